@@ -1,0 +1,135 @@
+//! A user's error or warning: what is wrong, where, why, and what to do.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// Where a diagnostic points.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// A byte range of a text file (the spec).
+    Text {
+        /// The file, as the user named it.
+        file: PathBuf,
+        /// Byte offsets `start..end` into the file's text.
+        span: (usize, usize),
+    },
+    /// A node, value or initializer of the model, by name.
+    Model {
+        /// The file, as the user named it.
+        file: PathBuf,
+        /// Such as `node "h.0.mlp/MatMul" (MatMul)`.
+        what: String,
+    },
+    /// A whole file: data, plan, checkpoint.
+    File(PathBuf),
+}
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Severity {
+    /// Nothing is built.
+    Error,
+    /// Work goes on; the user should know.
+    Warning,
+}
+
+/// One message to the user: lower case, backticks around names, no full stop.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// Error or warning.
+    pub severity: Severity,
+    /// One line: what is wrong.
+    pub message: String,
+    /// Where.
+    pub place: Option<Place>,
+    /// The words under the caret: why this place.
+    pub label: Option<String>,
+    /// What to do about it.
+    pub help: Option<String>,
+}
+
+impl Diagnostic {
+    /// An error with a message only.
+    pub fn error(message: impl Into<String>) -> Self {
+        Diagnostic { severity: Severity::Error, message: message.into(), place: None, label: None, help: None }
+    }
+
+    /// A warning with a message only.
+    pub fn warning(message: impl Into<String>) -> Self {
+        Diagnostic { severity: Severity::Warning, ..Self::error(message) }
+    }
+
+    /// Adds the place.
+    pub fn at(mut self, place: Place) -> Self {
+        self.place = Some(place);
+        self
+    }
+
+    /// Adds the place, if there is one.
+    pub fn at_opt(mut self, place: Option<Place>) -> Self {
+        self.place = place;
+        self
+    }
+
+    /// Adds the words under the caret.
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = Some(label.into());
+        self
+    }
+
+    /// Adds the help line.
+    pub fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+}
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.message)?;
+        match &self.place {
+            Some(Place::Model { what, .. }) => write!(f, " ({what})")?,
+            Some(Place::File(file)) => write!(f, " ({})", file.display())?,
+            _ => {}
+        }
+        if let Some(help) = &self.help {
+            write!(f, "; help: {help}")?;
+        }
+        Ok(())
+    }
+}
+
+/// All the errors of one file together; never empty when returned as an error.
+pub type Diagnostics = Vec<Diagnostic>;
+
+impl From<Diagnostic> for Diagnostics {
+    fn from(diagnostic: Diagnostic) -> Self {
+        vec![diagnostic]
+    }
+}
+
+/// Up to four of `candidates` that resemble `name`, nearest first; for "did you mean" lines.
+pub fn near_names<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut scored: Vec<(usize, &str)> = candidates
+        .map(|c| (edit_distance(name, c), c))
+        .filter(|(d, c)| *d * 2 <= name.len().max(c.len()))
+        .collect();
+    scored.sort();
+    scored.dedup();
+    scored.into_iter().take(4).map(|(_, c)| c).collect()
+}
+
+fn edit_distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().take(200).collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, ca) in a.chars().take(200).enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, cb) in b.iter().enumerate() {
+            let next = (diagonal + usize::from(ca != *cb)).min(row[j] + 1).min(row[j + 1] + 1);
+            diagonal = row[j + 1];
+            row[j + 1] = next;
+        }
+    }
+    row[b.len()]
+}

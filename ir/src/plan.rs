@@ -1,0 +1,229 @@
+//! A plan: for each distinct program its buffers, its steps and its order of tasks, with nothing left to decide.
+
+use crate::dtype::DType;
+use crate::kernel::Kernel;
+use crate::mesh::Mesh;
+use crate::sharding::Sharding;
+use crate::train::{LearningRate, StateInit};
+use serde::{Deserialize, Serialize};
+
+/// A buffer of a program, by position in [`Program::buffers`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct BufferId(pub u32);
+
+impl BufferId {
+    /// The position in [`Program::buffers`].
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Why a buffer exists.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum BufferKind {
+    /// A state variable (parameter, moment): an index into [`Program::states`].
+    State(u32),
+    /// The gradient of the parameter with that index, complete at the end of a step.
+    Gradient(u32),
+    /// A model input or label: an index into [`Program::inputs`]; all micro-batches of a step, one slot each.
+    Input(u32),
+    /// A constant of the program: an index into [`Program::constants`].
+    Constant(u32),
+    /// A number that the host writes before each step.
+    Scalar(HostScalar),
+    /// A result that the host reads: an index into [`Program::outputs`]; a slot for each micro-batch where time splits it.
+    Output(u32),
+    /// Anything that lives within a step.
+    Activation,
+    /// Scratch of a collective.
+    Communication,
+}
+
+/// A number that changes from step to step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HostScalar {
+    /// The learning rate of this step.
+    LearningRate,
+    /// The number of this step, from 1.
+    StepCount,
+}
+
+/// A range of the arena with its meaning.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Buffer {
+    /// The name of its value, for people.
+    pub name: String,
+    /// Why it exists.
+    pub kind: BufferKind,
+    /// Element type.
+    pub dtype: DType,
+    /// The global shape of the value.
+    pub shape: Vec<u64>,
+    /// Where its elements are.
+    pub sharding: Sharding,
+    /// The local shape of one slot.
+    pub local: Vec<u64>,
+    /// Slots: 1, or the number of micro-batches.
+    pub slots: u64,
+    /// First byte in the arena, a multiple of 64.
+    pub offset: u64,
+    /// Bytes of one slot, a multiple of 64; slots follow one another.
+    pub slot_bytes: u64,
+}
+
+/// A part of a buffer that a step reads or writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct View {
+    /// The buffer; where it has several slots, the slot of the current micro-batch.
+    pub buffer: BufferId,
+    /// Bytes from the slot's start.
+    pub offset: u64,
+    /// Bytes that may be touched.
+    pub bytes: u64,
+}
+
+/// The queue a step runs in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stream {
+    /// Computation.
+    Main,
+    /// Communication.
+    Comm,
+}
+
+/// Where a step comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Provenance {
+    /// The ops of the global graph that it carries out, by value name.
+    pub ops: Vec<String>,
+    /// Why it is there, for people: `for "fc2.weight" {tp, -}`.
+    pub reason: Option<String>,
+    /// The line of the spec that asked for it, from 1.
+    pub spec_line: Option<u32>,
+}
+
+/// One kernel launch or communicator call.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    /// Where it runs.
+    pub stream: Stream,
+    /// What runs.
+    pub kernel: Kernel,
+    /// Operands read, in the kernel's order.
+    pub reads: Vec<View>,
+    /// Operands written, in the kernel's order.
+    pub writes: Vec<View>,
+    /// Text of the op, for listings: `matmul %x, %w1`.
+    pub text: String,
+    /// Where it comes from.
+    pub provenance: Provenance,
+}
+
+/// When a task runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Repeat {
+    /// Once a step.
+    Once,
+    /// Once for each micro-batch, in order.
+    EachMicrobatch,
+}
+
+/// A body of steps. Tasks run in their order; neighbours that repeat for each micro-batch run together as one loop
+/// (`F0 B0 F1 B1 …`).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Task {
+    /// `prologue`, `F`, `B`, `update`.
+    pub name: String,
+    /// When it runs.
+    pub repeat: Repeat,
+    /// What it does.
+    pub steps: Vec<Step>,
+}
+
+/// A state variable: initialised, placed, updated once a step, checkpointed and exported as one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StateVariable {
+    /// The parameter's name in the model, or `NAME.m`, `NAME.v` for its moments.
+    pub name: String,
+    /// Its buffer.
+    pub buffer: BufferId,
+    /// What it is.
+    pub role: StateRole,
+    /// How it begins.
+    pub init: StateInit,
+}
+
+/// What a state variable is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StateRole {
+    /// A trained initializer.
+    Parameter,
+    /// An initializer that training leaves alone.
+    Frozen,
+    /// A moment of the optimizer.
+    Moment,
+}
+
+/// A model input or a label.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ProgramInput {
+    /// The array's name in the data.
+    pub name: String,
+    /// Its buffer.
+    pub buffer: BufferId,
+    /// Allowed values, from what reads it: `low..high` (class indices, token ids), if known.
+    pub range: Option<(i64, i64)>,
+    /// One value outside the range that is allowed (`ignore_index`).
+    pub except: Option<i64>,
+}
+
+/// A constant's elements, whole; each rank keeps its part.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ProgramConstant {
+    /// Its buffer.
+    pub buffer: BufferId,
+    /// Little-endian bytes of the global value.
+    pub bytes: Vec<u8>,
+}
+
+/// A result that the host reads.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ProgramOutput {
+    /// `loss`, `grad_norm`, `loss_sum`, `labels`, or the name of a model's output.
+    pub name: String,
+    /// Its buffer.
+    pub buffer: BufferId,
+}
+
+/// Everything that one rank runs; ranks that run the same program share it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Program {
+    /// The model's name.
+    pub name: String,
+    /// The mesh; offsets and groups are functions of a rank's coordinates on it.
+    pub mesh: Mesh,
+    /// Samples in the global batch.
+    pub batch: u64,
+    /// Every buffer.
+    pub buffers: Vec<Buffer>,
+    /// The size of the arena.
+    pub arena_bytes: u64,
+    /// State variables.
+    pub states: Vec<StateVariable>,
+    /// Inputs and labels.
+    pub inputs: Vec<ProgramInput>,
+    /// Constants.
+    pub constants: Vec<ProgramConstant>,
+    /// Results.
+    pub outputs: Vec<ProgramOutput>,
+    /// Bodies in order.
+    pub tasks: Vec<Task>,
+    /// The learning rate of each step.
+    pub learning_rate: LearningRate,
+    /// Seeds initial weights and randomness.
+    pub seed: u64,
+}

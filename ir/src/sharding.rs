@@ -1,0 +1,214 @@
+//! Where the elements of a value are: which digit of which dimension each mesh axis holds, and what is still partial.
+//!
+//! A dimension is a mixed-radix number, and a mesh axis that splits it owns one digit. The digit of weight `stride` over an axis
+//! of size `k` is `(index / stride) % k`. So `[8:dp 32:tp]` on a dimension of 256 is dp at stride 128 and tp at stride 16;
+//! `3*tp` on 192 is tp at stride 32; a merged `(b t)` with b over dp is dp at a large stride, as it was on b alone. Letters,
+//! merged dimensions and blocks need no further mechanism.
+
+use crate::kernel::{Offset, Origin, OriginDigit, ReduceKind};
+use crate::mesh::{AxisId, Mesh};
+use serde::{Deserialize, Serialize};
+
+/// A mesh axis owns the digit of weight `stride` of a dimension (or of a letter).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Split {
+    /// Who owns it.
+    pub axis: AxisId,
+    /// The weight of the digit in the global index.
+    pub stride: u64,
+}
+
+/// The splits of one dimension (or letter), strides descending.
+pub type Splits = Vec<Split>;
+
+/// How the parts of a value combine over an axis.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Partial {
+    /// Over which axis.
+    pub axis: AxisId,
+    /// How.
+    pub kind: ReduceKind,
+}
+
+/// The sharding of a value: splits for each dimension, and the axes over which it is partial.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub struct Sharding {
+    /// For each dimension.
+    pub dims: Vec<Splits>,
+    /// By axis, ascending.
+    pub partial: Vec<Partial>,
+}
+
+impl Sharding {
+    /// Whole on every rank.
+    pub fn replicated(rank: usize) -> Sharding {
+        Sharding { dims: vec![vec![]; rank], partial: vec![] }
+    }
+
+    /// Whether every rank holds the whole value.
+    pub fn is_replicated(&self) -> bool {
+        self.partial.is_empty() && self.dims.iter().all(Vec::is_empty)
+    }
+
+    /// Whether `axis` splits some dimension.
+    pub fn splits(&self, axis: AxisId) -> bool {
+        self.dims.iter().flatten().any(|s| s.axis == axis)
+    }
+
+    /// How it is partial over `axis`, if it is.
+    pub fn partial_over(&self, axis: AxisId) -> Option<ReduceKind> {
+        self.partial.iter().find(|p| p.axis == axis).map(|p| p.kind)
+    }
+
+    /// Whether `axis` splits it or leaves it partial.
+    pub fn depends_on(&self, axis: AxisId) -> bool {
+        self.splits(axis) || self.partial_over(axis).is_some()
+    }
+
+    /// Marks it partial over `axis`.
+    pub fn add_partial(&mut self, axis: AxisId, kind: ReduceKind) {
+        self.partial.push(Partial { axis, kind });
+        self.partial.sort();
+        self.partial.dedup();
+    }
+
+    /// The shape that one rank holds (of one micro-batch, where time splits).
+    pub fn local(&self, shape: &[u64], mesh: &Mesh) -> Vec<u64> {
+        shape.iter().zip(&self.dims).map(|(size, splits)| size / degree(splits, mesh)).collect()
+    }
+
+    /// Prints as in `{dp, [8:dp 32:tp]} partial(sum: tp)`; nothing where everything is whole.
+    pub fn text(&self, shape: &[u64], mesh: &Mesh) -> String {
+        let mut out = String::new();
+        if self.dims.iter().any(|d| !d.is_empty()) {
+            let dims: Vec<String> = self.dims.iter().zip(shape).map(|(s, n)| splits_text(s, *n, mesh)).collect();
+            out = format!("{{{}}}", dims.join(", "));
+        }
+        for kind in [ReduceKind::Sum, ReduceKind::Max, ReduceKind::Min] {
+            let axes: Vec<&str> = self.partial.iter().filter(|p| p.kind == kind).map(|p| mesh.name(p.axis)).collect();
+            if !axes.is_empty() {
+                let gap = if out.is_empty() { "" } else { " " };
+                out.push_str(&format!("{gap}partial({}: {})", reduce_name(kind), axes.join(" ")));
+            }
+        }
+        out
+    }
+}
+
+/// The name of a reduction in listings.
+pub fn reduce_name(kind: ReduceKind) -> &'static str {
+    match kind {
+        ReduceKind::Sum => "sum",
+        ReduceKind::Max => "max",
+        ReduceKind::Min => "min",
+    }
+}
+
+/// How many parts the splits make.
+pub fn degree(splits: &[Split], mesh: &Mesh) -> u64 {
+    splits.iter().map(|s| mesh.size(s.axis)).product()
+}
+
+/// Whether the splits are digits of a number below `size`: each digit's span divides the next weight above it.
+pub fn well_formed(splits: &[Split], size: u64, mesh: &Mesh) -> bool {
+    let mut above = size;
+    splits.iter().all(|s| {
+        let span = s.stride.saturating_mul(mesh.size(s.axis));
+        let fits = s.stride > 0 && span > 0 && above.is_multiple_of(span);
+        above = s.stride;
+        fits
+    })
+}
+
+/// Adds a split at its place by stride; `None` if the digits would overlap or the axis is there at another stride.
+pub fn with_split(splits: &[Split], split: Split, size: u64, mesh: &Mesh) -> Option<Splits> {
+    if let Some(there) = splits.iter().find(|s| s.axis == split.axis) {
+        return (*there == split).then(|| splits.to_vec());
+    }
+    let mut out = splits.to_vec();
+    let at = out.iter().position(|s| s.stride < split.stride).unwrap_or(out.len());
+    out.insert(at, split);
+    well_formed(&out, size, mesh).then_some(out)
+}
+
+/// The maximal digits of an index below `size` that no axis owns: (weight in the global index, number of values), outer to inner.
+pub fn free_digits(splits: &[Split], size: u64, mesh: &Mesh) -> Vec<(u64, u64)> {
+    let mut digits = vec![];
+    let mut above = size;
+    for s in splits {
+        let span = s.stride * mesh.size(s.axis);
+        digits.push((span, above / span));
+        above = s.stride;
+    }
+    digits.push((1, above));
+    digits.retain(|(_, n)| *n != 1);
+    digits
+}
+
+/// How a local index of a split dimension maps to the global one.
+pub fn origin(splits: &[Split], size: u64, mesh: &Mesh) -> Origin {
+    let mut digits = vec![];
+    let mut divisor = 1;
+    for (stride, n) in free_digits(splits, size, mesh).into_iter().rev() {
+        digits.push(OriginDigit { divisor, size: n, stride });
+        divisor *= n;
+    }
+    digits.reverse();
+    Origin { offset: Offset { base: 0, terms: splits.iter().map(|s| (s.axis, s.stride as i64)).collect() }, digits }
+}
+
+fn splits_text(splits: &[Split], size: u64, mesh: &Mesh) -> String {
+    if splits.is_empty() {
+        return "-".to_string();
+    }
+    let mut runs: Vec<(u64, Vec<&str>)> = vec![];
+    let mut above = size;
+    for s in splits {
+        let span = s.stride * mesh.size(s.axis);
+        match runs.last_mut() {
+            Some((_, names)) if span == above => names.push(mesh.name(s.axis)),
+            _ => runs.push((above / span, vec![mesh.name(s.axis)])),
+        }
+        above = s.stride;
+    }
+    let join = |names: &[&str]| if names.len() == 1 { names[0].to_string() } else { format!("({})", names.join(",")) };
+    match &runs[..] {
+        [(1, names)] => join(names),
+        [(blocks, names)] => format!("{blocks}*{}", join(names)),
+        _ => {
+            let parts: Vec<String> = letters(splits, size, mesh)
+                .into_iter()
+                .map(|(n, names)| if names.is_empty() { n.to_string() } else { format!("{n}:{}", join(&names)) })
+                .collect();
+            format!("[{}]", parts.join(" "))
+        }
+    }
+}
+
+/// The dimension as letters `size:axes`, outer to inner: each run of adjacent digits begins a letter that reaches to the next.
+pub fn letters<'m>(splits: &[Split], size: u64, mesh: &'m Mesh) -> Vec<(u64, Vec<&'m str>)> {
+    let mut out: Vec<(u64, Vec<&str>)> = vec![];
+    let mut above = size;
+    for s in splits {
+        let span = s.stride * mesh.size(s.axis);
+        if span == above && !out.is_empty() {
+            let last = out.last_mut().expect("not empty");
+            last.1.push(mesh.name(s.axis));
+        } else {
+            match out.last_mut() {
+                Some(last) => last.0 *= above / span,
+                None if above != span => out.push((above / span, vec![])),
+                None => {}
+            }
+            out.push((1, vec![mesh.name(s.axis)]));
+        }
+        let last = out.last_mut().expect("just pushed");
+        last.0 *= mesh.size(s.axis);
+        above = s.stride;
+    }
+    match out.last_mut() {
+        Some(last) => last.0 *= above,
+        None => out.push((above, vec![])),
+    }
+    out
+}
