@@ -110,10 +110,8 @@ impl From<Diagnostic> for Diagnostics {
 
 /// Up to four of `candidates` that resemble `name`, nearest first; for "did you mean" lines.
 pub fn near_names<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
-    let mut scored: Vec<(usize, &str)> = candidates
-        .map(|c| (edit_distance(name, c), c))
-        .filter(|(d, c)| *d * 2 <= name.len().max(c.len()))
-        .collect();
+    let mut scored: Vec<(usize, &str)> =
+        candidates.map(|c| (edit_distance(name, c), c)).filter(|(d, c)| *d * 2 <= name.len().max(c.len())).collect();
     scored.sort();
     scored.dedup();
     scored.into_iter().take(4).map(|(_, c)| c).collect()

@@ -59,9 +59,7 @@ impl Origin {
 
     /// The global index of `local` at `coordinates`.
     pub fn global(&self, local: u64, coordinates: &[u64]) -> i64 {
-        self.digits
-            .iter()
-            .fold(self.offset.at(coordinates), |sum, d| sum + ((local / d.divisor % d.size) * d.stride) as i64)
+        self.digits.iter().fold(self.offset.at(coordinates), |sum, d| sum + ((local / d.divisor % d.size) * d.stride) as i64)
     }
 }
 

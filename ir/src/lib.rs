@@ -1,10 +1,16 @@
 //! What a program is: types, mesh, shardings, ops and their rules, the graph, plans, their text forms and verifiers.
 
+pub mod builder;
 pub mod diagnostic;
 pub mod dtype;
+pub mod graph;
 pub mod kernel;
+pub mod letters;
+pub mod lower;
 pub mod mesh;
+pub mod ops;
 pub mod plan;
 pub mod scalar;
 pub mod sharding;
 pub mod train;
+pub mod types;

@@ -77,6 +77,44 @@ pub enum Binary {
 }
 
 impl Binary {
+    /// Every function.
+    pub const ALL: [Binary; 14] = [
+        Binary::Add,
+        Binary::Sub,
+        Binary::Mul,
+        Binary::Div,
+        Binary::Pow,
+        Binary::Max,
+        Binary::Min,
+        Binary::Mod,
+        Binary::Eq,
+        Binary::Lt,
+        Binary::Le,
+        Binary::And,
+        Binary::Or,
+        Binary::Xor,
+    ];
+
+    /// The name in text.
+    pub fn name(self) -> &'static str {
+        match self {
+            Binary::Add => "add",
+            Binary::Sub => "sub",
+            Binary::Mul => "mul",
+            Binary::Div => "div",
+            Binary::Pow => "pow",
+            Binary::Max => "max",
+            Binary::Min => "min",
+            Binary::Mod => "mod",
+            Binary::Eq => "eq",
+            Binary::Lt => "lt",
+            Binary::Le => "le",
+            Binary::And => "and",
+            Binary::Or => "or",
+            Binary::Xor => "xor",
+        }
+    }
+
     /// Whether the result is a truth value.
     pub fn is_logical(self) -> bool {
         matches!(self, Binary::Eq | Binary::Lt | Binary::Le | Binary::And | Binary::Or | Binary::Xor)
@@ -89,6 +127,29 @@ impl Binary {
 }
 
 impl Unary {
+    /// The name in text.
+    pub fn name(self) -> &'static str {
+        match self {
+            Unary::Neg => "neg",
+            Unary::Abs => "abs",
+            Unary::Sign => "sign",
+            Unary::Exp => "exp",
+            Unary::Log => "log",
+            Unary::Sqrt => "sqrt",
+            Unary::Reciprocal => "reciprocal",
+            Unary::Sin => "sin",
+            Unary::Cos => "cos",
+            Unary::Tanh => "tanh",
+            Unary::Erf => "erf",
+            Unary::Sigmoid => "sigmoid",
+            Unary::Floor => "floor",
+            Unary::Ceil => "ceil",
+            Unary::Round => "round",
+            Unary::Not => "not",
+            Unary::IsNan => "is_nan",
+        }
+    }
+
     /// Whether the result is a truth value.
     pub fn is_logical(self) -> bool {
         matches!(self, Unary::Not | Unary::IsNan)

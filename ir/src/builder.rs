@@ -1,0 +1,283 @@
+//! The one way to make and change graphs: append nodes, with result types inferred by the op's rules.
+
+use crate::dtype::DType;
+use crate::graph::{Graph, Node, NodeId, NodeOrigin, Output, Phase, State, StateId, Value, ValueId};
+use crate::kernel::ReduceKind;
+use crate::mesh::Mesh;
+use crate::ops::elementwise::UnaryFn;
+use crate::ops::{Op, elementwise, layout, leaf, reduce};
+use crate::scalar::Binary;
+use crate::sharding::Sharding;
+use crate::types::{Tensor, Type};
+use petgraph::graph::NodeIndex;
+use std::collections::HashMap;
+
+/// Appends nodes to a graph.
+pub struct Builder {
+    graph: Graph,
+    names: HashMap<String, u32>,
+    scalars: HashMap<(DType, u64), ValueId>,
+    /// Given to every node that is appended.
+    pub origin: NodeOrigin,
+}
+
+impl Builder {
+    /// A builder of a new graph.
+    pub fn new(name: impl Into<String>, phase: Phase, mesh: Mesh) -> Builder {
+        Builder::extend(Graph::new(name, phase, mesh))
+    }
+
+    /// A builder that appends to `graph`.
+    pub fn extend(graph: Graph) -> Builder {
+        let names = graph.values().map(|(_, v)| (v.name.clone(), 0)).collect();
+        Builder { graph, names, scalars: HashMap::new(), origin: NodeOrigin::default() }
+    }
+
+    /// An empty builder for a rewrite of `graph`: same name, mesh and states, without updates, gradients and outputs.
+    pub fn rewrite(graph: &Graph) -> Builder {
+        let mut builder = Builder::new(graph.name.clone(), graph.phase, graph.mesh.clone());
+        builder.graph.states = graph.states.iter().map(|s| State { update: None, gradient: None, ..s.clone() }).collect();
+        builder
+    }
+
+    /// The finished graph.
+    pub fn finish(self) -> Graph {
+        self.graph
+    }
+
+    /// The graph so far.
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// The graph so far, for its tables of states and outputs and for shardings.
+    pub fn graph_mut(&mut self) -> &mut Graph {
+        &mut self.graph
+    }
+
+    /// The type of a value.
+    pub fn ty(&self, value: ValueId) -> &Type {
+        self.graph.ty(value)
+    }
+
+    /// Appends a node whose results are called after `name`; an error if the op does not take these operands.
+    pub fn try_node(&mut self, op: Op, operands: &[ValueId], name: &str) -> Result<Vec<ValueId>, String> {
+        let types: Vec<Type> = operands.iter().map(|v| self.graph.ty(*v).clone()).collect();
+        let results = op.rules().result(&types)?;
+        Ok(self.push(op, operands, results, name))
+    }
+
+    /// Appends a node with known result types.
+    pub fn push(&mut self, op: Op, operands: &[ValueId], types: Vec<Type>, name: &str) -> Vec<ValueId> {
+        let node = NodeId(self.graph.dag.node_count() as u32);
+        let first = self.graph.values.len() as u32;
+        let results: Vec<ValueId> = (0..types.len() as u32).map(|i| ValueId(first + i)).collect();
+        for (result, ty) in types.into_iter().enumerate() {
+            let name = self.unique(name);
+            let sharding = Sharding::replicated(ty.rank());
+            self.graph.values.push(Value { name, ty, sharding, node, result });
+        }
+        let index = self.graph.dag.add_node(Node {
+            op,
+            operands: operands.to_vec(),
+            results: results.clone(),
+            origin: self.origin.clone(),
+        });
+        for operand in operands {
+            let def = self.graph.values[operand.index()].node;
+            self.graph.dag.add_edge(NodeIndex::new(def.index()), index, ());
+        }
+        results
+    }
+
+    /// Appends a node with one result.
+    ///
+    /// # Panics
+    /// If the op does not take these operands: a bug of the caller.
+    pub fn op(&mut self, op: impl Into<Op>, operands: &[ValueId]) -> ValueId {
+        self.ops(op, operands)[0]
+    }
+
+    /// Appends a node.
+    ///
+    /// # Panics
+    /// If the op does not take these operands: a bug of the caller.
+    pub fn ops(&mut self, op: impl Into<Op>, operands: &[ValueId]) -> Vec<ValueId> {
+        let op = op.into();
+        let name = op.name().to_string();
+        match self.try_node(op, operands, &name) {
+            Ok(results) => results,
+            Err(why) => panic!("`{name}` was built from operands that it does not take: {why}"),
+        }
+    }
+
+    /// Copies a node of another graph, its operands mapped by `map`, which learns the results.
+    pub fn copy(&mut self, from: &Graph, node: &Node, map: &mut [Option<ValueId>]) -> Vec<ValueId> {
+        let operands: Vec<ValueId> = node.operands.iter().map(|v| map[v.index()].expect("operands come first")).collect();
+        let old = std::mem::replace(&mut self.origin, node.origin.clone());
+        let results = self.push(node.op.clone(), &operands, from.result_types(node), "v");
+        for (old, new) in node.results.iter().zip(&results) {
+            self.rename(*new, &from.value(*old).name);
+            self.graph.values[new.index()].sharding = from.sharding(*old).clone();
+            map[old.index()] = Some(*new);
+        }
+        self.origin = old;
+        results
+    }
+
+    /// Gives a value a name (made unique).
+    pub fn rename(&mut self, value: ValueId, name: &str) {
+        if self.graph.values[value.index()].name != name {
+            self.names.remove(&self.graph.values[value.index()].name);
+            self.graph.values[value.index()].name = self.unique(name);
+        }
+    }
+
+    /// Copies outputs, updates and gradients of `from`, their values mapped by `map`.
+    pub fn copy_roots(&mut self, from: &Graph, map: &[Option<ValueId>]) {
+        let mapped = |v: ValueId| map[v.index()].expect("every root is copied");
+        self.graph.outputs = from.outputs.iter().map(|o| Output { name: o.name.clone(), value: mapped(o.value) }).collect();
+        for (new, old) in self.graph.states.iter_mut().zip(&from.states) {
+            new.update = old.update.map(mapped);
+            new.gradient = old.gradient.map(mapped);
+        }
+    }
+
+    fn unique(&mut self, name: &str) -> String {
+        let clean: String = name.chars().map(|c| if c.is_alphanumeric() || "._".contains(c) { c } else { '_' }).collect();
+        let clean = if clean.is_empty() { "v".to_string() } else { clean };
+        if !self.names.contains_key(&clean) {
+            self.names.insert(clean.clone(), 0);
+            return clean;
+        }
+        loop {
+            let next = self.names.get_mut(&clean).map_or(0, |n| {
+                *n += 1;
+                *n
+            });
+            let candidate = format!("{clean}_{next}");
+            if !self.names.contains_key(&candidate) {
+                self.names.insert(candidate.clone(), 0);
+                return candidate;
+            }
+        }
+    }
+}
+
+/// Common ops, for gradients and passes.
+impl Builder {
+    /// A state variable's value at the start of the step.
+    pub fn state(&mut self, id: StateId) -> ValueId {
+        let state = &self.graph.states[id.index()];
+        let (ty, name, sharding) = (state.ty.clone(), state.name.clone(), state.sharding.clone());
+        let value = self.push(leaf::StateRead { state: id }.into(), &[], vec![ty], &name)[0];
+        self.graph.values[value.index()].sharding = sharding;
+        value
+    }
+
+    /// A constant.
+    pub fn constant(&mut self, tensor: Tensor) -> ValueId {
+        self.op(leaf::Constant { value: tensor }, &[])
+    }
+
+    /// A scalar constant; one node for each value.
+    pub fn number(&mut self, dtype: DType, value: f64) -> ValueId {
+        if let Some(v) = self.scalars.get(&(dtype, value.to_bits())) {
+            return *v;
+        }
+        let id = self.constant(Tensor::scalar(dtype, value));
+        self.scalars.insert((dtype, value.to_bits()), id);
+        id
+    }
+
+    /// A scalar constant of the element type of `like`.
+    pub fn number_like(&mut self, like: ValueId, value: f64) -> ValueId {
+        self.number(self.graph.ty(like).dtype, value)
+    }
+
+    /// `f(x)`
+    pub fn unary(&mut self, f: UnaryFn, x: ValueId) -> ValueId {
+        self.op(elementwise::UnaryOp { f }, &[x])
+    }
+
+    /// `f(a, b)` with broadcasting.
+    pub fn binary(&mut self, f: Binary, a: ValueId, b: ValueId) -> ValueId {
+        self.op(elementwise::BinaryOp { f }, &[a, b])
+    }
+
+    /// `a + b`
+    pub fn add(&mut self, a: ValueId, b: ValueId) -> ValueId {
+        self.binary(Binary::Add, a, b)
+    }
+
+    /// `a - b`
+    pub fn sub(&mut self, a: ValueId, b: ValueId) -> ValueId {
+        self.binary(Binary::Sub, a, b)
+    }
+
+    /// `a * b`
+    pub fn mul(&mut self, a: ValueId, b: ValueId) -> ValueId {
+        self.binary(Binary::Mul, a, b)
+    }
+
+    /// `a / b`
+    pub fn div(&mut self, a: ValueId, b: ValueId) -> ValueId {
+        self.binary(Binary::Div, a, b)
+    }
+
+    /// `x * factor`
+    pub fn scale(&mut self, x: ValueId, factor: f64) -> ValueId {
+        let c = self.number_like(x, factor);
+        self.mul(x, c)
+    }
+
+    /// `x + c`
+    pub fn offset(&mut self, x: ValueId, c: f64) -> ValueId {
+        let c = self.number_like(x, c);
+        self.add(x, c)
+    }
+
+    /// `a` where `condition`, else `b`
+    pub fn select(&mut self, condition: ValueId, a: ValueId, b: ValueId) -> ValueId {
+        self.op(elementwise::Where {}, &[condition, a, b])
+    }
+
+    /// Elements of another type.
+    pub fn cast(&mut self, x: ValueId, dtype: DType) -> ValueId {
+        if self.ty(x).dtype == dtype { x } else { self.op(elementwise::Cast { dtype }, &[x]) }
+    }
+
+    /// A reduction over `axes`, which disappear.
+    pub fn reduce(&mut self, kind: ReduceKind, x: ValueId, axes: &[usize]) -> ValueId {
+        if axes.is_empty() { x } else { self.op(reduce::Reduce::new(kind, axes.to_vec()), &[x]) }
+    }
+
+    /// The sum over `axes`, which disappear.
+    pub fn sum(&mut self, x: ValueId, axes: &[usize]) -> ValueId {
+        self.reduce(ReduceKind::Sum, x, axes)
+    }
+
+    /// The same elements in another shape.
+    pub fn reshape(&mut self, x: ValueId, shape: &[u64]) -> ValueId {
+        if self.ty(x).shape == shape { x } else { self.op(layout::Reshape { shape: shape.to_vec() }, &[x]) }
+    }
+
+    /// Dimensions in another order.
+    pub fn transpose(&mut self, x: ValueId, perm: &[usize]) -> ValueId {
+        if perm.iter().enumerate().all(|(i, p)| i == *p) { x } else { self.op(layout::Transpose { perm: perm.to_vec() }, &[x]) }
+    }
+
+    /// Repeated along new or size-1 dimensions.
+    pub fn broadcast(&mut self, x: ValueId, shape: &[u64]) -> ValueId {
+        if self.ty(x).shape == shape { x } else { self.op(layout::Broadcast { shape: shape.to_vec() }, &[x]) }
+    }
+
+    /// Summed over the dimensions along which a value of `shape` would be broadcast to `x`.
+    pub fn sum_to(&mut self, x: ValueId, shape: &[u64]) -> ValueId {
+        let from = self.ty(x).shape.clone();
+        let skip = from.len() - shape.len();
+        let axes: Vec<usize> = (0..from.len()).filter(|d| *d < skip || (shape[*d - skip] == 1 && from[*d] != 1)).collect();
+        let summed = self.sum(x, &axes);
+        self.reshape(summed, shape)
+    }
+}

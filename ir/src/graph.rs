@@ -1,0 +1,285 @@
+//! The global graph: nodes in a topological order, values with global types and shardings, state variables and their updates.
+//!
+//! A graph only grows: a pass that changes something builds a new graph through [`crate::builder::Builder`], node by node, so
+//! node order is a topological order at every moment and ids are dense.
+
+use crate::mesh::Mesh;
+use crate::ops::Op;
+use crate::plan::{Provenance, StateRole};
+use crate::sharding::Sharding;
+use crate::train::StateInit;
+use crate::types::Type;
+use petgraph::Direction;
+use petgraph::graph::{DiGraph, NodeIndex};
+use petgraph::visit::EdgeRef;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// A node: one op applied to values. The order of ids is the order of the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct NodeId(pub u32);
+
+/// A value: one result of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ValueId(pub u32);
+
+/// A state variable, by position in [`Graph::states`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct StateId(pub u32);
+
+macro_rules! index {
+    ($($id:ident)*) => {$(
+        impl $id {
+            /// The position in its table.
+            pub fn index(self) -> usize {
+                self.0 as usize
+            }
+        }
+    )*};
+}
+index!(NodeId ValueId StateId);
+
+/// How far a graph has come; passes only move it forward.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// As the model says.
+    Imported,
+    /// Patterns are recognised.
+    Raised,
+    /// Loss, gradients and updates are in.
+    Differentiated,
+    /// Every value has the dimensions of its sharding.
+    Annotated,
+    /// Every disagreement is a communication op, every partial value is marked.
+    Explicit,
+}
+
+impl Phase {
+    /// Every phase, in order.
+    pub const ALL: [Phase; 5] = [Phase::Imported, Phase::Raised, Phase::Differentiated, Phase::Annotated, Phase::Explicit];
+
+    /// Its name in text.
+    pub fn name(self) -> &'static str {
+        match self {
+            Phase::Imported => "imported",
+            Phase::Raised => "raised",
+            Phase::Differentiated => "differentiated",
+            Phase::Annotated => "annotated",
+            Phase::Explicit => "explicit",
+        }
+    }
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// One op applied to values.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Node {
+    /// The op with its attributes.
+    pub op: Op,
+    /// What it reads.
+    pub operands: Vec<ValueId>,
+    /// What it defines.
+    pub results: Vec<ValueId>,
+    /// Where it comes from.
+    pub origin: NodeOrigin,
+}
+
+/// Where a node comes from: the model's scope, and for nodes that a pass put in, why.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct NodeOrigin {
+    /// The module path in the model: `h.0.attn`.
+    pub scope: Option<String>,
+    /// Part of the backward pass or the update, not of the model.
+    pub backward: bool,
+    /// Why a pass inserted it, for listings.
+    pub reason: Option<String>,
+    /// The line of the spec that asked for it.
+    pub spec_line: Option<u32>,
+}
+
+impl NodeOrigin {
+    /// As the plan carries it.
+    pub fn provenance(&self, ops: Vec<String>) -> Provenance {
+        Provenance { ops, reason: self.reason.clone(), spec_line: self.spec_line }
+    }
+}
+
+/// One result of a node.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Value {
+    /// Its name in text, unique in the graph, without `%`.
+    pub name: String,
+    /// Global type.
+    pub ty: Type,
+    /// Where its elements are; replicated before phase `annotated`.
+    pub sharding: Sharding,
+    /// The node that defines it.
+    pub node: NodeId,
+    /// Which of the node's results it is.
+    pub result: usize,
+}
+
+/// A state variable.
+#[derive(Debug, Clone, PartialEq)]
+pub struct State {
+    /// The initializer's name, or `NAME.m` and the like for moments.
+    pub name: String,
+    /// Global type.
+    pub ty: Type,
+    /// Where its elements are.
+    pub sharding: Sharding,
+    /// What it is.
+    pub role: StateRole,
+    /// How it begins.
+    pub init: StateInit,
+    /// What it becomes at the end of a step, if it changes.
+    pub update: Option<ValueId>,
+    /// For a parameter: its gradient, complete, as the update reads it before clipping.
+    pub gradient: Option<ValueId>,
+}
+
+/// A result that somebody outside reads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Output {
+    /// Its name: that of the model's output, `loss`, `grad_norm`.
+    pub name: String,
+    /// The value.
+    pub value: ValueId,
+}
+
+/// The global graph.
+#[derive(Debug, Clone)]
+pub struct Graph {
+    /// The model's name.
+    pub name: String,
+    /// How far it has come.
+    pub phase: Phase,
+    /// The mesh that shardings refer to.
+    pub mesh: Mesh,
+    pub(crate) dag: DiGraph<Node, ()>,
+    pub(crate) values: Vec<Value>,
+    /// State variables.
+    pub states: Vec<State>,
+    /// What is read from outside.
+    pub outputs: Vec<Output>,
+}
+
+impl Graph {
+    /// An empty graph.
+    pub fn new(name: impl Into<String>, phase: Phase, mesh: Mesh) -> Graph {
+        Graph { name: name.into(), phase, mesh, dag: DiGraph::new(), values: vec![], states: vec![], outputs: vec![] }
+    }
+
+    /// All nodes in program order.
+    pub fn nodes(&self) -> impl DoubleEndedIterator<Item = (NodeId, &Node)> {
+        self.dag.node_indices().map(|i| (NodeId(i.index() as u32), &self.dag[i]))
+    }
+
+    /// The number of nodes.
+    pub fn node_count(&self) -> usize {
+        self.dag.node_count()
+    }
+
+    /// A node.
+    pub fn node(&self, id: NodeId) -> &Node {
+        &self.dag[NodeIndex::new(id.index())]
+    }
+
+    /// All values by id.
+    pub fn values(&self) -> impl Iterator<Item = (ValueId, &Value)> {
+        self.values.iter().enumerate().map(|(i, v)| (ValueId(i as u32), v))
+    }
+
+    /// The number of values.
+    pub fn value_count(&self) -> usize {
+        self.values.len()
+    }
+
+    /// A value.
+    pub fn value(&self, id: ValueId) -> &Value {
+        &self.values[id.index()]
+    }
+
+    /// The type of a value.
+    pub fn ty(&self, id: ValueId) -> &Type {
+        &self.values[id.index()].ty
+    }
+
+    /// The sharding of a value.
+    pub fn sharding(&self, id: ValueId) -> &Sharding {
+        &self.values[id.index()].sharding
+    }
+
+    /// Sets the sharding of a value.
+    pub fn set_sharding(&mut self, id: ValueId, sharding: Sharding) {
+        self.values[id.index()].sharding = sharding;
+    }
+
+    /// The node that defines a value.
+    pub fn def(&self, id: ValueId) -> &Node {
+        self.node(self.values[id.index()].node)
+    }
+
+    /// The nodes that read any result of a node, in program order, once each.
+    pub fn users(&self, id: NodeId) -> Vec<NodeId> {
+        let edges = self.dag.edges_directed(NodeIndex::new(id.index()), Direction::Outgoing);
+        let mut users: Vec<NodeId> = edges.map(|e| NodeId(e.target().index() as u32)).collect();
+        users.sort();
+        users.dedup();
+        users
+    }
+
+    /// How many operands, outputs, updates and gradients read each value.
+    pub fn use_counts(&self) -> Vec<usize> {
+        let mut counts = vec![0; self.values.len()];
+        for (_, node) in self.nodes() {
+            node.operands.iter().for_each(|v| counts[v.index()] += 1);
+        }
+        self.roots().for_each(|v| counts[v.index()] += 1);
+        counts
+    }
+
+    /// The values that must be computed: outputs, updates, gradients.
+    pub fn roots(&self) -> impl Iterator<Item = ValueId> + '_ {
+        let states = self.states.iter().flat_map(|s| s.update.into_iter().chain(s.gradient));
+        self.outputs.iter().map(|o| o.value).chain(states)
+    }
+
+    /// The state with that name.
+    pub fn state(&self, name: &str) -> Option<StateId> {
+        self.states.iter().position(|s| s.name == name).map(|i| StateId(i as u32))
+    }
+
+    /// The value with that name.
+    pub fn named(&self, name: &str) -> Option<ValueId> {
+        self.values.iter().position(|v| v.name == name).map(|i| ValueId(i as u32))
+    }
+
+    /// The types of a node's operands.
+    pub fn operand_types(&self, node: &Node) -> Vec<Type> {
+        node.operands.iter().map(|v| self.ty(*v).clone()).collect()
+    }
+
+    /// The types of a node's results.
+    pub fn result_types(&self, node: &Node) -> Vec<Type> {
+        node.results.iter().map(|v| self.ty(*v).clone()).collect()
+    }
+
+    /// For each value, whether it depends on any value in `sources`.
+    pub fn reached_from(&self, sources: impl Fn(ValueId) -> bool) -> Vec<bool> {
+        let mut reached = vec![false; self.values.len()];
+        for (_, node) in self.nodes() {
+            let through = node.operands.iter().any(|v| reached[v.index()]);
+            for v in &node.results {
+                reached[v.index()] = through || sources(*v);
+            }
+        }
+        reached
+    }
+}

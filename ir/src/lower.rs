@@ -1,0 +1,238 @@
+//! What lowering rules see and give: a rank's part of each operand, and kernel forms over it.
+
+use crate::dtype::DType;
+use crate::kernel::{Kernel, Origin, ReduceKind};
+use crate::mesh::Mesh;
+use crate::scalar::{Instr, Reg, ScalarProgram};
+use crate::sharding::{Sharding, origin};
+use crate::types::Type;
+
+/// A value as one rank holds it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Extent {
+    /// Its global type.
+    pub ty: Type,
+    /// Where its elements are.
+    pub sharding: Sharding,
+    /// The shape that the rank holds.
+    pub local: Vec<u64>,
+}
+
+impl Extent {
+    /// The rank's part of a value.
+    pub fn new(ty: &Type, sharding: &Sharding, mesh: &Mesh) -> Extent {
+        Extent { ty: ty.clone(), sharding: sharding.clone(), local: sharding.local(&ty.shape, mesh) }
+    }
+
+    /// Elements that the rank holds.
+    pub fn elements(&self) -> u64 {
+        self.local.iter().product()
+    }
+
+    /// Row-major strides of the part.
+    pub fn strides(&self) -> Vec<i64> {
+        row_major(&self.local)
+    }
+}
+
+/// Row-major strides of a contiguous tensor.
+pub fn row_major(shape: &[u64]) -> Vec<i64> {
+    let mut strides = vec![1; shape.len()];
+    for d in (1..shape.len()).rev() {
+        strides[d - 1] = strides[d] * shape[d].max(1) as i64;
+    }
+    strides
+}
+
+/// A node on one rank.
+pub struct LowerContext<'a> {
+    /// The mesh.
+    pub mesh: &'a Mesh,
+    /// The operands' parts.
+    pub operands: &'a [Extent],
+    /// The results' parts.
+    pub results: &'a [Extent],
+}
+
+impl LowerContext<'_> {
+    /// How positions in dimension `dim` of result `result` map to global ones.
+    pub fn result_origin(&self, result: usize, dim: usize) -> Origin {
+        let extent = &self.results[result];
+        origin(&extent.sharding.dims[dim], extent.ty.shape[dim], self.mesh)
+    }
+
+    /// How positions in dimension `dim` of operand `operand` map to global ones.
+    pub fn operand_origin(&self, operand: usize, dim: usize) -> Origin {
+        let extent = &self.operands[operand];
+        origin(&extent.sharding.dims[dim], extent.ty.shape[dim], self.mesh)
+    }
+}
+
+/// An operand, result or scratch tensor of a node, by position.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Slot {
+    /// Operand `i`.
+    Operand(usize),
+    /// Result `i`.
+    Result(usize),
+    /// Scratch tensor `i` of the node.
+    Scratch(usize),
+}
+
+/// One kernel over a node's operands and results.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Launch {
+    /// The form.
+    pub kernel: Kernel,
+    /// What it reads, in the form's order.
+    pub reads: Vec<Slot>,
+    /// What it writes, in the form's order.
+    pub writes: Vec<Slot>,
+}
+
+/// A scalar program over all operands (broadcast as numpy does to the shape of the iteration), which can be fused with others.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Elementwise {
+    /// The type of the registers; `None` where any float type will do.
+    pub compute: Option<DType>,
+    /// One input register for each operand, one output for each result.
+    pub program: ScalarProgram,
+    /// For each iteration dimension that the program asks the index of, its origin.
+    pub origins: Vec<(u16, Origin)>,
+}
+
+/// What computes an op on a rank.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Lowered {
+    /// An elementwise program over the shape of the results.
+    Map(Elementwise),
+    /// A reduction of the one operand.
+    Reduce {
+        /// How.
+        kind: ReduceKind,
+        /// What happens to each element first.
+        before: ScalarProgram,
+        /// For each dimension of the operand, whether it is reduced away.
+        reduced: Vec<bool>,
+        /// The type of partial results.
+        accumulate: DType,
+    },
+    /// Kernels in order, with scratch tensors (element type, elements) that live for this node only.
+    Launches {
+        /// The kernels.
+        launches: Vec<Launch>,
+        /// Their scratch.
+        scratch: Vec<(DType, u64)>,
+    },
+    /// The result is operand `i` under another shape: no kernel, the same memory.
+    Alias(usize),
+    /// A leaf: its buffer is filled from outside.
+    Leaf,
+}
+
+impl Lowered {
+    /// One kernel that reads all `operands` and writes all `results`.
+    pub fn launch(kernel: Kernel, operands: usize, results: usize) -> Lowered {
+        Lowered::sequence(vec![Launch {
+            kernel,
+            reads: (0..operands).map(Slot::Operand).collect(),
+            writes: (0..results).map(Slot::Result).collect(),
+        }])
+    }
+
+    /// Kernels in order, without scratch.
+    pub fn sequence(launches: Vec<Launch>) -> Lowered {
+        Lowered::Launches { launches, scratch: vec![] }
+    }
+
+    /// An elementwise program, written by `write`, which gets the operands' registers and returns the results'.
+    pub fn map(compute: Option<DType>, operands: usize, write: impl FnOnce(&mut ProgramWriter, &[Reg]) -> Vec<Reg>) -> Lowered {
+        Lowered::Map(Elementwise { compute, program: ProgramWriter::program(operands, write), origins: vec![] })
+    }
+}
+
+/// Writes scalar programs.
+pub struct ProgramWriter {
+    inputs: u16,
+    code: Vec<Instr>,
+}
+
+impl ProgramWriter {
+    /// A program over `inputs` registers.
+    pub fn program(inputs: usize, write: impl FnOnce(&mut ProgramWriter, &[Reg]) -> Vec<Reg>) -> ScalarProgram {
+        let mut writer = ProgramWriter { inputs: inputs as u16, code: vec![] };
+        let registers: Vec<Reg> = (0..inputs as u16).collect();
+        let outputs = write(&mut writer, &registers);
+        ScalarProgram { inputs: writer.inputs, code: writer.code, outputs }
+    }
+
+    /// Appends an instruction (or finds the same one) and gives its register.
+    pub fn push(&mut self, instr: Instr) -> Reg {
+        let same = |other: &Instr| match (other, &instr) {
+            (Instr::Const(a), Instr::Const(b)) => a.to_bits() == b.to_bits(),
+            (a, b) => a == b,
+        };
+        let at = self.code.iter().position(same).unwrap_or_else(|| {
+            self.code.push(instr);
+            self.code.len() - 1
+        });
+        self.inputs + at as u16
+    }
+
+    /// Appends all of `program`, its inputs given by `arguments` and its indices renumbered by `dims`; gives its outputs.
+    pub fn inline(&mut self, program: &ScalarProgram, arguments: &[Reg], dims: impl Fn(u16) -> u16) -> Vec<Reg> {
+        let mut registers = arguments.to_vec();
+        for instr in &program.code {
+            let at = |r: &Reg| registers[*r as usize];
+            let moved = match instr {
+                Instr::Const(c) => Instr::Const(*c),
+                Instr::Index(d) => Instr::Index(dims(*d)),
+                Instr::Unary(f, a) => Instr::Unary(*f, at(a)),
+                Instr::Binary(f, a, b) => Instr::Binary(*f, at(a), at(b)),
+                Instr::Select(c, a, b) => Instr::Select(at(c), at(a), at(b)),
+            };
+            let register = self.push(moved);
+            registers.push(register);
+        }
+        program.outputs.iter().map(|r| registers[*r as usize]).collect()
+    }
+}
+
+/// Shorthand for the arithmetic of scalar programs.
+impl ProgramWriter {
+    /// A constant.
+    pub fn number(&mut self, value: f64) -> Reg {
+        self.push(Instr::Const(value))
+    }
+
+    /// `f(a)`
+    pub fn unary(&mut self, f: crate::scalar::Unary, a: Reg) -> Reg {
+        self.push(Instr::Unary(f, a))
+    }
+
+    /// `f(a, b)`
+    pub fn binary(&mut self, f: crate::scalar::Binary, a: Reg, b: Reg) -> Reg {
+        self.push(Instr::Binary(f, a, b))
+    }
+
+    /// `a + b`
+    pub fn add(&mut self, a: Reg, b: Reg) -> Reg {
+        self.binary(crate::scalar::Binary::Add, a, b)
+    }
+
+    /// `a - b`
+    pub fn sub(&mut self, a: Reg, b: Reg) -> Reg {
+        self.binary(crate::scalar::Binary::Sub, a, b)
+    }
+
+    /// `a * b`
+    pub fn mul(&mut self, a: Reg, b: Reg) -> Reg {
+        self.binary(crate::scalar::Binary::Mul, a, b)
+    }
+
+    /// `a * factor`
+    pub fn scale(&mut self, a: Reg, factor: f64) -> Reg {
+        let c = self.number(factor);
+        self.mul(a, c)
+    }
+}

@@ -1,0 +1,149 @@
+//! The type of a value (global shape and element type) and the elements of constants.
+
+use crate::dtype::DType;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::fmt;
+use std::sync::Arc;
+
+/// A global tensor type: what the value would be on one imaginary device.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Type {
+    /// Element type.
+    pub dtype: DType,
+    /// Sizes, outermost first; empty for a scalar.
+    pub shape: Vec<u64>,
+}
+
+impl Type {
+    /// A tensor type.
+    pub fn new(dtype: DType, shape: impl Into<Vec<u64>>) -> Type {
+        Type { dtype, shape: shape.into() }
+    }
+
+    /// A scalar type.
+    pub fn scalar(dtype: DType) -> Type {
+        Type { dtype, shape: vec![] }
+    }
+
+    /// The number of dimensions.
+    pub fn rank(&self) -> usize {
+        self.shape.len()
+    }
+
+    /// The number of elements.
+    pub fn elements(&self) -> u64 {
+        self.shape.iter().product()
+    }
+
+    /// The same shape with other elements.
+    pub fn with_dtype(&self, dtype: DType) -> Type {
+        Type { dtype, shape: self.shape.clone() }
+    }
+}
+
+impl fmt::Display for Type {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sizes: Vec<String> = self.shape.iter().map(u64::to_string).collect();
+        write!(f, "{}[{}]", self.dtype, sizes.join(", "))
+    }
+}
+
+/// The number of elements of `shape`, or `None` where it exceeds 2^48.
+pub fn checked_elements(shape: &[u64]) -> Option<u64> {
+    shape.iter().try_fold(1u64, |n, s| n.checked_mul(*s)).filter(|n| *n <= 1 << 48)
+}
+
+/// The elements of a constant, little-endian and row-major, shared between copies of a graph.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tensor {
+    /// Element type and shape.
+    pub ty: Type,
+    /// `ty.elements() * ty.dtype.bytes()` bytes.
+    pub bytes: Arc<Vec<u8>>,
+}
+
+impl Tensor {
+    /// A tensor of floats (or truth values or integers) from numbers; `values.len()` must be the number of elements.
+    pub fn from_f64(ty: Type, values: &[f64]) -> Tensor {
+        assert_eq!(ty.elements(), values.len() as u64, "as many values as elements");
+        let mut bytes = Vec::with_capacity(values.len() * ty.dtype.bytes() as usize);
+        for v in values {
+            match ty.dtype {
+                DType::F64 => bytes.extend(v.to_le_bytes()),
+                DType::F32 => bytes.extend((*v as f32).to_le_bytes()),
+                DType::I64 => bytes.extend((*v as i64).to_le_bytes()),
+                DType::Bool => bytes.push(u8::from(*v != 0.0)),
+            }
+        }
+        Tensor { ty, bytes: Arc::new(bytes) }
+    }
+
+    /// A tensor of integers.
+    pub fn from_i64(shape: impl Into<Vec<u64>>, values: &[i64]) -> Tensor {
+        let ty = Type::new(DType::I64, shape);
+        assert_eq!(ty.elements(), values.len() as u64, "as many values as elements");
+        Tensor { ty, bytes: Arc::new(values.iter().flat_map(|v| v.to_le_bytes()).collect()) }
+    }
+
+    /// A scalar.
+    pub fn scalar(dtype: DType, value: f64) -> Tensor {
+        Tensor::from_f64(Type::scalar(dtype), &[value])
+    }
+
+    /// The elements as f64 (truth values as 0 and 1).
+    pub fn to_f64(&self) -> Vec<f64> {
+        let word = |c: &[u8]| -> [u8; 8] { c.try_into().expect("eight bytes") };
+        match self.ty.dtype {
+            DType::F64 => self.bytes.chunks_exact(8).map(|c| f64::from_le_bytes(word(c))).collect(),
+            DType::I64 => self.bytes.chunks_exact(8).map(|c| i64::from_le_bytes(word(c)) as f64).collect(),
+            DType::F32 => {
+                self.bytes.chunks_exact(4).map(|c| f64::from(f32::from_le_bytes(c.try_into().expect("four bytes")))).collect()
+            }
+            DType::Bool => self.bytes.iter().map(|b| f64::from(u8::from(*b != 0))).collect(),
+        }
+    }
+
+    /// The elements as integers; floats are truncated.
+    pub fn to_i64(&self) -> Vec<i64> {
+        match self.ty.dtype {
+            DType::I64 => self.bytes.chunks_exact(8).map(|c| i64::from_le_bytes(c.try_into().expect("eight bytes"))).collect(),
+            _ => self.to_f64().into_iter().map(|v| v as i64).collect(),
+        }
+    }
+
+    /// The one value that every element has, if there is one.
+    pub fn splat(&self) -> Option<f64> {
+        let width = self.ty.dtype.bytes() as usize;
+        let first = self.bytes.get(..width)?;
+        self.bytes.chunks_exact(width).all(|c| c == first).then(|| self.first_f64())
+    }
+
+    fn first_f64(&self) -> f64 {
+        let width = self.ty.dtype.bytes() as usize;
+        let one = Tensor { ty: Type::scalar(self.ty.dtype), bytes: Arc::new(self.bytes[..width].to_vec()) };
+        one.to_f64()[0]
+    }
+}
+
+impl Serialize for Tensor {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let hex: String = self.bytes.iter().map(|b| format!("{b:02x}")).collect();
+        (&self.ty, hex).serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Tensor {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Tensor, D::Error> {
+        let (ty, hex): (Type, String) = Deserialize::deserialize(deserializer)?;
+        let elements = checked_elements(&ty.shape).ok_or_else(|| serde::de::Error::custom("tensor too large"))?;
+        let bytes = parse_hex(&hex).filter(|b| b.len() as u64 == elements * ty.dtype.bytes());
+        let bytes = bytes.ok_or_else(|| serde::de::Error::custom("tensor bytes do not fit its type"))?;
+        Ok(Tensor { ty, bytes: Arc::new(bytes) })
+    }
+}
+
+fn parse_hex(text: &str) -> Option<Vec<u8>> {
+    let digits: Option<Vec<u32>> = text.chars().map(|c| c.to_digit(16)).collect();
+    let digits = digits?;
+    (digits.len() % 2 == 0).then(|| digits.chunks_exact(2).map(|d| (d[0] * 16 + d[1]) as u8).collect())
+}
