@@ -38,7 +38,7 @@ def main():
 
 
 def export_digits(path):
-    """The MLP, by the TorchScript exporter: parameters keep their names, and the batch stays a symbol."""
+    """The MLP, by the TorchScript exporter in training form: parameters keep their names, and the batch stays a symbol."""
     torch.manual_seed(1)
     layers = [
         ("flatten", nn.Flatten()),
@@ -49,10 +49,12 @@ def export_digits(path):
         ("fc3", nn.Linear(128, 10)),
     ]
     torch.onnx.export(
-        nn.Sequential(OrderedDict(layers)).eval(),
+        nn.Sequential(OrderedDict(layers)),
         (torch.zeros(2, 1, 8, 8),),
         path,
         dynamo=False,
+        training=torch.onnx.TrainingMode.TRAINING,
+        do_constant_folding=False,
         opset_version=17,
         input_names=["x"],
         output_names=["logits"],
