@@ -1,0 +1,132 @@
+//! Patterns over names and module paths, as the spec writes them: `"*.c_attn.weight"`, `"*.h.*"`.
+
+/// Whether the whole of `name` matches `pattern`: `*` stands for any characters, dots too, and a leading `*.` also for nothing.
+///
+/// Takes time linear in the two lengths, whatever the pattern.
+pub fn matches(pattern: &str, name: &str) -> bool {
+    glob(pattern, name) || pattern.strip_prefix("*.").is_some_and(|rest| glob(rest, name))
+}
+
+/// Whether `pattern` takes what lies at `path`: it matches the path itself or a scope above it.
+pub fn matches_scope(pattern: &str, path: &str) -> bool {
+    outermost_scope(pattern, path).is_some()
+}
+
+/// The outermost of the nested scopes `a`, `a.b`, `a.b.c`, … of `path` that `pattern` matches; everything with the same answer is one unit.
+pub fn outermost_scope<'p>(pattern: &str, path: &'p str) -> Option<&'p str> {
+    let ends = path.match_indices('.').map(|(dot, _)| dot).chain([path.len()]);
+    ends.map(|end| &path[..end]).find(|scope| matches(pattern, scope))
+}
+
+/// The first and the last literal are anchored; each one between goes to its leftmost place, which never rules out a match.
+fn glob(pattern: &str, name: &str) -> bool {
+    let Some((first, rest)) = pattern.split_once('*') else { return pattern == name };
+    let (middle, last) = rest.rsplit_once('*').unwrap_or(("", rest));
+    let Some(inner) = name.strip_prefix(first).and_then(|name| name.strip_suffix(last)) else { return false };
+    let mut literals = middle.split('*');
+    literals.try_fold(inner, |name, literal| name.find(literal).map(|at| &name[at + literal.len()..])).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn whole_names_match() {
+        for (pattern, name, expected) in [
+            ("w1", "w1", true),
+            ("w1", "w10", false),
+            ("w1", "xw1", false),
+            ("", "", true),
+            ("", "a", false),
+            ("*", "", true),
+            ("*", "a.b.c", true),
+            ("**", "a", true),
+            ("*.w", "w", true),
+            ("*.w", "a.w", true),
+            ("*.w", "a.b.w", true),
+            ("*.w", "aw", false),
+            ("*.w", "w.x", false),
+            ("*.*", "a.b", true),
+            ("*.*", "a", true),
+            ("a.*", "a.", true),
+            ("a.*", "a", false),
+            ("*.h.*.weight", "transformer.h.10.mlp.c_fc.weight", true),
+            ("*.h.*.weight", "h.0.weight", true),
+            ("*.h.*.weight", "h.weight", false),
+            ("a*a", "a", false),
+            ("a*a", "aa", true),
+            ("*ab*ab", "ab", false),
+            ("*ab*ab", "xabab", true),
+            ("*ab*ba*", "aba", false),
+            ("*ab*ba*", "abba", true),
+            ("x*b*c", "xbcbc", true),
+            ("*é", "café", true),
+            ("*.*.w", "a.w", true),
+            ("[-?]", "[-?]", true),
+            ("a?", "ab", false),
+        ] {
+            assert_eq!(matches(pattern, name), expected, "`{pattern}` on `{name}`");
+        }
+    }
+
+    #[test]
+    fn a_scope_takes_all_below_it() {
+        for (pattern, path, expected) in [
+            ("*.h.1", "transformer.h.1", Some("transformer.h.1")),
+            ("*.h.1", "transformer.h.1.attn.c_attn", Some("transformer.h.1")),
+            ("*.h.1", "h.1.attn", Some("h.1")),
+            ("*.h.1", "transformer.h.10.attn", None),
+            ("*.h.*", "transformer.h.1.attn.c_attn", Some("transformer.h.1")),
+            ("*.h.*", "transformer.h", None),
+            ("*", "a.b", Some("a")),
+            ("", "a.b", None),
+            ("a.b", "a", None),
+        ] {
+            assert_eq!(outermost_scope(pattern, path), expected, "`{pattern}` on `{path}`");
+            assert_eq!(matches_scope(pattern, path), expected.is_some());
+        }
+    }
+
+    #[test]
+    fn agrees_with_the_definition() {
+        fn definition(pattern: &[u8], name: &[u8]) -> bool {
+            match pattern.split_first() {
+                None => name.is_empty(),
+                Some((b'*', rest)) => (0..=name.len()).any(|skip| definition(rest, &name[skip..])),
+                Some((c, rest)) => name.first() == Some(c) && definition(rest, &name[1..]),
+            }
+        }
+        let words = |alphabet: &[u8], length: usize| -> Vec<String> {
+            let mut all = vec![String::new()];
+            let mut from = 0;
+            for _ in 0..length {
+                let to = all.len();
+                for i in from..to {
+                    all.extend(alphabet.iter().map(|c| format!("{}{}", all[i], *c as char)).collect::<Vec<_>>());
+                }
+                from = to;
+            }
+            all
+        };
+        let names = words(b"ab.", 4);
+        for pattern in words(b"a*b.", 4) {
+            for name in &names {
+                let leading = pattern.strip_prefix("*.").is_some_and(|rest| definition(rest.as_bytes(), name.as_bytes()));
+                let expected = leading || definition(pattern.as_bytes(), name.as_bytes());
+                assert_eq!(matches(&pattern, name), expected, "`{pattern}` on `{name}`");
+            }
+        }
+    }
+
+    #[test]
+    fn hostile_patterns_are_fast() {
+        let pattern = format!("{}b", "*a".repeat(20_000));
+        let name = "a".repeat(1_000_000);
+        let start = Instant::now();
+        assert!(!matches(&pattern, &name));
+        assert!(matches(&pattern, &format!("{name}b")));
+        assert!(start.elapsed() < Duration::from_secs(2));
+    }
+}

@@ -1,0 +1,116 @@
+//! What the spec says about state and numbers: precision, initial values, ties.
+
+use super::Located;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// `precision`; what is absent follows the model and the other fields.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Precision {
+    /// Of forward and backward ops.
+    pub compute: Option<FloatType>,
+    /// Of stored gradients.
+    pub gradients: Option<FloatType>,
+    /// Of the copy of the parameters that the optimizer updates.
+    pub master: Option<FloatType>,
+    /// Of sums over ranks.
+    pub reduce: Option<FloatType>,
+    /// The factor on the loss that keeps small gradients.
+    pub loss_scale: Option<LossScale>,
+}
+
+/// A float type that the spec can ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FloatType {
+    /// 64-bit float.
+    F64,
+    /// 32-bit float.
+    F32,
+    /// 16-bit float with the exponent of f32.
+    Bf16,
+    /// 16-bit float of IEEE 754.
+    F16,
+}
+
+impl FloatType {
+    /// Every float type.
+    pub const ALL: [FloatType; 4] = [FloatType::F64, FloatType::F32, FloatType::Bf16, FloatType::F16];
+
+    /// The name in specs and listings: `bf16`.
+    pub fn name(self) -> &'static str {
+        match self {
+            FloatType::F64 => "f64",
+            FloatType::F32 => "f32",
+            FloatType::Bf16 => "bf16",
+            FloatType::F16 => "f16",
+        }
+    }
+}
+
+impl fmt::Display for FloatType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// `loss_scale=`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub enum LossScale {
+    /// Grows while gradients stay finite, falls when they overflow.
+    Dynamic,
+    /// A constant above 0.
+    Constant(f64),
+}
+
+/// `batchnorm statistics=`: the groups of samples over which statistics are computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StatisticsGroups {
+    /// Each micro-batch, over all data ranks.
+    Microbatch,
+    /// Each data rank's samples of one micro-batch.
+    Rank,
+}
+
+/// `init "*" auto`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Init {
+    /// Names of parameters.
+    pub pattern: Located<String>,
+    /// Their values.
+    pub rule: InitRule,
+}
+
+/// How a parameter without values begins.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub enum InitRule {
+    /// Matrices normal with deviation 0.02, scales 1, biases 0.
+    Auto,
+    /// Normal around 0.
+    Normal {
+        /// Standard deviation, above 0.
+        std: f64,
+    },
+    /// All zeros.
+    Zeros,
+    /// All ones.
+    Ones,
+}
+
+/// `tie "wte.weight" "onnx::MatMul_364"^T`: one parameter that the exporter wrote twice, or merged and meant so.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tie {
+    /// The first name.
+    pub first: Located<NameRef>,
+    /// The other; without it `first` names one merged initializer that stays shared.
+    pub second: Option<Located<NameRef>>,
+}
+
+/// An initializer's name, perhaps transposed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NameRef {
+    /// The name in the model.
+    pub name: String,
+    /// Whether `^T` follows: the parameter is its transpose.
+    pub transposed: bool,
+}
