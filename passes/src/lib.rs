@@ -1,1 +1,102 @@
-//! Placeholder.
+//! From the model's graph to a plan: one pass a file, and this file says in which order and why.
+
+mod add_optimizer;
+pub mod annotate;
+mod attach_loss;
+mod differentiate;
+mod insert_reshards;
+mod lower_reshards;
+pub mod planning;
+mod propagate;
+mod rewrite;
+
+pub use attach_loss::PADDING_LABEL;
+
+use shardc_ir::diagnostic::Diagnostics;
+use shardc_ir::graph::{Graph, Phase};
+use shardc_ir::plan::Program;
+use shardc_ir::spec::Spec;
+
+/// What a program is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Loss, gradients, updates.
+    Train,
+    /// The model's outputs, the sum of the loss and how many labels it is over.
+    Evaluate,
+}
+
+/// What passes may know beside the graph.
+pub struct Context<'a> {
+    /// The job.
+    pub spec: &'a Spec,
+    /// What the program is for.
+    pub mode: Mode,
+}
+
+/// Whether a pass changed the graph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Changed {
+    /// It did.
+    Yes,
+    /// It did not.
+    No,
+}
+
+/// A pass over the graph. It keeps no state.
+pub trait Pass: Sync {
+    /// Kebab-case: the name on the command line, of dumps, of the test folder.
+    fn name(&self) -> &'static str;
+
+    /// The phase it needs at least, and the one it gives.
+    fn phases(&self) -> (Phase, Phase);
+
+    /// Changes the graph.
+    ///
+    /// # Errors
+    /// The user's mistakes that only show here.
+    fn run(&self, graph: &mut Graph, cx: &Context<'_>) -> Result<Changed, Diagnostics>;
+}
+
+/// The passes from the imported graph to the explicit one.
+pub const PIPELINE: &[&dyn Pass] = &[
+    // The loss comes first: everything after it treats it as part of the model.
+    &attach_loss::AttachLoss,
+    // The backward pass is made of ordinary ops, so it is sharded by the same rules as the model.
+    &differentiate::Differentiate,
+    // Norm, clip and updates read complete gradients; propagation needs them to see parameters and moments as one.
+    &add_optimizer::AddOptimizer,
+    // The spec's splits reach every value before anything is decided about partial sums.
+    &propagate::Propagate,
+    // Now every op knows its letters: what disagrees becomes a reshard …
+    &insert_reshards::InsertReshards,
+    // … and every reshard the communication that it costs.
+    &lower_reshards::LowerReshards,
+];
+
+/// Runs the pipeline on an imported graph, then `observe` after each pass.
+///
+/// # Errors
+/// All diagnostics of the first pass that refuses.
+pub fn run(mut graph: Graph, cx: &Context<'_>, mut observe: impl FnMut(&dyn Pass, &Graph)) -> Result<Graph, Diagnostics> {
+    graph.mesh = cx.spec.mesh();
+    for pass in PIPELINE {
+        let training_only = matches!(pass.name(), "differentiate" | "add-optimizer");
+        if training_only && cx.mode == Mode::Evaluate {
+            continue;
+        }
+        pass.run(&mut graph, cx)?;
+        graph.phase = graph.phase.max(pass.phases().1);
+        observe(*pass, &graph);
+    }
+    Ok(graph)
+}
+
+/// The whole way from an imported graph to a program.
+///
+/// # Errors
+/// All diagnostics of the first pass that refuses.
+pub fn compile(graph: Graph, cx: &Context<'_>) -> Result<Program, Diagnostics> {
+    let explicit = run(graph, cx, |_, _| {})?;
+    planning::plan(&explicit, cx)
+}

@@ -1,0 +1,169 @@
+//! Appends what happens once a step: the global norm of the gradients, clipping, and the update of every parameter.
+//!
+//! Before: parameters have gradients. After: output `grad_norm`; moments are state variables; every parameter has its `update`.
+//! The norm is the root of one f64 sum of squares a parameter, added in parameter order.
+//! Needs and keeps phase `differentiated`.
+
+use crate::{Changed, Context, Pass};
+use shardc_ir::builder::Builder;
+use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
+use shardc_ir::dtype::DType;
+use shardc_ir::graph::{Graph, Output, Part, Phase, State, StateId, ValueId};
+use shardc_ir::ops::Op;
+use shardc_ir::ops::leaf::Host;
+use shardc_ir::ops::reduce::SquareSum;
+use shardc_ir::ops::update::{Adam, Sgd};
+use shardc_ir::plan::{HostScalar, StateRole};
+use shardc_ir::scalar::{Binary, Unary};
+use shardc_ir::sharding::Sharding;
+use shardc_ir::spec::{Decayed, Moments, Optimizer, OptimizerRule};
+use shardc_ir::train::StateInit;
+
+/// See the module.
+pub struct AddOptimizer;
+
+impl Pass for AddOptimizer {
+    fn name(&self) -> &'static str {
+        "add-optimizer"
+    }
+
+    fn phases(&self) -> (Phase, Phase) {
+        (Phase::Differentiated, Phase::Differentiated)
+    }
+
+    fn run(&self, graph: &mut Graph, cx: &Context<'_>) -> Result<Changed, Diagnostics> {
+        let Some(optimizer) = &cx.spec.optimizer else { return Ok(Changed::No) };
+        let gradients: Vec<(StateId, ValueId)> =
+            graph.states.iter().enumerate().filter_map(|(i, s)| s.gradient.map(|g| (StateId(i as u32), g))).collect();
+        if gradients.is_empty() {
+            let place = cx.spec.loss.as_ref().map(|l| cx.spec.place_of(l.source));
+            let error = Diagnostic::error("the loss depends on no trained parameter").at_opt(place);
+            return Err(error.help("`shardc compile` prints what is trained; add a `train` line").into());
+        }
+        let empty = Graph::new("", graph.phase, graph.mesh.clone());
+        let mut b = Builder::extend(std::mem::replace(graph, empty));
+        b.origin.part = Part::Update;
+        let factor = clip(&mut b, &gradients, cx.spec.clip.as_ref().map(|c| c.value));
+        let mut scalars = Scalars::default();
+        for (state, gradient) in gradients {
+            let gradient = match factor {
+                Some(factor) => {
+                    let factor = b.cast(factor, b.ty(gradient).dtype);
+                    b.mul(gradient, factor)
+                }
+                None => gradient,
+            };
+            update(&mut b, &mut scalars, state, gradient, &optimizer.value)?;
+        }
+        *graph = b.finish();
+        Ok(Changed::Yes)
+    }
+}
+
+/// Makes the global norm an output; gives the factor `min(1, limit / (norm + 1e-6))`, in f64, if there is a limit.
+fn clip(b: &mut Builder, gradients: &[(StateId, ValueId)], limit: Option<f64>) -> Option<ValueId> {
+    let squares: Vec<ValueId> = gradients.iter().map(|(_, g)| b.op(SquareSum {}, &[*g])).collect();
+    let total = squares.into_iter().reduce(|sum, square| b.add(sum, square)).expect("there are gradients");
+    let norm = b.unary(Unary::Sqrt.into(), total);
+    b.rename(norm, "grad_norm");
+    b.graph_mut().outputs.push(Output { name: "grad_norm".into(), value: norm });
+    let limit = limit?;
+    let safe = b.offset(norm, 1e-6);
+    let limit = b.number(DType::F64, limit);
+    let ratio = b.div(limit, safe);
+    let one = b.number(DType::F64, 1.0);
+    Some(b.binary(Binary::Min, one, ratio))
+}
+
+/// Numbers that all updates of one element type share.
+#[derive(Default)]
+struct Scalars {
+    lr: Vec<(DType, ValueId)>,
+    corrections: Vec<(DType, [ValueId; 2])>,
+}
+
+impl Scalars {
+    fn lr(&mut self, b: &mut Builder, dtype: DType) -> ValueId {
+        let known = self.lr.iter().find(|(d, _)| *d == dtype).map(|(_, v)| *v);
+        known.unwrap_or_else(|| {
+            let host = b.op(Host { scalar: HostScalar::LearningRate }, &[]);
+            let lr = b.cast(host, dtype);
+            self.lr.push((dtype, lr));
+            lr
+        })
+    }
+
+    /// `1 - beta^step` for both moments.
+    fn corrections(&mut self, b: &mut Builder, dtype: DType, m: Moments) -> [ValueId; 2] {
+        let known = self.corrections.iter().find(|(d, _)| *d == dtype).map(|(_, v)| *v);
+        known.unwrap_or_else(|| {
+            let step = b.op(Host { scalar: HostScalar::StepCount }, &[]);
+            let one = b.number(DType::F64, 1.0);
+            let pair = [m.beta1, m.beta2].map(|beta| {
+                let beta = b.number(DType::F64, beta);
+                let power = b.binary(Binary::Pow, beta, step);
+                let correction = b.sub(one, power);
+                b.cast(correction, dtype)
+            });
+            self.corrections.push((dtype, pair));
+            pair
+        })
+    }
+}
+
+fn update(b: &mut Builder, scalars: &mut Scalars, id: StateId, g: ValueId, o: &Optimizer) -> Result<(), Diagnostics> {
+    let ty = b.graph().states[id.index()].ty.clone();
+    let weight_decay = if o.decay == Decayed::All || ty.rank() >= 2 { o.weight_decay } else { 0.0 };
+    let w = read(b, id);
+    let lr = scalars.lr(b, ty.dtype);
+    let (op, scalars, moments): (Op, Vec<ValueId>, &[&str]) = match o.rule {
+        OptimizerRule::Sgd { momentum, nesterov } => {
+            let moments: &[&str] = if momentum == 0.0 { &[] } else { &["m"] };
+            (Sgd { momentum, nesterov, weight_decay }.into(), vec![lr], moments)
+        }
+        OptimizerRule::Adam(m) | OptimizerRule::AdamW(m) => {
+            let [c1, c2] = scalars.corrections(b, ty.dtype, m);
+            let decoupled = o.rule.decay_is_decoupled();
+            let adam = Adam { beta1: m.beta1, beta2: m.beta2, eps: m.eps, weight_decay, decoupled };
+            (adam.into(), vec![lr, c1, c2], &["m", "v"])
+        }
+        OptimizerRule::Lamb(_) => {
+            return Err(Diagnostic::error("`lamb` is not built yet").help("use `adamw`").into());
+        }
+    };
+    let moments: Vec<StateId> = moments.iter().map(|suffix| moment(b, id, suffix)).collect();
+    let mut operands = vec![w, g];
+    operands.extend(scalars);
+    for m in &moments {
+        let value = b.state(*m);
+        operands.push(value);
+    }
+    let results = b.ops(op, &operands);
+    for (state, value) in [id].iter().chain(&moments).zip(results) {
+        let name = format!("{}.new", b.graph().states[state.index()].name);
+        b.rename(value, &name);
+        b.graph_mut().states[state.index()].update = Some(value);
+    }
+    Ok(())
+}
+
+/// The read of a parameter that the model made.
+fn read(b: &mut Builder, id: StateId) -> ValueId {
+    let found = b.graph().nodes().find(|(_, n)| matches!(&n.op, Op::State(r) if r.state == id)).map(|(_, n)| n.results[0]);
+    found.unwrap_or_else(|| b.state(id))
+}
+
+fn moment(b: &mut Builder, of: StateId, suffix: &str) -> StateId {
+    let states = &mut b.graph_mut().states;
+    let parameter = &states[of.index()];
+    states.push(State {
+        name: format!("{}.{suffix}", parameter.name),
+        ty: parameter.ty.clone(),
+        sharding: Sharding::replicated(parameter.ty.rank()),
+        role: StateRole::Moment,
+        init: StateInit::Zeros,
+        update: None,
+        gradient: None,
+    });
+    StateId(states.len() as u32 - 1)
+}

@@ -1,0 +1,130 @@
+//! What the spec says of the sharding of values: the seeds of propagation.
+//!
+//! `data axis=dp` splits dimension 0 of every input and label, after the axis of micro-batches, so that micro-batch `j` holds
+//! the same samples under every mesh. `shard "w" [-, tp]` fixes the dimensions it does not leave open.
+//! Refuses: a pattern without a match, a wrong number of dimensions, sizes that do not divide; all of a spec together.
+
+use crate::Context;
+use shardc_ir::diagnostic::{Diagnostic, Diagnostics, near_names};
+use shardc_ir::graph::{Graph, ValueId};
+use shardc_ir::mesh::AxisId;
+use shardc_ir::names::matches;
+use shardc_ir::ops::Op;
+use shardc_ir::sharding::{Split, Splits, well_formed};
+use shardc_ir::spec::Source;
+
+/// What the spec says of one dimension of one value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Annotation {
+    /// The value.
+    pub value: ValueId,
+    /// Its dimension.
+    pub dim: usize,
+    /// Who splits it.
+    pub splits: Splits,
+    /// Whether nothing may be added.
+    pub closed: bool,
+    /// The line that says so.
+    pub line: u32,
+}
+
+/// Everything that the spec says of the values of `graph`. Later lines come later.
+pub fn annotations(graph: &Graph, cx: &Context<'_>) -> Result<Vec<Annotation>, Diagnostics> {
+    let mut out = batch_splits(graph, cx)?;
+    let mut errors = vec![];
+    let values = nameable(graph);
+    for shard in &cx.spec.shard {
+        let pattern = &shard.value.pattern;
+        let found: Vec<(&str, ValueId)> = values.iter().filter(|(n, _)| matches(&pattern.value, n)).copied().collect();
+        if found.is_empty() {
+            let near = near_names(&pattern.value, values.iter().map(|(n, _)| *n));
+            let error = Diagnostic::error(format!("no parameter, input or value matches `{}`", pattern.value))
+                .at(cx.spec.place_of(pattern.source));
+            errors.push(if near.is_empty() {
+                error.help("`shardc compile` prints the names of the parameters")
+            } else {
+                error.help(format!("near names are {}", near.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ")))
+            });
+        }
+        for (name, value) in found {
+            out.retain(|a| a.value != value);
+            let ty = graph.ty(value);
+            if ty.rank() != shard.value.dims.len() {
+                let message = format!("\"{name}\" has {} dimensions, {ty}, not {}", ty.rank(), shard.value.dims.len());
+                errors.push(Diagnostic::error(message).at(place(cx, shard.source)).help("write one entry for each dimension"));
+                continue;
+            }
+            for (dim, entry) in shard.value.dims.iter().enumerate() {
+                match entry.value.splits(ty.shape[dim], &graph.mesh) {
+                    Ok(None) => {}
+                    Ok(Some(splits)) => {
+                        let splits = without_single(graph, splits);
+                        out.push(Annotation { value, dim, splits, closed: true, line: shard.source.line as u32 });
+                    }
+                    Err(why) => {
+                        let message = format!("dimension {dim} of \"{name}\", {ty}, cannot be split like this: {why}");
+                        errors.push(Diagnostic::error(message).at(place(cx, entry.source)));
+                    }
+                }
+            }
+        }
+    }
+    if errors.is_empty() { Ok(out) } else { Err(errors) }
+}
+
+fn place(cx: &Context<'_>, source: Source) -> shardc_ir::diagnostic::Place {
+    cx.spec.place_of(source)
+}
+
+/// Splits over axes of one rank are none.
+fn without_single(graph: &Graph, mut splits: Splits) -> Splits {
+    splits.retain(|s| graph.mesh.size(s.axis) > 1);
+    splits
+}
+
+/// Parameters by their names in the model, then inputs, then other values by theirs.
+fn nameable(graph: &Graph) -> Vec<(&str, ValueId)> {
+    let mut out = vec![];
+    for (_, node) in graph.nodes() {
+        match &node.op {
+            Op::State(read) => out.push((graph.states[read.state.index()].name.as_str(), node.results[0])),
+            Op::Input(input) => out.push((input.name.as_str(), node.results[0])),
+            _ => out.extend(node.results.iter().map(|v| (graph.value(*v).name.as_str(), *v))),
+        }
+    }
+    out
+}
+
+/// Dimension 0 of inputs and labels: micro-batches, then the data axes.
+fn batch_splits(graph: &Graph, cx: &Context<'_>) -> Result<Vec<Annotation>, Diagnostics> {
+    let mesh = &graph.mesh;
+    let data = cx.spec.data.last();
+    let mut axes: Vec<AxisId> = vec![mesh.time()];
+    axes.extend(data.iter().flat_map(|d| d.value.axes.iter().copied()));
+    axes.retain(|a| mesh.size(*a) > 1);
+    let source = data.map(|d| d.source).or(cx.spec.batch.as_ref().map(|b| b.source));
+    let line = source.map_or(0, |s| s.line as u32);
+    let mut out = vec![];
+    for (_, node) in graph.nodes() {
+        let Op::Input(input) = &node.op else { continue };
+        let value = node.results[0];
+        let Some(size) = graph.ty(value).shape.first().copied() else { continue };
+        let mut rest = size;
+        let splits: Splits = axes
+            .iter()
+            .map(|axis| {
+                rest /= mesh.size(*axis);
+                Split { axis: *axis, stride: rest }
+            })
+            .collect();
+        if !well_formed(&splits, size, mesh) {
+            let parts: u64 = axes.iter().map(|a| mesh.size(*a)).product();
+            let message =
+                format!("`{}` holds {size} samples, which {parts} micro-batches and data ranks do not divide", input.name);
+            let place = cx.spec.batch.as_ref().map(|b| place(cx, b.source));
+            return Err(Diagnostic::error(message).at_opt(place).help(format!("use a multiple of {parts}")).into());
+        }
+        out.push(Annotation { value, dim: 0, splits, closed: false, line });
+    }
+    Ok(out)
+}

@@ -1,0 +1,248 @@
+//! Appends the loss of the spec to the model's outputs.
+//!
+//! Before: the outputs are the model's. After, for training: the one output `loss`, the mean over the global batch; for
+//! evaluation: the model's outputs, `loss_sum` and `labels` (how many terms the sum has).
+//! Cross entropy is row maximum, sum of exponentials and a picked logit, so that a split class letter needs no gathered logits.
+//! Refuses: an output or label that does not fit, by name and shape. Needs phase `imported` or later, keeps it.
+//! Source: Shoeybi et al., Megatron-LM (2019), for the vocabulary-parallel form.
+
+use crate::{Changed, Context, Mode, Pass};
+use shardc_ir::builder::Builder;
+use shardc_ir::diagnostic::{Diagnostic, Diagnostics, near_names};
+use shardc_ir::dtype::DType;
+use shardc_ir::graph::{Graph, Output, Phase, ValueId};
+use shardc_ir::kernel::ReduceKind;
+use shardc_ir::ops::elementwise::Detach;
+use shardc_ir::ops::index::OneHot;
+use shardc_ir::ops::leaf::Input;
+use shardc_ir::scalar::{Binary, Unary};
+use shardc_ir::spec::{Located, Loss};
+use shardc_ir::types::{Tensor, Type};
+
+/// The label of samples that only fill up a batch in evaluation.
+pub const PADDING_LABEL: i64 = i64::MIN;
+
+/// See the module.
+pub struct AttachLoss;
+
+impl Pass for AttachLoss {
+    fn name(&self) -> &'static str {
+        "attach-loss"
+    }
+
+    fn phases(&self) -> (Phase, Phase) {
+        (Phase::Raised, Phase::Raised)
+    }
+
+    fn run(&self, graph: &mut Graph, cx: &Context<'_>) -> Result<Changed, Diagnostics> {
+        let Some(loss) = &cx.spec.loss else { return Ok(Changed::No) };
+        let place = Some(cx.spec.place_of(loss.source));
+        let terms = terms(graph, cx, &loss.value).map_err(|d| match d.place {
+            None => vec![d.at_opt(place)],
+            Some(_) => vec![d],
+        })?;
+        match cx.mode {
+            Mode::Train => {
+                let mut b = Builder::extend(take(graph));
+                let loss = terms.mean(&mut b);
+                b.rename(loss, "loss");
+                *graph = b.finish();
+                graph.outputs = vec![Output { name: "loss".into(), value: loss }];
+            }
+            Mode::Evaluate => {
+                let mut b = Builder::extend(take(graph));
+                let count = terms.count(&mut b);
+                *graph = b.finish();
+                graph.outputs.push(Output { name: "loss_sum".into(), value: terms.sum });
+                graph.outputs.push(Output { name: "labels".into(), value: count });
+            }
+        }
+        Ok(Changed::Yes)
+    }
+}
+
+fn take(graph: &mut Graph) -> Graph {
+    let empty = Graph::new("", graph.phase, graph.mesh.clone());
+    std::mem::replace(graph, empty)
+}
+
+/// The terms of a loss: their sum, and how many there are.
+struct Terms {
+    sum: ValueId,
+    count: Count,
+}
+
+enum Count {
+    /// Every one counts.
+    All(u64),
+    /// Those where this is true.
+    Where(ValueId),
+}
+
+impl Terms {
+    fn mean(&self, b: &mut Builder) -> ValueId {
+        match self.count {
+            Count::All(n) => b.scale(self.sum, 1.0 / n as f64),
+            Count::Where(_) => {
+                let count = self.count(b);
+                b.div(self.sum, count)
+            }
+        }
+    }
+
+    fn count(&self, b: &mut Builder) -> ValueId {
+        let dtype = b.ty(self.sum).dtype;
+        match self.count {
+            Count::All(n) => b.number(dtype, n as f64),
+            Count::Where(valid) => {
+                let ones = b.cast(valid, dtype);
+                let axes: Vec<usize> = (0..b.ty(ones).rank()).collect();
+                b.sum(ones, &axes)
+            }
+        }
+    }
+}
+
+fn terms(graph: &mut Graph, cx: &Context<'_>, loss: &Loss) -> Result<Terms, Diagnostic> {
+    match loss {
+        Loss::CrossEntropy { logits, labels, ignore_index, label_smoothing, class_axis } => {
+            let x = output(graph, cx, logits.as_ref(), "logits")?;
+            let rank = graph.ty(x).rank() as i64;
+            let axis = if *class_axis < 0 { rank + class_axis } else { *class_axis };
+            if axis < 0 || axis >= rank || rank < 2 {
+                return Err(Diagnostic::error(format!(
+                    "`class_axis={class_axis}` of `{}`, which is {}",
+                    graph.value(x).name,
+                    graph.ty(x)
+                ))
+                .help("cross entropy needs logits with a batch and a class dimension"));
+            }
+            let mut b = Builder::extend(take(graph));
+            let x = last(&mut b, x, axis as usize);
+            let mut shape = b.ty(x).shape.clone();
+            shape.pop();
+            let y = label(&mut b, labels, Type::new(DType::I64, shape));
+            let mut ignored: Vec<i64> = ignore_index.iter().copied().collect();
+            if cx.mode == Mode::Evaluate {
+                ignored.push(PADDING_LABEL);
+            }
+            let terms = cross_entropy(&mut b, x, y, &ignored, *label_smoothing);
+            *graph = b.finish();
+            Ok(terms)
+        }
+        Loss::Mse { prediction, labels } => {
+            let x = output(graph, cx, prediction.as_ref(), "prediction")?;
+            let mut b = Builder::extend(take(graph));
+            let ty = b.ty(x).clone();
+            let y = label(&mut b, labels, ty);
+            let terms = squared_error(&mut b, x, y, cx.mode);
+            *graph = b.finish();
+            Ok(terms)
+        }
+        Loss::BceWithLogits { .. } | Loss::Output { .. } => {
+            Err(Diagnostic::error("this loss is not built yet").help("use `cross_entropy` or `mse`"))
+        }
+    }
+}
+
+/// The model's output of that name, or its only one.
+fn output(graph: &Graph, cx: &Context<'_>, name: Option<&Located<String>>, option: &str) -> Result<ValueId, Diagnostic> {
+    let names: Vec<&str> = graph.outputs.iter().map(|o| o.name.as_str()).collect();
+    let value = match (name, &graph.outputs[..]) {
+        (Some(name), outputs) => outputs.iter().find(|o| o.name == name.value).map(|o| o.value).ok_or_else(|| {
+            let near = near_names(&name.value, names.iter().copied());
+            let listed = if near.is_empty() { &names } else { &near };
+            Diagnostic::error(format!("the model has no output `{}`", name.value))
+                .at(cx.spec.place_of(name.source))
+                .help(format!("its outputs are {}", quoted(listed)))
+        })?,
+        (None, [only]) => only.value,
+        (None, _) => {
+            return Err(Diagnostic::error("the model has several outputs")
+                .help(format!("add `{option}=` with one of {}", quoted(&names))));
+        }
+    };
+    let ty = graph.ty(value);
+    if ty.dtype.is_float() {
+        Ok(value)
+    } else {
+        Err(Diagnostic::error(format!("output `{}` is {ty}, the loss needs floats", graph.value(value).name)))
+    }
+}
+
+fn quoted(names: &[&str]) -> String {
+    names.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ")
+}
+
+fn label(b: &mut Builder, name: &Located<String>, ty: Type) -> ValueId {
+    let value = b.op(Input { name: name.value.clone(), ty, label: true }, &[]);
+    b.rename(value, &name.value);
+    value
+}
+
+/// Dimension `axis` moved to the end.
+fn last(b: &mut Builder, x: ValueId, axis: usize) -> ValueId {
+    let rank = b.ty(x).rank();
+    let perm: Vec<usize> = (0..rank).filter(|d| *d != axis).chain([axis]).collect();
+    b.transpose(x, &perm)
+}
+
+/// `sum of log(sum exp x) - x[y]` over the rows of `x[…, classes]`, for labels `y[…]` that are not in `ignored`.
+fn cross_entropy(b: &mut Builder, x: ValueId, y: ValueId, ignored: &[i64], smoothing: f64) -> Terms {
+    let (shape, dtype) = (b.ty(x).shape.clone(), b.ty(x).dtype);
+    let classes = shape.len() - 1;
+    let column: Vec<u64> = shape[..classes].iter().copied().chain([1]).collect();
+    let high = b.reduce(ReduceKind::Max, x, &[classes]);
+    let high = b.op(Detach {}, &[high]);
+    let high_column = b.reshape(high, &column);
+    let centered = b.sub(x, high_column);
+    let exp = b.unary(Unary::Exp.into(), centered);
+    let sum = b.sum(exp, &[classes]);
+    let log = b.unary(Unary::Log.into(), sum);
+    let lse = b.add(log, high);
+    let y_column = b.reshape(y, &column);
+    let hot = b.op(OneHot { size: shape[classes] }, &[y_column]);
+    let zero = b.number(dtype, 0.0);
+    let chosen = b.select(hot, x, zero);
+    let picked = b.sum(chosen, &[classes]);
+    let mut rows = b.sub(lse, picked);
+    if smoothing > 0.0 {
+        // (1 - s)(lse - x[y]) + s (lse - mean x)
+        let total = b.sum(x, &[classes]);
+        let mean = b.scale(total, 1.0 / shape[classes] as f64);
+        let spread = b.sub(lse, mean);
+        let sharp = b.scale(rows, 1.0 - smoothing);
+        let soft = b.scale(spread, smoothing);
+        rows = b.add(sharp, soft);
+    }
+    let mut count = Count::All(b.ty(rows).elements());
+    let valid: Vec<ValueId> = ignored.iter().map(|label| not_equal(b, y, *label)).collect();
+    if let Some(valid) = valid.into_iter().reduce(|one, other| b.binary(Binary::And, one, other)) {
+        rows = b.select(valid, rows, zero);
+        count = Count::Where(valid);
+    }
+    let axes: Vec<usize> = (0..classes).collect();
+    Terms { sum: b.sum(rows, &axes), count }
+}
+
+fn not_equal(b: &mut Builder, y: ValueId, label: i64) -> ValueId {
+    let label = b.constant(Tensor::from_i64([], &[label]));
+    let equal = b.binary(Binary::Eq, y, label);
+    b.unary(Unary::Not.into(), equal)
+}
+
+/// `sum of (x - y)^2`; in evaluation a label that is not a number does not count.
+fn squared_error(b: &mut Builder, x: ValueId, y: ValueId, mode: Mode) -> Terms {
+    let difference = b.sub(x, y);
+    let mut square = b.mul(difference, difference);
+    let mut count = Count::All(b.ty(x).elements());
+    if mode == Mode::Evaluate {
+        let missing = b.unary(Unary::IsNan.into(), y);
+        let valid = b.unary(Unary::Not.into(), missing);
+        let zero = b.number_like(x, 0.0);
+        square = b.select(valid, square, zero);
+        count = Count::Where(valid);
+    }
+    let axes: Vec<usize> = (0..b.ty(square).rank()).collect();
+    Terms { sum: b.sum(square, &axes), count }
+}

@@ -1,0 +1,138 @@
+//! Appends the backward pass: the gradient of `loss` in every trained parameter, built from ordinary ops.
+//!
+//! Before: `%l` is the output `loss`. After: each parameter that reaches it has its `gradient`. Gradients of equal slices that
+//! tile a value become one concat instead of a sum of padded pieces.
+//! Needs phase `raised`, gives `differentiated`. Refuses nothing: an op that nothing flows back through ends the path.
+//! Source: reverse accumulation, Griewank and Walther, Evaluating Derivatives (2008).
+
+use crate::{Changed, Context, Pass};
+use shardc_ir::builder::Builder;
+use shardc_ir::diagnostic::Diagnostics;
+use shardc_ir::graph::{Graph, NodeId, Part, Phase, ValueId};
+use shardc_ir::ops::{Backward, Op, layout};
+use shardc_ir::plan::StateRole;
+
+/// See the module.
+pub struct Differentiate;
+
+impl Pass for Differentiate {
+    fn name(&self) -> &'static str {
+        "differentiate"
+    }
+
+    fn phases(&self) -> (Phase, Phase) {
+        (Phase::Raised, Phase::Differentiated)
+    }
+
+    fn run(&self, graph: &mut Graph, _: &Context<'_>) -> Result<Changed, Diagnostics> {
+        let Some(loss) = graph.outputs.iter().find(|o| o.name == "loss").map(|o| o.value) else {
+            return Ok(Changed::No);
+        };
+        let forward = std::mem::replace(graph, Graph::new("", Phase::Raised, graph.mesh.clone()));
+        let parameters = parameter_reads(&forward);
+        let gradients = gradients(forward, loss, &parameters);
+        *graph = gradients;
+        Ok(Changed::Yes)
+    }
+}
+
+/// The reads of trained parameters.
+fn parameter_reads(graph: &Graph) -> Vec<bool> {
+    let mut reads = vec![false; graph.value_count()];
+    for (_, node) in graph.nodes() {
+        if let Op::State(read) = &node.op {
+            reads[node.results[0].index()] = graph.states[read.state.index()].role == StateRole::Parameter;
+        }
+    }
+    reads
+}
+
+fn gradients(forward: Graph, loss: ValueId, parameters: &[bool]) -> Graph {
+    let needed = forward.reached_from(|v| parameters[v.index()]);
+    let nodes: Vec<NodeId> = forward.nodes().map(|(id, _)| id).collect();
+    let mut contributions: Vec<Vec<ValueId>> = vec![vec![]; forward.value_count()];
+    let mut b = Builder::extend(forward);
+    b.origin.part = Part::Backward;
+    let one = b.number_like(loss, 1.0);
+    contributions[loss.index()].push(one);
+    for id in nodes.into_iter().rev() {
+        let node = b.graph().node(id).clone();
+        let flows = node.results.iter().any(|v| needed[v.index()] && !contributions[v.index()].is_empty());
+        if !flows {
+            continue;
+        }
+        b.origin.scope = node.origin.scope.clone();
+        let grads: Vec<Option<ValueId>> = node
+            .results
+            .iter()
+            .map(|v| {
+                let parts = std::mem::take(&mut contributions[v.index()]);
+                (!parts.is_empty()).then(|| combine(&mut b, *v, &parts))
+            })
+            .collect();
+        if let Op::State(read) = &node.op {
+            let state = read.state.index();
+            let gradient = grads[0].expect("it flows");
+            let all = match b.graph().states[state].gradient {
+                Some(other) => b.add(other, gradient),
+                None => gradient,
+            };
+            b.graph_mut().states[state].gradient = Some(all);
+            continue;
+        }
+        if grads[0].is_none() {
+            continue;
+        }
+        let needs: Vec<bool> = node.operands.iter().map(|v| needed[v.index()]).collect();
+        let mut cx =
+            Backward { b: &mut b, operands: &node.operands, results: &node.results, grads: &grads, needs: &needs, out: vec![] };
+        if node.op.rules().gradient(&mut cx).is_ok() {
+            for (i, gradient) in cx.out {
+                if needs[i] {
+                    contributions[node.operands[i].index()].push(gradient);
+                }
+            }
+        }
+    }
+    b.finish()
+}
+
+/// The sum of what flows back to `value`.
+fn combine(b: &mut Builder, value: ValueId, parts: &[ValueId]) -> ValueId {
+    if let Some(whole) = joined_pieces(b, value, parts) {
+        return whole;
+    }
+    let mut sum = parts[0];
+    for part in &parts[1..] {
+        sum = b.add(sum, *part);
+    }
+    sum
+}
+
+/// Where the parts are padded pieces that tile `value` along one dimension: their concat.
+fn joined_pieces(b: &mut Builder, value: ValueId, parts: &[ValueId]) -> Option<ValueId> {
+    let pieces: Option<Vec<(layout::Pad, ValueId)>> = parts
+        .iter()
+        .map(|part| match b.graph().def(*part) {
+            node if parts.len() > 1 => match &node.op {
+                Op::Pad(pad) if pad.step == 1 => Some((pad.clone(), node.operands[0])),
+                _ => None,
+            },
+            _ => None,
+        })
+        .collect();
+    let mut pieces = pieces?;
+    pieces.sort_by_key(|(pad, _)| pad.start);
+    let axis = pieces[0].0.axis;
+    let mut end = 0;
+    for (pad, piece) in &pieces {
+        if pad.axis != axis || pad.start != end {
+            return None;
+        }
+        end += b.ty(*piece).shape[axis];
+    }
+    (end == b.ty(value).shape[axis]).then(|| {
+        let values: Vec<ValueId> = pieces.iter().map(|(_, v)| *v).collect();
+        b.op(layout::Concat { axis }, &values)
+    })
+}

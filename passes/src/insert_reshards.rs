@@ -1,0 +1,243 @@
+//! Decides for each op how its letters are split, marks what is partial, and makes every disagreement a visible `reshard`.
+//!
+//! Before: `%p = contract %a, %w2` and `%y = add %p, %b2` with n split over tp. After: `%p : … partial(sum: tp)`,
+//! `%p_1 = reshard %p`, `%y = add %p_1, %b2`.
+//! A partial sum passes an op only where the op is linear in it, while it has one reader and does not grow; a state variable is
+//! updated under its own sharding. Needs phase `annotated`, gives `explicit` (with `reshard`s still in it).
+
+use crate::rewrite::{ValueMap, mapped};
+use crate::{Changed, Context, Pass};
+use shardc_ir::builder::Builder;
+use shardc_ir::diagnostic::Diagnostics;
+use shardc_ir::graph::{Graph, Node, NodeId, NodeOrigin, Part, Phase, ValueId};
+use shardc_ir::kernel::ReduceKind;
+use shardc_ir::letters::{Assignment, Letters, Role};
+use shardc_ir::mesh::AxisId;
+use shardc_ir::ops::{Op, comm::Reshard};
+use shardc_ir::sharding::Sharding;
+
+/// See the module.
+pub struct InsertReshards;
+
+impl Pass for InsertReshards {
+    fn name(&self) -> &'static str {
+        "insert-reshards"
+    }
+
+    fn phases(&self) -> (Phase, Phase) {
+        (Phase::Annotated, Phase::Explicit)
+    }
+
+    fn run(&self, graph: &mut Graph, _: &Context<'_>) -> Result<Changed, Diagnostics> {
+        *graph = Explicit::new(graph).build();
+        Ok(Changed::Yes)
+    }
+}
+
+struct Explicit<'g> {
+    old: &'g Graph,
+    uses: Vec<usize>,
+    b: Builder,
+    map: ValueMap,
+    /// Reshards made so far: (new value, sharding) to its resharded value.
+    made: Vec<Vec<(Sharding, ValueId)>>,
+    /// For each new value, the node whose letters left it partial, and the old value that reads best in a reason.
+    gradient_of: Vec<Option<usize>>,
+}
+
+impl<'g> Explicit<'g> {
+    fn new(old: &'g Graph) -> Explicit<'g> {
+        let mut gradient_of = vec![None; old.value_count()];
+        for (i, state) in old.states.iter().enumerate() {
+            if let Some(g) = state.gradient {
+                gradient_of[g.index()] = Some(i);
+            }
+        }
+        Explicit {
+            old,
+            uses: old.use_counts(),
+            b: Builder::rewrite(old),
+            map: vec![None; old.value_count()],
+            made: vec![],
+            gradient_of,
+        }
+    }
+
+    fn build(mut self) -> Graph {
+        for (id, node) in self.old.nodes() {
+            if node.operands.is_empty() {
+                self.b.copy(self.old, node, &mut self.map);
+            } else {
+                self.place(id, node);
+            }
+        }
+        self.whole_roots();
+        let mut graph = self.b.finish();
+        graph.phase = Phase::Explicit;
+        graph
+    }
+
+    /// Appends a node with its operands resharded to what its letters need.
+    fn place(&mut self, id: NodeId, node: &Node) {
+        let letters = shardc_ir::ops::letters_of(self.old, id);
+        let operands: Vec<ValueId> = node.operands.iter().map(|v| mapped(&self.map, *v)).collect();
+        let current: Vec<Sharding> = operands.iter().map(|v| self.b.graph().sharding(*v).clone()).collect();
+        let assignment = self.assign(&letters, &current, node);
+        let passing = self.passing(&letters, &assignment, node, &current);
+        let mut inputs = vec![];
+        for (i, value) in operands.iter().enumerate() {
+            let mut wanted = Sharding { dims: letters.project(&letters.operands[i], &assignment), partial: vec![] };
+            wanted.partial = current[i].partial.iter().filter(|p| passing.contains(&p.axis)).copied().collect();
+            let input = self.reshard(*value, wanted, node.operands[i], Some(node));
+            inputs.push(input);
+        }
+        self.b.origin = node.origin.clone();
+        let types = self.old.result_types(node);
+        let results = self.b.push(node.op.clone(), &inputs, types, "v");
+        for (k, (old, new)) in node.results.iter().zip(results).enumerate() {
+            self.b.rename(new, &self.old.value(*old).name);
+            let mut sharding = Sharding { dims: letters.project(&letters.results[k], &assignment), partial: vec![] };
+            for (letter, splits) in assignment.iter().enumerate() {
+                if let Role::Reduced(kind) = letters.roles[letter] {
+                    splits.iter().for_each(|s| sharding.add_partial(s.axis, kind));
+                }
+            }
+            passing.iter().for_each(|axis| sharding.add_partial(*axis, ReduceKind::Sum));
+            let graph = self.b.graph_mut();
+            graph.set_sharding(new, sharding);
+            self.old.value(*old).asked.iter().for_each(|(axis, line)| graph.set_asked(new, *axis, *line));
+            self.map[old.index()] = Some(new);
+        }
+    }
+
+    /// The splits of each letter: from the operands as they are, then from the results as propagation wants them.
+    fn assign(&self, letters: &Letters, current: &[Sharding], node: &Node) -> Assignment {
+        let mut assignment: Assignment = vec![vec![]; letters.sizes.len()];
+        let wanted: Vec<&Sharding> = node.results.iter().map(|v| self.old.sharding(*v)).collect();
+        let operands = letters.operands.iter().zip(current);
+        let results = letters.results.iter().zip(wanted);
+        for (dims, sharding) in operands.chain(results) {
+            for (letter, split) in letters.to_letters(dims, sharding).into_iter().flatten().flatten() {
+                if let Some(splits) = letters.extend(&assignment, letter, split, &self.old.mesh) {
+                    assignment[letter] = splits;
+                }
+            }
+        }
+        assignment
+    }
+
+    /// The axes over which partial sums pass through the node.
+    fn passing(&self, letters: &Letters, assignment: &Assignment, node: &Node, current: &[Sharding]) -> Vec<AxisId> {
+        let mut axes: Vec<AxisId> = current.iter().flat_map(|s| s.partial.iter().map(|p| p.axis)).collect();
+        axes.sort();
+        axes.dedup();
+        let sets = node.op.rules().linear().sets(node.operands.len());
+        let grows = |i: &usize| {
+            let size = self.old.ty(node.operands[*i]).elements();
+            node.results.iter().any(|v| self.old.ty(*v).elements() > size)
+        };
+        axes.retain(|axis| {
+            let splits_letter = assignment.iter().flatten().any(|s| s.axis == *axis);
+            let partial: Vec<usize> = (0..current.len()).filter(|i| current[*i].partial_over(*axis).is_some()).collect();
+            let sums = partial.iter().all(|i| current[*i].partial_over(*axis) == Some(ReduceKind::Sum));
+            let read_once = partial.iter().all(|i| {
+                let value = node.operands[*i];
+                self.uses[value.index()] == node.operands.iter().filter(|v| **v == value).count()
+            });
+            let _ = letters;
+            !splits_letter && sums && read_once && sets.contains(&partial) && !partial.iter().any(grows)
+        });
+        axes
+    }
+
+    /// `value` under another sharding: itself, a reshard made before, or a new one.
+    fn reshard(&mut self, value: ValueId, wanted: Sharding, old: ValueId, reader: Option<&Node>) -> ValueId {
+        let current = self.b.graph().sharding(value).clone();
+        if current == wanted {
+            return value;
+        }
+        self.made.resize(self.b.graph().value_count(), vec![]);
+        if let Some((_, known)) = self.made[value.index()].iter().find(|(s, _)| *s == wanted) {
+            return *known;
+        }
+        self.b.origin = self.reason(&current, &wanted, old, reader);
+        let name = self.b.graph().value(value).name.clone();
+        let ty = self.b.ty(value).clone();
+        let result = self.b.push(Reshard {}.into(), &[value], vec![ty], &name)[0];
+        self.b.graph_mut().set_sharding(result, wanted.clone());
+        self.made.resize(self.b.graph().value_count(), vec![]);
+        self.made[value.index()].push((wanted, result));
+        result
+    }
+
+    /// Why a value is resharded: the gradient of which parameter it is, or which split parameter left it partial, or who reads it.
+    fn reason(&self, current: &Sharding, wanted: &Sharding, old: ValueId, reader: Option<&Node>) -> NodeOrigin {
+        let definer = self.old.def(old);
+        let changed: Vec<AxisId> = (0..self.old.mesh.axes().len() as u8)
+            .map(AxisId)
+            .filter(|a| current.depends_on(*a) && !(wanted.partial_over(*a).is_some() || wanted.splits(*a)))
+            .collect();
+        let axis = changed.first().copied();
+        let line = |value: ValueId| axis.and_then(|a| self.old.asked(value, a));
+        let mut origin = definer.origin.clone();
+        if let (Some(reader), Part::Update) = (reader, definer.origin.part) {
+            origin.part = reader.origin.part;
+        }
+        if let Some(state) = self.gradient_of[old.index()] {
+            origin.reason = Some(format!("gradient of \"{}\"", self.old.states[state].name));
+            origin.spec_line = definer.operands.iter().find_map(|v| line(*v));
+            return origin;
+        }
+        let split_state = definer.operands.iter().find_map(|v| {
+            let Op::State(read) = &self.old.def(*v).op else { return None };
+            let state = &self.old.states[read.state.index()];
+            axis.is_some_and(|a| state.sharding.splits(a)).then_some((*v, state))
+        });
+        match (split_state, reader) {
+            (Some((value, state)), _) => {
+                let sharding = state.sharding.text(&state.ty.shape, &self.old.mesh);
+                origin.reason = Some(format!("for \"{}\" {sharding}", state.name));
+                origin.spec_line = line(value);
+            }
+            (None, Some(reader)) => {
+                origin.reason = Some(format!("for {}", reader.op.name()));
+                origin.spec_line = definer.operands.iter().chain(&definer.results).find_map(|v| line(*v));
+            }
+            (None, None) => {}
+        }
+        origin
+    }
+
+    /// Outputs and gradients are whole sums; updates have the sharding of their state.
+    fn whole_roots(&mut self) {
+        let outputs = self.old.outputs.clone();
+        for (i, output) in outputs.iter().enumerate() {
+            let value = self.summed(output.value);
+            let name = output.name.clone();
+            if i == 0 {
+                self.b.graph_mut().outputs.clear();
+            }
+            self.b.graph_mut().outputs.push(shardc_ir::graph::Output { name, value });
+        }
+        for (i, state) in self.old.states.iter().enumerate() {
+            let gradient = state.gradient.map(|g| self.under(g, &state.sharding));
+            let update = state.update.map(|u| self.under(u, &state.sharding));
+            let new = &mut self.b.graph_mut().states[i];
+            new.sharding = state.sharding.clone();
+            new.gradient = gradient;
+            new.update = update;
+        }
+    }
+
+    fn summed(&mut self, old: ValueId) -> ValueId {
+        let value = mapped(&self.map, old);
+        let mut wanted = self.b.graph().sharding(value).clone();
+        wanted.partial.clear();
+        self.reshard(value, wanted, old, None)
+    }
+
+    fn under(&mut self, old: ValueId, sharding: &Sharding) -> ValueId {
+        let value = mapped(&self.map, old);
+        self.reshard(value, sharding.clone(), old, None)
+    }
+}

@@ -1,0 +1,216 @@
+//! Which buffer each value is stored in. Leaves have their own; updates, all-reduces and outputs share where nothing is lost.
+
+use super::fuse::Fusion;
+use super::lowering::LoweredGraph;
+use shardc_ir::dtype::DType;
+use shardc_ir::graph::{NodeId, Part, ValueId};
+use shardc_ir::lower::Lowered;
+use shardc_ir::ops::Op;
+use shardc_ir::plan::{Buffer, BufferId, BufferKind, ProgramConstant, ProgramInput, ProgramOutput, StateVariable};
+use shardc_ir::sharding::Sharding;
+
+/// The buffers of a program under construction.
+pub struct Buffers<'a, 'g> {
+    lowered: &'a LoweredGraph<'g>,
+    /// All buffers.
+    pub all: Vec<Buffer>,
+    /// The buffer of each storage that has one.
+    of: Vec<Option<BufferId>>,
+    /// Inputs and labels.
+    pub inputs: Vec<ProgramInput>,
+    /// Constants that some kernel reads.
+    pub constants: Vec<ProgramConstant>,
+    /// State variables.
+    pub states: Vec<StateVariable>,
+    /// Results for the host.
+    pub outputs: Vec<ProgramOutput>,
+    /// Values to copy into buffers of their own: (value, buffer).
+    pub copies: Vec<(ValueId, BufferId)>,
+}
+
+impl<'a, 'g> Buffers<'a, 'g> {
+    /// Claims the buffers of states, gradients and outputs, and lets others share them.
+    pub fn new(lowered: &'a LoweredGraph<'g>, fusion: &Fusion) -> Buffers<'a, 'g> {
+        let mut buffers = Buffers {
+            lowered,
+            all: vec![],
+            of: vec![None; lowered.graph.value_count()],
+            inputs: vec![],
+            constants: vec![],
+            states: vec![],
+            outputs: vec![],
+            copies: vec![],
+        };
+        buffers.claim_leaves();
+        buffers.claim_states(fusion);
+        buffers.claim_gradients();
+        buffers.claim_outputs();
+        buffers.share_reductions();
+        buffers
+    }
+
+    /// The buffer of a value; made on the first question.
+    pub fn of(&mut self, value: ValueId) -> BufferId {
+        let storage = self.lowered.stored_in(value);
+        if let Some(buffer) = self.of[storage.index()] {
+            return buffer;
+        }
+        let node = self.lowered.graph.value(storage).node;
+        let kind = match &self.lowered.graph.node(node).op {
+            Op::Constant(constant) => {
+                let buffer = BufferId(self.all.len() as u32);
+                self.constants.push(ProgramConstant { buffer, bytes: constant.value.bytes.to_vec() });
+                BufferKind::Constant(self.constants.len() as u32 - 1)
+            }
+            Op::Host(host) => BufferKind::Scalar(host.scalar),
+            _ => BufferKind::Activation,
+        };
+        self.make(storage, kind, 1)
+    }
+
+    /// A buffer for scratch of a collective.
+    pub fn scratch(&mut self, name: &str, dtype: DType, elements: u64) -> BufferId {
+        self.push(Buffer {
+            name: format!("{name}.scratch"),
+            kind: BufferKind::Communication,
+            dtype,
+            shape: vec![elements],
+            sharding: Sharding::replicated(1),
+            local: vec![elements],
+            slots: 1,
+            offset: 0,
+            slot_bytes: aligned(elements * dtype.bytes()),
+        })
+    }
+
+    fn claim_leaves(&mut self) {
+        let graph = self.lowered.graph;
+        for (_, node) in graph.nodes() {
+            let Op::Input(input) = &node.op else { continue };
+            let value = node.results[0];
+            let slots = if graph.sharding(value).splits(graph.mesh.time()) { graph.mesh.microbatches() } else { 1 };
+            let buffer = self.make(value, BufferKind::Input(self.inputs.len() as u32), slots);
+            self.inputs.push(ProgramInput { name: input.name.clone(), buffer, range: None, except: None });
+        }
+    }
+
+    /// Every state has a buffer. Its update is written into it where the old value is not read later, else copied at the end.
+    fn claim_states(&mut self, fusion: &Fusion) {
+        let graph = self.lowered.graph;
+        let mut reads: Vec<Option<ValueId>> = vec![None; graph.states.len()];
+        for (_, node) in graph.nodes() {
+            if let Op::State(read) = &node.op {
+                reads[read.state.index()] = Some(node.results[0]);
+            }
+        }
+        for (i, state) in graph.states.iter().enumerate() {
+            let Some(read) = reads[i] else { continue };
+            let buffer = self.make(read, BufferKind::State(self.states.len() as u32), 1);
+            self.all[buffer.index()].name = state.name.clone();
+            self.states.push(StateVariable { name: state.name.clone(), buffer, role: state.role, init: state.init.clone() });
+            let Some(update) = state.update else { continue };
+            let storage = self.lowered.stored_in(update);
+            if storage == read {
+                continue;
+            }
+            if self.of[storage.index()].is_none() && self.may_overwrite(read, storage, fusion) {
+                self.of[storage.index()] = Some(buffer);
+            } else {
+                self.copies.push((update, buffer));
+            }
+        }
+    }
+
+    /// Whether the elementwise kernel that computes `update` is the last to read `old`, so that it may write in place.
+    fn may_overwrite(&self, old: ValueId, update: ValueId, fusion: &Fusion) -> bool {
+        let graph = self.lowered.graph;
+        let id = graph.value(update).node;
+        let in_update = |n: NodeId| graph.node(n).origin.part == Part::Update;
+        let last = |reader: &NodeId| fusion.kernels(*reader).iter().all(|k| !in_update(*k) || *k <= id);
+        matches!(self.lowered.node(id), Lowered::Map(_))
+            && in_update(id)
+            && !fusion.is_inlined(id)
+            && self.lowered.readers[old.index()].iter().all(last)
+    }
+
+    fn claim_gradients(&mut self) {
+        let graph = self.lowered.graph;
+        for (i, state) in graph.states.iter().enumerate() {
+            let Some(gradient) = state.gradient else { continue };
+            let Some(state) = self.states.iter().position(|s| s.name == graph.states[i].name) else { continue };
+            self.claim(gradient, BufferKind::Gradient(state as u32), format!("gradient of {}", graph.states[i].name), 1);
+        }
+    }
+
+    fn claim_outputs(&mut self) {
+        let graph = self.lowered.graph;
+        for output in &graph.outputs {
+            let slots = if graph.sharding(output.value).splits(graph.mesh.time()) { graph.mesh.microbatches() } else { 1 };
+            let kind = BufferKind::Output(self.outputs.len() as u32);
+            let buffer = self.claim(output.value, kind, output.name.clone(), slots);
+            self.outputs.push(ProgramOutput { name: output.name.clone(), buffer });
+        }
+    }
+
+    /// Gives a value's storage a buffer of that kind, or, where it has one or is a leaf's, a copy in a new one.
+    fn claim(&mut self, value: ValueId, kind: BufferKind, name: String, slots: u64) -> BufferId {
+        let storage = self.lowered.stored_in(value);
+        let node = self.lowered.graph.value(storage).node;
+        let free = self.of[storage.index()].is_none() && !matches!(self.lowered.node(node), Lowered::Leaf);
+        let buffer = self.make(value, kind, slots);
+        self.all[buffer.index()].name = name;
+        if free {
+            self.of[storage.index()] = Some(buffer);
+        } else {
+            self.copies.push((value, buffer));
+        }
+        buffer
+    }
+
+    /// An all-reduce works in place where nobody else reads its operand.
+    fn share_reductions(&mut self) {
+        let graph = self.lowered.graph;
+        for (id, node) in graph.nodes().rev() {
+            let Op::AllReduce(_) = node.op else { continue };
+            let operand = self.lowered.stored_in(node.operands[0]);
+            let definer = graph.value(operand).node;
+            let sole = self.lowered.readers[operand.index()] == [id] && !self.lowered.is_root[operand.index()];
+            if sole && self.of[operand.index()].is_none() && !matches!(self.lowered.node(definer), Lowered::Leaf) {
+                let result = self.of(node.results[0]);
+                self.of[operand.index()] = Some(result);
+            }
+        }
+    }
+
+    fn make(&mut self, value: ValueId, kind: BufferKind, slots: u64) -> BufferId {
+        let storage = self.lowered.stored_in(value);
+        let extent = self.lowered.extent(value);
+        let buffer = self.push(Buffer {
+            name: self.lowered.graph.value(value).name.clone(),
+            kind,
+            dtype: extent.ty.dtype,
+            shape: extent.ty.shape.clone(),
+            sharding: extent.sharding.clone(),
+            local: extent.local.clone(),
+            slots,
+            offset: 0,
+            slot_bytes: aligned(extent.elements() * extent.ty.dtype.bytes()),
+        });
+        if self.of[storage.index()].is_none()
+            && !matches!(self.all[buffer.index()].kind, BufferKind::Gradient(_) | BufferKind::Output(_))
+        {
+            self.of[storage.index()] = Some(buffer);
+        }
+        buffer
+    }
+
+    fn push(&mut self, buffer: Buffer) -> BufferId {
+        self.all.push(buffer);
+        BufferId(self.all.len() as u32 - 1)
+    }
+}
+
+/// Rounded up to the arena's alignment.
+pub fn aligned(bytes: u64) -> u64 {
+    bytes.div_ceil(64).max(1) * 64
+}

@@ -1,0 +1,203 @@
+//! Emits the steps of every task: one kernel for each node that is not inside another's.
+
+use super::buffers::Buffers;
+use super::fuse::{Fused, Fusion, map_kernel, reduce_kernel};
+use super::lowering::LoweredGraph;
+use super::tasks::TaskNodes;
+use shardc_ir::graph::{NodeId, ValueId};
+use shardc_ir::kernel::{Kernel, Move, Offset, Reduce, ReduceKind};
+use shardc_ir::lower::{Launch, Lowered, Slot, row_major};
+use shardc_ir::ops::Op;
+use shardc_ir::plan::{
+    Buffer, BufferId, ProgramConstant, ProgramInput, ProgramOutput, Provenance, Repeat, StateVariable, Step, Stream, Task, View,
+};
+
+/// A program without offsets.
+pub struct Emitted {
+    /// All buffers.
+    pub buffers: Vec<Buffer>,
+    /// State variables.
+    pub states: Vec<StateVariable>,
+    /// Inputs and labels.
+    pub inputs: Vec<ProgramInput>,
+    /// Constants.
+    pub constants: Vec<ProgramConstant>,
+    /// Results for the host.
+    pub outputs: Vec<ProgramOutput>,
+    /// Bodies in order.
+    pub tasks: Vec<Task>,
+}
+
+/// All steps and buffers.
+pub fn emit(lowered: &LoweredGraph<'_>, fusion: &Fusion, tasks: &[TaskNodes]) -> Emitted {
+    let mut emitter = Emitter { lowered, fusion, buffers: Buffers::new(lowered, fusion), prepare: vec![] };
+    let mut out: Vec<Task> = tasks
+        .iter()
+        .map(|task| Task {
+            name: task.name.to_string(),
+            repeat: task.repeat,
+            steps: task.nodes.iter().flat_map(|id| emitter.node(*id)).collect(),
+        })
+        .collect();
+    emitter.copy_roots(&mut out);
+    if !emitter.prepare.is_empty() {
+        match out.first_mut() {
+            Some(first) if first.name == "prepare" => first.steps.extend(emitter.prepare),
+            _ => out.insert(0, Task { name: "prepare".into(), repeat: Repeat::Once, steps: emitter.prepare }),
+        }
+    }
+    let Buffers { all, inputs, constants, states, outputs, .. } = emitter.buffers;
+    Emitted { buffers: all, states, inputs, constants, outputs, tasks: out }
+}
+
+struct Emitter<'a, 'g> {
+    lowered: &'a LoweredGraph<'g>,
+    fusion: &'a Fusion,
+    buffers: Buffers<'a, 'g>,
+    /// Steps before the first loop: accumulators begin empty.
+    prepare: Vec<Step>,
+}
+
+impl Emitter<'_, '_> {
+    fn node(&mut self, id: NodeId) -> Vec<Step> {
+        match self.lowered.node(id) {
+            Lowered::Alias(_) | Lowered::Leaf => vec![],
+            Lowered::Map(_) if self.fusion.is_inlined(id) => vec![],
+            Lowered::Map(_) => {
+                let fused = map_kernel(self.lowered, self.fusion, id);
+                vec![self.fused(id, fused, Kernel::Map)]
+            }
+            Lowered::Reduce { kind, reduced, accumulate, .. } => {
+                let (kind, reduced, accumulate) = (*kind, reduced.clone(), *accumulate);
+                let fused = reduce_kernel(self.lowered, self.fusion, id);
+                vec![self.fused(id, fused, |map| Kernel::Reduce(Reduce { map, kind, reduced, accumulate }))]
+            }
+            Lowered::Launches { launches, scratch } => self.launches(id, launches.clone(), scratch.clone()),
+        }
+    }
+
+    fn fused(&mut self, id: NodeId, fused: Fused, kernel: impl FnOnce(shardc_ir::kernel::Map) -> Kernel) -> Step {
+        let node = self.lowered.graph.node(id);
+        let names: Vec<&str> = fused.nodes.iter().map(|n| self.lowered.graph.node(*n).op.name()).collect();
+        let operation = if names.len() == 1 { names[0].to_string() } else { format!("map({})", names.join(", ")) };
+        let text = self.text(&node.results, &operation, &fused.reads);
+        let ops = fused.nodes.iter().flat_map(|n| self.names(&self.lowered.graph.node(*n).results)).collect();
+        Step {
+            stream: Stream::Main,
+            kernel: kernel(fused.map),
+            reads: fused.reads.iter().map(|v| self.view(*v)).collect(),
+            writes: node.results.iter().map(|v| self.view(*v)).collect(),
+            text,
+            provenance: node.origin.provenance(ops),
+        }
+    }
+
+    fn launches(&mut self, id: NodeId, launches: Vec<Launch>, scratch: Vec<(shardc_ir::dtype::DType, u64)>) -> Vec<Step> {
+        let node = self.lowered.graph.node(id);
+        let name = self.lowered.graph.value(node.results[0]).name.clone();
+        let scratch: Vec<BufferId> = scratch.into_iter().map(|(dtype, n)| self.buffers.scratch(&name, dtype, n)).collect();
+        let mut steps = vec![];
+        let in_place = matches!(node.op, Op::AllReduce(_));
+        if in_place && self.buffers.of(node.operands[0]) != self.buffers.of(node.results[0]) {
+            let to = self.buffers.of(node.results[0]);
+            steps.push(self.copy(node.operands[0], to));
+        }
+        if let Op::Accumulate(op) = &node.op {
+            self.begin(node.results[0], op.kind);
+        }
+        let operation = match &node.op {
+            Op::Contract(c) => format!("contract {}", c.spec),
+            Op::AllReduce(op) => format!("all_reduce {} {}", shardc_ir::sharding::reduce_name(op.kind), self.axes(&op.axes)),
+            Op::AllGather(op) => format!("all_gather {}", self.axes(&[op.split.axis])),
+            Op::ShardSlice(op) => format!("shard_slice {}", self.axes(&[op.split.axis])),
+            op => op.name().to_string(),
+        };
+        let text = self.text(&node.results, &operation, &node.operands);
+        for launch in launches {
+            let mut views = |slots: &[Slot]| -> Vec<View> {
+                slots
+                    .iter()
+                    .map(|slot| match slot {
+                        Slot::Operand(_) if in_place => self.view(node.results[0]),
+                        Slot::Operand(i) => self.view(node.operands[*i]),
+                        Slot::Result(i) => self.view(node.results[*i]),
+                        Slot::Scratch(i) => self.whole(scratch[*i]),
+                    })
+                    .collect()
+            };
+            let (reads, writes) = (views(&launch.reads), views(&launch.writes));
+            let stream = if matches!(launch.kernel, Kernel::Collective(_)) { Stream::Comm } else { Stream::Main };
+            let provenance = node.origin.provenance(self.names(&node.results));
+            steps.push(Step { stream, kernel: launch.kernel, reads, writes, text: text.clone(), provenance });
+        }
+        steps
+    }
+
+    fn axes(&self, axes: &[shardc_ir::mesh::AxisId]) -> String {
+        axes.iter().map(|a| self.lowered.graph.mesh.name(*a)).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Fills an accumulator with what combines to nothing.
+    fn begin(&mut self, value: ValueId, kind: ReduceKind) {
+        let extent = self.lowered.extent(value);
+        let zero = match kind {
+            ReduceKind::Sum => 0.0,
+            ReduceKind::Max => f64::NEG_INFINITY,
+            ReduceKind::Min => f64::INFINITY,
+        };
+        let kernel = Kernel::Fill { dtype: extent.ty.dtype, count: extent.elements(), value: zero };
+        let text = self.text(&[value], "fill", &[]);
+        let write = self.view(value);
+        let provenance = Provenance { ops: self.names(&[value]), ..Provenance::default() };
+        self.prepare.push(Step { stream: Stream::Main, kernel, reads: vec![], writes: vec![write], text, provenance });
+    }
+
+    /// Copies roots that could not be computed in place: at the end, or in the loop where they are split over time.
+    fn copy_roots(&mut self, tasks: &mut Vec<Task>) {
+        let time = self.lowered.graph.mesh.time();
+        for (value, buffer) in std::mem::take(&mut self.buffers.copies) {
+            let step = self.copy(value, buffer);
+            let in_loop = self.lowered.graph.sharding(value).splits(time);
+            let repeat = if in_loop { Repeat::EachMicrobatch } else { Repeat::Once };
+            match tasks.iter_mut().rev().find(|t| t.repeat == repeat) {
+                Some(task) => task.steps.push(step),
+                None => tasks.push(Task { name: "F".into(), repeat, steps: vec![step] }),
+            }
+        }
+    }
+
+    fn copy(&mut self, value: ValueId, to: BufferId) -> Step {
+        let extent = self.lowered.extent(value);
+        let kernel = Kernel::Move(Move {
+            dtype: extent.ty.dtype,
+            shape: extent.local.clone(),
+            src_offset: Offset::default(),
+            src_strides: row_major(&extent.local),
+            dst_offset: Offset::default(),
+            dst_strides: row_major(&extent.local),
+        });
+        let text = format!("%{} = copy", self.buffers.all[to.index()].name);
+        let provenance = Provenance { ops: self.names(&[value]), ..Provenance::default() };
+        let (read, write) = (self.view(value), self.whole(to));
+        Step { stream: Stream::Main, kernel, reads: vec![read], writes: vec![write], text, provenance }
+    }
+
+    fn view(&mut self, value: ValueId) -> View {
+        let extent = self.lowered.extent(value);
+        View { buffer: self.buffers.of(value), offset: 0, bytes: extent.elements() * extent.ty.dtype.bytes() }
+    }
+
+    fn whole(&self, buffer: BufferId) -> View {
+        let b = &self.buffers.all[buffer.index()];
+        View { buffer, offset: 0, bytes: b.local.iter().product::<u64>() * b.dtype.bytes() }
+    }
+
+    fn names(&self, values: &[ValueId]) -> Vec<String> {
+        values.iter().map(|v| self.lowered.graph.value(*v).name.clone()).collect()
+    }
+
+    fn text(&self, results: &[ValueId], operation: &str, operands: &[ValueId]) -> String {
+        let list = |values: &[ValueId]| self.names(values).iter().map(|n| format!("%{n}")).collect::<Vec<_>>().join(", ");
+        format!("{} = {operation} {}", list(results), list(operands)).trim_end().to_string()
+    }
+}

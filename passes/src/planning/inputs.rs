@@ -1,0 +1,56 @@
+//! Which values the data may hold: class indices and token ids are checked before the first step.
+
+use shardc_ir::graph::{Graph, ValueId};
+use shardc_ir::ops::Op;
+use shardc_ir::plan::Program;
+use shardc_ir::spec::{Loss, Spec};
+
+/// The label that the spec's loss ignores.
+pub fn ignored_label(spec: &Spec) -> Option<i64> {
+    match spec.loss.as_ref().map(|l| &l.value) {
+        Some(Loss::CrossEntropy { ignore_index, .. }) => *ignore_index,
+        _ => None,
+    }
+}
+
+/// Sets the range of each input that indexes a table or chooses a class.
+pub fn note_ranges(graph: &Graph, program: &mut Program, ignored: Option<i64>) {
+    for (_, node) in graph.nodes() {
+        let Op::Input(input) = &node.op else { continue };
+        let mut range = None;
+        let mut is_label = false;
+        for view in views(graph, node.results[0]) {
+            for user in graph.users(graph.value(view).node) {
+                let user = graph.node(user);
+                let size = match &user.op {
+                    Op::Gather(g) if user.operands[1] == view => graph.ty(user.operands[0]).shape[g.axis],
+                    Op::OneHot(hot) => hot.size,
+                    _ => continue,
+                };
+                is_label |= matches!(user.op, Op::OneHot(_));
+                let high = range.map_or(size as i64, |(_, high): (i64, i64)| high.min(size as i64));
+                range = Some((0, high));
+            }
+        }
+        if let Some(declared) = program.inputs.iter_mut().find(|i| i.name == input.name) {
+            declared.range = range;
+            declared.except = ignored.filter(|_| is_label);
+        }
+    }
+}
+
+/// A value and every view of it: the same elements under other shapes.
+fn views(graph: &Graph, value: ValueId) -> Vec<ValueId> {
+    let mut out = vec![value];
+    let mut next = 0;
+    while next < out.len() {
+        for user in graph.users(graph.value(out[next]).node) {
+            let user = graph.node(user);
+            if matches!(user.op, Op::Reshape(_) | Op::ShardSlice(_) | Op::AllGather(_)) {
+                out.push(user.results[0]);
+            }
+        }
+        next += 1;
+    }
+    out
+}

@@ -1,0 +1,106 @@
+//! Places every buffer in one static arena: what lasts first, then what lives within a step, sharing bytes where lives do not
+//! overlap. The peak is exact: it is the arena.
+//!
+//! Lives are intervals over the steps in order; whatever is touched both inside and outside a loop over micro-batches lives for
+//! the whole loop. Large buffers are placed first, each at the lowest offset that is free for its life.
+//! Source: Pisarchyk and Lee, Efficient Memory Management for Deep Neural Net Inference (2020), greedy by size.
+
+use super::buckets::Bucket;
+use super::buffers::aligned;
+use shardc_ir::plan::{BufferId, BufferKind, Program, Repeat};
+
+/// Sets all offsets and the size of the arena.
+pub fn place(program: &mut Program, buckets: &[Bucket]) {
+    let bottom = place_lasting(program, buckets);
+    let lives = lives(program);
+    let mut transient: Vec<usize> =
+        (0..program.buffers.len()).filter(|i| !lasts(program, *i, buckets) && lives[*i].is_some()).collect();
+    transient.sort_by_key(|i| (std::cmp::Reverse(bytes(program, *i)), *i));
+    let mut placed: Vec<usize> = vec![];
+    let mut top = bottom;
+    for i in transient {
+        let life = lives[i].expect("only buffers that live");
+        let mut taken: Vec<(u64, u64)> = placed
+            .iter()
+            .filter(|j| lives[**j].is_some_and(|other| other.0 <= life.1 && life.0 <= other.1))
+            .map(|j| (program.buffers[*j].offset, program.buffers[*j].offset + bytes(program, *j)))
+            .collect();
+        taken.sort();
+        let mut offset = bottom;
+        for (start, end) in taken {
+            if start >= offset + bytes(program, i) {
+                break;
+            }
+            offset = offset.max(end);
+        }
+        program.buffers[i].offset = offset;
+        top = top.max(offset + bytes(program, i));
+        placed.push(i);
+    }
+    program.arena_bytes = aligned(top);
+}
+
+fn bytes(program: &Program, i: usize) -> u64 {
+    program.buffers[i].slot_bytes * program.buffers[i].slots
+}
+
+fn lasts(program: &Program, i: usize, buckets: &[Bucket]) -> bool {
+    let is_bucket = buckets.iter().any(|b| b.buffer.index() == i);
+    is_bucket || !matches!(program.buffers[i].kind, BufferKind::Activation | BufferKind::Communication)
+}
+
+/// States, gradients (members of a bucket inside it), inputs, constants, scalars, outputs, one after another.
+fn place_lasting(program: &mut Program, buckets: &[Bucket]) -> u64 {
+    let mut top = 0;
+    let mut done = vec![false; program.buffers.len()];
+    for bucket in buckets {
+        program.buffers[bucket.buffer.index()].offset = top;
+        done[bucket.buffer.index()] = true;
+        for BufferId(member) in &bucket.members {
+            program.buffers[*member as usize].offset = top;
+            done[*member as usize] = true;
+            top += bytes(program, *member as usize);
+        }
+    }
+    for (i, done) in done.into_iter().enumerate() {
+        if !done && lasts(program, i, &[]) {
+            program.buffers[i].offset = top;
+            top += bytes(program, i);
+        }
+    }
+    top
+}
+
+/// For each buffer, the first and the last step at which it holds something.
+fn lives(program: &Program) -> Vec<Option<(usize, usize)>> {
+    let mut lives: Vec<Option<(usize, usize)>> = vec![None; program.buffers.len()];
+    let mut loops: Vec<(usize, usize)> = vec![];
+    let mut at = 0;
+    let mut previous = Repeat::Once;
+    for task in &program.tasks {
+        let start = at;
+        for step in &task.steps {
+            for view in step.reads.iter().chain(&step.writes) {
+                let life = lives[view.buffer.index()].get_or_insert((at, at));
+                life.1 = at;
+            }
+            at += 1;
+        }
+        match (task.repeat, previous, loops.last_mut()) {
+            (Repeat::EachMicrobatch, Repeat::EachMicrobatch, Some(open)) => open.1 = at,
+            (Repeat::EachMicrobatch, ..) => loops.push((start, at)),
+            _ => {}
+        }
+        previous = task.repeat;
+    }
+    for life in lives.iter_mut().flatten() {
+        for (start, end) in &loops {
+            let touches = life.0 < *end && life.1 >= *start;
+            let inside = life.0 >= *start && life.1 < *end;
+            if touches && !inside {
+                *life = (life.0.min(*start), life.1.max(end - 1));
+            }
+        }
+    }
+    lives
+}
