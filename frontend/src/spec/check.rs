@@ -3,8 +3,9 @@
 use super::context::{Context, quote};
 use shardc_ir::diagnostic::Diagnostic;
 use shardc_ir::mesh::AxisId;
-use shardc_ir::spec::{Located, Source, Spec};
+use shardc_ir::spec::{Source, Spec};
 use shardc_ir::train::Decay;
+use std::collections::BTreeMap;
 
 /// Reports every disagreement.
 pub fn check(spec: &Spec, context: &mut Context<'_>) {
@@ -102,11 +103,11 @@ fn rate_falls(spec: &Spec, context: &mut Context<'_>) {
 }
 
 fn frozen_is_not_trained(spec: &Spec, context: &mut Context<'_>) {
+    let frozen: BTreeMap<&str, Source> = spec.freeze.iter().map(|freeze| (freeze.value.as_str(), freeze.source)).collect();
     for train in &spec.train {
-        let same = |freeze: &&Located<String>| freeze.value == train.value;
-        if let Some(freeze) = spec.freeze.iter().find(same) {
-            let (first, second) = (freeze.source.min(train.source), freeze.source.max(train.source));
-            let error = Diagnostic::error(format!("`\"{}\"` is both frozen and trained", train.value));
+        if let Some(freeze) = frozen.get(train.value.as_str()) {
+            let (first, second) = (train.source.min(*freeze), train.source.max(*freeze));
+            let error = Diagnostic::error(format!("{} is both frozen and trained", quote(&format!("\"{}\"", train.value))));
             context.report(second, error.label(format!("the other is on line {}", first.line)).help("keep one of the two lines"));
         }
     }

@@ -4,6 +4,7 @@ use super::context::{Context, listed, quote, suggestion};
 use super::syntax::{Item, Text, Value};
 use shardc_ir::diagnostic::Diagnostic;
 use shardc_ir::spec::{Located, Source};
+use std::collections::BTreeSet;
 
 /// The parts of a statement, or of a call such as `normal(std=0.02)`, that are still to be taken.
 pub struct Reader<'r, 't, 'f> {
@@ -25,11 +26,12 @@ impl<'r, 't, 'f> Reader<'r, 't, 'f> {
         let errors_before = context.errors();
         let mut options: Vec<(Text<'t>, &Value<'t>)> = vec![];
         let mut values = vec![];
+        let mut seen = BTreeSet::new();
         for item in items {
             match item {
                 Item::Value(value) => values.push(value),
                 Item::Option(key, value) => {
-                    if options.iter().any(|(first, _)| first.text == key.text) {
+                    if !seen.insert(key.text) {
                         let error = Diagnostic::error(format!("{} is given twice", quote(key.text)));
                         context.report(key.source, error.help("keep one of the two"));
                     } else {
