@@ -26,13 +26,15 @@ pub fn mesh(r: &mut Reader<'_, '_, '_>, spec: &mut Spec) -> Option<()> {
     let mut ranks: u64 = 1;
     for (key, value) in options.into_iter().take(MAX_AXES) {
         axis_name(key, r.context);
-        let size = positive(value, &quote(key.text), r.context).unwrap_or(1);
-        let before = ranks;
-        ranks = ranks.saturating_mul(size);
-        if ranks > MAX_RANKS && before <= MAX_RANKS {
-            let error = Diagnostic::error(format!("a mesh of {ranks} ranks is too large"));
-            r.context
-                .report(value.text.source, error.help(format!("a mesh has at most {MAX_RANKS} ranks, the product of its axes")));
+        let mut size = positive(value, &quote(key.text), r.context).unwrap_or(1);
+        let product = ranks.saturating_mul(size);
+        if product <= MAX_RANKS {
+            ranks = product;
+        } else {
+            size = 1;
+            let error = Diagnostic::error(format!("a mesh of {product} ranks is too large"));
+            let help = format!("a mesh has at most {MAX_RANKS} ranks, the product of its axes");
+            r.context.report(value.text.source, error.help(help));
         }
         r.context.mesh.push(MeshAxis { name: key.text.to_string(), size });
     }

@@ -28,8 +28,8 @@ pub fn bind(r: &mut Reader<'_, '_, '_>, spec: &mut Spec) -> Option<()> {
 }
 
 pub fn loss(r: &mut Reader<'_, '_, '_>, spec: &mut Spec) -> Option<()> {
-    let read: [(&str, fn(&mut Reader<'_, '_, '_>) -> Option<Loss>); 3] =
-        [("cross_entropy", cross_entropy), ("mse", mse), ("bce_with_logits", bce_with_logits)];
+    type Read = fn(&mut Reader<'_, '_, '_>) -> Option<Loss>;
+    let read: [(&str, Read); 3] = [("cross_entropy", cross_entropy), ("mse", mse), ("bce_with_logits", bce_with_logits)];
     let loss = match r.optional("output", name)? {
         Some(name) => Loss::Output { name },
         None => r.kind("a kind such as `mse`", choice(&read))?(r)?,
@@ -111,8 +111,8 @@ fn moments(r: &mut Reader<'_, '_, '_>, default: Moments) -> Option<Moments> {
 pub fn schedule(r: &mut Reader<'_, '_, '_>, spec: &mut Spec) -> Option<()> {
     let cosine = |steps, min_lr| Decay::Cosine { steps, min_lr };
     let linear = |steps, min_lr| Decay::Linear { steps, min_lr };
-    let kinds: [(&str, Option<fn(u64, f64) -> Decay>); 3] =
-        [("constant", None), ("cosine", Some(cosine)), ("linear", Some(linear))];
+    type Falling = fn(u64, f64) -> Decay;
+    let kinds: [(&str, Option<Falling>); 3] = [("constant", None), ("cosine", Some(cosine)), ("linear", Some(linear))];
     let kind = r.kind("a kind such as `cosine`", choice(&kinds))?;
     let warmup = r.option("warmup", 0, steps);
     let decay = match kind {
