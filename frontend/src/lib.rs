@@ -1,1 +1,3 @@
-//! Placeholder.
+//! From the files of a job to the IR: ONNX models to graphs, specs to [`shardc_ir::spec::Spec`].
+
+pub mod spec;

@@ -1,0 +1,114 @@
+//! What the statements of a spec say about each other: divisible batches, axes with one job each, one default for `data`.
+
+use super::context::{Context, quote};
+use shardc_ir::diagnostic::Diagnostic;
+use shardc_ir::mesh::AxisId;
+use shardc_ir::spec::{Source, Spec};
+use shardc_ir::train::Decay;
+use std::collections::BTreeMap;
+
+/// Reports every disagreement.
+pub fn check(spec: &Spec, context: &mut Context<'_>) {
+    batch_divides(spec, context);
+    axes_do_one_job(spec, context);
+    one_default("data", spec.data.iter().map(|data| (data.source, data.value.on.is_none())), context);
+    one_default("tensor", spec.tensor.iter().map(|tensor| (tensor.source, tensor.value.on.is_none())), context);
+    one_default("zero", spec.zero.iter().map(|zero| (zero.source, zero.value.on.is_none())), context);
+    places_are_stages(spec, context);
+    rate_falls(spec, context);
+    frozen_is_not_trained(spec, context);
+}
+
+fn batch_divides(spec: &Spec, context: &mut Context<'_>) {
+    let Some(batch) = &spec.batch else { return };
+    let (size, microbatches) = (batch.value.size, batch.value.microbatches);
+    let mesh = spec.mesh();
+    let mut widths = spec.data.iter().map(|data| data.value.axes.iter().map(|axis| mesh.size(*axis)).product()).chain([1]);
+    let Some(ranks) = widths.find(|ranks: &u64| !size.is_multiple_of(ranks * microbatches)) else { return };
+    let parts = ranks * microbatches;
+    let by = match (ranks, microbatches) {
+        (1, _) => format!("{microbatches} micro-batches"),
+        (_, 1) => format!("{ranks} data ranks"),
+        _ => format!("{ranks} data ranks times {microbatches} micro-batches"),
+    };
+    let error = Diagnostic::error(format!("a batch of {size} does not divide by {by}"));
+    context.report(batch.source, error.help(format!("use a multiple of {parts}, such as {}", size.div_ceil(parts) * parts)));
+}
+
+/// An axis that splits the batch splits no tokens and no weights of the same ops, and the stages of a pipeline share their axis with nothing.
+fn axes_do_one_job(spec: &Spec, context: &mut Context<'_>) {
+    let everywhere = spec.data.iter().filter(|data| data.value.on.is_none());
+    let data: Vec<AxisId> = everywhere.flat_map(|data| data.value.axes.clone()).collect();
+    for tensor in spec.tensor.iter().filter(|tensor| tensor.value.on.is_none() && data.contains(&tensor.value.axis)) {
+        conflict(tensor.value.axis, "data", "tensor", tensor.source, context);
+    }
+    for sequence in spec.sequence.iter().filter(|sequence| data.contains(&sequence.value)) {
+        conflict(sequence.value, "data", "sequence", sequence.source, context);
+    }
+    let Some(pipeline) = &spec.pipeline else { return };
+    let stages = pipeline.value.axis;
+    let data = spec.data.iter().map(|data| (data.source, "data", data.value.axes.clone()));
+    let tensor = spec.tensor.iter().map(|tensor| (tensor.source, "tensor", vec![tensor.value.axis]));
+    let sequence = spec.sequence.iter().map(|sequence| (sequence.source, "sequence", vec![sequence.value]));
+    let zero = spec.zero.iter().map(|zero| (zero.source, "zero", zero.value.axes.clone()));
+    let dims = spec.shard.iter().flat_map(|shard| &shard.value.dims);
+    let shard = dims.map(|dim| (dim.source, "shard", dim.value.axes()));
+    for (source, statement, axes) in data.chain(tensor).chain(sequence).chain(zero).chain(shard) {
+        if axes.contains(&stages) {
+            conflict(stages, "pipeline", statement, source, context);
+        }
+    }
+}
+
+fn conflict(axis: AxisId, first: &str, second: &str, source: Source, context: &mut Context<'_>) {
+    let name = quote(&context.mesh[axis.index()].name);
+    let error = Diagnostic::error(format!("axis {name} serves both `{first}` and `{second}`"));
+    context.report(source, error.help("give each its own axis of the mesh"));
+}
+
+/// Of the lines that take `on=`, one may be without it.
+fn one_default(name: &str, lines: impl Iterator<Item = (Source, bool)>, context: &mut Context<'_>) {
+    let mut defaults = lines.filter(|(_, is_default)| *is_default).map(|(source, _)| source);
+    let Some(first) = defaults.next() else { return };
+    for source in defaults {
+        let error = Diagnostic::error(format!("`{name}` is given twice")).label(format!("the first is on line {}", first.line));
+        context.report(source, error.help("keep one of the two, or add `on=\"SCOPE\"` for a part of the model"));
+    }
+}
+
+fn places_are_stages(spec: &Spec, context: &mut Context<'_>) {
+    let Some(pipeline) = &spec.pipeline else {
+        if let Some(place) = spec.place.first() {
+            let error = Diagnostic::error("`place` needs a `pipeline` line");
+            context.report(place.source, error.help("add a line such as `pipeline axis=pp`"));
+        }
+        return;
+    };
+    let stages = spec.mesh().size(pipeline.value.axis).saturating_mul(pipeline.value.schedule.chunks());
+    for place in spec.place.iter().filter(|place| place.value.stage >= stages) {
+        let error = Diagnostic::error(format!("there is no stage {}", place.value.stage));
+        context.report(place.source, error.help(format!("the pipeline has {stages} stages, counted from 0")));
+    }
+}
+
+fn rate_falls(spec: &Spec, context: &mut Context<'_>) {
+    let (Some(optimizer), Some(schedule)) = (&spec.optimizer, &spec.schedule) else { return };
+    let lr = optimizer.value.lr;
+    if let Decay::Cosine { min_lr, .. } | Decay::Linear { min_lr, .. } = schedule.value.decay
+        && min_lr > lr
+    {
+        let error = Diagnostic::error(format!("`min_lr` of {min_lr} is above `lr` of {lr}"));
+        context.report(schedule.source, error.help("the rate falls from `lr` to `min_lr`"));
+    }
+}
+
+fn frozen_is_not_trained(spec: &Spec, context: &mut Context<'_>) {
+    let frozen: BTreeMap<&str, Source> = spec.freeze.iter().map(|freeze| (freeze.value.as_str(), freeze.source)).collect();
+    for train in &spec.train {
+        if let Some(freeze) = frozen.get(train.value.as_str()) {
+            let (first, second) = (train.source.min(*freeze), train.source.max(*freeze));
+            let error = Diagnostic::error(format!("{} is both frozen and trained", quote(&format!("\"{}\"", train.value))));
+            context.report(second, error.label(format!("the other is on line {}", first.line)).help("keep one of the two lines"));
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Reads the statements about state and numbers: precision, recompute, batchnorm, device, init, freeze, train, tie, untie.
+
+use super::context::Context;
+use super::reader::Reader;
+use super::syntax::Value;
+use super::values::{above_zero, bytes, choice, float_type, head, name_ref, pattern};
+use shardc_ir::diagnostic::Diagnostic;
+use shardc_ir::spec::{Init, InitRule, LossScale, Precision, Spec, StatisticsGroups, Tie};
+
+pub fn precision(r: &mut Reader<'_, '_, '_>, spec: &mut Spec) -> Option<()> {
+    let compute = r.optional("compute", float_type);
+    let gradients = r.optional("gradients", float_type);
+    let master = r.optional("master", float_type);
+    let reduce = r.optional("reduce", float_type);
+    let loss_scale = r.optional("loss_scale", loss_scale);
+    let precision =
+        Precision { compute: compute?, gradients: gradients?, master: master?, reduce: reduce?, loss_scale: loss_scale? };
+    if precision == Precision::default() {
+        r.lacks("an option");
+    }
+    spec.precision = Some(r.located(precision));
+    Some(())
+}
+
+fn loss_scale(value: &Value<'_>, subject: &str, context: &mut Context<'_>) -> Option<LossScale> {
+    if value.text.text.starts_with(|c: char| c.is_alphabetic()) {
+        return choice(&[("dynamic", LossScale::Dynamic)])(value, subject, context);
+    }
+    above_zero(value, subject, context).map(LossScale::Constant)
+}
+
+pub fn recompute(r: &mut Reader<'_, '_, '_>, spec: &mut Spec) -> Option<()> {
+    r.value("a pattern", pattern).map(|pattern| spec.recompute.push(pattern))
+}
+
+pub fn freeze(r: &mut Reader<'_, '_, '_>, spec: &mut Spec) -> Option<()> {
+    r.value("a pattern", pattern).map(|pattern| spec.freeze.push(pattern))
+}
+
+pub fn train(r: &mut Reader<'_, '_, '_>, spec: &mut Spec) -> Option<()> {
+    r.value("a pattern", pattern).map(|pattern| spec.train.push(pattern))
+}
+
+pub fn untie(r: &mut Reader<'_, '_, '_>, spec: &mut Spec) -> Option<()> {
+    r.value("a pattern", pattern).map(|pattern| spec.untie.push(pattern))
+}
+
+pub fn batchnorm(r: &mut Reader<'_, '_, '_>, spec: &mut Spec) -> Option<()> {
+    let groups = [("microbatch", StatisticsGroups::Microbatch), ("rank", StatisticsGroups::Rank)];
+    let groups = r.required("statistics", choice(&groups))?;
+    spec.batchnorm = Some(r.located(groups));
+    Some(())
+}
+
+pub fn device(r: &mut Reader<'_, '_, '_>, spec: &mut Spec) -> Option<()> {
+    let memory = r.required("memory", bytes)?;
+    spec.device_memory = Some(r.located(memory));
+    Some(())
+}
+
+pub fn init(r: &mut Reader<'_, '_, '_>, spec: &mut Spec) -> Option<()> {
+    let pattern = r.value("a pattern", pattern);
+    let rule = r.value("values such as `auto`", init_rule);
+    spec.init.push(r.located(Init { pattern: pattern?, rule: rule? }));
+    Some(())
+}
+
+fn init_rule(value: &Value<'_>, subject: &str, context: &mut Context<'_>) -> Option<InitRule> {
+    let (function, arguments) = head(value, subject, &["auto", "normal", "zeros", "ones"], context)?;
+    let example = if function == "normal" { "normal(std=0.02)" } else { function };
+    let mut r = Reader::new(function, example, value.text.source, arguments, context);
+    let rule = match function {
+        "normal" => {
+            let std = match r.next_value() {
+                Some(std) => above_zero(std, "`std`", r.context),
+                None => r.required("std", above_zero),
+            };
+            std.map(|std| InitRule::Normal { std })
+        }
+        "zeros" => Some(InitRule::Zeros),
+        "ones" => Some(InitRule::Ones),
+        _ => Some(InitRule::Auto),
+    };
+    r.finish();
+    rule
+}
+
+pub fn tie(r: &mut Reader<'_, '_, '_>, spec: &mut Spec) -> Option<()> {
+    let first = r.value("a quoted name", name_ref);
+    let second = match r.next_value() {
+        Some(value) => name_ref(value, "`tie`", r.context).map(Some),
+        None => Some(None),
+    };
+    let (first, second) = (first?, second?);
+    match &second {
+        Some(second) if second.value.name == first.value.name => {
+            let error = Diagnostic::error("a parameter is tied to itself").help("name the other one, or write the name once");
+            r.context.report(second.source, error);
+        }
+        None if first.value.transposed => {
+            let error = Diagnostic::error("`^T` needs two names").help("the second name is the transpose of the first");
+            r.context.report(first.source, error);
+        }
+        _ => {}
+    }
+    spec.tie.push(r.located(Tie { first, second }));
+    Some(())
+}

@@ -1,0 +1,94 @@
+//! The table of statements, and how a file's statements fill a [`Spec`].
+
+use super::context::{Context, listed, quote, suggestion};
+use super::reader::Reader;
+use super::syntax::Statement;
+use super::{layout, state, training};
+use shardc_ir::diagnostic::Diagnostic;
+use shardc_ir::spec::Spec;
+use std::path::Path;
+
+/// A kind of statement.
+struct Kind {
+    name: &'static str,
+    repeats: Repeats,
+    example: &'static str,
+    /// Fills its field, or reports what is wrong and gives `None`.
+    read: fn(&mut Reader<'_, '_, '_>, &mut Spec) -> Option<()>,
+}
+
+/// How often a statement may come.
+#[derive(PartialEq)]
+enum Repeats {
+    Once,
+    /// Any number of times; those that take `on=` at most once without it, which `check` sees to.
+    Often,
+}
+
+#[rustfmt::skip]
+const STATEMENTS: [Kind; 24] = [
+    Kind { name: "mesh",      repeats: Repeats::Once,  example: "mesh dp=2 tp=2",                       read: layout::mesh },
+    Kind { name: "batch",     repeats: Repeats::Once,  example: "batch 8 microbatches=4",               read: training::batch },
+    Kind { name: "bind",      repeats: Repeats::Once,  example: "bind seq=32",                          read: training::bind },
+    Kind { name: "loss",      repeats: Repeats::Once,  example: "loss cross_entropy labels=y",          read: training::loss },
+    Kind { name: "optimizer", repeats: Repeats::Once,  example: "optimizer adamw lr=1e-3",              read: training::optimizer },
+    Kind { name: "schedule",  repeats: Repeats::Once,  example: "schedule cosine warmup=100 steps=2000", read: training::schedule },
+    Kind { name: "clip",      repeats: Repeats::Once,  example: "clip norm=1.0",                        read: training::clip },
+    Kind { name: "data",      repeats: Repeats::Often, example: "data axis=dp",                         read: layout::data },
+    Kind { name: "tensor",    repeats: Repeats::Often, example: "tensor axis=tp",                       read: layout::tensor },
+    Kind { name: "sequence",  repeats: Repeats::Once,  example: "sequence axis=tp",                     read: layout::sequence },
+    Kind { name: "shard",     repeats: Repeats::Often, example: "shard \"*.weight\" [-, tp]",           read: layout::shard },
+    Kind { name: "zero",      repeats: Repeats::Often, example: "zero stage=1 axis=dp",                 read: layout::zero },
+    Kind { name: "pipeline",  repeats: Repeats::Once,  example: "pipeline axis=pp schedule=1f1b",       read: layout::pipeline },
+    Kind { name: "place",     repeats: Repeats::Often, example: "place \"*.branch3\" stage=1",          read: layout::place },
+    Kind { name: "precision", repeats: Repeats::Once,  example: "precision compute=bf16 master=f32",    read: state::precision },
+    Kind { name: "recompute", repeats: Repeats::Often, example: "recompute \"*.h.*\"",                  read: state::recompute },
+    Kind { name: "batchnorm", repeats: Repeats::Once,  example: "batchnorm statistics=microbatch",      read: state::batchnorm },
+    Kind { name: "device",    repeats: Repeats::Once,  example: "device memory=80GiB",                  read: state::device },
+    Kind { name: "init",      repeats: Repeats::Often, example: "init \"*\" auto",                      read: state::init },
+    Kind { name: "freeze",    repeats: Repeats::Often, example: "freeze \"*.wpe.weight\"",              read: state::freeze },
+    Kind { name: "train",     repeats: Repeats::Often, example: "train \"logit_scale\"",                read: state::train },
+    Kind { name: "tie",       repeats: Repeats::Often, example: "tie \"wte.weight\" \"lm_head.weight\"", read: state::tie },
+    Kind { name: "untie",     repeats: Repeats::Often, example: "untie \"*\"",                          read: state::untie },
+    Kind { name: "seed",      repeats: Repeats::Once,  example: "seed 1234",                            read: training::seed },
+];
+
+/// Reads `statements` into a spec; what is wrong is reported and left out.
+pub fn read(path: &Path, statements: &[Statement<'_>], context: &mut Context<'_>) -> Spec {
+    let mut spec = Spec { file: path.to_path_buf(), ..Spec::default() };
+    let mut first_lines = [None; STATEMENTS.len()];
+    // Axes are looked up by all other statements, which may stand above the mesh.
+    let (mesh, others): (Vec<_>, Vec<_>) = statements.iter().partition(|statement| statement.keyword.text == "mesh");
+    for statement in mesh.into_iter().chain(others) {
+        let Some(position) = STATEMENTS.iter().position(|kind| kind.name == statement.keyword.text) else {
+            unknown(statement, context);
+            continue;
+        };
+        let kind = &STATEMENTS[position];
+        match first_lines[position] {
+            Some(line) if kind.repeats == Repeats::Once => {
+                let error = Diagnostic::error(format!("`{}` is given twice", kind.name));
+                context.report(statement.source, error.label(format!("the first is on line {line}")).help("keep one of the two"));
+            }
+            _ => {
+                first_lines[position] = Some(statement.source.line);
+                // Reading what is not sound only adds errors that follow from the first; but even such a mesh names its axes.
+                if statement.is_sound || kind.name == "mesh" {
+                    let mut reader = Reader::new(kind.name, kind.example, statement.source, &statement.items, context);
+                    (kind.read)(&mut reader, &mut spec);
+                    if statement.is_sound {
+                        reader.finish();
+                    }
+                }
+            }
+        }
+    }
+    spec
+}
+
+fn unknown(statement: &Statement<'_>, context: &mut Context<'_>) {
+    let keyword = statement.keyword;
+    let names = || STATEMENTS.iter().map(|kind| kind.name);
+    let help = suggestion(keyword.text, names(), || format!("the statements are {}", listed(names())));
+    context.report(keyword.source, Diagnostic::error(format!("unknown statement {}", quote(keyword.text))).help(help));
+}

@@ -1,0 +1,46 @@
+//! What a spec may say that the compiler cannot carry out yet.
+
+use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
+use shardc_ir::spec::{Blocks, DimSharding, Located, Loss, OptimizerRule, Source, Spec};
+
+/// A statement or option, and where a spec uses it. Building one means deleting its row.
+type Row = (&'static str, fn(&Spec) -> Vec<Source>);
+
+const NOT_BUILT: [Row; 16] = [
+    ("loss bce_with_logits", |spec| sources(spec.loss.iter().filter(|loss| matches!(loss.value, Loss::BceWithLogits { .. })))),
+    ("loss output=", |spec| sources(spec.loss.iter().filter(|loss| matches!(loss.value, Loss::Output { .. })))),
+    ("optimizer lamb", |spec| {
+        sources(spec.optimizer.iter().filter(|optimizer| matches!(optimizer.value.rule, OptimizerRule::Lamb(_))))
+    }),
+    ("data on=", |spec| sources(spec.data.iter().flat_map(|data| &data.value.on))),
+    ("tensor", |spec| sources(&spec.tensor)),
+    ("sequence", |spec| sources(&spec.sequence)),
+    ("shard with unequal blocks", |spec| sources(unequal_dims(spec))),
+    ("zero", |spec| sources(&spec.zero)),
+    ("pipeline", |spec| sources(&spec.pipeline)),
+    ("place", |spec| sources(&spec.place)),
+    ("precision", |spec| sources(&spec.precision)),
+    ("recompute", |spec| sources(&spec.recompute)),
+    ("batchnorm", |spec| sources(&spec.batchnorm)),
+    ("device memory", |spec| sources(&spec.device_memory)),
+    ("tie", |spec| sources(&spec.tie)),
+    ("untie", |spec| sources(&spec.untie)),
+];
+
+/// An error for each use of a statement or option that is not built yet, in the order of the text; none for a spec that can be compiled.
+pub fn unsupported(spec: &Spec) -> Diagnostics {
+    let mut uses: Vec<(Source, &str)> =
+        NOT_BUILT.iter().flat_map(|(name, find)| find(spec).into_iter().map(move |source| (source, *name))).collect();
+    uses.sort();
+    let error = |name: &str| Diagnostic::error(format!("`{name}` is not built yet")).help("remove it from the spec");
+    uses.into_iter().map(|(source, name)| error(name).at(spec.place_of(source))).collect()
+}
+
+fn sources<'s, T: 's>(parts: impl IntoIterator<Item = &'s Located<T>>) -> Vec<Source> {
+    parts.into_iter().map(|part| part.source).collect()
+}
+
+fn unequal_dims(spec: &Spec) -> impl Iterator<Item = &Located<DimSharding>> {
+    let is_unequal = |dim: &&Located<DimSharding>| matches!(dim.value, DimSharding::Split { blocks: Blocks::Unequal(_), .. });
+    spec.shard.iter().flat_map(|shard| &shard.value.dims).filter(is_unequal)
+}
