@@ -12,5 +12,6 @@ pub mod ops;
 pub mod plan;
 pub mod scalar;
 pub mod sharding;
+pub mod text;
 pub mod train;
 pub mod types;
