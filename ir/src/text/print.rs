@@ -152,15 +152,14 @@ fn origin_text(origin: &NodeOrigin) -> String {
     out
 }
 
-/// The letters of an op that takes its operands; contractions show theirs themselves.
+/// The letters of an op that takes its operands and has any; contractions show theirs themselves.
 fn letters_text(graph: &Graph, node: &Node) -> String {
-    let operands = graph.operand_types(node);
-    let results = graph.result_types(node);
+    let (operands, results) = (graph.operand_types(node), graph.result_types(node));
     let rules = node.op.rules();
-    let shown = !operands.is_empty() && !matches!(node.op, Op::Contract(_));
-    if shown && rules.result(&operands).is_ok_and(|r| r == results) {
-        rules.letters(&operands, &results).text()
-    } else {
-        String::new()
+    let fits = rules.result(&operands).is_ok_and(|r| r == results);
+    if !fits || operands.is_empty() || matches!(node.op, Op::Contract(_)) {
+        return String::new();
     }
+    let letters = rules.letters(&operands, &results);
+    if letters.sizes.is_empty() { String::new() } else { letters.text() }
 }
