@@ -15,5 +15,6 @@ pub mod plan;
 pub mod scalar;
 pub mod sharding;
 pub mod spec;
+pub mod text;
 pub mod train;
 pub mod types;

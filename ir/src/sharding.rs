@@ -77,7 +77,8 @@ impl Sharding {
         shape.iter().zip(&self.dims).map(|(size, splits)| size / degree(splits, mesh)).collect()
     }
 
-    /// Prints as in `{dp, [8:dp 32:tp]} partial(sum: tp)`; nothing where everything is whole.
+    /// Prints as in `{dp, [8:dp 32:tp]} partial(sum: tp)`; nothing where everything is whole. Splits that are not well-formed
+    /// are listed by weight: `dp@3+tp@2`.
     pub fn text(&self, shape: &[u64], mesh: &Mesh) -> String {
         let mut out = String::new();
         if self.dims.iter().any(|d| !d.is_empty()) {
@@ -160,6 +161,10 @@ pub fn origin(splits: &[Split], size: u64, mesh: &Mesh) -> Origin {
 fn splits_text(splits: &[Split], size: u64, mesh: &Mesh) -> String {
     if splits.is_empty() {
         return "-".to_string();
+    }
+    if size == 0 || !well_formed(splits, size, mesh) {
+        let digits: Vec<String> = splits.iter().map(|s| format!("{}@{}", mesh.name(s.axis), s.stride)).collect();
+        return digits.join("+");
     }
     let mut runs: Vec<(u64, Vec<&str>)> = vec![];
     let mut above = size;

@@ -31,6 +31,9 @@ impl Contract {
 
     fn checked_terms(&self) -> Result<(&str, &str, &str), String> {
         let (a, b, c) = self.terms().ok_or_else(|| format!("`{}` is no contraction of two operands", self.spec))?;
+        if let Some(other) = [a, b, c].concat().chars().find(|l| !l.is_ascii_alphabetic()) {
+            return Err(format!("`{other}` is no letter"));
+        }
         for term in [a, b, c] {
             let twice = term.char_indices().find(|(i, letter)| term[..*i].contains(*letter));
             if let Some((_, letter)) = twice {

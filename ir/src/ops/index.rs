@@ -77,7 +77,7 @@ named!(ScatterAdd, "scatter_add");
 impl Rules for ScatterAdd {
     fn result(&self, operands: &[Type]) -> Result<Vec<Type>, String> {
         let [indices, source] = operands else { return Err("takes indices and a source".into()) };
-        let end = self.axis + indices.rank();
+        let end = self.axis.saturating_add(indices.rank());
         if indices.dtype != DType::I64 || !source.dtype.is_float() || source.shape.get(self.axis..end) != Some(&indices.shape[..])
         {
             return Err(format!("{source} by {indices} along axis {}", self.axis));

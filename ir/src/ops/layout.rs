@@ -244,18 +244,13 @@ pub struct Slice {
 }
 named!(Slice, "slice");
 
-impl Slice {
-    fn last(&self) -> i64 {
-        self.start as i64 + self.step * (self.size as i64 - 1)
-    }
-}
-
 impl Rules for Slice {
     fn result(&self, operands: &[Type]) -> Result<Vec<Type>, String> {
         let [x] = operands else { return Err("takes one operand".into()) };
         let size = *x.shape.get(self.axis).ok_or_else(|| format!("axis {} of {x}", self.axis))?;
-        let small = |v: i64| (0..size as i64).contains(&v);
-        if self.step == 0 || self.size > size || (self.size > 0 && !(small(self.start as i64) && small(self.last()))) {
+        let last = i128::from(self.start) + i128::from(self.step) * (i128::from(self.size) - 1);
+        let inside = self.start < size && (0..i128::from(size)).contains(&last);
+        if self.step == 0 || self.size > size || (self.size > 0 && !inside) {
             return Err(format!("elements {} + {} i, i < {} of axis {} of {x}", self.start, self.step, self.size, self.axis));
         }
         let mut shape = x.shape.clone();
@@ -419,6 +414,9 @@ impl Rules for Concat {
         let [first, rest @ ..] = operands else { return Err("takes at least one operand".into()) };
         let mut shape = first.shape.clone();
         let axis = self.axis;
+        if axis >= first.rank() {
+            return Err(format!("axis {axis} of {first}"));
+        }
         for ty in rest {
             let same = ty.dtype == first.dtype
                 && ty.rank() == first.rank()
@@ -426,7 +424,7 @@ impl Rules for Concat {
             if !same {
                 return Err(format!("{first} and {ty} do not join along axis {axis}"));
             }
-            *shape.get_mut(axis).ok_or_else(|| format!("axis {axis} of {first}"))? += ty.shape[axis];
+            shape[axis] += ty.shape[axis];
         }
         Ok(vec![Type::new(first.dtype, shape)])
     }

@@ -11,6 +11,8 @@ pub mod layout;
 pub mod leaf;
 pub mod norm;
 pub mod reduce;
+pub mod samples;
+pub mod table;
 pub mod update;
 
 use crate::builder::Builder;

@@ -1,0 +1,76 @@
+//! The elements of a constant in text: `0.5`, `[1.0, 2.0]`, `fill 0.0` for many equal ones, `"0000803f…"` (bytes) for others.
+
+use super::cursor::{Cursor, Read, quoted};
+use crate::dtype::DType;
+use crate::types::{Tensor, Type};
+use std::sync::Arc;
+
+/// Up to so many elements are listed.
+const LISTED: u64 = 8;
+
+/// The elements, without the type.
+pub(super) fn constant_text(tensor: &Tensor) -> String {
+    let count = tensor.ty.elements();
+    let text = if tensor.ty.rank() == 0 {
+        elements(tensor).concat()
+    } else if count <= LISTED {
+        format!("[{}]", elements(tensor).join(", "))
+    } else if tensor.splat().is_some() {
+        format!("fill {}", elements(tensor)[0])
+    } else {
+        return hex(tensor);
+    };
+    // Numbers that text cannot hold (payloads of not-a-numbers) are kept as bytes.
+    let back = read_constant(&mut Cursor::new(&text, 0), &tensor.ty);
+    if back.is_ok_and(|b| b == *tensor) { text } else { hex(tensor) }
+}
+
+fn elements(tensor: &Tensor) -> Vec<String> {
+    match tensor.ty.dtype {
+        DType::F64 => tensor.to_f64().iter().map(|v| format!("{v:?}")).collect(),
+        DType::F32 => tensor.to_f64().iter().map(|v| format!("{:?}", *v as f32)).collect(),
+        DType::I64 => tensor.to_i64().iter().map(i64::to_string).collect(),
+        DType::Bool => tensor.to_i64().iter().map(|v| (*v != 0).to_string()).collect(),
+    }
+}
+
+fn hex(tensor: &Tensor) -> String {
+    quoted(&tensor.bytes.iter().map(|b| format!("{b:02x}")).collect::<String>())
+}
+
+/// The constant of that type whose elements come next.
+pub(super) fn read_constant(cursor: &mut Cursor<'_>, ty: &Type) -> Read<Tensor> {
+    let wanted = ty.elements();
+    let bytes = match cursor.peek() {
+        Some('"') => from_hex(&cursor.string()?),
+        Some('[') => Some(cursor.list("[", "]", |c| read_element(c, ty.dtype))?.concat()),
+        _ if cursor.take_word("fill") => {
+            let element = read_element(cursor, ty.dtype)?;
+            usize::try_from(wanted).ok().filter(|n| *n <= MAX_FILLED).map(|n| element.repeat(n))
+        }
+        _ => Some(read_element(cursor, ty.dtype)?),
+    };
+    match bytes {
+        Some(bytes) if bytes.len() as u64 == wanted * ty.dtype.bytes() => Ok(Tensor { ty: ty.clone(), bytes: Arc::new(bytes) }),
+        _ => cursor.fail(format!("these are not the elements of {ty}")),
+    }
+}
+
+/// A text of a few bytes may not ask for more elements than this.
+const MAX_FILLED: usize = 1 << 26;
+
+fn read_element(cursor: &mut Cursor<'_>, dtype: DType) -> Read<Vec<u8>> {
+    let number = cursor.number()?;
+    let bytes = match dtype {
+        DType::F64 => number.parse::<f64>().ok().map(|v| v.to_le_bytes().to_vec()),
+        DType::F32 => number.parse::<f32>().ok().map(|v| v.to_le_bytes().to_vec()),
+        DType::I64 => number.parse::<i64>().ok().map(|v| v.to_le_bytes().to_vec()),
+        DType::Bool => number.parse::<bool>().ok().map(|v| vec![u8::from(v)]),
+    };
+    bytes.map_or_else(|| cursor.fail(format!("`{number}` is no {dtype}")), Ok)
+}
+
+fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digits: Vec<u8> = text.chars().map(|c| c.to_digit(16).map(|d| d as u8)).collect::<Option<_>>()?;
+    digits.len().is_multiple_of(2).then(|| digits.chunks_exact(2).map(|d| d[0] * 16 + d[1]).collect())
+}

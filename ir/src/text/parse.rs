@@ -1,0 +1,284 @@
+//! Reads a graph from its text. Types are taken as they stand: whether they follow from the ops is for the verifier to say.
+
+use super::axes::number_axes;
+use super::constant::read_constant;
+use super::cursor::{Cursor, Read};
+use super::sharding::read_sharding;
+use super::value::{read_attributes, read_value};
+use super::{TextError, positional};
+use crate::builder::Builder;
+use crate::dtype::DType;
+use crate::graph::{Graph, NodeOrigin, Output, Part, Phase, State, StateId, ValueId};
+use crate::mesh::Mesh;
+use crate::ops::{Op, leaf};
+use crate::plan::StateRole;
+use crate::sharding::Sharding;
+use crate::train::StateInit;
+use crate::types::{Type, checked_elements};
+use std::collections::HashMap;
+
+/// The graph of a text; the error names the first line that is wrong.
+pub fn parse(text: &str) -> Result<Graph, TextError> {
+    let mut lines = text.lines().enumerate().map(|(i, line)| Cursor::new(line, i + 1)).filter(|c| !c.at_end()).peekable();
+    let Some(header) = lines.next() else {
+        return Err(TextError { line: 1, message: "there is no graph".to_string() });
+    };
+    let (name, phase) = read_header(header)?;
+    let mesh = match lines.next_if(|line| line.at_word("mesh")) {
+        Some(line) => read_mesh(line)?,
+        None => Mesh::single(),
+    };
+    let mut reader = Reader { builder: Builder::new(name, phase, mesh), values: HashMap::new() };
+    for line in lines {
+        reader.line(line)?;
+    }
+    Ok(reader.builder.finish())
+}
+
+fn read_header(mut line: Cursor<'_>) -> Read<(String, Phase)> {
+    if !line.take_word("graph") {
+        return line.fail("a graph begins with `graph @name  phase …`");
+    }
+    line.expect("@")?;
+    let name = line.name()?;
+    if !line.take_word("phase") {
+        return line.fail("the phase is missing");
+    }
+    let phase = line.word()?;
+    line.end()?;
+    match Phase::ALL.into_iter().find(|p| p.name() == phase) {
+        Some(phase) => Ok((name, phase)),
+        None => line.fail(format!("there is no phase `{phase}`")),
+    }
+}
+
+fn read_mesh(mut line: Cursor<'_>) -> Read<Mesh> {
+    line.take_word("mesh");
+    let mut axes: Vec<(String, u64)> = vec![];
+    while !line.at_end() {
+        let name = line.word()?.to_string();
+        line.expect("=")?;
+        let size = line.count()?;
+        if size == 0 || axes.iter().any(|(n, _)| *n == name) {
+            return line.fail(format!("`{name}` is empty or given twice"));
+        }
+        axes.push((name, size));
+    }
+    let sizes: Vec<u64> = axes.iter().map(|(_, n)| *n).collect();
+    if axes.len() > MAX_AXES || checked_elements(&sizes).is_none() {
+        return line.fail("the mesh is too large");
+    }
+    match axes.pop() {
+        Some((name, microbatches)) if name == crate::mesh::TIME => Ok(Mesh::new(axes, microbatches)),
+        _ => line.fail("the last axis of a mesh is `time`"),
+    }
+}
+
+const MAX_AXES: usize = 64;
+
+/// What has been read.
+struct Reader {
+    builder: Builder,
+    values: HashMap<String, ValueId>,
+}
+
+impl Reader {
+    fn line(&mut self, mut line: Cursor<'_>) -> Read<()> {
+        if line.peek() == Some('%') {
+            return self.node(line);
+        }
+        match line.word()? {
+            "state" => self.state(&mut line)?,
+            "output" => {
+                let name = line.string()?;
+                let value = self.value(&mut line)?;
+                self.builder.graph_mut().outputs.push(Output { name, value });
+            }
+            "update" => {
+                let state = self.state_name(&mut line)?;
+                line.expect("<-")?;
+                let value = self.value(&mut line)?;
+                self.builder.graph_mut().states[state.index()].update = Some(value);
+            }
+            "gradient" => {
+                let state = self.state_name(&mut line)?;
+                line.expect("=")?;
+                let value = self.value(&mut line)?;
+                self.builder.graph_mut().states[state.index()].gradient = Some(value);
+            }
+            word => return line.fail(format!("a line does not begin with `{word}`")),
+        }
+        line.end()
+    }
+
+    /// `"w1" : f32[4, 16]{-, tp}  parameter init=model`
+    fn state(&mut self, line: &mut Cursor<'_>) -> Read<()> {
+        let name = line.string()?;
+        line.expect(":")?;
+        let (ty, sharding) = self.typed(line)?;
+        let role = match line.word()? {
+            "parameter" => StateRole::Parameter,
+            "frozen" => StateRole::Frozen,
+            "moment" => StateRole::Moment,
+            word => return line.fail(format!("there is no role `{word}`")),
+        };
+        if !line.take_word("init") {
+            return line.fail("`init=` is missing");
+        }
+        line.expect("=")?;
+        let init = match line.word()? {
+            "model" => StateInit::Model,
+            "zeros" => StateInit::Zeros,
+            "ones" => StateInit::Ones,
+            "normal" => {
+                line.expect("(")?;
+                let number = line.number()?;
+                let Ok(std) = number.parse() else { return line.fail(format!("`{number}` is no number")) };
+                line.expect(")")?;
+                StateInit::Normal { std }
+            }
+            word => return line.fail(format!("there is no initial value `{word}`")),
+        };
+        if self.builder.graph().state(&name).is_some() {
+            return line.fail(format!("state \"{name}\" is declared twice"));
+        }
+        let state = State { name, ty, sharding, role, init, update: None, gradient: None };
+        self.builder.graph_mut().states.push(state);
+        Ok(())
+    }
+
+    /// `%y, %m = op attributes %a, %b : types origin`
+    fn node(&mut self, mut line: Cursor<'_>) -> Read<()> {
+        let mut results = vec![];
+        loop {
+            line.expect("%")?;
+            let name = line.word()?.to_string();
+            if self.values.contains_key(&name) || results.contains(&name) {
+                return line.fail(format!("`%{name}` is defined twice"));
+            }
+            results.push(name);
+            if !line.take(",") {
+                break;
+            }
+        }
+        line.expect("=")?;
+        let draft = self.draft(&mut line)?;
+        let mut operands = vec![];
+        if line.peek() == Some('%') {
+            operands.push(self.value(&mut line)?);
+            while line.take(",") {
+                operands.push(self.value(&mut line)?);
+            }
+        }
+        line.expect(":")?;
+        let types = if line.peek() == Some('(') { line.list("(", ")", |l| self.typed(l))? } else { vec![self.typed(&mut line)?] };
+        if types.len() != results.len() {
+            return line.fail(format!("{} results have {} types", results.len(), types.len()));
+        }
+        let op = match draft {
+            Draft::Done(op) => op,
+            Draft::Input { name, label } => leaf::Input { name, ty: types[0].0.clone(), label }.into(),
+            Draft::Constant(mut elements) => {
+                let value = read_constant(&mut elements, &types[0].0)?;
+                elements.expect(":")?;
+                leaf::Constant { value }.into()
+            }
+        };
+        self.builder.origin = read_origin(&mut line)?;
+        line.end()?;
+        self.push(op, &operands, results, types);
+        Ok(())
+    }
+
+    /// The op with its attributes, up to the operands.
+    fn draft<'t>(&mut self, line: &mut Cursor<'t>) -> Read<Draft<'t>> {
+        let name = line.word()?;
+        match name {
+            "input" | "label" => return Ok(Draft::Input { name: line.string()?, label: name == "label" }),
+            "state" => return Ok(Draft::Done(leaf::StateRead { state: self.state_name(line)? }.into())),
+            "constant" => {
+                let elements = line.clone();
+                line.skip_to(":");
+                return Ok(Draft::Constant(elements));
+            }
+            _ => {}
+        }
+        let first = match positional(name) {
+            Some(key) => Some((key.to_string(), read_value(line)?)),
+            None => None,
+        };
+        let mut attributes = read_attributes(line)?;
+        attributes.extend(first);
+        let given: Vec<String> = attributes.keys().cloned().collect();
+        let mesh = &self.builder.graph().mesh;
+        let op = number_axes(name, &mut attributes, mesh).and_then(|()| Op::from_text(name, attributes));
+        let op = op.or_else(|why| line.fail(why))?;
+        let known = op.attributes();
+        match given.iter().find(|key| !known.contains_key(*key)) {
+            Some(key) => line.fail(format!("`{name}` has no attribute `{key}`")),
+            None => Ok(Draft::Done(op)),
+        }
+    }
+
+    fn push(&mut self, op: Op, operands: &[ValueId], names: Vec<String>, types: Vec<(Type, Sharding)>) {
+        let (types, shardings): (Vec<Type>, Vec<Sharding>) = types.into_iter().unzip();
+        let results = self.builder.push(op, operands, types, "v");
+        for ((value, name), sharding) in results.into_iter().zip(names).zip(shardings) {
+            let slot = &mut self.builder.graph_mut().values[value.index()];
+            slot.sharding = sharding;
+            slot.name.clone_from(&name);
+            self.values.insert(name, value);
+        }
+    }
+
+    /// `%x`, which must be defined.
+    fn value(&self, line: &mut Cursor<'_>) -> Read<ValueId> {
+        line.expect("%")?;
+        let name = line.word()?;
+        self.values.get(name).copied().map_or_else(|| line.fail(format!("`%{name}` is not defined yet")), Ok)
+    }
+
+    /// `"w1"`, which must be declared.
+    fn state_name(&self, line: &mut Cursor<'_>) -> Read<StateId> {
+        let name = line.string()?;
+        self.builder.graph().state(&name).map_or_else(|| line.fail(format!("state \"{name}\" is not declared")), Ok)
+    }
+
+    /// `f32[8, 4]{dp, -} partial(sum: tp)`
+    fn typed(&self, line: &mut Cursor<'_>) -> Read<(Type, Sharding)> {
+        let name = line.word()?;
+        let Some(dtype) = DType::from_name(name) else { return line.fail(format!("there is no element type `{name}`")) };
+        let shape = line.list("[", "]", Cursor::count)?;
+        if checked_elements(&shape).is_none() {
+            return line.fail("the type is too large");
+        }
+        let sharding = read_sharding(line, &shape, &self.builder.graph().mesh)?;
+        Ok((Type::new(dtype, shape), sharding))
+    }
+}
+
+/// An op, or what is known of it before its type.
+enum Draft<'t> {
+    Done(Op),
+    Input { name: String, label: bool },
+    Constant(Cursor<'t>),
+}
+
+/// `@h.0.attn backward reason="for add" line=7`, any of them.
+fn read_origin(line: &mut Cursor<'_>) -> Read<NodeOrigin> {
+    let mut origin = NodeOrigin::default();
+    if line.take("@") {
+        origin.scope = Some(line.name()?);
+    }
+    origin.part = [Part::Backward, Part::Update].into_iter().find(|part| line.take_word(part.name())).unwrap_or_default();
+    if line.take_word("reason") {
+        line.expect("=")?;
+        origin.reason = Some(line.string()?);
+    }
+    if line.take_word("line") {
+        line.expect("=")?;
+        let number = line.count()?;
+        origin.spec_line = Some(u32::try_from(number).or_else(|_| line.fail("the line is too large"))?);
+    }
+    Ok(origin)
+}

@@ -1,0 +1,166 @@
+//! Writes a graph as text, in columns.
+
+use super::axes::name_axes;
+use super::constant::constant_text;
+use super::cursor::{quoted, quoted_if_needed};
+use super::positional;
+use super::value::{attributes_text, value_text};
+use crate::graph::{Graph, Node, NodeId, NodeOrigin, Part, State, ValueId};
+use crate::mesh::Mesh;
+use crate::ops::Op;
+use crate::plan::StateRole;
+use crate::sharding::Sharding;
+use crate::train::StateInit;
+use crate::types::Type;
+use std::fmt;
+use std::iter::once;
+
+/// The text of a graph.
+pub fn print(graph: &Graph) -> String {
+    let mut out = format!("graph @{}  phase {}\n", quoted_if_needed(&graph.name), graph.phase);
+    if *graph.mesh.axes() != *Mesh::single().axes() {
+        let axes = graph.mesh.axes().iter().map(|a| format!(" {}={}", a.name, a.size));
+        out.push_str(&format!("  mesh{}\n", axes.collect::<String>()));
+    }
+    out.push_str(&columns(graph.states.iter().map(|s| state_cells(graph, s)), [" ", "  ", ""], [MAX_NAME, MAX_TYPE, 0]));
+    out.push_str(&columns(graph.nodes().map(|(_, n)| node_cells(graph, n)), NODE_GAPS, [MAX_NAME, MAX_OP, MAX_TYPE]));
+    for output in &graph.outputs {
+        out.push_str(&format!("  output {} %{}\n", quoted(&output.name), graph.value(output.value).name));
+    }
+    for (state, value) in graph.states.iter().filter_map(|s| Some((s, s.update?))) {
+        out.push_str(&format!("  update {} <- %{}\n", quoted(&state.name), graph.value(value).name));
+    }
+    for (state, value) in graph.states.iter().filter_map(|s| Some((s, s.gradient?))) {
+        out.push_str(&format!("  gradient {} = %{}\n", quoted(&state.name), graph.value(value).name));
+    }
+    out
+}
+
+impl fmt::Display for Graph {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&print(self))
+    }
+}
+
+/// The line of one node, without indentation.
+pub fn node_text(graph: &Graph, id: NodeId) -> String {
+    columns(once(node_cells(graph, graph.node(id))), NODE_GAPS, [0; 3]).trim().to_string()
+}
+
+/// A node's op with attributes and operands, for listings: `contract "bk,kn->bn" %x, %w1`.
+pub fn op_text(graph: &Graph, node: &Node) -> String {
+    let mut words = op_words(graph, &node.op);
+    if !node.operands.is_empty() {
+        words.push(names(graph, &node.operands));
+    }
+    words.join(" ")
+}
+
+const MAX_NAME: usize = 20;
+const MAX_OP: usize = 60;
+const MAX_TYPE: usize = 44;
+
+/// What stands between the columns of a node: results, op, types with origin, letters.
+const NODE_GAPS: [&str; 3] = [" = ", " : ", "  // "];
+
+/// Rows of four cells as lines. A column is as wide as its widest cell of at most `limits` characters; empty cells at the end of a
+/// row are left out together with the gap before them.
+fn columns<'a>(rows: impl Iterator<Item = [String; 4]>, gaps: [&'a str; 3], limits: [usize; 3]) -> String {
+    let rows: Vec<[String; 4]> = rows.collect();
+    let width = |column: usize| {
+        let widths = rows.iter().map(|r| r[column].chars().count());
+        widths.filter(|w| *w <= limits[column]).max().unwrap_or(0)
+    };
+    let widths = [width(0), width(1), width(2)];
+    let mut out = String::new();
+    for row in &rows {
+        let last = row.iter().rposition(|cell| !cell.is_empty()).unwrap_or(0);
+        out.push_str("  ");
+        for column in 0..last {
+            out.push_str(&format!("{:<width$}{}", row[column], gaps[column], width = widths[column]));
+        }
+        out.push_str(&row[last]);
+        out.push('\n');
+    }
+    out
+}
+
+fn state_cells(graph: &Graph, state: &State) -> [String; 4] {
+    let role = match state.role {
+        StateRole::Parameter => "parameter",
+        StateRole::Frozen => "frozen",
+        StateRole::Moment => "moment",
+    };
+    let init = match state.init {
+        StateInit::Model => "model".to_string(),
+        StateInit::Zeros => "zeros".to_string(),
+        StateInit::Ones => "ones".to_string(),
+        StateInit::Normal { std } => format!("normal({std:?})"),
+    };
+    let ty = format!(": {}", type_text(graph, &state.ty, &state.sharding));
+    [format!("state {}", quoted(&state.name)), ty, format!("{role} init={init}"), String::new()]
+}
+
+fn node_cells(graph: &Graph, node: &Node) -> [String; 4] {
+    let types: Vec<String> = node.results.iter().map(|v| type_text(graph, graph.ty(*v), graph.sharding(*v))).collect();
+    let mut types = if types.len() == 1 { types.concat() } else { format!("({})", types.join(", ")) };
+    types.push_str(&origin_text(&node.origin));
+    [names(graph, &node.results), op_text(graph, node), types, letters_text(graph, node)]
+}
+
+fn names(graph: &Graph, values: &[ValueId]) -> String {
+    values.iter().map(|v| format!("%{}", graph.value(*v).name)).collect::<Vec<_>>().join(", ")
+}
+
+fn type_text(graph: &Graph, ty: &Type, sharding: &Sharding) -> String {
+    let text = sharding.text(&ty.shape, &graph.mesh);
+    let gap = if text.starts_with("partial") { " " } else { "" };
+    format!("{ty}{gap}{text}")
+}
+
+fn op_words(graph: &Graph, op: &Op) -> Vec<String> {
+    match op {
+        Op::Input(input) => vec![if input.label { "label" } else { "input" }.to_string(), quoted(&input.name)],
+        Op::State(read) => {
+            let name = graph.states.get(read.state.index()).map_or("?", |s| &s.name);
+            vec!["state".to_string(), quoted(name)]
+        }
+        Op::Constant(constant) => vec!["constant".to_string(), constant_text(&constant.value)],
+        _ => {
+            let mut attributes = op.attributes();
+            name_axes(op.name(), &mut attributes, &graph.mesh);
+            let first = positional(op.name()).and_then(|key| attributes.remove(key));
+            once(op.name().to_string()).chain(first.map(|v| value_text(&v))).chain(attributes_text(&attributes)).collect()
+        }
+    }
+}
+
+fn origin_text(origin: &NodeOrigin) -> String {
+    let mut out = String::new();
+    if let Some(scope) = &origin.scope {
+        out.push_str(&format!(" @{}", quoted_if_needed(scope)));
+    }
+    if origin.part != Part::Forward {
+        out.push(' ');
+        out.push_str(origin.part.name());
+    }
+    if let Some(reason) = &origin.reason {
+        out.push_str(&format!(" reason={}", quoted(reason)));
+    }
+    if let Some(line) = origin.spec_line {
+        out.push_str(&format!(" line={line}"));
+    }
+    out
+}
+
+/// The letters of an op that takes its operands and has any; contractions show theirs themselves.
+fn letters_text(graph: &Graph, node: &Node) -> String {
+    let (operands, results) = (graph.operand_types(node), graph.result_types(node));
+    let rules = node.op.rules();
+    let fits = rules.result(&operands).is_ok_and(|r| r == results);
+    if !fits || operands.is_empty() || matches!(node.op, Op::Contract(_)) {
+        return String::new();
+    }
+    let letters = rules.letters(&operands, &results);
+    if letters.sizes.is_empty() { String::new() } else { letters.text() }
+}

@@ -1,0 +1,127 @@
+//! Reads what [`Sharding::text`] prints: `{dp, [8:dp 32:tp], 3*tp, (a,b), -} partial(sum: tp)`.
+
+use super::cursor::{Cursor, Read};
+use crate::kernel::ReduceKind;
+use crate::mesh::{AxisId, Mesh};
+use crate::sharding::{Sharding, Split, Splits, reduce_name};
+
+/// The sharding of a value of that shape; where nothing is written it is whole.
+pub(super) fn read_sharding(cursor: &mut Cursor<'_>, shape: &[u64], mesh: &Mesh) -> Read<Sharding> {
+    let mut sharding = Sharding::replicated(shape.len());
+    if cursor.peek() == Some('{') {
+        let mut sizes = shape.iter();
+        sharding.dims = cursor.list("{", "}", |c| match sizes.next() {
+            Some(size) => read_splits(c, *size, mesh),
+            None => c.fail("more dimensions in the sharding than in the type"),
+        })?;
+        if sharding.dims.len() != shape.len() {
+            return cursor.fail("fewer dimensions in the sharding than in the type");
+        }
+    }
+    while cursor.take_word("partial") {
+        cursor.expect("(")?;
+        let kind = read_kind(cursor)?;
+        cursor.expect(":")?;
+        while !cursor.take(")") {
+            let axis = read_axis(cursor, mesh)?;
+            sharding.add_partial(axis, kind);
+        }
+    }
+    Ok(sharding)
+}
+
+fn read_kind(cursor: &mut Cursor<'_>) -> Read<ReduceKind> {
+    let name = cursor.word()?;
+    let found = [ReduceKind::Sum, ReduceKind::Max, ReduceKind::Min].into_iter().find(|k| reduce_name(*k) == name);
+    found.map_or_else(|| cursor.fail(format!("there is no reduction `{name}`")), Ok)
+}
+
+fn read_axis(cursor: &mut Cursor<'_>, mesh: &Mesh) -> Read<AxisId> {
+    let name = cursor.word()?;
+    mesh.axis(name).map_or_else(|| cursor.fail(format!("the mesh has no axis `{name}`")), Ok)
+}
+
+fn read_splits(cursor: &mut Cursor<'_>, size: u64, mesh: &Mesh) -> Read<Splits> {
+    if cursor.take("-") {
+        return Ok(vec![]);
+    }
+    match cursor.peek() {
+        Some('[') => read_letters(cursor, size, mesh),
+        Some(c) if c.is_ascii_digit() => {
+            let blocks = cursor.count()?;
+            cursor.expect("*")?;
+            let axes = read_run(cursor, mesh)?;
+            if blocks == 0 || !size.is_multiple_of(blocks) {
+                return cursor.fail(format!("{size} is not cut into {blocks} blocks"));
+            }
+            outermost(cursor, size / blocks, 1, &axes, mesh)
+        }
+        Some('(') => {
+            let axes = read_run(cursor, mesh)?;
+            outermost(cursor, size, 1, &axes, mesh)
+        }
+        _ => {
+            let axis = read_axis(cursor, mesh)?;
+            if cursor.take("@") { read_digits(cursor, axis, mesh) } else { outermost(cursor, size, 1, &[axis], mesh) }
+        }
+    }
+}
+
+/// `[8:dp 32 4:(a,b)]`: the letters of a dimension, each split by its outermost digits.
+fn read_letters(cursor: &mut Cursor<'_>, size: u64, mesh: &Mesh) -> Read<Splits> {
+    cursor.expect("[")?;
+    let mut letters: Vec<(u64, Vec<AxisId>)> = vec![];
+    while !cursor.take("]") {
+        let letter = cursor.count()?;
+        let axes = if cursor.take(":") { read_run(cursor, mesh)? } else { vec![] };
+        letters.push((letter, axes));
+    }
+    let mut splits = vec![];
+    let mut inner = 1u64;
+    for (letter, axes) in letters.iter().rev() {
+        splits.splice(0..0, outermost(cursor, *letter, inner, axes, mesh)?);
+        inner = match inner.checked_mul(*letter) {
+            Some(inner) => inner,
+            None => return cursor.fail("the letters are too large"),
+        };
+    }
+    if inner == size { Ok(splits) } else { cursor.fail(format!("the letters make {inner}, not {size}")) }
+}
+
+/// `tp` or `(dp,fsdp)`.
+fn read_run(cursor: &mut Cursor<'_>, mesh: &Mesh) -> Read<Vec<AxisId>> {
+    if cursor.peek() == Some('(') {
+        cursor.list("(", ")", |c| read_axis(c, mesh))
+    } else {
+        read_axis(cursor, mesh).map(|axis| vec![axis])
+    }
+}
+
+/// The outermost digits of a letter of `size` whose weight is `inner`, in the order of `axes`.
+fn outermost(cursor: &Cursor<'_>, size: u64, inner: u64, axes: &[AxisId], mesh: &Mesh) -> Read<Splits> {
+    let mut rest = size;
+    let mut splits = vec![];
+    for axis in axes {
+        let parts = mesh.size(*axis);
+        if rest == 0 || !rest.is_multiple_of(parts) {
+            return cursor.fail(format!("`{}` has {parts} positions, which do not divide {size}", mesh.name(*axis)));
+        }
+        rest /= parts;
+        match rest.checked_mul(inner) {
+            Some(stride) => splits.push(Split { axis: *axis, stride }),
+            None => return cursor.fail("the letters are too large"),
+        }
+    }
+    Ok(splits)
+}
+
+/// `dp@64+tp@3`, after `dp@`: digits by their weights, which need not be well-formed.
+fn read_digits(cursor: &mut Cursor<'_>, first: AxisId, mesh: &Mesh) -> Read<Splits> {
+    let mut splits = vec![Split { axis: first, stride: cursor.count()? }];
+    while cursor.take("+") {
+        let axis = read_axis(cursor, mesh)?;
+        cursor.expect("@")?;
+        splits.push(Split { axis, stride: cursor.count()? });
+    }
+    Ok(splits)
+}
