@@ -1,1 +1,3 @@
-//! Placeholder.
+//! Running programs.
+
+pub mod cpu;
