@@ -63,9 +63,9 @@ impl<'a> Slice<'a> {
     pub fn from_bytes(dtype: DType, bytes: &'a [u8]) -> Option<Slice<'a>> {
         let bytes = &bytes[..bytes.len() - bytes.len() % dtype.bytes() as usize];
         Some(match dtype {
-            DType::F64 => Slice::F64(bytemuck::try_cast_slice(bytes).ok()?),
-            DType::F32 => Slice::F32(bytemuck::try_cast_slice(bytes).ok()?),
-            DType::I64 => Slice::I64(bytemuck::try_cast_slice(bytes).ok()?),
+            DType::F64 => Slice::F64(typed(bytes)?),
+            DType::F32 => Slice::F32(typed(bytes)?),
+            DType::I64 => Slice::I64(typed(bytes)?),
             DType::Bool => Slice::Bool(bytes),
         })
     }
@@ -87,9 +87,9 @@ impl<'a> SliceMut<'a> {
         let whole = bytes.len() - bytes.len() % dtype.bytes() as usize;
         let bytes = &mut bytes[..whole];
         Some(match dtype {
-            DType::F64 => SliceMut::F64(bytemuck::try_cast_slice_mut(bytes).ok()?),
-            DType::F32 => SliceMut::F32(bytemuck::try_cast_slice_mut(bytes).ok()?),
-            DType::I64 => SliceMut::I64(bytemuck::try_cast_slice_mut(bytes).ok()?),
+            DType::F64 => SliceMut::F64(typed_mut(bytes)?),
+            DType::F32 => SliceMut::F32(typed_mut(bytes)?),
+            DType::I64 => SliceMut::I64(typed_mut(bytes)?),
             DType::Bool => SliceMut::Bool(bytes),
         })
     }
@@ -112,6 +112,14 @@ impl<'a> SliceMut<'a> {
         }
         each_type!(SliceMut, self, s => split(s, at))
     }
+}
+
+fn typed<T: Pod>(bytes: &[u8]) -> Option<&[T]> {
+    if bytes.is_empty() { Some(&[]) } else { bytemuck::try_cast_slice(bytes).ok() }
+}
+
+fn typed_mut<T: Pod>(bytes: &mut [u8]) -> Option<&mut [T]> {
+    if bytes.is_empty() { Some(&mut []) } else { bytemuck::try_cast_slice_mut(bytes).ok() }
 }
 
 macro_rules! element {
