@@ -11,6 +11,7 @@ pub mod lower;
 pub mod mesh;
 pub mod names;
 pub mod ops;
+pub mod pattern;
 pub mod plan;
 pub mod scalar;
 pub mod sharding;
