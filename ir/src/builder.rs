@@ -75,7 +75,7 @@ impl Builder {
         for (result, ty) in types.into_iter().enumerate() {
             let name = self.unique(name);
             let sharding = Sharding::replicated(ty.rank());
-            self.graph.values.push(Value { name, ty, sharding, node, result });
+            self.graph.values.push(Value { name, ty, sharding, node, result, asked: vec![] });
         }
         let index = self.graph.dag.add_node(Node {
             op,
@@ -119,6 +119,7 @@ impl Builder {
         for (old, new) in node.results.iter().zip(&results) {
             self.rename(*new, &from.value(*old).name);
             self.graph.values[new.index()].sharding = from.sharding(*old).clone();
+            self.graph.values[new.index()].asked = from.value(*old).asked.clone();
             map[old.index()] = Some(*new);
         }
         self.origin = old;

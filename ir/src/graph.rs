@@ -3,7 +3,7 @@
 //! A graph only grows: a pass that changes something builds a new graph through [`crate::builder::Builder`], node by node, so
 //! node order is a topological order at every moment and ids are dense.
 
-use crate::mesh::Mesh;
+use crate::mesh::{AxisId, Mesh};
 use crate::ops::Op;
 use crate::plan::{Provenance, StateRole};
 use crate::sharding::Sharding;
@@ -90,13 +90,26 @@ pub struct Node {
     pub origin: NodeOrigin,
 }
 
+/// The parts of a training step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Part {
+    /// The model and its loss.
+    #[default]
+    Forward,
+    /// Gradients.
+    Backward,
+    /// What happens once, after the last micro-batch: norm, clip, update.
+    Update,
+}
+
 /// Where a node comes from: the model's scope, and for nodes that a pass put in, why.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NodeOrigin {
     /// The module path in the model: `h.0.attn`.
     pub scope: Option<String>,
-    /// Part of the backward pass or the update, not of the model.
-    pub backward: bool,
+    /// Which part of the step it belongs to.
+    pub part: Part,
     /// Why a pass inserted it, for listings.
     pub reason: Option<String>,
     /// The line of the spec that asked for it.
@@ -123,6 +136,8 @@ pub struct Value {
     pub node: NodeId,
     /// Which of the node's results it is.
     pub result: usize,
+    /// For each axis that splits it, the line of the spec that asked for that, from 1.
+    pub asked: Vec<(AxisId, u32)>,
 }
 
 /// A state variable.
@@ -214,6 +229,16 @@ impl Graph {
     /// The sharding of a value.
     pub fn sharding(&self, id: ValueId) -> &Sharding {
         &self.values[id.index()].sharding
+    }
+
+    /// The line of the spec because of which `axis` splits a value.
+    pub fn asked(&self, id: ValueId, axis: AxisId) -> Option<u32> {
+        self.values[id.index()].asked.iter().find(|(a, _)| *a == axis).map(|(_, line)| *line)
+    }
+
+    /// Remembers the line of the spec because of which `axis` splits a value.
+    pub fn set_asked(&mut self, id: ValueId, axis: AxisId, line: u32) {
+        self.values[id.index()].asked.push((axis, line));
     }
 
     /// Sets the sharding of a value.

@@ -1,6 +1,6 @@
 //! The text form: a fixed point of print and parse on every op, shardings back from their text, and no panic on any text.
 
-use shardc_ir::graph::{Graph, NodeOrigin, Output, Phase};
+use shardc_ir::graph::{Graph, NodeOrigin, Output, Part, Phase};
 use shardc_ir::kernel::ReduceKind;
 use shardc_ir::mesh::{AxisId, Mesh};
 use shardc_ir::ops::samples::samples;
@@ -19,7 +19,7 @@ const MLP: &str = r#"graph @mlp  phase explicit
   %x      = input "x"                        : f32[8, 4]{dp, -}
   %t      = label "t"                        : f32[8, 4]{dp, -}
   %w1     = state "w1"                       : f32[4, 16]{-, tp}
-  %w2     = state "w2"                       : f32[16, 4]{tp, -}
+  %w2     = state "w2"                       : f32[16, 4]{tp, -} asked(tp: 7, dp: 5)
   %b2     = state "b2"                       : f32[4]
   %h      = contract "bk,kn->bn" %x, %w1     : f32[8, 16]{dp, tp} @fc1
   %a      = gelu_tanh %h                     : f32[8, 16]{dp, tp} @act                 // ab->ab
@@ -31,7 +31,7 @@ const MLP: &str = r#"graph @mlp  phase explicit
   %causal = constant fill false              : bool[4, 4]
   %lr     = host learning_rate               : f64[]
   %lr32   = cast f32 %lr                     : f32[]
-  %n, %r  = rms_norm eps=1e-6 %q, %b2        : (f32[8, 4]{dp, -}, f32[8]{dp})          // a(b),(b)->a(b),a
+  %n, %r  = rms_norm eps=1e-6 %q, %b2        : (f32[8, 4]{dp, -}, f32[8]{dp}) update   // a(b),(b)->a(b),a
   output "y" %q
   output "loss sum" %n
   update "w1" <- %w1
@@ -50,7 +50,7 @@ fn every_sample_is_a_fixed_point_and_comes_back_equal() {
         let name = sample.op.name();
         builder.origin = NodeOrigin {
             scope: Some("a b/\"c\"".into()),
-            backward: true,
+            part: Part::Backward,
             reason: Some("two\nlines // and \\ \u{1F600}".into()),
             spec_line: Some(3),
         };

@@ -3,13 +3,13 @@
 use super::axes::number_axes;
 use super::constant::read_constant;
 use super::cursor::{Cursor, Read};
-use super::sharding::read_sharding;
+use super::sharding::{read_axis, read_sharding};
 use super::value::{read_attributes, read_value};
 use super::{TextError, positional};
 use crate::builder::Builder;
 use crate::dtype::DType;
-use crate::graph::{Graph, NodeOrigin, Output, Phase, State, StateId, ValueId};
-use crate::mesh::Mesh;
+use crate::graph::{Graph, NodeOrigin, Output, Part, Phase, State, StateId, ValueId};
+use crate::mesh::{AxisId, Mesh};
 use crate::ops::{Op, leaf};
 use crate::plan::StateRole;
 use crate::sharding::Sharding;
@@ -171,15 +171,16 @@ impl Reader {
             }
         }
         line.expect(":")?;
-        let types = if line.peek() == Some('(') { line.list("(", ")", |l| self.typed(l))? } else { vec![self.typed(&mut line)?] };
+        let types =
+            if line.peek() == Some('(') { line.list("(", ")", |l| self.result(l))? } else { vec![self.result(&mut line)?] };
         if types.len() != results.len() {
             return line.fail(format!("{} results have {} types", results.len(), types.len()));
         }
         let op = match draft {
             Draft::Done(op) => op,
-            Draft::Input { name, label } => leaf::Input { name, ty: types[0].0.clone(), label }.into(),
+            Draft::Input { name, label } => leaf::Input { name, ty: types[0].ty.clone(), label }.into(),
             Draft::Constant(mut elements) => {
-                let value = read_constant(&mut elements, &types[0].0)?;
+                let value = read_constant(&mut elements, &types[0].ty)?;
                 elements.expect(":")?;
                 leaf::Constant { value }.into()
             }
@@ -220,14 +221,15 @@ impl Reader {
         }
     }
 
-    fn push(&mut self, op: Op, operands: &[ValueId], names: Vec<String>, types: Vec<(Type, Sharding)>) {
-        let (types, shardings): (Vec<Type>, Vec<Sharding>) = types.into_iter().unzip();
-        let results = self.builder.push(op, operands, types, "v");
-        for ((value, name), sharding) in results.into_iter().zip(names).zip(shardings) {
-            let slot = &mut self.builder.graph_mut().values[value.index()];
-            slot.sharding = sharding;
-            slot.name.clone_from(&name);
-            self.values.insert(name, value);
+    fn push(&mut self, op: Op, operands: &[ValueId], names: Vec<String>, results: Vec<Typed>) {
+        let types = results.iter().map(|r| r.ty.clone()).collect();
+        let values = self.builder.push(op, operands, types, "v");
+        for ((id, name), result) in values.into_iter().zip(names).zip(results) {
+            let value = &mut self.builder.graph_mut().values[id.index()];
+            value.sharding = result.sharding;
+            value.asked = result.asked;
+            value.name.clone_from(&name);
+            self.values.insert(name, id);
         }
     }
 
@@ -244,6 +246,11 @@ impl Reader {
         self.builder.graph().state(&name).map_or_else(|| line.fail(format!("state \"{name}\" is not declared")), Ok)
     }
 
+    fn result(&self, line: &mut Cursor<'_>) -> Read<Typed> {
+        let (ty, sharding) = self.typed(line)?;
+        Ok(Typed { ty, sharding, asked: read_asked(line, &self.builder.graph().mesh)? })
+    }
+
     /// `f32[8, 4]{dp, -} partial(sum: tp)`
     fn typed(&self, line: &mut Cursor<'_>) -> Read<(Type, Sharding)> {
         let name = line.word()?;
@@ -255,6 +262,13 @@ impl Reader {
         let sharding = read_sharding(line, &shape, &self.builder.graph().mesh)?;
         Ok((Type::new(dtype, shape), sharding))
     }
+}
+
+/// What stands after the colon, for one result.
+struct Typed {
+    ty: Type,
+    sharding: Sharding,
+    asked: Vec<(AxisId, u32)>,
 }
 
 /// An op, or what is known of it before its type.
@@ -270,15 +284,35 @@ fn read_origin(line: &mut Cursor<'_>) -> Read<NodeOrigin> {
     if line.take("@") {
         origin.scope = Some(line.name()?);
     }
-    origin.backward = line.take_word("backward");
+    if line.take_word("backward") {
+        origin.part = Part::Backward;
+    } else if line.take_word("update") {
+        origin.part = Part::Update;
+    }
     if line.take_word("reason") {
         line.expect("=")?;
         origin.reason = Some(line.string()?);
     }
     if line.take_word("line") {
         line.expect("=")?;
-        let number = line.count()?;
-        origin.spec_line = Some(u32::try_from(number).or_else(|_| line.fail("the line is too large"))?);
+        origin.spec_line = Some(read_line_number(line)?);
     }
     Ok(origin)
+}
+
+/// `asked(dp: 5, tp: 7)`, if it is here.
+fn read_asked(line: &mut Cursor<'_>, mesh: &Mesh) -> Read<Vec<(AxisId, u32)>> {
+    if !line.take_word("asked") {
+        return Ok(vec![]);
+    }
+    line.list("(", ")", |line| {
+        let axis = read_axis(line, mesh)?;
+        line.expect(":")?;
+        Ok((axis, read_line_number(line)?))
+    })
+}
+
+fn read_line_number(line: &mut Cursor<'_>) -> Read<u32> {
+    let number = line.count()?;
+    u32::try_from(number).or_else(|_| line.fail("the line number is too large"))
 }

@@ -5,7 +5,7 @@ use super::constant::constant_text;
 use super::cursor::{quoted, quoted_if_needed};
 use super::positional;
 use super::value::{attributes_text, value_text};
-use crate::graph::{Graph, Node, NodeId, NodeOrigin, State, ValueId};
+use crate::graph::{Graph, Node, NodeId, NodeOrigin, Part, State, ValueId};
 use crate::mesh::Mesh;
 use crate::ops::Op;
 use crate::plan::StateRole;
@@ -102,7 +102,8 @@ fn state_cells(graph: &Graph, state: &State) -> [String; 4] {
 }
 
 fn node_cells(graph: &Graph, node: &Node) -> [String; 4] {
-    let types: Vec<String> = node.results.iter().map(|v| type_text(graph, graph.ty(*v), graph.sharding(*v))).collect();
+    let typed = |v: &ValueId| type_text(graph, graph.ty(*v), graph.sharding(*v)) + &asked_text(graph, *v);
+    let types: Vec<String> = node.results.iter().map(typed).collect();
     let mut types = if types.len() == 1 { types.concat() } else { format!("({})", types.join(", ")) };
     types.push_str(&origin_text(&node.origin));
     [names(graph, &node.results), op_text(graph, node), types, letters_text(graph, node)]
@@ -116,6 +117,12 @@ fn type_text(graph: &Graph, ty: &Type, sharding: &Sharding) -> String {
     let text = sharding.text(&ty.shape, &graph.mesh);
     let gap = if text.starts_with("partial") { " " } else { "" };
     format!("{ty}{gap}{text}")
+}
+
+fn asked_text(graph: &Graph, value: ValueId) -> String {
+    let asked = &graph.value(value).asked;
+    let lines: Vec<String> = asked.iter().map(|(axis, line)| format!("{}: {line}", graph.mesh.name(*axis))).collect();
+    if lines.is_empty() { String::new() } else { format!(" asked({})", lines.join(", ")) }
 }
 
 fn op_words(graph: &Graph, op: &Op) -> Vec<String> {
@@ -140,9 +147,11 @@ fn origin_text(origin: &NodeOrigin) -> String {
     if let Some(scope) = &origin.scope {
         out.push_str(&format!(" @{}", quoted_if_needed(scope)));
     }
-    if origin.backward {
-        out.push_str(" backward");
-    }
+    out.push_str(match origin.part {
+        Part::Forward => "",
+        Part::Backward => " backward",
+        Part::Update => " update",
+    });
     if let Some(reason) = &origin.reason {
         out.push_str(&format!(" reason={}", quoted(reason)));
     }

@@ -36,7 +36,8 @@ fn read_kind(cursor: &mut Cursor<'_>) -> Read<ReduceKind> {
     found.map_or_else(|| cursor.fail(format!("there is no reduction `{name}`")), Ok)
 }
 
-fn read_axis(cursor: &mut Cursor<'_>, mesh: &Mesh) -> Read<AxisId> {
+/// An axis of the mesh by name.
+pub(super) fn read_axis(cursor: &mut Cursor<'_>, mesh: &Mesh) -> Read<AxisId> {
     let name = cursor.word()?;
     mesh.axis(name).map_or_else(|| cursor.fail(format!("the mesh has no axis `{name}`")), Ok)
 }
