@@ -15,3 +15,4 @@ pub mod sharding;
 pub mod text;
 pub mod train;
 pub mod types;
+pub mod verify;

@@ -305,6 +305,13 @@ ops! {
     ShardSlice(comm::ShardSlice),
 }
 
+impl Op {
+    /// Whether it changes where elements are and not what they are.
+    pub fn is_comm(&self) -> bool {
+        matches!(self, Op::Reshard(_) | Op::Accumulate(_) | Op::AllReduce(_) | Op::AllGather(_) | Op::ShardSlice(_))
+    }
+}
+
 /// The letters of a node of a graph.
 pub fn letters_of(graph: &crate::graph::Graph, id: NodeId) -> Letters {
     let node = graph.node(id);

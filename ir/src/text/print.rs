@@ -65,7 +65,7 @@ const NODE_GAPS: [&str; 3] = [" = ", " : ", "  // "];
 
 /// Rows of four cells as lines. A column is as wide as its widest cell of at most `limits` characters; empty cells at the end of a
 /// row are left out together with the gap before them.
-fn columns<'a>(rows: impl Iterator<Item = [String; 4]>, gaps: [&'a str; 3], limits: [usize; 3]) -> String {
+fn columns(rows: impl Iterator<Item = [String; 4]>, gaps: [&str; 3], limits: [usize; 3]) -> String {
     let rows: Vec<[String; 4]> = rows.collect();
     let width = |column: usize| {
         let widths = rows.iter().map(|r| r[column].chars().count());
