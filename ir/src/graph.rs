@@ -103,6 +103,17 @@ pub enum Part {
     Update,
 }
 
+impl Part {
+    /// The name in text.
+    pub fn name(self) -> &'static str {
+        match self {
+            Part::Forward => "forward",
+            Part::Backward => "backward",
+            Part::Update => "update",
+        }
+    }
+}
+
 /// Where a node comes from: the model's scope, and for nodes that a pass put in, why.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NodeOrigin {

@@ -284,11 +284,7 @@ fn read_origin(line: &mut Cursor<'_>) -> Read<NodeOrigin> {
     if line.take("@") {
         origin.scope = Some(line.name()?);
     }
-    if line.take_word("backward") {
-        origin.part = Part::Backward;
-    } else if line.take_word("update") {
-        origin.part = Part::Update;
-    }
+    origin.part = [Part::Backward, Part::Update].into_iter().find(|part| line.take_word(part.name())).unwrap_or_default();
     if line.take_word("reason") {
         line.expect("=")?;
         origin.reason = Some(line.string()?);

@@ -147,11 +147,10 @@ fn origin_text(origin: &NodeOrigin) -> String {
     if let Some(scope) = &origin.scope {
         out.push_str(&format!(" @{}", quoted_if_needed(scope)));
     }
-    out.push_str(match origin.part {
-        Part::Forward => "",
-        Part::Backward => " backward",
-        Part::Update => " update",
-    });
+    if origin.part != Part::Forward {
+        out.push(' ');
+        out.push_str(origin.part.name());
+    }
     if let Some(reason) = &origin.reason {
         out.push_str(&format!(" reason={}", quoted(reason)));
     }
