@@ -1,6 +1,6 @@
 //! The text form: a fixed point of print and parse on every op, shardings back from their text, and no panic on any text.
 
-use shardc_ir::graph::{Graph, NodeOrigin, Output, Part, Phase};
+use shardc_ir::graph::{Graph, NodeOrigin, Output, Phase};
 use shardc_ir::kernel::ReduceKind;
 use shardc_ir::mesh::{AxisId, Mesh};
 use shardc_ir::ops::samples::samples;
@@ -51,7 +51,7 @@ fn every_sample_is_a_fixed_point_and_comes_back_equal() {
         let name = sample.op.name();
         builder.origin = NodeOrigin {
             scope: Some("a b/\"c\"".into()),
-            part: Part::Backward,
+            part: shardc_ir::graph::Part::Backward,
             reason: Some("two\nlines // and \\ \u{1F600}".into()),
             spec_line: Some(3),
         };

@@ -3,13 +3,13 @@
 use super::axes::number_axes;
 use super::constant::read_constant;
 use super::cursor::{Cursor, Read};
-use super::sharding::{read_axis, read_sharding};
+use super::sharding::{Asked, read_asked, read_sharding};
 use super::value::{read_attributes, read_value};
 use super::{TextError, positional};
 use crate::builder::Builder;
 use crate::dtype::DType;
 use crate::graph::{Graph, NodeOrigin, Output, Part, Phase, State, StateId, ValueId};
-use crate::mesh::{AxisId, Mesh};
+use crate::mesh::Mesh;
 use crate::ops::{Op, leaf};
 use crate::plan::StateRole;
 use crate::sharding::Sharding;
@@ -268,7 +268,7 @@ impl Reader {
 struct Typed {
     ty: Type,
     sharding: Sharding,
-    asked: Vec<(AxisId, u32)>,
+    asked: Asked,
 }
 
 /// An op, or what is known of it before its type.
@@ -291,24 +291,7 @@ fn read_origin(line: &mut Cursor<'_>) -> Read<NodeOrigin> {
     }
     if line.take_word("line") {
         line.expect("=")?;
-        origin.spec_line = Some(read_line_number(line)?);
+        origin.spec_line = Some(line.line_number()?);
     }
     Ok(origin)
-}
-
-/// `asked(dp: 5, tp: 7)`, if it is here.
-fn read_asked(line: &mut Cursor<'_>, mesh: &Mesh) -> Read<Vec<(AxisId, u32)>> {
-    if !line.take_word("asked") {
-        return Ok(vec![]);
-    }
-    line.list("(", ")", |line| {
-        let axis = read_axis(line, mesh)?;
-        line.expect(":")?;
-        Ok((axis, read_line_number(line)?))
-    })
-}
-
-fn read_line_number(line: &mut Cursor<'_>) -> Read<u32> {
-    let number = line.count()?;
-    u32::try_from(number).or_else(|_| line.fail("the line number is too large"))
 }
