@@ -4,6 +4,7 @@ pub mod builder;
 pub mod diagnostic;
 pub mod dtype;
 pub mod graph;
+pub mod interp;
 pub mod kernel;
 pub mod letters;
 pub mod lower;

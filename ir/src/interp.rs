@@ -1,0 +1,162 @@
+//! What each op means on whole tensors: a naive evaluator, used to fold constants and as an oracle that shares no code with kernels.
+//!
+//! Integers are computed in i64. Floats are computed in f64 and rounded to the element type after each op. A communication op
+//! changes where elements are, not what they are, so here it is the identity.
+
+mod attention;
+mod contract;
+mod elementwise;
+mod layout;
+mod rows;
+mod update;
+
+use crate::graph::{Graph, ValueId};
+use crate::kernel::ReduceKind;
+use crate::lower::row_major;
+use crate::ops::Op;
+use crate::types::{Tensor, Type, checked_elements};
+use std::collections::BTreeMap;
+
+/// The most elements that a result may have.
+pub const MAX_ELEMENTS: u64 = 1 << 31;
+
+/// The results of `op` on `operands`. An error if it does not take them, or for leaves, whose value the graph does not know.
+pub fn evaluate(op: &Op, operands: &[Tensor]) -> Result<Vec<Tensor>, String> {
+    let types: Vec<Type> = operands.iter().map(|t| t.ty.clone()).collect();
+    let results = op.rules().result(&types)?;
+    for ty in &results {
+        if checked_elements(&ty.shape).is_none_or(|n| n > MAX_ELEMENTS) {
+            return Err(format!("a result of {ty} is too large"));
+        }
+    }
+    match op {
+        Op::Input(_) | Op::State(_) | Op::Host(_) => Err(format!("`{}` is a leaf", op.name())),
+        Op::Constant(op) => Ok(vec![op.value.clone()]),
+        Op::Detach(_) | Op::Reshard(_) | Op::Accumulate(_) | Op::AllReduce(_) | Op::AllGather(_) | Op::ShardSlice(_) => {
+            Ok(vec![operands[0].clone()])
+        }
+        Op::Unary(op) => elementwise::unary(op.f, &operands[0], &results[0]).map(one),
+        Op::Binary(op) => elementwise::binary(op.f, &operands[0], &operands[1], &results[0]).map(one),
+        Op::Where(_) => Ok(one(elementwise::select(&operands[0], &operands[1], &operands[2], &results[0]))),
+        Op::Cast(op) => Ok(one(elementwise::cast(&operands[0], op.dtype))),
+        Op::Contract(op) => Ok(one(contract::contract(op, &operands[0], &operands[1], &results[0]))),
+        Op::Reduce(op) => Ok(one(contract::reduce(op.f.0, &op.axes, &operands[0], &results[0]))),
+        Op::SquareSum(_) => Ok(one(contract::square_sum(&operands[0]))),
+        Op::Reshape(_) => Ok(one(Tensor { ty: results[0].clone(), bytes: operands[0].bytes.clone() })),
+        Op::Transpose(op) => Ok(one(layout::transpose(&op.perm, &operands[0], &results[0]))),
+        Op::Broadcast(_) => Ok(one(layout::broadcast(&operands[0], &results[0]))),
+        Op::Slice(op) => Ok(one(layout::slice(op, &operands[0], &results[0]))),
+        Op::Pad(op) => Ok(one(layout::pad(op, &operands[0], &results[0]))),
+        Op::Concat(op) => Ok(one(layout::concat(op.axis, operands, &results[0]))),
+        Op::Gather(op) => layout::gather(op.axis, &operands[0], &operands[1], &results[0]).map(one),
+        Op::ScatterAdd(op) => layout::scatter_add(op.axis, &operands[0], &operands[1], &results[0]).map(one),
+        Op::OneHot(_) => Ok(one(layout::one_hot(&operands[0], &results[0]))),
+        Op::Range(op) => Ok(one(Tensor::from_i64([op.size], &(0..op.size as i64).collect::<Vec<_>>()))),
+        Op::Softmax(_) => Ok(rows::softmax(operands, &results)),
+        Op::SoftmaxGrad(_) => Ok(rows::softmax_grad(operands, &results)),
+        Op::LayerNorm(op) => Ok(rows::layer_norm(op.eps, operands, &results)),
+        Op::LayerNormGrad(_) => Ok(rows::layer_norm_grad(operands, &results)),
+        Op::RmsNorm(op) => Ok(rows::rms_norm(op.eps, operands, &results)),
+        Op::RmsNormGrad(_) => Ok(rows::rms_norm_grad(operands, &results)),
+        Op::Attention(op) => Ok(attention::forward(op, operands, &results)),
+        Op::AttentionGrad(op) => Ok(attention::gradient(&op.of, operands, &results)),
+        Op::Sgd(op) => Ok(update::sgd(op, operands)),
+        Op::Adam(op) => Ok(update::adam(op, operands)),
+    }
+}
+
+fn one(tensor: Tensor) -> Vec<Tensor> {
+    vec![tensor]
+}
+
+/// What the leaves of a graph are.
+#[derive(Debug, Clone, Default)]
+pub struct Feed {
+    /// Inputs and labels, by the name of the array.
+    pub inputs: BTreeMap<String, Tensor>,
+    /// State variables at the start of the step, by name.
+    pub states: BTreeMap<String, Tensor>,
+    /// The learning rate.
+    pub learning_rate: f64,
+    /// The number of the step, from 1.
+    pub step_count: u64,
+}
+
+/// Every value of `graph`, by [`ValueId`]; an error where a leaf is missing or has another type.
+pub fn run(graph: &Graph, feed: &Feed) -> Result<Vec<Tensor>, String> {
+    let mut values: Vec<Option<Tensor>> = vec![None; graph.value_count()];
+    for (_, node) in graph.nodes() {
+        let operands: Vec<Tensor> =
+            node.operands.iter().map(|v| values[v.index()].clone().expect("operands come first")).collect();
+        let results = match leaf(graph, &node.op, feed) {
+            Some(value) => one(value?),
+            None => evaluate(&node.op, &operands)?,
+        };
+        for (id, result) in node.results.iter().zip(results) {
+            if result.ty != *graph.ty(*id) {
+                return Err(format!("`{}` is {}, not {}", graph.value(*id).name, graph.ty(*id), result.ty));
+            }
+            values[id.index()] = Some(result);
+        }
+    }
+    Ok(values.into_iter().map(|v| v.expect("every node ran")).collect())
+}
+
+/// The outputs of `graph`, by name.
+pub fn outputs(graph: &Graph, feed: &Feed) -> Result<BTreeMap<String, Tensor>, String> {
+    let values = run(graph, feed)?;
+    let value = |id: ValueId| values[id.index()].clone();
+    Ok(graph.outputs.iter().map(|o| (o.name.clone(), value(o.value))).collect())
+}
+
+fn leaf(graph: &Graph, op: &Op, feed: &Feed) -> Option<Result<Tensor, String>> {
+    let named = |table: &BTreeMap<String, Tensor>, name: &str| {
+        table.get(name).cloned().ok_or_else(|| format!("no value is given for `{name}`"))
+    };
+    match op {
+        Op::Input(op) => Some(named(&feed.inputs, &op.name)),
+        Op::State(op) => Some(named(&feed.states, &graph.states[op.state.index()].name)),
+        Op::Host(op) => Some(Ok(Tensor::scalar(
+            crate::dtype::DType::F64,
+            match op.scalar {
+                crate::plan::HostScalar::LearningRate => feed.learning_rate,
+                crate::plan::HostScalar::StepCount => feed.step_count as f64,
+            },
+        ))),
+        _ => None,
+    }
+}
+
+/// The element numbers that a walk over `shape` in row-major order visits, with `strides` from `start` on.
+fn positions(shape: &[u64], strides: &[i64], start: i64) -> Vec<i64> {
+    shape.iter().zip(strides).fold(vec![start], |outer, (size, stride)| {
+        outer.iter().flat_map(|p| (0..*size as i64).map(move |i| p + i * stride)).collect()
+    })
+}
+
+/// For each element of `to` in row-major order, the element of a tensor of shape `from` that broadcasts there.
+fn broadcast_positions(from: &[u64], to: &[u64]) -> Vec<i64> {
+    let skip = to.len() - from.len();
+    let own = row_major(from);
+    let strides: Vec<i64> = (0..to.len()).map(|d| if d < skip || from[d - skip] == 1 { 0 } else { own[d - skip] }).collect();
+    positions(to, &strides, 0)
+}
+
+/// The numbers of `x` as it broadcasts to `shape`.
+fn broadcast_f64(x: &Tensor, shape: &[u64]) -> Vec<f64> {
+    let values = x.to_f64();
+    if x.ty.shape == shape {
+        return values;
+    }
+    broadcast_positions(&x.ty.shape, shape).into_iter().map(|p| values[p as usize]).collect()
+}
+
+fn combine(kind: ReduceKind, a: f64, b: f64) -> f64 {
+    match kind {
+        ReduceKind::Sum => a + b,
+        ReduceKind::Max if a.is_nan() || b.is_nan() => f64::NAN,
+        ReduceKind::Min if a.is_nan() || b.is_nan() => f64::NAN,
+        ReduceKind::Max => a.max(b),
+        ReduceKind::Min => a.min(b),
+    }
+}
