@@ -6,6 +6,7 @@ pub mod attention;
 pub mod comm;
 pub mod contract;
 pub mod elementwise;
+pub mod functions;
 pub mod index;
 pub mod layout;
 pub mod leaf;
