@@ -19,3 +19,4 @@ pub mod spec;
 pub mod text;
 pub mod train;
 pub mod types;
+pub mod verify;
