@@ -18,7 +18,7 @@ pub fn spec(text: &str) -> Result<Spec, Diagnostics> {
 
 /// The training program of `graph` under `spec`.
 pub fn program(graph: &Graph, spec: &Spec) -> Result<Program, Diagnostics> {
-    shardc_passes::compile(graph.clone(), &Context { spec, mode: Mode::Train })
+    shardc_passes::compile(graph.clone(), &Context { spec, mode: Mode::Train, verify: true })
 }
 
 /// What one step of a program computes.
