@@ -1,20 +1,24 @@
 //! What a program is: types, mesh, shardings, ops and their rules, the graph, plans, their text forms and verifiers.
 
 pub mod builder;
+pub mod columns;
 pub mod diagnostic;
 pub mod dtype;
 pub mod graph;
 pub mod interp;
 pub mod kernel;
 pub mod letters;
+pub mod listing;
 pub mod lower;
 pub mod mesh;
 pub mod names;
 pub mod ops;
 pub mod plan;
+pub mod plan_file;
 pub mod scalar;
 pub mod sharding;
 pub mod spec;
 pub mod text;
 pub mod train;
 pub mod types;
+pub mod verify_plan;

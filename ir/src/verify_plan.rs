@@ -1,0 +1,3 @@
+//! What is proven of a program before it runs.
+
+pub mod tables;
