@@ -13,6 +13,7 @@ pub mod lower;
 pub mod mesh;
 pub mod names;
 pub mod ops;
+pub mod pattern;
 pub mod plan;
 pub mod plan_file;
 pub mod scalar;

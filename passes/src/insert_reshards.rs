@@ -83,7 +83,7 @@ impl<'g> Explicit<'g> {
         let operands: Vec<ValueId> = node.operands.iter().map(|v| mapped(&self.map, *v)).collect();
         let current: Vec<Sharding> = operands.iter().map(|v| self.b.graph().sharding(*v).clone()).collect();
         let assignment = self.assign(&letters, &current, node);
-        let passing = self.passing(&letters, &assignment, node, &current);
+        let passing = self.passing(&assignment, node, &current);
         let mut inputs = vec![];
         for (i, value) in operands.iter().enumerate() {
             let mut wanted = Sharding { dims: letters.project(&letters.operands[i], &assignment), partial: vec![] };
@@ -127,7 +127,7 @@ impl<'g> Explicit<'g> {
     }
 
     /// The axes over which partial sums pass through the node.
-    fn passing(&self, letters: &Letters, assignment: &Assignment, node: &Node, current: &[Sharding]) -> Vec<AxisId> {
+    fn passing(&self, assignment: &Assignment, node: &Node, current: &[Sharding]) -> Vec<AxisId> {
         let mut axes: Vec<AxisId> = current.iter().flat_map(|s| s.partial.iter().map(|p| p.axis)).collect();
         axes.sort();
         axes.dedup();
@@ -144,7 +144,6 @@ impl<'g> Explicit<'g> {
                 let value = node.operands[*i];
                 self.uses[value.index()] == node.operands.iter().filter(|v| **v == value).count()
             });
-            let _ = letters;
             !splits_letter && sums && read_once && sets.contains(&partial) && !partial.iter().any(grows)
         });
         axes

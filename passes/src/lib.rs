@@ -4,10 +4,13 @@ mod add_optimizer;
 pub mod annotate;
 mod attach_loss;
 mod differentiate;
+mod fold_layout;
 mod insert_reshards;
 mod lower_reshards;
 pub mod planning;
 mod propagate;
+mod raise;
+mod raise_attention;
 mod rewrite;
 
 pub use attach_loss::PADDING_LABEL;
@@ -60,7 +63,13 @@ pub trait Pass: Sync {
 
 /// The passes from the imported graph to the explicit one.
 pub const PIPELINE: &[&dyn Pass] = &[
-    // The loss comes first: everything after it treats it as part of the model.
+    // Exporters wrap everything in reshapes and transposes; the forms below show without them.
+    &fold_layout::FoldLayout,
+    // Activations and norms first: they stand alone.
+    &raise::Raise,
+    // Attention is recognised around its softmax, whatever scaled, masked or repeated its operands.
+    &raise_attention::RaiseAttention,
+    // The loss comes before differentiation, which treats it as part of the model.
     &attach_loss::AttachLoss,
     // The backward pass is made of ordinary ops, so it is sharded by the same rules as the model.
     &differentiate::Differentiate,

@@ -29,11 +29,6 @@ pub fn rebuild(graph: &Graph, mut replace: impl FnMut(&mut Builder, NodeId, &Nod
     builder.finish()
 }
 
-/// The graph without the nodes that nothing needs.
-pub fn without_dead_nodes(graph: &Graph) -> Graph {
-    rebuild(graph, |_, _, _, _| None)
-}
-
 /// For each node, whether an output, an update or a gradient needs it. Inputs always stay: the data must have them.
 fn live_nodes(graph: &Graph) -> Vec<bool> {
     let mut live = vec![false; graph.node_count()];

@@ -1,6 +1,6 @@
 //! Elementwise ops with numpy broadcasting.
 
-use super::{Backward, Linear, NoGradient, Rules, named, named_by_function};
+use super::{Backward, Linear, NoGradient, Raise, Rules, named, named_by_function};
 use crate::dtype::DType;
 use crate::graph::ValueId;
 use crate::letters::Letters;
@@ -526,3 +526,31 @@ impl Rules for Detach {
         Lowered::Alias(0)
     }
 }
+
+/// The forms in which exporters write activations.
+pub const RAISES: &[Raise] = &[
+    Raise {
+        pattern: "mul(mul(x, 0.5), add(tanh(mul(add(x, mul(pow(x, 3), 0.044715)), 0.7978845608)), 1))",
+        build: |_, _| Some((UnaryOp { f: UnaryFn::GeluTanh }.into(), vec!["x"])),
+    },
+    Raise {
+        pattern: "mul(x, mul(add(tanh(mul(add(x, mul(pow(x, 3), 0.044715)), 0.7978845608)), 1), 0.5))",
+        build: |_, _| Some((UnaryOp { f: UnaryFn::GeluTanh }.into(), vec!["x"])),
+    },
+    Raise {
+        pattern: "mul(mul(x, add(erf(div(x, 1.41421356)), 1)), 0.5)",
+        build: |_, _| Some((UnaryOp { f: UnaryFn::Gelu }.into(), vec!["x"])),
+    },
+    Raise {
+        pattern: "mul(mul(x, 0.5), add(erf(mul(x, 0.70710678)), 1))",
+        build: |_, _| Some((UnaryOp { f: UnaryFn::Gelu }.into(), vec!["x"])),
+    },
+    Raise {
+        pattern: "mul(x, mul(add(erf(div(x, 1.41421356)), 1), 0.5))",
+        build: |_, _| Some((UnaryOp { f: UnaryFn::Gelu }.into(), vec!["x"])),
+    },
+    Raise {
+        pattern: "mul(x, sigmoid(x))",
+        build: |_, _| Some((UnaryOp { f: UnaryFn::Silu }.into(), vec!["x"])),
+    },
+];

@@ -310,3 +310,16 @@ pub fn letters_of(graph: &crate::graph::Graph, id: NodeId) -> Letters {
     let node = graph.node(id);
     node.op.rules().letters(&graph.operand_types(node), &graph.result_types(node))
 }
+
+/// A decomposed form in which exporters write an op, and the op to put in its place.
+pub struct Raise {
+    /// See [`crate::pattern`].
+    pub pattern: &'static str,
+    /// The op and the names of its operands in the pattern, if the captures fit.
+    pub build: fn(&crate::graph::Graph, &crate::pattern::Captures) -> Option<(Op, Vec<&'static str>)>,
+}
+
+/// Every decomposed form that is recognised, larger ones first.
+pub fn raises() -> Vec<&'static Raise> {
+    norm::RAISES.iter().chain(elementwise::RAISES).collect()
+}

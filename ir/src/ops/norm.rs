@@ -1,10 +1,11 @@
 //! Softmax and normalisations over the last dimension, which must be whole, with gradient ops of their own for speed.
 
-use super::{Backward, Linear, NoGradient, Rules, named};
-use crate::graph::ValueId;
+use super::{Backward, Linear, NoGradient, Raise, Rules, named};
+use crate::graph::{Graph, ValueId};
 use crate::kernel::{Kernel, RowProgram, Rowwise};
 use crate::letters::{Letters, Role};
 use crate::lower::{LowerContext, Lowered};
+use crate::pattern::Captures;
 use crate::types::Type;
 use serde::{Deserialize, Serialize};
 
@@ -216,4 +217,33 @@ fn column(cx: &mut Backward<'_>, statistics: ValueId) -> ValueId {
     let mut shape = cx.b.ty(statistics).shape.clone();
     shape.push(1);
     cx.b.reshape(statistics, &shape)
+}
+
+/// The forms in which exporters write normalisations.
+pub const RAISES: &[Raise] = &[
+    Raise {
+        pattern: "add(mul(div(sub(x, mean(x)), sqrt(add(mean(pow(sub(x, mean(x)), 2)), $eps))), w), b)",
+        build: |graph, c| {
+            let vectors = is_vector(graph, c, "w") && is_vector(graph, c, "b");
+            vectors.then(|| (LayerNorm { eps: c.numbers["eps"] }.into(), vec!["x", "w", "b"]))
+        },
+    },
+    Raise {
+        pattern: "mul(w, mul(x, reciprocal(sqrt(add(mean(pow(x, 2)), $eps)))))",
+        build: |graph, c| is_vector(graph, c, "w").then(|| (RmsNorm { eps: c.numbers["eps"] }.into(), vec!["x", "w"])),
+    },
+    Raise {
+        pattern: "mul(w, div(x, sqrt(add(mean(pow(x, 2)), $eps))))",
+        build: |graph, c| is_vector(graph, c, "w").then(|| (RmsNorm { eps: c.numbers["eps"] }.into(), vec!["x", "w"])),
+    },
+    Raise {
+        pattern: "mul(w, mul(x, reciprocal(sqrt(add(mean(mul(x, x)), $eps)))))",
+        build: |graph, c| is_vector(graph, c, "w").then(|| (RmsNorm { eps: c.numbers["eps"] }.into(), vec!["x", "w"])),
+    },
+];
+
+/// Whether a captured value is a vector over the last dimension of `x`.
+fn is_vector(graph: &Graph, captures: &Captures, name: &str) -> bool {
+    let x = graph.ty(captures.values["x"]);
+    x.rank() > 0 && graph.ty(captures.values[name]).shape == x.shape[x.rank() - 1..]
 }

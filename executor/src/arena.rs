@@ -1,0 +1,132 @@
+//! The memory of one rank: a single zeroed allocation that every buffer is a range of.
+
+use std::ops::Range;
+
+/// One rank's memory. Byte 0 and every multiple of 64 are aligned to 64.
+#[derive(Debug)]
+pub struct Arena {
+    words: Vec<u64>,
+    first: usize,
+    len: usize,
+}
+
+/// What one step reads and writes, at once.
+#[derive(Debug)]
+pub struct Operands<'a> {
+    /// Ranges read; empty where the operand is the same memory as a written one.
+    pub reads: Vec<&'a [u8]>,
+    /// Ranges written.
+    pub writes: Vec<&'a mut [u8]>,
+}
+
+impl Arena {
+    /// Allocates `bytes` zeros; an error if the machine has not so many.
+    pub fn new(bytes: u64) -> Result<Arena, String> {
+        const LINE: usize = 64;
+        let none = || format!("no memory for an arena of {bytes} bytes");
+        let words = bytes.div_ceil(8).checked_add(LINE as u64 / 8).and_then(|n| usize::try_from(n).ok()).ok_or_else(none)?;
+        let mut memory: Vec<u64> = vec![];
+        memory.try_reserve_exact(words).map_err(|_| none())?;
+        memory.resize(words, 0);
+        let first = memory.as_ptr().align_offset(LINE);
+        Ok(Arena { first, words: memory, len: bytes as usize })
+    }
+
+    /// The bytes of `range`.
+    pub fn bytes(&self, range: Range<u64>) -> Result<&[u8], String> {
+        let all: &[u8] = bytemuck::cast_slice(&self.words[self.first..]);
+        all[..self.len].get(range.start as usize..range.end as usize).ok_or_else(|| outside(&range))
+    }
+
+    /// The bytes of `range`, for writing.
+    pub fn bytes_mut(&mut self, range: Range<u64>) -> Result<&mut [u8], String> {
+        self.all_mut().get_mut(range.start as usize..range.end as usize).ok_or_else(|| outside(&range))
+    }
+
+    /// The bytes of several ranges at once. `in_place` says for each read which write is the same memory; any other overlap of a
+    /// written range is an error.
+    pub fn operands(
+        &mut self,
+        reads: &[Range<u64>],
+        writes: &[Range<u64>],
+        in_place: &[Option<usize>],
+    ) -> Result<Operands<'_>, String> {
+        let mut order: Vec<usize> = (0..writes.len()).collect();
+        order.sort_by_key(|w| writes[*w].start);
+        let mut written: Vec<(usize, &mut [u8])> = Vec::with_capacity(writes.len());
+        let mut gaps: Vec<(u64, &[u8])> = Vec::with_capacity(writes.len() + 1);
+        let (mut rest, mut at) = (self.all_mut(), 0u64);
+        for w in order {
+            let range = &writes[w];
+            if range.start < at {
+                return Err(format!("bytes {range:?} are written twice by one step"));
+            }
+            let inside = range.end >= range.start && range.end - at <= rest.len() as u64;
+            let (gap, tail) = rest.split_at_mut_checked((range.start - at) as usize).ok_or_else(|| outside(range))?;
+            if !inside {
+                return Err(outside(range));
+            }
+            let (bytes, tail) = tail.split_at_mut((range.end - range.start) as usize);
+            gaps.push((at, gap));
+            written.push((w, bytes));
+            (rest, at) = (tail, range.end);
+        }
+        gaps.push((at, rest));
+        written.sort_by_key(|(w, _)| *w);
+        let find = |(read, range): (usize, &Range<u64>)| {
+            if in_place.get(read).copied().flatten().is_some() {
+                return Ok(&[] as &[u8]);
+            }
+            let gap = gaps[..].partition_point(|(start, _)| *start <= range.start).checked_sub(1).map(|g| gaps[g]);
+            let (start, bytes) = gap.ok_or_else(|| outside(range))?;
+            let inside = bytes.get((range.start - start) as usize..range.end.saturating_sub(start) as usize);
+            inside.ok_or_else(|| format!("bytes {range:?} are outside the arena, or written by the step that reads them"))
+        };
+        let reads = reads.iter().enumerate().map(find).collect::<Result<_, _>>()?;
+        Ok(Operands { reads, writes: written.into_iter().map(|(_, bytes)| bytes).collect() })
+    }
+
+    fn all_mut(&mut self) -> &mut [u8] {
+        let all: &mut [u8] = bytemuck::cast_slice_mut(&mut self.words[self.first..]);
+        &mut all[..self.len]
+    }
+}
+
+fn outside(range: &Range<u64>) -> String {
+    format!("bytes {range:?} are outside the arena")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_aligned_and_zero() {
+        let arena = Arena::new(1000).unwrap();
+        assert_eq!(arena.bytes(0..1000).unwrap().as_ptr().align_offset(64), 0);
+        assert!(arena.bytes(0..1000).unwrap().iter().all(|b| *b == 0));
+        assert!(arena.bytes(0..1001).is_err());
+        assert!(arena.bytes(u64::MAX..u64::MAX).is_err());
+        assert!(Arena::new(u64::MAX).is_err());
+    }
+
+    #[test]
+    fn operands_are_disjoint_or_in_place() {
+        let mut arena = Arena::new(256).unwrap();
+        let operands = arena.operands(&[0..64, 32..64, 200..256], &[128..192, 64..128], &[]).unwrap();
+        assert_eq!(operands.reads.iter().map(|r| r.len()).collect::<Vec<_>>(), [64, 32, 56]);
+        operands.writes.into_iter().enumerate().for_each(|(i, w)| w.fill(i as u8 + 1));
+        assert_eq!(arena.bytes(127..129).unwrap(), [2, 1]);
+        assert!(arena.operands(&[0..65], &[64..128], &[]).is_err());
+        assert!(arena.operands(&[100..101], &[64..128], &[]).is_err());
+        assert!(arena.operands(&[64..128], &[64..128], &[Some(0)]).is_ok());
+        assert!(arena.operands(&[], &[0..65, 64..128], &[]).is_err());
+        assert!(arena.operands(&[], &[200..257], &[]).is_err());
+        assert!(arena.operands(&[], &[300..301], &[]).is_err());
+        assert!(arena.operands(&[250..257], &[], &[]).is_err());
+        #[expect(clippy::reversed_empty_ranges, reason = "a forged range")]
+        let backwards = 128..64;
+        assert!(arena.operands(&[], &[backwards.clone()], &[]).is_err());
+        assert!(arena.operands(&[backwards], &[], &[]).is_err());
+    }
+}

@@ -1,0 +1,204 @@
+//! Running a fused program block by block.
+
+use crate::cpu::element::{Element, Slice, SliceMut, each_type};
+use crate::cpu::fused::{Fused, Load, Op, Place, Source, Target, Uniform};
+use crate::cpu::lanes::{self, Lanes};
+use crate::cpu::number::Number;
+use crate::cpu::space::Odometer;
+
+/// A program with the operands of one launch: shared by the threads that run its blocks.
+pub struct Bound<'a, T> {
+    fused: &'a Fused,
+    leaves: Vec<Data<'a, T>>,
+    uniform: Vec<T>,
+}
+
+enum Data<'a, T> {
+    Operand(Slice<'a>),
+    InPlace(usize),
+    Table(Vec<T>),
+}
+
+impl<'a, T: Number> Bound<'a, T> {
+    /// Binds `reads` (one for each input; those in place are not looked at) at the mesh `coordinates`.
+    pub fn new(fused: &'a Fused, reads: &[Slice<'a>], coordinates: &[u64]) -> Bound<'a, T> {
+        let leaves = fused.leaves.iter().map(|leaf| match &leaf.source {
+            Source::Operand(operand) => Data::Operand(reads[*operand]),
+            Source::InPlace(output) => Data::InPlace(*output),
+            Source::Index(origin, size) => Data::Table((0..*size).map(|i| i64_to(origin.global(i, coordinates))).collect()),
+        });
+        let mut bound = Bound { fused, leaves: leaves.collect(), uniform: Vec::with_capacity(fused.uniform.len()) };
+        if fused.total > 0 {
+            for uniform in &fused.uniform {
+                let value = bound.uniform_value(uniform);
+                bound.uniform.push(value);
+            }
+        }
+        bound
+    }
+
+    fn uniform_value(&self, uniform: &Uniform) -> T {
+        let value = |u: usize| self.uniform[u];
+        let mut out = [T::ZERO];
+        match *uniform {
+            Uniform::Const(value) => return T::from_f64(value),
+            Uniform::Leaf(leaf) => match &self.leaves[leaf] {
+                Data::Operand(data) => T::load(*data, 0, 0, &mut out),
+                Data::Table(table) => return table[0],
+                Data::InPlace(_) => {}
+            },
+            Uniform::Op(Op::Unary(f, a)) => lanes::unary(f, &[value(a)], &mut out),
+            Uniform::Op(Op::Binary(f, a, b)) => lanes::binary(f, Lanes::Each(&[value(a)]), Lanes::All(value(b)), &mut out),
+            Uniform::Op(Op::Select(a, b, c)) => return if value(a).is_true() { value(b) } else { value(c) },
+        }
+        out[0]
+    }
+}
+
+/// One thread's registers, and the part of the outputs that it computes.
+pub struct Worker<'b, 'a, T> {
+    bound: &'b Bound<'a, T>,
+    slots: Vec<Vec<T>>,
+    outputs: Vec<SliceMut<'b>>,
+    /// The element of the iteration space where `outputs` begin.
+    base: usize,
+    /// The block that runs: first element and length.
+    start: usize,
+    len: usize,
+    fresh: bool,
+}
+
+impl<'b, 'a, T: Number> Worker<'b, 'a, T> {
+    /// A worker whose `outputs` hold the elements from `base` on.
+    pub fn new(bound: &'b Bound<'a, T>, outputs: Vec<SliceMut<'b>>, base: usize) -> Worker<'b, 'a, T> {
+        let size = bound.fused.block().min(bound.fused.total);
+        let slots = (0..bound.fused.slots).map(|_| vec![T::ZERO; size]).collect();
+        Worker { bound, slots, outputs, base, start: 0, len: 0, fresh: true }
+    }
+
+    /// Computes the elements `start..end` and stores them in the outputs.
+    pub fn store(&mut self, start: usize, end: usize) {
+        let fused = self.bound.fused;
+        let mut at = start;
+        while at < end {
+            let len = fused.block_at(at, end);
+            self.evaluate(at, len);
+            for (output, result) in fused.results.iter().enumerate() {
+                if *result != Place::Output(output) {
+                    self.store_result(output, *result);
+                }
+            }
+            at += len;
+        }
+    }
+
+    /// Computes the elements `start..start + len`, which are whole rows or lie within one, and returns the first result.
+    pub fn first_result(&mut self, start: usize, len: usize) -> Lanes<'_, T> {
+        self.evaluate(start, len);
+        self.lanes(self.bound.fused.results[0])
+    }
+
+    fn evaluate(&mut self, start: usize, len: usize) {
+        (self.start, self.len) = (start, len);
+        let fused = self.bound.fused;
+        for load in &fused.loads {
+            if self.fresh || !load.once {
+                self.load(load);
+            }
+        }
+        self.fresh = false;
+        for (op, target) in &fused.ops {
+            match *target {
+                Target::Slot(slot) => {
+                    let mut out = std::mem::take(&mut self.slots[slot]);
+                    self.run(*op, &mut out[..len]);
+                    self.slots[slot] = out;
+                }
+                Target::Output(output) => {
+                    let out = T::take(&mut self.outputs[output]).expect("results are placed in outputs of the compute type only");
+                    self.run(*op, &mut out[start - self.base..][..len]);
+                    self.outputs[output] = T::wrap_mut(out);
+                }
+            }
+        }
+    }
+
+    fn run(&self, op: Op<Place>, out: &mut [T]) {
+        match op {
+            Op::Unary(f, a) => match self.lanes(a) {
+                Lanes::Each(a) => lanes::unary(f, a, out),
+                Lanes::All(a) => lanes::unary(f, &vec![a; out.len()], out),
+            },
+            Op::Binary(f, a, b) => lanes::binary(f, self.lanes(a), self.lanes(b), out),
+            Op::Select(test, a, b) => match self.lanes(test) {
+                Lanes::Each(test) => lanes::select(test, self.lanes(a), self.lanes(b), out),
+                Lanes::All(test) => match self.lanes(if test.is_true() { a } else { b }) {
+                    Lanes::Each(chosen) => out.copy_from_slice(chosen),
+                    Lanes::All(chosen) => out.fill(chosen),
+                },
+            },
+        }
+    }
+
+    fn lanes(&self, place: Place) -> Lanes<'_, T> {
+        let direct = "only operands of the compute type are read in place";
+        match place {
+            Place::Uniform(uniform) => Lanes::All(self.bound.uniform[uniform]),
+            Place::Slot(slot) => Lanes::Each(&self.slots[slot][..self.len]),
+            Place::Output(output) => {
+                let out = T::peek(&self.outputs[output]).expect(direct);
+                Lanes::Each(&out[self.start - self.base..][..self.len])
+            }
+            Place::Direct(leaf) => {
+                let data = match &self.bound.leaves[leaf] {
+                    Data::Operand(data) => T::of(*data).expect(direct),
+                    Data::Table(table) => table,
+                    Data::InPlace(_) => &[],
+                };
+                Lanes::Each(&data[self.start..][..self.len])
+            }
+        }
+    }
+
+    fn store_result(&mut self, output: usize, result: Place) {
+        let mut out = std::mem::replace(&mut self.outputs[output], SliceMut::Bool(&mut []));
+        let at = self.start - self.base;
+        let lanes = self.lanes(result);
+        each_type!(SliceMut, &mut out, out => lanes::store(lanes, &mut out[at..][..self.len]));
+        self.outputs[output] = out;
+    }
+
+    fn load(&mut self, load: &Load) {
+        let mut slot = std::mem::take(&mut self.slots[load.slot]);
+        let leaf = &self.bound.fused.leaves[load.leaf];
+        let (start, len) = if load.once { (0, slot.len()) } else { (self.start, self.len) };
+        match &self.bound.leaves[load.leaf] {
+            Data::Operand(data) => self.load_rows(*data, &leaf.strides, start, &mut slot[..len]),
+            Data::Table(table) => self.load_rows(T::wrap(table), &leaf.strides, start, &mut slot[..len]),
+            Data::InPlace(output) => {
+                each_type!(SliceMut, &self.outputs[*output], data => {
+                    T::load(Element::wrap(data), (start - self.base) as isize, 1, &mut slot[..len]);
+                });
+            }
+        }
+        self.slots[load.slot] = slot;
+    }
+
+    fn load_rows(&self, data: Slice<'_>, strides: &[isize], start: usize, out: &mut [T]) {
+        let shape = &self.bound.fused.shape;
+        let (Some((row, outer)), Some((inner, outer_strides))) = (shape.split_last(), strides.split_last()) else { return };
+        let mut odometer = Odometer::at(outer, outer_strides, start / row);
+        let mut column = start % row;
+        for piece in out.chunks_mut(if column == 0 { *row } else { out.len() }) {
+            T::load(data, odometer.offset + column as isize * inner, *inner, piece);
+            odometer.advance();
+            column = 0;
+        }
+    }
+}
+
+fn i64_to<T: Number>(value: i64) -> T {
+    let mut out = [T::ZERO];
+    T::load(Slice::I64(&[value]), 0, 0, &mut out);
+    out[0]
+}

@@ -1,0 +1,192 @@
+//! Elements in memory: typed slices behind one enum, and every conversion between element types.
+
+use bytemuck::Pod;
+use shardc_ir::dtype::DType;
+
+/// A type that elements of a buffer have in memory. Truth values are `u8`, 0 or 1.
+pub trait Element: Pod + Send + Sync + PartialEq + std::fmt::Debug + Cast<f64> + Cast<f32> + Cast<i64> + Cast<u8> {
+    /// Its name in plans.
+    const DTYPE: DType;
+    /// The elements of `slice`, if they are of this type.
+    fn of<'a>(slice: Slice<'a>) -> Option<&'a [Self]>;
+    /// The elements of `slice`, if they are of this type.
+    fn peek<'s>(slice: &'s SliceMut<'_>) -> Option<&'s [Self]>;
+    /// Moves the elements out of `slice`, leaving nothing, if they are of this type.
+    fn take<'a>(slice: &mut SliceMut<'a>) -> Option<&'a mut [Self]>;
+    /// Wraps elements.
+    fn wrap(slice: &[Self]) -> Slice<'_>;
+    /// Wraps elements.
+    fn wrap_mut(slice: &mut [Self]) -> SliceMut<'_>;
+}
+
+/// Elements that a kernel reads.
+#[derive(Debug, Clone, Copy)]
+pub enum Slice<'a> {
+    /// 64-bit floats.
+    F64(&'a [f64]),
+    /// 32-bit floats.
+    F32(&'a [f32]),
+    /// 64-bit integers.
+    I64(&'a [i64]),
+    /// Truth values.
+    Bool(&'a [u8]),
+}
+
+/// Elements that a kernel writes.
+#[derive(Debug)]
+pub enum SliceMut<'a> {
+    /// 64-bit floats.
+    F64(&'a mut [f64]),
+    /// 32-bit floats.
+    F32(&'a mut [f32]),
+    /// 64-bit integers.
+    I64(&'a mut [i64]),
+    /// Truth values.
+    Bool(&'a mut [u8]),
+}
+
+/// Runs an expression with the typed elements of a [`Slice`] or [`SliceMut`].
+macro_rules! each_type {
+    ($kind:ident, $slice:expr, $elements:ident => $body:expr) => {
+        match $slice {
+            $crate::cpu::element::$kind::F64($elements) => $body,
+            $crate::cpu::element::$kind::F32($elements) => $body,
+            $crate::cpu::element::$kind::I64($elements) => $body,
+            $crate::cpu::element::$kind::Bool($elements) => $body,
+        }
+    };
+}
+pub(crate) use each_type;
+
+impl<'a> Slice<'a> {
+    /// Reads `bytes` as elements of `dtype`; trailing bytes that fill no element are left out. `None` if they are misaligned.
+    pub fn from_bytes(dtype: DType, bytes: &'a [u8]) -> Option<Slice<'a>> {
+        let bytes = &bytes[..bytes.len() - bytes.len() % dtype.bytes() as usize];
+        Some(match dtype {
+            DType::F64 => Slice::F64(typed(bytes)?),
+            DType::F32 => Slice::F32(typed(bytes)?),
+            DType::I64 => Slice::I64(typed(bytes)?),
+            DType::Bool => Slice::Bool(bytes),
+        })
+    }
+
+    /// The number of elements.
+    pub fn len(&self) -> usize {
+        each_type!(Slice, self, s => s.len())
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl<'a> SliceMut<'a> {
+    /// Reads `bytes` as elements of `dtype`; trailing bytes that fill no element are left out. `None` if they are misaligned.
+    pub fn from_bytes(dtype: DType, bytes: &'a mut [u8]) -> Option<SliceMut<'a>> {
+        let whole = bytes.len() - bytes.len() % dtype.bytes() as usize;
+        let bytes = &mut bytes[..whole];
+        Some(match dtype {
+            DType::F64 => SliceMut::F64(typed_mut(bytes)?),
+            DType::F32 => SliceMut::F32(typed_mut(bytes)?),
+            DType::I64 => SliceMut::I64(typed_mut(bytes)?),
+            DType::Bool => SliceMut::Bool(bytes),
+        })
+    }
+
+    /// The number of elements.
+    pub fn len(&self) -> usize {
+        each_type!(SliceMut, self, s => s.len())
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The first `at` elements, and the rest.
+    pub fn split_at(self, at: usize) -> (SliceMut<'a>, SliceMut<'a>) {
+        fn split<T: Element>(slice: &mut [T], at: usize) -> (SliceMut<'_>, SliceMut<'_>) {
+            let (head, tail) = slice.split_at_mut(at);
+            (T::wrap_mut(head), T::wrap_mut(tail))
+        }
+        each_type!(SliceMut, self, s => split(s, at))
+    }
+}
+
+fn typed<T: Pod>(bytes: &[u8]) -> Option<&[T]> {
+    if bytes.is_empty() { Some(&[]) } else { bytemuck::try_cast_slice(bytes).ok() }
+}
+
+fn typed_mut<T: Pod>(bytes: &mut [u8]) -> Option<&mut [T]> {
+    if bytes.is_empty() { Some(&mut []) } else { bytemuck::try_cast_slice_mut(bytes).ok() }
+}
+
+macro_rules! element {
+    ($type:ty, $variant:ident) => {
+        impl Element for $type {
+            const DTYPE: DType = DType::$variant;
+            fn of<'a>(slice: Slice<'a>) -> Option<&'a [Self]> {
+                if let Slice::$variant(s) = slice { Some(s) } else { None }
+            }
+            fn peek<'s>(slice: &'s SliceMut<'_>) -> Option<&'s [Self]> {
+                if let SliceMut::$variant(s) = slice { Some(s) } else { None }
+            }
+            fn take<'a>(slice: &mut SliceMut<'a>) -> Option<&'a mut [Self]> {
+                if let SliceMut::$variant(s) = slice { Some(std::mem::take(s)) } else { None }
+            }
+            fn wrap(slice: &[Self]) -> Slice<'_> {
+                Slice::$variant(slice)
+            }
+            fn wrap_mut(slice: &mut [Self]) -> SliceMut<'_> {
+                SliceMut::$variant(slice)
+            }
+        }
+    };
+}
+element!(f64, F64);
+element!(f32, F32);
+element!(i64, I64);
+element!(u8, Bool);
+
+/// Conversion of one element, as ONNX's Cast does it: floats truncate toward zero, and what is not 0 is true.
+pub trait Cast<U>: Copy {
+    /// The value in the other type.
+    fn cast(self) -> U;
+}
+
+macro_rules! cast_as {
+    ($($from:ty => $to:ty),* $(,)?) => {
+        $(impl Cast<$to> for $from {
+            #[inline(always)]
+            fn cast(self) -> $to {
+                self as $to
+            }
+        })*
+    };
+}
+cast_as!(f64 => f64, f64 => f32, f64 => i64, f32 => f64, f32 => f32, f32 => i64, i64 => f64, i64 => f32, i64 => i64);
+
+macro_rules! cast_truth {
+    ($($type:ty),*) => {
+        $(impl Cast<u8> for $type {
+            #[inline(always)]
+            fn cast(self) -> u8 {
+                u8::from(self != (0 as $type))
+            }
+        })*
+    };
+}
+cast_truth!(f64, f32, i64, u8);
+
+macro_rules! cast_from_truth {
+    ($($type:ty),*) => {
+        $(impl Cast<$type> for u8 {
+            #[inline(always)]
+            fn cast(self) -> $type {
+                u8::from(self != 0) as $type
+            }
+        })*
+    };
+}
+cast_from_truth!(f64, f32, i64);

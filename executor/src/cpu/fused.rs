@@ -1,0 +1,291 @@
+//! Fused elementwise programs made ready: where each register lives, what is the same for all elements, what is loaded how.
+//!
+//! A program runs over blocks of a few KiB of elements, so that its registers stay in the first-level cache. Contiguous inputs of
+//! the compute type are read in place, results are computed in their output, and what depends on no element (learning rates,
+//! powers of the step count) is computed once a launch.
+
+use crate::cpu::space::{self, collapse};
+use shardc_ir::dtype::DType;
+use shardc_ir::kernel::{Map, Origin};
+use shardc_ir::scalar::{Binary, Instr, Unary};
+
+/// Where an operand of an instruction is while a block runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// The same for all elements.
+    Uniform(usize),
+    /// Read straight from the leaf's memory.
+    Direct(usize),
+    /// A block of scratch.
+    Slot(usize),
+    /// The block of an output.
+    Output(usize),
+}
+
+/// Where an instruction leaves its result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Target {
+    Slot(usize),
+    Output(usize),
+}
+
+impl From<Target> for Place {
+    fn from(target: Target) -> Place {
+        match target {
+            Target::Slot(slot) => Place::Slot(slot),
+            Target::Output(output) => Place::Output(output),
+        }
+    }
+}
+
+/// An instruction over operands of kind `P`.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Op<P> {
+    Unary(Unary, P),
+    Binary(Binary, P, P),
+    Select(P, P, P),
+}
+
+/// What a register without operands holds.
+#[derive(Debug, Clone)]
+pub(super) enum Source {
+    /// The kernel's operand of that number.
+    Operand(usize),
+    /// An operand that is the same memory as that output.
+    InPlace(usize),
+    /// Global indices along a dimension of the original space, of that size.
+    Index(Origin, u64),
+}
+
+/// A register without operands, and its strides over the collapsed space.
+#[derive(Debug)]
+pub(super) struct Leaf {
+    pub source: Source,
+    pub strides: Vec<isize>,
+}
+
+/// A leaf that is copied to a slot.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Load {
+    pub leaf: usize,
+    pub slot: usize,
+    /// It depends on the last dimension only, and blocks are whole rows: the first block's copy serves all.
+    pub once: bool,
+}
+
+/// How a uniform register is computed.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Uniform {
+    Const(f64),
+    Leaf(usize),
+    Op(Op<usize>),
+}
+
+/// A program made ready for one layout of its operands.
+#[derive(Debug)]
+pub struct Fused {
+    /// The collapsed iteration space.
+    pub shape: Vec<usize>,
+    /// Its number of elements.
+    pub total: usize,
+    /// The register type: f64, f32 or i64.
+    pub compute: DType,
+    /// About how much work one element is, in simple instructions.
+    pub weight: usize,
+    pub(super) leaves: Vec<Leaf>,
+    pub(super) uniform: Vec<Uniform>,
+    pub(super) loads: Vec<Load>,
+    pub(super) ops: Vec<(Op<Place>, Target)>,
+    pub(super) results: Vec<Place>,
+    pub(super) slots: usize,
+}
+
+impl Fused {
+    /// Makes `map` ready. `groups` has a number for each dimension; only dimensions of equal number are merged. `in_place` says
+    /// for each input which output is the same memory. With `store`, results are computed in the outputs where types allow.
+    pub fn new(map: &Map, groups: &[usize], in_place: &[Option<usize>], store: bool) -> Result<Fused, String> {
+        let total = space::elements(&map.shape)?;
+        let compute = if map.compute == DType::Bool { DType::I64 } else { map.compute };
+        let shape: Vec<usize> = map.shape.iter().map(|n| *n as usize).collect();
+        let mut leaves = leaves(map, in_place)?;
+        let mut strides: Vec<Vec<isize>> = leaves.iter().map(|(_, leaf)| leaf.strides.clone()).collect();
+        let shape = collapse(&shape, &mut strides, groups);
+        for ((_, leaf), strides) in leaves.iter_mut().zip(strides) {
+            leaf.strides = strides;
+        }
+        let mut fused = Fused {
+            shape,
+            total,
+            compute,
+            weight: 1 + map.program.code.iter().map(weight).sum::<usize>(),
+            leaves: vec![],
+            uniform: vec![],
+            loads: vec![],
+            ops: vec![],
+            results: vec![],
+            slots: 0,
+        };
+        fused.place(map, leaves, store)?;
+        Ok(fused)
+    }
+
+    /// Elements of one block: whole rows of the last dimension where they fit, else a part of a row.
+    pub fn block(&self) -> usize {
+        let most = 4096 / self.compute.bytes() as usize;
+        let row = self.shape.last().copied().unwrap_or(1).max(1);
+        if row <= most { most / row * row } else { most }
+    }
+
+    /// The length of the block that begins at `start` where `end` is the last one's end.
+    pub fn block_at(&self, start: usize, end: usize) -> usize {
+        let (block, row) = (self.block(), self.shape.last().copied().unwrap_or(1).max(1));
+        let within = if row > block { row - start % row } else { block };
+        block.min(within).min(end - start)
+    }
+
+    /// Decides where each register lives.
+    fn place(&mut self, map: &Map, leaves: Vec<(usize, Leaf)>, store: bool) -> Result<(), String> {
+        let program = &map.program;
+        let last_use = last_uses(map)?;
+        let mut places: Vec<Option<Place>> = vec![None; program.registers()];
+        let row = self.shape.last().copied().unwrap_or(1);
+        let contiguous = space::contiguous(&self.shape);
+        for (register, leaf) in leaves {
+            let index = self.leaves.len();
+            let same_type = match leaf.source {
+                Source::Operand(operand) => map.inputs[operand].dtype == self.compute,
+                Source::InPlace(_) => false,
+                Source::Index(..) => true,
+            };
+            let in_place = matches!(leaf.source, Source::InPlace(_));
+            places[register] = Some(if !in_place && leaf.strides.iter().all(|s| *s == 0) {
+                self.uniform.push(Uniform::Leaf(index));
+                Place::Uniform(self.uniform.len() - 1)
+            } else if same_type && leaf.strides == contiguous {
+                Place::Direct(index)
+            } else {
+                let inner_only = leaf.strides.split_last().is_some_and(|(_, outer)| outer.iter().all(|s| *s == 0));
+                let once = !in_place && inner_only && row <= self.block();
+                self.loads.push(Load { leaf: index, slot: self.slots, once });
+                self.slots += 1;
+                Place::Slot(self.slots - 1)
+            });
+            self.leaves.push(leaf);
+        }
+        let mut claimed = vec![false; program.outputs.len()];
+        let mut free = vec![];
+        for (i, instr) in program.code.iter().enumerate() {
+            let register = program.inputs as usize + i;
+            let place = |r: u16| places.get(r as usize).copied().flatten().ok_or("a register is read before it is defined");
+            let op = match *instr {
+                Instr::Const(value) => {
+                    self.uniform.push(Uniform::Const(value));
+                    places[register] = Some(Place::Uniform(self.uniform.len() - 1));
+                    continue;
+                }
+                Instr::Index(_) => continue,
+                Instr::Unary(f, a) => Op::Unary(f, place(a)?),
+                Instr::Binary(f, a, b) => Op::Binary(f, place(a)?, place(b)?),
+                Instr::Select(a, b, c) => Op::Select(place(a)?, place(b)?, place(c)?),
+            };
+            if let Some(op) = op.all_uniform() {
+                self.uniform.push(Uniform::Op(op));
+                places[register] = Some(Place::Uniform(self.uniform.len() - 1));
+                continue;
+            }
+            let output = (0..program.outputs.len())
+                .find(|o| store && program.outputs[*o] as usize == register && map.outputs[*o] == self.compute && !claimed[*o]);
+            let target = match output {
+                Some(output) => {
+                    claimed[output] = true;
+                    Target::Output(output)
+                }
+                None => Target::Slot(free.pop().unwrap_or_else(|| {
+                    self.slots += 1;
+                    self.slots - 1
+                })),
+            };
+            self.ops.push((op, target));
+            places[register] = Some(target.into());
+            let first_computed = self.loads.len();
+            for (r, place) in places.iter().enumerate() {
+                if let (Some(Place::Slot(slot)), true) = (place, last_use[r] == i)
+                    && *slot >= first_computed
+                    && !free.contains(slot)
+                {
+                    free.push(*slot);
+                }
+            }
+        }
+        self.results = program
+            .outputs
+            .iter()
+            .map(|r| places.get(*r as usize).copied().flatten().ok_or("an output names no register"))
+            .collect::<Result<_, _>>()?;
+        Ok(())
+    }
+}
+
+impl Op<Place> {
+    fn all_uniform(self) -> Option<Op<usize>> {
+        let uniform = |place| if let Place::Uniform(u) = place { Some(u) } else { None };
+        Some(match self {
+            Op::Unary(f, a) => Op::Unary(f, uniform(a)?),
+            Op::Binary(f, a, b) => Op::Binary(f, uniform(a)?, uniform(b)?),
+            Op::Select(a, b, c) => Op::Select(uniform(a)?, uniform(b)?, uniform(c)?),
+        })
+    }
+}
+
+/// The inputs and the index registers, with the register that each defines and strides over the original space.
+fn leaves(map: &Map, in_place: &[Option<usize>]) -> Result<Vec<(usize, Leaf)>, String> {
+    let mut leaves = vec![];
+    for (i, input) in map.inputs.iter().enumerate() {
+        let source = match in_place.get(i).copied().flatten() {
+            Some(output) => Source::InPlace(output),
+            None => Source::Operand(i),
+        };
+        leaves.push((i, Leaf { source, strides: input.strides.iter().map(|s| *s as isize).collect() }));
+    }
+    for (i, instr) in map.program.code.iter().enumerate() {
+        let Instr::Index(d) = instr else { continue };
+        let size = *map.shape.get(*d as usize).ok_or("an index of a dimension that is not there")?;
+        let origin = map.origins.iter().find(|(of, _)| of == d).map(|(_, origin)| origin.clone());
+        let mut strides = vec![0; map.shape.len()];
+        strides[*d as usize] = 1;
+        let source = Source::Index(origin.unwrap_or_else(|| Origin::whole(size)), size);
+        leaves.push((map.program.inputs as usize + i, Leaf { source, strides }));
+    }
+    Ok(leaves)
+}
+
+/// The instruction after which each register is not read any more; registers that are results live on.
+fn last_uses(map: &Map) -> Result<Vec<usize>, String> {
+    let program = &map.program;
+    let mut last = vec![0; program.registers()];
+    for (i, instr) in program.code.iter().enumerate() {
+        let inputs: [Option<u16>; 3] = match *instr {
+            Instr::Const(_) | Instr::Index(_) => [None; 3],
+            Instr::Unary(_, a) => [Some(a), None, None],
+            Instr::Binary(_, a, b) => [Some(a), Some(b), None],
+            Instr::Select(a, b, c) => [Some(a), Some(b), Some(c)],
+        };
+        last[program.inputs as usize + i] = i;
+        for register in inputs.into_iter().flatten() {
+            *last.get_mut(register as usize).ok_or("an instruction reads a register that is not there")? = i;
+        }
+    }
+    for register in &program.outputs {
+        *last.get_mut(*register as usize).ok_or("an output names a register that is not there")? = usize::MAX;
+    }
+    Ok(last)
+}
+
+fn weight(instr: &Instr) -> usize {
+    match instr {
+        Instr::Const(_) | Instr::Index(_) => 0,
+        Instr::Unary(Unary::Exp | Unary::Log | Unary::Sigmoid | Unary::Tanh | Unary::Erf | Unary::Sin | Unary::Cos, _) => 8,
+        Instr::Binary(Binary::Pow | Binary::Mod, ..) => 20,
+        _ => 1,
+    }
+}

@@ -1,0 +1,137 @@
+//! Gather: rows of a table by index; and ScatterAdd, its transpose.
+
+use crate::cpu::element::{Element, Slice, SliceMut, each_type};
+use crate::cpu::map::check_origin;
+use crate::cpu::number::Number;
+use crate::cpu::reduce::combine;
+use crate::cpu::signature::{Signature, float, product};
+use crate::cpu::threads::Threads;
+use crate::cpu::tiles::{self, Steps};
+use shardc_ir::dtype::DType;
+use shardc_ir::kernel::{Gather, ReduceKind};
+use shardc_ir::mesh::Mesh;
+
+/// What a gather demands of its operands; an error if it is not well formed.
+pub fn gather_signature(gather: &Gather, mesh: &Mesh) -> Result<Signature, String> {
+    check_origin(&gather.origin, gather.rows, mesh)?;
+    Ok(Signature::default()
+        .reads(gather.dtype, product(&[gather.outer, gather.rows, gather.inner])?)
+        .reads(DType::I64, product(&[gather.count])?)
+        .writes(gather.dtype, product(&[gather.outer, gather.count, gather.inner])?))
+}
+
+/// What a scatter demands of its operands; an error if it is not well formed.
+pub fn scatter_signature(gather: &Gather, mesh: &Mesh) -> Result<Signature, String> {
+    check_origin(&gather.origin, gather.rows, mesh)?;
+    if gather.dtype != DType::I64 {
+        float(gather.dtype)?;
+    }
+    Ok(Signature::default()
+        .reads(DType::I64, product(&[gather.count])?)
+        .reads(gather.dtype, product(&[gather.outer, gather.count, gather.inner])?)
+        .writes(gather.dtype, product(&[gather.outer, gather.rows, gather.inner])?))
+}
+
+/// Gathers rows. An index outside the whole table is an error.
+pub fn gather(
+    gather: &Gather,
+    reads: &[Slice<'_>],
+    write: SliceMut<'_>,
+    coordinates: &[u64],
+    threads: Threads,
+) -> Result<(), String> {
+    let rows = local_rows(gather, reads[1], coordinates)?;
+    each_type!(SliceMut, write, out => gather_rows(gather, reads[0], &rows, out, threads));
+    Ok(())
+}
+
+/// Adds rows to where they were gathered from, in index order. An index outside the whole table is an error.
+pub fn scatter(
+    gather: &Gather,
+    reads: &[Slice<'_>],
+    write: SliceMut<'_>,
+    coordinates: &[u64],
+    threads: Threads,
+) -> Result<(), String> {
+    let rows = local_rows(gather, reads[0], coordinates)?;
+    match write {
+        SliceMut::F64(out) => scatter_rows(gather, reads[1], &rows, out, threads),
+        SliceMut::F32(out) => scatter_rows(gather, reads[1], &rows, out, threads),
+        SliceMut::I64(out) => scatter_rows(gather, reads[1], &rows, out, threads),
+        SliceMut::Bool(_) => {}
+    }
+    Ok(())
+}
+
+/// The local row of each index; `None` where another rank holds it.
+fn local_rows(gather: &Gather, indices: Slice<'_>, coordinates: &[u64]) -> Result<Vec<Option<usize>>, String> {
+    let indices = i64::of(indices).unwrap_or_default();
+    let total = gather.total_rows as i64;
+    let offset = gather.origin.offset.at(coordinates);
+    indices[..gather.count as usize]
+        .iter()
+        .enumerate()
+        .map(|(position, index)| {
+            let global = if *index < 0 { index + total } else { *index };
+            if !(0..total).contains(&global) {
+                return Err(format!("index {index} at position {position} is outside a table of {total} rows"));
+            }
+            let within = (global - offset) as u64;
+            let digits = gather.origin.digits.iter();
+            let local = digits.map(|d| within.checked_div(d.stride).map_or(0, |q| q % d.size * d.divisor)).sum::<u64>();
+            let held = global >= offset && local < gather.rows && gather.origin.global(local, coordinates) == global;
+            Ok(held.then_some(local as usize))
+        })
+        .collect()
+}
+
+fn gather_rows<T: Element>(gather: &Gather, table: Slice<'_>, rows: &[Option<usize>], out: &mut [T], threads: Threads) {
+    let (Some(table), inner) = (T::of(table), gather.inner as usize) else { return };
+    if inner == 0 || rows.is_empty() {
+        return;
+    }
+    let work = gather.outer as usize * rows.len() * inner;
+    let step = rows.len().div_ceil(threads.parts(work));
+    let mut items = vec![];
+    for (outer, out) in out.chunks_mut(rows.len() * inner).take(gather.outer as usize).enumerate() {
+        let table = &table[outer * gather.rows as usize * inner..];
+        items.extend(out.chunks_mut(step * inner).zip(rows.chunks(step)).map(|(out, rows)| (table, rows, out)));
+    }
+    threads.for_each(work, items, |(table, rows, out)| {
+        for (row, out) in rows.iter().zip(out.chunks_exact_mut(inner)) {
+            match row {
+                Some(row) => out.copy_from_slice(&table[row * inner..][..inner]),
+                None => out.fill(T::zeroed()),
+            }
+        }
+    });
+}
+
+fn scatter_rows<T: Number>(gather: &Gather, source: Slice<'_>, rows: &[Option<usize>], table: &mut [T], threads: Threads) {
+    let (Some(source), inner) = (T::of(source), gather.inner as usize) else { return };
+    let (outer, height) = (gather.outer as usize, gather.rows as usize);
+    table[..outer * height * inner].fill(T::ZERO);
+    // Threads own columns, so that each element is summed in index order by one of them.
+    let work = outer * rows.len() * inner;
+    let width = inner.div_ceil(threads.parts(work)).next_multiple_of(16);
+    let tiles = tiles::cut(
+        table,
+        &[Steps { size: outer, stride: height * inner }],
+        Steps { size: height, stride: inner },
+        Steps { size: inner, stride: 1 },
+    );
+    let mut items = vec![];
+    for (outer, tile) in tiles.into_iter().enumerate() {
+        items.extend(tile.split(usize::MAX, width).into_iter().map(|(_, left, tile)| (outer, left, tile)));
+    }
+    threads.for_each(work, items, |(outer, left, mut tile)| {
+        let source = &source[outer * rows.len() * inner..];
+        for (position, row) in rows.iter().enumerate() {
+            if let Some(row) = row {
+                let into = tile.row(*row);
+                let width = into.len();
+                combine(ReduceKind::Sum, into, &source[position * inner + left..][..width]);
+            }
+        }
+    });
+}

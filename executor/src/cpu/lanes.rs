@@ -1,0 +1,153 @@
+//! The inner loops of fused programs: one scalar instruction over one block of elements.
+
+use crate::cpu::element::{Cast, Element};
+use crate::cpu::number::Number;
+use crate::cpu::simd::simd;
+use shardc_ir::scalar::{Binary, Unary};
+
+/// An operand of one instruction over a block: an element for each position, or one for all.
+#[derive(Debug, Clone, Copy)]
+pub enum Lanes<'a, T> {
+    /// One element for each position.
+    Each(&'a [T]),
+    /// The same everywhere.
+    All(T),
+}
+
+simd! {
+    /// `out[i] = op(a[i])`
+    pub fn unary<T: Number>(op: Unary, a: &[T], out: &mut [T]) {
+        match op {
+            Unary::Neg => map(a, out, T::neg),
+            Unary::Abs => map(a, out, T::abs),
+            Unary::Sign => map(a, out, T::sign),
+            Unary::Exp => map(a, out, T::exp),
+            Unary::Log => map(a, out, T::ln),
+            Unary::Sqrt => map(a, out, T::sqrt),
+            Unary::Reciprocal => map(a, out, T::recip),
+            Unary::Sin => map(a, out, T::sin),
+            Unary::Cos => map(a, out, T::cos),
+            Unary::Tanh => map(a, out, T::tanh),
+            Unary::Erf => map(a, out, T::erf),
+            Unary::Sigmoid => map(a, out, T::sigmoid),
+            Unary::Floor => map(a, out, T::floor),
+            Unary::Ceil => map(a, out, T::ceil),
+            Unary::Round => map(a, out, T::round),
+            Unary::Not => map(a, out, |a| T::truth(!a.is_true())),
+            Unary::IsNan => map(a, out, |a| T::truth(a.is_nan())),
+        }
+    }
+
+    /// `out[i] = op(a[i], b[i])`
+    pub fn binary<T: Number>(op: Binary, a: Lanes<'_, T>, b: Lanes<'_, T>, out: &mut [T]) {
+        match op {
+            Binary::Add => zip(a, b, out, T::add),
+            Binary::Sub => zip(a, b, out, T::sub),
+            Binary::Mul => zip(a, b, out, T::mul),
+            Binary::Div => zip(a, b, out, T::div),
+            Binary::Pow => power(a, b, out),
+            Binary::Max => zip(a, b, out, T::max),
+            Binary::Min => zip(a, b, out, T::min),
+            Binary::Mod => zip(a, b, out, T::modulo),
+            Binary::Eq => zip(a, b, out, |a, b| T::truth(a == b)),
+            Binary::Lt => zip(a, b, out, |a, b| T::truth(a < b)),
+            Binary::Le => zip(a, b, out, |a, b| T::truth(a <= b)),
+            Binary::And => zip(a, b, out, |a, b| T::truth(a.is_true() & b.is_true())),
+            Binary::Or => zip(a, b, out, |a, b| T::truth(a.is_true() | b.is_true())),
+            Binary::Xor => zip(a, b, out, |a, b| T::truth(a.is_true() ^ b.is_true())),
+        }
+    }
+
+    /// `out[i] = if test[i] != 0 { a[i] } else { b[i] }`
+    pub fn select<T: Number>(test: &[T], a: Lanes<'_, T>, b: Lanes<'_, T>, out: &mut [T]) {
+        let n = out.len();
+        let test = &test[..n];
+        match (a, b) {
+            (Lanes::Each(a), Lanes::Each(b)) => {
+                let (a, b) = (&a[..n], &b[..n]);
+                for i in 0..n {
+                    out[i] = if test[i].is_true() { a[i] } else { b[i] };
+                }
+            }
+            (Lanes::Each(a), Lanes::All(b)) => {
+                let a = &a[..n];
+                for i in 0..n {
+                    out[i] = if test[i].is_true() { a[i] } else { b };
+                }
+            }
+            (Lanes::All(a), Lanes::Each(b)) => {
+                let b = &b[..n];
+                for i in 0..n {
+                    out[i] = if test[i].is_true() { a } else { b[i] };
+                }
+            }
+            (Lanes::All(a), Lanes::All(b)) => map(test, out, |t| if t.is_true() { a } else { b }),
+        }
+    }
+}
+
+/// `out[i] = lanes[i]`, converted.
+pub fn store<T: Number + Cast<U>, U: Element>(lanes: Lanes<'_, T>, out: &mut [U]) {
+    match lanes {
+        Lanes::Each(values) => convert(values, out),
+        Lanes::All(value) => out.fill(value.cast()),
+    }
+}
+
+/// `out[i] = data[start + i * stride]`, converted.
+pub fn load<S: Element + Cast<T>, T: Element>(data: &[S], start: isize, stride: isize, out: &mut [T]) {
+    match stride {
+        1 => convert(&data[start as usize..][..out.len()], out),
+        0 => out.fill(data[start as usize].cast()),
+        _ => {
+            for (i, out) in out.iter_mut().enumerate() {
+                *out = data[(start + i as isize * stride) as usize].cast();
+            }
+        }
+    }
+}
+
+/// `out[i] = values[i]`, converted.
+pub fn convert<S: Element + Cast<T>, T: Element>(values: &[S], out: &mut [T]) {
+    for (out, value) in out.iter_mut().zip(values) {
+        *out = value.cast();
+    }
+}
+
+#[inline(always)]
+fn map<T: Number>(a: &[T], out: &mut [T], f: impl Fn(T) -> T) {
+    for (out, a) in out.iter_mut().zip(a) {
+        *out = f(*a);
+    }
+}
+
+#[inline(always)]
+fn zip<T: Number>(a: Lanes<'_, T>, b: Lanes<'_, T>, out: &mut [T], f: impl Fn(T, T) -> T) {
+    match (a, b) {
+        (Lanes::Each(a), Lanes::Each(b)) => {
+            for ((out, a), b) in out.iter_mut().zip(a).zip(b) {
+                *out = f(*a, *b);
+            }
+        }
+        (Lanes::Each(a), Lanes::All(b)) => map(a, out, |a| f(a, b)),
+        (Lanes::All(a), Lanes::Each(b)) => map(b, out, |b| f(a, b)),
+        (Lanes::All(a), Lanes::All(b)) => out.fill(f(a, b)),
+    }
+}
+
+/// Powers, with the exponents of everyday formulas as products and roots.
+#[inline(always)]
+fn power<T: Number>(a: Lanes<'_, T>, b: Lanes<'_, T>, out: &mut [T]) {
+    let exponent = if let Lanes::All(b) = b { b } else { T::ZERO };
+    let constant = |value: f64| exponent == T::from_f64(value) && value != 0.0;
+    let Lanes::Each(base) = a else { return zip(a, b, out, T::pow) };
+    if constant(2.0) {
+        map(base, out, |a| a.mul(a));
+    } else if constant(3.0) {
+        map(base, out, |a| a.mul(a).mul(a));
+    } else if constant(-1.0) {
+        map(base, out, T::recip);
+    } else {
+        zip(a, b, out, T::pow);
+    }
+}

@@ -1,0 +1,358 @@
+//! Reduce: sums, maxima and minima of a fused program's result.
+//!
+//! The space is brought into the form `[kept outer, reduced, kept inner]`. Without an inner part each result is a reduction of a
+//! row, in fixed lanes; with one, rows are added to each other. Partial results meet in a balanced tree, so that the error of a
+//! sum grows with the logarithm of its length, and everything about the order follows from the shape alone.
+
+use crate::cpu::block::{Bound, Worker};
+use crate::cpu::element::{Slice, SliceMut, each_type};
+use crate::cpu::fused::Fused;
+use crate::cpu::lanes::{self, Lanes};
+use crate::cpu::number::Number;
+use crate::cpu::signature::Signature;
+use crate::cpu::simd::simd;
+use crate::cpu::threads::Threads;
+use crate::cpu::{map, space};
+use shardc_ir::dtype::DType;
+use shardc_ir::kernel::{Map, MapInput, Reduce, ReduceKind};
+use shardc_ir::mesh::Mesh;
+use shardc_ir::scalar::{Instr, ScalarProgram};
+
+/// A reduction made ready.
+#[derive(Debug)]
+pub struct Prepared {
+    fused: Fused,
+    kind: ReduceKind,
+    accumulate: DType,
+    outer: usize,
+    reduced: usize,
+    inner: usize,
+}
+
+/// What `reduce` demands of its operands; an error if it is not well formed.
+pub fn signature(reduce: &Reduce, mesh: &Mesh) -> Result<Signature, String> {
+    let mut signature = map::signature(&reduce.map, mesh)?;
+    if reduce.map.outputs.len() != 1 || reduce.reduced.len() != reduce.map.shape.len() {
+        return Err("a reduction has one result and a flag for each dimension".to_string());
+    }
+    let kept: Vec<u64> = reduce.map.shape.iter().zip(&reduce.reduced).filter(|(_, r)| !**r).map(|(n, _)| *n).collect();
+    signature.writes[0].elements = space::elements(&kept)? as u64;
+    Ok(signature)
+}
+
+/// Makes `reduce` ready.
+pub fn prepare(reduce: &Reduce) -> Result<Prepared, String> {
+    let rank = reduce.reduced.len();
+    let inner_from = reduce.reduced.iter().rposition(|r| *r).map_or(0, |last| last + 1);
+    let group = |d: usize| if d >= inner_from { 2 } else { usize::from(reduce.reduced[d]) };
+    let mut order: Vec<usize> = (0..rank).collect();
+    order.sort_by_key(|d| group(*d));
+    let sizes = |g: usize| -> usize { (0..rank).filter(|d| group(*d) == g).map(|d| reduce.map.shape[d] as usize).product() };
+    let map = permuted(&reduce.map, &order);
+    let groups: Vec<usize> = order.iter().map(|d| group(*d)).collect();
+    Ok(Prepared {
+        fused: Fused::new(&map, &groups, &[], false)?,
+        kind: reduce.kind,
+        accumulate: if reduce.accumulate == DType::Bool { DType::I64 } else { reduce.accumulate },
+        outer: sizes(0),
+        reduced: sizes(1),
+        inner: sizes(2),
+    })
+}
+
+/// Runs it.
+pub fn launch(prepared: &Prepared, reads: &[Slice<'_>], write: SliceMut<'_>, coordinates: &[u64], threads: Threads) {
+    match prepared.fused.compute {
+        DType::F64 => launch_with::<f64>(prepared, reads, write, coordinates, threads),
+        DType::F32 => launch_with::<f32>(prepared, reads, write, coordinates, threads),
+        DType::I64 | DType::Bool => launch_with::<i64>(prepared, reads, write, coordinates, threads),
+    }
+}
+
+/// The same kernel with its dimensions in another order.
+fn permuted(map: &Map, order: &[usize]) -> Map {
+    let instr = |i: &Instr| match *i {
+        Instr::Index(d) => Instr::Index(order.iter().position(|o| *o == d as usize).unwrap_or_default() as u16),
+        other => other,
+    };
+    let position = |d: u16| order.iter().position(|o| *o == d as usize).unwrap_or_default() as u16;
+    Map {
+        compute: map.compute,
+        shape: order.iter().map(|d| map.shape[*d]).collect(),
+        inputs: map
+            .inputs
+            .iter()
+            .map(|input| MapInput { dtype: input.dtype, strides: order.iter().map(|d| input.strides[*d]).collect() })
+            .collect(),
+        program: ScalarProgram { code: map.program.code.iter().map(instr).collect(), ..map.program.clone() },
+        outputs: map.outputs.clone(),
+        origins: map.origins.iter().map(|(d, origin)| (position(*d), origin.clone())).collect(),
+    }
+}
+
+fn launch_with<T: Number>(p: &Prepared, reads: &[Slice<'_>], write: SliceMut<'_>, coordinates: &[u64], threads: Threads) {
+    let bound = Bound::<T>::new(&p.fused, reads, coordinates);
+    match p.accumulate {
+        DType::F64 => run::<T, f64>(p, &bound, write, threads),
+        DType::F32 => run::<T, f32>(p, &bound, write, threads),
+        DType::I64 | DType::Bool => run::<T, i64>(p, &bound, write, threads),
+    }
+}
+
+fn run<T: Number, A: Number>(p: &Prepared, bound: &Bound<'_, T>, mut write: SliceMut<'_>, threads: Threads) {
+    let kept = p.outer * p.inner;
+    if kept == 0 || p.reduced == 0 {
+        each_type!(SliceMut, &mut write, out => lanes::store(Lanes::All(identity::<A>(p.kind)), &mut out[..kept]));
+        return;
+    }
+    let chunks = p.chunks();
+    let mut partial = vec![A::ZERO; chunks * kept];
+    let items = p.items(chunks, &mut partial);
+    let work = p.fused.total * p.fused.weight.max(2);
+    threads.for_each(work, items, |item| {
+        let mut worker = Worker::new(bound, vec![], 0);
+        if p.inner == 1 { rows(p, item, &mut worker) } else { columns(p, item, &mut worker) }
+    });
+    tree(p.kind, &mut partial, chunks, kept);
+    each_type!(SliceMut, &mut write, out => lanes::convert(&partial[..kept], &mut out[..kept]));
+}
+
+/// A part of the work: results `out` of the kept index `outer`.. and inner columns from `column`, over `from..to` of the reduced
+/// space.
+struct Item<'a, A> {
+    outer: usize,
+    column: usize,
+    from: usize,
+    to: usize,
+    out: &'a mut [A],
+}
+
+impl Prepared {
+    /// Into how many parts the reduced space is cut: only where the kept one is too small to share.
+    fn chunks(&self) -> usize {
+        let columns = self.inner.div_ceil(self.fused.block());
+        if self.outer * columns >= 16 { 1 } else { (self.fused.total / 32_768).clamp(1, 64).min(self.reduced) }
+    }
+
+    /// All work as items that write disjoint parts of `partial`, which holds all results for each chunk.
+    fn items<'a, A>(&self, chunks: usize, partial: &'a mut [A]) -> Vec<Item<'a, A>> {
+        let kept = self.outer * self.inner;
+        let step = self.chunk_step(chunks);
+        let mut items = vec![];
+        for (chunk, mut rest) in partial.chunks_mut(kept).enumerate() {
+            let (from, to) = ((chunk * step).min(self.reduced), ((chunk + 1) * step).min(self.reduced));
+            let mut at = 0;
+            while at < kept {
+                let len = if self.inner == 1 {
+                    (32_768 / self.reduced).clamp(1, kept - at)
+                } else {
+                    let column = at % self.inner;
+                    self.fused.block_at(column, self.inner).min(self.inner - column)
+                };
+                let (out, tail) = rest.split_at_mut(len);
+                rest = tail;
+                items.push(Item { outer: at / self.inner, column: at % self.inner, from, to, out });
+                at += len;
+            }
+        }
+        items
+    }
+
+    /// The length of one chunk of the reduced space: whole rows of the last dimension where that one is reduced.
+    fn chunk_step(&self, chunks: usize) -> usize {
+        let row = if self.inner == 1 { self.fused.shape.last().copied().unwrap_or(1) } else { 1 };
+        let unit = if row <= self.fused.block() { row } else { 1 };
+        self.reduced.div_ceil(chunks).div_ceil(unit) * unit
+    }
+}
+
+/// Reduces rows: each result over a range of contiguous positions.
+fn rows<T: Number, A: Number>(p: &Prepared, item: Item<'_, A>, worker: &mut Worker<'_, '_, T>) {
+    let mut converted = vec![];
+    if item.to - item.from == p.reduced && p.reduced <= p.fused.block() {
+        let together = p.fused.block() / p.reduced;
+        for (i, out) in item.out.chunks_mut(together).enumerate() {
+            let start = (item.outer + i * together) * p.reduced;
+            let values = worker.first_result(start, out.len() * p.reduced);
+            reduce_rows(p.kind, accumulators(values, out.len() * p.reduced, &mut converted), out);
+        }
+        return;
+    }
+    for (i, out) in item.out.iter_mut().enumerate() {
+        let base = (item.outer + i) * p.reduced;
+        let (mut at, end) = (base + item.from, base + item.to);
+        let mut pairs = Pairwise::new(p.kind, 1);
+        while at < end {
+            let len = p.fused.block_at(at, end);
+            let values = worker.first_result(at, len);
+            let mut sum = [A::ZERO];
+            reduce_rows(p.kind, accumulators(values, len, &mut converted), &mut sum);
+            pairs.push(&sum);
+            at += len;
+        }
+        pairs.finish(std::slice::from_mut(out));
+    }
+}
+
+/// Adds rows: each result over positions that are `inner` apart.
+fn columns<T: Number, A: Number>(p: &Prepared, item: Item<'_, A>, worker: &mut Worker<'_, '_, T>) {
+    const ROWS: usize = 16;
+    let width = item.out.len();
+    let together = if width == p.inner { (p.fused.block() / width).max(1) } else { 1 };
+    let mut converted = vec![];
+    let mut pairs = Pairwise::new(p.kind, width);
+    let mut group = vec![A::ZERO; width];
+    let mut held = 0;
+    let mut row = item.from;
+    while row < item.to {
+        let count = together.min(item.to - row);
+        let start = (item.outer * p.reduced + row) * p.inner + item.column;
+        let values = worker.first_result(start, count * width);
+        for values in accumulators(values, count * width, &mut converted).chunks(width) {
+            if held == 0 {
+                group.copy_from_slice(values);
+            } else {
+                combine(p.kind, &mut group, values);
+            }
+            held += 1;
+            if held == ROWS {
+                pairs.push(&group);
+                held = 0;
+            }
+        }
+        row += count;
+    }
+    if held > 0 {
+        pairs.push(&group);
+    }
+    pairs.finish(item.out);
+}
+
+/// A block in the type of the accumulators.
+fn accumulators<'s, T: Number, A: Number>(values: Lanes<'s, T>, len: usize, converted: &'s mut Vec<A>) -> &'s [A] {
+    let each: &[T] = match values {
+        Lanes::Each(values) => {
+            if let Some(same) = A::of(T::wrap(values)) {
+                return same;
+            }
+            values
+        }
+        Lanes::All(_) => &[],
+    };
+    converted.resize(len.max(converted.len()), A::ZERO);
+    match values {
+        Lanes::Each(_) => A::load(T::wrap(each), 0, 1, &mut converted[..len]),
+        Lanes::All(value) => A::load(T::wrap(&[value]), 0, 0, &mut converted[..len]),
+    }
+    &converted[..len]
+}
+
+/// Combines equal parts in a balanced tree: part `i` of 2^k waits for its neighbour.
+struct Pairwise<A> {
+    kind: ReduceKind,
+    width: usize,
+    levels: Vec<Option<Vec<A>>>,
+}
+
+impl<A: Number> Pairwise<A> {
+    fn new(kind: ReduceKind, width: usize) -> Pairwise<A> {
+        Pairwise { kind, width, levels: vec![] }
+    }
+
+    fn push(&mut self, part: &[A]) {
+        let mut carry = part.to_vec();
+        for level in &mut self.levels {
+            match level.take() {
+                Some(mut earlier) => {
+                    combine(self.kind, &mut earlier, &carry);
+                    carry = earlier;
+                }
+                None => {
+                    *level = Some(carry);
+                    return;
+                }
+            }
+        }
+        self.levels.push(Some(carry));
+    }
+
+    fn finish(self, out: &mut [A]) {
+        let mut levels = self.levels.into_iter().flatten();
+        match levels.next() {
+            Some(last) => out.copy_from_slice(&last),
+            None => out[..self.width].fill(identity(self.kind)),
+        }
+        for mut earlier in levels {
+            combine(self.kind, &mut earlier, out);
+            out.copy_from_slice(&earlier);
+        }
+    }
+}
+
+/// Combines `chunks` parts of `width` elements into the first one, in a balanced tree.
+fn tree<A: Number>(kind: ReduceKind, parts: &mut [A], chunks: usize, width: usize) {
+    let mut step = 1;
+    while step < chunks {
+        for left in (0..chunks).step_by(2 * step).filter(|left| left + step < chunks) {
+            let (head, tail) = parts.split_at_mut((left + step) * width);
+            combine(kind, &mut head[left * width..][..width], &tail[..width]);
+        }
+        step *= 2;
+    }
+}
+
+/// What a reduction of nothing gives.
+pub fn identity<A: Number>(kind: ReduceKind) -> A {
+    match kind {
+        ReduceKind::Sum => A::ZERO,
+        ReduceKind::Max => A::LOWEST,
+        ReduceKind::Min => A::HIGHEST,
+    }
+}
+
+simd! {
+    /// `into[i] = kind(into[i], from[i])`
+    pub fn combine<A: Number>(kind: ReduceKind, into: &mut [A], from: &[A]) {
+        match kind {
+            ReduceKind::Sum => into.iter_mut().zip(from).for_each(|(a, b)| *a = a.add(*b)),
+            ReduceKind::Max => into.iter_mut().zip(from).for_each(|(a, b)| *a = a.max(*b)),
+            ReduceKind::Min => into.iter_mut().zip(from).for_each(|(a, b)| *a = a.min(*b)),
+        }
+    }
+
+    /// Reduces each of `out.len()` rows of equal length.
+    fn reduce_rows<A: Number>(kind: ReduceKind, values: &[A], out: &mut [A]) {
+        let width = values.len() / out.len();
+        for (out, row) in out.iter_mut().zip(values.chunks_exact(width)) {
+            *out = match kind {
+                ReduceKind::Sum => in_lanes(row, A::ZERO, A::add),
+                ReduceKind::Max => in_lanes(row, A::LOWEST, A::max),
+                ReduceKind::Min => in_lanes(row, A::HIGHEST, A::min),
+            };
+        }
+    }
+}
+
+/// Reduces a row in 32 lanes, then the lanes in halves.
+#[inline(always)]
+pub(super) fn in_lanes<A: Number>(row: &[A], start: A, f: impl Fn(A, A) -> A) -> A {
+    const LANES: usize = 32;
+    let mut lanes = [start; LANES];
+    let (whole, rest) = row.as_chunks::<LANES>();
+    for values in whole {
+        for (lane, value) in lanes.iter_mut().zip(values) {
+            *lane = f(*lane, *value);
+        }
+    }
+    for (lane, value) in lanes.iter_mut().zip(rest) {
+        *lane = f(*lane, *value);
+    }
+    let mut half = LANES / 2;
+    while half > 0 {
+        for i in 0..half {
+            lanes[i] = f(lanes[i], lanes[i + half]);
+        }
+        half /= 2;
+    }
+    lanes[0]
+}

@@ -1,0 +1,217 @@
+//! Rowwise: softmax, layer norm, RMS norm and their gradients, each row on its own.
+
+use crate::cpu::element::{Slice, SliceMut};
+use crate::cpu::number::{Number, Real};
+use crate::cpu::reduce::in_lanes;
+use crate::cpu::signature::{Signature, float, product};
+use crate::cpu::simd::simd;
+use crate::cpu::threads::Threads;
+use shardc_ir::dtype::DType;
+use shardc_ir::kernel::{RowProgram, Rowwise};
+
+/// What `rowwise` demands of its operands; an error if it is not well formed.
+pub fn signature(rowwise: &Rowwise) -> Result<Signature, String> {
+    float(rowwise.dtype)?;
+    let all = product(&[rowwise.rows, rowwise.width])?;
+    let (reads, writes) = operands(rowwise.program);
+    let elements = |extent: &Extent| match extent {
+        Extent::All => all,
+        Extent::Width => rowwise.width,
+        Extent::Rows => rowwise.rows,
+    };
+    let signature = reads.iter().fold(Signature::default(), |s, extent| s.reads(rowwise.dtype, elements(extent)));
+    Ok(writes.iter().fold(signature, |s, extent| s.writes(rowwise.dtype, elements(extent))))
+}
+
+/// Runs it.
+pub fn launch(rowwise: &Rowwise, reads: &[Slice<'_>], writes: Vec<SliceMut<'_>>, threads: Threads) {
+    match rowwise.dtype {
+        DType::F64 => run::<f64>(rowwise, reads, writes, threads),
+        _ => run::<f32>(rowwise, reads, writes, threads),
+    }
+}
+
+/// How many elements an operand has.
+enum Extent {
+    All,
+    Width,
+    Rows,
+}
+
+fn operands(program: RowProgram) -> (&'static [Extent], &'static [Extent]) {
+    use Extent::{All, Rows, Width};
+    match program {
+        RowProgram::Softmax => (&[All], &[All]),
+        RowProgram::SoftmaxGrad => (&[All, All], &[All]),
+        RowProgram::LayerNorm { .. } => (&[All, Width, Width], &[All, Rows, Rows]),
+        RowProgram::LayerNormGrad => (&[All, Width, Rows, Rows, All], &[All]),
+        RowProgram::RmsNorm { .. } => (&[All, Width], &[All, Rows]),
+        RowProgram::RmsNormGrad => (&[All, Width, Rows, All], &[All]),
+    }
+}
+
+fn run<T: Real>(rowwise: &Rowwise, reads: &[Slice<'_>], mut writes: Vec<SliceMut<'_>>, threads: Threads) {
+    let (rows, width) = (rowwise.rows as usize, rowwise.width as usize);
+    if rows == 0 || width == 0 {
+        return;
+    }
+    let reads: Vec<&[T]> = reads.iter().filter_map(|read| T::of(*read)).collect();
+    let writes: Vec<&mut [T]> = writes.iter_mut().filter_map(T::take).collect();
+    let (read_extents, write_extents) = operands(rowwise.program);
+    let work = rows * width * 8;
+    let step = rows.div_ceil(threads.parts(work));
+    let mut items: Vec<Vec<&mut [T]>> = (0..rows.div_ceil(step)).map(|_| vec![]).collect();
+    for (write, extent) in writes.into_iter().zip(write_extents) {
+        let per_row = if let Extent::All = extent { width } else { 1 };
+        for (item, part) in items.iter_mut().zip(write[..rows * per_row].chunks_mut(step * per_row)) {
+            item.push(part);
+        }
+    }
+    threads.for_each(work, items.into_iter().enumerate().collect(), |(item, mut writes)| {
+        let first = item * step;
+        let count = step.min(rows - first);
+        let part = |extent: &Extent| match extent {
+            Extent::All => first * width..(first + count) * width,
+            Extent::Width => 0..width,
+            Extent::Rows => first..first + count,
+        };
+        let reads: Vec<&[T]> = reads.iter().zip(read_extents).map(|(read, extent)| &read[part(extent)]).collect();
+        block(rowwise.program, width, &reads, &mut writes);
+    });
+}
+
+simd! {
+    /// Runs `program` over some rows.
+    fn block<T: Real>(program: RowProgram, width: usize, reads: &[&[T]], writes: &mut [&mut [T]]) {
+        match (program, reads, writes) {
+            (RowProgram::Softmax, [x], [y]) => {
+                for (x, y) in x.chunks_exact(width).zip(y.chunks_exact_mut(width)) {
+                    softmax(x, y);
+                }
+            }
+            (RowProgram::SoftmaxGrad, [y, dy], [dx]) => {
+                for ((y, dy), dx) in y.chunks_exact(width).zip(dy.chunks_exact(width)).zip(dx.chunks_exact_mut(width)) {
+                    softmax_grad(y, dy, dx);
+                }
+            }
+            (RowProgram::LayerNorm { eps }, [x, scale, bias], [y, mean, rstd]) => {
+                let eps = T::from_f64(eps);
+                for (row, (x, y)) in x.chunks_exact(width).zip(y.chunks_exact_mut(width)).enumerate() {
+                    (mean[row], rstd[row]) = layer_norm(x, scale, bias, eps, y);
+                }
+            }
+            (RowProgram::LayerNormGrad, [x, scale, mean, rstd, dy], [dx]) => {
+                let rows = x.chunks_exact(width).zip(dy.chunks_exact(width)).zip(dx.chunks_exact_mut(width));
+                for (row, ((x, dy), dx)) in rows.enumerate() {
+                    layer_norm_grad(x, scale, mean[row], rstd[row], dy, dx);
+                }
+            }
+            (RowProgram::RmsNorm { eps }, [x, scale], [y, rstd]) => {
+                let eps = T::from_f64(eps);
+                for (row, (x, y)) in x.chunks_exact(width).zip(y.chunks_exact_mut(width)).enumerate() {
+                    rstd[row] = rms_norm(x, scale, eps, y);
+                }
+            }
+            (RowProgram::RmsNormGrad, [x, scale, rstd, dy], [dx]) => {
+                let rows = x.chunks_exact(width).zip(dy.chunks_exact(width)).zip(dx.chunks_exact_mut(width));
+                for (row, ((x, dy), dx)) in rows.enumerate() {
+                    rms_norm_grad(x, scale, rstd[row], dy, dx);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+#[inline(always)]
+fn softmax<T: Real>(x: &[T], y: &mut [T]) {
+    let largest = in_lanes(x, T::LOWEST, Number::max);
+    for (y, x) in y.iter_mut().zip(x) {
+        *y = (*x - largest).exp();
+    }
+    let scale = sum(y).recip();
+    for y in y {
+        *y = *y * scale;
+    }
+}
+
+#[inline(always)]
+fn softmax_grad<T: Real>(y: &[T], dy: &[T], dx: &mut [T]) {
+    for ((dx, y), dy) in dx.iter_mut().zip(y).zip(dy) {
+        *dx = *y * *dy;
+    }
+    let inner = sum(dx);
+    for ((dx, y), dy) in dx.iter_mut().zip(y).zip(dy) {
+        *dx = *y * (*dy - inner);
+    }
+}
+
+/// Two passes, so that the variance does not suffer from a large mean. Returns mean and rstd.
+#[inline(always)]
+fn layer_norm<T: Real>(x: &[T], scale: &[T], bias: &[T], eps: T, y: &mut [T]) -> (T, T) {
+    let width = width_of(x);
+    let mean = sum(x) / width;
+    for (y, x) in y.iter_mut().zip(x) {
+        let centred = *x - mean;
+        *y = centred * centred;
+    }
+    let rstd = (sum(y) / width + eps).sqrt().recip();
+    for (((y, x), scale), bias) in y.iter_mut().zip(x).zip(scale).zip(bias) {
+        *y = (*x - mean) * rstd * *scale + *bias;
+    }
+    (mean, rstd)
+}
+
+/// With `h = (x - mean) * rstd` and `g = dy * scale`: `dx = rstd * (g - mean(g) - h * mean(g * h))`.
+#[inline(always)]
+fn layer_norm_grad<T: Real>(x: &[T], scale: &[T], mean: T, rstd: T, dy: &[T], dx: &mut [T]) {
+    let width = width_of(x);
+    for ((dx, dy), scale) in dx.iter_mut().zip(dy).zip(scale) {
+        *dx = *dy * *scale;
+    }
+    let mean_g = sum(dx) / width;
+    for (dx, x) in dx.iter_mut().zip(x) {
+        *dx = *dx * ((*x - mean) * rstd);
+    }
+    let mean_gh = sum(dx) / width;
+    for (((dx, dy), scale), x) in dx.iter_mut().zip(dy).zip(scale).zip(x) {
+        let h = (*x - mean) * rstd;
+        *dx = rstd * (*dy * *scale - mean_g - h * mean_gh);
+    }
+}
+
+/// Returns rstd.
+#[inline(always)]
+fn rms_norm<T: Real>(x: &[T], scale: &[T], eps: T, y: &mut [T]) -> T {
+    for (y, x) in y.iter_mut().zip(x) {
+        *y = *x * *x;
+    }
+    let rstd = (sum(y) / width_of(x) + eps).sqrt().recip();
+    for ((y, x), scale) in y.iter_mut().zip(x).zip(scale) {
+        *y = *x * rstd * *scale;
+    }
+    rstd
+}
+
+/// With `h = x * rstd` and `g = dy * scale`: `dx = rstd * (g - h * mean(g * h))`.
+#[inline(always)]
+fn rms_norm_grad<T: Real>(x: &[T], scale: &[T], rstd: T, dy: &[T], dx: &mut [T]) {
+    for (((dx, dy), scale), x) in dx.iter_mut().zip(dy).zip(scale).zip(x) {
+        *dx = *dy * *scale * (*x * rstd);
+    }
+    let mean_gh = sum(dx) / width_of(x);
+    for (((dx, dy), scale), x) in dx.iter_mut().zip(dy).zip(scale).zip(x) {
+        *dx = rstd * (*dy * *scale - *x * rstd * mean_gh);
+    }
+}
+
+/// The sum of a row: lanes over parts of 1024, which are added in order.
+#[inline(always)]
+fn sum<T: Real>(row: &[T]) -> T {
+    row.chunks(1024).fold(T::ZERO, |total, part| total + in_lanes(part, T::ZERO, Number::add))
+}
+
+#[inline(always)]
+fn width_of<T: Real>(row: &[T]) -> T {
+    T::from_f64(row.len() as f64)
+}

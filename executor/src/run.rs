@@ -1,0 +1,271 @@
+//! The ranks of one process, and the steps they run together.
+
+use crate::comm::{Communicator, Traffic};
+use crate::cpu::threads::Threads;
+use crate::load::{Loaded, buffer};
+use crate::rank::{Rank, layout};
+use crate::tensor::Tensor;
+use crate::world::World;
+use shardc_ir::kernel::CollectiveKind;
+use shardc_ir::mesh::AxisId;
+use shardc_ir::plan::{BufferId, Program};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, mpsc};
+use std::thread;
+
+/// A running program: one thread (or pool) for each rank, waiting for what to do.
+#[derive(Debug)]
+pub struct Executor {
+    loaded: Arc<Loaded>,
+    world: Arc<World>,
+    ranks: Vec<Handle>,
+    step: u64,
+}
+
+/// Why a run ended; the machine's failure or bad data, never the program's text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExecutionError {
+    /// The first rank that failed.
+    pub rank: Option<u64>,
+    /// The step, from 0, if one ran.
+    pub step: Option<u64>,
+    /// What went wrong, with the text of the op.
+    pub message: String,
+}
+
+/// What one step gives.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct StepResult {
+    /// The program's outputs, whole, by name.
+    pub outputs: BTreeMap<String, Tensor>,
+}
+
+impl fmt::Display for ExecutionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(rank) = self.rank {
+            write!(f, "rank {rank}: ")?;
+        }
+        if let Some(step) = self.step {
+            write!(f, "step {step}: ")?;
+        }
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for ExecutionError {}
+
+#[derive(Debug)]
+struct Handle {
+    jobs: Option<mpsc::Sender<Job>>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+type Job = Box<dyn FnOnce(&mut Rank) + Send>;
+
+impl Executor {
+    /// Checks `program` and starts its ranks, each with `threads` threads. Memory is zero but for the constants.
+    ///
+    /// # Errors
+    /// If the program is not safe to run, or the machine lacks memory or threads.
+    pub fn new(program: Program, threads: usize) -> Result<Executor, ExecutionError> {
+        let loaded = Arc::new(Loaded::new(program).map_err(ExecutionError::before)?);
+        let world = Arc::new(World::default());
+        let mesh = &loaded.program.mesh;
+        let mut ranks = vec![];
+        for rank in 0..mesh.world_size() {
+            let communicator = Communicator::new(world.clone(), mesh.clone(), rank);
+            let threads = Threads(threads.max(1));
+            let rank_state = Rank::new(loaded.clone(), rank, communicator, threads).map_err(ExecutionError::before)?;
+            ranks.push(start(rank, rank_state, threads).map_err(ExecutionError::before)?);
+        }
+        Ok(Executor { loaded, world, ranks, step: 0 })
+    }
+
+    /// The program.
+    pub fn program(&self) -> &Program {
+        &self.loaded.program
+    }
+
+    /// The number of the next step, from 0.
+    pub fn next_step(&self) -> u64 {
+        self.step
+    }
+
+    /// Sets the number of the next step: where training resumes.
+    pub fn set_next_step(&mut self, step: u64) {
+        self.step = step;
+    }
+
+    /// Runs one step over a batch: a whole array for each of the program's inputs, in their order.
+    ///
+    /// # Errors
+    /// Bad data or a failed rank. No step can follow.
+    pub fn step(&mut self, batch: Arc<Vec<Tensor>>) -> Result<StepResult, ExecutionError> {
+        let step = self.step;
+        if batch.len() != self.program().inputs.len() {
+            let message = format!("{} arrays for {} inputs", batch.len(), self.program().inputs.len());
+            return Err(ExecutionError { rank: None, step: Some(step), message });
+        }
+        let outputs: Vec<BufferId> = self.program().outputs.iter().map(|output| output.buffer).collect();
+        let parts = self.on_each(Some(step), move |rank| {
+            rank.step(step, &batch)?;
+            outputs.iter().map(|id| rank.read(*id)).collect::<Result<Vec<_>, _>>()
+        })?;
+        self.step += 1;
+        let mut result = StepResult::default();
+        for (i, output) in self.program().outputs.iter().enumerate() {
+            let parts: Vec<Option<&[u8]>> = parts.iter().map(|rank| rank[i].as_deref()).collect();
+            result.outputs.insert(output.name.clone(), self.whole(output.buffer, &parts)?);
+        }
+        Ok(result)
+    }
+
+    /// Sets a state variable from its whole array; floats are converted.
+    ///
+    /// # Errors
+    /// If there is no such state, or the shape differs.
+    pub fn set_state(&mut self, name: &str, value: &Tensor) -> Result<(), ExecutionError> {
+        let id = self.state(name)?;
+        let found = buffer(self.program(), id).map_err(ExecutionError::before)?;
+        let value = if value.dtype.is_float() && found.dtype.is_float() { value.cast(found.dtype) } else { value.clone() };
+        let value = Arc::new(value);
+        self.on_each(None, move |rank| rank.write(id, &value)).map(drop)
+    }
+
+    /// A state variable as a whole array.
+    ///
+    /// # Errors
+    /// If there is no such state, or a rank failed.
+    pub fn get_state(&self, name: &str) -> Result<Tensor, ExecutionError> {
+        self.read(self.state(name)?)
+    }
+
+    /// Any buffer as a whole array: its last contents. What replicas hold is taken from the first.
+    ///
+    /// # Errors
+    /// If there is no such buffer, it is partial, or a rank failed.
+    pub fn read(&self, id: BufferId) -> Result<Tensor, ExecutionError> {
+        let parts = self.on_each(None, move |rank| rank.read(id))?;
+        self.whole(id, &parts.iter().map(|part| part.as_deref()).collect::<Vec<_>>())
+    }
+
+    /// What each rank has sent so far, by kind and axes.
+    pub fn traffic(&self) -> Result<Vec<BTreeMap<(CollectiveKind, Vec<AxisId>), Traffic>>, ExecutionError> {
+        self.on_each(None, |rank| Ok(rank.communicator.traffic().clone()))
+    }
+
+    fn state(&self, name: &str) -> Result<BufferId, ExecutionError> {
+        let state = self.program().states.iter().find(|state| state.name == name);
+        state.map(|state| state.buffer).ok_or_else(|| ExecutionError::before(format!("there is no state `{name}`")))
+    }
+
+    /// Puts the parts of all ranks together.
+    fn whole(&self, id: BufferId, parts: &[Option<&[u8]>]) -> Result<Tensor, ExecutionError> {
+        let program = self.program();
+        let found = buffer(program, id).map_err(ExecutionError::before)?;
+        let time_split = found.sharding.splits(program.mesh.time());
+        if !found.sharding.partial.is_empty() || (time_split && found.slots != program.mesh.microbatches()) {
+            return Err(ExecutionError::before(format!("`{}` is not whole on all ranks together", found.name)));
+        }
+        let layout = layout(program, found);
+        let local = layout.local_bytes() as usize;
+        let mut tensor = Tensor::zeros(found.dtype, &found.shape);
+        for (rank, part) in parts.iter().enumerate() {
+            let Some(part) = part else { continue };
+            let mut coordinates = program.mesh.coordinates(rank as u64);
+            for (slot, bytes) in part.chunks_exact(local.max(1)).enumerate() {
+                if let Some(time) = coordinates.last_mut() {
+                    *time = slot as u64;
+                }
+                layout.unshard(bytes, &coordinates, &mut tensor.bytes);
+            }
+        }
+        Ok(tensor)
+    }
+
+    /// Runs `f` on every rank at once. After an error no rank runs anything any more.
+    fn on_each<R: Send + 'static>(
+        &self,
+        step: Option<u64>,
+        f: impl Fn(&mut Rank) -> Result<R, String> + Send + Sync + 'static,
+    ) -> Result<Vec<R>, ExecutionError> {
+        let failed = |world: &World| {
+            let failure = world.failure();
+            failure.map(|failure| ExecutionError { rank: Some(failure.rank), step, message: failure.message })
+        };
+        if let Some(error) = failed(&self.world) {
+            return Err(error);
+        }
+        let f = Arc::new(f);
+        let mut replies = vec![];
+        for (number, handle) in self.ranks.iter().enumerate() {
+            let (sender, receiver) = mpsc::channel();
+            let (f, world) = (f.clone(), self.world.clone());
+            let job: Job = Box::new(move |rank| {
+                let result = catch_unwind(AssertUnwindSafe(|| f(rank))).unwrap_or_else(|panic| Err(panic_message(&*panic)));
+                let result = result.map_err(|message| world.fail(number as u64, message));
+                // The executor waits for this reply; if it is gone, nobody needs it.
+                let _ = sender.send(result);
+            });
+            if handle.jobs.as_ref().is_none_or(|jobs| jobs.send(job).is_err()) {
+                self.world.fail(number as u64, "its thread is gone".to_string());
+            }
+            replies.push(receiver);
+        }
+        let results: Vec<_> = replies.into_iter().map(|reply| reply.recv().ok().and_then(Result::ok)).collect();
+        match results.into_iter().collect() {
+            Some(all) => Ok(all),
+            None => Err(failed(&self.world).unwrap_or_else(|| ExecutionError::before("a rank's thread is gone".to_string()))),
+        }
+    }
+}
+
+impl Drop for Executor {
+    fn drop(&mut self) {
+        for handle in &mut self.ranks {
+            handle.jobs = None;
+        }
+        for handle in &mut self.ranks {
+            if let Some(thread) = handle.thread.take() {
+                // A panic of the thread was reported as the failure of its rank.
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+impl ExecutionError {
+    fn before(message: String) -> ExecutionError {
+        ExecutionError { rank: None, step: None, message }
+    }
+}
+
+/// Starts the thread of a rank. With several threads, it is a pool's first, so that kernels find the others beside them.
+fn start(number: u64, mut rank: Rank, threads: Threads) -> Result<Handle, String> {
+    let (jobs, inbox) = mpsc::channel::<Job>();
+    let work = move || {
+        while let Ok(job) = inbox.recv() {
+            job(&mut rank);
+        }
+    };
+    let name = format!("rank {number}");
+    let thread = if threads.0 == 1 {
+        thread::Builder::new().name(name).spawn(work)
+    } else {
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(threads.0)
+            .thread_name(move |i| format!("rank {number}.{i}"))
+            .build()
+            .map_err(|e| format!("rank {number} has no threads: {e}"))?;
+        thread::Builder::new().name(name).spawn(move || pool.install(work))
+    };
+    let thread = thread.map_err(|e| format!("rank {number} has no thread: {e}"))?;
+    Ok(Handle { jobs: Some(jobs), thread: Some(thread) })
+}
+
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|s| s.to_string()).or_else(|| panic.downcast_ref::<String>().cloned());
+    format!("internal error: {}", text.unwrap_or_else(|| "a panic without words".to_string()))
+}

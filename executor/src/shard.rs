@@ -1,0 +1,102 @@
+//! Between a whole array and the part that one rank holds.
+
+use shardc_ir::mesh::Mesh;
+use shardc_ir::sharding::{Sharding, free_digits, origin};
+
+/// How an array is laid over a mesh.
+#[derive(Debug, Clone, Copy)]
+pub struct Layout<'a> {
+    /// The global shape.
+    pub shape: &'a [u64],
+    /// Where its elements are.
+    pub sharding: &'a Sharding,
+    /// The mesh.
+    pub mesh: &'a Mesh,
+    /// Bytes of one element.
+    pub element: u64,
+}
+
+impl Layout<'_> {
+    /// Copies the part at `coordinates` (`time` among them) of the `global` bytes to `local`.
+    ///
+    /// # Panics
+    /// If a slice is shorter than its shape, or the splits do not fit the shape.
+    pub fn shard(&self, global: &[u8], coordinates: &[u64], local: &mut [u8]) {
+        self.for_each_run(coordinates, |from, to, len| local[to..to + len].copy_from_slice(&global[from..from + len]));
+    }
+
+    /// Copies the `local` part at `coordinates` to its place in the `global` bytes.
+    ///
+    /// # Panics
+    /// As [`Layout::shard`].
+    pub fn unshard(&self, local: &[u8], coordinates: &[u64], global: &mut [u8]) {
+        self.for_each_run(coordinates, |to, from, len| global[to..to + len].copy_from_slice(&local[from..from + len]));
+    }
+
+    /// Bytes of the whole array.
+    pub fn global_bytes(&self) -> u64 {
+        self.shape.iter().product::<u64>() * self.element
+    }
+
+    /// Bytes of one rank's part.
+    pub fn local_bytes(&self) -> u64 {
+        self.sharding.local(self.shape, self.mesh).iter().product::<u64>() * self.element
+    }
+
+    /// Whether the rank at `coordinates` is the first of those that hold the same part.
+    pub fn is_first_replica(&self, coordinates: &[u64]) -> bool {
+        let axes = 0..self.mesh.rank_axes().len();
+        axes.into_iter().all(|axis| coordinates[axis] == 0 || self.sharding.dims.iter().flatten().any(|s| s.axis.index() == axis))
+    }
+
+    /// Calls `f(global byte, local byte, bytes)` for runs that are contiguous on both sides.
+    fn for_each_run(&self, coordinates: &[u64], mut f: impl FnMut(usize, usize, usize)) {
+        if self.shape.contains(&0) {
+            return;
+        }
+        // Dimensions after the last split one belong to every run.
+        let split = self.sharding.dims.iter().rposition(|s| !s.is_empty());
+        let inner: u64 = self.shape[split.map_or(0, |d| d + 1)..].iter().product::<u64>() * self.element;
+        let Some(last) = split else { return f(0, 0, inner as usize) };
+        let runs: Vec<Vec<Run>> = (0..=last).map(|d| self.runs(d, coordinates, d == last)).collect();
+        let mut starts = vec![(0u64, 0u64)];
+        for (d, runs) in runs.iter().enumerate().take(last) {
+            let (size, local) = (self.shape[d], runs.len() as u64);
+            starts = starts
+                .iter()
+                .flat_map(|(g, l)| runs.iter().map(move |run| (g * size + run.global, l * local + run.local)))
+                .collect();
+        }
+        let local: u64 = runs[last].iter().map(|run| run.len).sum();
+        for (g, l) in starts {
+            for run in &runs[last] {
+                let global = (g * self.shape[last] + run.global) * inner;
+                f(global as usize, ((l * local + run.local) * inner) as usize, (run.len * inner) as usize);
+            }
+        }
+    }
+
+    /// The local indices of a dimension in runs of neighbours, or one by one.
+    fn runs(&self, dimension: usize, coordinates: &[u64], joined: bool) -> Vec<Run> {
+        let (splits, size) = (&self.sharding.dims[dimension], self.shape[dimension]);
+        let digits = free_digits(splits, size, self.mesh);
+        let local: u64 = digits.iter().map(|(_, n)| n).product();
+        let step = if !joined {
+            1
+        } else if splits.is_empty() {
+            size
+        } else {
+            digits.last().filter(|(weight, _)| *weight == 1).map_or(1, |(_, n)| *n)
+        };
+        let origin = origin(splits, size, self.mesh);
+        let at = |index| Run { global: origin.global(index, coordinates) as u64, local: index, len: step };
+        (0..local / step).map(|i| at(i * step)).collect()
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    global: u64,
+    local: u64,
+    len: u64,
+}

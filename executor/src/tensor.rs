@@ -1,0 +1,96 @@
+//! Whole arrays on the host: what comes from files, and what a run gives back.
+
+use shardc_ir::dtype::DType;
+
+/// A row-major array.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tensor {
+    /// Element type.
+    pub dtype: DType,
+    /// Sizes.
+    pub shape: Vec<u64>,
+    /// Little-endian elements.
+    pub bytes: Vec<u8>,
+}
+
+/// Reads little-endian elements as another type; the cast is Rust's, which saturates and truncates toward zero.
+macro_rules! elements_as {
+    ($tensor:expr, $to:ty) => {
+        match $tensor.dtype {
+            DType::F64 => $tensor.bytes.as_chunks().0.iter().map(|b| f64::from_le_bytes(*b) as $to).collect(),
+            DType::F32 => $tensor.bytes.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b) as $to).collect(),
+            DType::I64 => $tensor.bytes.as_chunks().0.iter().map(|b| i64::from_le_bytes(*b) as $to).collect(),
+            DType::Bool => $tensor.bytes.iter().map(|b| u8::from(*b != 0) as $to).collect(),
+        }
+    };
+}
+
+impl Tensor {
+    /// All zeros.
+    pub fn zeros(dtype: DType, shape: &[u64]) -> Tensor {
+        let bytes = shape.iter().product::<u64>() * dtype.bytes();
+        Tensor { dtype, shape: shape.to_vec(), bytes: vec![0; bytes as usize] }
+    }
+
+    /// From elements in row-major order, as many as `shape` has.
+    pub fn from_f64(shape: &[u64], values: &[f64]) -> Tensor {
+        let bytes = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        Tensor { dtype: DType::F64, shape: shape.to_vec(), bytes }
+    }
+
+    /// From elements in row-major order, as many as `shape` has.
+    pub fn from_f32(shape: &[u64], values: &[f32]) -> Tensor {
+        let bytes = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        Tensor { dtype: DType::F32, shape: shape.to_vec(), bytes }
+    }
+
+    /// From elements in row-major order, as many as `shape` has.
+    pub fn from_i64(shape: &[u64], values: &[i64]) -> Tensor {
+        let bytes = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        Tensor { dtype: DType::I64, shape: shape.to_vec(), bytes }
+    }
+
+    /// From truth values in row-major order, as many as `shape` has.
+    pub fn from_bool(shape: &[u64], values: &[bool]) -> Tensor {
+        Tensor { dtype: DType::Bool, shape: shape.to_vec(), bytes: values.iter().map(|v| u8::from(*v)).collect() }
+    }
+
+    /// The number of elements.
+    pub fn elements(&self) -> u64 {
+        self.shape.iter().product()
+    }
+
+    /// All elements as f64.
+    pub fn to_f64(&self) -> Vec<f64> {
+        elements_as!(self, f64)
+    }
+
+    /// All elements as f32.
+    pub fn to_f32(&self) -> Vec<f32> {
+        elements_as!(self, f32)
+    }
+
+    /// All elements as i64; floats truncate.
+    pub fn to_i64(&self) -> Vec<i64> {
+        elements_as!(self, i64)
+    }
+
+    /// The first element as f64: the value of a scalar.
+    pub fn first(&self) -> Option<f64> {
+        let bytes = self.bytes.get(..self.dtype.bytes() as usize)?.to_vec();
+        Tensor { dtype: self.dtype, shape: vec![], bytes }.to_f64().first().copied()
+    }
+
+    /// The same values as another type; to bool, what is not 0 is true.
+    pub fn cast(&self, dtype: DType) -> Tensor {
+        if dtype == self.dtype {
+            return self.clone();
+        }
+        match dtype {
+            DType::F64 => Tensor::from_f64(&self.shape, &self.to_f64()),
+            DType::F32 => Tensor::from_f32(&self.shape, &self.to_f32()),
+            DType::I64 => Tensor::from_i64(&self.shape, &self.to_i64()),
+            DType::Bool => Tensor::from_bool(&self.shape, &self.to_f64().iter().map(|v| *v != 0.0).collect::<Vec<_>>()),
+        }
+    }
+}

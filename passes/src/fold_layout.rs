@@ -1,0 +1,126 @@
+//! Folds transposes and reshapes into each other and into the letters of contractions.
+//!
+//! Before: `%t = transpose %w perm=[1, 0]`, `%y = contract "bk,kn->bn" %x, %t`. After: `%y = contract "bk,nk->bn" %x, %w`.
+//! Also: a reshape of a reshape is one; a transpose of a transpose is one; reshape, transpose, reshape that only moves whole
+//! dimensions is a transpose; a transpose that is the only reader of a contraction moves into it.
+//! Needs phase `imported`, gives `imported`. Never moves an element that was not moved before.
+
+use crate::rewrite::{ValueMap, mapped, rebuild};
+use crate::{Changed, Context, Pass};
+use shardc_ir::builder::Builder;
+use shardc_ir::diagnostic::Diagnostics;
+use shardc_ir::graph::{Graph, Node, Phase, ValueId};
+use shardc_ir::ops::Op;
+use shardc_ir::ops::contract::Contract;
+use shardc_ir::ops::layout::{Reshape, Transpose};
+
+/// See the module.
+pub struct FoldLayout;
+
+impl Pass for FoldLayout {
+    fn name(&self) -> &'static str {
+        "fold-layout"
+    }
+
+    fn phases(&self) -> (Phase, Phase) {
+        (Phase::Imported, Phase::Imported)
+    }
+
+    fn run(&self, graph: &mut Graph, _: &Context<'_>) -> Result<Changed, Diagnostics> {
+        let uses = graph.use_counts();
+        *graph = rebuild(graph, |b, _, node, map| match &node.op {
+            Op::Reshape(_) => fold_reshape(b, node, map),
+            Op::Transpose(op) => fold_transpose(b, node, &op.perm, map, |v| uses[v.index()] == 1),
+            Op::Contract(op) => fold_contract(b, node, op, map),
+            _ => None,
+        });
+        Ok(Changed::Yes)
+    }
+}
+
+fn fold_reshape(b: &mut Builder, node: &Node, map: &ValueMap) -> Option<Vec<ValueId>> {
+    let Op::Reshape(Reshape { shape }) = &node.op else { return None };
+    let x = mapped(map, node.operands[0]);
+    if b.ty(x).shape == *shape {
+        return Some(vec![x]);
+    }
+    let inner = b.graph().def(x).clone();
+    match &inner.op {
+        Op::Reshape(_) => Some(vec![b.reshape(inner.operands[0], shape)]),
+        Op::Transpose(t) => {
+            let source = b.graph().def(inner.operands[0]).clone();
+            let Op::Reshape(_) = source.op else { return None };
+            let from = source.operands[0];
+            let perm = whole_moves(&b.ty(from).shape, &b.ty(inner.operands[0]).shape, &t.perm, shape)?;
+            Some(vec![b.transpose(from, &perm)])
+        }
+        _ => None,
+    }
+}
+
+/// The order of dimensions of `from` that equals merging them to `merged`, transposing by `perm`, and splitting to `to`.
+fn whole_moves(from: &[u64], merged: &[u64], perm: &[usize], to: &[u64]) -> Option<Vec<usize>> {
+    let mut groups: Vec<Vec<usize>> = vec![];
+    let mut next = 0;
+    for size in merged {
+        let mut group = vec![];
+        let mut product = 1;
+        while product < *size || (next < from.len() && from[next] == 1 && group.is_empty() && *size == 1) {
+            product *= from.get(next)?;
+            group.push(next);
+            next += 1;
+        }
+        if product != *size {
+            return None;
+        }
+        groups.push(group);
+    }
+    let order: Vec<usize> = perm.iter().flat_map(|p| groups[*p].iter().copied()).collect();
+    (next == from.len() && order.iter().map(|d| from[*d]).eq(to.iter().copied())).then_some(order)
+}
+
+fn fold_transpose(
+    b: &mut Builder,
+    node: &Node,
+    perm: &[usize],
+    map: &ValueMap,
+    read_once: impl Fn(ValueId) -> bool,
+) -> Option<Vec<ValueId>> {
+    let x = mapped(map, node.operands[0]);
+    if perm.iter().enumerate().all(|(i, p)| i == *p) {
+        return Some(vec![x]);
+    }
+    let inner = b.graph().def(x).clone();
+    match &inner.op {
+        Op::Transpose(t) => {
+            let both: Vec<usize> = perm.iter().map(|p| t.perm[*p]).collect();
+            Some(vec![b.transpose(inner.operands[0], &both)])
+        }
+        Op::Contract(op) if read_once(node.operands[0]) => {
+            let (a, c, out) = op.terms()?;
+            let letters: Vec<char> = out.chars().collect();
+            let out: String = perm.iter().map(|p| letters[*p]).collect();
+            Some(vec![b.op(Contract::new(format!("{a},{c}->{out}")), &inner.operands)])
+        }
+        _ => None,
+    }
+}
+
+fn fold_contract(b: &mut Builder, node: &Node, op: &Contract, map: &ValueMap) -> Option<Vec<ValueId>> {
+    let (a, c, out) = op.terms()?;
+    let (x, first) = through(b, mapped(map, node.operands[0]), a);
+    let (y, second) = through(b, mapped(map, node.operands[1]), c);
+    (first != a || second != c).then(|| vec![b.op(Contract::new(format!("{first},{second}->{out}")), &[x, y])])
+}
+
+/// The operand before its transposes, with its letters in that order.
+fn through(b: &Builder, mut value: ValueId, term: &str) -> (ValueId, String) {
+    let mut letters: Vec<char> = term.chars().collect();
+    while let Op::Transpose(Transpose { perm }) = &b.graph().def(value).op {
+        let mut before = letters.clone();
+        perm.iter().enumerate().for_each(|(i, p)| before[*p] = letters[i]);
+        letters = before;
+        value = b.graph().def(value).operands[0];
+    }
+    (value, letters.into_iter().collect())
+}
