@@ -3,6 +3,8 @@
 //! A kernel is checked and made ready once ([`Prepared::new`]), then launched any number of times. Results depend on shapes only,
 //! never on the number of threads.
 
+mod attention;
+mod attention_grad;
 mod block;
 mod contract;
 mod copy;
@@ -16,6 +18,7 @@ mod math;
 mod number;
 mod reduce;
 mod rowwise;
+mod scratch;
 pub mod signature;
 mod simd;
 mod space;
@@ -23,7 +26,7 @@ pub mod threads;
 mod tiles;
 
 use element::{Slice, SliceMut};
-use shardc_ir::kernel::{Collective, CollectiveKind, Gather, Kernel, Rowwise};
+use shardc_ir::kernel::{Attention, Collective, CollectiveKind, Gather, Kernel, Rowwise};
 use shardc_ir::mesh::Mesh;
 use signature::{Signature, product};
 pub(crate) use reduce::combine;
@@ -41,6 +44,8 @@ enum Form {
     Reduce(reduce::Prepared),
     Rowwise(Rowwise),
     Contract(contract::Prepared),
+    Attention(Attention),
+    AttentionGrad(Attention),
     Move(copy::Prepared),
     Gather(Gather),
     ScatterAdd(Gather),
@@ -57,7 +62,8 @@ pub fn signature(kernel: &Kernel, mesh: &Mesh) -> Result<Signature, String> {
         Kernel::Reduce(reduce) => reduce::signature(reduce, mesh),
         Kernel::Rowwise(rowwise) => rowwise::signature(rowwise),
         Kernel::Contract(contract) => contract::signature(contract),
-        Kernel::Attention(_) | Kernel::AttentionGrad(_) => Err("attention is not there".to_string()),
+        Kernel::Attention(attention) => attention::signature(attention),
+        Kernel::AttentionGrad(attention) => attention_grad::signature(attention),
         Kernel::Move(copy) => copy::signature(copy, mesh),
         Kernel::Gather(gather) => gather::gather_signature(gather, mesh),
         Kernel::ScatterAdd(gather) => gather::scatter_signature(gather, mesh),
@@ -90,7 +96,8 @@ impl Prepared {
             Kernel::Gather(gather) => Form::Gather(gather.clone()),
             Kernel::ScatterAdd(gather) => Form::ScatterAdd(gather.clone()),
             Kernel::Fill { count, value, .. } => Form::Fill { count: *count as usize, value: *value },
-            Kernel::Attention(_) | Kernel::AttentionGrad(_) => return Err("attention is not there".to_string()),
+            Kernel::Attention(attention) => Form::Attention(attention.clone()),
+            Kernel::AttentionGrad(attention) => Form::AttentionGrad(attention.clone()),
             Kernel::Collective(_) => return Err("a collective is no kernel of one rank".to_string()),
         };
         Ok(Prepared { form })
@@ -115,6 +122,8 @@ impl Prepared {
             Form::Reduce(reduce) => reduce::launch(reduce, reads, writes.remove(0), coordinates, threads),
             Form::Rowwise(rowwise) => rowwise::launch(rowwise, reads, writes, threads),
             Form::Contract(contract) => contract::launch(contract, reads, writes.remove(0), threads),
+            Form::Attention(attention) => attention::launch(attention, reads, writes, threads),
+            Form::AttentionGrad(attention) => attention_grad::launch(attention, reads, writes, threads),
             Form::Move(copy) => copy::launch(copy, reads[0], writes.remove(0), coordinates, threads),
             Form::Gather(gather) => gather::gather(gather, reads, writes.remove(0), coordinates, threads)?,
             Form::ScatterAdd(gather) => gather::scatter(gather, reads, writes.remove(0), coordinates, threads)?,

@@ -6,9 +6,13 @@
 pub mod arena;
 pub mod comm;
 pub mod cpu;
+pub mod data;
+pub mod init;
 pub mod load;
+pub mod random;
 pub mod rank;
 pub mod run;
 pub mod shard;
 pub mod tensor;
+pub mod train;
 pub mod world;

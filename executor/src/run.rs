@@ -2,6 +2,7 @@
 
 use crate::comm::{Communicator, Traffic};
 use crate::cpu::threads::Threads;
+use crate::init::initial_value;
 use crate::load::{Loaded, buffer};
 use crate::rank::{Rank, layout};
 use crate::tensor::Tensor;
@@ -132,6 +133,22 @@ impl Executor {
         let value = if value.dtype.is_float() && found.dtype.is_float() { value.cast(found.dtype) } else { value.clone() };
         let value = Arc::new(value);
         self.on_each(None, move |rank| rank.write(id, &value)).map(drop)
+    }
+
+    /// Gives every state variable its initial value; `model` is asked for those that come from the model.
+    ///
+    /// # Errors
+    /// If the model has no value for a state, or one of another shape.
+    pub fn initialise(&mut self, mut model: impl FnMut(&str) -> Option<Tensor>) -> Result<(), ExecutionError> {
+        for state in self.program().states.clone() {
+            let program = self.program();
+            let found = buffer(program, state.buffer).map_err(ExecutionError::before)?;
+            let value = initial_value(&state.init, &state.name, found.dtype, &found.shape, program.seed);
+            let value = value.or_else(|| model(&state.name));
+            let none = || ExecutionError::before(format!("the model has no weights for `{}`", state.name));
+            self.set_state(&state.name, &value.ok_or_else(none)?)?;
+        }
+        Ok(())
     }
 
     /// A state variable as a whole array.

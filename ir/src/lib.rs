@@ -22,4 +22,5 @@ pub mod spec;
 pub mod text;
 pub mod train;
 pub mod types;
+pub mod verify;
 pub mod verify_plan;

@@ -7,6 +7,7 @@ use shardc_ir::ops::samples::samples;
 use shardc_ir::ops::{Op, layout};
 use shardc_ir::sharding::{Sharding, Split, Splits, with_split};
 use shardc_ir::text::{node_text, parse, print};
+use shardc_ir::verify::{report, verify};
 
 /// The example of the design, made explicit.
 const MLP: &str = r#"graph @mlp  phase explicit
@@ -19,7 +20,7 @@ const MLP: &str = r#"graph @mlp  phase explicit
   %x      = input "x"                        : f32[8, 4]{dp, -}
   %t      = label "t"                        : f32[8, 4]{dp, -}
   %w1     = state "w1"                       : f32[4, 16]{-, tp}
-  %w2     = state "w2"                       : f32[16, 4]{tp, -}
+  %w2     = state "w2"                       : f32[16, 4]{tp, -} asked(tp: 7, dp: 5)
   %b2     = state "b2"                       : f32[4]
   %h      = contract "bk,kn->bn" %x, %w1     : f32[8, 16]{dp, tp} @fc1
   %a      = gelu_tanh %h                     : f32[8, 16]{dp, tp} @act                 // ab->ab
@@ -31,7 +32,7 @@ const MLP: &str = r#"graph @mlp  phase explicit
   %causal = constant fill false              : bool[4, 4]
   %lr     = host learning_rate               : f64[]
   %lr32   = cast f32 %lr                     : f32[]
-  %n, %r  = rms_norm eps=1e-6 %q, %b2        : (f32[8, 4]{dp, -}, f32[8]{dp})          // a(b),(b)->a(b),a
+  %n, %r  = rms_norm eps=1e-6 %q, %b2        : (f32[8, 4]{dp, -}, f32[8]{dp}) update   // a(b),(b)->a(b),a
   output "y" %q
   output "loss sum" %n
   update "w1" <- %w1
@@ -151,7 +152,7 @@ fn random_sharding(random: &mut Random, shape: &[u64], mesh: &Mesh) -> Sharding 
 }
 
 #[test]
-fn no_text_makes_the_parser_panic() {
+fn no_text_makes_parser_or_verifier_panic() {
     let mut seeds: Vec<String> = samples().iter().map(|s| print(&s.build().0.finish())).collect();
     seeds.push(MLP.to_string());
     let fragments = [
@@ -195,10 +196,15 @@ fn no_text_makes_the_parser_panic() {
         "true",
     ];
     let mut random = Random(11);
-    let mut graphs = 0;
+    let (mut graphs, mut sound) = (0, 0);
     for round in 0..40_000 {
         let mut text: Vec<char> = seeds[random.below(seeds.len())].chars().collect();
         for _ in 0..=random.below(4) {
+            let digits: Vec<usize> = (0..text.len()).filter(|i| text[*i].is_ascii_digit()).collect();
+            if random.below(2) == 0 && !digits.is_empty() {
+                text[digits[random.below(digits.len())]] = ['0', '1', '2', '3', '4', '6', '8', '9'][random.below(8)];
+                continue;
+            }
             let at = random.below(text.len() + 1);
             let end = (at + random.below(6)).min(text.len());
             let insert: Vec<char> = match random.below(3) {
@@ -217,9 +223,13 @@ fn no_text_makes_the_parser_panic() {
             let printed = print(&graph);
             let again = parse(&printed).unwrap_or_else(|e| panic!("round {round}: {e}\nof {text}\nprinted {printed}"));
             assert_eq!(print(&again), printed, "round {round}: {text}");
+            match verify(&graph) {
+                Ok(()) => sound += 1,
+                Err(violations) => assert!(!report(&graph, &violations).is_empty()),
+            }
         }
     }
-    assert!(graphs > 2_000, "the mutants are not all broken: {graphs}");
+    assert!(sound > 1_000 && graphs > sound + 1_000, "mutants of every kind: {graphs} parse, {sound} of them are sound");
 }
 
 #[test]

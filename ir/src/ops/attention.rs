@@ -213,7 +213,8 @@ impl Rules for Attention {
     }
 
     fn linear(&self) -> Linear {
-        Linear::Only(2)
+        // Linear in v, but lse is not: it would be counted once a rank.
+        Linear::No
     }
 
     fn gradient(&self, cx: &mut Backward<'_>) -> Result<(), NoGradient> {

@@ -6,6 +6,7 @@ pub mod attention;
 pub mod comm;
 pub mod contract;
 pub mod elementwise;
+pub mod functions;
 pub mod index;
 pub mod layout;
 pub mod leaf;
@@ -303,6 +304,13 @@ ops! {
     AllReduce(comm::AllReduce),
     AllGather(comm::AllGather),
     ShardSlice(comm::ShardSlice),
+}
+
+impl Op {
+    /// Whether it changes where elements are and not what they are.
+    pub fn is_comm(&self) -> bool {
+        matches!(self, Op::Reshard(_) | Op::Accumulate(_) | Op::AllReduce(_) | Op::AllGather(_) | Op::ShardSlice(_))
+    }
 }
 
 /// The letters of a node of a graph.

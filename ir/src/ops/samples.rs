@@ -174,7 +174,7 @@ fn binary() -> Vec<Sample> {
             Binary::Div => ((-2.0, 2.0), (0.4, 2.0)),
             Binary::Pow => ((0.4, 2.0), (-2.0, 2.0)),
             // No quotient crosses a whole number, where the remainder jumps.
-            Binary::Mod => ((2.2, 2.9), (0.97, 1.05)),
+            Binary::Mod => ((2.2, 2.8), (0.97, 1.05)),
             _ => ((-2.0, 2.0), (-2.0, 2.0)),
         };
         samples.push(sample(op, [within([2, 3], a, b), within([2, 3], c, d)]));

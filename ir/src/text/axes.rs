@@ -16,10 +16,10 @@ pub(super) fn name_axes(op: &str, attributes: &mut Map<String, Value>, mesh: &Me
             *axis = name(axis).map_or_else(|| axis.clone(), Value::from);
         }
     }
-    if let Some(split) = attributes.get_mut("split") {
-        if let (Some(name), Some(stride)) = (name(&split["axis"]), split["stride"].as_u64()) {
-            *split = format!("{name}@{stride}").into();
-        }
+    if let Some(split) = attributes.get_mut("split")
+        && let (Some(name), Some(stride)) = (name(&split["axis"]), split["stride"].as_u64())
+    {
+        *split = format!("{name}@{stride}").into();
     }
 }
 

@@ -140,6 +140,12 @@ impl<'t> Cursor<'t> {
         }
     }
 
+    /// The number of a line of the spec.
+    pub(super) fn line_number(&mut self) -> Read<u32> {
+        let number = self.count()?;
+        u32::try_from(number).or_else(|_| self.fail("the line number is too large"))
+    }
+
     /// Items between `open` and `close`, separated by commas.
     pub(super) fn list<T>(&mut self, open: &str, close: &str, mut item: impl FnMut(&mut Self) -> Read<T>) -> Read<Vec<T>> {
         self.expect(open)?;

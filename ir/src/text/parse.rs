@@ -3,7 +3,7 @@
 use super::axes::number_axes;
 use super::constant::read_constant;
 use super::cursor::{Cursor, Read};
-use super::sharding::read_sharding;
+use super::sharding::{Asked, read_asked, read_sharding};
 use super::value::{read_attributes, read_value};
 use super::{TextError, positional};
 use crate::builder::Builder;
@@ -171,15 +171,16 @@ impl Reader {
             }
         }
         line.expect(":")?;
-        let types = if line.peek() == Some('(') { line.list("(", ")", |l| self.typed(l))? } else { vec![self.typed(&mut line)?] };
+        let types =
+            if line.peek() == Some('(') { line.list("(", ")", |l| self.result(l))? } else { vec![self.result(&mut line)?] };
         if types.len() != results.len() {
             return line.fail(format!("{} results have {} types", results.len(), types.len()));
         }
         let op = match draft {
             Draft::Done(op) => op,
-            Draft::Input { name, label } => leaf::Input { name, ty: types[0].0.clone(), label }.into(),
+            Draft::Input { name, label } => leaf::Input { name, ty: types[0].ty.clone(), label }.into(),
             Draft::Constant(mut elements) => {
-                let value = read_constant(&mut elements, &types[0].0)?;
+                let value = read_constant(&mut elements, &types[0].ty)?;
                 elements.expect(":")?;
                 leaf::Constant { value }.into()
             }
@@ -220,14 +221,15 @@ impl Reader {
         }
     }
 
-    fn push(&mut self, op: Op, operands: &[ValueId], names: Vec<String>, types: Vec<(Type, Sharding)>) {
-        let (types, shardings): (Vec<Type>, Vec<Sharding>) = types.into_iter().unzip();
-        let results = self.builder.push(op, operands, types, "v");
-        for ((value, name), sharding) in results.into_iter().zip(names).zip(shardings) {
-            let slot = &mut self.builder.graph_mut().values[value.index()];
-            slot.sharding = sharding;
-            slot.name.clone_from(&name);
-            self.values.insert(name, value);
+    fn push(&mut self, op: Op, operands: &[ValueId], names: Vec<String>, results: Vec<Typed>) {
+        let types = results.iter().map(|r| r.ty.clone()).collect();
+        let values = self.builder.push(op, operands, types, "v");
+        for ((id, name), result) in values.into_iter().zip(names).zip(results) {
+            let value = &mut self.builder.graph_mut().values[id.index()];
+            value.sharding = result.sharding;
+            value.asked = result.asked;
+            value.name.clone_from(&name);
+            self.values.insert(name, id);
         }
     }
 
@@ -244,6 +246,11 @@ impl Reader {
         self.builder.graph().state(&name).map_or_else(|| line.fail(format!("state \"{name}\" is not declared")), Ok)
     }
 
+    fn result(&self, line: &mut Cursor<'_>) -> Read<Typed> {
+        let (ty, sharding) = self.typed(line)?;
+        Ok(Typed { ty, sharding, asked: read_asked(line, &self.builder.graph().mesh)? })
+    }
+
     /// `f32[8, 4]{dp, -} partial(sum: tp)`
     fn typed(&self, line: &mut Cursor<'_>) -> Read<(Type, Sharding)> {
         let name = line.word()?;
@@ -255,6 +262,13 @@ impl Reader {
         let sharding = read_sharding(line, &shape, &self.builder.graph().mesh)?;
         Ok((Type::new(dtype, shape), sharding))
     }
+}
+
+/// What stands after the colon, for one result.
+struct Typed {
+    ty: Type,
+    sharding: Sharding,
+    asked: Asked,
 }
 
 /// An op, or what is known of it before its type.
@@ -277,8 +291,7 @@ fn read_origin(line: &mut Cursor<'_>) -> Read<NodeOrigin> {
     }
     if line.take_word("line") {
         line.expect("=")?;
-        let number = line.count()?;
-        origin.spec_line = Some(u32::try_from(number).or_else(|_| line.fail("the line is too large"))?);
+        origin.spec_line = Some(line.line_number()?);
     }
     Ok(origin)
 }

@@ -65,7 +65,7 @@ const NODE_GAPS: [&str; 3] = [" = ", " : ", "  // "];
 
 /// Rows of four cells as lines. A column is as wide as its widest cell of at most `limits` characters; empty cells at the end of a
 /// row are left out together with the gap before them.
-fn columns<'a>(rows: impl Iterator<Item = [String; 4]>, gaps: [&'a str; 3], limits: [usize; 3]) -> String {
+fn columns(rows: impl Iterator<Item = [String; 4]>, gaps: [&str; 3], limits: [usize; 3]) -> String {
     let rows: Vec<[String; 4]> = rows.collect();
     let width = |column: usize| {
         let widths = rows.iter().map(|r| r[column].chars().count());
@@ -102,7 +102,8 @@ fn state_cells(graph: &Graph, state: &State) -> [String; 4] {
 }
 
 fn node_cells(graph: &Graph, node: &Node) -> [String; 4] {
-    let types: Vec<String> = node.results.iter().map(|v| type_text(graph, graph.ty(*v), graph.sharding(*v))).collect();
+    let typed = |v: &ValueId| type_text(graph, graph.ty(*v), graph.sharding(*v)) + &asked_text(graph, *v);
+    let types: Vec<String> = node.results.iter().map(typed).collect();
     let mut types = if types.len() == 1 { types.concat() } else { format!("({})", types.join(", ")) };
     types.push_str(&origin_text(&node.origin));
     [names(graph, &node.results), op_text(graph, node), types, letters_text(graph, node)]
@@ -116,6 +117,12 @@ fn type_text(graph: &Graph, ty: &Type, sharding: &Sharding) -> String {
     let text = sharding.text(&ty.shape, &graph.mesh);
     let gap = if text.starts_with("partial") { " " } else { "" };
     format!("{ty}{gap}{text}")
+}
+
+fn asked_text(graph: &Graph, value: ValueId) -> String {
+    let asked = &graph.value(value).asked;
+    let lines: Vec<String> = asked.iter().map(|(axis, line)| format!("{}: {line}", graph.mesh.name(*axis))).collect();
+    if lines.is_empty() { String::new() } else { format!(" asked({})", lines.join(", ")) }
 }
 
 fn op_words(graph: &Graph, op: &Op) -> Vec<String> {

@@ -1,4 +1,4 @@
-//! Reads what [`Sharding::text`] prints: `{dp, [8:dp 32:tp], 3*tp, (a,b), -} partial(sum: tp)`.
+//! Reads what [`Sharding::text`] prints, `{dp, [8:dp 32:tp], 3*tp, (a,b), -} partial(sum: tp)`, and who asked for it.
 
 use super::cursor::{Cursor, Read};
 use crate::kernel::ReduceKind;
@@ -28,6 +28,21 @@ pub(super) fn read_sharding(cursor: &mut Cursor<'_>, shape: &[u64], mesh: &Mesh)
         }
     }
     Ok(sharding)
+}
+
+/// For each axis, the line of the spec that asked for its split.
+pub(super) type Asked = Vec<(AxisId, u32)>;
+
+/// `asked(dp: 5, tp: 7)`, if it is here.
+pub(super) fn read_asked(cursor: &mut Cursor<'_>, mesh: &Mesh) -> Read<Asked> {
+    if !cursor.take_word("asked") {
+        return Ok(vec![]);
+    }
+    cursor.list("(", ")", |cursor| {
+        let axis = read_axis(cursor, mesh)?;
+        cursor.expect(":")?;
+        Ok((axis, cursor.line_number()?))
+    })
 }
 
 fn read_kind(cursor: &mut Cursor<'_>) -> Read<ReduceKind> {

@@ -1,0 +1,244 @@
+//! Attention: softmax of scaled scores times values, one block of queries of one head at a time.
+//!
+//! The scores of a block never leave the cache; of each query only the logarithm of the sum of exponentials is kept for the
+//! gradient (Dao et al., "FlashAttention", 2022, with whole rows of keys instead of an online softmax).
+
+use crate::cpu::element::{Slice, SliceMut};
+use crate::cpu::number::{Number, Real};
+use crate::cpu::reduce::in_lanes;
+use crate::cpu::scratch;
+use crate::cpu::signature::{Signature, float, product};
+use crate::cpu::simd::simd;
+use crate::cpu::space;
+use crate::cpu::threads::Threads;
+use crate::cpu::tiles::{self, Steps, Tile};
+use faer::linalg::matmul::matmul;
+use faer::{Accum, Par};
+use shardc_ir::dtype::DType;
+use shardc_ir::kernel::{Attention, AttentionMask};
+
+/// Queries of one block.
+pub(super) const QUERIES: usize = 64;
+
+/// What attention demands of its operands; an error if it is not well formed.
+pub fn signature(attention: &Attention) -> Result<Signature, String> {
+    let a = attention;
+    Ok(inputs(a)?
+        .writes(a.dtype, rows_extent(&a.o, a.heads, a.q_len, a.v_width, a.batch, true)?)
+        .writes(a.dtype, product(&[a.batch, a.heads, a.q_len])?))
+}
+
+/// The operands that attention and its gradient both read first: q, k, v and the mask.
+pub(super) fn inputs(a: &Attention) -> Result<Signature, String> {
+    float(a.dtype)?;
+    if a.kv_heads == 0 || !a.heads.is_multiple_of(a.kv_heads) {
+        return Err(format!("{} heads over {} key heads", a.heads, a.kv_heads));
+    }
+    let signature = Signature::default()
+        .reads(a.dtype, rows_extent(&a.q, a.heads, a.q_len, a.width, a.batch, false)?)
+        .reads(a.dtype, rows_extent(&a.k, a.kv_heads, a.kv_len, a.width, a.batch, false)?)
+        .reads(a.dtype, rows_extent(&a.v, a.kv_heads, a.kv_len, a.v_width, a.batch, false)?);
+    match &a.mask {
+        AttentionMask::Operand { dtype, strides } => {
+            if *dtype != DType::Bool && *dtype != a.dtype {
+                return Err(format!("a mask of {dtype} for scores of {}", a.dtype));
+            }
+            Ok(signature.reads(*dtype, space::extent(&[a.batch, a.heads, a.q_len, a.kv_len], strides, (0, 0))?))
+        }
+        AttentionMask::None | AttentionMask::Causal => Ok(signature),
+    }
+}
+
+/// The elements that rows of `width` over (batch, head, position) reach; written ones must be distinct.
+pub(super) fn rows_extent(
+    strides: &[i64; 3],
+    heads: u64,
+    positions: u64,
+    width: u64,
+    batch: u64,
+    written: bool,
+) -> Result<u64, String> {
+    let shape = [batch, heads, positions, width];
+    let strides = [strides[0], strides[1], strides[2], 1];
+    let steps: Vec<Steps> =
+        shape.iter().zip(&strides).map(|(n, s)| Steps { size: *n as usize, stride: usize::try_from(*s).unwrap_or(0) }).collect();
+    if strides.iter().any(|s| *s < 0) || (written && !shape.contains(&0) && !tiles::distinct(&steps)) {
+        return Err("attention has negative strides, or results that share elements".to_string());
+    }
+    space::extent(&shape, &strides, (0, 0))
+}
+
+/// Runs it. Operands: q, k, v, [mask]; o, lse.
+pub fn launch(attention: &Attention, reads: &[Slice<'_>], writes: Vec<SliceMut<'_>>, threads: Threads) {
+    match attention.dtype {
+        DType::F64 => run::<f64>(attention, reads, writes, threads),
+        _ => run::<f32>(attention, reads, writes, threads),
+    }
+}
+
+/// The operands of one head's scores.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Head<'a, T> {
+    pub attention: &'a Attention,
+    pub q: &'a [T],
+    pub k: &'a [T],
+    pub v: &'a [T],
+    pub mask: Option<Slice<'a>>,
+    pub batch: usize,
+    pub head: usize,
+}
+
+impl<'a, T: Real> Head<'a, T> {
+    /// The rows of `data` that belong to `head`, from position `from` on.
+    pub fn rows(
+        &self,
+        data: &'a [T],
+        strides: &[i64; 3],
+        head: usize,
+        from: usize,
+        count: usize,
+        width: u64,
+    ) -> faer::MatRef<'a, T> {
+        let start = self.batch * strides[0] as usize + head * strides[1] as usize + from * strides[2] as usize;
+        tiles::matrix(data, start, Steps { size: count, stride: strides[2] as usize }, Steps { size: width as usize, stride: 1 })
+    }
+
+    /// The key head that this query head reads.
+    pub fn kv_head(&self) -> usize {
+        self.head / (self.attention.heads / self.attention.kv_heads) as usize
+    }
+
+    /// The number of keys that any of the queries `from..from + count` sees.
+    pub fn keys(&self, from: usize, count: usize) -> usize {
+        self.visible(from + count - 1)
+    }
+
+    /// The number of keys, from the first, that query `query` may see.
+    pub fn visible(&self, query: usize) -> usize {
+        let (queries, keys) = (self.attention.q_len as usize, self.attention.kv_len as usize);
+        if self.attention.mask == AttentionMask::Causal { (query + keys + 1).saturating_sub(queries).min(keys) } else { keys }
+    }
+
+    /// Scaled and masked scores of `count` queries from `from` on over the first `keys` keys, row-major.
+    pub fn scores(&self, from: usize, count: usize, keys: usize, scores: &mut [T]) {
+        let a = self.attention;
+        let q = self.rows(self.q, &a.q, self.head, from, count, a.width);
+        let k = self.rows(self.k, &a.k, self.kv_head(), 0, keys, a.width);
+        let out = faer::MatMut::from_row_major_slice_mut(&mut *scores, count, keys);
+        matmul(out, Accum::Replace, q, k.transpose(), <T as Number>::from_f64(a.scale), Par::Seq);
+        if let (Some(mask), AttentionMask::Operand { strides, .. }) = (self.mask, &a.mask) {
+            let stride = |d: usize| strides[d] as isize;
+            for (row, scores) in scores.chunks_exact_mut(keys.max(1)).enumerate() {
+                let start = self.batch as isize * stride(0) + self.head as isize * stride(1) + (from + row) as isize * stride(2);
+                apply_mask(scores, mask, start, stride(3));
+            }
+        } else {
+            for (row, scores) in scores.chunks_exact_mut(keys.max(1)).enumerate() {
+                scores[self.visible(from + row)..].fill(T::LOWEST);
+            }
+        }
+    }
+}
+
+fn apply_mask<T: Real>(scores: &mut [T], mask: Slice<'_>, start: isize, stride: isize) {
+    let at = |i: usize| (start + i as isize * stride) as usize;
+    if let Slice::Bool(mask) = mask {
+        for (i, score) in scores.iter_mut().enumerate() {
+            if mask[at(i)] == 0 {
+                *score = T::LOWEST;
+            }
+        }
+    } else if let Some(mask) = T::of(mask) {
+        for (i, score) in scores.iter_mut().enumerate() {
+            *score = *score + mask[at(i)];
+        }
+    }
+}
+
+fn run<T: Real>(a: &Attention, reads: &[Slice<'_>], mut writes: Vec<SliceMut<'_>>, threads: Threads) {
+    let operands: Vec<&[T]> = reads[..3].iter().filter_map(|read| T::of(*read)).collect();
+    let [q, k, v] = operands[..] else { return };
+    let [o, lse] = &mut writes[..] else { return };
+    let (Some(o), Some(lse)) = (T::take(o), T::take(lse)) else { return };
+    let queries = a.q_len as usize;
+    if a.batch * a.heads * a.q_len == 0 {
+        return;
+    }
+    let o = cut_heads(o, &a.o, a.batch, a.heads, a.q_len, a.v_width);
+    let mut items = vec![];
+    for (position, lse) in lse.chunks_mut(queries).take((a.batch * a.heads) as usize).enumerate() {
+        let (batch, head) = (position / a.heads as usize, position % a.heads as usize);
+        let head = Head { attention: a, q, k, v, mask: reads.get(3).copied(), batch, head };
+        items.extend(lse.chunks_mut(QUERIES).enumerate().map(|(block, lse)| (head, block * QUERIES, lse, None)));
+    }
+    let blocks = o.into_iter().flat_map(|tile| tile.split(QUERIES, usize::MAX));
+    for (item, (_, _, tile)) in items.iter_mut().zip(blocks) {
+        item.3 = Some(tile);
+    }
+    let work = (a.batch * a.heads * a.q_len * a.kv_len * (a.width + a.v_width + 16) / 8) as usize;
+    threads.for_each(work, items, |(head, from, lse, tile)| block(head, from, lse, tile));
+}
+
+/// Cuts rows of `width` over (batch, head, position) into one tile for each batch and head.
+pub(super) fn cut_heads<'a, T>(
+    data: &'a mut [T],
+    strides: &[i64; 3],
+    batch: u64,
+    heads: u64,
+    positions: u64,
+    width: u64,
+) -> Vec<Tile<'a, T>> {
+    let steps = |size: u64, stride: i64| Steps { size: size as usize, stride: stride as usize };
+    tiles::cut(
+        data,
+        &[steps(batch, strides[0]), steps(heads, strides[1])],
+        steps(positions, strides[2]),
+        Steps { size: width as usize, stride: 1 },
+    )
+}
+
+/// One block of queries.
+fn block<T: Real>(head: Head<'_, T>, from: usize, lse: &mut [T], tile: Option<Tile<'_, T>>) {
+    let count = lse.len();
+    let keys = head.keys(from, count);
+    scratch::with(count * keys + count, |memory: &mut [T]| {
+        let (scores, sums) = memory.split_at_mut(count * keys);
+        head.scores(from, count, keys, scores);
+        exponentials(scores, keys, sums, lse);
+        let Some(mut tile) = tile else { return };
+        let a = head.attention;
+        let v = head.rows(head.v, &a.v, head.kv_head(), 0, keys, a.v_width);
+        let p = faer::MatRef::from_row_major_slice(&*scores, count, keys);
+        matmul(tile.matrix(), Accum::Replace, p, v, <T as Number>::ONE, Par::Seq);
+        for (row, sum) in sums.iter().enumerate() {
+            scale(tile.row(row), *sum);
+        }
+    });
+}
+
+simd! {
+    /// Each row of `keys` scores becomes `exp(score - max)`; `inverse` gets 1 over each row's sum (0 for a row that sees nothing),
+    /// and `lse` the logarithm of the sum of `exp(score)`.
+    fn exponentials<T: Real>(scores: &mut [T], keys: usize, inverse: &mut [T], lse: &mut [T]) {
+        for (row, (inverse, lse)) in inverse.iter_mut().zip(lse).enumerate() {
+            let scores = &mut scores[row * keys..(row + 1) * keys];
+            let largest = in_lanes(scores, T::LOWEST, Number::max);
+            if largest == T::LOWEST {
+                scores.fill(T::ZERO);
+                (*inverse, *lse) = (T::ZERO, T::LOWEST);
+                continue;
+            }
+            for score in scores.iter_mut() {
+                *score = Number::exp(*score - largest);
+            }
+            let sum = in_lanes(scores, T::ZERO, Number::add);
+            (*inverse, *lse) = (Number::recip(sum), largest + Number::ln(sum));
+        }
+    }
+
+    fn scale<T: Real>(row: &mut [T], factor: T) {
+        for value in row {
+            *value = *value * factor;
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Training data: arrays or tokens from a file, checked against a program, and cut into batches.
+
+mod arrays;
+mod check;
+mod npy;
+mod order;
+mod safetensor;
+mod tokens;
+
+use crate::tensor::Tensor;
+use arrays::read_arrays;
+use check::{check_array, check_tokens};
+use order::Order;
+use shardc_ir::diagnostic::{Diagnostic, Diagnostics, Place};
+use shardc_ir::dtype::DType;
+use shardc_ir::plan::Program;
+use std::path::Path;
+use std::sync::Arc;
+use tokens::Tokens;
+
+pub use npy::{read_npy, write_npz};
+
+/// What a program wants of one array.
+#[derive(Debug, Clone, PartialEq)]
+pub struct InputSpec {
+    /// The array's name.
+    pub name: String,
+    /// The element type of its buffer.
+    pub dtype: DType,
+    /// The shape of one sample.
+    pub sample: Vec<u64>,
+    /// Allowed values `low..high`, if known.
+    pub range: Option<(i64, i64)>,
+    /// One value outside the range that is allowed.
+    pub except: Option<i64>,
+}
+
+/// How data is read.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Tokens in a window of text; by default what the program's first input says.
+    pub context: Option<u64>,
+    /// Samples in random order, or text from random starts.
+    pub shuffle: bool,
+    /// Seeds the order.
+    pub seed: u64,
+}
+
+/// Samples that fit a program.
+#[derive(Debug)]
+pub struct Dataset {
+    inputs: Vec<InputSpec>,
+    source: Source,
+    order: Order,
+}
+
+#[derive(Debug)]
+enum Source {
+    /// One array for each input, samples along dimension 0.
+    Arrays(Vec<Tensor>),
+    /// Windows of a text: the first input is the window, a second one the window one token later.
+    Tokens { tokens: Tokens, context: u64 },
+}
+
+/// What `program` wants of each of its inputs.
+pub fn input_specs(program: &Program) -> Vec<InputSpec> {
+    let spec = |input: &shardc_ir::plan::ProgramInput| {
+        let buffer = program.buffers.get(input.buffer.index())?;
+        Some(InputSpec {
+            name: input.name.clone(),
+            dtype: buffer.dtype,
+            sample: buffer.shape.get(1..).unwrap_or_default().to_vec(),
+            range: input.range,
+            except: input.except,
+        })
+    };
+    program.inputs.iter().filter_map(spec).collect()
+}
+
+impl Dataset {
+    /// Reads `path` (`.npz`, a folder of `.npy`, `.safetensors`, `.txt`, `.bin`) for `inputs` in batches of `batch` samples.
+    ///
+    /// # Errors
+    /// All that is wrong with the data: broken files, missing or misnamed arrays, types, shapes, counts, values.
+    pub fn open(path: &Path, inputs: Vec<InputSpec>, batch: u64, options: &Options) -> Result<Dataset, Diagnostics> {
+        let here = |d: Diagnostic| if d.place.is_none() { d.at(Place::File(path.to_path_buf())) } else { d };
+        let all = |ds: Diagnostics| ds.into_iter().map(here).collect::<Diagnostics>();
+        let source = match Tokens::read(path).map_err(|d| all(d.into()))? {
+            Some(tokens) => {
+                let context = check_tokens(&tokens, &inputs, options.context).map_err(all)?;
+                Source::Tokens { tokens, context }
+            }
+            None if options.context.is_some() => {
+                let error = Diagnostic::error("a context cuts text into windows, and this is not text");
+                return Err(all(error.help("leave `--context` out, or give a `.txt` or `.bin` file").into()));
+            }
+            None => {
+                let found = read_arrays(path).map_err(|d| all(d.into()))?;
+                let mut errors = vec![];
+                let mut arrays = vec![];
+                for input in &inputs {
+                    match check_array(input, &found) {
+                        Ok(array) => arrays.push(array),
+                        Err(more) => errors.extend(more),
+                    }
+                }
+                errors.extend(check::check_counts(&inputs, &arrays));
+                if !errors.is_empty() {
+                    return Err(all(errors));
+                }
+                Source::Arrays(arrays)
+            }
+        };
+        let dataset = Dataset { inputs, order: Order::new(options, &source, batch), source };
+        if dataset.samples() < batch {
+            let error = Diagnostic::error(format!("the data has {} samples, less than one batch of {batch}", dataset.samples()));
+            return Err(all(error.help("give more data, or a smaller `batch`").into()));
+        }
+        Ok(dataset)
+    }
+
+    /// The number of samples.
+    pub fn samples(&self) -> u64 {
+        self.source.samples()
+    }
+
+    /// Whole batches in one pass over the data.
+    pub fn steps_per_epoch(&self) -> u64 {
+        self.order.steps_per_epoch()
+    }
+
+    /// How often the data was used up before `step`; more than 0 means that it wraps. Text from random starts never ends.
+    pub fn epoch(&self, step: u64) -> u64 {
+        self.order.epoch(step)
+    }
+
+    /// The batch of `step`, an array for each input.
+    pub fn batch(&self, step: u64) -> Arc<Vec<Tensor>> {
+        Arc::new(self.rows(&self.order.rows(step)))
+    }
+
+    /// The samples of those numbers, an array for each input; a window of a text is numbered by its first token.
+    pub fn rows(&self, rows: &[u64]) -> Vec<Tensor> {
+        let gather = |(i, input): (usize, &InputSpec)| {
+            let shape: Vec<u64> = [rows.len() as u64].into_iter().chain(input.sample.iter().copied()).collect();
+            let bytes = match &self.source {
+                Source::Arrays(arrays) => {
+                    let size = (input.sample.iter().product::<u64>() * input.dtype.bytes()) as usize;
+                    rows.iter().flat_map(|row| &arrays[i].bytes[*row as usize * size..][..size]).copied().collect()
+                }
+                Source::Tokens { tokens, context } => {
+                    let windows = rows.iter().flat_map(|row| tokens.window(row + i as u64, *context));
+                    windows.flat_map(i64::to_le_bytes).collect()
+                }
+            };
+            Tensor { dtype: input.dtype, shape, bytes }
+        };
+        self.inputs.iter().enumerate().map(gather).collect()
+    }
+
+    /// The numbers of samples `from..to` in the order of the file, for [`Dataset::rows`].
+    pub fn in_order(&self, from: u64, to: u64) -> Vec<u64> {
+        let stride = if let Source::Tokens { context, .. } = &self.source { *context } else { 1 };
+        (from..to.min(self.samples())).map(|sample| sample * stride).collect()
+    }
+}
+
+impl Source {
+    fn samples(&self) -> u64 {
+        match self {
+            Source::Arrays(arrays) => arrays.iter().filter_map(|a| a.shape.first().copied()).min().unwrap_or(0),
+            Source::Tokens { tokens, context } => tokens.len().saturating_sub(1) / context,
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Data files: what is read, in which order, and everything that can be wrong with them.
+
+use shardc_executor::data::{Dataset, InputSpec, Options, read_npy, write_npz};
+use shardc_executor::tensor::Tensor;
+use shardc_ir::diagnostic::Diagnostics;
+use shardc_ir::dtype::DType;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// A folder of this test alone, removed at its end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(test: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("shardc-data-{test}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    fn file(&self, name: &str, bytes: &[u8]) -> PathBuf {
+        let path = self.0.join(name);
+        std::fs::write(&path, bytes).unwrap();
+        path
+    }
+
+    fn npz(&self, name: &str, arrays: &[(&str, Tensor)]) -> PathBuf {
+        let path = self.0.join(name);
+        let arrays: BTreeMap<String, Tensor> = arrays.iter().map(|(n, a)| (n.to_string(), a.clone())).collect();
+        write_npz(&path, &arrays).unwrap();
+        path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn spec(name: &str, dtype: DType, sample: &[u64], range: Option<(i64, i64)>) -> InputSpec {
+    InputSpec { name: name.into(), dtype, sample: sample.to_vec(), range, except: None }
+}
+
+fn pair() -> Vec<InputSpec> {
+    vec![spec("x", DType::F32, &[2], None), spec("y", DType::I64, &[], Some((0, 10)))]
+}
+
+fn arrays(samples: u64) -> [(&'static str, Tensor); 2] {
+    let x: Vec<f64> = (0..samples * 2).map(|i| i as f64).collect();
+    let y: Vec<i64> = (0..samples as i64).map(|i| i % 10).collect();
+    [("x", Tensor::from_f64(&[samples, 2], &x)), ("y", Tensor::from_i64(&[samples], &y))]
+}
+
+fn errors(result: Result<Dataset, Diagnostics>) -> String {
+    let errors = result.expect_err("bad data");
+    errors.iter().map(|e| e.to_string()).collect::<Vec<_>>().join("\n")
+}
+
+fn open(path: &Path, inputs: Vec<InputSpec>, batch: u64) -> Result<Dataset, Diagnostics> {
+    Dataset::open(path, inputs, batch, &Options::default())
+}
+
+#[test]
+fn arrays_come_in_order_and_wrap() {
+    let folder = Folder::new("order");
+    let data = open(&folder.npz("d.npz", &arrays(7)), pair(), 3).unwrap();
+    assert_eq!((data.samples(), data.steps_per_epoch()), (7, 2));
+    let batch = data.batch(1);
+    assert_eq!(batch[0], Tensor::from_f32(&[3, 2], &[6.0, 7.0, 8.0, 9.0, 10.0, 11.0]));
+    assert_eq!(batch[1], Tensor::from_i64(&[3], &[3, 4, 5]));
+    assert_eq!(data.batch(2), data.batch(0));
+    assert_eq!((data.epoch(1), data.epoch(2)), (0, 1));
+    assert_eq!(data.rows(&data.in_order(6, 9))[1].to_i64(), [6]);
+}
+
+#[test]
+fn shuffling_permutes_each_epoch_anew() {
+    let folder = Folder::new("shuffle");
+    let path = folder.npz("d.npz", &arrays(8));
+    let open = |seed| Dataset::open(&path, pair(), 4, &Options { shuffle: true, seed, ..Options::default() }).unwrap();
+    let epoch = |data: &Dataset, e: u64| [data.batch(2 * e)[1].to_i64(), data.batch(2 * e + 1)[1].to_i64()].concat();
+    let (one, two) = (open(1), open(2));
+    let mut sorted = epoch(&one, 0);
+    assert_ne!(sorted, epoch(&one, 1));
+    assert_ne!(sorted, epoch(&two, 0));
+    assert_eq!(sorted, epoch(&open(1), 0));
+    sorted.sort();
+    assert_eq!(sorted, [0, 1, 2, 3, 4, 5, 6, 7]);
+}
+
+#[test]
+fn text_is_cut_into_windows() {
+    let folder = Folder::new("text");
+    let path = folder.file("t.txt", b"abcdefghij");
+    let inputs = || vec![spec("ids", DType::I64, &[3], Some((0, 256))), spec("labels", DType::I64, &[3], Some((0, 256)))];
+    let options = |shuffle, context| Options { context, shuffle, seed: 5 };
+    let data = Dataset::open(&path, inputs(), 1, &options(false, Some(3))).unwrap();
+    assert_eq!(data.samples(), 3);
+    let text = |t: &Tensor| t.to_i64().iter().map(|c| *c as u8 as char).collect::<String>();
+    assert_eq!((text(&data.batch(2)[0]), text(&data.batch(2)[1])), ("ghi".into(), "hij".into()));
+    let data = Dataset::open(&path, inputs(), 50, &options(true, None));
+    assert!(errors(data).contains("3 samples, less than one batch of 50"));
+    let data = Dataset::open(&path, inputs(), 3, &options(true, None)).unwrap();
+    let mut starts = std::collections::BTreeSet::new();
+    for step in 0..50 {
+        let batch = data.batch(step);
+        for (x, y) in batch[0].to_i64().chunks(3).zip(batch[1].to_i64().chunks(3)) {
+            assert_eq!(x[1..], y[..2]);
+            starts.insert(x[0]);
+        }
+    }
+    assert_eq!(starts.into_iter().collect::<Vec<_>>(), (i64::from(b'a')..=i64::from(b'g')).collect::<Vec<_>>());
+    assert_eq!(data.epoch(1000), 0);
+
+    let words: Vec<u8> = [5u16, 300, 7, 8].iter().flat_map(|t| t.to_le_bytes()).collect();
+    let data = open(&folder.file("t.bin", &words), vec![spec("ids", DType::I64, &[3], None)], 1).unwrap();
+    assert_eq!(data.batch(0)[0].to_i64(), [5, 300, 7]);
+}
+
+#[test]
+fn bad_text_is_explained() {
+    let folder = Folder::new("bad-text");
+    let path = folder.file("t.txt", b"abcdefghij");
+    let ids = |range| spec("ids", DType::I64, &[3], range);
+    let options = Options { context: Some(4), ..Options::default() };
+    assert!(errors(Dataset::open(&path, vec![ids(None)], 1, &options)).contains("a sample of `ids` has 3 tokens, not 4"));
+    assert!(errors(open(&path, vec![ids(Some((0, 98)))], 1)).contains("token 98 at position 1 is outside 0..98 of `ids`"));
+    assert!(errors(open(&path, vec![spec("x", DType::F32, &[3], None)], 1)).contains("a sample of `x` is f32[3]"));
+    assert!(errors(open(&path, vec![ids(None), ids(None), spec("mask", DType::I64, &[3], None)], 1)).contains("`mask`"));
+    assert!(errors(open(&folder.file("s.txt", b"ab"), vec![ids(None)], 1)).contains("a text of 2 tokens has no window of 3"));
+    assert!(errors(open(&folder.file("o.bin", b"abc"), vec![ids(None)], 1)).contains("3 bytes"));
+    assert!(errors(open(&folder.0.join("none.txt"), vec![ids(None)], 1)).contains("cannot read the data"));
+    let npz = folder.npz("d.npz", &arrays(4));
+    assert!(errors(Dataset::open(&npz, pair(), 1, &options)).contains("this is not text"));
+}
+
+#[test]
+fn what_does_not_fit_is_listed_together() {
+    let folder = Folder::new("misfit");
+    let path = folder.npz("d.npz", &[("input_ids", Tensor::from_f32(&[4, 2], &[0.0; 8])), ("y", Tensor::from_f32(&[4, 1], &[0.0; 4]))]);
+    let inputs = vec![spec("inputs_ids", DType::F32, &[2], None), spec("y", DType::I64, &[], None), spec("z", DType::F32, &[], None)];
+    let text = errors(open(&path, inputs, 2));
+    assert!(text.contains("no array `inputs_ids`") && text.contains("did you mean `input_ids`?"), "{text}");
+    assert!(text.contains("`y` has elements of type f32, the model wants i64"), "{text}");
+    assert!(text.contains("`y` has shape [4, 1], the model wants [samples]"), "{text}");
+    assert!(text.contains("no array `z`"), "{text}");
+
+    let mut different = arrays(6);
+    different[1].1 = Tensor::from_i64(&[5], &[0; 5]);
+    assert!(errors(open(&folder.npz("n.npz", &different), pair(), 2)).contains("`y` has 5 samples, `x` has 6"));
+    assert!(errors(open(&folder.npz("f.npz", &arrays(3)), pair(), 4)).contains("3 samples, less than one batch of 4"));
+    let mut range = arrays(6);
+    range[1].1 = Tensor::from_i64(&[6], &[0, 1, -100, 11, 0, 0]);
+    let path = folder.npz("r.npz", &range);
+    assert!(errors(open(&path, pair(), 2)).contains("`y` is -100 at [2], outside 0..10"));
+    let mut inputs = pair();
+    inputs[1].except = Some(-100);
+    assert!(errors(open(&path, inputs, 2)).contains("`y` is 11 at [3]"));
+    let mut nan = arrays(6);
+    nan[0].1 = Tensor::from_f64(&[6, 2], &[0.0, 0.0, 0.0, f64::NAN, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
+    assert!(errors(open(&folder.npz("nan.npz", &nan), pair(), 2)).contains("`x` is not a number at [1, 1]"));
+    assert!(errors(open(&folder.file("d.csv", b"1,2"), pair(), 2)).contains("says nothing about what the data is"));
+}
+
+/// A `.npy` of version 1 with that header and data.
+fn npy(header: &str, data: &[u8]) -> Vec<u8> {
+    let padded = format!("{header:<117}\n");
+    [b"\x93NUMPY\x01\x00", &(padded.len() as u16).to_le_bytes()[..], padded.as_bytes(), data].concat()
+}
+
+#[test]
+fn integers_of_any_width_and_both_orders_are_read() {
+    let read = |descr: &str, fortran: &str, shape: &str, data: &[u8]| {
+        read_npy(&npy(&format!("{{'descr': '{descr}', 'fortran_order': {fortran}, 'shape': {shape}, }}"), data))
+    };
+    assert_eq!(read("|i1", "False", "(2,)", &[1, 255]).unwrap(), Tensor::from_i64(&[2], &[1, -1]));
+    assert_eq!(read("|u1", "False", "(2,)", &[1, 255]).unwrap(), Tensor::from_i64(&[2], &[1, 255]));
+    assert_eq!(read("<i2", "False", "()", &[0, 1]).unwrap(), Tensor::from_i64(&[], &[256]));
+    assert_eq!(read("|b1", "False", "(2,)", &[1, 0]).unwrap(), Tensor::from_bool(&[2], &[true, false]));
+    assert_eq!(read("|u1", "True", "(2, 3)", &[1, 2, 3, 4, 5, 6]).unwrap(), Tensor::from_i64(&[2, 3], &[1, 3, 5, 2, 4, 6]));
+    assert!(read("<u8", "False", "(1,)", &[255; 8]).unwrap_err().contains("63 bits"));
+    assert!(read("<c8", "False", "(1,)", &[0; 8]).unwrap_err().contains("no f32"));
+    for (shape, data) in [("(3,)", 8), ("(1000000000000,)", 8), ("(4611686018427387904, 4)", 16), ("(99999999999999999999,)", 8)] {
+        assert!(read("<f4", "False", shape, &vec![0; data]).is_err(), "{shape}");
+    }
+    let good = npy("{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }", &[0; 8]);
+    for length in 0..good.len() {
+        assert!(read_npy(&good[..length]).is_err());
+    }
+    assert!(read_npy(b"\x93NUMPY\x02\x00\xff\xff\xff\xff{").is_err());
+}
+
+#[test]
+fn broken_files_are_errors() {
+    let folder = Folder::new("broken");
+    let good = std::fs::read(folder.npz("d.npz", &arrays(7))).unwrap();
+    for length in (0..good.len()).step_by(7) {
+        errors(open(&folder.file("cut.npz", &good[..length]), pair(), 2));
+    }
+    // A flipped byte is found or does no harm.
+    for at in (0..good.len()).step_by(5) {
+        let mut bad = good.clone();
+        bad[at] ^= 0x55;
+        let _ = open(&folder.file("flip.npz", &bad), pair(), 2);
+    }
+    assert!(errors(open(&folder.file("a.safetensors", b"\xff\xff\xff\xff\xff\xff\xff\x7f{}"), pair(), 2)).contains("broken"));
+    assert!(errors(open(&folder.0, pair(), 2)).contains("no `.npy` file"));
+    folder.file("x.npy", b"nonsense");
+    assert!(errors(open(&folder.0, pair(), 2)).contains("x.npy"));
+}
+
+#[test]
+fn a_folder_and_safetensors_are_read() {
+    let folder = Folder::new("others");
+    folder.file("x.npy", &npy("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2), }", &[0; 16]));
+    folder.file("y.npy", &npy("{'descr': '<i4', 'fortran_order': False, 'shape': (2,), }", &[1, 0, 0, 0, 2, 0, 0, 0]));
+    assert_eq!(open(&folder.0, pair(), 2).unwrap().batch(0)[1].to_i64(), [1, 2]);
+    let header = br#"{"x":{"dtype":"F32","shape":[1,2],"data_offsets":[0,8]},"y":{"dtype":"U8","shape":[1],"data_offsets":[8,9]}}"#;
+    let file = [&(header.len() as u64).to_le_bytes()[..], header, &[0; 8], &[7]].concat();
+    assert_eq!(open(&folder.file("d.safetensors", &file), pair(), 1).unwrap().batch(0)[1].to_i64(), [7]);
+}

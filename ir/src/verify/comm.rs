@@ -1,0 +1,70 @@
+//! Chapter 4 of the verifier: what communication changes.
+
+use super::Found;
+use crate::graph::{Graph, NodeId};
+use crate::kernel::ReduceKind;
+use crate::mesh::{AxisId, Mesh};
+use crate::ops::Op;
+use crate::sharding::{Partial, Sharding, Split, Splits, reduce_name};
+
+/// Checks a communication op.
+pub(super) fn check(graph: &Graph, id: NodeId, found: &mut Found) {
+    let node = graph.node(id);
+    let (from, to) = (graph.sharding(node.operands[0]), graph.sharding(node.results[0]));
+    let time = graph.mesh.time();
+    let expected = match &node.op {
+        Op::AllReduce(op) if op.axes.contains(&time) => Err("micro-batches are accumulated, not all-reduced".to_string()),
+        Op::AllReduce(op) => without_partial(from, &op.axes, op.kind, &graph.mesh),
+        Op::Accumulate(op) => without_partial(from, &[time], op.kind, &graph.mesh),
+        Op::AllGather(op) => without_split(from, op.dim, op.split, &graph.mesh),
+        Op::ShardSlice(op) => match without_split(to, op.dim, op.split, &graph.mesh) {
+            Ok(unsplit) if unsplit != *from => Err("changes more than the one split".to_string()),
+            unsplit => unsplit.map(|_| to.clone()),
+        },
+        _ => check_reshard(from, to, time).map(|()| to.clone()),
+    };
+    match expected {
+        Err(why) => found.node(id, None, why),
+        Ok(expected) if expected != *to => {
+            let shape = &graph.ty(node.results[0]).shape;
+            let text = match expected.text(shape, &graph.mesh) {
+                text if text.is_empty() => "whole".to_string(),
+                text => text,
+            };
+            found.node(id, Some(node.results[0]), format!("should be {text}"));
+        }
+        Ok(_) => {}
+    }
+}
+
+fn without_partial(from: &Sharding, axes: &[AxisId], kind: ReduceKind, mesh: &Mesh) -> Result<Sharding, String> {
+    let mut to = from.clone();
+    for axis in axes {
+        match to.partial.iter().position(|p| *p == Partial { axis: *axis, kind }) {
+            Some(at) => to.partial.remove(at),
+            None => return Err(format!("the operand is no partial {} over `{}`", reduce_name(kind), mesh.name(*axis))),
+        };
+    }
+    Ok(to)
+}
+
+fn without_split(from: &Sharding, dim: usize, split: Split, mesh: &Mesh) -> Result<Sharding, String> {
+    if split.axis == mesh.time() {
+        return Err("micro-batches are not gathered or cut".to_string());
+    }
+    let mut to = from.clone();
+    let splits = to.dims.get_mut(dim).ok_or_else(|| format!("there is no dimension {dim}"))?;
+    let at = splits.iter().position(|s| *s == split);
+    splits.remove(at.ok_or_else(|| format!("`{}` does not split dimension {dim} there", mesh.name(split.axis)))?);
+    Ok(to)
+}
+
+fn check_reshard(from: &Sharding, to: &Sharding, time: AxisId) -> Result<(), String> {
+    if !to.partial.iter().all(|p| from.partial.contains(p)) {
+        return Err("makes a value partial".to_string());
+    }
+    let over_time = |s: &Sharding| -> Vec<Splits> {
+        s.dims.iter().map(|splits| splits.iter().filter(|s| s.axis == time).copied().collect()).collect()
+    };
+    if over_time(from) == over_time(to) { Ok(()) } else { Err("changes the split over time".to_string()) }
+}

@@ -1,0 +1,175 @@
+//! Chapter 3 of the verifier: shardings of operands and results, re-derived from the op's letters.
+
+use super::Found;
+use crate::graph::{Graph, Node, NodeId, ValueId};
+use crate::kernel::ReduceKind;
+use crate::letters::{Assignment, Letter, Letters, Role};
+use crate::mesh::AxisId;
+use crate::ops::{Op, letters_of};
+use crate::sharding::{Partial, Sharding, Splits};
+use std::collections::BTreeSet;
+
+/// Checks a node that computes.
+pub(super) fn check(graph: &Graph, id: NodeId, found: &mut Found) {
+    let node = graph.node(id);
+    let checker = Checker { graph, node, letters: letters_of(graph, id) };
+    if let Err((about, message)) = checker.check() {
+        found.node(id, about, message);
+    }
+}
+
+/// Checks what is read from outside, and states.
+pub(super) fn check_roots(graph: &Graph, found: &mut Found) {
+    for (id, node) in graph.nodes() {
+        if let Op::State(read) = &node.op
+            && *graph.sharding(node.results[0]) != graph.states[read.state.index()].sharding
+        {
+            found.node(id, Some(node.results[0]), "has another sharding than its state");
+        }
+    }
+    let is_partial = |v: ValueId| !graph.sharding(v).partial.is_empty();
+    for (i, state) in graph.states.iter().enumerate() {
+        if state.update.is_some_and(|v| *graph.sharding(v) != state.sharding) {
+            found.state(i, "is updated under another sharding than its own");
+        }
+        if state.gradient.is_some_and(is_partial) {
+            found.state(i, "its gradient is partial");
+        }
+    }
+    for (i, output) in graph.outputs.iter().enumerate() {
+        if is_partial(output.value) {
+            found.output(i, "is partial");
+        }
+    }
+}
+
+/// What is wrong, and with which operand or result.
+type Wrong = (Option<ValueId>, String);
+
+struct Checker<'g> {
+    graph: &'g Graph,
+    node: &'g Node,
+    letters: Letters,
+}
+
+impl Checker<'_> {
+    fn check(&self) -> Result<(), Wrong> {
+        let assignment = self.assignment()?;
+        self.check_whole(&assignment)?;
+        let mut partial = self.reduced(&assignment);
+        partial.extend(self.passed(&assignment)?);
+        partial.sort();
+        for result in &self.node.results {
+            let actual = &self.graph.sharding(*result).partial;
+            if *actual != partial {
+                let message =
+                    format!("is {}, but the operands make it {}", self.partial_text(actual), self.partial_text(&partial));
+                return Err((Some(*result), message));
+            }
+        }
+        Ok(())
+    }
+
+    /// The splits of each letter, on which all tensors agree.
+    fn assignment(&self) -> Result<Assignment, Wrong> {
+        let mut assignment: Vec<Option<(Splits, ValueId)>> = vec![None; self.letters.sizes.len()];
+        let operands = self.node.operands.iter().zip(&self.letters.operands);
+        for (value, dims) in operands.chain(self.node.results.iter().zip(&self.letters.results)) {
+            let located = self.letters.to_letters(dims, self.graph.sharding(*value));
+            for (d, (letters, splits)) in dims.iter().zip(located).enumerate() {
+                let Some(splits) = splits.into_iter().collect::<Option<Vec<_>>>() else {
+                    return Err((Some(*value), format!("a split of dimension {d} crosses the border of a letter")));
+                };
+                for letter in letters {
+                    let own: Splits = splits.iter().filter(|(l, _)| l == letter).map(|(_, s)| *s).collect();
+                    match &assignment[*letter] {
+                        Some((there, _)) if *there == own => {}
+                        Some((there, other)) => return Err((Some(*value), self.disagreement(d, *letter, &own, *other, there))),
+                        None => assignment[*letter] = Some((own, *value)),
+                    }
+                }
+            }
+        }
+        Ok(assignment.into_iter().map(|a| a.map_or(vec![], |(splits, _)| splits)).collect())
+    }
+
+    fn disagreement(&self, dim: usize, letter: Letter, own: &Splits, other: ValueId, there: &Splits) -> String {
+        let text = |splits: &Splits| {
+            let sharding = Sharding { dims: vec![splits.clone()], partial: vec![] };
+            let text = sharding.text(&self.letters.sizes[letter..=letter], &self.graph.mesh);
+            if text.is_empty() { "not split".to_string() } else { format!("split {text}") }
+        };
+        let other = &self.graph.value(other).name;
+        format!("dimension {dim} is {}, but the same letter of `%{other}` is {}", text(own), text(there))
+    }
+
+    fn check_whole(&self, assignment: &Assignment) -> Result<(), Wrong> {
+        let mut axes = BTreeSet::new();
+        for (splits, role) in assignment.iter().zip(&self.letters.roles) {
+            for split in splits {
+                let axis = self.graph.mesh.name(split.axis);
+                if *role == Role::Whole {
+                    return Err((None, format!("`{axis}` splits a letter that `{}` needs whole", self.node.op.name())));
+                }
+                if !axes.insert(split.axis) {
+                    return Err((None, format!("`{axis}` splits two letters")));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What the results are partial over because a reduced letter is split.
+    fn reduced(&self, assignment: &Assignment) -> Vec<Partial> {
+        let mut partial = vec![];
+        for (splits, role) in assignment.iter().zip(&self.letters.roles) {
+            if let Role::Reduced(kind) = role {
+                partial.extend(splits.iter().map(|s| Partial { axis: s.axis, kind: *kind }));
+            }
+        }
+        partial
+    }
+
+    /// What the results are partial over because operands are.
+    fn passed(&self, assignment: &Assignment) -> Result<Vec<Partial>, Wrong> {
+        let operands: Vec<&Sharding> = self.node.operands.iter().map(|v| self.graph.sharding(*v)).collect();
+        let axes: BTreeSet<AxisId> = operands.iter().flat_map(|s| s.partial.iter().map(|p| p.axis)).collect();
+        let mut passed = vec![];
+        for axis in axes {
+            let positions: Vec<usize> = (0..operands.len()).filter(|i| operands[*i].partial_over(axis).is_some()).collect();
+            let kinds: BTreeSet<ReduceKind> = operands.iter().filter_map(|s| s.partial_over(axis)).collect();
+            let (about, name) = (Some(self.node.operands[positions[0]]), self.graph.mesh.name(axis));
+            if assignment.iter().flatten().any(|s| s.axis == axis) {
+                return Err((about, format!("is partial over `{name}`, which splits a letter of this op")));
+            }
+            for kind in &kinds {
+                if kinds.len() > 1 || !self.linear_sets(*kind).contains(&positions) {
+                    let op = self.node.op.name();
+                    return Err((about, format!("is partial over `{name}`, and `{op}` is not linear in what is")));
+                }
+                passed.push(Partial { axis, kind: *kind });
+            }
+        }
+        Ok(passed)
+    }
+
+    /// The sets of operands that may be partial together.
+    fn linear_sets(&self, kind: ReduceKind) -> Vec<Vec<usize>> {
+        let count = self.node.operands.len();
+        let moves = match &self.node.op {
+            Op::Reshape(_) | Op::Transpose(_) | Op::Broadcast(_) | Op::Slice(_) | Op::Concat(_) | Op::Detach(_) => true,
+            Op::Reduce(reduce) => reduce.f.0 == kind,
+            _ => false,
+        };
+        match kind {
+            ReduceKind::Sum => self.node.op.rules().linear().sets(count),
+            ReduceKind::Max | ReduceKind::Min if moves => vec![(0..count).collect()],
+            ReduceKind::Max | ReduceKind::Min => vec![],
+        }
+    }
+
+    fn partial_text(&self, partial: &[Partial]) -> String {
+        let text = Sharding { dims: vec![], partial: partial.to_vec() }.text(&[], &self.graph.mesh);
+        if text.is_empty() { "not partial".to_string() } else { text }
+    }
+}

@@ -1,0 +1,56 @@
+//! Chapter 2 of the verifier: shardings by themselves.
+
+use super::Found;
+use crate::graph::{Graph, Phase};
+use crate::mesh::Mesh;
+use crate::sharding::{Sharding, well_formed};
+
+/// Checks every value and state.
+pub(super) fn check(graph: &Graph, found: &mut Found) {
+    let check = |shape: &[u64], sharding: &Sharding| {
+        if graph.phase < Phase::Annotated && !sharding.is_replicated() {
+            return Err(format!("is not whole everywhere, which belongs to phase `{}`", Phase::Annotated));
+        }
+        check_sharding(shape, sharding, &graph.mesh)
+    };
+    for (id, value) in graph.values() {
+        if let Err(why) = check(&value.ty.shape, &value.sharding) {
+            found.node(value.node, Some(id), why);
+        }
+    }
+    for (i, state) in graph.states.iter().enumerate() {
+        let time = graph.mesh.time();
+        if let Err(why) = check(&state.ty.shape, &state.sharding) {
+            found.state(i, why);
+        } else if !state.sharding.partial.is_empty() || state.sharding.splits(time) {
+            found.state(i, "is partial or split over time");
+        }
+    }
+}
+
+fn check_sharding(shape: &[u64], sharding: &Sharding, mesh: &Mesh) -> Result<(), String> {
+    if sharding.dims.len() != shape.len() {
+        return Err(format!("has {} dimensions, its sharding {}", shape.len(), sharding.dims.len()));
+    }
+    let splits = sharding.dims.iter().flatten().map(|s| s.axis);
+    let mut axes: Vec<usize> = splits.chain(sharding.partial.iter().map(|p| p.axis)).map(|a| a.index()).collect();
+    if let Some(axis) = axes.iter().find(|a| **a >= mesh.axes().len()) {
+        return Err(format!("is split or partial over axis {axis}, which the mesh does not have"));
+    }
+    for (d, (splits, size)) in sharding.dims.iter().zip(shape).enumerate() {
+        if !well_formed(splits, *size, mesh) {
+            return Err(format!("the splits of dimension {d} are no digits of an index below {size}"));
+        }
+    }
+    axes.sort();
+    if let Some(twice) = axes.windows(2).find(|w| w[0] == w[1]) {
+        return Err(format!("depends on `{}` twice", mesh.axes()[twice[0]].name));
+    }
+    if sharding.partial.windows(2).any(|w| w[0].axis > w[1].axis) {
+        return Err("its partial axes are not in order".to_string());
+    }
+    if sharding.partial.windows(2).any(|w| w[0].kind != w[1].kind) {
+        return Err("is partial in two ways, whose order would matter".to_string());
+    }
+    Ok(())
+}

@@ -1,0 +1,53 @@
+//! What whole-program tests share: programs from text, and one step of them on CPU ranks.
+
+use shardc_executor::run::Executor;
+use shardc_executor::tensor::Tensor;
+use shardc_ir::diagnostic::Diagnostics;
+use shardc_ir::graph::Graph;
+use shardc_ir::plan::{BufferKind, Program};
+use shardc_ir::spec::Spec;
+use shardc_passes::{Context, Mode};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+/// The spec in `text`.
+pub fn spec(text: &str) -> Result<Spec, Diagnostics> {
+    shardc_frontend::spec::parse(Path::new("job.shard"), text)
+}
+
+/// The training program of `graph` under `spec`.
+pub fn program(graph: &Graph, spec: &Spec) -> Result<Program, Diagnostics> {
+    shardc_passes::compile(graph.clone(), &Context { spec, mode: Mode::Train })
+}
+
+/// What one step of a program computes.
+#[derive(Debug)]
+pub struct Computed {
+    /// Loss and norm.
+    pub outputs: BTreeMap<String, f64>,
+    /// The gradient of each parameter.
+    pub gradients: BTreeMap<String, Vec<f64>>,
+    /// Every state variable after the step.
+    pub states: BTreeMap<String, Vec<f64>>,
+}
+
+/// Runs one step from the given states and inputs (by name).
+pub fn step(program: &Program, states: &BTreeMap<String, Tensor>, inputs: &BTreeMap<String, Tensor>) -> Computed {
+    let mut executor = Executor::new(program.clone(), 1).expect("the program loads");
+    for (name, value) in states {
+        executor.set_state(name, value).expect("states fit");
+    }
+    let batch: Vec<Tensor> = program.inputs.iter().map(|i| inputs[&i.name].clone()).collect();
+    let result = executor.step(Arc::new(batch)).expect("the step runs");
+    let outputs = result.outputs.iter().filter_map(|(n, t)| t.first().map(|v| (n.clone(), v))).collect();
+    let mut gradients = BTreeMap::new();
+    for (i, buffer) in program.buffers.iter().enumerate() {
+        if let BufferKind::Gradient(state) = buffer.kind {
+            let value = executor.read(shardc_ir::plan::BufferId(i as u32)).expect("gradients are readable");
+            gradients.insert(program.states[state as usize].name.clone(), value.to_f64());
+        }
+    }
+    let states = program.states.iter().map(|s| (s.name.clone(), executor.get_state(&s.name).expect("states").to_f64())).collect();
+    Computed { outputs, gradients, states }
+}

@@ -1,0 +1,170 @@
+//! The theorem: a plan for N ranks computes what the same spec computes with one rank on every axis. On random graphs under
+//! random specs, the loss, the norm of the gradients and every gradient agree; what was covered and refused is printed.
+
+mod support;
+#[path = "theorem/graphs.rs"]
+mod graphs;
+#[path = "theorem/specs.rs"]
+mod specs;
+
+use graphs::{BATCH, Choices};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use shardc_executor::tensor::Tensor;
+use shardc_ir::dtype::DType;
+use shardc_ir::graph::Graph;
+use shardc_ir::ops::Op;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use support::{Computed, program, step};
+
+/// Cases of each element type: a tenth in f32.
+const CASES: [(DType, u32); 2] = [(DType::F64, 540), (DType::F32, 60)];
+
+/// What the cases went through.
+#[derive(Default)]
+struct Coverage {
+    run: usize,
+    ops: BTreeMap<&'static str, usize>,
+    collectives: BTreeMap<String, usize>,
+    refused: BTreeMap<String, usize>,
+}
+
+#[test]
+fn n_ranks_compute_what_one_does() {
+    let coverage = RefCell::new(Coverage::default());
+    for (dtype, cases) in CASES {
+        let config = Config { cases, failure_persistence: None, max_shrink_iters: 2000, ..Config::default() };
+        let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[7; 32]);
+        let mut runner = TestRunner::new_with_rng(config, rng);
+        let lists = proptest::collection::vec(any::<u32>(), 40..160);
+        let outcome = runner.run(&lists, |list| case(list, dtype, &coverage).map_err(TestCaseError::fail));
+        if let Err(error) = outcome {
+            panic!("{error}");
+        }
+    }
+    report(&coverage.into_inner());
+}
+
+fn report(coverage: &Coverage) {
+    let list = |counts: &BTreeMap<&'static str, usize>| {
+        counts.iter().map(|(n, c)| format!("{n} {c}")).collect::<Vec<_>>().join(", ")
+    };
+    println!("{} cases ran; ops: {}", coverage.run, list(&coverage.ops));
+    for (what, count) in &coverage.collectives {
+        println!("{count:5} with {what}");
+    }
+    let refused: usize = coverage.refused.values().sum();
+    for (why, count) in &coverage.refused {
+        println!("{count:5} refused: {why}");
+    }
+    assert!(coverage.run >= 500, "{} cases ran", coverage.run);
+    assert!(refused * 10 <= coverage.run + refused, "{refused} of {} cases were refused", coverage.run + refused);
+}
+
+fn case(list: Vec<u32>, dtype: DType, coverage: &RefCell<Coverage>) -> Result<(), String> {
+    let mut choices = Choices::new(list);
+    let model = graphs::draw(&mut choices, dtype);
+    let text = format!("{}{}\n", specs::draw(&mut choices, &model.graph), model.loss);
+    let describe = |why: String| format!("{why}\n{text}\n{}", shardc_ir::text::print(&model.graph));
+    let spec = support::spec(&text).map_err(|d| describe(format!("the spec does not parse: {}", d[0])))?;
+    let split = match program(&model.graph, &spec) {
+        Ok(program) => program,
+        Err(diagnostics) => {
+            let words: Vec<&str> = diagnostics[0].message.split('`').step_by(2).collect();
+            *coverage.borrow_mut().refused.entry(words.join("…")).or_default() += 1;
+            return Ok(());
+        }
+    };
+    let reference = program(&model.graph, &spec.reference()).map_err(|d| describe(format!("no reference: {}", d[0])))?;
+    let states = random_states(&model.graph);
+    let inputs = random_inputs(&split, &model.graph);
+    let (got, want) = (step(&split, &states, &inputs), step(&reference, &states, &inputs));
+    agree(&got, &want, dtype).map_err(describe)?;
+    note(&mut coverage.borrow_mut(), &model.graph, &split);
+    Ok(())
+}
+
+fn note(coverage: &mut Coverage, graph: &Graph, program: &shardc_ir::plan::Program) {
+    coverage.run += 1;
+    for (_, node) in graph.nodes() {
+        *coverage.ops.entry(node.op.name()).or_default() += 1;
+    }
+    let mut kinds: Vec<String> = program
+        .tasks
+        .iter()
+        .flat_map(|t| &t.steps)
+        .filter_map(|s| match &s.kernel {
+            shardc_ir::kernel::Kernel::Collective(c) => Some(format!("{:?}", c.kind)),
+            _ => None,
+        })
+        .collect();
+    if program.mesh.microbatches() > 1 {
+        kinds.push("micro-batches".into());
+    }
+    kinds.sort();
+    kinds.dedup();
+    for kind in kinds {
+        *coverage.collectives.entry(kind).or_default() += 1;
+    }
+}
+
+/// Tolerances: f64 1e-10; f32 1e-5 for loss and norm, 1e-4 of the global norm for each gradient.
+fn agree(got: &Computed, want: &Computed, dtype: DType) -> Result<(), String> {
+    let (scalar, gradient) = if dtype == DType::F64 { (1e-10, 1e-10) } else { (1e-5, 1e-4) };
+    for (name, value) in &want.outputs {
+        let other = got.outputs[name];
+        if !((value - other).abs() <= scalar * value.abs().max(1e-3)) {
+            return Err(format!("{name} is {other}, the reference has {value}"));
+        }
+    }
+    let norm = want.outputs["grad_norm"].max(1e-3);
+    for (name, values) in &want.gradients {
+        let difference: f64 =
+            values.iter().zip(&got.gradients[name]).map(|(a, b)| (a - b) * (a - b)).sum::<f64>().sqrt();
+        if !(difference <= gradient * norm) {
+            return Err(format!("the gradient of {name} is off by {difference:e} of {norm:e}"));
+        }
+    }
+    Ok(())
+}
+
+fn wave(n: u64, seed: f64) -> Vec<f64> {
+    (0..n).map(|i| ((i as f64 + 0.5) * seed * 12.9898).sin() * 0.8).collect()
+}
+
+fn tensor(dtype: DType, shape: &[u64], values: &[f64]) -> Tensor {
+    Tensor::from_f64(shape, values).cast(dtype)
+}
+
+fn random_states(graph: &Graph) -> BTreeMap<String, Tensor> {
+    let make = |(i, s): (usize, &shardc_ir::graph::State)| {
+        (s.name.clone(), tensor(s.ty.dtype, &s.ty.shape, &wave(s.ty.elements(), 1.0 + i as f64 * 0.37)))
+    };
+    graph.states.iter().enumerate().map(make).collect()
+}
+
+fn random_inputs(program: &shardc_ir::plan::Program, graph: &Graph) -> BTreeMap<String, Tensor> {
+    let y = graph.ty(graph.outputs[0].value).clone();
+    let mut inputs = BTreeMap::new();
+    for input in &program.inputs {
+        let buffer = &program.buffers[input.buffer.index()];
+        let n: u64 = buffer.shape.iter().product();
+        let value = match buffer.dtype {
+            DType::I64 => {
+                let high = input.range.map_or(*y.shape.last().unwrap_or(&2), |(_, high)| high as u64);
+                Tensor::from_i64(&buffer.shape, &(0..n).map(|i| ((i * 7 + 3) % high) as i64).collect::<Vec<_>>())
+            }
+            dtype => tensor(dtype, &buffer.shape, &wave(n, 2.3)),
+        };
+        inputs.insert(input.name.clone(), value);
+    }
+    inputs
+}
+
+#[test]
+fn the_batch_of_random_graphs_divides() {
+    assert_eq!(BATCH % 8, 0);
+    let model = graphs::draw(&mut Choices::new(vec![3; 100]), DType::F32);
+    assert!(model.graph.nodes().any(|(_, n)| matches!(n.op, Op::Contract(_))));
+}

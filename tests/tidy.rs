@@ -1,0 +1,177 @@
+//! What holds of the sources as text: arrows between crates, who may name ops, where `unsafe` is, headers and lengths of files.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Each crate's folder and the crates of ours that it may depend on; the facade may use all.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("ir", &[]),
+    ("frontend", &["shardc-ir"]),
+    ("passes", &["shardc-ir"]),
+    ("codegen", &["shardc-ir"]),
+    ("executor", &["shardc-ir", "shardc-codegen"]),
+];
+
+/// Where `unsafe` may stand.
+const UNSAFE: &[&str] = &["executor/src/cpu/tiles.rs"];
+
+/// Passes that recognise or build ops of models. All others ask the ops' rules, and name leaves and communication only.
+const KNOW_OPS: &[&str] = &[
+    "passes/src/add_optimizer.rs",
+    "passes/src/attach_loss.rs",
+    "passes/src/differentiate.rs",
+    "passes/src/fold_layout.rs",
+    "passes/src/planning/emit.rs",
+    "passes/src/planning/inputs.rs",
+    "passes/src/raise_attention.rs",
+];
+
+/// What every pass may name: [`shardc_ir::ops::Op`]'s variants and families that are not computation.
+const NO_COMPUTATION: &[&str] =
+    &["Input", "State", "Constant", "Host", "Reshard", "Accumulate", "AllReduce", "AllGather", "ShardSlice", "leaf", "comm"];
+
+/// Lines of a file, but for tests and tables.
+const MAX_LINES: usize = 500;
+
+/// Files that are tables.
+const TABLES: &[&str] = &[];
+
+#[test]
+fn crates_depend_as_designed() {
+    let manifest = read(Path::new("Cargo.toml"));
+    let members = manifest.lines().find_map(|l| l.strip_prefix("members = ")).expect("the workspace lists its members");
+    let members: Vec<&str> = members.split('"').skip(1).step_by(2).collect();
+    for member in members {
+        let (_, allowed) =
+            ARROWS.iter().find(|(name, _)| *name == member).unwrap_or_else(|| panic!("where does `{member}` belong?"));
+        for dependency in dependencies(&read(&Path::new(member).join("Cargo.toml"))) {
+            assert!(allowed.contains(&dependency.as_str()), "`{member}` must not depend on `{dependency}`");
+        }
+    }
+}
+
+/// Crates of ours that a manifest depends on outside of tests.
+fn dependencies(manifest: &str) -> Vec<String> {
+    let mut section = "";
+    let mut found = vec![];
+    for line in manifest.lines() {
+        if line.starts_with('[') {
+            section = line;
+        }
+        let name: String = line.chars().take_while(|c| c.is_alphanumeric() || *c == '-' || *c == '_').collect();
+        if ["[dependencies]", "[build-dependencies]"].contains(&section) && name.starts_with("shardc") {
+            found.push(name);
+        }
+    }
+    found
+}
+
+#[test]
+fn the_executor_never_hears_of_ops() {
+    for (path, source) in sources().iter().filter(|(path, _)| path.starts_with("executor/src")) {
+        for (number, line) in code_lines(source) {
+            let named = line.contains("shardc_ir::ops") || line.contains("crate::ops") || line.contains("letters_of");
+            assert!(!named, "{path}:{number}: backends implement kernel forms: {line}");
+        }
+    }
+}
+
+#[test]
+fn passes_ask_rules() {
+    let sources = sources();
+    let mut know = BTreeSet::new();
+    for (path, source) in sources.iter().filter(|(path, _)| path.starts_with("passes/src")) {
+        for (number, line) in code_lines(source) {
+            for name in ops_named(line) {
+                know.insert(path.as_str());
+                assert!(KNOW_OPS.contains(&path.as_str()), "{path}:{number}: `{name}` is for the op's rules to know: {line}");
+            }
+        }
+    }
+    assert_eq!(know, present(KNOW_OPS, &sources), "the list names no file too many");
+}
+
+/// Variants `Op::X` and families `ops::x` of computation in a line of code.
+fn ops_named(line: &str) -> Vec<&str> {
+    let after = |prefix: &'static str| {
+        line.match_indices(prefix).filter_map(move |(at, _)| {
+            let boundary = !line[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
+            let name = &line[at + prefix.len()..];
+            let end = name.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(name.len());
+            (boundary && end > 0).then(|| (&name[..end], &name[end..]))
+        })
+    };
+    let variants = after("Op::").filter(|(name, _)| name.starts_with(|c: char| c.is_ascii_uppercase())).map(|(name, _)| name);
+    let families = after("ops::").filter(|(_, rest)| rest.starts_with("::")).map(|(name, _)| name);
+    variants.chain(families).filter(|name| !NO_COMPUTATION.contains(name)).collect()
+}
+
+#[test]
+fn unsafe_is_where_it_is_listed() {
+    let sources = sources();
+    let mut found = BTreeSet::new();
+    for (path, source) in &sources {
+        let words = |line: &str| line.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word == UNSAFE_WORD);
+        if code_lines(source).any(|(_, line)| words(line)) {
+            found.insert(path.as_str());
+        }
+    }
+    assert_eq!(found, present(UNSAFE, &sources), "the list names every such file and no other");
+}
+
+/// The keyword, written so that this file does not hold it.
+const UNSAFE_WORD: &str = concat!("un", "safe");
+
+#[test]
+fn every_file_says_what_it_is_for() {
+    for (path, source) in &sources() {
+        let first = source.lines().next().unwrap_or_default();
+        assert!(first.starts_with("//! ") && first.len() > 10, "{path} does not open with its purpose");
+    }
+}
+
+#[test]
+fn files_are_short() {
+    for (path, source) in &sources() {
+        let lines = source.lines().count();
+        let free = path.split('/').any(|part| part == "tests") || TABLES.contains(&path.as_str());
+        assert!(free || lines <= MAX_LINES, "{path} has {lines} lines, more than {MAX_LINES}");
+    }
+}
+
+/// The files of a list that are there.
+fn present<'l>(list: &[&'l str], sources: &BTreeMap<String, String>) -> BTreeSet<&'l str> {
+    list.iter().copied().filter(|path| sources.contains_key(*path)).collect()
+}
+
+/// Lines without comments, numbered from 1.
+fn code_lines(source: &str) -> impl Iterator<Item = (usize, &str)> {
+    source.lines().enumerate().map(|(i, line)| (i + 1, line.split("//").next().unwrap_or_default()))
+}
+
+/// Every Rust file of the repository, by its path from the root.
+fn sources() -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![PathBuf::new()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(root().join(&folder)).expect("a folder of the repository").map(|e| e.expect("an entry")) {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let path = folder.join(&name);
+            if entry.path().is_dir() && name != "target" && !name.starts_with('.') {
+                folders.push(path);
+            } else if name.ends_with(".rs") {
+                found.insert(path.to_string_lossy().replace('\\', "/"), read(&path));
+            }
+        }
+    }
+    found
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
