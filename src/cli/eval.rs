@@ -1,7 +1,7 @@
 //! `shardc eval`: the mean loss over data, and the model's outputs.
 
 use super::job::{DataArgs, Job, JobArgs, MachineArgs};
-use super::output::print;
+use super::output::{print, writable};
 use crate::failure::Failure;
 use clap::Args;
 use serde::Serialize;
@@ -48,6 +48,7 @@ impl Eval {
     /// # Errors
     /// All that is wrong with the job or its data; a failed rank.
     pub fn run(self) -> Result<(), Failure> {
+        self.outputs.iter().try_for_each(|path| writable(path))?;
         let job = self.job.open(false)?;
         let program = &job.programs.eval;
         let data = self.data.open(input_specs(program), 1, false, program.seed)?;

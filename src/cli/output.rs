@@ -1,7 +1,7 @@
 //! Text to people and programs: results to standard output or a file, notes to standard error.
 
 use crate::failure::Failure;
-use std::fs;
+use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
@@ -22,6 +22,14 @@ pub fn write(text: &str, file: Option<&Path>) -> Result<(), Failure> {
         }
         None => print(text),
     }
+}
+
+/// Refuses a file that cannot be written, before work that would be lost with it.
+pub fn writable(path: &Path) -> Result<(), Failure> {
+    let existed = path.exists();
+    let opened = OpenOptions::new().append(true).create(true).open(path).map(drop);
+    let left = if existed || opened.is_err() { Ok(()) } else { fs::remove_file(path) };
+    opened.and(left).map_err(|e| Failure::io(format!("cannot write `{}`", path.display()), &e))
 }
 
 /// Writes a line to standard error; if nobody reads it, nothing is lost.

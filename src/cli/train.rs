@@ -1,8 +1,8 @@
 //! `shardc train`: runs steps over data, from a plan directory or from a model and a spec.
 
 use super::interrupt;
-use super::job::{DataArgs, Job, JobArgs, MachineArgs};
-use super::output::note;
+use super::job::{DataArgs, JobArgs, MachineArgs};
+use super::output::{note, writable};
 use super::progress::{Progress, time_text};
 use crate::failure::Failure;
 use clap::Args;
@@ -56,6 +56,7 @@ impl Train {
     /// All that is wrong with the job or its data before the first step; a failed rank; Ctrl-C, after the current step.
     pub fn run(self) -> Result<(), Failure> {
         self.refuse_later()?;
+        self.export.iter().try_for_each(|path| writable(path))?;
         let stop = interrupt::requested()?;
         let job = self.job.open(true)?;
         let mut program = job.training()?.program.clone();

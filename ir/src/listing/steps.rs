@@ -22,7 +22,8 @@ pub fn text(program: &Program, rank: u64, spec_name: &str) -> String {
         if headings.last().is_none_or(|(_, repeat)| *repeat != task.repeat) {
             headings.push((rows.len(), task.repeat));
         }
-        rows.extend(task.steps.iter().map(|step| cells(program, rank, spec_name, step, &task.name)));
+        let name = task_name(program, &task.name);
+        rows.extend(task.steps.iter().map(|step| cells(program, rank, spec_name, step, &name)));
     }
     let width = rows.len().saturating_sub(1).to_string().len().max(2);
     for (number, row) in rows.iter_mut().enumerate() {
@@ -54,6 +55,12 @@ pub fn text(program: &Program, rank: u64, spec_name: &str) -> String {
         out.push('\n');
     }
     out
+}
+
+/// The only micro-batch of a step without a loop is number 0.
+fn task_name(program: &Program, name: &str) -> String {
+    let numbered = program.mesh.microbatches() == 1 && name.chars().all(|c| c.is_ascii_uppercase());
+    if numbered { format!("{name}0") } else { name.to_string() }
 }
 
 fn cells(program: &Program, rank: u64, spec_name: &str, step: &Step, task: &str) -> [String; 7] {
