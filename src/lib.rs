@@ -1,3 +1,105 @@
 //! The facade: compiles a model and a spec to plans, and the command line around it.
 
+pub mod cli;
+pub mod failure;
+pub mod import;
+pub mod plan_dir;
 pub mod report;
+
+use shardc_frontend::onnx::{Decision, Weight};
+use shardc_frontend::spec::unsupported;
+use shardc_ir::diagnostic::Diagnostics;
+use shardc_ir::graph::Graph;
+use shardc_ir::plan::Program;
+use shardc_ir::spec::Spec;
+use shardc_passes::{Context, Mode, planning};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// What to compile.
+pub struct Options<'a> {
+    /// Whether training is wanted; without it a spec needs no `batch`, `loss` and `optimizer`.
+    pub train: bool,
+    /// Whether the model's weights must be there.
+    pub weights: bool,
+    /// Sees the graph after each pass.
+    pub observe: &'a dyn Fn(Mode, &str, &Graph),
+}
+
+impl Default for Options<'_> {
+    fn default() -> Self {
+        Options { train: true, weights: true, observe: &|_, _, _| {} }
+    }
+}
+
+/// A compiled job.
+#[derive(Debug)]
+pub struct Compiled {
+    /// The programs.
+    pub programs: Programs,
+    /// The explicit graph of the training step, or of evaluation where nothing is trained.
+    pub graph: Graph,
+    /// The initial elements of each state variable that has them from the model, by name.
+    pub weights: BTreeMap<String, Weight>,
+    /// For each float initializer whether it is trained, and why.
+    pub decisions: Vec<Decision>,
+    /// What the user should know.
+    pub warnings: Diagnostics,
+}
+
+/// What a job runs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Programs {
+    /// A step of training, and the same on one rank: what it is compared with.
+    pub training: Option<Training>,
+    /// The model's outputs, with the loss where the spec has one.
+    pub eval: Program,
+}
+
+/// A step of training.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Training {
+    /// Over the spec's mesh.
+    pub program: Program,
+    /// With every axis of the mesh 1.
+    pub reference: Program,
+}
+
+impl Programs {
+    /// The program of training, or that of evaluation where nothing is trained.
+    pub fn main(&self) -> &Program {
+        self.training.as_ref().map_or(&self.eval, |training| &training.program)
+    }
+}
+
+/// Compiles the model at `model` as `spec` says.
+///
+/// # Errors
+/// All that is wrong with the model or the spec, as far as it can be told at once.
+pub fn compile(model: &Path, spec: &Spec, options: &Options<'_>) -> Result<Compiled, Diagnostics> {
+    let mut errors = unsupported(spec);
+    if options.train {
+        errors.extend(spec.require_training().err().into_iter().flatten());
+    }
+    if !errors.is_empty() {
+        return Err(errors);
+    }
+    let imported = import::import(model, spec, options.weights)?;
+    let plan = |spec: &Spec, mode: Mode, observe: &dyn Fn(Mode, &str, &Graph)| {
+        let cx = Context { spec, mode };
+        let graph = shardc_passes::run(imported.graph.clone(), &cx, |pass, graph| observe(mode, pass.name(), graph))?;
+        let program = planning::plan(&graph, &cx)?;
+        Ok::<_, Diagnostics>((graph, program))
+    };
+    let trained = if options.train { Some(plan(spec, Mode::Train, options.observe)?) } else { None };
+    let (eval_graph, eval) = plan(spec, Mode::Evaluate, options.observe)?;
+    let (graph, training) = match trained {
+        Some((graph, program)) => {
+            let (_, reference) = plan(&spec.reference(), Mode::Train, &|_, _, _| {})?;
+            (graph, Some(Training { program, reference }))
+        }
+        None => (eval_graph, None),
+    };
+    let import::Job { weights, decisions, warnings, .. } = imported;
+    Ok(Compiled { programs: Programs { training, eval }, graph, weights, decisions, warnings })
+}

@@ -1,2 +1,7 @@
-//! Placeholder.
-fn main() {}
+//! The `shardc` program.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    shardc::cli::main()
+}

@@ -21,7 +21,8 @@ pub fn print(diagnostics: &[Diagnostic]) {
         }
     }
     let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    eprint!("{}", render(diagnostics, &texts, colour));
+    // If nobody reads them, nothing is lost.
+    let _ = std::io::stderr().lock().write_all(render(diagnostics, &texts, colour).as_bytes());
 }
 
 /// `diagnostics` as text, a blank line between two. `texts` are the files that places point into, by the names that they use; a place

@@ -13,6 +13,12 @@ pub struct Tensor {
     pub bytes: Vec<u8>,
 }
 
+impl From<shardc_ir::types::Tensor> for Tensor {
+    fn from(tensor: shardc_ir::types::Tensor) -> Tensor {
+        Tensor { dtype: tensor.ty.dtype, shape: tensor.ty.shape, bytes: std::sync::Arc::unwrap_or_clone(tensor.bytes) }
+    }
+}
+
 /// Reads little-endian elements as another type; the cast is Rust's, which saturates and truncates toward zero.
 macro_rules! elements_as {
     ($tensor:expr, $to:ty) => {

@@ -303,6 +303,18 @@ pub struct Collective {
     pub count: u64,
 }
 
+impl Collective {
+    /// Bytes that each of `members` sends: the closed forms of the ring algorithms, the lower bounds for bandwidth.
+    /// Source: Patarasuk and Yuan, Bandwidth Optimal All-reduce Algorithms (2009).
+    pub fn bytes_sent(&self, members: u64) -> u64 {
+        let bytes = self.count * self.dtype.bytes();
+        match self.kind {
+            CollectiveKind::AllReduce => 2 * (members - 1) * bytes / members,
+            CollectiveKind::AllGather | CollectiveKind::ReduceScatter | CollectiveKind::AllToAll => (members - 1) * bytes,
+        }
+    }
+}
+
 /// One kernel form with its sizes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Kernel {

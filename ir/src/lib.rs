@@ -1,18 +1,21 @@
 //! What a program is: types, mesh, shardings, ops and their rules, the graph, plans, their text forms and verifiers.
 
 pub mod builder;
+pub mod columns;
 pub mod diagnostic;
 pub mod dtype;
 pub mod graph;
 pub mod interp;
 pub mod kernel;
 pub mod letters;
+pub mod listing;
 pub mod lower;
 pub mod mesh;
 pub mod names;
 pub mod ops;
 pub mod pattern;
 pub mod plan;
+pub mod plan_file;
 pub mod scalar;
 pub mod sharding;
 pub mod spec;
@@ -20,3 +23,4 @@ pub mod text;
 pub mod train;
 pub mod types;
 pub mod verify;
+pub mod verify_plan;

@@ -9,7 +9,7 @@ mod lowering;
 mod memory;
 mod tasks;
 
-use crate::{Context, Mode};
+use crate::Context;
 use fuse::Fusion;
 use lowering::LoweredGraph;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
@@ -40,8 +40,7 @@ pub fn plan(graph: &Graph, cx: &Context<'_>) -> Result<Program, Diagnostics> {
         learning_rate: cx.spec.learning_rate().unwrap_or(LearningRate { lr: 0.0, warmup: 0, decay: Decay::Constant }),
         seed: cx.spec.seed.as_ref().map_or(0, |s| s.value),
     };
-    let ignored = if cx.mode == Mode::Evaluate { Some(crate::PADDING_LABEL) } else { inputs::ignored_label(cx.spec) };
-    inputs::note_ranges(graph, &mut program, ignored);
+    inputs::note_ranges(graph, &mut program, inputs::ignored_label(cx.spec));
     let buckets = buckets::join(&mut program);
     memory::place(&mut program, &buckets);
     Ok(program)

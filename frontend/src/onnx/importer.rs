@@ -1,0 +1,203 @@
+//! The state of an import: what each name of the model is by now, and the graph so far.
+
+use super::call::Call;
+use super::model_file::{ModelFile, Owner};
+use super::table;
+use super::tensor::Weight;
+use shardc_ir::builder::Builder;
+use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
+use shardc_ir::dtype::DType;
+use shardc_ir::graph::ValueId;
+use shardc_ir::interp;
+use shardc_ir::ops::Op;
+use shardc_ir::ops::leaf::Constant;
+use shardc_ir::types::{Tensor, Type, checked_elements};
+use std::collections::HashMap;
+use std::sync::Arc;
+use tract_onnx::pb;
+
+/// A result with more elements is computed when the program runs, not folded.
+const FOLD_ELEMENTS: u64 = 1 << 26;
+
+/// What a name of the model stands for.
+#[derive(Debug, Clone)]
+pub(super) enum Value {
+    /// A tensor whose elements are known.
+    Known(Tensor),
+    /// A value of the graph.
+    Graph(ValueId),
+    /// A list of tensors, which exists in the model only.
+    Sequence(Vec<Value>),
+}
+
+/// An import under way.
+pub(super) struct Importer<'m> {
+    /// The model.
+    pub file: &'m ModelFile,
+    /// The element type of all floats, if they change.
+    pub float: Option<DType>,
+    /// The graph so far.
+    pub b: Builder,
+    /// All errors so far.
+    pub errors: Diagnostics,
+    values: HashMap<&'m str, Option<Value>>,
+    /// Initializers that are constants, until somebody needs them.
+    constants: HashMap<&'m str, Weight>,
+    nodes_of_constants: HashMap<(Type, Arc<Vec<u8>>), ValueId>,
+}
+
+impl<'m> Importer<'m> {
+    /// Nothing imported yet.
+    pub fn new(file: &'m ModelFile, float: Option<DType>, b: Builder) -> Self {
+        Importer {
+            file,
+            float,
+            b,
+            errors: vec![],
+            values: HashMap::new(),
+            constants: HashMap::new(),
+            nodes_of_constants: HashMap::new(),
+        }
+    }
+
+    /// Says what `name` is.
+    pub fn define(&mut self, name: &'m str, value: Value) {
+        self.values.insert(name, Some(value));
+    }
+
+    /// Says that `name` is an initializer whose elements are constants.
+    pub fn define_constant(&mut self, name: &'m str, weight: Weight) {
+        self.constants.insert(name, weight);
+    }
+
+    /// What `name` is; `None` after an error that was reported.
+    pub fn value(&mut self, name: &'m str) -> Option<Value> {
+        if let Some(value) = self.values.get(name) {
+            return value.clone();
+        }
+        let value = match self.constants.get(name).map(Weight::load) {
+            Some(Ok(tensor)) => Some(Value::Known(tensor)),
+            Some(Err(error)) => {
+                self.errors.push(error);
+                None
+            }
+            None => {
+                let message = format!("`{name}` is read, but nothing defines it");
+                self.errors.push(Diagnostic::error(message).at(self.file.place("graph")));
+                None
+            }
+        };
+        self.values.insert(name, value.clone());
+        value
+    }
+
+    /// Imports the node at `position`; its outputs are undefined after an error.
+    pub fn node(&mut self, position: usize) {
+        let file = self.file;
+        let node = &file.graph().node[position];
+        let inputs: Vec<Option<Option<Value>>> =
+            node.input.iter().map(|name| if name.is_empty() { None } else { Some(self.value(name)) }).collect();
+        let failed = inputs.iter().any(|i| matches!(i, Some(None)));
+        let outputs = if failed {
+            None
+        } else {
+            self.call(position, inputs.into_iter().map(Option::flatten).collect())
+                .map_err(|why| self.errors.push(Diagnostic::error(why).at(file.place(super::node_text(node)))))
+                .ok()
+        };
+        let mut outputs = outputs.into_iter().flatten();
+        for name in &node.output {
+            self.values.insert(name, outputs.next());
+        }
+    }
+
+    fn call(&mut self, position: usize, inputs: Vec<Option<Value>>) -> Result<Vec<Value>, String> {
+        let node = &self.file.graph().node[position];
+        let rule = table::rule(node).ok_or("the op is not supported")?;
+        let before = self.b.graph().value_count();
+        let mut call = Call::new(self, position, inputs);
+        let values = rule(&mut call)?;
+        if let [name, ..] = call.unread()[..] {
+            return Err(format!("attribute `{name}` is not supported"));
+        }
+        let wanted = node.output.iter().rposition(|n| !n.is_empty()).map_or(0, |i| i + 1);
+        if wanted > values.len() {
+            return Err(format!("output {} is not supported", values.len()));
+        }
+        for (value, name) in values.iter().zip(&node.output) {
+            match value {
+                Value::Graph(id) if id.index() >= before && !name.is_empty() => self.b.rename(*id, name),
+                _ => {}
+            }
+        }
+        Ok(values)
+    }
+
+    /// The type of a tensor.
+    pub fn ty(&self, value: &Value) -> Result<Type, String> {
+        match value {
+            Value::Known(tensor) => Ok(tensor.ty.clone()),
+            Value::Graph(id) => Ok(self.b.ty(*id).clone()),
+            Value::Sequence(_) => Err("a sequence stands where a tensor is expected".into()),
+        }
+    }
+
+    /// The results of `op`: computed now if every operand is known and they are not too large, else a node's.
+    pub fn emit(&mut self, op: Op, operands: &[Value]) -> Result<Vec<Value>, String> {
+        let types: Vec<Type> = operands.iter().map(|v| self.ty(v)).collect::<Result<_, _>>()?;
+        let results = op.rules().result(&types)?;
+        let elements: Option<Vec<u64>> = results.iter().map(|ty| checked_elements(&ty.shape)).collect();
+        let elements = elements.ok_or_else(|| format!("its result would be {}, which is too large", list(&results)))?;
+        let known: Option<Vec<Tensor>> = operands.iter().map(Value::tensor).collect();
+        match known {
+            Some(known) if elements.iter().all(|n| *n <= FOLD_ELEMENTS) => {
+                Ok(interp::evaluate(&op, &known)?.into_iter().map(Value::Known).collect())
+            }
+            _ => {
+                let ids: Vec<ValueId> = operands.iter().map(|v| self.materialize(v)).collect::<Result<_, _>>()?;
+                let name = op.name();
+                Ok(self.b.push(op, &ids, results, name).into_iter().map(Value::Graph).collect())
+            }
+        }
+    }
+
+    /// A value of the graph; equal constants share one node.
+    pub fn materialize(&mut self, value: &Value) -> Result<ValueId, String> {
+        match value {
+            Value::Graph(id) => Ok(*id),
+            Value::Known(tensor) => {
+                let key = (tensor.ty.clone(), tensor.bytes.clone());
+                if let Some(id) = self.nodes_of_constants.get(&key) {
+                    return Ok(*id);
+                }
+                let op = Constant { value: tensor.clone() };
+                let id = self.b.push(op.into(), &[], vec![tensor.ty.clone()], "constant")[0];
+                self.nodes_of_constants.insert(key, id);
+                Ok(id)
+            }
+            Value::Sequence(_) => Err("a sequence stands where a tensor is expected".into()),
+        }
+    }
+
+    /// The tensor attribute at `attribute` of the node at `node`.
+    pub fn attribute_tensor(&self, node: usize, attribute: usize) -> Result<Tensor, String> {
+        let proto: &pb::AttributeProto = &self.file.graph().node[node].attribute[attribute];
+        let tensor = proto.t.as_ref().ok_or_else(|| format!("attribute `{}` has no value", proto.name))?;
+        let weight = Weight::of(self.file, Owner::Attribute(node, attribute), tensor, self.float)?;
+        weight.load().map_err(|e| e.message)
+    }
+}
+
+impl Value {
+    /// Its elements, if they are known.
+    pub fn tensor(&self) -> Option<Tensor> {
+        match self {
+            Value::Known(tensor) => Some(tensor.clone()),
+            _ => None,
+        }
+    }
+}
+
+fn list(types: &[Type]) -> String {
+    types.iter().map(Type::to_string).collect::<Vec<_>>().join(", ")
+}

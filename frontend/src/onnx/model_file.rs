@@ -1,0 +1,193 @@
+//! A model file in memory: its bytes once, its protobuf without the elements of tensors, and where those elements are.
+
+use super::wire::{self, Edit, Field};
+use prost::Message;
+use shardc_ir::diagnostic::{Diagnostic, Place};
+use std::collections::BTreeMap;
+use std::fs;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tract_onnx::pb;
+
+/// Protobuf's own limit.
+const MAX_BYTES: u64 = 1 << 31;
+
+/// Where a tensor stands in the model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Owner {
+    /// An initializer of the graph, by position.
+    Initializer(usize),
+    /// A tensor attribute of a node, by positions.
+    Attribute(usize, usize),
+}
+
+/// The bytes of one tensor message.
+#[derive(Debug, Clone)]
+pub(super) struct TensorBytes {
+    /// Where it stands.
+    pub owner: Owner,
+    /// Its fields.
+    pub fields: Vec<Field>,
+}
+
+/// Field numbers of `TensorProto`.
+pub(super) mod tensor_field {
+    /// Packed or single elements of each kind.
+    pub const TYPED_DATA: [u64; 6] = [4, 5, 6, 7, 10, 11];
+    /// All elements as bytes.
+    pub const RAW_DATA: u64 = 9;
+    /// Entries that name an external file.
+    pub const EXTERNAL_DATA: u64 = 13;
+}
+
+/// A model file.
+pub(super) struct ModelFile {
+    /// As the user named it.
+    pub path: PathBuf,
+    /// All of it.
+    pub bytes: Arc<Vec<u8>>,
+    /// Its protobuf; `raw_data` is left out everywhere.
+    pub model: pb::ModelProto,
+    /// Where `raw_data` is in `bytes`.
+    pub raw: BTreeMap<Owner, Range<usize>>,
+    /// The module path of each node that says one.
+    pub scopes: Vec<Option<String>>,
+}
+
+impl ModelFile {
+    /// Reads and takes apart the file at `path`.
+    pub fn read(path: &Path) -> Result<ModelFile, Diagnostic> {
+        let fail = |message: String| Diagnostic::error(message).at(Place::File(path.to_path_buf()));
+        let metadata = fs::metadata(path).map_err(|e| fail(format!("cannot read the model: {e}")))?;
+        if !metadata.is_file() {
+            return Err(fail("the model is not a file".into()));
+        }
+        if metadata.len() > MAX_BYTES {
+            return Err(fail("the model is larger than 2 GiB, which protobuf does not allow".into())
+                .help("export it with its weights as external data"));
+        }
+        let bytes = fs::read(path).map_err(|e| fail(format!("cannot read the model: {e}")))?;
+        ModelFile::from_bytes(path, bytes)
+    }
+
+    /// Takes apart `bytes`, the contents of the file at `path`.
+    pub fn from_bytes(path: &Path, bytes: Vec<u8>) -> Result<ModelFile, Diagnostic> {
+        let fail = |why: String| {
+            Diagnostic::error(format!("this is not an ONNX model: {why}"))
+                .at(Place::File(path.to_path_buf()))
+                .help("is the file complete, and saved by `torch.onnx.export` or `onnx.save`?")
+        };
+        let tensors = tensors(&bytes).map_err(fail)?;
+        let mut raw = BTreeMap::new();
+        let mut edits = vec![];
+        for tensor in &tensors {
+            for field in tensor.fields.iter().filter(|f| f.number == tensor_field::RAW_DATA && f.delimited) {
+                raw.insert(tensor.owner, field.body.clone());
+                edits.push(Edit { at: field.at.clone(), with: vec![] });
+            }
+        }
+        edits.sort_by_key(|e| e.at.start);
+        let skeleton = wire::apply(&bytes, &edits).map_err(fail)?;
+        let model = pb::ModelProto::decode(&skeleton[..]).map_err(|e| fail(e.to_string()))?;
+        let scopes = scopes(&skeleton).map_err(|e| fail(e.to_string()))?;
+        if model.graph.is_none() {
+            return Err(fail("it has no graph".into()));
+        }
+        Ok(ModelFile { path: path.to_path_buf(), bytes: Arc::new(bytes), model, raw, scopes })
+    }
+
+    /// The graph.
+    pub fn graph(&self) -> &pb::GraphProto {
+        self.model.graph.as_ref().expect("checked when the file was read")
+    }
+
+    /// A place in the model, such as `initializer "w"`.
+    pub fn place(&self, what: impl Into<String>) -> Place {
+        Place::Model { file: self.path.clone(), what: what.into() }
+    }
+}
+
+/// Every initializer and every tensor attribute of a node, in file order.
+pub(super) fn tensors(bytes: &[u8]) -> Result<Vec<TensorBytes>, String> {
+    let mut found = vec![];
+    let graph: Vec<Field> = wire::fields(bytes, 0..bytes.len())?.into_iter().filter(|f| f.number == 7).collect();
+    if graph.len() > 1 {
+        return Err("it has several graphs".into());
+    }
+    let (mut nodes, mut initializers) = (0, 0);
+    for field in messages(bytes, graph.first())? {
+        match field.number {
+            1 => {
+                let attributes = messages(bytes, Some(&field))?.into_iter().filter(|f| f.number == 5);
+                for (i, attribute) in attributes.enumerate() {
+                    for tensor in messages(bytes, Some(&attribute))?.into_iter().filter(|f| f.number == 5) {
+                        let owner = Owner::Attribute(nodes, i);
+                        found.push(TensorBytes { owner, fields: messages(bytes, Some(&tensor))? });
+                    }
+                }
+                nodes += 1;
+            }
+            5 => {
+                let owner = Owner::Initializer(initializers);
+                found.push(TensorBytes { owner, fields: messages(bytes, Some(&field))? });
+                initializers += 1;
+            }
+            _ => {}
+        }
+    }
+    Ok(found)
+}
+
+/// The fields of the message that `field` holds.
+fn messages(bytes: &[u8], field: Option<&Field>) -> Result<Vec<Field>, String> {
+    match field {
+        None => Ok(vec![]),
+        Some(field) if field.delimited => wire::fields(bytes, field.body.clone()),
+        Some(field) => Err(format!("a number stands for a message at byte {}", field.at.start)),
+    }
+}
+
+/// The part of a model that tract's protobuf lacks: the metadata of nodes.
+#[derive(Clone, PartialEq, Message)]
+struct ModelScopes {
+    #[prost(message, optional, tag = "7")]
+    graph: Option<GraphScopes>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct GraphScopes {
+    #[prost(message, repeated, tag = "1")]
+    node: Vec<NodeScopes>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct NodeScopes {
+    #[prost(message, repeated, tag = "9")]
+    metadata: Vec<Entry>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Entry {
+    #[prost(string, tag = "1")]
+    key: String,
+    #[prost(string, tag = "2")]
+    value: String,
+}
+
+/// The module path of each node that has one in its metadata.
+fn scopes(skeleton: &[u8]) -> Result<Vec<Option<String>>, prost::DecodeError> {
+    let graph = ModelScopes::decode(skeleton)?.graph.unwrap_or_default();
+    let path = |node: NodeScopes| {
+        let entry = node.metadata.into_iter().find(|e| e.key == "pkg.torch.onnx.name_scopes")?;
+        module_path(&entry.value)
+    };
+    Ok(graph.node.into_iter().map(path).collect())
+}
+
+/// The innermost module of a Python list such as `['', 'model', 'model.h.0', 'add']`, whose last entry is the node itself.
+fn module_path(list: &str) -> Option<String> {
+    let names: Vec<&str> = list.trim_matches(['[', ']']).split(',').map(|s| s.trim().trim_matches(['\'', '"'])).collect();
+    let module = names.len().checked_sub(2).map(|i| names[i])?;
+    (!module.is_empty()).then(|| module.to_string())
+}

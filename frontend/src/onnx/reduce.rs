@@ -1,0 +1,121 @@
+//! ONNX's reductions, over dimensions that disappear or stay with size 1.
+
+use super::call::Call;
+use super::importer::Value;
+use shardc_ir::kernel::ReduceKind;
+use shardc_ir::ops::elementwise::Detach;
+use shardc_ir::scalar::{Binary, Unary};
+
+type Outputs = Result<Vec<Value>, String>;
+
+/// The dimensions of a reduction.
+struct Axes {
+    axes: Vec<usize>,
+    /// The shape with every reduced dimension at size 1.
+    kept: Vec<u64>,
+    keep: bool,
+    count: u64,
+}
+
+impl Axes {
+    fn read(c: &mut Call<'_, '_>) -> Result<Axes, String> {
+        let shape = c.shape(&c.input(0)?)?;
+        let keep = c.attribute_int("keepdims", 1)? != 0;
+        let nothing = c.attribute_int("noop_with_empty_axes", 0)? != 0;
+        let axes = match c.ints_or_attribute(1, "axes")?.filter(|a| !a.is_empty()) {
+            Some(axes) => c.axes(&axes, shape.len())?,
+            None if nothing => vec![],
+            None => (0..shape.len()).collect(),
+        };
+        let count = axes.iter().map(|a| shape[*a]).product();
+        let kept = (0..shape.len()).map(|d| if axes.contains(&d) { 1 } else { shape[d] }).collect();
+        Ok(Axes { axes, kept, keep, count })
+    }
+
+    fn reduce(&self, c: &mut Call<'_, '_>, kind: ReduceKind, x: &Value) -> Result<Value, String> {
+        let y = c.reduce(kind, x, &self.axes)?;
+        if self.keep { c.reshape(&y, self.kept.clone()) } else { Ok(y) }
+    }
+}
+
+/// The sum
+pub(super) fn sum(c: &mut Call<'_, '_>) -> Outputs {
+    plain(c, ReduceKind::Sum)
+}
+
+/// The largest
+pub(super) fn max(c: &mut Call<'_, '_>) -> Outputs {
+    plain(c, ReduceKind::Max)
+}
+
+/// The smallest
+pub(super) fn min(c: &mut Call<'_, '_>) -> Outputs {
+    plain(c, ReduceKind::Min)
+}
+
+fn plain(c: &mut Call<'_, '_>, kind: ReduceKind) -> Outputs {
+    let axes = Axes::read(c)?;
+    let x = c.input(0)?;
+    Ok(vec![axes.reduce(c, kind, &x)?])
+}
+
+/// The mean
+pub(super) fn mean(c: &mut Call<'_, '_>) -> Outputs {
+    let axes = Axes::read(c)?;
+    let x = c.input(0)?;
+    let sum = axes.reduce(c, ReduceKind::Sum, &x)?;
+    if !c.ty(&x)?.dtype.is_float() {
+        return Ok(vec![c.with_number(Binary::Div, &sum, axes.count as f64)?]);
+    }
+    Ok(vec![c.scale(&sum, 1.0 / axes.count as f64)?])
+}
+
+/// The sum of magnitudes
+pub(super) fn l1(c: &mut Call<'_, '_>) -> Outputs {
+    let axes = Axes::read(c)?;
+    let x = c.input(0)?;
+    let size = c.unary(Unary::Abs, &x)?;
+    Ok(vec![axes.reduce(c, ReduceKind::Sum, &size)?])
+}
+
+/// The sum of squares
+pub(super) fn sum_square(c: &mut Call<'_, '_>) -> Outputs {
+    let axes = Axes::read(c)?;
+    let x = c.input(0)?;
+    let square = c.binary(Binary::Mul, &x, &x)?;
+    Ok(vec![axes.reduce(c, ReduceKind::Sum, &square)?])
+}
+
+/// The root of the sum of squares
+pub(super) fn l2(c: &mut Call<'_, '_>) -> Outputs {
+    let sum = sum_square(c)?;
+    Ok(vec![c.unary(Unary::Sqrt, &sum[0])?])
+}
+
+/// The logarithm of the sum
+pub(super) fn log_sum(c: &mut Call<'_, '_>) -> Outputs {
+    let sum = sum(c)?;
+    Ok(vec![c.unary(Unary::Log, &sum[0])?])
+}
+
+/// The logarithm of the sum of exponentials
+pub(super) fn log_sum_exp(c: &mut Call<'_, '_>) -> Outputs {
+    let axes = Axes::read(c)?;
+    let x = c.input(0)?;
+    let shifted = minus_max(c, &x, &axes.axes)?;
+    let exp = c.unary(Unary::Exp, &shifted.0)?;
+    let sum = axes.reduce(c, ReduceKind::Sum, &exp)?;
+    let log = c.unary(Unary::Log, &sum)?;
+    let max = c.reshape(&shifted.1, c.shape(&log)?)?;
+    Ok(vec![c.binary(Binary::Add, &log, &max)?])
+}
+
+/// `x` less its maximum over `axes`, and that maximum with those dimensions at size 1; no gradient flows through it.
+pub(super) fn minus_max(c: &mut Call<'_, '_>, x: &Value, axes: &[usize]) -> Result<(Value, Value), String> {
+    let shape = c.shape(x)?;
+    let kept = (0..shape.len()).map(|d| if axes.contains(&d) { 1 } else { shape[d] }).collect();
+    let max = c.reduce(ReduceKind::Max, x, axes)?;
+    let max = c.emit(Detach {}, &[max])?;
+    let max = c.reshape(&max, kept)?;
+    Ok((c.binary(Binary::Sub, x, &max)?, max))
+}

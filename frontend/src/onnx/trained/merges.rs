@@ -1,0 +1,72 @@
+//! Parameters that an exporter merged because they were equal, and matrices that were one and are two now.
+
+use super::uses::Use;
+use super::values::{Equality, Values};
+use super::{Candidate, Choice};
+use crate::onnx::ImportOptions;
+use crate::onnx::model_file::ModelFile;
+use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
+use std::collections::BTreeSet;
+
+/// An error for each parameter of which it is not clear whether it is one.
+pub(super) fn merges(
+    file: &ModelFile,
+    candidates: &[Candidate<'_>],
+    uses: &[Vec<Use>],
+    choices: &[Choice],
+    values: &Values<'_, '_>,
+    options: &ImportOptions<'_>,
+) -> Diagnostics {
+    let trained: Vec<usize> = (0..candidates.len()).filter(|i| choices[*i] == Choice::Parameter).collect();
+    let mut errors = vec![];
+    for i in &trained {
+        let name = candidates[*i].name;
+        let vector = candidates[*i].weight.ty.rank() == 1 && candidates[*i].weight.ty.elements() > 1;
+        let small = slots(&uses[*i], |u| matches!(u, Use::Norm(_) | Use::Bias(_)) || (vector && matches!(u, Use::Operand(_))));
+        let large = slots(&uses[*i], |u| matches!(u, Use::Weight(_) | Use::Table(_)));
+        let why = if small.len() > 1 {
+            format!("is the scale or bias of {} nodes", small.len())
+        } else if large.len() > 1 && values.constant(*i) == Some(true) {
+            format!("has one value everywhere and is the weight of {} nodes", large.len())
+        } else {
+            continue;
+        };
+        if (options.tie)(name) {
+            continue;
+        }
+        let place = file.place(format!("initializer \"{name}\""));
+        let message = format!("`{name}` {why}: one parameter, or several that the exporter merged?");
+        let help = if (options.untie)(name) {
+            "`untie` is not supported yet; export with `dynamo=True, optimize=False`, which merges nothing".to_string()
+        } else {
+            format!("if it is one, say `tie \"{name}\"`; else export with `dynamo=True, optimize=False`, which merges nothing")
+        };
+        errors.push(Diagnostic::error(message).at(place).help(help));
+    }
+    let matrices: Vec<usize> = trained
+        .iter()
+        .copied()
+        .filter(|i| candidates[*i].weight.ty.rank() == 2 && uses[*i].iter().any(|u| matches!(u, Use::Weight(_) | Use::Table(_))))
+        .collect();
+    for (n, i) in matrices.iter().enumerate() {
+        for j in &matrices[n + 1..] {
+            let (a, b) = (candidates[*i].name, candidates[*j].name);
+            let how = match values.equal(*i, *j) {
+                Some(Equality::Same) => "equal",
+                Some(Equality::Transposed) => "each other's transpose",
+                _ => continue,
+            };
+            if (options.untie)(a) || (options.untie)(b) || values.constant(*i) == Some(true) {
+                continue;
+            }
+            let message = format!("`{a}` and `{b}` are {how}: one parameter that the exporter wrote twice?");
+            let help = format!("if they are two, say `untie \"{b}\"`; else export with `dynamo=True, optimize=False`, which keeps ties");
+            errors.push(Diagnostic::error(message).at(file.place(format!("initializer \"{b}\""))).help(help));
+        }
+    }
+    errors
+}
+
+fn slots(uses: &[Use], wanted: impl Fn(&Use) -> bool) -> BTreeSet<usize> {
+    uses.iter().filter(|u| wanted(u)).filter_map(Use::node).collect()
+}

@@ -1,0 +1,240 @@
+//! What the nodes of a model do with an initializer, looking through the ops that only move or combine constants.
+
+use crate::onnx::model_file::ModelFile;
+use crate::onnx::{initializers, tensor};
+use std::collections::{HashMap, HashSet};
+use tract_onnx::pb;
+
+/// One use of an initializer; numbers are positions of nodes.
+#[derive(Debug, Clone)]
+pub(in crate::onnx) enum Use {
+    /// A matrix, kernel or table of weights.
+    Weight(usize),
+    /// A table that a gather reads.
+    Table(usize),
+    /// The scale or bias of a normalisation.
+    Norm(usize),
+    /// The bias of a matrix product or convolution.
+    Bias(usize),
+    /// A running mean or variance.
+    Statistic,
+    /// An operand of an elementwise op beside activations.
+    Operand(Operand),
+    /// Concatenated with activations.
+    Joined(usize),
+    /// Passed through sin or cos.
+    Periodic,
+    /// Read as integers, by comparisons or for its shape.
+    Dead,
+    /// An op beside activations that says nothing.
+    Other(usize),
+    /// An output of the model.
+    Output,
+}
+
+/// An operand of an elementwise op.
+#[derive(Debug, Clone)]
+pub(in crate::onnx) struct Operand {
+    /// The node.
+    pub node: usize,
+    /// In words: `added to`.
+    pub how: &'static str,
+    /// Whether the op is one that parameters have: adding, multiplying, choosing.
+    pub symmetric: bool,
+    /// Whether arithmetic with other constants lies before it.
+    pub derived: bool,
+    /// Whether the result reaches a softmax with only elementwise ops between.
+    pub scores: bool,
+    /// Whether the other operand is an input of the model as it is.
+    pub of_input: bool,
+}
+
+impl Use {
+    /// For a slot that decides by itself: what the initializer is there, and the node.
+    pub fn slot(&self) -> Option<(&'static str, usize)> {
+        match self {
+            Use::Weight(node) => Some(("the weight", *node)),
+            Use::Table(node) => Some(("the table", *node)),
+            Use::Norm(node) => Some(("a scale or bias", *node)),
+            Use::Bias(node) => Some(("the bias", *node)),
+            _ => None,
+        }
+    }
+
+    /// Its node.
+    pub fn node(&self) -> Option<usize> {
+        match self {
+            Use::Operand(o) => Some(o.node),
+            Use::Joined(node) | Use::Other(node) => Some(*node),
+            _ => self.slot().map(|s| s.1),
+        }
+    }
+}
+
+/// Whether an exporter made the name up.
+pub(in crate::onnx) fn invented(name: &str) -> bool {
+    let digits = |s: &str| !s.is_empty() && s.chars().all(|c| c.is_ascii_digit());
+    let numbered = |prefix: &str| name.strip_prefix(prefix).is_some_and(digits);
+    name.starts_with("onnx::")
+        || digits(name)
+        || ["val_", "_val_", "const_", "constant_", "initializer_", "_inlfunc_"].iter().any(|p| numbered(p))
+}
+
+/// Who reads what, and what depends on an input's values.
+pub(in crate::onnx) struct Flow<'m> {
+    file: &'m ModelFile,
+    readers: HashMap<&'m str, Vec<(usize, usize)>>,
+    makers: HashMap<&'m str, usize>,
+    varies: HashSet<&'m str>,
+    inputs: HashSet<&'m str>,
+    outputs: HashSet<&'m str>,
+}
+
+/// Ops that move elements: the use is behind them. The first input is the data, for Concat every one.
+const LOOK_THROUGH: [&str; 13] = [
+    "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Slice", "Split", "Cast", "CastLike", "Identity", "Concat",
+    "Dropout",
+];
+
+/// Ops through which a result reaches a softmax unchanged in kind.
+const TO_SOFTMAX: [&str; 16] = [
+    "Add", "Sub", "Mul", "Div", "Where", "Max", "Min", "Clip", "Cast", "CastLike", "Identity", "Reshape", "Transpose", "Unsqueeze",
+    "Squeeze", "Expand",
+];
+
+const COMPARISONS: [&str; 14] = [
+    "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Shape", "Size", "IsNaN", "IsInf", "Sign", "ArgMax", "ArgMin",
+    "NonZero", "Not",
+];
+
+impl<'m> Flow<'m> {
+    /// The flow through the nodes in `order`.
+    pub fn of(file: &'m ModelFile, order: &[usize]) -> Self {
+        let graph = file.graph();
+        let weights: HashSet<&str> = initializers(file).map(|(_, t)| t.name.as_str()).collect();
+        let inputs: HashSet<&str> = graph.input.iter().map(|i| i.name.as_str()).filter(|n| !weights.contains(n)).collect();
+        let outputs = graph.output.iter().map(|o| o.name.as_str()).collect();
+        let mut flow =
+            Flow { file, readers: HashMap::new(), makers: HashMap::new(), varies: inputs.clone(), inputs, outputs };
+        for position in order {
+            let node = &graph.node[*position];
+            for (i, name) in node.input.iter().enumerate().filter(|(_, n)| !n.is_empty()) {
+                flow.readers.entry(name).or_default().push((*position, i));
+            }
+            let varies = node.input.iter().any(|n| flow.varies.contains(n.as_str()));
+            for name in node.output.iter().filter(|n| !n.is_empty()) {
+                flow.makers.insert(name, *position);
+                if varies && !matches!(node.op_type.as_str(), "Shape" | "Size") {
+                    flow.varies.insert(name);
+                }
+            }
+        }
+        flow
+    }
+
+    /// Every use of `name`.
+    pub fn uses(&self, name: &'m str) -> Vec<Use> {
+        let mut uses = vec![];
+        let mut seen = HashSet::from([(name, false)]);
+        let mut open = vec![(name, false)];
+        while let Some((name, derived)) = open.pop() {
+            if self.outputs.contains(name) {
+                uses.push(Use::Output);
+            }
+            for (position, input) in self.readers.get(name).into_iter().flatten() {
+                let node = self.node(*position);
+                let (found, behind) = self.one(*position, *input, derived);
+                uses.extend(found);
+                if let Some(derived) = behind {
+                    let outputs = node.output.iter().filter(|n| !n.is_empty()).map(|n| (n.as_str(), derived));
+                    open.extend(outputs.filter(|o| seen.insert(*o)));
+                }
+            }
+        }
+        uses
+    }
+
+    fn node(&self, position: usize) -> &'m pb::NodeProto {
+        &self.file.graph().node[position]
+    }
+
+    /// The use as input `input` of the node at `position`, or whether to look behind it, and then whether arithmetic lies before.
+    fn one(&self, position: usize, input: usize, derived: bool) -> (Option<Use>, Option<bool>) {
+        let node = self.node(position);
+        let op = node.op_type.as_str();
+        let varies = node.output.iter().any(|n| self.varies.contains(n.as_str()));
+        let found = match (op, input) {
+            ("MatMul" | "Gemm" | "Einsum", 0 | 1) if varies => Use::Weight(position),
+            ("Gemm" | "Conv" | "ConvTranspose", 2) if varies => Use::Bias(position),
+            ("Conv" | "ConvTranspose", 1) if varies => Use::Weight(position),
+            ("PRelu", 1) | ("LSTM" | "GRU" | "RNN", 1..=3) => Use::Weight(position),
+            ("Gather", 0) => Use::Table(position),
+            ("BatchNormalization", 3 | 4) => Use::Statistic,
+            ("BatchNormalization" | "InstanceNormalization" | "GroupNormalization" | "LayerNormalization", 1 | 2)
+            | ("RMSNormalization" | "SimplifiedLayerNormalization", 1) => Use::Norm(position),
+            ("Sin" | "Cos", _) => Use::Periodic,
+            ("Cast", _) if !self.casts_to_float(node) => Use::Dead,
+            _ if COMPARISONS.contains(&op) => Use::Dead,
+            ("Concat", _) if varies => Use::Joined(position),
+            (_, 0) | ("Concat", _) if LOOK_THROUGH.contains(&op) => return (None, Some(derived)),
+            (_, 1..) if LOOK_THROUGH.contains(&op) => Use::Dead,
+            _ if !varies => return (None, Some(true)),
+            ("Add", _) if self.is_bias(node, input) => Use::Bias(position),
+            ("Add" | "Sub" | "Mul" | "Div" | "Where", _) => Use::Operand(self.operand(position, input, derived)),
+            _ => Use::Other(position),
+        };
+        (Some(found), None)
+    }
+
+    fn casts_to_float(&self, node: &pb::NodeProto) -> bool {
+        let to = node.attribute.iter().find(|a| a.name == "to").map_or(0, |a| a.i);
+        i32::try_from(to).is_ok_and(|to| tensor::dtype(to, None).is_ok_and(|d| d.is_float()))
+    }
+
+    /// Whether the other operand of an addition is the product of a matrix that does not vary, as a linear layer's is.
+    fn is_bias(&self, node: &'m pb::NodeProto, input: usize) -> bool {
+        let Some(mut name) = node.input.get(1 - input.min(1)) else { return false };
+        loop {
+            let Some(maker) = self.makers.get(name.as_str()).map(|p| self.node(*p)) else { return false };
+            match maker.op_type.as_str() {
+                "MatMul" | "Gemm" | "Conv" => return maker.input.iter().any(|n| !self.varies.contains(n.as_str())),
+                "Reshape" | "Transpose" | "Identity" | "Cast" => match maker.input.first() {
+                    Some(data) => name = data,
+                    None => return false,
+                },
+                _ => return false,
+            }
+        }
+    }
+
+    fn operand(&self, position: usize, input: usize, derived: bool) -> Operand {
+        let node = self.node(position);
+        let (how, symmetric) = match node.op_type.as_str() {
+            "Add" => ("added to", true),
+            "Mul" => ("multiplied with", true),
+            "Where" => ("chosen among", true),
+            "Sub" => ("subtracted from", false),
+            _ => ("divided by", false),
+        };
+        let of_input = node.input.iter().enumerate().any(|(i, n)| i != input && self.inputs.contains(n.as_str()));
+        Operand { node: position, how, symmetric, derived, scores: self.reaches_softmax(position), of_input }
+    }
+
+    fn reaches_softmax(&self, position: usize) -> bool {
+        let mut seen = HashSet::from([position]);
+        let mut open = vec![position];
+        while let Some(position) = open.pop() {
+            let readers = self.node(position).output.iter().flat_map(|n| self.readers.get(n.as_str()).into_iter().flatten());
+            for (reader, _) in readers {
+                let op = self.node(*reader).op_type.as_str();
+                if matches!(op, "Softmax" | "LogSoftmax") {
+                    return true;
+                }
+                if TO_SOFTMAX.contains(&op) && seen.insert(*reader) {
+                    open.push(*reader);
+                }
+            }
+        }
+        false
+    }
+}

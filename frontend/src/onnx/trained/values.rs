@@ -1,0 +1,124 @@
+//! Questions about the values of initializers, answered from as few elements as possible; none if the values are not there.
+
+use super::uses::Use;
+use super::Candidate;
+use crate::onnx::{ImportOptions, Weights};
+use shardc_ir::types::Tensor;
+
+/// The values of the candidates.
+pub(super) struct Values<'a, 'm> {
+    candidates: &'a [Candidate<'m>],
+    absent: Vec<bool>,
+}
+
+/// Scores are hidden by adding this or less.
+const HIDDEN: f64 = -100.0;
+
+impl<'a, 'm> Values<'a, 'm> {
+    /// The values of `candidates`; those that the spec makes count as absent.
+    pub fn new(candidates: &'a [Candidate<'m>], options: &ImportOptions<'_>) -> Self {
+        let absent = |c: &Candidate<'_>| {
+            (options.init)(c.name) || (options.weights == Weights::NotNeeded && c.weight.external_file().is_some() && c.weight.check().is_err())
+        };
+        Values { candidates, absent: candidates.iter().map(absent).collect() }
+    }
+
+    /// All elements of candidate `i`.
+    pub fn load(&self, i: usize) -> Option<Tensor> {
+        if self.absent[i] { None } else { self.candidates[i].weight.load().ok() }
+    }
+
+    /// A few elements of candidate `i`, at fixed places.
+    fn sample(&self, i: usize, at: &[u64]) -> Option<Vec<f64>> {
+        if self.absent[i] { None } else { self.candidates[i].weight.elements_at(at) }
+    }
+
+    /// Whether candidate `i` is a mask: some elements hide, or, where arithmetic makes a mask of it, all are 0 or 1.
+    pub fn mask(&self, i: usize, derived: bool) -> Option<bool> {
+        let values = self.load(i)?.to_f64();
+        let hides = values.iter().any(|v| *v <= HIDDEN);
+        Some(hides || (derived && values.iter().all(|v| *v == 0.0 || *v == 1.0)))
+    }
+
+    /// Whether every element of candidate `i` is the same.
+    pub fn constant(&self, i: usize) -> Option<bool> {
+        let elements = self.candidates[i].weight.ty.elements();
+        let few = self.sample(i, &places(elements))?;
+        if few.iter().any(|v| *v != few[0]) {
+            return Some(false);
+        }
+        Some(self.load(i)?.splat().is_some())
+    }
+
+    /// For each candidate that is only multiplied or gathered from, another one such that their squares add to 1 everywhere:
+    /// the cosines and sines of rotary positions.
+    pub fn circles(&self, candidates: &[Candidate<'m>], uses: &[Vec<Use>]) -> Vec<Option<&'m str>> {
+        let table = |u: &Use| matches!(u, Use::Table(_) | Use::Dead) || matches!(u, Use::Operand(o) if o.how == "multiplied with");
+        let tables: Vec<usize> = (0..candidates.len())
+            .filter(|i| candidates[*i].weight.ty.dtype.is_float() && candidates[*i].weight.ty.rank() >= 2)
+            .filter(|i| !uses[*i].is_empty() && uses[*i].iter().all(table))
+            .collect();
+        let mut found = vec![None; candidates.len()];
+        for (n, i) in tables.iter().enumerate() {
+            for j in &tables[n + 1..] {
+                if candidates[*i].weight.ty == candidates[*j].weight.ty && self.circle(*i, *j) == Some(true) {
+                    found[*i] = Some(candidates[*j].name);
+                    found[*j] = Some(candidates[*i].name);
+                }
+            }
+        }
+        found
+    }
+
+    fn circle(&self, i: usize, j: usize) -> Option<bool> {
+        let unit = |(a, b): (&f64, &f64)| (a * a + b * b - 1.0).abs() < 1e-2;
+        let at = places(self.candidates[i].weight.ty.elements());
+        if !self.sample(i, &at)?.iter().zip(&self.sample(j, &at)?).all(unit) {
+            return Some(false);
+        }
+        let (a, b) = (self.load(i)?, self.load(j)?);
+        let varies = a.splat().is_none() || b.splat().is_none();
+        Some(varies && a.to_f64().iter().zip(&b.to_f64()).all(unit))
+    }
+
+    /// Whether candidates `i` and `j` are equal matrices, or each other's transpose.
+    pub fn equal(&self, i: usize, j: usize) -> Option<Equality> {
+        let (a, b) = (&self.candidates[i].weight.ty.shape, &self.candidates[j].weight.ty.shape);
+        let ([m, n], [p, q]) = (&a[..], &b[..]) else { return Some(Equality::No) };
+        let elements = m * n;
+        let straight = places(elements);
+        // Element (r, c) of the transpose is element (c, r).
+        let across = |at: u64| (at % n) * m + at / n;
+        let turned: Vec<u64> = straight.iter().map(|at| across(*at)).collect();
+        let sample = self.sample(i, &straight)?;
+        if a == b && sample == self.sample(j, &straight)? {
+            if self.load(i)?.to_f64() == self.load(j)?.to_f64() {
+                return Some(Equality::Same);
+            }
+        }
+        if (m, n) == (q, p) && sample == self.sample(j, &turned)? {
+            let (x, y) = (self.load(i)?.to_f64(), self.load(j)?.to_f64());
+            if (0..elements).all(|at| x[at as usize] == y[across(at) as usize]) {
+                return Some(Equality::Transposed);
+            }
+        }
+        Some(Equality::No)
+    }
+}
+
+/// How two matrices agree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Equality {
+    /// Not at all.
+    No,
+    /// In every element.
+    Same,
+    /// One is the other's transpose.
+    Transposed,
+}
+
+/// Up to 64 places among `elements`, spread over all of them.
+fn places(elements: u64) -> Vec<u64> {
+    let count = elements.min(64);
+    (0..count).map(|i| (u128::from(i) * u128::from(elements) / u128::from(count)) as u64).collect()
+}

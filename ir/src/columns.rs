@@ -1,0 +1,63 @@
+//! Text in aligned columns, for every table and listing.
+
+/// How one column is laid out.
+#[derive(Debug, Clone, Copy)]
+pub struct Column {
+    /// What stands before it, also before its first cell.
+    pub gap: &'static str,
+    /// Wider cells do not widen the column for the others.
+    pub limit: usize,
+    /// Whether cells stand at the right edge, as numbers do.
+    pub right: bool,
+}
+
+impl Column {
+    /// Words, two spaces after the column before.
+    pub const WORDS: Column = Column { gap: "  ", limit: usize::MAX, right: false };
+    /// Numbers, two spaces after the column before.
+    pub const NUMBERS: Column = Column { gap: "  ", limit: usize::MAX, right: true };
+
+    /// Words after `gap`.
+    pub const fn after(gap: &'static str) -> Column {
+        Column { gap, ..Column::WORDS }
+    }
+
+    /// The column, as wide as its widest cell of at most `limit` characters.
+    pub const fn limit(self, limit: usize) -> Column {
+        Column { limit, ..self }
+    }
+}
+
+/// One line for each row, without spaces at its end; what follows a row's last cell that is not empty is left out, gaps too.
+pub fn align<const N: usize>(rows: &[[String; N]], columns: [Column; N]) -> String {
+    let width = |c: usize| {
+        let widths = rows.iter().map(|row| row[c].chars().count());
+        widths.filter(|w| *w <= columns[c].limit).max().unwrap_or(0)
+    };
+    let widths: [usize; N] = std::array::from_fn(width);
+    let mut out = String::new();
+    for row in rows {
+        let cells = row.iter().rposition(|cell| !cell.is_empty()).map_or(0, |last| last + 1);
+        let mut line = String::new();
+        for ((cell, column), width) in row.iter().zip(&columns).zip(widths).take(cells) {
+            line.push_str(column.gap);
+            line.push_str(&if column.right { format!("{cell:>width$}") } else { format!("{cell:<width$}") });
+        }
+        out.push_str(line.trim_end());
+        out.push('\n');
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_stand_under_each_other() {
+        let rows = [["a", "1", "x"], ["a long name", "200", ""], ["bc", "30", "y"], ["d", "", ""]];
+        let rows = rows.map(|row| row.map(str::to_string));
+        let columns = [Column::after("").limit(5), Column::NUMBERS, Column::after(" : ")];
+        assert_eq!(align(&rows, columns), "a     1 : x\na long name  200\nbc   30 : y\nd\n");
+    }
+}

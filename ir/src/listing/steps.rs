@@ -1,0 +1,111 @@
+//! The steps of a listing: number, stream, what runs, the local type of what it writes, its task, and for messages who, how much, why.
+
+use super::summary::bytes_sent;
+use super::units::bytes_text;
+use crate::columns::{Column, align};
+use crate::kernel::Kernel;
+use crate::plan::{Program, Repeat, Step, View};
+
+/// Cells wider than this do not widen the column for the others.
+const MAX_RESULT: usize = 20;
+const MAX_OPERATION: usize = 60;
+const MAX_TYPE: usize = 32;
+
+/// A group of more ranks is abbreviated.
+const MAX_GROUP: usize = 8;
+
+/// All steps in order. Where there are micro-batches, a heading says how often the steps below it run.
+pub fn text(program: &Program, rank: u64, spec_name: &str) -> String {
+    let mut rows = vec![];
+    let mut headings = vec![];
+    for task in &program.tasks {
+        if headings.last().is_none_or(|(_, repeat)| *repeat != task.repeat) {
+            headings.push((rows.len(), task.repeat));
+        }
+        let name = task_name(program, &task.name);
+        rows.extend(task.steps.iter().map(|step| cells(program, rank, spec_name, step, &name)));
+    }
+    let width = rows.len().saturating_sub(1).to_string().len().max(2);
+    for (number, row) in rows.iter_mut().enumerate() {
+        row[0] = format!("{number:0width$}");
+    }
+    let in_loops = headings.iter().any(|(_, repeat)| *repeat == Repeat::EachMicrobatch);
+    let columns = [
+        Column::after(if in_loops { "    " } else { "  " }),
+        Column::after(" "),
+        Column::WORDS.limit(MAX_RESULT),
+        Column::after(" = ").limit(MAX_OPERATION),
+        Column::after("  : ").limit(MAX_TYPE),
+        Column::WORDS,
+        Column::after("   "),
+    ];
+    let steps = align(&rows, columns);
+    if !in_loops {
+        return steps;
+    }
+    let mut out = String::new();
+    for (number, line) in steps.lines().enumerate() {
+        for (_, repeat) in headings.iter().filter(|(at, _)| *at == number) {
+            out.push_str(&match repeat {
+                Repeat::Once => "  once\n".to_string(),
+                Repeat::EachMicrobatch => format!("  for each of {} micro-batches\n", program.mesh.microbatches()),
+            });
+        }
+        out.push_str(line);
+        out.push('\n');
+    }
+    out
+}
+
+/// The only micro-batch of a step without a loop is number 0.
+fn task_name(program: &Program, name: &str) -> String {
+    let numbered = program.mesh.microbatches() == 1 && name.chars().all(|c| c.is_ascii_uppercase());
+    if numbered { format!("{name}0") } else { name.to_string() }
+}
+
+fn cells(program: &Program, rank: u64, spec_name: &str, step: &Step, task: &str) -> [String; 7] {
+    let stream = match step.stream {
+        crate::plan::Stream::Main => "main",
+        crate::plan::Stream::Comm => "comm",
+    };
+    let (result, operation) = step.text.split_once(" = ").unwrap_or(("", &step.text));
+    let types: Vec<String> = step.writes.iter().map(|view| type_text(program, view)).collect();
+    let (operation, note) = match &step.kernel {
+        Kernel::Collective(call) => {
+            let operands = operation.find('%').unwrap_or(operation.len());
+            let (op, operands) = operation.split_at(operands);
+            let group = group_text(&program.mesh.group(rank, &call.axes));
+            let note = format!("{}{}", bytes_text(bytes_sent(program, call)), reason_text(step, spec_name));
+            (format!("{} {group} {operands}", op.trim_end()).trim_end().to_string(), note)
+        }
+        _ => (operation.to_string(), partial_text(program, step)),
+    };
+    [String::new(), stream.to_string(), result.to_string(), operation, types.join(", "), task.to_string(), note]
+}
+
+fn type_text(program: &Program, view: &View) -> String {
+    let buffer = &program.buffers[view.buffer.index()];
+    let sizes: Vec<String> = buffer.local.iter().map(u64::to_string).collect();
+    format!("{}[{}]", buffer.dtype, sizes.join(", "))
+}
+
+fn group_text(ranks: &[u64]) -> String {
+    let list = |ranks: &[u64]| ranks.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
+    match ranks {
+        [first @ .., last] if ranks.len() > MAX_GROUP => format!("{{{},…,{last}}}", list(&first[..MAX_GROUP - 2])),
+        _ => format!("{{{}}}", list(ranks)),
+    }
+}
+
+fn reason_text(step: &Step, spec_name: &str) -> String {
+    let reason = step.provenance.reason.iter().map(|reason| format!("   {reason}"));
+    let line = step.provenance.spec_line.iter().map(|line| format!(" ({spec_name}:{line})"));
+    reason.chain(line).collect()
+}
+
+/// The axes over which what it writes is still partial.
+fn partial_text(program: &Program, step: &Step) -> String {
+    let buffers = step.writes.iter().map(|view| &program.buffers[view.buffer.index()]);
+    let partial = buffers.map(|b| crate::sharding::Sharding { dims: vec![], ..b.sharding.clone() });
+    partial.map(|sharding| sharding.text(&[], &program.mesh)).find(|text| !text.is_empty()).unwrap_or_default()
+}

@@ -1,0 +1,144 @@
+//! What one rank holds and sends, in numbers: the form of `inspect --format json`.
+
+use crate::kernel::{Collective, CollectiveKind, Kernel};
+use crate::plan::{Buffer, BufferKind, Program, Repeat, StateRole};
+use serde::de::{MapAccess, Visitor};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// The memory and the messages of one rank.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RankSummary {
+    /// Its number.
+    pub rank: u64,
+    /// Its place on each axis of the mesh.
+    pub coordinates: NamedSizes,
+    /// The size of its arena: everything that it ever holds.
+    pub peak_bytes: u64,
+    /// Weights, frozen ones too.
+    pub parameter_bytes: u64,
+    /// Gradients that are complete at the end of a step.
+    pub gradient_bytes: u64,
+    /// Moments of the optimizer.
+    pub optimizer_bytes: u64,
+    /// What lives within a step.
+    pub activation_bytes: u64,
+    /// What it sends in a step, by kind and axes.
+    pub communication: Vec<Communication>,
+}
+
+/// All calls of one kind over the same axes in a step.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Communication {
+    /// What the calls do.
+    pub kind: CollectiveKind,
+    /// The axes of their group: `dp`, or `dp,tp`.
+    pub axis: String,
+    /// How many, over all micro-batches.
+    pub calls: u64,
+    /// Bytes that this rank sends with all of them.
+    pub bytes_sent: u64,
+}
+
+impl Communication {
+    /// The kind's name: `all_reduce`.
+    pub fn kind_name(&self) -> String {
+        kind_name(self.kind).to_string()
+    }
+}
+
+/// Numbers by name in an order that matters: the axes of a mesh.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct NamedSizes(pub Vec<(String, u64)>);
+
+/// The summary of `rank`.
+pub fn summary(program: &Program, rank: u64) -> RankSummary {
+    let of_states = |roles: &[StateRole]| -> u64 {
+        let states = program.states.iter().filter(|s| roles.contains(&s.role));
+        states.map(|s| local_bytes(&program.buffers[s.buffer.index()])).sum()
+    };
+    let gradients = program.buffers.iter().filter(|b| matches!(b.kind, BufferKind::Gradient(_)));
+    let transient = |b: &&Buffer| matches!(b.kind, BufferKind::Activation | BufferKind::Communication);
+    let lasting: u64 = program.buffers.iter().filter(|b| !transient(b)).map(|b| b.slot_bytes * b.slots).sum();
+    let coordinates = program.mesh.rank_axes().iter().map(|a| a.name.clone()).zip(program.mesh.coordinates(rank));
+    RankSummary {
+        rank,
+        coordinates: NamedSizes(coordinates.collect()),
+        peak_bytes: program.arena_bytes,
+        parameter_bytes: of_states(&[StateRole::Parameter, StateRole::Frozen]),
+        gradient_bytes: gradients.map(local_bytes).sum(),
+        optimizer_bytes: of_states(&[StateRole::Moment]),
+        activation_bytes: program.arena_bytes.saturating_sub(lasting),
+        communication: communication(program),
+    }
+}
+
+/// The bytes of a buffer's elements, without padding.
+fn local_bytes(buffer: &Buffer) -> u64 {
+    buffer.local.iter().product::<u64>() * buffer.dtype.bytes() * buffer.slots
+}
+
+fn communication(program: &Program) -> Vec<Communication> {
+    let mut totals: BTreeMap<(CollectiveKind, String), (u64, u64)> = BTreeMap::new();
+    for task in &program.tasks {
+        let times = if task.repeat == Repeat::EachMicrobatch { program.mesh.microbatches() } else { 1 };
+        for step in &task.steps {
+            let Kernel::Collective(call) = &step.kernel else { continue };
+            let axes: Vec<&str> = call.axes.iter().map(|a| program.mesh.name(*a)).collect();
+            let (calls, bytes) = totals.entry((call.kind, axes.join(","))).or_default();
+            *calls += times;
+            *bytes += times * bytes_sent(program, call);
+        }
+    }
+    let entry = |((kind, axis), (calls, bytes_sent))| Communication { kind, axis, calls, bytes_sent };
+    totals.into_iter().map(entry).collect()
+}
+
+/// Bytes that each member of `call`'s group sends.
+pub fn bytes_sent(program: &Program, call: &Collective) -> u64 {
+    call.bytes_sent(call.axes.iter().map(|a| program.mesh.size(*a)).product())
+}
+
+/// The name of a kind of collective in listings.
+pub fn kind_name(kind: CollectiveKind) -> &'static str {
+    match kind {
+        CollectiveKind::AllReduce => "all_reduce",
+        CollectiveKind::AllGather => "all_gather",
+        CollectiveKind::ReduceScatter => "reduce_scatter",
+        CollectiveKind::AllToAll => "all_to_all",
+    }
+}
+
+impl Serialize for NamedSizes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.0.len()))?;
+        for (name, size) in &self.0 {
+            map.serialize_entry(name, size)?;
+        }
+        map.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for NamedSizes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<NamedSizes, D::Error> {
+        struct Entries;
+        impl<'de> Visitor<'de> for Entries {
+            type Value = NamedSizes;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("numbers by name")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<NamedSizes, A::Error> {
+                let mut entries = vec![];
+                while let Some(entry) = map.next_entry()? {
+                    entries.push(entry);
+                }
+                Ok(NamedSizes(entries))
+            }
+        }
+        deserializer.deserialize_map(Entries)
+    }
+}

@@ -1,0 +1,81 @@
+//! The binary form of programs: a header that tells a damaged file before anything is decoded, then bincode.
+//!
+//! ```text
+//! magic "SHARDCPL" · version u32 · payload length u64 · SHA-256 of the payload · payload       (little-endian)
+//! ```
+
+use crate::diagnostic::Diagnostic;
+use crate::plan::Program;
+use crate::verify_plan::tables;
+use bincode::config::standard;
+use bincode::error::DecodeError;
+use bincode::serde::{decode_from_slice, encode_to_vec};
+use sha2::{Digest, Sha256};
+
+const MAGIC: &[u8; 8] = b"SHARDCPL";
+const VERSION: u32 = 1;
+const HASH_BYTES: usize = 32;
+const HEADER_BYTES: usize = MAGIC.len() + 4 + 8 + HASH_BYTES;
+
+/// The bytes of a plan file.
+///
+/// # Errors
+/// If the encoder refuses, which no program gives it reason to.
+pub fn encode(program: &Program) -> Result<Vec<u8>, Diagnostic> {
+    let payload = encode_to_vec(program, standard())
+        .map_err(|e| Diagnostic::error(format!("the plan of `{}` cannot be written: {e}", program.name)))?;
+    let mut bytes = Vec::with_capacity(HEADER_BYTES + payload.len());
+    bytes.extend(MAGIC);
+    bytes.extend(VERSION.to_le_bytes());
+    bytes.extend((payload.len() as u64).to_le_bytes());
+    bytes.extend(Sha256::digest(&payload));
+    bytes.extend(payload);
+    Ok(bytes)
+}
+
+/// The program in the bytes of a plan file. Its ids are in range; whether it is right is for [`crate::verify_plan`] to say.
+///
+/// # Errors
+/// What is wrong with the bytes, without a place.
+pub fn decode(bytes: &[u8]) -> Result<Program, Diagnostic> {
+    let damaged = |what: &str| Diagnostic::error(format!("this plan file is damaged: {what}")).help("compile the job again");
+    let (magic, rest) = bytes.split_first_chunk().ok_or_else(|| damaged("it is too short"))?;
+    if magic != MAGIC {
+        return Err(Diagnostic::error("this is not a plan file").help("plan files are written by `shardc compile`"));
+    }
+    let (version, rest) = rest.split_first_chunk().ok_or_else(|| damaged("it is too short"))?;
+    let version = u32::from_le_bytes(*version);
+    if version != VERSION {
+        let message = format!("this plan file has version {version}, this program reads version {VERSION}");
+        return Err(Diagnostic::error(message).help("compile the job again"));
+    }
+    let (length, rest) = rest.split_first_chunk().ok_or_else(|| damaged("it is too short"))?;
+    let (hash, payload) = rest.split_first_chunk::<HASH_BYTES>().ok_or_else(|| damaged("it is too short"))?;
+    let length = u64::from_le_bytes(*length);
+    if length != payload.len() as u64 {
+        return Err(damaged(&format!("it should hold {length} bytes and holds {}", payload.len())));
+    }
+    if Sha256::digest(payload)[..] != hash[..] {
+        return Err(damaged("its hash does not fit its contents"));
+    }
+    let (program, read) = decode_payload(payload).map_err(|e| damaged(&e.to_string()))?;
+    if read != payload.len() {
+        return Err(damaged(&format!("{} bytes follow the program", payload.len() - read)));
+    }
+    tables::check(&program).map_err(|what| damaged(&what))?;
+    Ok(program)
+}
+
+/// The limit counts bytes in memory before they are allocated, so that no forged length asks for much more than the file has.
+fn decode_payload(payload: &[u8]) -> Result<(Program, usize), DecodeError> {
+    match payload.len() {
+        0..=0xf_ffff => decode_from_slice(payload, standard().with_limit::<{ 1 << 24 }>()),
+        0..=0x3ff_ffff => decode_from_slice(payload, standard().with_limit::<{ 1 << 30 }>()),
+        _ => decode_from_slice(payload, standard().with_limit::<{ 1 << 40 }>()),
+    }
+}
+
+/// SHA-256 in hexadecimal, as manifests name files.
+pub fn hash(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect()
+}

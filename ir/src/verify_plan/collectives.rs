@@ -1,0 +1,62 @@
+//! Every call is made by every member of its group with equal arguments. All ranks run one list of steps, so kind, type, count and
+//! order are the same everywhere; what is left to check is that groups are groups, and operands fit the call.
+
+use super::{Violation, numbered, violation};
+use crate::kernel::{Collective, CollectiveKind, Kernel};
+use crate::plan::{Program, Repeat, Step, Stream};
+
+/// Checks all calls and returns how many one step of training makes.
+pub fn check(program: &Program) -> Result<u64, Violation> {
+    let mut calls = 0;
+    for (number, task, step) in numbered(program) {
+        let Kernel::Collective(call) = &step.kernel else {
+            if step.stream == Stream::Comm {
+                return Err(violation(number, step, "computes in the stream of communication"));
+            }
+            continue;
+        };
+        check_call(program, step, call).map_err(|why| violation(number, step, why))?;
+        calls += if program.tasks[task].repeat == Repeat::EachMicrobatch { program.mesh.microbatches() } else { 1 };
+    }
+    Ok(calls)
+}
+
+fn check_call(program: &Program, step: &Step, call: &Collective) -> Result<(), String> {
+    if step.stream != Stream::Comm {
+        return Err("calls a collective in the stream of computation".into());
+    }
+    let distinct = call.axes.iter().enumerate().all(|(i, axis)| !call.axes[..i].contains(axis));
+    if call.axes.is_empty() || !distinct {
+        return Err("has a group that is no product of axes".into());
+    }
+    let ([read], [write]) = (&step.reads[..], &step.writes[..]) else {
+        return Err("has other operands than a source and a destination".into());
+    };
+    if let Some(other) = [read, write].map(|v| &program.buffers[v.buffer.index()]).iter().find(|b| b.dtype != call.dtype) {
+        return Err(format!("sends {} out of `{}`, which holds {}", call.dtype, other.name, other.dtype));
+    }
+    let members: u64 = call.axes.iter().map(|a| program.mesh.size(*a)).product();
+    let count = call.count.checked_mul(call.dtype.bytes()).ok_or("has a count that is too large")?;
+    let all = count.checked_mul(members).ok_or("has a count that is too large")?;
+    let (source, destination) = match call.kind {
+        CollectiveKind::AllReduce => (count, count),
+        CollectiveKind::AllGather => (count, all),
+        CollectiveKind::ReduceScatter => (all, count),
+        CollectiveKind::AllToAll => (all, all),
+    };
+    if (read.bytes, write.bytes) != (source, destination) {
+        let (from, to) = (read.bytes, write.bytes);
+        return Err(format!("moves {source} to {destination} bytes over {members} ranks, its operands have {from} and {to}"));
+    }
+    if call.kind == CollectiveKind::AllReduce && read != write {
+        return Err("reduces into other bytes than it reads".into());
+    }
+    if call.kind != CollectiveKind::AllReduce && call.kind != CollectiveKind::ReduceScatter {
+        return Ok(());
+    }
+    let result = &program.buffers[write.buffer.index()];
+    match call.axes.iter().find(|axis| result.sharding.depends_on(**axis) && call.kind == CollectiveKind::AllReduce) {
+        Some(axis) => Err(format!("reduces over `{}`, on which its result `{}` still depends", program.mesh.name(*axis), result.name)),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,97 @@
+//! The command line: one file a command.
+
+mod check;
+mod compile;
+mod eval;
+mod inspect;
+mod interrupt;
+mod job;
+mod ops;
+mod output;
+mod progress;
+mod train;
+mod verify;
+
+use crate::failure::Failure;
+use crate::report;
+use clap::{Args, Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Trains exported ONNX models over many devices, from a plan that is proven before it runs.
+#[derive(Debug, Parser)]
+#[command(name = "shardc", version, max_term_width = 110)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Compile a model and a spec to a plan directory
+    Compile(compile::Compile),
+    /// Print the steps, the memory and the messages of a plan
+    Inspect(inspect::Inspect),
+    /// Prove a plan over all of its ranks
+    Verify(verify::Verify),
+    /// Train from a plan, or from a model and a spec
+    Train(train::Train),
+    /// Compute the mean loss and the outputs of a model over data, without an update
+    Eval(eval::Eval),
+    /// Compare a plan with its reference: the same job on one rank
+    Check(check::Check),
+    /// Print every op: letters, linearity, gradient, kernel form
+    Ops,
+    /// What a name of the model became (not built yet)
+    Explain(Later),
+    /// How two plans differ (not built yet)
+    Diff(Later),
+    /// How long a step would take on a cluster (not built yet)
+    Simulate(Later),
+    /// Start one process for each rank (not built yet)
+    Launch(Later),
+}
+
+/// A command that is planned takes any arguments, and refuses.
+#[derive(Debug, Args)]
+struct Later {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+    arguments: Vec<String>,
+}
+
+/// Runs the command of this process's arguments.
+pub fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            match &failure {
+                Failure::User(diagnostics) => report::print(diagnostics),
+                Failure::Usage(message) => output::note(&format!("error: {message}\n\nFor more information, try '--help'.")),
+                Failure::Machine(message) => output::note(&format!("failure of the machine: {message}")),
+                Failure::Disproved | Failure::Interrupted => {}
+            }
+            ExitCode::from(failure.code())
+        }
+    }
+}
+
+fn run(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Compile(command) => command.run(),
+        Command::Inspect(command) => command.run(),
+        Command::Verify(command) => command.run(),
+        Command::Train(command) => command.run(),
+        Command::Eval(command) => command.run(),
+        Command::Check(command) => command.run(),
+        Command::Ops => ops::run(),
+        Command::Explain(later) => later.refuse("explain"),
+        Command::Diff(later) => later.refuse("diff"),
+        Command::Simulate(later) => later.refuse("simulate"),
+        Command::Launch(later) => later.refuse("launch"),
+    }
+}
+
+impl Later {
+    fn refuse(self, name: &str) -> Result<(), Failure> {
+        Err(Failure::not_built(&format!("shardc {name}")))
+    }
+}

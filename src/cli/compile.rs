@@ -1,0 +1,184 @@
+//! `shardc compile`: a model and a spec to a plan directory, with a summary of what it will do.
+
+use super::output::print;
+use crate::failure::Failure;
+use crate::plan_dir::{self, Manifest};
+use crate::{Compiled, Options, compile, report};
+use clap::Args;
+use shardc_frontend::onnx::Decision;
+use shardc_frontend::spec;
+use shardc_ir::columns::{Column, align};
+use shardc_ir::graph::Graph;
+use shardc_ir::listing::communication_text;
+use shardc_ir::listing::units::{bytes_text, count_text};
+use shardc_ir::plan::StateRole;
+use shardc_ir::{text, verify};
+use shardc_passes::{Mode, PIPELINE};
+use std::cell::RefCell;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Initializers that are named without `--verbose`.
+const SHOWN: usize = 8;
+
+/// The arguments.
+#[derive(Debug, Args)]
+pub struct Compile {
+    /// The ONNX model
+    #[arg(value_name = "MODEL.onnx")]
+    model: PathBuf,
+    /// The sharding spec
+    #[arg(long, value_name = "JOB.shard")]
+    spec: PathBuf,
+    /// The plan directory to write
+    #[arg(short, long, value_name = "PLAN", required_unless_present = "stop_after")]
+    output: Option<PathBuf>,
+    /// Plan without the elements of the weights, which need not be there
+    #[arg(long)]
+    no_weights: bool,
+    /// `cpu` (`cuda` is not built yet)
+    #[arg(long, value_name = "TARGET", default_value = "cpu", value_parser = ["cpu", "cuda"])]
+    target: String,
+    /// Name every initializer, and why it is trained or not
+    #[arg(long)]
+    verbose: bool,
+    /// Write the graph after each pass to this folder
+    #[arg(long, value_name = "DIR")]
+    dump: Option<PathBuf>,
+    /// Print the graph after this pass, and write no plan
+    #[arg(long, value_name = "PASS", value_parser = pass_names())]
+    stop_after: Option<String>,
+    /// Check the graph after every pass
+    #[arg(long)]
+    verify_each: bool,
+}
+
+fn pass_names() -> Vec<&'static str> {
+    PIPELINE.iter().map(|pass| pass.name()).collect()
+}
+
+impl Compile {
+    /// Compiles, writes the plan directory, and prints the summary.
+    ///
+    /// # Errors
+    /// All that is wrong with the model or the spec; a folder that cannot be written.
+    pub fn run(self) -> Result<(), Failure> {
+        if self.target != "cpu" {
+            return Err(Failure::not_built("--target cuda"));
+        }
+        let spec = spec::load(&self.spec)?;
+        let watch = Watch { command: &self, failed: RefCell::new(None), stopped_at: RefCell::new(None) };
+        let options = Options {
+            train: spec.loss.is_some() || spec.optimizer.is_some(),
+            weights: !self.no_weights,
+            observe: &|mode, pass, graph| watch.see(mode, pass, graph),
+        };
+        let result = compile(&self.model, &spec, &options);
+        let Watch { failed, stopped_at, .. } = watch;
+        if let Some(failure) = failed.into_inner() {
+            return Err(failure);
+        }
+        if let Some(graph) = stopped_at.into_inner() {
+            return print(&graph);
+        }
+        let compiled = result?;
+        report::print(&compiled.warnings);
+        let Some(output) = &self.output else { return Ok(()) };
+        let manifest = plan_dir::write(output, &compiled, &self.model, &spec, !self.no_weights)?;
+        print(&self.summary(output, &compiled, &manifest))
+    }
+
+    fn summary(&self, output: &Path, compiled: &Compiled, manifest: &Manifest) -> String {
+        let program = compiled.programs.main();
+        let axes: Vec<String> = manifest.mesh.0.iter().map(|(name, size)| format!("{name}={size}")).collect();
+        let mut ranks = manifest.world_size.to_string();
+        if !axes.is_empty() {
+            ranks.push_str(&format!(" ({})", axes.join(" ")));
+        }
+        let batch = match (program.batch, manifest.microbatches) {
+            (0, _) => "as the model says".to_string(),
+            (batch, 1) => format!("{batch} samples"),
+            (batch, parts) => format!("{batch} samples in {parts} micro-batches"),
+        };
+        let elements = |role: StateRole| -> u64 {
+            let states = program.states.iter().filter(|s| s.role == role);
+            states.map(|s| program.buffers[s.buffer.index()].shape.iter().product::<u64>()).sum()
+        };
+        let (trained, frozen) = (elements(StateRole::Parameter), elements(StateRole::Frozen));
+        let mut parameters = count_text(trained);
+        if frozen > 0 {
+            parameters.push_str(&format!(" trained, {} frozen", count_text(frozen)));
+        }
+        let rank = &manifest.ranks[0];
+        let sent: u64 = rank.communication.iter().map(|c| c.bytes_sent).sum();
+        let mut rows = vec![
+            ["ranks".to_string(), ranks],
+            ["batch".to_string(), batch],
+            ["parameters".to_string(), parameters],
+            ["peak".to_string(), format!("{} a rank", bytes_text(rank.peak_bytes))],
+            ["sent".to_string(), format!("{} a step from each rank", bytes_text(sent))],
+        ];
+        rows.extend(self.decision_rows(&compiled.decisions));
+        let table = align(&rows, [Column::WORDS, Column::WORDS]);
+        format!("{}\n{table}{}", output.display(), communication_text(&rank.communication))
+    }
+
+    /// What is trained, and what is not and why; long lists are cut.
+    fn decision_rows(&self, decisions: &[Decision]) -> Vec<[String; 2]> {
+        let mut rows = vec![];
+        for (heading, trained) in [("trained", true), ("not trained", false)] {
+            let chosen: Vec<&Decision> = decisions.iter().filter(|d| d.trained == trained).collect();
+            let shown = if self.verbose { chosen.len() } else { chosen.len().min(SHOWN) };
+            for (i, decision) in chosen[..shown].iter().enumerate() {
+                let heading = if i == 0 { format!("{heading} ({})", chosen.len()) } else { String::new() };
+                let alias = decision.alias.iter().map(|alias| format!(" (`{alias}`)")).collect::<String>();
+                rows.push([heading, format!("\"{}\"{alias} {:?}: {}", decision.name, decision.shape, decision.why)]);
+            }
+            if shown < chosen.len() {
+                rows.push([String::new(), format!("… and {} more: see `--verbose`", chosen.len() - shown)]);
+            }
+        }
+        rows
+    }
+}
+
+/// Sees the graph after each pass, as the options ask.
+struct Watch<'a> {
+    command: &'a Compile,
+    failed: RefCell<Option<Failure>>,
+    stopped_at: RefCell<Option<String>>,
+}
+
+impl Watch<'_> {
+    fn see(&self, mode: Mode, pass: &str, graph: &Graph) {
+        if self.failed.borrow().is_some() || self.stopped_at.borrow().is_some() {
+            return;
+        }
+        if self.command.verify_each
+            && let Err(violations) = verify::verify(graph)
+        {
+            let report = verify::report(graph, &violations);
+            *self.failed.borrow_mut() = Some(Failure::Machine(format!("a bug: after pass `{pass}`\n{report}")));
+            return;
+        }
+        if let Some(folder) = &self.command.dump
+            && let Err(failure) = dump(folder, mode, pass, graph)
+        {
+            *self.failed.borrow_mut() = Some(failure);
+            return;
+        }
+        if self.command.stop_after.as_deref() == Some(pass) {
+            *self.stopped_at.borrow_mut() = Some(text::print(graph));
+        }
+    }
+}
+
+/// Writes `DIR/train/03-raise.shir`.
+fn dump(folder: &Path, mode: Mode, pass: &str, graph: &Graph) -> Result<(), Failure> {
+    let folder = folder.join(if mode == Mode::Train { "train" } else { "eval" });
+    let number = PIPELINE.iter().position(|p| p.name() == pass).map_or(0, |i| i + 1);
+    let path = folder.join(format!("{number:02}-{pass}.shir"));
+    fs::create_dir_all(&folder)
+        .and_then(|()| fs::write(&path, text::print(graph)))
+        .map_err(|e| Failure::io(format!("cannot write `{}`", path.display()), &e))
+}

@@ -1,0 +1,108 @@
+//! `shardc inspect PLAN/`: a plan for people or for programs.
+
+use super::output::write;
+use crate::failure::Failure;
+use crate::plan_dir::{self, PlanDir};
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use shardc_ir::diagnostic::{Diagnostic, Place};
+use shardc_ir::listing::{self, NamedSizes, RankSummary};
+use shardc_ir::plan::Program;
+use std::path::PathBuf;
+
+/// The arguments.
+#[derive(Debug, Args)]
+pub struct Inspect {
+    /// A plan directory
+    #[arg(value_name = "PLAN")]
+    plan: PathBuf,
+    /// Only this rank; text is of rank 0 unless told otherwise
+    #[arg(long, value_name = "R")]
+    rank: Option<u64>,
+    /// `text` or `json` (`dot` and `html` are not built yet)
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    format: Format,
+    /// Which program; by default that of training
+    #[arg(long, value_name = "PROGRAM")]
+    program: Option<Which>,
+    /// Write to this file
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Text,
+    Json,
+    Dot,
+    Html,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Which {
+    Train,
+    Reference,
+    Eval,
+}
+
+/// The JSON form.
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    name: &'a str,
+    world_size: u64,
+    mesh: &'a NamedSizes,
+    microbatches: u64,
+    plan_hash: &'a str,
+    ranks: Vec<RankSummary>,
+}
+
+impl Inspect {
+    /// Prints the listing.
+    ///
+    /// # Errors
+    /// If the directory cannot be read, or has no such rank or program.
+    pub fn run(self) -> Result<(), Failure> {
+        match self.format {
+            Format::Dot => return Err(Failure::not_built("--format dot")),
+            Format::Html => return Err(Failure::not_built("--format html")),
+            Format::Text | Format::Json => {}
+        }
+        let plan = plan_dir::read(&self.plan)?;
+        let program = self.program(&plan)?;
+        let ranks = program.mesh.world_size();
+        if let Some(rank) = self.rank.filter(|rank| *rank >= ranks) {
+            let error = Diagnostic::error(format!("there is no rank {rank}, the plan is for {ranks}"));
+            return Err(error.at(Place::File(self.plan)).help(format!("ranks count from 0 to {}", ranks - 1)).into());
+        }
+        let text = if self.format == Format::Text {
+            listing::text(program, self.rank.unwrap_or(0), &plan.manifest.spec.file)
+        } else {
+            let shown = self.rank.map_or(0..ranks, |rank| rank..rank + 1);
+            let report = Report {
+                name: &program.name,
+                world_size: ranks,
+                mesh: &NamedSizes(program.mesh.rank_axes().iter().map(|a| (a.name.clone(), a.size)).collect()),
+                microbatches: program.mesh.microbatches(),
+                plan_hash: &plan.manifest.plan_hash,
+                ranks: shown.map(|rank| listing::summary(program, rank)).collect(),
+            };
+            let json = serde_json::to_string_pretty(&report);
+            json.map_err(|e| Failure::Machine(format!("cannot write JSON: {e}")))? + "\n"
+        };
+        write(&text, self.output.as_deref())
+    }
+
+    fn program<'p>(&self, plan: &'p PlanDir) -> Result<&'p Program, Failure> {
+        let programs = &plan.programs;
+        let found = match self.program {
+            None => Some(programs.main()),
+            Some(Which::Train) => programs.training.as_ref().map(|t| &t.program),
+            Some(Which::Reference) => programs.training.as_ref().map(|t| &t.reference),
+            Some(Which::Eval) => Some(&programs.eval),
+        };
+        found.ok_or_else(|| {
+            let error = Diagnostic::error("this plan only evaluates").at(Place::File(self.plan.clone()));
+            error.help("its spec has no `loss` and no `optimizer`").into()
+        })
+    }
+}

@@ -1,0 +1,205 @@
+//! What a command runs: a plan directory, or a model and a spec compiled on the spot; the same from there on.
+
+use crate::failure::Failure;
+use crate::plan_dir::{self, PlanDir};
+use crate::{Options, Programs, Training, compile, report};
+use clap::Args;
+use shardc_executor::data::{Dataset, InputSpec, Options as DataOptions};
+use shardc_executor::run::Executor;
+use shardc_executor::tensor::Tensor;
+use shardc_frontend::onnx::Weight;
+use shardc_frontend::spec;
+use shardc_ir::diagnostic::{Diagnostic, Place};
+use shardc_ir::plan::Program;
+use shardc_ir::spec::{Loss, Spec};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::thread::available_parallelism;
+
+/// Where a job comes from.
+#[derive(Debug, Args)]
+pub struct JobArgs {
+    /// A plan directory, or an ONNX model together with --spec
+    #[arg(value_name = "PLAN|MODEL.onnx")]
+    source: PathBuf,
+    /// The sharding spec of the model
+    #[arg(long, value_name = "JOB.shard")]
+    spec: Option<PathBuf>,
+}
+
+/// The data of a job.
+#[derive(Debug, Args)]
+pub struct DataArgs {
+    /// `.npz`, a folder of `.npy`, `.safetensors`, or tokens: `.txt` (bytes), `.bin` (u16)
+    #[arg(long = "data", value_name = "DATA")]
+    pub path: PathBuf,
+    /// Tokens in a window of text; by default what the model says
+    #[arg(long, value_name = "T", value_parser = clap::value_parser!(u64).range(1..))]
+    pub context: Option<u64>,
+}
+
+/// How much of the machine a job may use.
+#[derive(Debug, Args)]
+pub struct MachineArgs {
+    /// Where to run: `cpu` (`cuda` is not built yet)
+    #[arg(long, value_name = "DEVICE", default_value = "cpu", value_parser = ["cpu", "cuda"])]
+    device: String,
+    /// Threads of all ranks together; by default one for each core
+    #[arg(long, value_name = "T", value_parser = clap::value_parser!(u64).range(1..=4096))]
+    threads: Option<u64>,
+}
+
+/// What a command runs.
+pub struct Job {
+    /// The spec.
+    pub spec: Spec,
+    /// The programs.
+    pub programs: Programs,
+    /// The model, for exports.
+    pub model: Model,
+    weights: Weights,
+}
+
+/// The model that a job came from.
+pub enum Model {
+    /// Its file.
+    File(PathBuf),
+    /// Its bytes without weights.
+    Bytes(Vec<u8>),
+}
+
+/// Where initial elements come from.
+enum Weights {
+    Model(BTreeMap<String, Weight>),
+    Plan { elements: BTreeMap<String, Tensor>, path: PathBuf },
+}
+
+impl JobArgs {
+    /// Opens the plan directory, or compiles the model; `train` says whether training is wanted.
+    ///
+    /// # Errors
+    /// All that is wrong with what is named.
+    pub fn open(&self, train: bool) -> Result<Job, Failure> {
+        match (&self.spec, self.source.is_dir()) {
+            (Some(_), true) => Err(Failure::Usage(format!(
+                "`{}` is a folder: a plan directory has its own spec, leave out --spec",
+                self.source.display()
+            ))),
+            (None, true) => open_plan(plan_dir::read(&self.source)?),
+            (Some(spec), false) => open_model(&self.source, spec, train),
+            (None, false) if self.source.extension().is_some_and(|e| e == "onnx") => {
+                Err(Failure::Usage("a model needs a spec: add `--spec JOB.shard`".to_string()))
+            }
+            // Says that there is no plan directory.
+            (None, false) => open_plan(plan_dir::read(&self.source)?),
+        }
+    }
+}
+
+fn open_plan(plan: PlanDir) -> Result<Job, Failure> {
+    let weights = Weights::Plan { elements: plan.weights()?, path: plan.path.clone() };
+    let model = Model::Bytes(plan.model()?);
+    Ok(Job { spec: plan.spec, programs: plan.programs, model, weights })
+}
+
+fn open_model(model: &Path, spec: &Path, train: bool) -> Result<Job, Failure> {
+    let spec = spec::load(spec)?;
+    let compiled = compile(model, &spec, &Options { train, ..Options::default() })?;
+    report::print(&compiled.warnings);
+    let model = Model::File(model.to_path_buf());
+    Ok(Job { spec, programs: compiled.programs, model, weights: Weights::Model(compiled.weights) })
+}
+
+impl Job {
+    /// The programs of training.
+    ///
+    /// # Errors
+    /// If the job only evaluates.
+    pub fn training(&self) -> Result<&Training, Failure> {
+        let none = || Failure::User(self.spec.require_training().err().unwrap_or_default());
+        self.programs.training.as_ref().ok_or_else(none)
+    }
+
+    /// Starts `program` at the job's initial state.
+    ///
+    /// # Errors
+    /// If weights are missing, or the machine cannot hold the ranks.
+    pub fn start(&self, program: &Program, machine: &MachineArgs) -> Result<Executor, Failure> {
+        let mut executor = Executor::new(program.clone(), machine.threads_per_rank(program)?)?;
+        self.reset(&mut executor)?;
+        Ok(executor)
+    }
+
+    /// Puts every state variable back to its beginning.
+    ///
+    /// # Errors
+    /// If weights are missing.
+    pub fn reset(&self, executor: &mut Executor) -> Result<(), Failure> {
+        let mut missing = None;
+        let result = executor.initialise(|name| match self.initial(name) {
+            Ok(tensor) => Some(tensor),
+            Err(error) => {
+                missing = Some(error);
+                None
+            }
+        });
+        match missing {
+            Some(error) => Err(error.into()),
+            None => Ok(result?),
+        }
+    }
+
+    /// Whether the data's array of that name is the labels of the loss.
+    pub fn is_label(&self, name: &str) -> bool {
+        match self.spec.loss.as_ref().map(|loss| &loss.value) {
+            Some(Loss::CrossEntropy { labels, .. } | Loss::Mse { labels, .. } | Loss::BceWithLogits { labels, .. }) => {
+                labels.value == name
+            }
+            Some(Loss::Output { .. }) | None => false,
+        }
+    }
+
+    /// Writes the model with the parameters as they are now.
+    ///
+    /// # Errors
+    /// If a rank failed or the file cannot be written.
+    pub fn export(&self, executor: &Executor, path: &Path) -> Result<(), Failure> {
+        let _ = (executor, path);
+        Err(Failure::not_built("--export"))
+    }
+
+    fn initial(&self, name: &str) -> Result<Tensor, Diagnostic> {
+        match &self.weights {
+            Weights::Model(weights) => match weights.get(name) {
+                Some(weight) => weight.load().map(Tensor::from),
+                None => Err(Diagnostic::error(format!("the model has no weights for `{name}`"))),
+            },
+            Weights::Plan { elements, path } => elements.get(name).cloned().ok_or_else(|| {
+                Diagnostic::error(format!("this plan has no weights for `{name}`"))
+                    .at(Place::File(path.clone()))
+                    .help("compile it without `--no-weights`, or with an `init` line")
+            }),
+        }
+    }
+}
+
+impl MachineArgs {
+    /// The threads of each rank of `program`.
+    fn threads_per_rank(&self, program: &Program) -> Result<usize, Failure> {
+        if self.device != "cpu" {
+            return Err(Failure::not_built("--device cuda"));
+        }
+        let cores = available_parallelism().map_or(1, |n| n.get() as u64);
+        Ok((self.threads.unwrap_or(cores) / program.mesh.world_size()).max(1) as usize)
+    }
+}
+
+impl DataArgs {
+    /// Reads the data for `inputs` in batches of `batch`.
+    ///
+    /// # Errors
+    /// All that is wrong with it.
+    pub fn open(&self, inputs: Vec<InputSpec>, batch: u64, shuffle: bool, seed: u64) -> Result<Dataset, Failure> {
+        Ok(Dataset::open(&self.path, inputs, batch, &DataOptions { context: self.context, shuffle, seed })?)
+    }
+}

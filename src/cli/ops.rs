@@ -1,0 +1,10 @@
+//! `shardc ops`: the table of all ops.
+
+use super::output::print;
+use crate::failure::Failure;
+use shardc_ir::ops::table::{table, table_text};
+
+/// Prints every op's letters, linearity, gradient and kernel form.
+pub fn run() -> Result<(), Failure> {
+    print(&table_text(&table()))
+}

@@ -1,0 +1,38 @@
+//! Text to people and programs: results to standard output or a file, notes to standard error.
+
+use crate::failure::Failure;
+use std::fs::{self, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::path::Path;
+
+/// Writes a result to standard output. A reader that has gone away wants no more of it, which is no failure.
+pub fn print(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Failure::io("cannot write to standard output", &error)),
+        _ => Ok(()),
+    }
+}
+
+/// Writes a result to a file, or to standard output.
+pub fn write(text: &str, file: Option<&Path>) -> Result<(), Failure> {
+    match file {
+        Some(path) => {
+            fs::write(path, text).map_err(|e| Failure::io(format!("cannot write `{}`", path.display()), &e))
+        }
+        None => print(text),
+    }
+}
+
+/// Refuses a file that cannot be written, before work that would be lost with it.
+pub fn writable(path: &Path) -> Result<(), Failure> {
+    let existed = path.exists();
+    let opened = OpenOptions::new().append(true).create(true).open(path).map(drop);
+    let left = if existed || opened.is_err() { Ok(()) } else { fs::remove_file(path) };
+    opened.and(left).map_err(|e| Failure::io(format!("cannot write `{}`", path.display()), &e))
+}
+
+/// Writes a line to standard error; if nobody reads it, nothing is lost.
+pub fn note(line: &str) {
+    let _ = writeln!(io::stderr().lock(), "{line}");
+}

@@ -1,0 +1,124 @@
+//! `shardc train`: runs steps over data, from a plan directory or from a model and a spec.
+
+use super::interrupt;
+use super::job::{DataArgs, JobArgs, MachineArgs};
+use super::output::{note, writable};
+use super::progress::{Progress, time_text};
+use crate::failure::Failure;
+use clap::Args;
+use shardc_executor::data::{Dataset, input_specs};
+use shardc_executor::train::{Summary, train};
+use shardc_ir::plan::Program;
+use shardc_ir::train::Decay;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
+
+/// The arguments.
+#[derive(Debug, Args)]
+pub struct Train {
+    #[command(flatten)]
+    job: JobArgs,
+    #[command(flatten)]
+    data: DataArgs,
+    #[command(flatten)]
+    machine: MachineArgs,
+    /// How many steps; by default those of the spec's schedule, or one pass over the data
+    #[arg(long, value_name = "N")]
+    steps: Option<u64>,
+    /// Samples in random order
+    #[arg(long)]
+    shuffle: bool,
+    /// Seeds initial weights and the order of samples, instead of the spec's seed
+    #[arg(long, value_name = "S")]
+    seed: Option<u64>,
+    /// Write one JSON object a step to this file
+    #[arg(long, value_name = "M.jsonl")]
+    metrics: Option<PathBuf>,
+    /// Write the trained model to this file
+    #[arg(long, value_name = "TRAINED.onnx")]
+    export: Option<PathBuf>,
+    /// Not built yet
+    #[arg(long, value_name = "DIR")]
+    checkpoint: Option<PathBuf>,
+    /// Not built yet
+    #[arg(long, value_name = "N")]
+    every: Option<u64>,
+    /// Not built yet
+    #[arg(long)]
+    resume: bool,
+}
+
+impl Train {
+    /// Trains.
+    ///
+    /// # Errors
+    /// All that is wrong with the job or its data before the first step; a failed rank; Ctrl-C, after the current step.
+    pub fn run(self) -> Result<(), Failure> {
+        self.refuse_later()?;
+        self.export.iter().try_for_each(|path| writable(path))?;
+        let stop = interrupt::requested()?;
+        let job = self.job.open(true)?;
+        let mut program = job.training()?.program.clone();
+        program.seed = self.seed.unwrap_or(program.seed);
+        let data = self.data.open(input_specs(&program), program.batch, self.shuffle, program.seed)?;
+        let steps = self.steps.unwrap_or_else(|| default_steps(&program, &data));
+        if steps > 0 && data.epoch(steps - 1) > 0 {
+            let samples = data.samples();
+            note(&format!("note: the data has {samples} samples, {} steps a pass; it will be used again", data.steps_per_epoch()));
+        }
+        let mut metrics = match &self.metrics {
+            Some(path) => Some(BufWriter::new(
+                File::create(path).map_err(|e| Failure::io(format!("cannot write `{}`", path.display()), &e))?,
+            )),
+            None => None,
+        };
+        let mut executor = job.start(&program, &self.machine)?;
+        let mut progress = Progress::new(steps);
+        let sink = metrics.as_mut().map(|file| file as &mut dyn Write);
+        let result = train(&mut executor, &data, steps, sink, &stop, |metrics| progress.step(metrics));
+        progress.finish();
+        let summary = result?;
+        if let Some(path) = &self.export {
+            job.export(&executor, path)?;
+        }
+        note(&self.closing(&summary, steps));
+        if summary.stopped { Err(Failure::Interrupted) } else { Ok(()) }
+    }
+
+    fn refuse_later(&self) -> Result<(), Failure> {
+        let later = [("--checkpoint", self.checkpoint.is_some()), ("--every", self.every.is_some()), ("--resume", self.resume)];
+        match later.iter().find(|(_, given)| *given) {
+            Some((name, _)) => Err(Failure::not_built(name)),
+            None => Ok(()),
+        }
+    }
+
+    /// What was done, in a line.
+    fn closing(&self, summary: &Summary, steps: u64) -> String {
+        let done = summary.steps;
+        let mut line = match summary.stopped {
+            true => format!("stopped after {done} of {steps} steps"),
+            false => format!("{done} steps"),
+        };
+        line.push_str(&format!(" in {}", time_text(summary.seconds)));
+        if let Some(loss) = summary.last.as_ref().and_then(|m| m.loss) {
+            line.push_str(&format!(", loss {loss:.4}"));
+        }
+        if let Some(path) = &self.metrics {
+            line.push_str(&format!(", metrics in `{}`", path.display()));
+        }
+        if let Some(path) = &self.export {
+            line.push_str(&format!(", model in `{}`", path.display()));
+        }
+        line
+    }
+}
+
+/// The steps of the schedule, or of one pass.
+fn default_steps(program: &Program, data: &Dataset) -> u64 {
+    match program.learning_rate.decay {
+        Decay::Cosine { steps, .. } | Decay::Linear { steps, .. } => steps,
+        Decay::Constant => data.steps_per_epoch(),
+    }
+}

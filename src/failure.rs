@@ -1,0 +1,77 @@
+//! Why a command did not do what was asked, and the exit code that says so.
+
+use shardc_executor::run::ExecutionError;
+use shardc_executor::train::TrainError;
+use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
+use std::io;
+
+/// Why a command failed. The kinds never mix.
+#[derive(Debug)]
+pub enum Failure {
+    /// The user's files are wrong: exit code 1.
+    User(Diagnostics),
+    /// What was asked for was compared, and does not hold; everything is said already: exit code 1.
+    Disproved,
+    /// The command line is wrong: exit code 2.
+    Usage(String),
+    /// The machine failed: exit code 3.
+    Machine(String),
+    /// Ctrl-C; what was done is said already: exit code 130.
+    Interrupted,
+}
+
+impl Failure {
+    /// An option or command that is planned.
+    pub fn not_built(what: &str) -> Failure {
+        Failure::Usage(format!("`{what}` is not built yet"))
+    }
+
+    /// `error` while doing `what` (`cannot write PLAN/`): a user's mistake where the path or its rights are, else the machine's.
+    pub fn io(what: impl Into<String>, error: &io::Error) -> Failure {
+        use io::ErrorKind::{AlreadyExists, IsADirectory, NotADirectory, NotFound, PermissionDenied, ReadOnlyFilesystem};
+        let message = format!("{}: {error}", what.into());
+        match error.kind() {
+            NotFound | PermissionDenied | NotADirectory | IsADirectory | AlreadyExists | ReadOnlyFilesystem => {
+                Diagnostic::error(message).into()
+            }
+            _ => Failure::Machine(message),
+        }
+    }
+
+    /// The exit code.
+    pub fn code(&self) -> u8 {
+        match self {
+            Failure::User(_) | Failure::Disproved => 1,
+            Failure::Usage(_) => 2,
+            Failure::Machine(_) => 3,
+            Failure::Interrupted => 130,
+        }
+    }
+}
+
+impl From<Diagnostics> for Failure {
+    fn from(diagnostics: Diagnostics) -> Failure {
+        Failure::User(diagnostics)
+    }
+}
+
+impl From<Diagnostic> for Failure {
+    fn from(diagnostic: Diagnostic) -> Failure {
+        Failure::User(diagnostic.into())
+    }
+}
+
+impl From<ExecutionError> for Failure {
+    fn from(error: ExecutionError) -> Failure {
+        Failure::Machine(error.to_string())
+    }
+}
+
+impl From<TrainError> for Failure {
+    fn from(error: TrainError) -> Failure {
+        match error {
+            TrainError::Execution(error) => error.into(),
+            TrainError::Metrics(error) => Failure::io("cannot write metrics", &error),
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! The model as the spec wants it: sizes bound, parameters chosen, first values set.
+
+use shardc_frontend::onnx::{self, Decision, ImportOptions, Weight, Weights};
+use shardc_ir::diagnostic::{Diagnostic, Diagnostics, near_names};
+use shardc_ir::graph::{Graph, NodeId, State, StateId, ValueId};
+use shardc_ir::names::matches;
+use shardc_ir::ops::Op;
+use shardc_ir::plan::StateRole;
+use shardc_ir::spec::{Init, InitRule, Located, Spec};
+use shardc_ir::train::StateInit;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// The deviation of matrices under `init … auto`: Radford et al., GPT-2 (2019).
+const AUTO_STD: f64 = 0.02;
+
+/// An imported model.
+pub struct Job {
+    /// Its graph, in phase `imported`.
+    pub graph: Graph,
+    /// The elements of the state variables that have them from the model.
+    pub weights: BTreeMap<String, Weight>,
+    /// What is trained, and why.
+    pub decisions: Vec<Decision>,
+    /// What the user should know.
+    pub warnings: Diagnostics,
+}
+
+/// Imports the model at `path`; with `weights`, the elements of what is trained must be there.
+///
+/// # Errors
+/// All that is wrong with the model, and all patterns of the spec that match nothing in it.
+pub fn import(path: &Path, spec: &Spec, weights: bool) -> Result<Job, Diagnostics> {
+    let any = |patterns: &[Located<String>], name: &str| patterns.iter().any(|p| matches(&p.value, name));
+    let tied = |name: &str| spec.tie.iter().any(|tie| tie.value.second.is_none() && tie.value.first.value.name == name);
+    let imported = onnx::import(
+        path,
+        &ImportOptions {
+            bindings: spec.bind.iter().map(|(name, size)| (name.clone(), size.value)).collect(),
+            batch: spec.batch.as_ref().map(|batch| batch.value.size),
+            train: &|name| any(&spec.train, name),
+            freeze: &|name| any(&spec.freeze, name),
+            tie: &tied,
+            untie: &|name| any(&spec.untie, name),
+            init: &|name| spec.init.iter().any(|init| matches(&init.value.pattern.value, name)),
+            weights: if weights { Weights::Needed } else { Weights::NotNeeded },
+            ..ImportOptions::default()
+        },
+    )?;
+    let mut job = Job {
+        graph: imported.graph,
+        weights: imported.weights,
+        decisions: imported.decisions,
+        warnings: imported.warnings,
+    };
+    let errors = without_match(spec, &job);
+    if !errors.is_empty() {
+        return Err(errors);
+    }
+    apply_init(&mut job, spec);
+    Ok(job)
+}
+
+/// An error for each pattern of `train`, `freeze` and `init` that matches no initializer.
+fn without_match(spec: &Spec, job: &Job) -> Diagnostics {
+    let names: Vec<&str> = job.decisions.iter().map(|d| d.name.as_str()).collect();
+    let init = spec.init.iter().map(|init| &init.value.pattern);
+    let patterns = spec.train.iter().chain(&spec.freeze).chain(init);
+    let unmatched = patterns.filter(|pattern| !names.iter().any(|name| matches(&pattern.value, name)));
+    let error = |pattern: &Located<String>| {
+        let near = near_names(&pattern.value, names.iter().copied());
+        let error = Diagnostic::error(format!("no initializer of the model matches `{}`", pattern.value));
+        let error = error.at(spec.place_of(pattern.source));
+        if near.is_empty() {
+            return error.help("`shardc compile --verbose` prints the names of all initializers");
+        }
+        error.help(format!("near names are {}", near.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ")))
+    };
+    unmatched.map(error).collect()
+}
+
+/// Sets the first values of what an `init` line names; of several the last wins.
+fn apply_init(job: &mut Job, spec: &Spec) {
+    let rules: Vec<Option<InitRule>> = job.graph.states.iter().map(|state| rule(spec, state)).collect();
+    for (i, rule) in rules.into_iter().enumerate() {
+        let Some(rule) = rule else { continue };
+        let init = match rule {
+            InitRule::Zeros => StateInit::Zeros,
+            InitRule::Ones => StateInit::Ones,
+            InitRule::Normal { std } => StateInit::Normal { std },
+            InitRule::Auto if job.graph.states[i].ty.rank() >= 2 => StateInit::Normal { std: AUTO_STD },
+            InitRule::Auto if scales(&job.graph, StateId(i as u32)) => StateInit::Ones,
+            InitRule::Auto => StateInit::Zeros,
+        };
+        job.weights.remove(&job.graph.states[i].name);
+        job.graph.states[i].init = init;
+    }
+}
+
+fn rule(spec: &Spec, state: &State) -> Option<InitRule> {
+    let names = |init: &&Located<Init>| matches(&init.value.pattern.value, &state.name);
+    let trained = matches!(state.role, StateRole::Parameter | StateRole::Frozen);
+    spec.init.iter().rev().find(names).filter(|_| trained).map(|init| init.value.rule)
+}
+
+/// Whether a vector multiplies what it meets, as a norm's scale does, instead of being added to it.
+fn scales(graph: &Graph, state: StateId) -> bool {
+    let reads = graph.nodes().filter(|(_, node)| matches!(&node.op, Op::State(read) if read.state == state));
+    reads.flat_map(|(_, node)| node.results.clone()).any(|value| multiplied(graph, value))
+}
+
+fn multiplied(graph: &Graph, value: ValueId) -> bool {
+    let users = graph.users(graph.value(value).node);
+    users.into_iter().any(|user: NodeId| {
+        let node = graph.node(user);
+        match node.op.name() {
+            "mul" => true,
+            "layer_norm" | "rms_norm" | "batch_norm" => node.operands.get(1) == Some(&value),
+            "reshape" | "broadcast" | "transpose" => multiplied(graph, node.results[0]),
+            _ => false,
+        }
+    })
+}

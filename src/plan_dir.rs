@@ -1,0 +1,278 @@
+//! Plan directories: all that training, checking and exporting a job needs, with a hash for every file.
+//!
+//! ```text
+//! manifest.json        mesh, hashes, what each rank holds and sends
+//! train.plan           a step of training; reference.plan the same on one rank      (absent where nothing is trained)
+//! eval.plan            the model's outputs and its loss
+//! job.shard            the spec
+//! model.onnx           the model without the elements of its weights
+//! weights.safetensors  their elements                                              (absent with `--no-weights`)
+//! graph.shir           the explicit graph as text, for people
+//! ```
+//!
+//! The same model and spec give the same bytes. A directory appears under its name whole or not at all.
+
+use crate::failure::Failure;
+use crate::{Compiled, Programs, Training};
+use serde::{Deserialize, Serialize};
+use shardc_executor::data::{read_safetensors, write_safetensors};
+use shardc_executor::tensor::Tensor;
+use shardc_frontend::spec;
+use shardc_ir::diagnostic::{Diagnostic, Place};
+use shardc_ir::listing::{NamedSizes, RankSummary, summary};
+use shardc_ir::plan::Program;
+use shardc_ir::plan_file::{self, hash};
+use shardc_ir::spec::Spec;
+use shardc_ir::text;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+const MANIFEST: &str = "manifest.json";
+const TRAIN: &str = "train.plan";
+const REFERENCE: &str = "reference.plan";
+const EVAL: &str = "eval.plan";
+const SPEC: &str = "job.shard";
+const MODEL: &str = "model.onnx";
+const WEIGHTS: &str = "weights.safetensors";
+const GRAPH: &str = "graph.shir";
+
+/// What `manifest.json` begins with; another version of the directory has another one.
+const FORMAT: &str = "shardc plan directory 1";
+
+/// What a plan directory says of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// The version of the directory.
+    pub format: String,
+    /// The model's name.
+    pub name: String,
+    /// The number of ranks.
+    pub world_size: u64,
+    /// The axes of ranks.
+    pub mesh: NamedSizes,
+    /// The micro-batches of a step.
+    pub microbatches: u64,
+    /// SHA-256 of the hashes of all programs: equal for equal plans.
+    pub plan_hash: String,
+    /// The model that was compiled.
+    pub model: Origin,
+    /// The spec that it was compiled under.
+    pub spec: Origin,
+    /// SHA-256 of each other file of the directory, by name.
+    pub files: BTreeMap<String, String>,
+    /// What each rank holds and sends in training (in evaluation, where nothing is trained).
+    pub ranks: Vec<RankSummary>,
+}
+
+/// A file that a plan was made from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Origin {
+    /// Its name, without its folder.
+    pub file: String,
+    /// Its SHA-256.
+    pub sha256: String,
+}
+
+/// A plan directory that was read; files are checked against their hashes as they are read.
+#[derive(Debug)]
+pub struct PlanDir {
+    /// Where it is.
+    pub path: PathBuf,
+    /// What it says of itself.
+    pub manifest: Manifest,
+    /// The spec.
+    pub spec: Spec,
+    /// The programs.
+    pub programs: Programs,
+}
+
+/// Writes what was compiled from `model` and `spec` to the directory `to`, in place of an older plan directory. Without `weights`
+/// their elements are left out.
+///
+/// # Errors
+/// If `to` holds something else, or cannot be written; what was there before is then still there.
+pub fn write(to: &Path, compiled: &Compiled, model: &Path, spec: &Spec, weights: bool) -> Result<Manifest, Failure> {
+    check_target(to)?;
+    let model_bytes = fs::read(model).map_err(|e| Failure::io(format!("cannot read `{}`", model.display()), &e))?;
+    let spec_bytes = fs::read(&spec.file).map_err(|e| Failure::io(format!("cannot read `{}`", spec.file.display()), &e))?;
+    let mut files: BTreeMap<&str, Vec<u8>> = BTreeMap::new();
+    if let Some(training) = &compiled.programs.training {
+        files.insert(TRAIN, plan_file::encode(&training.program)?);
+        files.insert(REFERENCE, plan_file::encode(&training.reference)?);
+    }
+    files.insert(EVAL, plan_file::encode(&compiled.programs.eval)?);
+    files.insert(GRAPH, text::print(&compiled.graph).into_bytes());
+    if weights {
+        let mut elements = BTreeMap::new();
+        for (name, weight) in &compiled.weights {
+            elements.insert(name.clone(), Tensor::from(weight.load()?));
+        }
+        files.insert(WEIGHTS, write_safetensors(&elements)?);
+    }
+    let (model_hash, spec_hash) = (hash(&model_bytes), hash(&spec_bytes));
+    files.insert(MODEL, model_bytes);
+    files.insert(SPEC, spec_bytes);
+    let hashes: BTreeMap<String, String> = files.iter().map(|(name, bytes)| (name.to_string(), hash(bytes))).collect();
+    let program = compiled.programs.main();
+    let manifest = Manifest {
+        format: FORMAT.to_string(),
+        name: program.name.clone(),
+        world_size: program.mesh.world_size(),
+        mesh: NamedSizes(program.mesh.rank_axes().iter().map(|a| (a.name.clone(), a.size)).collect()),
+        microbatches: program.mesh.microbatches(),
+        plan_hash: plan_hash(&hashes),
+        model: Origin { file: file_name(model), sha256: model_hash },
+        spec: Origin { file: file_name(&spec.file), sha256: spec_hash },
+        files: hashes,
+        ranks: (0..program.mesh.world_size()).map(|rank| summary(program, rank)).collect(),
+    };
+    let json = serde_json::to_vec_pretty(&manifest).map_err(|e| Failure::Machine(format!("cannot write a manifest: {e}")))?;
+    files.insert(MANIFEST, json);
+    replace(to, &files).map_err(|e| Failure::io(format!("cannot write the plan directory `{}`", to.display()), &e))?;
+    Ok(manifest)
+}
+
+/// The hash of all programs of a directory together.
+fn plan_hash(hashes: &BTreeMap<String, String>) -> String {
+    let programs = hashes.iter().filter(|(name, _)| name.ends_with(".plan"));
+    hash(programs.map(|(name, hash)| format!("{name} {hash}\n")).collect::<String>().as_bytes())
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+}
+
+/// A plan directory may be written where there is nothing, an empty folder, or an older plan directory.
+fn check_target(to: &Path) -> Result<(), Failure> {
+    let refuse = |what: &str| {
+        let error = Diagnostic::error(format!("{what}, and will not be overwritten")).at(Place::File(to.to_path_buf()));
+        Err(error.help("choose another name for the plan directory").into())
+    };
+    if to.file_name().is_none() {
+        return refuse("this names no folder of its own");
+    }
+    let Ok(metadata) = fs::symlink_metadata(to) else { return Ok(()) };
+    if !metadata.is_dir() {
+        return refuse("this is there and is no folder");
+    }
+    let mut entries = fs::read_dir(to).map_err(|e| Failure::io(format!("cannot read `{}`", to.display()), &e))?;
+    if entries.next().is_none() || read_manifest(to).is_ok() {
+        return Ok(());
+    }
+    refuse("this folder is no plan directory")
+}
+
+/// Writes a new folder beside `to`, then gives it that name.
+fn replace(to: &Path, files: &BTreeMap<&str, Vec<u8>>) -> io::Result<()> {
+    let beside = |what: &str| to.with_file_name(format!(".{}.{what}-{}", file_name(to), std::process::id()));
+    let (new, old) = (beside("new"), beside("old"));
+    if let Some(parent) = to.parent().filter(|p| !p.as_os_str().is_empty()) {
+        fs::create_dir_all(parent)?;
+    }
+    let written = write_all(&new, files).and_then(|()| {
+        let replaced = to.exists();
+        if replaced {
+            fs::rename(to, &old)?;
+        }
+        match fs::rename(&new, to) {
+            Ok(()) if replaced => fs::remove_dir_all(&old),
+            Ok(()) => Ok(()),
+            Err(error) => {
+                if replaced {
+                    fs::rename(&old, to)?;
+                }
+                Err(error)
+            }
+        }
+    });
+    if written.is_err() && new.exists() {
+        // The first error is the one to tell.
+        let _ = fs::remove_dir_all(&new);
+    }
+    written
+}
+
+fn write_all(folder: &Path, files: &BTreeMap<&str, Vec<u8>>) -> io::Result<()> {
+    fs::create_dir(folder)?;
+    files.iter().try_for_each(|(name, bytes)| fs::write(folder.join(name), bytes))
+}
+
+/// Reads the plan directory at `path`: its manifest, its spec and its programs.
+///
+/// # Errors
+/// If it is no plan directory, or any of these is missing or damaged.
+pub fn read(path: &Path) -> Result<PlanDir, Failure> {
+    let manifest = read_manifest(path)?;
+    let program = |name: &str| -> Result<Option<Program>, Failure> {
+        if !manifest.files.contains_key(name) {
+            return Ok(None);
+        }
+        let bytes = checked(path, &manifest, name)?;
+        Ok(Some(plan_file::decode(&bytes).map_err(|d| d.at(Place::File(path.join(name))))?))
+    };
+    let training = match (program(TRAIN)?, program(REFERENCE)?) {
+        (Some(program), Some(reference)) => Some(Training { program, reference }),
+        _ => None,
+    };
+    let eval = program(EVAL)?.ok_or_else(|| damaged(path, &format!("it has no `{EVAL}`")))?;
+    let spec = spec_of(path, &manifest)?;
+    Ok(PlanDir { path: path.to_path_buf(), spec, programs: Programs { training, eval }, manifest })
+}
+
+fn spec_of(path: &Path, manifest: &Manifest) -> Result<Spec, Failure> {
+    let bytes = checked(path, manifest, SPEC)?;
+    let text = String::from_utf8(bytes).map_err(|_| damaged(path, "its spec is not UTF-8"))?;
+    Ok(spec::parse(&path.join(SPEC), &text)?)
+}
+
+fn read_manifest(path: &Path) -> Result<Manifest, Failure> {
+    let at = path.join(MANIFEST);
+    let bytes = fs::read(&at).map_err(|error| {
+        let what = if path.is_dir() { "this is no plan directory" } else { "there is no plan directory here" };
+        Diagnostic::error(format!("{what}: cannot read `{MANIFEST}`: {error}"))
+            .at(Place::File(path.to_path_buf()))
+            .help("plan directories are written by `shardc compile MODEL.onnx --spec JOB.shard -o PLAN/`")
+    })?;
+    let manifest: Manifest = serde_json::from_slice(&bytes).map_err(|e| damaged(path, &format!("`{MANIFEST}`: {e}")))?;
+    if manifest.format != FORMAT {
+        let message = format!("this plan directory is of format `{}`, this program reads `{FORMAT}`", manifest.format);
+        return Err(Diagnostic::error(message).at(Place::File(path.to_path_buf())).help("compile the job again").into());
+    }
+    Ok(manifest)
+}
+
+/// The bytes of a file of the directory, which have the hash that the manifest says.
+fn checked(path: &Path, manifest: &Manifest, name: &str) -> Result<Vec<u8>, Failure> {
+    let expected = manifest.files.get(name).ok_or_else(|| damaged(path, &format!("its manifest names no `{name}`")))?;
+    let bytes = fs::read(path.join(name)).map_err(|e| damaged(path, &format!("cannot read `{name}`: {e}")))?;
+    if hash(&bytes) == *expected { Ok(bytes) } else { Err(damaged(path, &format!("`{name}` is not what its manifest says"))) }
+}
+
+fn damaged(path: &Path, what: &str) -> Failure {
+    let error = Diagnostic::error(format!("this plan directory is damaged: {what}"));
+    error.at(Place::File(path.to_path_buf())).help("compile the job again").into()
+}
+
+impl PlanDir {
+    /// The initial elements of the state variables that have them from the model; none if it was compiled without.
+    ///
+    /// # Errors
+    /// If the file is missing or damaged.
+    pub fn weights(&self) -> Result<BTreeMap<String, Tensor>, Failure> {
+        if !self.manifest.files.contains_key(WEIGHTS) {
+            return Ok(BTreeMap::new());
+        }
+        let bytes = checked(&self.path, &self.manifest, WEIGHTS)?;
+        Ok(read_safetensors(&bytes).map_err(|d| d.at(Place::File(self.path.join(WEIGHTS))))?)
+    }
+
+    /// The bytes of the model without its weights.
+    ///
+    /// # Errors
+    /// If the file is missing or damaged.
+    pub fn model(&self) -> Result<Vec<u8>, Failure> {
+        checked(&self.path, &self.manifest, MODEL)
+    }
+}
