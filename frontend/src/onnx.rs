@@ -4,6 +4,7 @@ mod call;
 mod constants;
 mod contract;
 mod elementwise;
+mod export;
 mod importer;
 mod index;
 mod layout;
@@ -22,6 +23,7 @@ mod tensor;
 mod trained;
 mod wire;
 
+pub use export::{Exported, export, strip_weights};
 pub use tensor::Weight;
 pub use trained::Decision;
 
@@ -148,17 +150,17 @@ fn import_file(file: &ModelFile, options: &ImportOptions<'_>) -> Result<Imported
             }
         }
     }
-    let scopes = scope::Scopes::of(file, &weights);
+    let scopes = scope::scopes(file, &order, &weights);
     let is_state = |position: &usize| file.graph().node[*position].output.iter().any(|name| weights.contains_key(name));
     for position in order.into_iter().filter(|position| !is_state(position)) {
-        importer.b.origin.scope = scopes.node(position);
+        importer.b.origin.scope = scopes[position].clone();
         importer.node(position);
     }
     importer.b.origin.scope = None;
     outputs(&mut importer);
     if options.weights == Weights::Needed {
-        let missing = weights.values().filter(|w| !(options.init)(&w.name));
-        importer.errors.extend(missing.filter_map(|w| w.check().err()));
+        let wanted = weights.values().filter(|w| !(options.init)(&w.name));
+        importer.errors.extend(grouped(wanted.filter_map(|w| w.check().err())));
     }
     if importer.errors.is_empty() {
         Ok(Imported { graph: importer.b.finish(), weights, decisions: choices.decisions, warnings: choices.warnings })
@@ -237,6 +239,24 @@ fn outputs(importer: &mut Importer<'_>) {
             Err(why) => importer.errors.push(fail(why)),
         }
     }
+}
+
+/// One error for all of the same words.
+fn grouped(errors: impl Iterator<Item = Diagnostic>) -> Diagnostics {
+    let mut groups: Vec<(Diagnostic, usize)> = vec![];
+    for error in errors {
+        match groups.iter_mut().find(|(first, _)| first.message == error.message) {
+            Some((_, count)) => *count += 1,
+            None => groups.push((error, 1)),
+        }
+    }
+    let more = |(mut error, count): (Diagnostic, usize)| {
+        if count > 1 {
+            error.message.push_str(&format!("; so for {} other initializers", count - 1));
+        }
+        error
+    };
+    groups.into_iter().map(more).collect()
 }
 
 /// A node for people: `node "h.0.mlp/MatMul" (MatMul)`.

@@ -7,7 +7,7 @@ use shardc_ir::ops::elementwise::{BinaryOp, Cast, UnaryFn, UnaryOp};
 use shardc_ir::ops::layout::{Broadcast, Reshape, Transpose};
 use shardc_ir::ops::reduce::Reduce;
 use shardc_ir::ops::Op;
-use shardc_ir::scalar::{Binary, Unary};
+use shardc_ir::scalar::Binary;
 use shardc_ir::types::{Tensor, Type};
 use tract_onnx::pb;
 use tract_onnx::pb::attribute_proto::AttributeType;

@@ -44,6 +44,10 @@ pub(super) struct Importer<'m> {
     /// Initializers that are constants, until somebody needs them.
     constants: HashMap<&'m str, Weight>,
     nodes_of_constants: HashMap<(Type, Arc<Vec<u8>>), ValueId>,
+    /// By address, to hash large constants once; the tensor keeps the address taken.
+    known_constants: HashMap<(Type, usize), (Tensor, ValueId)>,
+    /// The first output of the node that is being imported: what its other values are called after.
+    base: &'m str,
 }
 
 impl<'m> Importer<'m> {
@@ -57,6 +61,8 @@ impl<'m> Importer<'m> {
             values: HashMap::new(),
             constants: HashMap::new(),
             nodes_of_constants: HashMap::new(),
+            known_constants: HashMap::new(),
+            base: "",
         }
     }
 
@@ -115,6 +121,7 @@ impl<'m> Importer<'m> {
         let node = &self.file.graph().node[position];
         let rule = table::rule(node).ok_or("the op is not supported")?;
         let before = self.b.graph().value_count();
+        self.base = node.output.iter().map(String::as_str).find(|n| !n.is_empty()).unwrap_or(&node.name);
         let mut call = Call::new(self, position, inputs);
         let values = rule(&mut call)?;
         if let [name, ..] = call.unread()[..] {
@@ -155,8 +162,8 @@ impl<'m> Importer<'m> {
             }
             _ => {
                 let ids: Vec<ValueId> = operands.iter().map(|v| self.materialize(v)).collect::<Result<_, _>>()?;
-                let name = op.name();
-                Ok(self.b.push(op, &ids, results, name).into_iter().map(Value::Graph).collect())
+                let name = format!("{}.{}", self.base, op.name());
+                Ok(self.b.push(op, &ids, results, &name).into_iter().map(Value::Graph).collect())
             }
         }
     }
@@ -165,18 +172,24 @@ impl<'m> Importer<'m> {
     pub fn materialize(&mut self, value: &Value) -> Result<ValueId, String> {
         match value {
             Value::Graph(id) => Ok(*id),
-            Value::Known(tensor) => {
-                let key = (tensor.ty.clone(), tensor.bytes.clone());
-                if let Some(id) = self.nodes_of_constants.get(&key) {
-                    return Ok(*id);
-                }
-                let op = Constant { value: tensor.clone() };
-                let id = self.b.push(op.into(), &[], vec![tensor.ty.clone()], "constant")[0];
-                self.nodes_of_constants.insert(key, id);
-                Ok(id)
-            }
+            Value::Known(tensor) => Ok(self.constant(tensor)),
             Value::Sequence(_) => Err("a sequence stands where a tensor is expected".into()),
         }
+    }
+
+    fn constant(&mut self, tensor: &Tensor) -> ValueId {
+        let address = (tensor.ty.clone(), Arc::as_ptr(&tensor.bytes) as usize);
+        if let Some((_, id)) = self.known_constants.get(&address) {
+            return *id;
+        }
+        let key = (tensor.ty.clone(), tensor.bytes.clone());
+        let id = self.nodes_of_constants.get(&key).copied().unwrap_or_else(|| {
+            let (op, name) = (Constant { value: tensor.clone() }, format!("{}.constant", self.base));
+            self.b.push(op.into(), &[], vec![tensor.ty.clone()], &name)[0]
+        });
+        self.nodes_of_constants.insert(key, id);
+        self.known_constants.insert(address, (tensor.clone(), id));
+        id
     }
 
     /// The tensor attribute at `attribute` of the node at `node`.

@@ -1,30 +1,24 @@
-//! The module path of each node: what the exporter wrote, or the node's name, or that of a parameter that it reads.
+//! The module path of each node: what the exporter wrote, or the node's name, or that of a parameter that it reads, or that of
+//! the node before it.
 
 use super::model_file::ModelFile;
 use super::tensor::Weight;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use tract_onnx::pb;
 
-/// Where scopes come from.
-pub(super) struct Scopes<'a> {
-    file: &'a ModelFile,
-    weights: &'a BTreeMap<String, Weight>,
-}
-
-impl<'a> Scopes<'a> {
-    /// The scopes of a model whose state variables are `weights`.
-    pub fn of(file: &'a ModelFile, weights: &'a BTreeMap<String, Weight>) -> Self {
-        Scopes { file, weights }
+/// The scope of every node, by position, where state variables are `weights` and nodes are computed in `order`.
+pub(super) fn scopes(file: &ModelFile, order: &[usize], weights: &BTreeMap<String, Weight>) -> Vec<Option<String>> {
+    let nodes = &file.graph().node;
+    let mut scopes: Vec<Option<String>> = vec![None; nodes.len()];
+    let mut makers: HashMap<&str, usize> = HashMap::new();
+    for position in order {
+        let node = &nodes[*position];
+        let of_parameter = || node.input.iter().find(|name| weights.contains_key(*name)).and_then(|name| parent(name));
+        let before = || node.input.iter().find_map(|name| scopes[*makers.get(name.as_str())?].clone());
+        scopes[*position] = written(file, *position).or_else(of_parameter).or_else(before);
+        makers.extend(node.output.iter().map(|name| (name.as_str(), *position)));
     }
-
-    /// The scope of the node at `position`.
-    pub fn node(&self, position: usize) -> Option<String> {
-        let node = &self.file.graph().node[position];
-        written(self.file, position).or_else(|| {
-            let weight = node.input.iter().find(|name| self.weights.contains_key(*name))?;
-            parent(weight)
-        })
-    }
+    scopes
 }
 
 /// The scope that the file gives the node at `position`, by metadata or by its name.

@@ -98,10 +98,18 @@ impl Weight {
         let decode = |data: &[u8]| self.decode(data).map_err(|why| self.error(why));
         match &self.source {
             Source::Raw(file, range) => decode(&file[range.clone()]),
-            Source::Typed(proto) => decode(&typed_bytes(proto, self.stored)),
+            _ => decode(&self.stored()?),
+        }
+    }
+
+    /// The elements as the file stores them.
+    pub(super) fn stored(&self) -> Result<Vec<u8>, Diagnostic> {
+        match &self.source {
+            Source::Raw(file, range) => Ok(file[range.clone()].to_vec()),
+            Source::Typed(proto) => Ok(typed_bytes(proto, self.stored)),
             Source::External { folder, location, offset, length } => {
                 let length = length.unwrap_or(self.stored_bytes());
-                decode(&read_external(folder, location, *offset, length).map_err(|e| self.external_error(e))?)
+                read_external(folder, location, *offset, length).map_err(|e| self.external_error(e))
             }
         }
     }
@@ -170,6 +178,21 @@ impl Weight {
             _ => floats(self.stored, data).iter().flat_map(|v| v.to_le_bytes()).collect(),
         };
         Ok(Tensor { ty: self.ty.clone(), bytes: Arc::new(native) })
+    }
+}
+
+/// The elements of a float tensor as a file stores elements of type `onnx`.
+pub(super) fn encode(tensor: &Tensor, onnx: i32) -> Result<Vec<u8>, String> {
+    let kind = DataType::try_from(onnx).map_err(|_| format!("element type {onnx} is not known"))?;
+    let native = matches!((kind, tensor.ty.dtype), (DataType::Float, DType::F32) | (DataType::Double, DType::F64));
+    let values = || tensor.to_f64().into_iter();
+    match kind {
+        _ if native => Ok(tensor.bytes.to_vec()),
+        DataType::Float => Ok(values().flat_map(|v| (v as f32).to_le_bytes()).collect()),
+        DataType::Double => Ok(values().flat_map(f64::to_le_bytes).collect()),
+        DataType::Float16 => Ok(values().flat_map(|v| f16::from_f64(v).to_le_bytes()).collect()),
+        DataType::Bfloat16 => Ok(values().flat_map(|v| bf16::from_f64(v).to_le_bytes()).collect()),
+        _ => Err(format!("elements of type {} are not trained", kind.as_str_name().to_lowercase())),
     }
 }
 

@@ -34,7 +34,7 @@ pub struct Decision {
 pub(super) enum Choice {
     /// A state variable that is trained.
     Parameter,
-    /// A state variable that the spec freezes.
+    /// A state variable that the spec freezes, though its use is that of a parameter.
     Frozen,
     /// A constant, which folds.
     Constant,
@@ -112,7 +112,8 @@ pub(super) fn decide<'m>(
         let (choice, why) = match verdict {
             _ if (options.train)(candidate.name) => (Choice::Parameter, "the spec trains it".to_string()),
             Freeze(why) => (Choice::Constant, why),
-            _ if (options.freeze)(candidate.name) => (Choice::Frozen, "the spec freezes it".to_string()),
+            Train(_) if (options.freeze)(candidate.name) => (Choice::Frozen, "the spec freezes it".to_string()),
+            Unclear(_) if (options.freeze)(candidate.name) => (Choice::Constant, "the spec freezes it".to_string()),
             Train(why) => (Choice::Parameter, why),
             Unclear(why) => {
                 errors.push(unclear(file, candidate, &why));

@@ -74,7 +74,8 @@ pub(super) enum Piece<'a> {
 }
 
 impl Piece<'_> {
-    fn bytes(&self) -> &[u8] {
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
         match self {
             Piece::New(bytes) => bytes,
             Piece::Held(bytes) => bytes,

@@ -1,0 +1,136 @@
+//! Weights back into a model file: the data of tensors is replaced, every other byte stays as it was.
+
+use super::model_file::{ModelFile, Owner, TensorBytes, tensor_field, tensors};
+use super::tensor::{self, Weight};
+use super::wire::{self, Edit, Piece};
+use shardc_ir::diagnostic::{Diagnostic, Diagnostics, Place};
+use shardc_ir::types::Tensor;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use tract_onnx::pb;
+
+/// A model file with new weights.
+#[derive(Debug)]
+pub struct Exported {
+    /// The model.
+    pub model: Vec<u8>,
+    /// The file beside it with the data of all initializers that were external, if any were.
+    pub data: Option<Vec<u8>>,
+}
+
+/// External data begins at multiples of this, so that it can be mapped into memory.
+const ALIGNMENT: usize = 4096;
+
+/// The model in `bytes`, the contents of the file at `path`, with the tensors of `new` as initializers, in the element types
+/// that the file stores. Where initializers are external, all their data goes to one new file, which the model calls `data_file`.
+///
+/// # Errors
+/// For names that the model does not have, tensors of other shapes, and external data that cannot be read.
+pub fn export(path: &Path, bytes: Vec<u8>, new: &BTreeMap<String, Tensor>, data_file: &str) -> Result<Exported, Diagnostics> {
+    let file = ModelFile::from_bytes(path, bytes)?;
+    let mut data = vec![];
+    let mut contents: BTreeMap<Owner, Vec<u8>> = BTreeMap::new();
+    let mut missing: BTreeSet<&str> = new.keys().map(String::as_str).collect();
+    let mut errors = vec![];
+    for (owner, name, proto) in named_tensors(&file) {
+        missing.remove(name);
+        let external = proto.data_location == Some(pb::tensor_proto::DataLocation::External as i32);
+        let place = || file.place(format!("initializer \"{name}\""));
+        let stored = match new.get(name) {
+            Some(tensor) => stored(proto, tensor).map_err(|why| Diagnostic::error(why).at(place())),
+            None if external => Weight::of(&file, owner, proto, None)
+                .map_err(|why| Diagnostic::error(why).at(place()))
+                .and_then(|w| w.stored()),
+            None => continue,
+        };
+        match stored {
+            Ok(bytes) if external => {
+                data.resize(data.len().next_multiple_of(ALIGNMENT), 0);
+                contents.insert(owner, entries(data_file, data.len(), bytes.len()));
+                data.extend(bytes);
+            }
+            Ok(bytes) => {
+                contents.insert(owner, bytes);
+            }
+            Err(error) => errors.push(error),
+        }
+    }
+    for name in missing {
+        let message = format!("the model has no initializer `{name}`");
+        errors.push(Diagnostic::error(message).at(Place::File(path.to_path_buf())));
+    }
+    if !errors.is_empty() {
+        return Err(errors);
+    }
+    let found = tensors(&file.bytes).map_err(|why| broken(path, why))?;
+    let edits = found.iter().filter_map(|t| contents.get(&t.owner).map(|c| (t, c))).flat_map(|(t, c)| replace(t, c)).collect();
+    let model = apply(path, &file.bytes, edits)?;
+    Ok(Exported { model, data: if data.is_empty() { None } else { Some(data) } })
+}
+
+/// The model in `bytes` without the data of the tensors called `names`; [`export`] puts them back.
+///
+/// # Errors
+/// If `bytes` are not a model.
+pub fn strip_weights(path: &Path, bytes: Vec<u8>, names: &BTreeSet<String>) -> Result<Vec<u8>, Diagnostics> {
+    let file = ModelFile::from_bytes(path, bytes)?;
+    let owners: BTreeSet<Owner> =
+        named_tensors(&file).into_iter().filter(|(_, name, _)| names.contains(*name)).map(|(owner, _, _)| owner).collect();
+    let found = tensors(&file.bytes).map_err(|why| broken(path, why))?;
+    let inside = |t: &&TensorBytes| owners.contains(&t.owner) && t.fields.iter().any(|f| is_data(f.number));
+    let edits = found.iter().filter(inside).flat_map(|t| replace(t, &[])).collect();
+    Ok(apply(path, &file.bytes, edits)?)
+}
+
+/// Initializers by their names, and the tensors of constant nodes by the names of their outputs.
+fn named_tensors(file: &ModelFile) -> Vec<(Owner, &str, &pb::TensorProto)> {
+    let graph = file.graph();
+    let initializers = graph.initializer.iter().enumerate().map(|(i, t)| (Owner::Initializer(i), t.name.as_str(), t));
+    let nodes = graph.node.iter().enumerate().filter(|(_, n)| n.op_type == "Constant" && n.output.len() == 1);
+    let values = nodes.flat_map(|(n, node)| {
+        let tensors = node.attribute.iter().enumerate().filter(|(_, a)| a.name == "value");
+        tensors.filter_map(move |(i, a)| a.t.as_ref().map(|t| (Owner::Attribute(n, i), node.output[0].as_str(), t)))
+    });
+    initializers.chain(values).collect()
+}
+
+/// The bytes of `tensor` as the file stores the initializer.
+fn stored(proto: &pb::TensorProto, tensor: &Tensor) -> Result<Vec<u8>, String> {
+    let same = proto.dims.iter().map(|d| u64::try_from(*d).ok()).eq(tensor.ty.shape.iter().map(|n| Some(*n)));
+    if !same {
+        return Err(format!("its shape is {:?}, but the new values are {}", proto.dims, tensor.ty));
+    }
+    tensor::encode(tensor, proto.data_type)
+}
+
+/// The fields that name external data.
+fn entries(location: &str, offset: usize, length: usize) -> Vec<u8> {
+    let entry = |key: &str, value: &str| {
+        let pair = [wire::delimited(1, key.as_bytes()), wire::delimited(2, value.as_bytes())].concat();
+        let pair: Vec<u8> = pair.iter().flat_map(|p| p.bytes()).copied().collect();
+        wire::delimited(tensor_field::EXTERNAL_DATA, &pair).iter().flat_map(|p| p.bytes().to_vec()).collect::<Vec<u8>>()
+    };
+    [entry("location", location), entry("offset", &offset.to_string()), entry("length", &length.to_string())].concat()
+}
+
+fn is_data(number: u64) -> bool {
+    number == tensor_field::RAW_DATA || tensor_field::TYPED_DATA.contains(&number)
+}
+
+/// Edits that make `contents` the data of a tensor: the fields that name external data, or else `raw_data`.
+fn replace<'a>(tensor: &TensorBytes, contents: &'a [u8]) -> Vec<Edit<'a>> {
+    let external = tensor.fields.iter().any(|f| f.number == tensor_field::EXTERNAL_DATA);
+    let mut with = Some(if external { vec![Piece::Held(contents)] } else { wire::delimited(tensor_field::RAW_DATA, contents) });
+    let old = |number: u64| if external { number == tensor_field::EXTERNAL_DATA } else { is_data(number) };
+    let fields = tensor.fields.iter().filter(|f| old(f.number));
+    fields.map(|f| Edit { at: f.at.clone(), with: with.take().unwrap_or_default() }).collect()
+}
+
+fn apply(path: &Path, bytes: &[u8], mut edits: Vec<Edit<'_>>) -> Result<Vec<u8>, Diagnostic> {
+    edits.sort_by_key(|e| e.at.start);
+    wire::apply(bytes, &edits).map_err(|why| broken(path, why))
+}
+
+fn broken(path: &Path, why: String) -> Diagnostic {
+    Diagnostic::error(format!("the model cannot be written: {why}")).at(Place::File(path.to_path_buf()))
+}

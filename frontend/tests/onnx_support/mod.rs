@@ -1,0 +1,114 @@
+//! Small ONNX models made for tests.
+
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use prost::Message;
+use shardc_frontend::onnx::{ImportOptions, Imported, import_bytes};
+use shardc_ir::diagnostic::Diagnostics;
+use shardc_ir::dtype::DType;
+use shardc_ir::types::Tensor;
+use std::path::Path;
+use tract_onnx::pb;
+use tract_onnx::pb::attribute_proto::AttributeType;
+use tract_onnx::pb::tensor_proto::DataType;
+use tract_onnx::pb::tensor_shape_proto::{Dimension, dimension};
+
+/// A model under construction; fields may be spoilt before it is encoded.
+pub fn model(opset: i64) -> pb::ModelProto {
+    pb::ModelProto {
+        ir_version: 9,
+        opset_import: vec![pb::OperatorSetIdProto { domain: String::new(), version: opset }],
+        graph: Some(pb::GraphProto { name: "test".into(), ..Default::default() }),
+        ..Default::default()
+    }
+}
+
+pub fn graph(model: &mut pb::ModelProto) -> &mut pb::GraphProto {
+    model.graph.as_mut().unwrap()
+}
+
+/// Adds a node; inputs and outputs are separated by spaces, `-` leaves one out.
+pub fn node(model: &mut pb::ModelProto, op: &str, inputs: &str, outputs: &str, attributes: Vec<pb::AttributeProto>) {
+    let names = |list: &str| list.split_whitespace().map(|n| n.replace('-', "")).collect();
+    let name = outputs.split_whitespace().next().unwrap_or("").to_string();
+    graph(model).node.push(pb::NodeProto {
+        op_type: op.into(),
+        input: names(inputs),
+        output: names(outputs),
+        name,
+        attribute: attributes,
+        ..Default::default()
+    });
+}
+
+pub fn dims(sizes: &[i64]) -> Vec<Dimension> {
+    sizes.iter().map(|n| Dimension { value: Some(dimension::Value::DimValue(*n)), ..Default::default() }).collect()
+}
+
+/// Adds an input; a negative size is the symbol `s1`, `s2`, ….
+pub fn input(model: &mut pb::ModelProto, name: &str, kind: DataType, sizes: &[i64]) {
+    let mut dim = dims(sizes);
+    for (d, n) in dim.iter_mut().zip(sizes).filter(|(_, n)| **n < 0) {
+        d.value = Some(dimension::Value::DimParam(format!("s{}", -n)));
+    }
+    let tensor = pb::type_proto::Tensor { elem_type: kind as i32, shape: Some(pb::TensorShapeProto { dim }) };
+    let ty = pb::TypeProto { value: Some(pb::type_proto::Value::TensorType(tensor)), ..Default::default() };
+    graph(model).input.push(pb::ValueInfoProto { name: name.into(), r#type: Some(ty), ..Default::default() });
+}
+
+pub fn output(model: &mut pb::ModelProto, name: &str) {
+    graph(model).output.push(pb::ValueInfoProto { name: name.into(), ..Default::default() });
+}
+
+/// A tensor with its elements in `raw_data`.
+pub fn raw(name: &str, kind: DataType, sizes: &[i64], bytes: Vec<u8>) -> pb::TensorProto {
+    pb::TensorProto { name: name.into(), data_type: kind as i32, dims: sizes.to_vec(), raw_data: bytes, ..Default::default() }
+}
+
+pub fn floats(name: &str, sizes: &[i64], values: &[f32]) -> pb::TensorProto {
+    raw(name, DataType::Float, sizes, values.iter().flat_map(|v| v.to_le_bytes()).collect())
+}
+
+pub fn ints(name: &str, sizes: &[i64], values: &[i64]) -> pb::TensorProto {
+    raw(name, DataType::Int64, sizes, values.iter().flat_map(|v| v.to_le_bytes()).collect())
+}
+
+pub fn initializer(model: &mut pb::ModelProto, tensor: pb::TensorProto) {
+    graph(model).initializer.push(tensor);
+}
+
+/// The tensor as the model stores it.
+pub fn proto(name: &str, tensor: &Tensor) -> pb::TensorProto {
+    let kind = match tensor.ty.dtype {
+        DType::F64 => DataType::Double,
+        DType::F32 => DataType::Float,
+        DType::I64 => DataType::Int64,
+        DType::Bool => DataType::Bool,
+    };
+    let sizes: Vec<i64> = tensor.ty.shape.iter().map(|n| *n as i64).collect();
+    raw(name, kind, &sizes, tensor.bytes.to_vec())
+}
+
+pub fn int(name: &str, i: i64) -> pb::AttributeProto {
+    pb::AttributeProto { name: name.into(), r#type: AttributeType::Int as i32, i, ..Default::default() }
+}
+
+pub fn float(name: &str, f: f32) -> pb::AttributeProto {
+    pb::AttributeProto { name: name.into(), r#type: AttributeType::Float as i32, f, ..Default::default() }
+}
+
+pub fn int_list(name: &str, ints: Vec<i64>) -> pb::AttributeProto {
+    pb::AttributeProto { name: name.into(), r#type: AttributeType::Ints as i32, ints, ..Default::default() }
+}
+
+pub fn string(name: &str, s: &str) -> pb::AttributeProto {
+    pb::AttributeProto { name: name.into(), r#type: AttributeType::String as i32, s: s.into(), ..Default::default() }
+}
+
+pub fn tensor(name: &str, t: pb::TensorProto) -> pb::AttributeProto {
+    pb::AttributeProto { name: name.into(), r#type: AttributeType::Tensor as i32, t: Some(t), ..Default::default() }
+}
+
+pub fn import_model(model: &pb::ModelProto, options: &ImportOptions<'_>) -> Result<Imported, Diagnostics> {
+    import_bytes(Path::new("test.onnx"), model.encode_to_vec(), options)
+}
