@@ -1,0 +1,165 @@
+//! The verifier of plans has teeth: every mutant below does harm, and none is accepted.
+
+mod support;
+
+use shardc::Options;
+use shardc_ir::kernel::{CollectiveKind, Kernel};
+use shardc_ir::mesh::AxisId;
+use shardc_ir::plan::{BufferId, BufferKind, Program, Repeat, Stream};
+use shardc_ir::verify_plan::{Violation, verify};
+use std::path::Path;
+use support::example;
+
+fn program(job: &str, spec: &str) -> Program {
+    let spec = shardc_frontend::spec::load(Path::new(&example(&format!("{job}/{spec}.shard")))).expect("the spec is good");
+    let path = example(&format!("{job}/model.onnx"));
+    let compiled = shardc::compile(Path::new(&path), &spec, &Options::default()).expect("the job compiles");
+    compiled.programs.training.expect("the job trains").program
+}
+
+fn refused(program: &Program) -> Violation {
+    verify(program).expect_err("the mutant is refused")
+}
+
+#[test]
+fn good_plans_are_proven() {
+    for (job, spec) in [("digits", "one"), ("digits", "dp2-tp2"), ("tiny-gpt", "one"), ("tiny-gpt", "dp2")] {
+        let program = program(job, spec);
+        let proof = verify(&program).expect("the plan is right");
+        let moving = program.states.iter().filter(|s| s.role != shardc_ir::plan::StateRole::Frozen).count();
+        assert_eq!((proof.ranks, proof.updated), (program.mesh.world_size(), moving));
+    }
+}
+
+/// Without a step that others depend on, something is read that nothing has written. (A step that works in place leaves its operand
+/// there: what that does to the numbers is for proofs over the graph.)
+#[test]
+fn a_dropped_step_is_missed() {
+    for (job, spec) in [("digits", "dp2-tp2"), ("tiny-gpt", "dp2")] {
+        let good = program(job, spec);
+        let mut dropped = 0;
+        for t in 0..good.tasks.len() {
+            for s in 0..good.tasks[t].steps.len() {
+                let step = &good.tasks[t].steps[s];
+                if step.writes.iter().all(|write| step.reads.iter().any(|read| read.buffer == write.buffer)) {
+                    continue;
+                }
+                let mut mutant = good.clone();
+                mutant.tasks[t].steps.remove(s);
+                let violation = refused(&mutant);
+                assert!(violation.message.contains("nothing has written") || violation.message.contains("overwritten"), "{violation}");
+                dropped += 1;
+            }
+        }
+        assert!(dropped > 20, "{dropped} steps were dropped");
+    }
+}
+
+/// Neighbours of which the second reads what the first writes.
+#[test]
+fn exchanged_steps_are_found() {
+    let good = program("digits", "dp2-tp2");
+    let mut exchanged = 0;
+    for t in 0..good.tasks.len() {
+        for s in 1..good.tasks[t].steps.len() {
+            let steps = &good.tasks[t].steps;
+            let fresh = |w: BufferId| !steps[s - 1].reads.iter().any(|r| r.buffer == w);
+            let needs = steps[s - 1].writes.iter().any(|w| fresh(w.buffer) && steps[s].reads.iter().any(|r| r.buffer == w.buffer));
+            if needs {
+                let mut mutant = good.clone();
+                mutant.tasks[t].steps.swap(s - 1, s);
+                refused(&mutant);
+                exchanged += 1;
+            }
+        }
+    }
+    assert!(exchanged > 10, "{exchanged} pairs were exchanged");
+}
+
+#[test]
+fn buffers_that_live_together_must_not_meet() {
+    let good = program("digits", "dp2-tp2");
+    let mut moved = 0;
+    for i in 0..good.buffers.len() {
+        if good.buffers[i].kind != BufferKind::Activation || good.buffers[i].slot_bytes < 512 {
+            continue;
+        }
+        // A state is alive all the time.
+        let state = &good.buffers[good.states[0].buffer.index()];
+        let mut mutant = good.clone();
+        mutant.buffers[i].offset = state.offset;
+        let violation = refused(&mutant);
+        assert!(violation.message.contains("overwritten") || violation.message.contains("over bytes"), "{violation}");
+        moved += 1;
+    }
+    assert!(moved > 5, "{moved} buffers were moved");
+}
+
+#[test]
+fn accesses_stay_inside() {
+    let good = program("digits", "dp2-tp2");
+    let mut mutant = good.clone();
+    mutant.tasks[0].steps[0].writes[0].bytes += 1 << 20;
+    assert!(refused(&mutant).message.contains("leaves its buffer"));
+    let mut mutant = good.clone();
+    mutant.tasks[0].steps[0].reads[0].offset = u64::MAX;
+    assert!(refused(&mutant).message.contains("leaves its buffer"));
+    let mut mutant = good.clone();
+    mutant.arena_bytes -= 64;
+    assert!(refused(&mutant).message.contains("beyond the arena"));
+    let mut mutant = good;
+    mutant.tasks[0].steps[0].reads[0].buffer = BufferId(u32::MAX);
+    assert!(refused(&mutant).message.contains("there is no buffer"));
+}
+
+/// A change to one call of a program, and what the refusal says.
+type CallMutant = (fn(&mut shardc_ir::kernel::Collective), &'static str);
+
+#[test]
+fn calls_fit_their_operands() {
+    let good = program("digits", "dp2-tp2");
+    let mutants: [CallMutant; 6] = [
+        (|call| call.count /= 2, "its operands have"),
+        (|call| call.count = u64::MAX, "too large"),
+        (|call| call.kind = CollectiveKind::AllGather, "its operands have"),
+        (|call| call.axes = vec![], "no product of axes"),
+        (|call| call.axes = vec![call.axes[0], call.axes[0]], "no product of axes"),
+        (|call| call.axes = vec![AxisId(9)], "the mesh does not have"),
+    ];
+    let calls = good.tasks.iter().enumerate().flat_map(|(t, task)| (0..task.steps.len()).map(move |s| (t, s)));
+    let calls: Vec<_> = calls.filter(|(t, s)| matches!(good.tasks[*t].steps[*s].kernel, Kernel::Collective(_))).collect();
+    assert!(calls.len() >= 4);
+    for (t, s) in calls {
+        for (mutate, expected) in mutants {
+            let mut mutant = good.clone();
+            let Kernel::Collective(call) = &mut mutant.tasks[t].steps[s].kernel else { unreachable!("only calls") };
+            if call.count == 1 && expected == "its operands have" {
+                call.count = 2;
+            } else {
+                mutate(call);
+            }
+            assert!(refused(&mutant).message.contains(expected), "{expected}: {}", refused(&mutant));
+        }
+        let mut mutant = good.clone();
+        mutant.tasks[t].steps[s].stream = Stream::Main;
+        assert!(refused(&mutant).message.contains("stream"));
+    }
+}
+
+#[test]
+fn state_moves_once_a_step() {
+    let good = program("tiny-gpt", "dp2");
+    let update = good.tasks.len() - 1;
+    let mut mutant = good.clone();
+    let last = mutant.tasks[update].steps.last().expect("an update").clone();
+    mutant.tasks[update].steps.push(last);
+    assert!(refused(&mutant).message.contains("has updated already"));
+    let mut mutant = good.clone();
+    mutant.tasks[update].repeat = Repeat::EachMicrobatch;
+    assert!(refused(&mutant).message.contains("in every micro-batch"));
+    let mut mutant = good;
+    let constant = mutant.buffers.iter().position(|b| matches!(b.kind, BufferKind::Input(_))).expect("an input");
+    let view = &mut mutant.tasks[update].steps[0].writes[0];
+    (view.buffer, view.offset, view.bytes) = (BufferId(constant as u32), 0, 8);
+    assert!(verify(&mutant).is_err());
+}
