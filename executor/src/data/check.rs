@@ -12,10 +12,13 @@ pub fn check_array(input: &InputSpec, arrays: &BTreeMap<String, Tensor>) -> Resu
     let InputSpec { name, dtype, sample, .. } = input;
     let Some(array) = arrays.get(name) else {
         let near = near_names(name, arrays.keys().map(String::as_str));
-        let listed: Vec<String> = if near.is_empty() { arrays.keys().cloned().collect() } else { near.iter().map(|n| n.to_string()).collect() };
+        let listed: Vec<String> =
+            if near.is_empty() { arrays.keys().cloned().collect() } else { near.iter().map(|n| n.to_string()).collect() };
         let listed = listed.iter().take(8).map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ");
         let error = Diagnostic::error(format!("the data has no array `{name}`"));
-        return Err(error.help(if near.is_empty() { format!("it has {listed}") } else { format!("did you mean {listed}?") }).into());
+        return Err(error
+            .help(if near.is_empty() { format!("it has {listed}") } else { format!("did you mean {listed}?") })
+            .into());
     };
     let mut errors = vec![];
     let fits = array.dtype == *dtype || (array.dtype.is_float() && dtype.is_float());
@@ -66,7 +69,8 @@ pub fn check_tokens(tokens: &Tokens, inputs: &[InputSpec], context: Option<u64>)
         } else if let Some((low, high)) = input.range
             && let Some((position, token)) = tokens.outside(low, high)
         {
-            let error = Diagnostic::error(format!("token {token} at position {position} is outside {low}..{high} of `{}`", input.name));
+            let error =
+                Diagnostic::error(format!("token {token} at position {position} is outside {low}..{high} of `{}`", input.name));
             errors.push(error.help("the model's vocabulary is not that of this text"));
         }
     }
