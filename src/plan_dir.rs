@@ -17,10 +17,10 @@ use crate::{Compiled, Programs, Training};
 use serde::{Deserialize, Serialize};
 use shardc_executor::data::{read_safetensors, write_safetensors};
 use shardc_executor::tensor::Tensor;
-use shardc_frontend::spec;
+use shardc_frontend::{onnx, spec};
 use shardc_ir::diagnostic::{Diagnostic, Place};
 use shardc_ir::listing::{NamedSizes, RankSummary, summary};
-use shardc_ir::plan::Program;
+use shardc_ir::plan::{Program, StateRole, StateVariable};
 use shardc_ir::plan_file::{self, hash};
 use shardc_ir::spec::Spec;
 use shardc_ir::text;
@@ -112,10 +112,12 @@ pub fn write(to: &Path, compiled: &Compiled, model: &Path, spec: &Spec, weights:
         files.insert(WEIGHTS, write_safetensors(&elements)?);
     }
     let (model_hash, spec_hash) = (hash(&model_bytes), hash(&spec_bytes));
-    files.insert(MODEL, model_bytes);
+    let is_weight = |s: &&StateVariable| matches!(s.role, StateRole::Parameter | StateRole::Frozen);
+    let program = compiled.programs.main();
+    let held = program.states.iter().filter(is_weight).map(|s| s.name.clone()).collect();
+    files.insert(MODEL, onnx::strip_weights(model, model_bytes, &held)?);
     files.insert(SPEC, spec_bytes);
     let hashes: BTreeMap<String, String> = files.iter().map(|(name, bytes)| (name.to_string(), hash(bytes))).collect();
-    let program = compiled.programs.main();
     let manifest = Manifest {
         format: FORMAT.to_string(),
         name: program.name.clone(),

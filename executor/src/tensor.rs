@@ -19,6 +19,13 @@ impl From<shardc_ir::types::Tensor> for Tensor {
     }
 }
 
+impl From<Tensor> for shardc_ir::types::Tensor {
+    fn from(tensor: Tensor) -> Self {
+        let ty = shardc_ir::types::Type::new(tensor.dtype, tensor.shape);
+        Self { ty, bytes: std::sync::Arc::new(tensor.bytes) }
+    }
+}
+
 /// Reads little-endian elements as another type; the cast is Rust's, which saturates and truncates toward zero.
 macro_rules! elements_as {
     ($tensor:expr, $to:ty) => {

@@ -1,5 +1,6 @@
 //! What a command runs: a plan directory, or a model and a spec compiled on the spot; the same from there on.
 
+use super::output::write_whole;
 use crate::failure::Failure;
 use crate::plan_dir::{self, PlanDir};
 use crate::{Options, Programs, Training, compile, report};
@@ -7,12 +8,13 @@ use clap::Args;
 use shardc_executor::data::{Dataset, InputSpec, Options as DataOptions};
 use shardc_executor::run::Executor;
 use shardc_executor::tensor::Tensor;
-use shardc_frontend::onnx::Weight;
+use shardc_frontend::onnx::{self, Weight};
 use shardc_frontend::spec;
 use shardc_ir::diagnostic::{Diagnostic, Place};
-use shardc_ir::plan::Program;
+use shardc_ir::plan::{Program, StateRole};
 use shardc_ir::spec::{Loss, Spec};
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
 
@@ -55,17 +57,15 @@ pub struct Job {
     pub spec: Spec,
     /// The programs.
     pub programs: Programs,
-    /// The model, for exports.
-    pub model: Model,
+    model: Model,
     weights: Weights,
 }
 
 /// The model that a job came from.
-pub enum Model {
-    /// Its file.
+enum Model {
     File(PathBuf),
-    /// Its bytes without weights.
-    Bytes(Vec<u8>),
+    /// Its bytes without weights, and where they came from.
+    Plan(PathBuf, Vec<u8>),
 }
 
 /// Where initial elements come from.
@@ -98,7 +98,7 @@ impl JobArgs {
 
 fn open_plan(plan: PlanDir) -> Result<Job, Failure> {
     let weights = Weights::Plan { elements: plan.weights()?, path: plan.path.clone() };
-    let model = Model::Bytes(plan.model()?);
+    let model = Model::Plan(plan.path.clone(), plan.model()?);
     Ok(Job { spec: plan.spec, programs: plan.programs, model, weights })
 }
 
@@ -159,13 +159,22 @@ impl Job {
         }
     }
 
-    /// Writes the model with the parameters as they are now.
+    /// Writes the model with its parameters as they are now; where its weights were in a file of their own, they are again.
     ///
     /// # Errors
     /// If a rank failed or the file cannot be written.
-    pub fn export(&self, executor: &Executor, path: &Path) -> Result<(), Failure> {
-        let _ = (executor, path);
-        Err(Failure::not_built("--export"))
+    pub fn export(&self, executor: &Executor, to: &Path) -> Result<(), Failure> {
+        let mut weights = BTreeMap::new();
+        for state in executor.program().states.iter().filter(|s| matches!(s.role, StateRole::Parameter | StateRole::Frozen)) {
+            weights.insert(state.name.clone(), executor.get_state(&state.name)?.into());
+        }
+        let (path, bytes) = self.model.read()?;
+        let data_file = format!("{}.data", to.file_name().unwrap_or_default().to_string_lossy());
+        let exported = onnx::export(&path, bytes, &weights, &data_file)?;
+        if let Some(data) = exported.data {
+            write_whole(&to.with_file_name(&data_file), &data)?;
+        }
+        write_whole(to, &exported.model)
     }
 
     fn initial(&self, name: &str) -> Result<Tensor, Diagnostic> {
@@ -179,6 +188,18 @@ impl Job {
                     .at(Place::File(path.clone()))
                     .help("compile it without `--no-weights`, or with an `init` line")
             }),
+        }
+    }
+}
+
+impl Model {
+    fn read(&self) -> Result<(PathBuf, Vec<u8>), Failure> {
+        match self {
+            Model::File(path) => {
+                let bytes = fs::read(path).map_err(|e| Failure::io(format!("cannot read `{}`", path.display()), &e))?;
+                Ok((path.clone(), bytes))
+            }
+            Model::Plan(path, bytes) => Ok((path.clone(), bytes.clone())),
         }
     }
 }

@@ -4,6 +4,7 @@ use crate::failure::Failure;
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
+use std::process;
 
 /// Writes a result to standard output. A reader that has gone away wants no more of it, which is no failure.
 pub fn print(text: &str) -> Result<(), Failure> {
@@ -22,6 +23,18 @@ pub fn write(text: &str, file: Option<&Path>) -> Result<(), Failure> {
         }
         None => print(text),
     }
+}
+
+/// Writes a file whole or not at all: under another name first.
+pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let partial = path.with_file_name(format!(".{name}.new-{}", process::id()));
+    let written = fs::write(&partial, bytes).and_then(|()| fs::rename(&partial, path));
+    if written.is_err() {
+        // The first error is the one to tell.
+        let _ = fs::remove_file(&partial);
+    }
+    written.map_err(|e| Failure::io(format!("cannot write `{}`", path.display()), &e))
 }
 
 /// Refuses a file that cannot be written, before work that would be lost with it.
