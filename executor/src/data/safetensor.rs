@@ -2,18 +2,18 @@
 
 use crate::tensor::Tensor;
 use safetensors::{Dtype, SafeTensors};
-use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
+use shardc_ir::diagnostic::Diagnostic;
 use std::collections::BTreeMap;
 
 /// Reads all arrays; integers are widened to 64 bits.
-pub fn read_safetensors(bytes: &[u8]) -> Result<BTreeMap<String, Tensor>, Diagnostics> {
-    let file = SafeTensors::deserialize(bytes).map_err(|e| vec![Diagnostic::error(format!("the file is broken: {e}"))])?;
+pub fn read_safetensors(bytes: &[u8]) -> Result<BTreeMap<String, Tensor>, Diagnostic> {
+    let file = SafeTensors::deserialize(bytes).map_err(|e| Diagnostic::error(format!("the file is broken: {e}")))?;
     let mut arrays = BTreeMap::new();
     for (name, view) in file.iter() {
         let shape: Vec<u64> = view.shape().iter().map(|n| *n as u64).collect();
         let array = convert(view.dtype(), &shape, view.data());
         let array = array.ok_or_else(|| {
-            vec![Diagnostic::error(format!("`{name}` has elements of type {:?}, not f32, f64, an integer or bool", view.dtype()))]
+            Diagnostic::error(format!("`{name}` has elements of type {:?}, not f32, f64, an integer or bool", view.dtype()))
         })?;
         arrays.insert(name.to_string(), array);
     }
