@@ -19,6 +19,7 @@ use std::sync::Arc;
 use tokens::Tokens;
 
 pub use npy::{read_npy, write_npz};
+pub use safetensor::{read_safetensors, write_safetensors};
 
 /// What a program wants of one array.
 #[derive(Debug, Clone, PartialEq)]
