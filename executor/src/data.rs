@@ -86,7 +86,7 @@ impl Dataset {
     pub fn open(path: &Path, inputs: Vec<InputSpec>, batch: u64, options: &Options) -> Result<Dataset, Diagnostics> {
         let here = |d: Diagnostic| if d.place.is_none() { d.at(Place::File(path.to_path_buf())) } else { d };
         let all = |ds: Diagnostics| ds.into_iter().map(here).collect::<Diagnostics>();
-        let source = match Tokens::read(path).map_err(all)? {
+        let source = match Tokens::read(path).map_err(|d| all(d.into()))? {
             Some(tokens) => {
                 let context = check_tokens(&tokens, &inputs, options.context).map_err(all)?;
                 Source::Tokens { tokens, context }
@@ -96,7 +96,7 @@ impl Dataset {
                 return Err(all(error.help("leave `--context` out, or give a `.txt` or `.bin` file").into()));
             }
             None => {
-                let found = read_arrays(path).map_err(all)?;
+                let found = read_arrays(path).map_err(|d| all(d.into()))?;
                 let mut errors = vec![];
                 let mut arrays = vec![];
                 for input in &inputs {

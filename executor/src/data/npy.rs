@@ -3,7 +3,7 @@
 use crate::tensor::Tensor;
 use ndarray::{ArrayViewD, IxDyn};
 use ndarray_npy::{NpzWriter, ViewNpyError, ViewNpyExt};
-use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
+use shardc_ir::diagnostic::Diagnostic;
 use shardc_ir::dtype::DType;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -60,8 +60,8 @@ pub fn read_npy(bytes: &[u8]) -> Result<Tensor, String> {
 }
 
 /// Reads all arrays of a `.npz`.
-pub fn read_npz(file: File) -> Result<BTreeMap<String, Tensor>, Diagnostics> {
-    let broken = |e: &dyn std::fmt::Display| vec![Diagnostic::error(format!("the archive is broken: {e}"))];
+pub fn read_npz(file: File) -> Result<BTreeMap<String, Tensor>, Diagnostic> {
+    let broken = |e: &dyn std::fmt::Display| Diagnostic::error(format!("the archive is broken: {e}"));
     let mut archive = ZipArchive::new(std::io::BufReader::new(file)).map_err(|e| broken(&e))?;
     let mut arrays = BTreeMap::new();
     for i in 0..archive.len() {
@@ -70,15 +70,15 @@ pub fn read_npz(file: File) -> Result<BTreeMap<String, Tensor>, Diagnostics> {
         let mut bytes = vec![];
         let claimed = entry.size();
         entry.take(claimed).read_to_end(&mut bytes).map_err(|e| broken(&e))?;
-        let array = read_npy(&bytes).map_err(|message| vec![Diagnostic::error(format!("`{name}`: {message}"))])?;
+        let array = read_npy(&bytes).map_err(|message| Diagnostic::error(format!("`{name}`: {message}")))?;
         arrays.insert(name, array);
     }
     Ok(arrays)
 }
 
 /// Writes arrays as a `.npz`.
-pub fn write_npz(path: &Path, arrays: &BTreeMap<String, Tensor>) -> Result<(), Diagnostics> {
-    let cannot = |e: &dyn std::fmt::Display| vec![Diagnostic::error(format!("cannot write `{}`: {e}", path.display()))];
+pub fn write_npz(path: &Path, arrays: &BTreeMap<String, Tensor>) -> Result<(), Diagnostic> {
+    let cannot = |e: &dyn std::fmt::Display| Diagnostic::error(format!("cannot write `{}`: {e}", path.display()));
     let mut writer = NpzWriter::new_compressed(File::create(path).map_err(|e| cannot(&e))?);
     for (name, array) in arrays {
         let shape = IxDyn(&array.shape.iter().map(|n| *n as usize).collect::<Vec<_>>());

@@ -1,6 +1,6 @@
 //! Text as tokens: the bytes of a `.txt`, or the 16-bit words of a `.bin`.
 
-use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
+use shardc_ir::diagnostic::Diagnostic;
 use std::path::Path;
 
 /// The tokens of a file.
@@ -14,17 +14,17 @@ pub enum Tokens {
 
 impl Tokens {
     /// Reads `path` if its name ends in `.txt` or `.bin`.
-    pub fn read(path: &Path) -> Result<Option<Tokens>, Diagnostics> {
+    pub fn read(path: &Path) -> Result<Option<Tokens>, Diagnostic> {
         let extension = path.extension().and_then(|e| e.to_str()).unwrap_or_default();
         if !matches!(extension, "txt" | "bin") {
             return Ok(None);
         }
-        let bytes = std::fs::read(path).map_err(|e| vec![Diagnostic::error(format!("cannot read the data: {e}"))])?;
+        let bytes = std::fs::read(path).map_err(|e| Diagnostic::error(format!("cannot read the data: {e}")))?;
         if extension == "txt" {
             return Ok(Some(Tokens::Bytes(bytes)));
         }
         if bytes.len() % 2 != 0 {
-            return Err(Diagnostic::error(format!("{} bytes are no whole number of 16-bit tokens", bytes.len())).into());
+            return Err(Diagnostic::error(format!("{} bytes are no whole number of 16-bit tokens", bytes.len())));
         }
         Ok(Some(Tokens::Words(bytes)))
     }
