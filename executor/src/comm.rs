@@ -20,6 +20,9 @@ pub struct Traffic {
     pub bytes_sent: u64,
 }
 
+/// What a rank has sent, by kind and axes.
+pub type TrafficTable = BTreeMap<(CollectiveKind, Vec<AxisId>), Traffic>;
+
 /// One rank's end of all its groups.
 #[derive(Debug)]
 pub struct Communicator {
@@ -27,12 +30,13 @@ pub struct Communicator {
     mesh: Mesh,
     rank: u64,
     groups: BTreeMap<Vec<AxisId>, Member>,
-    traffic: BTreeMap<(CollectiveKind, Vec<AxisId>), Traffic>,
+    traffic: TrafficTable,
 }
 
 /// A group and this rank's place in it.
 #[derive(Debug)]
 struct Member {
+    rank: u64,
     meeting: Arc<Meeting>,
     index: usize,
     /// Which of the two sets of staging buffers the next exchange uses: those of the last one may still be read.
@@ -51,7 +55,7 @@ impl Communicator {
     }
 
     /// What was sent so far.
-    pub fn traffic(&self) -> &BTreeMap<(CollectiveKind, Vec<AxisId>), Traffic> {
+    pub fn traffic(&self) -> &TrafficTable {
         &self.traffic
     }
 
@@ -66,7 +70,7 @@ impl Communicator {
             let members = self.mesh.group(self.rank, axes);
             let index = members.iter().position(|r| *r == self.rank).ok_or("a rank outside its group")?;
             let meeting = self.world.meeting(members)?;
-            self.groups.insert(axes.clone(), Member { meeting, index, parity: 0 });
+            self.groups.insert(axes.clone(), Member { rank: self.rank, meeting, index, parity: 0 });
         }
         let member = self.groups.get_mut(axes).ok_or("a group that is not there")?;
         let size = member.meeting.size() as u64;
@@ -140,7 +144,7 @@ impl Member {
         let range = |member: usize| (member * share).min(len)..((member + 1) * share).min(len);
         let own = range(self.index);
         self.meeting.write_result(self.index, own.len(), |result| self.combine(call, set, own.start, result));
-        self.meeting.wait(world, call)?;
+        self.meeting.wait(world, self.rank, call)?;
         for member in 0..size {
             let range = range(member);
             self.meeting.read_result(member, range.len(), |result| data[range].copy_from_slice(result));
@@ -207,7 +211,7 @@ impl Member {
         let set = self.parity;
         self.parity = 1 - set;
         self.meeting.write(set, self.index, bytes, fill);
-        self.meeting.wait(world, call)?;
+        self.meeting.wait(world, self.rank, call)?;
         Ok(set)
     }
 

@@ -21,15 +21,16 @@ mod rowwise;
 mod scratch;
 pub mod signature;
 mod simd;
+mod softmax;
 mod space;
 pub mod threads;
 mod tiles;
 
 use element::{Slice, SliceMut};
+pub(crate) use reduce::combine;
 use shardc_ir::kernel::{Attention, Collective, CollectiveKind, Gather, Kernel, Rowwise};
 use shardc_ir::mesh::Mesh;
 use signature::{Signature, product};
-pub(crate) use reduce::combine;
 use threads::Threads;
 
 /// A kernel made ready for one arrangement of its operands in memory.

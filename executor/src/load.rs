@@ -67,7 +67,8 @@ impl Loaded {
         check_tables(&program)?;
         let mut tasks = vec![];
         for task in &program.tasks {
-            let launch = |step: &Step| launch(&program, step).map_err(|e| format!("step `{}` of task {}: {e}", step.text, task.name));
+            let launch =
+                |step: &Step| launch(&program, step).map_err(|e| format!("step `{}` of task {}: {e}", step.text, task.name));
             tasks.push(task.steps.iter().map(launch).collect::<Result<_, _>>()?);
         }
         Ok(Loaded { program, tasks })
@@ -93,7 +94,8 @@ fn check_mesh(mesh: &Mesh) -> Result<(), String> {
 fn check_buffer(buffer: &Buffer, program: &Program) -> Result<(), String> {
     let mesh = &program.mesh;
     let all: Vec<_> = buffer.sharding.dims.iter().flatten().collect();
-    let axes_once = all.iter().enumerate().all(|(i, s)| s.axis.index() < mesh.axes().len() && all[..i].iter().all(|t| t.axis != s.axis));
+    let axes_once =
+        all.iter().enumerate().all(|(i, s)| s.axis.index() < mesh.axes().len() && all[..i].iter().all(|t| t.axis != s.axis));
     if buffer.sharding.dims.len() != buffer.shape.len() || !axes_once {
         return Err("its sharding does not fit its shape".to_string());
     }
@@ -107,7 +109,10 @@ fn check_buffer(buffer: &Buffer, program: &Program) -> Result<(), String> {
         return Err("its local shape is not what its sharding says".to_string());
     }
     let bytes = product(&buffer.local)?.checked_mul(buffer.dtype.bytes());
-    if bytes.is_none_or(|bytes| bytes > buffer.slot_bytes) || !buffer.offset.is_multiple_of(64) || !buffer.slot_bytes.is_multiple_of(64) {
+    if bytes.is_none_or(|bytes| bytes > buffer.slot_bytes)
+        || !buffer.offset.is_multiple_of(64)
+        || !buffer.slot_bytes.is_multiple_of(64)
+    {
         return Err("its slots do not hold its elements, or are not aligned".to_string());
     }
     if buffer.slots != 1 && buffer.slots != mesh.microbatches() {
@@ -141,7 +146,9 @@ fn check_tables(program: &Program) -> Result<(), String> {
             return Err(format!("constant `{}` has {} bytes, not what its shape says", found.name, constant.bytes.len()));
         }
     }
-    for (name, id) in (program.inputs.iter().map(|i| (&i.name, i.buffer))).chain(program.outputs.iter().map(|o| (&o.name, o.buffer))) {
+    for (name, id) in
+        (program.inputs.iter().map(|i| (&i.name, i.buffer))).chain(program.outputs.iter().map(|o| (&o.name, o.buffer)))
+    {
         let found = buffer(program, id)?;
         let split = found.sharding.splits(program.mesh.time());
         if !found.sharding.partial.is_empty() || (split && found.slots != program.mesh.microbatches()) {

@@ -1,14 +1,12 @@
 //! The ranks of one process, and the steps they run together.
 
-use crate::comm::{Communicator, Traffic};
+use crate::comm::{Communicator, TrafficTable};
 use crate::cpu::threads::Threads;
 use crate::init::initial_value;
 use crate::load::{Loaded, buffer};
 use crate::rank::{Rank, layout};
 use crate::tensor::Tensor;
 use crate::world::World;
-use shardc_ir::kernel::CollectiveKind;
-use shardc_ir::mesh::AxisId;
 use shardc_ir::plan::{BufferId, Program};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -169,7 +167,7 @@ impl Executor {
     }
 
     /// What each rank has sent so far, by kind and axes.
-    pub fn traffic(&self) -> Result<Vec<BTreeMap<(CollectiveKind, Vec<AxisId>), Traffic>>, ExecutionError> {
+    pub fn traffic(&self) -> Result<Vec<TrafficTable>, ExecutionError> {
         self.on_each(None, |rank| Ok(rank.communicator.traffic().clone()))
     }
 

@@ -100,3 +100,71 @@ struct Run {
     local: u64,
     len: u64,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Stream;
+    use shardc_ir::mesh::AxisId;
+    use shardc_ir::sharding::{Split, degree, with_split};
+
+    /// Random splits of random shapes: all ranks' parts together are the whole, each with as many elements as its local shape has,
+    /// and each element where the digits of its indices say.
+    #[test]
+    fn parts_make_the_whole() {
+        let mesh = Mesh::new([("dp".to_string(), 2), ("tp".to_string(), 3)], 2);
+        let random = Stream::new(1, "shards");
+        let mut at = 0;
+        let mut below = |n: u64| {
+            at += 1;
+            random.below(at, n)
+        };
+        for _ in 0..400 {
+            let shape: Vec<u64> = (0..1 + below(3)).map(|_| [1, 2, 6, 12, 24][below(5) as usize]).collect();
+            let mut sharding = Sharding::replicated(shape.len());
+            for axis in [0, 1, 2].map(AxisId) {
+                let d = below(shape.len() as u64) as usize;
+                let stride = [1, 2, 3, 4, 6, 12][below(6) as usize];
+                if let Some(splits) = with_split(&sharding.dims[d], Split { axis, stride }, shape[d], &mesh) {
+                    sharding.dims[d] = splits;
+                }
+            }
+            let layout = Layout { shape: &shape, sharding: &sharding, mesh: &mesh, element: 2 };
+            let global: Vec<u8> = (0..layout.global_bytes()).map(|i| (i * 7 % 251) as u8).collect();
+            let mut whole = vec![0; global.len()];
+            let mut replicas = 0;
+            for rank in 0..mesh.world_size() {
+                for time in 0..mesh.microbatches() {
+                    let mut coordinates = mesh.coordinates(rank);
+                    coordinates[2] = time;
+                    let mut local = vec![0; layout.local_bytes() as usize];
+                    layout.shard(&global, &coordinates, &mut local);
+                    layout.unshard(&local, &coordinates, &mut whole);
+                    replicas += u64::from(layout.is_first_replica(&coordinates) && (sharding.splits(AxisId(2)) || time == 0));
+                    let held = held(&layout, &coordinates);
+                    assert_eq!(
+                        local,
+                        held.iter().flat_map(|i| global[2 * i..2 * i + 2].to_vec()).collect::<Vec<_>>(),
+                        "{sharding:?}"
+                    );
+                }
+            }
+            assert_eq!(whole, global, "{shape:?} {sharding:?}");
+            assert_eq!(replicas, sharding.dims.iter().map(|splits| degree(splits, &mesh)).product::<u64>());
+        }
+    }
+
+    /// The row-major positions whose digits are the coordinates.
+    fn held(layout: &Layout<'_>, coordinates: &[u64]) -> Vec<usize> {
+        let total: u64 = layout.shape.iter().product();
+        let here = |position: &u64| {
+            let mut rest = *position;
+            layout.shape.iter().zip(&layout.sharding.dims).rev().all(|(size, splits)| {
+                let index = rest % size;
+                rest /= size;
+                splits.iter().all(|s| index / s.stride % layout.mesh.size(s.axis) == coordinates[s.axis.index()])
+            })
+        };
+        (0..total).filter(here).map(|position| position as usize).collect()
+    }
+}

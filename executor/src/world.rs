@@ -76,11 +76,14 @@ impl Meeting {
         self.size
     }
 
-    /// Waits for all members; all must come for the same `call`.
-    pub fn wait(&self, world: &World, call: &Collective) -> Result<(), String> {
+    /// Waits as `rank` for all members; all must come for the same `call`.
+    pub fn wait(&self, world: &World, rank: u64, call: &Collective) -> Result<(), String> {
         let mut state = lock(&self.state);
         if state.call.get_or_insert_with(|| call.clone()) != call {
-            return Err("members of a group call different collectives".to_string());
+            drop(state);
+            let message = "members of a group call different collectives".to_string();
+            world.fail(rank, message.clone());
+            return Err(message);
         }
         state.arrived += 1;
         if state.arrived == self.size {

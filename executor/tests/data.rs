@@ -1,4 +1,5 @@
 //! Data files: what is read, in which order, and everything that can be wrong with them.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use shardc_executor::data::{Dataset, InputSpec, Options, read_npy, write_npz};
 use shardc_executor::tensor::Tensor;
@@ -137,8 +138,10 @@ fn bad_text_is_explained() {
 #[test]
 fn what_does_not_fit_is_listed_together() {
     let folder = Folder::new("misfit");
-    let path = folder.npz("d.npz", &[("input_ids", Tensor::from_f32(&[4, 2], &[0.0; 8])), ("y", Tensor::from_f32(&[4, 1], &[0.0; 4]))]);
-    let inputs = vec![spec("inputs_ids", DType::F32, &[2], None), spec("y", DType::I64, &[], None), spec("z", DType::F32, &[], None)];
+    let path =
+        folder.npz("d.npz", &[("input_ids", Tensor::from_f32(&[4, 2], &[0.0; 8])), ("y", Tensor::from_f32(&[4, 1], &[0.0; 4]))]);
+    let inputs =
+        vec![spec("inputs_ids", DType::F32, &[2], None), spec("y", DType::I64, &[], None), spec("z", DType::F32, &[], None)];
     let text = errors(open(&path, inputs, 2));
     assert!(text.contains("no array `inputs_ids`") && text.contains("did you mean `input_ids`?"), "{text}");
     assert!(text.contains("`y` has elements of type f32, the model wants i64"), "{text}");
@@ -180,7 +183,8 @@ fn integers_of_any_width_and_both_orders_are_read() {
     assert_eq!(read("|u1", "True", "(2, 3)", &[1, 2, 3, 4, 5, 6]).unwrap(), Tensor::from_i64(&[2, 3], &[1, 3, 5, 2, 4, 6]));
     assert!(read("<u8", "False", "(1,)", &[255; 8]).unwrap_err().contains("63 bits"));
     assert!(read("<c8", "False", "(1,)", &[0; 8]).unwrap_err().contains("no f32"));
-    for (shape, data) in [("(3,)", 8), ("(1000000000000,)", 8), ("(4611686018427387904, 4)", 16), ("(99999999999999999999,)", 8)] {
+    for (shape, data) in [("(3,)", 8), ("(1000000000000,)", 8), ("(4611686018427387904, 4)", 16), ("(99999999999999999999,)", 8)]
+    {
         assert!(read("<f4", "False", shape, &vec![0; data]).is_err(), "{shape}");
     }
     let good = npy("{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }", &[0; 8]);
@@ -215,7 +219,8 @@ fn a_folder_and_safetensors_are_read() {
     folder.file("x.npy", &npy("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2), }", &[0; 16]));
     folder.file("y.npy", &npy("{'descr': '<i4', 'fortran_order': False, 'shape': (2,), }", &[1, 0, 0, 0, 2, 0, 0, 0]));
     assert_eq!(open(&folder.0, pair(), 2).unwrap().batch(0)[1].to_i64(), [1, 2]);
-    let header = br#"{"x":{"dtype":"F32","shape":[1,2],"data_offsets":[0,8]},"y":{"dtype":"U8","shape":[1],"data_offsets":[8,9]}}"#;
+    let header =
+        br#"{"x":{"dtype":"F32","shape":[1,2],"data_offsets":[0,8]},"y":{"dtype":"U8","shape":[1],"data_offsets":[8,9]}}"#;
     let file = [&(header.len() as u64).to_le_bytes()[..], header, &[0; 8], &[7]].concat();
     assert_eq!(open(&folder.file("d.safetensors", &file), pair(), 1).unwrap().batch(0)[1].to_i64(), [7]);
 }

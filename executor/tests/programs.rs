@@ -1,7 +1,10 @@
 //! Whole programs, built by hand: sharded inputs, micro-batches, collectives, updates in place, and what must be refused.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use shardc_executor::data::{Dataset, Options, input_specs, write_npz};
 use shardc_executor::run::Executor;
 use shardc_executor::tensor::Tensor;
+use shardc_executor::train::{Metrics, train};
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::*;
 use shardc_ir::mesh::{AxisId, Mesh};
@@ -9,7 +12,9 @@ use shardc_ir::plan::*;
 use shardc_ir::scalar::{Binary, Instr, ScalarProgram};
 use shardc_ir::sharding::{Sharding, Split};
 use shardc_ir::train::{Decay, LearningRate, StateInit};
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const DP: AxisId = AxisId(0);
 
@@ -108,13 +113,8 @@ fn program(mesh: Mesh) -> Program {
         step(&program, Kernel::Reduce(reduce), &[0], &[3]),
         step(&program, Kernel::Map(map(&[width], &[&[1], &[1]], add)), &[2, 3], &[2]),
     ];
-    let all_reduce = Collective {
-        kind: CollectiveKind::AllReduce,
-        op: ReduceKind::Sum,
-        axes: vec![DP],
-        dtype: DType::F32,
-        count: width,
-    };
+    let all_reduce =
+        Collective { kind: CollectiveKind::AllReduce, op: ReduceKind::Sum, axes: vec![DP], dtype: DType::F32, count: width };
     let update = vec![Instr::Binary(Binary::Mul, 1, 2), Instr::Binary(Binary::Sub, 0, 3)];
     let copy = Move {
         dtype: DType::F32,
@@ -160,5 +160,140 @@ fn every_mesh_computes_the_same() {
             w.iter_mut().zip(&total).for_each(|(w, t)| *w -= 0.5 * t);
             assert_eq!(executor.get_state("w").unwrap().to_f32(), w);
         }
+    }
+}
+
+#[test]
+fn states_begin_the_same_under_every_mesh() {
+    let begin = |ranks| {
+        let mut program = program(Mesh::new([("dp".to_string(), ranks)], 1));
+        program.states[0].init = StateInit::Normal { std: 0.5 };
+        let mut executor = Executor::new(program, 1).unwrap();
+        executor.initialise(|_| None).unwrap();
+        executor.get_state("w").unwrap().to_f32()
+    };
+    assert_eq!(begin(1), begin(2));
+    assert!(begin(1).iter().all(|w| *w != 0.0 && w.abs() < 3.0));
+    let mut program = program(Mesh::new([("dp".to_string(), 1)], 1));
+    program.states[0].init = StateInit::Model;
+    let mut executor = Executor::new(program, 1).unwrap();
+    assert!(executor.initialise(|_| None).unwrap_err().message.contains("no weights for `w`"));
+    executor.initialise(|name| (name == "w").then(|| Tensor::from_f32(&[3], &[7.0, 8.0, 9.0]))).unwrap();
+    assert_eq!(executor.get_state("w").unwrap().to_f32(), [7.0, 8.0, 9.0]);
+    assert!(executor.set_state("w", &Tensor::from_f32(&[2], &[7.0, 8.0])).unwrap_err().message.contains("not f32[2]"));
+}
+
+/// A gather that finds a bad index on one rank only, before a collective in which the others wait.
+fn failing(ranks: u64) -> Program {
+    let mut program = program(Mesh::new([("dp".to_string(), ranks)], 1));
+    let mut add = |name: &str, kind, dtype, shape: &[u64]| {
+        let mesh = program.mesh.clone();
+        let mut sharding = Sharding::replicated(shape.len());
+        if matches!(kind, BufferKind::Input(_)) {
+            sharding.dims[0] = vec![Split { axis: DP, stride: shape[0] / ranks }];
+        }
+        let mut buffer = buffer(name, kind, dtype, shape, sharding, &mesh, 1);
+        buffer.offset = program.arena_bytes;
+        program.arena_bytes += buffer.slot_bytes;
+        program.buffers.push(buffer);
+    };
+    add("ids", BufferKind::Input(1), DType::I64, &[8]);
+    add("rows", BufferKind::Activation, DType::F32, &[8 / ranks, 1]);
+    program.inputs.push(ProgramInput { name: "ids".into(), buffer: BufferId(7), range: None, except: None });
+    let gather =
+        Gather { dtype: DType::F32, outer: 1, rows: 3, total_rows: 3, inner: 1, count: 8 / ranks, origin: Origin::whole(3) };
+    let bad = step(&program, Kernel::Gather(gather), &[1, 7], &[8]);
+    program.tasks[1].steps.insert(0, Step { text: "gather %w, %ids".into(), ..bad });
+    program
+}
+
+#[test]
+fn one_failing_rank_ends_all_with_its_message() {
+    for threads in [1, 2] {
+        let mut executor = Executor::new(failing(4), threads).unwrap();
+        let mut ids = vec![0, 1, 2, 0, 1, 2, 0, 1];
+        let with = |ids: &[i64]| Arc::new(vec![batch()[0].clone(), Tensor::from_i64(&[8], ids)]);
+        executor.step(with(&ids)).unwrap();
+        ids[5] = 3;
+        let error = executor.step(with(&ids)).unwrap_err();
+        assert_eq!((error.rank, error.step), (Some(2), Some(1)));
+        assert!(error.message.contains("`gather %w, %ids` in task F: index 3 at position 1 is outside"), "{error}");
+        assert!(executor.step(with(&ids)).unwrap_err().message.contains("index 3"));
+        assert!(executor.get_state("w").is_err());
+    }
+}
+
+#[test]
+fn training_writes_a_line_a_step_and_stops_when_asked() {
+    let folder = std::env::temp_dir().join(format!("shardc-train-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("x.npz");
+    let x = Tensor::from_f32(&[20, 3], &[1.0; 60]);
+    write_npz(&path, &BTreeMap::from([("x".to_string(), x)])).unwrap();
+    let mut program = program(Mesh::new([("dp".to_string(), 2)], 2));
+    program.outputs[1].name = "loss".into();
+    let data = Dataset::open(&path, input_specs(&program), program.batch, &Options::default()).unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    let mut executor = Executor::new(program, 1).unwrap();
+    let mut lines = vec![];
+    let stop = AtomicBool::new(false);
+    let after_three = |m: &Metrics| stop.store(m.step == 2, Ordering::Relaxed);
+    let summary = train(&mut executor, &data, 5, Some(&mut lines), &stop, after_three).unwrap();
+    assert!(summary.stopped && summary.steps == 3 && executor.next_step() == 3);
+    let lines: Vec<serde_json::Value> = lines.split(|b| *b == b'\n').filter_map(|l| serde_json::from_slice(l).ok()).collect();
+    assert_eq!(lines.len(), 3);
+    for (i, line) in lines.iter().enumerate() {
+        assert_eq!((line["step"].as_u64(), line["loss"].as_f64(), line["lr"].as_f64()), (Some(i as u64), Some(8.0), Some(0.5)));
+        assert!(
+            line["grad_norm"].is_null()
+                && line["seconds"].as_f64() > Some(0.0)
+                && line["samples_per_second"].as_f64() > Some(0.0)
+        );
+    }
+    stop.store(false, Ordering::Relaxed);
+    let summary = train(&mut executor, &data, 5, None, &stop, |_| ()).unwrap();
+    assert!(!summary.stopped && summary.steps == 2 && summary.last.unwrap().step == 4);
+}
+
+#[test]
+fn batches_of_another_shape_are_errors() {
+    let open = || Executor::new(program(Mesh::new([("dp".to_string(), 2)], 1)), 1).unwrap();
+    assert!(open().step(Arc::new(vec![])).unwrap_err().message.contains("0 arrays for 1 inputs"));
+    let wrong = Arc::new(vec![Tensor::from_f32(&[4, 3], &[0.0; 12])]);
+    assert!(open().step(wrong).unwrap_err().message.contains("`x` is f32[8, 3], not f32[4, 3]"));
+}
+
+/// Whatever a plan file claims, loading it gives an error, not a panic, and nothing is run.
+#[test]
+fn forged_programs_are_refused() {
+    type Forgery = (&'static str, fn(&mut Program));
+    let forgeries: &[Forgery] = &[
+        ("beyond the arena", |p| p.buffers[6].offset = p.arena_bytes),
+        ("beyond the arena", |p| p.buffers[0].offset = u64::MAX - 63),
+        ("not aligned", |p| p.buffers[3].offset += 4),
+        ("not hold its elements", |p| p.buffers[0].slot_bytes = 0),
+        ("local shape", |p| p.buffers[1].local = vec![1 << 60]),
+        ("large a product", |p| p.buffers[1].shape = vec![u64::MAX]),
+        ("slots", |p| p.buffers[1].slots = 7),
+        ("sharding", |p| p.buffers[1].sharding.dims.clear()),
+        ("cannot be split", |p| p.buffers[1].sharding.dims[0] = vec![Split { axis: DP, stride: 0 }]),
+        ("sharding", |p| p.buffers[1].sharding.dims[0] = vec![Split { axis: AxisId(77), stride: 1 }]),
+        ("there is no buffer 99", |p| p.states[0].buffer = BufferId(99)),
+        ("there is no buffer 99", |p| p.tasks[1].steps[0].reads[0].buffer = BufferId(99)),
+        ("leaves buffer", |p| p.tasks[1].steps[0].reads[0].bytes = 1 << 40),
+        ("leaves buffer", |p| p.tasks[1].steps[0].reads[0].offset = u64::MAX),
+        ("the view has", |p| p.tasks[1].steps[0].reads[0].bytes = 4),
+        ("takes 2 operands", |p| p.tasks[1].steps[0].reads.truncate(1)),
+        ("writes what it reads", |p| p.tasks[1].steps[1].writes[0] = p.tasks[1].steps[1].reads[0]),
+        ("writes what it reads", |p| p.buffers[3].offset = p.buffers[0].offset),
+        ("constant", |p| p.constants.push(ProgramConstant { buffer: BufferId(1), bytes: vec![0; 3] })),
+        ("partial", |p| p.buffers[6].sharding.add_partial(DP, ReduceKind::Sum)),
+        ("memory", |p| p.arena_bytes = u64::MAX),
+    ];
+    for (expected, forge) in forgeries {
+        let mut program = program(Mesh::new([("dp".to_string(), 2)], 2));
+        forge(&mut program);
+        let error = Executor::new(program, 1).expect_err(expected);
+        assert!(error.message.contains(expected), "{error}, not {expected}");
     }
 }

@@ -8,8 +8,8 @@ use shardc_ir::types::{Tensor, Type};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Models that are part of the project: folder, batch.
-const OWN: [(&str, u64); 4] = [("mlp", 32), ("gpt2", 8), ("gpt2-folded", 8), ("llama", 8)];
+/// Models, from both exporters: folder, batch.
+const OWN: [(&str, u64); 5] = [("mlp", 32), ("gpt2", 8), ("gpt2-folded", 8), ("llama", 8), ("bert", 8)];
 
 fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/models").join(name)

@@ -16,8 +16,8 @@
 //! read and updated under its own sharding.
 //!
 //! **4 Communication**, at phase `explicit`. `all_reduce` removes its axes from the partial ones, `accumulate` removes time,
-//! `all_gather` removes one split, `shard_slice` adds one, and nothing else changes. `reshard` changes splits over ranks and drops
-//! partial axes, never the splits over time.
+//! `all_gather` removes one split over ranks, `shard_slice` adds one, and nothing else changes. `reshard` changes splits as it
+//! likes and never makes a value partial.
 
 mod comm;
 mod letters;

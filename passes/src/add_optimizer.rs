@@ -48,7 +48,7 @@ impl Pass for AddOptimizer {
         for (state, gradient) in gradients {
             let gradient = match factor {
                 Some(factor) => {
-                    let factor = b.cast(factor, b.ty(gradient).dtype);
+                    let factor = scalars.factor(&mut b, factor, gradient);
                     b.mul(gradient, factor)
                 }
                 None => gradient,
@@ -78,16 +78,30 @@ fn clip(b: &mut Builder, gradients: &[(StateId, ValueId)], limit: Option<f64>) -
 /// Numbers that all updates of one element type share.
 #[derive(Default)]
 struct Scalars {
+    factor: Vec<(DType, ValueId)>,
     lr: Vec<(DType, ValueId)>,
     corrections: Vec<(DType, [ValueId; 2])>,
 }
 
 impl Scalars {
+    /// The factor of clipping in the element type of `gradient`.
+    fn factor(&mut self, b: &mut Builder, factor: ValueId, gradient: ValueId) -> ValueId {
+        let dtype = b.ty(gradient).dtype;
+        let known = self.factor.iter().find(|(d, _)| *d == dtype).map(|(_, v)| *v);
+        known.unwrap_or_else(|| {
+            let cast = b.cast(factor, dtype);
+            b.rename(cast, "clip");
+            self.factor.push((dtype, cast));
+            cast
+        })
+    }
+
     fn lr(&mut self, b: &mut Builder, dtype: DType) -> ValueId {
         let known = self.lr.iter().find(|(d, _)| *d == dtype).map(|(_, v)| *v);
         known.unwrap_or_else(|| {
             let host = b.op(Host { scalar: HostScalar::LearningRate }, &[]);
             let lr = b.cast(host, dtype);
+            b.rename(lr, "lr");
             self.lr.push((dtype, lr));
             lr
         })

@@ -77,6 +77,8 @@ fn gradients(forward: Graph, loss: ValueId, parameters: &[bool]) -> Graph {
                 Some(other) => b.add(other, gradient),
                 None => gradient,
             };
+            let name = format!("{}.grad", b.graph().states[state].name);
+            b.rename(all, &name);
             b.graph_mut().states[state].gradient = Some(all);
             continue;
         }

@@ -1,11 +1,11 @@
 //! The theorem: a plan for N ranks computes what the same spec computes with one rank on every axis. On random graphs under
 //! random specs, the loss, the norm of the gradients and every gradient agree; what was covered and refused is printed.
 
-mod support;
 #[path = "theorem/graphs.rs"]
 mod graphs;
 #[path = "theorem/specs.rs"]
 mod specs;
+mod support;
 
 use graphs::{BATCH, Choices};
 use proptest::prelude::*;
@@ -47,9 +47,8 @@ fn n_ranks_compute_what_one_does() {
 }
 
 fn report(coverage: &Coverage) {
-    let list = |counts: &BTreeMap<&'static str, usize>| {
-        counts.iter().map(|(n, c)| format!("{n} {c}")).collect::<Vec<_>>().join(", ")
-    };
+    let list =
+        |counts: &BTreeMap<&'static str, usize>| counts.iter().map(|(n, c)| format!("{n} {c}")).collect::<Vec<_>>().join(", ");
     println!("{} cases ran; ops: {}", coverage.run, list(&coverage.ops));
     for (what, count) in &coverage.collectives {
         println!("{count:5} with {what}");
@@ -120,8 +119,7 @@ fn agree(got: &Computed, want: &Computed, dtype: DType) -> Result<(), String> {
     }
     let norm = want.outputs["grad_norm"].max(1e-3);
     for (name, values) in &want.gradients {
-        let difference: f64 =
-            values.iter().zip(&got.gradients[name]).map(|(a, b)| (a - b) * (a - b)).sum::<f64>().sqrt();
+        let difference: f64 = values.iter().zip(&got.gradients[name]).map(|(a, b)| (a - b) * (a - b)).sum::<f64>().sqrt();
         if !(difference <= gradient * norm) {
             return Err(format!("the gradient of {name} is off by {difference:e} of {norm:e}"));
         }

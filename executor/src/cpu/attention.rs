@@ -5,10 +5,10 @@
 
 use crate::cpu::element::{Slice, SliceMut};
 use crate::cpu::number::{Number, Real};
-use crate::cpu::reduce::in_lanes;
 use crate::cpu::scratch;
 use crate::cpu::signature::{Signature, float, product};
 use crate::cpu::simd::simd;
+use crate::cpu::softmax::{exponentials, largest};
 use crate::cpu::space;
 use crate::cpu::threads::Threads;
 use crate::cpu::tiles::{self, Steps, Tile};
@@ -150,7 +150,7 @@ fn apply_mask<T: Real>(scores: &mut [T], mask: Slice<'_>, start: isize, stride: 
         }
     } else if let Some(mask) = T::of(mask) {
         for (i, score) in scores.iter_mut().enumerate() {
-            *score = *score + mask[at(i)];
+            *score += mask[at(i)];
         }
     }
 }
@@ -204,7 +204,7 @@ fn block<T: Real>(head: Head<'_, T>, from: usize, lse: &mut [T], tile: Option<Ti
     scratch::with(count * keys + count, |memory: &mut [T]| {
         let (scores, sums) = memory.split_at_mut(count * keys);
         head.scores(from, count, keys, scores);
-        exponentials(scores, keys, sums, lse);
+        softmax_rows(scores, keys, sums, lse);
         let Some(mut tile) = tile else { return };
         let a = head.attention;
         let v = head.rows(head.v, &a.v, head.kv_head(), 0, keys, a.v_width);
@@ -219,26 +219,27 @@ fn block<T: Real>(head: Head<'_, T>, from: usize, lse: &mut [T], tile: Option<Ti
 simd! {
     /// Each row of `keys` scores becomes `exp(score - max)`; `inverse` gets 1 over each row's sum (0 for a row that sees nothing),
     /// and `lse` the logarithm of the sum of `exp(score)`.
-    fn exponentials<T: Real>(scores: &mut [T], keys: usize, inverse: &mut [T], lse: &mut [T]) {
-        for (row, (inverse, lse)) in inverse.iter_mut().zip(lse).enumerate() {
+    fn softmax_rows<T: Real>(scores: &mut [T], keys: usize, inverse: &mut [T], lse: &mut [T]) {
+        for (row, (sum, lse)) in inverse.iter_mut().zip(&mut *lse).enumerate() {
             let scores = &mut scores[row * keys..(row + 1) * keys];
-            let largest = in_lanes(scores, T::LOWEST, Number::max);
-            if largest == T::LOWEST {
+            *lse = largest(scores);
+            if *lse == T::LOWEST && !scores.iter().any(|s| Number::is_nan(*s)) {
                 scores.fill(T::ZERO);
-                (*inverse, *lse) = (T::ZERO, T::LOWEST);
-                continue;
+                *sum = T::ZERO;
+            } else {
+                *sum = exponentials(scores, *lse);
             }
-            for score in scores.iter_mut() {
-                *score = Number::exp(*score - largest);
-            }
-            let sum = in_lanes(scores, T::ZERO, Number::add);
-            (*inverse, *lse) = (Number::recip(sum), largest + Number::ln(sum));
+        }
+        for (sum, lse) in inverse.iter_mut().zip(lse) {
+            let seen = *sum != T::ZERO;
+            *lse = if seen { *lse + Number::ln(*sum) } else { T::LOWEST };
+            *sum = if seen { Number::recip(*sum) } else { T::ZERO };
         }
     }
 
     fn scale<T: Real>(row: &mut [T], factor: T) {
         for value in row {
-            *value = *value * factor;
+            *value *= factor;
         }
     }
 }

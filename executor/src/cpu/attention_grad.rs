@@ -7,10 +7,10 @@
 use crate::cpu::attention::{Head, QUERIES, cut_heads, inputs, rows_extent};
 use crate::cpu::element::{Slice, SliceMut};
 use crate::cpu::number::{Number, Real};
-use crate::cpu::reduce::in_lanes;
 use crate::cpu::scratch;
 use crate::cpu::signature::{Signature, product};
 use crate::cpu::simd::simd;
+use crate::cpu::softmax::fold;
 use crate::cpu::threads::Threads;
 use crate::cpu::tiles::Tile;
 use faer::linalg::matmul::matmul;
@@ -131,15 +131,13 @@ fn row_of<T>(matrix: MatRef<'_, T>, row: usize) -> &[T] {
 
 simd! {
     fn product_sum<T: Real>(a: &[T], b: &[T]) -> T {
-        let mut total = T::ZERO;
-        for (a, b) in a.chunks(64).zip(b.chunks(64)) {
-            let mut products = [T::ZERO; 64];
-            for ((product, a), b) in products.iter_mut().zip(a).zip(b) {
-                *product = *a * *b;
+        let mut lanes = [T::ZERO; 32];
+        for (a, b) in a.chunks(32).zip(b.chunks(32)) {
+            for ((lane, a), b) in lanes.iter_mut().zip(a).zip(b) {
+                *lane += *a * *b;
             }
-            total = total + in_lanes(&products, T::ZERO, Number::add);
         }
-        total
+        fold(lanes, |a, b| a + b)
     }
 
     /// Scores in `p` become probabilities, and products in `ds` become gradients of the unscaled scores.

@@ -92,9 +92,8 @@ pub fn launch(prepared: &Prepared, reads: &[Slice<'_>], write: SliceMut<'_>, thr
 /// Merges letters that every operand steps through as through one, whatever their order.
 fn merged(dims: &[ContractDim]) -> Vec<Letter> {
     let letters = dims.iter().filter(|d| d.size != 1);
-    let mut letters: Vec<Letter> = letters
-        .map(|d| Letter { size: d.size as usize, a: d.a as usize, b: d.b as usize, c: d.c as usize })
-        .collect();
+    let mut letters: Vec<Letter> =
+        letters.map(|d| Letter { size: d.size as usize, a: d.a as usize, b: d.b as usize, c: d.c as usize }).collect();
     let joins = |outer: &Letter, inner: &Letter| {
         outer.a == inner.a * inner.size && outer.b == inner.b * inner.size && outer.c == inner.c * inner.size
     };
@@ -171,18 +170,8 @@ fn multiply<T: Real>(p: &Prepared, product: Product<'_, T>, a: &[T], b: &[T]) {
     }
     for position in 0..sums {
         let (a_sum, b_sum) = starts(&p.summed, position);
-        let a = tiles::matrix(
-            a,
-            a_start + a_sum,
-            Steps { size: rows, stride: p.m.a },
-            Steps { size: p.k.size, stride: p.k.a },
-        );
-        let b = tiles::matrix(
-            b,
-            b_start + b_sum,
-            Steps { size: p.k.size, stride: p.k.b },
-            Steps { size: cols, stride: p.n.b },
-        );
+        let a = tiles::matrix(a, a_start + a_sum, Steps { size: rows, stride: p.m.a }, Steps { size: p.k.size, stride: p.k.a });
+        let b = tiles::matrix(b, b_start + b_sum, Steps { size: p.k.size, stride: p.k.b }, Steps { size: cols, stride: p.n.b });
         let accumulate = if position == 0 { Accum::Replace } else { Accum::Add };
         matmul(tile.matrix(), accumulate, a, b, <T as Number>::ONE, Par::Seq);
     }

@@ -52,11 +52,8 @@ pub fn prepare(copy: &Move) -> Prepared {
     let pick = |strides: &[i64]| -> Vec<isize> { order.iter().map(|d| strides[*d] as isize).collect() };
     let mut strides = vec![pick(&copy.src_strides), pick(&copy.dst_strides)];
     let shape = collapse(&shape, &mut strides, &vec![0; shape.len()]);
-    let mut outer: Vec<Dim> = shape
-        .iter()
-        .enumerate()
-        .map(|(d, size)| Dim { size: *size, src: strides[0][d], dst: strides[1][d] as usize })
-        .collect();
+    let mut outer: Vec<Dim> =
+        shape.iter().enumerate().map(|(d, size)| Dim { size: *size, src: strides[0][d], dst: strides[1][d] as usize }).collect();
     let one = Dim { size: 1, src: 0, dst: 0 };
     let cols = outer.pop().unwrap_or(one);
     // The rows of a transposition are the dimension that is contiguous in the source; otherwise the next one out.

@@ -34,9 +34,10 @@ pub fn signature(map: &Map, mesh: &Mesh) -> Result<Signature, String> {
 /// Whether `origin` can be evaluated for indices below `size`.
 pub fn check_origin(origin: &Origin, size: u64, mesh: &Mesh) -> Result<(), String> {
     crate::cpu::signature::offset_range(&origin.offset, mesh)?;
-    let digits_fit = origin.digits.iter().all(|d| {
-        d.divisor > 0 && d.size > 0 && d.size.checked_mul(d.stride).is_some_and(|reach| reach <= i64::MAX as u64 / 64)
-    });
+    let digits_fit = origin
+        .digits
+        .iter()
+        .all(|d| d.divisor > 0 && d.size > 0 && d.size.checked_mul(d.stride).is_some_and(|reach| reach <= i64::MAX as u64 / 64));
     if digits_fit && origin.digits.len() <= 32 && size <= isize::MAX as u64 {
         Ok(())
     } else {

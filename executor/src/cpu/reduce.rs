@@ -11,6 +11,7 @@ use crate::cpu::lanes::{self, Lanes};
 use crate::cpu::number::Number;
 use crate::cpu::signature::Signature;
 use crate::cpu::simd::simd;
+use crate::cpu::softmax::fold;
 use crate::cpu::threads::Threads;
 use crate::cpu::{map, space};
 use shardc_ir::dtype::DType;
@@ -340,19 +341,12 @@ pub(super) fn in_lanes<A: Number>(row: &[A], start: A, f: impl Fn(A, A) -> A) ->
     let mut lanes = [start; LANES];
     let (whole, rest) = row.as_chunks::<LANES>();
     for values in whole {
-        for (lane, value) in lanes.iter_mut().zip(values) {
-            *lane = f(*lane, *value);
+        for i in 0..LANES {
+            lanes[i] = f(lanes[i], values[i]);
         }
     }
     for (lane, value) in lanes.iter_mut().zip(rest) {
         *lane = f(*lane, *value);
     }
-    let mut half = LANES / 2;
-    while half > 0 {
-        for i in 0..half {
-            lanes[i] = f(lanes[i], lanes[i + half]);
-        }
-        half /= 2;
-    }
-    lanes[0]
+    fold(lanes, f)
 }

@@ -5,6 +5,7 @@ use crate::cpu::number::{Number, Real};
 use crate::cpu::reduce::in_lanes;
 use crate::cpu::signature::{Signature, float, product};
 use crate::cpu::simd::simd;
+use crate::cpu::softmax::{exponentials, largest};
 use crate::cpu::threads::Threads;
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::{RowProgram, Rowwise};
@@ -125,13 +126,10 @@ simd! {
 
 #[inline(always)]
 fn softmax<T: Real>(x: &[T], y: &mut [T]) {
-    let largest = in_lanes(x, T::LOWEST, Number::max);
-    for (y, x) in y.iter_mut().zip(x) {
-        *y = (*x - largest).exp();
-    }
-    let scale = sum(y).recip();
+    y.copy_from_slice(x);
+    let scale = exponentials(y, largest(x)).recip();
     for y in y {
-        *y = *y * scale;
+        *y *= scale;
     }
 }
 
@@ -171,7 +169,7 @@ fn layer_norm_grad<T: Real>(x: &[T], scale: &[T], mean: T, rstd: T, dy: &[T], dx
     }
     let mean_g = sum(dx) / width;
     for (dx, x) in dx.iter_mut().zip(x) {
-        *dx = *dx * ((*x - mean) * rstd);
+        *dx *= (*x - mean) * rstd;
     }
     let mean_gh = sum(dx) / width;
     for (((dx, dy), scale), x) in dx.iter_mut().zip(dy).zip(scale).zip(x) {

@@ -23,15 +23,7 @@ pub fn matrix<T>(data: &[T], start: usize, rows: Steps, cols: Steps) -> MatRef<'
     }
     assert!(start.checked_add(reach(&[rows, cols])).is_some_and(|last| last < data.len()), "a matrix lies inside its data");
     // SAFETY: the last element is inside `data`, strides are not negative, and the borrow of `data` is kept.
-    unsafe {
-        MatRef::from_raw_parts(
-            data.as_ptr().add(start),
-            rows.size,
-            cols.size,
-            rows.stride as isize,
-            cols.stride as isize,
-        )
-    }
+    unsafe { MatRef::from_raw_parts(data.as_ptr().add(start), rows.size, cols.size, rows.stride as isize, cols.stride as isize) }
 }
 
 /// A matrix inside a slice, the only way to its elements while it lives.

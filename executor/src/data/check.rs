@@ -10,13 +10,7 @@ use std::collections::BTreeMap;
 /// The array for `input`, in the type of its buffer.
 pub fn check_array(input: &InputSpec, arrays: &BTreeMap<String, Tensor>) -> Result<Tensor, Diagnostics> {
     let InputSpec { name, dtype, sample, .. } = input;
-    let Some(array) = arrays.get(name) else {
-        let near = near_names(name, arrays.keys().map(String::as_str));
-        let listed: Vec<String> = if near.is_empty() { arrays.keys().cloned().collect() } else { near.iter().map(|n| n.to_string()).collect() };
-        let listed = listed.iter().take(8).map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ");
-        let error = Diagnostic::error(format!("the data has no array `{name}`"));
-        return Err(error.help(if near.is_empty() { format!("it has {listed}") } else { format!("did you mean {listed}?") }).into());
-    };
+    let Some(array) = arrays.get(name) else { return Err(missing(name, arrays).into()) };
     let mut errors = vec![];
     let fits = array.dtype == *dtype || (array.dtype.is_float() && dtype.is_float());
     if !fits {
@@ -66,7 +60,8 @@ pub fn check_tokens(tokens: &Tokens, inputs: &[InputSpec], context: Option<u64>)
         } else if let Some((low, high)) = input.range
             && let Some((position, token)) = tokens.outside(low, high)
         {
-            let error = Diagnostic::error(format!("token {token} at position {position} is outside {low}..{high} of `{}`", input.name));
+            let error =
+                Diagnostic::error(format!("token {token} at position {position} is outside {low}..{high} of `{}`", input.name));
             errors.push(error.help("the model's vocabulary is not that of this text"));
         }
     }
@@ -74,6 +69,16 @@ pub fn check_tokens(tokens: &Tokens, inputs: &[InputSpec], context: Option<u64>)
         errors.push(Diagnostic::error(format!("a text of {} tokens has no window of {context} and the one after", tokens.len())));
     }
     if errors.is_empty() { Ok(context) } else { Err(errors) }
+}
+
+fn missing(name: &str, arrays: &BTreeMap<String, Tensor>) -> Diagnostic {
+    let list = |names: Vec<&str>| names.iter().take(8).map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ");
+    let near = near_names(name, arrays.keys().map(String::as_str));
+    Diagnostic::error(format!("the data has no array `{name}`")).help(if near.is_empty() {
+        format!("it has {}", list(arrays.keys().map(String::as_str).collect()))
+    } else {
+        format!("did you mean {}?", list(near))
+    })
 }
 
 /// Integers are in range, floats are numbers.

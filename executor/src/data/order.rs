@@ -28,7 +28,9 @@ impl Order {
             (Source::Arrays(_), false) => Kind::InOrder { stride: 1 },
             (Source::Arrays(_), true) => Kind::Shuffled(stream),
             (Source::Tokens { context, .. }, false) => Kind::InOrder { stride: *context },
-            (Source::Tokens { tokens, context }, true) => Kind::RandomStarts(stream, tokens.len().saturating_sub(*context).max(1)),
+            (Source::Tokens { tokens, context }, true) => {
+                Kind::RandomStarts(stream, tokens.len().saturating_sub(*context).max(1))
+            }
         };
         Order { batch: batch.max(1), samples: source.samples(), kind }
     }

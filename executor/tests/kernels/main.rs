@@ -1,4 +1,5 @@
 //! Every kernel form against plain loops, over random small shapes and strides, in f64 and f32; and with several threads.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod reference;
 
@@ -95,8 +96,11 @@ fn launch(kernel: &Kernel, reads: &[Vec<f64>], coordinates: &[u64], threads: Thr
             Slice::from_bytes(operand.dtype, &bytemuck::cast_slice(words)[..bytes]).unwrap()
         })
         .collect();
-    let mut results: Vec<Vec<u64>> =
-        signature.writes.iter().map(|operand| vec![u64::MAX; (operand.elements * operand.dtype.bytes()).div_ceil(8) as usize]).collect();
+    let mut results: Vec<Vec<u64>> = signature
+        .writes
+        .iter()
+        .map(|operand| vec![u64::MAX; (operand.elements * operand.dtype.bytes()).div_ceil(8) as usize])
+        .collect();
     let writes: Vec<SliceMut<'_>> = signature
         .writes
         .iter()
@@ -178,7 +182,15 @@ fn random_map(random: &mut Random, compute: DType, shape: Vec<u64>) -> Map {
             let mut strides = random.permuted_strides(&shape);
             if random.below(2) == 0 {
                 strides = random.permuted_strides(&shape.iter().rev().copied().collect::<Vec<_>>());
-                strides = shape.iter().rev().scan(1, |s, n| { let now = *s; *s *= *n as i64; Some(now) }).collect::<Vec<_>>();
+                strides = shape
+                    .iter()
+                    .rev()
+                    .scan(1, |s, n| {
+                        let now = *s;
+                        *s *= *n as i64;
+                        Some(now)
+                    })
+                    .collect::<Vec<_>>();
                 strides.reverse();
             }
             for stride in &mut strides {
@@ -228,7 +240,14 @@ fn random_map(random: &mut Random, compute: DType, shape: Vec<u64>) -> Map {
         }
     }
     let results = outputs.len();
-    Map { compute, shape, inputs, program: ScalarProgram { inputs: count, code, outputs }, outputs: vec![compute; results], origins }
+    Map {
+        compute,
+        shape,
+        inputs,
+        program: ScalarProgram { inputs: count, code, outputs },
+        outputs: vec![compute; results],
+        origins,
+    }
 }
 
 /// A shape of up to 4 dimensions and a few thousand elements.
@@ -351,7 +370,9 @@ fn reductions_of_nothing() {
 /// The sum of many equal numbers that f32 cannot hold exactly: adding them one by one would be off by thousands of ulps.
 #[test]
 fn long_sums_are_exact_to_a_few_ulp() {
-    for (shape, reduced) in [(vec![1 << 20], vec![true]), (vec![1 << 17, 8], vec![true, false]), (vec![8, 1 << 17], vec![false, true])] {
+    for (shape, reduced) in
+        [(vec![1 << 20], vec![true]), (vec![1 << 17, 8], vec![true, false]), (vec![8, 1 << 17], vec![false, true])]
+    {
         let strides = if shape.len() == 1 { vec![1] } else { vec![shape[1] as i64, 1] };
         let map = Map {
             compute: DType::F32,
@@ -408,7 +429,15 @@ fn contract() {
             let shape: Vec<u64> = groups.iter().flat_map(|g| sizes[*g].clone()).collect();
             let strides = if random.below(2) == 0 {
                 let mut stride = 1;
-                let mut strides: Vec<i64> = shape.iter().rev().map(|n| { let now = stride; stride *= *n as i64; now }).collect();
+                let mut strides: Vec<i64> = shape
+                    .iter()
+                    .rev()
+                    .map(|n| {
+                        let now = stride;
+                        stride *= *n as i64;
+                        now
+                    })
+                    .collect();
                 strides.reverse();
                 strides
             } else {
@@ -424,7 +453,9 @@ fn contract() {
         let (a, b, c) = (letters([0, 1, 3]), letters([0, 3, 2]), letters([0, 1, 2]));
         let group = |g: usize| -> Vec<ContractDim> {
             let stride = |of: &Vec<Vec<i64>>, i: usize| of[g].get(i).copied().unwrap_or(0);
-            (0..sizes[g].len()).map(|i| ContractDim { size: sizes[g][i], a: stride(&a, i), b: stride(&b, i), c: stride(&c, i) }).collect()
+            (0..sizes[g].len())
+                .map(|i| ContractDim { size: sizes[g][i], a: stride(&a, i), b: stride(&b, i), c: stride(&c, i) })
+                .collect()
         };
         let kernel = Kernel::Contract(Contract { dtype, batch: group(0), m: group(1), n: group(2), k: group(3) });
         let reads = operands(&mut random, &kernel);
@@ -436,7 +467,13 @@ fn contract() {
 #[test]
 fn an_empty_sum_is_zero() {
     let dim = |size, a, b, c| ContractDim { size, a, b, c };
-    let contract = Contract { dtype: DType::F32, batch: vec![], m: vec![dim(2, 0, 0, 3)], n: vec![dim(3, 0, 1, 1)], k: vec![dim(0, 1, 3, 0)] };
+    let contract = Contract {
+        dtype: DType::F32,
+        batch: vec![],
+        m: vec![dim(2, 0, 0, 3)],
+        n: vec![dim(3, 0, 1, 1)],
+        k: vec![dim(0, 1, 3, 0)],
+    };
     assert_eq!(launch(&Kernel::Contract(contract), &[vec![], vec![]], &COORDINATES, Threads(1))[0], [0.0; 6]);
 }
 
@@ -542,14 +579,13 @@ fn gather_and_scatter() {
             0 => (rows, Origin::whole(rows)),
             1 => (rows * 3, Origin { offset: Offset { base: 0, terms: vec![(AxisId(1), rows as i64)] }, ..Origin::whole(rows) }),
             _ => {
-                let digits = vec![
-                    OriginDigit { divisor: 2, size: rows / 2, stride: 6 },
-                    OriginDigit { divisor: 1, size: 2, stride: 1 },
-                ];
+                let digits =
+                    vec![OriginDigit { divisor: 2, size: rows / 2, stride: 6 }, OriginDigit { divisor: 1, size: 2, stride: 1 }];
                 (rows * 3, Origin { offset: Offset { base: 0, terms: vec![(AxisId(1), 2)] }, digits })
             }
         };
-        let gather = Gather { dtype, outer: random.pick(&[1, 3]), rows, total_rows, inner: random.size(), count: random.size(), origin };
+        let gather =
+            Gather { dtype, outer: random.pick(&[1, 3]), rows, total_rows, inner: random.size(), count: random.size(), origin };
         let indices = |random: &mut Random| -> Vec<f64> {
             (0..gather.count).map(|_| random.below(2 * total_rows) as f64 - total_rows as f64).collect()
         };
@@ -564,7 +600,9 @@ fn gather_and_scatter() {
 #[test]
 fn an_index_outside_the_table_is_an_error() {
     let gather = Gather { dtype: DType::F32, outer: 1, rows: 4, total_rows: 4, inner: 2, count: 2, origin: Origin::whole(4) };
-    for (bad, found) in [(4i64, "index 4 at position 1"), (-5, "index -5 at position 1"), (i64::MIN, "is outside a table of 4 rows")] {
+    for (bad, found) in
+        [(4i64, "index 4 at position 1"), (-5, "index -5 at position 1"), (i64::MIN, "is outside a table of 4 rows")]
+    {
         let prepared = Prepared::new(&Kernel::Gather(gather.clone()), &[None, None]).unwrap();
         let mut out = [0f32; 4];
         let reads = [Slice::F32(&[0.0; 8]), Slice::I64(&[1, bad])];
@@ -605,13 +643,24 @@ fn threads_change_nothing() {
     let mut random = Random(9);
     let strided = |shape: &[u64]| {
         let mut stride = 1;
-        let mut strides: Vec<i64> = shape.iter().rev().map(|n| { let now = stride; stride *= *n as i64; now }).collect();
+        let mut strides: Vec<i64> = shape
+            .iter()
+            .rev()
+            .map(|n| {
+                let now = stride;
+                stride *= *n as i64;
+                now
+            })
+            .collect();
         strides.reverse();
         strides
     };
     let gelu = |shape: Vec<u64>| Map {
         compute: DType::F32,
-        inputs: vec![MapInput { dtype: DType::F32, strides: strided(&shape) }, MapInput { dtype: DType::F32, strides: strided(&shape) }],
+        inputs: vec![
+            MapInput { dtype: DType::F32, strides: strided(&shape) },
+            MapInput { dtype: DType::F32, strides: strided(&shape) },
+        ],
         shape,
         program: ScalarProgram {
             inputs: 2,
@@ -649,7 +698,8 @@ fn threads_change_nothing() {
         o: [130 * 64, 16, 64],
         ..random_attention(&mut random, DType::F32)
     };
-    let gather = Gather { dtype: DType::F32, outer: 1, rows: 50, total_rows: 50, inner: 300, count: 700, origin: Origin::whole(50) };
+    let gather =
+        Gather { dtype: DType::F32, outer: 1, rows: 50, total_rows: 50, inner: 300, count: 700, origin: Origin::whole(50) };
     for kernel in [
         Kernel::Map(gelu(vec![301, 517])),
         sum(vec![301, 517], vec![true, false]),
@@ -702,7 +752,8 @@ fn forged_kernels_are_refused() {
         origins: vec![],
     };
     assert!(Prepared::new(&Kernel::Map(map.clone()), &[]).is_err());
-    let forward = Map { program: ScalarProgram { inputs: 1, code: vec![Instr::Unary(Unary::Neg, 1)], outputs: vec![1] }, ..map.clone() };
+    let forward =
+        Map { program: ScalarProgram { inputs: 1, code: vec![Instr::Unary(Unary::Neg, 1)], outputs: vec![1] }, ..map.clone() };
     assert!(Prepared::new(&Kernel::Map(forward), &[]).is_err());
     let result = Map { program: ScalarProgram { inputs: 1, code: vec![], outputs: vec![7] }, ..map.clone() };
     assert!(Prepared::new(&Kernel::Map(result), &[]).is_err());
@@ -724,9 +775,16 @@ fn forged_kernels_are_refused() {
     assert!(bad(&Kernel::Move(copy.clone())));
     assert!(bad(&Kernel::Move(Move { dst_strides: vec![4, -1], ..copy })));
     let dim = |size, c| ContractDim { size, a: 1, b: 1, c };
-    assert!(bad(&Kernel::Contract(Contract { dtype: DType::F32, batch: vec![], m: vec![dim(4, 1)], n: vec![dim(4, 1)], k: vec![] })));
+    assert!(bad(&Kernel::Contract(Contract {
+        dtype: DType::F32,
+        batch: vec![],
+        m: vec![dim(4, 1)],
+        n: vec![dim(4, 1)],
+        k: vec![]
+    })));
     assert!(bad(&Kernel::Contract(Contract { dtype: DType::I64, batch: vec![], m: vec![], n: vec![], k: vec![] })));
-    let collective = Collective { kind: CollectiveKind::AllGather, op: ReduceKind::Sum, axes: vec![AxisId(2)], dtype: DType::F32, count: 4 };
+    let collective =
+        Collective { kind: CollectiveKind::AllGather, op: ReduceKind::Sum, axes: vec![AxisId(2)], dtype: DType::F32, count: 4 };
     assert!(bad(&Kernel::Collective(collective.clone())));
     assert!(bad(&Kernel::Collective(Collective { axes: vec![AxisId(0), AxisId(0)], ..collective })));
 }

@@ -73,7 +73,13 @@ fn element(map: &Map, reads: &[Vec<f64>], index: &[u64], coordinates: &[u64]) ->
             }
             Instr::Unary(f, a) => unary(f, r(a)),
             Instr::Binary(f, a, b) => binary(f, r(a), r(b)),
-            Instr::Select(a, b, c) => if r(a) != 0.0 { r(b) } else { r(c) },
+            Instr::Select(a, b, c) => {
+                if r(a) != 0.0 {
+                    r(b)
+                } else {
+                    r(c)
+                }
+            }
         };
         registers.push(value);
     }
@@ -84,7 +90,13 @@ fn unary(f: Unary, x: f64) -> f64 {
     match f {
         Unary::Neg => -x,
         Unary::Abs => x.abs(),
-        Unary::Sign => if x == 0.0 { 0.0 } else { x.signum() },
+        Unary::Sign => {
+            if x == 0.0 {
+                0.0
+            } else {
+                x.signum()
+            }
+        }
         Unary::Exp => x.exp(),
         Unary::Log => x.ln(),
         Unary::Sqrt => x.sqrt(),
@@ -110,8 +122,20 @@ fn binary(f: Binary, a: f64, b: f64) -> f64 {
         Binary::Mul => a * b,
         Binary::Div => a / b,
         Binary::Pow => a.powf(b),
-        Binary::Max => if a.is_nan() || b.is_nan() { f64::NAN } else { a.max(b) },
-        Binary::Min => if a.is_nan() || b.is_nan() { f64::NAN } else { a.min(b) },
+        Binary::Max => {
+            if a.is_nan() || b.is_nan() {
+                f64::NAN
+            } else {
+                a.max(b)
+            }
+        }
+        Binary::Min => {
+            if a.is_nan() || b.is_nan() {
+                f64::NAN
+            } else {
+                a.min(b)
+            }
+        }
         Binary::Mod => a - b * (a / b).floor(),
         Binary::Eq => f64::from(a == b),
         Binary::Lt => f64::from(a < b),
@@ -204,12 +228,17 @@ fn probabilities(a: &Attention, reads: &[Vec<f64>], b: u64, h: u64, t: u64) -> (
     let kv = h / (a.heads / a.kv_heads);
     let scores: Vec<f64> = (0..a.kv_len)
         .map(|s| {
-            let score = (0..a.width).map(|e| reads[0][at(&[b, h, t, e], &with_unit(a.q))] * reads[1][at(&[b, kv, s, e], &with_unit(a.k))]);
+            let score = (0..a.width)
+                .map(|e| reads[0][at(&[b, h, t, e], &with_unit(a.q))] * reads[1][at(&[b, kv, s, e], &with_unit(a.k))]);
             let score = a.scale * score.sum::<f64>();
             match &a.mask {
                 AttentionMask::None => score,
                 AttentionMask::Causal => {
-                    if s as i64 <= t as i64 + a.kv_len as i64 - a.q_len as i64 { score } else { f64::NEG_INFINITY }
+                    if s as i64 <= t as i64 + a.kv_len as i64 - a.q_len as i64 {
+                        score
+                    } else {
+                        f64::NEG_INFINITY
+                    }
                 }
                 AttentionMask::Operand { dtype, strides } => {
                     let mask = reads[3][at(&[b, h, t, s], strides)];

@@ -8,7 +8,7 @@ use shardc_ir::ops::layout::{Broadcast, Reshape, Transpose};
 use shardc_ir::ops::reduce::Reduce;
 use shardc_ir::ops::Op;
 use shardc_ir::scalar::Binary;
-use shardc_ir::types::{Tensor, Type};
+use shardc_ir::types::{Tensor, Type, checked_elements};
 use tract_onnx::pb;
 use tract_onnx::pb::attribute_proto::AttributeType;
 
@@ -238,7 +238,11 @@ impl Call<'_, '_> {
 
     /// Repeated as numpy broadcasts.
     pub fn broadcast(&mut self, x: &Value, shape: Vec<u64>) -> Result<Value, String> {
-        if self.shape(x)? == shape { Ok(x.clone()) } else { self.emit(Broadcast { shape }, std::slice::from_ref(x)) }
+        if self.shape(x)? == shape {
+            return Ok(x.clone());
+        }
+        checked_elements(&shape).ok_or_else(|| format!("a shape of {shape:?} is too large"))?;
+        self.emit(Broadcast { shape }, std::slice::from_ref(x))
     }
 
     /// A reduction over `axes`, which disappear.

@@ -4,7 +4,6 @@ use super::call::Call;
 use super::importer::Value;
 use super::tensor;
 use shardc_ir::dtype::DType;
-use shardc_ir::ops::layout::Broadcast;
 use shardc_ir::types::{Tensor, Type};
 
 type Outputs = Result<Vec<Value>, String>;
@@ -43,7 +42,7 @@ pub(super) fn constant_of_shape(c: &mut Call<'_, '_>) -> Outputs {
         return Err(format!("its value is {}, not one number", value.ty));
     }
     let scalar = Value::Known(Tensor { ty: Type::scalar(value.ty.dtype), bytes: value.bytes });
-    Ok(vec![c.emit(Broadcast { shape }, &[scalar])?])
+    Ok(vec![c.broadcast(&scalar, shape)?])
 }
 
 /// Numbers from start to limit

@@ -63,7 +63,8 @@ pub fn export(path: &Path, bytes: Vec<u8>, new: &BTreeMap<String, Tensor>, data_
         return Err(errors);
     }
     let found = tensors(&file.bytes).map_err(|why| broken(path, why))?;
-    let edits = found.iter().filter_map(|t| contents.get(&t.owner).map(|c| (t, c))).flat_map(|(t, c)| replace(t, c)).collect();
+    let changed = found.iter().filter_map(|t| contents.get(&t.owner).map(|c| (t, c)));
+    let edits = changed.flat_map(|(t, c)| replace(&file.bytes, t, c)).collect();
     let model = apply(path, &file.bytes, edits)?;
     Ok(Exported { model, data: if data.is_empty() { None } else { Some(data) } })
 }
@@ -78,7 +79,7 @@ pub fn strip_weights(path: &Path, bytes: Vec<u8>, names: &BTreeSet<String>) -> R
         named_tensors(&file).into_iter().filter(|(_, name, _)| names.contains(*name)).map(|(owner, _, _)| owner).collect();
     let found = tensors(&file.bytes).map_err(|why| broken(path, why))?;
     let inside = |t: &&TensorBytes| owners.contains(&t.owner) && t.fields.iter().any(|f| is_data(f.number));
-    let edits = found.iter().filter(inside).flat_map(|t| replace(t, &[])).collect();
+    let edits = found.iter().filter(inside).flat_map(|t| replace(&file.bytes, t, &[])).collect();
     Ok(apply(path, &file.bytes, edits)?)
 }
 
@@ -118,12 +119,22 @@ fn is_data(number: u64) -> bool {
 }
 
 /// Edits that make `contents` the data of a tensor: the fields that name external data, or else `raw_data`.
-fn replace<'a>(tensor: &TensorBytes, contents: &'a [u8]) -> Vec<Edit<'a>> {
+fn replace<'a>(bytes: &'a [u8], tensor: &TensorBytes, contents: &'a [u8]) -> Vec<Edit<'a>> {
     let external = tensor.fields.iter().any(|f| f.number == tensor_field::EXTERNAL_DATA);
-    let mut with = Some(if external { vec![Piece::Held(contents)] } else { wire::delimited(tensor_field::RAW_DATA, contents) });
+    let with = if external { vec![Piece::Held(contents)] } else { wire::delimited(tensor_field::RAW_DATA, contents) };
     let old = |number: u64| if external { number == tensor_field::EXTERNAL_DATA } else { is_data(number) };
-    let fields = tensor.fields.iter().filter(|f| old(f.number));
-    fields.map(|f| Edit { at: f.at.clone(), with: with.take().unwrap_or_default() }).collect()
+    let mut edits: Vec<Edit<'a>> =
+        tensor.fields.iter().filter(|f| old(f.number)).map(|f| Edit { at: f.at.clone(), with: vec![] }).collect();
+    match (edits.first_mut(), tensor.fields.last()) {
+        (Some(first), _) => first.with = with,
+        // A tensor without data gets it behind its last field.
+        (None, Some(last)) => {
+            let kept = Piece::Held(&bytes[last.at.clone()]);
+            edits.push(Edit { at: last.at.clone(), with: [vec![kept], with].concat() });
+        }
+        (None, None) => {}
+    }
+    edits
 }
 
 fn apply(path: &Path, bytes: &[u8], mut edits: Vec<Edit<'_>>) -> Result<Vec<u8>, Diagnostic> {

@@ -94,10 +94,11 @@ pub(super) fn decide<'m>(
     options: &ImportOptions<'_>,
 ) -> Result<Choices<'m>, Diagnostics> {
     let flow = Flow::of(file, order);
-    let uses: Vec<Vec<Use>> = candidates
-        .iter()
-        .map(|c| if c.weight.ty.dtype.is_float() { flow.uses(c.name) } else { vec![] })
-        .collect();
+    let uses_of = |c: &Candidate<'m>| {
+        let vector = c.weight.ty.shape.iter().filter(|n| **n > 1).count() < 2;
+        if c.weight.ty.dtype.is_float() { flow.uses(c.name, vector) } else { vec![] }
+    };
+    let uses: Vec<Vec<Use>> = candidates.iter().map(uses_of).collect();
     let values = Values::new(&candidates, options);
     let circles = values.circles(&candidates, &uses);
     let (mut choices, mut errors) = (vec![], vec![]);

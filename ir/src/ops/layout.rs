@@ -385,18 +385,22 @@ impl Pad {
     }
 }
 
-/// Copies operand `i` into the result from `start` on along `axis`.
+/// Copies operand `i` into the result from `start` on along `axis`; backward steps are taken from the far end.
 fn place(cx: &LowerContext<'_>, i: usize, axis: usize, start: i64, step: i64) -> Launch {
-    let mut strides = cx.results[0].strides();
-    let offset = start * strides[axis];
-    strides[axis] *= step;
+    let part = &cx.operands[i].local;
+    let (mut from, mut to) = (row_major(part), cx.results[0].strides());
+    let last = part[axis] as i64 - 1;
+    let (first, source) = if step < 0 { (start + step * last, last * from[axis]) } else { (start, 0) };
+    let offset = first * to[axis];
+    to[axis] *= step.abs();
+    from[axis] *= step.signum();
     let kernel = Kernel::Move(Move {
         dtype: cx.results[0].ty.dtype,
-        shape: cx.operands[i].local.clone(),
-        src_offset: Offset::default(),
-        src_strides: row_major(&cx.operands[i].local),
+        shape: part.clone(),
+        src_offset: Offset::constant(source),
+        src_strides: from,
         dst_offset: Offset::constant(offset),
-        dst_strides: strides,
+        dst_strides: to,
     });
     Launch { kernel, reads: vec![Slot::Operand(i)], writes: vec![Slot::Result(0)] }
 }

@@ -32,10 +32,10 @@ pub fn table() -> Vec<Row> {
 
 /// The rows in aligned columns under a header.
 pub fn table_text(rows: &[Row]) -> String {
-    let header = ["op", "letters", "linear", "gradient", "form", "positions"].map(str::to_string);
+    let header = ["op", "linear", "gradient", "form", "positions", "letters"].map(str::to_string);
     let cells = rows.iter().map(|r| {
         let positions = if r.positions { "yes" } else { "" };
-        [r.name, &r.letters, &r.linear, r.gradient, &r.form, positions].map(str::to_string)
+        [r.name, &r.linear, r.gradient, &r.form, positions, &r.letters].map(str::to_string)
     });
     let lines: Vec<[String; 6]> = std::iter::once(header).chain(cells).collect();
     let widths: Vec<usize> = (0..6).map(|c| lines.iter().map(|l| l[c].chars().count()).max().unwrap_or(0)).collect();
@@ -117,6 +117,6 @@ mod tests {
         let text = table_text(&table());
         assert_eq!(text.lines().count(), Op::names().len() + 1);
         let contract = text.lines().find(|l| l.starts_with("contract ")).expect("contract is in the table");
-        assert_eq!(contract.split_whitespace().collect::<Vec<_>>(), ["contract", "ab,bc->ac", "each", "yes", "contract"]);
+        assert_eq!(contract.split_whitespace().collect::<Vec<_>>(), ["contract", "each", "yes", "contract", "ab,bc->ac"]);
     }
 }

@@ -5,7 +5,7 @@ use crate::graph::{Graph, NodeId};
 use crate::kernel::ReduceKind;
 use crate::mesh::{AxisId, Mesh};
 use crate::ops::Op;
-use crate::sharding::{Partial, Sharding, Split, Splits, reduce_name};
+use crate::sharding::{Partial, Sharding, Split, reduce_name};
 
 /// Checks a communication op.
 pub(super) fn check(graph: &Graph, id: NodeId, found: &mut Found) {
@@ -16,12 +16,14 @@ pub(super) fn check(graph: &Graph, id: NodeId, found: &mut Found) {
         Op::AllReduce(op) if op.axes.contains(&time) => Err("micro-batches are accumulated, not all-reduced".to_string()),
         Op::AllReduce(op) => without_partial(from, &op.axes, op.kind, &graph.mesh),
         Op::Accumulate(op) => without_partial(from, &[time], op.kind, &graph.mesh),
+        Op::AllGather(op) if op.split.axis == time => Err("micro-batches are not gathered".to_string()),
         Op::AllGather(op) => without_split(from, op.dim, op.split, &graph.mesh),
         Op::ShardSlice(op) => match without_split(to, op.dim, op.split, &graph.mesh) {
             Ok(unsplit) if unsplit != *from => Err("changes more than the one split".to_string()),
             unsplit => unsplit.map(|_| to.clone()),
         },
-        _ => check_reshard(from, to, time).map(|()| to.clone()),
+        _ if !to.partial.iter().all(|p| from.partial.contains(p)) => Err("makes a value partial".to_string()),
+        _ => Ok(to.clone()),
     };
     match expected {
         Err(why) => found.node(id, None, why),
@@ -49,22 +51,9 @@ fn without_partial(from: &Sharding, axes: &[AxisId], kind: ReduceKind, mesh: &Me
 }
 
 fn without_split(from: &Sharding, dim: usize, split: Split, mesh: &Mesh) -> Result<Sharding, String> {
-    if split.axis == mesh.time() {
-        return Err("micro-batches are not gathered or cut".to_string());
-    }
     let mut to = from.clone();
     let splits = to.dims.get_mut(dim).ok_or_else(|| format!("there is no dimension {dim}"))?;
     let at = splits.iter().position(|s| *s == split);
     splits.remove(at.ok_or_else(|| format!("`{}` does not split dimension {dim} there", mesh.name(split.axis)))?);
     Ok(to)
-}
-
-fn check_reshard(from: &Sharding, to: &Sharding, time: AxisId) -> Result<(), String> {
-    if !to.partial.iter().all(|p| from.partial.contains(p)) {
-        return Err("makes a value partial".to_string());
-    }
-    let over_time = |s: &Sharding| -> Vec<Splits> {
-        s.dims.iter().map(|splits| splits.iter().filter(|s| s.axis == time).copied().collect()).collect()
-    };
-    if over_time(from) == over_time(to) { Ok(()) } else { Err("changes the split over time".to_string()) }
 }

@@ -197,7 +197,11 @@ impl Emitter<'_, '_> {
     }
 
     fn text(&self, results: &[ValueId], operation: &str, operands: &[ValueId]) -> String {
-        let list = |values: &[ValueId]| self.names(values).iter().map(|n| format!("%{n}")).collect::<Vec<_>>().join(", ");
-        format!("{} = {operation} {}", list(results), list(operands)).trim_end().to_string()
+        let list = |values: &[ValueId], most: usize| {
+            let mut names: Vec<String> = self.names(&values[..values.len().min(most)]).iter().map(|n| format!("%{n}")).collect();
+            names.extend((values.len() > most).then(|| "…".to_string()));
+            names.join(", ")
+        };
+        format!("{} = {operation} {}", list(results, 1), list(operands, 4)).trim_end().to_string()
     }
 }

@@ -132,8 +132,8 @@ impl<'m> Flow<'m> {
         flow
     }
 
-    /// Every use of `name`.
-    pub fn uses(&self, name: &'m str) -> Vec<Use> {
+    /// Every use of `name`, which is a `vector` if at most one of its dimensions is larger than 1.
+    pub fn uses(&self, name: &'m str, vector: bool) -> Vec<Use> {
         let mut uses = vec![];
         let mut seen = HashSet::from([(name, false)]);
         let mut open = vec![(name, false)];
@@ -143,7 +143,7 @@ impl<'m> Flow<'m> {
             }
             for (position, input) in self.readers.get(name).into_iter().flatten() {
                 let node = self.node(*position);
-                let (found, behind) = self.one(*position, *input, derived);
+                let (found, behind) = self.one(*position, *input, derived, vector);
                 uses.extend(found);
                 if let Some(derived) = behind {
                     let outputs = node.output.iter().filter(|n| !n.is_empty()).map(|n| (n.as_str(), derived));
@@ -159,7 +159,7 @@ impl<'m> Flow<'m> {
     }
 
     /// The use as input `input` of the node at `position`, or whether to look behind it, and then whether arithmetic lies before.
-    fn one(&self, position: usize, input: usize, derived: bool) -> (Option<Use>, Option<bool>) {
+    fn one(&self, position: usize, input: usize, derived: bool, vector: bool) -> (Option<Use>, Option<bool>) {
         let node = self.node(position);
         let op = node.op_type.as_str();
         let varies = node.output.iter().any(|n| self.varies.contains(n.as_str()));
@@ -179,7 +179,7 @@ impl<'m> Flow<'m> {
             (_, 0) | ("Concat", _) if LOOK_THROUGH.contains(&op) => return (None, Some(derived)),
             (_, 1..) if LOOK_THROUGH.contains(&op) => Use::Dead,
             _ if !varies => return (None, Some(true)),
-            ("Add", _) if self.is_bias(node, input) => Use::Bias(position),
+            ("Add", _) if vector && self.is_bias(node, input) => Use::Bias(position),
             ("Add" | "Sub" | "Mul" | "Div" | "Where", _) => Use::Operand(self.operand(position, input, derived)),
             _ => Use::Other(position),
         };

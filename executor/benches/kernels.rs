@@ -1,0 +1,275 @@
+//! How fast single kernels are, at the sizes of a small GPT: `cargo bench -p shardc-executor`.
+
+use shardc_executor::cpu::element::{Slice, SliceMut};
+use shardc_executor::cpu::threads::Threads;
+use shardc_executor::cpu::{self, Prepared};
+use shardc_ir::dtype::DType;
+use shardc_ir::kernel::*;
+use shardc_ir::mesh::Mesh;
+use shardc_ir::scalar::{Binary, Instr, ScalarProgram, Unary};
+use std::time::Instant;
+
+fn main() {
+    let kernels = kernels();
+    println!("{:34} {:>10} {:>10}", "", "1 thread", "2 threads");
+    let only = std::env::args().nth(1).filter(|a| !a.starts_with('-')).unwrap_or_default();
+    for (name, kernel, flops) in kernels.iter().filter(|(name, ..)| name.contains(&only)) {
+        let mut line = format!("{name:34}");
+        for threads in [1, 2] {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
+            let seconds = pool.install(|| measure(kernel, Threads(threads)));
+            line += &format!(" {:7.1} us", seconds * 1e6);
+            if *flops > 0 {
+                line += &format!(" ({:.0} GFLOP/s)", *flops as f64 / seconds / 1e9);
+            }
+        }
+        println!("{line}");
+    }
+}
+
+/// The best of several runs.
+fn measure(kernel: &Kernel, threads: Threads) -> f64 {
+    let signature = cpu::signature(kernel, &Mesh::single()).expect("a good kernel");
+    let prepared = Prepared::new(kernel, &vec![None; signature.reads.len()]).expect("a good kernel");
+    let words =
+        |operand: &cpu::signature::Operand| vec![0u64; (operand.elements * operand.dtype.bytes()).div_ceil(8) as usize + 1];
+    let mut reads: Vec<Vec<u64>> = signature.reads.iter().map(words).collect();
+    for (words, operand) in reads.iter_mut().zip(&signature.reads) {
+        if operand.dtype == DType::F32 {
+            let values: &mut [f32] = bytemuck::cast_slice_mut(words);
+            values.iter_mut().enumerate().for_each(|(i, v)| *v = ((i * 7919) % 1000) as f32 / 500.0 - 1.0);
+        }
+    }
+    let mut writes: Vec<Vec<u64>> = signature.writes.iter().map(words).collect();
+    let mut best = f64::INFINITY;
+    let begin = Instant::now();
+    let mut rounds = 0;
+    while rounds < 5 || begin.elapsed().as_secs_f64() < 0.3 {
+        let start = Instant::now();
+        let reads: Vec<Slice<'_>> = signature
+            .reads
+            .iter()
+            .zip(&reads)
+            .map(|(operand, words)| Slice::from_bytes(operand.dtype, bytemuck::cast_slice(words)).expect("aligned"))
+            .collect();
+        let writes: Vec<SliceMut<'_>> = signature
+            .writes
+            .iter()
+            .zip(&mut writes)
+            .map(|(operand, words)| SliceMut::from_bytes(operand.dtype, bytemuck::cast_slice_mut(words)).expect("aligned"))
+            .collect();
+        prepared.launch(&reads, writes, &[0], threads).expect("good data");
+        best = best.min(start.elapsed().as_secs_f64());
+        rounds += 1;
+    }
+    best
+}
+
+fn kernels() -> Vec<(&'static str, Kernel, u64)> {
+    let (rows, wide) = (768u64, 512u64);
+    let float = |strides: &[i64]| MapInput { dtype: DType::F32, strides: strides.to_vec() };
+    let map = |shape: &[u64], inputs: Vec<MapInput>, code: Vec<Instr>| {
+        let count = inputs.len() as u16;
+        let program = ScalarProgram { inputs: count, outputs: vec![count + code.len() as u16 - 1], code };
+        Map { compute: DType::F32, shape: shape.to_vec(), inputs, program, outputs: vec![DType::F32], origins: vec![] }
+    };
+    let dense = |shape: &[u64]| float(&[shape[1] as i64, 1]);
+    let add = vec![Instr::Binary(Binary::Add, 0, 1)];
+    let sum = |shape: [u64; 2], reduced: [bool; 2]| {
+        Kernel::Reduce(Reduce {
+            map: Map { program: ScalarProgram::identity(), ..map(&shape, vec![dense(&shape)], vec![Instr::Const(0.0)]) },
+            kind: ReduceKind::Sum,
+            reduced: reduced.to_vec(),
+            accumulate: DType::F32,
+        })
+    };
+    let rowwise = |program| Kernel::Rowwise(Rowwise { dtype: DType::F32, rows, width: 128, program });
+    let attention = Attention {
+        dtype: DType::F32,
+        batch: 12,
+        heads: 4,
+        kv_heads: 4,
+        q_len: 64,
+        kv_len: 64,
+        width: 32,
+        v_width: 32,
+        scale: 0.18,
+        mask: AttentionMask::Causal,
+        q: [64 * 128, 32, 128],
+        k: [64 * 128, 32, 128],
+        v: [64 * 128, 32, 128],
+        o: [64 * 128, 32, 128],
+    };
+    let long = Attention {
+        batch: 1,
+        heads: 8,
+        kv_heads: 8,
+        q_len: 1024,
+        kv_len: 1024,
+        width: 64,
+        v_width: 64,
+        q: [0, 64, 512],
+        k: [0, 64, 512],
+        v: [0, 64, 512],
+        o: [0, 64, 512],
+        ..attention.clone()
+    };
+    let gather =
+        Gather { dtype: DType::F32, outer: 1, rows: 65, total_rows: 65, inner: 128, count: rows, origin: Origin::whole(65) };
+    vec![
+        ("gemm nn 1024^3", gemm(1024, 1024, 1024, false, false), 2 << 30),
+        ("gemm nt 1024^3", gemm(1024, 1024, 1024, false, true), 2 << 30),
+        ("gemm tn 1024^3", gemm(1024, 1024, 1024, true, false), 2 << 30),
+        ("gemm nn 256x3072x768", gemm(256, 3072, 768, false, false), 2 * 256 * 768 * 3072),
+        ("gemm nt 256x768x3072", gemm(256, 768, 3072, false, true), 2 * 256 * 768 * 3072),
+        ("gemm nn 768x512x128", gemm(rows, wide, 128, false, false), 2 * rows * wide * 128),
+        ("gemm nn 768x128x512", gemm(rows, 128, wide, false, false), 2 * rows * wide * 128),
+        ("gemm nt 768x128x512", gemm(rows, 128, wide, false, true), 2 * rows * wide * 128),
+        ("gemm tn 128x512x768", gemm(128, wide, rows, true, false), 2 * rows * wide * 128),
+        ("gemm nn 768x384x128", gemm(rows, 384, 128, false, false), 2 * rows * 384 * 128),
+        ("gemm nt 48 of 64x64x32", batched(48, 64, 64, 32, true), 2 * 48 * 64 * 64 * 32),
+        ("gemm nn 48 of 64x32x64", batched(48, 64, 32, 64, false), 2 * 48 * 64 * 64 * 32),
+        ("map gelu tanh 768x512", Kernel::Map(map(&[rows, wide], vec![dense(&[rows, wide])], gelu())), 0),
+        (
+            "map gelu grad 768x512",
+            Kernel::Map(map(&[rows, wide], vec![dense(&[rows, wide]), dense(&[rows, wide])], gelu_grad())),
+            0,
+        ),
+        ("map add 768x128", Kernel::Map(map(&[rows, 128], vec![dense(&[rows, 128]), dense(&[rows, 128])], add.clone())), 0),
+        ("map add 4M", Kernel::Map(map(&[4 << 20], vec![float(&[1]), float(&[1])], add.clone())), 0),
+        ("map add bias 768x512", Kernel::Map(map(&[rows, wide], vec![dense(&[rows, wide]), float(&[0, 1])], add.clone())), 0),
+        (
+            "map add transposed 768x512",
+            Kernel::Map(map(&[rows, wide], vec![dense(&[rows, wide]), float(&[1, 768])], add.clone())),
+            0,
+        ),
+        ("map add of 128", Kernel::Map(map(&[128], vec![float(&[1]), float(&[1])], add.clone())), 0),
+        ("map add of 1", Kernel::Map(map(&[1], vec![float(&[1]), float(&[1])], add)), 0),
+        ("adam 800k", Kernel::Map(adam(800_000)), 0),
+        ("reduce columns 768x512", sum([rows, wide], [true, false]), 0),
+        ("reduce columns 768x128", sum([rows, 128], [true, false]), 0),
+        ("reduce rows 768x512", sum([rows, wide], [false, true]), 0),
+        ("reduce rows 768x128", sum([rows, 128], [false, true]), 0),
+        ("reduce all 768x512", sum([rows, wide], [true, true]), 0),
+        ("layer norm 768x128", rowwise(RowProgram::LayerNorm { eps: 1e-5 }), 0),
+        ("layer norm grad 768x128", rowwise(RowProgram::LayerNormGrad), 0),
+        ("softmax 768x128", rowwise(RowProgram::Softmax), 0),
+        ("attention 12x4x64x32", Kernel::Attention(attention.clone()), 0),
+        ("attention grad 12x4x64x32", Kernel::AttentionGrad(attention), 0),
+        ("attention 8x1024x64", Kernel::Attention(long.clone()), 0),
+        ("attention grad 8x1024x64", Kernel::AttentionGrad(long), 0),
+        ("gather 768x128", Kernel::Gather(gather.clone()), 0),
+        ("scatter add 768x128", Kernel::ScatterAdd(gather), 0),
+        ("transpose 1024x1024", transpose(1024), 0),
+    ]
+}
+
+fn gemm(m: u64, n: u64, k: u64, a_transposed: bool, b_transposed: bool) -> Kernel {
+    let dim = |size, a: u64, b: u64, c: u64| ContractDim { size, a: a as i64, b: b as i64, c: c as i64 };
+    let (am, ak) = if a_transposed { (1, m) } else { (k, 1) };
+    let (bk, bn) = if b_transposed { (1, k) } else { (n, 1) };
+    Kernel::Contract(Contract {
+        dtype: DType::F32,
+        batch: vec![],
+        m: vec![dim(m, am, 0, n)],
+        n: vec![dim(n, 0, bn, 1)],
+        k: vec![dim(k, ak, bk, 0)],
+    })
+}
+
+/// `batch` products of contiguous matrices.
+fn batched(batch: u64, m: u64, n: u64, k: u64, b_transposed: bool) -> Kernel {
+    let Kernel::Contract(one) = gemm(m, n, k, false, b_transposed) else { unreachable!("gemm gives a contraction") };
+    let outer = ContractDim { size: batch, a: (m * k) as i64, b: (n * k) as i64, c: (m * n) as i64 };
+    Kernel::Contract(Contract { batch: vec![outer], ..one })
+}
+
+fn gelu() -> Vec<Instr> {
+    use Binary::{Add, Mul};
+    vec![
+        Instr::Binary(Mul, 0, 0),
+        Instr::Binary(Mul, 1, 0),
+        Instr::Const(0.044715),
+        Instr::Binary(Mul, 2, 3),
+        Instr::Binary(Add, 0, 4),
+        Instr::Const(0.797_884_560_8),
+        Instr::Binary(Mul, 5, 6),
+        Instr::Unary(Unary::Tanh, 7),
+        Instr::Const(1.0),
+        Instr::Binary(Add, 8, 9),
+        Instr::Binary(Mul, 10, 0),
+        Instr::Const(0.5),
+        Instr::Binary(Mul, 11, 12),
+    ]
+}
+
+/// `dy * (0.5 (1 + t) + 0.5 x (1 - t^2) u')`, `t = tanh(u)`.
+fn gelu_grad() -> Vec<Instr> {
+    use Binary::{Add, Mul, Sub};
+    vec![
+        Instr::Binary(Mul, 0, 0),
+        Instr::Const(0.035677),
+        Instr::Binary(Mul, 2, 3),
+        Instr::Const(0.797_884_560_8),
+        Instr::Binary(Add, 4, 5),
+        Instr::Binary(Mul, 6, 0),
+        Instr::Unary(Unary::Tanh, 7),
+        Instr::Binary(Mul, 8, 8),
+        Instr::Const(1.0),
+        Instr::Binary(Sub, 10, 9),
+        Instr::Const(3.0),
+        Instr::Binary(Mul, 4, 12),
+        Instr::Binary(Add, 13, 5),
+        Instr::Binary(Mul, 11, 14),
+        Instr::Binary(Mul, 15, 0),
+        Instr::Binary(Add, 16, 8),
+        Instr::Binary(Add, 17, 10),
+        Instr::Const(0.5),
+        Instr::Binary(Mul, 18, 19),
+        Instr::Binary(Mul, 20, 1),
+    ]
+}
+
+fn adam(n: u64) -> Map {
+    use Binary::{Add, Div, Mul, Sub};
+    let float = |stride| MapInput { dtype: DType::F32, strides: vec![stride] };
+    // Inputs: p, g, m, v, lr.
+    let code = vec![
+        Instr::Const(0.9),
+        Instr::Binary(Mul, 2, 5),
+        Instr::Const(0.1),
+        Instr::Binary(Mul, 1, 7),
+        Instr::Binary(Add, 6, 8),
+        Instr::Const(0.95),
+        Instr::Binary(Mul, 3, 10),
+        Instr::Binary(Mul, 1, 1),
+        Instr::Const(0.05),
+        Instr::Binary(Mul, 12, 13),
+        Instr::Binary(Add, 11, 14),
+        Instr::Unary(Unary::Sqrt, 15),
+        Instr::Const(1e-8),
+        Instr::Binary(Add, 16, 17),
+        Instr::Binary(Div, 9, 18),
+        Instr::Binary(Mul, 19, 4),
+        Instr::Binary(Sub, 0, 20),
+    ];
+    Map {
+        compute: DType::F32,
+        shape: vec![n],
+        inputs: vec![float(1), float(1), float(1), float(1), float(0)],
+        program: ScalarProgram { inputs: 5, code, outputs: vec![21, 9, 15] },
+        outputs: vec![DType::F32; 3],
+        origins: vec![],
+    }
+}
+
+fn transpose(n: u64) -> Kernel {
+    Kernel::Move(Move {
+        dtype: DType::F32,
+        shape: vec![n, n],
+        src_offset: Offset::default(),
+        src_strides: vec![1, n as i64],
+        dst_offset: Offset::default(),
+        dst_strides: vec![n as i64, 1],
+    })
+}

@@ -1,0 +1,194 @@
+//! Which initializers are trained: by their use, by their values where the use does not say, or by the spec.
+
+mod onnx_support;
+
+use onnx_support::*;
+use shardc_frontend::onnx::{ImportOptions, Imported, export, import, import_bytes};
+use shardc_ir::plan::StateRole;
+use shardc_ir::types::Tensor;
+use std::collections::BTreeMap;
+use std::path::Path;
+use tract_onnx::pb;
+use tract_onnx::pb::tensor_proto::DataType;
+
+/// Numbers without a pattern, below 1.
+fn noise(count: usize, seed: u64) -> Vec<f32> {
+    let mut state = seed;
+    let mut next = || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 40) as f32 / (1u64 << 24) as f32 - 0.5
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+fn weight(name: &str, sizes: &[i64], seed: u64) -> pb::TensorProto {
+    floats(name, sizes, &noise(sizes.iter().product::<i64>() as usize, seed))
+}
+
+/// A model with the input `x[4, 6]`, nodes `op inputs -> output`, initializers, and the output `y`.
+fn built(nodes: &[(&str, &str, &str)], tensors: Vec<pb::TensorProto>) -> pb::ModelProto {
+    let mut m = model(20);
+    input(&mut m, "x", DataType::Float, &[4, 6]);
+    tensors.into_iter().for_each(|t| initializer(&mut m, t));
+    nodes.iter().for_each(|(op, inputs, outputs)| node(&mut m, op, inputs, outputs, vec![]));
+    output(&mut m, "y");
+    m
+}
+
+fn imported(m: &pb::ModelProto) -> Imported {
+    import_model(m, &ImportOptions::default()).unwrap_or_else(|errors| panic!("{errors:#?}"))
+}
+
+fn trained(imported: &Imported) -> Vec<&str> {
+    imported.decisions.iter().filter(|d| d.trained).map(|d| d.name.as_str()).collect()
+}
+
+fn refusal(m: &pb::ModelProto) -> String {
+    import_model(m, &ImportOptions::default()).map(|i| i.decisions).unwrap_err().iter().map(|e| e.to_string()).collect()
+}
+
+#[test]
+fn zeros_and_ones_are_trained_as_any_other_values() {
+    for (name, batch) in [("mlp", 4), ("gpt2", 8), ("gpt2-folded", 8), ("llama", 8)] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/models").join(name).join("model.onnx");
+        let options = || ImportOptions { batch: Some(batch), ..ImportOptions::default() };
+        let random = import(&path, &options()).unwrap();
+        let fresh = |name: &str, t: &Tensor| {
+            let value = if name.ends_with("bias") { 0.0 } else { 1.0 };
+            Tensor::from_f64(t.ty.clone(), &vec![value; t.ty.elements() as usize])
+        };
+        let vectors = random.weights.iter().filter(|(_, w)| w.ty.rank() == 1);
+        let new: BTreeMap<String, Tensor> =
+            vectors.map(|(name, w)| (name.clone(), fresh(name, &w.load().unwrap()))).collect();
+        let bytes = export(&path, std::fs::read(&path).unwrap(), &new, "data").unwrap().model;
+        let reset = import_bytes(&path, bytes, &options()).unwrap();
+        assert_eq!(trained(&reset), trained(&random), "{name}");
+    }
+}
+
+#[test]
+fn slots_decide_behind_ops_that_only_move_elements() {
+    let m = built(
+        &[
+            ("Transpose", "w", "wt"),
+            ("Identity", "wt", "wi"),
+            ("MatMul", "x wi", "a"),
+            ("LayerNormalization", "a scale shift", "b"),
+            ("Mul", "g v", "normed"),
+            ("MatMul", "b normed", "c"),
+            ("Add", "c bias", "d"),
+            ("Mul", "d layer_scale", "e"),
+            ("Mul", "e half", "y"),
+        ],
+        vec![
+            weight("w", &[5, 6], 1),
+            weight("scale", &[5], 2),
+            weight("shift", &[5], 3),
+            weight("g", &[5, 1], 4),
+            weight("v", &[5, 3], 5),
+            weight("bias", &[3], 6),
+            weight("layer_scale", &[3], 7),
+            weight("half", &[], 8),
+        ],
+    );
+    assert_eq!(trained(&imported(&m)), ["w", "scale", "shift", "g", "v", "bias", "layer_scale"]);
+}
+
+#[test]
+fn a_mask_is_frozen_and_a_learned_bias_of_the_scores_is_not() {
+    let nodes = [("MatMul", "x w", "s"), ("Add", "s table", "t"), ("Reshape", "t shape", "u"), ("Softmax", "u", "y")];
+    let with = |table: pb::TensorProto| built(&nodes, vec![weight("w", &[6, 4], 1), ints("shape", &[2], &[2, 8]), table]);
+    let mask: Vec<f32> = (0..16).map(|i| if i % 4 > i / 4 { -1e9 } else { 0.0 }).collect();
+    assert_eq!(trained(&imported(&with(floats("table", &[4, 4], &mask)))), ["w"]);
+    assert_eq!(trained(&imported(&with(weight("table", &[4, 4], 2)))), ["w", "table"]);
+}
+
+#[test]
+fn rotary_tables_and_frequencies_are_frozen() {
+    let angle = |i: usize| (i as f32 * 0.7 + 0.1).sin_cos();
+    let (sin, cos): (Vec<f32>, Vec<f32>) = (0..24).map(angle).unzip();
+    let nodes = [("Mul", "x cosines", "a"), ("Mul", "x sines", "b"), ("Add", "a b", "y")];
+    let m = built(&nodes, vec![floats("cosines", &[4, 6], &cos), floats("sines", &[4, 6], &sin)]);
+    assert_eq!(trained(&imported(&m)), Vec::<&str>::new());
+    let m = built(&nodes, vec![floats("cosines", &[4, 6], &cos), weight("sines", &[4, 6], 3)]);
+    assert_eq!(trained(&imported(&m)), ["cosines", "sines"]);
+
+    let nodes = [("Mul", "positions speed", "angles"), ("Cos", "angles", "c"), ("Mul", "x c", "y")];
+    let m = built(&nodes, vec![weight("positions", &[4, 1], 1), weight("speed", &[1, 6], 2)]);
+    assert_eq!(trained(&imported(&m)), Vec::<&str>::new());
+}
+
+#[test]
+fn what_is_unclear_is_refused_until_the_spec_says() {
+    let m = built(&[("Div", "x onnx::Div_7", "y")], vec![weight("onnx::Div_7", &[6], 1)]);
+    let text = refusal(&m);
+    assert!(text.contains("whether `onnx::Div_7` is trained is unclear") && text.contains("`freeze \"onnx::Div_7\"`"), "{text}");
+    let train = ImportOptions { train: &|n| n.starts_with("onnx"), freeze: &|_| true, ..ImportOptions::default() };
+    let freeze = ImportOptions { freeze: &|n| n.starts_with("onnx"), ..ImportOptions::default() };
+    assert_eq!(trained(&import_model(&m, &train).unwrap()), ["onnx::Div_7"]);
+    assert_eq!(trained(&import_model(&m, &freeze).unwrap()), Vec::<&str>::new());
+    let m = built(&[("MatMul", "x w", "s"), ("Mul", "s temperature", "y")], vec![
+        weight("w", &[6, 2], 1),
+        weight("temperature", &[], 2),
+    ]);
+    let train = ImportOptions { train: &|n| n == "temperature", ..ImportOptions::default() };
+    assert_eq!(trained(&imported(&m)), ["w"]);
+    assert_eq!(trained(&import_model(&m, &train).unwrap()), ["w", "temperature"]);
+}
+
+#[test]
+fn a_frozen_weight_is_a_state_variable_and_a_mask_is_a_constant() {
+    let m = built(&[("MatMul", "x w", "s"), ("Mul", "s half", "y")], vec![weight("w", &[6, 2], 1), weight("half", &[], 2)]);
+    let freeze = ImportOptions { freeze: &|_| true, ..ImportOptions::default() };
+    let imported = import_model(&m, &freeze).unwrap();
+    let states: Vec<(&str, StateRole)> = imported.graph.states.iter().map(|s| (s.name.as_str(), s.role)).collect();
+    assert_eq!(states, [("w", StateRole::Frozen)]);
+}
+
+#[test]
+fn merged_parameters_are_refused_until_they_are_tied() {
+    let norms = built(
+        &[("LayerNormalization", "x scale", "a"), ("LayerNormalization", "a scale", "y")],
+        vec![floats("scale", &[6], &[1.0; 6])],
+    );
+    let weights = |values: &[f32]| {
+        built(&[("MatMul", "x w", "a"), ("Relu", "a", "b"), ("MatMul", "b w", "y")], vec![floats("w", &[6, 6], values)])
+    };
+    assert!(refusal(&norms).contains("`scale` is the scale or bias of 2 nodes"), "{}", refusal(&norms));
+    assert!(refusal(&weights(&[0.0; 36])).contains("has one value everywhere"));
+    let tie = ImportOptions { tie: &|_| true, ..ImportOptions::default() };
+    assert_eq!(trained(&import_model(&norms, &tie).unwrap()), ["scale"]);
+    // A matrix that is used twice and is not constant was one parameter all along.
+    assert_eq!(trained(&imported(&weights(&noise(36, 1)))), ["w"]);
+}
+
+#[test]
+fn a_lost_tie_is_refused_until_it_is_untied() {
+    let table = noise(24, 1);
+    let turned: Vec<f32> = (0..24).map(|at| table[(at % 4) * 6 + at / 4]).collect();
+    let m = |head: &[f32]| {
+        built(&[("MatMul", "x head", "a"), ("MatMul", "a table", "y")], vec![
+            floats("table", &[4, 6], &table),
+            floats("head", &[6, 4], head),
+        ])
+    };
+    let text = refusal(&m(&turned));
+    assert!(text.contains("`table` and `head` are each other's transpose") && text.contains("`untie \"head\"`"), "{text}");
+    let untie = ImportOptions { untie: &|n| n == "head", ..ImportOptions::default() };
+    assert_eq!(trained(&import_model(&m(&turned), &untie).unwrap()), ["table", "head"]);
+    assert_eq!(trained(&imported(&m(&noise(24, 2)))), ["table", "head"]);
+    let mut nearly = turned.clone();
+    nearly[23] += 1e-3;
+    assert_eq!(trained(&imported(&m(&nearly))), ["table", "head"]);
+}
+
+#[test]
+fn an_invented_name_gets_one_after_its_scope() {
+    let mut m = built(&[("MatMul", "x onnx::MatMul_1", "y")], vec![weight("onnx::MatMul_1", &[6, 2], 1)]);
+    graph(&mut m).node[0].name = "/encoder/layer.0/query/MatMul".into();
+    let imported = imported(&m);
+    assert_eq!(imported.decisions[0].alias.as_deref(), Some("encoder.layer.0.query.weight"));
+    assert_eq!(imported.warnings.len(), 1);
+    let contract = imported.graph.nodes().find(|(_, n)| n.op.name() == "contract").unwrap().1;
+    assert_eq!(contract.origin.scope.as_deref(), Some("encoder.layer.0.query"));
+}

@@ -1,0 +1,114 @@
+//! The small models train as PyTorch trained them: every step's loss and gradient norm, under data and tensor parallelism and
+//! micro-batches. Tolerances: loss 2e-5 + 20 |f32 - f64| absolute, norm 1e-3 + 50 |f32 - f64| relative, where f32 and f64 are
+//! PyTorch's own losses.
+
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const ADAMW: &str = "optimizer adamw lr=1e-3 beta1=0.9 beta2=0.95 eps=1e-8 weight_decay=0.1 decay=matrices\nclip norm=1.0\n";
+const SGD: &str = "optimizer sgd lr=0.05 momentum=0.9 weight_decay=1e-2 decay=matrices\n";
+
+/// One job: a model's folder, its files, and the spec.
+struct Job<'a> {
+    model: &'a str,
+    data: &'a str,
+    gold: &'a str,
+    spec: String,
+}
+
+impl Job<'_> {
+    fn holds(&self, name: &str) {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models").join(self.model);
+        let scratch = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+        fs::create_dir_all(&scratch).expect("a scratch folder");
+        let (spec, metrics) = (scratch.join("job.shard"), scratch.join("metrics.jsonl"));
+        fs::write(&spec, &self.spec).expect("the spec is written");
+        let output = Command::new(env!("CARGO_BIN_EXE_shardc"))
+            .arg("train")
+            .arg(folder.join("model.onnx"))
+            .arg("--spec")
+            .arg(&spec)
+            .arg("--data")
+            .arg(folder.join(self.data))
+            .args(["--steps", "12", "--metrics"])
+            .arg(&metrics)
+            .output()
+            .expect("shardc runs");
+        assert!(output.status.success(), "{name}\n{}\n{}", self.spec, String::from_utf8_lossy(&output.stderr));
+        let gold: Value = serde_json::from_str(&fs::read_to_string(folder.join(self.gold)).expect("gold")).expect("gold is JSON");
+        let text = fs::read_to_string(&metrics).expect("metrics are written");
+        let lines: Vec<Value> = text.lines().map(|l| serde_json::from_str(l).expect("a line is JSON")).collect();
+        assert_eq!(lines.len(), 12, "{name}");
+        for (i, line) in lines.iter().enumerate() {
+            let number = |v: &Value| v.as_f64().expect("a number");
+            let (f32_loss, f64_loss) = (number(&gold["float32"]["loss"][i]), number(&gold["float64"]["loss"][i]));
+            let noise = (f32_loss - f64_loss).abs();
+            let (loss, norm) = (number(&line["loss"]), number(&line["grad_norm"]));
+            let gold_norm = number(&gold["float64"]["grad_norm"][i]);
+            assert!((loss - f64_loss).abs() <= 2e-5 + 20.0 * noise, "{name} step {i}: loss {loss}, PyTorch {f64_loss}");
+            assert!(
+                (norm - gold_norm).abs() <= gold_norm * (1e-3 + 50.0 * noise),
+                "{name} step {i}: gradient norm {norm}, PyTorch {gold_norm}"
+            );
+        }
+    }
+}
+
+fn data_parallel(model: &str, batch: u64, optimizer: &str) {
+    for ranks in [1, 2, 4] {
+        for microbatches in [1, 2] {
+            let spec = format!(
+                "mesh dp={ranks}\nbatch {batch} microbatches={microbatches}\nloss cross_entropy logits=logits labels=y\n\
+                 {optimizer}data axis=dp\n"
+            );
+            let name = format!("{model}-dp{ranks}-mb{microbatches}");
+            Job { model, data: "data.npz", gold: "gold.json", spec }.holds(&name);
+        }
+    }
+}
+
+#[test]
+fn mlp() {
+    data_parallel("mlp", 32, SGD);
+}
+
+#[test]
+fn gpt2() {
+    data_parallel("gpt2", 8, ADAMW);
+}
+
+#[test]
+fn gpt2_folded() {
+    data_parallel("gpt2-folded", 8, ADAMW);
+}
+
+#[test]
+fn llama() {
+    data_parallel("llama", 8, ADAMW);
+}
+
+#[test]
+fn mlp_with_split_weights() {
+    for (name, mesh, data) in
+        [("tp2", "tp=2", ""), ("dp2-tp2", "dp=2 tp=2", "data axis=dp\n"), ("tp2-dp2", "tp=2 dp=2", "data axis=dp\n")]
+    {
+        for microbatches in [1, 2] {
+            let spec = format!(
+                "mesh {mesh}\nbatch 32 microbatches={microbatches}\nloss cross_entropy logits=logits labels=y\n{SGD}{data}\
+                 shard \"1.weight\" [tp, -]\nshard \"3.weight\" [-, tp]\n"
+            );
+            let name = format!("mlp-{name}-mb{microbatches}");
+            Job { model: "mlp", data: "data.npz", gold: "gold.json", spec }.holds(&name);
+        }
+    }
+}
+
+#[test]
+fn gpt2_with_ignored_labels() {
+    let spec = format!(
+        "mesh dp=2\nbatch 8 microbatches=2\nloss cross_entropy logits=logits labels=y ignore_index=-100\n{ADAMW}data axis=dp\n"
+    );
+    Job { model: "gpt2", data: "data-ignore.npz", gold: "gold-ignore.json", spec }.holds("gpt2-ignore");
+}
