@@ -60,7 +60,8 @@ pub(super) fn merges(
                 continue;
             }
             let message = format!("`{a}` and `{b}` are {how}: one parameter that the exporter wrote twice?");
-            let help = format!("if they are two, say `untie \"{b}\"`; else export with `dynamo=True, optimize=False`, which keeps ties");
+            let help =
+                format!("if they are two, say `untie \"{b}\"`; else export with `dynamo=True, optimize=False`, which keeps ties");
             errors.push(Diagnostic::error(message).at(file.place(format!("initializer \"{b}\""))).help(help));
         }
     }
