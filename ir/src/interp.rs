@@ -144,6 +144,23 @@ struct Positions {
     left: u64,
 }
 
+impl Positions {
+    /// Takes away the innermost dimensions that are contiguous: how many elements each position then stands for.
+    fn take_run(&mut self) -> usize {
+        let mut run = 1;
+        while let (Some(size), Some(stride)) = (self.shape.last(), self.strides.last()) {
+            if *size == 0 || (*stride != run as i64 && *size != 1) {
+                break;
+            }
+            run *= size;
+            self.left /= size;
+            self.shape.pop();
+            self.strides.pop();
+        }
+        run as usize
+    }
+}
+
 impl Iterator for Positions {
     type Item = usize;
 

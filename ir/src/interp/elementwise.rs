@@ -167,14 +167,23 @@ fn power(a: i64, b: i64) -> i64 {
 
 /// Of condition, a and b: `a` where the condition holds, else `b`
 pub(super) fn select(operands: [&Tensor; 3], result: &Type) -> Tensor {
-    let width = result.dtype.bytes() as usize;
-    let [c, a, b] = operands.map(|x| broadcast_positions(&x.ty.shape, &result.shape));
-    let mut bytes = Vec::with_capacity(result.elements() as usize * width);
-    for ((c, p), q) in c.zip(a).zip(b) {
-        let (source, at) = if operands[0].bytes[c] != 0 { (operands[1], p) } else { (operands[2], q) };
-        bytes.extend_from_slice(&source.bytes[at * width..][..width]);
-    }
+    let bytes = match result.dtype.bytes() {
+        1 => select_words::<1>(operands, result),
+        4 => select_words::<4>(operands, result),
+        _ => select_words::<8>(operands, result),
+    };
     Tensor { ty: result.clone(), bytes: bytes.into() }
+}
+
+/// [`select`] of elements of `N` bytes.
+fn select_words<const N: usize>([condition, a, b]: [&Tensor; 3], result: &Type) -> Vec<u8> {
+    let [c, p, q] = [condition, a, b].map(|x| broadcast_positions(&x.ty.shape, &result.shape));
+    let (x, y) = (Numbers::of(a), Numbers::of(b));
+    let mut bytes = Vec::with_capacity(result.elements() as usize * N);
+    for ((c, p), q) in c.zip(p).zip(q) {
+        bytes.extend(if condition.bytes[c] != 0 { x.word::<N>(p) } else { y.word::<N>(q) });
+    }
+    bytes
 }
 
 /// The same numbers as another element type

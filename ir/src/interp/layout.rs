@@ -23,11 +23,12 @@ pub(super) fn slice(op: &Slice, x: &Tensor, result: &Type) -> Tensor {
 }
 
 /// The elements of `source` at `from`, in that order.
-fn take(source: &Tensor, from: Positions, result: &Type) -> Tensor {
+fn take(source: &Tensor, mut from: Positions, result: &Type) -> Tensor {
     let width = result.dtype.bytes() as usize;
+    let run = from.take_run() * width;
     let mut bytes = Vec::with_capacity(result.elements() as usize * width);
     for p in from {
-        bytes.extend_from_slice(&source.bytes[p * width..][..width]);
+        bytes.extend_from_slice(&source.bytes[p * width..][..run]);
     }
     Tensor { ty: result.clone(), bytes: bytes.into() }
 }
