@@ -228,12 +228,13 @@ fn outputs(importer: &mut Importer<'_>) {
     let file = importer.file;
     let mut seen = BTreeSet::new();
     for output in &file.graph().output {
-        let fail = |why: String| Diagnostic::error(why).at(file.place(format!("output \"{}\"", output.name)));
+        let what = || format!("output \"{}\"", output.name);
+        let fail = |why: String| Diagnostic::error(why).at(file.place(what()));
         if !seen.insert(&output.name) {
             importer.errors.push(fail("the model has two outputs of this name".into()));
             continue;
         }
-        let Some(value) = importer.value(&output.name) else { continue };
+        let Some(value) = importer.value(&output.name, what) else { continue };
         match importer.materialize(&value) {
             Ok(value) => importer.b.graph_mut().outputs.push(Output { name: output.name.clone(), value }),
             Err(why) => importer.errors.push(fail(why)),

@@ -1,5 +1,7 @@
 //! Whole models: they import, the right initializers are trained, and the graph computes what ONNX Runtime computes.
 
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
 use serde_json::Value;
 use shardc_frontend::onnx::{ImportOptions, Imported, import};
 use shardc_ir::dtype::DType;
@@ -35,8 +37,7 @@ fn trained_sets_are_those_of_the_gold_runs() {
         let expected: BTreeSet<String> =
             gold["onnx_name"].as_object().unwrap().values().map(|v| v.as_str().unwrap().to_string()).collect();
         let imported = imported(name, batch, None);
-        let trained: BTreeSet<String> =
-            imported.decisions.iter().filter(|d| d.trained).map(|d| d.name.clone()).collect();
+        let trained: BTreeSet<String> = imported.decisions.iter().filter(|d| d.trained).map(|d| d.name.clone()).collect();
         assert_eq!(trained, expected, "{name}");
         let states: BTreeSet<String> = imported.graph.states.iter().map(|s| s.name.clone()).collect();
         assert_eq!(states, expected, "{name}");

@@ -1,5 +1,7 @@
 //! Broken and hostile model files: each gives a diagnostic that names the trouble, none a panic.
 
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
 mod onnx_support;
 
 use onnx_support::*;
@@ -85,17 +87,31 @@ fn each_broken_model_is_refused_with_its_reason() {
         ("depends on its own result", change(|g| g.node[2].input[0] = "r".into())),
         ("`nothing` is read, but nothing defines it", change(|g| g.node[1].input[1] = "nothing".into())),
         ("`nothing` is read, but nothing defines it", change(|g| g.output[0].name = "nothing".into())),
-        ("input 1 is missing", change(|g| { g.node[1].input.pop(); })),
+        (
+            "input 1 is missing",
+            change(|g| {
+                g.node[1].input.pop();
+            }),
+        ),
         ("op `Frobnicate` is not supported", change(|g| g.node[2].op_type = "Frobnicate".into())),
         ("op `my.domain:Relu` is not supported", change(|g| g.node[2].domain = "my.domain".into())),
         ("attribute `slope` is not supported", change(|g| g.node[2].attribute.push(float("slope", 0.1)))),
         ("not of type int", change(|g| g.node[3].attribute.push(float("allowzero", 0.0)))),
-        ("refers to a function's", change(|g| {
-            g.node[3].attribute.push(pb::AttributeProto { ref_attr_name: "a".into(), ..int("allowzero", 0) });
-        })),
+        (
+            "refers to a function's",
+            change(|g| {
+                g.node[3].attribute.push(pb::AttributeProto { ref_attr_name: "a".into(), ..int("allowzero", 0) });
+            }),
+        ),
         ("output 1 is not supported", change(|g| g.node[2].output.push("extra".into()))),
         ("the input is not a tensor", change(|g| g.input[0].r#type = None)),
-        ("dimension 0 is 0", change(|g| { g.input.clear(); input_zero(g); })),
+        (
+            "dimension 0 is 0",
+            change(|g| {
+                g.input.clear();
+                input_zero(g);
+            }),
+        ),
         ("its shape is [-3, 2]", weight(|w| w.dims = vec![-3, 2])),
         ("too large", weight(|w| w.dims = vec![1 << 62, 1 << 62])),
         ("take 24 bytes, but 20 are there", weight(|w| w.raw_data.truncate(20))),
@@ -127,8 +143,19 @@ fn each_broken_model_is_refused_with_its_reason() {
         ("too large", with("Pad", "y d", vec![], vec![ints("d", &[4], &[i64::MAX, 0, i64::MAX, 0])])),
         ("negative size", with("ConstantOfShape", "d", vec![], vec![dim(-1)])),
         ("too large", with("ConstantOfShape", "d", vec![], vec![dim(huge)])),
-        ("it runs from", with("Range", "from to by", vec![], vec![ints("from", &[], &[0]), ints("to", &[], &[i64::MAX]), ints("by", &[], &[1])])),
-        ("it runs from", with("Range", "from to by", vec![], vec![ints("from", &[], &[0]), ints("to", &[], &[9]), ints("by", &[], &[0])])),
+        (
+            "it runs from",
+            with(
+                "Range",
+                "from to by",
+                vec![],
+                vec![ints("from", &[], &[0]), ints("to", &[], &[i64::MAX]), ints("by", &[], &[1])],
+            ),
+        ),
+        (
+            "it runs from",
+            with("Range", "from to by", vec![], vec![ints("from", &[], &[0]), ints("to", &[], &[9]), ints("by", &[], &[0])]),
+        ),
         ("a step is 0", with("Slice", "y d d d d", vec![], vec![ints("d", &[1], &[0])])),
         ("axis 7 of 2 dimensions", with("Softmax", "y", vec![int("axis", 7)], vec![])),
         ("axis -9223372036854775808", with("Softmax", "y", vec![int("axis", i64::MIN)], vec![])),
@@ -146,10 +173,15 @@ fn each_broken_model_is_refused_with_its_reason() {
         ("a sequence stands where a tensor", sequence("Relu", "q")),
         ("a tensor stands where a sequence", with("SequenceAt", "y d", vec![], vec![ints("d", &[], &[0])])),
         ("position 9 of 2", sequence("SequenceAt", "q nine")),
-        ("dropout with ratio", with("Dropout", "y ratio training", vec![], vec![
-            floats("ratio", &[], &[0.1]),
-            raw("training", DataType::Bool, &[], vec![1]),
-        ])),
+        (
+            "dropout with ratio",
+            with(
+                "Dropout",
+                "y ratio training",
+                vec![],
+                vec![floats("ratio", &[], &[0.1]), raw("training", DataType::Bool, &[], vec![1])],
+            ),
+        ),
         ("mode `reflect`", with("Pad", "y d", vec![string("mode", "reflect")], vec![ints("d", &[4], &[1, 1, 1, 1])])),
         ("more than letters", with("Einsum", "y y", vec![string("equation", "...i,...i->...")], vec![])),
     ];

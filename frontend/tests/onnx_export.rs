@@ -1,5 +1,7 @@
 //! Weights back into model files: what is not replaced stays to the byte, and what is replaced reads back equal.
 
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
 mod onnx_support;
 
 use onnx_support::*;
@@ -133,10 +135,19 @@ fn external_data_goes_to_one_new_file() {
     let only_w = BTreeMap::from([("w".to_string(), new.clone())]);
     let exported = export(&path, std::fs::read(&path).unwrap(), &only_w, "new.bin").unwrap();
     std::fs::write(folder.join("new.bin"), exported.data.unwrap()).unwrap();
+    let bytes = std::fs::read(&path).unwrap();
+    let stripped = strip_weights(&path, bytes, &BTreeSet::from(["w".to_string()])).unwrap();
     std::fs::remove_file(folder.join("old.bin")).unwrap();
     let read = import_bytes(&path, exported.model, &ImportOptions::default()).unwrap();
     all.insert("w".into(), new);
     assert_eq!(weights(&read), all);
+
+    // A stripped model needs only what was stripped: the rest came into the file.
+    let restored = export(&path, stripped, &only_w, "new.bin").unwrap();
+    assert!(restored.data.is_some());
+    let read = import_bytes(&path, restored.model, &ImportOptions::default()).unwrap();
+    assert_eq!(weights(&read), all);
+    assert_eq!(read.weights["b"].external_file(), None);
 
     // Without its data a model can still be planned, but not trained.
     assert!(import(&path, &ImportOptions::default()).is_err());

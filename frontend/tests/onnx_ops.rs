@@ -1,5 +1,7 @@
 //! Each ONNX op against what ONNX Runtime computes, once on inputs of the model and once folded.
 
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
 mod onnx_support;
 
 use onnx_support::*;

@@ -1,5 +1,7 @@
 //! Which initializers are trained: by their use, by their values where the use does not say, or by the spec.
 
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
 mod onnx_support;
 
 use onnx_support::*;
@@ -58,8 +60,7 @@ fn zeros_and_ones_are_trained_as_any_other_values() {
             Tensor::from_f64(t.ty.clone(), &vec![value; t.ty.elements() as usize])
         };
         let vectors = random.weights.iter().filter(|(_, w)| w.ty.rank() == 1);
-        let new: BTreeMap<String, Tensor> =
-            vectors.map(|(name, w)| (name.clone(), fresh(name, &w.load().unwrap()))).collect();
+        let new: BTreeMap<String, Tensor> = vectors.map(|(name, w)| (name.clone(), fresh(name, &w.load().unwrap()))).collect();
         let bytes = export(&path, std::fs::read(&path).unwrap(), &new, "data").unwrap().model;
         let reset = import_bytes(&path, bytes, &options()).unwrap();
         assert_eq!(trained(&reset), trained(&random), "{name}");
@@ -127,10 +128,10 @@ fn what_is_unclear_is_refused_until_the_spec_says() {
     let freeze = ImportOptions { freeze: &|n| n.starts_with("onnx"), ..ImportOptions::default() };
     assert_eq!(trained(&import_model(&m, &train).unwrap()), ["onnx::Div_7"]);
     assert_eq!(trained(&import_model(&m, &freeze).unwrap()), Vec::<&str>::new());
-    let m = built(&[("MatMul", "x w", "s"), ("Mul", "s temperature", "y")], vec![
-        weight("w", &[6, 2], 1),
-        weight("temperature", &[], 2),
-    ]);
+    let m = built(
+        &[("MatMul", "x w", "s"), ("Mul", "s temperature", "y")],
+        vec![weight("w", &[6, 2], 1), weight("temperature", &[], 2)],
+    );
     let train = ImportOptions { train: &|n| n == "temperature", ..ImportOptions::default() };
     assert_eq!(trained(&imported(&m)), ["w"]);
     assert_eq!(trained(&import_model(&m, &train).unwrap()), ["w", "temperature"]);
@@ -167,10 +168,10 @@ fn a_lost_tie_is_refused_until_it_is_untied() {
     let table = noise(24, 1);
     let turned: Vec<f32> = (0..24).map(|at| table[(at % 4) * 6 + at / 4]).collect();
     let m = |head: &[f32]| {
-        built(&[("MatMul", "x head", "a"), ("MatMul", "a table", "y")], vec![
-            floats("table", &[4, 6], &table),
-            floats("head", &[6, 4], head),
-        ])
+        built(
+            &[("MatMul", "x head", "a"), ("MatMul", "a table", "y")],
+            vec![floats("table", &[4, 6], &table), floats("head", &[6, 4], head)],
+        )
     };
     let text = refusal(&m(&turned));
     assert!(text.contains("`table` and `head` are each other's transpose") && text.contains("`untie \"head\"`"), "{text}");

@@ -10,6 +10,7 @@ mod layout;
 mod rows;
 mod update;
 
+use crate::dtype::DType;
 use crate::graph::{Graph, ValueId};
 use crate::kernel::ReduceKind;
 use crate::lower::row_major;
@@ -37,7 +38,7 @@ pub fn evaluate(op: &Op, operands: &[Tensor]) -> Result<Vec<Tensor>, String> {
         }
         Op::Unary(op) => elementwise::unary(op.f, &operands[0], &results[0]).map(one),
         Op::Binary(op) => elementwise::binary(op.f, &operands[0], &operands[1], &results[0]).map(one),
-        Op::Where(_) => Ok(one(elementwise::select(&operands[0], &operands[1], &operands[2], &results[0]))),
+        Op::Where(_) => Ok(one(elementwise::select([&operands[0], &operands[1], &operands[2]], &results[0]))),
         Op::Cast(op) => Ok(one(elementwise::cast(&operands[0], op.dtype))),
         Op::Contract(op) => Ok(one(contract::contract(op, &operands[0], &operands[1], &results[0]))),
         Op::Reduce(op) => Ok(one(contract::reduce(op.f.0, &op.axes, &operands[0], &results[0]))),
@@ -117,7 +118,7 @@ fn leaf(graph: &Graph, op: &Op, feed: &Feed) -> Option<Result<Tensor, String>> {
         Op::Input(op) => Some(named(&feed.inputs, &op.name)),
         Op::State(op) => Some(named(&feed.states, &graph.states[op.state.index()].name)),
         Op::Host(op) => Some(Ok(Tensor::scalar(
-            crate::dtype::DType::F64,
+            DType::F64,
             match op.scalar {
                 crate::plan::HostScalar::LearningRate => feed.learning_rate,
                 crate::plan::HostScalar::StepCount => feed.step_count as f64,
@@ -128,27 +129,120 @@ fn leaf(graph: &Graph, op: &Op, feed: &Feed) -> Option<Result<Tensor, String>> {
 }
 
 /// The element numbers that a walk over `shape` in row-major order visits, with `strides` from `start` on.
-fn positions(shape: &[u64], strides: &[i64], start: i64) -> Vec<i64> {
-    shape.iter().zip(strides).fold(vec![start], |outer, (size, stride)| {
-        outer.iter().flat_map(|p| (0..*size as i64).map(move |i| p + i * stride)).collect()
-    })
+fn positions(shape: &[u64], strides: &[i64], start: i64) -> Positions {
+    let left = shape.iter().product();
+    Positions { shape: shape.to_vec(), strides: strides.to_vec(), index: vec![0; shape.len()], at: start, left }
+}
+
+/// A walk over a strided tensor.
+#[derive(Clone)]
+struct Positions {
+    shape: Vec<u64>,
+    strides: Vec<i64>,
+    index: Vec<u64>,
+    at: i64,
+    left: u64,
+}
+
+impl Positions {
+    /// Takes away the innermost dimensions that are contiguous: how many elements each position then stands for.
+    fn take_run(&mut self) -> usize {
+        let mut run = 1;
+        while let (Some(size), Some(stride)) = (self.shape.last(), self.strides.last()) {
+            if *size == 0 || (*stride != run as i64 && *size != 1) {
+                break;
+            }
+            run *= size;
+            self.left /= size;
+            self.shape.pop();
+            self.strides.pop();
+        }
+        run as usize
+    }
+}
+
+impl Iterator for Positions {
+    type Item = usize;
+
+    fn next(&mut self) -> Option<usize> {
+        self.left = self.left.checked_sub(1)?;
+        let here = self.at;
+        for d in (0..self.shape.len()).rev() {
+            self.index[d] += 1;
+            self.at += self.strides[d];
+            if self.index[d] < self.shape[d] {
+                break;
+            }
+            self.at -= self.strides[d] * self.shape[d] as i64;
+            self.index[d] = 0;
+        }
+        Some(here as usize)
+    }
 }
 
 /// For each element of `to` in row-major order, the element of a tensor of shape `from` that broadcasts there.
-fn broadcast_positions(from: &[u64], to: &[u64]) -> Vec<i64> {
+fn broadcast_positions(from: &[u64], to: &[u64]) -> Positions {
     let skip = to.len() - from.len();
     let own = row_major(from);
     let strides: Vec<i64> = (0..to.len()).map(|d| if d < skip || from[d - skip] == 1 { 0 } else { own[d - skip] }).collect();
     positions(to, &strides, 0)
 }
 
-/// The numbers of `x` as it broadcasts to `shape`.
-fn broadcast_f64(x: &Tensor, shape: &[u64]) -> Vec<f64> {
-    let values = x.to_f64();
-    if x.ty.shape == shape {
-        return values;
+/// Reads the elements of a tensor as numbers.
+#[derive(Clone, Copy)]
+struct Numbers<'a> {
+    dtype: DType,
+    bytes: &'a [u8],
+}
+
+impl<'a> Numbers<'a> {
+    fn of(x: &'a Tensor) -> Self {
+        Numbers { dtype: x.ty.dtype, bytes: &x.bytes }
     }
-    broadcast_positions(&x.ty.shape, shape).into_iter().map(|p| values[p as usize]).collect()
+
+    fn word<const N: usize>(self, i: usize) -> [u8; N] {
+        self.bytes[i * N..][..N].try_into().expect("a slice of that length")
+    }
+
+    fn f64(self, i: usize) -> f64 {
+        match self.dtype {
+            DType::F64 => f64::from_le_bytes(self.word(i)),
+            DType::F32 => f64::from(f32::from_le_bytes(self.word(i))),
+            DType::I64 => i64::from_le_bytes(self.word(i)) as f64,
+            DType::Bool => f64::from(u8::from(self.bytes[i] != 0)),
+        }
+    }
+
+    /// Floats are truncated.
+    fn i64(self, i: usize) -> i64 {
+        match self.dtype {
+            DType::I64 => i64::from_le_bytes(self.word(i)),
+            DType::Bool => i64::from(self.bytes[i] != 0),
+            _ => self.f64(i) as i64,
+        }
+    }
+}
+
+/// The tensor of those numbers, rounded to its element type.
+fn from_f64(ty: &Type, values: impl Iterator<Item = f64>) -> Tensor {
+    let mut bytes = Vec::with_capacity((ty.elements() * ty.dtype.bytes()) as usize);
+    match ty.dtype {
+        DType::F64 => values.for_each(|v| bytes.extend(v.to_le_bytes())),
+        DType::F32 => values.for_each(|v| bytes.extend((v as f32).to_le_bytes())),
+        DType::I64 => values.for_each(|v| bytes.extend((v as i64).to_le_bytes())),
+        DType::Bool => values.for_each(|v| bytes.push(u8::from(v != 0.0))),
+    }
+    Tensor { ty: ty.clone(), bytes: bytes.into() }
+}
+
+/// The tensor of those integers or truth values.
+fn from_i64(ty: &Type, values: impl Iterator<Item = i64>) -> Tensor {
+    let mut bytes = Vec::with_capacity((ty.elements() * ty.dtype.bytes()) as usize);
+    match ty.dtype {
+        DType::Bool => values.for_each(|v| bytes.push(u8::from(v != 0))),
+        _ => values.for_each(|v| bytes.extend(v.to_le_bytes())),
+    }
+    Tensor { ty: ty.clone(), bytes: bytes.into() }
 }
 
 fn combine(kind: ReduceKind, a: f64, b: f64) -> f64 {

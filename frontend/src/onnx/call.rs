@@ -3,10 +3,10 @@
 use super::importer::{Importer, Value};
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::ReduceKind;
+use shardc_ir::ops::Op;
 use shardc_ir::ops::elementwise::{BinaryOp, Cast, UnaryFn, UnaryOp};
 use shardc_ir::ops::layout::{Broadcast, Reshape, Transpose};
 use shardc_ir::ops::reduce::Reduce;
-use shardc_ir::ops::Op;
 use shardc_ir::scalar::Binary;
 use shardc_ir::types::{Tensor, Type, checked_elements};
 use tract_onnx::pb;

@@ -54,7 +54,7 @@ pub(super) fn range(c: &mut Call<'_, '_>) -> Outputs {
     }
     let number = |t: &Tensor| t.to_f64()[0];
     let count = ((number(&limit) - number(&start)) / number(&delta)).ceil().max(0.0);
-    if number(&delta) == 0.0 || !(count <= MAX_ELEMENTS as f64) {
+    if number(&delta) == 0.0 || count.is_nan() || count > MAX_ELEMENTS as f64 {
         return Err(format!("it runs from {} to {} by {}", number(&start), number(&limit), number(&delta)));
     }
     let shape = [count as u64];

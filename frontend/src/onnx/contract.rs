@@ -81,8 +81,7 @@ pub(super) fn einsum(c: &mut Call<'_, '_>) -> Outputs {
 
 /// The equation with its implied output: the letters that occur once, in alphabetical order.
 fn implicit(equation: &str) -> String {
-    let mut once: Vec<char> =
-        equation.chars().filter(|l| *l != ',' && equation.matches(*l).count() == 1).collect();
+    let mut once: Vec<char> = equation.chars().filter(|l| *l != ',' && equation.matches(*l).count() == 1).collect();
     once.sort();
     format!("{equation}->{}", once.into_iter().collect::<String>())
 }

@@ -34,13 +34,13 @@ pub fn export(path: &Path, bytes: Vec<u8>, new: &BTreeMap<String, Tensor>, data_
     let mut errors = vec![];
     for (owner, name, proto) in named_tensors(&file) {
         missing.remove(name);
-        let external = proto.data_location == Some(pb::tensor_proto::DataLocation::External as i32);
+        let external = is_external(proto);
         let place = || file.place(format!("initializer \"{name}\""));
         let stored = match new.get(name) {
             Some(tensor) => stored(proto, tensor).map_err(|why| Diagnostic::error(why).at(place())),
-            None if external => Weight::of(&file, owner, proto, None)
-                .map_err(|why| Diagnostic::error(why).at(place()))
-                .and_then(|w| w.stored()),
+            None if external => {
+                Weight::of(&file, owner, proto, None).map_err(|why| Diagnostic::error(why).at(place())).and_then(|w| w.stored())
+            }
             None => continue,
         };
         match stored {
@@ -69,17 +69,27 @@ pub fn export(path: &Path, bytes: Vec<u8>, new: &BTreeMap<String, Tensor>, data_
     Ok(Exported { model, data: if data.is_empty() { None } else { Some(data) } })
 }
 
-/// The model in `bytes` without the data of the tensors called `names`; [`export`] puts them back.
+/// The model in `bytes`, the contents of the file at `path`, without the data of the tensors called `names`; [`export`] puts them
+/// back. What else is external comes into the model where it can be read, so that the result needs no other file.
 ///
 /// # Errors
 /// If `bytes` are not a model.
 pub fn strip_weights(path: &Path, bytes: Vec<u8>, names: &BTreeSet<String>) -> Result<Vec<u8>, Diagnostics> {
     let file = ModelFile::from_bytes(path, bytes)?;
-    let owners: BTreeSet<Owner> =
-        named_tensors(&file).into_iter().filter(|(_, name, _)| names.contains(*name)).map(|(owner, _, _)| owner).collect();
+    let mut contents: BTreeMap<Owner, Vec<u8>> = BTreeMap::new();
+    for (owner, name, proto) in named_tensors(&file) {
+        if names.contains(name) {
+            contents.insert(owner, vec![]);
+        } else if is_external(proto)
+            && let Ok(weight) = Weight::of(&file, owner, proto, None)
+            && let Ok(stored) = weight.stored()
+        {
+            contents.insert(owner, stored);
+        }
+    }
     let found = tensors(&file.bytes).map_err(|why| broken(path, why))?;
-    let inside = |t: &&TensorBytes| owners.contains(&t.owner) && t.fields.iter().any(|f| is_data(f.number));
-    let edits = found.iter().filter(inside).flat_map(|t| replace(&file.bytes, t, &[])).collect();
+    let changed = found.iter().filter_map(|t| contents.get(&t.owner).map(|c| (t, c)));
+    let edits = changed.flat_map(|(t, c)| if c.is_empty() { emptied(t) } else { inlined(t, c) }).collect();
     Ok(apply(path, &file.bytes, edits)?)
 }
 
@@ -114,6 +124,10 @@ fn entries(location: &str, offset: usize, length: usize) -> Vec<u8> {
     [entry("location", location), entry("offset", &offset.to_string()), entry("length", &length.to_string())].concat()
 }
 
+fn is_external(proto: &pb::TensorProto) -> bool {
+    proto.data_location == Some(pb::tensor_proto::DataLocation::External as i32)
+}
+
 fn is_data(number: u64) -> bool {
     number == tensor_field::RAW_DATA || tensor_field::TYPED_DATA.contains(&number)
 }
@@ -123,8 +137,7 @@ fn replace<'a>(bytes: &'a [u8], tensor: &TensorBytes, contents: &'a [u8]) -> Vec
     let external = tensor.fields.iter().any(|f| f.number == tensor_field::EXTERNAL_DATA);
     let with = if external { vec![Piece::Held(contents)] } else { wire::delimited(tensor_field::RAW_DATA, contents) };
     let old = |number: u64| if external { number == tensor_field::EXTERNAL_DATA } else { is_data(number) };
-    let mut edits: Vec<Edit<'a>> =
-        tensor.fields.iter().filter(|f| old(f.number)).map(|f| Edit { at: f.at.clone(), with: vec![] }).collect();
+    let mut edits = removed(tensor, old);
     match (edits.first_mut(), tensor.fields.last()) {
         (Some(first), _) => first.with = with,
         // A tensor without data gets it behind its last field.
@@ -135,6 +148,29 @@ fn replace<'a>(bytes: &'a [u8], tensor: &TensorBytes, contents: &'a [u8]) -> Vec
         (None, None) => {}
     }
     edits
+}
+
+/// Edits that leave an empty `raw_data` where a tensor has data; external data stays where it is.
+fn emptied<'a>(tensor: &TensorBytes) -> Vec<Edit<'a>> {
+    let mut edits = removed(tensor, is_data);
+    if let Some(first) = edits.first_mut() {
+        first.with = wire::delimited(tensor_field::RAW_DATA, &[]);
+    }
+    edits
+}
+
+/// Edits that put external data into the tensor.
+fn inlined<'a>(tensor: &TensorBytes, contents: &'a [u8]) -> Vec<Edit<'a>> {
+    let outside = |number: u64| matches!(number, tensor_field::EXTERNAL_DATA | tensor_field::DATA_LOCATION);
+    let mut edits = removed(tensor, |number| outside(number) || is_data(number));
+    if let Some(first) = edits.first_mut() {
+        first.with = wire::delimited(tensor_field::RAW_DATA, contents);
+    }
+    edits
+}
+
+fn removed<'a>(tensor: &TensorBytes, old: impl Fn(u64) -> bool) -> Vec<Edit<'a>> {
+    tensor.fields.iter().filter(|f| old(f.number)).map(|f| Edit { at: f.at.clone(), with: vec![] }).collect()
 }
 
 fn apply(path: &Path, bytes: &[u8], mut edits: Vec<Edit<'_>>) -> Result<Vec<u8>, Diagnostic> {

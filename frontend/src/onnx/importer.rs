@@ -19,6 +19,9 @@ use tract_onnx::pb;
 /// A result with more elements is computed when the program runs, not folded.
 const FOLD_ELEMENTS: u64 = 1 << 26;
 
+/// All folded results together take at most this many bytes, so that a small file cannot ask for all memory.
+const FOLD_BYTES: u64 = 1 << 32;
+
 /// What a name of the model stands for.
 #[derive(Debug, Clone)]
 pub(super) enum Value {
@@ -27,7 +30,7 @@ pub(super) enum Value {
     /// A value of the graph.
     Graph(ValueId),
     /// A list of tensors, which exists in the model only.
-    Sequence(Vec<Value>),
+    Sequence(Arc<Vec<Value>>),
 }
 
 /// An import under way.
@@ -46,6 +49,8 @@ pub(super) struct Importer<'m> {
     nodes_of_constants: HashMap<(Type, Arc<Vec<u8>>), ValueId>,
     /// By address, to hash large constants once; the tensor keeps the address taken.
     known_constants: HashMap<(Type, usize), (Tensor, ValueId)>,
+    /// Bytes of folded results that may still be made.
+    budget: u64,
     /// The first output of the node that is being imported: what its other values are called after.
     base: &'m str,
 }
@@ -62,6 +67,7 @@ impl<'m> Importer<'m> {
             constants: HashMap::new(),
             nodes_of_constants: HashMap::new(),
             known_constants: HashMap::new(),
+            budget: FOLD_BYTES,
             base: "",
         }
     }
@@ -76,8 +82,8 @@ impl<'m> Importer<'m> {
         self.constants.insert(name, weight);
     }
 
-    /// What `name` is; `None` after an error that was reported.
-    pub fn value(&mut self, name: &'m str) -> Option<Value> {
+    /// What `name` is, for the reader `what`; `None` after an error that was reported.
+    pub fn value(&mut self, name: &'m str, what: impl Fn() -> String) -> Option<Value> {
         if let Some(value) = self.values.get(name) {
             return value.clone();
         }
@@ -89,7 +95,7 @@ impl<'m> Importer<'m> {
             }
             None => {
                 let message = format!("`{name}` is read, but nothing defines it");
-                self.errors.push(Diagnostic::error(message).at(self.file.place("graph")));
+                self.errors.push(Diagnostic::error(message).at(self.file.place(what())));
                 None
             }
         };
@@ -101,8 +107,11 @@ impl<'m> Importer<'m> {
     pub fn node(&mut self, position: usize) {
         let file = self.file;
         let node = &file.graph().node[position];
-        let inputs: Vec<Option<Option<Value>>> =
-            node.input.iter().map(|name| if name.is_empty() { None } else { Some(self.value(name)) }).collect();
+        let inputs: Vec<Option<Option<Value>>> = node
+            .input
+            .iter()
+            .map(|name| if name.is_empty() { None } else { Some(self.value(name, || super::node_text(node))) })
+            .collect();
         let failed = inputs.iter().any(|i| matches!(i, Some(None)));
         let outputs = if failed {
             None
@@ -156,8 +165,10 @@ impl<'m> Importer<'m> {
         let elements: Option<Vec<u64>> = results.iter().map(|ty| checked_elements(&ty.shape)).collect();
         let elements = elements.ok_or_else(|| format!("its result would be {}, which is too large", list(&results)))?;
         let known: Option<Vec<Tensor>> = operands.iter().map(Value::tensor).collect();
+        let bytes: u64 = results.iter().zip(&elements).map(|(ty, n)| n * ty.dtype.bytes()).sum();
         match known {
-            Some(known) if elements.iter().all(|n| *n <= FOLD_ELEMENTS) => {
+            Some(known) if elements.iter().all(|n| *n <= FOLD_ELEMENTS) && bytes <= self.budget => {
+                self.budget -= bytes;
                 Ok(interp::evaluate(&op, &known)?.into_iter().map(Value::Known).collect())
             }
             _ => {

@@ -1,11 +1,11 @@
 //! ONNX's ops on positions.
 
 use super::call::Call;
+use super::constants::MAX_ELEMENTS;
 use super::importer::Value;
 use shardc_ir::dtype::DType;
 use shardc_ir::ops::elementwise::Where;
 use shardc_ir::ops::index::{Gather, OneHot};
-use super::constants::MAX_ELEMENTS;
 use shardc_ir::types::{Tensor, Type, checked_elements};
 use std::sync::Arc;
 
@@ -96,7 +96,15 @@ pub(super) fn gather_elements(c: &mut Call<'_, '_>) -> Outputs {
 /// The position of element `at` of a row-major tensor in each dimension.
 fn coordinates(at: u64, shape: &[u64]) -> Vec<u64> {
     let mut rest = at;
-    let mut position: Vec<u64> = shape.iter().rev().map(|n| { let p = rest % n; rest /= n; p }).collect();
+    let mut position: Vec<u64> = shape
+        .iter()
+        .rev()
+        .map(|n| {
+            let p = rest % n;
+            rest /= n;
+            p
+        })
+        .collect();
     position.reverse();
     position
 }

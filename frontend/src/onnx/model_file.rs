@@ -39,6 +39,8 @@ pub(super) mod tensor_field {
     pub const RAW_DATA: u64 = 9;
     /// Entries that name an external file.
     pub const EXTERNAL_DATA: u64 = 13;
+    /// Whether the data is external.
+    pub const DATA_LOCATION: u64 = 14;
 }
 
 /// A model file.

@@ -4,6 +4,7 @@ use super::call::Call;
 use super::importer::Value;
 use super::layout;
 use shardc_ir::types::Tensor;
+use std::sync::Arc;
 
 type Outputs = Result<Vec<Value>, String>;
 
@@ -22,7 +23,9 @@ pub(super) fn split(c: &mut Call<'_, '_>) -> Outputs {
             let count = size.div_ceil(each);
             (0..bounded(count)? as u64).map(|i| each.min(size - i * each)).collect()
         }
-        Some(_) => c.ints(1, "split")?.iter().map(|n| u64::try_from(*n)).collect::<Result<Vec<_>, _>>().map_err(|e| e.to_string())?,
+        Some(_) => {
+            c.ints(1, "split")?.iter().map(|n| u64::try_from(*n)).collect::<Result<Vec<_>, _>>().map_err(|e| e.to_string())?
+        }
     };
     let mut parts = layout::parts(c, &x, axis, &sizes)?;
     if c.optional(1).is_none() && !keep {
@@ -30,7 +33,7 @@ pub(super) fn split(c: &mut Call<'_, '_>) -> Outputs {
         without.remove(axis);
         parts = parts.iter().map(|p| c.reshape(p, without.clone())).collect::<Result<_, _>>()?;
     }
-    Ok(vec![Value::Sequence(parts)])
+    Ok(vec![Value::Sequence(Arc::new(parts))])
 }
 
 fn bounded(count: u64) -> Result<usize, String> {
@@ -39,7 +42,9 @@ fn bounded(count: u64) -> Result<usize, String> {
 
 /// A list of its inputs
 pub(super) fn construct(c: &mut Call<'_, '_>) -> Outputs {
-    Ok(vec![Value::Sequence(c.all_inputs()?)])
+    let items = c.all_inputs()?;
+    items.iter().try_for_each(|item| c.ty(item).map(drop))?;
+    Ok(vec![Value::Sequence(Arc::new(items))])
 }
 
 /// One of a list
@@ -57,7 +62,7 @@ pub(super) fn length(c: &mut Call<'_, '_>) -> Outputs {
 
 /// All of a list one after another
 pub(super) fn concat(c: &mut Call<'_, '_>) -> Outputs {
-    let mut items = items(c)?;
+    let mut items = items(c)?.to_vec();
     let axis = c.attribute_int("axis", 0)?;
     if c.attribute_int("new_axis", 0)? != 0 {
         for item in &mut items {
@@ -71,7 +76,7 @@ pub(super) fn concat(c: &mut Call<'_, '_>) -> Outputs {
     Ok(vec![layout::join(c, &items, axis)?])
 }
 
-fn items(c: &Call<'_, '_>) -> Result<Vec<Value>, String> {
+fn items(c: &Call<'_, '_>) -> Result<Arc<Vec<Value>>, String> {
     match c.input(0)? {
         Value::Sequence(items) => Ok(items),
         _ => Err("a tensor stands where a sequence is expected".into()),

@@ -11,8 +11,7 @@ use tract_onnx::pb;
 /// The name and type of each input that is not an initializer.
 pub(super) fn inputs<'m>(file: &'m ModelFile, options: &ImportOptions<'_>) -> Result<Vec<(&'m str, Type)>, Diagnostics> {
     let weights: HashSet<&str> = initializers(file).map(|(_, t)| t.name.as_str()).collect();
-    let inputs: Vec<&pb::ValueInfoProto> =
-        file.graph().input.iter().filter(|i| !weights.contains(i.name.as_str())).collect();
+    let inputs: Vec<&pb::ValueInfoProto> = file.graph().input.iter().filter(|i| !weights.contains(i.name.as_str())).collect();
     let mut reader = Reader { file, options, sizes: options.bindings.clone(), errors: vec![], symbols: BTreeSet::new() };
     reader.bind_batch(&inputs);
     let types: Vec<Option<Type>> = inputs.iter().map(|i| reader.input(i)).collect();
@@ -20,7 +19,8 @@ pub(super) fn inputs<'m>(file: &'m ModelFile, options: &ImportOptions<'_>) -> Re
         let near = near_names(name, reader.symbols.iter().copied());
         let known = if near.is_empty() { reader.symbols.iter().copied().collect() } else { near };
         let error = Diagnostic::error(format!("the model has no symbolic dimension `{name}`")).at(file.place("inputs"));
-        let help = if known.is_empty() { "all its sizes are fixed".to_string() } else { format!("it has `{}`", known.join("`, `")) };
+        let help =
+            if known.is_empty() { "all its sizes are fixed".to_string() } else { format!("it has `{}`", known.join("`, `")) };
         reader.errors.push(error.help(help));
     }
     if !reader.errors.is_empty() {
@@ -89,7 +89,8 @@ impl<'m> Reader<'_, 'm> {
                 self.symbols.insert(name);
                 let size = self.sizes.get(name).copied();
                 if size.is_none() {
-                    let help = if d == 0 { "say `batch N` in the spec".into() } else { format!("say `bind {name}=N` in the spec") };
+                    let help =
+                        if d == 0 { "say `batch N` in the spec".into() } else { format!("say `bind {name}=N` in the spec") };
                     self.fail(input, format!("dimension {d} is `{name}`, whose size nobody says"), Some(help));
                 }
                 size.filter(|n| *n > 0)

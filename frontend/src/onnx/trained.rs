@@ -73,7 +73,8 @@ pub(super) fn candidates<'m>(file: &'m ModelFile, options: &ImportOptions<'_>) -
         }
     }
     for (position, node) in file.graph().node.iter().enumerate().filter(|(_, n)| n.op_type == "Constant") {
-        let value = node.attribute.iter().enumerate().find_map(|(i, a)| a.t.as_ref().filter(|_| a.name == "value").map(|t| (i, t)));
+        let value =
+            node.attribute.iter().enumerate().find_map(|(i, a)| a.t.as_ref().filter(|_| a.name == "value").map(|t| (i, t)));
         let (Some((attribute, tensor)), Some(name)) = (value, node.output.first()) else { continue };
         // What is wrong with the tensor of a node is said where the node is imported.
         if let Ok(weight) = Weight::of(file, Owner::Attribute(position, attribute), tensor, options.dtype)
@@ -252,10 +253,12 @@ fn warnings(file: &ModelFile, decisions: &[Decision]) -> Diagnostics {
         let help = "export with `dynamo=True, optimize=False` to keep their names";
         warnings.push(Diagnostic::warning(message).at(file.place("initializers")).help(help));
     }
-    let folded = ops.contains("Conv") && !ops.contains("BatchNormalization") && file.graph().name.to_lowercase().contains("resnet");
+    let folded =
+        ops.contains("Conv") && !ops.contains("BatchNormalization") && file.graph().name.to_lowercase().contains("resnet");
     if folded {
         let message = "a ResNet without batch normalization: the exporter folded it into the convolutions";
-        warnings.push(Diagnostic::warning(message).at(file.place("graph")).help("export it with `training=TrainingMode.TRAINING`"));
+        warnings
+            .push(Diagnostic::warning(message).at(file.place("graph")).help("export it with `training=TrainingMode.TRAINING`"));
     }
     warnings
 }

@@ -41,7 +41,7 @@ fn field(bytes: &[u8], start: usize, end: usize) -> Option<Field> {
         5 => (after_tag..after_tag.checked_add(4)?, false),
         _ => return None,
     };
-    (body.end <= end).then(|| Field { number: tag >> 3, at: start..body.end, tag: start..after_tag, body, delimited })
+    (body.end <= end).then_some(Field { number: tag >> 3, at: start..body.end, tag: start..after_tag, body, delimited })
 }
 
 fn varint(bytes: &[u8], start: usize, end: usize) -> Option<(u64, usize)> {

@@ -1,6 +1,6 @@
 //! Small ONNX models made for tests.
 
-#![allow(dead_code, reason = "each test file uses its part")]
+#![allow(dead_code, clippy::unwrap_used, reason = "each test file uses its part, and may fail")]
 
 use prost::Message;
 use shardc_frontend::onnx::{ImportOptions, Imported, import_bytes};

@@ -116,7 +116,7 @@ impl Heads {
             let hidden = |v: f64| if v == 0.0 { f64::NEG_INFINITY } else { 0.0 };
             let values: Vec<f64> =
                 if m.ty.dtype == DType::Bool { m.to_f64().into_iter().map(hidden).collect() } else { m.to_f64() };
-            broadcast_positions(&m.ty.shape, &full).into_iter().map(|p| values[p as usize]).collect::<Vec<f64>>()
+            broadcast_positions(&m.ty.shape, &full).map(|p| values[p]).collect::<Vec<f64>>()
         });
         let mut scores = vec![0.0; full.iter().product::<u64>() as usize];
         self.for_each_pair(|b, h, t, s, i| {
@@ -160,12 +160,12 @@ fn order(layout: HeadLayout) -> [usize; 4] {
 fn load(layout: HeadLayout, x: &Tensor) -> Vec<f64> {
     let (own, values) = (row_major(&x.ty.shape), x.to_f64());
     let strides: Vec<i64> = order(layout).iter().map(|d| own[*d]).collect();
-    positions(&head_major(layout, &x.ty.shape), &strides, 0).into_iter().map(|p| values[p as usize]).collect()
+    positions(&head_major(layout, &x.ty.shape), &strides, 0).map(|p| values[p]).collect()
 }
 
 fn store(layout: HeadLayout, values: &[f64], ty: &Type) -> Tensor {
     let own = row_major(&head_major(layout, &ty.shape));
     let strides: Vec<i64> = order(layout).iter().map(|d| own[*d]).collect();
-    let ordered: Vec<f64> = positions(&ty.shape, &strides, 0).into_iter().map(|p| values[p as usize]).collect();
+    let ordered: Vec<f64> = positions(&ty.shape, &strides, 0).map(|p| values[p]).collect();
     Tensor::from_f64(ty.clone(), &ordered)
 }

@@ -1,6 +1,6 @@
 //! Sums of products, and reductions.
 
-use super::{combine, positions};
+use super::{Numbers, combine, positions};
 use crate::dtype::DType;
 use crate::kernel::ReduceKind;
 use crate::lower::row_major;
@@ -19,13 +19,12 @@ pub(super) fn contract(op: &Contract, a: &Tensor, b: &Tensor, result: &Type) -> 
     let walk = |letters: &mut dyn Iterator<Item = char>, term: &str, x: &Tensor| {
         let own = row_major(&x.ty.shape);
         let (shape, strides): (Vec<u64>, Vec<i64>) = letters.map(|l| (size(l), term.find(l).map_or(0, |i| own[i]))).unzip();
-        positions(&shape, &strides, 0)
+        positions(&shape, &strides, 0).collect::<Vec<usize>>()
     };
     let (kept_a, kept_b) = (walk(&mut tc.chars(), ta, a), walk(&mut tc.chars(), tb, b));
     let (sum_a, sum_b) = (walk(&mut summed.iter().copied(), ta, a), walk(&mut summed.iter().copied(), tb, b));
     let (x, y) = (a.to_f64(), b.to_f64());
-    let element =
-        |(p, q): (&i64, &i64)| -> f64 { sum_a.iter().zip(&sum_b).map(|(i, j)| x[(p + i) as usize] * y[(q + j) as usize]).sum() };
+    let element = |(p, q): (&usize, &usize)| -> f64 { sum_a.iter().zip(&sum_b).map(|(i, j)| x[p + i] * y[q + j]).sum() };
     let values: Vec<f64> = kept_a.iter().zip(&kept_b).map(element).collect();
     Tensor::from_f64(result.clone(), &values)
 }
@@ -37,7 +36,7 @@ pub(super) fn reduce(kind: ReduceKind, axes: &[usize], x: &Tensor, result: &Type
     let strides: Vec<i64> = (0..x.ty.rank())
         .map(|d| if axes.contains(&d) { 0 } else { *kept.next().expect("a stride for each kept dimension") })
         .collect();
-    let to = positions(&x.ty.shape, &strides, 0);
+    let (to, numbers) = (positions(&x.ty.shape, &strides, 0), Numbers::of(x));
     if x.ty.dtype == DType::I64 {
         let (start, f): (i64, fn(i64, i64) -> i64) = match kind {
             ReduceKind::Sum => (0, i64::wrapping_add),
@@ -45,7 +44,7 @@ pub(super) fn reduce(kind: ReduceKind, axes: &[usize], x: &Tensor, result: &Type
             ReduceKind::Min => (i64::MAX, i64::min),
         };
         let mut out = vec![start; result.elements() as usize];
-        to.iter().zip(x.to_i64()).for_each(|(p, v)| out[*p as usize] = f(out[*p as usize], v));
+        to.zip(0..).for_each(|(p, i)| out[p] = f(out[p], numbers.i64(i)));
         return Tensor::from_i64(result.shape.clone(), &out);
     }
     let start = match kind {
@@ -54,7 +53,7 @@ pub(super) fn reduce(kind: ReduceKind, axes: &[usize], x: &Tensor, result: &Type
         ReduceKind::Min => f64::INFINITY,
     };
     let mut out = vec![start; result.elements() as usize];
-    to.iter().zip(x.to_f64()).for_each(|(p, v)| out[*p as usize] = combine(kind, out[*p as usize], v));
+    to.zip(0..).for_each(|(p, i)| out[p] = combine(kind, out[p], numbers.f64(i)));
     Tensor::from_f64(result.clone(), &out)
 }
 

@@ -1,6 +1,6 @@
 //! Elementwise ops, one number at a time.
 
-use super::{broadcast_f64, broadcast_positions, combine};
+use super::{Numbers, broadcast_positions, combine, from_f64, from_i64};
 use crate::dtype::DType;
 use crate::kernel::ReduceKind;
 use crate::ops::elementwise::UnaryFn;
@@ -10,20 +10,21 @@ use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, PI};
 
 /// `f(x)`
 pub(super) fn unary(f: UnaryFn, x: &Tensor, result: &Type) -> Result<Tensor, String> {
+    let numbers = Numbers::of(x);
+    let all = 0..x.ty.elements() as usize;
     if x.ty.dtype.is_float() {
-        let values: Vec<f64> = x.to_f64().into_iter().map(|v| unary_f64(f, v)).collect();
-        return Ok(Tensor::from_f64(result.clone(), &values));
+        return Ok(from_f64(result, all.map(|i| unary_f64(f, numbers.f64(i)))));
     }
-    let values: Result<Vec<i64>, String> = x.to_i64().into_iter().map(|v| unary_i64(f, v)).collect();
-    Ok(from_i64(result, &values?))
+    let mut failed = None;
+    let values = all.map(|i| unary_i64(f, numbers.i64(i)).unwrap_or_else(|why| note(&mut failed, why)));
+    let tensor = from_i64(result, values);
+    failed.map_or(Ok(tensor), Err)
 }
 
-/// A tensor of integers or truth values.
-fn from_i64(ty: &Type, values: &[i64]) -> Tensor {
-    match ty.dtype {
-        DType::I64 => Tensor::from_i64(ty.shape.clone(), values),
-        _ => Tensor::from_f64(ty.clone(), &values.iter().map(|v| *v as f64).collect::<Vec<_>>()),
-    }
+/// Keeps the reason why a number does not exist, and goes on with 0.
+fn note(failed: &mut Option<String>, why: String) -> i64 {
+    *failed = Some(why);
+    0
 }
 
 fn unary_f64(f: UnaryFn, x: f64) -> f64 {
@@ -90,22 +91,15 @@ fn unary_i64(f: UnaryFn, x: i64) -> Result<i64, String> {
 
 /// `f(a, b)` with broadcasting
 pub(super) fn binary(f: Binary, a: &Tensor, b: &Tensor, result: &Type) -> Result<Tensor, String> {
+    let (x, y) = (Numbers::of(a), Numbers::of(b));
+    let pairs = broadcast_positions(&a.ty.shape, &result.shape).zip(broadcast_positions(&b.ty.shape, &result.shape));
     if a.ty.dtype.is_float() {
-        let (x, y) = (broadcast_f64(a, &result.shape), broadcast_f64(b, &result.shape));
-        let values: Vec<f64> = x.into_iter().zip(y).map(|(x, y)| binary_f64(f, x, y)).collect();
-        return Ok(Tensor::from_f64(result.clone(), &values));
+        return Ok(from_f64(result, pairs.map(|(p, q)| binary_f64(f, x.f64(p), y.f64(q)))));
     }
-    let (x, y) = (broadcast_i64(a, &result.shape), broadcast_i64(b, &result.shape));
-    let values: Result<Vec<i64>, String> = x.into_iter().zip(y).map(|(x, y)| binary_i64(f, x, y)).collect();
-    Ok(from_i64(result, &values?))
-}
-
-fn broadcast_i64(x: &Tensor, shape: &[u64]) -> Vec<i64> {
-    let values = x.to_i64();
-    if x.ty.shape == shape {
-        return values;
-    }
-    broadcast_positions(&x.ty.shape, shape).into_iter().map(|p| values[p as usize]).collect()
+    let mut failed = None;
+    let values = pairs.map(|(p, q)| binary_i64(f, x.i64(p), y.i64(q)).unwrap_or_else(|why| note(&mut failed, why)));
+    let tensor = from_i64(result, values);
+    failed.map_or(Ok(tensor), Err)
 }
 
 fn binary_f64(f: Binary, a: f64, b: f64) -> f64 {
@@ -171,24 +165,34 @@ fn power(a: i64, b: i64) -> i64 {
     }
 }
 
-/// `a` where the condition holds, else `b`
-pub(super) fn select(condition: &Tensor, a: &Tensor, b: &Tensor, result: &Type) -> Tensor {
-    let width = result.dtype.bytes() as usize;
-    let source = |x: &Tensor| broadcast_positions(&x.ty.shape, &result.shape);
-    let (c, x, y) = (source(condition), source(a), source(b));
-    let element = |t: &Tensor, p: i64| t.bytes[p as usize * width..][..width].to_vec();
-    let bytes = (0..c.len())
-        .flat_map(|i| if condition.bytes[c[i] as usize] != 0 { element(a, x[i]) } else { element(b, y[i]) })
-        .collect::<Vec<u8>>();
+/// Of condition, a and b: `a` where the condition holds, else `b`
+pub(super) fn select(operands: [&Tensor; 3], result: &Type) -> Tensor {
+    let bytes = match result.dtype.bytes() {
+        1 => select_words::<1>(operands, result),
+        4 => select_words::<4>(operands, result),
+        _ => select_words::<8>(operands, result),
+    };
     Tensor { ty: result.clone(), bytes: bytes.into() }
+}
+
+/// [`select`] of elements of `N` bytes.
+fn select_words<const N: usize>([condition, a, b]: [&Tensor; 3], result: &Type) -> Vec<u8> {
+    let [c, p, q] = [condition, a, b].map(|x| broadcast_positions(&x.ty.shape, &result.shape));
+    let (x, y) = (Numbers::of(a), Numbers::of(b));
+    let mut bytes = Vec::with_capacity(result.elements() as usize * N);
+    for ((c, p), q) in c.zip(p).zip(q) {
+        bytes.extend(if condition.bytes[c] != 0 { x.word::<N>(p) } else { y.word::<N>(q) });
+    }
+    bytes
 }
 
 /// The same numbers as another element type
 pub(super) fn cast(x: &Tensor, dtype: DType) -> Tensor {
-    let ty = x.ty.with_dtype(dtype);
+    let (ty, numbers) = (x.ty.with_dtype(dtype), Numbers::of(x));
+    let all = 0..x.ty.elements() as usize;
     match dtype {
-        DType::I64 => Tensor::from_i64(ty.shape, &x.to_i64()),
         _ if dtype == x.ty.dtype => x.clone(),
-        _ => Tensor::from_f64(ty, &x.to_f64()),
+        DType::I64 => from_i64(&ty, all.map(|i| numbers.i64(i))),
+        _ => from_f64(&ty, all.map(|i| numbers.f64(i))),
     }
 }

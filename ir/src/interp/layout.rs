@@ -1,6 +1,6 @@
 //! Ops that move elements, and ops that read or make positions.
 
-use super::{broadcast_positions, positions};
+use super::{Positions, broadcast_positions, positions};
 use crate::lower::row_major;
 use crate::ops::layout::{Pad, Slice};
 use crate::types::{Tensor, Type};
@@ -9,31 +9,32 @@ use crate::types::{Tensor, Type};
 pub(super) fn transpose(perm: &[usize], x: &Tensor, result: &Type) -> Tensor {
     let own = row_major(&x.ty.shape);
     let strides: Vec<i64> = perm.iter().map(|p| own[*p]).collect();
-    take(x, &positions(&result.shape, &strides, 0), result)
+    take(x, positions(&result.shape, &strides, 0), result)
 }
 
 /// Repeated as numpy broadcasts.
 pub(super) fn broadcast(x: &Tensor, result: &Type) -> Tensor {
-    take(x, &broadcast_positions(&x.ty.shape, &result.shape), result)
+    take(x, broadcast_positions(&x.ty.shape, &result.shape), result)
 }
 
 /// Every `step`-th element along an axis.
 pub(super) fn slice(op: &Slice, x: &Tensor, result: &Type) -> Tensor {
-    take(x, &window(&x.ty.shape, &result.shape, op.axis, op.start, op.step), result)
+    take(x, window(&x.ty.shape, &result.shape, op.axis, op.start, op.step), result)
 }
 
 /// The elements of `source` at `from`, in that order.
-fn take(source: &Tensor, from: &[i64], result: &Type) -> Tensor {
+fn take(source: &Tensor, mut from: Positions, result: &Type) -> Tensor {
     let width = result.dtype.bytes() as usize;
-    let mut bytes = Vec::with_capacity(from.len() * width);
+    let run = from.take_run() * width;
+    let mut bytes = Vec::with_capacity(result.elements() as usize * width);
     for p in from {
-        bytes.extend_from_slice(&source.bytes[*p as usize * width..][..width]);
+        bytes.extend_from_slice(&source.bytes[p * width..][..run]);
     }
     Tensor { ty: result.clone(), bytes: bytes.into() }
 }
 
 /// Where the elements of a part of a tensor are in the whole: from `start` on along `axis`, `step` apart.
-fn window(whole: &[u64], part: &[u64], axis: usize, start: u64, step: i64) -> Vec<i64> {
+fn window(whole: &[u64], part: &[u64], axis: usize, start: u64, step: i64) -> Positions {
     let mut strides = row_major(whole);
     let first = start as i64 * strides[axis];
     strides[axis] *= step;
@@ -43,7 +44,7 @@ fn window(whole: &[u64], part: &[u64], axis: usize, start: u64, step: i64) -> Ve
 /// Zeros, with the elements of `x` in a window.
 pub(super) fn pad(op: &Pad, x: &Tensor, result: &Type) -> Tensor {
     let mut bytes = vec![0; (result.elements() * result.dtype.bytes()) as usize];
-    put(&mut bytes, x, &window(&result.shape, &x.ty.shape, op.axis, op.start, op.step));
+    put(&mut bytes, x, window(&result.shape, &x.ty.shape, op.axis, op.start, op.step));
     Tensor { ty: result.clone(), bytes: bytes.into() }
 }
 
@@ -52,17 +53,17 @@ pub(super) fn concat(axis: usize, operands: &[Tensor], result: &Type) -> Tensor 
     let mut bytes = vec![0; (result.elements() * result.dtype.bytes()) as usize];
     let mut start = 0;
     for x in operands {
-        put(&mut bytes, x, &window(&result.shape, &x.ty.shape, axis, start, 1));
+        put(&mut bytes, x, window(&result.shape, &x.ty.shape, axis, start, 1));
         start += x.ty.shape[axis];
     }
     Tensor { ty: result.clone(), bytes: bytes.into() }
 }
 
 /// Writes the elements of `source` to the elements `to`.
-fn put(bytes: &mut [u8], source: &Tensor, to: &[i64]) {
+fn put(bytes: &mut [u8], source: &Tensor, to: Positions) {
     let width = source.ty.dtype.bytes() as usize;
-    for (i, p) in to.iter().enumerate() {
-        bytes[*p as usize * width..][..width].copy_from_slice(&source.bytes[i * width..][..width]);
+    for (i, p) in to.enumerate() {
+        bytes[p * width..][..width].copy_from_slice(&source.bytes[i * width..][..width]);
     }
 }
 

@@ -48,21 +48,18 @@ pub(super) fn merges(
         .copied()
         .filter(|i| candidates[*i].weight.ty.rank() == 2 && uses[*i].iter().any(|u| matches!(u, Use::Weight(_) | Use::Table(_))))
         .collect();
-    for (n, i) in matrices.iter().enumerate() {
-        for j in &matrices[n + 1..] {
-            let (a, b) = (candidates[*i].name, candidates[*j].name);
-            let how = match values.equal(*i, *j) {
-                Some(Equality::Same) => "equal",
-                Some(Equality::Transposed) => "each other's transpose",
-                _ => continue,
-            };
-            if (options.untie)(a) || (options.untie)(b) || values.constant(*i) == Some(true) {
-                continue;
-            }
-            let message = format!("`{a}` and `{b}` are {how}: one parameter that the exporter wrote twice?");
-            let help = format!("if they are two, say `untie \"{b}\"`; else export with `dynamo=True, optimize=False`, which keeps ties");
-            errors.push(Diagnostic::error(message).at(file.place(format!("initializer \"{b}\""))).help(help));
+    for (n, j) in matrices.iter().enumerate() {
+        let equal = |i: &usize| values.equal(*i, *j).filter(|e| *e != Equality::No).map(|e| (*i, e));
+        let Some((i, equality)) = matrices[..n].iter().find_map(equal) else { continue };
+        let (a, b) = (candidates[i].name, candidates[*j].name);
+        if (options.untie)(a) || (options.untie)(b) || values.constant(i) == Some(true) {
+            continue;
         }
+        let how = if equality == Equality::Same { "equal" } else { "each other's transpose" };
+        let message = format!("`{a}` and `{b}` are {how}: one parameter that the exporter wrote twice?");
+        let help =
+            format!("if they are two, say `untie \"{b}\"`; else export with `dynamo=True, optimize=False`, which keeps ties");
+        errors.push(Diagnostic::error(message).at(file.place(format!("initializer \"{b}\""))).help(help));
     }
     errors
 }

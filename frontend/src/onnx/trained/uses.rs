@@ -92,19 +92,56 @@ pub(in crate::onnx) struct Flow<'m> {
 
 /// Ops that move elements: the use is behind them. The first input is the data, for Concat every one.
 const LOOK_THROUGH: [&str; 13] = [
-    "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Slice", "Split", "Cast", "CastLike", "Identity", "Concat",
+    "Transpose",
+    "Reshape",
+    "Squeeze",
+    "Unsqueeze",
+    "Flatten",
+    "Expand",
+    "Slice",
+    "Split",
+    "Cast",
+    "CastLike",
+    "Identity",
+    "Concat",
     "Dropout",
 ];
 
 /// Ops through which a result reaches a softmax unchanged in kind.
 const TO_SOFTMAX: [&str; 16] = [
-    "Add", "Sub", "Mul", "Div", "Where", "Max", "Min", "Clip", "Cast", "CastLike", "Identity", "Reshape", "Transpose", "Unsqueeze",
-    "Squeeze", "Expand",
+    "Add",
+    "Sub",
+    "Mul",
+    "Div",
+    "Where",
+    "Max",
+    "Min",
+    "Clip",
+    "Cast",
+    "CastLike",
+    "Identity",
+    "Reshape",
+    "Transpose",
+    "Unsqueeze",
+    "Squeeze",
+    "Expand",
 ];
 
 const COMPARISONS: [&str; 14] = [
-    "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Shape", "Size", "IsNaN", "IsInf", "Sign", "ArgMax", "ArgMin",
-    "NonZero", "Not",
+    "Equal",
+    "Less",
+    "LessOrEqual",
+    "Greater",
+    "GreaterOrEqual",
+    "Shape",
+    "Size",
+    "IsNaN",
+    "IsInf",
+    "Sign",
+    "ArgMax",
+    "ArgMin",
+    "NonZero",
+    "Not",
 ];
 
 impl<'m> Flow<'m> {
@@ -114,8 +151,7 @@ impl<'m> Flow<'m> {
         let weights: HashSet<&str> = initializers(file).map(|(_, t)| t.name.as_str()).collect();
         let inputs: HashSet<&str> = graph.input.iter().map(|i| i.name.as_str()).filter(|n| !weights.contains(n)).collect();
         let outputs = graph.output.iter().map(|o| o.name.as_str()).collect();
-        let mut flow =
-            Flow { file, readers: HashMap::new(), makers: HashMap::new(), varies: inputs.clone(), inputs, outputs };
+        let mut flow = Flow { file, readers: HashMap::new(), makers: HashMap::new(), varies: inputs.clone(), inputs, outputs };
         for position in order {
             let node = &graph.node[*position];
             for (i, name) in node.input.iter().enumerate().filter(|(_, n)| !n.is_empty()) {

@@ -1,7 +1,7 @@
 //! Questions about the values of initializers, answered from as few elements as possible; none if the values are not there.
 
-use super::uses::Use;
 use super::Candidate;
+use super::uses::Use;
 use crate::onnx::{ImportOptions, Weights};
 use shardc_ir::types::Tensor;
 
@@ -18,7 +18,8 @@ impl<'a, 'm> Values<'a, 'm> {
     /// The values of `candidates`; those that the spec makes count as absent.
     pub fn new(candidates: &'a [Candidate<'m>], options: &ImportOptions<'_>) -> Self {
         let absent = |c: &Candidate<'_>| {
-            (options.init)(c.name) || (options.weights == Weights::NotNeeded && c.weight.external_file().is_some() && c.weight.check().is_err())
+            (options.init)(c.name)
+                || (options.weights == Weights::NotNeeded && c.weight.external_file().is_some() && c.weight.check().is_err())
         };
         Values { candidates, absent: candidates.iter().map(absent).collect() }
     }
@@ -53,7 +54,8 @@ impl<'a, 'm> Values<'a, 'm> {
     /// For each candidate that is only multiplied or gathered from, another one such that their squares add to 1 everywhere:
     /// the cosines and sines of rotary positions.
     pub fn circles(&self, candidates: &[Candidate<'m>], uses: &[Vec<Use>]) -> Vec<Option<&'m str>> {
-        let table = |u: &Use| matches!(u, Use::Table(_) | Use::Dead) || matches!(u, Use::Operand(o) if o.how == "multiplied with");
+        let table =
+            |u: &Use| matches!(u, Use::Table(_) | Use::Dead) || matches!(u, Use::Operand(o) if o.how == "multiplied with");
         let tables: Vec<usize> = (0..candidates.len())
             .filter(|i| candidates[*i].weight.ty.dtype.is_float() && candidates[*i].weight.ty.rank() >= 2)
             .filter(|i| !uses[*i].is_empty() && uses[*i].iter().all(table))
@@ -91,10 +93,8 @@ impl<'a, 'm> Values<'a, 'm> {
         let across = |at: u64| (at % n) * m + at / n;
         let turned: Vec<u64> = straight.iter().map(|at| across(*at)).collect();
         let sample = self.sample(i, &straight)?;
-        if a == b && sample == self.sample(j, &straight)? {
-            if self.load(i)?.to_f64() == self.load(j)?.to_f64() {
-                return Some(Equality::Same);
-            }
+        if a == b && sample == self.sample(j, &straight)? && self.load(i)?.to_f64() == self.load(j)?.to_f64() {
+            return Some(Equality::Same);
         }
         if (m, n) == (q, p) && sample == self.sample(j, &turned)? {
             let (x, y) = (self.load(i)?.to_f64(), self.load(j)?.to_f64());
