@@ -307,11 +307,12 @@ impl Collective {
     /// Bytes that each of `members` sends: the closed forms of the ring algorithms, the lower bounds for bandwidth.
     /// Source: Patarasuk and Yuan, Bandwidth Optimal All-reduce Algorithms (2009).
     pub fn bytes_sent(&self, members: u64) -> u64 {
-        let bytes = self.count * self.dtype.bytes();
-        match self.kind {
+        let (bytes, members) = (u128::from(self.count) * u128::from(self.dtype.bytes()), u128::from(members));
+        let sent = match self.kind {
             CollectiveKind::AllReduce => 2 * (members - 1) * bytes / members,
             CollectiveKind::AllGather | CollectiveKind::ReduceScatter | CollectiveKind::AllToAll => (members - 1) * bytes,
-        }
+        };
+        u64::try_from(sent).unwrap_or(u64::MAX)
     }
 }
 

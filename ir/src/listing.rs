@@ -35,7 +35,7 @@ fn memory_text(summary: &RankSummary) -> String {
         ("optimizer", summary.optimizer_bytes),
         ("activations", summary.activation_bytes),
     ];
-    let rest = summary.peak_bytes - parts.iter().map(|(_, bytes)| bytes).sum::<u64>();
+    let rest = summary.peak_bytes.saturating_sub(parts.iter().map(|(_, bytes)| bytes).sum());
     let all = parts.into_iter().chain([("data, constants, padding", rest), ("peak", summary.peak_bytes)]);
     let rows: Vec<_> = all.map(|(name, bytes)| [name.to_string(), bytes_text(bytes)]).collect();
     format!("\n  memory\n{}", align(&rows, [Column::after("    "), Column::NUMBERS]))

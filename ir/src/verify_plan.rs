@@ -1,8 +1,8 @@
 //! What is proven of a program before it runs, for every rank at once: all ranks run the same steps in the same order, and only
 //! the members of groups and the offsets of kernels depend on where a rank stands.
 //!
-//! 1. [`tables`]: every id is in range, every size sensible.
-//! 2. [`memory`]: every view lies in its buffer and every buffer in the arena. In a run of one whole step over all micro-batches,
+//! 1. [`tables`]: every id is in range, every size sensible, every buffer inside the arena.
+//! 2. [`memory`]: every view lies in its buffer. In a run of one whole step over all micro-batches,
 //!    every byte that is read was last written as the value that is read, so that nothing is read before it is written or after
 //!    its memory was given away; what lasts and what the host reads is whole at the end.
 //! 3. [`collectives`]: every call names distinct axes of ranks, moves as many bytes as its operands have, and runs as often on
@@ -11,6 +11,7 @@
 
 mod collectives;
 mod memory;
+mod pieces;
 mod state;
 pub mod tables;
 

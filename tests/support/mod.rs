@@ -1,4 +1,5 @@
 //! What tests of the command line and of plans share: folders of their own, the program, the jobs of `examples/`.
+#![allow(dead_code, reason = "each test crate uses some of what is here")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -62,10 +63,8 @@ impl Ran {
 }
 
 /// A stream of numbers that is the same in every run (Steele, Lea, Flood: SplitMix64, 2014).
-#[allow(dead_code, reason = "each test crate uses some of what is here")]
 pub struct Random(pub u64);
 
-#[allow(dead_code, reason = "each test crate uses some of what is here")]
 impl Random {
     /// A number below `bound`.
     pub fn below(&mut self, bound: usize) -> usize {

@@ -89,7 +89,7 @@ fn communication(program: &Program) -> Vec<Communication> {
             let axes: Vec<&str> = call.axes.iter().map(|a| program.mesh.name(*a)).collect();
             let (calls, bytes) = totals.entry((call.kind, axes.join(","))).or_default();
             *calls += times;
-            *bytes += times * bytes_sent(program, call);
+            *bytes = bytes.saturating_add(times.saturating_mul(bytes_sent(program, call)));
         }
     }
     let entry = |((kind, axis), (calls, bytes_sent))| Communication { kind, axis, calls, bytes_sent };

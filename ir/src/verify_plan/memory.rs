@@ -1,18 +1,18 @@
 //! Runs one step of training over the arena without its numbers: each byte remembers which buffer it was last written as.
 //!
+//! A copy may fill a part of its destination; with others that fill the rest, the destination is whole (see [`super::pieces`]).
 //! Gradients that are reduced together lie in one bucket, a buffer that covers theirs. It holds nothing of its own: a call that
 //! reads the bucket reads its members, and one that writes it writes them.
 
+use super::pieces::Piece;
 use super::{Violation, numbered, violation};
+use crate::kernel::Kernel;
 use crate::plan::{Buffer, BufferId, BufferKind, Program, Repeat, Step, View};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Checks all accesses of one step of training and returns how many there are.
 pub fn check(program: &Program) -> Result<u64, Violation> {
-    for buffer in &program.buffers {
-        inside_arena(buffer, program).map_err(|message| Violation { message, spec_line: None })?;
-    }
     for (number, _, step) in numbered(program) {
         for view in step.reads.iter().chain(&step.writes) {
             let slot = &program.buffers[view.buffer.index()];
@@ -22,25 +22,11 @@ pub fn check(program: &Program) -> Result<u64, Violation> {
         }
         own_operands(number, step, program)?;
     }
-    let mut run = Run { program, buckets: buckets(program), written: BTreeMap::new(), accesses: 0 };
+    let mut run = Run { program, buckets: buckets(program), written: BTreeMap::new(), filling: BTreeMap::new(), accesses: 0 };
     run.host_writes();
     run.steps()?;
     run.host_reads()?;
     Ok(run.accesses)
-}
-
-fn inside_arena(buffer: &Buffer, program: &Program) -> Result<(), String> {
-    let elements = buffer.local.iter().product::<u64>();
-    if elements.checked_mul(buffer.dtype.bytes()).is_none_or(|bytes| bytes > buffer.slot_bytes) {
-        return Err(format!("buffer `{}` is too small for its elements", buffer.name));
-    }
-    if buffer.slots != 1 && buffer.slots != program.mesh.microbatches() {
-        return Err(format!("buffer `{}` has {} slots, not one or one for each micro-batch", buffer.name, buffer.slots));
-    }
-    if buffer.offset + buffer.slot_bytes * buffer.slots > program.arena_bytes {
-        return Err(format!("buffer `{}` reaches beyond the arena", buffer.name));
-    }
-    Ok(())
 }
 
 /// A step may write over what it reads only as the same view, element by element in place.
@@ -52,7 +38,8 @@ fn own_operands(number: usize, step: &Step, program: &Program) -> Result<(), Vio
             let why = format!("writes `{}` and `{}` to the same bytes", name(other), name(write));
             return Err(violation(number, step, why));
         }
-        let clash = step.reads.iter().find(|read| overlap(&place(write), &place(read)) && place(write).start != place(read).start);
+        let clash =
+            step.reads.iter().find(|read| overlap(&place(write), &place(read)) && place(write).start != place(read).start);
         if let Some(read) = clash {
             let why = format!("writes `{}` over bytes of `{}` that it still reads", name(write), name(read));
             return Err(violation(number, step, why));
@@ -89,6 +76,8 @@ struct Writer {
     start: u64,
     /// The step's number; `None` for the host.
     step: Option<usize>,
+    /// Whether only some of the elements are there yet.
+    partly: bool,
 }
 
 struct Run<'p> {
@@ -96,6 +85,8 @@ struct Run<'p> {
     buckets: Vec<Vec<BufferId>>,
     /// Disjoint written ranges by their first byte: (end, writer).
     written: BTreeMap<u64, (u64, Writer)>,
+    /// What is there of slots that are filled piece by piece, by their first byte.
+    filling: BTreeMap<u64, Vec<Piece>>,
     accesses: u64,
 }
 
@@ -109,7 +100,7 @@ impl Run<'_> {
             );
             for slot in (0..buffer.slots).filter(|_| filled) {
                 let start = buffer.offset + slot * buffer.slot_bytes;
-                let writer = Writer { buffer: BufferId(i as u32), start, step: None };
+                let writer = Writer { buffer: BufferId(i as u32), start, step: None, partly: false };
                 self.write(start..start + content_bytes(buffer), writer);
             }
         }
@@ -154,17 +145,41 @@ impl Run<'_> {
         for view in &step.writes {
             self.accesses += 1;
             self.each_part(view, time, |run, buffer, range, start| {
-                run.write(range, Writer { buffer, start, step: Some(number) });
+                let partly = run.fills_partly(&step.kernel, buffer, &range, start);
+                run.write(range, Writer { buffer, start, step: Some(number), partly });
                 Ok(())
             })?;
         }
         Ok(())
     }
 
+    /// Whether a slot still misses elements after `kernel` has written to it: a copy may write a part of its destination.
+    fn fills_partly(&mut self, kernel: &Kernel, buffer: BufferId, range: &Range<u64>, start: u64) -> bool {
+        let Kernel::Move(copy) = kernel else { return false };
+        let elements = (range.end - range.start) / copy.dtype.bytes();
+        if copy.shape.iter().fold(1u64, |n, size| n.saturating_mul(*size)) >= elements
+            || self.whole(range.clone(), buffer, start).is_ok()
+        {
+            return false;
+        }
+        let goes_on = self.last_written(range, |w| w.buffer == buffer && w.start == start && w.partly).is_ok();
+        let pieces = self.filling.entry(range.start).or_default();
+        if !goes_on {
+            pieces.clear();
+        }
+        if let Some(piece) = Piece::of(copy).filter(|new| new.end() <= elements && pieces.iter().all(|p| p.is_apart(new))) {
+            pieces.push(piece);
+        }
+        pieces.iter().map(Piece::elements).sum::<u64>() < elements
+    }
+
     /// After a step the host reads outputs and gradients; states and constants stay.
     fn host_reads(&self) -> Result<(), Violation> {
         for (i, buffer) in self.program.buffers.iter().enumerate() {
-            if matches!(buffer.kind, BufferKind::Activation | BufferKind::Communication | BufferKind::Scalar(_) | BufferKind::Input(_)) {
+            if matches!(
+                buffer.kind,
+                BufferKind::Activation | BufferKind::Communication | BufferKind::Scalar(_) | BufferKind::Input(_)
+            ) {
                 continue;
             }
             for slot in 0..buffer.slots {
@@ -200,18 +215,27 @@ impl Run<'_> {
 
     /// Whether all of `range` was last written as `buffer` in the slot that begins at `start`; why not, in words.
     fn whole(&self, range: Range<u64>, buffer: BufferId, start: u64) -> Result<(), String> {
+        let other = self.last_written(&range, |w| (w.buffer, w.start, w.partly) == (buffer, start, false));
+        other.map_err(|writer| match writer {
+            None => ", which nothing has written".to_string(),
+            Some(Writer { buffer: b, start: s, .. }) if (b, s) == (buffer, start) => {
+                ", which only some steps have written parts of".to_string()
+            }
+            Some(Writer { step, buffer, .. }) => {
+                let who = step.map_or("the host".to_string(), |step| format!("step {step}"));
+                format!(", whose bytes {who} has overwritten with `{}`", self.program.buffers[buffer.index()].name)
+            }
+        })
+    }
+
+    /// The first writer in `range` that `expected` does not hold for, or `None` where nobody wrote, as an error.
+    fn last_written(&self, range: &Range<u64>, expected: impl Fn(&Writer) -> bool) -> Result<(), Option<Writer>> {
         let mut at = range.start;
         while at < range.end {
             let found = self.written.range(..=at).next_back().filter(|(_, (end, _))| *end > at);
-            let Some((_, (end, writer))) = found else {
-                return Err(", which nothing has written".to_string());
-            };
-            if (writer.buffer, writer.start) != (buffer, start) {
-                let other = &self.program.buffers[writer.buffer.index()].name;
-                return Err(match writer.step {
-                    Some(step) => format!(", whose bytes step {step} has overwritten with `{other}`"),
-                    None => format!(", whose bytes the host has overwritten with `{other}`"),
-                });
+            let (_, (end, writer)) = found.ok_or(None)?;
+            if !expected(writer) {
+                return Err(Some(*writer));
             }
             at = *end;
         }
@@ -233,7 +257,9 @@ impl Run<'_> {
 
     /// Cuts the range that holds `at` in two.
     fn split_at(&mut self, at: u64) {
-        let Some((start, (end, writer))) = self.written.range(..at).next_back().map(|(start, entry)| (*start, *entry)) else { return };
+        let Some((start, (end, writer))) = self.written.range(..at).next_back().map(|(start, entry)| (*start, *entry)) else {
+            return;
+        };
         if end > at {
             self.written.insert(start, (at, writer));
             self.written.insert(at, (end, writer));

@@ -7,6 +7,8 @@ use crate::types::checked_elements;
 
 /// The most ranks and the most micro-batches of a mesh.
 const MAX_POSITIONS: u64 = 1 << 20;
+/// The most bytes of an arena.
+const MAX_ARENA: u64 = 1 << 50;
 
 /// Checks the tables of a program.
 ///
@@ -14,6 +16,9 @@ const MAX_POSITIONS: u64 = 1 << 20;
 /// The first thing that is out of range, in words.
 pub fn check(program: &Program) -> Result<(), String> {
     mesh(&program.mesh)?;
+    if program.arena_bytes > MAX_ARENA {
+        return Err("the arena is too large".into());
+    }
     for b in &program.buffers {
         buffer(b, program).map_err(|why| format!("buffer `{}`: {why}", b.name))?;
     }
@@ -54,9 +59,15 @@ fn buffer(b: &Buffer, program: &Program) -> Result<(), String> {
     if checked_elements(&b.shape).is_none() || checked_elements(&b.local).is_none() {
         return Err("it is too large".into());
     }
+    if b.slots != 1 && b.slots != program.mesh.microbatches() {
+        return Err(format!("it has {} slots, not one or one for each micro-batch", b.slots));
+    }
+    if b.local.iter().product::<u64>() * b.dtype.bytes() > b.slot_bytes {
+        return Err("it is too small for its elements".into());
+    }
     let end = b.slot_bytes.checked_mul(b.slots).and_then(|bytes| bytes.checked_add(b.offset));
-    if b.slots == 0 || end.is_none() {
-        return Err("its slots are not sensible".into());
+    if end.is_none_or(|end| end > program.arena_bytes) {
+        return Err("it reaches beyond the arena".into());
     }
     let table = |index: u32, len: usize| (index as usize) < len;
     let there = match b.kind {
