@@ -15,10 +15,11 @@ mod rewrite;
 
 pub use attach_loss::PADDING_LABEL;
 
-use shardc_ir::diagnostic::Diagnostics;
+use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use shardc_ir::graph::{Graph, Phase};
 use shardc_ir::plan::Program;
 use shardc_ir::spec::Spec;
+use shardc_ir::verify::{report, verify};
 
 /// What a program is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +36,8 @@ pub struct Context<'a> {
     pub spec: &'a Spec,
     /// What the program is for.
     pub mode: Mode,
+    /// Whether the graph is verified after every pass.
+    pub verify: bool,
 }
 
 /// Whether a pass changed the graph.
@@ -97,6 +100,12 @@ pub fn run(mut graph: Graph, cx: &Context<'_>, mut observe: impl FnMut(&dyn Pass
         pass.run(&mut graph, cx)?;
         graph.phase = graph.phase.max(pass.phases().1);
         observe(*pass, &graph);
+        if cx.verify {
+            verify(&graph).map_err(|violations| {
+                let words = format!("a bug of shardc: after pass `{}`\n{}", pass.name(), report(&graph, &violations));
+                Diagnostics::from(Diagnostic::error(words))
+            })?;
+        }
     }
     Ok(graph)
 }
