@@ -56,7 +56,7 @@ struct Case {
 }
 
 fn cases() -> Vec<Case> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/cases");
     let list = |folder: &Path| -> Vec<PathBuf> {
         let mut entries: Vec<PathBuf> = fs::read_dir(folder).expect("a folder").map(|e| e.expect("an entry").path()).collect();
         entries.sort();
