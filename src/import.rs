@@ -47,12 +47,8 @@ pub fn import(path: &Path, spec: &Spec, weights: bool) -> Result<Job, Diagnostic
             ..ImportOptions::default()
         },
     )?;
-    let mut job = Job {
-        graph: imported.graph,
-        weights: imported.weights,
-        decisions: imported.decisions,
-        warnings: imported.warnings,
-    };
+    let mut job =
+        Job { graph: imported.graph, weights: imported.weights, decisions: imported.decisions, warnings: imported.warnings };
     let errors = without_match(spec, &job);
     if !errors.is_empty() {
         return Err(errors);

@@ -19,7 +19,8 @@ fn agrees(model: &str, batch: &str) {
     let path = |p: &Path| p.to_str().expect("paths are UTF-8").to_string();
     let (original, data) = (path(&folder.join("model.onnx")), path(&folder.join("data.npz")));
     let [spec, exported, outputs] = ["job.shard", "trained.onnx", "outputs.npz"].map(|f| path(&scratch.join(f)));
-    let text = format!("mesh dp=2\nbatch {batch}\nloss cross_entropy logits=logits labels=y\noptimizer adamw lr=1e-3\ndata axis=dp\n");
+    let text =
+        format!("mesh dp=2\nbatch {batch}\nloss cross_entropy logits=logits labels=y\noptimizer adamw lr=1e-3\ndata axis=dp\n");
     fs::write(&spec, text).expect("the spec is written");
     shardc(&["train", &original, "--spec", &spec, "--data", &data, "--steps", "4", "--export", &exported]);
     shardc(&["eval", &exported, "--spec", &spec, "--data", &data, "--outputs", &outputs]);

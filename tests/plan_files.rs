@@ -120,7 +120,16 @@ fn the_same_job_gives_the_same_bytes() {
     let names: Vec<&str> = files.iter().filter_map(|f| f.to_str()).collect();
     assert_eq!(
         names,
-        ["eval.plan", "graph.shir", "job.shard", "manifest.json", "model.onnx", "reference.plan", "train.plan", "weights.safetensors"]
+        [
+            "eval.plan",
+            "graph.shir",
+            "job.shard",
+            "manifest.json",
+            "model.onnx",
+            "reference.plan",
+            "train.plan",
+            "weights.safetensors"
+        ]
     );
     for file in files {
         let read = |folder: &str| fs::read(here.join(folder).join(&file)).expect("a file");

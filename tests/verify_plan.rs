@@ -47,7 +47,10 @@ fn a_dropped_step_is_missed() {
                 let mut mutant = good.clone();
                 mutant.tasks[t].steps.remove(s);
                 let violation = refused(&mutant);
-                assert!(violation.message.contains("nothing has written") || violation.message.contains("overwritten"), "{violation}");
+                assert!(
+                    violation.message.contains("nothing has written") || violation.message.contains("overwritten"),
+                    "{violation}"
+                );
                 dropped += 1;
             }
         }
@@ -64,7 +67,8 @@ fn exchanged_steps_are_found() {
         for s in 1..good.tasks[t].steps.len() {
             let steps = &good.tasks[t].steps;
             let fresh = |w: BufferId| !steps[s - 1].reads.iter().any(|r| r.buffer == w);
-            let needs = steps[s - 1].writes.iter().any(|w| fresh(w.buffer) && steps[s].reads.iter().any(|r| r.buffer == w.buffer));
+            let needs =
+                steps[s - 1].writes.iter().any(|w| fresh(w.buffer) && steps[s].reads.iter().any(|r| r.buffer == w.buffer));
             if needs {
                 let mut mutant = good.clone();
                 mutant.tasks[t].steps.swap(s - 1, s);

@@ -92,12 +92,19 @@ pub const PIPELINE: &[&dyn Pass] = &[
 /// All diagnostics of the first pass that refuses.
 pub fn run(mut graph: Graph, cx: &Context<'_>, mut observe: impl FnMut(&dyn Pass, &Graph)) -> Result<Graph, Diagnostics> {
     graph.mesh = cx.spec.mesh();
+    let misnamed = annotate::annotations(&graph, cx).err().unwrap_or_default();
     for pass in PIPELINE {
         let training_only = matches!(pass.name(), "differentiate" | "add-optimizer");
         if training_only && cx.mode == Mode::Evaluate {
             continue;
         }
-        pass.run(&mut graph, cx)?;
+        pass.run(&mut graph, cx).map_err(|mut errors| {
+            // What the spec names wrongly shows with the first mistake, not after it is mended.
+            if pass.phases().1 < Phase::Annotated {
+                errors.extend(misnamed.clone());
+            }
+            errors
+        })?;
         graph.phase = graph.phase.max(pass.phases().1);
         observe(*pass, &graph);
         if cx.verify {

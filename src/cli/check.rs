@@ -74,7 +74,8 @@ impl Check {
                 rows[2..].sort_by(|a, b| b.difference.total_cmp(&a.difference));
                 rows.truncate(2 + SHOWN);
             }
-            let more = if rows.len() < all + 2 { format!(", the {} worst of {all} gradients", rows.len() - 2) } else { String::new() };
+            let more =
+                if rows.len() < all + 2 { format!(", the {} worst of {all} gradients", rows.len() - 2) } else { String::new() };
             let ranks = training.program.mesh.world_size();
             print(&format!("batch {batch}: {ranks} ranks against one{more}\n{}", table(&rows)))?;
         }

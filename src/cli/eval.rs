@@ -81,7 +81,11 @@ impl Eval {
             }
             from = to;
         }
-        let loss = if has_loss { Loss { loss: Some(sum / labels), labels: Some(labels as u64) } } else { Loss { loss: None, labels: None } };
+        let loss = if has_loss {
+            Loss { loss: Some(sum / labels), labels: Some(labels as u64) }
+        } else {
+            Loss { loss: None, labels: None }
+        };
         Ok((loss, outputs))
     }
 
@@ -92,7 +96,9 @@ impl Eval {
         }
         let written = self.outputs.iter().map(|path| format!(", outputs in `{}`", path.display())).collect::<String>();
         Ok(match loss {
-            Loss { loss: Some(loss), labels: Some(labels) } => format!("loss {loss:.6} over {labels} labels of {samples} samples{written}\n"),
+            Loss { loss: Some(loss), labels: Some(labels) } => {
+                format!("loss {loss:.6} over {labels} labels of {samples} samples{written}\n")
+            }
             _ => format!("{samples} samples, no loss: the spec has no `loss` line{written}\n"),
         })
     }

@@ -18,9 +18,7 @@ pub fn print(text: &str) -> Result<(), Failure> {
 /// Writes a result to a file, or to standard output.
 pub fn write(text: &str, file: Option<&Path>) -> Result<(), Failure> {
     match file {
-        Some(path) => {
-            fs::write(path, text).map_err(|e| Failure::io(format!("cannot write `{}`", path.display()), &e))
-        }
+        Some(path) => fs::write(path, text).map_err(|e| Failure::io(format!("cannot write `{}`", path.display()), &e)),
         None => print(text),
     }
 }

@@ -65,7 +65,10 @@ impl Train {
         let steps = self.steps.unwrap_or_else(|| default_steps(&program, &data));
         if steps > 0 && data.epoch(steps - 1) > 0 {
             let samples = data.samples();
-            note(&format!("note: the data has {samples} samples, {} steps a pass; it will be used again", data.steps_per_epoch()));
+            note(&format!(
+                "note: the data has {samples} samples, {} steps a pass; it will be used again",
+                data.steps_per_epoch()
+            ));
         }
         let mut metrics = match &self.metrics {
             Some(path) => Some(BufWriter::new(

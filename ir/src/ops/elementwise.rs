@@ -423,8 +423,5 @@ pub const RAISES: &[Raise] = &[
         pattern: "mul(x, mul(add(erf(div(x, 1.41421356)), 1), 0.5))",
         build: |_, _| Some((UnaryOp { f: UnaryFn::Gelu }.into(), vec!["x"])),
     },
-    Raise {
-        pattern: "mul(x, sigmoid(x))",
-        build: |_, _| Some((UnaryOp { f: UnaryFn::Silu }.into(), vec!["x"])),
-    },
+    Raise { pattern: "mul(x, sigmoid(x))", build: |_, _| Some((UnaryOp { f: UnaryFn::Silu }.into(), vec!["x"])) },
 ];

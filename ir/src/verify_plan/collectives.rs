@@ -56,7 +56,9 @@ fn check_call(program: &Program, step: &Step, call: &Collective) -> Result<(), S
     }
     let result = &program.buffers[write.buffer.index()];
     match call.axes.iter().find(|axis| result.sharding.depends_on(**axis) && call.kind == CollectiveKind::AllReduce) {
-        Some(axis) => Err(format!("reduces over `{}`, on which its result `{}` still depends", program.mesh.name(*axis), result.name)),
+        Some(axis) => {
+            Err(format!("reduces over `{}`, on which its result `{}` still depends", program.mesh.name(*axis), result.name))
+        }
         None => Ok(()),
     }
 }

@@ -52,7 +52,8 @@ fn own_operands(number: usize, step: &Step, program: &Program) -> Result<(), Vio
             let why = format!("writes `{}` and `{}` to the same bytes", name(other), name(write));
             return Err(violation(number, step, why));
         }
-        let clash = step.reads.iter().find(|read| overlap(&place(write), &place(read)) && place(write).start != place(read).start);
+        let clash =
+            step.reads.iter().find(|read| overlap(&place(write), &place(read)) && place(write).start != place(read).start);
         if let Some(read) = clash {
             let why = format!("writes `{}` over bytes of `{}` that it still reads", name(write), name(read));
             return Err(violation(number, step, why));
@@ -164,7 +165,10 @@ impl Run<'_> {
     /// After a step the host reads outputs and gradients; states and constants stay.
     fn host_reads(&self) -> Result<(), Violation> {
         for (i, buffer) in self.program.buffers.iter().enumerate() {
-            if matches!(buffer.kind, BufferKind::Activation | BufferKind::Communication | BufferKind::Scalar(_) | BufferKind::Input(_)) {
+            if matches!(
+                buffer.kind,
+                BufferKind::Activation | BufferKind::Communication | BufferKind::Scalar(_) | BufferKind::Input(_)
+            ) {
                 continue;
             }
             for slot in 0..buffer.slots {
@@ -233,7 +237,9 @@ impl Run<'_> {
 
     /// Cuts the range that holds `at` in two.
     fn split_at(&mut self, at: u64) {
-        let Some((start, (end, writer))) = self.written.range(..at).next_back().map(|(start, entry)| (*start, *entry)) else { return };
+        let Some((start, (end, writer))) = self.written.range(..at).next_back().map(|(start, entry)| (*start, *entry)) else {
+            return;
+        };
         if end > at {
             self.written.insert(start, (at, writer));
             self.written.insert(at, (end, writer));

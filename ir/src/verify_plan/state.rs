@@ -5,10 +5,15 @@ use crate::plan::{Buffer, BufferKind, Program, Repeat, StateRole};
 
 /// Checks all writes of state and returns how many variables are updated.
 pub fn check(program: &Program) -> Result<usize, Violation> {
-    let whole = |b: &&Buffer| matches!(b.kind, BufferKind::State(_) | BufferKind::Gradient(_) | BufferKind::Output(_) | BufferKind::Input(_));
+    let whole = |b: &&Buffer| {
+        matches!(b.kind, BufferKind::State(_) | BufferKind::Gradient(_) | BufferKind::Output(_) | BufferKind::Input(_))
+    };
     if let Some(partial) = program.buffers.iter().filter(whole).find(|b| !b.sharding.partial.is_empty()) {
         let sharding = partial.sharding.text(&partial.shape, &program.mesh);
-        return Err(Violation { message: format!("`{}` is read from outside, but is {sharding}", partial.name), spec_line: None });
+        return Err(Violation {
+            message: format!("`{}` is read from outside, but is {sharding}", partial.name),
+            spec_line: None,
+        });
     }
     let mut writer = vec![None; program.buffers.len()];
     for (number, task, step) in numbered(program) {
