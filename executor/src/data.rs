@@ -18,7 +18,7 @@ use std::path::Path;
 use std::sync::Arc;
 use tokens::Tokens;
 
-pub use npy::{read_npy, write_npz};
+pub use npy::{read_npy, read_npz, write_npz};
 pub use safetensor::{read_safetensors, write_safetensors};
 
 /// What a program wants of one array.

@@ -2,6 +2,7 @@
 
 use super::samples::{Sample, samples};
 use super::{Backward, NoGradient, Op};
+use crate::columns::{Column, align};
 use crate::lower::{Extent, LowerContext, Lowered};
 use crate::sharding::Sharding;
 use serde::Serialize;
@@ -38,14 +39,8 @@ pub fn table_text(rows: &[Row]) -> String {
         [r.name, &r.linear, r.gradient, &r.form, positions, &r.letters].map(str::to_string)
     });
     let lines: Vec<[String; 6]> = std::iter::once(header).chain(cells).collect();
-    let widths: Vec<usize> = (0..6).map(|c| lines.iter().map(|l| l[c].chars().count()).max().unwrap_or(0)).collect();
-    let mut out = String::new();
-    for line in &lines {
-        let padded: String = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}  ")).collect();
-        out.push_str(padded.trim_end());
-        out.push('\n');
-    }
-    out
+    let first = Column::after("");
+    align(&lines, std::array::from_fn(|column| if column == 0 { first } else { Column::WORDS }))
 }
 
 fn row(sample: &Sample) -> Row {

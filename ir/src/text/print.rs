@@ -5,6 +5,7 @@ use super::constant::constant_text;
 use super::cursor::{quoted, quoted_if_needed};
 use super::positional;
 use super::value::{attributes_text, value_text};
+use crate::columns::{Column, align};
 use crate::graph::{Graph, Node, NodeId, NodeOrigin, Part, State, ValueId};
 use crate::mesh::Mesh;
 use crate::ops::Op;
@@ -22,8 +23,10 @@ pub fn print(graph: &Graph) -> String {
         let axes = graph.mesh.axes().iter().map(|a| format!(" {}={}", a.name, a.size));
         out.push_str(&format!("  mesh{}\n", axes.collect::<String>()));
     }
-    out.push_str(&columns(graph.states.iter().map(|s| state_cells(graph, s)), [" ", "  ", ""], [MAX_NAME, MAX_TYPE, 0]));
-    out.push_str(&columns(graph.nodes().map(|(_, n)| node_cells(graph, n)), NODE_GAPS, [MAX_NAME, MAX_OP, MAX_TYPE]));
+    let states: Vec<_> = graph.states.iter().map(|s| state_cells(graph, s)).collect();
+    out.push_str(&align(&states, STATE_COLUMNS));
+    let nodes: Vec<_> = graph.nodes().map(|(_, n)| node_cells(graph, n)).collect();
+    out.push_str(&align(&nodes, NODE_COLUMNS));
     for output in &graph.outputs {
         out.push_str(&format!("  output {} %{}\n", quoted(&output.name), graph.value(output.value).name));
     }
@@ -44,7 +47,7 @@ impl fmt::Display for Graph {
 
 /// The line of one node, without indentation.
 pub fn node_text(graph: &Graph, id: NodeId) -> String {
-    columns(once(node_cells(graph, graph.node(id))), NODE_GAPS, [0; 3]).trim().to_string()
+    align(&[node_cells(graph, graph.node(id))], NODE_COLUMNS.map(|column| column.limit(0))).trim().to_string()
 }
 
 /// A node's op with attributes and operands, for listings: `contract "bk,kn->bn" %x, %w1`.
@@ -60,32 +63,19 @@ const MAX_NAME: usize = 20;
 const MAX_OP: usize = 60;
 const MAX_TYPE: usize = 44;
 
-/// What stands between the columns of a node: results, op, types with origin, letters.
-const NODE_GAPS: [&str; 3] = [" = ", " : ", "  // "];
+/// Name; type; role and first value.
+const STATE_COLUMNS: [Column; 3] =
+    [Column::after("  ").limit(MAX_NAME), Column::after(" ").limit(MAX_TYPE), Column::after("  ")];
 
-/// Rows of four cells as lines. A column is as wide as its widest cell of at most `limits` characters; empty cells at the end of a
-/// row are left out together with the gap before them.
-fn columns(rows: impl Iterator<Item = [String; 4]>, gaps: [&str; 3], limits: [usize; 3]) -> String {
-    let rows: Vec<[String; 4]> = rows.collect();
-    let width = |column: usize| {
-        let widths = rows.iter().map(|r| r[column].chars().count());
-        widths.filter(|w| *w <= limits[column]).max().unwrap_or(0)
-    };
-    let widths = [width(0), width(1), width(2)];
-    let mut out = String::new();
-    for row in &rows {
-        let last = row.iter().rposition(|cell| !cell.is_empty()).unwrap_or(0);
-        out.push_str("  ");
-        for column in 0..last {
-            out.push_str(&format!("{:<width$}{}", row[column], gaps[column], width = widths[column]));
-        }
-        out.push_str(&row[last]);
-        out.push('\n');
-    }
-    out
-}
+/// Results; op; types with origin; letters.
+const NODE_COLUMNS: [Column; 4] = [
+    Column::after("  ").limit(MAX_NAME),
+    Column::after(" = ").limit(MAX_OP),
+    Column::after(" : ").limit(MAX_TYPE),
+    Column::after("  // "),
+];
 
-fn state_cells(graph: &Graph, state: &State) -> [String; 4] {
+fn state_cells(graph: &Graph, state: &State) -> [String; 3] {
     let role = match state.role {
         StateRole::Parameter => "parameter",
         StateRole::Frozen => "frozen",
@@ -98,7 +88,7 @@ fn state_cells(graph: &Graph, state: &State) -> [String; 4] {
         StateInit::Normal { std } => format!("normal({std:?})"),
     };
     let ty = format!(": {}", type_text(graph, &state.ty, &state.sharding));
-    [format!("state {}", quoted(&state.name)), ty, format!("{role} init={init}"), String::new()]
+    [format!("state {}", quoted(&state.name)), ty, format!("{role} init={init}")]
 }
 
 fn node_cells(graph: &Graph, node: &Node) -> [String; 4] {
