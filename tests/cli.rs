@@ -149,14 +149,18 @@ fn inspect_shows_steps_memory_and_messages() {
     let here = folder("inspect");
     let arguments = ["compile", &example("digits/model.onnx"), "--spec", &example("digits/dp2-tp2.shard"), "-o", "p"];
     let summary = shardc(&here, &arguments).expect(0);
-    for part in ["ranks        4 (dp=2 tp=2)", "batch        64 samples", "parameters   26,122", "trained (6)", "a step from each rank"] {
+    for part in
+        ["ranks        4 (dp=2 tp=2)", "batch        64 samples", "parameters   26,122", "trained (6)", "a step from each rank"]
+    {
         assert!(summary.out.contains(part), "`{part}` in\n{}", summary.out);
     }
     let text = shardc(&here, &["inspect", "p", "--rank", "3"]).expect(0).out;
     let first = text.lines().next().expect("a header");
     assert!(first.starts_with("plan @") && first.contains("device 3/4 (dp=1 tp=1)") && first.contains("peak"), "{first}");
     let call = text.lines().find(|l| l.contains("(dp2-tp2.shard:12)")).expect("the call that the spec's line 12 asks for");
-    for part in ["comm", "all_reduce sum tp {2,3}", "f32[32, 128]", "F0", "16 KiB", "for \"fc2.weight\" {-, tp} (dp2-tp2.shard:12)"] {
+    for part in
+        ["comm", "all_reduce sum tp {2,3}", "f32[32, 128]", "F0", "16 KiB", "for \"fc2.weight\" {-, tp} (dp2-tp2.shard:12)"]
+    {
         assert!(call.contains(part), "`{part}` in `{call}`");
     }
     shardc(&here, &["inspect", "p", "--format", "json", "-o", "p.json"]).expect(0);
@@ -178,7 +182,10 @@ fn inspect_shows_steps_memory_and_messages() {
         let calls = rank["communication"].as_array().expect("calls");
         let over = |axis: &str| calls.iter().find(|c| c["axis"] == axis).expect("calls over the axis");
         // The activations [32, 128] and a part of the norm over tp; every gradient and the loss over dp. Two ranks send what they have.
-        assert_eq!((&over("tp")["kind"], &over("tp")["bytes_sent"]), (&Value::from("all_reduce"), &Value::from(32 * 128 * 4 + 8)));
+        assert_eq!(
+            (&over("tp")["kind"], &over("tp")["bytes_sent"]),
+            (&Value::from("all_reduce"), &Value::from(32 * 128 * 4 + 8))
+        );
         let padding = over("dp")["bytes_sent"].as_u64().expect("a number") - parameters - 4;
         assert!(padding < 6 * 64, "{padding} bytes of padding");
     }
@@ -342,7 +349,10 @@ fn wrong_specs_are_told() {
     for (text, says) in specs {
         let complete = match text.contains("loss") || text.is_empty() {
             true => text.to_string(),
-            false => format!("{text}{}", SPEC.lines().filter(|l| !text.contains(&l[..5])).map(|l| format!("{l}\n")).collect::<String>()),
+            false => format!(
+                "{text}{}",
+                SPEC.lines().filter(|l| !text.contains(&l[..5])).map(|l| format!("{l}\n")).collect::<String>()
+            ),
         };
         let spec = write(&here, "job.shard", complete);
         all_told(&here, vec![mistake(&["train", &model, "--spec", &spec, "--data", &data], 1, says)]);
@@ -379,7 +389,11 @@ fn wrong_data_is_told() {
     let beyond = Tensor::from_i64(&y.shape, &labels);
     let rows = x.shape[0];
     let narrow = Tensor::from_f32(&[rows, 2], &vec![0.0; rows as usize * 2]);
-    let few = |t: &Tensor| Tensor { dtype: t.dtype, shape: [&[3], &t.shape[1..]].concat(), bytes: t.bytes[..t.bytes.len() / rows as usize * 3].to_vec() };
+    let few = |t: &Tensor| Tensor {
+        dtype: t.dtype,
+        shape: [&[3], &t.shape[1..]].concat(),
+        bytes: t.bytes[..t.bytes.len() / rows as usize * 3].to_vec(),
+    };
     let cases: Vec<(String, &[&str])> = vec![
         ("none.npz".into(), &["none.npz"]),
         (write(&here, "garbage.npz", "garbage"), &["garbage.npz"]),
@@ -417,7 +431,9 @@ fn only_plan_directories_are_replaced() {
     write(&here, "papers/thesis.tex", "years of work");
     write(&here, "file", "a file");
     let onto = |to: &'static str| ["compile", &model, "--spec", &spec, "-o", to].map(str::to_string);
-    for (to, says) in [("papers", "no plan directory"), ("file", "no folder"), (".", "no folder of its own"), ("file/p", "file/p")] {
+    for (to, says) in
+        [("papers", "no plan directory"), ("file", "no folder"), (".", "no folder of its own"), ("file/p", "file/p")]
+    {
         let arguments = onto(to);
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         all_told(&here, vec![mistake(&arguments, 1, &[says])]);

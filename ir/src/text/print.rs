@@ -64,8 +64,7 @@ const MAX_OP: usize = 60;
 const MAX_TYPE: usize = 44;
 
 /// Name; type; role and first value.
-const STATE_COLUMNS: [Column; 3] =
-    [Column::after("  ").limit(MAX_NAME), Column::after(" ").limit(MAX_TYPE), Column::after("  ")];
+const STATE_COLUMNS: [Column; 3] = [Column::after("  ").limit(MAX_NAME), Column::after(" ").limit(MAX_TYPE), Column::after("  ")];
 
 /// Results; op; types with origin; letters.
 const NODE_COLUMNS: [Column; 4] = [

@@ -28,8 +28,6 @@ pub struct Computed {
     pub outputs: BTreeMap<String, f64>,
     /// The gradient of each parameter.
     pub gradients: BTreeMap<String, Vec<f64>>,
-    /// Every state variable after the step.
-    pub states: BTreeMap<String, Vec<f64>>,
 }
 
 /// Runs one step from the given states and inputs (by name).
@@ -48,6 +46,5 @@ pub fn step(program: &Program, states: &BTreeMap<String, Tensor>, inputs: &BTree
             gradients.insert(program.states[state as usize].name.clone(), value.to_f64());
         }
     }
-    let states = program.states.iter().map(|s| (s.name.clone(), executor.get_state(&s.name).expect("states").to_f64())).collect();
-    Computed { outputs, gradients, states }
+    Computed { outputs, gradients }
 }
