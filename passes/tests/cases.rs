@@ -104,7 +104,7 @@ fn run(case: &Case, pass: impl Fn(&str, Graph, &Spec) -> Result<Graph, Diagnosti
 
 fn run_pass(name: &str, mut graph: Graph, spec: &Spec) -> Result<Graph, Diagnostics> {
     let pass: &&dyn Pass = PIPELINE.iter().find(|p| p.name() == name).unwrap_or_else(|| panic!("there is no pass `{name}`"));
-    pass.run(&mut graph, &Context { spec, mode: Mode::Train })?;
+    pass.run(&mut graph, &Context { spec, mode: Mode::Train, verify: true })?;
     graph.phase = graph.phase.max(pass.phases().1);
     Ok(graph)
 }

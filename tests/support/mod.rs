@@ -1,4 +1,5 @@
 //! What tests of the command line and of plans share: folders of their own, the program, the jobs of `examples/`.
+#![allow(dead_code, reason = "each test file uses its part")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

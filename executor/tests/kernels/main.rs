@@ -1,5 +1,5 @@
 //! Every kernel form against plain loops, over random small shapes and strides, in f64 and f32; and with several threads.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod reference;
 
