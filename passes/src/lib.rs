@@ -12,11 +12,13 @@ mod propagate;
 mod raise;
 mod raise_attention;
 mod rewrite;
+mod unmerge;
 
 pub use attach_loss::PADDING_LABEL;
 
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
-use shardc_ir::graph::{Graph, Phase};
+use shardc_ir::graph::{Graph, Node, Phase};
+use shardc_ir::names;
 use shardc_ir::plan::Program;
 use shardc_ir::spec::Spec;
 use shardc_ir::verify::{report, verify};
@@ -38,6 +40,14 @@ pub struct Context<'a> {
     pub mode: Mode,
     /// Whether the graph is verified after every pass.
     pub verify: bool,
+}
+
+impl Context<'_> {
+    /// Whether a `shard` line names a result of the node: then the value must stay as the model has it.
+    pub fn is_named(&self, graph: &Graph, node: &Node) -> bool {
+        let matches = |name: &str| self.spec.shard.iter().any(|s| names::matches(&s.value.pattern.value, name));
+        node.results.iter().any(|v| matches(&graph.value(*v).name))
+    }
 }
 
 /// Whether a pass changed the graph.
@@ -68,6 +78,8 @@ pub trait Pass: Sync {
 pub const PIPELINE: &[&dyn Pass] = &[
     // Exporters wrap everything in reshapes and transposes; the forms below show without them.
     &fold_layout::FoldLayout,
+    // Linear layers are wrapped in merges of batch and tokens; without them letters stay what they are in the model.
+    &unmerge::Unmerge,
     // Activations and norms first: they stand alone.
     &raise::Raise,
     // Attention is recognised around its softmax, whatever scaled, masked or repeated its operands.

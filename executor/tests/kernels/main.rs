@@ -404,8 +404,10 @@ fn rowwise() {
             RowProgram::LayerNormGrad,
             RowProgram::RmsNorm { eps: 1e-2 },
             RowProgram::RmsNormGrad,
-        ][case / 2 % 6];
-        let width = random.pick(&[1, 2, 5, 31, 32, 33, 100, 1500]);
+            RowProgram::Rotary { repeat: random.size(), period: random.size(), transposed: case % 4 < 2 },
+        ][case / 2 % 7];
+        let even = if let RowProgram::Rotary { .. } = program { 2 } else { 1 };
+        let width = random.pick(&[1, 2, 5, 31, 32, 33, 100, 1500]) * even;
         let kernel = Kernel::Rowwise(Rowwise { dtype, rows: random.size(), width, program });
         let reads = operands(&mut random, &kernel);
         check(&kernel, &reads, &COORDINATES, tolerance(dtype) * 8.0);

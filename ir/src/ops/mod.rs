@@ -12,6 +12,7 @@ pub mod layout;
 pub mod leaf;
 pub mod norm;
 pub mod reduce;
+pub mod rotary;
 pub mod samples;
 pub mod table;
 pub mod update;
@@ -296,6 +297,7 @@ ops! {
     // attention
     Attention(attention::Attention),
     AttentionGrad(attention::AttentionGrad),
+    Rotary(rotary::Rotary),
     // update
     Sgd(update::Sgd),
     Adam(update::Adam),
@@ -333,5 +335,5 @@ pub type BuildRaised = fn(&Graph, &Captures) -> Option<(Op, Vec<&'static str>)>;
 
 /// Every decomposed form that is recognised, larger ones first.
 pub fn raises() -> Vec<&'static Raise> {
-    norm::RAISES.iter().chain(elementwise::RAISES).collect()
+    norm::RAISES.iter().chain(rotary::RAISES).chain(elementwise::RAISES).collect()
 }
