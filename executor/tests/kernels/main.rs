@@ -701,7 +701,7 @@ fn threads_change_nothing() {
         ..random_attention(&mut random, DType::F32)
     };
     let gather =
-        Gather { dtype: DType::F32, outer: 1, rows: 50, total_rows: 50, inner: 300, count: 700, origin: Origin::whole(50) };
+        Gather { dtype: DType::F32, outer: 1, rows: 50, total_rows: 50, inner: 900, count: 700, origin: Origin::whole(50) };
     for kernel in [
         Kernel::Map(gelu(vec![301, 517])),
         sum(vec![301, 517], vec![true, false]),
@@ -718,11 +718,11 @@ fn threads_change_nothing() {
         Kernel::Rowwise(Rowwise { dtype: DType::F32, rows: 500, width: 300, program: RowProgram::LayerNorm { eps: 1e-5 } }),
         Kernel::Move(Move {
             dtype: DType::F32,
-            shape: vec![500, 400],
+            shape: vec![500, 800],
             src_offset: Offset::default(),
             src_strides: vec![1, 500],
             dst_offset: Offset::default(),
-            dst_strides: vec![400, 1],
+            dst_strides: vec![800, 1],
         }),
         Kernel::Gather(gather.clone()),
         Kernel::ScatterAdd(gather),
