@@ -97,11 +97,7 @@ fn outside(range: &Range<u64>) -> String {
 }
 
 #[cfg(test)]
-#[expect(
-    clippy::unwrap_used,
-    clippy::single_range_in_vec_init,
-    reason = "a test fails by panicking; operands are lists of ranges"
-)]
+#[expect(clippy::single_range_in_vec_init, reason = "operands are lists of ranges")]
 mod tests {
     use super::*;
 

@@ -6,6 +6,7 @@
 mod attention;
 mod attention_grad;
 mod block;
+mod chain;
 mod contract;
 mod copy;
 pub mod element;
@@ -16,6 +17,7 @@ mod lanes;
 mod map;
 mod math;
 mod number;
+mod placement;
 mod reduce;
 mod rowwise;
 mod scratch;
@@ -83,7 +85,7 @@ pub fn may_be_in_place(kernel: &Kernel, read: usize, write: usize) -> bool {
 }
 
 impl Prepared {
-    /// Makes a kernel ready whose operands fit its [`signature`]. `in_place` says for each read which write is the same memory.
+    /// Makes a kernel ready whose operands fit its [`signature()`]. `in_place` says for each read which write is the same memory.
     ///
     /// # Errors
     /// If the kernel is not well formed, or a collective, which a communicator runs.
@@ -110,7 +112,7 @@ impl Prepared {
     /// On bad data: an index outside its table.
     ///
     /// # Panics
-    /// If an operand is shorter than the [`signature`] says.
+    /// If an operand is shorter than the [`signature()`] says.
     pub fn launch(
         &self,
         reads: &[Slice<'_>],

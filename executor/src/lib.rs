@@ -1,7 +1,20 @@
 //! Running programs: devices, communicators, the training loop and its data.
 //!
-//! A [`run::Executor`] owns the ranks of one process. Each rank has one [`arena`] with all its buffers, runs the [`cpu`] backend's
-//! kernels over it, and meets the others in [`comm`].
+//! | what | where |
+//! |---|---|
+//! | the ranks of one process, and the steps they run together | [`run::Executor`] |
+//! | checks before anything runs | [`load::Loaded`] |
+//! | one rank: its memory, threads and tasks | [`rank::Rank`], [`arena::Arena`] |
+//! | kernels | [`cpu`], the definition of every form |
+//! | collectives | [`comm::Communicator`], [`world::World`] |
+//! | whole arrays and parts of them | [`tensor::Tensor`], [`shard::Layout`] |
+//! | samples | [`data::Dataset`] |
+//! | the loop over steps | [`train::train`] |
+//!
+//! **Invariant:** a program, whatever it claims, can do no harm: views become slices with checked bounds, and what a step writes is
+//! disjoint from what it reads (`forged_programs_are_refused`).
+//!
+//! **Invariant:** the number of threads changes no bit of a result (`threads_change_nothing`).
 
 pub mod arena;
 pub mod comm;

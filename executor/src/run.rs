@@ -284,3 +284,43 @@ fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|s| s.to_string()).or_else(|| panic.downcast_ref::<String>().cloned());
     format!("internal error: {}", text.unwrap_or_else(|| "a panic without words".to_string()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shardc_ir::dtype::DType;
+    use shardc_ir::kernel::{Collective, CollectiveKind, ReduceKind};
+    use shardc_ir::mesh::{AxisId, Mesh};
+    use shardc_ir::train::{Decay, LearningRate};
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    #[test]
+    #[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+    fn a_panic_wakes_the_ranks_that_wait() {
+        let program = Program {
+            name: "empty".into(),
+            mesh: Mesh::new([("dp".to_string(), 3)], 1),
+            batch: 3,
+            buffers: vec![],
+            arena_bytes: 0,
+            states: vec![],
+            inputs: vec![],
+            constants: vec![],
+            outputs: vec![],
+            tasks: vec![],
+            learning_rate: LearningRate { lr: 0.0, warmup: 0, decay: Decay::Constant },
+            seed: 0,
+        };
+        let executor = Executor::new(program, 1).unwrap();
+        let first = AtomicBool::new(true);
+        let error = executor.on_each(Some(7), move |rank| {
+            assert!(!first.swap(false, Ordering::SeqCst), "it broke");
+            let (kind, op, axes) = (CollectiveKind::AllReduce, ReduceKind::Sum, vec![AxisId(0)]);
+            let call = Collective { kind, op, axes, dtype: DType::F32, count: 1 };
+            rank.communicator.run(&call, &[], bytemuck::cast_slice_mut(&mut [0.0f32]))
+        });
+        let error = error.unwrap_err();
+        assert_eq!((error.step, error.message.as_str()), (Some(7), "internal error: it broke"));
+        assert!(executor.traffic().is_err());
+    }
+}

@@ -1,5 +1,5 @@
 //! Collectives among threads: results, order, failure.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use shardc_executor::comm::{Communicator, Traffic};
 use shardc_executor::world::World;

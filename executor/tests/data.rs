@@ -1,5 +1,5 @@
 //! Data files: what is read, in which order, and everything that can be wrong with them.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use shardc_executor::data::{Dataset, InputSpec, Options, read_npy, write_npz};
 use shardc_executor::tensor::Tensor;

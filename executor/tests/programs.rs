@@ -1,5 +1,5 @@
 //! Whole programs, built by hand: sharded inputs, micro-batches, collectives, updates in place, and what must be refused.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use shardc_executor::data::{Dataset, Options, input_specs, write_npz};
 use shardc_executor::run::Executor;

@@ -138,6 +138,16 @@ pub enum RowProgram {
     },
     /// `x, scale, rstd, dy -> dx`
     RmsNormGrad,
+    /// `x, cos, sin -> y` with tables `[period, width]`, of which row `r` reads row `(r / repeat) % period`:
+    /// `y = x * cos + turn(x) * sin`, `turn(x) = (-second half, first half)`; transposed, `y = x * cos - turn(x * sin)`
+    Rotary {
+        /// Neighbouring rows that read the same row of the tables.
+        repeat: u64,
+        /// Rows of the tables.
+        period: u64,
+        /// Whether the transpose is applied.
+        transposed: bool,
+    },
 }
 
 /// A program over rows: `rows` independent rows of `width` contiguous elements of `dtype`; statistics are of the same type.

@@ -68,10 +68,12 @@ pub fn decode(bytes: &[u8]) -> Result<Program, Diagnostic> {
 
 /// The limit counts bytes in memory before they are allocated, so that no forged length asks for much more than the file has.
 fn decode_payload(payload: &[u8]) -> Result<(Program, usize), DecodeError> {
-    match payload.len() {
-        0..=0xf_ffff => decode_from_slice(payload, standard().with_limit::<{ 1 << 24 }>()),
-        0..=0x3ff_ffff => decode_from_slice(payload, standard().with_limit::<{ 1 << 30 }>()),
-        _ => decode_from_slice(payload, standard().with_limit::<{ 1 << 40 }>()),
+    if payload.len() < 1 << 20 {
+        decode_from_slice(payload, standard().with_limit::<{ 1 << 24 }>())
+    } else if payload.len() < 1 << 26 {
+        decode_from_slice(payload, standard().with_limit::<{ 1 << 30 }>())
+    } else {
+        decode_from_slice(payload, standard().with_limit::<{ 1 << 40 }>())
     }
 }
 

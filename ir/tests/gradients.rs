@@ -19,13 +19,13 @@ const CUTS: &[&str] = &["detach"];
 
 /// Ops that no gradient is taken of and no gradient is made of, and what tests them.
 const TESTED_ELSEWHERE: &[(&str, &str)] = &[
-    ("sgd", "training steps against closed forms"),
-    ("adam", "training steps against closed forms"),
-    ("reshard", "plans of many ranks against their reference"),
-    ("accumulate", "plans of many ranks against their reference"),
-    ("all_reduce", "plans of many ranks against their reference"),
-    ("all_gather", "plans of many ranks against their reference"),
-    ("shard_slice", "plans of many ranks against their reference"),
+    ("sgd", "tests/gold.rs: training as PyTorch's"),
+    ("adam", "tests/gold.rs: training as PyTorch's"),
+    ("reshard", "passes/tests/theorem.rs: plans of many ranks against their reference"),
+    ("accumulate", "passes/tests/theorem.rs: plans of many ranks against their reference"),
+    ("all_reduce", "passes/tests/theorem.rs: plans of many ranks against their reference"),
+    ("all_gather", "passes/tests/theorem.rs: plans of many ranks against their reference"),
+    ("shard_slice", "passes/tests/theorem.rs: plans of many ranks against their reference"),
 ];
 
 /// What became of an op.

@@ -1,8 +1,10 @@
 //! The verifier: what it accepts, and a broken graph for each check, as text.
 
 use shardc_ir::graph::{Graph, NodeId, StateId};
+use shardc_ir::kernel::ReduceKind;
+use shardc_ir::mesh::AxisId;
 use shardc_ir::ops::samples::samples;
-use shardc_ir::sharding::Sharding;
+use shardc_ir::sharding::{Sharding, Split, with_split};
 use shardc_ir::text::parse;
 use shardc_ir::verify::{Place, report, verify};
 
@@ -203,6 +205,30 @@ fn each_check_fires() {
         let error = first_error(&explicit(&format!("{}{SPARE}{}", &body[..at], &body[at..])));
         assert!(error.contains(message), "`{to}`:\n  {error}\nis not\n  {message}");
     }
+}
+
+#[test]
+fn any_one_changed_sharding_is_noticed() {
+    let good = explicit(GOOD);
+    let mut changed = 0;
+    for (id, value) in good.values() {
+        for axis in (0..good.mesh.axes().len() as u8).map(AxisId) {
+            let mut variants = vec![value.sharding.clone(); 3];
+            variants[0].partial.retain(|p| p.axis != axis);
+            variants[0].dims.iter_mut().for_each(|splits| splits.retain(|s| s.axis != axis));
+            variants[1].add_partial(axis, ReduceKind::Sum);
+            if let (Some(splits), Some(size)) = (variants[2].dims.first_mut(), value.ty.shape.first()) {
+                *splits = with_split(splits, Split { axis, stride: size / 8 }, *size, &good.mesh).unwrap_or_default();
+            }
+            for variant in variants.into_iter().filter(|v| *v != value.sharding) {
+                let mut graph = good.clone();
+                graph.set_sharding(id, variant);
+                assert!(verify(&graph).is_err(), "`%{}` is wrong and nobody notices\n{graph}", value.name);
+                changed += 1;
+            }
+        }
+    }
+    assert!(changed > 100, "{changed} graphs are not enough");
 }
 
 #[test]

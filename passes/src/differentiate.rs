@@ -2,12 +2,13 @@
 //!
 //! Before: `%l` is the output `loss`. After: each parameter that reaches it has its `gradient`. Gradients of equal slices that
 //! tile a value become one concat instead of a sum of padded pieces.
-//! Needs phase `raised`, gives `differentiated`. Refuses nothing: an op that nothing flows back through ends the path.
+//! Needs phase `raised`, gives `differentiated`. Refuses a loss that depends on the statistics of a norm; an op that nothing
+//! flows back through ends the path.
 //! Source: reverse accumulation, Griewank and Walther, Evaluating Derivatives (2008).
 
 use crate::{Changed, Context, Pass};
 use shardc_ir::builder::Builder;
-use shardc_ir::diagnostic::Diagnostics;
+use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use shardc_ir::graph::{Graph, NodeId, Part, Phase, ValueId};
 use shardc_ir::ops::{Backward, Op, layout};
 use shardc_ir::plan::StateRole;
@@ -30,8 +31,7 @@ impl Pass for Differentiate {
         };
         let forward = std::mem::replace(graph, Graph::new("", Phase::Raised, graph.mesh.clone()));
         let parameters = parameter_reads(&forward);
-        let gradients = gradients(forward, loss, &parameters);
-        *graph = gradients;
+        *graph = gradients(forward, loss, &parameters)?;
         Ok(Changed::Yes)
     }
 }
@@ -47,7 +47,7 @@ fn parameter_reads(graph: &Graph) -> Vec<bool> {
     reads
 }
 
-fn gradients(forward: Graph, loss: ValueId, parameters: &[bool]) -> Graph {
+fn gradients(forward: Graph, loss: ValueId, parameters: &[bool]) -> Result<Graph, Diagnostics> {
     let needed = forward.reached_from(|v| parameters[v.index()]);
     let nodes: Vec<NodeId> = forward.nodes().map(|(id, _)| id).collect();
     let mut contributions: Vec<Vec<ValueId>> = vec![vec![]; forward.value_count()];
@@ -82,8 +82,10 @@ fn gradients(forward: Graph, loss: ValueId, parameters: &[bool]) -> Graph {
             b.graph_mut().states[state].gradient = Some(all);
             continue;
         }
-        if grads[0].is_none() {
-            continue;
+        if grads[1..].iter().any(Option::is_some) {
+            let names: Vec<String> = node.results[1..].iter().map(|v| format!("`{}`", b.graph().value(*v).name)).collect();
+            let message = format!("the loss depends on the statistics {} of a `{}`", names.join(", "), node.op.name());
+            return Err(Diagnostic::error(message).help("only its first result can be differentiated").into());
         }
         let needs: Vec<bool> = node.operands.iter().map(|v| needed[v.index()]).collect();
         let mut cx =
@@ -96,7 +98,7 @@ fn gradients(forward: Graph, loss: ValueId, parameters: &[bool]) -> Graph {
             }
         }
     }
-    b.finish()
+    Ok(b.finish())
 }
 
 /// The sum of what flows back to `value`.

@@ -12,13 +12,16 @@ mod propagate;
 mod raise;
 mod raise_attention;
 mod rewrite;
+mod unmerge;
 
 pub use attach_loss::PADDING_LABEL;
 
-use shardc_ir::diagnostic::Diagnostics;
-use shardc_ir::graph::{Graph, Phase};
+use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
+use shardc_ir::graph::{Graph, Node, Phase};
+use shardc_ir::names;
 use shardc_ir::plan::Program;
 use shardc_ir::spec::Spec;
+use shardc_ir::verify::{report, verify};
 
 /// What a program is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +38,16 @@ pub struct Context<'a> {
     pub spec: &'a Spec,
     /// What the program is for.
     pub mode: Mode,
+    /// Whether the graph is verified after every pass.
+    pub verify: bool,
+}
+
+impl Context<'_> {
+    /// Whether a `shard` line names a result of the node: then the value must stay as the model has it.
+    pub fn is_named(&self, graph: &Graph, node: &Node) -> bool {
+        let matches = |name: &str| self.spec.shard.iter().any(|s| names::matches(&s.value.pattern.value, name));
+        node.results.iter().any(|v| matches(&graph.value(*v).name))
+    }
 }
 
 /// Whether a pass changed the graph.
@@ -65,6 +78,8 @@ pub trait Pass: Sync {
 pub const PIPELINE: &[&dyn Pass] = &[
     // Exporters wrap everything in reshapes and transposes; the forms below show without them.
     &fold_layout::FoldLayout,
+    // Linear layers are wrapped in merges of batch and tokens; without them letters stay what they are in the model.
+    &unmerge::Unmerge,
     // Activations and norms first: they stand alone.
     &raise::Raise,
     // Attention is recognised around its softmax, whatever scaled, masked or repeated its operands.
@@ -89,14 +104,27 @@ pub const PIPELINE: &[&dyn Pass] = &[
 /// All diagnostics of the first pass that refuses.
 pub fn run(mut graph: Graph, cx: &Context<'_>, mut observe: impl FnMut(&dyn Pass, &Graph)) -> Result<Graph, Diagnostics> {
     graph.mesh = cx.spec.mesh();
+    let misnamed = annotate::annotations(&graph, cx).err().unwrap_or_default();
     for pass in PIPELINE {
         let training_only = matches!(pass.name(), "differentiate" | "add-optimizer");
         if training_only && cx.mode == Mode::Evaluate {
             continue;
         }
-        pass.run(&mut graph, cx)?;
+        pass.run(&mut graph, cx).map_err(|mut errors| {
+            // What the spec names wrongly shows with the first mistake, not after it is mended.
+            if pass.phases().1 < Phase::Annotated {
+                errors.extend(misnamed.clone());
+            }
+            errors
+        })?;
         graph.phase = graph.phase.max(pass.phases().1);
         observe(*pass, &graph);
+        if cx.verify {
+            verify(&graph).map_err(|violations| {
+                let words = format!("a bug of shardc: after pass `{}`\n{}", pass.name(), report(&graph, &violations));
+                Diagnostics::from(Diagnostic::error(words))
+            })?;
+        }
     }
     Ok(graph)
 }

@@ -22,10 +22,13 @@ impl Pass for Raise {
         (Phase::Imported, Phase::Imported)
     }
 
-    fn run(&self, graph: &mut Graph, _: &Context<'_>) -> Result<Changed, Diagnostics> {
+    fn run(&self, graph: &mut Graph, cx: &Context<'_>) -> Result<Changed, Diagnostics> {
         let forms: Vec<(Pattern, &Form)> = raises().into_iter().map(|f| (Pattern::new(f.pattern), f)).collect();
         *graph = rebuild(graph, |b, _, node, map| {
             let [result] = node.results[..] else { return None };
+            if cx.is_named(graph, node) {
+                return None;
+            }
             let (op, operands) = forms.iter().find_map(|(pattern, form)| {
                 let captures = pattern.matches(graph, result)?;
                 let (op, names) = (form.build)(graph, &captures)?;

@@ -31,9 +31,12 @@ impl Pass for RaiseAttention {
         (Phase::Imported, Phase::Raised)
     }
 
-    fn run(&self, graph: &mut Graph, _: &Context<'_>) -> Result<Changed, Diagnostics> {
+    fn run(&self, graph: &mut Graph, cx: &Context<'_>) -> Result<Changed, Diagnostics> {
         let trained = graph.reached_from(|v| matches!(graph.def(v).op, Op::State(_)));
         *graph = rebuild(graph, |b, _, node, map| {
+            if cx.is_named(graph, node) {
+                return None;
+            }
             let found = Found::at(graph, node, &trained)?;
             let [q, k, v] = [&found.q, &found.k, &found.v].map(|t| t.arranged(b, mapped(map, t.value)));
             let mut operands = vec![q.0, k.0, v.0];

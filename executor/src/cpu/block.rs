@@ -49,6 +49,8 @@ impl<'a, T: Number> Bound<'a, T> {
             },
             Uniform::Op(Op::Unary(f, a)) => lanes::unary(f, &[value(a)], &mut out),
             Uniform::Op(Op::Binary(f, a, b)) => lanes::binary(f, Lanes::Each(&[value(a)]), Lanes::All(value(b)), &mut out),
+            // Only instructions that vary are joined.
+            Uniform::Op(Op::Chain(..)) => {}
             Uniform::Op(Op::Select(a, b, c)) => return if value(a).is_true() { value(b) } else { value(c) },
         }
         out[0]
@@ -130,6 +132,10 @@ impl<'b, 'a, T: Number> Worker<'b, 'a, T> {
                 Lanes::All(a) => lanes::unary(f, &vec![a; out.len()], out),
             },
             Op::Binary(f, a, b) => lanes::binary(f, self.lanes(a), self.lanes(b), out),
+            Op::Chain(first, then, a, b, c) => match self.lanes(a) {
+                Lanes::Each(a) => lanes::chain(first, then, a, self.lanes(b), self.lanes(c), out),
+                Lanes::All(a) => lanes::chain(first, then, &vec![a; out.len()], self.lanes(b), self.lanes(c), out),
+            },
             Op::Select(test, a, b) => match self.lanes(test) {
                 Lanes::Each(test) => lanes::select(test, self.lanes(a), self.lanes(b), out),
                 Lanes::All(test) => match self.lanes(if test.is_true() { a } else { b }) {

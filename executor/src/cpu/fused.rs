@@ -4,6 +4,8 @@
 //! the compute type are read in place, results are computed in their output, and what depends on no element (learning rates,
 //! powers of the step count) is computed once a launch.
 
+use crate::cpu::chain::Then;
+use crate::cpu::placement::place;
 use crate::cpu::space::{self, collapse};
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::{Map, Origin};
@@ -44,6 +46,8 @@ pub(super) enum Op<P> {
     Unary(Unary, P),
     Binary(Binary, P, P),
     Select(P, P, P),
+    /// `then(f(a, b), c)`, see [`crate::cpu::chain`]; `a` is not uniform.
+    Chain(Binary, Then, P, P, P),
 }
 
 /// What a register without operands holds.
@@ -125,7 +129,7 @@ impl Fused {
             results: vec![],
             slots: 0,
         };
-        fused.place(map, leaves, store)?;
+        place(&mut fused, map, leaves, store)?;
         Ok(fused)
     }
 
@@ -142,97 +146,26 @@ impl Fused {
         let within = if row > block { row - start % row } else { block };
         block.min(within).min(end - start)
     }
-
-    /// Decides where each register lives.
-    fn place(&mut self, map: &Map, leaves: Vec<(usize, Leaf)>, store: bool) -> Result<(), String> {
-        let program = &map.program;
-        let last_use = last_uses(map)?;
-        let mut places: Vec<Option<Place>> = vec![None; program.registers()];
-        let row = self.shape.last().copied().unwrap_or(1);
-        let contiguous = space::contiguous(&self.shape);
-        for (register, leaf) in leaves {
-            let index = self.leaves.len();
-            let same_type = match leaf.source {
-                Source::Operand(operand) => map.inputs[operand].dtype == self.compute,
-                Source::InPlace(_) => false,
-                Source::Index(..) => true,
-            };
-            let in_place = matches!(leaf.source, Source::InPlace(_));
-            places[register] = Some(if !in_place && leaf.strides.iter().all(|s| *s == 0) {
-                self.uniform.push(Uniform::Leaf(index));
-                Place::Uniform(self.uniform.len() - 1)
-            } else if same_type && leaf.strides == contiguous {
-                Place::Direct(index)
-            } else {
-                let inner_only = leaf.strides.split_last().is_some_and(|(_, outer)| outer.iter().all(|s| *s == 0));
-                let once = !in_place && inner_only && row <= self.block();
-                self.loads.push(Load { leaf: index, slot: self.slots, once });
-                self.slots += 1;
-                Place::Slot(self.slots - 1)
-            });
-            self.leaves.push(leaf);
-        }
-        let mut claimed = vec![false; program.outputs.len()];
-        let mut free = vec![];
-        for (i, instr) in program.code.iter().enumerate() {
-            let register = program.inputs as usize + i;
-            let place = |r: u16| places.get(r as usize).copied().flatten().ok_or("a register is read before it is defined");
-            let op = match *instr {
-                Instr::Const(value) => {
-                    self.uniform.push(Uniform::Const(value));
-                    places[register] = Some(Place::Uniform(self.uniform.len() - 1));
-                    continue;
-                }
-                Instr::Index(_) => continue,
-                Instr::Unary(f, a) => Op::Unary(f, place(a)?),
-                Instr::Binary(f, a, b) => Op::Binary(f, place(a)?, place(b)?),
-                Instr::Select(a, b, c) => Op::Select(place(a)?, place(b)?, place(c)?),
-            };
-            if let Some(op) = op.all_uniform() {
-                self.uniform.push(Uniform::Op(op));
-                places[register] = Some(Place::Uniform(self.uniform.len() - 1));
-                continue;
-            }
-            let output = (0..program.outputs.len())
-                .find(|o| store && program.outputs[*o] as usize == register && map.outputs[*o] == self.compute && !claimed[*o]);
-            let target = match output {
-                Some(output) => {
-                    claimed[output] = true;
-                    Target::Output(output)
-                }
-                None => Target::Slot(free.pop().unwrap_or_else(|| {
-                    self.slots += 1;
-                    self.slots - 1
-                })),
-            };
-            self.ops.push((op, target));
-            places[register] = Some(target.into());
-            let first_computed = self.loads.len();
-            for (r, place) in places.iter().enumerate() {
-                if let (Some(Place::Slot(slot)), true) = (place, last_use[r] == i)
-                    && *slot >= first_computed
-                    && !free.contains(slot)
-                {
-                    free.push(*slot);
-                }
-            }
-        }
-        self.results = program
-            .outputs
-            .iter()
-            .map(|r| places.get(*r as usize).copied().flatten().ok_or("an output names no register"))
-            .collect::<Result<_, _>>()?;
-        Ok(())
-    }
 }
 
-impl Op<Place> {
-    fn all_uniform(self) -> Option<Op<usize>> {
-        let uniform = |place| if let Place::Uniform(u) = place { Some(u) } else { None };
+impl<P: Copy> Op<P> {
+    /// The operands, in order.
+    pub fn operands(self) -> impl Iterator<Item = P> {
+        let operands = match self {
+            Op::Unary(_, a) => [Some(a), None, None],
+            Op::Binary(_, a, b) => [Some(a), Some(b), None],
+            Op::Select(a, b, c) | Op::Chain(_, _, a, b, c) => [Some(a), Some(b), Some(c)],
+        };
+        operands.into_iter().flatten()
+    }
+
+    /// The same instruction over other operands, if there is one for each.
+    pub fn map<Q>(self, f: impl Fn(P) -> Option<Q>) -> Option<Op<Q>> {
         Some(match self {
-            Op::Unary(f, a) => Op::Unary(f, uniform(a)?),
-            Op::Binary(f, a, b) => Op::Binary(f, uniform(a)?, uniform(b)?),
-            Op::Select(a, b, c) => Op::Select(uniform(a)?, uniform(b)?, uniform(c)?),
+            Op::Unary(g, a) => Op::Unary(g, f(a)?),
+            Op::Binary(g, a, b) => Op::Binary(g, f(a)?, f(b)?),
+            Op::Select(a, b, c) => Op::Select(f(a)?, f(b)?, f(c)?),
+            Op::Chain(g, then, a, b, c) => Op::Chain(g, then, f(a)?, f(b)?, f(c)?),
         })
     }
 }
@@ -257,28 +190,6 @@ fn leaves(map: &Map, in_place: &[Option<usize>]) -> Result<Vec<(usize, Leaf)>, S
         leaves.push((map.program.inputs as usize + i, Leaf { source, strides }));
     }
     Ok(leaves)
-}
-
-/// The instruction after which each register is not read any more; registers that are results live on.
-fn last_uses(map: &Map) -> Result<Vec<usize>, String> {
-    let program = &map.program;
-    let mut last = vec![0; program.registers()];
-    for (i, instr) in program.code.iter().enumerate() {
-        let inputs: [Option<u16>; 3] = match *instr {
-            Instr::Const(_) | Instr::Index(_) => [None; 3],
-            Instr::Unary(_, a) => [Some(a), None, None],
-            Instr::Binary(_, a, b) => [Some(a), Some(b), None],
-            Instr::Select(a, b, c) => [Some(a), Some(b), Some(c)],
-        };
-        last[program.inputs as usize + i] = i;
-        for register in inputs.into_iter().flatten() {
-            *last.get_mut(register as usize).ok_or("an instruction reads a register that is not there")? = i;
-        }
-    }
-    for register in &program.outputs {
-        *last.get_mut(*register as usize).ok_or("an output names a register that is not there")? = usize::MAX;
-    }
-    Ok(last)
 }
 
 fn weight(instr: &Instr) -> usize {

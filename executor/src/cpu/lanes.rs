@@ -1,5 +1,6 @@
 //! The inner loops of fused programs: one scalar instruction over one block of elements.
 
+use crate::cpu::chain::Then;
 use crate::cpu::element::{Cast, Element};
 use crate::cpu::number::Number;
 use crate::cpu::simd::simd;
@@ -55,6 +56,15 @@ simd! {
             Binary::And => zip(a, b, out, |a, b| T::truth(a.is_true() & b.is_true())),
             Binary::Or => zip(a, b, out, |a, b| T::truth(a.is_true() | b.is_true())),
             Binary::Xor => zip(a, b, out, |a, b| T::truth(a.is_true() ^ b.is_true())),
+        }
+    }
+
+    /// `out[i] = then(first(a[i], b[i]), c[i])`, rounded twice.
+    pub fn chain<T: Number>(first: Binary, then: Then, a: &[T], b: Lanes<'_, T>, c: Lanes<'_, T>, out: &mut [T]) {
+        match first {
+            Binary::Add => second(then, T::add, a, b, c, out),
+            Binary::Sub => second(then, T::sub, a, b, c, out),
+            _ => second(then, T::mul, a, b, c, out),
         }
     }
 
@@ -132,6 +142,38 @@ fn zip<T: Number>(a: Lanes<'_, T>, b: Lanes<'_, T>, out: &mut [T], f: impl Fn(T,
         (Lanes::Each(a), Lanes::All(b)) => map(a, out, |a| f(a, b)),
         (Lanes::All(a), Lanes::Each(b)) => map(b, out, |b| f(a, b)),
         (Lanes::All(a), Lanes::All(b)) => out.fill(f(a, b)),
+    }
+}
+
+#[inline(always)]
+fn second<T: Number>(then: Then, f: impl Fn(T, T) -> T, a: &[T], b: Lanes<'_, T>, c: Lanes<'_, T>, out: &mut [T]) {
+    match then {
+        Then::Add => zip3(a, b, c, out, |a, b, c| f(a, b).add(c)),
+        Then::Mul => zip3(a, b, c, out, |a, b, c| f(a, b).mul(c)),
+        Then::Sub => zip3(a, b, c, out, |a, b, c| f(a, b).sub(c)),
+        Then::From => zip3(a, b, c, out, |a, b, c| c.sub(f(a, b))),
+    }
+}
+
+#[inline(always)]
+fn zip3<T: Number>(a: &[T], b: Lanes<'_, T>, c: Lanes<'_, T>, out: &mut [T], f: impl Fn(T, T, T) -> T) {
+    match (b, c) {
+        (Lanes::Each(b), Lanes::Each(c)) => {
+            for (((out, a), b), c) in out.iter_mut().zip(a).zip(b).zip(c) {
+                *out = f(*a, *b, *c);
+            }
+        }
+        (Lanes::Each(b), Lanes::All(c)) => {
+            for ((out, a), b) in out.iter_mut().zip(a).zip(b) {
+                *out = f(*a, *b, c);
+            }
+        }
+        (Lanes::All(b), Lanes::Each(c)) => {
+            for ((out, a), c) in out.iter_mut().zip(a).zip(c) {
+                *out = f(*a, b, *c);
+            }
+        }
+        (Lanes::All(b), Lanes::All(c)) => map(a, out, |a| f(a, b, c)),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Rowwise: softmax, layer norm, RMS norm and their gradients, each row on its own.
+//! Rowwise: softmax, layer norm, RMS norm and their gradients, rotary embeddings; each row on its own.
 
 use crate::cpu::element::{Slice, SliceMut};
 use crate::cpu::number::{Number, Real};
@@ -14,11 +14,20 @@ use shardc_ir::kernel::{RowProgram, Rowwise};
 pub fn signature(rowwise: &Rowwise) -> Result<Signature, String> {
     float(rowwise.dtype)?;
     let all = product(&[rowwise.rows, rowwise.width])?;
+    let table = match rowwise.program {
+        RowProgram::Rotary { repeat: 0, .. } | RowProgram::Rotary { period: 0, .. } => {
+            return Err("a table of no rows".to_string());
+        }
+        RowProgram::Rotary { .. } if !rowwise.width.is_multiple_of(2) => return Err("an odd row has no halves".to_string()),
+        RowProgram::Rotary { period, .. } => product(&[period, rowwise.width])?,
+        _ => 0,
+    };
     let (reads, writes) = operands(rowwise.program);
     let elements = |extent: &Extent| match extent {
         Extent::All => all,
         Extent::Width => rowwise.width,
         Extent::Rows => rowwise.rows,
+        Extent::Table => table,
     };
     let signature = reads.iter().fold(Signature::default(), |s, extent| s.reads(rowwise.dtype, elements(extent)));
     Ok(writes.iter().fold(signature, |s, extent| s.writes(rowwise.dtype, elements(extent))))
@@ -37,10 +46,11 @@ enum Extent {
     All,
     Width,
     Rows,
+    Table,
 }
 
 fn operands(program: RowProgram) -> (&'static [Extent], &'static [Extent]) {
-    use Extent::{All, Rows, Width};
+    use Extent::{All, Rows, Table, Width};
     match program {
         RowProgram::Softmax => (&[All], &[All]),
         RowProgram::SoftmaxGrad => (&[All, All], &[All]),
@@ -48,6 +58,7 @@ fn operands(program: RowProgram) -> (&'static [Extent], &'static [Extent]) {
         RowProgram::LayerNormGrad => (&[All, Width, Rows, Rows, All], &[All]),
         RowProgram::RmsNorm { .. } => (&[All, Width], &[All, Rows]),
         RowProgram::RmsNormGrad => (&[All, Width, Rows, All], &[All]),
+        RowProgram::Rotary { .. } => (&[All, Table, Table], &[All]),
     }
 }
 
@@ -59,6 +70,7 @@ fn run<T: Real>(rowwise: &Rowwise, reads: &[Slice<'_>], mut writes: Vec<SliceMut
     let reads: Vec<&[T]> = reads.iter().filter_map(|read| T::of(*read)).collect();
     let writes: Vec<&mut [T]> = writes.iter_mut().filter_map(T::take).collect();
     let (read_extents, write_extents) = operands(rowwise.program);
+    let table = if let RowProgram::Rotary { period, .. } = rowwise.program { period as usize * width } else { 0 };
     let work = rows * width * 8;
     let step = rows.div_ceil(threads.parts(work));
     let mut items: Vec<Vec<&mut [T]>> = (0..rows.div_ceil(step)).map(|_| vec![]).collect();
@@ -75,15 +87,16 @@ fn run<T: Real>(rowwise: &Rowwise, reads: &[Slice<'_>], mut writes: Vec<SliceMut
             Extent::All => first * width..(first + count) * width,
             Extent::Width => 0..width,
             Extent::Rows => first..first + count,
+            Extent::Table => 0..table,
         };
         let reads: Vec<&[T]> = reads.iter().zip(read_extents).map(|(read, extent)| &read[part(extent)]).collect();
-        block(rowwise.program, width, &reads, &mut writes);
+        block(rowwise.program, width, first, &reads, &mut writes);
     });
 }
 
 simd! {
-    /// Runs `program` over some rows.
-    fn block<T: Real>(program: RowProgram, width: usize, reads: &[&[T]], writes: &mut [&mut [T]]) {
+    /// Runs `program` over some rows, the first of which is row `first`.
+    fn block<T: Real>(program: RowProgram, width: usize, first: usize, reads: &[&[T]], writes: &mut [&mut [T]]) {
         match (program, reads, writes) {
             (RowProgram::Softmax, [x], [y]) => {
                 for (x, y) in x.chunks_exact(width).zip(y.chunks_exact_mut(width)) {
@@ -119,7 +132,29 @@ simd! {
                     rms_norm_grad(x, scale, rstd[row], dy, dx);
                 }
             }
+            (RowProgram::Rotary { repeat, period, transposed }, [x, cos, sin], [y]) => {
+                for (row, (x, y)) in x.chunks_exact(width).zip(y.chunks_exact_mut(width)).enumerate() {
+                    let at = (first + row) / repeat as usize % period as usize * width;
+                    rotary(x, &cos[at..at + width], &sin[at..at + width], transposed, y);
+                }
+            }
             _ => {}
+        }
+    }
+}
+
+#[inline(always)]
+fn rotary<T: Real>(x: &[T], cos: &[T], sin: &[T], transposed: bool, y: &mut [T]) {
+    let half = x.len() / 2;
+    let ((x0, x1), (y0, y1)) = (x.split_at(half), y.split_at_mut(half));
+    let ((cos0, cos1), (sin0, sin1)) = (cos.split_at(half), sin.split_at(half));
+    for i in 0..half {
+        if transposed {
+            y0[i] = x0[i] * cos0[i] + x1[i] * sin1[i];
+            y1[i] = x1[i] * cos1[i] - x0[i] * sin0[i];
+        } else {
+            y0[i] = x0[i] * cos0[i] - x1[i] * sin0[i];
+            y1[i] = x1[i] * cos1[i] + x0[i] * sin1[i];
         }
     }
 }

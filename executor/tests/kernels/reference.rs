@@ -209,6 +209,20 @@ fn rows(rowwise: &Rowwise, reads: &[Vec<f64>], out: &mut [Vec<f64>]) {
                 let mean_gh = g.iter().zip(&h).map(|(g, h)| g * h).sum::<f64>() / n;
                 (0..width).for_each(|i| y[i] = rstd * (g[i] - h[i] * mean_gh));
             }
+            RowProgram::Rotary { repeat, period, transposed } => {
+                let table = row / repeat as usize % period as usize * width;
+                let (cos, sin, half) = (&reads[1][table..], &reads[2][table..], width / 2);
+                // The map as a matrix: row `i` is what `y[i]` takes of each `x[j]`.
+                let entry = |i: usize, j: usize| match (i == j, i < half) {
+                    (true, _) => cos[i],
+                    (_, true) if j == i + half => -sin[i],
+                    (_, false) if j + half == i => sin[i],
+                    _ => 0.0,
+                };
+                for i in 0..width {
+                    y[i] = (0..width).map(|j| x[j] * if transposed { entry(j, i) } else { entry(i, j) }).sum();
+                }
+            }
         }
     }
 }

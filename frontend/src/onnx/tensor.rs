@@ -126,9 +126,16 @@ impl Weight {
         match &self.source {
             Source::Raw(file, range) => within(&file[range.clone()]),
             Source::Typed(proto) => within(&typed_bytes(proto, self.stored)),
-            Source::External { folder, location, offset, .. } => {
-                let read = |p: &u64| read_external(folder, location, offset.checked_add(p.checked_mul(width)?)?, width).ok();
-                places.iter().map(|p| element(&read(p)?)).collect()
+            Source::External { folder, location, offset, length } => {
+                let path = locate(folder, location, *offset, length.unwrap_or(self.stored_bytes())).ok()?;
+                let mut file = File::open(path).ok()?;
+                let mut read = |p: &u64| {
+                    let mut data = vec![0; width as usize];
+                    file.seek(SeekFrom::Start(offset.checked_add(p.checked_mul(width)?)?)).ok()?;
+                    file.read_exact(&mut data).ok()?;
+                    element(&data)
+                };
+                places.iter().map(&mut read).collect()
             }
         }
     }

@@ -1,5 +1,7 @@
 //! Softmax and normalisations, row by row, with their gradients from the textbook.
 
+use crate::ops::attention::HeadLayout;
+use crate::ops::rotary::Rotary;
 use crate::types::{Tensor, Type};
 
 /// `exp(x) / sum exp(x)`
@@ -51,6 +53,31 @@ pub(super) fn rms_norm(eps: f64, operands: &[Tensor], results: &[Type]) -> Vec<T
         let rstd = 1.0 / (mean_square(x.iter().copied(), x.len()) + eps).sqrt();
         vec![x.iter().zip(scale).map(|(v, s)| v * rstd * s).collect(), vec![rstd]]
     })
+}
+
+/// `x, cos, sin -> x * cos + turn(x) * sin`, or the transpose of that map.
+pub(super) fn rotary(op: &Rotary, operands: &[Tensor]) -> Tensor {
+    let (x, cos, sin) = (operands[0].to_f64(), operands[1].to_f64(), operands[2].to_f64());
+    let [_, second, third, width] = operands[0].ty.shape[..] else { unreachable!("x has four dimensions") };
+    let (width, half) = (width as usize, width as usize / 2);
+    let position = |row: usize| match op.layout {
+        HeadLayout::HeadMajor => row % third as usize,
+        HeadLayout::TokenMajor => row / third as usize % second as usize,
+    };
+    let y: Vec<f64> = (0..x.len())
+        .map(|i| {
+            let (row, e) = (i / width, i % width);
+            let (here, table) = (row * width, position(row) * width);
+            let (partner, sign) = if e < half { (e + half, -1.0) } else { (e - half, 1.0) };
+            let turned = if op.transposed {
+                -sign * x[here + partner] * sin[table + partner]
+            } else {
+                sign * x[here + partner] * sin[table + e]
+            };
+            x[i] * cos[table + e] + turned
+        })
+        .collect();
+    Tensor::from_f64(operands[0].ty.clone(), &y)
 }
 
 /// `x, scale, rstd, dy -> dx`

@@ -12,14 +12,16 @@ pub mod layout;
 pub mod leaf;
 pub mod norm;
 pub mod reduce;
+pub mod rotary;
 pub mod samples;
 pub mod table;
 pub mod update;
 
 use crate::builder::Builder;
-use crate::graph::{NodeId, ValueId};
+use crate::graph::{Graph, NodeId, ValueId};
 use crate::letters::Letters;
 use crate::lower::{LowerContext, Lowered};
+use crate::pattern::Captures;
 use crate::types::Type;
 use serde::{Deserialize, Serialize};
 
@@ -295,6 +297,7 @@ ops! {
     // attention
     Attention(attention::Attention),
     AttentionGrad(attention::AttentionGrad),
+    Rotary(rotary::Rotary),
     // update
     Sgd(update::Sgd),
     Adam(update::Adam),
@@ -314,7 +317,7 @@ impl Op {
 }
 
 /// The letters of a node of a graph.
-pub fn letters_of(graph: &crate::graph::Graph, id: NodeId) -> Letters {
+pub fn letters_of(graph: &Graph, id: NodeId) -> Letters {
     let node = graph.node(id);
     node.op.rules().letters(&graph.operand_types(node), &graph.result_types(node))
 }
@@ -324,10 +327,13 @@ pub struct Raise {
     /// See [`crate::pattern`].
     pub pattern: &'static str,
     /// The op and the names of its operands in the pattern, if the captures fit.
-    pub build: fn(&crate::graph::Graph, &crate::pattern::Captures) -> Option<(Op, Vec<&'static str>)>,
+    pub build: BuildRaised,
 }
+
+/// Makes an op, and the names of its operands, from what a pattern captured.
+pub type BuildRaised = fn(&Graph, &Captures) -> Option<(Op, Vec<&'static str>)>;
 
 /// Every decomposed form that is recognised, larger ones first.
 pub fn raises() -> Vec<&'static Raise> {
-    norm::RAISES.iter().chain(elementwise::RAISES).collect()
+    norm::RAISES.iter().chain(rotary::RAISES).chain(elementwise::RAISES).collect()
 }

@@ -9,6 +9,7 @@ use super::layout::{Broadcast, Concat, Pad, Reshape, Slice, Transpose};
 use super::leaf::{Constant, Host, Input, StateRead};
 use super::norm::{LayerNorm, LayerNormGrad, RmsNorm, RmsNormGrad, Softmax, SoftmaxGrad};
 use super::reduce::{Reduce, SquareSum};
+use super::rotary::Rotary;
 use super::update::{Adam, Sgd};
 use super::{IntoOp, Op};
 use crate::builder::Builder;
@@ -129,8 +130,22 @@ fn truths<const N: usize>(shape: [u64; N]) -> Argument {
 
 /// At least one instance of every op of [`Op::names`], in that order; the first of each name is the plain one.
 pub fn samples() -> Vec<Sample> {
-    [leaf(), unary(), binary(), select_and_cast(), contract(), reduce(), layout(), index(), norm(), attention(), update(), comm()]
-        .concat()
+    [
+        leaf(),
+        unary(),
+        binary(),
+        select_and_cast(),
+        contract(),
+        reduce(),
+        layout(),
+        index(),
+        norm(),
+        attention(),
+        rotary(),
+        update(),
+        comm(),
+    ]
+    .concat()
 }
 
 fn leaf() -> Vec<Sample> {
@@ -282,6 +297,17 @@ fn norm() -> Vec<Sample> {
         sample(RmsNorm { eps: 1e-6 }, [rows(), width.clone()]),
         sample(RmsNorm { eps: 0.5 }, [floats([4]), width.clone()]),
         sample(RmsNormGrad {}, [rows(), width, statistics, rows()]),
+    ]
+}
+
+fn rotary() -> Vec<Sample> {
+    use HeadLayout::{HeadMajor, TokenMajor};
+    let table = || floats([3, 4]);
+    vec![
+        sample(Rotary { layout: HeadMajor, transposed: false }, [floats([2, 2, 3, 4]), table(), table()]),
+        sample(Rotary { layout: HeadMajor, transposed: true }, [floats([2, 2, 3, 4]), table(), table()]),
+        sample(Rotary { layout: TokenMajor, transposed: false }, [floats([2, 3, 2, 4]), table(), table()]),
+        sample(Rotary { layout: TokenMajor, transposed: true }, [floats([1, 3, 2, 4]), floats([1, 3, 4]), floats([1, 3, 4])]),
     ]
 }
 

@@ -6,7 +6,6 @@ use shardc_ir::diagnostic::Diagnostics;
 use shardc_ir::graph::Graph;
 use shardc_ir::plan::{BufferKind, Program};
 use shardc_ir::spec::Spec;
-use shardc_ir::verify::{report, verify};
 use shardc_passes::{Context, Mode};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,13 +18,7 @@ pub fn spec(text: &str) -> Result<Spec, Diagnostics> {
 
 /// The training program of `graph` under `spec`, the graph verified after every pass.
 pub fn program(graph: &Graph, spec: &Spec) -> Result<Program, Diagnostics> {
-    let cx = Context { spec, mode: Mode::Train };
-    let explicit = shardc_passes::run(graph.clone(), &cx, |pass, graph| {
-        if let Err(violations) = verify(graph) {
-            panic!("pass `{}` broke the graph\n{}", pass.name(), report(graph, &violations));
-        }
-    })?;
-    shardc_passes::planning::plan(&explicit, &cx)
+    shardc_passes::compile(graph.clone(), &Context { spec, mode: Mode::Train, verify: true })
 }
 
 /// What one step of a program computes.
@@ -35,8 +28,6 @@ pub struct Computed {
     pub outputs: BTreeMap<String, f64>,
     /// The gradient of each parameter.
     pub gradients: BTreeMap<String, Vec<f64>>,
-    /// Every state variable after the step.
-    pub states: BTreeMap<String, Vec<f64>>,
 }
 
 /// Runs one step from the given states and inputs (by name).
@@ -55,6 +46,5 @@ pub fn step(program: &Program, states: &BTreeMap<String, Tensor>, inputs: &BTree
             gradients.insert(program.states[state as usize].name.clone(), value.to_f64());
         }
     }
-    let states = program.states.iter().map(|s| (s.name.clone(), executor.get_state(&s.name).expect("states").to_f64())).collect();
-    Computed { outputs, gradients, states }
+    Computed { outputs, gradients }
 }

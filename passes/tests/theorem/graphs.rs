@@ -194,9 +194,9 @@ impl Maker<'_> {
     fn broadcast_parameter(&mut self, x: ValueId) -> ValueId {
         let mut shape = self.shape(x);
         shape.remove(0);
-        for d in 0..shape.len() {
+        for size in &mut shape {
             if self.c.one_in(3) {
-                shape[d] = 1;
+                *size = 1;
             }
         }
         let p = self.parameter(&shape);
@@ -253,7 +253,7 @@ impl Maker<'_> {
         let shape = self.shape(x);
         if shape.len() < 3 {
             let last = shape[shape.len() - 1];
-            if last % 2 != 0 {
+            if !last.is_multiple_of(2) {
                 return self.activation(x);
             }
             let mut split = shape.clone();

@@ -1,7 +1,7 @@
 //! Parameters that an exporter merged because they were equal, and matrices that were one and are two now.
 
 use super::uses::Use;
-use super::values::{Equality, Values};
+use super::values::{Equality, Fingerprint, Values};
 use super::{Candidate, Choice};
 use crate::onnx::ImportOptions;
 use crate::onnx::model_file::ModelFile;
@@ -23,7 +23,7 @@ pub(super) fn merges(
         let name = candidates[*i].name;
         let vector = candidates[*i].weight.ty.rank() == 1 && candidates[*i].weight.ty.elements() > 1;
         let small = slots(&uses[*i], |u| matches!(u, Use::Norm(_) | Use::Bias(_)) || (vector && matches!(u, Use::Operand(_))));
-        let large = slots(&uses[*i], |u| matches!(u, Use::Weight(_) | Use::Table(_)));
+        let large = slots(&uses[*i], is_weight);
         let why = if small.len() > 1 {
             format!("is the scale or bias of {} nodes", small.len())
         } else if large.len() > 1 && values.constant(*i) == Some(true) {
@@ -43,13 +43,13 @@ pub(super) fn merges(
         };
         errors.push(Diagnostic::error(message).at(place).help(help));
     }
-    let matrices: Vec<usize> = trained
-        .iter()
-        .copied()
-        .filter(|i| candidates[*i].weight.ty.rank() == 2 && uses[*i].iter().any(|u| matches!(u, Use::Weight(_) | Use::Table(_))))
-        .collect();
-    for (n, j) in matrices.iter().enumerate() {
-        let equal = |i: &usize| values.equal(*i, *j).filter(|e| *e != Equality::No).map(|e| (*i, e));
+    let is_matrix = |i: &usize| candidates[*i].weight.ty.rank() == 2 && !slots(&uses[*i], is_weight).is_empty();
+    let matrices: Vec<(usize, Fingerprint)> =
+        trained.iter().copied().filter(is_matrix).filter_map(|i| values.fingerprint(i).map(|f| (i, f))).collect();
+    for (n, (j, print)) in matrices.iter().enumerate() {
+        let equal = |(i, other): &(usize, Fingerprint)| {
+            values.equal((*i, other), (*j, print)).filter(|e| *e != Equality::No).map(|e| (*i, e))
+        };
         let Some((i, equality)) = matrices[..n].iter().find_map(equal) else { continue };
         let (a, b) = (candidates[i].name, candidates[*j].name);
         if (options.untie)(a) || (options.untie)(b) || values.constant(i) == Some(true) {
@@ -62,6 +62,10 @@ pub(super) fn merges(
         errors.push(Diagnostic::error(message).at(file.place(format!("initializer \"{b}\""))).help(help));
     }
     errors
+}
+
+fn is_weight(u: &Use) -> bool {
+    matches!(u, Use::Weight(_) | Use::Table(_))
 }
 
 fn slots(uses: &[Use], wanted: impl Fn(&Use) -> bool) -> BTreeSet<usize> {

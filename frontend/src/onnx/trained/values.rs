@@ -83,27 +83,42 @@ impl<'a, 'm> Values<'a, 'm> {
         Some(varies && a.to_f64().iter().zip(&b.to_f64()).all(unit))
     }
 
-    /// Whether candidates `i` and `j` are equal matrices, or each other's transpose.
-    pub fn equal(&self, i: usize, j: usize) -> Option<Equality> {
-        let (a, b) = (&self.candidates[i].weight.ty.shape, &self.candidates[j].weight.ty.shape);
-        let ([m, n], [p, q]) = (&a[..], &b[..]) else { return Some(Equality::No) };
-        let elements = m * n;
-        let straight = places(elements);
-        // Element (r, c) of the transpose is element (c, r).
-        let across = |at: u64| (at % n) * m + at / n;
-        let turned: Vec<u64> = straight.iter().map(|at| across(*at)).collect();
-        let sample = self.sample(i, &straight)?;
-        if a == b && sample == self.sample(j, &straight)? && self.load(i)?.to_f64() == self.load(j)?.to_f64() {
+    /// Some elements of the matrix that candidate `i` is.
+    pub fn fingerprint(&self, i: usize) -> Option<Fingerprint> {
+        let [m, n] = self.candidates[i].weight.ty.shape[..] else { return None };
+        let straight = places(m * n);
+        let turned: Vec<u64> = straight.iter().map(|at| across(*at, n, m)).collect();
+        Some(Fingerprint { straight: self.sample(i, &straight)?, turned: self.sample(i, &turned)? })
+    }
+
+    /// Whether candidates `i` and `j`, with those fingerprints, are equal matrices or each other's transpose.
+    pub fn equal(&self, (i, a): (usize, &Fingerprint), (j, b): (usize, &Fingerprint)) -> Option<Equality> {
+        let ([m, n], [p, q]) = (&self.candidates[i].weight.ty.shape[..], &self.candidates[j].weight.ty.shape[..]) else {
+            return Some(Equality::No);
+        };
+        let numbers = |i: usize| self.load(i).map(|t| t.to_f64());
+        if (m, n) == (p, q) && a.straight == b.straight && numbers(i)? == numbers(j)? {
             return Some(Equality::Same);
         }
-        if (m, n) == (q, p) && sample == self.sample(j, &turned)? {
-            let (x, y) = (self.load(i)?.to_f64(), self.load(j)?.to_f64());
-            if (0..elements).all(|at| x[at as usize] == y[across(at) as usize]) {
+        if (m, n) == (q, p) && a.straight == b.turned {
+            let (x, y) = (numbers(i)?, numbers(j)?);
+            if (0..m * n).all(|at| x[at as usize] == y[across(at, *m, *n) as usize]) {
                 return Some(Equality::Transposed);
             }
         }
         Some(Equality::No)
     }
+}
+
+/// Where element `at` of a matrix of `m` rows and `n` columns is in its transpose.
+fn across(at: u64, m: u64, n: u64) -> u64 {
+    (at % n) * m + at / n
+}
+
+/// Elements of a matrix at fixed places, and those that its transpose has there.
+pub(super) struct Fingerprint {
+    straight: Vec<f64>,
+    turned: Vec<f64>,
 }
 
 /// How two matrices agree.

@@ -1,0 +1,120 @@
+//! Decides where each register of a fused program lives while a block runs.
+
+use crate::cpu::chain::join;
+use crate::cpu::fused::{Fused, Leaf, Load, Op, Place, Source, Target, Uniform};
+use crate::cpu::space;
+use shardc_ir::kernel::Map;
+use shardc_ir::scalar::Instr;
+
+/// Fills in what `fused` does for each block. `leaves` come with the register that each defines; with `store`, results are
+/// computed in the outputs where types allow.
+pub(super) fn place(fused: &mut Fused, map: &Map, leaves: Vec<(usize, Leaf)>, store: bool) -> Result<(), String> {
+    let program = &map.program;
+    let mut places: Vec<Option<Place>> = vec![None; program.registers()];
+    for (register, leaf) in leaves {
+        places[register] = Some(place_leaf(fused, map, leaf));
+    }
+    let mut varying = vec![];
+    for (i, instr) in program.code.iter().enumerate() {
+        let register = program.inputs as usize + i;
+        let op = match *instr {
+            Instr::Const(value) => {
+                places[register] = Some(push_uniform(fused, Uniform::Const(value)));
+                continue;
+            }
+            Instr::Index(_) => continue,
+            Instr::Unary(f, a) => Op::Unary(f, a as usize),
+            Instr::Binary(f, a, b) => Op::Binary(f, a as usize, b as usize),
+            Instr::Select(a, b, c) => Op::Select(a as usize, b as usize, c as usize),
+        };
+        if op.operands().any(|r| r >= register) {
+            return Err("a register is read before it is defined".to_string());
+        }
+        let uniform = |r: usize| if let Some(Place::Uniform(u)) = places[r] { Some(u) } else { None };
+        match op.map(uniform) {
+            Some(op) => places[register] = Some(push_uniform(fused, Uniform::Op(op))),
+            None => varying.push((register, op)),
+        }
+    }
+    let results: Vec<usize> = program.outputs.iter().map(|r| *r as usize).collect();
+    if results.iter().any(|r| *r >= places.len()) {
+        return Err("an output names a register that is not there".to_string());
+    }
+    let uniform: Vec<bool> = places.iter().map(|place| matches!(place, Some(Place::Uniform(_)))).collect();
+    let code = join(varying, &uniform, &results);
+    let outputs: Vec<(usize, bool)> =
+        results.iter().zip(&map.outputs).map(|(r, dtype)| (*r, store && *dtype == fused.compute)).collect();
+    place_code(fused, &code, &outputs, &mut places)?;
+    let placed = results.iter().map(|r| places[*r].ok_or("an output names no value"));
+    fused.results = placed.collect::<Result<_, _>>()?;
+    Ok(())
+}
+
+fn push_uniform(fused: &mut Fused, uniform: Uniform) -> Place {
+    fused.uniform.push(uniform);
+    Place::Uniform(fused.uniform.len() - 1)
+}
+
+/// A leaf is uniform, read where it is, or loaded into a slot of its own.
+fn place_leaf(fused: &mut Fused, map: &Map, leaf: Leaf) -> Place {
+    let index = fused.leaves.len();
+    let row = fused.shape.last().copied().unwrap_or(1);
+    let (same_type, in_place) = match leaf.source {
+        Source::Operand(operand) => (map.inputs[operand].dtype == fused.compute, false),
+        Source::InPlace(_) => (false, true),
+        Source::Index(..) => (true, false),
+    };
+    let place = if !in_place && leaf.strides.iter().all(|s| *s == 0) {
+        push_uniform(fused, Uniform::Leaf(index))
+    } else if same_type && leaf.strides == space::contiguous(&fused.shape) {
+        Place::Direct(index)
+    } else {
+        let inner_only = leaf.strides.split_last().is_some_and(|(_, outer)| outer.iter().all(|s| *s == 0));
+        let once = !in_place && inner_only && row <= fused.block();
+        fused.loads.push(Load { leaf: index, slot: fused.slots, once });
+        fused.slots += 1;
+        Place::Slot(fused.slots - 1)
+    };
+    fused.leaves.push(leaf);
+    place
+}
+
+/// Gives each result of `code` an output (of those that are a register, and may hold it) or a slot; slots are used again after the
+/// last instruction that reads them.
+fn place_code(
+    fused: &mut Fused,
+    code: &[(usize, Op<usize>)],
+    outputs: &[(usize, bool)],
+    places: &mut [Option<Place>],
+) -> Result<(), String> {
+    let mut last_use = vec![0; places.len()];
+    for (i, (register, op)) in code.iter().enumerate() {
+        last_use[*register] = i;
+        op.operands().for_each(|r| last_use[r] = i);
+    }
+    outputs.iter().for_each(|(r, _)| last_use[*r] = usize::MAX);
+    let loaded = fused.loads.len();
+    let mut free = vec![];
+    for (i, (register, op)) in code.iter().enumerate() {
+        let op = op.map(|r| places[r]).ok_or("a register is read before it is defined")?;
+        let target = match outputs.iter().position(|output| *output == (*register, true)) {
+            Some(output) => Target::Output(output),
+            None => Target::Slot(free.pop().unwrap_or_else(|| {
+                fused.slots += 1;
+                fused.slots - 1
+            })),
+        };
+        fused.ops.push((op, target));
+        places[*register] = Some(target.into());
+        for (r, place) in places.iter().enumerate() {
+            if let Some(Place::Slot(slot)) = place
+                && last_use[r] == i
+                && *slot >= loaded
+                && !free.contains(slot)
+            {
+                free.push(*slot);
+            }
+        }
+    }
+    Ok(())
+}
