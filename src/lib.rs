@@ -22,13 +22,15 @@ pub struct Options<'a> {
     pub train: bool,
     /// Whether the model's weights must be there.
     pub weights: bool,
+    /// Whether the graph is verified after each pass.
+    pub verify: bool,
     /// Sees the graph after each pass.
     pub observe: &'a dyn Fn(Mode, &str, &Graph),
 }
 
 impl Default for Options<'_> {
     fn default() -> Self {
-        Options { train: true, weights: true, observe: &|_, _, _| {} }
+        Options { train: true, weights: true, verify: cfg!(debug_assertions), observe: &|_, _, _| {} }
     }
 }
 
@@ -86,7 +88,7 @@ pub fn compile(model: &Path, spec: &Spec, options: &Options<'_>) -> Result<Compi
     }
     let imported = import::import(model, spec, options.weights)?;
     let plan = |spec: &Spec, mode: Mode, observe: &dyn Fn(Mode, &str, &Graph)| {
-        let cx = Context { spec, mode };
+        let cx = Context { spec, mode, verify: options.verify };
         let graph = shardc_passes::run(imported.graph.clone(), &cx, |pass, graph| observe(mode, pass.name(), graph))?;
         let program = planning::plan(&graph, &cx)?;
         Ok::<_, Diagnostics>((graph, program))
