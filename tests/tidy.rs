@@ -25,6 +25,7 @@ const KNOW_OPS: &[&str] = &[
     "passes/src/planning/emit.rs",
     "passes/src/planning/inputs.rs",
     "passes/src/raise_attention.rs",
+    "passes/src/unmerge.rs",
 ];
 
 /// What every pass may name: [`shardc_ir::ops::Op`]'s variants and families that are not computation.

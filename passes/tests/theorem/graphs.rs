@@ -12,6 +12,7 @@ use shardc_ir::ops::index::{Gather, OneHot};
 use shardc_ir::ops::layout::{Concat, Pad, Slice};
 use shardc_ir::ops::leaf::Input;
 use shardc_ir::ops::norm::{LayerNorm, RmsNorm, Softmax};
+use shardc_ir::ops::rotary::Rotary;
 use shardc_ir::plan::StateRole;
 use shardc_ir::scalar::{Binary, Unary};
 use shardc_ir::sharding::Sharding;
@@ -241,7 +242,14 @@ impl Maker<'_> {
             let y = self.b.reshape(y, &[batch, tokens, count, 2]);
             if layout == HeadLayout::HeadMajor { self.b.transpose(y, &[0, 2, 1, 3]) } else { y }
         };
-        let (q, k, v) = (project(heads), project(kv), project(kv));
+        let (mut q, mut k, v) = (project(heads), project(kv), project(kv));
+        if self.c.one_in(2) {
+            let angles: Vec<f64> = (0..tokens * 2).map(|i| (i as f64 * 0.9).sin()).collect();
+            let table = self.b.constant(Tensor::from_f64(Type::new(self.dtype, [tokens, 2]), &angles));
+            let op = Rotary { layout, transposed: false };
+            q = self.b.op(op, &[q, table, table]);
+            k = self.b.op(op, &[k, table, table]);
+        }
         let mask = self.c.pick(&[MaskKind::Causal, MaskKind::None]);
         let op = Attention { scale: 0.7, mask, q: layout, k: layout, v: layout, o: HeadLayout::TokenMajor };
         let o = self.b.op(op, &[q, k, v]);
