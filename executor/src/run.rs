@@ -295,7 +295,6 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     #[test]
-    #[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
     fn a_panic_wakes_the_ranks_that_wait() {
         let program = Program {
             name: "empty".into(),

@@ -46,12 +46,13 @@ pub fn annotations(graph: &Graph, cx: &Context<'_>) -> Result<Vec<Annotation>, D
                 error.help(format!("near names are {}", near.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ")))
             });
         }
+        let mut misfits = vec![];
         for (name, value) in found {
             out.retain(|a| a.value != value);
             let ty = graph.ty(value);
             if ty.rank() != shard.value.dims.len() {
                 let message = format!("\"{name}\" has {} dimensions, {ty}, not {}", ty.rank(), shard.value.dims.len());
-                errors.push(Diagnostic::error(message).at(place(cx, shard.source)).help("write one entry for each dimension"));
+                misfits.push(Diagnostic::error(message).at(place(cx, shard.source)).help("write one entry for each dimension"));
                 continue;
             }
             for (dim, entry) in shard.value.dims.iter().enumerate() {
@@ -63,11 +64,18 @@ pub fn annotations(graph: &Graph, cx: &Context<'_>) -> Result<Vec<Annotation>, D
                     }
                     Err(why) => {
                         let message = format!("dimension {dim} of \"{name}\", {ty}, cannot be split like this: {why}");
-                        errors.push(Diagnostic::error(message).at(place(cx, entry.source)));
+                        misfits.push(Diagnostic::error(message).at(place(cx, entry.source)));
                     }
                 }
             }
         }
+        let others = misfits.len().saturating_sub(1);
+        errors.extend(misfits.into_iter().next().map(|mut first| {
+            if others > 0 {
+                first.message += &format!(" (and {others} more that match)");
+            }
+            first
+        }));
     }
     if errors.is_empty() { Ok(out) } else { Err(errors) }
 }

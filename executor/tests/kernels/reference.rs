@@ -219,8 +219,8 @@ fn rows(rowwise: &Rowwise, reads: &[Vec<f64>], out: &mut [Vec<f64>]) {
                     (_, false) if j + half == i => sin[i],
                     _ => 0.0,
                 };
-                for i in 0..width {
-                    y[i] = (0..width).map(|j| x[j] * if transposed { entry(j, i) } else { entry(i, j) }).sum();
+                for (i, y) in y.iter_mut().enumerate() {
+                    *y = (0..width).map(|j| x[j] * if transposed { entry(j, i) } else { entry(i, j) }).sum();
                 }
             }
         }
