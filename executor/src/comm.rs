@@ -102,12 +102,8 @@ impl Communicator {
 impl Traffic {
     /// Adds one call in a group of `size`: the closed forms of the ring algorithms.
     fn count(&mut self, collective: &Collective, size: u64) {
-        let bytes = collective.count * collective.dtype.bytes();
         self.calls += 1;
-        self.bytes_sent += match collective.kind {
-            CollectiveKind::AllReduce => 2 * (size - 1) * bytes / size,
-            CollectiveKind::AllGather | CollectiveKind::ReduceScatter | CollectiveKind::AllToAll => (size - 1) * bytes,
-        };
+        self.bytes_sent += collective.bytes_sent(size);
     }
 }
 

@@ -5,7 +5,7 @@
 //! dimensions is a transpose; a transpose that is the only reader of a contraction moves into it.
 //! Needs phase `imported`, gives `imported`. Never moves an element that was not moved before.
 
-use crate::rewrite::{ValueMap, mapped, rebuild};
+use crate::rewrite::{ValueMap, mapped, neighbours, rebuild};
 use crate::{Changed, Context, Pass};
 use shardc_ir::builder::Builder;
 use shardc_ir::diagnostic::Diagnostics;
@@ -51,33 +51,35 @@ fn fold_reshape(b: &mut Builder, node: &Node, map: &ValueMap) -> Option<Vec<Valu
         Op::Transpose(t) => {
             let source = b.graph().def(inner.operands[0]).clone();
             let Op::Reshape(_) = source.op else { return None };
-            let from = source.operands[0];
-            let perm = whole_moves(&b.ty(from).shape, &b.ty(inner.operands[0]).shape, &t.perm, shape)?;
-            Some(vec![b.transpose(from, &perm)])
+            let (apart, perm) = whole_moves(&b.ty(inner.operands[0]).shape, &t.perm, shape)?;
+            let only_ones = without_ones(shape) == without_ones(&b.ty(x).shape);
+            if only_ones && b.ty(source.operands[0]).shape != apart {
+                return None;
+            }
+            let apart = b.reshape(source.operands[0], &apart);
+            Some(vec![b.transpose(apart, &perm)])
         }
         _ => None,
     }
 }
 
-/// The order of dimensions of `from` that equals merging them to `merged`, transposing by `perm`, and splitting to `to`.
-fn whole_moves(from: &[u64], merged: &[u64], perm: &[usize], to: &[u64]) -> Option<Vec<usize>> {
-    let mut groups: Vec<Vec<usize>> = vec![];
+/// A shape and an order of its dimensions that equal transposing `merged` by `perm` and splitting the result to `to`.
+fn whole_moves(merged: &[u64], perm: &[usize], to: &[u64]) -> Option<(Vec<u64>, Vec<usize>)> {
+    let moved: Vec<u64> = perm.iter().map(|p| merged[*p]).collect();
+    let counts = neighbours(to, &moved)?;
+    let mut dims: Vec<Vec<usize>> = vec![vec![]; merged.len()];
     let mut next = 0;
-    for size in merged {
-        let mut group = vec![];
-        let mut product = 1;
-        while product < *size || (next < from.len() && from[next] == 1 && group.is_empty() && *size == 1) {
-            product *= from.get(next)?;
-            group.push(next);
-            next += 1;
-        }
-        if product != *size {
-            return None;
-        }
-        groups.push(group);
+    for (count, p) in counts.iter().zip(perm) {
+        dims[*p] = (next..next + count).collect();
+        next += count;
     }
-    let order: Vec<usize> = perm.iter().flat_map(|p| groups[*p].iter().copied()).collect();
-    (next == from.len() && order.iter().map(|d| from[*d]).eq(to.iter().copied())).then_some(order)
+    let dims = dims.concat();
+    let order = (0..to.len()).map(|d| dims.iter().position(|o| *o == d)).collect::<Option<Vec<usize>>>()?;
+    Some((dims.iter().map(|d| to[*d]).collect(), order))
+}
+
+fn without_ones(shape: &[u64]) -> Vec<u64> {
+    shape.iter().copied().filter(|n| *n != 1).collect()
 }
 
 fn fold_transpose(

@@ -1,4 +1,4 @@
-//! Rebuilding a graph node by node: what every pass that changes nodes is made of.
+//! What passes that change nodes are made of: rebuilding a graph node by node, and telling how its shapes nest.
 
 use shardc_ir::builder::Builder;
 use shardc_ir::graph::{Graph, Node, NodeId, ValueId};
@@ -46,4 +46,22 @@ fn live_nodes(graph: &Graph) -> Vec<bool> {
 /// The new value that stands for an old one.
 pub fn mapped(map: &ValueMap, value: ValueId) -> ValueId {
     map[value.index()].expect("operands come before their users")
+}
+
+/// For each dimension of `merged`, how many neighbouring dimensions of `apart` it holds; none if some do not nest.
+pub fn neighbours(apart: &[u64], merged: &[u64]) -> Option<Vec<usize>> {
+    let mut next = 0;
+    let mut out = vec![];
+    for (i, size) in merged.iter().enumerate() {
+        let (mut product, start) = (1, next);
+        while next < apart.len() && (product < *size || (i + 1 == merged.len() && apart[next] == 1)) {
+            product *= apart[next];
+            next += 1;
+        }
+        if product != *size || next == start {
+            return None;
+        }
+        out.push(next - start);
+    }
+    (next == apart.len()).then_some(out)
 }

@@ -5,7 +5,7 @@
 //! they do to the value before. A value that the spec names stays as it is.
 //! Needs phase `imported`, gives `imported`. Refuses to touch a letter that both operands of a contraction have.
 
-use crate::rewrite::{mapped, rebuild};
+use crate::rewrite::{mapped, neighbours, rebuild};
 use crate::{Changed, Context, Pass};
 use shardc_ir::builder::Builder;
 use shardc_ir::diagnostic::Diagnostics;
@@ -55,24 +55,6 @@ fn unmerged(b: &Builder, value: ValueId) -> Option<ValueId> {
     before(b, value).filter(|x| b.ty(*x).rank() > b.ty(value).rank())
 }
 
-/// For each dimension of `merged`, how many neighbouring dimensions of `apart` it holds; none if some do not nest.
-fn groups(apart: &[u64], merged: &[u64]) -> Option<Vec<usize>> {
-    let mut next = 0;
-    let mut out = vec![];
-    for (i, size) in merged.iter().enumerate() {
-        let (mut product, start) = (1, next);
-        while next < apart.len() && (product < *size || (i + 1 == merged.len() && apart[next] == 1)) {
-            product *= apart[next];
-            next += 1;
-        }
-        if product != *size || next == start {
-            return None;
-        }
-        out.push(next - start);
-    }
-    (next == apart.len()).then_some(out)
-}
-
 /// The contraction over the dimensions before their merge, reshaped to the shape that was there.
 fn contraction(b: &mut Builder, op: &Contract, operands: &[ValueId]) -> Option<ValueId> {
     let (first, second, out) = op.terms()?;
@@ -82,7 +64,7 @@ fn contraction(b: &mut Builder, op: &Contract, operands: &[ValueId]) -> Option<V
     let mut fresh = ('A'..='Z').filter(|c| !op.spec.contains(*c));
     for side in 0..2 {
         let Some(x) = unmerged(b, values[side]) else { continue };
-        let Some(sizes) = groups(&b.ty(x).shape, &b.ty(values[side]).shape) else { continue };
+        let Some(sizes) = neighbours(&b.ty(x).shape, &b.ty(values[side]).shape) else { continue };
         let other = if side == 0 { second } else { first };
         let letters: Vec<char> = [first, second][side].chars().collect();
         if letters.iter().zip(&sizes).any(|(letter, n)| *n > 1 && (other.contains(*letter) || !out.contains(*letter))) {
