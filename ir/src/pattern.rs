@@ -1,7 +1,8 @@
 //! Patterns over the graph, written as terms: `mul(x, sigmoid(x))`.
 //!
 //! A lower-case word without arguments is a value (the same one wherever it stands), `$name` a scalar constant that is captured,
-//! a number a scalar constant of about that value, `name(…)` an op by its name in text. Operands of commuting ops match in either
+//! a number a scalar constant of about that value, `name(…)` an op by its name in text,
+//! `v@name(…)` the same with its value captured. Operands of commuting ops match in either
 //! order. `mean(p)` is the mean over the last dimension, which stays with size 1; views that keep the shape are looked through.
 
 use crate::graph::{Graph, ValueId};
@@ -16,6 +17,7 @@ enum Term {
     Capture(String),
     Number(f64),
     Op(String, Vec<Term>),
+    Named(String, Box<Term>),
 }
 
 /// What a match found.
@@ -52,7 +54,7 @@ impl Pattern {
 
 fn parse(rest: &mut &str) -> Term {
     *rest = rest.trim_start();
-    let end = rest.find(|c: char| !(c.is_alphanumeric() || "_.$-".contains(c))).unwrap_or(rest.len());
+    let end = rest.find(|c: char| !(c.is_alphanumeric() || "_.$-@".contains(c))).unwrap_or(rest.len());
     let (word, tail) = rest.split_at(end);
     *rest = tail.trim_start();
     if let Some(arguments) = rest.strip_prefix('(') {
@@ -63,7 +65,10 @@ fn parse(rest: &mut &str) -> Term {
             terms.push(parse(rest));
         }
         *rest = rest.trim_start().strip_prefix(')').expect("patterns close their brackets");
-        return Term::Op(word.to_string(), terms);
+        return match word.split_once('@') {
+            Some((name, op)) => Term::Named(name.to_string(), Box::new(Term::Op(op.to_string(), terms))),
+            None => Term::Op(word.to_string(), terms),
+        };
     }
     if let Some(name) = word.strip_prefix('$') {
         return Term::Capture(name.to_string());
@@ -74,6 +79,9 @@ fn parse(rest: &mut &str) -> Term {
 fn fits(term: &Term, graph: &Graph, value: ValueId, captures: &mut Captures) -> bool {
     match term {
         Term::Value(name) => *captures.values.entry(name.clone()).or_insert(value) == value,
+        Term::Named(name, term) => {
+            fits(term, graph, value, captures) && *captures.values.entry(name.clone()).or_insert(value) == value
+        }
         Term::Capture(name) => match scalar(graph, value) {
             Some(number) => {
                 captures.numbers.insert(name.clone(), number);

@@ -6,7 +6,7 @@
 
 use crate::Context;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, near_names};
-use shardc_ir::graph::{Graph, ValueId};
+use shardc_ir::graph::{Graph, Part, ValueId};
 use shardc_ir::mesh::AxisId;
 use shardc_ir::names::matches;
 use shardc_ir::ops::Op;
@@ -90,13 +90,14 @@ fn without_single(graph: &Graph, mut splits: Splits) -> Splits {
     splits
 }
 
-/// Parameters by their names in the model, then inputs, then other values by theirs.
+/// Parameters by their names in the model, inputs, and the values of the forward pass by theirs.
 fn nameable(graph: &Graph) -> Vec<(&str, ValueId)> {
     let mut out = vec![];
     for (_, node) in graph.nodes() {
         match &node.op {
             Op::State(read) => out.push((graph.states[read.state.index()].name.as_str(), node.results[0])),
             Op::Input(input) => out.push((input.name.as_str(), node.results[0])),
+            _ if node.origin.part != Part::Forward => {}
             _ => out.extend(node.results.iter().map(|v| (graph.value(*v).name.as_str(), *v))),
         }
     }

@@ -9,6 +9,7 @@ use shardc_ir::diagnostic::Diagnostics;
 use shardc_ir::graph::{Graph, Phase};
 use shardc_ir::ops::{Raise as Form, raises};
 use shardc_ir::pattern::Pattern;
+use shardc_ir::types::Type;
 
 /// See the module.
 pub struct Raise;
@@ -34,6 +35,10 @@ impl Pass for Raise {
                 let (op, names) = (form.build)(graph, &captures)?;
                 Some((op, names.into_iter().map(|n| mapped(map, captures.values[n])).collect::<Vec<_>>()))
             })?;
+            let types: Vec<Type> = operands.iter().map(|v| b.ty(*v).clone()).collect();
+            if op.rules().result(&types).ok()?[0] != *graph.ty(result) {
+                return None;
+            }
             let raised = b.ops(op, &operands)[0];
             b.rename(raised, &graph.value(result).name);
             Some(vec![raised])

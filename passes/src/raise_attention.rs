@@ -2,7 +2,7 @@
 //!
 //! Before: two contractions around a softmax, scaled queries and keys, a baked mask, repeated key heads, the guard against rows
 //! of nothing (`where(is_nan(p), 0, p)`). After: `%o, %lse = attention %q, %k, %v`. A mask that is lower-triangular becomes
-//! `causal`. Leaves alone: a mask that is trained or depends on a trained value, ranks other than four.
+//! `causal`. Leaves alone: a `where` that may hide a whole row, a mask that is trained or depends on a trained value, ranks other than four.
 //! Needs phase `imported`, gives `raised`.
 
 use crate::rewrite::{mapped, rebuild};
@@ -10,11 +10,11 @@ use crate::{Changed, Context, Pass};
 use shardc_ir::builder::Builder;
 use shardc_ir::diagnostic::Diagnostics;
 use shardc_ir::graph::{Graph, Node, Phase, ValueId};
-use shardc_ir::ops::Op;
 use shardc_ir::ops::attention::{Attention, HeadLayout, MaskKind};
+use shardc_ir::ops::{Op, Rules};
 use shardc_ir::pattern::scalar;
 use shardc_ir::scalar::{Binary, Unary};
-use shardc_ir::types::Tensor;
+use shardc_ir::types::{Tensor, Type};
 
 /// A score of this or less hides its key.
 const HIDDEN: f64 = -1e30;
@@ -55,7 +55,11 @@ impl Pass for RaiseAttention {
                 }
             };
             let op = Attention { scale: found.scale, mask, q: q.1, k: k.1, v: v.1, o: found.o };
-            let o = b.try_node(op.into(), &operands, "attention").ok()?[0];
+            let types: Vec<Type> = operands.iter().map(|v| b.ty(*v).clone()).collect();
+            if op.result(&types).ok()?[0] != *graph.ty(node.results[0]) {
+                return None;
+            }
+            let o = b.op(op, &operands);
             b.rename(o, &graph.value(node.results[0]).name);
             Some(vec![o])
         });
@@ -181,7 +185,8 @@ fn masked(graph: &Graph, scores: ValueId, trained: &[bool]) -> Option<(ValueId, 
             if trained[mask.index()] || graph.ty(mask).rank() > 4 {
                 return None;
             }
-            let causal = constant(graph, mask).is_some_and(|t| is_causal(t, |v| v == 0.0, |v| v <= HIDDEN));
+            let covers = graph.ty(x).shape.ends_with(last_two(&graph.ty(mask).shape));
+            let causal = covers && constant(graph, mask).is_some_and(|t| is_causal(t, |v| v == 0.0, |v| v <= HIDDEN));
             Some((x, if causal { Mask::Causal } else { Mask::Added(mask) }))
         }
         Op::Where(_) => {
@@ -190,8 +195,14 @@ fn masked(graph: &Graph, scores: ValueId, trained: &[bool]) -> Option<(ValueId, 
             if trained[condition.index()] || graph.ty(condition).rank() > 4 {
                 return None;
             }
-            let causal = constant(graph, condition).is_some_and(|t| is_causal(t, |v| v == 1.0, |v| v == 0.0));
-            Some((x, if causal { Mask::Causal } else { Mask::Chosen(condition, hidden) }))
+            let covers = graph.ty(x).shape.ends_with(last_two(&graph.ty(condition).shape));
+            let known = constant(graph, condition);
+            if covers && known.is_some_and(|t| is_causal(t, |v| v == 1.0, |v| v == 0.0)) {
+                return Some((x, Mask::Causal));
+            }
+            // In a row of nothing `where` gives every key the same weight and no gradient, a sum gives it a gradient.
+            let exact = hidden == f64::NEG_INFINITY || known.is_some_and(every_row_sees);
+            exact.then_some((x, Mask::Chosen(condition, hidden)))
         }
         _ => Some((scores, Mask::None)),
     }
@@ -202,6 +213,16 @@ fn constant(graph: &Graph, value: ValueId) -> Option<&Tensor> {
         Op::Constant(c) => Some(&c.value),
         _ => None,
     }
+}
+
+fn last_two(shape: &[u64]) -> &[u64] {
+    &shape[shape.len().saturating_sub(2)..]
+}
+
+/// Whether each row of a condition shows some key.
+fn every_row_sees(condition: &Tensor) -> bool {
+    let keys = condition.ty.shape.last().map_or(1, |n| *n as usize).max(1);
+    condition.to_f64().chunks(keys).all(|row| row.contains(&1.0))
 }
 
 /// Whether the last two dimensions show key `s` to query `t` where `s <= t`, as many keys as queries, in every batch and head.
@@ -277,6 +298,9 @@ fn unrepeated(graph: &Graph, tensor: &Lettered) -> Option<ValueId> {
     let mut expected = x.clone();
     expected.insert(head + 1, wide[head + 1]);
     let same_elsewhere = (0..4).all(|d| d == head || to[d] == x[d]);
-    let fits = *wide == expected && same_elsewhere && to[head] == x[head] * wide[head + 1];
+    let mut single = x.clone();
+    single.insert(head + 1, 1);
+    let repeats = graph.ty(repeated.operands[0]).shape == single && *wide == expected;
+    let fits = repeats && same_elsewhere && to[head] == x[head] * wide[head + 1];
     fits.then_some(unsqueezed.operands[0])
 }

@@ -1,5 +1,6 @@
 //! The theorem: a plan for N ranks computes what the same spec computes with one rank on every axis. On random graphs under
-//! random specs, the loss, the norm of the gradients and every gradient agree; what was covered and refused is printed.
+//! random specs, the loss, the norm of the gradients and every gradient agree, also between micro-batches and the whole batch, and
+//! the output is that of the naive evaluator on the graph as imported; what was covered and refused is printed.
 
 #[path = "theorem/graphs.rs"]
 mod graphs;
@@ -82,6 +83,18 @@ fn case(list: Vec<u32>, dtype: DType, coverage: &RefCell<Coverage>) -> Result<()
     let inputs = random_inputs(&split, &model.graph);
     let (got, want) = (step(&split, &states, &inputs), step(&reference, &states, &inputs));
     agree(&got, &want, dtype).map_err(describe)?;
+    if spec.microbatches() > 1 {
+        let whole =
+            program(&model.graph, &support::spec(&text.replace(" microbatches=2", "")).expect("it did parse").reference());
+        let whole = whole.map_err(|d| describe(format!("no program of one micro-batch: {}", d[0])))?;
+        let whole = step(&whole, &states, &inputs);
+        agree(&got, &whole, dtype).map_err(|why| describe(format!("against one micro-batch: {why}")))?;
+    }
+    let (compiled, naive) = support::outputs(&model.graph, &spec, &states, &inputs);
+    let (size, tolerance) = (naive.iter().fold(1e-3, |m: f64, v| m.max(v.abs())), if dtype == DType::F64 { 1e-10 } else { 1e-4 });
+    if compiled.iter().zip(&naive).any(|(a, b)| (a - b).is_nan() || (a - b).abs() > tolerance * size) {
+        return Err(describe("the output is not that of the naive evaluator".to_string()));
+    }
     note(&mut coverage.borrow_mut(), &model.graph, &split);
     Ok(())
 }

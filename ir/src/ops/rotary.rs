@@ -122,7 +122,7 @@ impl Rules for Rotary {
 
 /// The form in which exporters write it: tables `[1, 1, positions, width]` over heads before positions.
 pub const RAISES: &[Raise] = &[Raise {
-    pattern: "add(mul(x, cos), mul(concat(neg(slice(x)), slice(x)), sin))",
+    pattern: "add(mul(x, cos), mul(turned@concat(neg(second@slice(x)), first@slice(x)), sin))",
     build: |graph, c| {
         turns(graph, c).then(|| {
             let op = Rotary { layout: HeadLayout::HeadMajor, transposed: false };
@@ -136,23 +136,15 @@ fn is_table(shape: &[u64], positions: u64, width: u64) -> bool {
     shape.ends_with(&[positions, width]) && shape[..shape.len() - 2].iter().all(|n| *n == 1)
 }
 
-/// Whether x and its tables fit, and the two slices are the halves of the last dimension, the second one negated.
+/// Whether x and its tables fit, and the halves of its last dimension are joined with the second one first.
 fn turns(graph: &Graph, captures: &Captures) -> bool {
-    let x = captures.values["x"];
     let operands = ["x", "cos", "sin"].map(|n| graph.ty(captures.values[n]).clone());
     if (Rotary { layout: HeadLayout::HeadMajor, transposed: false }).result(&operands).is_err() {
         return false;
     }
     let half = operands[0].shape[3] / 2;
-    let mut starts: Vec<(u64, bool)> = vec![];
-    for (_, node) in graph.nodes() {
-        if let Op::Slice(s) = &node.op
-            && node.operands[0] == x
-            && (s.axis, s.step, s.size) == (3, 1, half)
-        {
-            let negated = graph.users(graph.value(node.results[0]).node).iter().any(|u| graph.node(*u).op.name() == "neg");
-            starts.push((s.start, negated));
-        }
-    }
-    starts.contains(&(half, true)) && starts.contains(&(0, false)) && starts.len() == 2
+    let op = |name: &str| &graph.def(captures.values[name]).op;
+    let slices =
+        |name: &str, from: u64| matches!(op(name), Op::Slice(s) if (s.axis, s.start, s.step, s.size) == (3, from, 1, half));
+    matches!(op("turned"), Op::Concat(c) if c.axis == 3) && slices("second", half) && slices("first", 0)
 }

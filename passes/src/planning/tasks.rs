@@ -53,7 +53,9 @@ pub fn assign(graph: &Graph) -> Result<Vec<TaskNodes>, NodeId> {
             tasks[5].nodes.push(id);
         }
     }
-    tasks.retain(|t| !t.nodes.is_empty());
+    // Two loops with nothing between them would be one: after a prologue `settle` stays, empty or not.
+    let has_prologue = !tasks[1].nodes.is_empty();
+    tasks.retain(|t| !t.nodes.is_empty() || (has_prologue && t.name == "settle"));
     Ok(tasks)
 }
 

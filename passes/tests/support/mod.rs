@@ -1,11 +1,14 @@
 //! What whole-program tests share: programs from text, and one step of them on CPU ranks.
+#![allow(dead_code, reason = "each test file uses its part")]
 
 use shardc_executor::run::Executor;
 use shardc_executor::tensor::Tensor;
 use shardc_ir::diagnostic::Diagnostics;
 use shardc_ir::graph::Graph;
+use shardc_ir::interp::{self, Feed};
 use shardc_ir::plan::{BufferKind, Program};
 use shardc_ir::spec::Spec;
+use shardc_ir::types::{self, Type};
 use shardc_passes::{Context, Mode};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,6 +24,35 @@ pub fn program(graph: &Graph, spec: &Spec) -> Result<Program, Diagnostics> {
     shardc_passes::compile(graph.clone(), &Context { spec, mode: Mode::Train, verify: true })
 }
 
+/// The model's output `y` on one rank: compiled and run, and by the naive evaluator on the graph as it was imported.
+pub fn outputs(
+    graph: &Graph,
+    spec: &Spec,
+    states: &BTreeMap<String, Tensor>,
+    inputs: &BTreeMap<String, Tensor>,
+) -> (Vec<f64>, Vec<f64>) {
+    let cx = Context { spec: &spec.reference(), mode: Mode::Evaluate, verify: true };
+    let program = shardc_passes::compile(graph.clone(), &cx).expect("what trains can be evaluated");
+    let mut executor = started(&program, states);
+    let batch: Vec<Tensor> = program.inputs.iter().map(|i| inputs[&i.name].clone()).collect();
+    let compiled = executor.step(Arc::new(batch)).expect("the step runs").outputs["y"].to_f64();
+    let whole = |all: &BTreeMap<String, Tensor>| {
+        let tensor = |t: &Tensor| types::Tensor { ty: Type::new(t.dtype, t.shape.clone()), bytes: Arc::new(t.bytes.clone()) };
+        all.iter().map(|(name, t)| (name.clone(), tensor(t))).collect()
+    };
+    let feed = Feed { inputs: whole(inputs), states: whole(states), learning_rate: 0.0, step_count: 1 };
+    let naive = interp::outputs(graph, &feed).expect("the graph can be evaluated")["y"].to_f64();
+    (compiled, naive)
+}
+
+fn started(program: &Program, states: &BTreeMap<String, Tensor>) -> Executor {
+    let mut executor = Executor::new(program.clone(), 1).expect("the program loads");
+    for (name, value) in states.iter().filter(|(name, _)| program.states.iter().any(|s| s.name == **name)) {
+        executor.set_state(name, value).expect("states fit");
+    }
+    executor
+}
+
 /// What one step of a program computes.
 #[derive(Debug)]
 pub struct Computed {
@@ -32,10 +64,7 @@ pub struct Computed {
 
 /// Runs one step from the given states and inputs (by name).
 pub fn step(program: &Program, states: &BTreeMap<String, Tensor>, inputs: &BTreeMap<String, Tensor>) -> Computed {
-    let mut executor = Executor::new(program.clone(), 1).expect("the program loads");
-    for (name, value) in states {
-        executor.set_state(name, value).expect("states fit");
-    }
+    let mut executor = started(program, states);
     let batch: Vec<Tensor> = program.inputs.iter().map(|i| inputs[&i.name].clone()).collect();
     let result = executor.step(Arc::new(batch)).expect("the step runs");
     let outputs = result.outputs.iter().filter_map(|(n, t)| t.first().map(|v| (n.clone(), v))).collect();

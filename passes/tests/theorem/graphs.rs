@@ -85,7 +85,15 @@ impl Maker<'_> {
         let shapes: [&[u64]; 4] = [&[BATCH, 8], &[BATCH, 4, 8], &[BATCH, 6, 4], &[BATCH, 2, 4, 4]];
         let shape = self.c.pick(&shapes);
         let ty = Type::new(self.dtype, shape);
-        self.b.op(Input { name: "x".into(), ty, label: false }, &[])
+        let x = self.b.op(Input { name: "x".into(), ty, label: false }, &[]);
+        if self.c.one_in(5) { self.centered(x) } else { x }
+    }
+
+    /// An input less its mean over the whole batch: what micro-batches compute in a loop of its own.
+    fn centered(&mut self, x: ValueId) -> ValueId {
+        let sum = self.b.sum(x, &[0]);
+        let mean = self.b.scale(sum, 1.0 / BATCH as f64);
+        self.b.sub(x, mean)
     }
 
     fn embedded_tokens(&mut self) -> ValueId {

@@ -37,8 +37,10 @@ pub fn draw(choices: &mut Choices, graph: &Graph) -> String {
 /// A split of one dimension of a parameter, or now and then of an inner value.
 fn shard_line(choices: &mut Choices, graph: &Graph, axes: &[(&str, u64)]) -> String {
     let inner = choices.one_in(5);
+    let live = live(graph);
     let candidates: Vec<(String, Vec<u64>)> = graph
         .nodes()
+        .filter(|(id, _)| live[id.index()])
         .filter_map(|(_, node)| match &node.op {
             Op::State(read) if !inner => {
                 Some((graph.states[read.state.index()].name.clone(), graph.ty(node.results[0]).shape.clone()))
@@ -65,4 +67,16 @@ fn shard_line(choices: &mut Choices, graph: &Graph, axes: &[(&str, u64)]) -> Str
         })
         .collect();
     format!("shard \"{name}\" [{}]\n", entries.join(", "))
+}
+
+/// For each node, whether the output needs it.
+fn live(graph: &Graph) -> Vec<bool> {
+    let mut live = vec![false; graph.node_count()];
+    graph.roots().for_each(|v| live[graph.value(v).node.index()] = true);
+    for (id, node) in graph.nodes().rev() {
+        if live[id.index()] {
+            node.operands.iter().for_each(|v| live[graph.value(*v).node.index()] = true);
+        }
+    }
+    live
 }
