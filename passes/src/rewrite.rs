@@ -29,7 +29,7 @@ pub fn rebuild(graph: &Graph, mut replace: impl FnMut(&mut Builder, NodeId, &Nod
     builder.finish()
 }
 
-/// For each node, whether an output, an update or a gradient needs it. Inputs always stay: the data must have them.
+/// For each node, whether an output, an update or a gradient needs it.
 fn live_nodes(graph: &Graph) -> Vec<bool> {
     let mut live = vec![false; graph.node_count()];
     for root in graph.roots() {

@@ -1,16 +1,19 @@
 //! `shardc eval`: the mean loss over data, and the model's outputs.
 
 use super::job::{DataArgs, Job, JobArgs, MachineArgs};
-use super::output::{print, writable};
+use super::output::{print, replaces_no_input, writable};
 use crate::failure::Failure;
 use clap::Args;
 use serde::Serialize;
 use shardc_executor::data::{Dataset, input_specs, write_npz};
+use shardc_executor::run::StepResult;
 use shardc_executor::tensor::Tensor;
+use shardc_ir::diagnostic::{Diagnostic, Place};
 use shardc_ir::dtype::DType;
 use shardc_ir::plan::Program;
 use shardc_passes::PADDING_LABEL;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -48,7 +51,10 @@ impl Eval {
     /// # Errors
     /// All that is wrong with the job or its data; a failed rank.
     pub fn run(self) -> Result<(), Failure> {
-        self.outputs.iter().try_for_each(|path| writable(path))?;
+        if let Some(path) = &self.outputs {
+            replaces_no_input(path, &[&self.data.path])?;
+            writable(path)?;
+        }
         let job = self.job.open(false)?;
         let program = &job.programs.eval;
         let data = self.data.open(input_specs(program), 1, false, program.seed)?;
@@ -67,7 +73,11 @@ impl Eval {
         let mut from = 0;
         while from < data.samples() {
             let to = (from + batch).min(data.samples());
-            let result = executor.step(Arc::new(padded(job, program, data, from, to, batch)))?;
+            let result = executor.step(Arc::new(padded(job, program, data, from..to, batch, Filler::LastSample)))?;
+            if to - from < batch {
+                let other = executor.step(Arc::new(padded(job, program, data, from..to, batch, Filler::Zeros)))?;
+                self.same_for_any_padding(&result, &other, to - from, batch)?;
+            }
             for (name, output) in result.outputs {
                 match name.as_str() {
                     LOSS_SUM => {
@@ -87,6 +97,25 @@ impl Eval {
             Loss { loss: None, labels: None }
         };
         Ok((loss, outputs))
+    }
+
+    /// Refuses a model whose results for the real samples change with what fills up their batch.
+    fn same_for_any_padding(&self, one: &StepResult, other: &StepResult, real: u64, batch: u64) -> Result<(), Failure> {
+        let mixes = one.outputs.iter().any(|(name, output)| {
+            let elements = match output.shape.first() {
+                Some(n) if *n == batch => output.elements() / batch * real,
+                _ => output.elements(),
+            };
+            let (a, b) = (output.to_f64(), other.outputs[name].to_f64());
+            a.iter().zip(&b).take(elements as usize).any(|(a, b)| (a - b).abs() > 1e-5 * a.abs().max(1.0))
+        });
+        if !mixes {
+            return Ok(());
+        }
+        let message =
+            format!("the model mixes the samples of a batch, so the last {real} samples cannot be filled up to {batch}");
+        let error = Diagnostic::error(message).at(Place::File(self.data.path.clone()));
+        Err(error.help(format!("evaluate a multiple of {batch} samples")).into())
     }
 
     fn text(&self, loss: &Loss, samples: u64) -> Result<String, Failure> {
@@ -110,13 +139,25 @@ fn batch_size(program: &Program) -> u64 {
     own.unwrap_or(program.batch).max(1)
 }
 
-/// Samples `from..to`, filled up to a whole batch with the last one, which does not count.
-fn padded(job: &Job, program: &Program, data: &Dataset, from: u64, to: u64, batch: u64) -> Vec<Tensor> {
-    let mut rows = data.in_order(from, to);
-    let last = rows.last().copied().unwrap_or(0);
-    rows.resize(batch as usize, last);
+/// What fills up a batch, and does not count.
+#[derive(PartialEq)]
+enum Filler {
+    LastSample,
+    Zeros,
+}
+
+/// The samples of a range, filled up to a whole batch.
+fn padded(job: &Job, program: &Program, data: &Dataset, range: Range<u64>, batch: u64, filler: Filler) -> Vec<Tensor> {
+    let real = (range.end - range.start) as usize;
+    let mut rows = data.in_order(range.start, range.end);
+    rows.resize(batch as usize, rows.last().copied().unwrap_or(0));
     let mut tensors = data.rows(&rows);
-    let real = (to - from) as usize;
+    if filler == Filler::Zeros {
+        for tensor in &mut tensors {
+            let size = tensor.bytes.len() / batch as usize;
+            tensor.bytes[real * size..].fill(0);
+        }
+    }
     for (_, tensor) in program.inputs.iter().zip(&mut tensors).filter(|(input, _)| job.is_label(&input.name)) {
         let padding: &[u8] = match tensor.dtype {
             DType::I64 => &PADDING_LABEL.to_le_bytes(),

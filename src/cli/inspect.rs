@@ -1,6 +1,6 @@
 //! `shardc inspect PLAN/`: a plan for people or for programs.
 
-use super::output::write;
+use super::output::{replaces_no_input, write};
 use crate::failure::Failure;
 use crate::plan_dir::{self, PlanDir};
 use clap::{Args, ValueEnum};
@@ -89,6 +89,7 @@ impl Inspect {
             let json = serde_json::to_string_pretty(&report);
             json.map_err(|e| Failure::Machine(format!("cannot write JSON: {e}")))? + "\n"
         };
+        self.output.iter().try_for_each(|path| replaces_no_input(path, &[&self.plan]))?;
         write(&text, self.output.as_deref())
     }
 

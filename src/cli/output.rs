@@ -1,6 +1,7 @@
 //! Text to people and programs: results to standard output or a file, notes to standard error.
 
 use crate::failure::Failure;
+use shardc_ir::diagnostic::{Diagnostic, Place};
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
@@ -41,6 +42,18 @@ pub fn writable(path: &Path) -> Result<(), Failure> {
     let opened = OpenOptions::new().append(true).create(true).open(path).map(drop);
     let left = if existed || opened.is_err() { Ok(()) } else { fs::remove_file(path) };
     opened.and(left).map_err(|e| Failure::io(format!("cannot write `{}`", path.display()), &e))
+}
+
+/// Refuses an output that would replace one of the `inputs`, or a file inside one that is a folder.
+pub fn replaces_no_input(output: &Path, inputs: &[&Path]) -> Result<(), Failure> {
+    let Ok(target) = output.canonicalize() else { return Ok(()) };
+    for input in inputs {
+        if input.canonicalize().is_ok_and(|input| target.starts_with(input)) {
+            let error = Diagnostic::error(format!("`{}` would replace what is read", output.display()));
+            return Err(error.at(Place::File(input.to_path_buf())).help("choose another file").into());
+        }
+    }
+    Ok(())
 }
 
 /// Writes a line to standard error; if nobody reads it, nothing is lost.

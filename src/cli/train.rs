@@ -2,7 +2,7 @@
 
 use super::interrupt;
 use super::job::{DataArgs, JobArgs, MachineArgs};
-use super::output::{note, writable};
+use super::output::{note, replaces_no_input, writable};
 use super::progress::{Progress, time_text};
 use crate::failure::Failure;
 use clap::Args;
@@ -56,6 +56,9 @@ impl Train {
     /// All that is wrong with the job or its data before the first step; a failed rank; Ctrl-C, after the current step.
     pub fn run(self) -> Result<(), Failure> {
         self.refuse_later()?;
+        for path in self.metrics.iter().chain(&self.export) {
+            replaces_no_input(path, &[&self.data.path])?;
+        }
         self.export.iter().try_for_each(|path| writable(path))?;
         let stop = interrupt::requested()?;
         let job = self.job.open(true)?;
@@ -79,8 +82,19 @@ impl Train {
         let mut executor = job.start(&program, &self.machine)?;
         let mut progress = Progress::new(steps);
         let sink = metrics.as_mut().map(|file| file as &mut dyn Write);
-        let result = train(&mut executor, &data, steps, sink, &stop, |metrics| progress.step(metrics));
+        let mut diverged = None;
+        let result = train(&mut executor, &data, steps, sink, &stop, |metrics| {
+            if metrics.loss.is_none() {
+                diverged.get_or_insert(metrics.step);
+            }
+            progress.step(metrics);
+        });
         progress.finish();
+        if let Some(step) = diverged {
+            note(&format!(
+                "note: the loss is not a finite number at step {step}; a lower `lr`, `warmup=` or `clip norm=1.0` may help"
+            ));
+        }
         let summary = result?;
         if let Some(path) = &self.export {
             job.export(&executor, path)?;
