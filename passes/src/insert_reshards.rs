@@ -16,6 +16,9 @@ use shardc_ir::mesh::AxisId;
 use shardc_ir::ops::{Op, comm::Reshard};
 use shardc_ir::sharding::Sharding;
 
+/// How many values are looked at for the reason of a reshard.
+const NEAR: usize = 1000;
+
 /// See the module.
 pub struct InsertReshards;
 
@@ -184,7 +187,7 @@ impl<'g> Explicit<'g> {
         }
         if let Some(state) = self.gradient_of[old.index()] {
             origin.reason = Some(format!("gradient of \"{}\"", self.old.states[state].name));
-            origin.spec_line = definer.operands.iter().find_map(|v| line(*v));
+            origin.spec_line = axis.and_then(|a| self.nearest_line(old, a));
             return origin;
         }
         let split_state = definer.operands.iter().find_map(|v| {
@@ -200,11 +203,34 @@ impl<'g> Explicit<'g> {
             }
             (None, Some(reader)) => {
                 origin.reason = Some(format!("for {}", reader.op.name()));
-                origin.spec_line = definer.operands.iter().chain(&definer.results).find_map(|v| line(*v));
+                origin.spec_line = axis.and_then(|a| self.nearest_line(old, a));
             }
-            (None, None) => {}
+            (None, None) => {
+                let output = self.old.outputs.iter().find(|o| o.value == old);
+                origin.reason = output.map(|o| format!("for output \"{}\"", o.name));
+                origin.spec_line = axis.and_then(|a| self.nearest_line(old, a));
+            }
         }
         origin
+    }
+
+    /// The line of the spec that splits the nearest value on which `value` depends over `axis`.
+    fn nearest_line(&self, value: ValueId, axis: AxisId) -> Option<u32> {
+        let mut near = vec![value];
+        let mut next = 0;
+        while next < near.len().min(NEAR) {
+            let at = near[next];
+            if let Some(line) = self.old.asked(at, axis) {
+                return Some(line);
+            }
+            for operand in &self.old.def(at).operands {
+                if !near.contains(operand) {
+                    near.push(*operand);
+                }
+            }
+            next += 1;
+        }
+        None
     }
 
     /// Outputs and gradients are whole sums; updates have the sharding of their state.
