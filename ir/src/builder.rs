@@ -10,12 +10,14 @@ use crate::scalar::Binary;
 use crate::sharding::Sharding;
 use crate::types::{Tensor, Type};
 use petgraph::graph::NodeIndex;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Appends nodes to a graph.
 pub struct Builder {
     graph: Graph,
     names: HashMap<String, u32>,
+    /// Names of the graph that is rewritten: only the values that stand for theirs may take them.
+    reserved: HashSet<String>,
     scalars: HashMap<(DType, u64), ValueId>,
     /// Given to every node that is appended.
     pub origin: NodeOrigin,
@@ -30,12 +32,13 @@ impl Builder {
     /// A builder that appends to `graph`.
     pub fn extend(graph: Graph) -> Builder {
         let names = graph.values().map(|(_, v)| (v.name.clone(), 0)).collect();
-        Builder { graph, names, scalars: HashMap::new(), origin: NodeOrigin::default() }
+        Builder { graph, names, reserved: HashSet::new(), scalars: HashMap::new(), origin: NodeOrigin::default() }
     }
 
     /// An empty builder for a rewrite of `graph`: same name, mesh and states, without updates, gradients and outputs.
     pub fn rewrite(graph: &Graph) -> Builder {
         let mut builder = Builder::new(graph.name.clone(), graph.phase, graph.mesh.clone());
+        builder.reserved = graph.values().map(|(_, v)| v.name.clone()).collect();
         builder.graph.states = graph.states.iter().map(|s| State { update: None, gradient: None, ..s.clone() }).collect();
         builder
     }
@@ -130,6 +133,7 @@ impl Builder {
     pub fn rename(&mut self, value: ValueId, name: &str) {
         if self.graph.values[value.index()].name != name {
             self.names.remove(&self.graph.values[value.index()].name);
+            self.reserved.remove(name);
             self.graph.values[value.index()].name = self.unique(name);
         }
     }
@@ -147,21 +151,26 @@ impl Builder {
     fn unique(&mut self, name: &str) -> String {
         let clean: String = name.chars().map(|c| if c.is_alphanumeric() || "._".contains(c) { c } else { '_' }).collect();
         let clean = if clean.is_empty() { "v".to_string() } else { clean };
-        if !self.names.contains_key(&clean) {
-            self.names.insert(clean.clone(), 0);
+        if self.take(&clean) {
             return clean;
         }
         loop {
-            let next = self.names.get_mut(&clean).map_or(0, |n| {
-                *n += 1;
-                *n
-            });
+            let next = self.names.entry(clean.clone()).or_insert(0);
+            *next += 1;
             let candidate = format!("{clean}_{next}");
-            if !self.names.contains_key(&candidate) {
-                self.names.insert(candidate.clone(), 0);
+            if self.take(&candidate) {
                 return candidate;
             }
         }
+    }
+
+    /// Takes a name if it is free.
+    fn take(&mut self, name: &str) -> bool {
+        let free = !self.names.contains_key(name) && !self.reserved.contains(name);
+        if free {
+            self.names.insert(name.to_string(), 0);
+        }
+        free
     }
 }
 

@@ -48,6 +48,12 @@ impl Context<'_> {
         let matches = |name: &str| self.spec.shard.iter().any(|s| names::matches(&s.value.pattern.value, name));
         node.results.iter().any(|v| matches(&graph.value(*v).name))
     }
+
+    /// Whether the node makes or reads a value that a `shard` line names: then no rewrite may pass that value by.
+    pub fn touches_named(&self, graph: &Graph, node: &Node) -> bool {
+        self.is_named(graph, node)
+            || node.operands.iter().any(|v| graph.def(*v).op.is_rearrangement() && self.is_named(graph, graph.def(*v)))
+    }
 }
 
 /// Whether a pass changed the graph.

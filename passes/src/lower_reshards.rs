@@ -37,7 +37,11 @@ impl Pass for LowerReshards {
                 if changes.iter().any(|c| matches!(c, Change::GatherTime)) {
                     errors.push(needs_whole_batch(graph, node, cx));
                 }
-                vec![apply(b, operand, &graph.value(node.operands[0]).name, changes)]
+                let lowered = apply(b, operand, &graph.value(node.operands[0]).name, changes);
+                if lowered != operand {
+                    b.rename(lowered, &graph.value(node.results[0]).name);
+                }
+                vec![lowered]
             })
         });
         if !errors.is_empty() {

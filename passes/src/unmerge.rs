@@ -27,7 +27,7 @@ impl Pass for Unmerge {
 
     fn run(&self, graph: &mut Graph, cx: &Context<'_>) -> Result<Changed, Diagnostics> {
         *graph = rebuild(graph, |b, _, node, map| {
-            if cx.is_named(graph, node) {
+            if cx.touches_named(graph, node) {
                 return None;
             }
             let operands: Vec<ValueId> = node.operands.iter().map(|v| mapped(map, *v)).collect();

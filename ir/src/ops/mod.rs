@@ -310,6 +310,11 @@ ops! {
 }
 
 impl Op {
+    /// Whether it only gives its operand's elements another shape or order.
+    pub fn is_rearrangement(&self) -> bool {
+        matches!(self, Op::Reshape(_) | Op::Transpose(_))
+    }
+
     /// Whether it changes where elements are and not what they are.
     pub fn is_comm(&self) -> bool {
         matches!(self, Op::Reshard(_) | Op::Accumulate(_) | Op::AllReduce(_) | Op::AllGather(_) | Op::ShardSlice(_))
