@@ -164,6 +164,50 @@ fn merged_parameters_are_refused_until_they_are_tied() {
 }
 
 #[test]
+fn a_module_that_is_called_again_has_one_parameter() {
+    let norms = |scopes: [&str; 2], values: &[f32]| {
+        let mut m = built(
+            &[("LayerNormalization", "x scale", "a"), ("LayerNormalization", "a scale", "y")],
+            vec![floats("scale", &[6], values)],
+        );
+        graph(&mut m).node.iter_mut().zip(scopes).for_each(|(n, scope)| n.name = format!("/{scope}/LayerNormalization"));
+        m
+    };
+    let varied = noise(6, 3);
+    assert_eq!(trained(&imported(&norms(["layer/norm", "layer/norm"], &[1.0; 6]))), ["scale"]);
+    assert_eq!(trained(&imported(&norms(["layer/norm", "layer_1/norm_1"], &varied))), ["scale"]);
+    for (scopes, values) in [(["norm", "norm_1"], &[1.0; 6][..]), (["a/norm", "b/norm"], &varied[..])] {
+        assert!(refusal(&norms(scopes, values)).contains("`scale` is the scale or bias of 2 nodes"));
+    }
+}
+
+#[test]
+fn a_bias_that_is_read_in_parts_was_not_merged() {
+    let m = built(
+        &[
+            ("Split", "bias", "p q"),
+            ("MatMul", "x w", "a"),
+            ("Add", "a p", "b"),
+            ("MatMul", "x w", "c"),
+            ("Add", "c q", "d"),
+            ("Add", "b d", "y"),
+        ],
+        vec![weight("w", &[6, 3], 1), floats("bias", &[6], &[0.0; 6])],
+    );
+    assert_eq!(trained(&imported(&m)), ["w", "bias"]);
+}
+
+#[test]
+fn scores_with_an_invented_zero_mask_train_no_mask() {
+    let m = |name: &str| {
+        let nodes = [("MatMul", "x w", "a"), ("Add", &format!("a {name}"), "b"), ("Softmax", "b", "y")];
+        built(&nodes, vec![weight("w", &[6, 6], 1), floats(name, &[4, 6], &[0.0; 24])])
+    };
+    assert_eq!(trained(&imported(&m("val_7"))), ["w"]);
+    assert_eq!(trained(&imported(&m("relative_bias"))), ["w", "relative_bias"]);
+}
+
+#[test]
 fn a_lost_tie_is_refused_until_it_is_untied() {
     let table = noise(24, 1);
     let turned: Vec<f32> = (0..24).map(|at| table[(at % 4) * 6 + at / 4]).collect();

@@ -129,7 +129,8 @@ pub(super) fn decide<'m>(
             decisions.push(Decision { name, alias, trained, why, shape: candidate.weight.ty.shape.clone() });
         }
     }
-    errors.extend(merges::merges(file, &candidates, &uses, &choices, &values, options));
+    let in_parts: Vec<bool> = candidates.iter().map(|c| flow.in_parts(c.name)).collect();
+    errors.extend(merges::merges(file, &candidates, &uses, &in_parts, &choices, &values, options));
     if !errors.is_empty() {
         return Err(errors);
     }
@@ -190,6 +191,13 @@ impl Judge<'_, '_> {
     /// The verdict on a tensor that is only an operand of elementwise ops and the like.
     fn operand(&self, live: &[&Use]) -> Verdict {
         let operands: Vec<&Operand> = live.iter().filter_map(|u| if let Use::Operand(o) = u { Some(o) } else { None }).collect();
+        let invented = uses::invented(self.candidate.name);
+        let nothing_hidden = |o: &&&Operand| invented && o.scores && o.how == "added to";
+        if let Some(masked) = operands.iter().find(nothing_hidden)
+            && self.values.zero(self.index) == Some(true)
+        {
+            return Freeze(format!("a mask of the scores that hides nothing, at {}", self.node(masked.node)));
+        }
         if let Some(masked) = operands.iter().find(|o| o.scores) {
             match self.values.mask(self.index, masked.derived) {
                 Some(true) => return Freeze(format!("a mask of the scores, at {}", self.node(masked.node))),
@@ -205,7 +213,6 @@ impl Judge<'_, '_> {
         }
         let elements = self.candidate.weight.ty.elements();
         let kind = if self.candidate.weight.ty.rank() == 1 { "a vector" } else { "a table" };
-        let invented = uses::invented(self.candidate.name);
         for operand in &operands {
             let clear = operand.symmetric || (!invented && !operand.of_input);
             if clear && !(invented && elements == 1) {

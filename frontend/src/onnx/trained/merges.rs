@@ -5,14 +5,17 @@ use super::values::{Equality, Fingerprint, Values};
 use super::{Candidate, Choice};
 use crate::onnx::ImportOptions;
 use crate::onnx::model_file::ModelFile;
+use crate::onnx::scope;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use std::collections::BTreeSet;
 
-/// An error for each parameter of which it is not clear whether it is one.
+/// An error for each parameter of which it is not clear whether it is one. Of an initializer that is read `in_parts`, each slot has
+/// elements of its own.
 pub(super) fn merges(
     file: &ModelFile,
     candidates: &[Candidate<'_>],
     uses: &[Vec<Use>],
+    in_parts: &[bool],
     choices: &[Choice],
     values: &Values<'_, '_>,
     options: &ImportOptions<'_>,
@@ -24,14 +27,14 @@ pub(super) fn merges(
         let vector = candidates[*i].weight.ty.rank() == 1 && candidates[*i].weight.ty.elements() > 1;
         let small = slots(&uses[*i], |u| matches!(u, Use::Norm(_) | Use::Bias(_)) || (vector && matches!(u, Use::Operand(_))));
         let large = slots(&uses[*i], is_weight);
-        let why = if small.len() > 1 {
+        let why = if small.len() > 1 && !in_parts[*i] {
             format!("is the scale or bias of {} nodes", small.len())
         } else if large.len() > 1 && values.constant(*i) == Some(true) {
             format!("has one value everywhere and is the weight of {} nodes", large.len())
         } else {
             continue;
         };
-        if (options.tie)(name) {
+        if (options.tie)(name) || called_again(file, if small.len() > 1 { &small } else { &large }, values.constant(*i)) {
             continue;
         }
         let place = file.place(format!("initializer \"{name}\""));
@@ -62,6 +65,25 @@ pub(super) fn merges(
         errors.push(Diagnostic::error(message).at(file.place(format!("initializer \"{b}\""))).help(help));
     }
     errors
+}
+
+/// Whether all `nodes` are of one module, which the model calls several times. TorchScript numbers the calls, which looks as two
+/// modules `norm` and `norm_1` do: where values are `constant`, and so could have been merged, the numbers count.
+fn called_again(file: &ModelFile, nodes: &BTreeSet<usize>, constant: Option<bool>) -> bool {
+    let scopes: Option<BTreeSet<String>> = nodes.iter().map(|node| scope::written(file, *node)).collect();
+    let Some(mut scopes) = scopes else { return false };
+    if constant == Some(false) {
+        scopes = scopes.iter().map(|scope| scope.split('.').map(without_number).collect::<Vec<_>>().join(".")).collect();
+    }
+    scopes.len() == 1
+}
+
+/// `norm` of `norm_1`.
+fn without_number(part: &str) -> &str {
+    match part.rsplit_once('_') {
+        Some((name, number)) if !name.is_empty() && number.bytes().all(|b| b.is_ascii_digit()) => name,
+        _ => part,
+    }
 }
 
 fn is_weight(u: &Use) -> bool {

@@ -190,6 +190,14 @@ impl<'m> Flow<'m> {
         uses
     }
 
+    /// Whether nodes read parts of `name`, as those of a fused projection do.
+    pub fn in_parts(&self, name: &str) -> bool {
+        let readers = self.readers.get(name).into_iter().flatten();
+        readers
+            .filter(|(_, input)| *input == 0)
+            .any(|(position, _)| matches!(self.node(*position).op_type.as_str(), "Slice" | "Split"))
+    }
+
     fn node(&self, position: usize) -> &'m pb::NodeProto {
         &self.file.graph().node[position]
     }

@@ -41,6 +41,11 @@ impl<'a, 'm> Values<'a, 'm> {
         Some(hides || (derived && values.iter().all(|v| *v == 0.0 || *v == 1.0)))
     }
 
+    /// Whether every element of candidate `i` is 0.
+    pub fn zero(&self, i: usize) -> Option<bool> {
+        Some(self.constant(i)? && self.sample(i, &[0])? == [0.0])
+    }
+
     /// Whether every element of candidate `i` is the same.
     pub fn constant(&self, i: usize) -> Option<bool> {
         let elements = self.candidates[i].weight.ty.elements();
