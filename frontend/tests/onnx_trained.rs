@@ -198,6 +198,37 @@ fn a_bias_that_is_read_in_parts_was_not_merged() {
 }
 
 #[test]
+fn a_constant_node_of_one_value_stands_for_a_bias_that_is_not_there() {
+    let m = |bias: &[f32], scale_is_node: bool| {
+        let mut m = model(20);
+        input(&mut m, "x", DataType::Float, &[4, 6]);
+        let scale = floats("scale", &[6], &noise(6, 1));
+        if scale_is_node {
+            node(&mut m, "Constant", "", "scale", vec![tensor("value", scale)])
+        } else {
+            initializer(&mut m, scale)
+        }
+        node(&mut m, "Constant", "", "bias", vec![tensor("value", floats("bias", &[6], bias))]);
+        node(&mut m, "LayerNormalization", "x scale bias", "y", vec![]);
+        output(&mut m, "y");
+        m
+    };
+    assert_eq!(trained(&imported(&m(&[0.0; 6], false))), ["scale"]);
+    assert_eq!(trained(&imported(&m(&noise(6, 2), false))), ["scale", "bias"]);
+    assert_eq!(trained(&imported(&m(&[0.0; 6], true))), ["scale", "bias"]);
+}
+
+#[test]
+fn a_single_number_that_an_exporter_named_is_not_trained() {
+    let m = |name: &str| {
+        let nodes = [("MatMul", "x w", "a"), ("Mul", &format!("a {name}"), "y")];
+        built(&nodes, vec![weight("w", &[6, 6], 1), floats(name, &[1], &[0.5])])
+    };
+    assert_eq!(trained(&imported(&m("val_138"))), ["w"]);
+    assert_eq!(trained(&imported(&m("gain"))), ["w", "gain"]);
+}
+
+#[test]
 fn scores_with_an_invented_zero_mask_train_no_mask() {
     let m = |name: &str| {
         let nodes = [("MatMul", "x w", "a"), ("Add", &format!("a {name}"), "b"), ("Softmax", "b", "y")];

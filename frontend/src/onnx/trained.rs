@@ -102,6 +102,7 @@ pub(super) fn decide<'m>(
     let uses: Vec<Vec<Use>> = candidates.iter().map(uses_of).collect();
     let values = Values::new(&candidates, options);
     let circles = values.circles(&candidates, &uses);
+    let beside_initializers = candidates.iter().any(|c| !c.is_node && c.weight.ty.dtype.is_float() && c.weight.ty.rank() > 0);
     let (mut choices, mut errors) = (vec![], vec![]);
     let mut decisions = vec![];
     for (i, candidate) in candidates.iter().enumerate() {
@@ -109,7 +110,7 @@ pub(super) fn decide<'m>(
             choices.push(Choice::Constant);
             continue;
         }
-        let judge = Judge { file, candidate, uses: &uses[i], values: &values, circle: circles[i], index: i };
+        let judge = Judge { file, candidate, uses: &uses[i], values: &values, circle: circles[i], index: i, beside_initializers };
         let verdict = judge.verdict();
         let (choice, why) = match verdict {
             _ if (options.train)(candidate.name) => (Choice::Parameter, "the spec trains it".to_string()),
@@ -155,6 +156,9 @@ struct Judge<'a, 'm> {
     /// The other table of a rotary pair.
     circle: Option<&'m str>,
     index: usize,
+    /// Whether the model has initializers to hold its parameters, so that a constant of one value in a slot stands for a
+    /// scale or bias that the module does not have.
+    beside_initializers: bool,
 }
 
 impl Judge<'_, '_> {
@@ -162,6 +166,9 @@ impl Judge<'_, '_> {
         let name = self.candidate.name;
         if let Some(other) = self.circle {
             return Freeze(format!("a rotary table: its squares and those of `{other}` add to 1"));
+        }
+        if self.candidate.is_node && self.beside_initializers && self.values.constant(self.index) == Some(true) {
+            return Freeze("a constant of the graph, with one value".into());
         }
         if let Some(slot) = self.uses.iter().find_map(Use::slot) {
             return Train(format!("{} of {}", slot.0, self.node(slot.1)));
@@ -215,7 +222,10 @@ impl Judge<'_, '_> {
         let kind = if self.candidate.weight.ty.rank() == 1 { "a vector" } else { "a table" };
         for operand in &operands {
             let clear = operand.symmetric || (!invented && !operand.of_input);
-            if clear && !(invented && elements == 1) {
+            if clear && invented && elements == 1 {
+                return Freeze(format!("a single number that an exporter named, at {}", self.node(operand.node)));
+            }
+            if clear {
                 return Train(format!("{kind} {} activations, at {}", operand.how, self.node(operand.node)));
             }
         }
