@@ -75,7 +75,8 @@ fn without_match(spec: &Spec, job: &Job) -> Diagnostics {
     unmatched.map(error).collect()
 }
 
-/// Sets the first values of what an `init` line names; of several the last wins.
+/// Sets the first values of what an `init` line names; of several the last wins. Running statistics begin with mean 0 and variance 1
+/// whatever the rule.
 fn apply_init(job: &mut Job, spec: &Spec) {
     let rules: Vec<Option<InitRule>> = job.graph.states.iter().map(|state| rule(spec, state)).collect();
     for (i, rule) in rules.into_iter().enumerate() {
@@ -95,8 +96,12 @@ fn apply_init(job: &mut Job, spec: &Spec) {
 
 fn rule(spec: &Spec, state: &State) -> Option<InitRule> {
     let names = |init: &&Located<Init>| matches(&init.value.pattern.value, &state.name);
-    let trained = matches!(state.role, StateRole::Parameter | StateRole::Frozen);
-    spec.init.iter().rev().find(names).filter(|_| trained).map(|init| init.value.rule)
+    let found = spec.init.iter().rev().find(names)?;
+    match state.role {
+        StateRole::Parameter | StateRole::Frozen => Some(found.value.rule),
+        StateRole::Statistic => Some(InitRule::Auto),
+        StateRole::Moment => None,
+    }
 }
 
 /// Whether a vector multiplies what it meets, as a norm's scale does, instead of being added to it.
@@ -111,7 +116,9 @@ fn multiplied(graph: &Graph, value: ValueId) -> bool {
         let node = graph.node(user);
         match node.op.name() {
             "mul" => true,
-            "layer_norm" | "rms_norm" | "batch_norm" => node.operands.get(1) == Some(&value),
+            "layer_norm" | "rms_norm" => node.operands.get(1) == Some(&value),
+            // The scale, and the variance.
+            "batch_norm" => [1, 4].iter().any(|i| node.operands.get(*i) == Some(&value)),
             "reshape" | "broadcast" | "transpose" => multiplied(graph, node.results[0]),
             _ => false,
         }

@@ -20,7 +20,7 @@ use shardc_executor::tensor::Tensor;
 use shardc_frontend::{onnx, spec};
 use shardc_ir::diagnostic::{Diagnostic, Place};
 use shardc_ir::listing::{NamedSizes, RankSummary, summary};
-use shardc_ir::plan::{Program, StateRole, StateVariable};
+use shardc_ir::plan::{Program, StateVariable};
 use shardc_ir::plan_file::{self, hash};
 use shardc_ir::spec::Spec;
 use shardc_ir::text;
@@ -112,7 +112,7 @@ pub fn write(to: &Path, compiled: &Compiled, model: &Path, spec: &Spec, weights:
         files.insert(WEIGHTS, write_safetensors(&elements)?);
     }
     let (model_hash, spec_hash) = (hash(&model_bytes), hash(&spec_bytes));
-    let is_weight = |s: &&StateVariable| matches!(s.role, StateRole::Parameter | StateRole::Frozen);
+    let is_weight = |s: &&StateVariable| s.role.is_of_model();
     let program = compiled.programs.main();
     let held = program.states.iter().filter(is_weight).map(|s| s.name.clone()).collect();
     files.insert(MODEL, onnx::strip_weights(model, model_bytes, &held)?);

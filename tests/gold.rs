@@ -3,6 +3,7 @@
 //! PyTorch's own losses.
 
 use serde_json::Value;
+use shardc_frontend::onnx::{ImportOptions, import};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -19,11 +20,12 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    fn holds(&self, name: &str) {
+    /// Trains and compares; gives what PyTorch has, and the trained model.
+    fn holds(&self, name: &str) -> (Value, PathBuf) {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models").join(self.model);
         let scratch = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
         fs::create_dir_all(&scratch).expect("a scratch folder");
-        let (spec, metrics) = (scratch.join("job.shard"), scratch.join("metrics.jsonl"));
+        let [spec, metrics, trained] = ["job.shard", "metrics.jsonl", "trained.onnx"].map(|file| scratch.join(file));
         fs::write(&spec, &self.spec).expect("the spec is written");
         let output = Command::new(env!("CARGO_BIN_EXE_shardc"))
             .arg("train")
@@ -34,6 +36,8 @@ impl Job<'_> {
             .arg(folder.join(self.data))
             .args(["--steps", "12", "--metrics"])
             .arg(&metrics)
+            .arg("--export")
+            .arg(&trained)
             .output()
             .expect("shardc runs");
         assert!(output.status.success(), "{name}\n{}\n{}", self.spec, String::from_utf8_lossy(&output.stderr));
@@ -53,6 +57,7 @@ impl Job<'_> {
                 "{name} step {i}: gradient norm {norm}, PyTorch {gold_norm}"
             );
         }
+        (gold, trained)
     }
 }
 
@@ -72,6 +77,38 @@ fn data_parallel(model: &str, batch: u64, optimizer: &str) {
 #[test]
 fn mlp() {
     data_parallel("mlp", 32, SGD);
+}
+
+/// Statistics of the whole batch, of each micro-batch, of each rank; the running ones of the trained model are the moving averages
+/// of what PyTorch normalised by, the biased variance among them.
+#[test]
+fn batch_normalisation() {
+    for (ranks, microbatches, statistics, gold) in [
+        (1, 1, "", "gold.json"),
+        (4, 1, "", "gold.json"),
+        (1, 2, "batchnorm statistics=microbatch\n", "gold-accumulate.json"),
+        (2, 2, "batchnorm statistics=microbatch\n", "gold-accumulate.json"),
+        (2, 2, "batchnorm statistics=rank\n", "gold-groups.json"),
+        (4, 1, "batchnorm statistics=rank\n", "gold-groups.json"),
+    ] {
+        let spec = format!(
+            "mesh dp={ranks}\nbatch 32 microbatches={microbatches}\nloss cross_entropy logits=logits labels=y\n{SGD}data axis=dp\n\
+             {statistics}"
+        );
+        let name = format!("batchnorm-dp{ranks}-{microbatches}-{gold}");
+        let (gold, trained) = Job { model: "batchnorm", data: "../mlp/data.npz", gold, spec }.holds(&name);
+        let options = ImportOptions { batch: Some(32), ..ImportOptions::default() };
+        let trained = import(&trained, &options).expect("the trained model is a model");
+        let running = gold["running"].as_object().expect("an object");
+        assert_eq!(running.len(), 4);
+        for (statistic, expected) in running {
+            let found = trained.weights[statistic].load().expect("its elements").to_f64();
+            for (found, expected) in found.iter().zip(expected.as_array().expect("numbers")) {
+                let expected = expected.as_f64().expect("a number");
+                assert!((found - expected).abs() <= 1e-5 * expected.abs().max(1.0), "{name} {statistic}: {found} {expected}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -11,13 +11,13 @@ fn shardc(arguments: &[&str]) -> Output {
     output
 }
 
-fn agrees(model: &str, batch: &str) {
+fn agrees(model: &str, data: &str, batch: &str) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folder = root.join("tests/models").join(model);
     let scratch = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("ort-{model}"));
     fs::create_dir_all(&scratch).expect("a scratch folder");
     let path = |p: &Path| p.to_str().expect("paths are UTF-8").to_string();
-    let (original, data) = (path(&folder.join("model.onnx")), path(&folder.join("data.npz")));
+    let (original, data) = (path(&folder.join("model.onnx")), path(&folder.join(data)));
     let [spec, exported, outputs] = ["job.shard", "trained.onnx", "outputs.npz"].map(|f| path(&scratch.join(f)));
     let text =
         format!("mesh dp=2\nbatch {batch}\nloss cross_entropy logits=logits labels=y\noptimizer adamw lr=1e-3\ndata axis=dp\n");
@@ -42,20 +42,25 @@ fn agrees(model: &str, batch: &str) {
 
 #[test]
 fn mlp() {
-    agrees("mlp", "32");
+    agrees("mlp", "data.npz", "32");
+}
+
+#[test]
+fn batch_normalisation() {
+    agrees("batchnorm", "../mlp/data.npz", "32");
 }
 
 #[test]
 fn gpt2() {
-    agrees("gpt2", "8");
+    agrees("gpt2", "data.npz", "8");
 }
 
 #[test]
 fn gpt2_folded() {
-    agrees("gpt2-folded", "8");
+    agrees("gpt2-folded", "data.npz", "8");
 }
 
 #[test]
 fn llama() {
-    agrees("llama", "8");
+    agrees("llama", "data.npz", "8");
 }

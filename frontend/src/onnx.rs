@@ -142,7 +142,7 @@ fn import_file(file: &ModelFile, options: &ImportOptions<'_>) -> Result<Imported
     for (name, weight, choice) in choices.roles {
         match choice {
             Choice::Constant => importer.define_constant(name, weight),
-            Choice::Parameter | Choice::Frozen => {
+            Choice::Parameter | Choice::Frozen | Choice::Statistic => {
                 let state = importer.b.graph().state(name).ok_or_else(|| Diagnostic::error(format!("`{name}` is lost")))?;
                 let id = importer.b.state(state);
                 importer.define(name, Value::Graph(id));
@@ -208,6 +208,7 @@ fn states(roles: &[(&str, Weight, Choice)]) -> Vec<State> {
         let role = match choice {
             Choice::Parameter => StateRole::Parameter,
             Choice::Frozen => StateRole::Frozen,
+            Choice::Statistic => StateRole::Statistic,
             Choice::Constant => return None,
         };
         Some(State {

@@ -147,6 +147,28 @@ fn a_frozen_weight_is_a_state_variable_and_a_mask_is_a_constant() {
 }
 
 #[test]
+fn running_statistics_are_state_that_is_not_trained() {
+    let vectors = || ["scale", "bias", "mean", "variance"].map(|name| weight(name, &[6], 1)).to_vec();
+    let mut m = built(&[("BatchNormalization", "x scale bias mean variance", "y moved_mean moved_variance")], vectors());
+    graph(&mut m).node[0].attribute = vec![int("training_mode", 1), float("momentum", 0.8)];
+    let roles = |options: &ImportOptions<'_>| -> Vec<(String, StateRole)> {
+        let imported = import_model(&m, options).unwrap();
+        imported.graph.states.iter().map(|s| (s.name.clone(), s.role)).collect()
+    };
+    let (parameter, statistic) = (StateRole::Parameter, StateRole::Statistic);
+    let expected = [("scale", parameter), ("bias", parameter), ("mean", statistic), ("variance", statistic)];
+    let train = ImportOptions { train: &|_| true, ..ImportOptions::default() };
+    for options in [ImportOptions::default(), train] {
+        assert_eq!(roles(&options), expected.map(|(name, role)| (name.to_string(), role)));
+    }
+    let freeze = ImportOptions { freeze: &|n| n == "mean" || n == "variance", ..ImportOptions::default() };
+    assert_eq!(roles(&freeze).len(), 2);
+    // Their new values are the compiler's, not the model's.
+    output(&mut m, "moved_mean");
+    assert!(refusal(&m).contains("its output `moved_mean`"), "{}", refusal(&m));
+}
+
+#[test]
 fn merged_parameters_are_refused_until_they_are_tied() {
     let norms = built(
         &[("LayerNormalization", "x scale", "a"), ("LayerNormalization", "a scale", "y")],

@@ -58,6 +58,7 @@ pub fn evaluate(op: &Op, operands: &[Tensor]) -> Result<Vec<Tensor>, String> {
         Op::LayerNorm(op) => Ok(rows::layer_norm(op.eps, operands, &results)),
         Op::LayerNormGrad(_) => Ok(rows::layer_norm_grad(operands, &results)),
         Op::RmsNorm(op) => Ok(rows::rms_norm(op.eps, operands, &results)),
+        Op::BatchNorm(op) => Ok(one(elementwise::batch_norm(op.eps, operands))),
         Op::Rotary(op) => Ok(one(rows::rotary(op, operands))),
         Op::RmsNormGrad(_) => Ok(rows::rms_norm_grad(operands, &results)),
         Op::Attention(op) => Ok(attention::forward(op, operands, &results)),

@@ -166,6 +166,15 @@ pub enum StateRole {
     Frozen,
     /// A moment of the optimizer.
     Moment,
+    /// A running statistic of a batch normalisation: an initializer that training moves without a gradient.
+    Statistic,
+}
+
+impl StateRole {
+    /// Whether it is an initializer of the model.
+    pub fn is_of_model(self) -> bool {
+        self != StateRole::Moment
+    }
 }
 
 /// A model input or a label.

@@ -103,9 +103,24 @@ impl Spec {
         self.batch.as_ref().map_or(1, |batch| batch.value.microbatches)
     }
 
-    /// The spec of the reference: one rank on every axis and the same micro-batches, without `pipeline`, `place`, `zero` and `device`.
+    /// The groups of samples over which a batch normalisation computes statistics of their own.
+    pub fn statistics_groups(&self) -> u64 {
+        let mesh = self.mesh();
+        let ranks = || self.data.last().map_or(1, |data| data.value.axes.iter().map(|axis| mesh.size(*axis)).product());
+        match self.batchnorm.as_ref().map(|groups| groups.value) {
+            None => 1,
+            Some(StatisticsGroups::Microbatch) => self.microbatches(),
+            Some(StatisticsGroups::Rank) => self.microbatches() * ranks(),
+            Some(StatisticsGroups::Parts(parts)) => parts,
+        }
+    }
+
+    /// The spec of the reference: one rank on every axis, the same micro-batches and groups of statistics, without `pipeline`, `place`, `zero` and `device`.
     pub fn reference(&self) -> Spec {
         let mut reference = Spec { pipeline: None, place: vec![], zero: vec![], device_memory: None, ..self.clone() };
+        if let Some(groups) = &mut reference.batchnorm {
+            groups.value = StatisticsGroups::Parts(self.statistics_groups());
+        }
         for axis in reference.mesh.iter_mut().flat_map(|mesh| &mut mesh.value) {
             axis.size = 1;
         }

@@ -3,6 +3,7 @@
 mod add_optimizer;
 pub mod annotate;
 mod attach_loss;
+mod batch_statistics;
 mod differentiate;
 mod fold_layout;
 mod insert_reshards;
@@ -90,6 +91,8 @@ pub const PIPELINE: &[&dyn Pass] = &[
     &raise::Raise,
     // Attention is recognised around its softmax, whatever scaled, masked or repeated its operands.
     &raise_attention::RaiseAttention,
+    // Statistics of the batch are part of what is differentiated.
+    &batch_statistics::BatchStatistics,
     // The loss comes before differentiation, which treats it as part of the model.
     &attach_loss::AttachLoss,
     // The backward pass is made of ordinary ops, so it is sharded by the same rules as the model.
@@ -112,7 +115,7 @@ pub fn run(mut graph: Graph, cx: &Context<'_>, mut observe: impl FnMut(&dyn Pass
     graph.mesh = cx.spec.mesh();
     let misnamed = annotate::annotations(&graph, cx).err().unwrap_or_default();
     for pass in PIPELINE {
-        let training_only = matches!(pass.name(), "differentiate" | "add-optimizer");
+        let training_only = matches!(pass.name(), "batch-statistics" | "differentiate" | "add-optimizer");
         if training_only && cx.mode == Mode::Evaluate {
             continue;
         }

@@ -15,6 +15,7 @@ use shardc_executor::tensor::Tensor;
 use shardc_ir::dtype::DType;
 use shardc_ir::graph::Graph;
 use shardc_ir::ops::Op;
+use shardc_ir::plan::StateRole;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -84,9 +85,9 @@ fn case(list: Vec<u32>, dtype: DType, coverage: &RefCell<Coverage>) -> Result<()
     let (got, want) = (step(&split, &states, &inputs), step(&reference, &states, &inputs));
     agree(&got, &want, dtype).map_err(describe)?;
     if spec.microbatches() > 1 {
-        let whole =
-            program(&model.graph, &support::spec(&text.replace(" microbatches=2", "")).expect("it did parse").reference());
-        let whole = whole.map_err(|d| describe(format!("no program of one micro-batch: {}", d[0])))?;
+        let mut whole = spec.reference();
+        whole.batch.iter_mut().for_each(|batch| batch.value.microbatches = 1);
+        let whole = program(&model.graph, &whole).map_err(|d| describe(format!("no program of one micro-batch: {}", d[0])))?;
         let whole = step(&whole, &states, &inputs);
         agree(&got, &whole, dtype).map_err(|why| describe(format!("against one micro-batch: {why}")))?;
     }
@@ -123,7 +124,7 @@ fn note(coverage: &mut Coverage, graph: &Graph, program: &shardc_ir::plan::Progr
     }
 }
 
-/// Tolerances: f64 1e-10; f32 1e-5 for loss and norm, 1e-4 of the global norm for each gradient.
+/// Tolerances: f64 1e-10; f32 1e-5 for loss and norm, 1e-4 of the global norm for each gradient, and of a running statistic.
 fn agree(got: &Computed, want: &Computed, dtype: DType) -> Result<(), String> {
     let (scalar, gradient) = if dtype == DType::F64 { (1e-10, 1e-10) } else { (1e-5, 1e-4) };
     for (name, value) in &want.outputs {
@@ -143,6 +144,12 @@ fn agree(got: &Computed, want: &Computed, dtype: DType) -> Result<(), String> {
             return Err(format!("the gradient of {name} is off by {difference:e} of {norm:e}"));
         }
     }
+    for (name, values) in &want.statistics {
+        let size = values.iter().fold(1.0, |m: f64, v| m.max(v.abs()));
+        if values.iter().zip(&got.statistics[name]).any(|(a, b)| (a - b).is_nan() || (a - b).abs() > gradient * size) {
+            return Err(format!("the statistic {name} is {:?}, the reference has {values:?}", got.statistics[name]));
+        }
+    }
     Ok(())
 }
 
@@ -156,7 +163,12 @@ fn tensor(dtype: DType, shape: &[u64], values: &[f64]) -> Tensor {
 
 fn random_states(graph: &Graph) -> BTreeMap<String, Tensor> {
     let make = |(i, s): (usize, &shardc_ir::graph::State)| {
-        (s.name.clone(), tensor(s.ty.dtype, &s.ty.shape, &wave(s.ty.elements(), 1.0 + i as f64 * 0.37)))
+        let mut values = wave(s.ty.elements(), 1.0 + i as f64 * 0.37);
+        if s.role == StateRole::Statistic {
+            // A variance is positive.
+            values.iter_mut().for_each(|v| *v += 1.0);
+        }
+        (s.name.clone(), tensor(s.ty.dtype, &s.ty.shape, &values))
     };
     graph.states.iter().enumerate().map(make).collect()
 }

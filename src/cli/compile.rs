@@ -12,6 +12,7 @@ use shardc_ir::graph::Graph;
 use shardc_ir::listing::communication_text;
 use shardc_ir::listing::units::{bytes_text, count_text};
 use shardc_ir::plan::StateRole;
+use shardc_ir::spec::Spec;
 use shardc_ir::text;
 use shardc_passes::{Mode, PIPELINE};
 use std::cell::RefCell;
@@ -86,10 +87,10 @@ impl Compile {
         report::print(&compiled.warnings);
         let Some(output) = &self.output else { return Ok(()) };
         let manifest = plan_dir::write(output, &compiled, &self.model, &spec, !self.no_weights)?;
-        print(&self.summary(output, &compiled, &manifest))
+        print(&self.summary(output, &compiled, &spec, &manifest))
     }
 
-    fn summary(&self, output: &Path, compiled: &Compiled, manifest: &Manifest) -> String {
+    fn summary(&self, output: &Path, compiled: &Compiled, spec: &Spec, manifest: &Manifest) -> String {
         let program = compiled.programs.main();
         let axes: Vec<String> = manifest.mesh.0.iter().map(|(name, size)| format!("{name}={size}")).collect();
         let mut ranks = manifest.world_size.to_string();
@@ -110,6 +111,7 @@ impl Compile {
         if frozen > 0 {
             parameters.push_str(&format!(" trained, {} frozen", count_text(frozen)));
         }
+        let statistics = program.states.iter().filter(|s| s.role == StateRole::Statistic).count();
         let rank = &manifest.ranks[0];
         let sent: u64 = rank.communication.iter().map(|c| c.bytes_sent).sum();
         let mut rows = vec![
@@ -119,6 +121,10 @@ impl Compile {
             ["peak".to_string(), format!("{} a rank", bytes_text(rank.peak_bytes))],
             ["sent".to_string(), format!("{} a step from each rank", bytes_text(sent))],
         ];
+        if statistics > 0 {
+            let row = ["statistics".to_string(), format!("{statistics} running ones, {}", groups_text(compiled, spec))];
+            rows.insert(3, row);
+        }
         rows.extend(self.decision_rows(&compiled.decisions));
         let table = align(&rows, [Column::WORDS, Column::WORDS]);
         format!("{}\n{table}{}", output.display(), communication_text(&rank.communication))
@@ -148,6 +154,17 @@ struct Watch<'a> {
     command: &'a Compile,
     failed: RefCell<Option<Failure>>,
     stopped_at: RefCell<Option<String>>,
+}
+
+/// What the running statistics of batch normalisations follow.
+fn groups_text(compiled: &Compiled, spec: &Spec) -> String {
+    match (&compiled.programs.training, spec.statistics_groups()) {
+        (None, _) => "which evaluation normalises by".to_string(),
+        (Some(_), 1) => "moved once a step by those of the whole batch, by which training normalises".to_string(),
+        (Some(_), groups) => {
+            format!("moved once a step by the mean of those of {groups} groups of samples, by which training normalises")
+        }
+    }
 }
 
 impl Watch<'_> {

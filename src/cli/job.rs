@@ -11,7 +11,7 @@ use shardc_executor::tensor::Tensor;
 use shardc_frontend::onnx::{self, Weight};
 use shardc_frontend::spec;
 use shardc_ir::diagnostic::{Diagnostic, Place};
-use shardc_ir::plan::{Program, StateRole};
+use shardc_ir::plan::Program;
 use shardc_ir::spec::{Loss, Spec};
 use std::collections::BTreeMap;
 use std::fs;
@@ -165,7 +165,7 @@ impl Job {
     /// If a rank failed or the file cannot be written.
     pub fn export(&self, executor: &Executor, to: &Path) -> Result<(), Failure> {
         let mut weights = BTreeMap::new();
-        for state in executor.program().states.iter().filter(|s| matches!(s.role, StateRole::Parameter | StateRole::Frozen)) {
+        for state in executor.program().states.iter().filter(|s| s.role.is_of_model()) {
             weights.insert(state.name.clone(), executor.get_state(&state.name)?.into());
         }
         let (path, bytes) = self.model.read()?;

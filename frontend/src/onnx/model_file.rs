@@ -104,6 +104,13 @@ impl ModelFile {
         self.model.graph.as_ref().expect("checked when the file was read")
     }
 
+    /// Whether a node or the caller of the model reads the value `name`.
+    pub fn is_read(&self, name: &str) -> bool {
+        let graph = self.graph();
+        !name.is_empty()
+            && (graph.output.iter().any(|o| o.name == name) || graph.node.iter().any(|n| n.input.iter().any(|i| i == name)))
+    }
+
     /// A place in the model, such as `initializer "w"`.
     pub fn place(&self, what: impl Into<String>) -> Place {
         Place::Model { file: self.path.clone(), what: what.into() }

@@ -4,6 +4,7 @@ use super::call::Call;
 use super::importer::Value;
 use super::reduce::minus_max;
 use shardc_ir::kernel::ReduceKind;
+use shardc_ir::ops::batch_norm::BatchNorm;
 use shardc_ir::ops::norm::{LayerNorm, RmsNorm, Softmax};
 use shardc_ir::scalar::{Binary, Unary};
 
@@ -61,6 +62,32 @@ pub(super) fn rms_normalization(c: &mut Call<'_, '_>) -> Outputs {
     let scale = rows.vector(c, &c.input(1)?)?;
     let results = c.emit_all(RmsNorm { eps }, &[rows.x.clone(), scale])?;
     rows.outputs(c, &results)
+}
+
+/// Batch normalisation over every dimension but the channels
+pub(super) fn batch_normalization(c: &mut Call<'_, '_>) -> Outputs {
+    // What a training form gives beside the first output are the running statistics that it moves, which nobody may read here.
+    c.ignore("training_mode");
+    if c.attribute_int("spatial", 1)? == 0 {
+        return Err("`spatial=0`, statistics for every position, is not supported".into());
+    }
+    let x = c.input(0)?;
+    let shape = c.shape(&x)?;
+    let [_, channels, rest @ ..] = &shape[..] else { return Err(format!("it normalises {}", c.ty(&x)?)) };
+    let column: Vec<u64> = std::iter::once(*channels).chain(rest.iter().map(|_| 1)).collect();
+    let (eps, momentum) = (c.attribute_float("epsilon", 1e-5)?, c.attribute_float("momentum", 0.9)?);
+    let mut operands = vec![x];
+    for i in 1..5 {
+        let vector = c.input(i)?;
+        let whole = c.broadcast(&vector, vec![*channels])?;
+        operands.push(c.reshape(&whole, column.clone())?);
+    }
+    let y = c.emit(BatchNorm { eps, momentum }, &operands)?;
+    let unread = c.node.output.len() - 1;
+    if let Some(name) = c.node.output[1..].iter().find(|name| c.importer.file.is_read(name)) {
+        return Err(format!("its output `{name}`, a statistic of the batch, is read, which is not supported"));
+    }
+    Ok([vec![y], operands[3..].iter().cycle().take(unread).cloned().collect()].concat())
 }
 
 /// An input of a normalisation as rows.

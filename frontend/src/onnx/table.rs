@@ -124,6 +124,7 @@ const TABLE: &[(&str, &str, Rule)] = &[
     // norm
     ("", "Softmax", norm::softmax),
     ("", "LogSoftmax", norm::log_softmax),
+    ("", "BatchNormalization", norm::batch_normalization),
     ("", "LayerNormalization", norm::layer_normalization),
     ("", "RMSNormalization", norm::rms_normalization),
     ("", "SimplifiedLayerNormalization", norm::rms_normalization),

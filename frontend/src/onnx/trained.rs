@@ -36,6 +36,8 @@ pub(super) enum Choice {
     Parameter,
     /// A state variable that the spec freezes, though its use is that of a parameter.
     Frozen,
+    /// A running statistic of a batch normalisation.
+    Statistic,
     /// A constant, which folds.
     Constant,
 }
@@ -113,6 +115,8 @@ pub(super) fn decide<'m>(
         let judge = Judge { file, candidate, uses: &uses[i], values: &values, circle: circles[i], index: i, beside_initializers };
         let verdict = judge.verdict();
         let (choice, why) = match verdict {
+            Follow if (options.freeze)(candidate.name) => (Choice::Constant, "the spec freezes it".to_string()),
+            Follow => (Choice::Statistic, "a running statistic".to_string()),
             _ if (options.train)(candidate.name) => (Choice::Parameter, "the spec trains it".to_string()),
             Freeze(why) => (Choice::Constant, why),
             Train(_) if (options.freeze)(candidate.name) => (Choice::Frozen, "the spec freezes it".to_string()),
@@ -144,9 +148,11 @@ pub(super) fn decide<'m>(
 enum Verdict {
     Train(String),
     Freeze(String),
+    /// A running statistic, which training moves but does not train.
+    Follow,
     Unclear(String),
 }
-use Verdict::{Freeze, Train, Unclear};
+use Verdict::{Follow, Freeze, Train, Unclear};
 
 struct Judge<'a, 'm> {
     file: &'m ModelFile,
@@ -180,7 +186,10 @@ impl Judge<'_, '_> {
         if live.iter().all(|u| matches!(u, Use::Periodic)) {
             return Freeze("every path passes sin or cos".into());
         }
-        if live.iter().all(|u| matches!(u, Use::Statistic)) || name.ends_with("running_mean") || name.ends_with("running_var") {
+        if live.iter().all(|u| matches!(u, Use::Statistic(_))) {
+            return Follow;
+        }
+        if name.ends_with("running_mean") || name.ends_with("running_var") {
             return Freeze("a running statistic".into());
         }
         if self.candidate.weight.ty.rank() == 0 {

@@ -89,6 +89,16 @@ fn unary_i64(f: UnaryFn, x: i64) -> Result<i64, String> {
     })
 }
 
+/// `(x - mean) / sqrt(variance + eps) * scale + bias`, all but x broadcast
+pub(super) fn batch_norm(eps: f64, operands: &[Tensor]) -> Tensor {
+    let x = &operands[0];
+    let values: Vec<Vec<f64>> =
+        operands.iter().map(|t| broadcast_positions(&t.ty.shape, &x.ty.shape).map(|p| Numbers::of(t).f64(p)).collect()).collect();
+    let [x_at, scale, bias, mean, variance] = &values[..] else { unreachable!("the operands were checked") };
+    let y = (0..x_at.len()).map(|i| (x_at[i] - mean[i]) / (variance[i] + eps).sqrt() * scale[i] + bias[i]);
+    from_f64(&x.ty, y)
+}
+
 /// `f(a, b)` with broadcasting
 pub(super) fn binary(f: Binary, a: &Tensor, b: &Tensor, result: &Type) -> Result<Tensor, String> {
     let (x, y) = (Numbers::of(a), Numbers::of(b));

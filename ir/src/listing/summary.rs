@@ -17,7 +17,7 @@ pub struct RankSummary {
     pub coordinates: NamedSizes,
     /// The size of its arena: everything that it ever holds.
     pub peak_bytes: u64,
-    /// Weights, frozen ones too.
+    /// Weights, frozen ones too, and running statistics.
     pub parameter_bytes: u64,
     /// Gradients that are complete at the end of a step.
     pub gradient_bytes: u64,
@@ -67,7 +67,7 @@ pub fn summary(program: &Program, rank: u64) -> RankSummary {
         rank,
         coordinates: NamedSizes(coordinates.collect()),
         peak_bytes: program.arena_bytes,
-        parameter_bytes: of_states(&[StateRole::Parameter, StateRole::Frozen]),
+        parameter_bytes: of_states(&[StateRole::Parameter, StateRole::Frozen, StateRole::Statistic]),
         gradient_bytes: gradients.map(local_bytes).sum(),
         optimizer_bytes: of_states(&[StateRole::Moment]),
         activation_bytes: program.arena_bytes.saturating_sub(lasting),

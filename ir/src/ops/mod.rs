@@ -3,6 +3,7 @@
 //! To add an op: write its struct and rules in its family's file, add a line to the list below, a line to the ONNX table, and a case.
 
 pub mod attention;
+pub mod batch_norm;
 pub mod comm;
 pub mod contract;
 pub mod elementwise;
@@ -294,6 +295,7 @@ ops! {
     LayerNormGrad(norm::LayerNormGrad),
     RmsNorm(norm::RmsNorm),
     RmsNormGrad(norm::RmsNormGrad),
+    BatchNorm(batch_norm::BatchNorm),
     // attention
     Attention(attention::Attention),
     AttentionGrad(attention::AttentionGrad),

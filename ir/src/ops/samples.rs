@@ -1,6 +1,7 @@
 //! Instances of every op, with operands on which it is defined: what the table of ops, finite differences and kernel tests run over.
 
 use super::attention::{Attention, AttentionGrad, HeadLayout, MaskKind};
+use super::batch_norm::BatchNorm;
 use super::comm::{Accumulate, AllGather, AllReduce, Reshard, ShardSlice};
 use super::contract::Contract;
 use super::elementwise::{BinaryOp, Cast, Detach, UnaryFn, UnaryOp, Where};
@@ -286,7 +287,8 @@ fn index() -> Vec<Sample> {
 
 fn norm() -> Vec<Sample> {
     let (width, statistics) = (floats([4]), within([2, 3], 0.3, 1.9));
-    let rows = || floats([2, 3, 4]);
+    let (rows, channel) = (|| floats([2, 3, 4]), || floats([2, 1]));
+    let batch_norm = BatchNorm { eps: 1e-5, momentum: 0.9 };
     vec![
         sample(Softmax {}, [rows()]),
         sample(Softmax {}, [floats([5])]),
@@ -297,6 +299,11 @@ fn norm() -> Vec<Sample> {
         sample(RmsNorm { eps: 1e-6 }, [rows(), width.clone()]),
         sample(RmsNorm { eps: 0.5 }, [floats([4]), width.clone()]),
         sample(RmsNormGrad {}, [rows(), width, statistics, rows()]),
+        sample(batch_norm, [floats([3, 2, 4]), channel(), channel(), channel(), within([2, 1], 0.3, 1.9)]),
+        sample(
+            BatchNorm { eps: 0.5, momentum: 0.9 },
+            [floats([3, 4]), floats([4]), floats([4]), floats([4]), within([4], 0.3, 1.9)],
+        ),
     ]
 }
 

@@ -70,6 +70,8 @@ pub enum StatisticsGroups {
     Microbatch,
     /// Each data rank's samples of one micro-batch.
     Rank,
+    /// That many equal groups of neighbouring samples, whatever the mesh: what a reference has instead of the others.
+    Parts(u64),
 }
 
 /// `init "*" auto`.

@@ -120,6 +120,7 @@ impl Reader {
             "parameter" => StateRole::Parameter,
             "frozen" => StateRole::Frozen,
             "moment" => StateRole::Moment,
+            "statistic" => StateRole::Statistic,
             word => return line.fail(format!("there is no role `{word}`")),
         };
         if !line.take_word("init") {

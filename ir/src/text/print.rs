@@ -79,6 +79,7 @@ fn state_cells(graph: &Graph, state: &State) -> [String; 3] {
         StateRole::Parameter => "parameter",
         StateRole::Frozen => "frozen",
         StateRole::Moment => "moment",
+        StateRole::Statistic => "statistic",
     };
     let init = match state.init {
         StateInit::Model => "model".to_string(),

@@ -6,7 +6,7 @@ use shardc_executor::tensor::Tensor;
 use shardc_ir::diagnostic::Diagnostics;
 use shardc_ir::graph::Graph;
 use shardc_ir::interp::{self, Feed};
-use shardc_ir::plan::{BufferKind, Program};
+use shardc_ir::plan::{BufferKind, Program, StateRole};
 use shardc_ir::spec::Spec;
 use shardc_ir::types::{self, Type};
 use shardc_passes::{Context, Mode};
@@ -60,6 +60,8 @@ pub struct Computed {
     pub outputs: BTreeMap<String, f64>,
     /// The gradient of each parameter.
     pub gradients: BTreeMap<String, Vec<f64>>,
+    /// The running statistics after the step.
+    pub statistics: BTreeMap<String, Vec<f64>>,
 }
 
 /// Runs one step from the given states and inputs (by name).
@@ -75,5 +77,7 @@ pub fn step(program: &Program, states: &BTreeMap<String, Tensor>, inputs: &BTree
             gradients.insert(program.states[state as usize].name.clone(), value.to_f64());
         }
     }
-    Computed { outputs, gradients }
+    let followed = program.states.iter().filter(|s| s.role == StateRole::Statistic);
+    let statistics = followed.map(|s| (s.name.clone(), executor.get_state(&s.name).expect("states are readable").to_f64()));
+    Computed { outputs, gradients, statistics: statistics.collect() }
 }

@@ -6,6 +6,7 @@ use shardc_ir::graph::{Graph, Output, Phase, State, StateId, ValueId};
 use shardc_ir::kernel::ReduceKind;
 use shardc_ir::mesh::Mesh;
 use shardc_ir::ops::attention::{Attention, HeadLayout, MaskKind};
+use shardc_ir::ops::batch_norm::BatchNorm;
 use shardc_ir::ops::contract::Contract;
 use shardc_ir::ops::elementwise::{Cast, UnaryFn};
 use shardc_ir::ops::index::{Gather, OneHot};
@@ -106,6 +107,10 @@ impl Maker<'_> {
     }
 
     fn parameter(&mut self, shape: &[u64]) -> ValueId {
+        self.variable(shape, StateRole::Parameter)
+    }
+
+    fn variable(&mut self, shape: &[u64], role: StateRole) -> ValueId {
         let name = format!("p{}", self.parameters);
         self.parameters += 1;
         let states = &mut self.b.graph_mut().states;
@@ -113,7 +118,7 @@ impl Maker<'_> {
             name,
             ty: Type::new(self.dtype, shape),
             sharding: Sharding::replicated(shape.len()),
-            role: StateRole::Parameter,
+            role,
             init: StateInit::Model,
             update: None,
             gradient: None,
@@ -127,7 +132,7 @@ impl Maker<'_> {
     }
 
     fn step(&mut self, x: ValueId, earlier: &[ValueId]) -> ValueId {
-        match self.c.below(16) {
+        match self.c.below(17) {
             0 | 1 => self.linear(x),
             2 => self.activation(x),
             3 => self.broadcast_parameter(x),
@@ -142,6 +147,7 @@ impl Maker<'_> {
             12 => self.reduced(x),
             13 => self.compared(x),
             14 => self.indexed(x),
+            15 => self.batch_normalised(x),
             _ => self.bounded(x),
         }
     }
@@ -230,6 +236,17 @@ impl Maker<'_> {
         }
         let bias = self.parameter(&width);
         self.b.op(LayerNorm { eps: 0.1 }, &[x, scale, bias])
+    }
+
+    fn batch_normalised(&mut self, x: ValueId) -> ValueId {
+        let mut column = self.shape(x);
+        column.remove(0);
+        let channels = [column[0]];
+        column[1..].fill(1);
+        let vectors = [StateRole::Parameter, StateRole::Parameter, StateRole::Statistic, StateRole::Statistic]
+            .map(|role| self.variable(&channels, role))
+            .map(|vector| self.b.reshape(vector, &column));
+        self.b.op(BatchNorm { eps: 0.1, momentum: 0.7 }, &[&[x], &vectors[..]].concat())
     }
 
     fn softmax(&mut self, x: ValueId) -> ValueId {

@@ -31,6 +31,9 @@ pub fn draw(choices: &mut Choices, graph: &Graph) -> String {
     if choices.one_in(2) {
         text += "clip norm=0.5\n";
     }
+    if graph.nodes().any(|(_, n)| matches!(n.op, Op::BatchNorm(_))) && (microbatches > 1 || choices.one_in(3)) {
+        text += choices.pick(&["batchnorm statistics=microbatch\n", "batchnorm statistics=rank\n"]);
+    }
     text
 }
 

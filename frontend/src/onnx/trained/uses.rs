@@ -16,8 +16,8 @@ pub(in crate::onnx) enum Use {
     Norm(usize),
     /// The bias of a matrix product or convolution.
     Bias(usize),
-    /// A running mean or variance.
-    Statistic,
+    /// A running mean or variance of that node.
+    Statistic(usize),
     /// An operand of an elementwise op beside activations.
     Operand(Operand),
     /// Concatenated with activations.
@@ -65,7 +65,7 @@ impl Use {
     pub fn node(&self) -> Option<usize> {
         match self {
             Use::Operand(o) => Some(o.node),
-            Use::Joined(node) | Use::Other(node) => Some(*node),
+            Use::Joined(node) | Use::Other(node) | Use::Statistic(node) => Some(*node),
             _ => self.slot().map(|s| s.1),
         }
     }
@@ -213,7 +213,7 @@ impl<'m> Flow<'m> {
             ("Conv" | "ConvTranspose", 1) if varies => Use::Weight(position),
             ("PRelu", 1) | ("LSTM" | "GRU" | "RNN", 1..=3) => Use::Weight(position),
             ("Gather", 0) => Use::Table(position),
-            ("BatchNormalization", 3 | 4) => Use::Statistic,
+            ("BatchNormalization", 3 | 4) => Use::Statistic(position),
             ("BatchNormalization" | "InstanceNormalization" | "GroupNormalization" | "LayerNormalization", 1 | 2)
             | ("RMSNormalization" | "SimplifiedLayerNormalization", 1) => Use::Norm(position),
             ("Sin" | "Cos", _) => Use::Periodic,
