@@ -20,6 +20,7 @@ const UNSAFE: &[&str] = &["executor/src/cpu/tiles.rs"];
 const KNOW_OPS: &[&str] = &[
     "passes/src/add_optimizer.rs",
     "passes/src/attach_loss.rs",
+    "passes/src/batch_statistics.rs",
     "passes/src/differentiate.rs",
     "passes/src/fold_layout.rs",
     "passes/src/planning/emit.rs",
