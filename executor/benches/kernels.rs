@@ -114,8 +114,16 @@ fn kernels() -> Vec<(&'static str, Kernel, u64)> {
         o: [0, 64, 512],
         ..attention.clone()
     };
-    let gather =
-        Gather { dtype: DType::F32, outer: 1, rows: 65, total_rows: 65, inner: 128, count: rows, origin: Origin::whole(65) };
+    let gather = Gather {
+        dtype: DType::F32,
+        batch: 1,
+        outer: 1,
+        rows: 65,
+        total_rows: 65,
+        inner: 128,
+        count: rows,
+        origin: Origin::whole(65),
+    };
     vec![
         ("gemm nn 1024^3", gemm(1024, 1024, 1024, false, false), 2 << 30),
         ("gemm nt 1024^3", gemm(1024, 1024, 1024, false, true), 2 << 30),

@@ -200,8 +200,16 @@ fn failing(ranks: u64) -> Program {
     add("ids", BufferKind::Input(1), DType::I64, &[8]);
     add("rows", BufferKind::Activation, DType::F32, &[8 / ranks, 1]);
     program.inputs.push(ProgramInput { name: "ids".into(), buffer: BufferId(7), range: None, except: None });
-    let gather =
-        Gather { dtype: DType::F32, outer: 1, rows: 3, total_rows: 3, inner: 1, count: 8 / ranks, origin: Origin::whole(3) };
+    let gather = Gather {
+        dtype: DType::F32,
+        batch: 1,
+        outer: 1,
+        rows: 3,
+        total_rows: 3,
+        inner: 1,
+        count: 8 / ranks,
+        origin: Origin::whole(3),
+    };
     let bad = step(&program, Kernel::Gather(gather), &[1, 7], &[8]);
     program.tasks[1].steps.insert(0, Step { text: "gather %w, %ids".into(), ..bad });
     program

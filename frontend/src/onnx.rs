@@ -1,18 +1,29 @@
 //! ONNX models: from a file to the global graph, and trained weights back into the file.
 
+mod activation;
+mod attention;
 mod call;
 mod constants;
 mod contract;
+mod contrib;
+mod einsum;
 mod elementwise;
 mod export;
+mod extreme;
 mod importer;
 mod index;
+mod integers;
+mod kinds;
 mod layout;
+mod loss;
 mod model_file;
 mod norm;
 mod order;
 mod pad;
+mod recurrent;
 mod reduce;
+mod running;
+mod scatter;
 mod scope;
 mod sequence;
 mod shape;
@@ -21,6 +32,7 @@ mod signature;
 mod table;
 mod tensor;
 mod trained;
+mod trigonometry;
 mod wire;
 
 pub use export::{Exported, export, strip_weights};
@@ -44,7 +56,7 @@ use tract_onnx::pb;
 use trained::Choice;
 
 /// The oldest and newest versions of the op set that are read.
-const OPSETS: std::ops::RangeInclusive<i64> = 13..=23;
+const OPSETS: std::ops::RangeInclusive<i64> = 7..=23;
 
 /// What the spec says about the model.
 pub struct ImportOptions<'a> {
@@ -171,8 +183,7 @@ fn import_file(file: &ModelFile, options: &ImportOptions<'_>) -> Result<Imported
 
 fn check_opset(file: &ModelFile) -> Result<(), Diagnostic> {
     let at = || Place::File(file.path.clone());
-    let default = file.model.opset_import.iter().find(|o| o.domain.is_empty() || o.domain == "ai.onnx");
-    let version = default.ok_or_else(|| Diagnostic::error("the model names no op set").at(at()))?.version;
+    let version = file.opset().ok_or_else(|| Diagnostic::error("the model names no op set").at(at()))?;
     if OPSETS.contains(&version) {
         return Ok(());
     }

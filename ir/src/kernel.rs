@@ -263,14 +263,16 @@ pub struct Move {
     pub dst_strides: Vec<i64>,
 }
 
-/// Rows of a table by index: `table[outer, rows, inner], indices[count] -> out[outer, count, inner]`. An index below 0 counts
-/// from `total_rows`. Where the table is split, `origin` maps its local rows to global ones, and an index of a row held
+/// Rows of tables by index: `table[batch, outer, rows, inner], indices[batch, count] -> out[batch, outer, count, inner]`. An
+/// index below 0 counts from `total_rows`. Where the table is split, `origin` maps its local rows to global ones, and an index of a row held
 /// elsewhere gives 0. An index outside `0..total_rows` is an error of the data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gather {
     /// The element type of table and result.
     pub dtype: DType,
-    /// Elements before the indexed dimension.
+    /// Tables, each with indices of its own.
+    pub batch: u64,
+    /// Elements of a table before the indexed dimension.
     pub outer: u64,
     /// Local rows.
     pub rows: u64,
@@ -278,7 +280,7 @@ pub struct Gather {
     pub total_rows: u64,
     /// Elements of a row.
     pub inner: u64,
-    /// Number of indices.
+    /// Number of indices into each table.
     pub count: u64,
     /// The global row of each local row.
     pub origin: Origin,
@@ -345,7 +347,8 @@ pub enum Kernel {
     Move(Move),
     /// Rows by index.
     Gather(Gather),
-    /// Its transpose, in index order: `indices[count], src[outer, count, inner] -> table[outer, rows, inner]`, zeroed first.
+    /// Its transpose, in index order: `indices[batch, count], src[batch, outer, count, inner] -> table[batch, outer, rows, inner]`,
+    /// zeroed first.
     ScatterAdd(Gather),
     /// `count` elements of one value. Operand: the output.
     Fill {

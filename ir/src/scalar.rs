@@ -24,6 +24,8 @@ pub enum Unary {
     Sin,
     /// cosine
     Cos,
+    /// inverse tangent
+    Atan,
     /// hyperbolic tangent
     Tanh,
     /// error function
@@ -139,6 +141,7 @@ impl Unary {
             Unary::Reciprocal => "reciprocal",
             Unary::Sin => "sin",
             Unary::Cos => "cos",
+            Unary::Atan => "atan",
             Unary::Tanh => "tanh",
             Unary::Erf => "erf",
             Unary::Sigmoid => "sigmoid",

@@ -95,13 +95,13 @@ fn slices_and_pads_are_inverse() {
 #[test]
 fn a_scatter_is_the_transpose_of_a_gather() {
     let (table, indices) = (noise(&[2, 4, 3], 1), Tensor::from_i64([2, 2], &[3, -4, 0, 3]));
-    let rows = one(Gather { axis: 1 }, &[table.clone(), indices.clone()]);
+    let rows = one(Gather::along(1), &[table.clone(), indices.clone()]);
     assert_eq!(rows.ty.shape, [2, 2, 2, 3]);
     let g = noise(&rows.ty.shape, 2);
-    let back = one(ScatterAdd { axis: 1, size: 4 }, &[indices, g.clone()]);
+    let back = one(ScatterAdd { axis: 1, batch: 0, size: 4 }, &[indices, g.clone()]);
     let dot = |a: &Tensor, b: &Tensor| a.to_f64().iter().zip(b.to_f64()).map(|(x, y)| x * y).sum::<f64>();
     assert!((dot(&rows, &g) - dot(&table, &back)).abs() < 1e-12);
-    let outside = evaluate(&Gather { axis: 1 }.into(), &[table, Tensor::from_i64([1], &[4])]);
+    let outside = evaluate(&Gather::along(1).into(), &[table, Tensor::from_i64([1], &[4])]);
     assert!(outside.unwrap_err().contains("index 4 of 4 rows"));
 }
 

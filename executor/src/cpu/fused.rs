@@ -195,7 +195,10 @@ fn leaves(map: &Map, in_place: &[Option<usize>]) -> Result<Vec<(usize, Leaf)>, S
 fn weight(instr: &Instr) -> usize {
     match instr {
         Instr::Const(_) | Instr::Index(_) => 0,
-        Instr::Unary(Unary::Exp | Unary::Log | Unary::Sigmoid | Unary::Tanh | Unary::Erf | Unary::Sin | Unary::Cos, _) => 8,
+        Instr::Unary(
+            Unary::Exp | Unary::Log | Unary::Sigmoid | Unary::Tanh | Unary::Erf | Unary::Sin | Unary::Cos | Unary::Atan,
+            _,
+        ) => 8,
         Instr::Binary(Binary::Pow | Binary::Mod, ..) => 20,
         _ => 1,
     }

@@ -1,4 +1,4 @@
-//! Gather: rows of a table by index; and ScatterAdd, its transpose.
+//! Gather: rows of tables by index; and ScatterAdd, its transpose.
 
 use crate::cpu::element::{Element, Slice, SliceMut, each_type};
 use crate::cpu::map::check_origin;
@@ -15,9 +15,9 @@ use shardc_ir::mesh::Mesh;
 pub fn gather_signature(gather: &Gather, mesh: &Mesh) -> Result<Signature, String> {
     check_origin(&gather.origin, gather.rows, mesh)?;
     Ok(Signature::default()
-        .reads(gather.dtype, product(&[gather.outer, gather.rows, gather.inner])?)
-        .reads(DType::I64, product(&[gather.count])?)
-        .writes(gather.dtype, product(&[gather.outer, gather.count, gather.inner])?))
+        .reads(gather.dtype, product(&[gather.batch, gather.outer, gather.rows, gather.inner])?)
+        .reads(DType::I64, product(&[gather.batch, gather.count])?)
+        .writes(gather.dtype, product(&[gather.batch, gather.outer, gather.count, gather.inner])?))
 }
 
 /// What a scatter demands of its operands; an error if it is not well formed.
@@ -27,9 +27,9 @@ pub fn scatter_signature(gather: &Gather, mesh: &Mesh) -> Result<Signature, Stri
         float(gather.dtype)?;
     }
     Ok(Signature::default()
-        .reads(DType::I64, product(&[gather.count])?)
-        .reads(gather.dtype, product(&[gather.outer, gather.count, gather.inner])?)
-        .writes(gather.dtype, product(&[gather.outer, gather.rows, gather.inner])?))
+        .reads(DType::I64, product(&[gather.batch, gather.count])?)
+        .reads(gather.dtype, product(&[gather.batch, gather.outer, gather.count, gather.inner])?)
+        .writes(gather.dtype, product(&[gather.batch, gather.outer, gather.rows, gather.inner])?))
 }
 
 /// Gathers rows. An index outside the whole table is an error.
@@ -68,7 +68,7 @@ fn local_rows(gather: &Gather, indices: Slice<'_>, coordinates: &[u64]) -> Resul
     let indices = i64::of(indices).unwrap_or_default();
     let total = gather.total_rows as i64;
     let offset = gather.origin.offset.at(coordinates);
-    indices[..gather.count as usize]
+    indices[..(gather.batch * gather.count) as usize]
         .iter()
         .enumerate()
         .map(|(position, index)| {
@@ -85,48 +85,52 @@ fn local_rows(gather: &Gather, indices: Slice<'_>, coordinates: &[u64]) -> Resul
         .collect()
 }
 
-fn gather_rows<T: Element>(gather: &Gather, table: Slice<'_>, rows: &[Option<usize>], out: &mut [T], threads: Threads) {
-    let (Some(table), inner) = (T::of(table), gather.inner as usize) else { return };
-    if inner == 0 || rows.is_empty() {
+fn gather_rows<T: Element>(gather: &Gather, tables: Slice<'_>, rows: &[Option<usize>], out: &mut [T], threads: Threads) {
+    let (Some(tables), inner) = (T::of(tables), gather.inner as usize) else { return };
+    let (count, outer, height) = (gather.count as usize, gather.outer as usize, gather.rows as usize);
+    let blocks = gather.batch as usize * outer;
+    if inner == 0 || count == 0 || blocks == 0 {
         return;
     }
-    let work = gather.outer as usize * rows.len() * inner;
-    let step = rows.len().div_ceil(threads.parts(work));
-    let mut items = vec![];
-    for (outer, out) in out.chunks_mut(rows.len() * inner).take(gather.outer as usize).enumerate() {
-        let table = &table[outer * gather.rows as usize * inner..];
-        items.extend(out.chunks_mut(step * inner).zip(rows.chunks(step)).map(|(out, rows)| (table, rows, out)));
-    }
-    threads.for_each(work, items, |(table, rows, out)| {
-        for (row, out) in rows.iter().zip(out.chunks_exact_mut(inner)) {
-            match row {
-                Some(row) => out.copy_from_slice(&table[row * inner..][..inner]),
+    let work = blocks * count * inner;
+    let step = (blocks * count).div_ceil(threads.parts(work));
+    let items: Vec<_> = out[..work].chunks_mut(step * inner).enumerate().map(|(i, out)| (i * step, out)).collect();
+    threads.for_each(work, items, |(first, out)| {
+        let (mut block, mut position) = (first / count, first % count);
+        for out in out.chunks_exact_mut(inner) {
+            match rows[block / outer * count + position] {
+                Some(row) => out.copy_from_slice(&tables[(block * height + row) * inner..][..inner]),
                 None => out.fill(T::zeroed()),
+            }
+            position += 1;
+            if position == count {
+                (block, position) = (block + 1, 0);
             }
         }
     });
 }
 
-fn scatter_rows<T: Number>(gather: &Gather, source: Slice<'_>, rows: &[Option<usize>], table: &mut [T], threads: Threads) {
+fn scatter_rows<T: Number>(gather: &Gather, source: Slice<'_>, rows: &[Option<usize>], tables: &mut [T], threads: Threads) {
     let (Some(source), inner) = (T::of(source), gather.inner as usize) else { return };
-    let (outer, height) = (gather.outer as usize, gather.rows as usize);
-    table[..outer * height * inner].fill(T::ZERO);
+    let (count, outer, height) = (gather.count as usize, gather.outer as usize, gather.rows as usize);
+    let blocks = gather.batch as usize * outer;
+    tables[..blocks * height * inner].fill(T::ZERO);
     // Threads own columns, so that each element is summed in index order by one of them.
-    let work = outer * rows.len() * inner;
+    let work = blocks * count * inner;
     let width = inner.div_ceil(threads.parts(work)).next_multiple_of(16);
     let tiles = tiles::cut(
-        table,
-        &[Steps { size: outer, stride: height * inner }],
+        tables,
+        &[Steps { size: blocks, stride: height * inner }],
         Steps { size: height, stride: inner },
         Steps { size: inner, stride: 1 },
     );
     let mut items = vec![];
-    for (outer, tile) in tiles.into_iter().enumerate() {
-        items.extend(tile.split(usize::MAX, width).into_iter().map(|(_, left, tile)| (outer, left, tile)));
+    for (block, tile) in tiles.into_iter().enumerate() {
+        items.extend(tile.split(usize::MAX, width).into_iter().map(|(_, left, tile)| (block, left, tile)));
     }
-    threads.for_each(work, items, |(outer, left, mut tile)| {
-        let source = &source[outer * rows.len() * inner..];
-        for (position, row) in rows.iter().enumerate() {
+    threads.for_each(work, items, |(block, left, mut tile)| {
+        let source = &source[block * count * inner..];
+        for (position, row) in rows[block / outer * count..][..count].iter().enumerate() {
             if let Some(row) = row {
                 let into = tile.row(*row);
                 let width = into.len();

@@ -28,6 +28,7 @@ simd! {
             Unary::Reciprocal => map(a, out, T::recip),
             Unary::Sin => map(a, out, T::sin),
             Unary::Cos => map(a, out, T::cos),
+            Unary::Atan => map(a, out, T::atan),
             Unary::Tanh => map(a, out, T::tanh),
             Unary::Erf => map(a, out, T::erf),
             Unary::Sigmoid => map(a, out, T::sigmoid),

@@ -1,8 +1,8 @@
 //! Elementary functions of f32 without branches or calls, so that loops over them become vector code.
 //!
 //! Errors are below 2 ulp (checked in the tests against f64). Every multiply-add is fused and nothing else is, so that a
-//! result is the same in every instruction set and in every lane. Methods and coefficients: Cephes (S. Moshier) for exp, log
-//! and tanh; N. Juffa's `erff` for the error function.
+//! result is the same in every instruction set and in every lane. Methods and coefficients: Cephes (S. Moshier) for exp, log,
+//! tanh and atan; N. Juffa's `erff` for the error function.
 
 /// `e^x`; 0 where that is below 2e-38, because subnormal numbers are slow.
 #[inline(always)]
@@ -96,6 +96,25 @@ pub fn cos(x: f32) -> f32 {
     on_circle(r, quadrant.wrapping_add(1))
 }
 
+/// Inverse tangent: of `x`, of `(x - 1) / (x + 1)` an eighth of a turn before, or of `-1 / x` a quarter of a turn before.
+#[inline(always)]
+pub fn atan(x: f32) -> f32 {
+    use std::f32::consts::{FRAC_PI_2, FRAC_PI_4};
+    let t = x.abs();
+    let (near, far) = (t <= 0.414_213_57, t > 2.414_213_6);
+    let middle = (t - 1.0) / (t + 1.0);
+    let y = if near { t } else { middle };
+    let y = if far { -1.0 / t } else { y };
+    let turned = if near { 0.0 } else { FRAC_PI_4 };
+    let turned = if far { FRAC_PI_2 } else { turned };
+    let z = y * y;
+    let p = 8.053_744_5e-2_f32;
+    let p = p.mul_add(z, -1.387_768_6e-1);
+    let p = p.mul_add(z, 1.997_771_1e-1);
+    let p = p.mul_add(z, -3.333_295e-1);
+    ((p * z).mul_add(y, y) + turned).copysign(x)
+}
+
 /// `n` and `r` with `x = n ln 2 + r`, `r` at most half of `ln 2` either way; `n` is an integer modulo 2^32.
 #[inline(always)]
 fn halvings(x: f32) -> (u32, f32) {
@@ -179,6 +198,8 @@ mod tests {
             ("erf", erf, libm::erf, -0.01, 0.01),
             ("sin", sin, f64::sin, -1e5, 1e5),
             ("cos", cos, f64::cos, -100.0, 100.0),
+            ("atan", atan, f64::atan, -5.0, 5.0),
+            ("atan", atan, f64::atan, -1e4, 1e4),
         ] {
             let error = worst(f, exact, low, high);
             assert!(error < 2.5, "{name} on {low}..{high}: {error} ulp");
@@ -202,7 +223,8 @@ mod tests {
         assert_eq!(erf(f32::NEG_INFINITY), -1.0);
         assert_eq!(sigmoid(f32::NEG_INFINITY), 0.0);
         assert_eq!(sigmoid(f32::INFINITY), 1.0);
-        for f in [exp, ln, tanh, erf, sigmoid, sin, cos] {
+        assert_eq!(atan(f32::NEG_INFINITY), -std::f32::consts::FRAC_PI_2);
+        for f in [exp, ln, tanh, erf, sigmoid, sin, cos, atan] {
             assert!(f(f32::NAN).is_nan());
         }
         assert!(sin(f32::INFINITY).is_nan());

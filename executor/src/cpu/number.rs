@@ -23,6 +23,7 @@ pub trait Number: Element + PartialOrd {
     fn recip(self) -> Self;
     fn sin(self) -> Self;
     fn cos(self) -> Self;
+    fn atan(self) -> Self;
     fn tanh(self) -> Self;
     fn erf(self) -> Self;
     fn sigmoid(self) -> Self;
@@ -72,7 +73,7 @@ impl Real for f32 {}
 impl Real for f64 {}
 
 macro_rules! float {
-    ($type:ident, $exp:expr, $ln:expr, $sin:expr, $cos:expr, $tanh:expr, $erf:expr, $sigmoid:expr) => {
+    ($type:ident, $exp:expr, $ln:expr, $sin:expr, $cos:expr, $atan:expr, $tanh:expr, $erf:expr, $sigmoid:expr) => {
         impl Number for $type {
             const ZERO: Self = 0.0;
             const ONE: Self = 1.0;
@@ -128,6 +129,10 @@ macro_rules! float {
                 $cos(self)
             }
             #[inline(always)]
+            fn atan(self) -> Self {
+                $atan(self)
+            }
+            #[inline(always)]
             fn tanh(self) -> Self {
                 $tanh(self)
             }
@@ -179,8 +184,8 @@ macro_rules! float {
         }
     };
 }
-float!(f32, math::exp, math::ln, math::sin, math::cos, math::tanh, math::erf, math::sigmoid);
-float!(f64, f64::exp, f64::ln, f64::sin, f64::cos, f64::tanh, libm::erf, |x: f64| 1.0 / (1.0 + f64::exp(-x)));
+float!(f32, math::exp, math::ln, math::sin, math::cos, math::atan, math::tanh, math::erf, math::sigmoid);
+float!(f64, f64::exp, f64::ln, f64::sin, f64::cos, f64::atan, f64::tanh, libm::erf, |x: f64| 1.0 / (1.0 + f64::exp(-x)));
 
 /// Integers wrap; what has no integer result (division by 0) gives 0; functions of real numbers truncate theirs.
 impl Number for i64 {
@@ -223,6 +228,9 @@ impl Number for i64 {
     }
     fn cos(self) -> Self {
         (self as f64).cos() as i64
+    }
+    fn atan(self) -> Self {
+        (self as f64).atan() as i64
     }
     fn tanh(self) -> Self {
         (self as f64).tanh() as i64

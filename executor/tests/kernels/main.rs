@@ -143,13 +143,14 @@ fn operands(random: &mut Random, kernel: &Kernel) -> Vec<Vec<f64>> {
     signature.reads.iter().map(|operand| random.values(operand.dtype, operand.elements)).collect()
 }
 
-const UNARY: [Unary; 14] = [
+const UNARY: [Unary; 15] = [
     Unary::Neg,
     Unary::Abs,
     Unary::Sign,
     Unary::Exp,
     Unary::Sin,
     Unary::Cos,
+    Unary::Atan,
     Unary::Tanh,
     Unary::Erf,
     Unary::Sigmoid,
@@ -586,22 +587,31 @@ fn gather_and_scatter() {
                 (rows * 3, Origin { offset: Offset { base: 0, terms: vec![(AxisId(1), 2)] }, digits })
             }
         };
-        let gather =
-            Gather { dtype, outer: random.pick(&[1, 3]), rows, total_rows, inner: random.size(), count: random.size(), origin };
-        let indices = |random: &mut Random| -> Vec<f64> {
-            (0..gather.count).map(|_| random.below(2 * total_rows) as f64 - total_rows as f64).collect()
+        let gather = Gather {
+            dtype,
+            batch: random.pick(&[1, 3]),
+            outer: random.pick(&[1, 3]),
+            rows,
+            total_rows,
+            inner: random.size(),
+            count: random.size(),
+            origin,
         };
-        let table = random.values(dtype, gather.outer * gather.rows * gather.inner);
+        let indices = |random: &mut Random| -> Vec<f64> {
+            (0..gather.batch * gather.count).map(|_| random.below(2 * total_rows) as f64 - total_rows as f64).collect()
+        };
+        let table = random.values(dtype, gather.batch * gather.outer * gather.rows * gather.inner);
         let reads = [table, indices(&mut random)];
         check(&Kernel::Gather(gather.clone()), &reads, &COORDINATES, 0.0);
-        let source = random.values(dtype, gather.outer * gather.count * gather.inner);
+        let source = random.values(dtype, gather.batch * gather.outer * gather.count * gather.inner);
         check(&Kernel::ScatterAdd(gather.clone()), &[indices(&mut random), source], &COORDINATES, tolerance(dtype));
     }
 }
 
 #[test]
 fn an_index_outside_the_table_is_an_error() {
-    let gather = Gather { dtype: DType::F32, outer: 1, rows: 4, total_rows: 4, inner: 2, count: 2, origin: Origin::whole(4) };
+    let gather =
+        Gather { dtype: DType::F32, batch: 1, outer: 1, rows: 4, total_rows: 4, inner: 2, count: 2, origin: Origin::whole(4) };
     for (bad, found) in
         [(4i64, "index 4 at position 1"), (-5, "index -5 at position 1"), (i64::MIN, "is outside a table of 4 rows")]
     {
@@ -700,8 +710,16 @@ fn threads_change_nothing() {
         o: [130 * 64, 16, 64],
         ..random_attention(&mut random, DType::F32)
     };
-    let gather =
-        Gather { dtype: DType::F32, outer: 1, rows: 50, total_rows: 50, inner: 900, count: 700, origin: Origin::whole(50) };
+    let gather = Gather {
+        dtype: DType::F32,
+        batch: 1,
+        outer: 1,
+        rows: 50,
+        total_rows: 50,
+        inner: 900,
+        count: 700,
+        origin: Origin::whole(50),
+    };
     for kernel in [
         Kernel::Map(gelu(vec![301, 517])),
         sum(vec![301, 517], vec![true, false]),

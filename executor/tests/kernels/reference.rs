@@ -40,18 +40,16 @@ pub fn run(kernel: &Kernel, reads: &[Vec<f64>], writes: &[usize], coordinates: &
             }
         }
         Kernel::Gather(g) => {
-            for index in indices(&[g.outer, g.count, g.inner]) {
-                if let Some(row) = local_row(g, reads[1][index[1] as usize], coordinates) {
-                    let to = at(&index, &[(g.count * g.inner) as i64, g.inner as i64, 1]);
-                    out[0][to] = reads[0][((index[0] * g.rows + row) * g.inner + index[2]) as usize];
+            for index in indices(&[g.batch, g.outer, g.count, g.inner]) {
+                if let Some((row, listed)) = indexed(g, &index, &reads[1], coordinates) {
+                    out[0][listed] = reads[0][row];
                 }
             }
         }
         Kernel::ScatterAdd(g) => {
-            for index in indices(&[g.outer, g.count, g.inner]) {
-                if let Some(row) = local_row(g, reads[0][index[1] as usize], coordinates) {
-                    let from = at(&index, &[(g.count * g.inner) as i64, g.inner as i64, 1]);
-                    out[0][((index[0] * g.rows + row) * g.inner + index[2]) as usize] += reads[1][from];
+            for index in indices(&[g.batch, g.outer, g.count, g.inner]) {
+                if let Some((row, listed)) = indexed(g, &index, &reads[0], coordinates) {
+                    out[0][row] += reads[1][listed];
                 }
             }
         }
@@ -103,6 +101,7 @@ fn unary(f: Unary, x: f64) -> f64 {
         Unary::Reciprocal => 1.0 / x,
         Unary::Sin => x.sin(),
         Unary::Cos => x.cos(),
+        Unary::Atan => x.atan(),
         Unary::Tanh => x.tanh(),
         Unary::Erf => libm::erf(x),
         Unary::Sigmoid => 1.0 / (1.0 + (-x).exp()),
@@ -315,8 +314,13 @@ fn attention_grad(a: &Attention, reads: &[Vec<f64>], out: &mut [Vec<f64>]) {
     }
 }
 
-/// The local row of an index, found by looking.
-fn local_row(g: &Gather, index: f64, coordinates: &[u64]) -> Option<u64> {
+/// For a position over (batch, outer, count, inner): the element of the table that its index names and the element of the list
+/// of rows; none where another rank holds the row, which is found by looking.
+fn indexed(g: &Gather, position: &[u64], indices: &[f64], coordinates: &[u64]) -> Option<(usize, usize)> {
+    let [b, o, i, k] = position[..] else { panic!("four dimensions") };
+    let index = indices[(b * g.count + i) as usize];
     let global = if index < 0.0 { index as i64 + g.total_rows as i64 } else { index as i64 };
-    (0..g.rows).find(|row| g.origin.global(*row, coordinates) == global)
+    let row = (0..g.rows).find(|row| g.origin.global(*row, coordinates) == global)?;
+    let element = |rows: u64, row: u64| (((b * g.outer + o) * rows + row) * g.inner + k) as usize;
+    Some((element(g.rows, row), element(g.count, i)))
 }

@@ -4,13 +4,15 @@ use super::importer::{Importer, Value};
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::ReduceKind;
 use shardc_ir::ops::Op;
-use shardc_ir::ops::elementwise::{BinaryOp, Cast, UnaryFn, UnaryOp};
+use shardc_ir::ops::elementwise::{BinaryOp, Cast, UnaryFn, UnaryOp, Where};
 use shardc_ir::ops::layout::{Broadcast, Reshape, Transpose};
 use shardc_ir::ops::reduce::Reduce;
 use shardc_ir::scalar::Binary;
 use shardc_ir::types::{Tensor, Type, checked_elements};
+use std::cell::Cell;
 use tract_onnx::pb;
 use tract_onnx::pb::attribute_proto::AttributeType;
+use tract_onnx::pb::tensor_proto::DataType;
 
 /// A node that is being imported.
 pub(super) struct Call<'c, 'm> {
@@ -23,6 +25,8 @@ pub(super) struct Call<'c, 'm> {
     /// Its position in the graph.
     pub position: usize,
     read: Vec<&'static str>,
+    /// How many inputs the rule asked for.
+    asked: Cell<usize>,
 }
 
 /// Inputs.
@@ -30,7 +34,12 @@ impl<'c, 'm> Call<'c, 'm> {
     /// A call of `node` with `inputs`.
     pub fn new(importer: &'c mut Importer<'m>, position: usize, inputs: Vec<Option<Value>>) -> Self {
         let node = &importer.file.graph().node[position];
-        Call { importer, node, inputs, position, read: vec![] }
+        Call { importer, node, inputs, position, read: vec![], asked: Cell::new(0) }
+    }
+
+    /// The version of the default op set.
+    pub fn opset(&self) -> i64 {
+        self.importer.file.opset().unwrap_or(0)
     }
 
     /// Input `i`, which must be there.
@@ -40,7 +49,13 @@ impl<'c, 'm> Call<'c, 'm> {
 
     /// Input `i`, if it is there.
     pub fn optional(&self, i: usize) -> Option<Value> {
+        self.asked.set(self.asked.get().max(i + 1));
         self.inputs.get(i).cloned().flatten()
+    }
+
+    /// The ONNX element type of input `i`, if the model declares it.
+    pub fn kind(&self, i: usize) -> Option<DataType> {
+        self.importer.kinds.get(self.node.input.get(i)?.as_str()).copied()
     }
 
     /// Every input, all of which must be there.
@@ -117,6 +132,13 @@ impl<'m> Call<'_, 'm> {
         String::from_utf8(attribute.s.clone()).map_err(|_| format!("attribute `{name}` is not text"))
     }
 
+    /// A list of strings, empty where there is none.
+    pub fn attribute_strings(&mut self, name: &'static str) -> Result<Vec<String>, String> {
+        let strings = self.attribute(name, AttributeType::Strings)?.map(|a| a.strings.clone()).unwrap_or_default();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).map_err(|_| format!("attribute `{name}` is not text"));
+        strings.into_iter().map(text).collect()
+    }
+
     /// A tensor.
     pub fn attribute_tensor(&mut self, name: &'static str) -> Result<Option<Tensor>, String> {
         if self.attribute(name, AttributeType::Tensor)?.is_none() {
@@ -134,6 +156,11 @@ impl<'m> Call<'_, 'm> {
     /// Whether the node has an attribute.
     pub fn has_attribute(&self, name: &str) -> bool {
         self.node.attribute.iter().any(|a| a.name == name)
+    }
+
+    /// The first input behind all that somebody asked for.
+    pub fn surplus(&self) -> Option<usize> {
+        (self.asked.get()..self.inputs.len()).find(|i| self.inputs[*i].is_some())
     }
 
     /// The attributes that nobody asked for.
@@ -194,6 +221,11 @@ impl Call<'_, '_> {
     /// `f(a, b)` with broadcasting
     pub fn binary(&mut self, f: Binary, a: &Value, b: &Value) -> Result<Value, String> {
         self.elementwise(BinaryOp { f }, &[a.clone(), b.clone()])
+    }
+
+    /// `a` where the condition holds, else `b`, with broadcasting
+    pub fn select(&mut self, condition: &Value, a: &Value, b: &Value) -> Result<Value, String> {
+        self.elementwise(Where {}, &[condition.clone(), a.clone(), b.clone()])
     }
 
     /// A known scalar of the element type of `like`.

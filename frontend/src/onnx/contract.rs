@@ -7,10 +7,15 @@ use shardc_ir::scalar::Binary;
 
 type Outputs = Result<Vec<Value>, String>;
 
-/// Numpy's matmul: vectors have no row or column letter, and batch dimensions broadcast.
+/// Numpy's matmul
 pub(super) fn matmul(c: &mut Call<'_, '_>) -> Outputs {
     let (a, b) = (c.input(0)?, c.input(1)?);
-    let (sa, sb) = (c.shape(&a)?, c.shape(&b)?);
+    Ok(vec![product(c, &a, &b)?])
+}
+
+/// Numpy's matmul: vectors have no row or column letter, and batch dimensions broadcast.
+pub(super) fn product(c: &mut Call<'_, '_>, a: &Value, b: &Value) -> Result<Value, String> {
+    let (sa, sb) = (c.shape(a)?, c.shape(b)?);
     if sa.is_empty() || sb.is_empty() {
         return Err("a matrix product of a scalar".into());
     }
@@ -45,9 +50,9 @@ pub(super) fn matmul(c: &mut Call<'_, '_>) -> Outputs {
     if core_b.len() == 2 {
         spec_c.push('y');
     }
-    let a = c.reshape(&a, [&keep_a[..], core_a].concat())?;
-    let b = c.reshape(&b, [&keep_b[..], core_b].concat())?;
-    Ok(vec![c.emit(Contract::new(format!("{spec_a},{spec_b}->{spec_c}")), &[a, b])?])
+    let a = c.reshape(a, [&keep_a[..], core_a].concat())?;
+    let b = c.reshape(b, [&keep_b[..], core_b].concat())?;
+    c.emit(Contract::new(format!("{spec_a},{spec_b}->{spec_c}")), &[a, b])
 }
 
 /// `alpha * a b + beta * c`, either matrix transposed
@@ -66,22 +71,4 @@ pub(super) fn gemm(c: &mut Call<'_, '_>) -> Outputs {
         return Err(format!("its third input has shape {:?}, which does not broadcast to {shape:?}", c.shape(&bias)?));
     }
     Ok(vec![sum])
-}
-
-/// Einsum of two operands without repeated letters or ellipsis
-pub(super) fn einsum(c: &mut Call<'_, '_>) -> Outputs {
-    let equation: String = c.attribute_string("equation", "")?.split_whitespace().collect();
-    if !equation.chars().all(|l| l.is_ascii_alphabetic() || ",->".contains(l)) {
-        return Err(format!("its equation `{equation}` has more than letters"));
-    }
-    let operands = c.all_inputs()?;
-    let spec = if equation.contains("->") { equation } else { implicit(&equation) };
-    Ok(vec![c.emit(Contract::new(spec), &operands)?])
-}
-
-/// The equation with its implied output: the letters that occur once, in alphabetical order.
-fn implicit(equation: &str) -> String {
-    let mut once: Vec<char> = equation.chars().filter(|l| *l != ',' && equation.matches(*l).count() == 1).collect();
-    once.sort();
-    format!("{equation}->{}", once.into_iter().collect::<String>())
 }

@@ -2,9 +2,12 @@
 
 use super::call::Call;
 use super::importer::Value;
+use super::integers::Narrow;
 use super::tensor;
-use shardc_ir::ops::elementwise::{self, UnaryFn};
+use shardc_ir::dtype::DType;
+use shardc_ir::ops::elementwise::UnaryFn;
 use shardc_ir::scalar::{Binary, Unary};
+use tract_onnx::pb::tensor_proto::DataType;
 
 type Outputs = Result<Vec<Value>, String>;
 
@@ -17,7 +20,17 @@ pub(super) fn unary(c: &mut Call<'_, '_>, f: UnaryFn) -> Outputs {
 /// One function of two tensors.
 pub(super) fn binary(c: &mut Call<'_, '_>, f: Binary) -> Outputs {
     let (x, y) = (c.input(0)?, c.input(1)?);
-    Ok(vec![c.binary(f, &x, &y)?])
+    let z = c.binary(f, &x, &y)?;
+    let grows = matches!(f, Binary::Add | Binary::Sub | Binary::Mul);
+    Ok(vec![if grows { narrowed(c, z)? } else { z }])
+}
+
+/// What is left of a result in the integer type of the first input.
+fn narrowed(c: &mut Call<'_, '_>, x: Value) -> Result<Value, String> {
+    match c.kind(0).and_then(Narrow::of) {
+        Some(narrow) => narrow.wrap(c, &x),
+        None => Ok(x),
+    }
 }
 
 /// `f(b, a)`
@@ -41,75 +54,16 @@ pub(super) fn mean(c: &mut Call<'_, '_>) -> Outputs {
     Ok(vec![c.scale(&sum[0], 1.0 / count)?])
 }
 
-/// `Gelu`, exact or by tanh.
-pub(super) fn gelu(c: &mut Call<'_, '_>) -> Outputs {
-    let f = match c.attribute_string("approximate", "none")?.as_str() {
-        "none" => UnaryFn::Gelu,
-        "tanh" => UnaryFn::GeluTanh,
-        other => return Err(format!("`approximate` is `{other}`")),
-    };
-    unary(c, f)
-}
-
-/// `x` where it is positive, else `alpha * x`
-pub(super) fn leaky_relu(c: &mut Call<'_, '_>) -> Outputs {
-    let (x, alpha) = (c.input(0)?, c.attribute_float("alpha", 0.01)?);
-    let negative = c.scale(&x, alpha)?;
-    Ok(vec![where_positive(c, &x, &negative)?])
-}
-
-/// `x` where it is positive, else `alpha * (e^x - 1)`
-pub(super) fn elu(c: &mut Call<'_, '_>) -> Outputs {
-    let (x, alpha) = (c.input(0)?, c.attribute_float("alpha", 1.0)?);
-    // The branch that is not taken must stay finite, for its gradient is multiplied by 0.
-    let below = c.with_number(Binary::Min, &x, 0.0)?;
-    let exp = c.unary(Unary::Exp, &below)?;
-    let less = c.with_number(Binary::Sub, &exp, 1.0)?;
-    let negative = c.scale(&less, alpha)?;
-    Ok(vec![where_positive(c, &x, &negative)?])
-}
-
-fn where_positive(c: &mut Call<'_, '_>, x: &Value, otherwise: &Value) -> Result<Value, String> {
-    let zero = c.number(x, 0.0)?;
-    let positive = c.binary(Binary::Lt, &zero, x)?;
-    c.elementwise(elementwise::Where {}, &[positive, x.clone(), otherwise.clone()])
-}
-
-/// `max(0, min(1, alpha * x + beta))`
-pub(super) fn hard_sigmoid(c: &mut Call<'_, '_>) -> Outputs {
-    let (alpha, beta) = (c.attribute_float("alpha", 0.2)?, c.attribute_float("beta", 0.5)?);
-    let x = c.input(0)?;
-    Ok(vec![ramp(c, &x, alpha, beta)?])
-}
-
-/// `x * max(0, min(1, x / 6 + 0.5))`
-pub(super) fn hard_swish(c: &mut Call<'_, '_>) -> Outputs {
-    let x = c.input(0)?;
-    let gate = ramp(c, &x, 1.0 / 6.0, 0.5)?;
-    Ok(vec![c.binary(Binary::Mul, &x, &gate)?])
-}
-
-fn ramp(c: &mut Call<'_, '_>, x: &Value, alpha: f64, beta: f64) -> Result<Value, String> {
-    let scaled = c.scale(x, alpha)?;
-    let shifted = c.with_number(Binary::Add, &scaled, beta)?;
-    let below = c.with_number(Binary::Min, &shifted, 1.0)?;
-    c.with_number(Binary::Max, &below, 0.0)
-}
-
-/// `x * sigmoid(alpha * x)`
-pub(super) fn swish(c: &mut Call<'_, '_>) -> Outputs {
-    let (x, alpha) = (c.input(0)?, c.attribute_float("alpha", 1.0)?);
-    let scaled = c.scale(&x, alpha)?;
-    let gate = c.unary(Unary::Sigmoid, &scaled)?;
-    Ok(vec![c.binary(Binary::Mul, &x, &gate)?])
-}
-
 /// `min(max(x, low), high)`
 pub(super) fn clip(c: &mut Call<'_, '_>) -> Outputs {
     let mut x = c.input(0)?;
-    for (i, f) in [(1, Binary::Max), (2, Binary::Min)] {
+    for (i, name, f) in [(1, "min", Binary::Max), (2, "max", Binary::Min)] {
         if let Some(bound) = c.optional(i) {
             x = c.binary(f, &x, &bound)?;
+        } else if c.has_attribute(name) {
+            // Before op set 11.
+            let bound = c.attribute_float(name, 0.0)?;
+            x = c.with_number(f, &x, bound)?;
         }
     }
     Ok(vec![x])
@@ -120,7 +74,8 @@ pub(super) fn pow(c: &mut Call<'_, '_>) -> Outputs {
     let (x, y) = (c.input(0)?, c.input(1)?);
     let dtype = c.ty(&x)?.dtype;
     let y = c.cast(&y, dtype)?;
-    Ok(vec![c.binary(Binary::Pow, &x, &y)?])
+    let power = c.binary(Binary::Pow, &x, &y)?;
+    Ok(vec![narrowed(c, power)?])
 }
 
 /// The remainder with the sign of the divisor, or of the dividend where `fmod` is 1
@@ -150,8 +105,8 @@ pub(super) fn is_inf(c: &mut Call<'_, '_>) -> Outputs {
 
 /// `a` where the condition holds, else `b`
 pub(super) fn select(c: &mut Call<'_, '_>) -> Outputs {
-    let operands = [c.input(0)?, c.input(1)?, c.input(2)?];
-    Ok(vec![c.elementwise(elementwise::Where {}, &operands)?])
+    let (condition, a, b) = (c.input(0)?, c.input(1)?, c.input(2)?);
+    Ok(vec![c.select(&condition, &a, &b)?])
 }
 
 /// Another element type
@@ -163,7 +118,13 @@ pub(super) fn cast(c: &mut Call<'_, '_>) -> Outputs {
     let to = i32::try_from(c.attribute_int("to", 0)?).map_err(|_| "attribute `to` is no element type")?;
     let dtype = tensor::dtype(to, c.importer.float)?;
     let x = c.input(0)?;
-    Ok(vec![c.cast(&x, dtype)?])
+    let is_integer = c.ty(&x)?.dtype == DType::I64;
+    let y = c.cast(&x, dtype)?;
+    let narrower = Narrow::of(DataType::try_from(to).unwrap_or_default());
+    Ok(vec![match narrower.filter(|_| is_integer && c.kind(0) != DataType::try_from(to).ok()) {
+        Some(narrow) => narrow.wrap(c, &y)?,
+        None => y,
+    }])
 }
 
 /// The element type of the second input

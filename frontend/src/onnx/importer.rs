@@ -1,6 +1,7 @@
 //! The state of an import: what each name of the model is by now, and the graph so far.
 
 use super::call::Call;
+use super::kinds::kinds;
 use super::model_file::{ModelFile, Owner};
 use super::table;
 use super::tensor::Weight;
@@ -15,6 +16,7 @@ use shardc_ir::types::{Tensor, Type, checked_elements};
 use std::collections::HashMap;
 use std::sync::Arc;
 use tract_onnx::pb;
+use tract_onnx::pb::tensor_proto::DataType;
 
 /// A result with more elements is computed when the program runs, not folded.
 const FOLD_ELEMENTS: u64 = 1 << 26;
@@ -51,6 +53,8 @@ pub(super) struct Importer<'m> {
     known_constants: HashMap<(Type, usize), (Tensor, ValueId)>,
     /// Bytes of folded results that may still be made.
     budget: u64,
+    /// The ONNX element types of values.
+    pub kinds: HashMap<&'m str, DataType>,
     /// The first output of the node that is being imported: what its other values are called after.
     base: &'m str,
 }
@@ -68,6 +72,7 @@ impl<'m> Importer<'m> {
             nodes_of_constants: HashMap::new(),
             known_constants: HashMap::new(),
             budget: FOLD_BYTES,
+            kinds: kinds(file),
             base: "",
         }
     }
@@ -135,6 +140,9 @@ impl<'m> Importer<'m> {
         let values = rule(&mut call)?;
         if let [name, ..] = call.unread()[..] {
             return Err(format!("attribute `{name}` is not supported"));
+        }
+        if let Some(i) = call.surplus() {
+            return Err(format!("input {i} is not supported"));
         }
         let wanted = node.output.iter().rposition(|n| !n.is_empty()).map_or(0, |i| i + 1);
         if wanted > values.len() {

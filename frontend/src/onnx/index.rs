@@ -2,10 +2,13 @@
 
 use super::call::Call;
 use super::constants::MAX_ELEMENTS;
+use super::extreme::one_hot as one_hot_of;
 use super::importer::Value;
+use super::layout;
 use shardc_ir::dtype::DType;
-use shardc_ir::ops::elementwise::Where;
-use shardc_ir::ops::index::{Gather, OneHot};
+use shardc_ir::ops::index::Gather;
+use shardc_ir::ops::layout::Slice;
+use shardc_ir::scalar::Binary;
 use shardc_ir::types::{Tensor, Type, checked_elements};
 use std::sync::Arc;
 
@@ -21,7 +24,7 @@ pub(super) fn gather(c: &mut Call<'_, '_>) -> Outputs {
         Some(known) => Value::Known(checked(&known, shape[axis])?),
         None => indices,
     };
-    Ok(vec![c.emit(Gather { axis }, &[x, indices])?])
+    Ok(vec![c.emit(Gather::along(axis), &[x, indices])?])
 }
 
 /// Known indices, none negative and all within `size`.
@@ -33,68 +36,152 @@ fn checked(indices: &Tensor, size: u64) -> Result<Tensor, String> {
     Ok(Tensor::from_i64(indices.ty.shape.clone(), &rows?))
 }
 
-fn row(index: i64, size: u64) -> Result<i64, String> {
+pub(super) fn row(index: i64, size: u64) -> Result<i64, String> {
     let row = if index < 0 { index.saturating_add(size as i64) } else { index };
     if (0..size as i64).contains(&row) { Ok(row) } else { Err(format!("index {index} of {size} elements")) }
 }
 
-/// Slices by known tuples of indices: a gather from the table whose leading dimensions are one
+/// Slices by tuples of indices: a gather from the table whose indexed dimensions are one
 pub(super) fn gather_nd(c: &mut Call<'_, '_>) -> Outputs {
-    if c.attribute_int("batch_dims", 0)? != 0 {
-        return Err("batch dimensions are not supported".into());
-    }
-    let (x, indices) = (c.input(0)?, c.known(1, "indices")?);
-    let shape = c.shape(&x)?;
-    let rows = tuples(&indices, &shape)?;
-    let depth = shape.len() - rows.inner.len();
-    let flat = c.reshape(&x, [&[shape[..depth].iter().product()], &rows.inner[..]].concat())?;
-    let rows = Tensor::from_i64(rows.outer, &rows.rows);
-    Ok(vec![c.emit(Gather { axis: 0 }, &[flat, Value::Known(rows)])?])
+    let batch = c.attribute_int("batch_dims", 0)?;
+    let (x, indices) = (c.input(0)?, c.input(1)?);
+    let (shape, index_shape) = (c.shape(&x)?, c.shape(&indices)?);
+    let batch = usize::try_from(batch).ok().filter(|b| *b < shape.len() && *b < index_shape.len());
+    let batch = batch.ok_or("its batch dimensions are more than its inputs have")?;
+    let Tuples { rows, total, inner } = Tuples::read(c, &indices, &shape[batch..])?;
+    let table = c.reshape(&x, [&shape[..batch], &[total], &inner[..]].concat())?;
+    Ok(vec![c.emit(Gather { axis: batch, batch }, &[table, rows])?])
 }
 
 /// Tuples of indices into the leading dimensions of a tensor.
-struct Tuples {
-    /// The row of the flattened leading dimensions that each tuple names.
-    rows: Vec<i64>,
-    /// The shape of the tuples.
-    outer: Vec<u64>,
+pub(super) struct Tuples {
+    /// For each tuple, its row in the leading dimensions as one.
+    pub rows: Value,
+    /// How many rows there are.
+    pub total: u64,
     /// The dimensions that they do not index.
-    inner: Vec<u64>,
+    pub inner: Vec<u64>,
 }
 
-fn tuples(indices: &Tensor, shape: &[u64]) -> Result<Tuples, String> {
-    let (depth, outer) = indices.ty.shape.split_last().ok_or("its indices are a scalar")?;
-    let depth = *depth as usize;
-    if indices.ty.dtype != DType::I64 || depth == 0 || depth > shape.len() {
-        return Err(format!("its indices {} do not index {shape:?}", indices.ty));
+impl Tuples {
+    /// From indices whose last dimension is that of the tuples.
+    pub fn read(c: &mut Call<'_, '_>, indices: &Value, shape: &[u64]) -> Result<Tuples, String> {
+        let ty = c.ty(indices)?;
+        let (depth, outer) = ty.shape.split_last().ok_or("its indices are a scalar")?;
+        let depth = *depth as usize;
+        if ty.dtype != DType::I64 || depth == 0 || depth > shape.len() {
+            return Err(format!("its indices {ty} do not index {shape:?}"));
+        }
+        let total = checked_elements(&shape[..depth]).ok_or("its data is too large")?;
+        let rows = match indices.tensor() {
+            Some(known) => {
+                let tuple = |t: &[i64]| t.iter().zip(shape).try_fold(0, |flat, (i, n)| Ok(flat * *n as i64 + row(*i, *n)?));
+                let rows: Result<Vec<i64>, String> = known.to_i64().chunks(depth).map(tuple).collect();
+                Value::Known(Tensor::from_i64(outer, &rows?))
+            }
+            None => {
+                let columns = layout::parts(c, indices, outer.len(), &vec![1; depth])?;
+                let columns = columns.iter().map(|p| c.reshape(p, outer.to_vec())).collect::<Result<Vec<_>, _>>()?;
+                flat_rows(c, &columns, &shape[..depth])?
+            }
+        };
+        Ok(Tuples { rows, total, inner: shape[depth..].to_vec() })
     }
-    let tuple = |t: &[i64]| t.iter().zip(shape).try_fold(0, |flat, (i, n)| Ok(flat * *n as i64 + row(*i, *n)?));
-    let rows: Result<Vec<i64>, String> = indices.to_i64().chunks(depth).map(tuple).collect();
-    Ok(Tuples { rows: rows?, outer: outer.to_vec(), inner: shape[depth..].to_vec() })
 }
 
-/// One element for each known index, from its own position in the other dimensions
+/// One index for each element of the dimensions `sizes` as one; what is outside any of them is outside all.
+pub(super) fn flat_rows(c: &mut Call<'_, '_>, columns: &[Value], sizes: &[u64]) -> Result<Value, String> {
+    let number = |n: u64| Value::Known(Tensor::from_i64([], &[n as i64]));
+    let mut flat = number(0);
+    let mut inside: Option<Value> = None;
+    for (column, size) in columns.iter().zip(sizes) {
+        let negative = c.binary(Binary::Lt, column, &number(0))?;
+        let from_end = c.binary(Binary::Add, column, &number(*size))?;
+        let wrapped = c.select(&negative, &from_end, column)?;
+        for within in [c.binary(Binary::Le, &number(0), &wrapped)?, c.binary(Binary::Lt, &wrapped, &number(*size))?] {
+            inside = Some(match &inside {
+                Some(inside) => c.binary(Binary::And, inside, &within)?,
+                None => within,
+            });
+        }
+        let outer = c.binary(Binary::Mul, &flat, &number(*size))?;
+        flat = c.binary(Binary::Add, &outer, &wrapped)?;
+    }
+    let inside = inside.ok_or("its indices index nothing")?;
+    c.select(&inside, &flat, &number(sizes.iter().product()))
+}
+
+/// One element for each index, from its own position in the other dimensions
 pub(super) fn gather_elements(c: &mut Call<'_, '_>) -> Outputs {
-    let (x, indices) = (c.input(0)?, c.known(1, "indices")?);
-    let shape = c.shape(&x)?;
+    let (mut x, indices) = (c.input(0)?, c.input(1)?);
+    let (shape, to) = (c.shape(&x)?, c.shape(&indices)?);
     let axis = c.attribute_int("axis", 0)?;
     let axis = c.axis(axis, shape.len())?;
-    let to = indices.ty.shape.clone();
     if to.len() != shape.len() || (0..to.len()).any(|d| d != axis && to[d] > shape[d]) {
-        return Err(format!("its indices {} do not index {shape:?}", indices.ty));
+        return Err(format!("its indices {} do not index {shape:?}", c.ty(&indices)?));
     }
-    let mut flat = vec![];
-    for (at, index) in indices.to_i64().into_iter().enumerate() {
-        let mut position = coordinates(at as u64, &to);
-        position[axis] = row(index, shape[axis])? as u64;
-        flat.push(position.iter().zip(&shape).fold(0, |n, (p, s)| n * s + p) as i64);
+    for d in (0..to.len()).filter(|d| *d != axis && to[*d] < shape[*d]) {
+        x = c.emit(Slice { axis: d, start: 0, step: 1, size: to[d] }, &[x])?;
     }
-    let list = c.reshape(&x, vec![shape.iter().product()])?;
-    Ok(vec![c.emit(Gather { axis: 0 }, &[list, Value::Known(Tensor::from_i64(to, &flat))])?])
+    let indices = match indices.tensor() {
+        Some(known) => Value::Known(checked(&known, shape[axis])?),
+        None => indices,
+    };
+    let last = shape.len() - 1;
+    let mut perm: Vec<usize> = (0..shape.len()).collect();
+    perm.swap(axis, last);
+    let (x, indices) = (c.transpose(&x, perm.clone())?, c.transpose(&indices, perm.clone())?);
+    let y = c.emit(Gather { axis: last, batch: last }, &[x, indices])?;
+    Ok(vec![c.transpose(&y, perm)?])
+}
+
+/// The start of each sequence backwards, what follows as it is
+pub(super) fn reverse_sequence(c: &mut Call<'_, '_>) -> Outputs {
+    let (x, lengths) = (c.input(0)?, c.input(1)?);
+    let (batch, time) = (c.attribute_int("batch_axis", 1)?, c.attribute_int("time_axis", 0)?);
+    let shape = c.shape(&x)?;
+    let mut perm: Vec<usize> = (0..shape.len()).collect();
+    match (batch, time) {
+        (0, 1) => {}
+        (1, 0) if shape.len() > 1 => perm.swap(0, 1),
+        _ => return Err(format!("its batch axis is {batch} and its time axis {time}")),
+    }
+    let x = c.transpose(&x, perm.clone())?;
+    let [samples, steps, ..] = c.shape(&x)?[..] else { return Err(format!("its input has shape {shape:?}")) };
+    if steps > MAX_ELEMENTS {
+        return Err(format!("{steps} steps are too many"));
+    }
+    let positions = Value::Known(Tensor::from_i64([1, steps], &(0..steps as i64).collect::<Vec<_>>()));
+    let lengths = c.reshape(&lengths, vec![samples, 1])?;
+    let ended = c.binary(Binary::Le, &lengths, &positions)?;
+    let last = c.with_number(Binary::Sub, &lengths, 1.0)?;
+    let backwards = c.binary(Binary::Sub, &last, &positions)?;
+    let from = c.select(&ended, &positions, &backwards)?;
+    let y = c.emit(Gather { axis: 1, batch: 1 }, &[x, from])?;
+    Ok(vec![c.transpose(&y, perm)?])
+}
+
+/// The slices for which a known condition holds
+pub(super) fn compress(c: &mut Call<'_, '_>) -> Outputs {
+    let (mut x, condition) = (c.input(0)?, c.known(1, "condition")?);
+    let mut axis = 0;
+    if c.has_attribute("axis") {
+        let given = c.attribute_int("axis", 0)?;
+        axis = c.axis(given, c.ty(&x)?.rank())?;
+    } else {
+        let elements = c.ty(&x)?.elements();
+        x = c.reshape(&x, vec![elements])?;
+    }
+    let chosen: Vec<i64> = (0..).zip(condition.to_i64()).filter(|(_, kept)| *kept != 0).map(|(i, _)| i).collect();
+    if let Some(i) = chosen.iter().find(|i| **i as u64 >= c.shape(&x).map_or(0, |s| s[axis])) {
+        return Err(format!("its condition chooses {i} of {:?}", c.shape(&x)?));
+    }
+    let indices = Value::Known(Tensor::from_i64([chosen.len() as u64], &chosen));
+    Ok(vec![c.emit(Gather::along(axis), &[x, indices])?])
 }
 
 /// The position of element `at` of a row-major tensor in each dimension.
-fn coordinates(at: u64, shape: &[u64]) -> Vec<u64> {
+pub(super) fn coordinates(at: u64, shape: &[u64]) -> Vec<u64> {
     let mut rest = at;
     let mut position: Vec<u64> = shape
         .iter()
@@ -109,29 +196,10 @@ fn coordinates(at: u64, shape: &[u64]) -> Vec<u64> {
     position
 }
 
-/// A known tensor with some slices replaced
-pub(super) fn scatter_nd(c: &mut Call<'_, '_>) -> Outputs {
-    let reduction = c.attribute_string("reduction", "none")?;
-    if reduction != "none" {
-        return Err(format!("reduction `{reduction}` is not supported"));
-    }
-    let (data, indices, updates) = (c.known(0, "data")?, c.known(1, "indices")?, c.known(2, "updates")?);
-    let rows = tuples(&indices, &data.ty.shape)?;
-    let width = (rows.inner.iter().product::<u64>() * data.ty.dtype.bytes()) as usize;
-    if updates.ty != Type::new(data.ty.dtype, [&rows.outer[..], &rows.inner].concat()) {
-        return Err(format!("updates {} do not fit", updates.ty));
-    }
-    let mut bytes = data.bytes.to_vec();
-    for (i, row) in rows.rows.iter().enumerate() {
-        bytes[*row as usize * width..][..width].copy_from_slice(&updates.bytes[i * width..][..width]);
-    }
-    Ok(vec![Value::Known(Tensor { ty: data.ty, bytes: Arc::new(bytes) })])
-}
-
 /// One of two values by whether a position is the index
 pub(super) fn one_hot(c: &mut Call<'_, '_>) -> Outputs {
     let (indices, depth, values) = (c.input(0)?, c.ints(1, "depth")?, c.known(2, "values")?);
-    let mut shape = c.shape(&indices)?;
+    let shape = c.shape(&indices)?;
     let axis = c.attribute_int("axis", -1)?;
     let axis = c.axis(axis, shape.len() + 1)?;
     let size = depth.first().and_then(|n| u64::try_from(*n).ok()).ok_or("its depth is negative")?;
@@ -139,12 +207,15 @@ pub(super) fn one_hot(c: &mut Call<'_, '_>) -> Outputs {
         return Err(format!("its values are {}, not two", values.ty));
     }
     let rank = shape.len();
-    shape.push(1);
-    let column = c.reshape(&indices, shape)?;
-    let hot = c.emit(OneHot { size }, &[column])?;
+    let indices = c.cast(&indices, DType::I64)?;
+    let zero = c.number(&indices, 0.0)?;
+    let negative = c.binary(Binary::Lt, &indices, &zero)?;
+    let from_end = c.with_number(Binary::Add, &indices, size as f64)?;
+    let indices = c.select(&negative, &from_end, &indices)?;
+    let hot = one_hot_of(c, &indices, size)?;
     let numbers = values.to_f64();
     let number = |v: f64| Value::Known(Tensor::scalar(values.ty.dtype, v));
-    let y = c.elementwise(Where {}, &[hot, number(numbers[1]), number(numbers[0])])?;
+    let y = c.select(&hot, &number(numbers[1]), &number(numbers[0]))?;
     let mut perm: Vec<usize> = (0..rank).collect();
     perm.insert(axis, rank);
     Ok(vec![c.transpose(&y, perm)?])
@@ -170,38 +241,7 @@ pub(super) fn trilu(c: &mut Call<'_, '_>) -> Outputs {
     let bytes: Vec<u8> = (0..rows).flat_map(|i| (0..columns).map(move |j| kept(i, j))).collect();
     let mask = Value::Known(Tensor { ty: Type::new(DType::Bool, [rows, columns]), bytes: Arc::new(bytes) });
     let zero = c.number(&x, 0.0)?;
-    Ok(vec![c.elementwise(Where {}, &[mask, x, zero])?])
-}
-
-/// Running sums of a known tensor
-pub(super) fn cum_sum(c: &mut Call<'_, '_>) -> Outputs {
-    let (x, axis) = (c.known(0, "input")?, c.ints(1, "axis")?);
-    let (exclusive, reverse) = (c.attribute_int("exclusive", 0)? != 0, c.attribute_int("reverse", 0)? != 0);
-    let axis = c.axis(*axis.first().ok_or("its axis is empty")?, x.ty.rank())?;
-    let (size, inner) = (x.ty.shape[axis] as usize, x.ty.shape[axis + 1..].iter().product::<u64>() as usize);
-    if x.ty.dtype == DType::I64 {
-        let sums = running(&x.to_i64(), size, inner, exclusive, reverse, i64::wrapping_add);
-        return Ok(vec![Value::Known(Tensor::from_i64(x.ty.shape, &sums))]);
-    }
-    let sums = running(&x.to_f64(), size, inner, exclusive, reverse, |a, b| a + b);
-    Ok(vec![Value::Known(Tensor::from_f64(x.ty, &sums))])
-}
-
-fn running<T: Copy + Default>(x: &[T], size: usize, inner: usize, exclusive: bool, reverse: bool, add: fn(T, T) -> T) -> Vec<T> {
-    let mut out = x.to_vec();
-    for block in 0..x.len() / (size * inner).max(1) {
-        for k in 0..inner {
-            let mut sum = T::default();
-            for i in 0..size {
-                let i = if reverse { size - 1 - i } else { i };
-                let at = (block * size + i) * inner + k;
-                let before = sum;
-                sum = add(sum, x[at]);
-                out[at] = if exclusive { before } else { sum };
-            }
-        }
-    }
-    out
+    Ok(vec![c.select(&mask, &x, &zero)?])
 }
 
 /// The positions of a known tensor's elements that are not 0, one column each

@@ -123,11 +123,10 @@ pub(super) fn join(c: &mut Call<'_, '_>, operands: &[Value], axis: i64) -> Resul
 pub(super) fn slice(c: &mut Call<'_, '_>) -> Outputs {
     let mut x = c.input(0)?;
     let rank = c.ty(&x)?.rank();
-    let (starts, ends) = (c.ints(1, "starts")?, c.ints(2, "ends")?);
-    let axes = match c.optional(3) {
-        Some(_) => c.ints(3, "axes")?,
-        None => (0..starts.len() as i64).collect(),
-    };
+    // Before op set 10 attributes.
+    let starts = c.ints_or_attribute(1, "starts")?.ok_or("it has no starts")?;
+    let ends = c.ints_or_attribute(2, "ends")?.ok_or("it has no ends")?;
+    let axes = c.ints_or_attribute(3, "axes")?.unwrap_or_else(|| (0..starts.len() as i64).collect());
     let steps = match c.optional(4) {
         Some(_) => c.ints(4, "steps")?,
         None => vec![1; starts.len()],
@@ -174,8 +173,8 @@ pub(super) fn split(c: &mut Call<'_, '_>) -> Outputs {
     let axis = c.attribute_int("axis", 0)?;
     let axis = c.axis(axis, shape.len())?;
     let count = c.attribute_int("num_outputs", c.node.output.len() as i64)?;
-    let sizes = match c.optional(1) {
-        Some(_) => c.ints(1, "split")?.iter().map(|n| u64::try_from(*n)).collect::<Result<_, _>>().map_err(|e| e.to_string())?,
+    let sizes = match c.ints_or_attribute(1, "split")? {
+        Some(sizes) => sizes.iter().map(|n| u64::try_from(*n)).collect::<Result<_, _>>().map_err(|e| e.to_string())?,
         None => equal_parts(shape[axis], u64::try_from(count).unwrap_or(0))?,
     };
     parts(c, &x, axis, &sizes)

@@ -58,6 +58,12 @@ pub(super) struct ModelFile {
 }
 
 impl ModelFile {
+    /// The version of the default op set, if the model names one.
+    pub fn opset(&self) -> Option<i64> {
+        let default = self.model.opset_import.iter().find(|o| o.domain.is_empty() || o.domain == "ai.onnx");
+        default.map(|o| o.version)
+    }
+
     /// Reads and takes apart the file at `path`.
     pub fn read(path: &Path) -> Result<ModelFile, Diagnostic> {
         let fail = |message: String| Diagnostic::error(message).at(Place::File(path.to_path_buf()));

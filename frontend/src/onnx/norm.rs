@@ -5,45 +5,85 @@ use super::importer::Value;
 use super::reduce::minus_max;
 use shardc_ir::kernel::ReduceKind;
 use shardc_ir::ops::batch_norm::BatchNorm;
+use shardc_ir::ops::layout::{Pad, Slice};
 use shardc_ir::ops::norm::{LayerNorm, RmsNorm, Softmax};
 use shardc_ir::scalar::{Binary, Unary};
 
 type Outputs = Result<Vec<Value>, String>;
 
-/// Softmax over one dimension, which goes last for it
+/// Softmax over one dimension
 pub(super) fn softmax(c: &mut Call<'_, '_>) -> Outputs {
     let x = c.input(0)?;
-    let rank = c.ty(&x)?.rank();
-    let axis = c.attribute_int("axis", -1)?;
-    let axis = c.axis(axis, rank)?;
-    let mut perm: Vec<usize> = (0..rank).collect();
-    perm.swap(axis, rank - 1);
-    let last = c.transpose(&x, perm.clone())?;
-    let y = c.emit(Softmax {}, &[last])?;
-    Ok(vec![c.transpose(&y, perm)?])
+    Ok(vec![over_axis(c, &x, |c, x| c.emit(Softmax {}, std::slice::from_ref(x)))?])
 }
 
-/// The logarithm of a softmax, without the quotient
+/// The logarithm of a softmax
 pub(super) fn log_softmax(c: &mut Call<'_, '_>) -> Outputs {
     let x = c.input(0)?;
     let rank = c.ty(&x)?.rank();
+    if c.opset() < 13 {
+        return Ok(vec![over_axis(c, &x, |c, x| log_softmax_along(c, x, 1))?]);
+    }
     let axis = c.attribute_int("axis", -1)?;
     let axis = c.axis(axis, rank)?;
-    let (shifted, max) = minus_max(c, &x, &[axis])?;
+    Ok(vec![log_softmax_along(c, &x, axis)?])
+}
+
+/// The logarithm of a softmax along `axis`, without the quotient.
+pub(super) fn log_softmax_along(c: &mut Call<'_, '_>, x: &Value, axis: usize) -> Result<Value, String> {
+    let (shifted, max) = minus_max(c, x, &[axis])?;
     let exp = c.unary(Unary::Exp, &shifted)?;
     let sum = c.reduce(ReduceKind::Sum, &exp, &[axis])?;
     let log = c.unary(Unary::Log, &sum)?;
     let log = c.reshape(&log, c.shape(&max)?)?;
-    Ok(vec![c.binary(Binary::Sub, &shifted, &log)?])
+    c.binary(Binary::Sub, &shifted, &log)
+}
+
+/// `f` of `x` with the dimension `axis` last; before op set 13, with all dimensions from `axis` on as one.
+pub(super) fn over_axis(
+    c: &mut Call<'_, '_>,
+    x: &Value,
+    f: impl FnOnce(&mut Call<'_, '_>, &Value) -> Result<Value, String>,
+) -> Result<Value, String> {
+    let shape = c.shape(x)?;
+    let rank = shape.len();
+    if c.opset() < 13 {
+        let axis = c.attribute_int("axis", 1)?;
+        let axis = if axis == rank as i64 { rank } else { c.axis(axis, rank)? };
+        let rows = c.reshape(x, vec![shape[..axis].iter().product(), shape[axis..].iter().product()])?;
+        let y = f(c, &rows)?;
+        return c.reshape(&y, shape);
+    }
+    let axis = c.attribute_int("axis", -1)?;
+    let axis = c.axis(axis, rank)?;
+    let mut perm: Vec<usize> = (0..rank).collect();
+    perm.swap(axis, rank - 1);
+    let last = c.transpose(x, perm.clone())?;
+    let y = f(c, &last)?;
+    c.transpose(&y, perm)
 }
 
 /// Layer normalisation over the dimensions from `axis` on
 pub(super) fn layer_normalization(c: &mut Call<'_, '_>) -> Outputs {
     c.ignore("stash_type");
-    let rows = Rows::read(c)?;
-    let eps = c.attribute_float("epsilon", 1e-5)?;
-    let scale = rows.vector(c, &c.input(1)?)?;
-    let bias = match c.optional(2) {
+    let (x, axis) = (c.input(0)?, c.attribute_int("axis", -1)?);
+    let (scale, bias, eps) = (c.input(1)?, c.optional(2), c.attribute_float("epsilon", 1e-5)?);
+    layer_norm(c, &x, axis, &scale, bias, eps)
+}
+
+/// Root-mean-square normalisation over the dimensions from `axis` on
+pub(super) fn rms_normalization(c: &mut Call<'_, '_>) -> Outputs {
+    c.ignore("stash_type");
+    let (x, axis) = (c.input(0)?, c.attribute_int("axis", -1)?);
+    let (scale, eps) = (c.input(1)?, c.attribute_float("epsilon", 1e-5)?);
+    rms_norm(c, &x, axis, &scale, eps)
+}
+
+/// Layer normalisation of `x`; results: y, mean, 1/deviation
+pub(super) fn layer_norm(c: &mut Call<'_, '_>, x: &Value, axis: i64, scale: &Value, bias: Option<Value>, eps: f64) -> Outputs {
+    let rows = Rows::of(c, x, axis)?;
+    let scale = rows.vector(c, scale)?;
+    let bias = match bias {
         Some(bias) => rows.vector(c, &bias)?,
         None => {
             let zero = c.number(&scale, 0.0)?;
@@ -54,12 +94,10 @@ pub(super) fn layer_normalization(c: &mut Call<'_, '_>) -> Outputs {
     rows.outputs(c, &results)
 }
 
-/// Root-mean-square normalisation over the dimensions from `axis` on
-pub(super) fn rms_normalization(c: &mut Call<'_, '_>) -> Outputs {
-    c.ignore("stash_type");
-    let rows = Rows::read(c)?;
-    let eps = c.attribute_float("epsilon", 1e-5)?;
-    let scale = rows.vector(c, &c.input(1)?)?;
+/// Root-mean-square normalisation of `x`; results: y, 1/deviation
+pub(super) fn rms_norm(c: &mut Call<'_, '_>, x: &Value, axis: i64, scale: &Value, eps: f64) -> Outputs {
+    let rows = Rows::of(c, x, axis)?;
+    let scale = rows.vector(c, scale)?;
     let results = c.emit_all(RmsNorm { eps }, &[rows.x.clone(), scale])?;
     rows.outputs(c, &results)
 }
@@ -90,6 +128,60 @@ pub(super) fn batch_normalization(c: &mut Call<'_, '_>) -> Outputs {
     Ok([vec![y], operands[3..].iter().cycle().take(unread).cloned().collect()].concat())
 }
 
+/// Without mean and with variance 1 over some dimensions
+pub(super) fn mean_variance_normalization(c: &mut Call<'_, '_>) -> Outputs {
+    const EPSILON: f64 = 1e-9;
+    let x = c.input(0)?;
+    let shape = c.shape(&x)?;
+    let axes = c.attribute_ints("axes")?.unwrap_or_else(|| vec![0, 2, 3]);
+    let axes = c.axes(&axes, shape.len())?;
+    let kept: Vec<u64> = (0..shape.len()).map(|d| if axes.contains(&d) { 1 } else { shape[d] }).collect();
+    let share = 1.0 / axes.iter().map(|a| shape[*a]).product::<u64>() as f64;
+    let mean = |c: &mut Call<'_, '_>, x: &Value| {
+        let sum = c.reduce(ReduceKind::Sum, x, &axes)?;
+        let mean = c.scale(&sum, share)?;
+        c.reshape(&mean, kept.clone())
+    };
+    let center = mean(c, &x)?;
+    let centered = c.binary(Binary::Sub, &x, &center)?;
+    let square = c.binary(Binary::Mul, &centered, &centered)?;
+    let variance = mean(c, &square)?;
+    let deviation = c.unary(Unary::Sqrt, &variance)?;
+    let divisor = c.with_number(Binary::Add, &deviation, EPSILON)?;
+    Ok(vec![c.binary(Binary::Div, &centered, &divisor)?])
+}
+
+/// Divided by a power of the mean square over neighbouring channels.
+/// Krizhevsky et al.: ImageNet Classification with Deep Convolutional Neural Networks (2012)
+pub(super) fn local_response_normalization(c: &mut Call<'_, '_>) -> Outputs {
+    let x = c.input(0)?;
+    let size = c.attribute_int("size", 0)?;
+    let (alpha, beta) = (c.attribute_float("alpha", 1e-4)?, c.attribute_float("beta", 0.75)?);
+    let bias = c.attribute_float("bias", 1.0)?;
+    let shape = c.shape(&x)?;
+    let channels = *shape.get(1).ok_or_else(|| format!("its input has shape {shape:?}"))?;
+    if !(1..=64).contains(&size) {
+        return Err(format!("its size is {size}; 1 to 64 are supported"));
+    }
+    let square = c.binary(Binary::Mul, &x, &x)?;
+    let mut sum = square.clone();
+    // Neighbours before and after, moved to where the channel is.
+    for distance in -((size - 1) / 2)..=size / 2 {
+        let (far, left) = (distance.unsigned_abs(), channels.saturating_sub(distance.unsigned_abs()));
+        if distance == 0 || left == 0 {
+            continue;
+        }
+        let (from, to) = if distance > 0 { (far, 0) } else { (0, far) };
+        let kept = c.emit(Slice { axis: 1, start: from, step: 1, size: left }, std::slice::from_ref(&square))?;
+        let moved = c.emit(Pad { axis: 1, start: to, step: 1, size: channels }, &[kept])?;
+        sum = c.binary(Binary::Add, &sum, &moved)?;
+    }
+    let scaled = c.scale(&sum, alpha / size as f64)?;
+    let divisor = c.with_number(Binary::Add, &scaled, bias)?;
+    let power = c.with_number(Binary::Pow, &divisor, beta)?;
+    Ok(vec![c.binary(Binary::Div, &x, &power)?])
+}
+
 /// An input of a normalisation as rows.
 struct Rows {
     /// `[rows…, width]`
@@ -100,13 +192,11 @@ struct Rows {
 }
 
 impl Rows {
-    fn read(c: &mut Call<'_, '_>) -> Result<Rows, String> {
-        let x = c.input(0)?;
-        let shape = c.shape(&x)?;
-        let axis = c.attribute_int("axis", -1)?;
+    fn of(c: &mut Call<'_, '_>, x: &Value, axis: i64) -> Result<Rows, String> {
+        let shape = c.shape(x)?;
         let axis = c.axis(axis, shape.len())?;
         let width = shape[axis..].iter().product();
-        let x = c.reshape(&x, [&shape[..axis], &[width]].concat())?;
+        let x = c.reshape(x, [&shape[..axis], &[width]].concat())?;
         Ok(Rows { x, shape, axis, width })
     }
 

@@ -2,6 +2,8 @@
 
 use super::call::Call;
 use super::importer::Value;
+use super::running;
+use shardc_ir::dtype::DType;
 use shardc_ir::kernel::ReduceKind;
 use shardc_ir::ops::elementwise::Detach;
 use shardc_ir::scalar::{Binary, Unary};
@@ -56,7 +58,22 @@ pub(super) fn min(c: &mut Call<'_, '_>) -> Outputs {
 fn plain(c: &mut Call<'_, '_>, kind: ReduceKind) -> Outputs {
     let axes = Axes::read(c)?;
     let x = c.input(0)?;
-    Ok(vec![axes.reduce(c, kind, &x)?])
+    if c.ty(&x)?.dtype != DType::Bool {
+        return Ok(vec![axes.reduce(c, kind, &x)?]);
+    }
+    let number = c.cast(&x, DType::I64)?;
+    let y = axes.reduce(c, kind, &number)?;
+    Ok(vec![c.cast(&y, DType::Bool)?])
+}
+
+/// The product
+pub(super) fn product(c: &mut Call<'_, '_>) -> Outputs {
+    let axes = Axes::read(c)?;
+    let mut y = c.input(0)?;
+    for axis in axes.axes.iter().rev() {
+        y = running::product(c, &y, *axis)?;
+    }
+    Ok(vec![if axes.keep { c.reshape(&y, axes.kept)? } else { y }])
 }
 
 /// The mean

@@ -40,6 +40,7 @@ fn unary_f64(f: UnaryFn, x: f64) -> f64 {
             Unary::Reciprocal => 1.0 / x,
             Unary::Sin => x.sin(),
             Unary::Cos => x.cos(),
+            Unary::Atan => x.atan(),
             Unary::Tanh => x.tanh(),
             Unary::Erf => erf(x),
             Unary::Sigmoid => sigmoid(x),

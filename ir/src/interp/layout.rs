@@ -2,6 +2,7 @@
 
 use super::{Positions, broadcast_positions, positions};
 use crate::lower::row_major;
+use crate::ops::index::{Gather, ScatterAdd};
 use crate::ops::layout::{Pad, Slice};
 use crate::types::{Tensor, Type};
 
@@ -67,46 +68,47 @@ fn put(bytes: &mut [u8], source: &Tensor, to: Positions) {
     }
 }
 
-/// Rows of a table along `axis`.
-pub(super) fn gather(axis: usize, table: &Tensor, indices: &Tensor, result: &Type) -> Result<Tensor, String> {
-    let rows = rows(indices, table.ty.shape[axis])?;
-    let width = (table.ty.shape[axis + 1..].iter().product::<u64>() * table.ty.dtype.bytes()) as usize;
-    let outer = table.ty.shape[..axis].iter().product::<u64>() as usize;
-    let size = table.ty.shape[axis] as usize;
-    let mut bytes = Vec::with_capacity((result.elements() * result.dtype.bytes()) as usize);
-    for o in 0..outer {
-        for row in &rows {
-            bytes.extend_from_slice(&table.bytes[(o * size + row) * width..][..width]);
-        }
-    }
+/// Rows of tables along an axis.
+pub(super) fn gather(op: &Gather, table: &Tensor, indices: &Tensor, result: &Type) -> Result<Tensor, String> {
+    let width = table.ty.dtype.bytes() as usize;
+    let mut bytes = vec![0; (result.elements() * result.dtype.bytes()) as usize];
+    each_row(op, &table.ty.shape, indices, |row, position, inner| {
+        let (from, to, length) = (row * width, position * width, inner * width);
+        bytes[to..to + length].copy_from_slice(&table.bytes[from..from + length]);
+    })?;
     Ok(Tensor { ty: result.clone(), bytes: bytes.into() })
 }
 
-/// Row numbers from indices, of which negative ones count from the end.
-fn rows(indices: &Tensor, size: u64) -> Result<Vec<usize>, String> {
+/// Tables whose rows are the sums of the source rows with their index.
+pub(super) fn scatter_add(op: &ScatterAdd, indices: &Tensor, source: &Tensor, result: &Type) -> Result<Tensor, String> {
+    let values = source.to_f64();
+    let mut sums = vec![0.0; result.elements() as usize];
+    let gather = Gather { axis: op.axis, batch: op.batch };
+    each_row(&gather, &result.shape, indices, |row, position, inner| {
+        for k in 0..inner {
+            sums[row + k] += values[position + k];
+        }
+    })?;
+    Ok(Tensor::from_f64(result.clone(), &sums))
+}
+
+/// Calls `f` with the first element of each indexed row in tables of `shape`, the first element where it goes, and its length.
+fn each_row(op: &Gather, shape: &[u64], indices: &Tensor, mut f: impl FnMut(usize, usize, usize)) -> Result<(), String> {
+    let size = shape[op.axis];
     let row = |i: i64| {
         let row = if i < 0 { i.saturating_add(size as i64) } else { i };
         if (0..size as i64).contains(&row) { Ok(row as usize) } else { Err(format!("index {i} of {size} rows")) }
     };
-    indices.to_i64().into_iter().map(row).collect()
-}
-
-/// A table whose rows are the sums of the source rows with their index.
-pub(super) fn scatter_add(axis: usize, indices: &Tensor, source: &Tensor, result: &Type) -> Result<Tensor, String> {
-    let rows = rows(indices, result.shape[axis])?;
-    let inner = result.shape[axis + 1..].iter().product::<u64>() as usize;
-    let outer = result.shape[..axis].iter().product::<u64>() as usize;
-    let size = result.shape[axis] as usize;
-    let values = source.to_f64();
-    let mut sums = vec![0.0; result.elements() as usize];
-    for o in 0..outer {
-        for (i, row) in rows.iter().enumerate() {
-            for k in 0..inner {
-                sums[(o * size + row) * inner + k] += values[(o * rows.len() + i) * inner + k];
-            }
+    let rows: Vec<usize> = indices.to_i64().into_iter().map(row).collect::<Result<_, String>>()?;
+    let length = |dims: &[u64]| dims.iter().product::<u64>() as usize;
+    let (batch, outer, inner) = (length(&shape[..op.batch]), length(&shape[op.batch..op.axis]), length(&shape[op.axis + 1..]));
+    let count = length(&indices.ty.shape[op.batch..]);
+    for block in 0..batch * outer {
+        for (i, row) in rows[block / outer * count..][..count].iter().enumerate() {
+            f((block * size as usize + row) * inner, (block * count + i) * inner, inner);
         }
     }
-    Ok(Tensor::from_f64(result.clone(), &sums))
+    Ok(())
 }
 
 /// Whether each position of the last dimension is the index.

@@ -64,6 +64,11 @@ impl Rules for UnaryOp {
                     let product = b.mul(g, sin);
                     b.unary(Unary::Neg.into(), product)
                 }
+                Unary::Atan => {
+                    let square = b.mul(x, x);
+                    let divisor = b.offset(square, 1.0);
+                    b.div(g, divisor)
+                }
                 Unary::Tanh => {
                     let slope = one_minus_square(b, y);
                     b.mul(g, slope)

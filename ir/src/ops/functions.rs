@@ -24,7 +24,7 @@ pub enum UnaryFn {
 
 impl UnaryFn {
     /// Every function.
-    pub const ALL: [UnaryFn; 22] = [
+    pub const ALL: [UnaryFn; 23] = [
         UnaryFn::Scalar(Unary::Neg),
         UnaryFn::Scalar(Unary::Abs),
         UnaryFn::Scalar(Unary::Sign),
@@ -34,6 +34,7 @@ impl UnaryFn {
         UnaryFn::Scalar(Unary::Reciprocal),
         UnaryFn::Scalar(Unary::Sin),
         UnaryFn::Scalar(Unary::Cos),
+        UnaryFn::Scalar(Unary::Atan),
         UnaryFn::Scalar(Unary::Tanh),
         UnaryFn::Scalar(Unary::Erf),
         UnaryFn::Scalar(Unary::Sigmoid),

@@ -2,20 +2,35 @@
 
 use super::{Backward, Linear, NoGradient, Rules, named};
 use crate::dtype::DType;
-use crate::kernel::{self, Kernel, ReduceKind};
+use crate::kernel::{self, Kernel, Origin, ReduceKind};
 use crate::letters::{Letters, Role};
-use crate::lower::{Elementwise, LowerContext, Lowered, ProgramWriter};
+use crate::lower::{Elementwise, Extent, LowerContext, Lowered, ProgramWriter};
 use crate::scalar::{Binary, Instr};
 use crate::types::{Type, checked_elements};
 use serde::{Deserialize, Serialize};
 
-/// Rows of a table along `axis`, by index. Operands: table, indices. The indices' dimensions stand where `axis` was.
+/// Rows of a table along `axis`, by index. Operands: table, indices. The first `batch` dimensions of both are the same, and each
+/// of their positions has rows and indices of its own; the indices' other dimensions stand where `axis` was.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Gather {
     /// The indexed dimension.
     pub axis: usize,
+    /// How many leading dimensions table and indices share; at most `axis`.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub batch: usize,
 }
 named!(Gather, "gather");
+
+impl Gather {
+    /// A gather from one table.
+    pub fn along(axis: usize) -> Gather {
+        Gather { axis, batch: 0 }
+    }
+}
+
+fn is_zero(n: &usize) -> bool {
+    *n == 0
+}
 
 impl Rules for Gather {
     fn result(&self, operands: &[Type]) -> Result<Vec<Type>, String> {
@@ -23,13 +38,14 @@ impl Rules for Gather {
         if indices.dtype != DType::I64 || self.axis >= table.rank() {
             return Err(format!("axis {} of {table} by {indices}", self.axis));
         }
+        let own = separate(indices, self.batch, self.axis, &table.shape)?;
         let mut shape = table.shape.clone();
-        shape.splice(self.axis..=self.axis, indices.shape.iter().copied());
+        shape.splice(self.axis..=self.axis, own.iter().copied());
         Ok(vec![Type::new(table.dtype, shape)])
     }
 
     fn letters(&self, operands: &[Type], _: &[Type]) -> Letters {
-        table_letters(&operands[0], &operands[1], self.axis, Position::Operands)
+        table_letters(&operands[0], &operands[1], self, Position::Operands)
     }
 
     fn linear(&self) -> Linear {
@@ -39,7 +55,7 @@ impl Rules for Gather {
     fn gradient(&self, cx: &mut Backward<'_>) -> Result<(), NoGradient> {
         let (g, indices) = (cx.grad(), cx.operands[1]);
         let size = cx.b.ty(cx.operands[0]).shape[self.axis];
-        let dx = cx.b.op(ScatterAdd { axis: self.axis, size }, &[indices, g]);
+        let dx = cx.b.op(ScatterAdd { axis: self.axis, batch: self.batch, size }, &[indices, g]);
         cx.give(0, dx);
         Ok(())
     }
@@ -49,37 +65,60 @@ impl Rules for Gather {
     }
 
     fn lower(&self, cx: &LowerContext<'_>) -> Lowered {
-        let table = &cx.operands[0];
-        let kernel = kernel::Gather {
-            dtype: table.ty.dtype,
-            outer: table.local[..self.axis].iter().product(),
-            rows: table.local[self.axis],
-            total_rows: table.ty.shape[self.axis],
-            inner: table.local[self.axis + 1..].iter().product(),
-            count: cx.operands[1].elements(),
-            origin: cx.operand_origin(0, self.axis),
-        };
+        let origin = cx.operand_origin(0, self.axis);
+        let kernel = self.kernel(&cx.operands[0], &cx.operands[1], origin);
         Lowered::launch(Kernel::Gather(kernel), 2, 1)
     }
 }
 
+impl Gather {
+    fn kernel(&self, table: &Extent, indices: &Extent, origin: Origin) -> kernel::Gather {
+        kernel::Gather {
+            dtype: table.ty.dtype,
+            batch: table.local[..self.batch].iter().product(),
+            outer: table.local[self.batch..self.axis].iter().product(),
+            rows: table.local[self.axis],
+            total_rows: table.ty.shape[self.axis],
+            inner: table.local[self.axis + 1..].iter().product(),
+            count: indices.local[self.batch..].iter().product(),
+            origin,
+        }
+    }
+}
+
+/// The dimensions of indices behind the `batch` that they share with the other operand.
+fn separate<'t>(indices: &'t Type, batch: usize, axis: usize, other: &[u64]) -> Result<&'t [u64], String> {
+    let shared = batch <= axis && batch <= indices.rank() && other.get(..batch) == Some(&indices.shape[..batch]);
+    if shared { Ok(&indices.shape[batch..]) } else { Err(format!("{other:?} and {indices} do not share {batch} dimensions")) }
+}
+
 /// The gradient of a gather: a table of `size` rows along `axis`, each the sum of the source rows whose index it is, in order.
-/// Operands: indices, source.
+/// Operands: indices, source; their first `batch` dimensions are the same.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ScatterAdd {
     /// The indexed dimension of the result.
     pub axis: usize,
+    /// How many leading dimensions indices and source share; at most `axis`.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub batch: usize,
     /// Its size.
     pub size: u64,
 }
 named!(ScatterAdd, "scatter_add");
 
+impl ScatterAdd {
+    /// Its inverse.
+    fn gather(&self) -> Gather {
+        Gather { axis: self.axis, batch: self.batch }
+    }
+}
+
 impl Rules for ScatterAdd {
     fn result(&self, operands: &[Type]) -> Result<Vec<Type>, String> {
         let [indices, source] = operands else { return Err("takes indices and a source".into()) };
-        let end = self.axis.saturating_add(indices.rank());
-        if indices.dtype != DType::I64 || !source.dtype.is_float() || source.shape.get(self.axis..end) != Some(&indices.shape[..])
-        {
+        let own = separate(indices, self.batch, self.axis, &source.shape)?;
+        let end = self.axis.saturating_add(own.len());
+        if indices.dtype != DType::I64 || !source.dtype.is_float() || source.shape.get(self.axis..end) != Some(own) {
             return Err(format!("{source} by {indices} along axis {}", self.axis));
         }
         let mut shape = source.shape.clone();
@@ -88,7 +127,7 @@ impl Rules for ScatterAdd {
     }
 
     fn letters(&self, operands: &[Type], results: &[Type]) -> Letters {
-        let mut letters = table_letters(&results[0], &operands[0], self.axis, Position::Results);
+        let mut letters = table_letters(&results[0], &operands[0], &self.gather(), Position::Results);
         let (source, table) = (letters.results.remove(0), letters.operands.remove(0));
         letters.operands.push(source);
         letters.results.push(table);
@@ -101,7 +140,7 @@ impl Rules for ScatterAdd {
 
     fn gradient(&self, cx: &mut Backward<'_>) -> Result<(), NoGradient> {
         let (g, indices) = (cx.grad(), cx.operands[0]);
-        let dx = cx.b.op(Gather { axis: self.axis }, &[g, indices]);
+        let dx = cx.b.op(self.gather(), &[g, indices]);
         cx.give(1, dx);
         Ok(())
     }
@@ -111,16 +150,8 @@ impl Rules for ScatterAdd {
     }
 
     fn lower(&self, cx: &LowerContext<'_>) -> Lowered {
-        let table = &cx.results[0];
-        let kernel = kernel::Gather {
-            dtype: table.ty.dtype,
-            outer: table.local[..self.axis].iter().product(),
-            rows: table.local[self.axis],
-            total_rows: self.size,
-            inner: table.local[self.axis + 1..].iter().product(),
-            count: cx.operands[0].elements(),
-            origin: cx.result_origin(0, self.axis),
-        };
+        let origin = cx.result_origin(0, self.axis);
+        let kernel = self.gather().kernel(&cx.results[0], &cx.operands[0], origin);
         Lowered::launch(Kernel::ScatterAdd(kernel), 2, 1)
     }
 }
@@ -134,7 +165,7 @@ enum Position {
 
 /// Letters of table and indices as operands and of the rows as result. A split of the row letter leaves a gather partial (other
 /// ranks' rows are 0); a split of an index letter leaves a scatter partial.
-fn table_letters(table: &Type, indices: &Type, axis: usize, table_is: Position) -> Letters {
+fn table_letters(table: &Type, indices: &Type, of: &Gather, table_is: Position) -> Letters {
     let mut letters = Letters::new();
     let summed = |sum: bool| match (sum, table.dtype.is_float()) {
         (true, true) => Role::Reduced(ReduceKind::Sum),
@@ -142,12 +173,12 @@ fn table_letters(table: &Type, indices: &Type, axis: usize, table_is: Position) 
         (false, _) => Role::Kept,
     };
     let (row_role, index_role) = (summed(table_is == Position::Operands), summed(table_is == Position::Results));
-    let dims: Vec<Vec<usize>> =
-        (0..table.rank()).map(|d| vec![letters.letter(table.shape[d], if d == axis { row_role } else { Role::Kept })]).collect();
-    let index_dims: Vec<Vec<usize>> = indices.shape.iter().map(|n| vec![letters.letter(*n, index_role)]).collect();
+    let role = |d| if d == of.axis { row_role } else { Role::Kept };
+    let dims: Vec<Vec<usize>> = (0..table.rank()).map(|d| vec![letters.letter(table.shape[d], role(d))]).collect();
+    let own: Vec<Vec<usize>> = indices.shape[of.batch..].iter().map(|n| vec![letters.letter(*n, index_role)]).collect();
     let mut rows = dims.clone();
-    rows.splice(axis..=axis, index_dims.iter().cloned());
-    letters.operands = vec![dims, index_dims];
+    rows.splice(of.axis..=of.axis, own.iter().cloned());
+    letters.operands = vec![dims.clone(), [&dims[..of.batch], &own].concat()];
     letters.results = vec![rows];
     letters
 }

@@ -275,11 +275,14 @@ fn layout() -> Vec<Sample> {
 
 fn index() -> Vec<Sample> {
     vec![
-        sample(Gather { axis: 0 }, [floats([5, 3]), integers([2, 4], -5, 5)]),
-        sample(Gather { axis: 1 }, [floats([2, 5, 3]), integers([4], 0, 5)]),
-        sample(Gather { axis: 1 }, [integers([2, 3], -9, 9), integers([], 0, 3)]),
-        sample(ScatterAdd { axis: 0, size: 5 }, [integers([2, 4], -5, 5), floats([2, 4, 3])]),
-        sample(ScatterAdd { axis: 1, size: 5 }, [integers([4], 0, 5), floats([2, 4, 3])]),
+        sample(Gather::along(0), [floats([5, 3]), integers([2, 4], -5, 5)]),
+        sample(Gather::along(1), [floats([2, 5, 3]), integers([4], 0, 5)]),
+        sample(Gather::along(1), [integers([2, 3], -9, 9), integers([], 0, 3)]),
+        sample(Gather { axis: 2, batch: 1 }, [floats([2, 3, 5, 2]), integers([2, 4], -5, 5)]),
+        sample(Gather { axis: 1, batch: 1 }, [floats([4, 5]), integers([4], 0, 5)]),
+        sample(ScatterAdd { axis: 0, batch: 0, size: 5 }, [integers([2, 4], -5, 5), floats([2, 4, 3])]),
+        sample(ScatterAdd { axis: 1, batch: 0, size: 5 }, [integers([4], 0, 5), floats([2, 4, 3])]),
+        sample(ScatterAdd { axis: 2, batch: 1, size: 5 }, [integers([2, 4], -5, 5), floats([2, 3, 4, 2])]),
         sample(OneHot { size: 4 }, [integers([2, 1], 0, 4)]),
         sample(Range { size: 5 }, []),
     ]

@@ -101,7 +101,7 @@ impl Maker<'_> {
         let ty = Type::new(DType::I64, [BATCH, 4]);
         let tokens = self.b.op(Input { name: "tokens".into(), ty, label: false }, &[]);
         let table = self.parameter(&[12, 8]);
-        let rows = self.b.op(Gather { axis: 0 }, &[table, tokens]);
+        let rows = self.b.op(Gather::along(0), &[table, tokens]);
         let positions = self.parameter(&[4, 8]);
         self.b.add(rows, positions)
     }
@@ -178,6 +178,7 @@ impl Maker<'_> {
             UnaryFn::Relu,
             UnaryFn::Softplus,
             Unary::Tanh.into(),
+            Unary::Atan.into(),
             Unary::Sigmoid.into(),
             Unary::Sin.into(),
             Unary::Cos.into(),
@@ -368,15 +369,23 @@ impl Maker<'_> {
         self.b.select(condition, other, x)
     }
 
-    /// Ops that know positions: a one-hot of constant indices times a parameter, or a table read by a constant.
+    /// Ops that know positions: a one-hot of constant indices times a parameter, a table read by a constant, or each row of x
+    /// read by indices of its own.
     fn indexed(&mut self, x: ValueId) -> ValueId {
         let shape = self.shape(x);
         let last = shape[shape.len() - 1];
+        if self.c.one_in(3) {
+            let axis = shape.len() - 1;
+            let indices: Vec<i64> = (0..last as i64).map(|i| (i * 5 + 1) % last as i64).collect();
+            let indices = self.b.constant(Tensor::from_i64([last], &indices));
+            let indices = self.b.broadcast(indices, &shape);
+            return self.b.op(Gather { axis, batch: axis }, &[x, indices]);
+        }
         let indices: Vec<i64> = (0..last as i64).map(|i| (i * 5 + 1) % 6).collect();
         if self.c.one_in(2) {
             let indices = self.b.constant(Tensor::from_i64([last], &indices));
             let table = self.parameter(&[6]);
-            let row = self.b.op(Gather { axis: 0 }, &[table, indices]);
+            let row = self.b.op(Gather::along(0), &[table, indices]);
             return self.b.add(x, row);
         }
         let column = self.b.constant(Tensor::from_i64([last, 1], &indices));
