@@ -201,6 +201,11 @@ fn write_all(folder: &Path, files: &BTreeMap<&str, Vec<u8>>) -> io::Result<()> {
     files.iter().try_for_each(|(name, bytes)| fs::write(folder.join(name), bytes))
 }
 
+/// The model without its weights in the plan directory at `path`.
+pub fn model_path(path: &Path) -> PathBuf {
+    path.join(MODEL)
+}
+
 /// Reads the plan directory at `path`: its manifest, its spec and its programs.
 ///
 /// # Errors

@@ -1,15 +1,18 @@
 //! Training data: arrays or tokens from a file, checked against a program, and cut into batches.
 
-mod arrays;
+mod array;
 mod check;
+mod files;
 mod npy;
+mod npz;
 mod order;
 mod safetensor;
 mod tokens;
 
 use crate::tensor::Tensor;
-use arrays::read_arrays;
-use check::{check_array, check_tokens};
+use array::Array;
+use check::{check_arrays, check_tokens};
+use files::Files;
 use order::Order;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, Place};
 use shardc_ir::dtype::DType;
@@ -18,7 +21,7 @@ use std::path::Path;
 use std::sync::Arc;
 use tokens::Tokens;
 
-pub use npy::{read_npy, read_npz, write_npz};
+pub use npz::{npz_bytes, read_npz, write_npz};
 pub use safetensor::{read_safetensors, write_safetensors};
 
 /// What a program wants of one array.
@@ -30,7 +33,7 @@ pub struct InputSpec {
     pub dtype: DType,
     /// The shape of one sample.
     pub sample: Vec<u64>,
-    /// Allowed values `low..high`, if known.
+    /// Allowed values `low..high`, if known; of floats `low` to `high - 1`.
     pub range: Option<(i64, i64)>,
     /// One value outside the range that is allowed.
     pub except: Option<i64>,
@@ -45,6 +48,8 @@ pub struct Options {
     pub shuffle: bool,
     /// Seeds the order.
     pub seed: u64,
+    /// What says how large a batch is.
+    pub batch_place: Option<Place>,
 }
 
 /// Samples that fit a program.
@@ -58,7 +63,7 @@ pub struct Dataset {
 #[derive(Debug)]
 enum Source {
     /// One array for each input, samples along dimension 0.
-    Arrays(Vec<Tensor>),
+    Arrays(Vec<Array>),
     /// Windows of a text: the first input is the window, a second one the window one token later.
     Tokens { tokens: Tokens, context: u64 },
 }
@@ -86,6 +91,9 @@ impl Dataset {
     pub fn open(path: &Path, inputs: Vec<InputSpec>, batch: u64, options: &Options) -> Result<Dataset, Diagnostics> {
         let here = |d: Diagnostic| if d.place.is_none() { d.at(Place::File(path.to_path_buf())) } else { d };
         let all = |ds: Diagnostics| ds.into_iter().map(here).collect::<Diagnostics>();
+        if !path.exists() {
+            return Err(all(files::nothing_there(path).into()));
+        }
         let source = match Tokens::read(path).map_err(|d| all(d.into()))? {
             Some(tokens) => {
                 let context = check_tokens(&tokens, &inputs, options.context).map_err(all)?;
@@ -96,26 +104,19 @@ impl Dataset {
                 return Err(all(error.help("leave `--context` out, or give a `.txt` or `.bin` file").into()));
             }
             None => {
-                let found = read_arrays(path).map_err(|d| all(d.into()))?;
-                let mut errors = vec![];
-                let mut arrays = vec![];
-                for input in &inputs {
-                    match check_array(input, &found) {
-                        Ok(array) => arrays.push(array),
-                        Err(more) => errors.extend(more),
-                    }
-                }
-                errors.extend(check::check_counts(&inputs, &arrays));
-                if !errors.is_empty() {
-                    return Err(all(errors));
-                }
-                Source::Arrays(arrays)
+                let mut files = Files::open(path).map_err(|d| all(d.into()))?;
+                Source::Arrays(check_arrays(&mut files, &inputs).map_err(all)?)
             }
         };
         let dataset = Dataset { inputs, order: Order::new(options, &source, batch), source };
-        if dataset.samples() < batch {
-            let error = Diagnostic::error(format!("the data has {} samples, less than one batch of {batch}", dataset.samples()));
-            return Err(all(error.help("give more data, or a smaller `batch`").into()));
+        let samples = dataset.samples();
+        if samples == 0 {
+            return Err(all(Diagnostic::error("the data has no samples").into()));
+        }
+        if samples < batch {
+            let error = Diagnostic::error(format!("the data has {samples} samples, less than one batch of {batch}"));
+            let error = error.at_opt(options.batch_place.clone());
+            return Err(all(error.help(format!("use a smaller `batch`, or more data than `{}` has", path.display())).into()));
         }
         Ok(dataset)
     }
@@ -140,15 +141,21 @@ impl Dataset {
         Arc::new(self.rows(&self.order.rows(step)))
     }
 
+    /// Whether an input of the batch of `step` holds nothing but the value that is allowed beside its range: labels of which none counts.
+    pub fn is_ignored(&self, step: u64) -> bool {
+        let batch = self.batch(step);
+        self.inputs
+            .iter()
+            .zip(batch.iter())
+            .any(|(input, array)| input.except.is_some_and(|ignored| array.to_i64().iter().all(|label| *label == ignored)))
+    }
+
     /// The samples of those numbers, an array for each input; a window of a text is numbered by its first token.
     pub fn rows(&self, rows: &[u64]) -> Vec<Tensor> {
         let gather = |(i, input): (usize, &InputSpec)| {
             let shape: Vec<u64> = [rows.len() as u64].into_iter().chain(input.sample.iter().copied()).collect();
             let bytes = match &self.source {
-                Source::Arrays(arrays) => {
-                    let size = (input.sample.iter().product::<u64>() * input.dtype.bytes()) as usize;
-                    rows.iter().flat_map(|row| &arrays[i].bytes[*row as usize * size..][..size]).copied().collect()
-                }
+                Source::Arrays(arrays) => arrays[i].rows(rows, input.dtype),
                 Source::Tokens { tokens, context } => {
                     let windows = rows.iter().flat_map(|row| tokens.window(row + i as u64, *context));
                     windows.flat_map(i64::to_le_bytes).collect()
@@ -169,7 +176,7 @@ impl Dataset {
 impl Source {
     fn samples(&self) -> u64 {
         match self {
-            Source::Arrays(arrays) => arrays.iter().filter_map(|a| a.shape.first().copied()).min().unwrap_or(0),
+            Source::Arrays(arrays) => arrays.first().and_then(|a| a.header.shape.first().copied()).unwrap_or(0),
             Source::Tokens { tokens, context } => tokens.len().saturating_sub(1) / context,
         }
     }

@@ -184,7 +184,7 @@ pub struct ProgramInput {
     pub name: String,
     /// Its buffer.
     pub buffer: BufferId,
-    /// Allowed values, from what reads it: `low..high` (class indices, token ids), if known.
+    /// Allowed values, from what reads it: `low..high` (class indices, token ids), if known; of floats `low` to `high - 1`.
     pub range: Option<(i64, i64)>,
     /// One value outside the range that is allowed (`ignore_index`).
     pub except: Option<i64>,

@@ -53,7 +53,7 @@ impl Pass for AddOptimizer {
                 }
                 None => gradient,
             };
-            update(&mut b, &mut scalars, state, gradient, &optimizer.value)?;
+            update(&mut b, &mut scalars, state, gradient, &optimizer.value);
         }
         *graph = b.finish();
         Ok(Changed::Yes)
@@ -125,40 +125,79 @@ impl Scalars {
     }
 }
 
-fn update(b: &mut Builder, scalars: &mut Scalars, id: StateId, g: ValueId, o: &Optimizer) -> Result<(), Diagnostics> {
+fn update(b: &mut Builder, scalars: &mut Scalars, id: StateId, g: ValueId, o: &Optimizer) {
     let ty = b.graph().states[id.index()].ty.clone();
     let weight_decay = if o.decay == Decayed::All || ty.rank() >= 2 { o.weight_decay } else { 0.0 };
     let w = read(b, id);
     let lr = scalars.lr(b, ty.dtype);
-    let (op, scalars, moments): (Op, Vec<ValueId>, &[&str]) = match o.rule {
+    let mut states = vec![id];
+    let results = match o.rule {
         OptimizerRule::Sgd { momentum, nesterov } => {
-            let moments: &[&str] = if momentum == 0.0 { &[] } else { &["m"] };
-            (Sgd { momentum, nesterov, weight_decay }.into(), vec![lr], moments)
+            let mut operands = vec![w, g, lr];
+            if momentum != 0.0 {
+                states.push(moment(b, id, "m"));
+                operands.push(b.state(states[1]));
+            }
+            b.ops(Sgd { momentum, nesterov, weight_decay }, &operands)
         }
-        OptimizerRule::Adam(m) | OptimizerRule::AdamW(m) => {
+        OptimizerRule::Adam(m) | OptimizerRule::AdamW(m) | OptimizerRule::Lamb(m) => {
             let [c1, c2] = scalars.corrections(b, ty.dtype, m);
-            let decoupled = o.rule.decay_is_decoupled();
-            let adam = Adam { beta1: m.beta1, beta2: m.beta2, eps: m.eps, weight_decay, decoupled };
-            (adam.into(), vec![lr, c1, c2], &["m", "v"])
-        }
-        OptimizerRule::Lamb(_) => {
-            return Err(Diagnostic::error("`lamb` is not built yet").help("use `adamw`").into());
+            states.extend([moment(b, id, "m"), moment(b, id, "v")]);
+            let (first, second) = (b.state(states[1]), b.state(states[2]));
+            if let OptimizerRule::Lamb(_) = o.rule {
+                lamb(b, m, weight_decay, [w, g, lr, c1, c2, first, second])
+            } else {
+                let decoupled = o.rule.decay_is_decoupled();
+                let adam = Adam { beta1: m.beta1, beta2: m.beta2, eps: m.eps, weight_decay, decoupled };
+                b.ops(adam, &[w, g, lr, c1, c2, first, second])
+            }
         }
     };
-    let moments: Vec<StateId> = moments.iter().map(|suffix| moment(b, id, suffix)).collect();
-    let mut operands = vec![w, g];
-    operands.extend(scalars);
-    for m in &moments {
-        let value = b.state(*m);
-        operands.push(value);
-    }
-    let results = b.ops(op, &operands);
-    for (state, value) in [id].iter().chain(&moments).zip(results) {
+    for (state, value) in states.into_iter().zip(results) {
         let name = format!("{}.new", b.graph().states[state.index()].name);
         b.rename(value, &name);
         b.graph_mut().states[state.index()].update = Some(value);
     }
-    Ok(())
+}
+
+/// The update of LAMB: Adam's direction with decay in it, as long as `|w| / |direction|` times the learning rate says (1 where
+/// either norm is 0). Operands as [`Adam`]'s; gives the new w, m, v.
+/// You et al., Large Batch Optimization for Deep Learning (2019), algorithm 2.
+fn lamb(b: &mut Builder, moments: Moments, weight_decay: f64, operands: [ValueId; 7]) -> Vec<ValueId> {
+    let Moments { beta1, beta2, eps } = moments;
+    let [w, g, lr, c1, c2, m, v] = operands;
+    let m = blend(b, beta1, m, g);
+    let square = b.mul(g, g);
+    let v = blend(b, beta2, v, square);
+    let mean = b.div(m, c1);
+    let variance = b.div(v, c2);
+    let deviation = b.unary(Unary::Sqrt.into(), variance);
+    let deviation = b.offset(deviation, eps);
+    let mut direction = b.div(mean, deviation);
+    if weight_decay != 0.0 {
+        let decay = b.scale(w, weight_decay);
+        direction = b.add(direction, decay);
+    }
+    let [of_weight, of_direction] = [w, direction].map(|x| {
+        let square = b.op(SquareSum {}, &[x]);
+        b.unary(Unary::Sqrt.into(), square)
+    });
+    let ratio = b.div(of_weight, of_direction);
+    let (zero, one) = (b.number(DType::F64, 0.0), b.number(DType::F64, 1.0));
+    let smaller = b.binary(Binary::Min, of_weight, of_direction);
+    let both = b.binary(Binary::Lt, zero, smaller);
+    let trust = b.select(both, ratio, one);
+    let dtype = b.ty(w).dtype;
+    let trust = b.cast(trust, dtype);
+    let rate = b.mul(lr, trust);
+    let step = b.mul(direction, rate);
+    vec![b.sub(w, step), m, v]
+}
+
+/// `share * old + (1 - share) * new`
+fn blend(b: &mut Builder, share: f64, old: ValueId, new: ValueId) -> ValueId {
+    let (old, new) = (b.scale(old, share), b.scale(new, 1.0 - share));
+    b.add(old, new)
 }
 
 /// The read of a parameter that the model made.

@@ -3,6 +3,7 @@
 //! Before: the outputs are the model's. After, for training: the one output `loss`, the mean over the global batch; for
 //! evaluation: the model's outputs, `loss_sum` and `labels` (how many terms the sum has).
 //! Cross entropy is row maximum, sum of exponentials and a picked logit, so that a split class letter needs no gathered logits.
+//! A model that computes its own loss gives one number, or one a sample, of which the mean is taken.
 //! Refuses: an output or label that does not fit, by name and shape. Needs phase `imported` or later, keeps it.
 //! Source: Shoeybi et al., Megatron-LM (2019), for the vocabulary-parallel form.
 
@@ -12,7 +13,8 @@ use shardc_ir::diagnostic::{Diagnostic, Diagnostics, near_names};
 use shardc_ir::dtype::DType;
 use shardc_ir::graph::{Graph, Output, Phase, ValueId};
 use shardc_ir::kernel::ReduceKind;
-use shardc_ir::ops::elementwise::Detach;
+use shardc_ir::ops::Op;
+use shardc_ir::ops::elementwise::{Detach, UnaryFn};
 use shardc_ir::ops::index::OneHot;
 use shardc_ir::ops::leaf::Input;
 use shardc_ir::scalar::{Binary, Unary};
@@ -82,6 +84,7 @@ enum Count {
 impl Terms {
     fn mean(&self, b: &mut Builder) -> ValueId {
         match self.count {
+            Count::All(1) => self.sum,
             Count::All(n) => b.scale(self.sum, 1.0 / n as f64),
             Count::Where(_) => {
                 let count = self.count(b);
@@ -135,14 +138,45 @@ fn terms(graph: &mut Graph, cx: &Context<'_>, loss: &Loss) -> Result<Terms, Diag
             let mut b = Builder::extend(take(graph));
             let ty = b.ty(x).clone();
             let y = label(&mut b, labels, ty);
-            let terms = squared_error(&mut b, x, y, cx.mode);
+            let difference = b.sub(x, y);
+            let square = b.mul(difference, difference);
+            let terms = each_element(&mut b, square, y, cx.mode);
             *graph = b.finish();
             Ok(terms)
         }
-        Loss::BceWithLogits { .. } | Loss::Output { .. } => {
-            Err(Diagnostic::error("this loss is not built yet").help("use `cross_entropy` or `mse`"))
+        Loss::BceWithLogits { logits, labels } => {
+            let x = output(graph, cx, logits.as_ref(), "logits")?;
+            let mut b = Builder::extend(take(graph));
+            let ty = b.ty(x).clone();
+            let y = label(&mut b, labels, ty);
+            let entropy = binary_cross_entropy(&mut b, x, y);
+            let terms = each_element(&mut b, entropy, y, cx.mode);
+            *graph = b.finish();
+            Ok(terms)
+        }
+        Loss::Output { name } => {
+            let x = output(graph, cx, Some(name), "output")?;
+            let samples = samples(graph);
+            let ty = graph.ty(x);
+            if ty.elements() != 1 && (ty.shape.first() != Some(&samples) || ty.elements() != samples) {
+                let message = format!("output `{}` is {ty}, which is no loss of {samples} samples", name.value);
+                return Err(Diagnostic::error(message)
+                    .at(cx.spec.place_of(name.source))
+                    .help("a loss is one number, or one number for each sample"));
+            }
+            let mut b = Builder::extend(take(graph));
+            let terms = own_loss(&mut b, x, samples, cx.mode);
+            *graph = b.finish();
+            Ok(terms)
         }
     }
+}
+
+/// Dimension 0 of the model's inputs.
+fn samples(graph: &Graph) -> u64 {
+    let first = |ty: &Type| ty.shape.first().copied();
+    let mut inputs = graph.nodes().filter(|(_, node)| matches!(node.op, Op::Input(_)));
+    inputs.find_map(|(_, node)| first(graph.ty(node.results[0]))).unwrap_or(1)
 }
 
 /// The model's output of that name, or its only one.
@@ -231,18 +265,36 @@ fn not_equal(b: &mut Builder, y: ValueId, label: i64) -> ValueId {
     b.unary(Unary::Not.into(), equal)
 }
 
-/// `sum of (x - y)^2`; in evaluation a label that is not a number does not count.
-fn squared_error(b: &mut Builder, x: ValueId, y: ValueId, mode: Mode) -> Terms {
-    let difference = b.sub(x, y);
-    let mut square = b.mul(difference, difference);
+/// `-y log(sigmoid x) - (1 - y) log(1 - sigmoid x)` as `(1 - y) x + softplus(-x)`, which overflows nowhere.
+fn binary_cross_entropy(b: &mut Builder, x: ValueId, y: ValueId) -> ValueId {
+    let one = b.number_like(x, 1.0);
+    let absent = b.sub(one, y);
+    let pull = b.mul(absent, x);
+    let negative = b.unary(Unary::Neg.into(), x);
+    let rest = b.unary(UnaryFn::Softplus, negative);
+    b.add(pull, rest)
+}
+
+/// The sum of all elements of `x`; in evaluation those with a label that is not a number do not count.
+fn each_element(b: &mut Builder, mut x: ValueId, y: ValueId, mode: Mode) -> Terms {
     let mut count = Count::All(b.ty(x).elements());
     if mode == Mode::Evaluate {
         let missing = b.unary(Unary::IsNan.into(), y);
         let valid = b.unary(Unary::Not.into(), missing);
         let zero = b.number_like(x, 0.0);
-        square = b.select(valid, square, zero);
+        x = b.select(valid, x, zero);
         count = Count::Where(valid);
     }
-    let axes: Vec<usize> = (0..b.ty(square).rank()).collect();
-    Terms { sum: b.sum(square, &axes), count }
+    let axes: Vec<usize> = (0..b.ty(x).rank()).collect();
+    Terms { sum: b.sum(x, &axes), count }
+}
+
+/// A loss that the model computes. One number is the mean over the samples of its batch.
+fn own_loss(b: &mut Builder, x: ValueId, samples: u64, mode: Mode) -> Terms {
+    let axes: Vec<usize> = (0..b.ty(x).rank()).collect();
+    let sum = b.sum(x, &axes);
+    match (b.ty(x).elements(), mode) {
+        (1, Mode::Evaluate) => Terms { sum: b.scale(sum, samples as f64), count: Count::All(samples) },
+        (terms, _) => Terms { sum, count: Count::All(terms) },
+    }
 }

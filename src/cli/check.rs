@@ -61,7 +61,7 @@ impl Check {
         }
         let job = self.job.open(true)?;
         let training = job.training()?;
-        let data = self.data.open(input_specs(&training.program), training.program.batch, false, training.program.seed)?;
+        let data = self.data.open(input_specs(&training.program), job.batches(&training.program))?;
         let plan = self.steps(&job, &training.program, &data)?;
         let reference = self.steps(&job, &training.reference, &data)?;
         let (numbers, gradients) = tolerances(&training.program);

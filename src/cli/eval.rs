@@ -1,19 +1,18 @@
 //! `shardc eval`: the mean loss over data, and the model's outputs.
 
-use super::job::{DataArgs, Job, JobArgs, MachineArgs};
-use super::output::{print, replaces_no_input, writable};
+use super::job::{Batches, DataArgs, Job, JobArgs, MachineArgs};
+use super::output::{print, replaces_no_input, writable, write_whole};
 use crate::failure::Failure;
 use clap::Args;
 use serde::Serialize;
-use shardc_executor::data::{Dataset, input_specs, write_npz};
-use shardc_executor::run::StepResult;
+use shardc_executor::data::{Dataset, input_specs, npz_bytes};
+use shardc_executor::run::{Executor, StepResult};
 use shardc_executor::tensor::Tensor;
 use shardc_ir::diagnostic::{Diagnostic, Place};
 use shardc_ir::dtype::DType;
 use shardc_ir::plan::Program;
 use shardc_passes::PADDING_LABEL;
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -57,65 +56,44 @@ impl Eval {
         }
         let job = self.job.open(false)?;
         let program = &job.programs.eval;
-        let data = self.data.open(input_specs(program), 1, false, program.seed)?;
-        let (loss, outputs) = self.evaluate(&job, program, &data)?;
-        if let Some(path) = &self.outputs {
-            write_npz(path, &outputs)?;
-        }
-        print(&self.text(&loss, data.samples())?)
-    }
-
-    fn evaluate(&self, job: &Job, program: &Program, data: &Dataset) -> Result<(Loss, BTreeMap<String, Tensor>), Failure> {
+        let data = self.data.open(input_specs(program), Batches { size: 1, ..Batches::default() })?;
         let batch = batch_size(program);
+        let mut totals = Totals { keep: self.outputs.is_some(), ..Totals::default() };
+        let whole = data.samples() - data.samples() % batch;
+        let left = data.samples() - whole;
         let mut executor = job.start(program, &self.machine)?;
-        let mut outputs: BTreeMap<String, Tensor> = BTreeMap::new();
-        let (mut sum, mut labels, mut has_loss) = (0.0, 0.0, false);
-        let mut from = 0;
-        while from < data.samples() {
-            let to = (from + batch).min(data.samples());
-            let result = executor.step(Arc::new(padded(job, program, data, from..to, batch, Filler::LastSample)))?;
-            if to - from < batch {
-                let other = executor.step(Arc::new(padded(job, program, data, from..to, batch, Filler::Zeros)))?;
-                self.same_for_any_padding(&result, &other, to - from, batch)?;
-            }
-            for (name, output) in result.outputs {
-                match name.as_str() {
-                    LOSS_SUM => {
-                        sum += output.first().unwrap_or(f64::NAN);
-                        has_loss = true;
-                    }
-                    LABELS => labels += output.first().unwrap_or(f64::NAN),
-                    _ if self.outputs.is_some() => append(outputs.entry(name), output, batch, to - from),
-                    _ => {}
+        for from in (0..whole).step_by(batch as usize) {
+            let arrays = data.rows(&data.in_order(from, from + batch));
+            totals.add(executor.step(Arc::new(arrays))?, batch, batch);
+        }
+        if left > 0 {
+            let rest = Rest { job: &job, data: &data, from: whole, batch };
+            match rest.filled_up(&mut executor)? {
+                Some(result) => totals.add(result, batch, left),
+                None => {
+                    drop(executor);
+                    totals.add(self.step_of_its_own(&rest)?, left, left);
                 }
             }
-            from = to;
         }
-        let loss = if has_loss {
-            Loss { loss: Some(sum / labels), labels: Some(labels as u64) }
-        } else {
-            Loss { loss: None, labels: None }
-        };
-        Ok((loss, outputs))
+        if let Some(path) = &self.outputs {
+            write_whole(path, &npz_bytes(&totals.outputs)?)?;
+        }
+        print(&self.text(&totals.loss(), data.samples())?)
     }
 
-    /// Refuses a model whose results for the real samples change with what fills up their batch.
-    fn same_for_any_padding(&self, one: &StepResult, other: &StepResult, real: u64, batch: u64) -> Result<(), Failure> {
-        let mixes = one.outputs.iter().any(|(name, output)| {
-            let elements = match output.shape.first() {
-                Some(n) if *n == batch => output.elements() / batch * real,
-                _ => output.elements(),
-            };
-            let (a, b) = (output.to_f64(), other.outputs[name].to_f64());
-            a.iter().zip(&b).take(elements as usize).any(|(a, b)| (a - b).abs() > 1e-5 * a.abs().max(1.0))
-        });
-        if !mixes {
-            return Ok(());
-        }
-        let message =
-            format!("the model mixes the samples of a batch, so the last {real} samples cannot be filled up to {batch}");
-        let error = Diagnostic::error(message).at(Place::File(self.data.path.clone()));
-        Err(error.help(format!("evaluate a multiple of {batch} samples")).into())
+    /// A step of the model at the size of the rest, on one rank.
+    fn step_of_its_own(&self, rest: &Rest<'_>) -> Result<StepResult, Failure> {
+        let Rest { job, data, from, batch } = rest;
+        let left = data.samples() - from;
+        let program = job.resized(left).map_err(|errors| {
+            let message = format!("the last {left} samples fill no batch of {batch}, and cannot be filled up");
+            let why = errors.first().map_or(String::new(), |error| format!("the model has no other size: {}", error.message));
+            let error = Diagnostic::error(message).at(Place::File(self.data.path.clone())).label(why);
+            error.help(format!("evaluate a multiple of {batch} samples, or export the model with a dynamic batch"))
+        })?;
+        let arrays = data.rows(&data.in_order(*from, data.samples()));
+        Ok(job.start(&program, &self.machine)?.step(Arc::new(arrays))?)
     }
 
     fn text(&self, loss: &Loss, samples: u64) -> Result<String, Failure> {
@@ -128,6 +106,7 @@ impl Eval {
             Loss { loss: Some(loss), labels: Some(labels) } => {
                 format!("loss {loss:.6} over {labels} labels of {samples} samples{written}\n")
             }
+            Loss { labels: Some(_), .. } => format!("no loss: none of the labels of {samples} samples counts{written}\n"),
             _ => format!("{samples} samples, no loss: the spec has no `loss` line{written}\n"),
         })
     }
@@ -139,6 +118,49 @@ fn batch_size(program: &Program) -> u64 {
     own.unwrap_or(program.batch).max(1)
 }
 
+/// What steps add up to.
+#[derive(Default)]
+struct Totals {
+    sum: f64,
+    labels: f64,
+    has_loss: bool,
+    /// Whether the model's outputs are wanted.
+    keep: bool,
+    outputs: BTreeMap<String, Tensor>,
+}
+
+impl Totals {
+    /// Adds a step of `batch` samples, of which the first `real` count.
+    fn add(&mut self, result: StepResult, batch: u64, real: u64) {
+        for (name, output) in result.outputs {
+            match name.as_str() {
+                LOSS_SUM => {
+                    self.sum += output.first().unwrap_or(f64::NAN);
+                    self.has_loss = true;
+                }
+                LABELS => self.labels += output.first().unwrap_or(f64::NAN),
+                _ if self.keep => append(self.outputs.entry(name), output, batch, real),
+                _ => {}
+            }
+        }
+    }
+
+    fn loss(&self) -> Loss {
+        match self.has_loss {
+            true => Loss { loss: Some(self.sum / self.labels).filter(|_| self.labels > 0.0), labels: Some(self.labels as u64) },
+            false => Loss { loss: None, labels: None },
+        }
+    }
+}
+
+/// The samples from `from` on, which fill no batch.
+struct Rest<'a> {
+    job: &'a Job,
+    data: &'a Dataset,
+    from: u64,
+    batch: u64,
+}
+
 /// What fills up a batch, and does not count.
 #[derive(PartialEq)]
 enum Filler {
@@ -146,31 +168,50 @@ enum Filler {
     Zeros,
 }
 
-/// The samples of a range, filled up to a whole batch.
-fn padded(job: &Job, program: &Program, data: &Dataset, range: Range<u64>, batch: u64, filler: Filler) -> Vec<Tensor> {
-    let real = (range.end - range.start) as usize;
-    let mut rows = data.in_order(range.start, range.end);
-    rows.resize(batch as usize, rows.last().copied().unwrap_or(0));
-    let mut tensors = data.rows(&rows);
-    if filler == Filler::Zeros {
-        for tensor in &mut tensors {
-            let size = tensor.bytes.len() / batch as usize;
-            tensor.bytes[real * size..].fill(0);
+impl Rest<'_> {
+    /// A step over the samples filled up to a whole batch. `None` where filling changes results for the real samples: the model
+    /// mixes the samples of a batch, or computes its own loss over all of them.
+    fn filled_up(&self, executor: &mut Executor) -> Result<Option<StepResult>, Failure> {
+        if self.job.computes_loss() {
+            return Ok(None);
         }
+        let one = executor.step(Arc::new(self.arrays(executor.program(), Filler::LastSample)))?;
+        let other = executor.step(Arc::new(self.arrays(executor.program(), Filler::Zeros)))?;
+        let real = self.data.samples() - self.from;
+        let mixes = one.outputs.iter().any(|(name, output)| {
+            let elements = match output.shape.first() {
+                Some(n) if *n == self.batch => output.elements() / self.batch * real,
+                _ => output.elements(),
+            };
+            let (a, b) = (output.to_f64(), other.outputs[name].to_f64());
+            a.iter().zip(&b).take(elements as usize).any(|(a, b)| (a - b).abs() > 1e-5 * a.abs().max(1.0))
+        });
+        Ok((!mixes).then_some(one))
     }
-    for (_, tensor) in program.inputs.iter().zip(&mut tensors).filter(|(input, _)| job.is_label(&input.name)) {
-        let padding: &[u8] = match tensor.dtype {
-            DType::I64 => &PADDING_LABEL.to_le_bytes(),
-            DType::F32 => &f32::NAN.to_le_bytes(),
-            DType::F64 => &f64::NAN.to_le_bytes(),
-            DType::Bool => continue,
-        };
-        let size = tensor.bytes.len() / batch as usize;
-        for element in tensor.bytes[real * size..].chunks_exact_mut(padding.len()) {
-            element.copy_from_slice(padding);
+
+    fn arrays(&self, program: &Program, filler: Filler) -> Vec<Tensor> {
+        let batch = self.batch as usize;
+        let mut rows = self.data.in_order(self.from, self.data.samples());
+        let real = rows.len();
+        rows.resize(batch, rows.last().copied().unwrap_or(0));
+        let mut tensors = self.data.rows(&rows);
+        for (input, tensor) in program.inputs.iter().zip(&mut tensors) {
+            let size = tensor.bytes.len() / batch;
+            let padding = &mut tensor.bytes[real * size..];
+            if self.job.is_label(&input.name) {
+                let none: &[u8] = match tensor.dtype {
+                    DType::I64 => &PADDING_LABEL.to_le_bytes(),
+                    DType::F32 => &f32::NAN.to_le_bytes(),
+                    DType::F64 => &f64::NAN.to_le_bytes(),
+                    DType::Bool => continue,
+                };
+                padding.chunks_exact_mut(none.len()).for_each(|element| element.copy_from_slice(none));
+            } else if filler == Filler::Zeros {
+                padding.fill(0);
+            }
         }
+        tensors
     }
-    tensors
 }
 
 /// Adds the real samples of an output; one without a sample dimension is kept as the first batch has it.

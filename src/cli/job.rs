@@ -10,9 +10,9 @@ use shardc_executor::run::Executor;
 use shardc_executor::tensor::Tensor;
 use shardc_frontend::onnx::{self, Weight};
 use shardc_frontend::spec;
-use shardc_ir::diagnostic::{Diagnostic, Place};
+use shardc_ir::diagnostic::{Diagnostic, Diagnostics, Place};
 use shardc_ir::plan::Program;
-use shardc_ir::spec::{Loss, Spec};
+use shardc_ir::spec::{Batch, Located, Loss, Source, Spec};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -159,6 +159,27 @@ impl Job {
         }
     }
 
+    /// Whether the model computes its own loss.
+    pub fn computes_loss(&self) -> bool {
+        matches!(self.spec.loss.as_ref().map(|loss| &loss.value), Some(Loss::Output { .. }))
+    }
+
+    /// The program of evaluation for `samples` samples at once, on one rank.
+    ///
+    /// # Errors
+    /// If the model cannot run with so many.
+    pub fn resized(&self, samples: u64) -> Result<Program, Diagnostics> {
+        let mut spec = self.spec.reference();
+        let source = spec.batch.as_ref().map_or(Source { line: 1, span: (0, 0) }, |batch| batch.source);
+        spec.batch = Some(Located { value: Batch { size: samples, microbatches: 1 }, source });
+        let model = match &self.model {
+            Model::File(path) => path.clone(),
+            Model::Plan(path, _) => plan_dir::model_path(path),
+        };
+        let options = Options { train: false, weights: false, ..Options::default() };
+        Ok(compile(&model, &spec, &options)?.programs.eval)
+    }
+
     /// Writes the model with its parameters as they are now; where its weights were in a file of their own, they are again.
     ///
     /// # Errors
@@ -216,11 +237,34 @@ impl MachineArgs {
 }
 
 impl DataArgs {
-    /// Reads the data for `inputs` in batches of `batch`.
+    /// Reads the data for `inputs`.
     ///
     /// # Errors
     /// All that is wrong with it.
-    pub fn open(&self, inputs: Vec<InputSpec>, batch: u64, shuffle: bool, seed: u64) -> Result<Dataset, Failure> {
-        Ok(Dataset::open(&self.path, inputs, batch, &DataOptions { context: self.context, shuffle, seed })?)
+    pub fn open(&self, inputs: Vec<InputSpec>, batches: Batches) -> Result<Dataset, Failure> {
+        let Batches { size, shuffle, seed, place } = batches;
+        let options = DataOptions { context: self.context, shuffle, seed, batch_place: place };
+        Ok(Dataset::open(&self.path, inputs, size, &options)?)
+    }
+}
+
+/// How data is cut into batches.
+#[derive(Debug, Default)]
+pub struct Batches {
+    /// Samples in each.
+    pub size: u64,
+    /// Whether samples come in random order.
+    pub shuffle: bool,
+    /// Seeds the order.
+    pub seed: u64,
+    /// What says so: the line of the spec.
+    pub place: Option<Place>,
+}
+
+impl Job {
+    /// The batches of a step of training.
+    pub fn batches(&self, program: &Program) -> Batches {
+        let place = self.spec.batch.as_ref().map(|batch| self.spec.place_of(batch.source));
+        Batches { size: program.batch, shuffle: false, seed: program.seed, place }
     }
 }

@@ -24,8 +24,11 @@ pub fn write(text: &str, file: Option<&Path>) -> Result<(), Failure> {
     }
 }
 
-/// Writes a file whole or not at all: under another name first.
+/// Writes a file whole or not at all: under another name first. What is no file, such as a pipe, is written to as it is.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
+        return fs::write(path, bytes).map_err(|e| Failure::io(format!("cannot write `{}`", path.display()), &e));
+    }
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let partial = path.with_file_name(format!(".{name}.new-{}", process::id()));
     let written = fs::write(&partial, bytes).and_then(|()| fs::rename(&partial, path));

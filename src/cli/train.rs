@@ -1,7 +1,7 @@
 //! `shardc train`: runs steps over data, from a plan directory or from a model and a spec.
 
 use super::interrupt;
-use super::job::{DataArgs, JobArgs, MachineArgs};
+use super::job::{Batches, DataArgs, JobArgs, MachineArgs};
 use super::output::{note, replaces_no_input, writable};
 use super::progress::{Progress, time_text};
 use crate::failure::Failure;
@@ -64,7 +64,8 @@ impl Train {
         let job = self.job.open(true)?;
         let mut program = job.training()?.program.clone();
         program.seed = self.seed.unwrap_or(program.seed);
-        let data = self.data.open(input_specs(&program), program.batch, self.shuffle, program.seed)?;
+        let batches = Batches { shuffle: self.shuffle, ..job.batches(&program) };
+        let data = self.data.open(input_specs(&program), batches)?;
         let steps = self.steps.unwrap_or_else(|| default_steps(&program, &data));
         if steps > 0 && data.epoch(steps - 1) > 0 {
             let samples = data.samples();
@@ -91,9 +92,12 @@ impl Train {
         });
         progress.finish();
         if let Some(step) = diverged {
-            note(&format!(
-                "note: the loss is not a finite number at step {step}; a lower `lr`, `warmup=` or `clip norm=1.0` may help"
-            ));
+            note(&match data.is_ignored(step) {
+                true => format!("note: no label of step {step} counts, so its loss is no number, and its gradients are 0"),
+                false => format!(
+                    "note: the loss is not a finite number at step {step}; a lower `lr`, `warmup=` or `clip norm=1.0` may help"
+                ),
+            });
         }
         let summary = result?;
         if let Some(path) = &self.export {

@@ -1,104 +1,176 @@
 //! Whether data fits what a program wants: names, types, shapes, counts and values, all before the first step.
 
-use crate::data::InputSpec;
-use crate::data::tokens::Tokens;
-use crate::tensor::Tensor;
+use super::InputSpec;
+use super::array::{Array, Header, Number};
+use super::files::{Files, listed};
+use super::tokens::Tokens;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, near_names};
 use shardc_ir::dtype::DType;
-use std::collections::BTreeMap;
 
-/// The array for `input`, in the type of its buffer.
-pub fn check_array(input: &InputSpec, arrays: &BTreeMap<String, Tensor>) -> Result<Tensor, Diagnostics> {
-    let InputSpec { name, dtype, sample, .. } = input;
-    let Some(array) = arrays.get(name) else { return Err(missing(name, arrays).into()) };
+/// The array of each input. What can be told from names, types and shapes is told before any element is read.
+pub fn check_arrays(files: &mut Files, inputs: &[InputSpec]) -> Result<Vec<Array>, Diagnostics> {
+    let names = files.names()?;
     let mut errors = vec![];
-    let fits = array.dtype == *dtype || (array.dtype.is_float() && dtype.is_float());
-    if !fits {
-        let error = Diagnostic::error(format!("`{name}` has elements of type {}, the model wants {dtype}", array.dtype));
-        errors.push(error.help(format!("convert the array: `{name}.astype(\"{}\")`", numpy_name(*dtype))));
+    let mut counts = vec![];
+    for input in inputs {
+        let name = &input.name;
+        if !names.contains(name) {
+            errors.push(missing(name, &names, inputs));
+            continue;
+        }
+        match files.header(name) {
+            Ok(header) => {
+                let misfits = check_header(input, &header);
+                if misfits.is_empty() {
+                    counts.push((name, header.shape[0]));
+                }
+                errors.extend(misfits);
+            }
+            Err(why) => errors.push(unreadable(name, &why)),
+        }
     }
-    if array.shape.is_empty() || array.shape[1..] != sample[..] {
-        let want: Vec<String> = ["samples".to_string()].into_iter().chain(sample.iter().map(u64::to_string)).collect();
-        errors.push(Diagnostic::error(format!("`{name}` has shape {:?}, the model wants [{}]", array.shape, want.join(", "))));
-    }
+    errors.extend(check_counts(&counts));
     if !errors.is_empty() {
         return Err(errors);
     }
-    check_values(input, array)?;
-    Ok(array.cast(*dtype))
+    let mut arrays = vec![];
+    for input in inputs {
+        match files.read(&input.name) {
+            Ok(array) => {
+                errors.extend(check_values(input, &array));
+                arrays.push(array);
+            }
+            Err(why) => errors.push(unreadable(&input.name, &why)),
+        }
+    }
+    if errors.is_empty() { Ok(arrays) } else { Err(errors) }
+}
+
+fn unreadable(name: &str, why: &str) -> Diagnostic {
+    Diagnostic::error(format!("`{name}` cannot be read: {why}"))
+}
+
+fn missing(name: &str, names: &[String], inputs: &[InputSpec]) -> Diagnostic {
+    let error = Diagnostic::error(format!("the data has no array `{name}`"));
+    if names.iter().all(|name| name.starts_with("arr_")) {
+        let arguments: Vec<String> = inputs.iter().map(|input| format!("{}=…", input.name)).collect();
+        return error.help(format!("give the arrays their names: `np.savez(\"data.npz\", {})`", arguments.join(", ")));
+    }
+    let near = near_names(name, names.iter().map(String::as_str));
+    let taken = |near: &&str| !inputs.iter().any(|input| input.name == *near);
+    let near: Vec<&str> = near.into_iter().filter(taken).collect();
+    if near.is_empty() {
+        error.help(format!("it has {}", listed(names)))
+    } else {
+        error.help(format!("did you mean {}?", listed(&near)))
+    }
+}
+
+/// Type and shape of an array that is not read yet.
+fn check_header(input: &InputSpec, header: &Header) -> Diagnostics {
+    let InputSpec { name, dtype, sample, .. } = input;
+    let mut errors = vec![];
+    if header.element.is_float() && !dtype.is_float() {
+        let error = Diagnostic::error(format!("`{name}` has elements of type {}, the model wants {dtype}", header.element));
+        let to = if *dtype == DType::Bool { "bool" } else { "int64" };
+        errors.push(error.help(format!("convert the array: `{name}.astype(\"{to}\")`")));
+    }
+    if header.shape.get(1..) != Some(sample) {
+        let want: Vec<String> = ["samples".to_string()].into_iter().chain(sample.iter().map(u64::to_string)).collect();
+        let mut error =
+            Diagnostic::error(format!("`{name}` has shape {:?}, the model wants [{}]", header.shape, want.join(", ")));
+        error.help = reshaped(input, &header.shape);
+        errors.push(error);
+    }
+    errors
+}
+
+/// How to make the shape that is wanted, where that is plain.
+fn reshaped(input: &InputSpec, shape: &[u64]) -> Option<String> {
+    let (name, sample) = (&input.name, &input.sample);
+    let without_ones = |sizes: &[u64]| sizes.iter().copied().filter(|n| *n != 1).collect::<Vec<_>>();
+    let sizes = |sample: &[u64]| sample.iter().map(|n| format!(", {n}")).collect::<String>();
+    match shape {
+        _ if shape == &sample[..] => Some(format!("one sample is a batch of one: `{name}[None]`")),
+        [_, 1] if sample.is_empty() => Some(format!("drop the last dimension: `{name}[:, 0]`")),
+        [_, have @ ..] if without_ones(have) == without_ones(sample) => {
+            Some(format!("reshape the array: `{name}.reshape(-1{})`", sizes(sample)))
+        }
+        [_, h, w, c] if sample[..] == [*c, *h, *w] => Some(format!("move the channels: `{name}.transpose(0, 3, 1, 2)`")),
+        [_, c, h, w] if sample[..] == [*h, *w, *c] => Some(format!("move the channels: `{name}.transpose(0, 2, 3, 1)`")),
+        [_, have @ ..] if have.iter().product::<u64>() == sample.iter().product::<u64>() => {
+            Some(format!("if the elements are in the model's order: `{name}.reshape(-1{})`", sizes(sample)))
+        }
+        _ => None,
+    }
 }
 
 /// All arrays have as many samples.
-pub fn check_counts(inputs: &[InputSpec], arrays: &[Tensor]) -> Diagnostics {
-    let mut counts = inputs.iter().zip(arrays).map(|(input, array)| (&input.name, array.shape[0]));
-    let Some((first, samples)) = counts.next() else { return vec![] };
-    // With an array missing, inputs and arrays do not match, and the error about that is enough.
-    if inputs.len() != arrays.len() {
-        return vec![];
-    }
-    let differs = counts.filter(|(_, n)| *n != samples);
-    differs.map(|(name, n)| Diagnostic::error(format!("`{name}` has {n} samples, `{first}` has {samples}"))).collect()
+fn check_counts(counts: &[(&String, u64)]) -> Diagnostics {
+    let Some((first, samples)) = counts.first() else { return vec![] };
+    let differs = counts.iter().filter(|(_, n)| n != samples);
+    let error = |(name, n): &(&String, u64)| {
+        let error = Diagnostic::error(format!("`{name}` has {n} samples, `{first}` has {samples}"));
+        error.help("dimension 0 of every array counts the samples")
+    };
+    differs.map(error).collect()
 }
 
-/// The context of the windows that `tokens` are cut into.
-pub fn check_tokens(tokens: &Tokens, inputs: &[InputSpec], context: Option<u64>) -> Result<u64, Diagnostics> {
-    let mut errors = vec![];
-    let Some(first) = inputs.first() else { return Err(Diagnostic::error("the model has no inputs").into()) };
-    for more in inputs.iter().skip(2) {
-        let error = Diagnostic::error(format!("text gives tokens and labels, but the model also wants `{}`", more.name));
-        errors.push(error.help("give the data as a `.npz` with one array for each input"));
-    }
-    let wanted = first.sample.first().copied().unwrap_or(1);
-    let context = context.unwrap_or(wanted);
-    for input in inputs.iter().take(2) {
-        if input.dtype != DType::I64 || input.sample.len() != 1 {
-            let what = format!("{}{:?}", input.dtype, input.sample);
-            errors.push(Diagnostic::error(format!("text gives windows of tokens, but a sample of `{}` is {what}", input.name)));
-        } else if input.sample[0] != context {
-            let error = Diagnostic::error(format!("a sample of `{}` has {} tokens, not {context}", input.name, input.sample[0]));
-            errors.push(error.help(format!("use `--context {}`", input.sample[0])));
-        } else if let Some((low, high)) = input.range
-            && let Some((position, token)) = tokens.outside(low, high)
-        {
-            let error =
-                Diagnostic::error(format!("token {token} at position {position} is outside {low}..{high} of `{}`", input.name));
-            errors.push(error.help("the model's vocabulary is not that of this text"));
-        }
-    }
-    if context == 0 || tokens.len() <= context {
-        errors.push(Diagnostic::error(format!("a text of {} tokens has no window of {context} and the one after", tokens.len())));
-    }
-    if errors.is_empty() { Ok(context) } else { Err(errors) }
-}
-
-fn missing(name: &str, arrays: &BTreeMap<String, Tensor>) -> Diagnostic {
-    let list = |names: Vec<&str>| names.iter().take(8).map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ");
-    let near = near_names(name, arrays.keys().map(String::as_str));
-    Diagnostic::error(format!("the data has no array `{name}`")).help(if near.is_empty() {
-        format!("it has {}", list(arrays.keys().map(String::as_str).collect()))
-    } else {
-        format!("did you mean {}?", list(near))
-    })
-}
-
-/// Integers are in range, floats are numbers.
-fn check_values(input: &InputSpec, array: &Tensor) -> Result<(), Diagnostics> {
+/// Every element is one that the model can take.
+fn check_values(input: &InputSpec, array: &Array) -> Option<Diagnostic> {
     let name = &input.name;
-    if array.dtype.is_float() {
-        let Some(position) = array.to_f64().iter().position(|v| v.is_nan()) else { return Ok(()) };
-        let error = Diagnostic::error(format!("`{name}` is not a number at {:?}", index_of(position, &array.shape)));
-        return Err(error.into());
-    }
-    let Some((low, high)) = input.range else { return Ok(()) };
-    let values = array.to_i64();
-    let bad = |v: &i64| !(low..high).contains(v) && Some(*v) != input.except;
-    let Some(position) = values.iter().position(bad) else { return Ok(()) };
-    let (value, index) = (values[position], index_of(position, &array.shape));
-    let error = Diagnostic::error(format!("`{name}` is {value} at {index:?}, outside {low}..{high}"));
-    Err(match input.except {
-        Some(except) => error.help(format!("{except} is allowed too: it is ignored")).into(),
-        None => error.into(),
+    let (position, number) = array.find(|number| problem(input, number).is_some())?;
+    let index = index_of(position, &array.header.shape);
+    let value = match number {
+        Number::Real(x) => x.to_string(),
+        Number::Whole(n) => n.to_string(),
+    };
+    let error = |what: String| Diagnostic::error(format!("`{name}` is {value} at {index:?}{what}"));
+    Some(match problem(input, number)? {
+        Problem::NotFinite => error(", which is no finite number".to_string()),
+        Problem::Outside(low, high) => {
+            let error = error(format!(", outside {low}..{high}"));
+            match input.except {
+                Some(except) => error.help(format!("{except} is allowed too: it is ignored")),
+                None if number == Number::Whole(high.into()) => error.help("indices count from 0"),
+                None => error,
+            }
+        }
+        Problem::NoShare => error(", not from 0 to 1".to_string()).help("binary labels are 0, 1, or between"),
+        Problem::Inexact => error(format!(", which {} cannot hold", input.dtype)),
+        Problem::NoTruth => error(", neither 0 nor 1".to_string()).help(format!("convert the array: `{name}.astype(\"bool\")`")),
     })
+}
+
+/// Why an element cannot be taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Problem {
+    NotFinite,
+    Outside(i64, i64),
+    NoShare,
+    Inexact,
+    NoTruth,
+}
+
+fn problem(input: &InputSpec, number: Number) -> Option<Problem> {
+    let is_share = |x: f64| input.range.is_none_or(|(low, high)| low as f64 <= x && x <= (high - 1) as f64);
+    match (input.dtype, number) {
+        (_, Number::Real(x)) if !x.is_finite() => Some(Problem::NotFinite),
+        (DType::F32, Number::Real(x)) if !(x as f32).is_finite() => Some(Problem::Inexact),
+        (DType::F64 | DType::F32, Number::Real(x)) => (!is_share(x)).then_some(Problem::NoShare),
+        (DType::F64, Number::Whole(n)) if n as f64 as i128 != n => Some(Problem::Inexact),
+        (DType::F32, Number::Whole(n)) if n as f32 as i128 != n => Some(Problem::Inexact),
+        (DType::F64 | DType::F32, Number::Whole(n)) => (!is_share(n as f64)).then_some(Problem::NoShare),
+        (DType::Bool, number) => (!matches!(number, Number::Whole(0 | 1))).then_some(Problem::NoTruth),
+        (DType::I64, Number::Whole(n)) => match (i64::try_from(n), input.range) {
+            (Err(_), _) => Some(Problem::Inexact),
+            (Ok(n), Some((low, high))) if !(low..high).contains(&n) && Some(n) != input.except => {
+                Some(Problem::Outside(low, high))
+            }
+            _ => None,
+        },
+        (DType::I64, Number::Real(_)) => Some(Problem::Inexact),
+    }
 }
 
 fn index_of(position: usize, shape: &[u64]) -> Vec<u64> {
@@ -116,11 +188,34 @@ fn index_of(position: usize, shape: &[u64]) -> Vec<u64> {
     index
 }
 
-fn numpy_name(dtype: DType) -> &'static str {
-    match dtype {
-        DType::F64 => "float64",
-        DType::F32 => "float32",
-        DType::I64 => "int64",
-        DType::Bool => "bool",
+/// The context of the windows that `tokens` are cut into.
+pub fn check_tokens(tokens: &Tokens, inputs: &[InputSpec], context: Option<u64>) -> Result<u64, Diagnostics> {
+    let mut errors = vec![];
+    let Some(first) = inputs.first() else { return Err(Diagnostic::error("the model has no inputs").into()) };
+    for more in inputs.iter().skip(2) {
+        let error = Diagnostic::error(format!("text gives tokens and labels, but the model also wants `{}`", more.name));
+        errors.push(error.help("give the data as a `.npz` with one array for each input"));
     }
+    let wanted = first.sample.first().copied().unwrap_or(1);
+    let context = context.unwrap_or(wanted);
+    for input in inputs.iter().take(2) {
+        if input.dtype != DType::I64 || input.sample.len() != 1 {
+            let what = format!("{}{:?}", input.dtype, input.sample);
+            let error = Diagnostic::error(format!("text gives windows of tokens, but a sample of `{}` is {what}", input.name));
+            errors.push(error.help("give the data as a `.npz` with one array for each input"));
+        } else if input.sample[0] != context {
+            let error = Diagnostic::error(format!("a sample of `{}` has {} tokens, not {context}", input.name, input.sample[0]));
+            errors.push(error.help(format!("use `--context {}`", input.sample[0])));
+        } else if let Some((low, high)) = input.range
+            && let Some((position, token)) = tokens.outside(low, high)
+        {
+            let error =
+                Diagnostic::error(format!("token {token} at position {position} is outside {low}..{high} of `{}`", input.name));
+            errors.push(error.help("the model's vocabulary is not that of this text"));
+        }
+    }
+    if context == 0 || tokens.len() <= context {
+        errors.push(Diagnostic::error(format!("a text of {} tokens has no window of {context} and the one after", tokens.len())));
+    }
+    if errors.is_empty() { Ok(context) } else { Err(errors) }
 }

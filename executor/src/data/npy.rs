@@ -1,100 +1,164 @@
-//! Arrays in NumPy's formats. Sizes that a header claims are compared with the bytes that are there before anything is allocated.
+//! NumPy's format for one array. What a header claims is compared with the bytes that are there before anything is allocated.
+//! Source: "A Simple File Format for NumPy Arrays", NEP 1, versions 1 to 3.
 
-use crate::tensor::Tensor;
-use ndarray::{ArrayViewD, IxDyn};
-use ndarray_npy::{NpzWriter, ViewNpyError, ViewNpyExt};
-use shardc_ir::diagnostic::Diagnostic;
-use shardc_ir::dtype::DType;
-use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Read;
-use std::path::Path;
-use zip::ZipArchive;
+use super::array::{Array, Element, Header};
+use shardc_ir::types::checked_elements;
+use std::io::{ErrorKind, Read};
 
-/// Reads the bytes of a `.npy`; integers are widened to 64 bits.
-pub fn read_npy(bytes: &[u8]) -> Result<Tensor, String> {
-    // Version 2 and later claim the header's length in four bytes.
-    if let [0x93, b'N', b'U', b'M', b'P', b'Y', version, _, a, b, c, d, ..] = *bytes
-        && version >= 2
-        && u32::from_le_bytes([a, b, c, d]) as usize > bytes.len()
-    {
-        return Err("the array is broken: its header is longer than the file".to_string());
-    }
-    // A view needs aligned elements; the header's length is a multiple of 16.
-    let mut words = vec![0u64; bytes.len().div_ceil(8)];
-    let aligned = &mut bytemuck::cast_slice_mut(&mut words)[..bytes.len()];
-    aligned.copy_from_slice(bytes);
-    let bytes = &*aligned;
-    macro_rules! as_type {
-        ($($type:ty => $to:expr),*) => {
-            $(match ArrayViewD::<$type>::view_npy(bytes) {
-                Ok(view) => {
-                    let shape: Vec<u64> = view.shape().iter().map(|n| *n as u64).collect();
-                    return $to(shape, view.iter().copied().collect::<Vec<$type>>());
-                }
-                Err(ViewNpyError::WrongDescriptor(_)) => {}
-                Err(error) => return Err(format!("the array is broken: {error}")),
-            })*
-        };
-    }
-    fn widened<T: Into<i64>>(shape: Vec<u64>, values: Vec<T>) -> Result<Tensor, String> {
-        Ok(Tensor::from_i64(&shape, &values.into_iter().map(Into::into).collect::<Vec<i64>>()))
-    }
-    as_type! {
-        f32 => |shape: Vec<u64>, values: Vec<f32>| Ok(Tensor::from_f32(&shape, &values)),
-        f64 => |shape: Vec<u64>, values: Vec<f64>| Ok(Tensor::from_f64(&shape, &values)),
-        i64 => widened,
-        i32 => widened,
-        u8 => widened,
-        bool => |shape: Vec<u64>, values: Vec<bool>| Ok(Tensor::from_bool(&shape, &values)),
-        i16 => widened,
-        i8 => widened,
-        u16 => widened,
-        u32 => widened,
-        u64 => |shape: Vec<u64>, values: Vec<u64>| {
-            let values: Result<Vec<i64>, _> = values.into_iter().map(i64::try_from).collect();
-            Ok(Tensor::from_i64(&shape, &values.map_err(|_| "the array has integers beyond 63 bits".to_string())?))
-        }
-    }
-    Err("the array has elements that are no f32, f64, integer or bool".to_string())
+/// What every file begins with.
+pub const MAGIC: &[u8; 6] = b"\x93NUMPY";
+/// The longest header that is read; NumPy's own reader stops at 10,000 bytes.
+const LONGEST_HEADER: usize = 1 << 16;
+/// Bytes that are set aside on the word of a header; what is beyond follows as it is read.
+const TRUSTED: u64 = 1 << 20;
+
+/// The beginning of a file: what the array is, and how it is laid out.
+#[derive(Debug)]
+pub struct Beginning {
+    /// Element type and shape.
+    pub header: Header,
+    /// Bytes of the elements.
+    pub size: u64,
+    big_endian: bool,
+    column_major: bool,
 }
 
-/// Reads all arrays of a `.npz`.
-pub fn read_npz(file: File) -> Result<BTreeMap<String, Tensor>, Diagnostic> {
-    let broken = |e: &dyn std::fmt::Display| Diagnostic::error(format!("the archive is broken: {e}"));
-    let mut archive = ZipArchive::new(std::io::BufReader::new(file)).map_err(|e| broken(&e))?;
-    let mut arrays = BTreeMap::new();
-    for i in 0..archive.len() {
-        let entry = archive.by_index(i).map_err(|e| broken(&e))?;
-        let Some(name) = entry.name().strip_suffix(".npy").map(str::to_string) else { continue };
-        let mut bytes = vec![];
-        let claimed = entry.size();
-        entry.take(claimed).read_to_end(&mut bytes).map_err(|e| broken(&e))?;
-        let array = read_npy(&bytes).map_err(|message| Diagnostic::error(format!("`{name}`: {message}")))?;
-        arrays.insert(name, array);
+/// Reads the header of a file whose bytes are `length` in all.
+///
+/// # Errors
+/// What is wrong with it, in words that follow the array's name.
+pub fn read_beginning(file: &mut impl Read, length: u64) -> Result<Beginning, String> {
+    let mut start = [0; 8];
+    read_all(file, &mut start)?;
+    if start[..6] != *MAGIC {
+        return Err("it is no `.npy`".to_string());
     }
-    Ok(arrays)
+    let mut lengths = [0; 4];
+    let of_length = if start[6] == 1 { 2 } else { 4 };
+    read_all(file, &mut lengths[..of_length])?;
+    let longest = LONGEST_HEADER.min(length as usize);
+    let header_length = Some(u32::from_le_bytes(lengths) as usize).filter(|n| *n <= longest);
+    let mut text = vec![0; header_length.ok_or("its header is longer than a header can be")?];
+    read_all(file, &mut text)?;
+    let there = length.saturating_sub((8 + of_length + text.len()) as u64);
+    let beginning = parse(&String::from_utf8_lossy(&text))?;
+    if beginning.size != there {
+        let Header { element, shape } = &beginning.header;
+        return Err(format!("its header says {element}{shape:?}, {} bytes, but {there} bytes follow", beginning.size));
+    }
+    Ok(beginning)
 }
 
-/// Writes arrays as a `.npz`.
-pub fn write_npz(path: &Path, arrays: &BTreeMap<String, Tensor>) -> Result<(), Diagnostic> {
-    let cannot = |e: &dyn std::fmt::Display| Diagnostic::error(format!("cannot write `{}`: {e}", path.display()));
-    let mut writer = NpzWriter::new_compressed(File::create(path).map_err(|e| cannot(&e))?);
-    for (name, array) in arrays {
-        let shape = IxDyn(&array.shape.iter().map(|n| *n as usize).collect::<Vec<_>>());
-        macro_rules! add {
-            ($values:expr) => {{
-                let values = $values;
-                let view = ArrayViewD::from_shape(shape, &values).map_err(|e| cannot(&e))?;
-                writer.add_array(name, &view).map_err(|e| cannot(&e))?;
-            }};
+fn read_all(file: &mut impl Read, bytes: &mut [u8]) -> Result<(), String> {
+    file.read_exact(bytes).map_err(|error| match error.kind() {
+        ErrorKind::UnexpectedEof => "it ends inside its header".to_string(),
+        _ => error.to_string(),
+    })
+}
+
+/// Reads a header: a literal of Python such as `{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }`.
+fn parse(text: &str) -> Result<Beginning, String> {
+    let descr = field(text, "descr")?;
+    let (big_endian, element) = element(descr)?;
+    let column_major = match field(text, "fortran_order")? {
+        order if order.starts_with("True") => true,
+        order if order.starts_with("False") => false,
+        _ => return Err("its header has no order of elements".to_string()),
+    };
+    let sizes = field(text, "shape")?.strip_prefix('(').and_then(|rest| rest.split_once(')'));
+    let sizes = sizes.ok_or("its header has no shape")?.0;
+    // Python 2 wrote long integers as `3L`.
+    let sizes = sizes.split(',').map(|size| size.trim().trim_end_matches('L')).filter(|size| !size.is_empty());
+    let shape: Option<Vec<u64>> = sizes.map(|size| size.parse().ok()).collect();
+    let shape = shape.ok_or("its header has no shape")?;
+    let size = checked_elements(&shape).and_then(|n| n.checked_mul(element.bytes()));
+    let size = size.ok_or_else(|| format!("its header claims a shape of {shape:?}"))?;
+    Ok(Beginning { header: Header { element, shape }, size, big_endian, column_major })
+}
+
+/// What follows the key in the header.
+fn field<'t>(text: &'t str, key: &str) -> Result<&'t str, String> {
+    let at = ["'", "\""].iter().find_map(|quote| {
+        let (_, rest) = text.split_once(&format!("{quote}{key}{quote}"))?;
+        rest.trim_start().strip_prefix(':')
+    });
+    at.map(str::trim_start).ok_or_else(|| format!("its header has no `{key}`"))
+}
+
+/// The order of bytes and the type of elements that `descr` begins with.
+fn element(descr: &str) -> Result<(bool, Element), String> {
+    let quote = descr.chars().next().filter(|c| matches!(c, '\'' | '"'));
+    let Some(code) = quote.and_then(|quote| descr[1..].split_once(quote)).map(|(code, _)| code) else {
+        return Err("it has records of several fields; save each field as an array of its own".to_string());
+    };
+    let element = match code.trim_start_matches(['<', '>', '|', '=']) {
+        "f2" => Element::F16,
+        "f4" => Element::F32,
+        "f8" => Element::F64,
+        "i1" => Element::I8,
+        "i2" => Element::I16,
+        "i4" => Element::I32,
+        "i8" => Element::I64,
+        "u1" => Element::U8,
+        "u2" => Element::U16,
+        "u4" => Element::U32,
+        "u8" => Element::U64,
+        "b1" => Element::Bool,
+        object if object.starts_with('O') => {
+            let message =
+                "it holds Python objects, which only Python can read; convert it, for example by `.astype(\"float32\")`";
+            return Err(message.to_string());
         }
-        match array.dtype {
-            DType::F64 => add!(array.to_f64()),
-            DType::F32 => add!(array.to_f32()),
-            DType::I64 => add!(array.to_i64()),
-            DType::Bool => add!(array.bytes.iter().map(|b| *b != 0).collect::<Vec<bool>>()),
+        text if text.starts_with(['U', 'S']) => return Err("it holds text, not numbers".to_string()),
+        _ => return Err(format!("it has elements of type `{code}`, not floats, integers or bool")),
+    };
+    Ok((code.starts_with('>'), element))
+}
+
+impl Beginning {
+    /// Reads the elements that follow.
+    ///
+    /// # Errors
+    /// If there are fewer, or the file cannot be read.
+    pub fn read(self, file: &mut impl Read) -> Result<Array, String> {
+        let mut bytes = Vec::with_capacity(self.size.min(TRUSTED) as usize);
+        // One byte more, so that the end of the file is met, where an archive compares its checksum.
+        file.take(self.size + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+        if bytes.len() as u64 != self.size {
+            return Err(format!("it has {} bytes, not {}", bytes.len(), self.size));
+        }
+        let width = self.header.element.bytes() as usize;
+        if self.big_endian {
+            bytes.chunks_exact_mut(width).for_each(<[u8]>::reverse);
+        }
+        if self.column_major && self.header.shape.len() > 1 {
+            bytes = row_major(&bytes, &self.header.shape, width);
+        }
+        bytes.shrink_to_fit();
+        Ok(Array { header: self.header, bytes })
+    }
+}
+
+/// The elements, `width` bytes each, of which the first index ran fastest, with the last one fastest.
+fn row_major(bytes: &[u8], shape: &[u64], width: usize) -> Vec<u8> {
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut strides = vec![width; shape.len()];
+    for d in 1..shape.len() {
+        strides[d] = strides[d - 1] * shape[d - 1] as usize;
+    }
+    let mut index = vec![0; shape.len()];
+    let mut at = 0;
+    while out.len() < bytes.len() {
+        out.extend_from_slice(&bytes[at..at + width]);
+        for d in (0..shape.len()).rev() {
+            index[d] += 1;
+            at += strides[d];
+            if index[d] < shape[d] {
+                break;
+            }
+            at -= strides[d] * shape[d] as usize;
+            index[d] = 0;
         }
     }
-    writer.finish().map_err(|e| cannot(&e)).map(drop)
+    out
 }

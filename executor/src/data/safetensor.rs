@@ -1,5 +1,6 @@
 //! Arrays in the safetensors format.
 
+use super::array::{Array, Element, Header};
 use crate::tensor::Tensor;
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensorError, SafeTensors};
@@ -7,22 +8,39 @@ use shardc_ir::diagnostic::Diagnostic;
 use shardc_ir::dtype::DType;
 use std::collections::BTreeMap;
 
-/// Reads all arrays; integers are widened to 64 bits.
+/// The names of all arrays.
+pub fn names(bytes: &[u8]) -> Result<Vec<String>, Diagnostic> {
+    Ok(parse(bytes)?.names().into_iter().map(str::to_string).collect())
+}
+
+/// What the array `name` is; an error follows the array's name.
+pub fn header(bytes: &[u8], name: &str) -> Result<Header, String> {
+    view_header(&view(bytes, name)?)
+}
+
+/// Reads the array `name`; an error follows the array's name.
+pub fn read(bytes: &[u8], name: &str) -> Result<Array, String> {
+    let view = view(bytes, name)?;
+    Ok(Array { header: view_header(&view)?, bytes: view.data().to_vec() })
+}
+
+/// Reads all arrays; integers are widened to 64 bits, half floats to 32.
+///
+/// # Errors
+/// If the file is broken, or an array has elements of another type.
 pub fn read_safetensors(bytes: &[u8]) -> Result<BTreeMap<String, Tensor>, Diagnostic> {
-    let file = SafeTensors::deserialize(bytes).map_err(|e| Diagnostic::error(format!("the file is broken: {e}")))?;
     let mut arrays = BTreeMap::new();
-    for (name, view) in file.iter() {
-        let shape: Vec<u64> = view.shape().iter().map(|n| *n as u64).collect();
-        let array = convert(view.dtype(), &shape, view.data());
-        let array = array.ok_or_else(|| {
-            Diagnostic::error(format!("`{name}` has elements of type {:?}, not f32, f64, an integer or bool", view.dtype()))
-        })?;
-        arrays.insert(name.to_string(), array);
+    for name in names(bytes)? {
+        let array = read(bytes, &name).map_err(|why| Diagnostic::error(format!("`{name}` cannot be read: {why}")))?;
+        arrays.insert(name, array.to_tensor());
     }
     Ok(arrays)
 }
 
 /// The bytes of a file with those arrays; the same arrays give the same bytes.
+///
+/// # Errors
+/// If an array has not as many bytes as its shape says.
 pub fn write_safetensors(arrays: &BTreeMap<String, Tensor>) -> Result<Vec<u8>, Diagnostic> {
     let cannot = |e: SafeTensorError| Diagnostic::error(format!("the arrays cannot be written: {e}"));
     let mut views = vec![];
@@ -39,26 +57,33 @@ pub fn write_safetensors(arrays: &BTreeMap<String, Tensor>) -> Result<Vec<u8>, D
     safetensors::serialize(views, None).map_err(cannot)
 }
 
-fn convert(dtype: Dtype, shape: &[u64], data: &[u8]) -> Option<Tensor> {
-    macro_rules! integers {
-        ($type:ty) => {{
-            let values = data.as_chunks().0.iter().map(|b| i64::try_from(<$type>::from_le_bytes(*b)));
-            Tensor::from_i64(shape, &values.collect::<Result<Vec<i64>, _>>().ok()?)
-        }};
-    }
-    let floats = |dtype| Tensor { dtype, shape: shape.to_vec(), bytes: data.to_vec() };
-    Some(match dtype {
-        Dtype::F64 => floats(DType::F64),
-        Dtype::F32 => floats(DType::F32),
-        Dtype::BOOL => Tensor::from_bool(shape, &data.iter().map(|b| *b != 0).collect::<Vec<_>>()),
-        Dtype::I64 => integers!(i64),
-        Dtype::I32 => integers!(i32),
-        Dtype::I16 => integers!(i16),
-        Dtype::I8 => integers!(i8),
-        Dtype::U64 => integers!(u64),
-        Dtype::U32 => integers!(u32),
-        Dtype::U16 => integers!(u16),
-        Dtype::U8 => integers!(u8),
-        _ => return None,
+fn parse(bytes: &[u8]) -> Result<SafeTensors<'_>, Diagnostic> {
+    SafeTensors::deserialize(bytes).map_err(|e| {
+        let error = Diagnostic::error(format!("the file is broken: {e}"));
+        error.help("it may be cut off, or no `.safetensors`")
     })
+}
+
+fn view<'b>(bytes: &'b [u8], name: &str) -> Result<TensorView<'b>, String> {
+    SafeTensors::deserialize(bytes).and_then(|file| file.tensor(name)).map_err(|e| e.to_string())
+}
+
+fn view_header(view: &TensorView<'_>) -> Result<Header, String> {
+    let element = match view.dtype() {
+        Dtype::F16 => Element::F16,
+        Dtype::BF16 => Element::Bf16,
+        Dtype::F32 => Element::F32,
+        Dtype::F64 => Element::F64,
+        Dtype::I8 => Element::I8,
+        Dtype::I16 => Element::I16,
+        Dtype::I32 => Element::I32,
+        Dtype::I64 => Element::I64,
+        Dtype::U8 => Element::U8,
+        Dtype::U16 => Element::U16,
+        Dtype::U32 => Element::U32,
+        Dtype::U64 => Element::U64,
+        Dtype::BOOL => Element::Bool,
+        other => return Err(format!("it has elements of type {other:?}, not floats, integers or bool")),
+    };
+    Ok(Header { element, shape: view.shape().iter().map(|n| *n as u64).collect() })
 }

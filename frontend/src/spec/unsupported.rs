@@ -1,17 +1,12 @@
 //! What a spec may say that the compiler cannot carry out yet.
 
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
-use shardc_ir::spec::{Blocks, DimSharding, Located, Loss, OptimizerRule, Source, Spec};
+use shardc_ir::spec::{Blocks, DimSharding, Located, Source, Spec};
 
 /// A statement or option, and where a spec uses it. Building one means deleting its row.
 type Row = (&'static str, fn(&Spec) -> Vec<Source>);
 
-const NOT_BUILT: [Row; 15] = [
-    ("loss bce_with_logits", |spec| sources(spec.loss.iter().filter(|loss| matches!(loss.value, Loss::BceWithLogits { .. })))),
-    ("loss output=", |spec| sources(spec.loss.iter().filter(|loss| matches!(loss.value, Loss::Output { .. })))),
-    ("optimizer lamb", |spec| {
-        sources(spec.optimizer.iter().filter(|optimizer| matches!(optimizer.value.rule, OptimizerRule::Lamb(_))))
-    }),
+const NOT_BUILT: [Row; 12] = [
     ("data on=", |spec| sources(spec.data.iter().flat_map(|data| &data.value.on))),
     ("tensor", |spec| sources(&spec.tensor)),
     ("sequence", |spec| sources(&spec.sequence)),

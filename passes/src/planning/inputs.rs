@@ -5,19 +5,14 @@ use shardc_ir::ops::Op;
 use shardc_ir::plan::Program;
 use shardc_ir::spec::{Loss, Spec};
 
-/// The label that the spec's loss ignores.
-pub fn ignored_label(spec: &Spec) -> Option<i64> {
-    match spec.loss.as_ref().map(|l| &l.value) {
-        Some(Loss::CrossEntropy { ignore_index, .. }) => *ignore_index,
-        _ => None,
-    }
-}
-
-/// Sets the range of each input that indexes a table or chooses a class.
-pub fn note_ranges(graph: &Graph, program: &mut Program, ignored: Option<i64>) {
+/// Sets the range of each input that indexes a table, chooses a class, or is a share between 0 and 1.
+pub fn note_ranges(graph: &Graph, program: &mut Program, spec: &Spec) {
+    let loss = spec.loss.as_ref().map(|l| &l.value);
+    let ignored = if let Some(Loss::CrossEntropy { ignore_index, .. }) = loss { *ignore_index } else { None };
     for (_, node) in graph.nodes() {
         let Op::Input(input) = &node.op else { continue };
-        let mut range = None;
+        let is_share = input.label && matches!(loss, Some(Loss::BceWithLogits { .. }));
+        let mut range = is_share.then_some((0, 2));
         let mut is_label = false;
         for view in views(graph, node.results[0]) {
             for user in graph.users(graph.value(view).node) {

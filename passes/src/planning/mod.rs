@@ -40,7 +40,7 @@ pub fn plan(graph: &Graph, cx: &Context<'_>) -> Result<Program, Diagnostics> {
         learning_rate: cx.spec.learning_rate().unwrap_or(LearningRate { lr: 0.0, warmup: 0, decay: Decay::Constant }),
         seed: cx.spec.seed.as_ref().map_or(0, |s| s.value),
     };
-    inputs::note_ranges(graph, &mut program, inputs::ignored_label(cx.spec));
+    inputs::note_ranges(graph, &mut program, cx.spec);
     let buckets = buckets::join(&mut program);
     memory::place(&mut program, &buckets);
     Ok(program)

@@ -1,0 +1,138 @@
+//! Named arrays of a file or folder, by the ending of its name: first what they are, then the elements of those that are wanted.
+
+use super::array::{Array, Header};
+use super::npy;
+use super::npz::Npz;
+use super::safetensor;
+use shardc_ir::diagnostic::{Diagnostic, near_names};
+use std::fs::{self, File};
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+
+/// What a data file may be.
+const KINDS: &str = "data is a `.npz`, a folder of `.npy`, a `.safetensors`, a `.txt` or a `.bin`";
+/// Names that a message lists.
+const LISTED: usize = 8;
+
+/// Where arrays are.
+#[derive(Debug)]
+pub enum Files {
+    /// In an archive.
+    Npz(Npz),
+    /// In a folder, each in a `.npy` of its name.
+    Folder(PathBuf),
+    /// The bytes of a `.safetensors`.
+    Safetensors(Vec<u8>),
+}
+
+impl Files {
+    /// Opens `path`.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is nothing that holds arrays.
+    pub fn open(path: &Path) -> Result<Files, Diagnostic> {
+        let cannot = |e: std::io::Error| Diagnostic::error(format!("cannot read the data: {e}"));
+        if path.is_dir() {
+            return Ok(Files::Folder(path.to_path_buf()));
+        }
+        match path.extension().and_then(|e| e.to_str()) {
+            Some("npz") => Npz::open(File::open(path).map_err(cannot)?).map(Files::Npz),
+            Some("safetensors") => {
+                let bytes = fs::read(path).map_err(cannot)?;
+                safetensor::names(&bytes)?;
+                Ok(Files::Safetensors(bytes))
+            }
+            Some("npy") => {
+                let error = Diagnostic::error("this is a single array, which says nothing about its name");
+                Err(error.help("give the folder that it is in; each `NAME.npy` of it is the array `NAME`"))
+            }
+            _ => Err(Diagnostic::error("the ending of the name says nothing about what the data is").help(KINDS)),
+        }
+    }
+
+    /// The names of all arrays, in order.
+    ///
+    /// # Errors
+    /// If the folder cannot be read, or there are none.
+    pub fn names(&self) -> Result<Vec<String>, Diagnostic> {
+        let mut names = match self {
+            Files::Npz(archive) => archive.names(),
+            Files::Folder(path) => stems(path)?,
+            Files::Safetensors(bytes) => safetensor::names(bytes)?,
+        };
+        names.sort();
+        if names.is_empty() {
+            let what = if let Files::Folder(_) = self { "the folder has no `.npy` file" } else { "the file holds no arrays" };
+            return Err(Diagnostic::error(what).help(KINDS));
+        }
+        Ok(names)
+    }
+
+    /// What the array `name` is.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words that follow the array's name.
+    pub fn header(&mut self, name: &str) -> Result<Header, String> {
+        match self {
+            Files::Npz(archive) => archive.header(name),
+            Files::Folder(path) => npy_file(path, name).map(|(beginning, _)| beginning.header),
+            Files::Safetensors(bytes) => safetensor::header(bytes, name),
+        }
+    }
+
+    /// Reads the array `name`.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words that follow the array's name.
+    pub fn read(&mut self, name: &str) -> Result<Array, String> {
+        match self {
+            Files::Npz(archive) => archive.read(name),
+            Files::Folder(path) => {
+                let (beginning, mut file) = npy_file(path, name)?;
+                beginning.read(&mut file)
+            }
+            Files::Safetensors(bytes) => safetensor::read(bytes, name),
+        }
+    }
+}
+
+fn stems(folder: &Path) -> Result<Vec<String>, Diagnostic> {
+    let cannot = |e: std::io::Error| Diagnostic::error(format!("cannot read the data: {e}"));
+    let mut names = vec![];
+    for entry in fs::read_dir(folder).map_err(cannot)? {
+        let file = entry.map_err(cannot)?.path();
+        if file.extension().is_some_and(|e| e == "npy") {
+            names.extend(file.file_stem().and_then(|stem| stem.to_str()).map(str::to_string));
+        }
+    }
+    Ok(names)
+}
+
+fn npy_file(folder: &Path, name: &str) -> Result<(npy::Beginning, BufReader<File>), String> {
+    let file = File::open(folder.join(format!("{name}.npy"))).map_err(|e| e.to_string())?;
+    let length = file.metadata().map_err(|e| e.to_string())?.len();
+    let mut file = BufReader::new(file);
+    Ok((npy::read_beginning(&mut file, length)?, file))
+}
+
+/// The error about a path where nothing is, with what there is beside it.
+pub fn nothing_there(path: &Path) -> Diagnostic {
+    let error = Diagnostic::error("there is no such file or folder");
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let Ok(entries) = fs::read_dir(folder) else {
+        return error.help(format!("there is no folder `{}` either", folder.display()));
+    };
+    let mut names: Vec<String> = entries.flatten().filter_map(|e| e.file_name().into_string().ok()).collect();
+    names.sort();
+    let wanted = path.file_name().unwrap_or_default().to_string_lossy();
+    let near = near_names(&wanted, names.iter().map(String::as_str));
+    if near.is_empty() { error.help(KINDS) } else { error.help(format!("did you mean {}?", listed(&near))) }
+}
+
+/// "`a`, `b`", and how many more.
+pub fn listed<N: AsRef<str>>(names: &[N]) -> String {
+    let shown: Vec<String> = names.iter().take(LISTED).map(|name| format!("`{}`", name.as_ref())).collect();
+    let more = names.len() - shown.len();
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    shown.join(", ") + &more
+}

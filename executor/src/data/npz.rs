@@ -1,0 +1,122 @@
+//! NumPy's archives: zip files with one `.npy` for each array, stored or deflated.
+
+use super::array::{Array, Header};
+use super::npy::{self, Beginning};
+use crate::tensor::Tensor;
+use ndarray::{ArrayViewD, IxDyn};
+use ndarray_npy::NpzWriter;
+use shardc_ir::diagnostic::Diagnostic;
+use shardc_ir::dtype::DType;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufReader, Cursor, Read};
+use std::path::Path;
+use zip::ZipArchive;
+use zip::read::ZipFile;
+
+/// More than deflate can blow bytes up: what claims more is no archive.
+const LARGEST_RATIO: u64 = 1100;
+
+/// An archive whose arrays are read one by one.
+#[derive(Debug)]
+pub struct Npz(ZipArchive<BufReader<File>>);
+
+impl Npz {
+    /// Reads the archive's list of files.
+    ///
+    /// # Errors
+    /// If it is no archive, or a broken one.
+    pub fn open(file: File) -> Result<Npz, Diagnostic> {
+        let mut reader = BufReader::new(file);
+        let mut start = [0; 6];
+        let is_array = reader.read_exact(&mut start).is_ok() && start == *npy::MAGIC;
+        if is_array {
+            let error = Diagnostic::error("this is a single array, not an archive of arrays");
+            return Err(error.help("write it with `np.savez(\"data.npz\", NAME=array, …)`"));
+        }
+        ZipArchive::new(reader).map(Npz).map_err(|e| {
+            let error = Diagnostic::error(format!("the archive is broken: {e}"));
+            error.help("it may be cut off, or no `.npz`; write it again with `np.savez`")
+        })
+    }
+
+    /// The names of its arrays.
+    pub fn names(&self) -> Vec<String> {
+        self.0.file_names().filter_map(|name| name.strip_suffix(".npy")).map(str::to_string).collect()
+    }
+
+    /// What the array is.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words that follow the array's name.
+    pub fn header(&mut self, name: &str) -> Result<Header, String> {
+        self.beginning(name).map(|(beginning, _)| beginning.header)
+    }
+
+    /// Reads the array.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words that follow the array's name.
+    pub fn read(&mut self, name: &str) -> Result<Array, String> {
+        let (beginning, mut entry) = self.beginning(name)?;
+        beginning.read(&mut entry)
+    }
+
+    fn beginning(&mut self, name: &str) -> Result<(Beginning, ZipFile<'_, BufReader<File>>), String> {
+        let mut entry = self.0.by_name(&format!("{name}.npy")).map_err(|e| e.to_string())?;
+        if entry.size() / LARGEST_RATIO > entry.compressed_size() {
+            return Err(format!("it claims {} bytes, of {} compressed ones", entry.size(), entry.compressed_size()));
+        }
+        let length = entry.size();
+        Ok((npy::read_beginning(&mut entry, length)?, entry))
+    }
+}
+
+/// Reads all arrays of a `.npz`; integers are widened to 64 bits, half floats to 32.
+///
+/// # Errors
+/// If the archive or one of its arrays is broken.
+pub fn read_npz(file: File) -> Result<BTreeMap<String, Tensor>, Diagnostic> {
+    let mut archive = Npz::open(file)?;
+    let mut arrays = BTreeMap::new();
+    for name in archive.names() {
+        let array = archive.read(&name).map_err(|why| Diagnostic::error(format!("`{name}` cannot be read: {why}")))?;
+        arrays.insert(name, array.to_tensor());
+    }
+    Ok(arrays)
+}
+
+/// The bytes of a `.npz` with those arrays.
+///
+/// # Errors
+/// If an array is larger than the format can say.
+pub fn npz_bytes(arrays: &BTreeMap<String, Tensor>) -> Result<Vec<u8>, Diagnostic> {
+    let cannot = |e: &dyn std::fmt::Display| Diagnostic::error(format!("the arrays cannot be written: {e}"));
+    let mut writer = NpzWriter::new_compressed(Cursor::new(vec![]));
+    for (name, array) in arrays {
+        let shape = IxDyn(&array.shape.iter().map(|n| *n as usize).collect::<Vec<_>>());
+        macro_rules! add {
+            ($values:expr) => {{
+                let values = $values;
+                let view = ArrayViewD::from_shape(shape, &values).map_err(|e| cannot(&e))?;
+                writer.add_array(name, &view).map_err(|e| cannot(&e))?;
+            }};
+        }
+        match array.dtype {
+            DType::F64 => add!(array.to_f64()),
+            DType::F32 => add!(array.to_f32()),
+            DType::I64 => add!(array.to_i64()),
+            DType::Bool => add!(array.bytes.iter().map(|b| *b != 0).collect::<Vec<bool>>()),
+        }
+    }
+    writer.finish().map(Cursor::into_inner).map_err(|e| cannot(&e))
+}
+
+/// Writes arrays as a `.npz`.
+///
+/// # Errors
+/// If the file cannot be written.
+pub fn write_npz(path: &Path, arrays: &BTreeMap<String, Tensor>) -> Result<(), Diagnostic> {
+    let cannot = |e: std::io::Error| Diagnostic::error(format!("cannot write `{}`: {e}", path.display()));
+    std::fs::write(path, npz_bytes(arrays)?).map_err(cannot)
+}
