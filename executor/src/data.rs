@@ -114,7 +114,8 @@ impl Dataset {
             return Err(all(Diagnostic::error("the data has no samples").into()));
         }
         if samples < batch {
-            let error = Diagnostic::error(format!("the data has {samples} samples, less than one batch of {batch}"));
+            let samples = if samples == 1 { "1 sample".to_string() } else { format!("{samples} samples") };
+            let error = Diagnostic::error(format!("the data has {samples}, less than one batch of {batch}"));
             let error = error.at_opt(options.batch_place.clone());
             return Err(all(error.help(format!("use a smaller `batch`, or more data than `{}` has", path.display())).into()));
         }

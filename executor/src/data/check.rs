@@ -56,9 +56,11 @@ fn missing(name: &str, names: &[String], inputs: &[InputSpec]) -> Diagnostic {
         let arguments: Vec<String> = inputs.iter().map(|input| format!("{}=…", input.name)).collect();
         return error.help(format!("give the arrays their names: `np.savez(\"data.npz\", {})`", arguments.join(", ")));
     }
-    let near = near_names(name, names.iter().map(String::as_str));
-    let taken = |near: &&str| !inputs.iter().any(|input| input.name == *near);
-    let near: Vec<&str> = near.into_iter().filter(taken).collect();
+    let free = || names.iter().map(String::as_str).filter(|name| !inputs.iter().any(|input| input.name == *name));
+    let mut near: Vec<&str> = free().filter(|other| other.eq_ignore_ascii_case(name)).collect();
+    if near.is_empty() {
+        near = near_names(name, free());
+    }
     if near.is_empty() {
         error.help(format!("it has {}", listed(names)))
     } else {
@@ -92,6 +94,10 @@ fn reshaped(input: &InputSpec, shape: &[u64]) -> Option<String> {
     let sizes = |sample: &[u64]| sample.iter().map(|n| format!(", {n}")).collect::<String>();
     match shape {
         _ if shape == &sample[..] => Some(format!("one sample is a batch of one: `{name}[None]`")),
+        [_, classes] if sample.is_empty() && input.range.is_some_and(|(_, high)| *classes == high as u64) => {
+            Some(format!("from one number a class to the class: `{name}.argmax(1)`"))
+        }
+        [1, _] if sample.is_empty() => Some(format!("drop the first dimension: `{name}[0]`")),
         [_, 1] if sample.is_empty() => Some(format!("drop the last dimension: `{name}[:, 0]`")),
         [_, have @ ..] if without_ones(have) == without_ones(sample) => {
             Some(format!("reshape the array: `{name}.reshape(-1{})`", sizes(sample)))
@@ -122,7 +128,7 @@ fn check_values(input: &InputSpec, array: &Array) -> Option<Diagnostic> {
     let (position, number) = array.find(|number| problem(input, number).is_some())?;
     let index = index_of(position, &array.header.shape);
     let value = match number {
-        Number::Real(x) => x.to_string(),
+        Number::Real(x) => format!("{x:?}"),
         Number::Whole(n) => n.to_string(),
     };
     let error = |what: String| Diagnostic::error(format!("`{name}` is {value} at {index:?}{what}"));
@@ -133,6 +139,9 @@ fn check_values(input: &InputSpec, array: &Array) -> Option<Diagnostic> {
             match input.except {
                 Some(except) => error.help(format!("{except} is allowed too: it is ignored")),
                 None if number == Number::Whole(high.into()) => error.help("indices count from 0"),
+                None if matches!(number, Number::Whole(n) if n < 0) => {
+                    error.help(format!("labels that do not count are named in the `loss` line: `ignore_index={value}`"))
+                }
                 None => error,
             }
         }

@@ -36,8 +36,7 @@ pub fn read_beginning(file: &mut impl Read, length: u64) -> Result<Beginning, St
     let mut lengths = [0; 4];
     let of_length = if start[6] == 1 { 2 } else { 4 };
     read_all(file, &mut lengths[..of_length])?;
-    let longest = LONGEST_HEADER.min(length as usize);
-    let header_length = Some(u32::from_le_bytes(lengths) as usize).filter(|n| *n <= longest);
+    let header_length = Some(u32::from_le_bytes(lengths) as usize).filter(|n| *n <= LONGEST_HEADER);
     let mut text = vec![0; header_length.ok_or("its header is longer than a header can be")?];
     read_all(file, &mut text)?;
     let there = length.saturating_sub((8 + of_length + text.len()) as u64);
@@ -70,7 +69,7 @@ fn parse(text: &str) -> Result<Beginning, String> {
     // Python 2 wrote long integers as `3L`.
     let sizes = sizes.split(',').map(|size| size.trim().trim_end_matches('L')).filter(|size| !size.is_empty());
     let shape: Option<Vec<u64>> = sizes.map(|size| size.parse().ok()).collect();
-    let shape = shape.ok_or("its header has no shape")?;
+    let shape = shape.ok_or("its header has a shape that is not of whole numbers")?;
     let size = checked_elements(&shape).and_then(|n| n.checked_mul(element.bytes()));
     let size = size.ok_or_else(|| format!("its header claims a shape of {shape:?}"))?;
     Ok(Beginning { header: Header { element, shape }, size, big_endian, column_major })

@@ -13,6 +13,7 @@ use std::io::{BufReader, Cursor, Read};
 use std::path::Path;
 use zip::ZipArchive;
 use zip::read::ZipFile;
+use zip::result::ZipError;
 
 /// More than deflate can blow bytes up: what claims more is no archive.
 const LARGEST_RATIO: u64 = 1100;
@@ -35,7 +36,7 @@ impl Npz {
             return Err(error.help("write it with `np.savez(\"data.npz\", NAME=array, …)`"));
         }
         ZipArchive::new(reader).map(Npz).map_err(|e| {
-            let error = Diagnostic::error(format!("the archive is broken: {e}"));
+            let error = Diagnostic::error(format!("the archive is broken: {}", words(e)));
             error.help("it may be cut off, or no `.npz`; write it again with `np.savez`")
         })
     }
@@ -63,13 +64,18 @@ impl Npz {
     }
 
     fn beginning(&mut self, name: &str) -> Result<(Beginning, ZipFile<'_, BufReader<File>>), String> {
-        let mut entry = self.0.by_name(&format!("{name}.npy")).map_err(|e| e.to_string())?;
+        let mut entry = self.0.by_name(&format!("{name}.npy")).map_err(words)?;
         if entry.size() / LARGEST_RATIO > entry.compressed_size() {
             return Err(format!("it claims {} bytes, of {} compressed ones", entry.size(), entry.compressed_size()));
         }
         let length = entry.size();
         Ok((npy::read_beginning(&mut entry, length)?, entry))
     }
+}
+
+/// What happened; the archive's own words for an error of the file say nothing.
+fn words(error: ZipError) -> String {
+    if let ZipError::Io(error) = error { error.to_string() } else { error.to_string() }
 }
 
 /// Reads all arrays of a `.npz`; integers are widened to 64 bits, half floats to 32.
