@@ -127,6 +127,28 @@ fn llama() {
 }
 
 #[test]
+fn inception() {
+    data_parallel("inception", 16, SGD);
+}
+
+#[test]
+fn vit() {
+    data_parallel("vit", 8, &ADAMW.replace("clip norm=1.0\n", ""));
+}
+
+/// Convolutions split by output channels, then by input channels.
+#[test]
+fn inception_with_split_channels() {
+    for (name, mesh, data) in [("tp2", "tp=2", ""), ("dp2-tp2", "dp=2 tp=2", "data axis=dp\n")] {
+        let spec = format!(
+            "mesh {mesh}\nbatch 16 microbatches=2\nloss cross_entropy logits=logits labels=y\n{SGD}{data}\
+             shard \"mix.*.0.weight\" [tp, -, -, -]\nshard \"mix.*.2.weight\" [-, tp, -, -]\n"
+        );
+        Job { model: "inception", data: "data.npz", gold: "gold.json", spec }.holds(&format!("inception-{name}"));
+    }
+}
+
+#[test]
 fn mlp_with_split_weights() {
     for (name, mesh, data) in
         [("tp2", "tp=2", ""), ("dp2-tp2", "dp=2 tp=2", "data axis=dp\n"), ("tp2-dp2", "tp=2 dp=2", "data axis=dp\n")]

@@ -124,7 +124,7 @@ fn kernels() -> Vec<(&'static str, Kernel, u64)> {
         count: rows,
         origin: Origin::whole(65),
     };
-    vec![
+    let mut all = vec![
         ("gemm nn 1024^3", gemm(1024, 1024, 1024, false, false), 2 << 30),
         ("gemm nt 1024^3", gemm(1024, 1024, 1024, false, true), 2 << 30),
         ("gemm tn 1024^3", gemm(1024, 1024, 1024, true, false), 2 << 30),
@@ -169,7 +169,47 @@ fn kernels() -> Vec<(&'static str, Kernel, u64)> {
         ("gather 768x128", Kernel::Gather(gather.clone()), 0),
         ("scatter add 768x128", Kernel::ScatterAdd(gather), 0),
         ("transpose 1024x1024", transpose(1024), 0),
-    ]
+    ];
+    all.extend(convolutions());
+    all
+}
+
+/// The convolutions of a resnet18 on 16 images of 64 x 64, others of depthwise networks, and a pool.
+fn convolutions() -> Vec<(&'static str, Kernel, u64)> {
+    let mut all = vec![];
+    let square = |input: u64, kernel: u64, stride: u64| {
+        let pad = kernel / 2;
+        let output = (input + 2 * pad - kernel) / stride + 1;
+        vec![WindowDim { input, output, kernel, stride, dilation: 1, pad: pad as i64 }; 2]
+    };
+    // Name, groups, channels of a group, window.
+    let cases = [
+        ("conv 3>64 7x7/2 64", 1, [3, 64], square(64, 7, 2)),
+        ("conv 64>64 3x3 16", 1, [64, 64], square(16, 3, 1)),
+        ("conv 64>128 3x3/2 16", 1, [64, 128], square(16, 3, 2)),
+        ("conv 64>128 1x1/2 16", 1, [64, 128], square(16, 1, 2)),
+        ("conv 128>128 3x3 8", 1, [128, 128], square(8, 3, 1)),
+        ("conv 256>256 3x3 4", 1, [256, 256], square(4, 3, 1)),
+        ("conv 512>512 3x3 2", 1, [512, 512], square(2, 3, 1)),
+        ("conv 128>512 1x1 28", 1, [128, 512], square(28, 1, 1)),
+        ("conv depthwise 96 3x3 28", 96, [1, 1], square(28, 3, 1)),
+        ("conv depthwise 96 3x3/2 28", 96, [1, 1], square(28, 3, 2)),
+        ("conv depthwise 96 7x7 28", 96, [1, 1], square(28, 7, 1)),
+        ("conv grouped 32x4 3x3 14", 32, [4, 4], square(14, 3, 1)),
+    ];
+    for (name, groups, [inputs, outputs], window) in cases {
+        for (what, result) in [("", ConvResult::Output), (" dx", ConvResult::Input), (" dw", ConvResult::Weight)] {
+            let positions: u64 = window.iter().map(|d: &WindowDim| d.output * d.kernel).product();
+            let flops = 2 * 16 * groups * inputs * outputs * positions;
+            let conv = Conv { dtype: DType::F32, result, batch: 16, groups, inputs, outputs, window: window.clone() };
+            let name: &'static str = Box::leak(format!("{name}{what}").into_boxed_str());
+            all.push((name, Kernel::Conv(conv), flops));
+        }
+    }
+    let pool = MaxPool { dtype: DType::F32, planes: 16 * 64, window: square(32, 3, 2) };
+    all.push(("max pool 1024 3x3/2 32", Kernel::MaxPool(pool.clone()), 0));
+    all.push(("max pool grad 1024 3x3/2 32", Kernel::MaxPoolGrad(pool), 0));
+    all
 }
 
 fn gemm(m: u64, n: u64, k: u64, a_transposed: bool, b_transposed: bool) -> Kernel {

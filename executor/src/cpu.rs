@@ -8,6 +8,9 @@ mod attention_grad;
 mod block;
 mod chain;
 mod contract;
+mod conv;
+mod conv_columns;
+mod conv_direct;
 mod copy;
 pub mod element;
 mod fill;
@@ -18,6 +21,7 @@ mod map;
 mod math;
 mod number;
 mod placement;
+mod pool;
 mod reduce;
 mod rowwise;
 mod scratch;
@@ -27,6 +31,7 @@ mod softmax;
 mod space;
 pub mod threads;
 mod tiles;
+mod window;
 
 use element::{Slice, SliceMut};
 pub(crate) use reduce::combine;
@@ -49,6 +54,9 @@ enum Form {
     Contract(contract::Prepared),
     Attention(Attention),
     AttentionGrad(Attention),
+    Conv(conv::Prepared),
+    MaxPool(pool::Prepared),
+    MaxPoolGrad(pool::Prepared),
     Move(copy::Prepared),
     Gather(Gather),
     ScatterAdd(Gather),
@@ -67,6 +75,9 @@ pub fn signature(kernel: &Kernel, mesh: &Mesh) -> Result<Signature, String> {
         Kernel::Contract(contract) => contract::signature(contract),
         Kernel::Attention(attention) => attention::signature(attention),
         Kernel::AttentionGrad(attention) => attention_grad::signature(attention),
+        Kernel::Conv(conv) => conv::signature(conv),
+        Kernel::MaxPool(pool) => pool::signature(pool),
+        Kernel::MaxPoolGrad(pool) => pool::gradient_signature(pool),
         Kernel::Move(copy) => copy::signature(copy, mesh),
         Kernel::Gather(gather) => gather::gather_signature(gather, mesh),
         Kernel::ScatterAdd(gather) => gather::scatter_signature(gather, mesh),
@@ -95,6 +106,9 @@ impl Prepared {
             Kernel::Reduce(reduce) => Form::Reduce(reduce::prepare(reduce)?),
             Kernel::Rowwise(rowwise) => Form::Rowwise(rowwise.clone()),
             Kernel::Contract(contract) => Form::Contract(contract::prepare(contract)),
+            Kernel::Conv(conv) => Form::Conv(conv::prepare(conv)?),
+            Kernel::MaxPool(pool) => Form::MaxPool(pool::prepare(pool)?),
+            Kernel::MaxPoolGrad(pool) => Form::MaxPoolGrad(pool::prepare(pool)?),
             Kernel::Move(copy) => Form::Move(copy::prepare(copy)),
             Kernel::Gather(gather) => Form::Gather(gather.clone()),
             Kernel::ScatterAdd(gather) => Form::ScatterAdd(gather.clone()),
@@ -127,6 +141,9 @@ impl Prepared {
             Form::Contract(contract) => contract::launch(contract, reads, writes.remove(0), threads),
             Form::Attention(attention) => attention::launch(attention, reads, writes, threads),
             Form::AttentionGrad(attention) => attention_grad::launch(attention, reads, writes, threads),
+            Form::Conv(conv) => conv::launch(conv, reads, writes.remove(0), threads),
+            Form::MaxPool(pool) => pool::launch(pool, reads, writes.remove(0), threads),
+            Form::MaxPoolGrad(pool) => pool::launch_gradient(pool, reads, writes.remove(0), threads),
             Form::Move(copy) => copy::launch(copy, reads[0], writes.remove(0), coordinates, threads),
             Form::Gather(gather) => gather::gather(gather, reads, writes.remove(0), coordinates, threads)?,
             Form::ScatterAdd(gather) => gather::scatter(gather, reads, writes.remove(0), coordinates, threads)?,

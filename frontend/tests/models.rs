@@ -11,7 +11,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// Models, from both exporters: folder, batch.
-const OWN: [(&str, u64); 5] = [("mlp", 32), ("gpt2", 8), ("gpt2-folded", 8), ("llama", 8), ("bert", 8)];
+const OWN: [(&str, u64); 7] =
+    [("mlp", 32), ("gpt2", 8), ("gpt2-folded", 8), ("llama", 8), ("bert", 8), ("inception", 16), ("vit", 8)];
 
 fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/models").join(name)

@@ -37,6 +37,22 @@ fn with(op: &str, inputs: &str, attributes: Vec<pb::AttributeProto>, tensors: Ve
     m
 }
 
+/// An image of 2 channels and 2 x 3 elements that goes into `op`; a convolution has a kernel of 2 x 2 for 2 channels.
+fn conv(op: &str, attributes: Vec<pb::AttributeProto>) -> pb::ModelProto {
+    let mut m = good();
+    graph(&mut m).output.clear();
+    initializer(&mut m, ints("image", &[4], &[1, 2, 2, 3]));
+    input(&mut m, "i", DataType::Float, &[1, 12]);
+    node(&mut m, "Reshape", "i image", "v", vec![]);
+    let kernel = op.starts_with("Conv");
+    if kernel {
+        initializer(&mut m, floats("k", &[2, 2, 2, 2], &[0.5; 16]));
+    }
+    node(&mut m, op, if kernel { "v k" } else { "v" }, "z", attributes);
+    output(&mut m, "z");
+    m
+}
+
 fn change(f: impl Fn(&mut pb::GraphProto)) -> pb::ModelProto {
     let mut m = good();
     f(graph(&mut m));
@@ -141,6 +157,29 @@ fn each_broken_model_is_refused_with_its_reason() {
         ("too large", with("Tile", "y d", vec![], vec![dim(i64::MAX)])),
         ("pads", with("Pad", "y d", vec![], vec![ints("d", &[4], &[i64::MIN, 0, i64::MIN, 0])])),
         ("too large", with("Pad", "y d", vec![], vec![ints("d", &[4], &[i64::MAX, 0, i64::MAX, 0])])),
+        ("group", conv("Conv", vec![int("group", 0)])),
+        ("in 3 groups", conv("Conv", vec![int("group", 3)])),
+        ("in 9223372036854775807 groups", conv("Conv", vec![int("group", i64::MAX)])),
+        ("`strides` is [0, 1]", conv("Conv", vec![int_list("strides", vec![0, 1])])),
+        ("`strides` is [1, -1]", conv("MaxPool", vec![int_list("kernel_shape", vec![1, 1]), int_list("strides", vec![1, -1])])),
+        ("`dilations` is [1]", conv("Conv", vec![int_list("dilations", vec![1])])),
+        ("`pads` is [0, 0, 0, -1]", conv("Conv", vec![int_list("pads", vec![0, 0, 0, -1])])),
+        ("`pads` is", conv("ConvTranspose", vec![int_list("pads", vec![i64::MAX; 4])])),
+        ("fits nowhere", conv("Conv", vec![int_list("dilations", vec![1 << 30, 1 << 30])])),
+        ("too many", conv("Conv", vec![int_list("pads", vec![1 << 30; 4])])),
+        ("its output would have -", conv("ConvTranspose", vec![int_list("pads", vec![9; 4])])),
+        ("too large", conv("ConvTranspose", vec![int_list("strides", vec![1 << 30, 1 << 30])])),
+        ("`auto_pad` is `SOME`", conv("Conv", vec![string("auto_pad", "SOME")])),
+        ("`kernel_shape` is [3, 2]", conv("Conv", vec![int_list("kernel_shape", vec![3, 2])])),
+        ("`kernel_shape` is missing", conv("MaxPool", vec![])),
+        ("fits nowhere", conv("AveragePool", vec![int_list("kernel_shape", vec![5, 1])])),
+        ("pads of 2 and 0", conv("MaxPool", vec![int_list("kernel_shape", vec![2, 2]), int_list("pads", vec![2, 0, 0, 0])])),
+        ("`Indices`", {
+            let mut m = conv("MaxPool", vec![int_list("kernel_shape", vec![1, 1])]);
+            graph(&mut m).node.last_mut().unwrap().output.push("indices".into());
+            m
+        }),
+        ("without spatial dimensions", with("GlobalAveragePool", "y", vec![], vec![])),
         ("negative size", with("ConstantOfShape", "d", vec![], vec![dim(-1)])),
         ("too large", with("ConstantOfShape", "d", vec![], vec![dim(huge)])),
         (
@@ -204,6 +243,17 @@ fn each_broken_model_is_refused_with_its_reason() {
         ("input 1 is not supported", with("Relu", "y y", vec![], vec![])),
         ("do not index", with("GatherND", "y d", vec![], vec![ints("d", &[1, 3], &[0, 0, 0])])),
         ("has neither three nor four", with("Attention", "y y y", vec![], vec![])),
+        ("either scales or sizes", with("Resize", "y", vec![], vec![])),
+        ("`mode` `magic`", with("Resize", "y - - d", vec![string("mode", "magic")], vec![ints("d", &[2], &[3, 4])])),
+        ("`coordinate_transformation_mode` `tf_crop_and_resize`", {
+            let mode = string("coordinate_transformation_mode", "tf_crop_and_resize");
+            with("Resize", "y - - d", vec![mode], vec![ints("d", &[2], &[3, 4])])
+        }),
+        ("would have 0", with("Resize", "y - - d", vec![], vec![ints("d", &[2], &[0, 4])])),
+        ("would have -2", with("Resize", "y - d", vec![], vec![floats("d", &[2], &[-1.0, 4.0])])),
+        ("too many", with("Resize", "y - - d", vec![], vec![ints("d", &[2], &[900_000_000, 4])])),
+        ("`blocksize` is 0", conv("DepthToSpace", vec![])),
+        ("in blocks of 4 x 4", conv("SpaceToDepth", vec![int("blocksize", 4)])),
     ];
     assert!(cases.len() > 60);
     let wrong: Vec<String> = cases

@@ -5,6 +5,7 @@
 
 mod attention;
 mod contract;
+mod conv;
 mod elementwise;
 mod layout;
 mod rows;
@@ -43,6 +44,11 @@ pub fn evaluate(op: &Op, operands: &[Tensor]) -> Result<Vec<Tensor>, String> {
         Op::Contract(op) => Ok(one(contract::contract(op, &operands[0], &operands[1], &results[0]))),
         Op::Reduce(op) => Ok(one(contract::reduce(op.f.0, &op.axes, &operands[0], &results[0]))),
         Op::SquareSum(_) => Ok(one(contract::square_sum(&operands[0]))),
+        Op::Conv(op) => Ok(one(conv::output(op, &operands[0], &operands[1], &results[0]))),
+        Op::ConvInput(op) => Ok(one(conv::input(&op.of, &operands[0], &operands[1], &results[0]))),
+        Op::ConvWeight(op) => Ok(one(conv::weight(&op.of, &operands[0], &operands[1], &results[0]))),
+        Op::MaxPool(op) => Ok(one(conv::max_pool(op, &operands[0], &results[0]))),
+        Op::MaxPoolGrad(op) => Ok(one(conv::max_pool_grad(&op.of, &operands[0], &operands[1]))),
         Op::Reshape(_) => Ok(one(Tensor { ty: results[0].clone(), bytes: operands[0].bytes.clone() })),
         Op::Transpose(op) => Ok(one(layout::transpose(&op.perm, &operands[0], &results[0]))),
         Op::Broadcast(_) => Ok(one(layout::broadcast(&operands[0], &results[0]))),

@@ -246,6 +246,77 @@ pub struct Attention {
     pub o: [i64; 3],
 }
 
+/// One spatial dimension of a window that moves over a tensor: output `p` sees, for each tap `k`, the input at
+/// `p * stride + k * dilation - pad`. Inputs outside the tensor are not there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WindowDim {
+    /// Positions of the input.
+    pub input: u64,
+    /// Positions of the output.
+    pub output: u64,
+    /// Taps.
+    pub kernel: u64,
+    /// Inputs from one output to the next.
+    pub stride: u64,
+    /// Inputs from one tap to the next.
+    pub dilation: u64,
+    /// How far the first output's first tap lies before the first input; negative where it lies behind it.
+    pub pad: i64,
+}
+
+impl WindowDim {
+    /// The input that output `p` sees at tap `k`.
+    pub fn source(&self, p: u64, k: u64) -> Option<u64> {
+        let at = i128::from(p) * i128::from(self.stride) + i128::from(k) * i128::from(self.dilation) - i128::from(self.pad);
+        u64::try_from(at).ok().filter(|at| *at < self.input)
+    }
+}
+
+/// Which of a convolution's three tensors is computed from the other two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ConvResult {
+    /// The convolution. Operands: `x`, `w`, then `y`.
+    Output,
+    /// Its transpose, the gradient of the input. Operands: `y`, `w`, then `x`.
+    Input,
+    /// The gradient of the weight. Operands: `x`, `y`, then `w`.
+    Weight,
+}
+
+/// A convolution between `x[batch, groups, inputs, input…]`, `w[groups, outputs, inputs, kernel…]` and
+/// `y[batch, groups, outputs, output…]`: `result` is the sum, over everything that it lacks, of products of the other two's
+/// elements, where output, tap and input belong together as the window says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Conv {
+    /// f32 or f64.
+    pub dtype: DType,
+    /// What is computed.
+    pub result: ConvResult,
+    /// Samples.
+    pub batch: u64,
+    /// Independent groups of channels.
+    pub groups: u64,
+    /// Input channels of a group.
+    pub inputs: u64,
+    /// Output channels of a group.
+    pub outputs: u64,
+    /// The spatial dimensions, one to three.
+    pub window: Vec<WindowDim>,
+}
+
+/// The largest element under a window: `x[planes, input…] -> y[planes, output…]`; of nothing -infinity, of not-a-number that.
+/// The gradient, `x, dy -> dx`, gives each output's to the first of its largest elements in row-major order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MaxPool {
+    /// f32 or f64.
+    pub dtype: DType,
+    /// Independent planes.
+    pub planes: u64,
+    /// The spatial dimensions, one to three.
+    pub window: Vec<WindowDim>,
+}
+
 /// A copy between two strided layouts. Operands: source, then destination.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Move {
@@ -343,6 +414,12 @@ pub enum Kernel {
     Attention(Attention),
     /// Its gradient. Operands: q, k, v, [mask], o, lse, do, then dq, dk, dv, laid out as q, k, v are.
     AttentionGrad(Attention),
+    /// A convolution, or one of its gradients.
+    Conv(Conv),
+    /// The largest element under a window. Operands: x, then y.
+    MaxPool(MaxPool),
+    /// Its gradient. Operands: x, dy, then dx.
+    MaxPoolGrad(MaxPool),
     /// A strided copy.
     Move(Move),
     /// Rows by index.
@@ -373,6 +450,9 @@ impl Kernel {
             Kernel::Contract(_) => "contract",
             Kernel::Attention(_) => "attention",
             Kernel::AttentionGrad(_) => "attention_grad",
+            Kernel::Conv(_) => "conv",
+            Kernel::MaxPool(_) => "max_pool",
+            Kernel::MaxPoolGrad(_) => "max_pool_grad",
             Kernel::Move(_) => "move",
             Kernel::Gather(_) => "gather",
             Kernel::ScatterAdd(_) => "scatter_add",

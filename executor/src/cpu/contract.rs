@@ -19,6 +19,12 @@ use shardc_ir::kernel::{Contract, ContractDim};
 #[derive(Debug)]
 pub struct Prepared {
     dtype: DType,
+    product: Product,
+}
+
+/// The loops of a contraction.
+#[derive(Debug)]
+pub struct Product {
     /// Loops over results.
     outer: Vec<Letter>,
     /// Loops over the sum.
@@ -72,21 +78,21 @@ pub fn signature(contract: &Contract) -> Result<Signature, String> {
 
 /// Makes `contract` ready.
 pub fn prepare(contract: &Contract) -> Prepared {
-    let (m, mut outer) = largest(merged(&contract.m));
-    let (n, n_rest) = largest(merged(&contract.n));
-    let (k, summed) = largest(merged(&contract.k));
-    outer.extend(n_rest);
-    outer.extend(merged(&contract.batch));
-    outer.sort_by_key(|l| std::cmp::Reverse(l.c));
-    Prepared { dtype: contract.dtype, outer, summed, m, n, k, tile: tile(m.size, n.size, k.size) }
+    let dims = [&contract.batch, &contract.m, &contract.n, &contract.k].map(|dims| dims.as_slice());
+    Prepared { dtype: contract.dtype, product: Product::new(dims) }
 }
 
 /// Runs it.
 pub fn launch(prepared: &Prepared, reads: &[Slice<'_>], write: SliceMut<'_>, threads: Threads) {
     match prepared.dtype {
-        DType::F64 => run::<f64>(prepared, reads, write, threads),
-        _ => run::<f32>(prepared, reads, write, threads),
+        DType::F64 => run::<f64>(&prepared.product, reads, write, threads),
+        _ => run::<f32>(&prepared.product, reads, write, threads),
     }
+}
+
+fn run<T: Real>(product: &Product, reads: &[Slice<'_>], mut write: SliceMut<'_>, threads: Threads) {
+    let (Some(a), Some(b), Some(c)) = (T::of(reads[0]), T::of(reads[1]), T::take(&mut write)) else { return };
+    product.run(a, b, c, Accum::Replace, threads);
 }
 
 /// Merges letters that every operand steps through as through one, whatever their order.
@@ -131,50 +137,66 @@ fn tile(m: usize, n: usize, k: usize) -> (usize, usize) {
     (height, width)
 }
 
-fn run<T: Real>(p: &Prepared, reads: &[Slice<'_>], mut write: SliceMut<'_>, threads: Threads) {
-    let (Some(a), Some(b), Some(c)) = (T::of(reads[0]), T::of(reads[1]), T::take(&mut write)) else { return };
-    let steps = |l: &Letter, stride: fn(&Letter) -> usize| Steps { size: l.size, stride: stride(l) };
-    let outer: Vec<Steps> = p.outer.iter().map(|l| steps(l, |l| l.c)).collect();
-    let tiles = tiles::cut(c, &outer, steps(&p.m, |l| l.c), steps(&p.n, |l| l.c));
-    let mut products = vec![];
-    for (position, tile) in tiles.into_iter().enumerate() {
-        let (a, b) = starts(&p.outer, position);
-        products.extend(tile.split(p.tile.0, p.tile.1).into_iter().map(|(row, col, tile)| Product {
-            a: a + row * p.m.a,
-            b: b + col * p.n.b,
-            tile,
-        }));
+impl Product {
+    /// The loops over letters batch, m, n, k; see [`Contract`].
+    pub fn new([batch, m, n, k]: [&[ContractDim]; 4]) -> Product {
+        let (m, mut outer) = largest(merged(m));
+        let (n, n_rest) = largest(merged(n));
+        let (k, summed) = largest(merged(k));
+        outer.extend(n_rest);
+        outer.extend(merged(batch));
+        outer.sort_by_key(|l| std::cmp::Reverse(l.c));
+        Product { outer, summed, m, n, k, tile: tile(m.size, n.size, k.size) }
     }
-    let sums = p.summed.iter().map(|l| l.size).product::<usize>() * p.k.size;
-    let work = products.len().saturating_mul(p.tile.0 * p.tile.1).saturating_mul(sums) / 4;
-    threads.for_each(work, products, |product| multiply::<T>(p, product, a, b));
+
+    /// `c = a b`, or `c += a b`.
+    pub fn run<T: Real>(&self, a: &[T], b: &[T], c: &mut [T], accumulate: Accum, threads: Threads) {
+        let steps = |l: &Letter, stride: fn(&Letter) -> usize| Steps { size: l.size, stride: stride(l) };
+        let outer: Vec<Steps> = self.outer.iter().map(|l| steps(l, |l| l.c)).collect();
+        let tiles = tiles::cut(c, &outer, steps(&self.m, |l| l.c), steps(&self.n, |l| l.c));
+        let mut products = vec![];
+        for (position, tile) in tiles.into_iter().enumerate() {
+            let (a, b) = starts(&self.outer, position);
+            products.extend(tile.split(self.tile.0, self.tile.1).into_iter().map(|(row, col, tile)| TileProduct {
+                a: a + row * self.m.a,
+                b: b + col * self.n.b,
+                tile,
+            }));
+        }
+        let sums = self.summed.iter().map(|l| l.size).product::<usize>() * self.k.size;
+        let work = products.len().saturating_mul(self.tile.0 * self.tile.1).saturating_mul(sums) / 4;
+        threads.for_each(work, products, |product| self.multiply::<T>(product, a, b, accumulate));
+    }
+
+    fn multiply<T: Real>(&self, product: TileProduct<'_, T>, a: &[T], b: &[T], accumulate: Accum) {
+        let TileProduct { a: a_start, b: b_start, mut tile } = product;
+        let (rows, cols) = {
+            let c = tile.matrix();
+            (c.nrows(), c.ncols())
+        };
+        let sums: usize = self.summed.iter().map(|l| l.size).product();
+        if sums * self.k.size == 0 {
+            if let Accum::Replace = accumulate {
+                tile.matrix().fill(T::ZERO);
+            }
+            return;
+        }
+        let size = self.k.size;
+        for position in 0..sums {
+            let (a_sum, b_sum) = starts(&self.summed, position);
+            let a = tiles::matrix(a, a_start + a_sum, Steps { size: rows, stride: self.m.a }, Steps { size, stride: self.k.a });
+            let b = tiles::matrix(b, b_start + b_sum, Steps { size, stride: self.k.b }, Steps { size: cols, stride: self.n.b });
+            let accumulate = if position == 0 { accumulate } else { Accum::Add };
+            matmul(tile.matrix(), accumulate, a, b, <T as Number>::ONE, Par::Seq);
+        }
+    }
 }
 
 /// One tile of results, and where its operands begin.
-struct Product<'a, T> {
+struct TileProduct<'a, T> {
     a: usize,
     b: usize,
     tile: Tile<'a, T>,
-}
-
-fn multiply<T: Real>(p: &Prepared, product: Product<'_, T>, a: &[T], b: &[T]) {
-    let Product { a: a_start, b: b_start, mut tile } = product;
-    let (rows, cols) = {
-        let c = tile.matrix();
-        (c.nrows(), c.ncols())
-    };
-    let sums: usize = p.summed.iter().map(|l| l.size).product();
-    if sums * p.k.size == 0 {
-        tile.matrix().fill(T::ZERO);
-        return;
-    }
-    for position in 0..sums {
-        let (a_sum, b_sum) = starts(&p.summed, position);
-        let a = tiles::matrix(a, a_start + a_sum, Steps { size: rows, stride: p.m.a }, Steps { size: p.k.size, stride: p.k.a });
-        let b = tiles::matrix(b, b_start + b_sum, Steps { size: p.k.size, stride: p.k.b }, Steps { size: cols, stride: p.n.b });
-        let accumulate = if position == 0 { Accum::Replace } else { Accum::Add };
-        matmul(tile.matrix(), accumulate, a, b, <T as Number>::ONE, Par::Seq);
-    }
 }
 
 /// Where `a` and `b` begin at the row-major `position` over `letters`.

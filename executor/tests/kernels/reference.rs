@@ -32,6 +32,9 @@ pub fn run(kernel: &Kernel, reads: &[Vec<f64>], writes: &[usize], coordinates: &
         Kernel::Contract(contract) => contract_all(contract, reads, &mut out[0]),
         Kernel::Attention(a) => attention(a, reads, &mut out),
         Kernel::AttentionGrad(a) => attention_grad(a, reads, &mut out),
+        Kernel::Conv(conv) => convolution(conv, reads, &mut out[0]),
+        Kernel::MaxPool(pool) => max_pool(pool, &reads[0], &mut out[0]),
+        Kernel::MaxPoolGrad(pool) => max_pool_grad(pool, reads, &mut out[0]),
         Kernel::Move(m) => {
             let (src, dst) = (m.src_offset.at(coordinates), m.dst_offset.at(coordinates));
             for index in indices(&m.shape) {
@@ -323,4 +326,66 @@ fn indexed(g: &Gather, position: &[u64], indices: &[f64], coordinates: &[u64]) -
     let row = (0..g.rows).find(|row| g.origin.global(*row, coordinates) == global)?;
     let element = |rows: u64, row: u64| (((b * g.outer + o) * rows + row) * g.inner + k) as usize;
     Some((element(g.rows, row), element(g.count, i)))
+}
+
+fn convolution(conv: &Conv, reads: &[Vec<f64>], out: &mut [f64]) {
+    let sizes = |f: fn(&WindowDim) -> u64| conv.window.iter().map(f).collect::<Vec<u64>>();
+    let (input, output, kernel) = (sizes(|d| d.input), sizes(|d| d.output), sizes(|d| d.kernel));
+    let flat = |index: &[u64], shape: &[u64]| index.iter().zip(shape).fold(0, |at, (i, n)| at * n + i) as usize;
+    for index in indices(&[conv.batch, conv.groups, conv.outputs, conv.inputs]) {
+        let [n, g, o, c] = index[..] else { unreachable!() };
+        for position in indices(&output) {
+            for tap in indices(&kernel) {
+                let source: Option<Vec<u64>> =
+                    conv.window.iter().zip(position.iter().zip(&tap)).map(|(d, (p, k))| d.source(*p, *k)).collect();
+                let Some(source) = source else { continue };
+                let plane = |number: u64, shape: &[u64]| (number * shape.iter().product::<u64>()) as usize;
+                let x = plane((n * conv.groups + g) * conv.inputs + c, &input) + flat(&source, &input);
+                let w = plane((g * conv.outputs + o) * conv.inputs + c, &kernel) + flat(&tap, &kernel);
+                let y = plane((n * conv.groups + g) * conv.outputs + o, &output) + flat(&position, &output);
+                match conv.result {
+                    ConvResult::Output => out[y] += reads[0][x] * reads[1][w],
+                    ConvResult::Input => out[x] += reads[0][y] * reads[1][w],
+                    ConvResult::Weight => out[w] += reads[0][x] * reads[1][y],
+                }
+            }
+        }
+    }
+}
+
+/// For each output of a pool the elements that it sees, in order.
+fn seen(pool: &MaxPool) -> Vec<Vec<usize>> {
+    let sizes = |f: fn(&WindowDim) -> u64| pool.window.iter().map(f).collect::<Vec<u64>>();
+    let (input, taps) = (sizes(|d| d.input), indices(&sizes(|d| d.kernel)));
+    let source = |position: &[u64], tap: &[u64]| -> Option<usize> {
+        let dims = pool.window.iter().zip(position.iter().zip(tap));
+        dims.zip(&input).try_fold(0, |at, ((d, (p, k)), n)| Some(at * *n as usize + d.source(*p, *k)? as usize))
+    };
+    indices(&sizes(|d| d.output)).iter().map(|position| taps.iter().filter_map(|tap| source(position, tap)).collect()).collect()
+}
+
+/// The first largest of some elements; not-a-number is larger than any other.
+fn largest(x: &[f64]) -> impl Fn(&[usize]) -> Option<usize> {
+    move |seen| {
+        seen.iter().copied().reduce(|best, i| if x[i] > x[best] || (x[i].is_nan() && !x[best].is_nan()) { i } else { best })
+    }
+}
+
+fn max_pool(pool: &MaxPool, x: &[f64], y: &mut [f64]) {
+    let (seen, planes) = (seen(pool), pool.planes as usize);
+    for (x, y) in x.chunks(x.len() / planes).zip(y.chunks_mut(y.len() / planes)) {
+        y.iter_mut().zip(&seen).for_each(|(y, seen)| *y = largest(x)(seen).map_or(f64::NEG_INFINITY, |i| x[i]));
+    }
+}
+
+fn max_pool_grad(pool: &MaxPool, reads: &[Vec<f64>], dx: &mut [f64]) {
+    let (seen, planes) = (seen(pool), pool.planes as usize);
+    let (x, dy) = (&reads[0], &reads[1]);
+    let input = x.len() / planes;
+    for (plane, dy) in dy.chunks(dy.len() / planes).enumerate() {
+        let x = &x[plane * input..][..input];
+        for (dy, seen) in dy.iter().zip(&seen) {
+            largest(x)(seen).iter().for_each(|i| dx[plane * input + i] += dy);
+        }
+    }
 }

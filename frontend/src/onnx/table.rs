@@ -3,8 +3,8 @@
 use super::call::Call;
 use super::importer::Value;
 use super::{
-    activation, attention, constants, contract, contrib, einsum, elementwise, extreme, index, integers, layout, loss, norm, pad,
-    recurrent, reduce, running, scatter, sequence, shape, trigonometry,
+    activation, attention, constants, contract, contrib, conv, einsum, elementwise, extreme, index, integers, layout, loss, norm,
+    pad, pool, recurrent, reduce, resize, running, scatter, sequence, shape, space, trigonometry,
 };
 use shardc_ir::ops::elementwise::UnaryFn;
 use shardc_ir::scalar::{Binary, Unary};
@@ -113,6 +113,19 @@ const TABLE: &[(&str, &str, Rule)] = &[
     ("", "MatMul", contract::matmul),
     ("", "Gemm", contract::gemm),
     ("", "Einsum", einsum::einsum),
+    // conv, pool, images
+    ("", "Conv", conv::conv),
+    ("", "ConvTranspose", conv::conv_transpose),
+    ("", "MaxPool", pool::max_pool),
+    ("", "AveragePool", pool::average_pool),
+    ("", "LpPool", pool::lp_pool),
+    ("", "GlobalAveragePool", pool::global_average_pool),
+    ("", "GlobalMaxPool", pool::global_max_pool),
+    ("", "GlobalLpPool", pool::global_lp_pool),
+    ("", "Resize", resize::resize),
+    ("", "Upsample", resize::upsample),
+    ("", "SpaceToDepth", space::space_to_depth),
+    ("", "DepthToSpace", space::depth_to_space),
     // layout
     ("", "Reshape", layout::reshape),
     ("", "Flatten", layout::flatten),

@@ -6,17 +6,20 @@ pub mod attention;
 pub mod batch_norm;
 pub mod comm;
 pub mod contract;
+pub mod conv;
 pub mod elementwise;
 pub mod functions;
 pub mod index;
 pub mod layout;
 pub mod leaf;
 pub mod norm;
+pub mod pool;
 pub mod reduce;
 pub mod rotary;
 pub mod samples;
 pub mod table;
 pub mod update;
+pub mod window;
 
 use crate::builder::Builder;
 use crate::graph::{Graph, NodeId, ValueId};
@@ -276,6 +279,12 @@ ops! {
     Contract(contract::Contract),
     Reduce(reduce::Reduce),
     SquareSum(reduce::SquareSum),
+    // conv, pool
+    Conv(conv::Conv),
+    ConvInput(conv::ConvInput),
+    ConvWeight(conv::ConvWeight),
+    MaxPool(pool::MaxPool),
+    MaxPoolGrad(pool::MaxPoolGrad),
     // layout
     Reshape(layout::Reshape),
     Transpose(layout::Transpose),

@@ -4,14 +4,17 @@ use super::attention::{Attention, AttentionGrad, HeadLayout, MaskKind};
 use super::batch_norm::BatchNorm;
 use super::comm::{Accumulate, AllGather, AllReduce, Reshard, ShardSlice};
 use super::contract::Contract;
+use super::conv::{Conv, ConvInput, ConvWeight};
 use super::elementwise::{BinaryOp, Cast, Detach, UnaryFn, UnaryOp, Where};
 use super::index::{Gather, OneHot, Range, ScatterAdd};
 use super::layout::{Broadcast, Concat, Pad, Reshape, Slice, Transpose};
 use super::leaf::{Constant, Host, Input, StateRead};
 use super::norm::{LayerNorm, LayerNormGrad, RmsNorm, RmsNormGrad, Softmax, SoftmaxGrad};
+use super::pool::{MaxPool, MaxPoolGrad};
 use super::reduce::{Reduce, SquareSum};
 use super::rotary::Rotary;
 use super::update::{Adam, Sgd};
+use super::window::Window;
 use super::{IntoOp, Op};
 use crate::builder::Builder;
 use crate::dtype::DType;
@@ -138,6 +141,8 @@ pub fn samples() -> Vec<Sample> {
         select_and_cast(),
         contract(),
         reduce(),
+        conv(),
+        pool(),
         layout(),
         index(),
         norm(),
@@ -245,6 +250,59 @@ fn reduce() -> Vec<Sample> {
     }
     samples.push(sample(SquareSum {}, [floats([2, 3])]));
     samples
+}
+
+fn window(strides: &[u64], dilations: &[u64], pads: &[[i64; 2]]) -> Window {
+    Window { strides: strides.to_vec(), dilations: dilations.to_vec(), pads: pads.to_vec() }
+}
+
+fn conv() -> Vec<Sample> {
+    let plain = Window::plain(2);
+    let padded = window(&[1, 1], &[1, 1], &[[1, 1], [1, 1]]);
+    let strided = window(&[2, 3], &[1, 1], &[[1, 0], [2, 1]]);
+    let dilated = window(&[1, 2], &[2, 1], &[[2, 2], [0, 1]]);
+    let cropped = window(&[1, 2], &[1, 1], &[[-1, 0], [1, -1]]);
+    // Window, groups, x, w.
+    let cases: Vec<(Window, u64, &[u64], &[u64])> = vec![
+        (plain.clone(), 1, &[2, 3, 4, 4], &[2, 3, 3, 2]),
+        (padded.clone(), 1, &[2, 2, 3, 4], &[3, 2, 3, 3]),
+        (strided, 1, &[1, 2, 5, 6], &[2, 2, 3, 2]),
+        (dilated, 1, &[1, 2, 4, 5], &[2, 2, 3, 2]),
+        (cropped, 1, &[1, 2, 4, 5], &[2, 2, 2, 2]),
+        (padded.clone(), 2, &[2, 4, 3, 3], &[6, 2, 3, 3]),
+        (padded, 3, &[2, 3, 3, 3], &[3, 1, 3, 3]),
+        (plain, 1, &[2, 3, 2, 2], &[4, 3, 1, 1]),
+        (window(&[2], &[1], &[[1, 1]]), 1, &[2, 2, 7], &[3, 2, 4]),
+        (window(&[1, 2, 1], &[1, 1, 2], &[[0, 1], [1, 0], [1, 1]]), 1, &[1, 2, 2, 3, 4], &[2, 2, 2, 2, 2]),
+    ];
+    let of = |shape: &[u64]| Argument { ty: Type::new(DType::F64, shape), low: -2.0, high: 2.0, fixed: false };
+    let mut samples: [Vec<Sample>; 3] = [vec![], vec![], vec![]];
+    for (window, groups, x, w) in cases {
+        let conv = Conv { window, groups };
+        let types = [Type::new(DType::F64, x), Type::new(DType::F64, w)];
+        let y = conv.clone().into_op().rules().result(&types).expect("a sample of conv")[0].shape.clone();
+        let (sizes, kernel) = (x[2..].to_vec(), w[2..].to_vec());
+        samples[0].push(sample(conv.clone(), [of(x), of(w)]));
+        samples[1].push(sample(ConvInput { of: conv.clone(), sizes }, [of(&y), of(w)]));
+        samples[2].push(sample(ConvWeight { of: conv, kernel }, [of(x), of(&y)]));
+    }
+    samples.concat()
+}
+
+fn pool() -> Vec<Sample> {
+    let pool = |kernel: &[u64], window: Window| MaxPool { kernel: kernel.to_vec(), window };
+    let two = pool(&[2, 2], window(&[2, 2], &[1, 1], &[[0, 0], [0, 0]]));
+    let three = pool(&[3, 3], window(&[2, 2], &[1, 1], &[[1, 1], [1, 1]]));
+    let dilated = pool(&[2, 3], window(&[1, 2], &[2, 1], &[[0, 1], [1, 0]]));
+    let line = pool(&[3], window(&[1], &[1], &[[1, 1]]));
+    vec![
+        sample(two.clone(), [floats([2, 2, 4, 4])]),
+        sample(three.clone(), [floats([1, 2, 5, 4])]),
+        sample(dilated, [floats([1, 2, 4, 5])]),
+        sample(line, [floats([2, 1, 6])]),
+        sample(MaxPoolGrad { of: two }, [floats([2, 2, 4, 4]), floats([2, 2, 2, 2])]),
+        sample(MaxPoolGrad { of: three }, [floats([1, 2, 5, 4]), floats([1, 2, 3, 2])]),
+    ]
 }
 
 fn layout() -> Vec<Sample> {

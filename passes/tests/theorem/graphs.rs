@@ -8,12 +8,15 @@ use shardc_ir::mesh::Mesh;
 use shardc_ir::ops::attention::{Attention, HeadLayout, MaskKind};
 use shardc_ir::ops::batch_norm::BatchNorm;
 use shardc_ir::ops::contract::Contract;
+use shardc_ir::ops::conv::{Conv, ConvInput};
 use shardc_ir::ops::elementwise::{Cast, UnaryFn};
 use shardc_ir::ops::index::{Gather, OneHot};
 use shardc_ir::ops::layout::{Concat, Pad, Slice};
 use shardc_ir::ops::leaf::Input;
 use shardc_ir::ops::norm::{LayerNorm, RmsNorm, Softmax};
+use shardc_ir::ops::pool::MaxPool;
 use shardc_ir::ops::rotary::Rotary;
+use shardc_ir::ops::window::Window;
 use shardc_ir::plan::StateRole;
 use shardc_ir::scalar::{Binary, Unary};
 use shardc_ir::sharding::Sharding;
@@ -132,7 +135,7 @@ impl Maker<'_> {
     }
 
     fn step(&mut self, x: ValueId, earlier: &[ValueId]) -> ValueId {
-        match self.c.below(17) {
+        match self.c.below(19) {
             0 | 1 => self.linear(x),
             2 => self.activation(x),
             3 => self.broadcast_parameter(x),
@@ -148,6 +151,8 @@ impl Maker<'_> {
             13 => self.compared(x),
             14 => self.indexed(x),
             15 => self.batch_normalised(x),
+            16 => self.convolved(x),
+            17 => self.pooled(x),
             _ => self.bounded(x),
         }
     }
@@ -355,6 +360,69 @@ impl Maker<'_> {
         shape[axis] = 1;
         let y = self.b.reshape(y, &shape);
         self.b.sub(x, y)
+    }
+
+    /// A window over all dimensions after the first two, with `kernel` taps along each.
+    fn window(&mut self, dims: usize, kernel: u64) -> Window {
+        let (stride, pads) = (self.c.pick(&[1, 1, 2]), self.c.pick(&[[1, 1], [0, 1], [1, 0]]));
+        let pads = if kernel == 1 { [0, 0] } else { pads };
+        Window { strides: vec![stride; dims], dilations: vec![1; dims], pads: vec![pads; dims] }
+    }
+
+    /// A convolution over the dimensions after the first two, in one group, in two or one for each channel, or a transposed one.
+    fn convolved(&mut self, x: ValueId) -> ValueId {
+        let shape = self.shape(x);
+        if shape.len() < 3 {
+            return self.linear(x);
+        }
+        let (dims, channels, kernel) = (shape.len() - 2, shape[1], self.c.pick(&[3, 1, 2]));
+        let groups = if channels.is_multiple_of(2) { self.c.pick(&[1, 1, 2, channels]) } else { 1 };
+        let window = self.window(dims, kernel);
+        let taps = vec![kernel; dims];
+        let y = if self.c.one_in(4) {
+            let w = self.parameter(&[&[channels, 2], &taps[..]].concat());
+            let sizes: Vec<u64> = (0..dims)
+                .map(|d| {
+                    ((shape[d + 2] - 1) * window.strides[d] + kernel)
+                        .saturating_add_signed(-window.pads[d][0] - window.pads[d][1])
+                })
+                .collect();
+            if sizes.contains(&0) {
+                return self.linear(x);
+            }
+            self.b.op(ConvInput { of: Conv { window, groups }, sizes }, &[x, w])
+        } else {
+            let outputs = groups * self.c.pick(&[1, 2, 4]);
+            let w = self.parameter(&[&[outputs, channels / groups], &taps[..]].concat());
+            if window.over(&shape[2..], &taps).is_err() {
+                return self.linear(x);
+            }
+            self.b.op(Conv { window, groups }, &[x, w])
+        };
+        let y = self.b.scale(y, 0.5);
+        let mut bias = vec![1; dims + 1];
+        bias[0] = self.shape(y)[1];
+        let bias = self.parameter(&bias);
+        self.b.add(y, bias)
+    }
+
+    /// The largest element under a window, or the mean, as a convolution of each plane.
+    fn pooled(&mut self, x: ValueId) -> ValueId {
+        let shape = self.shape(x);
+        let kernel = vec![2; shape.len().saturating_sub(2)];
+        let window = self.window(kernel.len(), 2);
+        if window.over(&shape[2.min(shape.len())..], &kernel).is_err() {
+            return self.linear(x);
+        }
+        if self.c.one_in(2) {
+            return self.b.op(MaxPool { kernel, window }, &[x]);
+        }
+        let planes = self.b.reshape(x, &[&[shape[0] * shape[1], 1], &shape[2..]].concat());
+        let mean = self.b.number(self.dtype, 0.5f64.powi(kernel.len() as i32));
+        let mean = self.b.broadcast(mean, &[&[1, 1], &kernel[..]].concat());
+        let y = self.b.op(Conv { window, groups: 1 }, &[planes, mean]);
+        let outputs = self.shape(y)[2..].to_vec();
+        self.b.reshape(y, &[&shape[..2], &outputs[..]].concat())
     }
 
     fn compared(&mut self, x: ValueId) -> ValueId {

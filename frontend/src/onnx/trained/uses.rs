@@ -24,7 +24,7 @@ pub(in crate::onnx) enum Use {
     Joined(usize),
     /// Passed through sin or cos.
     Periodic,
-    /// Read as integers, by comparisons or for its shape.
+    /// Read as integers or sizes, by comparisons or for its shape.
     Dead,
     /// An op beside activations that says nothing.
     Other(usize),
@@ -216,6 +216,7 @@ impl<'m> Flow<'m> {
             ("BatchNormalization", 3 | 4) => Use::Statistic(position),
             ("BatchNormalization" | "InstanceNormalization" | "GroupNormalization" | "LayerNormalization", 1 | 2)
             | ("RMSNormalization" | "SimplifiedLayerNormalization", 1) => Use::Norm(position),
+            ("Resize" | "Upsample", 1..) => Use::Dead,
             ("Sin" | "Cos", _) => Use::Periodic,
             ("Cast", _) if !self.casts_to_float(node) => Use::Dead,
             _ if COMPARISONS.contains(&op) => Use::Dead,
@@ -241,7 +242,9 @@ impl<'m> Flow<'m> {
         loop {
             let Some(maker) = self.makers.get(name.as_str()).map(|p| self.node(*p)) else { return false };
             match maker.op_type.as_str() {
-                "MatMul" | "Gemm" | "Conv" => return maker.input.iter().any(|n| !self.varies.contains(n.as_str())),
+                "MatMul" | "Gemm" | "Conv" | "ConvTranspose" => {
+                    return maker.input.iter().any(|n| !self.varies.contains(n.as_str()));
+                }
                 "Reshape" | "Transpose" | "Identity" | "Cast" => match maker.input.first() {
                     Some(data) => name = data,
                     None => return false,

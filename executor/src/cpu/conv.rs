@@ -1,0 +1,146 @@
+//! Conv: convolutions and their gradients.
+//!
+//! One that sees single inputs is a contraction as it stands. Groups of few channels are summed tap by tap ([`conv_direct`]). All
+//! others are contractions over unfolded inputs ([`conv_columns`]; Chellapilla, Puri and Simard: High performance convolutional
+//! neural networks for document processing, 2006).
+
+use crate::cpu::contract::Product;
+use crate::cpu::conv_columns::Columns;
+use crate::cpu::conv_direct::Direct;
+use crate::cpu::element::{Slice, SliceMut};
+use crate::cpu::number::{Number, Real};
+use crate::cpu::signature::{Signature, float, product};
+use crate::cpu::threads::Threads;
+use crate::cpu::window::Window;
+use faer::Accum;
+use shardc_ir::dtype::DType;
+use shardc_ir::kernel::{self, ContractDim, ConvResult};
+
+/// A convolution made ready.
+#[derive(Debug)]
+pub struct Prepared {
+    dtype: DType,
+    sizes: Sizes,
+    method: Method,
+}
+
+#[derive(Debug)]
+enum Method {
+    Pointwise(Product),
+    Direct(Box<Direct>),
+    Columns(Columns),
+}
+
+/// The sizes of a convolution.
+#[derive(Debug, Clone, Copy)]
+pub struct Sizes {
+    pub result: ConvResult,
+    pub batch: usize,
+    pub groups: usize,
+    pub inputs: usize,
+    pub outputs: usize,
+    /// Elements of an input plane.
+    pub input: usize,
+    /// Elements of an output plane.
+    pub output: usize,
+    pub taps: usize,
+}
+
+impl Sizes {
+    /// Elements of `x` from one sample to the next.
+    pub fn x_image(&self) -> usize {
+        self.groups * self.inputs * self.input
+    }
+
+    /// Elements of `y` from one sample to the next.
+    pub fn y_image(&self) -> usize {
+        self.groups * self.outputs * self.output
+    }
+
+    /// Whether some tensor has no elements.
+    fn is_empty(&self) -> bool {
+        self.batch * self.groups * self.inputs * self.outputs == 0
+    }
+}
+
+/// What `conv` demands of its operands; an error if it is not well formed.
+pub fn signature(conv: &kernel::Conv) -> Result<Signature, String> {
+    float(conv.dtype)?;
+    let window = Window::new(&conv.window)?;
+    let [input, output, taps] = [window.inputs(), window.outputs(), window.taps()].map(|n| n as u64);
+    let x = product(&[conv.batch, conv.groups, conv.inputs, input])?;
+    let w = product(&[conv.groups, conv.outputs, conv.inputs, taps])?;
+    let y = product(&[conv.batch, conv.groups, conv.outputs, output])?;
+    let (first, second, result) = match conv.result {
+        ConvResult::Output => (x, w, y),
+        ConvResult::Input => (y, w, x),
+        ConvResult::Weight => (x, y, w),
+    };
+    Ok(Signature::default().reads(conv.dtype, first).reads(conv.dtype, second).writes(conv.dtype, result))
+}
+
+/// Makes `conv` ready.
+pub fn prepare(conv: &kernel::Conv) -> Result<Prepared, String> {
+    let window = Window::new(&conv.window)?;
+    let [batch, groups, inputs, outputs] = [conv.batch, conv.groups, conv.inputs, conv.outputs].map(|n| n as usize);
+    let (input, output, taps) = (window.inputs(), window.outputs(), window.taps());
+    let sizes = Sizes { result: conv.result, batch, groups, inputs, outputs, input, output, taps };
+    let direct = || Direct::new(sizes, &window).map(|direct| Method::Direct(Box::new(direct)));
+    let pointwise = || (window.is_pointwise() && (output >= NARROW || batch == 1)).then(|| Method::Pointwise(pointwise(&sizes)));
+    let method = pointwise().or_else(direct).unwrap_or_else(|| Method::Columns(Columns::new(sizes, window)));
+    Ok(Prepared { dtype: conv.dtype, sizes, method })
+}
+
+/// Planes with fewer outputs are too narrow for a matrix product of their own.
+pub const NARROW: usize = 128;
+
+/// The convolution whose outputs see one input each: a product of matrices for each sample and group.
+fn pointwise(s: &Sizes) -> Product {
+    let dim =
+        |size: usize, a: usize, b: usize, c: usize| ContractDim { size: size as u64, a: a as i64, b: b as i64, c: c as i64 };
+    let (x_group, w_group, y_group) = (s.inputs * s.input, s.outputs * s.inputs, s.outputs * s.output);
+    let contract = match s.result {
+        ConvResult::Output => [
+            vec![dim(s.batch, 0, s.x_image(), s.y_image()), dim(s.groups, w_group, x_group, y_group)],
+            vec![dim(s.outputs, s.inputs, 0, s.output)],
+            vec![dim(s.output, 0, 1, 1)],
+            vec![dim(s.inputs, 1, s.input, 0)],
+        ],
+        ConvResult::Input => [
+            vec![dim(s.batch, 0, s.y_image(), s.x_image()), dim(s.groups, w_group, y_group, x_group)],
+            vec![dim(s.inputs, 1, 0, s.input)],
+            vec![dim(s.output, 0, 1, 1)],
+            vec![dim(s.outputs, s.inputs, s.output, 0)],
+        ],
+        ConvResult::Weight => [
+            vec![dim(s.groups, y_group, x_group, w_group)],
+            vec![dim(s.outputs, s.output, 0, s.inputs)],
+            vec![dim(s.inputs, 0, s.input, 1)],
+            vec![dim(s.batch, s.y_image(), s.x_image(), 0), dim(s.output, 1, 1, 0)],
+        ],
+    };
+    let [batch, m, n, k] = contract;
+    Product::new([&batch, &m, &n, &k])
+}
+
+/// Runs it.
+pub fn launch(prepared: &Prepared, reads: &[Slice<'_>], write: SliceMut<'_>, threads: Threads) {
+    match prepared.dtype {
+        DType::F64 => run::<f64>(prepared, reads, write, threads),
+        _ => run::<f32>(prepared, reads, write, threads),
+    }
+}
+
+fn run<T: Real>(p: &Prepared, reads: &[Slice<'_>], mut write: SliceMut<'_>, threads: Threads) {
+    let (Some(first), Some(second), Some(result)) = (T::of(reads[0]), T::of(reads[1]), T::take(&mut write)) else { return };
+    if p.sizes.is_empty() {
+        return result.fill(<T as Number>::ZERO);
+    }
+    // What the input is not: the kernel, or for the kernel's gradient the output.
+    let (a, b) = (second, first);
+    match &p.method {
+        Method::Pointwise(product) => product.run(a, b, result, Accum::Replace, threads),
+        Method::Direct(direct) => direct.run(a, b, result, threads),
+        Method::Columns(columns) => columns.run(a, b, result, threads),
+    }
+}

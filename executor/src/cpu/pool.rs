@@ -1,0 +1,187 @@
+//! MaxPool and its gradient, plane by plane, over spread planes.
+
+use crate::cpu::element::{Slice, SliceMut};
+use crate::cpu::number::Number;
+use crate::cpu::scratch;
+use crate::cpu::signature::{Signature, float, product};
+use crate::cpu::simd::simd;
+use crate::cpu::threads::Threads;
+use crate::cpu::window::{LANES, Run, Spread, Table, Window};
+use shardc_ir::dtype::DType;
+use shardc_ir::kernel::MaxPool;
+
+/// A pool made ready.
+#[derive(Debug)]
+pub struct Prepared {
+    dtype: DType,
+    window: Window,
+    walk: Walk,
+}
+
+/// How windows are walked.
+#[derive(Debug)]
+enum Walk {
+    Spread(Box<Spread>),
+    /// Where a spread plane would be much too large.
+    Table(Table),
+}
+
+/// What a pool demands of its operands; an error if it is not well formed.
+pub fn signature(pool: &MaxPool) -> Result<Signature, String> {
+    float(pool.dtype)?;
+    let window = Window::new(&pool.window)?;
+    let elements = |plane: usize| product(&[pool.planes, plane as u64]);
+    Ok(Signature::default().reads(pool.dtype, elements(window.inputs())?).writes(pool.dtype, elements(window.outputs())?))
+}
+
+/// What its gradient demands.
+pub fn gradient_signature(pool: &MaxPool) -> Result<Signature, String> {
+    let Signature { mut reads, writes } = signature(pool)?;
+    let x = reads.clone();
+    reads.extend(writes);
+    Ok(Signature { reads, writes: x })
+}
+
+/// Makes a pool or its gradient ready.
+pub fn prepare(pool: &MaxPool) -> Result<Prepared, String> {
+    let window = Window::new(&pool.window)?;
+    let walk = match Spread::new(&window) {
+        Some(spread) => Walk::Spread(Box::new(spread)),
+        None => Walk::Table(Table::new(&window, 0..window.outputs())),
+    };
+    Ok(Prepared { dtype: pool.dtype, window, walk })
+}
+
+/// Runs the pool.
+pub fn launch(p: &Prepared, reads: &[Slice<'_>], write: SliceMut<'_>, threads: Threads) {
+    match p.dtype {
+        DType::F64 => forward::<f64>(p, reads, write, threads),
+        _ => forward::<f32>(p, reads, write, threads),
+    }
+}
+
+/// Runs its gradient.
+pub fn launch_gradient(p: &Prepared, reads: &[Slice<'_>], write: SliceMut<'_>, threads: Threads) {
+    match p.dtype {
+        DType::F64 => gradient::<f64>(p, reads, write, threads),
+        _ => gradient::<f32>(p, reads, write, threads),
+    }
+}
+
+fn forward<T: Number>(p: &Prepared, reads: &[Slice<'_>], mut write: SliceMut<'_>, threads: Threads) {
+    let (Some(x), Some(y)) = (T::of(reads[0]), T::take(&mut write)) else { return };
+    let (input, output) = (p.window.inputs(), p.window.outputs());
+    let work = x.len().saturating_add(y.len() * p.window.taps());
+    let planes = (y.len() / output).div_ceil(threads.parts(work)).max(1);
+    let items: Vec<(&mut [T], &[T])> = y.chunks_mut(planes * output).zip(x.chunks(planes * input)).collect();
+    threads.for_each(work, items, |(y, x)| match &p.walk {
+        Walk::Spread(spread) => scratch::with(spread.len + spread.outputs, |memory: &mut [T]| {
+            let (laid, largest) = memory.split_at_mut(spread.len);
+            y.chunks_exact_mut(output).zip(x.chunks_exact(input)).for_each(|(y, x)| largest_spread(spread, x, y, laid, largest));
+        }),
+        Walk::Table(table) => {
+            let taps = 0..p.window.taps();
+            y.chunks_exact_mut(output).zip(x.chunks_exact(input)).for_each(|(y, x)| largest_in_table(table, taps.clone(), x, y));
+        }
+    });
+}
+
+fn gradient<T: Number>(p: &Prepared, reads: &[Slice<'_>], mut write: SliceMut<'_>, threads: Threads) {
+    let (Some(x), Some(dy), Some(dx)) = (T::of(reads[0]), T::of(reads[1]), T::take(&mut write)) else { return };
+    let (input, output) = (p.window.inputs(), p.window.outputs());
+    let work = x.len().saturating_add(4 * dy.len() * p.window.taps());
+    let planes = (dx.len() / input).div_ceil(threads.parts(work)).max(1);
+    let operands = x.chunks(planes * input).zip(dy.chunks(planes * output));
+    let items: Vec<_> = dx.chunks_mut(planes * input).zip(operands).collect();
+    threads.for_each(work, items, |(dx, (x, dy))| {
+        let planes = || x.chunks_exact(input).zip(dy.chunks_exact(output));
+        match &p.walk {
+            Walk::Spread(spread) => scratch::with(3 * spread.len + 3 * spread.outputs, |memory: &mut [T]| {
+                let (inside, memory) = memory.split_at_mut(spread.len);
+                scratch::with(input, |ones: &mut [T]| {
+                    ones.fill(T::ONE);
+                    spread.lay(ones, T::ZERO, inside);
+                });
+                for (dx, (x, dy)) in dx.chunks_exact_mut(input).zip(planes()) {
+                    gradient_spread(spread, x, dy, dx, inside, memory);
+                }
+            }),
+            Walk::Table(table) => scratch::with(output, |largest: &mut [T]| {
+                for (dx, (x, dy)) in dx.chunks_exact_mut(input).zip(planes()) {
+                    gradient_in_table(table, 0..p.window.taps(), x, dy, dx, largest);
+                }
+            }),
+        }
+    });
+}
+
+simd! {
+    fn largest_spread<T: Number>(spread: &Spread, x: &[T], y: &mut [T], laid: &mut [T], largest: &mut [T]) {
+        spread.lay(x, T::LOWEST, laid);
+        largest_of_taps(spread, laid, largest);
+        spread.unpitch(largest, y);
+    }
+
+    /// `inside` is 1 where the spread plane holds an input.
+    fn gradient_spread<T: Number>(spread: &Spread, x: &[T], dy: &[T], dx: &mut [T], inside: &[T], memory: &mut [T]) {
+        let (laid, memory) = memory.split_at_mut(spread.len);
+        let (gradient, memory) = memory.split_at_mut(spread.len);
+        let (largest, memory) = memory.split_at_mut(spread.outputs);
+        let (pitched, open) = memory.split_at_mut(spread.outputs);
+        spread.lay(x, T::LOWEST, laid);
+        largest_of_taps(spread, laid, largest);
+        spread.pitch(dy, pitched);
+        gradient.fill(T::ZERO);
+        open.fill(T::ONE);
+        for base in &spread.bases {
+            let operands = laid[*base..].iter().zip(&inside[*base..]).zip(&*largest).zip(&*pitched);
+            for ((((x, inside), largest), dy), (dx, open)) in operands.zip(gradient[*base..].iter_mut().zip(&mut *open)) {
+                let equal = (*x == *largest) | (Number::is_nan(*x) & Number::is_nan(*largest));
+                let hit = equal & (*inside != T::ZERO) & (*open != T::ZERO);
+                *dx = dx.add(if hit { *dy } else { T::ZERO });
+                *open = if hit { T::ZERO } else { *open };
+            }
+        }
+        spread.gather(gradient, dx);
+    }
+}
+
+/// For each output in the spread's order, the largest of what its taps see.
+#[inline(always)]
+fn largest_of_taps<T: Number>(spread: &Spread, laid: &[T], largest: &mut [T]) {
+    for (block, out) in largest[..spread.outputs].chunks_exact_mut(LANES).enumerate() {
+        let mut lanes = [T::LOWEST; LANES];
+        for base in &spread.bases {
+            let seen = &laid[base + block * LANES..][..LANES];
+            lanes.iter_mut().zip(seen).for_each(|(lane, x)| *lane = lane.max(*x));
+        }
+        out.copy_from_slice(&lanes);
+    }
+}
+
+/// Every output of a run with the input that it sees.
+fn pairs(run: &Run, step: usize) -> impl Iterator<Item = (usize, usize)> {
+    let (output, input) = (run.output as usize, run.input as usize);
+    (0..run.len as usize).map(move |i| (output + i, input + i * step))
+}
+
+fn largest_in_table<T: Number>(table: &Table, taps: std::ops::Range<usize>, x: &[T], y: &mut [T]) {
+    y.fill(T::LOWEST);
+    for run in taps.flat_map(|tap| table.tap(tap)) {
+        pairs(run, table.step).for_each(|(output, input)| y[output] = y[output].max(x[input]));
+    }
+}
+
+fn gradient_in_table<T: Number>(table: &Table, taps: std::ops::Range<usize>, x: &[T], dy: &[T], dx: &mut [T], largest: &mut [T]) {
+    largest_in_table(table, taps.clone(), x, largest);
+    dx.fill(T::ZERO);
+    let mut open = vec![true; dy.len()];
+    for run in taps.flat_map(|tap| table.tap(tap)) {
+        for (output, input) in pairs(run, table.step) {
+            let equal = x[input] == largest[output] || (Number::is_nan(x[input]) && Number::is_nan(largest[output]));
+            if equal && std::mem::replace(&mut open[output], false) {
+                dx[input] = dx[input].add(dy[output]);
+            }
+        }
+    }
+}

@@ -1,0 +1,334 @@
+//! Windows that move over up to three spatial dimensions, and the two ways in which kernels walk them.
+//!
+//! A [`Table`] lists, for each tap, which runs of the input its outputs see. A [`Spread`] copies a plane with its pads, cut by the
+//! residues of its positions modulo the stride, so that what a tap sees is one contiguous run for all outputs together.
+
+use crate::cpu::number::Number;
+use shardc_ir::kernel::WindowDim;
+use std::ops::Range;
+
+/// One spatial dimension; see [`WindowDim`].
+#[derive(Debug, Clone, Copy)]
+struct Axis {
+    input: usize,
+    output: usize,
+    kernel: usize,
+    stride: usize,
+    dilation: usize,
+    pad: isize,
+}
+
+impl Axis {
+    const UNIT: Axis = Axis { input: 1, output: 1, kernel: 1, stride: 1, dilation: 1, pad: 0 };
+
+    /// The position, perhaps outside the input, that output 0 sees at `tap`.
+    fn offset(&self, tap: usize) -> isize {
+        (tap * self.dilation) as isize - self.pad
+    }
+
+    /// The input that output `position` sees at `tap`.
+    fn source(&self, position: usize, tap: usize) -> Option<usize> {
+        (position * self.stride).checked_add_signed(self.offset(tap)).filter(|at| *at < self.input)
+    }
+
+    /// The outputs that see an input at `tap`.
+    fn inside(&self, tap: usize) -> Range<usize> {
+        let (offset, stride) = (self.offset(tap), self.stride);
+        let first = offset.min(0).unsigned_abs().div_ceil(stride);
+        let end = usize::try_from(self.input as isize - offset).map_or(0, |room| room.div_ceil(stride)).min(self.output);
+        first.min(end)..end
+    }
+}
+
+/// A window over three dimensions; missing outer ones have one position.
+#[derive(Debug, Clone, Copy)]
+pub struct Window {
+    axes: [Axis; 3],
+}
+
+impl Window {
+    /// The window of a kernel form.
+    ///
+    /// # Errors
+    /// If a number is 0 or so large that positions do not fit 32 bits.
+    pub fn new(dims: &[WindowDim]) -> Result<Window, String> {
+        let mut axes = [Axis::UNIT; 3];
+        if dims.is_empty() || dims.len() > axes.len() {
+            return Err(format!("a window over {} dimensions", dims.len()));
+        }
+        let skip = axes.len() - dims.len();
+        for (axis, dim) in axes[skip..].iter_mut().zip(dims) {
+            let numbers = [dim.input, dim.output, dim.kernel, dim.stride, dim.dilation];
+            if numbers.iter().any(|n| *n == 0 || *n >= 1 << 31) || dim.pad.unsigned_abs() >= 1 << 31 {
+                return Err(format!("a window dimension of {dim:?}"));
+            }
+            let [input, output, kernel, stride, dilation] = numbers.map(|n| n as usize);
+            *axis = Axis { input, output, kernel, stride, dilation, pad: dim.pad as isize };
+        }
+        let window = Window { axes };
+        let planes = [window.axes.map(|a| a.input), window.axes.map(|a| a.output), window.axes.map(|a| a.kernel)];
+        let small =
+            planes.iter().all(|sizes| sizes.iter().try_fold(1usize, |n, s| n.checked_mul(*s)).is_some_and(|n| n < 1 << 31));
+        if small { Ok(window) } else { Err("a plane of more than 2^31 elements".to_string()) }
+    }
+
+    /// Elements of an input plane.
+    pub fn inputs(&self) -> usize {
+        self.axes.iter().map(|a| a.input).product()
+    }
+
+    /// Elements of an output plane.
+    pub fn outputs(&self) -> usize {
+        self.axes.iter().map(|a| a.output).product()
+    }
+
+    /// Taps of the window.
+    pub fn taps(&self) -> usize {
+        self.axes.iter().map(|a| a.kernel).product()
+    }
+
+    /// Whether each output sees the input of the same number and nothing else.
+    pub fn is_pointwise(&self) -> bool {
+        self.axes.iter().all(|a| a.kernel == 1 && a.pad == 0 && a.input == a.output && (a.stride == 1 || a.output == 1))
+    }
+
+    /// Every tap as positions along the three dimensions, in row-major order.
+    fn each_tap(&self) -> impl Iterator<Item = [usize; 3]> {
+        let [d, h, w] = self.axes.map(|a| a.kernel);
+        (0..d).flat_map(move |i| (0..h).flat_map(move |j| (0..w).map(move |k| [i, j, k])))
+    }
+}
+
+/// Outputs that see inputs at a constant distance.
+#[derive(Debug, Clone, Copy)]
+pub struct Run {
+    /// The first output, from the first of the table's.
+    pub output: u32,
+    /// The input that it sees.
+    pub input: u32,
+    /// How many.
+    pub len: u32,
+}
+
+/// For each tap, which of some outputs see an input.
+#[derive(Debug)]
+pub struct Table {
+    runs: Vec<Run>,
+    /// For each tap, the end of its runs.
+    ends: Vec<usize>,
+    /// The distance between neighbours of a run in the input.
+    pub step: usize,
+}
+
+impl Table {
+    /// The table of the outputs `positions` of a plane.
+    pub fn new(window: &Window, positions: Range<usize>) -> Table {
+        let [depth, height, width] = &window.axes;
+        let mut table = Table { runs: vec![], ends: vec![], step: width.stride };
+        for [d, h, w] in window.each_tap() {
+            let (inside, from) = (width.inside(w), table.runs.len());
+            for row in positions.start / width.output..positions.end.div_ceil(width.output) {
+                let (Some(z), Some(y)) = (depth.source(row / height.output, d), height.source(row % height.output, h)) else {
+                    continue;
+                };
+                let first = inside.start.max(positions.start.saturating_sub(row * width.output));
+                let end = inside.end.min(positions.end - row * width.output);
+                if let Some(x) = width.source(first, w).filter(|_| first < end) {
+                    let output = row * width.output + first - positions.start;
+                    table.add(from, output, (z * height.input + y) * width.input + x, end - first);
+                }
+            }
+            table.ends.push(table.runs.len());
+        }
+        table
+    }
+
+    /// Adds a run, to the one before it (of the same tap: from the run `from` on) if it goes on there.
+    fn add(&mut self, from: usize, output: usize, input: usize, len: usize) {
+        let run = Run { output: output as u32, input: input as u32, len: len as u32 };
+        if let Some(last) = self.runs[from..].last_mut() {
+            let goes_on = (last.output + last.len, last.input as usize + last.len as usize * self.step) == (run.output, input);
+            if goes_on {
+                last.len += run.len;
+                return;
+            }
+        }
+        self.runs.push(run);
+    }
+
+    /// The runs of a tap, by ascending output.
+    pub fn tap(&self, tap: usize) -> &[Run] {
+        let start = if tap == 0 { 0 } else { self.ends[tap - 1] };
+        &self.runs[start..self.ends[tap]]
+    }
+}
+
+/// One dimension of a spread.
+#[derive(Debug, Clone)]
+struct SpreadAxis {
+    axis: Axis,
+    /// The residues of positions modulo the stride that some tap sees.
+    residues: Vec<usize>,
+    /// The least quotient of a tap's offset by the stride.
+    low: isize,
+    /// Positions of each residue.
+    extent: usize,
+}
+
+impl SpreadAxis {
+    fn new(axis: Axis) -> SpreadAxis {
+        let split =
+            |tap| (axis.offset(tap).rem_euclid(axis.stride as isize) as usize, axis.offset(tap).div_euclid(axis.stride as isize));
+        let mut residues: Vec<usize> = (0..axis.kernel).map(|tap| split(tap).0).collect();
+        residues.sort();
+        residues.dedup();
+        let (low, high) = (split(0).1, split(axis.kernel - 1).1);
+        SpreadAxis { axis, residues, low, extent: axis.output + (high - low) as usize }
+    }
+
+    /// Which residue a tap sees, and from which of its positions on.
+    fn tap(&self, tap: usize) -> (usize, usize) {
+        let (offset, stride) = (self.axis.offset(tap), self.axis.stride as isize);
+        let residue = offset.rem_euclid(stride) as usize;
+        let phase = self.residues.iter().position(|r| *r == residue).unwrap_or(0);
+        (phase, (offset.div_euclid(stride) - self.low) as usize)
+    }
+
+    /// The input at position `at` of residue number `phase`.
+    fn source(&self, phase: usize, at: usize) -> Option<usize> {
+        let position = (at as isize + self.low) * self.axis.stride as isize + self.residues[phase] as isize;
+        usize::try_from(position).ok().filter(|p| *p < self.axis.input)
+    }
+
+    /// The positions of residue number `phase` that are inputs.
+    fn inside(&self, phase: usize) -> Range<usize> {
+        let stride = self.axis.stride as isize;
+        let first = -(self.low * stride + self.residues[phase] as isize);
+        let end = first + self.axis.input as isize;
+        let up = |n: isize| (n.max(0) as usize).div_ceil(self.axis.stride).min(self.extent);
+        up(first)..up(end).max(up(first))
+    }
+}
+
+/// Lanes in which inner loops run; outputs of a spread are a multiple of it.
+pub const LANES: usize = 64;
+
+/// How a plane is laid out with its pads so that each tap sees one contiguous run.
+#[derive(Debug, Clone)]
+pub struct Spread {
+    axes: [SpreadAxis; 3],
+    /// For each tap, where what output 0 sees is.
+    pub bases: Vec<usize>,
+    /// Elements of a spread plane, with room for whole lanes behind it.
+    pub len: usize,
+    /// Outputs in the spread's order: rows have the spread's pitch, and there are whole lanes.
+    pub outputs: usize,
+}
+
+impl Spread {
+    /// The layout for a window; `None` where it would be much larger than the planes.
+    pub fn new(window: &Window) -> Option<Spread> {
+        let axes = window.axes.map(SpreadAxis::new);
+        let [d, h, w] = &axes;
+        let room = 8 * (window.inputs() + window.outputs()) + 4096;
+        let sizes = axes.iter().flat_map(|a| [a.extent, a.residues.len()]);
+        let size = sizes.fold(1usize, |n, size| n.saturating_mul(size));
+        if size > room {
+            return None;
+        }
+        let phase = d.extent * h.extent * w.extent;
+        let base = |[i, j, k]: [usize; 3]| {
+            let ((pd, sd), (ph, sh), (pw, sw)) = (d.tap(i), h.tap(j), w.tap(k));
+            ((pd * h.residues.len() + ph) * w.residues.len() + pw) * phase + (sd * h.extent + sh) * w.extent + sw
+        };
+        let bases = window.each_tap().map(base).collect();
+        let last = ((d.axis.output - 1) * h.extent + h.axis.output - 1) * w.extent + w.axis.output;
+        Some(Spread { bases, len: size + LANES, outputs: last.next_multiple_of(LANES), axes: axes.clone() })
+    }
+
+    /// Lays a plane out; `empty` fills what is not there.
+    #[inline(always)]
+    pub fn lay<T: Number>(&self, plane: &[T], empty: T, out: &mut [T]) {
+        let step = self.axes[2].axis.stride;
+        self.each_row(|row, inside, source| {
+            let row = &mut out[row];
+            let Some(source) = source else { return row.fill(empty) };
+            row[..inside.start].fill(empty);
+            row[inside.end..].fill(empty);
+            let into = &mut row[inside];
+            if step == 1 {
+                into.copy_from_slice(&plane[source..][..into.len()]);
+            } else {
+                into.iter_mut().zip(plane[source..].iter().step_by(step)).for_each(|(to, from)| *to = *from);
+            }
+        });
+        let end = self.len - LANES;
+        out[end..].fill(empty);
+    }
+
+    /// The inverse of [`Spread::lay`]; inputs that no tap sees become 0.
+    #[inline(always)]
+    pub fn gather<T: Number>(&self, spread: &[T], plane: &mut [T]) {
+        let step = self.axes[2].axis.stride;
+        plane.fill(T::ZERO);
+        self.each_row(|row, inside, source| {
+            let Some(source) = source else { return };
+            let from = &spread[row][inside];
+            if step == 1 {
+                plane[source..][..from.len()].copy_from_slice(from);
+            } else {
+                plane[source..].iter_mut().step_by(step).zip(from).for_each(|(to, from)| *to = *from);
+            }
+        });
+    }
+
+    /// Calls `f` with each row of the spread, the part of it that holds inputs, and the first of them (none if there is no part).
+    #[inline(always)]
+    fn each_row(&self, mut f: impl FnMut(Range<usize>, Range<usize>, Option<usize>)) {
+        let [d, h, w] = &self.axes;
+        let mut start = 0;
+        for pd in 0..d.residues.len() {
+            for ph in 0..h.residues.len() {
+                for pw in 0..w.residues.len() {
+                    let inside = w.inside(pw);
+                    let x = w.source(pw, inside.start).filter(|_| !inside.is_empty());
+                    for z in 0..d.extent {
+                        let z = d.source(pd, z);
+                        for y in 0..h.extent {
+                            let y = h.source(ph, y);
+                            let source = z.zip(y).zip(x).map(|((z, y), x)| (z * h.axis.input + y) * w.axis.input + x);
+                            f(start..start + w.extent, inside.clone(), source);
+                            start += w.extent;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Copies a plane of outputs into the spread's order; 0 fills the rest.
+    #[inline(always)]
+    pub fn pitch<T: Number>(&self, plane: &[T], out: &mut [T]) {
+        out[..self.outputs].fill(T::ZERO);
+        self.each_output_row(|dense, pitched| out[pitched].copy_from_slice(&plane[dense]));
+    }
+
+    /// Copies outputs in the spread's order into a plane.
+    #[inline(always)]
+    pub fn unpitch<T: Number>(&self, pitched: &[T], plane: &mut [T]) {
+        self.each_output_row(|dense, from| plane[dense].copy_from_slice(&pitched[from]));
+    }
+
+    /// Calls `f` with where each row of outputs is in a plane and in the spread's order.
+    #[inline(always)]
+    fn each_output_row(&self, mut f: impl FnMut(Range<usize>, Range<usize>)) {
+        let [d, h, w] = &self.axes;
+        let width = w.axis.output;
+        for z in 0..d.axis.output {
+            for y in 0..h.axis.output {
+                let (dense, pitched) = ((z * h.axis.output + y) * width, (z * h.extent + y) * w.extent);
+                f(dense..dense + width, pitched..pitched + width);
+            }
+        }
+    }
+}
