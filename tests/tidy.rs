@@ -30,8 +30,21 @@ const KNOW_OPS: &[&str] = &[
 ];
 
 /// What every pass may name: [`shardc_ir::ops::Op`]'s variants and families that are not computation.
-const NO_COMPUTATION: &[&str] =
-    &["Input", "State", "Constant", "Host", "Reshard", "Accumulate", "AllReduce", "AllGather", "ShardSlice", "leaf", "comm"];
+const NO_COMPUTATION: &[&str] = &[
+    "Input",
+    "State",
+    "Constant",
+    "Host",
+    "Reshard",
+    "Accumulate",
+    "AllReduce",
+    "AllGather",
+    "ReduceScatter",
+    "AllToAll",
+    "ShardSlice",
+    "leaf",
+    "comm",
+];
 
 /// Lines of a file, but for tests and tables.
 const MAX_LINES: usize = 500;

@@ -126,10 +126,16 @@ pub fn with_split(splits: &[Split], split: Split, size: u64, mesh: &Mesh) -> Opt
     if let Some(there) = splits.iter().find(|s| s.axis == split.axis) {
         return (*there == split).then(|| splits.to_vec());
     }
+    let out = inserted(splits, split);
+    well_formed(&out, size, mesh).then_some(out)
+}
+
+/// The splits with one more, at its place by stride.
+pub fn inserted(splits: &[Split], split: Split) -> Splits {
     let mut out = splits.to_vec();
     let at = out.iter().position(|s| s.stride < split.stride).unwrap_or(out.len());
     out.insert(at, split);
-    well_formed(&out, size, mesh).then_some(out)
+    out
 }
 
 /// The maximal digits of an index below `size` that no axis owns: (weight in the global index, number of values), outer to inner.

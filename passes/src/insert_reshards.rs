@@ -42,6 +42,8 @@ struct Explicit<'g> {
     uses: Vec<usize>,
     b: Builder,
     map: ValueMap,
+    /// For the gradient of a state variable, the value that updates read: under the sharding of the state.
+    complete: ValueMap,
     /// Reshards made so far: (new value, sharding) to its resharded value.
     made: Vec<Vec<(Sharding, ValueId)>>,
     /// For each new value, the node whose letters left it partial, and the old value that reads best in a reason.
@@ -61,6 +63,7 @@ impl<'g> Explicit<'g> {
             uses: old.use_counts(),
             b: Builder::rewrite(old),
             map: vec![None; old.value_count()],
+            complete: vec![None; old.value_count()],
             made: vec![],
             gradient_of,
         }
@@ -83,7 +86,7 @@ impl<'g> Explicit<'g> {
     /// Appends a node with its operands resharded to what its letters need.
     fn place(&mut self, id: NodeId, node: &Node) {
         let letters = shardc_ir::ops::letters_of(self.old, id);
-        let operands: Vec<ValueId> = node.operands.iter().map(|v| mapped(&self.map, *v)).collect();
+        let operands: Vec<ValueId> = node.operands.iter().map(|v| self.read(*v, node.origin.part)).collect();
         let current: Vec<Sharding> = operands.iter().map(|v| self.b.graph().sharding(*v).clone()).collect();
         let assignment = self.assign(&letters, &current, node);
         let passing = self.passing(&assignment, node, &current);
@@ -110,6 +113,19 @@ impl<'g> Explicit<'g> {
             graph.set_sharding(new, sharding);
             self.old.value(*old).asked.iter().for_each(|(axis, line)| graph.set_asked(new, *axis, *line));
             self.map[old.index()] = Some(new);
+        }
+        for old in &node.results {
+            if let Some(state) = self.gradient_of[old.index()] {
+                self.complete[old.index()] = Some(self.under(*old, &self.old.states[state].sharding));
+            }
+        }
+    }
+
+    /// The new value of `old` for a reader in `part`.
+    fn read(&self, old: ValueId, part: Part) -> ValueId {
+        match self.complete[old.index()] {
+            Some(complete) if part == Part::Update => complete,
+            _ => mapped(&self.map, old),
         }
     }
 
@@ -245,7 +261,7 @@ impl<'g> Explicit<'g> {
             self.b.graph_mut().outputs.push(shardc_ir::graph::Output { name, value });
         }
         for (i, state) in self.old.states.iter().enumerate() {
-            let gradient = state.gradient.map(|g| self.under(g, &state.sharding));
+            let gradient = state.gradient.map(|g| self.complete[g.index()].unwrap_or_else(|| self.under(g, &state.sharding)));
             let update = state.update.map(|u| self.under(u, &state.sharding));
             let new = &mut self.b.graph_mut().states[i];
             new.sharding = state.sharding.clone();

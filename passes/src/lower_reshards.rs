@@ -1,19 +1,19 @@
 //! Turns every `reshard` into communication ops, one change a line.
 //!
 //! Before: `%q = reshard %p` from `partial(sum: tp time)` to whole. After: `%a = accumulate %p`, `%q = all_reduce axes=[tp] %a`.
-//! In order: micro-batches are accumulated, partial sums reduced, split dimensions gathered, whole ones sliced.
+//! In order: micro-batches are accumulated, partial sums reduced, split dimensions gathered, whole ones sliced; an axis that is
+//! partial before and splits after is scattered as it is reduced, one that splits before and after is exchanged.
 //! Refuses: a value that is split over micro-batches and needed whole. Needs and keeps phase `explicit`.
 
 use crate::rewrite::{mapped, rebuild};
 use crate::{Changed, Context, Pass};
-use shardc_ir::builder::Builder;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
-use shardc_ir::graph::{Graph, Node, Phase, ValueId};
+use shardc_ir::graph::{Graph, Node, Phase};
 use shardc_ir::kernel::ReduceKind;
 use shardc_ir::mesh::{AxisId, Mesh};
 use shardc_ir::ops::Op;
-use shardc_ir::ops::comm::{Accumulate, AllGather, AllReduce, ShardSlice};
-use shardc_ir::sharding::{Sharding, Split};
+use shardc_ir::ops::comm::{Accumulate, AllGather, AllReduce, AllToAll, ReduceScatter, ShardSlice};
+use shardc_ir::sharding::{Partial, Sharding, Split, inserted, well_formed};
 
 /// See the module.
 pub struct LowerReshards;
@@ -33,11 +33,18 @@ impl Pass for LowerReshards {
             matches!(node.op, Op::Reshard(_)).then(|| {
                 let operand = mapped(map, node.operands[0]);
                 let target = graph.sharding(node.results[0]);
-                let changes = changes(b.graph().sharding(operand), target, &graph.mesh);
-                if changes.iter().any(|c| matches!(c, Change::GatherTime)) {
+                let (at, ty) = (b.graph().sharding(operand).clone(), b.ty(operand).clone());
+                let mut path = Path { mesh: &graph.mesh, at, ops: vec![], shape: &ty.shape, gathers_time: false };
+                path.to(target);
+                if path.gathers_time {
                     errors.push(needs_whole_batch(graph, node, cx));
                 }
-                let lowered = apply(b, operand, &graph.value(node.operands[0]).name, changes);
+                let name = &graph.value(node.operands[0]).name;
+                let lowered = path.ops.into_iter().fold(operand, |value, (op, sharding)| {
+                    let value = b.push(op, &[value], vec![ty.clone()], name)[0];
+                    b.graph_mut().set_sharding(value, sharding);
+                    value
+                });
                 if lowered != operand {
                     b.rename(lowered, &graph.value(node.results[0]).name);
                 }
@@ -53,66 +60,78 @@ impl Pass for LowerReshards {
     }
 }
 
-enum Change {
-    Accumulate(ReduceKind),
-    Reduce(ReduceKind, Vec<AxisId>),
-    Gather(usize, Split),
-    GatherTime,
-    Slice(usize, Split),
+/// What leads from one sharding to another, in order; an axis that is needed whole over micro-batches is an error.
+struct Path<'m> {
+    mesh: &'m Mesh,
+    at: Sharding,
+    ops: Vec<(Op, Sharding)>,
+    shape: &'m [u64],
+    gathers_time: bool,
 }
 
-/// What leads from one sharding to another, in order.
-fn changes(from: &Sharding, to: &Sharding, mesh: &Mesh) -> Vec<Change> {
-    let mut out = vec![];
-    let gone: Vec<_> = from.partial.iter().filter(|p| !to.partial.contains(p)).collect();
-    out.extend(gone.iter().filter(|p| p.axis == mesh.time()).map(|p| Change::Accumulate(p.kind)));
-    for kind in [ReduceKind::Sum, ReduceKind::Max, ReduceKind::Min] {
-        let axes: Vec<AxisId> = gone.iter().filter(|p| p.axis != mesh.time() && p.kind == kind).map(|p| p.axis).collect();
-        if !axes.is_empty() {
-            out.push(Change::Reduce(kind, axes));
+impl Path<'_> {
+    fn to(&mut self, target: &Sharding) {
+        let time = self.mesh.time();
+        let gone: Vec<Partial> = self.at.partial.iter().filter(|p| !target.partial.contains(p)).copied().collect();
+        for p in gone.iter().filter(|p| p.axis == time) {
+            self.step(Accumulate { kind: p.kind }.into(), |s| s.partial.retain(|q| q != p));
+        }
+        for p in gone.iter().filter(|p| p.axis != time) {
+            if let Some((dim, split)) = self.free_place(target, p.axis) {
+                self.step(ReduceScatter { kind: p.kind, dim, split }.into(), |s| {
+                    s.partial.retain(|q| q != p);
+                    s.dims[dim] = inserted(&s.dims[dim], split);
+                });
+            }
+        }
+        for kind in [ReduceKind::Sum, ReduceKind::Max, ReduceKind::Min] {
+            let left = gone.iter().filter(|p| p.kind == kind && self.at.partial.contains(p));
+            let axes: Vec<AxisId> = left.map(|p| p.axis).collect();
+            if !axes.is_empty() {
+                self.step(AllReduce { kind, axes: axes.clone() }.into(), |s| s.partial.retain(|p| !axes.contains(&p.axis)));
+            }
+        }
+        for (dim, splits) in target.dims.iter().enumerate() {
+            let whole: Vec<Split> = self.at.dims[dim].iter().rev().filter(|s| !splits.contains(s)).copied().collect();
+            for split in whole {
+                self.make_whole(target, dim, split);
+            }
+        }
+        for (dim, splits) in target.dims.iter().enumerate() {
+            for split in splits {
+                if !self.at.dims[dim].contains(split) {
+                    self.step(ShardSlice { dim, split: *split }.into(), |s| s.dims[dim] = inserted(&s.dims[dim], *split));
+                }
+            }
         }
     }
-    for (dim, (a, b)) in from.dims.iter().zip(&to.dims).enumerate() {
-        for split in a.iter().rev().filter(|s| !b.contains(s)) {
-            out.push(if split.axis == mesh.time() { Change::GatherTime } else { Change::Gather(dim, *split) });
-        }
-    }
-    for (dim, (a, b)) in from.dims.iter().zip(&to.dims).enumerate() {
-        out.extend(b.iter().filter(|s| !a.contains(s)).map(|s| Change::Slice(dim, *s)));
-    }
-    out
-}
 
-fn apply(b: &mut Builder, mut value: ValueId, name: &str, changes: Vec<Change>) -> ValueId {
-    for change in changes {
-        let mut sharding = b.graph().sharding(value).clone();
-        let op: Op = match change {
-            Change::Accumulate(kind) => {
-                let time = b.graph().mesh.time();
-                sharding.partial.retain(|p| p.axis != time);
-                Accumulate { kind }.into()
-            }
-            Change::Reduce(kind, axes) => {
-                sharding.partial.retain(|p| !axes.contains(&p.axis));
-                AllReduce { kind, axes }.into()
-            }
-            Change::Gather(dim, split) => {
-                sharding.dims[dim].retain(|s| *s != split);
-                AllGather { dim, split }.into()
-            }
-            Change::Slice(dim, split) => {
-                let at = sharding.dims[dim].iter().position(|s| s.stride < split.stride);
-                let at = at.unwrap_or(sharding.dims[dim].len());
-                sharding.dims[dim].insert(at, split);
-                ShardSlice { dim, split }.into()
-            }
-            Change::GatherTime => continue,
-        };
-        let ty = b.ty(value).clone();
-        value = b.push(op, &[value], vec![ty], name)[0];
-        b.graph_mut().set_sharding(value, sharding);
+    fn make_whole(&mut self, target: &Sharding, dim: usize, split: Split) {
+        if split.axis == self.mesh.time() {
+            self.gathers_time = true;
+            return;
+        }
+        let drop = |s: &mut Sharding| s.dims[dim].retain(|other| *other != split);
+        match self.free_place(target, split.axis) {
+            Some((to_dim, to)) => self.step(AllToAll { dim, split, to_dim, to_split: to }.into(), |s| {
+                drop(s);
+                s.dims[to_dim] = inserted(&s.dims[to_dim], to);
+            }),
+            None => self.step(AllGather { dim, split }.into(), drop),
+        }
     }
-    value
+
+    /// Where `target` splits over `axis`, if nothing is in the way there.
+    fn free_place(&self, target: &Sharding, axis: AxisId) -> Option<(usize, Split)> {
+        let found = |(dim, splits): (usize, &Vec<Split>)| splits.iter().find(|s| s.axis == axis).map(|s| (dim, *s));
+        let (dim, split) = target.dims.iter().enumerate().find_map(found)?;
+        well_formed(&inserted(&self.at.dims[dim], split), self.shape[dim], self.mesh).then_some((dim, split))
+    }
+
+    fn step(&mut self, op: Op, change: impl FnOnce(&mut Sharding)) {
+        change(&mut self.at);
+        self.ops.push((op, self.at.clone()));
+    }
 }
 
 fn needs_whole_batch(graph: &Graph, node: &Node, cx: &Context<'_>) -> Diagnostic {

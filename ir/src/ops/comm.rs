@@ -6,7 +6,7 @@ use crate::letters::{Letters, Role};
 use crate::lower::{Extent, Launch, LowerContext, Lowered, ProgramWriter, Slot, row_major};
 use crate::mesh::{AxisId, Mesh};
 use crate::scalar::Binary;
-use crate::sharding::{Split, free_digits};
+use crate::sharding::{Split, free_digits, inserted};
 use crate::types::Type;
 use serde::{Deserialize, Serialize};
 
@@ -42,6 +42,33 @@ pub struct AllGather {
     pub split: Split,
 }
 named!(AllGather, "all_gather");
+
+/// Combines partial values over one axis and leaves each rank its part of dimension `dim`: an all-reduce and a slice at half the
+/// price.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ReduceScatter {
+    /// How they combine.
+    pub kind: ReduceKind,
+    /// The dimension.
+    pub dim: usize,
+    /// The axis and its digit.
+    pub split: Split,
+}
+named!(ReduceScatter, "reduce_scatter");
+
+/// Moves an axis from one digit to another: a gather and a slice at the price of one part.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AllToAll {
+    /// The dimension that becomes whole.
+    pub dim: usize,
+    /// The axis and its digit there.
+    pub split: Split,
+    /// The dimension that is split.
+    pub to_dim: usize,
+    /// The axis and its digit there.
+    pub to_split: Split,
+}
+named!(AllToAll, "all_to_all");
 
 /// Keeps each rank's part of dimension `dim` over one axis; no communication.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -154,6 +181,73 @@ comm_rules!(AllGather, Linear::Together, |op, cx| {
     }
 });
 
+comm_rules!(ReduceScatter, Linear::Together, |op, cx| {
+    let to = &cx.results[0];
+    let (dtype, count, members) = (to.ty.dtype, to.elements(), cx.mesh.size(op.split.axis));
+    let call = Kernel::Collective(Collective {
+        kind: CollectiveKind::ReduceScatter,
+        op: op.kind,
+        axes: vec![op.split.axis],
+        dtype,
+        count,
+    });
+    let parts = Digit::of(to, op.dim, op.split, cx.mesh);
+    let [outer, high, low, inner] = parts.sizes();
+    if outer * high == 1 {
+        return Lowered::launch(call, 1, 1);
+    }
+    let block = low * inner;
+    let separate = Kernel::Move(Move {
+        dtype,
+        shape: vec![members, outer, high, block],
+        src_offset: Offset::default(),
+        src_strides: [block, high * members * block, members * block, 1].map(|s| s as i64).to_vec(),
+        dst_offset: Offset::default(),
+        dst_strides: row_major(&[members, outer, high, block]),
+    });
+    Lowered::Launches {
+        launches: vec![
+            Launch { kernel: separate, reads: vec![Slot::Operand(0)], writes: vec![Slot::Scratch(0)] },
+            Launch { kernel: call, reads: vec![Slot::Scratch(0)], writes: vec![Slot::Result(0)] },
+        ],
+        scratch: vec![(dtype, count * members)],
+    }
+});
+
+comm_rules!(AllToAll, Linear::Together, |op, cx| {
+    let (from, to) = (&cx.operands[0], &cx.results[0]);
+    let (dtype, elements, members) = (from.ty.dtype, from.elements(), cx.mesh.size(op.split.axis));
+    let sent = Digits::of(from, op.to_dim, op.to_split, cx.mesh);
+    let received = Digits::of(to, op.dim, op.split, cx.mesh);
+    let packed = row_major(&sent.sizes);
+    let copy = |src_strides: &[i64], dst_strides: &[i64]| {
+        Kernel::Move(Move {
+            dtype,
+            shape: sent.sizes.clone(),
+            src_offset: Offset::default(),
+            src_strides: src_strides.to_vec(),
+            dst_offset: Offset::default(),
+            dst_strides: dst_strides.to_vec(),
+        })
+    };
+    let call = Kernel::Collective(Collective {
+        kind: CollectiveKind::AllToAll,
+        op: ReduceKind::Sum,
+        axes: vec![op.split.axis],
+        dtype,
+        count: elements / members,
+    });
+    let launch = |kernel, read, write| Launch { kernel, reads: vec![read], writes: vec![write] };
+    Lowered::Launches {
+        launches: vec![
+            launch(copy(&sent.strides, &packed), Slot::Operand(0), Slot::Scratch(0)),
+            launch(call, Slot::Scratch(0), Slot::Scratch(1)),
+            launch(copy(&packed, &received.strides), Slot::Scratch(1), Slot::Result(0)),
+        ],
+        scratch: vec![(dtype, elements), (dtype, elements)],
+    }
+});
+
 comm_rules!(ShardSlice, Linear::Together, |op, cx| {
     let to = &cx.results[0];
     let members = cx.mesh.size(op.split.axis);
@@ -169,6 +263,36 @@ comm_rules!(ShardSlice, Linear::Together, |op, cx| {
     });
     Lowered::launch(kernel, 1, 1)
 });
+
+/// A part of a value as a tensor of digits, that of the members of a group first, then the others in the order of dimensions and
+/// weights. Digits are as fine as both sides of an exchange need, so that the two sides differ in strides only.
+struct Digits {
+    sizes: Vec<u64>,
+    strides: Vec<i64>,
+}
+
+impl Digits {
+    /// Of `part`, which holds all values of the digit `split` of dimension `dim`, and one value of a digit of the same axis elsewhere.
+    fn of(part: &Extent, dim: usize, split: Split, mesh: &Mesh) -> Digits {
+        let mut digits: Vec<(u64, bool)> = vec![];
+        for (d, splits) in part.sharding.dims.iter().enumerate() {
+            let size = part.ty.shape[d];
+            if d != dim {
+                digits.extend(free_digits(splits, size, mesh).into_iter().map(|(_, n)| (n, false)));
+                continue;
+            }
+            let mut here: Vec<(u64, u64, bool)> =
+                free_digits(&inserted(splits, split), size, mesh).into_iter().map(|(weight, n)| (weight, n, false)).collect();
+            here.push((split.stride, mesh.size(split.axis), true));
+            here.sort_by_key(|(weight, ..)| std::cmp::Reverse(*weight));
+            digits.extend(here.into_iter().map(|(_, n, exchanged)| (n, exchanged)));
+        }
+        let strides = row_major(&digits.iter().map(|(n, _)| *n).collect::<Vec<_>>());
+        let mut order: Vec<usize> = (0..digits.len()).collect();
+        order.sort_by_key(|i| !digits[*i].1);
+        Digits { sizes: order.iter().map(|i| digits[*i].0).collect(), strides: order.iter().map(|i| strides[*i]).collect() }
+    }
+}
 
 /// A split part of a value seen around the digit of one axis: `[outer, high, (the digit), low, inner]`, where high and low are
 /// the local digits of the split dimension above and below it.

@@ -317,6 +317,8 @@ ops! {
     Accumulate(comm::Accumulate),
     AllReduce(comm::AllReduce),
     AllGather(comm::AllGather),
+    ReduceScatter(comm::ReduceScatter),
+    AllToAll(comm::AllToAll),
     ShardSlice(comm::ShardSlice),
 }
 
@@ -328,7 +330,12 @@ impl Op {
 
     /// Whether it changes where elements are and not what they are.
     pub fn is_comm(&self) -> bool {
-        matches!(self, Op::Reshard(_) | Op::Accumulate(_) | Op::AllReduce(_) | Op::AllGather(_) | Op::ShardSlice(_))
+        matches!(self, Op::Reshard(_) | Op::Accumulate(_) | Op::ShardSlice(_)) || self.is_collective()
+    }
+
+    /// Whether ranks send to one another for it.
+    pub fn is_collective(&self) -> bool {
+        matches!(self, Op::AllReduce(_) | Op::AllGather(_) | Op::ReduceScatter(_) | Op::AllToAll(_))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::attention::{Attention, AttentionGrad, HeadLayout, MaskKind};
 use super::batch_norm::BatchNorm;
-use super::comm::{Accumulate, AllGather, AllReduce, Reshard, ShardSlice};
+use super::comm::{Accumulate, AllGather, AllReduce, AllToAll, ReduceScatter, Reshard, ShardSlice};
 use super::contract::Contract;
 use super::conv::{Conv, ConvInput, ConvWeight};
 use super::elementwise::{BinaryOp, Cast, Detach, UnaryFn, UnaryOp, Where};
@@ -439,6 +439,8 @@ fn comm() -> Vec<Sample> {
         sample(Accumulate { kind: ReduceKind::Sum }, [x()]),
         sample(AllReduce { kind: ReduceKind::Max, axes: vec![AxisId(0)] }, [x()]),
         sample(AllGather { dim: 0, split }, [x()]),
+        sample(ReduceScatter { kind: ReduceKind::Sum, dim: 0, split }, [x()]),
+        sample(AllToAll { dim: 0, split, to_dim: 0, to_split: Split { stride: 1, ..split } }, [x()]),
         sample(ShardSlice { dim: 0, split }, [x()]),
     ]
 }

@@ -3,6 +3,9 @@
 use crate::mesh::Mesh;
 use serde_json::{Map, Value, json};
 
+/// Attributes that are a digit of an axis.
+const SPLITS: [&str; 2] = ["split", "to_split"];
+
 /// Whether the op's `axes` are axes of the mesh, not dimensions.
 fn spans_mesh_axes(op: &str) -> bool {
     op == "all_reduce"
@@ -16,10 +19,12 @@ pub(super) fn name_axes(op: &str, attributes: &mut Map<String, Value>, mesh: &Me
             *axis = name(axis).map_or_else(|| axis.clone(), Value::from);
         }
     }
-    if let Some(split) = attributes.get_mut("split")
-        && let (Some(name), Some(stride)) = (name(&split["axis"]), split["stride"].as_u64())
-    {
-        *split = format!("{name}@{stride}").into();
+    for key in SPLITS {
+        if let Some(split) = attributes.get_mut(key)
+            && let (Some(name), Some(stride)) = (name(&split["axis"]), split["stride"].as_u64())
+        {
+            *split = format!("{name}@{stride}").into();
+        }
     }
 }
 
@@ -31,7 +36,8 @@ pub(super) fn number_axes(op: &str, attributes: &mut Map<String, Value>, mesh: &
             *axis = number(axis.as_str().ok_or("axes are names")?)?.into();
         }
     }
-    if let Some(split) = attributes.get_mut("split") {
+    for key in SPLITS {
+        let Some(split) = attributes.get_mut(key) else { continue };
         let (axis, stride) = split.as_str().and_then(|s| s.rsplit_once('@')).ok_or("a split is `axis@stride`")?;
         let stride: u64 = stride.parse().map_err(|_| format!("`{stride}` is no stride"))?;
         *split = json!({ "axis": number(axis)?, "stride": stride });

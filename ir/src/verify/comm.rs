@@ -5,7 +5,9 @@ use crate::graph::{Graph, NodeId};
 use crate::kernel::ReduceKind;
 use crate::mesh::{AxisId, Mesh};
 use crate::ops::Op;
-use crate::sharding::{Partial, Sharding, Split, reduce_name};
+use crate::ops::comm::AllToAll;
+use crate::sharding::{Partial, Sharding, Split, inserted, reduce_name, well_formed};
+use crate::types::Type;
 
 /// Checks a communication op.
 pub(super) fn check(graph: &Graph, id: NodeId, found: &mut Found) {
@@ -18,6 +20,13 @@ pub(super) fn check(graph: &Graph, id: NodeId, found: &mut Found) {
         Op::Accumulate(op) => without_partial(from, &[time], op.kind, &graph.mesh),
         Op::AllGather(op) if op.split.axis == time => Err("micro-batches are not gathered".to_string()),
         Op::AllGather(op) => without_split(from, op.dim, op.split, &graph.mesh),
+        Op::ReduceScatter(op) if op.split.axis == time => Err("micro-batches are accumulated, not scattered".to_string()),
+        Op::ReduceScatter(op) => without_partial(from, &[op.split.axis], op.kind, &graph.mesh)
+            .and_then(|whole| with(&whole, graph.ty(node.results[0]), op.dim, op.split, &graph.mesh)),
+        Op::AllToAll(op) if op.split.axis == time || op.to_split.axis != op.split.axis => {
+            Err("one axis of ranks moves from one digit to another".to_string())
+        }
+        Op::AllToAll(op) => exchanged(from, graph.ty(node.results[0]), op, &graph.mesh),
         Op::ShardSlice(op) => match without_split(to, op.dim, op.split, &graph.mesh) {
             Ok(unsplit) if unsplit != *from => Err("changes more than the one split".to_string()),
             unsplit => unsplit.map(|_| to.clone()),
@@ -46,6 +55,24 @@ fn without_partial(from: &Sharding, axes: &[AxisId], kind: ReduceKind, mesh: &Me
             Some(at) => to.partial.remove(at),
             None => return Err(format!("the operand is no partial {} over `{}`", reduce_name(kind), mesh.name(*axis))),
         };
+    }
+    Ok(to)
+}
+
+/// Refuses digits that overlap, with what the axis leaves behind too: the exchange tells all of them apart.
+fn exchanged(from: &Sharding, ty: &Type, op: &AllToAll, mesh: &Mesh) -> Result<Sharding, String> {
+    let whole = without_split(from, op.dim, op.split, mesh)?;
+    let both = if op.dim == op.to_dim { from } else { &whole };
+    with(both, ty, op.to_dim, op.to_split, mesh)?;
+    with(&whole, ty, op.to_dim, op.to_split, mesh)
+}
+
+fn with(from: &Sharding, ty: &Type, dim: usize, split: Split, mesh: &Mesh) -> Result<Sharding, String> {
+    let mut to = from.clone();
+    let splits = to.dims.get_mut(dim).ok_or_else(|| format!("there is no dimension {dim}"))?;
+    *splits = inserted(splits, split);
+    if !well_formed(splits, ty.shape[dim], mesh) {
+        return Err(format!("`{}` cannot split dimension {dim} there", mesh.name(split.axis)));
     }
     Ok(to)
 }

@@ -34,25 +34,28 @@ fn is_gradient_reduction(program: &Program, step: &Step) -> bool {
 }
 
 fn insert(program: &mut Program, buckets: &mut Vec<Bucket>, calls: Vec<Step>, others: Vec<Step>) -> Vec<Step> {
-    // Each call after the last step that writes its gradient.
-    let ready = |call: &Step| {
-        let buffer = call.writes[0].buffer;
-        others.iter().rposition(|s| s.writes.iter().any(|v| v.buffer == buffer)).map_or(0, |i| i + 1)
+    // Each call after the last step that writes its gradient and before the first that reads the sum.
+    let window = |call: &Step| {
+        let touches = |views: &[View]| views.iter().any(|v| v.buffer == call.writes[0].buffer);
+        let ready = others.iter().rposition(|s| touches(&s.writes)).map_or(0, |i| i + 1);
+        let due = others[ready..].iter().position(|s| touches(&s.reads)).map_or(others.len(), |i| ready + i);
+        (ready, due)
     };
-    let mut calls: Vec<(usize, Step)> = calls.into_iter().map(|c| (ready(&c), c)).collect();
-    calls.sort_by_key(|(at, _)| *at);
-    let mut groups: Vec<(usize, Vec<Step>)> = vec![];
-    for (at, call) in calls {
+    let mut calls: Vec<((usize, usize), Step)> = calls.into_iter().map(|c| (window(&c), c)).collect();
+    calls.sort_by_key(|(window, _)| *window);
+    let mut groups: Vec<(usize, usize, Vec<Step>)> = vec![];
+    for ((ready, due), call) in calls {
         let bytes = |steps: &[Step]| steps.iter().map(|s| s.writes[0].bytes).sum::<u64>();
-        let open = groups.iter_mut().rev().find(|(_, group)| same_call(&group[0], &call));
+        let open = groups.iter_mut().rev().find(|(_, _, group)| same_call(&group[0], &call));
         match open {
-            Some((last, group)) if bytes(group) + call.writes[0].bytes <= BUCKET_BYTES => {
-                *last = (*last).max(at);
+            Some((at, end, group)) if ready <= *end && bytes(group) + call.writes[0].bytes <= BUCKET_BYTES => {
+                (*at, *end) = ((*at).max(ready), (*end).min(due));
                 group.push(call);
             }
-            _ => groups.push((at, vec![call])),
+            _ => groups.push((ready, due, vec![call])),
         }
     }
+    let mut groups: Vec<(usize, Vec<Step>)> = groups.into_iter().map(|(at, _, group)| (at, group)).collect();
     groups.sort_by_key(|(at, _)| *at);
     let mut groups = groups.into_iter().peekable();
     let mut out = vec![];

@@ -109,6 +109,10 @@ impl Emitter<'_, '_> {
             Op::Contract(c) => format!("contract {}", c.spec),
             Op::AllReduce(op) => format!("all_reduce {} {}", shardc_ir::sharding::reduce_name(op.kind), self.axes(&op.axes)),
             Op::AllGather(op) => format!("all_gather {}", self.axes(&[op.split.axis])),
+            Op::ReduceScatter(op) => {
+                format!("reduce_scatter {} {}", shardc_ir::sharding::reduce_name(op.kind), self.axes(&[op.split.axis]))
+            }
+            Op::AllToAll(op) => format!("all_to_all {}", self.axes(&[op.split.axis])),
             Op::ShardSlice(op) => format!("shard_slice {}", self.axes(&[op.split.axis])),
             op => op.name().to_string(),
         };

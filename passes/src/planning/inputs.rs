@@ -41,7 +41,7 @@ fn views(graph: &Graph, value: ValueId) -> Vec<ValueId> {
     while next < out.len() {
         for user in graph.users(graph.value(out[next]).node) {
             let user = graph.node(user);
-            if matches!(user.op, Op::Reshape(_) | Op::ShardSlice(_) | Op::AllGather(_)) {
+            if matches!(user.op, Op::Reshape(_) | Op::ShardSlice(_) | Op::AllGather(_) | Op::AllToAll(_)) {
                 out.push(user.results[0]);
             }
         }
