@@ -25,6 +25,8 @@ const TESTED_ELSEWHERE: &[(&str, &str)] = &[
     ("accumulate", "passes/tests/theorem.rs: plans of many ranks against their reference"),
     ("all_reduce", "passes/tests/theorem.rs: plans of many ranks against their reference"),
     ("all_gather", "passes/tests/theorem.rs: plans of many ranks against their reference"),
+    ("reduce_scatter", "passes/tests/theorem.rs: plans of many ranks against their reference"),
+    ("all_to_all", "passes/tests/theorem.rs: plans of many ranks against their reference"),
     ("shard_slice", "passes/tests/theorem.rs: plans of many ranks against their reference"),
 ];
 

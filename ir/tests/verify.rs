@@ -31,6 +31,8 @@ const GOOD: &str = r#"
   %e   = sub %h, %mm : f32[8, 16]{(time,dp), tp}
   %all = all_gather dim=1 split=tp@8 %e : f32[8, 16]{(time,dp), -}
   %cut = shard_slice dim=1 split=tp@1 %all : f32[8, 16]{(time,dp), 8*tp}
+  %pt  = reduce_scatter dim=1 kind=sum split=tp@2 %n : f32[8, 4]{(time,dp), tp}
+  %ex  = all_to_all dim=1 split=tp@2 to_dim=0 to_split=tp@1 %pt : f32[8, 4]{(time,dp,tp), -}
   output "y" %y
   update "w2" <- %u
   gradient "w2" = %r
@@ -192,6 +194,13 @@ fn each_check_fires() {
         ("all_gather dim=1 split=tp@8", "all_gather dim=0 split=time@4", "micro-batches are not gathered"),
         ("{(time,dp), 8*tp}", "{(time,dp), tp}", "`tp` does not split dimension 1 there"),
         ("{(time,dp), 8*tp}", "{time, 8*tp}", "changes more than the one split"),
+        ("reduce_scatter dim=1 kind=sum", "reduce_scatter dim=1 kind=max", "the operand is no partial max over `tp`"),
+        ("reduce_scatter dim=1 kind=sum split=tp@2", "reduce_scatter dim=1 kind=sum split=tp@1", "should be {(time,dp), 2*tp}"),
+        ("reduce_scatter dim=1", "reduce_scatter dim=2", "there is no dimension 2"),
+        ("reduce_scatter dim=1 kind=sum split=tp@2", "reduce_scatter dim=1 kind=sum split=time@2", "accumulated, not scattered"),
+        ("all_to_all dim=1 split=tp@2", "all_to_all dim=1 split=tp@1", "`tp` does not split dimension 1 there"),
+        ("to_split=tp@1", "to_split=dp@1", "one axis of ranks moves from one digit to another"),
+        ("to_split=tp@1", "to_split=tp@2", "`tp` cannot split dimension 0 there"),
         ("all_gather dim=1 split=tp@8", "reshard", "nothing is wrong"),
         (
             "all_gather dim=1 split=tp@8 %e : f32[8, 16]{(time,dp), -}",
