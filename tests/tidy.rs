@@ -22,6 +22,7 @@ const KNOW_OPS: &[&str] = &[
     "passes/src/attach_loss.rs",
     "passes/src/batch_statistics.rs",
     "passes/src/differentiate.rs",
+    "passes/src/dropout.rs",
     "passes/src/fold_layout.rs",
     "passes/src/planning/emit.rs",
     "passes/src/planning/inputs.rs",

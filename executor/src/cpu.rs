@@ -22,6 +22,7 @@ mod math;
 mod number;
 mod placement;
 mod pool;
+mod random;
 mod reduce;
 mod rowwise;
 mod scratch;
@@ -35,7 +36,7 @@ mod window;
 
 use element::{Slice, SliceMut};
 pub(crate) use reduce::combine;
-use shardc_ir::kernel::{Attention, Collective, CollectiveKind, Gather, Kernel, Rowwise};
+use shardc_ir::kernel::{Attention, Collective, CollectiveKind, Gather, Kernel, Random, Rowwise};
 use shardc_ir::mesh::Mesh;
 use signature::{Signature, product};
 use threads::Threads;
@@ -61,6 +62,7 @@ enum Form {
     Gather(Gather),
     ScatterAdd(Gather),
     Fill { count: usize, value: f64 },
+    Random(Random),
 }
 
 /// What `kernel` demands of its operands.
@@ -82,6 +84,7 @@ pub fn signature(kernel: &Kernel, mesh: &Mesh) -> Result<Signature, String> {
         Kernel::Gather(gather) => gather::gather_signature(gather, mesh),
         Kernel::ScatterAdd(gather) => gather::scatter_signature(gather, mesh),
         Kernel::Fill { dtype, count, .. } => Ok(Signature::default().writes(*dtype, product(&[*count])?)),
+        Kernel::Random(random) => random::signature(random, mesh),
         Kernel::Collective(collective) => collective_signature(collective, mesh),
     }
 }
@@ -113,6 +116,7 @@ impl Prepared {
             Kernel::Gather(gather) => Form::Gather(gather.clone()),
             Kernel::ScatterAdd(gather) => Form::ScatterAdd(gather.clone()),
             Kernel::Fill { count, value, .. } => Form::Fill { count: *count as usize, value: *value },
+            Kernel::Random(random) => Form::Random(random.clone()),
             Kernel::Attention(attention) => Form::Attention(attention.clone()),
             Kernel::AttentionGrad(attention) => Form::AttentionGrad(attention.clone()),
             Kernel::Collective(_) => return Err("a collective is no kernel of one rank".to_string()),
@@ -148,6 +152,7 @@ impl Prepared {
             Form::Gather(gather) => gather::gather(gather, reads, writes.remove(0), coordinates, threads)?,
             Form::ScatterAdd(gather) => gather::scatter(gather, reads, writes.remove(0), coordinates, threads)?,
             Form::Fill { count, value } => fill::launch(*value, *count, writes.remove(0)),
+            Form::Random(random) => random::launch(random, reads, writes.remove(0), coordinates, threads),
         }
         Ok(())
     }

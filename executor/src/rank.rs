@@ -109,11 +109,12 @@ impl Rank {
     fn write_scalars(&mut self, program: &Program, number: u64) -> Result<(), String> {
         for (i, buffer) in program.buffers.iter().enumerate() {
             let BufferKind::Scalar(scalar) = buffer.kind else { continue };
+            let float = |value: f64| Tensor::from_f64(&buffer.shape, &[value]).cast(buffer.dtype);
             let value = match scalar {
-                HostScalar::LearningRate => program.learning_rate.at(number),
-                HostScalar::StepCount => (number + 1) as f64,
+                HostScalar::LearningRate => float(program.learning_rate.at(number)),
+                HostScalar::StepCount => float((number + 1) as f64),
+                HostScalar::Seed => Tensor::from_i64(&buffer.shape, &[program.seed as i64]),
             };
-            let value = Tensor::from_f64(&buffer.shape, &[value]).cast(buffer.dtype);
             self.write(BufferId(i as u32), &value)?;
         }
         Ok(())

@@ -22,6 +22,7 @@ mod norm;
 mod order;
 mod pad;
 mod pool;
+mod random;
 mod recurrent;
 mod reduce;
 mod resize;
@@ -179,11 +180,21 @@ fn import_file(file: &ModelFile, options: &ImportOptions<'_>) -> Result<Imported
         let wanted = weights.values().filter(|w| !(options.init)(&w.name));
         importer.errors.extend(grouped(wanted.filter_map(|w| w.check().err())));
     }
+    let mut warnings = choices.warnings;
+    warnings.extend(idle(&importer));
     if importer.errors.is_empty() {
-        Ok(Imported { graph: importer.b.finish(), weights, decisions: choices.decisions, warnings: choices.warnings })
+        Ok(Imported { graph: importer.b.finish(), weights, decisions: choices.decisions, warnings })
     } else {
         Err(importer.errors)
     }
+}
+
+/// A warning where the model's dropouts do nothing in training either.
+fn idle(importer: &Importer<'_>) -> Option<Diagnostic> {
+    let count = importer.idle_dropouts;
+    let message = format!("{count} dropouts of the model do nothing, as it was exported for evaluation");
+    let warning = Diagnostic::warning(message).at(importer.file.place("graph"));
+    (count > 0).then(|| warning.help("export it in training form to train with dropout"))
 }
 
 fn check_opset(file: &ModelFile) -> Result<(), Diagnostic> {

@@ -21,6 +21,8 @@ pub struct Builder {
     scalars: HashMap<(DType, u64), ValueId>,
     /// Given to every node that is appended.
     pub origin: NodeOrigin,
+    /// What values are called after, before the names of their ops: what a pass makes of a value takes no name that others may have.
+    pub base: Option<String>,
 }
 
 impl Builder {
@@ -32,7 +34,7 @@ impl Builder {
     /// A builder that appends to `graph`.
     pub fn extend(graph: Graph) -> Builder {
         let names = graph.values().map(|(_, v)| (v.name.clone(), 0)).collect();
-        Builder { graph, names, reserved: HashSet::new(), scalars: HashMap::new(), origin: NodeOrigin::default() }
+        Builder { graph, names, reserved: HashSet::new(), scalars: HashMap::new(), origin: NodeOrigin::default(), base: None }
     }
 
     /// An empty builder for a rewrite of `graph`: same name, mesh and states, without updates, gradients and outputs.
@@ -107,7 +109,10 @@ impl Builder {
     /// If the op does not take these operands: a bug of the caller.
     pub fn ops(&mut self, op: impl Into<Op>, operands: &[ValueId]) -> Vec<ValueId> {
         let op = op.into();
-        let name = op.name().to_string();
+        let name = match &self.base {
+            Some(base) => format!("{base}.{}", op.name()),
+            None => op.name().to_string(),
+        };
         match self.try_node(op, operands, &name) {
             Ok(results) => results,
             Err(why) => panic!("`{name}` was built from operands that it does not take: {why}"),

@@ -8,6 +8,7 @@ mod contract;
 mod conv;
 mod elementwise;
 mod layout;
+mod random;
 mod rows;
 mod update;
 
@@ -16,6 +17,7 @@ use crate::graph::{Graph, ValueId};
 use crate::kernel::ReduceKind;
 use crate::lower::row_major;
 use crate::ops::Op;
+use crate::plan::HostScalar;
 use crate::types::{Tensor, Type, checked_elements};
 use std::collections::BTreeMap;
 
@@ -64,6 +66,8 @@ pub fn evaluate(op: &Op, operands: &[Tensor]) -> Result<Vec<Tensor>, String> {
         Op::LayerNormGrad(_) => Ok(rows::layer_norm_grad(operands, &results)),
         Op::RmsNorm(op) => Ok(rows::rms_norm(op.eps, operands, &results)),
         Op::BatchNorm(op) => Ok(one(elementwise::batch_norm(op.eps, operands))),
+        Op::Dropout(_) => Ok(random::dropout(&operands[0])),
+        Op::KeepMask(op) => Ok(one(random::keep_mask(op, operands))),
         Op::Rotary(op) => Ok(one(rows::rotary(op, operands))),
         Op::RmsNormGrad(_) => Ok(rows::rms_norm_grad(operands, &results)),
         Op::Attention(op) => Ok(attention::forward(op, operands, &results)),
@@ -88,6 +92,8 @@ pub struct Feed {
     pub learning_rate: f64,
     /// The number of the step, from 1.
     pub step_count: u64,
+    /// The seed of randomness.
+    pub seed: u64,
 }
 
 /// Every value of `graph`, by [`ValueId`]; an error where a leaf is missing or has another type.
@@ -124,13 +130,11 @@ fn leaf(graph: &Graph, op: &Op, feed: &Feed) -> Option<Result<Tensor, String>> {
     match op {
         Op::Input(op) => Some(named(&feed.inputs, &op.name)),
         Op::State(op) => Some(named(&feed.states, &graph.states[op.state.index()].name)),
-        Op::Host(op) => Some(Ok(Tensor::scalar(
-            DType::F64,
-            match op.scalar {
-                crate::plan::HostScalar::LearningRate => feed.learning_rate,
-                crate::plan::HostScalar::StepCount => feed.step_count as f64,
-            },
-        ))),
+        Op::Host(op) => Some(Ok(match op.scalar {
+            HostScalar::LearningRate => Tensor::scalar(DType::F64, feed.learning_rate),
+            HostScalar::StepCount => Tensor::scalar(DType::F64, feed.step_count as f64),
+            HostScalar::Seed => Tensor::from_i64([], &[feed.seed as i64]),
+        })),
         _ => None,
     }
 }

@@ -357,6 +357,23 @@ pub struct Gather {
     pub origin: Origin,
 }
 
+/// Truth values drawn from counters: element `i` of a tensor is true where word `i % 4` of Philox4x32-10 at counter (`i / 4` in two
+/// words, step, stream) under the key `seed` is `threshold` or more, where `i` is its position in the whole tensor. Operands: the seed
+/// (i64, one element) and the step (f64, one element), then the result. See [`crate::philox`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Random {
+    /// The shape of the rank's part, contiguous.
+    pub shape: Vec<u64>,
+    /// For each dimension the stride in the whole tensor.
+    pub strides: Vec<u64>,
+    /// For each dimension the global index of each local one.
+    pub origins: Vec<Origin>,
+    /// The least word that gives true.
+    pub threshold: u32,
+    /// Which of the independent streams under one seed.
+    pub stream: u32,
+}
+
 /// What one collective does. Roots do not appear: every collective here is symmetric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -436,6 +453,8 @@ pub enum Kernel {
         /// The value.
         value: f64,
     },
+    /// Truth values from counters.
+    Random(Random),
     /// A call of a communicator.
     Collective(Collective),
 }
@@ -457,6 +476,7 @@ impl Kernel {
             Kernel::Gather(_) => "gather",
             Kernel::ScatterAdd(_) => "scatter_add",
             Kernel::Fill { .. } => "fill",
+            Kernel::Random(_) => "random",
             Kernel::Collective(_) => "collective",
         }
     }

@@ -14,6 +14,7 @@ pub mod mesh;
 pub mod names;
 pub mod ops;
 pub mod pattern;
+pub mod philox;
 pub mod plan;
 pub mod plan_file;
 pub mod scalar;

@@ -47,6 +47,18 @@ pub enum HostScalar {
     LearningRate,
     /// The number of this step, from 1.
     StepCount,
+    /// The seed of randomness, the same at every step.
+    Seed,
+}
+
+impl HostScalar {
+    /// The type in which ops read it.
+    pub fn dtype(self) -> DType {
+        match self {
+            HostScalar::LearningRate | HostScalar::StepCount => DType::F64,
+            HostScalar::Seed => DType::I64,
+        }
+    }
 }
 
 /// A range of the arena with its meaning.

@@ -5,6 +5,7 @@ pub mod annotate;
 mod attach_loss;
 mod batch_statistics;
 mod differentiate;
+mod dropout;
 mod fold_layout;
 mod insert_reshards;
 mod lower_reshards;
@@ -83,6 +84,8 @@ pub trait Pass: Sync {
 
 /// The passes from the imported graph to the explicit one.
 pub const PIPELINE: &[&dyn Pass] = &[
+    // Evaluation has no dropout, and shows its forms without it.
+    &dropout::Dropout,
     // Exporters wrap everything in reshapes and transposes; the forms below show without them.
     &fold_layout::FoldLayout,
     // Linear layers are wrapped in merges of batch and tokens; without them letters stay what they are in the model.

@@ -14,6 +14,7 @@ pub fn rebuild(graph: &Graph, mut replace: impl FnMut(&mut Builder, NodeId, &Nod
     let mut map: ValueMap = vec![None; graph.value_count()];
     for (id, node) in graph.nodes().filter(|(id, _)| live[id.index()]) {
         builder.origin = node.origin.clone();
+        builder.base = None;
         match replace(&mut builder, id, node, &map) {
             Some(results) => {
                 for (old, new) in node.results.iter().zip(results) {

@@ -1,6 +1,7 @@
 //! Every kernel form as plain loops in f64: slow, and easy to read.
 
 use shardc_ir::kernel::*;
+use shardc_ir::philox;
 use shardc_ir::scalar::{Binary, Instr, Unary};
 
 /// Every index of a space, in row-major order.
@@ -57,6 +58,14 @@ pub fn run(kernel: &Kernel, reads: &[Vec<f64>], writes: &[usize], coordinates: &
             }
         }
         Kernel::Fill { value, .. } => out[0].fill(*value),
+        Kernel::Random(r) => {
+            for (position, index) in indices(&r.shape).iter().enumerate() {
+                let global =
+                    index.iter().zip(&r.origins).zip(&r.strides).map(|((i, o), s)| o.global(*i, coordinates) as u64 * s).sum();
+                let word = philox::word(global, reads[0][0] as i64 as u64, r.stream, reads[1][0] as u64);
+                out[0][position] = f64::from(u8::from(word >= r.threshold));
+            }
+        }
         Kernel::Collective(_) => panic!("a collective has no reference here"),
     }
     out

@@ -139,16 +139,3 @@ pub(super) fn cast_like(c: &mut Call<'_, '_>) -> Outputs {
 pub(super) fn identity(c: &mut Call<'_, '_>) -> Outputs {
     Ok(vec![c.input(0)?])
 }
-
-/// Dropout that drops nothing
-pub(super) fn dropout(c: &mut Call<'_, '_>) -> Outputs {
-    c.ignore("seed");
-    let ratio = if c.optional(1).is_some() { c.known(1, "ratio")?.to_f64().first().copied().unwrap_or(0.0) } else { 0.5 };
-    let training = c.optional(2).is_some() && c.known(2, "training mode")?.to_f64().first().is_some_and(|v| *v != 0.0);
-    if training && ratio > 0.0 {
-        return Err(format!("dropout with ratio {ratio} is not supported yet; export the model with dropout 0"));
-    }
-    let x = c.input(0)?;
-    let kept = if c.node.output.len() > 1 { c.truth_like(&x)? } else { x.clone() };
-    Ok(vec![x, kept])
-}

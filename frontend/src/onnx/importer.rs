@@ -45,6 +45,10 @@ pub(super) struct Importer<'m> {
     pub b: Builder,
     /// All errors so far.
     pub errors: Diagnostics,
+    /// Dropouts that training draws masks for.
+    pub dropouts: u32,
+    /// Dropouts that the model has for evaluation only.
+    pub idle_dropouts: usize,
     values: HashMap<&'m str, Option<Value>>,
     /// Initializers that are constants, until somebody needs them.
     constants: HashMap<&'m str, Weight>,
@@ -67,6 +71,8 @@ impl<'m> Importer<'m> {
             float,
             b,
             errors: vec![],
+            dropouts: 0,
+            idle_dropouts: 0,
             values: HashMap::new(),
             constants: HashMap::new(),
             nodes_of_constants: HashMap::new(),

@@ -4,7 +4,7 @@ use super::call::Call;
 use super::importer::Value;
 use super::{
     activation, attention, constants, contract, contrib, conv, einsum, elementwise, extreme, index, integers, layout, loss, norm,
-    pad, pool, recurrent, reduce, resize, running, scatter, sequence, shape, space, trigonometry,
+    pad, pool, random, recurrent, reduce, resize, running, scatter, sequence, shape, space, trigonometry,
 };
 use shardc_ir::ops::elementwise::UnaryFn;
 use shardc_ir::scalar::{Binary, Unary};
@@ -108,7 +108,7 @@ const TABLE: &[(&str, &str, Rule)] = &[
     ("", "Cast", elementwise::cast),
     ("", "CastLike", elementwise::cast_like),
     ("", "Identity", elementwise::identity),
-    ("", "Dropout", elementwise::dropout),
+    ("", "Dropout", random::dropout),
     // contract
     ("", "MatMul", contract::matmul),
     ("", "Gemm", contract::gemm),

@@ -36,7 +36,7 @@ pub struct Constant {
 }
 named!(Constant, "constant");
 
-/// A number that the host writes before each step, held in f64.
+/// A number that the host writes before each step, held in f64, the seed in i64.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Host {
     /// Which one.
@@ -75,4 +75,4 @@ macro_rules! leaf_rules {
 leaf_rules!(Input, |op| Ok(vec![op.ty.clone()]));
 leaf_rules!(StateRead, |_| Err("the type of a state variable is in the graph's table".to_string()));
 leaf_rules!(Constant, |op| Ok(vec![op.value.ty.clone()]));
-leaf_rules!(Host, |_| Ok(vec![Type::scalar(crate::dtype::DType::F64)]));
+leaf_rules!(Host, |op| Ok(vec![Type::scalar(op.scalar.dtype())]));

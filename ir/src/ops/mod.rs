@@ -14,6 +14,7 @@ pub mod layout;
 pub mod leaf;
 pub mod norm;
 pub mod pool;
+pub mod random;
 pub mod reduce;
 pub mod rotary;
 pub mod samples;
@@ -305,6 +306,9 @@ ops! {
     RmsNorm(norm::RmsNorm),
     RmsNormGrad(norm::RmsNormGrad),
     BatchNorm(batch_norm::BatchNorm),
+    // random
+    Dropout(random::Dropout),
+    KeepMask(random::KeepMask),
     // attention
     Attention(attention::Attention),
     AttentionGrad(attention::AttentionGrad),

@@ -11,6 +11,7 @@ use super::layout::{Broadcast, Concat, Pad, Reshape, Slice, Transpose};
 use super::leaf::{Constant, Host, Input, StateRead};
 use super::norm::{LayerNorm, LayerNormGrad, RmsNorm, RmsNormGrad, Softmax, SoftmaxGrad};
 use super::pool::{MaxPool, MaxPoolGrad};
+use super::random::{Dropout, KeepMask};
 use super::reduce::{Reduce, SquareSum};
 use super::rotary::Rotary;
 use super::update::{Adam, Sgd};
@@ -146,6 +147,7 @@ pub fn samples() -> Vec<Sample> {
         layout(),
         index(),
         norm(),
+        random(),
         attention(),
         rotary(),
         update(),
@@ -166,6 +168,7 @@ fn leaf() -> Vec<Sample> {
         sample(Constant { value: Tensor::from_i64([9], &[0, 1, 2, 3, 4, 5, 6, 7, -8]) }, []),
         sample(Host { scalar: HostScalar::LearningRate }, []),
         sample(Host { scalar: HostScalar::StepCount }, []),
+        sample(Host { scalar: HostScalar::Seed }, []),
     ]
 }
 
@@ -365,6 +368,14 @@ fn norm() -> Vec<Sample> {
             BatchNorm { eps: 0.5, momentum: 0.9 },
             [floats([3, 4]), floats([4]), floats([4]), floats([4]), within([4], 0.3, 1.9)],
         ),
+    ]
+}
+
+fn random() -> Vec<Sample> {
+    let counters = || [integers([], -9, 9), within([], 1.0, 9.0)];
+    vec![
+        sample(Dropout { ratio: 0.1, stream: 0 }, [floats([2, 3])]),
+        sample(KeepMask { shape: vec![2, 3], ratio: 0.4, stream: 7 }, counters()),
     ]
 }
 

@@ -92,6 +92,7 @@ fn axes(kernel: &Kernel, mesh: &Mesh) -> Result<(), String> {
         Kernel::Reduce(reduce) => reduce.map.origins.iter().all(|(_, o)| offset(&o.offset)),
         Kernel::Move(m) => offset(&m.src_offset) && offset(&m.dst_offset),
         Kernel::Gather(g) | Kernel::ScatterAdd(g) => offset(&g.origin.offset),
+        Kernel::Random(random) => random.origins.iter().all(|o| offset(&o.offset)),
         Kernel::Collective(c) => c.axes.iter().all(|axis| axis.index() < mesh.rank_axes().len()),
         _ => true,
     };

@@ -40,7 +40,7 @@ pub fn outputs(
         let tensor = |t: &Tensor| types::Tensor { ty: Type::new(t.dtype, t.shape.clone()), bytes: Arc::new(t.bytes.clone()) };
         all.iter().map(|(name, t)| (name.clone(), tensor(t))).collect()
     };
-    let feed = Feed { inputs: whole(inputs), states: whole(states), learning_rate: 0.0, step_count: 1 };
+    let feed = Feed { inputs: whole(inputs), states: whole(states), learning_rate: 0.0, step_count: 1, seed: 0 };
     let naive = interp::outputs(graph, &feed).expect("the graph can be evaluated")["y"].to_f64();
     (compiled, naive)
 }

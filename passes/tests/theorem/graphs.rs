@@ -15,6 +15,7 @@ use shardc_ir::ops::layout::{Concat, Pad, Slice};
 use shardc_ir::ops::leaf::Input;
 use shardc_ir::ops::norm::{LayerNorm, RmsNorm, Softmax};
 use shardc_ir::ops::pool::MaxPool;
+use shardc_ir::ops::random::Dropout;
 use shardc_ir::ops::rotary::Rotary;
 use shardc_ir::ops::window::Window;
 use shardc_ir::plan::StateRole;
@@ -66,7 +67,8 @@ pub struct Model {
 
 /// Draws a model of at least eight ops on its longest path.
 pub fn draw(choices: &mut Choices, dtype: DType) -> Model {
-    let mut m = Maker { b: Builder::new("random", Phase::Imported, Mesh::single()), c: choices, dtype, parameters: 0 };
+    let mut m =
+        Maker { b: Builder::new("random", Phase::Imported, Mesh::single()), c: choices, dtype, parameters: 0, dropouts: 0 };
     let mut x = if m.c.one_in(3) { m.embedded_tokens() } else { m.features() };
     let mut earlier = vec![x];
     let steps = 8 + m.c.below(8);
@@ -82,6 +84,7 @@ struct Maker<'a> {
     c: &'a mut Choices,
     dtype: DType,
     parameters: usize,
+    dropouts: u32,
 }
 
 impl Maker<'_> {
@@ -135,7 +138,7 @@ impl Maker<'_> {
     }
 
     fn step(&mut self, x: ValueId, earlier: &[ValueId]) -> ValueId {
-        match self.c.below(19) {
+        match self.c.below(20) {
             0 | 1 => self.linear(x),
             2 => self.activation(x),
             3 => self.broadcast_parameter(x),
@@ -153,6 +156,7 @@ impl Maker<'_> {
             15 => self.batch_normalised(x),
             16 => self.convolved(x),
             17 => self.pooled(x),
+            18 => self.dropped(x),
             _ => self.bounded(x),
         }
     }
@@ -253,6 +257,12 @@ impl Maker<'_> {
             .map(|role| self.variable(&channels, role))
             .map(|vector| self.b.reshape(vector, &column));
         self.b.op(BatchNorm { eps: 0.1, momentum: 0.7 }, &[&[x], &vectors[..]].concat())
+    }
+
+    fn dropped(&mut self, x: ValueId) -> ValueId {
+        self.dropouts += 1;
+        let ratio = self.c.pick(&[0.1, 0.5]);
+        self.b.op(Dropout { ratio, stream: self.dropouts }, &[x])
     }
 
     fn softmax(&mut self, x: ValueId) -> ValueId {

@@ -1,0 +1,138 @@
+//! Random: truth values from counters, in runs of elements that are neighbours in the whole tensor too.
+
+use crate::cpu::element::{Slice, SliceMut};
+use crate::cpu::map::check_origin;
+use crate::cpu::signature::{Signature, product};
+use crate::cpu::simd::simd;
+use crate::cpu::threads::Threads;
+use shardc_ir::dtype::DType;
+use shardc_ir::kernel::{Origin, Random};
+use shardc_ir::mesh::Mesh;
+use shardc_ir::philox::{MULTIPLIERS, ROUNDS, WEYL};
+
+/// Elements that are drawn together.
+const BLOCK: usize = 64;
+
+/// The work of one element, in simple operations.
+const WEIGHT: usize = 24;
+
+/// What a drawing demands of its operands; an error if it is not well formed.
+pub fn signature(random: &Random, mesh: &Mesh) -> Result<Signature, String> {
+    if random.strides.len() != random.shape.len() || random.origins.len() != random.shape.len() {
+        return Err("a drawing has an origin and a stride for each dimension".to_string());
+    }
+    let mut reach = 0u64;
+    for ((size, origin), stride) in random.shape.iter().zip(&random.origins).zip(&random.strides) {
+        check_origin(origin, *size, mesh)?;
+        let (low, high) = crate::cpu::signature::offset_range(&origin.offset, mesh)?;
+        let digits = origin.digits.iter().try_fold(0u64, |n, d| n.checked_add((d.size - 1).checked_mul(d.stride)?));
+        let end = digits.and_then(|n| n.checked_add(u64::try_from(high).ok()?)).filter(|_| low >= 0);
+        let grown = end.and_then(|n| n.checked_mul(*stride)).and_then(|n| reach.checked_add(n));
+        reach = grown.filter(|n| *n <= i64::MAX as u64).ok_or("a drawing reaches beyond every tensor")?;
+    }
+    Ok(Signature::default().reads(DType::I64, 1).reads(DType::F64, 1).writes(DType::Bool, product(&random.shape)?))
+}
+
+/// Draws. Operands: seed, step, then the result.
+pub fn launch(random: &Random, reads: &[Slice<'_>], write: SliceMut<'_>, coordinates: &[u64], threads: Threads) {
+    let (Slice::I64([seed, ..]), Slice::F64([step, ..]), SliceMut::Bool(out)) = (reads[0], reads[1], write) else { return };
+    let total = random.shape.iter().product::<u64>() as usize;
+    let stream = Stream { key: [*seed as u32, (*seed as u64 >> 32) as u32], step: *step as u64 as u32, stream: random.stream };
+    let run = run(random);
+    let work = total * WEIGHT;
+    let step = total.div_ceil(threads.parts(work)).next_multiple_of(BLOCK).max(1);
+    let items: Vec<(usize, &mut [u8])> = out[..total].chunks_mut(step).enumerate().map(|(i, part)| (i * step, part)).collect();
+    threads.for_each(work, items, |(mut local, mut part)| {
+        while !part.is_empty() {
+            let (head, tail) = part.split_at_mut((run - local % run).min(part.len()));
+            stream.draw(global(random, local, coordinates), random.threshold, head);
+            local += head.len();
+            part = tail;
+        }
+    });
+}
+
+/// How many elements from any multiple of that number on are neighbours in the whole tensor too.
+fn run(random: &Random) -> usize {
+    let mut run = 1;
+    for d in (0..random.shape.len()).rev().filter(|d| random.shape[*d] > 1) {
+        let innermost = random.origins[d].digits.last().filter(|digit| digit.divisor == 1 && digit.stride == 1);
+        let Some(digit) = innermost.filter(|_| random.strides[d] == run) else { break };
+        run *= digit.size;
+        if digit.size < random.shape[d] {
+            break;
+        }
+    }
+    run as usize
+}
+
+/// The position in the whole tensor of local element `local`.
+fn global(random: &Random, local: usize, coordinates: &[u64]) -> u64 {
+    let mut rest = local as u64;
+    let mut position = 0;
+    for ((size, origin), stride) in random.shape.iter().zip(&random.origins).zip(&random.strides).rev() {
+        let origin: &Origin = origin;
+        position += origin.global(rest % size, coordinates) as u64 * stride;
+        rest /= size;
+    }
+    position
+}
+
+/// What numbers depend on beside the position.
+struct Stream {
+    key: [u32; 2],
+    step: u32,
+    stream: u32,
+}
+
+impl Stream {
+    /// Draws the elements from position `from` on.
+    fn draw(&self, from: u64, threshold: u32, out: &mut [u8]) {
+        let lead = (from % 4) as usize;
+        let mut words = [0; BLOCK];
+        let (mut block, mut skip, mut out) = (from / 4, lead, out);
+        while !out.is_empty() {
+            self.words(block, &mut words);
+            let (head, tail) = out.split_at_mut((BLOCK - skip).min(out.len()));
+            for (kept, word) in head.iter_mut().zip(&words[skip..]) {
+                *kept = u8::from(*word >= threshold);
+            }
+            (block, skip, out) = (block + (BLOCK / 4) as u64, 0, tail);
+        }
+    }
+
+    /// The words of sixteen blocks from `block` on.
+    fn words(&self, block: u64, words: &mut [u32; BLOCK]) {
+        draw_blocks(block, self.step, self.stream, self.key, words);
+    }
+}
+
+simd! {
+    /// Philox4x32-10 of [`shardc_ir::philox`], sixteen blocks side by side.
+    fn draw_blocks(block: u64, step: u32, stream: u32, key: [u32; 2], words: &mut [u32; BLOCK]) {
+        const LANES: usize = BLOCK / 4;
+        let mut counter = [[0; LANES], [0; LANES], [step; LANES], [stream; LANES]];
+        for lane in 0..LANES {
+            let at = block + lane as u64;
+            counter[0][lane] = at as u32;
+            counter[1][lane] = (at >> 32) as u32;
+        }
+        let mut key = key;
+        for _ in 0..ROUNDS {
+            for lane in 0..LANES {
+                let a = u64::from(MULTIPLIERS[0]) * u64::from(counter[0][lane]);
+                let b = u64::from(MULTIPLIERS[1]) * u64::from(counter[2][lane]);
+                counter[0][lane] = (b >> 32) as u32 ^ counter[1][lane] ^ key[0];
+                counter[1][lane] = b as u32;
+                counter[2][lane] = (a >> 32) as u32 ^ counter[3][lane] ^ key[1];
+                counter[3][lane] = a as u32;
+            }
+            key = [key[0].wrapping_add(WEYL[0]), key[1].wrapping_add(WEYL[1])];
+        }
+        for lane in 0..LANES {
+            for word in 0..4 {
+                words[lane * 4 + word] = counter[word][lane];
+            }
+        }
+    }
+}
