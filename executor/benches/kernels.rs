@@ -124,7 +124,33 @@ fn kernels() -> Vec<(&'static str, Kernel, u64)> {
         count: rows,
         origin: Origin::whole(65),
     };
+    let images = [16u64, 64, 1024];
+    let (whole, channel) = (float(&[64 * 1024, 1024, 1]), float(&[0, 1, 0]));
+    let variance = Map {
+        outputs: vec![DType::F32],
+        ..map(
+            &images,
+            vec![whole.clone(), channel.clone()],
+            vec![Instr::Binary(Binary::Sub, 0, 1), Instr::Binary(Binary::Mul, 2, 2)],
+        )
+    };
+    let normalise = map(
+        &images,
+        vec![whole.clone(), channel.clone(), channel.clone(), channel],
+        vec![Instr::Binary(Binary::Sub, 0, 1), Instr::Binary(Binary::Mul, 4, 2), Instr::Binary(Binary::Add, 5, 3)],
+    );
+    let mean = Map { program: ScalarProgram::identity(), ..map(&images, vec![whole], vec![Instr::Const(0.0)]) };
+    let over_channels = |map: Map| {
+        let (kind, reduced) = (ReduceKind::Sum, vec![true, false, true]);
+        Kernel::Reduce(Reduce { map, kind, reduced, accumulate: DType::F32 })
+    };
+    let mask =
+        Random { shape: vec![1 << 20], strides: vec![1], origins: vec![Origin::whole(1 << 20)], threshold: 1 << 29, stream: 0 };
     let mut all = vec![
+        ("batch norm mean 16x64x1024", over_channels(mean), 0),
+        ("batch norm variance 16x64x1024", over_channels(variance), 0),
+        ("batch norm map 16x64x1024", Kernel::Map(normalise), 0),
+        ("dropout mask 1 Mi", Kernel::Random(mask), 0),
         ("gemm nn 1024^3", gemm(1024, 1024, 1024, false, false), 2 << 30),
         ("gemm nt 1024^3", gemm(1024, 1024, 1024, false, true), 2 << 30),
         ("gemm tn 1024^3", gemm(1024, 1024, 1024, true, false), 2 << 30),

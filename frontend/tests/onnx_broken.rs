@@ -213,12 +213,12 @@ fn each_broken_model_is_refused_with_its_reason() {
         ("a tensor stands where a sequence", with("SequenceAt", "y d", vec![], vec![ints("d", &[], &[0])])),
         ("position 9 of 2", sequence("SequenceAt", "q nine")),
         (
-            "dropout with ratio",
+            "it drops a share of 1",
             with(
                 "Dropout",
                 "y ratio training",
                 vec![],
-                vec![floats("ratio", &[], &[0.1]), raw("training", DataType::Bool, &[], vec![1])],
+                vec![floats("ratio", &[], &[1.0]), raw("training", DataType::Bool, &[], vec![1])],
             ),
         ),
         ("mode `mirror`", with("Pad", "y d", vec![string("mode", "mirror")], vec![ints("d", &[4], &[1, 1, 1, 1])])),

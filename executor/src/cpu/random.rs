@@ -110,29 +110,23 @@ impl Stream {
 simd! {
     /// Philox4x32-10 of [`shardc_ir::philox`], sixteen blocks side by side.
     fn draw_blocks(block: u64, step: u32, stream: u32, key: [u32; 2], words: &mut [u32; BLOCK]) {
+        use std::array::from_fn;
         const LANES: usize = BLOCK / 4;
-        let mut counter = [[0; LANES], [0; LANES], [step; LANES], [stream; LANES]];
-        for lane in 0..LANES {
-            let at = block + lane as u64;
-            counter[0][lane] = at as u32;
-            counter[1][lane] = (at >> 32) as u32;
-        }
-        let mut key = key;
+        let at = |lane: usize| block + lane as u64;
+        let mut first: [u32; LANES] = from_fn(|lane| at(lane) as u32);
+        let mut second: [u32; LANES] = from_fn(|lane| (at(lane) >> 32) as u32);
+        let (mut third, mut fourth, mut key) = ([step; LANES], [stream; LANES], key);
         for _ in 0..ROUNDS {
-            for lane in 0..LANES {
-                let a = u64::from(MULTIPLIERS[0]) * u64::from(counter[0][lane]);
-                let b = u64::from(MULTIPLIERS[1]) * u64::from(counter[2][lane]);
-                counter[0][lane] = (b >> 32) as u32 ^ counter[1][lane] ^ key[0];
-                counter[1][lane] = b as u32;
-                counter[2][lane] = (a >> 32) as u32 ^ counter[3][lane] ^ key[1];
-                counter[3][lane] = a as u32;
-            }
+            let a: [u64; LANES] = from_fn(|lane| u64::from(MULTIPLIERS[0]) * u64::from(first[lane]));
+            let b: [u64; LANES] = from_fn(|lane| u64::from(MULTIPLIERS[1]) * u64::from(third[lane]));
+            first = from_fn(|lane| (b[lane] >> 32) as u32 ^ second[lane] ^ key[0]);
+            second = b.map(|product| product as u32);
+            third = from_fn(|lane| (a[lane] >> 32) as u32 ^ fourth[lane] ^ key[1]);
+            fourth = a.map(|product| product as u32);
             key = [key[0].wrapping_add(WEYL[0]), key[1].wrapping_add(WEYL[1])];
         }
-        for lane in 0..LANES {
-            for word in 0..4 {
-                words[lane * 4 + word] = counter[word][lane];
-            }
+        for (lane, words) in words.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+            *words = [first[lane], second[lane], third[lane], fourth[lane]];
         }
     }
 }
