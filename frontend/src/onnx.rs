@@ -11,6 +11,8 @@ mod einsum;
 mod elementwise;
 mod export;
 mod extreme;
+mod fourier;
+mod grid_sample;
 mod importer;
 mod index;
 mod integers;
@@ -22,6 +24,7 @@ mod norm;
 mod order;
 mod pad;
 mod pool;
+mod quantize;
 mod random;
 mod recurrent;
 mod reduce;
@@ -199,7 +202,12 @@ fn idle(importer: &Importer<'_>) -> Option<Diagnostic> {
 
 fn check_opset(file: &ModelFile) -> Result<(), Diagnostic> {
     let at = || Place::File(file.path.clone());
-    let version = file.opset().ok_or_else(|| Diagnostic::error("the model names no op set").at(at()))?;
+    let Some(version) = file.opset() else {
+        // A model of other domains alone needs none.
+        let others = |o: &pb::OperatorSetIdProto| !o.domain.is_empty();
+        let needs_none = file.model.opset_import.iter().any(others) && file.graph().node.iter().all(|n| !n.domain.is_empty());
+        return if needs_none { Ok(()) } else { Err(Diagnostic::error("the model names no op set").at(at())) };
+    };
     if OPSETS.contains(&version) {
         return Ok(());
     }

@@ -25,8 +25,11 @@ fn number(value: &Value) -> f64 {
 fn read(value: &Value) -> Tensor {
     let shape: Vec<u64> = value["shape"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).collect();
     let dtype = DType::from_name(value["dtype"].as_str().unwrap()).unwrap();
-    let values: Vec<f64> = value["values"].as_array().unwrap().iter().map(number).collect();
-    Tensor::from_f64(Type::new(dtype, shape), &values)
+    let values = value["values"].as_array().unwrap();
+    if dtype == DType::I64 {
+        return Tensor::from_i64(shape, &values.iter().map(|v| v.as_i64().unwrap()).collect::<Vec<_>>());
+    }
+    Tensor::from_f64(Type::new(dtype, shape), &values.iter().map(number).collect::<Vec<_>>())
 }
 
 fn attribute(name: &str, value: &Value) -> pb::AttributeProto {
@@ -47,8 +50,8 @@ fn kind(dtype: DType) -> DataType {
     }
 }
 
-/// The outputs of a case; `fold` makes every input a constant.
-fn run(case: &Value, fold: bool) -> Vec<Tensor> {
+/// The model of a case and what goes in; `fold` makes every input a constant.
+fn prepare(case: &Value, fold: bool) -> (pb::ModelProto, Feed) {
     let mut model = model(case["opset"].as_i64().unwrap());
     let mut feed = Feed::default();
     let mut names = vec![];
@@ -71,13 +74,19 @@ fn run(case: &Value, fold: bool) -> Vec<Tensor> {
     let attributes = case["attributes"].as_object().unwrap().iter().map(|(name, v)| attribute(name, v)).collect();
     node(&mut model, case["op"].as_str().unwrap(), &names.join(" "), &outputs.join(" "), attributes);
     outputs.iter().for_each(|name| output(&mut model, name));
+    (model, feed)
+}
+
+/// The outputs of a case.
+fn run(case: &Value, fold: bool) -> Vec<Tensor> {
+    let (model, mut feed) = prepare(case, fold);
     let options = ImportOptions { freeze: &|_| true, ..ImportOptions::default() };
     let imported = import_model(&model, &options).unwrap_or_else(|errors| panic!("{}: {errors:#?}", case["name"]));
     for (name, weight) in &imported.weights {
         feed.states.insert(name.clone(), weight.load().unwrap());
     }
     let results = interp::outputs(&imported.graph, &feed).unwrap_or_else(|why| panic!("{}: {why}", case["name"]));
-    outputs.iter().map(|name| results[name].clone()).collect()
+    model.graph.unwrap().output.iter().map(|output| results[&output.name].clone()).collect()
 }
 
 fn close(a: f64, b: f64) -> bool {
@@ -100,4 +109,45 @@ fn ops_agree_with_onnx_runtime() {
             }
         }
     }
+}
+
+/// Numbers that no attribute, shape or index should have.
+const ABSURD: [i64; 6] = [i64::MIN, -7, 0, 1 << 17, 1 << 40, i64::MAX];
+
+/// The case with each attribute of integers, and each input of integers, all of one absurd number.
+fn absurd(case: &Value, number: i64) -> Vec<Value> {
+    let mut cases = vec![];
+    for (name, value) in case["attributes"].as_object().unwrap() {
+        let mut changed = case.clone();
+        changed["attributes"][name] = match value {
+            Value::Array(list) => vec![number; list.len()].into(),
+            Value::Number(n) if n.is_i64() => number.into(),
+            _ => continue,
+        };
+        cases.push(changed);
+    }
+    for (i, input) in case["inputs"].as_array().unwrap().iter().enumerate().filter(|(_, input)| input["dtype"] == "i64") {
+        let mut changed = case.clone();
+        changed["inputs"][i]["values"] = vec![number; input["values"].as_array().unwrap().len()].into();
+        cases.push(changed);
+    }
+    cases
+}
+
+#[test]
+fn absurd_numbers_end_in_a_diagnostic_or_a_graph() {
+    let cases: Value = serde_json::from_str(include_str!("onnx_cases.json")).unwrap();
+    let (mut taken, mut refused) = (0, 0);
+    for case in cases.as_array().unwrap() {
+        for changed in ABSURD.iter().flat_map(|number| absurd(case, *number)) {
+            for fold in [false, true] {
+                let options = ImportOptions { freeze: &|_| true, ..ImportOptions::default() };
+                match import_model(&prepare(&changed, fold).0, &options) {
+                    Ok(_) => taken += 1,
+                    Err(_) => refused += 1,
+                }
+            }
+        }
+    }
+    assert!(refused > 1000, "{refused} refused, {taken} taken");
 }

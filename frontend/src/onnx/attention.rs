@@ -40,6 +40,9 @@ pub(super) fn attention(c: &mut Call<'_, '_>) -> Outputs {
     let masked = mask(c, &scores)?;
     let soft_cap = c.attribute_float("softcap", 0.0)?;
     let capped = if soft_cap > 0.0 {
+        if c.optional(3).is_some() || c.attribute_int("is_causal", 0)? != 0 {
+            return Err(ambiguous("scores with a mask and a cap".to_string()));
+        }
         let scaled = c.scale(&masked, 1.0 / soft_cap)?;
         let tanh = c.unary(Unary::Tanh, &scaled)?;
         c.scale(&tanh, soft_cap)?
@@ -67,7 +70,7 @@ pub(super) fn attention(c: &mut Call<'_, '_>) -> Outputs {
 
 /// What ONNX 1.18 and later versions define differently: no model says which it means.
 fn ambiguous(what: String) -> String {
-    format!("{what} mean different things in ONNX 1.18 and later; give it four dimensions and as many key heads as query heads")
+    format!("{what} mean different things in ONNX 1.18 and later; export the model with an op set before 23")
 }
 
 /// `[batch, head, position, width]`, from that or from `[batch, position, width]` of one head.
@@ -98,10 +101,19 @@ fn tokens_by_head(c: &mut Call<'_, '_>, x: &Value, heads: i64) -> Result<Value, 
 fn repeated(c: &mut Call<'_, '_>, x: &Value, q: &Value) -> Result<Value, String> {
     let (shape, queries) = (c.shape(x)?, c.shape(q)?);
     let [b, heads, s, e] = shape[..] else { return Err(format!("keys of shape {shape:?}")) };
-    if heads != 1 && heads != queries[1] {
+    if heads <= 1 || heads == queries[1] {
+        return c.broadcast(x, vec![b, queries[1], s, e]);
+    }
+    // PyTorch means neighbouring query heads to share a key head, as the later definition does.
+    if c.importer.file.model.producer_name != "pytorch" {
         return Err(ambiguous(format!("{} query heads over {heads} key heads", queries[1])));
     }
-    c.broadcast(x, vec![b, queries[1], s, e])
+    if queries[1] % heads != 0 {
+        return Err(format!("{} query heads over {heads} key heads", queries[1]));
+    }
+    let apart = c.reshape(x, vec![b, heads, 1, s, e])?;
+    let all = c.broadcast(&apart, vec![b, heads, queries[1] / heads, s, e])?;
+    c.reshape(&all, vec![b, queries[1], s, e])
 }
 
 /// Scores with what is hidden at -infinity, or with the mask added.

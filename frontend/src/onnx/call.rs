@@ -2,9 +2,11 @@
 
 use super::importer::{Importer, Value};
 use shardc_ir::dtype::DType;
+use shardc_ir::graph::ValueId;
 use shardc_ir::kernel::ReduceKind;
 use shardc_ir::ops::Op;
 use shardc_ir::ops::elementwise::{BinaryOp, Cast, UnaryFn, UnaryOp, Where};
+use shardc_ir::ops::index::Range;
 use shardc_ir::ops::layout::{Broadcast, Reshape, Transpose};
 use shardc_ir::ops::reduce::Reduce;
 use shardc_ir::scalar::Binary;
@@ -275,6 +277,30 @@ impl Call<'_, '_> {
         }
         checked_elements(&shape).ok_or_else(|| format!("a shape of {shape:?} is too large"))?;
         self.emit(Broadcast { shape }, std::slice::from_ref(x))
+    }
+
+    /// The positions along dimension `d` of a shape, to be broadcast to it.
+    pub fn positions(&mut self, shape: &[u64], d: usize) -> Result<Value, String> {
+        let along = self.emit(Range { size: shape[d] }, &[])?;
+        let mut column = vec![1; shape.len() - d];
+        column[0] = shape[d];
+        self.reshape(&along, column)
+    }
+
+    /// The values that `x` is joined of along `axis`, known ones with their elements; `x` alone if it is not.
+    pub fn joined(&self, x: &Value, axis: usize) -> Vec<Value> {
+        let graph = self.importer.b.graph();
+        if let Value::Graph(id) = x
+            && let node = graph.def(*id)
+            && matches!(&node.op, Op::Concat(concat) if concat.axis == axis)
+        {
+            let piece = |id: &ValueId| match &graph.def(*id).op {
+                Op::Constant(constant) => Value::Known(constant.value.clone()),
+                _ => Value::Graph(*id),
+            };
+            return node.operands.iter().map(piece).collect();
+        }
+        vec![x.clone()]
     }
 
     /// A reduction over `axes`, which disappear.

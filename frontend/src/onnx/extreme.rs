@@ -1,7 +1,6 @@
 //! Where the largest and smallest elements are.
 
 use super::call::Call;
-use super::constants::MAX_ELEMENTS;
 use super::importer::Value;
 use super::norm::over_axis;
 use shardc_ir::dtype::DType;
@@ -60,12 +59,7 @@ fn hits(c: &mut Call<'_, '_>, x: &Value, axis: usize, kind: ReduceKind) -> Resul
 fn position(c: &mut Call<'_, '_>, hit: &Value, axis: usize, last: bool) -> Result<Value, String> {
     let shape = c.shape(hit)?;
     let size = shape[axis];
-    if size > MAX_ELEMENTS {
-        return Err(format!("{size} elements are too many"));
-    }
-    let mut along = vec![1; shape.len() - axis];
-    along[0] = size;
-    let positions = Value::Known(Tensor::from_i64(along, &(0..size as i64).collect::<Vec<_>>()));
+    let positions = c.positions(&shape, axis)?;
     let (kind, worst) = if last { (ReduceKind::Max, -1) } else { (ReduceKind::Min, size as i64) };
     let worst = Value::Known(Tensor::from_i64([], &[worst]));
     let found = c.select(hit, &positions, &worst)?;

@@ -28,7 +28,7 @@ pub(super) fn gather(c: &mut Call<'_, '_>) -> Outputs {
 }
 
 /// Known indices, none negative and all within `size`.
-fn checked(indices: &Tensor, size: u64) -> Result<Tensor, String> {
+pub(super) fn checked(indices: &Tensor, size: u64) -> Result<Tensor, String> {
     if indices.ty.dtype != DType::I64 {
         return Err(format!("its indices are {}", indices.ty));
     }
@@ -36,7 +36,7 @@ fn checked(indices: &Tensor, size: u64) -> Result<Tensor, String> {
     Ok(Tensor::from_i64(indices.ty.shape.clone(), &rows?))
 }
 
-pub(super) fn row(index: i64, size: u64) -> Result<i64, String> {
+fn row(index: i64, size: u64) -> Result<i64, String> {
     let row = if index < 0 { index.saturating_add(size as i64) } else { index };
     if (0..size as i64).contains(&row) { Ok(row) } else { Err(format!("index {index} of {size} elements")) }
 }
@@ -45,17 +45,18 @@ pub(super) fn row(index: i64, size: u64) -> Result<i64, String> {
 pub(super) fn gather_nd(c: &mut Call<'_, '_>) -> Outputs {
     let batch = c.attribute_int("batch_dims", 0)?;
     let (x, indices) = (c.input(0)?, c.input(1)?);
-    let (shape, index_shape) = (c.shape(&x)?, c.shape(&indices)?);
-    let batch = usize::try_from(batch).ok().filter(|b| *b < shape.len() && *b < index_shape.len());
-    let batch = batch.ok_or("its batch dimensions are more than its inputs have")?;
-    let Tuples { rows, total, inner } = Tuples::read(c, &indices, &shape[batch..])?;
+    let shape = c.shape(&x)?;
+    let batch = usize::try_from(batch).ok().filter(|b| *b < shape.len()).ok_or("its batch dimensions are more than it has")?;
+    let Tuples { batch, rows, total, inner } = Tuples::read(c, &indices, &shape, batch)?;
     let table = c.reshape(&x, [&shape[..batch], &[total], &inner[..]].concat())?;
     Ok(vec![c.emit(Gather { axis: batch, batch }, &[table, rows])?])
 }
 
 /// Tuples of indices into the leading dimensions of a tensor.
 pub(super) struct Tuples {
-    /// For each tuple, its row in the leading dimensions as one.
+    /// How many leading dimensions tensor and tuples share.
+    pub batch: usize,
+    /// For each tuple, its row in the indexed dimensions as one.
     pub rows: Value,
     /// How many rows there are.
     pub total: u64,
@@ -64,33 +65,63 @@ pub(super) struct Tuples {
 }
 
 impl Tuples {
-    /// From indices whose last dimension is that of the tuples.
-    pub fn read(c: &mut Call<'_, '_>, indices: &Value, shape: &[u64]) -> Result<Tuples, String> {
+    /// From indices whose last dimension is that of the tuples, and whose first `batch` dimensions are those of the tensor.
+    pub fn read(c: &mut Call<'_, '_>, indices: &Value, shape: &[u64], batch: usize) -> Result<Tuples, String> {
         let ty = c.ty(indices)?;
         let (depth, outer) = ty.shape.split_last().ok_or("its indices are a scalar")?;
-        let depth = *depth as usize;
-        if ty.dtype != DType::I64 || depth == 0 || depth > shape.len() {
+        let (depth, rest) = (*depth as usize, &shape[batch..]);
+        if ty.dtype != DType::I64 || depth == 0 || depth > rest.len() || outer.get(..batch) != Some(&shape[..batch]) {
             return Err(format!("its indices {ty} do not index {shape:?}"));
         }
-        let total = checked_elements(&shape[..depth]).ok_or("its data is too large")?;
-        let rows = match indices.tensor() {
-            Some(known) => {
-                let tuple = |t: &[i64]| t.iter().zip(shape).try_fold(0, |flat, (i, n)| Ok(flat * *n as i64 + row(*i, *n)?));
-                let rows: Result<Vec<i64>, String> = known.to_i64().chunks(depth).map(tuple).collect();
-                Value::Known(Tensor::from_i64(outer, &rows?))
-            }
-            None => {
-                let columns = layout::parts(c, indices, outer.len(), &vec![1; depth])?;
-                let columns = columns.iter().map(|p| c.reshape(p, outer.to_vec())).collect::<Result<Vec<_>, _>>()?;
-                flat_rows(c, &columns, &shape[..depth])?
-            }
+        let mut columns = columns(c, indices, outer, depth)?;
+        // An index that is its own position, as in `x[arange(n), i]`, is a dimension that both share.
+        let mut batch = batch;
+        while columns.len() > 1 && outer.get(batch) == Some(&shape[batch]) && counts(&columns[0], outer, batch) {
+            columns.remove(0);
+            batch += 1;
+        }
+        let (sizes, inner) = shape[batch..].split_at(columns.len());
+        let total = checked_elements(sizes).ok_or("its data is too large")?;
+        let rows = match columns.iter().map(Value::tensor).collect::<Option<Vec<Tensor>>>() {
+            Some(known) => Value::Known(known_rows(&known, sizes, outer)?),
+            None => flat_rows(c, &columns, sizes)?,
         };
-        Ok(Tuples { rows, total, inner: shape[depth..].to_vec() })
+        Ok(Tuples { batch, rows, total, inner: inner.to_vec() })
     }
 }
 
+/// Each index of all tuples, known ones apart where they were joined to others.
+fn columns(c: &mut Call<'_, '_>, indices: &Value, outer: &[u64], depth: usize) -> Result<Vec<Value>, String> {
+    let last = outer.len();
+    let mut columns = vec![];
+    for piece in c.joined(indices, last) {
+        let width = c.shape(&piece)?[last];
+        for column in layout::parts(c, &piece, last, &vec![1; width as usize])? {
+            columns.push(c.reshape(&column, outer.to_vec())?);
+        }
+    }
+    if columns.len() == depth { Ok(columns) } else { Err(format!("its tuples hold {} indices, not {depth}", columns.len())) }
+}
+
+/// Whether each element is its position along dimension `d`.
+fn counts(column: &Value, shape: &[u64], d: usize) -> bool {
+    let within: u64 = shape[d + 1..].iter().product();
+    let position = |i: u64| (i / within.max(1) % shape[d].max(1)) as i64;
+    column.tensor().is_some_and(|known| (0..).zip(known.to_i64()).all(|(i, index)| index == position(i)))
+}
+
+fn known_rows(columns: &[Tensor], sizes: &[u64], outer: &[u64]) -> Result<Tensor, String> {
+    let mut rows = vec![0; outer.iter().product::<u64>() as usize];
+    for (column, size) in columns.iter().zip(sizes) {
+        for (flat, index) in rows.iter_mut().zip(column.to_i64()) {
+            *flat = *flat * *size as i64 + row(index, *size)?;
+        }
+    }
+    Ok(Tensor::from_i64(outer, &rows))
+}
+
 /// One index for each element of the dimensions `sizes` as one; what is outside any of them is outside all.
-pub(super) fn flat_rows(c: &mut Call<'_, '_>, columns: &[Value], sizes: &[u64]) -> Result<Value, String> {
+fn flat_rows(c: &mut Call<'_, '_>, columns: &[Value], sizes: &[u64]) -> Result<Value, String> {
     let number = |n: u64| Value::Known(Tensor::from_i64([], &[n as i64]));
     let mut flat = number(0);
     let mut inside: Option<Value> = None;
@@ -148,10 +179,7 @@ pub(super) fn reverse_sequence(c: &mut Call<'_, '_>) -> Outputs {
     }
     let x = c.transpose(&x, perm.clone())?;
     let [samples, steps, ..] = c.shape(&x)?[..] else { return Err(format!("its input has shape {shape:?}")) };
-    if steps > MAX_ELEMENTS {
-        return Err(format!("{steps} steps are too many"));
-    }
-    let positions = Value::Known(Tensor::from_i64([1, steps], &(0..steps as i64).collect::<Vec<_>>()));
+    let positions = c.positions(&[samples, steps], 1)?;
     let lengths = c.reshape(&lengths, vec![samples, 1])?;
     let ended = c.binary(Binary::Le, &lengths, &positions)?;
     let last = c.with_number(Binary::Sub, &lengths, 1.0)?;
@@ -180,25 +208,9 @@ pub(super) fn compress(c: &mut Call<'_, '_>) -> Outputs {
     Ok(vec![c.emit(Gather::along(axis), &[x, indices])?])
 }
 
-/// The position of element `at` of a row-major tensor in each dimension.
-pub(super) fn coordinates(at: u64, shape: &[u64]) -> Vec<u64> {
-    let mut rest = at;
-    let mut position: Vec<u64> = shape
-        .iter()
-        .rev()
-        .map(|n| {
-            let p = rest % n;
-            rest /= n;
-            p
-        })
-        .collect();
-    position.reverse();
-    position
-}
-
 /// One of two values by whether a position is the index
 pub(super) fn one_hot(c: &mut Call<'_, '_>) -> Outputs {
-    let (indices, depth, values) = (c.input(0)?, c.ints(1, "depth")?, c.known(2, "values")?);
+    let (indices, depth, values) = (c.input(0)?, c.known(1, "depth")?.to_i64(), c.known(2, "values")?);
     let shape = c.shape(&indices)?;
     let axis = c.attribute_int("axis", -1)?;
     let axis = c.axis(axis, shape.len() + 1)?;
@@ -252,4 +264,20 @@ pub(super) fn non_zero(c: &mut Call<'_, '_>) -> Outputs {
         x.to_f64().iter().enumerate().filter(|(_, v)| **v != 0.0).map(|(i, _)| coordinates(i as u64, shape)).collect();
     let rows: Vec<i64> = (0..shape.len()).flat_map(|d| found.iter().map(move |p| p[d] as i64)).collect();
     Ok(vec![Value::Known(Tensor::from_i64([shape.len() as u64, found.len() as u64], &rows))])
+}
+
+/// The position of element `at` of a row-major tensor in each dimension.
+fn coordinates(at: u64, shape: &[u64]) -> Vec<u64> {
+    let mut rest = at;
+    let mut position: Vec<u64> = shape
+        .iter()
+        .rev()
+        .map(|n| {
+            let p = rest % n;
+            rest /= n;
+            p
+        })
+        .collect();
+    position.reverse();
+    position
 }

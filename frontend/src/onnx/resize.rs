@@ -103,6 +103,12 @@ impl Resize {
         if line.inputs.checked_mul(line.outputs).is_none_or(|n| n > MOST_WEIGHTS) {
             return Err(format!("{} elements of dimension {} resized to {} are too many", line.inputs, line.axis, line.outputs));
         }
+        if self.coordinates == "align_corners" && line.scale * line.inputs as f64 - line.outputs as f64 > 1e-4 {
+            return Err(format!(
+                "corners aligned where {} elements times {} are no whole number mean different things in ONNX and its runtimes",
+                line.inputs, line.scale
+            ));
+        }
         if self.mode == "nearest" {
             let chosen: Vec<u64> = (0..line.outputs).map(|o| self.chosen(&line, o)).collect();
             return choose(c, x, &line, &chosen);

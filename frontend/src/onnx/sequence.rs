@@ -47,12 +47,47 @@ pub(super) fn construct(c: &mut Call<'_, '_>) -> Outputs {
     Ok(vec![Value::Sequence(Arc::new(items))])
 }
 
+/// A list of nothing
+pub(super) fn empty(c: &mut Call<'_, '_>) -> Outputs {
+    c.ignore("dtype");
+    Ok(vec![Value::Sequence(Arc::new(vec![]))])
+}
+
+/// A list with one tensor more, at its end or before a position
+pub(super) fn insert(c: &mut Call<'_, '_>) -> Outputs {
+    let (mut items, item) = (items(c)?.to_vec(), c.input(1)?);
+    c.ty(&item)?;
+    let position = match c.optional(2) {
+        Some(_) => position(c, 2, items.len() + 1)?,
+        None => items.len(),
+    };
+    bounded(items.len() as u64 + 1)?;
+    items.insert(position, item);
+    Ok(vec![Value::Sequence(Arc::new(items))])
+}
+
+/// A list without one of its tensors, by default the last
+pub(super) fn erase(c: &mut Call<'_, '_>) -> Outputs {
+    let mut items = items(c)?.to_vec();
+    let position = match c.optional(1) {
+        Some(_) => position(c, 1, items.len())?,
+        None => items.len().checked_sub(1).ok_or("it takes a tensor from an empty sequence")?,
+    };
+    items.remove(position);
+    Ok(vec![Value::Sequence(Arc::new(items))])
+}
+
 /// One of a list
 pub(super) fn at(c: &mut Call<'_, '_>) -> Outputs {
     let items = items(c)?;
-    let position = *c.ints(1, "position")?.first().ok_or("its position is empty")?;
-    let position = c.axis(position, items.len()).map_err(|_| format!("position {position} of {} tensors", items.len()))?;
+    let position = position(c, 1, items.len())?;
     Ok(vec![items[position].clone()])
+}
+
+/// Input `i` as one of `count` positions.
+fn position(c: &Call<'_, '_>, i: usize, count: usize) -> Result<usize, String> {
+    let position = *c.ints(i, "position")?.first().ok_or("its position is empty")?;
+    c.axis(position, count).map_err(|_| format!("position {position} of {count} tensors"))
 }
 
 /// How many there are

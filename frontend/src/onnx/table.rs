@@ -3,8 +3,9 @@
 use super::call::Call;
 use super::importer::Value;
 use super::{
-    activation, attention, constants, contract, contrib, conv, einsum, elementwise, extreme, index, integers, layout, loss, norm,
-    pad, pool, random, recurrent, reduce, resize, running, scatter, sequence, shape, space, trigonometry,
+    activation, attention, constants, contract, contrib, conv, einsum, elementwise, extreme, fourier, grid_sample, index,
+    integers, layout, loss, norm, pad, pool, quantize, random, recurrent, reduce, resize, running, scatter, sequence, shape,
+    space, trigonometry,
 };
 use shardc_ir::ops::elementwise::UnaryFn;
 use shardc_ir::scalar::{Binary, Unary};
@@ -99,6 +100,7 @@ const TABLE: &[(&str, &str, Rule)] = &[
     ("", "And", binary!(Binary::And)),
     ("", "Or", binary!(Binary::Or)),
     ("", "Xor", binary!(Binary::Xor)),
+    ("", "DequantizeLinear", quantize::dequantize_linear),
     ("", "BitShift", integers::bit_shift),
     ("", "BitwiseNot", integers::bitwise_not),
     ("", "BitwiseAnd", integers::bitwise_and),
@@ -113,6 +115,7 @@ const TABLE: &[(&str, &str, Rule)] = &[
     ("", "MatMul", contract::matmul),
     ("", "Gemm", contract::gemm),
     ("", "Einsum", einsum::einsum),
+    ("", "DFT", fourier::dft),
     // conv, pool, images
     ("", "Conv", conv::conv),
     ("", "ConvTranspose", conv::conv_transpose),
@@ -152,6 +155,7 @@ const TABLE: &[(&str, &str, Rule)] = &[
     ("", "Trilu", index::trilu),
     ("", "CumSum", running::cum_sum),
     ("", "NonZero", index::non_zero),
+    ("", "GridSample", grid_sample::grid_sample),
     ("", "ArgMax", extreme::arg_max),
     ("", "ArgMin", extreme::arg_min),
     ("", "Hardmax", extreme::hardmax),
@@ -205,6 +209,9 @@ const TABLE: &[(&str, &str, Rule)] = &[
     // sequences
     ("", "SplitToSequence", sequence::split),
     ("", "SequenceConstruct", sequence::construct),
+    ("", "SequenceEmpty", sequence::empty),
+    ("", "SequenceInsert", sequence::insert),
+    ("", "SequenceErase", sequence::erase),
     ("", "SequenceAt", sequence::at),
     ("", "SequenceLength", sequence::length),
     ("", "ConcatFromSequence", sequence::concat),

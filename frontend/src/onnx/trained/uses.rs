@@ -208,16 +208,23 @@ impl<'m> Flow<'m> {
         let op = node.op_type.as_str();
         let varies = node.output.iter().any(|n| self.varies.contains(n.as_str()));
         let found = match (op, input) {
-            ("MatMul" | "Gemm" | "Einsum", 0 | 1) if varies => Use::Weight(position),
+            ("MatMul" | "Gemm" | "FusedMatMul", 0 | 1) | ("Einsum", _) if varies => Use::Weight(position),
             ("Gemm" | "Conv" | "ConvTranspose", 2) if varies => Use::Bias(position),
             ("Conv" | "ConvTranspose", 1) if varies => Use::Weight(position),
-            ("PRelu", 1) | ("LSTM" | "GRU" | "RNN", 1..=3) => Use::Weight(position),
-            ("Gather", 0) => Use::Table(position),
+            ("BiasGelu" | "FastGelu", 1) | ("SkipSimplifiedLayerNormalization", 3) | ("SkipLayerNormalization", 4) => {
+                Use::Bias(position)
+            }
+            ("PRelu", 1) | ("LSTM" | "GRU" | "RNN", 1..=3) | ("LSTM", 7) => Use::Weight(position),
+            ("Gather" | "GatherND" | "GatherElements", 0) => Use::Table(position),
             ("BatchNormalization", 3 | 4) => Use::Statistic(position),
             ("BatchNormalization" | "InstanceNormalization" | "GroupNormalization" | "LayerNormalization", 1 | 2)
-            | ("RMSNormalization" | "SimplifiedLayerNormalization", 1) => Use::Norm(position),
+            | ("RMSNormalization" | "SimplifiedLayerNormalization", 1)
+            | ("SkipLayerNormalization", 2 | 3)
+            | ("SkipSimplifiedLayerNormalization", 2) => Use::Norm(position),
             ("Resize" | "Upsample", 1..) => Use::Dead,
-            ("Sin" | "Cos", _) => Use::Periodic,
+            ("Sin" | "Cos", _) | ("RotaryEmbedding", 1 | 2) => Use::Periodic,
+            // What each class counts in a loss.
+            ("NegativeLogLikelihoodLoss" | "SoftmaxCrossEntropyLoss", 2) => Use::Dead,
             ("Cast", _) if !self.casts_to_float(node) => Use::Dead,
             _ if COMPARISONS.contains(&op) => Use::Dead,
             ("Concat", _) if varies => Use::Joined(position),
@@ -225,7 +232,9 @@ impl<'m> Flow<'m> {
             (_, 1..) if LOOK_THROUGH.contains(&op) => Use::Dead,
             _ if !varies => return (None, Some(true)),
             ("Add", _) if vector && self.is_bias(node, input) => Use::Bias(position),
-            ("Add" | "Sub" | "Mul" | "Div" | "Where", _) => Use::Operand(self.operand(position, input, derived)),
+            ("Add" | "Sub" | "Mul" | "Div" | "Where", _) | ("Attention", 3) => {
+                Use::Operand(self.operand(position, input, derived))
+            }
             _ => Use::Other(position),
         };
         (Some(found), None)
@@ -257,14 +266,15 @@ impl<'m> Flow<'m> {
     fn operand(&self, position: usize, input: usize, derived: bool) -> Operand {
         let node = self.node(position);
         let (how, symmetric) = match node.op_type.as_str() {
-            "Add" => ("added to", true),
+            "Add" | "Attention" => ("added to", true),
             "Mul" => ("multiplied with", true),
             "Where" => ("chosen among", true),
             "Sub" => ("subtracted from", false),
             _ => ("divided by", false),
         };
         let of_input = node.input.iter().enumerate().any(|(i, n)| i != input && self.inputs.contains(n.as_str()));
-        Operand { node: position, how, symmetric, derived, scores: self.reaches_softmax(position), of_input }
+        let scores = node.op_type == "Attention" || self.reaches_softmax(position);
+        Operand { node: position, how, symmetric, derived, scores, of_input }
     }
 
     fn reaches_softmax(&self, position: usize) -> bool {
@@ -274,7 +284,7 @@ impl<'m> Flow<'m> {
             let readers = self.node(position).output.iter().flat_map(|n| self.readers.get(n.as_str()).into_iter().flatten());
             for (reader, _) in readers {
                 let op = self.node(*reader).op_type.as_str();
-                if matches!(op, "Softmax" | "LogSoftmax") {
+                if matches!(op, "Softmax" | "LogSoftmax" | "Attention") {
                     return true;
                 }
                 if TO_SOFTMAX.contains(&op) && seen.insert(*reader) {
