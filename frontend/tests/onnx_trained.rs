@@ -241,6 +241,22 @@ fn a_constant_node_of_one_value_stands_for_a_bias_that_is_not_there() {
 }
 
 #[test]
+fn tables_of_relative_positions_and_temperatures_are_trained() {
+    let mut m = built(
+        &[
+            ("Exp", "heat", "scale"),
+            ("GatherND", "table at", "rows"),
+            ("Mul", "x scale", "a"),
+            ("Add", "a rows", "b"),
+            ("Softmax", "b", "y"),
+        ],
+        vec![floats("heat", &[4, 1], &[1.0; 4]), weight("table", &[9, 6], 1)],
+    );
+    initializer(&mut m, ints("at", &[4, 1], &[0, 3, 3, 8]));
+    assert_eq!(trained(&imported(&m)), ["heat", "table"]);
+}
+
+#[test]
 fn a_single_number_that_an_exporter_named_is_not_trained() {
     let m = |name: &str| {
         let nodes = [("MatMul", "x w", "a"), ("Mul", &format!("a {name}"), "y")];

@@ -171,11 +171,13 @@ impl Prepared {
 fn rows<T: Number, A: Number>(p: &Prepared, item: Item<'_, A>, worker: &mut Worker<'_, '_, T>) {
     let mut converted = vec![];
     if item.to - item.from == p.reduced && p.reduced <= p.fused.block() {
-        let together = p.fused.block() / p.reduced;
-        for (i, out) in item.out.chunks_mut(together).enumerate() {
-            let start = (item.outer + i * together) * p.reduced;
-            let values = worker.first_result(start, out.len() * p.reduced);
-            reduce_rows(p.kind, accumulators(values, out.len() * p.reduced, &mut converted), out);
+        let (mut start, mut rest) = (item.outer * p.reduced, item.out);
+        while !rest.is_empty() {
+            let together = p.fused.block_at(start, start + rest.len() * p.reduced) / p.reduced;
+            let (out, tail) = rest.split_at_mut(together);
+            let values = worker.first_result(start, together * p.reduced);
+            reduce_rows(p.kind, accumulators(values, together * p.reduced, &mut converted), out);
+            (start, rest) = (start + together * p.reduced, tail);
         }
         return;
     }

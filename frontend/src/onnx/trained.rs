@@ -214,7 +214,9 @@ impl Judge<'_, '_> {
         {
             return Freeze(format!("a mask of the scores that hides nothing, at {}", self.node(masked.node)));
         }
-        if let Some(masked) = operands.iter().find(|o| o.scores) {
+        // A temperature has its own name; what hides scores by factors of 0 and 1 is computed.
+        let masks = |o: &&&Operand| o.scores && (invented || o.how != "multiplied with");
+        if let Some(masked) = operands.iter().find(masks) {
             match self.values.mask(self.index, masked.derived) {
                 Some(true) => return Freeze(format!("a mask of the scores, at {}", self.node(masked.node))),
                 Some(false) if masked.derived => {
