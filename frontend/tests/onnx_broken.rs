@@ -174,6 +174,10 @@ fn each_broken_model_is_refused_with_its_reason() {
         ("`kernel_shape` is missing", conv("MaxPool", vec![])),
         ("fits nowhere", conv("AveragePool", vec![int_list("kernel_shape", vec![5, 1])])),
         ("pads of 2 and 0", conv("MaxPool", vec![int_list("kernel_shape", vec![2, 2]), int_list("pads", vec![2, 0, 0, 0])])),
+        (
+            "too many taps",
+            conv("AveragePool", vec![int_list("kernel_shape", vec![1 << 30; 2]), int_list("pads", vec![(1 << 30) - 1; 4])]),
+        ),
         ("`Indices`", {
             let mut m = conv("MaxPool", vec![int_list("kernel_shape", vec![1, 1])]);
             graph(&mut m).node.last_mut().unwrap().output.push("indices".into());

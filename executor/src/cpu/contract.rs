@@ -137,6 +137,19 @@ fn tile(m: usize, n: usize, k: usize) -> (usize, usize) {
     (height, width)
 }
 
+/// The tile of a product that is alone: there are several where that is worth it, so that threads may share it.
+fn shared_tile(m: usize, n: usize, k: usize) -> (usize, usize) {
+    const FLOPS: usize = 4 << 20;
+    const SIDE: usize = 96;
+    let (height, width) = tile(m, n, k);
+    let alone = (height, width) == (m, n) && m.saturating_mul(n).saturating_mul(k) * 2 > FLOPS;
+    match (alone, height >= width) {
+        (true, true) if height > SIDE => (height.div_ceil(2).next_multiple_of(16), width),
+        (true, false) if width > SIDE => (height, width.div_ceil(2).next_multiple_of(16)),
+        _ => (height, width),
+    }
+}
+
 impl Product {
     /// The loops over letters batch, m, n, k; see [`Contract`].
     pub fn new([batch, m, n, k]: [&[ContractDim]; 4]) -> Product {
@@ -146,7 +159,9 @@ impl Product {
         outer.extend(n_rest);
         outer.extend(merged(batch));
         outer.sort_by_key(|l| std::cmp::Reverse(l.c));
-        Product { outer, summed, m, n, k, tile: tile(m.size, n.size, k.size) }
+        let sums = summed.iter().fold(k.size, |n, l| n.saturating_mul(l.size));
+        let tile = if outer.is_empty() { shared_tile(m.size, n.size, sums) } else { tile(m.size, n.size, k.size) };
+        Product { outer, summed, m, n, k, tile }
     }
 
     /// `c = a b`, or `c += a b`.

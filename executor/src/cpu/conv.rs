@@ -57,6 +57,15 @@ impl Sizes {
         self.groups * self.outputs * self.output
     }
 
+    /// Elements of a tensor.
+    fn elements(&self, tensor: ConvResult) -> usize {
+        match tensor {
+            ConvResult::Output => self.batch * self.y_image(),
+            ConvResult::Input => self.batch * self.x_image(),
+            ConvResult::Weight => self.groups * self.outputs * self.inputs * self.taps,
+        }
+    }
+
     /// Whether some tensor has no elements.
     fn is_empty(&self) -> bool {
         self.batch * self.groups * self.inputs * self.outputs == 0
@@ -133,6 +142,7 @@ pub fn launch(prepared: &Prepared, reads: &[Slice<'_>], write: SliceMut<'_>, thr
 
 fn run<T: Real>(p: &Prepared, reads: &[Slice<'_>], mut write: SliceMut<'_>, threads: Threads) {
     let (Some(first), Some(second), Some(result)) = (T::of(reads[0]), T::of(reads[1]), T::take(&mut write)) else { return };
+    let result = &mut result[..p.sizes.elements(p.sizes.result)];
     if p.sizes.is_empty() {
         return result.fill(<T as Number>::ZERO);
     }

@@ -10,7 +10,7 @@ use crate::cpu::number::{Number, Real};
 use crate::cpu::scratch;
 use crate::cpu::threads::Threads;
 use crate::cpu::tiles::{self, Steps};
-use crate::cpu::window::{Table, Window};
+use crate::cpu::window::{JoinedTable, Window};
 use faer::Accum;
 use shardc_ir::kernel::{ContractDim, ConvResult};
 
@@ -37,7 +37,7 @@ pub struct Columns {
 struct Block {
     first: usize,
     len: usize,
-    table: Table,
+    table: JoinedTable,
 }
 
 /// A part of the work: some samples of a group, one block of their outputs.
@@ -63,7 +63,7 @@ impl Columns {
         let images = sizes.batch.max(1).div_ceil(sizes.batch.max(1).div_ceil(images));
         let block = |first: usize| {
             let len = len.min(sizes.output - first);
-            Block { first, len, table: Table::new(&window, first..first + len) }
+            Block { first, len, table: JoinedTable::new(&window, first..first + len) }
         };
         let blocks: Vec<Block> = (0..sizes.output).step_by(len.max(1)).map(block).collect();
         Columns { sizes, blocks, images, packed: images > 1 && sizes.output < NARROW }
@@ -189,32 +189,35 @@ impl Panel<'_> {
                 for (image, out) in row.chunks_mut(width).enumerate() {
                     let plane = &x[self.x_start() + image * s.x_image() + channel * s.input..][..s.input];
                     let mut filled = 0;
-                    for run in table.tap(tap) {
+                    for run in table.table.tap(tap) {
                         let (at, from, len) = (run.output as usize, run.input as usize, run.len as usize);
                         out[filled..at].fill(T::ZERO);
-                        copy(&mut out[at..at + len], &plane[from..], table.step);
+                        copy(&mut out[at..at + len], &plane[from..], table.table.step);
                         filled = at + len;
                     }
                     out[filled..].fill(T::ZERO);
+                    clear(out, &table.holes[tap]);
                 }
             }
         });
     }
 
     /// The inverse of [`Panel::unfold`]: adds each element to the input that it was seen as.
-    fn fold<T: Number>(&self, columns: &[T], x: &mut [T], threads: Threads) {
+    fn fold<T: Number>(&self, columns: &mut [T], x: &mut [T], threads: Threads) {
         let (s, width, table) = (self.sizes, self.block.len, &self.block.table);
         let images = Steps { size: self.images, stride: s.x_image() };
         let channels = Steps { size: s.inputs, stride: s.input };
         let planes = tiles::cut(&mut x[self.x_start()..], &[channels], images, Steps { size: s.input, stride: 1 });
-        let items: Vec<_> = planes.into_iter().zip(columns.chunks(s.taps * self.columns())).collect();
-        threads.for_each(columns.len(), items, |(mut planes, rows)| {
-            for (tap, row) in rows.chunks(self.columns()).enumerate() {
-                for (image, seen) in row.chunks(width).enumerate() {
+        let work = columns.len();
+        let items: Vec<_> = planes.into_iter().zip(columns.chunks_mut(s.taps * self.columns())).collect();
+        threads.for_each(work, items, |(mut planes, rows)| {
+            for (tap, row) in rows.chunks_mut(self.columns()).enumerate() {
+                for (image, seen) in row.chunks_mut(width).enumerate() {
+                    clear(seen, &table.holes[tap]);
                     let plane = planes.row(image);
-                    for run in table.tap(tap) {
+                    for run in table.table.tap(tap) {
                         let seen = &seen[run.output as usize..][..run.len as usize];
-                        add(&mut plane[run.input as usize..], seen, table.step);
+                        add(&mut plane[run.input as usize..], seen, table.table.step);
                     }
                 }
             }
@@ -258,6 +261,14 @@ fn copy<T: Copy>(to: &mut [T], from: &[T], step: usize) {
         to.copy_from_slice(&from[..to.len()]);
     } else {
         to.iter_mut().zip(from.iter().step_by(step)).for_each(|(to, from)| *to = *from);
+    }
+}
+
+/// Makes what sees nothing 0.
+#[inline(always)]
+fn clear<T: Number>(seen: &mut [T], holes: &[(u32, u32)]) {
+    for (first, count) in holes {
+        seen[*first as usize..][..*count as usize].iter_mut().for_each(|x| *x = T::ZERO);
     }
 }
 

@@ -14,6 +14,7 @@ use shardc_ir::kernel::MaxPool;
 #[derive(Debug)]
 pub struct Prepared {
     dtype: DType,
+    planes: usize,
     window: Window,
     walk: Walk,
 }
@@ -49,7 +50,7 @@ pub fn prepare(pool: &MaxPool) -> Result<Prepared, String> {
         Some(spread) => Walk::Spread(Box::new(spread)),
         None => Walk::Table(Table::new(&window, 0..window.outputs())),
     };
-    Ok(Prepared { dtype: pool.dtype, window, walk })
+    Ok(Prepared { dtype: pool.dtype, planes: pool.planes as usize, window, walk })
 }
 
 /// Runs the pool.
@@ -71,9 +72,9 @@ pub fn launch_gradient(p: &Prepared, reads: &[Slice<'_>], write: SliceMut<'_>, t
 fn forward<T: Number>(p: &Prepared, reads: &[Slice<'_>], mut write: SliceMut<'_>, threads: Threads) {
     let (Some(x), Some(y)) = (T::of(reads[0]), T::take(&mut write)) else { return };
     let (input, output) = (p.window.inputs(), p.window.outputs());
-    let work = x.len().saturating_add(y.len() * p.window.taps());
-    let planes = (y.len() / output).div_ceil(threads.parts(work)).max(1);
-    let items: Vec<(&mut [T], &[T])> = y.chunks_mut(planes * output).zip(x.chunks(planes * input)).collect();
+    let work = p.planes * (input + output * p.window.taps());
+    let planes = p.planes.div_ceil(threads.parts(work)).max(1);
+    let items: Vec<(&mut [T], &[T])> = y[..p.planes * output].chunks_mut(planes * output).zip(x.chunks(planes * input)).collect();
     threads.for_each(work, items, |(y, x)| match &p.walk {
         Walk::Spread(spread) => scratch::with(spread.len + spread.outputs, |memory: &mut [T]| {
             let (laid, largest) = memory.split_at_mut(spread.len);
@@ -89,10 +90,10 @@ fn forward<T: Number>(p: &Prepared, reads: &[Slice<'_>], mut write: SliceMut<'_>
 fn gradient<T: Number>(p: &Prepared, reads: &[Slice<'_>], mut write: SliceMut<'_>, threads: Threads) {
     let (Some(x), Some(dy), Some(dx)) = (T::of(reads[0]), T::of(reads[1]), T::take(&mut write)) else { return };
     let (input, output) = (p.window.inputs(), p.window.outputs());
-    let work = x.len().saturating_add(4 * dy.len() * p.window.taps());
-    let planes = (dx.len() / input).div_ceil(threads.parts(work)).max(1);
+    let work = p.planes * (input + 4 * output * p.window.taps());
+    let planes = p.planes.div_ceil(threads.parts(work)).max(1);
     let operands = x.chunks(planes * input).zip(dy.chunks(planes * output));
-    let items: Vec<_> = dx.chunks_mut(planes * input).zip(operands).collect();
+    let items: Vec<_> = dx[..p.planes * input].chunks_mut(planes * input).zip(operands).collect();
     threads.for_each(work, items, |(dx, (x, dy))| {
         let planes = || x.chunks_exact(input).zip(dy.chunks_exact(output));
         match &p.walk {

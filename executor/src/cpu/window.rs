@@ -40,6 +40,9 @@ impl Axis {
     }
 }
 
+/// The most rows of outputs, each counted once for each tap.
+const MOST_RUNS: usize = 1 << 28;
+
 /// A window over three dimensions; missing outer ones have one position.
 #[derive(Debug, Clone, Copy)]
 pub struct Window {
@@ -50,7 +53,7 @@ impl Window {
     /// The window of a kernel form.
     ///
     /// # Errors
-    /// If a number is 0 or so large that positions do not fit 32 bits.
+    /// If a number is 0 or so large that positions do not fit 32 bits, or walking the window would take forever.
     pub fn new(dims: &[WindowDim]) -> Result<Window, String> {
         let mut axes = [Axis::UNIT; 3];
         if dims.is_empty() || dims.len() > axes.len() {
@@ -69,7 +72,14 @@ impl Window {
         let planes = [window.axes.map(|a| a.input), window.axes.map(|a| a.output), window.axes.map(|a| a.kernel)];
         let small =
             planes.iter().all(|sizes| sizes.iter().try_fold(1usize, |n, s| n.checked_mul(*s)).is_some_and(|n| n < 1 << 31));
-        if small { Ok(window) } else { Err("a plane of more than 2^31 elements".to_string()) }
+        if !small {
+            return Err("a plane of more than 2^31 elements".to_string());
+        }
+        let rows = window.outputs() / window.axes[2].output;
+        if window.taps() * rows > MOST_RUNS {
+            return Err(format!("{} taps over {rows} rows of outputs", window.taps()));
+        }
+        Ok(window)
     }
 
     /// Elements of an input plane.
@@ -118,6 +128,44 @@ pub struct Table {
     ends: Vec<usize>,
     /// The distance between neighbours of a run in the input.
     pub step: usize,
+}
+
+/// A table whose runs go on from one row to the next where rows of outputs and inputs are equally long. Outputs at the ends of
+/// rows then seem to see the input before or after them.
+#[derive(Debug)]
+pub struct JoinedTable {
+    /// The joined runs.
+    pub table: Table,
+    /// For each tap, the outputs within its runs that see nothing, as first output and number.
+    pub holes: Vec<Vec<(u32, u32)>>,
+}
+
+impl JoinedTable {
+    /// The table of the outputs `positions` of a plane.
+    pub fn new(window: &Window, positions: Range<usize>) -> JoinedTable {
+        let exact = Table::new(window, positions);
+        let width = &window.axes[2];
+        let joins = width.stride == 1 && width.input == width.output;
+        let mut joined = JoinedTable { table: Table { runs: vec![], ends: vec![], step: exact.step }, holes: vec![] };
+        for tap in 0..window.taps() {
+            let (from, mut holes) = (joined.table.runs.len(), vec![]);
+            for run in exact.tap(tap) {
+                let last = joined.table.runs[from..].last_mut();
+                let gap = last.filter(|l| joins && run.input.wrapping_sub(l.input) == run.output - l.output);
+                match gap {
+                    Some(last) => {
+                        let end = last.output + last.len;
+                        holes.push((end, run.output - end));
+                        last.len = run.output + run.len - last.output;
+                    }
+                    None => joined.table.runs.push(*run),
+                }
+            }
+            joined.table.ends.push(joined.table.runs.len());
+            joined.holes.push(holes);
+        }
+        joined
+    }
 }
 
 impl Table {

@@ -9,6 +9,9 @@ pub const MAX_DIMS: usize = 3;
 /// Sizes, steps and pads are smaller than this, so that positions fit machine words.
 const LIMIT: u64 = 1 << 31;
 
+/// A window has at most this many taps.
+const MOST_TAPS: u64 = 1 << 24;
+
 /// How a window moves; one entry for each spatial dimension.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Window {
@@ -41,6 +44,9 @@ impl Window {
             return Err(format!(
                 "{k} kernel sizes, {s} strides, {d} dilations and {p} pairs of pads for {dims} spatial dimensions"
             ));
+        }
+        if kernel.iter().try_fold(1u64, |n, size| n.checked_mul(*size)).is_none_or(|taps| taps > MOST_TAPS) {
+            return Err(format!("a window of {kernel:?} has too many taps"));
         }
         (0..dims).map(|d| window_dim(input[d], kernel[d], self.strides[d], self.dilations[d], self.pads[d])).collect()
     }
