@@ -1,15 +1,16 @@
 //! The model as the spec wants it: sizes bound, parameters chosen, first values set.
 
-use shardc_frontend::onnx::{self, Decision, ImportOptions, Weight, Weights};
+use shardc_frontend::onnx::{self, Copy, Decision, ImportOptions, Tie, Untie, Weight, Weights};
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, near_names};
 use shardc_ir::graph::{Graph, NodeId, State, StateId, ValueId};
 use shardc_ir::names::matches;
 use shardc_ir::ops::Op;
 use shardc_ir::plan::StateRole;
-use shardc_ir::spec::{Init, InitRule, Located, Spec};
+use shardc_ir::spec::{self, Init, InitRule, Located, Spec};
 use shardc_ir::train::StateInit;
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 /// The deviation of matrices under `init … auto`: Radford et al., GPT-2 (2019).
 const AUTO_STD: f64 = 0.02;
@@ -22,6 +23,10 @@ pub struct Job {
     pub weights: BTreeMap<String, Weight>,
     /// What is trained, and why.
     pub decisions: Vec<Decision>,
+    /// Initializers that are views of trained ones.
+    pub copies: Vec<Copy>,
+    /// The model's file, merged parameters apart.
+    pub model: Arc<Vec<u8>>,
     /// What the user should know.
     pub warnings: Diagnostics,
 }
@@ -32,7 +37,12 @@ pub struct Job {
 /// All that is wrong with the model, and all patterns of the spec that match nothing in it.
 pub fn import(path: &Path, spec: &Spec, weights: bool) -> Result<Job, Diagnostics> {
     let any = |patterns: &[Located<String>], name: &str| patterns.iter().any(|p| matches(&p.value, name));
-    let tied = |name: &str| spec.tie.iter().any(|tie| tie.value.second.is_none() && tie.value.first.value.name == name);
+    let tie = |tie: &Located<spec::Tie>| Tie {
+        first: tie.value.first.value.clone(),
+        second: tie.value.second.as_ref().map(|second| second.value.clone()),
+        place: Some(spec.place_of(tie.source)),
+    };
+    let untie = |untie: &Located<String>| Untie { pattern: untie.value.clone(), place: Some(spec.place_of(untie.source)) };
     let imported = onnx::import(
         path,
         &ImportOptions {
@@ -40,15 +50,15 @@ pub fn import(path: &Path, spec: &Spec, weights: bool) -> Result<Job, Diagnostic
             batch: spec.batch.as_ref().map(|batch| batch.value.size),
             train: &|name| any(&spec.train, name),
             freeze: &|name| any(&spec.freeze, name),
-            tie: &tied,
-            untie: &|name| any(&spec.untie, name),
+            tie: &spec.tie.iter().map(tie).collect::<Vec<_>>(),
+            untie: &spec.untie.iter().map(untie).collect::<Vec<_>>(),
             init: &|name| spec.init.iter().any(|init| matches(&init.value.pattern.value, name)),
             weights: if weights { Weights::Needed } else { Weights::NotNeeded },
             ..ImportOptions::default()
         },
     )?;
-    let mut job =
-        Job { graph: imported.graph, weights: imported.weights, decisions: imported.decisions, warnings: imported.warnings };
+    let onnx::Imported { graph, weights, decisions, copies, model, warnings } = imported;
+    let mut job = Job { graph, weights, decisions, copies, model, warnings };
     let errors = without_match(spec, &job);
     if !errors.is_empty() {
         return Err(errors);
@@ -57,9 +67,14 @@ pub fn import(path: &Path, spec: &Spec, weights: bool) -> Result<Job, Diagnostic
     Ok(job)
 }
 
+/// Every name of an initializer.
+fn names(decision: &Decision) -> impl Iterator<Item = &str> {
+    [decision.name.as_str()].into_iter().chain(decision.alias.as_deref())
+}
+
 /// An error for each pattern of `train`, `freeze` and `init` that matches no initializer.
 fn without_match(spec: &Spec, job: &Job) -> Diagnostics {
-    let names: Vec<&str> = job.decisions.iter().map(|d| d.name.as_str()).collect();
+    let names: Vec<&str> = job.decisions.iter().flat_map(names).collect();
     let init = spec.init.iter().map(|init| &init.value.pattern);
     let patterns = spec.train.iter().chain(&spec.freeze).chain(init);
     let unmatched = patterns.filter(|pattern| !names.iter().any(|name| matches(&pattern.value, name)));
@@ -78,7 +93,7 @@ fn without_match(spec: &Spec, job: &Job) -> Diagnostics {
 /// Sets the first values of what an `init` line names; of several the last wins. Running statistics begin with mean 0 and variance 1
 /// whatever the rule.
 fn apply_init(job: &mut Job, spec: &Spec) {
-    let rules: Vec<Option<InitRule>> = job.graph.states.iter().map(|state| rule(spec, state)).collect();
+    let rules: Vec<Option<InitRule>> = job.graph.states.iter().map(|state| rule(job, spec, state)).collect();
     for (i, rule) in rules.into_iter().enumerate() {
         let Some(rule) = rule else { continue };
         let init = match rule {
@@ -94,9 +109,10 @@ fn apply_init(job: &mut Job, spec: &Spec) {
     }
 }
 
-fn rule(spec: &Spec, state: &State) -> Option<InitRule> {
-    let names = |init: &&Located<Init>| matches(&init.value.pattern.value, &state.name);
-    let found = spec.init.iter().rev().find(names)?;
+fn rule(job: &Job, spec: &Spec, state: &State) -> Option<InitRule> {
+    let decision = job.decisions.iter().find(|d| d.name == state.name)?;
+    let named = |init: &&Located<Init>| names(decision).any(|name| matches(&init.value.pattern.value, name));
+    let found = spec.init.iter().rev().find(named)?;
     match state.role {
         StateRole::Parameter | StateRole::Frozen => Some(found.value.rule),
         StateRole::Statistic => Some(InitRule::Auto),

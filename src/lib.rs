@@ -6,7 +6,7 @@ pub mod import;
 pub mod plan_dir;
 pub mod report;
 
-use shardc_frontend::onnx::{Decision, Weight};
+use shardc_frontend::onnx::{Copy, Decision, Weight};
 use shardc_frontend::spec::unsupported;
 use shardc_ir::diagnostic::Diagnostics;
 use shardc_ir::graph::Graph;
@@ -15,6 +15,7 @@ use shardc_ir::spec::Spec;
 use shardc_passes::{Context, Mode, planning};
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 /// What to compile.
 pub struct Options<'a> {
@@ -45,6 +46,10 @@ pub struct Compiled {
     pub weights: BTreeMap<String, Weight>,
     /// For each float initializer whether it is trained, and why.
     pub decisions: Vec<Decision>,
+    /// Initializers that are views of trained ones, and are exported with them.
+    pub copies: Vec<Copy>,
+    /// The model's file, with a tensor for each parameter that the exporter had merged: what exports begin with.
+    pub model: Arc<Vec<u8>>,
     /// What the user should know.
     pub warnings: Diagnostics,
 }
@@ -102,6 +107,6 @@ pub fn compile(model: &Path, spec: &Spec, options: &Options<'_>) -> Result<Compi
         }
         None => (eval_graph, None),
     };
-    let import::Job { weights, decisions, warnings, .. } = imported;
-    Ok(Compiled { programs: Programs { training, eval }, graph, weights, decisions, warnings })
+    let import::Job { weights, decisions, copies, model, warnings, .. } = imported;
+    Ok(Compiled { programs: Programs { training, eval }, graph, weights, decisions, copies, model, warnings })
 }

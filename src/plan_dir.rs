@@ -17,6 +17,7 @@ use crate::{Compiled, Programs, Training};
 use serde::{Deserialize, Serialize};
 use shardc_executor::data::{read_safetensors, write_safetensors};
 use shardc_executor::tensor::Tensor;
+use shardc_frontend::onnx::Copy;
 use shardc_frontend::{onnx, spec};
 use shardc_ir::diagnostic::{Diagnostic, Place};
 use shardc_ir::listing::{NamedSizes, RankSummary, summary};
@@ -62,6 +63,9 @@ pub struct Manifest {
     pub spec: Origin,
     /// SHA-256 of each other file of the directory, by name.
     pub files: BTreeMap<String, String>,
+    /// Initializers that are views of trained ones, and are exported with them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub copies: Vec<Copy>,
     /// What each rank holds and sends in training (in evaluation, where nothing is trained).
     pub ranks: Vec<RankSummary>,
 }
@@ -114,8 +118,9 @@ pub fn write(to: &Path, compiled: &Compiled, model: &Path, spec: &Spec, weights:
     let (model_hash, spec_hash) = (hash(&model_bytes), hash(&spec_bytes));
     let is_weight = |s: &&StateVariable| s.role.is_of_model();
     let program = compiled.programs.main();
-    let held = program.states.iter().filter(is_weight).map(|s| s.name.clone()).collect();
-    files.insert(MODEL, onnx::strip_weights(model, model_bytes, &held)?);
+    let states = program.states.iter().filter(is_weight).map(|s| s.name.clone());
+    let held = states.chain(compiled.copies.iter().map(|c| c.name.clone())).collect();
+    files.insert(MODEL, onnx::strip_weights(model, compiled.model.to_vec(), &held)?);
     files.insert(SPEC, spec_bytes);
     let hashes: BTreeMap<String, String> = files.iter().map(|(name, bytes)| (name.to_string(), hash(bytes))).collect();
     let manifest = Manifest {
@@ -128,6 +133,7 @@ pub fn write(to: &Path, compiled: &Compiled, model: &Path, spec: &Spec, weights:
         model: Origin { file: file_name(model), sha256: model_hash },
         spec: Origin { file: file_name(&spec.file), sha256: spec_hash },
         files: hashes,
+        copies: compiled.copies.clone(),
         ranks: (0..program.mesh.world_size()).map(|rank| summary(program, rank)).collect(),
     };
     let json = serde_json::to_vec_pretty(&manifest).map_err(|e| Failure::Machine(format!("cannot write a manifest: {e}")))?;

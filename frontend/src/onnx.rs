@@ -6,6 +6,7 @@ mod call;
 mod constants;
 mod contract;
 mod contrib;
+mod control;
 mod conv;
 mod einsum;
 mod elementwise;
@@ -15,6 +16,7 @@ mod fourier;
 mod grid_sample;
 mod importer;
 mod index;
+mod inline;
 mod integers;
 mod kinds;
 mod layout;
@@ -41,28 +43,30 @@ mod table;
 mod tensor;
 mod trained;
 mod trigonometry;
+mod untie;
 mod window;
 mod wire;
 
 pub use export::{Exported, export, strip_weights};
 pub use tensor::Weight;
-pub use trained::Decision;
+pub use trained::{Copy, Decision, Tie, Untie};
 
 use importer::{Importer, Value};
 use model_file::{ModelFile, Owner};
 use shardc_ir::builder::Builder;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, Place};
 use shardc_ir::dtype::DType;
-use shardc_ir::graph::{Graph, Output, Phase, State};
+use shardc_ir::graph::{Graph, Output, Phase, State, ValueId};
 use shardc_ir::mesh::Mesh;
 use shardc_ir::ops::leaf::Input;
 use shardc_ir::plan::StateRole;
 use shardc_ir::sharding::Sharding;
 use shardc_ir::train::StateInit;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::Path;
+use std::sync::Arc;
 use tract_onnx::pb;
-use trained::Choice;
+use trained::{Choice, Role};
 
 /// The oldest and newest versions of the op set that are read.
 const OPSETS: std::ops::RangeInclusive<i64> = 7..=23;
@@ -77,10 +81,10 @@ pub struct ImportOptions<'a> {
     pub train: &'a dyn Fn(&str) -> bool,
     /// Initializers that are not trained.
     pub freeze: &'a dyn Fn(&str) -> bool,
-    /// Initializers that are shared on purpose where the exporter may have merged several.
-    pub tie: &'a dyn Fn(&str) -> bool,
-    /// Initializers that are separate on purpose although another one equals them.
-    pub untie: &'a dyn Fn(&str) -> bool,
+    /// Parameters that are one: in several places on purpose, or written twice by the exporter.
+    pub tie: &'a [Tie],
+    /// Initializers that stand for several parameters, which the exporter merged because they were equal.
+    pub untie: &'a [Untie],
     /// Initializers whose first values the spec makes: those of the file do not count.
     pub init: &'a dyn Fn(&str) -> bool,
     /// The element type of all floats, instead of the model's own.
@@ -105,8 +109,8 @@ impl Default for ImportOptions<'_> {
             batch: None,
             train: &|_| false,
             freeze: &|_| false,
-            tie: &|_| false,
-            untie: &|_| false,
+            tie: &[],
+            untie: &[],
             init: &|_| false,
             dtype: None,
             weights: Weights::Needed,
@@ -123,6 +127,10 @@ pub struct Imported {
     pub weights: BTreeMap<String, Weight>,
     /// For each float initializer, in the file's order, whether it is trained and why.
     pub decisions: Vec<Decision>,
+    /// Initializers that are views of trained ones, to be written with them.
+    pub copies: Vec<Copy>,
+    /// The file as it was imported, merged parameters apart: what [`export`] takes.
+    pub model: Arc<Vec<u8>>,
     /// What the user should know.
     pub warnings: Diagnostics,
 }
@@ -132,7 +140,7 @@ pub struct Imported {
 /// # Errors
 /// All that is wrong with the model at once, as far as it can be read.
 pub fn import(path: &Path, options: &ImportOptions<'_>) -> Result<Imported, Diagnostics> {
-    import_file(&ModelFile::read(path)?, options)
+    import_file(inline::inlined(ModelFile::read(path)?)?, options)
 }
 
 /// Imports `bytes`, the contents of the model file at `path`, whose folder may hold external data.
@@ -140,13 +148,23 @@ pub fn import(path: &Path, options: &ImportOptions<'_>) -> Result<Imported, Diag
 /// # Errors
 /// As [`import`].
 pub fn import_bytes(path: &Path, bytes: Vec<u8>, options: &ImportOptions<'_>) -> Result<Imported, Diagnostics> {
-    import_file(&ModelFile::from_bytes(path, bytes)?, options)
+    import_file(inline::inlined(ModelFile::from_bytes(path, bytes)?)?, options)
 }
 
-fn import_file(file: &ModelFile, options: &ImportOptions<'_>) -> Result<Imported, Diagnostics> {
-    check_opset(file)?;
-    let order = order::needed(file)?;
-    supported(file, &order)?;
+fn import_file(mut file: ModelFile, options: &ImportOptions<'_>) -> Result<Imported, Diagnostics> {
+    check_opset(&file)?;
+    dense(&file)?;
+    let mut order = order::needed(&file)?;
+    supported(&file, &order)?;
+    trained::all_match(&file, options)?;
+    while let Some(split) = trained::untied(&file, &order, options)? {
+        file = inline::inlined(split)?;
+        order = order::needed(&file)?;
+    }
+    build(&file, order, options)
+}
+
+fn build(file: &ModelFile, order: Vec<usize>, options: &ImportOptions<'_>) -> Result<Imported, Diagnostics> {
     let inputs = signature::inputs(file, options)?;
     let candidates = trained::candidates(file, options)?;
     let choices = trained::decide(file, &order, candidates, options)?;
@@ -159,37 +177,69 @@ fn import_file(file: &ModelFile, options: &ImportOptions<'_>) -> Result<Imported
         let id = importer.b.push(op.into(), &[], vec![ty], name)[0];
         importer.define(name, Value::Graph(id));
     }
-    let mut weights = BTreeMap::new();
-    for (name, weight, choice) in choices.roles {
-        match choice {
-            Choice::Constant => importer.define_constant(name, weight),
-            Choice::Parameter | Choice::Frozen | Choice::Statistic => {
-                let state = importer.b.graph().state(name).ok_or_else(|| Diagnostic::error(format!("`{name}` is lost")))?;
-                let id = importer.b.state(state);
-                importer.define(name, Value::Graph(id));
-                weights.insert(name.to_string(), weight);
-            }
-        }
-    }
-    let scopes = scope::scopes(file, &order, &weights);
-    let is_state = |position: &usize| file.graph().node[*position].output.iter().any(|name| weights.contains_key(name));
+    let held = parameters(&mut importer, &choices.roles)?;
+    let scopes = scope::scopes(file, &order, &held);
+    let is_state = |position: &usize| file.graph().node[*position].output.iter().any(|name| held.contains(name.as_str()));
     for position in order.into_iter().filter(|position| !is_state(position)) {
         importer.b.origin.scope = scopes[position].clone();
         importer.node(position);
     }
     importer.b.origin.scope = None;
     outputs(&mut importer);
+    let is_state = |r: &&Role<'_>| matches!(r.choice, Choice::Parameter | Choice::Frozen | Choice::Statistic);
     if options.weights == Weights::Needed {
-        let wanted = weights.values().filter(|w| !(options.init)(&w.name));
-        importer.errors.extend(grouped(wanted.filter_map(|w| w.check().err())));
+        let wanted = choices.roles.iter().filter(is_state).filter(|r| !r.candidate.names().any(options.init));
+        importer.errors.extend(grouped(wanted.filter_map(|r| r.candidate.weight.check().err())));
+    }
+    if !importer.errors.is_empty() {
+        return Err(importer.errors);
     }
     let mut warnings = choices.warnings;
     warnings.extend(idle(&importer));
-    if importer.errors.is_empty() {
-        Ok(Imported { graph: importer.b.finish(), weights, decisions: choices.decisions, warnings })
-    } else {
-        Err(importer.errors)
+    let weights = choices.roles.iter().filter(is_state).map(|r| (r.candidate.name.to_string(), r.candidate.weight.clone()));
+    Ok(Imported {
+        weights: weights.collect(),
+        graph: importer.b.finish(),
+        decisions: choices.decisions,
+        copies: choices.copies,
+        model: file.bytes.clone(),
+        warnings,
+    })
+}
+
+/// Defines every initializer: as a state variable, a view of one, or a constant. Gives the names of the first two.
+fn parameters<'m>(importer: &mut Importer<'m>, roles: &[Role<'m>]) -> Result<HashSet<&'m str>, Diagnostic> {
+    let mut values: Vec<Option<ValueId>> = vec![None; roles.len()];
+    for (i, role) in roles.iter().enumerate() {
+        let name = role.candidate.name;
+        match role.choice {
+            Choice::Constant => importer.define_constant(name, role.candidate.weight.clone()),
+            Choice::Parameter | Choice::Frozen | Choice::Statistic => {
+                let state = importer.b.graph().state(name).ok_or_else(|| Diagnostic::error(format!("`{name}` is lost")))?;
+                let id = importer.b.state(state);
+                // In the graph it has the name that people know.
+                if let Some(alias) = &role.candidate.alias {
+                    importer.b.rename(id, alias);
+                }
+                values[i] = Some(id);
+            }
+            Choice::View(..) => {}
+        }
     }
+    for (i, role) in roles.iter().enumerate() {
+        if let Choice::View(of, turned) = role.choice
+            && let Some(id) = values[of]
+        {
+            values[i] = Some(if turned { importer.b.transpose(id, &[1, 0]) } else { id });
+        }
+    }
+    let held = roles.iter().zip(values).filter_map(|(role, value)| value.map(|v| (role.candidate.name, v)));
+    Ok(held
+        .map(|(name, id)| {
+            importer.define(name, Value::Graph(id));
+            name
+        })
+        .collect())
 }
 
 /// A warning where the model's dropouts do nothing in training either.
@@ -216,16 +266,35 @@ fn check_opset(file: &ModelFile) -> Result<(), Diagnostic> {
     Err(Diagnostic::error(message).at(at()).help("export it with `opset_version=20`"))
 }
 
+fn dense(file: &ModelFile) -> Result<(), Diagnostics> {
+    let sparse = &file.graph().sparse_initializer;
+    let name = |t: &pb::SparseTensorProto| t.values.as_ref().map_or(String::new(), |v| v.name.clone());
+    let error =
+        |t| Diagnostic::error("sparse initializers are not supported").at(file.place(format!("initializer \"{}\"", name(t))));
+    let errors: Diagnostics = sparse.iter().map(error).collect();
+    if errors.is_empty() { Ok(()) } else { Err(errors) }
+}
+
 /// An error for each kind of op that cannot be imported.
 fn supported(file: &ModelFile, order: &[usize]) -> Result<(), Diagnostics> {
     let mut unknown: BTreeMap<(&str, &str), Vec<&pb::NodeProto>> = BTreeMap::new();
-    for node in order.iter().map(|i| &file.graph().node[*i]).filter(|n| table::rule(n).is_none()) {
+    // Of branches, only what is taken need be supported.
+    let always = order.iter().filter(|i| file.sources[**i].branch.is_none());
+    for node in always.map(|i| &file.graph().node[*i]).filter(|n| table::rule(n).is_none()) {
         unknown.entry((&node.domain, &node.op_type)).or_default().push(node);
     }
     let error = |((domain, op), nodes): ((&str, &str), Vec<&pb::NodeProto>)| {
-        let op = if domain.is_empty() { op.to_string() } else { format!("{domain}:{op}") };
-        let also = if nodes.len() > 1 { format!(", used by {} nodes", nodes.len()) } else { String::new() };
-        Diagnostic::error(format!("op `{op}` is not supported{also}")).at(file.place(node_text(nodes[0])))
+        let full = if domain.is_empty() { op.to_string() } else { format!("{domain}:{op}") };
+        let also = match &nodes[1..] {
+            [] => String::new(),
+            [other] => format!(", also used by {}", node_text(other)),
+            [other, rest @ ..] => format!(", also used by {} and {} more", node_text(other), rest.len()),
+        };
+        let error = Diagnostic::error(format!("op `{full}` is not supported{also}")).at(file.place(node_text(nodes[0])));
+        match control::help(op) {
+            Some(help) => error.help(help),
+            None => error,
+        }
     };
     let errors: Diagnostics = unknown.into_iter().map(error).collect();
     if errors.is_empty() { Ok(()) } else { Err(errors) }
@@ -238,18 +307,18 @@ fn name(file: &ModelFile) -> String {
     if graph.is_empty() { stem } else { graph.clone() }
 }
 
-fn states(roles: &[(&str, Weight, Choice)]) -> Vec<State> {
-    let state = |(name, weight, choice): &(&str, Weight, Choice)| {
+fn states(roles: &[Role<'_>]) -> Vec<State> {
+    let state = |Role { candidate, choice }: &Role<'_>| {
         let role = match choice {
             Choice::Parameter => StateRole::Parameter,
             Choice::Frozen => StateRole::Frozen,
             Choice::Statistic => StateRole::Statistic,
-            Choice::Constant => return None,
+            Choice::Constant | Choice::View(..) => return None,
         };
         Some(State {
-            name: name.to_string(),
-            ty: weight.ty.clone(),
-            sharding: Sharding::replicated(weight.ty.rank()),
+            name: candidate.name.to_string(),
+            ty: candidate.weight.ty.clone(),
+            sharding: Sharding::replicated(candidate.weight.ty.rank()),
             role,
             init: StateInit::Model,
             update: None,

@@ -5,8 +5,9 @@
 mod onnx_support;
 
 use onnx_support::*;
-use shardc_frontend::onnx::{ImportOptions, Imported, export, import, import_bytes};
+use shardc_frontend::onnx::{ImportOptions, Imported, Tie, Untie, export, import, import_bytes};
 use shardc_ir::plan::StateRole;
+use shardc_ir::spec::NameRef;
 use shardc_ir::types::Tensor;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -43,6 +44,14 @@ fn imported(m: &pb::ModelProto) -> Imported {
 
 fn trained(imported: &Imported) -> Vec<&str> {
     imported.decisions.iter().filter(|d| d.trained).map(|d| d.name.as_str()).collect()
+}
+
+fn name(name: &str) -> NameRef {
+    NameRef { name: name.into(), transposed: false }
+}
+
+fn untie(pattern: &str) -> Untie {
+    Untie { pattern: pattern.into(), place: None }
 }
 
 fn refusal(m: &pb::ModelProto) -> String {
@@ -179,7 +188,8 @@ fn merged_parameters_are_refused_until_they_are_tied() {
     };
     assert!(refusal(&norms).contains("`scale` is the scale or bias of 2 nodes"), "{}", refusal(&norms));
     assert!(refusal(&weights(&[0.0; 36])).contains("has one value everywhere"));
-    let tie = ImportOptions { tie: &|_| true, ..ImportOptions::default() };
+    let one = [Tie { first: name("scale"), second: None, place: None }];
+    let tie = ImportOptions { tie: &one, ..ImportOptions::default() };
     assert_eq!(trained(&import_model(&norms, &tie).unwrap()), ["scale"]);
     // A matrix that is used twice and is not constant was one parameter all along.
     assert_eq!(trained(&imported(&weights(&noise(36, 1)))), ["w"]);
@@ -287,8 +297,15 @@ fn a_lost_tie_is_refused_until_it_is_untied() {
         )
     };
     let text = refusal(&m(&turned));
-    assert!(text.contains("`table` and `head` are each other's transpose") && text.contains("`untie \"head\"`"), "{text}");
-    let untie = ImportOptions { untie: &|n| n == "head", ..ImportOptions::default() };
+    assert!(
+        text.contains("`table` and `head` are each other's transpose") && text.contains("\n    tie \"table\" \"head\"^T\n"),
+        "{text}"
+    );
+    let all = [untie("*")];
+    let pattern = ImportOptions { untie: &all, ..ImportOptions::default() };
+    assert!(import_model(&m(&turned), &pattern).is_err());
+    let two = [untie("head")];
+    let untie = ImportOptions { untie: &two, ..ImportOptions::default() };
     assert_eq!(trained(&import_model(&m(&turned), &untie).unwrap()), ["table", "head"]);
     assert_eq!(trained(&imported(&m(&noise(24, 2)))), ["table", "head"]);
     let mut nearly = turned.clone();

@@ -108,10 +108,20 @@ impl From<Diagnostic> for Diagnostics {
     }
 }
 
-/// Up to four of `candidates` that resemble `name`, nearest first; for "did you mean" lines.
+/// Up to four of `candidates` that resemble `name`, nearest first; for "did you mean" lines. A pattern `*.a.b` is held against the
+/// ends of names.
 pub fn near_names<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
-    let mut scored: Vec<(usize, &str)> =
-        candidates.map(|c| (edit_distance(name, c), c)).filter(|(d, c)| *d * 2 <= name.len().max(c.len())).collect();
+    let (name, parts) = match name.strip_prefix("*.") {
+        Some(end) => (end, end.split('.').count()),
+        None => (name, usize::MAX),
+    };
+    let end = |c: &'a str| c.rmatch_indices('.').nth(parts - 1).map_or(c, |(dot, _)| &c[dot + 1..]);
+    let score = |c: &'a str| {
+        let end = end(c);
+        let distance = edit_distance(name, end);
+        (distance * 2 <= name.len().max(end.len())).then_some((distance, c))
+    };
+    let mut scored: Vec<(usize, &str)> = candidates.filter_map(score).collect();
     scored.sort();
     scored.dedup();
     scored.into_iter().take(4).map(|(_, c)| c).collect()

@@ -95,7 +95,11 @@ fn nameable(graph: &Graph) -> Vec<(&str, ValueId)> {
     let mut out = vec![];
     for (_, node) in graph.nodes() {
         match &node.op {
-            Op::State(read) => out.push((graph.states[read.state.index()].name.as_str(), node.results[0])),
+            // The value is called after the module where the exporter made the initializer's name up.
+            Op::State(read) => {
+                let (state, value) = (graph.states[read.state.index()].name.as_str(), node.results[0]);
+                out.extend([state, graph.value(value).name.as_str()].map(|name| (name, value)));
+            }
             Op::Input(input) => out.push((input.name.as_str(), node.results[0])),
             _ if node.origin.part != Part::Forward => {}
             _ => out.extend(node.results.iter().map(|v| (graph.value(*v).name.as_str(), *v))),

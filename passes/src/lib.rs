@@ -13,6 +13,7 @@ pub mod planning;
 mod propagate;
 mod raise;
 mod raise_attention;
+mod rebatch;
 mod rewrite;
 mod unmerge;
 
@@ -84,6 +85,8 @@ pub trait Pass: Sync {
 
 /// The passes from the imported graph to the explicit one.
 pub const PIPELINE: &[&dyn Pass] = &[
+    // The batch is followed through the model as it was written, before anything is moved.
+    &rebatch::Rebatch,
     // Evaluation has no dropout, and shows its forms without it.
     &dropout::Dropout,
     // Exporters wrap everything in reshapes and transposes; the forms below show without them.

@@ -8,14 +8,14 @@ use clap::Args;
 use shardc_executor::data::{Dataset, InputSpec, Options as DataOptions};
 use shardc_executor::run::Executor;
 use shardc_executor::tensor::Tensor;
-use shardc_frontend::onnx::{self, Weight};
+use shardc_frontend::onnx::{self, Copy, Weight};
 use shardc_frontend::spec;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, Place};
 use shardc_ir::plan::Program;
 use shardc_ir::spec::{Batch, Located, Loss, Source, Spec};
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread::available_parallelism;
 
 /// Where a job comes from.
@@ -61,11 +61,16 @@ pub struct Job {
     weights: Weights,
 }
 
-/// The model that a job came from.
-enum Model {
-    File(PathBuf),
-    /// Its bytes without weights, and where they came from.
-    Plan(PathBuf, Vec<u8>),
+/// The model that a job came from, as exports begin with it.
+struct Model {
+    /// Its file, or the plan directory.
+    path: PathBuf,
+    /// The file to compile again for another batch.
+    file: PathBuf,
+    /// A model file, perhaps without its weights.
+    bytes: Arc<Vec<u8>>,
+    /// Initializers that are views of trained ones.
+    copies: Vec<Copy>,
 }
 
 /// Where initial elements come from.
@@ -98,7 +103,8 @@ impl JobArgs {
 
 fn open_plan(plan: PlanDir) -> Result<Job, Failure> {
     let weights = Weights::Plan { elements: plan.weights()?, path: plan.path.clone() };
-    let model = Model::Plan(plan.path.clone(), plan.model()?);
+    let file = plan_dir::model_path(&plan.path);
+    let model = Model { path: plan.path.clone(), file, bytes: Arc::new(plan.model()?), copies: plan.manifest.copies };
     Ok(Job { spec: plan.spec, programs: plan.programs, model, weights })
 }
 
@@ -106,7 +112,7 @@ fn open_model(model: &Path, spec: &Path, train: bool) -> Result<Job, Failure> {
     let spec = spec::load(spec)?;
     let compiled = compile(model, &spec, &Options { train, ..Options::default() })?;
     report::print(&compiled.warnings);
-    let model = Model::File(model.to_path_buf());
+    let model = Model { path: model.to_path_buf(), file: model.to_path_buf(), bytes: compiled.model, copies: compiled.copies };
     Ok(Job { spec, programs: compiled.programs, model, weights: Weights::Model(compiled.weights) })
 }
 
@@ -172,12 +178,12 @@ impl Job {
         let mut spec = self.spec.reference();
         let source = spec.batch.as_ref().map_or(Source { line: 1, span: (0, 0) }, |batch| batch.source);
         spec.batch = Some(Located { value: Batch { size: samples, microbatches: 1 }, source });
-        let model = match &self.model {
-            Model::File(path) => path.clone(),
-            Model::Plan(path, _) => plan_dir::model_path(path),
-        };
+        if matches!(self.weights, Weights::Plan { .. }) {
+            // In the model of a plan they are apart already.
+            spec.untie.clear();
+        }
         let options = Options { train: false, weights: false, ..Options::default() };
-        Ok(compile(&model, &spec, &options)?.programs.eval)
+        Ok(compile(&self.model.file, &spec, &options)?.programs.eval)
     }
 
     /// Writes the model with its parameters as they are now; where its weights were in a file of their own, they are again.
@@ -189,9 +195,14 @@ impl Job {
         for state in executor.program().states.iter().filter(|s| s.role.is_of_model()) {
             weights.insert(state.name.clone(), executor.get_state(&state.name)?.into());
         }
-        let (path, bytes) = self.model.read()?;
+        let Model { path, bytes, copies, .. } = &self.model;
+        for copy in copies {
+            let of = weights.get(&copy.of).ok_or_else(|| Failure::Machine(format!("`{}` is lost", copy.of)))?;
+            let elements = copy.elements(of).map_err(Failure::Machine)?;
+            weights.insert(copy.name.clone(), elements);
+        }
         let data_file = format!("{}.data", to.file_name().unwrap_or_default().to_string_lossy());
-        let exported = onnx::export(&path, bytes, &weights, &data_file)?;
+        let exported = onnx::export(path, bytes.to_vec(), &weights, &data_file)?;
         if let Some(data) = exported.data {
             write_whole(&to.with_file_name(&data_file), &data)?;
         }
@@ -209,18 +220,6 @@ impl Job {
                     .at(Place::File(path.clone()))
                     .help("compile it without `--no-weights`, or with an `init` line")
             }),
-        }
-    }
-}
-
-impl Model {
-    fn read(&self) -> Result<(PathBuf, Vec<u8>), Failure> {
-        match self {
-            Model::File(path) => {
-                let bytes = fs::read(path).map_err(|e| Failure::io(format!("cannot read `{}`", path.display()), &e))?;
-                Ok((path.clone(), bytes))
-            }
-            Model::Plan(path, bytes) => Ok((path.clone(), bytes.clone())),
         }
     }
 }

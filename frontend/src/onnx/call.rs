@@ -41,7 +41,8 @@ impl<'c, 'm> Call<'c, 'm> {
 
     /// The version of the default op set.
     pub fn opset(&self) -> i64 {
-        self.importer.file.opset().unwrap_or(0)
+        let file = self.importer.file;
+        file.sources[self.position].opset.or_else(|| file.opset()).unwrap_or(0)
     }
 
     /// Input `i`, which must be there.
@@ -98,7 +99,7 @@ impl<'m> Call<'_, 'm> {
         self.read.push(name);
         let Some(attribute) = self.node.attribute.iter().find(|a| a.name == name) else { return Ok(None) };
         if !attribute.ref_attr_name.is_empty() {
-            return Err(format!("attribute `{name}` refers to a function's"));
+            return Err(format!("attribute `{name}` refers to one of a function, outside any"));
         }
         if attribute.r#type != kind as i32 {
             return Err(format!("attribute `{name}` is not of type {}", kind.as_str_name().to_lowercase()));

@@ -26,6 +26,8 @@ pub(super) fn constant(c: &mut Call<'_, '_>) -> Outputs {
         Tensor::from_i64([values.len() as u64], &values)
     } else if let Some(values) = c.attribute_floats("value_floats")? {
         floats(&values, vec![values.len() as u64])
+    } else if c.has_attribute("sparse_value") {
+        return Err("sparse constants are not supported".into());
     } else {
         return Err("its value is of a kind that is not supported".into());
     };

@@ -1,6 +1,6 @@
 //! Weights back into a model file: the data of tensors is replaced, every other byte stays as it was.
 
-use super::model_file::{ModelFile, Owner, TensorBytes, tensor_field, tensors};
+use super::model_file::{ModelFile, Owner, TensorBytes, tensor_field};
 use super::tensor::{self, Weight};
 use super::wire::{self, Edit, Piece};
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, Place};
@@ -62,7 +62,7 @@ pub fn export(path: &Path, bytes: Vec<u8>, new: &BTreeMap<String, Tensor>, data_
     if !errors.is_empty() {
         return Err(errors);
     }
-    let found = tensors(&file.bytes).map_err(|why| broken(path, why))?;
+    let found = file.tensors().map_err(|why| broken(path, why))?;
     let changed = found.iter().filter_map(|t| contents.get(&t.owner).map(|c| (t, c)));
     let edits = changed.flat_map(|(t, c)| replace(&file.bytes, t, c)).collect();
     let model = apply(path, &file.bytes, edits)?;
@@ -87,7 +87,7 @@ pub fn strip_weights(path: &Path, bytes: Vec<u8>, names: &BTreeSet<String>) -> R
             contents.insert(owner, stored);
         }
     }
-    let found = tensors(&file.bytes).map_err(|why| broken(path, why))?;
+    let found = file.tensors().map_err(|why| broken(path, why))?;
     let changed = found.iter().filter_map(|t| contents.get(&t.owner).map(|c| (t, c)));
     let edits = changed.flat_map(|(t, c)| if c.is_empty() { emptied(t) } else { inlined(t, c) }).collect();
     Ok(apply(path, &file.bytes, edits)?)

@@ -1,8 +1,9 @@
 //! The state of an import: what each name of the model is by now, and the graph so far.
 
 use super::call::Call;
+use super::control;
 use super::kinds::kinds;
-use super::model_file::{ModelFile, Owner};
+use super::model_file::{Branch, ModelFile, Owner};
 use super::table;
 use super::tensor::Weight;
 use shardc_ir::builder::Builder;
@@ -118,12 +119,18 @@ impl<'m> Importer<'m> {
     pub fn node(&mut self, position: usize) {
         let file = self.file;
         let node = &file.graph().node[position];
+        if !self.is_taken(file.sources[position].branch) {
+            self.values.extend(node.output.iter().map(|name| (name.as_str(), None)));
+            return;
+        }
         let inputs: Vec<Option<Option<Value>>> = node
             .input
             .iter()
             .map(|name| if name.is_empty() { None } else { Some(self.value(name, || super::node_text(node))) })
             .collect();
-        let failed = inputs.iter().any(|i| matches!(i, Some(None)));
+        // The outputs of the branch that is not taken are never there.
+        let needed = if control::is_if(node) { 1 } else { inputs.len() };
+        let failed = inputs.iter().take(needed).any(|i| matches!(i, Some(None)));
         let outputs = if failed {
             None
         } else {
@@ -135,6 +142,22 @@ impl<'m> Importer<'m> {
         for name in &node.output {
             self.values.insert(name, outputs.next());
         }
+    }
+
+    /// Whether every condition around a branch is known and as the branch needs it.
+    fn is_taken(&self, mut branch: Option<usize>) -> bool {
+        while let Some(inner) = branch {
+            let Branch { condition, taken, outer } = &self.file.branches[inner];
+            let value = match self.values.get(condition.as_str()) {
+                Some(value) => value.as_ref().and_then(Value::tensor),
+                None => self.constants.get(condition.as_str()).and_then(|weight| weight.load().ok()),
+            };
+            if value.is_none_or(|value| value.to_i64().first().map(|v| *v != 0) != Some(*taken)) {
+                return false;
+            }
+            branch = *outer;
+        }
+        true
     }
 
     fn call(&mut self, position: usize, inputs: Vec<Option<Value>>) -> Result<Vec<Value>, String> {

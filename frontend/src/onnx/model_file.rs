@@ -3,7 +3,7 @@
 use super::wire::{self, Edit, Field};
 use prost::Message;
 use shardc_ir::diagnostic::{Diagnostic, Place};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -53,8 +53,38 @@ pub(super) struct ModelFile {
     pub model: pb::ModelProto,
     /// Where `raw_data` is in `bytes`.
     pub raw: BTreeMap<Owner, Range<usize>>,
-    /// The module path of each node that says one.
-    pub scopes: Vec<Option<String>>,
+    /// Where each node comes from.
+    pub sources: Vec<NodeSource>,
+    /// The branches that some nodes belong to.
+    pub branches: Vec<Branch>,
+    /// Initializers that were one in the user's file, and are several on the spec's word.
+    pub apart: BTreeSet<String>,
+    /// How many initializers the file's graph has; those of branches come behind.
+    pub initializers: usize,
+}
+
+/// Where a node of the graph comes from.
+#[derive(Debug, Clone, Default)]
+pub(super) struct NodeSource {
+    /// Its position in the file; none for one inside a function or a branch.
+    pub position: Option<usize>,
+    /// The module path that the file gives it.
+    pub scope: Option<String>,
+    /// The version of the op set that its function names.
+    pub opset: Option<i64>,
+    /// The branch that it belongs to, by position in [`ModelFile::branches`].
+    pub branch: Option<usize>,
+}
+
+/// One side of an `If`.
+#[derive(Debug, Clone)]
+pub(super) struct Branch {
+    /// The name of the condition.
+    pub condition: String,
+    /// The value of the condition under which it is taken.
+    pub taken: bool,
+    /// The branch that the `If` is in.
+    pub outer: Option<usize>,
 }
 
 impl ModelFile {
@@ -102,7 +132,42 @@ impl ModelFile {
         if model.graph.is_none() {
             return Err(fail("it has no graph".into()));
         }
-        Ok(ModelFile { path: path.to_path_buf(), bytes: Arc::new(bytes), model, raw, scopes })
+        let count = model.graph.as_ref().map_or(0, |g| g.node.len());
+        let source = |position: usize| {
+            let scope = scopes.get(position).cloned().flatten();
+            NodeSource { position: Some(position), scope, ..NodeSource::default() }
+        };
+        let sources = (0..count).map(source).collect();
+        let initializers = model.graph.as_ref().map_or(0, |g| g.initializer.len());
+        let (path, bytes, branches, apart) = (path.to_path_buf(), Arc::new(bytes), vec![], BTreeSet::new());
+        Ok(ModelFile { path, bytes, model, raw, sources, branches, apart, initializers })
+    }
+
+    /// Every tensor of the graph in file order.
+    pub fn tensors(&self) -> Result<Vec<TensorBytes>, String> {
+        let places: HashMap<usize, usize> =
+            self.sources.iter().enumerate().filter_map(|(at, s)| Some((s.position?, at))).collect();
+        let placed = |tensor: TensorBytes| match tensor.owner {
+            Owner::Attribute(node, attribute) => {
+                places.get(&node).map(|at| TensorBytes { owner: Owner::Attribute(*at, attribute), ..tensor })
+            }
+            Owner::Initializer(_) => Some(tensor),
+        };
+        Ok(tensors(&self.bytes)?.into_iter().filter_map(placed).collect())
+    }
+
+    /// Whether the file holds the tensor where an export can replace it: not inside a function or a branch.
+    pub fn is_outside(&self, owner: Owner) -> bool {
+        match owner {
+            Owner::Attribute(node, _) => self.sources[node].position.is_some(),
+            Owner::Initializer(position) => position < self.initializers,
+        }
+    }
+
+    /// The field that holds the graph.
+    pub fn graph_field(bytes: &[u8]) -> Result<Option<Field>, String> {
+        let graph: Vec<Field> = wire::fields(bytes, 0..bytes.len())?.into_iter().filter(|f| f.number == 7).collect();
+        if graph.len() > 1 { Err("it has several graphs".into()) } else { Ok(graph.into_iter().next()) }
     }
 
     /// The graph.
@@ -124,14 +189,10 @@ impl ModelFile {
 }
 
 /// Every initializer and every tensor attribute of a node, in file order.
-pub(super) fn tensors(bytes: &[u8]) -> Result<Vec<TensorBytes>, String> {
+fn tensors(bytes: &[u8]) -> Result<Vec<TensorBytes>, String> {
     let mut found = vec![];
-    let graph: Vec<Field> = wire::fields(bytes, 0..bytes.len())?.into_iter().filter(|f| f.number == 7).collect();
-    if graph.len() > 1 {
-        return Err("it has several graphs".into());
-    }
     let (mut nodes, mut initializers) = (0, 0);
-    for field in messages(bytes, graph.first())? {
+    for field in messages(bytes, ModelFile::graph_field(bytes)?.as_ref())? {
         match field.number {
             1 => {
                 let attributes = messages(bytes, Some(&field))?.into_iter().filter(|f| f.number == 5);
@@ -155,7 +216,7 @@ pub(super) fn tensors(bytes: &[u8]) -> Result<Vec<TensorBytes>, String> {
 }
 
 /// The fields of the message that `field` holds.
-fn messages(bytes: &[u8], field: Option<&Field>) -> Result<Vec<Field>, String> {
+pub(super) fn messages(bytes: &[u8], field: Option<&Field>) -> Result<Vec<Field>, String> {
     match field {
         None => Ok(vec![]),
         Some(field) if field.delimited => wire::fields(bytes, field.body.clone()),

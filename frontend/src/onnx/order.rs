@@ -12,7 +12,11 @@ pub(super) fn needed(file: &ModelFile) -> Result<Vec<usize>, Diagnostics> {
         return Err(Diagnostic::error("the model has no outputs").at(file.place("graph")).into());
     }
     let makers = makers(file)?;
-    let reads = |node: usize| graph.node[node].input.iter().filter_map(|name| makers.get(name.as_str()).copied());
+    let condition = |node: usize| file.sources[node].branch.map(|branch| &file.branches[branch].condition);
+    let reads = |node: usize| {
+        let names = graph.node[node].input.iter().chain(condition(node));
+        names.filter_map(|name| makers.get(name.as_str()).copied())
+    };
 
     // Depth first, without recursion: a node is placed when everything that it reads has been.
     let mut order = vec![];

@@ -12,7 +12,8 @@ use tract_onnx::pb;
 pub(super) fn inputs<'m>(file: &'m ModelFile, options: &ImportOptions<'_>) -> Result<Vec<(&'m str, Type)>, Diagnostics> {
     let weights: HashSet<&str> = initializers(file).map(|(_, t)| t.name.as_str()).collect();
     let inputs: Vec<&pb::ValueInfoProto> = file.graph().input.iter().filter(|i| !weights.contains(i.name.as_str())).collect();
-    let mut reader = Reader { file, options, sizes: options.bindings.clone(), errors: vec![], symbols: BTreeSet::new() };
+    let mut reader =
+        Reader { file, options, sizes: options.bindings.clone(), errors: vec![], symbols: BTreeSet::new(), batch: None };
     reader.bind_batch(&inputs);
     let types: Vec<Option<Type>> = inputs.iter().map(|i| reader.input(i)).collect();
     for name in options.bindings.keys().filter(|name| !reader.symbols.contains(name.as_str())) {
@@ -35,12 +36,19 @@ struct Reader<'a, 'm> {
     sizes: BTreeMap<String, u64>,
     errors: Diagnostics,
     symbols: BTreeSet<&'m str>,
+    /// The size of dimension 0.
+    batch: Option<u64>,
 }
 
 impl<'m> Reader<'_, 'm> {
-    /// Binds the symbols of dimension 0 to the batch.
+    /// Binds the symbols of dimension 0 to the batch: the model's own where another input has a fixed one.
     fn bind_batch(&mut self, inputs: &[&'m pb::ValueInfoProto]) {
-        let Some(batch) = self.options.batch else { return };
+        let fixed = inputs.iter().find_map(|input| match dims(input)?.first()?.value.as_ref()? {
+            Size::DimValue(n) => u64::try_from(*n).ok(),
+            Size::DimParam(_) => None,
+        });
+        self.batch = fixed.or(self.options.batch);
+        let Some(batch) = self.options.batch.and(self.batch) else { return };
         for input in inputs {
             let Some(Size::DimParam(name)) = dims(input).and_then(|d| d.first()).and_then(|d| d.value.as_ref()) else { continue };
             let bound = *self.sizes.entry(name.clone()).or_insert(batch);
@@ -70,19 +78,13 @@ impl<'m> Reader<'_, 'm> {
     }
 
     fn size(&mut self, input: &pb::ValueInfoProto, d: usize, size: Option<&'m Size>) -> Option<u64> {
-        let batch = self.options.batch.filter(|_| d == 0);
+        let batch = self.batch.filter(|_| d == 0);
         match size {
             Some(Size::DimValue(n)) => {
                 let Some(n) = u64::try_from(*n).ok().filter(|n| *n > 0) else {
                     self.fail(input, format!("dimension {d} is {n}"), None);
                     return None;
                 };
-                if let Some(batch) = batch.filter(|b| *b != n) {
-                    let message = format!("the model was exported for a batch of {n}, but the spec says {batch}");
-                    let help = format!("export it with a dynamic batch, or say `batch {n}`");
-                    self.fail(input, message, Some(help));
-                    return None;
-                }
                 Some(n)
             }
             Some(Size::DimParam(name)) if !name.is_empty() => {

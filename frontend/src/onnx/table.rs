@@ -3,9 +3,9 @@
 use super::call::Call;
 use super::importer::Value;
 use super::{
-    activation, attention, constants, contract, contrib, conv, einsum, elementwise, extreme, fourier, grid_sample, index,
-    integers, layout, loss, norm, pad, pool, quantize, random, recurrent, reduce, resize, running, scatter, sequence, shape,
-    space, trigonometry,
+    activation, attention, constants, contract, contrib, control, conv, einsum, elementwise, extreme, fourier, grid_sample,
+    index, integers, layout, loss, norm, pad, pool, quantize, random, recurrent, reduce, resize, running, scatter, sequence,
+    shape, space, trigonometry,
 };
 use shardc_ir::ops::elementwise::UnaryFn;
 use shardc_ir::scalar::{Binary, Unary};
@@ -204,6 +204,7 @@ const TABLE: &[(&str, &str, Rule)] = &[
     ("", "ConstantOfShape", constants::constant_of_shape),
     ("", "Range", constants::range),
     ("", "EyeLike", constants::eye_like),
+    ("", "If", control::choose),
     ("", "Shape", shape::shape),
     ("", "Size", shape::size),
     // sequences

@@ -229,8 +229,11 @@ fn integers(kind: DataType, data: &[u8]) -> Vec<i64> {
     }
 }
 
-/// The elements of the field for their type, as `raw_data` would hold them.
+/// The elements of the field for their type, as `raw_data` holds them.
 fn typed_bytes(proto: &pb::TensorProto, kind: DataType) -> Vec<u8> {
+    if !proto.raw_data.is_empty() {
+        return proto.raw_data.clone();
+    }
     let narrow = |width: usize| proto.int32_data.iter().flat_map(move |v| v.to_le_bytes().into_iter().take(width)).collect();
     match kind {
         DataType::Float => proto.float_data.iter().flat_map(|v| v.to_le_bytes()).collect(),

@@ -2,16 +2,23 @@
 //! a weight, norm or bias slot decides whatever the values; elsewhere values count; what stays unclear is refused.
 
 mod merges;
+mod ties;
 mod uses;
 mod values;
 
+pub(super) use merges::Part;
+pub(super) use ties::all_match;
+pub use ties::{Copy, Tie, Untie};
+
 use super::model_file::{ModelFile, Owner};
 use super::tensor::Weight;
-use super::{ImportOptions, initializers, scope};
+use super::untie::{self, Split};
+use super::{ImportOptions, initializers};
+use merges::{Kind, Merged};
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use std::collections::BTreeSet;
 use tract_onnx::pb;
-use uses::{Flow, Operand, Use};
+use uses::{Flow, Operand, Reader, Use};
 use values::Values;
 
 /// What becomes of a float initializer, and why.
@@ -40,6 +47,8 @@ pub(super) enum Choice {
     Statistic,
     /// A constant, which folds.
     Constant,
+    /// A view of the state variable of that position among the candidates: that one, or its transpose.
+    View(usize, bool),
 }
 
 /// An initializer, or a constant node of floats.
@@ -50,12 +59,38 @@ pub(super) struct Candidate<'m> {
     pub weight: Weight,
     /// Whether it is a node.
     pub is_node: bool,
+    /// A name after its module, for one that the exporter made up.
+    pub alias: Option<String>,
+    /// Whether an export can replace it: it is not inside a function or a branch.
+    pub is_outside: bool,
+}
+
+impl Candidate<'_> {
+    /// Every name that the spec may use for it.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        [self.name].into_iter().chain(self.alias.as_deref())
+    }
+
+    /// Whether the spec's patterns take it, by any of its names.
+    fn is(&self, taken: &dyn Fn(&str) -> bool) -> bool {
+        self.names().any(taken)
+    }
+}
+
+/// An initializer, and what it is in the graph.
+pub(super) struct Role<'m> {
+    /// The initializer.
+    pub candidate: Candidate<'m>,
+    /// What it is.
+    pub choice: Choice,
 }
 
 /// All that was decided.
 pub(super) struct Choices<'m> {
     /// For each candidate.
-    pub roles: Vec<(&'m str, Weight, Choice)>,
+    pub roles: Vec<Role<'m>>,
+    /// The initializers that are views of others.
+    pub copies: Vec<Copy>,
     /// For each float candidate that is more than a number in a node.
     pub decisions: Vec<Decision>,
     /// What the user should know.
@@ -68,7 +103,13 @@ pub(super) fn candidates<'m>(file: &'m ModelFile, options: &ImportOptions<'_>) -
     let mut errors = vec![];
     for (owner, tensor) in initializers(file) {
         match Weight::of(file, owner, tensor, options.dtype) {
-            Ok(weight) => found.push(Candidate { name: &tensor.name, weight, is_node: false }),
+            Ok(weight) => found.push(Candidate {
+                name: &tensor.name,
+                weight,
+                is_node: false,
+                alias: None,
+                is_outside: file.is_outside(owner),
+            }),
             Err(why) => {
                 errors.push(Diagnostic::error(why).at(file.place(format!("initializer \"{}\"", tensor.name))));
             }
@@ -79,14 +120,125 @@ pub(super) fn candidates<'m>(file: &'m ModelFile, options: &ImportOptions<'_>) -
             node.attribute.iter().enumerate().find_map(|(i, a)| a.t.as_ref().filter(|_| a.name == "value").map(|t| (i, t)));
         let (Some((attribute, tensor)), Some(name)) = (value, node.output.first()) else { continue };
         // What is wrong with the tensor of a node is said where the node is imported.
-        if let Ok(weight) = Weight::of(file, Owner::Attribute(position, attribute), tensor, options.dtype)
+        let owner = Owner::Attribute(position, attribute);
+        if let Ok(weight) = Weight::of(file, owner, tensor, options.dtype)
             && weight.ty.dtype.is_float()
             && weight.ty.rank() > 0
         {
-            found.push(Candidate { name, weight: weight.named(name), is_node: true });
+            found.push(Candidate {
+                name,
+                weight: weight.named(name),
+                is_node: true,
+                alias: None,
+                is_outside: file.is_outside(owner),
+            });
         }
     }
     if errors.is_empty() { Ok(found) } else { Err(errors) }
+}
+
+/// What is known of all candidates before the spec is asked about merges and ties.
+struct Survey<'m> {
+    candidates: Vec<Candidate<'m>>,
+    readers: Vec<Vec<Reader>>,
+    /// Whether parts of each are read, so that every slot has elements of its own.
+    in_parts: Vec<bool>,
+    uses: Vec<Vec<Use>>,
+    choices: Vec<Choice>,
+    /// Why, for each.
+    reasons: Vec<String>,
+    /// What is unclear.
+    errors: Diagnostics,
+}
+
+/// Looks at each of `candidates`: what the nodes in `order` do with it, and what follows from that.
+fn survey<'m>(
+    file: &'m ModelFile,
+    order: &[usize],
+    mut candidates: Vec<Candidate<'m>>,
+    options: &ImportOptions<'_>,
+) -> Survey<'m> {
+    let flow = Flow::of(file, order);
+    let (mut readers, mut uses) = (vec![], vec![]);
+    let in_parts = candidates.iter().map(|c| flow.in_parts(c.name)).collect();
+    for candidate in &mut candidates {
+        let ty = &candidate.weight.ty;
+        let vector = ty.rank() > 0 && ty.shape.iter().filter(|n| **n > 1).count() < 2;
+        let found = if candidate.weight.ty.dtype.is_float() { flow.readers(candidate.name, vector) } else { vec![] };
+        let output = flow.is_output(candidate.name).then_some(Use::Output);
+        let all: Vec<Use> = output.into_iter().chain(found.iter().flat_map(|r| r.uses.clone())).collect();
+        let is_parameter = |u: &&Use| u.slot().is_some() || (vector && candidate.weight.ty.elements() > 1);
+        if uses::invented(candidate.name) {
+            candidate.alias = all.iter().filter(is_parameter).find_map(|u| merges::module_name(file, u));
+        }
+        readers.push(found);
+        uses.push(all);
+    }
+    let values = Values::new(&candidates, options);
+    let circles = values.circles(&candidates, &uses);
+    let beside_initializers = candidates.iter().any(|c| !c.is_node && c.weight.ty.dtype.is_float() && c.weight.ty.rank() > 0);
+    let (mut choices, mut reasons, mut errors) = (vec![], vec![], vec![]);
+    for (i, candidate) in candidates.iter().enumerate() {
+        if !candidate.weight.ty.dtype.is_float() {
+            choices.push(Choice::Constant);
+            reasons.push(String::new());
+            continue;
+        }
+        let judge = Judge { file, candidate, uses: &uses[i], values: &values, circle: circles[i], index: i, beside_initializers };
+        let (choice, why) = match judge.verdict() {
+            Follow if candidate.is(options.freeze) => (Choice::Constant, "the spec freezes it".to_string()),
+            Follow => (Choice::Statistic, "a running statistic".to_string()),
+            _ if candidate.is(options.train) => (Choice::Parameter, "the spec trains it".to_string()),
+            Freeze(why) => (Choice::Constant, why),
+            Train(_) if candidate.is(options.freeze) && candidate.is_outside => {
+                (Choice::Frozen, "the spec freezes it".to_string())
+            }
+            Train(_) | Unclear(_) if candidate.is(options.freeze) => (Choice::Constant, "the spec freezes it".to_string()),
+            Train(_) if !candidate.is_outside => {
+                errors.push(unclear(file, candidate, "it is inside a function or a branch, where no export can write it"));
+                (Choice::Constant, String::new())
+            }
+            Train(why) => (Choice::Parameter, why),
+            Unclear(why) => {
+                errors.push(unclear(file, candidate, &why));
+                (Choice::Constant, why)
+            }
+        };
+        choices.push(choice);
+        reasons.push(why);
+    }
+    drop(values);
+    Survey { candidates, readers, in_parts, uses, choices, reasons, errors }
+}
+
+impl Survey<'_> {
+    fn merged(&self, file: &ModelFile, options: &ImportOptions<'_>) -> Vec<Merged> {
+        let values = Values::new(&self.candidates, options);
+        let mut merged = merges::merged(file, &self.candidates, &self.readers, &self.choices, &values);
+        merged.retain(|m| m.kind != Kind::Vector || !self.in_parts[m.candidate]);
+        merged
+    }
+}
+
+/// The model with the parameters apart that the exporter merged and the spec unties; none if there are none.
+pub(super) fn untied(file: &ModelFile, order: &[usize], options: &ImportOptions<'_>) -> Result<Option<ModelFile>, Diagnostics> {
+    if options.untie.is_empty() {
+        return Ok(None);
+    }
+    let survey = survey(file, order, candidates(file, options)?, options);
+    let merged = survey.merged(file, options);
+    let split = |m: &&Merged| m.is_split(&survey.candidates[m.candidate], options);
+    let splits: Vec<Split<'_>> = merged
+        .iter()
+        .filter(split)
+        .map(|m| {
+            let taken: usize = m.parts.iter().map(|p| p.readers.len()).sum();
+            let stays =
+                taken < survey.readers[m.candidate].len() || survey.uses[m.candidate].iter().any(|u| matches!(u, Use::Output));
+            Split { candidate: &survey.candidates[m.candidate], parts: &m.parts, stays }
+        })
+        .collect();
+    if splits.is_empty() { Ok(None) } else { Ok(Some(untie::split(file, &splits)?)) }
 }
 
 /// Decides for each of `candidates`, by what the nodes in `order` do with it.
@@ -96,52 +248,38 @@ pub(super) fn decide<'m>(
     candidates: Vec<Candidate<'m>>,
     options: &ImportOptions<'_>,
 ) -> Result<Choices<'m>, Diagnostics> {
-    let flow = Flow::of(file, order);
-    let uses_of = |c: &Candidate<'m>| {
-        let vector = c.weight.ty.shape.iter().filter(|n| **n > 1).count() < 2;
-        if c.weight.ty.dtype.is_float() { flow.uses(c.name, vector) } else { vec![] }
+    let mut survey = survey(file, order, candidates, options);
+    let mut errors = std::mem::take(&mut survey.errors);
+    let values = Values::new(&survey.candidates, options);
+    let copies = match ties::ties(file, &survey.candidates, &mut survey.choices, &values, options) {
+        Ok(copies) => copies,
+        Err(found) => {
+            errors.extend(found);
+            vec![]
+        }
     };
-    let uses: Vec<Vec<Use>> = candidates.iter().map(uses_of).collect();
-    let values = Values::new(&candidates, options);
-    let circles = values.circles(&candidates, &uses);
-    let beside_initializers = candidates.iter().any(|c| !c.is_node && c.weight.ty.dtype.is_float() && c.weight.ty.rank() > 0);
-    let (mut choices, mut errors) = (vec![], vec![]);
-    let mut decisions = vec![];
-    for (i, candidate) in candidates.iter().enumerate() {
-        if !candidate.weight.ty.dtype.is_float() {
-            choices.push(Choice::Constant);
-            continue;
-        }
-        let judge = Judge { file, candidate, uses: &uses[i], values: &values, circle: circles[i], index: i, beside_initializers };
-        let verdict = judge.verdict();
-        let (choice, why) = match verdict {
-            Follow if (options.freeze)(candidate.name) => (Choice::Constant, "the spec freezes it".to_string()),
-            Follow => (Choice::Statistic, "a running statistic".to_string()),
-            _ if (options.train)(candidate.name) => (Choice::Parameter, "the spec trains it".to_string()),
-            Freeze(why) => (Choice::Constant, why),
-            Train(_) if (options.freeze)(candidate.name) => (Choice::Frozen, "the spec freezes it".to_string()),
-            Unclear(_) if (options.freeze)(candidate.name) => (Choice::Constant, "the spec freezes it".to_string()),
-            Train(why) => (Choice::Parameter, why),
-            Unclear(why) => {
-                errors.push(unclear(file, candidate, &why));
-                (Choice::Constant, why)
-            }
-        };
-        choices.push(choice);
-        if !candidate.is_node || choice != Choice::Constant {
-            let alias = if uses::invented(candidate.name) { alias(file, &uses[i]) } else { None };
-            let (name, trained) = (candidate.name.to_string(), choice == Choice::Parameter);
-            decisions.push(Decision { name, alias, trained, why, shape: candidate.weight.ty.shape.clone() });
-        }
-    }
-    let in_parts: Vec<bool> = candidates.iter().map(|c| flow.in_parts(c.name)).collect();
-    errors.extend(merges::merges(file, &candidates, &uses, &in_parts, &choices, &values, options));
+    errors.extend(merges::refusals(file, &survey.candidates, &survey.merged(file, options), options));
+    errors.extend(merges::lost_ties(file, &survey.candidates, &survey.uses, &survey.choices, &values, options));
     if !errors.is_empty() {
         return Err(errors);
     }
+    let Survey { candidates, choices, reasons, .. } = survey;
+    let mut decisions = vec![];
+    for ((candidate, choice), why) in candidates.iter().zip(&choices).zip(reasons) {
+        if !candidate.weight.ty.dtype.is_float() || (candidate.is_node && *choice == Choice::Constant) {
+            continue;
+        }
+        let why = match choice {
+            Choice::View(of, false) => format!("tied to `{}`", candidates[*of].name),
+            Choice::View(of, true) => format!("tied to `{}`, transposed", candidates[*of].name),
+            _ => why,
+        };
+        let (name, trained) = (candidate.name.to_string(), *choice == Choice::Parameter);
+        decisions.push(Decision { name, alias: candidate.alias.clone(), trained, why, shape: candidate.weight.ty.shape.clone() });
+    }
     let warnings = warnings(file, &decisions);
-    let roles = candidates.into_iter().zip(choices).map(|(c, choice)| (c.name, c.weight, choice)).collect();
-    Ok(Choices { roles, decisions, warnings })
+    let roles = candidates.into_iter().zip(choices).map(|(candidate, choice)| Role { candidate, choice }).collect();
+    Ok(Choices { roles, copies, decisions, warnings })
 }
 
 /// What the uses of one candidate say.
@@ -260,13 +398,6 @@ fn unclear(file: &ModelFile, candidate: &Candidate<'_>, why: &str) -> Diagnostic
     Diagnostic::error(format!("whether `{name}` is trained is unclear: {why}"))
         .at(file.place(format!("initializer \"{name}\"")))
         .help(format!("say `train \"{name}\"` or `freeze \"{name}\"` in the spec"))
-}
-
-/// `h.0.attn.query.weight` for `onnx::MatMul_322`: the scope of its slot and what it is there.
-fn alias(file: &ModelFile, uses: &[Use]) -> Option<String> {
-    let (what, node) = uses.iter().find_map(Use::slot)?;
-    let scope = scope::written(file, node)?;
-    Some(format!("{scope}.{}", if what == "the bias" { "bias" } else { "weight" }))
 }
 
 /// Signs of an export that lost something on the way.

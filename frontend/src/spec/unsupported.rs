@@ -6,7 +6,7 @@ use shardc_ir::spec::{Blocks, DimSharding, Located, Source, Spec};
 /// A statement or option, and where a spec uses it. Building one means deleting its row.
 type Row = (&'static str, fn(&Spec) -> Vec<Source>);
 
-const NOT_BUILT: [Row; 12] = [
+const NOT_BUILT: [Row; 10] = [
     ("data on=", |spec| sources(spec.data.iter().flat_map(|data| &data.value.on))),
     ("tensor", |spec| sources(&spec.tensor)),
     ("sequence", |spec| sources(&spec.sequence)),
@@ -17,8 +17,6 @@ const NOT_BUILT: [Row; 12] = [
     ("precision", |spec| sources(&spec.precision)),
     ("recompute", |spec| sources(&spec.recompute)),
     ("device memory", |spec| sources(&spec.device_memory)),
-    ("tie", |spec| sources(&spec.tie)),
-    ("untie", |spec| sources(&spec.untie)),
 ];
 
 /// An error for each use of a statement or option that is not built yet, in the order of the text; none for a spec that can be compiled.

@@ -332,6 +332,16 @@ impl Op {
         matches!(self, Op::Reshape(_) | Op::Transpose(_))
     }
 
+    /// The op with the shape of its result changed, where that is an attribute and does not follow from the operands.
+    pub fn with_shape(mut self, shape: &[u64]) -> Op {
+        match &mut self {
+            Op::Reshape(op) => op.shape = shape.to_vec(),
+            Op::Broadcast(op) => op.shape = shape.to_vec(),
+            _ => {}
+        }
+        self
+    }
+
     /// Whether it changes where elements are and not what they are.
     pub fn is_comm(&self) -> bool {
         matches!(self, Op::Reshard(_) | Op::Accumulate(_) | Op::ShardSlice(_)) || self.is_collective()

@@ -1,81 +1,96 @@
-//! Parameters that an exporter merged because they were equal, and matrices that were one and are two now.
+//! Parameters that an exporter merged because they were equal, and matrices that were one and are two now: what the spec says of
+//! them, and what it must say.
 
-use super::uses::Use;
+use super::uses::{Reader, Use, invented};
 use super::values::{Equality, Fingerprint, Values};
-use super::{Candidate, Choice};
-use crate::onnx::ImportOptions;
+use super::{Candidate, Choice, Untie};
 use crate::onnx::model_file::ModelFile;
-use crate::onnx::scope;
+use crate::onnx::{ImportOptions, scope};
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
-use std::collections::BTreeSet;
+use shardc_ir::names::matches;
 
-/// An error for each parameter of which it is not clear whether it is one. Of an initializer that is read `in_parts`, each slot has
-/// elements of its own.
-pub(super) fn merges(
-    file: &ModelFile,
-    candidates: &[Candidate<'_>],
-    uses: &[Vec<Use>],
-    in_parts: &[bool],
-    choices: &[Choice],
-    values: &Values<'_, '_>,
-    options: &ImportOptions<'_>,
-) -> Diagnostics {
-    let trained: Vec<usize> = (0..candidates.len()).filter(|i| choices[*i] == Choice::Parameter).collect();
-    let mut errors = vec![];
-    for i in &trained {
-        let name = candidates[*i].name;
-        let vector = candidates[*i].weight.ty.rank() == 1 && candidates[*i].weight.ty.elements() > 1;
-        let small = slots(&uses[*i], |u| matches!(u, Use::Norm(_) | Use::Bias(_)) || (vector && matches!(u, Use::Operand(_))));
-        let large = slots(&uses[*i], is_weight);
-        let why = if small.len() > 1 && !in_parts[*i] {
-            format!("is the scale or bias of {} nodes", small.len())
-        } else if large.len() > 1 && values.constant(*i) == Some(true) {
-            format!("has one value everywhere and is the weight of {} nodes", large.len())
-        } else {
-            continue;
-        };
-        if (options.tie)(name) || called_again(file, if small.len() > 1 { &small } else { &large }, values.constant(*i)) {
-            continue;
-        }
-        let place = file.place(format!("initializer \"{name}\""));
-        let message = format!("`{name}` {why}: one parameter, or several that the exporter merged?");
-        let help = if (options.untie)(name) {
-            "`untie` is not supported yet; export with `dynamo=True, optimize=False`, which merges nothing".to_string()
-        } else {
-            format!("if it is one, say `tie \"{name}\"`; else export with `dynamo=True, optimize=False`, which merges nothing")
-        };
-        errors.push(Diagnostic::error(message).at(place).help(help));
-    }
-    let is_matrix = |i: &usize| candidates[*i].weight.ty.rank() == 2 && !slots(&uses[*i], is_weight).is_empty();
-    let matrices: Vec<(usize, Fingerprint)> =
-        trained.iter().copied().filter(is_matrix).filter_map(|i| values.fingerprint(i).map(|f| (i, f))).collect();
-    for (n, (j, print)) in matrices.iter().enumerate() {
-        let equal = |(i, other): &(usize, Fingerprint)| {
-            values.equal((*i, other), (*j, print)).filter(|e| *e != Equality::No).map(|e| (*i, e))
-        };
-        let Some((i, equality)) = matrices[..n].iter().find_map(equal) else { continue };
-        let (a, b) = (candidates[i].name, candidates[*j].name);
-        if (options.untie)(a) || (options.untie)(b) || values.constant(i) == Some(true) {
-            continue;
-        }
-        let how = if equality == Equality::Same { "equal" } else { "each other's transpose" };
-        let message = format!("`{a}` and `{b}` are {how}: one parameter that the exporter wrote twice?");
-        let help =
-            format!("if they are two, say `untie \"{b}\"`; else export with `dynamo=True, optimize=False`, which keeps ties");
-        errors.push(Diagnostic::error(message).at(file.place(format!("initializer \"{b}\""))).help(help));
-    }
-    errors
+/// An initializer with the uses of several parameters.
+pub(in crate::onnx) struct Merged {
+    /// The candidate.
+    pub candidate: usize,
+    /// What it is to its users.
+    pub kind: Kind,
+    /// The parameters that it may have been, each with those that read it.
+    pub parts: Vec<Part>,
 }
 
-/// Whether all `nodes` are of one module, which the model calls several times. TorchScript numbers the calls, which looks as two
-/// modules `norm` and `norm_1` do: where values are `constant`, and so could have been merged, the numbers count.
-fn called_again(file: &ModelFile, nodes: &BTreeSet<usize>, constant: Option<bool>) -> bool {
-    let scopes: Option<BTreeSet<String>> = nodes.iter().map(|node| scope::written(file, *node)).collect();
-    let Some(mut scopes) = scopes else { return false };
-    if constant == Some(false) {
-        scopes = scopes.iter().map(|scope| scope.split('.').map(without_number).collect::<Vec<_>>().join(".")).collect();
+/// What a merged initializer is to its users.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::onnx) enum Kind {
+    /// A scale or bias.
+    Vector,
+    /// A weight, the same everywhere.
+    Constant,
+    /// A weight that varies: a tie, unless the spec names it.
+    Table,
+}
+
+/// One of the parameters that a merged initializer may have been.
+pub(in crate::onnx) struct Part {
+    /// Its name after the module that uses it.
+    pub name: Option<String>,
+    /// Its readers: node and input.
+    pub readers: Vec<(usize, usize)>,
+}
+
+/// Every trained candidate that may have been several parameters. Uses in one module are one parameter: a module that runs twice.
+pub(in crate::onnx) fn merged(
+    file: &ModelFile,
+    candidates: &[Candidate<'_>],
+    readers: &[Vec<Reader>],
+    choices: &[Choice],
+    values: &Values<'_, '_>,
+) -> Vec<Merged> {
+    let mut found = vec![];
+    for i in (0..candidates.len()).filter(|i| choices[*i] == Choice::Parameter) {
+        let ty = &candidates[i].weight.ty;
+        let counts = |u: &Use| match u {
+            Use::Operand(_) => ty.rank() == 1 && ty.elements() > 1,
+            _ => u.slot().is_some(),
+        };
+        let parts = parts(file, &readers[i], counts, values.constant(i));
+        if parts.len() < 2 {
+            continue;
+        }
+        let is_weight = |u: &Use| matches!(u, Use::Weight(_) | Use::Table(_));
+        let kind = match readers[i].iter().flat_map(|r| &r.uses).any(is_weight) {
+            false => Kind::Vector,
+            true if values.constant(i) == Some(true) => Kind::Constant,
+            true => Kind::Table,
+        };
+        found.push(Merged { candidate: i, kind, parts });
     }
-    scopes.len() == 1
+    found
+}
+
+fn parts(file: &ModelFile, readers: &[Reader], counts: impl Fn(&Use) -> bool, constant: Option<bool>) -> Vec<Part> {
+    let mut parts: Vec<Part> = vec![];
+    for reader in readers {
+        // What one reader passes on to several modules stays one parameter.
+        let Some(found) = reader.uses.iter().find(|u| counts(u)) else { continue };
+        let name = original(file, reader).or_else(|| module_name(file, found));
+        let same = |part: &&mut Part| match (&part.name, &name) {
+            (Some(one), Some(other)) if constant == Some(false) => one_module(one, other),
+            (Some(one), Some(other)) => one == other,
+            _ => false,
+        };
+        match parts.iter_mut().find(same) {
+            Some(part) => part.readers.push((reader.node, reader.input)),
+            None => parts.push(Part { name, readers: vec![(reader.node, reader.input)] }),
+        }
+    }
+    parts
+}
+
+/// Whether the names are of one module that is called again: TorchScript numbers the calls, which looks as two modules `norm` and
+/// `norm_1` do. Equal vectors of numbers that vary were not merged, so there it is calls that have the numbers.
+fn one_module(one: &str, other: &str) -> bool {
+    one.split('.').map(without_number).eq(other.split('.').map(without_number))
 }
 
 /// `norm` of `norm_1`.
@@ -86,10 +101,93 @@ fn without_number(part: &str) -> &str {
     }
 }
 
-fn is_weight(u: &Use) -> bool {
-    matches!(u, Use::Weight(_) | Use::Table(_))
+/// The name that a copy has kept: TorchScript writes `h.1.ln.weight = Identity(h.0.ln.weight)`.
+fn original(file: &ModelFile, reader: &Reader) -> Option<String> {
+    let node = &file.graph().node[reader.node];
+    node.output.first().filter(|n| node.op_type == "Identity" && !n.is_empty() && !invented(n)).cloned()
 }
 
-fn slots(uses: &[Use], wanted: impl Fn(&Use) -> bool) -> BTreeSet<usize> {
-    uses.iter().filter(|u| wanted(u)).filter_map(Use::node).collect()
+/// `h.0.ln.weight` for the scale of the normalisation in the module `h.0.ln`.
+pub(in crate::onnx) fn module_name(file: &ModelFile, found: &Use) -> Option<String> {
+    let (what, node) = found.role()?;
+    scope::written(file, node).map(|scope| format!("{scope}.{what}"))
+}
+
+impl Merged {
+    /// Whether the spec wants the parameters apart. A pattern does for vectors and constants; what varies needs its name.
+    pub fn is_split(&self, candidate: &Candidate<'_>, options: &ImportOptions<'_>) -> bool {
+        let named = |u: &Untie| candidate.names().any(|name| name == u.pattern);
+        let matched = |u: &Untie| candidate.names().any(|name| matches(&u.pattern, name));
+        let tied = options.tie.iter().any(|t| t.second.is_none() && candidate.names().any(|name| name == t.first.name));
+        match self.kind {
+            _ if options.untie.iter().any(named) => true,
+            Kind::Table => false,
+            _ => !tied && options.untie.iter().any(matched),
+        }
+    }
+}
+
+/// The refusals of all that may have been several parameters, or one: each with the lines to write.
+pub(in crate::onnx) fn refusals(
+    file: &ModelFile,
+    candidates: &[Candidate<'_>],
+    merged: &[Merged],
+    options: &ImportOptions<'_>,
+) -> Diagnostics {
+    let tied = |m: &Merged| {
+        let names = || candidates[m.candidate].names();
+        options.tie.iter().any(|t| t.second.is_none() && names().any(|name| name == t.first.name))
+    };
+    let open: Vec<&Merged> = merged.iter().filter(|m| m.kind != Kind::Table && !tied(m)).collect();
+    let Some(first) = open.first() else { return vec![] };
+    let name = candidates[first.candidate].name;
+    let count: usize = first.parts.iter().map(|p| p.readers.len()).sum();
+    let why = match first.kind {
+        Kind::Vector => format!("is the scale or bias of {count} nodes"),
+        _ => format!("has one value everywhere and is the weight of {count} nodes"),
+    };
+    let also = if open.len() > 1 { format!("; so for {} other initializers", open.len() - 1) } else { String::new() };
+    let message = format!("`{name}` {why}: one parameter, or several that the exporter merged?{also}");
+    let help = "if they are several, write in the spec\n    untie \"*\"\nif one is meant, `tie` and its name";
+    vec![Diagnostic::error(message).at(file.place(format!("initializer \"{name}\""))).help(help)]
+}
+
+/// The refusal of matrices that are equal, or each other's transpose: with the lines that make them one again.
+pub(in crate::onnx) fn lost_ties(
+    file: &ModelFile,
+    candidates: &[Candidate<'_>],
+    uses: &[Vec<Use>],
+    choices: &[Choice],
+    values: &Values<'_, '_>,
+    options: &ImportOptions<'_>,
+) -> Diagnostics {
+    let is_weight = |u: &Use| matches!(u, Use::Weight(_) | Use::Table(_));
+    let is_matrix =
+        |i: &usize| choices[*i] == Choice::Parameter && candidates[*i].weight.ty.rank() == 2 && uses[*i].iter().any(is_weight);
+    let separate = |i: usize| options.untie.iter().any(|u| candidates[i].names().any(|name| name == u.pattern));
+    let matrices: Vec<(usize, Fingerprint)> =
+        (0..candidates.len()).filter(is_matrix).filter_map(|i| values.fingerprint(i).map(|f| (i, f))).collect();
+    let mut pairs = vec![];
+    for (n, (j, print)) in matrices.iter().enumerate() {
+        let equal = |(i, other): &(usize, Fingerprint)| {
+            values.equal((*i, other), (*j, print)).filter(|e| *e != Equality::No).map(|e| (*i, e))
+        };
+        let Some((i, equality)) = matrices[..n].iter().find_map(equal) else { continue };
+        let split = [i, *j].iter().all(|i| file.apart.contains(candidates[*i].name));
+        if split || separate(i) || separate(*j) || values.constant(i) == Some(true) {
+            continue;
+        }
+        // The name that people know comes first.
+        let turn = invented(candidates[i].name) && !invented(candidates[*j].name);
+        let (a, b) = if turn { (*j, i) } else { (i, *j) };
+        pairs.push((candidates[a].name, candidates[b].name, equality));
+    }
+    let Some((a, b, equality)) = pairs.first() else { return vec![] };
+    let how = if *equality == Equality::Same { "equal" } else { "each other's transpose" };
+    let also = if pairs.len() > 1 { format!("; so are {} other pairs", pairs.len() - 1) } else { String::new() };
+    let message = format!("`{a}` and `{b}` are {how}: one parameter that the exporter wrote twice?{also}");
+    let turned = |e: &Equality| if *e == Equality::Same { "" } else { "^T" };
+    let ties: String = pairs.iter().map(|(a, b, e)| format!("\n    tie \"{a}\" \"{b}\"{}", turned(e))).collect();
+    let help = format!("if they are one, write in the spec{ties}\nif two are meant, `untie` and the second name");
+    vec![Diagnostic::error(message).at(file.place(format!("initializer \"{b}\""))).help(help)]
 }

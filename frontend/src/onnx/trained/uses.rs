@@ -12,8 +12,10 @@ pub(in crate::onnx) enum Use {
     Weight(usize),
     /// A table that a gather reads.
     Table(usize),
-    /// The scale or bias of a normalisation.
-    Norm(usize),
+    /// The scale of a normalisation.
+    Scale(usize),
+    /// The shift of a normalisation.
+    Shift(usize),
     /// The bias of a matrix product or convolution.
     Bias(usize),
     /// A running mean or variance of that node.
@@ -55,8 +57,19 @@ impl Use {
         match self {
             Use::Weight(node) => Some(("the weight", *node)),
             Use::Table(node) => Some(("the table", *node)),
-            Use::Norm(node) => Some(("a scale or bias", *node)),
+            Use::Scale(node) => Some(("the scale", *node)),
+            Use::Shift(node) => Some(("the shift", *node)),
             Use::Bias(node) => Some(("the bias", *node)),
+            _ => None,
+        }
+    }
+
+    /// What a parameter with this use is called in its module, and the node: `weight` or `bias`.
+    pub fn role(&self) -> Option<(&'static str, usize)> {
+        match self {
+            Use::Weight(node) | Use::Table(node) | Use::Scale(node) => Some(("weight", *node)),
+            Use::Bias(node) | Use::Shift(node) => Some(("bias", *node)),
+            Use::Operand(o) => Some((if o.how == "added to" { "bias" } else { "weight" }, o.node)),
             _ => None,
         }
     }
@@ -69,6 +82,17 @@ impl Use {
             _ => self.slot().map(|s| s.1),
         }
     }
+}
+
+/// A node that reads an initializer itself.
+#[derive(Debug, Clone)]
+pub(in crate::onnx) struct Reader {
+    /// The node.
+    pub node: usize,
+    /// Which of its inputs.
+    pub input: usize,
+    /// What lies behind it.
+    pub uses: Vec<Use>,
 }
 
 /// Whether an exporter made the name up.
@@ -168,23 +192,24 @@ impl<'m> Flow<'m> {
         flow
     }
 
-    /// Every use of `name`, which is a `vector` if at most one of its dimensions is larger than 1.
-    pub fn uses(&self, name: &'m str, vector: bool) -> Vec<Use> {
+    /// Every node that reads `name`, with the uses behind it. A `vector` has at most one dimension larger than 1.
+    pub fn readers(&self, name: &'m str, vector: bool) -> Vec<Reader> {
+        let readers = self.readers.get(name).into_iter().flatten();
+        readers.map(|(node, input)| Reader { node: *node, input: *input, uses: self.behind(*node, *input, vector) }).collect()
+    }
+
+    fn behind(&self, node: usize, input: usize, vector: bool) -> Vec<Use> {
         let mut uses = vec![];
-        let mut seen = HashSet::from([(name, false)]);
-        let mut open = vec![(name, false)];
-        while let Some((name, derived)) = open.pop() {
-            if self.outputs.contains(name) {
-                uses.push(Use::Output);
-            }
-            for (position, input) in self.readers.get(name).into_iter().flatten() {
-                let node = self.node(*position);
-                let (found, behind) = self.one(*position, *input, derived, vector);
-                uses.extend(found);
-                if let Some(derived) = behind {
-                    let outputs = node.output.iter().filter(|n| !n.is_empty()).map(|n| (n.as_str(), derived));
-                    open.extend(outputs.filter(|o| seen.insert(*o)));
-                }
+        let mut seen = HashSet::new();
+        let mut open = vec![(node, input, false)];
+        while let Some((position, input, derived)) = open.pop() {
+            let (found, behind) = self.one(position, input, derived, vector);
+            uses.extend(found);
+            let Some(derived) = behind else { continue };
+            let outputs = self.node(position).output.iter().map(String::as_str).filter(|n| !n.is_empty());
+            for name in outputs.filter(|n| seen.insert((*n, derived))) {
+                uses.extend(self.outputs.contains(name).then_some(Use::Output));
+                open.extend(self.readers.get(name).into_iter().flatten().map(|(node, input)| (*node, *input, derived)));
             }
         }
         uses
@@ -196,6 +221,11 @@ impl<'m> Flow<'m> {
         readers
             .filter(|(_, input)| *input == 0)
             .any(|(position, _)| matches!(self.node(*position).op_type.as_str(), "Slice" | "Split"))
+    }
+
+    /// Whether the model gives `name` to its user.
+    pub fn is_output(&self, name: &str) -> bool {
+        self.outputs.contains(name)
     }
 
     fn node(&self, position: usize) -> &'m pb::NodeProto {
@@ -217,10 +247,11 @@ impl<'m> Flow<'m> {
             ("PRelu", 1) | ("LSTM" | "GRU" | "RNN", 1..=3) | ("LSTM", 7) => Use::Weight(position),
             ("Gather" | "GatherND" | "GatherElements", 0) => Use::Table(position),
             ("BatchNormalization", 3 | 4) => Use::Statistic(position),
-            ("BatchNormalization" | "InstanceNormalization" | "GroupNormalization" | "LayerNormalization", 1 | 2)
+            ("BatchNormalization" | "InstanceNormalization" | "GroupNormalization" | "LayerNormalization", 1)
             | ("RMSNormalization" | "SimplifiedLayerNormalization", 1)
-            | ("SkipLayerNormalization", 2 | 3)
-            | ("SkipSimplifiedLayerNormalization", 2) => Use::Norm(position),
+            | ("SkipLayerNormalization" | "SkipSimplifiedLayerNormalization", 2) => Use::Scale(position),
+            ("BatchNormalization" | "InstanceNormalization" | "GroupNormalization" | "LayerNormalization", 2)
+            | ("SkipLayerNormalization", 3) => Use::Shift(position),
             ("Resize" | "Upsample", 1..) => Use::Dead,
             ("Sin" | "Cos", _) | ("RotaryEmbedding", 1 | 2) => Use::Periodic,
             // What each class counts in a loss.

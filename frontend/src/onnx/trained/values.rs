@@ -18,7 +18,7 @@ impl<'a, 'm> Values<'a, 'm> {
     /// The values of `candidates`; those that the spec makes count as absent.
     pub fn new(candidates: &'a [Candidate<'m>], options: &ImportOptions<'_>) -> Self {
         let absent = |c: &Candidate<'_>| {
-            (options.init)(c.name)
+            c.is(options.init)
                 || (options.weights == Weights::NotNeeded && c.weight.external_file().is_some() && c.weight.check().is_err())
         };
         Values { candidates, absent: candidates.iter().map(absent).collect() }
@@ -86,6 +86,15 @@ impl<'a, 'm> Values<'a, 'm> {
         let (a, b) = (self.load(i)?, self.load(j)?);
         let varies = a.splat().is_none() || b.splat().is_none();
         Some(varies && a.to_f64().iter().zip(&b.to_f64()).all(unit))
+    }
+
+    /// Whether candidate `j` is candidate `i`, or its transpose.
+    pub fn tied(&self, i: usize, j: usize, turned: bool) -> Option<bool> {
+        let (x, y) = (self.load(i)?.to_f64(), self.load(j)?.to_f64());
+        match self.candidates[i].weight.ty.shape[..] {
+            [m, n] if turned => Some((0..m * n).all(|at| x[at as usize] == y[across(at, m, n) as usize])),
+            _ => Some(x == y),
+        }
     }
 
     /// Some elements of the matrix that candidate `i` is.
