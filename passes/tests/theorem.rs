@@ -68,7 +68,7 @@ fn report(coverage: &Coverage) {
 fn case(list: Vec<u32>, dtype: DType, coverage: &RefCell<Coverage>) -> Result<(), String> {
     let mut choices = Choices::new(list);
     let model = graphs::draw(&mut choices, dtype);
-    let text = format!("{}{}\n", specs::draw(&mut choices, &model.graph), model.loss);
+    let text = format!("{}loss {}\n", specs::draw(&mut choices, &model.graph), model.loss);
     let describe = |why: String| format!("{why}\n{text}\n{}", shardc_ir::text::print(&model.graph));
     let spec = support::spec(&text).map_err(|d| describe(format!("the spec does not parse: {}", d[0])))?;
     let split = match program(&model.graph, &spec) {

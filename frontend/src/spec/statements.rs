@@ -2,7 +2,7 @@
 
 use super::context::{Context, listed, quote, suggestion};
 use super::reader::Reader;
-use super::syntax::Statement;
+use super::syntax::{Form, Item, Statement, Value};
 use super::{layout, state, training};
 use shardc_ir::diagnostic::Diagnostic;
 use shardc_ir::spec::Spec;
@@ -74,7 +74,8 @@ pub fn read(path: &Path, statements: &[Statement<'_>], context: &mut Context<'_>
                 first_lines[position] = Some(statement.source.line);
                 // Reading what is not sound only adds errors that follow from the first; but even such a mesh names its axes.
                 if statement.is_sound || kind.name == "mesh" {
-                    let mut reader = Reader::new(kind.name, kind.example, statement.source, &statement.items, context);
+                    let items = until_next(&statement.items, context);
+                    let mut reader = Reader::new(kind.name, kind.example, statement.source, items, context);
                     (kind.read)(&mut reader, &mut spec);
                     if statement.is_sound {
                         reader.finish();
@@ -84,6 +85,20 @@ pub fn read(path: &Path, statements: &[Statement<'_>], context: &mut Context<'_>
         }
     }
     spec
+}
+
+/// The items of a statement up to the name of another one, before which a line should have ended.
+fn until_next<'i, 't>(items: &'i [Item<'t>], context: &mut Context<'_>) -> &'i [Item<'t>] {
+    let begins = |item: &Item<'t>| match item {
+        Item::Value(Value { form: Form::Word, text }) if STATEMENTS.iter().any(|kind| kind.name == text.text) => Some(*text),
+        _ => None,
+    };
+    let Some((at, next)) = items.iter().enumerate().find_map(|(at, item)| begins(item).map(|next| (at, next))) else {
+        return items;
+    };
+    let error = Diagnostic::error(format!("the line should end before {}", quote(next.text)));
+    context.report(next.source, error.label("a statement begins here").help("write one statement a line"));
+    &items[..at]
 }
 
 fn unknown(statement: &Statement<'_>, context: &mut Context<'_>) {

@@ -2,13 +2,13 @@
 
 use super::context::quote;
 use super::reader::Reader;
-use super::values::{above_zero, below_one, boolean, choice, integer, name, not_negative, positive, share, steps, whole};
+use super::values::{above_zero, below_one, boolean, choice, integer, name, not_negative, positive, samples, share, steps, whole};
 use shardc_ir::diagnostic::Diagnostic;
 use shardc_ir::spec::{Batch, Decayed, Located, Loss, Moments, Optimizer, OptimizerRule, Schedule, Spec};
 use shardc_ir::train::Decay;
 
 pub fn batch(r: &mut Reader<'_, '_, '_>, spec: &mut Spec) -> Option<()> {
-    let size = r.value("a size", positive);
+    let size = r.value("a size", samples);
     let microbatches = r.option("microbatches", 1, positive);
     spec.batch = Some(r.located(Batch { size: size?, microbatches: microbatches? }));
     Some(())

@@ -9,6 +9,9 @@ use shardc_ir::spec::{FloatType, Located, NameRef};
 /// The largest size of a batch, dimension, axis or block, far below what overflows when sizes are multiplied.
 pub const MAX_SIZE: u64 = 1 << 40;
 
+/// The most samples of a step.
+const MAX_BATCH: u64 = 1 << 32;
+
 /// A whole number from 1 to [`MAX_SIZE`].
 pub fn positive(value: &Value<'_>, subject: &str, context: &mut Context<'_>) -> Option<u64> {
     positive_text(value.text, subject, context)
@@ -16,10 +19,19 @@ pub fn positive(value: &Value<'_>, subject: &str, context: &mut Context<'_>) -> 
 
 /// [`positive`] of a piece of text.
 pub fn positive_text(text: Text<'_>, subject: &str, context: &mut Context<'_>) -> Option<u64> {
+    positive_up_to(MAX_SIZE, text, subject, context)
+}
+
+/// A whole number of samples, at least 1.
+pub fn samples(value: &Value<'_>, subject: &str, context: &mut Context<'_>) -> Option<u64> {
+    positive_up_to(MAX_BATCH, value.text, subject, context)
+}
+
+fn positive_up_to(largest: u64, text: Text<'_>, subject: &str, context: &mut Context<'_>) -> Option<u64> {
     match digits(text.text) {
-        Some(n) if n > u128::from(MAX_SIZE) => {
+        Some(n) if n > u128::from(largest) => {
             let error = Diagnostic::error(format!("{subject} is too large: {}", quote(text.text)));
-            context.report(text.source, error.help(format!("the largest size is {MAX_SIZE}")));
+            context.report(text.source, error.help(format!("the largest size is {largest}")));
             None
         }
         Some(n) if n > 0 => u64::try_from(n).ok(),

@@ -57,11 +57,11 @@ impl Choices {
     }
 }
 
-/// A random model: its graph, and whether its loss is cross entropy (else mse).
+/// A random model and its loss.
 pub struct Model {
-    /// The imported graph, one output `y`.
+    /// The imported graph: output `y`, and `l` if it computes its own loss.
     pub graph: Graph,
-    /// The loss line of the spec.
+    /// The loss of the spec.
     pub loss: &'static str,
 }
 
@@ -475,19 +475,38 @@ impl Maker<'_> {
     }
 
     fn finish(mut self, x: ValueId) -> Model {
-        let cross_entropy = self.c.one_in(2);
+        let loss = self.c.pick(&[
+            "mse prediction=y labels=t",
+            "cross_entropy logits=y labels=t",
+            "cross_entropy logits=y labels=t ignore_index=1",
+            "cross_entropy logits=y labels=t ignore_index=0 class_axis=1 label_smoothing=0.1",
+            "bce_with_logits logits=y labels=t",
+            "output=l",
+        ]);
         let mut y = self.linear(x);
-        if cross_entropy {
+        if loss.starts_with("cross_entropy") {
             y = self.linear(y);
         }
         self.b.rename(y, "y");
         self.b.graph_mut().outputs.push(Output { name: "y".into(), value: y });
-        let ignoring = cross_entropy && self.c.one_in(2);
-        let loss = match (cross_entropy, ignoring) {
-            (false, _) => "loss mse prediction=y labels=t",
-            (true, false) => "loss cross_entropy logits=y labels=t",
-            (true, true) => "loss cross_entropy logits=y labels=t ignore_index=1",
-        };
+        if loss == "output=l" {
+            let l = self.own_loss(y);
+            self.b.graph_mut().outputs.push(Output { name: "l".into(), value: l });
+        }
         Model { graph: self.b.finish(), loss }
+    }
+
+    /// The root of the mean square, or one of each sample: only the second is a sum over samples.
+    fn own_loss(&mut self, y: ValueId) -> ValueId {
+        let ty = self.b.ty(y).clone();
+        let axes: Vec<usize> = (self.c.below(2)..ty.rank()).collect();
+        let terms: u64 = axes.iter().map(|axis| ty.shape[*axis]).product();
+        let t = self.b.op(Input { name: "t".into(), ty, label: false }, &[]);
+        let difference = self.b.sub(y, t);
+        let square = self.b.mul(difference, difference);
+        let sum = self.b.sum(square, &axes);
+        let mean = self.b.scale(sum, 1.0 / terms as f64);
+        let safe = self.b.offset(mean, 0.1);
+        self.b.unary(Unary::Sqrt.into(), safe)
     }
 }

@@ -1,0 +1,159 @@
+//! Damaged files: cut, bits flipped, numbers replaced, pieces lost or doubled. Whatever is left is read or refused: no panic, no
+//! hang, no memory beyond the file's own size and a little. Plan files are damaged in `plan_files.rs`, specs in the frontend's tests.
+
+mod support;
+
+use shardc::{Options, compile};
+use shardc_executor::data::{Dataset, InputSpec, Options as DataOptions, input_specs, read_npz, write_npz, write_safetensors};
+use shardc_frontend::spec;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use support::{Random, example, folder, shardc};
+
+/// No file of these takes longer; a machine that is busy with other things has room.
+const LONGEST: Duration = Duration::from_secs(5);
+
+/// `bytes` with a few things wrong, half of them near the beginning, where headers are.
+fn damaged(bytes: &[u8], random: &mut Random) -> Vec<u8> {
+    let mut out = bytes.to_vec();
+    for _ in 0..[1, 1, 1, 2, 5][random.below(5)] {
+        if out.is_empty() {
+            break;
+        }
+        let reach = if random.below(2) == 0 { out.len().min(4096) } else { out.len() };
+        let at = random.below(reach);
+        let end = (at + 1 + random.below(16)).min(out.len());
+        match random.below(10) {
+            0 | 1 => out.truncate(at),
+            2..=5 => out[at] ^= 1 << random.below(8),
+            6 => out[at] = [0, 255, 127, 128][random.below(4)],
+            7 => {
+                let number = [1 << 63, u64::MAX, 1 << 40, 1 << 31, 0][random.below(5)];
+                out[at..end].iter_mut().zip(number.to_le_bytes()).for_each(|(byte, new)| *byte = new);
+            }
+            8 => drop(out.drain(at..end)),
+            _ => {
+                let piece = out[at..end].to_vec();
+                let into = random.below(out.len());
+                out.splice(into..into, piece).for_each(drop);
+            }
+        }
+    }
+    out
+}
+
+/// Damages the file at `path` in `times` ways; says how often `read` took and refused what was left.
+fn sweep(path: &Path, times: usize, mut read: impl FnMut() -> bool) -> (usize, usize) {
+    let whole = fs::read(path).expect("the file is there");
+    assert!(read(), "{} is good", path.display());
+    let mut random = Random(whole.len() as u64);
+    let mut taken = 0;
+    for case in 0..times {
+        fs::write(path, damaged(&whole, &mut random)).expect("a file can be written");
+        let start = Instant::now();
+        taken += usize::from(read());
+        assert!(start.elapsed() < LONGEST, "case {case} of {} takes {:?}", path.display(), start.elapsed());
+    }
+    fs::write(path, whole).expect("a file can be written");
+    println!("{}: of {times} damaged files {taken} are taken", path.display());
+    (taken, times - taken)
+}
+
+fn copied(from: &str, to: PathBuf) -> PathBuf {
+    fs::copy(from, &to).expect("a file can be copied");
+    to
+}
+
+#[test]
+fn damaged_models_are_compiled_or_refused() {
+    let here = folder("damaged-models");
+    let models = format!("{}/tests/models", env!("CARGO_MANIFEST_DIR"));
+    let (mut taken, mut refused) = (0, 0);
+    for (name, file, times) in [
+        ("digits", example("digits/model.onnx"), 300),
+        ("losses", format!("{models}/losses/model.onnx"), 400),
+        ("own", format!("{models}/losses/own-rms.onnx"), 200),
+        ("bert", format!("{models}/bert/model.onnx"), 100),
+    ] {
+        let path = copied(&file, here.join(format!("{name}.onnx")));
+        let spec = spec::parse(Path::new("job.shard"), "mesh dp=2\nbatch 8\ndata axis=dp\n").expect("a spec");
+        let (some, others) = sweep(&path, times, || compile(&path, &spec, &Options { train: false, ..Options::default() }).is_ok());
+        (taken, refused) = (taken + some, refused + others);
+    }
+    assert!(taken > 50 && refused > 500, "{taken} taken, {refused} refused");
+}
+
+#[test]
+fn damaged_data_is_taken_or_refused() {
+    let here = folder("damaged-data");
+    let spec = spec::parse(Path::new("job.shard"), "batch 8\nloss cross_entropy labels=y\n").expect("a spec");
+    let model = PathBuf::from(example("digits/model.onnx"));
+    let compiled = compile(&model, &spec, &Options { train: false, ..Options::default() }).expect("the model compiles");
+    let inputs: Vec<InputSpec> = input_specs(&compiled.programs.eval);
+    let arrays = read_npz(fs::File::open(example("digits/test.npz")).expect("data")).expect("arrays");
+    let open = |path: &Path, inputs: &[InputSpec]| match Dataset::open(path, inputs.to_vec(), 8, &DataOptions::default()) {
+        Ok(data) => {
+            data.batch(0);
+            true
+        }
+        Err(errors) => {
+            assert!(!errors.is_empty() && errors.iter().all(|error| error.place.is_some()));
+            false
+        }
+    };
+    let archive = here.join("data.npz");
+    write_npz(&archive, &arrays).expect("data is written");
+    let safe = here.join("data.safetensors");
+    fs::write(&safe, write_safetensors(&arrays).expect("arrays")).expect("data is written");
+    let text = here.join("data.txt");
+    fs::write(&text, "to be or not to be\n".repeat(100)).expect("data is written");
+    let windows = [InputSpec { name: "x".into(), sample: vec![16], range: Some((0, 128)), ..inputs[1].clone() }];
+    sweep(&archive, 300, || open(&archive, &inputs));
+    sweep(&safe, 300, || open(&safe, &inputs));
+    sweep(&text, 100, || open(&text, &windows));
+    let single = here.join("folder");
+    fs::create_dir(&single).expect("a folder");
+    for (name, array) in &arrays {
+        let header = format!("{{'descr': '{}', 'fortran_order': False, 'shape': {:?}, }}", descr(array), array.shape);
+        let header = format!("{:<117}\n", header.replace('[', "(").replace(']', ",)"));
+        let bytes = [b"\x93NUMPY\x01\x00\x76\x00", header.as_bytes(), &array.bytes].concat();
+        fs::write(single.join(format!("{name}.npy")), bytes).expect("data is written");
+    }
+    let (taken, refused) = sweep(&single.join("x.npy"), 300, || open(&single, &inputs));
+    assert!(taken > 50 && refused > 50, "{taken} taken, {refused} refused");
+}
+
+fn descr(array: &shardc_executor::tensor::Tensor) -> &'static str {
+    if array.dtype.is_float() { "<f4" } else { "<i8" }
+}
+
+/// The program under a limit of its address space: the least that the good file needs, and 64 MiB.
+#[cfg(target_os = "linux")]
+#[test]
+fn damaged_files_ask_for_little_memory() {
+    let here = folder("damaged-memory");
+    let model = copied(&example("digits/model.onnx"), here.join("model.onnx"));
+    let data = copied(&example("digits/test.npz"), here.join("data.npz"));
+    fs::write(here.join("job.shard"), "batch 8\nloss cross_entropy labels=y\n").expect("a spec");
+    let run = |limit: u64| -> i32 {
+        let job = "eval model.onnx --spec job.shard --data data.npz --threads 1";
+        let line = format!("ulimit -v {limit}; exec {} {job} 2>errors >out", env!("CARGO_BIN_EXE_shardc"));
+        let status = std::process::Command::new("sh").args(["-c", &line]).current_dir(&here).status();
+        status.expect("a shell").code().unwrap_or(-1)
+    };
+    let least = (1..64).map(|i| i * 16 * 1024).find(|limit| run(*limit) == 0).expect("a gigabyte is enough");
+    for path in [&model, &data] {
+        let whole = fs::read(path).expect("the file");
+        let limit = least + 64 * 1024 + whole.len() as u64 / 1024;
+        let mut random = Random(3);
+        for case in 0..60 {
+            fs::write(path, damaged(&whole, &mut random)).expect("a file can be written");
+            let code = run(limit);
+            let said = fs::read_to_string(here.join("errors")).expect("what it said");
+            assert!(matches!(code, 0 | 1), "case {case} of {} exits with {code}: {said}", path.display());
+        }
+        fs::write(path, whole).expect("a file can be written");
+    }
+    shardc(&here, &["eval", "model.onnx", "--spec", "job.shard", "--data", "data.npz"]).expect(0);
+}
