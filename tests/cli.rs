@@ -404,7 +404,7 @@ fn wrong_data_is_told() {
         (npz("shapes.npz", &[("x", narrow), ("y", y.clone())]), &["`x`", "shape"]),
         (npz("range.npz", &[("x", x.clone()), ("y", beyond)]), &["`y`", "10"]),
         (npz("counts.npz", &[("x", x.clone()), ("y", few(y))]), &["samples"]),
-        (npz("few.npz", &[("x", few(x)), ("y", few(y))]), &["3 samples", "64"]),
+        (npz("few.npz", &[("x", few(x)), ("y", few(y))]), &["3 samples", "64", "job.shard:1:1"]),
         (write(&here, "words.txt", "words are no drawings"), &["words.txt"]),
     ];
     for (data, says) in &cases {
@@ -509,5 +509,29 @@ fn a_full_disk_is_the_machines_failure() {
     let ran = shardc(&here, &["inspect", "p", "-o", "/dev/full"]).expect(3);
     assert!(ran.err.contains("/dev/full"), "{}", ran.err);
     let ran = shardc(&here, &["train", "p", "--data", &data, "--steps", "2", "--metrics", "/dev/full"]).expect(3);
-    assert!(ran.err.contains("metrics"), "{}", ran.err);
+    assert!(ran.err.contains("metrics to `/dev/full`"), "{}", ran.err);
+    let ran = shardc(&here, &["train", "p", "--data", &data, "--steps", "2", "--export", "/dev/full"]).expect(3);
+    assert!(ran.err.contains("cannot write `/dev/full`"), "{}", ran.err);
+    let ran = shardc(&here, &["eval", "p", "--data", &data, "--outputs", "/dev/full"]).expect(3);
+    assert!(ran.err.contains("cannot write `/dev/full`"), "{}", ran.err);
+    assert!(!fs::metadata("/dev/full").expect("it is still there").is_file());
+}
+
+#[test]
+fn what_fills_no_batch_runs_at_its_own_size() {
+    let here = folder("own-size");
+    let models = format!("{}/tests/models/losses", env!("CARGO_MANIFEST_DIR"));
+    let (model, data) = (format!("{models}/own-rms.onnx"), format!("{models}/data.npz"));
+    let spec = write(&here, "job.shard", "batch 12\nloss output=loss\noptimizer sgd lr=0.1\n");
+    shardc(&here, &["compile", &model, "--spec", &spec, "-o", "p"]).expect(0);
+    // 80 samples are six batches and eight samples more; a loss of the model's own cannot leave out what would fill them up.
+    let from_model = shardc(&here, &["eval", &model, "--spec", &spec, "--data", &data, "--json"]).expect(0).out;
+    let from_plan = shardc(&here, &["eval", "p", "--data", &data, "--json"]).expect(0).out;
+    assert_eq!(from_model, from_plan);
+    assert!(from_model.contains("\"labels\":80"), "{from_model}");
+    // The samples of one batch say the same in any number of ranks.
+    let four = write(&here, "four.shard", "mesh dp=4\nbatch 12\nloss output=loss\ndata axis=dp\n");
+    let of_ranks = shardc(&here, &["eval", &model, "--spec", &four, "--data", &data, "--json"]).expect(0).out;
+    let loss = |text: &str| serde_json::from_str::<Value>(text).expect("JSON")["loss"].as_f64().expect("a loss");
+    assert!((loss(&from_model) - loss(&of_ranks)).abs() < 1e-6, "{from_model} and {of_ranks}");
 }

@@ -78,7 +78,8 @@ fn damaged_models_are_compiled_or_refused() {
     ] {
         let path = copied(&file, here.join(format!("{name}.onnx")));
         let spec = spec::parse(Path::new("job.shard"), "mesh dp=2\nbatch 8\ndata axis=dp\n").expect("a spec");
-        let (some, others) = sweep(&path, times, || compile(&path, &spec, &Options { train: false, ..Options::default() }).is_ok());
+        let (some, others) =
+            sweep(&path, times, || compile(&path, &spec, &Options { train: false, ..Options::default() }).is_ok());
         (taken, refused) = (taken + some, refused + others);
     }
     assert!(taken > 50 && refused > 500, "{taken} taken, {refused} refused");

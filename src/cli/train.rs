@@ -7,7 +7,7 @@ use super::progress::{Progress, time_text};
 use crate::failure::Failure;
 use clap::Args;
 use shardc_executor::data::{Dataset, input_specs};
-use shardc_executor::train::{Summary, train};
+use shardc_executor::train::{Summary, TrainError, train};
 use shardc_ir::plan::Program;
 use shardc_ir::train::Decay;
 use std::fs::File;
@@ -99,7 +99,12 @@ impl Train {
                 ),
             });
         }
-        let summary = result?;
+        let summary = result.map_err(|error| match (error, &self.metrics) {
+            (TrainError::Metrics(error), Some(path)) => {
+                Failure::io(format!("cannot write metrics to `{}`", path.display()), &error)
+            }
+            (error, _) => error.into(),
+        })?;
         if let Some(path) = &self.export {
             job.export(&executor, path)?;
         }

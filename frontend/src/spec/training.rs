@@ -2,7 +2,9 @@
 
 use super::context::quote;
 use super::reader::Reader;
-use super::values::{above_zero, below_one, boolean, choice, integer, name, not_negative, positive, samples, share, steps, whole};
+use super::values::{
+    above_zero, below_one, boolean, choice, integer, name, not_negative, positive, samples, share, steps, whole,
+};
 use shardc_ir::diagnostic::Diagnostic;
 use shardc_ir::spec::{Batch, Decayed, Located, Loss, Moments, Optimizer, OptimizerRule, Schedule, Spec};
 use shardc_ir::train::Decay;

@@ -27,7 +27,12 @@ pub fn draw(choices: &mut Choices, graph: &Graph) -> String {
     for _ in 0..lines {
         text += &shard_line(choices, graph, &axes);
     }
-    text += choices.pick(&["optimizer sgd lr=0.1\n", "optimizer adamw lr=0.01\n", "optimizer sgd lr=0.1 momentum=0.9\n", "optimizer lamb lr=0.01\n"]);
+    text += choices.pick(&[
+        "optimizer sgd lr=0.1\n",
+        "optimizer adamw lr=0.01\n",
+        "optimizer sgd lr=0.1 momentum=0.9\n",
+        "optimizer lamb lr=0.01\n",
+    ]);
     if choices.one_in(2) {
         text += "clip norm=0.5\n";
     }
