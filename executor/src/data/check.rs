@@ -162,14 +162,17 @@ enum Problem {
 }
 
 fn problem(input: &InputSpec, number: Number) -> Option<Problem> {
-    let is_share = |x: f64| input.range.is_none_or(|(low, high)| low as f64 <= x && x <= (high - 1) as f64);
+    let no_share = |is_outside: bool| is_outside.then_some(Problem::NoShare);
     match (input.dtype, number) {
         (_, Number::Real(x)) if !x.is_finite() => Some(Problem::NotFinite),
         (DType::F32, Number::Real(x)) if !(x as f32).is_finite() => Some(Problem::Inexact),
-        (DType::F64 | DType::F32, Number::Real(x)) => (!is_share(x)).then_some(Problem::NoShare),
-        (DType::F64, Number::Whole(n)) if n as f64 as i128 != n => Some(Problem::Inexact),
-        (DType::F32, Number::Whole(n)) if n as f32 as i128 != n => Some(Problem::Inexact),
-        (DType::F64 | DType::F32, Number::Whole(n)) => (!is_share(n as f64)).then_some(Problem::NoShare),
+        (DType::F64 | DType::F32, Number::Whole(n)) if !is_exact(n, input.dtype) => Some(Problem::Inexact),
+        (DType::F64 | DType::F32, Number::Real(x)) => {
+            no_share(input.range.is_some_and(|(low, high)| x < low as f64 || x > (high - 1) as f64))
+        }
+        (DType::F64 | DType::F32, Number::Whole(n)) => {
+            no_share(input.range.is_some_and(|(low, high)| n < low.into() || n >= high.into()))
+        }
         (DType::Bool, number) => (!matches!(number, Number::Whole(0 | 1))).then_some(Problem::NoTruth),
         (DType::I64, Number::Whole(n)) => match (i64::try_from(n), input.range) {
             (Err(_), _) => Some(Problem::Inexact),
@@ -179,6 +182,14 @@ fn problem(input: &InputSpec, number: Number) -> Option<Problem> {
             _ => None,
         },
         (DType::I64, Number::Real(_)) => Some(Problem::Inexact),
+    }
+}
+
+/// Whether a float type holds the number; small ones are told without a slow conversion.
+fn is_exact(n: i128, dtype: DType) -> bool {
+    match dtype {
+        DType::F64 => n.unsigned_abs() <= 1 << 53 || n as f64 as i128 == n,
+        _ => n.unsigned_abs() <= 1 << 24 || n as f32 as i128 == n,
     }
 }
 
