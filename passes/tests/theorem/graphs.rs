@@ -479,7 +479,7 @@ impl Maker<'_> {
             "mse prediction=y labels=t",
             "cross_entropy logits=y labels=t",
             "cross_entropy logits=y labels=t ignore_index=1",
-            "cross_entropy logits=y labels=t ignore_index=0 class_axis=1 label_smoothing=0.1",
+            "cross_entropy logits=y labels=t ignore_index=1 class_axis=1 label_smoothing=0.1",
             "bce_with_logits logits=y labels=t",
             "output=l",
         ]);
