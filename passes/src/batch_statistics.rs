@@ -243,9 +243,8 @@ fn normalise(
     let variance = b.scale(sum, share);
     let safe = b.offset(variance, norm.op.eps);
     let root = b.unary(Unary::Sqrt.into(), safe);
-    let rstd = b.unary(Unary::Reciprocal.into(), root);
-    let rstd = b.reshape(rstd, &shape.column);
-    let slope = b.mul(rstd, scale);
+    let root = b.reshape(root, &shape.column);
+    let slope = b.div(scale, root);
     let shift = b.sub(mean, still);
     let shift = b.reshape(shift, &shape.column);
     let shift = b.mul(shift, slope);

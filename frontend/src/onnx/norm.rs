@@ -102,6 +102,72 @@ pub(super) fn rms_norm(c: &mut Call<'_, '_>, x: &Value, axis: i64, scale: &Value
     rows.outputs(c, &results)
 }
 
+/// Instance normalisation: each channel of each sample for itself
+pub(super) fn instance_normalization(c: &mut Call<'_, '_>) -> Outputs {
+    let x = c.input(0)?;
+    let channels = *c.shape(&x)?.get(1).ok_or("it has no channels")?;
+    normalised_in_groups(c, &x, channels)
+}
+
+/// Group normalisation: neighbouring channels of each sample together
+pub(super) fn group_normalization(c: &mut Call<'_, '_>) -> Outputs {
+    c.ignore("stash_type");
+    let x = c.input(0)?;
+    let groups = c.attribute_int("num_groups", 0)?;
+    let groups = u64::try_from(groups).map_err(|_| format!("{groups} groups"))?;
+    normalised_in_groups(c, &x, groups)
+}
+
+/// `x[N, C, …]` normalised over each of `groups` equal parts of its channels, then scaled and moved by vectors over the channels, or,
+/// as op set 18 has them, over the groups.
+fn normalised_in_groups(c: &mut Call<'_, '_>, x: &Value, groups: u64) -> Outputs {
+    let eps = c.attribute_float("epsilon", 1e-5)?;
+    let shape = c.shape(x)?;
+    let [samples, channels, rest @ ..] = &shape[..] else { return Err(format!("it normalises {}", c.ty(x)?)) };
+    if groups == 0 || channels % groups != 0 {
+        return Err(format!("{channels} channels do not go into {groups} groups"));
+    }
+    let width = channels / groups * rest.iter().product::<u64>();
+    let rows = c.reshape(x, vec![*samples, groups, width])?;
+    let [one, zero] = [1.0, 0.0].map(|value| c.number(x, value).and_then(|v| c.broadcast(&v, vec![width])));
+    let y = c.emit(LayerNorm { eps }, &[rows, one?, zero?])?;
+    let mut y = c.reshape(&y, shape.clone())?;
+    let column: Vec<u64> = std::iter::once(*channels).chain(rest.iter().map(|_| 1)).collect();
+    for (i, f) in [(1, Binary::Mul), (2, Binary::Add)] {
+        let mut vector = c.input(i)?;
+        if c.shape(&vector)? != [*channels] {
+            vector = c.reshape(&vector, vec![groups, 1])?;
+            vector = c.broadcast(&vector, vec![groups, channels / groups])?;
+        }
+        let vector = c.reshape(&vector, column.clone())?;
+        y = c.binary(f, &y, &vector)?;
+    }
+    Ok(vec![y])
+}
+
+/// Each row along one dimension by its length
+pub(super) fn lp_normalization(c: &mut Call<'_, '_>) -> Outputs {
+    let x = c.input(0)?;
+    let mut shape = c.shape(&x)?;
+    let axis = c.attribute_int("axis", -1)?;
+    let axis = c.axis(axis, shape.len())?;
+    shape[axis] = 1;
+    let length = match c.attribute_int("p", 2)? {
+        1 => {
+            let size = c.unary(Unary::Abs, &x)?;
+            c.reduce(ReduceKind::Sum, &size, &[axis])?
+        }
+        2 => {
+            let square = c.binary(Binary::Mul, &x, &x)?;
+            let sum = c.reduce(ReduceKind::Sum, &square, &[axis])?;
+            c.unary(Unary::Sqrt, &sum)?
+        }
+        p => return Err(format!("`p={p}` is no length: 1 and 2 are")),
+    };
+    let length = c.reshape(&length, shape)?;
+    Ok(vec![c.binary(Binary::Div, &x, &length)?])
+}
+
 /// Batch normalisation over every dimension but the channels
 pub(super) fn batch_normalization(c: &mut Call<'_, '_>) -> Outputs {
     // What a training form gives beside the first output are the running statistics that it moves, which nobody may read here.
