@@ -267,6 +267,21 @@ fn tables_of_relative_positions_and_temperatures_are_trained() {
 }
 
 #[test]
+fn what_an_exporter_names_in_an_instance_normalisation_is_neutral() {
+    let m = |scale: &str, values: &[f32]| {
+        let nodes = [("InstanceNormalization", &*format!("x3 {scale} val_2"), "y")];
+        let mut m = built(&nodes, vec![floats(scale, &[6], values), floats("val_2", &[6], &[0.0; 6]), weight("w", &[6, 6], 1)]);
+        graph(&mut m).node.insert(0, graph(&mut built(&[("Unsqueeze", "h last", "x3")], vec![])).node[0].clone());
+        graph(&mut m).node.insert(0, graph(&mut built(&[("MatMul", "x w", "h")], vec![])).node[0].clone());
+        initializer(&mut m, ints("last", &[1], &[2]));
+        m
+    };
+    assert_eq!(trained(&imported(&m("val_1", &[1.0; 6]))), ["w"]);
+    assert_eq!(trained(&imported(&m("val_1", &noise(6, 2)))), ["val_1", "w"]);
+    assert_eq!(trained(&imported(&m("norm.weight", &[1.0; 6]))), ["norm.weight", "w"]);
+}
+
+#[test]
 fn a_single_number_that_an_exporter_named_is_not_trained() {
     let m = |name: &str| {
         let nodes = [("MatMul", "x w", "a"), ("Mul", &format!("a {name}"), "y")];

@@ -4,16 +4,18 @@
 //! `%m = reshape shape=[128, 64] %x`. The batch is followed from dimension 0 of the inputs by the letters of every op, into merged
 //! dimensions too; shapes that hold it are resized, and so are constants along which nothing varies.
 //! Needs and keeps phase `imported`. Refuses: an op that combines, picks or joins samples, a constant that differs between
-//! samples, a parameter that has the batch in its shape, a baked batch of one sample, which has no letter to follow.
+//! samples, a baked batch of one sample, which has no letter to follow; and, whatever the sizes, to train a parameter that has the
+//! batch in its shape.
 
 use crate::rewrite::{ValueMap, mapped, rebuild};
-use crate::{Changed, Context, Pass};
+use crate::{Changed, Context, Mode, Pass};
 use shardc_ir::builder::Builder;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
-use shardc_ir::graph::{Graph, Node, NodeId, Phase, ValueId};
+use shardc_ir::graph::{Graph, Node, NodeId, Phase, State, StateId, ValueId};
 use shardc_ir::letters::{Letter, Letters, Role};
 use shardc_ir::ops::leaf::{Constant, Input};
 use shardc_ir::ops::{Op, letters_of};
+use shardc_ir::plan::StateRole;
 use shardc_ir::types::{Tensor, Type};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -35,10 +37,16 @@ impl Pass for Rebatch {
         let place = cx.spec.place_of(batch.source);
         let Some(from) = baked(graph).map_err(|error| error.at(place.clone()))? else { return Ok(Changed::No) };
         let to = batch.value.size;
+        if cx.mode == Mode::Train && from > 1 {
+            let found = Follow::new(graph, from).parameters_of_samples();
+            if !found.is_empty() {
+                return Err(found.into_iter().map(|state| of_samples(&graph.states[state.index()], from)).collect());
+            }
+        }
         if from == to {
             return Ok(Changed::No);
         }
-        let mut change = Change { graph, from, to, places: vec![None; graph.value_count()], resized: HashMap::new() };
+        let mut change = Change { follow: Follow::new(graph, from), graph, from, to, resized: HashMap::new() };
         let mut refused = None;
         let rebuilt = rebuild(graph, |b, id, node, map| {
             if refused.is_some() {
@@ -74,6 +82,12 @@ fn baked(graph: &Graph) -> Result<Option<u64>, Diagnostic> {
     }
 }
 
+fn of_samples(state: &State, batch: u64) -> Diagnostic {
+    let (name, ty) = (&state.name, &state.ty);
+    Diagnostic::error(format!("`{name}`, {ty}, has a part for each of the {batch} samples: the exporter wrote it once a sample"))
+        .help(format!("export with `dynamo=True, optimize=False`, or do not train it: `freeze \"{name}\"`"))
+}
+
 /// Where the batch is in a value: the digit of weight `stride` of dimension `dim`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Place {
@@ -94,60 +108,47 @@ struct Why {
     what: String,
 }
 
-struct Change<'g> {
+/// The batch on its way through the graph.
+struct Follow<'g> {
     graph: &'g Graph,
     from: u64,
-    to: u64,
     /// Where the batch is in each value that depends on the samples.
     places: Vec<Option<Place>>,
-    /// Values that do not depend on the samples, with the batch there in its new size.
-    resized: HashMap<(ValueId, Place), ValueId>,
 }
 
-impl Change<'_> {
-    /// What stands for the node; nothing where the batch does not reach it.
-    fn node(&mut self, b: &mut Builder, id: NodeId, node: &Node, map: &ValueMap) -> Result<Option<Vec<ValueId>>, Why> {
-        if let Op::Input(input) = &node.op {
-            return self.input(b, id, node, input);
+impl<'g> Follow<'g> {
+    fn new(graph: &'g Graph, from: u64) -> Follow<'g> {
+        let mut places = vec![None; graph.value_count()];
+        for (_, node) in graph.nodes() {
+            if matches!(&node.op, Op::Input(input) if input.ty.rank() > 0) {
+                places[node.results[0].index()] = Some(Place { dim: 0, stride: 1 });
+            }
         }
-        let fail = |what: &str| Why { node: id, what: what.to_string() };
+        Follow { graph, from, places }
+    }
+
+    /// Where the batch is in an op, with the op's letters; nothing where it does not reach it.
+    fn node(&mut self, id: NodeId, node: &Node) -> Result<Option<(Letters, Digit)>, &'static str> {
         let letters = letters_of(self.graph, id);
         let mut found: Option<Digit> = None;
         for (operand, dims) in node.operands.iter().zip(&letters.operands) {
             let Some(place) = self.places[operand.index()] else { continue };
-            let digit = self.digit(&letters, &dims[place.dim], place.stride).ok_or_else(|| fail("cuts the batch into parts"))?;
+            let digit = self.digit(&letters, &dims[place.dim], place.stride).ok_or("cuts the batch into parts")?;
             if found.is_some_and(|other| other != digit) {
-                return Err(fail("combines each sample with each other"));
+                return Err("combines each sample with each other");
             }
             found = Some(digit);
         }
         let Some(digit) = found else { return Ok(None) };
         match letters.roles[digit.letter] {
             Role::Kept => {}
-            Role::Reduced(_) => return Err(fail("reduces over the batch")),
-            Role::Whole => return Err(fail("picks from or joins the batch")),
+            Role::Reduced(_) => return Err("reduces over the batch"),
+            Role::Whole => return Err("picks from or joins the batch"),
         }
-        let results = self.rebuilt(b, id, node, map, &letters, digit)?;
         for (result, dims) in node.results.iter().zip(&letters.results) {
             self.places[result.index()] = place_of(&letters, dims, digit);
         }
-        Ok(Some(results))
-    }
-
-    fn input(&mut self, b: &mut Builder, id: NodeId, node: &Node, input: &Input) -> Result<Option<Vec<ValueId>>, Why> {
-        if input.ty.rank() == 0 {
-            return Ok(None);
-        }
-        if self.from == 1 {
-            let what = "has one sample, which cannot be told from other dimensions of size 1".to_string();
-            return Err(Why { node: id, what });
-        }
-        let place = Place { dim: 0, stride: 1 };
-        let ty = self.resize(&input.ty, place);
-        let value = b.push(Op::Input(Input { ty: ty.clone(), ..input.clone() }), &[], vec![ty], "v")[0];
-        b.rename(value, &self.graph.value(node.results[0]).name);
-        self.places[node.results[0].index()] = Some(place);
-        Ok(Some(vec![value]))
+        Ok(Some((letters, digit)))
     }
 
     /// The letter of a dimension that holds all of the batch, with the batch's weight in it.
@@ -164,6 +165,61 @@ impl Change<'_> {
         None
     }
 
+    /// The parameters that meet the batch with a part of their own for each sample.
+    fn parameters_of_samples(mut self) -> Vec<StateId> {
+        let mut found = vec![];
+        for (id, node) in self.graph.nodes() {
+            let Ok(Some((letters, digit))) = self.node(id, node) else { continue };
+            for (operand, dims) in node.operands.iter().zip(&letters.operands) {
+                if let Op::State(read) = &self.graph.def(*operand).op
+                    && place_of(&letters, dims, digit).is_some()
+                    && self.graph.states[read.state.index()].role == StateRole::Parameter
+                {
+                    found.push(read.state);
+                }
+            }
+        }
+        found.sort();
+        found.dedup();
+        found
+    }
+}
+
+struct Change<'g> {
+    follow: Follow<'g>,
+    graph: &'g Graph,
+    from: u64,
+    to: u64,
+    /// Values that do not depend on the samples, with the batch there in its new size.
+    resized: HashMap<(ValueId, Place), ValueId>,
+}
+
+impl Change<'_> {
+    /// What stands for the node; nothing where the batch does not reach it.
+    fn node(&mut self, b: &mut Builder, id: NodeId, node: &Node, map: &ValueMap) -> Result<Option<Vec<ValueId>>, Why> {
+        if let Op::Input(input) = &node.op {
+            return self.input(b, id, node, input);
+        }
+        let reached = self.follow.node(id, node).map_err(|what| Why { node: id, what: what.to_string() })?;
+        let Some((letters, digit)) = reached else { return Ok(None) };
+        self.rebuilt(b, id, node, map, &letters, digit).map(Some)
+    }
+
+    fn input(&mut self, b: &mut Builder, id: NodeId, node: &Node, input: &Input) -> Result<Option<Vec<ValueId>>, Why> {
+        if input.ty.rank() == 0 {
+            return Ok(None);
+        }
+        if self.from == 1 {
+            let what = "has one sample, which cannot be told from other dimensions of size 1".to_string();
+            return Err(Why { node: id, what });
+        }
+        let place = Place { dim: 0, stride: 1 };
+        let ty = self.resize(&input.ty, place);
+        let value = b.push(Op::Input(Input { ty: ty.clone(), ..input.clone() }), &[], vec![ty], "v")[0];
+        b.rename(value, &self.graph.value(node.results[0]).name);
+        Ok(Some(vec![value]))
+    }
+
     /// The node with the batch in its new size, wherever its operands and its own attributes have it.
     fn rebuilt(
         &mut self,
@@ -178,7 +234,7 @@ impl Change<'_> {
         let mut operands = vec![];
         for (operand, dims) in node.operands.iter().zip(&letters.operands) {
             operands.push(match place_of(letters, dims, digit) {
-                Some(place) if self.places[operand.index()].is_none() => self.want(b, *operand, place, map)?,
+                Some(place) if self.follow.places[operand.index()].is_none() => self.want(b, *operand, place, map)?,
                 _ => mapped(map, *operand),
             });
         }
@@ -217,7 +273,7 @@ impl Change<'_> {
             _ => {
                 let letters = letters_of(graph, id);
                 let result = graph.value(value).result;
-                let digit = self.digit(&letters, &letters.results[result][place.dim], place.stride);
+                let digit = self.follow.digit(&letters, &letters.results[result][place.dim], place.stride);
                 let digit = digit.filter(|d| letters.roles[d.letter] == Role::Kept && !node.op.rules().positions());
                 let digit = digit.ok_or_else(|| fail("differs from sample to sample"))?;
                 let origin = b.origin.clone();

@@ -311,8 +311,8 @@ impl Judge<'_, '_> {
         if let Some(other) = self.circle {
             return Freeze(format!("a rotary table: its squares and those of `{other}` add to 1"));
         }
-        if self.candidate.is_node && self.beside_initializers && self.values.constant(self.index) == Some(true) {
-            return Freeze("a constant of the graph, with one value".into());
+        if self.stands_in() {
+            return Freeze("it stands, with one value, for a scale or bias that the module does not have".into());
         }
         if let Some(slot) = self.uses.iter().find_map(Use::slot) {
             return Train(format!("{} of {}", slot.0, self.node(slot.1)));
@@ -340,6 +340,16 @@ impl Judge<'_, '_> {
             return Freeze("a constant of the graph".into());
         }
         self.operand(&live)
+    }
+
+    /// Whether an exporter wrote it where an op wants a scale or bias and the module has none: a constant node beside initializers,
+    /// or what it named itself in the instance normalisation that a group normalisation became.
+    fn stands_in(&self) -> bool {
+        let nodes = &self.file.graph().node;
+        let of_instances = |u: &Use| u.node().is_some_and(|node| nodes[node].op_type == "InstanceNormalization");
+        let written = uses::invented(self.candidate.name) && !self.uses.is_empty() && self.uses.iter().all(of_instances);
+        let node = self.candidate.is_node && self.beside_initializers;
+        (written || node) && self.values.constant(self.index) == Some(true)
     }
 
     /// The verdict on a tensor that is only an operand of elementwise ops and the like.

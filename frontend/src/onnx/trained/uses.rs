@@ -245,7 +245,7 @@ impl<'m> Flow<'m> {
                 Use::Bias(position)
             }
             ("PRelu", 1) | ("LSTM" | "GRU" | "RNN", 1..=3) | ("LSTM", 7) => Use::Weight(position),
-            ("Gather" | "GatherND" | "GatherElements", 0) => Use::Table(position),
+            ("Gather" | "GatherND", 0) => Use::Table(position),
             ("BatchNormalization", 3 | 4) => Use::Statistic(position),
             ("BatchNormalization" | "InstanceNormalization" | "GroupNormalization" | "LayerNormalization", 1)
             | ("RMSNormalization" | "SimplifiedLayerNormalization", 1)
