@@ -260,7 +260,7 @@ fn tables_of_relative_positions_and_temperatures_are_trained() {
             ("Add", "a rows", "b"),
             ("Softmax", "b", "y"),
         ],
-        vec![floats("heat", &[4, 1], &[1.0; 4]), weight("table", &[9, 6], 1)],
+        vec![floats("heat", &[1, 6], &[1.0; 6]), weight("table", &[9, 6], 1)],
     );
     initializer(&mut m, ints("at", &[4, 1], &[0, 3, 3, 8]));
     assert_eq!(trained(&imported(&m)), ["heat", "table"]);
@@ -282,6 +282,16 @@ fn what_an_exporter_names_in_an_instance_normalisation_is_neutral() {
 }
 
 #[test]
+fn one_value_for_every_sample_is_no_parameter() {
+    let m = |values: &[f32]| {
+        let nodes = [("MatMul", "x w", "a"), ("Mul", "a where", "y")];
+        built(&nodes, vec![weight("w", &[6, 6], 1), floats("where", &[4, 1], values)])
+    };
+    assert_eq!(trained(&imported(&m(&[1.0; 4]))), ["w"]);
+    assert_eq!(trained(&imported(&m(&noise(4, 1)))), ["w", "where"]);
+}
+
+#[test]
 fn a_single_number_that_an_exporter_named_is_not_trained() {
     let m = |name: &str| {
         let nodes = [("MatMul", "x w", "a"), ("Mul", &format!("a {name}"), "y")];
@@ -295,7 +305,7 @@ fn a_single_number_that_an_exporter_named_is_not_trained() {
 fn scores_with_an_invented_zero_mask_train_no_mask() {
     let m = |name: &str| {
         let nodes = [("MatMul", "x w", "a"), ("Add", &format!("a {name}"), "b"), ("Softmax", "b", "y")];
-        built(&nodes, vec![weight("w", &[6, 6], 1), floats(name, &[4, 6], &[0.0; 24])])
+        built(&nodes, vec![weight("w", &[6, 6], 1), floats(name, &[1, 6], &[0.0; 6])])
     };
     assert_eq!(trained(&imported(&m("val_7"))), ["w"]);
     assert_eq!(trained(&imported(&m("relative_bias"))), ["w", "relative_bias"]);

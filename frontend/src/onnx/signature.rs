@@ -30,6 +30,14 @@ pub(super) fn inputs<'m>(file: &'m ModelFile, options: &ImportOptions<'_>) -> Re
     Ok(inputs.iter().zip(types).filter_map(|(i, ty)| ty.map(|ty| (i.name.as_str(), ty))).collect())
 }
 
+/// The batch size that the exporter fixed: that of the first of `inputs` with a number there.
+pub(super) fn baked_batch<'m>(inputs: impl IntoIterator<Item = &'m pb::ValueInfoProto>) -> Option<u64> {
+    inputs.into_iter().find_map(|input| match dims(input)?.first()?.value.as_ref()? {
+        Size::DimValue(n) => u64::try_from(*n).ok(),
+        Size::DimParam(_) => None,
+    })
+}
+
 struct Reader<'a, 'm> {
     file: &'m ModelFile,
     options: &'a ImportOptions<'a>,
@@ -43,11 +51,7 @@ struct Reader<'a, 'm> {
 impl<'m> Reader<'_, 'm> {
     /// Binds the symbols of dimension 0 to the batch: the model's own where another input has a fixed one.
     fn bind_batch(&mut self, inputs: &[&'m pb::ValueInfoProto]) {
-        let fixed = inputs.iter().find_map(|input| match dims(input)?.first()?.value.as_ref()? {
-            Size::DimValue(n) => u64::try_from(*n).ok(),
-            Size::DimParam(_) => None,
-        });
-        self.batch = fixed.or(self.options.batch);
+        self.batch = baked_batch(inputs.iter().copied()).or(self.options.batch);
         let Some(batch) = self.options.batch.and(self.batch) else { return };
         for input in inputs {
             let Some(Size::DimParam(name)) = dims(input).and_then(|d| d.first()).and_then(|d| d.value.as_ref()) else { continue };

@@ -13,7 +13,7 @@ pub use ties::{Copy, Tie, Untie};
 use super::model_file::{ModelFile, Owner};
 use super::tensor::Weight;
 use super::untie::{self, Split};
-use super::{ImportOptions, initializers};
+use super::{ImportOptions, initializers, signature};
 use merges::{Kind, Merged};
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use std::collections::BTreeSet;
@@ -352,9 +352,19 @@ impl Judge<'_, '_> {
         (written || node) && self.values.constant(self.index) == Some(true)
     }
 
+    /// Whether its first dimension is the batch that the exporter fixed, as no parameter's is.
+    fn is_once_a_sample(&self) -> bool {
+        let shape = &self.candidate.weight.ty.shape;
+        let batch = signature::baked_batch(&self.file.graph().input);
+        shape.len() > 1 && batch.is_some_and(|batch| batch > 1 && shape[0] == batch)
+    }
+
     /// The verdict on a tensor that is only an operand of elementwise ops and the like.
     fn operand(&self, live: &[&Use]) -> Verdict {
         let operands: Vec<&Operand> = live.iter().filter_map(|u| if let Use::Operand(o) = u { Some(o) } else { None }).collect();
+        if self.is_once_a_sample() && operands.len() == live.len() && self.values.constant(self.index) == Some(true) {
+            return Freeze("one value for every sample".into());
+        }
         let invented = uses::invented(self.candidate.name);
         let nothing_hidden = |o: &&&Operand| invented && o.scores && o.how == "added to";
         if let Some(masked) = operands.iter().find(nothing_hidden)
