@@ -304,8 +304,11 @@ fn a_single_number_that_an_exporter_named_is_not_trained() {
 #[test]
 fn scores_with_an_invented_zero_mask_train_no_mask() {
     let m = |name: &str| {
-        let nodes = [("MatMul", "x w", "a"), ("Add", &format!("a {name}"), "b"), ("Softmax", "b", "y")];
-        built(&nodes, vec![weight("w", &[6, 6], 1), floats(name, &[1, 6], &[0.0; 6])])
+        let nodes =
+            [("MatMul", "x w", "a"), ("Unsqueeze", "a last", "b"), ("Add", &*format!("b {name}"), "c"), ("Softmax", "c", "y")];
+        let mut m = built(&nodes, vec![weight("w", &[6, 6], 1), floats(name, &[1, 6, 6], &[0.0; 36])]);
+        initializer(&mut m, ints("last", &[1], &[2]));
+        m
     };
     assert_eq!(trained(&imported(&m("val_7"))), ["w"]);
     assert_eq!(trained(&imported(&m("relative_bias"))), ["w", "relative_bias"]);
