@@ -151,3 +151,24 @@ fn absurd_numbers_end_in_a_diagnostic_or_a_graph() {
     }
     assert!(refused > 1000, "{refused} refused, {taken} taken");
 }
+
+/// A batch that was merged with what is picked from it stays a dimension of its own, which may be split.
+#[test]
+fn indices_alike_in_each_block_index_one_block() {
+    let ops = |rows: &[i64]| {
+        let mut m = model(20);
+        input(&mut m, "x", DataType::Float, &[8, 3]);
+        initializer(&mut m, ints("rows", &[2, rows.len() as i64 / 2], rows));
+        node(&mut m, "Gather", "x rows", "y", vec![]);
+        output(&mut m, "y");
+        let graph = import_model(&m, &ImportOptions::default()).unwrap().graph;
+        let made = graph.nodes().filter(|(_, n)| !n.operands.is_empty()).map(|(_, n)| n.op.clone()).collect::<Vec<_>>();
+        made.iter()
+            .map(|op| format!("{} {}", op.name(), op.attributes().get("axis").cloned().unwrap_or_default()))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(ops(&[1, 0, 5, 4]), ["reshape null", "gather 1"]);
+    assert!(ops(&(0..8).collect::<Vec<_>>()).iter().all(|op| op.starts_with("reshape")));
+    assert_eq!(ops(&[1, 4, 5, 0]), ["gather 0"]);
+    assert_eq!(ops(&[1, 0, 5, 6]), ["gather 0"]);
+}

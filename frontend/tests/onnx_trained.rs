@@ -60,7 +60,9 @@ fn refusal(m: &pb::ModelProto) -> String {
 
 #[test]
 fn zeros_and_ones_are_trained_as_any_other_values() {
-    for (name, batch) in [("mlp", 4), ("gpt2", 8), ("gpt2-folded", 8), ("llama", 8)] {
+    let models =
+        [("mlp", 4), ("gpt2", 8), ("gpt2-folded", 8), ("llama", 8), ("bert", 8), ("vit", 8), ("resnet", 16), ("inception", 16)];
+    for (name, batch) in models {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/models").join(name).join("model.onnx");
         let options = || ImportOptions { batch: Some(batch), ..ImportOptions::default() };
         let random = import(&path, &options()).unwrap();

@@ -20,11 +20,32 @@ pub(super) fn gather(c: &mut Call<'_, '_>) -> Outputs {
     let shape = c.shape(&x)?;
     let axis = c.attribute_int("axis", 0)?;
     let axis = c.axis(axis, shape.len())?;
-    let indices = match indices.tensor() {
-        Some(known) => Value::Known(checked(&known, shape[axis])?),
-        None => indices,
-    };
-    Ok(vec![c.emit(Gather::along(axis), &[x, indices])?])
+    let Some(known) = indices.tensor() else { return Ok(vec![c.emit(Gather::along(axis), &[x, indices])?]) };
+    let known = checked(&known, shape[axis])?;
+    if axis == 0
+        && let Some(each) = of_each_block(&known, shape[0])
+    {
+        let blocks = known.ty.shape[0];
+        let size = shape[0] / blocks;
+        let table = c.reshape(&x, [&[blocks, size], &shape[1..]].concat())?;
+        if each.to_i64().into_iter().eq(0..size as i64) {
+            return Ok(vec![c.reshape(&table, [&known.ty.shape, &shape[1..]].concat())?]);
+        }
+        return Ok(vec![c.emit(Gather::along(1), &[table, Value::Known(each)])?]);
+    }
+    Ok(vec![c.emit(Gather::along(axis), &[x, Value::Known(known)])?])
+}
+
+/// Indices into each of `indices.shape[0]` equal blocks of `rows` rows, where every block is indexed alike: a batch that was merged
+/// with what is picked from it, as a mask of tokens or strides over a tensor's memory are exported.
+fn of_each_block(indices: &Tensor, rows: u64) -> Option<Tensor> {
+    let (blocks, rest) = indices.ty.shape.split_first().filter(|(n, _)| **n > 1 && rows.is_multiple_of(**n))?;
+    let size = (rows / blocks) as i64;
+    let all = indices.to_i64();
+    let first = all.get(..all.len() / *blocks as usize).filter(|first| !first.is_empty())?;
+    let alike = |(b, block): (usize, &[i64])| block.iter().zip(first).all(|(i, f)| *i == f + b as i64 * size);
+    let within = first.iter().all(|i| *i < size);
+    (within && all.chunks(first.len()).enumerate().all(alike)).then(|| Tensor::from_i64(rest.to_vec(), first))
 }
 
 /// Known indices, none negative and all within `size`.
