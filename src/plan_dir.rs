@@ -20,6 +20,7 @@ use shardc_executor::tensor::Tensor;
 use shardc_frontend::onnx::Copy;
 use shardc_frontend::{onnx, spec};
 use shardc_ir::diagnostic::{Diagnostic, Place};
+use shardc_ir::files;
 use shardc_ir::listing::{NamedSizes, RankSummary, summary};
 use shardc_ir::plan::{Program, StateVariable};
 use shardc_ir::plan_file::{self, hash};
@@ -242,7 +243,7 @@ fn spec_of(path: &Path, manifest: &Manifest) -> Result<Spec, Failure> {
 
 fn read_manifest(path: &Path) -> Result<Manifest, Failure> {
     let at = path.join(MANIFEST);
-    let bytes = fs::read(&at).map_err(|error| {
+    let bytes = files::read(&at).map_err(|error| {
         let what = if path.is_dir() { "this is no plan directory" } else { "there is no plan directory here" };
         Diagnostic::error(format!("{what}: cannot read `{MANIFEST}`: {error}"))
             .at(Place::File(path.to_path_buf()))
@@ -259,7 +260,7 @@ fn read_manifest(path: &Path) -> Result<Manifest, Failure> {
 /// The bytes of a file of the directory, which have the hash that the manifest says.
 fn checked(path: &Path, manifest: &Manifest, name: &str) -> Result<Vec<u8>, Failure> {
     let expected = manifest.files.get(name).ok_or_else(|| damaged(path, &format!("its manifest names no `{name}`")))?;
-    let bytes = fs::read(path.join(name)).map_err(|e| damaged(path, &format!("cannot read `{name}`: {e}")))?;
+    let bytes = files::read(&path.join(name)).map_err(|e| damaged(path, &format!("cannot read `{name}`: {e}")))?;
     if hash(&bytes) == *expected { Ok(bytes) } else { Err(damaged(path, &format!("`{name}` is not what its manifest says"))) }
 }
 

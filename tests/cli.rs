@@ -502,6 +502,25 @@ fn a_reader_that_leaves_is_no_failure() {
 
 #[cfg(target_os = "linux")]
 #[test]
+fn endless_files_are_no_files() {
+    let here = folder("endless");
+    let (model, spec) = (example("tiny-gpt/model.onnx"), example("tiny-gpt/one.shard"));
+    for name in ["z.txt", "z.bin", "z.npz", "z.safetensors", "z.shard", "folder/tokens.npy"] {
+        fs::create_dir_all(here.join("folder")).expect("the folder is there");
+        std::os::unix::fs::symlink("/dev/zero", here.join(name)).expect("links are possible");
+        let data = if name.ends_with("npy") { "folder" } else { name };
+        let (spec, data) = if name == "z.shard" { (name, "z.txt") } else { (&*spec, data) };
+        let mut arguments = vec!["train", &model, "--spec", spec, "--data", data];
+        if data == "z.txt" || data == "z.bin" {
+            arguments.extend(["--context", "64"]);
+        }
+        let ran = shardc(&here, &arguments).expect(1);
+        assert!(ran.err.contains("it is not a file"), "{name}: {}", ran.err);
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
 fn a_full_disk_is_the_machines_failure() {
     let here = folder("full");
     let (model, data, spec) = (example("digits/model.onnx"), example("digits/train.npz"), example("digits/one.shard"));

@@ -244,10 +244,12 @@ fn parameters<'m>(importer: &mut Importer<'m>, roles: &[Role<'m>]) -> Result<Has
 
 /// A warning where the model's dropouts do nothing in training either.
 fn idle(importer: &Importer<'_>) -> Option<Diagnostic> {
-    let count = importer.idle_dropouts;
-    let message = format!("{count} dropouts of the model do nothing, as it was exported for evaluation");
-    let warning = Diagnostic::warning(message).at(importer.file.place("graph"));
-    (count > 0).then(|| warning.help("export it in training form to train with dropout"))
+    let [first, others @ ..] = &importer.idle_dropouts[..] else { return None };
+    let (also, these) = if others.is_empty() { (String::new(), "it") } else { (format!(", and {} more", others.len()), "them") };
+    let message = format!("the model drops nothing at {first}{also}: the exporter wrote {these} for evaluation");
+    let help = "export the model in training form; what PyTorch's exporters write of `scaled_dot_product_attention` never is, so \
+                build transformers with `attn_implementation=\"eager\"`";
+    Some(Diagnostic::warning(message).at(importer.file.place("graph")).help(help))
 }
 
 fn check_opset(file: &ModelFile) -> Result<(), Diagnostic> {

@@ -17,13 +17,16 @@ pub use unsupported::unsupported;
 
 use context::Context;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, Place};
+use shardc_ir::files;
 use shardc_ir::spec::Spec;
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
 /// The largest file that is read, in bytes.
 const MAX_BYTES: u64 = 1 << 20;
+
+/// The most errors that are told of one file.
+const MAX_ERRORS: usize = 50;
 
 /// Reads the spec at `path`.
 ///
@@ -32,7 +35,7 @@ const MAX_BYTES: u64 = 1 << 20;
 pub fn load(path: &Path) -> Result<Spec, Diagnostics> {
     let fail = |error: Diagnostic| Diagnostics::from(error.at(Place::File(path.to_path_buf())));
     let mut bytes = vec![];
-    File::open(path)
+    files::open(path)
         .and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes))
         .map_err(|error| fail(Diagnostic::error(format!("cannot read the spec: {error}"))))?;
     if bytes.len() as u64 > MAX_BYTES {
@@ -48,7 +51,7 @@ pub fn load(path: &Path) -> Result<Spec, Diagnostics> {
 /// Reads `text`, the contents of the spec at `path`; `path` only names it.
 ///
 /// # Errors
-/// Every error in the order of the text.
+/// The errors in the order of the text, at most 50 of them.
 pub fn parse(path: &Path, text: &str) -> Result<Spec, Diagnostics> {
     if text.len() as u64 > MAX_BYTES {
         return Err(too_large(path));
@@ -57,7 +60,12 @@ pub fn parse(path: &Path, text: &str) -> Result<Spec, Diagnostics> {
     let statements = syntax::statements(text, &mut context);
     let spec = statements::read(path, &statements, &mut context);
     check::check(&spec, &mut context);
-    let errors = context.into_diagnostics();
+    let mut errors = context.into_diagnostics();
+    if errors.len() > MAX_ERRORS {
+        let rest = errors.split_off(MAX_ERRORS);
+        let message = format!("{} more errors are not shown", rest.len());
+        errors.push(Diagnostic::error(message).at_opt(rest.into_iter().next().and_then(|error| error.place)));
+    }
     if errors.is_empty() { Ok(spec) } else { Err(errors) }
 }
 

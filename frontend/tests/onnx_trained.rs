@@ -294,6 +294,25 @@ fn one_value_for_every_sample_is_no_parameter() {
 }
 
 #[test]
+fn what_only_makes_waves_is_frozen() {
+    let m = |also: &str| {
+        let nodes = [
+            ("Mul", "x embed.W", "p"),
+            ("Reshape", "p shape", "q"),
+            ("Sin", "q", "s"),
+            ("Cos", "p", "c"),
+            ("Add", also, "sum"),
+            ("MatMul", "sum w", "y"),
+        ];
+        let mut m = built(&nodes, vec![weight("embed.W", &[6], 1), weight("w", &[6, 2], 2)]);
+        initializer(&mut m, ints("shape", &[2], &[4, 6]));
+        m
+    };
+    assert_eq!(trained(&imported(&m("s c"))), ["w"]);
+    assert_eq!(trained(&imported(&m("s p"))), ["embed.W", "w"]);
+}
+
+#[test]
 fn a_single_number_that_an_exporter_named_is_not_trained() {
     let m = |name: &str| {
         let nodes = [("MatMul", "x w", "a"), ("Mul", &format!("a {name}"), "y")];

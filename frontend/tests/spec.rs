@@ -394,3 +394,11 @@ fn noise_never_panics() {
     }
     assert!(accepted > 500 && refused > 2_000, "{accepted} accepted, {refused} refused");
 }
+
+#[test]
+fn a_file_of_mistakes_is_told_in_part() {
+    let text = format!("mesh{}\n", " a=1".repeat(10_000));
+    let errors = parse(Path::new("job.shard"), &text).expect_err("an axis is given twice");
+    assert_eq!(errors.len(), 51);
+    assert!(errors[50].message.contains("more errors are not shown"), "{}", errors[50].message);
+}

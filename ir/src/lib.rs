@@ -4,6 +4,7 @@ pub mod builder;
 pub mod columns;
 pub mod diagnostic;
 pub mod dtype;
+pub mod files;
 pub mod graph;
 pub mod interp;
 pub mod kernel;

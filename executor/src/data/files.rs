@@ -5,6 +5,7 @@ use super::npy;
 use super::npz::Npz;
 use super::safetensor;
 use shardc_ir::diagnostic::{Diagnostic, near_names};
+use shardc_ir::files;
 use std::fs::{self, File};
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
@@ -36,9 +37,9 @@ impl Files {
             return Ok(Files::Folder(path.to_path_buf()));
         }
         match path.extension().and_then(|e| e.to_str()) {
-            Some("npz") => Npz::open(File::open(path).map_err(cannot)?).map(Files::Npz),
+            Some("npz") => Npz::open(files::open(path).map_err(cannot)?).map(Files::Npz),
             Some("safetensors") => {
-                let bytes = fs::read(path).map_err(cannot)?;
+                let bytes = files::read(path).map_err(cannot)?;
                 safetensor::names(&bytes)?;
                 Ok(Files::Safetensors(bytes))
             }
@@ -109,7 +110,7 @@ fn stems(folder: &Path) -> Result<Vec<String>, Diagnostic> {
 }
 
 fn npy_file(folder: &Path, name: &str) -> Result<(npy::Beginning, BufReader<File>), String> {
-    let file = File::open(folder.join(format!("{name}.npy"))).map_err(|e| e.to_string())?;
+    let file = files::open(&folder.join(format!("{name}.npy"))).map_err(|e| e.to_string())?;
     let length = file.metadata().map_err(|e| e.to_string())?.len();
     let mut file = BufReader::new(file);
     Ok((npy::read_beginning(&mut file, length)?, file))

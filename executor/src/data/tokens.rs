@@ -1,6 +1,7 @@
 //! Text as tokens: the bytes of a `.txt`, or the 16-bit words of a `.bin`.
 
 use shardc_ir::diagnostic::Diagnostic;
+use shardc_ir::files;
 use std::path::Path;
 
 /// The tokens of a file.
@@ -19,7 +20,7 @@ impl Tokens {
         if !matches!(extension, "txt" | "bin") {
             return Ok(None);
         }
-        let bytes = std::fs::read(path).map_err(|e| Diagnostic::error(format!("cannot read the data: {e}")))?;
+        let bytes = files::read(path).map_err(|e| Diagnostic::error(format!("cannot read the data: {e}")))?;
         if extension == "txt" {
             return Ok(Some(Tokens::Bytes(bytes)));
         }

@@ -49,7 +49,7 @@ pub(super) struct Importer<'m> {
     /// Dropouts that training draws masks for.
     pub dropouts: u32,
     /// Dropouts that the model has for evaluation only.
-    pub idle_dropouts: usize,
+    pub idle_dropouts: Vec<String>,
     values: HashMap<&'m str, Option<Value>>,
     /// Initializers that are constants, until somebody needs them.
     constants: HashMap<&'m str, Weight>,
@@ -73,7 +73,7 @@ impl<'m> Importer<'m> {
             b,
             errors: vec![],
             dropouts: 0,
-            idle_dropouts: 0,
+            idle_dropouts: vec![],
             values: HashMap::new(),
             constants: HashMap::new(),
             nodes_of_constants: HashMap::new(),

@@ -1,7 +1,7 @@
 //! Which nodes of a model are needed, in an order in which each comes after what it reads.
 
 use super::model_file::ModelFile;
-use super::{initializers, node_text};
+use super::{control, initializers, node_text};
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use std::collections::{HashMap, HashSet};
 
@@ -43,11 +43,30 @@ pub(super) fn needed(file: &ModelFile) -> Result<Vec<usize>, Diagnostics> {
             }
         }
     }
+    undefined(file, &order, &makers)?;
     // The file's own order, if it is one of computation.
     let mut sorted = order.clone();
     sorted.sort();
     let in_order = sorted.iter().all(|node| reads(*node).all(|n| n < *node));
     Ok(if in_order { sorted } else { order })
+}
+
+/// An error for each name that a node in `order` reads and nothing defines; branches may not be taken.
+fn undefined(file: &ModelFile, order: &[usize], makers: &HashMap<&str, usize>) -> Result<(), Diagnostics> {
+    let graph = file.graph();
+    let mut known: HashSet<&str> = initializers(file).map(|(_, tensor)| tensor.name.as_str()).collect();
+    known.extend(graph.input.iter().map(|input| input.name.as_str()));
+    let always = order.iter().filter(|node| file.sources[**node].branch.is_none());
+    let mut errors = vec![];
+    for node in always.map(|node| &graph.node[*node]).filter(|node| !control::is_if(node)) {
+        for name in node.input.iter().filter(|n| !n.is_empty() && !makers.contains_key(n.as_str())) {
+            if known.insert(name) {
+                let message = format!("`{name}` is read, but nothing defines it");
+                errors.push(Diagnostic::error(message).at(file.place(node_text(node))));
+            }
+        }
+    }
+    if errors.is_empty() { Ok(()) } else { Err(errors) }
 }
 
 /// The node that makes each name; an error for names that are made twice.

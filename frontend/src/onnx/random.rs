@@ -21,7 +21,9 @@ pub(super) fn dropout(c: &mut Call<'_, '_>) -> Outputs {
         return Err(format!("it drops a share of {ratio}; only shares from 0 to below 1 are supported"));
     }
     if !training || ratio == 0.0 {
-        c.importer.idle_dropouts += usize::from(!training);
+        if ratio > 0.0 {
+            c.importer.idle_dropouts.push(super::node_text(c.node));
+        }
         let kept = if c.node.output.len() > 1 { c.truth_like(&x)? } else { x.clone() };
         return Ok(vec![x, kept]);
     }

@@ -17,6 +17,9 @@ use shardc_ir::scalar::{Instr, Reg, ScalarProgram, Unary};
 /// Programs that cost more than this are not computed twice.
 const CHEAP: u32 = 8;
 
+/// A kernel's program grows to about this many instructions.
+const LONGEST: usize = 256;
+
 /// For each node, whether it is computed inside its readers.
 pub struct Fusion {
     inlined: Vec<bool>,
@@ -29,9 +32,11 @@ impl Fusion {
     pub fn new(lowered: &LoweredGraph<'_>, task_of: &[Vec<(usize, Repeat)>]) -> Fusion {
         let count = lowered.graph.node_count();
         let mut fusion = Fusion { inlined: vec![false; count], kernels: vec![vec![]; count] };
+        let mut length = vec![0; count];
         for (id, node) in lowered.graph.nodes().rev() {
             fusion.kernels[id.index()] = vec![id];
             let Lowered::Map(map) = lowered.node(id) else { continue };
+            length[id.index()] = map.program.code.len();
             let [result] = node.results[..] else { continue };
             let storage = lowered.stored_in(result);
             let readers = &lowered.readers[storage.index()];
@@ -44,8 +49,10 @@ impl Fusion {
             ends.dedup();
             let loops = |n: NodeId| task_of[n.index()].iter().any(|(_, r)| *r == Repeat::EachMicrobatch);
             let same_pace = ends.iter().all(|e| loops(*e) == loops(id));
-            if fits && (ends.len() == 1 && same_pace || cost(&map.program) <= CHEAP) {
+            let short = ends.iter().all(|e| length[e.index()] + map.program.code.len() <= LONGEST);
+            if fits && short && (ends.len() == 1 && same_pace || cost(&map.program) <= CHEAP) {
                 fusion.inlined[id.index()] = true;
+                ends.iter().for_each(|e| length[e.index()] += map.program.code.len());
                 fusion.kernels[id.index()] = ends;
             }
         }

@@ -131,7 +131,7 @@ const LOOK_THROUGH: [&str; 13] = [
     "Dropout",
 ];
 
-/// Ops through which a result reaches a softmax unchanged in kind.
+/// Ops through which a result reaches a softmax, or a sine, unchanged in kind.
 const TO_SOFTMAX: [&str; 16] = [
     "Add",
     "Sub",
@@ -268,6 +268,7 @@ impl<'m> Flow<'m> {
             }
             _ => Use::Other(position),
         };
+        let found = if matches!(found, Use::Operand(_)) && self.ends_in_waves(position) { Use::Periodic } else { found };
         (Some(found), None)
     }
 
@@ -306,6 +307,32 @@ impl<'m> Flow<'m> {
         let of_input = node.input.iter().enumerate().any(|(i, n)| i != input && self.inputs.contains(n.as_str()));
         let scores = node.op_type == "Attention" || self.reaches_softmax(position);
         Operand { node: position, how, symmetric, derived, scores, of_input }
+    }
+
+    /// Whether everything that the node at `position` gives passes sin or cos, with only elementwise ops between.
+    fn ends_in_waves(&self, position: usize) -> bool {
+        let mut seen = HashSet::from([position]);
+        let mut open = vec![position];
+        while let Some(position) = open.pop() {
+            for name in self.node(position).output.iter().filter(|name| !name.is_empty()) {
+                let readers = self.readers.get(name.as_str()).map(Vec::as_slice).unwrap_or_default();
+                if readers.is_empty() || self.outputs.contains(name.as_str()) {
+                    return false;
+                }
+                for (reader, _) in readers {
+                    match self.node(*reader).op_type.as_str() {
+                        "Sin" | "Cos" => {}
+                        op if op == "Concat" || TO_SOFTMAX.contains(&op) => {
+                            if seen.insert(*reader) {
+                                open.push(*reader);
+                            }
+                        }
+                        _ => return false,
+                    }
+                }
+            }
+        }
+        true
     }
 
     fn reaches_softmax(&self, position: usize) -> bool {
