@@ -34,7 +34,25 @@ fn is_gradient_reduction(program: &Program, step: &Step) -> bool {
 }
 
 fn insert(program: &mut Program, buckets: &mut Vec<Bucket>, calls: Vec<Step>, others: Vec<Step>) -> Vec<Step> {
-    // Each call after the last step that writes its gradient and before the first that reads the sum.
+    let groups = groups(calls, &others);
+    let mut groups = groups.into_iter().peekable();
+    let mut out = vec![];
+    for (i, step) in others.into_iter().enumerate() {
+        while groups.peek().is_some_and(|(at, _)| *at <= i) {
+            let (_, group) = groups.next().expect("just peeked");
+            out.push(joined(program, buckets, group));
+        }
+        out.push(step);
+    }
+    for (_, group) in groups {
+        out.push(joined(program, buckets, group));
+    }
+    out
+}
+
+/// The calls of each bucket, and before which of `others` it is reduced: after the last step that writes a member, and before the
+/// first that reads the sum of one.
+fn groups(calls: Vec<Step>, others: &[Step]) -> Vec<(usize, Vec<Step>)> {
     let window = |call: &Step| {
         let touches = |views: &[View]| views.iter().any(|v| v.buffer == call.writes[0].buffer);
         let ready = others.iter().rposition(|s| touches(&s.writes)).map_or(0, |i| i + 1);
@@ -57,19 +75,7 @@ fn insert(program: &mut Program, buckets: &mut Vec<Bucket>, calls: Vec<Step>, ot
     }
     let mut groups: Vec<(usize, Vec<Step>)> = groups.into_iter().map(|(at, _, group)| (at, group)).collect();
     groups.sort_by_key(|(at, _)| *at);
-    let mut groups = groups.into_iter().peekable();
-    let mut out = vec![];
-    for (i, step) in others.into_iter().enumerate() {
-        while groups.peek().is_some_and(|(at, _)| *at <= i) {
-            let (_, group) = groups.next().expect("just peeked");
-            out.push(joined(program, buckets, group));
-        }
-        out.push(step);
-    }
-    for (_, group) in groups {
-        out.push(joined(program, buckets, group));
-    }
-    out
+    groups
 }
 
 fn same_call(a: &Step, b: &Step) -> bool {
@@ -118,4 +124,39 @@ fn joined(program: &mut Program, buckets: &mut Vec<Bucket>, mut group: Vec<Step>
     });
     buckets.push(Bucket { buffer, members });
     step
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shardc_ir::dtype::DType;
+    use shardc_ir::kernel::ReduceKind;
+    use shardc_ir::mesh::AxisId;
+
+    fn step(kernel: Kernel, reads: &[u32], writes: &[u32]) -> Step {
+        let views = |ids: &[u32]| ids.iter().map(|id| View { buffer: BufferId(*id), offset: 0, bytes: 4 }).collect();
+        let (reads, writes) = (views(reads), views(writes));
+        let provenance = Provenance { ops: vec![], reason: None, spec_line: None };
+        Step { stream: Stream::Main, kernel, reads, writes, text: String::new(), provenance }
+    }
+
+    fn fill(reads: &[u32], writes: &[u32]) -> Step {
+        step(Kernel::Fill { dtype: DType::F32, count: 1, value: 0.0 }, reads, writes)
+    }
+
+    /// Where each bucket is reduced, and its members, for gradients 1 and 2 between `others`.
+    fn places(others: &[Step]) -> Vec<(usize, Vec<u32>)> {
+        let (kind, op) = (CollectiveKind::AllReduce, ReduceKind::Sum);
+        let call = Kernel::Collective(Collective { kind, op, axes: vec![AxisId(0)], dtype: DType::F32, count: 1 });
+        let calls = [1, 2].map(|gradient| step(call.clone(), &[gradient], &[gradient])).to_vec();
+        let members = |group: Vec<Step>| group.iter().map(|s| s.writes[0].buffer.0).collect();
+        groups(calls, others).into_iter().map(|(at, group)| (at, members(group))).collect()
+    }
+
+    #[test]
+    fn a_bucket_waits_for_its_last_member_but_not_beyond_a_reader() {
+        let (first, second, reader) = (fill(&[], &[1]), fill(&[], &[2]), fill(&[1], &[3]));
+        assert_eq!(places(&[first.clone(), second.clone(), reader.clone()]), [(2, vec![1, 2])]);
+        assert_eq!(places(&[first, reader, second]), [(1, vec![1]), (3, vec![2])]);
+    }
 }
