@@ -139,8 +139,10 @@ fn check_compares_a_plan_with_its_reference() {
     let here = folder("check");
     let data = example("digits/train.npz");
     shardc(&here, &["compile", &example("digits/model.onnx"), "--spec", &example("digits/dp2-tp2.shard"), "-o", "p"]).expect(0);
-    let ran = shardc(&here, &["check", "p", "--data", &data, "--batches", "2"]).expect(0);
+    let ran = shardc(&here, &["check", "p", "--data", &data, "--batches", "2", "--replay"]).expect(0);
     assert!(ran.out.contains("batch 1: 4 ranks against one") && ran.out.contains("gradient of \"fc1.weight\""), "{}", ran.out);
+    let replayed = "batch 1: the replay of 4 ranks in one thread has the same bits: 2 outputs, 6 gradients, ";
+    assert!(ran.out.contains(replayed) && ran.out.contains(" states after the step; "), "{}", ran.out);
     assert!(ran.out.ends_with("the plan computes what its reference computes\n"), "{}", ran.out);
 }
 
@@ -285,7 +287,6 @@ fn wrong_usage_exits_with_2() {
             mistake(&["compile", &model, "--spec", &spec], 2, &["--output"]),
             mistake(&["compile", &model, "--spec", &spec, "-o", "p", "--target", "cuda"], 2, &["not built yet"]),
             mistake(&["inspect", "empty", "--format", "html"], 2, &["not built yet"]),
-            mistake(&["check", "empty", "--data", &data, "--replay"], 2, &["not built yet"]),
             mistake(&["explain", "empty", "fc1.weight"], 2, &["not built yet"]),
             mistake(&["diff", "a", "b"], 2, &["not built yet"]),
             mistake(&["simulate", "a", "--cluster", "c.toml"], 2, &["not built yet"]),

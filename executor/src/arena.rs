@@ -8,6 +8,7 @@ pub struct Arena {
     words: Vec<u64>,
     first: usize,
     len: usize,
+    used: u64,
 }
 
 /// What one step reads and writes, at once.
@@ -29,7 +30,22 @@ impl Arena {
         memory.try_reserve_exact(words).map_err(|_| none())?;
         memory.resize(words, 0);
         let first = memory.as_ptr().align_offset(LINE);
-        Ok(Arena { first, words: memory, len: bytes as usize })
+        Ok(Arena { first, words: memory, len: bytes as usize, used: 0 })
+    }
+
+    /// Its bytes.
+    pub fn len(&self) -> u64 {
+        self.len as u64
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The end of what was ever written.
+    pub fn used(&self) -> u64 {
+        self.used
     }
 
     /// The bytes of `range`.
@@ -40,6 +56,7 @@ impl Arena {
 
     /// The bytes of `range`, for writing.
     pub fn bytes_mut(&mut self, range: Range<u64>) -> Result<&mut [u8], String> {
+        self.used = self.used.max(range.end.min(self.len()));
         self.all_mut().get_mut(range.start as usize..range.end as usize).ok_or_else(|| outside(&range))
     }
 
@@ -51,6 +68,8 @@ impl Arena {
         writes: &[Range<u64>],
         in_place: &[Option<usize>],
     ) -> Result<Operands<'_>, String> {
+        let end = writes.iter().map(|range| range.end).max().unwrap_or(0);
+        self.used = self.used.max(end.min(self.len()));
         let mut order: Vec<usize> = (0..writes.len()).collect();
         order.sort_by_key(|w| writes[*w].start);
         let mut written: Vec<(usize, &mut [u8])> = Vec::with_capacity(writes.len());

@@ -1,9 +1,10 @@
-//! Collectives among the ranks of one process.
+//! Collectives and messages among the ranks of one process.
 //!
 //! Members meet at a barrier that blocks. Parts are combined in the order of the group, so that every member gets the same bits in
 //! every run; large sums are shared out, each member combining one slice for all.
 
 use crate::cpu::combine;
+use crate::transfer::{Transfer, exchange};
 use crate::world::{Meeting, World};
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::{Collective, CollectiveKind, ReduceKind};
@@ -16,7 +17,8 @@ use std::sync::Arc;
 pub struct Traffic {
     /// Calls.
     pub calls: u64,
-    /// Bytes that the ring algorithm sends from one rank.
+    /// Bytes of this rank that others took, what it combined for them included: as many as the ring algorithm sends where all shares
+    /// are equal, and in any case as many by all members together.
     pub bytes_sent: u64,
 }
 
@@ -41,6 +43,8 @@ struct Member {
     index: usize,
     /// Which of the two sets of staging buffers the next exchange uses: those of the last one may still be read.
     parity: usize,
+    /// Bytes sent so far.
+    sent: u64,
 }
 
 /// Bytes that a member stages at a time.
@@ -69,12 +73,12 @@ impl Communicator {
         if !self.groups.contains_key(axes) {
             let members = self.mesh.group(self.rank, axes);
             let index = members.iter().position(|r| *r == self.rank).ok_or("a rank outside its group")?;
-            let meeting = self.world.meeting(members)?;
-            self.groups.insert(axes.clone(), Member { rank: self.rank, meeting, index, parity: 0 });
+            let meeting = self.world.meeting(members);
+            self.groups.insert(axes.clone(), Member { rank: self.rank, meeting, index, parity: 0, sent: 0 });
         }
         let member = self.groups.get_mut(axes).ok_or("a group that is not there")?;
         let size = member.meeting.size() as u64;
-        self.traffic.entry((collective.kind, axes.clone())).or_default().count(collective, size);
+        let sent = member.sent;
         let element = collective.dtype.bytes();
         let bytes = collective.count * element;
         if collective.kind == CollectiveKind::AllReduce && !source.is_empty() {
@@ -93,17 +97,43 @@ impl Communicator {
             }
             from += step;
             if from >= bytes {
-                return Ok(());
+                break;
             }
         }
+        let traffic = self.traffic.entry((collective.kind, axes.clone())).or_default();
+        traffic.calls += 1;
+        traffic.bytes_sent += member.sent - sent;
+        Ok(())
     }
-}
 
-impl Traffic {
-    /// Adds one call in a group of `size`: the closed forms of the ring algorithms.
-    fn count(&mut self, collective: &Collective, size: u64) {
-        self.calls += 1;
-        self.bytes_sent += collective.bytes_sent(size);
+    /// Sends `bytes` to rank `to`, and returns when it has taken them.
+    ///
+    /// # Errors
+    /// As [`Communicator::exchange`].
+    pub fn send(&mut self, to: u64, dtype: DType, bytes: &[u8]) -> Result<(), String> {
+        self.exchange(&mut [Transfer::Send { to, dtype, bytes }])
+    }
+
+    /// Receives what rank `from` sends next.
+    ///
+    /// # Errors
+    /// As [`Communicator::exchange`].
+    pub fn receive(&mut self, from: u64, dtype: DType, bytes: &mut [u8]) -> Result<(), String> {
+        self.exchange(&mut [Transfer::Receive { from, dtype, bytes }])
+    }
+
+    /// Makes several transfers together, so that neighbours may send to one another.
+    ///
+    /// # Errors
+    /// If the two ends of a message differ in type or size, a rank failed, or no rank can go on.
+    pub fn exchange(&mut self, transfers: &mut [Transfer<'_>]) -> Result<(), String> {
+        for transfer in &*transfers {
+            let (Transfer::Send { to: other, .. } | Transfer::Receive { from: other, .. }) = transfer;
+            if *other >= self.mesh.world_size() || *other == self.rank {
+                return Err(format!("rank {} has no messages with rank {other}", self.rank));
+            }
+        }
+        exchange(&self.world, self.rank, transfers)
     }
 }
 
@@ -131,19 +161,20 @@ impl Member {
         let size = self.meeting.size();
         let data = &mut data[piece.of(0)];
         let set = self.stage(world, call, data.len(), |staged| staged.copy_from_slice(data))?;
-        if data.len() <= SMALL {
+        let (len, element) = (data.len(), call.dtype.bytes() as usize);
+        let share = |member: usize| len / element * member / size * element..len / element * (member + 1) / size * element;
+        let own = share(self.index);
+        // Each other member's share of what is staged here, and what is combined here to each of them.
+        self.sent += (len - own.len() + (size - 1) * own.len()) as u64;
+        if len <= SMALL {
             self.combine(call, set, 0, data);
             return Ok(());
         }
-        let share = (data.len() / size).next_multiple_of(64);
-        let len = data.len();
-        let range = |member: usize| (member * share).min(len)..((member + 1) * share).min(len);
-        let own = range(self.index);
         self.meeting.write_result(self.index, own.len(), |result| self.combine(call, set, own.start, result));
         self.meeting.wait(world, self.rank, call)?;
         for member in 0..size {
-            let range = range(member);
-            self.meeting.read_result(member, range.len(), |result| data[range].copy_from_slice(result));
+            let share = share(member);
+            self.meeting.read_result(member, share.len(), |result| data[share].copy_from_slice(result));
         }
         Ok(())
     }
@@ -157,6 +188,7 @@ impl Member {
         destination: &mut [u8],
     ) -> Result<(), String> {
         let set = self.stage(world, call, piece.len(), |staged| staged.copy_from_slice(&source[piece.of(0)]))?;
+        self.sent += self.to_others(piece);
         for member in 0..self.meeting.size() {
             self.meeting.read(set, member, |staged| destination[piece.of(member)].copy_from_slice(&staged[..piece.len()]));
         }
@@ -172,6 +204,7 @@ impl Member {
         destination: &mut [u8],
     ) -> Result<(), String> {
         let set = self.stage_parts(world, call, piece, source)?;
+        self.sent += self.to_others(piece);
         self.combine(call, set, self.index * piece.len(), &mut destination[piece.of(0)]);
         Ok(())
     }
@@ -185,11 +218,17 @@ impl Member {
         destination: &mut [u8],
     ) -> Result<(), String> {
         let set = self.stage_parts(world, call, piece, source)?;
+        self.sent += self.to_others(piece);
         let own = self.index * piece.len()..(self.index + 1) * piece.len();
         for member in 0..self.meeting.size() {
             self.meeting.read(set, member, |staged| destination[piece.of(member)].copy_from_slice(&staged[own.clone()]));
         }
         Ok(())
+    }
+
+    /// Bytes of `piece` for each other member.
+    fn to_others(&self, piece: Piece) -> u64 {
+        ((self.meeting.size() - 1) * piece.len()) as u64
     }
 
     /// Stages the piece of every part of `source`, side by side.

@@ -6,7 +6,8 @@
 //! | checks before anything runs | [`load::Loaded`] |
 //! | one rank: its memory, threads and tasks | [`rank::Rank`], [`arena::Arena`] |
 //! | kernels | [`cpu`], the definition of every form |
-//! | collectives | [`comm::Communicator`], [`world::World`] |
+//! | collectives and messages | [`comm::Communicator`], [`transfer`], [`world::World`] |
+//! | all ranks in turn, to compare with | [`replay::Replay`] |
 //! | whole arrays and parts of them | [`tensor::Tensor`], [`shard::Layout`] |
 //! | samples | [`data::Dataset`] |
 //! | the loop over steps | [`train::train`] |
@@ -24,8 +25,10 @@ pub mod init;
 pub mod load;
 pub mod random;
 pub mod rank;
+pub mod replay;
 pub mod run;
 pub mod shard;
 pub mod tensor;
 pub mod train;
+pub mod transfer;
 pub mod world;

@@ -1,15 +1,14 @@
-//! One rank: its memory, its threads, and the loop over a step's tasks.
+//! One rank: its memory, its threads, and what it does in each turn of a step. How it meets other ranks is for whoever runs it.
 
 use crate::arena::{Arena, Operands};
-use crate::comm::Communicator;
 use crate::cpu::element::{Slice, SliceMut};
 use crate::cpu::threads::Threads;
 use crate::load::{Launch, Loaded, buffer};
 use crate::shard::Layout;
 use crate::tensor::Tensor;
 use shardc_ir::dtype::DType;
-use shardc_ir::kernel::Kernel;
-use shardc_ir::plan::{Buffer, BufferId, BufferKind, HostScalar, Program, Repeat, Step};
+use shardc_ir::kernel::{Collective, Kernel};
+use shardc_ir::plan::{Buffer, BufferId, BufferKind, HostScalar, Program, Turn};
 use std::sync::Arc;
 
 /// One rank.
@@ -17,51 +16,50 @@ use std::sync::Arc;
 pub struct Rank {
     loaded: Arc<Loaded>,
     arena: Arena,
-    /// Its end of the communicators.
-    pub communicator: Communicator,
     threads: Threads,
     coordinates: Vec<u64>,
 }
 
 impl Rank {
     /// Rank `rank`, with memory all zero but for the constants.
-    pub fn new(loaded: Arc<Loaded>, rank: u64, communicator: Communicator, threads: Threads) -> Result<Rank, String> {
+    pub fn new(loaded: Arc<Loaded>, rank: u64, threads: Threads) -> Result<Rank, String> {
         let arena = Arena::new(loaded.program.arena_bytes)?;
         let coordinates = loaded.program.mesh.coordinates(rank);
-        let mut rank = Rank { loaded: loaded.clone(), arena, communicator, threads, coordinates };
+        let mut rank = Rank { loaded: loaded.clone(), arena, threads, coordinates };
         for constant in &loaded.program.constants {
             rank.write_bytes(constant.buffer, &constant.bytes)?;
         }
         Ok(rank)
     }
 
-    /// Runs step `number` (from 0) over the inputs, in the order of the program's table.
+    /// Takes the inputs of step `number` (from 0), in the order of the program's table.
     ///
     /// # Errors
-    /// Bad data (with the step's text), or the failure of another rank.
-    pub fn step(&mut self, number: u64, inputs: &[Tensor]) -> Result<(), String> {
+    /// If an input is not of the program's type.
+    pub fn begin(&mut self, number: u64, inputs: &[Tensor]) -> Result<(), String> {
         let loaded = self.loaded.clone();
-        let program = &loaded.program;
-        for (input, tensor) in program.inputs.iter().zip(inputs) {
+        for (input, tensor) in loaded.program.inputs.iter().zip(inputs) {
             self.write(input.buffer, tensor)?;
         }
-        self.write_scalars(program, number)?;
-        let mut task = 0;
-        while task < program.tasks.len() {
-            let repeat = program.tasks[task].repeat;
-            let end = task + program.tasks[task..].iter().take_while(|t| t.repeat == repeat).count();
-            let times = if repeat == Repeat::EachMicrobatch { program.mesh.microbatches() } else { 1 };
-            for time in 0..times {
-                *self.coordinates.last_mut().ok_or("a mesh without axes")? = time;
-                for (task, launches) in program.tasks[task..end].iter().zip(&loaded.tasks[task..end]) {
-                    for (step, launch) in task.steps.iter().zip(launches) {
-                        self.launch(step, launch).map_err(|e| format!("`{}` in task {}: {e}", step.text, task.name))?;
-                    }
-                }
-            }
-            task = end;
-        }
-        Ok(())
+        self.write_scalars(&loaded.program, number)
+    }
+
+    /// Does what the program says for `turn`; a collective is for `call`, with its source and its destination (see
+    /// [`crate::comm::Communicator::run`]).
+    ///
+    /// # Errors
+    /// Bad data, or what `call` says, with the step's text.
+    pub fn run(
+        &mut self,
+        turn: Turn,
+        call: impl FnOnce(&Collective, &[u8], &mut [u8]) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let loaded = self.loaded.clone();
+        let task = &loaded.program.tasks[turn.task];
+        let step = &task.steps[turn.step];
+        *self.coordinates.last_mut().ok_or("a mesh without axes")? = turn.time;
+        let done = self.launch(&step.kernel, &loaded.tasks[turn.task][turn.step], call);
+        done.map_err(|e| format!("`{}` in task {}: {e}", step.text, task.name))
     }
 
     /// Keeps this rank's part of a whole array, in every slot.
@@ -78,16 +76,36 @@ impl Rank {
     /// This rank's part of a buffer, slot after slot; `None` if another rank holds the same.
     pub fn read(&self, id: BufferId) -> Result<Option<Vec<u8>>, String> {
         let found = buffer(&self.loaded.program, id)?;
-        let layout = layout(&self.loaded.program, found);
-        if !layout.is_first_replica(&self.coordinates) {
-            return Ok(None);
+        let first = layout(&self.loaded.program, found).is_first_replica(&self.coordinates);
+        if first { self.part(id).map(Some) } else { Ok(None) }
+    }
+
+    /// This rank's part of a buffer, slot after slot.
+    pub fn part(&self, id: BufferId) -> Result<Vec<u8>, String> {
+        let found = buffer(&self.loaded.program, id)?;
+        let local = layout(&self.loaded.program, found).local_bytes();
+        let starts = (0..found.slots).map(|slot| found.offset + slot * found.slot_bytes);
+        let slots: Vec<&[u8]> = starts.map(|start| self.arena.bytes(start..start + local)).collect::<Result<_, _>>()?;
+        Ok(slots.concat())
+    }
+
+    /// Takes a buffer's one slot from the same part of another rank like this.
+    ///
+    /// # Errors
+    /// If there is no such buffer, or `part` is not of its size.
+    pub fn set_part(&mut self, id: BufferId, part: &[u8]) -> Result<(), String> {
+        let loaded = self.loaded.clone();
+        let found = buffer(&loaded.program, id)?;
+        if part.len() as u64 > found.slot_bytes {
+            return Err(format!("{} bytes are too many for `{}`", part.len(), found.name));
         }
-        let mut bytes = vec![];
-        for slot in 0..found.slots {
-            let start = found.offset + slot * found.slot_bytes;
-            bytes.extend_from_slice(self.arena.bytes(start..start + layout.local_bytes())?);
-        }
-        Ok(Some(bytes))
+        self.arena.bytes_mut(found.offset..found.offset + part.len() as u64)?.copy_from_slice(part);
+        Ok(())
+    }
+
+    /// Its memory.
+    pub fn arena(&self) -> &Arena {
+        &self.arena
     }
 
     fn write_bytes(&mut self, id: BufferId, global: &[u8]) -> Result<(), String> {
@@ -120,14 +138,19 @@ impl Rank {
         Ok(())
     }
 
-    fn launch(&mut self, step: &Step, launch: &Launch) -> Result<(), String> {
+    fn launch(
+        &mut self,
+        kernel: &Kernel,
+        launch: &Launch,
+        call: impl FnOnce(&Collective, &[u8], &mut [u8]) -> Result<(), String>,
+    ) -> Result<(), String> {
         let time = self.coordinates.last().copied().unwrap_or(0);
         let reads: Vec<_> = launch.reads.iter().map(|place| place.at(time)).collect();
         let writes: Vec<_> = launch.writes.iter().map(|place| place.at(time)).collect();
         let Operands { reads, mut writes } = self.arena.operands(&reads, &writes, &launch.in_place)?;
-        let Some(kernel) = &launch.kernel else {
-            let Kernel::Collective(collective) = &step.kernel else { return Err("a step without a kernel".to_string()) };
-            return self.communicator.run(collective, reads[0], writes[0]);
+        let Some(prepared) = &launch.kernel else {
+            let Kernel::Collective(collective) = kernel else { return Err("a step without a kernel".to_string()) };
+            return call(collective, reads[0], writes[0]);
         };
         let misaligned = || "an operand is not aligned".to_string();
         let typed = |dtype: DType, bytes| Slice::from_bytes(dtype, bytes).ok_or_else(misaligned);
@@ -136,7 +159,7 @@ impl Rank {
         let typed = |dtype: DType, bytes| SliceMut::from_bytes(dtype, bytes).ok_or_else(misaligned);
         let writes: Vec<SliceMut<'_>> =
             launch.writes.iter().zip(writes).map(|(place, bytes)| typed(place.dtype, bytes)).collect::<Result<_, _>>()?;
-        kernel.launch(&reads, writes, &self.coordinates, self.threads)
+        prepared.launch(&reads, writes, &self.coordinates, self.threads)
     }
 }
 

@@ -17,7 +17,7 @@ use std::thread;
 /// A running program: one thread (or pool) for each rank, waiting for what to do.
 #[derive(Debug)]
 pub struct Executor {
-    loaded: Arc<Loaded>,
+    pub(crate) loaded: Arc<Loaded>,
     world: Arc<World>,
     ranks: Vec<Handle>,
     step: u64,
@@ -61,7 +61,13 @@ struct Handle {
     thread: Option<thread::JoinHandle<()>>,
 }
 
-type Job = Box<dyn FnOnce(&mut Rank) + Send>;
+type Job = Box<dyn FnOnce(&mut Worker) + Send>;
+
+/// A rank and its end of the communicators.
+struct Worker {
+    rank: Rank,
+    communicator: Communicator,
+}
 
 impl Executor {
     /// Checks `program` and starts its ranks, each with `threads` threads. Memory is zero but for the constants.
@@ -69,15 +75,23 @@ impl Executor {
     /// # Errors
     /// If the program is not safe to run, or the machine lacks memory or threads.
     pub fn new(program: Program, threads: usize) -> Result<Executor, ExecutionError> {
+        Executor::within(World::default(), program, threads)
+    }
+
+    /// As [`Executor::new`], in a world of one's own.
+    ///
+    /// # Errors
+    /// As [`Executor::new`].
+    pub fn within(world: World, program: Program, threads: usize) -> Result<Executor, ExecutionError> {
         let loaded = Arc::new(Loaded::new(program).map_err(ExecutionError::before)?);
-        let world = Arc::new(World::default());
+        let world = Arc::new(world);
         let mesh = &loaded.program.mesh;
         let mut ranks = vec![];
         for rank in 0..mesh.world_size() {
             let communicator = Communicator::new(world.clone(), mesh.clone(), rank);
             let threads = Threads(threads.max(1));
-            let rank_state = Rank::new(loaded.clone(), rank, communicator, threads).map_err(ExecutionError::before)?;
-            ranks.push(start(rank, rank_state, threads).map_err(ExecutionError::before)?);
+            let worker = Rank::new(loaded.clone(), rank, threads).map(|rank| Worker { rank, communicator });
+            ranks.push(worker.and_then(|worker| start(rank, worker, threads)).map_err(ExecutionError::before)?);
         }
         Ok(Executor { loaded, world, ranks, step: 0 })
     }
@@ -108,8 +122,12 @@ impl Executor {
             return Err(ExecutionError { rank: None, step: Some(step), message });
         }
         let outputs: Vec<BufferId> = self.program().outputs.iter().map(|output| output.buffer).collect();
-        let parts = self.on_each(Some(step), move |rank| {
-            rank.step(step, &batch)?;
+        let loaded = self.loaded.clone();
+        let parts = self.on_each(Some(step), move |Worker { rank, communicator }| {
+            rank.begin(step, &batch)?;
+            for turn in loaded.program.order() {
+                rank.run(turn, |call, source, destination| communicator.run(call, source, destination))?;
+            }
             outputs.iter().map(|id| rank.read(*id)).collect::<Result<Vec<_>, _>>()
         })?;
         self.step += 1;
@@ -130,7 +148,7 @@ impl Executor {
         let found = buffer(self.program(), id).map_err(ExecutionError::before)?;
         let value = if value.dtype.is_float() && found.dtype.is_float() { value.cast(found.dtype) } else { value.clone() };
         let value = Arc::new(value);
-        self.on_each(None, move |rank| rank.write(id, &value)).map(drop)
+        self.on_each(None, move |worker| worker.rank.write(id, &value)).map(drop)
     }
 
     /// Gives every state variable its initial value; `model` is asked for those that come from the model.
@@ -162,13 +180,32 @@ impl Executor {
     /// # Errors
     /// If there is no such buffer, it is partial, or a rank failed.
     pub fn read(&self, id: BufferId) -> Result<Tensor, ExecutionError> {
-        let parts = self.on_each(None, move |rank| rank.read(id))?;
+        let parts = self.on_each(None, move |worker| worker.rank.read(id))?;
         self.whole(id, &parts.iter().map(|part| part.as_deref()).collect::<Vec<_>>())
     }
 
+    /// What each rank holds of a buffer, slot after slot.
+    ///
+    /// # Errors
+    /// If there is no such buffer, or a rank failed.
+    pub fn parts(&self, id: BufferId) -> Result<Vec<Vec<u8>>, ExecutionError> {
+        self.on_each(None, move |worker| worker.rank.part(id))
+    }
+
     /// What each rank has sent so far, by kind and axes.
+    ///
+    /// # Errors
+    /// If a rank failed.
     pub fn traffic(&self) -> Result<Vec<TrafficTable>, ExecutionError> {
-        self.on_each(None, |rank| Ok(rank.communicator.traffic().clone()))
+        self.on_each(None, |worker| Ok(worker.communicator.traffic().clone()))
+    }
+
+    /// For each rank the bytes of memory that it has taken from the machine, and those up to the last that was used.
+    ///
+    /// # Errors
+    /// If a rank failed.
+    pub fn memory(&self) -> Result<Vec<(u64, u64)>, ExecutionError> {
+        self.on_each(None, |worker| Ok((worker.rank.arena().len(), worker.rank.arena().used())))
     }
 
     fn state(&self, name: &str) -> Result<BufferId, ExecutionError> {
@@ -204,7 +241,7 @@ impl Executor {
     fn on_each<R: Send + 'static>(
         &self,
         step: Option<u64>,
-        f: impl Fn(&mut Rank) -> Result<R, String> + Send + Sync + 'static,
+        f: impl Fn(&mut Worker) -> Result<R, String> + Send + Sync + 'static,
     ) -> Result<Vec<R>, ExecutionError> {
         let failed = |world: &World| {
             let failure = world.failure();
@@ -214,13 +251,15 @@ impl Executor {
             return Err(error);
         }
         let f = Arc::new(f);
+        self.world.begin(self.ranks.len() as u64);
         let mut replies = vec![];
         for (number, handle) in self.ranks.iter().enumerate() {
             let (sender, receiver) = mpsc::channel();
             let (f, world) = (f.clone(), self.world.clone());
-            let job: Job = Box::new(move |rank| {
-                let result = catch_unwind(AssertUnwindSafe(|| f(rank))).unwrap_or_else(|panic| Err(panic_message(&*panic)));
+            let job: Job = Box::new(move |worker| {
+                let result = catch_unwind(AssertUnwindSafe(|| f(worker))).unwrap_or_else(|panic| Err(panic_message(&*panic)));
                 let result = result.map_err(|message| world.fail(number as u64, message));
+                world.end(number as u64);
                 // The executor waits for this reply; if it is gone, nobody needs it.
                 let _ = sender.send(result);
             });
@@ -252,17 +291,18 @@ impl Drop for Executor {
 }
 
 impl ExecutionError {
-    fn before(message: String) -> ExecutionError {
+    /// What went wrong before any step.
+    pub(crate) fn before(message: String) -> ExecutionError {
         ExecutionError { rank: None, step: None, message }
     }
 }
 
 /// Starts the thread of a rank. With several threads, it is a pool's first, so that kernels find the others beside them.
-fn start(number: u64, mut rank: Rank, threads: Threads) -> Result<Handle, String> {
+fn start(number: u64, mut worker: Worker, threads: Threads) -> Result<Handle, String> {
     let (jobs, inbox) = mpsc::channel::<Job>();
     let work = move || {
         while let Ok(job) = inbox.recv() {
-            job(&mut rank);
+            job(&mut worker);
         }
     };
     let name = format!("rank {number}");
@@ -312,11 +352,11 @@ mod tests {
         };
         let executor = Executor::new(program, 1).unwrap();
         let first = AtomicBool::new(true);
-        let error = executor.on_each(Some(7), move |rank| {
+        let error = executor.on_each(Some(7), move |worker| {
             assert!(!first.swap(false, Ordering::SeqCst), "it broke");
             let (kind, op, axes) = (CollectiveKind::AllReduce, ReduceKind::Sum, vec![AxisId(0)]);
             let call = Collective { kind, op, axes, dtype: DType::F32, count: 1 };
-            rank.communicator.run(&call, &[], bytemuck::cast_slice_mut(&mut [0.0f32]))
+            worker.communicator.run(&call, &[], bytemuck::cast_slice_mut(&mut [0.0f32]))
         });
         let error = error.unwrap_err();
         assert_eq!((error.step, error.message.as_str()), (Some(7), "internal error: it broke"));

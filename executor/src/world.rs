@@ -1,9 +1,17 @@
-//! Where ranks of one process meet: barriers with staging memory, and the news that one of them failed.
+//! Where ranks of one process meet: what they wait for, barriers with staging memory, and the news that one of them failed.
+//!
+//! A rank that has to wait sleeps at a gate. When every rank that still runs sleeps, none can wake another: that is an error, which
+//! says what each of them waits for.
 
-use shardc_ir::kernel::Collective;
+use crate::random::Stream;
+use crate::transfer::Channel;
+use shardc_ir::kernel::{Collective, CollectiveKind};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::thread;
+use std::time::Duration;
 
 /// Why a run ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,16 +26,101 @@ pub struct Failure {
 #[derive(Debug, Default)]
 pub struct World {
     meetings: Mutex<BTreeMap<Vec<u64>, Arc<Meeting>>>,
+    channels: Mutex<BTreeMap<(u64, u64), Arc<Channel>>>,
     failure: Mutex<Option<Failure>>,
     failed: AtomicBool,
+    activity: Mutex<Activity>,
+    delays: Option<Delays>,
+}
+
+/// What a rank waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// The other members of a call.
+    Call(CollectiveKind),
+    /// That a rank receives what was sent to it.
+    Send(u64),
+    /// What a rank sends.
+    Receive(u64),
+}
+
+impl fmt::Display for Wait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Wait::Call(kind) => write!(f, "in a collective ({kind:?})"),
+            Wait::Send(to) => write!(f, "to send to rank {to}"),
+            Wait::Receive(from) => write!(f, "to receive from rank {from}"),
+        }
+    }
+}
+
+/// Which ranks run, and which of them sleep.
+#[derive(Debug, Default)]
+struct Activity {
+    /// Ranks that have begun and not ended; 0 where nobody counts them.
+    running: u64,
+    /// For each rank that sleeps the address of its gate, and why.
+    asleep: BTreeMap<u64, (usize, Wait)>,
+}
+
+/// Random pauses, which must change nothing.
+#[derive(Debug)]
+struct Delays {
+    seed: u64,
+    longest: Duration,
+    drawn: Mutex<BTreeMap<u64, u64>>,
+}
+
+/// A state that ranks wait at.
+#[derive(Debug, Default)]
+pub struct Gate<T> {
+    state: Mutex<T>,
+    changed: Condvar,
+}
+
+impl<T> Gate<T> {
+    /// The state.
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        lock(&self.state)
+    }
+
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
 }
 
 impl World {
+    /// A world in which every rank pauses for random times, up to `longest`, wherever it meets others; the same `seed` gives the same times.
+    pub fn with_delays(seed: u64, longest: Duration) -> World {
+        World { delays: Some(Delays { seed, longest, drawn: Mutex::default() }), ..World::default() }
+    }
+
+    /// `ranks` ranks begin to run; each is going to [`World::end`].
+    pub fn begin(&self, ranks: u64) {
+        *lock(&self.activity) = Activity { running: ranks, asleep: BTreeMap::new() };
+    }
+
+    /// `rank` will wake nobody any more.
+    pub fn end(&self, rank: u64) {
+        let stuck = {
+            let mut activity = lock(&self.activity);
+            activity.running = activity.running.saturating_sub(1);
+            activity.stuck()
+        };
+        if let Some(message) = stuck {
+            self.fail(rank, message);
+        }
+    }
+
     /// The meeting of `members`, the same for each of them.
-    pub fn meeting(&self, members: Vec<u64>) -> Result<Arc<Meeting>, String> {
+    pub fn meeting(&self, members: Vec<u64>) -> Arc<Meeting> {
         let mut meetings = lock(&self.meetings);
-        let meeting = meetings.entry(members).or_insert_with_key(|members| Arc::new(Meeting::new(members.len()))).clone();
-        Ok(meeting)
+        meetings.entry(members).or_insert_with_key(|members| Arc::new(Meeting::new(members.len()))).clone()
+    }
+
+    /// The way from one rank to another, the same for both.
+    pub fn channel(&self, from: u64, to: u64) -> Arc<Channel> {
+        lock(&self.channels).entry((from, to)).or_default().clone()
     }
 
     /// Ends the run: every rank that waits, or is going to, gets an error. The first failure is kept.
@@ -35,8 +128,12 @@ impl World {
         lock(&self.failure).get_or_insert(Failure { rank, message });
         self.failed.store(true, Ordering::SeqCst);
         for meeting in lock(&self.meetings).values() {
-            let _held = lock(&meeting.state);
-            meeting.all_here.notify_all();
+            let _held = meeting.gate.lock();
+            meeting.gate.changed.notify_all();
+        }
+        for channel in lock(&self.channels).values() {
+            let _held = channel.gate.lock();
+            channel.gate.changed.notify_all();
         }
     }
 
@@ -44,14 +141,74 @@ impl World {
     pub fn failure(&self) -> Option<Failure> {
         lock(&self.failure).clone()
     }
+
+    /// Sleeps as `rank` until the state at `gate` may have changed.
+    ///
+    /// # Errors
+    /// If a rank failed, or every rank sleeps.
+    pub fn sleep<'g, T>(
+        &self,
+        rank: u64,
+        gate: &'g Gate<T>,
+        state: MutexGuard<'g, T>,
+        why: Wait,
+    ) -> Result<MutexGuard<'g, T>, String> {
+        let stuck = {
+            let mut activity = lock(&self.activity);
+            activity.asleep.insert(rank, (gate.address(), why));
+            activity.stuck()
+        };
+        if let Some(message) = stuck {
+            drop(state);
+            self.fail(rank, message);
+            return Err(self.reason());
+        }
+        if self.failed.load(Ordering::SeqCst) {
+            return Err(self.reason());
+        }
+        Ok(gate.changed.wait(state).unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Wakes all ranks that sleep at `gate`, whose state has changed.
+    pub fn wake<T>(&self, gate: &Gate<T>, _changed: &MutexGuard<'_, T>) {
+        lock(&self.activity).asleep.retain(|_, (at, _)| *at != gate.address());
+        gate.changed.notify_all();
+    }
+
+    /// Pauses, where delays are wanted.
+    pub fn pause(&self, rank: u64) {
+        let Some(Delays { seed, longest, drawn }) = &self.delays else { return };
+        let position = {
+            let mut drawn = lock(drawn);
+            let position = drawn.entry(rank).or_default();
+            *position += 1;
+            *position
+        };
+        let nanoseconds = Stream::new(*seed, "delays").part(rank).below(position, longest.as_nanos() as u64 + 1);
+        thread::sleep(Duration::from_nanos(nanoseconds));
+    }
+
+    fn reason(&self) -> String {
+        self.failure().map_or_else(|| "another rank failed".to_string(), |failure| failure.message)
+    }
+}
+
+impl Activity {
+    /// What all running ranks wait for, if none of them can go on.
+    fn stuck(&self) -> Option<String> {
+        if self.running == 0 || (self.asleep.len() as u64) < self.running {
+            return None;
+        }
+        let each: Vec<String> = self.asleep.iter().map(|(rank, (_, why))| format!("rank {rank} waits {why}")).collect();
+        Some(format!("no rank can go on: {}", each.join(", ")))
+    }
 }
 
 /// A group of ranks with memory to exchange.
 #[derive(Debug)]
 pub struct Meeting {
     size: usize,
-    state: Mutex<State>,
-    all_here: Condvar,
+    gate: Gate<State>,
     /// Two sets, used in turn: for each member what it stages.
     staged: [Vec<RwLock<Vec<u64>>>; 2],
     /// For each member the slice that it combined.
@@ -68,7 +225,7 @@ struct State {
 impl Meeting {
     fn new(size: usize) -> Meeting {
         let buffers = || (0..size).map(|_| RwLock::default()).collect();
-        Meeting { size, state: Mutex::default(), all_here: Condvar::new(), staged: [buffers(), buffers()], results: buffers() }
+        Meeting { size, gate: Gate::default(), staged: [buffers(), buffers()], results: buffers() }
     }
 
     /// The number of members.
@@ -78,7 +235,8 @@ impl Meeting {
 
     /// Waits as `rank` for all members; all must come for the same `call`.
     pub fn wait(&self, world: &World, rank: u64, call: &Collective) -> Result<(), String> {
-        let mut state = lock(&self.state);
+        world.pause(rank);
+        let mut state = self.gate.lock();
         if state.call.get_or_insert_with(|| call.clone()) != call {
             drop(state);
             let message = "members of a group call different collectives".to_string();
@@ -88,16 +246,15 @@ impl Meeting {
         state.arrived += 1;
         if state.arrived == self.size {
             *state = State { arrived: 0, generation: state.generation + 1, call: None };
-            self.all_here.notify_all();
-            return Ok(());
-        }
-        let generation = state.generation;
-        while state.generation == generation {
-            if world.failed.load(Ordering::SeqCst) {
-                return Err("another rank failed".to_string());
+            world.wake(&self.gate, &state);
+        } else {
+            let generation = state.generation;
+            while state.generation == generation {
+                state = world.sleep(rank, &self.gate, state, Wait::Call(call.kind))?;
             }
-            state = self.all_here.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+        drop(state);
+        world.pause(rank);
         Ok(())
     }
 

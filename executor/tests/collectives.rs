@@ -1,13 +1,15 @@
-//! Collectives among threads: results, order, failure.
+//! Collectives and messages among threads: results, order, failure, whatever the timing.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use shardc_executor::comm::{Communicator, Traffic};
+use shardc_executor::transfer::Transfer;
 use shardc_executor::world::World;
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::{Collective, CollectiveKind, ReduceKind};
 use shardc_ir::mesh::{AxisId, Mesh};
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 fn mesh() -> Mesh {
     Mesh::new([("dp".to_string(), 2), ("tp".to_string(), 3)], 1)
@@ -15,13 +17,23 @@ fn mesh() -> Mesh {
 
 /// Runs `f` on every rank of the mesh at once.
 fn on_ranks<R: Send>(f: impl Fn(u64, &mut Communicator) -> R + Sync) -> Vec<R> {
-    let world = Arc::new(World::default());
+    within(World::default(), &mesh(), f)
+}
+
+/// Runs `f` on every rank of a mesh at once.
+fn within<R: Send>(world: World, mesh: &Mesh, f: impl Fn(u64, &mut Communicator) -> R + Sync) -> Vec<R> {
+    let world = Arc::new(world);
+    world.begin(mesh.world_size());
     thread::scope(|scope| {
         let spawn = |rank| {
             let (world, f) = (world.clone(), &f);
-            scope.spawn(move || f(rank, &mut Communicator::new(world, mesh(), rank)))
+            scope.spawn(move || {
+                let result = f(rank, &mut Communicator::new(world.clone(), mesh.clone(), rank));
+                world.end(rank);
+                result
+            })
         };
-        let threads: Vec<_> = (0..mesh().world_size()).map(spawn).collect();
+        let threads: Vec<_> = (0..mesh.world_size()).map(spawn).collect();
         threads.into_iter().map(|t| t.join().unwrap()).collect()
     })
 }
@@ -127,4 +139,145 @@ fn members_that_call_different_things_are_told() {
     });
     assert!(results.iter().all(Result::is_err));
     assert!(results.iter().any(|r| r.as_ref().is_err_and(|e| e.contains("different collectives"))));
+}
+
+/// Random pauses before and after every meeting change no bit and hang nobody, in groups of any size.
+#[test]
+fn delays_change_nothing() {
+    let call = |kind, axes: &[u8], n: u64| collective(kind, axes, n);
+    for sizes in [[2, 1], [3, 1], [2, 2], [4, 2]] {
+        let mesh = Mesh::new([("dp".to_string(), sizes[0]), ("tp".to_string(), sizes[1])], 1);
+        let run = |rank: u64, communicator: &mut Communicator| {
+            let mut all = vec![];
+            for (axes, n) in [(vec![0u8], 50), (vec![1], 9000), (vec![1, 0], 20_001), (vec![0, 1], 7)] {
+                let ids: Vec<AxisId> = axes.iter().map(|a| AxisId(*a)).collect();
+                let g = mesh.group(rank, &ids).len() as u64;
+                let mut data = values(rank, n);
+                communicator.run(&call(CollectiveKind::AllReduce, &axes, n), &[], bytes_mut(&mut data)).unwrap();
+                let mut part = vec![0.0; n as usize];
+                let source = values(rank, n * g);
+                communicator.run(&call(CollectiveKind::ReduceScatter, &axes, n), bytes(&source), bytes_mut(&mut part)).unwrap();
+                let mut gathered = vec![0.0; (n * g) as usize];
+                communicator.run(&call(CollectiveKind::AllGather, &axes, n), bytes(&part), bytes_mut(&mut gathered)).unwrap();
+                let next = (rank + 1) % mesh.world_size();
+                let last = (rank + mesh.world_size() - 1) % mesh.world_size();
+                let mut message = vec![0.0; 16];
+                let (send, receive) = (bytes(&data[..7]), bytes_mut(&mut message[..7]));
+                let ring = &mut [
+                    Transfer::Send { to: next, dtype: DType::F32, bytes: send },
+                    Transfer::Receive { from: last, dtype: DType::F32, bytes: receive },
+                ];
+                communicator.exchange(ring).unwrap();
+                all.push([data, part, gathered, message].concat().iter().map(|v| v.to_bits()).collect::<Vec<u32>>());
+            }
+            all
+        };
+        let calm = within(World::default(), &mesh, run);
+        for seed in 0..6 {
+            let delayed = within(World::with_delays(seed, Duration::from_micros(400)), &mesh, run);
+            assert!(delayed == calm, "{sizes:?}, seed {seed}");
+        }
+    }
+}
+
+/// A message is taken in the order in which it was sent, and a send ends after its receive has begun.
+#[test]
+fn messages_arrive_in_order() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let mesh = Mesh::new([("pp".to_string(), 3)], 1);
+    let receiving = AtomicBool::new(false);
+    within(World::default(), &mesh, |rank, communicator| match rank {
+        0 => {
+            communicator.send(2, DType::F32, bytes(&[1.0, 2.0])).unwrap();
+            assert!(receiving.load(Ordering::SeqCst), "the send is a rendezvous");
+            communicator.send(2, DType::I64, bytemuck::cast_slice(&[3i64])).unwrap();
+        }
+        1 => {
+            let parts = [[4.0f32], [5.0]];
+            let send = |i: usize| Transfer::Send { to: 2, dtype: DType::F32, bytes: bytes(&parts[i]) };
+            communicator.exchange(&mut [send(0), send(1)]).unwrap();
+        }
+        _ => {
+            thread::sleep(Duration::from_millis(20));
+            receiving.store(true, Ordering::SeqCst);
+            let (mut first, mut second, mut others) = ([0.0f32; 2], [0i64], [0.0f32; 2]);
+            communicator.receive(0, DType::F32, bytes_mut(&mut first)).unwrap();
+            for other in others.chunks_mut(1) {
+                communicator.receive(1, DType::F32, bytes_mut(other)).unwrap();
+            }
+            communicator.receive(0, DType::I64, bytemuck::cast_slice_mut(&mut second)).unwrap();
+            assert_eq!((first, second, others), ([1.0, 2.0], [3], [4.0, 5.0]));
+            assert!(communicator.send(2, DType::F32, &[]).is_err() && communicator.send(3, DType::F32, &[]).is_err());
+        }
+    });
+}
+
+/// Neighbours that send to one another in one group do not wait for one another; apart, they do, and that is told.
+#[test]
+fn sends_that_cross_belong_in_one_group() {
+    let mesh = Mesh::new([("pp".to_string(), 2)], 1);
+    let crossed = within(World::default(), &mesh, |rank, communicator| {
+        let mut from = [0.0f32];
+        communicator.send(1 - rank, DType::F32, bytes(&[rank as f32]))?;
+        communicator.receive(1 - rank, DType::F32, bytes_mut(&mut from))
+    });
+    let message = "no rank can go on: rank 0 waits to send to rank 1, rank 1 waits to send to rank 0";
+    assert_eq!(crossed, [Err(message.to_string()), Err(message.to_string())]);
+}
+
+/// What can never come ends in one error on every rank: other sizes or types, other partners, ranks that are gone.
+#[test]
+fn mismatches_end_as_errors() {
+    type Ranks = fn(u64, &mut Communicator) -> Result<(), String>;
+    let mesh = Mesh::new([("dp".to_string(), 2), ("tp".to_string(), 2)], 1);
+    let cases: [(&str, Ranks); 6] = [
+        ("rank 0 sends 4 f32 to rank 1, which expects 2 f32", |rank, c| match rank {
+            0 => c.send(1, DType::F32, &[0; 16]),
+            1 => c.receive(0, DType::F32, &mut [0; 8]),
+            _ => c.receive(1, DType::F32, &mut [0; 8]),
+        }),
+        ("rank 2 sends 2 f32 to rank 3, which expects 1 i64", |rank, c| match rank {
+            2 => c.send(3, DType::F32, &[0; 8]),
+            3 => c.receive(2, DType::I64, &mut [0; 8]),
+            _ => c.run(&collective(CollectiveKind::AllReduce, &[0, 1], 2), &[], &mut [0; 8]),
+        }),
+        ("rank 0 waits to receive from rank 1", |rank, c| match rank {
+            0 => c.receive(1, DType::F32, &mut [0; 8]),
+            _ => Ok(()),
+        }),
+        ("rank 3 waits to send to rank 0", |rank, c| match rank {
+            3 => c.send(0, DType::F32, &[0; 8]),
+            0 => c.receive(1, DType::F32, &mut [0; 8]),
+            1 => c.receive(2, DType::F32, &mut [0; 8]),
+            _ => c.receive(0, DType::F32, &mut [0; 8]),
+        }),
+        ("no rank can go on: rank 0 waits in a collective (AllReduce), rank 2 waits in a collective", |rank, c| {
+            let axes: &[u8] = if rank == 0 { &[1] } else { &[0] };
+            c.run(&collective(CollectiveKind::AllReduce, axes, 2), &[], bytes_mut(&mut [0.0; 2]))
+        }),
+        ("it is broken", |rank, c| match rank {
+            0 => Err("it is broken".to_string()),
+            _ => c.receive(0, DType::F32, &mut [0; 8]),
+        }),
+    ];
+    for (expected, f) in cases {
+        let world = Arc::new(World::default());
+        world.begin(4);
+        let results: Vec<Result<(), String>> = thread::scope(|scope| {
+            let spawn = |rank| {
+                let (world, mesh) = (world.clone(), mesh.clone());
+                scope.spawn(move || {
+                    let result = f(rank, &mut Communicator::new(world.clone(), mesh, rank));
+                    let result = result.inspect_err(|message| world.fail(rank, message.clone()));
+                    world.end(rank);
+                    result
+                })
+            };
+            let threads: Vec<_> = (0..4).map(spawn).collect();
+            threads.into_iter().map(|t| t.join().unwrap()).collect()
+        });
+        let failure = world.failure().expect(expected);
+        assert!(failure.message.contains(expected), "{failure:?}, not {expected}");
+        assert!(results.iter().flat_map(|r| r.as_ref().err()).all(|message| *message == failure.message), "{results:?}");
+    }
 }

@@ -248,3 +248,30 @@ pub struct Program {
     /// Seeds initial weights and randomness.
     pub seed: u64,
 }
+
+/// One launch of a step: the position of its task, its own in the task, and the micro-batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Turn {
+    /// The position in [`Program::tasks`].
+    pub task: usize,
+    /// The position in the task's steps.
+    pub step: usize,
+    /// The micro-batch; 0 in tasks that run once.
+    pub time: u64,
+}
+
+impl Program {
+    /// Every launch of one step of training, in the order in which a rank makes them.
+    pub fn order(&self) -> impl Iterator<Item = Turn> + '_ {
+        let mut next = 0;
+        self.tasks.chunk_by(|a, b| a.repeat == b.repeat).flat_map(move |run| {
+            let first = next;
+            next += run.len();
+            let times = if run[0].repeat == Repeat::EachMicrobatch { self.mesh.microbatches() } else { 1 };
+            (0..times).flat_map(move |time| {
+                let tasks = run.iter().enumerate();
+                tasks.flat_map(move |(t, task)| (0..task.steps.len()).map(move |step| Turn { task: first + t, step, time }))
+            })
+        })
+    }
+}

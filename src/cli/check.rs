@@ -1,10 +1,12 @@
-//! `shardc check PLAN/`: one step of the plan against the same step of its reference, from equal parameters.
+//! `shardc check PLAN/`: one step of the plan against the same step of its reference, from equal parameters; with `--replay` also
+//! against all its ranks in lockstep in one thread, to the bit.
 
 use super::job::{DataArgs, Job, JobArgs, MachineArgs};
 use super::output::print;
 use crate::failure::Failure;
 use clap::Args;
 use shardc_executor::data::{Dataset, input_specs};
+use shardc_executor::replay::{Compared, Replay};
 use shardc_executor::run::Executor;
 use shardc_ir::columns::{Column, align};
 use shardc_ir::dtype::DType;
@@ -29,7 +31,7 @@ pub struct Check {
     /// Show every gradient
     #[arg(long)]
     verbose: bool,
-    /// Not built yet
+    /// Also run all ranks in turn, in one thread, and demand the same bits
     #[arg(long)]
     replay: bool,
 }
@@ -56,9 +58,6 @@ impl Check {
     /// # Errors
     /// If one is beyond tolerance; all that is wrong with the plan or its data.
     pub fn run(self) -> Result<(), Failure> {
-        if self.replay {
-            return Err(Failure::not_built("--replay"));
-        }
         let job = self.job.open(true)?;
         let training = job.training()?;
         let data = self.data.open(input_specs(&training.program), job.batches(&training.program))?;
@@ -79,12 +78,41 @@ impl Check {
             let ranks = training.program.mesh.world_size();
             print(&format!("batch {batch}: {ranks} ranks against one{more}\n{}", table(&rows)))?;
         }
+        if self.replay {
+            holds &= self.replays(&job, &training.program, &data)?;
+        }
         if holds {
             print("the plan computes what its reference computes\n")
         } else {
-            print("the plan differs from its reference\n")?;
+            print("the plan does not compute what it should\n")?;
             Err(Failure::Disproved)
         }
+    }
+
+    /// Runs each batch at once and in turn, and prints what was compared; whether all bits are the same.
+    fn replays(&self, job: &Job, program: &Program, data: &Dataset) -> Result<bool, Failure> {
+        let mut executor = job.start(program, &self.machine)?;
+        for batch in 0..self.batches {
+            if batch > 0 {
+                job.reset(&mut executor)?;
+            }
+            executor.set_next_step(0);
+            let mut replay = Replay::of(&executor)?;
+            let arrays = data.batch(batch);
+            executor.step(arrays.clone())?;
+            replay.step(0, &arrays)?;
+            match replay.compare(&executor)? {
+                Ok(Compared { ranks, outputs, gradients, states, elements }) => print(&format!(
+                    "batch {batch}: the replay of {ranks} ranks in one thread has the same bits: {outputs} outputs, {gradients} \
+                     gradients, {states} states after the step; {elements} elements on all ranks\n"
+                ))?,
+                Err(difference) => {
+                    print(&format!("batch {batch}: the replay differs: {difference}\n"))?;
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
     }
 
     fn steps(&self, job: &Job, program: &Program, data: &Dataset) -> Result<Vec<Step>, Failure> {

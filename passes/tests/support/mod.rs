@@ -1,6 +1,9 @@
 //! What whole-program tests share: programs from text, and one step of them on CPU ranks.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+#[path = "../../../tests/support/counted.rs"]
+mod counted;
+
 use shardc_executor::run::Executor;
 use shardc_executor::tensor::Tensor;
 use shardc_ir::diagnostic::Diagnostics;
@@ -64,11 +67,12 @@ pub struct Computed {
     pub statistics: BTreeMap<String, Vec<f64>>,
 }
 
-/// Runs one step from the given states and inputs (by name).
+/// Runs one step from the given states and inputs (by name); what ranks send and hold must be what the program says.
 pub fn step(program: &Program, states: &BTreeMap<String, Tensor>, inputs: &BTreeMap<String, Tensor>) -> Computed {
     let mut executor = started(program, states);
     let batch: Vec<Tensor> = program.inputs.iter().map(|i| inputs[&i.name].clone()).collect();
     let result = executor.step(Arc::new(batch)).expect("the step runs");
+    counted::check(&executor, 1);
     let outputs = result.outputs.iter().filter_map(|(n, t)| t.first().map(|v| (n.clone(), v))).collect();
     let mut gradients = BTreeMap::new();
     for (i, buffer) in program.buffers.iter().enumerate() {

@@ -1,0 +1,105 @@
+//! What a plan says of itself is what its run does: the bytes that each rank sends and holds; and the bits of a step are those of all
+//! ranks in lockstep, whatever the timing of the threads.
+
+#[path = "support/counted.rs"]
+mod counted;
+
+use shardc::Options;
+use shardc_executor::data::{Dataset, Options as DataOptions, input_specs};
+use shardc_executor::replay::Replay;
+use shardc_executor::run::Executor;
+use shardc_executor::tensor::Tensor;
+use shardc_executor::world::World;
+use shardc_frontend::spec;
+use std::path::Path;
+use std::time::Duration;
+
+const ADAMW: &str = "optimizer adamw lr=1e-3 weight_decay=0.1 decay=matrices\nclip norm=1.0\n";
+const SGD: &str = "optimizer sgd lr=0.05 momentum=0.9\n";
+
+/// A model's folder, its data, and what its spec says besides the loss.
+const JOBS: &[(&str, &str, &str, &str)] = &[
+    ("mlp", "data.npz", SGD, "mesh dp=3\nbatch 24\ndata axis=dp\n"),
+    (
+        "mlp",
+        "data.npz",
+        SGD,
+        "mesh dp=2 tp=2\nbatch 32 microbatches=2\ndata axis=dp\nshard \"1.weight\" [tp, -]\nshard \"3.weight\" [-, tp]\n",
+    ),
+    ("gpt2", "data.npz", ADAMW, "mesh dp=2\nbatch 8 microbatches=2\ndata axis=dp\n"),
+    (
+        "gpt2",
+        "data.npz",
+        ADAMW,
+        "mesh dp=2 tp=2\nbatch 8\ndata axis=dp\nshard \"*.c_fc.weight\" [-, tp]\nshard \"*.mlp.c_proj.weight\" [tp, -]\n",
+    ),
+    ("llama", "data.npz", ADAMW, "mesh a=2 b=2\nbatch 8 microbatches=2\ndata axis=(a,b)\n"),
+    (
+        "inception",
+        "data.npz",
+        SGD,
+        "mesh dp=2 tp=2\nbatch 16\ndata axis=dp\nshard \"mix.*.0.weight\" [tp, -, -, -]\nshard \"mix.*.2.weight\" [-, tp, -, -]\n",
+    ),
+    ("batchnorm", "../mlp/data.npz", SGD, "mesh dp=4\nbatch 32\ndata axis=dp\n"),
+    ("vit", "data.npz", ADAMW, "mesh dp=8\nbatch 8\ndata axis=dp\n"),
+];
+
+#[test]
+fn plans_say_what_is_sent_held_and_computed() {
+    for (model, data, optimizer, layout) in JOBS {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models").join(model);
+        let text = format!("{layout}loss cross_entropy logits=logits labels=y\n{optimizer}");
+        let spec = spec::parse(Path::new("job.shard"), &text).expect("the spec is good");
+        let compiled = shardc::compile(&folder.join("model.onnx"), &spec, &Options::default()).expect("the job compiles");
+        let program = compiled.programs.training.expect("the job trains").program;
+        let options = DataOptions::default();
+        let data = Dataset::open(&folder.join(data), input_specs(&program), program.batch, &options).expect("the data fits");
+        let start = |world: World| {
+            let mut executor = Executor::within(world, program.clone(), 1).expect("the program loads");
+            let weight = |name: &str| compiled.weights.get(name).and_then(|w| w.load().ok()).map(Tensor::from);
+            executor.initialise(weight).expect("the weights are there");
+            executor
+        };
+        let mut executor = start(World::default());
+        executor.step(data.batch(0)).expect("the step runs");
+        let mut delayed = start(World::with_delays(7, Duration::from_micros(200)));
+        delayed.step(data.batch(0)).expect("the step runs");
+        // The second step begins with moments that are not zero.
+        let mut replay = Replay::of(&executor).expect("memory for the ranks");
+        for executor in [&mut executor, &mut delayed] {
+            executor.step(data.batch(1)).expect("the step runs");
+            counted::check(executor, 2);
+        }
+        replay.step(1, &data.batch(1)).expect("the step runs");
+        for executor in [&executor, &delayed] {
+            let compared = replay.compare(executor).expect("the ranks are there").expect("the bits are the same");
+            assert_eq!((compared.ranks, compared.states), (program.mesh.world_size(), program.states.len()), "{model} {layout}");
+            assert!(compared.outputs >= 2 && compared.gradients > 0 && compared.elements > 100);
+        }
+    }
+}
+
+/// A replay from another state is told apart, at the first element that differs.
+#[test]
+fn a_replay_shows_the_first_difference() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models/mlp");
+    let text = format!("mesh dp=2\nbatch 32\ndata axis=dp\nloss cross_entropy logits=logits labels=y\n{SGD}");
+    let spec = spec::parse(Path::new("job.shard"), &text).expect("the spec is good");
+    let compiled = shardc::compile(&folder.join("model.onnx"), &spec, &Options::default()).expect("the job compiles");
+    let program = compiled.programs.training.expect("the job trains").program;
+    let data =
+        Dataset::open(&folder.join("data.npz"), input_specs(&program), 32, &DataOptions::default()).expect("the data fits");
+    let mut executor = Executor::new(program, 1).expect("the program loads");
+    executor.initialise(|name| compiled.weights.get(name).and_then(|w| w.load().ok()).map(Tensor::from)).expect("weights");
+    let mut replay = Replay::of(&executor).expect("memory for the ranks");
+    executor.step(data.batch(0)).expect("the step runs");
+    replay.step(0, &data.batch(0)).expect("the step runs");
+    assert!(replay.compare(&executor).expect("the ranks are there").is_ok());
+    let name = executor.program().states[0].name.clone();
+    let mut state = executor.get_state(&name).expect("the state is there");
+    state.bytes[4 * 5] ^= 1;
+    executor.set_state(&name, &state).expect("the state fits");
+    let difference = replay.compare(&executor).expect("the ranks are there").expect_err("a bit differs");
+    assert_eq!((difference.buffer.as_str(), difference.rank, difference.element), (name.as_str(), 0, 5));
+    assert!(difference.to_string().contains("element 5 of `") && difference.threads != difference.replay, "{difference}");
+}
