@@ -119,7 +119,7 @@ pub fn write(to: &Path, compiled: &Compiled, model: &Path, spec: &Spec, weights:
     let (model_hash, spec_hash) = (hash(&model_bytes), hash(&spec_bytes));
     let is_weight = |s: &&StateVariable| s.role.is_of_model();
     let program = compiled.programs.main();
-    let states = program.states.iter().filter(is_weight).map(|s| s.name.clone());
+    let states = program.states.iter().filter(is_weight).map(|s| s.initializer().to_string());
     let held = states.chain(compiled.copies.iter().map(|c| c.name.clone())).collect();
     files.insert(MODEL, onnx::strip_weights(model, compiled.model.to_vec(), &held)?);
     files.insert(SPEC, spec_bytes);

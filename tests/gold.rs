@@ -192,3 +192,24 @@ fn gpt2_with_ignored_labels() {
     );
     Job { model: "gpt2", data: "data-ignore.npz", gold: "gold-ignore.json", spec }.holds("gpt2-ignore");
 }
+
+/// A fused projection of four heads of queries and two of keys and values, and a fused layer of an MLP, both in blocks of
+/// different sizes; they are exported as the parameters that they were.
+#[test]
+fn grouped_queries_in_unequal_blocks() {
+    for (name, mesh, data) in [("tp1", "tp=1", ""), ("tp2", "tp=2", ""), ("dp2-tp2", "dp=2 tp=2", "data axis=dp\n")] {
+        let spec = format!(
+            "mesh {mesh}\nbatch 8 microbatches=2\nloss cross_entropy logits=logits labels=y\n{ADAMW}{data}\
+             shard \"qkv.weight\" [(32|16|16)*tp, -]\nshard \"proj.weight\" [-, tp]\nshard \"up.weight\" [(64|32)*tp, -]\n"
+        );
+        let job = Job { model: "grouped", data: "data.npz", gold: "gold.json", spec };
+        let (gold, trained) = job.holds(&format!("grouped-{name}"));
+        let trained = import(&trained, &ImportOptions::default()).expect("the trained model is a model");
+        for parameter in ["qkv.weight", "qkv.bias", "up.weight", "up.bias"] {
+            let values = trained.weights[parameter].load().expect("its elements").to_f64();
+            let norm = values.iter().map(|v| v * v).sum::<f64>().sqrt();
+            let expected = gold["float64"]["param_norm"][parameter].as_f64().expect("a number");
+            assert!((norm - expected).abs() <= 1e-4 * expected, "{name} {parameter}: {norm} {expected}");
+        }
+    }
+}

@@ -27,6 +27,7 @@ const KNOW_OPS: &[&str] = &[
     "passes/src/planning/emit.rs",
     "passes/src/planning/inputs.rs",
     "passes/src/raise_attention.rs",
+    "passes/src/separate_blocks.rs",
     "passes/src/unmerge.rs",
 ];
 

@@ -9,6 +9,7 @@ use shardc_ir::kernel::Kernel;
 use shardc_ir::mesh::Mesh;
 use shardc_ir::plan::{Buffer, BufferId, Program, Step, View};
 use shardc_ir::sharding::{degree, well_formed};
+use shardc_ir::verify_plan::tables::blocks;
 use std::ops::Range;
 
 /// A program that was found safe to run.
@@ -140,6 +141,7 @@ fn check_tables(program: &Program) -> Result<(), String> {
             return Err(format!("state `{}` is split over micro-batches", state.name));
         }
     }
+    blocks(program)?;
     for constant in &program.constants {
         let found = buffer(program, constant.buffer)?;
         if product(&found.shape)? * found.dtype.bytes() != constant.bytes.len() as u64 {

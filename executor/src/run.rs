@@ -159,10 +159,19 @@ impl Executor {
         for state in self.program().states.clone() {
             let program = self.program();
             let found = buffer(program, state.buffer).map_err(ExecutionError::before)?;
-            let value = initial_value(&state.init, &state.name, found.dtype, &found.shape, program.seed);
-            let value = value.or_else(|| model(&state.name));
-            let none = || ExecutionError::before(format!("the model has no weights for `{}`", state.name));
-            self.set_state(&state.name, &value.ok_or_else(none)?)?;
+            let (name, block) = (state.initializer(), &state.block);
+            let shape = block.as_ref().map_or(found.shape.clone(), |block| block.whole_shape(&found.shape));
+            let value = initial_value(&state.init, name, found.dtype, &shape, program.seed);
+            let value = value.or_else(|| model(name));
+            let value = value.ok_or_else(|| ExecutionError::before(format!("the model has no weights for `{name}`")))?;
+            match block {
+                Some(_) if value.shape != shape => {
+                    let message = format!("`{name}` is {:?}, not {shape:?}", value.shape);
+                    return Err(ExecutionError::before(message));
+                }
+                Some(block) => self.set_state(&state.name, &value.block(block.axis, block.start, found.shape[block.axis]))?,
+                None => self.set_state(&state.name, &value)?,
+            }
         }
         Ok(())
     }
@@ -173,6 +182,21 @@ impl Executor {
     /// If there is no such state, or a rank failed.
     pub fn get_state(&self, name: &str) -> Result<Tensor, ExecutionError> {
         self.read(self.state(name)?)
+    }
+
+    /// An initializer of the model as it is now, put together where it is in blocks.
+    ///
+    /// # Errors
+    /// If no state is it or a part of it, or a rank failed.
+    pub fn initializer(&self, name: &str) -> Result<Tensor, ExecutionError> {
+        let mut whole: Option<Tensor> = None;
+        for state in self.program().states.iter().filter(|state| state.initializer() == name) {
+            let value = self.read(state.buffer)?;
+            let Some(block) = &state.block else { return Ok(value) };
+            let whole = whole.get_or_insert_with(|| Tensor::zeros(value.dtype, &block.whole_shape(&value.shape)));
+            whole.set_block(block.axis, block.start, &value);
+        }
+        whole.ok_or_else(|| ExecutionError::before(format!("there is no state `{name}`")))
     }
 
     /// Any buffer as a whole array: its last contents. What replicas hold is taken from the first.

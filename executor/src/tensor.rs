@@ -73,6 +73,33 @@ impl Tensor {
         self.shape.iter().product()
     }
 
+    /// Elements `start..start + size` along `axis`, which the array has.
+    pub fn block(&self, axis: usize, start: u64, size: u64) -> Tensor {
+        let mut shape = self.shape.clone();
+        shape[axis] = size;
+        let mut block = Tensor::zeros(self.dtype, &shape);
+        let (from, to) = (self.row_bytes(axis), block.row_bytes(axis));
+        let first = start as usize * self.row_bytes(axis + 1);
+        for (whole, part) in self.bytes.chunks_exact(from.max(1)).zip(block.bytes.chunks_exact_mut(to.max(1))) {
+            part.copy_from_slice(&whole[first..first + to]);
+        }
+        block
+    }
+
+    /// Puts `block` in the place from `start` on along `axis`: the inverse of [`Tensor::block`].
+    pub fn set_block(&mut self, axis: usize, start: u64, block: &Tensor) {
+        let (to, from) = (self.row_bytes(axis), block.row_bytes(axis));
+        let first = start as usize * self.row_bytes(axis + 1);
+        for (whole, part) in self.bytes.chunks_exact_mut(to.max(1)).zip(block.bytes.chunks_exact(from.max(1))) {
+            whole[first..first + from].copy_from_slice(part);
+        }
+    }
+
+    /// The bytes of the dimensions from `axis` on.
+    fn row_bytes(&self, axis: usize) -> usize {
+        (self.shape[axis..].iter().product::<u64>() * self.dtype.bytes()) as usize
+    }
+
     /// All elements as f64.
     pub fn to_f64(&self) -> Vec<f64> {
         elements_as!(self, f64)

@@ -83,7 +83,13 @@ fn program(mesh: Mesh) -> Program {
         batch,
         buffers,
         arena_bytes: 0,
-        states: vec![StateVariable { name: "w".into(), buffer: BufferId(1), role: StateRole::Parameter, init: StateInit::Ones }],
+        states: vec![StateVariable {
+            name: "w".into(),
+            buffer: BufferId(1),
+            role: StateRole::Parameter,
+            init: StateInit::Ones,
+            block: None,
+        }],
         inputs: vec![ProgramInput { name: "x".into(), buffer: BufferId(0), range: None, except: None }],
         constants: vec![],
         outputs: vec![
@@ -287,6 +293,8 @@ fn forged_programs_are_refused() {
         ("cannot be split", |p| p.buffers[1].sharding.dims[0] = vec![Split { axis: DP, stride: 0 }]),
         ("sharding", |p| p.buffers[1].sharding.dims[0] = vec![Split { axis: AxisId(77), stride: 1 }]),
         ("there is no buffer 99", |p| p.states[0].buffer = BufferId(99)),
+        ("not all of it", |p| p.states[0].block = Some(Block { of: "v".into(), alias: None, axis: 0, start: 0, whole: 100 })),
+        ("no block", |p| p.states[0].block = Some(Block { of: "v".into(), alias: None, axis: 7, start: 0, whole: 100 })),
         ("there is no buffer 99", |p| p.tasks[1].steps[0].reads[0].buffer = BufferId(99)),
         ("leaves buffer", |p| p.tasks[1].steps[0].reads[0].bytes = 1 << 40),
         ("leaves buffer", |p| p.tasks[1].steps[0].reads[0].offset = u64::MAX),

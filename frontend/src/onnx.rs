@@ -323,6 +323,7 @@ fn states(roles: &[Role<'_>]) -> Vec<State> {
             sharding: Sharding::replicated(candidate.weight.ty.rank()),
             role,
             init: StateInit::Model,
+            block: None,
             update: None,
             gradient: None,
         })

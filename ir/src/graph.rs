@@ -5,7 +5,7 @@
 
 use crate::mesh::{AxisId, Mesh};
 use crate::ops::Op;
-use crate::plan::{Provenance, StateRole};
+use crate::plan::{Block, Provenance, StateRole};
 use crate::sharding::Sharding;
 use crate::train::StateInit;
 use crate::types::Type;
@@ -164,6 +164,8 @@ pub struct State {
     pub role: StateRole,
     /// How it begins.
     pub init: StateInit,
+    /// Which part of an initializer it is; `None` for all of it, and for moments.
+    pub block: Option<Block>,
     /// What it becomes at the end of a step, if it changes.
     pub update: Option<ValueId>,
     /// For a parameter: its gradient, complete, as the update reads it before clipping.

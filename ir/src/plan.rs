@@ -5,6 +5,7 @@ use crate::kernel::Kernel;
 use crate::mesh::Mesh;
 use crate::sharding::Sharding;
 use crate::train::{LearningRate, StateInit};
+use crate::types::checked_elements;
 use serde::{Deserialize, Serialize};
 
 /// A buffer of a program, by position in [`Program::buffers`].
@@ -166,6 +167,54 @@ pub struct StateVariable {
     pub role: StateRole,
     /// How it begins.
     pub init: StateInit,
+    /// Which part of an initializer it is; `None` for all of it, and for moments.
+    pub block: Option<Block>,
+}
+
+impl StateVariable {
+    /// The initializer that holds it, by its name in the model.
+    pub fn initializer(&self) -> &str {
+        self.block.as_ref().map_or(&self.name, |block| &block.of)
+    }
+}
+
+/// A range of one dimension of an initializer, which is a state variable of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Block {
+    /// The initializer's name.
+    pub of: String,
+    /// What else the model calls it.
+    pub alias: Option<String>,
+    /// The dimension.
+    pub axis: usize,
+    /// The first index.
+    pub start: u64,
+    /// The size of the initializer along the dimension.
+    pub whole: u64,
+}
+
+impl Block {
+    /// Whether a block of `shape` lies inside its initializer.
+    pub fn is_inside(&self, shape: &[u64]) -> bool {
+        let end = shape.get(self.axis).and_then(|size| self.start.checked_add(*size));
+        end.is_some_and(|end| end <= self.whole) && checked_elements(&self.whole_shape(shape)).is_some()
+    }
+
+    /// The initializer's shape, from that of the block.
+    pub fn whole_shape(&self, shape: &[u64]) -> Vec<u64> {
+        let mut whole = shape.to_vec();
+        whole[self.axis] = self.whole;
+        whole
+    }
+
+    /// `qkv.weight[:, 0:64]`, for a block of `shape`.
+    pub fn name(&self, shape: &[u64]) -> String {
+        let range = |dim: usize| match dim == self.axis {
+            true => format!("{}:{}", self.start, self.start + shape[dim]),
+            false => ":".to_string(),
+        };
+        format!("{}[{}]", self.of, (0..shape.len()).map(range).collect::<Vec<_>>().join(", "))
+    }
 }
 
 /// What a state variable is.

@@ -13,7 +13,7 @@ use bincode::serde::{decode_from_slice, encode_to_vec};
 use sha2::{Digest, Sha256};
 
 const MAGIC: &[u8; 8] = b"SHARDCPL";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const HASH_BYTES: usize = 32;
 const HEADER_BYTES: usize = MAGIC.len() + 4 + 8 + HASH_BYTES;
 

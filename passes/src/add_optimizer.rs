@@ -16,7 +16,7 @@ use shardc_ir::ops::update::{Adam, Sgd};
 use shardc_ir::plan::{HostScalar, StateRole};
 use shardc_ir::scalar::{Binary, Unary};
 use shardc_ir::sharding::Sharding;
-use shardc_ir::spec::{Decayed, Moments, Optimizer, OptimizerRule};
+use shardc_ir::spec::{Decayed, Located, Moments, Optimizer, OptimizerRule};
 use shardc_ir::train::StateInit;
 
 /// See the module.
@@ -40,6 +40,7 @@ impl Pass for AddOptimizer {
             let error = Diagnostic::error("the loss depends on no trained parameter").at_opt(place);
             return Err(error.help("`shardc compile` prints what is trained; add a `train` line").into());
         }
+        check_blocks(graph, cx, optimizer)?;
         let empty = Graph::new("", graph.phase, graph.mesh.clone());
         let mut b = Builder::extend(std::mem::replace(graph, empty));
         b.origin.part = Part::Update;
@@ -58,6 +59,26 @@ impl Pass for AddOptimizer {
         *graph = b.finish();
         Ok(Changed::Yes)
     }
+}
+
+/// The blocks of a parameter are updated as the whole would be: all of them, none by a norm of its own.
+fn check_blocks(graph: &Graph, cx: &Context<'_>, optimizer: &Located<Optimizer>) -> Result<(), Diagnostics> {
+    let blocks = |trained: bool| {
+        let with = graph.states.iter().filter(move |s| s.role == StateRole::Parameter && s.gradient.is_some() == trained);
+        with.filter_map(|s| s.block.as_ref().map(|block| (s, block)))
+    };
+    if let (Some((_, block)), OptimizerRule::Lamb(_)) = (blocks(true).next(), optimizer.value.rule) {
+        let message =
+            format!("lamb scales each step by the norm of a parameter, and `{}` is in blocks of different sizes", block.of);
+        let error = Diagnostic::error(message).at(cx.spec.place_of(optimizer.source));
+        return Err(error.help("use `adamw`, or split it without blocks").into());
+    }
+    let still = blocks(false).find(|(_, block)| blocks(true).any(|(_, other)| other.of == block.of));
+    if let Some((state, block)) = still {
+        let error = Diagnostic::error(format!("the loss depends on `{}` but not on its block `{}`", block.of, state.name));
+        return Err(error.help("join it with a block beside it").into());
+    }
+    Ok(())
 }
 
 /// Makes the global norm an output; gives the factor `min(1, limit / (norm + 1e-6))`, in f64, if there is a limit.
@@ -215,6 +236,7 @@ fn moment(b: &mut Builder, of: StateId, suffix: &str) -> StateId {
         sharding: Sharding::replicated(parameter.ty.rank()),
         role: StateRole::Moment,
         init: StateInit::Zeros,
+        block: None,
         update: None,
         gradient: None,
     });

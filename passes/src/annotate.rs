@@ -5,13 +5,15 @@
 //! Refuses: a pattern without a match, a wrong number of dimensions, sizes that do not divide; all of a spec together.
 
 use crate::Context;
+use crate::separate_blocks::{is_block, is_joined, is_slice_of, slices};
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, near_names};
 use shardc_ir::graph::{Graph, Part, ValueId};
 use shardc_ir::mesh::AxisId;
 use shardc_ir::names::matches;
 use shardc_ir::ops::Op;
 use shardc_ir::sharding::{Split, Splits, well_formed};
-use shardc_ir::spec::Source;
+use shardc_ir::spec::{Located, Shard, Source};
+use std::collections::BTreeMap;
 
 /// What the spec says of one dimension of one value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,12 +32,27 @@ pub struct Annotation {
 
 /// Everything that the spec says of the values of `graph`. Later lines come later.
 pub fn annotations(graph: &Graph, cx: &Context<'_>) -> Result<Vec<Annotation>, Diagnostics> {
-    let mut out = batch_splits(graph, cx)?;
+    of_lines(graph, cx, batch_splits(graph, cx)?, |_| true)
+}
+
+/// Whether the lines that cut something into blocks of different sizes can be followed.
+pub fn check_blocks(graph: &Graph, cx: &Context<'_>) -> Result<(), Diagnostics> {
+    of_lines(graph, cx, vec![], |shard| shard.dims.iter().any(|dim| dim.value.unequal_blocks().is_some())).map(drop)
+}
+
+/// What the chosen `shard` lines add to `out`.
+fn of_lines(
+    graph: &Graph,
+    cx: &Context<'_>,
+    mut out: Vec<Annotation>,
+    chosen: impl Fn(&Shard) -> bool,
+) -> Result<Vec<Annotation>, Diagnostics> {
     let mut errors = vec![];
     let values = nameable(graph);
-    for shard in &cx.spec.shard {
+    for shard in cx.spec.shard.iter().filter(|shard| chosen(&shard.value)) {
         let pattern = &shard.value.pattern;
-        let found: Vec<(&str, ValueId)> = values.iter().filter(|(n, _)| matches(&pattern.value, n)).copied().collect();
+        let mut found: Vec<(&str, ValueId)> = values.iter().filter(|(n, _)| matches(&pattern.value, n)).copied().collect();
+        found.dedup_by_key(|(_, value)| *value);
         if found.is_empty() {
             let near = near_names(&pattern.value, values.iter().map(|(n, _)| *n));
             let error = Diagnostic::error(format!("no parameter, input or value matches `{}`", pattern.value))
@@ -48,7 +65,7 @@ pub fn annotations(graph: &Graph, cx: &Context<'_>) -> Result<Vec<Annotation>, D
         }
         let mut misfits = vec![];
         for (name, value) in found {
-            out.retain(|a| a.value != value);
+            out.retain(|a| a.value != value && !is_slice_of(graph, a.value, value));
             let ty = graph.ty(value);
             if ty.rank() != shard.value.dims.len() {
                 let message = format!("\"{name}\" has {} dimensions, {ty}, not {}", ty.rank(), shard.value.dims.len());
@@ -56,15 +73,19 @@ pub fn annotations(graph: &Graph, cx: &Context<'_>) -> Result<Vec<Annotation>, D
                 continue;
             }
             for (dim, entry) in shard.value.dims.iter().enumerate() {
-                match entry.value.splits(ty.shape[dim], &graph.mesh) {
-                    Ok(None) => {}
-                    Ok(Some(splits)) => {
+                match splits(graph, value, dim, shard) {
+                    Ok(found) => out.extend(found.into_iter().map(|(value, splits)| {
                         let splits = without_single(graph, splits);
-                        out.push(Annotation { value, dim, splits, closed: true, line: shard.source.line as u32 });
-                    }
+                        Annotation { value, dim, splits, closed: true, line: shard.source.line as u32 }
+                    })),
                     Err(why) => {
                         let message = format!("dimension {dim} of \"{name}\", {ty}, cannot be split like this: {why}");
-                        misfits.push(Diagnostic::error(message).at(place(cx, entry.source)));
+                        let error = Diagnostic::error(message).at(place(cx, entry.source));
+                        misfits.push(match entry.value.unequal_blocks() {
+                            Some(_) => error
+                                .help("give all blocks of one dimension of a parameter or input, each a multiple of the ranks"),
+                            None => error,
+                        });
                     }
                 }
             }
@@ -78,6 +99,40 @@ pub fn annotations(graph: &Graph, cx: &Context<'_>) -> Result<Vec<Annotation>, D
         }));
     }
     if errors.is_empty() { Ok(out) } else { Err(errors) }
+}
+
+/// The splits that a line gives dimension `dim` of a value that it names, or where its blocks differ in size, of the slices of it.
+fn splits(graph: &Graph, value: ValueId, dim: usize, shard: &Located<Shard>) -> Result<Vec<(ValueId, Splits)>, String> {
+    let (entry, size, mesh) = (&shard.value.dims[dim].value, graph.ty(value).shape[dim], &graph.mesh);
+    let only = |splits: Option<Splits>| splits.into_iter().map(|splits| (value, splits)).collect();
+    let node = graph.def(value);
+    let Some(blocks) = entry.unequal_blocks() else { return entry.splits(size, mesh).map(only) };
+    if shard.value.dims[..dim].iter().any(|other| other.value.unequal_blocks().is_some()) {
+        return Err("another dimension has blocks of different sizes too".to_string());
+    }
+    match &node.op {
+        Op::State(_) if is_block(graph, value) => entry.of_block().splits(size, mesh).map(only),
+        Op::State(_) => entry.splits(size, mesh).map(only),
+        Op::Input(_) if dim == 0 => Err("the samples of a batch have no blocks of different sizes".to_string()),
+        Op::Input(_) => {
+            let mut found: Vec<(ValueId, Splits)> = only(entry.splits(size, mesh)?);
+            for (block, size) in slices(graph, value, dim, blocks) {
+                found.extend(entry.of_block().splits(size, mesh)?.map(|splits| (block, splits)));
+            }
+            Ok(found)
+        }
+        _ => Err("only parameters and inputs have blocks of different sizes".to_string()),
+    }
+}
+
+/// For each value that `shard` lines name, the last of them.
+pub fn last_lines<'s>(graph: &Graph, cx: &Context<'s>) -> BTreeMap<ValueId, &'s Shard> {
+    let values = nameable(graph);
+    let named = |shard: &'s Located<Shard>| {
+        let found = values.iter().filter(|(name, _)| matches(&shard.value.pattern.value, name));
+        found.map(|(_, value)| (*value, &shard.value)).collect::<Vec<_>>()
+    };
+    cx.spec.shard.iter().flat_map(named).collect()
 }
 
 fn place(cx: &Context<'_>, source: Source) -> shardc_ir::diagnostic::Place {
@@ -97,11 +152,16 @@ fn nameable(graph: &Graph) -> Vec<(&str, ValueId)> {
         match &node.op {
             // The value is called after the module where the exporter made the initializer's name up.
             Op::State(read) => {
-                let (state, value) = (graph.states[read.state.index()].name.as_str(), node.results[0]);
-                out.extend([state, graph.value(value).name.as_str()].map(|name| (name, value)));
+                let (state, value) = (&graph.states[read.state.index()], node.results[0]);
+                let names = match &state.block {
+                    Some(block) => [Some(&block.of), block.alias.as_ref()],
+                    None => [Some(&state.name), Some(&graph.value(value).name)],
+                };
+                out.extend(names.into_iter().flatten().map(|name| (name.as_str(), value)));
             }
             Op::Input(input) => out.push((input.name.as_str(), node.results[0])),
             _ if node.origin.part != Part::Forward => {}
+            _ if is_joined(graph, node) => {}
             _ => out.extend(node.results.iter().map(|v| (graph.value(*v).name.as_str(), *v))),
         }
     }

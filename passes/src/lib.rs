@@ -15,6 +15,7 @@ mod raise;
 mod raise_attention;
 mod rebatch;
 mod rewrite;
+mod separate_blocks;
 mod unmerge;
 
 pub use attach_loss::PADDING_LABEL;
@@ -97,6 +98,8 @@ pub const PIPELINE: &[&dyn Pass] = &[
     &raise::Raise,
     // Attention is recognised around its softmax, whatever scaled, masked or repeated its operands.
     &raise_attention::RaiseAttention,
+    // What has blocks of different sizes comes apart after the forms are recognised, and before states and gradients multiply.
+    &separate_blocks::SeparateBlocks,
     // Statistics of the batch are part of what is differentiated.
     &batch_statistics::BatchStatistics,
     // The loss comes before differentiation, which treats it as part of the model.
@@ -128,7 +131,8 @@ pub fn run(mut graph: Graph, cx: &Context<'_>, mut observe: impl FnMut(&dyn Pass
         pass.run(&mut graph, cx).map_err(|mut errors| {
             // What the spec names wrongly shows with the first mistake, not after it is mended.
             if pass.phases().1 < Phase::Annotated {
-                errors.extend(misnamed.clone());
+                let more = misnamed.iter().filter(|error| !errors.contains(error)).cloned().collect::<Diagnostics>();
+                errors.extend(more);
             }
             errors
         })?;

@@ -8,9 +8,17 @@ pub type ValueMap = Vec<Option<ValueId>>;
 
 /// Builds the graph again from its live nodes. For each, `replace` may append other nodes and give the values that stand for its
 /// results, or leave it to be copied.
-pub fn rebuild(graph: &Graph, mut replace: impl FnMut(&mut Builder, NodeId, &Node, &ValueMap) -> Option<Vec<ValueId>>) -> Graph {
+pub fn rebuild(graph: &Graph, replace: impl FnMut(&mut Builder, NodeId, &Node, &ValueMap) -> Option<Vec<ValueId>>) -> Graph {
+    rebuild_with(Builder::rewrite(graph), graph, replace)
+}
+
+/// [`rebuild`] in a builder that was prepared for it.
+pub fn rebuild_with(
+    mut builder: Builder,
+    graph: &Graph,
+    mut replace: impl FnMut(&mut Builder, NodeId, &Node, &ValueMap) -> Option<Vec<ValueId>>,
+) -> Graph {
     let live = live_nodes(graph);
-    let mut builder = Builder::rewrite(graph);
     let mut map: ValueMap = vec![None; graph.value_count()];
     for (id, node) in graph.nodes().filter(|(id, _)| live[id.index()]) {
         builder.origin = node.origin.clone();

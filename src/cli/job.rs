@@ -193,7 +193,10 @@ impl Job {
     pub fn export(&self, executor: &Executor, to: &Path) -> Result<(), Failure> {
         let mut weights = BTreeMap::new();
         for state in executor.program().states.iter().filter(|s| s.role.is_of_model()) {
-            weights.insert(state.name.clone(), executor.get_state(&state.name)?.into());
+            let name = state.initializer();
+            if !weights.contains_key(name) {
+                weights.insert(name.to_string(), executor.initializer(name)?.into());
+            }
         }
         let Model { path, bytes, copies, .. } = &self.model;
         for copy in copies {

@@ -1,16 +1,15 @@
 //! What a spec may say that the compiler cannot carry out yet.
 
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
-use shardc_ir::spec::{Blocks, DimSharding, Located, Source, Spec};
+use shardc_ir::spec::{Located, Source, Spec};
 
 /// A statement or option, and where a spec uses it. Building one means deleting its row.
 type Row = (&'static str, fn(&Spec) -> Vec<Source>);
 
-const NOT_BUILT: [Row; 10] = [
+const NOT_BUILT: [Row; 9] = [
     ("data on=", |spec| sources(spec.data.iter().flat_map(|data| &data.value.on))),
     ("tensor", |spec| sources(&spec.tensor)),
     ("sequence", |spec| sources(&spec.sequence)),
-    ("shard with unequal blocks", |spec| sources(unequal_dims(spec))),
     ("zero", |spec| sources(&spec.zero)),
     ("pipeline", |spec| sources(&spec.pipeline)),
     ("place", |spec| sources(&spec.place)),
@@ -30,9 +29,4 @@ pub fn unsupported(spec: &Spec) -> Diagnostics {
 
 fn sources<'s, T: 's>(parts: impl IntoIterator<Item = &'s Located<T>>) -> Vec<Source> {
     parts.into_iter().map(|part| part.source).collect()
-}
-
-fn unequal_dims(spec: &Spec) -> impl Iterator<Item = &Located<DimSharding>> {
-    let is_unequal = |dim: &&Located<DimSharding>| matches!(dim.value, DimSharding::Split { blocks: Blocks::Unequal(_), .. });
-    spec.shard.iter().flat_map(|shard| &shard.value.dims).filter(is_unequal)
 }

@@ -68,7 +68,7 @@ impl Sample {
         let results = if let Op::State(_) = self.op {
             let (ty, sharding) = (Type::new(DType::F64, [3]), Sharding::replicated(1));
             let (role, init) = (StateRole::Parameter, StateInit::Ones);
-            let state = State { name: "w".to_string(), ty, sharding, role, init, update: None, gradient: None };
+            let state = State { name: "w".to_string(), ty, sharding, role, init, block: None, update: None, gradient: None };
             builder.graph_mut().states.push(state);
             vec![builder.state(StateId(0))]
         } else {

@@ -41,10 +41,24 @@ impl DimSharding {
         }
     }
 
-    /// The digits of the index of a dimension of `size` that it gives to axes; `None` for an open one.
+    /// The sizes of its blocks, where they differ: then the dimension is a concatenation, and its digits are those of each block.
+    pub fn unequal_blocks(&self) -> Option<&[u64]> {
+        match self {
+            DimSharding::Split { blocks: Blocks::Unequal(sizes), .. } if sizes.iter().any(|n| *n != sizes[0]) => Some(sizes),
+            _ => None,
+        }
+    }
+
+    /// How it splits one of its unequal blocks.
+    pub fn of_block(&self) -> DimSharding {
+        DimSharding::Split { blocks: Blocks::Equal(1), axes: self.axes() }
+    }
+
+    /// The digits of the index of a dimension of `size` that it gives to axes; `None` for an open one. Blocks of different sizes
+    /// have no digits in common, and give none.
     ///
     /// # Errors
-    /// Why it does not fit, in words, when sizes do not divide or add up, or when blocks differ: digits have one stride.
+    /// Why it does not fit, in words, when sizes do not divide or add up.
     pub fn splits(&self, size: u64, mesh: &Mesh) -> Result<Option<Splits>, String> {
         match self {
             DimSharding::Open => Ok(None),
@@ -61,12 +75,14 @@ impl DimSharding {
                 if total != size {
                     return Err(format!("its blocks add up to {total}, its size is {size}"));
                 }
-                match sizes.iter().all(|n| *n == sizes[0]) {
-                    true => {
-                        DimSharding::Split { blocks: Blocks::Equal(sizes.len() as u64), axes: axes.clone() }.splits(size, mesh)
-                    }
-                    false => Err("its blocks differ in size".to_string()),
+                if self.unequal_blocks().is_none() {
+                    let blocks = Blocks::Equal(sizes.len() as u64);
+                    return DimSharding::Split { blocks, axes: axes.clone() }.splits(size, mesh);
                 }
+                for block in sizes {
+                    letter_splits(*block, axes, 1, mesh, "a block")?;
+                }
+                Ok(Some(vec![]))
             }
             DimSharding::Letters(letters) => {
                 let total = letters.iter().fold(1, |product: u64, (n, _)| product.saturating_mul(*n));
@@ -128,6 +144,9 @@ mod tests {
         assert_eq!(strides(&split(Blocks::Equal(1), &[DP, TP]), 64), [(DP, 32), (TP, 8)]);
         assert_eq!(strides(&split(Blocks::Equal(3), &[TP]), 192), [(TP, 16)]);
         assert_eq!(strides(&split(Blocks::Unequal(vec![64, 64, 64]), &[TP]), 192), [(TP, 16)]);
+        let unequal = split(Blocks::Unequal(vec![64, 32, 32]), &[TP]);
+        assert_eq!((strides(&unequal, 128), unequal.unequal_blocks()), (vec![], Some(&[64, 32, 32][..])));
+        assert_eq!(strides(&unequal.of_block(), 32), [(TP, 8)]);
         assert_eq!(strides(&DimSharding::Letters(vec![(8, vec![DP]), (32, vec![TP])]), 256), [(DP, 128), (TP, 8)]);
         assert_eq!(strides(&DimSharding::Letters(vec![(3, vec![]), (8, vec![DP, TP]), (2, vec![])]), 48), [(DP, 8), (TP, 2)]);
     }
@@ -140,7 +159,7 @@ mod tests {
             (split(Blocks::Equal(3), &[TP]), 64, "64 is not a multiple of its 3 blocks"),
             (split(Blocks::Equal(3), &[TP]), 18, "each of its 3 blocks, 6, is not a multiple of the 4 ranks of `tp`"),
             (split(Blocks::Unequal(vec![64, 32]), &[TP]), 100, "its blocks add up to 96, its size is 100"),
-            (split(Blocks::Unequal(vec![64, 32]), &[TP]), 96, "its blocks differ in size"),
+            (split(Blocks::Unequal(vec![64, 30]), &[TP]), 94, "a block, 30, is not a multiple of the 4 ranks of `tp`"),
             (DimSharding::Letters(vec![(8, vec![DP]), (32, vec![])]), 255, "its letters multiply to 256, its size is 255"),
             (DimSharding::Letters(vec![(3, vec![DP]), (2, vec![])]), 6, "a letter, 3, is not a multiple of the 2 ranks of `dp`"),
         ] {

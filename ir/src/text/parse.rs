@@ -11,7 +11,7 @@ use crate::dtype::DType;
 use crate::graph::{Graph, NodeOrigin, Output, Part, Phase, State, StateId, ValueId};
 use crate::mesh::Mesh;
 use crate::ops::{Op, leaf};
-use crate::plan::StateRole;
+use crate::plan::{Block, StateRole};
 use crate::sharding::Sharding;
 use crate::train::StateInit;
 use crate::types::{Type, checked_elements};
@@ -143,7 +143,8 @@ impl Reader {
         if self.builder.graph().state(&name).is_some() {
             return line.fail(format!("state \"{name}\" is declared twice"));
         }
-        let state = State { name, ty, sharding, role, init, update: None, gradient: None };
+        let block = if line.take_word("block") { Some(read_block(line, &ty)?) } else { None };
+        let state = State { name, ty, sharding, role, init, block, update: None, gradient: None };
         self.builder.graph_mut().states.push(state);
         Ok(())
     }
@@ -262,6 +263,30 @@ impl Reader {
         }
         let sharding = read_sharding(line, &shape, &self.builder.graph().mesh)?;
         Ok((Type::new(dtype, shape), sharding))
+    }
+}
+
+/// `of "w" axis=1 start=64 whole=128`, for a part of type `ty`.
+fn read_block(line: &mut Cursor<'_>, ty: &Type) -> Read<Block> {
+    let word = |line: &mut Cursor<'_>, word: &str| match line.take_word(word) {
+        true => Ok(()),
+        false => line.fail(format!("`{word}` is missing")),
+    };
+    word(line, "of")?;
+    let of = line.string()?;
+    let alias = if line.take_word("alias") { Some(line.string()?) } else { None };
+    let mut numbers = [0; 3];
+    for (number, name) in numbers.iter_mut().zip(["axis", "start", "whole"]) {
+        word(line, name)?;
+        line.expect("=")?;
+        *number = line.count()?;
+    }
+    let [axis, start, whole] = numbers;
+    let block = Block { of, alias, axis: axis as usize, start, whole };
+    if block.is_inside(&ty.shape) {
+        Ok(block)
+    } else {
+        line.fail(format!("no block of {whole} at {start} of axis {axis} is {ty}"))
     }
 }
 

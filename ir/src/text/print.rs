@@ -9,7 +9,7 @@ use crate::columns::{Column, align};
 use crate::graph::{Graph, Node, NodeId, NodeOrigin, Part, State, ValueId};
 use crate::mesh::Mesh;
 use crate::ops::Op;
-use crate::plan::StateRole;
+use crate::plan::{Block, StateRole};
 use crate::sharding::Sharding;
 use crate::train::StateInit;
 use crate::types::Type;
@@ -88,7 +88,15 @@ fn state_cells(graph: &Graph, state: &State) -> [String; 3] {
         StateInit::Normal { std } => format!("normal({std:?})"),
     };
     let ty = format!(": {}", type_text(graph, &state.ty, &state.sharding));
-    [format!("state {}", quoted(&state.name)), ty, format!("{role} init={init}")]
+    let block = state.block.as_ref().map_or_else(String::new, block_text);
+    [format!("state {}", quoted(&state.name)), ty, format!("{role} init={init}{block}")]
+}
+
+/// ` block of "w" axis=1 start=64 whole=128`
+fn block_text(block: &Block) -> String {
+    let Block { of, alias, axis, start, whole } = block;
+    let alias = alias.as_ref().map_or_else(String::new, |alias| format!(" alias {}", quoted(alias)));
+    format!(" block of {}{alias} axis={axis} start={start} whole={whole}", quoted(of))
 }
 
 fn node_cells(graph: &Graph, node: &Node) -> [String; 4] {

@@ -2,8 +2,9 @@
 
 use crate::kernel::{Kernel, Offset};
 use crate::mesh::Mesh;
-use crate::plan::{Buffer, BufferId, BufferKind, Program};
+use crate::plan::{Block, Buffer, BufferId, BufferKind, Program};
 use crate::types::checked_elements;
+use std::collections::BTreeMap;
 
 /// The most ranks and the most micro-batches of a mesh.
 const MAX_POSITIONS: u64 = 1 << 20;
@@ -29,11 +30,41 @@ pub fn check(program: &Program) -> Result<(), String> {
     for id in referred {
         in_range(id, program)?;
     }
+    blocks(program)?;
     for step in program.tasks.iter().flat_map(|t| &t.steps) {
         for view in step.reads.iter().chain(&step.writes) {
             in_range(view.buffer, program).map_err(|why| format!("step `{}`: {why}", step.text))?;
         }
         axes(&step.kernel, &program.mesh).map_err(|why| format!("step `{}`: {why}", step.text))?;
+    }
+    Ok(())
+}
+
+/// Checks that the blocks of an initializer lie side by side and are all of it; the buffers of states are in range.
+///
+/// # Errors
+/// The first initializer of which that is not so.
+pub fn blocks(program: &Program) -> Result<(), String> {
+    let mut initializers: BTreeMap<&str, Vec<(&Block, &[u64])>> = BTreeMap::new();
+    for state in &program.states {
+        let Some(block) = &state.block else { continue };
+        let shape = &program.buffers[state.buffer.index()].shape;
+        if !block.is_inside(shape) {
+            return Err(format!("state `{}` is no block of its initializer", state.name));
+        }
+        initializers.entry(&block.of).or_default().push((block, shape));
+    }
+    for (name, mut blocks) in initializers {
+        blocks.sort_by_key(|(block, _)| block.start);
+        let (first, shape) = blocks[0];
+        let whole = first.whole_shape(shape);
+        let end = blocks.iter().try_fold(0, |end, (block, shape)| {
+            let beside = block.start == end && block.axis == first.axis && block.whole_shape(shape) == whole;
+            beside.then(|| end + shape[block.axis])
+        });
+        if end != Some(first.whole) {
+            return Err(format!("the blocks of `{name}` are not all of it"));
+        }
     }
     Ok(())
 }

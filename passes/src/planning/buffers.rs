@@ -107,7 +107,8 @@ impl<'a, 'g> Buffers<'a, 'g> {
             let Some(read) = reads[i] else { continue };
             let buffer = self.make(read, BufferKind::State(self.states.len() as u32), 1);
             self.all[buffer.index()].name = state.name.clone();
-            self.states.push(StateVariable { name: state.name.clone(), buffer, role: state.role, init: state.init.clone() });
+            let (name, init, block) = (state.name.clone(), state.init.clone(), state.block.clone());
+            self.states.push(StateVariable { name, buffer, role: state.role, init, block });
             let Some(update) = state.update else { continue };
             let storage = self.lowered.stored_in(update);
             if storage == read {

@@ -50,9 +50,7 @@ pub fn outputs(
 
 fn started(program: &Program, states: &BTreeMap<String, Tensor>) -> Executor {
     let mut executor = Executor::new(program.clone(), 1).expect("the program loads");
-    for (name, value) in states.iter().filter(|(name, _)| program.states.iter().any(|s| s.name == **name)) {
-        executor.set_state(name, value).expect("states fit");
-    }
+    executor.initialise(|name| states.get(name).cloned()).expect("states fit");
     executor
 }
 

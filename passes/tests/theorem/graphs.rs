@@ -126,6 +126,7 @@ impl Maker<'_> {
             sharding: Sharding::replicated(shape.len()),
             role,
             init: StateInit::Model,
+            block: None,
             update: None,
             gradient: None,
         });

@@ -27,12 +27,16 @@ pub fn draw(choices: &mut Choices, graph: &Graph) -> String {
     for _ in 0..lines {
         text += &shard_line(choices, graph, &axes);
     }
-    text += choices.pick(&[
-        "optimizer sgd lr=0.1\n",
-        "optimizer adamw lr=0.01\n",
-        "optimizer sgd lr=0.1 momentum=0.9\n",
-        "optimizer lamb lr=0.01\n",
-    ]);
+    // LAMB takes no parameters in blocks of different sizes.
+    let optimizers = if text.contains('|') { 3 } else { 4 };
+    text += choices.pick(
+        &[
+            "optimizer sgd lr=0.1\n",
+            "optimizer adamw lr=0.01\n",
+            "optimizer sgd lr=0.1 momentum=0.9\n",
+            "optimizer lamb lr=0.01\n",
+        ][..optimizers],
+    );
     if choices.one_in(2) {
         text += "clip norm=0.5\n";
     }
@@ -67,6 +71,13 @@ fn shard_line(choices: &mut Choices, graph: &Graph, axes: &[(&str, u64)]) -> Str
     }
     let dim = splittable[choices.below(splittable.len())];
     let blocks = if shape[dim].is_multiple_of(size * 2) && choices.one_in(4) { "2*" } else { "" };
+    let parts = shape[dim] / size;
+    let first = 1 + choices.below(parts as usize) as u64;
+    let blocks = if !inner && first < parts && 2 * first != parts && choices.one_in(3) {
+        format!("({}|{})*", first * size, (parts - first) * size)
+    } else {
+        blocks.to_string()
+    };
     let entries: Vec<String> = (0..shape.len())
         .map(|d| match d {
             _ if d == dim => format!("{blocks}{axis}"),
