@@ -4,11 +4,12 @@ pub mod cli;
 pub mod failure;
 pub mod import;
 pub mod plan_dir;
+pub mod proof;
 pub mod report;
 
 use shardc_frontend::onnx::{Copy, Decision, Weight};
 use shardc_frontend::spec::unsupported;
-use shardc_ir::diagnostic::Diagnostics;
+use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use shardc_ir::graph::Graph;
 use shardc_ir::plan::Program;
 use shardc_ir::spec::Spec;
@@ -40,8 +41,8 @@ impl Default for Options<'_> {
 pub struct Compiled {
     /// The programs.
     pub programs: Programs,
-    /// The explicit graph of the training step, or of evaluation where nothing is trained.
-    pub graph: Graph,
+    /// The explicit graphs that they carry out.
+    pub graphs: Graphs,
     /// The initial elements of each state variable that has them from the model, by name.
     pub weights: BTreeMap<String, Weight>,
     /// For each float initializer whether it is trained, and why.
@@ -63,6 +64,15 @@ pub struct Programs {
     pub eval: Program,
 }
 
+/// The explicit graphs that a job's programs carry out.
+#[derive(Debug, Clone)]
+pub struct Graphs {
+    /// Of a step of training, and of its reference.
+    pub training: Option<(Graph, Graph)>,
+    /// Of evaluation.
+    pub eval: Graph,
+}
+
 /// A step of training.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Training {
@@ -76,6 +86,12 @@ impl Programs {
     /// The program of training, or that of evaluation where nothing is trained.
     pub fn main(&self) -> &Program {
         self.training.as_ref().map_or(&self.eval, |training| &training.program)
+    }
+
+    /// All programs, by the names of their files.
+    pub fn named(&self) -> impl Iterator<Item = (&'static str, &Program)> {
+        let training = self.training.iter().flat_map(|t| [("train", &t.program), ("reference", &t.reference)]);
+        training.chain([("eval", &self.eval)])
     }
 }
 
@@ -100,13 +116,18 @@ pub fn compile(model: &Path, spec: &Spec, options: &Options<'_>) -> Result<Compi
     };
     let trained = if options.train { Some(plan(spec, Mode::Train, options.observe)?) } else { None };
     let (eval_graph, eval) = plan(spec, Mode::Evaluate, options.observe)?;
-    let (graph, training) = match trained {
+    let (training_graphs, training) = match trained {
         Some((graph, program)) => {
-            let (_, reference) = plan(&spec.reference(), Mode::Train, &|_, _, _| {})?;
-            (graph, Some(Training { program, reference }))
+            let (reference_graph, reference) = plan(&spec.reference(), Mode::Train, &|_, _, _| {})?;
+            (Some((graph, reference_graph)), Some(Training { program, reference }))
         }
-        None => (eval_graph, None),
+        None => (None, None),
     };
+    let (programs, graphs) = (Programs { training, eval }, Graphs { training: training_graphs, eval: eval_graph });
+    proof::check_memory(&programs, spec)?;
+    if let Err(proof::Disproof { name, violation }) = proof::prove(&programs, &graphs, spec) {
+        return Err(Diagnostic::error(format!("a bug of shardc: the {name} plan is wrong: {violation}")).into());
+    }
     let import::Job { weights, decisions, copies, model, warnings, .. } = imported;
-    Ok(Compiled { programs: Programs { training, eval }, graph, weights, decisions, copies, model, warnings })
+    Ok(Compiled { programs, graphs, weights, decisions, copies, model, warnings })
 }

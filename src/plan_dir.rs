@@ -4,16 +4,20 @@
 //! manifest.json        mesh, hashes, what each rank holds and sends
 //! train.plan           a step of training; reference.plan the same on one rank      (absent where nothing is trained)
 //! eval.plan            the model's outputs and its loss
+//! train.shir           the explicit graph of each of the three as text: what it is proven to carry out
+//! reference.shir
+//! eval.shir
 //! job.shard            the spec
 //! model.onnx           the model without the elements of its weights
 //! weights.safetensors  their elements                                              (absent with `--no-weights`)
-//! graph.shir           the explicit graph as text, for people
 //! ```
 //!
-//! The same model and spec give the same bytes. A directory appears under its name whole or not at all.
+//! The same model and spec give the same bytes. Nothing of a directory is believed: a program that was read is proven (see
+//! [`crate::proof`]) before anything runs. A directory appears under its name whole or not at all.
 
 use crate::failure::Failure;
-use crate::{Compiled, Programs, Training};
+use crate::proof::{Disproof, Proven, check_memory, prove};
+use crate::{Compiled, Graphs, Programs, Training};
 use serde::{Deserialize, Serialize};
 use shardc_executor::data::{read_safetensors, write_safetensors};
 use shardc_executor::tensor::Tensor;
@@ -21,6 +25,7 @@ use shardc_frontend::onnx::Copy;
 use shardc_frontend::{onnx, spec};
 use shardc_ir::diagnostic::{Diagnostic, Place};
 use shardc_ir::files;
+use shardc_ir::graph::Graph;
 use shardc_ir::listing::{NamedSizes, RankSummary, summary};
 use shardc_ir::plan::{Program, StateVariable};
 use shardc_ir::plan_file::{self, hash};
@@ -38,10 +43,10 @@ const EVAL: &str = "eval.plan";
 const SPEC: &str = "job.shard";
 const MODEL: &str = "model.onnx";
 const WEIGHTS: &str = "weights.safetensors";
-const GRAPH: &str = "graph.shir";
+const GRAPHS: [&str; 3] = ["train.shir", "reference.shir", "eval.shir"];
 
 /// What `manifest.json` begins with; another version of the directory has another one.
-const FORMAT: &str = "shardc plan directory 1";
+const FORMAT: &str = "shardc plan directory 2";
 
 /// What a plan directory says of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -91,6 +96,8 @@ pub struct PlanDir {
     pub spec: Spec,
     /// The programs.
     pub programs: Programs,
+    /// What was proven of each.
+    pub proven: Vec<Proven>,
 }
 
 /// Writes what was compiled from `model` and `spec` to the directory `to`, in place of an older plan directory. Without `weights`
@@ -108,7 +115,11 @@ pub fn write(to: &Path, compiled: &Compiled, model: &Path, spec: &Spec, weights:
         files.insert(REFERENCE, plan_file::encode(&training.reference)?);
     }
     files.insert(EVAL, plan_file::encode(&compiled.programs.eval)?);
-    files.insert(GRAPH, text::print(&compiled.graph).into_bytes());
+    let Graphs { training, eval } = &compiled.graphs;
+    let graphs = training.iter().flat_map(|(graph, reference)| [(GRAPHS[0], graph), (GRAPHS[1], reference)]);
+    for (name, graph) in graphs.chain([(GRAPHS[2], eval)]) {
+        files.insert(name, text::print(graph).into_bytes());
+    }
     if weights {
         let mut elements = BTreeMap::new();
         for (name, weight) in &compiled.weights {
@@ -213,26 +224,73 @@ pub fn model_path(path: &Path) -> PathBuf {
     path.join(MODEL)
 }
 
-/// Reads the plan directory at `path`: its manifest, its spec and its programs.
+/// Reads the plan directory at `path`: its manifest, its spec and its programs, and proves them.
 ///
 /// # Errors
-/// If it is no plan directory, or any of these is missing or damaged.
+/// If it is no plan directory, any of these is missing or damaged, or a program is wrong.
 pub fn read(path: &Path) -> Result<PlanDir, Failure> {
     let manifest = read_manifest(path)?;
-    let program = |name: &str| -> Result<Option<Program>, Failure> {
-        if !manifest.files.contains_key(name) {
-            return Ok(None);
-        }
+    let program = |name: &str| -> Result<Program, Failure> {
         let bytes = checked(path, &manifest, name)?;
-        Ok(Some(plan_file::decode(&bytes).map_err(|d| d.at(Place::File(path.join(name))))?))
+        Ok(plan_file::decode(&bytes).map_err(|d| d.at(Place::File(path.join(name))))?)
     };
-    let training = match (program(TRAIN)?, program(REFERENCE)?) {
-        (Some(program), Some(reference)) => Some(Training { program, reference }),
-        _ => None,
+    let graph = |name: &str| -> Result<Graph, Failure> {
+        let text = String::from_utf8(checked(path, &manifest, name)?);
+        let text = text.map_err(|_| damaged(path, &format!("`{name}` is not UTF-8")))?;
+        text::parse(&text).map_err(|error| damaged(path, &format!("`{name}`, {error}")))
     };
-    let eval = program(EVAL)?.ok_or_else(|| damaged(path, &format!("it has no `{EVAL}`")))?;
+    let trains = [TRAIN, REFERENCE].iter().any(|name| manifest.files.contains_key(*name));
+    let training = if trains { Some(Training { program: program(TRAIN)?, reference: program(REFERENCE)? }) } else { None };
+    let training_graphs = if trains { Some((graph(GRAPHS[0])?, graph(GRAPHS[1])?)) } else { None };
+    let programs = Programs { training, eval: program(EVAL)? };
+    let graphs = Graphs { training: training_graphs, eval: graph(GRAPHS[2])? };
     let spec = spec_of(path, &manifest)?;
-    Ok(PlanDir { path: path.to_path_buf(), spec, programs: Programs { training, eval }, manifest })
+    let proven = prove(&programs, &graphs, &spec).map_err(|disproof| counter_example(path, &spec, &disproof))?;
+    check_memory(&programs, &spec)?;
+    check_manifest(path, &manifest, programs.main())?;
+    Ok(PlanDir { path: path.to_path_buf(), manifest, spec, programs, proven })
+}
+
+/// What the manifest says of ranks is what their program does.
+fn check_manifest(path: &Path, manifest: &Manifest, program: &Program) -> Result<(), Failure> {
+    let whole = (manifest.ranks.len() as u64, manifest.world_size, manifest.microbatches);
+    let mut own = summary(program, 0);
+    for (rank, told) in manifest.ranks.iter().enumerate() {
+        let names = program.mesh.rank_axes().iter().map(|axis| axis.name.clone());
+        own.rank = rank as u64;
+        own.coordinates = NamedSizes(names.zip(program.mesh.coordinates(own.rank)).collect());
+        if *told != own {
+            return Err(damaged(path, &format!("`{MANIFEST}` says of rank {rank} what its program does not do")));
+        }
+    }
+    let expected = (program.mesh.world_size(), program.mesh.world_size(), program.mesh.microbatches());
+    if whole == expected && manifest.plan_hash == plan_hash(&manifest.files) {
+        return Ok(());
+    }
+    Err(damaged(path, &format!("`{MANIFEST}` is of another plan")))
+}
+
+/// A counter-example, at the line of the spec that asked for what goes wrong.
+fn counter_example(path: &Path, spec: &Spec, Disproof { name, violation }: &Disproof) -> Diagnostic {
+    let error = Diagnostic::error(format!("this plan directory is wrong: the {name} plan: {violation}"));
+    let span = violation.spec_line.and_then(|line| line_span(&spec.file, line));
+    error.help("compile the job again").at(match span {
+        Some(span) => Place::Text { file: spec.file.clone(), span },
+        None => Place::File(path.to_path_buf()),
+    })
+}
+
+/// The bytes of a line of a text, from 1.
+fn line_span(file: &Path, line: u32) -> Option<(usize, usize)> {
+    let text = fs::read_to_string(file).ok()?;
+    let mut start = 0;
+    for (number, content) in (1..).zip(text.split_inclusive('\n')) {
+        if number == line {
+            return Some((start, start + content.trim_end().len()));
+        }
+        start += content.len();
+    }
+    None
 }
 
 fn spec_of(path: &Path, manifest: &Manifest) -> Result<Spec, Failure> {

@@ -4,6 +4,7 @@ mod support;
 
 use shardc::Options;
 use shardc_executor::run::Executor;
+use shardc_ir::graph::Graph;
 use shardc_ir::listing;
 use shardc_ir::plan::Program;
 use shardc_ir::plan_file::{decode, encode};
@@ -13,22 +14,23 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use support::{Random, example, folder, shardc};
 
-/// Every program of the jobs of `examples/`.
-fn programs() -> Vec<Program> {
+/// Every program of the jobs of `examples/`, with its graph.
+fn programs() -> Vec<(Program, Graph)> {
     let mut out = vec![];
     for (model, spec) in [("digits", "one"), ("digits", "dp2-tp2"), ("tiny-gpt", "one"), ("tiny-gpt", "dp2")] {
         let spec = shardc_frontend::spec::load(Path::new(&example(&format!("{model}/{spec}.shard")))).expect("the spec is good");
         let path = example(&format!("{model}/model.onnx"));
         let compiled = shardc::compile(Path::new(&path), &spec, &Options::default()).expect("the job compiles");
         let training = compiled.programs.training.expect("the job trains");
-        out.extend([training.program, training.reference, compiled.programs.eval]);
+        let (graph, reference) = compiled.graphs.training.expect("the job trains");
+        out.extend([(training.program, graph), (training.reference, reference), (compiled.programs.eval, compiled.graphs.eval)]);
     }
     out
 }
 
 #[test]
 fn programs_are_read_back() {
-    for program in programs() {
+    for (program, _) in programs() {
         let bytes = encode(&program).expect("programs can be written");
         assert_eq!(decode(&bytes).expect("what was written can be read"), program);
         assert_eq!(encode(&program).expect("programs can be written"), bytes);
@@ -37,7 +39,7 @@ fn programs_are_read_back() {
 
 #[test]
 fn damage_is_an_error() {
-    let program = &programs()[3];
+    let (program, _) = &programs()[3];
     let bytes = encode(program).expect("programs can be written");
     let mut random = Random(1);
     for case in 0..2000 {
@@ -56,7 +58,7 @@ fn damage_is_an_error() {
 /// Someone who forges a plan can make its hash fit. What such a plan says is wrong or right, and never a panic.
 #[test]
 fn forged_plans_do_not_panic() {
-    let program = &programs()[3];
+    let (program, graph) = &programs()[3];
     let bytes = encode(program).expect("programs can be written");
     let header = bytes.len() - payload(&bytes).len();
     let mut random = Random(2);
@@ -78,7 +80,7 @@ fn forged_plans_do_not_panic() {
                 return;
             };
             listing::text(&program, 0, "job.shard");
-            disproved += usize::from(verify(&program).is_err());
+            disproved += usize::from(verify(&program, graph).is_err());
             if program.arena_bytes < 1 << 24 && program.mesh.world_size() < 16 {
                 unloadable += usize::from(Executor::new(program, 1).is_err());
             }
@@ -122,12 +124,14 @@ fn the_same_job_gives_the_same_bytes() {
         names,
         [
             "eval.plan",
-            "graph.shir",
+            "eval.shir",
             "job.shard",
             "manifest.json",
             "model.onnx",
             "reference.plan",
+            "reference.shir",
             "train.plan",
+            "train.shir",
             "weights.safetensors"
         ]
     );
@@ -143,7 +147,18 @@ fn any_damaged_file_of_a_directory_is_told() {
     let arguments = ["compile", &example("digits/model.onnx"), "--spec", &example("digits/one.shard"), "-o", "plan"];
     shardc(&here, &arguments).expect(0);
     let mut random = Random(3);
-    for file in ["train.plan", "reference.plan", "eval.plan", "job.shard", "model.onnx", "weights.safetensors", "manifest.json"] {
+    for file in [
+        "train.plan",
+        "reference.plan",
+        "eval.plan",
+        "train.shir",
+        "reference.shir",
+        "eval.shir",
+        "job.shard",
+        "model.onnx",
+        "weights.safetensors",
+        "manifest.json",
+    ] {
         let path = here.join("plan").join(file);
         let good = fs::read(&path).expect("a file");
         let mut bad = good.clone();

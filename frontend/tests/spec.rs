@@ -319,7 +319,7 @@ fn files_that_are_no_specs() {
 fn what_is_not_built_yet_is_named() {
     let errors = unsupported(&good(WHOLE));
     let names: Vec<&str> = errors.iter().map(|error| error.message.split('`').nth(1).unwrap()).collect();
-    let expected = ["tensor", "zero", "pipeline", "place", "precision", "recompute", "sequence", "device memory"];
+    let expected = ["tensor", "zero", "pipeline", "place", "precision", "recompute", "sequence"];
     assert_eq!(names, expected);
     assert_eq!(listing(WHOLE, &errors)[0], "10:5 [tensor    axis=tp] `tensor` is not built yet; help: remove it from the spec");
     let text = "mesh tp=2\nshard \"w\" [(2|4)*tp]\nloss output=l\noptimizer lamb lr=1\ndata axis=tp on=\"a\"";

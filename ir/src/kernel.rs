@@ -102,6 +102,17 @@ pub enum ReduceKind {
     Min,
 }
 
+impl ReduceKind {
+    /// What combines to nothing.
+    pub fn neutral(self) -> f64 {
+        match self {
+            ReduceKind::Sum => 0.0,
+            ReduceKind::Max => f64::NEG_INFINITY,
+            ReduceKind::Min => f64::INFINITY,
+        }
+    }
+}
+
 /// A reduction of an elementwise program's one result. `map.outputs` holds the type of the result, which is contiguous over the
 /// dimensions that are kept. Sums of f32 are exact to a few ulp whatever the length (blocked), in an order that depends on the
 /// shape only, never on the number of threads. Operands: the inputs, then the output.

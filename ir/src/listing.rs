@@ -4,7 +4,7 @@ mod steps;
 mod summary;
 pub mod units;
 
-pub use summary::{Communication, NamedSizes, RankSummary, summary};
+pub use summary::{Communication, NamedSizes, RankSummary, communication, summary};
 
 use crate::columns::{Column, align};
 use crate::plan::Program;

@@ -1,4 +1,9 @@
-//! What lowering rules see and give: a rank's part of each operand, and kernel forms over it.
+//! What lowering rules see and give: a rank's part of each operand, and kernel forms over it; and what they give for whole graphs and
+//! for nodes that are fused.
+
+pub mod fused;
+pub mod graph;
+mod strides;
 
 use crate::dtype::DType;
 use crate::kernel::{Kernel, Origin, ReduceKind};

@@ -85,6 +85,11 @@ pub struct Buffer {
     pub slot_bytes: u64,
 }
 
+/// Rounded up to where the arena's slots may begin.
+pub fn aligned(bytes: u64) -> u64 {
+    bytes.div_ceil(64).max(1) * 64
+}
+
 /// A part of a buffer that a step reads or writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct View {
@@ -322,5 +327,21 @@ impl Program {
                 tasks.flat_map(move |(t, task)| (0..task.steps.len()).map(move |step| Turn { task: first + t, step, time }))
             })
         })
+    }
+}
+
+/// The programs of a mesh, and which of them each rank runs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PlanSet<'p> {
+    /// Every distinct program.
+    pub programs: Vec<&'p Program>,
+    /// For each rank its program, by position in `programs`.
+    pub of_rank: Vec<usize>,
+}
+
+impl<'p> PlanSet<'p> {
+    /// One program on every rank of its mesh.
+    pub fn alike(program: &'p Program) -> PlanSet<'p> {
+        PlanSet { programs: vec![program], of_rank: vec![0; program.mesh.world_size() as usize] }
     }
 }

@@ -1,84 +1,185 @@
-//! What is proven of a program before it runs, for every rank at once: all ranks run the same steps in the same order, and only
-//! the members of groups and the offsets of kernels depend on where a rank stands.
+//! What is proven of a program before it runs: that it is its graph, on every rank. This header is the proof's specification.
 //!
-//! 1. [`tables`]: every id is in range, every size sensible, every buffer inside the arena.
-//! 2. [`memory`]: every view lies in its buffer. In a run of one whole step over all micro-batches,
-//!    every byte that is read was last written as the value that is read, so that nothing is read before it is written or after
-//!    its memory was given away; what lasts and what the host reads is whole at the end.
-//! 3. [`collectives`]: every call names distinct axes of ranks, moves as many bytes as its operands have, and runs as often on
-//!    every member of its group.
-//! 4. [`state`]: what is trained is written once a step, after the last micro-batch, and nothing else that lasts is written.
+//! A program is taken together with the explicit graph that it says it carries out, and is validated against it as the output of a
+//! compiler is against its source; nothing that made it is believed. All ranks run the same steps in the same order, and only the
+//! members of groups and the offsets of kernels depend on where a rank stands, both as functions of its coordinates. So one symbolic
+//! run stands for all ranks, and time grows with the program alone. Where ranks run different programs of one mesh ([`PlanSet`]),
+//! each is proven against the same graph, and that their calls meet is proven besides.
+//! Source: Pnueli, Siegel and Singerman, Translation Validation (1998).
+//!
+//! **0 The graph** keeps the rules of [`crate::verify`] at phase `explicit`: every sharding and partial follows from the letters of
+//! the ops. That a partial value is reduced before anything nonlinear reads it, and over the right axes, is a property of the graph.
+//!
+//! **1 Tables** ([`tables`]). Every id is in range, every size sensible, every buffer inside the arena.
+//!
+//! **2 Bindings** ([`bindings`]). The program has the mesh of its graph. Its states, inputs, constants (to the byte), scalars,
+//! gradients and outputs are those of the graph, each once, none missing; every buffer has the type, sharding and local shape
+//! of its value, and a slot for each micro-batch exactly where a step has several.
+//!
+//! **3 Kernels** ([`carried`]). Every step names ops of the graph, and its kernel is their lowering to the bit, constants, axes and
+//! offsets included: the fused kernel of exactly those nodes ([`crate::lower::fused`]), a launch of one node, one call for several
+//! all-reduces of one kind, an accumulator's neutral element, or a plain copy. From that follows what it must find where it reads,
+//! and what it leaves where it writes.
+//!
+//! **4 Memory** ([`memory`], [`run`]). Every access lies in its buffer; a step writes over what it reads only element by element in
+//! place. In a run of one step of training, every range of bytes remembers its content: a value of the graph of one micro-batch, an
+//! accumulator with the first `t` of them, or what a launch has left to the next. Each operand must hold exactly the content
+//! that its step needs, whole. So nothing is read before it is written or after its bytes were given away, no call in place is
+//! forgotten or made twice, no accumulator is read before it has all micro-batches. At the end every state holds its update, every
+//! gradient and every slot of every output its value, every constant itself.
+//!
+//! **5 State** ([`state`]). A state variable is written at most once, after the last micro-batch, and nothing else that lasts is. With
+//! 2 and 4 and the letters of 0 this is ownership: each rank holds the elements that the state's sharding gives it, replicas hold the
+//! same because its update is derived without partials under the same sharding, from equal inputs, by the same kernel.
+//!
+//! **6 Calls** ([`collectives`], [`meeting`]). Every call names distinct axes of ranks, is in the stream of communication, and moves as
+//! many bytes as its operands have. Of one program every member of a group makes the same calls in the same order, which
+//! is one chain for each rank and the same global order for all communicators, so that nobody waits for ever. Of several programs a
+//! lockstep run of all chains shows it: members meet with equal kind, type, count, combination and axes, for the same ops.
+//!
+//! **7 Bytes** ([`bytes`]). What a rank sends is the closed form of its calls. The least that the graph's communication costs stands beside it.
+//!
+//! The peak is the arena: state, gradients, activations, data, buffers of communication. What the executor needs beside it (the batch
+//! as the host read it, one call's staging and the packed panels of a matrix product on the CPU) is its own reserve and not in the figure.
+//!
+//! **Not proven here:** that lowering rules, kernel forms and the interpreter of letters are right (their tests compare them with plain
+//! loops, finite differences and one another), and that the graph is what the model and the spec ask for; that many ranks compute
+//! what one would is [`erasure`] of this graph and the reference's.
 
+mod bindings;
+pub mod bytes;
+mod carried;
 mod collectives;
+mod contents;
+pub mod erasure;
+mod meeting;
 mod memory;
-mod pieces;
+mod run;
 mod state;
+mod subject;
 pub mod tables;
+mod violation;
 
-use crate::plan::{Program, Step};
-use std::fmt;
+pub use violation::Violation;
 
-/// What was proven, in numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+use crate::graph::{Graph, Phase};
+use crate::plan::{PlanSet, Program, Repeat};
+use crate::verify::{report, verify as verify_graph};
+use bytes::Sent;
+use subject::{Known, Subject};
+use violation::numbered;
+
+/// What was proven, in numbers. Of several programs those of the first stand for all, but for `programs`, `ranks` and the peak.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proof {
-    /// Ranks that run the program.
+    /// Distinct programs.
+    pub programs: usize,
+    /// Ranks that run them.
     pub ranks: u64,
     /// Steps, each counted once however often it runs.
     pub steps: usize,
+    /// Ops of the graph that the steps carry out.
+    pub ops: usize,
     /// Buffers of the arena.
     pub buffers: usize,
-    /// The arena.
+    /// The largest arena.
     pub peak_bytes: u64,
-    /// Operands read and written in one step of training.
+    /// Contents that steps need and give in one step of training.
     pub accesses: u64,
     /// Collective calls in one step of training.
     pub calls: u64,
     /// State variables that are written once a step.
     pub updated: usize,
+    /// What each rank sends in a step, by kind and axes.
+    pub sent: Vec<Sent>,
 }
 
-/// A counter-example.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Violation {
-    /// What goes wrong, with the numbers of the steps.
-    pub message: String,
-    /// The line of the spec that asked for the step, from 1.
-    pub spec_line: Option<u32>,
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-/// Proves all of the above.
+/// Proves of a program that runs on every rank of its mesh that it carries out `graph`, the explicit one.
 ///
 /// # Errors
 /// The first counter-example.
-pub fn verify(program: &Program) -> Result<Proof, Violation> {
-    tables::check(program).map_err(|message| Violation { message, spec_line: None })?;
-    let accesses = memory::check(program)?;
+pub fn verify(program: &Program, graph: &Graph) -> Result<Proof, Violation> {
+    tables::check(program).map_err(Violation::of)?;
+    verify_set(&PlanSet::alike(program), graph)
+}
+
+/// Proves of programs that each rank runs one of that they carry out `graph`, the explicit one.
+///
+/// # Errors
+/// The first counter-example.
+pub fn verify_set(set: &PlanSet<'_>, graph: &Graph) -> Result<Proof, Violation> {
+    for program in &set.programs {
+        tables::check(program).map_err(Violation::of)?;
+    }
+    if graph.phase != Phase::Explicit {
+        return Err(Violation::of(format!("the graph is {}, not {}", graph.phase, Phase::Explicit)));
+    }
+    verify_graph(graph).map_err(|violations| Violation::of(report(graph, &violations)))?;
+    let known = Known::new(graph);
+    let mut proof: Option<Proof> = None;
+    for program in &set.programs {
+        let this = alone(&known.subject(program))?;
+        let first = proof.get_or_insert(this.clone());
+        first.peak_bytes = first.peak_bytes.max(this.peak_bytes);
+    }
+    let mut proof = proof.ok_or_else(|| Violation::of("there is no program"))?;
+    ranks(set)?;
+    if set.programs.len() > 1 {
+        meeting::check(set)?;
+    }
+    (proof.programs, proof.ranks) = (set.programs.len(), set.of_rank.len() as u64);
+    Ok(proof)
+}
+
+/// Every rank runs one of the programs, and they agree on what is not in the graph.
+fn ranks(set: &PlanSet<'_>) -> Result<(), Violation> {
+    let first = set.programs[0];
+    if set.of_rank.len() as u64 != first.mesh.world_size() || set.of_rank.iter().any(|p| *p >= set.programs.len()) {
+        return Err(Violation::of("not every rank of the mesh has a program"));
+    }
+    for (i, other) in set.programs.iter().enumerate() {
+        if (other.seed, other.learning_rate, other.batch) != (first.seed, first.learning_rate, first.batch) {
+            let rank = |p: usize| set.of_rank.iter().position(|of| *of == p).map(|r| r as u64);
+            let why = Violation::of("programs of one mesh differ in seed, learning rate or batch");
+            return Err(why.between(rank(0).zip(rank(i))));
+        }
+    }
+    Ok(())
+}
+
+/// Chapters 2 to 5 and 7, and of 6 what is of each call by itself.
+fn alone(subject: &Subject<'_>) -> Result<Proof, Violation> {
+    let program = subject.program;
     let calls = collectives::check(program)?;
+    memory::check_views(program)?;
+    let bindings = bindings::bind(subject).map_err(Violation::of)?;
+    let mut effects = vec![];
+    let mut ops = vec![];
+    for (number, task, step) in numbered(program) {
+        let refuse = |why: String| violation::at(number, step, why);
+        let these = carried::effects(subject, step).map_err(refuse)?;
+        let mut items = these.iter().flat_map(|e| e.needs.iter().chain(&e.gives));
+        let once = program.tasks[task].repeat == Repeat::Once;
+        if once && items.any(|(_, item)| item.is_timed(subject)) {
+            return Err(refuse("runs once a step, but is of one micro-batch".to_string()));
+        }
+        effects.push(these);
+        ops.extend(step.provenance.ops.iter().filter_map(|name| subject.named(name)));
+    }
+    ops.sort();
+    ops.dedup();
     let updated = state::check(program)?;
+    let accesses = run::run(subject, &bindings, &effects)?;
     Ok(Proof {
+        programs: 1,
         ranks: program.mesh.world_size(),
-        steps: program.tasks.iter().map(|t| t.steps.len()).sum(),
+        steps: effects.len(),
+        ops: ops.len(),
         buffers: program.buffers.len(),
         peak_bytes: program.arena_bytes,
         accesses,
         calls,
         updated,
+        sent: bytes::sent(subject),
     })
-}
-
-/// All steps with their numbers in listings and the positions of their tasks.
-fn numbered(program: &Program) -> impl Iterator<Item = (usize, usize, &Step)> {
-    let steps = program.tasks.iter().enumerate().flat_map(|(t, task)| task.steps.iter().map(move |step| (t, step)));
-    steps.enumerate().map(|(number, (task, step))| (number, task, step))
-}
-
-/// A violation by step `number`.
-fn violation(number: usize, step: &Step, why: impl fmt::Display) -> Violation {
-    Violation { message: format!("step {number} `{}` {why}", step.text), spec_line: step.provenance.spec_line }
 }

@@ -51,7 +51,7 @@ fn masks(mesh: &str, seed: u64) -> Vec<BTreeMap<String, Vec<u8>>> {
         graph.outputs.push(Output { name: name.into(), value });
     }
     let program = planning::plan(&graph, &cx).expect("the graph is planned");
-    shardc_ir::verify_plan::verify(&program).expect("the plan is right");
+    shardc_ir::verify_plan::verify(&program, &graph).expect("the plan is right");
     let mut executor = Executor::new(program.clone(), 1).expect("the program loads");
     let wave = |shape: &[u64]| {
         let n: u64 = shape.iter().product();

@@ -1,6 +1,7 @@
 //! The theorem: a plan for N ranks computes what the same spec computes with one rank on every axis. On random graphs under
 //! random specs, the loss, the norm of the gradients and every gradient agree, also between micro-batches and the whole batch, and
-//! the output is that of the naive evaluator on the graph as imported; what was covered and refused is printed.
+//! the output is that of the naive evaluator on the graph as imported; what was covered and refused is printed. Every program is
+//! proven to carry out its graph, which is the reference's but for communication.
 
 #[path = "theorem/graphs.rs"]
 mod graphs;
@@ -16,10 +17,11 @@ use shardc_ir::dtype::DType;
 use shardc_ir::graph::Graph;
 use shardc_ir::ops::Op;
 use shardc_ir::plan::StateRole;
+use shardc_ir::verify_plan::erasure::same_when_erased;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::Write;
-use support::{Computed, program, step};
+use support::{Computed, program, proven, step};
 
 /// Cases of each element type: a tenth in f32.
 const CASES: [(DType, u32); 2] = [(DType::F64, 540), (DType::F32, 60)];
@@ -71,15 +73,17 @@ fn case(list: Vec<u32>, dtype: DType, coverage: &RefCell<Coverage>) -> Result<()
     let text = format!("{}loss {}\n", specs::draw(&mut choices, &model.graph), model.loss);
     let describe = |why: String| format!("{why}\n{text}\n{}", shardc_ir::text::print(&model.graph));
     let spec = support::spec(&text).map_err(|d| describe(format!("the spec does not parse: {}", d[0])))?;
-    let split = match program(&model.graph, &spec) {
-        Ok(program) => program,
+    let (explicit, split) = match proven(&model.graph, &spec) {
+        Ok(compiled) => compiled,
         Err(diagnostics) => {
             let words: Vec<&str> = diagnostics[0].message.split('`').step_by(2).collect();
             *coverage.borrow_mut().refused.entry(words.join("…")).or_default() += 1;
             return Ok(());
         }
     };
-    let reference = program(&model.graph, &spec.reference()).map_err(|d| describe(format!("no reference: {}", d[0])))?;
+    let reference = proven(&model.graph, &spec.reference());
+    let (whole, reference) = reference.map_err(|d| describe(format!("no reference: {}", d[0])))?;
+    same_when_erased(&explicit, &whole).map_err(|why| describe(format!("another graph than the reference's: {why}")))?;
     let states = random_states(&model.graph);
     let inputs = random_inputs(&split, &model.graph);
     let (got, want) = (step(&split, &states, &inputs), step(&reference, &states, &inputs));

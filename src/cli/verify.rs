@@ -3,11 +3,12 @@
 use super::output::print;
 use crate::failure::Failure;
 use crate::plan_dir::{self, PlanDir};
+use crate::proof::Proven;
 use clap::Args;
-use shardc_ir::diagnostic::{Diagnostic, Place};
+use shardc_ir::columns::{Column, align};
 use shardc_ir::listing::units::bytes_text;
-use shardc_ir::verify_plan::{Proof, Violation, verify};
-use std::fs;
+use shardc_ir::verify_plan::Proof;
+use shardc_ir::verify_plan::bytes::Sent;
 use std::path::PathBuf;
 
 /// The arguments.
@@ -25,50 +26,39 @@ impl Verify {
     /// The first counter-example of the first program that has one.
     pub fn run(self) -> Result<(), Failure> {
         let plan = plan_dir::read(&self.plan)?;
-        let training = plan.programs.training.iter().flat_map(|t| [("train", &t.program), ("reference", &t.reference)]);
-        let mut out = String::new();
-        for (name, program) in training.chain([("eval", &plan.programs.eval)]) {
-            let proof = verify(program).map_err(|violation| counter_example(&plan, name, &violation))?;
-            out.push_str(&proof_text(name, &proof));
-        }
-        print(&out)
+        let texts: Vec<String> = plan.proven.iter().map(|proven| proof_text(&plan, proven)).collect();
+        print(&texts.concat())
     }
 }
 
-fn counter_example(plan: &PlanDir, program: &str, violation: &Violation) -> Diagnostic {
-    let error = Diagnostic::error(format!("the {program} plan is wrong: {violation}"));
-    let span = violation.spec_line.and_then(|line| line_span(plan, line));
-    error.at(match span {
-        Some(span) => Place::Text { file: plan.spec.file.clone(), span },
-        None => Place::File(plan.path.clone()),
-    })
-}
-
-/// The bytes of a line of the plan's spec, from 1.
-fn line_span(plan: &PlanDir, line: u32) -> Option<(usize, usize)> {
-    let text = fs::read_to_string(&plan.spec.file).ok()?;
-    let mut start = 0;
-    for (number, content) in (1..).zip(text.split_inclusive('\n')) {
-        if number == line {
-            return Some((start, start + content.trim_end().len()));
-        }
-        start += content.len();
-    }
-    None
-}
-
-fn proof_text(name: &str, proof: &Proof) -> String {
-    let Proof { ranks, steps, buffers, peak_bytes, accesses, calls, updated } = proof;
-    let state = match updated {
-        0 => "no state variable is written".to_string(),
-        n => format!("each of {n} state variables that move is written once a step, after the last micro-batch"),
+fn proof_text(plan: &PlanDir, Proven { name, proof }: &Proven) -> String {
+    let Proof { ranks, steps, ops, buffers, peak_bytes, accesses, calls, updated, sent, .. } = proof;
+    let limit = plan.spec.device_memory.as_ref().filter(|_| *name != "reference");
+    let within = limit.map_or(String::new(), |limit| format!(" of {}", bytes_text(limit.value)));
+    let graph = match (*name, plan.programs.training.is_some()) {
+        ("train", true) => ", which is the reference's but for communication",
+        _ => "",
     };
-    format!(
-        "{name}: {steps} steps that {ranks} ranks run alike\n  \
-         memory         {buffers} buffers in an arena of {}, no access leaves its buffer\n  \
-         order          {accesses} accesses a step: nothing is read before it is written or after its bytes were given away\n  \
-         communication  {calls} calls a step, each by all members of its group with equal kind, type, count and operands\n  \
-         state          {state}\n",
-        bytes_text(*peak_bytes),
-    )
+    let state = match updated {
+        0 => "no variable is written".to_string(),
+        n => format!("{n} variables are written once a step, each under its own sharding"),
+    };
+    let mut rows = vec![
+        ("kernels", format!("{steps} steps are the lowering of {ops} ops of `{name}.shir`{graph}")),
+        ("contents", format!("{accesses} operands a step hold the right value, whole, of the right micro-batch")),
+        ("memory", format!("{buffers} buffers in {}{within}", bytes_text(*peak_bytes))),
+        ("state", state),
+    ];
+    if *calls > 0 {
+        rows.push(("calls", format!("{calls} a step, each by all members of its group with equal arguments, in one order")));
+    }
+    rows.extend(sent.iter().enumerate().map(|(i, sent)| (if i == 0 { "bytes" } else { "" }, sent_text(sent))));
+    let rows: Vec<[String; 2]> = rows.into_iter().map(|(what, text)| [what.to_string(), text]).collect();
+    let ranks = if *ranks == 1 { "1 rank".to_string() } else { format!("{ranks} ranks") };
+    format!("{name}: proven on {ranks}\n{}", align(&rows, [Column::WORDS, Column::WORDS]))
+}
+
+fn sent_text(Sent { actual, bound }: &Sent) -> String {
+    let (kind, axes, bytes) = (actual.kind_name(), &actual.axis, bytes_text(actual.bytes_sent));
+    format!("{kind} over {axes}: {bytes} from each rank, the least is {}", bytes_text(*bound))
 }

@@ -15,7 +15,6 @@ const NOT_BUILT: [Row; 9] = [
     ("place", |spec| sources(&spec.place)),
     ("precision", |spec| sources(&spec.precision)),
     ("recompute", |spec| sources(&spec.recompute)),
-    ("device memory", |spec| sources(&spec.device_memory)),
 ];
 
 /// An error for each use of a statement or option that is not built yet, in the order of the text; none for a spec that can be compiled.

@@ -80,7 +80,8 @@ fn local_bytes(buffer: &Buffer) -> u64 {
     buffer.local.iter().product::<u64>() * buffer.dtype.bytes() * buffer.slots
 }
 
-fn communication(program: &Program) -> Vec<Communication> {
+/// What a rank sends in a step, by kind and axes.
+pub fn communication(program: &Program) -> Vec<Communication> {
     let mut totals: BTreeMap<(CollectiveKind, String), (u64, u64)> = BTreeMap::new();
     for task in &program.tasks {
         let times = if task.repeat == Repeat::EachMicrobatch { program.mesh.microbatches() } else { 1 };

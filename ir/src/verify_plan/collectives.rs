@@ -1,7 +1,7 @@
 //! Every call is made by every member of its group with equal arguments. All ranks run one list of steps, so kind, type, count and
 //! order are the same everywhere; what is left to check is that groups are groups, and operands fit the call.
 
-use super::{Violation, numbered, violation};
+use super::violation::{self, Violation, numbered};
 use crate::kernel::{Collective, CollectiveKind, Kernel};
 use crate::plan::{Program, Repeat, Step, Stream};
 
@@ -11,11 +11,14 @@ pub fn check(program: &Program) -> Result<u64, Violation> {
     for (number, task, step) in numbered(program) {
         let Kernel::Collective(call) = &step.kernel else {
             if step.stream == Stream::Comm {
-                return Err(violation(number, step, "computes in the stream of communication"));
+                return Err(violation::at(number, step, "computes in the stream of communication"));
             }
             continue;
         };
-        check_call(program, step, call).map_err(|why| violation(number, step, why))?;
+        check_call(program, step, call).map_err(|why| {
+            let group = program.mesh.group(0, &call.axes);
+            violation::at(number, step, why).between(group.get(1).map(|other| (group[0], *other)))
+        })?;
         calls += if program.tasks[task].repeat == Repeat::EachMicrobatch { program.mesh.microbatches() } else { 1 };
     }
     Ok(calls)

@@ -1,285 +1,168 @@
-//! Runs one step of training over the arena without its numbers: each byte remembers which buffer it was last written as.
-//!
-//! A copy may fill a part of its destination; with others that fill the rest, the destination is whole (see [`super::pieces`]).
-//! Gradients that are reduced together lie in one bucket, a buffer that covers theirs. It holds nothing of its own: a call that
-//! reads the bucket reads its members, and one that writes it writes them.
+//! The arena without its numbers: which content each byte holds.
 
-use super::pieces::Piece;
-use super::{Violation, numbered, violation};
-use crate::kernel::Kernel;
-use crate::plan::{Buffer, BufferId, BufferKind, Program, Repeat, Step, View};
+use super::contents::Content;
+use super::violation::{self, Violation};
+use crate::kernel::{CollectiveKind, Kernel, Map};
+use crate::lower::row_major;
+use crate::plan::{Program, Step, View};
+use crate::types::checked_elements;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Checks all accesses of one step of training and returns how many there are.
-pub fn check(program: &Program) -> Result<u64, Violation> {
-    for (number, _, step) in numbered(program) {
+/// Checks every view of every step by itself: it lies in its buffer, a step writes no byte twice, and what it writes over what it
+/// reads it writes element by element in place. Slots of micro-batches share their bytes with nothing.
+///
+/// # Errors
+/// The first view that is wrong.
+pub fn check_views(program: &Program) -> Result<(), Violation> {
+    for (number, _, step) in violation::numbered(program) {
         for view in step.reads.iter().chain(&step.writes) {
             let slot = &program.buffers[view.buffer.index()];
             if view.offset.checked_add(view.bytes).is_none_or(|end| end > slot.slot_bytes) {
-                return Err(violation(number, step, format_args!("leaves its buffer `{}`", slot.name)));
+                return Err(violation::at(number, step, format_args!("leaves its buffer `{}`", slot.name)));
             }
         }
         own_operands(number, step, program)?;
     }
-    let mut run = Run { program, buckets: buckets(program), written: BTreeMap::new(), filling: BTreeMap::new(), accesses: 0 };
-    run.host_writes();
-    run.steps()?;
-    run.host_reads()?;
-    Ok(run.accesses)
-}
-
-/// A step may write over what it reads only as the same view, element by element in place.
-fn own_operands(number: usize, step: &Step, program: &Program) -> Result<(), Violation> {
-    let place = |view: &View| bytes_of(program, view, 0);
-    for (w, write) in step.writes.iter().enumerate() {
-        let name = |view: &View| program.buffers[view.buffer.index()].name.clone();
-        if let Some(other) = step.writes[..w].iter().find(|other| overlap(&place(write), &place(other))) {
-            let why = format!("writes `{}` and `{}` to the same bytes", name(other), name(write));
-            return Err(violation(number, step, why));
+    let mut ranges: Vec<(u64, u64, usize)> =
+        program.buffers.iter().enumerate().map(|(i, b)| (b.offset, b.offset + b.slot_bytes * b.slots, i)).collect();
+    ranges.sort();
+    /// The byte after a buffer, and its number.
+    type Reach = Option<(u64, usize)>;
+    // The buffer that reaches farthest so far, and the farthest of those with slots.
+    let (mut any, mut slotted): (Reach, Reach) = (None, None);
+    for (start, end, i) in ranges.into_iter().filter(|(start, end, _)| start < end) {
+        let against = if program.buffers[i].slots > 1 { any } else { slotted };
+        if let Some((_, other)) = against.filter(|(reach, _)| *reach > start) {
+            let (a, b) = (&program.buffers[other].name, &program.buffers[i].name);
+            return Err(Violation::of(format!("`{a}` and `{b}` share bytes, and one of them has a slot for each micro-batch")));
         }
-        let clash =
-            step.reads.iter().find(|read| overlap(&place(write), &place(read)) && place(write).start != place(read).start);
-        if let Some(read) = clash {
-            let why = format!("writes `{}` over bytes of `{}` that it still reads", name(write), name(read));
-            return Err(violation(number, step, why));
+        any = any.max(Some((end, i)));
+        if program.buffers[i].slots > 1 {
+            slotted = slotted.max(Some((end, i)));
         }
     }
     Ok(())
 }
 
-/// For each buffer, the gradients whose bytes it covers exactly, if it is a bucket.
-fn buckets(program: &Program) -> Vec<Vec<BufferId>> {
-    let range = |b: &Buffer| b.offset..b.offset + b.slot_bytes * b.slots;
-    let gradients: Vec<(BufferId, Range<u64>)> = (program.buffers.iter().enumerate())
-        .filter(|(_, b)| matches!(b.kind, BufferKind::Gradient(_)))
-        .map(|(i, b)| (BufferId(i as u32), range(b)))
-        .collect();
-    let members = |bucket: &Buffer| {
-        if bucket.kind != BufferKind::Communication || bucket.slots != 1 {
-            return vec![];
+fn own_operands(number: usize, step: &Step, program: &Program) -> Result<(), Violation> {
+    let name = |view: &View| &program.buffers[view.buffer.index()].name;
+    for (w, write) in step.writes.iter().enumerate() {
+        let place = bytes_of(program, write, 0);
+        if let Some(other) = step.writes[..w].iter().find(|other| overlap(&place, &bytes_of(program, other, 0))) {
+            let why = format!("writes `{}` and `{}` to the same bytes", name(other), name(write));
+            return Err(violation::at(number, step, why));
         }
-        let bucket = range(bucket);
-        let inside = gradients.iter().filter(|(_, g)| bucket.start <= g.start && g.end <= bucket.end);
-        let (ids, sizes): (Vec<BufferId>, Vec<u64>) = inside.map(|(id, g)| (*id, g.end - g.start)).unzip();
-        if sizes.iter().sum::<u64>() == bucket.end - bucket.start { ids } else { vec![] }
-    };
-    program.buffers.iter().map(members).collect()
+        for (r, read) in step.reads.iter().enumerate() {
+            let from = bytes_of(program, read, 0);
+            if overlap(&place, &from) && !(from == place && works_in_place(&step.kernel, r, w)) {
+                let why = format!("writes `{}` over bytes of `{}` that it still reads", name(write), name(read));
+                return Err(violation::at(number, step, why));
+            }
+        }
+    }
+    Ok(())
 }
 
-/// Who wrote some bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Writer {
-    /// As which buffer.
-    buffer: BufferId,
-    /// The first byte of the buffer, or of its slot.
-    start: u64,
-    /// The step's number; `None` for the host.
-    step: Option<usize>,
-    /// Whether only some of the elements are there yet.
-    partly: bool,
-}
-
-struct Run<'p> {
-    program: &'p Program,
-    buckets: Vec<Vec<BufferId>>,
-    /// Disjoint written ranges by their first byte: (end, writer).
-    written: BTreeMap<u64, (u64, Writer)>,
-    /// What is there of slots that are filled piece by piece, by their first byte.
-    filling: BTreeMap<u64, Vec<Piece>>,
-    accesses: u64,
-}
-
-impl Run<'_> {
-    /// Before a step the host has filled states, inputs, constants and scalars.
-    fn host_writes(&mut self) {
-        for (i, buffer) in self.program.buffers.iter().enumerate() {
-            let filled = matches!(
-                buffer.kind,
-                BufferKind::State(_) | BufferKind::Input(_) | BufferKind::Constant(_) | BufferKind::Scalar(_)
-            );
-            for slot in (0..buffer.slots).filter(|_| filled) {
-                let start = buffer.offset + slot * buffer.slot_bytes;
-                let writer = Writer { buffer: BufferId(i as u32), start, step: None, partly: false };
-                self.write(start..start + content_bytes(buffer), writer);
+/// Whether a kernel reads each element of operand `read` before it writes the same element of result `write`, and not later.
+fn works_in_place(kernel: &Kernel, read: usize, write: usize) -> bool {
+    match kernel {
+        Kernel::Collective(call) => call.kind == CollectiveKind::AllReduce,
+        Kernel::Map(Map { shape, inputs, outputs, .. }) => {
+            let (Some(input), Some(output)) = (inputs.get(read), outputs.get(write)) else { return false };
+            if input.dtype != *output || checked_elements(shape).is_none() {
+                return false;
             }
+            let steps = row_major(shape);
+            shape.contains(&0)
+                || shape.iter().zip(&steps).zip(&input.strides).all(|((size, step), own)| *size == 1 || step == own)
         }
-    }
-
-    fn steps(&mut self) -> Result<(), Violation> {
-        let tasks = &self.program.tasks;
-        let starts: Vec<usize> = tasks
-            .iter()
-            .scan(0, |at, task| {
-                let start = *at;
-                *at += task.steps.len();
-                Some(start)
-            })
-            .collect();
-        let mut t = 0;
-        while t < tasks.len() {
-            let end = t + tasks[t..].iter().take_while(|task| task.repeat == tasks[t].repeat).count();
-            let times = if tasks[t].repeat == Repeat::EachMicrobatch { self.program.mesh.microbatches() } else { 1 };
-            for time in 0..times {
-                for task in t..end {
-                    for (i, step) in tasks[task].steps.iter().enumerate() {
-                        self.step(starts[task] + i, step, time)?;
-                    }
-                }
-            }
-            t = end;
-        }
-        Ok(())
-    }
-
-    fn step(&mut self, number: usize, step: &Step, time: u64) -> Result<(), Violation> {
-        for view in &step.reads {
-            self.accesses += 1;
-            self.each_part(view, time, |run, buffer, range, start| {
-                run.whole(range, buffer, start).map_err(|why| {
-                    let name = &run.program.buffers[buffer.index()].name;
-                    violation(number, step, format_args!("of micro-batch {time} reads `{name}`{why}"))
-                })
-            })?;
-        }
-        for view in &step.writes {
-            self.accesses += 1;
-            self.each_part(view, time, |run, buffer, range, start| {
-                let partly = run.fills_partly(&step.kernel, buffer, &range, start);
-                run.write(range, Writer { buffer, start, step: Some(number), partly });
-                Ok(())
-            })?;
-        }
-        Ok(())
-    }
-
-    /// Whether a slot still misses elements after `kernel` has written to it: a copy may write a part of its destination.
-    fn fills_partly(&mut self, kernel: &Kernel, buffer: BufferId, range: &Range<u64>, start: u64) -> bool {
-        let Kernel::Move(copy) = kernel else { return false };
-        let elements = (range.end - range.start) / copy.dtype.bytes();
-        if copy.shape.iter().fold(1u64, |n, size| n.saturating_mul(*size)) >= elements
-            || self.whole(range.clone(), buffer, start).is_ok()
-        {
-            return false;
-        }
-        let goes_on = self.last_written(range, |w| w.buffer == buffer && w.start == start && w.partly).is_ok();
-        let pieces = self.filling.entry(range.start).or_default();
-        if !goes_on {
-            pieces.clear();
-        }
-        if let Some(piece) = Piece::of(copy).filter(|new| new.end() <= elements && pieces.iter().all(|p| p.is_apart(new))) {
-            pieces.push(piece);
-        }
-        pieces.iter().map(Piece::elements).sum::<u64>() < elements
-    }
-
-    /// After a step the host reads outputs and gradients; states and constants stay.
-    fn host_reads(&self) -> Result<(), Violation> {
-        for (i, buffer) in self.program.buffers.iter().enumerate() {
-            if matches!(
-                buffer.kind,
-                BufferKind::Activation | BufferKind::Communication | BufferKind::Scalar(_) | BufferKind::Input(_)
-            ) {
-                continue;
-            }
-            for slot in 0..buffer.slots {
-                let start = buffer.offset + slot * buffer.slot_bytes;
-                self.whole(start..start + content_bytes(buffer), BufferId(i as u32), start).map_err(|why| Violation {
-                    message: format!("at the end of a step the host reads `{}`{why}", buffer.name),
-                    spec_line: None,
-                })?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Calls `f` with each buffer that a view means, its bytes, and the first byte of the buffer's slot: itself, or what a bucket covers.
-    fn each_part(
-        &mut self,
-        view: &View,
-        time: u64,
-        mut f: impl FnMut(&mut Self, BufferId, Range<u64>, u64) -> Result<(), Violation>,
-    ) -> Result<(), Violation> {
-        let members = self.buckets[view.buffer.index()].clone();
-        if members.is_empty() {
-            let range = bytes_of(self.program, view, time);
-            let start = range.start - view.offset;
-            return f(self, view.buffer, range, start);
-        }
-        for id in members {
-            let member = &self.program.buffers[id.index()];
-            f(self, id, member.offset..member.offset + content_bytes(member), member.offset)?;
-        }
-        Ok(())
-    }
-
-    /// Whether all of `range` was last written as `buffer` in the slot that begins at `start`; why not, in words.
-    fn whole(&self, range: Range<u64>, buffer: BufferId, start: u64) -> Result<(), String> {
-        let other = self.last_written(&range, |w| (w.buffer, w.start, w.partly) == (buffer, start, false));
-        other.map_err(|writer| match writer {
-            None => ", which nothing has written".to_string(),
-            Some(Writer { buffer: b, start: s, .. }) if (b, s) == (buffer, start) => {
-                ", which only some steps have written parts of".to_string()
-            }
-            Some(Writer { step, buffer, .. }) => {
-                let who = step.map_or("the host".to_string(), |step| format!("step {step}"));
-                format!(", whose bytes {who} has overwritten with `{}`", self.program.buffers[buffer.index()].name)
-            }
-        })
-    }
-
-    /// The first writer in `range` that `expected` does not hold for, or `None` where nobody wrote, as an error.
-    fn last_written(&self, range: &Range<u64>, expected: impl Fn(&Writer) -> bool) -> Result<(), Option<Writer>> {
-        let mut at = range.start;
-        while at < range.end {
-            let found = self.written.range(..=at).next_back().filter(|(_, (end, _))| *end > at);
-            let (_, (end, writer)) = found.ok_or(None)?;
-            if !expected(writer) {
-                return Err(Some(*writer));
-            }
-            at = *end;
-        }
-        Ok(())
-    }
-
-    fn write(&mut self, range: Range<u64>, writer: Writer) {
-        if range.is_empty() {
-            return;
-        }
-        self.split_at(range.start);
-        self.split_at(range.end);
-        let inside: Vec<u64> = self.written.range(range.clone()).map(|(start, _)| *start).collect();
-        for start in inside {
-            self.written.remove(&start);
-        }
-        self.written.insert(range.start, (range.end, writer));
-    }
-
-    /// Cuts the range that holds `at` in two.
-    fn split_at(&mut self, at: u64) {
-        let Some((start, (end, writer))) = self.written.range(..at).next_back().map(|(start, entry)| (*start, *entry)) else {
-            return;
-        };
-        if end > at {
-            self.written.insert(start, (at, writer));
-            self.written.insert(at, (end, writer));
-        }
+        _ => false,
     }
 }
 
 /// The bytes of a view at micro-batch `time`.
-fn bytes_of(program: &Program, view: &View, time: u64) -> Range<u64> {
+pub fn bytes_of(program: &Program, view: &View, time: u64) -> Range<u64> {
     let buffer = &program.buffers[view.buffer.index()];
     let slot = if buffer.slots > 1 { time * buffer.slot_bytes } else { 0 };
     let start = buffer.offset + slot + view.offset;
     start..start + view.bytes
 }
 
-/// The bytes of a slot that hold elements.
-fn content_bytes(buffer: &Buffer) -> u64 {
-    buffer.local.iter().product::<u64>() * buffer.dtype.bytes()
-}
-
 fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
     a.start < b.end && b.start < a.end && !a.is_empty() && !b.is_empty()
+}
+
+/// What a range of bytes holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// The byte after the last.
+    pub end: u64,
+    /// The first byte of the whole content: a later write may have left an end of it.
+    pub start: u64,
+    /// What.
+    pub content: Content,
+    /// The step that wrote it; `None` for the host.
+    pub step: Option<usize>,
+}
+
+/// The contents of the arena: disjoint ranges by their first byte.
+#[derive(Debug, Clone, Default)]
+pub struct Memory {
+    /// The ranges that something was written to.
+    pub ranges: BTreeMap<u64, Entry>,
+}
+
+impl Memory {
+    /// Whether `range` holds `content`, whole; else what is there instead: nothing, or the first entry that is not it.
+    pub fn holds(&self, range: &Range<u64>, content: Content) -> Result<(), Option<Entry>> {
+        if range.is_empty() {
+            return Ok(());
+        }
+        match self.ranges.get(&range.start) {
+            Some(found) if (found.content, found.start, found.end) == (content, range.start, range.end) => Ok(()),
+            _ => Err(self.first_other(range, content)),
+        }
+    }
+
+    /// For the message: what is in the way of `content`.
+    fn first_other(&self, range: &Range<u64>, content: Content) -> Option<Entry> {
+        let at_start = self.ranges.range(..=range.start).next_back().map(|(_, entry)| *entry);
+        let inside = self.ranges.range(range.clone()).map(|(_, entry)| *entry);
+        let touching = at_start.into_iter().chain(inside).filter(|entry| entry.end > range.start);
+        let all: Vec<Entry> = touching.collect();
+        all.iter().find(|entry| entry.content != content || entry.start != range.start).or(all.first()).copied()
+    }
+
+    /// Puts `content` into `range`.
+    pub fn write(&mut self, range: &Range<u64>, content: Content, step: Option<usize>) {
+        if range.is_empty() {
+            return;
+        }
+        let entry = Entry { end: range.end, start: range.start, content, step };
+        if let Some(there) = self.ranges.get_mut(&range.start)
+            && there.end == range.end
+        {
+            *there = entry;
+            return;
+        }
+        self.split_at(range.start);
+        self.split_at(range.end);
+        let inside: Vec<u64> = self.ranges.range(range.clone()).map(|(start, _)| *start).collect();
+        for start in inside {
+            self.ranges.remove(&start);
+        }
+        self.ranges.insert(range.start, entry);
+    }
+
+    /// Cuts the range that holds `at` in two.
+    fn split_at(&mut self, at: u64) {
+        if let Some((_, entry)) = self.ranges.range_mut(..at).next_back()
+            && entry.end > at
+        {
+            let rest = *entry;
+            entry.end = at;
+            self.ranges.insert(at, rest);
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! State moves once a step: parameters and moments are written once, after all micro-batches, and nothing else that lasts is.
 
-use super::{Violation, numbered, violation};
+use super::violation::{self, Violation, numbered};
 use crate::plan::{Buffer, BufferKind, Program, Repeat, StateRole};
 
 /// Checks all writes of state and returns how many variables are updated.
@@ -10,10 +10,7 @@ pub fn check(program: &Program) -> Result<usize, Violation> {
     };
     if let Some(partial) = program.buffers.iter().filter(whole).find(|b| !b.sharding.partial.is_empty()) {
         let sharding = partial.sharding.text(&partial.shape, &program.mesh);
-        return Err(Violation {
-            message: format!("`{}` is read from outside, but is {sharding}", partial.name),
-            spec_line: None,
-        });
+        return Err(Violation::of(format!("`{}` is read from outside, but is {sharding}", partial.name)));
     }
     let mut writer = vec![None; program.buffers.len()];
     for (number, task, step) in numbered(program) {
@@ -23,18 +20,22 @@ pub fn check(program: &Program) -> Result<usize, Violation> {
             let role = match buffer.kind {
                 BufferKind::State(i) => program.states[i as usize].role,
                 BufferKind::Constant(_) | BufferKind::Input(_) | BufferKind::Scalar(_) => {
-                    return Err(violation(number, step, format_args!("writes `{name}`, which only the host may write")));
+                    return Err(violation::at(number, step, format_args!("writes `{name}`, which only the host may write")));
                 }
                 _ => continue,
             };
             if role == StateRole::Frozen {
-                return Err(violation(number, step, format_args!("writes `{name}`, which is frozen")));
+                return Err(violation::at(number, step, format_args!("writes `{name}`, which is frozen")));
             }
             if program.tasks[task].repeat == Repeat::EachMicrobatch {
-                return Err(violation(number, step, format_args!("updates `{name}` in every micro-batch")));
+                return Err(violation::at(number, step, format_args!("updates `{name}` in every micro-batch")));
             }
             if let Some(first) = writer[view.buffer.index()].replace(number) {
-                return Err(violation(number, step, format_args!("updates `{name}`, which step {first} has updated already")));
+                return Err(violation::at(
+                    number,
+                    step,
+                    format_args!("updates `{name}`, which step {first} has updated already"),
+                ));
             }
         }
     }

@@ -1,12 +1,12 @@
 //! Which buffer each value is stored in. Leaves have their own; updates, all-reduces and outputs share where nothing is lost.
 
 use super::fuse::Fusion;
-use super::lowering::LoweredGraph;
 use shardc_ir::dtype::DType;
 use shardc_ir::graph::{NodeId, Part, ValueId};
 use shardc_ir::lower::Lowered;
+use shardc_ir::lower::graph::LoweredGraph;
 use shardc_ir::ops::Op;
-use shardc_ir::plan::{Buffer, BufferId, BufferKind, ProgramConstant, ProgramInput, ProgramOutput, StateVariable};
+use shardc_ir::plan::{Buffer, BufferId, BufferKind, ProgramConstant, ProgramInput, ProgramOutput, StateVariable, aligned};
 use shardc_ir::sharding::Sharding;
 
 /// The buffers of a program under construction.
@@ -209,9 +209,4 @@ impl<'a, 'g> Buffers<'a, 'g> {
         self.all.push(buffer);
         BufferId(self.all.len() as u32 - 1)
     }
-}
-
-/// Rounded up to the arena's alignment.
-pub fn aligned(bytes: u64) -> u64 {
-    bytes.div_ceil(64).max(1) * 64
 }

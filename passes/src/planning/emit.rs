@@ -1,11 +1,11 @@
 //! Emits the steps of every task: one kernel for each node that is not inside another's.
 
 use super::buffers::Buffers;
-use super::fuse::{Fused, Fusion, map_kernel, reduce_kernel};
-use super::lowering::LoweredGraph;
+use super::fuse::Fusion;
 use super::tasks::TaskNodes;
 use shardc_ir::graph::{NodeId, ValueId};
-use shardc_ir::kernel::{Kernel, Move, Offset, Reduce, ReduceKind};
+use shardc_ir::kernel::{Kernel, Move, Offset, ReduceKind};
+use shardc_ir::lower::graph::LoweredGraph;
 use shardc_ir::lower::{Launch, Lowered, Slot, row_major};
 use shardc_ir::ops::Op;
 use shardc_ir::plan::{
@@ -63,20 +63,13 @@ impl Emitter<'_, '_> {
         match self.lowered.node(id) {
             Lowered::Alias(_) | Lowered::Leaf => vec![],
             Lowered::Map(_) if self.fusion.is_inlined(id) => vec![],
-            Lowered::Map(_) => {
-                let fused = map_kernel(self.lowered, self.fusion, id);
-                vec![self.fused(id, fused, Kernel::Map)]
-            }
-            Lowered::Reduce { kind, reduced, accumulate, .. } => {
-                let (kind, reduced, accumulate) = (*kind, reduced.clone(), *accumulate);
-                let fused = reduce_kernel(self.lowered, self.fusion, id);
-                vec![self.fused(id, fused, |map| Kernel::Reduce(Reduce { map, kind, reduced, accumulate }))]
-            }
+            Lowered::Map(_) | Lowered::Reduce { .. } => vec![self.fused(id)],
             Lowered::Launches { launches, scratch } => self.launches(id, launches.clone(), scratch.clone()),
         }
     }
 
-    fn fused(&mut self, id: NodeId, fused: Fused, kernel: impl FnOnce(shardc_ir::kernel::Map) -> Kernel) -> Step {
+    fn fused(&mut self, id: NodeId) -> Step {
+        let fused = self.fusion.kernel(self.lowered, id);
         let node = self.lowered.graph.node(id);
         let names: Vec<&str> = fused.nodes.iter().map(|n| self.lowered.graph.node(*n).op.name()).collect();
         let operation = if names.len() == 1 { names[0].to_string() } else { format!("map({})", names.join(", ")) };
@@ -84,7 +77,7 @@ impl Emitter<'_, '_> {
         let ops = fused.nodes.iter().flat_map(|n| self.names(&self.lowered.graph.node(*n).results)).collect();
         Step {
             stream: Stream::Main,
-            kernel: kernel(fused.map),
+            kernel: fused.kernel,
             reads: fused.reads.iter().map(|v| self.view(*v)).collect(),
             writes: node.results.iter().map(|v| self.view(*v)).collect(),
             text,
@@ -144,12 +137,7 @@ impl Emitter<'_, '_> {
     /// Fills an accumulator with what combines to nothing.
     fn begin(&mut self, value: ValueId, kind: ReduceKind) {
         let extent = self.lowered.extent(value);
-        let zero = match kind {
-            ReduceKind::Sum => 0.0,
-            ReduceKind::Max => f64::NEG_INFINITY,
-            ReduceKind::Min => f64::INFINITY,
-        };
-        let kernel = Kernel::Fill { dtype: extent.ty.dtype, count: extent.elements(), value: zero };
+        let kernel = Kernel::Fill { dtype: extent.ty.dtype, count: extent.elements(), value: kind.neutral() };
         let text = self.text(&[value], "fill", &[]);
         let write = self.view(value);
         let provenance = Provenance { ops: self.names(&[value]), ..Provenance::default() };

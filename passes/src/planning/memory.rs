@@ -6,8 +6,7 @@
 //! Source: Pisarchyk and Lee, Efficient Memory Management for Deep Neural Net Inference (2020), greedy by size.
 
 use super::buckets::Bucket;
-use super::buffers::aligned;
-use shardc_ir::plan::{BufferId, BufferKind, Program, Repeat};
+use shardc_ir::plan::{BufferId, BufferKind, Program, Repeat, aligned};
 
 /// Sets all offsets and the size of the arena.
 pub fn place(program: &mut Program, buckets: &[Bucket]) {

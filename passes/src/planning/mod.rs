@@ -5,15 +5,14 @@ mod buffers;
 mod emit;
 mod fuse;
 mod inputs;
-mod lowering;
 mod memory;
 mod tasks;
 
 use crate::Context;
 use fuse::Fusion;
-use lowering::LoweredGraph;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use shardc_ir::graph::{Graph, NodeId};
+use shardc_ir::lower::graph::LoweredGraph;
 use shardc_ir::plan::{Program, Repeat};
 use shardc_ir::train::{Decay, LearningRate};
 

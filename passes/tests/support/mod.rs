@@ -11,8 +11,10 @@ use shardc_ir::graph::Graph;
 use shardc_ir::interp::{self, Feed};
 use shardc_ir::plan::{BufferKind, Program, StateRole};
 use shardc_ir::spec::Spec;
+use shardc_ir::text::{parse, print};
 use shardc_ir::types::{self, Type};
-use shardc_passes::{Context, Mode};
+use shardc_ir::verify_plan::verify;
+use shardc_passes::{Context, Mode, planning};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -24,7 +26,20 @@ pub fn spec(text: &str) -> Result<Spec, Diagnostics> {
 
 /// The training program of `graph` under `spec`, the graph verified after every pass.
 pub fn program(graph: &Graph, spec: &Spec) -> Result<Program, Diagnostics> {
-    shardc_passes::compile(graph.clone(), &Context { spec, mode: Mode::Train, verify: true })
+    proven(graph, spec).map(|(_, program)| program)
+}
+
+/// The explicit graph of the training step and its program, which is proven to carry it out as the graph's text has it.
+pub fn proven(graph: &Graph, spec: &Spec) -> Result<(Graph, Program), Diagnostics> {
+    let cx = Context { spec, mode: Mode::Train, verify: true };
+    let explicit = shardc_passes::run(graph.clone(), &cx, |_, _| {})?;
+    let program = planning::plan(&explicit, &cx)?;
+    let text = print(&explicit);
+    let read = parse(&text).unwrap_or_else(|error| panic!("the explicit graph does not parse: {error}\n{text}"));
+    if let Err(violation) = verify(&program, &read) {
+        panic!("a good plan is refused: {violation}\n{text}");
+    }
+    Ok((explicit, program))
 }
 
 /// The model's output `y` on one rank: compiled and run, and by the naive evaluator on the graph as it was imported.

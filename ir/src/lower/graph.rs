@@ -1,7 +1,7 @@
-//! Every node lowered on a rank's part, and where each value is stored: views of one another share storage.
+//! Every node of a graph lowered on a rank's part, and where each value is stored: views of one another share storage.
 
-use shardc_ir::graph::{Graph, NodeId, ValueId};
-use shardc_ir::lower::{Extent, LowerContext, Lowered};
+use super::{Extent, LowerContext, Lowered};
+use crate::graph::{Graph, NodeId, ValueId};
 
 /// The lowered graph.
 pub struct LoweredGraph<'g> {

@@ -1,0 +1,38 @@
+//! What each rank sends, beside what the graph's communication costs at least.
+
+use super::subject::Subject;
+use crate::kernel::Kernel;
+use crate::listing::{Communication, communication};
+use crate::lower::Lowered;
+
+/// All calls of one kind over the same axes in a step of training.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sent {
+    /// What the program sends: the closed form of its calls.
+    pub actual: Communication,
+    /// The bytes that the same communication of the graph costs a rank at least: the ring algorithms' bounds, without padding, and
+    /// each value once for each micro-batch that it depends on.
+    pub bound: u64,
+}
+
+/// For each kind and axes of the program.
+pub fn sent(subject: &Subject<'_>) -> Vec<Sent> {
+    let Subject { program, graph, lowered, .. } = *subject;
+    let bound = |actual: &Communication| -> u64 {
+        let nodes = graph.nodes().filter(|(_, node)| node.op.is_collective());
+        let cost = |(id, _)| {
+            let Lowered::Launches { launches, .. } = lowered.node(id) else { return 0 };
+            let calls = launches.iter().filter_map(|launch| match &launch.kernel {
+                Kernel::Collective(call) => Some(call),
+                _ => None,
+            });
+            let axes =
+                |call: &crate::kernel::Collective| call.axes.iter().map(|a| graph.mesh.name(*a)).collect::<Vec<_>>().join(",");
+            let alike = calls.filter(|call| call.kind == actual.kind && axes(call) == actual.axis);
+            let times = if subject.node_is_timed(id) { subject.microbatches() } else { 1 };
+            alike.map(|call| times * call.bytes_sent(call.axes.iter().map(|a| graph.mesh.size(*a)).product())).sum::<u64>()
+        };
+        nodes.map(cost).fold(0, u64::saturating_add)
+    };
+    communication(program).into_iter().map(|actual| Sent { bound: bound(&actual), actual }).collect()
+}

@@ -1,0 +1,235 @@
+//! What each step carries out: its kernel must be the lowering of the ops that it names, constants included, and then follows what
+//! it needs of the bytes that it reads and what it leaves in those that it writes.
+
+use super::contents::Item;
+use super::subject::Subject;
+use crate::graph::{NodeId, ValueId};
+use crate::kernel::{Collective, CollectiveKind, Kernel, Move, Offset};
+use crate::lower::fused::fuse;
+use crate::lower::{Launch, Lowered, Slot, row_major};
+use crate::ops::Op;
+use crate::plan::{Step, View, aligned};
+use bincode::config::standard;
+use bincode::serde::encode_to_vec;
+
+/// One way in which a step carries out the ops that it names.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Effect {
+    /// What must be there, and where.
+    pub needs: Vec<(View, Item)>,
+    /// What is there afterwards.
+    pub gives: Vec<(View, Item)>,
+}
+
+/// All ways in which a step can be what it says; which it is depends on what it reads.
+///
+/// # Errors
+/// Why it is none.
+pub fn effects(subject: &Subject<'_>, step: &Step) -> Result<Vec<Effect>, String> {
+    let mut values = vec![];
+    for name in &step.provenance.ops {
+        let value = subject.named(name).ok_or_else(|| format!("carries out `%{name}`, which the graph does not have"))?;
+        values.push(value);
+    }
+    let mut nodes: Vec<NodeId> = values.iter().map(|v| subject.graph.value(*v).node).collect();
+    nodes.dedup();
+    let Some(end) = nodes.iter().max().copied() else { return Err("names no op of the graph".to_string()) };
+    let expected = match subject.lowered.node(end) {
+        Lowered::Map(_) | Lowered::Reduce { .. } => fused(subject, &nodes, end),
+        Lowered::Launches { .. } if nodes.len() > 1 => bucket(subject, &nodes, step),
+        Lowered::Launches { launches, .. } => Ok(launched(subject, end, launches, step)),
+        Lowered::Alias(_) | Lowered::Leaf => Ok(vec![]),
+    };
+    let mut expected = expected?;
+    if let [value] = values[..] {
+        expected.extend(copied(subject, value, step));
+    }
+    let fits = |(kernel, needs, gives): Expected| -> Option<Effect> {
+        if !same(&kernel, &step.kernel) {
+            return None;
+        }
+        let at = |places: Vec<(Place, Item)>| -> Option<Vec<(View, Item)>> {
+            places.into_iter().map(|(place, item)| Some((place.view(step)?, item))).collect()
+        };
+        let reads = needs.iter().filter(|(place, _)| matches!(place, Place::Read(_))).count();
+        (is_bucket(&needs) || (reads, gives.len()) == (step.reads.len(), step.writes.len())).then_some(())?;
+        Some(Effect { needs: at(needs)?, gives: at(gives)? })
+    };
+    let effects: Vec<Effect> = expected.into_iter().filter_map(fits).collect();
+    if effects.is_empty() {
+        return Err(difference(subject, end, step));
+    }
+    effects.iter().try_for_each(|effect| sizes(subject, effect))?;
+    Ok(effects)
+}
+
+/// Every operand is as large as what it holds, and of its type.
+fn sizes(subject: &Subject<'_>, effect: &Effect) -> Result<(), String> {
+    for (view, item) in effect.needs.iter().chain(&effect.gives) {
+        let buffer = &subject.program.buffers[view.buffer.index()];
+        let (dtype, bytes) = item.size(subject);
+        if (buffer.dtype, view.bytes) != (dtype, bytes) {
+            let (own, name) = (buffer.dtype, &buffer.name);
+            return Err(format!("takes {} bytes of {own} in `{name}` for {bytes} bytes of {dtype}", view.bytes));
+        }
+    }
+    Ok(())
+}
+
+/// A kernel, what it needs of its operands, and what it gives.
+type Expected = (Kernel, Vec<(Place, Item)>, Vec<(Place, Item)>);
+
+/// An operand of a step, or a part of its only one.
+#[derive(Clone, Copy)]
+enum Place {
+    Read(usize),
+    Write(usize),
+    Part { offset: u64, bytes: u64 },
+}
+
+impl Place {
+    fn view(self, step: &Step) -> Option<View> {
+        match self {
+            Place::Read(i) => step.reads.get(i).copied(),
+            Place::Write(i) => step.writes.get(i).copied(),
+            Place::Part { offset, bytes } => {
+                let whole = step.writes.first()?;
+                Some(View { offset: whole.offset.checked_add(offset)?, bytes, ..*whole })
+            }
+        }
+    }
+}
+
+fn is_bucket(needs: &[(Place, Item)]) -> bool {
+    needs.iter().any(|(place, _)| matches!(place, Place::Part { .. }))
+}
+
+/// One kernel of elementwise nodes.
+fn fused(subject: &Subject<'_>, nodes: &[NodeId], end: NodeId) -> Result<Vec<Expected>, String> {
+    let mut named = nodes.to_vec();
+    named.sort();
+    named.dedup();
+    let inside = |id: NodeId| id != end && named.binary_search(&id).is_ok();
+    let name = |id: NodeId| format!("`%{}`", subject.graph.value(subject.graph.node(id).results[0]).name);
+    let fused = fuse(subject.lowered, end, &inside).ok_or("carries out ops that are not one kernel")?;
+    if let Some(missing) = named.iter().find(|id| !fused.nodes.contains(id)) {
+        return Err(format!("names {}, which {} does not need", name(*missing), name(end)));
+    }
+    let needs = fused.reads.iter().enumerate().map(|(i, v)| (Place::Read(i), Item::Value(subject.stored_in(*v))));
+    let results = &subject.graph.node(end).results;
+    let gives = results.iter().enumerate().map(|(i, v)| (Place::Write(i), Item::Value(subject.stored_in(*v))));
+    Ok(vec![(fused.kernel, needs.collect(), gives.collect())])
+}
+
+/// Every launch of a node whose kernel the step may be.
+fn launched(subject: &Subject<'_>, id: NodeId, launches: &[Launch], step: &Step) -> Vec<Expected> {
+    let node = subject.graph.node(id);
+    let mut out = vec![];
+    if let Op::Accumulate(op) = &node.op {
+        let value = subject.stored_in(node.results[0]);
+        let (dtype, count) = (subject.size_of(value).0, subject.lowered.extent(value).elements());
+        let empty = Kernel::Fill { dtype, count, value: op.kind.neutral() };
+        out.push((empty, vec![], vec![(Place::Write(0), Item::Empty(value))]));
+        for Launch { kernel, .. } in launches {
+            let operand = Item::Value(subject.stored_in(node.operands[0]));
+            let needs =
+                vec![(Place::Read(0), Item::Before(value)), (Place::Read(1), operand), (Place::Write(0), Item::Before(value))];
+            out.push((kernel.clone(), needs, vec![(Place::Write(0), Item::After(value))]));
+        }
+        return out;
+    }
+    for (k, launch) in launches.iter().enumerate().filter(|(_, l)| same(&l.kernel, &step.kernel)) {
+        let before = |slot: &Slot| launches[..k].iter().rposition(|l| l.writes.contains(slot));
+        let read = |slot: &Slot| match slot {
+            Slot::Operand(i) => Some(Item::Value(subject.stored_in(node.operands[*i]))),
+            slot => before(slot).map(|j| Item::Made(id, *slot, j)),
+        };
+        let written = |slot: &Slot| match slot {
+            Slot::Result(i) if !launches[k + 1..].iter().any(|l| l.writes.contains(slot)) => {
+                Item::Value(subject.stored_in(node.results[*i]))
+            }
+            slot => Item::Made(id, *slot, k),
+        };
+        let reads: Option<Vec<_>> = launch.reads.iter().enumerate().map(|(i, s)| Some((Place::Read(i), read(s)?))).collect();
+        let Some(mut needs) = reads else { continue };
+        // What earlier launches have left in a tensor that this one goes on with must still be there.
+        let kept = launch.writes.iter().enumerate().filter_map(|(i, s)| Some((Place::Write(i), read(s)?)));
+        needs.extend(kept);
+        let gives = launch.writes.iter().enumerate().map(|(i, s)| (Place::Write(i), written(s))).collect();
+        out.push((launch.kernel.clone(), needs, gives));
+    }
+    out
+}
+
+/// One call for several all-reduces of one kind, whose operands follow one another.
+fn bucket(subject: &Subject<'_>, nodes: &[NodeId], step: &Step) -> Result<Vec<Expected>, String> {
+    let refuse = || Err("carries out ops that no one call can".to_string());
+    let mut call: Option<Collective> = None;
+    let (mut at, mut needs, mut gives) = (0, vec![], vec![]);
+    for id in nodes {
+        let node = subject.graph.node(*id);
+        let (Op::AllReduce(op), Some(whole)) = (&node.op, step.writes.first()) else { return refuse() };
+        let (dtype, bytes) = subject.size_of(node.results[0]);
+        let (kind, axes, count) = (CollectiveKind::AllReduce, op.axes.clone(), whole.bytes / dtype.bytes());
+        let this = Collective { kind, op: op.kind, axes, dtype, count };
+        if *call.get_or_insert_with(|| this.clone()) != this {
+            return refuse();
+        }
+        let place = Place::Part { offset: at, bytes };
+        needs.push((place, Item::Value(subject.stored_in(node.operands[0]))));
+        gives.push((place, Item::Value(subject.stored_in(node.results[0]))));
+        at += aligned(bytes);
+    }
+    match call {
+        Some(call) if step.writes[0].bytes == at && step.reads == step.writes && step.writes.len() == 1 => {
+            Ok(vec![(Kernel::Collective(call), needs, gives)])
+        }
+        _ => Err("is one call over operands that do not follow one another in it".to_string()),
+    }
+}
+
+/// A copy of a whole value.
+fn copied(subject: &Subject<'_>, value: ValueId, step: &Step) -> Option<Expected> {
+    let storage = subject.stored_in(value);
+    let Kernel::Move(copy) = &step.kernel else { return None };
+    let shape = &subject.lowered.extent(value).local;
+    let plain = Move {
+        dtype: subject.size_of(value).0,
+        shape: shape.clone(),
+        src_offset: Offset::default(),
+        src_strides: row_major(shape),
+        dst_offset: Offset::default(),
+        dst_strides: row_major(shape),
+    };
+    let item = Item::Value(storage);
+    (*copy == plain).then(|| (Kernel::Move(plain), vec![(Place::Read(0), item)], vec![(Place::Write(0), item)]))
+}
+
+/// Whether two kernels are the same to the bit.
+fn same(a: &Kernel, b: &Kernel) -> bool {
+    if a.form() != b.form() {
+        return false;
+    }
+    let bytes = |kernel: &Kernel| encode_to_vec(kernel, standard()).ok();
+    bytes(a).is_some_and(|bytes_of_a| bytes(b) == Some(bytes_of_a))
+}
+
+/// How a step's kernel differs from what its ops ask for.
+fn difference(subject: &Subject<'_>, end: NodeId, step: &Step) -> String {
+    let name = &subject.graph.value(subject.graph.node(end).results[0]).name;
+    let mesh = &subject.graph.mesh;
+    let asked = match subject.lowered.node(end) {
+        Lowered::Launches { launches, .. } => launches.iter().find_map(|l| match &l.kernel {
+            Kernel::Collective(call) => Some(call.clone()),
+            _ => None,
+        }),
+        _ => None,
+    };
+    if let (Some(asked), Kernel::Collective(call)) = (asked, &step.kernel)
+        && asked.axes != call.axes
+    {
+        let axes = |call: &Collective| call.axes.iter().map(|a| mesh.name(*a)).collect::<Vec<_>>().join(" ");
+        return format!("is over `{}`, but `%{name}` is over `{}`", axes(call), axes(&asked));
+    }
+    format!("runs another {} kernel than `%{name}` and what is computed in it lower to", step.kernel.form())
+}

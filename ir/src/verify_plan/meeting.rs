@@ -1,0 +1,105 @@
+//! Where ranks run different programs, their calls must meet: a lockstep run of the chains of calls of all ranks.
+//!
+//! A rank's calls form one chain. A call is over when all members of its group are at it; each member must be there with the same
+//! call (kind, axes in order, type, count, combination) for the same ops of the graph, of the same micro-batch. Since a rank waits at
+//! one call only, the order in which calls that are ready are taken does not matter: if one run ends, every run does.
+
+use super::violation::Violation;
+use crate::kernel::{Collective, Kernel};
+use crate::mesh::AxisId;
+use crate::plan::{PlanSet, Program, Step, Turn};
+use std::collections::HashMap;
+
+/// A call of a rank's chain.
+#[derive(Clone, Copy)]
+struct Call<'p> {
+    number: usize,
+    step: &'p Step,
+    call: &'p Collective,
+    time: u64,
+}
+
+impl Call<'_> {
+    fn is_same(&self, other: &Call<'_>) -> bool {
+        (self.call, self.time, &self.step.provenance.ops) == (other.call, other.time, &other.step.provenance.ops)
+    }
+
+    fn text(&self) -> String {
+        format!("step {} `{}` of micro-batch {}", self.number, self.step.text, self.time)
+    }
+}
+
+/// Checks that the calls of all ranks meet.
+///
+/// # Errors
+/// Two ranks and the steps at which they do not.
+pub fn check(set: &PlanSet<'_>) -> Result<(), Violation> {
+    let Some(mesh) = set.programs.first().map(|p| &p.mesh) else { return Ok(()) };
+    let chains: Vec<Vec<Call<'_>>> = set.programs.iter().map(|program| chain(program)).collect();
+    let ranks = set.of_rank.len();
+    let call = |rank: usize, at: usize| chains[set.of_rank[rank]].get(at);
+    let mut at = vec![0; ranks];
+    // For each group where somebody waits (its axes in order, its first rank), who does.
+    let mut waiting: HashMap<(Vec<AxisId>, u64), Vec<usize>> = HashMap::new();
+    let mut moving: Vec<usize> = (0..ranks).collect();
+    while let Some(rank) = moving.pop() {
+        let Some(own) = call(rank, at[rank]) else { continue };
+        let mut axes = own.call.axes.clone();
+        axes.sort();
+        let mut coordinates = mesh.coordinates(rank as u64);
+        axes.iter().for_each(|axis| coordinates[axis.index()] = 0);
+        let members: u64 = axes.iter().map(|axis| mesh.size(*axis)).product();
+        let key = (axes, mesh.rank(&coordinates));
+        let there = waiting.entry(key.clone()).or_default();
+        if let Some(other) = there.first()
+            && let Some(theirs) = call(*other, at[*other])
+            && !own.is_same(theirs)
+        {
+            return Err(disagreement((*other, theirs), (rank, own)));
+        }
+        there.push(rank);
+        if there.len() as u64 == members {
+            for rank in waiting.remove(&key).unwrap_or_default() {
+                at[rank] += 1;
+                moving.push(rank);
+            }
+        }
+    }
+    let stuck = (0..ranks).find_map(|rank| Some((rank, call(rank, at[rank])?)));
+    let Some((rank, own)) = stuck else { return Ok(()) };
+    let group = mesh.group(rank as u64, &own.call.axes);
+    let absent = |other: &&u64| call(**other as usize, at[**other as usize]).is_none_or(|theirs| !own.is_same(theirs));
+    let other = group.iter().find(absent).copied().unwrap_or(group[0]) as usize;
+    let (where_other, mut steps) = match call(other, at[other]) {
+        Some(theirs) => (format!("waits at {}", theirs.text()), vec![theirs.number]),
+        None => ("makes no more calls".to_string(), vec![]),
+    };
+    steps.insert(0, own.number);
+    let message = format!("rank {rank} waits for ever at {}: rank {other} {where_other}", own.text());
+    let spec_line = own.step.provenance.spec_line;
+    Err(Violation { message, steps, ranks: Some((rank as u64, other as u64)), spec_line })
+}
+
+fn disagreement((a, at_a): (usize, &Call<'_>), (b, at_b): (usize, &Call<'_>)) -> Violation {
+    let what = if at_a.call == at_b.call { "for other values" } else { "as another call" };
+    let message = format!("rank {a} meets rank {b} {what}: {} and {}", at_a.text(), at_b.text());
+    let spec_line = at_a.step.provenance.spec_line.or(at_b.step.provenance.spec_line);
+    Violation { message, steps: vec![at_a.number, at_b.number], ranks: Some((a as u64, b as u64)), spec_line }
+}
+
+/// All calls of a step of training in their order, over all micro-batches.
+fn chain(program: &Program) -> Vec<Call<'_>> {
+    let starts: Vec<usize> = (program.tasks.iter())
+        .scan(0, |next, task| {
+            let first = *next;
+            *next += task.steps.len();
+            Some(first)
+        })
+        .collect();
+    let call = |turn: Turn| {
+        let step = &program.tasks[turn.task].steps[turn.step];
+        let Kernel::Collective(call) = &step.kernel else { return None };
+        Some(Call { number: starts[turn.task] + turn.step, step, call, time: turn.time })
+    };
+    program.order().filter_map(call).collect()
+}
