@@ -6,7 +6,7 @@ use shardc_ir::spec::{Located, Source, Spec};
 /// A statement or option, and where a spec uses it. Building one means deleting its row.
 type Row = (&'static str, fn(&Spec) -> Vec<Source>);
 
-const NOT_BUILT: [Row; 9] = [
+const NOT_BUILT: &[Row] = &[
     ("data on=", |spec| sources(spec.data.iter().flat_map(|data| &data.value.on))),
     ("tensor", |spec| sources(&spec.tensor)),
     ("sequence", |spec| sources(&spec.sequence)),
