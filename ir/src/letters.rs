@@ -33,6 +33,8 @@ pub struct Letters {
     pub operands: Vec<Vec<Vec<Letter>>>,
     /// For each result and dimension, its letters.
     pub results: Vec<Vec<Vec<Letter>>>,
+    /// Letters that count what people know by a name: `heads`.
+    pub units: Vec<(Letter, &'static str)>,
 }
 
 /// For each letter, the mesh axes that split it, with strides relative to the letter.
@@ -41,7 +43,7 @@ pub type Assignment = Vec<Splits>;
 impl Letters {
     /// No letters yet.
     pub fn new() -> Letters {
-        Letters { sizes: vec![], roles: vec![], operands: vec![], results: vec![] }
+        Letters { sizes: vec![], roles: vec![], operands: vec![], results: vec![], units: vec![] }
     }
 
     /// Adds a letter.
@@ -130,6 +132,12 @@ impl Letters {
                 splits
             })
             .collect()
+    }
+
+    /// The first unit that `ranks` do not divide: how many there are, and their name.
+    pub fn indivisible(&self, ranks: u64) -> Option<(u64, &'static str)> {
+        let mut units = self.units.iter().map(|(letter, name)| (self.sizes[*letter], *name));
+        units.find(|(size, _)| !size.is_multiple_of(ranks))
     }
 
     /// Whether the letter may be split like this beside what `assignment` says; the new splits of the letter if so.

@@ -51,6 +51,13 @@ impl Mesh {
         Mesh::new(self.rank_axes().iter().map(|a| (a.name.clone(), 1)), self.microbatches())
     }
 
+    /// The same axes, one of them of another size.
+    pub fn resized(&self, axis: AxisId, size: u64) -> Mesh {
+        let mut mesh = self.clone();
+        mesh.axes[axis.index()].size = size;
+        mesh
+    }
+
     /// All axes, `time` last.
     pub fn axes(&self) -> &[MeshAxis] {
         &self.axes

@@ -2,16 +2,19 @@
 //!
 //! Before: `%p = contract %a, %w2` and `%y = add %p, %b2` with n split over tp. After: `%p : … partial(sum: tp)`,
 //! `%p_1 = reshard %p`, `%y = add %p_1, %b2`.
-//! A partial sum passes an op only where the op is linear in it, while it has one reader and does not grow; a state variable is
-//! updated under its own sharding. Needs phase `annotated`, gives `explicit` (with `reshard`s still in it).
+//! A partial sum passes an op only where the op is linear in it, while it has one reader and does not grow; sums add what is partial
+//! alike first ([`sums`]). Weights stay where they are, activations move; a state variable is updated under its own sharding. Needs phase `annotated`, gives `explicit` (with `reshard`s still in it).
+
+mod sums;
 
 use crate::rewrite::{ValueMap, mapped};
+use crate::weights::{gradients_of_weights, weights};
 use crate::{Changed, Context, Pass};
 use shardc_ir::builder::Builder;
 use shardc_ir::diagnostic::Diagnostics;
-use shardc_ir::graph::{Graph, Node, NodeId, NodeOrigin, Part, Phase, ValueId};
+use shardc_ir::graph::{Graph, Node, NodeOrigin, Part, Phase, ValueId};
 use shardc_ir::kernel::ReduceKind;
-use shardc_ir::letters::{Assignment, Letters, Role};
+use shardc_ir::letters::{Assignment, Letter, Letters, Role};
 use shardc_ir::mesh::AxisId;
 use shardc_ir::ops::{Op, comm::Reshard};
 use shardc_ir::sharding::Sharding;
@@ -40,6 +43,10 @@ impl Pass for InsertReshards {
 struct Explicit<'g> {
     old: &'g Graph,
     uses: Vec<usize>,
+    /// For each old value, whether it is made of parameters alone.
+    weights: Vec<bool>,
+    /// For each old value, whether it is the gradient of one.
+    gradients: Vec<bool>,
     b: Builder,
     map: ValueMap,
     /// For the gradient of a state variable, the value that updates read: under the sharding of the state.
@@ -61,6 +68,8 @@ impl<'g> Explicit<'g> {
         Explicit {
             old,
             uses: old.use_counts(),
+            weights: weights(old),
+            gradients: gradients_of_weights(old),
             b: Builder::rewrite(old),
             map: vec![None; old.value_count()],
             complete: vec![None; old.value_count()],
@@ -70,11 +79,11 @@ impl<'g> Explicit<'g> {
     }
 
     fn build(mut self) -> Graph {
-        for (id, node) in self.old.nodes() {
+        for (_, node) in sums::ordered(self.old, &self.uses) {
             if node.operands.is_empty() {
-                self.b.copy(self.old, node, &mut self.map);
+                self.b.copy(self.old, &node, &mut self.map);
             } else {
-                self.place(id, node);
+                self.place(&node);
             }
         }
         self.whole_roots();
@@ -84,12 +93,13 @@ impl<'g> Explicit<'g> {
     }
 
     /// Appends a node with its operands resharded to what its letters need.
-    fn place(&mut self, id: NodeId, node: &Node) {
-        let letters = shardc_ir::ops::letters_of(self.old, id);
+    fn place(&mut self, node: &Node) {
+        let letters = node.op.rules().letters(&self.old.operand_types(node), &self.old.result_types(node));
         let operands: Vec<ValueId> = node.operands.iter().map(|v| self.read(*v, node.origin.part)).collect();
         let current: Vec<Sharding> = operands.iter().map(|v| self.b.graph().sharding(*v).clone()).collect();
-        let assignment = self.assign(&letters, &current, node);
+        let mut assignment = self.settled(&letters, &current, node);
         let passing = self.passing(&assignment, node, &current);
+        self.complete_wishes(&mut assignment, &letters, &current, node, &passing);
         let mut inputs = vec![];
         for (i, value) in operands.iter().enumerate() {
             let mut wanted = Sharding { dims: letters.project(&letters.operands[i], &assignment), partial: vec![] };
@@ -129,20 +139,53 @@ impl<'g> Explicit<'g> {
         }
     }
 
-    /// The splits of each letter: from the operands as they are, then from the results as propagation wants them.
-    fn assign(&self, letters: &Letters, current: &[Sharding], node: &Node) -> Assignment {
+    /// The splits that letters have: from weights as they are and gradients of weights as they are wanted, so that neither moves,
+    /// then from the other operands.
+    fn settled(&self, letters: &Letters, current: &[Sharding], node: &Node) -> Assignment {
         let mut assignment: Assignment = vec![vec![]; letters.sizes.len()];
-        let wanted: Vec<&Sharding> = node.results.iter().map(|v| self.old.sharding(*v)).collect();
-        let operands = letters.operands.iter().zip(current);
-        let results = letters.results.iter().zip(wanted);
-        for (dims, sharding) in operands.chain(results) {
-            for (letter, split) in letters.to_letters(dims, sharding).into_iter().flatten().flatten() {
-                if let Some(splits) = letters.extend(&assignment, letter, split, &self.old.mesh) {
-                    assignment[letter] = splits;
-                }
-            }
+        let is_weight = |i: &usize| self.weights[node.operands[*i].index()];
+        let (weights, others): (Vec<usize>, Vec<usize>) = (0..current.len()).partition(is_weight);
+        let operand = |i: usize| (&letters.operands[i], &current[i]);
+        let gradients = node.results.iter().zip(&letters.results).filter(|(v, _)| self.gradients[v.index()]);
+        let gradients = gradients.map(|(v, dims)| (dims, self.old.sharding(*v)));
+        for (dims, sharding) in weights.into_iter().map(operand).chain(gradients).chain(others.into_iter().map(operand)) {
+            self.extend(&mut assignment, letters, dims, sharding, |_| true);
         }
         assignment
+    }
+
+    /// Adds the splits that propagation wants of operands that are still partial, and of results; not over axes in `passing`.
+    fn complete_wishes(
+        &self,
+        assignment: &mut Assignment,
+        letters: &Letters,
+        current: &[Sharding],
+        node: &Node,
+        passing: &[AxisId],
+    ) {
+        for ((value, dims), current) in node.operands.iter().zip(&letters.operands).zip(current) {
+            let reduced = |axis: AxisId| current.partial_over(axis).is_some() && !passing.contains(&axis);
+            self.extend(assignment, letters, dims, self.old.sharding(*value), reduced);
+        }
+        for (value, dims) in node.results.iter().zip(&letters.results) {
+            self.extend(assignment, letters, dims, self.old.sharding(*value), |axis| !passing.contains(&axis));
+        }
+    }
+
+    fn extend(
+        &self,
+        assignment: &mut Assignment,
+        letters: &Letters,
+        dims: &[Vec<Letter>],
+        sharding: &Sharding,
+        over: impl Fn(AxisId) -> bool,
+    ) {
+        let located = letters.to_letters(dims, sharding).into_iter().flatten().flatten();
+        for (letter, split) in located.filter(|(_, split)| over(split.axis)) {
+            if let Some(splits) = letters.extend(assignment, letter, split, &self.old.mesh) {
+                assignment[letter] = splits;
+            }
+        }
     }
 
     /// The axes over which partial sums pass through the node.

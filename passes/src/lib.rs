@@ -17,6 +17,7 @@ mod rebatch;
 mod rewrite;
 mod separate_blocks;
 mod unmerge;
+mod weights;
 
 pub use attach_loss::PADDING_LABEL;
 

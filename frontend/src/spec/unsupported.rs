@@ -8,8 +8,6 @@ type Row = (&'static str, fn(&Spec) -> Vec<Source>);
 
 const NOT_BUILT: &[Row] = &[
     ("data on=", |spec| sources(spec.data.iter().flat_map(|data| &data.value.on))),
-    ("tensor", |spec| sources(&spec.tensor)),
-    ("sequence", |spec| sources(&spec.sequence)),
     ("zero", |spec| sources(&spec.zero)),
     ("pipeline", |spec| sources(&spec.pipeline)),
     ("place", |spec| sources(&spec.place)),

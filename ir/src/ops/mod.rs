@@ -332,6 +332,11 @@ impl Op {
         matches!(self, Op::Reshape(_) | Op::Transpose(_))
     }
 
+    /// Whether it adds its two operands.
+    pub fn is_sum(&self) -> bool {
+        matches!(self, Op::Binary(op) if op.f == crate::scalar::Binary::Add)
+    }
+
     /// The op with the shape of its result changed, where that is an attribute and does not follow from the operands.
     pub fn with_shape(mut self, shape: &[u64]) -> Op {
         match &mut self {

@@ -1,9 +1,16 @@
 //! Two graphs are the same program where their communication and shardings are left out: what a plan over many ranks computes is what
-//! its reference computes.
+//! its reference computes, up to the order in which terms are added.
+//!
+//! Values of both graphs are numbered by what they compute: equal ops of equal operands have one number, communication has that of its
+//! operand, and a sum that of its terms in any order.
+//! Source: Cocke and Schwartz, Programming Languages and their Compilers (1970), value numbering.
 
-use crate::graph::{Graph, ValueId};
+use crate::graph::{Graph, NodeId, ValueId};
+use crate::ops::Op;
+use crate::types::Type;
+use std::collections::BTreeMap;
 
-/// Walks both graphs from their results and compares op with op, through communication.
+/// Compares states, outputs, updates and gradients.
 ///
 /// # Errors
 /// The first difference, in words.
@@ -30,29 +37,139 @@ pub fn same_when_erased(graph: &Graph, reference: &Graph) -> Result<(), String> 
         }
         pairs.push((a.value, b.value));
     }
-    let mut met: Vec<Option<ValueId>> = vec![None; graph.value_count()];
-    while let Some((a, b)) = pairs.pop() {
-        let (a, b) = (computed(graph, a), computed(reference, b));
-        let (name, other) = (&graph.value(a).name, &reference.value(b).name);
-        match met[a.index()] {
-            Some(there) if there == b => continue,
-            Some(there) => {
-                let there = &reference.value(there).name;
-                return Err(format!("`%{name}` stands for both `%{there}` and `%{other}` of the reference"));
-            }
-            None => met[a.index()] = Some(b),
-        }
-        let (x, y) = (graph.def(a), reference.def(b));
-        if x.op != y.op || graph.value(a).result != reference.value(b).result || x.operands.len() != y.operands.len() {
-            let (op, its) = (x.op.name(), y.op.name());
-            return Err(format!("`%{name}` is {op}, and `%{other}`, in its place in the reference, is another {its}"));
-        }
-        if graph.ty(a) != reference.ty(b) {
-            return Err(format!("`%{name}` is {}, `%{other}` of the reference {}", graph.ty(a), reference.ty(b)));
-        }
-        pairs.extend(x.operands.iter().copied().zip(y.operands.iter().copied()));
+    let mut numbering = Numbering::default();
+    let (ours, its) = (Erased::new(graph, &mut numbering), Erased::new(reference, &mut numbering));
+    match pairs.into_iter().find(|(a, b)| ours.number(*a) != its.number(*b)) {
+        None => Ok(()),
+        Some((a, b)) => Err(difference(&ours, &its, a, b)),
     }
-    Ok(())
+}
+
+/// Numbers of what is computed: (op's name, operands, which result) to the ops that are called so.
+#[derive(Default)]
+struct Numbering<'g> {
+    known: BTreeMap<Key, Vec<(&'g Op, &'g Type, u32)>>,
+    count: u32,
+}
+
+type Key = (&'static str, Vec<u32>, usize);
+
+impl<'g> Numbering<'g> {
+    fn of(&mut self, op: &'g Op, operands: Vec<u32>, result: usize, ty: &'g Type) -> u32 {
+        let same = self.known.entry((op.name(), operands, result)).or_default();
+        if let Some((.., number)) = same.iter().find(|(o, t, _)| *o == op && *t == ty) {
+            return *number;
+        }
+        self.count += 1;
+        same.push((op, ty, self.count));
+        self.count
+    }
+}
+
+/// A graph with the numbers of its values.
+struct Erased<'g> {
+    graph: &'g Graph,
+    /// How often each value is read, through communication.
+    uses: Vec<usize>,
+    numbers: Vec<u32>,
+}
+
+impl<'g> Erased<'g> {
+    fn new(graph: &'g Graph, numbering: &mut Numbering<'g>) -> Erased<'g> {
+        let mut uses = vec![0; graph.value_count()];
+        let readers = graph.nodes().filter(|(_, node)| !node.op.is_comm()).flat_map(|(_, node)| node.operands.iter().copied());
+        readers.chain(graph.roots()).for_each(|v| uses[computed(graph, v).index()] += 1);
+        let mut erased = Erased { graph, uses, numbers: vec![0; graph.value_count()] };
+        for (id, node) in graph.nodes() {
+            // A term is numbered with its sum.
+            if node.op.is_sum() && erased.is_term(node.results[0]) {
+                continue;
+            }
+            for (result, value) in node.results.iter().enumerate() {
+                erased.numbers[value.index()] = match node.op.is_comm() {
+                    true => erased.numbers[node.operands[0].index()],
+                    false => numbering.of(&node.op, erased.operands(id), result, graph.ty(*value)),
+                };
+            }
+        }
+        erased
+    }
+
+    fn number(&self, value: ValueId) -> u32 {
+        self.numbers[value.index()]
+    }
+
+    /// The numbers of a node's operands; of a sum those of its terms, in order.
+    fn operands(&self, id: NodeId) -> Vec<u32> {
+        let mut numbers: Vec<u32> = self.terms(id).into_iter().map(|v| self.number(v)).collect();
+        if self.graph.node(id).op.is_sum() {
+            numbers.sort();
+        }
+        numbers
+    }
+
+    /// What a node reads; of a sum what it adds, and what sums add that only it reads.
+    fn terms(&self, id: NodeId) -> Vec<ValueId> {
+        let node = self.graph.node(id);
+        if !node.op.is_sum() {
+            return node.operands.iter().map(|v| computed(self.graph, *v)).collect();
+        }
+        let mut left = node.operands.clone();
+        let mut terms = vec![];
+        while let Some(value) = left.pop() {
+            let value = computed(self.graph, value);
+            let definer = self.graph.def(value);
+            if definer.op.is_sum() && self.is_term(value) {
+                left.extend(&definer.operands);
+            } else {
+                terms.push(value);
+            }
+        }
+        terms.reverse();
+        terms
+    }
+
+    /// Whether a sum is read once, by another sum of the same type.
+    fn is_term(&self, sum: ValueId) -> bool {
+        let mut at = sum;
+        loop {
+            let [user] = self.graph.users(self.graph.value(at).node)[..] else { return false };
+            let user = self.graph.node(user);
+            if !user.op.is_comm() {
+                return self.uses[sum.index()] == 1 && user.op.is_sum() && self.graph.ty(user.results[0]) == self.graph.ty(sum);
+            }
+            at = user.results[0];
+        }
+    }
+}
+
+/// Where two values that differ begin to, in words.
+fn difference(ours: &Erased<'_>, its: &Erased<'_>, mut a: ValueId, mut b: ValueId) -> String {
+    loop {
+        (a, b) = (computed(ours.graph, a), computed(its.graph, b));
+        let (name, other) = (&ours.graph.value(a).name, &its.graph.value(b).name);
+        let (x, y) = (ours.graph.value(a), its.graph.value(b));
+        let (terms, others) = (ours.terms(x.node), its.terms(y.node));
+        let (node, its_node) = (ours.graph.node(x.node), its.graph.node(y.node));
+        if node.op != its_node.op || x.result != y.result || terms.len() != others.len() {
+            let (op, its_op) = (node.op.name(), its_node.op.name());
+            return format!("`%{name}` is {op}, and `%{other}`, in its place in the reference, is another {its_op}");
+        }
+        let (mut missing, mut extra) = (others.clone(), terms.clone());
+        if node.op.is_sum() {
+            let numbers: Vec<u32> = terms.iter().map(|v| ours.number(*v)).collect();
+            let its_numbers: Vec<u32> = others.iter().map(|v| its.number(*v)).collect();
+            extra.retain(|v| !its_numbers.contains(&ours.number(*v)));
+            missing.retain(|v| !numbers.contains(&its.number(*v)));
+        }
+        match extra.into_iter().zip(missing).find(|(t, o)| ours.number(*t) != its.number(*o)) {
+            Some(next) => (a, b) = next,
+            None => {
+                let (ty, its_ty) = (ours.graph.ty(a), its.graph.ty(b));
+                return format!("`%{name}` is {ty}, `%{other}` of the reference {its_ty}, or adds other terms");
+            }
+        }
+    }
 }
 
 /// The value that communication carries.

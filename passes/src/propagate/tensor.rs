@@ -1,0 +1,255 @@
+//! `tensor axis=tp`: finds the column and row split of attention and MLP blocks, and of pairs of convolutions, from the letters.
+//!
+//! Before: `%h = contract "btd,dn->btn" %x, %w1`, `%y = contract "btn,nd->btd" %a, %w2`. After: n is split in `%w1`, `%h`, `%a`, `%w2`.
+//! A block is what the split of one letter reaches that a layer (the row) sums over, spread both ways: everything it reaches agrees,
+//! it begins in the outputs of other layers (the columns), and nothing but rows sums over it. So it costs one all-reduce of the
+//! row's result forward and one of the columns' input backward, and no other communication. Of blocks that overlap the one that
+//! sends least for each parameter it splits is taken; where a model has residual connections, only blocks beside one are.
+//! What the spec's own lines split otherwise is left to them. Refuses a block whose sizes the ranks do not divide.
+//! Source: Shoeybi et al., Megatron-LM (2019).
+
+use super::facts::{Change, Facts, Rule, Rules, primes};
+use crate::Context;
+use crate::weights::{Layer, bytes, contracted, layer, weights};
+use shardc_ir::diagnostic::{Diagnostic, Diagnostics, near_names};
+use shardc_ir::graph::{Graph, ValueId};
+use shardc_ir::letters::{Letter, Role};
+use shardc_ir::mesh::AxisId;
+use shardc_ir::names::{matches_scope, outermost_scope};
+use shardc_ir::ops::{Linear, Op};
+use shardc_ir::plan::StateRole;
+use shardc_ir::sharding::Split;
+use shardc_ir::spec::{Located, Tensor};
+use std::collections::BTreeSet;
+
+/// Splits the blocks of the model as the spec's `tensor` lines say.
+///
+/// # Errors
+/// For each line one about scopes that are not there, or sizes that its ranks do not divide.
+pub fn split_blocks(graph: &Graph, cx: &Context<'_>, rules: &Rules, facts: &mut Facts) -> Result<(), Diagnostics> {
+    let mut errors: Diagnostics = cx.spec.tensor.iter().filter_map(|line| unmatched(graph, cx, line)).collect();
+    let search = Search { graph, rules, weights: weights(graph), moves: moves(graph) };
+    let mut alone = Facts::new(graph, &[]);
+    let mut blocks: Vec<Block> = vec![];
+    for (r, rule) in rules.all.iter().enumerate() {
+        let (Some(layer), Some(line)) = (search.layer(rule), line_of(graph, cx, rule)) else { continue };
+        if facts.mesh.size(line.value.axis) > 1 {
+            blocks.extend(contracted(rule, layer).filter_map(|letter| search.block(r, letter, line, &mut alone)));
+        }
+    }
+    if blocks.iter().any(|b| b.beside_residual) {
+        blocks.retain(|b| b.beside_residual);
+    }
+    blocks.sort_by(|a, b| (a.sent * u128::from(b.split)).cmp(&(b.sent * u128::from(a.split))));
+    let mut taken: Vec<BTreeSet<AxisId>> = vec![BTreeSet::new(); graph.value_count()];
+    for block in blocks {
+        let axis = block.line.value.axis;
+        if block.values.iter().any(|v| taken[v.index()].contains(&axis)) {
+            continue;
+        }
+        if search.spread(block.row, block.letter, facts, block.line).is_none() {
+            match search.spread(block.row, block.letter, &mut alone, block.line) {
+                Some(changes) => {
+                    alone.undo(changes);
+                    continue;
+                }
+                None if block.values.iter().any(|v| facts.is_closed(*v)) => continue,
+                None => errors.push(does_not_divide(&search, &block, cx)),
+            }
+        }
+        for value in block.values {
+            taken[value.index()].insert(axis);
+        }
+    }
+    // Blocks that are alike fail alike: the first says it.
+    errors.dedup_by(|a, b| a.place == b.place);
+    if errors.is_empty() { Ok(()) } else { Err(errors) }
+}
+
+/// The last line whose scope holds the node.
+fn line_of<'c>(graph: &Graph, cx: &Context<'c>, rule: &Rule) -> Option<&'c Located<Tensor>> {
+    let scope = rule.node.and_then(|node| graph.node(node).origin.scope.as_deref()).unwrap_or("");
+    let holds = |line: &&Located<Tensor>| line.value.on.as_ref().is_none_or(|on| matches_scope(&on.value, scope));
+    cx.spec.tensor.iter().rev().find(holds)
+}
+
+fn unmatched(graph: &Graph, cx: &Context<'_>, line: &Located<Tensor>) -> Option<Diagnostic> {
+    let on = line.value.on.as_ref()?;
+    let scopes: BTreeSet<&str> = graph.nodes().filter_map(|(_, n)| n.origin.scope.as_deref()).collect();
+    if scopes.iter().any(|scope| outermost_scope(&on.value, scope).is_some()) {
+        return None;
+    }
+    let error = Diagnostic::error(format!("no scope of the model matches `{}`", on.value)).at(cx.spec.place_of(on.source));
+    let near: Vec<String> = near_names(&on.value, scopes.into_iter()).iter().map(|n| format!("`{n}`")).collect();
+    Some(if near.is_empty() { error } else { error.help(format!("near scopes are {}", near.join(", "))) })
+}
+
+/// A letter whose split makes columns and rows of layers.
+struct Block<'c> {
+    /// The line that asks for it.
+    line: &'c Located<Tensor>,
+    /// The layer that sums over the letter.
+    row: usize,
+    letter: Letter,
+    /// Everything that its split reaches.
+    values: Vec<ValueId>,
+    /// Bytes that are summed over ranks in a step.
+    sent: u128,
+    /// Elements of parameters that are split.
+    split: u64,
+    beside_residual: bool,
+}
+
+struct Search<'g> {
+    graph: &'g Graph,
+    rules: &'g Rules,
+    weights: Vec<bool>,
+    /// For each value, whether it moves with a parameter: then its gradient is summed too.
+    moves: Vec<bool>,
+}
+
+fn moves(graph: &Graph) -> Vec<bool> {
+    graph.reached_from(
+        |v| matches!(&graph.def(v).op, Op::State(read) if graph.states[read.state.index()].role == StateRole::Parameter),
+    )
+}
+
+impl Search<'_> {
+    fn layer(&self, rule: &Rule) -> Option<Layer> {
+        if rule.is_forward { layer(rule, &self.weights) } else { None }
+    }
+
+    /// The block of a row, as the smallest number of ranks that splits it shows it. `facts` are empty, before and after.
+    fn block<'c>(&self, row: usize, letter: Letter, line: &'c Located<Tensor>, facts: &mut Facts) -> Option<Block<'c>> {
+        let mesh = facts.mesh.clone();
+        let found = primes(self.rules.all[row].letters.sizes[letter]).into_iter().find_map(|ranks| {
+            facts.mesh = mesh.resized(line.value.axis, ranks);
+            let changes = self.spread(row, letter, facts, line)?;
+            let values = changes.iter().map(|c| c.value).collect();
+            let block = self.price(row, letter, line, values, facts);
+            facts.undo(changes);
+            block
+        });
+        facts.mesh = mesh;
+        found
+    }
+
+    /// Spreads the split of a row's letter; takes it back where something disagrees.
+    fn spread(&self, row: usize, letter: Letter, facts: &mut Facts, line: &Located<Tensor>) -> Option<Vec<Change>> {
+        let (axis, size) = (line.value.axis, self.rules.all[row].letters.sizes[letter]);
+        if !size.is_multiple_of(facts.mesh.size(axis)) {
+            return None;
+        }
+        let split = Split { axis, stride: size / facts.mesh.size(axis) };
+        let changes = facts.spread(self.rules, row, letter, split, line.source.line as u32);
+        let values: Vec<ValueId> = changes.iter().map(|c| c.value).collect();
+        let mut reached = self.rules.forward_of(&values);
+        reached.push(row);
+        if facts.letter(&self.rules.all[row], axis).ok().flatten() != Some(letter)
+            || reached.iter().any(|r| facts.letter(&self.rules.all[*r], axis).is_err())
+        {
+            facts.undo(changes);
+            return None;
+        }
+        Some(changes)
+    }
+
+    /// What the split sends; none if it is no block.
+    fn price<'c>(
+        &self,
+        row: usize,
+        letter: Letter,
+        line: &'c Located<Tensor>,
+        values: Vec<ValueId>,
+        facts: &Facts,
+    ) -> Option<Block<'c>> {
+        let axis = line.value.axis;
+        let mut columns: BTreeSet<ValueId> = BTreeSet::new();
+        let mut broadcast: BTreeSet<ValueId> = BTreeSet::new();
+        let mut rows: BTreeSet<ValueId> = BTreeSet::new();
+        for r in self.rules.forward_of(&values) {
+            let rule = &self.rules.all[r];
+            let Some(letter) = facts.letter(rule, axis).ok()? else { continue };
+            let lacks = |i: &usize| !rule.letters.operands[*i].iter().flatten().any(|l| *l == letter);
+            match (self.layer(rule), rule.letters.roles[letter]) {
+                (Some(layer), Role::Reduced(_)) if contracted(rule, layer).any(|l| l == letter) => {
+                    rows.extend(&rule.results);
+                }
+                (_, Role::Reduced(_)) => return None,
+                (Some(layer), _) if lacks(&layer.input) && !lacks(&layer.weight) => {
+                    columns.insert(rule.operands[layer.input]);
+                }
+                _ => {}
+            }
+            broadcast.extend((0..rule.operands.len()).filter(lacks).map(|i| rule.operands[i]).filter(|v| self.moves[v.index()]));
+        }
+        if columns.is_empty() {
+            return None;
+        }
+        let sent = rows.iter().chain(&broadcast).map(|v| u128::from(bytes(self.graph, *v))).sum();
+        let states = values.iter().filter(|v| matches!(self.graph.def(**v).op, Op::State(_)));
+        let split = states.collect::<BTreeSet<_>>().into_iter().map(|v| self.graph.ty(*v).elements()).sum();
+        let beside_residual = rows.iter().any(|row| columns.iter().any(|x| self.is_beside_residual(*x, *row)));
+        Some(Block { line, row, letter, values, sent, split, beside_residual })
+    }
+
+    /// Whether what is computed from `row`, before the next layer, is added to `input`, to what `input` was made of, or to what
+    /// else was made of it.
+    fn is_beside_residual(&self, input: ValueId, row: ValueId) -> bool {
+        let before = self.before(input, None);
+        let mut downstream = BTreeSet::from([row]);
+        let first = self.graph.value(row).node;
+        for rule in &self.rules.all {
+            let Some(node) = rule.node.filter(|n| *n > first && rule.is_forward) else { continue };
+            let (from_row, others): (Vec<ValueId>, Vec<ValueId>) = rule.operands.iter().partition(|v| downstream.contains(v));
+            if from_row.is_empty() || self.layer(rule).is_some() {
+                continue;
+            }
+            let adds = self.graph.node(node).op.rules().linear() == Linear::Together;
+            let is_skip = |v: &ValueId| before.contains(v) || self.before(*v, Some(input)).contains(&input);
+            if adds && others.iter().any(|v| !self.weights[v.index()] && is_skip(v)) {
+                return true;
+            }
+            downstream.extend(&rule.results);
+        }
+        false
+    }
+
+    /// The value and everything that it was made of (later than `after`), inputs and constants apart.
+    fn before(&self, value: ValueId, after: Option<ValueId>) -> BTreeSet<ValueId> {
+        let mut found = BTreeSet::from([value]);
+        let mut left = vec![value];
+        while let Some(value) = left.pop() {
+            for operand in &self.graph.def(value).operands {
+                let late = after.is_none_or(|a| *operand >= a);
+                if late
+                    && !self.weights[operand.index()]
+                    && !self.graph.def(*operand).operands.is_empty()
+                    && found.insert(*operand)
+                {
+                    left.push(*operand);
+                }
+            }
+        }
+        found
+    }
+}
+
+/// Names the unit that the ranks do not divide: heads where an op counts them, or else the inputs of the row.
+fn does_not_divide(search: &Search<'_>, block: &Block<'_>, cx: &Context<'_>) -> Diagnostic {
+    let (graph, axis) = (search.graph, block.line.value.axis);
+    let ranks = graph.mesh.size(axis);
+    let row = &search.rules.all[block.row];
+    let reached = search.rules.forward_of(&block.values);
+    let unit = reached.iter().find_map(|r| search.rules.all[*r].letters.indivisible(ranks));
+    let (size, what) = unit.unwrap_or((row.letters.sizes[block.letter], "inputs"));
+    let weight = search.layer(row).map_or(String::new(), |l| graph.value(row.operands[l.weight]).name.clone());
+    let name = graph.mesh.name(axis);
+    let dims = graph.operand_types(graph.node(row.node.expect("a row is a node")));
+    let closed = vec!["-"; search.layer(row).map_or(0, |l| dims[l.weight].rank())].join(", ");
+    Diagnostic::error(format!("`{name}` has {ranks} ranks, but the block that ends in \"{weight}\" has {size} {what}"))
+        .at(cx.spec.place_of(block.line.source))
+        .help(format!(
+            "use `{name}` of a size that divides {size}, or leave the block whole with `shard \"{weight}\" [{closed}]`"
+        ))
+}
