@@ -122,8 +122,8 @@ fn launch(kernel: &Kernel, reads: &[Vec<f64>], coordinates: &[u64], threads: Thr
 /// write is 0 there, and anything here.
 fn check(kernel: &Kernel, reads: &[Vec<f64>], coordinates: &[u64], tolerance: f64) {
     let signature = cpu::signature(kernel, &mesh()).unwrap();
-    let sizes: Vec<usize> = signature.writes.iter().map(|w| w.elements as usize).collect();
-    let want = reference::run(kernel, reads, &sizes, coordinates);
+    let zeros = signature.writes.iter().map(|w| vec![0.0; w.elements as usize]).collect();
+    let want = reference::run(kernel, reads, zeros, coordinates);
     let got = launch(kernel, reads, coordinates, Threads(1));
     for (o, (want, got)) in want.iter().zip(&got).enumerate() {
         for (i, (want, got)) in want.iter().zip(got).enumerate() {
@@ -670,7 +670,7 @@ fn moves() {
         });
         let reads = operands(&mut random, &kernel);
         let signature = cpu::signature(&kernel, &mesh()).unwrap();
-        let want = reference::run(&kernel, &reads, &[signature.writes[0].elements as usize], &COORDINATES);
+        let want = reference::run(&kernel, &reads, vec![vec![0.0; signature.writes[0].elements as usize]], &COORDINATES);
         let got = launch(&kernel, &reads, &COORDINATES, Threads(1));
         let Kernel::Move(m) = &kernel else { unreachable!() };
         for index in reference::indices(&m.shape) {

@@ -17,9 +17,15 @@ fn at(index: &[u64], strides: &[i64]) -> usize {
     index.iter().zip(strides).map(|(i, s)| *i as i64 * s).sum::<i64>() as usize
 }
 
-/// Runs a kernel over f64 operands; `writes` gives the length of each result.
-pub fn run(kernel: &Kernel, reads: &[Vec<f64>], writes: &[usize], coordinates: &[u64]) -> Vec<Vec<f64>> {
-    let mut out: Vec<Vec<f64>> = writes.iter().map(|n| vec![0.0; *n]).collect();
+fn product(sizes: &[u64]) -> usize {
+    sizes.iter().product::<u64>() as usize
+}
+
+/// Runs a kernel over f64 operands. `out` is what its results hold before: what it does not write stays.
+///
+/// # Panics
+/// If it reaches outside its operands.
+pub fn run(kernel: &Kernel, reads: &[Vec<f64>], mut out: Vec<Vec<f64>>, coordinates: &[u64]) -> Vec<Vec<f64>> {
     match kernel {
         Kernel::Map(map) => {
             for (position, index) in indices(&map.shape).iter().enumerate() {
@@ -44,6 +50,7 @@ pub fn run(kernel: &Kernel, reads: &[Vec<f64>], writes: &[usize], coordinates: &
             }
         }
         Kernel::Gather(g) => {
+            out[0][..product(&[g.batch, g.outer, g.count, g.inner])].fill(0.0);
             for index in indices(&[g.batch, g.outer, g.count, g.inner]) {
                 if let Some((row, listed)) = indexed(g, &index, &reads[1], coordinates) {
                     out[0][listed] = reads[0][row];
@@ -51,13 +58,14 @@ pub fn run(kernel: &Kernel, reads: &[Vec<f64>], writes: &[usize], coordinates: &
             }
         }
         Kernel::ScatterAdd(g) => {
+            out[0][..product(&[g.batch, g.outer, g.rows, g.inner])].fill(0.0);
             for index in indices(&[g.batch, g.outer, g.count, g.inner]) {
                 if let Some((row, listed)) = indexed(g, &index, &reads[0], coordinates) {
                     out[0][row] += reads[1][listed];
                 }
             }
         }
-        Kernel::Fill { value, .. } => out[0].fill(*value),
+        Kernel::Fill { count, value, .. } => out[0][..*count as usize].fill(*value),
         Kernel::Random(r) => {
             for (position, index) in indices(&r.shape).iter().enumerate() {
                 let global =
@@ -158,7 +166,9 @@ fn binary(f: Binary, a: f64, b: f64) -> f64 {
 }
 
 fn reduce_all(reduce: &Reduce, reads: &[Vec<f64>], out: &mut [f64], coordinates: &[u64]) {
-    out.fill(match reduce.kind {
+    let kept = reduce.map.shape.iter().zip(&reduce.reduced).filter(|(_, reduced)| !**reduced);
+    let results = kept.map(|(n, _)| n).product::<u64>() as usize;
+    out[..results].fill(match reduce.kind {
         ReduceKind::Sum => 0.0,
         ReduceKind::Max => f64::NEG_INFINITY,
         ReduceKind::Min => f64::INFINITY,
@@ -243,6 +253,10 @@ fn contract_all(contract: &Contract, reads: &[Vec<f64>], out: &mut [f64]) {
         [&contract.batch, &contract.m, &contract.n, &contract.k].into_iter().flatten().copied().collect();
     let pick = |f: fn(&ContractDim) -> i64| dims.iter().map(f).collect::<Vec<_>>();
     let (a, b, c) = (pick(|d| d.a), pick(|d| d.b), pick(|d| d.c));
+    let results: Vec<ContractDim> = [&contract.batch, &contract.m, &contract.n].into_iter().flatten().copied().collect();
+    for index in indices(&results.iter().map(|d| d.size).collect::<Vec<_>>()) {
+        out[at(&index, &results.iter().map(|d| d.c).collect::<Vec<_>>())] = 0.0;
+    }
     for index in indices(&dims.iter().map(|d| d.size).collect::<Vec<_>>()) {
         out[at(&index, &c)] += reads[0][at(&index, &a)] * reads[1][at(&index, &b)];
     }
@@ -305,6 +319,13 @@ fn attention(a: &Attention, reads: &[Vec<f64>], out: &mut [Vec<f64>]) {
 
 fn attention_grad(a: &Attention, reads: &[Vec<f64>], out: &mut [Vec<f64>]) {
     let d_o = reads.last().expect("the incoming gradient");
+    let results =
+        [(a.heads, a.q_len, a.width, a.q), (a.kv_heads, a.kv_len, a.width, a.k), (a.kv_heads, a.kv_len, a.v_width, a.v)];
+    for (result, (heads, positions, width, strides)) in out.iter_mut().zip(results) {
+        for index in indices(&[a.batch, heads, positions, width]) {
+            result[at(&index, &with_unit(strides))] = 0.0;
+        }
+    }
     for index in indices(&[a.batch, a.heads, a.q_len]) {
         let (b, h, t) = (index[0], index[1], index[2]);
         let kv = h / (a.heads / a.kv_heads);
@@ -340,6 +361,12 @@ fn indexed(g: &Gather, position: &[u64], indices: &[f64], coordinates: &[u64]) -
 fn convolution(conv: &Conv, reads: &[Vec<f64>], out: &mut [f64]) {
     let sizes = |f: fn(&WindowDim) -> u64| conv.window.iter().map(f).collect::<Vec<u64>>();
     let (input, output, kernel) = (sizes(|d| d.input), sizes(|d| d.output), sizes(|d| d.kernel));
+    let results = match conv.result {
+        ConvResult::Output => product(&[conv.batch, conv.groups, conv.outputs]) * product(&output),
+        ConvResult::Input => product(&[conv.batch, conv.groups, conv.inputs]) * product(&input),
+        ConvResult::Weight => product(&[conv.groups, conv.outputs, conv.inputs]) * product(&kernel),
+    };
+    out[..results].fill(0.0);
     let flat = |index: &[u64], shape: &[u64]| index.iter().zip(shape).fold(0, |at, (i, n)| at * n + i) as usize;
     for index in indices(&[conv.batch, conv.groups, conv.outputs, conv.inputs]) {
         let [n, g, o, c] = index[..] else { unreachable!() };
@@ -380,21 +407,26 @@ fn largest(x: &[f64]) -> impl Fn(&[usize]) -> Option<usize> {
     }
 }
 
+/// Elements of a plane of a pool's input and of its output.
+fn planes(pool: &MaxPool) -> (usize, usize) {
+    (pool.window.iter().map(|d| d.input as usize).product(), pool.window.iter().map(|d| d.output as usize).product())
+}
+
 fn max_pool(pool: &MaxPool, x: &[f64], y: &mut [f64]) {
-    let (seen, planes) = (seen(pool), pool.planes as usize);
-    for (x, y) in x.chunks(x.len() / planes).zip(y.chunks_mut(y.len() / planes)) {
+    let (seen, (input, output)) = (seen(pool), planes(pool));
+    for plane in 0..pool.planes as usize {
+        let (x, y) = (&x[plane * input..][..input], &mut y[plane * output..][..output]);
         y.iter_mut().zip(&seen).for_each(|(y, seen)| *y = largest(x)(seen).map_or(f64::NEG_INFINITY, |i| x[i]));
     }
 }
 
 fn max_pool_grad(pool: &MaxPool, reads: &[Vec<f64>], dx: &mut [f64]) {
-    let (seen, planes) = (seen(pool), pool.planes as usize);
-    let (x, dy) = (&reads[0], &reads[1]);
-    let input = x.len() / planes;
-    for (plane, dy) in dy.chunks(dy.len() / planes).enumerate() {
-        let x = &x[plane * input..][..input];
-        for (dy, seen) in dy.iter().zip(&seen) {
-            largest(x)(seen).iter().for_each(|i| dx[plane * input + i] += dy);
+    let (seen, (input, output)) = (seen(pool), planes(pool));
+    for plane in 0..pool.planes as usize {
+        let (x, dx) = (&reads[0][plane * input..][..input], &mut dx[plane * input..][..input]);
+        dx.fill(0.0);
+        for (dy, seen) in reads[1][plane * output..][..output].iter().zip(&seen) {
+            largest(x)(seen).iter().for_each(|i| dx[*i] += dy);
         }
     }
 }

@@ -1,0 +1,124 @@
+//! Which mutants do harm: a result that is not the good plan's on some rank, or a step that cannot end.
+
+use super::ranks::{Arrays, Rank, Start, run};
+use super::support::Random;
+use shardc_ir::dtype::DType;
+use shardc_ir::plan::{Buffer, BufferKind, Program, StateRole};
+use std::collections::BTreeMap;
+
+/// How far a result may be off, relative to the largest element of its array.
+const TOLERANCE: f64 = 1e-9;
+
+/// What a good plan begins with, and what it computes.
+pub struct Good {
+    /// Random states and inputs.
+    pub start: Start,
+    results: Arrays,
+}
+
+impl Good {
+    /// Runs a good plan from random states and inputs.
+    pub fn of(program: &Program, random: &mut Random) -> Good {
+        let start = Start { states: states(program, random), inputs: inputs(program, random) };
+        let ranks = run(&vec![program; program.mesh.world_size() as usize], &start).expect("a good plan runs");
+        let mut results = Arrays::new();
+        for (name, buffer) in observed(program) {
+            let mut whole = vec![f64::NAN; buffer.shape.iter().product::<u64>() as usize];
+            let positions = (0..whole.len()).map(|i| i as f64).collect::<Vec<_>>();
+            for rank in &ranks {
+                for (found, position) in rank.compare(buffer, &positions).expect("a good plan's results are whole") {
+                    let known = &mut whole[position as usize];
+                    let agrees = known.is_nan() || (*known - found).abs() <= TOLERANCE * known.abs().max(1.0);
+                    assert!(agrees, "replicas of {name} differ: {known} {found}");
+                    *known = found;
+                }
+            }
+            assert!(whole.iter().all(|v| v.is_finite()), "{name} is {whole:?}");
+            results.insert(name, whole);
+        }
+        Good { start, results }
+    }
+
+    /// What a good plan computes, by name.
+    pub fn result(&self, name: &str) -> Option<&Vec<f64>> {
+        self.results.get(name)
+    }
+
+    /// Why ranks that run `programs` do harm, if they do.
+    pub fn harm(&self, programs: &[&Program]) -> Option<String> {
+        match run(programs, &self.start) {
+            Err(why) => Some(why),
+            Ok(ranks) => {
+                ranks.iter().enumerate().find_map(|(r, rank)| self.difference(rank).map(|why| format!("rank {r}: {why}")))
+            }
+        }
+    }
+
+    fn difference(&self, rank: &Rank<'_>) -> Option<String> {
+        let observed = observed(rank.program);
+        if let Some(missing) = self.results.keys().find(|name| !observed.contains_key(*name)) {
+            return Some(format!("{missing} is missing"));
+        }
+        for (name, buffer) in observed {
+            let Some(expected) = self.results.get(&name) else { return Some(format!("{name} is new")) };
+            let pairs = match rank.compare(buffer, expected) {
+                Ok(pairs) => pairs,
+                Err(why) => return Some(format!("{name}: {why}")),
+            };
+            let size = expected.iter().fold(1e-6, |size: f64, v| size.max(v.abs()));
+            if let Some((found, wanted)) = pairs.iter().find(|(a, b)| a.is_nan() || (a - b).abs() > TOLERANCE * size) {
+                return Some(format!("{name} has {found}, not {wanted}"));
+            }
+        }
+        None
+    }
+}
+
+/// What the host reads after a step, or finds in place before the next.
+fn observed(program: &Program) -> BTreeMap<String, &Buffer> {
+    let mut all = BTreeMap::new();
+    let buffer = |id: shardc_ir::plan::BufferId| program.buffers.get(id.index());
+    for state in &program.states {
+        all.extend(buffer(state.buffer).map(|b| (format!("state {}", state.name), b)));
+    }
+    for output in &program.outputs {
+        all.extend(buffer(output.buffer).map(|b| (format!("output {}", output.name), b)));
+    }
+    for (i, constant) in program.constants.iter().enumerate() {
+        all.extend(buffer(constant.buffer).map(|b| (format!("constant {i}"), b)));
+    }
+    for gradient in &program.buffers {
+        if let BufferKind::Gradient(of) = gradient.kind
+            && let Some(state) = program.states.get(of as usize)
+        {
+            all.insert(format!("gradient {}", state.name), gradient);
+        }
+    }
+    all
+}
+
+fn states(program: &Program, random: &mut Random) -> Arrays {
+    let value = |state: &shardc_ir::plan::StateVariable| {
+        let elements = program.buffers[state.buffer.index()].shape.iter().product::<u64>();
+        // Variances and second moments are positive.
+        let low = if state.role == StateRole::Statistic || state.name.ends_with(".v") { 0.2 } else { -0.9 };
+        (state.name.clone(), (0..elements).map(|_| low + (1.0 - low) * random.unit()).collect())
+    };
+    program.states.iter().map(value).collect()
+}
+
+fn inputs(program: &Program, random: &mut Random) -> Arrays {
+    let mut all = Arrays::new();
+    for input in &program.inputs {
+        let buffer = &program.buffers[input.buffer.index()];
+        let elements = buffer.shape.iter().product::<u64>();
+        let (low, high) = input.range.unwrap_or((0, 4));
+        let mut value = || match buffer.dtype {
+            DType::F64 | DType::F32 => 2.0 * random.unit() - 1.0,
+            DType::I64 => (low + random.below((high - low) as usize) as i64) as f64,
+            DType::Bool => random.below(2) as f64,
+        };
+        all.insert(input.name.clone(), (0..elements).map(|_| value()).collect());
+    }
+    all
+}

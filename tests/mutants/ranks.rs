@@ -1,0 +1,417 @@
+//! An interpreter of all ranks in lockstep: the meaning of plans in plain loops, written apart from executor and verifier.
+//!
+//! Each rank has a memory of bytes, poisoned before the step: not a number, an index far outside, a byte that is no truth value.
+//! Ranks run their steps until a collective; a collective happens when every member of the group waits at the same call.
+
+use super::reference;
+use shardc_ir::dtype::DType;
+use shardc_ir::kernel::{AttentionMask, Collective, CollectiveKind, Gather, Kernel, Map, ReduceKind};
+use shardc_ir::plan::{Buffer, BufferKind, HostScalar, Program, Repeat, Step, View};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// The least significant bytes of what poisons every type.
+const POISON: [u8; 2] = [0xf7, 0x7f];
+/// The most that a mutant may take.
+const LARGEST: u64 = 1 << 22;
+/// The number of the step that is run, from 0.
+pub const STEP: u64 = 4;
+
+/// Whole arrays by name, before or after a step.
+pub type Arrays = BTreeMap<String, Vec<f64>>;
+
+/// What every run begins with.
+pub struct Start {
+    /// State variables.
+    pub states: Arrays,
+    /// Inputs and labels.
+    pub inputs: Arrays,
+}
+
+/// One rank after its step.
+pub struct Rank<'p> {
+    /// What it runs.
+    pub program: &'p Program,
+    coordinates: Vec<u64>,
+    memory: Vec<u8>,
+    turns: Vec<(usize, usize, u64)>,
+    next: usize,
+}
+
+/// Runs one step of all ranks, rank `r` running `programs[r]`; what goes wrong, in words.
+pub fn run<'p>(programs: &[&'p Program], start: &Start) -> Result<Vec<Rank<'p>>, String> {
+    let ranks = programs.iter().zip(0..).map(|(program, number)| Rank::new(program, number, start));
+    let mut ranks: Vec<Rank<'_>> = ranks.collect::<Result<_, _>>()?;
+    loop {
+        for rank in &mut ranks {
+            rank.compute()?;
+        }
+        let waiting: Vec<Option<(Vec<usize>, Collective)>> = ranks.iter().map(Rank::waits).collect::<Result<_, _>>()?;
+        if waiting.iter().all(Option::is_none) {
+            return Ok(ranks);
+        }
+        let mut met = false;
+        for (number, call) in waiting.iter().enumerate() {
+            let Some((group, call)) = call else { continue };
+            let there = |member: &&usize| waiting[**member].as_ref().is_some_and(|(other, _)| other == group);
+            if group[0] != number || group.iter().filter(there).count() < group.len() {
+                continue;
+            }
+            let same = |member: &usize| waiting[*member].as_ref().is_some_and(|(_, other)| other == call);
+            if !group.iter().all(same) {
+                return Err("members of a group call different collectives".into());
+            }
+            exchange(&mut ranks, group, call)?;
+            met = true;
+        }
+        if !met {
+            return Err("no rank can go on".into());
+        }
+    }
+}
+
+impl<'p> Rank<'p> {
+    fn new(program: &'p Program, number: u64, start: &Start) -> Result<Rank<'p>, String> {
+        if program.arena_bytes > LARGEST {
+            return Err("too much memory".into());
+        }
+        let memory = (0..program.arena_bytes as usize).map(|i| POISON[i % 2]).collect();
+        let coordinates = program.mesh.coordinates(number);
+        let mut rank = Rank { program, coordinates, memory, turns: turns(program), next: 0 };
+        for state in &program.states {
+            rank.put(state.buffer.index(), start.states.get(&state.name).ok_or("an unknown state")?)?;
+        }
+        for input in &program.inputs {
+            rank.put(input.buffer.index(), start.inputs.get(&input.name).ok_or("an unknown input")?)?;
+        }
+        for constant in &program.constants {
+            let dtype = program.buffers.get(constant.buffer.index()).ok_or("no such buffer")?.dtype;
+            rank.put(constant.buffer.index(), &decode(&constant.bytes, dtype)?)?;
+        }
+        for (id, buffer) in program.buffers.iter().enumerate() {
+            let BufferKind::Scalar(scalar) = buffer.kind else { continue };
+            let value = match scalar {
+                HostScalar::LearningRate => program.learning_rate.at(STEP),
+                HostScalar::StepCount => (STEP + 1) as f64,
+                HostScalar::Seed => program.seed as f64,
+            };
+            rank.put(id, &[value])?;
+        }
+        Ok(rank)
+    }
+
+    /// Writes this rank's part of a whole array, in every slot.
+    fn put(&mut self, id: usize, whole: &[f64]) -> Result<(), String> {
+        let buffer = self.program.buffers.get(id).ok_or("no such buffer")?;
+        for slot in 0..buffer.slots {
+            let held = self.held(buffer, slot, whole.len())?;
+            let values: Vec<f64> = held.iter().map(|i| whole[*i]).collect();
+            let start = buffer.offset + slot * buffer.slot_bytes;
+            if values.len() as u64 * buffer.dtype.bytes() > buffer.slot_bytes {
+                return Err("a slot is too small".into());
+            }
+            let bytes = self.memory.get_mut(start as usize..start as usize + values.len() * buffer.dtype.bytes() as usize);
+            encode(&values, buffer.dtype, bytes.ok_or("a buffer outside the arena")?);
+        }
+        Ok(())
+    }
+
+    /// What the rank's part of a buffer holds that should hold `whole`: pairs of found and expected, slot after slot.
+    pub fn compare(&self, buffer: &Buffer, whole: &[f64]) -> Result<Vec<(f64, f64)>, String> {
+        if !buffer.sharding.partial.is_empty() {
+            return Err("a part of a sum is read as if whole".into());
+        }
+        let mut pairs = vec![];
+        for slot in 0..buffer.slots {
+            let held = self.held(buffer, slot, whole.len())?;
+            let start = (buffer.offset + slot * buffer.slot_bytes) as usize;
+            let bytes = self.memory.get(start..start + held.len() * buffer.dtype.bytes() as usize);
+            let found = decode(bytes.ok_or("a buffer outside the arena")?, buffer.dtype)?;
+            pairs.extend(found.into_iter().zip(held).map(|(found, i)| (found, whole[i])));
+        }
+        Ok(pairs)
+    }
+
+    /// The positions of a whole array of `elements` that a slot of the buffer holds, in the order of the rank's part.
+    pub fn held(&self, buffer: &Buffer, slot: u64, elements: usize) -> Result<Vec<usize>, String> {
+        let mesh = &self.program.mesh;
+        let mut coordinates = self.coordinates.clone();
+        *coordinates.last_mut().ok_or("no time")? = slot;
+        let sharding = &buffer.sharding;
+        if buffer.shape.iter().product::<u64>() != elements as u64 || sharding.dims.len() != buffer.shape.len() {
+            return Err("an array of another shape".into());
+        }
+        if slot > 0 && buffer.slots != mesh.microbatches() {
+            return Err("slots that are no micro-batches".into());
+        }
+        if buffer.slots == 1 && mesh.microbatches() > 1 && sharding.splits(mesh.time()) {
+            return Err("one slot for all micro-batches".into());
+        }
+        let mut positions = vec![0u64];
+        for (size, splits) in buffer.shape.iter().zip(&sharding.dims) {
+            if splits.iter().any(|s| s.stride == 0) {
+                return Err("a split without a stride".into());
+            }
+            let here = |i: &u64| splits.iter().all(|s| i / s.stride % mesh.size(s.axis) == coordinates[s.axis.index()]);
+            let held: Vec<u64> = (0..*size).filter(here).collect();
+            positions = positions.iter().flat_map(|p| held.iter().map(move |i| p * size + i)).collect();
+        }
+        if positions.len() as u64 != buffer.local.iter().product::<u64>() {
+            return Err("a part of another size".into());
+        }
+        Ok(positions.into_iter().map(|p| p as usize).collect())
+    }
+
+    /// Runs up to the next collective.
+    fn compute(&mut self) -> Result<(), String> {
+        while let Some((task, step, time)) = self.turns.get(self.next).copied() {
+            let step = &self.program.tasks[task].steps[step];
+            if let Kernel::Collective(_) = step.kernel {
+                break;
+            }
+            self.kernel(step, time).map_err(|why| format!("`{}` {why}", step.text))?;
+            self.next += 1;
+        }
+        Ok(())
+    }
+
+    /// The group and the call that it waits at.
+    fn waits(&self) -> Result<Option<(Vec<usize>, Collective)>, String> {
+        let Some((task, step, _)) = self.turns.get(self.next) else { return Ok(None) };
+        let Kernel::Collective(call) = &self.program.tasks[*task].steps[*step].kernel else { return Err("no call".into()) };
+        let mesh = &self.program.mesh;
+        let known = |i: usize| call.axes[i].index() < mesh.rank_axes().len() && !call.axes[..i].contains(&call.axes[i]);
+        if call.axes.is_empty() || !(0..call.axes.len()).all(known) {
+            return Err("a group that is none".into());
+        }
+        let members = mesh.group(mesh.rank(&self.coordinates), &call.axes);
+        // Two calls with equal members may list their axes differently.
+        Ok(Some((members.into_iter().map(|r| r as usize).collect(), Collective { axes: vec![], ..call.clone() })))
+    }
+
+    fn kernel(&mut self, step: &Step, time: u64) -> Result<(), String> {
+        let (read_types, write_types) = operand_types(&step.kernel);
+        if (read_types.len(), write_types.len()) != (step.reads.len(), step.writes.len()) {
+            return Err("has other operands".into());
+        }
+        let places = |views: &[View], types: &[DType]| -> Result<Vec<Range<usize>>, String> {
+            views.iter().zip(types).map(|(view, dtype)| self.place(view, time, *dtype)).collect()
+        };
+        let (reads, writes) = (places(&step.reads, &read_types)?, places(&step.writes, &write_types)?);
+        no_races(&step.kernel, &reads, &writes, &write_types)?;
+        let fetch = |places: &[Range<usize>], types: &[DType]| -> Result<Vec<Vec<f64>>, String> {
+            places.iter().zip(types).map(|(place, dtype)| decode(&self.memory[place.clone()], *dtype)).collect()
+        };
+        let (operands, before) = (fetch(&reads, &read_types)?, fetch(&writes, &write_types)?);
+        match &step.kernel {
+            Kernel::Gather(g) => indices_in_range(g, &operands[1])?,
+            Kernel::ScatterAdd(g) => indices_in_range(g, &operands[0])?,
+            _ => {}
+        }
+        self.coordinates.last_mut().map(|t| *t = time).ok_or("no time")?;
+        let run = || reference::run(&step.kernel, &operands, before, &self.coordinates);
+        let results = catch_unwind(AssertUnwindSafe(run)).map_err(|_| "reaches outside its operands")?;
+        for ((place, dtype), values) in writes.into_iter().zip(write_types).zip(results) {
+            encode(&values, dtype, &mut self.memory[place]);
+        }
+        Ok(())
+    }
+
+    /// The bytes of a view, whole elements.
+    fn place(&self, view: &View, time: u64, dtype: DType) -> Result<Range<usize>, String> {
+        let buffer = self.program.buffers.get(view.buffer.index()).ok_or("has an operand that is none")?;
+        let slot = if buffer.slots > 1 { time } else { 0 };
+        let start = (slot.checked_mul(buffer.slot_bytes))
+            .and_then(|at| at.checked_add(buffer.offset)?.checked_add(view.offset))
+            .ok_or("reaches outside the arena")?;
+        let end = start.checked_add(view.bytes / dtype.bytes() * dtype.bytes());
+        if slot >= buffer.slots || !start.is_multiple_of(dtype.bytes()) {
+            return Err("is not aligned, or in a slot that is none".into());
+        }
+        let end = end.filter(|end| *end <= self.memory.len() as u64).ok_or("reaches outside the arena")?;
+        Ok(start as usize..end as usize)
+    }
+}
+
+/// Every launch of a step, in order.
+fn turns(program: &Program) -> Vec<(usize, usize, u64)> {
+    let tasks = &program.tasks;
+    let mut turns = vec![];
+    let mut first = 0;
+    while first < tasks.len() {
+        let mut past = first;
+        while past < tasks.len() && tasks[past].repeat == tasks[first].repeat {
+            past += 1;
+        }
+        let times = if tasks[first].repeat == Repeat::EachMicrobatch { program.mesh.microbatches() } else { 1 };
+        for time in 0..times {
+            for (t, task) in tasks.iter().enumerate().take(past).skip(first) {
+                turns.extend((0..task.steps.len()).map(|s| (t, s, time)));
+            }
+        }
+        first = past;
+    }
+    turns
+}
+
+/// A call by all of its group.
+fn exchange(ranks: &mut [Rank<'_>], group: &[usize], call: &Collective) -> Result<(), String> {
+    let count = call.count as usize;
+    let mut sources = vec![];
+    let mut destinations = vec![];
+    for member in group {
+        let rank = &mut ranks[*member];
+        let (task, step, time) = rank.turns[rank.next];
+        let step = &rank.program.tasks[task].steps[step];
+        let ([read], [write]) = (&step.reads[..], &step.writes[..]) else { return Err("a call with other operands".into()) };
+        let (read, write) = (rank.place(read, time, call.dtype)?, rank.place(write, time, call.dtype)?);
+        if call.kind != CollectiveKind::AllReduce || read != write {
+            let apart = read.end <= write.start || write.end <= read.start;
+            if !apart {
+                return Err("a call writes over what it reads".into());
+            }
+        }
+        sources.push(decode(&rank.memory[read], call.dtype)?);
+        destinations.push(write);
+        rank.next += 1;
+    }
+    for (place, member) in group.iter().enumerate() {
+        let part = |source: &Vec<f64>| match call.kind {
+            CollectiveKind::AllReduce | CollectiveKind::AllGather => source.get(..count).map(<[f64]>::to_vec),
+            CollectiveKind::ReduceScatter | CollectiveKind::AllToAll => {
+                source.get(place * count..(place + 1) * count).map(<[f64]>::to_vec)
+            }
+        };
+        let parts: Vec<Vec<f64>> = sources.iter().map(part).collect::<Option<_>>().ok_or("a call reads too far")?;
+        let result = match call.kind {
+            CollectiveKind::AllGather | CollectiveKind::AllToAll => parts.concat(),
+            CollectiveKind::AllReduce | CollectiveKind::ReduceScatter => {
+                let combine = |a: Vec<f64>, b: Vec<f64>| a.iter().zip(&b).map(|(a, b)| combined(call, *a, *b)).collect();
+                parts.into_iter().reduce(combine).unwrap_or_default()
+            }
+        };
+        let to = destinations[place].clone();
+        let bytes = result.len() * call.dtype.bytes() as usize;
+        if bytes > to.len() {
+            return Err("a call writes too far".into());
+        }
+        encode(&result, call.dtype, &mut ranks[*member].memory[to.start..to.start + bytes]);
+    }
+    Ok(())
+}
+
+fn combined(call: &Collective, a: f64, b: f64) -> f64 {
+    match (call.op, call.dtype) {
+        (ReduceKind::Sum, DType::Bool) => f64::from(a != 0.0 || b != 0.0),
+        (ReduceKind::Sum, _) => a + b,
+        _ if a.is_nan() || b.is_nan() => f64::NAN,
+        (ReduceKind::Max, _) => a.max(b),
+        (ReduceKind::Min, _) => a.min(b),
+    }
+}
+
+/// What a kernel writes may share bytes with what it reads only element by element.
+fn no_races(kernel: &Kernel, reads: &[Range<usize>], writes: &[Range<usize>], types: &[DType]) -> Result<(), String> {
+    let meet = |a: &Range<usize>, b: &Range<usize>| a.start < b.end && b.start < a.end;
+    for (w, write) in writes.iter().enumerate() {
+        if writes[..w].iter().any(|other| meet(write, other)) {
+            return Err("writes some bytes twice".into());
+        }
+        for (r, read) in reads.iter().enumerate() {
+            let in_place = match kernel {
+                Kernel::Map(map) => read.start == write.start && map.inputs[r].dtype == types[w] && is_elementwise(map, r),
+                _ => false,
+            };
+            if meet(read, write) && !in_place {
+                return Err("writes over what it reads".into());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether an input is read at the element that is written.
+fn is_elementwise(map: &Map, input: usize) -> bool {
+    let mut stride = 1;
+    map.shape.iter().enumerate().rev().all(|(d, size)| {
+        let same = *size == 1 || map.inputs[input].strides.get(d) == Some(&stride);
+        stride *= *size as i64;
+        same
+    })
+}
+
+fn indices_in_range(g: &Gather, indices: &[f64]) -> Result<(), String> {
+    let total = g.total_rows as f64;
+    let used = indices.get(..(g.batch * g.count) as usize).ok_or("reads too far")?;
+    if used.iter().all(|i| *i >= -total && *i < total) { Ok(()) } else { Err("has an index of no row".into()) }
+}
+
+/// The element types of what a kernel reads and writes.
+fn operand_types(kernel: &Kernel) -> (Vec<DType>, Vec<DType>) {
+    let of_map = |map: &Map| (map.inputs.iter().map(|i| i.dtype).collect(), map.outputs.clone());
+    match kernel {
+        Kernel::Map(map) => of_map(map),
+        Kernel::Reduce(reduce) => of_map(&reduce.map),
+        Kernel::Rowwise(r) => {
+            use shardc_ir::kernel::RowProgram::*;
+            let (reads, writes) = match r.program {
+                Softmax => (1, 1),
+                SoftmaxGrad => (2, 1),
+                LayerNorm { .. } => (3, 3),
+                LayerNormGrad => (5, 1),
+                RmsNorm { .. } => (2, 2),
+                RmsNormGrad => (4, 1),
+                Rotary { .. } => (3, 1),
+            };
+            (vec![r.dtype; reads], vec![r.dtype; writes])
+        }
+        Kernel::Contract(c) => (vec![c.dtype; 2], vec![c.dtype]),
+        Kernel::Attention(a) | Kernel::AttentionGrad(a) => {
+            let mut reads = vec![a.dtype; 3];
+            if let AttentionMask::Operand { dtype, .. } = a.mask {
+                reads.push(dtype);
+            }
+            if matches!(kernel, Kernel::AttentionGrad(_)) {
+                reads.extend([a.dtype; 3]);
+                return (reads, vec![a.dtype; 3]);
+            }
+            (reads, vec![a.dtype; 2])
+        }
+        Kernel::Conv(c) => (vec![c.dtype; 2], vec![c.dtype]),
+        Kernel::MaxPool(p) => (vec![p.dtype], vec![p.dtype]),
+        Kernel::MaxPoolGrad(p) => (vec![p.dtype; 2], vec![p.dtype]),
+        Kernel::Move(m) => (vec![m.dtype], vec![m.dtype]),
+        Kernel::Gather(g) => (vec![g.dtype, DType::I64], vec![g.dtype]),
+        Kernel::ScatterAdd(g) => (vec![DType::I64, g.dtype], vec![g.dtype]),
+        Kernel::Fill { dtype, .. } => (vec![], vec![*dtype]),
+        Kernel::Random(_) => (vec![DType::I64, DType::F64], vec![DType::Bool]),
+        Kernel::Collective(c) => (vec![c.dtype], vec![c.dtype]),
+    }
+}
+
+fn decode(bytes: &[u8], dtype: DType) -> Result<Vec<f64>, String> {
+    let element = dtype.bytes() as usize;
+    if !bytes.len().is_multiple_of(element) {
+        return Err("half an element".into());
+    }
+    let truth = |b: u8| if b > 1 { f64::NAN } else { f64::from(b) };
+    Ok(match dtype {
+        DType::F64 => bytes.as_chunks().0.iter().map(|b| f64::from_le_bytes(*b)).collect(),
+        DType::F32 => bytes.as_chunks().0.iter().map(|b| f64::from(f32::from_le_bytes(*b))).collect(),
+        DType::I64 => bytes.as_chunks().0.iter().map(|b| i64::from_le_bytes(*b) as f64).collect(),
+        DType::Bool => bytes.iter().map(|b| truth(*b)).collect(),
+    })
+}
+
+fn encode(values: &[f64], dtype: DType, bytes: &mut [u8]) {
+    for (value, bytes) in values.iter().zip(bytes.chunks_exact_mut(dtype.bytes() as usize)) {
+        match dtype {
+            DType::F64 => bytes.copy_from_slice(&value.to_le_bytes()),
+            DType::F32 => bytes.copy_from_slice(&(*value as f32).to_le_bytes()),
+            DType::I64 => bytes.copy_from_slice(&(*value as i64).to_le_bytes()),
+            DType::Bool if value.is_nan() => bytes[0] = POISON[0],
+            DType::Bool => bytes[0] = u8::from(*value != 0.0),
+        }
+    }
+}
