@@ -7,9 +7,11 @@ use shardc_ir::graph::Graph;
 use shardc_ir::kernel::{CollectiveKind, Kernel};
 use shardc_ir::mesh::AxisId;
 use shardc_ir::plan::{BufferId, BufferKind, Program, Repeat, Step, Stream};
+use shardc_ir::plan_file::{decode, encode, hash};
 use shardc_ir::verify_plan::{Violation, verify};
+use std::fs;
 use std::path::Path;
-use support::example;
+use support::{example, folder, shardc};
 
 /// A job's step of training, and the graph that it carries out.
 fn job(job: &str, spec: &str) -> (Program, Graph) {
@@ -162,4 +164,64 @@ fn state_moves_once_a_step() {
     let view = &mut mutant.tasks[update].steps[0].writes[0];
     (view.buffer, view.offset, view.bytes) = (BufferId(constant as u32), 0, 8);
     assert!(verify(&mutant, &graph).is_err());
+}
+
+/// A limit below the peak is refused with what fills the memory, at the line; by `compile` and, if the limit came later, by `verify`.
+#[test]
+fn the_peak_must_fit_the_device() {
+    let here = folder("device-memory");
+    let job = fs::read_to_string(example("digits/dp2-tp2.shard")).expect("a spec");
+    let compile = |limit: &str| {
+        fs::write(here.join("job.shard"), format!("{job}\ndevice memory={limit}\n")).expect("a file can be written");
+        shardc(&here, &["compile", &example("digits/model.onnx"), "--spec", "job.shard", "-o", "plan"])
+    };
+    let refused = compile("100KiB").expect(1).err;
+    for words in
+        ["the train plan needs 2", "the device has 100 KiB", "device memory=100KiB", "of activations", "of parameters", "help: "]
+    {
+        assert!(refused.contains(words), "{words}: {refused}");
+    }
+    compile("1MiB").expect(0);
+    let verified = shardc(&here, &["verify", "plan"]).expect(0).out;
+    assert!(verified.contains(" of 1.0 MiB"), "{verified}");
+}
+
+/// Someone who forges a directory can make its hashes fit, but not its proof.
+#[test]
+fn a_forged_directory_is_told_by_its_proof() {
+    let here = folder("forged-directory");
+    shardc(&here, &["compile", &example("digits/model.onnx"), "--spec", &example("digits/dp2-tp2.shard"), "-o", "plan"])
+        .expect(0);
+    let plan = here.join("plan");
+    let read = |file: &str| fs::read(plan.join(file)).expect("a file");
+    let manifest = String::from_utf8(read("manifest.json")).expect("JSON is text");
+    let forge = |file: &str, bytes: &[u8]| {
+        let (old, new) = (hash(&read(file)), hash(bytes));
+        fs::write(plan.join(file), bytes).expect("a file can be written");
+        fs::write(plan.join("manifest.json"), manifest.replace(&old, &new)).expect("a file can be written");
+    };
+    let told = |words: &[&str]| {
+        for command in [&["verify", "plan"][..], &["inspect", "plan"], &["train", "plan", "--data", &example("digits/train.npz")]]
+        {
+            let said = shardc(&here, command).expect(1).err;
+            assert!(words.iter().all(|word| said.contains(word)), "{words:?}: {said}");
+        }
+    };
+    let good = decode(&read("train.plan")).expect("the plan is good");
+    let mut mutant = good.clone();
+    let is_sum = |step: &&Step| matches!(step.kernel, Kernel::Collective(_));
+    let task = mutant.tasks.iter().position(|task| task.steps.iter().any(|s| is_sum(&s))).expect("a sum over ranks");
+    let at = mutant.tasks[task].steps.iter().position(|s| is_sum(&s)).expect("a sum over ranks");
+    mutant.tasks[task].steps.remove(at);
+    forge("train.plan", &encode(&mutant).expect("programs can be written"));
+    told(&["this plan directory is wrong: the train plan", "seen between ranks", "job.shard:12", "compile the job again"]);
+    forge("train.plan", &encode(&good).expect("programs can be written"));
+    let graph = String::from_utf8(read("reference.shir")).expect("graphs are text");
+    forge("reference.shir", graph.replacen("= relu ", "= tanh ", 1).as_bytes());
+    told(&["this plan directory is wrong: the reference plan"]);
+    forge("reference.shir", b"graph @x  phase explicit\n  %a = nonsense : f32[2]\n");
+    told(&["this plan directory is damaged", "reference.shir", "line 2"]);
+    forge("reference.shir", graph.as_bytes());
+    fs::write(plan.join("manifest.json"), manifest.replace("\"calls\": 1", "\"calls\": 2")).expect("a file can be written");
+    told(&["this plan directory is damaged", "what its program does not do"]);
 }

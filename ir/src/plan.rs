@@ -85,9 +85,12 @@ pub struct Buffer {
     pub slot_bytes: u64,
 }
 
-/// Rounded up to where the arena's slots may begin.
+/// Slots of the arena begin at multiples of so many bytes.
+pub const ALIGNMENT: u64 = 64;
+
+/// Rounded up to where the next slot may begin; more than nothing.
 pub fn aligned(bytes: u64) -> u64 {
-    bytes.div_ceil(64).max(1) * 64
+    bytes.div_ceil(ALIGNMENT).max(1) * ALIGNMENT
 }
 
 /// A part of a buffer that a step reads or writes.

@@ -156,12 +156,11 @@ fn alone(subject: &Subject<'_>) -> Result<Proof, Violation> {
     let mut effects = vec![];
     let mut ops = vec![];
     for (number, task, step) in numbered(program) {
-        let refuse = |why: String| violation::at(number, step, why);
-        let these = carried::effects(subject, step).map_err(refuse)?;
+        let these = carried::effects(subject, number, step)?;
         let mut items = these.iter().flat_map(|e| e.needs.iter().chain(&e.gives));
         let once = program.tasks[task].repeat == Repeat::Once;
         if once && items.any(|(_, item)| item.is_timed(subject)) {
-            return Err(refuse("runs once a step, but is of one micro-batch".to_string()));
+            return Err(violation::at(number, step, "runs once a step, but is of one micro-batch"));
         }
         effects.push(these);
         ops.extend(step.provenance.ops.iter().filter_map(|name| subject.named(name)));

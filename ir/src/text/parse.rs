@@ -28,7 +28,7 @@ pub fn parse(text: &str) -> Result<Graph, TextError> {
         Some(line) => read_mesh(line)?,
         None => Mesh::single(),
     };
-    let mut reader = Reader { builder: Builder::new(name, phase, mesh), values: HashMap::new() };
+    let mut reader = Reader { builder: Builder::new(name, phase, mesh), values: HashMap::new(), states: HashMap::new() };
     for line in lines {
         reader.line(line)?;
     }
@@ -80,6 +80,7 @@ const MAX_AXES: usize = 64;
 struct Reader {
     builder: Builder,
     values: HashMap<String, ValueId>,
+    states: HashMap<String, StateId>,
 }
 
 impl Reader {
@@ -140,7 +141,8 @@ impl Reader {
             }
             word => return line.fail(format!("there is no initial value `{word}`")),
         };
-        if self.builder.graph().state(&name).is_some() {
+        let id = StateId(self.builder.graph().states.len() as u32);
+        if self.states.insert(name.clone(), id).is_some() {
             return line.fail(format!("state \"{name}\" is declared twice"));
         }
         let block = if line.take_word("block") { Some(read_block(line, &ty)?) } else { None };
@@ -245,7 +247,7 @@ impl Reader {
     /// `"w1"`, which must be declared.
     fn state_name(&self, line: &mut Cursor<'_>) -> Read<StateId> {
         let name = line.string()?;
-        self.builder.graph().state(&name).map_or_else(|| line.fail(format!("state \"{name}\" is not declared")), Ok)
+        self.states.get(&name).copied().map_or_else(|| line.fail(format!("state \"{name}\" is not declared")), Ok)
     }
 
     fn result(&self, line: &mut Cursor<'_>) -> Read<Typed> {

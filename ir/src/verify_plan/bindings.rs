@@ -60,8 +60,8 @@ impl Binder<'_> {
             let name = &state.name;
             let at = *by_name.get(name.as_str()).ok_or_else(|| format!("the graph has no state `{name}`"))?;
             let declared = &graph.states[at];
-            if (declared.role, &declared.init) != (state.role, &state.init) {
-                return Err(format!("state `{name}` is not the graph's: it is of another role, or begins otherwise"));
+            if (declared.role, &declared.init, &declared.block) != (state.role, &state.init, &state.block) {
+                return Err(format!("state `{name}` is not the graph's: it has another role or block, or begins otherwise"));
             }
             if there[at].replace(i).is_some() {
                 return Err(format!("state `{name}` is there twice"));

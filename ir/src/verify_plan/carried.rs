@@ -3,6 +3,7 @@
 
 use super::contents::Item;
 use super::subject::Subject;
+use super::violation::{self, Violation};
 use crate::graph::{NodeId, ValueId};
 use crate::kernel::{Collective, CollectiveKind, Kernel, Move, Offset};
 use crate::lower::fused::fuse;
@@ -24,23 +25,24 @@ pub struct Effect {
 /// All ways in which a step can be what it says; which it is depends on what it reads.
 ///
 /// # Errors
-/// Why it is none.
-pub fn effects(subject: &Subject<'_>, step: &Step) -> Result<Vec<Effect>, String> {
+/// Why step `number` is none.
+pub fn effects(subject: &Subject<'_>, number: usize, step: &Step) -> Result<Vec<Effect>, Violation> {
+    let refuse = |why: String| violation::at(number, step, why);
     let mut values = vec![];
     for name in &step.provenance.ops {
-        let value = subject.named(name).ok_or_else(|| format!("carries out `%{name}`, which the graph does not have"))?;
-        values.push(value);
+        let value = subject.named(name);
+        values.push(value.ok_or_else(|| refuse(format!("carries out `%{name}`, which the graph does not have")))?);
     }
     let mut nodes: Vec<NodeId> = values.iter().map(|v| subject.graph.value(*v).node).collect();
     nodes.dedup();
-    let Some(end) = nodes.iter().max().copied() else { return Err("names no op of the graph".to_string()) };
+    let Some(end) = nodes.iter().max().copied() else { return Err(refuse("names no op of the graph".to_string())) };
     let expected = match subject.lowered.node(end) {
         Lowered::Map(_) | Lowered::Reduce { .. } => fused(subject, &nodes, end),
         Lowered::Launches { .. } if nodes.len() > 1 => bucket(subject, &nodes, step),
         Lowered::Launches { launches, .. } => Ok(launched(subject, end, launches, step)),
         Lowered::Alias(_) | Lowered::Leaf => Ok(vec![]),
     };
-    let mut expected = expected?;
+    let mut expected = expected.map_err(refuse)?;
     if let [value] = values[..] {
         expected.extend(copied(subject, value, step));
     }
@@ -57,12 +59,17 @@ pub fn effects(subject: &Subject<'_>, step: &Step) -> Result<Vec<Effect>, String
     };
     let effects: Vec<Effect> = expected.into_iter().filter_map(fits).collect();
     if effects.is_empty() {
-        return Err(difference(subject, end, step));
+        let (why, ranks) = difference(subject, end, step);
+        let asked = || subject.line_of(subject.graph.node(end).results[0]);
+        let violation = refuse(why).between(ranks);
+        return Err(Violation { spec_line: violation.spec_line.or_else(asked), ..violation });
     }
     // The copy of a part may be the kernel that copies the whole of another value.
-    match effects.iter().map(|effect| sizes(subject, effect)).find(Result::is_err) {
-        Some(Err(why)) if effects.iter().all(|effect| sizes(subject, effect).is_err()) => Err(why),
-        _ => Ok(effects.into_iter().filter(|effect| sizes(subject, effect).is_ok()).collect()),
+    let (fitting, others): (Vec<_>, Vec<_>) =
+        effects.into_iter().map(|e| (sizes(subject, &e), e)).partition(|(size, _)| size.is_ok());
+    match others.into_iter().next() {
+        Some((Err(why), _)) if fitting.is_empty() => Err(refuse(why)),
+        _ => Ok(fitting.into_iter().map(|(_, effect)| effect).collect()),
     }
 }
 
@@ -217,22 +224,24 @@ fn same(a: &Kernel, b: &Kernel) -> bool {
     bytes(a).is_some_and(|bytes_of_a| bytes(b) == Some(bytes_of_a))
 }
 
-/// How a step's kernel differs from what its ops ask for.
-fn difference(subject: &Subject<'_>, end: NodeId, step: &Step) -> String {
+/// How a step's kernel differs from what its ops ask for, and two ranks that it brings together wrongly or keeps apart.
+fn difference(subject: &Subject<'_>, end: NodeId, step: &Step) -> (String, Option<(u64, u64)>) {
     let name = &subject.graph.value(subject.graph.node(end).results[0]).name;
     let mesh = &subject.graph.mesh;
     let asked = match subject.lowered.node(end) {
         Lowered::Launches { launches, .. } => launches.iter().find_map(|l| match &l.kernel {
-            Kernel::Collective(call) => Some(call.clone()),
+            Kernel::Collective(call) => Some(call),
             _ => None,
         }),
         _ => None,
     };
-    if let (Some(asked), Kernel::Collective(call)) = (asked, &step.kernel)
-        && asked.axes != call.axes
-    {
-        let axes = |call: &Collective| call.axes.iter().map(|a| mesh.name(*a)).collect::<Vec<_>>().join(" ");
-        return format!("is over `{}`, but `%{name}` is over `{}`", axes(call), axes(&asked));
+    match (asked, &step.kernel) {
+        (Some(asked), Kernel::Collective(call)) if asked.axes != call.axes => {
+            let axes = |call: &Collective| call.axes.iter().map(|a| mesh.name(*a)).collect::<Vec<_>>().join(" ");
+            let (right, wrong) = (mesh.group(0, &asked.axes), mesh.group(0, &call.axes));
+            let other = wrong.iter().find(|r| !right.contains(r)).or(right.iter().find(|r| !wrong.contains(r)));
+            (format!("is over `{}`, but `%{name}` is over `{}`", axes(call), axes(asked)), other.map(|other| (0, *other)))
+        }
+        _ => (format!("runs another {} kernel than that of `%{name}` with what it names beside", step.kernel.form()), None),
     }
-    format!("runs another {} kernel than `%{name}` and what is computed in it lower to", step.kernel.form())
 }

@@ -20,8 +20,8 @@ pub fn same_when_erased(graph: &Graph, reference: &Graph) -> Result<(), String> 
         return Err("they have other states or outputs".to_string());
     }
     for (a, b) in graph.states.iter().zip(&reference.states) {
-        if (&a.name, &a.ty, a.role, &a.init) != (&b.name, &b.ty, b.role, &b.init) {
-            return Err(format!("state `{}` is `{}` of another type, role or beginning in the reference", a.name, b.name));
+        if (&a.name, &a.ty, a.role, &a.init, &a.block) != (&b.name, &b.ty, b.role, &b.init, &b.block) {
+            return Err(format!("state `{}` is `{}` of another type, role, block or beginning in the reference", a.name, b.name));
         }
         for (what, a_value, b_value) in [("update", a.update, b.update), ("gradient", a.gradient, b.gradient)] {
             match (a_value, b_value) {

@@ -160,7 +160,7 @@ impl Run<'_> {
         let (why, ranks) = self.why(content, found);
         let mut violation = violation::at(number, step, format_args!("needs {}, {why}", content.text(self.subject)));
         violation.steps.extend(found.and_then(|entry| entry.step));
-        violation.spec_line = violation.spec_line.or(self.line_of(content));
+        violation.spec_line = violation.spec_line.or(self.subject.line_of(content.value(self.subject)));
         Err(violation.between(ranks))
     }
 
@@ -190,7 +190,8 @@ impl Run<'_> {
                     let (name, needed) = (&program.buffers[buffer.index()].name, content.text(self.subject));
                     let message = format!("at the end of a step `{name}` must hold {needed}, {why}");
                     let steps = found.and_then(|entry| entry.step).into_iter().collect();
-                    return Err(Violation { message, steps, ranks, spec_line: self.line_of(content) });
+                    let spec_line = self.subject.line_of(value);
+                    return Err(Violation { message, steps, ranks, spec_line });
                 }
             }
         }
@@ -209,12 +210,5 @@ impl Run<'_> {
         }
         let ranks = self.subject.apart(content.value(self.subject), entry.content.value(self.subject));
         (format!("but its bytes hold {}, which {who}", entry.content.text(self.subject)), ranks)
-    }
-
-    /// The line of the spec that asked for what defines a content.
-    fn line_of(&self, content: Content) -> Option<u32> {
-        let graph = self.subject.graph;
-        let value = content.value(self.subject);
-        graph.def(value).origin.spec_line.or(graph.value(value).asked.first().map(|(_, line)| *line))
     }
 }

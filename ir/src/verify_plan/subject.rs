@@ -7,6 +7,7 @@ use crate::lower::{Lowered, Slot};
 use crate::mesh::AxisId;
 use crate::ops::Op;
 use crate::plan::Program;
+use crate::sharding::Sharding;
 use std::collections::HashMap;
 
 /// What is proven, with what the proof asks of it again and again.
@@ -104,12 +105,18 @@ impl<'s> Subject<'s> {
         }
     }
 
+    /// The line of the spec that asked for what makes a value, or for its sharding.
+    pub fn line_of(&self, value: ValueId) -> Option<u32> {
+        let asked = || self.graph.value(value).asked.first().map(|(_, line)| *line);
+        self.graph.def(value).origin.spec_line.or_else(asked)
+    }
+
     /// Two ranks that hold different parts of one of the values and not of the other, or combine them differently.
     pub fn apart(&self, a: ValueId, b: ValueId) -> Option<(u64, u64)> {
         let mesh = &self.graph.mesh;
         let (a, b) = (self.graph.sharding(a), self.graph.sharding(b));
         let differs = |axis: &AxisId| {
-            let splits = |s: &crate::sharding::Sharding| -> Vec<_> {
+            let splits = |s: &Sharding| -> Vec<_> {
                 s.dims.iter().map(|splits| splits.iter().find(|s| s.axis == *axis).map(|s| s.stride)).collect()
             };
             a.partial_over(*axis) != b.partial_over(*axis) || splits(a) != splits(b)

@@ -2,7 +2,7 @@
 
 use crate::kernel::{Kernel, Offset};
 use crate::mesh::Mesh;
-use crate::plan::{Block, Buffer, BufferId, BufferKind, Program};
+use crate::plan::{ALIGNMENT, Block, Buffer, BufferId, BufferKind, Program};
 use crate::types::checked_elements;
 use std::collections::BTreeMap;
 
@@ -95,6 +95,9 @@ fn buffer(b: &Buffer, program: &Program) -> Result<(), String> {
     }
     if b.local.iter().product::<u64>() * b.dtype.bytes() > b.slot_bytes {
         return Err("it is too small for its elements".into());
+    }
+    if !b.offset.is_multiple_of(ALIGNMENT) || !b.slot_bytes.is_multiple_of(ALIGNMENT) {
+        return Err("its slots are not aligned".into());
     }
     let end = b.slot_bytes.checked_mul(b.slots).and_then(|bytes| bytes.checked_add(b.offset));
     if end.is_none_or(|end| end > program.arena_bytes) {
