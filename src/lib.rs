@@ -73,6 +73,17 @@ pub struct Graphs {
     pub eval: Graph,
 }
 
+impl Graphs {
+    /// The graph of the program of that name.
+    pub fn of(&self, name: &str) -> &Graph {
+        match (name, &self.training) {
+            ("train", Some((graph, _))) => graph,
+            ("reference", Some((_, reference))) => reference,
+            _ => &self.eval,
+        }
+    }
+}
+
 /// A step of training.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Training {

@@ -6,10 +6,11 @@ use shardc_ir::diagnostic::Diagnostic;
 use shardc_ir::graph::Graph;
 use shardc_ir::listing::summary;
 use shardc_ir::listing::units::bytes_text;
-use shardc_ir::plan::Program;
+use shardc_ir::plan::{Program, ProgramInput};
 use shardc_ir::spec::Spec;
 use shardc_ir::verify_plan::erasure::same_when_erased;
 use shardc_ir::verify_plan::{Proof, Violation, verify};
+use shardc_passes::planning::inputs::{Allowed, allowed};
 
 /// The proof of one program.
 #[derive(Debug, Clone, PartialEq)]
@@ -63,6 +64,14 @@ pub fn prove(programs: &Programs, graphs: &Graphs, spec: &Spec) -> Result<Vec<Pr
         let own = if name == "reference" { mesh.reference() } else { mesh.clone() };
         if program.mesh != own || program.seed != seed || program.batch != batch {
             return Err(wrong(name, "its mesh, batch or seed is not the spec's"));
+        }
+        let allowed = allowed(graphs.of(name), spec);
+        let differs = |input: &&ProgramInput| {
+            let own = Allowed { range: input.range, except: input.except };
+            allowed.get(&input.name) != Some(&own)
+        };
+        if let Some(input) = program.inputs.iter().find(differs) {
+            return Err(wrong(name, &format!("its input `{}` may hold other values than the graph takes", input.name)));
         }
     }
     Ok(proven)

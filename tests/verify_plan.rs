@@ -216,6 +216,10 @@ fn a_forged_directory_is_told_by_its_proof() {
     mutant.tasks[task].steps.remove(at);
     forge("train.plan", &encode(&mutant).expect("programs can be written"));
     told(&["this plan directory is wrong: the train plan", "seen between ranks", "job.shard:12", "compile the job again"]);
+    let mut mutant = good.clone();
+    mutant.inputs.iter_mut().for_each(|input| input.range = None);
+    forge("train.plan", &encode(&mutant).expect("programs can be written"));
+    told(&["this plan directory is wrong: the train plan", "may hold other values than the graph takes"]);
     forge("train.plan", &encode(&good).expect("programs can be written"));
     let graph = String::from_utf8(read("reference.shir")).expect("graphs are text");
     forge("reference.shir", graph.replacen("= relu ", "= tanh ", 1).as_bytes());

@@ -2,13 +2,23 @@
 
 use shardc_ir::graph::{Graph, ValueId};
 use shardc_ir::ops::Op;
-use shardc_ir::plan::Program;
 use shardc_ir::spec::{Loss, Spec};
+use std::collections::BTreeMap;
 
-/// Sets the range of each input that indexes a table, chooses a class, or is a share between 0 and 1.
-pub fn note_ranges(graph: &Graph, program: &mut Program, spec: &Spec) {
+/// The values that an input may hold; as [`shardc_ir::plan::ProgramInput`] has them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Allowed {
+    /// `low..high`, if known.
+    pub range: Option<(i64, i64)>,
+    /// One value outside of it.
+    pub except: Option<i64>,
+}
+
+/// For each input by name, the range of what indexes a table, chooses a class, or is a share between 0 and 1.
+pub fn allowed(graph: &Graph, spec: &Spec) -> BTreeMap<String, Allowed> {
     let loss = spec.loss.as_ref().map(|l| &l.value);
     let ignored = if let Some(Loss::CrossEntropy { ignore_index, .. }) = loss { *ignore_index } else { None };
+    let mut out = BTreeMap::new();
     for (_, node) in graph.nodes() {
         let Op::Input(input) = &node.op else { continue };
         let is_share = input.label && matches!(loss, Some(Loss::BceWithLogits { .. }));
@@ -27,11 +37,9 @@ pub fn note_ranges(graph: &Graph, program: &mut Program, spec: &Spec) {
                 range = Some((0, high));
             }
         }
-        if let Some(declared) = program.inputs.iter_mut().find(|i| i.name == input.name) {
-            declared.range = range;
-            declared.except = ignored.filter(|_| is_label);
-        }
+        out.insert(input.name.clone(), Allowed { range, except: ignored.filter(|_| is_label) });
     }
+    out
 }
 
 /// A value and every view of it: the same elements under other shapes.

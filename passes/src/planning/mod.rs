@@ -4,12 +4,13 @@ mod buckets;
 mod buffers;
 mod emit;
 mod fuse;
-mod inputs;
+pub mod inputs;
 mod memory;
 mod tasks;
 
 use crate::Context;
 use fuse::Fusion;
+use inputs::Allowed;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use shardc_ir::graph::{Graph, NodeId};
 use shardc_ir::lower::graph::LoweredGraph;
@@ -39,7 +40,11 @@ pub fn plan(graph: &Graph, cx: &Context<'_>) -> Result<Program, Diagnostics> {
         learning_rate: cx.spec.learning_rate().unwrap_or(LearningRate { lr: 0.0, warmup: 0, decay: Decay::Constant }),
         seed: cx.spec.seed.as_ref().map_or(0, |s| s.value),
     };
-    inputs::note_ranges(graph, &mut program, cx.spec);
+    let allowed = inputs::allowed(graph, cx.spec);
+    for input in &mut program.inputs {
+        let Allowed { range, except } = allowed.get(&input.name).copied().unwrap_or_default();
+        (input.range, input.except) = (range, except);
+    }
     let buckets = buckets::join(&mut program);
     memory::place(&mut program, &buckets);
     Ok(program)
