@@ -15,7 +15,10 @@ use std::collections::{HashMap, HashSet};
 /// Appends nodes to a graph.
 pub struct Builder {
     graph: Graph,
-    names: HashMap<String, u32>,
+    /// Names that values have.
+    names: HashSet<String>,
+    /// How often each name was asked for in vain.
+    numbers: HashMap<String, u32>,
     /// Names of the graph that is rewritten: only the values that stand for theirs may take them.
     reserved: HashSet<String>,
     scalars: HashMap<(DType, u64), ValueId>,
@@ -33,8 +36,9 @@ impl Builder {
 
     /// A builder that appends to `graph`.
     pub fn extend(graph: Graph) -> Builder {
-        let names = graph.values().map(|(_, v)| (v.name.clone(), 0)).collect();
-        Builder { graph, names, reserved: HashSet::new(), scalars: HashMap::new(), origin: NodeOrigin::default(), base: None }
+        let names = graph.values().map(|(_, v)| v.name.clone()).collect();
+        let (reserved, numbers, scalars) = (HashSet::new(), HashMap::new(), HashMap::new());
+        Builder { graph, names, numbers, reserved, scalars, origin: NodeOrigin::default(), base: None }
     }
 
     /// An empty builder for a rewrite of `graph`: same name, mesh and states, without updates, gradients and outputs.
@@ -160,7 +164,7 @@ impl Builder {
             return clean;
         }
         loop {
-            let next = self.names.entry(clean.clone()).or_insert(0);
+            let next = self.numbers.entry(clean.clone()).or_insert(0);
             *next += 1;
             let candidate = format!("{clean}_{next}");
             if self.take(&candidate) {
@@ -171,11 +175,7 @@ impl Builder {
 
     /// Takes a name if it is free.
     fn take(&mut self, name: &str) -> bool {
-        let free = !self.names.contains_key(name) && !self.reserved.contains(name);
-        if free {
-            self.names.insert(name.to_string(), 0);
-        }
-        free
+        !self.reserved.contains(name) && self.names.insert(name.to_string())
     }
 }
 

@@ -49,6 +49,7 @@ fn of_lines(
 ) -> Result<Vec<Annotation>, Diagnostics> {
     let mut errors = vec![];
     let values = nameable(graph);
+    let last = last_lines(graph, cx);
     for shard in cx.spec.shard.iter().filter(|shard| chosen(&shard.value)) {
         let pattern = &shard.value.pattern;
         let mut found: Vec<(&str, ValueId)> = values.iter().filter(|(n, _)| matches(&pattern.value, n)).copied().collect();
@@ -64,6 +65,8 @@ fn of_lines(
             });
         }
         let mut misfits = vec![];
+        // A parameter is in blocks because of the last line that names it.
+        found.retain(|(_, value)| !is_block(graph, *value) || last.get(value) == Some(&&shard.value));
         for (name, value) in found {
             out.retain(|a| a.value != value && !is_slice_of(graph, a.value, value));
             let ty = graph.ty(value);

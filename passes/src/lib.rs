@@ -99,10 +99,10 @@ pub const PIPELINE: &[&dyn Pass] = &[
     &raise::Raise,
     // Attention is recognised around its softmax, whatever scaled, masked or repeated its operands.
     &raise_attention::RaiseAttention,
-    // What has blocks of different sizes comes apart after the forms are recognised, and before states and gradients multiply.
-    &separate_blocks::SeparateBlocks,
     // Statistics of the batch are part of what is differentiated.
     &batch_statistics::BatchStatistics,
+    // What has blocks of different sizes comes apart when the forms are recognised, and before gradients and moments multiply it.
+    &separate_blocks::SeparateBlocks,
     // The loss comes before differentiation, which treats it as part of the model.
     &attach_loss::AttachLoss,
     // The backward pass is made of ordinary ops, so it is sharded by the same rules as the model.

@@ -9,15 +9,17 @@ pub type ValueMap = Vec<Option<ValueId>>;
 /// Builds the graph again from its live nodes. For each, `replace` may append other nodes and give the values that stand for its
 /// results, or leave it to be copied.
 pub fn rebuild(graph: &Graph, replace: impl FnMut(&mut Builder, NodeId, &Node, &ValueMap) -> Option<Vec<ValueId>>) -> Graph {
-    rebuild_with(Builder::rewrite(graph), graph, replace)
+    let (mut builder, map) = rebuild_nodes(Builder::rewrite(graph), graph, replace);
+    builder.copy_roots(graph, &map);
+    builder.finish()
 }
 
-/// [`rebuild`] in a builder that was prepared for it.
-pub fn rebuild_with(
+/// [`rebuild`] in a builder that was prepared for it, without what reads from outside.
+pub fn rebuild_nodes(
     mut builder: Builder,
     graph: &Graph,
     mut replace: impl FnMut(&mut Builder, NodeId, &Node, &ValueMap) -> Option<Vec<ValueId>>,
-) -> Graph {
+) -> (Builder, ValueMap) {
     let live = live_nodes(graph);
     let mut map: ValueMap = vec![None; graph.value_count()];
     for (id, node) in graph.nodes().filter(|(id, _)| live[id.index()]) {
@@ -34,8 +36,7 @@ pub fn rebuild_with(
             }
         }
     }
-    builder.copy_roots(graph, &map);
-    builder.finish()
+    (builder, map)
 }
 
 /// For each node, whether an output, an update or a gradient needs it.

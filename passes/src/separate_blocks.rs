@@ -10,11 +10,11 @@
 //! Refuses a block that the model does not use. What cannot be split at all is refused by `annotate`.
 
 use crate::annotate::{check_blocks, last_lines};
-use crate::rewrite::{ValueMap, mapped, rebuild, rebuild_with};
+use crate::rewrite::{ValueMap, mapped, rebuild, rebuild_nodes};
 use crate::{Changed, Context, Pass};
 use shardc_ir::builder::Builder;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
-use shardc_ir::graph::{Graph, Node, Phase, State, StateId, ValueId};
+use shardc_ir::graph::{Graph, Node, NodeOrigin, Output, Part, Phase, State, StateId, ValueId};
 use shardc_ir::kernel::ReduceKind;
 use shardc_ir::letters::{Letter, Letters, Role};
 use shardc_ir::ops::layout::{Concat, Slice};
@@ -136,12 +136,33 @@ impl<'g> Separation<'g> {
             self.renumbered.push(StateId(states.len() as u32));
             match self.cuts.states.get(&StateId(i as u32)) {
                 Some(cut) => states.extend(cut.ranges().map(|(start, size)| self.block(i, state, cut.dim, start, size))),
-                None => states.push(state.clone()),
+                None => states.push(State { update: None, ..state.clone() }),
             }
         }
         builder.graph_mut().states = states;
-        let graph = rebuild_with(builder, self.old, |b, _, node, map| self.replace(b, node, map));
-        (graph, self.met)
+        let (mut b, map) = rebuild_nodes(builder, self.old, |b, _, node, map| self.replace(b, node, map));
+        b.graph_mut().outputs =
+            self.old.outputs.iter().map(|o| Output { name: o.name.clone(), value: mapped(&map, o.value) }).collect();
+        for (i, state) in self.old.states.iter().enumerate() {
+            let Some(update) = state.update.map(|update| mapped(&map, update)) else { continue };
+            let updates = self.updates(&mut b, StateId(i as u32), update);
+            for (k, update) in updates.into_iter().enumerate() {
+                b.graph_mut().states[self.renumbered[i].index() + k].update = Some(update);
+            }
+        }
+        (b.finish(), self.met)
+    }
+
+    /// What an old state variable becomes, for each of its blocks.
+    fn updates(&mut self, b: &mut Builder, state: StateId, update: ValueId) -> Vec<ValueId> {
+        let Some(cut) = self.cuts.states.get(&state) else { return vec![update] };
+        b.origin = NodeOrigin { part: Part::Update, ..NodeOrigin::default() };
+        let mut updates = vec![];
+        for (start, size) in cut.ranges() {
+            let pieces = self.pieces(b, update, cut.dim, start, size);
+            updates.push(self.join(b, cut.dim, pieces, "update"));
+        }
+        updates
     }
 
     /// The state variable of a range of the `i`-th.
@@ -150,7 +171,7 @@ impl<'g> Separation<'g> {
         let alias = read.map(|(_, node)| self.old.value(node.results[0]).name.clone()).filter(|alias| *alias != state.name);
         let block = Block { of: state.name.clone(), alias, axis, start, whole: state.ty.shape[axis] };
         let ty = resized(&state.ty, Some(axis), size);
-        State { name: block.name(&ty.shape), ty, block: Some(block), ..state.clone() }
+        State { name: block.name(&ty.shape), ty, block: Some(block), update: None, ..state.clone() }
     }
 
     fn replace(&mut self, b: &mut Builder, node: &Node, map: &ValueMap) -> Option<Vec<ValueId>> {

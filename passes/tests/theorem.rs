@@ -1,7 +1,7 @@
 //! The theorem: a plan for N ranks computes what the same spec computes with one rank on every axis. On random graphs under
 //! random specs, the loss, the norm of the gradients and every gradient agree, also between micro-batches and the whole batch, and
-//! the output is that of the naive evaluator on the graph as imported; what was covered and refused is printed. Every program is
-//! proven to carry out its graph, which is the reference's but for communication.
+//! the output is that of the naive evaluator on the graph as imported; what was covered and refused is printed, and every op that
+//! models can hold must be. Every program is proven to carry out its graph, which is the reference's but for communication.
 
 #[path = "theorem/graphs.rs"]
 mod graphs;
@@ -9,123 +9,195 @@ mod graphs;
 mod specs;
 mod support;
 
-use graphs::{BATCH, Choices};
+use graphs::{BATCHES, Choices};
 use proptest::prelude::*;
-use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
 use shardc_executor::tensor::Tensor;
+use shardc_ir::diagnostic::Diagnostics;
 use shardc_ir::dtype::DType;
 use shardc_ir::graph::Graph;
 use shardc_ir::ops::Op;
-use shardc_ir::plan::StateRole;
+use shardc_ir::plan::{Program, StateRole};
+use shardc_ir::spec::Spec;
 use shardc_ir::verify_plan::erasure::same_when_erased;
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
-use support::{Computed, program, proven, step};
+use support::{Computed, proven, step};
 
-/// Cases of each element type: a tenth in f32.
-const CASES: [(DType, u32); 2] = [(DType::F64, 540), (DType::F32, 60)];
+/// Threads that draw cases, and the cases of each by element type: a tenth in f32.
+const SHARDS: u8 = 4;
+const CASES: [(DType, u32); 2] = [(DType::F64, 675), (DType::F32, 75)];
+
+/// Programs that must hold each op.
+const LEAST: usize = 20;
+
+/// Ops that no program holds in the end, and why.
+const NEVER: [(&str, &str); 1] = [("reshard", "every one becomes communication")];
 
 /// What the cases went through.
 #[derive(Default)]
 struct Coverage {
     run: usize,
+    depth: usize,
+    /// Programs that hold each op, as imported or at the end.
     ops: BTreeMap<&'static str, usize>,
-    collectives: BTreeMap<String, usize>,
+    kinds: BTreeMap<String, usize>,
     refused: BTreeMap<String, usize>,
 }
 
 #[test]
 fn n_ranks_compute_what_one_does() {
-    let coverage = RefCell::new(Coverage::default());
-    for (dtype, cases) in CASES {
-        let config = Config { cases, failure_persistence: None, max_shrink_iters: 2000, ..Config::default() };
-        let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[7; 32]);
-        let mut runner = TestRunner::new_with_rng(config, rng);
-        let lists = proptest::collection::vec(any::<u32>(), 40..160);
-        let outcome = runner.run(&lists, |list| case(list, dtype, &coverage).map_err(TestCaseError::fail));
-        if let Err(error) = outcome {
-            panic!("{error}");
+    let run = |shard: u8| {
+        let coverage = RefCell::new(Coverage::default());
+        for (dtype, cases) in CASES {
+            let config = Config { cases, failure_persistence: None, max_shrink_iters: 300, ..Config::default() };
+            let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[shard + 1; 32]);
+            let mut runner = TestRunner::new_with_rng(config, rng);
+            let lists = proptest::collection::vec(any::<u32>(), 60..240);
+            let outcome = runner.run(&lists, |list| case(list, dtype, &coverage).map_err(TestCaseError::fail));
+            match outcome {
+                Ok(()) => {}
+                Err(TestError::Fail(why, _)) => panic!("{why}"),
+                Err(error) => panic!("{error}"),
+            }
         }
+        coverage.into_inner()
+    };
+    let mut total = Coverage::default();
+    std::thread::scope(|scope| {
+        let shards: Vec<_> = (0..SHARDS).map(|shard| scope.spawn(move || run(shard))).collect();
+        for shard in shards {
+            total.add(shard.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        }
+    });
+    report(&total);
+}
+
+impl Coverage {
+    /// Counts a refusal by its words, without names and numbers.
+    fn refuse(&mut self, when: &str, diagnostics: &Diagnostics) -> Result<(), String> {
+        let message = &diagnostics[0].message;
+        if message.contains("a bug of shardc") {
+            return Err(message.clone());
+        }
+        let words: Vec<&str> = message.split(['`', '"']).step_by(2).collect();
+        let words = words.join("…").replace(|c: char| c.is_ascii_digit(), "#");
+        *self.refused.entry(format!("{when}{words}")).or_default() += 1;
+        Ok(())
     }
-    report(&coverage.into_inner());
+
+    fn add(&mut self, other: Coverage) {
+        self.run += other.run;
+        self.depth += other.depth;
+        let add = |all: &mut BTreeMap<String, usize>, more: BTreeMap<String, usize>| {
+            more.into_iter().for_each(|(what, count)| *all.entry(what).or_default() += count);
+        };
+        other.ops.into_iter().for_each(|(op, count)| *self.ops.entry(op).or_default() += count);
+        add(&mut self.kinds, other.kinds);
+        add(&mut self.refused, other.refused);
+    }
 }
 
 /// Prints past the test harness, which keeps `println` of passing tests to itself.
 fn report(coverage: &Coverage) {
-    let ops: Vec<String> = coverage.ops.iter().map(|(name, count)| format!("{name} {count}")).collect();
-    let mut text = format!("{} random programs agree with their reference; ops: {}\n", coverage.run, ops.join(", "));
-    for (what, count) in &coverage.collectives {
-        text += &format!("{count:5} with {what}\n");
+    let (run, refused) = (coverage.run, coverage.refused.values().sum::<usize>());
+    let mut text =
+        format!("{run} random programs, {} ops deep, agree with their reference; of them hold\n", coverage.depth / run.max(1));
+    let count = |op: &str| coverage.ops.get(op).copied().unwrap_or(0);
+    for row in Op::names().chunks(6) {
+        let cells: Vec<String> = row.iter().map(|op| format!("{:5} {op:<15}", count(op))).collect();
+        text += &format!("{}\n", cells.concat().trim_end());
     }
-    let refused: usize = coverage.refused.values().sum();
+    for (what, count) in &coverage.kinds {
+        text += &format!("{count:5} {what}\n");
+    }
     for (why, count) in &coverage.refused {
         text += &format!("{count:5} refused: {why}\n");
     }
     std::io::stderr().write_all(text.as_bytes()).expect("stderr is open");
-    assert!(coverage.run >= 500, "{} cases ran", coverage.run);
-    assert!(refused * 10 <= coverage.run + refused, "{refused} of {} cases were refused", coverage.run + refused);
+    assert!(run >= 2500, "{run} cases ran");
+    assert!(refused * 10 <= run + refused, "{refused} of {} cases were refused", run + refused);
+    let never = |op: &&str| NEVER.iter().any(|(name, _)| name == op);
+    let rare: Vec<&str> = Op::names().into_iter().filter(|op| !never(op) && count(op) < LEAST).collect();
+    assert!(rare.is_empty(), "fewer than {LEAST} programs hold {rare:?}");
 }
 
 fn case(list: Vec<u32>, dtype: DType, coverage: &RefCell<Coverage>) -> Result<(), String> {
     let mut choices = Choices::new(list);
     let model = graphs::draw(&mut choices, dtype);
-    let text = format!("{}loss {}\n", specs::draw(&mut choices, &model.graph), model.loss);
+    let text = format!("{}loss {}\n", specs::draw(&mut choices, &model), model.loss);
     let describe = |why: String| format!("{why}\n{text}\n{}", shardc_ir::text::print(&model.graph));
     let spec = support::spec(&text).map_err(|d| describe(format!("the spec does not parse: {}", d[0])))?;
-    let (explicit, split) = match proven(&model.graph, &spec) {
+    let (graph, split) = match proven(&model.graph, &spec) {
         Ok(compiled) => compiled,
         Err(diagnostics) => {
-            let words: Vec<&str> = diagnostics[0].message.split('`').step_by(2).collect();
-            *coverage.borrow_mut().refused.entry(words.join("…")).or_default() += 1;
-            return Ok(());
+            return coverage.borrow_mut().refuse("", &diagnostics).map_err(describe);
         }
     };
-    let reference = proven(&model.graph, &spec.reference());
-    let (whole, reference) = reference.map_err(|d| describe(format!("no reference: {}", d[0])))?;
-    same_when_erased(&explicit, &whole).map_err(|why| describe(format!("another graph than the reference's: {why}")))?;
+    let reference = |spec: &Spec| proven(&model.graph, spec).map_err(|d| describe(format!("no reference: {}", d[0])));
+    let (whole, one) = reference(&spec.reference())?;
+    same_when_erased(&graph, &whole).map_err(|why| describe(format!("another graph than the reference's: {why}")))?;
     let states = random_states(&model.graph);
     let inputs = random_inputs(&split, &model.graph);
-    let (got, want) = (step(&split, &states, &inputs), step(&reference, &states, &inputs));
+    let (got, want) = (step(&split, &states, &inputs), step(&one, &states, &inputs));
     agree(&got, &want, dtype).map_err(describe)?;
     if spec.microbatches() > 1 {
         let mut whole = spec.reference();
         whole.batch.iter_mut().for_each(|batch| batch.value.microbatches = 1);
-        let whole = program(&model.graph, &whole).map_err(|d| describe(format!("no program of one micro-batch: {}", d[0])))?;
-        let whole = step(&whole, &states, &inputs);
+        let whole = step(&reference(&whole)?.1, &states, &inputs);
         agree(&got, &whole, dtype).map_err(|why| describe(format!("against one micro-batch: {why}")))?;
     }
-    let (compiled, naive) = support::outputs(&model.graph, &spec, &states, &inputs);
+    let (compiled, naive) = match support::outputs(&model.graph, &spec, &states, &inputs) {
+        Ok(outputs) => outputs,
+        Err(diagnostics) => return coverage.borrow_mut().refuse("in evaluation: ", &diagnostics).map_err(describe),
+    };
     let (size, tolerance) = (naive.iter().fold(1e-3, |m: f64, v| m.max(v.abs())), if dtype == DType::F64 { 1e-10 } else { 1e-4 });
-    if compiled.iter().zip(&naive).any(|(a, b)| (a - b).is_nan() || (a - b).abs() > tolerance * size) {
+    if compiled.len() != naive.len()
+        || compiled.iter().zip(&naive).any(|(a, b)| (a - b).is_nan() || (a - b).abs() > tolerance * size)
+    {
         return Err(describe("the output is not that of the naive evaluator".to_string()));
     }
-    note(&mut coverage.borrow_mut(), &model.graph, &split);
+    note(&mut coverage.borrow_mut(), &model.graph, &graph, &spec, &text);
     Ok(())
 }
 
-fn note(coverage: &mut Coverage, graph: &Graph, program: &shardc_ir::plan::Program) {
+fn note(coverage: &mut Coverage, imported: &Graph, explicit: &Graph, spec: &Spec, text: &str) {
     coverage.run += 1;
-    for (_, node) in graph.nodes() {
-        *coverage.ops.entry(node.op.name()).or_default() += 1;
+    coverage.depth += depth(imported);
+    let ops: BTreeSet<&str> = imported.nodes().chain(explicit.nodes()).map(|(_, node)| node.op.name()).collect();
+    ops.into_iter().for_each(|op| *coverage.ops.entry(op).or_default() += 1);
+    let axes = spec.mesh().rank_axes().len();
+    let (tensor, sequence) = (!spec.tensor.is_empty(), spec.sequence.is_some());
+    let shards = text.lines().filter(|line| line.starts_with("shard"));
+    let has = |what: &str| shards.clone().any(|line| line.contains(what));
+    let mut kinds = vec![format!("with {axes} axes"), format!("in {} micro-batches", spec.microbatches())];
+    for (form, name) in
+        [("|", "blocks of different sizes"), ("*", "blocks"), (":", "letters"), (" (", "several axes on a dimension")]
+    {
+        if has(form) {
+            kinds.push(format!("with {name}"));
+        }
     }
-    let mut kinds: Vec<String> = program
-        .tasks
-        .iter()
-        .flat_map(|t| &t.steps)
-        .filter_map(|s| match &s.kernel {
-            shardc_ir::kernel::Kernel::Collective(c) => Some(format!("{:?}", c.kind)),
-            _ => None,
-        })
-        .collect();
-    if program.mesh.microbatches() > 1 {
-        kinds.push("micro-batches".into());
-    }
-    kinds.sort();
-    kinds.dedup();
+    let blocks = explicit.states.iter().any(|state| state.block.is_some());
+    kinds.extend(blocks.then(|| "with parameters in parts".to_string()));
+    kinds.extend(tensor.then(|| "with a `tensor` line".to_string()));
+    kinds.extend(sequence.then(|| "with a `sequence` line".to_string()));
+    kinds.extend(text.contains("=3").then(|| "with an axis of 3".to_string()));
+    kinds.push(format!("under {}", text.lines().last().unwrap_or_default()));
     for kind in kinds {
-        *coverage.collectives.entry(kind).or_default() += 1;
+        *coverage.kinds.entry(kind).or_default() += 1;
     }
+}
+
+/// The ops on the longest path.
+fn depth(graph: &Graph) -> usize {
+    let mut depths = vec![0; graph.value_count()];
+    for (_, node) in graph.nodes() {
+        let below = node.operands.iter().map(|v| depths[v.index()]).max().unwrap_or(0);
+        node.results.iter().for_each(|v| depths[v.index()] = below + 1);
+    }
+    depths.into_iter().max().unwrap_or(0)
 }
 
 /// Tolerances: f64 1e-10; f32 1e-5 for loss and norm, 1e-4 of the global norm for each gradient, and of a running statistic.
@@ -177,7 +249,7 @@ fn random_states(graph: &Graph) -> BTreeMap<String, Tensor> {
     graph.states.iter().enumerate().map(make).collect()
 }
 
-fn random_inputs(program: &shardc_ir::plan::Program, graph: &Graph) -> BTreeMap<String, Tensor> {
+fn random_inputs(program: &Program, graph: &Graph) -> BTreeMap<String, Tensor> {
     let y = graph.ty(graph.outputs[0].value).clone();
     let mut inputs = BTreeMap::new();
     for input in &program.inputs {
@@ -188,6 +260,7 @@ fn random_inputs(program: &shardc_ir::plan::Program, graph: &Graph) -> BTreeMap<
                 let high = input.range.map_or(y.shape[y.rank() - 1], |(_, high)| high as u64);
                 Tensor::from_i64(&buffer.shape, &(0..n).map(|i| ((i * 7 + 3) % high) as i64).collect::<Vec<_>>())
             }
+            DType::Bool => Tensor::from_bool(&buffer.shape, &(0..n).map(|i| (i * 7 + 3) % 5 < 3).collect::<Vec<_>>()),
             dtype => tensor(dtype, &buffer.shape, &wave(n, 2.3)),
         };
         inputs.insert(input.name.clone(), value);
@@ -196,8 +269,9 @@ fn random_inputs(program: &shardc_ir::plan::Program, graph: &Graph) -> BTreeMap<
 }
 
 #[test]
-fn the_batch_of_random_graphs_divides() {
-    assert_eq!(BATCH % 8, 0);
-    let model = graphs::draw(&mut Choices::new(vec![3; 100]), DType::F32);
-    assert!(model.graph.nodes().any(|(_, n)| matches!(n.op, Op::Contract(_))));
+fn random_graphs_are_deep() {
+    for start in 0..50 {
+        let model = graphs::draw(&mut Choices::new((start..start + 100).collect()), DType::F32);
+        assert!(BATCHES.contains(&model.batch) && depth(&model.graph) >= 8, "{}", shardc_ir::text::print(&model.graph));
+    }
 }

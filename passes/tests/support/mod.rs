@@ -42,15 +42,15 @@ pub fn proven(graph: &Graph, spec: &Spec) -> Result<(Graph, Program), Diagnostic
     Ok((explicit, program))
 }
 
-/// The model's output `y` on one rank: compiled and run, and by the naive evaluator on the graph as it was imported.
+/// The model's output `y`: compiled for evaluation and run, and by the naive evaluator on the graph as it was imported.
 pub fn outputs(
     graph: &Graph,
     spec: &Spec,
     states: &BTreeMap<String, Tensor>,
     inputs: &BTreeMap<String, Tensor>,
-) -> (Vec<f64>, Vec<f64>) {
-    let cx = Context { spec: &spec.reference(), mode: Mode::Evaluate, verify: true };
-    let program = shardc_passes::compile(graph.clone(), &cx).expect("what trains can be evaluated");
+) -> Result<(Vec<f64>, Vec<f64>), Diagnostics> {
+    let cx = Context { spec, mode: Mode::Evaluate, verify: true };
+    let program = shardc_passes::compile(graph.clone(), &cx)?;
     let mut executor = started(&program, states);
     let batch: Vec<Tensor> = program.inputs.iter().map(|i| inputs[&i.name].clone()).collect();
     let compiled = executor.step(Arc::new(batch)).expect("the step runs").outputs["y"].to_f64();
@@ -60,7 +60,7 @@ pub fn outputs(
     };
     let feed = Feed { inputs: whole(inputs), states: whole(states), learning_rate: 0.0, step_count: 1, seed: 0 };
     let naive = interp::outputs(graph, &feed).expect("the graph can be evaluated")["y"].to_f64();
-    (compiled, naive)
+    Ok((compiled, naive))
 }
 
 fn started(program: &Program, states: &BTreeMap<String, Tensor>) -> Executor {

@@ -1,91 +1,149 @@
-//! Random specs for a graph: meshes of up to three axes, micro-batches, splits of parameters, inputs and inner values.
+//! Random specs for a model: meshes of up to four axes, micro-batches, and splits of every form of parameters, inputs and inner values.
 
-use super::graphs::{BATCH, Choices};
+use super::graphs::{Choices, Model};
 use shardc_ir::graph::Graph;
 use shardc_ir::ops::Op;
 
+/// The most ranks of a mesh.
+const MAX_RANKS: u64 = 24;
+
+/// An axis of the mesh: name and size.
+type Axis = (&'static str, u64);
+
 /// A spec without its loss line.
-pub fn draw(choices: &mut Choices, graph: &Graph) -> String {
-    let (mesh, data): (&[(&str, u64)], &str) = choices.pick(&[
-        (&[("dp", 2)], "dp"),
-        (&[("dp", 4)], "dp"),
-        (&[("tp", 2)], ""),
-        (&[("dp", 2), ("tp", 2)], "dp"),
-        (&[("tp", 2), ("dp", 2)], "dp"),
-        (&[("dp", 2), ("fsdp", 2)], "(dp,fsdp)"),
-        (&[("dp", 2), ("tp", 2), ("up", 2)], "dp"),
-    ]);
-    let microbatches = choices.pick(&[1, 2, 1, 2]);
-    let names: Vec<String> = mesh.iter().map(|(n, k)| format!("{n}={k}")).collect();
-    let mut text = format!("mesh {}\nbatch {BATCH} microbatches={microbatches}\n", names.join(" "));
-    if !data.is_empty() {
-        text += &format!("data axis={data}\n");
+pub fn draw(choices: &mut Choices, model: &Model) -> String {
+    let graph = &model.graph;
+    let mut axes: Vec<Axis> = vec![];
+    let count = choices.pick(&[1, 2, 2, 3, 3, 4, 4]);
+    for name in ["dp", "tp", "up", "vp"].into_iter().take(count) {
+        let ranks: u64 = axes.iter().map(|(_, size)| size).product();
+        axes.extend([(name, choices.pick(&[2, 2, 2, 3, 4]))].into_iter().filter(|(_, size)| ranks * size <= MAX_RANKS));
     }
-    let free: Vec<(&str, u64)> = mesh.iter().copied().filter(|(n, _)| !data.contains(n)).collect();
-    let lines = if free.is_empty() { choices.below(2) } else { 1 + choices.below(4) };
-    let axes = if free.is_empty() { mesh.to_vec() } else { free };
+    let mesh: Vec<String> = axes.iter().map(|(name, size)| format!("{name}={size}")).collect();
+    let mut data: Vec<Axis> = vec![];
+    let wanted = choices.pick(&[1, 1, 0, 2]);
+    for _ in 0..wanted {
+        let axis = choices.pick(&axes);
+        let ranks: u64 = data.iter().map(|(_, size)| size).product();
+        if !data.contains(&axis) && model.batch.is_multiple_of(ranks * axis.1) {
+            data.push(axis);
+        }
+    }
+    let ranks: u64 = data.iter().map(|(_, size)| size).product();
+    let normalises = graph.nodes().any(|(_, n)| matches!(n.op, Op::BatchNorm(_)));
+    // A group of one sample has no variance.
+    let least = if normalises { 2 } else { 1 };
+    let fits = |parts: &u64| model.batch.is_multiple_of(ranks * parts) && model.batch / (ranks * parts) >= least;
+    let possible: Vec<u64> = [1, 2, 1, 4].into_iter().filter(fits).collect();
+    let microbatches = if possible.is_empty() { 1 } else { choices.pick(&possible) };
+    let mut text = format!("mesh {}\nbatch {} microbatches={microbatches}\n", mesh.join(" "), model.batch);
+    if !data.is_empty() {
+        let names: Vec<&str> = data.iter().map(|(name, _)| *name).collect();
+        text += &format!("data axis=({})\n", names.join(","));
+    }
+    // Sizes of random models divide by 2 more often than by 3 or 4; a `sequence` line needs layers that are split.
+    let free = axes.iter().copied().find(|axis| !data.contains(axis) && (axis.1 == 2 || choices.one_in(6)));
+    if let Some((axis, _)) = free.filter(|_| choices.one_in(3)) {
+        text += &format!("tensor axis={axis}\n");
+        if choices.one_in(3) {
+            text += &format!("sequence axis={axis}\n");
+        }
+    }
+    let lines = choices.pick(&[0, 1, 2, 2, 3, 4, 6]);
     for _ in 0..lines {
-        text += &shard_line(choices, graph, &axes);
+        text += &shard_line(choices, model, &axes);
     }
     // LAMB takes no parameters in blocks of different sizes.
     let optimizers = if text.contains('|') { 3 } else { 4 };
-    text += choices.pick(
-        &[
-            "optimizer sgd lr=0.1\n",
-            "optimizer adamw lr=0.01\n",
-            "optimizer sgd lr=0.1 momentum=0.9\n",
-            "optimizer lamb lr=0.01\n",
-        ][..optimizers],
-    );
+    let all = ["sgd lr=0.1", "adamw lr=0.01", "sgd lr=0.1 momentum=0.9", "lamb lr=0.01"];
+    text += &format!("optimizer {}\n", choices.pick(&all[..optimizers]));
     if choices.one_in(2) {
         text += "clip norm=0.5\n";
     }
-    if graph.nodes().any(|(_, n)| matches!(n.op, Op::BatchNorm(_))) && (microbatches > 1 || choices.one_in(3)) {
-        text += choices.pick(&["batchnorm statistics=microbatch\n", "batchnorm statistics=rank\n"]);
+    if normalises && (microbatches > 1 || choices.one_in(3)) {
+        let by_rank = model.batch / (ranks * microbatches) >= least && choices.one_in(2);
+        text += &format!("batchnorm statistics={}\n", if by_rank { "rank" } else { "microbatch" });
     }
     text
 }
 
-/// A split of one dimension of a parameter, or now and then of an inner value.
-fn shard_line(choices: &mut Choices, graph: &Graph, axes: &[(&str, u64)]) -> String {
-    let inner = choices.one_in(5);
-    let live = live(graph);
-    let candidates: Vec<(String, Vec<u64>)> = graph
-        .nodes()
-        .filter(|(id, _)| live[id.index()])
-        .filter_map(|(_, node)| match &node.op {
-            Op::State(read) if !inner => {
-                Some((graph.states[read.state.index()].name.clone(), graph.ty(node.results[0]).shape.clone()))
-            }
-            Op::State(_) | Op::Input(_) | Op::Constant(_) => None,
-            _ if inner => Some((graph.value(node.results[0]).name.clone(), graph.ty(node.results[0]).shape.clone())),
-            _ => None,
-        })
-        .collect();
+/// What a line names.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Parameter,
+    Input,
+    Inner,
+}
+
+/// Splits of a parameter, or now and then of an input or an inner value.
+fn shard_line(choices: &mut Choices, model: &Model, axes: &[Axis]) -> String {
+    let kind = choices.pick(&[Kind::Parameter, Kind::Parameter, Kind::Parameter, Kind::Inner, Kind::Inner, Kind::Input]);
+    let candidates = candidates(&model.graph, kind);
     let Some((name, shape)) = candidates.get(choices.below(candidates.len())) else { return String::new() };
-    let (axis, size) = choices.pick(axes);
-    let first = usize::from(inner);
-    let splittable: Vec<usize> = (first..shape.len()).filter(|d| shape[*d].is_multiple_of(size)).collect();
-    if splittable.is_empty() {
-        return String::new();
+    let mut free = axes.to_vec();
+    let first = usize::from(kind != Kind::Parameter);
+    let mut entries = vec!["?".to_string(); first.min(shape.len())];
+    let mut unequal = kind == Kind::Inner;
+    for (dim, size) in shape.iter().enumerate().skip(first) {
+        let known = model.fused.iter().find(|(of, d, _)| of == name && *d == dim).map(|(_, _, sizes)| sizes.as_slice());
+        let entry = entry(choices, *size, &mut free, if unequal { None } else { Some(known.unwrap_or(&[])) });
+        unequal |= entry.contains('|');
+        entries.push(entry);
     }
-    let dim = splittable[choices.below(splittable.len())];
-    let blocks = if shape[dim].is_multiple_of(size * 2) && choices.one_in(4) { "2*" } else { "" };
-    let parts = shape[dim] / size;
-    let first = 1 + choices.below(parts as usize) as u64;
-    let blocks = if !inner && first < parts && 2 * first != parts && choices.one_in(3) {
-        format!("({}|{})*", first * size, (parts - first) * size)
-    } else {
-        blocks.to_string()
-    };
-    let entries: Vec<String> = (0..shape.len())
-        .map(|d| match d {
-            _ if d == dim => format!("{blocks}{axis}"),
-            _ if inner || choices.one_in(3) => "?".to_string(),
-            _ => "-".to_string(),
-        })
-        .collect();
     format!("shard \"{name}\" [{}]\n", entries.join(", "))
+}
+
+/// How one dimension is split, by axes that are free. `blocks` are the sizes of its blocks, none if any will do; without them it has
+/// no blocks of different sizes.
+fn entry(choices: &mut Choices, size: u64, free: &mut Vec<Axis>, blocks: Option<&[u64]>) -> String {
+    let form = choices.below(10);
+    let fitting: Vec<Axis> = free.iter().copied().filter(|(_, ranks)| size.is_multiple_of(*ranks)).collect();
+    let closed = |choices: &mut Choices| choices.pick(&["-", "?"]).to_string();
+    if form < 2 || fitting.is_empty() {
+        return closed(choices);
+    }
+    let (axis, ranks) = choices.pick(&fitting);
+    let part = size / ranks;
+    let second = free.iter().copied().find(|(other, n)| *other != axis && part.is_multiple_of(*n));
+    let text = match (form, second, blocks) {
+        (2 | 3, _, Some([])) if part >= 3 => {
+            let first = 1 + choices.below(part as usize - 1) as u64;
+            if 2 * first == part { axis.to_string() } else { format!("({}|{})*{axis}", first * ranks, (part - first) * ranks) }
+        }
+        (2..=5, _, Some(sizes)) if !sizes.is_empty() && sizes.iter().all(|n| n.is_multiple_of(ranks)) => {
+            format!("({})*{axis}", sizes.iter().map(u64::to_string).collect::<Vec<_>>().join("|"))
+        }
+        (4, _, _) if part.is_multiple_of(2) => format!("2*{axis}"),
+        (5, _, _) if part.is_multiple_of(3) => format!("3*{axis}"),
+        (6, Some((other, n)), _) if part.is_multiple_of(n) => {
+            free.retain(|(name, _)| *name != other);
+            format!("({axis},{other})")
+        }
+        (7, Some((other, n)), _) => {
+            free.retain(|(name, _)| *name != other);
+            format!("[{ranks}:{axis} {n}:{other} {}]", part / n)
+        }
+        (8, _, _) if part > 1 => format!("[{part} {ranks}:{axis}]"),
+        _ => axis.to_string(),
+    };
+    free.retain(|(name, _)| *name != axis);
+    text
+}
+
+/// The names and shapes of what lives in the graph.
+fn candidates(graph: &Graph, kind: Kind) -> Vec<(String, Vec<u64>)> {
+    let live = live(graph);
+    let found = graph.nodes().filter(|(id, _)| live[id.index()]).filter_map(|(_, node)| {
+        let value = graph.value(node.results[0]);
+        let (name, of) = match &node.op {
+            Op::State(read) => (&graph.states[read.state.index()].name, Kind::Parameter),
+            Op::Input(input) => (&input.name, Kind::Input),
+            Op::Constant(_) => return None,
+            _ => (&value.name, Kind::Inner),
+        };
+        (of == kind && value.ty.rank() > 0).then(|| (name.clone(), value.ty.shape.clone()))
+    });
+    found.collect()
 }
 
 /// For each node, whether the output needs it.
