@@ -15,6 +15,8 @@ mod mutate;
 mod ranks;
 #[path = "../executor/tests/kernels/reference.rs"]
 mod reference;
+#[path = "mutants/rewrite.rs"]
+mod rewrite;
 #[path = "../passes/tests/theorem/specs.rs"]
 mod specs;
 mod support;
@@ -24,11 +26,12 @@ use jobs::Job;
 use mutate::{CLASSES, Class, Runs};
 use shardc::failure::Failure;
 use shardc::plan_dir::{self, Manifest};
-use shardc_executor::run::Executor;
+use shardc_executor::run::{ExecutionError, Executor, StepResult};
 use shardc_executor::tensor::Tensor;
 use shardc_ir::kernel::Kernel;
 use shardc_ir::plan::{BufferId, PlanSet, Program};
 use shardc_ir::plan_file::{decode, encode, hash};
+use shardc_ir::verify_plan::erasure::same_when_erased;
 use shardc_ir::verify_plan::{verify, verify_set};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -40,6 +43,8 @@ use support::{Random, example, folder, shardc};
 
 /// Mutants of each class that are tried for each job, on all ranks and on one.
 const TRIES: usize = 14;
+/// Mutants of each job's graph that are tried.
+const GRAPHS: usize = 150;
 
 /// A changed plan, on all ranks or on one.
 struct Mutant {
@@ -59,15 +64,32 @@ fn accepted(job: &Job, mutant: &Mutant) -> bool {
 /// What became of the mutants of a class.
 #[derive(Default)]
 struct Tally {
-    mutants: usize,
     harmful: usize,
-    rejected: usize,
+    /// Harmful and accepted.
+    missed: Vec<String>,
     /// Rejected for no harm.
     overcautious: usize,
     /// Accepted without harm.
     equivalent: usize,
-    /// Harmful and accepted.
-    missed: Vec<String>,
+}
+
+impl Tally {
+    fn add(&mut self, other: Tally) {
+        self.harmful += other.harmful;
+        self.missed.extend(other.missed);
+        self.overcautious += other.overcautious;
+        self.equivalent += other.equivalent;
+    }
+
+    fn mutants(&self) -> usize {
+        self.harmful + self.overcautious + self.equivalent
+    }
+
+    fn line(&self, name: &str) -> String {
+        let rejected = self.harmful - self.missed.len() + self.overcautious;
+        let Tally { harmful, overcautious, equivalent, .. } = self;
+        format!("{name:36} {:8} {harmful:8} {rejected:9} {overcautious:20} {equivalent:11}\n", self.mutants())
+    }
 }
 
 /// The interpreter and the executor agree about good plans.
@@ -75,17 +97,8 @@ struct Tally {
 fn good_plans_mean_the_same_to_the_executor() {
     for (number, job) in jobs::all().iter().enumerate() {
         let good = Good::of(&job.program, &mut Random(number as u64));
-        let tensor = |id: BufferId, values: &[f64]| {
-            let buffer = &job.program.buffers[id.index()];
-            Tensor::from_f64(&buffer.shape, values).cast(buffer.dtype)
-        };
         let mut executor = Executor::new(job.program.clone(), 1).expect("a good plan loads");
-        for state in &job.program.states {
-            executor.set_state(&state.name, &tensor(state.buffer, &good.start.states[&state.name])).expect("states fit");
-        }
-        executor.set_next_step(ranks::STEP);
-        let batch = job.program.inputs.iter().map(|input| tensor(input.buffer, &good.start.inputs[&input.name])).collect();
-        let outputs = executor.step(Arc::new(batch)).expect("a good plan runs").outputs;
+        let outputs = step(&mut executor, &good).expect("a good plan runs").outputs;
         let states = job.program.states.iter().map(|s| (format!("state {}", s.name), executor.get_state(&s.name)));
         let outputs = outputs.into_iter().map(|(name, value)| (format!("output {name}"), Ok(value)));
         for (name, value) in states.chain(outputs) {
@@ -94,6 +107,21 @@ fn good_plans_mean_the_same_to_the_executor() {
             assert!(found.iter().zip(expected).all(close), "{}, {name}: {found:?} {expected:?}", job.name);
         }
     }
+}
+
+/// Runs one step of an executor from where a good plan begins.
+fn step(executor: &mut Executor, good: &Good) -> Result<StepResult, ExecutionError> {
+    let program = executor.program().clone();
+    let tensor = |id: BufferId, values: &[f64]| {
+        let buffer = &program.buffers[id.index()];
+        Tensor::from_f64(&buffer.shape, values).cast(buffer.dtype)
+    };
+    for state in &program.states {
+        executor.set_state(&state.name, &tensor(state.buffer, &good.start.states[&state.name]))?;
+    }
+    executor.set_next_step(ranks::STEP);
+    let batch = program.inputs.iter().map(|input| tensor(input.buffer, &good.start.inputs[&input.name])).collect();
+    executor.step(Arc::new(batch))
 }
 
 /// Between them the good plans have every kind of collective and every form of kernel that models of these ops can have.
@@ -113,16 +141,23 @@ fn good_plans_have_everything() {
     assert!(jobs.iter().any(|job| job.program.tasks.len() > 3), "some job computes something of all micro-batches first");
 }
 
-#[test]
-fn harmful_mutants_are_rejected() {
-    // Kernels of mutants panic where they reach outside their operands; all other panics are told.
+/// Kernels of mutants panic where they reach outside their operands, and planning where a graph is wrong; all
+/// other panics are told.
+fn keep_kernels_quiet() {
     let tell = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
-        let by_a_kernel = |at: &Location<'_>| ["reference.rs", "kernel.rs"].iter().any(|file| at.file().ends_with(file));
-        if !info.location().is_some_and(by_a_kernel) {
+        let expected = |at: &Location<'_>| {
+            ["reference.rs", "kernel.rs", "attention.rs", "fuse.rs"].iter().any(|file| at.file().ends_with(file))
+        };
+        if !info.location().is_some_and(expected) {
             tell(info);
         }
     }));
+}
+
+#[test]
+fn harmful_mutants_are_rejected() {
+    keep_kernels_quiet();
     let jobs = jobs::all();
     let halves: Vec<BTreeMap<String, Tally>> = std::thread::scope(|scope| {
         let work = |first: usize| {
@@ -137,18 +172,11 @@ fn harmful_mutants_are_rejected() {
         let threads = [work(0), work(1)];
         threads.into_iter().map(|t| t.join().expect("the mutants are tried")).collect()
     });
-    let _ = std::panic::take_hook();
     let mut all: BTreeMap<String, Tally> = BTreeMap::new();
     for (name, tally) in halves.into_iter().flatten() {
-        let sum = all.entry(name).or_default();
-        sum.mutants += tally.mutants;
-        sum.harmful += tally.harmful;
-        sum.rejected += tally.rejected;
-        sum.overcautious += tally.overcautious;
-        sum.equivalent += tally.equivalent;
-        sum.missed.extend(tally.missed);
+        all.entry(name).or_default().add(tally);
     }
-    report(&all);
+    report(all);
 }
 
 fn try_job(job: &Job, number: u64, tallies: &mut BTreeMap<String, Tally>) {
@@ -174,12 +202,11 @@ fn try_job(job: &Job, number: u64, tallies: &mut BTreeMap<String, Tally>) {
 /// Different mutants of a class.
 fn mutants(job: &Job, class: &Class, only: Option<u64>, random: &mut Random) -> Vec<Mutant> {
     let tries = if only.is_some() { TRIES / 2 } else { TRIES };
-    let mut seen = BTreeSet::new();
-    let mut all = vec![];
+    let mut all: Vec<Mutant> = vec![];
     for _ in 0..tries {
         let mut program = job.program.clone();
         let Some(what) = (class.mutate)(&mut program, random) else { continue };
-        if program != job.program && seen.insert(what.clone()) {
+        if program != job.program && all.iter().all(|other| other.program != program) {
             all.push(Mutant { program, only, what });
         }
     }
@@ -192,9 +219,7 @@ fn judge(job: &Job, good: &Good, mutant: &Mutant, tally: &mut Tally) {
         ranks.map(|r| if mutant.only.is_none_or(|only| only == r) { &mutant.program } else { &job.program }).collect();
     let harm = good.harm(&programs);
     let accepted = accepted(job, mutant);
-    tally.mutants += 1;
     tally.harmful += usize::from(harm.is_some());
-    tally.rejected += usize::from(!accepted);
     match (harm, accepted) {
         (Some(harm), true) => {
             let only = mutant.only.map_or(String::new(), |rank| format!(" on rank {rank} alone"));
@@ -207,23 +232,82 @@ fn judge(job: &Job, good: &Good, mutant: &Mutant, tally: &mut Tally) {
 }
 
 /// Prints past the test harness, which keeps `println` of passing tests to itself, and demands what must hold.
-fn report(all: &BTreeMap<String, Tally>) {
-    let total = |f: fn(&Tally) -> usize| all.values().map(f).sum::<usize>();
-    let line = |name: &str, t: [usize; 5]| format!("{name:36} {:8} {:8} {:8} {:9} {:10}\n", t[0], t[1], t[2], t[3], t[4]);
-    let mut text =
-        format!("{:36} {:>8} {:>8} {:>8} {:>9} {:>10}\n", "", "mutants", "harmful", "rejected", "harmless", "equivalent");
-    for (name, t) in all {
-        text += &line(name, [t.mutants, t.harmful, t.rejected, t.overcautious, t.equivalent]);
+fn report(all: BTreeMap<String, Tally>) {
+    let header = ["mutants", "harmful", "rejected", "rejected for no harm", "equivalent"];
+    let mut text = format!("{:36} {:>8} {:>8} {:>9} {:>20} {:>11}\n", "", header[0], header[1], header[2], header[3], header[4]);
+    let mut sum = Tally::default();
+    for (name, tally) in all {
+        text += &tally.line(&name);
+        let missed = tally.missed.iter().map(|missed| format!("{name}: {missed}\n")).collect();
+        sum.add(Tally { missed, ..tally });
     }
-    let counts =
-        [total(|t| t.mutants), total(|t| t.harmful), total(|t| t.rejected), total(|t| t.overcautious), total(|t| t.equivalent)];
-    text += &line("all", counts);
+    text += &sum.line("all");
     std::io::stderr().write_all(text.as_bytes()).expect("stderr is open");
-    let missed: Vec<String> = all.iter().flat_map(|(name, t)| t.missed.iter().map(move |m| format!("{name}: {m}\n"))).collect();
-    let [mutants, .., equivalent] = counts;
-    assert!(mutants >= 5000, "{mutants} mutants");
-    assert!(missed.is_empty(), "{} harmful mutants are accepted:\n{}", missed.len(), missed.concat());
-    assert!(equivalent * 10 <= mutants, "{equivalent} of {mutants} mutants are equivalent");
+    assert!(sum.mutants() >= 5000, "{} mutants", sum.mutants());
+    assert!(sum.missed.is_empty(), "{} harmful mutants are accepted:\n{}", sum.missed.len(), sum.missed.concat());
+    assert!(sum.equivalent * 10 <= sum.mutants(), "{} of {} mutants are equivalent", sum.equivalent, sum.mutants());
+}
+
+/// A mistake that is in the graph already, so that all ranks, kernels and buffers agree on it, is found by the letters of the graph or
+/// beside the reference's graph; what neither finds does no harm.
+#[test]
+fn harmful_graphs_are_rejected() {
+    keep_kernels_quiet();
+    let (mut by_letters, mut by_reference, mut by_plan, mut harmful, mut harmless) = (0, 0, 0, 0, 0);
+    let mut missed = vec![];
+    for (number, job) in jobs::all().iter().enumerate() {
+        let mut random = Random(100 + number as u64);
+        let good = Good::of(&job.program, &mut random);
+        same_when_erased(&job.graph, &job.reference).expect("the good graph is its reference's");
+        for _ in 0..GRAPHS {
+            let Some((graph, what)) = rewrite::mutate(&job.graph, &mut random) else { continue };
+            let program = catch_unwind(AssertUnwindSafe(|| job.plan(&graph))).ok().and_then(Result::ok);
+            let harm = program.as_ref().and_then(|p| good.harm(&vec![p; job.program.mesh.world_size() as usize]));
+            harmful += usize::from(harm.is_some());
+            if shardc_ir::verify::verify(&graph).is_err() {
+                by_letters += 1;
+            } else if same_when_erased(&graph, &job.reference).is_err() {
+                by_reference += 1;
+            } else if program.is_none_or(|program| verify(&program, &graph).is_err()) {
+                by_plan += 1;
+            } else if let Some(harm) = harm {
+                missed.push(format!("{}: {what}: {harm}\n", job.name));
+            } else {
+                harmless += 1;
+            }
+        }
+    }
+    let text = format!(
+        "graphs: {by_letters} rejected by letters, {by_reference} beside the reference, {by_plan} for their plan; {harmful} harmful; \
+         {harmless} accepted without harm\n"
+    );
+    std::io::stderr().write_all(text.as_bytes()).expect("stderr is open");
+    assert!(missed.is_empty(), "{} harmful graphs are accepted:\n{}", missed.len(), missed.concat());
+    assert!(harmful > 500 && by_letters > 500 && by_reference > 100, "{text}");
+}
+
+/// Whatever a program is, the executor refuses it, runs it or ends with an error that is no panic; and it ends.
+#[test]
+fn mutants_do_no_harm_to_the_executor() {
+    let (mut refused, mut failed, mut ran) = (0, 0, 0);
+    for (number, job) in jobs::all().iter().enumerate() {
+        let mut random = Random(200 + number as u64);
+        let good = Good::of(&job.program, &mut random);
+        for class in CLASSES.iter().filter(|class| class.runs != Runs::OneRank) {
+            let Some(mutant) = mutants(job, class, None, &mut random).pop() else { continue };
+            let Ok(mut executor) = Executor::new(mutant.program, 1) else {
+                refused += 1;
+                continue;
+            };
+            match step(&mut executor, &good) {
+                Err(error) if error.message.contains("internal error") => panic!("{}: {}: {error}", job.name, mutant.what),
+                Err(_) => failed += 1,
+                Ok(_) => ran += 1,
+            }
+        }
+    }
+    println!("{refused} mutants cannot be loaded, {failed} fail, {ran} run");
+    assert!(refused > 50 && ran > 50, "{refused} {failed} {ran}");
 }
 
 /// Mutants in plan directories whose hashes fit: every command that opens one says in one diagnostic what is wrong.

@@ -55,6 +55,11 @@ impl Good {
     }
 
     fn difference(&self, rank: &Rank<'_>) -> Option<String> {
+        match rank.constants_are_left() {
+            Ok(true) => {}
+            Ok(false) => return Some("a constant is overwritten".to_string()),
+            Err(why) => return Some(why),
+        }
         let observed = observed(rank.program);
         if let Some(missing) = self.results.keys().find(|name| !observed.contains_key(*name)) {
             return Some(format!("{missing} is missing"));
@@ -74,7 +79,7 @@ impl Good {
     }
 }
 
-/// What the host reads after a step, or finds in place before the next.
+/// What the host reads after a step, and the state of the next.
 fn observed(program: &Program) -> BTreeMap<String, &Buffer> {
     let mut all = BTreeMap::new();
     let buffer = |id: shardc_ir::plan::BufferId| program.buffers.get(id.index());
@@ -83,9 +88,6 @@ fn observed(program: &Program) -> BTreeMap<String, &Buffer> {
     }
     for output in &program.outputs {
         all.extend(buffer(output.buffer).map(|b| (format!("output {}", output.name), b)));
-    }
-    for (i, constant) in program.constants.iter().enumerate() {
-        all.extend(buffer(constant.buffer).map(|b| (format!("constant {i}"), b)));
     }
     for gradient in &program.buffers {
         if let BufferKind::Gradient(of) = gradient.kind

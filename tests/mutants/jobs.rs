@@ -4,6 +4,7 @@
 use super::graphs::{self, Choices};
 use super::specs;
 use shardc_ir::builder::Builder;
+use shardc_ir::diagnostic::Diagnostics;
 use shardc_ir::dtype::DType;
 use shardc_ir::graph::{Graph, Output, Phase, State, StateId, ValueId};
 use shardc_ir::mesh::Mesh;
@@ -20,6 +21,7 @@ use shardc_ir::ops::random::Dropout;
 use shardc_ir::ops::window::Window;
 use shardc_ir::plan::{Program, StateRole};
 use shardc_ir::sharding::Sharding;
+use shardc_ir::spec::Spec;
 use shardc_ir::train::StateInit;
 use shardc_ir::types::Type;
 use shardc_passes::{Context, Mode};
@@ -33,6 +35,17 @@ pub struct Job {
     pub program: Program,
     /// Its explicit graph.
     pub graph: Graph,
+    /// The explicit graph of its reference.
+    pub reference: Graph,
+    /// Its spec.
+    pub spec: Spec,
+}
+
+impl Job {
+    /// The plan of another explicit graph under the same spec.
+    pub fn plan(&self, graph: &Graph) -> Result<Program, Diagnostics> {
+        shardc_passes::planning::plan(graph, &Context { spec: &self.spec, mode: Mode::Train, verify: true })
+    }
 }
 
 /// All of them.
@@ -114,12 +127,16 @@ fn drawn(count: usize) -> Vec<Job> {
 }
 
 fn job(name: &str, model: &Graph, spec: &str) -> Result<Job, String> {
-    let first = |d: shardc_ir::diagnostic::Diagnostics| d.first().map_or_else(String::new, ToString::to_string);
+    let first = |d: Diagnostics| d.first().map_or_else(String::new, ToString::to_string);
     let spec = shardc_frontend::spec::parse(Path::new("job.shard"), spec).map_err(first)?;
+    let explicit = |spec: &Spec| {
+        let cx = Context { spec, mode: Mode::Train, verify: true };
+        shardc_passes::run(model.clone(), &cx, |_, _| {}).map_err(first)
+    };
+    let (graph, reference) = (explicit(&spec)?, explicit(&spec.reference())?);
     let cx = Context { spec: &spec, mode: Mode::Train, verify: true };
-    let graph = shardc_passes::run(model.clone(), &cx, |_, _| {}).map_err(first)?;
     let program = shardc_passes::planning::plan(&graph, &cx).map_err(first)?;
-    Ok(Job { name: name.to_string(), program, graph })
+    Ok(Job { name: name.to_string(), program, graph, reference, spec })
 }
 
 struct Model(Builder);

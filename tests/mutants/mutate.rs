@@ -70,7 +70,8 @@ pub const CLASSES: &[Class] = &[
     of_all("outputs exchanged", exchange_outputs),
     of_all("inputs exchanged", exchange_inputs),
     of_all("gradients exchanged", exchange_gradients),
-    of_all("constants exchanged", exchange_constants),
+    of_all("bit of a constant", change_bytes),
+    of_all("table entry dropped", drop_entry),
     Class { name: "numbers of the run", mutate: change_numbers, runs: Runs::OneRank },
     of_all("scalars exchanged", exchange_scalars),
 ];
@@ -527,7 +528,7 @@ fn change_reduction(program: &mut Program, random: &mut Random) -> Option<String
         _ => return None,
     }
     let text = step.text.clone();
-    (step.kernel != before).then(|| format!("`{text}` {}", random.below(1000)))
+    (step.kernel != before).then(|| format!("`{text}`"))
 }
 
 /// Another buffer of the same local shape.
@@ -689,7 +690,7 @@ fn change_random(program: &mut Program, random: &mut Random) -> Option<String> {
         }
         _ => step.reads.swap(0, 1),
     }
-    Some(format!("`{}`, way {how} {}", step.text, random.below(1000)))
+    Some(format!("`{}`, way {how}", step.text))
 }
 
 /// Two buffers that one step touches come to lie at one place.
@@ -849,16 +850,31 @@ fn exchange_gradients(program: &mut Program, random: &mut Random) -> Option<Stri
     Some(format!("gradients {a} and {b}"))
 }
 
-fn exchange_constants(program: &mut Program, random: &mut Random) -> Option<String> {
+fn change_bytes(program: &mut Program, random: &mut Random) -> Option<String> {
     if program.constants.is_empty() {
         return None;
     }
-    let a = random.below(program.constants.len());
-    let constant = &mut program.constants[a];
-    let at = random.below(constant.bytes.len());
-    let bit = random.below(8);
-    constant.bytes[at] ^= 1 << bit;
-    Some(format!("constant {a}: bit {bit} of byte {at}"))
+    let constant = random.below(program.constants.len());
+    let bytes = &mut program.constants[constant].bytes;
+    let (at, bit) = (random.below(bytes.len()), random.below(8));
+    bytes[at] ^= 1 << bit;
+    Some(format!("constant {constant}: bit {bit} of byte {at}"))
+}
+
+fn drop_entry(program: &mut Program, random: &mut Random) -> Option<String> {
+    let table = random.below(4);
+    let len = [program.states.len(), program.inputs.len(), program.outputs.len(), program.constants.len()][table];
+    if len == 0 {
+        return None;
+    }
+    let entry = random.below(len);
+    match table {
+        0 => drop(program.states.remove(entry)),
+        1 => drop(program.inputs.remove(entry)),
+        2 => drop(program.outputs.remove(entry)),
+        _ => drop(program.constants.remove(entry)),
+    }
+    Some(format!("{} {entry}", ["state", "input", "output", "constant"][table]))
 }
 
 /// The learning rate or the seed.

@@ -133,6 +133,18 @@ impl<'p> Rank<'p> {
         Ok(pairs)
     }
 
+    /// Whether every constant is what it was before the step.
+    pub fn constants_are_left(&self) -> Result<bool, String> {
+        for constant in &self.program.constants {
+            let buffer = self.program.buffers.get(constant.buffer.index()).ok_or("no such buffer")?;
+            let pairs = self.compare(buffer, &decode(&constant.bytes, buffer.dtype)?)?;
+            if pairs.iter().any(|(found, expected)| found != expected) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// The positions of a whole array of `elements` that a slot of the buffer holds, in the order of the rank's part.
     pub fn held(&self, buffer: &Buffer, slot: u64, elements: usize) -> Result<Vec<usize>, String> {
         let mesh = &self.program.mesh;
