@@ -4,6 +4,7 @@
 #[path = "../../../tests/support/counted.rs"]
 mod counted;
 
+use shardc_executor::replay::Replay;
 use shardc_executor::run::Executor;
 use shardc_executor::tensor::Tensor;
 use shardc_ir::diagnostic::Diagnostics;
@@ -80,12 +81,18 @@ pub struct Computed {
     pub statistics: BTreeMap<String, Vec<f64>>,
 }
 
-/// Runs one step from the given states and inputs (by name); what ranks send and hold must be what the program says.
+/// Runs one step from the given states and inputs (by name); what ranks send and hold must be what the program says, and
+/// the bits those of a replay.
 pub fn step(program: &Program, states: &BTreeMap<String, Tensor>, inputs: &BTreeMap<String, Tensor>) -> Computed {
     let mut executor = started(program, states);
     let batch: Vec<Tensor> = program.inputs.iter().map(|i| inputs[&i.name].clone()).collect();
+    let mut replay = (program.mesh.world_size() > 1).then(|| Replay::of(&executor).expect("there is memory for the ranks again"));
+    replay.iter_mut().for_each(|replay| replay.step(0, &batch).expect("the step runs"));
     let result = executor.step(Arc::new(batch)).expect("the step runs");
     counted::check(&executor, 1);
+    if let Some(Err(difference)) = replay.map(|replay| replay.compare(&executor).expect("no rank failed")) {
+        panic!("{difference}");
+    }
     let outputs = result.outputs.iter().filter_map(|(n, t)| t.first().map(|v| (n.clone(), v))).collect();
     let mut gradients = BTreeMap::new();
     for (i, buffer) in program.buffers.iter().enumerate() {
