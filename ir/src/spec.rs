@@ -139,6 +139,14 @@ impl Spec {
         Place::Text { file: self.file.clone(), span: source.span }
     }
 
+    /// The place of the line that says how values are split.
+    pub fn place_of_line(&self, line: u32) -> Option<Place> {
+        let shard = self.shard.iter().map(|s| s.source);
+        let others = self.data.iter().map(|d| d.source).chain(self.tensor.iter().map(|t| t.source));
+        let others = others.chain(self.sequence.iter().map(|s| s.source)).chain(self.batch.iter().map(|b| b.source));
+        shard.chain(others).find(|source| source.line == line as usize).map(|source| self.place_of(source))
+    }
+
     /// `job.shard:7`, as listings name the line that asked for something; the file without its folder.
     pub fn provenance(&self, source: Source) -> String {
         let name = self.file.file_name().unwrap_or(self.file.as_os_str());

@@ -44,7 +44,7 @@
 //!
 //! **Not proven here:** that lowering rules, kernel forms and the interpreter of letters are right (their tests compare them with plain
 //! loops, finite differences and one another), and that the graph is what the model and the spec ask for; that many ranks compute
-//! what one would, but for the order of sums, is [`erasure`] of this graph and the reference's.
+//! what one would is [`erasure`] of this graph and the reference's.
 
 mod bindings;
 pub mod bytes;

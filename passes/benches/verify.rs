@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 fn main() {
     println!("ranks  micro-batches   steps  nodes   read back   graph alone   proof   erasure");
-    for (layers, dp, tp, microbatches) in [(480, 1, 1, 1), (480, 32, 32, 1), (480, 32, 32, 4), (480, 32, 32, 64), (48, 32, 32, 4)]
+    for (layers, dp, tp, microbatches) in [(430, 1, 1, 1), (430, 32, 32, 1), (430, 32, 32, 4), (430, 32, 32, 64), (43, 32, 32, 4)]
     {
         let (graph, program) = compiled(layers, dp, tp, microbatches);
         let (reference, _) = compiled(layers, 1, 1, microbatches);

@@ -12,7 +12,7 @@ use shardc_ir::mesh::AxisId;
 use shardc_ir::names::matches;
 use shardc_ir::ops::Op;
 use shardc_ir::sharding::{Split, Splits, well_formed};
-use shardc_ir::spec::{Located, Shard, Source};
+use shardc_ir::spec::{DimSharding, Located, Shard, Source};
 use std::collections::BTreeMap;
 
 /// What the spec says of one dimension of one value.
@@ -68,7 +68,9 @@ fn of_lines(
         // A parameter is in blocks because of the last line that names it.
         found.retain(|(_, value)| !is_block(graph, *value) || last.get(value) == Some(&&shard.value));
         for (name, value) in found {
-            out.retain(|a| a.value != value && !is_slice_of(graph, a.value, value));
+            // The line takes the place of earlier ones; `data` keeps the dimensions that it leaves open.
+            let says = |a: &Annotation| a.closed || shard.value.dims.get(a.dim).is_some_and(|e| e.value != DimSharding::Open);
+            out.retain(|a| (a.value != value || !says(a)) && !is_slice_of(graph, a.value, value));
             let ty = graph.ty(value);
             if ty.rank() != shard.value.dims.len() {
                 let message = format!("\"{name}\" has {} dimensions, {ty}, not {}", ty.rank(), shard.value.dims.len());

@@ -254,6 +254,16 @@ impl<'g> Explicit<'g> {
             let state = &self.old.states[read.state.index()];
             axis.is_some_and(|a| state.sharding.splits(a)).then_some((*v, state))
         });
+        // A split that gives way to another has two reasons: who needs it otherwise, and the line that asked for it.
+        let against = axis.filter(|a| current.splits(*a)).and_then(|a| Some((a, self.old.asked(old, a)?)));
+        if let (Some((axis, line)), Some(reader)) = (against, reader)
+            && let Some(winner) = reader.operands.iter().find(|v| self.weights[v.index()] && self.old.sharding(**v).splits(axis))
+        {
+            let sharding = self.old.sharding(*winner).text(&self.old.ty(*winner).shape, &self.old.mesh);
+            origin.reason = Some(format!("for \"{}\" {sharding}, against line {line}", self.old.value(*winner).name));
+            origin.spec_line = self.old.asked(*winner, axis);
+            return origin;
+        }
         match (split_state, reader) {
             (Some((value, state)), _) => {
                 let sharding = state.sharding.text(&state.ty.shape, &self.old.mesh);

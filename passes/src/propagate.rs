@@ -4,10 +4,11 @@
 //! Facts of the spec come first and are never changed; then values take splits from what defines them (in program order), then
 //! from what reads them (in reverse), until nothing moves. Then `tensor` lines find the blocks that they split ([`tensor`]), and
 //! last `sequence` splits what is left between them ([`sequence`]). Of two that disagree the first wins; the reshard comes later.
-//! Refuses sizes that do not divide. Needs phase `differentiated` (or `raised` for evaluation), gives `annotated`.
+//! Refuses splits that no op can use ([`refuse`]), and sizes that do not divide. Needs phase `differentiated` (or `raised` for evaluation), gives `annotated`.
 //! Source: GSPMD (Xu et al., 2021); Shardy's propagation.
 
 pub mod facts;
+mod refuse;
 mod sequence;
 mod tensor;
 
@@ -33,7 +34,9 @@ impl Pass for Propagate {
         let annotations = annotations(graph, cx)?;
         let mut facts = Facts::new(graph, &annotations);
         let rules = Rules::of(graph);
+        refuse::useless_splits(graph, cx, &rules, &annotations)?;
         facts.settle(&rules);
+        refuse::broken_units(graph, cx, &rules, &facts)?;
         if !cx.spec.tensor.is_empty() {
             tensor::split_blocks(graph, cx, &rules, &mut facts)?;
             facts.settle(&rules);

@@ -3,7 +3,7 @@
 //! Before: `%m = reshape %x shape=[256, 64]`, `%g = contract "bk,kn->bn" %m, %w`, `%y = reshape %g shape=[8, 32, 192]`.
 //! After: `%y = contract "ack,kn->acn" %x, %w`. Elementwise ops in between (the bias) move along: what they do to a merged value
 //! they do to the value before. A value that the spec names stays as it is.
-//! Needs phase `imported`, gives `imported`. Refuses to touch a letter that both operands of a contraction have.
+//! Needs phase `imported`, gives `imported`. A letter that both operands of a contraction have stays merged.
 
 use crate::rewrite::{mapped, neighbours, rebuild};
 use crate::{Changed, Context, Pass};
@@ -67,22 +67,32 @@ fn contraction(b: &mut Builder, op: &Contract, operands: &[ValueId]) -> Option<V
         let Some(sizes) = neighbours(&b.ty(x).shape, &b.ty(values[side]).shape) else { continue };
         let other = if side == 0 { second } else { first };
         let letters: Vec<char> = [first, second][side].chars().collect();
-        if letters.iter().zip(&sizes).any(|(letter, n)| *n > 1 && (other.contains(*letter) || !out.contains(*letter))) {
+        let comes_apart = |(letter, n): (&char, &usize)| *n > 1 && !other.contains(*letter) && out.contains(*letter);
+        if !letters.iter().zip(&sizes).any(comes_apart) {
             continue;
         }
-        let mut term = String::new();
+        let apart_shape = b.ty(x).shape.clone();
+        let (mut term, mut shape, mut at) = (String::new(), vec![], 0);
         for (letter, n) in letters.iter().zip(&sizes) {
-            let apart: String = if *n == 1 { letter.to_string() } else { fresh.by_ref().take(*n).collect() };
+            let dims = &apart_shape[at..at + n];
+            at += n;
+            if !comes_apart((letter, n)) {
+                shape.push(dims.iter().product());
+                term.push(*letter);
+                continue;
+            }
+            let apart: String = fresh.by_ref().take(*n).collect();
             if apart.chars().count() != *n {
                 return None;
             }
             for place in result.iter_mut().filter(|p| **p == letter.to_string()) {
                 place.clone_from(&apart);
             }
+            shape.extend(dims);
             term += &apart;
         }
         terms[side] = term;
-        values[side] = x;
+        values[side] = b.reshape(x, &shape);
     }
     if values == operands[..] {
         return None;

@@ -253,7 +253,7 @@ fn ranks_with_programs_of_their_own_must_meet() {
                 assert!(two && violation.message.contains(words), "{violation}");
             };
             if overtaken.contains(&axes(t, s)) {
-                named(set(&moved).expect_err("calls that do not meet"), "meet, which are");
+                named(set(&moved).expect_err("calls that do not meet"), "meets rank");
                 crossed += 1;
             } else if overtaken.iter().any(|axes| axes.len() == 1) && axes(t, s).len() == 1 {
                 // Each rank waits for the next around the mesh.

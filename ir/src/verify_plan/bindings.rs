@@ -153,7 +153,7 @@ impl Binder<'_> {
                     if entry.buffer != id || entry.bytes[..] != constant.value.bytes[..] {
                         return Err(format!("constant `{name}` has other elements than in the graph"));
                     }
-                    self.value(id, value, 1)?;
+                    self.value(id, value, self.slots(value))?;
                     self.bindings.filled[i] = Some(self.subject.stored_in(value));
                 }
                 BufferKind::Scalar(scalar) => {

@@ -56,8 +56,7 @@ type Key = (&'static str, Vec<u32>, usize);
 
 impl<'g> Numbering<'g> {
     fn of(&mut self, op: &'g Op, operands: Vec<u32>, result: usize, ty: &'g Type) -> u32 {
-        let key = if let Op::State(read) = op { vec![read.state.0] } else { operands };
-        let same = self.known.entry((op.name(), key, result)).or_default();
+        let same = self.known.entry((op.name(), operands, result)).or_default();
         if let Some((.., number)) = same.iter().find(|(o, t, _)| *o == op && *t == ty) {
             return *number;
         }

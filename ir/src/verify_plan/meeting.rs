@@ -70,18 +70,19 @@ pub fn check(set: &PlanSet<'_>) -> Result<(), Violation> {
     let group = mesh.group(rank as u64, &own.call.axes);
     let absent = |other: &&u64| call(**other as usize, at[**other as usize]).is_none_or(|theirs| !own.is_same(theirs));
     let other = group.iter().find(absent).copied().unwrap_or(group[0]) as usize;
-    let (there, steps) = match call(other, at[other]) {
-        Some(theirs) => (format!("the other is at {}", theirs.text()), vec![own.number, theirs.number]),
-        None => ("the other makes no more calls".to_string(), vec![own.number]),
+    let (where_other, mut steps) = match call(other, at[other]) {
+        Some(theirs) => (format!("waits at {}", theirs.text()), vec![theirs.number]),
+        None => ("makes no more calls".to_string(), vec![]),
     };
-    let message = format!("{} waits for ever: {there}", own.text());
+    steps.insert(0, own.number);
+    let message = format!("rank {rank} waits for ever at {}: rank {other} {where_other}", own.text());
     let spec_line = own.step.provenance.spec_line;
     Err(Violation { message, steps, ranks: Some((rank as u64, other as u64)), spec_line })
 }
 
 fn disagreement((a, at_a): (usize, &Call<'_>), (b, at_b): (usize, &Call<'_>)) -> Violation {
-    let what = if at_a.call == at_b.call { "one call for different values" } else { "different calls" };
-    let message = format!("{} and {} meet, which are {what}", at_a.text(), at_b.text());
+    let what = if at_a.call == at_b.call { "for other values" } else { "as another call" };
+    let message = format!("rank {a} meets rank {b} {what}: {} and {}", at_a.text(), at_b.text());
     let spec_line = at_a.step.provenance.spec_line.or(at_b.step.provenance.spec_line);
     Violation { message, steps: vec![at_a.number, at_b.number], ranks: Some((a as u64, b as u64)), spec_line }
 }

@@ -65,7 +65,14 @@ impl<'a, 'g> Buffers<'a, 'g> {
             Op::Host(host) => BufferKind::Scalar(host.scalar),
             _ => BufferKind::Activation,
         };
-        self.make(storage, kind, 1)
+        let slots = if matches!(kind, BufferKind::Constant(_)) { self.slots(storage) } else { 1 };
+        self.make(storage, kind, slots)
+    }
+
+    /// What the host fills or reads for each micro-batch has a slot for each.
+    fn slots(&self, value: ValueId) -> u64 {
+        let graph = self.lowered.graph;
+        if graph.sharding(value).splits(graph.mesh.time()) { graph.mesh.microbatches() } else { 1 }
     }
 
     /// A buffer for scratch of a collective.
@@ -88,8 +95,7 @@ impl<'a, 'g> Buffers<'a, 'g> {
         for (_, node) in graph.nodes() {
             let Op::Input(input) = &node.op else { continue };
             let value = node.results[0];
-            let slots = if graph.sharding(value).splits(graph.mesh.time()) { graph.mesh.microbatches() } else { 1 };
-            let buffer = self.make(value, BufferKind::Input(self.inputs.len() as u32), slots);
+            let buffer = self.make(value, BufferKind::Input(self.inputs.len() as u32), self.slots(value));
             self.inputs.push(ProgramInput { name: input.name.clone(), buffer, range: None, except: None });
         }
     }
@@ -146,9 +152,8 @@ impl<'a, 'g> Buffers<'a, 'g> {
     fn claim_outputs(&mut self) {
         let graph = self.lowered.graph;
         for output in &graph.outputs {
-            let slots = if graph.sharding(output.value).splits(graph.mesh.time()) { graph.mesh.microbatches() } else { 1 };
             let kind = BufferKind::Output(self.outputs.len() as u32);
-            let buffer = self.claim(output.value, kind, output.name.clone(), slots);
+            let buffer = self.claim(output.value, kind, output.name.clone(), self.slots(output.value));
             self.outputs.push(ProgramOutput { name: output.name.clone(), buffer });
         }
     }

@@ -166,6 +166,11 @@ impl Facts {
         }
     }
 
+    /// The axes that split a value, with the lines that ask for it.
+    pub fn asked(&self, value: ValueId) -> &[(AxisId, u32)] {
+        &self.asked[value.index()]
+    }
+
     /// Lets nothing split a value further.
     pub fn close(&mut self, value: ValueId) {
         self.closed[value.index()].fill(true);

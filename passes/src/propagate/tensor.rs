@@ -9,6 +9,7 @@
 //! Source: Shoeybi et al., Megatron-LM (2019).
 
 use super::facts::{Change, Facts, Rule, Rules, primes};
+use super::refuse::first_of_each_line;
 use crate::Context;
 use crate::weights::{Layer, bytes, contracted, layer, weights};
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, near_names};
@@ -34,7 +35,12 @@ pub fn split_blocks(graph: &Graph, cx: &Context<'_>, rules: &Rules, facts: &mut 
     for (r, rule) in rules.all.iter().enumerate() {
         let (Some(layer), Some(line)) = (search.layer(rule), line_of(graph, cx, rule)) else { continue };
         if facts.mesh.size(line.value.axis) > 1 {
-            blocks.extend(contracted(rule, layer).filter_map(|letter| search.block(r, letter, line, &mut alone)));
+            for letter in contracted(rule, layer) {
+                match search.block(r, letter, line, &mut alone) {
+                    Some(block) => blocks.push(block),
+                    None => errors.extend(search.stopped(r, letter, line, &mut alone, cx)),
+                }
+            }
         }
     }
     if blocks.iter().any(|b| b.beside_residual) {
@@ -54,16 +60,17 @@ pub fn split_blocks(graph: &Graph, cx: &Context<'_>, rules: &Rules, facts: &mut 
                     continue;
                 }
                 None if block.values.iter().any(|v| facts.is_closed(*v)) => continue,
-                None => errors.push(does_not_divide(&search, &block, cx)),
+                None => {
+                    let unit = search.indivisible(&block, graph.mesh.size(axis));
+                    errors.push(search.does_not_divide(block.row, block.line, unit, cx));
+                }
             }
         }
         for value in block.values {
             taken[value.index()].insert(axis);
         }
     }
-    // Blocks that are alike fail alike: the first says it.
-    errors.dedup_by(|a, b| a.place == b.place);
-    if errors.is_empty() { Ok(()) } else { Err(errors) }
+    first_of_each_line(errors)
 }
 
 /// The last line whose scope holds the node.
@@ -93,6 +100,8 @@ struct Block<'c> {
     letter: Letter,
     /// Everything that its split reaches.
     values: Vec<ValueId>,
+    /// The sizes of the letters that it splits on the way.
+    sizes: BTreeSet<u64>,
     /// Bytes that are summed over ranks in a step.
     sent: u128,
     /// Elements of parameters that are split.
@@ -134,6 +143,26 @@ impl Search<'_> {
         found
     }
 
+    /// What stops the split of a row's letter, if that are units, such as heads, of which there are too few.
+    fn stopped(
+        &self,
+        row: usize,
+        letter: Letter,
+        line: &Located<Tensor>,
+        facts: &mut Facts,
+        cx: &Context<'_>,
+    ) -> Option<Diagnostic> {
+        let (axis, size) = (line.value.axis, self.rules.all[row].letters.sizes[letter]);
+        let ranks = facts.mesh.size(axis);
+        let split = Split { axis, stride: size.is_multiple_of(ranks).then_some(size / ranks)? };
+        let changes = facts.spread(self.rules, row, letter, split, line.source.line as u32);
+        let values: Vec<ValueId> = changes.iter().map(|c| c.value).collect();
+        let stops = |rule: &Rule| if facts.letter(rule, axis).is_err() { rule.letters.indivisible(ranks) } else { None };
+        let unit = self.rules.forward_of(&values).into_iter().find_map(|r| stops(&self.rules.all[r]));
+        facts.undo(changes);
+        unit.map(|unit| self.does_not_divide(row, line, unit, cx))
+    }
+
     /// Spreads the split of a row's letter; takes it back where something disagrees.
     fn spread(&self, row: usize, letter: Letter, facts: &mut Facts, line: &Located<Tensor>) -> Option<Vec<Change>> {
         let (axis, size) = (line.value.axis, self.rules.all[row].letters.sizes[letter]);
@@ -167,9 +196,11 @@ impl Search<'_> {
         let mut columns: BTreeSet<ValueId> = BTreeSet::new();
         let mut broadcast: BTreeSet<ValueId> = BTreeSet::new();
         let mut rows: BTreeSet<ValueId> = BTreeSet::new();
+        let mut sizes: BTreeSet<u64> = BTreeSet::new();
         for r in self.rules.forward_of(&values) {
             let rule = &self.rules.all[r];
             let Some(letter) = facts.letter(rule, axis).ok()? else { continue };
+            sizes.insert(rule.letters.sizes[letter]);
             let lacks = |i: &usize| !rule.letters.operands[*i].iter().flatten().any(|l| *l == letter);
             match (self.layer(rule), rule.letters.roles[letter]) {
                 (Some(layer), Role::Reduced(_)) if contracted(rule, layer).any(|l| l == letter) => {
@@ -190,7 +221,29 @@ impl Search<'_> {
         let states = values.iter().filter(|v| matches!(self.graph.def(**v).op, Op::State(_)));
         let split = states.collect::<BTreeSet<_>>().into_iter().map(|v| self.graph.ty(*v).elements()).sum();
         let beside_residual = rows.iter().any(|row| columns.iter().any(|x| self.is_beside_residual(*x, *row)));
-        Some(Block { line, row, letter, values, sent, split, beside_residual })
+        Some(Block { line, row, letter, values, sizes, sent, split, beside_residual })
+    }
+
+    /// The unit of a block that the ranks do not divide: heads where an op counts them, or else the smallest letter.
+    fn indivisible(&self, block: &Block<'_>, ranks: u64) -> (u64, &'static str) {
+        let reached = self.rules.forward_of(&block.values);
+        let unit = reached.iter().find_map(|r| self.rules.all[*r].letters.indivisible(ranks));
+        let letters = block.sizes.iter().copied().filter(|size| !size.is_multiple_of(ranks)).min();
+        let row = self.rules.all[block.row].letters.sizes[block.letter];
+        unit.unwrap_or((letters.unwrap_or(row), "channels"))
+    }
+
+    fn does_not_divide(&self, row: usize, line: &Located<Tensor>, (size, unit): (u64, &str), cx: &Context<'_>) -> Diagnostic {
+        let rule = &self.rules.all[row];
+        let weight = rule.operands[self.layer(rule).map_or(0, |l| l.weight)];
+        let (ranks, name) = (self.graph.mesh.size(line.value.axis), self.graph.mesh.name(line.value.axis));
+        let closed = vec!["-"; self.graph.ty(weight).rank()].join(", ");
+        let weight = &self.graph.value(weight).name;
+        Diagnostic::error(format!("`{name}` has {ranks} ranks, but the block that ends in \"{weight}\" has {size} {unit}"))
+            .at(cx.spec.place_of(line.source))
+            .help(format!(
+                "use `{name}` of a size that divides {size}, or leave the block whole with `shard \"{weight}\" [{closed}]`"
+            ))
     }
 
     /// Whether what is computed from `row`, before the next layer, is added to `input`, to what `input` was made of, or to what
@@ -233,23 +286,4 @@ impl Search<'_> {
         }
         found
     }
-}
-
-/// Names the unit that the ranks do not divide: heads where an op counts them, or else the inputs of the row.
-fn does_not_divide(search: &Search<'_>, block: &Block<'_>, cx: &Context<'_>) -> Diagnostic {
-    let (graph, axis) = (search.graph, block.line.value.axis);
-    let ranks = graph.mesh.size(axis);
-    let row = &search.rules.all[block.row];
-    let reached = search.rules.forward_of(&block.values);
-    let unit = reached.iter().find_map(|r| search.rules.all[*r].letters.indivisible(ranks));
-    let (size, what) = unit.unwrap_or((row.letters.sizes[block.letter], "inputs"));
-    let weight = search.layer(row).map_or(String::new(), |l| graph.value(row.operands[l.weight]).name.clone());
-    let name = graph.mesh.name(axis);
-    let dims = graph.operand_types(graph.node(row.node.expect("a row is a node")));
-    let closed = vec!["-"; search.layer(row).map_or(0, |l| dims[l.weight].rank())].join(", ");
-    Diagnostic::error(format!("`{name}` has {ranks} ranks, but the block that ends in \"{weight}\" has {size} {what}"))
-        .at(cx.spec.place_of(block.line.source))
-        .help(format!(
-            "use `{name}` of a size that divides {size}, or leave the block whole with `shard \"{weight}\" [{closed}]`"
-        ))
 }

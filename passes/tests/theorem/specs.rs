@@ -1,8 +1,9 @@
 //! Random specs for a model: meshes of up to four axes, micro-batches, and splits of every form of parameters, inputs and inner values.
 
 use super::graphs::{Choices, Model};
-use shardc_ir::graph::Graph;
-use shardc_ir::ops::Op;
+use shardc_ir::graph::{Graph, ValueId};
+use shardc_ir::letters::Role;
+use shardc_ir::ops::{Op, letters_of};
 
 /// The most ranks of a mesh.
 const MAX_RANKS: u64 = 24;
@@ -51,7 +52,7 @@ pub fn draw(choices: &mut Choices, model: &Model) -> String {
     }
     let lines = choices.pick(&[0, 1, 2, 2, 3, 4, 6]);
     for _ in 0..lines {
-        text += &shard_line(choices, model, &axes);
+        text += &shard_line(choices, model, &axes, &data);
     }
     // LAMB takes no parameters in blocks of different sizes.
     let optimizers = if text.contains('|') { 3 } else { 4 };
@@ -76,17 +77,22 @@ enum Kind {
 }
 
 /// Splits of a parameter, or now and then of an input or an inner value.
-fn shard_line(choices: &mut Choices, model: &Model, axes: &[Axis]) -> String {
+fn shard_line(choices: &mut Choices, model: &Model, axes: &[Axis], data: &[Axis]) -> String {
     let kind = choices.pick(&[Kind::Parameter, Kind::Parameter, Kind::Parameter, Kind::Inner, Kind::Inner, Kind::Input]);
     let candidates = candidates(&model.graph, kind);
-    let Some((name, shape)) = candidates.get(choices.below(candidates.len())) else { return String::new() };
+    let Some((name, shape, whole)) = candidates.get(choices.below(candidates.len())) else { return String::new() };
     let mut free = axes.to_vec();
+    // What is refused is drawn now and then.
+    if kind == Kind::Input && !choices.one_in(20) {
+        free.retain(|axis| !data.contains(axis));
+    }
     let first = usize::from(kind != Kind::Parameter);
     let mut entries = vec!["?".to_string(); first.min(shape.len())];
     let mut unequal = kind == Kind::Inner;
     for (dim, size) in shape.iter().enumerate().skip(first) {
         let known = model.fused.iter().find(|(of, d, _)| of == name && *d == dim).map(|(_, _, sizes)| sizes.as_slice());
-        let entry = entry(choices, *size, &mut free, if unequal { None } else { Some(known.unwrap_or(&[])) });
+        let size = if whole[dim] && !choices.one_in(20) { 1 } else { *size };
+        let entry = entry(choices, size, &mut free, if unequal { None } else { Some(known.unwrap_or(&[])) });
         unequal |= entry.contains('|');
         entries.push(entry);
     }
@@ -130,8 +136,8 @@ fn entry(choices: &mut Choices, size: u64, free: &mut Vec<Axis>, blocks: Option<
     text
 }
 
-/// The names and shapes of what lives in the graph.
-fn candidates(graph: &Graph, kind: Kind) -> Vec<(String, Vec<u64>)> {
+/// The names and shapes of what lives in the graph, and for each dimension whether all that read it need it whole.
+fn candidates(graph: &Graph, kind: Kind) -> Vec<(String, Vec<u64>, Vec<bool>)> {
     let live = live(graph);
     let found = graph.nodes().filter(|(id, _)| live[id.index()]).filter_map(|(_, node)| {
         let value = graph.value(node.results[0]);
@@ -141,9 +147,22 @@ fn candidates(graph: &Graph, kind: Kind) -> Vec<(String, Vec<u64>)> {
             Op::Constant(_) => return None,
             _ => (&value.name, Kind::Inner),
         };
-        (of == kind && value.ty.rank() > 0).then(|| (name.clone(), value.ty.shape.clone()))
+        let whole = |dim: usize| is_needed_whole(graph, node.results[0], dim);
+        let rank = value.ty.rank();
+        (of == kind && rank > 0).then(|| (name.clone(), value.ty.shape.clone(), (0..rank).map(whole).collect()))
     });
     found.collect()
+}
+
+fn is_needed_whole(graph: &Graph, value: ValueId, dim: usize) -> bool {
+    let mut readers = vec![];
+    for (id, node) in graph.nodes() {
+        let letters = letters_of(graph, id);
+        for (i, _) in node.operands.iter().enumerate().filter(|(_, v)| **v == value) {
+            readers.push(letters.operands[i][dim].iter().all(|l| letters.roles[*l] == Role::Whole));
+        }
+    }
+    !readers.is_empty() && readers.into_iter().all(|whole| whole)
 }
 
 /// For each node, whether the output needs it.
