@@ -54,7 +54,7 @@ pub fn all() -> Vec<Job> {
     const MSE: &str = "loss mse prediction=y labels=t\n";
     const CLASSES: &str = "loss cross_entropy logits=y labels=t ignore_index=1\n";
     type Row = (&'static str, fn() -> Graph, String);
-    let specs: [Row; 9] = [
+    let specs: [Row; 10] = [
         ("replicas", layers, format!("mesh dp=4\nbatch 8\ndata axis=dp\n{MSE}optimizer sgd lr=0.1 momentum=0.9\n")),
         (
             "columns and rows",
@@ -76,6 +76,7 @@ pub fn all() -> Vec<Job> {
             layers,
             format!("mesh dp=2 tp=2\nbatch 8\ndata axis=dp\n{MSE}{ADAMW}shard \"w1\" [-, (6|2)*tp]\nshard \"w2\" [tp, -]\n"),
         ),
+        ("four micro-batches", language, format!("mesh dp=2\nbatch 8 microbatches=4\ndata axis=dp\n{CLASSES}{ADAMW}")),
         (
             "moved splits",
             layers,
