@@ -103,10 +103,15 @@ impl Spec {
         self.batch.as_ref().map_or(1, |batch| batch.value.microbatches)
     }
 
+    /// The `data` line of inputs and labels: the one without `on`.
+    pub fn data_everywhere(&self) -> Option<&Located<Data>> {
+        self.data.iter().rev().find(|data| data.value.on.is_none())
+    }
+
     /// The groups of samples over which a batch normalisation computes statistics of their own.
     pub fn statistics_groups(&self) -> u64 {
         let mesh = self.mesh();
-        let ranks = || self.data.last().map_or(1, |data| data.value.axes.iter().map(|axis| mesh.size(*axis)).product());
+        let ranks = || self.data_everywhere().map_or(1, |data| data.value.axes.iter().map(|axis| mesh.size(*axis)).product());
         match self.batchnorm.as_ref().map(|groups| groups.value) {
             None => 1,
             Some(StatisticsGroups::Microbatch) => self.microbatches(),

@@ -176,7 +176,7 @@ fn nameable(graph: &Graph) -> Vec<(&str, ValueId)> {
 /// Dimension 0 of inputs and labels: micro-batches, then the data axes.
 fn batch_splits(graph: &Graph, cx: &Context<'_>) -> Result<Vec<Annotation>, Diagnostics> {
     let mesh = &graph.mesh;
-    let data = cx.spec.data.last();
+    let data = cx.spec.data_everywhere();
     let mut axes: Vec<AxisId> = vec![mesh.time()];
     axes.extend(data.iter().flat_map(|d| d.value.axes.iter().copied()));
     axes.retain(|a| mesh.size(*a) > 1);

@@ -9,6 +9,8 @@
 
 pub mod facts;
 mod refuse;
+mod samples;
+mod scopes;
 mod sequence;
 mod tensor;
 
@@ -33,8 +35,9 @@ impl Pass for Propagate {
     fn run(&self, graph: &mut Graph, cx: &Context<'_>) -> Result<Changed, Diagnostics> {
         let annotations = annotations(graph, cx)?;
         let mut facts = Facts::new(graph, &annotations);
-        let rules = Rules::of(graph);
+        let mut rules = Rules::of(graph);
         refuse::useless_splits(graph, cx, &rules, &annotations)?;
+        scopes::separate(graph, cx, &mut rules, &mut facts)?;
         facts.settle(&rules);
         refuse::broken_units(graph, cx, &rules, &facts)?;
         if !cx.spec.tensor.is_empty() {

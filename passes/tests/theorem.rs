@@ -181,6 +181,7 @@ fn note(coverage: &mut Coverage, imported: &Graph, explicit: &Graph, spec: &Spec
     }
     let blocks = explicit.states.iter().any(|state| state.block.is_some());
     kinds.extend(blocks.then(|| "with parameters in parts".to_string()));
+    kinds.extend(text.contains(" on=").then(|| "with samples split apart in a scope".to_string()));
     kinds.extend(tensor.then(|| "with a `tensor` line".to_string()));
     kinds.extend(sequence.then(|| "with a `sequence` line".to_string()));
     kinds.extend(text.contains("=3").then(|| "with an axis of 3".to_string()));

@@ -7,7 +7,6 @@ use shardc_ir::spec::{Located, Source, Spec};
 type Row = (&'static str, fn(&Spec) -> Vec<Source>);
 
 const NOT_BUILT: &[Row] = &[
-    ("data on=", |spec| sources(spec.data.iter().flat_map(|data| &data.value.on))),
     ("zero", |spec| sources(&spec.zero)),
     ("pipeline", |spec| sources(&spec.pipeline)),
     ("place", |spec| sources(&spec.place)),

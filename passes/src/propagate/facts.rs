@@ -20,12 +20,15 @@ pub struct Rule {
     pub operands: Vec<ValueId>,
     /// What is defined.
     pub results: Vec<ValueId>,
+    /// Operands, by position, that are split apart from the rest.
+    pub untied: Vec<usize>,
 }
 
 impl Rule {
-    /// Operands, then results, with the letters of their dimensions.
+    /// Tied operands, then results, with the letters of their dimensions.
     pub fn tensors(&self) -> impl DoubleEndedIterator<Item = (ValueId, &Vec<Vec<Letter>>)> {
-        let operands = self.operands.iter().copied().zip(&self.letters.operands);
+        let operands = self.operands.iter().copied().zip(&self.letters.operands).enumerate();
+        let operands = operands.filter(|(i, _)| !self.untied.contains(i)).map(|(_, tensor)| tensor);
         operands.chain(self.results.iter().copied().zip(&self.letters.results))
     }
 }
@@ -50,6 +53,7 @@ impl Rules {
                 letters: letters_of(graph, id),
                 operands: node.operands.clone(),
                 results: node.results.clone(),
+                untied: vec![],
             })
             .collect();
         for (_, node) in graph.nodes() {
@@ -57,7 +61,8 @@ impl Rules {
             let Some(update) = graph.states[read.state.index()].update else { continue };
             let ty = graph.ty(update).clone();
             let letters = Letters::broadcast(std::slice::from_ref(&ty), std::slice::from_ref(&ty));
-            all.push(Rule { node: None, is_forward: false, letters, operands: node.results.clone(), results: vec![update] });
+            let (operands, results) = (node.results.clone(), vec![update]);
+            all.push(Rule { node: None, is_forward: false, letters, operands, results, untied: vec![] });
         }
         let mut of = vec![vec![]; graph.value_count()];
         for (r, rule) in all.iter().enumerate() {
@@ -156,6 +161,14 @@ impl Facts {
         for (value, dims) in rule.results.iter().zip(&rule.letters.results) {
             self.add(*value, &rule.letters.project(dims, &assignment), &[(split.axis, line)], &mut vec![]);
         }
+    }
+
+    /// Splits a letter of a rule, because `line` asks for it, where nothing splits it otherwise.
+    pub fn split_letter(&mut self, rule: &Rule, letter: Letter, splits: Splits, line: u32) {
+        let asked: Vec<(AxisId, u32)> = splits.iter().map(|split| (split.axis, line)).collect();
+        let mut assignment: Assignment = vec![vec![]; rule.letters.sizes.len()];
+        assignment[letter] = splits;
+        self.give(rule, &assignment, &asked, &mut vec![]);
     }
 
     /// Takes changes back.

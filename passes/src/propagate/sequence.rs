@@ -7,12 +7,12 @@
 //! Refuses tokens that the ranks do not divide, and models without such regions.
 //! Source: Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models (2022).
 
-use super::facts::{Facts, Rule, Rules, primes};
+use super::facts::{Facts, Rule, Rules};
+use super::samples::samples;
 use crate::Context;
-use crate::annotate::Annotation;
 use crate::weights::weights;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
-use shardc_ir::graph::{Graph, ValueId};
+use shardc_ir::graph::Graph;
 use shardc_ir::letters::{Letter, Role};
 use shardc_ir::mesh::AxisId;
 use shardc_ir::ops::Op;
@@ -71,21 +71,6 @@ pub fn split_tokens(
 fn leaves_region(rule: &Rule, facts: &Facts, axis: AxisId, weights: &[bool]) -> bool {
     let splits = |letter: &Letter| matches!(rule.letters.roles[*letter], Role::Reduced(_));
     rule.operands.iter().any(|v| weights[v.index()]) && facts.letter(rule, axis).ok().flatten().as_ref().is_some_and(splits)
-}
-
-/// Which dimensions hold the samples: those that a split of the inputs' first dimension over time reaches.
-fn samples(graph: &Graph, rules: &Rules) -> Facts {
-    let inputs = graph.nodes().filter(|(_, node)| matches!(node.op, Op::Input(_))).map(|(_, node)| node.results[0]);
-    let inputs: Vec<ValueId> = inputs.filter(|v| graph.ty(*v).rank() > 0).collect();
-    let batch = inputs.first().map_or(1, |v| graph.ty(*v).shape[0]);
-    let parts = primes(batch).first().copied().unwrap_or(1);
-    let splits = vec![Split { axis: graph.mesh.time(), stride: batch / parts }];
-    let annotate = |value: &ValueId| Annotation { value: *value, dim: 0, splits: splits.clone(), closed: false, line: 0 };
-    let same = inputs.iter().filter(|v| parts > 1 && graph.ty(**v).shape[0] == batch);
-    let mut facts = Facts::new(graph, &same.map(annotate).collect::<Vec<_>>());
-    facts.mesh = graph.mesh.resized(graph.mesh.time(), parts);
-    facts.settle(rules);
-    facts
 }
 
 /// The letter of the result's tokens.

@@ -10,13 +10,14 @@
 
 use super::facts::{Change, Facts, Rule, Rules, primes};
 use super::refuse::first_of_each_line;
+use super::scopes::unmatched;
 use crate::Context;
 use crate::weights::{Layer, bytes, contracted, layer, weights};
-use shardc_ir::diagnostic::{Diagnostic, Diagnostics, near_names};
+use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use shardc_ir::graph::{Graph, ValueId};
 use shardc_ir::letters::{Letter, Role};
 use shardc_ir::mesh::AxisId;
-use shardc_ir::names::{matches_scope, outermost_scope};
+use shardc_ir::names::matches_scope;
 use shardc_ir::ops::{Linear, Op};
 use shardc_ir::plan::StateRole;
 use shardc_ir::sharding::Split;
@@ -28,7 +29,8 @@ use std::collections::BTreeSet;
 /// # Errors
 /// For each line one about scopes that are not there, or sizes that its ranks do not divide.
 pub fn split_blocks(graph: &Graph, cx: &Context<'_>, rules: &Rules, facts: &mut Facts) -> Result<(), Diagnostics> {
-    let mut errors: Diagnostics = cx.spec.tensor.iter().filter_map(|line| unmatched(graph, cx, line)).collect();
+    let mut errors: Diagnostics =
+        cx.spec.tensor.iter().filter_map(|line| unmatched(graph, cx, line.value.on.as_ref()?)).collect();
     let search = Search { graph, rules, weights: weights(graph), moves: moves(graph) };
     let mut alone = Facts::new(graph, &[]);
     let mut blocks: Vec<Block> = vec![];
@@ -78,17 +80,6 @@ fn line_of<'c>(graph: &Graph, cx: &Context<'c>, rule: &Rule) -> Option<&'c Locat
     let scope = rule.node.and_then(|node| graph.node(node).origin.scope.as_deref()).unwrap_or("");
     let holds = |line: &&Located<Tensor>| line.value.on.as_ref().is_none_or(|on| matches_scope(&on.value, scope));
     cx.spec.tensor.iter().rev().find(holds)
-}
-
-fn unmatched(graph: &Graph, cx: &Context<'_>, line: &Located<Tensor>) -> Option<Diagnostic> {
-    let on = line.value.on.as_ref()?;
-    let scopes: BTreeSet<&str> = graph.nodes().filter_map(|(_, n)| n.origin.scope.as_deref()).collect();
-    if scopes.iter().any(|scope| outermost_scope(&on.value, scope).is_some()) {
-        return None;
-    }
-    let error = Diagnostic::error(format!("no scope of the model matches `{}`", on.value)).at(cx.spec.place_of(on.source));
-    let near: Vec<String> = near_names(&on.value, scopes.into_iter()).iter().map(|n| format!("`{n}`")).collect();
-    Some(if near.is_empty() { error } else { error.help(format!("near scopes are {}", near.join(", "))) })
 }
 
 /// A letter whose split makes columns and rows of layers.

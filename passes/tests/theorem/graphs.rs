@@ -68,10 +68,12 @@ pub fn draw(choices: &mut Choices, dtype: DType) -> Model {
     let mut x = if m.c.one_in(3) { m.embedded_tokens() } else { m.features() };
     let mut earlier = vec![x];
     let steps = 8 + m.c.below(8);
-    for _ in 0..steps {
+    for i in 0..steps {
+        m.b.origin.scope = Some(format!("h.{}", i / 3));
         x = m.step(x, &earlier);
         earlier.push(x);
     }
+    m.b.origin.scope = None;
     m.finish(x)
 }
 
@@ -164,6 +166,10 @@ impl Maker<'_> {
         if loss.starts_with("cross_entropy") {
             y = self.linear(y);
         }
+        // Whatever came before, the loss moves with this.
+        let shape = self.shape(y);
+        let level = self.parameter(&shape[1..]);
+        let y = self.b.add(y, level);
         self.b.rename(y, "y");
         self.b.graph_mut().outputs.push(Output { name: "y".into(), value: y });
         if loss == "output=l" {

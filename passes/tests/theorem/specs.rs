@@ -43,6 +43,18 @@ pub fn draw(choices: &mut Choices, model: &Model) -> String {
         text += &format!("data axis=({})\n", names.join(","));
     }
     // Sizes of random models divide by 2 more often than by 3 or 4; a `sequence` line needs layers that are split.
+    let scope = choices.pick(&["", "", "", "h.0", "h.1", "*.1", "h.*"]);
+    let mut parts = microbatches;
+    let mut chosen = vec![];
+    for (name, size) in &axes {
+        if model.batch.is_multiple_of(parts * size) && choices.one_in(2) {
+            parts *= size;
+            chosen.push(*name);
+        }
+    }
+    if !scope.is_empty() && !chosen.is_empty() {
+        text += &format!("data axis=({}) on=\"{scope}\"\n", chosen.join(","));
+    }
     let free = axes.iter().copied().find(|axis| !data.contains(axis) && (axis.1 == 2 || choices.one_in(6)));
     if let Some((axis, _)) = free.filter(|_| choices.one_in(3)) {
         text += &format!("tensor axis={axis}\n");

@@ -1,0 +1,81 @@
+//! `data axis=(dp,tp) on="*.mlp"`: a part of the model splits the samples over axes of its own.
+//!
+//! Before: `%y = contract "bk,kn->bn" %x, %w @mlp` with `%x {dp, -}` from outside. After: `%y {(dp,tp), -}`, `%x` as it was; what
+//! enters is resharded where it is read. The last line that matches a node's scope says how its samples are split; a value that
+//! crosses a border is not tied to what reads it. Data keeps the split of the line without `on`.
+//! Refuses a pattern without a match.
+
+use super::facts::{Facts, Rules};
+use super::samples::samples;
+use crate::Context;
+use shardc_ir::diagnostic::{Diagnostic, Diagnostics, near_names};
+use shardc_ir::graph::{Graph, NodeId};
+use shardc_ir::mesh::AxisId;
+use shardc_ir::names::matches_scope;
+use shardc_ir::sharding::{Split, Splits, well_formed};
+use shardc_ir::spec::Located;
+use std::collections::BTreeSet;
+
+/// Unties what crosses the borders of the scopes of `data` lines, and splits the samples behind each border as its line says.
+///
+/// # Errors
+/// If a line's scope matches nothing.
+pub fn separate(graph: &Graph, cx: &Context<'_>, rules: &mut Rules, facts: &mut Facts) -> Result<(), Diagnostics> {
+    if cx.spec.data.iter().all(|line| line.value.on.is_none()) {
+        return Ok(());
+    }
+    let errors: Diagnostics = cx.spec.data.iter().filter_map(|line| unmatched(graph, cx, line.value.on.as_ref()?)).collect();
+    if !errors.is_empty() {
+        return Err(errors);
+    }
+    let samples = samples(graph, rules);
+    let lines: Vec<Option<usize>> = graph.nodes().map(|(id, _)| line_of(graph, cx, id)).collect();
+    for rule in &mut rules.all {
+        let Some(node) = rule.node else { continue };
+        let line = lines[node.index()];
+        for (i, value) in rule.operands.clone().into_iter().enumerate() {
+            let located = rule.letters.to_letters(&rule.letters.operands[i], &samples.shardings[value.index()]);
+            let Some((letter, _)) = located.into_iter().flatten().flatten().next() else { continue };
+            if lines[graph.value(value).node.index()] == line {
+                continue;
+            }
+            rule.untied.push(i);
+            let data = line.map(|line| &cx.spec.data[line]);
+            let axes = data.map_or(&[][..], |data| &data.value.axes);
+            let splits = splits(facts, rule.letters.sizes[letter], axes);
+            let number = data.or(cx.spec.data.first()).map_or(0, |data| data.source.line as u32);
+            facts.split_letter(rule, letter, splits, number);
+        }
+    }
+    Ok(())
+}
+
+/// The last `data` line whose scope holds the node.
+fn line_of(graph: &Graph, cx: &Context<'_>, node: NodeId) -> Option<usize> {
+    let scope = graph.node(node).origin.scope.as_deref().unwrap_or("");
+    cx.spec.data.iter().rposition(|line| line.value.on.as_ref().is_none_or(|on| matches_scope(&on.value, scope)))
+}
+
+/// A letter of samples: micro-batches, then the axes. None where they do not divide it.
+fn splits(facts: &Facts, size: u64, axes: &[AxisId]) -> Splits {
+    let mut rest = size;
+    let all = [facts.mesh.time()].into_iter().chain(axes.iter().copied()).filter(|axis| facts.mesh.size(*axis) > 1);
+    let splits: Splits = all
+        .map(|axis| {
+            rest /= facts.mesh.size(axis);
+            Split { axis, stride: rest }
+        })
+        .collect();
+    if well_formed(&splits, size, &facts.mesh) { splits } else { vec![] }
+}
+
+/// The error for a pattern of scopes that matches none of the model.
+pub fn unmatched(graph: &Graph, cx: &Context<'_>, on: &Located<String>) -> Option<Diagnostic> {
+    let scopes: BTreeSet<&str> = graph.nodes().filter_map(|(_, n)| n.origin.scope.as_deref()).collect();
+    if scopes.iter().any(|scope| matches_scope(&on.value, scope)) {
+        return None;
+    }
+    let error = Diagnostic::error(format!("no scope of the model matches `{}`", on.value)).at(cx.spec.place_of(on.source));
+    let near: Vec<String> = near_names(&on.value, scopes.into_iter()).iter().map(|n| format!("`{n}`")).collect();
+    Some(if near.is_empty() { error } else { error.help(format!("near scopes are {}", near.join(", "))) })
+}
