@@ -33,7 +33,7 @@ pub struct Letters {
     pub operands: Vec<Vec<Vec<Letter>>>,
     /// For each result and dimension, its letters.
     pub results: Vec<Vec<Vec<Letter>>>,
-    /// Letters that count what people know by a name: `heads`.
+    /// Letters that count what people know by a name, in the singular: `head`.
     pub units: Vec<(Letter, &'static str)>,
 }
 
@@ -134,7 +134,7 @@ impl Letters {
             .collect()
     }
 
-    /// The first unit that `ranks` do not divide: how many there are, and their name.
+    /// The first unit that `ranks` do not divide: how many there are, and the name of one.
     pub fn indivisible(&self, ranks: u64) -> Option<(u64, &'static str)> {
         let mut units = self.units.iter().map(|(letter, name)| (self.sizes[*letter], *name));
         units.find(|(size, _)| !size.is_multiple_of(ranks))
@@ -168,6 +168,11 @@ impl Letters {
         let list = |tensors: &[Vec<Vec<Letter>>]| tensors.iter().map(tensor).collect::<Vec<_>>().join(",");
         format!("{}->{}", list(&self.operands), list(&self.results))
     }
+}
+
+/// `1 head`, `4 heads`.
+pub fn counted(size: u64, unit: &str) -> String {
+    format!("{size} {unit}{}", if size == 1 { "" } else { "s" })
 }
 
 impl Default for Letters {

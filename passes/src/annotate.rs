@@ -89,7 +89,7 @@ fn of_lines(
                         misfits.push(match entry.value.unequal_blocks() {
                             Some(_) => error
                                 .help("give all blocks of one dimension of a parameter or input, each a multiple of the ranks"),
-                            None => error,
+                            None => error.help("use axes whose ranks divide it, or `-` to leave it whole"),
                         });
                     }
                 }

@@ -112,7 +112,7 @@ impl Attention {
         let batch = vec![letters.letter(s.batch, Role::Kept)];
         let group = letters.letter(s.kv_heads, Role::Kept);
         let within = letters.letter(s.heads / s.kv_heads, Role::Whole);
-        letters.units.push((group, if s.heads == s.kv_heads { "heads" } else { "kv heads" }));
+        letters.units.push((group, if s.heads == s.kv_heads { "head" } else { "kv head" }));
         let query = vec![letters.letter(s.queries, Role::Whole)];
         let key = vec![letters.letter(s.keys, Role::Whole)];
         let width = vec![letters.letter(s.width, Role::Whole)];

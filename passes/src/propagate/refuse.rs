@@ -6,7 +6,7 @@ use crate::annotate::Annotation;
 use crate::weights::{Layer, layer, weights};
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use shardc_ir::graph::{Graph, ValueId};
-use shardc_ir::letters::{Letter, Role};
+use shardc_ir::letters::{Letter, Role, counted};
 use shardc_ir::ops::{Linear, Op};
 use shardc_ir::sharding::{Sharding, Split};
 
@@ -87,7 +87,8 @@ pub fn broken_units(graph: &Graph, cx: &Context<'_>, rules: &Rules, facts: &Fact
                     let splits_output = facts.letter(source, *axis).ok().flatten().is_some_and(is_output);
                     if splits_output && !size.is_multiple_of(ranks) {
                         let weight = name(graph, weight);
-                        let message = format!("`{axis_name}` has {ranks} ranks, but there are {size} {unit} behind \"{weight}\"");
+                        let units = counted(size, unit);
+                        let message = format!("`{axis_name}` has {ranks} ranks, but behind \"{weight}\" are {units}");
                         let help = format!("use `{axis_name}` of a size that divides {size}, or leave \"{weight}\" whole");
                         errors.push(Diagnostic::error(message).at_opt(cx.spec.place_of_line(*line)).help(help));
                     }

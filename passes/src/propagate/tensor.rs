@@ -15,7 +15,7 @@ use crate::Context;
 use crate::weights::{Layer, bytes, contracted, layer, weights};
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use shardc_ir::graph::{Graph, ValueId};
-use shardc_ir::letters::{Letter, Role};
+use shardc_ir::letters::{Letter, Role, counted};
 use shardc_ir::mesh::AxisId;
 use shardc_ir::names::matches_scope;
 use shardc_ir::ops::{Linear, Op};
@@ -221,7 +221,7 @@ impl Search<'_> {
         let unit = reached.iter().find_map(|r| self.rules.all[*r].letters.indivisible(ranks));
         let letters = block.sizes.iter().copied().filter(|size| !size.is_multiple_of(ranks)).min();
         let row = self.rules.all[block.row].letters.sizes[block.letter];
-        unit.unwrap_or((letters.unwrap_or(row), "channels"))
+        unit.unwrap_or((letters.unwrap_or(row), "channel"))
     }
 
     fn does_not_divide(&self, row: usize, line: &Located<Tensor>, (size, unit): (u64, &str), cx: &Context<'_>) -> Diagnostic {
@@ -230,7 +230,8 @@ impl Search<'_> {
         let (ranks, name) = (self.graph.mesh.size(line.value.axis), self.graph.mesh.name(line.value.axis));
         let closed = vec!["-"; self.graph.ty(weight).rank()].join(", ");
         let weight = &self.graph.value(weight).name;
-        Diagnostic::error(format!("`{name}` has {ranks} ranks, but the block that ends in \"{weight}\" has {size} {unit}"))
+        let units = counted(size, unit);
+        Diagnostic::error(format!("`{name}` has {ranks} ranks, but the block that ends in \"{weight}\" has {units}"))
             .at(cx.spec.place_of(line.source))
             .help(format!(
                 "use `{name}` of a size that divides {size}, or leave the block whole with `shard \"{weight}\" [{closed}]`"
