@@ -49,6 +49,19 @@ pub fn contracted(rule: &Rule, layer: Layer) -> impl Iterator<Item = Letter> + '
     (0..rule.letters.sizes.len()).filter(sums).filter(move |l| has(layer.weight, *l) && has(layer.input, *l))
 }
 
+/// The parameter that a weight is, however it is turned; the weight itself where it is made of several.
+pub fn parameter(graph: &Graph, weight: ValueId) -> ValueId {
+    let mut at = weight;
+    loop {
+        let node = graph.def(at);
+        match &node.operands[..] {
+            [] => return at,
+            [only] if node.op.is_rearrangement() => at = *only,
+            _ => return weight,
+        }
+    }
+}
+
 /// The bytes of a value on one device.
 pub fn bytes(graph: &Graph, value: ValueId) -> u64 {
     graph.ty(value).elements() * graph.ty(value).dtype.bytes()

@@ -3,7 +3,7 @@
 use super::facts::{Facts, Rule, Rules};
 use crate::Context;
 use crate::annotate::Annotation;
-use crate::weights::{Layer, layer, weights};
+use crate::weights::{Layer, layer, parameter, weights};
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use shardc_ir::graph::{Graph, ValueId};
 use shardc_ir::letters::{Letter, Role, counted};
@@ -86,7 +86,7 @@ pub fn broken_units(graph: &Graph, cx: &Context<'_>, rules: &Rules, facts: &Fact
                     let is_output = |letter: Letter| source.letters.roles[letter] == Role::Kept;
                     let splits_output = facts.letter(source, *axis).ok().flatten().is_some_and(is_output);
                     if splits_output && !size.is_multiple_of(ranks) {
-                        let weight = name(graph, weight);
+                        let weight = name(graph, parameter(graph, weight));
                         let units = counted(size, unit);
                         let message = format!("`{axis_name}` has {ranks} ranks, but behind \"{weight}\" are {units}");
                         let help = format!("use `{axis_name}` of a size that divides {size}, or leave \"{weight}\" whole");

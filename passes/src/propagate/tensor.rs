@@ -12,7 +12,7 @@ use super::facts::{Change, Facts, Rule, Rules, primes};
 use super::refuse::first_of_each_line;
 use super::scopes::unmatched;
 use crate::Context;
-use crate::weights::{Layer, bytes, contracted, layer, weights};
+use crate::weights::{Layer, bytes, contracted, layer, parameter, weights};
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use shardc_ir::graph::{Graph, ValueId};
 use shardc_ir::letters::{Letter, Role, counted};
@@ -40,7 +40,7 @@ pub fn split_blocks(graph: &Graph, cx: &Context<'_>, rules: &Rules, facts: &mut 
             for letter in contracted(rule, layer) {
                 match search.block(r, letter, line, &mut alone) {
                     Some(block) => blocks.push(block),
-                    None => errors.extend(search.stopped(r, letter, line, &mut alone, cx)),
+                    None => errors.extend(search.stopped(r, letter, line, &mut alone, facts, cx)),
                 }
             }
         }
@@ -134,13 +134,15 @@ impl Search<'_> {
         found
     }
 
-    /// What stops the split of a row's letter, if that are units, such as heads, of which there are too few.
+    /// What stops the split of a row's letter, if that are units, such as heads, of which there are too few; not where `spec` has
+    /// lines of its own.
     fn stopped(
         &self,
         row: usize,
         letter: Letter,
         line: &Located<Tensor>,
         facts: &mut Facts,
+        spec: &Facts,
         cx: &Context<'_>,
     ) -> Option<Diagnostic> {
         let (axis, size) = (line.value.axis, self.rules.all[row].letters.sizes[letter]);
@@ -151,7 +153,7 @@ impl Search<'_> {
         let stops = |rule: &Rule| if facts.letter(rule, axis).is_err() { rule.letters.indivisible(ranks) } else { None };
         let unit = self.rules.forward_of(&values).into_iter().find_map(|r| stops(&self.rules.all[r]));
         facts.undo(changes);
-        unit.map(|unit| self.does_not_divide(row, line, unit, cx))
+        unit.filter(|_| !values.iter().any(|v| spec.is_closed(*v))).map(|unit| self.does_not_divide(row, line, unit, cx))
     }
 
     /// Spreads the split of a row's letter; takes it back where something disagrees.
@@ -226,7 +228,7 @@ impl Search<'_> {
 
     fn does_not_divide(&self, row: usize, line: &Located<Tensor>, (size, unit): (u64, &str), cx: &Context<'_>) -> Diagnostic {
         let rule = &self.rules.all[row];
-        let weight = rule.operands[self.layer(rule).map_or(0, |l| l.weight)];
+        let weight = parameter(self.graph, rule.operands[self.layer(rule).map_or(0, |l| l.weight)]);
         let (ranks, name) = (self.graph.mesh.size(line.value.axis), self.graph.mesh.name(line.value.axis));
         let closed = vec!["-"; self.graph.ty(weight).rank()].join(", ");
         let weight = &self.graph.value(weight).name;
