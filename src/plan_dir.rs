@@ -264,7 +264,9 @@ fn check_manifest(path: &Path, manifest: &Manifest, program: &Program) -> Result
         }
     }
     let expected = (program.mesh.world_size(), program.mesh.world_size(), program.mesh.microbatches());
-    if whole == expected && manifest.plan_hash == plan_hash(&manifest.files) {
+    let axes = program.mesh.rank_axes().iter().map(|axis| (axis.name.clone(), axis.size));
+    let same = (&manifest.name, &manifest.mesh) == (&program.name, &NamedSizes(axes.collect()));
+    if same && whole == expected && manifest.plan_hash == plan_hash(&manifest.files) {
         return Ok(());
     }
     Err(damaged(path, &format!("`{MANIFEST}` is of another plan")))
@@ -338,6 +340,14 @@ impl PlanDir {
         }
         let bytes = checked(&self.path, &self.manifest, WEIGHTS)?;
         Ok(read_safetensors(&bytes).map_err(|d| d.at(Place::File(self.path.join(WEIGHTS))))?)
+    }
+
+    /// Whether every file of the directory is what the manifest says.
+    ///
+    /// # Errors
+    /// The first that is missing or damaged.
+    pub fn check_files(&self) -> Result<(), Failure> {
+        self.manifest.files.keys().try_for_each(|name| checked(&self.path, &self.manifest, name).map(drop))
     }
 
     /// The bytes of the model without its weights.

@@ -6,7 +6,7 @@ use shardc_ir::diagnostic::Diagnostic;
 use shardc_ir::graph::Graph;
 use shardc_ir::listing::summary;
 use shardc_ir::listing::units::bytes_text;
-use shardc_ir::plan::{Program, ProgramInput};
+use shardc_ir::plan::{Buffer, BufferKind, Program, ProgramInput};
 use shardc_ir::spec::Spec;
 use shardc_ir::verify_plan::erasure::same_when_erased;
 use shardc_ir::verify_plan::{Proof, Violation, verify};
@@ -58,6 +58,7 @@ pub fn prove(programs: &Programs, graphs: &Graphs, spec: &Spec) -> Result<Vec<Pr
         return Err(wrong("train", "it has no graph"));
     }
     prove("eval", &programs.eval, &graphs.eval)?;
+    evaluates(&programs.eval, spec).map_err(|why| wrong("eval", why))?;
     let (mesh, seed) = (spec.mesh(), spec.seed.as_ref().map_or(0, |s| s.value));
     let batch = spec.batch.as_ref().map_or(0, |b| b.value.size);
     for (name, program) in programs.named() {
@@ -75,6 +76,19 @@ pub fn prove(programs: &Programs, graphs: &Graphs, spec: &Spec) -> Result<Vec<Pr
         }
     }
     Ok(proven)
+}
+
+/// Evaluation has no gradients and no state of an optimizer, and gives the sum of the loss where the spec has one.
+fn evaluates(eval: &Program, spec: &Spec) -> Result<(), &'static str> {
+    let is_gradient = |b: &Buffer| matches!(b.kind, BufferKind::Gradient(_));
+    if eval.states.iter().any(|s| !s.role.is_of_model()) || eval.buffers.iter().any(is_gradient) {
+        return Err("it trains");
+    }
+    let gives = |name: &str| eval.outputs.iter().any(|output| output.name == name);
+    if spec.loss.is_some() && !(gives("loss_sum") && gives("labels")) {
+        return Err("it does not give the loss that the spec asks for");
+    }
+    Ok(())
 }
 
 /// Whether the programs that run on the spec's devices fit them.

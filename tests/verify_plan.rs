@@ -229,4 +229,10 @@ fn a_forged_directory_is_told_by_its_proof() {
     forge("reference.shir", graph.as_bytes());
     fs::write(plan.join("manifest.json"), manifest.replace("\"calls\": 2", "\"calls\": 1")).expect("a file can be written");
     told(&["this plan directory is damaged", "what its program does not do"]);
+    fs::write(plan.join("manifest.json"), manifest.replace("\"dp\": 2", "\"dp\": 4")).expect("a file can be written");
+    told(&["this plan directory is damaged"]);
+    fs::write(plan.join("manifest.json"), &manifest).expect("a file can be written");
+    forge("eval.plan", &read("train.plan"));
+    forge("eval.shir", &read("train.shir"));
+    told(&["this plan directory is wrong: the eval plan", "it trains"]);
 }

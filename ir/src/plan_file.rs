@@ -58,7 +58,7 @@ pub fn decode(bytes: &[u8]) -> Result<Program, Diagnostic> {
     if Sha256::digest(payload)[..] != hash[..] {
         return Err(damaged("its hash does not fit its contents"));
     }
-    let (program, read) = decode_payload(payload).map_err(|e| damaged(&e.to_string()))?;
+    let (program, read) = decode_payload(payload).map_err(|_| damaged("its contents are no program"))?;
     if read != payload.len() {
         return Err(damaged(&format!("{} bytes follow the program", payload.len() - read)));
     }

@@ -26,6 +26,7 @@ impl Verify {
     /// The first counter-example of the first program that has one.
     pub fn run(self) -> Result<(), Failure> {
         let plan = plan_dir::read(&self.plan)?;
+        plan.check_files()?;
         let texts: Vec<String> = plan.proven.iter().map(|proven| proof_text(&plan, proven)).collect();
         print(&texts.concat())
     }
