@@ -4,7 +4,8 @@
 //! Facts of the spec come first and are never changed; then values take splits from what defines them (in program order), then
 //! from what reads them (in reverse), until nothing moves. Then `tensor` lines find the blocks that they split ([`tensor`]), and
 //! last `sequence` splits what is left between them ([`sequence`]). Of two that disagree the first wins; the reshard comes later.
-//! Refuses splits that no op can use ([`refuse`]), and sizes that do not divide. Needs phase `differentiated` (or `raised` for evaluation), gives `annotated`.
+//! Refuses splits that no op can use ([`refuse`]), and sizes that do not divide. Needs phase `differentiated` (or `raised` for
+//! evaluation), gives `annotated`.
 //! Source: GSPMD (Xu et al., 2021); Shardy's propagation.
 
 pub mod facts;

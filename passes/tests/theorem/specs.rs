@@ -42,7 +42,6 @@ pub fn draw(choices: &mut Choices, model: &Model) -> String {
         let names: Vec<&str> = data.iter().map(|(name, _)| *name).collect();
         text += &format!("data axis=({})\n", names.join(","));
     }
-    // Sizes of random models divide by 2 more often than by 3 or 4; a `sequence` line needs layers that are split.
     let scope = choices.pick(&["", "", "", "h.0", "h.1", "*.1", "h.*"]);
     let mut parts = microbatches;
     let mut chosen = vec![];
@@ -55,6 +54,7 @@ pub fn draw(choices: &mut Choices, model: &Model) -> String {
     if !scope.is_empty() && !chosen.is_empty() {
         text += &format!("data axis=({}) on=\"{scope}\"\n", chosen.join(","));
     }
+    // Sizes of random models divide by 2 more often than by 3 or 4; a `sequence` line needs layers that are split.
     let free = axes.iter().copied().find(|axis| !data.contains(axis) && (axis.1 == 2 || choices.one_in(6)));
     if let Some((axis, _)) = free.filter(|_| choices.one_in(3)) {
         text += &format!("tensor axis={axis}\n");
