@@ -87,6 +87,10 @@ pub struct Spec {
     pub tie: Vec<Located<Tie>>,
     /// `untie`: patterns of names.
     pub untie: Vec<Located<String>>,
+    /// `replicate axis=`: axes that are meant to split nothing.
+    pub replicate: Vec<Located<AxisId>>,
+    /// `accept lost=parameters`: the model trains although its exporter's record lists parameters that the file lacks.
+    pub accept_lost: Option<Located<()>>,
     /// `seed`.
     pub seed: Option<Located<u64>>,
 }

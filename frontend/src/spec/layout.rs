@@ -1,4 +1,4 @@
-//! Reads the statements about where values and ops live: mesh, data, tensor, sequence, shard, zero, pipeline, place.
+//! Reads the statements about where values and ops live: mesh, data, tensor, sequence, shard, replicate, zero, pipeline, place.
 
 use super::context::{Context, quote};
 use super::reader::Reader;
@@ -71,6 +71,12 @@ pub fn tensor(r: &mut Reader<'_, '_, '_>, spec: &mut Spec) -> Option<()> {
 pub fn sequence(r: &mut Reader<'_, '_, '_>, spec: &mut Spec) -> Option<()> {
     let axis = r.required("axis", axis)?;
     spec.sequence = Some(r.located(axis));
+    Some(())
+}
+
+pub fn replicate(r: &mut Reader<'_, '_, '_>, spec: &mut Spec) -> Option<()> {
+    let axis = r.required("axis", axis)?;
+    spec.replicate.push(r.located(axis));
     Some(())
 }
 

@@ -1,4 +1,4 @@
-//! Reads the statements about state and numbers: precision, recompute, batchnorm, device, init, freeze, train, tie, untie.
+//! Reads the statements about state and numbers: precision, recompute, batchnorm, device, init, freeze, train, tie, untie, accept.
 
 use super::context::Context;
 use super::reader::Reader;
@@ -43,6 +43,12 @@ pub fn train(r: &mut Reader<'_, '_, '_>, spec: &mut Spec) -> Option<()> {
 
 pub fn untie(r: &mut Reader<'_, '_, '_>, spec: &mut Spec) -> Option<()> {
     r.value("a pattern", pattern).map(|pattern| spec.untie.push(pattern))
+}
+
+pub fn accept(r: &mut Reader<'_, '_, '_>, spec: &mut Spec) -> Option<()> {
+    r.required("lost", choice(&[("parameters", ())]))?;
+    spec.accept_lost = Some(r.located(()));
+    Some(())
 }
 
 pub fn batchnorm(r: &mut Reader<'_, '_, '_>, spec: &mut Spec) -> Option<()> {

@@ -26,7 +26,7 @@ enum Repeats {
 }
 
 #[rustfmt::skip]
-const STATEMENTS: [Kind; 24] = [
+const STATEMENTS: [Kind; 26] = [
     Kind { name: "mesh",      repeats: Repeats::Once,  example: "mesh dp=2 tp=2",                       read: layout::mesh },
     Kind { name: "batch",     repeats: Repeats::Once,  example: "batch 8 microbatches=4",               read: training::batch },
     Kind { name: "bind",      repeats: Repeats::Once,  example: "bind seq=32",                          read: training::bind },
@@ -50,6 +50,8 @@ const STATEMENTS: [Kind; 24] = [
     Kind { name: "train",     repeats: Repeats::Often, example: "train \"logit_scale\"",                read: state::train },
     Kind { name: "tie",       repeats: Repeats::Often, example: "tie \"wte.weight\" \"lm_head.weight\"", read: state::tie },
     Kind { name: "untie",     repeats: Repeats::Often, example: "untie \"*\"",                          read: state::untie },
+    Kind { name: "replicate", repeats: Repeats::Often, example: "replicate axis=dp",                    read: layout::replicate },
+    Kind { name: "accept",    repeats: Repeats::Once,  example: "accept lost=parameters",               read: state::accept },
     Kind { name: "seed",      repeats: Repeats::Once,  example: "seed 1234",                            read: training::seed },
 ];
 
