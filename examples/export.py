@@ -93,25 +93,27 @@ def export_tiny_gpt(path):
     strip(path)
 
 
+# What the exporter notes of the module: its parameters and buffers by name, what each tensor is, and the call and module of each node.
+RECORD = (
+    "pkg.torch.export.ExportedProgram.graph_signature",
+    "pkg.torch.export.graph_signature.InputSpec.kind",
+    "pkg.torch.onnx.fx_node",
+    "pkg.torch.onnx.name_scopes",
+)
+
+
 def strip(path):
-    """Keeps the module path of every node, by which a spec names scopes, and drops the rest of the exporter's notes: they hold
-    source lines and folders of the machine."""
+    """Keeps the exporter's record of the module, by which shardc knows what is trained and where, and drops the rest of its notes:
+    they hold source lines and folders of the machine."""
     model = onnx.load(path)
-    for node in model.graph.node:
-        kept = [p for p in node.metadata_props if p.key == "pkg.torch.onnx.name_scopes"]
-        del node.metadata_props[:]
-        node.metadata_props.extend(kept)
-        node.ClearField("doc_string")
-    for value in [*model.graph.input, *model.graph.output, *model.graph.value_info, *model.graph.initializer]:
-        del value.metadata_props[:]
-        value.ClearField("doc_string")
-    del model.graph.metadata_props[:]
-    model.graph.ClearField("doc_string")
+    graph = model.graph
+    for noted in [graph, *graph.node, *graph.input, *graph.output, *graph.value_info, *graph.initializer]:
+        kept = [p for p in noted.metadata_props if p.key in RECORD]
+        del noted.metadata_props[:]
+        noted.metadata_props.extend(kept)
+        if hasattr(noted, "doc_string"):
+            noted.ClearField("doc_string")
     path.write_bytes(model.SerializeToString(deterministic=True))
-
-
-# A digit as a seven-segment display shows it: top, upper left, upper right, middle, lower left, lower right, bottom.
-SEGMENTS = ["1110111", "0010010", "1011101", "1011011", "0111010", "1101011", "1101111", "1010010", "1111111", "1111011"]
 
 
 def draw_digits(path, count, seed):

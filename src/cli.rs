@@ -2,7 +2,9 @@
 
 mod check;
 mod compile;
+mod decisions;
 mod eval;
+mod init;
 mod inspect;
 mod interrupt;
 mod job;
@@ -27,6 +29,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Print a spec to begin with, and what the model has
+    Init(init::Init),
     /// Compile a model and a spec to a plan directory
     Compile(compile::Compile),
     /// Print the steps, the memory and the messages of a plan
@@ -76,6 +80,7 @@ pub fn main() -> ExitCode {
 
 fn run(command: Command) -> Result<(), Failure> {
     match command {
+        Command::Init(command) => command.run(),
         Command::Compile(command) => command.run(),
         Command::Inspect(command) => command.run(),
         Command::Verify(command) => command.run(),

@@ -31,11 +31,11 @@ pub struct Job {
     pub warnings: Diagnostics,
 }
 
-/// Imports the model at `path`; with `weights`, the elements of what is trained must be there.
+/// Imports the model at `path`, for `training` or not; with `weights`, the elements of what is trained must be there.
 ///
 /// # Errors
 /// All that is wrong with the model, and all patterns of the spec that match nothing in it.
-pub fn import(path: &Path, spec: &Spec, weights: bool) -> Result<Job, Diagnostics> {
+pub fn import(path: &Path, spec: &Spec, training: bool, weights: bool) -> Result<Job, Diagnostics> {
     let any = |patterns: &[Located<String>], name: &str| patterns.iter().any(|p| matches(&p.value, name));
     let tie = |tie: &Located<spec::Tie>| Tie {
         first: tie.value.first.value.clone(),
@@ -54,6 +54,8 @@ pub fn import(path: &Path, spec: &Spec, weights: bool) -> Result<Job, Diagnostic
             untie: &spec.untie.iter().map(untie).collect::<Vec<_>>(),
             init: &|name| spec.init.iter().any(|init| matches(&init.value.pattern.value, name)),
             weights: if weights { Weights::Needed } else { Weights::NotNeeded },
+            training,
+            accept_lost: spec.accept_lost.is_some(),
             ..ImportOptions::default()
         },
     )?;

@@ -118,7 +118,7 @@ pub fn compile(model: &Path, spec: &Spec, options: &Options<'_>) -> Result<Compi
     if !errors.is_empty() {
         return Err(errors);
     }
-    let imported = import::import(model, spec, options.weights)?;
+    let imported = import::import(model, spec, options.train, options.weights)?;
     let plan = |spec: &Spec, mode: Mode, observe: &dyn Fn(Mode, &str, &Graph)| {
         let cx = Context { spec, mode, verify: options.verify };
         let graph = shardc_passes::run(imported.graph.clone(), &cx, |pass, graph| observe(mode, pass.name(), graph))?;
@@ -127,6 +127,7 @@ pub fn compile(model: &Path, spec: &Spec, options: &Options<'_>) -> Result<Compi
     };
     let trained = if options.train { Some(plan(spec, Mode::Train, options.observe)?) } else { None };
     let (eval_graph, eval) = plan(spec, Mode::Evaluate, options.observe)?;
+    shardc_passes::check_axes(trained.as_ref().map_or(&eval_graph, |(graph, _)| graph), spec)?;
     let (training_graphs, training) = match trained {
         Some((graph, program)) => {
             let (reference_graph, reference) = plan(&spec.reference(), Mode::Train, &|_, _, _| {})?;

@@ -21,13 +21,16 @@ mod integers;
 mod kinds;
 mod layout;
 mod loss;
+mod metadata;
 mod model_file;
 mod norm;
 mod order;
+mod outline;
 mod pad;
 mod pool;
 mod quantize;
 mod random;
+mod record;
 mod recurrent;
 mod reduce;
 mod resize;
@@ -48,6 +51,7 @@ mod window;
 mod wire;
 
 pub use export::{Exported, export, strip_weights};
+pub use outline::{Dim, Outline, Port, outline};
 pub use tensor::Weight;
 pub use trained::{Copy, Decision, Tie, Untie};
 
@@ -91,6 +95,10 @@ pub struct ImportOptions<'a> {
     pub dtype: Option<DType>,
     /// Whether the values of trained initializers must be there.
     pub weights: Weights,
+    /// Whether the model is to be trained: then it must be clear what of it is, and nothing of it may be lost.
+    pub training: bool,
+    /// Whether a model trains though its exporter's record lists parameters that the file lacks.
+    pub accept_lost: bool,
 }
 
 /// Whether the values of trained initializers must be there.
@@ -114,6 +122,8 @@ impl Default for ImportOptions<'_> {
             init: &|_| false,
             dtype: None,
             weights: Weights::Needed,
+            training: true,
+            accept_lost: false,
         }
     }
 }

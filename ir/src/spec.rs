@@ -112,6 +112,11 @@ impl Spec {
         self.data.iter().rev().find(|data| data.value.on.is_none())
     }
 
+    /// Whether the spec says that the axis may split nothing.
+    pub fn may_be_idle(&self, axis: AxisId) -> bool {
+        self.replicate.iter().any(|line| line.value == axis)
+    }
+
     /// The groups of samples over which a batch normalisation computes statistics of their own.
     pub fn statistics_groups(&self) -> u64 {
         let mesh = self.mesh();

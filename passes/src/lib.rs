@@ -7,6 +7,7 @@ mod batch_statistics;
 mod differentiate;
 mod dropout;
 mod fold_layout;
+mod idle;
 mod insert_reshards;
 mod lower_reshards;
 pub mod planning;
@@ -20,6 +21,7 @@ mod unmerge;
 mod weights;
 
 pub use attach_loss::PADDING_LABEL;
+pub use idle::check_axes;
 
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use shardc_ir::graph::{Graph, Node, Phase};

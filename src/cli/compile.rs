@@ -1,11 +1,11 @@
 //! `shardc compile`: a model and a spec to a plan directory, with a summary of what it will do.
 
+use super::decisions;
 use super::output::print;
 use crate::failure::Failure;
 use crate::plan_dir::{self, Manifest};
 use crate::{Compiled, Options, compile, report};
 use clap::Args;
-use shardc_frontend::onnx::Decision;
 use shardc_frontend::spec;
 use shardc_ir::columns::{Column, align};
 use shardc_ir::graph::Graph;
@@ -18,9 +18,6 @@ use shardc_passes::{Mode, PIPELINE};
 use std::cell::RefCell;
 use std::fs;
 use std::path::{Path, PathBuf};
-
-/// Initializers that are named without `--verbose`.
-const SHOWN: usize = 8;
 
 /// The arguments.
 #[derive(Debug, Args)]
@@ -125,27 +122,9 @@ impl Compile {
             let row = ["statistics".to_string(), format!("{statistics} running ones, {}", groups_text(compiled, spec))];
             rows.insert(3, row);
         }
-        rows.extend(self.decision_rows(&compiled.decisions));
+        rows.extend(decisions::rows(&compiled.decisions, self.verbose));
         let table = align(&rows, [Column::WORDS, Column::WORDS]);
         format!("{}\n{table}{}", output.display(), communication_text(&rank.communication))
-    }
-
-    /// What is trained, and what is not and why; long lists are cut.
-    fn decision_rows(&self, decisions: &[Decision]) -> Vec<[String; 2]> {
-        let mut rows = vec![];
-        for (heading, trained) in [("trained", true), ("not trained", false)] {
-            let chosen: Vec<&Decision> = decisions.iter().filter(|d| d.trained == trained).collect();
-            let shown = if self.verbose { chosen.len() } else { chosen.len().min(SHOWN) };
-            for (i, decision) in chosen[..shown].iter().enumerate() {
-                let heading = if i == 0 { format!("{heading} ({})", chosen.len()) } else { String::new() };
-                let alias = decision.alias.iter().map(|alias| format!(" (`{alias}`)")).collect::<String>();
-                rows.push([heading, format!("\"{}\"{alias} {:?}: {}", decision.name, decision.shape, decision.why)]);
-            }
-            if shown < chosen.len() {
-                rows.push([String::new(), format!("… and {} more: see `--verbose`", chosen.len() - shown)]);
-            }
-        }
-        rows
     }
 }
 

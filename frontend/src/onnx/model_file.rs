@@ -1,5 +1,7 @@
 //! A model file in memory: its bytes once, its protobuf without the elements of tensors, and where those elements are.
 
+use super::metadata::Metadata;
+use super::record::Record;
 use super::wire::{self, Edit, Field};
 use prost::Message;
 use shardc_ir::diagnostic::{Diagnostic, Place};
@@ -61,6 +63,8 @@ pub(super) struct ModelFile {
     pub apart: BTreeSet<String>,
     /// How many initializers the file's graph has; those of branches come behind.
     pub initializers: usize,
+    /// What the exporter wrote of the module's parameters.
+    pub record: Option<Record>,
 }
 
 /// Where a node of the graph comes from.
@@ -128,7 +132,7 @@ impl ModelFile {
         edits.sort_by_key(|e| e.at.start);
         let skeleton = wire::apply(&bytes, &edits).map_err(fail)?;
         let model = pb::ModelProto::decode(&skeleton[..]).map_err(|e| fail(e.to_string()))?;
-        let scopes = scopes(&skeleton).map_err(|e| fail(e.to_string()))?;
+        let Metadata { scopes, record } = Metadata::of(&skeleton).map_err(|e| fail(e.to_string()))?;
         if model.graph.is_none() {
             return Err(fail("it has no graph".into()));
         }
@@ -140,7 +144,7 @@ impl ModelFile {
         let sources = (0..count).map(source).collect();
         let initializers = model.graph.as_ref().map_or(0, |g| g.initializer.len());
         let (path, bytes, branches, apart) = (path.to_path_buf(), Arc::new(bytes), vec![], BTreeSet::new());
-        Ok(ModelFile { path, bytes, model, raw, sources, branches, apart, initializers })
+        Ok(ModelFile { path, bytes, model, raw, sources, branches, apart, initializers, record })
     }
 
     /// Every tensor of the graph in file order.
@@ -222,48 +226,4 @@ pub(super) fn messages(bytes: &[u8], field: Option<&Field>) -> Result<Vec<Field>
         Some(field) if field.delimited => wire::fields(bytes, field.body.clone()),
         Some(field) => Err(format!("a number stands for a message at byte {}", field.at.start)),
     }
-}
-
-/// The part of a model that tract's protobuf lacks: the metadata of nodes.
-#[derive(Clone, PartialEq, Message)]
-struct ModelScopes {
-    #[prost(message, optional, tag = "7")]
-    graph: Option<GraphScopes>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct GraphScopes {
-    #[prost(message, repeated, tag = "1")]
-    node: Vec<NodeScopes>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct NodeScopes {
-    #[prost(message, repeated, tag = "9")]
-    metadata: Vec<Entry>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Entry {
-    #[prost(string, tag = "1")]
-    key: String,
-    #[prost(string, tag = "2")]
-    value: String,
-}
-
-/// The module path of each node that has one in its metadata.
-fn scopes(skeleton: &[u8]) -> Result<Vec<Option<String>>, prost::DecodeError> {
-    let graph = ModelScopes::decode(skeleton)?.graph.unwrap_or_default();
-    let path = |node: NodeScopes| {
-        let entry = node.metadata.into_iter().find(|e| e.key == "pkg.torch.onnx.name_scopes")?;
-        module_path(&entry.value)
-    };
-    Ok(graph.node.into_iter().map(path).collect())
-}
-
-/// The innermost module of a Python list such as `['', 'model', 'model.h.0', 'add']`, whose last entry is the node itself.
-fn module_path(list: &str) -> Option<String> {
-    let names: Vec<&str> = list.trim_matches(['[', ']']).split(',').map(|s| s.trim().trim_matches(['\'', '"'])).collect();
-    let module = names.len().checked_sub(2).map(|i| names[i])?;
-    (!module.is_empty()).then(|| module.to_string())
 }

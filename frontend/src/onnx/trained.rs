@@ -1,7 +1,9 @@
 //! Which initializers are trained. Exporters bake masks, tables and shapes as initializers too, so what decides is the use:
 //! a weight, norm or bias slot decides whatever the values; elsewhere values count; what stays unclear is refused.
 
+mod judge;
 mod merges;
+mod recorded;
 mod ties;
 mod uses;
 mod values;
@@ -13,12 +15,15 @@ pub use ties::{Copy, Tie, Untie};
 use super::model_file::{ModelFile, Owner};
 use super::tensor::Weight;
 use super::untie::{self, Split};
-use super::{ImportOptions, initializers, signature};
+use super::{ImportOptions, initializers};
+use Verdict::{Follow, Freeze, Train, Unclear};
+use judge::{Judge, Verdict};
 use merges::{Kind, Merged};
+use recorded::{Origin, Recorded, recorded};
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use std::collections::BTreeSet;
 use tract_onnx::pb;
-use uses::{Flow, Operand, Reader, Use};
+use uses::{Flow, Reader, Use};
 use values::Values;
 
 /// What becomes of a float initializer, and why.
@@ -149,6 +154,8 @@ struct Survey<'m> {
     reasons: Vec<String>,
     /// What is unclear.
     errors: Diagnostics,
+    /// What the exporter's record says, if there is one.
+    recorded: Option<Recorded>,
 }
 
 /// Looks at each of `candidates`: what the nodes in `order` do with it, and what follows from that.
@@ -174,6 +181,17 @@ fn survey<'m>(
         readers.push(found);
         uses.push(all);
     }
+    let recorded = file.record.as_ref().map(|record| {
+        let values = Values::new(&candidates, options);
+        recorded(file, record, order, &candidates, &uses, &values)
+    });
+    for (candidate, origin) in candidates.iter_mut().zip(recorded.iter().flat_map(|r| &r.origins)) {
+        match origin {
+            Origin::Holds(names) => candidate.alias = names.first().cloned(),
+            Origin::Constant => candidate.alias = None,
+            _ => {}
+        }
+    }
     let values = Values::new(&candidates, options);
     let circles = values.circles(&candidates, &uses);
     let beside_initializers = candidates.iter().any(|c| !c.is_node && c.weight.ty.dtype.is_float() && c.weight.ty.rank() > 0);
@@ -185,7 +203,11 @@ fn survey<'m>(
             continue;
         }
         let judge = Judge { file, candidate, uses: &uses[i], values: &values, circle: circles[i], index: i, beside_initializers };
-        let (choice, why) = match judge.verdict() {
+        let verdict = match &recorded {
+            Some(recorded) => recorded::verdict(&recorded.origins[i], &judge),
+            None => judge.verdict(),
+        };
+        let (choice, why) = match verdict {
             Follow if candidate.is(options.freeze) => (Choice::Constant, "the spec freezes it".to_string()),
             Follow => (Choice::Statistic, "a running statistic".to_string()),
             _ if candidate.is(options.train) => (Choice::Parameter, "the spec trains it".to_string()),
@@ -194,6 +216,9 @@ fn survey<'m>(
                 (Choice::Frozen, "the spec freezes it".to_string())
             }
             Train(_) | Unclear(_) if candidate.is(options.freeze) => (Choice::Constant, "the spec freezes it".to_string()),
+            // Without training both are read as they are.
+            Unclear(why) if !options.training => (Choice::Constant, why),
+            Train(why) if !options.training && !candidate.is_outside => (Choice::Constant, why),
             Train(_) if !candidate.is_outside => {
                 errors.push(unclear(file, candidate, "it is inside a function or a branch, where no export can write it"));
                 (Choice::Constant, String::new())
@@ -208,7 +233,7 @@ fn survey<'m>(
         reasons.push(why);
     }
     drop(values);
-    Survey { candidates, readers, in_parts, uses, choices, reasons, errors }
+    Survey { candidates, readers, in_parts, uses, choices, reasons, errors, recorded }
 }
 
 impl Survey<'_> {
@@ -251,15 +276,28 @@ pub(super) fn decide<'m>(
     let mut survey = survey(file, order, candidates, options);
     let mut errors = std::mem::take(&mut survey.errors);
     let values = Values::new(&survey.candidates, options);
-    let copies = match ties::ties(file, &survey.candidates, &mut survey.choices, &values, options) {
+    let mut copies = match ties::ties(file, &survey.candidates, &mut survey.choices, &values, options) {
         Ok(copies) => copies,
         Err(found) => {
             errors.extend(found);
             vec![]
         }
     };
-    errors.extend(merges::refusals(file, &survey.candidates, &survey.merged(file, options), options));
-    errors.extend(merges::lost_ties(file, &survey.candidates, &survey.uses, &survey.choices, &values, options));
+    match (&survey.recorded, &file.record) {
+        (Some(recorded), Some(record)) => {
+            copies.extend(recorded::views(recorded, &survey.candidates, &mut survey.choices));
+            let is_asked = options.training && !options.accept_lost;
+            if let Some(refusal) = recorded::refusal(file, record, &recorded.lost).filter(|_| is_asked) {
+                // What is unclear about the remains of a parameter is clear when it is there.
+                errors = refusal.into();
+            }
+        }
+        _ if options.training => {
+            errors.extend(merges::refusals(file, &survey.candidates, &survey.merged(file, options), options));
+            errors.extend(merges::lost_ties(file, &survey.candidates, &survey.uses, &survey.choices, &values, options));
+        }
+        _ => {}
+    }
     if !errors.is_empty() {
         return Err(errors);
     }
@@ -277,140 +315,9 @@ pub(super) fn decide<'m>(
         let (name, trained) = (candidate.name.to_string(), *choice == Choice::Parameter);
         decisions.push(Decision { name, alias: candidate.alias.clone(), trained, why, shape: candidate.weight.ty.shape.clone() });
     }
-    let warnings = warnings(file, &decisions);
+    let warnings = if file.record.is_none() { warnings(file, &decisions) } else { vec![] };
     let roles = candidates.into_iter().zip(choices).map(|(candidate, choice)| Role { candidate, choice }).collect();
     Ok(Choices { roles, copies, decisions, warnings })
-}
-
-/// What the uses of one candidate say.
-enum Verdict {
-    Train(String),
-    Freeze(String),
-    /// A running statistic, which training moves but does not train.
-    Follow,
-    Unclear(String),
-}
-use Verdict::{Follow, Freeze, Train, Unclear};
-
-struct Judge<'a, 'm> {
-    file: &'m ModelFile,
-    candidate: &'a Candidate<'m>,
-    uses: &'a [Use],
-    values: &'a Values<'a, 'm>,
-    /// The other table of a rotary pair.
-    circle: Option<&'m str>,
-    index: usize,
-    /// Whether the model has initializers to hold its parameters, so that a constant of one value in a slot stands for a
-    /// scale or bias that the module does not have.
-    beside_initializers: bool,
-}
-
-impl Judge<'_, '_> {
-    fn verdict(&self) -> Verdict {
-        let name = self.candidate.name;
-        if let Some(other) = self.circle {
-            return Freeze(format!("a rotary table: its squares and those of `{other}` add to 1"));
-        }
-        if self.stands_in() {
-            return Freeze("it stands, with one value, for a scale or bias that the module does not have".into());
-        }
-        if let Some(slot) = self.uses.iter().find_map(Use::slot) {
-            return Train(format!("{} of {}", slot.0, self.node(slot.1)));
-        }
-        let live: Vec<&Use> = self.uses.iter().filter(|u| !matches!(u, Use::Dead)).collect();
-        if live.is_empty() {
-            return Freeze("no output depends on its values smoothly".into());
-        }
-        if live.iter().all(|u| matches!(u, Use::Periodic)) {
-            return Freeze("every path passes sin or cos".into());
-        }
-        if live.iter().all(|u| matches!(u, Use::Statistic(_))) {
-            return Follow;
-        }
-        if name.ends_with("running_mean") || name.ends_with("running_var") {
-            return Freeze("a running statistic".into());
-        }
-        if self.candidate.weight.ty.rank() == 0 {
-            return Freeze("a scalar".into());
-        }
-        if name.ends_with("inv_freq") {
-            return Freeze("rotary frequencies".into());
-        }
-        if self.candidate.is_node {
-            return Freeze("a constant of the graph".into());
-        }
-        self.operand(&live)
-    }
-
-    /// Whether an exporter wrote it where an op wants a scale or bias and the module has none: a constant node beside initializers,
-    /// or what it named itself in the instance normalisation that a group normalisation became.
-    fn stands_in(&self) -> bool {
-        let nodes = &self.file.graph().node;
-        let of_instances = |u: &Use| u.node().is_some_and(|node| nodes[node].op_type == "InstanceNormalization");
-        let written = uses::invented(self.candidate.name) && !self.uses.is_empty() && self.uses.iter().all(of_instances);
-        let node = self.candidate.is_node && self.beside_initializers;
-        (written || node) && self.values.constant(self.index) == Some(true)
-    }
-
-    /// Whether its first dimension is the batch that the exporter fixed, as no parameter's is.
-    fn is_once_a_sample(&self) -> bool {
-        let shape = &self.candidate.weight.ty.shape;
-        let batch = signature::baked_batch(&self.file.graph().input);
-        shape.len() > 1 && batch.is_some_and(|batch| batch > 1 && shape[0] == batch)
-    }
-
-    /// The verdict on a tensor that is only an operand of elementwise ops and the like.
-    fn operand(&self, live: &[&Use]) -> Verdict {
-        let operands: Vec<&Operand> = live.iter().filter_map(|u| if let Use::Operand(o) = u { Some(o) } else { None }).collect();
-        if self.is_once_a_sample() && operands.len() == live.len() && self.values.constant(self.index) == Some(true) {
-            return Freeze("one value for every sample".into());
-        }
-        let invented = uses::invented(self.candidate.name);
-        let nothing_hidden = |o: &&&Operand| invented && o.scores && o.how == "added to";
-        if let Some(masked) = operands.iter().find(nothing_hidden)
-            && self.values.zero(self.index) == Some(true)
-        {
-            return Freeze(format!("a mask of the scores that hides nothing, at {}", self.node(masked.node)));
-        }
-        // A temperature has its own name; what hides scores by factors of 0 and 1 is computed.
-        let masks = |o: &&&Operand| o.scores && (invented || o.how != "multiplied with");
-        if let Some(masked) = operands.iter().find(masks) {
-            match self.values.mask(self.index, masked.derived) {
-                Some(true) => return Freeze(format!("a mask of the scores, at {}", self.node(masked.node))),
-                Some(false) if masked.derived => {
-                    return Unclear(format!("it reaches a softmax through arithmetic, at {}", self.node(masked.node)));
-                }
-                Some(false) => {}
-                None => {
-                    let why = "whether it is a mask depends on its values, which are not there";
-                    return Unclear(format!("{why} ({})", self.node(masked.node)));
-                }
-            }
-        }
-        let elements = self.candidate.weight.ty.elements();
-        let kind = if self.candidate.weight.ty.rank() == 1 { "a vector" } else { "a table" };
-        for operand in &operands {
-            let clear = operand.symmetric || (!invented && !operand.of_input);
-            if clear && invented && elements == 1 {
-                return Freeze(format!("a single number that an exporter named, at {}", self.node(operand.node)));
-            }
-            if clear {
-                return Train(format!("{kind} {} activations, at {}", operand.how, self.node(operand.node)));
-            }
-        }
-        if let Some(node) = live.iter().find_map(|u| if let Use::Joined(node) = u { Some(*node) } else { None }) {
-            return Train(format!("{kind} joined to activations, at {}", self.node(node)));
-        }
-        let node = live.iter().find_map(|u| u.node());
-        Unclear(match node {
-            Some(node) => format!("{} says nothing about it", self.node(node)),
-            None => "it is an output of the model".into(),
-        })
-    }
-
-    fn node(&self, position: usize) -> String {
-        super::node_text(&self.file.graph().node[position])
-    }
 }
 
 fn unclear(file: &ModelFile, candidate: &Candidate<'_>, why: &str) -> Diagnostic {
@@ -429,7 +336,7 @@ fn warnings(file: &ModelFile, decisions: &[Decision]) -> Diagnostics {
         let count = invented.len();
         let example = first.alias.as_ref().map_or(String::new(), |a| format!("; it is also called `{a}`"));
         let message = format!("the exporter renamed {count} of the parameters, such as `{}`{example}", first.name);
-        let help = "export with `dynamo=True, optimize=False` to keep their names";
+        let help = "export again with `dynamo=True, optimize=False`, which keeps all parameters under their names";
         warnings.push(Diagnostic::warning(message).at(file.place("initializers")).help(help));
     }
     let folded =

@@ -5,14 +5,14 @@
 //! it begins in the outputs of other layers (the columns), and nothing but rows sums over it. So it costs one all-reduce of the
 //! row's result forward and one of the columns' input backward, and no other communication. Of blocks that overlap the one that
 //! sends least for each parameter it splits is taken; where a model has residual connections, only blocks beside one are.
-//! What the spec's own lines split otherwise is left to them. Refuses a block whose sizes the ranks do not divide.
+//! What the spec's own lines split otherwise is left to them. Refuses a block whose sizes the ranks do not divide, and a line without a block.
 //! Source: Shoeybi et al., Megatron-LM (2019).
 
 use super::facts::{Change, Facts, Rule, Rules, primes};
 use super::refuse::first_of_each_line;
 use super::scopes::unmatched;
-use crate::Context;
 use crate::weights::{Layer, bytes, contracted, layer, parameter, weights};
+use crate::{Context, Mode};
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use shardc_ir::graph::{Graph, ValueId};
 use shardc_ir::letters::{Letter, Role, counted};
@@ -45,6 +45,7 @@ pub fn split_blocks(graph: &Graph, cx: &Context<'_>, rules: &Rules, facts: &mut 
             }
         }
     }
+    errors.extend(fruitless(graph, cx, &blocks).filter(|_| errors.is_empty()));
     if blocks.iter().any(|b| b.beside_residual) {
         blocks.retain(|b| b.beside_residual);
     }
@@ -73,6 +74,20 @@ pub fn split_blocks(graph: &Graph, cx: &Context<'_>, rules: &Rules, facts: &mut 
         }
     }
     first_of_each_line(errors)
+}
+
+/// The first line without a block. Without its backward pass a model may have other blocks; what is trained decides.
+fn fruitless(graph: &Graph, cx: &Context<'_>, blocks: &[Block<'_>]) -> Option<Diagnostic> {
+    let finds = |line: &Located<Tensor>| blocks.iter().any(|block| block.line.source == line.source);
+    let is_asked = |line: &&Located<Tensor>| graph.mesh.size(line.value.axis) > 1 && !cx.spec.may_be_idle(line.value.axis);
+    let line = cx.spec.tensor.iter().filter(|_| cx.mode == Mode::Train).filter(is_asked).find(|line| !finds(line))?;
+    let axis = graph.mesh.name(line.value.axis);
+    let of = line.value.on.as_ref().map_or("the model".to_string(), |on| format!("\"{}\"", on.value));
+    Some(
+        Diagnostic::error(format!("no block of {of} can be split over `{axis}` by columns and rows"))
+            .at(cx.spec.place_of(line.source))
+            .help(format!("name what is split in lines such as `shard \"*.weight\" [{axis}, -]`, or remove the line")),
+    )
 }
 
 /// The last line whose scope holds the node.

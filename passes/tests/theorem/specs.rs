@@ -38,6 +38,8 @@ pub fn draw(choices: &mut Choices, model: &Model) -> String {
     let possible: Vec<u64> = [1, 2, 1, 4].into_iter().filter(fits).collect();
     let microbatches = if possible.is_empty() { 1 } else { choices.pick(&possible) };
     let mut text = format!("mesh {}\nbatch {} microbatches={microbatches}\n", mesh.join(" "), model.batch);
+    // What a random line splits, or a random model has to split, may be nothing.
+    text.extend(axes.iter().map(|(axis, _)| format!("replicate axis={axis}\n")));
     if !data.is_empty() {
         let names: Vec<&str> = data.iter().map(|(name, _)| *name).collect();
         text += &format!("data axis=({})\n", names.join(","));

@@ -4,6 +4,7 @@ use super::Candidate;
 use super::uses::Use;
 use crate::onnx::{ImportOptions, Weights};
 use shardc_ir::types::Tensor;
+use std::collections::HashSet;
 
 /// The values of the candidates.
 pub(super) struct Values<'a, 'm> {
@@ -54,6 +55,15 @@ impl<'a, 'm> Values<'a, 'm> {
             return Some(false);
         }
         Some(self.load(i)?.splat().is_some())
+    }
+
+    /// Whether no two rows of candidate `i`, along its last dimension, are equal.
+    pub fn rows_differ(&self, i: usize) -> Option<bool> {
+        let tensor = self.load(i)?;
+        let width = tensor.ty.shape.last().copied().unwrap_or(1).max(1) as usize;
+        let bits: Vec<u64> = tensor.to_f64().iter().map(|v| v.to_bits()).collect();
+        let mut rows = HashSet::new();
+        Some(bits.chunks(width).all(|row| rows.insert(row)))
     }
 
     /// For each candidate that is only multiplied or gathered from, another one such that their squares add to 1 everywhere:

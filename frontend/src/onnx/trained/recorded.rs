@@ -1,0 +1,348 @@
+//! What the exporter's record says of each initializer: which are parameters, and which parameters the file has lost.
+//!
+//! A parameter is held by the initializer of its name, or by one that the exporter's optimizer made of it by moving elements
+//! around: a transpose, a part, rows of a table, each once. A second one made of it is a view. What is computed of a parameter in
+//! any other way is not the parameter, so that it is lost; so is one whose initializer the optimizer replaced (a convolution into which it
+//! folded a batch normalisation), and one that a call takes and no initializer holds. A parameter that
+//! no call takes is the second name of another one, or is not used: unless the optimizer has merged calls that were equal.
+
+use super::judge::{Judge, Verdict};
+use super::uses::{Use, invented};
+use super::values::Values;
+use super::{Candidate, Choice, Copy};
+use crate::onnx::model_file::ModelFile;
+use crate::onnx::record::{Call, Kind, Parameter, Record};
+use shardc_ir::diagnostic::Diagnostic;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+/// What one candidate is, as far as the record says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// A tensor of the module, under its own name.
+    Listed(Kind),
+    /// These parameters, their elements moved around.
+    Holds(Vec<String>),
+    /// A copy of another candidate, or its transpose.
+    View(usize, bool),
+    /// Computed of no parameter.
+    Constant,
+    /// Not told: what is left of parameters that are lost, or of a record that does not say.
+    Untold,
+}
+
+/// What the record says.
+pub(super) struct Recorded {
+    /// Of each candidate.
+    pub origins: Vec<Origin>,
+    /// The parameters that the file has lost, in the module's order.
+    pub lost: Vec<String>,
+}
+
+/// Calls whose weights an exporter writes transposed or regrouped, and does not compute with.
+const REGROUPING: [&str; 5] = ["aten.linear", "aten.addmm", "aten.prelu", "aten.group_norm", "aten.native_group_norm"];
+
+/// Calls that take several parameters, of which an exporter joins those of one slot.
+const RECURRENT: [&str; 4] = ["aten.lstm", "aten.gru", "aten.rnn_tanh", "aten.rnn_relu"];
+
+/// Results of calls that only move elements, or take a part of them.
+const MOVES: [&str; 18] = [
+    "t",
+    "transpose",
+    "permute",
+    "numpy_t",
+    "swapaxes",
+    "view",
+    "_unsafe_view",
+    "reshape",
+    "flatten",
+    "unflatten",
+    "unsqueeze",
+    "squeeze",
+    "clone",
+    "alias",
+    "contiguous",
+    "slice",
+    "select",
+    "narrow",
+];
+
+/// Results of calls that compute positions for a table, beside those that move elements.
+const POSITIONS: [&str; 8] = ["arange", "add", "sub", "cumsum", "expand", "full", "zeros", "ones"];
+
+/// Results of calls that may disappear because they do nothing.
+const IDLE: [&str; 7] = ["expand", "dropout", "to", "_to_copy", "detach", "type_as", "lift_fresh_copy"];
+
+/// What `record` says of `candidates`, with the nodes of `file` in `order`.
+pub(super) fn recorded(
+    file: &ModelFile,
+    record: &Record,
+    order: &[usize],
+    candidates: &[Candidate<'_>],
+    uses: &[Vec<Use>],
+    values: &Values<'_, '_>,
+) -> Recorded {
+    let names: HashMap<&str, usize> = candidates.iter().enumerate().map(|(i, c)| (c.name, i)).collect();
+    let parameters = record.parameters.iter().map(|p| p.name.as_str()).collect();
+    let reader = Reader { file, record, order, candidates, uses, values, parameters };
+    let mut origins: Vec<Origin> = candidates.iter().map(|c| reader.by_name(c)).collect();
+    let mut made: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (i, candidate) in candidates.iter().enumerate().filter(|(_, c)| !record.kinds.contains_key(c.name)) {
+        for source in reader.sources(candidate) {
+            made.entry(source).or_default().push(i);
+        }
+    }
+    let mut lost: BTreeSet<&str> = BTreeSet::new();
+    let mut unseen: Vec<&str> = vec![];
+    for Parameter { name, placeholder } in &record.parameters {
+        if names.contains_key(name.as_str()) && !reader.is_as_exported(name) {
+            lost.insert(name);
+        }
+        let of_it = made.get(name.as_str()).map(Vec::as_slice).unwrap_or_default();
+        let (first, others) = match (names.get(name.as_str()), of_it) {
+            (Some(own), _) => (*own, of_it),
+            (None, [first, others @ ..]) if reader.holds(*first) => (*first, others),
+            (None, []) if !reader.is_taken(placeholder) => {
+                unseen.push(name);
+                continue;
+            }
+            (None, _) => {
+                lost.insert(name);
+                continue;
+            }
+        };
+        if first != names.get(name.as_str()).copied().unwrap_or(usize::MAX) {
+            origins[first] = Origin::Holds(reader.sources(&candidates[first]).into_iter().map(String::from).collect());
+        }
+        for other in others {
+            match reader.view(first, *other) {
+                Some(turned) if reader.sources(&candidates[*other]).len() == 1 => origins[*other] = Origin::View(first, turned),
+                _ => {
+                    lost.insert(name);
+                }
+            }
+        }
+    }
+    if reader.may_hide_a_parameter(&origins) {
+        lost.extend(unseen);
+    }
+    // What holds a parameter beside a lost one does not hold it.
+    for (i, candidate) in candidates.iter().enumerate() {
+        if !record.kinds.contains_key(candidate.name) && reader.sources(candidate).iter().any(|name| lost.contains(name)) {
+            origins[i] = Origin::Untold;
+        }
+    }
+    let lost = record.parameters.iter().filter(|p| lost.contains(p.name.as_str())).map(|p| p.name.clone()).collect();
+    Recorded { origins, lost }
+}
+
+/// What follows for a candidate of that origin; `judge` knows its use.
+pub(super) fn verdict(origin: &Origin, judge: &Judge<'_, '_>) -> Verdict {
+    let by_record = |what: &str| format!("{what} by the exporter's record");
+    match (origin, judge.verdict()) {
+        (Origin::Listed(Kind::Buffer) | Origin::Constant, Verdict::Follow) => Verdict::Follow,
+        (Origin::Listed(Kind::Parameter), _) if judge.is_dead() => judge.verdict(),
+        (Origin::Listed(Kind::Parameter), _) => Verdict::Train(by_record("a parameter")),
+        (Origin::Listed(Kind::Buffer), _) => Verdict::Freeze(by_record("a buffer")),
+        (Origin::Listed(Kind::Constant), _) => Verdict::Freeze(by_record("a constant")),
+        (Origin::Holds(names), _) => {
+            let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+            Verdict::Train(by_record(&format!("it holds {}", names.join(", "))))
+        }
+        (Origin::View(..), _) => Verdict::Train(String::new()),
+        (Origin::Constant, _) => Verdict::Freeze(by_record("made of no parameter")),
+        (Origin::Untold, verdict) => verdict,
+    }
+}
+
+/// Makes a view of each candidate that is one of a trained one.
+pub(super) fn views(recorded: &Recorded, candidates: &[Candidate<'_>], choices: &mut [Choice]) -> Vec<Copy> {
+    let mut copies = vec![];
+    for (i, origin) in recorded.origins.iter().enumerate() {
+        let Origin::View(of, transposed) = *origin else { continue };
+        let is_free =
+            choices[i] == Choice::Parameter && !choices.iter().any(|c| matches!(c, Choice::View(root, _) if *root == i));
+        if is_free && matches!(choices[of], Choice::Parameter | Choice::Frozen) {
+            choices[i] = Choice::View(of, transposed);
+            let (name, of) = (candidates[i].name.to_string(), candidates[of].name.to_string());
+            copies.push(Copy { name, of, transposed });
+        }
+    }
+    copies
+}
+
+/// The refusal of a model that has lost parameters.
+pub(super) fn refusal(file: &ModelFile, record: &Record, lost: &[String]) -> Option<Diagnostic> {
+    if lost.is_empty() {
+        return None;
+    }
+    let (count, all) = (lost.len(), record.parameters.len());
+    let message = format!("the export has lost {count} of the {all} parameters that its own record lists");
+    let label = format!("dropped, merged with equal ones, or folded into others:\n{}", lines(lost));
+    let help = "export again with `optimize=False`, as in `torch.onnx.export(model, args, \"m.onnx\", optimize=False)`;\n\
+                to train without them, write in the spec\n    accept lost=parameters";
+    Some(Diagnostic::error(message).at(file.place("graph")).label(label).help(help))
+}
+
+/// Names in lines of a readable length.
+fn lines(names: &[String]) -> String {
+    const WIDTH: usize = 100;
+    let mut lines = vec![String::new()];
+    for (i, name) in names.iter().enumerate() {
+        let name = format!("`{name}`{}", if i + 1 < names.len() { "," } else { "" });
+        match lines.last_mut() {
+            Some(line) if line.is_empty() => *line = name,
+            Some(line) if line.len() + 1 + name.len() <= WIDTH => *line += &format!(" {name}"),
+            _ => lines.push(name),
+        }
+    }
+    lines.iter().map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n")
+}
+
+struct Reader<'a, 'm> {
+    file: &'a ModelFile,
+    record: &'a Record,
+    order: &'a [usize],
+    candidates: &'a [Candidate<'m>],
+    uses: &'a [Vec<Use>],
+    values: &'a Values<'a, 'm>,
+    parameters: HashSet<&'a str>,
+}
+
+impl<'a> Reader<'a, '_> {
+    fn by_name(&self, candidate: &Candidate<'_>) -> Origin {
+        match self.record.kinds.get(candidate.name) {
+            Some(kind) => Origin::Listed(*kind),
+            None if self.record.is_complete() => Origin::Constant,
+            None => Origin::Untold,
+        }
+    }
+
+    /// What the optimizer computed the candidate of.
+    fn went_in(&self, candidate: &Candidate<'_>) -> &'a [String] {
+        self.record.folded.get(candidate.name).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// The parameters among that, in the module's order.
+    fn sources(&self, candidate: &Candidate<'_>) -> Vec<&'a str> {
+        let went_in: HashSet<&str> = self.went_in(candidate).iter().map(String::as_str).collect();
+        if went_in.is_disjoint(&self.parameters) {
+            return vec![];
+        }
+        self.record.parameters.iter().map(|p| p.name.as_str()).filter(|name| went_in.contains(name)).collect()
+    }
+
+    /// Whether candidate `i` is the parameters that it was made of, with their elements moved around.
+    fn holds(&self, i: usize) -> bool {
+        let candidate = &self.candidates[i];
+        let sources = self.sources(candidate);
+        let others: Vec<&str> = self.went_in(candidate).iter().map(String::as_str).filter(|n| !sources.contains(n)).collect();
+        let is_kind = |name: &&&str| self.record.kinds.contains_key(**name);
+        let only = |allowed: &dyn Fn(&str) -> bool| others.iter().all(|name| invented(name) || allowed(name));
+        let alone = sources.len() == 1 && !others.iter().any(|name| is_kind(&name));
+        let moves = |name: &str| MOVES.contains(&operation(name));
+        if operation(candidate.name) == "embedding" {
+            let positions =
+                |name: &str| moves(name) || POSITIONS.contains(&operation(name)) || self.record.kinds.contains_key(name);
+            return sources.len() == 1 && only(&positions) && self.values.rows_differ(i) == Some(true);
+        }
+        if !invented(candidate.name) {
+            return alone && moves(candidate.name) && only(&moves);
+        }
+        let calls = self.calls_that_read(candidate.name);
+        let all = |functions: &[&str]| !calls.is_empty() && calls.iter().all(|call| functions.contains(&call.function.as_str()));
+        let is_joined = self.uses[i].iter().all(|u| matches!(u, Use::Weight(_)));
+        // What a recurrent call takes itself stands in its slots as it is; beside it only sizes are computed there.
+        let placeholders = self.record.parameters.iter().filter(|p| sources.contains(&p.name.as_str())).map(|p| &p.placeholder);
+        let are_taken = placeholders.into_iter().all(|p| calls.iter().all(|call| call.takes.contains(p)));
+        (alone && all(&REGROUPING) && only(&moves)) || (all(&RECURRENT) && is_joined && are_taken)
+    }
+
+    /// Whether candidate `of` is a copy of candidate `i`, or, true, its transpose.
+    fn view(&self, i: usize, of: usize) -> Option<bool> {
+        let (a, b) = (&self.candidates[i].weight.ty, &self.candidates[of].weight.ty);
+        let turned = a.rank() == 2 && b.rank() == 2 && a.shape[0] == b.shape[1] && a.shape[1] == b.shape[0];
+        [(turned, true), (a.shape == b.shape, false)]
+            .into_iter()
+            .filter(|(fits, _)| *fits && a.dtype == b.dtype)
+            .map(|(_, turned)| turned)
+            .find(|turned| self.values.tied(i, of, *turned) == Some(true))
+    }
+
+    /// Whether the optimizer has left the initializer of that name alone: its value still says what it is in the module.
+    fn is_as_exported(&self, name: &str) -> bool {
+        let vouched = &self.record.vouched;
+        vouched.is_empty() || vouched.contains(name) || self.file.apart.contains(name)
+    }
+
+    fn is_taken(&self, placeholder: &str) -> bool {
+        self.record.calls.iter().flatten().any(|call| call.takes.contains(placeholder))
+    }
+
+    fn call(&self, position: usize) -> Option<&'a Call> {
+        self.record.calls.get(self.file.sources[position].position?)?.as_ref()
+    }
+
+    fn calls_that_read(&self, name: &str) -> Vec<&'a Call> {
+        let reads = |position: &&usize| self.file.graph().node[**position].input.iter().any(|input| input == name);
+        self.order.iter().filter(reads).filter_map(|position| self.call(*position)).collect()
+    }
+
+    /// Whether a parameter that is seen nowhere may have been in use: the record has no calls, something came from nowhere, or a call
+    /// that depends on parameters stands for another one as well.
+    fn may_hide_a_parameter(&self, origins: &[Origin]) -> bool {
+        let from_nowhere = |(i, candidate): (usize, &Candidate<'_>)| {
+            origins[i] == Origin::Constant
+                && candidate.weight.ty.dtype.is_float()
+                && (candidate.weight.ty.elements() > 1 || !invented(candidate.name))
+                && !candidate.is_node
+                && !self.record.folded.contains_key(candidate.name)
+        };
+        self.record.calls.iter().all(Option::is_none)
+            || self.candidates.iter().enumerate().any(from_nowhere)
+            || self.merged_calls(origins)
+    }
+
+    /// Whether a call takes the result of a call that is gone, and is given that of one of the same function in its place, which
+    /// depends on parameters: the optimizer has found the two to be equal.
+    fn merged_calls(&self, origins: &[Origin]) -> bool {
+        let graph = self.file.graph();
+        let mut known: HashSet<&str> = self.candidates.iter().map(|c| c.name).collect();
+        known.extend(graph.initializer.iter().map(|t| t.name.as_str()).chain(graph.input.iter().map(|i| i.name.as_str())));
+        known.extend(self.record.parameters.iter().map(|p| p.placeholder.as_str()));
+        known.extend(self.order.iter().flat_map(|p| &graph.node[*p].output).map(String::as_str));
+        known.extend(self.order.iter().filter_map(|p| self.call(*p)).map(|call| call.result.as_str()));
+        let trained = |i: usize| matches!(origins[i], Origin::Listed(Kind::Parameter) | Origin::Holds(_) | Origin::View(..));
+        let mut learned: HashSet<&str> =
+            (0..self.candidates.len()).filter(|i| trained(*i)).map(|i| self.candidates[i].name).collect();
+        let mut makers: HashMap<&str, usize> = HashMap::new();
+        for position in self.order {
+            let node = &graph.node[*position];
+            makers.extend(node.output.iter().map(|name| (name.as_str(), *position)));
+            if node.input.iter().any(|name| learned.contains(name.as_str())) {
+                learned.extend(node.output.iter().map(String::as_str));
+            }
+        }
+        let given: HashSet<(&str, &str)> = self
+            .order
+            .iter()
+            .filter_map(|position| Some((self.call(*position)?, &graph.node[*position].input)))
+            .flat_map(|(call, inputs)| inputs.iter().map(move |input| (call, input.as_str())))
+            .filter(|(_, input)| learned.contains(input))
+            .filter_map(|(call, input)| Some((call.result.as_str(), operation(&self.call(*makers.get(input)?)?.result))))
+            .collect();
+        let idle = |name: &str| MOVES.contains(&operation(name)) || IDLE.contains(&operation(name));
+        let merged = |call: &Call| {
+            let gone = call.takes.iter().filter(|name| !known.contains(name.as_str()) && !idle(name));
+            gone.into_iter().any(|name| given.contains(&(call.result.as_str(), operation(name))))
+        };
+        self.order.iter().filter_map(|position| self.call(*position)).any(merged)
+    }
+}
+
+/// The operation whose result has that name: `layer_norm` of `layer_norm_1`.
+fn operation(result: &str) -> &str {
+    match result.rsplit_once('_') {
+        Some((name, number)) if !name.is_empty() && number.bytes().all(|b| b.is_ascii_digit()) => name,
+        _ => result,
+    }
+}
