@@ -4,24 +4,26 @@ mod check;
 mod compile;
 mod decisions;
 mod eval;
+mod help;
 mod init;
 mod inspect;
 mod interrupt;
 mod job;
 mod ops;
 mod output;
+mod page;
 mod progress;
 mod train;
 mod verify;
 
 use crate::failure::Failure;
 use crate::report;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// Trains exported ONNX models over many devices, from a plan that is proven before it runs.
 #[derive(Debug, Parser)]
-#[command(name = "shardc", version, max_term_width = 110)]
+#[command(name = "shardc", version, max_term_width = 110, disable_help_subcommand = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -53,6 +55,8 @@ enum Command {
     Simulate(Later),
     /// Start one process for each rank (not built yet)
     Launch(Later),
+    /// Print this message, the help of a command, or with `spec` what a spec can say
+    Help(help::Help),
 }
 
 /// A command that is planned takes any arguments, and refuses.
@@ -92,6 +96,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Diff(later) => later.refuse("diff"),
         Command::Simulate(later) => later.refuse("simulate"),
         Command::Launch(later) => later.refuse("launch"),
+        Command::Help(command) => command.run(Cli::command()),
     }
 }
 

@@ -13,6 +13,7 @@ mod training;
 mod unsupported;
 mod values;
 
+pub use statements::{StatementKind, statement_kinds};
 pub use unsupported::unsupported;
 
 use context::Context;

@@ -173,17 +173,17 @@ impl Spec {
     /// One diagnostic for each missing statement, at the file.
     pub fn require_training(&self) -> Result<(), Diagnostics> {
         let needs = [
-            (self.batch.is_none(), "a `batch`", "batch 8"),
-            (self.loss.is_none(), "a `loss`", "loss cross_entropy labels=y"),
-            (self.optimizer.is_none(), "an `optimizer`", "optimizer adamw lr=1e-3"),
+            (self.batch.is_none(), "a", "batch", "8"),
+            (self.loss.is_none(), "a", "loss", "cross_entropy labels=y"),
+            (self.optimizer.is_none(), "an", "optimizer", "adamw lr=1e-3"),
         ];
         let missing: Diagnostics = needs
             .into_iter()
             .filter(|(missing, ..)| *missing)
-            .map(|(_, name, example)| {
-                Diagnostic::error(format!("training needs {name} line"))
+            .map(|(_, article, name, rest)| {
+                Diagnostic::error(format!("training needs {article} `{name}` line"))
                     .at(Place::File(self.file.clone()))
-                    .help(format!("add a line such as `{example}`"))
+                    .help(format!("add a line such as `{name} {rest}`; `shardc help spec {name}` describes it"))
             })
             .collect();
         if missing.is_empty() { Ok(()) } else { Err(missing) }
@@ -212,9 +212,9 @@ mod tests {
         assert_eq!(
             missing,
             [
-                "training needs a `batch` line (a/job.shard); help: add a line such as `batch 8`",
-                "training needs a `loss` line (a/job.shard); help: add a line such as `loss cross_entropy labels=y`",
-                "training needs an `optimizer` line (a/job.shard); help: add a line such as `optimizer adamw lr=1e-3`",
+                "training needs a `batch` line (a/job.shard); help: add a line such as `batch 8`; `shardc help spec batch` describes it",
+                "training needs a `loss` line (a/job.shard); help: add a line such as `loss cross_entropy labels=y`; `shardc help spec loss` describes it",
+                "training needs an `optimizer` line (a/job.shard); help: add a line such as `optimizer adamw lr=1e-3`; `shardc help spec optimizer` describes it",
             ]
         );
     }

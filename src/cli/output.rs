@@ -7,10 +7,15 @@ use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 use std::process;
 
-/// Writes a result to standard output. A reader that has gone away wants no more of it, which is no failure.
+/// Writes a result to standard output.
 pub fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    no_reader_is_no_failure(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+}
+
+/// What came of writing to standard output. A reader that has gone away wants no more of it, which is no failure.
+pub fn no_reader_is_no_failure(written: io::Result<()>) -> Result<(), Failure> {
+    match written {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Failure::io("cannot write to standard output", &error)),
         _ => Ok(()),
     }

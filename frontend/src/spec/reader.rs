@@ -61,10 +61,11 @@ impl<'r, 't, 'f> Reader<'r, 't, 'f> {
     }
 
     /// The value that says which options there are; from then on errors name both. Where it is missing or wrong, nothing is said
-    /// about the options.
+    /// about the options. Options that were asked for before stand in the place of a kind.
     pub fn kind<T>(&mut self, what: &str, parse: impl FnOnce(&Value<'t>, &str, &mut Context<'f>) -> Option<T>) -> Option<T> {
         let word = self.values.as_slice().first().map(|value| value.text.text);
-        let kind = self.value(what, parse);
+        let instead: String = self.asked.iter().map(|name| format!(" or `{name}=`")).collect();
+        let kind = self.value(&format!("{what}{instead}"), parse);
         match word {
             Some(word) if kind.is_some() => self.title = format!("{} {word}", self.title),
             _ => self.options.clear(),

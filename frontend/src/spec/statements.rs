@@ -3,6 +3,7 @@
 use super::context::{Context, listed, quote, suggestion};
 use super::reader::Reader;
 use super::syntax::{Form, Item, Statement, Value};
+use super::unsupported::is_built;
 use super::{layout, state, training};
 use shardc_ir::diagnostic::Diagnostic;
 use shardc_ir::spec::Spec;
@@ -54,6 +55,29 @@ const STATEMENTS: [Kind; 26] = [
     Kind { name: "accept",    repeats: Repeats::Once,  example: "accept lost=parameters",               read: state::accept },
     Kind { name: "seed",      repeats: Repeats::Once,  example: "seed 1234",                            read: training::seed },
 ];
+
+/// A kind of statement, as the spec's page describes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StatementKind {
+    /// Its first word.
+    pub name: &'static str,
+    /// Whether it may come more than once.
+    pub repeats: bool,
+    /// A good one, over axes dp, tp and pp.
+    pub example: &'static str,
+    /// Whether the compiler carries it out; what is not built parses, and is refused by name.
+    pub is_built: bool,
+}
+
+/// Every kind of statement, in the order of the table.
+pub fn statement_kinds() -> impl Iterator<Item = StatementKind> {
+    STATEMENTS.iter().map(|kind| StatementKind {
+        name: kind.name,
+        repeats: kind.repeats == Repeats::Often,
+        example: kind.example,
+        is_built: is_built(kind.name),
+    })
+}
 
 /// Reads `statements` into a spec; what is wrong is reported and left out.
 pub fn read(path: &Path, statements: &[Statement<'_>], context: &mut Context<'_>) -> Spec {

@@ -14,6 +14,11 @@ const NOT_BUILT: &[Row] = &[
     ("recompute", |spec| sources(&spec.recompute)),
 ];
 
+/// Whether the compiler carries out the statement of that name.
+pub(super) fn is_built(name: &str) -> bool {
+    NOT_BUILT.iter().all(|(row, _)| *row != name)
+}
+
 /// An error for each use of a statement or option that is not built yet, in the order of the text; none for a spec that can be compiled.
 pub fn unsupported(spec: &Spec) -> Diagnostics {
     let mut uses: Vec<(Source, &str)> =
