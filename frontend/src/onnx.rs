@@ -23,6 +23,7 @@ mod layout;
 mod loss;
 mod metadata;
 mod model_file;
+mod namesakes;
 mod norm;
 mod order;
 mod outline;

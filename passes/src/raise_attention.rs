@@ -2,7 +2,7 @@
 //!
 //! Before: two contractions around a softmax, scaled queries and keys, a baked mask, repeated key heads, the guard against rows
 //! of nothing (`where(is_nan(p), 0, p)`). After: `%o, %lse = attention %q, %k, %v`. A mask that is lower-triangular becomes
-//! `causal`. Leaves alone: a `where` that may hide a whole row, a mask that is trained or depends on a trained value, ranks other than four.
+//! `causal`, and where a module puts tokens before the batch, the result is transposed. Leaves alone: a `where` that may hide a whole row, a mask that is trained or depends on a trained value, ranks other than four.
 //! Needs phase `imported`, gives `raised`.
 
 use crate::rewrite::{mapped, rebuild};
@@ -56,10 +56,15 @@ impl Pass for RaiseAttention {
             };
             let op = Attention { scale: found.scale, mask, q: q.1, k: k.1, v: v.1, o: found.o };
             let types: Vec<Type> = operands.iter().map(|v| b.ty(*v).clone()).collect();
-            if op.result(&types).ok()?[0] != *graph.ty(node.results[0]) {
+            let result = &op.result(&types).ok()?[0];
+            let shape: Vec<u64> = found.turn.iter().map(|dim| result.shape[*dim]).collect();
+            if shape != graph.ty(node.results[0]).shape {
                 return None;
             }
-            let o = b.op(op, &operands);
+            let mut o = b.op(op, &operands);
+            if found.turn != [0, 1, 2, 3] {
+                o = b.transpose(o, &found.turn);
+            }
             b.rename(o, &graph.value(node.results[0]).name);
             Some(vec![o])
         });
@@ -106,6 +111,8 @@ struct Found {
     k: Lettered,
     v: Lettered,
     o: HeadLayout,
+    /// Where each dimension of what is replaced is in `o`.
+    turn: Vec<usize>,
     scale: f64,
     mask: Mask,
 }
@@ -132,15 +139,18 @@ impl Found {
             term.chars().map(|l| of.find(l).map_or(rest, |i| names[i])).collect()
         };
         let operands = &graph.def(product).operands;
+        let wanted = name(o, p, 'e');
+        let (layout, order) = match wanted[..] {
+            ['b', 'h', 't', 'e'] => (HeadLayout::HeadMajor, ['b', 'h', 't', 'e']),
+            _ => (HeadLayout::TokenMajor, ['b', 't', 'h', 'e']),
+        };
+        let turn: Option<Vec<usize>> = wanted.iter().map(|l| order.iter().position(|m| m == l)).collect();
         let mut found = Found {
             q: Lettered { value: operands[0], letters: name(q, c, 'e'), position: 't' },
             k: Lettered { value: operands[1], letters: name(k, c, 'e'), position: 's' },
             v: Lettered { value: node.operands[1], letters: name(v, p, 'e'), position: 's' },
-            o: match name(o, p, 'e')[..] {
-                ['b', 'h', 't', 'e'] => HeadLayout::HeadMajor,
-                ['b', 't', 'h', 'e'] => HeadLayout::TokenMajor,
-                _ => return None,
-            },
+            o: layout,
+            turn: turn.filter(|turn| turn.len() == 4)?,
             scale,
             mask,
         };

@@ -1,6 +1,7 @@
 //! A model file in memory: its bytes once, its protobuf without the elements of tensors, and where those elements are.
 
 use super::metadata::Metadata;
+use super::namesakes;
 use super::record::Record;
 use super::wire::{self, Edit, Field};
 use prost::Message;
@@ -131,10 +132,11 @@ impl ModelFile {
         }
         edits.sort_by_key(|e| e.at.start);
         let skeleton = wire::apply(&bytes, &edits).map_err(fail)?;
-        let model = pb::ModelProto::decode(&skeleton[..]).map_err(|e| fail(e.to_string()))?;
+        let mut model = pb::ModelProto::decode(&skeleton[..]).map_err(|e| fail(e.to_string()))?;
         let Metadata { scopes, record } = Metadata::of(&skeleton).map_err(|e| fail(e.to_string()))?;
-        if model.graph.is_none() {
-            return Err(fail("it has no graph".into()));
+        let Some(graph) = &mut model.graph else { return Err(fail("it has no graph".into())) };
+        if let Some(record) = &record {
+            namesakes::rename(graph, record);
         }
         let count = model.graph.as_ref().map_or(0, |g| g.node.len());
         let source = |position: usize| {

@@ -35,6 +35,8 @@ pub(super) enum Kind {
 pub(super) struct Record {
     /// The parameters in the module's order, each with its name in calls; none where only values say what they are.
     pub parameters: Vec<Parameter>,
+    /// What calls call each tensor of the module, by its name.
+    pub placeholders: HashMap<String, String>,
     /// What each tensor of the module is, by name.
     pub kinds: BTreeMap<String, Kind>,
     /// The tensors that values say are parameters: a value that the optimizer made in place of one does not.
@@ -61,18 +63,21 @@ pub(super) struct Call {
     pub result: String,
     /// The function: `aten.linear`.
     pub function: String,
-    /// The names of results and placeholders that it takes.
-    pub takes: HashSet<String>,
+    /// The names of results and placeholders that it takes, in order.
+    pub takes: Vec<String>,
+    /// Of a lookup: the row that the module never trains, `padding_idx`.
+    pub padding: Option<u64>,
 }
 
 impl Record {
     /// The record that those texts are, if they say what any tensor is.
     pub fn of(exported: &Exported<'_>) -> Option<Record> {
         let mut kinds = BTreeMap::new();
-        let mut parameters = vec![];
+        let (mut parameters, mut placeholders) = (vec![], HashMap::new());
         let inputs = exported.signature.unwrap_or_default().lines().take_while(|line| line.trim() != "# outputs");
         for (placeholder, kind, name) in inputs.filter_map(listed) {
             kinds.insert(name.to_string(), kind);
+            placeholders.insert(name.to_string(), placeholder.to_string());
             if kind == Kind::Parameter {
                 parameters.push(Parameter { name: name.to_string(), placeholder: placeholder.to_string() });
             }
@@ -91,7 +96,7 @@ impl Record {
         }
         let folded = exported.folded.iter().map(|(name, list)| (name.to_string(), quoted(list))).collect();
         let calls = exported.calls.iter().map(|text| text.and_then(call)).collect();
-        Some(Record { parameters, kinds, vouched, folded, calls })
+        Some(Record { parameters, placeholders, kinds, vouched, folded, calls })
     }
 
     /// Whether the record says which parameters the module has, and not only what some tensors are.
@@ -138,7 +143,9 @@ fn call(text: &str) -> Option<Call> {
     let function = function.rsplit_once('.').filter(|(path, _)| path.contains('.')).map_or(function, |(path, _)| path);
     let is_name = |c: char| c.is_alphanumeric() || c == '_';
     let takes = arguments.split('%').skip(1).map(|part| part.split(|c| !is_name(c)).next().unwrap_or_default().to_string());
-    Some(Call { result: result.to_string(), function: function.to_string(), takes: takes.collect() })
+    let third = arguments.split(',').nth(2).and_then(|part| part.trim().trim_end_matches(')').parse().ok());
+    let padding = third.filter(|_| function == "aten.embedding");
+    Some(Call { result: result.to_string(), function: function.to_string(), takes: takes.collect(), padding })
 }
 
 #[cfg(test)]
@@ -163,9 +170,23 @@ mod tests {
         assert_eq!(kinds, [("fc.weight", Kind::Parameter), ("late", Kind::Buffer), ("pos", Kind::Buffer), ("t", Kind::Constant)]);
         assert_eq!(record.vouched, HashSet::from(["pos".to_string()]));
         assert_eq!(record.folded["val_0"], ["fc.weight", "it's"]);
-        let takes = HashSet::from(["x".to_string(), "p_fc_weight".to_string()]);
-        assert_eq!(record.calls[0], Some(Call { result: "linear_1".into(), function: "aten.linear".into(), takes }));
+        let takes = vec!["x".to_string(), "p_fc_weight".to_string()];
+        assert_eq!(
+            record.calls[0],
+            Some(Call { result: "linear_1".into(), function: "aten.linear".into(), takes, padding: None })
+        );
         assert_eq!(record.calls[1..], [None, None]);
+    }
+
+    #[test]
+    fn the_padding_of_a_lookup() {
+        let lookup = |rest: &str| {
+            let call = call(&format!(
+                "%e : [] = call_function[target=torch.ops.aten.embedding.default](args = (%p_w, %x{rest}, kwargs = {{}})"
+            ));
+            call.and_then(|call| call.padding)
+        };
+        assert_eq!((lookup(", 3)"), lookup(", 3, True)"), lookup(", -1)"), lookup(")")), (Some(3), Some(3), None, None));
     }
 
     #[test]

@@ -315,7 +315,10 @@ pub(super) fn decide<'m>(
         let (name, trained) = (candidate.name.to_string(), *choice == Choice::Parameter);
         decisions.push(Decision { name, alias: candidate.alias.clone(), trained, why, shape: candidate.weight.ty.shape.clone() });
     }
-    let warnings = if file.record.is_none() { warnings(file, &decisions) } else { vec![] };
+    let warnings = match &file.record {
+        Some(record) => recorded::warnings(file, record),
+        None => warnings(file, &decisions),
+    };
     let roles = candidates.into_iter().zip(choices).map(|(candidate, choice)| Role { candidate, choice }).collect();
     Ok(Choices { roles, copies, decisions, warnings })
 }

@@ -113,6 +113,11 @@ pub(in crate::onnx) fn module_name(file: &ModelFile, found: &Use) -> Option<Stri
     scope::written(file, node).map(|scope| format!("{scope}.{what}"))
 }
 
+/// A name without the numbers of layers: `layers..weight` of `layers.1.weight`.
+fn without_numbers(name: &str) -> String {
+    name.split('.').filter(|part| part.is_empty() || !part.bytes().all(|b| b.is_ascii_digit())).collect::<Vec<_>>().join(".")
+}
+
 impl Merged {
     /// Whether the spec wants the parameters apart. A pattern does for vectors and constants; what varies needs its name.
     pub fn is_split(&self, candidate: &Candidate<'_>, options: &ImportOptions<'_>) -> bool {
@@ -164,7 +169,12 @@ pub(in crate::onnx) fn lost_ties(
     let is_weight = |u: &Use| matches!(u, Use::Weight(_) | Use::Table(_));
     let is_matrix =
         |i: &usize| choices[*i] == Choice::Parameter && candidates[*i].weight.ty.rank() == 2 && uses[*i].iter().any(is_weight);
-    let separate = |i: usize| options.untie.iter().any(|u| candidates[i].names().any(|name| name == u.pattern));
+    // A pattern of everything is meant for what is merged; of matrices it separates copies of one layer only.
+    let named = |u: &Untie, i: usize| candidates[i].names().any(|name| matches(&u.pattern, name));
+    let separate = |i: usize, j: usize| {
+        let copies = without_numbers(candidates[i].name) == without_numbers(candidates[j].name);
+        options.untie.iter().any(|u| (named(u, i) || named(u, j)) && (copies || u.pattern != "*"))
+    };
     let matrices: Vec<(usize, Fingerprint)> =
         (0..candidates.len()).filter(is_matrix).filter_map(|i| values.fingerprint(i).map(|f| (i, f))).collect();
     let mut pairs = vec![];
@@ -174,7 +184,7 @@ pub(in crate::onnx) fn lost_ties(
         };
         let Some((i, equality)) = matrices[..n].iter().find_map(equal) else { continue };
         let split = [i, *j].iter().all(|i| file.apart.contains(candidates[*i].name));
-        if split || separate(i) || separate(*j) || values.constant(i) == Some(true) {
+        if split || separate(i, *j) || values.constant(i) == Some(true) {
             continue;
         }
         // The name that people know comes first.
@@ -188,6 +198,6 @@ pub(in crate::onnx) fn lost_ties(
     let message = format!("`{a}` and `{b}` are {how}: one parameter that the exporter wrote twice?{also}");
     let turned = |e: &Equality| if *e == Equality::Same { "" } else { "^T" };
     let ties: String = pairs.iter().map(|(a, b, e)| format!("\n    tie \"{a}\" \"{b}\"{}", turned(e))).collect();
-    let help = format!("if they are one, write in the spec{ties}\nif two are meant, `untie` and the second name");
+    let help = format!("if they are one, write in the spec{ties}\nif two are meant, `untie` and a pattern of the second names");
     vec![Diagnostic::error(message).at(file.place(format!("initializer \"{b}\""))).help(help)]
 }

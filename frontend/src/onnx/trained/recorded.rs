@@ -170,6 +170,18 @@ pub(super) fn views(recorded: &Recorded, candidates: &[Candidate<'_>], choices: 
     copies
 }
 
+/// What the module does and the model does not say: rows of tables that PyTorch leaves as they are.
+pub(super) fn warnings(file: &ModelFile, record: &Record) -> Vec<Diagnostic> {
+    let padded = |parameter: &Parameter| {
+        let lookups = record.calls.iter().flatten().filter(|call| call.takes.contains(&parameter.placeholder));
+        let row = lookups.filter_map(|call| call.padding).next()?;
+        let message = format!("`{}` has `padding_idx={row}`: PyTorch never trains that row, and this does", parameter.name);
+        let help = format!("it makes no difference to data without {row}; else build the module without `padding_idx`");
+        Some(Diagnostic::warning(message).at(file.place("graph")).help(help))
+    };
+    record.parameters.iter().filter_map(padded).collect()
+}
+
 /// The refusal of a model that has lost parameters.
 pub(super) fn refusal(file: &ModelFile, record: &Record, lost: &[String]) -> Option<Diagnostic> {
     if lost.is_empty() {
@@ -274,7 +286,7 @@ impl<'a> Reader<'a, '_> {
         vouched.is_empty() || vouched.contains(name) || self.file.apart.contains(name)
     }
 
-    fn is_taken(&self, placeholder: &str) -> bool {
+    fn is_taken(&self, placeholder: &String) -> bool {
         self.record.calls.iter().flatten().any(|call| call.takes.contains(placeholder))
     }
 
