@@ -83,7 +83,8 @@ pub(super) fn recorded(
 ) -> Recorded {
     let names: HashMap<&str, usize> = candidates.iter().enumerate().map(|(i, c)| (c.name, i)).collect();
     let parameters = record.parameters.iter().map(|p| p.name.as_str()).collect();
-    let reader = Reader { file, record, order, candidates, uses, values, parameters };
+    let known = known(file, record, order, candidates);
+    let reader = Reader { file, record, order, candidates, uses, values, parameters, known };
     let mut origins: Vec<Origin> = candidates.iter().map(|c| reader.by_name(c)).collect();
     let mut made: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (i, candidate) in candidates.iter().enumerate().filter(|(_, c)| !record.kinds.contains_key(c.name)) {
@@ -124,6 +125,17 @@ pub(super) fn recorded(
     }
     if reader.may_hide_a_parameter(&origins) {
         lost.extend(unseen);
+    }
+    for (i, origin) in origins.iter().enumerate() {
+        let parameters: Vec<String> = match origin {
+            Origin::Listed(Kind::Parameter) => vec![candidates[i].name.to_string()],
+            Origin::Holds(names) => names.clone(),
+            Origin::View(of, _) => vec![candidates[*of].name.to_string()],
+            _ => continue,
+        };
+        if parameters.iter().all(|p| record.placeholders.contains_key(p)) && reader.is_misused(i, &parameters) {
+            lost.extend(record.parameters.iter().map(|p| p.name.as_str()).filter(|name| parameters.iter().any(|p| p == name)));
+        }
     }
     // What holds a parameter beside a lost one does not hold it.
     for (i, candidate) in candidates.iter().enumerate() {
@@ -218,6 +230,18 @@ struct Reader<'a, 'm> {
     uses: &'a [Vec<Use>],
     values: &'a Values<'a, 'm>,
     parameters: HashSet<&'a str>,
+    /// Every name that a call may take and that the file still has.
+    known: HashSet<&'a str>,
+}
+
+fn known<'a>(file: &'a ModelFile, record: &'a Record, order: &[usize], candidates: &'a [Candidate<'_>]) -> HashSet<&'a str> {
+    let graph = file.graph();
+    let mut known: HashSet<&str> = candidates.iter().map(|c| c.name).collect();
+    known.extend(graph.initializer.iter().map(|t| t.name.as_str()).chain(graph.input.iter().map(|i| i.name.as_str())));
+    known.extend(record.placeholders.values().map(String::as_str));
+    known.extend(order.iter().flat_map(|p| &graph.node[*p].output).map(String::as_str));
+    known.extend(record.calls.iter().flatten().map(|call| call.result.as_str()));
+    known
 }
 
 impl<'a> Reader<'a, '_> {
@@ -286,6 +310,19 @@ impl<'a> Reader<'a, '_> {
         vouched.is_empty() || vouched.contains(name) || self.file.apart.contains(name)
     }
 
+    /// The names that the call takes and the file no longer has.
+    fn gone<'c>(&self, call: &'c Call) -> impl Iterator<Item = &'c str> {
+        call.takes.iter().map(String::as_str).filter(|name| !self.known.contains(name))
+    }
+
+    /// Whether a node reads the candidate whose call does not take it, nor the parameters that it holds: then the optimizer has merged
+    /// them with an equal constant.
+    fn is_misused(&self, i: usize, parameters: &[String]) -> bool {
+        let name = self.candidates[i].name;
+        let means = |taken: &str| taken == name || parameters.iter().any(|p| self.record.placeholders[p] == *taken);
+        self.calls_that_read(name).iter().any(|call| !call.takes.iter().any(|t| means(t)) && !self.gone(call).any(is_idle))
+    }
+
     fn is_taken(&self, placeholder: &String) -> bool {
         self.record.calls.iter().flatten().any(|call| call.takes.contains(placeholder))
     }
@@ -318,11 +355,6 @@ impl<'a> Reader<'a, '_> {
     /// depends on parameters: the optimizer has found the two to be equal.
     fn merged_calls(&self, origins: &[Origin]) -> bool {
         let graph = self.file.graph();
-        let mut known: HashSet<&str> = self.candidates.iter().map(|c| c.name).collect();
-        known.extend(graph.initializer.iter().map(|t| t.name.as_str()).chain(graph.input.iter().map(|i| i.name.as_str())));
-        known.extend(self.record.parameters.iter().map(|p| p.placeholder.as_str()));
-        known.extend(self.order.iter().flat_map(|p| &graph.node[*p].output).map(String::as_str));
-        known.extend(self.order.iter().filter_map(|p| self.call(*p)).map(|call| call.result.as_str()));
         let trained = |i: usize| matches!(origins[i], Origin::Listed(Kind::Parameter) | Origin::Holds(_) | Origin::View(..));
         let mut learned: HashSet<&str> =
             (0..self.candidates.len()).filter(|i| trained(*i)).map(|i| self.candidates[i].name).collect();
@@ -342,13 +374,16 @@ impl<'a> Reader<'a, '_> {
             .filter(|(_, input)| learned.contains(input))
             .filter_map(|(call, input)| Some((call.result.as_str(), operation(&self.call(*makers.get(input)?)?.result))))
             .collect();
-        let idle = |name: &str| MOVES.contains(&operation(name)) || IDLE.contains(&operation(name));
         let merged = |call: &Call| {
-            let gone = call.takes.iter().filter(|name| !known.contains(name.as_str()) && !idle(name));
-            gone.into_iter().any(|name| given.contains(&(call.result.as_str(), operation(name))))
+            self.gone(call).filter(|name| !is_idle(name)).any(|name| given.contains(&(call.result.as_str(), operation(name))))
         };
         self.order.iter().filter_map(|position| self.call(*position)).any(merged)
     }
+}
+
+/// Whether the result of that name may be another value as it is.
+fn is_idle(result: &str) -> bool {
+    MOVES.contains(&operation(result)) || IDLE.contains(&operation(result))
 }
 
 /// The operation whose result has that name: `layer_norm` of `layer_norm_1`.
