@@ -3,6 +3,7 @@
 mod check;
 mod compile;
 mod eval;
+mod foot;
 mod inspect;
 mod interrupt;
 mod job;

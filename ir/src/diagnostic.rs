@@ -108,6 +108,20 @@ impl From<Diagnostic> for Diagnostics {
     }
 }
 
+/// A number of things: `1 step`, `2 steps`, `0 axes`. `noun` is one of them, of a regular plural.
+pub fn counted(n: impl fmt::Display, noun: &str) -> String {
+    let n = n.to_string();
+    let plural = match noun {
+        _ if n == "1" => return format!("{n} {noun}"),
+        _ if noun.ends_with("ch") => format!("{noun}es"),
+        _ => match noun.strip_suffix("axis") {
+            Some(stem) => format!("{stem}axes"),
+            None => format!("{noun}s"),
+        },
+    };
+    format!("{n} {plural}")
+}
+
 /// Up to four of `candidates` that resemble `name`, nearest first; for "did you mean" lines. A pattern `*.a.b` is held against the
 /// ends of names.
 pub fn near_names<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
@@ -140,4 +154,19 @@ fn edit_distance(a: &str, b: &str) -> usize {
         }
     }
     row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_is_no_plural() {
+        let cases = [(0, "step", "0 steps"), (1, "step", "1 step"), (2, "step", "2 steps"), (11, "rank", "11 ranks")];
+        for (n, noun, text) in
+            cases.into_iter().chain([(1, "data axis", "1 data axis"), (2, "axis", "2 axes"), (3, "batch", "3 batches")])
+        {
+            assert_eq!(counted(n, noun), text);
+        }
+    }
 }

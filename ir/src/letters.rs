@@ -170,11 +170,6 @@ impl Letters {
     }
 }
 
-/// `1 head`, `4 heads`.
-pub fn counted(size: u64, unit: &str) -> String {
-    format!("{size} {unit}{}", if size == 1 { "" } else { "s" })
-}
-
 impl Default for Letters {
     fn default() -> Self {
         Letters::new()

@@ -6,7 +6,7 @@
 
 use crate::Context;
 use crate::separate_blocks::{is_block, is_joined, is_slice_of, slices};
-use shardc_ir::diagnostic::{Diagnostic, Diagnostics, near_names};
+use shardc_ir::diagnostic::{Diagnostic, Diagnostics, counted, near_names};
 use shardc_ir::graph::{Graph, Part, ValueId};
 use shardc_ir::mesh::AxisId;
 use shardc_ir::names::matches;
@@ -73,7 +73,7 @@ fn of_lines(
             out.retain(|a| (a.value != value || !says(a)) && !is_slice_of(graph, a.value, value));
             let ty = graph.ty(value);
             if ty.rank() != shard.value.dims.len() {
-                let message = format!("\"{name}\" has {} dimensions, {ty}, not {}", ty.rank(), shard.value.dims.len());
+                let message = format!("\"{name}\" has {}, {ty}, not {}", counted(ty.rank(), "dimension"), shard.value.dims.len());
                 misfits.push(Diagnostic::error(message).at(place(cx, shard.source)).help("write one entry for each dimension"));
                 continue;
             }
@@ -197,8 +197,11 @@ fn batch_splits(graph: &Graph, cx: &Context<'_>) -> Result<Vec<Annotation>, Diag
             .collect();
         if !well_formed(&splits, size, mesh) {
             let parts: u64 = axes.iter().map(|a| mesh.size(*a)).product();
-            let message =
-                format!("`{}` holds {size} samples, which {parts} micro-batches and data ranks do not divide", input.name);
+            let message = format!(
+                "`{}` holds {}, which {parts} micro-batches and data ranks do not divide",
+                input.name,
+                counted(size, "sample")
+            );
             let place = cx.spec.batch.as_ref().map(|b| place(cx, b.source));
             return Err(Diagnostic::error(message).at_opt(place).help(format!("use a multiple of {parts}")).into());
         }

@@ -1,7 +1,7 @@
 //! What the statements of a spec say about each other: divisible batches, axes with one job each, one default for `data`.
 
 use super::context::{Context, quote};
-use shardc_ir::diagnostic::Diagnostic;
+use shardc_ir::diagnostic::{Diagnostic, counted};
 use shardc_ir::mesh::AxisId;
 use shardc_ir::spec::{Source, Spec};
 use shardc_ir::train::Decay;
@@ -87,7 +87,7 @@ fn places_are_stages(spec: &Spec, context: &mut Context<'_>) {
     let stages = spec.mesh().size(pipeline.value.axis).saturating_mul(pipeline.value.schedule.chunks());
     for place in spec.place.iter().filter(|place| place.value.stage >= stages) {
         let error = Diagnostic::error(format!("there is no stage {}", place.value.stage));
-        context.report(place.source, error.help(format!("the pipeline has {stages} stages, counted from 0")));
+        context.report(place.source, error.help(format!("the pipeline has {}, counted from 0", counted(stages, "stage"))));
     }
 }
 

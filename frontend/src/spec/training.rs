@@ -5,7 +5,7 @@ use super::reader::Reader;
 use super::values::{
     above_zero, below_one, boolean, choice, integer, name, not_negative, positive, samples, share, steps, whole,
 };
-use shardc_ir::diagnostic::Diagnostic;
+use shardc_ir::diagnostic::{Diagnostic, counted};
 use shardc_ir::spec::{Batch, Decayed, Located, Loss, Moments, Optimizer, OptimizerRule, Schedule, Spec};
 use shardc_ir::train::Decay;
 
@@ -123,7 +123,10 @@ pub fn schedule(r: &mut Reader<'_, '_, '_>, spec: &mut Spec) -> Option<()> {
             let steps = r.required("steps", |value, subject, context| {
                 let steps = steps(value, subject, context)?;
                 if let Some(warmup) = warmup.filter(|warmup| steps <= *warmup) {
-                    let error = Diagnostic::error(format!("a schedule of {steps} steps ends before its warm-up of {warmup}"));
+                    let error = Diagnostic::error(format!(
+                        "a schedule of {} ends before its warm-up of {warmup}",
+                        counted(steps, "step")
+                    ));
                     context
                         .report(value.text.source, error.help(format!("`steps` counts from step 0 and must be above {warmup}")));
                 }

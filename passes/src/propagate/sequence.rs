@@ -11,7 +11,7 @@ use super::facts::{Facts, Rule, Rules};
 use super::samples::samples;
 use crate::weights::weights;
 use crate::{Context, Mode};
-use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
+use shardc_ir::diagnostic::{Diagnostic, Diagnostics, counted};
 use shardc_ir::graph::Graph;
 use shardc_ir::letters::{Letter, Role};
 use shardc_ir::mesh::AxisId;
@@ -47,7 +47,8 @@ pub fn split_tokens(
         let size = rule.letters.sizes[tokens];
         if !size.is_multiple_of(ranks) {
             let weight = rule.operands.iter().find(|v| weights[v.index()]).map_or("", |v| &graph.value(*v).name);
-            let message = format!("`{name}` has {ranks} ranks, which do not divide the {size} tokens behind \"{weight}\"");
+            let message =
+                format!("`{name}` has {ranks} ranks, which do not divide the {} behind \"{weight}\"", counted(size, "token"));
             let help = format!("use `{name}` of a size that divides {size}, or remove the line: weights stay split");
             return Err(at_line(message).help(help).into());
         }
