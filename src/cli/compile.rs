@@ -8,7 +8,6 @@ use clap::Args;
 use shardc_frontend::onnx::Decision;
 use shardc_frontend::spec;
 use shardc_ir::columns::{Column, align};
-use shardc_ir::diagnostic::counted;
 use shardc_ir::graph::Graph;
 use shardc_ir::listing::communication_text;
 use shardc_ir::listing::units::{bytes_text, count_text};
@@ -100,8 +99,8 @@ impl Compile {
         }
         let batch = match (program.batch, manifest.microbatches) {
             (0, _) => "as the model says".to_string(),
-            (batch, 1) => counted(batch, "sample"),
-            (batch, parts) => format!("{} in {parts} micro-batches", counted(batch, "sample")),
+            (batch, 1) => format!("{batch} samples"),
+            (batch, parts) => format!("{batch} samples in {parts} micro-batches"),
         };
         let elements = |role: StateRole| -> u64 {
             let states = program.states.iter().filter(|s| s.role == role);
@@ -123,7 +122,7 @@ impl Compile {
             ["sent".to_string(), format!("{} a step from each rank", bytes_text(sent))],
         ];
         if statistics > 0 {
-            let row = ["statistics".to_string(), format!("{statistics} running, {}", groups_text(compiled, spec))];
+            let row = ["statistics".to_string(), format!("{statistics} running ones, {}", groups_text(compiled, spec))];
             rows.insert(3, row);
         }
         rows.extend(self.decision_rows(&compiled.decisions));
