@@ -39,10 +39,12 @@ pub fn split_tokens(
     let weights = weights(graph);
     let samples = samples(graph, rules);
     let mut seeds = vec![];
+    let mut regions = 0;
     for (r, rule) in rules.all.iter().enumerate().filter(|(_, rule)| rule.is_forward) {
         if !leaves_region(rule, facts, axis, &weights) {
             continue;
         }
+        regions += 1;
         let Some(tokens) = tokens(rule, &samples, &weights) else { continue };
         let size = rule.letters.sizes[tokens];
         if !size.is_multiple_of(ranks) {
@@ -56,8 +58,16 @@ pub fn split_tokens(
     }
     // Without its backward pass a model may have other blocks; what is trained decides whether the line is of use.
     if seeds.is_empty() && cx.mode == Mode::Train {
-        let message = format!("no layer is split over `{name}` between which tokens could be split");
-        return Err(at_line(message).help(format!("add a line such as `tensor axis={name}`")).into());
+        let is_there = cx.spec.tensor.iter().any(|tensor| tensor.value.axis == axis);
+        return Err(match (regions, is_there) {
+            (0, false) => at_line(format!("no layer is split over `{name}` between which tokens could be split"))
+                .help(format!("add a line such as `tensor axis={name}`")),
+            (0, true) => at_line(format!("no layer is split over `{name}` between which tokens could be split"))
+                .help(format!("`tensor axis={name}` splits none: remove both lines, or split weights with `shard` lines")),
+            _ => at_line(format!("what the layers that are split over `{name}` give has no dimension of tokens"))
+                .help("remove the line: the weights stay split"),
+        }
+        .into());
     }
     // Data is there whole: a rank takes its part where it reads it, and the whole where it needs that.
     for (_, node) in graph.nodes().filter(|(_, node)| matches!(node.op, Op::Input(_))) {
