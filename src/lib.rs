@@ -118,7 +118,7 @@ pub fn compile(model: &Path, spec: &Spec, options: &Options<'_>) -> Result<Compi
     if !errors.is_empty() {
         return Err(errors);
     }
-    let imported = import::import(model, spec, options.weights)?;
+    let imported = import::import(model, spec, options.weights, options.train)?;
     let plan = |spec: &Spec, mode: Mode, observe: &dyn Fn(Mode, &str, &Graph)| {
         let cx = Context { spec, mode, verify: options.verify };
         let graph = shardc_passes::run(imported.graph.clone(), &cx, |pass, graph| observe(mode, pass.name(), graph))?;

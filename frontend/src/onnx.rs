@@ -89,6 +89,8 @@ pub struct ImportOptions<'a> {
     pub init: &'a dyn Fn(&str) -> bool,
     /// The element type of all floats, instead of the model's own.
     pub dtype: Option<DType>,
+    /// Whether anything is to be trained; if not, no initializer is refused because it is unclear whether it would be.
+    pub train_wanted: bool,
     /// Whether the values of trained initializers must be there.
     pub weights: Weights,
 }
@@ -113,6 +115,7 @@ impl Default for ImportOptions<'_> {
             untie: &[],
             init: &|_| false,
             dtype: None,
+            train_wanted: true,
             weights: Weights::Needed,
         }
     }

@@ -6,7 +6,7 @@
 
 use crate::Context;
 use crate::separate_blocks::{is_block, is_joined, is_slice_of, slices};
-use shardc_ir::diagnostic::{Diagnostic, Diagnostics, counted, near_names};
+use shardc_ir::diagnostic::{Diagnostic, Diagnostics, counted, names_help};
 use shardc_ir::graph::{Graph, Part, ValueId};
 use shardc_ir::mesh::AxisId;
 use shardc_ir::names::matches;
@@ -55,14 +55,12 @@ fn of_lines(
         let mut found: Vec<(&str, ValueId)> = values.iter().filter(|(n, _)| matches(&pattern.value, n)).copied().collect();
         found.dedup_by_key(|(_, value)| *value);
         if found.is_empty() {
-            let near = near_names(&pattern.value, values.iter().map(|(n, _)| *n));
-            let error = Diagnostic::error(format!("no parameter, input or value matches `{}`", pattern.value))
-                .at(cx.spec.place_of(pattern.source));
-            errors.push(if near.is_empty() {
-                error.help("`shardc compile` prints the names of the parameters")
-            } else {
-                error.help(format!("near names are {}", near.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ")))
-            });
+            let error = Diagnostic::error(format!("no parameter, input or value matches `{}`", pattern.value));
+            // Where none is near, parameters say the most.
+            let is_parameter = |value: ValueId| matches!(graph.def(value).op, Op::State(_));
+            let (first, others): (Vec<_>, Vec<_>) = values.iter().copied().partition(|(_, value)| is_parameter(*value));
+            let names = first.iter().chain(&others).map(|(name, _)| *name);
+            errors.push(error.at(cx.spec.place_of(pattern.source)).help(names_help(&pattern.value, names)));
         }
         let mut misfits = vec![];
         // A parameter is in blocks because of the last line that names it.

@@ -5,10 +5,11 @@ use super::job::{Batches, DataArgs, Job, JobArgs, MachineArgs};
 use super::output::{note, replaces_no_input, writable};
 use super::progress::{Progress, Unit, time_text};
 use crate::failure::Failure;
+use crate::report;
 use clap::Args;
 use shardc_executor::data::{Dataset, InputSpec, input_specs};
 use shardc_executor::train::{Summary, TrainError, train};
-use shardc_ir::diagnostic::counted;
+use shardc_ir::diagnostic::{Diagnostic, Diagnostics, counted};
 use shardc_ir::dtype::DType;
 use shardc_ir::plan::Program;
 use shardc_ir::train::Decay;
@@ -76,6 +77,7 @@ impl Train {
             let (samples, pass) = (counted(samples, "sample"), counted(data.steps_per_epoch(), "step"));
             note(&format!("note: the data has {samples}, {pass} a pass; it will be used again"));
         }
+        report::print(&self.warnings(&job, &program, steps));
         let mut metrics = match &self.metrics {
             Some(path) => Some(BufWriter::new(
                 File::create(path).map_err(|e| Failure::io(format!("cannot write `{}`", path.display()), &e))?,
@@ -112,6 +114,27 @@ impl Train {
             Some((name, _)) => Err(Failure::not_built(name)),
             None => Ok(()),
         }
+    }
+
+    /// What the user should know of a run of `steps` before it begins.
+    fn warnings(&self, job: &Job, program: &Program, steps: u64) -> Diagnostics {
+        let mut warnings = vec![];
+        if let Decay::Cosine { steps: end, min_lr } | Decay::Linear { steps: end, min_lr } = program.learning_rate.decay
+            && end < steps
+        {
+            let warning =
+                Diagnostic::warning(format!("the schedule ends after {}, and training after {steps}", counted(end, "step")));
+            let warning = warning.at_opt(job.spec.schedule.as_ref().map(|schedule| job.spec.place_of(schedule.source)));
+            let rate =
+                if min_lr > 0.0 { format!("stays at {min_lr}") } else { "is 0, and nothing is trained any more".to_string() };
+            let help = format!("write `steps={steps}` in the `schedule` line, or train with `--steps {end}`");
+            warnings.push(warning.label(format!("from step {} on the rate {rate}", end + 1)).help(help));
+        }
+        if self.export.is_none() && steps > 0 {
+            let warning = Diagnostic::warning("the trained weights will be lost");
+            warnings.push(warning.help("add `--export TRAINED.onnx` to keep them"));
+        }
+        warnings
     }
 
     /// What was done, in a line.
