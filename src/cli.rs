@@ -4,6 +4,7 @@ mod check;
 mod compile;
 mod decisions;
 mod eval;
+mod foot;
 mod help;
 mod init;
 mod inspect;

@@ -1,7 +1,7 @@
 //! The model as the spec wants it: sizes bound, parameters chosen, first values set.
 
 use shardc_frontend::onnx::{self, Copy, Decision, ImportOptions, Tie, Untie, Weight, Weights};
-use shardc_ir::diagnostic::{Diagnostic, Diagnostics, near_names};
+use shardc_ir::diagnostic::{Diagnostic, Diagnostics, Place, names_help};
 use shardc_ir::graph::{Graph, NodeId, State, StateId, ValueId};
 use shardc_ir::names::matches;
 use shardc_ir::ops::Op;
@@ -61,6 +61,7 @@ pub fn import(path: &Path, spec: &Spec, training: bool, weights: bool) -> Result
     )?;
     let onnx::Imported { graph, weights, decisions, copies, model, warnings } = imported;
     let mut job = Job { graph, weights, decisions, copies, model, warnings };
+    job.warnings.extend(half_floats(path, &job, training));
     let errors = without_match(spec, &job);
     if !errors.is_empty() {
         return Err(errors);
@@ -81,15 +82,21 @@ fn without_match(spec: &Spec, job: &Job) -> Diagnostics {
     let patterns = spec.train.iter().chain(&spec.freeze).chain(init);
     let unmatched = patterns.filter(|pattern| !names.iter().any(|name| matches(&pattern.value, name)));
     let error = |pattern: &Located<String>| {
-        let near = near_names(&pattern.value, names.iter().copied());
         let error = Diagnostic::error(format!("no initializer of the model matches `{}`", pattern.value));
-        let error = error.at(spec.place_of(pattern.source));
-        if near.is_empty() {
-            return error.help("`shardc compile --verbose` prints the names of all initializers");
-        }
-        error.help(format!("near names are {}", near.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ")))
+        error.at(spec.place_of(pattern.source)).help(names_help(&pattern.value, names.iter().copied()))
     };
     unmatched.map(error).collect()
+}
+
+/// A warning where the model's weights are of a type that is not computed in.
+fn half_floats(path: &Path, job: &Job, train: bool) -> Option<Diagnostic> {
+    let halves: Vec<(&String, &str)> = job.weights.iter().filter_map(|(name, w)| Some((name, w.stored_half()?))).collect();
+    let (first, half) = halves.first()?;
+    let others = if halves.len() > 1 { format!(" and {} more", halves.len() - 1) } else { String::new() };
+    let done = if train { "trained" } else { "computed with" };
+    let warning = Diagnostic::warning(format!("weights of type {half} are {done} in f32: `{first}`{others}"));
+    let help = format!("expect twice the memory that the file takes; an export rounds the weights to {half} again");
+    Some(warning.at(Place::File(path.to_path_buf())).help(help))
 }
 
 /// Sets the first values of what an `init` line names; of several the last wins. Running statistics begin with mean 0 and variance 1

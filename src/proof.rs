@@ -103,21 +103,22 @@ pub fn check_memory(programs: &Programs, spec: &Spec) -> Result<(), Diagnostic> 
         }
         let held = summary(program, 0);
         let mut parts = [
-            ("parameters", held.parameter_bytes, "split them with `shard`"),
-            ("gradients", held.gradient_bytes, "split their parameters with `shard`"),
-            ("optimizer state", held.optimizer_bytes, "split its parameters with `shard`, or use `sgd`"),
-            ("activations", held.activation_bytes, "use more `microbatches`, or split the batch with `data`"),
+            ("parameters", held.parameter_bytes, "are", "split them with `shard`"),
+            ("gradients", held.gradient_bytes, "are", "split their parameters with `shard`"),
+            ("optimizer state", held.optimizer_bytes, "is", "split its parameters with `shard`, or use `sgd`"),
+            ("activations", held.activation_bytes, "are", "use more `microbatches`, or split the batch with `data`"),
         ];
-        parts.sort_by_key(|(_, bytes, _)| std::cmp::Reverse(*bytes));
+        parts.sort_by_key(|(_, bytes, ..)| std::cmp::Reverse(*bytes));
         let held: Vec<String> =
-            parts.iter().filter(|p| p.1 > 0).map(|(what, n, _)| format!("{} of {what}", bytes_text(*n))).collect();
+            parts.iter().filter(|p| p.1 > 0).map(|(what, n, ..)| format!("{} of {what}", bytes_text(*n))).collect();
         let words = format!(
             "the {name} plan needs {} on each rank, the device has {}",
             bytes_text(program.arena_bytes),
             bytes_text(limit.value)
         );
         let error = Diagnostic::error(words).at(spec.place_of(limit.source)).label(held.join(", "));
-        return Err(error.help(format!("{} are the largest part: {}", parts[0].0, parts[0].2)));
+        let (what, _, are, help) = parts[0];
+        return Err(error.help(format!("{what} {are} the largest part: {help}")));
     }
     Ok(())
 }

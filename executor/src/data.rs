@@ -14,7 +14,7 @@ use array::Array;
 use check::{check_arrays, check_tokens};
 use files::Files;
 use order::Order;
-use shardc_ir::diagnostic::{Diagnostic, Diagnostics, Place};
+use shardc_ir::diagnostic::{Diagnostic, Diagnostics, Place, counted};
 use shardc_ir::dtype::DType;
 use shardc_ir::plan::Program;
 use std::path::Path;
@@ -114,8 +114,7 @@ impl Dataset {
             return Err(all(Diagnostic::error("the data has no samples").into()));
         }
         if samples < batch {
-            let samples = if samples == 1 { "1 sample".to_string() } else { format!("{samples} samples") };
-            let error = Diagnostic::error(format!("the data has {samples}, less than one batch of {batch}"));
+            let error = Diagnostic::error(format!("the data has {}, less than one batch of {batch}", counted(samples, "sample")));
             let error = error.at_opt(options.batch_place.clone());
             return Err(all(error.help(format!("use a smaller `batch`, or more data than `{}` has", path.display())).into()));
         }

@@ -4,6 +4,7 @@
 //! their views, and what a step writes must not overlap what it reads, except where the kernel works in place.
 
 use crate::cpu::{self, Prepared, signature::Operand, signature::product};
+use shardc_ir::diagnostic::counted;
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::Kernel;
 use shardc_ir::mesh::Mesh;
@@ -117,7 +118,7 @@ fn check_buffer(buffer: &Buffer, program: &Program) -> Result<(), String> {
         return Err("its slots do not hold its elements, or are not aligned".to_string());
     }
     if buffer.slots != 1 && buffer.slots != mesh.microbatches() {
-        return Err(format!("it has {} slots, not one or one for each micro-batch", buffer.slots));
+        return Err(format!("it has {}, not one or one for each micro-batch", counted(buffer.slots, "slot")));
     }
     let end = buffer.slot_bytes.checked_mul(buffer.slots).and_then(|n| n.checked_add(buffer.offset));
     if end.is_none_or(|end| end > program.arena_bytes) {

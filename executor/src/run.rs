@@ -7,6 +7,7 @@ use crate::load::{Loaded, buffer};
 use crate::rank::{Rank, layout};
 use crate::tensor::Tensor;
 use crate::world::World;
+use shardc_ir::diagnostic::counted;
 use shardc_ir::plan::{BufferId, Program};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -41,13 +42,14 @@ pub struct StepResult {
     pub outputs: BTreeMap<String, Tensor>,
 }
 
+/// For people, who count steps from 1.
 impl fmt::Display for ExecutionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(rank) = self.rank {
             write!(f, "rank {rank}: ")?;
         }
         if let Some(step) = self.step {
-            write!(f, "step {step}: ")?;
+            write!(f, "step {}: ", step + 1)?;
         }
         f.write_str(&self.message)
     }
@@ -118,7 +120,7 @@ impl Executor {
     pub fn step(&mut self, batch: Arc<Vec<Tensor>>) -> Result<StepResult, ExecutionError> {
         let step = self.step;
         if batch.len() != self.program().inputs.len() {
-            let message = format!("{} arrays for {} inputs", batch.len(), self.program().inputs.len());
+            let message = format!("{} for {}", counted(batch.len(), "array"), counted(self.program().inputs.len(), "input"));
             return Err(ExecutionError { rank: None, step: Some(step), message });
         }
         let outputs: Vec<BufferId> = self.program().outputs.iter().map(|output| output.buffer).collect();

@@ -64,7 +64,10 @@ pub fn parse(path: &Path, text: &str) -> Result<Spec, Diagnostics> {
     let mut errors = context.into_diagnostics();
     if errors.len() > MAX_ERRORS {
         let rest = errors.split_off(MAX_ERRORS);
-        let message = format!("{} more errors are not shown", rest.len());
+        let message = match rest.len() {
+            1 => "1 more error is not shown".to_string(),
+            more => format!("{more} more errors are not shown"),
+        };
         errors.push(Diagnostic::error(message).at_opt(rest.into_iter().next().and_then(|error| error.place)));
     }
     if errors.is_empty() { Ok(spec) } else { Err(errors) }

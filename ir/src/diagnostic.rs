@@ -108,6 +108,20 @@ impl From<Diagnostic> for Diagnostics {
     }
 }
 
+/// A number of things: `1 step`, `2 steps`, `0 axes`. `noun` is one of them, of a regular plural.
+pub fn counted(n: impl fmt::Display, noun: &str) -> String {
+    let n = n.to_string();
+    let plural = match noun {
+        _ if n == "1" => return format!("{n} {noun}"),
+        _ if noun.ends_with("ch") => format!("{noun}es"),
+        _ => match noun.strip_suffix("axis") {
+            Some(stem) => format!("{stem}axes"),
+            None => format!("{noun}s"),
+        },
+    };
+    format!("{n} {plural}")
+}
+
 /// Up to four of `candidates` that resemble `name`, nearest first; for "did you mean" lines. A pattern `*.a.b` is held against the
 /// ends of names.
 pub fn near_names<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
@@ -127,6 +141,27 @@ pub fn near_names<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> 
     scored.into_iter().take(4).map(|(_, c)| c).collect()
 }
 
+/// What to say of a pattern that matches none of `names`: those that resemble it, or else some of those that there are.
+pub fn names_help<'a>(pattern: &str, names: impl Iterator<Item = &'a str> + Clone) -> String {
+    const SHOWN: usize = 5;
+    let listed = |names: &[&str]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    let near = near_names(pattern, names.clone());
+    if !near.is_empty() {
+        return format!("near names are {}", listed(&near));
+    }
+    let mut all: Vec<&str> = vec![];
+    names.for_each(|name| {
+        if !all.contains(&name) {
+            all.push(name);
+        }
+    });
+    match all.len() {
+        0 => "the model has no such names".to_string(),
+        1..=SHOWN => format!("its names are {}", listed(&all)),
+        n => format!("among its {n} names are {}; `shardc init MODEL.onnx` prints them all", listed(&all[..SHOWN])),
+    }
+}
+
 fn edit_distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().take(200).collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
@@ -140,4 +175,30 @@ fn edit_distance(a: &str, b: &str) -> usize {
         }
     }
     row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_are_far_are_told_too() {
+        let names = ["fc1.weight", "fc1.bias", "fc2.weight", "fc2.weight", "fc2.bias", "head.weight", "head.bias"];
+        let help = |pattern: &str, n: usize| names_help(pattern, names[..n].iter().copied());
+        assert_eq!(help("fc1.wait", 7), "near names are `fc1.weight`, `fc2.weight`, `fc1.bias`");
+        assert_eq!(help("*.decoder.*", 2), "its names are `fc1.weight`, `fc1.bias`");
+        let all = "among its 6 names are `fc1.weight`, `fc1.bias`, `fc2.weight`, `fc2.bias`, `head.weight`; `shardc init MODEL.onnx` prints them all";
+        assert_eq!(help("*.decoder.*", 7), all);
+        assert_eq!(help("x", 0), "the model has no such names");
+    }
+
+    #[test]
+    fn one_is_no_plural() {
+        let cases = [(0, "step", "0 steps"), (1, "step", "1 step"), (2, "step", "2 steps"), (11, "rank", "11 ranks")];
+        for (n, noun, text) in
+            cases.into_iter().chain([(1, "data axis", "1 data axis"), (2, "axis", "2 axes"), (3, "batch", "3 batches")])
+        {
+            assert_eq!(counted(n, noun), text);
+        }
+    }
 }

@@ -3,6 +3,7 @@
 //! Every dimension is an ordered product of letters, outer to inner; a dimension of size 1 that broadcasts is the empty product.
 //! Mesh axes split letters, so a split of one operand says how the others must be split, and what is partial afterwards.
 
+pub use crate::diagnostic::counted;
 use crate::kernel::ReduceKind;
 use crate::mesh::Mesh;
 use crate::sharding::{Sharding, Split, Splits, with_split};
@@ -168,11 +169,6 @@ impl Letters {
         let list = |tensors: &[Vec<Vec<Letter>>]| tensors.iter().map(tensor).collect::<Vec<_>>().join(",");
         format!("{}->{}", list(&self.operands), list(&self.results))
     }
-}
-
-/// `1 head`, `4 heads`.
-pub fn counted(size: u64, unit: &str) -> String {
-    format!("{size} {unit}{}", if size == 1 { "" } else { "s" })
 }
 
 impl Default for Letters {

@@ -6,7 +6,7 @@
 
 use crate::Context;
 use crate::separate_blocks::{is_block, is_joined, is_slice_of, slices};
-use shardc_ir::diagnostic::{Diagnostic, Diagnostics, near_names};
+use shardc_ir::diagnostic::{Diagnostic, Diagnostics, counted, names_help};
 use shardc_ir::graph::{Graph, Part, ValueId};
 use shardc_ir::mesh::AxisId;
 use shardc_ir::names::matches;
@@ -55,14 +55,12 @@ fn of_lines(
         let mut found: Vec<(&str, ValueId)> = values.iter().filter(|(n, _)| matches(&pattern.value, n)).copied().collect();
         found.dedup_by_key(|(_, value)| *value);
         if found.is_empty() {
-            let near = near_names(&pattern.value, values.iter().map(|(n, _)| *n));
-            let error = Diagnostic::error(format!("no parameter, input or value matches `{}`", pattern.value))
-                .at(cx.spec.place_of(pattern.source));
-            errors.push(if near.is_empty() {
-                error.help("`shardc compile` prints the names of the parameters")
-            } else {
-                error.help(format!("near names are {}", near.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ")))
-            });
+            let error = Diagnostic::error(format!("no parameter, input or value matches `{}`", pattern.value));
+            // Where none is near, parameters say the most.
+            let is_parameter = |value: ValueId| matches!(graph.def(value).op, Op::State(_));
+            let (first, others): (Vec<_>, Vec<_>) = values.iter().copied().partition(|(_, value)| is_parameter(*value));
+            let names = first.iter().chain(&others).map(|(name, _)| *name);
+            errors.push(error.at(cx.spec.place_of(pattern.source)).help(names_help(&pattern.value, names)));
         }
         let mut misfits = vec![];
         // A parameter is in blocks because of the last line that names it.
@@ -73,7 +71,7 @@ fn of_lines(
             out.retain(|a| (a.value != value || !says(a)) && !is_slice_of(graph, a.value, value));
             let ty = graph.ty(value);
             if ty.rank() != shard.value.dims.len() {
-                let message = format!("\"{name}\" has {} dimensions, {ty}, not {}", ty.rank(), shard.value.dims.len());
+                let message = format!("\"{name}\" has {}, {ty}, not {}", counted(ty.rank(), "dimension"), shard.value.dims.len());
                 misfits.push(Diagnostic::error(message).at(place(cx, shard.source)).help("write one entry for each dimension"));
                 continue;
             }
@@ -197,8 +195,11 @@ fn batch_splits(graph: &Graph, cx: &Context<'_>) -> Result<Vec<Annotation>, Diag
             .collect();
         if !well_formed(&splits, size, mesh) {
             let parts: u64 = axes.iter().map(|a| mesh.size(*a)).product();
-            let message =
-                format!("`{}` holds {size} samples, which {parts} micro-batches and data ranks do not divide", input.name);
+            let message = format!(
+                "`{}` holds {}, which {parts} micro-batches and data ranks do not divide",
+                input.name,
+                counted(size, "sample")
+            );
             let place = cx.spec.batch.as_ref().map(|b| place(cx, b.source));
             return Err(Diagnostic::error(message).at_opt(place).help(format!("use a multiple of {parts}")).into());
         }

@@ -9,7 +9,7 @@
 
 use crate::{Changed, Context, Mode, Pass};
 use shardc_ir::builder::Builder;
-use shardc_ir::diagnostic::{Diagnostic, Diagnostics, near_names};
+use shardc_ir::diagnostic::{Diagnostic, Diagnostics, counted, near_names};
 use shardc_ir::dtype::DType;
 use shardc_ir::graph::{Graph, Output, Phase, ValueId};
 use shardc_ir::kernel::ReduceKind;
@@ -159,7 +159,7 @@ fn terms(graph: &mut Graph, cx: &Context<'_>, loss: &Loss) -> Result<Terms, Diag
             let samples = samples(graph);
             let ty = graph.ty(x);
             if ty.elements() != 1 && (ty.shape.first() != Some(&samples) || ty.elements() != samples) {
-                let message = format!("output `{}` is {ty}, which is no loss of {samples} samples", name.value);
+                let message = format!("output `{}` is {ty}, which is no loss of {}", name.value, counted(samples, "sample"));
                 return Err(Diagnostic::error(message)
                     .at(cx.spec.place_of(name.source))
                     .help("a loss is one number, or one number for each sample"));

@@ -10,7 +10,7 @@
 use crate::rewrite::{ValueMap, mapped, rebuild};
 use crate::{Changed, Context, Mode, Pass};
 use shardc_ir::builder::Builder;
-use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
+use shardc_ir::diagnostic::{Diagnostic, Diagnostics, counted};
 use shardc_ir::graph::{Graph, Node, NodeId, Phase, State, StateId, ValueId};
 use shardc_ir::letters::{Letter, Letters, Role};
 use shardc_ir::ops::leaf::{Constant, Input};
@@ -76,7 +76,7 @@ fn baked(graph: &Graph) -> Result<Option<u64>, Diagnostic> {
     match sizes.iter().find(|(_, other)| other != size) {
         None => Ok(Some(*size)),
         Some((name, other)) => {
-            let message = format!("input `{first}` holds {size} samples and input `{name}` {other}");
+            let message = format!("input `{first}` holds {} and input `{name}` {other}", counted(size, "sample"));
             Err(Diagnostic::error(message).help("dimension 0 of every input is the batch"))
         }
     }
@@ -84,8 +84,10 @@ fn baked(graph: &Graph) -> Result<Option<u64>, Diagnostic> {
 
 fn of_samples(state: &State, batch: u64) -> Diagnostic {
     let (name, ty) = (&state.name, &state.ty);
-    Diagnostic::error(format!("`{name}`, {ty}, has a part for each of the {batch} samples: the exporter wrote it once a sample"))
-        .help(format!("export with `dynamo=True, optimize=False`, or do not train it: `freeze \"{name}\"`"))
+    Diagnostic::error(format!(
+        "`{name}`, {ty}, has a part for each sample of a batch of {batch}: the exporter wrote it once a sample"
+    ))
+    .help(format!("export with `dynamo=True, optimize=False`, or do not train it: `freeze \"{name}\"`"))
 }
 
 /// Where the batch is in a value: the digit of weight `stride` of dimension `dim`.

@@ -9,6 +9,7 @@ use shardc_executor::data::{Dataset, input_specs};
 use shardc_executor::replay::{Compared, Replay};
 use shardc_executor::run::Executor;
 use shardc_ir::columns::{Column, align};
+use shardc_ir::diagnostic::counted;
 use shardc_ir::dtype::DType;
 use shardc_ir::plan::{BufferId, BufferKind, Program};
 use std::collections::BTreeMap;
@@ -73,10 +74,13 @@ impl Check {
                 rows[2..].sort_by(|a, b| b.difference.total_cmp(&a.difference));
                 rows.truncate(2 + SHOWN);
             }
-            let more =
-                if rows.len() < all + 2 { format!(", the {} worst of {all} gradients", rows.len() - 2) } else { String::new() };
-            let ranks = training.program.mesh.world_size();
-            print(&format!("batch {batch}: {ranks} ranks against one{more}\n{}", table(&rows)))?;
+            let more = if rows.len() < all + 2 {
+                format!(", the {} worst of {}", rows.len() - 2, counted(all, "gradient"))
+            } else {
+                String::new()
+            };
+            let ranks = counted(training.program.mesh.world_size(), "rank");
+            print(&format!("batch {}: {ranks} against one{more}\n{}", batch + 1, table(&rows)))?;
         }
         if self.replay {
             holds &= self.replays(&job, &training.program, &data)?;
@@ -103,11 +107,16 @@ impl Check {
             replay.step(0, &arrays)?;
             match replay.compare(&executor)? {
                 Ok(Compared { ranks, outputs, gradients, states, elements }) => print(&format!(
-                    "batch {batch}: the replay of {ranks} ranks in one thread has the same bits: {outputs} outputs, {gradients} \
-                     gradients, {states} states after the step; {elements} elements on all ranks\n"
+                    "batch {}: the replay of {} in one thread has the same bits: {}, {}, {} after the step; {} on all ranks\n",
+                    batch + 1,
+                    counted(ranks, "rank"),
+                    counted(outputs, "output"),
+                    counted(gradients, "gradient"),
+                    counted(states, "state"),
+                    counted(elements, "element"),
                 ))?,
                 Err(difference) => {
-                    print(&format!("batch {batch}: the replay differs: {difference}\n"))?;
+                    print(&format!("batch {}: the replay differs: {difference}\n", batch + 1))?;
                     return Ok(false);
                 }
             }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use shardc_executor::data::{Dataset, input_specs, npz_bytes};
 use shardc_executor::run::{Executor, StepResult};
 use shardc_executor::tensor::Tensor;
-use shardc_ir::diagnostic::{Diagnostic, Place};
+use shardc_ir::diagnostic::{Diagnostic, Place, counted};
 use shardc_ir::dtype::DType;
 use shardc_ir::plan::Program;
 use shardc_passes::PADDING_LABEL;
@@ -87,7 +87,10 @@ impl Eval {
         let Rest { job, data, from, batch } = rest;
         let left = data.samples() - from;
         let program = job.resized(left).map_err(|errors| {
-            let message = format!("the last {left} samples fill no batch of {batch}, and cannot be filled up");
+            let message = match left {
+                1 => format!("the last sample fills no batch of {batch}, and cannot be filled up"),
+                _ => format!("the last {left} samples fill no batch of {batch}, and cannot be filled up"),
+            };
             let why = errors.first().map_or(String::new(), |error| format!("the model has no other size: {}", error.message));
             let error = Diagnostic::error(message).at(Place::File(self.data.path.clone())).label(why);
             error.help(format!("evaluate a multiple of {batch} samples, or export the model with a dynamic batch"))
@@ -102,12 +105,13 @@ impl Eval {
             return Ok(json + "\n");
         }
         let written = self.outputs.iter().map(|path| format!(", outputs in `{}`", path.display())).collect::<String>();
+        let samples = counted(samples, "sample");
         Ok(match loss {
             Loss { loss: Some(loss), labels: Some(labels) } => {
-                format!("loss {loss:.6} over {labels} labels of {samples} samples{written}\n")
+                format!("loss {loss:.6} over {} of {samples}{written}\n", counted(labels, "label"))
             }
-            Loss { labels: Some(_), .. } => format!("no loss: none of the labels of {samples} samples counts{written}\n"),
-            _ => format!("{samples} samples, no loss: the spec has no `loss` line{written}\n"),
+            Loss { labels: Some(_), .. } => format!("no loss: none of the labels of {samples} counts{written}\n"),
+            _ => format!("{samples}, no loss: the spec has no `loss` line{written}\n"),
         })
     }
 }

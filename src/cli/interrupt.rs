@@ -1,5 +1,6 @@
 //! Ctrl-C: the first asks the work to end after the current step, the second ends the process.
 
+use super::foot;
 use super::output::note;
 use crate::failure::Failure;
 use std::process;
@@ -15,9 +16,10 @@ pub fn requested() -> Result<Arc<AtomicBool>, Failure> {
     let flag = stop.clone();
     let handler = move || {
         if flag.swap(true, Ordering::Relaxed) {
+            foot::end();
             process::exit(INTERRUPTED);
         }
-        note("\nstopping after this step; press Ctrl-C again to abort");
+        note("stopping after this step; press Ctrl-C again to abort");
     };
     ctrlc::set_handler(handler).map_err(|e| Failure::Machine(format!("cannot watch for Ctrl-C: {e}")))?;
     Ok(stop)

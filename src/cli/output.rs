@@ -1,5 +1,6 @@
 //! Text to people and programs: results to standard output or a file, notes to standard error.
 
+use super::foot;
 use crate::failure::Failure;
 use shardc_ir::diagnostic::{Diagnostic, Place};
 use std::fs::{self, OpenOptions};
@@ -64,7 +65,7 @@ pub fn replaces_no_input(output: &Path, inputs: &[&Path]) -> Result<(), Failure>
     Ok(())
 }
 
-/// Writes a line to standard error; if nobody reads it, nothing is lost.
+/// Writes a line to standard error, above one that redraws itself; if nobody reads it, nothing is lost.
 pub fn note(line: &str) {
-    let _ = writeln!(io::stderr().lock(), "{line}");
+    foot::note(line);
 }

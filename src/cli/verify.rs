@@ -6,6 +6,7 @@ use crate::plan_dir::{self, PlanDir};
 use crate::proof::Proven;
 use clap::Args;
 use shardc_ir::columns::{Column, align};
+use shardc_ir::diagnostic::counted;
 use shardc_ir::listing::units::bytes_text;
 use shardc_ir::verify_plan::Proof;
 use shardc_ir::verify_plan::bytes::Sent;
@@ -42,12 +43,15 @@ fn proof_text(plan: &PlanDir, Proven { name, proof }: &Proven) -> String {
     };
     let state = match updated {
         0 => "no variable is written".to_string(),
+        1 => "1 variable is written once a step, under its own sharding".to_string(),
         n => format!("{n} variables are written once a step, each under its own sharding"),
     };
+    let are = if *steps == 1 { "is" } else { "are" };
+    let hold = if *accesses == 1 { "holds" } else { "hold" };
     let mut rows = vec![
-        ("kernels", format!("{steps} steps are the lowering of {ops} ops of `{name}.shir`{graph}")),
-        ("contents", format!("{accesses} operands a step hold the right value, whole, of the right micro-batch")),
-        ("memory", format!("{buffers} buffers in {}{within}", bytes_text(*peak_bytes))),
+        ("kernels", format!("{} {are} the lowering of {} of `{name}.shir`{graph}", counted(steps, "step"), counted(ops, "op"))),
+        ("contents", format!("{} a step {hold} the right value, whole, of the right micro-batch", counted(accesses, "operand"))),
+        ("memory", format!("{} in {}{within}", counted(buffers, "buffer"), bytes_text(*peak_bytes))),
         ("state", state),
     ];
     if *calls > 0 {
@@ -55,8 +59,7 @@ fn proof_text(plan: &PlanDir, Proven { name, proof }: &Proven) -> String {
     }
     rows.extend(sent.iter().enumerate().map(|(i, sent)| (if i == 0 { "bytes" } else { "" }, sent_text(sent))));
     let rows: Vec<[String; 2]> = rows.into_iter().map(|(what, text)| [what.to_string(), text]).collect();
-    let ranks = if *ranks == 1 { "1 rank".to_string() } else { format!("{ranks} ranks") };
-    format!("{name}: proven on {ranks}\n{}", align(&rows, [Column::WORDS, Column::WORDS]))
+    format!("{name}: proven on {}\n{}", counted(ranks, "rank"), align(&rows, [Column::WORDS, Column::WORDS]))
 }
 
 fn sent_text(Sent { actual, bound }: &Sent) -> String {

@@ -4,7 +4,7 @@ use super::InputSpec;
 use super::array::{Array, Header, Number};
 use super::files::{Files, listed};
 use super::tokens::Tokens;
-use shardc_ir::diagnostic::{Diagnostic, Diagnostics, near_names};
+use shardc_ir::diagnostic::{Diagnostic, Diagnostics, counted, near_names};
 use shardc_ir::dtype::DType;
 
 /// The array of each input. What can be told from names, types and shapes is told before any element is read.
@@ -116,7 +116,7 @@ fn check_counts(counts: &[(&String, u64)]) -> Diagnostics {
     let Some((first, samples)) = counts.first() else { return vec![] };
     let differs = counts.iter().filter(|(_, n)| n != samples);
     let error = |(name, n): &(&String, u64)| {
-        let error = Diagnostic::error(format!("`{name}` has {n} samples, `{first}` has {samples}"));
+        let error = Diagnostic::error(format!("`{name}` has {}, `{first}` has {samples}", counted(n, "sample")));
         error.help("dimension 0 of every array counts the samples")
     };
     differs.map(error).collect()
@@ -224,7 +224,11 @@ pub fn check_tokens(tokens: &Tokens, inputs: &[InputSpec], context: Option<u64>)
             let error = Diagnostic::error(format!("text gives windows of tokens, but a sample of `{}` is {what}", input.name));
             errors.push(error.help("give the data as a `.npz` with one array for each input"));
         } else if input.sample[0] != context {
-            let error = Diagnostic::error(format!("a sample of `{}` has {} tokens, not {context}", input.name, input.sample[0]));
+            let error = Diagnostic::error(format!(
+                "a sample of `{}` has {}, not {context}",
+                input.name,
+                counted(input.sample[0], "token")
+            ));
             errors.push(error.help(format!("use `--context {}`", input.sample[0])));
         } else if let Some((low, high)) = input.range
             && let Some((position, token)) = tokens.outside(low, high)
@@ -235,7 +239,10 @@ pub fn check_tokens(tokens: &Tokens, inputs: &[InputSpec], context: Option<u64>)
         }
     }
     if context == 0 || tokens.len() <= context {
-        errors.push(Diagnostic::error(format!("a text of {} tokens has no window of {context} and the one after", tokens.len())));
+        errors.push(Diagnostic::error(format!(
+            "a text of {} has no window of {context} and the one after",
+            counted(tokens.len(), "token")
+        )));
     }
     if errors.is_empty() { Ok(context) } else { Err(errors) }
 }

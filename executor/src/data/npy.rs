@@ -2,6 +2,7 @@
 //! Source: "A Simple File Format for NumPy Arrays", NEP 1, versions 1 to 3.
 
 use super::array::{Array, Element, Header};
+use shardc_ir::diagnostic::counted;
 use shardc_ir::types::checked_elements;
 use std::io::{ErrorKind, Read};
 
@@ -43,7 +44,11 @@ pub fn read_beginning(file: &mut impl Read, length: u64) -> Result<Beginning, St
     let beginning = parse(&String::from_utf8_lossy(&text))?;
     if beginning.size != there {
         let Header { element, shape } = &beginning.header;
-        return Err(format!("its header says {element}{shape:?}, {} bytes, but {there} bytes follow", beginning.size));
+        return Err(format!(
+            "its header says {element}{shape:?}, {}, but {} follow",
+            counted(beginning.size, "byte"),
+            counted(there, "byte")
+        ));
     }
     Ok(beginning)
 }
@@ -124,7 +129,7 @@ impl Beginning {
         // One byte more, so that the end of the file is met, where an archive compares its checksum.
         file.take(self.size + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
         if bytes.len() as u64 != self.size {
-            return Err(format!("it has {} bytes, not {}", bytes.len(), self.size));
+            return Err(format!("it has {}, not {}", counted(bytes.len(), "byte"), self.size));
         }
         let width = self.header.element.bytes() as usize;
         if self.big_endian {

@@ -25,7 +25,10 @@ impl Tokens {
             return Ok(Some(Tokens::Bytes(bytes)));
         }
         if bytes.len() % 2 != 0 {
-            return Err(Diagnostic::error(format!("{} bytes are no whole number of 16-bit tokens", bytes.len())));
+            return Err(Diagnostic::error(match bytes.len() {
+                1 => "1 byte is no 16-bit token".to_string(),
+                n => format!("{n} bytes are no whole number of 16-bit tokens"),
+            }));
         }
         Ok(Some(Tokens::Words(bytes)))
     }

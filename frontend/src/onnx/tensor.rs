@@ -82,6 +82,15 @@ impl Weight {
         Weight { name: name.to_string(), ..self }
     }
 
+    /// The type of half precision that the file stores the elements in, if it is one.
+    pub fn stored_half(&self) -> Option<&'static str> {
+        match self.stored {
+            DataType::Float16 => Some("f16"),
+            DataType::Bfloat16 => Some("bf16"),
+            _ => None,
+        }
+    }
+
     /// The external file that holds the elements, as the model names it.
     pub fn external_file(&self) -> Option<&str> {
         match &self.source {

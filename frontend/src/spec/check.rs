@@ -1,7 +1,7 @@
 //! What the statements of a spec say about each other: divisible batches, axes with one job each, one default for `data`.
 
 use super::context::{Context, quote};
-use shardc_ir::diagnostic::Diagnostic;
+use shardc_ir::diagnostic::{Diagnostic, counted};
 use shardc_ir::mesh::AxisId;
 use shardc_ir::spec::{Source, Spec};
 use shardc_ir::train::Decay;
@@ -14,6 +14,7 @@ pub fn check(spec: &Spec, context: &mut Context<'_>) {
     one_default("data", spec.data.iter().map(|data| (data.source, data.value.on.is_none())), context);
     one_default("tensor", spec.tensor.iter().map(|tensor| (tensor.source, tensor.value.on.is_none())), context);
     one_default("zero", spec.zero.iter().map(|zero| (zero.source, zero.value.on.is_none())), context);
+    scopes_have_a_rest(spec, context);
     places_are_stages(spec, context);
     rate_falls(spec, context);
     frozen_is_not_trained(spec, context);
@@ -76,18 +77,31 @@ fn one_default(name: &str, lines: impl Iterator<Item = (Source, bool)>, context:
     }
 }
 
+/// A `data` line for a part of the model stands beside one for the rest.
+fn scopes_have_a_rest(spec: &Spec, context: &mut Context<'_>) {
+    if spec.data.iter().any(|data| data.value.on.is_none()) {
+        return;
+    }
+    let Some(data) = spec.data.first() else { return };
+    let axis = data.value.axes.first().map_or("dp", |axis| &context.mesh[axis.index()].name);
+    let help = format!("add a line without `on=`, such as `data axis={axis}`");
+    let error =
+        Diagnostic::error("`data` names a part of the model, and no line says how the data itself and the rest are split");
+    context.report(data.source, error.help(help));
+}
+
 fn places_are_stages(spec: &Spec, context: &mut Context<'_>) {
     let Some(pipeline) = &spec.pipeline else {
         if let Some(place) = spec.place.first() {
             let error = Diagnostic::error("`place` needs a `pipeline` line");
-            context.report(place.source, error.help("add a line such as `pipeline axis=pp`"));
+            context.report(place.source, error.help("remove it from the spec: neither is built yet"));
         }
         return;
     };
     let stages = spec.mesh().size(pipeline.value.axis).saturating_mul(pipeline.value.schedule.chunks());
     for place in spec.place.iter().filter(|place| place.value.stage >= stages) {
         let error = Diagnostic::error(format!("there is no stage {}", place.value.stage));
-        context.report(place.source, error.help(format!("the pipeline has {stages} stages, counted from 0")));
+        context.report(place.source, error.help(format!("the pipeline has {}, counted from 0", counted(stages, "stage"))));
     }
 }
 

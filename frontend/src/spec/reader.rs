@@ -121,6 +121,20 @@ impl<'r, 't, 'f> Reader<'r, 't, 'f> {
         parse(value?, &quote(name), self.context)
     }
 
+    /// Reports the option `name` where it is given, for which this kind of statement has another one.
+    pub fn never(&mut self, name: &str, help: &str) {
+        if let Some(position) = self.options.iter().position(|(key, _)| key.text == name) {
+            let (key, _) = self.options.remove(position);
+            let error = Diagnostic::error(format!("`{}` has no option {}", self.title, quote(key.text)));
+            self.context.report(key.source, error.help(help));
+        }
+    }
+
+    /// Whether a value that is not an option is still to be taken.
+    pub fn has_value(&self) -> bool {
+        !self.values.as_slice().is_empty()
+    }
+
     /// All options that are left, in their order.
     pub fn take_options(&mut self) -> Vec<(Text<'t>, &'r Value<'t>)> {
         std::mem::take(&mut self.options)

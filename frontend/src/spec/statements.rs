@@ -101,10 +101,14 @@ pub fn read(path: &Path, statements: &[Statement<'_>], context: &mut Context<'_>
                 // Reading what is not sound only adds errors that follow from the first; but even such a mesh names its axes.
                 if statement.is_sound || kind.name == "mesh" {
                     let items = until_next(&statement.items, context);
+                    let errors = context.errors();
                     let mut reader = Reader::new(kind.name, kind.example, statement.source, items, context);
                     (kind.read)(&mut reader, &mut spec);
                     if statement.is_sound {
                         reader.finish();
+                    }
+                    if !is_built(kind.name) {
+                        context.help_since(errors, &format!("remove it from the spec: `{}` is not built yet", kind.name));
                     }
                 }
             }
@@ -129,7 +133,7 @@ fn until_next<'i, 't>(items: &'i [Item<'t>], context: &mut Context<'_>) -> &'i [
 
 fn unknown(statement: &Statement<'_>, context: &mut Context<'_>) {
     let keyword = statement.keyword;
-    let names = || STATEMENTS.iter().map(|kind| kind.name);
+    let names = || STATEMENTS.iter().map(|kind| kind.name).filter(|name| is_built(name));
     let help = suggestion(keyword.text, names(), || format!("the statements are {}", listed(names())));
     context.report(keyword.source, Diagnostic::error(format!("unknown statement {}", quote(keyword.text))).help(help));
 }

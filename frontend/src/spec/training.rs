@@ -5,7 +5,7 @@ use super::reader::Reader;
 use super::values::{
     above_zero, below_one, boolean, choice, integer, name, not_negative, positive, samples, share, steps, whole,
 };
-use shardc_ir::diagnostic::Diagnostic;
+use shardc_ir::diagnostic::{Diagnostic, counted};
 use shardc_ir::spec::{Batch, Decayed, Located, Loss, Moments, Optimizer, OptimizerRule, Schedule, Spec};
 use shardc_ir::train::Decay;
 
@@ -32,7 +32,8 @@ pub fn bind(r: &mut Reader<'_, '_, '_>, spec: &mut Spec) -> Option<()> {
 pub fn loss(r: &mut Reader<'_, '_, '_>, spec: &mut Spec) -> Option<()> {
     type Read = fn(&mut Reader<'_, '_, '_>) -> Option<Loss>;
     let read: [(&str, Read); 3] = [("cross_entropy", cross_entropy), ("mse", mse), ("bce_with_logits", bce_with_logits)];
-    let loss = match r.optional("output", name)? {
+    let own = if r.has_value() { None } else { r.optional("output", name)? };
+    let loss = match own {
         Some(name) => Loss::Output { name },
         None => r.kind("a kind such as `mse`", choice(&read))?(r)?,
     };
@@ -40,8 +41,17 @@ pub fn loss(r: &mut Reader<'_, '_, '_>, spec: &mut Spec) -> Option<()> {
     Some(())
 }
 
+/// `output=` names a loss that the model computes; the option for what the loss is of is called otherwise.
+fn of_output(option: &'static str, r: &mut Reader<'_, '_, '_>) -> Option<Option<Located<String>>> {
+    r.never(
+        "output",
+        &format!("write `{option}=`, which names the model's output; `output=` alone names a loss that the model computes"),
+    );
+    r.optional(option, name)
+}
+
 fn cross_entropy(r: &mut Reader<'_, '_, '_>) -> Option<Loss> {
-    let logits = r.optional("logits", name);
+    let logits = of_output("logits", r);
     let labels = r.required("labels", name);
     let ignore_index = r.optional("ignore_index", integer);
     let label_smoothing = r.option("label_smoothing", 0.0, share);
@@ -56,13 +66,13 @@ fn cross_entropy(r: &mut Reader<'_, '_, '_>) -> Option<Loss> {
 }
 
 fn mse(r: &mut Reader<'_, '_, '_>) -> Option<Loss> {
-    let prediction = r.optional("prediction", name);
+    let prediction = of_output("prediction", r);
     let labels = r.required("labels", name);
     Some(Loss::Mse { prediction: prediction?, labels: labels? })
 }
 
 fn bce_with_logits(r: &mut Reader<'_, '_, '_>) -> Option<Loss> {
-    let logits = r.optional("logits", name);
+    let logits = of_output("logits", r);
     let labels = r.required("labels", name);
     Some(Loss::BceWithLogits { logits: logits?, labels: labels? })
 }
@@ -123,7 +133,10 @@ pub fn schedule(r: &mut Reader<'_, '_, '_>, spec: &mut Spec) -> Option<()> {
             let steps = r.required("steps", |value, subject, context| {
                 let steps = steps(value, subject, context)?;
                 if let Some(warmup) = warmup.filter(|warmup| steps <= *warmup) {
-                    let error = Diagnostic::error(format!("a schedule of {steps} steps ends before its warm-up of {warmup}"));
+                    let error = Diagnostic::error(format!(
+                        "a schedule of {} ends before its warm-up of {warmup}",
+                        counted(steps, "step")
+                    ));
                     context
                         .report(value.text.source, error.help(format!("`steps` counts from step 0 and must be above {warmup}")));
                 }

@@ -14,9 +14,9 @@ const NOT_BUILT: &[Row] = &[
     ("recompute", |spec| sources(&spec.recompute)),
 ];
 
-/// Whether the compiler carries out the statement of that name.
-pub(super) fn is_built(name: &str) -> bool {
-    NOT_BUILT.iter().all(|(row, _)| *row != name)
+/// Whether a statement of that name can be carried out; what cannot is never the answer to a mistake.
+pub fn is_built(statement: &str) -> bool {
+    NOT_BUILT.iter().all(|(name, _)| *name != statement)
 }
 
 /// An error for each use of a statement or option that is not built yet, in the order of the text; none for a spec that can be compiled.

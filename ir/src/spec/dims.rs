@@ -1,5 +1,6 @@
 //! How a `shard` line splits one dimension, and the digits of the index that this gives each axis.
 
+use crate::diagnostic::counted;
 use crate::mesh::{AxisId, Mesh};
 use crate::sharding::{Split, Splits};
 use serde::{Deserialize, Serialize};
@@ -109,7 +110,11 @@ fn letter_splits(size: u64, axes: &[AxisId], inner: u64, mesh: &Mesh, what: &str
         if !rest.is_multiple_of(mesh.size(*axis)) {
             let names: Vec<&str> = axes.iter().map(|a| mesh.name(*a)).collect();
             let ranks: u64 = axes.iter().map(|a| mesh.size(*a)).product();
-            return Err(format!("{what}, {size}, is not a multiple of the {ranks} ranks of `{}`", names.join("` and `")));
+            return Err(format!(
+                "{what}, {size}, is not a multiple of the {} of `{}`",
+                counted(ranks, "rank"),
+                names.join("` and `")
+            ));
         }
         rest /= mesh.size(*axis);
         splits.push(Split { axis: *axis, stride: rest * inner });

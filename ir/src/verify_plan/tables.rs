@@ -1,5 +1,6 @@
 //! The first check of a program: every id is in range and every size is sensible, so that what follows may index.
 
+use crate::diagnostic::counted;
 use crate::kernel::{Kernel, Offset};
 use crate::mesh::Mesh;
 use crate::plan::{ALIGNMENT, Block, Buffer, BufferId, BufferKind, Program};
@@ -91,7 +92,7 @@ fn buffer(b: &Buffer, program: &Program) -> Result<(), String> {
         return Err("it is too large".into());
     }
     if b.slots != 1 && b.slots != program.mesh.microbatches() {
-        return Err(format!("it has {} slots, not one or one for each micro-batch", b.slots));
+        return Err(format!("it has {}, not one or one for each micro-batch", counted(b.slots, "slot")));
     }
     if b.local.iter().product::<u64>() * b.dtype.bytes() > b.slot_bytes {
         return Err("it is too small for its elements".into());

@@ -2,6 +2,7 @@
 //! finishes them, each reduced by one call as soon as its last member is there.
 //! Source: Li et al., PyTorch Distributed (2020).
 
+use shardc_ir::diagnostic::counted;
 use shardc_ir::kernel::{Collective, CollectiveKind, Kernel};
 use shardc_ir::plan::{Buffer, BufferId, BufferKind, Program, Provenance, Step, Stream, View};
 use shardc_ir::sharding::Sharding;
@@ -107,7 +108,7 @@ fn joined(program: &mut Program, buckets: &mut Vec<Bucket>, mut group: Vec<Step>
         text: format!("%{name} = all_reduce {op} {}", axes.join(" ")),
         provenance: Provenance {
             ops: group.iter().flat_map(|s| s.provenance.ops.clone()).collect(),
-            reason: Some(format!("{} gradients", group.len())),
+            reason: Some(counted(group.len(), "gradient")),
             spec_line: group.iter().find_map(|s| s.provenance.spec_line),
         },
     };

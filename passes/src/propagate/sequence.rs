@@ -11,7 +11,7 @@ use super::facts::{Facts, Rule, Rules};
 use super::samples::samples;
 use crate::weights::weights;
 use crate::{Context, Mode};
-use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
+use shardc_ir::diagnostic::{Diagnostic, Diagnostics, counted};
 use shardc_ir::graph::Graph;
 use shardc_ir::letters::{Letter, Role};
 use shardc_ir::mesh::AxisId;
@@ -39,15 +39,18 @@ pub fn split_tokens(
     let weights = weights(graph);
     let samples = samples(graph, rules);
     let mut seeds = vec![];
+    let mut regions = 0;
     for (r, rule) in rules.all.iter().enumerate().filter(|(_, rule)| rule.is_forward) {
         if !leaves_region(rule, facts, axis, &weights) {
             continue;
         }
+        regions += 1;
         let Some(tokens) = tokens(rule, &samples, &weights) else { continue };
         let size = rule.letters.sizes[tokens];
         if !size.is_multiple_of(ranks) {
             let weight = rule.operands.iter().find(|v| weights[v.index()]).map_or("", |v| &graph.value(*v).name);
-            let message = format!("`{name}` has {ranks} ranks, which do not divide the {size} tokens behind \"{weight}\"");
+            let message =
+                format!("`{name}` has {ranks} ranks, which do not divide the {} behind \"{weight}\"", counted(size, "token"));
             let help = format!("use `{name}` of a size that divides {size}, or remove the line: weights stay split");
             return Err(at_line(message).help(help).into());
         }
@@ -55,8 +58,16 @@ pub fn split_tokens(
     }
     // Without its backward pass a model may have other blocks; what is trained decides whether the line is of use.
     if seeds.is_empty() && cx.mode == Mode::Train {
-        let message = format!("no layer is split over `{name}` between which tokens could be split");
-        return Err(at_line(message).help(format!("add a line such as `tensor axis={name}`")).into());
+        let is_there = cx.spec.tensor.iter().any(|tensor| tensor.value.axis == axis);
+        return Err(match (regions, is_there) {
+            (0, false) => at_line(format!("no layer is split over `{name}` between which tokens could be split"))
+                .help(format!("add a line such as `tensor axis={name}`")),
+            (0, true) => at_line(format!("no layer is split over `{name}` between which tokens could be split"))
+                .help(format!("`tensor axis={name}` splits none: remove both lines, or split weights with `shard` lines")),
+            _ => at_line(format!("what the layers that are split over `{name}` give has no dimension of tokens"))
+                .help("remove the line: the weights stay split"),
+        }
+        .into());
     }
     // Data is there whole: a rank takes its part where it reads it, and the whole where it needs that.
     for (_, node) in graph.nodes().filter(|(_, node)| matches!(node.op, Op::Input(_))) {

@@ -53,7 +53,7 @@ pub fn draw(choices: &mut Choices, model: &Model) -> String {
             chosen.push(*name);
         }
     }
-    if !scope.is_empty() && !chosen.is_empty() {
+    if !scope.is_empty() && !chosen.is_empty() && !data.is_empty() {
         text += &format!("data axis=({}) on=\"{scope}\"\n", chosen.join(","));
     }
     // Sizes of random models divide by 2 more often than by 3 or 4; a `sequence` line needs layers that are split.

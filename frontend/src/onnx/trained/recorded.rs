@@ -70,7 +70,7 @@ const MOVES: [&str; 18] = [
 const POSITIONS: [&str; 8] = ["arange", "add", "sub", "cumsum", "expand", "full", "zeros", "ones"];
 
 /// Results of calls that may disappear because they do nothing.
-const IDLE: [&str; 7] = ["expand", "dropout", "to", "_to_copy", "detach", "type_as", "lift_fresh_copy"];
+const IDLE: [&str; 8] = ["getitem", "expand", "dropout", "to", "_to_copy", "detach", "type_as", "lift_fresh_copy"];
 
 /// What `record` says of `candidates`, with the nodes of `file` in `order`.
 pub(super) fn recorded(
@@ -126,6 +126,7 @@ pub(super) fn recorded(
     if reader.may_hide_a_parameter(&origins) {
         lost.extend(unseen);
     }
+    lost.extend(reader.doubled());
     for (i, origin) in origins.iter().enumerate() {
         let parameters: Vec<String> = match origin {
             Origin::Listed(Kind::Parameter) => vec![candidates[i].name.to_string()],
@@ -336,8 +337,8 @@ impl<'a> Reader<'a, '_> {
         self.order.iter().filter(reads).filter_map(|position| self.call(*position)).collect()
     }
 
-    /// Whether a parameter that is seen nowhere may have been in use: the record has no calls, something came from nowhere, or a call
-    /// that depends on parameters stands for another one as well.
+    /// Whether a parameter that is seen nowhere may have been in use: the record has no calls, something came from nowhere, or the
+    /// result of a call is gone that did something.
     fn may_hide_a_parameter(&self, origins: &[Origin]) -> bool {
         let from_nowhere = |(i, candidate): (usize, &Candidate<'_>)| {
             origins[i] == Origin::Constant
@@ -348,36 +349,31 @@ impl<'a> Reader<'a, '_> {
         };
         self.record.calls.iter().all(Option::is_none)
             || self.candidates.iter().enumerate().any(from_nowhere)
-            || self.merged_calls(origins)
+            || self.calls().any(|(_, call)| self.gone(call).any(|name| !is_idle(name)))
     }
 
-    /// Whether a call takes the result of a call that is gone, and is given that of one of the same function in its place, which
-    /// depends on parameters: the optimizer has found the two to be equal.
-    fn merged_calls(&self, origins: &[Origin]) -> bool {
+    /// The parameters of calls that stand for an equal call as well: a reader takes the result of a call that is gone, and is given
+    /// that of one of the same function in its place.
+    fn doubled(&self) -> Vec<&'a str> {
         let graph = self.file.graph();
-        let trained = |i: usize| matches!(origins[i], Origin::Listed(Kind::Parameter) | Origin::Holds(_) | Origin::View(..));
-        let mut learned: HashSet<&str> =
-            (0..self.candidates.len()).filter(|i| trained(*i)).map(|i| self.candidates[i].name).collect();
-        let mut makers: HashMap<&str, usize> = HashMap::new();
-        for position in self.order {
-            let node = &graph.node[*position];
-            makers.extend(node.output.iter().map(|name| (name.as_str(), *position)));
-            if node.input.iter().any(|name| learned.contains(name.as_str())) {
-                learned.extend(node.output.iter().map(String::as_str));
+        let made =
+            |(position, call): (usize, &'a Call)| graph.node[position].output.iter().map(move |name| (name.as_str(), call));
+        let makers: HashMap<&str, &Call> = self.calls().flat_map(made).collect();
+        let mut found = HashSet::new();
+        for (position, call) in self.calls() {
+            let gone: HashSet<&str> = self.gone(call).filter(|name| !is_idle(name)).map(operation).collect();
+            let given = graph.node[position].input.iter().filter_map(|input| makers.get(input.as_str()));
+            for equal in given.filter(|maker| gone.contains(operation(&maker.result)) && !call.takes.contains(&maker.result)) {
+                found.extend(equal.takes.iter().map(String::as_str));
             }
         }
-        let given: HashSet<(&str, &str)> = self
-            .order
-            .iter()
-            .filter_map(|position| Some((self.call(*position)?, &graph.node[*position].input)))
-            .flat_map(|(call, inputs)| inputs.iter().map(move |input| (call, input.as_str())))
-            .filter(|(_, input)| learned.contains(input))
-            .filter_map(|(call, input)| Some((call.result.as_str(), operation(&self.call(*makers.get(input)?)?.result))))
-            .collect();
-        let merged = |call: &Call| {
-            self.gone(call).filter(|name| !is_idle(name)).any(|name| given.contains(&(call.result.as_str(), operation(name))))
-        };
-        self.order.iter().filter_map(|position| self.call(*position)).any(merged)
+        let taken = self.record.parameters.iter().filter(|p| found.contains(p.placeholder.as_str()));
+        taken.map(|p| p.name.as_str()).collect()
+    }
+
+    /// Every node that came from a call, and the call.
+    fn calls(&self) -> impl Iterator<Item = (usize, &'a Call)> {
+        self.order.iter().filter_map(|position| Some((*position, self.call(*position)?)))
     }
 }
 
