@@ -182,7 +182,7 @@ fn survey<'m>(
         uses.push(all);
     }
     let recorded = file.record.as_ref().map(|record| {
-        let values = Values::new(&candidates, options);
+        let values = Values::stored(&candidates, options);
         recorded(file, record, order, &candidates, &uses, &values)
     });
     for (candidate, origin) in candidates.iter_mut().zip(recorded.iter().flat_map(|r| &r.origins)) {

@@ -4,7 +4,7 @@ use super::Candidate;
 use super::uses::Use;
 use crate::onnx::{ImportOptions, Weights};
 use shardc_ir::types::Tensor;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 /// The values of the candidates.
 pub(super) struct Values<'a, 'm> {
@@ -23,6 +23,11 @@ impl<'a, 'm> Values<'a, 'm> {
                 || (options.weights == Weights::NotNeeded && c.weight.external_file().is_some() && c.weight.check().is_err())
         };
         Values { candidates, absent: candidates.iter().map(absent).collect() }
+    }
+
+    /// The values that the file has, whatever the spec makes of them.
+    pub fn stored(candidates: &'a [Candidate<'m>], options: &ImportOptions<'_>) -> Self {
+        Values::new(candidates, &ImportOptions { init: &|_| false, bindings: BTreeMap::new(), ..*options })
     }
 
     /// All elements of candidate `i`.
