@@ -126,7 +126,9 @@ pub(super) fn recorded(
     if reader.may_hide_a_parameter(&origins) {
         lost.extend(unseen);
     }
-    lost.extend(reader.doubled());
+    if reader.has_unseen_tensor(&names) {
+        lost.extend(reader.doubled());
+    }
     for (i, origin) in origins.iter().enumerate() {
         let parameters: Vec<String> = match origin {
             Origin::Listed(Kind::Parameter) => vec![candidates[i].name.to_string()],
@@ -350,6 +352,13 @@ impl<'a> Reader<'a, '_> {
         self.record.calls.iter().all(Option::is_none)
             || self.candidates.iter().enumerate().any(from_nowhere)
             || self.calls().any(|(_, call)| self.gone(call).any(|name| !is_idle(name)))
+    }
+
+    /// Whether a tensor of the module is seen nowhere in the file: then equal calls may have been made one that were not the same.
+    fn has_unseen_tensor(&self, names: &HashMap<&str, usize>) -> bool {
+        let folded: HashSet<&str> = self.record.folded.values().flatten().map(String::as_str).collect();
+        let is_seen = |name: &str| names.contains_key(name) || folded.contains(name);
+        self.record.placeholders.iter().any(|(name, placeholder)| !is_seen(name) && !self.is_taken(placeholder))
     }
 
     /// The parameters of calls that stand for an equal call as well: a reader takes the result of a call that is gone, and is given
