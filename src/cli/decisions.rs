@@ -24,6 +24,11 @@ pub fn rows(decisions: &[Decision], all: bool) -> Vec<[String; 2]> {
     rows
 }
 
+/// The first of what is trained and of what is not, in a table.
+pub fn table(decisions: &[Decision]) -> String {
+    align(&rows(decisions, false), [Column::WORDS, Column::WORDS])
+}
+
 /// A line for each group of initializers that differ in numbers only: how many, the pattern, the shape and the reason of the first.
 pub fn grouped(decisions: &[Decision]) -> String {
     let mut groups: Vec<(String, &Decision, usize)> = vec![];

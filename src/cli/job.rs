@@ -8,10 +8,10 @@ use clap::Args;
 use shardc_executor::data::{Dataset, InputSpec, Options as DataOptions};
 use shardc_executor::run::Executor;
 use shardc_executor::tensor::Tensor;
-use shardc_frontend::onnx::{self, Copy, Weight};
+use shardc_frontend::onnx::{self, Copy, Decision, Weight};
 use shardc_frontend::spec;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, Place};
-use shardc_ir::plan::Program;
+use shardc_ir::plan::{Program, StateRole, StateVariable};
 use shardc_ir::spec::{Batch, Located, Loss, Source, Spec};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -57,6 +57,8 @@ pub struct Job {
     pub spec: Spec,
     /// The programs.
     pub programs: Programs,
+    /// What of the model is trained, and why.
+    pub decisions: Vec<Decision>,
     model: Model,
     weights: Weights,
 }
@@ -105,7 +107,24 @@ fn open_plan(plan: PlanDir) -> Result<Job, Failure> {
     let weights = Weights::Plan { elements: plan.weights()?, path: plan.path.clone() };
     let file = plan_dir::model_path(&plan.path);
     let model = Model { path: plan.path.clone(), file, bytes: Arc::new(plan.model()?), copies: plan.manifest.copies };
-    Ok(Job { spec: plan.spec, programs: plan.programs, model, weights })
+    let decisions = planned(&plan.programs);
+    Ok(Job { spec: plan.spec, programs: plan.programs, decisions, model, weights })
+}
+
+/// What a plan trains: it knows its state variables, and no longer why they are what they are.
+fn planned(programs: &Programs) -> Vec<Decision> {
+    let decision = |state: &StateVariable| {
+        let why = match state.role {
+            StateRole::Parameter => "a parameter of the plan",
+            StateRole::Frozen => "kept as it is by the plan",
+            StateRole::Statistic => "a running statistic",
+            StateRole::Moment => return None,
+        };
+        let shape = programs.main().buffers[state.buffer.index()].shape.clone();
+        let trained = state.role == StateRole::Parameter;
+        Some(Decision { name: state.name.clone(), alias: None, trained, why: why.to_string(), shape })
+    };
+    programs.main().states.iter().filter_map(decision).collect()
 }
 
 fn open_model(model: &Path, spec: &Path, train: bool) -> Result<Job, Failure> {
@@ -113,7 +132,8 @@ fn open_model(model: &Path, spec: &Path, train: bool) -> Result<Job, Failure> {
     let compiled = compile(model, &spec, &Options { train, ..Options::default() })?;
     report::print(&compiled.warnings);
     let model = Model { path: model.to_path_buf(), file: model.to_path_buf(), bytes: compiled.model, copies: compiled.copies };
-    Ok(Job { spec, programs: compiled.programs, model, weights: Weights::Model(compiled.weights) })
+    let (programs, decisions) = (compiled.programs, compiled.decisions);
+    Ok(Job { spec, programs, decisions, model, weights: Weights::Model(compiled.weights) })
 }
 
 impl Job {

@@ -1,9 +1,9 @@
 //! `shardc train`: runs steps over data, from a plan directory or from a model and a spec.
 
-use super::interrupt;
 use super::job::{Batches, DataArgs, Job, JobArgs, MachineArgs};
 use super::output::{note, replaces_no_input, writable};
 use super::progress::{Progress, Unit, time_text};
+use super::{decisions, interrupt};
 use crate::failure::Failure;
 use crate::report;
 use clap::Args;
@@ -66,6 +66,7 @@ impl Train {
         let stop = interrupt::requested()?;
         let job = self.job.open(true)?;
         let mut program = job.training()?.program.clone();
+        note(decisions::table(&job.decisions).trim_end());
         program.seed = self.seed.unwrap_or(program.seed);
         let batches = Batches { shuffle: self.shuffle, ..job.batches(&program) };
         let inputs = input_specs(&program);
