@@ -9,6 +9,10 @@
     digits/test.npz      512 more
     tiny-gpt/model.onnx  a GPT-2 over bytes: 3 blocks, width 96, 4 heads, tied head; input tokens [8, 64] int64, output logits [8, 64, 256]
 
+    towers/model.onnx    two towers that map pairs to one space, with a learned temperature and their loss inside: inputs a [16, 12] and b [16, 20],
+                         output loss []
+    towers/train.npz     1024 pairs: a [n, 12] and b [n, 20] float32, two views of one hidden point
+
 Nothing is downloaded: the weights are the random ones that training starts from, the images are drawn here, and tiny-gpt/corpus.txt
 is a text of the project's own that this script leaves alone. Two runs write the same bytes.
 
@@ -35,6 +39,8 @@ def main():
     draw_digits(HERE / "digits" / "train.npz", count=2048, seed=1)
     draw_digits(HERE / "digits" / "test.npz", count=512, seed=2)
     export_tiny_gpt(HERE / "tiny-gpt" / "model.onnx")
+    export_towers(HERE / "towers" / "model.onnx")
+    draw_pairs(HERE / "towers" / "train.npz", count=1024, seed=3)
 
 
 def export_digits(path):
@@ -91,6 +97,46 @@ def export_tiny_gpt(path):
         output_names=["logits"],
     )
     strip(path)
+
+
+class Towers(nn.Module):
+    """Contrastive learning of pairs (Radford et al., 2021): each a is to be nearest to its own b among the batch, and each b to its a."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Sequential(nn.Linear(12, 32), nn.GELU(), nn.Linear(32, 8))
+        self.b = nn.Sequential(nn.Linear(20, 32), nn.GELU(), nn.Linear(32, 8))
+        self.logit_scale = nn.Parameter(torch.tensor(1.0))
+
+    def forward(self, a, b):
+        a, b = (nn.functional.normalize(tower(x), dim=-1) for tower, x in ((self.a, a), (self.b, b)))
+        scores = self.logit_scale.exp() * a @ b.T
+        own = torch.arange(len(a))
+        return (nn.functional.cross_entropy(scores, own) + nn.functional.cross_entropy(scores.T, own)) / 2
+
+
+def export_towers(path):
+    """The towers, by the dynamo exporter, whose record says that the temperature is a parameter."""
+    torch.manual_seed(3)
+    torch.onnx.export(
+        Towers(),
+        (torch.zeros(16, 12), torch.zeros(16, 20)),
+        path,
+        dynamo=True,
+        optimize=False,
+        external_data=False,
+        verbose=False,
+        input_names=["a", "b"],
+        output_names=["loss"],
+    )
+    strip(path)
+
+
+def draw_pairs(path, count, seed):
+    rng = np.random.default_rng(seed)
+    point = rng.normal(size=(count, 4))
+    views = {name: np.tanh(point @ rng.normal(size=(4, width))) + rng.normal(0.0, 0.1, (count, width)) for name, width in (("a", 12), ("b", 20))}
+    np.savez_compressed(path, **{name: (np.round(view * 64) / 64).astype(np.float32) for name, view in views.items()})
 
 
 # What the exporter notes of the module: its parameters and buffers by name, what each tensor is, and the call and module of each node.
