@@ -19,7 +19,7 @@ mod separate_blocks;
 mod unmerge;
 mod weights;
 
-pub use attach_loss::PADDING_LABEL;
+pub use attach_loss::{PADDING_LABEL, loss_outputs};
 
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use shardc_ir::graph::{Graph, Node, Phase};
