@@ -11,6 +11,7 @@ use shardc_frontend::onnx::{Copy, Decision, Weight};
 use shardc_frontend::spec::unsupported;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use shardc_ir::graph::Graph;
+use shardc_ir::ops::Op;
 use shardc_ir::plan::Program;
 use shardc_ir::spec::Spec;
 use shardc_passes::{Context, Mode, planning};
@@ -81,6 +82,12 @@ impl Graphs {
             ("reference", Some((_, reference))) => reference,
             _ => &self.eval,
         }
+    }
+
+    /// Whether the labels of the loss are an input of the model too, as those of an autoencoder.
+    pub fn labels_are_inputs(&self, spec: &Spec) -> bool {
+        let labels = spec.labels().map(|labels| &labels.value);
+        self.eval.nodes().any(|(_, node)| matches!(&node.op, Op::Input(input) if !input.label && Some(&input.name) == labels))
     }
 }
 

@@ -96,6 +96,8 @@ pub struct PlanDir {
     pub spec: Spec,
     /// The programs.
     pub programs: Programs,
+    /// Whether the model takes the labels of the loss as an input.
+    pub labels_are_inputs: bool,
     /// What was proven of each.
     pub proven: Vec<Proven>,
 }
@@ -248,7 +250,8 @@ pub fn read(path: &Path) -> Result<PlanDir, Failure> {
     let proven = prove(&programs, &graphs, &spec).map_err(|disproof| counter_example(path, &spec, &disproof))?;
     check_memory(&programs, &spec)?;
     check_manifest(path, &manifest, programs.main())?;
-    Ok(PlanDir { path: path.to_path_buf(), manifest, spec, programs, proven })
+    let labels_are_inputs = graphs.labels_are_inputs(&spec);
+    Ok(PlanDir { path: path.to_path_buf(), manifest, spec, programs, labels_are_inputs, proven })
 }
 
 /// What the manifest says of ranks is what their program does.

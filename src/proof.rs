@@ -10,6 +10,7 @@ use shardc_ir::plan::{Buffer, BufferKind, Program, ProgramInput};
 use shardc_ir::spec::Spec;
 use shardc_ir::verify_plan::erasure::same_when_erased;
 use shardc_ir::verify_plan::{Proof, Violation, verify};
+use shardc_passes::loss_outputs;
 use shardc_passes::planning::inputs::{Allowed, allowed};
 
 /// The proof of one program.
@@ -84,8 +85,7 @@ fn evaluates(eval: &Program, spec: &Spec) -> Result<(), &'static str> {
     if eval.states.iter().any(|s| !s.role.is_of_model()) || eval.buffers.iter().any(is_gradient) {
         return Err("it trains");
     }
-    let gives = |name: &str| eval.outputs.iter().any(|output| output.name == name);
-    if spec.loss.is_some() && !(gives("loss_sum") && gives("labels")) {
+    if spec.loss.is_some() && loss_outputs(eval).is_none() {
         return Err("it does not give the loss that the spec asks for");
     }
     Ok(())

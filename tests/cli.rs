@@ -153,51 +153,6 @@ fn one_of_a_kind_is_told_as_one() {
         "{}",
         ran.out
     );
-    let small = write(&here, "small.shard", SPEC.replace("batch 64", "batch 20"));
-    let (parts, other_outputs) = eval(100, &small, "100-small.npz");
-    assert_eq!((&all["labels"], &parts["labels"]), (&Value::from(100), &Value::from(100)));
-    let difference = all["loss"].as_f64().expect("a loss") - parts["loss"].as_f64().expect("a loss");
-    assert!(difference.abs() < 1e-6, "{all} and {parts}");
-    assert_eq!(outputs["logits"].shape, [100, 10]);
-    for (a, b) in outputs["logits"].to_f32().iter().zip(other_outputs["logits"].to_f32()) {
-        assert!((a - b).abs() < 1e-5, "{a} and {b}");
-    }
-    let four = write(&here, "four.shard", format!("mesh dp=4\n{SPEC}data axis=dp\n"));
-    let (ranks, _) = eval(100, &four, "100-four.npz");
-    let difference = all["loss"].as_f64().expect("a loss") - ranks["loss"].as_f64().expect("a loss");
-    assert!(difference.abs() < 1e-6 && ranks["labels"] == 100, "{all} and {ranks}");
-    let no_loss = write(&here, "no-loss.shard", "batch 64\n");
-    let (nothing, outputs) = eval(100, &no_loss, "100-none.npz");
-    assert_eq!(nothing, serde_json::json!({"loss": null, "labels": null}));
-    assert_eq!(outputs["logits"].shape, [100, 10]);
-}
-
-/// The arrays of a `.npz`.
-fn arrays(path: &str) -> BTreeMap<String, Tensor> {
-    read_npz(fs::File::open(path).expect("a file")).expect("arrays")
-}
-
-#[test]
-fn one_of_a_kind_is_told_as_one() {
-    let here = folder("one");
-    let model = example("digits/model.onnx");
-    let (x, y) = (Tensor::from_f32(&[1, 1, 8, 8], &[0.5; 64]), Tensor::from_i64(&[1], &[3]));
-    write_npz(&here.join("one.npz"), &[("x".to_string(), x), ("y".to_string(), y)].into()).expect("data is written");
-    let spec = write(&here, "job.shard", "batch 1\nloss cross_entropy labels=y\noptimizer adamw lr=0.1\n");
-    let job = [&model, "--spec", &spec, "--data", "one.npz"];
-    let ran = shardc(&here, &[&["train"], &job[..], &["--steps", "2", "--export", "t.onnx"]].concat()).expect(0);
-    assert!(ran.err.contains("note: the data has 1 sample, 1 step a pass; it will be used again\n"), "{}", ran.err);
-    let ran = shardc(&here, &[&["eval"], &job[..]].concat()).expect(0);
-    assert!(ran.out.ends_with(" over 1 label of 1 sample\n"), "{}", ran.out);
-    let ran = shardc(&here, &[&["check"], &job[..], &["--replay"]].concat()).expect(0);
-    assert!(ran.out.starts_with("batch 1: 1 rank against one\n"), "{}", ran.out);
-    assert!(
-        ran.out.contains("batch 1: the replay of 1 rank in one thread has the same bits: 2 outputs, 6 gradients, "),
-        "{}",
-        ran.out
-    );
-    let ran = shardc(&here, &["compile", &model, "--spec", &spec, "-o", "p"]).expect(0);
-    assert!(ran.out.contains("  1 sample\n"), "{}", ran.out);
     let small =
         write(&here, "small.shard", "batch 1\nloss cross_entropy labels=y\noptimizer adamw lr=0.1\ndevice memory=100KiB\n");
     let ran = shardc(&here, &["compile", &model, "--spec", &small, "-o", "p"]).expect(1);

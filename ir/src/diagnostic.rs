@@ -185,7 +185,7 @@ mod tests {
     fn names_that_are_far_are_told_too() {
         let names = ["fc1.weight", "fc1.bias", "fc2.weight", "fc2.weight", "fc2.bias", "head.weight", "head.bias"];
         let help = |pattern: &str, n: usize| names_help(pattern, names[..n].iter().copied());
-        assert_eq!(help("fc1.wait", 7), "near names are `fc1.weight`, `fc2.weight`, `fc1.bias`");
+        assert_eq!(help("fc1.wait", 7), "near names are `fc1.weight`, `fc1.bias`, `fc2.weight`");
         assert_eq!(help("*.decoder.*", 2), "its names are `fc1.weight`, `fc1.bias`");
         let all = "among its 6 names are `fc1.weight`, `fc1.bias`, `fc2.weight`, `fc2.bias`, `head.weight`; `shardc init MODEL.onnx` prints them all";
         assert_eq!(help("*.decoder.*", 7), all);

@@ -153,6 +153,11 @@ impl Spec {
         Place::Text { file: self.file.clone(), span: source.span }
     }
 
+    /// The name of the labels of the loss, if it has some.
+    pub fn labels(&self) -> Option<&Located<String>> {
+        self.loss.as_ref().and_then(|loss| loss.value.labels())
+    }
+
     /// The place of the line that says how values are split.
     pub fn place_of_line(&self, line: u32) -> Option<Place> {
         let shard = self.shard.iter().map(|s| s.source);

@@ -1,9 +1,10 @@
 //! Appends the loss of the spec to the model's outputs.
 //!
 //! Before: the outputs are the model's. After, for training: the one output `loss`, the mean over the global batch; for
-//! evaluation: the model's outputs, `loss_sum` and `labels` (how many terms the sum has).
+//! evaluation: the model's outputs, `loss_sum` and `labels` (how many terms the sum has), under names that the model has not used.
 //! Cross entropy is row maximum, sum of exponentials and a picked logit, so that a split class letter needs no gathered logits.
 //! A model that computes its own loss gives one number, or one a sample, of which the mean is taken.
+//! Labels that are an input of the model too, as of an autoencoder, are that input's value.
 //! Refuses: an output or label that does not fit, by name and shape. Needs phase `imported` or later, keeps it.
 //! Source: Shoeybi et al., Megatron-LM (2019), for the vocabulary-parallel form.
 
@@ -17,12 +18,24 @@ use shardc_ir::ops::Op;
 use shardc_ir::ops::elementwise::{Detach, UnaryFn};
 use shardc_ir::ops::index::OneHot;
 use shardc_ir::ops::leaf::Input;
+use shardc_ir::plan::Program;
 use shardc_ir::scalar::{Binary, Unary};
 use shardc_ir::spec::{Located, Loss};
 use shardc_ir::types::{Tensor, Type};
 
 /// The label of samples that only fill up a batch in evaluation.
 pub const PADDING_LABEL: i64 = i64::MIN;
+
+/// What the last two outputs of evaluation are called, each with as many `_` behind it as tell it from the model's outputs.
+const LOSS_SUM: &str = "loss_sum";
+const LABELS: &str = "labels";
+
+/// The names of the loss's outputs of a program of evaluation, which are its last two: the sum of the terms, and their number.
+pub fn loss_outputs(program: &Program) -> Option<(&str, &str)> {
+    let [.., sum, labels] = &program.outputs[..] else { return None };
+    let is_called = |name: &str, what: &str| name.trim_end_matches('_') == what;
+    (is_called(&sum.name, LOSS_SUM) && is_called(&labels.name, LABELS)).then_some((&sum.name, &labels.name))
+}
 
 /// See the module.
 pub struct AttachLoss;
@@ -55,12 +68,23 @@ impl Pass for AttachLoss {
                 let mut b = Builder::extend(take(graph));
                 let count = terms.count(&mut b);
                 *graph = b.finish();
-                graph.outputs.push(Output { name: "loss_sum".into(), value: terms.sum });
-                graph.outputs.push(Output { name: "labels".into(), value: count });
+                for (name, value) in [(LOSS_SUM, terms.sum), (LABELS, count)] {
+                    let name = free(name, &graph.outputs);
+                    graph.outputs.push(Output { name, value });
+                }
             }
         }
         Ok(Changed::Yes)
     }
+}
+
+/// `name`, told from those of `outputs`.
+fn free(name: &str, outputs: &[Output]) -> String {
+    let mut name = name.to_string();
+    while outputs.iter().any(|output| output.name == name) {
+        name.push('_');
+    }
+    name
 }
 
 fn take(graph: &mut Graph) -> Graph {
@@ -124,7 +148,7 @@ fn terms(graph: &mut Graph, cx: &Context<'_>, loss: &Loss) -> Result<Terms, Diag
             let x = last(&mut b, x, axis as usize);
             let mut shape = b.ty(x).shape.clone();
             shape.pop();
-            let y = label(&mut b, labels, Type::new(DType::I64, shape));
+            let y = label(&mut b, cx, labels, Type::new(DType::I64, shape))?;
             let mut ignored: Vec<i64> = ignore_index.iter().copied().collect();
             if cx.mode == Mode::Evaluate {
                 ignored.push(PADDING_LABEL);
@@ -137,7 +161,7 @@ fn terms(graph: &mut Graph, cx: &Context<'_>, loss: &Loss) -> Result<Terms, Diag
             let x = output(graph, cx, prediction.as_ref(), "prediction")?;
             let mut b = Builder::extend(take(graph));
             let ty = b.ty(x).clone();
-            let y = label(&mut b, labels, ty);
+            let y = label(&mut b, cx, labels, ty)?;
             let difference = b.sub(x, y);
             let square = b.mul(difference, difference);
             let terms = each_element(&mut b, square, y, cx.mode);
@@ -148,7 +172,7 @@ fn terms(graph: &mut Graph, cx: &Context<'_>, loss: &Loss) -> Result<Terms, Diag
             let x = output(graph, cx, logits.as_ref(), "logits")?;
             let mut b = Builder::extend(take(graph));
             let ty = b.ty(x).clone();
-            let y = label(&mut b, labels, ty);
+            let y = label(&mut b, cx, labels, ty)?;
             let entropy = binary_cross_entropy(&mut b, x, y);
             let terms = each_element(&mut b, entropy, y, cx.mode);
             *graph = b.finish();
@@ -208,10 +232,21 @@ fn quoted(names: &[&str]) -> String {
     names.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ")
 }
 
-fn label(b: &mut Builder, name: &Located<String>, ty: Type) -> ValueId {
-    let value = b.op(Input { name: name.value.clone(), ty, label: true }, &[]);
-    b.rename(value, &name.value);
-    value
+/// The labels of that name and type: an array of the data, or an input of the model that has the same elements in the same order.
+fn label(b: &mut Builder, cx: &Context<'_>, name: &Located<String>, ty: Type) -> Result<ValueId, Diagnostic> {
+    let of_model = |op: &Op| matches!(op, Op::Input(input) if input.name == name.value);
+    let Some(input) = b.graph().nodes().find(|(_, node)| of_model(&node.op)).map(|(_, node)| node.results[0]) else {
+        let value = b.op(Input { name: name.value.clone(), ty, label: true }, &[]);
+        b.rename(value, &name.value);
+        return Ok(value);
+    };
+    let own = b.ty(input).clone();
+    if own.dtype == ty.dtype && own.elements() == ty.elements() && own.shape.first() == ty.shape.first() {
+        return Ok(if own == ty { input } else { b.reshape(input, &ty.shape) });
+    }
+    Err(Diagnostic::error(format!("`{}` is an input of the model, {own}, but the loss needs labels of {ty}", name.value))
+        .at(cx.spec.place_of(name.source))
+        .help("name another array of the data"))
 }
 
 /// Dimension `axis` moved to the end.

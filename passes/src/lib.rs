@@ -20,7 +20,7 @@ mod separate_blocks;
 mod unmerge;
 mod weights;
 
-pub use attach_loss::PADDING_LABEL;
+pub use attach_loss::{PADDING_LABEL, loss_outputs};
 pub use idle::check_axes;
 
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};

@@ -11,14 +11,10 @@ use shardc_executor::tensor::Tensor;
 use shardc_ir::diagnostic::{Diagnostic, Place, counted};
 use shardc_ir::dtype::DType;
 use shardc_ir::plan::Program;
-use shardc_passes::PADDING_LABEL;
+use shardc_passes::{PADDING_LABEL, loss_outputs};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-
-/// Outputs of evaluation that are not the model's.
-const LOSS_SUM: &str = "loss_sum";
-const LABELS: &str = "labels";
 
 /// The arguments.
 #[derive(Debug, Args)]
@@ -58,7 +54,9 @@ impl Eval {
         let program = &job.programs.eval;
         let data = self.data.open(input_specs(program), Batches { size: 1, ..Batches::default() })?;
         let batch = batch_size(program);
-        let mut totals = Totals { keep: self.outputs.is_some(), ..Totals::default() };
+        let names = job.spec.loss.as_ref().and_then(|_| loss_outputs(program));
+        let names = names.map(|(sum, labels)| (sum.to_string(), labels.to_string()));
+        let mut totals = Totals { names, keep: self.outputs.is_some(), ..Totals::default() };
         let whole = data.samples() - data.samples() % batch;
         let left = data.samples() - whole;
         let mut executor = job.start(program, &self.machine)?;
@@ -125,9 +123,10 @@ fn batch_size(program: &Program) -> u64 {
 /// What steps add up to.
 #[derive(Default)]
 struct Totals {
+    /// The outputs that are not the model's: the sum of the loss, and how many labels it counts.
+    names: Option<(String, String)>,
     sum: f64,
     labels: f64,
-    has_loss: bool,
     /// Whether the model's outputs are wanted.
     keep: bool,
     outputs: BTreeMap<String, Tensor>,
@@ -136,21 +135,19 @@ struct Totals {
 impl Totals {
     /// Adds a step of `batch` samples, of which the first `real` count.
     fn add(&mut self, result: StepResult, batch: u64, real: u64) {
-        for (name, output) in result.outputs {
-            match name.as_str() {
-                LOSS_SUM => {
-                    self.sum += output.first().unwrap_or(f64::NAN);
-                    self.has_loss = true;
-                }
-                LABELS => self.labels += output.first().unwrap_or(f64::NAN),
-                _ if self.keep => append(self.outputs.entry(name), output, batch, real),
-                _ => {}
-            }
+        let StepResult { mut outputs } = result;
+        if let Some((sum, labels)) = &self.names {
+            let mut number = |name| outputs.remove(name).and_then(|output| output.first()).unwrap_or(f64::NAN);
+            self.sum += number(sum);
+            self.labels += number(labels);
+        }
+        if self.keep {
+            outputs.into_iter().for_each(|(name, output)| append(self.outputs.entry(name), output, batch, real));
         }
     }
 
     fn loss(&self) -> Loss {
-        match self.has_loss {
+        match self.names.is_some() {
             true => Loss { loss: Some(self.sum / self.labels).filter(|_| self.labels > 0.0), labels: Some(self.labels as u64) },
             false => Loss { loss: None, labels: None },
         }
@@ -174,9 +171,9 @@ enum Filler {
 
 impl Rest<'_> {
     /// A step over the samples filled up to a whole batch. `None` where filling changes results for the real samples: the model
-    /// mixes the samples of a batch, or computes its own loss over all of them.
+    /// mixes the samples of a batch, computes its own loss over all of them, or reads the labels itself, which no label can then leave out.
     fn filled_up(&self, executor: &mut Executor) -> Result<Option<StepResult>, Failure> {
-        if self.job.computes_loss() {
+        if self.job.computes_loss() || self.job.labels_are_inputs {
             return Ok(None);
         }
         let one = executor.step(Arc::new(self.arrays(executor.program(), Filler::LastSample)))?;

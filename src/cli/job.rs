@@ -59,6 +59,8 @@ pub struct Job {
     pub programs: Programs,
     /// What of the model is trained, and why.
     pub decisions: Vec<Decision>,
+    /// Whether the model takes the labels of the loss as an input.
+    pub labels_are_inputs: bool,
     model: Model,
     weights: Weights,
 }
@@ -107,8 +109,9 @@ fn open_plan(plan: PlanDir) -> Result<Job, Failure> {
     let weights = Weights::Plan { elements: plan.weights()?, path: plan.path.clone() };
     let file = plan_dir::model_path(&plan.path);
     let model = Model { path: plan.path.clone(), file, bytes: Arc::new(plan.model()?), copies: plan.manifest.copies };
-    let decisions = planned(&plan.programs);
-    Ok(Job { spec: plan.spec, programs: plan.programs, decisions, model, weights })
+    let PlanDir { spec, programs, labels_are_inputs, .. } = plan;
+    let decisions = planned(&programs);
+    Ok(Job { spec, programs, labels_are_inputs, decisions, model, weights })
 }
 
 /// What a plan trains: it knows its state variables, and no longer why they are what they are.
@@ -132,8 +135,9 @@ fn open_model(model: &Path, spec: &Path, train: bool) -> Result<Job, Failure> {
     let compiled = compile(model, &spec, &Options { train, ..Options::default() })?;
     report::print(&compiled.warnings);
     let model = Model { path: model.to_path_buf(), file: model.to_path_buf(), bytes: compiled.model, copies: compiled.copies };
+    let labels_are_inputs = compiled.graphs.labels_are_inputs(&spec);
     let (programs, decisions) = (compiled.programs, compiled.decisions);
-    Ok(Job { spec, programs, decisions, model, weights: Weights::Model(compiled.weights) })
+    Ok(Job { spec, programs, labels_are_inputs, decisions, model, weights: Weights::Model(compiled.weights) })
 }
 
 impl Job {
@@ -177,12 +181,7 @@ impl Job {
 
     /// Whether the data's array of that name is the labels of the loss.
     pub fn is_label(&self, name: &str) -> bool {
-        match self.spec.loss.as_ref().map(|loss| &loss.value) {
-            Some(Loss::CrossEntropy { labels, .. } | Loss::Mse { labels, .. } | Loss::BceWithLogits { labels, .. }) => {
-                labels.value == name
-            }
-            Some(Loss::Output { .. }) | None => false,
-        }
+        self.spec.labels().is_some_and(|labels| labels.value == name)
     }
 
     /// Whether the model computes its own loss.

@@ -51,6 +51,16 @@ pub enum Loss {
     },
 }
 
+impl Loss {
+    /// The name of the labels, where the model does not compute the loss itself.
+    pub fn labels(&self) -> Option<&Located<String>> {
+        match self {
+            Loss::CrossEntropy { labels, .. } | Loss::Mse { labels, .. } | Loss::BceWithLogits { labels, .. } => Some(labels),
+            Loss::Output { .. } => None,
+        }
+    }
+}
+
 /// `optimizer`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Optimizer {

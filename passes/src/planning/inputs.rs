@@ -17,13 +17,14 @@ pub struct Allowed {
 /// For each input by name, the range of what indexes a table, chooses a class, or is a share between 0 and 1.
 pub fn allowed(graph: &Graph, spec: &Spec) -> BTreeMap<String, Allowed> {
     let loss = spec.loss.as_ref().map(|l| &l.value);
+    let labels = loss.and_then(Loss::labels).map(|labels| &labels.value);
     let ignored = if let Some(Loss::CrossEntropy { ignore_index, .. }) = loss { *ignore_index } else { None };
     let mut out = BTreeMap::new();
     for (_, node) in graph.nodes() {
         let Op::Input(input) = &node.op else { continue };
-        let is_share = input.label && matches!(loss, Some(Loss::BceWithLogits { .. }));
+        let is_share = labels == Some(&input.name) && matches!(loss, Some(Loss::BceWithLogits { .. }));
         let mut range = is_share.then_some((0, 2));
-        let mut is_label = false;
+        let (mut is_label, mut is_index) = (false, false);
         for view in views(graph, node.results[0]) {
             for user in graph.users(graph.value(view).node) {
                 let user = graph.node(user);
@@ -33,11 +34,12 @@ pub fn allowed(graph: &Graph, spec: &Spec) -> BTreeMap<String, Allowed> {
                     _ => continue,
                 };
                 is_label |= matches!(user.op, Op::OneHot(_));
+                is_index |= matches!(user.op, Op::Gather(_));
                 let high = range.map_or(size as i64, |(_, high): (i64, i64)| high.min(size as i64));
                 range = Some((0, high));
             }
         }
-        out.insert(input.name.clone(), Allowed { range, except: ignored.filter(|_| is_label) });
+        out.insert(input.name.clone(), Allowed { range, except: ignored.filter(|_| is_label && !is_index) });
     }
     out
 }
