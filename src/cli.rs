@@ -2,6 +2,7 @@
 
 mod check;
 mod compile;
+mod data;
 mod decisions;
 mod eval;
 mod foot;
@@ -46,6 +47,8 @@ enum Command {
     Eval(eval::Eval),
     /// Compare a plan with its reference: the same job on one rank
     Check(check::Check),
+    /// Show what a data file or folder holds
+    Data(data::Data),
     /// Print every op: letters, linearity, gradient, kernel form
     Ops,
     /// What a name of the model became (not built yet)
@@ -92,6 +95,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Train(command) => command.run(),
         Command::Eval(command) => command.run(),
         Command::Check(command) => command.run(),
+        Command::Data(command) => command.run(),
         Command::Ops => ops::run(),
         Command::Explain(later) => later.refuse("explain"),
         Command::Diff(later) => later.refuse("diff"),

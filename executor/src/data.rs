@@ -2,6 +2,7 @@
 
 mod array;
 mod check;
+mod describe;
 mod files;
 mod npy;
 mod npz;
@@ -21,8 +22,11 @@ use std::path::Path;
 use std::sync::Arc;
 use tokens::Tokens;
 
+pub use array::{Element, Header, Number, Range};
+pub use describe::{ArrayDescription, Contents, Description, describe};
 pub use npz::{npz_bytes, read_npz, write_npz};
 pub use safetensor::{read_safetensors, write_safetensors};
+pub use tokens::Counts;
 
 /// What a program wants of one array.
 #[derive(Debug, Clone, PartialEq)]
@@ -100,8 +104,7 @@ impl Dataset {
                 Source::Tokens { tokens, context }
             }
             None if options.context.is_some() => {
-                let error = Diagnostic::error("a context cuts text into windows, and this is not text");
-                return Err(all(error.help("leave `--context` out, or give a `.txt` or `.bin` file").into()));
+                return Err(all(no_text().into()));
             }
             None => {
                 let mut files = Files::open(path).map_err(|d| all(d.into()))?;
@@ -171,6 +174,12 @@ impl Dataset {
         let stride = if let Source::Tokens { context, .. } = &self.source { *context } else { 1 };
         (from..to.min(self.samples())).map(|sample| sample * stride).collect()
     }
+}
+
+/// The error about a context of what has none.
+fn no_text() -> Diagnostic {
+    let error = Diagnostic::error("a context cuts text into windows, and this is not text");
+    error.help("leave `--context` out, or give a `.txt` or `.bin` file")
 }
 
 impl Source {

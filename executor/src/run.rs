@@ -361,6 +361,12 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     #[test]
+    fn people_count_steps_from_1() {
+        let error = ExecutionError { rank: Some(1), step: Some(0), message: "lost".to_string() };
+        assert_eq!(error.to_string(), "rank 1: step 1: lost");
+    }
+
+    #[test]
     fn a_panic_wakes_the_ranks_that_wait() {
         let program = Program {
             name: "empty".into(),

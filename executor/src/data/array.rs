@@ -54,6 +54,17 @@ pub struct Header {
     pub shape: Vec<u64>,
 }
 
+/// What values an array has.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Range {
+    /// The least and the greatest that are finite.
+    pub ends: Option<(Number, Number)>,
+    /// How many elements are no finite numbers.
+    pub not_finite: u64,
+    mean: f64,
+    finite: u64,
+}
+
 /// A row-major array, little-endian.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Array {
@@ -137,6 +148,52 @@ macro_rules! with_elements {
             Element::Bool => of!(|b: [u8; 1]| u8::from(b[0] != 0)),
         }
     }};
+}
+
+impl Range {
+    /// Adds the elements in `bytes`.
+    pub fn add(&mut self, element: Element, bytes: &[u8]) {
+        with_elements!(element, bytes, |elements| elements.map(Number::from).for_each(|number| self.add_number(number)));
+    }
+
+    fn add_number(&mut self, number: Number) {
+        let real = number.real();
+        if !real.is_finite() {
+            self.not_finite += 1;
+            return;
+        }
+        self.finite += 1;
+        // A running mean has no sum that overflows.
+        self.mean += (real - self.mean) / self.finite as f64;
+        self.ends = Some(match self.ends {
+            None => (number, number),
+            Some((least, greatest)) => {
+                (if number.is_below(least) { number } else { least }, if greatest.is_below(number) { number } else { greatest })
+            }
+        });
+    }
+
+    /// The mean of the finite ones.
+    pub fn mean(&self) -> Option<f64> {
+        (self.finite > 0).then_some(self.mean)
+    }
+}
+
+impl Number {
+    /// As a float, rounded where it must be.
+    pub fn real(self) -> f64 {
+        match self {
+            Number::Real(x) => x,
+            Number::Whole(n) => n as f64,
+        }
+    }
+
+    fn is_below(self, other: Number) -> bool {
+        match (self, other) {
+            (Number::Whole(a), Number::Whole(b)) => a < b,
+            _ => self.real() < other.real(),
+        }
+    }
 }
 
 impl Array {

@@ -1,6 +1,6 @@
 //! Named arrays of a file or folder, by the ending of its name: first what they are, then the elements of those that are wanted.
 
-use super::array::{Array, Header};
+use super::array::{Array, Element, Header};
 use super::npy;
 use super::npz::Npz;
 use super::safetensor;
@@ -78,6 +78,21 @@ impl Files {
             Files::Npz(archive) => archive.header(name),
             Files::Folder(path) => npy_file(path, name).map(|(beginning, _)| beginning.header),
             Files::Safetensors(bytes) => safetensor::header(bytes, name),
+        }
+    }
+
+    /// Passes the elements of the array `name` in pieces, in any order, and says what it is.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words that follow the array's name.
+    pub fn scan(&mut self, name: &str, see: &mut impl FnMut(Element, &[u8])) -> Result<Header, String> {
+        match self {
+            Files::Npz(archive) => archive.scan(name, see),
+            Files::Folder(path) => {
+                let (beginning, mut file) = npy_file(path, name)?;
+                beginning.scan(&mut file, see)
+            }
+            Files::Safetensors(bytes) => safetensor::scan(bytes, name, see),
         }
     }
 

@@ -143,6 +143,36 @@ impl Beginning {
     }
 }
 
+impl Beginning {
+    /// Passes the elements that follow to `see`, little-endian, in pieces and in the order of the file.
+    ///
+    /// # Errors
+    /// If there are fewer, or the file cannot be read.
+    pub fn scan(self, file: &mut impl Read, see: &mut impl FnMut(Element, &[u8])) -> Result<Header, String> {
+        let Header { element, .. } = self.header;
+        // A piece is whole elements, which are at most 8 bytes.
+        let mut piece = vec![0; TRUSTED.min(self.size) as usize];
+        let mut left = self.size;
+        while left > 0 {
+            let piece = &mut piece[..TRUSTED.min(left) as usize];
+            file.read_exact(piece).map_err(|error| match error.kind() {
+                ErrorKind::UnexpectedEof => format!("it has fewer than {} bytes", self.size),
+                _ => error.to_string(),
+            })?;
+            if self.big_endian {
+                piece.chunks_exact_mut(element.bytes() as usize).for_each(<[u8]>::reverse);
+            }
+            see(element, piece);
+            left -= piece.len() as u64;
+        }
+        // The end of the file is met, where an archive compares its checksum.
+        match file.read(&mut [0]).map_err(|error| error.to_string())? {
+            0 => Ok(self.header),
+            _ => Err(format!("it has more than {} bytes", self.size)),
+        }
+    }
+}
+
 /// The elements, `width` bytes each, of which the first index ran fastest, with the last one fastest.
 fn row_major(bytes: &[u8], shape: &[u64], width: usize) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes.len());

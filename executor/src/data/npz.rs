@@ -1,6 +1,6 @@
 //! NumPy's archives: zip files with one `.npy` for each array, stored or deflated.
 
-use super::array::{Array, Header};
+use super::array::{Array, Element, Header};
 use super::npy::{self, Beginning};
 use crate::tensor::Tensor;
 use ndarray::{ArrayViewD, IxDyn};
@@ -61,6 +61,15 @@ impl Npz {
     pub fn read(&mut self, name: &str) -> Result<Array, String> {
         let (beginning, mut entry) = self.beginning(name)?;
         beginning.read(&mut entry)
+    }
+
+    /// Passes the elements of the array in pieces, in any order, and says what it is.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words that follow the array's name.
+    pub fn scan(&mut self, name: &str, see: &mut impl FnMut(Element, &[u8])) -> Result<Header, String> {
+        let (beginning, mut entry) = self.beginning(name)?;
+        beginning.scan(&mut entry, see)
     }
 
     fn beginning(&mut self, name: &str) -> Result<(Beginning, ZipFile<'_, BufReader<File>>), String> {

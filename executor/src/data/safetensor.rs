@@ -24,6 +24,14 @@ pub fn read(bytes: &[u8], name: &str) -> Result<Array, String> {
     Ok(Array { header: view_header(&view)?, bytes: view.data().to_vec() })
 }
 
+/// Passes the elements of the array `name`, and says what it is; an error follows the array's name.
+pub fn scan(bytes: &[u8], name: &str, see: &mut impl FnMut(Element, &[u8])) -> Result<Header, String> {
+    let view = view(bytes, name)?;
+    let header = view_header(&view)?;
+    see(header.element, view.data());
+    Ok(header)
+}
+
 /// Reads all arrays; integers are widened to 64 bits, half floats to 32.
 ///
 /// # Errors

@@ -2,6 +2,7 @@
 
 use shardc_ir::diagnostic::Diagnostic;
 use shardc_ir::files;
+use std::io::{self, BufReader, Read};
 use std::path::Path;
 
 /// The tokens of a file.
@@ -13,7 +14,53 @@ pub enum Tokens {
     Words(Vec<u8>),
 }
 
+/// How many tokens a file has, and which.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// All.
+    pub tokens: u64,
+    /// How many different ones there are.
+    pub distinct: u64,
+    /// The least and the greatest.
+    pub ends: Option<(u16, u16)>,
+}
+
+impl Counts {
+    /// Windows of `context` tokens, each with the one after.
+    pub fn windows(&self, context: u64) -> u64 {
+        self.tokens.saturating_sub(1) / context.max(1)
+    }
+}
+
 impl Tokens {
+    /// Counts the tokens of `path` in pieces, if its name ends in `.txt` or `.bin`; gives `text` or `bin` with them.
+    pub fn count(path: &Path) -> Result<Option<(&'static str, Counts)>, Diagnostic> {
+        let kind = match path.extension().and_then(|e| e.to_str()) {
+            Some("txt") => "text",
+            Some("bin") => "bin",
+            _ => return Ok(None),
+        };
+        let cannot = |e: io::Error| Diagnostic::error(format!("cannot read the data: {e}"));
+        let file = files::open(path).map_err(cannot)?;
+        let length = file.metadata().map_err(cannot)?.len();
+        if kind == "bin" && !length.is_multiple_of(2) {
+            return Err(odd(length));
+        }
+        let width = if kind == "bin" { 2 } else { 1 };
+        let mut seen = vec![false; 1 << 16];
+        let mut counts = Counts::default();
+        let mut bytes = BufReader::with_capacity(1 << 20, file).take(length).bytes();
+        while let Some(first) = bytes.next().transpose().map_err(cannot)? {
+            let second = if width == 2 { bytes.next().transpose().map_err(cannot)?.unwrap_or(0) } else { 0 };
+            counts.tokens += 1;
+            seen[usize::from(u16::from_le_bytes([first, second]))] = true;
+        }
+        counts.distinct = seen.iter().filter(|seen| **seen).count() as u64;
+        let end = |at: Option<usize>| at.and_then(|at| u16::try_from(at).ok());
+        counts.ends = end(seen.iter().position(|seen| *seen)).zip(end(seen.iter().rposition(|seen| *seen)));
+        Ok(Some((kind, counts)))
+    }
+
     /// Reads `path` if its name ends in `.txt` or `.bin`.
     pub fn read(path: &Path) -> Result<Option<Tokens>, Diagnostic> {
         let extension = path.extension().and_then(|e| e.to_str()).unwrap_or_default();
@@ -25,10 +72,7 @@ impl Tokens {
             return Ok(Some(Tokens::Bytes(bytes)));
         }
         if bytes.len() % 2 != 0 {
-            return Err(Diagnostic::error(match bytes.len() {
-                1 => "1 byte is no 16-bit token".to_string(),
-                n => format!("{n} bytes are no whole number of 16-bit tokens"),
-            }));
+            return Err(odd(bytes.len() as u64));
         }
         Ok(Some(Tokens::Words(bytes)))
     }
@@ -62,4 +106,11 @@ impl Tokens {
             Some((start + found as u64, window[found]))
         })
     }
+}
+
+fn odd(bytes: u64) -> Diagnostic {
+    Diagnostic::error(match bytes {
+        1 => "1 byte is no 16-bit token".to_string(),
+        n => format!("{n} bytes are no whole number of 16-bit tokens"),
+    })
 }
