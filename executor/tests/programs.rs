@@ -272,7 +272,7 @@ fn training_writes_a_line_a_step_and_stops_when_asked() {
 #[test]
 fn batches_of_another_shape_are_errors() {
     let open = || Executor::new(program(Mesh::new([("dp".to_string(), 2)], 1)), 1).unwrap();
-    assert!(open().step(Arc::new(vec![])).unwrap_err().message.contains("0 arrays for 1 inputs"));
+    assert!(open().step(Arc::new(vec![])).unwrap_err().message.contains("0 arrays for 1 input"));
     let wrong = Arc::new(vec![Tensor::from_f32(&[4, 3], &[0.0; 12])]);
     assert!(open().step(wrong).unwrap_err().message.contains("`x` is f32[8, 3], not f32[4, 3]"));
 }

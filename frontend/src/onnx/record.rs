@@ -37,6 +37,8 @@ pub(super) struct Record {
     pub parameters: Vec<Parameter>,
     /// What calls call each tensor of the module, by its name.
     pub placeholders: HashMap<String, String>,
+    /// What calls call the inputs of the model.
+    pub inputs: HashSet<String>,
     /// What each tensor of the module is, by name.
     pub kinds: BTreeMap<String, Kind>,
     /// The tensors that values say are parameters: a value that the optimizer made in place of one does not.
@@ -74,8 +76,9 @@ impl Record {
     pub fn of(exported: &Exported<'_>) -> Option<Record> {
         let mut kinds = BTreeMap::new();
         let (mut parameters, mut placeholders) = (vec![], HashMap::new());
-        let inputs = exported.signature.unwrap_or_default().lines().take_while(|line| line.trim() != "# outputs");
-        for (placeholder, kind, name) in inputs.filter_map(listed) {
+        let lines = || exported.signature.unwrap_or_default().lines().take_while(|line| line.trim() != "# outputs");
+        let input = |line: &str| line.strip_suffix(": USER_INPUT").map(|name| name.trim().to_string());
+        for (placeholder, kind, name) in lines().filter_map(listed) {
             kinds.insert(name.to_string(), kind);
             placeholders.insert(name.to_string(), placeholder.to_string());
             if kind == Kind::Parameter {
@@ -96,7 +99,8 @@ impl Record {
         }
         let folded = exported.folded.iter().map(|(name, list)| (name.to_string(), quoted(list))).collect();
         let calls = exported.calls.iter().map(|text| text.and_then(call)).collect();
-        Some(Record { parameters, placeholders, kinds, vouched, folded, calls })
+        let inputs = lines().filter_map(input).collect();
+        Some(Record { parameters, placeholders, inputs, kinds, vouched, folded, calls })
     }
 
     /// Whether the record says which parameters the module has, and not only what some tensors are.
@@ -168,6 +172,7 @@ mod tests {
         assert_eq!(record.parameters, [Parameter { name: "fc.weight".into(), placeholder: "p_fc_weight".into() }]);
         let kinds: Vec<(&str, Kind)> = record.kinds.iter().map(|(name, kind)| (name.as_str(), *kind)).collect();
         assert_eq!(kinds, [("fc.weight", Kind::Parameter), ("late", Kind::Buffer), ("pos", Kind::Buffer), ("t", Kind::Constant)]);
+        assert_eq!(record.inputs, HashSet::from(["x".to_string()]));
         assert_eq!(record.vouched, HashSet::from(["pos".to_string()]));
         assert_eq!(record.folded["val_0"], ["fc.weight", "it's"]);
         let takes = vec!["x".to_string(), "p_fc_weight".to_string()];

@@ -129,6 +129,8 @@ pub(super) fn recorded(
     if reader.has_unseen_tensor(&names) {
         lost.extend(reader.doubled());
     }
+    let missing: HashSet<&str> =
+        record.parameters.iter().filter(|p| lost.contains(p.name.as_str())).map(|p| p.placeholder.as_str()).collect();
     for (i, origin) in origins.iter().enumerate() {
         let parameters: Vec<String> = match origin {
             Origin::Listed(Kind::Parameter) => vec![candidates[i].name.to_string()],
@@ -136,7 +138,7 @@ pub(super) fn recorded(
             Origin::View(of, _) => vec![candidates[*of].name.to_string()],
             _ => continue,
         };
-        if parameters.iter().all(|p| record.placeholders.contains_key(p)) && reader.is_misused(i, &parameters) {
+        if parameters.iter().all(|p| record.placeholders.contains_key(p)) && reader.is_misused(i, &parameters, &missing) {
             lost.extend(record.parameters.iter().map(|p| p.name.as_str()).filter(|name| parameters.iter().any(|p| p == name)));
         }
     }
@@ -241,7 +243,7 @@ fn known<'a>(file: &'a ModelFile, record: &'a Record, order: &[usize], candidate
     let graph = file.graph();
     let mut known: HashSet<&str> = candidates.iter().map(|c| c.name).collect();
     known.extend(graph.initializer.iter().map(|t| t.name.as_str()).chain(graph.input.iter().map(|i| i.name.as_str())));
-    known.extend(record.placeholders.values().map(String::as_str));
+    known.extend(record.placeholders.values().chain(&record.inputs).map(String::as_str));
     known.extend(order.iter().flat_map(|p| &graph.node[*p].output).map(String::as_str));
     known.extend(record.calls.iter().flatten().map(|call| call.result.as_str()));
     known
@@ -319,10 +321,12 @@ impl<'a> Reader<'a, '_> {
     }
 
     /// Whether a node reads the candidate whose call does not take it, nor the parameters that it holds: then the optimizer has merged
-    /// them with an equal constant.
-    fn is_misused(&self, i: usize, parameters: &[String]) -> bool {
+    /// them with an equal constant; where the call takes a `missing` parameter, with that.
+    fn is_misused(&self, i: usize, parameters: &[String], missing: &HashSet<&str>) -> bool {
         let name = self.candidates[i].name;
-        let means = |taken: &str| taken == name || parameters.iter().any(|p| self.record.placeholders[p] == *taken);
+        let means = |taken: &str| {
+            taken == name || missing.contains(taken) || parameters.iter().any(|p| self.record.placeholders[p] == *taken)
+        };
         self.calls_that_read(name).iter().any(|call| !call.takes.iter().any(|t| means(t)) && !self.gone(call).any(is_idle))
     }
 
