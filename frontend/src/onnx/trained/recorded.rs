@@ -123,10 +123,12 @@ pub(super) fn recorded(
             }
         }
     }
-    if reader.may_hide_a_parameter(&origins) {
+    let hides = !unseen.is_empty() && reader.may_hide_a_parameter(&origins);
+    if hides {
         lost.extend(unseen);
     }
-    if reader.has_unseen_tensor(&names) {
+    // Equal calls are explained by a parameter that is seen nowhere; else by another tensor.
+    if !hides && reader.has_unseen_tensor(&names) {
         lost.extend(reader.doubled());
     }
     let missing: HashSet<&str> =
