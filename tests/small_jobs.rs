@@ -230,9 +230,7 @@ fn outputs_may_have_any_name() {
     assert_eq!(arrays(&here.join("out.npz")).keys().collect::<Vec<_>>(), ["labels", "loss", "loss_sum"]);
 }
 
-/// Waits for the importer to look at `ImportOptions::train_wanted`.
 #[test]
-#[ignore = "the importer refuses what is unclear also where nothing is trained"]
 fn what_is_not_trained_need_not_be_clear() {
     let here = folder("unclear");
     save(&here, &[("Div", "x onnx::Div_7", "y")], vec![weight("onnx::Div_7", &[6], 1)], &["y"]);
