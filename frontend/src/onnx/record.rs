@@ -39,6 +39,8 @@ pub(super) struct Record {
     pub placeholders: HashMap<String, String>,
     /// What calls call the inputs of the model.
     pub inputs: HashSet<String>,
+    /// The results that the model gives.
+    pub outputs: Vec<String>,
     /// What each tensor of the module is, by name.
     pub kinds: BTreeMap<String, Kind>,
     /// The tensors that values say are parameters: a value that the optimizer made in place of one does not.
@@ -100,7 +102,9 @@ impl Record {
         let folded = exported.folded.iter().map(|(name, list)| (name.to_string(), quoted(list))).collect();
         let calls = exported.calls.iter().map(|text| text.and_then(call)).collect();
         let inputs = lines().filter_map(input).collect();
-        Some(Record { parameters, placeholders, inputs, kinds, vouched, folded, calls })
+        let outputs = exported.signature.unwrap_or_default().lines().filter_map(|line| line.strip_suffix(": USER_OUTPUT"));
+        let outputs = outputs.map(|name| name.trim().to_string()).collect();
+        Some(Record { parameters, placeholders, inputs, outputs, kinds, vouched, folded, calls })
     }
 
     /// Whether the record says which parameters the module has, and not only what some tensors are.
@@ -159,7 +163,8 @@ mod tests {
     #[test]
     fn the_texts_of_an_export() {
         let signature = "\n# inputs\np_fc_weight: PARAMETER target='fc.weight'\nb_pos: BUFFER target='pos' persistent=True\n\
-                         c_t: CONSTANT_TENSOR target='t'\nx: USER_INPUT\n\n# outputs\nb: BUFFER_MUTATION target='fc.bias'\n";
+                         c_t: CONSTANT_TENSOR target='t'\nx: USER_INPUT\n\n# outputs\nb: BUFFER_MUTATION target='fc.bias'\n\
+                         add: USER_OUTPUT\n";
         let call = "%linear_1 : [num_users=1] = call_function[target=torch.ops.aten.linear.default](args = (%x, [%p_fc_weight], 1.0), \
                     kwargs = {})";
         let exported = Exported {
@@ -173,6 +178,7 @@ mod tests {
         let kinds: Vec<(&str, Kind)> = record.kinds.iter().map(|(name, kind)| (name.as_str(), *kind)).collect();
         assert_eq!(kinds, [("fc.weight", Kind::Parameter), ("late", Kind::Buffer), ("pos", Kind::Buffer), ("t", Kind::Constant)]);
         assert_eq!(record.inputs, HashSet::from(["x".to_string()]));
+        assert_eq!((record.outputs, record.placeholders["pos"].as_str()), (vec!["add".to_string()], "b_pos"));
         assert_eq!(record.vouched, HashSet::from(["pos".to_string()]));
         assert_eq!(record.folded["val_0"], ["fc.weight", "it's"]);
         let takes = vec!["x".to_string(), "p_fc_weight".to_string()];

@@ -4,7 +4,8 @@
 //! around: a transpose, a part, rows of a table, each once. A second one made of it is a view. What is computed of a parameter in
 //! any other way is not the parameter, so that it is lost; so is one whose initializer the optimizer replaced (a convolution into which it
 //! folded a batch normalisation), and one that a call takes and no initializer holds. A parameter that
-//! no call takes is the second name of another one, or is not used: unless the optimizer has merged calls that were equal.
+//! no call takes is the second name of another one, or is not used: unless something that calls take is gone, and may have been of it.
+//! Parts of a parameter are read by calls that take them: what is equal to a part is another part.
 
 use super::judge::{Judge, Verdict};
 use super::uses::{Use, invented};
@@ -65,6 +66,9 @@ const MOVES: [&str; 18] = [
     "select",
     "narrow",
 ];
+
+/// Those of them that take a part.
+const PARTS: [&str; 3] = ["slice", "select", "narrow"];
 
 /// Results of calls that compute positions for a table, beside those that move elements.
 const POSITIONS: [&str; 8] = ["arange", "add", "sub", "cumsum", "expand", "full", "zeros", "ones"];
@@ -288,10 +292,15 @@ impl<'a> Reader<'a, '_> {
                 |name: &str| moves(name) || POSITIONS.contains(&operation(name)) || self.record.kinds.contains_key(name);
             return sources.len() == 1 && only(&positions) && self.values.rows_differ(i) == Some(true);
         }
+        let calls = self.calls_that_read(candidate.name);
+        // A call that takes a part under another name takes another part, which was equal.
+        let names_it = |call: &&Call| call.takes.iter().any(|t| t == candidate.name || self.went_in(candidate).contains(t));
+        if self.is_part(i) && !calls.iter().all(names_it) {
+            return false;
+        }
         if !invented(candidate.name) {
             return alone && moves(candidate.name) && only(&moves);
         }
-        let calls = self.calls_that_read(candidate.name);
         let all = |functions: &[&str]| !calls.is_empty() && calls.iter().all(|call| functions.contains(&call.function.as_str()));
         let is_joined = self.uses[i].iter().all(|u| matches!(u, Use::Weight(_)));
         // What a recurrent call takes itself stands in its slots as it is; beside it only sizes are computed there.
@@ -306,9 +315,20 @@ impl<'a> Reader<'a, '_> {
         let turned = a.rank() == 2 && b.rank() == 2 && a.shape[0] == b.shape[1] && a.shape[1] == b.shape[0];
         [(turned, true), (a.shape == b.shape, false)]
             .into_iter()
-            .filter(|(fits, _)| *fits && a.dtype == b.dtype)
+            .filter(|(fits, _)| *fits && a.dtype == b.dtype && !self.is_part(i) && (!self.is_part(of) || self.is_listed(i)))
             .map(|(_, turned)| turned)
             .find(|turned| self.values.tied(i, of, *turned) == Some(true))
+    }
+
+    fn is_listed(&self, i: usize) -> bool {
+        self.record.kinds.contains_key(self.candidates[i].name)
+    }
+
+    /// Whether candidate `i` is a part of what it was made of: two of them may be equal, and are not one for that.
+    fn is_part(&self, i: usize) -> bool {
+        let candidate = &self.candidates[i];
+        let mut names = self.went_in(candidate).iter().map(String::as_str).chain([candidate.name]);
+        !self.is_listed(i) && names.any(|name| PARTS.contains(&operation(name)))
     }
 
     /// Whether the optimizer has left the initializer of that name alone: its value still says what it is in the module.
@@ -358,6 +378,41 @@ impl<'a> Reader<'a, '_> {
         self.record.calls.iter().all(Option::is_none)
             || self.candidates.iter().enumerate().any(from_nowhere)
             || self.calls().any(|(_, call)| self.gone(call).any(|name| !is_idle(name)))
+            || self.record.outputs.iter().any(|name| !self.known.contains(name.as_str()) && !is_idle(name))
+            || self.replaced(origins)
+    }
+
+    /// Whether a node is given, for a result that is gone, a tensor that was equal to it and may have been equal to a parameter: a
+    /// parameter, or zeros or ones. Another call takes that tensor by its name, or this one is given nothing else for the result.
+    fn replaced(&self, origins: &[Origin]) -> bool {
+        let graph = self.file.graph();
+        let named = |call: &Call, name: &str| {
+            let sources = self.record.folded.get(name).into_iter().flatten().map(String::as_str);
+            let placeholder = |name: &str| self.record.placeholders.get(name).map(String::as_str);
+            call.takes.iter().any(|taken| taken == name)
+                || sources.chain([name]).filter_map(placeholder).any(|p| call.takes.iter().any(|taken| taken == p))
+        };
+        let tensors: HashMap<&str, usize> = self.candidates.iter().enumerate().map(|(i, c)| (c.name, i)).collect();
+        let reads = |(position, call): (usize, &'a Call)| {
+            let inputs = graph.node[position].input.iter().filter_map(|name| tensors.get(name.as_str()));
+            inputs.filter(move |i| named(call, self.candidates[**i].name)).copied().collect::<Vec<usize>>()
+        };
+        let read_by_name: HashSet<usize> = self.calls().flat_map(reads).collect();
+        let mut nodes: HashMap<&str, usize> = HashMap::new();
+        self.calls().for_each(|(_, call)| *nodes.entry(&call.result).or_default() += 1);
+        self.calls().filter(|(_, call)| self.gone(call).next().is_some()).any(|(position, call)| {
+            let inputs = &graph.node[position].input;
+            let is_made = |name: &str| !name.is_empty() && !tensors.contains_key(name) && !call.takes.iter().any(|t| t == name);
+            let alone = nodes[call.result.as_str()] == 1 && !inputs.iter().any(|name| is_made(name));
+            inputs.iter().filter_map(|name| tensors.get(name.as_str())).any(|i| {
+                let candidate = &self.candidates[*i];
+                let is_learned = matches!(origins[*i], Origin::Listed(Kind::Parameter) | Origin::Holds(_) | Origin::View(..));
+                candidate.weight.ty.dtype.is_float()
+                    && !named(call, candidate.name)
+                    && if invented(candidate.name) { alone } else { read_by_name.contains(i) }
+                    && (is_learned || self.values.fresh(*i) == Some(true))
+            })
+        })
     }
 
     /// Whether a tensor of the module is seen nowhere in the file: then equal calls may have been made one that were not the same.

@@ -52,6 +52,12 @@ impl<'a, 'm> Values<'a, 'm> {
         Some(self.constant(i)? && self.sample(i, &[0])? == [0.0])
     }
 
+    /// Whether every element of candidate `i` is 0, or every one 1, as of many a parameter before training.
+    pub fn fresh(&self, i: usize) -> Option<bool> {
+        let first = self.sample(i, &[0])?;
+        Some((first == [0.0] || first == [1.0]) && self.constant(i)?)
+    }
+
     /// Whether every element of candidate `i` is the same.
     pub fn constant(&self, i: usize) -> Option<bool> {
         let elements = self.candidates[i].weight.ty.elements();
