@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use support::{Ran, folder, shardc};
 
-const NETS: [&str; 8] = ["gpt2", "batchnorm", "affine-free", "towers", "encoder", "lstm", "vit", "buffers"];
+const NETS: [&str; 9] = ["gpt2", "batchnorm", "affine-free", "towers", "encoder", "lstm", "vit", "buffers", "parts"];
 
 /// Relative differences of f32 from f64.
 const TOLERANCE: f64 = 1e-5;

@@ -144,15 +144,16 @@ class Encoder(nn.Module):
 
 
 class Lstm(nn.Module):
-    """Two layers, whose weights the exporter joins."""
+    """Two layers, whose weights the exporter joins, and a normalisation that is called twice with the same."""
 
     def __init__(self):
         super().__init__()
         self.lstm = nn.LSTM(6, 6, num_layers=2, batch_first=True)
-        self.fc = nn.Linear(6, 5)
+        self.norm, self.fc, self.gate = nn.LayerNorm(6), nn.Linear(6, 5), nn.Linear(6, 5)
 
     def forward(self, x):
-        return self.fc(self.lstm(x)[0][:, -1])
+        h = self.lstm(x)[0][:, -1]
+        return self.fc(self.norm(h)) * self.gate(self.norm(h)).sigmoid()
 
 
 class Block(nn.Module):
@@ -222,6 +223,27 @@ class Buffers(nn.Module):
         return self.head(h.mean(1) * torch.tensor([0.5, 1.0, 1.5] * 4))
 
 
+class Parts(nn.Module):
+    """Views and rows of parameters that are equal at first: to each other, to a buffer, to nothing at all."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale1, self.shift1 = nn.Parameter(torch.ones(8)), nn.Parameter(torch.zeros(8))
+        self.scale2, self.shift2 = nn.Parameter(torch.ones(8)), nn.Parameter(torch.zeros(8))
+        self.rows = nn.Parameter(torch.full((3, 8), 0.9))
+        self.register_buffer("offset", torch.zeros(8))
+        self.token = nn.Parameter(torch.zeros(1, 8))
+        self.gain = nn.Parameter(torch.ones(()))
+        self.fc = nn.Linear(8, 5)
+
+    def forward(self, x):
+        h = torch.tanh(x * self.scale1.view(1, 1, 8) + self.shift1.view(1, 1, 8))
+        h = torch.tanh(h * self.scale2.view(1, 1, 8) + self.shift2.view(1, 1, 8))
+        for i in range(3):
+            h = torch.tanh(h * self.rows[i])
+        return self.fc(torch.tanh(h + self.offset).mean(1) + self.token[0]) * self.gain
+
+
 def images(rng):
     y = rng.integers(0, 5, STEPS * BATCH)
     shapes = rng.standard_normal((5, 3, 8, 8))
@@ -263,6 +285,7 @@ NETS = {
     "lstm": (Lstm, sequences(6)),
     "vit": (Vit, images),
     "buffers": (Buffers, words),
+    "parts": (Parts, sequences(8)),
 }
 
 # What the default export lacks of each net: of the fresh weights, of random ones. The optimizer merges equal tensors into the first, so
@@ -292,6 +315,7 @@ LOST = {
         "token",
     ),
     "buffers": ("right", ""),
+    "parts": ("scale2; shift2; rows; token; gain", "rows"),
 }
 PREFIX = {"gpt2": "model.transformer.", "encoder": "encoder.layers."}
 
