@@ -112,3 +112,63 @@ pub fn tensor(name: &str, t: pb::TensorProto) -> pb::AttributeProto {
 pub fn import_model(model: &pb::ModelProto, options: &ImportOptions<'_>) -> Result<Imported, Diagnostics> {
     import_bytes(Path::new("test.onnx"), model.encode_to_vec(), options)
 }
+
+/// What an exporter notes beside a model: a key and a text for each note.
+#[derive(Debug, Clone, Default)]
+pub struct Notes {
+    /// Of the graph.
+    pub graph: Vec<(String, String)>,
+    /// Of nodes, by position.
+    pub nodes: Vec<(usize, String, String)>,
+    /// Of values, by name.
+    pub values: Vec<(String, String, String)>,
+}
+
+/// The model's bytes with `notes`, whose fields tract's protobuf lacks. A value that the graph does not declare is declared.
+pub fn noted(model: &pb::ModelProto, notes: &Notes) -> Vec<u8> {
+    let mut model = model.clone();
+    let mut graph = model.graph.take().unwrap();
+    let declared: Vec<String> =
+        graph.input.iter().chain(&graph.output).chain(&graph.value_info).map(|v| v.name.clone()).collect();
+    for (name, _, _) in notes.values.iter().filter(|(name, _, _)| !declared.contains(name)) {
+        if !graph.value_info.iter().any(|v| v.name == *name) {
+            graph.value_info.push(pb::ValueInfoProto { name: name.clone(), ..Default::default() });
+        }
+    }
+    let values = |values: Vec<pb::ValueInfoProto>| -> Vec<Vec<u8>> {
+        let noted = |value: &pb::ValueInfoProto| {
+            let of_it = notes.values.iter().filter(|(name, _, _)| *name == value.name);
+            [value.encode_to_vec(), of_it.flat_map(|(_, key, text)| note(4, key, text)).collect()].concat()
+        };
+        values.iter().map(noted).collect()
+    };
+    let of_node = |at: usize| notes.nodes.iter().filter(move |(of, _, _)| *of == at);
+    let nodes = std::mem::take(&mut graph.node).into_iter().enumerate().map(|(at, node)| {
+        let notes: Vec<u8> = of_node(at).flat_map(|(_, key, text)| note(9, key, text)).collect();
+        [node.encode_to_vec(), notes].concat()
+    });
+    let mut body: Vec<u8> = nodes.flat_map(|node| field(1, &node)).collect();
+    for (number, found) in [
+        (11, values(std::mem::take(&mut graph.input))),
+        (12, values(std::mem::take(&mut graph.output))),
+        (13, values(std::mem::take(&mut graph.value_info))),
+    ] {
+        body.extend(found.iter().flat_map(|value| field(number, value)));
+    }
+    body.extend(graph.encode_to_vec());
+    body.extend(notes.graph.iter().flat_map(|(key, text)| note(16, key, text)));
+    [model.encode_to_vec(), field(7, &body)].concat()
+}
+
+/// One entry of metadata as the field `number`.
+fn note(number: u32, key: &str, text: &str) -> Vec<u8> {
+    field(number, &[field(1, key.as_bytes()), field(2, text.as_bytes())].concat())
+}
+
+fn field(number: u32, contents: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![];
+    prost::encoding::encode_key(number, prost::encoding::WireType::LengthDelimited, &mut bytes);
+    prost::encoding::encode_varint(contents.len() as u64, &mut bytes);
+    bytes.extend(contents);
+    bytes
+}
