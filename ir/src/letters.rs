@@ -3,7 +3,6 @@
 //! Every dimension is an ordered product of letters, outer to inner; a dimension of size 1 that broadcasts is the empty product.
 //! Mesh axes split letters, so a split of one operand says how the others must be split, and what is partial afterwards.
 
-pub use crate::diagnostic::counted;
 use crate::kernel::ReduceKind;
 use crate::mesh::Mesh;
 use crate::sharding::{Sharding, Split, Splits, with_split};

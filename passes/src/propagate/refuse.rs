@@ -4,9 +4,9 @@ use super::facts::{Facts, Rule, Rules};
 use crate::Context;
 use crate::annotate::Annotation;
 use crate::weights::{Layer, layer, parameter, weights};
-use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
+use shardc_ir::diagnostic::{Diagnostic, Diagnostics, counted};
 use shardc_ir::graph::{Graph, ValueId};
-use shardc_ir::letters::{Letter, Role, counted};
+use shardc_ir::letters::{Letter, Role};
 use shardc_ir::ops::{Linear, Op};
 use shardc_ir::sharding::{Sharding, Split};
 

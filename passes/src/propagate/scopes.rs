@@ -8,7 +8,7 @@
 use super::facts::{Facts, Rules};
 use super::samples::samples;
 use crate::Context;
-use shardc_ir::diagnostic::{Diagnostic, Diagnostics, near_names};
+use shardc_ir::diagnostic::{Diagnostic, Diagnostics, names_help};
 use shardc_ir::graph::{Graph, NodeId};
 use shardc_ir::mesh::AxisId;
 use shardc_ir::names::matches_scope;
@@ -76,6 +76,5 @@ pub fn unmatched(graph: &Graph, cx: &Context<'_>, on: &Located<String>) -> Optio
         return None;
     }
     let error = Diagnostic::error(format!("no scope of the model matches `{}`", on.value)).at(cx.spec.place_of(on.source));
-    let near: Vec<String> = near_names(&on.value, scopes.into_iter()).iter().map(|n| format!("`{n}`")).collect();
-    Some(if near.is_empty() { error } else { error.help(format!("near scopes are {}", near.join(", "))) })
+    Some(error.help(names_help(&on.value, scopes.iter().copied())))
 }

@@ -13,9 +13,9 @@ use super::refuse::first_of_each_line;
 use super::scopes::unmatched;
 use crate::weights::{Layer, bytes, contracted, layer, parameter, weights};
 use crate::{Context, Mode};
-use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
+use shardc_ir::diagnostic::{Diagnostic, Diagnostics, counted};
 use shardc_ir::graph::{Graph, ValueId};
-use shardc_ir::letters::{Letter, Role, counted};
+use shardc_ir::letters::{Letter, Role};
 use shardc_ir::mesh::AxisId;
 use shardc_ir::names::matches_scope;
 use shardc_ir::ops::{Linear, Op};
@@ -45,7 +45,10 @@ pub fn split_blocks(graph: &Graph, cx: &Context<'_>, rules: &Rules, facts: &mut 
             }
         }
     }
-    errors.extend(fruitless(graph, cx, &blocks).filter(|_| errors.is_empty()));
+    // What stops a block is told before that there is none.
+    if errors.is_empty() {
+        errors = fruitless(graph, cx, &blocks);
+    }
     if blocks.iter().any(|b| b.beside_residual) {
         blocks.retain(|b| b.beside_residual);
     }
@@ -76,18 +79,19 @@ pub fn split_blocks(graph: &Graph, cx: &Context<'_>, rules: &Rules, facts: &mut 
     first_of_each_line(errors)
 }
 
-/// The first line without a block. Without its backward pass a model may have other blocks; what is trained decides.
-fn fruitless(graph: &Graph, cx: &Context<'_>, blocks: &[Block<'_>]) -> Option<Diagnostic> {
-    let finds = |line: &Located<Tensor>| blocks.iter().any(|block| block.line.source == line.source);
-    let is_asked = |line: &&Located<Tensor>| graph.mesh.size(line.value.axis) > 1 && !cx.spec.may_be_idle(line.value.axis);
-    let line = cx.spec.tensor.iter().filter(|_| cx.mode == Mode::Train).filter(is_asked).find(|line| !finds(line))?;
-    let axis = graph.mesh.name(line.value.axis);
-    let of = line.value.on.as_ref().map_or("the model".to_string(), |on| format!("\"{}\"", on.value));
-    Some(
+/// An error for each line without a block. Without its backward pass a model may have other blocks; what is trained decides.
+fn fruitless(graph: &Graph, cx: &Context<'_>, blocks: &[Block<'_>]) -> Diagnostics {
+    let error = |line: &Located<Tensor>| {
+        let axis = graph.mesh.name(line.value.axis);
+        let of = line.value.on.as_ref().map_or("the model".to_string(), |on| format!("\"{}\"", on.value));
         Diagnostic::error(format!("no block of {of} can be split over `{axis}` by columns and rows"))
             .at(cx.spec.place_of(line.source))
-            .help(format!("name what is split in lines such as `shard \"*.weight\" [{axis}, -]`, or remove the line")),
-    )
+            .help(format!("name what is split in lines such as `shard \"*.weight\" [{axis}, -]`, or remove the line"))
+    };
+    let finds = |line: &Located<Tensor>| blocks.iter().any(|block| block.line.source == line.source);
+    let is_asked = |line: &&Located<Tensor>| graph.mesh.size(line.value.axis) > 1 && !cx.spec.may_be_idle(line.value.axis);
+    let lines = cx.spec.tensor.iter().filter(|_| cx.mode == Mode::Train);
+    lines.filter(is_asked).filter(|line| !finds(line)).map(error).collect()
 }
 
 /// The last line whose scope holds the node.
