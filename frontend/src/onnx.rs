@@ -59,7 +59,7 @@ pub use trained::{Copy, Decision, Tie, Untie};
 use importer::{Importer, Value};
 use model_file::{ModelFile, Owner};
 use shardc_ir::builder::Builder;
-use shardc_ir::diagnostic::{Diagnostic, Diagnostics, Place};
+use shardc_ir::diagnostic::{Diagnostic, Diagnostics, Place, counted};
 use shardc_ir::dtype::DType;
 use shardc_ir::graph::{Graph, Output, Phase, State, ValueId};
 use shardc_ir::mesh::Mesh;
@@ -372,7 +372,7 @@ fn grouped(errors: impl Iterator<Item = Diagnostic>) -> Diagnostics {
     }
     let more = |(mut error, count): (Diagnostic, usize)| {
         if count > 1 {
-            error.message.push_str(&format!("; so for {} other initializers", count - 1));
+            error.message.push_str(&format!("; so for {}", counted(count - 1, "other initializer")));
         }
         error
     };

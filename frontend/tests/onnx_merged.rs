@@ -71,7 +71,7 @@ fn norms() -> pb::ModelProto {
 fn merged_norms_are_refused_with_the_line_to_write() {
     let text = refusal(with(&norms(), &[], &[]));
     assert!(text.contains("`h.0.ln.weight` is the scale or bias of 3 nodes"), "{text}");
-    assert!(text.contains("so for 1 other initializers") && text.contains("\n    untie \"*\"\n"), "{text}");
+    assert!(text.contains("so for 1 other initializer") && text.contains("\n    untie \"*\"\n"), "{text}");
     assert_eq!(trained(&with(&norms(), &[("h.0.ln.weight", None), ("h.0.ln.bias", None)], &[]).unwrap()).len(), 2);
 }
 

@@ -8,6 +8,7 @@ use crate::{Compiled, Options, compile, report};
 use clap::Args;
 use shardc_frontend::spec;
 use shardc_ir::columns::{Column, align};
+use shardc_ir::diagnostic::counted;
 use shardc_ir::graph::Graph;
 use shardc_ir::listing::communication_text;
 use shardc_ir::listing::units::{bytes_text, count_text};
@@ -96,8 +97,8 @@ impl Compile {
         }
         let batch = match (program.batch, manifest.microbatches) {
             (0, _) => "as the model says".to_string(),
-            (batch, 1) => format!("{batch} samples"),
-            (batch, parts) => format!("{batch} samples in {parts} micro-batches"),
+            (batch, 1) => counted(batch, "sample"),
+            (batch, parts) => format!("{} in {parts} micro-batches", counted(batch, "sample")),
         };
         let elements = |role: StateRole| -> u64 {
             let states = program.states.iter().filter(|s| s.role == role);

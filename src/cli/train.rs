@@ -66,12 +66,12 @@ impl Train {
         let stop = interrupt::requested()?;
         let job = self.job.open(true)?;
         let mut program = job.training()?.program.clone();
-        note(decisions::table(&job.decisions).trim_end());
         program.seed = self.seed.unwrap_or(program.seed);
         let batches = Batches { shuffle: self.shuffle, ..job.batches(&program) };
         let inputs = input_specs(&program);
         let unit = unit(&job, &inputs, program.batch);
         let data = self.data.open(inputs, batches)?;
+        note(decisions::table(&job.decisions).trim_end());
         let steps = self.steps.unwrap_or_else(|| default_steps(&program, &data));
         if steps > 0 && data.epoch(steps - 1) > 0 {
             let samples = data.samples();

@@ -6,7 +6,7 @@ use super::values::{Equality, Fingerprint, Values};
 use super::{Candidate, Choice, Untie};
 use crate::onnx::model_file::ModelFile;
 use crate::onnx::{ImportOptions, scope};
-use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
+use shardc_ir::diagnostic::{Diagnostic, Diagnostics, counted};
 use shardc_ir::names::matches;
 
 /// An initializer with the uses of several parameters.
@@ -151,7 +151,7 @@ pub(in crate::onnx) fn refusals(
         Kind::Vector => format!("is the scale or bias of {count} nodes"),
         _ => format!("has one value everywhere and is the weight of {count} nodes"),
     };
-    let also = if open.len() > 1 { format!("; so for {} other initializers", open.len() - 1) } else { String::new() };
+    let also = if open.len() > 1 { format!("; so for {}", counted(open.len() - 1, "other initializer")) } else { String::new() };
     let message = format!("`{name}` {why}: one parameter, or several that the exporter merged?{also}");
     let help = "if they are several, write in the spec\n    untie \"*\"\nif one is meant, `tie` and its name";
     vec![Diagnostic::error(message).at(file.place(format!("initializer \"{name}\""))).help(help)]
@@ -194,7 +194,7 @@ pub(in crate::onnx) fn lost_ties(
     }
     let Some((a, b, equality)) = pairs.first() else { return vec![] };
     let how = if *equality == Equality::Same { "equal" } else { "each other's transpose" };
-    let also = if pairs.len() > 1 { format!("; so are {} other pairs", pairs.len() - 1) } else { String::new() };
+    let also = if pairs.len() > 1 { format!("; so are {}", counted(pairs.len() - 1, "other pair")) } else { String::new() };
     let message = format!("`{a}` and `{b}` are {how}: one parameter that the exporter wrote twice?{also}");
     let turned = |e: &Equality| if *e == Equality::Same { "" } else { "^T" };
     let ties: String = pairs.iter().map(|(a, b, e)| format!("\n    tie \"{a}\" \"{b}\"{}", turned(e))).collect();

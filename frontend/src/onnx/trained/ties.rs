@@ -5,7 +5,7 @@ use super::{Candidate, Choice};
 use crate::onnx::model_file::ModelFile;
 use crate::onnx::{ImportOptions, order};
 use serde::{Deserialize, Serialize};
-use shardc_ir::diagnostic::{Diagnostic, Diagnostics, Place, near_names};
+use shardc_ir::diagnostic::{Diagnostic, Diagnostics, Place, names_help};
 use shardc_ir::interp;
 use shardc_ir::names::matches;
 use shardc_ir::ops::layout::Transpose;
@@ -143,9 +143,9 @@ pub(in crate::onnx) fn all_match(file: &ModelFile, options: &ImportOptions<'_>) 
 }
 
 fn unknown(name: &str, candidates: &[Candidate<'_>]) -> Diagnostic {
-    let error = Diagnostic::error(format!("the model has no initializer `{name}`"));
-    let near = near_names(name, candidates.iter().flat_map(Candidate::names));
-    if near.is_empty() { error } else { error.help(format!("near names are `{}`", near.join("`, `"))) }
+    let floats = candidates.iter().filter(|c| c.weight.ty.dtype.is_float() && !c.is_node);
+    let names: Vec<&str> = floats.flat_map(Candidate::names).collect();
+    Diagnostic::error(format!("the model has no initializer `{name}`")).help(names_help(name, names.iter().copied()))
 }
 
 fn not_trained(candidate: &Candidate<'_>) -> Diagnostic {
