@@ -21,20 +21,6 @@ const KIND: &str = "pkg.torch.export.graph_signature.InputSpec.kind";
 const FOLDED: &str = "pkg.onnxscript.optimizer.folded_from";
 const CALL: &str = "pkg.torch.onnx.fx_node";
 
-/// Numbers without a pattern, below 1.
-fn noise(count: usize, seed: u64) -> Vec<f32> {
-    let mut state = seed;
-    let mut next = || {
-        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (state >> 40) as f32 / (1u64 << 24) as f32 - 0.5
-    };
-    (0..count).map(|_| next()).collect()
-}
-
-fn weight(name: &str, sizes: &[i64], seed: u64) -> pb::TensorProto {
-    floats(name, sizes, &noise(sizes.iter().product::<i64>() as usize, seed))
-}
-
 /// The transpose of a matrix of `rows` rows.
 fn turned(values: &[f32], rows: usize) -> Vec<f32> {
     let columns = values.len() / rows;
@@ -596,4 +582,81 @@ fn a_record_of_thousands_is_read_in_moments() {
     let imported = import_bytes(Path::new("test.onnx"), bytes, &ImportOptions::default()).unwrap();
     assert_eq!(trained(&imported).len(), count as usize);
     assert!(start.elapsed().as_secs() < 20, "{:?}", start.elapsed());
+}
+
+#[test]
+fn a_result_with_the_name_of_a_tensor_is_told_from_it() {
+    let nodes = [
+        ("MatMul", "x w", "a", "aten.matmul.default(%x, %p_w) -> a"),
+        ("Add", "a mean", "b", "aten.add.Tensor(%a, %b_mean) -> b"),
+        ("Tanh", "b", "mean", "aten.tanh.default(%b) -> mean"),
+        ("Sub", "mean mean", "c", "aten.sub.Tensor(%mean, %b_mean) -> c"),
+        ("Mul", "c mean", "y", "aten.mul.Tensor(%c, %b_mean) -> y"),
+    ];
+    let tensors = || vec![weight("w", &[6, 6], 1), weight("mean", &[6], 2)];
+    let export = exported(&nodes, tensors()).parameters("w").lists("BUFFER", "mean");
+    let graph = export.import().graph;
+    let operands = |op: &str| {
+        let (_, node) = graph.nodes().find(|(_, node)| node.op.name() == op).unwrap();
+        let made = node.operands.iter().map(|v| graph.def(*v).op.name());
+        made.collect::<Vec<_>>()
+    };
+    assert_eq!(operands("sub")[0], "tanh");
+    assert_ne!(operands("sub")[1], "tanh");
+    assert_ne!(operands("mul")[1], "tanh");
+    // Where the call does not tell, the file is refused as it was.
+    let untold = [nodes[0], nodes[1], nodes[2], ("Sub", "mean mean", "y", "")];
+    let errors = exported(&untold, tensors()).parameters("w").lists("BUFFER", "mean").import_with(&ImportOptions::default());
+    assert!(format!("{:?}", errors.unwrap_err()).contains("`mean` is defined twice"));
+}
+
+#[test]
+fn a_row_of_padding_is_warned_of() {
+    let warned = |call: &str| {
+        let nodes =
+            [("Gather", "table ids", "a", call), ("MatMul", "x w", "b", ""), ("Add", "a b", "y", "aten.add.Tensor(%a, %b) -> y")];
+        let tensors = vec![weight("table", &[8, 6], 1), weight("w", &[6, 6], 2), ints("ids", &[4], &[0, 1, 2, 3])];
+        let imported = exported(&nodes, tensors).parameters("table w").import();
+        imported.warnings.iter().map(|w| w.message.clone()).collect::<Vec<_>>()
+    };
+    let warning = "`table` has `padding_idx=3`: PyTorch never trains that row, and this does";
+    assert_eq!(warned("aten.embedding.default(%p_table, %ids, 3) -> a"), [warning]);
+    assert!(warned("aten.embedding.default(%p_table, %ids) -> a").is_empty());
+}
+
+#[test]
+fn a_view_that_is_frozen_freezes_its_parameter() {
+    let values = noise(36, 1);
+    let nodes = [
+        ("MatMul", "x w", "a", "aten.matmul.default(%x, %p_w) -> a"),
+        ("MatMul", "a val_0", "y", "aten.linear.default(%a, %p_w) -> y"),
+    ];
+    let tensors = vec![floats("w", &[6, 6], &values), floats("val_0", &[6, 6], &turned(&values, 6))];
+    let export = exported(&nodes, tensors).parameters("w").folded("val_0", "w");
+    assert_eq!(export.trained(), ["w"]);
+    let freeze = |name: &str| name == "val_0";
+    let frozen = export.import_with(&ImportOptions { freeze: &freeze, ..ImportOptions::default() }).unwrap();
+    assert!(trained(&frozen).is_empty());
+    assert_eq!((frozen.graph.states.len(), frozen.copies.len()), (1, 1));
+}
+
+#[test]
+fn a_transpose_in_place_of_an_equal_one_is_a_loss() {
+    // `q` is equal to `p`: its transpose `t_1` is gone, and the transpose `t` of `p` stands for it.
+    let nodes = |second: &'static str| {
+        [
+            ("MatMul", "x t", "a", "aten.matmul.default(%x, %t) -> a"),
+            ("MatMul", "a t", "b", second),
+            ("MatMul", "b q", "y", "aten.matmul.default(%b, %p_q) -> y"),
+        ]
+    };
+    let (p, other) = (noise(36, 1), noise(36, 2));
+    let lost = |second, q: &[f32]| {
+        let tensors = vec![floats("t", &[6, 6], &turned(&p, 6)), floats("q", &[6, 6], q)];
+        exported(&nodes(second), tensors).parameters("p q").folded("t", "p").lost()
+    };
+    assert!(lost("aten.matmul.default(%a, %t) -> b", &p).is_empty());
+    assert_eq!(lost("aten.matmul.default(%a, %t_1) -> b", &p), ["p"]);
+    // Of another matrix it cannot be.
+    assert!(lost("aten.matmul.default(%a, %t_1) -> b", &other).is_empty());
 }

@@ -14,20 +14,6 @@ use std::path::Path;
 use tract_onnx::pb;
 use tract_onnx::pb::tensor_proto::DataType;
 
-/// Numbers without a pattern, below 1.
-fn noise(count: usize, seed: u64) -> Vec<f32> {
-    let mut state = seed;
-    let mut next = || {
-        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (state >> 40) as f32 / (1u64 << 24) as f32 - 0.5
-    };
-    (0..count).map(|_| next()).collect()
-}
-
-fn weight(name: &str, sizes: &[i64], seed: u64) -> pb::TensorProto {
-    floats(name, sizes, &noise(sizes.iter().product::<i64>() as usize, seed))
-}
-
 /// A model with the input `x[4, 6]`, nodes `op inputs -> output`, initializers, and the output `y`.
 fn built(nodes: &[(&str, &str, &str)], tensors: Vec<pb::TensorProto>) -> pb::ModelProto {
     let mut m = model(20);
@@ -333,6 +319,25 @@ fn scores_with_an_invented_zero_mask_train_no_mask() {
     };
     assert_eq!(trained(&imported(&m("val_7"))), ["w"]);
     assert_eq!(trained(&imported(&m("relative_bias"))), ["w", "relative_bias"]);
+}
+
+#[test]
+fn a_pattern_separates_equal_matrices_and_everything_only_copies_of_a_layer() {
+    let values = noise(36, 1);
+    let m = |first: &str, second: &str| {
+        let nodes = [("MatMul", format!("x {first}"), "a"), ("MatMul", format!("a {second}"), "y")];
+        let nodes: Vec<(&str, &str, &str)> = nodes.iter().map(|(op, inputs, output)| (*op, inputs.as_str(), *output)).collect();
+        built(&nodes, vec![floats(first, &[6, 6], &values), floats(second, &[6, 6], &values)])
+    };
+    let parts = |first: &str, second: &str, pattern: &str| {
+        let unties = [untie(pattern)];
+        let options = ImportOptions { untie: &unties, ..ImportOptions::default() };
+        import_model(&m(first, second), &options).ok().map(|imported| trained(&imported).len())
+    };
+    assert_eq!(parts("layers.0.w", "layers.1.w", "layers.*"), Some(2));
+    assert_eq!(parts("layers.0.w", "layers.1.w", "*"), Some(2));
+    assert_eq!(parts("embed.w", "head.w", "h*.w"), Some(2));
+    assert_eq!(parts("embed.w", "head.w", "*"), None);
 }
 
 #[test]

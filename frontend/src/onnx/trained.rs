@@ -1,6 +1,7 @@
 //! Which initializers are trained. Exporters bake masks, tables and shapes as initializers too, so what decides is the use:
 //! a weight, norm or bias slot decides whatever the values; elsewhere values count; what stays unclear is refused.
 
+mod evidence;
 mod judge;
 mod merges;
 mod recorded;
@@ -17,6 +18,7 @@ use super::tensor::Weight;
 use super::untie::{self, Split};
 use super::{ImportOptions, initializers};
 use Verdict::{Follow, Freeze, Train, Unclear};
+use evidence::Evidence;
 use judge::{Judge, Verdict};
 use merges::{Kind, Merged};
 use recorded::{Origin, Recorded, recorded};
@@ -183,7 +185,8 @@ fn survey<'m>(
     }
     let recorded = file.record.as_ref().map(|record| {
         let values = Values::stored(&candidates, options);
-        recorded(file, record, order, &candidates, &uses, &values)
+        let evidence = Evidence::of(file, record, order, &candidates, &uses, &values);
+        recorded(record, &candidates, &evidence)
     });
     for (candidate, origin) in candidates.iter_mut().zip(recorded.iter().flat_map(|r| &r.origins)) {
         match origin {

@@ -69,6 +69,21 @@ pub fn floats(name: &str, sizes: &[i64], values: &[f32]) -> pb::TensorProto {
     raw(name, DataType::Float, sizes, values.iter().flat_map(|v| v.to_le_bytes()).collect())
 }
 
+/// Numbers without a pattern, below 1.
+pub fn noise(count: usize, seed: u64) -> Vec<f32> {
+    let mut state = seed;
+    let mut next = || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 40) as f32 / (1u64 << 24) as f32 - 0.5
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+/// A tensor of such numbers.
+pub fn weight(name: &str, sizes: &[i64], seed: u64) -> pb::TensorProto {
+    floats(name, sizes, &noise(sizes.iter().product::<i64>() as usize, seed))
+}
+
 pub fn ints(name: &str, sizes: &[i64], values: &[i64]) -> pb::TensorProto {
     raw(name, DataType::Int64, sizes, values.iter().flat_map(|v| v.to_le_bytes()).collect())
 }

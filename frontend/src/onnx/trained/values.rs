@@ -118,6 +118,20 @@ impl<'a, 'm> Values<'a, 'm> {
         }
     }
 
+    /// Whether candidates `i` and `j` have the same elements, in whatever order.
+    pub fn alike(&self, i: usize, j: usize) -> Option<bool> {
+        let (a, b) = (&self.candidates[i].weight.ty, &self.candidates[j].weight.ty);
+        if a.dtype != b.dtype || a.elements() != b.elements() {
+            return Some(false);
+        }
+        let sorted = |i: usize| {
+            let mut values = self.load(i)?.to_f64();
+            values.sort_unstable_by(f64::total_cmp);
+            Some(values)
+        };
+        Some(sorted(i)? == sorted(j)?)
+    }
+
     /// Some elements of the matrix that candidate `i` is.
     pub fn fingerprint(&self, i: usize) -> Option<Fingerprint> {
         let [m, n] = self.candidates[i].weight.ty.shape[..] else { return None };
