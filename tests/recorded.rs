@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use support::{Ran, folder, shardc};
 
-const NETS: [&str; 9] = ["gpt2", "batchnorm", "affine-free", "towers", "encoder", "lstm", "vit", "buffers", "parts"];
+const NETS: [&str; 10] = ["gpt2", "batchnorm", "affine-free", "towers", "encoder", "lstm", "vit", "buffers", "parts", "padding"];
 
 /// Relative differences of f32 from f64.
 const TOLERANCE: f64 = 1e-5;
@@ -118,7 +118,11 @@ fn without_the_exporters_optimizer_every_net_trains_as_in_pytorch() {
         let trained: BTreeSet<&str> = decisions.iter().filter(|d| d.trained).map(|d| d.name.as_str()).collect();
         let names = net.gold["parameters"].as_array().expect("names").iter().map(|name| name.as_str().expect("a name"));
         // The exporter calls a tied parameter by its last name.
-        let tied = |name| if name == "model.transformer.wte.weight" { "model.lm_head.weight" } else { name };
+        let tied = |name| match name {
+            "model.transformer.wte.weight" => "model.lm_head.weight",
+            "table.weight" => "head.weight",
+            _ => name,
+        };
         assert_eq!(trained, names.map(tied).collect(), "{name}");
         for mesh in MESHES {
             net.holds(&folder(&format!("recorded-plain-{name}")), mesh);
@@ -152,8 +156,10 @@ fn behind_the_exporters_optimizer_a_net_trains_as_in_pytorch_or_names_what_it_lo
             net.run(&here, "compile", &net.path(), &accepting, &["-o", "plan"]).expect(0);
         }
     }
-    let expected = [("gpt2", "random"), ("encoder", "random"), ("lstm", "default"), ("lstm", "random"), ("buffers", "random")];
-    assert_eq!(trained, expected);
+    let fresh = trained.iter().filter(|(_, export)| *export == "default").map(|(name, _)| *name);
+    assert!(fresh.eq(["lstm", "padding"]));
+    let random = trained.iter().filter(|(_, export)| *export == "random").map(|(name, _)| *name);
+    assert!(random.eq(["gpt2", "encoder", "lstm", "buffers", "padding"]));
 }
 
 #[test]

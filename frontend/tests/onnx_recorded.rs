@@ -8,6 +8,7 @@ mod onnx_support;
 use onnx_support::*;
 use shardc_frontend::onnx::{Copy, ImportOptions, Imported, export, import_bytes};
 use shardc_ir::diagnostic::Diagnostics;
+use shardc_ir::ops::Op;
 use shardc_ir::plan::StateRole;
 use shardc_ir::types::Tensor;
 use std::cell::Cell;
@@ -277,6 +278,10 @@ fn a_lookup_whose_rows_differ_is_the_table() {
     let mut equal = differ.clone();
     equal.copy_within(0..6, 18);
     assert_eq!(with(&equal, "arange wpe.weight").lost(), ["wpe.weight"]);
+    // A row of zeros may be one that is never trained, `padding_idx`: the lookup that told so is gone.
+    let mut padded = differ.clone();
+    padded[6..12].fill(0.0);
+    assert_eq!(with(&padded, "arange wpe.weight").lost(), ["wpe.weight"]);
     assert_eq!(with(&differ, "arange mul wpe.weight").lost(), ["wpe.weight"]);
     // The values of the file count, whatever the spec makes of them.
     let init = ImportOptions { init: &|_| true, ..ImportOptions::default() };
@@ -611,17 +616,29 @@ fn a_result_with_the_name_of_a_tensor_is_told_from_it() {
 }
 
 #[test]
-fn a_row_of_padding_is_warned_of() {
-    let warned = |call: &str| {
-        let nodes =
-            [("Gather", "table ids", "a", call), ("MatMul", "x w", "b", ""), ("Add", "a b", "y", "aten.add.Tensor(%a, %b) -> y")];
-        let tensors = vec![weight("table", &[8, 6], 1), weight("w", &[6, 6], 2), ints("ids", &[4], &[0, 1, 2, 3])];
+fn what_a_lookup_does_with_gradients_is_done_or_told() {
+    let lookup = |more: &str| {
+        let call = format!("aten.embedding.default(%p_table, %ids{more}) -> a");
+        let nodes = [
+            ("Gather", "table ids", "a", &*call),
+            ("MatMul", "x w", "b", ""),
+            ("Add", "a b", "y", "aten.add.Tensor(%a, %b) -> y"),
+        ];
+        // Of rows that are known, too: also where the whole table is read.
+        let tensors = vec![weight("table", &[4, 6], 1), weight("w", &[6, 6], 2), ints("ids", &[4], &[0, 1, 2, 3])];
         let imported = exported(&nodes, tensors).parameters("table w").import();
-        imported.warnings.iter().map(|w| w.message.clone()).collect::<Vec<_>>()
+        let untrained = imported.graph.nodes().find_map(|(_, node)| match &node.op {
+            Op::Gather(gather) => Some(gather.untrained),
+            _ => None,
+        });
+        (untrained, imported.warnings.iter().map(|w| w.message.clone()).collect::<Vec<_>>())
     };
-    let warning = "`table` has `padding_idx=3`: PyTorch never trains that row, and this does";
-    assert_eq!(warned("aten.embedding.default(%p_table, %ids, 3) -> a"), [warning]);
-    assert!(warned("aten.embedding.default(%p_table, %ids) -> a").is_empty());
+    assert_eq!(lookup(", 3"), (Some(Some(3)), vec![]));
+    // A table that is read whole and in order needs no lookup.
+    assert_eq!(lookup(""), (None, vec![]));
+    let warning =
+        "`table` has `scale_grad_by_freq`: PyTorch divides each row's gradient by how often the row occurs, and this does not";
+    assert_eq!(lookup(", -1, True"), (None, vec![warning.to_string()]));
 }
 
 #[test]

@@ -244,6 +244,19 @@ class Parts(nn.Module):
         return self.fc(torch.tanh(h + self.offset).mean(1) + self.token[0]) * self.gain
 
 
+class Padding(nn.Module):
+    """A table whose first row its lookup does not train, while the head does."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(20, 12, padding_idx=0)
+        self.fc, self.head = nn.Linear(12, 12), nn.Linear(12, 20, bias=False)
+        self.head.weight = self.table.weight
+
+    def forward(self, x):
+        return self.head(torch.tanh(self.fc(self.table(x))).mean(1))
+
+
 def images(rng):
     y = rng.integers(0, 5, STEPS * BATCH)
     shapes = rng.standard_normal((5, 3, 8, 8))
@@ -286,6 +299,7 @@ NETS = {
     "vit": (Vit, images),
     "buffers": (Buffers, words),
     "parts": (Parts, sequences(8)),
+    "padding": (Padding, words),
 }
 
 # What the default export lacks of each net: of the fresh weights, of random ones. The optimizer merges equal tensors into the first, so
@@ -316,6 +330,7 @@ LOST = {
     ),
     "buffers": ("right", ""),
     "parts": ("scale2; shift2; rows; token; gain", "rows"),
+    "padding": ("", ""),
 }
 PREFIX = {"gpt2": "model.transformer.", "encoder": "encoder.layers."}
 

@@ -1,6 +1,7 @@
 //! One node while it is imported: its inputs, its attributes, and ops that fold where every operand is known.
 
 use super::importer::{Importer, Value};
+use super::record;
 use shardc_ir::dtype::DType;
 use shardc_ir::graph::ValueId;
 use shardc_ir::kernel::ReduceKind;
@@ -43,6 +44,11 @@ impl<'c, 'm> Call<'c, 'm> {
     pub fn opset(&self) -> i64 {
         let file = self.importer.file;
         file.sources[self.position].opset.or_else(|| file.opset()).unwrap_or(0)
+    }
+
+    /// What the exporter's record says of it.
+    pub fn traced(&self) -> Option<&'m record::Call> {
+        self.importer.file.traced(self.position)
     }
 
     /// Input `i`, which must be there.

@@ -111,7 +111,7 @@ pub(super) fn top_k(c: &mut Call<'_, '_>) -> Outputs {
     perm.swap(axis, rank - 1);
     let x = c.transpose(&x, perm.clone())?;
     let positions = extremes(c, &x, k, largest)?;
-    let values = c.emit(Gather { axis: rank - 1, batch: rank - 1 }, &[x, positions.clone()])?;
+    let values = c.emit(Gather::batched(rank - 1, rank - 1), &[x, positions.clone()])?;
     Ok(vec![c.transpose(&values, perm.clone())?, c.transpose(&positions, perm)?])
 }
 

@@ -51,7 +51,7 @@ pub(super) fn grid_sample(c: &mut Call<'_, '_>) -> Outputs {
         for x in &horizontal {
             let row = c.with_number(Binary::Mul, &y.index, width as f64)?;
             let pixel = c.binary(Binary::Add, &row, &x.index)?;
-            let read = c.emit(Gather { axis: 1, batch: 1 }, &[pixels.clone(), pixel])?;
+            let read = c.emit(Gather::batched(1, 1), &[pixels.clone(), pixel])?;
             let weight = c.binary(Binary::Mul, &y.weight, &x.weight)?;
             let weight = c.reshape(&weight, vec![n, rows * columns, 1])?;
             let part = c.binary(Binary::Mul, &read, &weight)?;

@@ -20,9 +20,11 @@ pub(super) fn gather(c: &mut Call<'_, '_>) -> Outputs {
     let shape = c.shape(&x)?;
     let axis = c.attribute_int("axis", 0)?;
     let axis = c.axis(axis, shape.len())?;
-    let Some(known) = indices.tensor() else { return Ok(vec![c.emit(Gather::along(axis), &[x, indices])?]) };
+    let op = Gather { untrained: c.traced().and_then(|call| call.padding), ..Gather::along(axis) };
+    let Some(known) = indices.tensor() else { return Ok(vec![c.emit(op, &[x, indices])?]) };
     let known = checked(&known, shape[axis])?;
     if axis == 0
+        && op.untrained.is_none()
         && let Some(each) = of_each_block(&known, shape[0])
     {
         let blocks = known.ty.shape[0];
@@ -33,7 +35,7 @@ pub(super) fn gather(c: &mut Call<'_, '_>) -> Outputs {
         }
         return Ok(vec![c.emit(Gather::along(1), &[table, Value::Known(each)])?]);
     }
-    Ok(vec![c.emit(Gather::along(axis), &[x, Value::Known(known)])?])
+    Ok(vec![c.emit(op, &[x, Value::Known(known)])?])
 }
 
 /// Indices into each of `indices.shape[0]` equal blocks of `rows` rows, where every block is indexed alike: a batch that was merged
@@ -70,7 +72,7 @@ pub(super) fn gather_nd(c: &mut Call<'_, '_>) -> Outputs {
     let batch = usize::try_from(batch).ok().filter(|b| *b < shape.len()).ok_or("its batch dimensions are more than it has")?;
     let Tuples { batch, rows, total, inner } = Tuples::read(c, &indices, &shape, batch)?;
     let table = c.reshape(&x, [&shape[..batch], &[total], &inner[..]].concat())?;
-    Ok(vec![c.emit(Gather { axis: batch, batch }, &[table, rows])?])
+    Ok(vec![c.emit(Gather::batched(batch, batch), &[table, rows])?])
 }
 
 /// Tuples of indices into the leading dimensions of a tensor.
@@ -183,7 +185,7 @@ pub(super) fn gather_elements(c: &mut Call<'_, '_>) -> Outputs {
     let mut perm: Vec<usize> = (0..shape.len()).collect();
     perm.swap(axis, last);
     let (x, indices) = (c.transpose(&x, perm.clone())?, c.transpose(&indices, perm.clone())?);
-    let y = c.emit(Gather { axis: last, batch: last }, &[x, indices])?;
+    let y = c.emit(Gather::batched(last, last), &[x, indices])?;
     Ok(vec![c.transpose(&y, perm)?])
 }
 
@@ -206,7 +208,7 @@ pub(super) fn reverse_sequence(c: &mut Call<'_, '_>) -> Outputs {
     let last = c.with_number(Binary::Sub, &lengths, 1.0)?;
     let backwards = c.binary(Binary::Sub, &last, &positions)?;
     let from = c.select(&ended, &positions, &backwards)?;
-    let y = c.emit(Gather { axis: 1, batch: 1 }, &[x, from])?;
+    let y = c.emit(Gather::batched(1, 1), &[x, from])?;
     Ok(vec![c.transpose(&y, perm)?])
 }
 

@@ -38,12 +38,12 @@ fn likelihood(c: &mut Call<'_, '_>, log_probabilities: &Value) -> Result<Value, 
     let last: Vec<usize> = std::iter::once(0).chain(2..rank).chain([1]).collect();
     let by_class = c.transpose(log_probabilities, last)?;
     let column = c.reshape(&targets, [&shape[..], &[1]].concat())?;
-    let picked = c.emit(Gather { axis: rank - 1, batch: rank - 1 }, &[by_class, column])?;
+    let picked = c.emit(Gather::batched(rank - 1, rank - 1), &[by_class, column])?;
     let picked = c.reshape(&picked, shape.clone())?;
     let mut loss = c.unary(Unary::Neg, &picked)?;
     // What each target counts.
     let mut shares = match weights {
-        Some(weights) => Some(c.emit(Gather { axis: 0, batch: 0 }, &[weights, targets])?),
+        Some(weights) => Some(c.emit(Gather::along(0), &[weights, targets])?),
         None => None,
     };
     if let Some(counted) = counted {

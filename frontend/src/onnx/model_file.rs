@@ -2,7 +2,7 @@
 
 use super::metadata::Metadata;
 use super::namesakes;
-use super::record::Record;
+use super::record::{self, Record};
 use super::wire::{self, Edit, Field};
 use prost::Message;
 use shardc_ir::diagnostic::{Diagnostic, Place};
@@ -97,6 +97,11 @@ impl ModelFile {
     pub fn opset(&self) -> Option<i64> {
         let default = self.model.opset_import.iter().find(|o| o.domain.is_empty() || o.domain == "ai.onnx");
         default.map(|o| o.version)
+    }
+
+    /// What the exporter's record says of the call that the node at `position` came from.
+    pub fn traced(&self, position: usize) -> Option<&record::Call> {
+        self.record.as_ref()?.calls.get(self.sources[position].position?)?.as_ref()
     }
 
     /// Reads and takes apart the file at `path`.

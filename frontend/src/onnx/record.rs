@@ -69,8 +69,10 @@ pub(super) struct Call {
     pub function: String,
     /// The names of results and placeholders that it takes, in order.
     pub takes: Vec<String>,
-    /// Of a lookup: the row that the module never trains, `padding_idx`.
+    /// Of a lookup: the row that it gives no gradient, `padding_idx`.
     pub padding: Option<u64>,
+    /// Of a lookup: whether it divides the gradient of each row by how often it occurs, `scale_grad_by_freq`.
+    pub by_frequency: bool,
 }
 
 impl Record {
@@ -151,9 +153,11 @@ fn call(text: &str) -> Option<Call> {
     let function = function.rsplit_once('.').filter(|(path, _)| path.contains('.')).map_or(function, |(path, _)| path);
     let is_name = |c: char| c.is_alphanumeric() || c == '_';
     let takes = arguments.split('%').skip(1).map(|part| part.split(|c| !is_name(c)).next().unwrap_or_default().to_string());
-    let third = arguments.split(',').nth(2).and_then(|part| part.trim().trim_end_matches(')').parse().ok());
-    let padding = third.filter(|_| function == "aten.embedding");
-    Some(Call { result: result.to_string(), function: function.to_string(), takes: takes.collect(), padding })
+    let argument =
+        |i| arguments.split(',').nth(i).filter(|_| function == "aten.embedding").map(|a| a.trim().trim_end_matches(')'));
+    let padding = argument(2).and_then(|row| row.parse().ok());
+    let by_frequency = argument(3) == Some("True");
+    Some(Call { result: result.to_string(), function: function.to_string(), takes: takes.collect(), padding, by_frequency })
 }
 
 #[cfg(test)]
@@ -184,20 +188,21 @@ mod tests {
         let takes = vec!["x".to_string(), "p_fc_weight".to_string()];
         assert_eq!(
             record.calls[0],
-            Some(Call { result: "linear_1".into(), function: "aten.linear".into(), takes, padding: None })
+            Some(Call { result: "linear_1".into(), function: "aten.linear".into(), takes, padding: None, by_frequency: false })
         );
         assert_eq!(record.calls[1..], [None, None]);
     }
 
     #[test]
-    fn the_padding_of_a_lookup() {
+    fn what_a_lookup_does_with_gradients() {
         let lookup = |rest: &str| {
             let call = call(&format!(
                 "%e : [] = call_function[target=torch.ops.aten.embedding.default](args = (%p_w, %x{rest}, kwargs = {{}})"
             ));
-            call.and_then(|call| call.padding)
+            call.map(|call| (call.padding, call.by_frequency))
         };
-        assert_eq!((lookup(", 3)"), lookup(", 3, True)"), lookup(", -1)"), lookup(")")), (Some(3), Some(3), None, None));
+        assert_eq!([lookup(", 3)"), lookup(", 3, True)")], [Some((Some(3), false)), Some((Some(3), true))]);
+        assert_eq!([lookup(", -1, False, True)"), lookup(")")], [Some((None, false)); 2]);
     }
 
     #[test]

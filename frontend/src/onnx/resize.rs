@@ -199,7 +199,7 @@ fn choose(c: &mut Call<'_, '_>, x: &Value, line: &Line, chosen: &[u64]) -> Resul
     }
     let indices: Vec<i64> = chosen.iter().map(|i| *i as i64).collect();
     let indices = Value::Known(Tensor::from_i64([line.outputs], &indices));
-    c.emit(Gather { axis: line.axis, batch: 0 }, &[x.clone(), indices])
+    c.emit(Gather::along(line.axis), &[x.clone(), indices])
 }
 
 /// What scales or sizes say of each dimension that they name.

@@ -84,7 +84,7 @@ fn write_rows(c: &mut Call<'_, '_>, table: &Value, rows: &Value, updates: &Value
     if let Some(known) = rows.tensor() {
         let from = Value::Known(sources(&known, lead, size, count)?);
         let both = join(c, &[table.clone(), updates], batch as i64)?;
-        return c.emit(Gather { axis: batch, batch }, &[both, from]);
+        return c.emit(Gather::batched(batch, batch), &[both, from]);
     }
     if !ty.dtype.is_float() {
         let words = "its indices depend on an input's values; only constant ones are supported";

@@ -83,7 +83,7 @@ pub(super) fn gather(op: &Gather, table: &Tensor, indices: &Tensor, result: &Typ
 pub(super) fn scatter_add(op: &ScatterAdd, indices: &Tensor, source: &Tensor, result: &Type) -> Result<Tensor, String> {
     let values = source.to_f64();
     let mut sums = vec![0.0; result.elements() as usize];
-    let gather = Gather { axis: op.axis, batch: op.batch };
+    let gather = Gather::batched(op.axis, op.batch);
     each_row(&gather, &result.shape, indices, |row, position, inner| {
         for k in 0..inner {
             sums[row + k] += values[position + k];

@@ -18,13 +18,21 @@ pub struct Gather {
     /// How many leading dimensions table and indices share; at most `axis`.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub batch: usize,
+    /// A row that what reads it here gives no gradient, as `padding_idx` of `torch.nn.Embedding`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub untrained: Option<u64>,
 }
 named!(Gather, "gather");
 
 impl Gather {
     /// A gather from one table.
     pub fn along(axis: usize) -> Gather {
-        Gather { axis, batch: 0 }
+        Gather::batched(axis, 0)
+    }
+
+    /// A gather from a table for each position of the first `batch` dimensions.
+    pub fn batched(axis: usize, batch: usize) -> Gather {
+        Gather { axis, batch, untrained: None }
     }
 }
 
@@ -37,6 +45,9 @@ impl Rules for Gather {
         let [table, indices] = operands else { return Err("takes a table and indices".into()) };
         if indices.dtype != DType::I64 || self.axis >= table.rank() {
             return Err(format!("axis {} of {table} by {indices}", self.axis));
+        }
+        if let Some(row) = self.untrained.filter(|row| *row >= table.shape[self.axis]) {
+            return Err(format!("row {row} of {table} along axis {}", self.axis));
         }
         let own = separate(indices, self.batch, self.axis, &table.shape)?;
         let mut shape = table.shape.clone();
@@ -53,8 +64,19 @@ impl Rules for Gather {
     }
 
     fn gradient(&self, cx: &mut Backward<'_>) -> Result<(), NoGradient> {
-        let (g, indices) = (cx.grad(), cx.operands[1]);
-        let size = cx.b.ty(cx.operands[0]).shape[self.axis];
+        let (mut g, indices) = (cx.grad(), cx.operands[1]);
+        let table = cx.b.ty(cx.operands[0]).shape.clone();
+        let size = table[self.axis];
+        if let Some(row) = self.untrained {
+            let own = cx.b.ty(indices).shape.clone();
+            let ones = |dims: std::ops::Range<usize>| vec![1; dims.len()];
+            let beside =
+                [&own[..self.batch], &ones(self.batch..self.axis), &own[self.batch..], &ones(self.axis + 1..table.len())];
+            let (row, zero) = (cx.b.number(DType::I64, row as f64), cx.b.number_like(g, 0.0));
+            let untrained = cx.b.binary(Binary::Eq, indices, row);
+            let untrained = cx.b.reshape(untrained, &beside.concat());
+            g = cx.b.select(untrained, zero, g);
+        }
         let dx = cx.b.op(ScatterAdd { axis: self.axis, batch: self.batch, size }, &[indices, g]);
         cx.give(0, dx);
         Ok(())
@@ -109,7 +131,7 @@ named!(ScatterAdd, "scatter_add");
 impl ScatterAdd {
     /// Its inverse.
     fn gather(&self) -> Gather {
-        Gather { axis: self.axis, batch: self.batch }
+        Gather::batched(self.axis, self.batch)
     }
 }
 

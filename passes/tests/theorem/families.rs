@@ -387,7 +387,7 @@ impl Maker<'_> {
             let indices: Vec<i64> = (0..last as i64).map(|i| (i * 5 + 1) % last as i64).collect();
             let indices = self.b.constant(Tensor::from_i64([last], &indices));
             let indices = self.b.broadcast(indices, &shape);
-            return self.b.op(Gather { axis, batch: axis }, &[x, indices]);
+            return self.b.op(Gather::batched(axis, axis), &[x, indices]);
         }
         let indices: Vec<i64> = (0..last as i64).map(|i| (i * 5 + 1) % 6).collect();
         if self.c.one_in(2) {
@@ -518,7 +518,8 @@ impl Maker<'_> {
         if shape.len() < 3 || self.c.one_in(3) {
             let ids = self.input(Type::new(DType::I64, [shape[0]]));
             let table = self.parameter(&[6, shape[shape.len() - 1]]);
-            let rows = self.b.op(Gather::along(0), &[table, ids]);
+            let untrained = self.c.one_in(2).then_some(1);
+            let rows = self.b.op(Gather { untrained, ..Gather::along(0) }, &[table, ids]);
             let mut column = vec![1; shape.len()];
             (column[0], column[shape.len() - 1]) = (shape[0], shape[shape.len() - 1]);
             let rows = self.b.reshape(rows, &column);
@@ -526,7 +527,7 @@ impl Maker<'_> {
         }
         let count = self.c.pick(&[2, 4]);
         let ids = self.input(Type::new(DType::I64, [shape[0], count]));
-        self.b.op(Gather { axis: 1, batch: 1 }, &[x, ids])
+        self.b.op(Gather::batched(1, 1), &[x, ids])
     }
 
     fn remainder(&mut self, x: ValueId) -> ValueId {

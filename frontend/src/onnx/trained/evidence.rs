@@ -214,7 +214,7 @@ impl<'a, 'm> Evidence<'a, 'm> {
     }
 
     fn call(&self, position: usize) -> Option<&'a Call> {
-        self.record.calls.get(self.file.sources[position].position?)?.as_ref()
+        self.file.traced(position)
     }
 
     fn readers_of(&self, name: &str) -> &[&'a Call] {

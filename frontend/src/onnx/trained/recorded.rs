@@ -193,17 +193,19 @@ pub(super) fn views(recorded: &Recorded, candidates: &[Candidate<'_>], choices: 
     copies
 }
 
-/// What the module does and the model does not say: rows of tables that PyTorch leaves as they are.
+/// What the module does and is not done here: tables whose gradients PyTorch scales.
 pub(super) fn warnings(file: &ModelFile, record: &Record) -> Vec<Diagnostic> {
-    let lookups = record.calls.iter().flatten().filter_map(|call| Some((call.takes.first()?.as_str(), call.padding?)));
-    let rows: HashMap<&str, u64> = lookups.collect();
-    let padded = |parameter: &Parameter| {
-        let row = rows.get(parameter.placeholder.as_str())?;
-        let message = format!("`{}` has `padding_idx={row}`: PyTorch never trains that row, and this does", parameter.name);
-        let help = format!("it makes no difference to data without {row}; else build the module without `padding_idx`");
-        Some(Diagnostic::warning(message).at(file.place("graph")).help(help))
+    let lookups = record.calls.iter().flatten().filter(|call| call.by_frequency);
+    let scaled: HashSet<&str> = lookups.filter_map(|call| Some(call.takes.first()?.as_str())).collect();
+    let warn = |parameter: &Parameter| {
+        let message = format!(
+            "`{}` has `scale_grad_by_freq`: PyTorch divides each row's gradient by how often the row occurs, and this does not",
+            parameter.name
+        );
+        let help = "to train as PyTorch does, build the module without it";
+        Diagnostic::warning(message).at(file.place("graph")).help(help)
     };
-    record.parameters.iter().filter_map(padded).collect()
+    record.parameters.iter().filter(|p| scaled.contains(p.placeholder.as_str())).map(warn).collect()
 }
 
 /// The refusal of a model that has lost parameters.

@@ -68,12 +68,13 @@ impl<'a, 'm> Values<'a, 'm> {
         Some(self.load(i)?.splat().is_some())
     }
 
-    /// Whether no two rows of candidate `i`, along its last dimension, are equal.
+    /// Whether no two rows of candidate `i`, along its last dimension, are equal, and none is zero, as that of a padding is.
     pub fn rows_differ(&self, i: usize) -> Option<bool> {
         let tensor = self.load(i)?;
         let width = tensor.ty.shape.last().copied().unwrap_or(1).max(1) as usize;
         let bits: Vec<u64> = tensor.to_f64().iter().map(|v| v.to_bits()).collect();
-        let mut rows = HashSet::new();
+        let zero = vec![0; width];
+        let mut rows = HashSet::from([&zero[..]]);
         Some(bits.chunks(width).all(|row| rows.insert(row)))
     }
 
