@@ -31,6 +31,7 @@ pub struct Communicator {
     world: Arc<World>,
     mesh: Mesh,
     rank: u64,
+    /// By axes of more than one rank: calls over the same members share their staging buffers.
     groups: BTreeMap<Vec<AxisId>, Member>,
     traffic: TrafficTable,
 }
@@ -70,13 +71,14 @@ impl Communicator {
     /// If another rank failed, or the members call different collectives.
     pub fn run(&mut self, collective: &Collective, source: &[u8], destination: &mut [u8]) -> Result<(), String> {
         let axes = &collective.axes;
-        if !self.groups.contains_key(axes) {
-            let members = self.mesh.group(self.rank, axes);
+        let apart: Vec<AxisId> = axes.iter().copied().filter(|axis| self.mesh.size(*axis) > 1).collect();
+        if !self.groups.contains_key(&apart) {
+            let members = self.mesh.group(self.rank, &apart);
             let index = members.iter().position(|r| *r == self.rank).ok_or("a rank outside its group")?;
             let meeting = self.world.meeting(members);
-            self.groups.insert(axes.clone(), Member { rank: self.rank, meeting, index, parity: 0, sent: 0 });
+            self.groups.insert(apart.clone(), Member { rank: self.rank, meeting, index, parity: 0, sent: 0 });
         }
-        let member = self.groups.get_mut(axes).ok_or("a group that is not there")?;
+        let member = self.groups.get_mut(&apart).ok_or("a group that is not there")?;
         let size = member.meeting.size() as u64;
         let sent = member.sent;
         let element = collective.dtype.bytes();

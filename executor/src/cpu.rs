@@ -139,8 +139,8 @@ impl Prepared {
         threads: Threads,
     ) -> Result<(), String> {
         match &self.form {
-            Form::Map(fused) => map::launch(fused, reads, writes, coordinates, threads),
-            Form::Reduce(reduce) => reduce::launch(reduce, reads, writes.remove(0), coordinates, threads),
+            Form::Map(fused) => map::launch(fused, reads, writes, coordinates, threads)?,
+            Form::Reduce(reduce) => reduce::launch(reduce, reads, writes.remove(0), coordinates, threads)?,
             Form::Rowwise(rowwise) => rowwise::launch(rowwise, reads, writes, threads),
             Form::Contract(contract) => contract::launch(contract, reads, writes.remove(0), threads),
             Form::Attention(attention) => attention::launch(attention, reads, writes, threads),

@@ -17,6 +17,7 @@ mod grid_sample;
 mod importer;
 mod index;
 mod inline;
+mod intact;
 mod integers;
 mod kinds;
 mod layout;
@@ -164,6 +165,13 @@ pub fn import_bytes(path: &Path, bytes: Vec<u8>, options: &ImportOptions<'_>) ->
 
 fn import_file(mut file: ModelFile, options: &ImportOptions<'_>) -> Result<Imported, Diagnostics> {
     check_opset(&file)?;
+    let mut errors = intact::contradictions(&file);
+    if options.weights == Weights::Needed {
+        errors.extend(intact::damaged(&file));
+    }
+    if !errors.is_empty() {
+        return Err(errors);
+    }
     dense(&file)?;
     let mut order = order::needed(&file)?;
     supported(&file, &order)?;
@@ -196,7 +204,7 @@ fn build(file: &ModelFile, order: Vec<usize>, options: &ImportOptions<'_>) -> Re
         importer.node(position);
     }
     importer.b.origin.scope = None;
-    outputs(&mut importer);
+    let reshaped = outputs(&mut importer);
     let is_state = |r: &&Role<'_>| matches!(r.choice, Choice::Parameter | Choice::Frozen | Choice::Statistic);
     if options.weights == Weights::Needed {
         let wanted = choices.roles.iter().filter(is_state).filter(|r| !r.candidate.names().any(options.init));
@@ -207,6 +215,7 @@ fn build(file: &ModelFile, order: Vec<usize>, options: &ImportOptions<'_>) -> Re
     }
     let mut warnings = choices.warnings;
     warnings.extend(idle(&importer));
+    warnings.extend(reshaped);
     let weights = choices.roles.iter().filter(is_state).map(|r| (r.candidate.name.to_string(), r.candidate.weight.clone()));
     Ok(Imported {
         weights: weights.collect(),
@@ -343,8 +352,10 @@ fn states(roles: &[Role<'_>]) -> Vec<State> {
 }
 
 /// Makes the model's outputs the graph's.
-fn outputs(importer: &mut Importer<'_>) {
+/// Defines every output. Gives a warning for those of another shape than the model declares.
+fn outputs(importer: &mut Importer<'_>) -> Diagnostics {
     let file = importer.file;
+    let mut reshaped = vec![];
     let mut seen = BTreeSet::new();
     for output in &file.graph().output {
         let what = || format!("output \"{}\"", output.name);
@@ -355,10 +366,23 @@ fn outputs(importer: &mut Importer<'_>) {
         }
         let Some(value) = importer.value(&output.name, what) else { continue };
         match importer.materialize(&value) {
-            Ok(value) => importer.b.graph_mut().outputs.push(Output { name: output.name.clone(), value }),
+            Ok(value) => {
+                let ty = importer.b.ty(value);
+                if let Some(declared) = signature::declared(output).filter(|declared| !fits(declared, &ty.shape)) {
+                    let message = format!("the output is {ty}, and the model declares {}", signature::shape_text(&declared));
+                    reshaped.push(Diagnostic::warning(message).at(file.place(what())));
+                }
+                importer.b.graph_mut().outputs.push(Output { name: output.name.clone(), value });
+            }
             Err(why) => importer.errors.push(fail(why)),
         }
     }
+    reshaped
+}
+
+/// Whether a shape is as declared, where a size is.
+fn fits(declared: &[Option<u64>], shape: &[u64]) -> bool {
+    declared.len() == shape.len() && declared.iter().zip(shape).all(|(d, n)| d.is_none_or(|d| d == *n))
 }
 
 /// One error for all of the same words.

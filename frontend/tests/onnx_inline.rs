@@ -99,6 +99,17 @@ fn calls_become_the_nodes_of_their_functions() {
 }
 
 #[test]
+fn functions_called_for_the_output_of_another_keep_their_names() {
+    // Both have a `t` of their own, and the inner one makes the output of the outer one.
+    let inner =
+        function("Inner", &["a"], &["b"], vec![plain("Neg", &["a"], &["t"], vec![]), plain("Exp", &["t"], &["b"], vec![])]);
+    let outer =
+        function("Outer", &["c"], &["d"], vec![plain("Tanh", &["c"], &["t"], vec![]), call("Inner", &["t"], &["d"], vec![])]);
+    let m = with(vec![inner, outer], vec![call("Outer", &["x"], &["y"], vec![])]);
+    assert_eq!(ops(&graph_of(&m)), ["tanh", "neg", "exp"]);
+}
+
+#[test]
 fn functions_that_do_not_end_are_refused() {
     let again = function("Again", &["a"], &["b"], vec![call("Other", &["a"], &["b"], vec![])]);
     let other = function("Other", &["a"], &["b"], vec![call("Again", &["a"], &["b"], vec![])]);

@@ -111,17 +111,22 @@ impl Tensor {
         }
     }
 
-    /// The one value that every element has, if there is one.
+    /// The one value that every element has, if there is one and a float holds it: integers beyond 2^53 may not be.
     pub fn splat(&self) -> Option<f64> {
         let width = self.ty.dtype.bytes() as usize;
         let first = self.bytes.get(..width)?;
-        self.bytes.chunks_exact(width).all(|c| c == first).then(|| self.first_f64())
+        if !self.bytes.chunks_exact(width).all(|c| c == first) {
+            return None;
+        }
+        let one = self.element(0);
+        let number = one.to_f64()[0];
+        (self.ty.dtype.is_float() || i128::from(one.to_i64()[0]) == number as i128).then_some(number)
     }
 
-    fn first_f64(&self) -> f64 {
+    /// Element `i` as a scalar. Panics where there is none.
+    pub fn element(&self, i: usize) -> Tensor {
         let width = self.ty.dtype.bytes() as usize;
-        let one = Tensor { ty: Type::scalar(self.ty.dtype), bytes: Arc::new(self.bytes[..width].to_vec()) };
-        one.to_f64()[0]
+        Tensor { ty: Type::scalar(self.ty.dtype), bytes: Arc::new(self.bytes[i * width..(i + 1) * width].to_vec()) }
     }
 }
 

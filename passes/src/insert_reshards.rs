@@ -16,7 +16,7 @@ use shardc_ir::graph::{Graph, Node, NodeOrigin, Part, Phase, ValueId};
 use shardc_ir::kernel::ReduceKind;
 use shardc_ir::letters::{Assignment, Letter, Letters, Role};
 use shardc_ir::mesh::AxisId;
-use shardc_ir::ops::{Op, comm::Reshard};
+use shardc_ir::ops::{Op, comm::Reshard, linear_of};
 use shardc_ir::sharding::Sharding;
 
 /// How many values are looked at for the reason of a reshard.
@@ -193,7 +193,7 @@ impl<'g> Explicit<'g> {
         let mut axes: Vec<AxisId> = current.iter().flat_map(|s| s.partial.iter().map(|p| p.axis)).collect();
         axes.sort();
         axes.dedup();
-        let sets = node.op.rules().linear().sets(node.operands.len());
+        let sets = linear_of(self.old, node).sets(node.operands.len());
         let grows = |i: &usize| {
             let size = self.old.ty(node.operands[*i]).elements();
             node.results.iter().any(|v| self.old.ty(*v).elements() > size)

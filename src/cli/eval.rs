@@ -166,7 +166,8 @@ struct Rest<'a> {
 #[derive(PartialEq)]
 enum Filler {
     LastSample,
-    Zeros,
+    /// Zeros, or integers of the first sample: the model may divide by them.
+    Another,
 }
 
 impl Rest<'_> {
@@ -177,7 +178,7 @@ impl Rest<'_> {
             return Ok(None);
         }
         let one = executor.step(Arc::new(self.arrays(executor.program(), Filler::LastSample)))?;
-        let other = executor.step(Arc::new(self.arrays(executor.program(), Filler::Zeros)))?;
+        let other = executor.step(Arc::new(self.arrays(executor.program(), Filler::Another)))?;
         let real = self.data.samples() - self.from;
         let mixes = one.outputs.iter().any(|(name, output)| {
             let elements = match output.shape.first() {
@@ -196,7 +197,8 @@ impl Rest<'_> {
         let real = rows.len();
         rows.resize(batch, rows.last().copied().unwrap_or(0));
         let mut tensors = self.data.rows(&rows);
-        for (input, tensor) in program.inputs.iter().zip(&mut tensors) {
+        let first = self.data.rows(&[0]);
+        for ((input, tensor), first) in program.inputs.iter().zip(&mut tensors).zip(&first) {
             let size = tensor.bytes.len() / batch;
             let padding = &mut tensor.bytes[real * size..];
             if self.job.is_label(&input.name) {
@@ -207,8 +209,13 @@ impl Rest<'_> {
                     DType::Bool => continue,
                 };
                 padding.chunks_exact_mut(none.len()).for_each(|element| element.copy_from_slice(none));
-            } else if filler == Filler::Zeros {
-                padding.fill(0);
+            } else if filler == Filler::Another {
+                let differs = size > 0 && padding.len() >= size && padding[..size] != first.bytes[..];
+                if tensor.dtype == DType::I64 && differs {
+                    padding.chunks_exact_mut(size).for_each(|sample| sample.copy_from_slice(&first.bytes));
+                } else {
+                    padding.fill(0);
+                }
             }
         }
         tensors

@@ -5,12 +5,16 @@ use crate::cpu::fused::{Fused, Load, Op, Place, Source, Target, Uniform};
 use crate::cpu::lanes::{self, Lanes};
 use crate::cpu::number::Number;
 use crate::cpu::space::Odometer;
+use shardc_ir::scalar::Binary;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A program with the operands of one launch: shared by the threads that run its blocks.
 pub struct Bound<'a, T> {
     fused: &'a Fused,
     leaves: Vec<Data<'a, T>>,
     uniform: Vec<T>,
+    /// Whether an integer was divided by 0.
+    by_zero: AtomicBool,
 }
 
 enum Data<'a, T> {
@@ -27,7 +31,8 @@ impl<'a, T: Number> Bound<'a, T> {
             Source::InPlace(output) => Data::InPlace(*output),
             Source::Index(origin, size) => Data::Table((0..*size).map(|i| i64_to(origin.global(i, coordinates))).collect()),
         });
-        let mut bound = Bound { fused, leaves: leaves.collect(), uniform: Vec::with_capacity(fused.uniform.len()) };
+        let uniform = Vec::with_capacity(fused.uniform.len());
+        let mut bound = Bound { fused, leaves: leaves.collect(), uniform, by_zero: AtomicBool::new(false) };
         if fused.total > 0 {
             for uniform in &fused.uniform {
                 let value = bound.uniform_value(uniform);
@@ -35,6 +40,21 @@ impl<'a, T: Number> Bound<'a, T> {
             }
         }
         bound
+    }
+
+    /// An error if what has run has no result: an integer divided by 0.
+    pub fn outcome(&self) -> Result<(), String> {
+        if self.by_zero.load(Ordering::Relaxed) { Err("an integer is divided by 0".to_string()) } else { Ok(()) }
+    }
+
+    fn note_division(&self, f: Binary, divisor: Lanes<'_, T>) {
+        let is_zero = |divisor: Lanes<'_, T>| match divisor {
+            Lanes::Each(lanes) => lanes.contains(&T::ZERO),
+            Lanes::All(value) => value == T::ZERO,
+        };
+        if T::IS_INTEGER && matches!(f, Binary::Div | Binary::Mod) && is_zero(divisor) {
+            self.by_zero.store(true, Ordering::Relaxed);
+        }
     }
 
     fn uniform_value(&self, uniform: &Uniform) -> T {
@@ -48,7 +68,10 @@ impl<'a, T: Number> Bound<'a, T> {
                 Data::InPlace(_) => {}
             },
             Uniform::Op(Op::Unary(f, a)) => lanes::unary(f, &[value(a)], &mut out),
-            Uniform::Op(Op::Binary(f, a, b)) => lanes::binary(f, Lanes::Each(&[value(a)]), Lanes::All(value(b)), &mut out),
+            Uniform::Op(Op::Binary(f, a, b)) => {
+                self.note_division(f, Lanes::All(value(b)));
+                lanes::binary(f, Lanes::Each(&[value(a)]), Lanes::All(value(b)), &mut out);
+            }
             // Only instructions that vary are joined.
             Uniform::Op(Op::Chain(..)) => {}
             Uniform::Op(Op::Select(a, b, c)) => return if value(a).is_true() { value(b) } else { value(c) },
@@ -131,11 +154,17 @@ impl<'b, 'a, T: Number> Worker<'b, 'a, T> {
                 Lanes::Each(a) => lanes::unary(f, a, out),
                 Lanes::All(a) => lanes::unary(f, &vec![a; out.len()], out),
             },
-            Op::Binary(f, a, b) => lanes::binary(f, self.lanes(a), self.lanes(b), out),
-            Op::Chain(first, then, a, b, c) => match self.lanes(a) {
-                Lanes::Each(a) => lanes::chain(first, then, a, self.lanes(b), self.lanes(c), out),
-                Lanes::All(a) => lanes::chain(first, then, &vec![a; out.len()], self.lanes(b), self.lanes(c), out),
-            },
+            Op::Binary(f, a, b) => {
+                self.bound.note_division(f, self.lanes(b));
+                lanes::binary(f, self.lanes(a), self.lanes(b), out);
+            }
+            Op::Chain(first, then, a, b, c) => {
+                self.bound.note_division(first, self.lanes(b));
+                match self.lanes(a) {
+                    Lanes::Each(a) => lanes::chain(first, then, a, self.lanes(b), self.lanes(c), out),
+                    Lanes::All(a) => lanes::chain(first, then, &vec![a; out.len()], self.lanes(b), self.lanes(c), out),
+                }
+            }
             Op::Select(test, a, b) => match self.lanes(test) {
                 Lanes::Each(test) => lanes::select(test, self.lanes(a), self.lanes(b), out),
                 Lanes::All(test) => match self.lanes(if test.is_true() { a } else { b }) {

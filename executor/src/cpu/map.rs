@@ -58,8 +58,14 @@ pub fn prepare(map: &Map, in_place: &[Option<usize>]) -> Result<Fused, String> {
     Fused::new(map, &vec![0; map.shape.len()], in_place, true)
 }
 
-/// Runs it.
-pub fn launch(fused: &Fused, reads: &[Slice<'_>], writes: Vec<SliceMut<'_>>, coordinates: &[u64], threads: Threads) {
+/// Runs it; an error where an integer is divided by 0.
+pub fn launch(
+    fused: &Fused,
+    reads: &[Slice<'_>],
+    writes: Vec<SliceMut<'_>>,
+    coordinates: &[u64],
+    threads: Threads,
+) -> Result<(), String> {
     match fused.compute {
         DType::F64 => run::<f64>(fused, reads, writes, coordinates, threads),
         DType::F32 => run::<f32>(fused, reads, writes, coordinates, threads),
@@ -67,14 +73,21 @@ pub fn launch(fused: &Fused, reads: &[Slice<'_>], writes: Vec<SliceMut<'_>>, coo
     }
 }
 
-fn run<T: Number>(fused: &Fused, reads: &[Slice<'_>], writes: Vec<SliceMut<'_>>, coordinates: &[u64], threads: Threads) {
+fn run<T: Number>(
+    fused: &Fused,
+    reads: &[Slice<'_>],
+    writes: Vec<SliceMut<'_>>,
+    coordinates: &[u64],
+    threads: Threads,
+) -> Result<(), String> {
     if fused.total == 0 {
-        return;
+        return Ok(());
     }
     let bound = Bound::<T>::new(fused, reads, coordinates);
     let work = fused.total * fused.weight.max(2);
     let items = cut(fused, writes, threads.parts(work));
     threads.for_each(work, items, |(start, end, outputs)| Worker::new(&bound, outputs, start).store(start, end));
+    bound.outcome()
 }
 
 /// Cuts the space into about `parts` ranges of whole blocks, each with its part of the outputs.

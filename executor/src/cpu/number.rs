@@ -11,6 +11,7 @@ pub trait Number: Element + PartialOrd {
     const ONE: Self;
     const LOWEST: Self;
     const HIGHEST: Self;
+    const IS_INTEGER: bool;
     fn from_f64(value: f64) -> Self;
     /// `out[i] = data[start + i * stride]`, converted.
     fn load(data: Slice<'_>, start: isize, stride: isize, out: &mut [Self]);
@@ -79,6 +80,7 @@ macro_rules! float {
             const ONE: Self = 1.0;
             const LOWEST: Self = $type::NEG_INFINITY;
             const HIGHEST: Self = $type::INFINITY;
+    const IS_INTEGER: bool = false;
             #[inline(always)]
             fn from_f64(value: f64) -> Self {
                 value as $type
@@ -187,12 +189,13 @@ macro_rules! float {
 float!(f32, math::exp, math::ln, math::sin, math::cos, math::atan, math::tanh, math::erf, math::sigmoid);
 float!(f64, f64::exp, f64::ln, f64::sin, f64::cos, f64::atan, f64::tanh, libm::erf, |x: f64| 1.0 / (1.0 + f64::exp(-x)));
 
-/// Integers wrap; what has no integer result (division by 0) gives 0; functions of real numbers truncate theirs.
+/// Integers wrap; a division by 0, which fails the kernel, gives 0; functions of real numbers truncate theirs.
 impl Number for i64 {
     const ZERO: Self = 0;
     const ONE: Self = 1;
     const LOWEST: Self = i64::MIN;
     const HIGHEST: Self = i64::MAX;
+    const IS_INTEGER: bool = true;
     fn from_f64(value: f64) -> Self {
         value as i64
     }

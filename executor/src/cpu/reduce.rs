@@ -61,8 +61,14 @@ pub fn prepare(reduce: &Reduce) -> Result<Prepared, String> {
     })
 }
 
-/// Runs it.
-pub fn launch(prepared: &Prepared, reads: &[Slice<'_>], write: SliceMut<'_>, coordinates: &[u64], threads: Threads) {
+/// Runs it; an error where an integer is divided by 0.
+pub fn launch(
+    prepared: &Prepared,
+    reads: &[Slice<'_>],
+    write: SliceMut<'_>,
+    coordinates: &[u64],
+    threads: Threads,
+) -> Result<(), String> {
     match prepared.fused.compute {
         DType::F64 => launch_with::<f64>(prepared, reads, write, coordinates, threads),
         DType::F32 => launch_with::<f32>(prepared, reads, write, coordinates, threads),
@@ -91,13 +97,20 @@ fn permuted(map: &Map, order: &[usize]) -> Map {
     }
 }
 
-fn launch_with<T: Number>(p: &Prepared, reads: &[Slice<'_>], write: SliceMut<'_>, coordinates: &[u64], threads: Threads) {
+fn launch_with<T: Number>(
+    p: &Prepared,
+    reads: &[Slice<'_>],
+    write: SliceMut<'_>,
+    coordinates: &[u64],
+    threads: Threads,
+) -> Result<(), String> {
     let bound = Bound::<T>::new(&p.fused, reads, coordinates);
     match p.accumulate {
         DType::F64 => run::<T, f64>(p, &bound, write, threads),
         DType::F32 => run::<T, f32>(p, &bound, write, threads),
         DType::I64 | DType::Bool => run::<T, i64>(p, &bound, write, threads),
     }
+    bound.outcome()
 }
 
 fn run<T: Number, A: Number>(p: &Prepared, bound: &Bound<'_, T>, mut write: SliceMut<'_>, threads: Threads) {

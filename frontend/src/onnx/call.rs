@@ -1,7 +1,7 @@
 //! One node while it is imported: its inputs, its attributes, and ops that fold where every operand is known.
 
 use super::importer::{Importer, Value};
-use super::record;
+use super::{kinds, record};
 use shardc_ir::dtype::DType;
 use shardc_ir::graph::ValueId;
 use shardc_ir::kernel::ReduceKind;
@@ -51,6 +51,12 @@ impl<'c, 'm> Call<'c, 'm> {
         self.importer.file.traced(self.position)
     }
 
+    /// The ONNX element type of output `i`, as far as it is known.
+    pub fn result_kind(&self, i: usize) -> Option<DataType> {
+        kinds::result(self.node, i, |input| self.kind(input))
+            .or_else(|| self.importer.kinds.get(self.node.output.get(i)?.as_str()).copied())
+    }
+
     /// Input `i`, which must be there.
     pub fn input(&self, i: usize) -> Result<Value, String> {
         self.optional(i).ok_or_else(|| format!("input {i} is missing"))
@@ -62,7 +68,7 @@ impl<'c, 'm> Call<'c, 'm> {
         self.inputs.get(i).cloned().flatten()
     }
 
-    /// The ONNX element type of input `i`, if the model declares it.
+    /// The ONNX element type of input `i`, as far as it is known.
     pub fn kind(&self, i: usize) -> Option<DataType> {
         self.importer.kinds.get(self.node.input.get(i)?.as_str()).copied()
     }

@@ -55,7 +55,13 @@ pub(super) fn range(c: &mut Call<'_, '_>) -> Outputs {
         return Err("its bounds are not numbers of one type".into());
     }
     let number = |t: &Tensor| t.to_f64()[0];
-    let count = ((number(&limit) - number(&start)) / number(&delta)).ceil().max(0.0);
+    let count = if dtype == DType::I64 {
+        let [start, limit, delta] = [&start, &limit, &delta].map(|t| i128::from(t.to_i64()[0]));
+        let (way, step) = ((limit - start) * delta.signum(), delta.abs().max(1));
+        ((way + step - 1) / step).max(0) as f64
+    } else {
+        ((number(&limit) - number(&start)) / number(&delta)).ceil().max(0.0)
+    };
     if number(&delta) == 0.0 || count.is_nan() || count > MAX_ELEMENTS as f64 {
         return Err(format!("it runs from {} to {} by {}", number(&start), number(&limit), number(&delta)));
     }

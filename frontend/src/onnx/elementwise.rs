@@ -20,17 +20,7 @@ pub(super) fn unary(c: &mut Call<'_, '_>, f: UnaryFn) -> Outputs {
 /// One function of two tensors.
 pub(super) fn binary(c: &mut Call<'_, '_>, f: Binary) -> Outputs {
     let (x, y) = (c.input(0)?, c.input(1)?);
-    let z = c.binary(f, &x, &y)?;
-    let grows = matches!(f, Binary::Add | Binary::Sub | Binary::Mul);
-    Ok(vec![if grows { narrowed(c, z)? } else { z }])
-}
-
-/// What is left of a result in the integer type of the first input.
-fn narrowed(c: &mut Call<'_, '_>, x: Value) -> Result<Value, String> {
-    match c.kind(0).and_then(Narrow::of) {
-        Some(narrow) => narrow.wrap(c, &x),
-        None => Ok(x),
-    }
+    Ok(vec![c.binary(f, &x, &y)?])
 }
 
 /// `f(b, a)`
@@ -69,13 +59,14 @@ pub(super) fn clip(c: &mut Call<'_, '_>) -> Outputs {
     Ok(vec![x])
 }
 
-/// `a^b`, where `b` may have an element type of its own
+/// `a^b`, where `b` may have an element type of its own; the power of an integer by a float is truncated
 pub(super) fn pow(c: &mut Call<'_, '_>) -> Outputs {
     let (x, y) = (c.input(0)?, c.input(1)?);
     let dtype = c.ty(&x)?.dtype;
-    let y = c.cast(&y, dtype)?;
-    let power = c.binary(Binary::Pow, &x, &y)?;
-    Ok(vec![narrowed(c, power)?])
+    let common = if dtype.is_float() || !c.ty(&y)?.dtype.is_float() { dtype } else { DType::F64 };
+    let (base, exponent) = (c.cast(&x, common)?, c.cast(&y, common)?);
+    let power = c.binary(Binary::Pow, &base, &exponent)?;
+    Ok(vec![c.cast(&power, dtype)?])
 }
 
 /// The remainder with the sign of the divisor, or of the dividend where `fmod` is 1
@@ -118,13 +109,17 @@ pub(super) fn cast(c: &mut Call<'_, '_>) -> Outputs {
     let to = i32::try_from(c.attribute_int("to", 0)?).map_err(|_| "attribute `to` is no element type")?;
     let dtype = tensor::dtype(to, c.importer.float)?;
     let x = c.input(0)?;
-    let is_integer = c.ty(&x)?.dtype == DType::I64;
-    let y = c.cast(&x, dtype)?;
-    let narrower = Narrow::of(DataType::try_from(to).unwrap_or_default());
-    Ok(vec![match narrower.filter(|_| is_integer && c.kind(0) != DataType::try_from(to).ok()) {
-        Some(narrow) => narrow.wrap(c, &y)?,
-        None => y,
-    }])
+    Ok(vec![cast_to(c, &x, dtype, DataType::try_from(to).ok())?])
+}
+
+/// `x` as `dtype`, which in ONNX is `kind`.
+fn cast_to(c: &mut Call<'_, '_>, x: &Value, dtype: DType, kind: Option<DataType>) -> Result<Value, String> {
+    let is_integer = c.ty(x)?.dtype == DType::I64;
+    let y = c.cast(x, dtype)?;
+    match kind.and_then(Narrow::of).filter(|_| is_integer && c.kind(0) != kind) {
+        Some(narrow) => narrow.wrap(c, &y),
+        None => Ok(y),
+    }
 }
 
 /// The element type of the second input
@@ -132,7 +127,8 @@ pub(super) fn cast_like(c: &mut Call<'_, '_>) -> Outputs {
     c.ignore("saturate");
     let (x, like) = (c.input(0)?, c.input(1)?);
     let dtype = c.ty(&like)?.dtype;
-    Ok(vec![c.cast(&x, dtype)?])
+    let kind = c.kind(1);
+    Ok(vec![cast_to(c, &x, dtype, kind)?])
 }
 
 /// The same value

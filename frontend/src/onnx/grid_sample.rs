@@ -93,6 +93,7 @@ impl Reading {
         if self.nearest {
             let index = c.unary(Unary::Round, &place)?;
             let one = c.number(&place, 1.0)?;
+            let one = c.broadcast(&one, c.shape(&place)?)?;
             return Ok(vec![self.neighbour(c, &index, &one, last)?]);
         }
         let low = c.unary(Unary::Floor, &place)?;

@@ -2,6 +2,7 @@
 
 use super::call::Call;
 use super::control;
+use super::integers;
 use super::kinds::kinds;
 use super::model_file::{Branch, ModelFile, Owner};
 use super::table;
@@ -167,11 +168,16 @@ impl<'m> Importer<'m> {
         self.base = node.output.iter().map(String::as_str).find(|n| !n.is_empty()).unwrap_or(&node.name);
         let mut call = Call::new(self, position, inputs);
         let values = rule(&mut call)?;
+        let values = integers::wrapped(&mut call, values)?;
+        let kinds: Vec<_> = (0..node.output.len()).map(|i| call.result_kind(i)).collect();
         if let [name, ..] = call.unread()[..] {
             return Err(format!("attribute `{name}` is not supported"));
         }
         if let Some(i) = call.surplus() {
             return Err(format!("input {i} is not supported"));
+        }
+        for (name, kind) in node.output.iter().zip(kinds) {
+            kind.map(|kind| self.kinds.insert(name, kind));
         }
         let wanted = node.output.iter().rposition(|n| !n.is_empty()).map_or(0, |i| i + 1);
         if wanted > values.len() {

@@ -248,9 +248,8 @@ pub(super) fn one_hot(c: &mut Call<'_, '_>) -> Outputs {
     let from_end = c.with_number(Binary::Add, &indices, size as f64)?;
     let indices = c.select(&negative, &from_end, &indices)?;
     let hot = one_hot_of(c, &indices, size)?;
-    let numbers = values.to_f64();
-    let number = |v: f64| Value::Known(Tensor::scalar(values.ty.dtype, v));
-    let y = c.select(&hot, &number(numbers[1]), &number(numbers[0]))?;
+    let [off, on] = [0, 1].map(|i| Value::Known(values.element(i)));
+    let y = c.select(&hot, &on, &off)?;
     let mut perm: Vec<usize> = (0..rank).collect();
     perm.insert(axis, rank);
     Ok(vec![c.transpose(&y, perm)?])

@@ -8,7 +8,7 @@ use super::model_file::{Branch, ModelFile, NodeSource, Owner};
 use super::node_text;
 use prost::Message;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, Place};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use tract_onnx::pb;
 
 /// Functions may call others so deep.
@@ -24,8 +24,15 @@ pub(super) fn inlined(mut file: ModelFile) -> Result<ModelFile, Diagnostics> {
         return Ok(file);
     }
     let functions = functions(&file)?;
-    let mut expansion =
-        Expansion { functions: &functions, nodes: vec![], sources: vec![], initializers: vec![], branches: vec![], made: 0 };
+    let mut expansion = Expansion {
+        functions: &functions,
+        nodes: vec![],
+        sources: vec![],
+        initializers: vec![],
+        branches: vec![],
+        made: 0,
+        prefixes: HashSet::new(),
+    };
     let mut errors = vec![];
     for (position, node) in file.graph().node.iter().enumerate() {
         let source = NodeSource { position: Some(position), ..file.sources[position].clone() };
@@ -111,6 +118,8 @@ struct Expansion<'f> {
     branches: Vec<Branch>,
     /// Nodes and calls so far.
     made: usize,
+    /// What names inside functions and branches begin with.
+    prefixes: HashSet<String>,
 }
 
 impl Expansion<'_> {
@@ -141,6 +150,15 @@ impl Expansion<'_> {
         Ok(())
     }
 
+    /// A name of its own for what a node is made of: a function may be called for the output of another one.
+    fn prefix(&mut self, node: &pb::NodeProto) -> String {
+        let mut prefix = node.output.iter().find(|name| !name.is_empty()).unwrap_or(&node.name).clone();
+        while !self.prefixes.insert(prefix.clone()) {
+            prefix = format!("{prefix}/{}", node.op_type);
+        }
+        prefix
+    }
+
     fn call(
         &mut self,
         call: &pb::NodeProto,
@@ -152,7 +170,7 @@ impl Expansion<'_> {
         if call.input.len() > body.input.len() || call.output.len() > body.output.len() {
             return Err(format!("function `{}` has {} inputs and {} outputs", call.op_type, body.input.len(), body.output.len()));
         }
-        let prefix = prefix(call);
+        let prefix = self.prefix(call);
         let mut names = Names { prefix: prefix.clone(), inner: HashMap::new(), outer: None };
         for (i, name) in body.input.iter().enumerate() {
             names.inner.insert(name.clone(), call.input.get(i).cloned().unwrap_or_default());
@@ -186,6 +204,7 @@ impl Expansion<'_> {
     /// The `If` with the outputs of both branches as inputs; the nodes of the branches are added before it.
     fn branches(&mut self, node: pb::NodeProto, source: &NodeSource, open: &mut Vec<Key>) -> Result<pb::NodeProto, String> {
         let condition = node.input.first().filter(|name| !name.is_empty()).ok_or("it has no condition")?.clone();
+        let prefix = self.prefix(&node);
         let mut flat = pb::NodeProto { input: vec![condition.clone()], attribute: vec![], ..node.clone() };
         for (taken, attribute) in [(true, "then_branch"), (false, "else_branch")] {
             let graph = node.attribute.iter().find(|a| a.name == attribute).and_then(|a| a.g.as_ref());
@@ -198,7 +217,7 @@ impl Expansion<'_> {
             }
             self.branches.push(Branch { condition: condition.clone(), taken, outer: source.branch });
             let inside = NodeSource { position: None, branch: Some(self.branches.len() - 1), ..source.clone() };
-            let mut names = Names { prefix: format!("{}/{attribute}", prefix(&node)), inner: HashMap::new(), outer: Some(()) };
+            let mut names = Names { prefix: format!("{prefix}/{attribute}"), inner: HashMap::new(), outer: Some(()) };
             for tensor in &graph.initializer {
                 let name = names.define(&tensor.name);
                 self.initializers.push(pb::TensorProto { name, ..tensor.clone() });
@@ -260,11 +279,6 @@ impl Names {
         }
         graph.output.iter_mut().for_each(|o| o.name = names.read(&o.name));
     }
-}
-
-/// A name of its own for what a node is made of.
-fn prefix(node: &pb::NodeProto) -> String {
-    node.output.iter().find(|name| !name.is_empty()).unwrap_or(&node.name).clone()
 }
 
 /// Attributes of a body that refer to those of its function get the values of the call, or the defaults, or are left out.

@@ -42,6 +42,53 @@ impl Narrow {
     }
 }
 
+/// Ops whose result may be outside the range of its integer type.
+const GROWING: [&str; 22] = [
+    "Abs",
+    "Add",
+    "BitShift",
+    "BitwiseNot",
+    "ConvInteger",
+    "CumSum",
+    "Div",
+    "Einsum",
+    "Gemm",
+    "MatMul",
+    "MatMulInteger",
+    "Mul",
+    "Neg",
+    "Pow",
+    "ReduceL1",
+    "ReduceL2",
+    "ReduceProd",
+    "ReduceSum",
+    "ReduceSumSquare",
+    "ScatterElements",
+    "ScatterND",
+    "Sub",
+];
+
+/// The integers among the results of a node, as far as their types hold them.
+pub(super) fn wrapped(c: &mut Call<'_, '_>, mut values: Vec<Value>) -> Outputs {
+    let op = c.node.op_type.as_str();
+    if !GROWING.contains(&op) && op != "Sum" {
+        return Ok(values);
+    }
+    for (i, value) in values.iter_mut().enumerate() {
+        let kind = c.result_kind(i).filter(|_| c.ty(value).is_ok_and(|ty| ty.dtype == DType::I64));
+        match kind {
+            Some(DataType::Uint64) => return Err("arithmetic of uint64 is not supported".into()),
+            Some(kind) => {
+                if let Some(narrow) = Narrow::of(kind) {
+                    *value = narrow.wrap(c, value)?;
+                }
+            }
+            None => {}
+        }
+    }
+    Ok(values)
+}
+
 /// Bits moved left or right
 pub(super) fn bit_shift(c: &mut Call<'_, '_>) -> Outputs {
     let (x, distance) = (c.input(0)?, c.input(1)?);
@@ -49,13 +96,7 @@ pub(super) fn bit_shift(c: &mut Call<'_, '_>) -> Outputs {
     let two = c.number(&distance, 2.0)?;
     let factor = c.binary(Binary::Pow, &two, &distance)?;
     match c.attribute_string("direction", "")?.as_str() {
-        "LEFT" => {
-            let moved = c.binary(Binary::Mul, &x, &factor)?;
-            Ok(vec![match c.kind(0).and_then(Narrow::of) {
-                Some(narrow) => narrow.wrap(c, &moved)?,
-                None => moved,
-            }])
-        }
+        "LEFT" => Ok(vec![c.binary(Binary::Mul, &x, &factor)?]),
         "RIGHT" => Ok(vec![c.binary(Binary::Div, &x, &factor)?]),
         other => Err(format!("its direction is `{other}`")),
     }
@@ -66,11 +107,7 @@ pub(super) fn bitwise_not(c: &mut Call<'_, '_>) -> Outputs {
     let x = c.input(0)?;
     integers(c, &[&x])?;
     let negative = c.unary(Unary::Neg, &x)?;
-    let turned = c.with_number(Binary::Sub, &negative, 1.0)?;
-    Ok(vec![match c.kind(0).and_then(Narrow::of) {
-        Some(narrow) => narrow.wrap(c, &turned)?,
-        None => turned,
-    }])
+    Ok(vec![c.with_number(Binary::Sub, &negative, 1.0)?])
 }
 
 /// Bits that are in both

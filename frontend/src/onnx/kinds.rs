@@ -15,15 +15,35 @@ pub(super) fn kinds(file: &ModelFile) -> HashMap<&str, DataType> {
         Some((value.name.as_str(), tensor.elem_type))
     });
     let stored = initializers(file).map(|(_, tensor)| (tensor.name.as_str(), tensor.data_type));
-    let made = graph.node.iter().filter_map(|node| {
-        let attribute = |name: &str| node.attribute.iter().find(|a| a.name == name);
-        let kind = match node.op_type.as_str() {
-            "Cast" => i32::try_from(attribute("to")?.i).ok()?,
-            "Constant" => attribute("value")?.t.as_ref()?.data_type,
-            _ => return None,
-        };
-        Some((node.output.first()?.as_str(), kind))
-    });
     let known = |(name, kind)| Some((name, DataType::try_from(kind).ok().filter(|k| *k != DataType::Undefined)?));
-    declared.chain(stored).chain(made).filter_map(known).collect()
+    declared.chain(stored).filter_map(known).collect()
+}
+
+/// The element type of output `i` of a node, where ONNX names it or ties it to that of an input.
+pub(super) fn result(node: &pb::NodeProto, i: usize, input: impl Fn(usize) -> Option<DataType>) -> Option<DataType> {
+    if !matches!(node.domain.as_str(), "" | "ai.onnx") {
+        return None;
+    }
+    let attribute = |name: &str| node.attribute.iter().find(|a| a.name == name);
+    let named = |name: &str| DataType::try_from(i32::try_from(attribute(name)?.i).ok()?).ok();
+    let tensor = |name: &str| DataType::try_from(attribute(name)?.t.as_ref()?.data_type).ok();
+    match (node.op_type.as_str(), i) {
+        ("Shape" | "Size" | "ArgMax" | "ArgMin" | "NonZero", _) | ("TopK" | "MaxPool" | "Unique", 1..) => Some(DataType::Int64),
+        ("And" | "Or" | "Xor" | "Not" | "Equal" | "Less" | "LessOrEqual" | "Greater" | "GreaterOrEqual", _)
+        | ("IsNaN" | "IsInf", _)
+        | ("Dropout", 1) => Some(DataType::Bool),
+        ("Cast", _) => named("to"),
+        ("CastLike" | "Where", _) => input(1),
+        ("OneHot", _) => input(2),
+        ("If", _) => input(1 + i),
+        ("Constant" | "ConstantOfShape", _) => tensor("value"),
+        ("EyeLike" | "Bernoulli", _) => named("dtype").or_else(|| input(0)),
+        ("Multinomial", _) => named("dtype").or(Some(DataType::Int32)),
+        ("MatMulInteger" | "ConvInteger", _) => Some(DataType::Int32),
+        ("QuantizeLinear", _) => input(2).or(Some(DataType::Uint8)),
+        ("DequantizeLinear", _) => input(1),
+        ("DynamicQuantizeLinear", 0 | 2) => Some(DataType::Uint8),
+        ("QLinearMatMul" | "QLinearConv", _) => input(7),
+        _ => input(0),
+    }
 }

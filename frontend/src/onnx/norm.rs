@@ -82,24 +82,22 @@ pub(super) fn rms_normalization(c: &mut Call<'_, '_>) -> Outputs {
 /// Layer normalisation of `x`; results: y, mean, 1/deviation
 pub(super) fn layer_norm(c: &mut Call<'_, '_>, x: &Value, axis: i64, scale: &Value, bias: Option<Value>, eps: f64) -> Outputs {
     let rows = Rows::of(c, x, axis)?;
-    let scale = rows.vector(c, scale)?;
     let bias = match bias {
-        Some(bias) => rows.vector(c, &bias)?,
-        None => {
-            let zero = c.number(&scale, 0.0)?;
-            c.broadcast(&zero, vec![rows.width])?
-        }
+        Some(bias) => bias,
+        None => c.number(scale, 0.0)?,
     };
-    let results = c.emit_all(LayerNorm { eps }, &[rows.x.clone(), scale, bias])?;
-    rows.outputs(c, &results)
+    let (inside, outside) = rows.split(c, [scale, &bias], [1.0, 0.0])?;
+    let [scale, bias] = &inside[..] else { unreachable!("as many as went in") };
+    let results = c.emit_all(LayerNorm { eps }, &[rows.x.clone(), scale.clone(), bias.clone()])?;
+    rows.outputs(c, &results, &outside)
 }
 
 /// Root-mean-square normalisation of `x`; results: y, 1/deviation
 pub(super) fn rms_norm(c: &mut Call<'_, '_>, x: &Value, axis: i64, scale: &Value, eps: f64) -> Outputs {
     let rows = Rows::of(c, x, axis)?;
-    let scale = rows.vector(c, scale)?;
-    let results = c.emit_all(RmsNorm { eps }, &[rows.x.clone(), scale])?;
-    rows.outputs(c, &results)
+    let (inside, outside) = rows.split(c, [scale], [1.0])?;
+    let results = c.emit_all(RmsNorm { eps }, &[rows.x.clone(), inside[0].clone()])?;
+    rows.outputs(c, &results, &outside)
 }
 
 /// Instance normalisation: each channel of each sample for itself
@@ -266,16 +264,43 @@ impl Rows {
         Ok(Rows { x, shape, axis, width })
     }
 
-    /// A scale or bias as a vector.
-    fn vector(&self, c: &mut Call<'_, '_>, x: &Value) -> Result<Value, String> {
-        let full = c.broadcast(x, self.shape[self.axis..].to_vec())?;
-        c.reshape(&full, vec![self.width])
+    /// Scale and bias as vectors over a row. Where one of them differs between rows, vectors of `neutral` numbers, and behind them
+    /// what the normalised rows are still to be scaled and moved by.
+    fn split<const N: usize>(
+        &self,
+        c: &mut Call<'_, '_>,
+        tensors: [&Value; N],
+        neutral: [f64; N],
+    ) -> Result<(Vec<Value>, Vec<Value>), String> {
+        let row = &self.shape[self.axis..];
+        let mut vectors = vec![];
+        for tensor in tensors {
+            let shape = c.shape(tensor)?;
+            let extra = shape.len().saturating_sub(row.len());
+            if shape[..extra].iter().any(|n| *n != 1) {
+                let constants = neutral.map(|n| c.number(&self.x, n).and_then(|n| c.broadcast(&n, vec![self.width])));
+                let constants = constants.into_iter().collect::<Result<_, _>>()?;
+                return Ok((constants, tensors.map(Value::clone).to_vec()));
+            }
+            let own = c.reshape(tensor, shape[extra..].to_vec())?;
+            let full = c.broadcast(&own, row.to_vec())?;
+            vectors.push(c.reshape(&full, vec![self.width])?);
+        }
+        Ok((vectors, vec![]))
     }
 
-    /// The first result in the input's shape, and statistics with size 1 for each normalised dimension.
-    fn outputs(&self, c: &mut Call<'_, '_>, results: &[Value]) -> Outputs {
+    /// The first result in the input's shape, scaled and moved by what is `outside`, and statistics with size 1 for each normalised
+    /// dimension.
+    fn outputs(&self, c: &mut Call<'_, '_>, results: &[Value], outside: &[Value]) -> Outputs {
         let statistics: Vec<u64> = (0..self.shape.len()).map(|d| if d < self.axis { self.shape[d] } else { 1 }).collect();
-        let mut outputs = vec![c.reshape(&results[0], self.shape.clone())?];
+        let mut y = c.reshape(&results[0], self.shape.clone())?;
+        for (f, tensor) in [Binary::Mul, Binary::Add].into_iter().zip(outside) {
+            y = c.binary(f, &y, tensor)?;
+            if c.shape(&y)? != self.shape {
+                return Err(format!("its scale or bias of shape {:?} is not broadcast to its input", c.shape(tensor)?));
+            }
+        }
+        let mut outputs = vec![y];
         for statistic in results[1..].iter().take(c.node.output.len().saturating_sub(1)) {
             outputs.push(c.reshape(statistic, statistics.clone())?);
         }

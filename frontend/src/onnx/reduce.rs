@@ -119,20 +119,29 @@ pub(super) fn log_sum(c: &mut Call<'_, '_>) -> Outputs {
 pub(super) fn log_sum_exp(c: &mut Call<'_, '_>) -> Outputs {
     let axes = Axes::read(c)?;
     let x = c.input(0)?;
-    let shifted = minus_max(c, &x, &axes.axes)?;
-    let exp = c.unary(Unary::Exp, &shifted.0)?;
+    let max = max_of_rows(c, &x, &axes.axes)?;
+    // An infinity less itself is no number.
+    let (size, zero) = (c.unary(Unary::Abs, &max)?, c.number(&max, 0.0)?);
+    let is_infinite = c.with_number(Binary::Eq, &size, f64::INFINITY)?;
+    let max = c.select(&is_infinite, &zero, &max)?;
+    let shifted = c.binary(Binary::Sub, &x, &max)?;
+    let exp = c.unary(Unary::Exp, &shifted)?;
     let sum = axes.reduce(c, ReduceKind::Sum, &exp)?;
     let log = c.unary(Unary::Log, &sum)?;
-    let max = c.reshape(&shifted.1, c.shape(&log)?)?;
+    let max = c.reshape(&max, c.shape(&log)?)?;
     Ok(vec![c.binary(Binary::Add, &log, &max)?])
 }
 
 /// `x` less its maximum over `axes`, and that maximum with those dimensions at size 1; no gradient flows through it.
 pub(super) fn minus_max(c: &mut Call<'_, '_>, x: &Value, axes: &[usize]) -> Result<(Value, Value), String> {
+    let max = max_of_rows(c, x, axes)?;
+    Ok((c.binary(Binary::Sub, x, &max)?, max))
+}
+
+fn max_of_rows(c: &mut Call<'_, '_>, x: &Value, axes: &[usize]) -> Result<Value, String> {
     let shape = c.shape(x)?;
     let kept = (0..shape.len()).map(|d| if axes.contains(&d) { 1 } else { shape[d] }).collect();
     let max = c.reduce(ReduceKind::Max, x, axes)?;
     let max = c.emit(Detach {}, &[max])?;
-    let max = c.reshape(&max, kept)?;
-    Ok((c.binary(Binary::Sub, x, &max)?, max))
+    c.reshape(&max, kept)
 }

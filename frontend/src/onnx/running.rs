@@ -31,7 +31,8 @@ fn moved(c: &mut Call<'_, '_>, x: &Value, axis: usize, distance: u64, back: bool
     let left = size - distance.min(size);
     let (from, to) = if back { (distance, 0) } else { (0, distance) };
     if left == 0 {
-        return c.with_number(Binary::Mul, x, 0.0);
+        let (zero, shape) = (c.number(x, 0.0)?, c.shape(x)?);
+        return c.broadcast(&zero, shape);
     }
     let kept = c.emit(Slice { axis, start: from, step: 1, size: left }, std::slice::from_ref(x))?;
     c.emit(Pad { axis, start: to, step: 1, size }, &[kept])

@@ -38,6 +38,21 @@ pub(super) fn baked_batch<'m>(inputs: impl IntoIterator<Item = &'m pb::ValueInfo
     })
 }
 
+/// The sizes that the model gives for an output, as far as they are numbers; `None` where it gives no shape.
+pub(super) fn declared(output: &pb::ValueInfoProto) -> Option<Vec<Option<u64>>> {
+    let size = |value: &Size| match value {
+        Size::DimValue(n) => u64::try_from(*n).ok(),
+        Size::DimParam(_) => None,
+    };
+    Some(dims(output)?.iter().map(|dim| dim.value.as_ref().and_then(size)).collect())
+}
+
+/// Sizes for people: `[4, ?]`.
+pub(super) fn shape_text(sizes: &[Option<u64>]) -> String {
+    let sizes: Vec<String> = sizes.iter().map(|size| size.map_or("?".to_string(), |n| n.to_string())).collect();
+    format!("[{}]", sizes.join(", "))
+}
+
 struct Reader<'a, 'm> {
     file: &'m ModelFile,
     options: &'a ImportOptions<'a>,

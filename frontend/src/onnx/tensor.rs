@@ -279,7 +279,7 @@ fn read_external(folder: &Path, location: &str, offset: u64, length: u64) -> Res
 }
 
 /// The file in the model's folder that has those bytes. Paths and links that leave the folder are refused.
-fn locate(folder: &Path, location: &str, offset: u64, length: u64) -> Result<PathBuf, String> {
+pub(super) fn locate(folder: &Path, location: &str, offset: u64, length: u64) -> Result<PathBuf, String> {
     let inside = Path::new(location).components().all(|c| matches!(c, Component::Normal(_) | Component::CurDir));
     if !inside || location.is_empty() {
         return Err(format!("its external data is in `{location}`, which is not a path inside the model's folder"));

@@ -213,7 +213,7 @@ impl Rules for Attention {
         letters
     }
 
-    fn linear(&self) -> Linear {
+    fn linear(&self, _: &[Type]) -> Linear {
         // Linear in v, but lse is not: it would be counted once a rank.
         Linear::No
     }
@@ -263,7 +263,7 @@ impl Rules for AttentionGrad {
         letters
     }
 
-    fn linear(&self) -> Linear {
+    fn linear(&self, _: &[Type]) -> Linear {
         Linear::No
     }
 

@@ -36,7 +36,7 @@ impl Rules for BatchNorm {
         Letters::broadcast(operands, results)
     }
 
-    fn linear(&self) -> Linear {
+    fn linear(&self, _: &[Type]) -> Linear {
         Linear::No
     }
 

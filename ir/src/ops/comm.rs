@@ -96,7 +96,7 @@ macro_rules! comm_rules {
                 letters.results.push(dims);
                 letters
             }
-            fn linear(&self) -> Linear {
+            fn linear(&self, _: &[Type]) -> Linear {
                 $linear
             }
             fn gradient(&self, _: &mut Backward<'_>) -> Result<(), NoGradient> {

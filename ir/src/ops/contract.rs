@@ -80,7 +80,7 @@ impl Rules for Contract {
         Letters::einsum(&self.spec, operands)
     }
 
-    fn linear(&self) -> Linear {
+    fn linear(&self, _: &[Type]) -> Linear {
         Linear::Each
     }
 

@@ -89,7 +89,7 @@ impl Rules for Conv {
         letters
     }
 
-    fn linear(&self) -> Linear {
+    fn linear(&self, _: &[Type]) -> Linear {
         Linear::Each
     }
 
@@ -147,7 +147,7 @@ impl Rules for ConvInput {
         letters
     }
 
-    fn linear(&self) -> Linear {
+    fn linear(&self, _: &[Type]) -> Linear {
         Linear::Each
     }
 
@@ -203,7 +203,7 @@ impl Rules for ConvWeight {
         letters
     }
 
-    fn linear(&self) -> Linear {
+    fn linear(&self, _: &[Type]) -> Linear {
         Linear::Each
     }
 

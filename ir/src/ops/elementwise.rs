@@ -30,7 +30,7 @@ impl Rules for UnaryOp {
         Letters::broadcast(operands, results)
     }
 
-    fn linear(&self) -> Linear {
+    fn linear(&self, _: &[Type]) -> Linear {
         if self.f == UnaryFn::Scalar(Unary::Neg) { Linear::Together } else { Linear::No }
     }
 
@@ -185,11 +185,12 @@ impl Rules for BinaryOp {
         Letters::broadcast(operands, results)
     }
 
-    fn linear(&self) -> Linear {
+    fn linear(&self, operands: &[Type]) -> Linear {
         match self.f {
             Binary::Add | Binary::Sub => Linear::Together,
             Binary::Mul => Linear::Each,
-            Binary::Div => Linear::Only(0),
+            // Integers are truncated.
+            Binary::Div if operands[0].dtype.is_float() => Linear::Only(0),
             _ => Linear::No,
         }
     }
@@ -292,7 +293,7 @@ impl Rules for Where {
         Letters::broadcast(operands, results)
     }
 
-    fn linear(&self) -> Linear {
+    fn linear(&self, _: &[Type]) -> Linear {
         Linear::Branches
     }
 
@@ -337,7 +338,7 @@ impl Rules for Cast {
         Letters::broadcast(operands, results)
     }
 
-    fn linear(&self) -> Linear {
+    fn linear(&self, _: &[Type]) -> Linear {
         Linear::No
     }
 
@@ -389,7 +390,7 @@ impl Rules for Detach {
         Letters::broadcast(operands, results)
     }
 
-    fn linear(&self) -> Linear {
+    fn linear(&self, _: &[Type]) -> Linear {
         Linear::Together
     }
 

@@ -59,7 +59,7 @@ impl Rules for Gather {
         table_letters(&operands[0], &operands[1], self, Position::Operands)
     }
 
-    fn linear(&self) -> Linear {
+    fn linear(&self, _: &[Type]) -> Linear {
         Linear::Only(0)
     }
 
@@ -156,7 +156,7 @@ impl Rules for ScatterAdd {
         letters
     }
 
-    fn linear(&self) -> Linear {
+    fn linear(&self, _: &[Type]) -> Linear {
         Linear::Only(1)
     }
 
@@ -231,7 +231,7 @@ impl Rules for OneHot {
         Letters::broadcast(operands, results)
     }
 
-    fn linear(&self) -> Linear {
+    fn linear(&self, _: &[Type]) -> Linear {
         Linear::No
     }
 
@@ -275,7 +275,7 @@ impl Rules for Range {
         letters
     }
 
-    fn linear(&self) -> Linear {
+    fn linear(&self, _: &[Type]) -> Linear {
         Linear::No
     }
 

@@ -29,7 +29,7 @@ impl Rules for Reshape {
         regroup(&operands[0].shape, &results[0].shape)
     }
 
-    fn linear(&self) -> Linear {
+    fn linear(&self, _: &[Type]) -> Linear {
         Linear::Together
     }
 
@@ -140,7 +140,7 @@ impl Rules for Transpose {
         letters
     }
 
-    fn linear(&self) -> Linear {
+    fn linear(&self, _: &[Type]) -> Linear {
         Linear::Together
     }
 
@@ -207,7 +207,7 @@ impl Rules for Broadcast {
         Letters::broadcast(operands, results)
     }
 
-    fn linear(&self) -> Linear {
+    fn linear(&self, _: &[Type]) -> Linear {
         Linear::Together
     }
 
@@ -263,7 +263,7 @@ impl Rules for Slice {
         block_letters(&[&results[0]], &operands[0], self.axis, aligned, true)
     }
 
-    fn linear(&self) -> Linear {
+    fn linear(&self, _: &[Type]) -> Linear {
         Linear::Together
     }
 
@@ -352,7 +352,7 @@ impl Rules for Pad {
         block_letters(&[&operands[0]], &results[0], self.axis, aligned, false)
     }
 
-    fn linear(&self) -> Linear {
+    fn linear(&self, _: &[Type]) -> Linear {
         Linear::Together
     }
 
@@ -437,7 +437,7 @@ impl Rules for Concat {
         block_letters(&operands.iter().collect::<Vec<_>>(), &results[0], self.axis, true, false)
     }
 
-    fn linear(&self) -> Linear {
+    fn linear(&self, _: &[Type]) -> Linear {
         Linear::Together
     }
 

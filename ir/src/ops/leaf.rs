@@ -57,7 +57,7 @@ macro_rules! leaf_rules {
                 letters.results.push(dims);
                 letters
             }
-            fn linear(&self) -> Linear {
+            fn linear(&self, _: &[Type]) -> Linear {
                 Linear::No
             }
             fn gradient(&self, _: &mut Backward<'_>) -> Result<(), NoGradient> {

@@ -23,7 +23,7 @@ pub mod update;
 pub mod window;
 
 use crate::builder::Builder;
-use crate::graph::{Graph, NodeId, ValueId};
+use crate::graph::{Graph, Node, NodeId, ValueId};
 use crate::letters::Letters;
 use crate::lower::{LowerContext, Lowered};
 use crate::pattern::Captures;
@@ -38,8 +38,8 @@ pub trait Rules {
     /// How the dimensions of operands and results correspond.
     fn letters(&self, operands: &[Type], results: &[Type]) -> Letters;
 
-    /// In which operands the op is linear.
-    fn linear(&self) -> Linear;
+    /// In which operands the op is linear, for operands of these types.
+    fn linear(&self, operands: &[Type]) -> Linear;
 
     /// The gradients of the operands, built from ordinary ops.
     fn gradient(&self, cx: &mut Backward<'_>) -> Result<(), NoGradient>;
@@ -362,6 +362,11 @@ impl Op {
 pub fn letters_of(graph: &Graph, id: NodeId) -> Letters {
     let node = graph.node(id);
     node.op.rules().letters(&graph.operand_types(node), &graph.result_types(node))
+}
+
+/// In which operands a node of a graph is linear.
+pub fn linear_of(graph: &Graph, node: &Node) -> Linear {
+    node.op.rules().linear(&graph.operand_types(node))
 }
 
 /// A decomposed form in which exporters write an op, and the op to put in its place.

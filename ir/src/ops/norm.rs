@@ -120,7 +120,7 @@ macro_rules! row_op {
             fn letters(&self, operands: &[Type], _: &[Type]) -> Letters {
                 Signature { operands: &$operands, results: &$results }.letters(operands)
             }
-            fn linear(&self) -> Linear {
+            fn linear(&self, _: &[Type]) -> Linear {
                 $linear
             }
             fn gradient(&self, cx: &mut Backward<'_>) -> Result<(), NoGradient> {

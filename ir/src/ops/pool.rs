@@ -59,7 +59,7 @@ impl Rules for MaxPool {
         letters
     }
 
-    fn linear(&self) -> Linear {
+    fn linear(&self, _: &[Type]) -> Linear {
         Linear::No
     }
 
@@ -100,7 +100,7 @@ impl Rules for MaxPoolGrad {
         letters
     }
 
-    fn linear(&self) -> Linear {
+    fn linear(&self, _: &[Type]) -> Linear {
         Linear::Only(1)
     }
 

@@ -33,7 +33,7 @@ impl Rules for Dropout {
         Letters::broadcast(operands, results)
     }
 
-    fn linear(&self) -> Linear {
+    fn linear(&self, _: &[Type]) -> Linear {
         Linear::No
     }
 
@@ -80,7 +80,7 @@ impl Rules for KeepMask {
         letters
     }
 
-    fn linear(&self) -> Linear {
+    fn linear(&self, _: &[Type]) -> Linear {
         Linear::No
     }
 

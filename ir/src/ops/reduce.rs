@@ -73,7 +73,7 @@ impl Rules for Reduce {
         reduce_letters(&operands[0], self.f.0, |d| self.axes.contains(&d))
     }
 
-    fn linear(&self) -> Linear {
+    fn linear(&self, _: &[Type]) -> Linear {
         if self.f.0 == ReduceKind::Sum { Linear::Together } else { Linear::No }
     }
 
@@ -141,7 +141,7 @@ impl Rules for SquareSum {
         reduce_letters(&operands[0], ReduceKind::Sum, |_| true)
     }
 
-    fn linear(&self) -> Linear {
+    fn linear(&self, _: &[Type]) -> Linear {
         Linear::No
     }
 

@@ -73,7 +73,7 @@ impl Rules for Rotary {
         letters
     }
 
-    fn linear(&self) -> Linear {
+    fn linear(&self, _: &[Type]) -> Linear {
         Linear::Only(0)
     }
 

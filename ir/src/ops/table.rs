@@ -51,7 +51,7 @@ fn row(sample: &Sample) -> Row {
     Row {
         name: sample.op.name(),
         letters: super::letters_of(graph, node).text(),
-        linear: if operands.is_empty() { String::new() } else { rules.linear().text() },
+        linear: if operands.is_empty() { String::new() } else { super::linear_of(graph, graph.node(node)).text() },
         gradient: gradient(sample),
         form: form(sample),
         positions: rules.positions(),

@@ -77,7 +77,7 @@ impl Rules for Sgd {
         update_letters(operands, results.len())
     }
 
-    fn linear(&self) -> Linear {
+    fn linear(&self, _: &[Type]) -> Linear {
         Linear::No
     }
 
@@ -123,7 +123,7 @@ impl Rules for Adam {
         update_letters(operands, results.len())
     }
 
-    fn linear(&self) -> Linear {
+    fn linear(&self, _: &[Type]) -> Linear {
         Linear::No
     }
 

@@ -5,7 +5,7 @@ use crate::graph::{Graph, Node, NodeId, ValueId};
 use crate::kernel::ReduceKind;
 use crate::letters::{Assignment, Letter, Letters, Role};
 use crate::mesh::AxisId;
-use crate::ops::{Op, letters_of};
+use crate::ops::{Op, letters_of, linear_of};
 use crate::sharding::{Partial, Sharding, Splits};
 use std::collections::BTreeSet;
 
@@ -162,7 +162,7 @@ impl Checker<'_> {
             _ => false,
         };
         match kind {
-            ReduceKind::Sum => self.node.op.rules().linear().sets(count),
+            ReduceKind::Sum => linear_of(self.graph, self.node).sets(count),
             ReduceKind::Max | ReduceKind::Min if moves => vec![(0..count).collect()],
             ReduceKind::Max | ReduceKind::Min => vec![],
         }

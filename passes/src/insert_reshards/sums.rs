@@ -6,7 +6,7 @@
 use shardc_ir::graph::{Graph, Node, NodeId, ValueId};
 use shardc_ir::letters::Role;
 use shardc_ir::mesh::AxisId;
-use shardc_ir::ops::letters_of;
+use shardc_ir::ops::{letters_of, linear_of};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Axes over which a value is partial.
@@ -48,7 +48,7 @@ fn partial(graph: &Graph, uses: &[usize]) -> Vec<Axes> {
             let located = letters.to_letters(dims, graph.sharding(*value)).into_iter().flatten().flatten();
             axes.extend(located.filter(|(l, _)| matches!(letters.roles[*l], Role::Reduced(_))).map(|(_, split)| split.axis));
         }
-        let sets = node.op.rules().linear().sets(node.operands.len());
+        let sets = linear_of(graph, node).sets(node.operands.len());
         let all: Axes = node.operands.iter().flat_map(|v| partial[v.index()].iter().copied()).collect();
         axes.extend(all.into_iter().filter(|axis| {
             let over: Vec<usize> =

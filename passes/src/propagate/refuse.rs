@@ -7,7 +7,7 @@ use crate::weights::{Layer, layer, parameter, weights};
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, counted};
 use shardc_ir::graph::{Graph, ValueId};
 use shardc_ir::letters::{Letter, Role};
-use shardc_ir::ops::{Linear, Op};
+use shardc_ir::ops::{Linear, Op, linear_of};
 use shardc_ir::sharding::{Sharding, Split};
 
 /// What can be told before anything spreads.
@@ -52,7 +52,7 @@ fn needed_whole(graph: &Graph, rules: &Rules, annotation: &Annotation, split: Sp
     for r in rules.forward_of(&[annotation.value]) {
         let rule = &rules.all[r];
         let node = graph.node(rule.node?);
-        let moves = node.op.rules().linear() == Linear::Together;
+        let moves = linear_of(graph, node) == Linear::Together;
         for (value, dims) in rule.operands.iter().zip(&rule.letters.operands).filter(|(v, _)| **v == annotation.value) {
             let mut sharding = Sharding::replicated(graph.ty(*value).rank());
             sharding.dims[annotation.dim] = vec![split];

@@ -18,7 +18,7 @@ use shardc_ir::graph::{Graph, ValueId};
 use shardc_ir::letters::{Letter, Role};
 use shardc_ir::mesh::AxisId;
 use shardc_ir::names::matches_scope;
-use shardc_ir::ops::{Linear, Op};
+use shardc_ir::ops::{Linear, Op, linear_of};
 use shardc_ir::plan::StateRole;
 use shardc_ir::sharding::Split;
 use shardc_ir::spec::{Located, Tensor};
@@ -271,7 +271,7 @@ impl Search<'_> {
             if from_row.is_empty() || self.layer(rule).is_some() {
                 continue;
             }
-            let adds = self.graph.node(node).op.rules().linear() == Linear::Together;
+            let adds = linear_of(self.graph, self.graph.node(node)) == Linear::Together;
             let is_skip = |v: &ValueId| before.contains(v) || self.before(*v, Some(input)).contains(&input);
             if adds && others.iter().any(|v| !self.weights[v.index()] && is_skip(v)) {
                 return true;
