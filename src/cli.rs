@@ -4,15 +4,19 @@ mod check;
 mod compile;
 mod data;
 mod decisions;
+mod divergence;
 mod eval;
+mod export;
 mod foot;
 mod help;
 mod init;
 mod inspect;
 mod interrupt;
 mod job;
+mod metrics;
 mod ops;
 mod output;
+mod overwrite;
 mod page;
 mod progress;
 mod train;
@@ -79,7 +83,7 @@ pub fn main() -> ExitCode {
                 Failure::User(diagnostics) => report::print(diagnostics),
                 Failure::Usage(message) => output::note(&format!("error: {message}\n\nFor more information, try '--help'.")),
                 Failure::Machine(message) => output::note(&format!("failure of the machine: {message}")),
-                Failure::Disproved | Failure::Interrupted => {}
+                Failure::Disproved | Failure::Interrupted(_) => {}
             }
             ExitCode::from(failure.code())
         }

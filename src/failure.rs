@@ -1,7 +1,6 @@
 //! Why a command did not do what was asked, and the exit code that says so.
 
 use shardc_executor::run::ExecutionError;
-use shardc_executor::train::TrainError;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use std::io;
 
@@ -16,8 +15,8 @@ pub enum Failure {
     Usage(String),
     /// The machine failed: exit code 3.
     Machine(String),
-    /// Ctrl-C; what was done is said already: exit code 130.
-    Interrupted,
+    /// A signal of that number asked for the end; what was done is said already: exit code 128 and the number, of Ctrl-C 130.
+    Interrupted(i32),
 }
 
 impl Failure {
@@ -44,7 +43,7 @@ impl Failure {
             Failure::User(_) | Failure::Disproved => 1,
             Failure::Usage(_) => 2,
             Failure::Machine(_) => 3,
-            Failure::Interrupted => 130,
+            Failure::Interrupted(signal) => 128 + *signal as u8,
         }
     }
 }
@@ -63,15 +62,10 @@ impl From<Diagnostic> for Failure {
 
 impl From<ExecutionError> for Failure {
     fn from(error: ExecutionError) -> Failure {
-        Failure::Machine(error.to_string())
-    }
-}
-
-impl From<TrainError> for Failure {
-    fn from(error: TrainError) -> Failure {
-        match error {
-            TrainError::Execution(error) => error.into(),
-            TrainError::Metrics(error) => Failure::io("cannot write metrics", &error),
+        if error.of_data {
+            let help = "the model cannot take this data or these weights; `shardc data FILE` shows the range of each array";
+            return Diagnostic::error(error.to_string()).help(help).into();
         }
+        Failure::Machine(error.to_string())
     }
 }

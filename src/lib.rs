@@ -5,6 +5,7 @@ pub mod failure;
 pub mod import;
 pub mod plan_dir;
 pub mod proof;
+pub mod replace;
 pub mod report;
 
 use shardc_frontend::onnx::{Copy, Decision, Weight};

@@ -13,10 +13,12 @@
 //! ```
 //!
 //! The same model and spec give the same bytes. Nothing of a directory is believed: a program that was read is proven (see
-//! [`crate::proof`]) before anything runs. A directory appears under its name whole or not at all.
+//! [`crate::proof`]) before anything runs. The files of a plan appear under their names together or not at all;
+//! what else is in the directory stays.
 
 use crate::failure::Failure;
 use crate::proof::{Disproof, Proven, check_memory, prove};
+use crate::replace::write_folder;
 use crate::{Compiled, Graphs, Programs, Training};
 use serde::{Deserialize, Serialize};
 use shardc_executor::data::{read_safetensors, write_safetensors};
@@ -33,7 +35,7 @@ use shardc_ir::spec::Spec;
 use shardc_ir::text;
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 const MANIFEST: &str = "manifest.json";
@@ -44,6 +46,7 @@ const SPEC: &str = "job.shard";
 const MODEL: &str = "model.onnx";
 const WEIGHTS: &str = "weights.safetensors";
 const GRAPHS: [&str; 3] = ["train.shir", "reference.shir", "eval.shir"];
+const FILES: [&str; 10] = [MANIFEST, TRAIN, REFERENCE, EVAL, GRAPHS[0], GRAPHS[1], GRAPHS[2], SPEC, MODEL, WEIGHTS];
 
 /// What `manifest.json` begins with; another version of the directory has another one.
 const FORMAT: &str = "shardc plan directory 2";
@@ -102,8 +105,8 @@ pub struct PlanDir {
     pub proven: Vec<Proven>,
 }
 
-/// Writes what was compiled from `model` and `spec` to the directory `to`, in place of an older plan directory. Without `weights`
-/// their elements are left out.
+/// Writes what was compiled from `model` and `spec` to the directory `to`, in place of the files of an older plan directory. Without
+/// `weights` their elements are left out.
 ///
 /// # Errors
 /// If `to` holds something else, or cannot be written; what was there before is then still there.
@@ -152,7 +155,9 @@ pub fn write(to: &Path, compiled: &Compiled, model: &Path, spec: &Spec, weights:
     };
     let json = serde_json::to_vec_pretty(&manifest).map_err(|e| Failure::Machine(format!("cannot write a manifest: {e}")))?;
     files.insert(MANIFEST, json);
-    replace(to, &files).map_err(|e| Failure::io(format!("cannot write the plan directory `{}`", to.display()), &e))?;
+    let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let written = parent.map_or(Ok(()), fs::create_dir_all).and_then(|()| write_folder(to, &files, &FILES));
+    written.map_err(|e| Failure::io(format!("cannot write the plan directory `{}`", to.display()), &e))?;
     Ok(manifest)
 }
 
@@ -166,59 +171,42 @@ fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }
 
-/// A plan directory may be written where there is nothing, an empty folder, or an older plan directory.
-fn check_target(to: &Path) -> Result<(), Failure> {
-    let refuse = |what: &str| {
-        let error = Diagnostic::error(format!("{what}, and will not be overwritten")).at(Place::File(to.to_path_buf()));
-        Err(error.help("choose another name for the plan directory").into())
+/// A plan directory may be written where there is nothing, an empty folder, or an older plan directory, whose other files stay.
+///
+/// # Errors
+/// If `to` is something else, or holds a file of its own under a name of the plan's.
+pub fn check_target(to: &Path) -> Result<(), Failure> {
+    let refuse = |path: &Path, what: &str, help: &str| {
+        let error = Diagnostic::error(format!("{what}, and will not be overwritten")).at(Place::File(path.to_path_buf()));
+        Err(error.help(help).into())
     };
+    let other = "choose another name for the plan directory";
     if to.file_name().is_none() {
-        return refuse("this names no folder of its own");
+        return refuse(to, "this names no folder of its own", other);
     }
-    let Ok(metadata) = fs::symlink_metadata(to) else { return Ok(()) };
+    let metadata = match fs::symlink_metadata(to) {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(Failure::io(format!("cannot write `{}`", to.display()), &error)),
+    };
     if !metadata.is_dir() {
-        return refuse("this is there and is no folder");
+        return refuse(to, "this is there and is no folder", other);
     }
     let mut entries = fs::read_dir(to).map_err(|e| Failure::io(format!("cannot read `{}`", to.display()), &e))?;
-    if entries.next().is_none() || read_manifest(to).is_ok() {
+    if entries.next().is_none() {
         return Ok(());
     }
-    refuse("this folder is no plan directory")
+    let Ok(manifest) = read_manifest(to) else { return refuse(to, "this folder is no plan directory", other) };
+    let is_of_plan = |path: &Path| path.is_file() && (path.ends_with(MANIFEST) || manifest.files.contains_key(&file_name(path)));
+    match own_files(to).iter().find(|path| fs::symlink_metadata(path).is_ok() && !is_of_plan(path)) {
+        Some(path) => refuse(path, "this is no file of the plan directory", "move it away, or choose another name for the plan"),
+        None => Ok(()),
+    }
 }
 
-/// Writes a new folder beside `to`, then gives it that name.
-fn replace(to: &Path, files: &BTreeMap<&str, Vec<u8>>) -> io::Result<()> {
-    let beside = |what: &str| to.with_file_name(format!(".{}.{what}-{}", file_name(to), std::process::id()));
-    let (new, old) = (beside("new"), beside("old"));
-    if let Some(parent) = to.parent().filter(|p| !p.as_os_str().is_empty()) {
-        fs::create_dir_all(parent)?;
-    }
-    let written = write_all(&new, files).and_then(|()| {
-        let replaced = to.exists();
-        if replaced {
-            fs::rename(to, &old)?;
-        }
-        match fs::rename(&new, to) {
-            Ok(()) if replaced => fs::remove_dir_all(&old),
-            Ok(()) => Ok(()),
-            Err(error) => {
-                if replaced {
-                    fs::rename(&old, to)?;
-                }
-                Err(error)
-            }
-        }
-    });
-    if written.is_err() && new.exists() {
-        // The first error is the one to tell.
-        let _ = fs::remove_dir_all(&new);
-    }
-    written
-}
-
-fn write_all(folder: &Path, files: &BTreeMap<&str, Vec<u8>>) -> io::Result<()> {
-    fs::create_dir(folder)?;
-    files.iter().try_for_each(|(name, bytes)| fs::write(folder.join(name), bytes))
+/// The files that a plan directory at `path` may have of its own.
+pub fn own_files(path: &Path) -> Vec<PathBuf> {
+    FILES.iter().map(|name| path.join(name)).collect()
 }
 
 /// The model without its weights in the plan directory at `path`.
@@ -342,7 +330,17 @@ impl PlanDir {
             return Ok(BTreeMap::new());
         }
         let bytes = checked(&self.path, &self.manifest, WEIGHTS)?;
-        Ok(read_safetensors(&bytes).map_err(|d| d.at(Place::File(self.path.join(WEIGHTS))))?)
+        let weights = read_safetensors(&bytes).map_err(|d| d.at(Place::File(self.path.join(WEIGHTS))))?;
+        let program = self.programs.main();
+        for state in &program.states {
+            let shape = &program.buffers[state.buffer.index()].shape;
+            let shape = state.block.as_ref().map_or(shape.clone(), |block| block.whole_shape(shape));
+            if let Some(weight) = weights.get(state.initializer()).filter(|weight| weight.shape != shape) {
+                let what = format!("`{}` is {:?} in `{WEIGHTS}`, not {shape:?}", state.initializer(), weight.shape);
+                return Err(damaged(&self.path, &what));
+            }
+        }
+        Ok(weights)
     }
 
     /// Whether every file of the directory is what the manifest says.

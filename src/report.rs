@@ -4,10 +4,23 @@ use codespan_reporting::diagnostic::{LabelStyle, Severity};
 use codespan_reporting::files;
 use codespan_reporting::term::termcolor::Buffer;
 use codespan_reporting::term::{Config, Renderer, WriteStyle};
-use shardc_ir::diagnostic::{self, Diagnostic, Place};
+use shardc_ir::diagnostic::{self, Diagnostic, Place, counted};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+
+/// Diagnostics of a kind that are shown.
+const ALIKE: usize = 20;
+/// Bytes after which no more diagnostics about texts are shown.
+const MUCH: usize = 4000;
+/// Columns of a line of a text that are shown, and how many of them stand before the place.
+const COLUMNS: usize = 120;
+const BEFORE: usize = 40;
+/// Characters of the longest word, and of the longest sentence about a text.
+const WORD: usize = 240;
+const SENTENCE: usize = 800;
 
 /// Prints `diagnostics` to standard error, in colour if that is a terminal and `NO_COLOR` is not set.
 pub fn print(diagnostics: &[Diagnostic]) {
@@ -26,17 +39,65 @@ pub fn print(diagnostics: &[Diagnostic]) {
 }
 
 /// `diagnostics` as text, a blank line between two. `texts` are the files that places point into, by the names that they use; a place
-/// in a file that is not there, or has changed since, is named without its text.
+/// in a file that is not there, or has changed since, is named without its text. Of many alike, and of more about texts than anybody
+/// reads, the first are told and the others counted.
 pub fn render(diagnostics: &[Diagnostic], texts: &BTreeMap<PathBuf, String>, colour: bool) -> String {
     let mut out = if colour { Buffer::ansi() } else { Buffer::no_color() };
     let config = Config::default();
+    let mut told: BTreeMap<String, usize> = BTreeMap::new();
+    let mut more = [0, 0];
     for (i, diagnostic) in diagnostics.iter().enumerate() {
+        let alike = told.entry(kind(diagnostic)).or_default();
+        let is_about_text = matches!(diagnostic.place, Some(Place::Text { .. }));
+        if *alike >= ALIKE || (is_about_text && out.as_slice().len() > MUCH) {
+            more[usize::from(diagnostic.severity == diagnostic::Severity::Warning)] += 1;
+            continue;
+        }
+        *alike += 1;
         let between = if i == 0 { Ok(()) } else { writeln!(out).map_err(files::Error::Io) };
         between
-            .and_then(|()| write(diagnostic, texts, &mut Renderer::new(&mut out, &config)))
+            .and_then(|()| write(&shortened(diagnostic), texts, &mut Renderer::new(&mut out, &config)))
             .expect("memory takes all that is written");
     }
-    String::from_utf8_lossy(out.as_slice()).into_owned()
+    let mut text = String::from_utf8_lossy(out.as_slice()).into_owned();
+    for (count, severity) in more.into_iter().zip(["error", "warning"]).filter(|(count, _)| *count > 0) {
+        let are = if count == 1 { "is" } else { "are" };
+        text.push_str(&format!("\n{severity}: {} {are} not shown\n", counted(count, &format!("more {severity}"))));
+    }
+    text
+}
+
+/// What diagnostics that differ in names and numbers alone have in common.
+fn kind(diagnostic: &Diagnostic) -> String {
+    let outside = diagnostic.message.split(['`', '"']).step_by(2);
+    outside.flat_map(str::chars).filter(|c| !c.is_ascii_digit()).collect()
+}
+
+/// The diagnostic with no word that is longer than any name.
+fn shortened(diagnostic: &Diagnostic) -> Diagnostic {
+    let short = |text: &String| text.split(' ').map(cut_word).collect::<Vec<_>>().join(" ");
+    let mut diagnostic = diagnostic.clone();
+    diagnostic.message = short(&diagnostic.message);
+    diagnostic.label = diagnostic.label.as_ref().map(short);
+    diagnostic.help = diagnostic.help.as_ref().map(short);
+    if let Some(Place::Text { .. }) = diagnostic.place {
+        for text in [Some(&mut diagnostic.message), diagnostic.label.as_mut(), diagnostic.help.as_mut()].into_iter().flatten() {
+            if let Some((end, _)) = text.char_indices().nth(SENTENCE) {
+                text.truncate(end);
+                text.push('…');
+            }
+        }
+    }
+    diagnostic
+}
+
+fn cut_word(word: &str) -> Cow<'_, str> {
+    let at = |n: usize| word.char_indices().nth(n).map(|(at, _)| at);
+    let length = word.chars().count();
+    match (at(WORD / 2), at(length.saturating_sub(WORD / 4))) {
+        (Some(start), Some(end)) if length > WORD => format!("{}…{}", &word[..start], &word[end..]).into(),
+        _ => word.into(),
+    }
 }
 
 fn write(diagnostic: &Diagnostic, texts: &BTreeMap<PathBuf, String>, out: &mut Renderer<'_, '_>) -> Result<(), files::Error> {
@@ -79,7 +140,7 @@ struct Snippet {
     line: usize,
     column: usize,
     text: String,
-    carets: std::ops::Range<usize>,
+    carets: Range<usize>,
 }
 
 impl Snippet {
@@ -90,14 +151,28 @@ impl Snippet {
         let line_start = text[..start].rfind('\n').map_or(first_line.min(start), |at| at + 1);
         let line = text[line_start..].lines().next().unwrap_or_default();
         let from = (start - line_start).min(line.len());
+        // One byte for one byte, as the carets count them.
+        let shown = line.replace(|c: char| c.is_ascii_control() && c != '\t', "?");
+        let (shown, carets) = window(&shown, from..(end - line_start).min(line.len()));
         Some(Snippet {
             line: text[..start].matches('\n').count() + 1,
             column: text[line_start..start].chars().count() + 1,
-            // One byte for one byte, as the carets count them.
-            text: line.replace(|c: char| c.is_ascii_control() && c != '\t', "?"),
-            carets: from..(end - line_start).min(line.len()),
+            text: shown,
+            carets,
         })
     }
+}
+
+/// What is shown of a long line, and where the `carets` are in that.
+fn window(line: &str, carets: Range<usize>) -> (String, Range<usize>) {
+    if line.chars().count() <= COLUMNS {
+        return (line.to_string(), carets);
+    }
+    let before = line[..carets.start].char_indices().rev().nth(BEFORE - 1).map_or(0, |(at, _)| at);
+    let after = line[before..].char_indices().nth(COLUMNS).map_or(line.len(), |(at, _)| before + at);
+    let (left, right) = (if before > 0 { "…" } else { "" }, if after < line.len() { "…" } else { "" });
+    let moved = |at: usize| at.clamp(before, after) - before + left.len();
+    (format!("{left}{}{right}", &line[before..after]), moved(carets.start)..moved(carets.end))
 }
 
 fn model_place(file: &Path, what: &str) -> String {
@@ -168,6 +243,42 @@ error: nowhere
   = help: try again
 "#;
         assert_eq!(rendered(&diagnostics, false), expected);
+    }
+
+    #[test]
+    fn long_lines_are_shown_around_the_place() {
+        let line = format!("shard \"{}\" [tp, -] speed=1 # {}", "é".repeat(300), "x".repeat(100_000));
+        let at = line.find("speed").expect("it is there");
+        let texts = BTreeMap::from([(PathBuf::from("job.shard"), line.clone())]);
+        let error = Diagnostic::error(format!("`{}` is no name", "y".repeat(1000)))
+            .at(Place::Text { file: "job.shard".into(), span: (at, at + 7) });
+        let text = render(&[error], &texts, false);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(
+            lines[0].starts_with("error: `yyy") && lines[0].ends_with("y` is no name") && lines[0].chars().count() < 220,
+            "{text}"
+        );
+        assert_eq!(lines[1], "  ┌─ job.shard:1:318");
+        assert!(lines[2].starts_with("1 │ …ééé") && lines[2].ends_with("xxx…") && lines[2].chars().count() < 130, "{text}");
+        let (marks, source) = (lines[3].find('^').expect("carets"), lines[2].find("speed").expect("the place"));
+        assert_eq!(lines[3][..marks].chars().count(), lines[2][..source].chars().count(), "{text}");
+        assert_eq!(lines[3].trim_start_matches([' ', '│']), "^^^^^^^");
+        let whole = Diagnostic::error("too long").at(Place::Text { file: "job.shard".into(), span: (0, line.len()) });
+        assert!(render(&[whole], &texts, false).len() < 1000);
+    }
+
+    #[test]
+    fn of_many_alike_the_others_are_counted() {
+        let alike = |i: usize| Diagnostic::error(format!("`name{i}` is used {i} times"));
+        let mut all: Vec<Diagnostic> = (0..1000).map(alike).collect();
+        all.extend((0..3).map(|i| Diagnostic::error(format!("no gradient of `{i}`"))));
+        let text = rendered(&all, false);
+        assert!(text.matches("is used").count() == 20 && text.matches("no gradient").count() == 3, "{text}");
+        assert!(text.ends_with("\nerror: 980 more errors are not shown\n"), "{text}");
+        let different = |i: usize| Diagnostic::error(format!("{} is wrong", "x".repeat(i))).at(at((15, 21)));
+        let many: Vec<Diagnostic> = (0..500).map(different).collect();
+        let text = rendered(&many, false);
+        assert!((4000..5000).contains(&text.len()) && text.contains(" more errors are not shown"), "{}", text.len());
     }
 
     #[test]

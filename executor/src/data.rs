@@ -98,6 +98,9 @@ impl Dataset {
         if !path.exists() {
             return Err(all(files::nothing_there(path).into()));
         }
+        if inputs.is_empty() {
+            return Err(all(Diagnostic::error("the model reads nothing of the data").into()));
+        }
         let source = match Tokens::read(path).map_err(|d| all(d.into()))? {
             Some(tokens) => {
                 let context = check_tokens(&tokens, &inputs, options.context).map_err(all)?;

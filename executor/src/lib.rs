@@ -8,6 +8,7 @@
 //! | kernels | [`cpu`], the definition of every form |
 //! | collectives and messages | [`comm::Communicator`], [`transfer`], [`world::World`] |
 //! | all ranks in turn, to compare with | [`replay::Replay`] |
+//! | where numbers are not finite | [`finite`] |
 //! | whole arrays and parts of them | [`tensor::Tensor`], [`shard::Layout`] |
 //! | samples | [`data::Dataset`] |
 //! | the loop over steps | [`train::train`] |
@@ -21,6 +22,8 @@ pub mod arena;
 pub mod comm;
 pub mod cpu;
 pub mod data;
+pub mod fault;
+pub mod finite;
 pub mod init;
 pub mod load;
 pub mod random;

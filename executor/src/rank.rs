@@ -3,6 +3,8 @@
 use crate::arena::{Arena, Operands};
 use crate::cpu::element::{Slice, SliceMut};
 use crate::cpu::threads::Threads;
+use crate::fault::Fault;
+use crate::finite::Oddity;
 use crate::load::{Launch, Loaded, buffer};
 use crate::shard::Layout;
 use crate::tensor::Tensor;
@@ -36,12 +38,12 @@ impl Rank {
     ///
     /// # Errors
     /// If an input is not of the program's type.
-    pub fn begin(&mut self, number: u64, inputs: &[Tensor]) -> Result<(), String> {
+    pub fn begin(&mut self, number: u64, inputs: &[Tensor]) -> Result<(), Fault> {
         let loaded = self.loaded.clone();
         for (input, tensor) in loaded.program.inputs.iter().zip(inputs) {
-            self.write(input.buffer, tensor)?;
+            self.write(input.buffer, tensor).map_err(Fault::of_data)?;
         }
-        self.write_scalars(&loaded.program, number)
+        Ok(self.write_scalars(&loaded.program, number)?)
     }
 
     /// Does what the program says for `turn`; a collective is for `call`, with its source and its destination (see
@@ -53,13 +55,13 @@ impl Rank {
         &mut self,
         turn: Turn,
         call: impl FnOnce(&Collective, &[u8], &mut [u8]) -> Result<(), String>,
-    ) -> Result<(), String> {
+    ) -> Result<(), Fault> {
         let loaded = self.loaded.clone();
         let task = &loaded.program.tasks[turn.task];
         let step = &task.steps[turn.step];
         *self.coordinates.last_mut().ok_or("a mesh without axes")? = turn.time;
         let done = self.launch(&step.kernel, &loaded.tasks[turn.task][turn.step], call);
-        done.map_err(|e| format!("`{}` in task {}: {e}", step.text, task.name))
+        done.map_err(|fault| Fault { message: format!("`{}` in task {}: {fault}", step.text, task.name), ..fault })
     }
 
     /// Keeps this rank's part of a whole array, in every slot.
@@ -71,6 +73,22 @@ impl Rank {
             return Err(format!("`{}` is {}{:?}, not {dtype}{shape:?}", found.name, found.dtype, found.shape));
         }
         self.write_bytes(id, &tensor.bytes)
+    }
+
+    /// Whether this rank's part of a buffer of floats holds finite numbers only.
+    pub fn is_finite(&self, id: BufferId) -> Result<bool, String> {
+        let dtype = buffer(&self.loaded.program, id)?.dtype;
+        Ok(Oddity::of(dtype, &self.part(id)?).is_none())
+    }
+
+    /// What is not finite of what `turn` has written, and which of its results that is.
+    pub fn oddities(&self, turn: Turn) -> Result<Vec<(usize, Oddity)>, String> {
+        let writes = self.loaded.tasks[turn.task][turn.step].writes.iter().enumerate();
+        let found = writes.map(|(i, place)| {
+            let bytes = self.arena.bytes(place.at(turn.time))?;
+            Ok(Oddity::of(place.dtype, bytes).map(|oddity| (i, oddity)))
+        });
+        Ok(found.collect::<Result<Vec<_>, String>>()?.into_iter().flatten().collect())
     }
 
     /// This rank's part of a buffer, slot after slot; `None` if another rank holds the same.
@@ -143,14 +161,14 @@ impl Rank {
         kernel: &Kernel,
         launch: &Launch,
         call: impl FnOnce(&Collective, &[u8], &mut [u8]) -> Result<(), String>,
-    ) -> Result<(), String> {
+    ) -> Result<(), Fault> {
         let time = self.coordinates.last().copied().unwrap_or(0);
         let reads: Vec<_> = launch.reads.iter().map(|place| place.at(time)).collect();
         let writes: Vec<_> = launch.writes.iter().map(|place| place.at(time)).collect();
         let Operands { reads, mut writes } = self.arena.operands(&reads, &writes, &launch.in_place)?;
         let Some(prepared) = &launch.kernel else {
-            let Kernel::Collective(collective) = kernel else { return Err("a step without a kernel".to_string()) };
-            return call(collective, reads[0], writes[0]);
+            let Kernel::Collective(collective) = kernel else { return Err("a step without a kernel".into()) };
+            return Ok(call(collective, reads[0], writes[0])?);
         };
         let misaligned = || "an operand is not aligned".to_string();
         let typed = |dtype: DType, bytes| Slice::from_bytes(dtype, bytes).ok_or_else(misaligned);
@@ -159,7 +177,7 @@ impl Rank {
         let typed = |dtype: DType, bytes| SliceMut::from_bytes(dtype, bytes).ok_or_else(misaligned);
         let writes: Vec<SliceMut<'_>> =
             launch.writes.iter().zip(writes).map(|(place, bytes)| typed(place.dtype, bytes)).collect::<Result<_, _>>()?;
-        prepared.launch(&reads, writes, &self.coordinates, self.threads)
+        prepared.launch(&reads, writes, &self.coordinates, self.threads).map_err(Fault::of_data)
     }
 }
 

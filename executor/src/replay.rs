@@ -4,13 +4,14 @@
 //! plain loops in the order of each group; there are no barriers, pieces, shares or staging buffers.
 
 use crate::cpu::threads::Threads;
+use crate::fault::Fault;
 use crate::load::{Loaded, buffer};
 use crate::rank::Rank;
 use crate::run::{ExecutionError, Executor};
 use crate::tensor::Tensor;
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::{Collective, CollectiveKind, ReduceKind};
-use shardc_ir::plan::{BufferId, BufferKind};
+use shardc_ir::plan::{BufferId, BufferKind, Program, Turn};
 use std::fmt;
 use std::sync::Arc;
 
@@ -20,6 +21,9 @@ pub struct Replay {
     loaded: Arc<Loaded>,
     ranks: Vec<Rank>,
 }
+
+/// A buffer, and what each rank holds of it.
+type Held = (BufferId, Vec<Vec<u8>>);
 
 /// What was compared and is equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -64,15 +68,38 @@ impl Replay {
     /// # Errors
     /// If the machine lacks memory, or a rank of the executor failed.
     pub fn of(executor: &Executor) -> Result<Replay, ExecutionError> {
-        let loaded = executor.loaded.clone();
+        Replay::from_states(executor.loaded.clone(), &states(executor)?)
+    }
+
+    /// As [`Replay::of`], in the memory that the ranks of `executor` had.
+    ///
+    /// # Errors
+    /// As [`Replay::of`].
+    pub fn in_place_of(executor: Executor) -> Result<Replay, ExecutionError> {
+        let (loaded, states) = (executor.loaded.clone(), states(&executor)?);
+        drop(executor);
+        Replay::from_states(loaded, &states)
+    }
+
+    fn from_states(loaded: Arc<Loaded>, states: &[Held]) -> Result<Replay, ExecutionError> {
         let ranks = (0..loaded.program.mesh.world_size()).map(|rank| Rank::new(loaded.clone(), rank, Threads(1)));
         let mut ranks: Vec<Rank> = ranks.collect::<Result<_, _>>().map_err(ExecutionError::before)?;
-        for state in &loaded.program.states {
-            for (rank, part) in ranks.iter_mut().zip(executor.parts(state.buffer)?) {
-                rank.set_part(state.buffer, &part).map_err(ExecutionError::before)?;
+        for (state, parts) in states {
+            for (rank, part) in ranks.iter_mut().zip(parts) {
+                rank.set_part(*state, part).map_err(ExecutionError::before)?;
             }
         }
         Ok(Replay { loaded, ranks })
+    }
+
+    /// The program.
+    pub fn program(&self) -> &Program {
+        &self.loaded.program
+    }
+
+    /// The ranks.
+    pub fn ranks(&self) -> &[Rank] {
+        &self.ranks
     }
 
     /// Runs step `number` (from 0) over a batch: a whole array for each of the program's inputs, in their order.
@@ -80,31 +107,56 @@ impl Replay {
     /// # Errors
     /// Bad data, with the rank that found it.
     pub fn step(&mut self, number: u64, batch: &[Tensor]) -> Result<(), ExecutionError> {
+        self.step_while(number, batch, |_, _| Ok(true))
+    }
+
+    /// As [`Replay::step`], but only until `go_on`, which sees all ranks after each turn, says no or what failed on which rank.
+    ///
+    /// # Errors
+    /// As [`Replay::step`], and what `go_on` says.
+    pub fn step_while(
+        &mut self,
+        number: u64,
+        batch: &[Tensor],
+        mut go_on: impl FnMut(&Replay, Turn) -> Result<bool, (u64, Fault)>,
+    ) -> Result<(), ExecutionError> {
         let loaded = self.loaded.clone();
-        let failed = |(rank, message)| ExecutionError { rank: Some(rank), step: Some(number), message };
+        let failed = |(rank, Fault { message, of_data })| {
+            let (rank, step) = (Some(rank), Some(number));
+            ExecutionError { rank, step, message, of_data }
+        };
         self.each(|rank| rank.begin(number, batch)).map_err(failed)?;
         for turn in loaded.program.order() {
-            let mut call = None;
-            let mut sources = vec![];
-            self.each(|rank| {
-                rank.run(turn, |collective, source, destination| {
-                    let in_place = collective.kind == CollectiveKind::AllReduce && source.is_empty();
-                    sources.push(if in_place { destination.to_vec() } else { source.to_vec() });
-                    call = Some(collective.clone());
-                    Ok(())
-                })
-            })
-            .map_err(failed)?;
-            let Some(call) = call else { continue };
-            for (number, rank) in (0..).zip(&mut self.ranks) {
-                let group = loaded.program.mesh.group(number, &call.axes);
-                let result = received(&call, number, &group, &sources);
-                rank.run(turn, |_, _, destination| {
-                    destination.get_mut(..result.len()).ok_or("a destination that is too small")?.copy_from_slice(&result);
-                    Ok(())
-                })
-                .map_err(|message| failed((number, message)))?;
+            self.turn(turn).map_err(failed)?;
+            if !go_on(self, turn).map_err(failed)? {
+                break;
             }
+        }
+        Ok(())
+    }
+
+    /// One turn on every rank.
+    fn turn(&mut self, turn: Turn) -> Result<(), (u64, Fault)> {
+        let loaded = self.loaded.clone();
+        let mut call = None;
+        let mut sources = vec![];
+        self.each(|rank| {
+            rank.run(turn, |collective, source, destination| {
+                let in_place = collective.kind == CollectiveKind::AllReduce && source.is_empty();
+                sources.push(if in_place { destination.to_vec() } else { source.to_vec() });
+                call = Some(collective.clone());
+                Ok(())
+            })
+        })?;
+        let Some(call) = call else { return Ok(()) };
+        for (number, rank) in (0..).zip(&mut self.ranks) {
+            let group = loaded.program.mesh.group(number, &call.axes);
+            let result = received(&call, number, &group, &sources);
+            rank.run(turn, |_, _, destination| {
+                destination.get_mut(..result.len()).ok_or("a destination that is too small")?.copy_from_slice(&result);
+                Ok(())
+            })
+            .map_err(|message| (number, message))?;
         }
         Ok(())
     }
@@ -154,9 +206,15 @@ impl Replay {
     }
 
     /// One rank after the other; the first that fails, and why.
-    fn each(&mut self, mut f: impl FnMut(&mut Rank) -> Result<(), String>) -> Result<(), (u64, String)> {
+    fn each(&mut self, mut f: impl FnMut(&mut Rank) -> Result<(), Fault>) -> Result<(), (u64, Fault)> {
         (0..).zip(&mut self.ranks).try_for_each(|(number, rank)| f(rank).map_err(|message| (number, message)))
     }
+}
+
+/// What each rank holds of each state variable.
+fn states(executor: &Executor) -> Result<Vec<Held>, ExecutionError> {
+    let states = executor.program().states.iter();
+    states.map(|state| Ok((state.buffer, executor.parts(state.buffer)?))).collect()
 }
 
 /// What rank `number` gets of its group's call, from all ranks' sources.

@@ -2,14 +2,15 @@
 
 use crate::comm::{Communicator, TrafficTable};
 use crate::cpu::threads::Threads;
+use crate::fault::Fault;
 use crate::init::initial_value;
 use crate::load::{Loaded, buffer};
 use crate::rank::{Rank, layout};
 use crate::tensor::Tensor;
 use crate::world::World;
 use shardc_ir::diagnostic::counted;
-use shardc_ir::plan::{BufferId, Program};
-use std::collections::BTreeMap;
+use shardc_ir::plan::{BufferId, Program, StateRole, Turn};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, mpsc};
@@ -21,6 +22,7 @@ pub struct Executor {
     pub(crate) loaded: Arc<Loaded>,
     world: Arc<World>,
     ranks: Vec<Handle>,
+    guard: Option<Arc<Guard>>,
     step: u64,
 }
 
@@ -33,6 +35,8 @@ pub struct ExecutionError {
     pub step: Option<u64>,
     /// What went wrong, with the text of the op.
     pub message: String,
+    /// Whether the data or the weights are wrong, and not the machine.
+    pub of_data: bool,
 }
 
 /// What one step gives.
@@ -40,6 +44,37 @@ pub struct ExecutionError {
 pub struct StepResult {
     /// The program's outputs, whole, by name.
     pub outputs: BTreeMap<String, Tensor>,
+}
+
+/// The output that is the norm of all gradients.
+pub const NORM: &str = "grad_norm";
+
+/// Where a step can be given up, because the norm of the gradients is known and no parameter has changed.
+#[derive(Debug)]
+struct Guard {
+    /// The turn that follows, by its place in a step.
+    turn: usize,
+    norm: BufferId,
+    /// The outputs that are known.
+    known: Vec<BufferId>,
+}
+
+impl Guard {
+    /// `None` where a parameter changes before the norm is known.
+    fn of(program: &Program) -> Option<Guard> {
+        let norm = program.outputs.iter().find(|output| output.name == NORM)?.buffer;
+        let views = |turn: Turn| program.tasks[turn.task].steps[turn.step].writes.iter();
+        let writes = |turn: Turn, id| views(turn).any(|view| view.buffer == id);
+        let known = |id| Some(program.order().enumerate().filter(|(_, turn)| writes(*turn, id)).last()?.0 + 1);
+        let turn = known(norm)?;
+        let parameters = program.states.iter().filter(|state| state.role == StateRole::Parameter);
+        let parameters: BTreeSet<BufferId> = parameters.map(|state| state.buffer).collect();
+        if program.order().take(turn).flat_map(views).any(|view| parameters.contains(&view.buffer)) {
+            return None;
+        }
+        let outputs = program.outputs.iter().map(|output| output.buffer);
+        Some(Guard { turn, norm, known: outputs.filter(|id| known(*id).is_some_and(|at| at <= turn)).collect() })
+    }
 }
 
 /// For people, who count steps from 1.
@@ -95,7 +130,8 @@ impl Executor {
             let worker = Rank::new(loaded.clone(), rank, threads).map(|rank| Worker { rank, communicator });
             ranks.push(worker.and_then(|worker| start(rank, worker, threads)).map_err(ExecutionError::before)?);
         }
-        Ok(Executor { loaded, world, ranks, step: 0 })
+        let guard = Guard::of(&loaded.program).map(Arc::new);
+        Ok(Executor { loaded, world, ranks, guard, step: 0 })
     }
 
     /// The program.
@@ -118,27 +154,52 @@ impl Executor {
     /// # Errors
     /// Bad data or a failed rank. No step can follow.
     pub fn step(&mut self, batch: Arc<Vec<Tensor>>) -> Result<StepResult, ExecutionError> {
+        self.run_step(batch, None)
+    }
+
+    /// Runs a step, but for what follows a norm at the guard that is not finite.
+    fn run_step(&mut self, batch: Arc<Vec<Tensor>>, guard: Option<Arc<Guard>>) -> Result<StepResult, ExecutionError> {
         let step = self.step;
         if batch.len() != self.program().inputs.len() {
             let message = format!("{} for {}", counted(batch.len(), "array"), counted(self.program().inputs.len(), "input"));
-            return Err(ExecutionError { rank: None, step: Some(step), message });
+            return Err(ExecutionError { rank: None, step: Some(step), message, of_data: true });
         }
         let outputs: Vec<BufferId> = self.program().outputs.iter().map(|output| output.buffer).collect();
         let loaded = self.loaded.clone();
+        let (turn_of_guard, norm) = guard.as_ref().map(|guard| (guard.turn, guard.norm)).unzip();
         let parts = self.on_each(Some(step), move |Worker { rank, communicator }| {
             rank.begin(step, &batch)?;
-            for turn in loaded.program.order() {
+            let mut given_up = false;
+            for (i, turn) in loaded.program.order().enumerate() {
+                if turn_of_guard == Some(i) && !norm.map_or(Ok(true), |norm| rank.is_finite(norm))? {
+                    given_up = true;
+                    break;
+                }
                 rank.run(turn, |call, source, destination| communicator.run(call, source, destination))?;
             }
-            outputs.iter().map(|id| rank.read(*id)).collect::<Result<Vec<_>, _>>()
+            let parts = outputs.iter().map(|id| rank.read(*id)).collect::<Result<Vec<_>, _>>()?;
+            Ok((parts, given_up))
         })?;
-        self.step += 1;
+        let guard = guard.filter(|_| parts.iter().any(|(_, given_up)| *given_up));
+        self.step += u64::from(guard.is_none());
         let mut result = StepResult::default();
         for (i, output) in self.program().outputs.iter().enumerate() {
-            let parts: Vec<Option<&[u8]>> = parts.iter().map(|rank| rank[i].as_deref()).collect();
+            if guard.as_ref().is_some_and(|guard| !guard.known.contains(&output.buffer)) {
+                continue;
+            }
+            let parts: Vec<Option<&[u8]>> = parts.iter().map(|(rank, _)| rank[i].as_deref()).collect();
             result.outputs.insert(output.name.clone(), self.whole(output.buffer, &parts)?);
         }
         Ok(result)
+    }
+
+    /// As [`Executor::step`], but a step whose gradients are not finite is given up before they change any parameter: it gives the
+    /// outputs that are known by then, the norm of the gradients among them, and the next step has the same number.
+    ///
+    /// # Errors
+    /// As [`Executor::step`].
+    pub fn step_if_finite(&mut self, batch: Arc<Vec<Tensor>>) -> Result<StepResult, ExecutionError> {
+        self.run_step(batch, self.guard.clone())
     }
 
     /// Sets a state variable from its whole array; floats are converted.
@@ -150,7 +211,7 @@ impl Executor {
         let found = buffer(self.program(), id).map_err(ExecutionError::before)?;
         let value = if value.dtype.is_float() && found.dtype.is_float() { value.cast(found.dtype) } else { value.clone() };
         let value = Arc::new(value);
-        self.on_each(None, move |worker| worker.rank.write(id, &value)).map(drop)
+        self.on_each(None, move |worker| worker.rank.write(id, &value).map_err(Fault::of_data)).map(drop)
     }
 
     /// Gives every state variable its initial value; `model` is asked for those that come from the model.
@@ -169,7 +230,7 @@ impl Executor {
             match block {
                 Some(_) if value.shape != shape => {
                     let message = format!("`{name}` is {:?}, not {shape:?}", value.shape);
-                    return Err(ExecutionError::before(message));
+                    return Err(ExecutionError { of_data: true, ..ExecutionError::before(message) });
                 }
                 Some(block) => self.set_state(&state.name, &value.block(block.axis, block.start, found.shape[block.axis]))?,
                 None => self.set_state(&state.name, &value)?,
@@ -206,7 +267,7 @@ impl Executor {
     /// # Errors
     /// If there is no such buffer, it is partial, or a rank failed.
     pub fn read(&self, id: BufferId) -> Result<Tensor, ExecutionError> {
-        let parts = self.on_each(None, move |worker| worker.rank.read(id))?;
+        let parts = self.on_each(None, move |worker| Ok(worker.rank.read(id)?))?;
         self.whole(id, &parts.iter().map(|part| part.as_deref()).collect::<Vec<_>>())
     }
 
@@ -215,7 +276,7 @@ impl Executor {
     /// # Errors
     /// If there is no such buffer, or a rank failed.
     pub fn parts(&self, id: BufferId) -> Result<Vec<Vec<u8>>, ExecutionError> {
-        self.on_each(None, move |worker| worker.rank.part(id))
+        self.on_each(None, move |worker| Ok(worker.rank.part(id)?))
     }
 
     /// What each rank has sent so far, by kind and axes.
@@ -267,11 +328,14 @@ impl Executor {
     fn on_each<R: Send + 'static>(
         &self,
         step: Option<u64>,
-        f: impl Fn(&mut Worker) -> Result<R, String> + Send + Sync + 'static,
+        f: impl Fn(&mut Worker) -> Result<R, Fault> + Send + Sync + 'static,
     ) -> Result<Vec<R>, ExecutionError> {
         let failed = |world: &World| {
             let failure = world.failure();
-            failure.map(|failure| ExecutionError { rank: Some(failure.rank), step, message: failure.message })
+            failure.map(|failure| {
+                let Fault { message, of_data } = failure.fault;
+                ExecutionError { rank: Some(failure.rank), step, message, of_data }
+            })
         };
         if let Some(error) = failed(&self.world) {
             return Err(error);
@@ -283,14 +347,15 @@ impl Executor {
             let (sender, receiver) = mpsc::channel();
             let (f, world) = (f.clone(), self.world.clone());
             let job: Job = Box::new(move |worker| {
-                let result = catch_unwind(AssertUnwindSafe(|| f(worker))).unwrap_or_else(|panic| Err(panic_message(&*panic)));
-                let result = result.map_err(|message| world.fail(number as u64, message));
+                let result =
+                    catch_unwind(AssertUnwindSafe(|| f(worker))).unwrap_or_else(|panic| Err(panic_message(&*panic).into()));
+                let result = result.map_err(|fault| world.fail(number as u64, fault));
                 world.end(number as u64);
                 // The executor waits for this reply; if it is gone, nobody needs it.
                 let _ = sender.send(result);
             });
             if handle.jobs.as_ref().is_none_or(|jobs| jobs.send(job).is_err()) {
-                self.world.fail(number as u64, "its thread is gone".to_string());
+                self.world.fail(number as u64, "its thread is gone");
             }
             replies.push(receiver);
         }
@@ -319,7 +384,7 @@ impl Drop for Executor {
 impl ExecutionError {
     /// What went wrong before any step.
     pub(crate) fn before(message: String) -> ExecutionError {
-        ExecutionError { rank: None, step: None, message }
+        ExecutionError { rank: None, step: None, message, of_data: false }
     }
 }
 
@@ -362,7 +427,7 @@ mod tests {
 
     #[test]
     fn people_count_steps_from_1() {
-        let error = ExecutionError { rank: Some(1), step: Some(0), message: "lost".to_string() };
+        let error = ExecutionError { rank: Some(1), step: Some(0), message: "lost".to_string(), of_data: false };
         assert_eq!(error.to_string(), "rank 1: step 1: lost");
     }
 
@@ -388,7 +453,7 @@ mod tests {
             assert!(!first.swap(false, Ordering::SeqCst), "it broke");
             let (kind, op, axes) = (CollectiveKind::AllReduce, ReduceKind::Sum, vec![AxisId(0)]);
             let call = Collective { kind, op, axes, dtype: DType::F32, count: 1 };
-            worker.communicator.run(&call, &[], bytemuck::cast_slice_mut(&mut [0.0f32]))
+            Ok(worker.communicator.run(&call, &[], bytemuck::cast_slice_mut(&mut [0.0f32]))?)
         });
         let error = error.unwrap_err();
         assert_eq!((error.step, error.message.as_str()), (Some(7), "internal error: it broke"));

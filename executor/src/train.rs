@@ -1,10 +1,8 @@
-//! The training loop: batches in, one line of metrics a step out.
+//! The training loop: batches in, the metrics of each step out.
 
 use crate::data::Dataset;
-use crate::run::{ExecutionError, Executor, StepResult};
+use crate::run::{ExecutionError, Executor, NORM, StepResult};
 use serde::Serialize;
-use std::io::Write;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 /// The metrics of one step: a line of the metrics file.
@@ -31,61 +29,55 @@ pub struct Summary {
     pub steps: u64,
     /// The metrics of the last one.
     pub last: Option<Metrics>,
-    /// Whether a stop was asked for before all steps were done.
-    pub stopped: bool,
     /// Seconds of all steps together.
     pub seconds: f64,
+    /// Why there are no more.
+    pub end: End,
 }
 
-/// Why training ended early.
-#[derive(Debug)]
-pub enum TrainError {
-    /// A rank failed, or data was bad.
-    Execution(ExecutionError),
-    /// The metrics could not be written.
-    Metrics(std::io::Error),
+/// Why training ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// All steps are done.
+    Done,
+    /// A stop was asked for.
+    Stopped,
+    /// The loss or a gradient is not finite. Where it is a gradient, no parameter has changed in the step.
+    NotFinite {
+        /// The step, from 0.
+        step: u64,
+        /// In words.
+        what: &'static str,
+    },
 }
 
-impl std::fmt::Display for TrainError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            TrainError::Execution(error) => error.fmt(f),
-            TrainError::Metrics(error) => write!(f, "cannot write metrics: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for TrainError {}
-
-/// Runs steps until `steps` are done in all (those before [`Executor::next_step`] count), or `stop` is set. Each step's metrics
-/// go to `metrics` as a line of JSON, which is flushed, and to `progress`.
+/// Runs steps until `steps` are done in all (those before [`Executor::next_step`] count), `stop` says so, or numbers are not finite.
+/// Each step's metrics go to `see`, those of the step that ends training so too.
 ///
 /// # Errors
-/// When a rank fails or metrics cannot be written; the steps before are done.
+/// When a rank fails; the steps before are done.
 pub fn train(
     executor: &mut Executor,
     data: &Dataset,
     steps: u64,
-    mut metrics: Option<&mut dyn Write>,
-    stop: &AtomicBool,
-    mut progress: impl FnMut(&Metrics),
-) -> Result<Summary, TrainError> {
-    let mut summary = Summary { steps: 0, last: None, stopped: false, seconds: 0.0 };
+    stop: impl Fn() -> bool,
+    mut see: impl FnMut(&Metrics),
+) -> Result<Summary, ExecutionError> {
+    let mut summary = Summary { steps: 0, last: None, seconds: 0.0, end: End::Done };
     while executor.next_step() < steps {
-        if stop.load(Ordering::Relaxed) {
-            summary.stopped = true;
+        if stop() {
+            summary.end = End::Stopped;
             break;
         }
         let step = executor.next_step();
         let start = Instant::now();
-        let result = executor.step(data.batch(step)).map_err(TrainError::Execution)?;
+        let result = executor.step_if_finite(data.batch(step))?;
         let line = measure(executor, step, &result, start.elapsed().as_secs_f64());
-        if let Some(metrics) = &mut metrics {
-            let mut text = serde_json::to_string(&line).map_err(|e| TrainError::Metrics(e.into()))?;
-            text.push('\n');
-            metrics.write_all(text.as_bytes()).and_then(|()| metrics.flush()).map_err(TrainError::Metrics)?;
+        see(&line);
+        if let Some(what) = not_finite(&line, &result, || data.is_ignored(step)) {
+            summary.end = End::NotFinite { step, what };
+            break;
         }
-        progress(&line);
         summary.steps += 1;
         summary.seconds += line.seconds;
         summary.last = Some(line);
@@ -93,12 +85,23 @@ pub fn train(
     Ok(summary)
 }
 
+/// What of a step is not finite; a loss of which no label counts need not be.
+fn not_finite(line: &Metrics, result: &StepResult, is_ignored: impl Fn() -> bool) -> Option<&'static str> {
+    let has = |name| result.outputs.contains_key(name);
+    let gradient = has(NORM) && line.grad_norm.is_none();
+    match line.loss {
+        None if has("loss") && !is_ignored() => Some("the loss"),
+        None if gradient => Some("the loss or a gradient"),
+        _ => gradient.then_some("a gradient"),
+    }
+}
+
 fn measure(executor: &Executor, step: u64, result: &StepResult, seconds: f64) -> Metrics {
     let number = |name: &str| result.outputs.get(name).and_then(|t| t.first()).filter(|v| v.is_finite());
     Metrics {
         step,
         loss: number("loss"),
-        grad_norm: number("grad_norm"),
+        grad_norm: number(NORM),
         lr: executor.program().learning_rate.at(step),
         seconds,
         samples_per_second: executor.program().batch as f64 / seconds.max(1e-9),

@@ -3,6 +3,7 @@
 //! A rank that has to wait sleeps at a gate. When every rank that still runs sleeps, none can wake another: that is an error, which
 //! says what each of them waits for.
 
+use crate::fault::Fault;
 use crate::random::Stream;
 use crate::transfer::Channel;
 use shardc_ir::kernel::{Collective, CollectiveKind};
@@ -19,7 +20,7 @@ pub struct Failure {
     /// The first rank that failed.
     pub rank: u64,
     /// What it said.
-    pub message: String,
+    pub fault: Fault,
 }
 
 /// All ranks of one process.
@@ -124,8 +125,8 @@ impl World {
     }
 
     /// Ends the run: every rank that waits, or is going to, gets an error. The first failure is kept.
-    pub fn fail(&self, rank: u64, message: String) {
-        lock(&self.failure).get_or_insert(Failure { rank, message });
+    pub fn fail(&self, rank: u64, fault: impl Into<Fault>) {
+        lock(&self.failure).get_or_insert(Failure { rank, fault: fault.into() });
         self.failed.store(true, Ordering::SeqCst);
         for meeting in lock(&self.meetings).values() {
             let _held = meeting.gate.lock();
@@ -189,7 +190,7 @@ impl World {
     }
 
     fn reason(&self) -> String {
-        self.failure().map_or_else(|| "another rank failed".to_string(), |failure| failure.message)
+        self.failure().map_or_else(|| "another rank failed".to_string(), |failure| failure.fault.message)
     }
 }
 

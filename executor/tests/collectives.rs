@@ -277,8 +277,8 @@ fn mismatches_end_as_errors() {
             threads.into_iter().map(|t| t.join().unwrap()).collect()
         });
         let failure = world.failure().expect(expected);
-        assert!(failure.message.contains(expected), "{failure:?}, not {expected}");
-        assert!(results.iter().flat_map(|r| r.as_ref().err()).all(|message| *message == failure.message), "{results:?}");
+        assert!(failure.fault.message.contains(expected), "{failure:?}, not {expected}");
+        assert!(results.iter().flat_map(|r| r.as_ref().err()).all(|message| *message == failure.fault.message), "{results:?}");
     }
 }
 

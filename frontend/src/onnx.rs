@@ -11,6 +11,7 @@ mod conv;
 mod einsum;
 mod elementwise;
 mod export;
+mod external;
 mod extreme;
 mod fourier;
 mod grid_sample;
@@ -53,6 +54,7 @@ mod window;
 mod wire;
 
 pub use export::{Exported, export, strip_weights};
+pub use external::external_files;
 pub use outline::{Dim, Outline, Port, outline};
 pub use tensor::Weight;
 pub use trained::{Copy, Decision, Tie, Untie};

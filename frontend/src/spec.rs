@@ -26,9 +26,6 @@ use std::path::Path;
 /// The largest file that is read, in bytes.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// The most errors that are told of one file.
-const MAX_ERRORS: usize = 50;
-
 /// Reads the spec at `path`.
 ///
 /// # Errors
@@ -52,7 +49,7 @@ pub fn load(path: &Path) -> Result<Spec, Diagnostics> {
 /// Reads `text`, the contents of the spec at `path`; `path` only names it.
 ///
 /// # Errors
-/// The errors in the order of the text, at most 50 of them.
+/// The errors in the order of the text.
 pub fn parse(path: &Path, text: &str) -> Result<Spec, Diagnostics> {
     if text.len() as u64 > MAX_BYTES {
         return Err(too_large(path));
@@ -61,15 +58,7 @@ pub fn parse(path: &Path, text: &str) -> Result<Spec, Diagnostics> {
     let statements = syntax::statements(text, &mut context);
     let spec = statements::read(path, &statements, &mut context);
     check::check(&spec, &mut context);
-    let mut errors = context.into_diagnostics();
-    if errors.len() > MAX_ERRORS {
-        let rest = errors.split_off(MAX_ERRORS);
-        let message = match rest.len() {
-            1 => "1 more error is not shown".to_string(),
-            more => format!("{more} more errors are not shown"),
-        };
-        errors.push(Diagnostic::error(message).at_opt(rest.into_iter().next().and_then(|error| error.place)));
-    }
+    let errors = context.into_diagnostics();
     if errors.is_empty() { Ok(spec) } else { Err(errors) }
 }
 

@@ -263,7 +263,7 @@ fn a_second_copy_is_a_view_that_is_exported_with_it() {
 }
 
 fn export_bytes(model: &Export, new: &BTreeMap<String, Tensor>) -> Vec<u8> {
-    export(Path::new("test.onnx"), model.bytes(), new, "data").unwrap().model
+    export(Path::new("test.onnx"), model.bytes(), new, &|_| "data".to_string()).unwrap().model
 }
 
 #[test]

@@ -395,9 +395,8 @@ fn noise_never_panics() {
 }
 
 #[test]
-fn a_file_of_mistakes_is_told_in_part() {
+fn a_file_of_mistakes_is_read_to_its_end() {
     let text = format!("mesh{}\n", " a=1".repeat(10_000));
     let errors = parse(Path::new("job.shard"), &text).expect_err("an axis is given twice");
-    assert_eq!(errors.len(), 51);
-    assert!(errors[50].message.contains("more errors are not shown"), "{}", errors[50].message);
+    assert_eq!(errors.len(), 9_999);
 }

@@ -136,13 +136,13 @@ fn terms(graph: &mut Graph, cx: &Context<'_>, loss: &Loss) -> Result<Terms, Diag
             let x = output(graph, cx, logits.as_ref(), "logits")?;
             let rank = graph.ty(x).rank() as i64;
             let axis = if *class_axis < 0 { rank + class_axis } else { *class_axis };
-            if axis < 0 || axis >= rank || rank < 2 {
+            if axis < 1 || axis >= rank {
                 return Err(Diagnostic::error(format!(
                     "`class_axis={class_axis}` of `{}`, which is {}",
                     graph.value(x).name,
                     graph.ty(x)
                 ))
-                .help("cross entropy needs logits with a batch and a class dimension"));
+                .help("cross entropy needs logits with a class dimension behind dimension 0, which is the batch"));
             }
             let mut b = Builder::extend(take(graph));
             let x = last(&mut b, x, axis as usize);
@@ -180,7 +180,7 @@ fn terms(graph: &mut Graph, cx: &Context<'_>, loss: &Loss) -> Result<Terms, Diag
         }
         Loss::Output { name } => {
             let x = output(graph, cx, Some(name), "output")?;
-            let samples = samples(graph);
+            let samples = samples(graph).unwrap_or(1);
             let ty = graph.ty(x);
             if ty.elements() != 1 && (ty.shape.first() != Some(&samples) || ty.elements() != samples) {
                 let message = format!("output `{}` is {ty}, which is no loss of {}", name.value, counted(samples, "sample"));
@@ -197,10 +197,10 @@ fn terms(graph: &mut Graph, cx: &Context<'_>, loss: &Loss) -> Result<Terms, Diag
 }
 
 /// Dimension 0 of the model's inputs.
-fn samples(graph: &Graph) -> u64 {
+fn samples(graph: &Graph) -> Option<u64> {
     let first = |ty: &Type| ty.shape.first().copied();
     let mut inputs = graph.nodes().filter(|(_, node)| matches!(node.op, Op::Input(_)));
-    inputs.find_map(|(_, node)| first(graph.ty(node.results[0]))).unwrap_or(1)
+    inputs.find_map(|(_, node)| first(graph.ty(node.results[0])))
 }
 
 /// The model's output of that name, or its only one.
@@ -236,6 +236,12 @@ fn quoted(names: &[&str]) -> String {
 fn label(b: &mut Builder, cx: &Context<'_>, name: &Located<String>, ty: Type) -> Result<ValueId, Diagnostic> {
     let of_model = |op: &Op| matches!(op, Op::Input(input) if input.name == name.value);
     let Some(input) = b.graph().nodes().find(|(_, node)| of_model(&node.op)).map(|(_, node)| node.results[0]) else {
+        let samples = samples(b.graph());
+        if samples.is_some_and(|samples| ty.shape.first() != Some(&samples)) {
+            let message =
+                format!("the loss needs labels of {ty}, but the model takes {}", counted(samples.unwrap_or(0), "sample"));
+            return Err(Diagnostic::error(message).help("dimension 0 of the output must be the batch"));
+        }
         let value = b.op(Input { name: name.value.clone(), ty, label: true }, &[]);
         b.rename(value, &name.value);
         return Ok(value);

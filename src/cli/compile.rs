@@ -2,6 +2,7 @@
 
 use super::decisions;
 use super::output::print;
+use super::overwrite::Files;
 use crate::failure::Failure;
 use crate::plan_dir::{self, Manifest};
 use crate::{Compiled, Options, compile, report};
@@ -61,10 +62,13 @@ impl Compile {
     ///
     /// # Errors
     /// All that is wrong with the model or the spec; a folder that cannot be written.
-    pub fn run(self) -> Result<(), Failure> {
+    pub fn run(mut self) -> Result<(), Failure> {
+        // `p/.` is `p`.
+        self.output = self.output.map(|path| path.components().collect());
         if self.target != "cpu" {
             return Err(Failure::not_built("--target cuda"));
         }
+        self.check_files()?;
         let spec = spec::load(&self.spec)?;
         let watch = Watch { command: &self, failed: RefCell::new(None), stopped_at: RefCell::new(None) };
         let options = Options {
@@ -86,6 +90,14 @@ impl Compile {
         let Some(output) = &self.output else { return Ok(()) };
         let manifest = plan_dir::write(output, &compiled, &self.model, &spec, !self.no_weights)?;
         print(&self.summary(output, &compiled, &spec, &manifest))
+    }
+
+    /// What can be said of the folders before anything is compiled.
+    fn check_files(&self) -> Result<(), Failure> {
+        let Some(output) = &self.output else { return Ok(()) };
+        plan_dir::check_target(output)?;
+        let files = Files::default().reads_model(&self.model).reads("the spec", &self.spec);
+        plan_dir::own_files(output).iter().fold(files, |files, file| files.writes("--output", Some(file))).check()
     }
 
     fn summary(&self, output: &Path, compiled: &Compiled, spec: &Spec, manifest: &Manifest) -> String {

@@ -1,19 +1,21 @@
 //! `shardc eval`: the mean loss over data, and the model's outputs.
 
 use super::job::{Batches, DataArgs, Job, JobArgs, MachineArgs};
-use super::output::{print, replaces_no_input, writable, write_whole};
+use super::output::{print, writable, write_whole};
 use crate::failure::Failure;
+use crate::report;
 use clap::Args;
 use serde::Serialize;
 use shardc_executor::data::{Dataset, input_specs, npz_bytes};
 use shardc_executor::run::{Executor, StepResult};
 use shardc_executor::tensor::Tensor;
-use shardc_ir::diagnostic::{Diagnostic, Place, counted};
+use shardc_ir::diagnostic::{Diagnostic, Diagnostics, Place, counted};
 use shardc_ir::dtype::DType;
 use shardc_ir::plan::Program;
 use shardc_passes::{PADDING_LABEL, loss_outputs};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::collections::btree_map::Entry;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The arguments.
@@ -46,20 +48,23 @@ impl Eval {
     /// # Errors
     /// All that is wrong with the job or its data; a failed rank.
     pub fn run(self) -> Result<(), Failure> {
-        if let Some(path) = &self.outputs {
-            replaces_no_input(path, &[&self.data.path])?;
-            writable(path)?;
-        }
+        let files = self.job.files().reads_data(&self.data.path);
+        files.writes("--outputs", self.outputs.as_deref()).check()?;
+        self.outputs.iter().try_for_each(|path| writable(path))?;
         let job = self.job.open(false)?;
         let program = &job.programs.eval;
-        let data = self.data.open(input_specs(program), Batches { size: 1, ..Batches::default() })?;
         let batch = batch_size(program);
         let names = job.spec.loss.as_ref().and_then(|_| loss_outputs(program));
         let names = names.map(|(sum, labels)| (sum.to_string(), labels.to_string()));
         let mut totals = Totals { names, keep: self.outputs.is_some(), ..Totals::default() };
+        let mut executor = job.start(program, &self.machine)?;
+        if program.inputs.is_empty() {
+            totals.add(executor.step(Arc::new(vec![]))?, batch, batch);
+            return self.finish(&totals, 0);
+        }
+        let data = self.data.open(input_specs(program), Batches { size: 1, ..Batches::default() })?;
         let whole = data.samples() - data.samples() % batch;
         let left = data.samples() - whole;
-        let mut executor = job.start(program, &self.machine)?;
         for from in (0..whole).step_by(batch as usize) {
             let arrays = data.rows(&data.in_order(from, from + batch));
             totals.add(executor.step(Arc::new(arrays))?, batch, batch);
@@ -74,10 +79,16 @@ impl Eval {
                 }
             }
         }
+        self.finish(&totals, data.samples())
+    }
+
+    /// Writes and prints what `samples` samples came to.
+    fn finish(&self, totals: &Totals, samples: u64) -> Result<(), Failure> {
         if let Some(path) = &self.outputs {
+            report::print(&left_out(&totals.differing, path));
             write_whole(path, &npz_bytes(&totals.outputs)?)?;
         }
-        print(&self.text(&totals.loss(), data.samples())?)
+        print(&self.text(&totals.loss(), samples)?)
     }
 
     /// A step of the model at the size of the rest, on one rank.
@@ -114,6 +125,16 @@ impl Eval {
     }
 }
 
+/// What is told of outputs that belong to no sample and to no model, but to a batch.
+fn left_out(names: &[String], path: &Path) -> Diagnostics {
+    let warning = |name: &String| {
+        let warning = Diagnostic::warning(format!("`{name}` has no dimension of samples, and differs from batch to batch"));
+        let warning = warning.at(Place::File(path.to_path_buf())).label("it is left out");
+        warning.help("evaluate all samples as one batch to have it: a `batch` line with as many as the data has")
+    };
+    names.iter().map(warning).collect()
+}
+
 /// Samples of a step: the spec's batch, or the model's own size.
 fn batch_size(program: &Program) -> u64 {
     let own = program.inputs.first().and_then(|i| program.buffers[i.buffer.index()].shape.first().copied());
@@ -130,6 +151,8 @@ struct Totals {
     /// Whether the model's outputs are wanted.
     keep: bool,
     outputs: BTreeMap<String, Tensor>,
+    /// Outputs without a dimension of samples that differ between batches.
+    differing: Vec<String>,
 }
 
 impl Totals {
@@ -142,7 +165,15 @@ impl Totals {
             self.labels += number(labels);
         }
         if self.keep {
-            outputs.into_iter().for_each(|(name, output)| append(self.outputs.entry(name), output, batch, real));
+            for (name, output) in outputs {
+                if self.differing.contains(&name) {
+                    continue;
+                }
+                if !append(self.outputs.entry(name.clone()), output, batch, real) {
+                    self.outputs.remove(&name);
+                    self.differing.push(name);
+                }
+            }
         }
     }
 
@@ -222,23 +253,21 @@ impl Rest<'_> {
     }
 }
 
-/// Adds the real samples of an output; one without a sample dimension is kept as the first batch has it.
-fn append(entry: std::collections::btree_map::Entry<'_, String, Tensor>, mut output: Tensor, batch: u64, real: u64) {
-    use std::collections::btree_map::Entry::{Occupied, Vacant};
+/// Adds the real samples of an output. One without a dimension of samples is the same for all batches; false if it is not.
+fn append(entry: Entry<'_, String, Tensor>, mut output: Tensor, batch: u64, real: u64) -> bool {
     let by_sample = output.shape.first() == Some(&batch);
     if by_sample {
         output.bytes.truncate(output.bytes.len() / batch as usize * real as usize);
         output.shape[0] = real;
     }
     match entry {
-        Vacant(entry) => {
-            entry.insert(output);
-        }
-        Occupied(mut entry) if by_sample => {
+        Entry::Vacant(entry) => drop(entry.insert(output)),
+        Entry::Occupied(mut entry) if by_sample => {
             let all = entry.get_mut();
             all.bytes.extend(output.bytes);
             all.shape[0] += real;
         }
-        Occupied(_) => {}
+        Entry::Occupied(entry) => return *entry.get() == output,
     }
+    true
 }

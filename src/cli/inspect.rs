@@ -1,6 +1,7 @@
 //! `shardc inspect PLAN/`: a plan for people or for programs.
 
-use super::output::{replaces_no_input, write};
+use super::output::write;
+use super::overwrite::Files;
 use crate::failure::Failure;
 use crate::plan_dir::{self, PlanDir};
 use clap::{Args, ValueEnum};
@@ -67,6 +68,7 @@ impl Inspect {
             Format::Html => return Err(Failure::not_built("--format html")),
             Format::Text | Format::Json => {}
         }
+        Files::default().reads_plan(&self.plan).writes("--output", self.output.as_deref()).check()?;
         let plan = plan_dir::read(&self.plan)?;
         let program = self.program(&plan)?;
         let ranks = program.mesh.world_size();
@@ -89,7 +91,6 @@ impl Inspect {
             let json = serde_json::to_string_pretty(&report);
             json.map_err(|e| Failure::Machine(format!("cannot write JSON: {e}")))? + "\n"
         };
-        self.output.iter().try_for_each(|path| replaces_no_input(path, &[&self.plan]))?;
         write(&text, self.output.as_deref())
     }
 

@@ -1,26 +1,59 @@
-//! Ctrl-C: the first asks the work to end after the current step, the second ends the process.
+//! Ctrl-C, and the signal that asks a process to end: the first asks the work to end after the current step, the second ends the process.
 
 use super::foot;
 use super::output::note;
 use crate::failure::Failure;
 use std::process;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
 
-/// The exit code of a process that Ctrl-C ended.
-const INTERRUPTED: i32 = 130;
+/// What was asked for so far.
+pub struct Interrupt(Arc<AtomicI32>);
 
-/// Set after the first Ctrl-C.
-pub fn requested() -> Result<Arc<AtomicBool>, Failure> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let flag = stop.clone();
-    let handler = move || {
-        if flag.swap(true, Ordering::Relaxed) {
-            foot::end();
-            process::exit(INTERRUPTED);
+impl Interrupt {
+    /// Watches from now on, in threads that begin from now on.
+    ///
+    /// # Errors
+    /// If the machine lets nobody watch.
+    pub fn watch() -> Result<Interrupt, Failure> {
+        let received = Arc::new(AtomicI32::new(0));
+        let first = received.clone();
+        let handler = move |signal: i32| {
+            if first.swap(signal, Ordering::Relaxed) != 0 {
+                foot::end();
+                process::exit(Failure::Interrupted(signal).code().into());
+            }
+            note("stopping after this step; press Ctrl-C again to abort");
+        };
+        on_signals(handler).map_err(|why| Failure::Machine(format!("cannot watch for Ctrl-C: {why}")))?;
+        Ok(Interrupt(received))
+    }
+
+    /// The first signal, if there was one.
+    pub fn signal(&self) -> Option<i32> {
+        Some(self.0.load(Ordering::Relaxed)).filter(|signal| *signal != 0)
+    }
+}
+
+/// A thread of its own takes the signals, which all others leave to it.
+#[cfg(unix)]
+fn on_signals(handler: impl Fn(i32) + Send + 'static) -> Result<(), String> {
+    use nix::sys::signal::{SigSet, Signal};
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGINT);
+    signals.add(Signal::SIGTERM);
+    signals.thread_block().map_err(|e| e.to_string())?;
+    let work = move || {
+        while let Ok(signal) = signals.wait() {
+            handler(signal as i32);
         }
-        note("stopping after this step; press Ctrl-C again to abort");
     };
-    ctrlc::set_handler(handler).map_err(|e| Failure::Machine(format!("cannot watch for Ctrl-C: {e}")))?;
-    Ok(stop)
+    std::thread::Builder::new().name("signals".to_string()).spawn(work).map(drop).map_err(|e| e.to_string())
+}
+
+#[cfg(not(unix))]
+fn on_signals(handler: impl Fn(i32) + Send + 'static) -> Result<(), String> {
+    /// The number of Ctrl-C.
+    const INTERRUPT: i32 = 2;
+    ctrlc::set_handler(move || handler(INTERRUPT)).map_err(|e| e.to_string())
 }

@@ -1,6 +1,7 @@
 //! What a command runs: a plan directory, or a model and a spec compiled on the spot; the same from there on.
 
-use super::output::write_whole;
+use super::export;
+use super::overwrite::Files;
 use crate::failure::Failure;
 use crate::plan_dir::{self, PlanDir};
 use crate::{Options, Programs, Training, compile, report};
@@ -84,6 +85,15 @@ enum Weights {
 }
 
 impl JobArgs {
+    /// What is read to open the job.
+    pub fn files(&self) -> Files {
+        let files = match self.source.is_dir() {
+            true => Files::default().reads_plan(&self.source),
+            false => Files::default().reads_model(&self.source),
+        };
+        self.spec.iter().fold(files, |files, spec| files.reads("the spec", spec))
+    }
+
     /// Opens the plan directory, or compiles the model; `train` says whether training is wanted.
     ///
     /// # Errors
@@ -205,11 +215,12 @@ impl Job {
         Ok(compile(&self.model.file, &spec, &options)?.programs.eval)
     }
 
-    /// Writes the model with its parameters as they are now; where its weights were in a file of their own, they are again.
+    /// Writes the model with its parameters as they are now; where its weights were in a file of their own, they are again, in the one
+    /// that is given.
     ///
     /// # Errors
     /// If a rank failed or the file cannot be written.
-    pub fn export(&self, executor: &Executor, to: &Path) -> Result<(), Failure> {
+    pub fn export(&self, executor: &Executor, to: &Path) -> Result<Option<PathBuf>, Failure> {
         let mut weights = BTreeMap::new();
         for state in executor.program().states.iter().filter(|s| s.role.is_of_model()) {
             let name = state.initializer();
@@ -223,12 +234,18 @@ impl Job {
             let elements = copy.elements(of).map_err(Failure::Machine)?;
             weights.insert(copy.name.clone(), elements);
         }
-        let data_file = format!("{}.data", to.file_name().unwrap_or_default().to_string_lossy());
-        let exported = onnx::export(path, bytes.to_vec(), &weights, &data_file)?;
-        if let Some(data) = exported.data {
-            write_whole(&to.with_file_name(&data_file), &data)?;
-        }
-        write_whole(to, &exported.model)
+        let exported = onnx::export(path, bytes.to_vec(), &weights, &|data| export::data_name(to, data))?;
+        export::write(&exported, to, path)
+    }
+
+    /// A place in the model or plan, such as `value "logits"`.
+    pub fn place(&self, what: String) -> Place {
+        Place::Model { file: self.model.path.clone(), what }
+    }
+
+    /// Whether the elements that the initializer `name` begins with are finite, as those that the spec makes are.
+    pub fn begins_finite(&self, name: &str) -> bool {
+        self.initial(name).map_or(true, |initial| initial.to_f64().iter().all(|x| x.is_finite()))
     }
 
     fn initial(&self, name: &str) -> Result<Tensor, Diagnostic> {

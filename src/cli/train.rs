@@ -1,20 +1,21 @@
 //! `shardc train`: runs steps over data, from a plan directory or from a model and a spec.
 
+use super::interrupt::Interrupt;
 use super::job::{Batches, DataArgs, Job, JobArgs, MachineArgs};
-use super::output::{note, replaces_no_input, writable};
+use super::metrics::MetricsFile;
+use super::output::{note, writable};
 use super::progress::{Progress, Unit, time_text};
-use super::{decisions, interrupt};
+use super::{decisions, divergence};
 use crate::failure::Failure;
 use crate::report;
 use clap::Args;
 use shardc_executor::data::{Dataset, InputSpec, input_specs};
-use shardc_executor::train::{Summary, TrainError, train};
+use shardc_executor::run::Executor;
+use shardc_executor::train::{End, Summary, train};
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, counted};
 use shardc_ir::dtype::DType;
 use shardc_ir::plan::Program;
 use shardc_ir::train::Decay;
-use std::fs::File;
-use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 
 /// The arguments.
@@ -56,14 +57,14 @@ impl Train {
     /// Trains.
     ///
     /// # Errors
-    /// All that is wrong with the job or its data before the first step; a failed rank; Ctrl-C, after the current step.
+    /// All that is wrong with the job or its data before the first step; a failed rank; numbers that are not finite; after the current
+    /// step what ends it, such as Ctrl-C; at the end metrics that could not be written.
     pub fn run(self) -> Result<(), Failure> {
         self.refuse_later()?;
-        for path in self.metrics.iter().chain(&self.export) {
-            replaces_no_input(path, &[&self.data.path])?;
-        }
-        self.export.iter().try_for_each(|path| writable(path))?;
-        let stop = interrupt::requested()?;
+        let files = self.job.files().reads_data(&self.data.path);
+        files.writes("--metrics", self.metrics.as_deref()).writes("--export", self.export.as_deref()).check()?;
+        self.metrics.iter().chain(&self.export).try_for_each(|path| writable(path))?;
+        let interrupt = Interrupt::watch()?;
         let job = self.job.open(true)?;
         let mut program = job.training()?.program.clone();
         program.seed = self.seed.unwrap_or(program.seed);
@@ -79,34 +80,53 @@ impl Train {
             note(&format!("note: the data has {samples}, {pass} a pass; it will be used again"));
         }
         report::print(&self.warnings(&job, &program, steps));
-        let mut metrics = match &self.metrics {
-            Some(path) => Some(BufWriter::new(
-                File::create(path).map_err(|e| Failure::io(format!("cannot write `{}`", path.display()), &e))?,
-            )),
-            None => None,
-        };
+        let mut metrics = self.metrics.clone().map(MetricsFile::create).transpose()?;
         let mut executor = job.start(&program, &self.machine)?;
         let mut progress = Progress::new(steps, unit);
-        let sink = metrics.as_mut().map(|file| file as &mut dyn Write);
-        let mut diverged = false;
-        let result = train(&mut executor, &data, steps, sink, &stop, |metrics| {
-            progress.step(metrics);
-            if metrics.loss.is_none() && !std::mem::replace(&mut diverged, true) {
-                note(&without_loss(metrics.step, data.is_ignored(metrics.step)));
-            }
-        });
+        let mut told = false;
+        let result = train(
+            &mut executor,
+            &data,
+            steps,
+            || interrupt.signal().is_some(),
+            |line| {
+                metrics.iter_mut().for_each(|file| file.write(line));
+                progress.step(line);
+                if line.loss.is_none() && data.is_ignored(line.step) && !std::mem::replace(&mut told, true) {
+                    note(&without_labels(line.step));
+                }
+            },
+        );
         progress.finish();
-        let summary = result.map_err(|error| match (error, &self.metrics) {
-            (TrainError::Metrics(error), Some(path)) => {
-                Failure::io(format!("cannot write metrics to `{}`", path.display()), &error)
-            }
-            (error, _) => error.into(),
-        })?;
-        if let Some(path) = &self.export {
-            job.export(&executor, path)?;
+        let summary = result?;
+        if let End::NotFinite { step, what } = summary.end {
+            return Err(divergence::of_step(&job, executor, step, what, &data.batch(step)));
         }
-        note(&self.closing(&summary, steps));
-        if summary.stopped { Err(Failure::Interrupted) } else { Ok(()) }
+        let mut written = vec![];
+        if let (Some(path), Some(file)) = (&self.metrics, &metrics)
+            && file.is_whole()
+        {
+            written.push(format!("metrics in `{}`", path.display()));
+        }
+        written.extend(self.keep(&job, &executor, &summary)?);
+        note(&closing(&summary, steps, &written));
+        metrics.map_or(Ok(()), MetricsFile::finish)?;
+        match (summary.end, interrupt.signal()) {
+            (End::Stopped, Some(signal)) => Err(Failure::Interrupted(signal)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Exports the model, if it is wanted and anything was trained; says where it is.
+    fn keep(&self, job: &Job, executor: &Executor, summary: &Summary) -> Result<Option<String>, Failure> {
+        let Some(path) = &self.export else { return Ok(None) };
+        if summary.end == End::Stopped && summary.steps == 0 {
+            return Ok(Some(format!("`{}` is not written", path.display())));
+        }
+        divergence::check_weights(job, executor)?;
+        let weights = job.export(executor, path)?;
+        let weights = weights.map(|weights| format!(" and `{}`", weights.display())).unwrap_or_default();
+        Ok(Some(format!("model in `{}`{weights}", path.display())))
     }
 
     fn refuse_later(&self) -> Result<(), Failure> {
@@ -137,37 +157,26 @@ impl Train {
         }
         warnings
     }
-
-    /// What was done, in a line.
-    fn closing(&self, summary: &Summary, steps: u64) -> String {
-        let done = summary.steps;
-        let mut line = match summary.stopped {
-            true => format!("stopped after {done} of {}", counted(steps, "step")),
-            false => counted(done, "step"),
-        };
-        line.push_str(&format!(" in {}", time_text(summary.seconds)));
-        if let Some(loss) = summary.last.as_ref().and_then(|m| m.loss) {
-            line.push_str(&format!(", loss {loss:.4}"));
-        }
-        if let Some(path) = &self.metrics {
-            line.push_str(&format!(", metrics in `{}`", path.display()));
-        }
-        if let Some(path) = &self.export {
-            line.push_str(&format!(", model in `{}`", path.display()));
-        }
-        line
-    }
 }
 
-/// What to tell of a step, counted from 0, whose loss is no finite number; `ignored` says that none of its labels counts.
-fn without_loss(step: u64, ignored: bool) -> String {
-    let step = step + 1;
-    match ignored {
-        true => format!("note: no label of step {step} counts, so its loss is no number, and its gradients are 0"),
-        false => {
-            format!("note: the loss is not a finite number at step {step}; a lower `lr`, `warmup=` or `clip norm=1.0` may help")
-        }
+/// What was done and `written`, in a line.
+fn closing(summary: &Summary, steps: u64, written: &[String]) -> String {
+    let done = summary.steps;
+    let mut line = match summary.end == End::Stopped {
+        true => format!("stopped after {done} of {}", counted(steps, "step")),
+        false => counted(done, "step"),
+    };
+    line.push_str(&format!(" in {}", time_text(summary.seconds)));
+    if let Some(loss) = summary.last.as_ref().and_then(|m| m.loss) {
+        line.push_str(&format!(", loss {loss:.4}"));
     }
+    written.iter().for_each(|file| line.push_str(&format!(", {file}")));
+    line
+}
+
+/// What to tell of a step, counted from 0, none of whose labels counts.
+fn without_labels(step: u64) -> String {
+    format!("note: no label of step {} counts, so its loss is no number, and its gradients are 0", step + 1)
 }
 
 /// What a step takes in: tokens where the model reads rows of them, else samples.

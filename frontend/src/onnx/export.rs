@@ -22,13 +22,20 @@ pub struct Exported {
 const ALIGNMENT: usize = 4096;
 
 /// The model in `bytes`, the contents of the file at `path`, with the tensors of `new` as initializers, in the element types
-/// that the file stores. Where initializers are external, all their data goes to one new file, which the model calls `data_file`.
+/// that the file stores. Where initializers are external, all their data goes to one new file, which the model calls by the name that
+/// `data_file` gives to it.
 ///
 /// # Errors
 /// For names that the model does not have, tensors of other shapes, and external data that cannot be read.
-pub fn export(path: &Path, bytes: Vec<u8>, new: &BTreeMap<String, Tensor>, data_file: &str) -> Result<Exported, Diagnostics> {
+pub fn export(
+    path: &Path,
+    bytes: Vec<u8>,
+    new: &BTreeMap<String, Tensor>,
+    data_file: &dyn Fn(&[u8]) -> String,
+) -> Result<Exported, Diagnostics> {
     let file = ModelFile::from_bytes(path, bytes)?;
     let mut data = vec![];
+    let mut places: Vec<(Owner, usize, usize)> = vec![];
     let mut contents: BTreeMap<Owner, Vec<u8>> = BTreeMap::new();
     let mut missing: BTreeSet<&str> = new.keys().map(String::as_str).collect();
     let mut errors = vec![];
@@ -46,7 +53,7 @@ pub fn export(path: &Path, bytes: Vec<u8>, new: &BTreeMap<String, Tensor>, data_
         match stored {
             Ok(bytes) if external => {
                 data.resize(data.len().next_multiple_of(ALIGNMENT), 0);
-                contents.insert(owner, entries(data_file, data.len(), bytes.len()));
+                places.push((owner, data.len(), bytes.len()));
                 data.extend(bytes);
             }
             Ok(bytes) => {
@@ -61,6 +68,10 @@ pub fn export(path: &Path, bytes: Vec<u8>, new: &BTreeMap<String, Tensor>, data_
     }
     if !errors.is_empty() {
         return Err(errors);
+    }
+    if !places.is_empty() {
+        let location = data_file(&data);
+        contents.extend(places.into_iter().map(|(owner, offset, length)| (owner, entries(&location, offset, length))));
     }
     let found = file.tensors().map_err(|why| broken(path, why))?;
     let changed = found.iter().filter_map(|t| contents.get(&t.owner).map(|c| (t, c)));
@@ -124,7 +135,7 @@ fn entries(location: &str, offset: usize, length: usize) -> Vec<u8> {
     [entry("location", location), entry("offset", &offset.to_string()), entry("length", &length.to_string())].concat()
 }
 
-fn is_external(proto: &pb::TensorProto) -> bool {
+pub(super) fn is_external(proto: &pb::TensorProto) -> bool {
     proto.data_location == Some(pb::tensor_proto::DataLocation::External as i32)
 }
 

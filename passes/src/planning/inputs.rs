@@ -2,6 +2,7 @@
 
 use shardc_ir::graph::{Graph, ValueId};
 use shardc_ir::ops::Op;
+use shardc_ir::ops::index::Gather;
 use shardc_ir::spec::{Loss, Spec};
 use std::collections::BTreeMap;
 
@@ -28,20 +29,25 @@ pub fn allowed(graph: &Graph, spec: &Spec) -> BTreeMap<String, Allowed> {
         for view in views(graph, node.results[0]) {
             for user in graph.users(graph.value(view).node) {
                 let user = graph.node(user);
-                let size = match &user.op {
-                    Op::Gather(g) if user.operands[1] == view => graph.ty(user.operands[0]).shape[g.axis],
-                    Op::OneHot(hot) => hot.size,
+                let (from, to) = match &user.op {
+                    Op::Gather(g) if user.operands[1] == view => rows(g, graph.ty(user.operands[0]).shape[g.axis] as i64),
+                    Op::OneHot(hot) => (0, hot.size as i64),
                     _ => continue,
                 };
                 is_label |= matches!(user.op, Op::OneHot(_));
                 is_index |= matches!(user.op, Op::Gather(_));
-                let high = range.map_or(size as i64, |(_, high): (i64, i64)| high.min(size as i64));
-                range = Some((0, high));
+                range = Some(range.map_or((from, to), |(low, high): (i64, i64)| (low.max(from), high.min(to))));
             }
         }
         out.insert(input.name.clone(), Allowed { range, except: ignored.filter(|_| is_label && !is_index) });
     }
     out
+}
+
+/// The indices that a gather takes from `size` rows: negative ones count from the end. One with a row that is not trained, as modules
+/// of embeddings have, takes none of those.
+fn rows(gather: &Gather, size: i64) -> (i64, i64) {
+    (if gather.untrained.is_some() { 0 } else { -size }, size)
 }
 
 /// A value and every view of it: the same elements under other shapes.

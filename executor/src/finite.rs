@@ -1,0 +1,128 @@
+//! Numbers that are not finite, and the first value of a step that has one.
+//!
+//! What is below every number often means well: it masks scores before a softmax. So the first value that is no number, or above every
+//! number, is the one to tell; one below them all only where there is no other.
+
+use crate::fault::Fault;
+use crate::load::buffer;
+use crate::replay::Replay;
+use crate::run::{ExecutionError, Executor};
+use crate::tensor::Tensor;
+use shardc_ir::dtype::DType;
+use shardc_ir::plan::{StateRole, Turn};
+use std::fmt;
+
+/// What is not finite about some numbers, the worst of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Oddity {
+    /// Below every number.
+    Below,
+    /// Above every number.
+    Above,
+    /// No number.
+    NoNumber,
+}
+
+/// The first value of a step that is not finite.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct First {
+    /// Its name.
+    pub value: String,
+    /// What of it is not finite.
+    pub oddity: Oddity,
+    /// The rank that has it.
+    pub rank: u64,
+    /// What computed it; `None` of a state variable before the step.
+    pub op: Option<Op>,
+}
+
+/// A launch of a step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Op {
+    /// Its text.
+    pub text: String,
+    /// The micro-batch, from 0, and how many there are.
+    pub microbatch: (u64, u64),
+}
+
+impl Oddity {
+    /// Of floats, little-endian.
+    pub fn of(dtype: DType, bytes: &[u8]) -> Option<Oddity> {
+        match dtype {
+            DType::F32 => worst(bytes.as_chunks().0.iter().map(|b| f64::from(f32::from_le_bytes(*b)))),
+            DType::F64 => worst(bytes.as_chunks().0.iter().map(|b| f64::from_le_bytes(*b))),
+            DType::I64 | DType::Bool => None,
+        }
+    }
+}
+
+fn worst(numbers: impl Iterator<Item = f64>) -> Option<Oddity> {
+    let oddity = |x: f64| match x {
+        x if x.is_nan() => Oddity::NoNumber,
+        x if x > 0.0 => Oddity::Above,
+        _ => Oddity::Below,
+    };
+    numbers.filter(|x| !x.is_finite()).map(oddity).max()
+}
+
+impl fmt::Display for Oddity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Oddity::Below => "-inf",
+            Oddity::Above => "inf",
+            Oddity::NoNumber => "NaN",
+        })
+    }
+}
+
+/// What was seen so far.
+#[derive(Default)]
+struct Seen {
+    worst: Option<First>,
+    below: Option<First>,
+}
+
+impl Seen {
+    fn add(&mut self, first: First) {
+        let place = if first.oddity == Oddity::Below { &mut self.below } else { &mut self.worst };
+        place.get_or_insert(first);
+    }
+}
+
+/// Runs step `number` over `batch` again, from the state that `executor` has, and gives the first value that is not finite.
+///
+/// # Errors
+/// If the machine lacks memory, or a rank failed.
+pub fn first(executor: Executor, number: u64, batch: &[Tensor]) -> Result<Option<First>, ExecutionError> {
+    let mut seen = Seen::default();
+    for state in executor.program().states.iter().filter(|state| state.role != StateRole::Moment) {
+        let dtype = buffer(executor.program(), state.buffer).map_err(ExecutionError::before)?.dtype;
+        for (rank, part) in (0..).zip(executor.parts(state.buffer)?) {
+            if let Some(oddity) = Oddity::of(dtype, &part) {
+                seen.add(First { value: state.name.clone(), oddity, rank, op: None });
+            }
+        }
+    }
+    if seen.worst.is_none() {
+        Replay::in_place_of(executor)?.step_while(number, batch, |replay, turn| {
+            after(replay, turn)?.into_iter().for_each(|first| seen.add(first));
+            Ok(seen.worst.is_none())
+        })?;
+    }
+    Ok(seen.worst.or(seen.below))
+}
+
+/// What the ranks have computed in `turn` that is not finite.
+fn after(replay: &Replay, turn: Turn) -> Result<Vec<First>, (u64, Fault)> {
+    let program = replay.program();
+    let step = &program.tasks[turn.task].steps[turn.step];
+    let mut found = vec![];
+    for (number, rank) in (0..).zip(replay.ranks()) {
+        for (write, oddity) in rank.oddities(turn).map_err(|message| (number, message.into()))? {
+            let value = program.buffers[step.writes[write].buffer.index()].name.clone();
+            let op = Some(Op { text: step.text.clone(), microbatch: (turn.time, program.mesh.microbatches()) });
+            found.push(First { value, oddity, rank: number, op });
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,143 @@
+//! Files and folders that appear under their names whole or not at all.
+//!
+//! What is not finished stands beside its place under a name like `.NAME.new-PID`. Whoever writes holds a shared lock of the folder that
+//! both are in; who gets that lock alone is the only one there, and clears away what killed processes have left.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+/// What stands beside a file or folder while it is replaced.
+struct Beside {
+    folder: PathBuf,
+    name: String,
+    /// Held while something is written.
+    _shared: Option<File>,
+}
+
+/// Writes a file whole or not at all.
+///
+/// # Errors
+/// What the machine says; the file is then as it was.
+pub fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let beside = Beside::of(path, &|left_over| {
+        if is_named(left_over, "new") {
+            // What cannot be removed is in nobody's way.
+            let _ = fs::remove_file(left_over);
+        }
+    });
+    let (mut file, partial) = beside.claim("new", |path| File::create_new(path))?;
+    let written = file.write_all(bytes).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&partial, path));
+    if written.is_err() {
+        // The first error is the one to tell.
+        let _ = fs::remove_file(&partial);
+    }
+    written
+}
+
+/// Replaces the `own` files of the folder `to` by `files`, all of them at once; what else it holds stays.
+///
+/// # Errors
+/// What the machine says; the folder is then as it was.
+pub fn write_folder(to: &Path, files: &BTreeMap<&str, Vec<u8>>, own: &[&str]) -> io::Result<()> {
+    let beside = Beside::of(to, &|left_over| {
+        if is_named(left_over, "old") && !to.exists() {
+            let _ = fs::rename(left_over, to);
+        } else {
+            let kept = is_named(left_over, "old").then_some(to);
+            // What cannot be cleared away is in nobody's way.
+            let _ = dissolve(left_over, own, kept);
+        }
+    });
+    let ((), new) = beside.claim("new", |path| fs::create_dir(path))?;
+    let written = files.iter().try_for_each(|(name, bytes)| fs::write(new.join(name), bytes));
+    let written = written.and_then(|()| beside.swap(&new, to, own));
+    if written.is_err() {
+        // The first error is the one to tell.
+        let _ = dissolve(&new, own, None);
+    }
+    written
+}
+
+/// Removes the `own` files of `folder`, moves the others to `kept` if there is one, and removes the folder if it is empty then.
+fn dissolve(folder: &Path, own: &[&str], kept: Option<&Path>) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if own.iter().any(|own| name == *own) && !entry.file_type()?.is_dir() {
+            fs::remove_file(entry.path())?;
+        } else if let Some(to) = kept.map(|to| to.join(&name))
+            && fs::symlink_metadata(&to).is_err()
+        {
+            fs::rename(entry.path(), to)?;
+        }
+    }
+    fs::remove_dir(folder).map_err(|e| io::Error::new(e.kind(), format!("`{}` is left: {e}", folder.display())))
+}
+
+impl Beside {
+    /// Beside `path`. If nobody else writes in its folder, each left-over of `path` is given to `clear`.
+    fn of(path: &Path, clear: &dyn Fn(&Path)) -> Beside {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_path_buf();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let mut beside = Beside { folder, name, _shared: None };
+        // Where folders have no locks, left-overs stay.
+        let Ok(lock) = File::open(&beside.folder) else { return beside };
+        if lock.try_lock().is_ok() {
+            beside.left_overs().iter().for_each(|left_over| clear(left_over));
+            let _ = lock.unlock();
+        }
+        beside._shared = lock.try_lock_shared().is_ok().then_some(lock);
+        beside
+    }
+
+    fn left_overs(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten().map(|entry| entry.path());
+        let mut found: Vec<PathBuf> = entries.filter(|path| self.is_left_over(path)).collect();
+        found.sort();
+        found
+    }
+
+    fn is_left_over(&self, path: &Path) -> bool {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let number = ["new", "old"].iter().find_map(|what| name.strip_prefix(&format!(".{}.{what}-", self.name)));
+        number.is_some_and(|number| number.split('-').all(|part| !part.is_empty() && part.chars().all(|c| c.is_ascii_digit())))
+    }
+
+    /// Makes what stands beside, under a name that nothing has yet.
+    fn claim<T>(&self, what: &str, make: impl Fn(&Path) -> io::Result<T>) -> io::Result<(T, PathBuf)> {
+        let first = format!(".{}.{what}-{}", self.name, std::process::id());
+        let mut path = self.folder.join(&first);
+        let mut taken = 0;
+        loop {
+            match make(&path) {
+                Ok(made) => return Ok((made, path)),
+                Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+                Err(_) => taken += 1,
+            }
+            path = self.folder.join(format!("{first}-{taken}"));
+        }
+    }
+
+    /// Gives the folder `new` the name `to`, and takes over what the folder of that name holds beside its `own` files.
+    fn swap(&self, new: &Path, to: &Path, own: &[&str]) -> io::Result<()> {
+        if !to.exists() {
+            return fs::rename(new, to);
+        }
+        // An empty folder may be replaced.
+        let ((), old) = self.claim("old", |path| fs::create_dir(path))?;
+        fs::rename(to, &old)?;
+        if let Err(error) = fs::rename(new, to) {
+            fs::rename(&old, to)?;
+            return Err(error);
+        }
+        dissolve(&old, own, Some(to))
+    }
+}
+
+/// Whether a left-over is one of that kind.
+fn is_named(left_over: &Path, what: &str) -> bool {
+    let name = left_over.file_name().unwrap_or_default().to_string_lossy();
+    name.rsplit_once('.').is_some_and(|(_, end)| end.starts_with(&format!("{what}-")))
+}
