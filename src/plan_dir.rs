@@ -19,7 +19,7 @@ use crate::failure::Failure;
 use crate::proof::{Disproof, Proven, check_memory, prove};
 use crate::{Compiled, Graphs, Programs, Training};
 use serde::{Deserialize, Serialize};
-use shardc_executor::data::{read_safetensors, write_safetensors};
+use shardc_executor::data::{read_safetensors, save_safetensors};
 use shardc_executor::tensor::Tensor;
 use shardc_frontend::onnx::Copy;
 use shardc_frontend::{onnx, spec};
@@ -28,13 +28,14 @@ use shardc_ir::files;
 use shardc_ir::graph::Graph;
 use shardc_ir::listing::{NamedSizes, RankSummary, summary};
 use shardc_ir::plan::{Program, StateVariable};
-use shardc_ir::plan_file::{self, hash};
+use shardc_ir::plan_file::{self, hash, hash_file};
 use shardc_ir::spec::Spec;
 use shardc_ir::text;
+use shardc_ir::types::Type;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 const MANIFEST: &str = "manifest.json";
 const TRAIN: &str = "train.plan";
@@ -109,7 +110,7 @@ pub struct PlanDir {
 /// If `to` holds something else, or cannot be written; what was there before is then still there.
 pub fn write(to: &Path, compiled: &Compiled, model: &Path, spec: &Spec, weights: bool) -> Result<Manifest, Failure> {
     check_target(to)?;
-    let model_bytes = fs::read(model).map_err(|e| Failure::io(format!("cannot read `{}`", model.display()), &e))?;
+    let model_hash = hash_file(model).map_err(|e| Failure::io(format!("cannot read `{}`", model.display()), &e))?;
     let spec_bytes = fs::read(&spec.file).map_err(|e| Failure::io(format!("cannot read `{}`", spec.file.display()), &e))?;
     let mut files: BTreeMap<&str, Vec<u8>> = BTreeMap::new();
     if let Some(training) = &compiled.programs.training {
@@ -122,37 +123,42 @@ pub fn write(to: &Path, compiled: &Compiled, model: &Path, spec: &Spec, weights:
     for (name, graph) in graphs.chain([(GRAPHS[2], eval)]) {
         files.insert(name, text::print(graph).into_bytes());
     }
-    if weights {
-        let mut elements = BTreeMap::new();
-        for (name, weight) in &compiled.weights {
-            elements.insert(name.clone(), Tensor::from(weight.load()?));
-        }
-        files.insert(WEIGHTS, write_safetensors(&elements)?);
-    }
-    let (model_hash, spec_hash) = (hash(&model_bytes), hash(&spec_bytes));
+    let spec_hash = hash(&spec_bytes);
     let is_weight = |s: &&StateVariable| s.role.is_of_model();
     let program = compiled.programs.main();
     let states = program.states.iter().filter(is_weight).map(|s| s.initializer().to_string());
     let held = states.chain(compiled.copies.iter().map(|c| c.name.clone())).collect();
-    files.insert(MODEL, onnx::strip_weights(model, compiled.model.to_vec(), &held)?);
+    files.insert(MODEL, onnx::strip_weights(model, compiled.model.clone(), &held)?);
     files.insert(SPEC, spec_bytes);
-    let hashes: BTreeMap<String, String> = files.iter().map(|(name, bytes)| (name.to_string(), hash(bytes))).collect();
-    let manifest = Manifest {
+    let mut manifest = Manifest {
         format: FORMAT.to_string(),
         name: program.name.clone(),
         world_size: program.mesh.world_size(),
         mesh: NamedSizes(program.mesh.rank_axes().iter().map(|a| (a.name.clone(), a.size)).collect()),
         microbatches: program.mesh.microbatches(),
-        plan_hash: plan_hash(&hashes),
+        plan_hash: String::new(),
         model: Origin { file: file_name(model), sha256: model_hash },
         spec: Origin { file: file_name(&spec.file), sha256: spec_hash },
-        files: hashes,
+        files: files.iter().map(|(name, bytes)| (name.to_string(), hash(bytes))).collect(),
         copies: compiled.copies.clone(),
         ranks: (0..program.mesh.world_size()).map(|rank| summary(program, rank)).collect(),
     };
-    let json = serde_json::to_vec_pretty(&manifest).map_err(|e| Failure::Machine(format!("cannot write a manifest: {e}")))?;
-    files.insert(MANIFEST, json);
-    replace(to, &files).map_err(|e| Failure::io(format!("cannot write the plan directory `{}`", to.display()), &e))?;
+    manifest.plan_hash = plan_hash(&manifest.files);
+    let failed = |e: io::Error| Failure::io(format!("cannot write the plan directory `{}`", to.display()), &e);
+    let fill = |folder: &Path| {
+        fs::create_dir(folder).map_err(failed)?;
+        files.iter().try_for_each(|(name, bytes)| fs::write(folder.join(name), bytes)).map_err(failed)?;
+        if weights {
+            let path = folder.join(WEIGHTS);
+            let types = compiled.weights.iter().map(|(name, weight)| (name.as_str(), &weight.ty)).collect();
+            save_safetensors(&path, &types, |name| compiled.weights[name].load().map(Tensor::from))?;
+            manifest.files.insert(WEIGHTS.to_string(), hash_file(&path).map_err(failed)?);
+        }
+        let json = serde_json::to_vec_pretty(&manifest);
+        let json = json.map_err(|e| Failure::Machine(format!("cannot write a manifest: {e}")))?;
+        fs::write(folder.join(MANIFEST), json).map_err(failed)
+    };
+    replace(to, fill, failed)?;
     Ok(manifest)
 }
 
@@ -186,29 +192,18 @@ fn check_target(to: &Path) -> Result<(), Failure> {
     refuse("this folder is no plan directory")
 }
 
-/// Writes a new folder beside `to`, then gives it that name.
-fn replace(to: &Path, files: &BTreeMap<&str, Vec<u8>>) -> io::Result<()> {
+/// Has `fill` make a new folder beside `to`, then gives it that name.
+fn replace(
+    to: &Path,
+    fill: impl FnOnce(&Path) -> Result<(), Failure>,
+    failed: impl Fn(io::Error) -> Failure,
+) -> Result<(), Failure> {
     let beside = |what: &str| to.with_file_name(format!(".{}.{what}-{}", file_name(to), std::process::id()));
     let (new, old) = (beside("new"), beside("old"));
     if let Some(parent) = to.parent().filter(|p| !p.as_os_str().is_empty()) {
-        fs::create_dir_all(parent)?;
+        fs::create_dir_all(parent).map_err(&failed)?;
     }
-    let written = write_all(&new, files).and_then(|()| {
-        let replaced = to.exists();
-        if replaced {
-            fs::rename(to, &old)?;
-        }
-        match fs::rename(&new, to) {
-            Ok(()) if replaced => fs::remove_dir_all(&old),
-            Ok(()) => Ok(()),
-            Err(error) => {
-                if replaced {
-                    fs::rename(&old, to)?;
-                }
-                Err(error)
-            }
-        }
-    });
+    let written = fill(&new).and_then(|()| take_place(to, &new, &old).map_err(failed));
     if written.is_err() && new.exists() {
         // The first error is the one to tell.
         let _ = fs::remove_dir_all(&new);
@@ -216,9 +211,22 @@ fn replace(to: &Path, files: &BTreeMap<&str, Vec<u8>>) -> io::Result<()> {
     written
 }
 
-fn write_all(folder: &Path, files: &BTreeMap<&str, Vec<u8>>) -> io::Result<()> {
-    fs::create_dir(folder)?;
-    files.iter().try_for_each(|(name, bytes)| fs::write(folder.join(name), bytes))
+/// Gives the folder `new` the name `to`; what had it is `old` meanwhile.
+fn take_place(to: &Path, new: &Path, old: &Path) -> io::Result<()> {
+    let replaced = to.exists();
+    if replaced {
+        fs::rename(to, old)?;
+    }
+    match fs::rename(new, to) {
+        Ok(()) if replaced => fs::remove_dir_all(old),
+        Ok(()) => Ok(()),
+        Err(error) => {
+            if replaced {
+                fs::rename(old, to)?;
+            }
+            Err(error)
+        }
+    }
 }
 
 /// The model without its weights in the plan directory at `path`.
@@ -236,10 +244,11 @@ pub fn read(path: &Path) -> Result<PlanDir, Failure> {
         let bytes = checked(path, &manifest, name)?;
         Ok(plan_file::decode(&bytes).map_err(|d| d.at(Place::File(path.join(name))))?)
     };
+    let beside = [TRAIN, EVAL, MODEL].iter().filter_map(|name| Some(fs::metadata(path.join(name)).ok()?.len())).sum();
     let graph = |name: &str| -> Result<Graph, Failure> {
         let text = String::from_utf8(checked(path, &manifest, name)?);
         let text = text.map_err(|_| damaged(path, &format!("`{name}` is not UTF-8")))?;
-        text::parse(&text).map_err(|error| damaged(path, &format!("`{name}`, {error}")))
+        text::parse_beside(&text, beside).map_err(|error| damaged(path, &format!("`{name}`, {error}")))
     };
     let trains = [TRAIN, REFERENCE].iter().any(|name| manifest.files.contains_key(*name));
     let training = if trains { Some(Training { program: program(TRAIN)?, reference: program(REFERENCE)? }) } else { None };
@@ -305,8 +314,7 @@ fn spec_of(path: &Path, manifest: &Manifest) -> Result<Spec, Failure> {
 }
 
 fn read_manifest(path: &Path) -> Result<Manifest, Failure> {
-    let at = path.join(MANIFEST);
-    let bytes = files::read(&at).map_err(|error| {
+    let bytes = read_inside(path, MANIFEST).map_err(|error| {
         let what = if path.is_dir() { "this is no plan directory" } else { "there is no plan directory here" };
         Diagnostic::error(format!("{what}: cannot read `{MANIFEST}`: {error}"))
             .at(Place::File(path.to_path_buf()))
@@ -323,8 +331,22 @@ fn read_manifest(path: &Path) -> Result<Manifest, Failure> {
 /// The bytes of a file of the directory, which have the hash that the manifest says.
 fn checked(path: &Path, manifest: &Manifest, name: &str) -> Result<Vec<u8>, Failure> {
     let expected = manifest.files.get(name).ok_or_else(|| damaged(path, &format!("its manifest names no `{name}`")))?;
-    let bytes = files::read(&path.join(name)).map_err(|e| damaged(path, &format!("cannot read `{name}`: {e}")))?;
+    let bytes = read_inside(path, name).map_err(|e| damaged(path, &format!("cannot read `{name}`: {e}")))?;
     if hash(&bytes) == *expected { Ok(bytes) } else { Err(damaged(path, &format!("`{name}` is not what its manifest says"))) }
+}
+
+/// The bytes of a file of the directory itself: no path leads elsewhere, and no link.
+fn read_inside(path: &Path, name: &str) -> io::Result<Vec<u8>> {
+    let refuse = |why: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    let mut parts = Path::new(name).components();
+    if !matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None)) || name.ends_with('/') {
+        return refuse("it is not the name of a file in the directory");
+    }
+    let file = path.join(name);
+    match fs::symlink_metadata(&file)?.is_file() {
+        true => files::read(&file),
+        false => refuse("it is not a file"),
+    }
 }
 
 fn damaged(path: &Path, what: &str) -> Failure {
@@ -342,15 +364,40 @@ impl PlanDir {
             return Ok(BTreeMap::new());
         }
         let bytes = checked(&self.path, &self.manifest, WEIGHTS)?;
-        Ok(read_safetensors(&bytes).map_err(|d| d.at(Place::File(self.path.join(WEIGHTS))))?)
+        let weights = read_safetensors(&bytes).map_err(|d| d.at(Place::File(self.path.join(WEIGHTS))))?;
+        match self.misfit(&weights) {
+            Some(why) => Err(damaged(&self.path, &format!("`{WEIGHTS}` {why}"))),
+            None => Ok(weights),
+        }
     }
 
-    /// Whether every file of the directory is what the manifest says.
+    /// What of `weights` is not what the plan's state variables begin as, in words.
+    fn misfit(&self, weights: &BTreeMap<String, Tensor>) -> Option<String> {
+        let program = self.programs.main();
+        let mut wanted = BTreeMap::new();
+        for state in program.states.iter().filter(|state| state.role.is_of_model()) {
+            let buffer = &program.buffers[state.buffer.index()];
+            let shape = state.block.as_ref().map_or_else(|| buffer.shape.clone(), |block| block.whole_shape(&buffer.shape));
+            wanted.insert(state.initializer(), Type::new(buffer.dtype, shape));
+        }
+        let differs = |(name, ty): (&&str, &Type)| match weights.get(*name) {
+            None => Some(format!("has no `{name}`")),
+            Some(held) if held.dtype != ty.dtype || held.shape != ty.shape => {
+                Some(format!("has `{name}` as {}, not {ty}", Type::new(held.dtype, held.shape.clone())))
+            }
+            Some(_) => None,
+        };
+        let stray = || weights.keys().find(|name| !wanted.contains_key(name.as_str()));
+        wanted.iter().find_map(differs).or_else(|| Some(format!("has `{}`, which the plan does not know", stray()?)))
+    }
+
+    /// Whether every file of the directory is what the manifest says, and the weights are those of the plan.
     ///
     /// # Errors
     /// The first that is missing or damaged.
     pub fn check_files(&self) -> Result<(), Failure> {
-        self.manifest.files.keys().try_for_each(|name| checked(&self.path, &self.manifest, name).map(drop))
+        self.manifest.files.keys().try_for_each(|name| checked(&self.path, &self.manifest, name).map(drop))?;
+        self.weights().map(drop)
     }
 
     /// The bytes of the model without its weights.

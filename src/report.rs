@@ -4,7 +4,7 @@ use codespan_reporting::diagnostic::{LabelStyle, Severity};
 use codespan_reporting::files;
 use codespan_reporting::term::termcolor::Buffer;
 use codespan_reporting::term::{Config, Renderer, WriteStyle};
-use shardc_ir::diagnostic::{self, Diagnostic, Place};
+use shardc_ir::diagnostic::{self, Diagnostic, Place, shown};
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -44,8 +44,10 @@ fn write(diagnostic: &Diagnostic, texts: &BTreeMap<PathBuf, String>, out: &mut R
         diagnostic::Severity::Error => Severity::Error,
         diagnostic::Severity::Warning => Severity::Warning,
     };
-    out.render_header(None, severity, None, &diagnostic.message)?;
-    let label = diagnostic.label.as_deref();
+    // Lines of a message that a name has broken stand inside it.
+    out.render_header(None, severity, None, &shown(&diagnostic.message).replace('\n', "\n  "))?;
+    let label = diagnostic.label.as_deref().map(shown);
+    let label = label.as_deref();
     let snippet = match &diagnostic.place {
         Some(Place::Text { file, span }) => {
             texts.get(file).and_then(|text| Snippet::find(text, *span)).map(|snippet| (file, snippet))
@@ -69,7 +71,7 @@ fn write(diagnostic: &Diagnostic, texts: &BTreeMap<PathBuf, String>, out: &mut R
         }
     }
     if let Some(help) = &diagnostic.help {
-        out.render_snippet_note(padding, &format!("help: {help}"))?;
+        out.render_snippet_note(padding, &format!("help: {}", shown(help)))?;
     }
     Ok(())
 }
@@ -94,10 +96,16 @@ impl Snippet {
             line: text[..start].matches('\n').count() + 1,
             column: text[line_start..start].chars().count() + 1,
             // One byte for one byte, as the carets count them.
-            text: line.replace(|c: char| c.is_ascii_control() && c != '\t', "?"),
+            text: one_for_one(line),
             carets: from..(end - line_start).min(line.len()),
         })
     }
+}
+
+/// `text` without control characters, each of its bytes in the place that it had.
+fn one_for_one(text: &str) -> String {
+    let kept = |c: char| c == '\t' || shown(c.encode_utf8(&mut [0; 4])).chars().count() == 1;
+    text.chars().flat_map(|c| if kept(c) { vec![c] } else { vec!['?'; c.len_utf8()] }).collect()
 }
 
 fn model_place(file: &Path, what: &str) -> String {
@@ -106,6 +114,7 @@ fn model_place(file: &Path, what: &str) -> String {
 
 /// `┌─ place`, below the header.
 fn border(padding: usize, place: &str, out: &mut Renderer<'_, '_>) -> Result<(), files::Error> {
+    let place = shown(place).replace(['\n', '\t'], " ");
     write!(out, "{:padding$} ", "")?;
     out.set_source_border()?;
     write!(out, "┌─")?;

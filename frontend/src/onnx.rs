@@ -2,6 +2,7 @@
 
 mod activation;
 mod attention;
+mod budget;
 mod call;
 mod constants;
 mod contract;
@@ -48,10 +49,11 @@ mod tensor;
 mod trained;
 mod trigonometry;
 mod untie;
+mod weigh;
 mod window;
 mod wire;
 
-pub use export::{Exported, export, strip_weights};
+pub use export::{Exported, export, forget_weights, strip_weights};
 pub use outline::{Dim, Outline, Port, outline};
 pub use tensor::Weight;
 pub use trained::{Copy, Decision, Tie, Untie};

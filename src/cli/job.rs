@@ -67,9 +67,7 @@ pub struct Job {
 
 /// The model that a job came from, as exports begin with it.
 struct Model {
-    /// Its file, or the plan directory.
-    path: PathBuf,
-    /// The file to compile again for another batch.
+    /// Its file: what is compiled again for another batch, and beside which external data is.
     file: PathBuf,
     /// A model file, perhaps without its weights.
     bytes: Arc<Vec<u8>>,
@@ -108,7 +106,7 @@ impl JobArgs {
 fn open_plan(plan: PlanDir) -> Result<Job, Failure> {
     let weights = Weights::Plan { elements: plan.weights()?, path: plan.path.clone() };
     let file = plan_dir::model_path(&plan.path);
-    let model = Model { path: plan.path.clone(), file, bytes: Arc::new(plan.model()?), copies: plan.manifest.copies };
+    let model = Model { file, bytes: Arc::new(plan.model()?), copies: plan.manifest.copies };
     let PlanDir { spec, programs, labels_are_inputs, .. } = plan;
     let decisions = planned(&programs);
     Ok(Job { spec, programs, labels_are_inputs, decisions, model, weights })
@@ -134,7 +132,7 @@ fn open_model(model: &Path, spec: &Path, train: bool) -> Result<Job, Failure> {
     let spec = spec::load(spec)?;
     let compiled = compile(model, &spec, &Options { train, ..Options::default() })?;
     report::print(&compiled.warnings);
-    let model = Model { path: model.to_path_buf(), file: model.to_path_buf(), bytes: compiled.model, copies: compiled.copies };
+    let model = Model { file: model.to_path_buf(), bytes: compiled.model, copies: compiled.copies };
     let labels_are_inputs = compiled.graphs.labels_are_inputs(&spec);
     let (programs, decisions) = (compiled.programs, compiled.decisions);
     Ok(Job { spec, programs, labels_are_inputs, decisions, model, weights: Weights::Model(compiled.weights) })
@@ -158,6 +156,22 @@ impl Job {
         let mut executor = Executor::new(program.clone(), machine.threads_per_rank(program)?)?;
         self.reset(&mut executor)?;
         Ok(executor)
+    }
+
+    /// Drops what only the beginning of training needs: the weights, which the ranks hold by now, and the model's bytes but for what
+    /// an export begins with.
+    ///
+    /// # Errors
+    /// If the model cannot be taken apart.
+    pub fn forget_weights(&mut self, exports: bool) -> Result<(), Failure> {
+        self.weights = Weights::Model(BTreeMap::new());
+        let bytes = std::mem::take(&mut self.model.bytes);
+        if exports {
+            let states = self.programs.main().states.iter().filter(|s| s.role.is_of_model());
+            let names = states.map(|s| s.initializer().to_string()).chain(self.model.copies.iter().map(|c| c.name.clone()));
+            self.model.bytes = Arc::new(onnx::forget_weights(&self.model.file, bytes, &names.collect())?);
+        }
+        Ok(())
     }
 
     /// Puts every state variable back to its beginning.
@@ -209,7 +223,7 @@ impl Job {
     ///
     /// # Errors
     /// If a rank failed or the file cannot be written.
-    pub fn export(&self, executor: &Executor, to: &Path) -> Result<(), Failure> {
+    pub fn export(&self, executor: Executor, to: &Path) -> Result<(), Failure> {
         let mut weights = BTreeMap::new();
         for state in executor.program().states.iter().filter(|s| s.role.is_of_model()) {
             let name = state.initializer();
@@ -217,14 +231,16 @@ impl Job {
                 weights.insert(name.to_string(), executor.initializer(name)?.into());
             }
         }
-        let Model { path, bytes, copies, .. } = &self.model;
+        // From here on only the weights are held, not what trained them.
+        drop(executor);
+        let Model { file, bytes, copies } = &self.model;
         for copy in copies {
             let of = weights.get(&copy.of).ok_or_else(|| Failure::Machine(format!("`{}` is lost", copy.of)))?;
             let elements = copy.elements(of).map_err(Failure::Machine)?;
             weights.insert(copy.name.clone(), elements);
         }
         let data_file = format!("{}.data", to.file_name().unwrap_or_default().to_string_lossy());
-        let exported = onnx::export(path, bytes.to_vec(), &weights, &data_file)?;
+        let exported = onnx::export(file, bytes.clone(), &weights, &data_file)?;
         if let Some(data) = exported.data {
             write_whole(&to.with_file_name(&data_file), &data)?;
         }

@@ -64,7 +64,7 @@ impl Train {
         }
         self.export.iter().try_for_each(|path| writable(path))?;
         let stop = interrupt::requested()?;
-        let job = self.job.open(true)?;
+        let mut job = self.job.open(true)?;
         let mut program = job.training()?.program.clone();
         program.seed = self.seed.unwrap_or(program.seed);
         let batches = Batches { shuffle: self.shuffle, ..job.batches(&program) };
@@ -86,6 +86,7 @@ impl Train {
             None => None,
         };
         let mut executor = job.start(&program, &self.machine)?;
+        job.forget_weights(self.export.is_some())?;
         let mut progress = Progress::new(steps, unit);
         let sink = metrics.as_mut().map(|file| file as &mut dyn Write);
         let mut diverged = false;
@@ -103,7 +104,7 @@ impl Train {
             (error, _) => error.into(),
         })?;
         if let Some(path) = &self.export {
-            job.export(&executor, path)?;
+            job.export(executor, path)?;
         }
         note(&self.closing(&summary, steps));
         if summary.stopped { Err(Failure::Interrupted) } else { Ok(()) }
