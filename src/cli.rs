@@ -76,6 +76,7 @@ struct Later {
 
 /// Runs the command of this process's arguments.
 pub fn main() -> ExitCode {
+    interrupt::end_without_memory();
     match run(Cli::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

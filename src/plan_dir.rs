@@ -21,7 +21,7 @@ use crate::proof::{Disproof, Proven, check_memory, prove};
 use crate::replace::write_folder;
 use crate::{Compiled, Graphs, Programs, Training};
 use serde::{Deserialize, Serialize};
-use shardc_executor::data::{read_safetensors, write_safetensors};
+use shardc_executor::data::{read_safetensors, save_safetensors};
 use shardc_executor::tensor::Tensor;
 use shardc_frontend::onnx::Copy;
 use shardc_frontend::{onnx, spec};
@@ -30,13 +30,14 @@ use shardc_ir::files;
 use shardc_ir::graph::Graph;
 use shardc_ir::listing::{NamedSizes, RankSummary, summary};
 use shardc_ir::plan::{Program, StateVariable};
-use shardc_ir::plan_file::{self, hash};
+use shardc_ir::plan_file::{self, hash, hash_file};
 use shardc_ir::spec::Spec;
 use shardc_ir::text;
+use shardc_ir::types::Type;
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::io::{self, ErrorKind};
+use std::path::{Component, Path, PathBuf};
 
 const MANIFEST: &str = "manifest.json";
 const TRAIN: &str = "train.plan";
@@ -112,7 +113,7 @@ pub struct PlanDir {
 /// If `to` holds something else, or cannot be written; what was there before is then still there.
 pub fn write(to: &Path, compiled: &Compiled, model: &Path, spec: &Spec, weights: bool) -> Result<Manifest, Failure> {
     check_target(to)?;
-    let model_bytes = fs::read(model).map_err(|e| Failure::io(format!("cannot read `{}`", model.display()), &e))?;
+    let model_hash = hash_file(model).map_err(|e| Failure::io(format!("cannot read `{}`", model.display()), &e))?;
     let spec_bytes = fs::read(&spec.file).map_err(|e| Failure::io(format!("cannot read `{}`", spec.file.display()), &e))?;
     let mut files: BTreeMap<&str, Vec<u8>> = BTreeMap::new();
     if let Some(training) = &compiled.programs.training {
@@ -125,39 +126,43 @@ pub fn write(to: &Path, compiled: &Compiled, model: &Path, spec: &Spec, weights:
     for (name, graph) in graphs.chain([(GRAPHS[2], eval)]) {
         files.insert(name, text::print(graph).into_bytes());
     }
-    if weights {
-        let mut elements = BTreeMap::new();
-        for (name, weight) in &compiled.weights {
-            elements.insert(name.clone(), Tensor::from(weight.load()?));
-        }
-        files.insert(WEIGHTS, write_safetensors(&elements)?);
-    }
-    let (model_hash, spec_hash) = (hash(&model_bytes), hash(&spec_bytes));
+    let spec_hash = hash(&spec_bytes);
     let is_weight = |s: &&StateVariable| s.role.is_of_model();
     let program = compiled.programs.main();
     let states = program.states.iter().filter(is_weight).map(|s| s.initializer().to_string());
     let held = states.chain(compiled.copies.iter().map(|c| c.name.clone())).collect();
-    files.insert(MODEL, onnx::strip_weights(model, compiled.model.to_vec(), &held)?);
+    files.insert(MODEL, onnx::strip_weights(model, compiled.model.clone(), &held)?);
     files.insert(SPEC, spec_bytes);
-    let hashes: BTreeMap<String, String> = files.iter().map(|(name, bytes)| (name.to_string(), hash(bytes))).collect();
-    let manifest = Manifest {
+    let mut manifest = Manifest {
         format: FORMAT.to_string(),
         name: program.name.clone(),
         world_size: program.mesh.world_size(),
         mesh: NamedSizes(program.mesh.rank_axes().iter().map(|a| (a.name.clone(), a.size)).collect()),
         microbatches: program.mesh.microbatches(),
-        plan_hash: plan_hash(&hashes),
+        plan_hash: String::new(),
         model: Origin { file: file_name(model), sha256: model_hash },
         spec: Origin { file: file_name(&spec.file), sha256: spec_hash },
-        files: hashes,
+        files: files.iter().map(|(name, bytes)| (name.to_string(), hash(bytes))).collect(),
         copies: compiled.copies.clone(),
         ranks: (0..program.mesh.world_size()).map(|rank| summary(program, rank)).collect(),
     };
-    let json = serde_json::to_vec_pretty(&manifest).map_err(|e| Failure::Machine(format!("cannot write a manifest: {e}")))?;
-    files.insert(MANIFEST, json);
+    manifest.plan_hash = plan_hash(&manifest.files);
+    let failed = |e: io::Error| Failure::io(format!("cannot write the plan directory `{}`", to.display()), &e);
+    let fill = |folder: &Path| {
+        files.iter().try_for_each(|(name, bytes)| fs::write(folder.join(name), bytes)).map_err(failed)?;
+        if weights {
+            let path = folder.join(WEIGHTS);
+            let types = compiled.weights.iter().map(|(name, weight)| (name.as_str(), &weight.ty)).collect();
+            save_safetensors(&path, &types, |name| compiled.weights[name].load().map(Tensor::from))?;
+            manifest.files.insert(WEIGHTS.to_string(), hash_file(&path).map_err(failed)?);
+        }
+        let json = serde_json::to_vec_pretty(&manifest);
+        let json = json.map_err(|e| Failure::Machine(format!("cannot write a manifest: {e}")))?;
+        fs::write(folder.join(MANIFEST), json).map_err(failed)
+    };
     let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let written = parent.map_or(Ok(()), fs::create_dir_all).and_then(|()| write_folder(to, &files, &FILES));
-    written.map_err(|e| Failure::io(format!("cannot write the plan directory `{}`", to.display()), &e))?;
+    parent.map_or(Ok(()), fs::create_dir_all).map_err(failed)?;
+    write_folder(to, &FILES, fill, failed)?;
     Ok(manifest)
 }
 
@@ -224,10 +229,11 @@ pub fn read(path: &Path) -> Result<PlanDir, Failure> {
         let bytes = checked(path, &manifest, name)?;
         Ok(plan_file::decode(&bytes).map_err(|d| d.at(Place::File(path.join(name))))?)
     };
+    let beside = [TRAIN, EVAL, MODEL].iter().filter_map(|name| Some(fs::metadata(path.join(name)).ok()?.len())).sum();
     let graph = |name: &str| -> Result<Graph, Failure> {
         let text = String::from_utf8(checked(path, &manifest, name)?);
         let text = text.map_err(|_| damaged(path, &format!("`{name}` is not UTF-8")))?;
-        text::parse(&text).map_err(|error| damaged(path, &format!("`{name}`, {error}")))
+        text::parse_beside(&text, beside).map_err(|error| damaged(path, &format!("`{name}`, {error}")))
     };
     let trains = [TRAIN, REFERENCE].iter().any(|name| manifest.files.contains_key(*name));
     let training = if trains { Some(Training { program: program(TRAIN)?, reference: program(REFERENCE)? }) } else { None };
@@ -293,8 +299,7 @@ fn spec_of(path: &Path, manifest: &Manifest) -> Result<Spec, Failure> {
 }
 
 fn read_manifest(path: &Path) -> Result<Manifest, Failure> {
-    let at = path.join(MANIFEST);
-    let bytes = files::read(&at).map_err(|error| {
+    let bytes = read_inside(path, MANIFEST).map_err(|error| {
         let what = if path.is_dir() { "this is no plan directory" } else { "there is no plan directory here" };
         Diagnostic::error(format!("{what}: cannot read `{MANIFEST}`: {error}"))
             .at(Place::File(path.to_path_buf()))
@@ -311,8 +316,22 @@ fn read_manifest(path: &Path) -> Result<Manifest, Failure> {
 /// The bytes of a file of the directory, which have the hash that the manifest says.
 fn checked(path: &Path, manifest: &Manifest, name: &str) -> Result<Vec<u8>, Failure> {
     let expected = manifest.files.get(name).ok_or_else(|| damaged(path, &format!("its manifest names no `{name}`")))?;
-    let bytes = files::read(&path.join(name)).map_err(|e| damaged(path, &format!("cannot read `{name}`: {e}")))?;
+    let bytes = read_inside(path, name).map_err(|e| damaged(path, &format!("cannot read `{name}`: {e}")))?;
     if hash(&bytes) == *expected { Ok(bytes) } else { Err(damaged(path, &format!("`{name}` is not what its manifest says"))) }
+}
+
+/// The bytes of a file of the directory itself: no path leads elsewhere, and no link.
+fn read_inside(path: &Path, name: &str) -> io::Result<Vec<u8>> {
+    let refuse = |why: &str| Err(io::Error::new(ErrorKind::InvalidInput, why));
+    let mut parts = Path::new(name).components();
+    if !matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None)) || name.ends_with('/') {
+        return refuse("it is not the name of a file in the directory");
+    }
+    let file = path.join(name);
+    match fs::symlink_metadata(&file)?.is_file() {
+        true => files::read(&file),
+        false => refuse("it is not a file"),
+    }
 }
 
 fn damaged(path: &Path, what: &str) -> Failure {
@@ -331,24 +350,39 @@ impl PlanDir {
         }
         let bytes = checked(&self.path, &self.manifest, WEIGHTS)?;
         let weights = read_safetensors(&bytes).map_err(|d| d.at(Place::File(self.path.join(WEIGHTS))))?;
-        let program = self.programs.main();
-        for state in &program.states {
-            let shape = &program.buffers[state.buffer.index()].shape;
-            let shape = state.block.as_ref().map_or(shape.clone(), |block| block.whole_shape(shape));
-            if let Some(weight) = weights.get(state.initializer()).filter(|weight| weight.shape != shape) {
-                let what = format!("`{}` is {:?} in `{WEIGHTS}`, not {shape:?}", state.initializer(), weight.shape);
-                return Err(damaged(&self.path, &what));
-            }
+        match self.misfit(&weights) {
+            Some(why) => Err(damaged(&self.path, &format!("`{WEIGHTS}` {why}"))),
+            None => Ok(weights),
         }
-        Ok(weights)
     }
 
-    /// Whether every file of the directory is what the manifest says.
+    /// What of `weights` is not what the plan's state variables begin as, in words.
+    fn misfit(&self, weights: &BTreeMap<String, Tensor>) -> Option<String> {
+        let program = self.programs.main();
+        let mut wanted = BTreeMap::new();
+        for state in program.states.iter().filter(|state| state.role.is_of_model()) {
+            let buffer = &program.buffers[state.buffer.index()];
+            let shape = state.block.as_ref().map_or_else(|| buffer.shape.clone(), |block| block.whole_shape(&buffer.shape));
+            wanted.insert(state.initializer(), Type::new(buffer.dtype, shape));
+        }
+        let differs = |(name, ty): (&&str, &Type)| match weights.get(*name) {
+            None => Some(format!("has no `{name}`")),
+            Some(held) if held.dtype != ty.dtype || held.shape != ty.shape => {
+                Some(format!("has `{name}` as {}, not {ty}", Type::new(held.dtype, held.shape.clone())))
+            }
+            Some(_) => None,
+        };
+        let stray = || weights.keys().find(|name| !wanted.contains_key(name.as_str()));
+        wanted.iter().find_map(differs).or_else(|| Some(format!("has `{}`, which the plan does not know", stray()?)))
+    }
+
+    /// Whether every file of the directory is what the manifest says, and the weights are those of the plan.
     ///
     /// # Errors
     /// The first that is missing or damaged.
     pub fn check_files(&self) -> Result<(), Failure> {
-        self.manifest.files.keys().try_for_each(|name| checked(&self.path, &self.manifest, name).map(drop))
+        self.manifest.files.keys().try_for_each(|name| checked(&self.path, &self.manifest, name).map(drop))?;
+        self.weights().map(drop)
     }
 
     /// The bytes of the model without its weights.

@@ -3,7 +3,6 @@
 //! What is not finished stands beside its place under a name like `.NAME.new-PID`. Whoever writes holds a shared lock of the folder that
 //! both are in; who gets that lock alone is the only one there, and clears away what killed processes have left.
 
-use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -36,11 +35,16 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     written
 }
 
-/// Replaces the `own` files of the folder `to` by `files`, all of them at once; what else it holds stays.
+/// Replaces the `own` files of the folder `to` by those that `fill` puts into a new one, all of them at once; what else it holds stays.
 ///
 /// # Errors
-/// What the machine says; the folder is then as it was.
-pub fn write_folder(to: &Path, files: &BTreeMap<&str, Vec<u8>>, own: &[&str]) -> io::Result<()> {
+/// Those of `fill`, and what `failed` makes of what the machine says; the folder is then as it was.
+pub fn write_folder<E>(
+    to: &Path,
+    own: &[&str],
+    fill: impl FnOnce(&Path) -> Result<(), E>,
+    failed: impl Fn(io::Error) -> E,
+) -> Result<(), E> {
     let beside = Beside::of(to, &|left_over| {
         if is_named(left_over, "old") && !to.exists() {
             let _ = fs::rename(left_over, to);
@@ -50,9 +54,8 @@ pub fn write_folder(to: &Path, files: &BTreeMap<&str, Vec<u8>>, own: &[&str]) ->
             let _ = dissolve(left_over, own, kept);
         }
     });
-    let ((), new) = beside.claim("new", |path| fs::create_dir(path))?;
-    let written = files.iter().try_for_each(|(name, bytes)| fs::write(new.join(name), bytes));
-    let written = written.and_then(|()| beside.swap(&new, to, own));
+    let ((), new) = beside.claim("new", |path| fs::create_dir(path)).map_err(&failed)?;
+    let written = fill(&new).and_then(|()| beside.swap(&new, to, own).map_err(&failed));
     if written.is_err() {
         // The first error is the one to tell.
         let _ = dissolve(&new, own, None);

@@ -4,7 +4,7 @@ use codespan_reporting::diagnostic::{LabelStyle, Severity};
 use codespan_reporting::files;
 use codespan_reporting::term::termcolor::Buffer;
 use codespan_reporting::term::{Config, Renderer, WriteStyle};
-use shardc_ir::diagnostic::{self, Diagnostic, Place, counted};
+use shardc_ir::diagnostic::{self, Diagnostic, Place, counted, shown};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
@@ -105,8 +105,10 @@ fn write(diagnostic: &Diagnostic, texts: &BTreeMap<PathBuf, String>, out: &mut R
         diagnostic::Severity::Error => Severity::Error,
         diagnostic::Severity::Warning => Severity::Warning,
     };
-    out.render_header(None, severity, None, &diagnostic.message)?;
-    let label = diagnostic.label.as_deref();
+    // Lines of a message that a name has broken stand inside it.
+    out.render_header(None, severity, None, &shown(&diagnostic.message).replace('\n', "\n  "))?;
+    let label = diagnostic.label.as_deref().map(shown);
+    let label = label.as_deref();
     let snippet = match &diagnostic.place {
         Some(Place::Text { file, span }) => {
             texts.get(file).and_then(|text| Snippet::find(text, *span)).map(|snippet| (file, snippet))
@@ -130,7 +132,7 @@ fn write(diagnostic: &Diagnostic, texts: &BTreeMap<PathBuf, String>, out: &mut R
         }
     }
     if let Some(help) = &diagnostic.help {
-        out.render_snippet_note(padding, &format!("help: {help}"))?;
+        out.render_snippet_note(padding, &format!("help: {}", shown(help)))?;
     }
     Ok(())
 }
@@ -152,12 +154,12 @@ impl Snippet {
         let line = text[line_start..].lines().next().unwrap_or_default();
         let from = (start - line_start).min(line.len());
         // One byte for one byte, as the carets count them.
-        let shown = line.replace(|c: char| c.is_ascii_control() && c != '\t', "?");
-        let (shown, carets) = window(&shown, from..(end - line_start).min(line.len()));
+        let (piece, carets) = window(line, from..(end - line_start).min(line.len()));
         Some(Snippet {
             line: text[..start].matches('\n').count() + 1,
             column: text[line_start..start].chars().count() + 1,
-            text: shown,
+            // One byte for one byte, as the carets count them.
+            text: one_for_one(&piece),
             carets,
         })
     }
@@ -175,12 +177,19 @@ fn window(line: &str, carets: Range<usize>) -> (String, Range<usize>) {
     (format!("{left}{}{right}", &line[before..after]), moved(carets.start)..moved(carets.end))
 }
 
+/// `text` without control characters, each of its bytes in the place that it had.
+fn one_for_one(text: &str) -> String {
+    let kept = |c: char| c == '\t' || shown(c.encode_utf8(&mut [0; 4])).chars().count() == 1;
+    text.chars().flat_map(|c| if kept(c) { vec![c] } else { vec!['?'; c.len_utf8()] }).collect()
+}
+
 fn model_place(file: &Path, what: &str) -> String {
     format!("{}: {what}", file.display())
 }
 
 /// `┌─ place`, below the header.
 fn border(padding: usize, place: &str, out: &mut Renderer<'_, '_>) -> Result<(), files::Error> {
+    let place = shown(place).replace(['\n', '\t'], " ");
     write!(out, "{:padding$} ", "")?;
     out.set_source_border()?;
     write!(out, "┌─")?;

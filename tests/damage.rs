@@ -158,3 +158,29 @@ fn damaged_files_ask_for_little_memory() {
     }
     shardc(&here, &["eval", "model.onnx", "--spec", "job.shard", "--data", "data.npz"]).expect(0);
 }
+
+/// Whatever the limit, the program does its work or says that memory lacks.
+#[cfg(target_os = "linux")]
+#[test]
+fn lack_of_memory_is_a_failure_of_the_machine() {
+    let here = folder("little-memory");
+    let model = here.join("model.onnx");
+    let weights = vec![0; 100 << 20];
+    fs::write(&model, weights).expect("a file can be written");
+    fs::write(here.join("job.shard"), "batch 8\n").expect("a spec");
+    let run = |limit: u64, job: &str| {
+        let line = format!("ulimit -v {}; exec {} {job} 2>errors >out", limit << 10, env!("CARGO_BIN_EXE_shardc"));
+        let status = std::process::Command::new("sh").args(["-c", &line]).current_dir(&here).status();
+        let said = fs::read_to_string(here.join("errors")).expect("what it said");
+        (status.expect("a shell").code().unwrap_or(-1), said)
+    };
+    let (code, said) = run(64, "eval model.onnx --spec job.shard --data model.onnx");
+    assert!(code == 3 && said.contains("memory"), "{code}: {said}");
+    copied(&example("digits/model.onnx"), model);
+    copied(&example("digits/test.npz"), here.join("data.npz"));
+    fs::write(here.join("job.shard"), "batch 64\nloss cross_entropy labels=y\noptimizer adamw lr=0.1\n").expect("a spec");
+    for limit in (1..16).map(|i| i * 16) {
+        let (code, said) = run(limit, "train model.onnx --spec job.shard --data data.npz --threads 2 --steps 1");
+        assert!(matches!(code, 0 | 3), "{limit} MiB: {code}: {said}");
+    }
+}

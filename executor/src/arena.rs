@@ -26,9 +26,9 @@ impl Arena {
         const LINE: usize = 64;
         let none = || format!("no memory for an arena of {bytes} bytes");
         let words = bytes.div_ceil(8).checked_add(LINE as u64 / 8).and_then(|n| usize::try_from(n).ok()).ok_or_else(none)?;
-        let mut memory: Vec<u64> = vec![];
-        memory.try_reserve_exact(words).map_err(|_| none())?;
-        memory.resize(words, 0);
+        Vec::<u64>::new().try_reserve_exact(words).map_err(|_| none())?;
+        // Pages that the system has zeroed take memory once they are used.
+        let memory = vec![0u64; words];
         let first = memory.as_ptr().align_offset(LINE);
         Ok(Arena { first, words: memory, len: bytes as usize, used: 0 })
     }

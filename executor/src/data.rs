@@ -25,7 +25,7 @@ use tokens::Tokens;
 pub use array::{Element, Header, Number, Range};
 pub use describe::{ArrayDescription, Contents, Description, describe};
 pub use npz::{npz_bytes, read_npz, write_npz};
-pub use safetensor::{read_safetensors, write_safetensors};
+pub use safetensor::{read_safetensors, save_safetensors, write_safetensors};
 pub use tokens::Counts;
 
 /// What a program wants of one array.

@@ -138,6 +138,10 @@ fn files(cases: &mut Cases) {
     cases.add("garbage called an archive", &[("data.npz", &[b'!'; 4096])]);
     cases.add("half an archive", &[("data.npz", &stored[..stored.len() / 2])]);
     cases.add("an archive without its last byte", &[("data.npz", &stored[..stored.len() - 1])]);
+    let mut endless = stored.clone();
+    endless.extend(b"PK\x05\x06".repeat(1 << 20));
+    endless.extend([0; 70_000]);
+    cases.add("an archive whose end is far from its end", &[("data.npz", &endless)]);
     let mut flipped = stored.clone();
     let data = stored.windows(6).position(|w| w == b"\x93NUMPY").unwrap() + 130;
     flipped[data] ^= 1;
@@ -165,6 +169,9 @@ fn headers(cases: &mut Cases) {
     cases.array("a npy cut inside its header", x(), &good[..40]);
     cases.array("a npy cut inside its data", x(), &good[..good.len() - 1]);
     cases.array("a npy with more than its data", x(), &[&good[..], b"x"].concat());
+    for (name, version) in [("version 0", [0, 0]), ("version 4", [4, 0]), ("version 1.1", [1, 1]), ("version 255", [255, 0])] {
+        cases.array(name, x(), &[&good[..6], &version, &good[8..]].concat());
+    }
     cases.array("a header longer than the file", x(), b"\x93NUMPY\x01\x00\xff\xff{");
     cases.array("a header of 4 GB", x(), b"\x93NUMPY\x02\x00\xff\xff\xff\xff{");
     cases.array("a header without type", x(), &raw("{'fortran_order': False, 'shape': (3, 2), }", &[0; 24]));

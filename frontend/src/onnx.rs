@@ -2,6 +2,7 @@
 
 mod activation;
 mod attention;
+mod budget;
 mod call;
 mod constants;
 mod contract;
@@ -50,10 +51,11 @@ mod tensor;
 mod trained;
 mod trigonometry;
 mod untie;
+mod weigh;
 mod window;
 mod wire;
 
-pub use export::{Exported, export, strip_weights};
+pub use export::{Exported, export, forget_weights, strip_weights};
 pub use external::external_files;
 pub use outline::{Dim, Outline, Port, outline};
 pub use tensor::Weight;

@@ -41,7 +41,10 @@ pub fn align<const N: usize>(rows: &[[String; N]], columns: [Column; N]) -> Stri
         let mut line = String::new();
         for ((cell, column), width) in row.iter().zip(&columns).zip(widths).take(cells) {
             line.push_str(column.gap);
-            line.push_str(&if column.right { format!("{cell:>width$}") } else { format!("{cell:<width$}") });
+            // Not by `format!`, whose widths end at 65,535.
+            let space = " ".repeat(width.saturating_sub(cell.chars().count()));
+            let (before, after) = if column.right { (&*space, "") } else { ("", &*space) };
+            line.extend([before, cell, after]);
         }
         out.push_str(line.trim_end());
         out.push('\n');
@@ -52,6 +55,12 @@ pub fn align<const N: usize>(rows: &[[String; N]], columns: [Column; N]) -> Stri
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cell_may_have_any_length() {
+        let rows = [["x".repeat(70_000), "y".to_string()], ["z".to_string(), "y".to_string()]];
+        assert_eq!(align(&rows, [Column::WORDS, Column::NUMBERS]).len(), 2 * (2 + 70_000 + 2 + 1 + 1));
+    }
 
     #[test]
     fn cells_stand_under_each_other() {

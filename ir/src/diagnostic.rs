@@ -108,6 +108,21 @@ impl From<Diagnostic> for Diagnostics {
     }
 }
 
+/// `text` as a terminal may show it: control characters and those that turn the direction of writing are escaped, but for the ends of
+/// lines and tabs.
+pub fn shown(text: &str) -> String {
+    let turns = |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\n' | '\t' => out.push(c),
+            _ if c.is_control() || turns(c) => out.extend(c.escape_default()),
+            _ => out.push(c),
+        }
+    }
+    out
+}
+
 /// A number of things: `1 step`, `2 steps`, `0 axes`. `noun` is one of them, of a regular plural.
 pub fn counted(n: impl fmt::Display, noun: &str) -> String {
     let n = n.to_string();

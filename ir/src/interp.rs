@@ -11,6 +11,7 @@ mod layout;
 mod random;
 mod rows;
 mod update;
+pub mod work;
 
 use crate::dtype::DType;
 use crate::graph::{Graph, ValueId};

@@ -74,7 +74,7 @@ impl LowerContext<'_> {
 }
 
 /// An operand, result or scratch tensor of a node, by position.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Slot {
     /// Operand `i`.
     Operand(usize),

@@ -114,10 +114,10 @@ impl Mesh {
         self.rank_axes().iter().zip(coordinates).fold(0, |rank, (axis, c)| rank * axis.size + c)
     }
 
-    /// The ranks that differ from `rank` only on `axes`, in row-major order of `axes` as given.
+    /// The ranks that differ from `rank` only on `axes`, in row-major order of `axes` as given; an axis counts once.
     pub fn group(&self, rank: u64, axes: &[AxisId]) -> Vec<u64> {
         let mut groups = vec![self.coordinates(rank)];
-        for axis in axes {
+        for axis in axes.iter().enumerate().filter(|(i, axis)| !axes[..*i].contains(axis)).map(|(_, axis)| axis) {
             groups = groups
                 .into_iter()
                 .flat_map(|c| {

@@ -5,12 +5,16 @@
 //! ```
 
 use crate::diagnostic::Diagnostic;
+use crate::files;
 use crate::plan::Program;
+use crate::types::to_hex;
 use crate::verify_plan::tables;
 use bincode::config::standard;
 use bincode::error::DecodeError;
 use bincode::serde::{decode_from_slice, encode_to_vec};
 use sha2::{Digest, Sha256};
+use std::io;
+use std::path::Path;
 
 const MAGIC: &[u8; 8] = b"SHARDCPL";
 const VERSION: u32 = 2;
@@ -79,5 +83,15 @@ fn decode_payload(payload: &[u8]) -> Result<(Program, usize), DecodeError> {
 
 /// SHA-256 in hexadecimal, as manifests name files.
 pub fn hash(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect()
+    to_hex(&Sha256::digest(bytes))
+}
+
+/// [`hash`] of the file at `path`, which is read in pieces.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn hash_file(path: &Path) -> io::Result<String> {
+    let mut hasher = Sha256::new();
+    io::copy(&mut files::open(path)?, &mut hasher)?;
+    Ok(to_hex(&hasher.finalize()))
 }

@@ -156,7 +156,8 @@ pub fn free_digits(splits: &[Split], size: u64, mesh: &Mesh) -> Vec<(u64, u64)> 
 pub fn origin(splits: &[Split], size: u64, mesh: &Mesh) -> Origin {
     let mut digits = vec![];
     let mut divisor = 1;
-    for (stride, n) in free_digits(splits, size, mesh).into_iter().rev() {
+    // An empty dimension has no index, and no digits.
+    for (stride, n) in free_digits(splits, size, mesh).into_iter().rev().filter(|(_, n)| *n > 0) {
         digits.push(OriginDigit { divisor, size: n, stride });
         divisor *= n;
     }

@@ -27,7 +27,7 @@ mod print;
 mod sharding;
 mod value;
 
-pub use parse::parse;
+pub use parse::{parse, parse_beside};
 pub use print::{node_text, op_text, print};
 
 use std::fmt;

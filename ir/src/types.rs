@@ -48,9 +48,11 @@ impl fmt::Display for Type {
     }
 }
 
-/// The number of elements of `shape`, or `None` where it exceeds 2^48.
+/// The number of elements of `shape`, or `None` where it exceeds 2^48, or would if empty dimensions had one element: so every
+/// product of some of its sizes is a number.
 pub fn checked_elements(shape: &[u64]) -> Option<u64> {
-    shape.iter().try_fold(1u64, |n, s| n.checked_mul(*s)).filter(|n| *n <= 1 << 48)
+    let product = |least: u64| shape.iter().try_fold(1u64, |n, s| n.checked_mul((*s).max(least))).filter(|n| *n <= 1 << 48);
+    product(1).and_then(|_| product(0))
 }
 
 /// The elements of a constant, little-endian and row-major, shared between copies of a graph.
@@ -132,8 +134,7 @@ impl Tensor {
 
 impl Serialize for Tensor {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let hex: String = self.bytes.iter().map(|b| format!("{b:02x}")).collect();
-        (&self.ty, hex).serialize(serializer)
+        (&self.ty, to_hex(&self.bytes)).serialize(serializer)
     }
 }
 
@@ -141,14 +142,26 @@ impl<'de> Deserialize<'de> for Tensor {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Tensor, D::Error> {
         let (ty, hex): (Type, String) = Deserialize::deserialize(deserializer)?;
         let elements = checked_elements(&ty.shape).ok_or_else(|| serde::de::Error::custom("tensor too large"))?;
-        let bytes = parse_hex(&hex).filter(|b| b.len() as u64 == elements * ty.dtype.bytes());
+        let bytes = from_hex(&hex).filter(|b| b.len() as u64 == elements * ty.dtype.bytes());
         let bytes = bytes.ok_or_else(|| serde::de::Error::custom("tensor bytes do not fit its type"))?;
         Ok(Tensor { ty, bytes: Arc::new(bytes) })
     }
 }
 
-fn parse_hex(text: &str) -> Option<Vec<u8>> {
-    let digits: Option<Vec<u32>> = text.chars().map(|c| c.to_digit(16)).collect();
-    let digits = digits?;
-    (digits.len() % 2 == 0).then(|| digits.chunks_exact(2).map(|d| (d[0] * 16 + d[1]) as u8).collect())
+/// Two digits for each byte.
+pub(crate) fn to_hex(bytes: &[u8]) -> String {
+    let digit = |d: u8| char::from(b"0123456789abcdef"[usize::from(d)]);
+    let mut text = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        text.push(digit(byte >> 4));
+        text.push(digit(byte & 15));
+    }
+    text
+}
+
+/// The bytes of such a text.
+pub(crate) fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digit = |d: u8| char::from(d).to_digit(16).map(|d| d as u8);
+    let (pairs, []) = text.as_bytes().as_chunks() else { return None };
+    pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?)).collect()
 }

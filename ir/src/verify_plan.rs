@@ -52,6 +52,7 @@ mod carried;
 mod collectives;
 mod contents;
 pub mod erasure;
+mod launches;
 mod meeting;
 mod memory;
 mod run;

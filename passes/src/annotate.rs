@@ -5,7 +5,7 @@
 //! Refuses: a pattern without a match, a wrong number of dimensions, sizes that do not divide; all of a spec together.
 
 use crate::Context;
-use crate::separate_blocks::{is_block, is_joined, is_slice_of, slices};
+use crate::separate_blocks::{is_block, is_joined, is_slice_of, slices, with_whole};
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, counted, names_help};
 use shardc_ir::graph::{Graph, Part, ValueId};
 use shardc_ir::mesh::AxisId;
@@ -13,7 +13,7 @@ use shardc_ir::names::matches;
 use shardc_ir::ops::Op;
 use shardc_ir::sharding::{Split, Splits, well_formed};
 use shardc_ir::spec::{DimSharding, Located, Shard, Source};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// What the spec says of one dimension of one value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +28,35 @@ pub struct Annotation {
     pub closed: bool,
     /// The line that says so.
     pub line: u32,
+}
+
+/// So many lines that name nothing are told names that are near.
+const HELPED: usize = 20;
+
+/// What lines may name, found by whole names at once.
+struct Index<'v> {
+    values: &'v [(&'v str, ValueId)],
+    places: HashMap<&'v str, Vec<usize>>,
+}
+
+impl<'v> Index<'v> {
+    fn new(values: &'v [(&'v str, ValueId)]) -> Self {
+        let mut places: HashMap<&str, Vec<usize>> = HashMap::new();
+        for (at, (name, _)) in values.iter().enumerate() {
+            places.entry(name).or_default().push(at);
+        }
+        Index { values, places }
+    }
+
+    /// Everything of that name, or that matches the pattern, in order.
+    fn matching(&self, pattern: &str) -> impl Iterator<Item = (&'v str, ValueId)> {
+        let found: Vec<usize> = match pattern.contains('*') {
+            true => (0..self.values.len()).filter(|at| matches(pattern, self.values[*at].0)).collect(),
+            false => self.places.get(pattern).cloned().unwrap_or_default(),
+        };
+        let values = self.values;
+        found.into_iter().map(move |at| values[at])
+    }
 }
 
 /// Everything that the spec says of the values of `graph`. Later lines come later.
@@ -49,10 +78,12 @@ fn of_lines(
 ) -> Result<Vec<Annotation>, Diagnostics> {
     let mut errors = vec![];
     let values = nameable(graph);
+    let index = Index::new(&values);
     let last = last_lines(graph, cx);
+    let mut touched: HashSet<ValueId> = out.iter().flat_map(|a| with_whole(graph, a.value)).collect();
     for shard in cx.spec.shard.iter().filter(|shard| chosen(&shard.value)) {
         let pattern = &shard.value.pattern;
-        let mut found: Vec<(&str, ValueId)> = values.iter().filter(|(n, _)| matches(&pattern.value, n)).copied().collect();
+        let mut found: Vec<(&str, ValueId)> = index.matching(&pattern.value).collect();
         found.dedup_by_key(|(_, value)| *value);
         if found.is_empty() {
             let error = Diagnostic::error(format!("no parameter, input or value matches `{}`", pattern.value));
@@ -60,7 +91,8 @@ fn of_lines(
             let is_parameter = |value: ValueId| matches!(graph.def(value).op, Op::State(_));
             let (first, others): (Vec<_>, Vec<_>) = values.iter().copied().partition(|(_, value)| is_parameter(*value));
             let names = first.iter().chain(&others).map(|(name, _)| *name);
-            errors.push(error.at(cx.spec.place_of(pattern.source)).help(names_help(&pattern.value, names)));
+            let error = error.at(cx.spec.place_of(pattern.source));
+            errors.push(if errors.len() < HELPED { error.help(names_help(&pattern.value, names)) } else { error });
         }
         let mut misfits = vec![];
         // A parameter is in blocks because of the last line that names it.
@@ -68,7 +100,9 @@ fn of_lines(
         for (name, value) in found {
             // The line takes the place of earlier ones; `data` keeps the dimensions that it leaves open.
             let says = |a: &Annotation| a.closed || shard.value.dims.get(a.dim).is_some_and(|e| e.value != DimSharding::Open);
-            out.retain(|a| (a.value != value || !says(a)) && !is_slice_of(graph, a.value, value));
+            if touched.contains(&value) {
+                out.retain(|a| (a.value != value || !says(a)) && !is_slice_of(graph, a.value, value));
+            }
             let ty = graph.ty(value);
             if ty.rank() != shard.value.dims.len() {
                 let message = format!("\"{name}\" has {}, {ty}, not {}", counted(ty.rank(), "dimension"), shard.value.dims.len());
@@ -78,6 +112,7 @@ fn of_lines(
             for (dim, entry) in shard.value.dims.iter().enumerate() {
                 match splits(graph, value, dim, shard) {
                     Ok(found) => out.extend(found.into_iter().map(|(value, splits)| {
+                        touched.extend(with_whole(graph, value));
                         let splits = without_single(graph, splits);
                         Annotation { value, dim, splits, closed: true, line: shard.source.line as u32 }
                     })),
@@ -131,9 +166,10 @@ fn splits(graph: &Graph, value: ValueId, dim: usize, shard: &Located<Shard>) -> 
 /// For each value that `shard` lines name, the last of them.
 pub fn last_lines<'s>(graph: &Graph, cx: &Context<'s>) -> BTreeMap<ValueId, &'s Shard> {
     let values = nameable(graph);
+    let index = Index::new(&values);
     let named = |shard: &'s Located<Shard>| {
-        let found = values.iter().filter(|(name, _)| matches(&shard.value.pattern.value, name));
-        found.map(|(_, value)| (*value, &shard.value)).collect::<Vec<_>>()
+        let found = index.matching(&shard.value.pattern.value);
+        found.map(|(_, value)| (value, &shard.value)).collect::<Vec<_>>()
     };
     cx.spec.shard.iter().flat_map(named).collect()
 }

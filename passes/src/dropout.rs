@@ -32,6 +32,7 @@ impl Pass for Dropout {
             return Ok(Changed::No);
         }
         let mut counters = None;
+        let named = cx.named();
         *graph = rebuild(graph, |b, _, node, map| {
             let Op::Dropout(dropout) = &node.op else { return None };
             b.base = Some(graph.value(node.results[0]).name.clone());
@@ -39,7 +40,7 @@ impl Pass for Dropout {
             let shape = b.ty(x).shape.clone();
             if cx.mode == Mode::Evaluate {
                 let all = b.number(DType::Bool, 1.0);
-                return if cx.is_named(graph, node) { None } else { Some(vec![x, b.broadcast(all, &shape)]) };
+                return if named.is_named(graph, node) { None } else { Some(vec![x, b.broadcast(all, &shape)]) };
             }
             let counters: &[ValueId; 2] = counters.get_or_insert_with(|| counters_of(b));
             let mask = b.op(KeepMask { shape, ratio: dropout.ratio, stream: dropout.stream }, counters);

@@ -28,8 +28,9 @@ impl Pass for FoldLayout {
 
     fn run(&self, graph: &mut Graph, cx: &Context<'_>) -> Result<Changed, Diagnostics> {
         let uses = graph.use_counts();
+        let named = cx.named();
         *graph = rebuild(graph, |b, _, node, map| match &node.op {
-            _ if cx.touches_named(graph, node) => None,
+            _ if named.touches_named(graph, node) => None,
             Op::Reshape(_) => fold_reshape(b, node, map),
             Op::Transpose(op) => fold_transpose(b, node, &op.perm, map, |v| uses[v.index()] == 1),
             Op::Contract(op) => fold_contract(b, node, op, map),

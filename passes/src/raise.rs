@@ -25,9 +25,10 @@ impl Pass for Raise {
 
     fn run(&self, graph: &mut Graph, cx: &Context<'_>) -> Result<Changed, Diagnostics> {
         let forms: Vec<(Pattern, &Form)> = raises().into_iter().map(|f| (Pattern::new(f.pattern), f)).collect();
+        let named = cx.named();
         *graph = rebuild(graph, |b, _, node, map| {
             let [result] = node.results[..] else { return None };
-            if cx.is_named(graph, node) {
+            if named.is_named(graph, node) {
                 return None;
             }
             let (op, operands) = forms.iter().find_map(|(pattern, form)| {

@@ -33,8 +33,9 @@ impl Pass for RaiseAttention {
 
     fn run(&self, graph: &mut Graph, cx: &Context<'_>) -> Result<Changed, Diagnostics> {
         let trained = graph.reached_from(|v| matches!(graph.def(v).op, Op::State(_)));
+        let named = cx.named();
         *graph = rebuild(graph, |b, _, node, map| {
-            if cx.is_named(graph, node) {
+            if named.is_named(graph, node) {
                 return None;
             }
             let found = Found::at(graph, node, &trained)?;

@@ -11,7 +11,7 @@
 
 use crate::annotate::{check_blocks, last_lines};
 use crate::rewrite::{ValueMap, mapped, rebuild, rebuild_nodes};
-use crate::{Changed, Context, Pass};
+use crate::{Changed, Context, Named, Pass};
 use shardc_ir::builder::Builder;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use shardc_ir::graph::{Graph, Node, NodeOrigin, Output, Part, Phase, State, StateId, ValueId};
@@ -111,7 +111,7 @@ struct Parts {
 /// The graph with everything that can be computed in parts computed in parts.
 struct Separation<'g> {
     old: &'g Graph,
-    cx: &'g Context<'g>,
+    named: Named<'g>,
     cuts: &'g Cuts,
     /// For each state variable, its first one in the new table.
     renumbered: Vec<StateId>,
@@ -126,7 +126,7 @@ struct Separation<'g> {
 impl<'g> Separation<'g> {
     fn new(old: &'g Graph, cx: &'g Context<'g>, cuts: &'g Cuts) -> Separation<'g> {
         let of_inputs = old.reached_from(|v| matches!(old.def(v).op, Op::Input(_)));
-        Separation { old, cx, cuts, renumbered: vec![], parts: BTreeMap::new(), of_inputs, met: BTreeMap::new() }
+        Separation { old, named: cx.named(), cuts, renumbered: vec![], parts: BTreeMap::new(), of_inputs, met: BTreeMap::new() }
     }
 
     fn build(mut self) -> (Graph, BTreeMap<StateId, Cut>) {
@@ -186,7 +186,7 @@ impl<'g> Separation<'g> {
                 self.parts.insert(x, Parts { cut: cut.clone(), values });
                 Some(vec![x])
             }
-            _ if !operands.iter().any(|v| self.parts.contains_key(v)) || self.cx.is_named(self.old, node) => None,
+            _ if !operands.iter().any(|v| self.parts.contains_key(v)) || self.named.is_named(self.old, node) => None,
             _ => self.border(b, node, &operands).or_else(|| self.in_parts(b, node, &operands)),
         }
     }
@@ -411,6 +411,13 @@ pub fn slices(graph: &Graph, input: ValueId, dim: usize, blocks: &[u64]) -> Vec<
 pub fn is_slice_of(graph: &Graph, value: ValueId, of: ValueId) -> bool {
     let node = graph.def(value);
     matches!(node.op, Op::Slice(_)) && node.operands == [of]
+}
+
+/// A value, and what it is a slice of, if it is one.
+pub fn with_whole(graph: &Graph, value: ValueId) -> impl Iterator<Item = ValueId> {
+    let node = graph.def(value);
+    let whole = node.operands.first().filter(|_| matches!(node.op, Op::Slice(_)));
+    [value].into_iter().chain(whole.copied())
 }
 
 /// Whether a value is a block of a parameter.

@@ -26,8 +26,9 @@ impl Pass for Unmerge {
     }
 
     fn run(&self, graph: &mut Graph, cx: &Context<'_>) -> Result<Changed, Diagnostics> {
+        let named = cx.named();
         *graph = rebuild(graph, |b, _, node, map| {
-            if cx.touches_named(graph, node) {
+            if named.touches_named(graph, node) {
                 return None;
             }
             let operands: Vec<ValueId> = node.operands.iter().map(|v| mapped(map, *v)).collect();

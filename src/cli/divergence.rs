@@ -2,7 +2,7 @@
 
 use super::job::Job;
 use crate::failure::Failure;
-use shardc_executor::finite::{self, First, Op};
+use shardc_executor::finite::{self, First, Oddity, Op};
 use shardc_executor::run::Executor;
 use shardc_executor::tensor::Tensor;
 use shardc_ir::diagnostic::Diagnostic;
@@ -37,8 +37,8 @@ pub fn of_step(job: &Job, executor: Executor, step: u64, what: &str, batch: &[Te
 pub fn check_weights(job: &Job, executor: &Executor) -> Result<(), Failure> {
     let moved = |role| matches!(role, StateRole::Parameter | StateRole::Statistic);
     for state in executor.program().states.iter().filter(|state| moved(state.role)) {
-        let now = executor.get_state(&state.name)?.to_f64();
-        if now.iter().all(|x| x.is_finite()) || !job.begins_finite(state.initializer()) {
+        let now = executor.get_state(&state.name)?;
+        if Oddity::of(now.dtype, &now.bytes).is_none() || !job.began_finite(state.initializer()) {
             continue;
         }
         let error = Diagnostic::error(format!("training has made `{}` infinite or no number", state.name));

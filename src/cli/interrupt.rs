@@ -1,11 +1,14 @@
-//! Ctrl-C, and the signal that asks a process to end: the first asks the work to end after the current step, the second ends the process.
+//! What ends a process early. Of Ctrl-C and the signal that asks a process to end, the first asks the work to end after the current step,
+//! the second ends the process. Where memory lacks, the process ends with words.
 
 use super::foot;
 use super::output::note;
 use crate::failure::Failure;
+use signal_hook::consts::SIGABRT;
+use signal_hook::flag;
 use std::process;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 /// What was asked for so far.
 pub struct Interrupt(Arc<AtomicI32>);
@@ -56,4 +59,14 @@ fn on_signals(handler: impl Fn(i32) + Send + 'static) -> Result<(), String> {
     /// The number of Ctrl-C.
     const INTERRUPT: i32 = 2;
     ctrlc::set_handler(move || handler(INTERRUPT)).map_err(|e| e.to_string())
+}
+
+/// The exit code of a failure of the machine.
+const MACHINE: i32 = 3;
+
+/// Where memory lacks, the allocator says how much, and aborts: from now on that ends as a failure of the machine does.
+pub fn end_without_memory() {
+    let always = Arc::new(AtomicBool::new(true));
+    // Without it only the exit code would be another.
+    let _ = flag::register_conditional_shutdown(SIGABRT, MACHINE, always);
 }

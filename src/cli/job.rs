@@ -7,6 +7,7 @@ use crate::plan_dir::{self, PlanDir};
 use crate::{Options, Programs, Training, compile, report};
 use clap::Args;
 use shardc_executor::data::{Dataset, InputSpec, Options as DataOptions};
+use shardc_executor::finite::Oddity;
 use shardc_executor::run::Executor;
 use shardc_executor::tensor::Tensor;
 use shardc_frontend::onnx::{self, Copy, Decision, Weight};
@@ -14,7 +15,7 @@ use shardc_frontend::spec;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, Place};
 use shardc_ir::plan::{Program, StateRole, StateVariable};
 use shardc_ir::spec::{Batch, Located, Loss, Source, Spec};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::available_parallelism;
@@ -64,13 +65,13 @@ pub struct Job {
     pub labels_are_inputs: bool,
     model: Model,
     weights: Weights,
+    /// Initializers that begin with numbers that are not finite, once the weights are forgotten.
+    odd: BTreeSet<String>,
 }
 
 /// The model that a job came from, as exports begin with it.
 struct Model {
-    /// Its file, or the plan directory.
-    path: PathBuf,
-    /// The file to compile again for another batch.
+    /// Its file: what is compiled again for another batch, and beside which external data is.
     file: PathBuf,
     /// A model file, perhaps without its weights.
     bytes: Arc<Vec<u8>>,
@@ -118,10 +119,10 @@ impl JobArgs {
 fn open_plan(plan: PlanDir) -> Result<Job, Failure> {
     let weights = Weights::Plan { elements: plan.weights()?, path: plan.path.clone() };
     let file = plan_dir::model_path(&plan.path);
-    let model = Model { path: plan.path.clone(), file, bytes: Arc::new(plan.model()?), copies: plan.manifest.copies };
+    let model = Model { file, bytes: Arc::new(plan.model()?), copies: plan.manifest.copies };
     let PlanDir { spec, programs, labels_are_inputs, .. } = plan;
     let decisions = planned(&programs);
-    Ok(Job { spec, programs, labels_are_inputs, decisions, model, weights })
+    Ok(Job { spec, programs, labels_are_inputs, decisions, model, weights, odd: BTreeSet::new() })
 }
 
 /// What a plan trains: it knows its state variables, and no longer why they are what they are.
@@ -144,10 +145,18 @@ fn open_model(model: &Path, spec: &Path, train: bool) -> Result<Job, Failure> {
     let spec = spec::load(spec)?;
     let compiled = compile(model, &spec, &Options { train, ..Options::default() })?;
     report::print(&compiled.warnings);
-    let model = Model { path: model.to_path_buf(), file: model.to_path_buf(), bytes: compiled.model, copies: compiled.copies };
+    let model = Model { file: model.to_path_buf(), bytes: compiled.model, copies: compiled.copies };
     let labels_are_inputs = compiled.graphs.labels_are_inputs(&spec);
     let (programs, decisions) = (compiled.programs, compiled.decisions);
-    Ok(Job { spec, programs, labels_are_inputs, decisions, model, weights: Weights::Model(compiled.weights) })
+    Ok(Job {
+        spec,
+        programs,
+        labels_are_inputs,
+        decisions,
+        model,
+        weights: Weights::Model(compiled.weights),
+        odd: BTreeSet::new(),
+    })
 }
 
 impl Job {
@@ -168,6 +177,28 @@ impl Job {
         let mut executor = Executor::new(program.clone(), machine.threads_per_rank(program)?)?;
         self.reset(&mut executor)?;
         Ok(executor)
+    }
+
+    /// Drops what only the beginning of training needs: the weights, which the ranks hold by now, and the model's bytes but for what
+    /// an export begins with.
+    ///
+    /// # Errors
+    /// If the model cannot be taken apart.
+    pub fn forget_weights(&mut self, exports: bool) -> Result<(), Failure> {
+        if exports {
+            let states = self.programs.main().states.iter().filter(|s| s.role.is_of_model()).map(|s| s.initializer());
+            let is_odd =
+                |name: &&str| self.initial(name).is_ok_and(|initial| !Oddity::of(initial.dtype, &initial.bytes).is_none());
+            self.odd = states.filter(is_odd).map(String::from).collect();
+        }
+        self.weights = Weights::Model(BTreeMap::new());
+        let bytes = std::mem::take(&mut self.model.bytes);
+        if exports {
+            let states = self.programs.main().states.iter().filter(|s| s.role.is_of_model());
+            let names = states.map(|s| s.initializer().to_string()).chain(self.model.copies.iter().map(|c| c.name.clone()));
+            self.model.bytes = Arc::new(onnx::forget_weights(&self.model.file, bytes, &names.collect())?);
+        }
+        Ok(())
     }
 
     /// Puts every state variable back to its beginning.
@@ -220,7 +251,7 @@ impl Job {
     ///
     /// # Errors
     /// If a rank failed or the file cannot be written.
-    pub fn export(&self, executor: &Executor, to: &Path) -> Result<Option<PathBuf>, Failure> {
+    pub fn export(&self, executor: Executor, to: &Path) -> Result<Option<PathBuf>, Failure> {
         let mut weights = BTreeMap::new();
         for state in executor.program().states.iter().filter(|s| s.role.is_of_model()) {
             let name = state.initializer();
@@ -228,24 +259,26 @@ impl Job {
                 weights.insert(name.to_string(), executor.initializer(name)?.into());
             }
         }
-        let Model { path, bytes, copies, .. } = &self.model;
+        // From here on only the weights are held, not what trained them.
+        drop(executor);
+        let Model { file, bytes, copies } = &self.model;
         for copy in copies {
             let of = weights.get(&copy.of).ok_or_else(|| Failure::Machine(format!("`{}` is lost", copy.of)))?;
             let elements = copy.elements(of).map_err(Failure::Machine)?;
             weights.insert(copy.name.clone(), elements);
         }
-        let exported = onnx::export(path, bytes.to_vec(), &weights, &|data| export::data_name(to, data))?;
-        export::write(&exported, to, path)
+        let exported = onnx::export(file, bytes.clone(), &weights, &|data| export::data_name(to, data))?;
+        export::write(&exported, to, file)
     }
 
     /// A place in the model or plan, such as `value "logits"`.
     pub fn place(&self, what: String) -> Place {
-        Place::Model { file: self.model.path.clone(), what }
+        Place::Model { file: self.model.file.clone(), what }
     }
 
-    /// Whether the elements that the initializer `name` begins with are finite, as those that the spec makes are.
-    pub fn begins_finite(&self, name: &str) -> bool {
-        self.initial(name).map_or(true, |initial| initial.to_f64().iter().all(|x| x.is_finite()))
+    /// Whether the elements that the initializer `name` began with are finite, as those that the spec makes are.
+    pub fn began_finite(&self, name: &str) -> bool {
+        !self.odd.contains(name)
     }
 
     fn initial(&self, name: &str) -> Result<Tensor, Diagnostic> {

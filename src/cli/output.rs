@@ -3,6 +3,7 @@
 use super::foot;
 use crate::failure::Failure;
 use crate::replace;
+use shardc_ir::diagnostic::shown;
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
@@ -10,7 +11,7 @@ use std::path::Path;
 /// Writes a result to standard output.
 pub fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
-    no_reader_is_no_failure(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+    no_reader_is_no_failure(out.write_all(shown(text).as_bytes()).and_then(|()| out.flush()))
 }
 
 /// What came of writing to standard output. A reader that has gone away wants no more of it, which is no failure.
@@ -56,5 +57,5 @@ pub fn is_stream(path: &Path) -> bool {
 
 /// Writes a line to standard error, above one that redraws itself; if nobody reads it, nothing is lost.
 pub fn note(line: &str) {
-    foot::note(line);
+    foot::note(&shown(line));
 }

@@ -65,7 +65,7 @@ impl Train {
         files.writes("--metrics", self.metrics.as_deref()).writes("--export", self.export.as_deref()).check()?;
         self.metrics.iter().chain(&self.export).try_for_each(|path| writable(path))?;
         let interrupt = Interrupt::watch()?;
-        let job = self.job.open(true)?;
+        let mut job = self.job.open(true)?;
         let mut program = job.training()?.program.clone();
         program.seed = self.seed.unwrap_or(program.seed);
         let batches = Batches { shuffle: self.shuffle, ..job.batches(&program) };
@@ -82,6 +82,7 @@ impl Train {
         report::print(&self.warnings(&job, &program, steps));
         let mut metrics = self.metrics.clone().map(MetricsFile::create).transpose()?;
         let mut executor = job.start(&program, &self.machine)?;
+        job.forget_weights(self.export.is_some())?;
         let mut progress = Progress::new(steps, unit);
         let mut told = false;
         let result = train(
@@ -108,7 +109,7 @@ impl Train {
         {
             written.push(format!("metrics in `{}`", path.display()));
         }
-        written.extend(self.keep(&job, &executor, &summary)?);
+        written.extend(self.keep(&job, executor, &summary)?);
         note(&closing(&summary, steps, &written));
         metrics.map_or(Ok(()), MetricsFile::finish)?;
         match (summary.end, interrupt.signal()) {
@@ -118,12 +119,12 @@ impl Train {
     }
 
     /// Exports the model, if it is wanted and anything was trained; says where it is.
-    fn keep(&self, job: &Job, executor: &Executor, summary: &Summary) -> Result<Option<String>, Failure> {
+    fn keep(&self, job: &Job, executor: Executor, summary: &Summary) -> Result<Option<String>, Failure> {
         let Some(path) = &self.export else { return Ok(None) };
         if summary.end == End::Stopped && summary.steps == 0 {
             return Ok(Some(format!("`{}` is not written", path.display())));
         }
-        divergence::check_weights(job, executor)?;
+        divergence::check_weights(job, &executor)?;
         let weights = job.export(executor, path)?;
         let weights = weights.map(|weights| format!(" and `{}`", weights.display())).unwrap_or_default();
         Ok(Some(format!("model in `{}`{weights}", path.display())))

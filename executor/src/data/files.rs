@@ -22,8 +22,8 @@ pub enum Files {
     Npz(Npz),
     /// In a folder, each in a `.npy` of its name.
     Folder(PathBuf),
-    /// The bytes of a `.safetensors`.
-    Safetensors(Vec<u8>),
+    /// In a `.safetensors`.
+    Safetensors(safetensor::Arrays<Vec<u8>>),
 }
 
 impl Files {
@@ -38,11 +38,7 @@ impl Files {
         }
         match path.extension().and_then(|e| e.to_str()) {
             Some("npz") => Npz::open(files::open(path).map_err(cannot)?).map(Files::Npz),
-            Some("safetensors") => {
-                let bytes = files::read(path).map_err(cannot)?;
-                safetensor::names(&bytes)?;
-                Ok(Files::Safetensors(bytes))
-            }
+            Some("safetensors") => safetensor::Arrays::open(files::read(path).map_err(cannot)?).map(Files::Safetensors),
             Some("npy") => {
                 let error = Diagnostic::error("this is a single array, which says nothing about its name");
                 Err(error.help("give the folder that it is in; each `NAME.npy` of it is the array `NAME`"))
@@ -59,7 +55,7 @@ impl Files {
         let mut names = match self {
             Files::Npz(archive) => archive.names(),
             Files::Folder(path) => stems(path)?,
-            Files::Safetensors(bytes) => safetensor::names(bytes)?,
+            Files::Safetensors(arrays) => arrays.names(),
         };
         names.sort();
         if names.is_empty() {
@@ -77,7 +73,7 @@ impl Files {
         match self {
             Files::Npz(archive) => archive.header(name),
             Files::Folder(path) => npy_file(path, name).map(|(beginning, _)| beginning.header),
-            Files::Safetensors(bytes) => safetensor::header(bytes, name),
+            Files::Safetensors(arrays) => arrays.header(name),
         }
     }
 
@@ -92,7 +88,7 @@ impl Files {
                 let (beginning, mut file) = npy_file(path, name)?;
                 beginning.scan(&mut file, see)
             }
-            Files::Safetensors(bytes) => safetensor::scan(bytes, name, see),
+            Files::Safetensors(arrays) => arrays.scan(name, see),
         }
     }
 
@@ -107,7 +103,7 @@ impl Files {
                 let (beginning, mut file) = npy_file(path, name)?;
                 beginning.read(&mut file)
             }
-            Files::Safetensors(bytes) => safetensor::read(bytes, name),
+            Files::Safetensors(arrays) => arrays.read(name),
         }
     }
 }

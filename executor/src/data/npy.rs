@@ -34,6 +34,9 @@ pub fn read_beginning(file: &mut impl Read, length: u64) -> Result<Beginning, St
     if start[..6] != *MAGIC {
         return Err("it is no `.npy`".to_string());
     }
+    if !(1..=3).contains(&start[6]) || start[7] != 0 {
+        return Err(format!("it is of version {}.{} of the format; 1.0, 2.0 and 3.0 are read", start[6], start[7]));
+    }
     let mut lengths = [0; 4];
     let of_length = if start[6] == 1 { 2 } else { 4 };
     read_all(file, &mut lengths[..of_length])?;

@@ -9,7 +9,7 @@ use shardc_ir::diagnostic::Diagnostic;
 use shardc_ir::dtype::DType;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufReader, Cursor, Read};
+use std::io::{self, BufReader, Cursor, Read, Seek, SeekFrom};
 use std::path::Path;
 use zip::ZipArchive;
 use zip::read::ZipFile;
@@ -34,6 +34,10 @@ impl Npz {
         if is_array {
             let error = Diagnostic::error("this is a single array, not an archive of arrays");
             return Err(error.help("write it with `np.savez(\"data.npz\", NAME=array, …)`"));
+        }
+        if !has_end(&mut reader).unwrap_or(false) {
+            let error = Diagnostic::error("the archive is broken: its end, which lists its arrays, is missing");
+            return Err(error.help("it may be cut off, or no `.npz`; write it again with `np.savez`"));
         }
         ZipArchive::new(reader).map(Npz).map_err(|e| {
             let error = Diagnostic::error(format!("the archive is broken: {}", words(e)));
@@ -80,6 +84,18 @@ impl Npz {
         let length = entry.size();
         Ok((npy::read_beginning(&mut entry, length)?, entry))
     }
+}
+
+/// Whether a list of files ends the archive, where alone it may stand: behind it is a comment of at most 65,535 bytes.
+fn has_end(file: &mut (impl Read + Seek)) -> io::Result<bool> {
+    const SIGNATURE: &[u8; 4] = b"PK\x05\x06";
+    const RECORD: usize = 22;
+    let length = file.seek(SeekFrom::End(0))?;
+    let mut tail = vec![];
+    file.seek(SeekFrom::Start(length.saturating_sub(RECORD as u64 + u64::from(u16::MAX))))?;
+    file.read_to_end(&mut tail)?;
+    file.rewind()?;
+    Ok(tail.windows(RECORD).any(|record| record.starts_with(SIGNATURE)))
 }
 
 /// What happened; the archive's own words for an error of the file say nothing.
@@ -132,6 +148,6 @@ pub fn npz_bytes(arrays: &BTreeMap<String, Tensor>) -> Result<Vec<u8>, Diagnosti
 /// # Errors
 /// If the file cannot be written.
 pub fn write_npz(path: &Path, arrays: &BTreeMap<String, Tensor>) -> Result<(), Diagnostic> {
-    let cannot = |e: std::io::Error| Diagnostic::error(format!("cannot write `{}`: {e}", path.display()));
+    let cannot = |e: io::Error| Diagnostic::error(format!("cannot write `{}`: {e}", path.display()));
     std::fs::write(path, npz_bytes(arrays)?).map_err(cannot)
 }

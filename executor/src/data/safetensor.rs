@@ -2,34 +2,70 @@
 
 use super::array::{Array, Element, Header};
 use crate::tensor::Tensor;
-use safetensors::tensor::TensorView;
+use safetensors::tensor::{Metadata, TensorInfo, TensorView, View};
 use safetensors::{Dtype, SafeTensorError, SafeTensors};
 use shardc_ir::diagnostic::Diagnostic;
 use shardc_ir::dtype::DType;
+use shardc_ir::types::Type;
+use std::borrow::Cow;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::path::Path;
 
-/// The names of all arrays.
-pub fn names(bytes: &[u8]) -> Result<Vec<String>, Diagnostic> {
-    Ok(parse(bytes)?.names().into_iter().map(str::to_string).collect())
+/// The length of the header, before it.
+const LENGTH: usize = 8;
+
+/// The bytes of a file, and where in them the arrays are.
+#[derive(Debug)]
+pub struct Arrays<B> {
+    bytes: B,
+    data: usize,
+    metadata: Metadata,
 }
 
-/// What the array `name` is; an error follows the array's name.
-pub fn header(bytes: &[u8], name: &str) -> Result<Header, String> {
-    view_header(&view(bytes, name)?)
-}
+impl<B: AsRef<[u8]>> Arrays<B> {
+    /// Reads the header of the file in `bytes`.
+    ///
+    /// # Errors
+    /// If it is broken.
+    pub fn open(bytes: B) -> Result<Arrays<B>, Diagnostic> {
+        let (header, metadata) = SafeTensors::read_metadata(bytes.as_ref()).map_err(|e| {
+            let error = Diagnostic::error(format!("the file is broken: {e}"));
+            error.help("it may be cut off, or no `.safetensors`")
+        })?;
+        Ok(Arrays { bytes, data: LENGTH + header, metadata })
+    }
 
-/// Reads the array `name`; an error follows the array's name.
-pub fn read(bytes: &[u8], name: &str) -> Result<Array, String> {
-    let view = view(bytes, name)?;
-    Ok(Array { header: view_header(&view)?, bytes: view.data().to_vec() })
-}
+    /// The names of all arrays.
+    pub fn names(&self) -> Vec<String> {
+        self.metadata.offset_keys()
+    }
 
-/// Passes the elements of the array `name`, and says what it is; an error follows the array's name.
-pub fn scan(bytes: &[u8], name: &str, see: &mut impl FnMut(Element, &[u8])) -> Result<Header, String> {
-    let view = view(bytes, name)?;
-    let header = view_header(&view)?;
-    see(header.element, view.data());
-    Ok(header)
+    /// What the array `name` is; an error follows the array's name.
+    pub fn header(&self, name: &str) -> Result<Header, String> {
+        header(self.info(name)?)
+    }
+
+    /// Reads the array `name`; an error follows the array's name.
+    pub fn read(&self, name: &str) -> Result<Array, String> {
+        Ok(Array { header: self.header(name)?, bytes: self.data(name)?.to_vec() })
+    }
+
+    /// Passes the elements of the array `name`, and says what it is; an error follows the array's name.
+    pub fn scan(&self, name: &str, see: &mut impl FnMut(Element, &[u8])) -> Result<Header, String> {
+        let header = self.header(name)?;
+        see(header.element, self.data(name)?);
+        Ok(header)
+    }
+
+    fn info(&self, name: &str) -> Result<&TensorInfo, String> {
+        self.metadata.info(name).ok_or_else(|| "it is not there".to_string())
+    }
+
+    fn data(&self, name: &str) -> Result<&[u8], String> {
+        let (start, end) = self.info(name)?.data_offsets;
+        self.bytes.as_ref().get(self.data + start..self.data + end).ok_or_else(|| "it is cut off".to_string())
+    }
 }
 
 /// Reads all arrays; integers are widened to 64 bits, half floats to 32.
@@ -37,9 +73,9 @@ pub fn scan(bytes: &[u8], name: &str, see: &mut impl FnMut(Element, &[u8])) -> R
 /// # Errors
 /// If the file is broken, or an array has elements of another type.
 pub fn read_safetensors(bytes: &[u8]) -> Result<BTreeMap<String, Tensor>, Diagnostic> {
-    let mut arrays = BTreeMap::new();
-    for name in names(bytes)? {
-        let array = read(bytes, &name).map_err(|why| Diagnostic::error(format!("`{name}` cannot be read: {why}")))?;
+    let (file, mut arrays) = (Arrays::open(bytes)?, BTreeMap::new());
+    for name in file.names() {
+        let array = file.read(&name).map_err(|why| Diagnostic::error(format!("`{name}` cannot be read: {why}")))?;
         arrays.insert(name, array.to_tensor());
     }
     Ok(arrays)
@@ -50,34 +86,87 @@ pub fn read_safetensors(bytes: &[u8]) -> Result<BTreeMap<String, Tensor>, Diagno
 /// # Errors
 /// If an array has not as many bytes as its shape says.
 pub fn write_safetensors(arrays: &BTreeMap<String, Tensor>) -> Result<Vec<u8>, Diagnostic> {
-    let cannot = |e: SafeTensorError| Diagnostic::error(format!("the arrays cannot be written: {e}"));
     let mut views = vec![];
     for (name, array) in arrays {
-        let dtype = match array.dtype {
-            DType::F64 => Dtype::F64,
-            DType::F32 => Dtype::F32,
-            DType::I64 => Dtype::I64,
-            DType::Bool => Dtype::BOOL,
-        };
-        let shape = array.shape.iter().map(|n| *n as usize).collect();
-        views.push((name, TensorView::new(dtype, shape, &array.bytes).map_err(cannot)?));
+        views.push((name, TensorView::new(dtype(array.dtype), sizes(&array.shape), &array.bytes).map_err(cannot)?));
     }
     safetensors::serialize(views, None).map_err(cannot)
 }
 
-fn parse(bytes: &[u8]) -> Result<SafeTensors<'_>, Diagnostic> {
-    SafeTensors::deserialize(bytes).map_err(|e| {
-        let error = Diagnostic::error(format!("the file is broken: {e}"));
-        error.help("it may be cut off, or no `.safetensors`")
-    })
+/// Writes the arrays of those names and types to a file, as [`write_safetensors`] would; `load` gives one after another.
+///
+/// # Errors
+/// The first of `load`, or of the file.
+pub fn save_safetensors(
+    path: &Path,
+    types: &BTreeMap<&str, &Type>,
+    load: impl Fn(&str) -> Result<Tensor, Diagnostic>,
+) -> Result<(), Diagnostic> {
+    let failed = RefCell::new(None);
+    let load = |name: &str| match load(name) {
+        Ok(tensor) => tensor.bytes,
+        Err(error) => {
+            failed.borrow_mut().get_or_insert(error);
+            vec![]
+        }
+    };
+    let views = types.iter().map(|(name, ty)| {
+        let bytes = (ty.elements() * ty.dtype.bytes()) as usize;
+        (*name, Lazy { name, dtype: dtype(ty.dtype), shape: sizes(&ty.shape), bytes, load: &load })
+    });
+    let written = safetensors::serialize_to_file(views, None, path).map_err(cannot);
+    match failed.take() {
+        Some(error) => Err(error),
+        None => written,
+    }
 }
 
-fn view<'b>(bytes: &'b [u8], name: &str) -> Result<TensorView<'b>, String> {
-    SafeTensors::deserialize(bytes).and_then(|file| file.tensor(name)).map_err(|e| e.to_string())
+/// An array that is loaded when it is written.
+struct Lazy<'a> {
+    name: &'a str,
+    dtype: Dtype,
+    shape: Vec<usize>,
+    bytes: usize,
+    load: &'a dyn Fn(&str) -> Vec<u8>,
 }
 
-fn view_header(view: &TensorView<'_>) -> Result<Header, String> {
-    let element = match view.dtype() {
+impl View for Lazy<'_> {
+    fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
+    fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    fn data(&self) -> Cow<'_, [u8]> {
+        Cow::Owned((self.load)(self.name))
+    }
+
+    fn data_len(&self) -> usize {
+        self.bytes
+    }
+}
+
+fn cannot(error: SafeTensorError) -> Diagnostic {
+    Diagnostic::error(format!("the arrays cannot be written: {error}"))
+}
+
+fn dtype(dtype: DType) -> Dtype {
+    match dtype {
+        DType::F64 => Dtype::F64,
+        DType::F32 => Dtype::F32,
+        DType::I64 => Dtype::I64,
+        DType::Bool => Dtype::BOOL,
+    }
+}
+
+fn sizes(shape: &[u64]) -> Vec<usize> {
+    shape.iter().map(|n| *n as usize).collect()
+}
+
+fn header(info: &TensorInfo) -> Result<Header, String> {
+    let element = match info.dtype {
         Dtype::F16 => Element::F16,
         Dtype::BF16 => Element::Bf16,
         Dtype::F32 => Element::F32,
@@ -93,5 +182,5 @@ fn view_header(view: &TensorView<'_>) -> Result<Header, String> {
         Dtype::BOOL => Element::Bool,
         other => return Err(format!("it has elements of type {other:?}, not floats, integers or bool")),
     };
-    Ok(Header { element, shape: view.shape().iter().map(|n| *n as u64).collect() })
+    Ok(Header { element, shape: info.shape.iter().map(|n| *n as u64).collect() })
 }

@@ -1,7 +1,6 @@
 //! Attention and rotary embeddings as ops of the model, written out; passes recognise the forms that have kernels of their own.
 
 use super::call::Call;
-use super::constants::MAX_ELEMENTS;
 use super::importer::Value;
 use super::layout::{join, parts};
 use shardc_ir::dtype::DType;
@@ -10,7 +9,7 @@ use shardc_ir::ops::index::Gather;
 use shardc_ir::ops::layout::Slice;
 use shardc_ir::ops::norm::Softmax;
 use shardc_ir::scalar::{Binary, Unary};
-use shardc_ir::types::{Tensor, Type, checked_elements};
+use shardc_ir::types::{Tensor, Type};
 use std::sync::Arc;
 
 type Outputs = Result<Vec<Value>, String>;
@@ -122,9 +121,7 @@ fn mask(c: &mut Call<'_, '_>, scores: &Value) -> Result<Value, String> {
     let mut scores = scores.clone();
     if c.attribute_int("is_causal", 0)? != 0 {
         let (queries, keys) = (ty.shape[2], ty.shape[3]);
-        if checked_elements(&[queries, keys]).is_none_or(|n| n > MAX_ELEMENTS) {
-            return Err(format!("a mask of {queries} x {keys} is too large"));
-        }
+        c.importer.allow(&[queries, keys])?;
         let past = match c.optional(4) {
             Some(past) => c.shape(&past)?[2],
             None => 0,

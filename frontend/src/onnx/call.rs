@@ -128,7 +128,16 @@ impl<'m> Call<'_, 'm> {
     pub fn attribute_float(&mut self, name: &'static str, default: f64) -> Result<f64, String> {
         // Through the decimal that was meant: 1e-5, not 0.0000099999997.
         let decimal = |v: f32| v.to_string().parse().unwrap_or(f64::from(v));
-        Ok(self.attribute(name, AttributeType::Float)?.map_or(default, |a| decimal(a.f)))
+        match self.attribute(name, AttributeType::Float)?.map(|a| a.f) {
+            Some(value) if value.is_nan() => Err(format!("attribute `{name}` is not a number")),
+            value => Ok(value.map_or(default, decimal)),
+        }
+    }
+
+    /// A float attribute that is a finite number.
+    pub fn attribute_finite(&mut self, name: &'static str, default: f64) -> Result<f64, String> {
+        let value = self.attribute_float(name, default)?;
+        if value.is_finite() { Ok(value) } else { Err(format!("attribute `{name}` is {value}")) }
     }
 
     /// A list of integers.

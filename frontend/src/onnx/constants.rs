@@ -8,9 +8,6 @@ use shardc_ir::types::{Tensor, Type};
 
 type Outputs = Result<Vec<Value>, String>;
 
-/// More elements than this are not made up from a few numbers of a file.
-pub(super) const MAX_ELEMENTS: u64 = 1 << 28;
-
 /// A constant in an attribute
 pub(super) fn constant(c: &mut Call<'_, '_>) -> Outputs {
     let float = c.importer.float.unwrap_or(DType::F32);
@@ -62,10 +59,11 @@ pub(super) fn range(c: &mut Call<'_, '_>) -> Outputs {
     } else {
         ((number(&limit) - number(&start)) / number(&delta)).ceil().max(0.0)
     };
-    if number(&delta) == 0.0 || count.is_nan() || count > MAX_ELEMENTS as f64 {
+    if number(&delta) == 0.0 || count.is_nan() {
         return Err(format!("it runs from {} to {} by {}", number(&start), number(&limit), number(&delta)));
     }
     let shape = [count as u64];
+    c.importer.allow(&shape)?;
     let tensor = if dtype == DType::I64 {
         let (first, step) = (start.to_i64()[0], delta.to_i64()[0]);
         let values: Vec<i64> = (0..count as i64).map(|i| first.wrapping_add(step.wrapping_mul(i))).collect();
@@ -86,9 +84,7 @@ pub(super) fn eye_like(c: &mut Call<'_, '_>) -> Outputs {
         kind => tensor::dtype(i32::try_from(kind).map_err(|_| "attribute `dtype`")?, c.importer.float)?,
     };
     let [rows, columns] = ty.shape[..] else { return Err(format!("its input is {ty}, not a matrix")) };
-    if ty.elements() > MAX_ELEMENTS {
-        return Err(format!("{ty} is too large"));
-    }
+    c.importer.allow(&ty.shape)?;
     let one = |i: u64, j: u64| f64::from(j as i64 == (i as i64).saturating_add(k));
     let values: Vec<f64> = (0..rows).flat_map(|i| (0..columns).map(move |j| one(i, j))).collect();
     Ok(vec![Value::Known(Tensor::from_f64(Type::new(dtype, ty.shape), &values))])

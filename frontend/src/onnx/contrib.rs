@@ -58,7 +58,7 @@ pub(super) fn fused_matmul(c: &mut Call<'_, '_>) -> Outputs {
 /// Layer normalisation of a sum; results: y and, as the fourth, the sum
 pub(super) fn skip_layer_normalization(c: &mut Call<'_, '_>) -> Outputs {
     let sum = residual(c, 4)?;
-    let (scale, bias, eps) = (c.input(2)?, c.optional(3), c.attribute_float("epsilon", 1e-12)?);
+    let (scale, bias, eps) = (c.input(2)?, c.optional(3), c.attribute_finite("epsilon", 1e-12)?);
     let y = layer_norm(c, &sum, -1, &scale, bias, eps)?;
     with_sum(c, &y[0], sum)
 }
@@ -66,7 +66,7 @@ pub(super) fn skip_layer_normalization(c: &mut Call<'_, '_>) -> Outputs {
 /// Root-mean-square normalisation of a sum; results: y and, as the fourth, the sum
 pub(super) fn skip_rms_normalization(c: &mut Call<'_, '_>) -> Outputs {
     let sum = residual(c, 3)?;
-    let (scale, eps) = (c.input(2)?, c.attribute_float("epsilon", 1e-12)?);
+    let (scale, eps) = (c.input(2)?, c.attribute_finite("epsilon", 1e-12)?);
     let y = rms_norm(c, &sum, -1, &scale, eps)?;
     with_sum(c, &y[0], sum)
 }

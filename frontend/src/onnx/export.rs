@@ -7,6 +7,7 @@ use shardc_ir::diagnostic::{Diagnostic, Diagnostics, Place};
 use shardc_ir::types::Tensor;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Arc;
 use tract_onnx::pb;
 
 /// A model file with new weights.
@@ -29,7 +30,7 @@ const ALIGNMENT: usize = 4096;
 /// For names that the model does not have, tensors of other shapes, and external data that cannot be read.
 pub fn export(
     path: &Path,
-    bytes: Vec<u8>,
+    bytes: impl Into<Arc<Vec<u8>>>,
     new: &BTreeMap<String, Tensor>,
     data_file: &dyn Fn(&[u8]) -> String,
 ) -> Result<Exported, Diagnostics> {
@@ -85,7 +86,7 @@ pub fn export(
 ///
 /// # Errors
 /// If `bytes` are not a model.
-pub fn strip_weights(path: &Path, bytes: Vec<u8>, names: &BTreeSet<String>) -> Result<Vec<u8>, Diagnostics> {
+pub fn strip_weights(path: &Path, bytes: impl Into<Arc<Vec<u8>>>, names: &BTreeSet<String>) -> Result<Vec<u8>, Diagnostics> {
     let file = ModelFile::from_bytes(path, bytes)?;
     let mut contents: BTreeMap<Owner, Vec<u8>> = BTreeMap::new();
     for (owner, name, proto) in named_tensors(&file) {
@@ -101,6 +102,19 @@ pub fn strip_weights(path: &Path, bytes: Vec<u8>, names: &BTreeSet<String>) -> R
     let found = file.tensors().map_err(|why| broken(path, why))?;
     let changed = found.iter().filter_map(|t| contents.get(&t.owner).map(|c| (t, c)));
     let edits = changed.flat_map(|(t, c)| if c.is_empty() { emptied(t) } else { inlined(t, c) }).collect();
+    Ok(apply(path, &file.bytes, edits)?)
+}
+
+/// The model in `bytes` without the data of the tensors called `names`, but for what other files hold; [`export`] puts them back.
+///
+/// # Errors
+/// If `bytes` are not a model.
+pub fn forget_weights(path: &Path, bytes: Arc<Vec<u8>>, names: &BTreeSet<String>) -> Result<Vec<u8>, Diagnostics> {
+    let file = ModelFile::from_bytes(path, bytes)?;
+    let named: BTreeSet<Owner> =
+        named_tensors(&file).into_iter().filter(|(_, name, _)| names.contains(*name)).map(|(owner, ..)| owner).collect();
+    let found = file.tensors().map_err(|why| broken(path, why))?;
+    let edits = found.iter().filter(|t| named.contains(&t.owner)).flat_map(emptied).collect();
     Ok(apply(path, &file.bytes, edits)?)
 }
 

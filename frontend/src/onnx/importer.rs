@@ -1,5 +1,6 @@
 //! The state of an import: what each name of the model is by now, and the graph so far.
 
+use super::budget::Budget;
 use super::call::Call;
 use super::control;
 use super::integers;
@@ -11,7 +12,7 @@ use shardc_ir::builder::Builder;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use shardc_ir::dtype::DType;
 use shardc_ir::graph::ValueId;
-use shardc_ir::interp;
+use shardc_ir::interp::{self, work};
 use shardc_ir::ops::Op;
 use shardc_ir::ops::leaf::Constant;
 use shardc_ir::types::{Tensor, Type, checked_elements};
@@ -19,12 +20,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tract_onnx::pb;
 use tract_onnx::pb::tensor_proto::DataType;
-
-/// A result with more elements is computed when the program runs, not folded.
-const FOLD_ELEMENTS: u64 = 1 << 26;
-
-/// All folded results together take at most this many bytes, so that a small file cannot ask for all memory.
-const FOLD_BYTES: u64 = 1 << 32;
 
 /// What a name of the model stands for.
 #[derive(Debug, Clone)]
@@ -57,8 +52,8 @@ pub(super) struct Importer<'m> {
     nodes_of_constants: HashMap<(Type, Arc<Vec<u8>>), ValueId>,
     /// By address, to hash large constants once; the tensor keeps the address taken.
     known_constants: HashMap<(Type, usize), (Tensor, ValueId)>,
-    /// Bytes of folded results that may still be made.
-    budget: u64,
+    /// What may still be folded.
+    budget: Budget,
     /// The ONNX element types of values.
     pub kinds: HashMap<&'m str, DataType>,
     /// The first output of the node that is being imported: what its other values are called after.
@@ -79,7 +74,7 @@ impl<'m> Importer<'m> {
             constants: HashMap::new(),
             nodes_of_constants: HashMap::new(),
             known_constants: HashMap::new(),
-            budget: FOLD_BYTES,
+            budget: Budget::new(file.bytes.len() as u64),
             kinds: kinds(file),
             base: "",
         }
@@ -101,7 +96,10 @@ impl<'m> Importer<'m> {
             return value.clone();
         }
         let value = match self.constants.get(name).map(Weight::load) {
-            Some(Ok(tensor)) => Some(Value::Known(tensor)),
+            Some(Ok(tensor)) => {
+                self.budget.earn(self.constants[name].external_file().map_or(0, |_| tensor.bytes.len() as u64));
+                Some(Value::Known(tensor))
+            }
             Some(Err(error)) => {
                 self.errors.push(error);
                 None
@@ -201,7 +199,7 @@ impl<'m> Importer<'m> {
         }
     }
 
-    /// The results of `op`: computed now if every operand is known and they are not too large, else a node's.
+    /// The results of `op`: computed now if every operand is known and that is not too much work, else a node's.
     pub fn emit(&mut self, op: Op, operands: &[Value]) -> Result<Vec<Value>, String> {
         let types: Vec<Type> = operands.iter().map(|v| self.ty(v)).collect::<Result<_, _>>()?;
         let results = op.rules().result(&types)?;
@@ -210,8 +208,7 @@ impl<'m> Importer<'m> {
         let known: Option<Vec<Tensor>> = operands.iter().map(Value::tensor).collect();
         let bytes: u64 = results.iter().zip(&elements).map(|(ty, n)| n * ty.dtype.bytes()).sum();
         match known {
-            Some(known) if elements.iter().all(|n| *n <= FOLD_ELEMENTS) && bytes <= self.budget => {
-                self.budget -= bytes;
+            Some(known) if self.budget.spend(work::operations(&op, &types, &results), bytes) => {
                 Ok(interp::evaluate(&op, &known)?.into_iter().map(Value::Known).collect())
             }
             _ => {
@@ -219,6 +216,14 @@ impl<'m> Importer<'m> {
                 let name = format!("{}.{}", self.base, op.name());
                 Ok(self.b.push(op, &ids, results, &name).into_iter().map(Value::Graph).collect())
             }
+        }
+    }
+
+    /// Allows a constant of that shape, whose elements a rule makes from a few numbers of the file.
+    pub fn allow(&mut self, shape: &[u64]) -> Result<(), String> {
+        match checked_elements(shape) {
+            Some(n) if self.budget.spend(n, n.saturating_mul(8)) => Ok(()),
+            _ => Err(format!("it makes a constant of {shape:?} elements, which is too much for a model of this size")),
         }
     }
 

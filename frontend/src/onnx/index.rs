@@ -1,7 +1,6 @@
 //! ONNX's ops on positions.
 
 use super::call::Call;
-use super::constants::MAX_ELEMENTS;
 use super::extreme::one_hot as one_hot_of;
 use super::importer::Value;
 use super::layout;
@@ -265,9 +264,7 @@ pub(super) fn trilu(c: &mut Call<'_, '_>) -> Outputs {
     };
     let shape = c.shape(&x)?;
     let [.., rows, columns] = shape[..] else { return Err(format!("its input has shape {shape:?}")) };
-    if checked_elements(&[rows, columns]).is_none_or(|n| n > MAX_ELEMENTS) {
-        return Err(format!("a mask of {rows} x {columns} is too large"));
-    }
+    c.importer.allow(&[rows, columns])?;
     let kept = |i: u64, j: u64| {
         let diagonal = (i as i64).saturating_add(k);
         u8::from(if upper { j as i64 >= diagonal } else { j as i64 <= diagonal })
@@ -282,6 +279,7 @@ pub(super) fn trilu(c: &mut Call<'_, '_>) -> Outputs {
 pub(super) fn non_zero(c: &mut Call<'_, '_>) -> Outputs {
     let x = c.known(0, "input")?;
     let shape = &x.ty.shape;
+    c.importer.allow(&[shape, &[shape.len() as u64 + 1][..]].concat())?;
     let found: Vec<Vec<u64>> =
         x.to_f64().iter().enumerate().filter(|(_, v)| **v != 0.0).map(|(i, _)| coordinates(i as u64, shape)).collect();
     let rows: Vec<i64> = (0..shape.len()).flat_map(|d| found.iter().map(move |p| p[d] as i64)).collect();

@@ -3,9 +3,11 @@
 use super::metadata::Metadata;
 use super::namesakes;
 use super::record::{self, Record};
+use super::weigh;
 use super::wire::{self, Edit, Field};
 use prost::Message;
 use shardc_ir::diagnostic::{Diagnostic, Place};
+use shardc_ir::files;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::ops::Range;
@@ -115,17 +117,19 @@ impl ModelFile {
             return Err(fail("the model is larger than 2 GiB, which protobuf does not allow".into())
                 .help("export it with its weights as external data"));
         }
-        let bytes = fs::read(path).map_err(|e| fail(format!("cannot read the model: {e}")))?;
+        let bytes = files::read(path).map_err(|e| fail(format!("cannot read the model: {e}")))?;
         ModelFile::from_bytes(path, bytes)
     }
 
     /// Takes apart `bytes`, the contents of the file at `path`.
-    pub fn from_bytes(path: &Path, bytes: Vec<u8>) -> Result<ModelFile, Diagnostic> {
+    pub fn from_bytes(path: &Path, bytes: impl Into<Arc<Vec<u8>>>) -> Result<ModelFile, Diagnostic> {
+        let bytes = bytes.into();
         let fail = |why: String| {
             Diagnostic::error(format!("this is not an ONNX model: {why}"))
                 .at(Place::File(path.to_path_buf()))
                 .help("is the file complete, and saved by `torch.onnx.export` or `onnx.save`?")
         };
+        weigh::check(&bytes).map_err(fail)?;
         let tensors = tensors(&bytes).map_err(fail)?;
         let mut raw = BTreeMap::new();
         let mut edits = vec![];
@@ -150,7 +154,7 @@ impl ModelFile {
         };
         let sources = (0..count).map(source).collect();
         let initializers = model.graph.as_ref().map_or(0, |g| g.initializer.len());
-        let (path, bytes, branches, apart) = (path.to_path_buf(), Arc::new(bytes), vec![], BTreeSet::new());
+        let (path, bytes, branches, apart) = (path.to_path_buf(), bytes, vec![], BTreeSet::new());
         Ok(ModelFile { path, bytes, model, raw, sources, branches, apart, initializers, record })
     }
 

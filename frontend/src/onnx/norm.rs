@@ -67,7 +67,7 @@ pub(super) fn over_axis(
 pub(super) fn layer_normalization(c: &mut Call<'_, '_>) -> Outputs {
     c.ignore("stash_type");
     let (x, axis) = (c.input(0)?, c.attribute_int("axis", -1)?);
-    let (scale, bias, eps) = (c.input(1)?, c.optional(2), c.attribute_float("epsilon", 1e-5)?);
+    let (scale, bias, eps) = (c.input(1)?, c.optional(2), c.attribute_finite("epsilon", 1e-5)?);
     layer_norm(c, &x, axis, &scale, bias, eps)
 }
 
@@ -75,7 +75,7 @@ pub(super) fn layer_normalization(c: &mut Call<'_, '_>) -> Outputs {
 pub(super) fn rms_normalization(c: &mut Call<'_, '_>) -> Outputs {
     c.ignore("stash_type");
     let (x, axis) = (c.input(0)?, c.attribute_int("axis", -1)?);
-    let (scale, eps) = (c.input(1)?, c.attribute_float("epsilon", 1e-5)?);
+    let (scale, eps) = (c.input(1)?, c.attribute_finite("epsilon", 1e-5)?);
     rms_norm(c, &x, axis, &scale, eps)
 }
 
@@ -119,7 +119,7 @@ pub(super) fn group_normalization(c: &mut Call<'_, '_>) -> Outputs {
 /// `x[N, C, …]` normalised over each of `groups` equal parts of its channels, then scaled and moved by vectors over the channels, or,
 /// as op set 18 has them, over the groups.
 fn normalised_in_groups(c: &mut Call<'_, '_>, x: &Value, groups: u64) -> Outputs {
-    let eps = c.attribute_float("epsilon", 1e-5)?;
+    let eps = c.attribute_finite("epsilon", 1e-5)?;
     let shape = c.shape(x)?;
     let [samples, channels, rest @ ..] = &shape[..] else { return Err(format!("it normalises {}", c.ty(x)?)) };
     if groups == 0 || channels % groups != 0 {
@@ -177,7 +177,7 @@ pub(super) fn batch_normalization(c: &mut Call<'_, '_>) -> Outputs {
     let shape = c.shape(&x)?;
     let [_, channels, rest @ ..] = &shape[..] else { return Err(format!("it normalises {}", c.ty(&x)?)) };
     let column: Vec<u64> = std::iter::once(*channels).chain(rest.iter().map(|_| 1)).collect();
-    let (eps, momentum) = (c.attribute_float("epsilon", 1e-5)?, c.attribute_float("momentum", 0.9)?);
+    let (eps, momentum) = (c.attribute_finite("epsilon", 1e-5)?, c.attribute_finite("momentum", 0.9)?);
     let mut operands = vec![x];
     for i in 1..5 {
         let vector = c.input(i)?;

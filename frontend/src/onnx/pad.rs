@@ -1,7 +1,6 @@
 //! More or fewer elements at the ends of dimensions.
 
 use super::call::Call;
-use super::constants::MAX_ELEMENTS;
 use super::importer::Value;
 use shardc_ir::ops::index::Gather;
 use shardc_ir::ops::layout::{Pad, Slice};
@@ -105,9 +104,10 @@ fn repeated(c: &mut Call<'_, '_>, mut x: Value, counts: &[(usize, i64, i64)], fr
     for (axis, before, after) in counts.iter().filter(|(_, before, after)| *before != 0 || *after != 0) {
         let size = c.shape(&x)?[*axis] as i64;
         let (_, total) = sizes(size, *before, *after)?;
-        if size == 0 || total as u64 > MAX_ELEMENTS {
+        if size == 0 {
             return Err(format!("pads of {before} and {after} on {size} elements"));
         }
+        c.importer.allow(&[total as u64])?;
         let positions: Vec<i64> = (0..total).map(|p| from(p - before, size)).collect();
         x = c.emit(Gather::along(*axis), &[x, Value::Known(Tensor::from_i64([total as u64], &positions))])?;
     }

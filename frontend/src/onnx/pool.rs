@@ -33,7 +33,7 @@ pub(super) fn average_pool(c: &mut Call<'_, '_>) -> Outputs {
     if pool.window.pads.iter().all(|pads| *pads == [0, 0]) {
         return Ok(vec![pool.sum(c, &pool.x, 1.0 / taps as f64)?]);
     }
-    let (shape, counts) = pool.counts(with_pads)?;
+    let (shape, counts) = pool.counts(c, with_pads)?;
     if counts.iter().all(|n| *n == taps) {
         return Ok(vec![pool.sum(c, &pool.x, 1.0 / taps as f64)?]);
     }
@@ -160,13 +160,9 @@ impl Pool {
     }
 
     /// How many elements each window counts, with a shape that broadcasts to the result's.
-    fn counts(&self, with_pads: bool) -> Result<(Vec<u64>, Vec<u64>), String> {
-        /// More outputs of one plane are not counted one by one.
-        const MOST: u64 = 1 << 24;
+    fn counts(&self, c: &mut Call<'_, '_>, with_pads: bool) -> Result<(Vec<u64>, Vec<u64>), String> {
         let shape: Vec<u64> = self.dims.iter().map(|d| d.output).collect();
-        if shape.iter().try_fold(1u64, |n, s| n.checked_mul(*s)).is_none_or(|n| n > MOST) {
-            return Err(format!("planes of {shape:?} are too large for pads"));
-        }
+        c.importer.allow(&shape)?;
         let mut counts = vec![1];
         for (dim, pads) in self.dims.iter().zip(&self.pads) {
             let [before, after] = if with_pads { *pads } else { [0, 0] };

@@ -1,13 +1,12 @@
 //! Tensors with some elements replaced or added to: tables whose rows are written by index.
 
 use super::call::Call;
-use super::constants::MAX_ELEMENTS;
 use super::importer::Value;
 use super::index::{Tuples, checked};
 use super::layout::{join, parts};
 use shardc_ir::ops::index::{Gather, ScatterAdd};
 use shardc_ir::scalar::Binary;
-use shardc_ir::types::{Tensor, checked_elements};
+use shardc_ir::types::Tensor;
 
 type Outputs = Result<Vec<Value>, String>;
 
@@ -82,7 +81,8 @@ fn write_rows(c: &mut Call<'_, '_>, table: &Value, rows: &Value, updates: &Value
         other => return Err(format!("reduction `{other}` is not supported")),
     }
     if let Some(known) = rows.tensor() {
-        let from = Value::Known(sources(&known, lead, size, count)?);
+        c.importer.allow(&[lead, &[size]].concat())?;
+        let from = Value::Known(sources(&known, lead, size, count));
         let both = join(c, &[table.clone(), updates], batch as i64)?;
         return c.emit(Gather::batched(batch, batch), &[both, from]);
     }
@@ -100,11 +100,8 @@ fn write_rows(c: &mut Call<'_, '_>, table: &Value, rows: &Value, updates: &Value
 }
 
 /// Where each row comes from in a table with its updates behind it: the table, or the last update that names it.
-fn sources(rows: &Tensor, lead: &[u64], size: u64, count: u64) -> Result<Tensor, String> {
+fn sources(rows: &Tensor, lead: &[u64], size: u64, count: u64) -> Tensor {
     let shape = [lead, &[size]].concat();
-    if checked_elements(&shape).is_none_or(|n| n > MAX_ELEMENTS) {
-        return Err(format!("{shape:?} rows are too many"));
-    }
     let mut from = vec![];
     let indices = rows.to_i64();
     for block in 0..lead.iter().product::<u64>() as usize {
@@ -114,5 +111,5 @@ fn sources(rows: &Tensor, lead: &[u64], size: u64, count: u64) -> Result<Tensor,
             from[first + *row as usize] = (size + i as u64) as i64;
         }
     }
-    Ok(Tensor::from_i64(shape, &from))
+    Tensor::from_i64(shape, &from)
 }

@@ -273,8 +273,8 @@ fn read_external(folder: &Path, location: &str, offset: u64, length: u64) -> Res
     let fail = |e: std::io::Error| format!("its external data cannot be read from `{location}`: {e}");
     let mut file = File::open(&path).map_err(fail)?;
     file.seek(SeekFrom::Start(offset)).map_err(fail)?;
-    let mut bytes = vec![0; length as usize];
-    file.read_exact(&mut bytes).map_err(fail)?;
+    let mut bytes = Vec::with_capacity(length as usize);
+    file.take(length).read_to_end(&mut bytes).map_err(fail)?;
     Ok(bytes)
 }
 

@@ -1,5 +1,6 @@
 //! Protobuf at the level of bytes: where fields are, and edits that leave every other byte of a file as it was.
 
+use std::iter;
 use std::ops::Range;
 
 /// One field of a message.
@@ -19,14 +20,19 @@ pub(super) struct Field {
 
 /// The fields of the message in `bytes[message]`, in file order.
 pub(super) fn fields(bytes: &[u8], message: Range<usize>) -> Result<Vec<Field>, String> {
-    let mut fields = vec![];
+    walk(bytes, message).collect()
+}
+
+/// [`fields`], one after another.
+pub(super) fn walk(bytes: &[u8], message: Range<usize>) -> impl Iterator<Item = Result<Field, String>> {
     let mut at = message.start;
-    while at < message.end {
-        let field = field(bytes, at, message.end).ok_or_else(|| format!("the protobuf breaks off at byte {at}"))?;
-        at = field.at.end;
-        fields.push(field);
-    }
-    Ok(fields)
+    iter::from_fn(move || {
+        (at < message.end).then(|| {
+            let found = field(bytes, at, message.end).ok_or_else(|| format!("the protobuf breaks off at byte {at}"));
+            at = found.as_ref().map_or(message.end, |field| field.at.end);
+            found
+        })
+    })
 }
 
 fn field(bytes: &[u8], start: usize, end: usize) -> Option<Field> {

@@ -10,7 +10,7 @@ use shardc_ir::spec::{Blocks, Cut, Data, DimSharding, Located, Pipeline, Pipelin
 use shardc_ir::spec::{Tensor, Zero, ZeroStage};
 
 /// The largest number of ranks.
-const MAX_RANKS: u64 = 1 << 20;
+const MAX_RANKS: u64 = 1 << 16;
 /// The largest number of axes, far below what an [`AxisId`] can count.
 const MAX_AXES: usize = 32;
 

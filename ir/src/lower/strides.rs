@@ -12,6 +12,10 @@ pub(super) fn broadcast_strides(from: &[u64], to: &[u64]) -> Vec<i64> {
 /// A contiguous tensor of shape `local` lies over an iteration space with `strides` (in its elements); another has strides `own`
 /// over the dimensions of `local`. The other's strides over the space, if there are such.
 pub(super) fn restride(space: &[u64], strides: &[i64], local: &[u64], own: &[i64]) -> Option<Vec<i64>> {
+    if local.contains(&0) {
+        // Nothing is read of it.
+        return Some(vec![0; space.len()]);
+    }
     let weights = row_major(local);
     space.iter().zip(strides).map(|(n, stride)| walk(*n as i64, *stride, local, &weights, own)).collect()
 }

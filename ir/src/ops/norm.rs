@@ -225,20 +225,26 @@ pub const RAISES: &[Raise] = &[
         pattern: "add(mul(div(sub(x, mean(x)), sqrt(add(mean(pow(sub(x, mean(x)), 2)), $eps))), w), b)",
         build: |graph, c| {
             let vectors = is_vector(graph, c, "w") && is_vector(graph, c, "b");
-            vectors.then(|| (LayerNorm { eps: c.numbers["eps"] }.into(), vec!["x", "w", "b"]))
+            (vectors && has_eps(c)).then(|| (LayerNorm { eps: c.numbers["eps"] }.into(), vec!["x", "w", "b"]))
         },
     },
     Raise {
         pattern: "mul(w, mul(x, reciprocal(sqrt(add(mean(pow(x, 2)), $eps)))))",
-        build: |graph, c| is_vector(graph, c, "w").then(|| (RmsNorm { eps: c.numbers["eps"] }.into(), vec!["x", "w"])),
+        build: |graph, c| {
+            (is_vector(graph, c, "w") && has_eps(c)).then(|| (RmsNorm { eps: c.numbers["eps"] }.into(), vec!["x", "w"]))
+        },
     },
     Raise {
         pattern: "mul(w, div(x, sqrt(add(mean(pow(x, 2)), $eps))))",
-        build: |graph, c| is_vector(graph, c, "w").then(|| (RmsNorm { eps: c.numbers["eps"] }.into(), vec!["x", "w"])),
+        build: |graph, c| {
+            (is_vector(graph, c, "w") && has_eps(c)).then(|| (RmsNorm { eps: c.numbers["eps"] }.into(), vec!["x", "w"]))
+        },
     },
     Raise {
         pattern: "mul(w, mul(x, reciprocal(sqrt(add(mean(mul(x, x)), $eps)))))",
-        build: |graph, c| is_vector(graph, c, "w").then(|| (RmsNorm { eps: c.numbers["eps"] }.into(), vec!["x", "w"])),
+        build: |graph, c| {
+            (is_vector(graph, c, "w") && has_eps(c)).then(|| (RmsNorm { eps: c.numbers["eps"] }.into(), vec!["x", "w"]))
+        },
     },
 ];
 
@@ -246,4 +252,9 @@ pub const RAISES: &[Raise] = &[
 fn is_vector(graph: &Graph, captures: &Captures, name: &str) -> bool {
     let x = graph.ty(captures.values["x"]);
     x.rank() > 0 && graph.ty(captures.values[name]).shape == x.shape[x.rank() - 1..]
+}
+
+/// Whether the captured epsilon is one: no op has another.
+fn has_eps(captures: &Captures) -> bool {
+    captures.numbers["eps"].is_finite()
 }

@@ -2,7 +2,7 @@
 
 use super::cursor::{Cursor, Read, quoted};
 use crate::dtype::DType;
-use crate::types::{Tensor, Type};
+use crate::types::{Tensor, Type, from_hex, to_hex};
 use std::sync::Arc;
 
 /// Up to so many elements are listed.
@@ -21,7 +21,7 @@ pub(super) fn constant_text(tensor: &Tensor) -> String {
         return hex(tensor);
     };
     // Numbers that text cannot hold (payloads of not-a-numbers) are kept as bytes.
-    let back = read_constant(&mut Cursor::new(&text, 0), &tensor.ty);
+    let back = read_constant(&mut Cursor::new(&text, 0), &tensor.ty, &mut u64::MAX.clone());
     if back.is_ok_and(|b| b == *tensor) { text } else { hex(tensor) }
 }
 
@@ -35,18 +35,24 @@ fn elements(tensor: &Tensor) -> Vec<String> {
 }
 
 fn hex(tensor: &Tensor) -> String {
-    quoted(&tensor.bytes.iter().map(|b| format!("{b:02x}")).collect::<String>())
+    quoted(&to_hex(&tensor.bytes))
 }
 
 /// The constant of that type whose elements come next.
-pub(super) fn read_constant(cursor: &mut Cursor<'_>, ty: &Type) -> Read<Tensor> {
+/// `left` is how many bytes may still be filled.
+pub(super) fn read_constant(cursor: &mut Cursor<'_>, ty: &Type, left: &mut u64) -> Read<Tensor> {
     let wanted = ty.elements();
     let bytes = match cursor.peek() {
         Some('"') => from_hex(&cursor.string()?),
         Some('[') => Some(cursor.list("[", "]", |c| read_element(c, ty.dtype))?.concat()),
         _ if cursor.take_word("fill") => {
             let element = read_element(cursor, ty.dtype)?;
-            usize::try_from(wanted).ok().filter(|n| *n <= MAX_FILLED).map(|n| element.repeat(n))
+            let asked = wanted * ty.dtype.bytes();
+            let Some(rest) = left.checked_sub(asked) else {
+                return cursor.fail(format!("{ty} is too large for a text of this size"));
+            };
+            *left = rest;
+            Some(element.repeat(wanted as usize))
         }
         _ => Some(read_element(cursor, ty.dtype)?),
     };
@@ -55,9 +61,6 @@ pub(super) fn read_constant(cursor: &mut Cursor<'_>, ty: &Type) -> Read<Tensor> 
         _ => cursor.fail(format!("these are not the elements of {ty}")),
     }
 }
-
-/// A text of a few bytes may not ask for more elements than this.
-const MAX_FILLED: usize = 1 << 26;
 
 fn read_element(cursor: &mut Cursor<'_>, dtype: DType) -> Read<Vec<u8>> {
     let number = cursor.number()?;
@@ -68,9 +71,4 @@ fn read_element(cursor: &mut Cursor<'_>, dtype: DType) -> Read<Vec<u8>> {
         DType::Bool => number.parse::<bool>().ok().map(|v| vec![u8::from(v)]),
     };
     bytes.map_or_else(|| cursor.fail(format!("`{number}` is no {dtype}")), Ok)
-}
-
-fn from_hex(text: &str) -> Option<Vec<u8>> {
-    let digits: Vec<u8> = text.chars().map(|c| c.to_digit(16).map(|d| d as u8)).collect::<Option<_>>()?;
-    digits.len().is_multiple_of(2).then(|| digits.chunks_exact(2).map(|d| d[0] * 16 + d[1]).collect())
 }

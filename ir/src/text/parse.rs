@@ -17,8 +17,19 @@ use crate::train::StateInit;
 use crate::types::{Type, checked_elements};
 use std::collections::HashMap;
 
+/// The bytes of constants with one value everywhere that any text may ask for.
+const FILLED: u64 = 1 << 28;
+
+/// What each byte beside it adds to that.
+const FILLED_PER_BYTE: u64 = 16;
+
 /// The graph of a text; the error names the first line that is wrong.
 pub fn parse(text: &str) -> Result<Graph, TextError> {
+    parse_beside(text, 0)
+}
+
+/// [`parse`] of a text that stands beside files of so many bytes: what one value fills in it may be larger where they are.
+pub fn parse_beside(text: &str, bytes: u64) -> Result<Graph, TextError> {
     let mut lines = text.lines().enumerate().map(|(i, line)| Cursor::new(line, i + 1)).filter(|c| !c.at_end()).peekable();
     let Some(header) = lines.next() else {
         return Err(TextError { line: 1, message: "there is no graph".to_string() });
@@ -28,7 +39,12 @@ pub fn parse(text: &str) -> Result<Graph, TextError> {
         Some(line) => read_mesh(line)?,
         None => Mesh::single(),
     };
-    let mut reader = Reader { builder: Builder::new(name, phase, mesh), values: HashMap::new(), states: HashMap::new() };
+    let mut reader = Reader {
+        builder: Builder::new(name, phase, mesh),
+        values: HashMap::new(),
+        states: HashMap::new(),
+        left: bytes.saturating_mul(FILLED_PER_BYTE).saturating_add(FILLED),
+    };
     for line in lines {
         reader.line(line)?;
     }
@@ -81,6 +97,8 @@ struct Reader {
     builder: Builder,
     values: HashMap<String, ValueId>,
     states: HashMap<String, StateId>,
+    /// How many bytes one value may still fill.
+    left: u64,
 }
 
 impl Reader {
@@ -184,7 +202,7 @@ impl Reader {
             Draft::Done(op) => op,
             Draft::Input { name, label } => leaf::Input { name, ty: types[0].ty.clone(), label }.into(),
             Draft::Constant(mut elements) => {
-                let value = read_constant(&mut elements, &types[0].ty)?;
+                let value = read_constant(&mut elements, &types[0].ty, &mut self.left)?;
                 elements.expect(":")?;
                 leaf::Constant { value }.into()
             }

@@ -2,6 +2,7 @@
 //! it needs of the bytes that it reads and what it leaves in those that it writes.
 
 use super::contents::Item;
+use super::launches::same;
 use super::subject::Subject;
 use super::violation::{self, Violation};
 use crate::graph::{NodeId, ValueId};
@@ -10,8 +11,6 @@ use crate::lower::fused::fuse;
 use crate::lower::{Launch, Lowered, Slot, row_major};
 use crate::ops::Op;
 use crate::plan::{Step, View, aligned};
-use bincode::config::standard;
-use bincode::serde::encode_to_vec;
 
 /// One way in which a step carries out the ops that it names.
 #[derive(Debug, Clone, PartialEq)]
@@ -148,16 +147,15 @@ fn launched(subject: &Subject<'_>, id: NodeId, launches: &[Launch], step: &Step)
         }
         return out;
     }
-    for (k, launch) in launches.iter().enumerate().filter(|(_, l)| same(&l.kernel, &step.kernel)) {
-        let before = |slot: &Slot| launches[..k].iter().rposition(|l| l.writes.contains(slot));
+    let index = subject.launches(id);
+    for k in index.with_kernel(&step.kernel).iter().copied() {
+        let launch = &launches[k];
         let read = |slot: &Slot| match slot {
             Slot::Operand(i) => Some(Item::Value(subject.stored_in(node.operands[*i]))),
-            slot => before(slot).map(|j| Item::Made(id, *slot, j)),
+            slot => index.before(k, slot).map(|j| Item::Made(id, *slot, j)),
         };
         let written = |slot: &Slot| match slot {
-            Slot::Result(i) if !launches[k + 1..].iter().any(|l| l.writes.contains(slot)) => {
-                Item::Value(subject.stored_in(node.results[*i]))
-            }
+            Slot::Result(i) if !index.is_written_after(k, slot) => Item::Value(subject.stored_in(node.results[*i])),
             slot => Item::Made(id, *slot, k),
         };
         let reads: Option<Vec<_>> = launch.reads.iter().enumerate().map(|(i, s)| Some((Place::Read(i), read(s)?))).collect();
@@ -213,15 +211,6 @@ fn copied(subject: &Subject<'_>, value: ValueId, step: &Step) -> Option<Expected
     };
     let item = Item::Value(storage);
     (*copy == plain).then(|| (Kernel::Move(plain), vec![(Place::Read(0), item)], vec![(Place::Write(0), item)]))
-}
-
-/// Whether two kernels are the same to the bit.
-fn same(a: &Kernel, b: &Kernel) -> bool {
-    if a.form() != b.form() {
-        return false;
-    }
-    let bytes = |kernel: &Kernel| encode_to_vec(kernel, standard()).ok();
-    bytes(a).is_some_and(|bytes_of_a| bytes(b) == Some(bytes_of_a))
 }
 
 /// How a step's kernel differs from what its ops ask for, and two ranks that it brings together wrongly or keeps apart.

@@ -9,6 +9,7 @@ use crate::graph::{Graph, NodeId, ValueId};
 use crate::ops::Op;
 use crate::types::Type;
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// Compares states, outputs, updates and gradients.
 ///
@@ -45,18 +46,18 @@ pub fn same_when_erased(graph: &Graph, reference: &Graph) -> Result<(), String> 
     }
 }
 
-/// Numbers of what is computed: (op's name, operands, which result) to the ops that are called so.
+/// Numbers of what is computed: (op's name, what tells it apart, operands, which result) to the ops that are called so.
 #[derive(Default)]
 struct Numbering<'g> {
     known: BTreeMap<Key, Vec<(&'g Op, &'g Type, u32)>>,
     count: u32,
 }
 
-type Key = (&'static str, Vec<u32>, usize);
+type Key = (&'static str, u64, Vec<u32>, usize);
 
 impl<'g> Numbering<'g> {
     fn of(&mut self, op: &'g Op, operands: Vec<u32>, result: usize, ty: &'g Type) -> u32 {
-        let same = self.known.entry((op.name(), operands, result)).or_default();
+        let same = self.known.entry((op.name(), apart(op), operands, result)).or_default();
         if let Some((.., number)) = same.iter().find(|(o, t, _)| *o == op && *t == ty) {
             return *number;
         }
@@ -64,6 +65,19 @@ impl<'g> Numbering<'g> {
         same.push((op, ty, self.count));
         self.count
     }
+}
+
+/// What tells many ops of one name over the same operands apart at once; equal ops have it in common.
+fn apart(op: &Op) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    match op {
+        Op::Constant(constant) => constant.value.bytes.hash(&mut hasher),
+        Op::Input(input) => input.name.hash(&mut hasher),
+        Op::State(read) => read.state.hash(&mut hasher),
+        Op::Slice(slice) => (slice.start, slice.axis).hash(&mut hasher),
+        _ => {}
+    }
+    hasher.finish()
 }
 
 /// A graph with the numbers of its values.

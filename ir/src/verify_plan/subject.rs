@@ -1,5 +1,6 @@
 //! A program beside the graph that it says it carries out.
 
+use super::launches::{self, Launches};
 use crate::dtype::DType;
 use crate::graph::{Graph, NodeId, ValueId};
 use crate::lower::graph::LoweredGraph;
@@ -20,6 +21,7 @@ pub struct Subject<'s> {
     pub lowered: &'s LoweredGraph<'s>,
     names: &'s HashMap<&'s str, ValueId>,
     storage: &'s [ValueId],
+    launches: &'s HashMap<NodeId, Launches>,
 }
 
 /// What all programs of a set share.
@@ -27,6 +29,7 @@ pub struct Known<'g> {
     lowered: LoweredGraph<'g>,
     names: HashMap<&'g str, ValueId>,
     storage: Vec<ValueId>,
+    launches: HashMap<NodeId, Launches>,
 }
 
 impl<'g> Known<'g> {
@@ -35,13 +38,14 @@ impl<'g> Known<'g> {
         let lowered = LoweredGraph::new(graph);
         let names = graph.values().map(|(id, value)| (value.name.as_str(), id)).collect();
         let storage = storage(&lowered);
-        Known { lowered, names, storage }
+        let launches = launches::index(&lowered);
+        Known { lowered, names, storage, launches }
     }
 
     /// Beside a program.
     pub fn subject<'s>(&'s self, program: &'s Program) -> Subject<'s> {
-        let Known { lowered, names, storage } = self;
-        Subject { program, graph: lowered.graph, lowered, names, storage }
+        let Known { lowered, names, storage, launches } = self;
+        Subject { program, graph: lowered.graph, lowered, names, storage, launches }
     }
 }
 
@@ -70,6 +74,11 @@ impl<'s> Subject<'s> {
     /// The value whose memory `value` is.
     pub fn stored_in(&self, value: ValueId) -> ValueId {
         self.storage[value.index()]
+    }
+
+    /// The launches of a node that has some.
+    pub fn launches(&self, id: NodeId) -> &Launches {
+        &self.launches[&id]
     }
 
     /// The value with that name.

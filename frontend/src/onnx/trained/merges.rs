@@ -2,12 +2,13 @@
 //! them, and what it must say.
 
 use super::uses::{Reader, Use, invented};
-use super::values::{Equality, Fingerprint, Values};
+use super::values::{Equality, Fingerprint, Key, Values};
 use super::{Candidate, Choice, Untie};
 use crate::onnx::model_file::ModelFile;
 use crate::onnx::{ImportOptions, scope};
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, counted};
 use shardc_ir::names::matches;
+use std::collections::HashMap;
 
 /// An initializer with the uses of several parameters.
 pub(in crate::onnx) struct Merged {
@@ -178,11 +179,23 @@ pub(in crate::onnx) fn lost_ties(
     let matrices: Vec<(usize, Fingerprint)> =
         (0..candidates.len()).filter(is_matrix).filter_map(|i| values.fingerprint(i).map(|f| (i, f))).collect();
     let mut pairs = vec![];
+    let mut before: HashMap<Key, Vec<usize>> = HashMap::new();
     for (n, (j, print)) in matrices.iter().enumerate() {
-        let equal = |(i, other): &(usize, Fingerprint)| {
+        let keys = print.keys();
+        let mut like: Vec<usize> = keys.iter().flat_map(|key| before.get(key).into_iter().flatten().copied()).collect();
+        like.sort();
+        like.dedup();
+        let equal = |n: &usize| {
+            let (i, other) = &matrices[*n];
             values.equal((*i, other), (*j, print)).filter(|e| *e != Equality::No).map(|e| (*i, e))
         };
-        let Some((i, equality)) = matrices[..n].iter().find_map(equal) else { continue };
+        let found = like.iter().find_map(equal);
+        let [straight, _] = keys;
+        // What is equal to an earlier one is found with that one.
+        if found.is_none() {
+            before.entry(straight).or_default().push(n);
+        }
+        let Some((i, equality)) = found else { continue };
         let split = [i, *j].iter().all(|i| file.apart.contains(candidates[*i].name));
         if split || separate(i, *j) || values.constant(i) == Some(true) {
             continue;

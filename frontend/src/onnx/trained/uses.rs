@@ -112,6 +112,10 @@ pub(in crate::onnx) struct Flow<'m> {
     varies: HashSet<&'m str>,
     inputs: HashSet<&'m str>,
     outputs: HashSet<&'m str>,
+    /// Nodes whose results reach a softmax with only elementwise ops between.
+    to_softmax: HashSet<usize>,
+    /// Nodes all of whose results pass sin or cos, with only elementwise ops between.
+    to_waves: HashSet<usize>,
 }
 
 /// Ops that move elements: the use is behind them. The first input is the data, for Concat every one.
@@ -175,7 +179,16 @@ impl<'m> Flow<'m> {
         let weights: HashSet<&str> = initializers(file).map(|(_, t)| t.name.as_str()).collect();
         let inputs: HashSet<&str> = graph.input.iter().map(|i| i.name.as_str()).filter(|n| !weights.contains(n)).collect();
         let outputs = graph.output.iter().map(|o| o.name.as_str()).collect();
-        let mut flow = Flow { file, readers: HashMap::new(), makers: HashMap::new(), varies: inputs.clone(), inputs, outputs };
+        let mut flow = Flow {
+            file,
+            readers: HashMap::new(),
+            makers: HashMap::new(),
+            varies: inputs.clone(),
+            inputs,
+            outputs,
+            to_softmax: HashSet::new(),
+            to_waves: HashSet::new(),
+        };
         for position in order {
             let node = &graph.node[*position];
             for (i, name) in node.input.iter().enumerate().filter(|(_, n)| !n.is_empty()) {
@@ -189,6 +202,7 @@ impl<'m> Flow<'m> {
                 }
             }
         }
+        flow.look_ahead(order);
         flow
     }
 
@@ -268,7 +282,7 @@ impl<'m> Flow<'m> {
             }
             _ => Use::Other(position),
         };
-        let found = if matches!(found, Use::Operand(_)) && self.ends_in_waves(position) { Use::Periodic } else { found };
+        let found = if matches!(found, Use::Operand(_)) && self.to_waves.contains(&position) { Use::Periodic } else { found };
         (Some(found), None)
     }
 
@@ -305,51 +319,40 @@ impl<'m> Flow<'m> {
             _ => ("divided by", false),
         };
         let of_input = node.input.iter().enumerate().any(|(i, n)| i != input && self.inputs.contains(n.as_str()));
-        let scores = node.op_type == "Attention" || self.reaches_softmax(position);
+        let scores = node.op_type == "Attention" || self.to_softmax.contains(&position);
         Operand { node: position, how, symmetric, derived, scores, of_input }
     }
 
-    /// Whether everything that the node at `position` gives passes sin or cos, with only elementwise ops between.
-    fn ends_in_waves(&self, position: usize) -> bool {
-        let mut seen = HashSet::from([position]);
-        let mut open = vec![position];
-        while let Some(position) = open.pop() {
-            for name in self.node(position).output.iter().filter(|name| !name.is_empty()) {
-                let readers = self.readers.get(name.as_str()).map(Vec::as_slice).unwrap_or_default();
-                if readers.is_empty() || self.outputs.contains(name.as_str()) {
-                    return false;
-                }
-                for (reader, _) in readers {
-                    match self.node(*reader).op_type.as_str() {
-                        "Sin" | "Cos" => {}
-                        op if op == "Concat" || TO_SOFTMAX.contains(&op) => {
-                            if seen.insert(*reader) {
-                                open.push(*reader);
-                            }
-                        }
-                        _ => return false,
-                    }
-                }
+    /// Finds what lies behind each node, from the last one on: so every node is looked at once.
+    fn look_ahead(&mut self, order: &[usize]) {
+        for position in order.iter().rev() {
+            if self.finds_softmax(*position) {
+                self.to_softmax.insert(*position);
+            }
+            if self.finds_waves(*position) {
+                self.to_waves.insert(*position);
             }
         }
-        true
     }
 
-    fn reaches_softmax(&self, position: usize) -> bool {
-        let mut seen = HashSet::from([position]);
-        let mut open = vec![position];
-        while let Some(position) = open.pop() {
-            let readers = self.node(position).output.iter().flat_map(|n| self.readers.get(n.as_str()).into_iter().flatten());
-            for (reader, _) in readers {
-                let op = self.node(*reader).op_type.as_str();
-                if matches!(op, "Softmax" | "LogSoftmax" | "Attention") {
-                    return true;
-                }
-                if TO_SOFTMAX.contains(&op) && seen.insert(*reader) {
-                    open.push(*reader);
-                }
-            }
-        }
-        false
+    /// Whether everything that the node at `position` gives passes sin or cos, with only elementwise ops between.
+    fn finds_waves(&self, position: usize) -> bool {
+        let passes = |(reader, _): &(usize, usize)| match self.node(*reader).op_type.as_str() {
+            "Sin" | "Cos" => true,
+            op => (op == "Concat" || TO_SOFTMAX.contains(&op)) && self.to_waves.contains(reader),
+        };
+        self.node(position).output.iter().filter(|name| !name.is_empty()).all(|name| {
+            let readers = self.readers.get(name.as_str()).map(Vec::as_slice).unwrap_or_default();
+            !readers.is_empty() && !self.outputs.contains(name.as_str()) && readers.iter().all(passes)
+        })
+    }
+
+    /// Whether what the node at `position` gives reaches a softmax with only elementwise ops between.
+    fn finds_softmax(&self, position: usize) -> bool {
+        let mut readers = self.node(position).output.iter().flat_map(|n| self.readers.get(n.as_str()).into_iter().flatten());
+        readers.any(|(reader, _)| match self.node(*reader).op_type.as_str() {
+            "Softmax" | "LogSoftmax" | "Attention" => true,
+            op => TO_SOFTMAX.contains(&op) && self.to_softmax.contains(reader),
+        })
     }
 }

@@ -3,13 +3,23 @@
 use super::Candidate;
 use super::uses::Use;
 use crate::onnx::{ImportOptions, Weights};
-use shardc_ir::types::Tensor;
-use std::collections::{BTreeMap, HashSet};
+use shardc_ir::types::{Tensor, Type};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// The values of the candidates.
 pub(super) struct Values<'a, 'm> {
     candidates: &'a [Candidate<'m>],
     absent: Vec<bool>,
+}
+
+/// Squares of cosines and sines add to 1 but for this.
+const ROUND: f64 = 1e-2;
+
+/// A table with a few of its elements, and the square of the first.
+struct Sampled {
+    table: usize,
+    square: f64,
+    sample: Vec<f64>,
 }
 
 /// Scores are hidden by adding this or less.
@@ -87,24 +97,36 @@ impl<'a, 'm> Values<'a, 'm> {
             .filter(|i| candidates[*i].weight.ty.dtype.is_float() && candidates[*i].weight.ty.rank() >= 2)
             .filter(|i| !uses[*i].is_empty() && uses[*i].iter().all(table))
             .collect();
+        // Those of one type in the order of one square, so that not all are compared with all.
+        let mut types: HashMap<&Type, Vec<Sampled>> = HashMap::new();
+        for table in tables {
+            let ty = &candidates[table].weight.ty;
+            let sample = self.sample(table, &places(ty.elements())).unwrap_or_default();
+            if let Some(square) = sample.first().map(|first| first * first) {
+                types.entry(ty).or_default().push(Sampled { table, square, sample });
+            }
+        }
         let mut found = vec![None; candidates.len()];
-        for (n, i) in tables.iter().enumerate() {
-            for j in &tables[n + 1..] {
-                if candidates[*i].weight.ty == candidates[*j].weight.ty && self.circle(*i, *j) == Some(true) {
-                    found[*i] = Some(candidates[*j].name);
-                    found[*j] = Some(candidates[*i].name);
-                }
+        for alike in types.values_mut() {
+            alike.sort_by(|a, b| a.square.total_cmp(&b.square));
+            for a in alike.iter() {
+                let first = alike.partition_point(|b| b.square + a.square < 1.0 - ROUND);
+                let end = alike.partition_point(|b| b.square + a.square < 1.0 + ROUND);
+                let mut partners: Vec<&Sampled> = alike[first..end].iter().filter(|b| b.table != a.table).collect();
+                partners.sort_by_key(|b| std::cmp::Reverse(b.table));
+                let partner = partners.into_iter().find(|b| self.circle(a, b) == Some(true));
+                found[a.table] = partner.map(|b| candidates[b.table].name);
             }
         }
         found
     }
 
-    fn circle(&self, i: usize, j: usize) -> Option<bool> {
-        let unit = |(a, b): (&f64, &f64)| (a * a + b * b - 1.0).abs() < 1e-2;
-        let at = places(self.candidates[i].weight.ty.elements());
-        if !self.sample(i, &at)?.iter().zip(&self.sample(j, &at)?).all(unit) {
+    fn circle(&self, a: &Sampled, b: &Sampled) -> Option<bool> {
+        let unit = |(a, b): (&f64, &f64)| (a * a + b * b - 1.0).abs() < ROUND;
+        if !a.sample.iter().zip(&b.sample).all(unit) {
             return Some(false);
         }
+        let (i, j) = (a.table, b.table);
         let (a, b) = (self.load(i)?, self.load(j)?);
         let varies = a.splat().is_none() || b.splat().is_none();
         Some(varies && a.to_f64().iter().zip(&b.to_f64()).all(unit))
@@ -138,7 +160,7 @@ impl<'a, 'm> Values<'a, 'm> {
         let [m, n] = self.candidates[i].weight.ty.shape[..] else { return None };
         let straight = places(m * n);
         let turned: Vec<u64> = straight.iter().map(|at| across(*at, n, m)).collect();
-        Some(Fingerprint { straight: self.sample(i, &straight)?, turned: self.sample(i, &turned)? })
+        Some(Fingerprint { shape: [m, n], straight: self.sample(i, &straight)?, turned: self.sample(i, &turned)? })
     }
 
     /// Whether candidates `i` and `j`, with those fingerprints, are equal matrices or each other's transpose.
@@ -167,8 +189,22 @@ fn across(at: u64, m: u64, n: u64) -> u64 {
 
 /// Elements of a matrix at fixed places, and those that its transpose has there.
 pub(super) struct Fingerprint {
+    shape: [u64; 2],
     straight: Vec<f64>,
     turned: Vec<f64>,
+}
+
+/// What equal matrices have in common.
+pub(super) type Key = ([u64; 2], Vec<u64>);
+
+impl Fingerprint {
+    /// The key of the matrix, and the one of its transpose.
+    pub fn keys(&self) -> [Key; 2] {
+        // Zeros of both signs are equal.
+        let bits = |sample: &[f64]| sample.iter().map(|v| (v + 0.0).to_bits()).collect();
+        let [m, n] = self.shape;
+        [([m, n], bits(&self.straight)), ([n, m], bits(&self.turned))]
+    }
 }
 
 /// How two matrices agree.
