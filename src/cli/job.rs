@@ -188,7 +188,7 @@ impl Job {
         if exports {
             let states = self.programs.main().states.iter().filter(|s| s.role.is_of_model()).map(|s| s.initializer());
             let is_odd =
-                |name: &&str| self.initial(name).is_ok_and(|initial| !Oddity::of(initial.dtype, &initial.bytes).is_none());
+                |name: &&str| self.initial(name).is_ok_and(|initial| Oddity::of(initial.dtype, &initial.bytes).is_some());
             self.odd = states.filter(is_odd).map(String::from).collect();
         }
         self.weights = Weights::Model(BTreeMap::new());
