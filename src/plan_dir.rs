@@ -358,9 +358,10 @@ impl PlanDir {
 
     /// What of `weights` is not what the plan's state variables begin as, in words.
     fn misfit(&self, weights: &BTreeMap<String, Tensor>) -> Option<String> {
-        let program = self.programs.main();
+        let programs = [self.programs.main(), &self.programs.eval];
+        let states = programs.into_iter().flat_map(|program| program.states.iter().map(move |state| (program, state)));
         let mut wanted = BTreeMap::new();
-        for state in program.states.iter().filter(|state| state.role.is_of_model()) {
+        for (program, state) in states.filter(|(_, state)| state.role.is_of_model()) {
             let buffer = &program.buffers[state.buffer.index()];
             let shape = state.block.as_ref().map_or_else(|| buffer.shape.clone(), |block| block.whole_shape(&buffer.shape));
             wanted.insert(state.initializer(), Type::new(buffer.dtype, shape));

@@ -212,7 +212,7 @@ fn numbers_that_are_not_finite_end_training_and_keep_the_export() {
         assert!(metrics.lines().count() == 2 && metrics.lines().last().unwrap().contains("\"grad_norm\":null"), "{metrics}");
         shardc(&here, &["compile", "model.onnx", "--spec", "job.shard", "-o", "p"]).expect(0);
         let ran = shardc(&here, &["train", "p", "--data", "data.npz", "--steps", "9", "--export", "t.onnx"]).expect(1);
-        assert!(ran.err.contains("p: value \"") && ran.err.contains("at step 2"), "{}", ran.err);
+        assert!(ran.err.contains("p/model.onnx: value \"") && ran.err.contains("at step 2"), "{}", ran.err);
     }
     // The last update is too large; no loss tells of it.
     fs::write(here.join("job.shard"), SPEC.replace("lr=0.1", "lr=1e40")).unwrap();

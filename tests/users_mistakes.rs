@@ -130,7 +130,7 @@ fn weights_of_another_shape_are_a_damaged_plan() {
     fs::write(&file, new).unwrap();
     fs::write(&manifest, text).unwrap();
     let ran = shardc(&here, &["train", "p", "--data", "none.npz"]).expect(1);
-    assert!(ran.err.contains("`fc1.weight` is [64, 128] in `weights.safetensors`, not [128, 64]"), "{}", ran.err);
+    assert!(ran.err.contains("`weights.safetensors` has `fc1.weight` as f32[64, 128], not f32[128, 64]"), "{}", ran.err);
     assert!(ran.err.contains("help: compile the job again"), "{}", ran.err);
 }
 
