@@ -132,3 +132,15 @@ impl Mesh {
         groups.iter().map(|c| self.rank(c)).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_axis_counts_once_in_a_group() {
+        let mesh = Mesh::new([("dp".to_string(), 2), ("tp".to_string(), 3)], 1);
+        assert_eq!(mesh.group(4, &[AxisId(1); 40]), [3, 4, 5]);
+        assert_eq!(mesh.group(4, &[AxisId(0), AxisId(1), AxisId(0)]), mesh.group(4, &[AxisId(0), AxisId(1)]));
+    }
+}

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 pub struct Interrupt(Arc<AtomicI32>);
 
 impl Interrupt {
-    /// Watches from now on, in threads that begin from now on.
+    /// Watches from now on.
     ///
     /// # Errors
     /// If the machine lets nobody watch.
@@ -38,19 +38,12 @@ impl Interrupt {
     }
 }
 
-/// A thread of its own takes the signals, which all others leave to it.
+/// A thread of its own takes the signals.
 #[cfg(unix)]
 fn on_signals(handler: impl Fn(i32) + Send + 'static) -> Result<(), String> {
-    use nix::sys::signal::{SigSet, Signal};
-    let mut signals = SigSet::empty();
-    signals.add(Signal::SIGINT);
-    signals.add(Signal::SIGTERM);
-    signals.thread_block().map_err(|e| e.to_string())?;
-    let work = move || {
-        while let Ok(signal) = signals.wait() {
-            handler(signal as i32);
-        }
-    };
+    use signal_hook::consts::{SIGINT, SIGTERM};
+    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM]).map_err(|e| e.to_string())?;
+    let work = move || signals.forever().for_each(handler);
     std::thread::Builder::new().name("signals".to_string()).spawn(work).map(drop).map_err(|e| e.to_string())
 }
 

@@ -43,7 +43,7 @@ impl Narrow {
 }
 
 /// Ops whose result may be outside the range of its integer type.
-const GROWING: [&str; 22] = [
+const GROWING: [&str; 23] = [
     "Abs",
     "Add",
     "BitShift",
@@ -66,12 +66,13 @@ const GROWING: [&str; 22] = [
     "ScatterElements",
     "ScatterND",
     "Sub",
+    "Sum",
 ];
 
 /// The integers among the results of a node, as far as their types hold them.
 pub(super) fn wrapped(c: &mut Call<'_, '_>, mut values: Vec<Value>) -> Outputs {
     let op = c.node.op_type.as_str();
-    if !GROWING.contains(&op) && op != "Sum" {
+    if !GROWING.contains(&op) {
         return Ok(values);
     }
     for (i, value) in values.iter_mut().enumerate() {
