@@ -1,5 +1,5 @@
-//! The ONNX element types of a model's values, as far as it declares them: types of the graph do not tell integers of
-//! different widths apart.
+//! The ONNX element types of a model's values, declared or following from those of inputs: types of the graph do not tell
+//! integers of different widths apart.
 
 use super::initializers;
 use super::model_file::ModelFile;
@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use tract_onnx::pb;
 use tract_onnx::pb::tensor_proto::DataType;
 
-/// The element type of each value that is declared, stored or cast.
+/// The element type of each value that is declared or stored.
 pub(super) fn kinds(file: &ModelFile) -> HashMap<&str, DataType> {
     let graph = file.graph();
     let declared = graph.input.iter().chain(&graph.output).chain(&graph.value_info).filter_map(|value| {
