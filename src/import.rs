@@ -1,14 +1,13 @@
 //! The model as the spec wants it: sizes bound, parameters chosen, first values set.
 
 use shardc_frontend::onnx::{self, Copy, Decision, ImportOptions, Tie, Untie, Weight, Weights};
-use shardc_ir::diagnostic::{Diagnostic, Diagnostics, Place, names_help};
-use shardc_ir::graph::{Graph, NodeId, State, StateId, ValueId};
-use shardc_ir::names::matches;
-use shardc_ir::ops::Op;
+use shardc_ir::diagnostic::{Diagnostic, Diagnostics, HELPED, Place, names_help};
+use shardc_ir::graph::{Graph, NodeId, State, ValueId};
+use shardc_ir::names::{Names, Patterns};
 use shardc_ir::plan::StateRole;
-use shardc_ir::spec::{self, Init, InitRule, Located, Spec};
+use shardc_ir::spec::{self, InitRule, Located, Spec};
 use shardc_ir::train::StateInit;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -36,7 +35,7 @@ pub struct Job {
 /// # Errors
 /// All that is wrong with the model, and all patterns of the spec that match nothing in it.
 pub fn import(path: &Path, spec: &Spec, training: bool, weights: bool) -> Result<Job, Diagnostics> {
-    let any = |patterns: &[Located<String>], name: &str| patterns.iter().any(|p| matches(&p.value, name));
+    let (train, freeze, init) = (lines(&spec.train), lines(&spec.freeze), init_lines(spec));
     let tie = |tie: &Located<spec::Tie>| Tie {
         first: tie.value.first.value.clone(),
         second: tie.value.second.as_ref().map(|second| second.value.clone()),
@@ -48,11 +47,11 @@ pub fn import(path: &Path, spec: &Spec, training: bool, weights: bool) -> Result
         &ImportOptions {
             bindings: spec.bind.iter().map(|(name, size)| (name.clone(), size.value)).collect(),
             batch: spec.batch.as_ref().map(|batch| batch.value.size),
-            train: &|name| any(&spec.train, name),
-            freeze: &|name| any(&spec.freeze, name),
+            train: &|name| train.any(name),
+            freeze: &|name| freeze.any(name),
             tie: &spec.tie.iter().map(tie).collect::<Vec<_>>(),
             untie: &spec.untie.iter().map(untie).collect::<Vec<_>>(),
-            init: &|name| spec.init.iter().any(|init| matches(&init.value.pattern.value, name)),
+            init: &|name| init.any(name),
             weights: if weights { Weights::Needed } else { Weights::NotNeeded },
             training,
             accept_lost: spec.accept_lost.is_some(),
@@ -70,6 +69,16 @@ pub fn import(path: &Path, spec: &Spec, training: bool, weights: bool) -> Result
     Ok(job)
 }
 
+/// What lines of one pattern each name.
+fn lines(patterns: &[Located<String>]) -> Patterns<'_> {
+    Patterns::new(patterns.iter().map(|pattern| pattern.value.as_str()))
+}
+
+/// What `init` lines name.
+fn init_lines(spec: &Spec) -> Patterns<'_> {
+    Patterns::new(spec.init.iter().map(|init| init.value.pattern.value.as_str()))
+}
+
 /// Every name of an initializer.
 fn names(decision: &Decision) -> impl Iterator<Item = &str> {
     [decision.name.as_str()].into_iter().chain(decision.alias.as_deref())
@@ -77,15 +86,17 @@ fn names(decision: &Decision) -> impl Iterator<Item = &str> {
 
 /// An error for each pattern of `train`, `freeze` and `init` that matches no initializer.
 fn without_match(spec: &Spec, job: &Job) -> Diagnostics {
-    let names: Vec<&str> = job.decisions.iter().flat_map(names).collect();
+    let all: Vec<&str> = job.decisions.iter().flat_map(names).collect();
+    let known = Names::new(all.iter().copied());
     let init = spec.init.iter().map(|init| &init.value.pattern);
     let patterns = spec.train.iter().chain(&spec.freeze).chain(init);
-    let unmatched = patterns.filter(|pattern| !names.iter().any(|name| matches(&pattern.value, name)));
-    let error = |pattern: &Located<String>| {
+    let unmatched = patterns.filter(|pattern| known.matching(&pattern.value).is_empty());
+    let error = |(i, pattern): (usize, &Located<String>)| {
         let error = Diagnostic::error(format!("no initializer of the model matches `{}`", pattern.value));
-        error.at(spec.place_of(pattern.source)).help(names_help(&pattern.value, names.iter().copied()))
+        let error = error.at(spec.place_of(pattern.source));
+        if i < HELPED { error.help(names_help(&pattern.value, all.iter().copied())) } else { error }
     };
-    unmatched.map(error).collect()
+    unmatched.enumerate().map(error).collect()
 }
 
 /// A warning where the model's weights are of a type that is not computed in.
@@ -102,7 +113,18 @@ fn half_floats(path: &Path, job: &Job, train: bool) -> Option<Diagnostic> {
 /// Sets the first values of what an `init` line names; of several the last wins. Running statistics begin with mean 0 and variance 1
 /// whatever the rule.
 fn apply_init(job: &mut Job, spec: &Spec) {
-    let rules: Vec<Option<InitRule>> = job.graph.states.iter().map(|state| rule(job, spec, state)).collect();
+    let lines = init_lines(spec);
+    let decisions: HashMap<&str, &Decision> = job.decisions.iter().map(|d| (d.name.as_str(), d)).collect();
+    let rule = |state: &State| {
+        let last = names(decisions.get(state.name.as_str())?).filter_map(|name| lines.last(name)).max()?;
+        match state.role {
+            StateRole::Parameter | StateRole::Frozen => Some(spec.init[last].value.rule),
+            StateRole::Statistic => Some(InitRule::Auto),
+            StateRole::Moment => None,
+        }
+    };
+    let rules: Vec<Option<InitRule>> = job.graph.states.iter().map(rule).collect();
+    let reads = job.graph.state_reads();
     for (i, rule) in rules.into_iter().enumerate() {
         let Some(rule) = rule else { continue };
         let init = match rule {
@@ -110,7 +132,7 @@ fn apply_init(job: &mut Job, spec: &Spec) {
             InitRule::Ones => StateInit::Ones,
             InitRule::Normal { std } => StateInit::Normal { std },
             InitRule::Auto if job.graph.states[i].ty.rank() >= 2 => StateInit::Normal { std: AUTO_STD },
-            InitRule::Auto if scales(&job.graph, StateId(i as u32)) => StateInit::Ones,
+            InitRule::Auto if reads[i].is_some_and(|read| multiplied(&job.graph, read)) => StateInit::Ones,
             InitRule::Auto => StateInit::Zeros,
         };
         job.weights.remove(&job.graph.states[i].name);
@@ -118,23 +140,7 @@ fn apply_init(job: &mut Job, spec: &Spec) {
     }
 }
 
-fn rule(job: &Job, spec: &Spec, state: &State) -> Option<InitRule> {
-    let decision = job.decisions.iter().find(|d| d.name == state.name)?;
-    let named = |init: &&Located<Init>| names(decision).any(|name| matches(&init.value.pattern.value, name));
-    let found = spec.init.iter().rev().find(named)?;
-    match state.role {
-        StateRole::Parameter | StateRole::Frozen => Some(found.value.rule),
-        StateRole::Statistic => Some(InitRule::Auto),
-        StateRole::Moment => None,
-    }
-}
-
 /// Whether a vector multiplies what it meets, as a norm's scale does, instead of being added to it.
-fn scales(graph: &Graph, state: StateId) -> bool {
-    let reads = graph.nodes().filter(|(_, node)| matches!(&node.op, Op::State(read) if read.state == state));
-    reads.flat_map(|(_, node)| node.results.clone()).any(|value| multiplied(graph, value))
-}
-
 fn multiplied(graph: &Graph, value: ValueId) -> bool {
     let users = graph.users(graph.value(value).node);
     users.into_iter().any(|user: NodeId| {

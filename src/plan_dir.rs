@@ -33,6 +33,7 @@ use shardc_ir::plan::{Program, StateVariable};
 use shardc_ir::plan_file::{self, hash, hash_file};
 use shardc_ir::spec::Spec;
 use shardc_ir::text;
+use shardc_ir::train::StateInit;
 use shardc_ir::types::Type;
 use std::collections::BTreeMap;
 use std::fs;
@@ -356,12 +357,12 @@ impl PlanDir {
         }
     }
 
-    /// What of `weights` is not what the plan's state variables begin as, in words.
+    /// What of `weights` is not what the plan's state variables begin as, in words. What the spec gives first values has no weights.
     fn misfit(&self, weights: &BTreeMap<String, Tensor>) -> Option<String> {
         let programs = [self.programs.main(), &self.programs.eval];
         let states = programs.into_iter().flat_map(|program| program.states.iter().map(move |state| (program, state)));
         let mut wanted = BTreeMap::new();
-        for (program, state) in states.filter(|(_, state)| state.role.is_of_model()) {
+        for (program, state) in states.filter(|(_, state)| state.role.is_of_model() && state.init == StateInit::Model) {
             let buffer = &program.buffers[state.buffer.index()];
             let shape = state.block.as_ref().map_or_else(|| buffer.shape.clone(), |block| block.whole_shape(&buffer.shape));
             wanted.insert(state.initializer(), Type::new(buffer.dtype, shape));

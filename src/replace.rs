@@ -4,7 +4,7 @@
 //! both are in; who gets that lock alone is the only one there, and clears away what killed processes have left.
 
 use std::fs::{self, File};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 /// What stands beside a file or folder while it is replaced.
@@ -15,24 +15,43 @@ struct Beside {
     _shared: Option<File>,
 }
 
-/// Writes a file whole or not at all.
+/// Writes a file with what `fill` gives, whole or not at all.
 ///
 /// # Errors
-/// What the machine says; the file is then as it was.
-pub fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
+/// Those of `fill`, and what `failed` makes of what the machine says; the file is then as it was.
+pub fn write_file<E>(
+    path: &Path,
+    fill: impl FnOnce(&mut dyn FnMut(&[u8]) -> Result<(), E>) -> Result<(), E>,
+    failed: impl Fn(io::Error) -> E,
+) -> Result<(), E> {
     let beside = Beside::of(path, &|left_over| {
         if is_named(left_over, "new") {
             // What cannot be removed is in nobody's way.
             let _ = fs::remove_file(left_over);
         }
     });
-    let (mut file, partial) = beside.claim("new", |path| File::create_new(path))?;
-    let written = file.write_all(bytes).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&partial, path));
+    let (file, partial) = beside.claim("new", |path| File::create_new(path)).map_err(&failed)?;
+    let written = write_into(&file, fill, &failed)
+        .and_then(|()| file.sync_all().and_then(|()| fs::rename(&partial, path)).map_err(&failed));
     if written.is_err() {
         // The first error is the one to tell.
         let _ = fs::remove_file(&partial);
     }
     written
+}
+
+/// Writes what `fill` gives to an open file.
+///
+/// # Errors
+/// Those of `fill`, and what `failed` makes of what the machine says.
+pub fn write_into<E>(
+    file: &File,
+    fill: impl FnOnce(&mut dyn FnMut(&[u8]) -> Result<(), E>) -> Result<(), E>,
+    failed: impl Fn(io::Error) -> E,
+) -> Result<(), E> {
+    let mut buffered = BufWriter::new(file);
+    fill(&mut |bytes| buffered.write_all(bytes).map_err(&failed))?;
+    buffered.flush().map_err(&failed)
 }
 
 /// Replaces the `own` files of the folder `to` by those that `fill` puts into a new one, all of them at once; what else it holds stays.

@@ -177,3 +177,19 @@ fn any_damaged_file_of_a_directory_is_told() {
     }
     shardc(&here, &["train", "plan", "--data", &example("digits/train.npz"), "--steps", "1"]).expect(0);
 }
+
+#[test]
+fn a_plan_has_weights_only_of_what_the_spec_leaves_to_the_model() {
+    let here = folder("plan-of-init-lines");
+    let spec = fs::read_to_string(example("digits/one.shard")).expect("a file") + "init \"*bias\" zeros\n";
+    fs::write(here.join("job.shard"), spec).expect("a file can be written");
+    let (model, data) = (example("digits/model.onnx"), example("digits/train.npz"));
+    shardc(&here, &["compile", &model, "--spec", "job.shard", "-o", "plan"]).expect(0);
+    shardc(&here, &["verify", "plan"]).expect(0);
+    let train = |source: &[&str]| {
+        let options = ["--data", &data, "--steps", "3", "--metrics", "m.jsonl"];
+        shardc(&here, &[&["train"], source, &options].concat()).expect(0);
+        fs::read_to_string(here.join("m.jsonl")).expect("a file")
+    };
+    assert_eq!(train(&["plan"]), train(&[&model, "--spec", "job.shard"]));
+}

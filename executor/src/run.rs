@@ -167,7 +167,7 @@ impl Executor {
         let outputs: Vec<BufferId> = self.program().outputs.iter().map(|output| output.buffer).collect();
         let loaded = self.loaded.clone();
         let (turn_of_guard, norm) = guard.as_ref().map(|guard| (guard.turn, guard.norm)).unzip();
-        let parts = self.on_each(Some(step), move |Worker { rank, communicator }| {
+        let mut parts = self.on_each(Some(step), move |Worker { rank, communicator }| {
             rank.begin(step, &batch)?;
             let mut given_up = false;
             for (i, turn) in loaded.program.order().enumerate() {
@@ -187,8 +187,8 @@ impl Executor {
             if guard.as_ref().is_some_and(|guard| !guard.known.contains(&output.buffer)) {
                 continue;
             }
-            let parts: Vec<Option<&[u8]>> = parts.iter().map(|(rank, _)| rank[i].as_deref()).collect();
-            result.outputs.insert(output.name.clone(), self.whole(output.buffer, &parts)?);
+            let parts = parts.iter_mut().map(|(rank, _)| rank[i].take()).collect();
+            result.outputs.insert(output.name.clone(), self.whole(output.buffer, parts)?);
         }
         Ok(result)
     }
@@ -268,7 +268,7 @@ impl Executor {
     /// If there is no such buffer, it is partial, or a rank failed.
     pub fn read(&self, id: BufferId) -> Result<Tensor, ExecutionError> {
         let parts = self.on_each(None, move |worker| Ok(worker.rank.read(id)?))?;
-        self.whole(id, &parts.iter().map(|part| part.as_deref()).collect::<Vec<_>>())
+        self.whole(id, parts)
     }
 
     /// What each rank holds of a buffer, slot after slot.
@@ -301,7 +301,7 @@ impl Executor {
     }
 
     /// Puts the parts of all ranks together.
-    fn whole(&self, id: BufferId, parts: &[Option<&[u8]>]) -> Result<Tensor, ExecutionError> {
+    fn whole(&self, id: BufferId, mut parts: Vec<Option<Vec<u8>>>) -> Result<Tensor, ExecutionError> {
         let program = self.program();
         let found = buffer(program, id).map_err(ExecutionError::before)?;
         let time_split = found.sharding.splits(program.mesh.time());
@@ -310,6 +310,11 @@ impl Executor {
         }
         let layout = layout(program, found);
         let local = layout.local_bytes() as usize;
+        // What one rank holds whole is not copied.
+        let is_whole = |bytes: &mut Vec<u8>| local == bytes.len() && bytes.len() as u64 == layout.global_bytes();
+        if let Some(bytes) = parts.iter_mut().find_map(|part| part.take_if(is_whole)) {
+            return Ok(Tensor { dtype: found.dtype, shape: found.shape.clone(), bytes });
+        }
         let mut tensor = Tensor::zeros(found.dtype, &found.shape);
         for (rank, part) in parts.iter().enumerate() {
             let Some(part) = part else { continue };

@@ -55,7 +55,7 @@ mod weigh;
 mod window;
 mod wire;
 
-pub use export::{Exported, export, forget_weights, strip_weights};
+pub use export::{Export, forget_weights, strip_weights};
 pub use external::external_files;
 pub use outline::{Dim, Outline, Port, outline};
 pub use tensor::Weight;
@@ -66,13 +66,13 @@ use model_file::{ModelFile, Owner};
 use shardc_ir::builder::Builder;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, Place, counted};
 use shardc_ir::dtype::DType;
-use shardc_ir::graph::{Graph, Output, Phase, State, ValueId};
+use shardc_ir::graph::{Graph, Output, Phase, State, StateId, ValueId};
 use shardc_ir::mesh::Mesh;
 use shardc_ir::ops::leaf::Input;
 use shardc_ir::plan::StateRole;
 use shardc_ir::sharding::Sharding;
 use shardc_ir::train::StateInit;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 use tract_onnx::pb;
@@ -234,13 +234,15 @@ fn build(file: &ModelFile, order: Vec<usize>, options: &ImportOptions<'_>) -> Re
 /// Defines every initializer: as a state variable, a view of one, or a constant. Gives the names of the first two.
 fn parameters<'m>(importer: &mut Importer<'m>, roles: &[Role<'m>]) -> Result<HashSet<&'m str>, Diagnostic> {
     let mut values: Vec<Option<ValueId>> = vec![None; roles.len()];
+    let states: HashMap<String, StateId> =
+        (0..).map(StateId).zip(&importer.b.graph().states).map(|(id, s)| (s.name.clone(), id)).collect();
     for (i, role) in roles.iter().enumerate() {
         let name = role.candidate.name;
         match role.choice {
             Choice::Constant => importer.define_constant(name, role.candidate.weight.clone()),
             Choice::Parameter | Choice::Frozen | Choice::Statistic => {
-                let state = importer.b.graph().state(name).ok_or_else(|| Diagnostic::error(format!("`{name}` is lost")))?;
-                let id = importer.b.state(state);
+                let state = states.get(name).ok_or_else(|| Diagnostic::error(format!("`{name}` is lost")))?;
+                let id = importer.b.state(*state);
                 // In the graph it has the name that people know.
                 if let Some(alias) = &role.candidate.alias {
                     importer.b.rename(id, alias);

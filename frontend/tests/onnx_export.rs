@@ -6,7 +6,7 @@ mod onnx_support;
 
 use onnx_support::*;
 use prost::Message;
-use shardc_frontend::onnx::{ImportOptions, Imported, Weights, export, import, import_bytes, strip_weights};
+use shardc_frontend::onnx::{ImportOptions, Imported, Weights, import, import_bytes, strip_weights};
 use shardc_ir::types::{Tensor, Type};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -31,8 +31,8 @@ fn unchanged_weights_give_the_same_file() {
         let path = example(name);
         let bytes = std::fs::read(&path).unwrap();
         let weights = weights(&import(&path, &batch(n)).unwrap());
-        let exported = export(&path, bytes.clone(), &weights, &|_| "data".to_string()).unwrap();
-        assert!(exported.data.is_none());
+        let exported = written(&path, bytes.clone(), &weights, "data").unwrap();
+        assert!(exported.data.is_empty());
         assert!(exported.model == bytes, "{name}: {} bytes became {}", bytes.len(), exported.model.len());
     }
 }
@@ -44,10 +44,10 @@ fn changed_weights_read_back_and_nothing_else_changes() {
     let old = weights(&import(&path, &batch(4)).unwrap());
     let change = |t: &Tensor| Tensor::from_f64(t.ty.clone(), &t.to_f64().iter().map(|v| v * 2.0 + 1.0).collect::<Vec<_>>());
     let new: BTreeMap<String, Tensor> = old.iter().map(|(name, t)| (name.clone(), change(t))).collect();
-    let exported = export(&path, bytes.clone(), &new, &|_| "data".to_string()).unwrap();
+    let exported = written(&path, bytes.clone(), &new, "data").unwrap();
     let read = import_bytes(&path, exported.model.clone(), &batch(4)).unwrap();
     assert_eq!(weights(&read), new);
-    let back = export(&path, exported.model, &old, &|_| "data".to_string()).unwrap();
+    let back = written(&path, exported.model, &old, "data").unwrap();
     assert!(back.model == bytes);
 }
 
@@ -60,7 +60,7 @@ fn a_stripped_model_is_small_and_complete_again_after_export() {
         let names: BTreeSet<String> = weights.keys().cloned().collect();
         let stripped = strip_weights(&path, bytes.clone(), &names).unwrap();
         assert!(stripped.len() * 3 < bytes.len(), "{name}: {} of {} bytes", stripped.len(), bytes.len());
-        let exported = export(&path, stripped, &weights, &|_| "data".to_string()).unwrap();
+        let exported = written(&path, stripped, &weights, "data").unwrap();
         assert!(exported.model == bytes, "{name}");
     }
 }
@@ -99,7 +99,7 @@ fn data_in_typed_fields_becomes_raw_in_the_stored_element_type() {
     let old = weights(&imported);
     assert_eq!(old["b"].to_f64(), [1.0, 2.0]);
     let new = BTreeMap::from([("b".to_string(), Tensor::from_f64(old["b"].ty.clone(), &[0.5, -3.0]))]);
-    let exported = export(Path::new("m.onnx"), m.encode_to_vec(), &new, &|_| "data".to_string()).unwrap();
+    let exported = written(Path::new("m.onnx"), m.encode_to_vec(), &new, "data").unwrap();
     let read = pb::ModelProto::decode(&exported.model[..]).unwrap();
     let (w, b) = (&read.graph.as_ref().unwrap().initializer[0], &read.graph.as_ref().unwrap().initializer[1]);
     assert_eq!(w.float_data, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
@@ -133,8 +133,8 @@ fn external_data_goes_to_one_new_file() {
     assert_eq!((all["w"].to_f64()[5], all["b"].to_f64()[1]), (6.0, 2.0));
     let new = Tensor::from_f64(all["w"].ty.clone(), &[0.0, -1.0, -2.0, -3.0, -4.0, -5.0]);
     let only_w = BTreeMap::from([("w".to_string(), new.clone())]);
-    let exported = export(&path, std::fs::read(&path).unwrap(), &only_w, &|_| "new.bin".to_string()).unwrap();
-    std::fs::write(folder.join("new.bin"), exported.data.unwrap()).unwrap();
+    let exported = written(&path, std::fs::read(&path).unwrap(), &only_w, "new.bin").unwrap();
+    std::fs::write(folder.join("new.bin"), exported.data).unwrap();
     let bytes = std::fs::read(&path).unwrap();
     let stripped = strip_weights(&path, bytes, &BTreeSet::from(["w".to_string()])).unwrap();
     std::fs::remove_file(folder.join("old.bin")).unwrap();
@@ -143,8 +143,8 @@ fn external_data_goes_to_one_new_file() {
     assert_eq!(weights(&read), all);
 
     // A stripped model needs only what was stripped: the rest came into the file.
-    let restored = export(&path, stripped, &only_w, &|_| "new.bin".to_string()).unwrap();
-    assert!(restored.data.is_some());
+    let restored = written(&path, stripped, &only_w, "new.bin").unwrap();
+    assert!(!restored.data.is_empty());
     let read = import_bytes(&path, restored.model, &ImportOptions::default()).unwrap();
     assert_eq!(weights(&read), all);
     assert_eq!(read.weights["b"].external_file(), None);
@@ -162,7 +162,7 @@ fn wrong_weights_are_refused() {
     let path = Path::new("m.onnx");
     let zero = |shape: &[u64]| Tensor::from_f64(Type::new(shardc_ir::dtype::DType::F32, shape), &[0.0; 2]);
     let wrong = BTreeMap::from([("b".to_string(), zero(&[1, 2])), ("c".to_string(), zero(&[2]))]);
-    let errors = export(path, bytes, &wrong, &|_| "data".to_string()).unwrap_err();
+    let errors = written(path, bytes, &wrong, "data").unwrap_err();
     let text: Vec<String> = errors.iter().map(|e| e.to_string()).collect();
     assert_eq!(text.len(), 2, "{text:?}");
     assert!(text[0].contains("its shape is [2]") && text[1].contains("no initializer `c`"), "{text:?}");

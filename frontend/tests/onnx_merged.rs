@@ -5,7 +5,7 @@
 mod onnx_support;
 
 use onnx_support::*;
-use shardc_frontend::onnx::{ImportOptions, Imported, Tie, Untie, export, import_bytes};
+use shardc_frontend::onnx::{ImportOptions, Imported, Tie, Untie, import_bytes};
 use shardc_ir::diagnostic::Diagnostics;
 use shardc_ir::spec::NameRef;
 use shardc_ir::types::Tensor;
@@ -49,7 +49,7 @@ fn round_trip(imported: &Imported) -> Imported {
     let value = |(i, t): (usize, &Tensor)| Tensor::from_f64(t.ty.clone(), &vec![i as f64 + 2.0; t.ty.elements() as usize]);
     let old: Vec<(String, Tensor)> = imported.weights.iter().map(|(name, w)| (name.clone(), w.load().unwrap())).collect();
     let new: BTreeMap<String, Tensor> = old.iter().enumerate().map(|(i, (name, t))| (name.clone(), value((i, t)))).collect();
-    let bytes = export(path, imported.model.to_vec(), &new, &|_| "data".to_string()).unwrap().model;
+    let bytes = written(path, imported.model.to_vec(), &new, "data").unwrap().model;
     let read = import_bytes(path, bytes, &ImportOptions::default()).unwrap();
     for (name, weight) in &read.weights {
         assert_eq!(weight.load().unwrap(), new[name], "{name}");
@@ -164,7 +164,7 @@ fn a_parameter_that_was_written_twice_is_one_again() {
         let table = imported.weights["table"].load().unwrap();
         let head = copy.elements(&table).unwrap();
         let both = BTreeMap::from([("table".to_string(), table), ("onnx::MatMul_7".to_string(), head)]);
-        let written = export(Path::new("m.onnx"), imported.model.to_vec(), &both, &|_| "data".to_string()).unwrap().model;
+        let written = written(Path::new("m.onnx"), imported.model.to_vec(), &both, "data").unwrap().model;
         assert_eq!(written, *imported.model);
     }
 }

@@ -6,7 +6,7 @@
 mod onnx_support;
 
 use onnx_support::*;
-use shardc_frontend::onnx::{Copy, ImportOptions, Imported, export, import_bytes};
+use shardc_frontend::onnx::{Copy, ImportOptions, Imported, import_bytes};
 use shardc_ir::diagnostic::Diagnostics;
 use shardc_ir::ops::Op;
 use shardc_ir::plan::StateRole;
@@ -263,7 +263,7 @@ fn a_second_copy_is_a_view_that_is_exported_with_it() {
 }
 
 fn export_bytes(model: &Export, new: &BTreeMap<String, Tensor>) -> Vec<u8> {
-    export(Path::new("test.onnx"), model.bytes(), new, &|_| "data".to_string()).unwrap().model
+    written(Path::new("test.onnx"), model.bytes(), new, "data").unwrap().model
 }
 
 #[test]

@@ -5,7 +5,7 @@
 mod onnx_support;
 
 use onnx_support::*;
-use shardc_frontend::onnx::{ImportOptions, Imported, Tie, Untie, export, import, import_bytes};
+use shardc_frontend::onnx::{ImportOptions, Imported, Tie, Untie, import, import_bytes};
 use shardc_ir::plan::StateRole;
 use shardc_ir::spec::NameRef;
 use shardc_ir::types::Tensor;
@@ -58,7 +58,7 @@ fn zeros_and_ones_are_trained_as_any_other_values() {
         };
         let vectors = random.weights.iter().filter(|(_, w)| w.ty.rank() == 1);
         let new: BTreeMap<String, Tensor> = vectors.map(|(name, w)| (name.clone(), fresh(name, &w.load().unwrap()))).collect();
-        let bytes = export(&path, std::fs::read(&path).unwrap(), &new, &|_| "data".to_string()).unwrap().model;
+        let bytes = written(&path, std::fs::read(&path).unwrap(), &new, "data").unwrap().model;
         let reset = import_bytes(&path, bytes, &options()).unwrap();
         assert_eq!(trained(&reset), trained(&random), "{name}");
     }

@@ -78,20 +78,20 @@ impl Builder {
 
     /// Appends a node with known result types.
     pub fn push(&mut self, op: Op, operands: &[ValueId], types: Vec<Type>, name: &str) -> Vec<ValueId> {
+        let names = types.iter().map(|_| self.unique(name)).collect();
+        self.append(op, operands, types, names, self.origin.clone())
+    }
+
+    /// Appends a node whose results have names of their own.
+    fn append(&mut self, op: Op, operands: &[ValueId], types: Vec<Type>, names: Vec<String>, origin: NodeOrigin) -> Vec<ValueId> {
         let node = NodeId(self.graph.dag.node_count() as u32);
         let first = self.graph.values.len() as u32;
         let results: Vec<ValueId> = (0..types.len() as u32).map(|i| ValueId(first + i)).collect();
-        for (result, ty) in types.into_iter().enumerate() {
-            let name = self.unique(name);
+        for (result, (ty, name)) in types.into_iter().zip(names).enumerate() {
             let sharding = Sharding::replicated(ty.rank());
             self.graph.values.push(Value { name, ty, sharding, node, result, asked: vec![] });
         }
-        let index = self.graph.dag.add_node(Node {
-            op,
-            operands: operands.to_vec(),
-            results: results.clone(),
-            origin: self.origin.clone(),
-        });
+        let index = self.graph.dag.add_node(Node { op, operands: operands.to_vec(), results: results.clone(), origin });
         for operand in operands {
             let def = self.graph.values[operand.index()].node;
             self.graph.dag.add_edge(NodeIndex::new(def.index()), index, ());
@@ -126,16 +126,21 @@ impl Builder {
     /// Copies a node of another graph, its operands mapped by `map`, which learns the results.
     pub fn copy(&mut self, from: &Graph, node: &Node, map: &mut [Option<ValueId>]) -> Vec<ValueId> {
         let operands: Vec<ValueId> = node.operands.iter().map(|v| map[v.index()].expect("operands come first")).collect();
-        let old = std::mem::replace(&mut self.origin, node.origin.clone());
-        let results = self.push(node.op.clone(), &operands, from.result_types(node), "v");
+        let names = node.results.iter().map(|old| self.name_of(from, *old)).collect();
+        let results = self.append(node.op.clone(), &operands, from.result_types(node), names, node.origin.clone());
         for (old, new) in node.results.iter().zip(&results) {
-            self.rename(*new, &from.value(*old).name);
             self.graph.values[new.index()].sharding = from.sharding(*old).clone();
             self.graph.values[new.index()].asked = from.value(*old).asked.clone();
             map[old.index()] = Some(*new);
         }
-        self.origin = old;
         results
+    }
+
+    /// The name of a value of another graph, for the value that stands for it.
+    fn name_of(&mut self, from: &Graph, value: ValueId) -> String {
+        let name = &from.value(value).name;
+        self.reserved.remove(name);
+        self.unique(name)
     }
 
     /// Gives a value a name (made unique).

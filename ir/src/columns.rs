@@ -39,11 +39,13 @@ pub fn align<const N: usize>(rows: &[[String; N]], columns: [Column; N]) -> Stri
     for row in rows {
         let cells = row.iter().rposition(|cell| !cell.is_empty()).map_or(0, |last| last + 1);
         let mut line = String::new();
-        for ((cell, column), width) in row.iter().zip(&columns).zip(widths).take(cells) {
+        for (c, (cell, column)) in row.iter().zip(&columns).enumerate().take(cells) {
             line.push_str(column.gap);
             // Not by `format!`, whose widths end at 65,535.
-            let space = " ".repeat(width.saturating_sub(cell.chars().count()));
-            let (before, after) = if column.right { (&*space, "") } else { ("", &*space) };
+            let space = " ".repeat(widths[c].saturating_sub(cell.chars().count()));
+            // Nothing follows the last cell: one very wide cell must not make all rows wide.
+            let after = if c + 1 < cells { &*space } else { "" };
+            let (before, after) = if column.right { (&*space, "") } else { ("", after) };
             line.extend([before, cell, after]);
         }
         out.push_str(line.trim_end());

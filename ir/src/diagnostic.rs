@@ -1,5 +1,6 @@
 //! A user's error or warning: what is wrong, where, why, and what to do.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -156,6 +157,9 @@ pub fn near_names<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> 
     scored.into_iter().take(4).map(|(_, c)| c).collect()
 }
 
+/// So many patterns of one kind that match nothing are told what may have been meant.
+pub const HELPED: usize = 20;
+
 /// What to say of a pattern that matches none of `names`: those that resemble it, or else some of those that there are.
 pub fn names_help<'a>(pattern: &str, names: impl Iterator<Item = &'a str> + Clone) -> String {
     const SHOWN: usize = 5;
@@ -164,12 +168,8 @@ pub fn names_help<'a>(pattern: &str, names: impl Iterator<Item = &'a str> + Clon
     if !near.is_empty() {
         return format!("near names are {}", listed(&near));
     }
-    let mut all: Vec<&str> = vec![];
-    names.for_each(|name| {
-        if !all.contains(&name) {
-            all.push(name);
-        }
-    });
+    let mut seen = HashSet::new();
+    let all: Vec<&str> = names.filter(|name| seen.insert(*name)).collect();
     match all.len() {
         0 => "the model has no such names".to_string(),
         1..=SHOWN => format!("its names are {}", listed(&all)),

@@ -273,6 +273,14 @@ impl Graph {
         users
     }
 
+    /// The only node that reads results of a node; none where nobody or several do.
+    pub fn sole_user(&self, id: NodeId) -> Option<NodeId> {
+        let edges = self.dag.edges_directed(NodeIndex::new(id.index()), Direction::Outgoing);
+        let mut users = edges.map(|e| NodeId(e.target().index() as u32));
+        let first = users.next()?;
+        users.all(|user| user == first).then_some(first)
+    }
+
     /// How many operands, outputs, updates and gradients read each value.
     pub fn use_counts(&self) -> Vec<usize> {
         let mut counts = vec![0; self.values.len()];
@@ -289,9 +297,15 @@ impl Graph {
         self.outputs.iter().map(|o| o.value).chain(states)
     }
 
-    /// The state with that name.
-    pub fn state(&self, name: &str) -> Option<StateId> {
-        self.states.iter().position(|s| s.name == name).map(|i| StateId(i as u32))
+    /// For each state variable, the value that it is first read as; none of one that nobody reads.
+    pub fn state_reads(&self) -> Vec<Option<ValueId>> {
+        let mut reads = vec![None; self.states.len()];
+        for (_, node) in self.nodes() {
+            if let Op::State(read) = &node.op {
+                reads[read.state.index()].get_or_insert(node.results[0]);
+            }
+        }
+        reads
     }
 
     /// The value with that name.

@@ -1,5 +1,7 @@
 //! Patterns over names and module paths, as the spec writes them: `"*.c_attn.weight"`, `"*.h.*"`.
 
+use std::collections::HashMap;
+
 /// Whether the whole of `name` matches `pattern`: `*` stands for any characters, dots too, and a leading `*.` also for nothing.
 ///
 /// Takes time linear in the two lengths, whatever the pattern.
@@ -25,6 +27,98 @@ fn glob(pattern: &str, name: &str) -> bool {
     let Some(inner) = name.strip_prefix(first).and_then(|name| name.strip_suffix(last)) else { return false };
     let mut literals = middle.split('*');
     literals.try_fold(inner, |name, literal| name.find(literal).map(|at| &name[at + literal.len()..])).is_some()
+}
+
+/// A pattern, as far as it can be looked up.
+enum Kind<'p> {
+    /// A whole name.
+    Whole(&'p str),
+    /// `*.REST`: REST itself, and every name that ends with a dot and REST.
+    Rest(&'p str),
+    /// Any other.
+    Other,
+}
+
+impl<'p> Kind<'p> {
+    fn of(pattern: &'p str) -> Kind<'p> {
+        match pattern.strip_prefix("*.") {
+            None if !pattern.contains('*') => Kind::Whole(pattern),
+            Some(rest) if !rest.contains('*') => Kind::Rest(rest),
+            _ => Kind::Other,
+        }
+    }
+}
+
+/// What `*.REST` may have as its rest to match a name: the name, and what follows each of its dots.
+fn rests(name: &str) -> impl Iterator<Item = &str> {
+    [name].into_iter().chain(name.match_indices('.').map(|(dot, _)| &name[dot + 1..]))
+}
+
+/// Many patterns, to be asked for names. Whole names and `*.REST` are looked up, so thousands of them cost no more than one.
+pub struct Patterns<'p> {
+    whole: HashMap<&'p str, Vec<usize>>,
+    rest: HashMap<&'p str, Vec<usize>>,
+    others: Vec<(usize, &'p str)>,
+}
+
+impl<'p> Patterns<'p> {
+    /// The patterns, known by their positions.
+    pub fn new(patterns: impl IntoIterator<Item = &'p str>) -> Patterns<'p> {
+        let mut all = Patterns { whole: HashMap::new(), rest: HashMap::new(), others: vec![] };
+        for (at, pattern) in patterns.into_iter().enumerate() {
+            match Kind::of(pattern) {
+                Kind::Whole(name) => all.whole.entry(name).or_default().push(at),
+                Kind::Rest(rest) => all.rest.entry(rest).or_default().push(at),
+                Kind::Other => all.others.push((at, pattern)),
+            }
+        }
+        all
+    }
+
+    /// Whether any of them matches `name`.
+    pub fn any(&self, name: &str) -> bool {
+        self.matching(name).next().is_some()
+    }
+
+    /// The position of the last one that matches `name`.
+    pub fn last(&self, name: &str) -> Option<usize> {
+        self.matching(name).max()
+    }
+
+    fn matching(&self, name: &str) -> impl Iterator<Item = usize> {
+        let whole = self.whole.get(name).into_iter().chain(rests(name).filter_map(|rest| self.rest.get(rest)));
+        let others = self.others.iter().filter(move |(_, pattern)| matches(pattern, name)).map(|(at, _)| *at);
+        whole.flatten().copied().chain(others)
+    }
+}
+
+/// Many names, to be asked for patterns. Whole names and `*.REST` are looked up, so thousands of names cost no more than one.
+pub struct Names<'n> {
+    names: Vec<&'n str>,
+    whole: HashMap<&'n str, Vec<usize>>,
+    rest: HashMap<&'n str, Vec<usize>>,
+}
+
+impl<'n> Names<'n> {
+    /// The names, known by their positions.
+    pub fn new(names: impl IntoIterator<Item = &'n str>) -> Names<'n> {
+        let mut all = Names { names: names.into_iter().collect(), whole: HashMap::new(), rest: HashMap::new() };
+        for (at, name) in all.names.iter().enumerate() {
+            all.whole.entry(name).or_default().push(at);
+            rests(name).for_each(|rest| all.rest.entry(rest).or_default().push(at));
+        }
+        all
+    }
+
+    /// The positions of those that match `pattern`, ascending.
+    pub fn matching(&self, pattern: &str) -> Vec<usize> {
+        let known = match Kind::of(pattern) {
+            Kind::Whole(name) => self.whole.get(name),
+            Kind::Rest(rest) => self.rest.get(rest),
+            Kind::Other => return (0..self.names.len()).filter(|at| matches(pattern, self.names[*at])).collect(),
+        };
+        known.cloned().unwrap_or_default()
+    }
 }
 
 #[cfg(test)]
@@ -111,7 +205,18 @@ mod tests {
             all
         };
         let names = words(b"ab.", 4);
-        for pattern in words(b"a*b.", 4) {
+        let patterns = words(b"a*b.", 4);
+        let (all, by_name) = (Patterns::new(patterns.iter().map(String::as_str)), Names::new(names.iter().map(String::as_str)));
+        for name in &names {
+            let expected: Vec<usize> = (0..patterns.len()).filter(|at| matches(&patterns[*at], name)).collect();
+            let mut found: Vec<usize> = all.matching(name).collect();
+            found.sort();
+            assert_eq!(found, expected, "`{name}`");
+            assert_eq!((all.any(name), all.last(name)), (!expected.is_empty(), expected.last().copied()), "`{name}`");
+        }
+        for pattern in patterns {
+            let expected: Vec<usize> = (0..names.len()).filter(|at| matches(&pattern, &names[*at])).collect();
+            assert_eq!(by_name.matching(&pattern), expected, "`{pattern}`");
             for name in &names {
                 let leading = pattern.strip_prefix("*.").is_some_and(|rest| definition(rest.as_bytes(), name.as_bytes()));
                 let expected = leading || definition(pattern.as_bytes(), name.as_bytes());

@@ -86,6 +86,19 @@ pub fn hash(bytes: &[u8]) -> String {
     to_hex(&Sha256::digest(bytes))
 }
 
+/// [`hash`] of what `write` gives, piece by piece.
+///
+/// # Errors
+/// Those of `write`.
+pub fn hash_pieces<E>(write: impl FnOnce(&mut dyn FnMut(&[u8]) -> Result<(), E>) -> Result<(), E>) -> Result<String, E> {
+    let mut hasher = Sha256::new();
+    write(&mut |bytes| {
+        hasher.update(bytes);
+        Ok(())
+    })?;
+    Ok(to_hex(&hasher.finalize()))
+}
+
 /// [`hash`] of the file at `path`, which is read in pieces.
 ///
 /// # Errors

@@ -9,7 +9,6 @@ use shardc_ir::builder::Builder;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use shardc_ir::dtype::DType;
 use shardc_ir::graph::{Graph, Output, Part, Phase, State, StateId, ValueId};
-use shardc_ir::ops::Op;
 use shardc_ir::ops::leaf::Host;
 use shardc_ir::ops::reduce::SquareSum;
 use shardc_ir::ops::update::{Adam, Sgd};
@@ -42,6 +41,7 @@ impl Pass for AddOptimizer {
         }
         check_blocks(graph, cx, optimizer)?;
         let empty = Graph::new("", graph.phase, graph.mesh.clone());
+        let reads = graph.state_reads();
         let mut b = Builder::extend(std::mem::replace(graph, empty));
         b.origin.part = Part::Update;
         let factor = clip(&mut b, &gradients, cx.spec.clip.as_ref().map(|c| c.value));
@@ -54,7 +54,8 @@ impl Pass for AddOptimizer {
                 }
                 None => gradient,
             };
-            update(&mut b, &mut scalars, state, gradient, &optimizer.value);
+            let weight = reads[state.index()].unwrap_or_else(|| b.state(state));
+            update(&mut b, &mut scalars, state, weight, gradient, &optimizer.value);
         }
         *graph = b.finish();
         Ok(Changed::Yes)
@@ -146,10 +147,9 @@ impl Scalars {
     }
 }
 
-fn update(b: &mut Builder, scalars: &mut Scalars, id: StateId, g: ValueId, o: &Optimizer) {
+fn update(b: &mut Builder, scalars: &mut Scalars, id: StateId, w: ValueId, g: ValueId, o: &Optimizer) {
     let ty = b.graph().states[id.index()].ty.clone();
     let weight_decay = if o.decay == Decayed::All || ty.rank() >= 2 { o.weight_decay } else { 0.0 };
-    let w = read(b, id);
     let lr = scalars.lr(b, ty.dtype);
     let mut states = vec![id];
     let results = match o.rule {
@@ -219,12 +219,6 @@ fn lamb(b: &mut Builder, moments: Moments, weight_decay: f64, operands: [ValueId
 fn blend(b: &mut Builder, share: f64, old: ValueId, new: ValueId) -> ValueId {
     let (old, new) = (b.scale(old, share), b.scale(new, 1.0 - share));
     b.add(old, new)
-}
-
-/// The read of a parameter that the model made.
-fn read(b: &mut Builder, id: StateId) -> ValueId {
-    let found = b.graph().nodes().find(|(_, n)| matches!(&n.op, Op::State(r) if r.state == id)).map(|(_, n)| n.results[0]);
-    found.unwrap_or_else(|| b.state(id))
 }
 
 fn moment(b: &mut Builder, of: StateId, suffix: &str) -> StateId {

@@ -5,15 +5,15 @@
 //! Refuses: a pattern without a match, a wrong number of dimensions, sizes that do not divide; all of a spec together.
 
 use crate::Context;
-use crate::separate_blocks::{is_block, is_joined, is_slice_of, slices, with_whole};
-use shardc_ir::diagnostic::{Diagnostic, Diagnostics, counted, names_help};
+use crate::separate_blocks::{is_block, is_joined, slices, with_whole};
+use shardc_ir::diagnostic::{Diagnostic, Diagnostics, HELPED, counted, names_help};
 use shardc_ir::graph::{Graph, Part, ValueId};
 use shardc_ir::mesh::AxisId;
-use shardc_ir::names::matches;
+use shardc_ir::names::Names;
 use shardc_ir::ops::Op;
 use shardc_ir::sharding::{Split, Splits, well_formed};
 use shardc_ir::spec::{DimSharding, Located, Shard, Source};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
 /// What the spec says of one dimension of one value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,35 +30,6 @@ pub struct Annotation {
     pub line: u32,
 }
 
-/// So many lines that name nothing are told names that are near.
-const HELPED: usize = 20;
-
-/// What lines may name, found by whole names at once.
-struct Index<'v> {
-    values: &'v [(&'v str, ValueId)],
-    places: HashMap<&'v str, Vec<usize>>,
-}
-
-impl<'v> Index<'v> {
-    fn new(values: &'v [(&'v str, ValueId)]) -> Self {
-        let mut places: HashMap<&str, Vec<usize>> = HashMap::new();
-        for (at, (name, _)) in values.iter().enumerate() {
-            places.entry(name).or_default().push(at);
-        }
-        Index { values, places }
-    }
-
-    /// Everything of that name, or that matches the pattern, in order.
-    fn matching(&self, pattern: &str) -> impl Iterator<Item = (&'v str, ValueId)> {
-        let found: Vec<usize> = match pattern.contains('*') {
-            true => (0..self.values.len()).filter(|at| matches(pattern, self.values[*at].0)).collect(),
-            false => self.places.get(pattern).cloned().unwrap_or_default(),
-        };
-        let values = self.values;
-        found.into_iter().map(move |at| values[at])
-    }
-}
-
 /// Everything that the spec says of the values of `graph`. Later lines come later.
 pub fn annotations(graph: &Graph, cx: &Context<'_>) -> Result<Vec<Annotation>, Diagnostics> {
     of_lines(graph, cx, batch_splits(graph, cx)?, |_| true)
@@ -69,21 +40,60 @@ pub fn check_blocks(graph: &Graph, cx: &Context<'_>) -> Result<(), Diagnostics> 
     of_lines(graph, cx, vec![], |shard| shard.dims.iter().any(|dim| dim.value.unequal_blocks().is_some())).map(drop)
 }
 
-/// What the chosen `shard` lines add to `out`.
+/// Annotations in order, found by their values.
+struct Said<'g> {
+    graph: &'g Graph,
+    all: Vec<Option<Annotation>>,
+    /// For each value, where annotations of it or of its slices are.
+    about: HashMap<ValueId, Vec<usize>>,
+}
+
+impl<'g> Said<'g> {
+    fn new(graph: &'g Graph, all: Vec<Annotation>) -> Said<'g> {
+        let mut said = Said { graph, all: vec![], about: HashMap::new() };
+        all.into_iter().for_each(|annotation| said.push(annotation));
+        said
+    }
+
+    fn push(&mut self, annotation: Annotation) {
+        for value in with_whole(self.graph, annotation.value) {
+            self.about.entry(value).or_default().push(self.all.len());
+        }
+        self.all.push(Some(annotation));
+    }
+
+    /// Takes back what was said of `value`, if `also` says so, and all that was said of its slices.
+    fn take_back(&mut self, value: ValueId, also: impl Fn(&Annotation) -> bool) {
+        let Some(about) = self.about.get_mut(&value) else { return };
+        about.retain(|at| {
+            let stays = self.all[*at].as_ref().is_some_and(|a| a.value == value && !also(a));
+            if !stays {
+                self.all[*at] = None;
+            }
+            stays
+        });
+    }
+
+    fn finish(self) -> Vec<Annotation> {
+        self.all.into_iter().flatten().collect()
+    }
+}
+
+/// What the chosen `shard` lines add to `said`.
 fn of_lines(
     graph: &Graph,
     cx: &Context<'_>,
-    mut out: Vec<Annotation>,
+    said: Vec<Annotation>,
     chosen: impl Fn(&Shard) -> bool,
 ) -> Result<Vec<Annotation>, Diagnostics> {
+    let mut said = Said::new(graph, said);
     let mut errors = vec![];
     let values = nameable(graph);
-    let index = Index::new(&values);
+    let names = Names::new(values.iter().map(|(name, _)| *name));
     let last = last_lines(graph, cx);
-    let mut touched: HashSet<ValueId> = out.iter().flat_map(|a| with_whole(graph, a.value)).collect();
     for shard in cx.spec.shard.iter().filter(|shard| chosen(&shard.value)) {
         let pattern = &shard.value.pattern;
-        let mut found: Vec<(&str, ValueId)> = index.matching(&pattern.value).collect();
+        let mut found: Vec<(&str, ValueId)> = names.matching(&pattern.value).into_iter().map(|at| values[at]).collect();
         found.dedup_by_key(|(_, value)| *value);
         if found.is_empty() {
             let error = Diagnostic::error(format!("no parameter, input or value matches `{}`", pattern.value));
@@ -100,9 +110,7 @@ fn of_lines(
         for (name, value) in found {
             // The line takes the place of earlier ones; `data` keeps the dimensions that it leaves open.
             let says = |a: &Annotation| a.closed || shard.value.dims.get(a.dim).is_some_and(|e| e.value != DimSharding::Open);
-            if touched.contains(&value) {
-                out.retain(|a| (a.value != value || !says(a)) && !is_slice_of(graph, a.value, value));
-            }
+            said.take_back(value, says);
             let ty = graph.ty(value);
             if ty.rank() != shard.value.dims.len() {
                 let message = format!("\"{name}\" has {}, {ty}, not {}", counted(ty.rank(), "dimension"), shard.value.dims.len());
@@ -111,11 +119,10 @@ fn of_lines(
             }
             for (dim, entry) in shard.value.dims.iter().enumerate() {
                 match splits(graph, value, dim, shard) {
-                    Ok(found) => out.extend(found.into_iter().map(|(value, splits)| {
-                        touched.extend(with_whole(graph, value));
+                    Ok(found) => found.into_iter().for_each(|(value, splits)| {
                         let splits = without_single(graph, splits);
-                        Annotation { value, dim, splits, closed: true, line: shard.source.line as u32 }
-                    })),
+                        said.push(Annotation { value, dim, splits, closed: true, line: shard.source.line as u32 });
+                    }),
                     Err(why) => {
                         let message = format!("dimension {dim} of \"{name}\", {ty}, cannot be split like this: {why}");
                         let error = Diagnostic::error(message).at(place(cx, entry.source));
@@ -136,7 +143,7 @@ fn of_lines(
             first
         }));
     }
-    if errors.is_empty() { Ok(out) } else { Err(errors) }
+    if errors.is_empty() { Ok(said.finish()) } else { Err(errors) }
 }
 
 /// The splits that a line gives dimension `dim` of a value that it names, or where its blocks differ in size, of the slices of it.
@@ -166,10 +173,10 @@ fn splits(graph: &Graph, value: ValueId, dim: usize, shard: &Located<Shard>) -> 
 /// For each value that `shard` lines name, the last of them.
 pub fn last_lines<'s>(graph: &Graph, cx: &Context<'s>) -> BTreeMap<ValueId, &'s Shard> {
     let values = nameable(graph);
-    let index = Index::new(&values);
+    let names = Names::new(values.iter().map(|(name, _)| *name));
     let named = |shard: &'s Located<Shard>| {
-        let found = index.matching(&shard.value.pattern.value);
-        found.map(|(_, value)| (value, &shard.value)).collect::<Vec<_>>()
+        let found = names.matching(&shard.value.pattern.value).into_iter();
+        found.map(|at| (values[at].1, &shard.value)).collect::<Vec<_>>()
     };
     cx.spec.shard.iter().flat_map(named).collect()
 }

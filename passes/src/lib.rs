@@ -25,11 +25,10 @@ pub use idle::check_axes;
 
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use shardc_ir::graph::{Graph, Node, Phase};
-use shardc_ir::names;
+use shardc_ir::names::Patterns;
 use shardc_ir::plan::Program;
 use shardc_ir::spec::Spec;
 use shardc_ir::verify::{report, verify};
-use std::collections::HashSet;
 
 /// What a program is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,23 +52,17 @@ pub struct Context<'a> {
 impl<'a> Context<'a> {
     /// What `shard` lines name.
     pub fn named(&self) -> Named<'a> {
-        let patterns = self.spec.shard.iter().map(|shard| shard.value.pattern.value.as_str());
-        let (patterns, exact): (Vec<&str>, Vec<&str>) = patterns.partition(|pattern| pattern.contains('*'));
-        Named { exact: exact.into_iter().collect(), patterns }
+        Named(Patterns::new(self.spec.shard.iter().map(|shard| shard.value.pattern.value.as_str())))
     }
 }
 
 /// What `shard` lines name, to be asked of every node.
-pub struct Named<'a> {
-    exact: HashSet<&'a str>,
-    patterns: Vec<&'a str>,
-}
+pub struct Named<'a>(Patterns<'a>);
 
 impl Named<'_> {
     /// Whether a `shard` line names a result of the node: then the value must stay as the model has it.
     pub fn is_named(&self, graph: &Graph, node: &Node) -> bool {
-        let matches = |name: &str| self.exact.contains(name) || self.patterns.iter().any(|p| names::matches(p, name));
-        node.results.iter().any(|v| matches(&graph.value(*v).name))
+        node.results.iter().any(|v| self.0.any(&graph.value(*v).name))
     }
 
     /// Whether the node makes or reads a value that a `shard` line names: then no rewrite may pass that value by.

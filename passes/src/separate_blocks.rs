@@ -113,6 +113,8 @@ struct Separation<'g> {
     old: &'g Graph,
     named: Named<'g>,
     cuts: &'g Cuts,
+    /// For each state variable, where it is read.
+    reads: Vec<Option<ValueId>>,
     /// For each state variable, its first one in the new table.
     renumbered: Vec<StateId>,
     /// New values that are concatenations.
@@ -126,7 +128,16 @@ struct Separation<'g> {
 impl<'g> Separation<'g> {
     fn new(old: &'g Graph, cx: &'g Context<'g>, cuts: &'g Cuts) -> Separation<'g> {
         let of_inputs = old.reached_from(|v| matches!(old.def(v).op, Op::Input(_)));
-        Separation { old, named: cx.named(), cuts, renumbered: vec![], parts: BTreeMap::new(), of_inputs, met: BTreeMap::new() }
+        Separation {
+            old,
+            named: cx.named(),
+            cuts,
+            reads: old.state_reads(),
+            renumbered: vec![],
+            parts: BTreeMap::new(),
+            of_inputs,
+            met: BTreeMap::new(),
+        }
     }
 
     fn build(mut self) -> (Graph, BTreeMap<StateId, Cut>) {
@@ -167,8 +178,7 @@ impl<'g> Separation<'g> {
 
     /// The state variable of a range of the `i`-th.
     fn block(&self, i: usize, state: &State, axis: usize, start: u64, size: u64) -> State {
-        let read = self.old.nodes().find(|(_, node)| matches!(&node.op, Op::State(read) if read.state.index() == i));
-        let alias = read.map(|(_, node)| self.old.value(node.results[0]).name.clone()).filter(|alias| *alias != state.name);
+        let alias = self.reads[i].map(|read| self.old.value(read).name.clone()).filter(|alias| *alias != state.name);
         let block = Block { of: state.name.clone(), alias, axis, start, whole: state.ty.shape[axis] };
         let ty = resized(&state.ty, Some(axis), size);
         State { name: block.name(&ty.shape), ty, block: Some(block), update: None, ..state.clone() }
@@ -405,12 +415,6 @@ pub fn slices(graph: &Graph, input: ValueId, dim: usize, blocks: &[u64]) -> Vec<
         _ => None,
     };
     users.filter_map(block).collect()
-}
-
-/// Whether a value is a slice of another.
-pub fn is_slice_of(graph: &Graph, value: ValueId, of: ValueId) -> bool {
-    let node = graph.def(value);
-    matches!(node.op, Op::Slice(_)) && node.operands == [of]
 }
 
 /// A value, and what it is a slice of, if it is one.

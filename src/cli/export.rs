@@ -1,41 +1,49 @@
 //! Writes an exported model. The weights that it keeps beside it go to a file of a new name, so that until the model is there, and
 //! afterwards, every model finds its own.
 
-use super::output::write_whole;
+use super::output::write_pieces;
 use crate::failure::Failure;
-use shardc_frontend::onnx::{self, Exported};
-use shardc_ir::plan_file::hash;
+use shardc_frontend::onnx::{self, Export};
+use shardc_ir::plan_file::{hash_file, hash_pieces};
+use shardc_ir::types::Tensor;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Digits of the hash in the name of a file of weights.
 const DIGITS: usize = 16;
 
-/// The name of the file with the weights `data` of the model at `to`: the same for the same weights.
-pub fn data_name(to: &Path, data: &[u8]) -> String {
-    format!("{}.{}.data", file_name(to), &hash(data)[..DIGITS])
-}
-
-/// Writes the model to `to` and its weights beside it; gives their file, if they have one. The weights that the model at `to` had from an
-/// export before are removed where no model of the folder, and not the one at `source`, names them.
+/// Writes the model to `to` and its weights beside it, where it keeps them in a file; gives that file. `elements` gives those of a tensor.
+/// The weights that the model at `to` had from an export before are removed where no model of the folder, and not the one at `source`,
+/// names them.
 ///
 /// # Errors
-/// If a file cannot be written; the model that was at `to` is then still there.
-pub fn write(exported: &Exported, to: &Path, source: &Path) -> Result<Option<PathBuf>, Failure> {
+/// If a file cannot be written, or there are no elements; the model that was at `to` is then still there.
+pub fn write(
+    export: &Export,
+    mut elements: impl FnMut(&str) -> Result<Tensor, Failure>,
+    to: &Path,
+    source: &Path,
+) -> Result<Option<PathBuf>, Failure> {
     let before = onnx::external_files(to);
-    let written = exported.data.as_ref().map(|data| (to.with_file_name(data_name(to, data)), data));
-    if let Some((path, data)) = &written
-        && fs::read(path).map_or(true, |there| there != **data)
-    {
-        write_whole(path, data)?;
+    let mut name = String::new();
+    let mut data = None;
+    if export.has_data() {
+        // The same name for the same weights.
+        let hash = hash_pieces(|out| export.write_data(&mut elements, out))?;
+        name = format!("{}.{}.data", file_name(to), &hash[..DIGITS]);
+        let path = to.with_file_name(&name);
+        if hash_file(&path).map_or(true, |there| there != hash) {
+            write_pieces(&path, |out| export.write_data(&mut elements, out))?;
+        }
+        data = Some(path);
     }
-    write_whole(to, &exported.model)?;
+    write_pieces(to, |out| export.write_model(&name, &mut elements, out))?;
     let old = before.into_iter().filter(|path| is_of_export(path, to));
     for path in old.filter(|path| !is_named(path, to, source)) {
         // What cannot be removed takes room, and nothing else.
         let _ = fs::remove_file(path);
     }
-    Ok(written.map(|(path, _)| path))
+    Ok(data)
 }
 
 /// Whether the name is one that an export to `to` gives.

@@ -10,11 +10,12 @@ use shardc_executor::data::{Dataset, InputSpec, Options as DataOptions};
 use shardc_executor::finite::Oddity;
 use shardc_executor::run::Executor;
 use shardc_executor::tensor::Tensor;
-use shardc_frontend::onnx::{self, Copy, Decision, Weight};
+use shardc_frontend::onnx::{self, Copy, Decision, Export, Weight};
 use shardc_frontend::spec;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, Place};
 use shardc_ir::plan::{Program, StateRole, StateVariable};
 use shardc_ir::spec::{Batch, Located, Loss, Source, Spec};
+use shardc_ir::types::Type;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -251,24 +252,25 @@ impl Job {
     ///
     /// # Errors
     /// If a rank failed or the file cannot be written.
-    pub fn export(&self, executor: Executor, to: &Path) -> Result<Option<PathBuf>, Failure> {
-        let mut weights = BTreeMap::new();
-        for state in executor.program().states.iter().filter(|s| s.role.is_of_model()) {
-            let name = state.initializer();
-            if !weights.contains_key(name) {
-                weights.insert(name.to_string(), executor.initializer(name)?.into());
-            }
-        }
-        // From here on only the weights are held, not what trained them.
-        drop(executor);
+    pub fn export(&self, executor: &Executor, to: &Path) -> Result<Option<PathBuf>, Failure> {
         let Model { file, bytes, copies } = &self.model;
-        for copy in copies {
-            let of = weights.get(&copy.of).ok_or_else(|| Failure::Machine(format!("`{}` is lost", copy.of)))?;
-            let elements = copy.elements(of).map_err(Failure::Machine)?;
-            weights.insert(copy.name.clone(), elements);
+        let program = executor.program();
+        let mut types: BTreeMap<String, Type> = BTreeMap::new();
+        for state in program.states.iter().filter(|s| s.role.is_of_model()) {
+            let buffer = &program.buffers[state.buffer.index()];
+            let shape = state.block.as_ref().map_or(buffer.shape.clone(), |block| block.whole_shape(&buffer.shape));
+            types.insert(state.initializer().to_string(), Type::new(buffer.dtype, shape));
         }
-        let exported = onnx::export(file, bytes.clone(), &weights, &|data| export::data_name(to, data))?;
-        export::write(&exported, to, file)
+        let copies: BTreeMap<&str, &Copy> = copies.iter().map(|copy| (copy.name.as_str(), copy)).collect();
+        for copy in copies.values() {
+            let of = types.get(&copy.of).ok_or_else(|| Failure::Machine(format!("`{}` is lost", copy.of)))?;
+            types.insert(copy.name.clone(), copy.ty(of));
+        }
+        let elements = |name: &str| match copies.get(name) {
+            Some(copy) => copy.elements(&executor.initializer(&copy.of)?.into()).map_err(Failure::Machine),
+            None => Ok(executor.initializer(name)?.into()),
+        };
+        export::write(&Export::new(file, bytes.clone(), &types)?, elements, to, file)
     }
 
     /// A place in the model or plan, such as `value "logits"`.

@@ -4,7 +4,7 @@ use super::foot;
 use crate::failure::Failure;
 use crate::replace;
 use shardc_ir::diagnostic::shown;
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
@@ -32,10 +32,20 @@ pub fn write(text: &str, file: Option<&Path>) -> Result<(), Failure> {
 
 /// Writes a file whole or not at all. What is no file, such as a pipe, is written to as it is.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    write_pieces(path, |out| out(bytes))
+}
+
+/// [`write_whole`], of what `fill` gives piece by piece.
+pub fn write_pieces(
+    path: &Path,
+    fill: impl FnOnce(&mut dyn FnMut(&[u8]) -> Result<(), Failure>) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let failed = |error: io::Error| Failure::io(format!("cannot write `{}`", path.display()), &error);
     if is_stream(path) {
-        return fs::write(path, bytes).map_err(|e| Failure::io(format!("cannot write `{}`", path.display()), &e));
+        let file = File::create(path).map_err(failed)?;
+        return replace::write_into(&file, fill, failed);
     }
-    replace::write_file(path, bytes).map_err(|e| Failure::io(format!("cannot write `{}`", path.display()), &e))
+    replace::write_file(path, fill, failed)
 }
 
 /// Refuses a file that cannot be written, before work that would be lost with it. What is no file is not touched: a reader of a pipe

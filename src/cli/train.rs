@@ -125,7 +125,7 @@ impl Train {
             return Ok(Some(format!("`{}` is not written", path.display())));
         }
         divergence::check_weights(job, &executor)?;
-        let weights = job.export(executor, path)?;
+        let weights = job.export(&executor, path)?;
         let weights = weights.map(|weights| format!(" and `{}`", weights.display())).unwrap_or_default();
         Ok(Some(format!("model in `{}`{weights}", path.display())))
     }

@@ -2,86 +2,158 @@
 
 use super::model_file::{ModelFile, Owner, TensorBytes, tensor_field};
 use super::tensor::{self, Weight};
-use super::wire::{self, Edit, Piece};
+use super::wire::{self, Edit, Length, Piece};
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, Place};
-use shardc_ir::types::Tensor;
+use shardc_ir::types::{Tensor, Type, checked_elements};
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter;
 use std::path::Path;
 use std::sync::Arc;
 use tract_onnx::pb;
 
-/// A model file with new weights.
-#[derive(Debug)]
-pub struct Exported {
-    /// The model.
-    pub model: Vec<u8>,
-    /// The file beside it with the data of all initializers that were external, if any were.
-    pub data: Option<Vec<u8>>,
-}
-
 /// External data begins at multiples of this, so that it can be mapped into memory.
 const ALIGNMENT: usize = 4096;
 
-/// The model in `bytes`, the contents of the file at `path`, with the tensors of `new` as initializers, in the element types
-/// that the file stores. Where initializers are external, all their data goes to one new file, which the model calls by the name that
-/// `data_file` gives to it.
-///
-/// # Errors
-/// For names that the model does not have, tensors of other shapes, and external data that cannot be read.
-pub fn export(
-    path: &Path,
-    bytes: impl Into<Arc<Vec<u8>>>,
-    new: &BTreeMap<String, Tensor>,
-    data_file: &dyn Fn(&[u8]) -> String,
-) -> Result<Exported, Diagnostics> {
-    let file = ModelFile::from_bytes(path, bytes)?;
-    let mut data = vec![];
-    let mut places: Vec<(Owner, usize, usize)> = vec![];
-    let mut contents: BTreeMap<Owner, Vec<u8>> = BTreeMap::new();
-    let mut missing: BTreeSet<&str> = new.keys().map(String::as_str).collect();
-    let mut errors = vec![];
-    for (owner, name, proto) in named_tensors(&file) {
-        missing.remove(name);
-        let external = is_external(proto);
-        let place = || file.place(format!("initializer \"{name}\""));
-        let stored = match new.get(name) {
-            Some(tensor) => stored(proto, tensor).map_err(|why| Diagnostic::error(why).at(place())),
-            None if external => {
-                Weight::of(&file, owner, proto, None).map_err(|why| Diagnostic::error(why).at(place())).and_then(|w| w.stored())
-            }
-            None => continue,
-        };
-        match stored {
-            Ok(bytes) if external => {
-                data.resize(data.len().next_multiple_of(ALIGNMENT), 0);
-                places.push((owner, data.len(), bytes.len()));
-                data.extend(bytes);
-            }
-            Ok(bytes) => {
-                contents.insert(owner, bytes);
-            }
-            Err(error) => errors.push(error),
-        }
-    }
-    for name in missing {
-        let message = format!("the model has no initializer `{name}`");
-        errors.push(Diagnostic::error(message).at(Place::File(path.to_path_buf())));
-    }
-    if !errors.is_empty() {
-        return Err(errors);
-    }
-    if !places.is_empty() {
-        let location = data_file(&data);
-        contents.extend(places.into_iter().map(|(owner, offset, length)| (owner, entries(&location, offset, length))));
-    }
-    let found = file.tensors().map_err(|why| broken(path, why))?;
-    let changed = found.iter().filter_map(|t| contents.get(&t.owner).map(|c| (t, c)));
-    let edits = changed.flat_map(|(t, c)| replace(&file.bytes, t, c)).collect();
-    let model = apply(path, &file.bytes, edits)?;
-    Ok(Exported { model, data: if data.is_empty() { None } else { Some(data) } })
+/// A model file with new weights, to be written piece by piece: no more than one tensor of them is held at a time.
+pub struct Export {
+    file: ModelFile,
+    slots: Vec<Slot>,
 }
 
-/// The model in `bytes`, the contents of the file at `path`, without the data of the tensors called `names`; [`export`] puts them
+/// A tensor that is written anew.
+struct Slot {
+    owner: Owner,
+    name: String,
+    /// The element type of the file.
+    stored: i32,
+    /// In bytes.
+    length: usize,
+    /// Where its data begins in the file of external data, if it is there.
+    offset: Option<usize>,
+    contents: Contents,
+}
+
+/// Where the elements of a slot come from.
+enum Contents {
+    /// New ones, of that type.
+    New(Type),
+    /// Those that another file holds.
+    Old(Weight),
+}
+
+impl Length for Slot {
+    fn length(&self) -> usize {
+        self.length
+    }
+}
+
+impl Export {
+    /// The model in `bytes`, the contents of the file at `path`, with new elements for the tensors `new`, in the element types that the
+    /// file stores. Where initializers are external, all their data goes to one new file.
+    ///
+    /// # Errors
+    /// For names that the model does not have, and tensors of other shapes.
+    pub fn new(path: &Path, bytes: impl Into<Arc<Vec<u8>>>, new: &BTreeMap<String, Type>) -> Result<Export, Diagnostics> {
+        let file = ModelFile::from_bytes(path, bytes)?;
+        let mut slots = vec![];
+        let mut missing: BTreeSet<&str> = new.keys().map(String::as_str).collect();
+        let mut errors = vec![];
+        let mut data = 0_usize;
+        for (owner, name, proto) in named_tensors(&file) {
+            missing.remove(name);
+            let external = is_external(proto);
+            let contents = match new.get(name) {
+                Some(ty) => fits(proto, ty).map(|()| Contents::New(ty.clone())),
+                None if external => Weight::of(&file, owner, proto, None).map(Contents::Old),
+                None => continue,
+            };
+            match contents.and_then(|contents| Ok((length(proto)?, contents))) {
+                Ok((length, contents)) => {
+                    let offset = external.then(|| data.next_multiple_of(ALIGNMENT));
+                    data = offset.map_or(data, |offset| offset + length);
+                    slots.push(Slot { owner, name: name.to_string(), stored: proto.data_type, length, offset, contents });
+                }
+                Err(why) => errors.push(Diagnostic::error(why).at(file.place(format!("initializer \"{name}\"")))),
+            }
+        }
+        for name in missing {
+            let message = format!("the model has no initializer `{name}`");
+            errors.push(Diagnostic::error(message).at(Place::File(path.to_path_buf())));
+        }
+        if errors.is_empty() { Ok(Export { file, slots }) } else { Err(errors) }
+    }
+
+    /// Whether some of it goes to a file of external data.
+    pub fn has_data(&self) -> bool {
+        self.slots.iter().any(|slot| slot.offset.is_some())
+    }
+
+    /// Gives `out` the file of external data, in order. `elements` gives the new elements of a tensor.
+    ///
+    /// # Errors
+    /// Those of `elements` and `out`, and where data cannot be read.
+    pub fn write_data<E: From<Diagnostic>>(
+        &self,
+        elements: &mut dyn FnMut(&str) -> Result<Tensor, E>,
+        out: &mut dyn FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut at = 0;
+        for (slot, offset) in self.slots.iter().filter_map(|slot| slot.offset.map(|offset| (slot, offset))) {
+            out(&vec![0; offset - at])?;
+            out(&self.bytes(slot, elements)?)?;
+            at = offset + slot.length;
+        }
+        Ok(())
+    }
+
+    /// Gives `out` the model, in order, which calls the file of external data `data_file`.
+    ///
+    /// # Errors
+    /// As [`Export::write_data`].
+    pub fn write_model<E: From<Diagnostic>>(
+        &self,
+        data_file: &str,
+        elements: &mut dyn FnMut(&str) -> Result<Tensor, E>,
+        out: &mut dyn FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let broken = |why| broken(&self.file.path, why);
+        let slots: BTreeMap<Owner, &Slot> = self.slots.iter().map(|slot| (slot.owner, slot)).collect();
+        let found = self.file.tensors().map_err(broken)?;
+        let changed = found.iter().filter_map(|tensor| slots.get(&tensor.owner).map(|slot| (tensor, *slot)));
+        let mut edits: Vec<Edit<'_, &Slot>> =
+            changed.flat_map(|(t, slot)| replace(&self.file.bytes, t, slot, data_file)).collect();
+        edits.sort_by_key(|e| e.at.start);
+        for piece in wire::pieces(&self.file.bytes, &edits).map_err(broken)? {
+            match piece {
+                Piece::New(bytes) => out(&bytes)?,
+                Piece::Held(bytes) => out(bytes)?,
+                Piece::Later(slot) => out(&self.bytes(slot, elements)?)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The bytes of a slot, as the file stores them.
+    fn bytes<E: From<Diagnostic>>(&self, slot: &Slot, elements: &mut dyn FnMut(&str) -> Result<Tensor, E>) -> Result<Vec<u8>, E> {
+        let error = |why: String| Diagnostic::error(why).at(self.file.place(format!("initializer \"{}\"", slot.name)));
+        let bytes = match &slot.contents {
+            Contents::Old(weight) => weight.stored()?,
+            Contents::New(ty) => {
+                let tensor = elements(&slot.name)?;
+                if tensor.ty != *ty {
+                    return Err(error(format!("its new values are {}, not {ty}", tensor.ty)).into());
+                }
+                tensor::encode(tensor, slot.stored).map_err(error)?
+            }
+        };
+        match bytes.len() == slot.length {
+            true => Ok(bytes),
+            false => Err(error(format!("it takes {} bytes, but {} are there", slot.length, bytes.len())).into()),
+        }
+    }
+}
+
+/// The model in `bytes`, the contents of the file at `path`, without the data of the tensors called `names`; [`Export`] puts them
 /// back. What else is external comes into the model where it can be read, so that the result needs no other file.
 ///
 /// # Errors
@@ -105,7 +177,7 @@ pub fn strip_weights(path: &Path, bytes: impl Into<Arc<Vec<u8>>>, names: &BTreeS
     Ok(apply(path, &file.bytes, edits)?)
 }
 
-/// The model in `bytes` without the data of the tensors called `names`, but for what other files hold; [`export`] puts them back.
+/// The model in `bytes` without the data of the tensors called `names`, but for what other files hold; [`Export`] puts them back.
 ///
 /// # Errors
 /// If `bytes` are not a model.
@@ -130,13 +202,21 @@ fn named_tensors(file: &ModelFile) -> Vec<(Owner, &str, &pb::TensorProto)> {
     initializers.chain(values).collect()
 }
 
-/// The bytes of `tensor` as the file stores the initializer.
-fn stored(proto: &pb::TensorProto, tensor: &Tensor) -> Result<Vec<u8>, String> {
-    let same = proto.dims.iter().map(|d| u64::try_from(*d).ok()).eq(tensor.ty.shape.iter().map(|n| Some(*n)));
+/// Whether values of type `ty` may take the place of those of a tensor.
+fn fits(proto: &pb::TensorProto, ty: &Type) -> Result<(), String> {
+    let same = proto.dims.iter().map(|d| u64::try_from(*d).ok()).eq(ty.shape.iter().map(|n| Some(*n)));
     if !same {
-        return Err(format!("its shape is {:?}, but the new values are {}", proto.dims, tensor.ty));
+        return Err(format!("its shape is {:?}, but the new values are {ty}", proto.dims));
     }
-    tensor::encode(tensor, proto.data_type)
+    tensor::check_encodes(proto.data_type)
+}
+
+/// The bytes of a tensor as the file stores it.
+fn length(proto: &pb::TensorProto) -> Result<usize, String> {
+    let shape: Vec<u64> = proto.dims.iter().map(|d| *d as u64).collect();
+    let bytes = tensor::element_bytes(proto.data_type)?;
+    let all = checked_elements(&shape).and_then(|n| n.checked_mul(bytes)).and_then(|n| usize::try_from(n).ok());
+    all.ok_or_else(|| format!("its shape is {shape:?}, which is too large"))
 }
 
 /// The fields that name external data.
@@ -157,18 +237,20 @@ fn is_data(number: u64) -> bool {
     number == tensor_field::RAW_DATA || tensor_field::TYPED_DATA.contains(&number)
 }
 
-/// Edits that make `contents` the data of a tensor: the fields that name external data, or else `raw_data`.
-fn replace<'a>(bytes: &'a [u8], tensor: &TensorBytes, contents: &'a [u8]) -> Vec<Edit<'a>> {
-    let external = tensor.fields.iter().any(|f| f.number == tensor_field::EXTERNAL_DATA);
-    let with = if external { vec![Piece::Held(contents)] } else { wire::delimited(tensor_field::RAW_DATA, contents) };
-    let old = |number: u64| if external { number == tensor_field::EXTERNAL_DATA } else { is_data(number) };
+/// Edits that make what a slot holds the data of a tensor: the fields that name external data, or else `raw_data`.
+fn replace<'a>(bytes: &'a [u8], tensor: &TensorBytes, slot: &'a Slot, data_file: &str) -> Vec<Edit<'a, &'a Slot>> {
+    let with = match slot.offset {
+        Some(offset) => vec![Piece::New(entries(data_file, offset, slot.length))],
+        None => wire::field_of(tensor_field::RAW_DATA, Piece::Later(slot)),
+    };
+    let old = |number: u64| if slot.offset.is_some() { number == tensor_field::EXTERNAL_DATA } else { is_data(number) };
     let mut edits = removed(tensor, old);
     match (edits.first_mut(), tensor.fields.last()) {
         (Some(first), _) => first.with = with,
         // A tensor without data gets it behind its last field.
         (None, Some(last)) => {
             let kept = Piece::Held(&bytes[last.at.clone()]);
-            edits.push(Edit { at: last.at.clone(), with: [vec![kept], with].concat() });
+            edits.push(Edit { at: last.at.clone(), with: iter::once(kept).chain(with).collect() });
         }
         (None, None) => {}
     }
@@ -194,7 +276,7 @@ fn inlined<'a>(tensor: &TensorBytes, contents: &'a [u8]) -> Vec<Edit<'a>> {
     edits
 }
 
-fn removed<'a>(tensor: &TensorBytes, old: impl Fn(u64) -> bool) -> Vec<Edit<'a>> {
+fn removed<'a, L>(tensor: &TensorBytes, old: impl Fn(u64) -> bool) -> Vec<Edit<'a, L>> {
     tensor.fields.iter().filter(|f| old(f.number)).map(|f| Edit { at: f.at.clone(), with: vec![] }).collect()
 }
 

@@ -9,6 +9,8 @@ use super::{
 };
 use shardc_ir::ops::elementwise::UnaryFn;
 use shardc_ir::scalar::{Binary, Unary};
+use std::collections::HashMap;
+use std::sync::LazyLock;
 use tract_onnx::pb;
 
 /// Imports a node: its outputs, or why it cannot be imported.
@@ -20,7 +22,9 @@ pub(super) fn rule(node: &pb::NodeProto) -> Option<Rule> {
         "" | "ai.onnx" => "",
         other => other,
     };
-    TABLE.iter().find(|(d, name, _)| *d == domain && *name == node.op_type).map(|(_, _, rule)| *rule)
+    static BY_NAME: LazyLock<HashMap<(&str, &str), Rule>> =
+        LazyLock::new(|| TABLE.iter().map(|(domain, name, rule)| ((*domain, *name), *rule)).collect());
+    BY_NAME.get(&(domain, node.op_type.as_str())).copied()
 }
 
 macro_rules! unary {

@@ -34,7 +34,7 @@ enum Source {
 
 /// The element type that stands for an ONNX element type; `float` replaces every float type.
 pub(super) fn dtype(onnx: i32, float: Option<DType>) -> Result<DType, String> {
-    let kind = DataType::try_from(onnx).map_err(|_| format!("element type {onnx} is not known"))?;
+    let kind = kind(onnx)?;
     match kind {
         DataType::Float | DataType::Float16 | DataType::Bfloat16 => Ok(float.unwrap_or(DType::F32)),
         DataType::Double => Ok(float.unwrap_or(DType::F64)),
@@ -198,18 +198,36 @@ impl Weight {
 }
 
 /// The elements of a float tensor as a file stores elements of type `onnx`.
-pub(super) fn encode(tensor: &Tensor, onnx: i32) -> Result<Vec<u8>, String> {
-    let kind = DataType::try_from(onnx).map_err(|_| format!("element type {onnx} is not known"))?;
+pub(super) fn encode(tensor: Tensor, onnx: i32) -> Result<Vec<u8>, String> {
+    check_encodes(onnx)?;
+    let kind = kind(onnx)?;
     let native = matches!((kind, tensor.ty.dtype), (DataType::Float, DType::F32) | (DataType::Double, DType::F64));
     let values = || tensor.to_f64().into_iter();
     match kind {
-        _ if native => Ok(tensor.bytes.to_vec()),
+        _ if native => Ok(Arc::unwrap_or_clone(tensor.bytes)),
         DataType::Float => Ok(values().flat_map(|v| (v as f32).to_le_bytes()).collect()),
         DataType::Double => Ok(values().flat_map(f64::to_le_bytes).collect()),
         DataType::Float16 => Ok(values().flat_map(|v| f16::from_f64(v).to_le_bytes()).collect()),
-        DataType::Bfloat16 => Ok(values().flat_map(|v| bf16::from_f64(v).to_le_bytes()).collect()),
-        _ => Err(format!("elements of type {} are not trained", kind.as_str_name().to_lowercase())),
+        _ => Ok(values().flat_map(|v| bf16::from_f64(v).to_le_bytes()).collect()),
     }
+}
+
+/// Whether [`encode`] can write elements of that type.
+pub(super) fn check_encodes(onnx: i32) -> Result<(), String> {
+    match kind(onnx)? {
+        DataType::Float | DataType::Double | DataType::Float16 | DataType::Bfloat16 => Ok(()),
+        other => Err(format!("elements of type {} are not trained", other.as_str_name().to_lowercase())),
+    }
+}
+
+/// The bytes of an element of that type.
+pub(super) fn element_bytes(onnx: i32) -> Result<u64, String> {
+    let kind = kind(onnx)?;
+    bytes(kind).ok_or_else(|| format!("elements of type {} are not supported", kind.as_str_name().to_lowercase()))
+}
+
+fn kind(onnx: i32) -> Result<DataType, String> {
+    DataType::try_from(onnx).map_err(|_| format!("element type {onnx} is not known"))
 }
 
 /// The elements that begin little-endian every `N` bytes.

@@ -1,5 +1,6 @@
 //! Protobuf at the level of bytes: where fields are, and edits that leave every other byte of a file as it was.
 
+use std::convert::Infallible;
 use std::iter;
 use std::ops::Range;
 
@@ -61,22 +62,62 @@ fn varint(bytes: &[u8], start: usize, end: usize) -> Option<(u64, usize)> {
     None
 }
 
-/// Replaces one whole field, at any depth, by other fields.
+/// Replaces one whole field, at any depth, by other fields. `L` is what stands for bytes that come later.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Edit<'a> {
+pub(super) struct Edit<'a, L = Infallible> {
     /// The bytes of the field, tag first.
     pub at: Range<usize>,
     /// What stands there afterwards, in order.
-    pub with: Vec<Piece<'a>>,
+    pub with: Vec<Piece<'a, L>>,
 }
 
-/// Bytes of an edit.
+/// Bytes of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Piece<'a> {
-    /// A few bytes made for the edit.
+pub(super) enum Piece<'a, L = Infallible> {
+    /// A few bytes made for an edit.
     New(Vec<u8>),
-    /// Bytes that the caller holds, such as weights.
+    /// Bytes that the caller holds.
     Held(&'a [u8]),
+    /// Bytes that are not there yet, such as weights that another place holds.
+    Later(L),
+}
+
+/// How many bytes something stands for.
+pub(super) trait Length {
+    /// In bytes.
+    fn length(&self) -> usize;
+}
+
+impl Length for Infallible {
+    fn length(&self) -> usize {
+        match *self {}
+    }
+}
+
+impl<L: Length> Length for &L {
+    fn length(&self) -> usize {
+        (*self).length()
+    }
+}
+
+impl<L: Length> Length for Piece<'_, L> {
+    fn length(&self) -> usize {
+        match self {
+            Piece::New(bytes) => bytes.len(),
+            Piece::Held(bytes) => bytes.len(),
+            Piece::Later(later) => later.length(),
+        }
+    }
+}
+
+impl<L> Piece<'_, L> {
+    fn borrowed(&self) -> Piece<'_, &L> {
+        match self {
+            Piece::New(bytes) => Piece::Held(bytes),
+            Piece::Held(bytes) => Piece::Held(bytes),
+            Piece::Later(later) => Piece::Later(later),
+        }
+    }
 }
 
 impl Piece<'_> {
@@ -85,72 +126,89 @@ impl Piece<'_> {
         match self {
             Piece::New(bytes) => bytes,
             Piece::Held(bytes) => bytes,
+            Piece::Later(never) => match *never {},
         }
     }
 }
 
 /// A field with contents: the pieces of its tag and length, and the contents.
 pub(super) fn delimited(number: u64, contents: &[u8]) -> Vec<Piece<'_>> {
+    field_of(number, Piece::Held(contents))
+}
+
+/// [`delimited`], whatever the contents are.
+pub(super) fn field_of<L: Length>(number: u64, contents: Piece<'_, L>) -> Vec<Piece<'_, L>> {
     let mut head = vec![];
     push_varint(&mut head, number << 3 | 2);
-    push_varint(&mut head, contents.len() as u64);
-    vec![Piece::New(head), Piece::Held(contents)]
+    push_varint(&mut head, contents.length() as u64);
+    vec![Piece::New(head), contents]
 }
 
 /// The message `bytes` with `edits`, which are sorted by place and do not overlap. Lengths of the messages around them follow.
 pub(super) fn apply(bytes: &[u8], edits: &[Edit<'_>]) -> Result<Vec<u8>, String> {
-    let mut out = Vec::with_capacity(length(bytes, 0..bytes.len(), edits)?);
-    write(bytes, 0..bytes.len(), edits, &mut out)?;
+    let pieces = pieces(bytes, edits)?;
+    let mut out = Vec::with_capacity(pieces.iter().map(Piece::length).sum());
+    for piece in &pieces {
+        match piece {
+            Piece::New(bytes) => out.extend_from_slice(bytes),
+            Piece::Held(bytes) => out.extend_from_slice(bytes),
+            Piece::Later(never) => match **never {},
+        }
+    }
     Ok(out)
 }
 
-/// What becomes of one field.
-enum Change<'e, 'a> {
-    Keep,
-    Replace(&'e Edit<'a>),
-    Inside(&'e [Edit<'a>]),
+/// [`apply`], as pieces.
+pub(super) fn pieces<'e, L: Length>(bytes: &'e [u8], edits: &'e [Edit<'e, L>]) -> Result<Vec<Piece<'e, &'e L>>, String> {
+    let mut out = vec![];
+    inside(bytes, 0..bytes.len(), edits, &mut out)?;
+    Ok(out)
 }
 
-fn change<'e, 'a>(field: &Field, edits: &'e [Edit<'a>]) -> Change<'e, 'a> {
-    let first = edits.partition_point(|e| e.at.start < field.at.start);
-    let last = edits.partition_point(|e| e.at.start < field.at.end);
-    match &edits[first..last] {
-        [] => Change::Keep,
-        [edit] if edit.at == field.at => Change::Replace(edit),
-        inside => Change::Inside(inside),
-    }
-}
-
-fn length(bytes: &[u8], message: Range<usize>, edits: &[Edit<'_>]) -> Result<usize, String> {
-    let mut total = 0;
-    for field in fields(bytes, message)? {
-        total += match change(&field, edits) {
-            Change::Keep => field.at.len(),
-            Change::Replace(edit) => edit.with.iter().map(|p| p.bytes().len()).sum(),
-            Change::Inside(edits) => {
-                let inner = length(bytes, field.body.clone(), edits)?;
-                let mut size = vec![];
-                push_varint(&mut size, inner as u64);
-                field.tag.len() + size.len() + inner
-            }
-        };
-    }
-    Ok(total)
-}
-
-fn write(bytes: &[u8], message: Range<usize>, edits: &[Edit<'_>], out: &mut Vec<u8>) -> Result<(), String> {
-    for field in fields(bytes, message)? {
-        match change(&field, edits) {
-            Change::Keep => out.extend_from_slice(&bytes[field.at]),
-            Change::Replace(edit) => edit.with.iter().for_each(|p| out.extend_from_slice(p.bytes())),
-            Change::Inside(edits) => {
-                out.extend_from_slice(&bytes[field.tag.clone()]);
-                push_varint(out, length(bytes, field.body.clone(), edits)? as u64);
-                write(bytes, field.body, edits, out)?;
-            }
+/// Appends a message; gives its length.
+fn inside<'e, L: Length>(
+    bytes: &'e [u8],
+    message: Range<usize>,
+    edits: &'e [Edit<'e, L>],
+    out: &mut Vec<Piece<'e, &'e L>>,
+) -> Result<usize, String> {
+    let mut length = 0;
+    // Fields that nothing changes are one piece.
+    let mut kept = message.start;
+    for field in fields(bytes, message.clone())? {
+        let first = edits.partition_point(|e| e.at.start < field.at.start);
+        let last = edits.partition_point(|e| e.at.start < field.at.end);
+        let changed = &edits[first..last];
+        if changed.is_empty() {
+            continue;
+        }
+        length += keep(bytes, kept..field.at.start, out);
+        kept = field.at.end;
+        if let [edit] = changed
+            && edit.at == field.at
+        {
+            length += edit.with.iter().map(Piece::length).sum::<usize>();
+            out.extend(edit.with.iter().map(Piece::borrowed));
+        } else {
+            let head = out.len();
+            out.push(Piece::New(vec![]));
+            let inner = inside(bytes, field.body.clone(), changed, out)?;
+            let mut tag = bytes[field.tag].to_vec();
+            push_varint(&mut tag, inner as u64);
+            length += tag.len() + inner;
+            out[head] = Piece::New(tag);
         }
     }
-    Ok(())
+    Ok(length + keep(bytes, kept..message.end, out))
+}
+
+/// Appends bytes as they are; gives their number.
+fn keep<'e, L>(bytes: &'e [u8], range: Range<usize>, out: &mut Vec<Piece<'e, L>>) -> usize {
+    let length = range.len();
+    if length > 0 {
+        out.push(Piece::Held(&bytes[range]));
+    }
+    length
 }
 
 fn push_varint(out: &mut Vec<u8>, mut value: u64) {

@@ -3,11 +3,13 @@
 #![allow(dead_code, clippy::unwrap_used, reason = "each test file uses its part, and may fail")]
 
 use prost::Message;
-use shardc_frontend::onnx::{ImportOptions, Imported, import_bytes};
+use shardc_frontend::onnx::{Export, ImportOptions, Imported, import_bytes};
 use shardc_ir::diagnostic::Diagnostics;
 use shardc_ir::dtype::DType;
 use shardc_ir::types::Tensor;
+use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use tract_onnx::pb;
 use tract_onnx::pb::attribute_proto::AttributeType;
 use tract_onnx::pb::tensor_proto::DataType;
@@ -126,6 +128,36 @@ pub fn tensor(name: &str, t: pb::TensorProto) -> pb::AttributeProto {
 
 pub fn import_model(model: &pb::ModelProto, options: &ImportOptions<'_>) -> Result<Imported, Diagnostics> {
     import_bytes(Path::new("test.onnx"), model.encode_to_vec(), options)
+}
+
+/// A model written with new elements: its bytes, and those of its file of external data.
+#[derive(Debug)]
+pub struct Written {
+    pub model: Vec<u8>,
+    pub data: Vec<u8>,
+}
+
+/// The model in `bytes`, the contents of the file at `path`, with the tensors `new`, its external data in `data_file`.
+pub fn written(
+    path: &Path,
+    bytes: impl Into<Arc<Vec<u8>>>,
+    new: &BTreeMap<String, Tensor>,
+    data_file: &str,
+) -> Result<Written, Diagnostics> {
+    let types = new.iter().map(|(name, tensor)| (name.clone(), tensor.ty.clone())).collect();
+    let export = Export::new(path, bytes, &types)?;
+    let mut elements = |name: &str| Ok::<Tensor, Diagnostics>(new[name].clone());
+    let (mut model, mut data) = (vec![], vec![]);
+    export.write_data(&mut elements, &mut |bytes| {
+        data.extend_from_slice(bytes);
+        Ok(())
+    })?;
+    export.write_model(data_file, &mut elements, &mut |bytes| {
+        model.extend_from_slice(bytes);
+        Ok(())
+    })?;
+    assert_eq!(export.has_data(), !data.is_empty());
+    Ok(Written { model, data })
 }
 
 /// What an exporter notes beside a model: a key and a text for each note.

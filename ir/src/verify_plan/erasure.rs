@@ -147,7 +147,7 @@ impl<'g> Erased<'g> {
     fn is_term(&self, sum: ValueId) -> bool {
         let mut at = sum;
         loop {
-            let [user] = self.graph.users(self.graph.value(at).node)[..] else { return false };
+            let Some(user) = self.graph.sole_user(self.graph.value(at).node) else { return false };
             let user = self.graph.node(user);
             if !user.op.is_comm() {
                 return self.uses[sum.index()] == 1 && user.op.is_sum() && self.graph.ty(user.results[0]) == self.graph.ty(sum);

@@ -64,8 +64,7 @@ fn partial(graph: &Graph, uses: &[usize]) -> Vec<Axes> {
 /// Whether a sum is only a term of another of the same shape.
 fn is_term(graph: &Graph, id: NodeId, uses: &[usize]) -> bool {
     let (node, result) = (graph.node(id), graph.node(id).results[0]);
-    let users = graph.users(id);
-    let [user] = users[..] else { return false };
+    let Some(user) = graph.sole_user(id) else { return false };
     let user = graph.node(user);
     user.op.is_sum()
         && uses[result.index()] == 1

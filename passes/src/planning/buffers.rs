@@ -8,6 +8,7 @@ use shardc_ir::lower::graph::LoweredGraph;
 use shardc_ir::ops::Op;
 use shardc_ir::plan::{Buffer, BufferId, BufferKind, ProgramConstant, ProgramInput, ProgramOutput, StateVariable, aligned};
 use shardc_ir::sharding::Sharding;
+use std::collections::HashMap;
 
 /// The buffers of a program under construction.
 pub struct Buffers<'a, 'g> {
@@ -103,12 +104,7 @@ impl<'a, 'g> Buffers<'a, 'g> {
     /// Every state has a buffer. Its update is written into it where the old value is not read later, else copied at the end.
     fn claim_states(&mut self, fusion: &Fusion) {
         let graph = self.lowered.graph;
-        let mut reads: Vec<Option<ValueId>> = vec![None; graph.states.len()];
-        for (_, node) in graph.nodes() {
-            if let Op::State(read) = &node.op {
-                reads[read.state.index()] = Some(node.results[0]);
-            }
-        }
+        let reads = graph.state_reads();
         for (i, state) in graph.states.iter().enumerate() {
             let Some(read) = reads[i] else { continue };
             let buffer = self.make(read, BufferKind::State(self.states.len() as u32), 1);
@@ -142,10 +138,11 @@ impl<'a, 'g> Buffers<'a, 'g> {
 
     fn claim_gradients(&mut self) {
         let graph = self.lowered.graph;
-        for (i, state) in graph.states.iter().enumerate() {
-            let Some(gradient) = state.gradient else { continue };
-            let Some(state) = self.states.iter().position(|s| s.name == graph.states[i].name) else { continue };
-            self.claim(gradient, BufferKind::Gradient(state as u32), format!("gradient of {}", graph.states[i].name), 1);
+        let places: HashMap<String, u32> = (0..).zip(&self.states).map(|(place, state)| (state.name.clone(), place)).collect();
+        for state in &graph.states {
+            if let (Some(gradient), Some(place)) = (state.gradient, places.get(&state.name)) {
+                self.claim(gradient, BufferKind::Gradient(*place), format!("gradient of {}", state.name), 1);
+            }
         }
     }
 

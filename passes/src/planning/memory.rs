@@ -6,35 +6,25 @@
 //! Source: Pisarchyk and Lee, Efficient Memory Management for Deep Neural Net Inference (2020), greedy by size.
 
 use super::buckets::Bucket;
+use super::occupied::Occupied;
 use shardc_ir::plan::{BufferId, BufferKind, Program, Repeat, aligned};
 
 /// Sets all offsets and the size of the arena.
 pub fn place(program: &mut Program, buckets: &[Bucket]) {
-    let bottom = place_lasting(program, buckets);
+    let lasting = lasting(program, buckets);
+    let bottom = place_lasting(program, buckets, &lasting);
     let lives = lives(program);
-    let mut transient: Vec<usize> =
-        (0..program.buffers.len()).filter(|i| !lasts(program, *i, buckets) && lives[*i].is_some()).collect();
+    let mut transient: Vec<usize> = (0..program.buffers.len()).filter(|i| !lasting[*i] && lives[*i].is_some()).collect();
     transient.sort_by_key(|i| (std::cmp::Reverse(bytes(program, *i)), *i));
-    let mut placed: Vec<usize> = vec![];
+    let moments = program.tasks.iter().map(|task| task.steps.len()).sum::<usize>() + 1;
+    let mut occupied = Occupied::new(moments);
     let mut top = bottom;
     for i in transient {
-        let life = lives[i].expect("only buffers that live");
-        let mut taken: Vec<(u64, u64)> = placed
-            .iter()
-            .filter(|j| lives[**j].is_some_and(|other| other.0 <= life.1 && life.0 <= other.1))
-            .map(|j| (program.buffers[*j].offset, program.buffers[*j].offset + bytes(program, *j)))
-            .collect();
-        taken.sort();
-        let mut offset = bottom;
-        for (start, end) in taken {
-            if start >= offset + bytes(program, i) {
-                break;
-            }
-            offset = offset.max(end);
-        }
+        let (life, bytes) = (lives[i].expect("only buffers that live"), bytes(program, i));
+        let offset = occupied.lowest(life, bytes, bottom);
+        occupied.take(life, offset, bytes);
         program.buffers[i].offset = offset;
-        top = top.max(offset + bytes(program, i));
-        placed.push(i);
+        top = top.max(offset + bytes);
     }
     program.arena_bytes = aligned(top);
 }
@@ -43,13 +33,16 @@ fn bytes(program: &Program, i: usize) -> u64 {
     program.buffers[i].slot_bytes * program.buffers[i].slots
 }
 
-fn lasts(program: &Program, i: usize, buckets: &[Bucket]) -> bool {
-    let is_bucket = buckets.iter().any(|b| b.buffer.index() == i);
-    is_bucket || !matches!(program.buffers[i].kind, BufferKind::Activation | BufferKind::Communication)
+/// Which buffers hold something from step to step.
+fn lasting(program: &Program, buckets: &[Bucket]) -> Vec<bool> {
+    let passing = |kind: &BufferKind| matches!(kind, BufferKind::Activation | BufferKind::Communication);
+    let mut lasting: Vec<bool> = program.buffers.iter().map(|buffer| !passing(&buffer.kind)).collect();
+    buckets.iter().for_each(|bucket| lasting[bucket.buffer.index()] = true);
+    lasting
 }
 
 /// States, gradients (members of a bucket inside it), inputs, constants, scalars, outputs, one after another.
-fn place_lasting(program: &mut Program, buckets: &[Bucket]) -> u64 {
+fn place_lasting(program: &mut Program, buckets: &[Bucket], lasting: &[bool]) -> u64 {
     let mut top = 0;
     let mut done = vec![false; program.buffers.len()];
     for bucket in buckets {
@@ -62,7 +55,7 @@ fn place_lasting(program: &mut Program, buckets: &[Bucket]) -> u64 {
         }
     }
     for (i, done) in done.into_iter().enumerate() {
-        if !done && lasts(program, i, &[]) {
+        if !done && lasting[i] {
             program.buffers[i].offset = top;
             top += bytes(program, i);
         }

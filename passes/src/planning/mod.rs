@@ -6,6 +6,7 @@ mod emit;
 mod fuse;
 pub mod inputs;
 mod memory;
+mod occupied;
 mod tasks;
 
 use crate::Context;

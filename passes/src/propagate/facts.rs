@@ -275,15 +275,10 @@ impl Facts {
                 graph.set_asked(value, axis, line);
             }
         }
-        let reads: Vec<(usize, ValueId)> = graph
-            .nodes()
-            .filter_map(|(_, n)| match &n.op {
-                Op::State(read) => Some((read.state.index(), n.results[0])),
-                _ => None,
-            })
-            .collect();
-        for (state, value) in reads {
-            graph.states[state].sharding = graph.sharding(value).clone();
+        for (state, read) in graph.state_reads().into_iter().enumerate() {
+            if let Some(value) = read {
+                graph.states[state].sharding = graph.sharding(value).clone();
+            }
         }
     }
 }

@@ -10,7 +10,7 @@ use shardc_ir::interp;
 use shardc_ir::names::matches;
 use shardc_ir::ops::layout::Transpose;
 use shardc_ir::spec::NameRef;
-use shardc_ir::types::Tensor;
+use shardc_ir::types::{Tensor, Type};
 
 /// What the spec says of one parameter, or of two that are one.
 #[derive(Debug, Clone)]
@@ -44,6 +44,12 @@ pub struct Copy {
 }
 
 impl Copy {
+    /// The type of the copy where that of the original is `of`.
+    pub fn ty(&self, of: &Type) -> Type {
+        let turned = || of.shape.iter().rev().copied().collect::<Vec<u64>>();
+        Type::new(of.dtype, if self.transposed { turned() } else { of.shape.clone() })
+    }
+
     /// The elements of the copy where those of the original are `of`.
     ///
     /// # Errors
