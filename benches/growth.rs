@@ -1,0 +1,235 @@
+//! How the time of `compile`, `verify` and `data` grows with what they are given: for each kind of thing, its number is doubled from 1,000
+//! to 32,000, and what twice the number costs is printed. Run with `cargo bench --bench growth`; `-- concat 8000` runs the kinds whose
+//! names hold `concat`, up to that number.
+
+#![allow(clippy::unwrap_used, reason = "a benchmark may fail")]
+
+#[path = "../frontend/tests/onnx_support/mod.rs"]
+mod onnx_support;
+
+use onnx_support::{floats, graph, initializer, input, int, int_list, ints, model, node, output, tensor, weight};
+use prost::Message;
+use shardc_executor::data::write_npz;
+use shardc_executor::tensor::Tensor;
+use shardc_ir::columns::{Column, align};
+use shardc_ir::dtype::DType;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use std::{env, fs};
+use tract_onnx::pb::ModelProto;
+use tract_onnx::pb::tensor_proto::DataType;
+
+const NUMBERS: [usize; 6] = [1_000, 2_000, 4_000, 8_000, 16_000, 32_000];
+
+/// Steps of a recurrence: up to 1,024 are supported.
+const STEPS: [usize; 4] = [125, 250, 500, 1_000];
+
+/// Each time is the least of so many.
+const RUNS: usize = 3;
+
+const TRAINING: &str = "loss mse prediction=y labels=t\noptimizer sgd lr=0.1\n";
+
+/// Makes a job with so many of what is counted.
+type Make = fn(usize) -> (ModelProto, String);
+
+const KINDS: [(&str, &[usize], Make); 15] = [
+    ("a chain of additions", &NUMBERS, |n| plain(chain(n, |_, _| "t0".into()))),
+    ("parameters", &NUMBERS, |n| plain(biases(n))),
+    ("layers", &NUMBERS, |n| plain(layers(n))),
+    ("constants", &NUMBERS, |n| plain(constants(n))),
+    ("inputs", &NUMBERS, |n| plain(inputs(n))),
+    ("operands of a concat", &NUMBERS, |n| plain(concat(n))),
+    ("results of a split", &NUMBERS, |n| plain(split(n))),
+    ("steps of an LSTM", &STEPS, |n| plain(lstm(n))),
+    ("`shard` lines", &NUMBERS, |n| (biases(n), with("mesh tp=2\nbatch 2", n, |i| format!("shard \"l.b{i}\" [tp]")))),
+    ("`shard` lines over others", &NUMBERS, |n| {
+        (biases(n), with("mesh tp=2\nbatch 2\nshard \"l.*\" [-]", n, |i| format!("shard \"*.b{i}\" [tp]")))
+    }),
+    ("`freeze` lines", &NUMBERS, |n| (biases(n), with("batch 2", n, |i| format!("freeze \"*.b{i}\"")))),
+    ("`init` lines", &NUMBERS, |n| (biases(n), with("batch 2", n, |i| format!("init \"l.b{i}\" auto")))),
+    ("blocks of parameters", &NUMBERS, |n| (biases(n), with("mesh tp=2\nbatch 2", n, |i| format!("shard \"l.b{i}\" [(2|2)*tp]")))),
+    ("gradients in buckets", &NUMBERS, |n| (biases(n), format!("mesh dp=2\nbatch 2\ndata axis=dp\n{TRAINING}"))),
+    ("ranks", &NUMBERS, |n| (layers(1), format!("mesh dp={n}\nbatch {n}\ndata axis=dp\n{TRAINING}"))),
+];
+
+fn main() {
+    let words: Vec<String> = env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
+    let most = words.iter().find_map(|word| word.parse().ok()).unwrap_or(usize::MAX);
+    let chosen = |name: &str| words.iter().filter(|word| word.parse::<usize>().is_err()).all(|word| name.contains(word.as_str()));
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("growth");
+    fs::create_dir_all(&folder).unwrap();
+    for (name, numbers, make) in KINDS.iter().filter(|(name, ..)| chosen(name)) {
+        let mut rows = vec![head(["compile", "verify"])];
+        let mut before = None;
+        for number in numbers.iter().filter(|number| **number <= most) {
+            let (model, spec) = make(*number);
+            fs::write(folder.join("model.onnx"), model.encode_to_vec()).unwrap();
+            fs::write(folder.join("job.shard"), spec).unwrap();
+            let compile = least(&folder, &["compile", "model.onnx", "--spec", "job.shard", "-o", "plan"]);
+            rows.push(row(*number, [compile, least(&folder, &["verify", "plan"])], &mut before));
+        }
+        print(name, &rows);
+    }
+    if chosen("arrays of data") {
+        let mut rows = vec![head(["data", "check"])];
+        let mut before = None;
+        fs::write(folder.join("model.onnx"), layers(1).encode_to_vec()).unwrap();
+        fs::write(folder.join("job.shard"), plain(layers(1)).1).unwrap();
+        for number in NUMBERS.iter().filter(|number| **number <= most) {
+            let data = arrays(&folder, *number);
+            let data = data.to_str().unwrap();
+            let check = least(&folder, &["check", "model.onnx", "--spec", "job.shard", "--data", data]);
+            rows.push(row(*number, [least(&folder, &["data", data]), check], &mut before));
+        }
+        print("arrays of data", &rows);
+    }
+}
+
+fn head(commands: [&str; 2]) -> [String; 5] {
+    let [first, second] = commands.map(String::from);
+    ["number".into(), first, String::new(), second, String::new()]
+}
+
+/// The times for a number, and what they are of those of the number before.
+fn row(number: usize, times: [Duration; 2], before: &mut Option<[Duration; 2]>) -> [String; 5] {
+    let ratio = |i: usize| before.map_or(String::new(), |before| format!("x{:.2}", times[i].as_secs_f64() / before[i].as_secs_f64()));
+    let cell = |i: usize| format!("{:.3} s", times[i].as_secs_f64());
+    let row = [number.to_string(), cell(0), ratio(0), cell(1), ratio(1)];
+    *before = Some(times);
+    row
+}
+
+fn print(name: &str, rows: &[[String; 5]]) {
+    println!("{name}\n{}", align(rows, [Column::NUMBERS; 5]));
+}
+
+/// The least time that the command takes, which must succeed.
+fn least(folder: &Path, arguments: &[&str]) -> Duration {
+    let time = |_| {
+        let start = Instant::now();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_shardc"));
+        let ended = command.args(arguments).current_dir(folder).stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
+        assert!(ended.success(), "shardc {}", arguments.join(" "));
+        start.elapsed()
+    };
+    (0..RUNS).map(time).min().unwrap()
+}
+
+fn plain(model: ModelProto) -> (ModelProto, String) {
+    (model, format!("batch 2\n{TRAINING}"))
+}
+
+fn with(first: &str, n: usize, line: impl Fn(usize) -> String) -> String {
+    let lines: String = (0..n).map(|i| line(i) + "\n").collect();
+    format!("{first}\n{TRAINING}{lines}")
+}
+
+/// `t0 = x w`, for samples of 4 numbers.
+fn begun() -> ModelProto {
+    let mut m = model(17);
+    input(&mut m, "x", DataType::Float, &[-1, 4]);
+    initializer(&mut m, weight("w", &[4, 4], 1));
+    node(&mut m, "MatMul", "x w", "t0", vec![]);
+    m
+}
+
+/// `t(i+1) = ti + other(i)`, n times; the last is `y`.
+fn chain(n: usize, other: impl Fn(&mut ModelProto, usize) -> String) -> ModelProto {
+    let mut m = begun();
+    for i in 0..n {
+        let other = other(&mut m, i);
+        node(&mut m, "Add", &format!("t{i} {other}"), &format!("t{}", i + 1), vec![]);
+    }
+    node(&mut m, "Identity", &format!("t{n}"), "y", vec![]);
+    output(&mut m, "y");
+    m
+}
+
+fn biases(n: usize) -> ModelProto {
+    chain(n, |m, i| {
+        let name = format!("l.b{i}");
+        initializer(m, weight(&name, &[4], i as u64));
+        name
+    })
+}
+
+fn layers(n: usize) -> ModelProto {
+    let mut m = begun();
+    for i in 0..n {
+        initializer(&mut m, weight(&format!("w{i}"), &[4, 4], i as u64));
+        node(&mut m, "MatMul", &format!("t{i} w{i}"), &format!("m{i}"), vec![]);
+        node(&mut m, "Tanh", &format!("m{i}"), &format!("t{}", i + 1), vec![]);
+    }
+    node(&mut m, "Identity", &format!("t{n}"), "y", vec![]);
+    output(&mut m, "y");
+    m
+}
+
+fn constants(n: usize) -> ModelProto {
+    chain(n, |m, i| {
+        let name = format!("c{i}");
+        node(m, "Constant", "", &name, vec![tensor("value", weight("", &[2, 4], i as u64))]);
+        name
+    })
+}
+
+fn inputs(n: usize) -> ModelProto {
+    chain(n, |m, i| {
+        let name = format!("x{i}");
+        input(m, &name, DataType::Float, &[-1, 4]);
+        name
+    })
+}
+
+fn concat(n: usize) -> ModelProto {
+    let mut m = begun();
+    let parts: Vec<String> = (0..n).map(|i| format!("r{i}")).collect();
+    parts.iter().for_each(|part| node(&mut m, "Relu", "t0", part, vec![]));
+    node(&mut m, "Concat", &parts.join(" "), "c", vec![int("axis", 1)]);
+    initializer(&mut m, weight("v", &[4 * n as i64, 4], 2));
+    node(&mut m, "MatMul", "c v", "y", vec![]);
+    output(&mut m, "y");
+    m
+}
+
+fn split(n: usize) -> ModelProto {
+    let mut m = begun();
+    initializer(&mut m, weight("v", &[4, n as i64], 2));
+    initializer(&mut m, weight("u", &[n as i64, 4], 3));
+    initializer(&mut m, ints("sizes", &[n as i64], &vec![1; n]));
+    node(&mut m, "MatMul", "t0 v", "c", vec![]);
+    let parts: Vec<String> = (0..n).map(|i| format!("r{i}")).collect();
+    node(&mut m, "Split", "c sizes", &parts.join(" "), vec![int("axis", 1)]);
+    let turned: Vec<&str> = parts.iter().rev().map(String::as_str).collect();
+    node(&mut m, "Concat", &turned.join(" "), "d", vec![int("axis", 1)]);
+    node(&mut m, "MatMul", "d u", "y", vec![]);
+    output(&mut m, "y");
+    m
+}
+
+fn lstm(n: usize) -> ModelProto {
+    let mut m = model(17);
+    input(&mut m, "x", DataType::Float, &[2, n as i64, 4]);
+    node(&mut m, "Transpose", "x", "xt", vec![int_list("perm", vec![1, 0, 2])]);
+    [("W", 1), ("R", 2)].into_iter().for_each(|(name, seed)| initializer(&mut m, weight(name, &[1, 16, 4], seed)));
+    initializer(&mut m, floats("B", &[1, 32], &[0.1; 32]));
+    node(&mut m, "LSTM", "xt W R B", "all last", vec![int("hidden_size", 4)]);
+    initializer(&mut m, ints("zero", &[1], &[0]));
+    node(&mut m, "Squeeze", "last zero", "h", vec![]);
+    initializer(&mut m, weight("v", &[4, 4], 3));
+    node(&mut m, "MatMul", "h v", "y", vec![]);
+    output(&mut m, "y");
+    graph(&mut m).name = "lstm".into();
+    m
+}
+
+/// A file of data with so many arrays beside those of the job.
+fn arrays(folder: &Path, n: usize) -> PathBuf {
+    let names = (0..n).map(|i| format!("a{i}")).chain(["x".to_string(), "t".to_string()]);
+    let arrays: BTreeMap<String, Tensor> = names.map(|name| (name, Tensor::zeros(DType::F32, &[4, 4]))).collect();
+    let path = folder.join("data.npz");
+    write_npz(&path, &arrays).unwrap();
+    path
+}
