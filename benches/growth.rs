@@ -158,7 +158,7 @@ fn biases(n: usize) -> ModelProto {
 fn layers(n: usize) -> ModelProto {
     let mut m = begun();
     for i in 0..n {
-        initializer(&mut m, weight(&format!("w{i}"), &[4, 4], i as u64));
+        initializer(&mut m, weight(&format!("w{i}"), &[4, 4], 10 + i as u64));
         node(&mut m, "MatMul", &format!("t{i} w{i}"), &format!("m{i}"), vec![]);
         node(&mut m, "Tanh", &format!("m{i}"), &format!("t{}", i + 1), vec![]);
     }
