@@ -208,6 +208,9 @@ pub(super) fn warnings(file: &ModelFile, record: &Record) -> Vec<Diagnostic> {
     record.parameters.iter().filter(|p| scaled.contains(p.placeholder.as_str())).map(warn).collect()
 }
 
+/// Lost parameters that a refusal names.
+const LISTED: usize = 20;
+
 /// The refusal of a model that has lost parameters.
 pub(super) fn refusal(file: &ModelFile, record: &Record, lost: &[String]) -> Option<Diagnostic> {
     if lost.is_empty() {
@@ -215,7 +218,8 @@ pub(super) fn refusal(file: &ModelFile, record: &Record, lost: &[String]) -> Opt
     }
     let (count, all) = (lost.len(), record.parameters.len());
     let message = format!("the export has lost {count} of the {all} parameters that its own record lists");
-    let label = format!("dropped, merged with equal ones, or folded into others:\n{}", lines(lost));
+    let rest = if count > LISTED { format!("\n  … and {} more", count - LISTED) } else { String::new() };
+    let label = format!("dropped, merged with equal ones, or folded into others:\n{}{rest}", lines(&lost[..count.min(LISTED)]));
     let help = "export again with `optimize=False`, as in `torch.onnx.export(model, args, \"m.onnx\", optimize=False)`;\n\
                 to train without them, write in the spec\n    accept lost=parameters";
     Some(Diagnostic::error(message).at(file.place("graph")).label(label).help(help))
