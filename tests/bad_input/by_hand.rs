@@ -528,8 +528,6 @@ fn outputs() -> Vec<Case> {
         "data.npz/t.onnx",
         ".",
         "",
-        "plan/model.onnx",
-        "plan/train.plan",
         "locked/t.onnx",
     ] {
         for option in ["--export", "--metrics"] {

@@ -49,6 +49,8 @@ pub struct Outcome {
     pub code: Option<i32>,
     /// What it said.
     pub said: String,
+    /// Whether it printed a result.
+    pub printed: bool,
     /// How long it took.
     pub took: Duration,
     /// The most memory that it had, in bytes.
@@ -114,15 +116,18 @@ impl Bench {
 
     /// All that is wrong with what the program said and took.
     fn judge(&self, case: &Case, limit: Option<u64>, outcome: &Outcome) -> Vec<String> {
-        let Outcome { code, said, took, peak } = outcome;
+        let Outcome { code, said, printed, took, peak } = outcome;
         let mut wrong = vec![];
         let mut demand = |holds: bool, what: String| wrong.extend((!holds).then_some(what));
         demand(matches!(code, Some(0..=3)), format!("exits with {code:?}"));
-        demand(*code == Some(0) || !said.is_empty(), "says nothing".to_string());
+        demand(*code == Some(0) || !said.is_empty() || *printed, "says nothing".to_string());
         demand(said.len() < MESSAGE, format!("says {} bytes", said.len()));
         demand(!said.chars().any(|c| c.is_control() && c != '\n' && c != '\t'), "says control codes".to_string());
         demand(!said.contains("panicked") && !said.contains("bug of shardc"), "fails by itself".to_string());
-        demand(*code != Some(3) || limit.is_none() || said.contains("memory") || said.contains("thread"), "of what?".to_string());
+        demand(
+            *code != Some(3) || limit.is_none() || ["memory", "thread", "space"].iter().any(|lack| said.contains(lack)),
+            "of what?".to_string(),
+        );
         demand(*took <= LONGEST, format!("takes {took:?}"));
         let files: usize = case.files.iter().filter_map(|(_, bytes)| Some(bytes.as_ref()?.len())).sum();
         let baseline = case.arguments.first().and_then(|command| self.baseline.get(command));
@@ -143,7 +148,8 @@ impl Bench {
         let ended = command.spawn().expect("the program starts").wait4().expect("the program ends");
         let took = start.elapsed();
         let said = String::from_utf8_lossy(&fs::read(said).expect("what it said")).into_owned();
-        Outcome { code: ended.status.code(), said, took, peak: ended.rusage.maxrss }
+        let printed = fs::metadata(self.output.join("out")).is_ok_and(|out| out.len() > 0);
+        Outcome { code: ended.status.code(), said, printed, took, peak: ended.rusage.maxrss }
     }
 
     /// Puts the good job back.
