@@ -15,7 +15,7 @@ use shardc_frontend::onnx::{ImportOptions, Imported};
 use shardc_ir::dtype::DType;
 use shardc_ir::interp::{self, Feed};
 use shardc_ir::plan::{BufferId, BufferKind};
-use shardc_ir::types::{Tensor, Type};
+use shardc_ir::types::Tensor;
 use shardc_passes::{Context, Mode};
 use std::path::Path;
 use std::sync::Arc;
