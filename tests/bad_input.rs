@@ -2,6 +2,7 @@
 //! the program does its work or ends with the exit code and in the few words that it promises, soon, in little memory, and all files are
 //! what they were; under a limit of memory too. `SHARDC_PROGRAMS` is the number of cases, 250 without it.
 #![cfg(target_os = "linux")]
+#![allow(clippy::duplicate_mod, reason = "the attack is whole without what tests of the program share")]
 
 mod attack;
 #[path = "bad_input/by_hand.rs"]
