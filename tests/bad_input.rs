@@ -11,7 +11,7 @@ mod by_hand;
 mod case;
 mod support;
 
-use attack::seeds::{PLAN_HEADER, layer, small_job};
+use attack::seeds::{PLAN_HEADER, clear_away, layer, small_job};
 use attack::{Attack, Random, Target};
 use case::{Bench, Case};
 use prost::Message;
@@ -175,6 +175,7 @@ fn bad_input_is_told_in_time() {
             }
         }
     }
+    clear_away();
     println!("{cases} cases, each without and with a limit of memory: {tally:?}");
     println!("the slowest take {slowest:?}, the largest {} and {} MiB", largest[0] >> 20, largest[1] >> 20);
     assert!(bad.is_empty(), "{} of {cases}:\n{}", bad.len(), bad.join("\n"));

@@ -52,6 +52,11 @@ pub fn scratch() -> &'static Path {
     })
 }
 
+/// Removes that folder; nothing is attacked afterwards.
+pub fn clear_away() {
+    fs::remove_dir_all(scratch()).expect("the folder can be removed");
+}
+
 /// A job of one layer over two ranks, compiled.
 pub struct SmallJob {
     compiled: Compiled,
