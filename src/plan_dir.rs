@@ -162,9 +162,15 @@ pub fn write(to: &Path, compiled: &Compiled, model: &Path, spec: &Spec, weights:
         fs::write(folder.join(MANIFEST), json).map_err(failed)
     };
     let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty());
-    parent.map_or(Ok(()), fs::create_dir_all).map_err(failed)?;
-    write_folder(to, &FILES, fill, failed)?;
-    Ok(manifest)
+    let is_missing = |path: &&Path| path.file_name().is_some() && !path.exists();
+    let made: Vec<&Path> = parent.into_iter().flat_map(Path::ancestors).filter(is_missing).collect();
+    let folders = parent.map_or(Ok(()), fs::create_dir_all).map_err(failed);
+    let written = folders.and_then(|()| write_folder(to, &FILES, fill, failed));
+    if written.is_err() {
+        // What cannot be removed takes no room; the first error is the one to tell.
+        made.iter().for_each(|folder| drop(fs::remove_dir(folder)));
+    }
+    written.map(|()| manifest)
 }
 
 /// The hash of all programs of a directory together.

@@ -13,14 +13,18 @@ use std::path::{Path, PathBuf};
 
 /// Diagnostics of a kind that are shown.
 const ALIKE: usize = 20;
-/// Bytes after which no more diagnostics about texts are shown.
-const MUCH: usize = 4000;
+/// Bytes that all diagnostics together take at most, but for the line that counts the others.
+const MUCH: usize = 3900;
 /// Columns of a line of a text that are shown, and how many of them stand before the place.
 const COLUMNS: usize = 120;
 const BEFORE: usize = 40;
-/// Characters of the longest word, and of the longest sentence about a text.
+/// Characters of the longest word.
 const WORD: usize = 240;
-const SENTENCE: usize = 800;
+/// Bytes of the longest message, label (which may be a list), help and name of a place.
+const MESSAGE: usize = 700;
+const LABEL: usize = 1500;
+const HELP: usize = 1100;
+const PLACE: usize = 300;
 
 /// Prints `diagnostics` to standard error, in colour if that is a terminal and `NO_COLOR` is not set.
 pub fn print(diagnostics: &[Diagnostic]) {
@@ -39,27 +43,28 @@ pub fn print(diagnostics: &[Diagnostic]) {
 }
 
 /// `diagnostics` as text, a blank line between two. `texts` are the files that places point into, by the names that they use; a place
-/// in a file that is not there, or has changed since, is named without its text. Of many alike, and of more about texts than anybody
-/// reads, the first are told and the others counted.
+/// in a file that is not there, or has changed since, is named without its text. Of many alike, and of more than anybody reads, the first
+/// are told and the others counted.
 pub fn render(diagnostics: &[Diagnostic], texts: &BTreeMap<PathBuf, String>, colour: bool) -> String {
-    let mut out = if colour { Buffer::ansi() } else { Buffer::no_color() };
     let config = Config::default();
     let mut told: BTreeMap<String, usize> = BTreeMap::new();
-    let mut more = [0, 0];
-    for (i, diagnostic) in diagnostics.iter().enumerate() {
+    let (mut text, mut more, mut is_full) = (String::new(), [0, 0], false);
+    for diagnostic in diagnostics {
         let alike = told.entry(kind(diagnostic)).or_default();
-        let is_about_text = matches!(diagnostic.place, Some(Place::Text { .. }));
-        if *alike >= ALIKE || (is_about_text && out.as_slice().len() > MUCH) {
-            more[usize::from(diagnostic.severity == diagnostic::Severity::Warning)] += 1;
-            continue;
+        if *alike < ALIKE && !is_full {
+            let mut out = if colour { Buffer::ansi() } else { Buffer::no_color() };
+            let written = write(&shortened(diagnostic), texts, &mut Renderer::new(&mut out, &config));
+            written.expect("memory takes all that is written");
+            is_full = !text.is_empty() && text.len() + out.len() >= MUCH;
+            if !is_full {
+                *alike += 1;
+                let between = if text.is_empty() { "" } else { "\n" };
+                text = text + between + &String::from_utf8_lossy(out.as_slice());
+                continue;
+            }
         }
-        *alike += 1;
-        let between = if i == 0 { Ok(()) } else { writeln!(out).map_err(files::Error::Io) };
-        between
-            .and_then(|()| write(&shortened(diagnostic), texts, &mut Renderer::new(&mut out, &config)))
-            .expect("memory takes all that is written");
+        more[usize::from(diagnostic.severity == diagnostic::Severity::Warning)] += 1;
     }
-    let mut text = String::from_utf8_lossy(out.as_slice()).into_owned();
     for (count, severity) in more.into_iter().zip(["error", "warning"]).filter(|(count, _)| *count > 0) {
         let are = if count == 1 { "is" } else { "are" };
         text.push_str(&format!("\n{severity}: {} {are} not shown\n", counted(count, &format!("more {severity}"))));
@@ -73,21 +78,20 @@ fn kind(diagnostic: &Diagnostic) -> String {
     outside.flat_map(str::chars).filter(|c| !c.is_ascii_digit()).collect()
 }
 
-/// The diagnostic with no word that is longer than any name.
+/// The diagnostic as a terminal may show it, with no word that is longer than any name and no sentence that nobody reads.
 fn shortened(diagnostic: &Diagnostic) -> Diagnostic {
-    let short = |text: &String| text.split(' ').map(cut_word).collect::<Vec<_>>().join(" ");
-    let mut diagnostic = diagnostic.clone();
-    diagnostic.message = short(&diagnostic.message);
-    diagnostic.label = diagnostic.label.as_ref().map(short);
-    diagnostic.help = diagnostic.help.as_ref().map(short);
-    if let Some(Place::Text { .. }) = diagnostic.place {
-        for text in [Some(&mut diagnostic.message), diagnostic.label.as_mut(), diagnostic.help.as_mut()].into_iter().flatten() {
-            if let Some((end, _)) = text.char_indices().nth(SENTENCE) {
-                text.truncate(end);
-                text.push('…');
-            }
+    let short = |text: &String, most: usize| {
+        let mut text = shown(text).split(' ').map(cut_word).collect::<Vec<_>>().join(" ");
+        if text.len() > most {
+            text.truncate(text.floor_char_boundary(most));
+            text.push('…');
         }
-    }
+        text
+    };
+    let mut diagnostic = diagnostic.clone();
+    diagnostic.message = short(&diagnostic.message, MESSAGE);
+    diagnostic.label = diagnostic.label.map(|label| short(&label, LABEL));
+    diagnostic.help = diagnostic.help.map(|help| short(&help, HELP));
     diagnostic
 }
 
@@ -106,9 +110,8 @@ fn write(diagnostic: &Diagnostic, texts: &BTreeMap<PathBuf, String>, out: &mut R
         diagnostic::Severity::Warning => Severity::Warning,
     };
     // Lines of a message that a name has broken stand inside it.
-    out.render_header(None, severity, None, &shown(&diagnostic.message).replace('\n', "\n  "))?;
-    let label = diagnostic.label.as_deref().map(shown);
-    let label = label.as_deref();
+    out.render_header(None, severity, None, &diagnostic.message.replace('\n', "\n  "))?;
+    let label = diagnostic.label.as_deref();
     let snippet = match &diagnostic.place {
         Some(Place::Text { file, span }) => {
             texts.get(file).and_then(|text| Snippet::find(text, *span)).map(|snippet| (file, snippet))
@@ -132,7 +135,7 @@ fn write(diagnostic: &Diagnostic, texts: &BTreeMap<PathBuf, String>, out: &mut R
         }
     }
     if let Some(help) = &diagnostic.help {
-        out.render_snippet_note(padding, &format!("help: {}", shown(help)))?;
+        out.render_snippet_note(padding, &format!("help: {help}"))?;
     }
     Ok(())
 }
@@ -189,7 +192,10 @@ fn model_place(file: &Path, what: &str) -> String {
 
 /// `┌─ place`, below the header.
 fn border(padding: usize, place: &str, out: &mut Renderer<'_, '_>) -> Result<(), files::Error> {
-    let place = shown(place).replace(['\n', '\t'], " ");
+    let mut place = shown(place).replace(['\n', '\t'], " ");
+    if place.len() > PLACE {
+        place.replace_range(..place.ceil_char_boundary(place.len() - PLACE), "…");
+    }
     write!(out, "{:padding$} ", "")?;
     out.set_source_border()?;
     write!(out, "┌─")?;
@@ -287,7 +293,7 @@ error: nowhere
         let different = |i: usize| Diagnostic::error(format!("{} is wrong", "x".repeat(i))).at(at((15, 21)));
         let many: Vec<Diagnostic> = (0..500).map(different).collect();
         let text = rendered(&many, false);
-        assert!((4000..5000).contains(&text.len()) && text.contains(" more errors are not shown"), "{}", text.len());
+        assert!((3000..4096).contains(&text.len()) && text.contains(" more errors are not shown"), "{}", text.len());
     }
 
     #[test]

@@ -164,6 +164,8 @@ fn check_compares_a_plan_with_its_reference() {
     let here = folder("check");
     let data = example("digits/train.npz");
     shardc(&here, &["compile", &example("digits/model.onnx"), "--spec", &example("digits/dp2-tp2.shard"), "-o", "p"]).expect(0);
+    let ran = shardc(&here, &["check", "p", "--data", &data, "--batches", "99999999999"]).expect(1);
+    assert!(ran.err.contains(" batches, not 99999999999") && ran.err.contains("help: "), "{}", ran.err);
     let ran = shardc(&here, &["check", "p", "--data", &data, "--batches", "2", "--replay"]).expect(0);
     assert!(
         ran.out.starts_with("batch 1: 4 ranks against one")

@@ -9,39 +9,10 @@ use shardc_frontend::spec;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use support::{Random, example, folder, shardc};
+use support::{Random, damaged, example, folder, shardc};
 
 /// No file of these takes longer; a machine that is busy with other things has room.
 const LONGEST: Duration = Duration::from_secs(5);
-
-/// `bytes` with a few things wrong, half of them near the beginning, where headers are.
-fn damaged(bytes: &[u8], random: &mut Random) -> Vec<u8> {
-    let mut out = bytes.to_vec();
-    for _ in 0..[1, 1, 1, 2, 5][random.below(5)] {
-        if out.is_empty() {
-            break;
-        }
-        let reach = if random.below(2) == 0 { out.len().min(4096) } else { out.len() };
-        let at = random.below(reach);
-        let end = (at + 1 + random.below(16)).min(out.len());
-        match random.below(10) {
-            0 | 1 => out.truncate(at),
-            2..=5 => out[at] ^= 1 << random.below(8),
-            6 => out[at] = [0, 255, 127, 128][random.below(4)],
-            7 => {
-                let number = [1 << 63, u64::MAX, 1 << 40, 1 << 31, 0][random.below(5)];
-                out[at..end].iter_mut().zip(number.to_le_bytes()).for_each(|(byte, new)| *byte = new);
-            }
-            8 => drop(out.drain(at..end)),
-            _ => {
-                let piece = out[at..end].to_vec();
-                let into = random.below(out.len());
-                out.splice(into..into, piece).for_each(drop);
-            }
-        }
-    }
-    out
-}
 
 /// Damages the file at `path` in `times` ways; says how often `read` took and refused what was left.
 fn sweep(path: &Path, times: usize, mut read: impl FnMut() -> bool) -> (usize, usize) {

@@ -6,6 +6,7 @@
 #[path = "../frontend/tests/onnx_support/mod.rs"]
 mod onnx_support;
 
+use onnx_support::cases::{self, attribute, read};
 use onnx_support::*;
 use serde_json::Value;
 use shardc_executor::run::Executor;
@@ -14,7 +15,7 @@ use shardc_frontend::onnx::{ImportOptions, Imported};
 use shardc_ir::dtype::DType;
 use shardc_ir::interp::{self, Feed};
 use shardc_ir::plan::{BufferId, BufferKind};
-use shardc_ir::types::{Tensor, Type};
+use shardc_ir::types::Tensor;
 use shardc_passes::{Context, Mode};
 use std::path::Path;
 use std::sync::Arc;
@@ -29,28 +30,6 @@ const MAX_ELEMENTS: usize = 64;
 /// Whether an input of a case is a parameter here: floats that need not be known.
 fn is_parameter(input: &Value) -> bool {
     input["dtype"] == "f32" && input["known"] != true
-}
-
-fn tensor_of(value: &Value) -> Tensor {
-    let shape: Vec<u64> = value["shape"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).collect();
-    let number = |v: &Value| match v {
-        Value::Null => f64::NAN,
-        Value::String(s) if s == "inf" => f64::INFINITY,
-        Value::String(_) => f64::NEG_INFINITY,
-        other => other.as_f64().unwrap(),
-    };
-    let values: Vec<f64> = value["values"].as_array().unwrap().iter().map(number).collect();
-    Tensor::from_f64(Type::new(DType::from_name(value["dtype"].as_str().unwrap()).unwrap(), shape), &values)
-}
-
-fn attribute_of(name: &str, value: &Value) -> pb::AttributeProto {
-    match value {
-        Value::Number(n) if n.is_i64() => int(name, n.as_i64().unwrap()),
-        Value::Number(n) => float(name, n.as_f64().unwrap() as f32),
-        Value::Array(list) => int_list(name, list.iter().map(|n| n.as_i64().unwrap()).collect()),
-        Value::Object(map) => tensor(name, proto("", &tensor_of(&map["tensor"]))),
-        other => string(name, other.as_str().unwrap()),
-    }
 }
 
 /// The case with its floats as initializers, and the sum of its float outputs, each element weighted differently, as the loss.
@@ -68,19 +47,19 @@ fn model_of(case: &Value) -> Option<pb::ModelProto> {
             _ => format!("c{i}"),
         });
         if is_parameter(value) {
-            initializer(&mut m, proto(&names[i], &tensor_of(value)));
+            initializer(&mut m, proto(&names[i], &read(value)));
         } else if !value.is_null() {
-            node(&mut m, "Constant", "", &names[i], vec![tensor("value", proto("", &tensor_of(value)))]);
+            node(&mut m, "Constant", "", &names[i], vec![tensor("value", proto("", &read(value)))]);
         }
     }
     let results: Vec<String> = (0..outputs.len()).map(|i| format!("o{i}")).collect();
-    let attributes = case["attributes"].as_object().unwrap().iter().map(|(name, v)| attribute_of(name, v)).collect();
+    let attributes = case["attributes"].as_object().unwrap().iter().map(|(name, v)| attribute(name, v)).collect();
     node(&mut m, case["op"].as_str().unwrap(), &names.join(" "), &results.join(" "), attributes);
     let mut terms = vec![];
     // Statistics of normalisations are no results that a loss may read.
     let count = if case["op"].as_str().unwrap().ends_with("Normalization") { 1 } else { outputs.len() };
     for (i, value) in outputs[..count].iter().enumerate().filter(|(_, value)| value["dtype"] == "f32") {
-        let ty = tensor_of(value).ty;
+        let ty = read(value).ty;
         let weights: Vec<f64> = (0..ty.elements()).map(|i| (i as f64 * 0.7 + 0.3).sin() + 0.1).collect();
         node(&mut m, "Constant", "", &format!("w{i}"), vec![tensor("value", proto("", &Tensor::from_f64(ty, &weights)))]);
         node(&mut m, "Mul", &format!("o{i} w{i}"), &format!("p{i}"), vec![]);
@@ -130,9 +109,8 @@ fn loss(imported: &Imported, states: &Feed, name: &str, element: usize, by: f64)
 
 #[test]
 fn gradients_of_imported_ops_agree_with_finite_differences() {
-    let cases: Value = serde_json::from_str(include_str!("../frontend/tests/onnx_cases.json")).unwrap();
     let (mut checked, mut kinks, mut wrong) = (0, 0, vec![]);
-    for case in cases.as_array().unwrap() {
+    for case in &cases::all() {
         let Some(model) = model_of(case) else { continue };
         let train = |name: &str| name.starts_with('i');
         let options = ImportOptions { dtype: Some(DType::F64), train: &train, freeze: &|_| true, ..ImportOptions::default() };

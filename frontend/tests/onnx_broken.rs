@@ -53,6 +53,19 @@ fn conv(op: &str, attributes: Vec<pb::AttributeProto>) -> pb::ModelProto {
     m
 }
 
+/// A recurrent layer of 2 values over 2 steps of 2 samples, with `inputs` behind its weights.
+fn recurrent(op: &str, gates: i64, inputs: &str, bias: &[i64]) -> pb::ModelProto {
+    let mut m = with("Reshape", "y sizes", vec![], vec![ints("sizes", &[3], &[2, 2, 2])]);
+    graph(&mut m).output.clear();
+    for name in ["input", "recurrence"] {
+        initializer(&mut m, floats(name, &[1, 2 * gates, 2], &vec![0.5; 4 * gates as usize]));
+    }
+    initializer(&mut m, floats("bias", bias, &vec![0.5; bias.iter().product::<i64>() as usize]));
+    node(&mut m, op, &format!("z input recurrence {inputs}"), "last", vec![int("hidden_size", 2)]);
+    output(&mut m, "last");
+    m
+}
+
 fn change(f: impl Fn(&mut pb::GraphProto)) -> pb::ModelProto {
     let mut m = good();
     f(graph(&mut m));
@@ -206,6 +219,9 @@ fn each_broken_model_is_refused_with_its_reason() {
         ("no order of the dimensions", with("Transpose", "y", vec![int_list("perm", vec![0, 0])], vec![])),
         ("divided by 0", with("Div", "d e", vec![], vec![ints("d", &[1], &[1]), ints("e", &[1], &[0])])),
         ("parts of", with("Split", "y d", vec![], vec![ints("d", &[2], &[1, 9])])),
+        ("its bias has shape [] for a direction, not [12]", recurrent("GRU", 3, "bias", &[1])),
+        ("its bias has shape [16, 1] for a direction", recurrent("LSTM", 4, "bias", &[1, 16, 1])),
+        ("its first state has shape [4] for a direction, not [2, 2]", recurrent("LSTM", 4, "bias - y", &[1, 16])),
         ("in 3 parts", with("Split", "y", vec![int("num_outputs", 3)], vec![])),
         ("no element type", with("Cast", "y", vec![int("to", i64::MAX)], vec![])),
         ("elements of type string", with("Cast", "y", vec![int("to", 8)], vec![])),

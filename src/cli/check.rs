@@ -9,7 +9,7 @@ use shardc_executor::data::{Dataset, input_specs};
 use shardc_executor::replay::{Compared, Replay};
 use shardc_executor::run::Executor;
 use shardc_ir::columns::{Column, align};
-use shardc_ir::diagnostic::counted;
+use shardc_ir::diagnostic::{Diagnostic, Place, counted};
 use shardc_ir::dtype::DType;
 use shardc_ir::plan::{BufferId, BufferKind, Program};
 use std::collections::BTreeMap;
@@ -62,6 +62,11 @@ impl Check {
         let job = self.job.open(true)?;
         let training = job.training()?;
         let data = self.data.open(input_specs(&training.program), job.batches(&training.program))?;
+        let there = data.steps_per_epoch();
+        if self.batches > there {
+            let error = Diagnostic::error(format!("the data has {}, not {}", counted(there, "batch"), self.batches));
+            return Err(error.at(Place::File(self.data.path)).help("use a smaller `--batches`").into());
+        }
         let plan = self.steps(&job, &training.program, &data)?;
         let reference = self.steps(&job, &training.reference, &data)?;
         let (numbers, gradients) = tolerances(&training.program);

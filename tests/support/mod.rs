@@ -1,5 +1,9 @@
 //! What tests of the command line and of plans share: folders of their own, the program, the jobs of `examples/`.
-#![allow(dead_code, reason = "each test crate uses some of what is here")]
+#![allow(dead_code, unused_imports, reason = "each test crate uses some of what is here")]
+
+mod random;
+
+pub use random::{Random, damaged};
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -59,33 +63,5 @@ impl Ran {
     pub fn expect(self, code: i32) -> Ran {
         assert_eq!(self.code, code, "exit code\nstdout: {}\nstderr: {}", self.out, self.err);
         self
-    }
-}
-
-/// A stream of numbers that is the same in every run (Steele, Lea, Flood: SplitMix64, 2014).
-pub struct Random(pub u64);
-
-impl Random {
-    fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number below `bound`.
-    pub fn below(&mut self, bound: usize) -> usize {
-        (self.bits() % bound.max(1) as u64) as usize
-    }
-
-    /// A number between 0 and 1.
-    pub fn unit(&mut self) -> f64 {
-        (self.bits() >> 11) as f64 / (1u64 << 53) as f64
-    }
-
-    /// One of some items, if there are any.
-    pub fn pick<T: Clone>(&mut self, items: &[T]) -> Option<T> {
-        if items.is_empty() { None } else { Some(items[self.below(items.len())].clone()) }
     }
 }

@@ -2,7 +2,7 @@
 
 /// What a model of few bytes may ask for.
 const OPERATIONS: u64 = 1 << 27;
-const BYTES: u64 = 1 << 26;
+const BYTES: u64 = 1 << 25;
 
 /// What each byte of the file's constants adds to that.
 const OPERATIONS_PER_BYTE: u64 = 64;

@@ -191,7 +191,10 @@ fn equal_parts(size: u64, count: u64) -> Result<Vec<u64>, String> {
 
 /// Parts of `sizes` along `axis`, which together are all of it.
 pub(super) fn parts(c: &mut Call<'_, '_>, x: &Value, axis: usize, sizes: &[u64]) -> Outputs {
-    let total = c.shape(x)?[axis];
+    let shape = c.shape(x)?;
+    let Some(&total) = shape.get(axis) else {
+        return Err(format!("parts along dimension {axis} of {shape:?}"));
+    };
     if sizes.iter().try_fold(0u64, |n, s| n.checked_add(*s)) != Some(total) {
         return Err(format!("parts of {sizes:?} of {total} elements"));
     }

@@ -80,6 +80,19 @@ struct State {
     cell: Option<Value>,
 }
 
+/// The part of `value` for direction `d`, which must have `shape`.
+fn part_of_shape(
+    c: &mut Call<'_, '_>,
+    value: &Value,
+    (axis, d): (usize, usize),
+    shape: &[u64],
+    what: &str,
+) -> Result<Value, String> {
+    let part = of_direction(c, value, axis, d)?;
+    let own = c.shape(&part)?;
+    if own == shape { Ok(part) } else { Err(format!("its {what} has shape {own:?} for a direction, not {shape:?}")) }
+}
+
 /// All directions over all steps; results: every hidden state, the last ones, the last cells
 fn layer(c: &mut Call<'_, '_>, kind: Kind) -> Outputs {
     if c.has_attribute("clip") {
@@ -115,7 +128,7 @@ fn layer(c: &mut Call<'_, '_>, kind: Kind) -> Outputs {
         let (w, r) = (of_direction(c, &w, 0, d)?, of_direction(c, &r, 0, d)?);
         let biases = match c.optional(3) {
             Some(b) => {
-                let b = of_direction(c, &b, 0, d)?;
+                let b = part_of_shape(c, &b, (0, d), &[2 * size], "bias")?;
                 Some(parts(c, &b, 0, &[size, size])?)
             }
             None => None,
@@ -128,7 +141,7 @@ fn layer(c: &mut Call<'_, '_>, kind: Kind) -> Outputs {
         }
         let peepholes = match c.optional(7).filter(|_| kind == Kind::LongShort) {
             Some(p) => {
-                let p = of_direction(c, &p, 0, d)?;
+                let p = part_of_shape(c, &p, (0, d), &[3 * hidden], "weight of the cells")?;
                 Some(parts(c, &p, 0, &[hidden; 3])?)
             }
             None => None,
@@ -142,7 +155,7 @@ fn layer(c: &mut Call<'_, '_>, kind: Kind) -> Outputs {
         };
         let axis = usize::from(batch_first);
         let first = |c: &mut Call<'_, '_>, input: usize| match c.optional(input) {
-            Some(state) => of_direction(c, &state, axis, d),
+            Some(state) => part_of_shape(c, &state, (axis, d), &[batch, hidden], "first state"),
             None => {
                 let zero = c.number(&x, 0.0)?;
                 c.broadcast(&zero, vec![batch, hidden])

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, clippy::unwrap_used, reason = "each test file uses its part, and may fail")]
 
+pub mod cases;
+
 use prost::Message;
 use shardc_frontend::onnx::{Export, ImportOptions, Imported, import_bytes};
 use shardc_ir::diagnostic::Diagnostics;

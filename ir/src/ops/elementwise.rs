@@ -343,10 +343,10 @@ impl Rules for Cast {
     }
 
     fn gradient(&self, cx: &mut Backward<'_>) -> Result<(), NoGradient> {
-        if !self.dtype.is_float() {
+        let dtype = cx.b.ty(cx.operands[0]).dtype;
+        if !self.dtype.is_float() || !dtype.is_float() {
             return Err(NoGradient::Constant);
         }
-        let dtype = cx.b.ty(cx.operands[0]).dtype;
         let g = cx.grad();
         let dx = cx.b.cast(g, dtype);
         cx.give(0, dx);

@@ -158,6 +158,9 @@ pub(in crate::onnx) fn refusals(
     vec![Diagnostic::error(message).at(file.place(format!("initializer \"{name}\""))).help(help)]
 }
 
+/// Lines that a refusal tells to write.
+const LISTED: usize = 8;
+
 /// The refusal of matrices that are equal, or each other's transpose: with the lines that make them one again.
 pub(in crate::onnx) fn lost_ties(
     file: &ModelFile,
@@ -210,7 +213,10 @@ pub(in crate::onnx) fn lost_ties(
     let also = if pairs.len() > 1 { format!("; so are {}", counted(pairs.len() - 1, "other pair")) } else { String::new() };
     let message = format!("`{a}` and `{b}` are {how}: one parameter that the exporter wrote twice?{also}");
     let turned = |e: &Equality| if *e == Equality::Same { "" } else { "^T" };
-    let ties: String = pairs.iter().map(|(a, b, e)| format!("\n    tie \"{a}\" \"{b}\"{}", turned(e))).collect();
-    let help = format!("if they are one, write in the spec{ties}\nif two are meant, `untie` and a pattern of the second names");
+    let line = |(a, b, e): &(&str, &str, Equality)| format!("\n    tie \"{a}\" \"{b}\"{}", turned(e));
+    let ties: String = pairs.iter().take(LISTED).map(line).collect();
+    let rest = if pairs.len() > LISTED { format!("\n    … and {} more", pairs.len() - LISTED) } else { String::new() };
+    let help =
+        format!("if they are one, write in the spec{ties}{rest}\nif two are meant, `untie` and a pattern of the second names");
     vec![Diagnostic::error(message).at(file.place(format!("initializer \"{b}\""))).help(help)]
 }

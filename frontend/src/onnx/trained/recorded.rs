@@ -215,10 +215,19 @@ pub(super) fn refusal(file: &ModelFile, record: &Record, lost: &[String]) -> Opt
     }
     let (count, all) = (lost.len(), record.parameters.len());
     let message = format!("the export has lost {count} of the {all} parameters that its own record lists");
-    let label = format!("dropped, merged with equal ones, or folded into others:\n{}", lines(lost));
+    let label = format!("dropped, merged with equal ones, or folded into others:\n{}", listed(lost));
     let help = "export again with `optimize=False`, as in `torch.onnx.export(model, args, \"m.onnx\", optimize=False)`;\n\
                 to train without them, write in the spec\n    accept lost=parameters";
     Some(Diagnostic::error(message).at(file.place("graph")).label(label).help(help))
+}
+
+/// The first names in lines, and how many more there are.
+fn listed(names: &[String]) -> String {
+    const LISTED: usize = 20;
+    match names.len() {
+        0..=LISTED => lines(names),
+        all => format!("{}\n  … and {} more", lines(&names[..LISTED]), all - LISTED),
+    }
 }
 
 /// Names in lines of a readable length.
@@ -234,4 +243,17 @@ fn lines(names: &[String]) -> String {
         }
     }
     lines.iter().map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_many_names_the_first_are_told() {
+        let names: Vec<String> = (0..103).map(|i| format!("layer{i}.weight")).collect();
+        let text = listed(&names);
+        assert!(text.contains("`layer19.weight`") && !text.contains("layer20") && text.ends_with("\n  … and 83 more"), "{text}");
+        assert!(listed(&names[..20]).ends_with("`layer19.weight`"));
+    }
 }

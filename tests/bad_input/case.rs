@@ -1,0 +1,181 @@
+//! One run of the program over a folder with something bad in it, and what must hold of it.
+
+use super::support::folder;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use wait4::Wait4;
+
+/// No case takes longer, on a machine that does other things too.
+const LONGEST: Duration = Duration::from_secs(5);
+/// After so many seconds of work the system ends the program.
+const ENDLESS: u64 = 20;
+/// What is wrong is said in fewer bytes.
+const MESSAGE: usize = 4096;
+/// Beyond what a good run takes, no case takes more memory than its files and that.
+const MEMORY: u64 = 64 << 20;
+
+/// What is in a folder: the bytes of each file, by its path; of anything else none.
+type Contents = BTreeMap<PathBuf, Option<Vec<u8>>>;
+
+/// A command, and the files that differ from those of the good job.
+pub struct Case {
+    /// What is bad.
+    pub name: String,
+    /// Files that are replaced; none is one that is missing.
+    pub files: Vec<(String, Option<Vec<u8>>)>,
+    /// The arguments of the program.
+    pub arguments: Vec<String>,
+}
+
+impl Case {
+    /// A case that replaces one file.
+    pub fn of(name: impl Into<String>, file: &str, bytes: Vec<u8>, arguments: &str) -> Case {
+        Case::with(name, vec![(file, Some(bytes))], arguments)
+    }
+
+    /// A case of these files.
+    pub fn with(name: impl Into<String>, files: Vec<(&str, Option<Vec<u8>>)>, arguments: &str) -> Case {
+        let files = files.into_iter().map(|(name, bytes)| (name.to_string(), bytes)).collect();
+        Case { name: name.into(), files, arguments: arguments.split_whitespace().map(String::from).collect() }
+    }
+}
+
+/// What a run was like.
+pub struct Outcome {
+    /// The exit code; none if a signal ended it.
+    pub code: Option<i32>,
+    /// What it said.
+    pub said: String,
+    /// Whether it printed a result.
+    pub printed: bool,
+    /// How long it took.
+    pub took: Duration,
+    /// The most memory that it had, in bytes.
+    pub peak: u64,
+}
+
+/// The folder that all cases run in, and what a good run in it is like.
+pub struct Bench {
+    folder: PathBuf,
+    output: PathBuf,
+    good: Contents,
+    /// The most memory that a good run of each command takes.
+    baseline: BTreeMap<String, u64>,
+}
+
+impl Bench {
+    /// A folder that `fill` puts the good job into.
+    pub fn new(name: &str, fill: impl FnOnce(&Path)) -> Bench {
+        let (folder, output) = (folder(name), folder(&format!("{name}-said")));
+        fill(&folder);
+        let good = contents(&folder);
+        Bench { folder, output, good, baseline: BTreeMap::new() }
+    }
+
+    /// Where the cases run.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// A good run, which later ones are measured by.
+    pub fn measure(&mut self, arguments: &str) {
+        let case = Case::with("good", vec![], arguments);
+        let outcome = self.start(&case, None);
+        assert_eq!(outcome.code, Some(0), "{arguments}: {}", outcome.said);
+        let most = self.baseline.entry(case.arguments[0].clone()).or_default();
+        *most = outcome.peak.max(*most);
+        self.restore();
+    }
+
+    /// Runs `case`, under a limit of its address space in KiB if one is given; gives what it was like, and all that is wrong with that.
+    pub fn run(&self, case: &Case, limit: Option<u64>) -> (Outcome, Vec<String>) {
+        for (name, bytes) in &case.files {
+            let path = self.folder.join(name);
+            match bytes {
+                Some(bytes) => fs::write(path, bytes).expect("a file can be written"),
+                None => fs::remove_file(path).expect("a file can be removed"),
+            }
+        }
+        let before = contents(&self.folder);
+        let mut outcome = self.start(case, limit);
+        let after = contents(&self.folder);
+        if outcome.took > LONGEST {
+            outcome.took = outcome.took.min(self.start(case, limit).took);
+        }
+        let mut wrong = self.judge(case, limit, &outcome);
+        let lost = before.iter().find(|(path, bytes)| after.get(*path) != Some(bytes));
+        wrong.extend(lost.map(|(path, _)| format!("changes {}", path.display())));
+        let left = after.keys().find(|path| !before.contains_key(*path));
+        wrong.extend(left.filter(|_| outcome.code != Some(0)).map(|path| format!("leaves {}", path.display())));
+        self.restore();
+        (outcome, wrong)
+    }
+
+    /// All that is wrong with what the program said and took.
+    fn judge(&self, case: &Case, limit: Option<u64>, outcome: &Outcome) -> Vec<String> {
+        let Outcome { code, said, printed, took, peak } = outcome;
+        let mut wrong = vec![];
+        let mut demand = |holds: bool, what: String| wrong.extend((!holds).then_some(what));
+        demand(matches!(code, Some(0..=3)), format!("exits with {code:?}"));
+        demand(*code == Some(0) || !said.is_empty() || *printed, "says nothing".to_string());
+        demand(said.len() < MESSAGE, format!("says {} bytes", said.len()));
+        demand(!said.chars().any(|c| c.is_control() && c != '\n' && c != '\t'), "says control codes".to_string());
+        demand(!said.contains("panicked") && !said.contains("bug of shardc"), "fails by itself".to_string());
+        demand(
+            *code != Some(3) || limit.is_none() || ["memory", "thread", "space"].iter().any(|lack| said.contains(lack)),
+            "of what?".to_string(),
+        );
+        demand(*took <= LONGEST, format!("takes {took:?}"));
+        let files: usize = case.files.iter().filter_map(|(_, bytes)| Some(bytes.as_ref()?.len())).sum();
+        let baseline = case.arguments.first().and_then(|command| self.baseline.get(command));
+        let allowed = baseline.map_or(u64::MAX, |baseline| baseline + MEMORY + files as u64);
+        demand(*peak <= allowed, format!("takes {} MiB", peak >> 20));
+        wrong
+    }
+
+    fn start(&self, case: &Case, limit: Option<u64>) -> Outcome {
+        let said = self.output.join("said");
+        let file = |name: &str| File::create(self.output.join(name)).expect("a file can be written");
+        let limit = limit.map_or(String::new(), |limit| format!("ulimit -v {limit}; "));
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(format!("ulimit -t {ENDLESS}; {limit}exec \"$0\" \"$@\"")).arg(env!("CARGO_BIN_EXE_shardc"));
+        command.args(&case.arguments).current_dir(&self.folder).env("NO_COLOR", "1");
+        command.stdin(Stdio::null()).stdout(file("out")).stderr(file("said"));
+        let start = Instant::now();
+        let ended = command.spawn().expect("the program starts").wait4().expect("the program ends");
+        let took = start.elapsed();
+        let said = String::from_utf8_lossy(&fs::read(said).expect("what it said")).into_owned();
+        let printed = fs::metadata(self.output.join("out")).is_ok_and(|out| out.len() > 0);
+        Outcome { code: ended.status.code(), said, printed, took, peak: ended.rusage.maxrss }
+    }
+
+    /// Puts the good job back.
+    fn restore(&self) {
+        let now = contents(&self.folder);
+        for path in now.keys().filter(|path| !self.good.contains_key(*path)) {
+            // What is in a folder goes with it.
+            let _ = fs::remove_file(path).or_else(|_| fs::remove_dir_all(path));
+        }
+        for (path, bytes) in self.good.iter().filter(|(path, bytes)| now.get(*path) != Some(bytes)) {
+            let bytes = bytes.as_ref().expect("no case takes a folder away");
+            fs::write(path, bytes).expect("a file can be written");
+        }
+    }
+}
+
+/// All that is in `folder`.
+fn contents(folder: &Path) -> Contents {
+    let mut found = Contents::new();
+    for entry in fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry")) {
+        let (path, kind) = (entry.path(), entry.file_type().expect("a type"));
+        if kind.is_dir() {
+            found.extend(contents(&path));
+        }
+        let bytes = kind.is_file().then(|| fs::read(&path).expect("a file"));
+        found.insert(path, bytes);
+    }
+    found
+}
