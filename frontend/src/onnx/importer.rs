@@ -21,6 +21,9 @@ use std::sync::Arc;
 use tract_onnx::pb;
 use tract_onnx::pb::tensor_proto::DataType;
 
+/// A constant that the import makes is held as numbers, as a tensor of the graph and in the plan.
+const BYTES_OF_A_MADE_ELEMENT: u64 = 24;
+
 /// What a name of the model stands for.
 #[derive(Debug, Clone)]
 pub(super) enum Value {
@@ -222,7 +225,7 @@ impl<'m> Importer<'m> {
     /// Allows a constant of that shape, whose elements a rule makes from a few numbers of the file.
     pub fn allow(&mut self, shape: &[u64]) -> Result<(), String> {
         match checked_elements(shape) {
-            Some(n) if self.budget.spend(n, n.saturating_mul(8)) => Ok(()),
+            Some(n) if self.budget.spend(n, n.saturating_mul(BYTES_OF_A_MADE_ELEMENT)) => Ok(()),
             _ => Err(format!("it makes a constant of {shape:?} elements, which is too much for a model of this size")),
         }
     }
