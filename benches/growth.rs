@@ -49,7 +49,9 @@ const KINDS: [(&str, &[usize], Make); 15] = [
     }),
     ("`freeze` lines", &NUMBERS, |n| (biases(n), with("batch 2", n, |i| format!("freeze \"*.b{i}\"")))),
     ("`init` lines", &NUMBERS, |n| (biases(n), with("batch 2", n, |i| format!("init \"l.b{i}\" auto")))),
-    ("blocks of parameters", &NUMBERS, |n| (biases(n), with("mesh tp=2\nbatch 2", n, |i| format!("shard \"l.b{i}\" [(2|2)*tp]")))),
+    ("blocks of parameters", &NUMBERS, |n| {
+        (biases(n), with("mesh tp=2\nbatch 2", n, |i| format!("shard \"l.b{i}\" [(2|2)*tp]")))
+    }),
     ("gradients in buckets", &NUMBERS, |n| (biases(n), format!("mesh dp=2\nbatch 2\ndata axis=dp\n{TRAINING}"))),
     ("ranks", &NUMBERS, |n| (layers(1), format!("mesh dp={n}\nbatch {n}\ndata axis=dp\n{TRAINING}"))),
 ];
@@ -94,7 +96,8 @@ fn head(commands: [&str; 2]) -> [String; 5] {
 
 /// The times for a number, and what they are of those of the number before.
 fn row(number: usize, times: [Duration; 2], before: &mut Option<[Duration; 2]>) -> [String; 5] {
-    let ratio = |i: usize| before.map_or(String::new(), |before| format!("x{:.2}", times[i].as_secs_f64() / before[i].as_secs_f64()));
+    let ratio =
+        |i: usize| before.map_or(String::new(), |before| format!("x{:.2}", times[i].as_secs_f64() / before[i].as_secs_f64()));
     let cell = |i: usize| format!("{:.3} s", times[i].as_secs_f64());
     let row = [number.to_string(), cell(0), ratio(0), cell(1), ratio(1)];
     *before = Some(times);

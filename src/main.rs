@@ -1,6 +1,12 @@
 //! The `shardc` program.
 
+mod heap;
+
+use heap::Heap;
 use std::process::ExitCode;
+
+#[global_allocator]
+static HEAP: Heap = Heap;
 
 fn main() -> ExitCode {
     shardc::cli::main()

@@ -6,7 +6,7 @@ mod onnx_support;
 
 use onnx_support::*;
 use prost::Message;
-use shardc_frontend::onnx::{ImportOptions, Imported, Weights, import, import_bytes, strip_weights};
+use shardc_frontend::onnx::{ImportOptions, Imported, Weights, external_files, import, import_bytes, strip_weights};
 use shardc_ir::types::{Tensor, Type};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -154,6 +154,42 @@ fn external_data_goes_to_one_new_file() {
     let planned = import(&path, &ImportOptions { weights: Weights::NotNeeded, ..ImportOptions::default() }).unwrap();
     assert_eq!(planned.weights.len(), 2);
     std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn external_files_are_found_wherever_a_model_names_them() {
+    let outside = |name: &str, location: &str| {
+        let entry = |key: &str, value: &str| pb::StringStringEntryProto { key: key.into(), value: value.into() };
+        pb::TensorProto {
+            external_data: vec![entry("offset", "0"), entry("location", location), entry("length", "4")],
+            data_location: Some(1),
+            ..floats(name, &[1], &[])
+        }
+    };
+    let mut branch = model(20);
+    initializer(&mut branch, outside("b", "branch"));
+    let branch = pb::AttributeProto { name: "then_branch".into(), g: branch.graph, ..Default::default() };
+    let constant = |location: &str| vec![tensor("value", outside("c", location))];
+    let mut body = model(20);
+    node(&mut body, "Constant", "", "k", constant("function"));
+    let mut m = model(20);
+    m.functions.push(pb::FunctionProto { name: Some("f".into()), node: body.graph.unwrap().node, ..Default::default() });
+    initializer(&mut m, outside("w", "initializer"));
+    initializer(&mut m, pb::TensorProto { data_location: None, ..outside("v", "within") });
+    initializer(&mut m, weight("u", &[300], 1));
+    node(&mut m, "Constant", "", "c", constant("constant"));
+    node(&mut m, "If", "c", "i", vec![branch]);
+    let path = std::env::temp_dir().join(format!("shardc-external-{}.onnx", std::process::id()));
+    let bytes = m.encode_to_vec();
+    std::fs::write(&path, &bytes).unwrap();
+    let names = |path: &Path| -> Vec<String> {
+        let files = external_files(path).into_iter();
+        files.map(|file| file.strip_prefix(std::env::temp_dir()).unwrap().display().to_string()).collect()
+    };
+    assert_eq!(names(&path), ["branch", "constant", "function", "initializer"]);
+    std::fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
+    assert!(names(&path).is_empty(), "what breaks off is no model");
+    std::fs::remove_file(&path).unwrap();
 }
 
 #[test]

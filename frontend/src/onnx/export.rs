@@ -229,7 +229,7 @@ fn entries(location: &str, offset: usize, length: usize) -> Vec<u8> {
     [entry("location", location), entry("offset", &offset.to_string()), entry("length", &length.to_string())].concat()
 }
 
-pub(super) fn is_external(proto: &pb::TensorProto) -> bool {
+fn is_external(proto: &pb::TensorProto) -> bool {
     proto.data_location == Some(pb::tensor_proto::DataLocation::External as i32)
 }
 

@@ -1,35 +1,147 @@
-//! The files beside a model that hold the elements of its tensors.
+//! The files beside a model that hold the elements of its tensors. The model is read as a stream, its own tensors passed over.
 
-use super::export::is_external;
-use super::model_file::ModelFile;
+use super::model_file::tensor_field;
+use shardc_ir::files;
 use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, BufReader, ErrorKind, Read};
 use std::path::{Path, PathBuf};
-use tract_onnx::pb;
+use tract_onnx::pb::tensor_proto::DataLocation;
 
 /// Every file that the model at `path` names as external data, wherever in the model; none where there is no model to read.
 pub fn external_files(path: &Path) -> Vec<PathBuf> {
-    let Ok(file) = ModelFile::read(path) else { return vec![] };
-    let mut locations = BTreeSet::new();
-    in_graph(file.graph(), &mut locations);
-    file.model.functions.iter().for_each(|function| in_nodes(&function.node, &mut locations));
+    let locations = || {
+        let file = files::open(path)?;
+        let length = file.metadata()?.len();
+        let mut scan = Scan { file: BufReader::new(file), at: 0, locations: BTreeSet::new() };
+        scan.message(Message::Model, length, 0)?;
+        Ok::<_, io::Error>(scan.locations)
+    };
     let folder = path.parent().unwrap_or(Path::new(""));
-    locations.into_iter().map(|location| folder.join(location)).collect()
+    locations().unwrap_or_default().into_iter().map(|location| folder.join(location)).collect()
 }
 
-fn in_graph<'m>(graph: &'m pb::GraphProto, locations: &mut BTreeSet<&'m str>) {
-    let sparse = graph.sparse_initializer.iter().flat_map(|sparse| [&sparse.values, &sparse.indices]).flatten();
-    graph.initializer.iter().chain(sparse).for_each(|tensor| locations.extend(location(tensor)));
-    in_nodes(&graph.node, locations);
+/// Messages lie no deeper in one another in a model that can be read.
+const DEPTH: usize = 100;
+
+/// The longest entry of external data that is read.
+const ENTRY: u64 = 1 << 16;
+
+/// A message of ONNX that tensors lie in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Message {
+    Model,
+    Function,
+    Graph,
+    Node,
+    Attribute,
+    SparseTensor,
+    Tensor,
 }
 
-fn in_nodes<'m>(nodes: &'m [pb::NodeProto], locations: &mut BTreeSet<&'m str>) {
-    for attribute in nodes.iter().flat_map(|node| &node.attribute) {
-        attribute.t.iter().chain(&attribute.tensors).for_each(|tensor| locations.extend(location(tensor)));
-        attribute.g.iter().chain(&attribute.graphs).for_each(|graph| in_graph(graph, locations));
+impl Message {
+    /// What the field `number` holds, where tensors may lie in it.
+    fn of_field(self, number: u64) -> Option<Message> {
+        use Message::{Attribute, Function, Graph, Model, Node, SparseTensor, Tensor};
+        Some(match (self, number) {
+            (Model, 7) | (Attribute, 6 | 11) => Graph,
+            (Model, 25) => Function,
+            (Graph, 1) | (Function, 7) => Node,
+            (Node, 5) => Attribute,
+            (Graph, 15) | (Attribute, 22 | 23) => SparseTensor,
+            (Graph, 5) | (Attribute, 5 | 10) | (SparseTensor, 1 | 2) => Tensor,
+            _ => return None,
+        })
     }
 }
 
-fn location(tensor: &pb::TensorProto) -> Option<&str> {
-    let entry = || tensor.external_data.iter().find(|entry| entry.key == "location");
-    is_external(tensor).then(entry).flatten().map(|entry| entry.value.as_str())
+/// A model that is being read.
+struct Scan {
+    file: BufReader<File>,
+    at: u64,
+    locations: BTreeSet<String>,
+}
+
+impl Scan {
+    /// Reads the fields of a message up to the byte `end`.
+    fn message(&mut self, message: Message, end: u64, depth: usize) -> io::Result<()> {
+        if depth > DEPTH {
+            return Err(broken());
+        }
+        let (mut location, mut is_external) = (None, false);
+        while self.at < end {
+            let tag = self.varint()?;
+            let (number, kind) = (tag >> 3, tag & 7);
+            let length = match kind {
+                0 => {
+                    let value = self.varint()?;
+                    let is_place = message == Message::Tensor && number == tensor_field::DATA_LOCATION;
+                    is_external |= is_place && value == DataLocation::External as u64;
+                    continue;
+                }
+                1 => 8,
+                2 => self.varint()?,
+                5 => 4,
+                _ => return Err(broken()),
+            };
+            let field_end = self.at.checked_add(length).filter(|field_end| *field_end <= end).ok_or_else(broken)?;
+            if kind != 2 {
+                self.pass_over(field_end)?;
+            } else if let Some(inner) = message.of_field(number) {
+                self.message(inner, field_end, depth + 1)?;
+            } else if message == Message::Tensor && number == tensor_field::EXTERNAL_DATA && length <= ENTRY {
+                let found = self.entry(field_end)?;
+                location = location.or(found);
+            }
+            self.pass_over(field_end)?;
+        }
+        self.locations.extend(location.filter(|_| is_external));
+        Ok(())
+    }
+
+    /// Reads an entry of external data, up to the byte `end`; gives its value if it is the location.
+    fn entry(&mut self, end: u64) -> io::Result<Option<String>> {
+        let (mut key, mut value) = (String::new(), String::new());
+        while self.at < end {
+            let tag = self.varint()?;
+            let length = self.varint()?;
+            if tag & 7 != 2 || length > end.saturating_sub(self.at) {
+                return Err(broken());
+            }
+            let mut text = vec![0; length as usize];
+            self.file.read_exact(&mut text)?;
+            self.at += length;
+            match tag >> 3 {
+                1 => key = String::from_utf8(text).map_err(|_| broken())?,
+                2 => value = String::from_utf8(text).map_err(|_| broken())?,
+                _ => {}
+            }
+        }
+        Ok((key == "location").then_some(value))
+    }
+
+    fn varint(&mut self) -> io::Result<u64> {
+        let mut value = 0;
+        for i in 0..10 {
+            let mut byte = [0];
+            self.file.read_exact(&mut byte)?;
+            self.at += 1;
+            value |= u64::from(byte[0] & 0x7f) << (7 * i).min(63);
+            if byte[0] & 0x80 == 0 {
+                return Ok(value);
+            }
+        }
+        Err(broken())
+    }
+
+    /// Goes on at the byte `end`.
+    fn pass_over(&mut self, end: u64) -> io::Result<()> {
+        let bytes = i64::try_from(end.checked_sub(self.at).ok_or_else(broken)?).map_err(|_| broken())?;
+        self.at = end;
+        self.file.seek_relative(bytes)
+    }
+}
+
+fn broken() -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, "this is not an ONNX model")
 }

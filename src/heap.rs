@@ -1,0 +1,56 @@
+//! Where memory comes from: small pieces, which come and go by the million as graphs are rewritten, from mimalloc; large ones, such as
+//! weights and arenas, from the system, which takes them back at once.
+//!
+//! The two never mix, because a piece's size, which everybody who gives one back must know, says whose it is.
+//! Source: Leijen, Zorn and de Moura, Mimalloc: Free List Sharding in Action (2019).
+#![allow(unsafe_code, reason = "an allocator cannot be written without")]
+
+use mimalloc::MiMalloc;
+use std::alloc::{GlobalAlloc, Layout, System};
+
+/// Pieces of so many bytes are large.
+const LARGE: usize = 1 << 20;
+
+/// The allocator of the program.
+pub struct Heap;
+
+/// Whose a piece of `size` bytes is.
+fn owner(size: usize) -> &'static dyn GlobalAlloc {
+    if size < LARGE { &MiMalloc } else { &System }
+}
+
+// SAFETY: both allocators keep the contract, and each is given back and asked to resize what it has made itself: the size of a piece does
+// not change without `realloc`.
+unsafe impl GlobalAlloc for Heap {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller keeps the contract of this function, which is the same.
+        unsafe { owner(layout.size()).alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as in `alloc`.
+        unsafe { owner(layout.size()).alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, piece: *mut u8, layout: Layout) {
+        // SAFETY: the piece has this layout, so this allocator has made it.
+        unsafe { owner(layout.size()).dealloc(piece, layout) }
+    }
+
+    unsafe fn realloc(&self, piece: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        if (layout.size() < LARGE) == (size < LARGE) {
+            // SAFETY: the piece has this layout, so this allocator has made it, and the new size is its own too.
+            return unsafe { owner(size).realloc(piece, layout, size) };
+        }
+        // SAFETY: the caller promises that `size` is not zero and, rounded up to the alignment, no more than `isize::MAX`. The new piece
+        // is another one than the old, both have the bytes that are copied, and the old one is given back to who has made it.
+        unsafe {
+            let new = self.alloc(Layout::from_size_align_unchecked(size, layout.align()));
+            if !new.is_null() {
+                new.copy_from_nonoverlapping(piece, layout.size().min(size));
+                self.dealloc(piece, layout);
+            }
+            new
+        }
+    }
+}
