@@ -1,12 +1,14 @@
 //! Where memory comes from: small pieces, which come and go by the million as graphs are rewritten, from mimalloc; large ones, such as
 //! weights and arenas, from the system, which takes them back at once.
 //!
-//! The two never mix, because a piece's size, which everybody who gives one back must know, says whose it is.
+//! The two never mix, because a piece's size, which everybody who gives one back must know, says whose it is. Under a limit that leaves
+//! mimalloc no room to begin with, all comes from the system.
 //! Source: Leijen, Zorn and de Moura, Mimalloc: Free List Sharding in Action (2019).
 #![allow(unsafe_code, reason = "an allocator cannot be written without")]
 
 use mimalloc::MiMalloc;
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 /// Pieces of so many bytes are large.
 const LARGE: usize = 1 << 20;
@@ -14,13 +16,36 @@ const LARGE: usize = 1 << 20;
 /// The allocator of the program.
 pub struct Heap;
 
+/// Who makes small pieces: nobody knows before the first one.
+static SMALL: AtomicU8 = AtomicU8::new(UNKNOWN);
+const UNKNOWN: u8 = 0;
+const BY_MIMALLOC: u8 = 1;
+const BY_SYSTEM: u8 = 2;
+
+/// Whether pieces of `size` bytes are mimalloc's. The first question is asked by the one thread that a process begins with.
+fn is_by_mimalloc(size: usize) -> bool {
+    if SMALL.load(Ordering::Relaxed) == UNKNOWN {
+        let layout = Layout::new::<u64>();
+        // SAFETY: the layout has a size, and what mimalloc has made is given back to it.
+        let has_room = unsafe {
+            let piece = MiMalloc.alloc(layout);
+            if !piece.is_null() {
+                MiMalloc.dealloc(piece, layout);
+            }
+            !piece.is_null()
+        };
+        SMALL.store(if has_room { BY_MIMALLOC } else { BY_SYSTEM }, Ordering::Relaxed);
+    }
+    size < LARGE && SMALL.load(Ordering::Relaxed) == BY_MIMALLOC
+}
+
 /// Whose a piece of `size` bytes is.
 fn owner(size: usize) -> &'static dyn GlobalAlloc {
-    if size < LARGE { &MiMalloc } else { &System }
+    if is_by_mimalloc(size) { &MiMalloc } else { &System }
 }
 
 // SAFETY: both allocators keep the contract, and each is given back and asked to resize what it has made itself: the size of a piece does
-// not change without `realloc`.
+// not change without `realloc`, and who makes small pieces does not change after the first.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller keeps the contract of this function, which is the same.
@@ -38,7 +63,7 @@ unsafe impl GlobalAlloc for Heap {
     }
 
     unsafe fn realloc(&self, piece: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        if (layout.size() < LARGE) == (size < LARGE) {
+        if is_by_mimalloc(layout.size()) == is_by_mimalloc(size) {
             // SAFETY: the piece has this layout, so this allocator has made it, and the new size is its own too.
             return unsafe { owner(size).realloc(piece, layout, size) };
         }
