@@ -46,6 +46,8 @@ const REFERENCE: &str = "reference.plan";
 const EVAL: &str = "eval.plan";
 const SPEC: &str = "job.shard";
 const MODEL: &str = "model.onnx";
+/// No manifest has more bytes, and files of more are read only when they are known to be right.
+const LARGE: u64 = 64 << 20;
 const WEIGHTS: &str = "weights.safetensors";
 const GRAPHS: [&str; 3] = ["train.shir", "reference.shir", "eval.shir"];
 const FILES: [&str; 10] = [MANIFEST, TRAIN, REFERENCE, EVAL, GRAPHS[0], GRAPHS[1], GRAPHS[2], SPEC, MODEL, WEIGHTS];
@@ -306,7 +308,12 @@ fn spec_of(path: &Path, manifest: &Manifest) -> Result<Spec, Failure> {
 }
 
 fn read_manifest(path: &Path) -> Result<Manifest, Failure> {
-    let bytes = read_inside(path, MANIFEST).map_err(|error| {
+    let bytes = || {
+        let file = inside(path, MANIFEST)?;
+        let too_large = || io::Error::new(ErrorKind::InvalidData, "it is larger than any manifest");
+        if fs::metadata(&file)?.len() > LARGE { Err(too_large()) } else { files::read(&file) }
+    };
+    let bytes = bytes().map_err(|error| {
         let what = if path.is_dir() { "this is no plan directory" } else { "there is no plan directory here" };
         Diagnostic::error(format!("{what}: cannot read `{MANIFEST}`: {error}"))
             .at(Place::File(path.to_path_buf()))
@@ -320,15 +327,21 @@ fn read_manifest(path: &Path) -> Result<Manifest, Failure> {
     Ok(manifest)
 }
 
-/// The bytes of a file of the directory, which have the hash that the manifest says.
+/// The bytes of a file of the directory, which have the hash that the manifest says. A large one that has not is not held.
 fn checked(path: &Path, manifest: &Manifest, name: &str) -> Result<Vec<u8>, Failure> {
     let expected = manifest.files.get(name).ok_or_else(|| damaged(path, &format!("its manifest names no `{name}`")))?;
-    let bytes = read_inside(path, name).map_err(|e| damaged(path, &format!("cannot read `{name}`: {e}")))?;
-    if hash(&bytes) == *expected { Ok(bytes) } else { Err(damaged(path, &format!("`{name}` is not what its manifest says"))) }
+    let bytes = || {
+        let file = inside(path, name)?;
+        let is_right = fs::metadata(&file)?.len() <= LARGE || hash_file(&file)? == *expected;
+        if is_right { files::read(&file).map(Some) } else { Ok(None) }
+    };
+    let bytes = bytes().map_err(|e| damaged(path, &format!("cannot read `{name}`: {e}")))?;
+    let wrong = || damaged(path, &format!("`{name}` is not what its manifest says"));
+    bytes.filter(|bytes| hash(bytes) == *expected).ok_or_else(wrong)
 }
 
-/// The bytes of a file of the directory itself: no path leads elsewhere, and no link.
-fn read_inside(path: &Path, name: &str) -> io::Result<Vec<u8>> {
+/// A file of the directory itself: no path leads elsewhere, and no link.
+fn inside(path: &Path, name: &str) -> io::Result<PathBuf> {
     let refuse = |why: &str| Err(io::Error::new(ErrorKind::InvalidInput, why));
     let mut parts = Path::new(name).components();
     if !matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None)) || name.ends_with('/') {
@@ -336,7 +349,7 @@ fn read_inside(path: &Path, name: &str) -> io::Result<Vec<u8>> {
     }
     let file = path.join(name);
     match fs::symlink_metadata(&file)?.is_file() {
-        true => files::read(&file),
+        true => Ok(file),
         false => refuse("it is not a file"),
     }
 }

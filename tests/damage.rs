@@ -130,6 +130,46 @@ fn damaged_files_ask_for_little_memory() {
     shardc(&here, &["eval", "model.onnx", "--spec", "job.shard", "--data", "data.npz"]).expect(0);
 }
 
+/// A file may say that it is long, and take no room: what it does not hold costs no memory.
+#[cfg(target_os = "linux")]
+#[test]
+fn sparse_files_cost_no_memory() {
+    let here = folder("sparse");
+    let (model, data) = (example("digits/model.onnx"), example("digits/train.npz"));
+    let spec = example("digits/one.shard");
+    shardc(&here, &["compile", &model, "--spec", &spec, "-o", "plan"]).expect(0);
+    let train = |model: &str, data: &str| format!("train {model} --spec {spec} --data {data} --steps 1 --threads 1");
+    let cases = [
+        ("data.npz", 8 << 30, train(&model, "data.npz")),
+        ("data.safetensors", 8 << 30, train(&model, "data.safetensors")),
+        ("model.onnx", 3 << 30, train("model.onnx", &data)),
+        ("model.onnx", 128 << 20, train("model.onnx", &data)),
+        ("plan/train.plan", 768 << 20, "verify plan".to_string()),
+        ("plan/weights.safetensors", 768 << 20, "verify plan".to_string()),
+        ("plan/manifest.json", 768 << 20, "verify plan".to_string()),
+    ];
+    for (name, length, job) in cases {
+        let path = here.join(name);
+        let old = fs::read(&path).ok();
+        fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(&path)
+            .and_then(|file| file.set_len(length))
+            .expect("a hole");
+        let line = format!("ulimit -v {}; exec {} {job} 2>errors >out", 600 << 10, env!("CARGO_BIN_EXE_shardc"));
+        let status = std::process::Command::new("sh").args(["-c", &line]).current_dir(&here).status().expect("a shell");
+        let said = fs::read_to_string(here.join("errors")).expect("what it said");
+        assert!(status.code() == Some(1) && said.contains("error"), "{name}: {status}: {said}");
+        match old {
+            Some(bytes) => fs::write(&path, bytes).expect("a file can be written"),
+            None => fs::remove_file(&path).expect("a file can be removed"),
+        }
+    }
+    shardc(&here, &["verify", "plan"]).expect(0);
+}
+
 /// Whatever the limit, the program does its work or says that memory lacks.
 #[cfg(target_os = "linux")]
 #[test]

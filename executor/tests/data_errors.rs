@@ -142,6 +142,9 @@ fn files(cases: &mut Cases) {
     endless.extend(b"PK\x05\x06".repeat(1 << 20));
     endless.extend([0; 70_000]);
     cases.add("an archive whose end is far from its end", &[("data.npz", &endless)]);
+    // As many zeros as a comment may have, so that one of the ends is as far from the last byte as it says.
+    let ends = [stored.clone(), b"PK\x05\x06".repeat(100_000), vec![0; 0x4b50 - 22 + 4]].concat();
+    cases.add("an archive of ends without lists", &[("data.npz", &ends)]);
     let mut flipped = stored.clone();
     let data = stored.windows(6).position(|w| w == b"\x93NUMPY").unwrap() + 130;
     flipped[data] ^= 1;

@@ -38,7 +38,10 @@ impl Files {
         }
         match path.extension().and_then(|e| e.to_str()) {
             Some("npz") => Npz::open(files::open(path).map_err(cannot)?).map(Files::Npz),
-            Some("safetensors") => safetensor::Arrays::open(files::read(path).map_err(cannot)?).map(Files::Safetensors),
+            Some("safetensors") => {
+                let bytes = safetensor::read(files::open(path).map_err(cannot)?)?;
+                safetensor::Arrays::open(bytes).map(Files::Safetensors)
+            }
             Some("npy") => {
                 let error = Diagnostic::error("this is a single array, which says nothing about its name");
                 Err(error.help("give the folder that it is in; each `NAME.npy` of it is the array `NAME`"))

@@ -86,16 +86,37 @@ impl Npz {
     }
 }
 
-/// Whether a list of files ends the archive, where alone it may stand: behind it is a comment of at most 65,535 bytes.
+/// Whether a list of files ends the archive, where alone it may stand: behind it is a comment of at most 65,535 bytes, and before it the
+/// files' entries, where it says.
 fn has_end(file: &mut (impl Read + Seek)) -> io::Result<bool> {
     const SIGNATURE: &[u8; 4] = b"PK\x05\x06";
+    const OF_ENTRY: &[u8; 4] = b"PK\x01\x02";
     const RECORD: usize = 22;
+    /// It stands in place of numbers that are elsewhere, in archives of more than 4 GiB or 65,535 files.
+    const ELSEWHERE: u64 = u32::MAX as u64;
     let length = file.seek(SeekFrom::End(0))?;
     let mut tail = vec![];
-    file.seek(SeekFrom::Start(length.saturating_sub(RECORD as u64 + u64::from(u16::MAX))))?;
+    let start = length.saturating_sub(RECORD as u64 + u64::from(u16::MAX));
+    file.seek(SeekFrom::Start(start))?;
     file.read_to_end(&mut tail)?;
+    let number =
+        |record: &[u8], at: usize, bytes: usize| record[at..at + bytes].iter().rev().fold(0, |n, b| n << 8 | u64::from(*b));
+    let mut found = false;
+    for (at, record) in tail.windows(RECORD).enumerate().filter(|(_, record)| record.starts_with(SIGNATURE)) {
+        let (files, size, offset, comment) =
+            (number(record, 10, 2), number(record, 12, 4), number(record, 16, 4), number(record, 20, 2));
+        if (at + RECORD) as u64 + comment != tail.len() as u64 {
+            continue;
+        }
+        let mut entry = [0; 4];
+        let is_there = files == 0 || offset == ELSEWHERE || {
+            file.seek(SeekFrom::Start(offset))?;
+            offset + size <= start + at as u64 && file.read_exact(&mut entry).is_ok() && entry == *OF_ENTRY
+        };
+        found |= is_there;
+    }
     file.rewind()?;
-    Ok(tail.windows(RECORD).any(|record| record.starts_with(SIGNATURE)))
+    Ok(found)
 }
 
 /// What happened; the archive's own words for an error of the file say nothing.

@@ -10,10 +10,38 @@ use shardc_ir::types::Type;
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::Path;
 
 /// The length of the header, before it.
 const LENGTH: usize = 8;
+
+/// No header is longer.
+const LONGEST: u64 = 100_000_000;
+
+/// Reads the bytes of a file that begins as one of arrays does, before which no memory is taken for it.
+///
+/// # Errors
+/// If it does not, or cannot be read.
+pub fn read(mut file: File) -> Result<Vec<u8>, Diagnostic> {
+    let cannot = |e: io::Error| Diagnostic::error(format!("cannot read the data: {e}"));
+    let length = file.metadata().map_err(cannot)?.len();
+    let mut bytes = vec![0; LENGTH + 1];
+    let begins = file.read_exact(&mut bytes).is_ok() && bytes[LENGTH] == b'{';
+    let header = bytes.first_chunk().map_or(0, |length| u64::from_le_bytes(*length));
+    if !begins || header > LONGEST.min(length) {
+        return Err(broken("it does not begin with a header that fits into it"));
+    }
+    bytes.reserve_exact(usize::try_from(length).unwrap_or(0).saturating_sub(bytes.len()));
+    file.read_to_end(&mut bytes).map_err(cannot)?;
+    Ok(bytes)
+}
+
+fn broken(why: impl Display) -> Diagnostic {
+    Diagnostic::error(format!("the file is broken: {why}")).help("it may be cut off, or no `.safetensors`")
+}
 
 /// The bytes of a file, and where in them the arrays are.
 #[derive(Debug)]
@@ -29,10 +57,7 @@ impl<B: AsRef<[u8]>> Arrays<B> {
     /// # Errors
     /// If it is broken.
     pub fn open(bytes: B) -> Result<Arrays<B>, Diagnostic> {
-        let (header, metadata) = SafeTensors::read_metadata(bytes.as_ref()).map_err(|e| {
-            let error = Diagnostic::error(format!("the file is broken: {e}"));
-            error.help("it may be cut off, or no `.safetensors`")
-        })?;
+        let (header, metadata) = SafeTensors::read_metadata(bytes.as_ref()).map_err(broken)?;
         Ok(Arrays { bytes, data: LENGTH + header, metadata })
     }
 

@@ -1,6 +1,6 @@
 //! The files beside a model that hold the elements of its tensors. The model is read as a stream, its own tensors passed over.
 
-use super::model_file::tensor_field;
+use super::model_file::{MAX_BYTES, tensor_field};
 use shardc_ir::files;
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -12,7 +12,7 @@ use tract_onnx::pb::tensor_proto::DataLocation;
 pub fn external_files(path: &Path) -> Vec<PathBuf> {
     let locations = || {
         let file = files::open(path)?;
-        let length = file.metadata()?.len();
+        let length = Some(file.metadata()?.len()).filter(|length| *length <= MAX_BYTES).ok_or_else(broken)?;
         let mut scan = Scan { file: BufReader::new(file), at: 0, locations: BTreeSet::new() };
         scan.message(Message::Model, length, 0)?;
         Ok::<_, io::Error>(scan.locations)
@@ -72,6 +72,9 @@ impl Scan {
         while self.at < end {
             let tag = self.varint()?;
             let (number, kind) = (tag >> 3, tag & 7);
+            if number == 0 {
+                return Err(broken());
+            }
             let length = match kind {
                 0 => {
                     let value = self.varint()?;

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use tract_onnx::pb;
 
 /// Protobuf's own limit.
-const MAX_BYTES: u64 = 1 << 31;
+pub(super) const MAX_BYTES: u64 = 1 << 31;
 
 /// Where a tensor stands in the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -181,8 +181,8 @@ impl ModelFile {
 
     /// The field that holds the graph.
     pub fn graph_field(bytes: &[u8]) -> Result<Option<Field>, String> {
-        let graph: Vec<Field> = wire::fields(bytes, 0..bytes.len())?.into_iter().filter(|f| f.number == 7).collect();
-        if graph.len() > 1 { Err("it has several graphs".into()) } else { Ok(graph.into_iter().next()) }
+        let graphs = messages(bytes, 0..bytes.len(), &[7])?;
+        if graphs.len() > 1 { Err("it has several graphs".into()) } else { Ok(graphs.into_iter().next()) }
     }
 
     /// The graph.
@@ -207,34 +207,31 @@ impl ModelFile {
 fn tensors(bytes: &[u8]) -> Result<Vec<TensorBytes>, String> {
     let mut found = vec![];
     let (mut nodes, mut initializers) = (0, 0);
-    for field in messages(bytes, ModelFile::graph_field(bytes)?.as_ref())? {
-        match field.number {
-            1 => {
-                let attributes = messages(bytes, Some(&field))?.into_iter().filter(|f| f.number == 5);
-                for (i, attribute) in attributes.enumerate() {
-                    for tensor in messages(bytes, Some(&attribute))?.into_iter().filter(|f| f.number == 5) {
-                        let owner = Owner::Attribute(nodes, i);
-                        found.push(TensorBytes { owner, fields: messages(bytes, Some(&tensor))? });
-                    }
+    let Some(graph) = ModelFile::graph_field(bytes)? else { return Ok(found) };
+    for field in messages(bytes, graph.body, &[1, 5])? {
+        if field.number == 1 {
+            for (i, attribute) in messages(bytes, field.body, &[5])?.into_iter().enumerate() {
+                for tensor in messages(bytes, attribute.body, &[5])? {
+                    let owner = Owner::Attribute(nodes, i);
+                    found.push(TensorBytes { owner, fields: wire::fields(bytes, tensor.body)? });
                 }
-                nodes += 1;
             }
-            5 => {
-                let owner = Owner::Initializer(initializers);
-                found.push(TensorBytes { owner, fields: messages(bytes, Some(&field))? });
-                initializers += 1;
-            }
-            _ => {}
+            nodes += 1;
+        } else {
+            let owner = Owner::Initializer(initializers);
+            found.push(TensorBytes { owner, fields: wire::fields(bytes, field.body)? });
+            initializers += 1;
         }
     }
     Ok(found)
 }
 
-/// The fields of the message that `field` holds.
-pub(super) fn messages(bytes: &[u8], field: Option<&Field>) -> Result<Vec<Field>, String> {
-    match field {
-        None => Ok(vec![]),
-        Some(field) if field.delimited => wire::fields(bytes, field.body.clone()),
-        Some(field) => Err(format!("a number stands for a message at byte {}", field.at.start)),
-    }
+/// The fields of those numbers, which hold messages, of the message in `bytes[message]`.
+pub(super) fn messages(bytes: &[u8], message: Range<usize>, numbers: &[u64]) -> Result<Vec<Field>, String> {
+    let held = |field: &Result<Field, String>| field.as_ref().map_or(true, |field| numbers.contains(&field.number));
+    let delimited = |field: Result<Field, String>| match field? {
+        field if field.delimited => Ok(field),
+        field => Err(format!("a number stands for a message at byte {}", field.at.start)),
+    };
+    wire::walk(bytes, message).filter(held).map(delimited).collect()
 }

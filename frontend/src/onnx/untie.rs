@@ -120,7 +120,8 @@ fn rewritten(file: &ModelFile, changes: &Changes) -> Result<Vec<u8>, String> {
     }
     let (mut nodes, mut initializers) = (0, 0);
     let mut edits = vec![];
-    for field in messages(bytes, ModelFile::graph_field(bytes)?.as_ref())? {
+    let graph = ModelFile::graph_field(bytes)?.ok_or("it has no graph")?;
+    for field in messages(bytes, graph.body, &[GRAPH_NODE, GRAPH_INITIALIZER])? {
         match field.number {
             GRAPH_NODE => {
                 if changes.removed.contains(&nodes) {
@@ -144,12 +145,17 @@ fn rewritten(file: &ModelFile, changes: &Changes) -> Result<Vec<u8>, String> {
 }
 
 fn inputs<'a>(bytes: &[u8], node: &Field, position: usize, changes: &'a Changes) -> Result<Vec<Edit<'a>>, String> {
-    let fields = messages(bytes, Some(node))?.into_iter().filter(|f| f.number == NODE_INPUT);
-    let edit = |(i, field): (usize, Field)| {
-        let name = changes.inputs.get(&(position, i))?;
-        Some(Edit { at: field.at, with: wire::delimited(NODE_INPUT, name.as_bytes()) })
-    };
-    Ok(fields.enumerate().filter_map(edit).collect())
+    let mut edits = vec![];
+    let mut at = 0;
+    for field in wire::walk(bytes, node.body.clone()) {
+        let field = field?;
+        if field.number == NODE_INPUT {
+            let name = changes.inputs.get(&(position, at));
+            edits.extend(name.map(|name| Edit { at: field.at, with: wire::delimited(NODE_INPUT, name.as_bytes()) }));
+            at += 1;
+        }
+    }
+    Ok(edits)
 }
 
 /// The message of `tensor` under another name.

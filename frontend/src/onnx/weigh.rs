@@ -17,6 +17,8 @@ enum Kind {
     Node,
     Attribute,
     Function,
+    /// Its fields are listed.
+    Tensor,
     /// One whose parts are small.
     Other(usize),
 }
@@ -29,7 +31,7 @@ impl Kind {
             (Kind::Model, 25) => Kind::Function,
             (Kind::Graph, 1) | (Kind::Function, 7) => Kind::Node,
             (Kind::Node, 5) | (Kind::Function, 11) => Kind::Attribute,
-            (Kind::Graph, 5) | (Kind::Attribute, 5 | 10) => Kind::Other(size_of::<pb::TensorProto>()),
+            (Kind::Graph, 5) | (Kind::Attribute, 5 | 10) => Kind::Tensor,
             (Kind::Graph, 11..=13) => Kind::Other(size_of::<pb::ValueInfoProto>()),
             (Kind::Graph, 14 | 15) | (Kind::Attribute, 22 | 23) => Kind::Other(size_of::<pb::SparseTensorProto>()),
             (Kind::Model | Kind::Function, 8 | 9 | 14) => Kind::Other(size_of::<pb::OperatorSetIdProto>()),
@@ -45,6 +47,7 @@ impl Kind {
             Kind::Node => size_of::<pb::NodeProto>(),
             Kind::Attribute => size_of::<pb::AttributeProto>(),
             Kind::Function => size_of::<pb::FunctionProto>(),
+            Kind::Tensor => size_of::<pb::TensorProto>(),
             Kind::Other(bytes) => bytes,
         }
     }
@@ -56,13 +59,13 @@ pub(super) fn check(bytes: &[u8]) -> Result<(), String> {
     let (mut total, mut open) = (0, vec![(Kind::Model, 0..bytes.len())]);
     while let Some((kind, range)) = open.pop() {
         for field in wire::walk(bytes, range) {
-            let Field { number, body, delimited: true, .. } = field? else { continue };
-            let Some(part) = kind.of_part(number) else { continue };
-            total += part.bytes() as u64;
+            let Field { number, body, delimited, .. } = field?;
+            let part = kind.of_part(number).filter(|_| delimited);
+            total += if kind == Kind::Tensor { size_of::<Field>() } else { part.map_or(0, Kind::bytes) } as u64;
             if total > limit {
                 return Err(format!("its messages are so many and so small that they take more than {} MiB", limit >> 20));
             }
-            if !matches!(part, Kind::Other(_)) {
+            if let Some(part) = part.filter(|part| !matches!(part, Kind::Other(_))) {
                 open.push((part, body));
             }
         }

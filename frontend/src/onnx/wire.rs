@@ -38,6 +38,10 @@ pub(super) fn walk(bytes: &[u8], message: Range<usize>) -> impl Iterator<Item = 
 
 fn field(bytes: &[u8], start: usize, end: usize) -> Option<Field> {
     let (tag, after_tag) = varint(bytes, start, end)?;
+    // No schema has a field 0.
+    if tag >> 3 == 0 {
+        return None;
+    }
     let (body, delimited) = match tag & 7 {
         0 => (after_tag..varint(bytes, after_tag, end)?.1, false),
         1 => (after_tag..after_tag.checked_add(8)?, false),
@@ -175,7 +179,8 @@ fn inside<'e, L: Length>(
     let mut length = 0;
     // Fields that nothing changes are one piece.
     let mut kept = message.start;
-    for field in fields(bytes, message.clone())? {
+    for field in walk(bytes, message.clone()) {
+        let field = field?;
         let first = edits.partition_point(|e| e.at.start < field.at.start);
         let last = edits.partition_point(|e| e.at.start < field.at.end);
         let changed = &edits[first..last];
