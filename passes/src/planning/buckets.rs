@@ -6,6 +6,7 @@ use shardc_ir::diagnostic::counted;
 use shardc_ir::kernel::{Collective, CollectiveKind, Kernel};
 use shardc_ir::plan::{Buffer, BufferId, BufferKind, Program, Provenance, Step, Stream, View};
 use shardc_ir::sharding::Sharding;
+use std::collections::HashMap;
 
 /// A bucket grows to about this many bytes.
 const BUCKET_BYTES: u64 = 25 << 20;
@@ -51,30 +52,47 @@ fn insert(program: &mut Program, buckets: &mut Vec<Bucket>, calls: Vec<Step>, ot
     out
 }
 
+/// Calls that become one.
+struct Group {
+    /// Before which step they can be made at the earliest.
+    ready: usize,
+    /// Before which step they must be made.
+    due: usize,
+    bytes: u64,
+    calls: Vec<Step>,
+}
+
 /// The calls of each bucket, and before which of `others` it is reduced: after the last step that writes a member, and before the
 /// first that reads the sum of one.
 fn groups(calls: Vec<Step>, others: &[Step]) -> Vec<(usize, Vec<Step>)> {
+    let mut written: HashMap<BufferId, usize> = HashMap::new();
+    let mut read: HashMap<BufferId, Vec<usize>> = HashMap::new();
+    for (i, step) in others.iter().enumerate() {
+        written.extend(step.writes.iter().map(|view| (view.buffer, i)));
+        step.reads.iter().for_each(|view| read.entry(view.buffer).or_default().push(i));
+    }
     let window = |call: &Step| {
-        let touches = |views: &[View]| views.iter().any(|v| v.buffer == call.writes[0].buffer);
-        let ready = others.iter().rposition(|s| touches(&s.writes)).map_or(0, |i| i + 1);
-        let due = others[ready..].iter().position(|s| touches(&s.reads)).map_or(others.len(), |i| ready + i);
-        (ready, due)
+        let buffer = call.writes[0].buffer;
+        let ready = written.get(&buffer).map_or(0, |i| i + 1);
+        let due = read.get(&buffer).and_then(|all| all.get(all.partition_point(|i| *i < ready)));
+        (ready, due.copied().unwrap_or(others.len()))
     };
     let mut calls: Vec<((usize, usize), Step)> = calls.into_iter().map(|c| (window(&c), c)).collect();
     calls.sort_by_key(|(window, _)| *window);
-    let mut groups: Vec<(usize, usize, Vec<Step>)> = vec![];
+    let mut groups: Vec<Group> = vec![];
     for ((ready, due), call) in calls {
-        let bytes = |steps: &[Step]| steps.iter().map(|s| s.writes[0].bytes).sum::<u64>();
-        let open = groups.iter_mut().rev().find(|(_, _, group)| same_call(&group[0], &call));
+        let bytes = call.writes[0].bytes;
+        let open = groups.iter_mut().rev().find(|group| same_call(&group.calls[0], &call));
         match open {
-            Some((at, end, group)) if ready <= *end && bytes(group) + call.writes[0].bytes <= BUCKET_BYTES => {
-                (*at, *end) = ((*at).max(ready), (*end).min(due));
-                group.push(call);
+            Some(group) if ready <= group.due && group.bytes + bytes <= BUCKET_BYTES => {
+                (group.ready, group.due) = (group.ready.max(ready), group.due.min(due));
+                group.bytes += bytes;
+                group.calls.push(call);
             }
-            _ => groups.push((ready, due, vec![call])),
+            _ => groups.push(Group { ready, due, bytes, calls: vec![call] }),
         }
     }
-    let mut groups: Vec<(usize, Vec<Step>)> = groups.into_iter().map(|(at, _, group)| (at, group)).collect();
+    let mut groups: Vec<(usize, Vec<Step>)> = groups.into_iter().map(|group| (group.ready, group.calls)).collect();
     groups.sort_by_key(|(at, _)| *at);
     groups
 }
