@@ -1,4 +1,4 @@
-//! How the time of `compile`, `verify` and `data` grows with what they are given: for each kind of thing, its number is doubled from 1,000
+//! How the time of `compile`, `verify`, `data` and `check` grows with what they are given: for each kind of thing, its number is doubled from 1,000
 //! to 32,000, and what twice the number costs is printed. Run with `cargo bench --bench growth`; `-- concat 8000` runs the kinds whose
 //! names hold `concat`, up to that number.
 
@@ -14,7 +14,7 @@ use shardc_executor::tensor::Tensor;
 use shardc_ir::columns::{Column, align};
 use shardc_ir::dtype::DType;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{env, fs};
@@ -63,49 +63,45 @@ fn main() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("growth");
     fs::create_dir_all(&folder).unwrap();
     for (name, numbers, make) in KINDS.iter().filter(|(name, ..)| chosen(name)) {
-        let mut rows = vec![head(["compile", "verify"])];
-        let mut before = None;
-        for number in numbers.iter().filter(|number| **number <= most) {
-            let (model, spec) = make(*number);
-            fs::write(folder.join("model.onnx"), model.encode_to_vec()).unwrap();
-            fs::write(folder.join("job.shard"), spec).unwrap();
+        print_growth(name, ["compile", "verify"], numbers.iter().filter(|number| **number <= most), |number| {
+            write_job(&folder, make(number));
             let compile = least(&folder, &["compile", "model.onnx", "--spec", "job.shard", "-o", "plan"]);
-            rows.push(row(*number, [compile, least(&folder, &["verify", "plan"])], &mut before));
-        }
-        print(name, &rows);
+            [compile, least(&folder, &["verify", "plan"])]
+        });
     }
     if chosen("arrays of data") {
-        let mut rows = vec![head(["data", "check"])];
-        let mut before = None;
-        fs::write(folder.join("model.onnx"), layers(1).encode_to_vec()).unwrap();
-        fs::write(folder.join("job.shard"), plain(layers(1)).1).unwrap();
-        for number in NUMBERS.iter().filter(|number| **number <= most) {
-            let data = arrays(&folder, *number);
-            let data = data.to_str().unwrap();
-            let check = least(&folder, &["check", "model.onnx", "--spec", "job.shard", "--data", data]);
-            rows.push(row(*number, [least(&folder, &["data", data]), check], &mut before));
-        }
-        print("arrays of data", &rows);
+        write_job(&folder, plain(layers(1)));
+        print_growth("arrays of data", ["data", "check"], NUMBERS.iter().filter(|number| **number <= most), |number| {
+            write_npz(&folder.join("data.npz"), &arrays(number)).unwrap();
+            let check = least(&folder, &["check", "model.onnx", "--spec", "job.shard", "--data", "data.npz"]);
+            [least(&folder, &["data", "data.npz"]), check]
+        });
     }
 }
 
-fn head(commands: [&str; 2]) -> [String; 5] {
+fn write_job(folder: &Path, (model, spec): (ModelProto, String)) {
+    fs::write(folder.join("model.onnx"), model.encode_to_vec()).unwrap();
+    fs::write(folder.join("job.shard"), spec).unwrap();
+}
+
+/// Prints the times of both commands for each number, and what they are of those of the number before.
+fn print_growth<'n>(
+    name: &str,
+    commands: [&str; 2],
+    numbers: impl Iterator<Item = &'n usize>,
+    mut times: impl FnMut(usize) -> [Duration; 2],
+) {
     let [first, second] = commands.map(String::from);
-    ["number".into(), first, String::new(), second, String::new()]
-}
-
-/// The times for a number, and what they are of those of the number before.
-fn row(number: usize, times: [Duration; 2], before: &mut Option<[Duration; 2]>) -> [String; 5] {
-    let ratio =
-        |i: usize| before.map_or(String::new(), |before| format!("x{:.2}", times[i].as_secs_f64() / before[i].as_secs_f64()));
-    let cell = |i: usize| format!("{:.3} s", times[i].as_secs_f64());
-    let row = [number.to_string(), cell(0), ratio(0), cell(1), ratio(1)];
-    *before = Some(times);
-    row
-}
-
-fn print(name: &str, rows: &[[String; 5]]) {
-    println!("{name}\n{}", align(rows, [Column::NUMBERS; 5]));
+    let mut rows = vec![["number".to_string(), first, String::new(), second, String::new()]];
+    let mut before: Option<[f64; 2]> = None;
+    for number in numbers {
+        let times = times(*number).map(|time| time.as_secs_f64());
+        let ratio = |i: usize| before.map_or(String::new(), |before| format!("x{:.2}", times[i] / before[i]));
+        let cell = |i: usize| format!("{:.3} s", times[i]);
+        rows.push([number.to_string(), cell(0), ratio(0), cell(1), ratio(1)]);
+        before = Some(times);
+    }
+    println!("{name}\n{}", align(&rows, [Column::NUMBERS; 5]));
 }
 
 /// The least time that the command takes, which must succeed.
@@ -138,16 +134,21 @@ fn begun() -> ModelProto {
     m
 }
 
-/// `t(i+1) = ti + other(i)`, n times; the last is `y`.
-fn chain(n: usize, other: impl Fn(&mut ModelProto, usize) -> String) -> ModelProto {
+/// From `t0` to `t1` and on to `tn`, each made of the one before by `link`; the last is `y`.
+fn linked(n: usize, link: impl Fn(&mut ModelProto, usize)) -> ModelProto {
     let mut m = begun();
-    for i in 0..n {
-        let other = other(&mut m, i);
-        node(&mut m, "Add", &format!("t{i} {other}"), &format!("t{}", i + 1), vec![]);
-    }
+    (0..n).for_each(|i| link(&mut m, i));
     node(&mut m, "Identity", &format!("t{n}"), "y", vec![]);
     output(&mut m, "y");
     m
+}
+
+/// Each is the one before and `other`.
+fn chain(n: usize, other: impl Fn(&mut ModelProto, usize) -> String) -> ModelProto {
+    linked(n, |m, i| {
+        let other = other(m, i);
+        node(m, "Add", &format!("t{i} {other}"), &format!("t{}", i + 1), vec![]);
+    })
 }
 
 fn biases(n: usize) -> ModelProto {
@@ -159,15 +160,11 @@ fn biases(n: usize) -> ModelProto {
 }
 
 fn layers(n: usize) -> ModelProto {
-    let mut m = begun();
-    for i in 0..n {
-        initializer(&mut m, weight(&format!("w{i}"), &[4, 4], 10 + i as u64));
-        node(&mut m, "MatMul", &format!("t{i} w{i}"), &format!("m{i}"), vec![]);
-        node(&mut m, "Tanh", &format!("m{i}"), &format!("t{}", i + 1), vec![]);
-    }
-    node(&mut m, "Identity", &format!("t{n}"), "y", vec![]);
-    output(&mut m, "y");
-    m
+    linked(n, |m, i| {
+        initializer(m, weight(&format!("w{i}"), &[4, 4], 10 + i as u64));
+        node(m, "MatMul", &format!("t{i} w{i}"), &format!("m{i}"), vec![]);
+        node(m, "Tanh", &format!("m{i}"), &format!("t{}", i + 1), vec![]);
+    })
 }
 
 fn constants(n: usize) -> ModelProto {
@@ -228,11 +225,8 @@ fn lstm(n: usize) -> ModelProto {
     m
 }
 
-/// A file of data with so many arrays beside those of the job.
-fn arrays(folder: &Path, n: usize) -> PathBuf {
+/// So many arrays beside those of the job.
+fn arrays(n: usize) -> BTreeMap<String, Tensor> {
     let names = (0..n).map(|i| format!("a{i}")).chain(["x".to_string(), "t".to_string()]);
-    let arrays: BTreeMap<String, Tensor> = names.map(|name| (name, Tensor::zeros(DType::F32, &[4, 4]))).collect();
-    let path = folder.join("data.npz");
-    write_npz(&path, &arrays).unwrap();
-    path
+    names.map(|name| (name, Tensor::zeros(DType::F32, &[4, 4]))).collect()
 }

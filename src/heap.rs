@@ -79,3 +79,24 @@ unsafe impl GlobalAlloc for Heap {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_keep_their_bytes_from_one_allocator_to_the_other() {
+        let byte = |i: usize| (i % 251) as u8;
+        let mut bytes: Vec<u8> = (0..LARGE / 2).map(byte).collect();
+        for length in [LARGE - 1, LARGE, 3 * LARGE, LARGE + 1, LARGE - 1, 10, LARGE] {
+            let before = bytes.len().min(length);
+            bytes.truncate(length);
+            bytes.shrink_to_fit();
+            bytes.reserve_exact(length - before);
+            assert!((0..before).all(|i| bytes[i] == byte(i)), "{length} bytes");
+            bytes.extend((before..length).map(byte));
+        }
+        let zeros = vec![0_u8; LARGE];
+        assert!(zeros.iter().all(|byte| *byte == 0));
+    }
+}

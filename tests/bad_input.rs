@@ -9,6 +9,8 @@ mod attack;
 mod by_hand;
 #[path = "bad_input/case.rs"]
 mod case;
+#[path = "bad_input/models.rs"]
+mod models;
 mod support;
 
 use attack::seeds::{PLAN_HEADER, clear_away, layer, small_job};

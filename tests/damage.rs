@@ -100,6 +100,15 @@ fn descr(array: &shardc_executor::tensor::Tensor) -> &'static str {
     if array.dtype.is_float() { "<f4" } else { "<i8" }
 }
 
+/// Runs `job` in `here` with an address space of so many KiB; gives its exit code, -1 where a signal ended it, and what it said.
+#[cfg(target_os = "linux")]
+fn limited(here: &Path, limit: u64, job: &str) -> (i32, String) {
+    let line = format!("ulimit -v {limit}; exec {} {job} 2>errors >out", env!("CARGO_BIN_EXE_shardc"));
+    let status = std::process::Command::new("sh").args(["-c", &line]).current_dir(here).status();
+    let said = fs::read_to_string(here.join("errors")).expect("what it said");
+    (status.expect("a shell").code().unwrap_or(-1), said)
+}
+
 /// The program under a limit of its address space: the least that the good file needs, and 64 MiB.
 #[cfg(target_os = "linux")]
 #[test]
@@ -108,21 +117,15 @@ fn damaged_files_ask_for_little_memory() {
     let model = copied(&example("digits/model.onnx"), here.join("model.onnx"));
     let data = copied(&example("digits/test.npz"), here.join("data.npz"));
     fs::write(here.join("job.shard"), "batch 8\nloss cross_entropy labels=y\n").expect("a spec");
-    let run = |limit: u64| -> i32 {
-        let job = "eval model.onnx --spec job.shard --data data.npz --threads 1";
-        let line = format!("ulimit -v {limit}; exec {} {job} 2>errors >out", env!("CARGO_BIN_EXE_shardc"));
-        let status = std::process::Command::new("sh").args(["-c", &line]).current_dir(&here).status();
-        status.expect("a shell").code().unwrap_or(-1)
-    };
-    let least = (1..64).map(|i| i * 16 * 1024).find(|limit| run(*limit) == 0).expect("a gigabyte is enough");
+    let run = |limit: u64| limited(&here, limit, "eval model.onnx --spec job.shard --data data.npz --threads 1");
+    let least = (1..64).map(|i| i * 16 * 1024).find(|limit| run(*limit).0 == 0).expect("a gigabyte is enough");
     for path in [&model, &data] {
         let whole = fs::read(path).expect("the file");
         let limit = least + 64 * 1024 + whole.len() as u64 / 1024;
         let mut random = Random(3);
         for case in 0..60 {
             fs::write(path, damaged(&whole, &mut random)).expect("a file can be written");
-            let code = run(limit);
-            let said = fs::read_to_string(here.join("errors")).expect("what it said");
+            let (code, said) = run(limit);
             assert!(matches!(code, 0 | 1), "case {case} of {} exits with {code}: {said}", path.display());
         }
         fs::write(path, whole).expect("a file can be written");
@@ -158,10 +161,8 @@ fn sparse_files_cost_no_memory() {
             .open(&path)
             .and_then(|file| file.set_len(length))
             .expect("a hole");
-        let line = format!("ulimit -v {}; exec {} {job} 2>errors >out", 600 << 10, env!("CARGO_BIN_EXE_shardc"));
-        let status = std::process::Command::new("sh").args(["-c", &line]).current_dir(&here).status().expect("a shell");
-        let said = fs::read_to_string(here.join("errors")).expect("what it said");
-        assert!(status.code() == Some(1) && said.contains("error"), "{name}: {status}: {said}");
+        let (code, said) = limited(&here, 600 << 10, &job);
+        assert!(code == 1 && said.contains("error"), "{name}: {code}: {said}");
         match old {
             Some(bytes) => fs::write(&path, bytes).expect("a file can be written"),
             None => fs::remove_file(&path).expect("a file can be removed"),
@@ -179,20 +180,14 @@ fn lack_of_memory_is_a_failure_of_the_machine() {
     let weights = vec![0; 100 << 20];
     fs::write(&model, weights).expect("a file can be written");
     fs::write(here.join("job.shard"), "batch 8\n").expect("a spec");
-    let run = |limit: u64, job: &str| {
-        let line = format!("ulimit -v {}; exec {} {job} 2>errors >out", limit << 10, env!("CARGO_BIN_EXE_shardc"));
-        let status = std::process::Command::new("sh").args(["-c", &line]).current_dir(&here).status();
-        let said = fs::read_to_string(here.join("errors")).expect("what it said");
-        (status.expect("a shell").code().unwrap_or(-1), said)
-    };
-    let (code, said) = run(64, "eval model.onnx --spec job.shard --data model.onnx");
+    let (code, said) = limited(&here, 64 << 10, "eval model.onnx --spec job.shard --data model.onnx");
     assert!(code == 3 && said.contains("memory"), "{code}: {said}");
     copied(&example("digits/model.onnx"), model);
     copied(&example("digits/test.npz"), here.join("data.npz"));
     fs::write(here.join("job.shard"), "batch 64\nloss cross_entropy labels=y\noptimizer adamw lr=0.1\n").expect("a spec");
     // Below that the system may not even load the program.
     for limit in (200..=500).step_by(20) {
-        let (code, said) = run(limit, "train model.onnx --spec job.shard --data data.npz --threads 2 --steps 1");
+        let (code, said) = limited(&here, limit << 10, "train model.onnx --spec job.shard --data data.npz --threads 2 --steps 1");
         assert!(matches!(code, 0 | 3), "{limit} MiB: {code}: {said}");
     }
 }

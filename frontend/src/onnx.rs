@@ -40,6 +40,7 @@ mod reduce;
 mod resize;
 mod running;
 mod scatter;
+mod schema;
 mod scope;
 mod sequence;
 mod shape;

@@ -1,6 +1,8 @@
 //! The files beside a model that hold the elements of its tensors. The model is read as a stream, its own tensors passed over.
 
 use super::model_file::{MAX_BYTES, tensor_field};
+use super::schema::Message;
+use super::wire;
 use shardc_ir::files;
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -26,34 +28,6 @@ const DEPTH: usize = 100;
 
 /// The longest entry of external data that is read.
 const ENTRY: u64 = 1 << 16;
-
-/// A message of ONNX that tensors lie in.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Message {
-    Model,
-    Function,
-    Graph,
-    Node,
-    Attribute,
-    SparseTensor,
-    Tensor,
-}
-
-impl Message {
-    /// What the field `number` holds, where tensors may lie in it.
-    fn of_field(self, number: u64) -> Option<Message> {
-        use Message::{Attribute, Function, Graph, Model, Node, SparseTensor, Tensor};
-        Some(match (self, number) {
-            (Model, 7) | (Attribute, 6 | 11) => Graph,
-            (Model, 25) => Function,
-            (Graph, 1) | (Function, 7) => Node,
-            (Node, 5) => Attribute,
-            (Graph, 15) | (Attribute, 22 | 23) => SparseTensor,
-            (Graph, 5) | (Attribute, 5 | 10) | (SparseTensor, 1 | 2) => Tensor,
-            _ => return None,
-        })
-    }
-}
 
 /// A model that is being read.
 struct Scan {
@@ -93,7 +67,7 @@ impl Scan {
             } else if let Some(inner) = message.of_field(number) {
                 self.message(inner, field_end, depth + 1)?;
             } else if message == Message::Tensor && number == tensor_field::EXTERNAL_DATA && length <= ENTRY {
-                let found = self.entry(field_end)?;
+                let found = self.entry(length)?;
                 location = location.or(found);
             }
             self.pass_over(field_end)?;
@@ -102,25 +76,21 @@ impl Scan {
         Ok(())
     }
 
-    /// Reads an entry of external data, up to the byte `end`; gives its value if it is the location.
-    fn entry(&mut self, end: u64) -> io::Result<Option<String>> {
-        let (mut key, mut value) = (String::new(), String::new());
-        while self.at < end {
-            let tag = self.varint()?;
-            let length = self.varint()?;
-            if tag & 7 != 2 || length > end.saturating_sub(self.at) {
-                return Err(broken());
-            }
-            let mut text = vec![0; length as usize];
-            self.file.read_exact(&mut text)?;
-            self.at += length;
-            match tag >> 3 {
-                1 => key = String::from_utf8(text).map_err(|_| broken())?,
-                2 => value = String::from_utf8(text).map_err(|_| broken())?,
+    /// Reads an entry of external data of so many bytes; gives its value if it is the location.
+    fn entry(&mut self, length: u64) -> io::Result<Option<String>> {
+        let mut bytes = vec![0; length as usize];
+        self.file.read_exact(&mut bytes)?;
+        self.at += length;
+        let (mut key, mut value) = (&b""[..], &b""[..]);
+        for field in wire::walk(&bytes, 0..bytes.len()) {
+            let field = field.map_err(|_| broken())?;
+            match field.number {
+                1 => key = &bytes[field.body],
+                2 => value = &bytes[field.body],
                 _ => {}
             }
         }
-        Ok((key == "location").then_some(value))
+        Ok((key == b"location").then(|| String::from_utf8_lossy(value).into_owned()))
     }
 
     fn varint(&mut self) -> io::Result<u64> {
