@@ -149,6 +149,14 @@ fn external_data_goes_to_one_new_file() {
     assert_eq!(weights(&read), all);
     assert_eq!(read.weights["b"].external_file(), None);
 
+    // What is not new is kept as it is, whatever its length.
+    let mut odd = m.clone();
+    graph(&mut odd).initializer[1].external_data[2].value = "6".into();
+    std::fs::write(folder.join("old.bin"), [&old[..], &[7, 8]].concat()).unwrap();
+    let kept = written(&path, odd.encode_to_vec(), &only_w, "new.bin").unwrap();
+    assert!(kept.data.ends_with(&[0x00, 0x3c, 0x00, 0x40, 7, 8]), "{:?}", &kept.data[kept.data.len() - 8..]);
+    std::fs::remove_file(folder.join("old.bin")).unwrap();
+
     // Without its data a model can still be planned, but not trained.
     assert!(import(&path, &ImportOptions::default()).is_err());
     let planned = import(&path, &ImportOptions { weights: Weights::NotNeeded, ..ImportOptions::default() }).unwrap();

@@ -109,7 +109,7 @@ impl Train {
         {
             written.push(format!("metrics in `{}`", path.display()));
         }
-        written.extend(self.keep(&job, executor, &summary)?);
+        written.extend(self.keep(&job, &executor, &summary)?);
         note(&closing(&summary, steps, &written));
         metrics.map_or(Ok(()), MetricsFile::finish)?;
         match (summary.end, interrupt.signal()) {
@@ -119,13 +119,13 @@ impl Train {
     }
 
     /// Exports the model, if it is wanted and anything was trained; says where it is.
-    fn keep(&self, job: &Job, executor: Executor, summary: &Summary) -> Result<Option<String>, Failure> {
+    fn keep(&self, job: &Job, executor: &Executor, summary: &Summary) -> Result<Option<String>, Failure> {
         let Some(path) = &self.export else { return Ok(None) };
         if summary.end == End::Stopped && summary.steps == 0 {
             return Ok(Some(format!("`{}` is not written", path.display())));
         }
-        divergence::check_weights(job, &executor)?;
-        let weights = job.export(&executor, path)?;
+        divergence::check_weights(job, executor)?;
+        let weights = job.export(executor, path)?;
         let weights = weights.map(|weights| format!(" and `{}`", weights.display())).unwrap_or_default();
         Ok(Some(format!("model in `{}`{weights}", path.display())))
     }

@@ -4,7 +4,7 @@ use super::model_file::{ModelFile, Owner, TensorBytes, tensor_field};
 use super::tensor::{self, Weight};
 use super::wire::{self, Edit, Length, Piece};
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, Place};
-use shardc_ir::types::{Tensor, Type, checked_elements};
+use shardc_ir::types::{Tensor, Type};
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter;
 use std::path::Path;
@@ -63,11 +63,14 @@ impl Export {
             missing.remove(name);
             let external = is_external(proto);
             let contents = match new.get(name) {
-                Some(ty) => fits(proto, ty).map(|()| Contents::New(ty.clone())),
-                None if external => Weight::of(&file, owner, proto, None).map(Contents::Old),
+                Some(ty) => length(proto, ty).map(|length| (length, Contents::New(ty.clone()))),
+                None if external => {
+                    let weight = Weight::of(&file, owner, proto, None);
+                    weight.and_then(|weight| Ok((in_memory(weight.length())?, Contents::Old(weight))))
+                }
                 None => continue,
             };
-            match contents.and_then(|contents| Ok((length(proto)?, contents))) {
+            match contents {
                 Ok((length, contents)) => {
                     let offset = external.then(|| data.next_multiple_of(ALIGNMENT));
                     data = offset.map_or(data, |offset| offset + length);
@@ -202,21 +205,17 @@ fn named_tensors(file: &ModelFile) -> Vec<(Owner, &str, &pb::TensorProto)> {
     initializers.chain(values).collect()
 }
 
-/// Whether values of type `ty` may take the place of those of a tensor.
-fn fits(proto: &pb::TensorProto, ty: &Type) -> Result<(), String> {
+/// The bytes of values of type `ty` as the file stores them, in place of those of a tensor.
+fn length(proto: &pb::TensorProto, ty: &Type) -> Result<usize, String> {
     let same = proto.dims.iter().map(|d| u64::try_from(*d).ok()).eq(ty.shape.iter().map(|n| Some(*n)));
     if !same {
         return Err(format!("its shape is {:?}, but the new values are {ty}", proto.dims));
     }
-    tensor::check_encodes(proto.data_type)
+    in_memory(ty.elements() * tensor::encoded_bytes(proto.data_type)?)
 }
 
-/// The bytes of a tensor as the file stores it.
-fn length(proto: &pb::TensorProto) -> Result<usize, String> {
-    let shape: Vec<u64> = proto.dims.iter().map(|d| *d as u64).collect();
-    let bytes = tensor::element_bytes(proto.data_type)?;
-    let all = checked_elements(&shape).and_then(|n| n.checked_mul(bytes)).and_then(|n| usize::try_from(n).ok());
-    all.ok_or_else(|| format!("its shape is {shape:?}, which is too large"))
+fn in_memory(bytes: u64) -> Result<usize, String> {
+    usize::try_from(bytes).map_err(|_| format!("its {bytes} bytes are too many for this machine"))
 }
 
 /// The fields that name external data.

@@ -111,14 +111,21 @@ impl Weight {
         }
     }
 
+    /// The bytes of [`Weight::stored`].
+    pub(super) fn length(&self) -> u64 {
+        match self.source {
+            Source::External { length: Some(length), .. } => length,
+            _ => self.stored_bytes(),
+        }
+    }
+
     /// The elements as the file stores them.
     pub(super) fn stored(&self) -> Result<Vec<u8>, Diagnostic> {
         match &self.source {
             Source::Raw(file, range) => Ok(file[range.clone()].to_vec()),
             Source::Typed(proto) => Ok(typed_bytes(proto, self.stored)),
-            Source::External { folder, location, offset, length } => {
-                let length = length.unwrap_or(self.stored_bytes());
-                read_external(folder, location, *offset, length).map_err(|e| self.external_error(e))
+            Source::External { folder, location, offset, .. } => {
+                read_external(folder, location, *offset, self.length()).map_err(|e| self.external_error(e))
             }
         }
     }
@@ -199,7 +206,7 @@ impl Weight {
 
 /// The elements of a float tensor as a file stores elements of type `onnx`.
 pub(super) fn encode(tensor: Tensor, onnx: i32) -> Result<Vec<u8>, String> {
-    check_encodes(onnx)?;
+    encoded_bytes(onnx)?;
     let kind = kind(onnx)?;
     let native = matches!((kind, tensor.ty.dtype), (DataType::Float, DType::F32) | (DataType::Double, DType::F64));
     let values = || tensor.to_f64().into_iter();
@@ -212,18 +219,14 @@ pub(super) fn encode(tensor: Tensor, onnx: i32) -> Result<Vec<u8>, String> {
     }
 }
 
-/// Whether [`encode`] can write elements of that type.
-pub(super) fn check_encodes(onnx: i32) -> Result<(), String> {
+/// The bytes of an element that [`encode`] writes in that type.
+pub(super) fn encoded_bytes(onnx: i32) -> Result<u64, String> {
     match kind(onnx)? {
-        DataType::Float | DataType::Double | DataType::Float16 | DataType::Bfloat16 => Ok(()),
+        DataType::Float16 | DataType::Bfloat16 => Ok(2),
+        DataType::Float => Ok(4),
+        DataType::Double => Ok(8),
         other => Err(format!("elements of type {} are not trained", other.as_str_name().to_lowercase())),
     }
-}
-
-/// The bytes of an element of that type.
-pub(super) fn element_bytes(onnx: i32) -> Result<u64, String> {
-    let kind = kind(onnx)?;
-    bytes(kind).ok_or_else(|| format!("elements of type {} are not supported", kind.as_str_name().to_lowercase()))
 }
 
 fn kind(onnx: i32) -> Result<DataType, String> {
