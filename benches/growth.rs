@@ -26,8 +26,9 @@ const NUMBERS: [usize; 6] = [1_000, 2_000, 4_000, 8_000, 16_000, 32_000];
 /// Steps of a recurrence: up to 1,024 are supported.
 const STEPS: [usize; 4] = [125, 250, 500, 1_000];
 
-/// Each time is the least of so many.
-const RUNS: usize = 3;
+/// Each time is the least of three runs, and of up to nine while they are short.
+const RUNS: [usize; 2] = [3, 9];
+const SHORT: Duration = Duration::from_secs(4);
 
 const TRAINING: &str = "loss mse prediction=y labels=t\noptimizer sgd lr=0.1\n";
 
@@ -84,36 +85,50 @@ fn write_job(folder: &Path, (model, spec): (ModelProto, String)) {
     fs::write(folder.join("job.shard"), spec).unwrap();
 }
 
-/// Prints the times of both commands for each number, and what they are of those of the number before.
+/// Prints the times of both commands for each number, what they are of those of the number before, and the mean of that over
+/// all numbers.
 fn print_growth<'n>(
     name: &str,
     commands: [&str; 2],
     numbers: impl Iterator<Item = &'n usize>,
     mut times: impl FnMut(usize) -> [Duration; 2],
 ) {
-    let [first, second] = commands.map(String::from);
-    let mut rows = vec![["number".to_string(), first, String::new(), second, String::new()]];
-    let mut before: Option<[f64; 2]> = None;
+    let [one, other] = commands.map(String::from);
+    let mut rows = vec![["number".to_string(), one, String::new(), other, String::new()]];
+    let (mut first, mut before, mut doublings): ([f64; 2], Option<[f64; 2]>, i32) = ([0.0; 2], None, 0);
     for number in numbers {
         let times = times(*number).map(|time| time.as_secs_f64());
         let ratio = |i: usize| before.map_or(String::new(), |before| format!("x{:.2}", times[i] / before[i]));
         let cell = |i: usize| format!("{:.3} s", times[i]);
         rows.push([number.to_string(), cell(0), ratio(0), cell(1), ratio(1)]);
+        match before {
+            None => first = times,
+            Some(_) => doublings += 1,
+        }
         before = Some(times);
+    }
+    if let Some(last) = before.filter(|_| doublings > 1) {
+        let mean = |i: usize| format!("x{:.2}", (last[i] / first[i]).powf(1.0 / f64::from(doublings)));
+        rows.push(["mean".into(), String::new(), mean(0), String::new(), mean(1)]);
     }
     println!("{name}\n{}", align(&rows, [Column::NUMBERS; 5]));
 }
 
 /// The least time that the command takes, which must succeed.
 fn least(folder: &Path, arguments: &[&str]) -> Duration {
-    let time = |_| {
+    let time = || {
         let start = Instant::now();
         let mut command = Command::new(env!("CARGO_BIN_EXE_shardc"));
         let ended = command.args(arguments).current_dir(folder).stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
         assert!(ended.success(), "shardc {}", arguments.join(" "));
         start.elapsed()
     };
-    (0..RUNS).map(time).min().unwrap()
+    let (mut runs, mut spent, mut least) = (0, Duration::ZERO, Duration::MAX);
+    while runs < RUNS[0] || runs < RUNS[1] && spent < SHORT {
+        let took = time();
+        (runs, spent, least) = (runs + 1, spent + took, least.min(took));
+    }
+    least
 }
 
 fn plain(model: ModelProto) -> (ModelProto, String) {

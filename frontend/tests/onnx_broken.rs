@@ -386,6 +386,12 @@ fn every_truncation_and_many_flips_end_in_a_diagnostic_or_a_graph() {
 }
 
 #[test]
+fn a_file_of_zeros_is_no_model() {
+    let errors = import_bytes(Path::new("test.onnx"), vec![0; 64], &ImportOptions::default()).unwrap_err();
+    assert!(errors[0].message.contains("breaks off at byte 0"), "{errors:?}");
+}
+
+#[test]
 fn folders_devices_and_missing_files_are_refused() {
     for path in ["/", "/dev/zero", "/no/such/model.onnx"] {
         let errors = import(Path::new(path), &ImportOptions::default()).unwrap_err();
