@@ -24,7 +24,7 @@ mod verify;
 
 use crate::failure::Failure;
 use crate::report;
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// Trains exported ONNX models over many devices, from a plan that is proven before it runs.
@@ -55,23 +55,8 @@ enum Command {
     Data(data::Data),
     /// Print every op: letters, linearity, gradient, kernel form
     Ops,
-    /// What a name of the model became (not built yet)
-    Explain(Later),
-    /// How two plans differ (not built yet)
-    Diff(Later),
-    /// How long a step would take on a cluster (not built yet)
-    Simulate(Later),
-    /// Start one process for each rank (not built yet)
-    Launch(Later),
     /// Print this message, the help of a command, or with `spec` what a spec can say
     Help(help::Help),
-}
-
-/// A command that is planned takes any arguments, and refuses.
-#[derive(Debug, Args)]
-struct Later {
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
-    arguments: Vec<String>,
 }
 
 /// Runs the command of this process's arguments.
@@ -102,16 +87,6 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Check(command) => command.run(),
         Command::Data(command) => command.run(),
         Command::Ops => ops::run(),
-        Command::Explain(later) => later.refuse("explain"),
-        Command::Diff(later) => later.refuse("diff"),
-        Command::Simulate(later) => later.refuse("simulate"),
-        Command::Launch(later) => later.refuse("launch"),
         Command::Help(command) => command.run(Cli::command()),
-    }
-}
-
-impl Later {
-    fn refuse(self, name: &str) -> Result<(), Failure> {
-        Err(Failure::not_built(&format!("shardc {name}")))
     }
 }

@@ -20,11 +20,6 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// An option or command that is planned.
-    pub fn not_built(what: &str) -> Failure {
-        Failure::Usage(format!("`{what}` is not built yet"))
-    }
-
     /// `error` while doing `what` (`cannot write PLAN/`): a user's mistake where the path or its rights are, else the machine's.
     pub fn io(what: impl Into<String>, error: &io::Error) -> Failure {
         use io::ErrorKind::{AlreadyExists, IsADirectory, NotADirectory, NotFound, PermissionDenied, ReadOnlyFilesystem};

@@ -1,40 +1,23 @@
 //! The model as the spec wants it: sizes bound, parameters chosen, first values set.
 
-use shardc_frontend::onnx::{self, Copy, Decision, ImportOptions, Tie, Untie, Weight, Weights};
+use shardc_frontend::onnx::{self, Decision, ImportOptions, Imported, Tie, Untie, Weights};
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, HELPED, Place, names_help};
 use shardc_ir::graph::{Graph, NodeId, State, ValueId};
 use shardc_ir::names::{Names, Patterns};
 use shardc_ir::plan::StateRole;
 use shardc_ir::spec::{self, InitRule, Located, Spec};
 use shardc_ir::train::StateInit;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::path::Path;
-use std::sync::Arc;
 
 /// The deviation of matrices under `init … auto`: Radford et al., GPT-2 (2019).
 const AUTO_STD: f64 = 0.02;
-
-/// An imported model.
-pub struct Job {
-    /// Its graph, in phase `imported`.
-    pub graph: Graph,
-    /// The elements of the state variables that have them from the model.
-    pub weights: BTreeMap<String, Weight>,
-    /// What is trained, and why.
-    pub decisions: Vec<Decision>,
-    /// Initializers that are views of trained ones.
-    pub copies: Vec<Copy>,
-    /// The model's file, merged parameters apart.
-    pub model: Arc<Vec<u8>>,
-    /// What the user should know.
-    pub warnings: Diagnostics,
-}
 
 /// Imports the model at `path`, for `training` or not; with `weights`, the elements of what is trained must be there.
 ///
 /// # Errors
 /// All that is wrong with the model, and all patterns of the spec that match nothing in it.
-pub fn import(path: &Path, spec: &Spec, training: bool, weights: bool) -> Result<Job, Diagnostics> {
+pub fn import(path: &Path, spec: &Spec, training: bool, weights: bool) -> Result<Imported, Diagnostics> {
     let (train, freeze, init) = (lines(&spec.train), lines(&spec.freeze), init_lines(spec));
     let tie = |tie: &Located<spec::Tie>| Tie {
         first: tie.value.first.value.clone(),
@@ -42,7 +25,7 @@ pub fn import(path: &Path, spec: &Spec, training: bool, weights: bool) -> Result
         place: Some(spec.place_of(tie.source)),
     };
     let untie = |untie: &Located<String>| Untie { pattern: untie.value.clone(), place: Some(spec.place_of(untie.source)) };
-    let imported = onnx::import(
+    let mut imported = onnx::import(
         path,
         &ImportOptions {
             bindings: spec.bind.iter().map(|(name, size)| (name.clone(), size.value)).collect(),
@@ -58,15 +41,13 @@ pub fn import(path: &Path, spec: &Spec, training: bool, weights: bool) -> Result
             ..ImportOptions::default()
         },
     )?;
-    let onnx::Imported { graph, weights, decisions, copies, model, warnings } = imported;
-    let mut job = Job { graph, weights, decisions, copies, model, warnings };
-    job.warnings.extend(half_floats(path, &job, training));
-    let errors = without_match(spec, &job);
+    imported.warnings.extend(half_floats(path, &imported, training));
+    let errors = without_match(spec, &imported);
     if !errors.is_empty() {
         return Err(errors);
     }
-    apply_init(&mut job, spec);
-    Ok(job)
+    apply_init(&mut imported, spec);
+    Ok(imported)
 }
 
 /// What lines of one pattern each name.
@@ -85,8 +66,8 @@ fn names(decision: &Decision) -> impl Iterator<Item = &str> {
 }
 
 /// An error for each pattern of `train`, `freeze` and `init` that matches no initializer.
-fn without_match(spec: &Spec, job: &Job) -> Diagnostics {
-    let all: Vec<&str> = job.decisions.iter().flat_map(names).collect();
+fn without_match(spec: &Spec, imported: &Imported) -> Diagnostics {
+    let all: Vec<&str> = imported.decisions.iter().flat_map(names).collect();
     let known = Names::new(all.iter().copied());
     let init = spec.init.iter().map(|init| &init.value.pattern);
     let patterns = spec.train.iter().chain(&spec.freeze).chain(init);
@@ -100,8 +81,8 @@ fn without_match(spec: &Spec, job: &Job) -> Diagnostics {
 }
 
 /// A warning where the model's weights are of a type that is not computed in.
-fn half_floats(path: &Path, job: &Job, train: bool) -> Option<Diagnostic> {
-    let halves: Vec<(&String, &str)> = job.weights.iter().filter_map(|(name, w)| Some((name, w.stored_half()?))).collect();
+fn half_floats(path: &Path, imported: &Imported, train: bool) -> Option<Diagnostic> {
+    let halves: Vec<(&String, &str)> = imported.weights.iter().filter_map(|(name, w)| Some((name, w.stored_half()?))).collect();
     let (first, half) = halves.first()?;
     let others = if halves.len() > 1 { format!(" and {} more", halves.len() - 1) } else { String::new() };
     let done = if train { "trained" } else { "computed with" };
@@ -112,9 +93,9 @@ fn half_floats(path: &Path, job: &Job, train: bool) -> Option<Diagnostic> {
 
 /// Sets the first values of what an `init` line names; of several the last wins. Running statistics begin with mean 0 and variance 1
 /// whatever the rule.
-fn apply_init(job: &mut Job, spec: &Spec) {
+fn apply_init(imported: &mut Imported, spec: &Spec) {
     let lines = init_lines(spec);
-    let decisions: HashMap<&str, &Decision> = job.decisions.iter().map(|d| (d.name.as_str(), d)).collect();
+    let decisions: HashMap<&str, &Decision> = imported.decisions.iter().map(|d| (d.name.as_str(), d)).collect();
     let rule = |state: &State| {
         let last = names(decisions.get(state.name.as_str())?).filter_map(|name| lines.last(name)).max()?;
         match state.role {
@@ -123,20 +104,20 @@ fn apply_init(job: &mut Job, spec: &Spec) {
             StateRole::Moment => None,
         }
     };
-    let rules: Vec<Option<InitRule>> = job.graph.states.iter().map(rule).collect();
-    let reads = job.graph.state_reads();
+    let rules: Vec<Option<InitRule>> = imported.graph.states.iter().map(rule).collect();
+    let reads = imported.graph.state_reads();
     for (i, rule) in rules.into_iter().enumerate() {
         let Some(rule) = rule else { continue };
         let init = match rule {
             InitRule::Zeros => StateInit::Zeros,
             InitRule::Ones => StateInit::Ones,
             InitRule::Normal { std } => StateInit::Normal { std },
-            InitRule::Auto if job.graph.states[i].ty.rank() >= 2 => StateInit::Normal { std: AUTO_STD },
-            InitRule::Auto if reads[i].is_some_and(|read| multiplied(&job.graph, read)) => StateInit::Ones,
+            InitRule::Auto if imported.graph.states[i].ty.rank() >= 2 => StateInit::Normal { std: AUTO_STD },
+            InitRule::Auto if reads[i].is_some_and(|read| multiplied(&imported.graph, read)) => StateInit::Ones,
             InitRule::Auto => StateInit::Zeros,
         };
-        job.weights.remove(&job.graph.states[i].name);
-        job.graph.states[i].init = init;
+        imported.weights.remove(&imported.graph.states[i].name);
+        imported.graph.states[i].init = init;
     }
 }
 

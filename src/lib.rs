@@ -8,43 +8,40 @@ pub mod proof;
 pub mod replace;
 pub mod report;
 
-use shardc_frontend::onnx::{Copy, Decision, Weight};
+use shardc_frontend::onnx::{self, Copy, Decision, Weight};
 use shardc_frontend::spec::unsupported;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use shardc_ir::graph::Graph;
 use shardc_ir::ops::Op;
-use shardc_ir::plan::Program;
+use shardc_ir::programs::{Plan, Programs, Training};
 use shardc_ir::spec::Spec;
-use shardc_passes::{Context, Mode, planning};
+use shardc_passes::{Context, Mode, Pass, planning};
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
 /// What to compile.
-pub struct Options<'a> {
+pub struct Options {
     /// Whether training is wanted; without it a spec needs no `batch`, `loss` and `optimizer`.
     pub train: bool,
     /// Whether the model's weights must be there.
     pub weights: bool,
     /// Whether the graph is verified after each pass.
     pub verify: bool,
-    /// Sees the graph after each pass.
-    pub observe: &'a dyn Fn(Mode, &str, &Graph),
 }
 
-impl Default for Options<'_> {
+impl Default for Options {
     fn default() -> Self {
-        Options { train: true, weights: true, verify: cfg!(debug_assertions), observe: &|_, _, _| {} }
+        Options { train: true, weights: true, verify: cfg!(debug_assertions) }
     }
 }
 
 /// A compiled job.
 #[derive(Debug)]
 pub struct Compiled {
-    /// The programs.
-    pub programs: Programs,
-    /// The explicit graphs that they carry out.
-    pub graphs: Graphs,
+    /// The programs with the graphs that they carry out.
+    pub plans: Programs<Plan>,
     /// The initial elements of each state variable that has them from the model, by name.
     pub weights: BTreeMap<String, Weight>,
     /// For each float initializer whether it is trained, and why.
@@ -57,68 +54,30 @@ pub struct Compiled {
     pub warnings: Diagnostics,
 }
 
-/// What a job runs.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Programs {
-    /// A step of training, and the same on one rank: what it is compared with.
-    pub training: Option<Training>,
-    /// The model's outputs, with the loss where the spec has one.
-    pub eval: Program,
-}
-
-/// The explicit graphs that a job's programs carry out.
-#[derive(Debug, Clone)]
-pub struct Graphs {
-    /// Of a step of training, and of its reference.
-    pub training: Option<(Graph, Graph)>,
-    /// Of evaluation.
-    pub eval: Graph,
-}
-
-impl Graphs {
-    /// The graph of the program of that name.
-    pub fn of(&self, name: &str) -> &Graph {
-        match (name, &self.training) {
-            ("train", Some((graph, _))) => graph,
-            ("reference", Some((_, reference))) => reference,
-            _ => &self.eval,
-        }
-    }
-
-    /// Whether the labels of the loss are an input of the model too, as those of an autoencoder.
-    pub fn labels_are_inputs(&self, spec: &Spec) -> bool {
-        let labels = spec.labels().map(|labels| &labels.value);
-        self.eval.nodes().any(|(_, node)| matches!(&node.op, Op::Input(input) if !input.label && Some(&input.name) == labels))
-    }
-}
-
-/// A step of training.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Training {
-    /// Over the spec's mesh.
-    pub program: Program,
-    /// With every axis of the mesh 1.
-    pub reference: Program,
-}
-
-impl Programs {
-    /// The program of training, or that of evaluation where nothing is trained.
-    pub fn main(&self) -> &Program {
-        self.training.as_ref().map_or(&self.eval, |training| &training.program)
-    }
-
-    /// All programs, by the names of their files.
-    pub fn named(&self) -> impl Iterator<Item = (&'static str, &Program)> {
-        let training = self.training.iter().flat_map(|t| [("train", &t.program), ("reference", &t.reference)]);
-        training.chain([("eval", &self.eval)])
-    }
-}
-
-/// Compiles the model at `model` as `spec` says.
+/// Runs the passes over the model at `model` as `spec` says, and `observe` after each of them, until it
+/// breaks off.
 ///
 /// # Errors
-/// All that is wrong with the model or the spec, as far as it can be told at once.
-pub fn compile(model: &Path, spec: &Spec, options: &Options<'_>) -> Result<Compiled, Diagnostics> {
+/// As [`compile`], as far as passes find it.
+pub fn trace<B>(
+    model: &Path,
+    spec: &Spec,
+    options: &Options,
+    mut observe: impl FnMut(Mode, &str, &Graph) -> ControlFlow<B>,
+) -> Result<ControlFlow<B>, Diagnostics> {
+    let imported = imported(model, spec, options)?;
+    for mode in Mode::ALL.iter().copied().filter(|mode| options.train || *mode == Mode::Evaluate) {
+        let cx = Context { spec, mode, verify: options.verify };
+        let seen = |pass: &dyn Pass, graph: &Graph| observe(mode, pass.name(), graph);
+        if let ControlFlow::Break(broken) = shardc_passes::observed(imported.graph.clone(), &cx, seen)? {
+            return Ok(ControlFlow::Break(broken));
+        }
+    }
+    Ok(ControlFlow::Continue(()))
+}
+
+/// The model as the spec wants it, if the spec asks for nothing that cannot be had.
+fn imported(model: &Path, spec: &Spec, options: &Options) -> Result<onnx::Imported, Diagnostics> {
     let mut errors = unsupported(spec);
     if options.train {
         errors.extend(spec.require_training().err().into_iter().flatten());
@@ -126,28 +85,40 @@ pub fn compile(model: &Path, spec: &Spec, options: &Options<'_>) -> Result<Compi
     if !errors.is_empty() {
         return Err(errors);
     }
-    let imported = import::import(model, spec, options.train, options.weights)?;
-    let plan = |spec: &Spec, mode: Mode, observe: &dyn Fn(Mode, &str, &Graph)| {
+    import::import(model, spec, options.train, options.weights)
+}
+
+/// Whether the labels of the loss are an input of the model too, as those of an autoencoder; `eval` is
+/// the graph of evaluation.
+pub fn labels_are_inputs(eval: &Graph, spec: &Spec) -> bool {
+    let labels = spec.labels().map(|labels| &labels.value);
+    eval.nodes().any(|(_, node)| matches!(&node.op, Op::Input(input) if !input.label && Some(&input.name) == labels))
+}
+
+/// Compiles the model at `model` as `spec` says.
+///
+/// # Errors
+/// All that is wrong with the model or the spec, as far as it can be told at once.
+pub fn compile(model: &Path, spec: &Spec, options: &Options) -> Result<Compiled, Diagnostics> {
+    let imported = imported(model, spec, options)?;
+    let plan = |spec: &Spec, mode: Mode| {
         let cx = Context { spec, mode, verify: options.verify };
-        let graph = shardc_passes::run(imported.graph.clone(), &cx, |pass, graph| observe(mode, pass.name(), graph))?;
+        let graph = shardc_passes::run(imported.graph.clone(), &cx)?;
         let program = planning::plan(&graph, &cx)?;
-        Ok::<_, Diagnostics>((graph, program))
+        Ok::<_, Diagnostics>(Plan { program, graph })
     };
-    let trained = if options.train { Some(plan(spec, Mode::Train, options.observe)?) } else { None };
-    let (eval_graph, eval) = plan(spec, Mode::Evaluate, options.observe)?;
-    shardc_passes::check_axes(trained.as_ref().map_or(&eval_graph, |(graph, _)| graph), spec)?;
-    let (training_graphs, training) = match trained {
-        Some((graph, program)) => {
-            let (reference_graph, reference) = plan(&spec.reference(), Mode::Train, &|_, _, _| {})?;
-            (Some((graph, reference_graph)), Some(Training { program, reference }))
-        }
-        None => (None, None),
+    let trained = if options.train { Some(plan(spec, Mode::Train)?) } else { None };
+    let eval = plan(spec, Mode::Evaluate)?;
+    shardc_passes::check_axes(&trained.as_ref().unwrap_or(&eval).graph, spec)?;
+    let training = match trained {
+        Some(program) => Some(Training { program, reference: plan(&spec.reference(), Mode::Train)? }),
+        None => None,
     };
-    let (programs, graphs) = (Programs { training, eval }, Graphs { training: training_graphs, eval: eval_graph });
-    proof::check_memory(&programs, spec)?;
-    if let Err(proof::Disproof { name, violation }) = proof::prove(&programs, &graphs, spec) {
-        return Err(Diagnostic::error(format!("a bug of shardc: the {name} plan is wrong: {violation}")).into());
+    let plans = Programs { training, eval };
+    proof::check_memory(&plans, spec)?;
+    if let Err(proof::Disproof { kind, violation }) = proof::prove(&plans, spec) {
+        return Err(Diagnostic::error(format!("a bug of shardc: the {kind} plan is wrong: {violation}")).into());
     }
-    let import::Job { weights, decisions, copies, model, warnings, .. } = imported;
-    Ok(Compiled { programs, graphs, weights, decisions, copies, model, warnings })
+    let onnx::Imported { weights, decisions, copies, model, warnings, .. } = imported;
+    Ok(Compiled { plans, weights, decisions, copies, model, warnings })
 }

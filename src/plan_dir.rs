@@ -19,7 +19,7 @@
 use crate::failure::Failure;
 use crate::proof::{Disproof, Proven, check_memory, prove};
 use crate::replace::write_folder;
-use crate::{Compiled, Graphs, Programs, Training};
+use crate::{Compiled, labels_are_inputs};
 use serde::{Deserialize, Serialize};
 use shardc_executor::data::{read_safetensors, save_safetensors};
 use shardc_executor::tensor::Tensor;
@@ -31,6 +31,7 @@ use shardc_ir::graph::Graph;
 use shardc_ir::listing::{NamedSizes, RankSummary, summary};
 use shardc_ir::plan::{Program, StateVariable};
 use shardc_ir::plan_file::{self, hash, hash_file};
+use shardc_ir::programs::{Plan, ProgramKind, Programs};
 use shardc_ir::spec::Spec;
 use shardc_ir::text;
 use shardc_ir::train::StateInit;
@@ -41,16 +42,39 @@ use std::io::{self, ErrorKind};
 use std::path::{Component, Path, PathBuf};
 
 const MANIFEST: &str = "manifest.json";
-const TRAIN: &str = "train.plan";
-const REFERENCE: &str = "reference.plan";
-const EVAL: &str = "eval.plan";
 const SPEC: &str = "job.shard";
 const MODEL: &str = "model.onnx";
 /// No manifest has more bytes, and files of more are read only when they are known to be right.
 const LARGE: u64 = 64 << 20;
 const WEIGHTS: &str = "weights.safetensors";
-const GRAPHS: [&str; 3] = ["train.shir", "reference.shir", "eval.shir"];
-const FILES: [&str; 10] = [MANIFEST, TRAIN, REFERENCE, EVAL, GRAPHS[0], GRAPHS[1], GRAPHS[2], SPEC, MODEL, WEIGHTS];
+const FILES: [&str; 10] = [
+    MANIFEST,
+    program_file(ProgramKind::Train),
+    program_file(ProgramKind::Reference),
+    program_file(ProgramKind::Eval),
+    graph_file(ProgramKind::Train),
+    graph_file(ProgramKind::Reference),
+    graph_file(ProgramKind::Eval),
+    SPEC,
+    MODEL,
+    WEIGHTS,
+];
+
+const fn program_file(kind: ProgramKind) -> &'static str {
+    match kind {
+        ProgramKind::Train => "train.plan",
+        ProgramKind::Reference => "reference.plan",
+        ProgramKind::Eval => "eval.plan",
+    }
+}
+
+const fn graph_file(kind: ProgramKind) -> &'static str {
+    match kind {
+        ProgramKind::Train => "train.shir",
+        ProgramKind::Reference => "reference.shir",
+        ProgramKind::Eval => "eval.shir",
+    }
+}
 
 /// What `manifest.json` begins with; another version of the directory has another one.
 const FORMAT: &str = "shardc plan directory 2";
@@ -119,19 +143,13 @@ pub fn write(to: &Path, compiled: &Compiled, model: &Path, spec: &Spec, weights:
     let model_hash = hash_file(model).map_err(|e| Failure::io(format!("cannot read `{}`", model.display()), &e))?;
     let spec_bytes = fs::read(&spec.file).map_err(|e| Failure::io(format!("cannot read `{}`", spec.file.display()), &e))?;
     let mut files: BTreeMap<&str, Vec<u8>> = BTreeMap::new();
-    if let Some(training) = &compiled.programs.training {
-        files.insert(TRAIN, plan_file::encode(&training.program)?);
-        files.insert(REFERENCE, plan_file::encode(&training.reference)?);
-    }
-    files.insert(EVAL, plan_file::encode(&compiled.programs.eval)?);
-    let Graphs { training, eval } = &compiled.graphs;
-    let graphs = training.iter().flat_map(|(graph, reference)| [(GRAPHS[0], graph), (GRAPHS[1], reference)]);
-    for (name, graph) in graphs.chain([(GRAPHS[2], eval)]) {
-        files.insert(name, text::print(graph).into_bytes());
+    for (kind, plan) in compiled.plans.iter() {
+        files.insert(program_file(kind), plan_file::encode(&plan.program)?);
+        files.insert(graph_file(kind), text::print(&plan.graph).into_bytes());
     }
     let spec_hash = hash(&spec_bytes);
     let is_weight = |s: &&StateVariable| s.role.is_of_model();
-    let program = compiled.programs.main();
+    let program = &compiled.plans.main().program;
     let states = program.states.iter().filter(is_weight).map(|s| s.initializer().to_string());
     let held = states.chain(compiled.copies.iter().map(|c| c.name.clone())).collect();
     files.insert(MODEL, onnx::strip_weights(model, compiled.model.clone(), &held)?);
@@ -238,22 +256,23 @@ pub fn read(path: &Path) -> Result<PlanDir, Failure> {
         let bytes = checked(path, &manifest, name)?;
         Ok(plan_file::decode(&bytes).map_err(|d| d.at(Place::File(path.join(name))))?)
     };
-    let beside = [TRAIN, EVAL, MODEL].iter().filter_map(|name| Some(fs::metadata(path.join(name)).ok()?.len())).sum();
+    let larger = [program_file(ProgramKind::Train), program_file(ProgramKind::Eval), MODEL];
+    let beside = larger.iter().filter_map(|name| Some(fs::metadata(path.join(name)).ok()?.len())).sum();
     let graph = |name: &str| -> Result<Graph, Failure> {
         let text = String::from_utf8(checked(path, &manifest, name)?);
         let text = text.map_err(|_| damaged(path, &format!("`{name}` is not UTF-8")))?;
         text::parse_beside(&text, beside).map_err(|error| damaged(path, &format!("`{name}`, {error}")))
     };
-    let trains = [TRAIN, REFERENCE].iter().any(|name| manifest.files.contains_key(*name));
-    let training = if trains { Some(Training { program: program(TRAIN)?, reference: program(REFERENCE)? }) } else { None };
-    let training_graphs = if trains { Some((graph(GRAPHS[0])?, graph(GRAPHS[1])?)) } else { None };
-    let programs = Programs { training, eval: program(EVAL)? };
-    let graphs = Graphs { training: training_graphs, eval: graph(GRAPHS[2])? };
+    let training = [ProgramKind::Train, ProgramKind::Reference].map(program_file);
+    let trains = training.iter().any(|name| manifest.files.contains_key(*name));
+    let plan = |kind| Ok::<_, Failure>(Plan { program: program(program_file(kind))?, graph: graph(graph_file(kind))? });
+    let plans = Programs::try_new(trains, plan)?;
     let spec = spec_of(path, &manifest)?;
-    let proven = prove(&programs, &graphs, &spec).map_err(|disproof| counter_example(path, &spec, &disproof))?;
-    check_memory(&programs, &spec)?;
-    check_manifest(path, &manifest, programs.main())?;
-    let labels_are_inputs = graphs.labels_are_inputs(&spec);
+    let proven = prove(&plans, &spec).map_err(|disproof| counter_example(path, &spec, &disproof))?;
+    check_memory(&plans, &spec)?;
+    check_manifest(path, &manifest, &plans.main().program)?;
+    let labels_are_inputs = labels_are_inputs(&plans.eval.graph, &spec);
+    let programs = plans.map(|plan| plan.program);
     Ok(PlanDir { path: path.to_path_buf(), manifest, spec, programs, labels_are_inputs, proven })
 }
 
@@ -279,8 +298,8 @@ fn check_manifest(path: &Path, manifest: &Manifest, program: &Program) -> Result
 }
 
 /// A counter-example, at the line of the spec that asked for what goes wrong.
-fn counter_example(path: &Path, spec: &Spec, Disproof { name, violation }: &Disproof) -> Diagnostic {
-    let error = Diagnostic::error(format!("this plan directory is wrong: the {name} plan: {violation}"));
+fn counter_example(path: &Path, spec: &Spec, Disproof { kind, violation }: &Disproof) -> Diagnostic {
+    let error = Diagnostic::error(format!("this plan directory is wrong: the {kind} plan: {violation}"));
     let span = violation.spec_line.and_then(|line| line_span(&spec.file, line));
     error.help("compile the job again").at(match span {
         Some(span) => Place::Text { file: spec.file.clone(), span },

@@ -1,12 +1,11 @@
 //! What is proven of a job's programs before any of them runs: each carries out its graph, the training graph is the reference's but for
 //! communication, and what a rank holds fits its device.
 
-use crate::{Graphs, Programs};
 use shardc_ir::diagnostic::Diagnostic;
-use shardc_ir::graph::Graph;
 use shardc_ir::listing::summary;
 use shardc_ir::listing::units::bytes_text;
 use shardc_ir::plan::{Buffer, BufferKind, Program, ProgramInput};
+use shardc_ir::programs::{Plan, ProgramKind, Programs, Training};
 use shardc_ir::spec::Spec;
 use shardc_ir::verify_plan::erasure::same_when_erased;
 use shardc_ir::verify_plan::{Proof, Violation, verify};
@@ -16,8 +15,8 @@ use shardc_passes::planning::inputs::{Allowed, allowed};
 /// The proof of one program.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Proven {
-    /// `train`, `reference` or `eval`.
-    pub name: &'static str,
+    /// Which program.
+    pub kind: ProgramKind,
     /// What was proven of it.
     pub proof: Proof,
 }
@@ -25,8 +24,8 @@ pub struct Proven {
 /// Which program is wrong, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Disproof {
-    /// `train`, `reference` or `eval`.
-    pub name: &'static str,
+    /// Which program.
+    pub kind: ProgramKind,
     /// The counter-example.
     pub violation: Violation,
 }
@@ -35,45 +34,41 @@ pub struct Disproof {
 ///
 /// # Errors
 /// The first counter-example.
-pub fn prove(programs: &Programs, graphs: &Graphs, spec: &Spec) -> Result<Vec<Proven>, Disproof> {
-    let mut proven = vec![];
-    let mut prove = |name, program: &Program, graph: &Graph| {
-        let proof = verify(program, graph).map_err(|violation| Disproof { name, violation })?;
-        proven.push(Proven { name, proof });
-        Ok(())
+pub fn prove(plans: &Programs<Plan>, spec: &Spec) -> Result<Vec<Proven>, Disproof> {
+    let wrong = |kind, why: &str| Disproof { kind, violation: Violation::of(why) };
+    let prove = |(kind, plan): (ProgramKind, &Plan)| {
+        let proof = verify(&plan.program, &plan.graph).map_err(|violation| Disproof { kind, violation })?;
+        Ok(Proven { kind, proof })
     };
-    let wrong = |name, why: &str| Disproof { name, violation: Violation::of(why) };
-    if let (Some(training), Some((graph, reference))) = (&programs.training, &graphs.training) {
-        prove("train", &training.program, graph)?;
-        prove("reference", &training.reference, reference)?;
-        if graph.mesh.reference() != reference.mesh {
-            return Err(wrong("reference", "it is of another mesh than the training step with one rank on each axis"));
+    let proven = plans.iter().map(prove).collect::<Result<Vec<Proven>, Disproof>>()?;
+    if let Some(Training { program, reference }) = &plans.training {
+        if program.graph.mesh.reference() != reference.graph.mesh {
+            let why = "it is of another mesh than the training step with one rank on each axis";
+            return Err(wrong(ProgramKind::Reference, why));
         }
-        same_when_erased(graph, reference).map_err(|why| wrong("reference", &format!("it is of another graph: {why}")))?;
-        for (name, program) in [("train", &training.program), ("reference", &training.reference)] {
-            if spec.learning_rate() != Some(program.learning_rate) {
-                return Err(wrong(name, "its learning rate is not the spec's"));
+        let same = same_when_erased(&program.graph, &reference.graph);
+        same.map_err(|why| wrong(ProgramKind::Reference, &format!("it is of another graph: {why}")))?;
+        for (kind, plan) in [(ProgramKind::Train, program), (ProgramKind::Reference, reference)] {
+            if spec.learning_rate() != Some(plan.program.learning_rate) {
+                return Err(wrong(kind, "its learning rate is not the spec's"));
             }
         }
-    } else if programs.training.is_some() || graphs.training.is_some() {
-        return Err(wrong("train", "it has no graph"));
     }
-    prove("eval", &programs.eval, &graphs.eval)?;
-    evaluates(&programs.eval, spec).map_err(|why| wrong("eval", why))?;
+    evaluates(&plans.eval.program, spec).map_err(|why| wrong(ProgramKind::Eval, why))?;
     let (mesh, seed) = (spec.mesh(), spec.seed.as_ref().map_or(0, |s| s.value));
     let batch = spec.batch.as_ref().map_or(0, |b| b.value.size);
-    for (name, program) in programs.named() {
-        let own = if name == "reference" { mesh.reference() } else { mesh.clone() };
+    for (kind, Plan { program, graph }) in plans.iter() {
+        let own = if kind == ProgramKind::Reference { mesh.reference() } else { mesh.clone() };
         if program.mesh != own || program.seed != seed || program.batch != batch {
-            return Err(wrong(name, "its mesh, batch or seed is not the spec's"));
+            return Err(wrong(kind, "its mesh, batch or seed is not the spec's"));
         }
-        let allowed = allowed(graphs.of(name), spec);
+        let allowed = allowed(graph, spec);
         let differs = |input: &&ProgramInput| {
             let own = Allowed { range: input.range, except: input.except };
             allowed.get(&input.name) != Some(&own)
         };
         if let Some(input) = program.inputs.iter().find(differs) {
-            return Err(wrong(name, &format!("its input `{}` may hold other values than the graph takes", input.name)));
+            return Err(wrong(kind, &format!("its input `{}` may hold other values than the graph takes", input.name)));
         }
     }
     Ok(proven)
@@ -95,9 +90,9 @@ fn evaluates(eval: &Program, spec: &Spec) -> Result<(), &'static str> {
 ///
 /// # Errors
 /// What fills the memory, at the line that limits it.
-pub fn check_memory(programs: &Programs, spec: &Spec) -> Result<(), Diagnostic> {
+pub fn check_memory(plans: &Programs<Plan>, spec: &Spec) -> Result<(), Diagnostic> {
     let Some(limit) = &spec.device_memory else { return Ok(()) };
-    for (name, program) in programs.named().filter(|(name, _)| *name != "reference") {
+    for (kind, Plan { program, .. }) in plans.iter().filter(|(kind, _)| *kind != ProgramKind::Reference) {
         if program.arena_bytes <= limit.value {
             continue;
         }
@@ -112,7 +107,7 @@ pub fn check_memory(programs: &Programs, spec: &Spec) -> Result<(), Diagnostic> 
         let held: Vec<String> =
             parts.iter().filter(|p| p.1 > 0).map(|(what, n, ..)| format!("{} of {what}", bytes_text(*n))).collect();
         let words = format!(
-            "the {name} plan needs {} on each rank, the device has {}",
+            "the {kind} plan needs {} on each rank, the device has {}",
             bytes_text(program.arena_bytes),
             bytes_text(limit.value)
         );

@@ -129,7 +129,7 @@ fn step(executor: &mut Executor, good: &Good) -> Result<StepResult, ExecutionErr
 fn good_plans_have_everything() {
     let jobs = jobs::all();
     let steps = || jobs.iter().flat_map(|job| &job.program.tasks).flat_map(|task| &task.steps);
-    let forms: BTreeSet<&str> = steps().map(|step| step.kernel.form()).collect();
+    let forms: BTreeSet<&str> = steps().map(|step| step.kernel.name()).collect();
     let kinds: BTreeSet<String> = steps()
         .filter_map(|step| match &step.kernel {
             Kernel::Collective(call) => Some(format!("{:?}", call.kind)),

@@ -21,9 +21,7 @@ fn programs() -> Vec<(Program, Graph)> {
         let spec = shardc_frontend::spec::load(Path::new(&example(&format!("{model}/{spec}.shard")))).expect("the spec is good");
         let path = example(&format!("{model}/model.onnx"));
         let compiled = shardc::compile(Path::new(&path), &spec, &Options::default()).expect("the job compiles");
-        let training = compiled.programs.training.expect("the job trains");
-        let (graph, reference) = compiled.graphs.training.expect("the job trains");
-        out.extend([(training.program, graph), (training.reference, reference), (compiled.programs.eval, compiled.graphs.eval)]);
+        out.extend(compiled.plans.iter().map(|(_, plan)| (plan.program.clone(), plan.graph.clone())));
     }
     out
 }

@@ -18,7 +18,8 @@ fn job(job: &str, spec: &str) -> (Program, Graph) {
     let spec = shardc_frontend::spec::load(Path::new(&example(&format!("{job}/{spec}.shard")))).expect("the spec is good");
     let path = example(&format!("{job}/model.onnx"));
     let compiled = shardc::compile(Path::new(&path), &spec, &Options::default()).expect("the job compiles");
-    (compiled.programs.training.expect("the job trains").program, compiled.graphs.training.expect("the job trains").0)
+    let plan = compiled.plans.training.expect("the job trains").program;
+    (plan.program, plan.graph)
 }
 
 fn refused((program, graph): (&Program, &Graph)) -> Violation {

@@ -1,11 +1,13 @@
 //! How fast single kernels are, at the sizes of a small GPT: `cargo bench -p shardc-executor`.
 
 use shardc_executor::cpu::element::{Slice, SliceMut};
+use shardc_executor::cpu::prepare;
 use shardc_executor::cpu::threads::Threads;
-use shardc_executor::cpu::{self, Prepared};
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::*;
 use shardc_ir::mesh::Mesh;
+use shardc_ir::position::*;
+use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::scalar::{Binary, Instr, ScalarProgram, Unary};
 use std::time::Instant;
 
@@ -29,10 +31,9 @@ fn main() {
 
 /// The best of several runs.
 fn measure(kernel: &Kernel, threads: Threads) -> f64 {
-    let signature = cpu::signature(kernel, &Mesh::single()).expect("a good kernel");
-    let prepared = Prepared::new(kernel, &vec![None; signature.reads.len()]).expect("a good kernel");
-    let words =
-        |operand: &cpu::signature::Operand| vec![0u64; (operand.elements * operand.dtype.bytes()).div_ceil(8) as usize + 1];
+    let signature = kernel.signature(&Mesh::single()).expect("a good kernel");
+    let prepared = prepare(kernel, &vec![None; signature.reads.len()]).expect("a good kernel");
+    let words = |operand: &signature::Operand| vec![0u64; (operand.elements * operand.dtype.bytes()).div_ceil(8) as usize + 1];
     let mut reads: Vec<Vec<u64>> = signature.reads.iter().map(words).collect();
     for (words, operand) in reads.iter_mut().zip(&signature.reads) {
         if operand.dtype == DType::F32 {
@@ -189,11 +190,11 @@ fn kernels() -> Vec<(&'static str, Kernel, u64)> {
         ("layer norm grad 768x128", rowwise(RowProgram::LayerNormGrad), 0),
         ("softmax 768x128", rowwise(RowProgram::Softmax), 0),
         ("attention 12x4x64x32", Kernel::Attention(attention.clone()), 0),
-        ("attention grad 12x4x64x32", Kernel::AttentionGrad(attention), 0),
+        ("attention grad 12x4x64x32", Kernel::AttentionGrad(AttentionGrad(attention)), 0),
         ("attention 8x1024x64", Kernel::Attention(long.clone()), 0),
-        ("attention grad 8x1024x64", Kernel::AttentionGrad(long), 0),
+        ("attention grad 8x1024x64", Kernel::AttentionGrad(AttentionGrad(long)), 0),
         ("gather 768x128", Kernel::Gather(gather.clone()), 0),
-        ("scatter add 768x128", Kernel::ScatterAdd(gather), 0),
+        ("scatter add 768x128", Kernel::ScatterAdd(ScatterAdd(gather)), 0),
         ("transpose 1024x1024", transpose(1024), 0),
     ];
     all.extend(convolutions());
@@ -234,7 +235,7 @@ fn convolutions() -> Vec<(&'static str, Kernel, u64)> {
     }
     let pool = MaxPool { dtype: DType::F32, planes: 16 * 64, window: square(32, 3, 2) };
     all.push(("max pool 1024 3x3/2 32", Kernel::MaxPool(pool.clone()), 0));
-    all.push(("max pool grad 1024 3x3/2 32", Kernel::MaxPoolGrad(pool), 0));
+    all.push(("max pool grad 1024 3x3/2 32", Kernel::MaxPoolGrad(MaxPoolGrad(pool)), 0));
     all
 }
 

@@ -7,8 +7,9 @@ use crate::cpu::combine;
 use crate::transfer::{Transfer, exchange};
 use crate::world::{Meeting, World};
 use shardc_ir::dtype::DType;
-use shardc_ir::kernel::{Collective, CollectiveKind, ReduceKind};
+use shardc_ir::kernel::{Collective, CollectiveKind};
 use shardc_ir::mesh::{AxisId, Mesh};
+use shardc_ir::reduce_kind::ReduceKind;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -4,7 +4,6 @@
 //! number, is the one to tell; one below them all only where there is no other.
 
 use crate::fault::Fault;
-use crate::load::buffer;
 use crate::replay::Replay;
 use crate::run::{ExecutionError, Executor};
 use crate::tensor::Tensor;
@@ -96,7 +95,7 @@ impl Seen {
 pub fn first(executor: Executor, number: u64, batch: &[Tensor]) -> Result<Option<First>, ExecutionError> {
     let mut seen = Seen::default();
     for state in executor.program().states.iter().filter(|state| state.role != StateRole::Moment) {
-        let dtype = buffer(executor.program(), state.buffer).map_err(ExecutionError::before)?.dtype;
+        let dtype = executor.program().buffer(state.buffer).map_err(ExecutionError::before)?.dtype;
         for (rank, part) in (0..).zip(executor.parts(state.buffer)?) {
             if let Some(oddity) = Oddity::of(dtype, &part) {
                 seen.add(First { value: state.name.clone(), oddity, rank, op: None });

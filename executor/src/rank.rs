@@ -5,7 +5,7 @@ use crate::cpu::element::{Slice, SliceMut};
 use crate::cpu::threads::Threads;
 use crate::fault::Fault;
 use crate::finite::Oddity;
-use crate::load::{Launch, Loaded, buffer};
+use crate::load::{Loaded, ReadyStep};
 use crate::shard::Layout;
 use crate::tensor::Tensor;
 use shardc_ir::dtype::DType;
@@ -67,7 +67,7 @@ impl Rank {
     /// Keeps this rank's part of a whole array, in every slot.
     pub fn write(&mut self, id: BufferId, tensor: &Tensor) -> Result<(), String> {
         let loaded = self.loaded.clone();
-        let found = buffer(&loaded.program, id)?;
+        let found = loaded.program.buffer(id)?;
         if tensor.dtype != found.dtype || tensor.shape != found.shape {
             let (dtype, shape) = (tensor.dtype, &tensor.shape);
             return Err(format!("`{}` is {}{:?}, not {dtype}{shape:?}", found.name, found.dtype, found.shape));
@@ -77,7 +77,7 @@ impl Rank {
 
     /// Whether this rank's part of a buffer of floats holds finite numbers only.
     pub fn is_finite(&self, id: BufferId) -> Result<bool, String> {
-        let dtype = buffer(&self.loaded.program, id)?.dtype;
+        let dtype = self.loaded.program.buffer(id)?.dtype;
         Ok(Oddity::of(dtype, &self.part(id)?).is_none())
     }
 
@@ -93,14 +93,14 @@ impl Rank {
 
     /// This rank's part of a buffer, slot after slot; `None` if another rank holds the same.
     pub fn read(&self, id: BufferId) -> Result<Option<Vec<u8>>, String> {
-        let found = buffer(&self.loaded.program, id)?;
+        let found = self.loaded.program.buffer(id)?;
         let first = layout(&self.loaded.program, found).is_first_replica(&self.coordinates);
         if first { self.part(id).map(Some) } else { Ok(None) }
     }
 
     /// This rank's part of a buffer, slot after slot.
     pub fn part(&self, id: BufferId) -> Result<Vec<u8>, String> {
-        let found = buffer(&self.loaded.program, id)?;
+        let found = self.loaded.program.buffer(id)?;
         let local = layout(&self.loaded.program, found).local_bytes();
         let starts = (0..found.slots).map(|slot| found.offset + slot * found.slot_bytes);
         let slots: Vec<&[u8]> = starts.map(|start| self.arena.bytes(start..start + local)).collect::<Result<_, _>>()?;
@@ -113,7 +113,7 @@ impl Rank {
     /// If there is no such buffer, or `part` is not of its size.
     pub fn set_part(&mut self, id: BufferId, part: &[u8]) -> Result<(), String> {
         let loaded = self.loaded.clone();
-        let found = buffer(&loaded.program, id)?;
+        let found = loaded.program.buffer(id)?;
         if part.len() as u64 > found.slot_bytes {
             return Err(format!("{} bytes are too many for `{}`", part.len(), found.name));
         }
@@ -128,7 +128,7 @@ impl Rank {
 
     fn write_bytes(&mut self, id: BufferId, global: &[u8]) -> Result<(), String> {
         let loaded = self.loaded.clone();
-        let found = buffer(&loaded.program, id)?;
+        let found = loaded.program.buffer(id)?;
         let layout = layout(&loaded.program, found);
         if global.len() as u64 != layout.global_bytes() {
             return Err(format!("`{}` has {} bytes, not {}", found.name, layout.global_bytes(), global.len()));
@@ -159,7 +159,7 @@ impl Rank {
     fn launch(
         &mut self,
         kernel: &Kernel,
-        launch: &Launch,
+        launch: &ReadyStep,
         call: impl FnOnce(&Collective, &[u8], &mut [u8]) -> Result<(), String>,
     ) -> Result<(), Fault> {
         let time = self.coordinates.last().copied().unwrap_or(0);

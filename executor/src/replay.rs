@@ -5,13 +5,14 @@
 
 use crate::cpu::threads::Threads;
 use crate::fault::Fault;
-use crate::load::{Loaded, buffer};
+use crate::load::Loaded;
 use crate::rank::Rank;
 use crate::run::{ExecutionError, Executor};
 use crate::tensor::Tensor;
 use shardc_ir::dtype::DType;
-use shardc_ir::kernel::{Collective, CollectiveKind, ReduceKind};
+use shardc_ir::kernel::{Collective, CollectiveKind};
 use shardc_ir::plan::{BufferId, BufferKind, Program, Turn};
+use shardc_ir::reduce_kind::ReduceKind;
 use std::fmt;
 use std::sync::Arc;
 
@@ -194,7 +195,7 @@ impl Replay {
         threads: &[u8],
         replay: &[u8],
     ) -> Result<Option<Difference>, ExecutionError> {
-        let found = buffer(&self.loaded.program, id).map_err(ExecutionError::before)?;
+        let found = self.loaded.program.buffer(id).map_err(ExecutionError::before)?;
         let element = found.dtype.bytes() as usize;
         let Some(at) = threads.chunks(element).zip(replay.chunks(element)).position(|(a, b)| a != b) else { return Ok(None) };
         let text = |bytes: &[u8]| {

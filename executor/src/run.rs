@@ -4,7 +4,7 @@ use crate::comm::{Communicator, TrafficTable};
 use crate::cpu::threads::Threads;
 use crate::fault::Fault;
 use crate::init::initial_value;
-use crate::load::{Loaded, buffer};
+use crate::load::Loaded;
 use crate::rank::{Rank, layout};
 use crate::tensor::Tensor;
 use crate::world::World;
@@ -208,7 +208,7 @@ impl Executor {
     /// If there is no such state, or the shape differs.
     pub fn set_state(&mut self, name: &str, value: &Tensor) -> Result<(), ExecutionError> {
         let id = self.state(name)?;
-        let found = buffer(self.program(), id).map_err(ExecutionError::before)?;
+        let found = self.program().buffer(id).map_err(ExecutionError::before)?;
         let value = if value.dtype.is_float() && found.dtype.is_float() { value.cast(found.dtype) } else { value.clone() };
         let value = Arc::new(value);
         self.on_each(None, move |worker| worker.rank.write(id, &value).map_err(Fault::of_data)).map(drop)
@@ -221,7 +221,7 @@ impl Executor {
     pub fn initialise(&mut self, mut model: impl FnMut(&str) -> Option<Tensor>) -> Result<(), ExecutionError> {
         for state in self.program().states.clone() {
             let program = self.program();
-            let found = buffer(program, state.buffer).map_err(ExecutionError::before)?;
+            let found = program.buffer(state.buffer).map_err(ExecutionError::before)?;
             let (name, block) = (state.initializer(), &state.block);
             let shape = block.as_ref().map_or(found.shape.clone(), |block| block.whole_shape(&found.shape));
             let value = initial_value(&state.init, name, found.dtype, &shape, program.seed);
@@ -303,7 +303,7 @@ impl Executor {
     /// Puts the parts of all ranks together.
     fn whole(&self, id: BufferId, mut parts: Vec<Option<Vec<u8>>>) -> Result<Tensor, ExecutionError> {
         let program = self.program();
-        let found = buffer(program, id).map_err(ExecutionError::before)?;
+        let found = program.buffer(id).map_err(ExecutionError::before)?;
         let time_split = found.sharding.splits(program.mesh.time());
         if !found.sharding.partial.is_empty() || (time_split && found.slots != program.mesh.microbatches()) {
             return Err(ExecutionError::before(format!("`{}` is not whole on all ranks together", found.name)));
@@ -425,8 +425,9 @@ fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
 mod tests {
     use super::*;
     use shardc_ir::dtype::DType;
-    use shardc_ir::kernel::{Collective, CollectiveKind, ReduceKind};
+    use shardc_ir::kernel::{Collective, CollectiveKind};
     use shardc_ir::mesh::{AxisId, Mesh};
+    use shardc_ir::reduce_kind::ReduceKind;
     use shardc_ir::train::{Decay, LearningRate};
     use std::sync::atomic::{AtomicBool, Ordering};
 

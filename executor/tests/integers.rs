@@ -1,11 +1,12 @@
 //! Integers that have no quotient fail the kernel.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use shardc_executor::cpu::Prepared;
 use shardc_executor::cpu::element::{Slice, SliceMut};
+use shardc_executor::cpu::prepare;
 use shardc_executor::cpu::threads::Threads;
 use shardc_ir::dtype::DType;
-use shardc_ir::kernel::{Kernel, Map, MapInput, Reduce, ReduceKind};
+use shardc_ir::kernel::{Kernel, Map, MapInput, Reduce};
+use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::scalar::{Binary, Instr, ScalarProgram};
 
 /// `f(a, b) + a` over elements of `a` and `b`, or of `a` and one `b` for all.
@@ -24,7 +25,7 @@ fn map(f: Binary, count: u64, stride: i64) -> Map {
 
 fn launch(kernel: &Kernel, a: &[i64], b: &[i64], results: usize) -> Result<Vec<i64>, String> {
     let mut out = vec![0; results];
-    let prepared = Prepared::new(kernel, &[None, None]).unwrap();
+    let prepared = prepare(kernel, &[None, None]).unwrap();
     prepared.launch(&[Slice::I64(a), Slice::I64(b)], vec![SliceMut::I64(&mut out)], &[], Threads(1))?;
     Ok(out)
 }

@@ -9,6 +9,8 @@ use shardc_ir::dtype::DType;
 use shardc_ir::kernel::*;
 use shardc_ir::mesh::{AxisId, Mesh};
 use shardc_ir::plan::*;
+use shardc_ir::position::*;
+use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::scalar::{Binary, Instr, ScalarProgram};
 use shardc_ir::sharding::{Sharding, Split};
 use shardc_ir::train::{Decay, LearningRate, StateInit};
@@ -32,7 +34,7 @@ fn view(program: &Program, buffer: u32) -> View {
 fn step(program: &Program, kernel: Kernel, reads: &[u32], writes: &[u32]) -> Step {
     Step {
         stream: Stream::Main,
-        text: kernel.form().to_string(),
+        text: kernel.name().to_string(),
         kernel,
         reads: reads.iter().map(|b| view(program, *b)).collect(),
         writes: writes.iter().map(|b| view(program, *b)).collect(),
@@ -107,7 +109,7 @@ fn program(mesh: Mesh) -> Program {
     }
     program.arena_bytes = end;
     let add = vec![Instr::Binary(Binary::Add, 0, 1)];
-    let prologue = vec![step(&program, Kernel::Fill { dtype: DType::F32, count: width, value: 0.0 }, &[], &[2])];
+    let prologue = vec![step(&program, Kernel::Fill(Fill { dtype: DType::F32, count: width, value: 0.0 }), &[], &[2])];
     let reduce = Reduce {
         map: Map { program: ScalarProgram::identity(), ..map(&[local, width], &[&[width as i64, 1]], vec![]) },
         kind: ReduceKind::Sum,

@@ -2,10 +2,10 @@
 
 use crate::dtype::DType;
 use crate::graph::{Graph, Node, NodeId, NodeOrigin, Output, Phase, State, StateId, Value, ValueId};
-use crate::kernel::ReduceKind;
 use crate::mesh::Mesh;
 use crate::ops::elementwise::UnaryFn;
 use crate::ops::{Op, elementwise, layout, leaf, reduce};
+use crate::reduce_kind::ReduceKind;
 use crate::scalar::Binary;
 use crate::sharding::Sharding;
 use crate::types::{Tensor, Type};

@@ -204,6 +204,12 @@ impl Graph {
         Graph { name: name.into(), phase, mesh, dag: DiGraph::new(), values: vec![], states: vec![], outputs: vec![] }
     }
 
+    /// The graph, in whose place an empty one of its phase and mesh is left.
+    pub fn take(&mut self) -> Graph {
+        let empty = Graph::new("", self.phase, self.mesh.clone());
+        std::mem::replace(self, empty)
+    }
+
     /// All nodes in program order.
     pub fn nodes(&self) -> impl DoubleEndedIterator<Item = (NodeId, &Node)> {
         self.dag.node_indices().map(|i| (NodeId(i.index() as u32), &self.dag[i]))

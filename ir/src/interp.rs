@@ -15,10 +15,10 @@ pub mod work;
 
 use crate::dtype::DType;
 use crate::graph::{Graph, ValueId};
-use crate::kernel::ReduceKind;
-use crate::lower::row_major;
+use crate::kernel::signature::row_major;
 use crate::ops::Op;
 use crate::plan::HostScalar;
+use crate::reduce_kind::ReduceKind;
 use crate::types::{Tensor, Type, checked_elements};
 use std::collections::BTreeMap;
 

@@ -3,8 +3,8 @@
 //! Every dimension is an ordered product of letters, outer to inner; a dimension of size 1 that broadcasts is the empty product.
 //! Mesh axes split letters, so a split of one operand says how the others must be split, and what is partial afterwards.
 
-use crate::kernel::ReduceKind;
 use crate::mesh::Mesh;
+use crate::reduce_kind::ReduceKind;
 use crate::sharding::{Sharding, Split, Splits, with_split};
 use crate::types::Type;
 

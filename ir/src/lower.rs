@@ -6,8 +6,11 @@ pub mod graph;
 mod strides;
 
 use crate::dtype::DType;
-use crate::kernel::{Kernel, Origin, ReduceKind};
+use crate::kernel::Kernel;
+use crate::kernel::signature::row_major;
 use crate::mesh::Mesh;
+use crate::position::Origin;
+use crate::reduce_kind::ReduceKind;
 use crate::scalar::{Instr, Reg, ScalarProgram};
 use crate::sharding::{Sharding, origin};
 use crate::types::Type;
@@ -38,15 +41,6 @@ impl Extent {
     pub fn strides(&self) -> Vec<i64> {
         row_major(&self.local)
     }
-}
-
-/// Row-major strides of a contiguous tensor.
-pub fn row_major(shape: &[u64]) -> Vec<i64> {
-    let mut strides = vec![1; shape.len()];
-    for d in (1..shape.len()).rev() {
-        strides[d - 1] = strides[d] * shape[d].max(1) as i64;
-    }
-    strides
 }
 
 /// A node on one rank.
@@ -188,15 +182,7 @@ impl ProgramWriter {
     pub fn inline(&mut self, program: &ScalarProgram, arguments: &[Reg], dims: impl Fn(u16) -> u16) -> Vec<Reg> {
         let mut registers = arguments.to_vec();
         for instr in &program.code {
-            let at = |r: &Reg| registers[*r as usize];
-            let moved = match instr {
-                Instr::Const(c) => Instr::Const(*c),
-                Instr::Index(d) => Instr::Index(dims(*d)),
-                Instr::Unary(f, a) => Instr::Unary(*f, at(a)),
-                Instr::Binary(f, a, b) => Instr::Binary(*f, at(a), at(b)),
-                Instr::Select(c, a, b) => Instr::Select(at(c), at(a), at(b)),
-            };
-            let register = self.push(moved);
+            let register = self.push(instr.map(|r| registers[r as usize], &dims));
             registers.push(register);
         }
         program.outputs.iter().map(|r| registers[*r as usize]).collect()

@@ -1,5 +1,6 @@
 //! The mesh: named axes over ranks, and the axis of micro-batches in time.
 
+use crate::limits::{MAX_AXES, MAX_MICROBATCHES, MAX_RANKS};
 use serde::{Deserialize, Serialize};
 
 /// An axis of the mesh, by its position in [`Mesh::axes`].
@@ -96,6 +97,22 @@ impl Mesh {
     /// The number of ranks.
     pub fn world_size(&self) -> u64 {
         self.rank_axes().iter().map(|a| a.size).product()
+    }
+
+    /// Checks that there are axes, each with a position, and no more than [`crate::limits`] allow.
+    ///
+    /// # Errors
+    /// What is wrong, in words.
+    pub fn check(&self) -> Result<(), String> {
+        let sizes = || self.axes.iter().map(|axis| axis.size);
+        if self.axes.is_empty() || self.axes.len() > MAX_AXES + 1 || sizes().any(|size| size == 0) {
+            return Err("the mesh has no sensible axes".into());
+        }
+        let ranks = sizes().take(self.axes.len() - 1).try_fold(1u64, |n, size| n.checked_mul(size));
+        if ranks.is_none_or(|ranks| ranks > MAX_RANKS) || self.microbatches() > MAX_MICROBATCHES {
+            return Err(format!("the mesh is larger than {MAX_RANKS} ranks and {MAX_MICROBATCHES} micro-batches"));
+        }
+        Ok(())
     }
 
     /// The coordinates of `rank` on every axis; `time` is 0.

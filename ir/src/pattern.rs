@@ -6,8 +6,8 @@
 //! order. `mean(p)` is the mean over the last dimension, which stays with size 1; views that keep the shape are looked through.
 
 use crate::graph::{Graph, ValueId};
-use crate::kernel::ReduceKind;
 use crate::ops::Op;
+use crate::reduce_kind::ReduceKind;
 use std::collections::BTreeMap;
 
 /// A term of a pattern.

@@ -1,5 +1,7 @@
 //! A plan: for each distinct program its buffers, its steps and its order of tasks, with nothing left to decide.
 
+mod tables;
+
 use crate::dtype::DType;
 use crate::kernel::Kernel;
 use crate::mesh::Mesh;
@@ -240,6 +242,19 @@ pub enum StateRole {
 }
 
 impl StateRole {
+    /// Every role.
+    pub const ALL: [StateRole; 4] = [StateRole::Parameter, StateRole::Frozen, StateRole::Moment, StateRole::Statistic];
+
+    /// The name in text.
+    pub fn name(self) -> &'static str {
+        match self {
+            StateRole::Parameter => "parameter",
+            StateRole::Frozen => "frozen",
+            StateRole::Moment => "moment",
+            StateRole::Statistic => "statistic",
+        }
+    }
+
     /// Whether it is an initializer of the model.
     pub fn is_of_model(self) -> bool {
         self != StateRole::Moment

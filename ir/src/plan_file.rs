@@ -8,7 +8,6 @@ use crate::diagnostic::Diagnostic;
 use crate::files;
 use crate::plan::Program;
 use crate::types::to_hex;
-use crate::verify_plan::tables;
 use bincode::config::standard;
 use bincode::error::DecodeError;
 use bincode::serde::{decode_from_slice, encode_to_vec};
@@ -66,7 +65,7 @@ pub fn decode(bytes: &[u8]) -> Result<Program, Diagnostic> {
     if read != payload.len() {
         return Err(damaged(&format!("{} bytes follow the program", payload.len() - read)));
     }
-    tables::check(&program).map_err(|what| damaged(&what))?;
+    program.check_tables().map_err(|what| damaged(&what))?;
     Ok(program)
 }
 

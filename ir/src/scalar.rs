@@ -177,6 +177,19 @@ pub enum Instr {
     Select(Reg, Reg, Reg),
 }
 
+impl Instr {
+    /// The same instruction over other registers, and of another dimension where it is an index.
+    pub fn map(self, register: impl Fn(Reg) -> Reg, dim: impl Fn(u16) -> u16) -> Instr {
+        match self {
+            Instr::Const(value) => Instr::Const(value),
+            Instr::Index(d) => Instr::Index(dim(d)),
+            Instr::Unary(f, a) => Instr::Unary(f, register(a)),
+            Instr::Binary(f, a, b) => Instr::Binary(f, register(a), register(b)),
+            Instr::Select(a, b, c) => Instr::Select(register(a), register(b), register(c)),
+        }
+    }
+}
+
 /// A straight-line program over one element of each input.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ScalarProgram {

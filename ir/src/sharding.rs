@@ -5,8 +5,9 @@
 //! `3*tp` on 192 is tp at stride 32; a merged `(b t)` with b over dp is dp at a large stride, as it was on b alone. Letters,
 //! merged dimensions and blocks need no further mechanism.
 
-use crate::kernel::{Offset, Origin, OriginDigit, ReduceKind};
 use crate::mesh::{AxisId, Mesh};
+use crate::position::{Offset, Origin, OriginDigit};
+use crate::reduce_kind::ReduceKind;
 use serde::{Deserialize, Serialize};
 
 /// A mesh axis owns the digit of weight `stride` of a dimension (or of a letter).
@@ -85,29 +86,36 @@ impl Sharding {
             let dims: Vec<String> = self.dims.iter().zip(shape).map(|(s, n)| splits_text(s, *n, mesh)).collect();
             out = format!("{{{}}}", dims.join(", "));
         }
-        for kind in [ReduceKind::Sum, ReduceKind::Max, ReduceKind::Min] {
+        for kind in ReduceKind::ALL {
             let axes: Vec<&str> = self.partial.iter().filter(|p| p.kind == kind).map(|p| mesh.name(p.axis)).collect();
             if !axes.is_empty() {
                 let gap = if out.is_empty() { "" } else { " " };
-                out.push_str(&format!("{gap}partial({}: {})", reduce_name(kind), axes.join(" ")));
+                out.push_str(&format!("{gap}partial({}: {})", kind.name(), axes.join(" ")));
             }
         }
         out
     }
 }
 
-/// The name of a reduction in listings.
-pub fn reduce_name(kind: ReduceKind) -> &'static str {
-    match kind {
-        ReduceKind::Sum => "sum",
-        ReduceKind::Max => "max",
-        ReduceKind::Min => "min",
-    }
-}
-
 /// How many parts the splits make.
 pub fn degree(splits: &[Split], mesh: &Mesh) -> u64 {
     splits.iter().map(|s| mesh.size(s.axis)).product()
+}
+
+/// The outermost digits of a number below `size` whose positions are `inner` apart, in the order of
+/// `axes`.
+///
+/// # Errors
+/// The first axis whose positions do not divide what is left of the number.
+pub fn outermost(size: u64, inner: u64, axes: &[AxisId], mesh: &Mesh) -> Result<Splits, AxisId> {
+    let mut rest = size;
+    let digit = |axis: &AxisId| {
+        let fits = rest > 0 && rest.is_multiple_of(mesh.size(*axis));
+        rest /= mesh.size(*axis);
+        let stride = rest.checked_mul(inner).filter(|_| fits).ok_or(*axis)?;
+        Ok(Split { axis: *axis, stride })
+    };
+    axes.iter().map(digit).collect()
 }
 
 /// Whether the splits are digits of a number below `size`: each digit's span divides the next weight above it.

@@ -1,6 +1,7 @@
 //! The type of a value (global shape and element type) and the elements of constants.
 
 use crate::dtype::DType;
+use crate::limits::MAX_ELEMENTS;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::sync::Arc;
@@ -48,10 +49,10 @@ impl fmt::Display for Type {
     }
 }
 
-/// The number of elements of `shape`, or `None` where it exceeds 2^48, or would if empty dimensions had one element: so every
+/// The number of elements of `shape`, or `None` where it exceeds [`MAX_ELEMENTS`], or would if empty dimensions had one element: so every
 /// product of some of its sizes is a number.
 pub fn checked_elements(shape: &[u64]) -> Option<u64> {
-    let product = |least: u64| shape.iter().try_fold(1u64, |n, s| n.checked_mul((*s).max(least))).filter(|n| *n <= 1 << 48);
+    let product = |least: u64| shape.iter().try_fold(1u64, |n, s| n.checked_mul((*s).max(least))).filter(|n| *n <= MAX_ELEMENTS);
     product(1).and_then(|_| product(0))
 }
 

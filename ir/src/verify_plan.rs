@@ -58,7 +58,6 @@ mod memory;
 mod run;
 mod state;
 mod subject;
-pub mod tables;
 mod violation;
 
 pub use violation::Violation;
@@ -100,7 +99,7 @@ pub struct Proof {
 /// # Errors
 /// The first counter-example.
 pub fn verify(program: &Program, graph: &Graph) -> Result<Proof, Violation> {
-    tables::check(program).map_err(Violation::of)?;
+    program.check_tables().map_err(Violation::of)?;
     verify_set(&PlanSet::alike(program), graph)
 }
 
@@ -110,7 +109,7 @@ pub fn verify(program: &Program, graph: &Graph) -> Result<Proof, Violation> {
 /// The first counter-example.
 pub fn verify_set(set: &PlanSet<'_>, graph: &Graph) -> Result<Proof, Violation> {
     for program in &set.programs {
-        tables::check(program).map_err(Violation::of)?;
+        program.check_tables().map_err(Violation::of)?;
     }
     if graph.phase != Phase::Explicit {
         return Err(Violation::of(format!("the graph is {}, not {}", graph.phase, Phase::Explicit)));

@@ -6,7 +6,6 @@ use shardc_ir::builder::Builder;
 use shardc_ir::dtype::DType;
 use shardc_ir::graph::{Phase, ValueId};
 use shardc_ir::interp::{Feed, evaluate, run};
-use shardc_ir::kernel::ReduceKind;
 use shardc_ir::mesh::Mesh;
 use shardc_ir::ops::attention::{Attention, AttentionGrad, HeadLayout, MaskKind};
 use shardc_ir::ops::contract::Contract;
@@ -17,6 +16,7 @@ use shardc_ir::ops::norm::{LayerNorm, LayerNormGrad, RmsNorm, RmsNormGrad, Softm
 use shardc_ir::ops::reduce::Reduce;
 use shardc_ir::ops::update::Adam;
 use shardc_ir::ops::{Backward, Op};
+use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::scalar::{Binary, Unary};
 use shardc_ir::types::{Tensor, Type};
 

@@ -1,10 +1,10 @@
 //! The text form: a fixed point of print and parse on every op, shardings back from their text, and no panic on any text.
 
 use shardc_ir::graph::{Graph, NodeOrigin, Output, Phase};
-use shardc_ir::kernel::ReduceKind;
 use shardc_ir::mesh::{AxisId, Mesh};
 use shardc_ir::ops::samples::samples;
 use shardc_ir::ops::{Op, layout};
+use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::sharding::{Sharding, Split, Splits, with_split};
 use shardc_ir::text::{node_text, parse, print};
 use shardc_ir::verify::{report, verify};

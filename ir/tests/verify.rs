@@ -1,9 +1,9 @@
 //! The verifier: what it accepts, and a broken graph for each check, as text.
 
 use shardc_ir::graph::{Graph, NodeId, StateId};
-use shardc_ir::kernel::ReduceKind;
 use shardc_ir::mesh::AxisId;
 use shardc_ir::ops::samples::samples;
+use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::sharding::{Sharding, Split, with_split};
 use shardc_ir::text::parse;
 use shardc_ir::verify::{Place, report, verify};

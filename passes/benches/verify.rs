@@ -62,7 +62,7 @@ fn compiled(layers: usize, dp: u64, tp: u64, microbatches: u64) -> (Graph, Progr
     let spec = shardc_frontend::spec::parse(Path::new("job.shard"), &spec).expect("the spec parses");
     let cx = Context { spec: &spec, mode: Mode::Train, verify: false };
     let imported = parse(&text).expect("the graph parses");
-    let graph = shardc_passes::run(imported, &cx, |_, _| {}).expect("the graph compiles");
+    let graph = shardc_passes::run(imported, &cx).expect("the graph compiles");
     let program = planning::plan(&graph, &cx).expect("the graph is planned");
     (graph, program)
 }

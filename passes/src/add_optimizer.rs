@@ -4,7 +4,7 @@
 //! The norm is the root of one f64 sum of squares a parameter, added in parameter order.
 //! Needs and keeps phase `differentiated`.
 
-use crate::{Changed, Context, Pass};
+use crate::{Context, Mode, Pass};
 use shardc_ir::builder::Builder;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use shardc_ir::dtype::DType;
@@ -26,12 +26,20 @@ impl Pass for AddOptimizer {
         "add-optimizer"
     }
 
-    fn phases(&self) -> (Phase, Phase) {
-        (Phase::Differentiated, Phase::Differentiated)
+    fn needs(&self, _mode: Mode) -> Phase {
+        Phase::Differentiated
     }
 
-    fn run(&self, graph: &mut Graph, cx: &Context<'_>) -> Result<Changed, Diagnostics> {
-        let Some(optimizer) = &cx.spec.optimizer else { return Ok(Changed::No) };
+    fn gives(&self) -> Phase {
+        Phase::Differentiated
+    }
+
+    fn modes(&self) -> &'static [Mode] {
+        &[Mode::Train]
+    }
+
+    fn run(&self, graph: &mut Graph, cx: &Context<'_>) -> Result<(), Diagnostics> {
+        let Some(optimizer) = &cx.spec.optimizer else { return Ok(()) };
         let gradients: Vec<(StateId, ValueId)> =
             graph.states.iter().enumerate().filter_map(|(i, s)| s.gradient.map(|g| (StateId(i as u32), g))).collect();
         if gradients.is_empty() {
@@ -40,9 +48,8 @@ impl Pass for AddOptimizer {
             return Err(error.help("`shardc compile` prints what is trained; add a `train` line").into());
         }
         check_blocks(graph, cx, optimizer)?;
-        let empty = Graph::new("", graph.phase, graph.mesh.clone());
         let reads = graph.state_reads();
-        let mut b = Builder::extend(std::mem::replace(graph, empty));
+        let mut b = Builder::extend(graph.take());
         b.origin.part = Part::Update;
         let factor = clip(&mut b, &gradients, cx.spec.clip.as_ref().map(|c| c.value));
         let mut scalars = Scalars::default();
@@ -58,7 +65,7 @@ impl Pass for AddOptimizer {
             update(&mut b, &mut scalars, state, weight, gradient, &optimizer.value);
         }
         *graph = b.finish();
-        Ok(Changed::Yes)
+        Ok(())
     }
 }
 

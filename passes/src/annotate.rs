@@ -5,13 +5,13 @@
 //! Refuses: a pattern without a match, a wrong number of dimensions, sizes that do not divide; all of a spec together.
 
 use crate::Context;
-use crate::separate_blocks::{is_block, is_joined, slices, with_whole};
+use crate::blocks::{is_block, is_joined, slices, with_whole};
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, HELPED, counted, names_help};
 use shardc_ir::graph::{Graph, Part, ValueId};
 use shardc_ir::mesh::AxisId;
 use shardc_ir::names::Names;
 use shardc_ir::ops::Op;
-use shardc_ir::sharding::{Split, Splits, well_formed};
+use shardc_ir::sharding::{Splits, outermost};
 use shardc_ir::spec::{DimSharding, Located, Shard, Source};
 use std::collections::{BTreeMap, HashMap};
 
@@ -228,15 +228,7 @@ fn batch_splits(graph: &Graph, cx: &Context<'_>) -> Result<Vec<Annotation>, Diag
         let Op::Input(input) = &node.op else { continue };
         let value = node.results[0];
         let Some(size) = graph.ty(value).shape.first().copied() else { continue };
-        let mut rest = size;
-        let splits: Splits = axes
-            .iter()
-            .map(|axis| {
-                rest /= mesh.size(*axis);
-                Split { axis: *axis, stride: rest }
-            })
-            .collect();
-        if !well_formed(&splits, size, mesh) {
+        let Ok(splits) = outermost(size, 1, &axes, mesh) else {
             let parts: u64 = axes.iter().map(|a| mesh.size(*a)).product();
             let message = format!(
                 "`{}` holds {}, which {parts} micro-batches and data ranks do not divide",
@@ -245,7 +237,7 @@ fn batch_splits(graph: &Graph, cx: &Context<'_>) -> Result<Vec<Annotation>, Diag
             );
             let place = cx.spec.batch.as_ref().map(|b| place(cx, b.source));
             return Err(Diagnostic::error(message).at_opt(place).help(format!("use a multiple of {parts}")).into());
-        }
+        };
         out.push(Annotation { value, dim: 0, splits, closed: false, line });
     }
     Ok(out)

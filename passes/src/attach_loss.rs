@@ -8,17 +8,17 @@
 //! Refuses: an output or label that does not fit, by name and shape. Needs phase `imported` or later, keeps it.
 //! Source: Shoeybi et al., Megatron-LM (2019), for the vocabulary-parallel form.
 
-use crate::{Changed, Context, Mode, Pass};
+use crate::{Context, Mode, Pass};
 use shardc_ir::builder::Builder;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, counted, near_names};
 use shardc_ir::dtype::DType;
 use shardc_ir::graph::{Graph, Output, Phase, ValueId};
-use shardc_ir::kernel::ReduceKind;
 use shardc_ir::ops::Op;
 use shardc_ir::ops::elementwise::{Detach, UnaryFn};
 use shardc_ir::ops::index::OneHot;
 use shardc_ir::ops::leaf::Input;
 use shardc_ir::plan::Program;
+use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::scalar::{Binary, Unary};
 use shardc_ir::spec::{Located, Loss};
 use shardc_ir::types::{Tensor, Type};
@@ -45,12 +45,20 @@ impl Pass for AttachLoss {
         "attach-loss"
     }
 
-    fn phases(&self) -> (Phase, Phase) {
-        (Phase::Raised, Phase::Raised)
+    fn needs(&self, _mode: Mode) -> Phase {
+        Phase::Raised
     }
 
-    fn run(&self, graph: &mut Graph, cx: &Context<'_>) -> Result<Changed, Diagnostics> {
-        let Some(loss) = &cx.spec.loss else { return Ok(Changed::No) };
+    fn gives(&self) -> Phase {
+        Phase::Raised
+    }
+
+    fn modes(&self) -> &'static [Mode] {
+        Mode::ALL
+    }
+
+    fn run(&self, graph: &mut Graph, cx: &Context<'_>) -> Result<(), Diagnostics> {
+        let Some(loss) = &cx.spec.loss else { return Ok(()) };
         let place = Some(cx.spec.place_of(loss.source));
         let terms = terms(graph, cx, &loss.value).map_err(|d| match d.place {
             None => vec![d.at_opt(place)],
@@ -58,14 +66,14 @@ impl Pass for AttachLoss {
         })?;
         match cx.mode {
             Mode::Train => {
-                let mut b = Builder::extend(take(graph));
+                let mut b = Builder::extend(graph.take());
                 let loss = terms.mean(&mut b);
                 b.rename(loss, "loss");
                 *graph = b.finish();
                 graph.outputs = vec![Output { name: "loss".into(), value: loss }];
             }
             Mode::Evaluate => {
-                let mut b = Builder::extend(take(graph));
+                let mut b = Builder::extend(graph.take());
                 let count = terms.count(&mut b);
                 *graph = b.finish();
                 for (name, value) in [(LOSS_SUM, terms.sum), (LABELS, count)] {
@@ -74,7 +82,7 @@ impl Pass for AttachLoss {
                 }
             }
         }
-        Ok(Changed::Yes)
+        Ok(())
     }
 }
 
@@ -85,11 +93,6 @@ fn free(name: &str, outputs: &[Output]) -> String {
         name.push('_');
     }
     name
-}
-
-fn take(graph: &mut Graph) -> Graph {
-    let empty = Graph::new("", graph.phase, graph.mesh.clone());
-    std::mem::replace(graph, empty)
 }
 
 /// The terms of a loss: their sum, and how many there are.
@@ -144,7 +147,7 @@ fn terms(graph: &mut Graph, cx: &Context<'_>, loss: &Loss) -> Result<Terms, Diag
                 ))
                 .help("cross entropy needs logits with a class dimension behind dimension 0, which is the batch"));
             }
-            let mut b = Builder::extend(take(graph));
+            let mut b = Builder::extend(graph.take());
             let x = last(&mut b, x, axis as usize);
             let mut shape = b.ty(x).shape.clone();
             shape.pop();
@@ -159,7 +162,7 @@ fn terms(graph: &mut Graph, cx: &Context<'_>, loss: &Loss) -> Result<Terms, Diag
         }
         Loss::Mse { prediction, labels } => {
             let x = output(graph, cx, prediction.as_ref(), "prediction")?;
-            let mut b = Builder::extend(take(graph));
+            let mut b = Builder::extend(graph.take());
             let ty = b.ty(x).clone();
             let y = label(&mut b, cx, labels, ty)?;
             let difference = b.sub(x, y);
@@ -170,7 +173,7 @@ fn terms(graph: &mut Graph, cx: &Context<'_>, loss: &Loss) -> Result<Terms, Diag
         }
         Loss::BceWithLogits { logits, labels } => {
             let x = output(graph, cx, logits.as_ref(), "logits")?;
-            let mut b = Builder::extend(take(graph));
+            let mut b = Builder::extend(graph.take());
             let ty = b.ty(x).clone();
             let y = label(&mut b, cx, labels, ty)?;
             let entropy = binary_cross_entropy(&mut b, x, y);
@@ -188,7 +191,7 @@ fn terms(graph: &mut Graph, cx: &Context<'_>, loss: &Loss) -> Result<Terms, Diag
                     .at(cx.spec.place_of(name.source))
                     .help("a loss is one number, or one number for each sample"));
             }
-            let mut b = Builder::extend(take(graph));
+            let mut b = Builder::extend(graph.take());
             let terms = own_loss(&mut b, x, samples, cx.mode);
             *graph = b.finish();
             Ok(terms)

@@ -9,7 +9,7 @@
 //! dimensions that do not begin with the samples, running statistics that are something else too.
 
 use crate::rewrite::{ValueMap, mapped, rebuild};
-use crate::{Changed, Context, Pass};
+use crate::{Context, Mode, Pass};
 use shardc_ir::builder::Builder;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use shardc_ir::graph::{Graph, Node, NodeId, Part, Phase, StateId, ValueId};
@@ -33,19 +33,27 @@ impl Pass for BatchStatistics {
         "batch-statistics"
     }
 
-    fn phases(&self) -> (Phase, Phase) {
-        (Phase::Raised, Phase::Raised)
+    fn needs(&self, _mode: Mode) -> Phase {
+        Phase::Raised
     }
 
-    fn run(&self, graph: &mut Graph, cx: &Context<'_>) -> Result<Changed, Diagnostics> {
+    fn gives(&self) -> Phase {
+        Phase::Raised
+    }
+
+    fn modes(&self) -> &'static [Mode] {
+        &[Mode::Train]
+    }
+
+    fn run(&self, graph: &mut Graph, cx: &Context<'_>) -> Result<(), Diagnostics> {
         let norms = find(graph)?;
         if norms.is_empty() {
-            return Ok(Changed::No);
+            return Ok(());
         }
         let groups = cx.spec.statistics_groups();
         check(graph, cx, &norms, groups)?;
         let mut updates = vec![];
-        let old = std::mem::replace(graph, Graph::new("", Phase::Raised, Mesh::single()));
+        let old = graph.take();
         *graph = rebuild(&old, |b, id, node, map| {
             let norm = norms.iter().find(|norm| norm.node == id)?;
             let (y, moved) = normalise(b, &old, norm, node, map, groups);
@@ -56,7 +64,7 @@ impl Pass for BatchStatistics {
         for (state, value) in updates {
             graph.states[state.index()].update = Some(value);
         }
-        Ok(Changed::Yes)
+        Ok(())
     }
 }
 

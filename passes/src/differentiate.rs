@@ -6,7 +6,7 @@
 //! flows back through ends the path.
 //! Source: reverse accumulation, Griewank and Walther, Evaluating Derivatives (2008).
 
-use crate::{Changed, Context, Pass};
+use crate::{Context, Mode, Pass};
 use shardc_ir::builder::Builder;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use shardc_ir::graph::{Graph, NodeId, Part, Phase, ValueId};
@@ -21,18 +21,26 @@ impl Pass for Differentiate {
         "differentiate"
     }
 
-    fn phases(&self) -> (Phase, Phase) {
-        (Phase::Raised, Phase::Differentiated)
+    fn needs(&self, _mode: Mode) -> Phase {
+        Phase::Raised
     }
 
-    fn run(&self, graph: &mut Graph, _: &Context<'_>) -> Result<Changed, Diagnostics> {
+    fn gives(&self) -> Phase {
+        Phase::Differentiated
+    }
+
+    fn modes(&self) -> &'static [Mode] {
+        &[Mode::Train]
+    }
+
+    fn run(&self, graph: &mut Graph, _: &Context<'_>) -> Result<(), Diagnostics> {
         let Some(loss) = graph.outputs.iter().find(|o| o.name == "loss").map(|o| o.value) else {
-            return Ok(Changed::No);
+            return Ok(());
         };
-        let forward = std::mem::replace(graph, Graph::new("", Phase::Raised, graph.mesh.clone()));
+        let forward = graph.take();
         let parameters = parameter_reads(&forward);
         *graph = gradients(forward, loss, &parameters)?;
-        Ok(Changed::Yes)
+        Ok(())
     }
 }
 

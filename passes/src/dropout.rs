@@ -5,7 +5,7 @@
 //! Needs and keeps phase `imported`. Refuses nothing.
 
 use crate::rewrite::{mapped, rebuild};
-use crate::{Changed, Context, Mode, Pass};
+use crate::{Context, Mode, Pass};
 use shardc_ir::builder::Builder;
 use shardc_ir::diagnostic::Diagnostics;
 use shardc_ir::dtype::DType;
@@ -23,13 +23,21 @@ impl Pass for Dropout {
         "dropout"
     }
 
-    fn phases(&self) -> (Phase, Phase) {
-        (Phase::Imported, Phase::Imported)
+    fn needs(&self, _mode: Mode) -> Phase {
+        Phase::Imported
     }
 
-    fn run(&self, graph: &mut Graph, cx: &Context<'_>) -> Result<Changed, Diagnostics> {
+    fn gives(&self) -> Phase {
+        Phase::Imported
+    }
+
+    fn modes(&self) -> &'static [Mode] {
+        Mode::ALL
+    }
+
+    fn run(&self, graph: &mut Graph, cx: &Context<'_>) -> Result<(), Diagnostics> {
         if !graph.nodes().any(|(_, node)| matches!(node.op, Op::Dropout(_))) {
-            return Ok(Changed::No);
+            return Ok(());
         }
         let mut counters = None;
         let named = cx.named();
@@ -52,7 +60,7 @@ impl Pass for Dropout {
             }
             Some(vec![y, mask])
         });
-        Ok(Changed::Yes)
+        Ok(())
     }
 }
 

@@ -6,7 +6,7 @@
 //! Needs phase `imported`, gives `imported`. Never moves an element that was not moved before.
 
 use crate::rewrite::{ValueMap, mapped, neighbours, rebuild};
-use crate::{Changed, Context, Pass};
+use crate::{Context, Mode, Pass};
 use shardc_ir::builder::Builder;
 use shardc_ir::diagnostic::Diagnostics;
 use shardc_ir::graph::{Graph, Node, Phase, ValueId};
@@ -22,11 +22,19 @@ impl Pass for FoldLayout {
         "fold-layout"
     }
 
-    fn phases(&self) -> (Phase, Phase) {
-        (Phase::Imported, Phase::Imported)
+    fn needs(&self, _mode: Mode) -> Phase {
+        Phase::Imported
     }
 
-    fn run(&self, graph: &mut Graph, cx: &Context<'_>) -> Result<Changed, Diagnostics> {
+    fn gives(&self) -> Phase {
+        Phase::Imported
+    }
+
+    fn modes(&self) -> &'static [Mode] {
+        Mode::ALL
+    }
+
+    fn run(&self, graph: &mut Graph, cx: &Context<'_>) -> Result<(), Diagnostics> {
         let uses = graph.use_counts();
         let named = cx.named();
         *graph = rebuild(graph, |b, _, node, map| match &node.op {
@@ -36,7 +44,7 @@ impl Pass for FoldLayout {
             Op::Contract(op) => fold_contract(b, node, op, map),
             _ => None,
         });
-        Ok(Changed::Yes)
+        Ok(())
     }
 }
 

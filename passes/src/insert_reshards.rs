@@ -9,14 +9,14 @@ mod sums;
 
 use crate::rewrite::{ValueMap, mapped};
 use crate::weights::{gradients_of_weights, weights};
-use crate::{Changed, Context, Pass};
+use crate::{Context, Mode, Pass};
 use shardc_ir::builder::Builder;
 use shardc_ir::diagnostic::Diagnostics;
 use shardc_ir::graph::{Graph, Node, NodeOrigin, Part, Phase, ValueId};
-use shardc_ir::kernel::ReduceKind;
 use shardc_ir::letters::{Assignment, Letter, Letters, Role};
 use shardc_ir::mesh::AxisId;
 use shardc_ir::ops::{Op, comm::Reshard, linear_of};
+use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::sharding::Sharding;
 
 /// How many values are looked at for the reason of a reshard.
@@ -30,13 +30,21 @@ impl Pass for InsertReshards {
         "insert-reshards"
     }
 
-    fn phases(&self) -> (Phase, Phase) {
-        (Phase::Annotated, Phase::Explicit)
+    fn needs(&self, _mode: Mode) -> Phase {
+        Phase::Annotated
     }
 
-    fn run(&self, graph: &mut Graph, _: &Context<'_>) -> Result<Changed, Diagnostics> {
+    fn gives(&self) -> Phase {
+        Phase::Explicit
+    }
+
+    fn modes(&self) -> &'static [Mode] {
+        Mode::ALL
+    }
+
+    fn run(&self, graph: &mut Graph, _: &Context<'_>) -> Result<(), Diagnostics> {
         *graph = Explicit::new(graph).build();
-        Ok(Changed::Yes)
+        Ok(())
     }
 }
 

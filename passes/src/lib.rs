@@ -4,6 +4,7 @@ mod add_optimizer;
 pub mod annotate;
 mod attach_loss;
 mod batch_statistics;
+mod blocks;
 mod differentiate;
 mod dropout;
 mod fold_layout;
@@ -29,6 +30,8 @@ use shardc_ir::names::Patterns;
 use shardc_ir::plan::Program;
 use shardc_ir::spec::Spec;
 use shardc_ir::verify::{report, verify};
+use std::convert::Infallible;
+use std::ops::ControlFlow;
 
 /// What a program is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +40,19 @@ pub enum Mode {
     Train,
     /// The model's outputs, the sum of the loss and how many labels it is over.
     Evaluate,
+}
+
+impl Mode {
+    /// Both.
+    pub const ALL: &[Mode] = &[Mode::Train, Mode::Evaluate];
+
+    /// The name of its folder of dumps, and in the cases of passes: `train`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Train => "train",
+            Mode::Evaluate => "eval",
+        }
+    }
 }
 
 /// What passes may know beside the graph.
@@ -72,28 +88,25 @@ impl Named<'_> {
     }
 }
 
-/// Whether a pass changed the graph.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Changed {
-    /// It did.
-    Yes,
-    /// It did not.
-    No,
-}
-
 /// A pass over the graph. It keeps no state.
 pub trait Pass: Sync {
     /// Kebab-case: the name on the command line, of dumps, of the test folder.
     fn name(&self) -> &'static str;
 
-    /// The phase it needs at least, and the one it gives.
-    fn phases(&self) -> (Phase, Phase);
+    /// The phase that the graph must have reached.
+    fn needs(&self, mode: Mode) -> Phase;
+
+    /// The phase that the graph has reached behind it.
+    fn gives(&self) -> Phase;
+
+    /// The modes in which it runs.
+    fn modes(&self) -> &'static [Mode];
 
     /// Changes the graph.
     ///
     /// # Errors
     /// The user's mistakes that only show here.
-    fn run(&self, graph: &mut Graph, cx: &Context<'_>) -> Result<Changed, Diagnostics>;
+    fn run(&self, graph: &mut Graph, cx: &Context<'_>) -> Result<(), Diagnostics>;
 }
 
 /// The passes from the imported graph to the explicit one.
@@ -128,36 +141,64 @@ pub const PIPELINE: &[&dyn Pass] = &[
     &lower_reshards::LowerReshards,
 ];
 
-/// Runs the pipeline on an imported graph, then `observe` after each pass.
+/// Runs a pass alone.
+///
+/// # Errors
+/// What the pass refuses; a graph that is not well-formed behind it, where the context asks for that.
+///
+/// # Panics
+/// If the graph has not reached the phase that the pass needs, or the pass does not run in this mode.
+pub fn run_pass(pass: &dyn Pass, graph: &mut Graph, cx: &Context<'_>) -> Result<(), Diagnostics> {
+    let (name, needs) = (pass.name(), pass.needs(cx.mode));
+    assert!(pass.modes().contains(&cx.mode), "`{name}` does not run in this mode");
+    assert!(graph.phase >= needs, "`{name}` needs phase `{needs}`, the graph is in `{}`", graph.phase);
+    pass.run(graph, cx)?;
+    graph.phase = graph.phase.max(pass.gives());
+    if cx.verify {
+        verify(graph).map_err(|violations| {
+            let words = format!("a bug of shardc: after pass `{name}`\n{}", report(graph, &violations));
+            Diagnostics::from(Diagnostic::error(words))
+        })?;
+    }
+    Ok(())
+}
+
+/// Runs the pipeline on an imported graph, and `observe` after each pass, until it breaks off.
 ///
 /// # Errors
 /// All diagnostics of the first pass that refuses.
-pub fn run(mut graph: Graph, cx: &Context<'_>, mut observe: impl FnMut(&dyn Pass, &Graph)) -> Result<Graph, Diagnostics> {
+pub fn observed<B>(
+    mut graph: Graph,
+    cx: &Context<'_>,
+    mut observe: impl FnMut(&dyn Pass, &Graph) -> ControlFlow<B>,
+) -> Result<ControlFlow<B, Graph>, Diagnostics> {
     graph.mesh = cx.spec.mesh();
     let misnamed = annotate::annotations(&graph, cx).err().unwrap_or_default();
-    for pass in PIPELINE {
-        let training_only = matches!(pass.name(), "batch-statistics" | "differentiate" | "add-optimizer");
-        if training_only && cx.mode == Mode::Evaluate {
-            continue;
-        }
-        pass.run(&mut graph, cx).map_err(|mut errors| {
+    for pass in PIPELINE.iter().filter(|pass| pass.modes().contains(&cx.mode)) {
+        run_pass(*pass, &mut graph, cx).map_err(|mut errors| {
             // What the spec names wrongly shows with the first mistake, not after it is mended.
-            if pass.phases().1 < Phase::Annotated {
+            if pass.gives() < Phase::Annotated {
                 let more = misnamed.iter().filter(|error| !errors.contains(error)).cloned().collect::<Diagnostics>();
                 errors.extend(more);
             }
             errors
         })?;
-        graph.phase = graph.phase.max(pass.phases().1);
-        observe(*pass, &graph);
-        if cx.verify {
-            verify(&graph).map_err(|violations| {
-                let words = format!("a bug of shardc: after pass `{}`\n{}", pass.name(), report(&graph, &violations));
-                Diagnostics::from(Diagnostic::error(words))
-            })?;
+        if let ControlFlow::Break(broken) = observe(*pass, &graph) {
+            return Ok(ControlFlow::Break(broken));
         }
     }
-    Ok(graph)
+    Ok(ControlFlow::Continue(graph))
+}
+
+/// Runs the pipeline on an imported graph.
+///
+/// # Errors
+/// All diagnostics of the first pass that refuses.
+pub fn run(graph: Graph, cx: &Context<'_>) -> Result<Graph, Diagnostics> {
+    match observed(graph, cx, |_, _| ControlFlow::<Infallible>::Continue(()))? {
+        ControlFlow::Continue(graph) => Ok(graph),
+        ControlFlow::Break(never) => match never {},
+    }
 }
 
 /// The whole way from an imported graph to a program.
@@ -165,6 +206,6 @@ pub fn run(mut graph: Graph, cx: &Context<'_>, mut observe: impl FnMut(&dyn Pass
 /// # Errors
 /// All diagnostics of the first pass that refuses.
 pub fn compile(graph: Graph, cx: &Context<'_>) -> Result<Program, Diagnostics> {
-    let explicit = run(graph, cx, |_, _| {})?;
+    let explicit = run(graph, cx)?;
     planning::plan(&explicit, cx)
 }

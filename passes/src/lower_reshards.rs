@@ -6,13 +6,13 @@
 //! Refuses: a value that is split over micro-batches and needed whole. Needs and keeps phase `explicit`.
 
 use crate::rewrite::{mapped, rebuild};
-use crate::{Changed, Context, Pass};
+use crate::{Context, Mode, Pass};
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use shardc_ir::graph::{Graph, Node, Phase};
-use shardc_ir::kernel::ReduceKind;
 use shardc_ir::mesh::{AxisId, Mesh};
 use shardc_ir::ops::Op;
 use shardc_ir::ops::comm::{Accumulate, AllGather, AllReduce, AllToAll, ReduceScatter, ShardSlice};
+use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::sharding::{Partial, Sharding, Split, inserted, well_formed};
 
 /// See the module.
@@ -23,11 +23,19 @@ impl Pass for LowerReshards {
         "lower-reshards"
     }
 
-    fn phases(&self) -> (Phase, Phase) {
-        (Phase::Explicit, Phase::Explicit)
+    fn needs(&self, _mode: Mode) -> Phase {
+        Phase::Explicit
     }
 
-    fn run(&self, graph: &mut Graph, cx: &Context<'_>) -> Result<Changed, Diagnostics> {
+    fn gives(&self) -> Phase {
+        Phase::Explicit
+    }
+
+    fn modes(&self) -> &'static [Mode] {
+        Mode::ALL
+    }
+
+    fn run(&self, graph: &mut Graph, cx: &Context<'_>) -> Result<(), Diagnostics> {
         let mut errors = vec![];
         let lowered = rebuild(graph, |b, _, node, map| {
             matches!(node.op, Op::Reshard(_)).then(|| {
@@ -56,7 +64,7 @@ impl Pass for LowerReshards {
             return Err(errors);
         }
         *graph = lowered;
-        Ok(Changed::Yes)
+        Ok(())
     }
 }
 

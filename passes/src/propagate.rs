@@ -16,7 +16,7 @@ mod sequence;
 mod tensor;
 
 use crate::annotate::annotations;
-use crate::{Changed, Context, Pass};
+use crate::{Context, Mode, Pass};
 use facts::{Facts, Rules};
 use shardc_ir::diagnostic::Diagnostics;
 use shardc_ir::graph::{Graph, Phase};
@@ -29,11 +29,22 @@ impl Pass for Propagate {
         "propagate"
     }
 
-    fn phases(&self) -> (Phase, Phase) {
-        (Phase::Differentiated, Phase::Annotated)
+    fn needs(&self, mode: Mode) -> Phase {
+        match mode {
+            Mode::Train => Phase::Differentiated,
+            Mode::Evaluate => Phase::Raised,
+        }
     }
 
-    fn run(&self, graph: &mut Graph, cx: &Context<'_>) -> Result<Changed, Diagnostics> {
+    fn gives(&self) -> Phase {
+        Phase::Annotated
+    }
+
+    fn modes(&self) -> &'static [Mode] {
+        Mode::ALL
+    }
+
+    fn run(&self, graph: &mut Graph, cx: &Context<'_>) -> Result<(), Diagnostics> {
         let annotations = annotations(graph, cx)?;
         let mut facts = Facts::new(graph, &annotations);
         let mut rules = Rules::of(graph);
@@ -50,6 +61,6 @@ impl Pass for Propagate {
             facts.settle(&rules);
         }
         facts.store(graph);
-        Ok(Changed::Yes)
+        Ok(())
     }
 }

@@ -4,7 +4,7 @@
 //! Needs phase `imported`, gives `imported`.
 
 use crate::rewrite::{mapped, rebuild};
-use crate::{Changed, Context, Pass};
+use crate::{Context, Mode, Pass};
 use shardc_ir::diagnostic::Diagnostics;
 use shardc_ir::graph::{Graph, Phase};
 use shardc_ir::ops::{Raise as Form, raises};
@@ -19,11 +19,19 @@ impl Pass for Raise {
         "raise"
     }
 
-    fn phases(&self) -> (Phase, Phase) {
-        (Phase::Imported, Phase::Imported)
+    fn needs(&self, _mode: Mode) -> Phase {
+        Phase::Imported
     }
 
-    fn run(&self, graph: &mut Graph, cx: &Context<'_>) -> Result<Changed, Diagnostics> {
+    fn gives(&self) -> Phase {
+        Phase::Imported
+    }
+
+    fn modes(&self) -> &'static [Mode] {
+        Mode::ALL
+    }
+
+    fn run(&self, graph: &mut Graph, cx: &Context<'_>) -> Result<(), Diagnostics> {
         let forms: Vec<(Pattern, &Form)> = raises().into_iter().map(|f| (Pattern::new(f.pattern), f)).collect();
         let named = cx.named();
         *graph = rebuild(graph, |b, _, node, map| {
@@ -44,6 +52,6 @@ impl Pass for Raise {
             b.rename(raised, &graph.value(result).name);
             Some(vec![raised])
         });
-        Ok(Changed::Yes)
+        Ok(())
     }
 }

@@ -6,7 +6,7 @@
 //! Needs phase `imported`, gives `raised`.
 
 use crate::rewrite::{mapped, rebuild};
-use crate::{Changed, Context, Pass};
+use crate::{Context, Mode, Pass};
 use shardc_ir::builder::Builder;
 use shardc_ir::diagnostic::Diagnostics;
 use shardc_ir::graph::{Graph, Node, Phase, ValueId};
@@ -27,11 +27,19 @@ impl Pass for RaiseAttention {
         "raise-attention"
     }
 
-    fn phases(&self) -> (Phase, Phase) {
-        (Phase::Imported, Phase::Raised)
+    fn needs(&self, _mode: Mode) -> Phase {
+        Phase::Imported
     }
 
-    fn run(&self, graph: &mut Graph, cx: &Context<'_>) -> Result<Changed, Diagnostics> {
+    fn gives(&self) -> Phase {
+        Phase::Raised
+    }
+
+    fn modes(&self) -> &'static [Mode] {
+        Mode::ALL
+    }
+
+    fn run(&self, graph: &mut Graph, cx: &Context<'_>) -> Result<(), Diagnostics> {
         let trained = graph.reached_from(|v| matches!(graph.def(v).op, Op::State(_)));
         let named = cx.named();
         *graph = rebuild(graph, |b, _, node, map| {
@@ -69,7 +77,7 @@ impl Pass for RaiseAttention {
             b.rename(o, &graph.value(node.results[0]).name);
             Some(vec![o])
         });
-        Ok(Changed::Yes)
+        Ok(())
     }
 }
 

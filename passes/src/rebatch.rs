@@ -8,7 +8,7 @@
 //! batch in its shape.
 
 use crate::rewrite::{ValueMap, mapped, rebuild};
-use crate::{Changed, Context, Mode, Pass};
+use crate::{Context, Mode, Pass};
 use shardc_ir::builder::Builder;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, counted};
 use shardc_ir::graph::{Graph, Node, NodeId, Phase, State, StateId, ValueId};
@@ -28,14 +28,22 @@ impl Pass for Rebatch {
         "rebatch"
     }
 
-    fn phases(&self) -> (Phase, Phase) {
-        (Phase::Imported, Phase::Imported)
+    fn needs(&self, _mode: Mode) -> Phase {
+        Phase::Imported
     }
 
-    fn run(&self, graph: &mut Graph, cx: &Context<'_>) -> Result<Changed, Diagnostics> {
-        let Some(batch) = &cx.spec.batch else { return Ok(Changed::No) };
+    fn gives(&self) -> Phase {
+        Phase::Imported
+    }
+
+    fn modes(&self) -> &'static [Mode] {
+        Mode::ALL
+    }
+
+    fn run(&self, graph: &mut Graph, cx: &Context<'_>) -> Result<(), Diagnostics> {
+        let Some(batch) = &cx.spec.batch else { return Ok(()) };
         let place = cx.spec.place_of(batch.source);
-        let Some(from) = baked(graph).map_err(|error| error.at(place.clone()))? else { return Ok(Changed::No) };
+        let Some(from) = baked(graph).map_err(|error| error.at(place.clone()))? else { return Ok(()) };
         let to = batch.value.size;
         if cx.mode == Mode::Train && from > 1 {
             let found = Follow::new(graph, from).parameters_of_samples();
@@ -44,7 +52,7 @@ impl Pass for Rebatch {
             }
         }
         if from == to {
-            return Ok(Changed::No);
+            return Ok(());
         }
         let mut change = Change { follow: Follow::new(graph, from), graph, from, to, resized: HashMap::new() };
         let mut refused = None;
@@ -61,7 +69,7 @@ impl Pass for Rebatch {
             return Err(error.at(place).into());
         }
         *graph = rebuilt;
-        Ok(Changed::Yes)
+        Ok(())
     }
 }
 

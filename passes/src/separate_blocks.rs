@@ -10,17 +10,18 @@
 //! Refuses a block that the model does not use. What cannot be split at all is refused by `annotate`.
 
 use crate::annotate::{check_blocks, last_lines};
+use crate::blocks::Cut;
 use crate::rewrite::{ValueMap, mapped, rebuild, rebuild_nodes};
-use crate::{Changed, Context, Named, Pass};
+use crate::{Context, Mode, Named, Pass};
 use shardc_ir::builder::Builder;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use shardc_ir::graph::{Graph, Node, NodeOrigin, Output, Part, Phase, State, StateId, ValueId};
-use shardc_ir::kernel::ReduceKind;
 use shardc_ir::letters::{Letter, Letters, Role};
 use shardc_ir::ops::layout::{Concat, Slice};
 use shardc_ir::ops::leaf::StateRead;
 use shardc_ir::ops::{Op, letters_of};
 use shardc_ir::plan::Block;
+use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::spec::DimSharding;
 use shardc_ir::types::Type;
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,14 +34,22 @@ impl Pass for SeparateBlocks {
         "separate-blocks"
     }
 
-    fn phases(&self) -> (Phase, Phase) {
-        (Phase::Raised, Phase::Raised)
+    fn needs(&self, _mode: Mode) -> Phase {
+        Phase::Raised
     }
 
-    fn run(&self, graph: &mut Graph, cx: &Context<'_>) -> Result<Changed, Diagnostics> {
+    fn gives(&self) -> Phase {
+        Phase::Raised
+    }
+
+    fn modes(&self) -> &'static [Mode] {
+        Mode::ALL
+    }
+
+    fn run(&self, graph: &mut Graph, cx: &Context<'_>) -> Result<(), Diagnostics> {
         let mut cuts = Cuts::named(graph, cx);
         if cuts.states.is_empty() && cuts.inputs.is_empty() {
-            return Ok(Changed::No);
+            return Ok(());
         }
         check_blocks(graph, cx)?;
         // Each time more parameters are known to meet the parts of another.
@@ -53,24 +62,7 @@ impl Pass for SeparateBlocks {
         };
         *graph = rebuild(&separated, |_, _, _, _| None);
         all_used(graph)?;
-        Ok(Changed::Yes)
-    }
-}
-
-/// Where a value is cut: a dimension and the sizes of its parts.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Cut {
-    dim: usize,
-    sizes: Vec<u64>,
-}
-
-impl Cut {
-    /// The first index and the size of each part.
-    fn ranges(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        self.sizes.iter().scan(0, |end, size| {
-            *end += size;
-            Some((*end - size, *size))
-        })
+        Ok(())
     }
 }
 
@@ -402,34 +394,4 @@ fn all_used(graph: &Graph) -> Result<(), Diagnostics> {
     };
     let errors: Diagnostics = lost.map(|(state, _)| error(state)).collect();
     if errors.is_empty() { Ok(()) } else { Err(errors) }
-}
-
-/// The slices that are those blocks of an input along `dim`, with their sizes.
-pub fn slices(graph: &Graph, input: ValueId, dim: usize, blocks: &[u64]) -> Vec<(ValueId, u64)> {
-    let cut = Cut { dim, sizes: blocks.to_vec() };
-    let users = graph.users(graph.value(input).node).into_iter().map(|user| graph.node(user));
-    let block = |node: &Node| match &node.op {
-        Op::Slice(s) if s.axis == dim && s.step == 1 => {
-            cut.ranges().any(|range| range == (s.start, s.size)).then_some((node.results[0], s.size))
-        }
-        _ => None,
-    };
-    users.filter_map(block).collect()
-}
-
-/// A value, and what it is a slice of, if it is one.
-pub fn with_whole(graph: &Graph, value: ValueId) -> impl Iterator<Item = ValueId> {
-    let node = graph.def(value);
-    let whole = node.operands.first().filter(|_| matches!(node.op, Op::Slice(_)));
-    [value].into_iter().chain(whole.copied())
-}
-
-/// Whether a value is a block of a parameter.
-pub fn is_block(graph: &Graph, value: ValueId) -> bool {
-    matches!(&graph.def(value).op, Op::State(read) if graph.states[read.state.index()].block.is_some())
-}
-
-/// Whether a node puts blocks together: its result is no value of the model.
-pub fn is_joined(graph: &Graph, node: &Node) -> bool {
-    matches!(node.op, Op::Concat(_)) && node.operands.iter().any(|v| is_block(graph, *v))
 }

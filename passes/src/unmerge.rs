@@ -6,7 +6,7 @@
 //! Needs phase `imported`, gives `imported`. A letter that both operands of a contraction have stays merged.
 
 use crate::rewrite::{mapped, neighbours, rebuild};
-use crate::{Changed, Context, Pass};
+use crate::{Context, Mode, Pass};
 use shardc_ir::builder::Builder;
 use shardc_ir::diagnostic::Diagnostics;
 use shardc_ir::graph::{Graph, Phase, ValueId};
@@ -21,11 +21,19 @@ impl Pass for Unmerge {
         "unmerge"
     }
 
-    fn phases(&self) -> (Phase, Phase) {
-        (Phase::Imported, Phase::Imported)
+    fn needs(&self, _mode: Mode) -> Phase {
+        Phase::Imported
     }
 
-    fn run(&self, graph: &mut Graph, cx: &Context<'_>) -> Result<Changed, Diagnostics> {
+    fn gives(&self) -> Phase {
+        Phase::Imported
+    }
+
+    fn modes(&self) -> &'static [Mode] {
+        Mode::ALL
+    }
+
+    fn run(&self, graph: &mut Graph, cx: &Context<'_>) -> Result<(), Diagnostics> {
         let named = cx.named();
         *graph = rebuild(graph, |b, _, node, map| {
             if named.touches_named(graph, node) {
@@ -41,7 +49,7 @@ impl Pass for Unmerge {
             b.rename(whole, &graph.value(node.results[0]).name);
             Some(vec![whole])
         });
-        Ok(Changed::Yes)
+        Ok(())
     }
 }
 

@@ -2,9 +2,9 @@
 
 use crate::propagate::facts::Rule;
 use shardc_ir::graph::{Graph, ValueId};
-use shardc_ir::kernel::ReduceKind;
 use shardc_ir::letters::{Letter, Role};
 use shardc_ir::ops::Op;
+use shardc_ir::reduce_kind::ReduceKind;
 
 /// For each value, whether it is made of state variables and of no input.
 pub fn weights(graph: &Graph) -> Vec<bool> {

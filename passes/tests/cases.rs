@@ -1,7 +1,8 @@
 //! One pass at a time on text: `tests/cases/<pass>/*.shir` holds a graph, `----`, and what the pass makes of it.
 //!
-//! A spec may come first, followed by its own `----`. What the pass refuses is expected as `error: …` lines. `BLESS=1` rewrites
-//! graphs in the printer's form and expectations as they are now.
+//! A spec may come first, followed by its own `----`. A case of evaluation begins with the line
+//! `# mode: eval`; all others are of training. What the pass refuses is expected as `error: …` lines.
+//! `BLESS=1` rewrites graphs in the printer's form and expectations as they are now.
 
 use shardc_frontend::spec;
 use shardc_ir::diagnostic::Diagnostics;
@@ -9,7 +10,7 @@ use shardc_ir::graph::Graph;
 use shardc_ir::spec::Spec;
 use shardc_ir::text::{parse, print};
 use shardc_ir::verify;
-use shardc_passes::{Context, Mode, PIPELINE, Pass};
+use shardc_passes::{Context, Mode, PIPELINE};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,9 +18,12 @@ use std::path::{Path, PathBuf};
 /// The line between the parts of a case.
 const CUT: &str = "----\n";
 
+/// The first line of a case of evaluation.
+const EVALUATION: &str = "# mode: eval\n";
+
 #[test]
 fn passes_do_what_their_cases_say() {
-    let failures: Vec<String> = cases().iter().filter_map(|case| run(case, run_pass).err()).collect();
+    let failures: Vec<String> = cases().iter().filter_map(|case| run(case).err()).collect();
     assert!(failures.is_empty(), "{}\nBLESS=1 makes this what is expected", failures.join("\n"));
 }
 
@@ -49,6 +53,7 @@ struct Case {
     path: PathBuf,
     /// The folder: the name of the pass.
     pass: String,
+    mode: Mode,
     /// Empty where the pass asks for none.
     spec: String,
     graph: String,
@@ -67,17 +72,21 @@ fn cases() -> Vec<Case> {
 
 fn read(path: PathBuf) -> Case {
     let text = fs::read_to_string(&path).expect("a case is a text");
+    let (mode, text) = match text.strip_prefix(EVALUATION) {
+        Some(rest) => (Mode::Evaluate, rest),
+        None => (Mode::Train, text.as_str()),
+    };
     let mut parts: Vec<String> = text.split(CUT).map(str::to_string).collect();
     assert!((2..=3).contains(&parts.len()), "{} has {} parts", path.display(), parts.len());
     let pass = path.parent().and_then(Path::file_name).expect("a folder for each pass").to_string_lossy().into_owned();
     let expected = parts.pop().unwrap_or_default();
     let graph = parts.pop().unwrap_or_default();
     let spec = parts.pop().unwrap_or_default();
-    Case { path, pass, spec, graph, expected }
+    Case { path, pass, mode, spec, graph, expected }
 }
 
-/// Runs one case by `pass`, which gets the name of the pass; says what is not as expected.
-fn run(case: &Case, pass: impl Fn(&str, Graph, &Spec) -> Result<Graph, Diagnostics>) -> Result<(), String> {
+/// Runs one case; says what is not as expected.
+fn run(case: &Case) -> Result<(), String> {
     let at = case.path.display();
     let spec = spec::parse(&case.path, &case.spec).map_err(|e| format!("{at}: the spec\n{}", in_text(&e)))?;
     let mut graph = parse(&case.graph).map_err(|e| format!("{at}: {e}"))?;
@@ -87,7 +96,7 @@ fn run(case: &Case, pass: impl Fn(&str, Graph, &Spec) -> Result<Graph, Diagnosti
     if !case.spec.is_empty() {
         graph.mesh = spec.mesh();
     }
-    let actual = match pass(&case.pass, graph, &spec) {
+    let actual = match run_pass(case, graph, &spec) {
         Err(errors) => in_text(&errors),
         Ok(graph) => {
             sound(&graph)?;
@@ -96,16 +105,17 @@ fn run(case: &Case, pass: impl Fn(&str, Graph, &Spec) -> Result<Graph, Diagnosti
     };
     if std::env::var_os("BLESS").is_some() {
         let spec = if case.spec.is_empty() { String::new() } else { format!("{}{CUT}", case.spec) };
-        fs::write(&case.path, format!("{spec}{canonical}{CUT}{actual}")).expect("the case is written");
+        let mode = if case.mode == Mode::Evaluate { EVALUATION } else { "" };
+        fs::write(&case.path, format!("{mode}{spec}{canonical}{CUT}{actual}")).expect("the case is written");
         return Ok(());
     }
     if actual == case.expected { Ok(()) } else { Err(format!("{at}:\n{}", difference(&case.expected, &actual))) }
 }
 
-fn run_pass(name: &str, mut graph: Graph, spec: &Spec) -> Result<Graph, Diagnostics> {
-    let pass: &&dyn Pass = PIPELINE.iter().find(|p| p.name() == name).unwrap_or_else(|| panic!("there is no pass `{name}`"));
-    pass.run(&mut graph, &Context { spec, mode: Mode::Train, verify: true })?;
-    graph.phase = graph.phase.max(pass.phases().1);
+fn run_pass(case: &Case, mut graph: Graph, spec: &Spec) -> Result<Graph, Diagnostics> {
+    let pass = PIPELINE.iter().find(|pass| pass.name() == case.pass);
+    let pass = pass.unwrap_or_else(|| panic!("there is no pass `{}`", case.pass));
+    shardc_passes::run_pass(*pass, &mut graph, &Context { spec, mode: case.mode, verify: true })?;
     Ok(graph)
 }
 

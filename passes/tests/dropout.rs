@@ -45,7 +45,7 @@ fn spec(mesh: &str, seed: u64) -> shardc_ir::spec::Spec {
 fn masks(mesh: &str, seed: u64) -> Vec<BTreeMap<String, Vec<u8>>> {
     let spec = spec(mesh, seed);
     let cx = Context { spec: &spec, mode: Mode::Train, verify: true };
-    let mut graph = shardc_passes::run(graph(), &cx, |_, _| {}).expect("the graph compiles");
+    let mut graph = shardc_passes::run(graph(), &cx).expect("the graph compiles");
     for name in ["seen", "kept"] {
         let value = graph.named(name).expect("the mask keeps its name");
         graph.outputs.push(Output { name: name.into(), value });
@@ -99,7 +99,7 @@ fn evaluation_draws_nothing() {
 fn a_named_dropout_stays_in_evaluation() {
     let spec = spec("mesh tp=2\nbatch 8\nshard \"a\" [-, -, tp]", 7);
     let cx = Context { spec: &spec, mode: Mode::Evaluate, verify: true };
-    let graph = shardc_passes::run(graph(), &cx, |_, _| {}).expect("the graph compiles");
+    let graph = shardc_passes::run(graph(), &cx).expect("the graph compiles");
     let ops: Vec<&str> = graph.nodes().map(|(_, node)| node.op.name()).filter(|name| *name == "dropout").collect();
     assert_eq!(ops.len(), 1);
 }

@@ -150,7 +150,7 @@ fn accumulators_are_read_after_the_last_micro_batch() {
         refused(&early, &graph, &format!("with 1 of {microbatches} micro-batches"));
         let begun = good.tasks[0].steps.len();
         assert!(begun > 1 && good.tasks[0].name == "prepare");
-        for s in (0..begun).filter(|s| matches!(good.tasks[0].steps[*s].kernel, Kernel::Fill { .. })) {
+        for s in (0..begun).filter(|s| matches!(good.tasks[0].steps[*s].kernel, Kernel::Fill(_))) {
             let dirty = mutant(&good, |program| drop(program.tasks[0].steps.remove(s)));
             refused(&dirty, &graph, "nothing has written");
             let again = mutant(&good, |program| {

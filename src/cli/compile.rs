@@ -5,7 +5,7 @@ use super::output::print;
 use super::overwrite::Files;
 use crate::failure::Failure;
 use crate::plan_dir::{self, Manifest};
-use crate::{Compiled, Options, compile, report};
+use crate::{Compiled, Options, compile, report, trace};
 use clap::Args;
 use shardc_frontend::spec;
 use shardc_ir::columns::{Column, align};
@@ -17,8 +17,8 @@ use shardc_ir::plan::StateRole;
 use shardc_ir::spec::Spec;
 use shardc_ir::text;
 use shardc_passes::{Mode, PIPELINE};
-use std::cell::RefCell;
 use std::fs;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 /// The arguments.
@@ -36,9 +36,6 @@ pub struct Compile {
     /// Plan without the elements of the weights, which need not be there
     #[arg(long)]
     no_weights: bool,
-    /// `cpu` (`cuda` is not built yet)
-    #[arg(long, value_name = "TARGET", default_value = "cpu", value_parser = ["cpu", "cuda"])]
-    target: String,
     /// Name every initializer, and why it is trained or not
     #[arg(long)]
     verbose: bool,
@@ -65,27 +62,20 @@ impl Compile {
     pub fn run(mut self) -> Result<(), Failure> {
         // `p/.` is `p`.
         self.output = self.output.map(|path| path.components().collect());
-        if self.target != "cpu" {
-            return Err(Failure::not_built("--target cuda"));
-        }
         self.check_files()?;
         let spec = spec::load(&self.spec)?;
-        let watch = Watch { command: &self, failed: RefCell::new(None), stopped_at: RefCell::new(None) };
         let options = Options {
             train: spec.loss.is_some() || spec.optimizer.is_some(),
             weights: !self.no_weights,
             verify: self.verify_each || cfg!(debug_assertions),
-            observe: &|mode, pass, graph| watch.see(mode, pass, graph),
         };
-        let result = compile(&self.model, &spec, &options);
-        let Watch { failed, stopped_at, .. } = watch;
-        if let Some(failure) = failed.into_inner() {
-            return Err(failure);
+        if self.dump.is_some() || self.stop_after.is_some() {
+            match trace(&self.model, &spec, &options, |mode, pass, graph| self.see(mode, pass, graph))? {
+                ControlFlow::Break(graph) => return print(&graph?),
+                ControlFlow::Continue(()) => self.check_stopped()?,
+            }
         }
-        if let Some(graph) = stopped_at.into_inner() {
-            return print(&graph);
-        }
-        let compiled = result?;
+        let compiled = compile(&self.model, &spec, &options)?;
         report::print(&compiled.warnings);
         let Some(output) = &self.output else { return Ok(()) };
         let manifest = plan_dir::write(output, &compiled, &self.model, &spec, !self.no_weights)?;
@@ -100,8 +90,31 @@ impl Compile {
         plan_dir::own_files(output).iter().fold(files, |files, file| files.writes("--output", Some(file))).check()
     }
 
+    /// Writes the graph behind a pass, and gives its text where it is the last one wanted.
+    fn see(&self, mode: Mode, pass: &str, graph: &Graph) -> ControlFlow<Result<String, Failure>> {
+        if let Some(folder) = &self.dump
+            && let Err(failure) = dump(folder, mode, pass, graph)
+        {
+            return ControlFlow::Break(Err(failure));
+        }
+        match self.stop_after.as_deref() {
+            Some(last) if last == pass => ControlFlow::Break(Ok(text::print(graph))),
+            _ => ControlFlow::Continue(()),
+        }
+    }
+
+    /// All passes of the job have run: the one to stop after was none of them.
+    fn check_stopped(&self) -> Result<(), Failure> {
+        match &self.stop_after {
+            Some(last) => {
+                Err(Failure::Usage(format!("`--stop-after {last}`: the spec asks for no training, of which this pass is")))
+            }
+            None => Ok(()),
+        }
+    }
+
     fn summary(&self, output: &Path, compiled: &Compiled, spec: &Spec, manifest: &Manifest) -> String {
-        let program = compiled.programs.main();
+        let program = &compiled.plans.main().program;
         let axes: Vec<String> = manifest.mesh.0.iter().map(|(name, size)| format!("{name}={size}")).collect();
         let mut ranks = manifest.world_size.to_string();
         if !axes.is_empty() {
@@ -141,16 +154,9 @@ impl Compile {
     }
 }
 
-/// Sees the graph after each pass, as the options ask.
-struct Watch<'a> {
-    command: &'a Compile,
-    failed: RefCell<Option<Failure>>,
-    stopped_at: RefCell<Option<String>>,
-}
-
 /// What the running statistics of batch normalisations follow.
 fn groups_text(compiled: &Compiled, spec: &Spec) -> String {
-    match (&compiled.programs.training, spec.statistics_groups()) {
+    match (&compiled.plans.training, spec.statistics_groups()) {
         (None, _) => "which evaluation normalises by".to_string(),
         (Some(_), 1) => "moved once a step by those of the whole batch, by which training normalises".to_string(),
         (Some(_), groups) => {
@@ -159,26 +165,9 @@ fn groups_text(compiled: &Compiled, spec: &Spec) -> String {
     }
 }
 
-impl Watch<'_> {
-    fn see(&self, mode: Mode, pass: &str, graph: &Graph) {
-        if self.failed.borrow().is_some() || self.stopped_at.borrow().is_some() {
-            return;
-        }
-        if let Some(folder) = &self.command.dump
-            && let Err(failure) = dump(folder, mode, pass, graph)
-        {
-            *self.failed.borrow_mut() = Some(failure);
-            return;
-        }
-        if self.command.stop_after.as_deref() == Some(pass) {
-            *self.stopped_at.borrow_mut() = Some(text::print(graph));
-        }
-    }
-}
-
 /// Writes `DIR/train/03-raise.shir`.
 fn dump(folder: &Path, mode: Mode, pass: &str, graph: &Graph) -> Result<(), Failure> {
-    let folder = folder.join(if mode == Mode::Train { "train" } else { "eval" });
+    let folder = folder.join(mode.name());
     let number = PIPELINE.iter().position(|p| p.name() == pass).map_or(0, |i| i + 1);
     let path = folder.join(format!("{number:02}-{pass}.shir"));
     fs::create_dir_all(&folder)

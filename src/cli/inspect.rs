@@ -4,11 +4,13 @@ use super::output::write;
 use super::overwrite::Files;
 use crate::failure::Failure;
 use crate::plan_dir::{self, PlanDir};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use shardc_ir::diagnostic::{Diagnostic, Place};
 use shardc_ir::listing::{self, NamedSizes, RankSummary};
 use shardc_ir::plan::Program;
+use shardc_ir::programs::ProgramKind;
 use std::path::PathBuf;
 
 /// The arguments.
@@ -20,12 +22,12 @@ pub struct Inspect {
     /// Only this rank; text is of rank 0 unless told otherwise
     #[arg(long, value_name = "R")]
     rank: Option<u64>,
-    /// `text` or `json` (`dot` and `html` are not built yet)
+    /// `text` or `json`
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     format: Format,
     /// Which program; by default that of training
-    #[arg(long, value_name = "PROGRAM")]
-    program: Option<Which>,
+    #[arg(long, value_name = "PROGRAM", value_parser = program_kinds())]
+    program: Option<ProgramKind>,
     /// Write to this file
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -35,15 +37,12 @@ pub struct Inspect {
 enum Format {
     Text,
     Json,
-    Dot,
-    Html,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Which {
-    Train,
-    Reference,
-    Eval,
+/// The names of programs on the command line.
+fn program_kinds() -> impl TypedValueParser<Value = ProgramKind> {
+    let names = PossibleValuesParser::new(ProgramKind::ALL.map(ProgramKind::name));
+    names.map(|name| ProgramKind::ALL.into_iter().find(|kind| kind.name() == name).expect("a name of the list"))
 }
 
 /// The JSON form.
@@ -63,11 +62,6 @@ impl Inspect {
     /// # Errors
     /// If the directory cannot be read, or has no such rank or program.
     pub fn run(self) -> Result<(), Failure> {
-        match self.format {
-            Format::Dot => return Err(Failure::not_built("--format dot")),
-            Format::Html => return Err(Failure::not_built("--format html")),
-            Format::Text | Format::Json => {}
-        }
         Files::default().reads_plan(&self.plan).writes("--output", self.output.as_deref()).check()?;
         let plan = plan_dir::read(&self.plan)?;
         let program = self.program(&plan)?;
@@ -96,12 +90,7 @@ impl Inspect {
 
     fn program<'p>(&self, plan: &'p PlanDir) -> Result<&'p Program, Failure> {
         let programs = &plan.programs;
-        let found = match self.program {
-            None => Some(programs.main()),
-            Some(Which::Train) => programs.training.as_ref().map(|t| &t.program),
-            Some(Which::Reference) => programs.training.as_ref().map(|t| &t.reference),
-            Some(Which::Eval) => Some(&programs.eval),
-        };
+        let found = self.program.map_or(Some(programs.main()), |kind| programs.get(kind));
         found.ok_or_else(|| {
             let error = Diagnostic::error("this plan only evaluates").at(Place::File(self.plan.clone()));
             error.help("its spec has no `loss` and no `optimizer`").into()

@@ -4,7 +4,7 @@ use super::export;
 use super::overwrite::Files;
 use crate::failure::Failure;
 use crate::plan_dir::{self, PlanDir};
-use crate::{Options, Programs, Training, compile, report};
+use crate::{Options, compile, labels_are_inputs, report};
 use clap::Args;
 use shardc_executor::data::{Dataset, InputSpec, Options as DataOptions};
 use shardc_executor::finite::Oddity;
@@ -14,6 +14,7 @@ use shardc_frontend::onnx::{self, Copy, Decision, Export, Weight};
 use shardc_frontend::spec;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, Place};
 use shardc_ir::plan::{Program, StateRole, StateVariable};
+use shardc_ir::programs::{Programs, Training};
 use shardc_ir::spec::{Batch, Located, Loss, Source, Spec};
 use shardc_ir::types::Type;
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,9 +47,6 @@ pub struct DataArgs {
 /// How much of the machine a job may use.
 #[derive(Debug, Args)]
 pub struct MachineArgs {
-    /// Where to run: `cpu` (`cuda` is not built yet)
-    #[arg(long, value_name = "DEVICE", default_value = "cpu", value_parser = ["cpu", "cuda"])]
-    device: String,
     /// Threads of all ranks together; by default one for each core
     #[arg(long, value_name = "T", value_parser = clap::value_parser!(u64).range(1..=4096))]
     threads: Option<u64>,
@@ -147,8 +145,8 @@ fn open_model(model: &Path, spec: &Path, train: bool) -> Result<Job, Failure> {
     let compiled = compile(model, &spec, &Options { train, ..Options::default() })?;
     report::print(&compiled.warnings);
     let model = Model { file: model.to_path_buf(), bytes: compiled.model, copies: compiled.copies };
-    let labels_are_inputs = compiled.graphs.labels_are_inputs(&spec);
-    let (programs, decisions) = (compiled.programs, compiled.decisions);
+    let labels_are_inputs = labels_are_inputs(&compiled.plans.eval.graph, &spec);
+    let (programs, decisions) = (compiled.plans.map(|plan| plan.program), compiled.decisions);
     Ok(Job {
         spec,
         programs,
@@ -175,7 +173,7 @@ impl Job {
     /// # Errors
     /// If weights are missing, or the machine cannot hold the ranks.
     pub fn start(&self, program: &Program, machine: &MachineArgs) -> Result<Executor, Failure> {
-        let mut executor = Executor::new(program.clone(), machine.threads_per_rank(program)?)?;
+        let mut executor = Executor::new(program.clone(), machine.threads_per_rank(program))?;
         self.reset(&mut executor)?;
         Ok(executor)
     }
@@ -244,7 +242,7 @@ impl Job {
             spec.untie.clear();
         }
         let options = Options { train: false, weights: false, ..Options::default() };
-        Ok(compile(&self.model.file, &spec, &options)?.programs.eval)
+        Ok(compile(&self.model.file, &spec, &options)?.plans.eval.program)
     }
 
     /// Writes the model with its parameters as they are now; where its weights were in a file of their own, they are again, in the one
@@ -300,12 +298,9 @@ impl Job {
 
 impl MachineArgs {
     /// The threads of each rank of `program`.
-    fn threads_per_rank(&self, program: &Program) -> Result<usize, Failure> {
-        if self.device != "cpu" {
-            return Err(Failure::not_built("--device cuda"));
-        }
+    fn threads_per_rank(&self, program: &Program) -> usize {
         let cores = available_parallelism().map_or(1, |n| n.get() as u64);
-        Ok((self.threads.unwrap_or(cores) / program.mesh.world_size()).max(1) as usize)
+        (self.threads.unwrap_or(cores) / program.mesh.world_size()).max(1) as usize
     }
 }
 

@@ -42,15 +42,6 @@ pub struct Train {
     /// Write the trained model to this file
     #[arg(long, value_name = "TRAINED.onnx")]
     export: Option<PathBuf>,
-    /// Not built yet
-    #[arg(long, value_name = "DIR")]
-    checkpoint: Option<PathBuf>,
-    /// Not built yet
-    #[arg(long, value_name = "N")]
-    every: Option<u64>,
-    /// Not built yet
-    #[arg(long)]
-    resume: bool,
 }
 
 impl Train {
@@ -60,7 +51,6 @@ impl Train {
     /// All that is wrong with the job or its data before the first step; a failed rank; numbers that are not finite; after the current
     /// step what ends it, such as Ctrl-C; at the end metrics that could not be written.
     pub fn run(self) -> Result<(), Failure> {
-        self.refuse_later()?;
         let files = self.job.files().reads_data(&self.data.path);
         files.writes("--metrics", self.metrics.as_deref()).writes("--export", self.export.as_deref()).check()?;
         self.metrics.iter().chain(&self.export).try_for_each(|path| writable(path))?;
@@ -128,14 +118,6 @@ impl Train {
         let weights = job.export(executor, path)?;
         let weights = weights.map(|weights| format!(" and `{}`", weights.display())).unwrap_or_default();
         Ok(Some(format!("model in `{}`{weights}", path.display())))
-    }
-
-    fn refuse_later(&self) -> Result<(), Failure> {
-        let later = [("--checkpoint", self.checkpoint.is_some()), ("--every", self.every.is_some()), ("--resume", self.resume)];
-        match later.iter().find(|(_, given)| *given) {
-            Some((name, _)) => Err(Failure::not_built(name)),
-            None => Ok(()),
-        }
     }
 
     /// What the user should know of a run of `steps` before it begins.

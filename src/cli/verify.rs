@@ -8,6 +8,7 @@ use clap::Args;
 use shardc_ir::columns::{Column, align};
 use shardc_ir::diagnostic::counted;
 use shardc_ir::listing::units::bytes_text;
+use shardc_ir::programs::ProgramKind;
 use shardc_ir::verify_plan::Proof;
 use shardc_ir::verify_plan::bytes::Sent;
 use std::path::PathBuf;
@@ -33,12 +34,12 @@ impl Verify {
     }
 }
 
-fn proof_text(plan: &PlanDir, Proven { name, proof }: &Proven) -> String {
+fn proof_text(plan: &PlanDir, Proven { kind, proof }: &Proven) -> String {
     let Proof { ranks, steps, ops, buffers, peak_bytes, accesses, calls, updated, sent, .. } = proof;
-    let limit = plan.spec.device_memory.as_ref().filter(|_| *name != "reference");
+    let limit = plan.spec.device_memory.as_ref().filter(|_| *kind != ProgramKind::Reference);
     let within = limit.map_or(String::new(), |limit| format!(" of {}", bytes_text(limit.value)));
-    let graph = match (*name, plan.programs.training.is_some()) {
-        ("train", true) => ", which is the reference's but for communication",
+    let graph = match kind {
+        ProgramKind::Train => ", which is the reference's but for communication",
         _ => "",
     };
     let state = match updated {
@@ -49,7 +50,7 @@ fn proof_text(plan: &PlanDir, Proven { name, proof }: &Proven) -> String {
     let are = if *steps == 1 { "is" } else { "are" };
     let hold = if *accesses == 1 { "holds" } else { "hold" };
     let mut rows = vec![
-        ("kernels", format!("{} {are} the lowering of {} of `{name}.shir`{graph}", counted(steps, "step"), counted(ops, "op"))),
+        ("kernels", format!("{} {are} the lowering of {} of `{kind}.shir`{graph}", counted(steps, "step"), counted(ops, "op"))),
         ("contents", format!("{} a step {hold} the right value, whole, of the right micro-batch", counted(accesses, "operand"))),
         ("memory", format!("{} in {}{within}", counted(buffers, "buffer"), bytes_text(*peak_bytes))),
         ("state", state),
@@ -59,7 +60,7 @@ fn proof_text(plan: &PlanDir, Proven { name, proof }: &Proven) -> String {
     }
     rows.extend(sent.iter().enumerate().map(|(i, sent)| (if i == 0 { "bytes" } else { "" }, sent_text(sent))));
     let rows: Vec<[String; 2]> = rows.into_iter().map(|(what, text)| [what.to_string(), text]).collect();
-    format!("{name}: proven on {}\n{}", counted(ranks, "rank"), align(&rows, [Column::WORDS, Column::WORDS]))
+    format!("{kind}: proven on {}\n{}", counted(ranks, "rank"), align(&rows, [Column::WORDS, Column::WORDS]))
 }
 
 fn sent_text(Sent { actual, bound }: &Sent) -> String {

@@ -78,13 +78,13 @@ impl SmallJob {
 
     /// The graph of training.
     pub fn graph(&self) -> &Graph {
-        &self.compiled.graphs.training.as_ref().expect("it trains").0
+        &self.compiled.plans.training.as_ref().expect("it trains").program.graph
     }
 
     /// The program of training, and the graph of its reference.
     pub fn training(&self) -> (&shardc_ir::plan::Program, &Graph) {
-        let training = self.compiled.programs.training.as_ref().expect("it trains");
-        (&training.program, &self.compiled.graphs.training.as_ref().expect("it trains").1)
+        let training = self.compiled.plans.training.as_ref().expect("it trains");
+        (&training.program.program, &training.reference.graph)
     }
 }
 
@@ -102,7 +102,7 @@ pub fn small_job() -> &'static SmallJob {
         let folder = scratch().join("plan");
         plan_dir::write(&folder, &compiled, &model, &spec, true).unwrap_or_else(|failure| panic!("{failure:?}"));
         let manifest = fs::read(folder.join("manifest.json")).expect("a manifest");
-        let programs = compiled.programs.named().map(|(_, program)| encode(program).expect("a program can be written"));
+        let programs = compiled.plans.iter().map(|(_, plan)| encode(&plan.program).expect("a program can be written"));
         let plans = programs.flat_map(|file| [file.clone(), file[PLAN_HEADER..].to_vec()]).collect();
         SmallJob { folder, manifest, plans, compiled }
     })
@@ -227,8 +227,7 @@ fn graphs() -> Vec<Vec<u8>> {
     let cases = files(&Path::new(crate::ROOT).join("tests/cases"), "shir");
     let parts = cases.iter().flat_map(|case| std::str::from_utf8(case).expect("a case is text").split("----\n"));
     let mut all: Vec<String> = parts.filter(|part| text::parse(part).is_ok()).map(str::to_string).collect();
-    let graphs = &small_job().compiled.graphs;
-    all.extend(["train", "reference", "eval"].map(|name| text::print(graphs.of(name))));
+    all.extend(small_job().compiled.plans.iter().map(|(_, plan)| text::print(&plan.graph)));
     all.into_iter().map(String::into_bytes).collect()
 }
 

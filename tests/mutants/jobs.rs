@@ -132,7 +132,7 @@ fn job(name: &str, model: &Graph, spec: &str) -> Result<Job, String> {
     let spec = shardc_frontend::spec::parse(Path::new("job.shard"), spec).map_err(first)?;
     let explicit = |spec: &Spec| {
         let cx = Context { spec, mode: Mode::Train, verify: true };
-        shardc_passes::run(model.clone(), &cx, |_, _| {}).map_err(first)
+        shardc_passes::run(model.clone(), &cx).map_err(first)
     };
     let (graph, reference) = (explicit(&spec)?, explicit(&spec.reference())?);
     let cx = Context { spec: &spec, mode: Mode::Train, verify: true };

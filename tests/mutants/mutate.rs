@@ -1,9 +1,11 @@
 //! The mutations: one small change each, chosen at random.
 
 use super::support::Random;
-use shardc_ir::kernel::{AttentionMask, Collective, CollectiveKind, Kernel, Map, Offset, Origin, ReduceKind, RowProgram};
+use shardc_ir::kernel::{AttentionGrad, AttentionMask, Collective, CollectiveKind, Fill, Kernel, Map, Position, RowProgram};
 use shardc_ir::mesh::AxisId;
 use shardc_ir::plan::{Buffer, BufferId, BufferKind, Program, Repeat, Step, View};
+use shardc_ir::position::Origin;
+use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::scalar::{Binary, Instr, ScalarProgram, Unary};
 use shardc_ir::sharding::Split;
 
@@ -198,39 +200,9 @@ fn resize(size: &mut u64, random: &mut Random) -> Option<String> {
     (*size != before).then(|| format!("{before} to {size}"))
 }
 
-/// All sizes of a kernel.
-fn sizes(kernel: &mut Kernel) -> Vec<&mut u64> {
-    match kernel {
-        Kernel::Map(map) => map.shape.iter_mut().collect(),
-        Kernel::Reduce(reduce) => reduce.map.shape.iter_mut().collect(),
-        Kernel::Rowwise(r) => match &mut r.program {
-            RowProgram::Rotary { repeat, period, .. } => vec![&mut r.rows, &mut r.width, repeat, period],
-            _ => vec![&mut r.rows, &mut r.width],
-        },
-        Kernel::Contract(c) => [&mut c.batch, &mut c.m, &mut c.n, &mut c.k].into_iter().flatten().map(|d| &mut d.size).collect(),
-        Kernel::Attention(a) | Kernel::AttentionGrad(a) => {
-            vec![&mut a.batch, &mut a.heads, &mut a.kv_heads, &mut a.q_len, &mut a.kv_len, &mut a.width, &mut a.v_width]
-        }
-        Kernel::Conv(c) => [&mut c.batch, &mut c.groups, &mut c.inputs, &mut c.outputs]
-            .into_iter()
-            .chain(c.window.iter_mut().flat_map(|d| [&mut d.input, &mut d.output, &mut d.kernel]))
-            .collect(),
-        Kernel::MaxPool(p) | Kernel::MaxPoolGrad(p) => std::iter::once(&mut p.planes)
-            .chain(p.window.iter_mut().flat_map(|d| [&mut d.input, &mut d.output, &mut d.kernel]))
-            .collect(),
-        Kernel::Move(m) => m.shape.iter_mut().collect(),
-        Kernel::Gather(g) | Kernel::ScatterAdd(g) => {
-            vec![&mut g.batch, &mut g.outer, &mut g.rows, &mut g.total_rows, &mut g.inner, &mut g.count]
-        }
-        Kernel::Fill { count, .. } => vec![count],
-        Kernel::Random(r) => r.shape.iter_mut().collect(),
-        Kernel::Collective(c) => vec![&mut c.count],
-    }
-}
-
 fn resize_kernel(program: &mut Program, random: &mut Random) -> Option<String> {
     let step = step(program, random, |s| !matches!(s.kernel, Kernel::Collective(_)))?;
-    let mut sizes = sizes(&mut step.kernel);
+    let mut sizes = step.kernel.form_mut().sizes_mut();
     if sizes.is_empty() {
         return None;
     }
@@ -239,33 +211,9 @@ fn resize_kernel(program: &mut Program, random: &mut Random) -> Option<String> {
     Some(format!("size {i} of `{}`: {change}", step.text))
 }
 
-/// All strides of a kernel.
-fn strides(kernel: &mut Kernel) -> Vec<&mut i64> {
-    let of_map =
-        |map: &mut Map| -> Vec<*mut i64> { map.inputs.iter_mut().flat_map(|i| &mut i.strides).map(std::ptr::from_mut).collect() };
-    let _ = of_map;
-    match kernel {
-        Kernel::Map(map) => map.inputs.iter_mut().flat_map(|i| &mut i.strides).collect(),
-        Kernel::Reduce(reduce) => reduce.map.inputs.iter_mut().flat_map(|i| &mut i.strides).collect(),
-        Kernel::Contract(c) => [&mut c.batch, &mut c.m, &mut c.n, &mut c.k]
-            .into_iter()
-            .flatten()
-            .flat_map(|d| [&mut d.a, &mut d.b, &mut d.c])
-            .filter(|stride| **stride != 0)
-            .collect(),
-        Kernel::Attention(a) | Kernel::AttentionGrad(a) => {
-            [&mut a.q, &mut a.k, &mut a.v, &mut a.o].into_iter().flatten().collect()
-        }
-        Kernel::Move(m) => m.src_strides.iter_mut().chain(&mut m.dst_strides).collect(),
-        Kernel::Conv(c) => c.window.iter_mut().map(|d| &mut d.pad).collect(),
-        Kernel::MaxPool(p) | Kernel::MaxPoolGrad(p) => p.window.iter_mut().map(|d| &mut d.pad).collect(),
-        _ => vec![],
-    }
-}
-
 fn change_stride(program: &mut Program, random: &mut Random) -> Option<String> {
-    let step = step(program, random, |s| !strides(&mut s.kernel.clone()).is_empty())?;
-    let mut strides = strides(&mut step.kernel);
+    let step = step(program, random, |s| !s.kernel.clone().form_mut().strides_mut().is_empty())?;
+    let mut strides = step.kernel.form_mut().strides_mut();
     let i = random.below(strides.len());
     let other = random.below(strides.len());
     let before = *strides[i];
@@ -438,8 +386,8 @@ fn constants(kernel: &mut Kernel) -> Vec<&mut f64> {
             RowProgram::LayerNorm { eps } | RowProgram::RmsNorm { eps } => return vec![eps],
             _ => return vec![],
         },
-        Kernel::Attention(a) | Kernel::AttentionGrad(a) => return vec![&mut a.scale],
-        Kernel::Fill { value, .. } => return vec![value],
+        Kernel::Attention(a) | Kernel::AttentionGrad(AttentionGrad(a)) => return vec![&mut a.scale],
+        Kernel::Fill(Fill { value, .. }) => return vec![value],
         _ => return vec![],
     };
     map.program.code.iter_mut().filter_map(|i| if let Instr::Const(value) = i { Some(value) } else { None }).collect()
@@ -512,7 +460,7 @@ fn change_reduction(program: &mut Program, random: &mut Random) -> Option<String
             let d = random.below(reduce.reduced.len());
             reduce.reduced[d] = !reduce.reduced[d];
         }
-        Kernel::Attention(a) | Kernel::AttentionGrad(a) => {
+        Kernel::Attention(a) | Kernel::AttentionGrad(AttentionGrad(a)) => {
             a.mask = if a.mask == AttentionMask::None { AttentionMask::Causal } else { AttentionMask::None };
         }
         Kernel::Gather(g) => g.origin = Origin::whole(g.rows),
@@ -581,7 +529,7 @@ fn replace_step(program: &mut Program, random: &mut Random) -> Option<String> {
         [&step.reads, &step.writes].iter().map(|views| views.iter().map(|view| view.bytes).collect()).collect()
     };
     let alike: Vec<Place> =
-        places(program, |other| sizes(other) == sizes(&step) && other.kernel.form() == step.kernel.form() && *other != step);
+        places(program, |other| sizes(other) == sizes(&step) && other.kernel.name() == step.kernel.name() && *other != step);
     let (other_t, other_s) = random.pick(&alike)?;
     let other = program.tasks[other_t].steps[other_s].clone();
     let text = format!("`{}` {t}.{s} as {other_t}.{other_s}", step.text);
@@ -632,28 +580,13 @@ fn change_twice(program: &mut Program, random: &mut Random) -> Option<String> {
     Some(format!("{first}; {second}"))
 }
 
-/// All offsets of a kernel, and the origins around them.
-fn offsets(kernel: &mut Kernel) -> Vec<(&mut Offset, Option<&mut Vec<shardc_ir::kernel::OriginDigit>>)> {
-    fn parts(origin: &mut Origin) -> (&mut Offset, Option<&mut Vec<shardc_ir::kernel::OriginDigit>>) {
-        (&mut origin.offset, Some(&mut origin.digits))
-    }
-    match kernel {
-        Kernel::Map(map) => map.origins.iter_mut().map(|(_, o)| parts(o)).collect(),
-        Kernel::Reduce(reduce) => reduce.map.origins.iter_mut().map(|(_, o)| parts(o)).collect(),
-        Kernel::Move(m) => vec![(&mut m.src_offset, None), (&mut m.dst_offset, None)],
-        Kernel::Gather(g) | Kernel::ScatterAdd(g) => vec![parts(&mut g.origin)],
-        Kernel::Random(r) => r.origins.iter_mut().map(parts).collect(),
-        _ => vec![],
-    }
-}
-
 fn change_origin(program: &mut Program, random: &mut Random) -> Option<String> {
     let axes = program.mesh.axes().len();
-    let step = step(program, random, |s| !offsets(&mut s.kernel.clone()).is_empty())?;
+    let step = step(program, random, |s| !s.kernel.clone().form_mut().positions_mut().is_empty())?;
     let before = step.kernel.clone();
-    let mut offsets = offsets(&mut step.kernel);
-    let i = random.below(offsets.len());
-    let (offset, digits) = &mut offsets[i];
+    let mut positions = step.kernel.form_mut().positions_mut();
+    let i = random.below(positions.len());
+    let Position { offset, digits } = &mut positions[i];
     let term = random.below(offset.terms.len().max(1));
     let how = random.below(6);
     match (how, offset.terms.get_mut(term), digits) {

@@ -5,8 +5,9 @@
 
 use super::reference;
 use shardc_ir::dtype::DType;
-use shardc_ir::kernel::{AttentionMask, Collective, CollectiveKind, Gather, Kernel, Map, ReduceKind};
+use shardc_ir::kernel::{AttentionGrad, AttentionMask, Collective, CollectiveKind, Gather, Kernel, Map, MaxPoolGrad, ScatterAdd};
 use shardc_ir::plan::{Buffer, BufferKind, HostScalar, Program, Repeat, Step, View};
+use shardc_ir::reduce_kind::ReduceKind;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -218,7 +219,7 @@ impl<'p> Rank<'p> {
         let (operands, before) = (fetch(&reads, &read_types)?, fetch(&writes, &write_types)?);
         match &step.kernel {
             Kernel::Gather(g) => indices_in_range(g, &operands[1])?,
-            Kernel::ScatterAdd(g) => indices_in_range(g, &operands[0])?,
+            Kernel::ScatterAdd(ScatterAdd(g)) => indices_in_range(g, &operands[0])?,
             _ => {}
         }
         self.coordinates.last_mut().map(|t| *t = time).ok_or("no time")?;
@@ -379,7 +380,7 @@ fn operand_types(kernel: &Kernel) -> (Vec<DType>, Vec<DType>) {
             (vec![r.dtype; reads], vec![r.dtype; writes])
         }
         Kernel::Contract(c) => (vec![c.dtype; 2], vec![c.dtype]),
-        Kernel::Attention(a) | Kernel::AttentionGrad(a) => {
+        Kernel::Attention(a) | Kernel::AttentionGrad(AttentionGrad(a)) => {
             let mut reads = vec![a.dtype; 3];
             if let AttentionMask::Operand { dtype, .. } = a.mask {
                 reads.push(dtype);
@@ -392,11 +393,11 @@ fn operand_types(kernel: &Kernel) -> (Vec<DType>, Vec<DType>) {
         }
         Kernel::Conv(c) => (vec![c.dtype; 2], vec![c.dtype]),
         Kernel::MaxPool(p) => (vec![p.dtype], vec![p.dtype]),
-        Kernel::MaxPoolGrad(p) => (vec![p.dtype; 2], vec![p.dtype]),
+        Kernel::MaxPoolGrad(MaxPoolGrad(p)) => (vec![p.dtype; 2], vec![p.dtype]),
         Kernel::Move(m) => (vec![m.dtype], vec![m.dtype]),
         Kernel::Gather(g) => (vec![g.dtype, DType::I64], vec![g.dtype]),
-        Kernel::ScatterAdd(g) => (vec![DType::I64, g.dtype], vec![g.dtype]),
-        Kernel::Fill { dtype, .. } => (vec![], vec![*dtype]),
+        Kernel::ScatterAdd(ScatterAdd(g)) => (vec![DType::I64, g.dtype], vec![g.dtype]),
+        Kernel::Fill(fill) => (vec![], vec![fill.dtype]),
         Kernel::Random(_) => (vec![DType::I64, DType::F64], vec![DType::Bool]),
         Kernel::Collective(c) => (vec![c.dtype], vec![c.dtype]),
     }

@@ -6,10 +6,10 @@
 use super::support::Random;
 use shardc_ir::builder::Builder;
 use shardc_ir::graph::{Graph, Node, NodeId, ValueId};
-use shardc_ir::kernel::ReduceKind;
 use shardc_ir::mesh::AxisId;
 use shardc_ir::ops::Op;
 use shardc_ir::ops::comm::{Accumulate, AllGather, AllReduce, ShardSlice};
+use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::sharding::{Sharding, Split, inserted};
 use shardc_ir::verify::{Place, verify};
 

@@ -3,76 +3,43 @@
 //! The scores of a block never leave the cache; of each query only the logarithm of the sum of exponentials is kept for the
 //! gradient (Dao et al., "FlashAttention", 2022, with whole rows of keys instead of an online softmax).
 
+mod gradient;
+
 use crate::cpu::element::{Slice, SliceMut};
 use crate::cpu::number::{Number, Real};
 use crate::cpu::scratch;
-use crate::cpu::signature::{Signature, float, product};
 use crate::cpu::simd::simd;
 use crate::cpu::softmax::{exponentials, largest};
-use crate::cpu::space;
 use crate::cpu::threads::Threads;
 use crate::cpu::tiles::{self, Steps, Tile};
+use crate::cpu::{Cpu, Launch};
 use faer::linalg::matmul::matmul;
 use faer::{Accum, Par};
 use shardc_ir::dtype::DType;
-use shardc_ir::kernel::{Attention, AttentionMask};
+use shardc_ir::kernel::{Attention, AttentionMask, Implements};
 
 /// Queries of one block.
 pub(super) const QUERIES: usize = 64;
 
-/// What attention demands of its operands; an error if it is not well formed.
-pub fn signature(attention: &Attention) -> Result<Signature, String> {
-    let a = attention;
-    Ok(inputs(a)?
-        .writes(a.dtype, rows_extent(&a.o, a.heads, a.q_len, a.v_width, a.batch, true)?)
-        .writes(a.dtype, product(&[a.batch, a.heads, a.q_len])?))
+impl Implements<Attention> for Cpu {
+    fn ready(&self, attention: &Attention, _in_place: &[Option<usize>]) -> Result<Self::Ready, String> {
+        Ok(Box::new(attention.clone()))
+    }
 }
 
-/// The operands that attention and its gradient both read first: q, k, v and the mask.
-pub(super) fn inputs(a: &Attention) -> Result<Signature, String> {
-    float(a.dtype)?;
-    if a.kv_heads == 0 || !a.heads.is_multiple_of(a.kv_heads) {
-        return Err(format!("{} heads over {} key heads", a.heads, a.kv_heads));
-    }
-    let signature = Signature::default()
-        .reads(a.dtype, rows_extent(&a.q, a.heads, a.q_len, a.width, a.batch, false)?)
-        .reads(a.dtype, rows_extent(&a.k, a.kv_heads, a.kv_len, a.width, a.batch, false)?)
-        .reads(a.dtype, rows_extent(&a.v, a.kv_heads, a.kv_len, a.v_width, a.batch, false)?);
-    match &a.mask {
-        AttentionMask::Operand { dtype, strides } => {
-            if *dtype != DType::Bool && *dtype != a.dtype {
-                return Err(format!("a mask of {dtype} for scores of {}", a.dtype));
-            }
-            Ok(signature.reads(*dtype, space::extent(&[a.batch, a.heads, a.q_len, a.kv_len], strides, (0, 0))?))
+impl Launch for Attention {
+    fn launch(
+        &self,
+        reads: &[Slice<'_>],
+        writes: Vec<SliceMut<'_>>,
+        _coordinates: &[u64],
+        threads: Threads,
+    ) -> Result<(), String> {
+        match self.dtype {
+            DType::F64 => run::<f64>(self, reads, writes, threads),
+            _ => run::<f32>(self, reads, writes, threads),
         }
-        AttentionMask::None | AttentionMask::Causal => Ok(signature),
-    }
-}
-
-/// The elements that rows of `width` over (batch, head, position) reach; written ones must be distinct.
-pub(super) fn rows_extent(
-    strides: &[i64; 3],
-    heads: u64,
-    positions: u64,
-    width: u64,
-    batch: u64,
-    written: bool,
-) -> Result<u64, String> {
-    let shape = [batch, heads, positions, width];
-    let strides = [strides[0], strides[1], strides[2], 1];
-    let steps: Vec<Steps> =
-        shape.iter().zip(&strides).map(|(n, s)| Steps { size: *n as usize, stride: usize::try_from(*s).unwrap_or(0) }).collect();
-    if strides.iter().any(|s| *s < 0) || (written && !shape.contains(&0) && !tiles::distinct(&steps)) {
-        return Err("attention has negative strides, or results that share elements".to_string());
-    }
-    space::extent(&shape, &strides, (0, 0))
-}
-
-/// Runs it. Operands: q, k, v, [mask]; o, lse.
-pub fn launch(attention: &Attention, reads: &[Slice<'_>], writes: Vec<SliceMut<'_>>, threads: Threads) {
-    match attention.dtype {
-        DType::F64 => run::<f64>(attention, reads, writes, threads),
-        _ => run::<f32>(attention, reads, writes, threads),
+        Ok(())
     }
 }
 

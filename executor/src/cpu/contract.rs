@@ -6,18 +6,17 @@
 
 use crate::cpu::element::{Slice, SliceMut};
 use crate::cpu::number::{Number, Real};
-use crate::cpu::signature::{Signature, float};
-use crate::cpu::space;
 use crate::cpu::threads::Threads;
 use crate::cpu::tiles::{self, Steps, Tile};
+use crate::cpu::{Cpu, Launch};
 use faer::linalg::matmul::matmul;
 use faer::{Accum, Par};
 use shardc_ir::dtype::DType;
-use shardc_ir::kernel::{Contract, ContractDim};
+use shardc_ir::kernel::{Contract, ContractDim, Implements};
 
 /// A contraction made ready.
 #[derive(Debug)]
-pub struct Prepared {
+struct Prepared {
     dtype: DType,
     product: Product,
 }
@@ -47,46 +46,26 @@ struct Letter {
 
 const UNIT: Letter = Letter { size: 1, a: 0, b: 0, c: 0 };
 
-/// What `contract` demands of its operands; an error if it is not well formed.
-pub fn signature(contract: &Contract) -> Result<Signature, String> {
-    float(contract.dtype)?;
-    let dims: Vec<&ContractDim> = [&contract.batch, &contract.m, &contract.n, &contract.k].into_iter().flatten().collect();
-    let shape: Vec<u64> = dims.iter().map(|d| d.size).collect();
-    if dims.iter().any(|d| d.a < 0 || d.b < 0 || d.c < 0) {
-        return Err("a contraction has negative strides".to_string());
+impl Implements<Contract> for Cpu {
+    fn ready(&self, contract: &Contract, _in_place: &[Option<usize>]) -> Result<Self::Ready, String> {
+        let dims = [&contract.batch, &contract.m, &contract.n, &contract.k].map(|dims| dims.as_slice());
+        Ok(Box::new(Prepared { dtype: contract.dtype, product: Product::new(dims) }))
     }
-    let extent = |stride: fn(&ContractDim) -> i64| {
-        let strides: Vec<i64> = dims.iter().map(|d| stride(d)).collect();
-        space::extent(&shape, &strides, (0, 0))
-    };
-    let results = [&contract.batch, &contract.m, &contract.n].into_iter().flatten();
-    let stores: Vec<Steps> = results.map(|d| Steps { size: d.size as usize, stride: d.c as usize }).collect();
-    if !stores.iter().any(|s| s.size == 0) && !tiles::distinct(&stores) {
-        return Err("results of a contraction share elements".to_string());
-    }
-    if contract.k.iter().any(|d| d.c != 0) {
-        return Err("a summed letter has a stride in the result".to_string());
-    }
-    // With an empty sum the results are still written.
-    let written: Vec<u64> = [&contract.batch, &contract.m, &contract.n].into_iter().flatten().map(|d| d.size).collect();
-    let c_strides: Vec<i64> = [&contract.batch, &contract.m, &contract.n].into_iter().flatten().map(|d| d.c).collect();
-    Ok(Signature::default()
-        .reads(contract.dtype, extent(|d| d.a)?)
-        .reads(contract.dtype, extent(|d| d.b)?)
-        .writes(contract.dtype, space::extent(&written, &c_strides, (0, 0))?))
 }
 
-/// Makes `contract` ready.
-pub fn prepare(contract: &Contract) -> Prepared {
-    let dims = [&contract.batch, &contract.m, &contract.n, &contract.k].map(|dims| dims.as_slice());
-    Prepared { dtype: contract.dtype, product: Product::new(dims) }
-}
-
-/// Runs it.
-pub fn launch(prepared: &Prepared, reads: &[Slice<'_>], write: SliceMut<'_>, threads: Threads) {
-    match prepared.dtype {
-        DType::F64 => run::<f64>(&prepared.product, reads, write, threads),
-        _ => run::<f32>(&prepared.product, reads, write, threads),
+impl Launch for Prepared {
+    fn launch(
+        &self,
+        reads: &[Slice<'_>],
+        mut writes: Vec<SliceMut<'_>>,
+        _coordinates: &[u64],
+        threads: Threads,
+    ) -> Result<(), String> {
+        match self.dtype {
+            DType::F64 => run::<f64>(&self.product, reads, writes.remove(0), threads),
+            _ => run::<f32>(&self.product, reads, writes.remove(0), threads),
+        }
+        Ok(())
     }
 }
 

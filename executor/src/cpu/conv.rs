@@ -4,17 +4,20 @@
 //! others are contractions over unfolded inputs ([`conv_columns`]; Chellapilla, Puri and Simard: High performance convolutional
 //! neural networks for document processing, 2006).
 
+mod columns;
+mod direct;
+
 use crate::cpu::contract::Product;
-use crate::cpu::conv_columns::Columns;
-use crate::cpu::conv_direct::Direct;
+use crate::cpu::conv::columns::Columns;
+use crate::cpu::conv::direct::Direct;
 use crate::cpu::element::{Slice, SliceMut};
 use crate::cpu::number::{Number, Real};
-use crate::cpu::signature::{Signature, float, product};
 use crate::cpu::threads::Threads;
 use crate::cpu::window::Window;
+use crate::cpu::{Cpu, Launch};
 use faer::Accum;
 use shardc_ir::dtype::DType;
-use shardc_ir::kernel::{self, ContractDim, ConvResult};
+use shardc_ir::kernel::{ContractDim, Conv, ConvResult, Implements};
 
 /// A convolution made ready.
 #[derive(Debug)]
@@ -72,34 +75,6 @@ impl Sizes {
     }
 }
 
-/// What `conv` demands of its operands; an error if it is not well formed.
-pub fn signature(conv: &kernel::Conv) -> Result<Signature, String> {
-    float(conv.dtype)?;
-    let window = Window::new(&conv.window)?;
-    let [input, output, taps] = [window.inputs(), window.outputs(), window.taps()].map(|n| n as u64);
-    let x = product(&[conv.batch, conv.groups, conv.inputs, input])?;
-    let w = product(&[conv.groups, conv.outputs, conv.inputs, taps])?;
-    let y = product(&[conv.batch, conv.groups, conv.outputs, output])?;
-    let (first, second, result) = match conv.result {
-        ConvResult::Output => (x, w, y),
-        ConvResult::Input => (y, w, x),
-        ConvResult::Weight => (x, y, w),
-    };
-    Ok(Signature::default().reads(conv.dtype, first).reads(conv.dtype, second).writes(conv.dtype, result))
-}
-
-/// Makes `conv` ready.
-pub fn prepare(conv: &kernel::Conv) -> Result<Prepared, String> {
-    let window = Window::new(&conv.window)?;
-    let [batch, groups, inputs, outputs] = [conv.batch, conv.groups, conv.inputs, conv.outputs].map(|n| n as usize);
-    let (input, output, taps) = (window.inputs(), window.outputs(), window.taps());
-    let sizes = Sizes { result: conv.result, batch, groups, inputs, outputs, input, output, taps };
-    let direct = || Direct::new(sizes, &window).map(|direct| Method::Direct(Box::new(direct)));
-    let pointwise = || (window.is_pointwise() && (output >= NARROW || batch == 1)).then(|| Method::Pointwise(pointwise(&sizes)));
-    let method = pointwise().or_else(direct).unwrap_or_else(|| Method::Columns(Columns::new(sizes, window)));
-    Ok(Prepared { dtype: conv.dtype, sizes, method })
-}
-
 /// Planes with fewer outputs are too narrow for a matrix product of their own.
 pub const NARROW: usize = 128;
 
@@ -132,11 +107,33 @@ fn pointwise(s: &Sizes) -> Product {
     Product::new([&batch, &m, &n, &k])
 }
 
-/// Runs it.
-pub fn launch(prepared: &Prepared, reads: &[Slice<'_>], write: SliceMut<'_>, threads: Threads) {
-    match prepared.dtype {
-        DType::F64 => run::<f64>(prepared, reads, write, threads),
-        _ => run::<f32>(prepared, reads, write, threads),
+impl Implements<Conv> for Cpu {
+    fn ready(&self, conv: &Conv, _in_place: &[Option<usize>]) -> Result<Self::Ready, String> {
+        let window = Window::new(&conv.window)?;
+        let [batch, groups, inputs, outputs] = [conv.batch, conv.groups, conv.inputs, conv.outputs].map(|n| n as usize);
+        let (input, output, taps) = (window.inputs(), window.outputs(), window.taps());
+        let sizes = Sizes { result: conv.result, batch, groups, inputs, outputs, input, output, taps };
+        let direct = || Direct::new(sizes, &window).map(|direct| Method::Direct(Box::new(direct)));
+        let pointwise =
+            || (window.is_pointwise() && (output >= NARROW || batch == 1)).then(|| Method::Pointwise(pointwise(&sizes)));
+        let method = pointwise().or_else(direct).unwrap_or_else(|| Method::Columns(Columns::new(sizes, window)));
+        Ok(Box::new(Prepared { dtype: conv.dtype, sizes, method }))
+    }
+}
+
+impl Launch for Prepared {
+    fn launch(
+        &self,
+        reads: &[Slice<'_>],
+        mut writes: Vec<SliceMut<'_>>,
+        _coordinates: &[u64],
+        threads: Threads,
+    ) -> Result<(), String> {
+        match self.dtype {
+            DType::F64 => run::<f64>(self, reads, writes.remove(0), threads),
+            _ => run::<f32>(self, reads, writes.remove(0), threads),
+        }
+        Ok(())
     }
 }
 

@@ -1,16 +1,16 @@
 //! Move: a copy between two strided layouts.
 
 use crate::cpu::element::{Element, Slice, SliceMut, each_type};
-use crate::cpu::signature::{Signature, offset_range};
-use crate::cpu::space::{self, collapse};
+use crate::cpu::space::collapse;
 use crate::cpu::threads::Threads;
 use crate::cpu::tiles::{self, Steps, Tile};
-use shardc_ir::kernel::{Move, Offset};
-use shardc_ir::mesh::Mesh;
+use crate::cpu::{Cpu, Launch};
+use shardc_ir::kernel::{Implements, Move};
+use shardc_ir::position::Offset;
 
 /// A copy made ready: dimensions by descending stride of the destination, the last two forming the tiles that are copied.
 #[derive(Debug)]
-pub struct Prepared {
+struct Prepared {
     src_offset: Offset,
     dst_offset: Offset,
     outer: Vec<Dim>,
@@ -25,49 +25,42 @@ struct Dim {
     dst: usize,
 }
 
-/// What `copy` demands of its operands; an error if it is not well formed.
-pub fn signature(copy: &Move, mesh: &Mesh) -> Result<Signature, String> {
-    let source = space::extent(&copy.shape, &copy.src_strides, offset_range(&copy.src_offset, mesh)?)?;
-    let destination = space::extent(&copy.shape, &copy.dst_strides, offset_range(&copy.dst_offset, mesh)?)?;
-    let stores: Vec<Steps> = copy
-        .shape
-        .iter()
-        .zip(&copy.dst_strides)
-        .map(|(size, stride)| Steps { size: *size as usize, stride: *stride as usize })
-        .collect();
-    if copy.dst_strides.iter().any(|s| *s < 0) {
-        return Err("a copy has negative strides in its destination".to_string());
+impl Implements<Move> for Cpu {
+    fn ready(&self, copy: &Move, _in_place: &[Option<usize>]) -> Result<Self::Ready, String> {
+        let mut order: Vec<usize> = (0..copy.shape.len()).collect();
+        order.sort_by_key(|d| std::cmp::Reverse(copy.dst_strides[*d]));
+        let shape: Vec<usize> = order.iter().map(|d| copy.shape[*d] as usize).collect();
+        let pick = |strides: &[i64]| -> Vec<isize> { order.iter().map(|d| strides[*d] as isize).collect() };
+        let mut strides = vec![pick(&copy.src_strides), pick(&copy.dst_strides)];
+        let shape = collapse(&shape, &mut strides, &vec![0; shape.len()]);
+        let mut outer: Vec<Dim> = shape
+            .iter()
+            .enumerate()
+            .map(|(d, size)| Dim { size: *size, src: strides[0][d], dst: strides[1][d] as usize })
+            .collect();
+        let one = Dim { size: 1, src: 0, dst: 0 };
+        let cols = outer.pop().unwrap_or(one);
+        // The rows of a transposition are the dimension that is contiguous in the source; otherwise the next one out.
+        let transposed = outer.iter().position(|d| d.src == 1 && cols.src != 1 && cols.src != 0);
+        let rows = match transposed.or(outer.len().checked_sub(1)) {
+            Some(rows) => outer.remove(rows),
+            None => one,
+        };
+        Ok(Box::new(Prepared { src_offset: copy.src_offset.clone(), dst_offset: copy.dst_offset.clone(), outer, rows, cols }))
     }
-    if !copy.shape.contains(&0) && !tiles::distinct(&stores) {
-        return Err("destinations of a copy share elements".to_string());
-    }
-    Ok(Signature::default().reads(copy.dtype, source).writes(copy.dtype, destination))
 }
 
-/// Makes `copy` ready.
-pub fn prepare(copy: &Move) -> Prepared {
-    let mut order: Vec<usize> = (0..copy.shape.len()).collect();
-    order.sort_by_key(|d| std::cmp::Reverse(copy.dst_strides[*d]));
-    let shape: Vec<usize> = order.iter().map(|d| copy.shape[*d] as usize).collect();
-    let pick = |strides: &[i64]| -> Vec<isize> { order.iter().map(|d| strides[*d] as isize).collect() };
-    let mut strides = vec![pick(&copy.src_strides), pick(&copy.dst_strides)];
-    let shape = collapse(&shape, &mut strides, &vec![0; shape.len()]);
-    let mut outer: Vec<Dim> =
-        shape.iter().enumerate().map(|(d, size)| Dim { size: *size, src: strides[0][d], dst: strides[1][d] as usize }).collect();
-    let one = Dim { size: 1, src: 0, dst: 0 };
-    let cols = outer.pop().unwrap_or(one);
-    // The rows of a transposition are the dimension that is contiguous in the source; otherwise the next one out.
-    let transposed = outer.iter().position(|d| d.src == 1 && cols.src != 1 && cols.src != 0);
-    let rows = match transposed.or(outer.len().checked_sub(1)) {
-        Some(rows) => outer.remove(rows),
-        None => one,
-    };
-    Prepared { src_offset: copy.src_offset.clone(), dst_offset: copy.dst_offset.clone(), outer, rows, cols }
-}
-
-/// Runs it.
-pub fn launch(p: &Prepared, read: Slice<'_>, write: SliceMut<'_>, coordinates: &[u64], threads: Threads) {
-    each_type!(SliceMut, write, out => run(p, read, out, coordinates, threads))
+impl Launch for Prepared {
+    fn launch(
+        &self,
+        reads: &[Slice<'_>],
+        mut writes: Vec<SliceMut<'_>>,
+        coordinates: &[u64],
+        threads: Threads,
+    ) -> Result<(), String> {
+        each_type!(SliceMut, writes.remove(0), out => run(self, reads[0], out, coordinates, threads));
+        Ok(())
+    }
 }
 
 fn run<T: Element>(p: &Prepared, read: Slice<'_>, out: &mut [T], coordinates: &[u64], threads: Threads) {

@@ -190,3 +190,23 @@ macro_rules! cast_from_truth {
     };
 }
 cast_from_truth!(f64, f32, i64);
+
+/// `out[i] = data[start + i * stride]`, converted.
+pub fn load<S: Element + Cast<T>, T: Element>(data: &[S], start: isize, stride: isize, out: &mut [T]) {
+    match stride {
+        1 => convert(&data[start as usize..][..out.len()], out),
+        0 => out.fill(data[start as usize].cast()),
+        _ => {
+            for (i, out) in out.iter_mut().enumerate() {
+                *out = data[(start + i as isize * stride) as usize].cast();
+            }
+        }
+    }
+}
+
+/// `out[i] = values[i]`, converted.
+pub fn convert<S: Element + Cast<T>, T: Element>(values: &[S], out: &mut [T]) {
+    for (out, value) in out.iter_mut().zip(values) {
+        *out = value.cast();
+    }
+}

@@ -1,9 +1,27 @@
 //! Fill: one value everywhere.
 
-use crate::cpu::element::{SliceMut, each_type};
+use crate::cpu::element::{Slice, SliceMut, each_type};
 use crate::cpu::lanes::{self, Lanes};
+use crate::cpu::threads::Threads;
+use crate::cpu::{Cpu, Launch};
+use shardc_ir::kernel::{Fill, Implements};
 
-/// Writes `value`, converted, to the first `count` elements.
-pub fn launch(value: f64, count: usize, write: SliceMut<'_>) {
-    each_type!(SliceMut, write, out => lanes::store(Lanes::All(value), &mut out[..count]));
+impl Implements<Fill> for Cpu {
+    fn ready(&self, fill: &Fill, _in_place: &[Option<usize>]) -> Result<Self::Ready, String> {
+        Ok(Box::new(fill.clone()))
+    }
+}
+
+impl Launch for Fill {
+    fn launch(
+        &self,
+        _reads: &[Slice<'_>],
+        mut writes: Vec<SliceMut<'_>>,
+        _coordinates: &[u64],
+        _threads: Threads,
+    ) -> Result<(), String> {
+        let count = self.count as usize;
+        each_type!(SliceMut, writes.remove(0), out => lanes::store(Lanes::All(self.value), &mut out[..count]));
+        Ok(())
+    }
 }

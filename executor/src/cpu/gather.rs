@@ -1,66 +1,59 @@
 //! Gather: rows of tables by index; and ScatterAdd, its transpose.
 
 use crate::cpu::element::{Element, Slice, SliceMut, each_type};
-use crate::cpu::map::check_origin;
 use crate::cpu::number::Number;
 use crate::cpu::reduce::combine;
-use crate::cpu::signature::{Signature, float, product};
 use crate::cpu::threads::Threads;
 use crate::cpu::tiles::{self, Steps};
-use shardc_ir::dtype::DType;
-use shardc_ir::kernel::{Gather, ReduceKind};
-use shardc_ir::mesh::Mesh;
+use crate::cpu::{Cpu, Launch};
+use shardc_ir::kernel::{Gather, Implements, ScatterAdd};
+use shardc_ir::reduce_kind::ReduceKind;
 
-/// What a gather demands of its operands; an error if it is not well formed.
-pub fn gather_signature(gather: &Gather, mesh: &Mesh) -> Result<Signature, String> {
-    check_origin(&gather.origin, gather.rows, mesh)?;
-    Ok(Signature::default()
-        .reads(gather.dtype, product(&[gather.batch, gather.outer, gather.rows, gather.inner])?)
-        .reads(DType::I64, product(&[gather.batch, gather.count])?)
-        .writes(gather.dtype, product(&[gather.batch, gather.outer, gather.count, gather.inner])?))
-}
-
-/// What a scatter demands of its operands; an error if it is not well formed.
-pub fn scatter_signature(gather: &Gather, mesh: &Mesh) -> Result<Signature, String> {
-    check_origin(&gather.origin, gather.rows, mesh)?;
-    if gather.dtype != DType::I64 {
-        float(gather.dtype)?;
+impl Implements<Gather> for Cpu {
+    fn ready(&self, gather: &Gather, _in_place: &[Option<usize>]) -> Result<Self::Ready, String> {
+        Ok(Box::new(gather.clone()))
     }
-    Ok(Signature::default()
-        .reads(DType::I64, product(&[gather.batch, gather.count])?)
-        .reads(gather.dtype, product(&[gather.batch, gather.outer, gather.count, gather.inner])?)
-        .writes(gather.dtype, product(&[gather.batch, gather.outer, gather.rows, gather.inner])?))
 }
 
-/// Gathers rows. An index outside the whole table is an error.
-pub fn gather(
-    gather: &Gather,
-    reads: &[Slice<'_>],
-    write: SliceMut<'_>,
-    coordinates: &[u64],
-    threads: Threads,
-) -> Result<(), String> {
-    let rows = local_rows(gather, reads[1], coordinates)?;
-    each_type!(SliceMut, write, out => gather_rows(gather, reads[0], &rows, out, threads));
-    Ok(())
-}
-
-/// Adds rows to where they were gathered from, in index order. An index outside the whole table is an error.
-pub fn scatter(
-    gather: &Gather,
-    reads: &[Slice<'_>],
-    write: SliceMut<'_>,
-    coordinates: &[u64],
-    threads: Threads,
-) -> Result<(), String> {
-    let rows = local_rows(gather, reads[0], coordinates)?;
-    match write {
-        SliceMut::F64(out) => scatter_rows(gather, reads[1], &rows, out, threads),
-        SliceMut::F32(out) => scatter_rows(gather, reads[1], &rows, out, threads),
-        SliceMut::I64(out) => scatter_rows(gather, reads[1], &rows, out, threads),
-        SliceMut::Bool(_) => {}
+impl Launch for Gather {
+    /// An index outside the whole table is an error.
+    fn launch(
+        &self,
+        reads: &[Slice<'_>],
+        mut writes: Vec<SliceMut<'_>>,
+        coordinates: &[u64],
+        threads: Threads,
+    ) -> Result<(), String> {
+        let rows = local_rows(self, reads[1], coordinates)?;
+        each_type!(SliceMut, writes.remove(0), out => gather_rows(self, reads[0], &rows, out, threads));
+        Ok(())
     }
-    Ok(())
+}
+
+impl Implements<ScatterAdd> for Cpu {
+    fn ready(&self, scatter: &ScatterAdd, _in_place: &[Option<usize>]) -> Result<Self::Ready, String> {
+        Ok(Box::new(scatter.clone()))
+    }
+}
+
+impl Launch for ScatterAdd {
+    /// An index outside the whole table is an error.
+    fn launch(
+        &self,
+        reads: &[Slice<'_>],
+        mut writes: Vec<SliceMut<'_>>,
+        coordinates: &[u64],
+        threads: Threads,
+    ) -> Result<(), String> {
+        let rows = local_rows(&self.0, reads[0], coordinates)?;
+        match writes.remove(0) {
+            SliceMut::F64(out) => scatter_rows(&self.0, reads[1], &rows, out, threads),
+            SliceMut::F32(out) => scatter_rows(&self.0, reads[1], &rows, out, threads),
+            SliceMut::I64(out) => scatter_rows(&self.0, reads[1], &rows, out, threads),
+            SliceMut::Bool(_) => {}
+        }
+        Ok(())
+    }
 }
 
 /// The local row of each index; `None` where another rank holds it.

@@ -1,7 +1,6 @@
 //! The inner loops of fused programs: one scalar instruction over one block of elements.
 
-use crate::cpu::chain::Then;
-use crate::cpu::element::{Cast, Element};
+use crate::cpu::element::{Cast, Element, convert};
 use crate::cpu::number::Number;
 use crate::cpu::simd::simd;
 use shardc_ir::scalar::{Binary, Unary};
@@ -13,6 +12,19 @@ pub enum Lanes<'a, T> {
     Each(&'a [T]),
     /// The same everywhere.
     All(T),
+}
+
+/// The second of two joined instructions, whose other operand is the first one's result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Then {
+    /// `first + c`
+    Add,
+    /// `first * c`
+    Mul,
+    /// `first - c`
+    Sub,
+    /// `c - first`
+    SubFrom,
 }
 
 simd! {
@@ -105,26 +117,6 @@ pub fn store<T: Number + Cast<U>, U: Element>(lanes: Lanes<'_, T>, out: &mut [U]
     }
 }
 
-/// `out[i] = data[start + i * stride]`, converted.
-pub fn load<S: Element + Cast<T>, T: Element>(data: &[S], start: isize, stride: isize, out: &mut [T]) {
-    match stride {
-        1 => convert(&data[start as usize..][..out.len()], out),
-        0 => out.fill(data[start as usize].cast()),
-        _ => {
-            for (i, out) in out.iter_mut().enumerate() {
-                *out = data[(start + i as isize * stride) as usize].cast();
-            }
-        }
-    }
-}
-
-/// `out[i] = values[i]`, converted.
-pub fn convert<S: Element + Cast<T>, T: Element>(values: &[S], out: &mut [T]) {
-    for (out, value) in out.iter_mut().zip(values) {
-        *out = value.cast();
-    }
-}
-
 #[inline(always)]
 fn map<T: Number>(a: &[T], out: &mut [T], f: impl Fn(T) -> T) {
     for (out, a) in out.iter_mut().zip(a) {
@@ -152,7 +144,7 @@ fn second<T: Number>(then: Then, f: impl Fn(T, T) -> T, a: &[T], b: Lanes<'_, T>
         Then::Add => zip3(a, b, c, out, |a, b, c| f(a, b).add(c)),
         Then::Mul => zip3(a, b, c, out, |a, b, c| f(a, b).mul(c)),
         Then::Sub => zip3(a, b, c, out, |a, b, c| f(a, b).sub(c)),
-        Then::From => zip3(a, b, c, out, |a, b, c| c.sub(f(a, b))),
+        Then::SubFrom => zip3(a, b, c, out, |a, b, c| c.sub(f(a, b))),
     }
 }
 

@@ -1,75 +1,39 @@
 //! Map: a fused elementwise program over broadcast inputs.
 
-use crate::cpu::block::{Bound, Worker};
+pub mod block;
+mod join;
+pub mod program;
+mod registers;
+
 use crate::cpu::element::{Slice, SliceMut};
-use crate::cpu::fused::Fused;
+use crate::cpu::map::block::{Bound, Worker};
+use crate::cpu::map::program::Fused;
 use crate::cpu::number::Number;
-use crate::cpu::signature::Signature;
-use crate::cpu::space;
 use crate::cpu::threads::Threads;
+use crate::cpu::{Cpu, Launch};
 use shardc_ir::dtype::DType;
-use shardc_ir::kernel::{Map, Origin};
-use shardc_ir::mesh::Mesh;
+use shardc_ir::kernel::{Implements, Map};
 
-/// What `map` demands of its operands; an error if it is not well formed.
-pub fn signature(map: &Map, mesh: &Mesh) -> Result<Signature, String> {
-    let total = space::elements(&map.shape)? as u64;
-    let mut signature = Signature::default();
-    for input in &map.inputs {
-        signature = signature.reads(input.dtype, space::extent(&map.shape, &input.strides, (0, 0))?);
-    }
-    for output in &map.outputs {
-        signature = signature.writes(*output, total);
-    }
-    if map.program.inputs as usize != map.inputs.len() || map.program.outputs.len() != map.outputs.len() {
-        return Err("the program's inputs or outputs are not the kernel's".to_string());
-    }
-    for (dimension, origin) in &map.origins {
-        let size = *map.shape.get(*dimension as usize).ok_or("an origin for a dimension that is not there")?;
-        check_origin(origin, size, mesh)?;
-    }
-    Ok(signature)
-}
-
-/// Whether `origin` can be evaluated for indices below `size`.
-pub fn check_origin(origin: &Origin, size: u64, mesh: &Mesh) -> Result<(), String> {
-    crate::cpu::signature::offset_range(&origin.offset, mesh)?;
-    let digits_fit = origin
-        .digits
-        .iter()
-        .all(|d| d.divisor > 0 && d.size > 0 && d.size.checked_mul(d.stride).is_some_and(|reach| reach <= i64::MAX as u64 / 64));
-    if digits_fit && origin.digits.len() <= 32 && size <= isize::MAX as u64 {
-        Ok(())
-    } else {
-        Err("an origin has digits that are no digits".to_string())
+impl Implements<Map> for Cpu {
+    fn ready(&self, map: &Map, in_place: &[Option<usize>]) -> Result<Self::Ready, String> {
+        Ok(Box::new(Fused::new(map, &vec![0; map.shape.len()], in_place, true)?))
     }
 }
 
-/// Whether input `i` may be the same memory as an output: it has the output's type and steps.
-pub fn may_be_in_place(map: &Map, input: usize, output: usize) -> bool {
-    let shape: Vec<usize> = map.shape.iter().map(|n| *n as usize).collect();
-    let same_steps = |(d, stride): (usize, &isize)| shape[d] == 1 || *stride == map.inputs[input].strides[d] as isize;
-    map.inputs[input].dtype == map.outputs[output]
-        && (shape.contains(&0) || space::contiguous(&shape).iter().enumerate().all(same_steps))
-}
-
-/// Makes `map` ready; `in_place` says for each input which output is the same memory.
-pub fn prepare(map: &Map, in_place: &[Option<usize>]) -> Result<Fused, String> {
-    Fused::new(map, &vec![0; map.shape.len()], in_place, true)
-}
-
-/// Runs it; an error where an integer is divided by 0.
-pub fn launch(
-    fused: &Fused,
-    reads: &[Slice<'_>],
-    writes: Vec<SliceMut<'_>>,
-    coordinates: &[u64],
-    threads: Threads,
-) -> Result<(), String> {
-    match fused.compute {
-        DType::F64 => run::<f64>(fused, reads, writes, coordinates, threads),
-        DType::F32 => run::<f32>(fused, reads, writes, coordinates, threads),
-        DType::I64 | DType::Bool => run::<i64>(fused, reads, writes, coordinates, threads),
+impl Launch for Fused {
+    /// An integer that is divided by 0 is an error.
+    fn launch(
+        &self,
+        reads: &[Slice<'_>],
+        writes: Vec<SliceMut<'_>>,
+        coordinates: &[u64],
+        threads: Threads,
+    ) -> Result<(), String> {
+        match self.compute {
+            DType::F64 => run::<f64>(self, reads, writes, coordinates, threads),
+            DType::F32 => run::<f32>(self, reads, writes, coordinates, threads),
+            DType::I64 | DType::Bool => run::<i64>(self, reads, writes, coordinates, threads),
+        }
     }
 }
 

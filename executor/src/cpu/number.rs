@@ -1,7 +1,7 @@
 //! The types that registers of fused programs have, and the scalar functions of the IR on each of them.
 
-use crate::cpu::element::{Element, Slice, each_type};
-use crate::cpu::{lanes, math};
+use crate::cpu::element::{self, Element, Slice, each_type};
+use crate::cpu::math;
 use faer::traits::ComplexField;
 use std::ops::{Add, Div, Mul, Sub};
 
@@ -86,7 +86,7 @@ macro_rules! float {
                 value as $type
             }
             fn load(data: Slice<'_>, start: isize, stride: isize, out: &mut [Self]) {
-                each_type!(Slice, data, data => lanes::load(data, start, stride, out))
+                each_type!(Slice, data, data => element::load(data, start, stride, out))
             }
             #[inline(always)]
             fn neg(self) -> Self {
@@ -200,7 +200,7 @@ impl Number for i64 {
         value as i64
     }
     fn load(data: Slice<'_>, start: isize, stride: isize, out: &mut [Self]) {
-        each_type!(Slice, data, data => lanes::load(data, start, stride, out))
+        each_type!(Slice, data, data => element::load(data, start, stride, out))
     }
     #[inline(always)]
     fn neg(self) -> Self {

@@ -3,21 +3,25 @@
 use crate::cpu::element::{Slice, SliceMut};
 use crate::cpu::number::Number;
 use crate::cpu::scratch;
-use crate::cpu::signature::{Signature, float, product};
 use crate::cpu::simd::simd;
 use crate::cpu::threads::Threads;
 use crate::cpu::window::{LANES, Run, Spread, Table, Window};
+use crate::cpu::{Cpu, Launch};
 use shardc_ir::dtype::DType;
-use shardc_ir::kernel::MaxPool;
+use shardc_ir::kernel::{Implements, MaxPool, MaxPoolGrad};
 
 /// A pool made ready.
 #[derive(Debug)]
-pub struct Prepared {
+struct Prepared {
     dtype: DType,
     planes: usize,
     window: Window,
     walk: Walk,
 }
+
+/// The gradient of a pool made ready.
+#[derive(Debug)]
+struct Gradient(Prepared);
 
 /// How windows are walked.
 #[derive(Debug)]
@@ -27,24 +31,8 @@ enum Walk {
     Table(Table),
 }
 
-/// What a pool demands of its operands; an error if it is not well formed.
-pub fn signature(pool: &MaxPool) -> Result<Signature, String> {
-    float(pool.dtype)?;
-    let window = Window::new(&pool.window)?;
-    let elements = |plane: usize| product(&[pool.planes, plane as u64]);
-    Ok(Signature::default().reads(pool.dtype, elements(window.inputs())?).writes(pool.dtype, elements(window.outputs())?))
-}
-
-/// What its gradient demands.
-pub fn gradient_signature(pool: &MaxPool) -> Result<Signature, String> {
-    let Signature { mut reads, writes } = signature(pool)?;
-    let x = reads.clone();
-    reads.extend(writes);
-    Ok(Signature { reads, writes: x })
-}
-
 /// Makes a pool or its gradient ready.
-pub fn prepare(pool: &MaxPool) -> Result<Prepared, String> {
+fn prepare(pool: &MaxPool) -> Result<Prepared, String> {
     let window = Window::new(&pool.window)?;
     let walk = match Spread::new(&window) {
         Some(spread) => Walk::Spread(Box::new(spread)),
@@ -53,19 +41,47 @@ pub fn prepare(pool: &MaxPool) -> Result<Prepared, String> {
     Ok(Prepared { dtype: pool.dtype, planes: pool.planes as usize, window, walk })
 }
 
-/// Runs the pool.
-pub fn launch(p: &Prepared, reads: &[Slice<'_>], write: SliceMut<'_>, threads: Threads) {
-    match p.dtype {
-        DType::F64 => forward::<f64>(p, reads, write, threads),
-        _ => forward::<f32>(p, reads, write, threads),
+impl Implements<MaxPool> for Cpu {
+    fn ready(&self, pool: &MaxPool, _in_place: &[Option<usize>]) -> Result<Self::Ready, String> {
+        Ok(Box::new(prepare(pool)?))
     }
 }
 
-/// Runs its gradient.
-pub fn launch_gradient(p: &Prepared, reads: &[Slice<'_>], write: SliceMut<'_>, threads: Threads) {
-    match p.dtype {
-        DType::F64 => gradient::<f64>(p, reads, write, threads),
-        _ => gradient::<f32>(p, reads, write, threads),
+impl Launch for Prepared {
+    fn launch(
+        &self,
+        reads: &[Slice<'_>],
+        mut writes: Vec<SliceMut<'_>>,
+        _coordinates: &[u64],
+        threads: Threads,
+    ) -> Result<(), String> {
+        match self.dtype {
+            DType::F64 => forward::<f64>(self, reads, writes.remove(0), threads),
+            _ => forward::<f32>(self, reads, writes.remove(0), threads),
+        }
+        Ok(())
+    }
+}
+
+impl Implements<MaxPoolGrad> for Cpu {
+    fn ready(&self, gradient: &MaxPoolGrad, _in_place: &[Option<usize>]) -> Result<Self::Ready, String> {
+        Ok(Box::new(Gradient(prepare(&gradient.0)?)))
+    }
+}
+
+impl Launch for Gradient {
+    fn launch(
+        &self,
+        reads: &[Slice<'_>],
+        mut writes: Vec<SliceMut<'_>>,
+        _coordinates: &[u64],
+        threads: Threads,
+    ) -> Result<(), String> {
+        match self.0.dtype {
+            DType::F64 => gradient::<f64>(&self.0, reads, writes.remove(0), threads),
+            _ => gradient::<f32>(&self.0, reads, writes.remove(0), threads),
+        }
+        Ok(())
     }
 }
 

@@ -1,14 +1,12 @@
 //! Random: truth values from counters, in runs of elements that are neighbours in the whole tensor too.
 
 use crate::cpu::element::{Slice, SliceMut};
-use crate::cpu::map::check_origin;
-use crate::cpu::signature::{Signature, product};
 use crate::cpu::simd::simd;
 use crate::cpu::threads::Threads;
-use shardc_ir::dtype::DType;
-use shardc_ir::kernel::{Origin, Random};
-use shardc_ir::mesh::Mesh;
+use crate::cpu::{Cpu, Launch};
+use shardc_ir::kernel::{Implements, Random};
 use shardc_ir::philox::{MULTIPLIERS, ROUNDS, WEYL};
+use shardc_ir::position::Origin;
 
 /// Elements that are drawn together.
 const BLOCK: usize = 64;
@@ -16,40 +14,40 @@ const BLOCK: usize = 64;
 /// The work of one element, in simple operations.
 const WEIGHT: usize = 24;
 
-/// What a drawing demands of its operands; an error if it is not well formed.
-pub fn signature(random: &Random, mesh: &Mesh) -> Result<Signature, String> {
-    if random.strides.len() != random.shape.len() || random.origins.len() != random.shape.len() {
-        return Err("a drawing has an origin and a stride for each dimension".to_string());
+impl Implements<Random> for Cpu {
+    fn ready(&self, random: &Random, _in_place: &[Option<usize>]) -> Result<Self::Ready, String> {
+        Ok(Box::new(random.clone()))
     }
-    let mut reach = 0u64;
-    for ((size, origin), stride) in random.shape.iter().zip(&random.origins).zip(&random.strides) {
-        check_origin(origin, *size, mesh)?;
-        let (low, high) = crate::cpu::signature::offset_range(&origin.offset, mesh)?;
-        let digits = origin.digits.iter().try_fold(0u64, |n, d| n.checked_add((d.size - 1).checked_mul(d.stride)?));
-        let end = digits.and_then(|n| n.checked_add(u64::try_from(high).ok()?)).filter(|_| low >= 0);
-        let grown = end.and_then(|n| n.checked_mul(*stride)).and_then(|n| reach.checked_add(n));
-        reach = grown.filter(|n| *n <= i64::MAX as u64).ok_or("a drawing reaches beyond every tensor")?;
-    }
-    Ok(Signature::default().reads(DType::I64, 1).reads(DType::F64, 1).writes(DType::Bool, product(&random.shape)?))
 }
 
-/// Draws. Operands: seed, step, then the result.
-pub fn launch(random: &Random, reads: &[Slice<'_>], write: SliceMut<'_>, coordinates: &[u64], threads: Threads) {
-    let (Slice::I64([seed, ..]), Slice::F64([step, ..]), SliceMut::Bool(out)) = (reads[0], reads[1], write) else { return };
-    let total = random.shape.iter().product::<u64>() as usize;
-    let stream = Stream { key: [*seed as u32, (*seed as u64 >> 32) as u32], step: *step as u64 as u32, stream: random.stream };
-    let run = run(random);
-    let work = total * WEIGHT;
-    let step = total.div_ceil(threads.parts(work)).next_multiple_of(BLOCK).max(1);
-    let items: Vec<(usize, &mut [u8])> = out[..total].chunks_mut(step).enumerate().map(|(i, part)| (i * step, part)).collect();
-    threads.for_each(work, items, |(mut local, mut part)| {
-        while !part.is_empty() {
-            let (head, tail) = part.split_at_mut((run - local % run).min(part.len()));
-            stream.draw(global(random, local, coordinates), random.threshold, head);
-            local += head.len();
-            part = tail;
-        }
-    });
+impl Launch for Random {
+    fn launch(
+        &self,
+        reads: &[Slice<'_>],
+        mut writes: Vec<SliceMut<'_>>,
+        coordinates: &[u64],
+        threads: Threads,
+    ) -> Result<(), String> {
+        let (Slice::I64([seed, ..]), Slice::F64([step, ..]), SliceMut::Bool(out)) = (reads[0], reads[1], writes.remove(0)) else {
+            return Ok(());
+        };
+        let total = self.shape.iter().product::<u64>() as usize;
+        let stream = Stream { key: [*seed as u32, (*seed as u64 >> 32) as u32], step: *step as u64 as u32, stream: self.stream };
+        let run = run(self);
+        let work = total * WEIGHT;
+        let step = total.div_ceil(threads.parts(work)).next_multiple_of(BLOCK).max(1);
+        let items: Vec<(usize, &mut [u8])> =
+            out[..total].chunks_mut(step).enumerate().map(|(i, part)| (i * step, part)).collect();
+        threads.for_each(work, items, |(mut local, mut part)| {
+            while !part.is_empty() {
+                let (head, tail) = part.split_at_mut((run - local % run).min(part.len()));
+                stream.draw(global(self, local, coordinates), self.threshold, head);
+                local += head.len();
+                part = tail;
+            }
+        });
+        Ok(())
+    }
 }
 
 /// How many elements from any multiple of that number on are neighbours in the whole tensor too.

@@ -4,19 +4,18 @@
 //! row, in fixed lanes; with one, rows are added to each other. Partial results meet in a balanced tree, so that the error of a
 //! sum grows with the logarithm of its length, and everything about the order follows from the shape alone.
 
-use crate::cpu::block::{Bound, Worker};
-use crate::cpu::element::{Slice, SliceMut, each_type};
-use crate::cpu::fused::Fused;
+use crate::cpu::element::{Slice, SliceMut, convert, each_type};
 use crate::cpu::lanes::{self, Lanes};
+use crate::cpu::map::block::{Bound, Worker};
+use crate::cpu::map::program::Fused;
 use crate::cpu::number::Number;
-use crate::cpu::signature::Signature;
 use crate::cpu::simd::simd;
 use crate::cpu::softmax::fold;
 use crate::cpu::threads::Threads;
-use crate::cpu::{map, space};
+use crate::cpu::{Cpu, Launch};
 use shardc_ir::dtype::DType;
-use shardc_ir::kernel::{Map, MapInput, Reduce, ReduceKind};
-use shardc_ir::mesh::Mesh;
+use shardc_ir::kernel::{Implements, Map, MapInput, Reduce};
+use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::scalar::{Instr, ScalarProgram};
 
 /// A reduction made ready.
@@ -30,49 +29,41 @@ pub struct Prepared {
     inner: usize,
 }
 
-/// What `reduce` demands of its operands; an error if it is not well formed.
-pub fn signature(reduce: &Reduce, mesh: &Mesh) -> Result<Signature, String> {
-    let mut signature = map::signature(&reduce.map, mesh)?;
-    if reduce.map.outputs.len() != 1 || reduce.reduced.len() != reduce.map.shape.len() {
-        return Err("a reduction has one result and a flag for each dimension".to_string());
+impl Implements<Reduce> for Cpu {
+    fn ready(&self, reduce: &Reduce, _in_place: &[Option<usize>]) -> Result<Self::Ready, String> {
+        let rank = reduce.reduced.len();
+        let inner_from = reduce.reduced.iter().rposition(|r| *r).map_or(0, |last| last + 1);
+        let group = |d: usize| if d >= inner_from { 2 } else { usize::from(reduce.reduced[d]) };
+        let mut order: Vec<usize> = (0..rank).collect();
+        order.sort_by_key(|d| group(*d));
+        let sizes = |g: usize| -> usize { (0..rank).filter(|d| group(*d) == g).map(|d| reduce.map.shape[d] as usize).product() };
+        let map = permuted(&reduce.map, &order);
+        let groups: Vec<usize> = order.iter().map(|d| group(*d)).collect();
+        Ok(Box::new(Prepared {
+            fused: Fused::new(&map, &groups, &[], false)?,
+            kind: reduce.kind,
+            accumulate: if reduce.accumulate == DType::Bool { DType::I64 } else { reduce.accumulate },
+            outer: sizes(0),
+            reduced: sizes(1),
+            inner: sizes(2),
+        }))
     }
-    let kept: Vec<u64> = reduce.map.shape.iter().zip(&reduce.reduced).filter(|(_, r)| !**r).map(|(n, _)| *n).collect();
-    signature.writes[0].elements = space::elements(&kept)? as u64;
-    Ok(signature)
 }
 
-/// Makes `reduce` ready.
-pub fn prepare(reduce: &Reduce) -> Result<Prepared, String> {
-    let rank = reduce.reduced.len();
-    let inner_from = reduce.reduced.iter().rposition(|r| *r).map_or(0, |last| last + 1);
-    let group = |d: usize| if d >= inner_from { 2 } else { usize::from(reduce.reduced[d]) };
-    let mut order: Vec<usize> = (0..rank).collect();
-    order.sort_by_key(|d| group(*d));
-    let sizes = |g: usize| -> usize { (0..rank).filter(|d| group(*d) == g).map(|d| reduce.map.shape[d] as usize).product() };
-    let map = permuted(&reduce.map, &order);
-    let groups: Vec<usize> = order.iter().map(|d| group(*d)).collect();
-    Ok(Prepared {
-        fused: Fused::new(&map, &groups, &[], false)?,
-        kind: reduce.kind,
-        accumulate: if reduce.accumulate == DType::Bool { DType::I64 } else { reduce.accumulate },
-        outer: sizes(0),
-        reduced: sizes(1),
-        inner: sizes(2),
-    })
-}
-
-/// Runs it; an error where an integer is divided by 0.
-pub fn launch(
-    prepared: &Prepared,
-    reads: &[Slice<'_>],
-    write: SliceMut<'_>,
-    coordinates: &[u64],
-    threads: Threads,
-) -> Result<(), String> {
-    match prepared.fused.compute {
-        DType::F64 => launch_with::<f64>(prepared, reads, write, coordinates, threads),
-        DType::F32 => launch_with::<f32>(prepared, reads, write, coordinates, threads),
-        DType::I64 | DType::Bool => launch_with::<i64>(prepared, reads, write, coordinates, threads),
+impl Launch for Prepared {
+    /// An integer that is divided by 0 is an error.
+    fn launch(
+        &self,
+        reads: &[Slice<'_>],
+        mut writes: Vec<SliceMut<'_>>,
+        coordinates: &[u64],
+        threads: Threads,
+    ) -> Result<(), String> {
+        match self.fused.compute {
+            DType::F64 => launch_with::<f64>(self, reads, writes.remove(0), coordinates, threads),
+            DType::F32 => launch_with::<f32>(self, reads, writes.remove(0), coordinates, threads),
+            DType::I64 | DType::Bool => launch_with::<i64>(self, reads, writes.remove(0), coordinates, threads),
+        }
     }
 }
 
@@ -128,7 +119,7 @@ fn run<T: Number, A: Number>(p: &Prepared, bound: &Bound<'_, T>, mut write: Slic
         if p.inner == 1 { rows(p, item, &mut worker) } else { columns(p, item, &mut worker) }
     });
     tree(p.kind, &mut partial, chunks, kept);
-    each_type!(SliceMut, &mut write, out => lanes::convert(&partial[..kept], &mut out[..kept]));
+    each_type!(SliceMut, &mut write, out => convert(&partial[..kept], &mut out[..kept]));
 }
 
 /// A part of the work: results `out` of the kept index `outer`.. and inner columns from `column`, over `from..to` of the reduced

@@ -3,62 +3,32 @@
 use crate::cpu::element::{Slice, SliceMut};
 use crate::cpu::number::{Number, Real};
 use crate::cpu::reduce::in_lanes;
-use crate::cpu::signature::{Signature, float, product};
 use crate::cpu::simd::simd;
 use crate::cpu::softmax::{exponentials, largest};
 use crate::cpu::threads::Threads;
+use crate::cpu::{Cpu, Launch};
 use shardc_ir::dtype::DType;
-use shardc_ir::kernel::{RowProgram, Rowwise};
+use shardc_ir::kernel::{Implements, RowExtent, RowProgram, Rowwise};
 
-/// What `rowwise` demands of its operands; an error if it is not well formed.
-pub fn signature(rowwise: &Rowwise) -> Result<Signature, String> {
-    float(rowwise.dtype)?;
-    let all = product(&[rowwise.rows, rowwise.width])?;
-    let table = match rowwise.program {
-        RowProgram::Rotary { repeat: 0, .. } | RowProgram::Rotary { period: 0, .. } => {
-            return Err("a table of no rows".to_string());
-        }
-        RowProgram::Rotary { .. } if !rowwise.width.is_multiple_of(2) => return Err("an odd row has no halves".to_string()),
-        RowProgram::Rotary { period, .. } => product(&[period, rowwise.width])?,
-        _ => 0,
-    };
-    let (reads, writes) = operands(rowwise.program);
-    let elements = |extent: &Extent| match extent {
-        Extent::All => all,
-        Extent::Width => rowwise.width,
-        Extent::Rows => rowwise.rows,
-        Extent::Table => table,
-    };
-    let signature = reads.iter().fold(Signature::default(), |s, extent| s.reads(rowwise.dtype, elements(extent)));
-    Ok(writes.iter().fold(signature, |s, extent| s.writes(rowwise.dtype, elements(extent))))
-}
-
-/// Runs it.
-pub fn launch(rowwise: &Rowwise, reads: &[Slice<'_>], writes: Vec<SliceMut<'_>>, threads: Threads) {
-    match rowwise.dtype {
-        DType::F64 => run::<f64>(rowwise, reads, writes, threads),
-        _ => run::<f32>(rowwise, reads, writes, threads),
+impl Implements<Rowwise> for Cpu {
+    fn ready(&self, rowwise: &Rowwise, _in_place: &[Option<usize>]) -> Result<Self::Ready, String> {
+        Ok(Box::new(rowwise.clone()))
     }
 }
 
-/// How many elements an operand has.
-enum Extent {
-    All,
-    Width,
-    Rows,
-    Table,
-}
-
-fn operands(program: RowProgram) -> (&'static [Extent], &'static [Extent]) {
-    use Extent::{All, Rows, Table, Width};
-    match program {
-        RowProgram::Softmax => (&[All], &[All]),
-        RowProgram::SoftmaxGrad => (&[All, All], &[All]),
-        RowProgram::LayerNorm { .. } => (&[All, Width, Width], &[All, Rows, Rows]),
-        RowProgram::LayerNormGrad => (&[All, Width, Rows, Rows, All], &[All]),
-        RowProgram::RmsNorm { .. } => (&[All, Width], &[All, Rows]),
-        RowProgram::RmsNormGrad => (&[All, Width, Rows, All], &[All]),
-        RowProgram::Rotary { .. } => (&[All, Table, Table], &[All]),
+impl Launch for Rowwise {
+    fn launch(
+        &self,
+        reads: &[Slice<'_>],
+        writes: Vec<SliceMut<'_>>,
+        _coordinates: &[u64],
+        threads: Threads,
+    ) -> Result<(), String> {
+        match self.dtype {
+            DType::F64 => run::<f64>(self, reads, writes, threads),
+            _ => run::<f32>(self, reads, writes, threads),
+        }
+        Ok(())
     }
 }
 
@@ -69,13 +39,13 @@ fn run<T: Real>(rowwise: &Rowwise, reads: &[Slice<'_>], mut writes: Vec<SliceMut
     }
     let reads: Vec<&[T]> = reads.iter().filter_map(|read| T::of(*read)).collect();
     let writes: Vec<&mut [T]> = writes.iter_mut().filter_map(T::take).collect();
-    let (read_extents, write_extents) = operands(rowwise.program);
+    let (read_extents, write_extents) = rowwise.program.operands();
     let table = if let RowProgram::Rotary { period, .. } = rowwise.program { period as usize * width } else { 0 };
     let work = rows * width * 8;
     let step = rows.div_ceil(threads.parts(work));
     let mut items: Vec<Vec<&mut [T]>> = (0..rows.div_ceil(step)).map(|_| vec![]).collect();
     for (write, extent) in writes.into_iter().zip(write_extents) {
-        let per_row = if let Extent::All = extent { width } else { 1 };
+        let per_row = if let RowExtent::All = extent { width } else { 1 };
         for (item, part) in items.iter_mut().zip(write[..rows * per_row].chunks_mut(step * per_row)) {
             item.push(part);
         }
@@ -83,11 +53,11 @@ fn run<T: Real>(rowwise: &Rowwise, reads: &[Slice<'_>], mut writes: Vec<SliceMut
     threads.for_each(work, items.into_iter().enumerate().collect(), |(item, mut writes)| {
         let first = item * step;
         let count = step.min(rows - first);
-        let part = |extent: &Extent| match extent {
-            Extent::All => first * width..(first + count) * width,
-            Extent::Width => 0..width,
-            Extent::Rows => first..first + count,
-            Extent::Table => 0..table,
+        let part = |extent: &RowExtent| match extent {
+            RowExtent::All => first * width..(first + count) * width,
+            RowExtent::Width => 0..width,
+            RowExtent::Rows => first..first + count,
+            RowExtent::Table => 0..table,
         };
         let reads: Vec<&[T]> = reads.iter().zip(read_extents).map(|(read, extent)| &read[part(extent)]).collect();
         block(rowwise.program, width, first, &reads, &mut writes);

@@ -1,48 +1,12 @@
-//! Iteration spaces: bounds of strided accesses, and the fewest dimensions that describe them.
+//! Iteration spaces: the fewest dimensions that describe them, and the way through them.
 
-/// The most dimensions that a kernel may iterate over.
-pub const MAX_RANK: usize = 16;
-
-/// The number of elements of `shape`, or an error where that is no sensible number.
-pub fn elements(shape: &[u64]) -> Result<usize, String> {
-    if shape.len() > MAX_RANK {
-        return Err(format!("{} dimensions are more than the {MAX_RANK} that kernels take", shape.len()));
-    }
-    if shape.contains(&0) {
-        return Ok(0);
-    }
-    let total = shape.iter().try_fold(1u64, |n, size| n.checked_mul(*size)).filter(|n| *n <= isize::MAX as u64);
-    total.map(|n| n as usize).ok_or_else(|| format!("shape {shape:?} has too many elements"))
-}
-
-/// How many elements a buffer must have for accesses at `start + sum of index * stride` over `shape`; an error if one would lie
-/// before its beginning. `start` is the lowest and the highest first element.
-pub fn extent(shape: &[u64], strides: &[i64], start: (i64, i64)) -> Result<u64, String> {
-    if shape.len() != strides.len() {
-        return Err(format!("{} strides for {} dimensions", strides.len(), shape.len()));
-    }
-    if elements(shape)? == 0 {
-        return Ok(0);
-    }
-    let (mut low, mut high) = (i128::from(start.0), i128::from(start.1));
-    for (size, stride) in shape.iter().zip(strides) {
-        let reach = i128::from(*size - 1) * i128::from(*stride);
-        low += reach.min(0);
-        high += reach.max(0);
-    }
-    if low < 0 {
-        return Err(format!("strides {strides:?} reach {} elements before the view", -low));
-    }
-    u64::try_from(high + 1).map_err(|_| format!("strides {strides:?} reach beyond every view"))
-}
+use shardc_ir::kernel::signature::row_major;
+use shardc_ir::limits::MAX_KERNEL_RANK;
 
 /// Row-major strides of `shape`.
 pub fn contiguous(shape: &[usize]) -> Vec<isize> {
-    let mut strides = vec![1; shape.len()];
-    for i in (1..shape.len()).rev() {
-        strides[i - 1] = strides[i] * shape[i] as isize;
-    }
-    strides
+    let shape: Vec<u64> = shape.iter().map(|size| *size as u64).collect();
+    row_major(&shape).into_iter().map(|stride| stride as isize).collect()
 }
 
 /// Drops dimensions of size 1 and merges neighbours of equal `group` wherever every operand steps through both as through one.
@@ -86,7 +50,7 @@ pub fn collapse(shape: &[usize], strides: &mut [Vec<isize>], groups: &[usize]) -
 pub struct Odometer<'a> {
     shape: &'a [usize],
     strides: &'a [isize],
-    index: [usize; MAX_RANK],
+    index: [usize; MAX_KERNEL_RANK],
     /// The offset of the current position.
     pub offset: isize,
 }
@@ -94,7 +58,7 @@ pub struct Odometer<'a> {
 impl<'a> Odometer<'a> {
     /// Stands at the row-major position `linear`.
     pub fn at(shape: &'a [usize], strides: &'a [isize], linear: usize) -> Odometer<'a> {
-        let mut index = [0; MAX_RANK];
+        let mut index = [0; MAX_KERNEL_RANK];
         let (mut rest, mut offset) = (linear, 0);
         for d in (0..shape.len()).rev() {
             index[d] = rest % shape[d];
@@ -131,17 +95,6 @@ mod tests {
         let mut strides = vec![vec![20, 5, 1]];
         assert_eq!(collapse(&[3, 4, 5], &mut strides, &[0, 1, 1]), vec![3, 20]);
         assert_eq!(collapse(&[1, 1], &mut [vec![7, 7]], &[0, 0]), vec![1]);
-    }
-
-    #[test]
-    fn extents_of_forged_strides_are_errors() {
-        assert_eq!(extent(&[3, 4], &[4, 1], (0, 2)), Ok(14));
-        assert_eq!(extent(&[3, 4], &[-4, 1], (8, 8)), Ok(12));
-        assert!(extent(&[3, 4], &[-4, 1], (0, 0)).is_err());
-        assert!(extent(&[u64::MAX, 2], &[1, 1], (0, 0)).is_err());
-        assert!(extent(&[1 << 40], &[i64::MAX], (0, 0)).is_err());
-        assert!(extent(&[2], &[], (0, 0)).is_err());
-        assert_eq!(extent(&[0, u64::MAX], &[1, 1], (0, 0)), Ok(0));
     }
 
     #[test]

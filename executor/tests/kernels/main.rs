@@ -4,12 +4,14 @@
 mod reference;
 
 use shardc_executor::cpu::element::{Slice, SliceMut};
+use shardc_executor::cpu::prepare;
 use shardc_executor::cpu::threads::Threads;
-use shardc_executor::cpu::{self, Prepared};
 use shardc_executor::tensor::Tensor;
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::*;
 use shardc_ir::mesh::{AxisId, Mesh};
+use shardc_ir::position::*;
+use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::scalar::{Binary, Instr, ScalarProgram, Unary};
 
 /// Splitmix64: small, and good enough to find shapes.
@@ -83,8 +85,8 @@ fn aligned(bytes: &[u8]) -> Vec<u64> {
 
 /// Runs a kernel over `reads`, and gives its results; NaN fills what it does not write.
 fn launch(kernel: &Kernel, reads: &[Vec<f64>], coordinates: &[u64], threads: Threads) -> Vec<Vec<f64>> {
-    let signature = cpu::signature(kernel, &mesh()).expect("a good kernel");
-    let prepared = Prepared::new(kernel, &vec![None; reads.len()]).expect("a good kernel");
+    let signature = kernel.signature(&mesh()).expect("a good kernel");
+    let prepared = prepare(kernel, &vec![None; reads.len()]).expect("a good kernel");
     let words: Vec<Vec<u64>> =
         signature.reads.iter().zip(reads).map(|(operand, values)| aligned(&bytes(operand.dtype, values))).collect();
     let slices: Vec<Slice<'_>> = signature
@@ -111,7 +113,7 @@ fn launch(kernel: &Kernel, reads: &[Vec<f64>], coordinates: &[u64], threads: Thr
         })
         .collect();
     prepared.launch(&slices, writes, coordinates, threads).expect("good data");
-    let read = |(operand, words): (&cpu::signature::Operand, &Vec<u64>)| {
+    let read = |(operand, words): (&signature::Operand, &Vec<u64>)| {
         let bytes = (operand.elements * operand.dtype.bytes()) as usize;
         Tensor { dtype: operand.dtype, shape: vec![], bytes: bytemuck::cast_slice(words)[..bytes].to_vec() }.to_f64()
     };
@@ -121,7 +123,7 @@ fn launch(kernel: &Kernel, reads: &[Vec<f64>], coordinates: &[u64], threads: Thr
 /// Compares a kernel with its reference; `scale` is how large the terms are that were added up. What the reference does not
 /// write is 0 there, and anything here.
 fn check(kernel: &Kernel, reads: &[Vec<f64>], coordinates: &[u64], tolerance: f64) {
-    let signature = cpu::signature(kernel, &mesh()).unwrap();
+    let signature = kernel.signature(&mesh()).unwrap();
     let zeros = signature.writes.iter().map(|w| vec![0.0; w.elements as usize]).collect();
     let want = reference::run(kernel, reads, zeros, coordinates);
     let got = launch(kernel, reads, coordinates, Threads(1));
@@ -139,7 +141,7 @@ fn tolerance(dtype: DType) -> f64 {
 }
 
 fn operands(random: &mut Random, kernel: &Kernel) -> Vec<Vec<f64>> {
-    let signature = cpu::signature(kernel, &mesh()).unwrap();
+    let signature = kernel.signature(&mesh()).unwrap();
     signature.reads.iter().map(|operand| random.values(operand.dtype, operand.elements)).collect()
 }
 
@@ -545,7 +547,7 @@ fn attention_and_its_gradient() {
         let d_o = random.values(dtype, results[0].len() as u64);
         reads.extend(results);
         reads.push(d_o);
-        check(&Kernel::AttentionGrad(attention), &reads, &COORDINATES, tolerance(dtype) * 64.0);
+        check(&Kernel::AttentionGrad(AttentionGrad(attention)), &reads, &COORDINATES, tolerance(dtype) * 64.0);
     }
 }
 
@@ -634,9 +636,9 @@ fn pools_and_their_gradients() {
             };
         }
         check(&forward, &reads, &COORDINATES, 0.0);
-        let outputs = cpu::signature(&forward, &mesh()).unwrap().writes[0].elements;
+        let outputs = forward.signature(&mesh()).unwrap().writes[0].elements;
         reads.push(random.values(dtype, outputs));
-        check(&Kernel::MaxPoolGrad(pool), &reads, &COORDINATES, tolerance(dtype));
+        check(&Kernel::MaxPoolGrad(MaxPoolGrad(pool)), &reads, &COORDINATES, tolerance(dtype));
     }
 }
 
@@ -668,7 +670,7 @@ fn moves() {
             dst_strides: dst_strides.iter().map(|s| s * gap).collect(),
         });
         let reads = operands(&mut random, &kernel);
-        let signature = cpu::signature(&kernel, &mesh()).unwrap();
+        let signature = kernel.signature(&mesh()).unwrap();
         let want = reference::run(&kernel, &reads, vec![vec![0.0; signature.writes[0].elements as usize]], &COORDINATES);
         let got = launch(&kernel, &reads, &COORDINATES, Threads(1));
         let Kernel::Move(m) = &kernel else { unreachable!() };
@@ -712,7 +714,7 @@ fn gather_and_scatter() {
         let reads = [table, indices(&mut random)];
         check(&Kernel::Gather(gather.clone()), &reads, &COORDINATES, 0.0);
         let source = random.values(dtype, gather.batch * gather.outer * gather.count * gather.inner);
-        check(&Kernel::ScatterAdd(gather.clone()), &[indices(&mut random), source], &COORDINATES, tolerance(dtype));
+        check(&Kernel::ScatterAdd(ScatterAdd(gather.clone())), &[indices(&mut random), source], &COORDINATES, tolerance(dtype));
     }
 }
 
@@ -723,7 +725,7 @@ fn an_index_outside_the_table_is_an_error() {
     for (bad, found) in
         [(4i64, "index 4 at position 1"), (-5, "index -5 at position 1"), (i64::MIN, "is outside a table of 4 rows")]
     {
-        let prepared = Prepared::new(&Kernel::Gather(gather.clone()), &[None, None]).unwrap();
+        let prepared = prepare(&Kernel::Gather(gather.clone()), &[None, None]).unwrap();
         let mut out = [0f32; 4];
         let reads = [Slice::F32(&[0.0; 8]), Slice::I64(&[1, bad])];
         let error = prepared.launch(&reads, vec![SliceMut::F32(&mut out)], &COORDINATES, Threads(1)).unwrap_err();
@@ -803,8 +805,8 @@ fn updates_in_place() {
         outputs: vec![DType::F32, DType::F32],
         origins: vec![],
     };
-    assert!(cpu::may_be_in_place(&Kernel::Map(map.clone()), 0, 0));
-    let prepared = Prepared::new(&Kernel::Map(map), &[Some(1), Some(0)]).unwrap();
+    assert!(Kernel::Map(map.clone()).in_place(0, 0));
+    let prepared = prepare(&Kernel::Map(map), &[Some(1), Some(0)]).unwrap();
     let mut a: Vec<f32> = (0..5000).map(|i| i as f32).collect();
     let mut b: Vec<f32> = (0..5000).map(|i| 2.0 + i as f32).collect();
     let writes = vec![SliceMut::F32(&mut b), SliceMut::F32(&mut a)];
@@ -898,7 +900,7 @@ fn threads_change_nothing() {
         convolutions.push(conv(result, 3, 1, [50, 60], square(20, 1, 1, 0)));
     }
     let pool = MaxPool { dtype: DType::F32, planes: 90, window: square(40, 3, 2, 1) };
-    let pools = [Kernel::MaxPool(pool.clone()), Kernel::MaxPoolGrad(pool)];
+    let pools = [Kernel::MaxPool(pool.clone()), Kernel::MaxPoolGrad(MaxPoolGrad(pool))];
     let others = [
         Kernel::Map(gelu(vec![301, 517])),
         sum(vec![301, 517], vec![true, false]),
@@ -911,7 +913,7 @@ fn threads_change_nothing() {
         product(50, 33, 40, 64),
         product(1, 48, 48, 3000),
         Kernel::Attention(attention.clone()),
-        Kernel::AttentionGrad(attention),
+        Kernel::AttentionGrad(AttentionGrad(attention)),
         Kernel::Rowwise(Rowwise { dtype: DType::F32, rows: 500, width: 300, program: RowProgram::LayerNorm { eps: 1e-5 } }),
         Kernel::Move(Move {
             dtype: DType::F32,
@@ -922,13 +924,13 @@ fn threads_change_nothing() {
             dst_strides: vec![800, 1],
         }),
         Kernel::Gather(gather.clone()),
-        Kernel::ScatterAdd(gather),
+        Kernel::ScatterAdd(ScatterAdd(gather)),
         random_drawing(&mut random, vec![7, 301, 66]),
         random_drawing(&mut random, vec![400_001]),
     ];
     for kernel in others.into_iter().chain(convolutions).chain(pools) {
         let mut reads = operands(&mut random, &kernel);
-        for (values, operand) in reads.iter_mut().zip(cpu::signature(&kernel, &mesh()).unwrap().reads) {
+        for (values, operand) in reads.iter_mut().zip(kernel.signature(&mesh()).unwrap().reads) {
             if operand.dtype == DType::I64 {
                 values.iter_mut().for_each(|v| *v = random.below(50) as f64);
             }
@@ -938,7 +940,7 @@ fn threads_change_nothing() {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
             let many = pool.install(|| launch(&kernel, &reads, &COORDINATES, Threads(threads)));
             let bits = |results: &[Vec<f64>]| -> Vec<u64> { results.iter().flatten().map(|v| v.to_bits()).collect() };
-            assert!(bits(&one) == bits(&many), "{} with {threads} threads", kernel.form());
+            assert!(bits(&one) == bits(&many), "{} with {threads} threads", kernel.name());
         }
     }
 }
@@ -953,15 +955,15 @@ fn forged_kernels_are_refused() {
         outputs: vec![DType::F32],
         origins: vec![],
     };
-    assert!(Prepared::new(&Kernel::Map(map.clone()), &[]).is_err());
+    assert!(prepare(&Kernel::Map(map.clone()), &[]).is_err());
     let forward =
         Map { program: ScalarProgram { inputs: 1, code: vec![Instr::Unary(Unary::Neg, 1)], outputs: vec![1] }, ..map.clone() };
-    assert!(Prepared::new(&Kernel::Map(forward), &[]).is_err());
+    assert!(prepare(&Kernel::Map(forward), &[]).is_err());
     let result = Map { program: ScalarProgram { inputs: 1, code: vec![], outputs: vec![7] }, ..map.clone() };
-    assert!(Prepared::new(&Kernel::Map(result), &[]).is_err());
+    assert!(prepare(&Kernel::Map(result), &[]).is_err());
     let index = Map { program: ScalarProgram { inputs: 1, code: vec![Instr::Index(3)], outputs: vec![1] }, ..map.clone() };
-    assert!(Prepared::new(&Kernel::Map(index), &[]).is_err());
-    let bad = |kernel: &Kernel| cpu::signature(kernel, &mesh()).is_err();
+    assert!(prepare(&Kernel::Map(index), &[]).is_err());
+    let bad = |kernel: &Kernel| kernel.signature(&mesh()).is_err();
     assert!(bad(&Kernel::Map(Map { inputs: vec![MapInput { dtype: DType::F32, strides: vec![-1] }], ..map.clone() })));
     assert!(bad(&Kernel::Map(Map { shape: vec![u64::MAX, 3], inputs: vec![], ..map.clone() })));
     let origin = Origin { offset: Offset { base: 0, terms: vec![(AxisId(9), 1)] }, ..Origin::whole(4) };

@@ -2,6 +2,7 @@
 
 use shardc_ir::kernel::*;
 use shardc_ir::philox;
+use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::scalar::{Binary, Instr, Unary};
 
 /// Every index of a space, in row-major order.
@@ -38,10 +39,10 @@ pub fn run(kernel: &Kernel, reads: &[Vec<f64>], mut out: Vec<Vec<f64>>, coordina
         Kernel::Rowwise(rowwise) => rows(rowwise, reads, &mut out),
         Kernel::Contract(contract) => contract_all(contract, reads, &mut out[0]),
         Kernel::Attention(a) => attention(a, reads, &mut out),
-        Kernel::AttentionGrad(a) => attention_grad(a, reads, &mut out),
+        Kernel::AttentionGrad(AttentionGrad(a)) => attention_grad(a, reads, &mut out),
         Kernel::Conv(conv) => convolution(conv, reads, &mut out[0]),
         Kernel::MaxPool(pool) => max_pool(pool, &reads[0], &mut out[0]),
-        Kernel::MaxPoolGrad(pool) => max_pool_grad(pool, reads, &mut out[0]),
+        Kernel::MaxPoolGrad(MaxPoolGrad(pool)) => max_pool_grad(pool, reads, &mut out[0]),
         Kernel::Move(m) => {
             let (src, dst) = (m.src_offset.at(coordinates), m.dst_offset.at(coordinates));
             for index in indices(&m.shape) {
@@ -57,7 +58,7 @@ pub fn run(kernel: &Kernel, reads: &[Vec<f64>], mut out: Vec<Vec<f64>>, coordina
                 }
             }
         }
-        Kernel::ScatterAdd(g) => {
+        Kernel::ScatterAdd(ScatterAdd(g)) => {
             out[0][..product(&[g.batch, g.outer, g.rows, g.inner])].fill(0.0);
             for index in indices(&[g.batch, g.outer, g.count, g.inner]) {
                 if let Some((row, listed)) = indexed(g, &index, &reads[0], coordinates) {
@@ -65,7 +66,7 @@ pub fn run(kernel: &Kernel, reads: &[Vec<f64>], mut out: Vec<Vec<f64>>, coordina
                 }
             }
         }
-        Kernel::Fill { count, value, .. } => out[0][..*count as usize].fill(*value),
+        Kernel::Fill(Fill { count, value, .. }) => out[0][..*count as usize].fill(*value),
         Kernel::Random(r) => {
             for (position, index) in indices(&r.shape).iter().enumerate() {
                 let global =

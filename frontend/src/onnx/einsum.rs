@@ -2,9 +2,9 @@
 
 use super::call::Call;
 use super::importer::Value;
-use shardc_ir::kernel::ReduceKind;
 use shardc_ir::ops::contract::Contract;
 use shardc_ir::ops::layout::Slice;
+use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::scalar::Binary;
 use std::collections::BTreeMap;
 

@@ -1,6 +1,7 @@
 //! Weights back into a model file: the data of tensors is replaced, every other byte stays as it was.
 
-use super::model_file::{ModelFile, Owner, TensorBytes, tensor_field};
+use super::model_file::{ModelFile, Owner, TensorBytes};
+use super::schema;
 use super::tensor::{self, Weight};
 use super::wire::{self, Edit, Length, Piece};
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, Place};
@@ -221,9 +222,10 @@ fn in_memory(bytes: u64) -> Result<usize, String> {
 /// The fields that name external data.
 fn entries(location: &str, offset: usize, length: usize) -> Vec<u8> {
     let entry = |key: &str, value: &str| {
-        let pair = [wire::delimited(1, key.as_bytes()), wire::delimited(2, value.as_bytes())].concat();
+        let pair = [wire::delimited(schema::entry::KEY, key.as_bytes()), wire::delimited(schema::entry::VALUE, value.as_bytes())]
+            .concat();
         let pair: Vec<u8> = pair.iter().flat_map(|p| p.bytes()).copied().collect();
-        wire::delimited(tensor_field::EXTERNAL_DATA, &pair).iter().flat_map(|p| p.bytes().to_vec()).collect::<Vec<u8>>()
+        wire::delimited(schema::tensor::EXTERNAL_DATA, &pair).iter().flat_map(|p| p.bytes().to_vec()).collect::<Vec<u8>>()
     };
     [entry("location", location), entry("offset", &offset.to_string()), entry("length", &length.to_string())].concat()
 }
@@ -233,16 +235,16 @@ fn is_external(proto: &pb::TensorProto) -> bool {
 }
 
 fn is_data(number: u64) -> bool {
-    number == tensor_field::RAW_DATA || tensor_field::TYPED_DATA.contains(&number)
+    number == schema::tensor::RAW_DATA || schema::tensor::TYPED_DATA.contains(&number)
 }
 
 /// Edits that make what a slot holds the data of a tensor: the fields that name external data, or else `raw_data`.
 fn replace<'a>(bytes: &'a [u8], tensor: &TensorBytes, slot: &'a Slot, data_file: &str) -> Vec<Edit<'a, &'a Slot>> {
     let with = match slot.offset {
         Some(offset) => vec![Piece::New(entries(data_file, offset, slot.length))],
-        None => wire::field_of(tensor_field::RAW_DATA, Piece::Later(slot)),
+        None => wire::field_of(schema::tensor::RAW_DATA, Piece::Later(slot)),
     };
-    let old = |number: u64| if slot.offset.is_some() { number == tensor_field::EXTERNAL_DATA } else { is_data(number) };
+    let old = |number: u64| if slot.offset.is_some() { number == schema::tensor::EXTERNAL_DATA } else { is_data(number) };
     let mut edits = removed(tensor, old);
     match (edits.first_mut(), tensor.fields.last()) {
         (Some(first), _) => first.with = with,
@@ -260,17 +262,17 @@ fn replace<'a>(bytes: &'a [u8], tensor: &TensorBytes, slot: &'a Slot, data_file:
 fn emptied<'a>(tensor: &TensorBytes) -> Vec<Edit<'a>> {
     let mut edits = removed(tensor, is_data);
     if let Some(first) = edits.first_mut() {
-        first.with = wire::delimited(tensor_field::RAW_DATA, &[]);
+        first.with = wire::delimited(schema::tensor::RAW_DATA, &[]);
     }
     edits
 }
 
 /// Edits that put external data into the tensor.
 fn inlined<'a>(tensor: &TensorBytes, contents: &'a [u8]) -> Vec<Edit<'a>> {
-    let outside = |number: u64| matches!(number, tensor_field::EXTERNAL_DATA | tensor_field::DATA_LOCATION);
+    let outside = |number: u64| matches!(number, schema::tensor::EXTERNAL_DATA | schema::tensor::DATA_LOCATION);
     let mut edits = removed(tensor, |number| outside(number) || is_data(number));
     if let Some(first) = edits.first_mut() {
-        first.with = wire::delimited(tensor_field::RAW_DATA, contents);
+        first.with = wire::delimited(schema::tensor::RAW_DATA, contents);
     }
     edits
 }

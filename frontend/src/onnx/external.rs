@@ -1,7 +1,7 @@
 //! The files beside a model that hold the elements of its tensors. The model is read as a stream, its own tensors passed over.
 
-use super::model_file::{MAX_BYTES, tensor_field};
-use super::schema::Message;
+use super::model_file::MAX_BYTES;
+use super::schema::{self, Message};
 use super::wire;
 use shardc_ir::files;
 use std::collections::BTreeSet;
@@ -52,7 +52,7 @@ impl Scan {
             let length = match kind {
                 0 => {
                     let value = self.varint()?;
-                    let is_place = message == Message::Tensor && number == tensor_field::DATA_LOCATION;
+                    let is_place = message == Message::Tensor && number == schema::tensor::DATA_LOCATION;
                     is_external |= is_place && value == DataLocation::External as u64;
                     continue;
                 }
@@ -66,7 +66,7 @@ impl Scan {
                 self.pass_over(field_end)?;
             } else if let Some(inner) = message.of_field(number) {
                 self.message(inner, field_end, depth + 1)?;
-            } else if message == Message::Tensor && number == tensor_field::EXTERNAL_DATA && length <= ENTRY {
+            } else if message == Message::Tensor && number == schema::tensor::EXTERNAL_DATA && length <= ENTRY {
                 let found = self.entry(length)?;
                 location = location.or(found);
             }

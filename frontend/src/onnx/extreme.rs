@@ -4,8 +4,8 @@ use super::call::Call;
 use super::importer::Value;
 use super::norm::over_axis;
 use shardc_ir::dtype::DType;
-use shardc_ir::kernel::ReduceKind;
 use shardc_ir::ops::index::{Gather, OneHot};
+use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::scalar::{Binary, Unary};
 use shardc_ir::types::Tensor;
 

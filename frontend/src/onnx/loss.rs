@@ -3,8 +3,8 @@
 use super::call::Call;
 use super::importer::Value;
 use super::norm::log_softmax_along;
-use shardc_ir::kernel::ReduceKind;
 use shardc_ir::ops::index::Gather;
+use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::scalar::{Binary, Unary};
 use shardc_ir::types::Tensor;
 

@@ -3,6 +3,7 @@
 use super::metadata::Metadata;
 use super::namesakes;
 use super::record::{self, Record};
+use super::schema;
 use super::weigh;
 use super::wire::{self, Edit, Field};
 use prost::Message;
@@ -34,18 +35,6 @@ pub(super) struct TensorBytes {
     pub owner: Owner,
     /// Its fields.
     pub fields: Vec<Field>,
-}
-
-/// Field numbers of `TensorProto`.
-pub(super) mod tensor_field {
-    /// Packed or single elements of each kind.
-    pub const TYPED_DATA: [u64; 6] = [4, 5, 6, 7, 10, 11];
-    /// All elements as bytes.
-    pub const RAW_DATA: u64 = 9;
-    /// Entries that name an external file.
-    pub const EXTERNAL_DATA: u64 = 13;
-    /// Whether the data is external.
-    pub const DATA_LOCATION: u64 = 14;
 }
 
 /// A model file.
@@ -134,7 +123,7 @@ impl ModelFile {
         let mut raw = BTreeMap::new();
         let mut edits = vec![];
         for tensor in &tensors {
-            for field in tensor.fields.iter().filter(|f| f.number == tensor_field::RAW_DATA && f.delimited) {
+            for field in tensor.fields.iter().filter(|f| f.number == schema::tensor::RAW_DATA && f.delimited) {
                 raw.insert(tensor.owner, field.body.clone());
                 edits.push(Edit { at: field.at.clone(), with: vec![] });
             }
@@ -181,7 +170,7 @@ impl ModelFile {
 
     /// The field that holds the graph.
     pub fn graph_field(bytes: &[u8]) -> Result<Option<Field>, String> {
-        let graphs = messages(bytes, 0..bytes.len(), &[7])?;
+        let graphs = messages(bytes, 0..bytes.len(), &[schema::model::GRAPH])?;
         if graphs.len() > 1 { Err("it has several graphs".into()) } else { Ok(graphs.into_iter().next()) }
     }
 
@@ -208,10 +197,10 @@ fn tensors(bytes: &[u8]) -> Result<Vec<TensorBytes>, String> {
     let mut found = vec![];
     let (mut nodes, mut initializers) = (0, 0);
     let Some(graph) = ModelFile::graph_field(bytes)? else { return Ok(found) };
-    for field in messages(bytes, graph.body, &[1, 5])? {
-        if field.number == 1 {
-            for (i, attribute) in messages(bytes, field.body, &[5])?.into_iter().enumerate() {
-                for tensor in messages(bytes, attribute.body, &[5])? {
+    for field in messages(bytes, graph.body, &[schema::graph::NODE, schema::graph::INITIALIZER])? {
+        if field.number == schema::graph::NODE {
+            for (i, attribute) in messages(bytes, field.body, &[schema::node::ATTRIBUTE])?.into_iter().enumerate() {
+                for tensor in messages(bytes, attribute.body, &[schema::attribute::T])? {
                     let owner = Owner::Attribute(nodes, i);
                     found.push(TensorBytes { owner, fields: wire::fields(bytes, tensor.body)? });
                 }

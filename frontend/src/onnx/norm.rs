@@ -3,10 +3,10 @@
 use super::call::Call;
 use super::importer::Value;
 use super::reduce::minus_max;
-use shardc_ir::kernel::ReduceKind;
 use shardc_ir::ops::batch_norm::BatchNorm;
 use shardc_ir::ops::layout::{Pad, Slice};
 use shardc_ir::ops::norm::{LayerNorm, RmsNorm, Softmax};
+use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::scalar::{Binary, Unary};
 
 type Outputs = Result<Vec<Value>, String>;

@@ -5,10 +5,11 @@
 use super::call::Call;
 use super::importer::Value;
 use super::window::{Moves, numbers, spatial};
-use shardc_ir::kernel::{ReduceKind, WindowDim};
+use shardc_ir::kernel::WindowDim;
 use shardc_ir::ops::conv::Conv;
 use shardc_ir::ops::pool::MaxPool;
 use shardc_ir::ops::window::Window;
+use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::scalar::{Binary, Unary};
 use shardc_ir::types::{Tensor, Type};
 

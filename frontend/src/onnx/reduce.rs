@@ -4,8 +4,8 @@ use super::call::Call;
 use super::importer::Value;
 use super::running;
 use shardc_ir::dtype::DType;
-use shardc_ir::kernel::ReduceKind;
 use shardc_ir::ops::elementwise::Detach;
+use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::scalar::{Binary, Unary};
 
 type Outputs = Result<Vec<Value>, String>;

@@ -345,10 +345,10 @@ fn warnings(file: &ModelFile, decisions: &[Decision]) -> Diagnostics {
         let help = "export again with `dynamo=True, optimize=False`, which keeps all parameters under their names";
         warnings.push(Diagnostic::warning(message).at(file.place("initializers")).help(help));
     }
-    let folded =
-        ops.contains("Conv") && !ops.contains("BatchNormalization") && file.graph().name.to_lowercase().contains("resnet");
-    if folded {
-        let message = "a ResNet without batch normalization: the exporter folded it into the convolutions";
+    // The kernels of folded convolutions are named after the op, not after a module.
+    let folded = invented.iter().any(|d| d.name.starts_with("onnx::Conv_"));
+    if folded && !ops.contains("BatchNormalization") {
+        let message = "the exporter folded batch normalizations into the convolutions";
         warnings
             .push(Diagnostic::warning(message).at(file.place("graph")).help("export it with `training=TrainingMode.TRAINING`"));
     }

@@ -2,6 +2,7 @@
 //! readers read.
 
 use super::model_file::{ModelFile, Owner, TensorBytes, messages};
+use super::schema;
 use super::trained::{Candidate, Part};
 use super::wire::{self, Edit, Field};
 use shardc_ir::diagnostic::{Diagnostic, Place};
@@ -16,14 +17,6 @@ pub(super) struct Split<'a> {
     /// Whether something else reads it too.
     pub stays: bool,
 }
-
-/// Number of the name in `TensorProto`.
-const TENSOR_NAME: u64 = 8;
-
-/// Numbers in `GraphProto` and `NodeProto`.
-const GRAPH_NODE: u64 = 1;
-const GRAPH_INITIALIZER: u64 = 5;
-const NODE_INPUT: u64 = 1;
 
 /// What happens to the graph.
 #[derive(Default)]
@@ -121,9 +114,9 @@ fn rewritten(file: &ModelFile, changes: &Changes) -> Result<Vec<u8>, String> {
     let (mut nodes, mut initializers) = (0, 0);
     let mut edits = vec![];
     let graph = ModelFile::graph_field(bytes)?.ok_or("it has no graph")?;
-    for field in messages(bytes, graph.body, &[GRAPH_NODE, GRAPH_INITIALIZER])? {
+    for field in messages(bytes, graph.body, &[schema::graph::NODE, schema::graph::INITIALIZER])? {
         match field.number {
-            GRAPH_NODE => {
+            schema::graph::NODE => {
                 if changes.removed.contains(&nodes) {
                     edits.push(Edit { at: field.at, with: vec![] });
                 } else {
@@ -131,9 +124,9 @@ fn rewritten(file: &ModelFile, changes: &Changes) -> Result<Vec<u8>, String> {
                 }
                 nodes += 1;
             }
-            GRAPH_INITIALIZER => {
+            schema::graph::INITIALIZER => {
                 if let Some(tensors) = made.get(&initializers) {
-                    let with = tensors.iter().flat_map(|t| wire::delimited(GRAPH_INITIALIZER, t)).collect();
+                    let with = tensors.iter().flat_map(|t| wire::delimited(schema::graph::INITIALIZER, t)).collect();
                     edits.push(Edit { at: field.at, with });
                 }
                 initializers += 1;
@@ -149,9 +142,9 @@ fn inputs<'a>(bytes: &[u8], node: &Field, position: usize, changes: &'a Changes)
     let mut at = 0;
     for field in wire::walk(bytes, node.body.clone()) {
         let field = field?;
-        if field.number == NODE_INPUT {
+        if field.number == schema::node::INPUT {
             let name = changes.inputs.get(&(position, at));
-            edits.extend(name.map(|name| Edit { at: field.at, with: wire::delimited(NODE_INPUT, name.as_bytes()) }));
+            edits.extend(name.map(|name| Edit { at: field.at, with: wire::delimited(schema::node::INPUT, name.as_bytes()) }));
             at += 1;
         }
     }
@@ -160,6 +153,6 @@ fn inputs<'a>(bytes: &[u8], node: &Field, position: usize, changes: &'a Changes)
 
 /// The message of `tensor` under another name.
 fn renamed(bytes: &[u8], tensor: &TensorBytes, name: &str) -> Vec<u8> {
-    let kept = tensor.fields.iter().filter(|f| f.number != TENSOR_NAME).flat_map(|f| &bytes[f.at.clone()]).copied();
-    kept.chain(wire::delimited(TENSOR_NAME, name.as_bytes()).iter().flat_map(|p| p.bytes().to_vec())).collect()
+    let kept = tensor.fields.iter().filter(|f| f.number != schema::tensor::NAME).flat_map(|f| &bytes[f.at.clone()]).copied();
+    kept.chain(wire::delimited(schema::tensor::NAME, name.as_bytes()).iter().flat_map(|p| p.bytes().to_vec())).collect()
 }

@@ -21,7 +21,7 @@ fn size(message: Message) -> usize {
         Message::Tensor => size_of::<pb::TensorProto>(),
         Message::SparseTensor => size_of::<pb::SparseTensorProto>(),
         Message::Value => size_of::<pb::ValueInfoProto>(),
-        Message::OpSet => size_of::<pb::OperatorSetIdProto>(),
+        Message::Pair => size_of::<pb::OperatorSetIdProto>(),
     }
 }
 

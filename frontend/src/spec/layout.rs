@@ -5,14 +5,10 @@ use super::reader::Reader;
 use super::syntax::{Dim, DimForm, Form, Text, Value};
 use super::values::{axes, axis, choice, distinct_axes, expected, head, pattern, positive, positive_text, whole};
 use shardc_ir::diagnostic::Diagnostic;
+use shardc_ir::limits::{MAX_AXES, MAX_RANKS};
 use shardc_ir::mesh::{AxisId, MeshAxis, TIME};
 use shardc_ir::spec::{Blocks, Cut, Data, DimSharding, Located, Pipeline, PipelineSchedule, Placement, Shard, Spec};
 use shardc_ir::spec::{Tensor, Zero, ZeroStage};
-
-/// The largest number of ranks.
-const MAX_RANKS: u64 = 1 << 16;
-/// The largest number of axes, far below what an [`AxisId`] can count.
-const MAX_AXES: usize = 32;
 
 pub fn mesh(r: &mut Reader<'_, '_, '_>, spec: &mut Spec) -> Option<()> {
     let options = r.take_options();

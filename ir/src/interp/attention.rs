@@ -2,7 +2,7 @@
 
 use super::{broadcast_positions, positions};
 use crate::dtype::DType;
-use crate::lower::row_major;
+use crate::kernel::signature::row_major;
 use crate::ops::attention::{Attention, HeadLayout, MaskKind};
 use crate::types::{Tensor, Type};
 

@@ -2,9 +2,9 @@
 
 use super::{Numbers, combine, positions};
 use crate::dtype::DType;
-use crate::kernel::ReduceKind;
-use crate::lower::row_major;
+use crate::kernel::signature::row_major;
 use crate::ops::contract::Contract;
+use crate::reduce_kind::ReduceKind;
 use crate::types::{Tensor, Type};
 
 /// The einsum of two operands.

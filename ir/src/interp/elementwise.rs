@@ -2,8 +2,8 @@
 
 use super::{Numbers, broadcast_positions, combine, from_f64, from_i64};
 use crate::dtype::DType;
-use crate::kernel::ReduceKind;
 use crate::ops::elementwise::UnaryFn;
+use crate::reduce_kind::ReduceKind;
 use crate::scalar::{Binary, Unary};
 use crate::types::{Tensor, Type};
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, PI};

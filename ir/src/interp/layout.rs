@@ -1,7 +1,7 @@
 //! Ops that move elements, and ops that read or make positions.
 
 use super::{Positions, broadcast_positions, positions};
-use crate::lower::row_major;
+use crate::kernel::signature::row_major;
 use crate::ops::index::{Gather, ScatterAdd};
 use crate::ops::layout::{Pad, Slice};
 use crate::types::{Tensor, Type};

@@ -6,11 +6,13 @@
 
 use super::graph::LoweredGraph;
 use super::strides::{broadcast_strides, index_dim, restride};
-use super::{Elementwise, Lowered, ProgramWriter, row_major};
+use super::{Elementwise, Lowered, ProgramWriter};
 use crate::dtype::DType;
 use crate::graph::{NodeId, ValueId};
-use crate::kernel::{Kernel, Map, MapInput, Origin, Reduce};
+use crate::kernel::signature::row_major;
+use crate::kernel::{Kernel, Map, MapInput, Reduce};
 use crate::ops::Op;
+use crate::position::Origin;
 use crate::scalar::{Instr, Reg, ScalarProgram};
 
 /// No kernel carries out more nodes.
@@ -214,15 +216,8 @@ impl<'a, 'g> Writer<'a, 'g> {
     fn inline(&mut self, program: &ScalarProgram, arguments: &[usize], dims: &[(u16, u16)]) -> Vec<usize> {
         let mut registers = arguments.to_vec();
         for instr in &program.code {
-            let at = |r: &Reg| registers[*r as usize] as Reg;
-            let moved = match instr {
-                Instr::Const(c) => Instr::Const(*c),
-                Instr::Index(d) => Instr::Index(dims.iter().find(|(from, _)| from == d).map_or(*d, |(_, to)| *to)),
-                Instr::Unary(f, a) => Instr::Unary(*f, at(a)),
-                Instr::Binary(f, a, b) => Instr::Binary(*f, at(a), at(b)),
-                Instr::Select(c, a, b) => Instr::Select(at(c), at(a), at(b)),
-            };
-            let register = self.push(Term::Code(moved));
+            let dim = |d: u16| dims.iter().find(|(from, _)| *from == d).map_or(d, |(_, to)| *to);
+            let register = self.push(Term::Code(instr.map(|r| registers[r as usize] as Reg, dim)));
             registers.push(register);
         }
         program.outputs.iter().map(|r| registers[*r as usize]).collect()
@@ -232,18 +227,9 @@ impl<'a, 'g> Writer<'a, 'g> {
         let program = ProgramWriter::program(self.inputs.len(), |w, inputs| {
             let mut registers: Vec<Reg> = vec![];
             for term in &self.terms {
-                let at = |r: &Reg| registers[*r as usize];
                 let register = match term {
                     Term::Input(i) => inputs[*i],
-                    Term::Code(instr) => {
-                        let moved = match instr {
-                            Instr::Const(_) | Instr::Index(_) => *instr,
-                            Instr::Unary(f, a) => Instr::Unary(*f, at(a)),
-                            Instr::Binary(f, a, b) => Instr::Binary(*f, at(a), at(b)),
-                            Instr::Select(c, a, b) => Instr::Select(at(c), at(a), at(b)),
-                        };
-                        w.push(moved)
-                    }
+                    Term::Code(instr) => w.push(instr.map(|r| registers[r as usize], |dim| dim)),
                 };
                 registers.push(register);
             }

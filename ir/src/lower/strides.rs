@@ -1,6 +1,6 @@
 //! Strides of one tensor over the elements of another.
 
-use super::row_major;
+use crate::kernel::signature::row_major;
 
 /// The strides of a contiguous tensor of shape `from` broadcast to `to`.
 pub(super) fn broadcast_strides(from: &[u64], to: &[u64]) -> Vec<i64> {

@@ -277,6 +277,6 @@ impl Rules for AttentionGrad {
 
     fn lower(&self, cx: &LowerContext<'_>) -> Lowered {
         let kernel = self.of.kernel(cx.operands, &cx.operands[self.of.operand_count()]);
-        Lowered::launch(Kernel::AttentionGrad(kernel), cx.operands.len(), 3)
+        Lowered::launch(Kernel::AttentionGrad(kernel::AttentionGrad(kernel)), cx.operands.len(), 3)
     }
 }

@@ -1,10 +1,13 @@
 //! Communication: what a reshard becomes. Operand and result are the same value under different shardings.
 
 use super::{Backward, Linear, NoGradient, Rules, named};
-use crate::kernel::{self, Collective, CollectiveKind, Kernel, MapInput, Move, Offset, ReduceKind};
+use crate::kernel::signature::row_major;
+use crate::kernel::{self, Collective, CollectiveKind, Kernel, MapInput, Move};
 use crate::letters::{Letters, Role};
-use crate::lower::{Extent, Launch, LowerContext, Lowered, ProgramWriter, Slot, row_major};
+use crate::lower::{Extent, Launch, LowerContext, Lowered, ProgramWriter, Slot};
 use crate::mesh::{AxisId, Mesh};
+use crate::position::Offset;
+use crate::reduce_kind::ReduceKind;
 use crate::scalar::Binary;
 use crate::sharding::{Split, free_digits, inserted};
 use crate::types::Type;

@@ -6,9 +6,10 @@
 
 use super::window::Window;
 use super::{Backward, Linear, NoGradient, Rules, named};
-use crate::kernel::{self, ConvResult, Kernel, ReduceKind, WindowDim};
+use crate::kernel::{self, ConvResult, Kernel, WindowDim};
 use crate::letters::{Letter, Letters, Role};
 use crate::lower::{Extent, LowerContext, Lowered};
+use crate::reduce_kind::ReduceKind;
 use crate::types::{Type, checked_elements};
 use serde::{Deserialize, Serialize};
 

@@ -2,9 +2,11 @@
 
 use super::{Backward, Linear, NoGradient, Rules, named};
 use crate::dtype::DType;
-use crate::kernel::{self, Kernel, Origin, ReduceKind};
+use crate::kernel::{self, Kernel};
 use crate::letters::{Letters, Role};
 use crate::lower::{Elementwise, Extent, LowerContext, Lowered, ProgramWriter};
+use crate::position::Origin;
+use crate::reduce_kind::ReduceKind;
 use crate::scalar::{Binary, Instr};
 use crate::types::{Type, checked_elements};
 use serde::{Deserialize, Serialize};
@@ -174,7 +176,7 @@ impl Rules for ScatterAdd {
     fn lower(&self, cx: &LowerContext<'_>) -> Lowered {
         let origin = cx.result_origin(0, self.axis);
         let kernel = self.gather().kernel(&cx.results[0], &cx.operands[0], origin);
-        Lowered::launch(Kernel::ScatterAdd(kernel), 2, 1)
+        Lowered::launch(Kernel::ScatterAdd(kernel::ScatterAdd(kernel)), 2, 1)
     }
 }
 

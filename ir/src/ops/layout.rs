@@ -1,9 +1,11 @@
 //! Ops that move elements without changing them.
 
 use super::{Backward, Linear, NoGradient, Rules, named};
-use crate::kernel::{Kernel, Move, Offset};
+use crate::kernel::signature::row_major;
+use crate::kernel::{Fill, Kernel, Move};
 use crate::letters::{Letter, Letters, Role};
-use crate::lower::{Launch, LowerContext, Lowered, Slot, row_major};
+use crate::lower::{Launch, LowerContext, Lowered, Slot};
+use crate::position::Offset;
 use crate::scalar::ScalarProgram;
 use crate::types::{Type, checked_elements};
 use serde::{Deserialize, Serialize};
@@ -371,7 +373,7 @@ impl Rules for Pad {
     fn lower(&self, cx: &LowerContext<'_>) -> Lowered {
         let result = &cx.results[0];
         let start = local_start(self.start, cx.operands[0].local[self.axis], cx.operands[0].ty.shape[self.axis]);
-        let zero = Kernel::Fill { dtype: result.ty.dtype, count: result.elements(), value: 0.0 };
+        let zero = Kernel::Fill(Fill { dtype: result.ty.dtype, count: result.elements(), value: 0.0 });
         Lowered::sequence(vec![
             Launch { kernel: zero, reads: vec![], writes: vec![Slot::Result(0)] },
             place(cx, 0, self.axis, start, self.step),

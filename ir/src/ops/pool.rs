@@ -113,6 +113,6 @@ impl Rules for MaxPoolGrad {
     }
 
     fn lower(&self, cx: &LowerContext<'_>) -> Lowered {
-        Lowered::launch(Kernel::MaxPoolGrad(self.of.form(&cx.operands[0])), 2, 1)
+        Lowered::launch(Kernel::MaxPoolGrad(kernel::MaxPoolGrad(self.of.form(&cx.operands[0]))), 2, 1)
     }
 }

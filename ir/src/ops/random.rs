@@ -2,9 +2,10 @@
 
 use super::{Backward, Linear, NoGradient, Rules, named};
 use crate::dtype::DType;
+use crate::kernel::signature::row_major;
 use crate::kernel::{Kernel, Random};
 use crate::letters::{Letters, Role};
-use crate::lower::{LowerContext, Lowered, row_major};
+use crate::lower::{LowerContext, Lowered};
 use crate::philox::threshold;
 use crate::types::{Type, checked_elements};
 use serde::{Deserialize, Serialize};

@@ -86,7 +86,7 @@ fn form(sample: &Sample) -> String {
         Lowered::Alias(_) => "same memory".to_string(),
         Lowered::Leaf => "leaf".to_string(),
         Lowered::Launches { launches, .. } => {
-            let mut forms: Vec<&str> = launches.iter().map(|l| l.kernel.form()).collect();
+            let mut forms: Vec<&str> = launches.iter().map(|l| l.kernel.name()).collect();
             forms.dedup();
             forms.join(", ")
         }

@@ -2,7 +2,7 @@
 
 use crate::diagnostic::counted;
 use crate::mesh::{AxisId, Mesh};
-use crate::sharding::{Split, Splits};
+use crate::sharding::{Splits, outermost};
 use serde::{Deserialize, Serialize};
 
 /// One entry of `[-, ?, tp, (dp,tp), 3*tp, (64|32|32)*tp, [8:dp 32:tp]]`.
@@ -104,22 +104,11 @@ impl DimSharding {
 
 /// `axes` split a letter of `size` whose positions are `inner` apart; `what` is its name in the error.
 fn letter_splits(size: u64, axes: &[AxisId], inner: u64, mesh: &Mesh, what: &str) -> Result<Splits, String> {
-    let mut rest = size;
-    let mut splits = vec![];
-    for axis in axes {
-        if !rest.is_multiple_of(mesh.size(*axis)) {
-            let names: Vec<&str> = axes.iter().map(|a| mesh.name(*a)).collect();
-            let ranks: u64 = axes.iter().map(|a| mesh.size(*a)).product();
-            return Err(format!(
-                "{what}, {size}, is not a multiple of the {} of `{}`",
-                counted(ranks, "rank"),
-                names.join("` and `")
-            ));
-        }
-        rest /= mesh.size(*axis);
-        splits.push(Split { axis: *axis, stride: rest * inner });
-    }
-    Ok(splits)
+    outermost(size, inner, axes, mesh).map_err(|_| {
+        let names: Vec<&str> = axes.iter().map(|a| mesh.name(*a)).collect();
+        let ranks: u64 = axes.iter().map(|a| mesh.size(*a)).product();
+        format!("{what}, {size}, is not a multiple of the {} of `{}`", counted(ranks, "rank"), names.join("` and `"))
+    })
 }
 
 #[cfg(test)]

@@ -80,17 +80,15 @@ fn read_mesh(mut line: Cursor<'_>) -> Read<Mesh> {
         }
         axes.push((name, size));
     }
-    let sizes: Vec<u64> = axes.iter().map(|(_, n)| *n).collect();
-    if axes.len() > MAX_AXES || checked_elements(&sizes).is_none() {
-        return line.fail("the mesh is too large");
-    }
-    match axes.pop() {
-        Some((name, microbatches)) if name == crate::mesh::TIME => Ok(Mesh::new(axes, microbatches)),
-        _ => line.fail("the last axis of a mesh is `time`"),
+    let mesh = match axes.pop() {
+        Some((name, microbatches)) if name == crate::mesh::TIME => Mesh::new(axes, microbatches),
+        _ => return line.fail("the last axis of a mesh is `time`"),
+    };
+    match mesh.check() {
+        Ok(()) => Ok(mesh),
+        Err(why) => line.fail(why),
     }
 }
-
-const MAX_AXES: usize = 64;
 
 /// What has been read.
 struct Reader {
@@ -135,12 +133,9 @@ impl Reader {
         let name = line.string()?;
         line.expect(":")?;
         let (ty, sharding) = self.typed(line)?;
-        let role = match line.word()? {
-            "parameter" => StateRole::Parameter,
-            "frozen" => StateRole::Frozen,
-            "moment" => StateRole::Moment,
-            "statistic" => StateRole::Statistic,
-            word => return line.fail(format!("there is no role `{word}`")),
+        let word = line.word()?;
+        let Some(role) = StateRole::ALL.into_iter().find(|role| role.name() == word) else {
+            return line.fail(format!("there is no role `{word}`"));
         };
         if !line.take_word("init") {
             return line.fail("`init=` is missing");

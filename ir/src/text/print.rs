@@ -9,7 +9,7 @@ use crate::columns::{Column, align};
 use crate::graph::{Graph, Node, NodeId, NodeOrigin, Part, State, ValueId};
 use crate::mesh::Mesh;
 use crate::ops::Op;
-use crate::plan::{Block, StateRole};
+use crate::plan::Block;
 use crate::sharding::Sharding;
 use crate::train::StateInit;
 use crate::types::Type;
@@ -75,12 +75,7 @@ const NODE_COLUMNS: [Column; 4] = [
 ];
 
 fn state_cells(graph: &Graph, state: &State) -> [String; 3] {
-    let role = match state.role {
-        StateRole::Parameter => "parameter",
-        StateRole::Frozen => "frozen",
-        StateRole::Moment => "moment",
-        StateRole::Statistic => "statistic",
-    };
+    let role = state.role.name();
     let init = match state.init {
         StateInit::Model => "model".to_string(),
         StateInit::Zeros => "zeros".to_string(),

@@ -1,9 +1,9 @@
 //! Reads what [`Sharding::text`] prints, `{dp, [8:dp 32:tp], 3*tp, (a,b), -} partial(sum: tp)`, and who asked for it.
 
 use super::cursor::{Cursor, Read};
-use crate::kernel::ReduceKind;
 use crate::mesh::{AxisId, Mesh};
-use crate::sharding::{Sharding, Split, Splits, reduce_name};
+use crate::reduce_kind::ReduceKind;
+use crate::sharding::{Sharding, Split, Splits, outermost};
 
 /// The sharding of a value of that shape; where nothing is written it is whole.
 pub(super) fn read_sharding(cursor: &mut Cursor<'_>, shape: &[u64], mesh: &Mesh) -> Read<Sharding> {
@@ -47,7 +47,7 @@ pub(super) fn read_asked(cursor: &mut Cursor<'_>, mesh: &Mesh) -> Read<Asked> {
 
 fn read_kind(cursor: &mut Cursor<'_>) -> Read<ReduceKind> {
     let name = cursor.word()?;
-    let found = [ReduceKind::Sum, ReduceKind::Max, ReduceKind::Min].into_iter().find(|k| reduce_name(*k) == name);
+    let found = ReduceKind::ALL.into_iter().find(|kind| kind.name() == name);
     found.map_or_else(|| cursor.fail(format!("there is no reduction `{name}`")), Ok)
 }
 
@@ -69,15 +69,15 @@ fn read_splits(cursor: &mut Cursor<'_>, size: u64, mesh: &Mesh) -> Read<Splits> 
             if blocks == 0 || !size.is_multiple_of(blocks) {
                 return cursor.fail(format!("{size} is not cut into {blocks} blocks"));
             }
-            outermost(cursor, size / blocks, 1, &axes, mesh)
+            digits(cursor, size / blocks, 1, &axes, mesh)
         }
         Some('(') => {
             let axes = read_run(cursor, mesh)?;
-            outermost(cursor, size, 1, &axes, mesh)
+            digits(cursor, size, 1, &axes, mesh)
         }
         _ => {
             let axis = read_axis(cursor, mesh)?;
-            if cursor.take("@") { read_digits(cursor, axis, mesh) } else { outermost(cursor, size, 1, &[axis], mesh) }
+            if cursor.take("@") { read_digits(cursor, axis, mesh) } else { digits(cursor, size, 1, &[axis], mesh) }
         }
     }
 }
@@ -94,7 +94,7 @@ fn read_letters(cursor: &mut Cursor<'_>, size: u64, mesh: &Mesh) -> Read<Splits>
     let mut splits = vec![];
     let mut inner = 1u64;
     for (letter, axes) in letters.iter().rev() {
-        splits.splice(0..0, outermost(cursor, *letter, inner, axes, mesh)?);
+        splits.splice(0..0, digits(cursor, *letter, inner, axes, mesh)?);
         inner = match inner.checked_mul(*letter) {
             Some(inner) => inner,
             None => return cursor.fail("the letters are too large"),
@@ -113,21 +113,11 @@ fn read_run(cursor: &mut Cursor<'_>, mesh: &Mesh) -> Read<Vec<AxisId>> {
 }
 
 /// The outermost digits of a letter of `size` whose weight is `inner`, in the order of `axes`.
-fn outermost(cursor: &Cursor<'_>, size: u64, inner: u64, axes: &[AxisId], mesh: &Mesh) -> Read<Splits> {
-    let mut rest = size;
-    let mut splits = vec![];
-    for axis in axes {
-        let parts = mesh.size(*axis);
-        if rest == 0 || !rest.is_multiple_of(parts) {
-            return cursor.fail(format!("`{}` has {parts} positions, which do not divide {size}", mesh.name(*axis)));
-        }
-        rest /= parts;
-        match rest.checked_mul(inner) {
-            Some(stride) => splits.push(Split { axis: *axis, stride }),
-            None => return cursor.fail("the letters are too large"),
-        }
-    }
-    Ok(splits)
+fn digits(cursor: &Cursor<'_>, size: u64, inner: u64, axes: &[AxisId], mesh: &Mesh) -> Read<Splits> {
+    outermost(size, inner, axes, mesh).or_else(|axis| {
+        let (name, parts) = (mesh.name(axis), mesh.size(axis));
+        cursor.fail(format!("`{name}` has {parts} positions, which do not divide {size}"))
+    })
 }
 
 /// `dp@64+tp@3`, after `dp@`: digits by their weights, which need not be well-formed.

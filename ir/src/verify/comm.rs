@@ -2,11 +2,11 @@
 
 use super::Found;
 use crate::graph::{Graph, NodeId};
-use crate::kernel::ReduceKind;
 use crate::mesh::{AxisId, Mesh};
 use crate::ops::Op;
 use crate::ops::comm::AllToAll;
-use crate::sharding::{Partial, Sharding, Split, inserted, reduce_name, well_formed};
+use crate::reduce_kind::ReduceKind;
+use crate::sharding::{Partial, Sharding, Split, inserted, well_formed};
 use crate::types::Type;
 
 /// Checks a communication op.
@@ -53,7 +53,7 @@ fn without_partial(from: &Sharding, axes: &[AxisId], kind: ReduceKind, mesh: &Me
     for axis in axes {
         match to.partial.iter().position(|p| *p == Partial { axis: *axis, kind }) {
             Some(at) => to.partial.remove(at),
-            None => return Err(format!("the operand is no partial {} over `{}`", reduce_name(kind), mesh.name(*axis))),
+            None => return Err(format!("the operand is no partial {} over `{}`", kind.name(), mesh.name(*axis))),
         };
     }
     Ok(to)

@@ -2,10 +2,10 @@
 
 use super::Found;
 use crate::graph::{Graph, Node, NodeId, ValueId};
-use crate::kernel::ReduceKind;
 use crate::letters::{Assignment, Letter, Letters, Role};
 use crate::mesh::AxisId;
 use crate::ops::{Op, letters_of, linear_of};
+use crate::reduce_kind::ReduceKind;
 use crate::sharding::{Partial, Sharding, Splits};
 use std::collections::BTreeSet;
 

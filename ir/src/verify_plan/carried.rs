@@ -6,11 +6,13 @@ use super::launches::same;
 use super::subject::Subject;
 use super::violation::{self, Violation};
 use crate::graph::{NodeId, ValueId};
-use crate::kernel::{Collective, CollectiveKind, Kernel, Move, Offset};
+use crate::kernel::signature::row_major;
+use crate::kernel::{Collective, CollectiveKind, Fill, Kernel, Move};
 use crate::lower::fused::fuse;
-use crate::lower::{Launch, Lowered, Slot, row_major};
+use crate::lower::{Launch, Lowered, Slot};
 use crate::ops::Op;
 use crate::plan::{Step, View, aligned};
+use crate::position::Offset;
 
 /// One way in which a step carries out the ops that it names.
 #[derive(Debug, Clone, PartialEq)]
@@ -137,7 +139,7 @@ fn launched(subject: &Subject<'_>, id: NodeId, launches: &[Launch], step: &Step)
     if let Op::Accumulate(op) = &node.op {
         let value = subject.stored_in(node.results[0]);
         let (dtype, count) = (subject.size_of(value).0, subject.lowered.extent(value).elements());
-        let empty = Kernel::Fill { dtype, count, value: op.kind.neutral() };
+        let empty = Kernel::Fill(Fill { dtype, count, value: op.kind.neutral() });
         out.push((empty, vec![], vec![(Place::Write(0), Item::Empty(value))]));
         for Launch { kernel, .. } in launches {
             let operand = Item::Value(subject.stored_in(node.operands[0]));
@@ -231,6 +233,6 @@ fn difference(subject: &Subject<'_>, end: NodeId, step: &Step) -> (String, Optio
             let other = wrong.iter().find(|r| !right.contains(r)).or(right.iter().find(|r| !wrong.contains(r)));
             (format!("is over `{}`, but `%{name}` is over `{}`", axes(call), axes(asked)), other.map(|other| (0, *other)))
         }
-        _ => (format!("runs another {} kernel than that of `%{name}` with what it names beside", step.kernel.form()), None),
+        _ => (format!("runs another {} kernel than that of `%{name}` with what it names beside", step.kernel.name()), None),
     }
 }

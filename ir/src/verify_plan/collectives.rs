@@ -28,10 +28,6 @@ fn check_call(program: &Program, step: &Step, call: &Collective) -> Result<(), S
     if step.stream != Stream::Comm {
         return Err("calls a collective in the stream of computation".into());
     }
-    let distinct = call.axes.iter().enumerate().all(|(i, axis)| !call.axes[..i].contains(axis));
-    if call.axes.is_empty() || !distinct {
-        return Err("has a group that is no product of axes".into());
-    }
     let ([read], [write]) = (&step.reads[..], &step.writes[..]) else {
         return Err("has other operands than a source and a destination".into());
     };
@@ -39,14 +35,8 @@ fn check_call(program: &Program, step: &Step, call: &Collective) -> Result<(), S
         return Err(format!("sends {} out of `{}`, which holds {}", call.dtype, other.name, other.dtype));
     }
     let members: u64 = call.axes.iter().map(|a| program.mesh.size(*a)).product();
-    let count = call.count.checked_mul(call.dtype.bytes()).ok_or("has a count that is too large")?;
-    let all = count.checked_mul(members).ok_or("has a count that is too large")?;
-    let (source, destination) = match call.kind {
-        CollectiveKind::AllReduce => (count, count),
-        CollectiveKind::AllGather => (count, all),
-        CollectiveKind::ReduceScatter => (all, count),
-        CollectiveKind::AllToAll => (all, all),
-    };
+    let (source, destination) = call.operands(members)?;
+    let [source, destination] = [source, destination].map(|elements| elements.saturating_mul(call.dtype.bytes()));
     if (read.bytes, write.bytes) != (source, destination) {
         let (from, to) = (read.bytes, write.bytes);
         return Err(format!("moves {source} to {destination} bytes over {members} ranks, its operands have {from} and {to}"));

@@ -63,5 +63,5 @@ fn bits(kernel: &Kernel) -> Option<Vec<u8>> {
 
 /// Whether two kernels are the same to the bit.
 pub fn same(a: &Kernel, b: &Kernel) -> bool {
-    a.form() == b.form() && bits(a).is_some_and(|bits_of_a| bits(b) == Some(bits_of_a))
+    a.name() == b.name() && bits(a).is_some_and(|bits_of_a| bits(b) == Some(bits_of_a))
 }

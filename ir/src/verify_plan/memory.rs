@@ -2,10 +2,7 @@
 
 use super::contents::Content;
 use super::violation::{self, Violation};
-use crate::kernel::{CollectiveKind, Kernel, Map};
-use crate::lower::row_major;
 use crate::plan::{Program, Step, View};
-use crate::types::checked_elements;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -55,30 +52,13 @@ fn own_operands(number: usize, step: &Step, program: &Program) -> Result<(), Vio
         }
         for (r, read) in step.reads.iter().enumerate() {
             let from = bytes_of(program, read, 0);
-            if overlap(&place, &from) && !(from == place && works_in_place(&step.kernel, r, w)) {
+            if overlap(&place, &from) && !(from == place && step.kernel.in_place(r, w)) {
                 let why = format!("writes `{}` over bytes of `{}` that it still reads", name(write), name(read));
                 return Err(violation::at(number, step, why));
             }
         }
     }
     Ok(())
-}
-
-/// Whether a kernel reads each element of operand `read` before it writes the same element of result `write`, and not later.
-fn works_in_place(kernel: &Kernel, read: usize, write: usize) -> bool {
-    match kernel {
-        Kernel::Collective(call) => call.kind == CollectiveKind::AllReduce,
-        Kernel::Map(Map { shape, inputs, outputs, .. }) => {
-            let (Some(input), Some(output)) = (inputs.get(read), outputs.get(write)) else { return false };
-            if input.dtype != *output || checked_elements(shape).is_none() {
-                return false;
-            }
-            let steps = row_major(shape);
-            shape.contains(&0)
-                || shape.iter().zip(&steps).zip(&input.strides).all(|((size, step), own)| *size == 1 || step == own)
-        }
-        _ => false,
-    }
 }
 
 /// The bytes of a view at micro-batch `time`.

@@ -117,7 +117,7 @@ fn joined(program: &mut Program, buckets: &mut Vec<Bucket>, mut group: Vec<Step>
     let buffer = BufferId(program.buffers.len() as u32);
     let name = format!("bucket{}", buckets.len());
     let axes: Vec<&str> = call.axes.iter().map(|a| program.mesh.name(*a)).collect();
-    let op = shardc_ir::sharding::reduce_name(call.op);
+    let op = call.op.name();
     let step = Step {
         stream: Stream::Comm,
         kernel: Kernel::Collective(Collective { count, ..call.clone() }),
@@ -149,8 +149,9 @@ fn joined(program: &mut Program, buckets: &mut Vec<Bucket>, mut group: Vec<Step>
 mod tests {
     use super::*;
     use shardc_ir::dtype::DType;
-    use shardc_ir::kernel::ReduceKind;
+    use shardc_ir::kernel::Fill;
     use shardc_ir::mesh::AxisId;
+    use shardc_ir::reduce_kind::ReduceKind;
 
     fn step(kernel: Kernel, reads: &[u32], writes: &[u32]) -> Step {
         let views = |ids: &[u32]| ids.iter().map(|id| View { buffer: BufferId(*id), offset: 0, bytes: 4 }).collect();
@@ -160,7 +161,7 @@ mod tests {
     }
 
     fn fill(reads: &[u32], writes: &[u32]) -> Step {
-        step(Kernel::Fill { dtype: DType::F32, count: 1, value: 0.0 }, reads, writes)
+        step(Kernel::Fill(Fill { dtype: DType::F32, count: 1, value: 0.0 }), reads, writes)
     }
 
     /// Where each bucket is reduced, and its members, for gradients 1 and 2 between `others`.

@@ -4,13 +4,16 @@ use super::buffers::Buffers;
 use super::fuse::Fusion;
 use super::tasks::TaskNodes;
 use shardc_ir::graph::{NodeId, ValueId};
-use shardc_ir::kernel::{Kernel, Move, Offset, ReduceKind};
+use shardc_ir::kernel::signature::row_major;
+use shardc_ir::kernel::{Fill, Kernel, Move};
 use shardc_ir::lower::graph::LoweredGraph;
-use shardc_ir::lower::{Launch, Lowered, Slot, row_major};
+use shardc_ir::lower::{Launch, Lowered, Slot};
 use shardc_ir::ops::Op;
 use shardc_ir::plan::{
     Buffer, BufferId, ProgramConstant, ProgramInput, ProgramOutput, Provenance, Repeat, StateVariable, Step, Stream, Task, View,
 };
+use shardc_ir::position::Offset;
+use shardc_ir::reduce_kind::ReduceKind;
 
 /// A program without offsets.
 pub struct Emitted {
@@ -100,10 +103,10 @@ impl Emitter<'_, '_> {
         }
         let operation = match &node.op {
             Op::Contract(c) => format!("contract {}", c.spec),
-            Op::AllReduce(op) => format!("all_reduce {} {}", shardc_ir::sharding::reduce_name(op.kind), self.axes(&op.axes)),
+            Op::AllReduce(op) => format!("all_reduce {} {}", op.kind.name(), self.axes(&op.axes)),
             Op::AllGather(op) => format!("all_gather {}", self.axes(&[op.split.axis])),
             Op::ReduceScatter(op) => {
-                format!("reduce_scatter {} {}", shardc_ir::sharding::reduce_name(op.kind), self.axes(&[op.split.axis]))
+                format!("reduce_scatter {} {}", op.kind.name(), self.axes(&[op.split.axis]))
             }
             Op::AllToAll(op) => format!("all_to_all {}", self.axes(&[op.split.axis])),
             Op::ShardSlice(op) => format!("shard_slice {}", self.axes(&[op.split.axis])),
@@ -137,7 +140,7 @@ impl Emitter<'_, '_> {
     /// Fills an accumulator with what combines to nothing.
     fn begin(&mut self, value: ValueId, kind: ReduceKind) {
         let extent = self.lowered.extent(value);
-        let kernel = Kernel::Fill { dtype: extent.ty.dtype, count: extent.elements(), value: kind.neutral() };
+        let kernel = Kernel::Fill(Fill { dtype: extent.ty.dtype, count: extent.elements(), value: kind.neutral() });
         let text = self.text(&[value], "fill", &[]);
         let write = self.view(value);
         let provenance = Provenance { ops: self.names(&[value]), ..Provenance::default() };

@@ -7,11 +7,11 @@
 //! [`fused`]: shardc_ir::lower::fused
 
 use shardc_ir::graph::NodeId;
-use shardc_ir::kernel::Origin;
 use shardc_ir::lower::Lowered;
 use shardc_ir::lower::fused::{Fused, Space, fuse};
 use shardc_ir::lower::graph::LoweredGraph;
 use shardc_ir::plan::Repeat;
+use shardc_ir::position::Origin;
 use shardc_ir::scalar::{Binary, Instr, ScalarProgram, Unary};
 
 /// Programs that cost more than this are not computed twice.

@@ -12,7 +12,7 @@ use shardc_ir::diagnostic::{Diagnostic, Diagnostics, names_help};
 use shardc_ir::graph::{Graph, NodeId};
 use shardc_ir::mesh::AxisId;
 use shardc_ir::names::matches_scope;
-use shardc_ir::sharding::{Split, Splits, well_formed};
+use shardc_ir::sharding::{Splits, outermost};
 use shardc_ir::spec::Located;
 use std::collections::BTreeSet;
 
@@ -58,15 +58,9 @@ fn line_of(graph: &Graph, cx: &Context<'_>, node: NodeId) -> Option<usize> {
 
 /// A letter of samples: micro-batches, then the axes. None where they do not divide it.
 fn splits(facts: &Facts, size: u64, axes: &[AxisId]) -> Splits {
-    let mut rest = size;
-    let all = [facts.mesh.time()].into_iter().chain(axes.iter().copied()).filter(|axis| facts.mesh.size(*axis) > 1);
-    let splits: Splits = all
-        .map(|axis| {
-            rest /= facts.mesh.size(axis);
-            Split { axis, stride: rest }
-        })
-        .collect();
-    if well_formed(&splits, size, &facts.mesh) { splits } else { vec![] }
+    let all = [facts.mesh.time()].into_iter().chain(axes.iter().copied());
+    let split: Vec<AxisId> = all.filter(|axis| facts.mesh.size(*axis) > 1).collect();
+    outermost(size, 1, &split, &facts.mesh).unwrap_or_default()
 }
 
 /// The error for a pattern of scopes that matches none of the model.

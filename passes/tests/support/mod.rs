@@ -33,7 +33,7 @@ pub fn program(graph: &Graph, spec: &Spec) -> Result<Program, Diagnostics> {
 /// The explicit graph of the training step and its program, which is proven to carry it out as the graph's text has it.
 pub fn proven(graph: &Graph, spec: &Spec) -> Result<(Graph, Program), Diagnostics> {
     let cx = Context { spec, mode: Mode::Train, verify: true };
-    let explicit = shardc_passes::run(graph.clone(), &cx, |_, _| {})?;
+    let explicit = shardc_passes::run(graph.clone(), &cx)?;
     let program = planning::plan(&explicit, &cx)?;
     let text = print(&explicit);
     let read = parse(&text).unwrap_or_else(|error| panic!("the explicit graph does not parse: {error}\n{text}"));

@@ -3,7 +3,6 @@
 use super::Maker;
 use shardc_ir::dtype::DType;
 use shardc_ir::graph::ValueId;
-use shardc_ir::kernel::ReduceKind;
 use shardc_ir::ops::attention::{Attention, HeadLayout, MaskKind};
 use shardc_ir::ops::batch_norm::BatchNorm;
 use shardc_ir::ops::contract::Contract;
@@ -17,6 +16,7 @@ use shardc_ir::ops::random::Dropout;
 use shardc_ir::ops::rotary::Rotary;
 use shardc_ir::ops::window::Window;
 use shardc_ir::plan::StateRole;
+use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::scalar::{Binary, Unary};
 use shardc_ir::types::{Tensor, Type};
 

@@ -1,7 +1,7 @@
 //! What the uses of one initializer say: a weight, norm or bias slot decides whatever the values; elsewhere values count.
 
 use super::Candidate;
-use super::uses::{self, Operand, Use};
+use super::uses::{self, Operand, ReadAs, Use};
 use super::values::Values;
 use crate::onnx::model_file::ModelFile;
 use crate::onnx::{node_text, signature};
@@ -105,14 +105,14 @@ impl Judge<'_, '_> {
             return Freeze("one value for every sample".into());
         }
         let invented = uses::invented(self.candidate.name);
-        let nothing_hidden = |o: &&&Operand| invented && o.scores && o.how == "added to";
+        let nothing_hidden = |o: &&&Operand| invented && o.scores && o.read_as == ReadAs::AddedTo;
         if let Some(masked) = operands.iter().find(nothing_hidden)
             && self.values.zero(self.index) == Some(true)
         {
             return Freeze(format!("a mask of the scores that hides nothing, at {}", self.node(masked.node)));
         }
         // A temperature has its own name; what hides scores by factors of 0 and 1 is computed.
-        let masks = |o: &&&Operand| o.scores && (invented || o.how != "multiplied with");
+        let masks = |o: &&&Operand| o.scores && (invented || o.read_as != ReadAs::MultipliedWith);
         if let Some(masked) = operands.iter().find(masks) {
             match self.values.mask(self.index, masked.derived) {
                 Some(true) => return Freeze(format!("a mask of the scores, at {}", self.node(masked.node))),
@@ -129,12 +129,12 @@ impl Judge<'_, '_> {
         let elements = self.candidate.weight.ty.elements();
         let kind = if self.candidate.weight.ty.rank() == 1 { "a vector" } else { "a table" };
         for operand in &operands {
-            let clear = operand.symmetric || (!invented && !operand.of_input);
+            let clear = operand.read_as.is_of_parameters() || (!invented && !operand.of_input);
             if clear && invented && elements == 1 {
                 return Freeze(format!("a single number that an exporter named, at {}", self.node(operand.node)));
             }
             if clear {
-                return Train(format!("{kind} {} activations, at {}", operand.how, self.node(operand.node)));
+                return Train(format!("{kind} {} activations, at {}", operand.read_as, self.node(operand.node)));
             }
         }
         if let Some(node) = live.iter().find_map(|u| if let Use::Joined(node) = u { Some(*node) } else { None }) {

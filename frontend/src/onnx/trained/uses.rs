@@ -3,6 +3,7 @@
 use crate::onnx::model_file::ModelFile;
 use crate::onnx::{initializers, tensor};
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 use tract_onnx::pb;
 
 /// One use of an initializer; numbers are positions of nodes.
@@ -39,16 +40,53 @@ pub(in crate::onnx) enum Use {
 pub(in crate::onnx) struct Operand {
     /// The node.
     pub node: usize,
-    /// In words: `added to`.
-    pub how: &'static str,
-    /// Whether the op is one that parameters have: adding, multiplying, choosing.
-    pub symmetric: bool,
+    /// What the op does with it.
+    pub read_as: ReadAs,
     /// Whether arithmetic with other constants lies before it.
     pub derived: bool,
     /// Whether the result reaches a softmax with only elementwise ops between.
     pub scores: bool,
     /// Whether the other operand is an input of the model as it is.
     pub of_input: bool,
+}
+
+/// What an elementwise op does with an operand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::onnx) enum ReadAs {
+    AddedTo,
+    MultipliedWith,
+    ChosenAmong,
+    SubtractedFrom,
+    DividedBy,
+}
+
+impl ReadAs {
+    fn of(op: &str) -> ReadAs {
+        match op {
+            "Add" | "Attention" => ReadAs::AddedTo,
+            "Mul" => ReadAs::MultipliedWith,
+            "Where" => ReadAs::ChosenAmong,
+            "Sub" => ReadAs::SubtractedFrom,
+            _ => ReadAs::DividedBy,
+        }
+    }
+
+    /// Whether parameters are read so: in adding, multiplying, choosing.
+    pub fn is_of_parameters(self) -> bool {
+        matches!(self, ReadAs::AddedTo | ReadAs::MultipliedWith | ReadAs::ChosenAmong)
+    }
+}
+
+impl fmt::Display for ReadAs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ReadAs::AddedTo => "added to",
+            ReadAs::MultipliedWith => "multiplied with",
+            ReadAs::ChosenAmong => "chosen among",
+            ReadAs::SubtractedFrom => "subtracted from",
+            ReadAs::DividedBy => "divided by",
+        })
+    }
 }
 
 impl Use {
@@ -69,7 +107,7 @@ impl Use {
         match self {
             Use::Weight(node) | Use::Table(node) | Use::Scale(node) => Some(("weight", *node)),
             Use::Bias(node) | Use::Shift(node) => Some(("bias", *node)),
-            Use::Operand(o) => Some((if o.how == "added to" { "bias" } else { "weight" }, o.node)),
+            Use::Operand(o) => Some((if o.read_as == ReadAs::AddedTo { "bias" } else { "weight" }, o.node)),
             _ => None,
         }
     }
@@ -311,16 +349,10 @@ impl<'m> Flow<'m> {
 
     fn operand(&self, position: usize, input: usize, derived: bool) -> Operand {
         let node = self.node(position);
-        let (how, symmetric) = match node.op_type.as_str() {
-            "Add" | "Attention" => ("added to", true),
-            "Mul" => ("multiplied with", true),
-            "Where" => ("chosen among", true),
-            "Sub" => ("subtracted from", false),
-            _ => ("divided by", false),
-        };
+        let read_as = ReadAs::of(&node.op_type);
         let of_input = node.input.iter().enumerate().any(|(i, n)| i != input && self.inputs.contains(n.as_str()));
         let scores = node.op_type == "Attention" || self.to_softmax.contains(&position);
-        Operand { node: position, how, symmetric, derived, scores, of_input }
+        Operand { node: position, read_as, derived, scores, of_input }
     }
 
     /// Finds what lies behind each node, from the last one on: so every node is looked at once.

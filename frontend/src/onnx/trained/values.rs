@@ -1,7 +1,7 @@
 //! Questions about the values of initializers, answered from as few elements as possible; none if the values are not there.
 
 use super::Candidate;
-use super::uses::Use;
+use super::uses::{ReadAs, Use};
 use crate::onnx::{ImportOptions, Weights};
 use shardc_ir::types::{Tensor, Type};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -91,8 +91,9 @@ impl<'a, 'm> Values<'a, 'm> {
     /// For each candidate that is only multiplied or gathered from, another one such that their squares add to 1 everywhere:
     /// the cosines and sines of rotary positions.
     pub fn circles(&self, candidates: &[Candidate<'m>], uses: &[Vec<Use>]) -> Vec<Option<&'m str>> {
-        let table =
-            |u: &Use| matches!(u, Use::Table(_) | Use::Dead) || matches!(u, Use::Operand(o) if o.how == "multiplied with");
+        let table = |u: &Use| {
+            matches!(u, Use::Table(_) | Use::Dead) || matches!(u, Use::Operand(o) if o.read_as == ReadAs::MultipliedWith)
+        };
         let tables: Vec<usize> = (0..candidates.len())
             .filter(|i| candidates[*i].weight.ty.dtype.is_float() && candidates[*i].weight.ty.rank() >= 2)
             .filter(|i| !uses[*i].is_empty() && uses[*i].iter().all(table))

@@ -1,21 +1,9 @@
 //! Joins pairs of additions, subtractions and multiplications, so that the intermediate result stays in a register of the machine:
 //! `t = a * b; u = t + c` becomes one pass over the block. Both roundings remain, so no bit changes.
 
-use crate::cpu::fused::Op;
+use crate::cpu::lanes::Then;
+use crate::cpu::map::program::Op;
 use shardc_ir::scalar::Binary;
-
-/// The second of two joined instructions, whose other operand is the first one's result.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Then {
-    /// `first + c`
-    Add,
-    /// `first * c`
-    Mul,
-    /// `first - c`
-    Sub,
-    /// `c - first`
-    From,
-}
 
 /// Joins instructions (with the register that each defines) where the first one's result is read by the second alone. Registers
 /// that are `kept` are results. With `uniform` operands it sees to it that the first operand of a pair is none.
@@ -50,7 +38,7 @@ fn then(second: Binary, left: bool) -> Option<Then> {
     match second {
         Binary::Add => Some(Then::Add),
         Binary::Mul => Some(Then::Mul),
-        Binary::Sub => Some(if left { Then::Sub } else { Then::From }),
+        Binary::Sub => Some(if left { Then::Sub } else { Then::SubFrom }),
         _ => None,
     }
 }

@@ -1,14 +1,82 @@
-//! Decides where each register of a fused program lives while a block runs.
+//! Makes a fused program ready: collapses its space, and decides where each register lives while a
+//! block runs.
 
-use crate::cpu::chain::join;
-use crate::cpu::fused::{Fused, Leaf, Load, Op, Place, Source, Target, Uniform};
-use crate::cpu::space;
+use crate::cpu::map::join::join;
+use crate::cpu::map::program::{Fused, Leaf, Load, Op, Place, Source, Target, Uniform};
+use crate::cpu::space::{self, collapse};
+use shardc_ir::dtype::DType;
 use shardc_ir::kernel::Map;
-use shardc_ir::scalar::Instr;
+use shardc_ir::kernel::signature::elements;
+use shardc_ir::position::Origin;
+use shardc_ir::scalar::{Binary, Instr, Unary};
+
+impl Fused {
+    /// Makes `map` ready. `groups` has a number for each dimension; only dimensions of equal number are merged. `in_place` says
+    /// for each input which output is the same memory. With `store`, results are computed in the outputs where types allow.
+    pub fn new(map: &Map, groups: &[usize], in_place: &[Option<usize>], store: bool) -> Result<Fused, String> {
+        let total = elements(&map.shape)? as usize;
+        let compute = if map.compute == DType::Bool { DType::I64 } else { map.compute };
+        let shape: Vec<usize> = map.shape.iter().map(|n| *n as usize).collect();
+        let mut leaves = leaves(map, in_place)?;
+        let mut strides: Vec<Vec<isize>> = leaves.iter().map(|(_, leaf)| leaf.strides.clone()).collect();
+        let shape = collapse(&shape, &mut strides, groups);
+        for ((_, leaf), strides) in leaves.iter_mut().zip(strides) {
+            leaf.strides = strides;
+        }
+        let mut fused = Fused {
+            shape,
+            total,
+            compute,
+            weight: 1 + map.program.code.iter().map(weight).sum::<usize>(),
+            leaves: vec![],
+            uniform: vec![],
+            loads: vec![],
+            ops: vec![],
+            results: vec![],
+            slots: 0,
+        };
+        place(&mut fused, map, leaves, store)?;
+        Ok(fused)
+    }
+}
+
+/// The inputs and the index registers, with the register that each defines and strides over the original space.
+fn leaves(map: &Map, in_place: &[Option<usize>]) -> Result<Vec<(usize, Leaf)>, String> {
+    let mut leaves = vec![];
+    for (i, input) in map.inputs.iter().enumerate() {
+        let source = match in_place.get(i).copied().flatten() {
+            Some(output) => Source::InPlace(output),
+            None => Source::Operand(i),
+        };
+        leaves.push((i, Leaf { source, strides: input.strides.iter().map(|s| *s as isize).collect() }));
+    }
+    for (i, instr) in map.program.code.iter().enumerate() {
+        let Instr::Index(d) = instr else { continue };
+        let size = *map.shape.get(*d as usize).ok_or("an index of a dimension that is not there")?;
+        let origin = map.origins.iter().find(|(of, _)| of == d).map(|(_, origin)| origin.clone());
+        let mut strides = vec![0; map.shape.len()];
+        strides[*d as usize] = 1;
+        let source = Source::Index(origin.unwrap_or_else(|| Origin::whole(size)), size);
+        leaves.push((map.program.inputs as usize + i, Leaf { source, strides }));
+    }
+    Ok(leaves)
+}
+
+fn weight(instr: &Instr) -> usize {
+    match instr {
+        Instr::Const(_) | Instr::Index(_) => 0,
+        Instr::Unary(
+            Unary::Exp | Unary::Log | Unary::Sigmoid | Unary::Tanh | Unary::Erf | Unary::Sin | Unary::Cos | Unary::Atan,
+            _,
+        ) => 8,
+        Instr::Binary(Binary::Pow | Binary::Mod, ..) => 20,
+        _ => 1,
+    }
+}
 
 /// Fills in what `fused` does for each block. `leaves` come with the register that each defines; with `store`, results are
 /// computed in the outputs where types allow.
-pub(super) fn place(fused: &mut Fused, map: &Map, leaves: Vec<(usize, Leaf)>, store: bool) -> Result<(), String> {
+fn place(fused: &mut Fused, map: &Map, leaves: Vec<(usize, Leaf)>, store: bool) -> Result<(), String> {
     let program = &map.program;
     let mut places: Vec<Option<Place>> = vec![None; program.registers()];
     for (register, leaf) in leaves {

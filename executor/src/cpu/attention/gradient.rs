@@ -4,38 +4,39 @@
 //! `dk = scale * dS^T q`. One item of work is one key head of one batch, so that its gradients are summed over query heads and
 //! blocks in a fixed order.
 
-use crate::cpu::attention::{Head, QUERIES, cut_heads, inputs, rows_extent};
+use crate::cpu::attention::{Head, QUERIES, cut_heads};
 use crate::cpu::element::{Slice, SliceMut};
 use crate::cpu::number::{Number, Real};
 use crate::cpu::scratch;
-use crate::cpu::signature::{Signature, product};
 use crate::cpu::simd::simd;
 use crate::cpu::softmax::fold;
 use crate::cpu::threads::Threads;
 use crate::cpu::tiles::Tile;
+use crate::cpu::{Cpu, Launch};
 use faer::linalg::matmul::matmul;
 use faer::{Accum, MatMut, MatRef, Par};
 use shardc_ir::dtype::DType;
-use shardc_ir::kernel::{Attention, AttentionMask};
+use shardc_ir::kernel::{Attention, AttentionGrad, AttentionMask, Implements};
 
-/// What the gradient demands of its operands; an error if it is not well formed.
-pub fn signature(attention: &Attention) -> Result<Signature, String> {
-    let a = attention;
-    let o = rows_extent(&a.o, a.heads, a.q_len, a.v_width, a.batch, false)?;
-    Ok(inputs(a)?
-        .reads(a.dtype, o)
-        .reads(a.dtype, product(&[a.batch, a.heads, a.q_len])?)
-        .reads(a.dtype, o)
-        .writes(a.dtype, rows_extent(&a.q, a.heads, a.q_len, a.width, a.batch, true)?)
-        .writes(a.dtype, rows_extent(&a.k, a.kv_heads, a.kv_len, a.width, a.batch, true)?)
-        .writes(a.dtype, rows_extent(&a.v, a.kv_heads, a.kv_len, a.v_width, a.batch, true)?))
+impl Implements<AttentionGrad> for Cpu {
+    fn ready(&self, gradient: &AttentionGrad, _in_place: &[Option<usize>]) -> Result<Self::Ready, String> {
+        Ok(Box::new(gradient.clone()))
+    }
 }
 
-/// Runs it. Operands: q, k, v, [mask], o, lse, do; dq, dk, dv.
-pub fn launch(attention: &Attention, reads: &[Slice<'_>], writes: Vec<SliceMut<'_>>, threads: Threads) {
-    match attention.dtype {
-        DType::F64 => run::<f64>(attention, reads, writes, threads),
-        _ => run::<f32>(attention, reads, writes, threads),
+impl Launch for AttentionGrad {
+    fn launch(
+        &self,
+        reads: &[Slice<'_>],
+        writes: Vec<SliceMut<'_>>,
+        _coordinates: &[u64],
+        threads: Threads,
+    ) -> Result<(), String> {
+        match self.0.dtype {
+            DType::F64 => run::<f64>(&self.0, reads, writes, threads),
+            _ => run::<f32>(&self.0, reads, writes, threads),
+        }
+        Ok(())
     }
 }
 

@@ -1,8 +1,8 @@
 //! Running a fused program block by block.
 
 use crate::cpu::element::{Element, Slice, SliceMut, each_type};
-use crate::cpu::fused::{Fused, Load, Op, Place, Source, Target, Uniform};
 use crate::cpu::lanes::{self, Lanes};
+use crate::cpu::map::program::{Fused, Load, Op, Place, Source, Target, Uniform};
 use crate::cpu::number::Number;
 use crate::cpu::space::Odometer;
 use shardc_ir::scalar::Binary;

@@ -1,0 +1,164 @@
+//! Attention and its gradient.
+
+use super::form::{Form, Position};
+use super::signature::{Signature, distinct, extent, float, product};
+use crate::dtype::DType;
+use crate::mesh::Mesh;
+use serde::{Deserialize, Serialize};
+
+/// Scaled dot-product attention with grouped key/value heads: query head `h` reads key head
+/// `h / (heads / kv_heads)`.
+///
+/// Each of q, k, v, o has strides over (batch, head, position); the last dimension is contiguous.
+/// Operands: q, k, v, [mask], then o and `lse[batch, heads, q_len]`, the logarithm of the sum of
+/// exponentials of each query's scores. A query that sees no key gives zeros, and `lse` of -infinity.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Attention {
+    /// f32 or f64.
+    pub dtype: DType,
+    /// Independent batches.
+    pub batch: u64,
+    /// Query heads.
+    pub heads: u64,
+    /// Key and value heads; divides `heads`.
+    pub kv_heads: u64,
+    /// Queries.
+    pub q_len: u64,
+    /// Keys.
+    pub kv_len: u64,
+    /// Width of q and k.
+    pub width: u64,
+    /// Width of v and o.
+    pub v_width: u64,
+    /// Multiplies the scores.
+    pub scale: f64,
+    /// Which keys are seen.
+    pub mask: AttentionMask,
+    /// Strides of q over (batch, head, position).
+    pub q: [i64; 3],
+    /// Strides of k.
+    pub k: [i64; 3],
+    /// Strides of v.
+    pub v: [i64; 3],
+    /// Strides of o (in the gradient: of `o` and `do`).
+    pub o: [i64; 3],
+}
+
+/// Which keys a query sees.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AttentionMask {
+    /// All of them.
+    None,
+    /// Key `s` for query `t` where `s <= t + kv_len - q_len`.
+    Causal,
+    /// An extra operand after `v`: bool (false hides) or float (added to the scaled scores).
+    Operand {
+        /// Its element type.
+        dtype: DType,
+        /// Strides over (batch, head, query, key); 0 broadcasts.
+        strides: [i64; 4],
+    },
+}
+
+/// The gradient of attention. Operands: q, k, v, [mask], o, lse, do, then dq, dk, dv, laid out as
+/// q, k, v are.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AttentionGrad(pub Attention);
+
+impl Attention {
+    /// What attention and its gradient both read first: q, k, v and the mask.
+    fn inputs(&self) -> Result<Signature, String> {
+        float(self.dtype)?;
+        if self.kv_heads == 0 || !self.heads.is_multiple_of(self.kv_heads) {
+            return Err(format!("{} heads over {} key heads", self.heads, self.kv_heads));
+        }
+        let signature = Signature::default()
+            .reads(self.dtype, self.rows(&self.q, self.heads, self.q_len, self.width, false)?)
+            .reads(self.dtype, self.rows(&self.k, self.kv_heads, self.kv_len, self.width, false)?)
+            .reads(self.dtype, self.rows(&self.v, self.kv_heads, self.kv_len, self.v_width, false)?);
+        match &self.mask {
+            AttentionMask::Operand { dtype, strides } => {
+                if *dtype != DType::Bool && *dtype != self.dtype {
+                    return Err(format!("a mask of {dtype} for scores of {}", self.dtype));
+                }
+                Ok(signature.reads(*dtype, extent(&[self.batch, self.heads, self.q_len, self.kv_len], strides, (0, 0))?))
+            }
+            AttentionMask::None | AttentionMask::Causal => Ok(signature),
+        }
+    }
+
+    /// The elements that rows of `width` over (batch, head, position) reach; written ones must be
+    /// distinct.
+    fn rows(&self, strides: &[i64; 3], heads: u64, positions: u64, width: u64, written: bool) -> Result<u64, String> {
+        let shape = [self.batch, heads, positions, width];
+        let strides = [strides[0], strides[1], strides[2], 1];
+        if strides.iter().any(|s| *s < 0) || (written && !distinct(&shape, &strides)) {
+            return Err("attention has negative strides, or results that share elements".to_string());
+        }
+        extent(&shape, &strides, (0, 0))
+    }
+}
+
+impl Form for Attention {
+    fn name(&self) -> &'static str {
+        "attention"
+    }
+
+    fn signature(&self, _mesh: &Mesh) -> Result<Signature, String> {
+        Ok(self
+            .inputs()?
+            .writes(self.dtype, self.rows(&self.o, self.heads, self.q_len, self.v_width, true)?)
+            .writes(self.dtype, product(&[self.batch, self.heads, self.q_len])?))
+    }
+
+    fn in_place(&self, _read: usize, _write: usize) -> bool {
+        false
+    }
+
+    fn sizes_mut(&mut self) -> Vec<&mut u64> {
+        let Attention { batch, heads, kv_heads, q_len, kv_len, width, v_width, .. } = self;
+        vec![batch, heads, kv_heads, q_len, kv_len, width, v_width]
+    }
+
+    fn strides_mut(&mut self) -> Vec<&mut i64> {
+        [&mut self.q, &mut self.k, &mut self.v, &mut self.o].into_iter().flatten().collect()
+    }
+
+    fn positions_mut(&mut self) -> Vec<Position<'_>> {
+        vec![]
+    }
+}
+
+impl Form for AttentionGrad {
+    fn name(&self) -> &'static str {
+        "attention_grad"
+    }
+
+    fn signature(&self, _mesh: &Mesh) -> Result<Signature, String> {
+        let a = &self.0;
+        let o = a.rows(&a.o, a.heads, a.q_len, a.v_width, false)?;
+        Ok(a.inputs()?
+            .reads(a.dtype, o)
+            .reads(a.dtype, product(&[a.batch, a.heads, a.q_len])?)
+            .reads(a.dtype, o)
+            .writes(a.dtype, a.rows(&a.q, a.heads, a.q_len, a.width, true)?)
+            .writes(a.dtype, a.rows(&a.k, a.kv_heads, a.kv_len, a.width, true)?)
+            .writes(a.dtype, a.rows(&a.v, a.kv_heads, a.kv_len, a.v_width, true)?))
+    }
+
+    fn in_place(&self, _read: usize, _write: usize) -> bool {
+        false
+    }
+
+    fn sizes_mut(&mut self) -> Vec<&mut u64> {
+        self.0.sizes_mut()
+    }
+
+    fn strides_mut(&mut self) -> Vec<&mut i64> {
+        self.0.strides_mut()
+    }
+
+    fn positions_mut(&mut self) -> Vec<Position<'_>> {
+        vec![]
+    }
+}

@@ -1,0 +1,79 @@
+//! Conv: convolutions and their gradients.
+
+use super::form::{Form, Position};
+use super::signature::{Signature, float, product};
+use super::window::{WindowDim, planes};
+use crate::dtype::DType;
+use crate::mesh::Mesh;
+use serde::{Deserialize, Serialize};
+
+/// A convolution between `x[batch, groups, inputs, input…]`, `w[groups, outputs, inputs, kernel…]` and
+/// `y[batch, groups, outputs, output…]`: `result` is the sum, over everything that it lacks, of
+/// products of the other two's elements, where output, tap and input belong together as the window
+/// says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Conv {
+    /// f32 or f64.
+    pub dtype: DType,
+    /// What is computed.
+    pub result: ConvResult,
+    /// Samples.
+    pub batch: u64,
+    /// Independent groups of channels.
+    pub groups: u64,
+    /// Input channels of a group.
+    pub inputs: u64,
+    /// Output channels of a group.
+    pub outputs: u64,
+    /// The spatial dimensions, one to three.
+    pub window: Vec<WindowDim>,
+}
+
+/// Which of a convolution's three tensors is computed from the other two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ConvResult {
+    /// The convolution. Operands: `x`, `w`, then `y`.
+    Output,
+    /// Its transpose, the gradient of the input. Operands: `y`, `w`, then `x`.
+    Input,
+    /// The gradient of the weight. Operands: `x`, `y`, then `w`.
+    Weight,
+}
+
+impl Form for Conv {
+    fn name(&self) -> &'static str {
+        "conv"
+    }
+
+    fn signature(&self, _mesh: &Mesh) -> Result<Signature, String> {
+        float(self.dtype)?;
+        let [input, output, taps] = planes(&self.window)?;
+        let x = product(&[self.batch, self.groups, self.inputs, input])?;
+        let w = product(&[self.groups, self.outputs, self.inputs, taps])?;
+        let y = product(&[self.batch, self.groups, self.outputs, output])?;
+        let (first, second, result) = match self.result {
+            ConvResult::Output => (x, w, y),
+            ConvResult::Input => (y, w, x),
+            ConvResult::Weight => (x, y, w),
+        };
+        Ok(Signature::default().reads(self.dtype, first).reads(self.dtype, second).writes(self.dtype, result))
+    }
+
+    fn in_place(&self, _read: usize, _write: usize) -> bool {
+        false
+    }
+
+    fn sizes_mut(&mut self) -> Vec<&mut u64> {
+        let Conv { batch, groups, inputs, outputs, window, .. } = self;
+        [batch, groups, inputs, outputs].into_iter().chain(window.iter_mut().flat_map(WindowDim::sizes_mut)).collect()
+    }
+
+    fn strides_mut(&mut self) -> Vec<&mut i64> {
+        self.window.iter_mut().map(|d| &mut d.pad).collect()
+    }
+
+    fn positions_mut(&mut self) -> Vec<Position<'_>> {
+        vec![]
+    }
+}

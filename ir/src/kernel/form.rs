@@ -1,0 +1,46 @@
+//! What every kernel form says of itself, whoever asks.
+
+use super::signature::Signature;
+use crate::mesh::Mesh;
+use crate::position::{Offset, Origin, OriginDigit};
+
+/// What every kernel form says of itself. No rule has a default.
+pub trait Form {
+    /// The name in listings.
+    fn name(&self) -> &'static str;
+
+    /// What it demands of its operands on `mesh`.
+    ///
+    /// # Errors
+    /// If it is not well formed: sizes that overflow, strides that reach before an operand, results
+    /// that share elements, axes that the mesh does not have.
+    fn signature(&self, mesh: &Mesh) -> Result<Signature, String>;
+
+    /// Whether read operand `read` may be the same memory as written operand `write`: each element is
+    /// read before it is written, and not later.
+    fn in_place(&self, read: usize, write: usize) -> bool;
+
+    /// Every size, for tests that change one.
+    fn sizes_mut(&mut self) -> Vec<&mut u64>;
+
+    /// Every stride and pad, for tests that change one.
+    fn strides_mut(&mut self) -> Vec<&mut i64>;
+
+    /// Every offset, for tests that change one.
+    fn positions_mut(&mut self) -> Vec<Position<'_>>;
+}
+
+/// An offset of a kernel, with the digits around it where it is part of an [`Origin`].
+#[derive(Debug)]
+pub struct Position<'a> {
+    /// The offset.
+    pub offset: &'a mut Offset,
+    /// The digits of the origin.
+    pub digits: Option<&'a mut Vec<OriginDigit>>,
+}
+
+impl<'a> Position<'a> {
+    pub(super) fn of(origin: &'a mut Origin) -> Position<'a> {
+        Position { offset: &mut origin.offset, digits: Some(&mut origin.digits) }
+    }
+}

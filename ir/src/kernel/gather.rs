@@ -1,0 +1,106 @@
+//! Gather and ScatterAdd: rows of tables by index.
+
+use super::form::{Form, Position};
+use super::signature::{Signature, float, product};
+use crate::dtype::DType;
+use crate::mesh::Mesh;
+use crate::position::Origin;
+use serde::{Deserialize, Serialize};
+
+/// Rows of tables by index:
+/// `table[batch, outer, rows, inner], indices[batch, count] -> out[batch, outer, count, inner]`. An
+/// index below 0 counts from `total_rows`. Where the table is split, `origin` maps its local rows to
+/// global ones, and an index of a row held elsewhere gives 0. An index outside `0..total_rows` is an
+/// error of the data.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gather {
+    /// The element type of table and result.
+    pub dtype: DType,
+    /// Tables, each with indices of its own.
+    pub batch: u64,
+    /// Elements of a table before the indexed dimension.
+    pub outer: u64,
+    /// Local rows.
+    pub rows: u64,
+    /// Rows of the whole table.
+    pub total_rows: u64,
+    /// Elements of a row.
+    pub inner: u64,
+    /// Number of indices into each table.
+    pub count: u64,
+    /// The global row of each local row.
+    pub origin: Origin,
+}
+
+/// The transpose of a gather, in index order:
+/// `indices[batch, count], src[batch, outer, count, inner] -> table[batch, outer, rows, inner]`, which
+/// is zeroed first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScatterAdd(pub Gather);
+
+impl Gather {
+    /// Elements of the tables, of the indices and of the rows that they name.
+    fn elements(&self, mesh: &Mesh) -> Result<[u64; 3], String> {
+        self.origin.check(self.rows, mesh)?;
+        let tables = product(&[self.batch, self.outer, self.rows, self.inner])?;
+        Ok([tables, product(&[self.batch, self.count])?, product(&[self.batch, self.outer, self.count, self.inner])?])
+    }
+}
+
+impl Form for Gather {
+    fn name(&self) -> &'static str {
+        "gather"
+    }
+
+    fn signature(&self, mesh: &Mesh) -> Result<Signature, String> {
+        let [tables, indices, rows] = self.elements(mesh)?;
+        Ok(Signature::default().reads(self.dtype, tables).reads(DType::I64, indices).writes(self.dtype, rows))
+    }
+
+    fn in_place(&self, _read: usize, _write: usize) -> bool {
+        false
+    }
+
+    fn sizes_mut(&mut self) -> Vec<&mut u64> {
+        let Gather { batch, outer, rows, total_rows, inner, count, .. } = self;
+        vec![batch, outer, rows, total_rows, inner, count]
+    }
+
+    fn strides_mut(&mut self) -> Vec<&mut i64> {
+        vec![]
+    }
+
+    fn positions_mut(&mut self) -> Vec<Position<'_>> {
+        vec![Position::of(&mut self.origin)]
+    }
+}
+
+impl Form for ScatterAdd {
+    fn name(&self) -> &'static str {
+        "scatter_add"
+    }
+
+    fn signature(&self, mesh: &Mesh) -> Result<Signature, String> {
+        let [tables, indices, rows] = self.0.elements(mesh)?;
+        if self.0.dtype != DType::I64 {
+            float(self.0.dtype)?;
+        }
+        Ok(Signature::default().reads(DType::I64, indices).reads(self.0.dtype, rows).writes(self.0.dtype, tables))
+    }
+
+    fn in_place(&self, _read: usize, _write: usize) -> bool {
+        false
+    }
+
+    fn sizes_mut(&mut self) -> Vec<&mut u64> {
+        self.0.sizes_mut()
+    }
+
+    fn strides_mut(&mut self) -> Vec<&mut i64> {
+        vec![]
+    }
+
+    fn positions_mut(&mut self) -> Vec<Position<'_>> {
+        self.0.positions_mut()
+    }
+}

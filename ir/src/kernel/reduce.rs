@@ -1,0 +1,57 @@
+//! Reduce: a reduction of an elementwise program's result.
+
+use super::form::{Form, Position};
+use super::map::Map;
+use super::signature::{Signature, elements};
+use crate::dtype::DType;
+use crate::mesh::Mesh;
+use crate::reduce_kind::ReduceKind;
+use serde::{Deserialize, Serialize};
+
+/// A reduction of an elementwise program's one result. `map.outputs` holds the type of the result,
+/// which is contiguous over the dimensions that are kept. Sums of f32 are exact to a few ulp whatever
+/// the length (blocked), in an order that depends on the shape only, never on the number of threads.
+/// Operands: the inputs, then the output.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Reduce {
+    /// What is reduced.
+    pub map: Map,
+    /// How.
+    pub kind: ReduceKind,
+    /// For each dimension of `map.shape`, whether it is reduced away.
+    pub reduced: Vec<bool>,
+    /// The type in which partial results are held (f64 for the norm of gradients).
+    pub accumulate: DType,
+}
+
+impl Form for Reduce {
+    fn name(&self) -> &'static str {
+        "reduce"
+    }
+
+    fn signature(&self, mesh: &Mesh) -> Result<Signature, String> {
+        let mut signature = self.map.signature(mesh)?;
+        if self.map.outputs.len() != 1 || self.reduced.len() != self.map.shape.len() {
+            return Err("a reduction has one result and a flag for each dimension".to_string());
+        }
+        let kept: Vec<u64> = self.map.shape.iter().zip(&self.reduced).filter(|(_, r)| !**r).map(|(n, _)| *n).collect();
+        signature.writes[0].elements = elements(&kept)?;
+        Ok(signature)
+    }
+
+    fn in_place(&self, _read: usize, _write: usize) -> bool {
+        false
+    }
+
+    fn sizes_mut(&mut self) -> Vec<&mut u64> {
+        self.map.sizes_mut()
+    }
+
+    fn strides_mut(&mut self) -> Vec<&mut i64> {
+        self.map.strides_mut()
+    }
+
+    fn positions_mut(&mut self) -> Vec<Position<'_>> {
+        self.map.positions_mut()
+    }
+}

@@ -1,0 +1,133 @@
+//! Rowwise: programs over rows of contiguous elements.
+
+use super::form::{Form, Position};
+use super::signature::{Signature, float, product};
+use crate::dtype::DType;
+use crate::mesh::Mesh;
+use serde::{Deserialize, Serialize};
+
+/// A program over rows: `rows` independent rows of `width` contiguous elements of `dtype`; statistics
+/// are of the same type.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Rowwise {
+    /// The element type, f32 or f64.
+    pub dtype: DType,
+    /// How many rows.
+    pub rows: u64,
+    /// Elements in a row.
+    pub width: u64,
+    /// What each row goes through.
+    pub program: RowProgram,
+}
+
+/// What a row kernel computes. `x`, `y`, `dy`, `dx` are `[rows, width]`; `scale`, `bias` are
+/// `[width]`; statistics are `[rows]`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub enum RowProgram {
+    /// `x -> y = exp(x - max x) / sum exp(x - max x)`; a row of -infinity gives not-a-number
+    Softmax,
+    /// `y, dy -> dx = y * (dy - sum(y * dy))`
+    SoftmaxGrad,
+    /// `x, scale, bias -> y, mean, rstd`: `y = (x - mean) * rstd * scale + bias`,
+    /// `rstd = 1/sqrt(variance + eps)`, biased variance
+    LayerNorm {
+        /// Added to the variance.
+        eps: f64,
+    },
+    /// `x, scale, mean, rstd, dy -> dx`
+    LayerNormGrad,
+    /// `x, scale -> y, rstd`: `y = x * rstd * scale`, `rstd = 1/sqrt(mean(x^2) + eps)`
+    RmsNorm {
+        /// Added to the mean square.
+        eps: f64,
+    },
+    /// `x, scale, rstd, dy -> dx`
+    RmsNormGrad,
+    /// `x, cos, sin -> y` with tables `[period, width]`, of which row `r` reads row
+    /// `(r / repeat) % period`: `y = x * cos + turn(x) * sin`,
+    /// `turn(x) = (-second half, first half)`; transposed, `y = x * cos - turn(x * sin)`
+    Rotary {
+        /// Neighbouring rows that read the same row of the tables.
+        repeat: u64,
+        /// Rows of the tables.
+        period: u64,
+        /// Whether the transpose is applied.
+        transposed: bool,
+    },
+}
+
+/// How many elements an operand of a row program has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RowExtent {
+    /// `[rows, width]`
+    All,
+    /// `[width]`
+    Width,
+    /// `[rows]`
+    Rows,
+    /// `[period, width]`
+    Table,
+}
+
+impl RowProgram {
+    /// The operands read and the operands written.
+    pub fn operands(self) -> (&'static [RowExtent], &'static [RowExtent]) {
+        use RowExtent::{All, Rows, Table, Width};
+        match self {
+            RowProgram::Softmax => (&[All], &[All]),
+            RowProgram::SoftmaxGrad => (&[All, All], &[All]),
+            RowProgram::LayerNorm { .. } => (&[All, Width, Width], &[All, Rows, Rows]),
+            RowProgram::LayerNormGrad => (&[All, Width, Rows, Rows, All], &[All]),
+            RowProgram::RmsNorm { .. } => (&[All, Width], &[All, Rows]),
+            RowProgram::RmsNormGrad => (&[All, Width, Rows, All], &[All]),
+            RowProgram::Rotary { .. } => (&[All, Table, Table], &[All]),
+        }
+    }
+}
+
+impl Form for Rowwise {
+    fn name(&self) -> &'static str {
+        "rowwise"
+    }
+
+    fn signature(&self, _mesh: &Mesh) -> Result<Signature, String> {
+        float(self.dtype)?;
+        let all = product(&[self.rows, self.width])?;
+        let table = match self.program {
+            RowProgram::Rotary { repeat: 0, .. } | RowProgram::Rotary { period: 0, .. } => {
+                return Err("a table of no rows".to_string());
+            }
+            RowProgram::Rotary { .. } if !self.width.is_multiple_of(2) => return Err("an odd row has no halves".to_string()),
+            RowProgram::Rotary { period, .. } => product(&[period, self.width])?,
+            _ => 0,
+        };
+        let (reads, writes) = self.program.operands();
+        let elements = |extent: &RowExtent| match extent {
+            RowExtent::All => all,
+            RowExtent::Width => self.width,
+            RowExtent::Rows => self.rows,
+            RowExtent::Table => table,
+        };
+        let signature = reads.iter().fold(Signature::default(), |s, extent| s.reads(self.dtype, elements(extent)));
+        Ok(writes.iter().fold(signature, |s, extent| s.writes(self.dtype, elements(extent))))
+    }
+
+    fn in_place(&self, _read: usize, _write: usize) -> bool {
+        false
+    }
+
+    fn sizes_mut(&mut self) -> Vec<&mut u64> {
+        match &mut self.program {
+            RowProgram::Rotary { repeat, period, .. } => vec![&mut self.rows, &mut self.width, repeat, period],
+            _ => vec![&mut self.rows, &mut self.width],
+        }
+    }
+
+    fn strides_mut(&mut self) -> Vec<&mut i64> {
+        vec![]
+    }
+
+    fn positions_mut(&mut self) -> Vec<Position<'_>> {
+        vec![]
+    }
+}

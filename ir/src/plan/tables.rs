@@ -1,0 +1,156 @@
+//! The first check of a program: every id is in range, every size is sensible, and every kernel is
+//! well formed, so that whoever comes after may index and add. Plan files, the loader and the proof
+//! all begin here.
+
+use super::{ALIGNMENT, Block, Buffer, BufferId, BufferKind, Program, Step};
+use crate::diagnostic::counted;
+use crate::limits::MAX_ARENA;
+use crate::mesh::AxisId;
+use crate::sharding::{degree, well_formed};
+use crate::types::checked_elements;
+use std::collections::BTreeMap;
+
+impl Program {
+    /// Checks mesh, buffers, tables and steps, each by itself.
+    ///
+    /// # Errors
+    /// The first thing that is out of range, in words.
+    pub fn check_tables(&self) -> Result<(), String> {
+        self.mesh.check()?;
+        if self.arena_bytes > MAX_ARENA {
+            return Err("the arena is too large".into());
+        }
+        for b in &self.buffers {
+            self.check_buffer(b).map_err(|why| format!("buffer `{}`: {why}", b.name))?;
+        }
+        self.check_entries()?;
+        self.check_blocks()?;
+        for task in &self.tasks {
+            for step in &task.steps {
+                self.check_step(step).map_err(|why| format!("step `{}` of task {}: {why}", step.text, task.name))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The buffer with that id.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn buffer(&self, id: BufferId) -> Result<&Buffer, String> {
+        self.buffers.get(id.index()).ok_or_else(|| format!("there is no buffer {}", id.0))
+    }
+
+    fn check_buffer(&self, b: &Buffer) -> Result<(), String> {
+        let mesh = &self.mesh;
+        let known = |axis: AxisId| axis.index() < mesh.axes().len();
+        let splits: Vec<AxisId> = b.sharding.dims.iter().flatten().map(|s| s.axis).collect();
+        if !splits.iter().copied().chain(b.sharding.partial.iter().map(|p| p.axis)).all(known) {
+            return Err("its sharding names an axis that the mesh does not have".into());
+        }
+        if splits.iter().enumerate().any(|(i, axis)| splits[..i].contains(axis)) {
+            return Err("its sharding splits it twice over one axis".into());
+        }
+        if b.sharding.dims.len() != b.shape.len() {
+            return Err("its sharding does not fit its shape".into());
+        }
+        if checked_elements(&b.shape).is_none() {
+            return Err("it is too large".into());
+        }
+        for (splits, size) in b.sharding.dims.iter().zip(&b.shape) {
+            if !well_formed(splits, *size, mesh) || !size.is_multiple_of(degree(splits, mesh)) {
+                return Err(format!("a dimension of {size} cannot be split so"));
+            }
+        }
+        if b.local != b.sharding.local(&b.shape, mesh) {
+            return Err("its local shape is not what its sharding says".into());
+        }
+        if b.slots != 1 && b.slots != mesh.microbatches() {
+            return Err(format!("it has {}, not one or one for each micro-batch", counted(b.slots, "slot")));
+        }
+        if b.local.iter().product::<u64>() * b.dtype.bytes() > b.slot_bytes {
+            return Err("it is too small for its elements".into());
+        }
+        if !b.offset.is_multiple_of(ALIGNMENT) || !b.slot_bytes.is_multiple_of(ALIGNMENT) {
+            return Err("its slots are not aligned".into());
+        }
+        let end = b.slot_bytes.checked_mul(b.slots).and_then(|bytes| bytes.checked_add(b.offset));
+        if end.is_none_or(|end| end > self.arena_bytes) {
+            return Err("it reaches beyond the arena".into());
+        }
+        let table = |index: u32, len: usize| (index as usize) < len;
+        let there = match b.kind {
+            BufferKind::State(i) | BufferKind::Gradient(i) => table(i, self.states.len()),
+            BufferKind::Input(i) => table(i, self.inputs.len()),
+            BufferKind::Constant(i) => table(i, self.constants.len()),
+            BufferKind::Output(i) => table(i, self.outputs.len()),
+            BufferKind::Scalar(_) | BufferKind::Activation | BufferKind::Communication => true,
+        };
+        if there { Ok(()) } else { Err("its entry in the program's tables is missing".into()) }
+    }
+
+    /// Every entry of the tables names a buffer that can be what it says.
+    fn check_entries(&self) -> Result<(), String> {
+        for state in &self.states {
+            let found = self.buffer(state.buffer)?;
+            if found.slots != 1 || found.sharding.splits(self.mesh.time()) {
+                return Err(format!("state `{}` is split over micro-batches", state.name));
+            }
+        }
+        for constant in &self.constants {
+            let found = self.buffer(constant.buffer)?;
+            if found.shape.iter().product::<u64>() * found.dtype.bytes() != constant.bytes.len() as u64 {
+                let bytes = constant.bytes.len();
+                return Err(format!("constant `{}` has {bytes} bytes, not what its shape says", found.name));
+            }
+        }
+        let inputs = self.inputs.iter().map(|i| (&i.name, i.buffer));
+        for (name, id) in inputs.chain(self.outputs.iter().map(|o| (&o.name, o.buffer))) {
+            let found = self.buffer(id)?;
+            let split = found.sharding.splits(self.mesh.time());
+            if !found.sharding.partial.is_empty() || (split && found.slots != self.mesh.microbatches()) {
+                return Err(format!("`{name}` is partial, or has no slot for each micro-batch"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The blocks of an initializer lie side by side and are all of it.
+    fn check_blocks(&self) -> Result<(), String> {
+        let mut initializers: BTreeMap<&str, Vec<(&Block, &[u64])>> = BTreeMap::new();
+        for state in &self.states {
+            let Some(block) = &state.block else { continue };
+            let shape = &self.buffers[state.buffer.index()].shape;
+            if !block.is_inside(shape) {
+                return Err(format!("state `{}` is no block of its initializer", state.name));
+            }
+            initializers.entry(&block.of).or_default().push((block, shape));
+        }
+        for (name, mut blocks) in initializers {
+            blocks.sort_by_key(|(block, _)| block.start);
+            let (first, shape) = blocks[0];
+            let whole = first.whole_shape(shape);
+            let end = blocks.iter().try_fold(0, |end, (block, shape)| {
+                let beside = block.start == end && block.axis == first.axis && block.whole_shape(shape) == whole;
+                beside.then(|| end + shape[block.axis])
+            });
+            if end != Some(first.whole) {
+                return Err(format!("the blocks of `{name}` are not all of it"));
+            }
+        }
+        Ok(())
+    }
+
+    /// A kernel is well formed, and has as many operands as its form takes.
+    fn check_step(&self, step: &Step) -> Result<(), String> {
+        for view in step.reads.iter().chain(&step.writes) {
+            self.buffer(view.buffer)?;
+        }
+        let signature = step.kernel.signature(&self.mesh)?;
+        let (reads, writes) = (signature.reads.len(), signature.writes.len());
+        if (reads, writes) != (step.reads.len(), step.writes.len()) {
+            return Err(format!("{} takes {reads} operands and gives {writes}", step.kernel.name()));
+        }
+        Ok(())
+    }
+}
