@@ -564,7 +564,7 @@ fn help_prints_the_page_and_its_sections() {
 #[test]
 fn help_of_commands_is_as_before() {
     let here = folder("help-commands");
-    for command in ["train", "compile", "explain", "help"] {
+    for command in ["train", "compile", "verify", "help"] {
         let help = shardc(&here, &["help", command]).expect(0).out;
         assert!(help.contains(&format!("Usage: shardc {command}")), "{help}");
     }

@@ -1,14 +1,11 @@
 //! The one way to make and change graphs: append nodes, with result types inferred by the op's rules.
 
 use crate::dtype::DType;
-use crate::graph::{Graph, Node, NodeId, NodeOrigin, Output, Phase, State, StateId, Value, ValueId};
+use crate::graph::{Graph, Node, NodeId, NodeOrigin, Output, Phase, State, Value, ValueId};
 use crate::mesh::Mesh;
-use crate::ops::elementwise::UnaryFn;
-use crate::ops::{Op, elementwise, layout, leaf, reduce};
-use crate::reduce_kind::ReduceKind;
-use crate::scalar::Binary;
+use crate::ops::Op;
 use crate::sharding::Sharding;
-use crate::types::{Tensor, Type};
+use crate::types::Type;
 use petgraph::graph::NodeIndex;
 use std::collections::{HashMap, HashSet};
 
@@ -21,7 +18,8 @@ pub struct Builder {
     numbers: HashMap<String, u32>,
     /// Names of the graph that is rewritten: only the values that stand for theirs may take them.
     reserved: HashSet<String>,
-    scalars: HashMap<(DType, u64), ValueId>,
+    /// Scalar constants by their bits.
+    pub(crate) scalars: HashMap<(DType, u64), ValueId>,
     /// Given to every node that is appended.
     pub origin: NodeOrigin,
     /// What values are called after, before the names of their ops: what a pass makes of a value takes no name that others may have.
@@ -181,123 +179,5 @@ impl Builder {
     /// Takes a name if it is free.
     fn take(&mut self, name: &str) -> bool {
         !self.reserved.contains(name) && self.names.insert(name.to_string())
-    }
-}
-
-/// Common ops, for gradients and passes.
-impl Builder {
-    /// A state variable's value at the start of the step.
-    pub fn state(&mut self, id: StateId) -> ValueId {
-        let state = &self.graph.states[id.index()];
-        let (ty, name, sharding) = (state.ty.clone(), state.name.clone(), state.sharding.clone());
-        let value = self.push(leaf::StateRead { state: id }.into(), &[], vec![ty], &name)[0];
-        self.graph.values[value.index()].sharding = sharding;
-        value
-    }
-
-    /// A constant.
-    pub fn constant(&mut self, tensor: Tensor) -> ValueId {
-        self.op(leaf::Constant { value: tensor }, &[])
-    }
-
-    /// A scalar constant; one node for each value.
-    pub fn number(&mut self, dtype: DType, value: f64) -> ValueId {
-        if let Some(v) = self.scalars.get(&(dtype, value.to_bits())) {
-            return *v;
-        }
-        let id = self.constant(Tensor::scalar(dtype, value));
-        self.scalars.insert((dtype, value.to_bits()), id);
-        id
-    }
-
-    /// A scalar constant of the element type of `like`.
-    pub fn number_like(&mut self, like: ValueId, value: f64) -> ValueId {
-        self.number(self.graph.ty(like).dtype, value)
-    }
-
-    /// `f(x)`
-    pub fn unary(&mut self, f: UnaryFn, x: ValueId) -> ValueId {
-        self.op(elementwise::UnaryOp { f }, &[x])
-    }
-
-    /// `f(a, b)` with broadcasting.
-    pub fn binary(&mut self, f: Binary, a: ValueId, b: ValueId) -> ValueId {
-        self.op(elementwise::BinaryOp { f }, &[a, b])
-    }
-
-    /// `a + b`
-    pub fn add(&mut self, a: ValueId, b: ValueId) -> ValueId {
-        self.binary(Binary::Add, a, b)
-    }
-
-    /// `a - b`
-    pub fn sub(&mut self, a: ValueId, b: ValueId) -> ValueId {
-        self.binary(Binary::Sub, a, b)
-    }
-
-    /// `a * b`
-    pub fn mul(&mut self, a: ValueId, b: ValueId) -> ValueId {
-        self.binary(Binary::Mul, a, b)
-    }
-
-    /// `a / b`
-    pub fn div(&mut self, a: ValueId, b: ValueId) -> ValueId {
-        self.binary(Binary::Div, a, b)
-    }
-
-    /// `x * factor`
-    pub fn scale(&mut self, x: ValueId, factor: f64) -> ValueId {
-        let c = self.number_like(x, factor);
-        self.mul(x, c)
-    }
-
-    /// `x + c`
-    pub fn offset(&mut self, x: ValueId, c: f64) -> ValueId {
-        let c = self.number_like(x, c);
-        self.add(x, c)
-    }
-
-    /// `a` where `condition`, else `b`
-    pub fn select(&mut self, condition: ValueId, a: ValueId, b: ValueId) -> ValueId {
-        self.op(elementwise::Where {}, &[condition, a, b])
-    }
-
-    /// Elements of another type.
-    pub fn cast(&mut self, x: ValueId, dtype: DType) -> ValueId {
-        if self.ty(x).dtype == dtype { x } else { self.op(elementwise::Cast { dtype }, &[x]) }
-    }
-
-    /// A reduction over `axes`, which disappear.
-    pub fn reduce(&mut self, kind: ReduceKind, x: ValueId, axes: &[usize]) -> ValueId {
-        if axes.is_empty() { x } else { self.op(reduce::Reduce::new(kind, axes.to_vec()), &[x]) }
-    }
-
-    /// The sum over `axes`, which disappear.
-    pub fn sum(&mut self, x: ValueId, axes: &[usize]) -> ValueId {
-        self.reduce(ReduceKind::Sum, x, axes)
-    }
-
-    /// The same elements in another shape.
-    pub fn reshape(&mut self, x: ValueId, shape: &[u64]) -> ValueId {
-        if self.ty(x).shape == shape { x } else { self.op(layout::Reshape { shape: shape.to_vec() }, &[x]) }
-    }
-
-    /// Dimensions in another order.
-    pub fn transpose(&mut self, x: ValueId, perm: &[usize]) -> ValueId {
-        if perm.iter().enumerate().all(|(i, p)| i == *p) { x } else { self.op(layout::Transpose { perm: perm.to_vec() }, &[x]) }
-    }
-
-    /// Repeated along new or size-1 dimensions.
-    pub fn broadcast(&mut self, x: ValueId, shape: &[u64]) -> ValueId {
-        if self.ty(x).shape == shape { x } else { self.op(layout::Broadcast { shape: shape.to_vec() }, &[x]) }
-    }
-
-    /// Summed over the dimensions along which a value of `shape` would be broadcast to `x`.
-    pub fn sum_to(&mut self, x: ValueId, shape: &[u64]) -> ValueId {
-        let from = self.ty(x).shape.clone();
-        let skip = from.len() - shape.len();
-        let axes: Vec<usize> = (0..from.len()).filter(|d| *d < skip || (shape[*d - skip] == 1 && from[*d] != 1)).collect();
-        let summed = self.sum(x, &axes);
-        self.reshape(summed, shape)
     }
 }

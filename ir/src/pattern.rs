@@ -7,8 +7,8 @@
 
 use crate::graph::{Graph, ValueId};
 use crate::ops::Op;
+use crate::ops::captures::Captures;
 use crate::reduce_kind::ReduceKind;
-use std::collections::BTreeMap;
 
 /// A term of a pattern.
 #[derive(Debug, Clone, PartialEq)]
@@ -18,15 +18,6 @@ enum Term {
     Number(f64),
     Op(String, Vec<Term>),
     Named(String, Box<Term>),
-}
-
-/// What a match found.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Captures {
-    /// Values by name.
-    pub values: BTreeMap<String, ValueId>,
-    /// Scalar constants by name, without `$`.
-    pub numbers: BTreeMap<String, f64>,
 }
 
 /// A parsed pattern.

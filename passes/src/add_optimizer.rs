@@ -4,7 +4,7 @@
 //! The norm is the root of one f64 sum of squares a parameter, added in parameter order.
 //! Needs and keeps phase `differentiated`.
 
-use crate::{Context, Mode, Pass};
+use crate::pass::{Context, Mode, Pass};
 use shardc_ir::builder::Builder;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use shardc_ir::dtype::DType;

@@ -4,8 +4,8 @@
 //! the same samples under every mesh. `shard "w" [-, tp]` fixes the dimensions it does not leave open.
 //! Refuses: a pattern without a match, a wrong number of dimensions, sizes that do not divide; all of a spec together.
 
-use crate::Context;
 use crate::blocks::{is_block, is_joined, slices, with_whole};
+use crate::pass::Context;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, HELPED, counted, names_help};
 use shardc_ir::graph::{Graph, Part, ValueId};
 use shardc_ir::mesh::AxisId;

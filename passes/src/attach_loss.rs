@@ -8,7 +8,7 @@
 //! Refuses: an output or label that does not fit, by name and shape. Needs phase `imported` or later, keeps it.
 //! Source: Shoeybi et al., Megatron-LM (2019), for the vocabulary-parallel form.
 
-use crate::{Context, Mode, Pass};
+use crate::pass::{Context, Mode, Pass};
 use shardc_ir::builder::Builder;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, counted, near_names};
 use shardc_ir::dtype::DType;

@@ -8,8 +8,8 @@
 //! Needs and keeps phase `raised`; for training only. Refuses: several micro-batches without a `batchnorm` line, groups of one value,
 //! dimensions that do not begin with the samples, running statistics that are something else too.
 
+use crate::pass::{Context, Mode, Pass};
 use crate::rewrite::{ValueMap, mapped, rebuild};
-use crate::{Context, Mode, Pass};
 use shardc_ir::builder::Builder;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use shardc_ir::graph::{Graph, Node, NodeId, Part, Phase, StateId, ValueId};

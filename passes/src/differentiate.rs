@@ -6,7 +6,7 @@
 //! flows back through ends the path.
 //! Source: reverse accumulation, Griewank and Walther, Evaluating Derivatives (2008).
 
-use crate::{Context, Mode, Pass};
+use crate::pass::{Context, Mode, Pass};
 use shardc_ir::builder::Builder;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use shardc_ir::graph::{Graph, NodeId, Part, Phase, ValueId};

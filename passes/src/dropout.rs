@@ -4,8 +4,8 @@
 //! mask is true, else 0; for evaluation `%y` is `%x`, unless a `shard` line names it.
 //! Needs and keeps phase `imported`. Refuses nothing.
 
+use crate::pass::{Context, Mode, Pass};
 use crate::rewrite::{mapped, rebuild};
-use crate::{Context, Mode, Pass};
 use shardc_ir::builder::Builder;
 use shardc_ir::diagnostic::Diagnostics;
 use shardc_ir::dtype::DType;

@@ -5,8 +5,8 @@
 //! dimensions is a transpose; a transpose that is the only reader of a contraction moves into it.
 //! Needs phase `imported`, gives `imported`. Never moves an element that was not moved before.
 
+use crate::pass::{Context, Mode, Pass};
 use crate::rewrite::{ValueMap, mapped, neighbours, rebuild};
-use crate::{Context, Mode, Pass};
 use shardc_ir::builder::Builder;
 use shardc_ir::diagnostic::Diagnostics;
 use shardc_ir::graph::{Graph, Node, Phase, ValueId};

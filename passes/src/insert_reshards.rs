@@ -7,9 +7,9 @@
 
 mod sums;
 
+use crate::pass::{Context, Mode, Pass};
 use crate::rewrite::{ValueMap, mapped};
 use crate::weights::{gradients_of_weights, weights};
-use crate::{Context, Mode, Pass};
 use shardc_ir::builder::Builder;
 use shardc_ir::diagnostic::Diagnostics;
 use shardc_ir::graph::{Graph, Node, NodeOrigin, Part, Phase, ValueId};

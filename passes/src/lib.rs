@@ -11,6 +11,7 @@ mod fold_layout;
 mod idle;
 mod insert_reshards;
 mod lower_reshards;
+mod pass;
 pub mod planning;
 mod propagate;
 mod raise;
@@ -23,91 +24,13 @@ mod weights;
 
 pub use attach_loss::{PADDING_LABEL, loss_outputs};
 pub use idle::check_axes;
+pub use pass::{Context, Mode, Named, Pass, run_pass};
 
-use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
-use shardc_ir::graph::{Graph, Node, Phase};
-use shardc_ir::names::Patterns;
+use shardc_ir::diagnostic::Diagnostics;
+use shardc_ir::graph::{Graph, Phase};
 use shardc_ir::plan::Program;
-use shardc_ir::spec::Spec;
-use shardc_ir::verify::{report, verify};
 use std::convert::Infallible;
 use std::ops::ControlFlow;
-
-/// What a program is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
-    /// Loss, gradients, updates.
-    Train,
-    /// The model's outputs, the sum of the loss and how many labels it is over.
-    Evaluate,
-}
-
-impl Mode {
-    /// Both.
-    pub const ALL: &[Mode] = &[Mode::Train, Mode::Evaluate];
-
-    /// The name of its folder of dumps, and in the cases of passes: `train`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Mode::Train => "train",
-            Mode::Evaluate => "eval",
-        }
-    }
-}
-
-/// What passes may know beside the graph.
-pub struct Context<'a> {
-    /// The job.
-    pub spec: &'a Spec,
-    /// What the program is for.
-    pub mode: Mode,
-    /// Whether the graph is verified after every pass.
-    pub verify: bool,
-}
-
-impl<'a> Context<'a> {
-    /// What `shard` lines name.
-    pub fn named(&self) -> Named<'a> {
-        Named(Patterns::new(self.spec.shard.iter().map(|shard| shard.value.pattern.value.as_str())))
-    }
-}
-
-/// What `shard` lines name, to be asked of every node.
-pub struct Named<'a>(Patterns<'a>);
-
-impl Named<'_> {
-    /// Whether a `shard` line names a result of the node: then the value must stay as the model has it.
-    pub fn is_named(&self, graph: &Graph, node: &Node) -> bool {
-        node.results.iter().any(|v| self.0.any(&graph.value(*v).name))
-    }
-
-    /// Whether the node makes or reads a value that a `shard` line names: then no rewrite may pass that value by.
-    pub fn touches_named(&self, graph: &Graph, node: &Node) -> bool {
-        self.is_named(graph, node)
-            || node.operands.iter().any(|v| graph.def(*v).op.is_rearrangement() && self.is_named(graph, graph.def(*v)))
-    }
-}
-
-/// A pass over the graph. It keeps no state.
-pub trait Pass: Sync {
-    /// Kebab-case: the name on the command line, of dumps, of the test folder.
-    fn name(&self) -> &'static str;
-
-    /// The phase that the graph must have reached.
-    fn needs(&self, mode: Mode) -> Phase;
-
-    /// The phase that the graph has reached behind it.
-    fn gives(&self) -> Phase;
-
-    /// The modes in which it runs.
-    fn modes(&self) -> &'static [Mode];
-
-    /// Changes the graph.
-    ///
-    /// # Errors
-    /// The user's mistakes that only show here.
-    fn run(&self, graph: &mut Graph, cx: &Context<'_>) -> Result<(), Diagnostics>;
-}
 
 /// The passes from the imported graph to the explicit one.
 pub const PIPELINE: &[&dyn Pass] = &[
@@ -140,28 +63,6 @@ pub const PIPELINE: &[&dyn Pass] = &[
     // … and every reshard the communication that it costs.
     &lower_reshards::LowerReshards,
 ];
-
-/// Runs a pass alone.
-///
-/// # Errors
-/// What the pass refuses; a graph that is not well-formed behind it, where the context asks for that.
-///
-/// # Panics
-/// If the graph has not reached the phase that the pass needs, or the pass does not run in this mode.
-pub fn run_pass(pass: &dyn Pass, graph: &mut Graph, cx: &Context<'_>) -> Result<(), Diagnostics> {
-    let (name, needs) = (pass.name(), pass.needs(cx.mode));
-    assert!(pass.modes().contains(&cx.mode), "`{name}` does not run in this mode");
-    assert!(graph.phase >= needs, "`{name}` needs phase `{needs}`, the graph is in `{}`", graph.phase);
-    pass.run(graph, cx)?;
-    graph.phase = graph.phase.max(pass.gives());
-    if cx.verify {
-        verify(graph).map_err(|violations| {
-            let words = format!("a bug of shardc: after pass `{name}`\n{}", report(graph, &violations));
-            Diagnostics::from(Diagnostic::error(words))
-        })?;
-    }
-    Ok(())
-}
 
 /// Runs the pipeline on an imported graph, and `observe` after each pass, until it breaks off.
 ///

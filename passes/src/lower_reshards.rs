@@ -5,8 +5,8 @@
 //! partial before and splits after is scattered as it is reduced, one that splits before and after is exchanged.
 //! Refuses: a value that is split over micro-batches and needed whole. Needs and keeps phase `explicit`.
 
+use crate::pass::{Context, Mode, Pass};
 use crate::rewrite::{mapped, rebuild};
-use crate::{Context, Mode, Pass};
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use shardc_ir::graph::{Graph, Node, Phase};
 use shardc_ir::mesh::{AxisId, Mesh};

@@ -16,7 +16,7 @@ mod sequence;
 mod tensor;
 
 use crate::annotate::annotations;
-use crate::{Context, Mode, Pass};
+use crate::pass::{Context, Mode, Pass};
 use facts::{Facts, Rules};
 use shardc_ir::diagnostic::Diagnostics;
 use shardc_ir::graph::{Graph, Phase};

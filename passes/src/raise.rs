@@ -3,8 +3,8 @@
 //! Before: eight ops of a tanh-GELU. After: `%a = gelu_tanh %x`. The forms stand in the op files; what they miss still runs.
 //! Needs phase `imported`, gives `imported`.
 
+use crate::pass::{Context, Mode, Pass};
 use crate::rewrite::{mapped, rebuild};
-use crate::{Context, Mode, Pass};
 use shardc_ir::diagnostic::Diagnostics;
 use shardc_ir::graph::{Graph, Phase};
 use shardc_ir::ops::{Raise as Form, raises};

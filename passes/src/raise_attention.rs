@@ -5,8 +5,8 @@
 //! `causal`, and where a module puts tokens before the batch, the result is transposed. Leaves alone: a `where` that may hide a whole row, a mask that is trained or depends on a trained value, ranks other than four.
 //! Needs phase `imported`, gives `raised`.
 
+use crate::pass::{Context, Mode, Pass};
 use crate::rewrite::{mapped, rebuild};
-use crate::{Context, Mode, Pass};
 use shardc_ir::builder::Builder;
 use shardc_ir::diagnostic::Diagnostics;
 use shardc_ir::graph::{Graph, Node, Phase, ValueId};

@@ -7,8 +7,8 @@
 //! samples, a baked batch of one sample, which has no letter to follow; and, whatever the sizes, to train a parameter that has the
 //! batch in its shape.
 
+use crate::pass::{Context, Mode, Pass};
 use crate::rewrite::{ValueMap, mapped, rebuild};
-use crate::{Context, Mode, Pass};
 use shardc_ir::builder::Builder;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, counted};
 use shardc_ir::graph::{Graph, Node, NodeId, Phase, State, StateId, ValueId};

@@ -11,8 +11,8 @@
 
 use crate::annotate::{check_blocks, last_lines};
 use crate::blocks::Cut;
+use crate::pass::{Context, Mode, Named, Pass};
 use crate::rewrite::{ValueMap, mapped, rebuild, rebuild_nodes};
-use crate::{Context, Mode, Named, Pass};
 use shardc_ir::builder::Builder;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use shardc_ir::graph::{Graph, Node, NodeOrigin, Output, Part, Phase, State, StateId, ValueId};

@@ -5,8 +5,8 @@
 //! they do to the value before. A value that the spec names stays as it is.
 //! Needs phase `imported`, gives `imported`. A letter that both operands of a contraction have stays merged.
 
+use crate::pass::{Context, Mode, Pass};
 use crate::rewrite::{mapped, neighbours, rebuild};
-use crate::{Context, Mode, Pass};
 use shardc_ir::builder::Builder;
 use shardc_ir::diagnostic::Diagnostics;
 use shardc_ir::graph::{Graph, Phase, ValueId};

@@ -1,7 +1,14 @@
 //! What a model has, for people who are about to write a spec: also of a model that could not be trained as it is.
 
-use super::model_file::ModelFile;
-use super::{Decision, ImportOptions, Imported, Weights, import_file, inline, signature, tensor};
+use crate::onnx::file::inline;
+use crate::onnx::file::model_file::ModelFile;
+use crate::onnx::file::tensor;
+use crate::onnx::import::Imported;
+use crate::onnx::import::import_file;
+use crate::onnx::import::signature;
+use crate::onnx::options::ImportOptions;
+use crate::onnx::options::Weights;
+use crate::onnx::trained::Decision;
 use shardc_ir::diagnostic::Diagnostics;
 use shardc_ir::dtype::DType;
 use std::collections::BTreeMap;
@@ -80,7 +87,7 @@ pub fn outline(path: &Path) -> Result<Outline, Diagnostics> {
         Ok(imported) => (Some(imported), vec![]),
         Err(problems) => {
             let only_read = ImportOptions { training: false, ..options() };
-            (super::import(path, &only_read).ok(), problems)
+            (crate::onnx::import::import(path, &only_read).ok(), problems)
         }
     };
     let (decisions, warnings, typed) = match imported {

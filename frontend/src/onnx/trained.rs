@@ -6,17 +6,18 @@ mod judge;
 mod merges;
 mod recorded;
 mod ties;
+mod untie;
 mod uses;
 mod values;
 
-pub(super) use merges::Part;
-pub(super) use ties::all_match;
+pub(in crate::onnx) use merges::Part;
+pub(in crate::onnx) use ties::all_match;
 pub use ties::{Copy, Tie, Untie};
 
-use super::model_file::{ModelFile, Owner};
-use super::tensor::Weight;
-use super::untie::{self, Split};
-use super::{ImportOptions, initializers};
+use crate::onnx::file::model_file::initializers;
+use crate::onnx::file::model_file::{ModelFile, Owner};
+use crate::onnx::file::tensor::Weight;
+use crate::onnx::options::ImportOptions;
 use Verdict::{Follow, Freeze, Train, Unclear};
 use evidence::Evidence;
 use judge::{Judge, Verdict};
@@ -25,6 +26,7 @@ use recorded::{Origin, Recorded, recorded};
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use std::collections::BTreeSet;
 use tract_onnx::pb;
+use untie::Split;
 use uses::{Flow, Reader, Use};
 use values::Values;
 
@@ -45,7 +47,7 @@ pub struct Decision {
 
 /// What an initializer is in the graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Choice {
+pub(in crate::onnx) enum Choice {
     /// A state variable that is trained.
     Parameter,
     /// A state variable that the spec freezes, though its use is that of a parameter.
@@ -59,7 +61,7 @@ pub(super) enum Choice {
 }
 
 /// An initializer, or a constant node of floats.
-pub(super) struct Candidate<'m> {
+pub(in crate::onnx) struct Candidate<'m> {
     /// The name that nodes read.
     pub name: &'m str,
     /// Its type and elements.
@@ -85,7 +87,7 @@ impl Candidate<'_> {
 }
 
 /// An initializer, and what it is in the graph.
-pub(super) struct Role<'m> {
+pub(in crate::onnx) struct Role<'m> {
     /// The initializer.
     pub candidate: Candidate<'m>,
     /// What it is.
@@ -93,7 +95,7 @@ pub(super) struct Role<'m> {
 }
 
 /// All that was decided.
-pub(super) struct Choices<'m> {
+pub(in crate::onnx) struct Choices<'m> {
     /// For each candidate.
     pub roles: Vec<Role<'m>>,
     /// The initializers that are views of others.
@@ -105,7 +107,10 @@ pub(super) struct Choices<'m> {
 }
 
 /// Every initializer, and every constant node that holds a float tensor, in the file's order.
-pub(super) fn candidates<'m>(file: &'m ModelFile, options: &ImportOptions<'_>) -> Result<Vec<Candidate<'m>>, Diagnostics> {
+pub(in crate::onnx) fn candidates<'m>(
+    file: &'m ModelFile,
+    options: &ImportOptions<'_>,
+) -> Result<Vec<Candidate<'m>>, Diagnostics> {
     let mut found = vec![];
     let mut errors = vec![];
     for (owner, tensor) in initializers(file) {
@@ -249,7 +254,11 @@ impl Survey<'_> {
 }
 
 /// The model with the parameters apart that the exporter merged and the spec unties; none if there are none.
-pub(super) fn untied(file: &ModelFile, order: &[usize], options: &ImportOptions<'_>) -> Result<Option<ModelFile>, Diagnostics> {
+pub(in crate::onnx) fn untied(
+    file: &ModelFile,
+    order: &[usize],
+    options: &ImportOptions<'_>,
+) -> Result<Option<ModelFile>, Diagnostics> {
     if options.untie.is_empty() {
         return Ok(None);
     }
@@ -270,7 +279,7 @@ pub(super) fn untied(file: &ModelFile, order: &[usize], options: &ImportOptions<
 }
 
 /// Decides for each of `candidates`, by what the nodes in `order` do with it.
-pub(super) fn decide<'m>(
+pub(in crate::onnx) fn decide<'m>(
     file: &'m ModelFile,
     order: &[usize],
     candidates: Vec<Candidate<'m>>,

@@ -4,6 +4,7 @@
 
 pub mod attention;
 pub mod batch_norm;
+pub mod captures;
 pub mod comm;
 pub mod contract;
 pub mod conv;
@@ -18,6 +19,7 @@ pub mod random;
 pub mod reduce;
 pub mod rotary;
 pub mod samples;
+mod shorthand;
 pub mod table;
 pub mod update;
 pub mod window;
@@ -26,8 +28,8 @@ use crate::builder::Builder;
 use crate::graph::{Graph, Node, NodeId, ValueId};
 use crate::letters::Letters;
 use crate::lower::{LowerContext, Lowered};
-use crate::pattern::Captures;
 use crate::types::Type;
+use captures::Captures;
 use serde::{Deserialize, Serialize};
 
 /// Everything that the compiler knows of an op. None has a default: whoever adds an op answers every question.

@@ -1,11 +1,11 @@
 //! Softmax and normalisations over the last dimension, which must be whole, with gradient ops of their own for speed.
 
+use super::captures::Captures;
 use super::{Backward, Linear, NoGradient, Raise, Rules, named};
 use crate::graph::{Graph, ValueId};
 use crate::kernel::{Kernel, RowProgram, Rowwise};
 use crate::letters::{Letters, Role};
 use crate::lower::{LowerContext, Lowered};
-use crate::pattern::Captures;
 use crate::types::Type;
 use serde::{Deserialize, Serialize};
 

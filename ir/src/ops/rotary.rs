@@ -1,13 +1,13 @@
 //! Rotary position embeddings: pairs of a head's elements turned by an angle that depends on the position.
 
 use super::attention::HeadLayout;
+use super::captures::Captures;
 use super::{Backward, Linear, NoGradient, Raise, Rules, named};
 use crate::graph::{Graph, ValueId};
 use crate::kernel::{Kernel, RowProgram, Rowwise};
 use crate::letters::{Letters, Role};
 use crate::lower::{LowerContext, Lowered};
 use crate::ops::Op;
-use crate::pattern::Captures;
 use crate::types::Type;
 use serde::{Deserialize, Serialize};
 

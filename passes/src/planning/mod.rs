@@ -9,7 +9,7 @@ mod memory;
 mod occupied;
 mod tasks;
 
-use crate::Context;
+use crate::pass::Context;
 use fuse::Fusion;
 use inputs::Allowed;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};

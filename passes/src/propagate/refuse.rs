@@ -1,8 +1,8 @@
 //! Splits that the spec asks for and no op can use: of letters that must stay whole, twice over one axis, or through units such as heads.
 
 use super::facts::{Facts, Rule, Rules};
-use crate::Context;
 use crate::annotate::Annotation;
+use crate::pass::Context;
 use crate::weights::{Layer, layer, parameter, weights};
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, counted};
 use shardc_ir::graph::{Graph, ValueId};

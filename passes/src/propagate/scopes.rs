@@ -7,7 +7,7 @@
 
 use super::facts::{Facts, Rules};
 use super::samples::samples;
-use crate::Context;
+use crate::pass::Context;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, names_help};
 use shardc_ir::graph::{Graph, NodeId};
 use shardc_ir::mesh::AxisId;

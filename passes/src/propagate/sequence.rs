@@ -9,8 +9,8 @@
 
 use super::facts::{Facts, Rule, Rules};
 use super::samples::samples;
+use crate::pass::{Context, Mode};
 use crate::weights::weights;
-use crate::{Context, Mode};
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, counted};
 use shardc_ir::graph::Graph;
 use shardc_ir::letters::{Letter, Role};

@@ -11,8 +11,8 @@
 use super::facts::{Change, Facts, Rule, Rules, primes};
 use super::refuse::first_of_each_line;
 use super::scopes::unmatched;
+use crate::pass::{Context, Mode};
 use crate::weights::{Layer, bytes, contracted, layer, parameter, weights};
-use crate::{Context, Mode};
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, counted};
 use shardc_ir::graph::{Graph, ValueId};
 use shardc_ir::letters::{Letter, Role};

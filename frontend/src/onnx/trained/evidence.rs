@@ -4,8 +4,8 @@ use super::Candidate;
 use super::recorded::Origin;
 use super::uses::{Use, invented};
 use super::values::Values;
-use crate::onnx::model_file::ModelFile;
-use crate::onnx::record::{Call, Kind, Parameter, Record};
+use crate::onnx::file::model_file::ModelFile;
+use crate::onnx::file::record::{Call, Kind, Parameter, Record};
 use std::collections::{HashMap, HashSet};
 
 /// Calls whose weights an exporter writes transposed or regrouped, and does not compute with.

@@ -3,8 +3,9 @@
 use super::Candidate;
 use super::uses::{self, Operand, ReadAs, Use};
 use super::values::Values;
-use crate::onnx::model_file::ModelFile;
-use crate::onnx::{node_text, signature};
+use crate::onnx::file::model_file::ModelFile;
+use crate::onnx::file::node::node_text;
+use crate::onnx::import::signature;
 
 /// What the uses of one candidate say.
 pub(super) enum Verdict {

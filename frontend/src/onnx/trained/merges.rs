@@ -4,8 +4,9 @@
 use super::uses::{Reader, Use, invented};
 use super::values::{Equality, Fingerprint, Key, Values};
 use super::{Candidate, Choice, Untie};
-use crate::onnx::model_file::ModelFile;
-use crate::onnx::{ImportOptions, scope};
+use crate::onnx::file::model_file::ModelFile;
+use crate::onnx::file::scope;
+use crate::onnx::options::ImportOptions;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, counted};
 use shardc_ir::names::matches;
 use std::collections::HashMap;

@@ -10,8 +10,8 @@
 use super::evidence::Evidence;
 use super::judge::{Judge, Verdict};
 use super::{Candidate, Choice, Copy};
-use crate::onnx::model_file::ModelFile;
-use crate::onnx::record::{Kind, Parameter, Record};
+use crate::onnx::file::model_file::ModelFile;
+use crate::onnx::file::record::{Kind, Parameter, Record};
 use shardc_ir::diagnostic::Diagnostic;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 

@@ -2,8 +2,9 @@
 
 use super::values::Values;
 use super::{Candidate, Choice};
-use crate::onnx::model_file::ModelFile;
-use crate::onnx::{ImportOptions, order};
+use crate::onnx::file::model_file::ModelFile;
+use crate::onnx::file::order;
+use crate::onnx::options::ImportOptions;
 use serde::{Deserialize, Serialize};
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, Place, names_help};
 use shardc_ir::interp;

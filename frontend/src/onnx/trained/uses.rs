@@ -1,7 +1,8 @@
 //! What the nodes of a model do with an initializer, looking through the ops that only move or combine constants.
 
-use crate::onnx::model_file::ModelFile;
-use crate::onnx::{initializers, tensor};
+use crate::onnx::file::model_file::ModelFile;
+use crate::onnx::file::model_file::initializers;
+use crate::onnx::file::tensor;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use tract_onnx::pb;

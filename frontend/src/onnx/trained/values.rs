@@ -2,7 +2,8 @@
 
 use super::Candidate;
 use super::uses::{ReadAs, Use};
-use crate::onnx::{ImportOptions, Weights};
+use crate::onnx::options::ImportOptions;
+use crate::onnx::options::Weights;
 use shardc_ir::types::{Tensor, Type};
 use std::collections::{BTreeMap, HashMap, HashSet};
 

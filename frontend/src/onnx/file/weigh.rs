@@ -1,0 +1,48 @@
+//! How much memory the messages of a model take once they are decoded, before they are: empty ones cost hundreds of times their bytes.
+
+use crate::onnx::file::schema::Message;
+use crate::onnx::file::wire::{self, Field};
+use std::mem::size_of;
+use tract_onnx::pb;
+
+/// What any model may take.
+const FREE: u64 = 64 << 20;
+/// What each of its bytes adds.
+const PER_BYTE: u64 = 20;
+
+/// What a message takes when it is decoded, without those in it.
+fn size(message: Message) -> usize {
+    match message {
+        Message::Model => size_of::<pb::ModelProto>(),
+        Message::Graph => size_of::<pb::GraphProto>(),
+        Message::Node => size_of::<pb::NodeProto>(),
+        Message::Attribute => size_of::<pb::AttributeProto>(),
+        Message::Function => size_of::<pb::FunctionProto>(),
+        Message::Tensor => size_of::<pb::TensorProto>(),
+        Message::SparseTensor => size_of::<pb::SparseTensorProto>(),
+        Message::Value => size_of::<pb::ValueInfoProto>(),
+        Message::Pair => size_of::<pb::OperatorSetIdProto>(),
+    }
+}
+
+/// Refuses the model in `bytes` if its messages take much more memory than its bytes.
+pub(in crate::onnx) fn check(bytes: &[u8]) -> Result<(), String> {
+    let limit = (bytes.len() as u64).saturating_mul(PER_BYTE).saturating_add(FREE);
+    let (mut total, mut open) = (0, vec![(Message::Model, 0..bytes.len())]);
+    while let Some((message, range)) = open.pop() {
+        for field in wire::walk(bytes, range) {
+            let field = field?;
+            let part = message.of_field(field.number).filter(|_| field.delimited);
+            // The fields of tensors are listed.
+            let listed = if message == Message::Tensor { size_of::<Field>() } else { 0 };
+            total += (listed + part.map_or(0, size)) as u64;
+            if total > limit {
+                return Err(format!("its messages are so many and so small that they take more than {} MiB", limit >> 20));
+            }
+            if let Some(part) = part {
+                open.push((part, field.body));
+            }
+        }
+    }
+    Ok(())
+}

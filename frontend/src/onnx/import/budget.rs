@@ -1,0 +1,54 @@
+//! How much an import may compute: a few bytes of a file can ask for all time and all memory.
+
+/// What a model of few bytes may ask for.
+const OPERATIONS: u64 = 1 << 27;
+const BYTES: u64 = 1 << 25;
+
+/// What each byte of the file's constants adds to that.
+const OPERATIONS_PER_BYTE: u64 = 64;
+const BYTES_PER_BYTE: u64 = 16;
+
+/// What may still be computed.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::onnx) struct Budget {
+    operations: u64,
+    bytes: u64,
+}
+
+impl Budget {
+    /// Of a model whose file has `bytes` bytes.
+    pub fn new(bytes: u64) -> Budget {
+        let mut budget = Budget { operations: OPERATIONS, bytes: BYTES };
+        budget.earn(bytes);
+        budget
+    }
+
+    /// Adds what constants of `bytes` bytes in a file of their own allow.
+    pub fn earn(&mut self, bytes: u64) {
+        self.operations = self.operations.saturating_add(bytes.saturating_mul(OPERATIONS_PER_BYTE));
+        self.bytes = self.bytes.saturating_add(bytes.saturating_mul(BYTES_PER_BYTE));
+    }
+
+    /// Takes both away, if neither is more than half of what is left: so there is always something left for shapes.
+    pub fn spend(&mut self, operations: u64, bytes: u64) -> bool {
+        let fits = operations <= self.operations / 2 && bytes <= self.bytes / 2;
+        if fits {
+            self.operations -= operations;
+            self.bytes -= bytes;
+        }
+        fits
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_work_fits_when_large_work_does_not() {
+        let mut budget = Budget::new(0);
+        while budget.spend(OPERATIONS / 8, BYTES / 8) {}
+        assert!(!budget.spend(OPERATIONS / 8, 0));
+        assert!(budget.spend(1000, 1000));
+    }
+}
