@@ -284,9 +284,9 @@ fn forged_programs_are_refused() {
         ("beyond the arena", |p| p.buffers[6].offset = p.arena_bytes),
         ("beyond the arena", |p| p.buffers[0].offset = u64::MAX - 63),
         ("not aligned", |p| p.buffers[3].offset += 4),
-        ("not hold its elements", |p| p.buffers[0].slot_bytes = 0),
+        ("too small for its elements", |p| p.buffers[0].slot_bytes = 0),
         ("local shape", |p| p.buffers[1].local = vec![1 << 60]),
-        ("large a product", |p| p.buffers[1].shape = vec![u64::MAX]),
+        ("too large", |p| p.buffers[1].shape = vec![u64::MAX]),
         ("slots", |p| p.buffers[1].slots = 7),
         ("sharding", |p| p.buffers[1].sharding.dims.clear()),
         ("cannot be split", |p| p.buffers[1].sharding.dims[0] = vec![Split { axis: DP, stride: 0 }]),
@@ -303,7 +303,7 @@ fn forged_programs_are_refused() {
         ("writes what it reads", |p| p.buffers[3].offset = p.buffers[0].offset),
         ("constant", |p| p.constants.push(ProgramConstant { buffer: BufferId(1), bytes: vec![0; 3] })),
         ("partial", |p| p.buffers[6].sharding.add_partial(DP, ReduceKind::Sum)),
-        ("memory", |p| p.arena_bytes = u64::MAX),
+        ("arena is too large", |p| p.arena_bytes = u64::MAX),
     ];
     for (expected, forge) in forgeries {
         let mut program = program(Mesh::new([("dp".to_string(), 2)], 2));

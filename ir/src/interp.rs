@@ -18,7 +18,6 @@ use crate::graph::{Graph, ValueId};
 use crate::kernel::signature::row_major;
 use crate::ops::Op;
 use crate::plan::HostScalar;
-use crate::reduce_kind::ReduceKind;
 use crate::types::{Tensor, Type, checked_elements};
 use std::collections::BTreeMap;
 
@@ -255,14 +254,4 @@ fn from_i64(ty: &Type, values: impl Iterator<Item = i64>) -> Tensor {
         _ => values.for_each(|v| bytes.extend(v.to_le_bytes())),
     }
     Tensor { ty: ty.clone(), bytes: bytes.into() }
-}
-
-fn combine(kind: ReduceKind, a: f64, b: f64) -> f64 {
-    match kind {
-        ReduceKind::Sum => a + b,
-        ReduceKind::Max if a.is_nan() || b.is_nan() => f64::NAN,
-        ReduceKind::Min if a.is_nan() || b.is_nan() => f64::NAN,
-        ReduceKind::Max => a.max(b),
-        ReduceKind::Min => a.min(b),
-    }
 }

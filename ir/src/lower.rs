@@ -11,7 +11,7 @@ use crate::kernel::signature::row_major;
 use crate::mesh::Mesh;
 use crate::position::Origin;
 use crate::reduce_kind::ReduceKind;
-use crate::scalar::{Instr, Reg, ScalarProgram};
+use crate::scalar::{ProgramWriter, Reg, ScalarProgram};
 use crate::sharding::{Sharding, origin};
 use crate::types::Type;
 
@@ -147,83 +147,5 @@ impl Lowered {
     /// An elementwise program, written by `write`, which gets the operands' registers and returns the results'.
     pub fn map(compute: Option<DType>, operands: usize, write: impl FnOnce(&mut ProgramWriter, &[Reg]) -> Vec<Reg>) -> Lowered {
         Lowered::Map(Elementwise { compute, program: ProgramWriter::program(operands, write), origins: vec![] })
-    }
-}
-
-/// Writes scalar programs.
-pub struct ProgramWriter {
-    inputs: u16,
-    code: Vec<Instr>,
-}
-
-impl ProgramWriter {
-    /// A program over `inputs` registers.
-    pub fn program(inputs: usize, write: impl FnOnce(&mut ProgramWriter, &[Reg]) -> Vec<Reg>) -> ScalarProgram {
-        let mut writer = ProgramWriter { inputs: inputs as u16, code: vec![] };
-        let registers: Vec<Reg> = (0..inputs as u16).collect();
-        let outputs = write(&mut writer, &registers);
-        ScalarProgram { inputs: writer.inputs, code: writer.code, outputs }
-    }
-
-    /// Appends an instruction (or finds the same one) and gives its register.
-    pub fn push(&mut self, instr: Instr) -> Reg {
-        let same = |other: &Instr| match (other, &instr) {
-            (Instr::Const(a), Instr::Const(b)) => a.to_bits() == b.to_bits(),
-            (a, b) => a == b,
-        };
-        let at = self.code.iter().position(same).unwrap_or_else(|| {
-            self.code.push(instr);
-            self.code.len() - 1
-        });
-        self.inputs + at as u16
-    }
-
-    /// Appends all of `program`, its inputs given by `arguments` and its indices renumbered by `dims`; gives its outputs.
-    pub fn inline(&mut self, program: &ScalarProgram, arguments: &[Reg], dims: impl Fn(u16) -> u16) -> Vec<Reg> {
-        let mut registers = arguments.to_vec();
-        for instr in &program.code {
-            let register = self.push(instr.map(|r| registers[r as usize], &dims));
-            registers.push(register);
-        }
-        program.outputs.iter().map(|r| registers[*r as usize]).collect()
-    }
-}
-
-/// Shorthand for the arithmetic of scalar programs.
-impl ProgramWriter {
-    /// A constant.
-    pub fn number(&mut self, value: f64) -> Reg {
-        self.push(Instr::Const(value))
-    }
-
-    /// `f(a)`
-    pub fn unary(&mut self, f: crate::scalar::Unary, a: Reg) -> Reg {
-        self.push(Instr::Unary(f, a))
-    }
-
-    /// `f(a, b)`
-    pub fn binary(&mut self, f: crate::scalar::Binary, a: Reg, b: Reg) -> Reg {
-        self.push(Instr::Binary(f, a, b))
-    }
-
-    /// `a + b`
-    pub fn add(&mut self, a: Reg, b: Reg) -> Reg {
-        self.binary(crate::scalar::Binary::Add, a, b)
-    }
-
-    /// `a - b`
-    pub fn sub(&mut self, a: Reg, b: Reg) -> Reg {
-        self.binary(crate::scalar::Binary::Sub, a, b)
-    }
-
-    /// `a * b`
-    pub fn mul(&mut self, a: Reg, b: Reg) -> Reg {
-        self.binary(crate::scalar::Binary::Mul, a, b)
-    }
-
-    /// `a * factor`
-    pub fn scale(&mut self, a: Reg, factor: f64) -> Reg {
-        let c = self.number(factor);
-        self.mul(a, c)
     }
 }

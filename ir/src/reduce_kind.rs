@@ -27,6 +27,16 @@ impl ReduceKind {
         }
     }
 
+    /// Two numbers combined; not-a-number stays.
+    pub fn combine(self, a: f64, b: f64) -> f64 {
+        match self {
+            ReduceKind::Sum => a + b,
+            ReduceKind::Max | ReduceKind::Min if a.is_nan() || b.is_nan() => f64::NAN,
+            ReduceKind::Max => a.max(b),
+            ReduceKind::Min => a.min(b),
+        }
+    }
+
     /// The number that combines to nothing.
     pub fn neutral(self) -> f64 {
         match self {

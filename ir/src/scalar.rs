@@ -1,163 +1,17 @@
 //! Scalar functions and the straight-line programs that fused elementwise kernels run.
+//!
+//! A function is one row of [`unary`] or [`binary`]: its name, its value on floats and integers, its
+//! derivative, its cost and where tests draw its operands. Backends compute it by themselves.
+
+pub mod binary;
+pub mod unary;
+mod writer;
+
+pub use binary::Binary;
+pub use unary::Unary;
+pub use writer::ProgramWriter;
 
 use serde::{Deserialize, Serialize};
-
-/// A function of one number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Unary {
-    /// `-x`
-    Neg,
-    /// `|x|`
-    Abs,
-    /// -1, 0 or 1
-    Sign,
-    /// `e^x`
-    Exp,
-    /// natural logarithm
-    Log,
-    /// square root
-    Sqrt,
-    /// `1/x`
-    Reciprocal,
-    /// sine
-    Sin,
-    /// cosine
-    Cos,
-    /// inverse tangent
-    Atan,
-    /// hyperbolic tangent
-    Tanh,
-    /// error function
-    Erf,
-    /// `1/(1+e^-x)`
-    Sigmoid,
-    /// largest integer not above
-    Floor,
-    /// smallest integer not below
-    Ceil,
-    /// nearest integer, ties to even
-    Round,
-    /// 1 where x is 0, else 0
-    Not,
-    /// 1 where x is not a number, else 0
-    IsNan,
-}
-
-/// A function of two numbers. Comparisons give 1 or 0.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Binary {
-    /// `a + b`
-    Add,
-    /// `a - b`
-    Sub,
-    /// `a * b`
-    Mul,
-    /// `a / b`; integers truncate toward zero
-    Div,
-    /// `a^b`
-    Pow,
-    /// the larger; not a number if either is
-    Max,
-    /// the smaller; not a number if either is
-    Min,
-    /// remainder with the sign of the divisor (Python's `%`)
-    Mod,
-    /// `a == b`
-    Eq,
-    /// `a < b`
-    Lt,
-    /// `a <= b`
-    Le,
-    /// both nonzero
-    And,
-    /// either nonzero
-    Or,
-    /// exactly one nonzero
-    Xor,
-}
-
-impl Binary {
-    /// Every function.
-    pub const ALL: [Binary; 14] = [
-        Binary::Add,
-        Binary::Sub,
-        Binary::Mul,
-        Binary::Div,
-        Binary::Pow,
-        Binary::Max,
-        Binary::Min,
-        Binary::Mod,
-        Binary::Eq,
-        Binary::Lt,
-        Binary::Le,
-        Binary::And,
-        Binary::Or,
-        Binary::Xor,
-    ];
-
-    /// The name in text.
-    pub fn name(self) -> &'static str {
-        match self {
-            Binary::Add => "add",
-            Binary::Sub => "sub",
-            Binary::Mul => "mul",
-            Binary::Div => "div",
-            Binary::Pow => "pow",
-            Binary::Max => "max",
-            Binary::Min => "min",
-            Binary::Mod => "mod",
-            Binary::Eq => "eq",
-            Binary::Lt => "lt",
-            Binary::Le => "le",
-            Binary::And => "and",
-            Binary::Or => "or",
-            Binary::Xor => "xor",
-        }
-    }
-
-    /// Whether the result is a truth value.
-    pub fn is_logical(self) -> bool {
-        matches!(self, Binary::Eq | Binary::Lt | Binary::Le | Binary::And | Binary::Or | Binary::Xor)
-    }
-
-    /// Whether `f(a, b) == f(b, a)`.
-    pub fn commutes(self) -> bool {
-        !matches!(self, Binary::Sub | Binary::Div | Binary::Pow | Binary::Mod | Binary::Lt | Binary::Le)
-    }
-}
-
-impl Unary {
-    /// The name in text.
-    pub fn name(self) -> &'static str {
-        match self {
-            Unary::Neg => "neg",
-            Unary::Abs => "abs",
-            Unary::Sign => "sign",
-            Unary::Exp => "exp",
-            Unary::Log => "log",
-            Unary::Sqrt => "sqrt",
-            Unary::Reciprocal => "reciprocal",
-            Unary::Sin => "sin",
-            Unary::Cos => "cos",
-            Unary::Atan => "atan",
-            Unary::Tanh => "tanh",
-            Unary::Erf => "erf",
-            Unary::Sigmoid => "sigmoid",
-            Unary::Floor => "floor",
-            Unary::Ceil => "ceil",
-            Unary::Round => "round",
-            Unary::Not => "not",
-            Unary::IsNan => "is_nan",
-        }
-    }
-
-    /// Whether the result is a truth value.
-    pub fn is_logical(self) -> bool {
-        matches!(self, Unary::Not | Unary::IsNan)
-    }
-}
 
 /// A register: the program's inputs come first, then one for each instruction.
 pub type Reg = u16;
@@ -205,6 +59,17 @@ impl ScalarProgram {
     /// The program that gives its one input back.
     pub fn identity() -> ScalarProgram {
         ScalarProgram { inputs: 1, code: vec![], outputs: vec![0] }
+    }
+
+    /// About how much work one element is; an addition is 1.
+    pub fn cost(&self) -> u32 {
+        let cost = |instr: &Instr| match instr {
+            Instr::Const(_) | Instr::Index(_) => 0,
+            Instr::Unary(f, _) => f.facts().cost,
+            Instr::Binary(f, ..) => f.facts().cost,
+            Instr::Select(..) => 1,
+        };
+        self.code.iter().map(cost).sum()
     }
 
     /// The number of registers.

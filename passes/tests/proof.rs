@@ -209,12 +209,16 @@ fn what_the_host_fills_and_reads_is_the_graphs() {
     let split = mutant(&good, |program| {
         let matrix = |b: &Buffer| b.kind == BufferKind::Activation && b.shape.len() == 2;
         let activation = good.buffers.iter().position(matrix).expect("a matrix");
-        let dims = &mut program.buffers[activation].sharding.dims;
+        let buffer = &mut program.buffers[activation];
+        let dims = &mut buffer.sharding.dims;
         dims[0] = if dims[0].is_empty() { vec![Split { axis: AxisId(1), stride: 1 }] } else { vec![] };
+        buffer.local = buffer.sharding.local(&buffer.shape, &good.mesh);
+        buffer.slot_bytes = 1 << 20;
+        program.arena_bytes = 1 << 40;
     });
     refused(&split, &graph, "in the graph it is");
     let slots = mutant(&good, |program| program.buffers[buffer(|kind| matches!(kind, BufferKind::Input(_)))].slots = 1);
-    refused(&slots, &graph, "a step has 4 of its value");
+    refused(&slots, &graph, "no slot for each micro-batch");
     let shared = mutant(&good, |program| {
         let input = good.buffers[buffer(|kind| matches!(kind, BufferKind::Input(_)))].clone();
         let activation = buffer(|kind| *kind == BufferKind::Activation);

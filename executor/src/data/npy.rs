@@ -3,6 +3,7 @@
 
 use super::array::{Array, Element, Header};
 use shardc_ir::diagnostic::counted;
+use shardc_ir::dtype::DType;
 use shardc_ir::types::checked_elements;
 use std::io::{ErrorKind, Read};
 
@@ -12,6 +13,25 @@ pub const MAGIC: &[u8; 6] = b"\x93NUMPY";
 const LONGEST_HEADER: usize = 1 << 16;
 /// Bytes that are set aside on the word of a header; what is beyond follows as it is read.
 const TRUSTED: u64 = 1 << 20;
+
+/// The header of an array whose elements follow in row-major order, little-endian; its bytes are a
+/// multiple of 64, as NumPy writes them.
+pub fn written_header(dtype: DType, shape: &[u64]) -> Vec<u8> {
+    let element = match dtype {
+        DType::F64 => "<f8",
+        DType::F32 => "<f4",
+        DType::I64 => "<i8",
+        DType::Bool => "|b1",
+    };
+    let shape: String = shape.iter().map(|size| format!("{size}, ")).collect();
+    let mut text = format!("{{'descr': '{element}', 'fortran_order': False, 'shape': ({}), }}", shape.trim_end());
+    // Version 2 has four bytes for the length of the text, which ends with a line.
+    let before = MAGIC.len() + 2 + 4;
+    let blanks = (before + text.len() + 1).next_multiple_of(64) - (before + text.len() + 1);
+    text.extend(std::iter::repeat_n(' ', blanks));
+    text.push('\n');
+    [MAGIC, &[2, 0][..], &(text.len() as u32).to_le_bytes(), text.as_bytes()].concat()
+}
 
 /// The beginning of a file: what the array is, and how it is laid out.
 #[derive(Debug)]

@@ -3,17 +3,15 @@
 use super::array::{Array, Element, Header};
 use super::npy::{self, Beginning};
 use crate::tensor::Tensor;
-use ndarray::{ArrayViewD, IxDyn};
-use ndarray_npy::NpzWriter;
 use shardc_ir::diagnostic::Diagnostic;
-use shardc_ir::dtype::DType;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, BufReader, Cursor, Read, Seek, SeekFrom};
+use std::io::{self, BufReader, Cursor, Read, Seek, SeekFrom, Write};
 use std::path::Path;
-use zip::ZipArchive;
 use zip::read::ZipFile;
 use zip::result::ZipError;
+use zip::write::SimpleFileOptions;
+use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
 /// More than deflate can blow bytes up: what claims more is no archive.
 const LARGEST_RATIO: u64 = 1100;
@@ -143,25 +141,17 @@ pub fn read_npz(file: File) -> Result<BTreeMap<String, Tensor>, Diagnostic> {
 /// # Errors
 /// If an array is larger than the format can say.
 pub fn npz_bytes(arrays: &BTreeMap<String, Tensor>) -> Result<Vec<u8>, Diagnostic> {
-    let cannot = |e: &dyn std::fmt::Display| Diagnostic::error(format!("the arrays cannot be written: {e}"));
-    let mut writer = NpzWriter::new_compressed(Cursor::new(vec![]));
+    let cannot = |e: ZipError| Diagnostic::error(format!("the arrays cannot be written: {}", words(e)));
+    let mut writer = ZipWriter::new(Cursor::new(vec![]));
     for (name, array) in arrays {
-        let shape = IxDyn(&array.shape.iter().map(|n| *n as usize).collect::<Vec<_>>());
-        macro_rules! add {
-            ($values:expr) => {{
-                let values = $values;
-                let view = ArrayViewD::from_shape(shape, &values).map_err(|e| cannot(&e))?;
-                writer.add_array(name, &view).map_err(|e| cannot(&e))?;
-            }};
-        }
-        match array.dtype {
-            DType::F64 => add!(array.to_f64()),
-            DType::F32 => add!(array.to_f32()),
-            DType::I64 => add!(array.to_i64()),
-            DType::Bool => add!(array.bytes.iter().map(|b| *b != 0).collect::<Vec<bool>>()),
-        }
+        let header = npy::written_header(array.dtype, &array.shape);
+        let is_large = header.len() + array.bytes.len() >= u32::MAX as usize;
+        let options = SimpleFileOptions::default().compression_method(CompressionMethod::Deflated).large_file(is_large);
+        writer.start_file(format!("{name}.npy"), options).map_err(cannot)?;
+        let written = writer.write_all(&header).and_then(|()| writer.write_all(&array.bytes));
+        written.map_err(|e| cannot(ZipError::Io(e)))?;
     }
-    writer.finish().map(Cursor::into_inner).map_err(|e| cannot(&e))
+    writer.finish().map(Cursor::into_inner).map_err(cannot)
 }
 
 /// Writes arrays as a `.npz`.

@@ -1,6 +1,6 @@
 //! Sums of products, and reductions.
 
-use super::{Numbers, combine, positions};
+use super::{Numbers, positions};
 use crate::dtype::DType;
 use crate::kernel::signature::row_major;
 use crate::ops::contract::Contract;
@@ -53,7 +53,7 @@ pub(super) fn reduce(kind: ReduceKind, axes: &[usize], x: &Tensor, result: &Type
         ReduceKind::Min => f64::INFINITY,
     };
     let mut out = vec![start; result.elements() as usize];
-    to.zip(0..).for_each(|(p, i)| out[p] = combine(kind, out[p], numbers.f64(i)));
+    to.zip(0..).for_each(|(p, i)| out[p] = kind.combine(out[p], numbers.f64(i)));
     Tensor::from_f64(result.clone(), &out)
 }
 

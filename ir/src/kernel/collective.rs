@@ -73,9 +73,11 @@ impl Form for Collective {
 
     fn signature(&self, mesh: &Mesh) -> Result<Signature, String> {
         let axes = &self.axes;
-        let is_axis = |i: usize| axes[i].index() < mesh.rank_axes().len() && !axes[..i].contains(&axes[i]);
-        if axes.is_empty() || !(0..axes.len()).all(is_axis) {
-            return Err("a collective over axes that are not there, or twice over one".to_string());
+        if axes.iter().any(|axis| axis.index() >= mesh.rank_axes().len()) {
+            return Err("it names an axis that the mesh does not have".to_string());
+        }
+        if axes.is_empty() || (1..axes.len()).any(|i| axes[..i].contains(&axes[i])) {
+            return Err("its group is no product of axes".to_string());
         }
         let (source, destination) = self.operands(axes.iter().map(|axis| mesh.size(*axis)).product())?;
         Ok(Signature::default().reads(self.dtype, source).writes(self.dtype, destination))

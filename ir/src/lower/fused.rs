@@ -6,14 +6,14 @@
 
 use super::graph::LoweredGraph;
 use super::strides::{broadcast_strides, index_dim, restride};
-use super::{Elementwise, Lowered, ProgramWriter};
+use super::{Elementwise, Lowered};
 use crate::dtype::DType;
 use crate::graph::{NodeId, ValueId};
 use crate::kernel::signature::row_major;
 use crate::kernel::{Kernel, Map, MapInput, Reduce};
 use crate::ops::Op;
 use crate::position::Origin;
-use crate::scalar::{Instr, Reg, ScalarProgram};
+use crate::scalar::{Instr, ProgramWriter, Reg, ScalarProgram};
 
 /// No kernel carries out more nodes.
 pub const MOST_NODES: usize = 512;

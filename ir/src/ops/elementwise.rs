@@ -1,14 +1,14 @@
 //! Elementwise ops with numpy broadcasting.
 
 use super::{Backward, Linear, NoGradient, Raise, Rules, named, named_by_function};
+use crate::builder::Builder;
 use crate::dtype::DType;
 use crate::graph::ValueId;
 use crate::letters::Letters;
 use crate::lower::{LowerContext, Lowered};
-use crate::scalar::{Binary, Instr, Unary};
+use crate::scalar::{Binary, Instr, ProgramWriter, Reg, ScalarProgram, Unary};
 use crate::types::Type;
 use serde::{Deserialize, Serialize};
-use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, PI};
 
 pub use super::functions::UnaryFn;
 
@@ -35,91 +35,10 @@ impl Rules for UnaryOp {
     }
 
     fn gradient(&self, cx: &mut Backward<'_>) -> Result<(), NoGradient> {
-        let (x, y, g) = (cx.operands[0], cx.results[0], cx.grad());
-        let b = &mut *cx.b;
-        let dx = match self.f {
-            UnaryFn::Scalar(f) => match f {
-                Unary::Neg => b.unary(Unary::Neg.into(), g),
-                Unary::Abs => {
-                    let sign = b.unary(Unary::Sign.into(), x);
-                    b.mul(g, sign)
-                }
-                Unary::Exp => b.mul(g, y),
-                Unary::Log => b.div(g, x),
-                Unary::Sqrt => {
-                    let half = b.scale(g, 0.5);
-                    b.div(half, y)
-                }
-                Unary::Reciprocal => {
-                    let square = b.mul(y, y);
-                    let product = b.mul(g, square);
-                    b.unary(Unary::Neg.into(), product)
-                }
-                Unary::Sin => {
-                    let cos = b.unary(Unary::Cos.into(), x);
-                    b.mul(g, cos)
-                }
-                Unary::Cos => {
-                    let sin = b.unary(Unary::Sin.into(), x);
-                    let product = b.mul(g, sin);
-                    b.unary(Unary::Neg.into(), product)
-                }
-                Unary::Atan => {
-                    let square = b.mul(x, x);
-                    let divisor = b.offset(square, 1.0);
-                    b.div(g, divisor)
-                }
-                Unary::Tanh => {
-                    let slope = one_minus_square(b, y);
-                    b.mul(g, slope)
-                }
-                Unary::Erf => {
-                    let bell = bell(b, x, -1.0);
-                    let slope = b.scale(bell, FRAC_2_SQRT_PI);
-                    b.mul(g, slope)
-                }
-                Unary::Sigmoid => {
-                    let square = b.mul(y, y);
-                    let slope = b.sub(y, square);
-                    b.mul(g, slope)
-                }
-                Unary::Sign | Unary::Floor | Unary::Ceil | Unary::Round | Unary::Not | Unary::IsNan => {
-                    return Err(NoGradient::Constant);
-                }
-            },
-            UnaryFn::Relu => {
-                let zero = b.number_like(x, 0.0);
-                let positive = b.binary(Binary::Lt, zero, x);
-                b.select(positive, g, zero)
-            }
-            UnaryFn::Gelu => {
-                let scaled = b.scale(x, FRAC_1_SQRT_2);
-                let erf = b.unary(Unary::Erf.into(), scaled);
-                let sum = b.offset(erf, 1.0);
-                let cdf = b.scale(sum, 0.5);
-                let bell = bell(b, x, -0.5);
-                let density = b.scale(bell, 0.5 * FRAC_2_SQRT_PI * FRAC_1_SQRT_2);
-                let tail = b.mul(x, density);
-                let slope = b.add(cdf, tail);
-                b.mul(g, slope)
-            }
-            UnaryFn::GeluTanh => {
-                let slope = gelu_tanh_slope(b, x);
-                b.mul(g, slope)
-            }
-            UnaryFn::Silu => {
-                let s = b.unary(Unary::Sigmoid.into(), x);
-                // s (1 + x (1 - s)) = s + y - y s
-                let ys = b.mul(y, s);
-                let sum = b.add(s, y);
-                let slope = b.sub(sum, ys);
-                b.mul(g, slope)
-            }
-            UnaryFn::Softplus => {
-                let s = b.unary(Unary::Sigmoid.into(), x);
-                b.mul(g, s)
-            }
-        };
+        let derivative = self.f.derivative().ok_or(NoGradient::Constant)?;
+        let program = ProgramWriter::program(3, |w, x| vec![derivative(w, [x[0], x[1], x[2]])]);
+        let arguments = [cx.operands[0], cx.results[0], cx.grad()];
+        let dx = nodes(cx.b, &program, &arguments);
         cx.give(0, dx);
         Ok(())
     }
@@ -133,34 +52,21 @@ impl Rules for UnaryOp {
     }
 }
 
-fn one_minus_square(b: &mut crate::builder::Builder, y: ValueId) -> ValueId {
-    let square = b.mul(y, y);
-    let negative = b.unary(Unary::Neg.into(), square);
-    b.offset(negative, 1.0)
-}
-
-/// `exp(factor * x^2)`
-fn bell(b: &mut crate::builder::Builder, x: ValueId, factor: f64) -> ValueId {
-    let square = b.mul(x, x);
-    let scaled = b.scale(square, factor);
-    b.unary(Unary::Exp.into(), scaled)
-}
-
-fn gelu_tanh_slope(b: &mut crate::builder::Builder, x: ValueId) -> ValueId {
-    let c = (2.0 / PI).sqrt();
-    let square = b.mul(x, x);
-    let cubic = b.scale(square, 0.044715 * c);
-    let factor = b.offset(cubic, c);
-    let inner = b.mul(x, factor);
-    let tanh = b.unary(Unary::Tanh.into(), inner);
-    let triple = b.scale(square, 3.0 * 0.044715 * c);
-    let inner_slope = b.offset(triple, c);
-    let tanh_slope = one_minus_square(b, tanh);
-    let chain = b.mul(tanh_slope, inner_slope);
-    let tail = b.mul(x, chain);
-    let sum = b.add(tanh, tail);
-    let plus_one = b.offset(sum, 1.0);
-    b.scale(plus_one, 0.5)
+/// The one result of a scalar program as nodes over whole values.
+fn nodes(b: &mut Builder, program: &ScalarProgram, arguments: &[ValueId]) -> ValueId {
+    let mut registers = arguments.to_vec();
+    let at = |registers: &[ValueId], register: Reg| registers[register as usize];
+    for instr in &program.code {
+        let value = match *instr {
+            Instr::Const(number) => b.number_like(arguments[0], number),
+            Instr::Unary(f, x) => b.unary(f.into(), at(&registers, x)),
+            Instr::Binary(f, x, y) => b.binary(f, at(&registers, x), at(&registers, y)),
+            Instr::Select(c, x, y) => b.select(at(&registers, c), at(&registers, x), at(&registers, y)),
+            Instr::Index(_) => unreachable!("a derivative does not depend on positions"),
+        };
+        registers.push(value);
+    }
+    at(&registers, program.outputs[0])
 }
 
 /// `f(a, b)`

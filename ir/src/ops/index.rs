@@ -4,10 +4,10 @@ use super::{Backward, Linear, NoGradient, Rules, named};
 use crate::dtype::DType;
 use crate::kernel::{self, Kernel};
 use crate::letters::{Letters, Role};
-use crate::lower::{Elementwise, Extent, LowerContext, Lowered, ProgramWriter};
+use crate::lower::{Elementwise, Extent, LowerContext, Lowered};
 use crate::position::Origin;
 use crate::reduce_kind::ReduceKind;
-use crate::scalar::{Binary, Instr};
+use crate::scalar::{Binary, Instr, ProgramWriter};
 use crate::types::{Type, checked_elements};
 use serde::{Deserialize, Serialize};
 

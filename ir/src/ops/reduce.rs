@@ -3,9 +3,9 @@
 use super::{Backward, Linear, NoGradient, Rules, named, named_by_function};
 use crate::dtype::DType;
 use crate::letters::{Letters, Role};
-use crate::lower::{LowerContext, Lowered, ProgramWriter};
+use crate::lower::{LowerContext, Lowered};
 use crate::reduce_kind::ReduceKind;
-use crate::scalar::{Binary, ScalarProgram};
+use crate::scalar::{Binary, ProgramWriter, ScalarProgram};
 use crate::types::Type;
 use serde::{Deserialize, Serialize};
 

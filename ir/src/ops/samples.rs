@@ -175,10 +175,7 @@ fn leaf() -> Vec<Sample> {
 fn unary() -> Vec<Sample> {
     let mut samples = vec![];
     for f in UnaryFn::ALL {
-        let (low, high) = match f {
-            UnaryFn::Scalar(Unary::Log | Unary::Sqrt | Unary::Reciprocal) => (0.3, 2.9),
-            _ => (-2.0, 2.0),
-        };
+        let (low, high) = f.domain();
         samples.push(sample(UnaryOp { f }, [within([2, 3], low, high)]));
     }
     samples.push(sample(UnaryOp { f: Unary::Not.into() }, [truths([2, 3])]));
@@ -194,13 +191,7 @@ fn binary() -> Vec<Sample> {
             samples.push(sample(op, [truths([2, 1]), truths([3])]));
             continue;
         }
-        let ((a, b), (c, d)) = match f {
-            Binary::Div => ((-2.0, 2.0), (0.4, 2.0)),
-            Binary::Pow => ((0.4, 2.0), (-2.0, 2.0)),
-            // No quotient crosses a whole number, where the remainder jumps.
-            Binary::Mod => ((2.2, 2.8), (0.97, 1.05)),
-            _ => ((-2.0, 2.0), (-2.0, 2.0)),
-        };
+        let [(a, b), (c, d)] = f.facts().domain;
         samples.push(sample(op, [within([2, 3], a, b), within([2, 3], c, d)]));
         samples.push(sample(op, [within([2, 1, 4], a, b), within([3, 1], c, d)]));
         samples.push(sample(op, [within([], a, b), within([2, 2], c, d)]));

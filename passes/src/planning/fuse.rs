@@ -12,7 +12,6 @@ use shardc_ir::lower::fused::{Fused, Space, fuse};
 use shardc_ir::lower::graph::LoweredGraph;
 use shardc_ir::plan::Repeat;
 use shardc_ir::position::Origin;
-use shardc_ir::scalar::{Binary, Instr, ScalarProgram, Unary};
 
 /// Programs that cost more than this are not computed twice.
 const CHEAP: u32 = 8;
@@ -52,7 +51,7 @@ impl Fusion {
             let same_pace = ends.iter().all(|e| loops(*e) == loops(id));
             let instructions = map.program.code.len().max(1);
             let short = ends.iter().all(|e| length[e.index()] + instructions <= LONGEST);
-            let wanted = short && (ends.len() == 1 && same_pace || cost(&map.program) <= CHEAP);
+            let wanted = short && (ends.len() == 1 && same_pace || map.program.cost() <= CHEAP);
             if !wanted || !readers.iter().all(|r| fusion.fits(lowered, id, *r, &origins)) {
                 continue;
             }
@@ -96,17 +95,4 @@ impl Fusion {
                 && space.origins(lowered, id).is_some_and(|own| agrees(&own))
         })
     }
-}
-
-fn cost(program: &ScalarProgram) -> u32 {
-    program
-        .code
-        .iter()
-        .map(|instr| match instr {
-            Instr::Const(_) | Instr::Index(_) => 0,
-            Instr::Unary(Unary::Exp | Unary::Log | Unary::Sin | Unary::Cos | Unary::Tanh | Unary::Erf | Unary::Sigmoid, _) => 6,
-            Instr::Binary(Binary::Pow, ..) => 12,
-            _ => 1,
-        })
-        .sum()
 }

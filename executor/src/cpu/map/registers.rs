@@ -8,7 +8,7 @@ use shardc_ir::dtype::DType;
 use shardc_ir::kernel::Map;
 use shardc_ir::kernel::signature::elements;
 use shardc_ir::position::Origin;
-use shardc_ir::scalar::{Binary, Instr, Unary};
+use shardc_ir::scalar::Instr;
 
 impl Fused {
     /// Makes `map` ready. `groups` has a number for each dimension; only dimensions of equal number are merged. `in_place` says
@@ -27,7 +27,7 @@ impl Fused {
             shape,
             total,
             compute,
-            weight: 1 + map.program.code.iter().map(weight).sum::<usize>(),
+            weight: 1 + map.program.cost() as usize,
             leaves: vec![],
             uniform: vec![],
             loads: vec![],
@@ -60,18 +60,6 @@ fn leaves(map: &Map, in_place: &[Option<usize>]) -> Result<Vec<(usize, Leaf)>, S
         leaves.push((map.program.inputs as usize + i, Leaf { source, strides }));
     }
     Ok(leaves)
-}
-
-fn weight(instr: &Instr) -> usize {
-    match instr {
-        Instr::Const(_) | Instr::Index(_) => 0,
-        Instr::Unary(
-            Unary::Exp | Unary::Log | Unary::Sigmoid | Unary::Tanh | Unary::Erf | Unary::Sin | Unary::Cos | Unary::Atan,
-            _,
-        ) => 8,
-        Instr::Binary(Binary::Pow | Binary::Mod, ..) => 20,
-        _ => 1,
-    }
 }
 
 /// Fills in what `fused` does for each block. `leaves` come with the register that each defines; with `store`, results are
