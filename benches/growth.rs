@@ -1,6 +1,7 @@
-//! How the time of `compile`, `verify`, `data` and `check` grows with what they are given: for each kind of thing, its number is doubled from 1,000
-//! to 32,000, and what twice the number costs is printed. Run with `cargo bench --bench growth`; `-- concat 8000` runs the kinds whose
-//! names hold `concat`, up to that number.
+//! How the time of `compile`, `verify`, `data` and `check` grows with what they are given: for each
+//! kind of thing, its number is doubled from 1,000 to 32,000, and what twice the number costs is
+//! printed. Run with `cargo bench --bench growth`; `-- concat 8000` runs the kinds whose names hold
+//! `concat`, up to that number.
 
 #![allow(clippy::unwrap_used, reason = "a benchmark may fail")]
 
@@ -85,8 +86,8 @@ fn write_job(folder: &Path, (model, spec): (ModelProto, String)) {
     fs::write(folder.join("job.shard"), spec).unwrap();
 }
 
-/// Prints the times of both commands for each number, what they are of those of the number before, and the mean of that over
-/// all numbers.
+/// Prints the times of both commands for each number, what they are of those of the number before,
+/// and the mean of that over all numbers.
 fn print_growth<'n>(
     name: &str,
     commands: [&str; 2],

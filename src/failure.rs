@@ -15,12 +15,14 @@ pub enum Failure {
     Usage(String),
     /// The machine failed: exit code 3.
     Machine(String),
-    /// A signal of that number asked for the end; what was done is said already: exit code 128 and the number, of Ctrl-C 130.
+    /// A signal of that number asked for the end; what was done is said already: exit code 128 and
+    /// the number, of Ctrl-C 130.
     Interrupted(i32),
 }
 
 impl Failure {
-    /// `error` while doing `what` (`cannot write PLAN/`): a user's mistake where the path or its rights are, else the machine's.
+    /// `error` while doing `what` (`cannot write PLAN/`): a user's mistake where the path or its
+    /// rights are, else the machine's.
     pub fn io(what: impl Into<String>, error: &io::Error) -> Failure {
         use io::ErrorKind::{AlreadyExists, IsADirectory, NotADirectory, NotFound, PermissionDenied, ReadOnlyFilesystem};
         let message = format!("{}: {error}", what.into());

@@ -1,9 +1,10 @@
-//! Where memory comes from: small pieces, which come and go by the million as graphs are rewritten, from mimalloc; large ones, such as
-//! weights and arenas, from the system, which takes them back at once.
+//! Where memory comes from: small pieces, which come and go by the million as graphs are rewritten,
+//! from mimalloc; large ones, such as weights and arenas, from the system, which takes them back at
+//! once.
 //!
-//! The two never mix, because a piece's size, which everybody who gives one back must know, says whose it is. Under a limit that leaves
-//! mimalloc no room to begin with, all comes from the system.
-//! Source: Leijen, Zorn and de Moura, Mimalloc: Free List Sharding in Action (2019).
+//! The two never mix, because a piece's size, which everybody who gives one back must know, says
+//! whose it is. Under a limit that leaves mimalloc no room to begin with, all comes from the
+//! system. Source: Leijen, Zorn and de Moura, Mimalloc: Free List Sharding in Action (2019).
 #![allow(unsafe_code, reason = "an allocator cannot be written without")]
 
 use mimalloc::MiMalloc;
@@ -22,7 +23,8 @@ const UNKNOWN: u8 = 0;
 const BY_MIMALLOC: u8 = 1;
 const BY_SYSTEM: u8 = 2;
 
-/// Whether pieces of `size` bytes are mimalloc's. The first question is asked by the one thread that a process begins with.
+/// Whether pieces of `size` bytes are mimalloc's. The first question is asked by the one thread
+/// that a process begins with.
 fn is_by_mimalloc(size: usize) -> bool {
     if SMALL.load(Ordering::Relaxed) == UNKNOWN {
         let layout = Layout::new::<u64>();
@@ -44,8 +46,9 @@ fn owner(size: usize) -> &'static dyn GlobalAlloc {
     if is_by_mimalloc(size) { &MiMalloc } else { &System }
 }
 
-// SAFETY: both allocators keep the contract, and each is given back and asked to resize what it has made itself: the size of a piece does
-// not change without `realloc`, and who makes small pieces does not change after the first.
+// SAFETY: both allocators keep the contract, and each is given back and asked to resize what it has
+// made itself: the size of a piece does not change without `realloc`, and who makes small pieces
+// does not change after the first.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller keeps the contract of this function, which is the same.
@@ -64,11 +67,13 @@ unsafe impl GlobalAlloc for Heap {
 
     unsafe fn realloc(&self, piece: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         if is_by_mimalloc(layout.size()) == is_by_mimalloc(size) {
-            // SAFETY: the piece has this layout, so this allocator has made it, and the new size is its own too.
+            // SAFETY: the piece has this layout, so this allocator has made it, and the new size is
+            // its own too.
             return unsafe { owner(size).realloc(piece, layout, size) };
         }
-        // SAFETY: the caller promises that `size` is not zero and, rounded up to the alignment, no more than `isize::MAX`. The new piece
-        // is another one than the old, both have the bytes that are copied, and the old one is given back to who has made it.
+        // SAFETY: the caller promises that `size` is not zero and, rounded up to the alignment, no
+        // more than `isize::MAX`. The new piece is another one than the old, both have the bytes
+        // that are copied, and the old one is given back to who has made it.
         unsafe {
             let new = self.alloc(Layout::from_size_align_unchecked(size, layout.align()));
             if !new.is_null() {

@@ -13,7 +13,8 @@ use std::path::Path;
 /// The deviation of matrices under `init … auto`: Radford et al., GPT-2 (2019).
 const AUTO_STD: f64 = 0.02;
 
-/// Imports the model at `path`, for `training` or not; with `weights`, the elements of what is trained must be there.
+/// Imports the model at `path`, for `training` or not; with `weights`, the elements of what is
+/// trained must be there.
 ///
 /// # Errors
 /// All that is wrong with the model, and all patterns of the spec that match nothing in it.
@@ -91,8 +92,8 @@ fn half_floats(path: &Path, imported: &Imported, train: bool) -> Option<Diagnost
     Some(warning.at(Place::File(path.to_path_buf())).help(help))
 }
 
-/// Sets the first values of what an `init` line names; of several the last wins. Running statistics begin with mean 0 and variance 1
-/// whatever the rule.
+/// Sets the first values of what an `init` line names; of several the last wins. Running statistics
+/// begin with mean 0 and variance 1 whatever the rule.
 fn apply_init(imported: &mut Imported, spec: &Spec) {
     let lines = init_lines(spec);
     let decisions: HashMap<&str, &Decision> = imported.decisions.iter().map(|d| (d.name.as_str(), d)).collect();

@@ -48,14 +48,15 @@ pub struct Compiled {
     pub decisions: Vec<Decision>,
     /// Initializers that are views of trained ones, and are exported with them.
     pub copies: Vec<Copy>,
-    /// The model's file, with a tensor for each parameter that the exporter had merged: what exports begin with.
+    /// The model's file, with a tensor for each parameter that the exporter had merged: what
+    /// exports begin with.
     pub model: Arc<Vec<u8>>,
     /// What the user should know.
     pub warnings: Diagnostics,
 }
 
-/// Runs the passes over the model at `model` as `spec` says, and `observe` after each of them, until it
-/// breaks off.
+/// Runs the passes over the model at `model` as `spec` says, and `observe` after each of them,
+/// until it breaks off.
 ///
 /// # Errors
 /// As [`compile`], as far as passes find it.
@@ -88,8 +89,8 @@ fn imported(model: &Path, spec: &Spec, options: &Options) -> Result<onnx::Import
     import::import(model, spec, options.train, options.weights)
 }
 
-/// Whether the labels of the loss are an input of the model too, as those of an autoencoder; `eval` is
-/// the graph of evaluation.
+/// Whether the labels of the loss are an input of the model too, as those of an autoencoder; `eval`
+/// is the graph of evaluation.
 pub fn labels_are_inputs(eval: &Graph, spec: &Spec) -> bool {
     let labels = spec.labels().map(|labels| &labels.value);
     eval.nodes().any(|(_, node)| matches!(&node.op, Op::Input(input) if !input.label && Some(&input.name) == labels))
@@ -115,6 +116,12 @@ pub fn compile(model: &Path, spec: &Spec, options: &Options) -> Result<Compiled,
         None => None,
     };
     let plans = Programs { training, eval };
+    for (kind, plan) in plans.iter() {
+        // What no backend takes, such as tensors of very many dimensions, is told before it is
+        // proven.
+        let cannot = |why| Diagnostic::error(format!("the {kind} plan cannot run: {why}"));
+        plan.program.check_tables().map_err(cannot)?;
+    }
     proof::check_memory(&plans, spec)?;
     if let Err(proof::Disproof { kind, violation }) = proof::prove(&plans, spec) {
         return Err(Diagnostic::error(format!("a bug of shardc: the {kind} plan is wrong: {violation}")).into());

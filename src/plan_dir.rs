@@ -1,20 +1,22 @@
-//! Plan directories: all that training, checking and exporting a job needs, with a hash for every file.
+//! Plan directories: all that training, checking and exporting a job needs, with a hash for every
+//! file.
 //!
 //! ```text
 //! manifest.json        mesh, hashes, what each rank holds and sends
-//! train.plan           a step of training; reference.plan the same on one rank      (absent where nothing is trained)
+//! train.plan           a step of training; absent where nothing is trained
+//! reference.plan       the same on one rank
 //! eval.plan            the model's outputs and its loss
-//! train.shir           the explicit graph of each of the three as text: what it is proven to carry out
+//! train.shir           the explicit graph of each of the three, which it is proven to carry out
 //! reference.shir
 //! eval.shir
 //! job.shard            the spec
 //! model.onnx           the model without the elements of its weights
-//! weights.safetensors  their elements                                              (absent with `--no-weights`)
+//! weights.safetensors  their elements; absent with `--no-weights`
 //! ```
 //!
-//! The same model and spec give the same bytes. Nothing of a directory is believed: a program that was read is proven (see
-//! [`crate::proof`]) before anything runs. The files of a plan appear under their names together or not at all;
-//! what else is in the directory stays.
+//! The same model and spec give the same bytes. Nothing of a directory is believed: a program that
+//! was read is proven (see [`crate::proof`]) before anything runs. The files of a plan appear under
+//! their names together or not at all; what else is in the directory stays.
 
 use crate::failure::Failure;
 use crate::proof::{Disproof, Proven, check_memory, prove};
@@ -133,8 +135,8 @@ pub struct PlanDir {
     pub proven: Vec<Proven>,
 }
 
-/// Writes what was compiled from `model` and `spec` to the directory `to`, in place of the files of an older plan directory. Without
-/// `weights` their elements are left out.
+/// Writes what was compiled from `model` and `spec` to the directory `to`, in place of the files of
+/// an older plan directory. Without `weights` their elements are left out.
 ///
 /// # Errors
 /// If `to` holds something else, or cannot be written; what was there before is then still there.
@@ -203,7 +205,8 @@ fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }
 
-/// A plan directory may be written where there is nothing, an empty folder, or an older plan directory, whose other files stay.
+/// A plan directory may be written where there is nothing, an empty folder, or an older plan
+/// directory, whose other files stay.
 ///
 /// # Errors
 /// If `to` is something else, or holds a file of its own under a name of the plan's.
@@ -346,7 +349,8 @@ fn read_manifest(path: &Path) -> Result<Manifest, Failure> {
     Ok(manifest)
 }
 
-/// The bytes of a file of the directory, which have the hash that the manifest says. A large one that has not is not held.
+/// The bytes of a file of the directory, which have the hash that the manifest says. A large one
+/// that has not is not held.
 fn checked(path: &Path, manifest: &Manifest, name: &str) -> Result<Vec<u8>, Failure> {
     let expected = manifest.files.get(name).ok_or_else(|| damaged(path, &format!("its manifest names no `{name}`")))?;
     let bytes = || {
@@ -379,7 +383,8 @@ fn damaged(path: &Path, what: &str) -> Failure {
 }
 
 impl PlanDir {
-    /// The initial elements of the state variables that have them from the model; none if it was compiled without.
+    /// The initial elements of the state variables that have them from the model; none if it was
+    /// compiled without.
     ///
     /// # Errors
     /// If the file is missing or damaged.
@@ -395,7 +400,8 @@ impl PlanDir {
         }
     }
 
-    /// What of `weights` is not what the plan's state variables begin as, in words. What the spec gives first values has no weights.
+    /// What of `weights` is not what the plan's state variables begin as, in words. What the spec
+    /// gives first values has no weights.
     fn misfit(&self, weights: &BTreeMap<String, Tensor>) -> Option<String> {
         let programs = [self.programs.main(), &self.programs.eval];
         let states = programs.into_iter().flat_map(|program| program.states.iter().map(move |state| (program, state)));
@@ -416,7 +422,8 @@ impl PlanDir {
         wanted.iter().find_map(differs).or_else(|| Some(format!("has `{}`, which the plan does not know", stray()?)))
     }
 
-    /// Whether every file of the directory is what the manifest says, and the weights are those of the plan.
+    /// Whether every file of the directory is what the manifest says, and the weights are those of
+    /// the plan.
     ///
     /// # Errors
     /// The first that is missing or damaged.

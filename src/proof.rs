@@ -1,5 +1,5 @@
-//! What is proven of a job's programs before any of them runs: each carries out its graph, the training graph is the reference's but for
-//! communication, and what a rank holds fits its device.
+//! What is proven of a job's programs before any of them runs: each carries out its graph, the
+//! training graph is the reference's but for communication, and what a rank holds fits its device.
 
 use shardc_ir::diagnostic::Diagnostic;
 use shardc_ir::listing::summary;
@@ -30,7 +30,8 @@ pub struct Disproof {
     pub violation: Violation,
 }
 
-/// Proves every program against its graph, the training graph against the reference's, and the numbers that come from the spec alone.
+/// Proves every program against its graph, the training graph against the reference's, and the
+/// numbers that come from the spec alone.
 ///
 /// # Errors
 /// The first counter-example.
@@ -74,7 +75,8 @@ pub fn prove(plans: &Programs<Plan>, spec: &Spec) -> Result<Vec<Proven>, Disproo
     Ok(proven)
 }
 
-/// Evaluation has no gradients and no state of an optimizer, and gives the sum of the loss where the spec has one.
+/// Evaluation has no gradients and no state of an optimizer, and gives the sum of the loss where
+/// the spec has one.
 fn evaluates(eval: &Program, spec: &Spec) -> Result<(), &'static str> {
     let is_gradient = |b: &Buffer| matches!(b.kind, BufferKind::Gradient(_));
     if eval.states.iter().any(|s| !s.role.is_of_model()) || eval.buffers.iter().any(is_gradient) {

@@ -1,7 +1,8 @@
 //! Files and folders that appear under their names whole or not at all.
 //!
-//! What is not finished stands beside its place under a name like `.NAME.new-PID`. Whoever writes holds a shared lock of the folder that
-//! both are in; who gets that lock alone is the only one there, and clears away what killed processes have left.
+//! What is not finished stands beside its place under a name like `.NAME.new-PID`. Whoever writes
+//! holds a shared lock of the folder that both are in; who gets that lock alone is the only one
+//! there, and clears away what killed processes have left.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, ErrorKind, Write};
@@ -54,7 +55,8 @@ pub fn write_into<E>(
     buffered.flush().map_err(&failed)
 }
 
-/// Replaces the `own` files of the folder `to` by those that `fill` puts into a new one, all of them at once; what else it holds stays.
+/// Replaces the `own` files of the folder `to` by those that `fill` puts into a new one, all of
+/// them at once; what else it holds stays.
 ///
 /// # Errors
 /// Those of `fill`, and what `failed` makes of what the machine says; the folder is then as it was.
@@ -82,7 +84,8 @@ pub fn write_folder<E>(
     written
 }
 
-/// Removes the `own` files of `folder`, moves the others to `kept` if there is one, and removes the folder if it is empty then.
+/// Removes the `own` files of `folder`, moves the others to `kept` if there is one, and removes the
+/// folder if it is empty then.
 fn dissolve(folder: &Path, own: &[&str], kept: Option<&Path>) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
@@ -99,7 +102,8 @@ fn dissolve(folder: &Path, own: &[&str], kept: Option<&Path>) -> io::Result<()> 
 }
 
 impl Beside {
-    /// Beside `path`. If nobody else writes in its folder, each left-over of `path` is given to `clear`.
+    /// Beside `path`. If nobody else writes in its folder, each left-over of `path` is given to
+    /// `clear`.
     fn of(path: &Path, clear: &dyn Fn(&Path)) -> Beside {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_path_buf();
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -142,7 +146,8 @@ impl Beside {
         }
     }
 
-    /// Gives the folder `new` the name `to`, and takes over what the folder of that name holds beside its `own` files.
+    /// Gives the folder `new` the name `to`, and takes over what the folder of that name holds
+    /// beside its `own` files.
     fn swap(&self, new: &Path, to: &Path, own: &[&str]) -> io::Result<()> {
         if !to.exists() {
             return fs::rename(new, to);

@@ -26,7 +26,8 @@ const LABEL: usize = 1500;
 const HELP: usize = 1100;
 const PLACE: usize = 300;
 
-/// Prints `diagnostics` to standard error, in colour if that is a terminal and `NO_COLOR` is not set.
+/// Prints `diagnostics` to standard error, in colour if that is a terminal and `NO_COLOR` is not
+/// set.
 pub fn print(diagnostics: &[Diagnostic]) {
     let mut texts = BTreeMap::new();
     for diagnostic in diagnostics {
@@ -42,9 +43,10 @@ pub fn print(diagnostics: &[Diagnostic]) {
     let _ = std::io::stderr().lock().write_all(render(diagnostics, &texts, colour).as_bytes());
 }
 
-/// `diagnostics` as text, a blank line between two. `texts` are the files that places point into, by the names that they use; a place
-/// in a file that is not there, or has changed since, is named without its text. Of many alike, and of more than anybody reads, the first
-/// are told and the others counted.
+/// `diagnostics` as text, a blank line between two. `texts` are the files that places point into,
+/// by the names that they use; a place in a file that is not there, or has changed since, is named
+/// without its text. Of many alike, and of more than anybody reads, the first are told and the
+/// others counted.
 pub fn render(diagnostics: &[Diagnostic], texts: &BTreeMap<PathBuf, String>, colour: bool) -> String {
     let config = Config::default();
     let mut told: BTreeMap<String, usize> = BTreeMap::new();
@@ -78,7 +80,8 @@ fn kind(diagnostic: &Diagnostic) -> String {
     outside.flat_map(str::chars).filter(|c| !c.is_ascii_digit()).collect()
 }
 
-/// The diagnostic as a terminal may show it, with no word that is longer than any name and no sentence that nobody reads.
+/// The diagnostic as a terminal may show it, with no word that is longer than any name and no
+/// sentence that nobody reads.
 fn shortened(diagnostic: &Diagnostic) -> Diagnostic {
     let short = |text: &String, most: usize| {
         let mut text = shown(text).split(' ').map(cut_word).collect::<Vec<_>>().join(" ");
@@ -149,7 +152,8 @@ struct Snippet {
 }
 
 impl Snippet {
-    /// `None` if the span is not a piece of the text. Of a span over several lines the first is shown.
+    /// `None` if the span is not a piece of the text. Of a span over several lines the first is
+    /// shown.
     fn find(text: &str, (start, end): (usize, usize)) -> Option<Snippet> {
         text.get(start..end)?;
         let first_line = if text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };

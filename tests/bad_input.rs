@@ -1,6 +1,7 @@
-//! The program over bad input: models, specs, data, plans and outputs that somebody thought of, and mutants of good ones. Whatever it is,
-//! the program does its work or ends with the exit code and in the few words that it promises, soon, in little memory, and all files are
-//! what they were; under a limit of memory too. `SHARDC_PROGRAMS` is the number of cases, 250 without it.
+//! The program over bad input: models, specs, data, plans and outputs that somebody thought of, and
+//! mutants of good ones. Whatever it is, the program does its work or ends with the exit code and
+//! in the few words that it promises, soon, in little memory, and all files are what they were;
+//! under a limit of memory too. `SHARDC_PROGRAMS` is the number of cases, 250 without it.
 #![cfg(target_os = "linux")]
 #![allow(clippy::duplicate_mod, reason = "the attack is whole without what tests of the program share")]
 
@@ -57,7 +58,8 @@ const PLAN_COMMANDS: &[&str] = &[
     "check plan --data data.npz --threads 1",
 ];
 
-/// The limits of the address space, in KiB: below the least the system may not even load the program.
+/// The limits of the address space, in KiB: below the least the system may not even load the
+/// program.
 const LIMITS: std::ops::RangeInclusive<usize> = 205_000..=600_000;
 
 /// Puts the good job into `folder`.
@@ -110,7 +112,8 @@ impl Mutants {
         Mutants { attacks: attacks.into_iter().map(|(target, name)| (Attack::on(target), name, read(name))).collect() }
     }
 
-    /// A case with a mutant of one file; where a plan's own hashes would tell it, they are made to fit, half of the time.
+    /// A case with a mutant of one file; where a plan's own hashes would tell it, they are made to
+    /// fit, half of the time.
     fn case(&self, random: &mut Random) -> Case {
         let (attack, file, good) = &self.attacks[random.below(self.attacks.len())];
         let part = file.strip_prefix("plan/").filter(|name| *name != "manifest.json");

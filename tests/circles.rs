@@ -1,5 +1,6 @@
-//! Imports within a crate form no circle of more than four files: whoever reads a file can read what
-//! it stands on first. A parent and its own modules count as one, and the root of a crate as none.
+//! Imports within a crate form no circle of more than four files: whoever reads a file can read
+//! what it stands on first. A parent and its own modules count as one, and the root of a crate as
+//! none.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -206,7 +206,8 @@ fn inspect_shows_steps_memory_and_messages() {
     let ranks = json["ranks"].as_array().expect("ranks");
     assert_eq!(ranks.len(), 4);
     assert_eq!(ranks[3]["coordinates"], serde_json::json!({"dp": 1, "tp": 1}));
-    // fc1 and fc2 are halved, fc2's bias and fc3 are whole: [64, 64] + [64] + [128, 64] + [128] + [10, 128] + [10] numbers.
+    // fc1 and fc2 are halved, fc2's bias and fc3 are whole: [64, 64] + [64] + [128, 64] + [128] +
+    // [10, 128] + [10] numbers.
     let parameters = 4 * (64 * 64 + 64 + 128 * 64 + 128 + 10 * 128 + 10);
     for rank in ranks {
         for part in ["parameter_bytes", "gradient_bytes", "optimizer_bytes"] {
@@ -216,7 +217,8 @@ fn inspect_shows_steps_memory_and_messages() {
         assert!(bytes("activation_bytes") > 0 && bytes("peak_bytes") > bytes("activation_bytes") + 3 * parameters);
         let calls = rank["communication"].as_array().expect("calls");
         let over = |axis: &str| calls.iter().find(|c| c["axis"] == axis).expect("calls over the axis");
-        // The activations [32, 128] and a part of the norm over tp; every gradient and the loss over dp. Two ranks send what they have.
+        // The activations [32, 128] and a part of the norm over tp; every gradient and the loss
+        // over dp. Two ranks send what they have.
         assert_eq!(
             (&over("tp")["kind"], &over("tp")["bytes_sent"]),
             (&Value::from("all_reduce"), &Value::from(32 * 128 * 4 + 8))
@@ -569,7 +571,8 @@ fn what_fills_no_batch_runs_at_its_own_size() {
     let (model, data) = (format!("{models}/own-rms.onnx"), format!("{models}/data.npz"));
     let spec = write(&here, "job.shard", "batch 12\nloss output=loss\noptimizer sgd lr=0.1\n");
     shardc(&here, &["compile", &model, "--spec", &spec, "-o", "p"]).expect(0);
-    // 80 samples are six batches and eight samples more; a loss of the model's own cannot leave out what would fill them up.
+    // 80 samples are six batches and eight samples more; a loss of the model's own cannot leave out
+    // what would fill them up.
     let from_model = shardc(&here, &["eval", &model, "--spec", &spec, "--data", &data, "--json"]).expect(0).out;
     let from_plan = shardc(&here, &["eval", "p", "--data", &data, "--json"]).expect(0).out;
     assert_eq!(from_model, from_plan);

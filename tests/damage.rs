@@ -1,5 +1,6 @@
-//! Damaged files: cut, bits flipped, numbers replaced, pieces lost or doubled. Whatever is left is read or refused: no panic, no
-//! hang, no memory beyond the file's own size and a little. Plan files are damaged in `plan_files.rs`, specs in the frontend's tests.
+//! Damaged files: cut, bits flipped, numbers replaced, pieces lost or doubled. Whatever is left is
+//! read or refused: no panic, no hang, no memory beyond the file's own size and a little. Plan
+//! files are damaged in `plan_files.rs`, specs in the frontend's tests.
 
 mod support;
 
@@ -14,7 +15,8 @@ use support::{Random, damaged, example, folder, shardc};
 /// No file of these takes longer; a machine that is busy with other things has room.
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// Damages the file at `path` in `times` ways; says how often `read` took and refused what was left.
+/// Damages the file at `path` in `times` ways; says how often `read` took and refused what was
+/// left.
 fn sweep(path: &Path, times: usize, mut read: impl FnMut() -> bool) -> (usize, usize) {
     let whole = fs::read(path).expect("the file is there");
     assert!(read(), "{} is good", path.display());
@@ -100,7 +102,8 @@ fn descr(array: &shardc_executor::tensor::Tensor) -> &'static str {
     if array.dtype.is_float() { "<f4" } else { "<i8" }
 }
 
-/// Runs `job` in `here` with an address space of so many KiB; gives its exit code, -1 where a signal ended it, and what it said.
+/// Runs `job` in `here` with an address space of so many KiB; gives its exit code, -1 where a
+/// signal ended it, and what it said.
 #[cfg(target_os = "linux")]
 fn limited(here: &Path, limit: u64, job: &str) -> (i32, String) {
     let line = format!("ulimit -v {limit}; exec {} {job} 2>errors >out", env!("CARGO_BIN_EXE_shardc"));

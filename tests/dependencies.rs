@@ -1,5 +1,6 @@
-//! What holds of the dependencies: the Rust that they need, their licences, where they come from, and
-//! that those of ours which may be had twice are listed. Read from `cargo metadata`, without a network.
+//! What holds of the dependencies: the Rust that they need, their licences, where they come from,
+//! and that those of ours which may be had twice are listed. Read from `cargo metadata`, without a
+//! network.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -61,7 +62,8 @@ fn every_licence_allows_the_use() {
     assert!(!is_allowed(""));
 }
 
-/// Whether an SPDX expression has an alternative of which all parts are allowed. An older form writes `/` for `OR`.
+/// Whether an SPDX expression has an alternative of which all parts are allowed. An older form
+/// writes `/` for `OR`.
 fn is_allowed(expression: &str) -> bool {
     let all = expression.split(" AND ");
     let any = |part: &str| {

@@ -1,5 +1,5 @@
-//! Models with dimensions of size 0, which slices, pads, tiles and the like make: each is trained or refused in words, none panics.
-//! `SHARDC_PROGRAMS` is the number of models, 300 without it.
+//! Models with dimensions of size 0, which slices, pads, tiles and the like make: each is trained
+//! or refused in words, none panics. `SHARDC_PROGRAMS` is the number of models, 300 without it.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 

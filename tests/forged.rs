@@ -1,4 +1,5 @@
-//! Plan directories that somebody else has made: nothing of them leads out of the directory, and all of them is proven.
+//! Plan directories that somebody else has made: nothing of them leads out of the directory, and
+//! all of them is proven.
 #![cfg(unix)]
 
 mod support;

@@ -1,7 +1,8 @@
-//! Seven kinds of bytes that others have made, each in thousands of mutants: none panics, none takes more than a second or more memory
-//! than a few times its size, and what is read is written and read back. `SHARDC_FUZZ` is the number of mutants of each kind, 2000
-//! without it; `SHARDC_FUZZ_TARGETS=npz,spec` leaves the other kinds out. `fuzz/` has the same attacks for a fuzzer that watches what
-//! code they reach.
+//! Seven kinds of bytes that others have made, each in thousands of mutants: none panics, none
+//! takes more than a second or more memory than a few times its size, and what is read is written
+//! and read back. `SHARDC_FUZZ` is the number of mutants of each kind, 2000 without it;
+//! `SHARDC_FUZZ_TARGETS=npz,spec` leaves the other kinds out. `fuzz/` has the same attacks for a
+//! fuzzer that watches what code they reach.
 
 mod attack;
 

@@ -1,6 +1,6 @@
-//! The small models train as PyTorch trained them: every step's loss and gradient norm, under data and tensor parallelism and
-//! micro-batches. Tolerances: loss 2e-5 + 20 |f32 - f64| absolute, norm 1e-3 + 50 |f32 - f64| relative, where f32 and f64 are
-//! PyTorch's own losses.
+//! The small models train as PyTorch trained them: every step's loss and gradient norm, under data
+//! and tensor parallelism and micro-batches. Tolerances: loss 2e-5 + 20 |f32 - f64| absolute, norm
+//! 1e-3 + 50 |f32 - f64| relative, where f32 and f64 are PyTorch's own losses.
 
 use serde_json::Value;
 use shardc_frontend::onnx::{ImportOptions, import};
@@ -79,8 +79,9 @@ fn mlp() {
     data_parallel("mlp", 32, SGD);
 }
 
-/// Statistics of the whole batch, of each micro-batch, of each rank; the running ones of the trained model are the moving averages
-/// of what PyTorch normalised by, the biased variance among them.
+/// Statistics of the whole batch, of each micro-batch, of each rank; the running ones of the
+/// trained model are the moving averages of what PyTorch normalised by, the biased variance among
+/// them.
 #[test]
 fn batch_normalisation() {
     for (ranks, microbatches, statistics, gold) in [
@@ -111,8 +112,9 @@ fn batch_normalisation() {
     }
 }
 
-/// From step 9 on a rectifier's operand is within 1e-7 of 0: PyTorch's own run leaves the gold one, even in f64, where its weights
-/// begin 1e-7 elsewhere. A failure there alone is a change of rounding.
+/// From step 9 on a rectifier's operand is within 1e-7 of 0: PyTorch's own run leaves the gold one,
+/// even in f64, where its weights begin 1e-7 elsewhere. A failure there alone is a change of
+/// rounding.
 #[test]
 fn resnet() {
     for (ranks, microbatches, statistics, gold) in [
@@ -193,8 +195,8 @@ fn gpt2_with_ignored_labels() {
     Job { model: "gpt2", data: "data-ignore.npz", gold: "gold-ignore.json", spec }.holds("gpt2-ignore");
 }
 
-/// A fused projection of four heads of queries and two of keys and values, and a fused layer of an MLP, both in blocks of
-/// different sizes; they are exported as the parameters that they were.
+/// A fused projection of four heads of queries and two of keys and values, and a fused layer of an
+/// MLP, both in blocks of different sizes; they are exported as the parameters that they were.
 #[test]
 fn grouped_queries_in_unequal_blocks() {
     for (name, mesh, data) in [("tp1", "tp=1", ""), ("tp2", "tp=2", ""), ("dp2-tp2", "dp=2 tp=2", "data axis=dp\n")] {

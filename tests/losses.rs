@@ -1,6 +1,7 @@
-//! Every loss, optimizer and schedule against PyTorch: ten steps, and an evaluation whose last batch is not full, on one rank and on
-//! several. `tests/models/losses` holds a net from [N, 3, 4, 4] to [N, 5, 4, 4], the same with losses of its own, and for each case
-//! the lines of the spec, what PyTorch computed in f64, and how many labels count.
+//! Every loss, optimizer and schedule against PyTorch: ten steps, and an evaluation whose last
+//! batch is not full, on one rank and on several. `tests/models/losses` holds a net from [N, 3, 4,
+//! 4] to [N, 5, 4, 4], the same with losses of its own, and for each case the lines of the spec,
+//! what PyTorch computed in f64, and how many labels count.
 
 mod support;
 
@@ -79,7 +80,8 @@ fn losses_optimizers_and_schedules_are_those_of_pytorch() {
 fn a_batch_without_a_label_that_counts_moves_nothing() {
     let here = folder("all-ignored");
     let ignored = "class_axis=1 ignore_index=7\noptimizer sgd lr=0.1\n";
-    // No label of the data is 7, so all of a model of eight classes would count; here all labels are made to be ignored.
+    // No label of the data is 7, so all of a model of eight classes would count; here all labels
+    // are made to be ignored.
     let arrays = shardc_executor::data::read_npz(fs::File::open(models().join("data.npz")).expect("data")).expect("arrays");
     let y = &arrays["y"];
     let sevens = shardc_executor::tensor::Tensor::from_i64(&y.shape, &vec![7; y.elements() as usize]);

@@ -1,6 +1,7 @@
-//! The verifier has teeth: every mutant of a good plan that does harm is rejected. Harm is decided by an interpreter of all ranks that
-//! knows nothing of verifier and executor: another result on some rank, ranks that wait in vain, an access outside of memory, a
-//! read of what nothing has written.
+//! The verifier has teeth: every mutant of a good plan that does harm is rejected. Harm is decided
+//! by an interpreter of all ranks that knows nothing of verifier and executor: another result on
+//! some rank, ranks that wait in vain, an access outside of memory, a read of what nothing has
+//! written.
 
 #[path = "../passes/tests/theorem/graphs.rs"]
 #[allow(dead_code, reason = "shared with the theorem")]
@@ -124,7 +125,8 @@ fn step(executor: &mut Executor, good: &Good) -> Result<StepResult, ExecutionErr
     executor.step(Arc::new(batch))
 }
 
-/// Between them the good plans have every kind of collective and every form of kernel that models of these ops can have.
+/// Between them the good plans have every kind of collective and every form of kernel that models
+/// of these ops can have.
 #[test]
 fn good_plans_have_everything() {
     let jobs = jobs::all();
@@ -141,8 +143,8 @@ fn good_plans_have_everything() {
     assert!(jobs.iter().any(|job| job.program.tasks.len() > 3), "some job computes something of all micro-batches first");
 }
 
-/// Kernels of mutants panic where they reach outside their operands, and planning where a graph is wrong; all
-/// other panics are told.
+/// Kernels of mutants panic where they reach outside their operands, and planning where a graph is
+/// wrong; all other panics are told.
 fn keep_kernels_quiet() {
     let tell = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
@@ -231,7 +233,8 @@ fn judge(job: &Job, good: &Good, mutant: &Mutant, tally: &mut Tally) {
     }
 }
 
-/// Prints past the test harness, which keeps `println` of passing tests to itself, and demands what must hold.
+/// Prints past the test harness, which keeps `println` of passing tests to itself, and demands what
+/// must hold.
 fn report(all: BTreeMap<String, Tally>) {
     let header = ["mutants", "harmful", "rejected", "rejected for no harm", "equivalent"];
     let mut text = format!("{:36} {:>8} {:>8} {:>9} {:>20} {:>11}\n", "", header[0], header[1], header[2], header[3], header[4]);
@@ -248,8 +251,9 @@ fn report(all: BTreeMap<String, Tally>) {
     assert!(sum.equivalent * 10 <= sum.mutants(), "{} of {} mutants are equivalent", sum.equivalent, sum.mutants());
 }
 
-/// A mistake that is in the graph already, so that all ranks, kernels and buffers agree on it, is found by the letters of the graph or
-/// beside the reference's graph; what neither finds does no harm.
+/// A mistake that is in the graph already, so that all ranks, kernels and buffers agree on it, is
+/// found by the letters of the graph or beside the reference's graph; what neither finds does no
+/// harm.
 #[test]
 fn harmful_graphs_are_rejected() {
     keep_kernels_quiet();
@@ -286,7 +290,8 @@ fn harmful_graphs_are_rejected() {
     assert!(harmful > 500 && by_letters > 500 && by_reference > 100, "{text}");
 }
 
-/// Whatever a program is, the executor refuses it, runs it or ends with an error that is no panic; and it ends.
+/// Whatever a program is, the executor refuses it, runs it or ends with an error that is no panic;
+/// and it ends.
 #[test]
 fn mutants_do_no_harm_to_the_executor() {
     let (mut refused, mut failed, mut ran) = (0, 0, 0);
@@ -310,7 +315,8 @@ fn mutants_do_no_harm_to_the_executor() {
     assert!(refused > 50 && ran > 50, "{refused} {failed} {ran}");
 }
 
-/// Mutants in plan directories whose hashes fit: every command that opens one says in one diagnostic what is wrong.
+/// Mutants in plan directories whose hashes fit: every command that opens one says in one
+/// diagnostic what is wrong.
 #[test]
 fn forged_plan_directories_are_refused() {
     let here = folder("forged-directories");

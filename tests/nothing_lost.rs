@@ -1,5 +1,5 @@
-//! What a user has is not lost: files that a command would overwrite, models of a training that goes wrong, plans and weights of a run
-//! that is killed.
+//! What a user has is not lost: files that a command would overwrite, models of a training that
+//! goes wrong, plans and weights of a run that is killed.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -149,7 +149,8 @@ fn what_a_killed_run_left_blocks_nothing_and_goes() {
     let here = digits("left-overs");
     let compile = ["compile", "model.onnx", "--spec", "job.shard", "-o", "p"];
     shardc(&here, &compile).expect(0);
-    // Half of a new plan, and an older one whose place was taken already, with a file of the user's.
+    // Half of a new plan, and an older one whose place was taken already, with a file of the
+    // user's.
     for pid in 1..1000 {
         fs::create_dir(here.join(format!(".p.new-{pid}"))).unwrap();
     }

@@ -1,5 +1,5 @@
-//! The gradient of every ONNX op, as it is imported: the compiled program against finite differences of the naive evaluator in f64,
-//! on the cases of `frontend/tests/onnx_cases.json`.
+//! The gradient of every ONNX op, as it is imported: the compiled program against finite
+//! differences of the naive evaluator in f64, on the cases of `frontend/tests/onnx_cases.json`.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -32,7 +32,8 @@ fn is_parameter(input: &Value) -> bool {
     input["dtype"] == "f32" && input["known"] != true
 }
 
-/// The case with its floats as initializers, and the sum of its float outputs, each element weighted differently, as the loss.
+/// The case with its floats as initializers, and the sum of its float outputs, each element
+/// weighted differently, as the loss.
 fn model_of(case: &Value) -> Option<pb::ModelProto> {
     let (inputs, outputs) = (case["inputs"].as_array().unwrap(), case["outputs"].as_array().unwrap());
     if !inputs.iter().any(is_parameter) || !outputs.iter().any(|o| o["dtype"] == "f32") {

@@ -1,9 +1,10 @@
-//! The node tests of the `onnx` package: each model is imported, compiled and run, and must give the outputs that are
-//! written beside it, or be refused with a reason.
+//! The node tests of the `onnx` package: each model is imported, compiled and run, and must give
+//! the outputs that are written beside it, or be refused with a reason.
 //!
-//! `SHARDC_ONNX_NODE_TESTS` names the folder `onnx/backend/test/data/node`; without it Python is asked where the package is
-//! (`SHARDC_PYTHON` names another Python), and where there is none the test says that it skips. `SHARDC_ONNX_NODE_ONLY` takes
-//! a part of the cases by name. Run it with `--nocapture` to read the table.
+//! `SHARDC_ONNX_NODE_TESTS` names the folder `onnx/backend/test/data/node`; without it Python is
+//! asked where the package is (`SHARDC_PYTHON` names another Python), and where there is none the
+//! test says that it skips. `SHARDC_ONNX_NODE_ONLY` takes a part of the cases by name. Run it with
+//! `--nocapture` to read the table.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -53,7 +54,8 @@ fn node_tests_pass_or_are_refused() {
     assert!(!only.is_empty() || passed >= PASSED_AT_LEAST, "only {passed} pass");
 }
 
-/// The first way of giving the inputs that is taken must be right; so must all of them folded, if that is taken.
+/// The first way of giving the inputs that is taken must be right; so must all of them folded, if
+/// that is taken.
 fn judge(case: Result<Case, Unread>) -> Verdict {
     let case = match case {
         Ok(case) => case,

@@ -1,5 +1,5 @@
-//! The exported model runs in ONNX Runtime and gives the outputs of `eval --outputs`. Skips where Python has no onnxruntime;
-//! `SHARDC_PYTHON` names another Python.
+//! The exported model runs in ONNX Runtime and gives the outputs of `eval --outputs`. Skips where
+//! Python has no onnxruntime; `SHARDC_PYTHON` names another Python.
 
 use std::fs;
 use std::path::{Path, PathBuf};

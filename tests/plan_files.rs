@@ -1,4 +1,5 @@
-//! Plan files: what is written is read back, the same job gives the same bytes, and no damage gets through or panics.
+//! Plan files: what is written is read back, the same job gives the same bytes, and no damage gets
+//! through or panics.
 
 mod support;
 
@@ -53,7 +54,8 @@ fn damage_is_an_error() {
     }
 }
 
-/// Someone who forges a plan can make its hash fit. What such a plan says is wrong or right, and never a panic.
+/// Someone who forges a plan can make its hash fit. What such a plan says is wrong or right, and
+/// never a panic.
 #[test]
 fn forged_plans_do_not_panic() {
     let (program, graph) = &programs()[3];

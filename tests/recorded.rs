@@ -1,5 +1,6 @@
-//! Exports that carry PyTorch's record of their parameters, `tests/recorded`: without the exporter's optimizer each net trains as in
-//! PyTorch, by the record alone; behind it each trains so too, or is refused with the names of what it has lost.
+//! Exports that carry PyTorch's record of their parameters, `tests/recorded`: without the
+//! exporter's optimizer each net trains as in PyTorch, by the record alone; behind it each trains
+//! so too, or is refused with the names of what it has lost.
 
 mod support;
 
@@ -176,7 +177,8 @@ fn for_evaluation_nothing_is_lost() {
     }
 }
 
-/// The record survives training, so that what was trained trains on: the same tensors, from where they are.
+/// The record survives training, so that what was trained trains on: the same tensors, from where
+/// they are.
 #[test]
 fn a_trained_model_is_accepted_again() {
     for (name, export) in NETS.map(|name| (name, "plain")).into_iter().chain([("gpt2", "random"), ("lstm", "default")]) {

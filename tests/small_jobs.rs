@@ -1,4 +1,5 @@
-//! Jobs of small models that are made here: what their users are told, and models that the rest of the tests lack.
+//! Jobs of small models that are made here: what their users are told, and models that the rest of
+//! the tests lack.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -27,7 +28,8 @@ fn weight(name: &str, sizes: &[i64], seed: u64) -> pb::TensorProto {
     floats(name, sizes, &numbers(sizes.iter().product(), seed))
 }
 
-/// `MODEL` in `folder`: the input `x[batch, 6]`, nodes `op inputs -> outputs`, initializers, and outputs.
+/// `MODEL` in `folder`: the input `x[batch, 6]`, nodes `op inputs -> outputs`, initializers, and
+/// outputs.
 fn save(folder: &Path, nodes: &[(&str, &str, &str)], tensors: Vec<pb::TensorProto>, outputs: &[&str]) {
     let mut m = model(20);
     input(&mut m, "x", DataType::Float, &[-1, 6]);

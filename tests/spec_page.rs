@@ -1,6 +1,7 @@
-//! `docs/spec.md` describes the language as the reader has it: every statement, every option and its default; every example
-//! compiles; and `shardc help spec` prints the page. What there is to describe is asked of the reader: of its table of statements,
-//! and of what it says of an option or a word that nothing is called.
+//! `docs/spec.md` describes the language as the reader has it: every statement, every option and
+//! its default; every example compiles; and `shardc help spec` prints the page. What there is to
+//! describe is asked of the reader: of its table of statements, and of what it says of an option or
+//! a word that nothing is called.
 
 #[path = "../frontend/tests/onnx_support/mod.rs"]
 mod onnx_support;
@@ -122,7 +123,8 @@ struct Form {
     line: String,
     /// The line that shows its options.
     shown: &'static str,
-    /// Each option of its table without `=`, or value without quotes: the row, and the cell of its default.
+    /// Each option of its table without `=`, or value without quotes: the row, and the cell of its
+    /// default.
     rows: BTreeMap<String, (Row, String)>,
 }
 
@@ -204,14 +206,16 @@ fn errors(line: &str) -> Diagnostics {
     read(&file(line)).err().unwrap_or_default()
 }
 
-/// The words that the reader offers where its error begins like this; none where it has no such error.
+/// The words that the reader offers where its error begins like this; none where it has no such
+/// error.
 fn words_offered(line: &str, error: &str) -> Vec<String> {
     let errors = errors(line);
     let help = errors.iter().find(|e| e.message.starts_with(error)).and_then(|e| e.help.as_deref());
     code(help.unwrap_or_default())
 }
 
-/// The options that the reader takes in a statement or call that is good but for [`NOTHING`]; `None` where it takes any name.
+/// The options that the reader takes in a statement or call that is good but for [`NOTHING`];
+/// `None` where it takes any name.
 fn options_of_reader(line: &str) -> Option<BTreeSet<String>> {
     let errors = errors(line);
     let error = errors.iter().find(|e| e.message.contains(&format!("has no option `{NOTHING}`")))?;
@@ -285,7 +289,8 @@ fn every_option_has_its_row() {
                 form.rows.iter().map(|(name, (_, cell))| (name.clone(), cell == REQUIRED)).collect();
             assert_eq!(shown, rows, "`{}` shows what its table has, in brackets what may be left out", form.shown);
             for option in form.options() {
-                // What is filled in for capitals has other names. Without an option that it does not have a line stays good.
+                // What is filled in for capitals has other names. Without an option that it does
+                // not have a line stays good.
                 let is_any = option.chars().all(char::is_uppercase);
                 let without = if is_any { title.clone() } else { form.without(&option) };
                 let needed = !errors(&without).is_empty();
@@ -404,7 +409,8 @@ fn what_holds_without_a_statement_is_true() {
     assert_eq!(checked, 2, "schedule and seed");
 }
 
-/// A model that examples are for, and the lines that a job of it has where an example does not say otherwise.
+/// A model that examples are for, and the lines that a job of it has where an example does not say
+/// otherwise.
 struct Model {
     file: PathBuf,
     lines: &'static [&'static str],
@@ -454,8 +460,8 @@ impl Model {
     }
 }
 
-/// What exporters make of a small language model: symbolic sizes, a head that is the transpose of the embedding, two norms with one
-/// scale, and logits scaled by a number.
+/// What exporters make of a small language model: symbolic sizes, a head that is the transpose of
+/// the embedding, two norms with one scale, and logits scaled by a number.
 fn exported() -> PathBuf {
     const WORDS: usize = 12;
     const WIDTH: usize = 4;
@@ -498,7 +504,8 @@ fn name_dimensions(model: &mut pb::ModelProto, names: [&str; 2]) -> Option<()> {
     Some(())
 }
 
-/// The jobs of a fence: lines of a statement that may come once are alternatives where there are several.
+/// The jobs of a fence: lines of a statement that may come once are alternatives where there are
+/// several.
 fn jobs(fence: &Fence) -> Vec<Vec<&'static str>> {
     let lines: Vec<&str> = fence.lines.iter().copied().filter(|line| !line.trim().is_empty()).collect();
     let word = |line: &str| line.split_whitespace().next().unwrap_or_default().to_string();

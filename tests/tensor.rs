@@ -1,5 +1,6 @@
-//! Tensor parallelism of the small models: what PyTorch trained is what they train under `shard` and `tensor` lines, with and without
-//! `sequence`; each block costs two reductions each way; the split that `tensor` finds sends no more than the one written by hand.
+//! Tensor parallelism of the small models: what PyTorch trained is what they train under `shard`
+//! and `tensor` lines, with and without `sequence`; each block costs two reductions each way; the
+//! split that `tensor` finds sends no more than the one written by hand.
 
 mod support;
 
@@ -10,7 +11,8 @@ use shardc_ir::plan::{Program, Step};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The models, whether `sequence` can split their tokens, and the lines that split their blocks by hand.
+/// The models, whether `sequence` can split their tokens, and the lines that split their blocks by
+/// hand.
 const MODELS: [(&str, bool, &[&str]); 5] = [
     ("gpt2", true, GPT2),
     ("gpt2-folded", true, GPT2),
@@ -138,7 +140,8 @@ fn holds(name: &str, text: &str) {
     }
 }
 
-/// Four blocks of two layers; around them the embedding's sum and the gradient behind the head, and the statistics of cross entropy.
+/// Four blocks of two layers; around them the embedding's sum and the gradient behind the head, and
+/// the statistics of cross entropy.
 #[test]
 fn a_block_is_reduced_twice_each_way_and_logits_stay_split() {
     for name in ["gpt2", "gpt2-folded"] {

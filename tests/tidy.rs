@@ -1,4 +1,5 @@
-//! What holds of the sources as text: arrows between crates, who may name ops, where `unsafe` is, headers and lengths of files.
+//! What holds of the sources as text: arrows between crates, who may name ops, where `unsafe` is,
+//! headers and lengths of files, widths of comments.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -16,7 +17,8 @@ const ARROWS: &[(&str, &[&str])] = &[
 /// Where `unsafe` may stand.
 const UNSAFE: &[&str] = &["executor/src/cpu/tiles.rs", "src/heap.rs"];
 
-/// Passes that recognise or build ops of models. All others ask the ops' rules, and name leaves and communication only.
+/// Passes that recognise or build ops of models. All others ask the ops' rules, and name leaves and
+/// communication only.
 const KNOW_OPS: &[&str] = &[
     "passes/src/add_optimizer.rs",
     "passes/src/attach_loss.rs",
@@ -32,7 +34,8 @@ const KNOW_OPS: &[&str] = &[
     "passes/src/unmerge.rs",
 ];
 
-/// What every pass may name: [`shardc_ir::ops::Op`]'s variants and families that are not computation.
+/// What every pass may name: [`shardc_ir::ops::Op`]'s variants and families that are not
+/// computation.
 const NO_COMPUTATION: &[&str] = &[
     "Input",
     "State",
@@ -155,6 +158,20 @@ fn files_are_short() {
         let lines = source.lines().count();
         let free = path.split('/').any(|part| part == "tests") || TABLES.contains(&path.as_str());
         assert!(free || lines <= MAX_LINES, "{path} has {lines} lines, more than {MAX_LINES}");
+    }
+}
+
+/// The most columns of a comment.
+const COLUMNS: usize = 100;
+
+#[test]
+fn comments_are_narrow() {
+    for (path, source) in &sources() {
+        for (number, line) in source.lines().enumerate() {
+            let is_comment = line.trim_start().starts_with("//");
+            let columns = line.chars().count();
+            assert!(!is_comment || columns <= COLUMNS, "{path}:{}: a comment of {columns} columns", number + 1);
+        }
     }
 }
 

@@ -21,7 +21,8 @@ use tract_onnx::pb::tensor_proto::DataType;
 
 const JOB: [&str; 5] = ["model.onnx", "--spec", "job.shard", "--data", "data.npz"];
 
-/// A folder with `MODEL`: the inputs with their types and sizes, tensors, nodes `op inputs -> outputs`, and outputs.
+/// A folder with `MODEL`: the inputs with their types and sizes, tensors, nodes
+/// `op inputs -> outputs`, and outputs.
 fn job(
     name: &str,
     inputs: &[(&str, DataType, &[i64])],

@@ -36,7 +36,8 @@ fn good_plans_are_proven() {
     }
 }
 
-/// Without any step, something is missing: what it writes, or, where it works in place, what it makes of that.
+/// Without any step, something is missing: what it writes, or, where it works in place, what it
+/// makes of that.
 #[test]
 fn a_dropped_step_is_missed() {
     for (job, spec) in [("digits", "dp2-tp2"), ("tiny-gpt", "dp2")] {
@@ -167,7 +168,8 @@ fn state_moves_once_a_step() {
     assert!(verify(&mutant, &graph).is_err());
 }
 
-/// A limit below the peak is refused with what fills the memory, at the line; by `compile` and, if the limit came later, by `verify`.
+/// A limit below the peak is refused with what fills the memory, at the line; by `compile` and, if
+/// the limit came later, by `verify`.
 #[test]
 fn the_peak_must_fit_the_device() {
     let here = folder("device-memory");

@@ -1,4 +1,5 @@
-//! The way in, as a newcomer goes it: a spec to begin with, what is trained, and what would be idle.
+//! The way in, as a newcomer goes it: a spec to begin with, what is trained, and what would be
+//! idle.
 
 mod support;
 

@@ -201,7 +201,8 @@ fn kernels() -> Vec<(&'static str, Kernel, u64)> {
     all
 }
 
-/// The convolutions of a resnet18 on 16 images of 64 x 64, others of depthwise networks, and a pool.
+/// The convolutions of a resnet18 on 16 images of 64 x 64, others of depthwise networks, and a
+/// pool.
 fn convolutions() -> Vec<(&'static str, Kernel, u64)> {
     let mut all = vec![];
     let square = |input: u64, kernel: u64, stride: u64| {

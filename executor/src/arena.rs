@@ -60,8 +60,8 @@ impl Arena {
         self.all_mut().get_mut(range.start as usize..range.end as usize).ok_or_else(|| outside(&range))
     }
 
-    /// The bytes of several ranges at once. `in_place` says for each read which write is the same memory; any other overlap of a
-    /// written range is an error.
+    /// The bytes of several ranges at once. `in_place` says for each read which write is the same
+    /// memory; any other overlap of a written range is an error.
     pub fn operands(
         &mut self,
         reads: &[Range<u64>],

@@ -1,7 +1,8 @@
 //! Collectives and messages among the ranks of one process.
 //!
-//! Members meet at a barrier that blocks. Parts are combined in the order of the group, so that every member gets the same bits in
-//! every run; large sums are shared out, each member combining one slice for all.
+//! Members meet at a barrier that blocks. Parts are combined in the order of the group, so that
+//! every member gets the same bits in every run; large sums are shared out, each member combining
+//! one slice for all.
 
 use crate::cpu::combine;
 use crate::transfer::{Transfer, exchange};
@@ -18,8 +19,8 @@ use std::sync::Arc;
 pub struct Traffic {
     /// Calls.
     pub calls: u64,
-    /// Bytes of this rank that others took, what it combined for them included: as many as the ring algorithm sends where all shares
-    /// are equal, and in any case as many by all members together.
+    /// Bytes of this rank that others took, what it combined for them included: as many as the ring
+    /// algorithm sends where all shares are equal, and in any case as many by all members together.
     pub bytes_sent: u64,
 }
 
@@ -43,7 +44,8 @@ struct Member {
     rank: u64,
     meeting: Arc<Meeting>,
     index: usize,
-    /// Which of the two sets of staging buffers the next exchange uses: those of the last one may still be read.
+    /// Which of the two sets of staging buffers the next exchange uses: those of the last one may
+    /// still be read.
     parity: usize,
     /// Bytes sent so far.
     sent: u64,
@@ -65,8 +67,8 @@ impl Communicator {
         &self.traffic
     }
 
-    /// Runs `collective` from `source` to `destination`; an all-reduce works in the destination alone, and copies a source that
-    /// is not empty there first.
+    /// Runs `collective` from `source` to `destination`; an all-reduce works in the destination
+    /// alone, and copies a source that is not empty there first.
     ///
     /// # Errors
     /// If another rank failed, or the members call different collectives.
@@ -167,7 +169,8 @@ impl Member {
         let (len, element) = (data.len(), call.dtype.bytes() as usize);
         let share = |member: usize| len / element * member / size * element..len / element * (member + 1) / size * element;
         let own = share(self.index);
-        // Each other member's share of what is staged here, and what is combined here to each of them.
+        // Each other member's share of what is staged here, and what is combined here to each of
+        // them.
         self.sent += (len - own.len() + (size - 1) * own.len()) as u64;
         if len <= SMALL {
             self.combine(call, set, 0, data);
@@ -244,7 +247,8 @@ impl Member {
         })
     }
 
-    /// Puts `bytes` of this member where the others can read them, and waits until all have. Returns the set they are in.
+    /// Puts `bytes` of this member where the others can read them, and waits until all have.
+    /// Returns the set they are in.
     fn stage(&mut self, world: &World, call: &Collective, bytes: usize, fill: impl FnOnce(&mut [u8])) -> Result<usize, String> {
         let set = self.parity;
         self.parity = 1 - set;

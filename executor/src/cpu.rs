@@ -1,8 +1,8 @@
-//! The CPU backend: the definition of every kernel form, over typed slices of an arena. A form is a file
-//! or a folder here, which [`Implements`] it.
+//! The CPU backend: the definition of every kernel form, over typed slices of an arena. A form is a
+//! file or a folder here, which [`Implements`] it.
 //!
-//! A kernel is checked and made ready once ([`prepare`]), then launched any number of times. Results
-//! depend on shapes only, never on the number of threads.
+//! A kernel is checked and made ready once ([`prepare`]), then launched any number of times.
+//! Results depend on shapes only, never on the number of threads.
 
 mod attention;
 mod contract;
@@ -43,8 +43,8 @@ impl Backend for Cpu {
 
 /// A kernel made ready for one arrangement of its operands in memory.
 pub trait Launch: Debug + Send + Sync {
-    /// Runs the kernel at the mesh `coordinates`. A read that is in place is not looked at; any slice
-    /// will do.
+    /// Runs the kernel at the mesh `coordinates`. A read that is in place is not looked at; any
+    /// slice will do.
     ///
     /// # Errors
     /// On bad data: an index outside its table, an integer divided by 0.
@@ -55,8 +55,8 @@ pub trait Launch: Debug + Send + Sync {
     -> Result<(), String>;
 }
 
-/// Makes a kernel ready whose operands fit its [`Kernel::signature`]. `in_place` says for each read which
-/// write is the same memory.
+/// Makes a kernel ready whose operands fit its [`Kernel::signature`]. `in_place` says for each read
+/// which write is the same memory.
 ///
 /// # Errors
 /// If the kernel is not well formed, or a collective, which a communicator runs.

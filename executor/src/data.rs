@@ -88,10 +88,12 @@ pub fn input_specs(program: &Program) -> Vec<InputSpec> {
 }
 
 impl Dataset {
-    /// Reads `path` (`.npz`, a folder of `.npy`, `.safetensors`, `.txt`, `.bin`) for `inputs` in batches of `batch` samples.
+    /// Reads `path` (`.npz`, a folder of `.npy`, `.safetensors`, `.txt`, `.bin`) for `inputs` in
+    /// batches of `batch` samples.
     ///
     /// # Errors
-    /// All that is wrong with the data: broken files, missing or misnamed arrays, types, shapes, counts, values.
+    /// All that is wrong with the data: broken files, missing or misnamed arrays, types, shapes,
+    /// counts, values.
     pub fn open(path: &Path, inputs: Vec<InputSpec>, batch: u64, options: &Options) -> Result<Dataset, Diagnostics> {
         let here = |d: Diagnostic| if d.place.is_none() { d.at(Place::File(path.to_path_buf())) } else { d };
         let all = |ds: Diagnostics| ds.into_iter().map(here).collect::<Diagnostics>();
@@ -137,7 +139,8 @@ impl Dataset {
         self.order.steps_per_epoch()
     }
 
-    /// How often the data was used up before `step`; more than 0 means that it wraps. Text from random starts never ends.
+    /// How often the data was used up before `step`; more than 0 means that it wraps. Text from
+    /// random starts never ends.
     pub fn epoch(&self, step: u64) -> u64 {
         self.order.epoch(step)
     }
@@ -147,7 +150,8 @@ impl Dataset {
         Arc::new(self.rows(&self.order.rows(step)))
     }
 
-    /// Whether an input of the batch of `step` holds nothing but the value that is allowed beside its range: labels of which none counts.
+    /// Whether an input of the batch of `step` holds nothing but the value that is allowed beside
+    /// its range: labels of which none counts.
     pub fn is_ignored(&self, step: u64) -> bool {
         let batch = self.batch(step);
         self.inputs
@@ -156,7 +160,8 @@ impl Dataset {
             .any(|(input, array)| input.except.is_some_and(|ignored| array.to_i64().iter().all(|label| *label == ignored)))
     }
 
-    /// The samples of those numbers, an array for each input; a window of a text is numbered by its first token.
+    /// The samples of those numbers, an array for each input; a window of a text is numbered by its
+    /// first token.
     pub fn rows(&self, rows: &[u64]) -> Vec<Tensor> {
         let gather = |(i, input): (usize, &InputSpec)| {
             let shape: Vec<u64> = [rows.len() as u64].into_iter().chain(input.sample.iter().copied()).collect();

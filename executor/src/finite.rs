@@ -1,7 +1,8 @@
 //! Numbers that are not finite, and the first value of a step that has one.
 //!
-//! What is below every number often means well: it masks scores before a softmax. So the first value that is no number, or above every
-//! number, is the one to tell; one below them all only where there is no other.
+//! What is below every number often means well: it masks scores before a softmax. So the first
+//! value that is no number, or above every number, is the one to tell; one below them all only
+//! where there is no other.
 
 use crate::fault::Fault;
 use crate::replay::Replay;
@@ -88,7 +89,8 @@ impl Seen {
     }
 }
 
-/// Runs step `number` over `batch` again, from the state that `executor` has, and gives the first value that is not finite.
+/// Runs step `number` over `batch` again, from the state that `executor` has, and gives the first
+/// value that is not finite.
 ///
 /// # Errors
 /// If the machine lacks memory, or a rank failed.

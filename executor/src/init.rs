@@ -5,7 +5,8 @@ use crate::tensor::Tensor;
 use shardc_ir::dtype::DType;
 use shardc_ir::train::StateInit;
 
-/// The whole initial value of the state `name`; `None` if it comes from the model. The same under every split.
+/// The whole initial value of the state `name`; `None` if it comes from the model. The same under
+/// every split.
 pub fn initial_value(init: &StateInit, name: &str, dtype: DType, shape: &[u64], seed: u64) -> Option<Tensor> {
     let filled = |value: f64| Tensor::from_f64(shape, &vec![value; shape.iter().product::<u64>() as usize]).cast(dtype);
     match init {

@@ -13,8 +13,8 @@
 //! | samples | [`data::Dataset`] |
 //! | the loop over steps | [`train::train`] |
 //!
-//! **Invariant:** a program, whatever it claims, can do no harm: views become slices with checked bounds, and what a step writes is
-//! disjoint from what it reads (`forged_programs_are_refused`).
+//! **Invariant:** a program, whatever it claims, can do no harm: views become slices with checked
+//! bounds, and what a step writes is disjoint from what it reads (`forged_programs_are_refused`).
 //!
 //! **Invariant:** the number of threads changes no bit of a result (`threads_change_nothing`).
 

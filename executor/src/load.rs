@@ -1,7 +1,8 @@
 //! Checks a program before it runs, and makes its kernels ready.
 //!
-//! Nothing in a program is believed: every view must lie in its buffer and every buffer in the arena, kernels must stay inside
-//! their views, and what a step writes must not overlap what it reads, except where the kernel works in place.
+//! Nothing in a program is believed: every view must lie in its buffer and every buffer in the
+//! arena, kernels must stay inside their views, and what a step writes must not overlap what it
+//! reads, except where the kernel works in place.
 
 use crate::cpu;
 use shardc_ir::dtype::DType;

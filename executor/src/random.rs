@@ -1,6 +1,7 @@
 //! Counter-based random numbers: a function of seed, name and position, the same under every split.
 //!
-//! The mixer is the output function of SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014).
+//! The mixer is the output function of SplitMix64 (Steele, Lea, Flood, "Fast splittable
+//! pseudorandom number generators", 2014).
 
 /// A stream of random numbers that can be read at any position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +30,8 @@ impl Stream {
         ((u128::from(self.bits(position)) * u128::from(n)) >> 64) as u64
     }
 
-    /// A number from the standard normal distribution (Box and Muller, 1958), with functions that round alike on every machine.
+    /// A number from the standard normal distribution (Box and Muller, 1958), with functions that
+    /// round alike on every machine.
     pub fn normal(self, position: u64) -> f64 {
         let unit = |bits: u64| ((bits >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
         let (radius, angle) = (unit(self.bits(2 * position)), unit(self.bits(2 * position + 1)));
@@ -43,8 +45,9 @@ fn mix(z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// A permutation of `0..n` that is computed position by position: a Feistel network over the next power of four, walked until
-/// the result is below `n` (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002).
+/// A permutation of `0..n` that is computed position by position: a Feistel network over the next
+/// power of four, walked until the result is below `n` (Black and Rogaway, "Ciphers with arbitrary
+/// finite domains", 2002).
 #[derive(Debug, Clone, Copy)]
 pub struct Permutation {
     stream: Stream,

@@ -1,4 +1,5 @@
-//! One rank: its memory, its threads, and what it does in each turn of a step. How it meets other ranks is for whoever runs it.
+//! One rank: its memory, its threads, and what it does in each turn of a step. How it meets other
+//! ranks is for whoever runs it.
 
 use crate::arena::{Arena, Operands};
 use crate::cpu::element::{Slice, SliceMut};
@@ -46,8 +47,8 @@ impl Rank {
         Ok(self.write_scalars(&loaded.program, number)?)
     }
 
-    /// Does what the program says for `turn`; a collective is for `call`, with its source and its destination (see
-    /// [`crate::comm::Communicator::run`]).
+    /// Does what the program says for `turn`; a collective is for `call`, with its source and its
+    /// destination (see [`crate::comm::Communicator::run`]).
     ///
     /// # Errors
     /// Bad data, or what `call` says, with the step's text.

@@ -1,7 +1,9 @@
-//! All ranks' steps in lockstep, in one thread: what the ranks of an [`Executor`] must compute to the bit.
+//! All ranks' steps in lockstep, in one thread: what the ranks of an [`Executor`] must compute to
+//! the bit.
 //!
-//! Each turn of a step is taken by one rank after another. In a collective the ranks' sources are laid side by side and combined by
-//! plain loops in the order of each group; there are no barriers, pieces, shares or staging buffers.
+//! Each turn of a step is taken by one rank after another. In a collective the ranks' sources are
+//! laid side by side and combined by plain loops in the order of each group; there are no barriers,
+//! pieces, shares or staging buffers.
 
 use crate::cpu::threads::Threads;
 use crate::fault::Fault;
@@ -103,7 +105,8 @@ impl Replay {
         &self.ranks
     }
 
-    /// Runs step `number` (from 0) over a batch: a whole array for each of the program's inputs, in their order.
+    /// Runs step `number` (from 0) over a batch: a whole array for each of the program's inputs, in
+    /// their order.
     ///
     /// # Errors
     /// Bad data, with the rank that found it.
@@ -111,7 +114,8 @@ impl Replay {
         self.step_while(number, batch, |_, _| Ok(true))
     }
 
-    /// As [`Replay::step`], but only until `go_on`, which sees all ranks after each turn, says no or what failed on which rank.
+    /// As [`Replay::step`], but only until `go_on`, which sees all ranks after each turn, says no
+    /// or what failed on which rank.
     ///
     /// # Errors
     /// As [`Replay::step`], and what `go_on` says.
@@ -162,7 +166,8 @@ impl Replay {
         Ok(())
     }
 
-    /// Compares every output, gradient and state variable on every rank with those of `executor`; the first difference, if there is one.
+    /// Compares every output, gradient and state variable on every rank with those of `executor`;
+    /// the first difference, if there is one.
     ///
     /// # Errors
     /// If a rank of the executor failed.
@@ -235,7 +240,8 @@ fn received(call: &Collective, number: u64, group: &[u64], sources: &[Vec<u8>]) 
     }
 }
 
-/// `op(a, b)`, element by element. Not a number is larger, and smaller, than any other; a sum of truth values is an or.
+/// `op(a, b)`, element by element. Not a number is larger, and smaller, than any other; a sum of
+/// truth values is an or.
 fn combined(op: ReduceKind, dtype: DType, a: &[u8], b: &[u8]) -> Vec<u8> {
     macro_rules! each {
         ($number:ty, $add:expr, $unordered:expr) => {{

@@ -49,7 +49,8 @@ pub struct StepResult {
 /// The output that is the norm of all gradients.
 pub const NORM: &str = "grad_norm";
 
-/// Where a step can be given up, because the norm of the gradients is known and no parameter has changed.
+/// Where a step can be given up, because the norm of the gradients is known and no parameter has
+/// changed.
 #[derive(Debug)]
 struct Guard {
     /// The turn that follows, by its place in a step.
@@ -107,7 +108,8 @@ struct Worker {
 }
 
 impl Executor {
-    /// Checks `program` and starts its ranks, each with `threads` threads. Memory is zero but for the constants.
+    /// Checks `program` and starts its ranks, each with `threads` threads. Memory is zero but for
+    /// the constants.
     ///
     /// # Errors
     /// If the program is not safe to run, or the machine lacks memory or threads.
@@ -193,8 +195,9 @@ impl Executor {
         Ok(result)
     }
 
-    /// As [`Executor::step`], but a step whose gradients are not finite is given up before they change any parameter: it gives the
-    /// outputs that are known by then, the norm of the gradients among them, and the next step has the same number.
+    /// As [`Executor::step`], but a step whose gradients are not finite is given up before they
+    /// change any parameter: it gives the outputs that are known by then, the norm of the gradients
+    /// among them, and the next step has the same number.
     ///
     /// # Errors
     /// As [`Executor::step`].
@@ -214,7 +217,8 @@ impl Executor {
         self.on_each(None, move |worker| worker.rank.write(id, &value).map_err(Fault::of_data)).map(drop)
     }
 
-    /// Gives every state variable its initial value; `model` is asked for those that come from the model.
+    /// Gives every state variable its initial value; `model` is asked for those that come from the
+    /// model.
     ///
     /// # Errors
     /// If the model has no value for a state, or one of another shape.
@@ -287,7 +291,8 @@ impl Executor {
         self.on_each(None, |worker| Ok(worker.communicator.traffic().clone()))
     }
 
-    /// For each rank the bytes of memory that it has taken from the machine, and those up to the last that was used.
+    /// For each rank the bytes of memory that it has taken from the machine, and those up to the
+    /// last that was used.
     ///
     /// # Errors
     /// If a rank failed.
@@ -393,7 +398,8 @@ impl ExecutionError {
     }
 }
 
-/// Starts the thread of a rank. With several threads, it is a pool's first, so that kernels find the others beside them.
+/// Starts the thread of a rank. With several threads, it is a pool's first, so that kernels find
+/// the others beside them.
 fn start(number: u64, mut worker: Worker, threads: Threads) -> Result<Handle, String> {
     let (jobs, inbox) = mpsc::channel::<Job>();
     let work = move || {

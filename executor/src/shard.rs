@@ -108,8 +108,8 @@ mod tests {
     use shardc_ir::mesh::AxisId;
     use shardc_ir::sharding::{Split, degree, with_split};
 
-    /// Random splits of random shapes: all ranks' parts together are the whole, each with as many elements as its local shape has,
-    /// and each element where the digits of its indices say.
+    /// Random splits of random shapes: all ranks' parts together are the whole, each with as many
+    /// elements as its local shape has, and each element where the digits of its indices say.
     #[test]
     fn parts_make_the_whole() {
         let mesh = Mesh::new([("dp".to_string(), 2), ("tp".to_string(), 3)], 2);

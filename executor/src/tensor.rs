@@ -26,7 +26,8 @@ impl From<Tensor> for shardc_ir::types::Tensor {
     }
 }
 
-/// Reads little-endian elements as another type; the cast is Rust's, which saturates and truncates toward zero.
+/// Reads little-endian elements as another type; the cast is Rust's, which saturates and truncates
+/// toward zero.
 macro_rules! elements_as {
     ($tensor:expr, $to:ty) => {
         match $tensor.dtype {

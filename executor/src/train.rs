@@ -42,7 +42,8 @@ pub enum End {
     Done,
     /// A stop was asked for.
     Stopped,
-    /// The loss or a gradient is not finite. Where it is a gradient, no parameter has changed in the step.
+    /// The loss or a gradient is not finite. Where it is a gradient, no parameter has changed in
+    /// the step.
     NotFinite {
         /// The step, from 0.
         step: u64,
@@ -51,8 +52,9 @@ pub enum End {
     },
 }
 
-/// Runs steps until `steps` are done in all (those before [`Executor::next_step`] count), `stop` says so, or numbers are not finite.
-/// Each step's metrics go to `see`, those of the step that ends training so too.
+/// Runs steps until `steps` are done in all (those before [`Executor::next_step`] count), `stop`
+/// says so, or numbers are not finite. Each step's metrics go to `see`, those of the step that ends
+/// training so too.
 ///
 /// # Errors
 /// When a rank fails; the steps before are done.

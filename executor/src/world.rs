@@ -1,7 +1,8 @@
-//! Where ranks of one process meet: what they wait for, barriers with staging memory, and the news that one of them failed.
+//! Where ranks of one process meet: what they wait for, barriers with staging memory, and the news
+//! that one of them failed.
 //!
-//! A rank that has to wait sleeps at a gate. When every rank that still runs sleeps, none can wake another: that is an error, which
-//! says what each of them waits for.
+//! A rank that has to wait sleeps at a gate. When every rank that still runs sleeps, none can wake
+//! another: that is an error, which says what each of them waits for.
 
 use crate::fault::Fault;
 use crate::random::Stream;
@@ -91,7 +92,8 @@ impl<T> Gate<T> {
 }
 
 impl World {
-    /// A world in which every rank pauses for random times, up to `longest`, wherever it meets others; the same `seed` gives the same times.
+    /// A world in which every rank pauses for random times, up to `longest`, wherever it meets
+    /// others; the same `seed` gives the same times.
     pub fn with_delays(seed: u64, longest: Duration) -> World {
         World { delays: Some(Delays { seed, longest, drawn: Mutex::default() }), ..World::default() }
     }
@@ -124,7 +126,8 @@ impl World {
         lock(&self.channels).entry((from, to)).or_default().clone()
     }
 
-    /// Ends the run: every rank that waits, or is going to, gets an error. The first failure is kept.
+    /// Ends the run: every rank that waits, or is going to, gets an error. The first failure is
+    /// kept.
     pub fn fail(&self, rank: u64, fault: impl Into<Fault>) {
         lock(&self.failure).get_or_insert(Failure { rank, fault: fault.into() });
         self.failed.store(true, Ordering::SeqCst);

@@ -142,7 +142,8 @@ fn members_that_call_different_things_are_told() {
     assert!(results.iter().any(|r| r.as_ref().is_err_and(|e| e.contains("different collectives"))));
 }
 
-/// Random pauses before and after every meeting change no bit and hang nobody, in groups of any size.
+/// Random pauses before and after every meeting change no bit and hang nobody, in groups of any
+/// size.
 #[test]
 fn delays_change_nothing() {
     let call = |kind, axes: &[u8], n: u64| collective(kind, axes, n);
@@ -181,7 +182,8 @@ fn delays_change_nothing() {
     }
 }
 
-/// A message is taken in the order in which it was sent, and a send ends after its receive has begun.
+/// A message is taken in the order in which it was sent, and a send ends after its receive has
+/// begun.
 #[test]
 fn messages_arrive_in_order() {
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -213,7 +215,8 @@ fn messages_arrive_in_order() {
     });
 }
 
-/// Neighbours that send to one another in one group do not wait for one another; apart, they do, and that is told.
+/// Neighbours that send to one another in one group do not wait for one another; apart, they do,
+/// and that is told.
 #[test]
 fn sends_that_cross_belong_in_one_group() {
     let mesh = Mesh::new([("pp".to_string(), 2)], 1);
@@ -226,7 +229,8 @@ fn sends_that_cross_belong_in_one_group() {
     assert_eq!(crossed, [Err(message.to_string()), Err(message.to_string())]);
 }
 
-/// What can never come ends in one error on every rank: other sizes or types, other partners, ranks that are gone.
+/// What can never come ends in one error on every rank: other sizes or types, other partners, ranks
+/// that are gone.
 #[test]
 fn mismatches_end_as_errors() {
     type Ranks = fn(u64, &mut Communicator) -> Result<(), String>;

@@ -1,5 +1,5 @@
-//! Everything that can be wrong with data, and what is said about it: `data_errors.txt` has a line for each case and its messages,
-//! indented. `BLESS=1` writes what is said now.
+//! Everything that can be wrong with data, and what is said about it: `data_errors.txt` has a line
+//! for each case and its messages, indented. `BLESS=1` writes what is said now.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use shardc_executor::data::{Dataset, InputSpec, Options};
@@ -142,7 +142,8 @@ fn files(cases: &mut Cases) {
     endless.extend(b"PK\x05\x06".repeat(1 << 20));
     endless.extend([0; 70_000]);
     cases.add("an archive whose end is far from its end", &[("data.npz", &endless)]);
-    // As many zeros as a comment may have, so that one of the ends is as far from the last byte as it says.
+    // As many zeros as a comment may have, so that one of the ends is as far from the last byte as
+    // it says.
     let ends = [stored.clone(), b"PK\x05\x06".repeat(100_000), vec![0; 0x4b50 - 22 + 4]].concat();
     cases.add("an archive of ends without lists", &[("data.npz", &ends)]);
     let mut flipped = stored.clone();

@@ -1,4 +1,5 @@
-//! Whole programs, built by hand: sharded inputs, micro-batches, collectives, updates in place, and what must be refused.
+//! Whole programs, built by hand: sharded inputs, micro-batches, collectives, updates in place, and
+//! what must be refused.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use shardc_executor::data::{Dataset, Options, input_specs, write_npz};

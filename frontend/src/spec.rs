@@ -1,6 +1,8 @@
-//! The spec language: from the text of a `.shard` file to a [`Spec`], or to all of its errors at once.
+//! The spec language: from the text of a `.shard` file to a [`Spec`], or to all of its errors at
+//! once.
 //!
-//! `syntax` finds statements, `statements` reads each into its field with `values`, `check` compares them with each other.
+//! `syntax` finds statements, `statements` reads each into its field with `values`, `check`
+//! compares them with each other.
 
 mod check;
 mod context;
@@ -29,7 +31,8 @@ const MAX_BYTES: u64 = 1 << 20;
 /// Reads the spec at `path`.
 ///
 /// # Errors
-/// Every error of the file in the order of the text; one error at the file if it cannot be read, is not UTF-8 or is larger than 1 MiB.
+/// Every error of the file in the order of the text; one error at the file if it cannot be read, is
+/// not UTF-8 or is larger than 1 MiB.
 pub fn load(path: &Path) -> Result<Spec, Diagnostics> {
     let fail = |error: Diagnostic| Diagnostics::from(error.at(Place::File(path.to_path_buf())));
     let mut bytes = vec![];

@@ -1,4 +1,5 @@
-//! Whole models: they import, the right initializers are trained, and the graph computes what ONNX Runtime computes.
+//! Whole models: they import, the right initializers are trained, and the graph computes what ONNX
+//! Runtime computes.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 

@@ -1,4 +1,5 @@
-//! Small model files that ask for much: what is folded, made or decoded is bounded by what the file holds.
+//! Small model files that ask for much: what is folded, made or decoded is bounded by what the file
+//! holds.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 

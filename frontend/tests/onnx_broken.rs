@@ -37,7 +37,8 @@ fn with(op: &str, inputs: &str, attributes: Vec<pb::AttributeProto>, tensors: Ve
     m
 }
 
-/// An image of 2 channels and 2 x 3 elements that goes into `op`; a convolution has a kernel of 2 x 2 for 2 channels.
+/// An image of 2 channels and 2 x 3 elements that goes into `op`; a convolution has a kernel of 2 x
+/// 2 for 2 channels.
 fn conv(op: &str, attributes: Vec<pb::AttributeProto>) -> pb::ModelProto {
     let mut m = good();
     graph(&mut m).output.clear();

@@ -1,4 +1,5 @@
-//! Weights back into model files: what is not replaced stays to the byte, and what is replaced reads back equal.
+//! Weights back into model files: what is not replaced stays to the byte, and what is replaced
+//! reads back equal.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 

@@ -1,4 +1,5 @@
-//! Parameters that an exporter merged come apart, and those that it wrote twice become one, as the spec says.
+//! Parameters that an exporter merged come apart, and those that it wrote twice become one, as the
+//! spec says.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 

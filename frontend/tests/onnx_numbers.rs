@@ -1,4 +1,5 @@
-//! Integers of every width and floats at the ends of their range are what ONNX says, on inputs of the model and folded.
+//! Integers of every width and floats at the ends of their range are what ONNX says, on inputs of
+//! the model and folded.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -15,7 +16,8 @@ use tract_onnx::pb::tensor_proto::DataType;
 /// A chain of nodes, each of the results before it: op, inputs, result, attributes.
 type Nodes<'a> = &'a [(&'a str, &'a str, &'a str, Vec<pb::AttributeProto>)];
 
-/// Result `y` of nodes on integers `x` of that type, given as an input and as a constant. No value between is declared.
+/// Result `y` of nodes on integers `x` of that type, given as an input and as a constant. No value
+/// between is declared.
 fn integers(kind: DataType, x: &[i64], more: Vec<pb::TensorProto>, nodes: Nodes<'_>) -> Result<[Tensor; 2], String> {
     let run = |fold: bool| {
         let mut model = model(20);

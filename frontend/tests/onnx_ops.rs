@@ -85,7 +85,8 @@ fn absurd_numbers_end_in_a_diagnostic_or_a_graph() {
     assert!(refused > 1000, "{refused} refused, {taken} taken");
 }
 
-/// A batch that was merged with what is picked from it stays a dimension of its own, which may be split.
+/// A batch that was merged with what is picked from it stays a dimension of its own, which may be
+/// split.
 #[test]
 fn indices_alike_in_each_block_index_one_block() {
     let ops = |rows: &[i64]| {

@@ -1,5 +1,6 @@
-//! What the record of PyTorch's exporter decides, on models and records written by hand: which initializers are trained, which hold
-//! parameters in another form, which parameters are lost, and that no damage to a record does harm.
+//! What the record of PyTorch's exporter decides, on models and records written by hand: which
+//! initializers are trained, which hold parameters in another form, which parameters are lost, and
+//! that no damage to a record does harm.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -36,7 +37,8 @@ struct Export {
     notes: Notes,
 }
 
-/// An export of the input `x[4, 6]`, nodes `(op, inputs, outputs, call)` and the output `y`. A call is `function(%x, %p_w) -> result`.
+/// An export of the input `x[4, 6]`, nodes `(op, inputs, outputs, call)` and the output `y`. A call
+/// is `function(%x, %p_w) -> result`.
 fn exported(nodes: &[(&str, &str, &str, &str)], tensors: Vec<pb::TensorProto>) -> Export {
     let mut m = model(20);
     input(&mut m, "x", DataType::Float, &[4, 6]);
@@ -278,7 +280,8 @@ fn a_lookup_whose_rows_differ_is_the_table() {
     let mut equal = differ.clone();
     equal.copy_within(0..6, 18);
     assert_eq!(with(&equal, "arange wpe.weight").lost(), ["wpe.weight"]);
-    // A row of zeros may be one that is never trained, `padding_idx`: the lookup that told so is gone.
+    // A row of zeros may be one that is never trained, `padding_idx`: the lookup that told so is
+    // gone.
     let mut padded = differ.clone();
     padded[6..12].fill(0.0);
     assert_eq!(with(&padded, "arange wpe.weight").lost(), ["wpe.weight"]);

@@ -1,4 +1,5 @@
-//! Which initializers are trained: by their use, by their values where the use does not say, or by the spec.
+//! Which initializers are trained: by their use, by their values where the use does not say, or by
+//! the spec.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 

@@ -1,4 +1,5 @@
-//! The spec language as users meet it: what parses into what, every error's exact words and place, and text that is only noise.
+//! The spec language as users meet it: what parses into what, every error's exact words and place,
+//! and text that is only noise.
 
 use shardc_frontend::spec::{load, parse, unsupported};
 use shardc_ir::diagnostic::{Diagnostic, Place};
@@ -272,7 +273,8 @@ fn line_ends_blanks_and_comments_do_not_matter() {
     }
 }
 
-/// `errors.txt` holds cases apart by blank lines: the lines of a spec, then its errors, indented. `BLESS=1` writes what is reported now.
+/// `errors.txt` holds cases apart by blank lines: the lines of a spec, then its errors, indented.
+/// `BLESS=1` writes what is reported now.
 #[test]
 fn every_error_says_what_and_where() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/errors.txt");
@@ -346,7 +348,8 @@ fn hostile_text_is_read_in_time() {
     assert!(start.elapsed().as_secs() < 60, "{:?}", start.elapsed());
 }
 
-/// Bytes of the whole language replaced, removed, doubled and moved: no panic, and every span is a piece of the text.
+/// Bytes of the whole language replaced, removed, doubled and moved: no panic, and every span is a
+/// piece of the text.
 #[test]
 fn noise_never_panics() {
     let mut state: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -1,4 +1,5 @@
-//! The one way to make and change graphs: append nodes, with result types inferred by the op's rules.
+//! The one way to make and change graphs: append nodes, with result types inferred by the op's
+//! rules.
 
 use crate::dtype::DType;
 use crate::graph::{Graph, Node, NodeId, NodeOrigin, Output, Phase, State, Value, ValueId};
@@ -22,7 +23,8 @@ pub struct Builder {
     pub(crate) scalars: HashMap<(DType, u64), ValueId>,
     /// Given to every node that is appended.
     pub origin: NodeOrigin,
-    /// What values are called after, before the names of their ops: what a pass makes of a value takes no name that others may have.
+    /// What values are called after, before the names of their ops: what a pass makes of a value
+    /// takes no name that others may have.
     pub base: Option<String>,
 }
 
@@ -39,7 +41,8 @@ impl Builder {
         Builder { graph, names, numbers, reserved, scalars, origin: NodeOrigin::default(), base: None }
     }
 
-    /// An empty builder for a rewrite of `graph`: same name, mesh and states, without updates, gradients and outputs.
+    /// An empty builder for a rewrite of `graph`: same name, mesh and states, without updates,
+    /// gradients and outputs.
     pub fn rewrite(graph: &Graph) -> Builder {
         let mut builder = Builder::new(graph.name.clone(), graph.phase, graph.mesh.clone());
         builder.reserved = graph.values().map(|(_, v)| v.name.clone()).collect();
@@ -67,7 +70,8 @@ impl Builder {
         self.graph.ty(value)
     }
 
-    /// Appends a node whose results are called after `name`; an error if the op does not take these operands.
+    /// Appends a node whose results are called after `name`; an error if the op does not take these
+    /// operands.
     pub fn try_node(&mut self, op: Op, operands: &[ValueId], name: &str) -> Result<Vec<ValueId>, String> {
         let types: Vec<Type> = operands.iter().map(|v| self.graph.ty(*v).clone()).collect();
         let results = op.rules().result(&types)?;

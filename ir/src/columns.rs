@@ -28,7 +28,8 @@ impl Column {
     }
 }
 
-/// One line for each row, without spaces at its end; what follows a row's last cell that is not empty is left out, gaps too.
+/// One line for each row, without spaces at its end; what follows a row's last cell that is not
+/// empty is left out, gaps too.
 pub fn align<const N: usize>(rows: &[[String; N]], columns: [Column; N]) -> String {
     let width = |c: usize| {
         let widths = rows.iter().map(|row| row[c].chars().count());

@@ -109,8 +109,8 @@ impl From<Diagnostic> for Diagnostics {
     }
 }
 
-/// `text` as a terminal may show it: control characters and those that turn the direction of writing are escaped, but for the ends of
-/// lines and tabs.
+/// `text` as a terminal may show it: control characters and those that turn the direction of
+/// writing are escaped, but for the ends of lines and tabs.
 pub fn shown(text: &str) -> String {
     let turns = |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let mut out = String::with_capacity(text.len());
@@ -138,8 +138,8 @@ pub fn counted(n: impl fmt::Display, noun: &str) -> String {
     format!("{n} {plural}")
 }
 
-/// Up to four of `candidates` that resemble `name`, nearest first; for "did you mean" lines. A pattern `*.a.b` is held against the
-/// ends of names.
+/// Up to four of `candidates` that resemble `name`, nearest first; for "did you mean" lines. A
+/// pattern `*.a.b` is held against the ends of names.
 pub fn near_names<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let (name, parts) = match name.strip_prefix("*.") {
         Some(end) => (end, end.split('.').count()),
@@ -160,7 +160,8 @@ pub fn near_names<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> 
 /// So many patterns of one kind that match nothing are told what may have been meant.
 pub const HELPED: usize = 20;
 
-/// What to say of a pattern that matches none of `names`: those that resemble it, or else some of those that there are.
+/// What to say of a pattern that matches none of `names`: those that resemble it, or else some of
+/// those that there are.
 pub fn names_help<'a>(pattern: &str, names: impl Iterator<Item = &'a str> + Clone) -> String {
     const SHOWN: usize = 5;
     let listed = |names: &[&str]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");

@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The type of one element. Every integer type of a model is widened to `i64` on import, so that `i64` is the only one here.
+/// The type of one element. Every integer type of a model is widened to `i64` on import, so that
+/// `i64` is the only one here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DType {

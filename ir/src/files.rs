@@ -1,4 +1,5 @@
-//! Opening what users name: only regular files, as a pipe would never end and a device may be endless.
+//! Opening what users name: only regular files, as a pipe would never end and a device may be
+//! endless.
 
 use std::fs::{self, File};
 use std::io::{Error, ErrorKind, Read, Result};

@@ -1,7 +1,9 @@
-//! The global graph: nodes in a topological order, values with global types and shardings, state variables and their updates.
+//! The global graph: nodes in a topological order, values with global types and shardings, state
+//! variables and their updates.
 //!
-//! A graph only grows: a pass that changes something builds a new graph through [`crate::builder::Builder`], node by node, so
-//! node order is a topological order at every moment and ids are dense.
+//! A graph only grows: a pass that changes something builds a new graph through
+//! [`crate::builder::Builder`], node by node, so node order is a topological order at every moment
+//! and ids are dense.
 
 use crate::mesh::{AxisId, Mesh};
 use crate::ops::Op;

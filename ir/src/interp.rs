@@ -1,7 +1,9 @@
-//! What each op means on whole tensors: a naive evaluator, used to fold constants and as an oracle that shares no code with kernels.
+//! What each op means on whole tensors: a naive evaluator, used to fold constants and as an oracle
+//! that shares no code with kernels.
 //!
-//! Integers are computed in i64. Floats are computed in f64 and rounded to the element type after each op. A communication op
-//! changes where elements are, not what they are, so here it is the identity.
+//! Integers are computed in i64. Floats are computed in f64 and rounded to the element type after
+//! each op. A communication op changes where elements are, not what they are, so here it is the
+//! identity.
 
 mod attention;
 mod contract;
@@ -24,7 +26,8 @@ use std::collections::BTreeMap;
 /// The most elements that a result may have.
 pub const MAX_ELEMENTS: u64 = 1 << 31;
 
-/// The results of `op` on `operands`. An error if it does not take them, or for leaves, whose value the graph does not know.
+/// The results of `op` on `operands`. An error if it does not take them, or for leaves, whose value
+/// the graph does not know.
 pub fn evaluate(op: &Op, operands: &[Tensor]) -> Result<Vec<Tensor>, String> {
     let types: Vec<Type> = operands.iter().map(|t| t.ty.clone()).collect();
     let results = op.rules().result(&types)?;
@@ -139,7 +142,8 @@ fn leaf(graph: &Graph, op: &Op, feed: &Feed) -> Option<Result<Tensor, String>> {
     }
 }
 
-/// The element numbers that a walk over `shape` in row-major order visits, with `strides` from `start` on.
+/// The element numbers that a walk over `shape` in row-major order visits, with `strides` from
+/// `start` on.
 fn positions(shape: &[u64], strides: &[i64], start: i64) -> Positions {
     let left = shape.iter().product();
     Positions { shape: shape.to_vec(), strides: strides.to_vec(), index: vec![0; shape.len()], at: start, left }
@@ -156,7 +160,8 @@ struct Positions {
 }
 
 impl Positions {
-    /// Takes away the innermost dimensions that are contiguous: how many elements each position then stands for.
+    /// Takes away the innermost dimensions that are contiguous: how many elements each position
+    /// then stands for.
     fn take_run(&mut self) -> usize {
         let mut run = 1;
         while let (Some(size), Some(stride)) = (self.shape.last(), self.strides.last()) {
@@ -191,7 +196,8 @@ impl Iterator for Positions {
     }
 }
 
-/// For each element of `to` in row-major order, the element of a tensor of shape `from` that broadcasts there.
+/// For each element of `to` in row-major order, the element of a tensor of shape `from` that
+/// broadcasts there.
 fn broadcast_positions(from: &[u64], to: &[u64]) -> Positions {
     let skip = to.len() - from.len();
     let own = row_major(from);

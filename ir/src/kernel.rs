@@ -1,7 +1,7 @@
 //! Kernel forms: the narrow waist between ops and backends.
 //!
-//! A kernel is data: sizes, strides and small programs. A backend implements these forms and nothing
-//! else; the CPU backend is their definition. Sizes and strides count elements; a view (see
+//! A kernel is data: sizes, strides and small programs. A backend implements these forms and
+//! nothing else; the CPU backend is their definition. Sizes and strides count elements; a view (see
 //! [`crate::plan::View`]) says where a buffer begins. Unless a form has strides, its operands are
 //! contiguous and row-major. Each form is a file, with what loader, proof and backends ask of it
 //! ([`Form`]), and a line in the list below.
@@ -49,8 +49,8 @@ pub trait Backend {
 
 /// How a backend carries out one form. A backend has this for every form of the list below.
 pub trait Implements<F>: Backend {
-    /// Makes a kernel ready whose operands fit its signature. `in_place` says for each read which write
-    /// is the same memory.
+    /// Makes a kernel ready whose operands fit its signature. `in_place` says for each read which
+    /// write is the same memory.
     ///
     /// # Errors
     /// If the backend cannot carry it out.

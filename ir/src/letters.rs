@@ -1,7 +1,8 @@
 //! Letters: how the dimensions of an op's operands and results correspond, einsum-like.
 //!
-//! Every dimension is an ordered product of letters, outer to inner; a dimension of size 1 that broadcasts is the empty product.
-//! Mesh axes split letters, so a split of one operand says how the others must be split, and what is partial afterwards.
+//! Every dimension is an ordered product of letters, outer to inner; a dimension of size 1 that
+//! broadcasts is the empty product. Mesh axes split letters, so a split of one operand says how the
+//! others must be split, and what is partial afterwards.
 
 use crate::mesh::Mesh;
 use crate::reduce_kind::ReduceKind;
@@ -53,7 +54,8 @@ impl Letters {
         self.sizes.len() - 1
     }
 
-    /// From an einsum such as `bk,kn->bn`: a letter that is in no result is summed. Sizes come from `operands`.
+    /// From an einsum such as `bk,kn->bn`: a letter that is in no result is summed. Sizes come from
+    /// `operands`.
     pub fn einsum(spec: &str, operands: &[Type]) -> Letters {
         let (inputs, output) = spec.split_once("->").unwrap_or((spec, ""));
         let mut letters = Letters::new();
@@ -75,7 +77,8 @@ impl Letters {
         letters
     }
 
-    /// Numpy broadcasting: all results have the broadcast shape, each of its dimensions is one letter.
+    /// Numpy broadcasting: all results have the broadcast shape, each of its dimensions is one
+    /// letter.
     pub fn broadcast(operands: &[Type], results: &[Type]) -> Letters {
         let mut letters = Letters::new();
         let shape = &results[0].shape;
@@ -97,7 +100,8 @@ impl Letters {
         dims.iter().flatten().copied().collect()
     }
 
-    /// The splits of a tensor's dimensions as splits of letters; `None` for a split that crosses the border of a letter.
+    /// The splits of a tensor's dimensions as splits of letters; `None` for a split that crosses
+    /// the border of a letter.
     pub fn to_letters(&self, dims: &[Vec<Letter>], sharding: &Sharding) -> Vec<Vec<Option<(Letter, Split)>>> {
         dims.iter()
             .zip(&sharding.dims)
@@ -140,8 +144,8 @@ impl Letters {
         units.find(|(size, _)| !size.is_multiple_of(ranks))
     }
 
-    /// Whether the letter may be split like this beside what `assignment` says; the new splits of the letter if so.
-    /// An axis splits at most one letter of an op.
+    /// Whether the letter may be split like this beside what `assignment` says; the new splits of
+    /// the letter if so. An axis splits at most one letter of an op.
     pub fn extend(&self, assignment: &Assignment, letter: Letter, split: Split, mesh: &Mesh) -> Option<Splits> {
         if self.roles[letter] == Role::Whole {
             return None;
@@ -153,7 +157,8 @@ impl Letters {
         with_split(&assignment[letter], split, self.sizes[letter], mesh)
     }
 
-    /// Prints as `bk,kn->bn`: `(d)` is a whole letter, `[bt]` a merged dimension, `1` an empty product.
+    /// Prints as `bk,kn->bn`: `(d)` is a whole letter, `[bt]` a merged dimension, `1` an empty
+    /// product.
     pub fn text(&self) -> String {
         let name = |l: Letter| {
             let c = if l < 26 { (b'a' + l as u8) as char } else { (b'A' + (l % 26) as u8) as char };

@@ -1,4 +1,5 @@
-//! What a program is: types, mesh, shardings, ops and their rules, the graph, plans, their text forms and verifiers.
+//! What a program is: types, mesh, shardings, ops and their rules, the graph, plans, their text
+//! forms and verifiers.
 
 pub mod builder;
 pub mod columns;

@@ -1,5 +1,5 @@
-//! The largest meshes, programs and kernels. Whoever reads a spec, a graph or a plan refuses what is
-//! larger, and everything behind may compute with these numbers without overflow.
+//! The largest meshes, programs and kernels. Whoever reads a spec, a graph or a plan refuses what
+//! is larger, and everything behind may compute with these numbers without overflow.
 
 /// Axes of ranks. An [`crate::mesh::AxisId`] could count more.
 pub const MAX_AXES: usize = 32;

@@ -10,7 +10,8 @@ use crate::columns::{Column, align};
 use crate::plan::Program;
 use units::bytes_text;
 
-/// The listing of `rank`. `spec_name` is the spec's file name, for the lines that asked for messages.
+/// The listing of `rank`. `spec_name` is the spec's file name, for the lines that asked for
+/// messages.
 pub fn text(program: &Program, rank: u64, spec_name: &str) -> String {
     let summary = summary(program, rank);
     let mut out = format!("plan @{}  device {rank}/{}", program.name, program.mesh.world_size());

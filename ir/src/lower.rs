@@ -1,5 +1,5 @@
-//! What lowering rules see and give: a rank's part of each operand, and kernel forms over it; and what they give for whole graphs and
-//! for nodes that are fused.
+//! What lowering rules see and give: a rank's part of each operand, and kernel forms over it; and
+//! what they give for whole graphs and for nodes that are fused.
 
 pub mod fused;
 pub mod graph;
@@ -89,7 +89,8 @@ pub struct Launch {
     pub writes: Vec<Slot>,
 }
 
-/// A scalar program over all operands (broadcast as numpy does to the shape of the iteration), which can be fused with others.
+/// A scalar program over all operands (broadcast as numpy does to the shape of the iteration),
+/// which can be fused with others.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Elementwise {
     /// The type of the registers; `None` where any float type will do.
@@ -116,7 +117,8 @@ pub enum Lowered {
         /// The type of partial results.
         accumulate: DType,
     },
-    /// Kernels in order, with scratch tensors (element type, elements) that live for this node only.
+    /// Kernels in order, with scratch tensors (element type, elements) that live for this node
+    /// only.
     Launches {
         /// The kernels.
         launches: Vec<Launch>,
@@ -144,7 +146,8 @@ impl Lowered {
         Lowered::Launches { launches, scratch: vec![] }
     }
 
-    /// An elementwise program, written by `write`, which gets the operands' registers and returns the results'.
+    /// An elementwise program, written by `write`, which gets the operands' registers and returns
+    /// the results'.
     pub fn map(compute: Option<DType>, operands: usize, write: impl FnOnce(&mut ProgramWriter, &[Reg]) -> Vec<Reg>) -> Lowered {
         Lowered::Map(Elementwise { compute, program: ProgramWriter::program(operands, write), origins: vec![] })
     }

@@ -23,7 +23,8 @@ pub struct MeshAxis {
     pub size: u64,
 }
 
-/// All axes: those of ranks in the order of the spec, then `time`, whose positions are the micro-batches.
+/// All axes: those of ranks in the order of the spec, then `time`, whose positions are the
+/// micro-batches.
 ///
 /// A rank is the row-major position over the axes of ranks, the first axis slowest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -131,7 +132,8 @@ impl Mesh {
         self.rank_axes().iter().zip(coordinates).fold(0, |rank, (axis, c)| rank * axis.size + c)
     }
 
-    /// The ranks that differ from `rank` only on `axes`, in row-major order of `axes` as given; an axis counts once.
+    /// The ranks that differ from `rank` only on `axes`, in row-major order of `axes` as given; an
+    /// axis counts once.
     pub fn group(&self, rank: u64, axes: &[AxisId]) -> Vec<u64> {
         let mut groups = vec![self.coordinates(rank)];
         for axis in axes.iter().enumerate().filter(|(i, axis)| !axes[..*i].contains(axis)).map(|(_, axis)| axis) {

@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-/// Whether the whole of `name` matches `pattern`: `*` stands for any characters, dots too, and a leading `*.` also for nothing.
+/// Whether the whole of `name` matches `pattern`: `*` stands for any characters, dots too, and a
+/// leading `*.` also for nothing.
 ///
 /// Takes time linear in the two lengths, whatever the pattern.
 pub fn matches(pattern: &str, name: &str) -> bool {
@@ -14,13 +15,15 @@ pub fn matches_scope(pattern: &str, path: &str) -> bool {
     outermost_scope(pattern, path).is_some()
 }
 
-/// The outermost of the nested scopes `a`, `a.b`, `a.b.c`, … of `path` that `pattern` matches; everything with the same answer is one unit.
+/// The outermost of the nested scopes `a`, `a.b`, `a.b.c`, … of `path` that `pattern` matches;
+/// everything with the same answer is one unit.
 pub fn outermost_scope<'p>(pattern: &str, path: &'p str) -> Option<&'p str> {
     let ends = path.match_indices('.').map(|(dot, _)| dot).chain([path.len()]);
     ends.map(|end| &path[..end]).find(|scope| matches(pattern, scope))
 }
 
-/// The first and the last literal are anchored; each one between goes to its leftmost place, which never rules out a match.
+/// The first and the last literal are anchored; each one between goes to its leftmost place, which
+/// never rules out a match.
 fn glob(pattern: &str, name: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else { return pattern == name };
     let (middle, last) = rest.rsplit_once('*').unwrap_or(("", rest));
@@ -54,7 +57,8 @@ fn rests(name: &str) -> impl Iterator<Item = &str> {
     [name].into_iter().chain(name.match_indices('.').map(|(dot, _)| &name[dot + 1..]))
 }
 
-/// Many patterns, to be asked for names. Whole names and `*.REST` are looked up, so thousands of them cost no more than one.
+/// Many patterns, to be asked for names. Whole names and `*.REST` are looked up, so thousands of
+/// them cost no more than one.
 pub struct Patterns<'p> {
     whole: HashMap<&'p str, Vec<usize>>,
     rest: HashMap<&'p str, Vec<usize>>,
@@ -92,7 +96,8 @@ impl<'p> Patterns<'p> {
     }
 }
 
-/// Many names, to be asked for patterns. Whole names and `*.REST` are looked up, so thousands of names cost no more than one.
+/// Many names, to be asked for patterns. Whole names and `*.REST` are looked up, so thousands of
+/// names cost no more than one.
 pub struct Names<'n> {
     names: Vec<&'n str>,
     whole: HashMap<&'n str, Vec<usize>>,

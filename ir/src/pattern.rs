@@ -1,9 +1,10 @@
 //! Patterns over the graph, written as terms: `mul(x, sigmoid(x))`.
 //!
-//! A lower-case word without arguments is a value (the same one wherever it stands), `$name` a scalar constant that is captured,
-//! a number a scalar constant of about that value, `name(…)` an op by its name in text,
-//! `v@name(…)` the same with its value captured. Operands of commuting ops match in either
-//! order. `mean(p)` is the mean over the last dimension, which stays with size 1; views that keep the shape are looked through.
+//! A lower-case word without arguments is a value (the same one wherever it stands), `$name` a
+//! scalar constant that is captured, a number a scalar constant of about that value, `name(…)` an
+//! op by its name in text, `v@name(…)` the same with its value captured. Operands of commuting ops
+//! match in either order. `mean(p)` is the mean over the last dimension, which stays with size 1;
+//! views that keep the shape are looked through.
 
 use crate::graph::{Graph, ValueId};
 use crate::ops::Op;

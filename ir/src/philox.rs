@@ -24,8 +24,8 @@ pub fn philox(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     counter
 }
 
-/// The random word of element `index` in stream `stream` at step `step`: word `index % 4` of the block `index / 4`. The key is the
-/// seed; of the step 32 bits count.
+/// The random word of element `index` in stream `stream` at step `step`: word `index % 4` of the
+/// block `index / 4`. The key is the seed; of the step 32 bits count.
 pub fn word(index: u64, seed: u64, stream: u32, step: u64) -> u32 {
     let block = index / 4;
     let counter = [block as u32, (block >> 32) as u32, step as u32, stream];

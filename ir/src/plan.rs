@@ -1,4 +1,5 @@
-//! A plan: for each distinct program its buffers, its steps and its order of tasks, with nothing left to decide.
+//! A plan: for each distinct program its buffers, its steps and its order of tasks, with nothing
+//! left to decide.
 
 mod tables;
 
@@ -28,13 +29,15 @@ pub enum BufferKind {
     State(u32),
     /// The gradient of the parameter with that index, complete at the end of a step.
     Gradient(u32),
-    /// A model input or label: an index into [`Program::inputs`]; all micro-batches of a step, one slot each.
+    /// A model input or label: an index into [`Program::inputs`]; all micro-batches of a step, one
+    /// slot each.
     Input(u32),
     /// A constant of the program: an index into [`Program::constants`].
     Constant(u32),
     /// A number that the host writes before each step.
     Scalar(HostScalar),
-    /// A result that the host reads: an index into [`Program::outputs`]; a slot for each micro-batch where time splits it.
+    /// A result that the host reads: an index into [`Program::outputs`]; a slot for each
+    /// micro-batch where time splits it.
     Output(u32),
     /// Anything that lives within a step.
     Activation,
@@ -154,8 +157,8 @@ pub enum Repeat {
     EachMicrobatch,
 }
 
-/// A body of steps. Tasks run in their order; neighbours that repeat for each micro-batch run together as one loop
-/// (`F0 B0 F1 B1 …`).
+/// A body of steps. Tasks run in their order; neighbours that repeat for each micro-batch run
+/// together as one loop (`F0 B0 F1 B1 …`).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Task {
     /// `prologue`, `F`, `B`, `update`.
@@ -237,7 +240,8 @@ pub enum StateRole {
     Frozen,
     /// A moment of the optimizer.
     Moment,
-    /// A running statistic of a batch normalisation: an initializer that training moves without a gradient.
+    /// A running statistic of a batch normalisation: an initializer that training moves without a
+    /// gradient.
     Statistic,
 }
 
@@ -268,7 +272,8 @@ pub struct ProgramInput {
     pub name: String,
     /// Its buffer.
     pub buffer: BufferId,
-    /// Allowed values, from what reads it: `low..high` (class indices, token ids), if known; of floats `low` to `high - 1`.
+    /// Allowed values, from what reads it: `low..high` (class indices, token ids), if known; of
+    /// floats `low` to `high - 1`.
     pub range: Option<(i64, i64)>,
     /// One value outside the range that is allowed (`ignore_index`).
     pub except: Option<i64>,

@@ -1,7 +1,9 @@
-//! The binary form of programs: a header that tells a damaged file before anything is decoded, then bincode.
+//! The binary form of programs: a header that tells a damaged file before anything is decoded, then
+//! bincode.
 //!
 //! ```text
-//! magic "SHARDCPL" · version u32 · payload length u64 · SHA-256 of the payload · payload       (little-endian)
+//! magic "SHARDCPL" · version u32 · payload length u64 · SHA-256 of the payload · payload
+//! (little-endian)
 //! ```
 
 use crate::diagnostic::Diagnostic;
@@ -36,7 +38,8 @@ pub fn encode(program: &Program) -> Result<Vec<u8>, Diagnostic> {
     Ok(bytes)
 }
 
-/// The program in the bytes of a plan file. Its ids are in range; whether it is right is for [`crate::verify_plan`] to say.
+/// The program in the bytes of a plan file. Its ids are in range; whether it is right is for
+/// [`crate::verify_plan`] to say.
 ///
 /// # Errors
 /// What is wrong with the bytes, without a place.
@@ -69,7 +72,8 @@ pub fn decode(bytes: &[u8]) -> Result<Program, Diagnostic> {
     Ok(program)
 }
 
-/// The limit counts bytes in memory before they are allocated, so that no forged length asks for much more than the file has.
+/// The limit counts bytes in memory before they are allocated, so that no forged length asks for
+/// much more than the file has.
 fn decode_payload(payload: &[u8]) -> Result<(Program, usize), DecodeError> {
     if payload.len() < 1 << 20 {
         decode_from_slice(payload, standard().with_limit::<{ 1 << 24 }>())

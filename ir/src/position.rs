@@ -1,5 +1,5 @@
-//! Positions: numbers that depend on where a rank stands in the mesh, and the way from a local index
-//! to the global one.
+//! Positions: numbers that depend on where a rank stands in the mesh, and the way from a local
+//! index to the global one.
 
 use crate::limits::MAX_DIGITS;
 use crate::mesh::{AxisId, Mesh};
@@ -54,7 +54,8 @@ impl Offset {
 pub struct Origin {
     /// What the coordinates add.
     pub offset: Offset,
-    /// The digits of the local index; one digit `(1, size, 1)` where the split is outermost or absent.
+    /// The digits of the local index; one digit `(1, size, 1)` where the split is outermost or
+    /// absent.
     pub digits: Vec<OriginDigit>,
 }
 

@@ -63,7 +63,8 @@ pub struct Training<P = Program> {
 }
 
 impl<P> Programs<P> {
-    /// One for each kind that `make` is asked for: all of them where the job `trains`, else evaluation.
+    /// One for each kind that `make` is asked for: all of them where the job `trains`, else
+    /// evaluation.
     ///
     /// # Errors
     /// The first of `make`.

@@ -1,7 +1,7 @@
 //! Scalar functions and the straight-line programs that fused elementwise kernels run.
 //!
-//! A function is one row of [`unary`] or [`binary`]: its name, its value on floats and integers, its
-//! derivative, its cost and where tests draw its operands. Backends compute it by themselves.
+//! A function is one row of [`unary`] or [`binary`]: its name, its value on floats and integers,
+//! its derivative, its cost and where tests draw its operands. Backends compute it by themselves.
 
 pub mod binary;
 pub mod unary;
@@ -21,7 +21,8 @@ pub type Reg = u16;
 pub enum Instr {
     /// A constant.
     Const(f64),
-    /// The element's index along an iteration dimension of the kernel, plus the kernel's origin for that dimension.
+    /// The element's index along an iteration dimension of the kernel, plus the kernel's origin for
+    /// that dimension.
     Index(u16),
     /// `f(a)`
     Unary(Unary, Reg),

@@ -1,9 +1,11 @@
-//! Where the elements of a value are: which digit of which dimension each mesh axis holds, and what is still partial.
+//! Where the elements of a value are: which digit of which dimension each mesh axis holds, and what
+//! is still partial.
 //!
-//! A dimension is a mixed-radix number, and a mesh axis that splits it owns one digit. The digit of weight `stride` over an axis
-//! of size `k` is `(index / stride) % k`. So `[8:dp 32:tp]` on a dimension of 256 is dp at stride 128 and tp at stride 16;
-//! `3*tp` on 192 is tp at stride 32; a merged `(b t)` with b over dp is dp at a large stride, as it was on b alone. Letters,
-//! merged dimensions and blocks need no further mechanism.
+//! A dimension is a mixed-radix number, and a mesh axis that splits it owns one digit. The digit of
+//! weight `stride` over an axis of size `k` is `(index / stride) % k`. So `[8:dp 32:tp]` on a
+//! dimension of 256 is dp at stride 128 and tp at stride 16; `3*tp` on 192 is tp at stride 32; a
+//! merged `(b t)` with b over dp is dp at a large stride, as it was on b alone. Letters, merged
+//! dimensions and blocks need no further mechanism.
 
 use crate::mesh::{AxisId, Mesh};
 use crate::position::{Offset, Origin, OriginDigit};
@@ -78,8 +80,8 @@ impl Sharding {
         shape.iter().zip(&self.dims).map(|(size, splits)| size / degree(splits, mesh)).collect()
     }
 
-    /// Prints as in `{dp, [8:dp 32:tp]} partial(sum: tp)`; nothing where everything is whole. Splits that are not well-formed
-    /// are listed by weight: `dp@3+tp@2`.
+    /// Prints as in `{dp, [8:dp 32:tp]} partial(sum: tp)`; nothing where everything is whole.
+    /// Splits that are not well-formed are listed by weight: `dp@3+tp@2`.
     pub fn text(&self, shape: &[u64], mesh: &Mesh) -> String {
         let mut out = String::new();
         if self.dims.iter().any(|d| !d.is_empty()) {
@@ -118,7 +120,8 @@ pub fn outermost(size: u64, inner: u64, axes: &[AxisId], mesh: &Mesh) -> Result<
     axes.iter().map(digit).collect()
 }
 
-/// Whether the splits are digits of a number below `size`: each digit's span divides the next weight above it.
+/// Whether the splits are digits of a number below `size`: each digit's span divides the next
+/// weight above it.
 pub fn well_formed(splits: &[Split], size: u64, mesh: &Mesh) -> bool {
     let mut above = size;
     splits.iter().all(|s| {
@@ -129,7 +132,8 @@ pub fn well_formed(splits: &[Split], size: u64, mesh: &Mesh) -> bool {
     })
 }
 
-/// Adds a split at its place by stride; `None` if the digits would overlap or the axis is there at another stride.
+/// Adds a split at its place by stride; `None` if the digits would overlap or the axis is there at
+/// another stride.
 pub fn with_split(splits: &[Split], split: Split, size: u64, mesh: &Mesh) -> Option<Splits> {
     if let Some(there) = splits.iter().find(|s| s.axis == split.axis) {
         return (*there == split).then(|| splits.to_vec());
@@ -146,7 +150,8 @@ pub fn inserted(splits: &[Split], split: Split) -> Splits {
     out
 }
 
-/// The maximal digits of an index below `size` that no axis owns: (weight in the global index, number of values), outer to inner.
+/// The maximal digits of an index below `size` that no axis owns: (weight in the global index,
+/// number of values), outer to inner.
 pub fn free_digits(splits: &[Split], size: u64, mesh: &Mesh) -> Vec<(u64, u64)> {
     let mut digits = vec![];
     let mut above = size;
@@ -205,7 +210,8 @@ fn splits_text(splits: &[Split], size: u64, mesh: &Mesh) -> String {
     }
 }
 
-/// The dimension as letters `size:axes`, outer to inner: each run of adjacent digits begins a letter that reaches to the next.
+/// The dimension as letters `size:axes`, outer to inner: each run of adjacent digits begins a
+/// letter that reaches to the next.
 pub fn letters<'m>(splits: &[Split], size: u64, mesh: &'m Mesh) -> Vec<(u64, Vec<&'m str>)> {
     let mut out: Vec<(u64, Vec<&str>)> = vec![];
     let mut above = size;

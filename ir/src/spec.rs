@@ -35,8 +35,8 @@ pub struct Located<T> {
     pub source: Source,
 }
 
-/// A whole spec. Axes are resolved to the mesh, sizes are positive, and what statements say about each other is consistent;
-/// names of the model are not yet compared with one.
+/// A whole spec. Axes are resolved to the mesh, sizes are positive, and what statements say about
+/// each other is consistent; names of the model are not yet compared with one.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Spec {
     /// The file, as the user named it.
@@ -89,7 +89,8 @@ pub struct Spec {
     pub untie: Vec<Located<String>>,
     /// `replicate axis=`: axes that are meant to split nothing.
     pub replicate: Vec<Located<AxisId>>,
-    /// `accept lost=parameters`: the model trains although its exporter's record lists parameters that the file lacks.
+    /// `accept lost=parameters`: the model trains although its exporter's record lists parameters
+    /// that the file lacks.
     pub accept_lost: Option<Located<()>>,
     /// `seed`.
     pub seed: Option<Located<u64>>,
@@ -129,7 +130,8 @@ impl Spec {
         }
     }
 
-    /// The spec of the reference: one rank on every axis, the same micro-batches and groups of statistics, without `pipeline`, `place`, `zero` and `device`.
+    /// The spec of the reference: one rank on every axis, the same micro-batches and groups of
+    /// statistics, without `pipeline`, `place`, `zero` and `device`.
     pub fn reference(&self) -> Spec {
         let mut reference = Spec { pipeline: None, place: vec![], zero: vec![], device_memory: None, ..self.clone() };
         if let Some(groups) = &mut reference.batchnorm {
@@ -166,7 +168,8 @@ impl Spec {
         shard.chain(others).find(|source| source.line == line as usize).map(|source| self.place_of(source))
     }
 
-    /// `job.shard:7`, as listings name the line that asked for something; the file without its folder.
+    /// `job.shard:7`, as listings name the line that asked for something; the file without its
+    /// folder.
     pub fn provenance(&self, source: Source) -> String {
         let name = self.file.file_name().unwrap_or(self.file.as_os_str());
         format!("{}:{}", name.to_string_lossy(), source.line)

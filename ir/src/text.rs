@@ -1,4 +1,5 @@
-//! The text form of a graph: [`print()`] writes it, [`parse()`] reads it back, and printing what was parsed gives the same text.
+//! The text form of a graph: [`print()`] writes it, [`parse()`] reads it back, and printing what
+//! was parsed gives the same text.
 //!
 //! ```text
 //! graph @mlp  phase explicit
@@ -14,10 +15,11 @@
 //!   gradient "w1" = %g3
 //! ```
 //!
-//! A line is one node: results, op, attributes, operands, types with shardings (and the lines of the spec that asked for them:
-//! `asked(tp: 7)`), and where it comes from (`@scope`, `backward` or `update`, `reason=`, `line=`). A node of several results
-//! has its types in parentheses. The mesh is left out where there is one rank and one micro-batch. What follows `//` is made by
-//! the printer (the letters of the op) and skipped by the parser.
+//! A line is one node: results, op, attributes, operands, types with shardings (and the lines of
+//! the spec that asked for them: `asked(tp: 7)`), and where it comes from (`@scope`, `backward` or
+//! `update`, `reason=`, `line=`). A node of several results has its types in parentheses. The mesh
+//! is left out where there is one rank and one micro-batch. What follows `//` is made by the
+//! printer (the letters of the op) and skipped by the parser.
 
 mod axes;
 mod constant;

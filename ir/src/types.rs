@@ -49,8 +49,8 @@ impl fmt::Display for Type {
     }
 }
 
-/// The number of elements of `shape`, or `None` where it exceeds [`MAX_ELEMENTS`], or would if empty dimensions had one element: so every
-/// product of some of its sizes is a number.
+/// The number of elements of `shape`, or `None` where it exceeds [`MAX_ELEMENTS`], or would if
+/// empty dimensions had one element: so every product of some of its sizes is a number.
 pub fn checked_elements(shape: &[u64]) -> Option<u64> {
     let product = |least: u64| shape.iter().try_fold(1u64, |n, s| n.checked_mul((*s).max(least))).filter(|n| *n <= MAX_ELEMENTS);
     product(1).and_then(|_| product(0))
@@ -66,7 +66,8 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    /// A tensor of floats (or truth values or integers) from numbers; `values.len()` must be the number of elements.
+    /// A tensor of floats (or truth values or integers) from numbers; `values.len()` must be the
+    /// number of elements.
     pub fn from_f64(ty: Type, values: &[f64]) -> Tensor {
         assert_eq!(ty.elements(), values.len() as u64, "as many values as elements");
         let mut bytes = Vec::with_capacity(values.len() * ty.dtype.bytes() as usize);
@@ -114,7 +115,8 @@ impl Tensor {
         }
     }
 
-    /// The one value that every element has, if there is one and a float holds it: integers beyond 2^53 may not be.
+    /// The one value that every element has, if there is one and a float holds it: integers beyond
+    /// 2^53 may not be.
     pub fn splat(&self) -> Option<f64> {
         let width = self.ty.dtype.bytes() as usize;
         let first = self.bytes.get(..width)?;

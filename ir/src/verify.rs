@@ -1,23 +1,27 @@
 //! The verifier of graphs, run after every pass. This header is its specification.
 //!
-//! **1 Structure.** Names of values, states and outputs are unique. An operand is a result of an earlier node. The types of a
-//! node's results are those that the op's rules derive from its operands; a state is read, updated and differentiated at its
-//! own type. Communication appears only from phase `annotated` on.
+//! **1 Structure.** Names of values, states and outputs are unique. An operand is a result of an
+//! earlier node. The types of a node's results are those that the op's rules derive from its
+//! operands; a state is read, updated and differentiated at its own type. Communication appears
+//! only from phase `annotated` on.
 //!
-//! **2 Shardings.** Before phase `annotated` every value and state is whole everywhere. From then on a sharding has as many
-//! dimensions as its value; the splits of a dimension are digits of an index below its size; an axis splits one dimension or
-//! leaves the value partial, once; a value is partial in one way. A state is neither partial nor split over time.
+//! **2 Shardings.** Before phase `annotated` every value and state is whole everywhere. From then
+//! on a sharding has as many dimensions as its value; the splits of a dimension are digits of an
+//! index below its size; an axis splits one dimension or leaves the value partial, once; a value is
+//! partial in one way. A state is neither partial nor split over time.
 //!
-//! **3 Letters**, at phase `explicit`, for every op that computes. The splits of operands and results are splits of the op's
-//! letters; all tensors agree on the splits of each letter; a whole letter is not split; an axis splits one letter. An operand is
-//! partial over an axis only together with the other operands of a set in which the op is linear, and only where that axis splits
-//! no letter of the op; `max` and `min` pass only what moves elements, and themselves. The results are partial over exactly those
-//! axes and the ones that split a reduced letter. What is read from outside (outputs, gradients) is not partial, and a state is
-//! read and updated under its own sharding.
+//! **3 Letters**, at phase `explicit`, for every op that computes. The splits of operands and
+//! results are splits of the op's letters; all tensors agree on the splits of each letter; a whole
+//! letter is not split; an axis splits one letter. An operand is partial over an axis only together
+//! with the other operands of a set in which the op is linear, and only where that axis splits no
+//! letter of the op; `max` and `min` pass only what moves elements, and themselves. The results are
+//! partial over exactly those axes and the ones that split a reduced letter. What is read from
+//! outside (outputs, gradients) is not partial, and a state is read and updated under its own
+//! sharding.
 //!
-//! **4 Communication**, at phase `explicit`. `all_reduce` removes its axes from the partial ones, `accumulate` removes time,
-//! `all_gather` removes one split over ranks, `shard_slice` adds one, and nothing else changes. `reshard` changes splits as it
-//! likes and never makes a value partial.
+//! **4 Communication**, at phase `explicit`. `all_reduce` removes its axes from the partial ones,
+//! `accumulate` removes time, `all_gather` removes one split over ranks, `shard_slice` adds one,
+//! and nothing else changes. `reshard` changes splits as it likes and never makes a value partial.
 
 mod comm;
 mod letters;
@@ -49,7 +53,8 @@ pub struct Violation {
     pub message: String,
 }
 
-/// Checks every rule of this module's header; a later chapter is checked only where the earlier ones hold.
+/// Checks every rule of this module's header; a later chapter is checked only where the earlier
+/// ones hold.
 pub fn verify(graph: &Graph) -> Result<(), Vec<Violation>> {
     let mut found = Found { violations: vec![] };
     structure::check(graph, &mut found);
@@ -85,8 +90,8 @@ pub fn report(graph: &Graph, violations: &[Violation]) -> String {
     out
 }
 
-/// The column of `word` in `line` where it is not the beginning of a longer name, and its width; the last such place, since
-/// operands follow results.
+/// The column of `word` in `line` where it is not the beginning of a longer name, and its width;
+/// the last such place, since operands follow results.
 fn find_word(line: &str, word: &str) -> Option<(usize, usize)> {
     let continues = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
     let (at, _) = line.match_indices(word).filter(|(at, _)| !line[at + word.len()..].starts_with(continues)).last()?;

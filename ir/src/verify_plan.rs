@@ -1,50 +1,65 @@
-//! What is proven of a program before it runs: that it is its graph, on every rank. This header is the proof's specification.
+//! What is proven of a program before it runs: that it is its graph, on every rank. This header is
+//! the proof's specification.
 //!
-//! A program is taken together with the explicit graph that it says it carries out, and is validated against it as the output of a
-//! compiler is against its source; nothing that made it is believed. All ranks run the same steps in the same order, and only the
-//! members of groups and the offsets of kernels depend on where a rank stands, both as functions of its coordinates. So one symbolic
-//! run stands for all ranks, and time grows with the program alone. Where ranks run different programs of one mesh ([`PlanSet`]),
-//! each is proven against the same graph, and that their calls meet is proven besides.
-//! Source: Pnueli, Siegel and Singerman, Translation Validation (1998).
+//! A program is taken together with the explicit graph that it says it carries out, and is
+//! validated against it as the output of a compiler is against its source; nothing that made it is
+//! believed. All ranks run the same steps in the same order, and only the members of groups and the
+//! offsets of kernels depend on where a rank stands, both as functions of its coordinates. So one
+//! symbolic run stands for all ranks, and time grows with the program alone. Where ranks run
+//! different programs of one mesh ([`PlanSet`]), each is proven against the same graph, and that
+//! their calls meet is proven besides. Source: Pnueli, Siegel and Singerman, Translation Validation
+//! (1998).
 //!
-//! **0 The graph** keeps the rules of [`crate::verify`] at phase `explicit`: every sharding and partial follows from the letters of
-//! the ops. That a partial value is reduced before anything nonlinear reads it, and over the right axes, is a property of the graph.
+//! **0 The graph** keeps the rules of [`crate::verify`] at phase `explicit`: every sharding and
+//! partial follows from the letters of the ops. That a partial value is reduced before anything
+//! nonlinear reads it, and over the right axes, is a property of the graph.
 //!
-//! **1 Tables** ([`tables`]). Every id is in range, every size sensible, every buffer inside the arena.
+//! **1 Tables** ([`Program::check_tables`]). Every id is in range, every size sensible, every
+//! buffer inside the arena.
 //!
-//! **2 Bindings** ([`bindings`]). The program has the mesh of its graph. Its states, inputs, constants (to the byte), scalars,
-//! gradients and outputs are those of the graph, each once, none missing; every buffer has the type, sharding and local shape
-//! of its value, and a slot for each micro-batch exactly where a step has several.
+//! **2 Bindings** ([`bindings`]). The program has the mesh of its graph. Its states, inputs,
+//! constants (to the byte), scalars, gradients and outputs are those of the graph, each once, none
+//! missing; every buffer has the type, sharding and local shape of its value, and a slot for each
+//! micro-batch exactly where a step has several.
 //!
-//! **3 Kernels** ([`carried`]). Every step names ops of the graph, and its kernel is their lowering to the bit, constants, axes and
-//! offsets included: the fused kernel of exactly those nodes ([`crate::lower::fused`]), a launch of one node, one call for several
-//! all-reduces of one kind, an accumulator's neutral element, or a plain copy. From that follows what it must find where it reads,
-//! and what it leaves where it writes.
+//! **3 Kernels** ([`carried`]). Every step names ops of the graph, and its kernel is their lowering
+//! to the bit, constants, axes and offsets included: the fused kernel of exactly those nodes
+//! ([`crate::lower::fused`]), a launch of one node, one call for several all-reduces of one kind,
+//! an accumulator's neutral element, or a plain copy. From that follows what it must find where it
+//! reads, and what it leaves where it writes.
 //!
-//! **4 Memory** ([`memory`], [`run`]). Every access lies in its buffer; a step writes over what it reads only element by element in
-//! place. In a run of one step of training, every range of bytes remembers its content: a value of the graph of one micro-batch, an
-//! accumulator with the first `t` of them, or what a launch has left to the next. Each operand must hold exactly the content
-//! that its step needs, whole. So nothing is read before it is written or after its bytes were given away, no call in place is
-//! forgotten or made twice, no accumulator is read before it has all micro-batches. At the end every state holds its update, every
-//! gradient and every slot of every output its value, every constant itself.
+//! **4 Memory** ([`memory`], [`run`]). Every access lies in its buffer; a step writes over what it
+//! reads only element by element in place. In a run of one step of training, every range of bytes
+//! remembers its content: a value of the graph of one micro-batch, an accumulator with the first
+//! `t` of them, or what a launch has left to the next. Each operand must hold exactly the content
+//! that its step needs, whole. So nothing is read before it is written or after its bytes were
+//! given away, no call in place is forgotten or made twice, no accumulator is read before it has
+//! all micro-batches. At the end every state holds its update, every gradient and every slot of
+//! every output its value, every constant itself.
 //!
-//! **5 State** ([`state`]). A state variable is written at most once, after the last micro-batch, and nothing else that lasts is. With
-//! 2 and 4 and the letters of 0 this is ownership: each rank holds the elements that the state's sharding gives it, replicas hold the
-//! same because its update is derived without partials under the same sharding, from equal inputs, by the same kernel.
+//! **5 State** ([`state`]). A state variable is written at most once, after the last micro-batch,
+//! and nothing else that lasts is. With 2 and 4 and the letters of 0 this is ownership: each rank
+//! holds the elements that the state's sharding gives it, replicas hold the same because its update
+//! is derived without partials under the same sharding, from equal inputs, by the same kernel.
 //!
-//! **6 Calls** ([`collectives`], [`meeting`]). Every call names distinct axes of ranks, is in the stream of communication, and moves as
-//! many bytes as its operands have. Of one program every member of a group makes the same calls in the same order, which
-//! is one chain for each rank and the same global order for all communicators, so that nobody waits for ever. Of several programs a
-//! lockstep run of all chains shows it: members meet with equal kind, type, count, combination and axes, for the same ops.
+//! **6 Calls** ([`collectives`], [`meeting`]). Every call names distinct axes of ranks, is in the
+//! stream of communication, and moves as many bytes as its operands have. Of one program every
+//! member of a group makes the same calls in the same order, which is one chain for each rank and
+//! the same global order for all communicators, so that nobody waits for ever. Of several programs
+//! a lockstep run of all chains shows it: members meet with equal kind, type, count, combination
+//! and axes, for the same ops.
 //!
-//! **7 Bytes** ([`bytes`]). What a rank sends is the closed form of its calls. The least that the graph's communication costs stands beside it.
+//! **7 Bytes** ([`bytes`]). What a rank sends is the closed form of its calls. The least that the
+//! graph's communication costs stands beside it.
 //!
-//! The peak is the arena: state, gradients, activations, data, buffers of communication. What the executor needs beside it (the batch
-//! as the host read it, one call's staging and the packed panels of a matrix product on the CPU) is its own reserve and not in the figure.
+//! The peak is the arena: state, gradients, activations, data, buffers of communication. What the
+//! executor needs beside it (the batch as the host read it, one call's staging and the packed
+//! panels of a matrix product on the CPU) is its own reserve and not in the figure.
 //!
-//! **Not proven here:** that lowering rules, kernel forms and the interpreter of letters are right (their tests compare them with plain
-//! loops, finite differences and one another), and that the graph is what the model and the spec ask for; that many ranks compute
-//! what one would is [`erasure`] of this graph and the reference's.
+//! **Not proven here:** that lowering rules, kernel forms and the interpreter of letters are right
+//! (their tests compare them with plain loops, finite differences and one another), and that the
+//! graph is what the model and the spec ask for; that many ranks compute what one would is
+//! [`erasure`] of this graph and the reference's.
 
 mod bindings;
 pub mod bytes;
@@ -69,7 +84,8 @@ use bytes::Sent;
 use subject::{Known, Subject};
 use violation::numbered;
 
-/// What was proven, in numbers. Of several programs those of the first stand for all, but for `programs`, `ranks` and the peak.
+/// What was proven, in numbers. Of several programs those of the first stand for all, but for
+/// `programs`, `ranks` and the peak.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proof {
     /// Distinct programs.
@@ -94,7 +110,8 @@ pub struct Proof {
     pub sent: Vec<Sent>,
 }
 
-/// Proves of a program that runs on every rank of its mesh that it carries out `graph`, the explicit one.
+/// Proves of a program that runs on every rank of its mesh that it carries out `graph`, the
+/// explicit one.
 ///
 /// # Errors
 /// The first counter-example.

@@ -79,7 +79,8 @@ fn results(sample: &Sample) -> Vec<Type> {
     results.iter().map(|v| builder.ty(*v).clone()).collect()
 }
 
-/// Compares one sample's gradient with finite differences; also gives the names of the ops that the gradient is made of.
+/// Compares one sample's gradient with finite differences; also gives the names of the ops that the
+/// gradient is made of.
 fn check(sample: &Sample, seed: u64) -> (Outcome, Vec<&'static str>) {
     let name = sample.op.name();
     let needs: Vec<bool> = sample.operands.iter().map(|a| a.ty.dtype.is_float() && !a.fixed).collect();
@@ -130,7 +131,8 @@ fn weights(ty: &Type) -> Tensor {
     Tensor::from_f64(Type::new(DType::F64, ty.shape.clone()), &signed)
 }
 
-/// Gradients of the loss `sum(weights * first result)` by the op's rule, and the names of the ops that they are made of.
+/// Gradients of the loss `sum(weights * first result)` by the op's rule, and the names of the ops
+/// that they are made of.
 type Analytic = (BTreeMap<usize, Tensor>, Vec<&'static str>);
 
 fn analytic(sample: &Sample, values: &[Tensor], weights: &Tensor, needs: &[bool]) -> Result<Analytic, NoGradient> {

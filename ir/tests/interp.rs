@@ -1,4 +1,5 @@
-//! The naive evaluator against numbers from elsewhere, and ops that own a formula against their composition from ordinary ops.
+//! The naive evaluator against numbers from elsewhere, and ops that own a formula against their
+//! composition from ordinary ops.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -222,7 +223,8 @@ fn adam_takes_the_step_of_its_paper() {
     let scalar = |v: f64| f64s(&[], &[v]);
     let (w, g, zero) = (f64s(&[1], &[2.0]), f64s(&[1], &[0.5]), f64s(&[1], &[0.0]));
     let results = evaluate(&adam.into(), &[w, g, scalar(0.01), scalar(0.1), scalar(0.01), zero.clone(), zero]).unwrap();
-    // At the first step the corrected moments are g and g^2, so the step is lr g / |g| beside the decay.
+    // At the first step the corrected moments are g and g^2, so the step is lr g / |g| beside the
+    // decay.
     assert!((results[0].to_f64()[0] - (2.0 * (1.0 - 0.01 * 0.1) - 0.01)).abs() < 1e-9);
     assert!((results[1].to_f64()[0] - 0.05).abs() < 1e-15 && (results[2].to_f64()[0] - 0.0025).abs() < 1e-15);
 }

@@ -1,4 +1,5 @@
-//! The text form: a fixed point of print and parse on every op, shardings back from their text, and no panic on any text.
+//! The text form: a fixed point of print and parse on every op, shardings back from their text, and
+//! no panic on any text.
 
 use shardc_ir::graph::{Graph, NodeOrigin, Output, Phase};
 use shardc_ir::mesh::{AxisId, Mesh};

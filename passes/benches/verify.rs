@@ -1,4 +1,5 @@
-//! How long the proof of a plan takes: a deep MLP over 1,024 ranks, in 1 to 64 micro-batches. Run with `cargo bench -p shardc-passes`.
+//! How long the proof of a plan takes: a deep MLP over 1,024 ranks, in 1 to 64 micro-batches. Run
+//! with `cargo bench -p shardc-passes`.
 
 use shardc_ir::graph::Graph;
 use shardc_ir::plan::Program;
@@ -31,7 +32,8 @@ fn main() {
     }
 }
 
-/// The explicit graph and the program of a step of training; layers are split by columns and by rows in turn.
+/// The explicit graph and the program of a step of training; layers are split by columns and by
+/// rows in turn.
 fn compiled(layers: usize, dp: u64, tp: u64, microbatches: u64) -> (Graph, Program) {
     let mut text = "graph @deep  phase imported\n".to_string();
     for i in 0..layers {

@@ -1,8 +1,9 @@
-//! Appends what happens once a step: the global norm of the gradients, clipping, and the update of every parameter.
+//! Appends what happens once a step: the global norm of the gradients, clipping, and the update of
+//! every parameter.
 //!
-//! Before: parameters have gradients. After: output `grad_norm`; moments are state variables; every parameter has its `update`.
-//! The norm is the root of one f64 sum of squares a parameter, added in parameter order.
-//! Needs and keeps phase `differentiated`.
+//! Before: parameters have gradients. After: output `grad_norm`; moments are state variables; every
+//! parameter has its `update`. The norm is the root of one f64 sum of squares a parameter, added in
+//! parameter order. Needs and keeps phase `differentiated`.
 
 use crate::pass::{Context, Mode, Pass};
 use shardc_ir::builder::Builder;
@@ -69,7 +70,8 @@ impl Pass for AddOptimizer {
     }
 }
 
-/// The blocks of a parameter are updated as the whole would be: all of them, none by a norm of its own.
+/// The blocks of a parameter are updated as the whole would be: all of them, none by a norm of its
+/// own.
 fn check_blocks(graph: &Graph, cx: &Context<'_>, optimizer: &Located<Optimizer>) -> Result<(), Diagnostics> {
     let blocks = |trained: bool| {
         let with = graph.states.iter().filter(move |s| s.role == StateRole::Parameter && s.gradient.is_some() == trained);
@@ -89,7 +91,8 @@ fn check_blocks(graph: &Graph, cx: &Context<'_>, optimizer: &Located<Optimizer>)
     Ok(())
 }
 
-/// Makes the global norm an output; gives the factor `min(1, limit / (norm + 1e-6))`, in f64, if there is a limit.
+/// Makes the global norm an output; gives the factor `min(1, limit / (norm + 1e-6))`, in f64, if
+/// there is a limit.
 fn clip(b: &mut Builder, gradients: &[(StateId, ValueId)], limit: Option<f64>) -> Option<ValueId> {
     let squares: Vec<ValueId> = gradients.iter().map(|(_, g)| b.op(SquareSum {}, &[*g])).collect();
     let total = squares.into_iter().reduce(|sum, square| b.add(sum, square)).expect("there are gradients");
@@ -188,8 +191,8 @@ fn update(b: &mut Builder, scalars: &mut Scalars, id: StateId, w: ValueId, g: Va
     }
 }
 
-/// The update of LAMB: Adam's direction with decay in it, as long as `|w| / |direction|` times the learning rate says (1 where
-/// either norm is 0). Operands as [`Adam`]'s; gives the new w, m, v.
+/// The update of LAMB: Adam's direction with decay in it, as long as `|w| / |direction|` times the
+/// learning rate says (1 where either norm is 0). Operands as [`Adam`]'s; gives the new w, m, v.
 /// You et al., Large Batch Optimization for Deep Learning (2019), algorithm 2.
 fn lamb(b: &mut Builder, moments: Moments, weight_decay: f64, operands: [ValueId; 7]) -> Vec<ValueId> {
     let Moments { beta1, beta2, eps } = moments;

@@ -1,8 +1,9 @@
 //! What the spec says of the sharding of values: the seeds of propagation.
 //!
-//! `data axis=dp` splits dimension 0 of every input and label, after the axis of micro-batches, so that micro-batch `j` holds
-//! the same samples under every mesh. `shard "w" [-, tp]` fixes the dimensions it does not leave open.
-//! Refuses: a pattern without a match, a wrong number of dimensions, sizes that do not divide; all of a spec together.
+//! `data axis=dp` splits dimension 0 of every input and label, after the axis of micro-batches, so
+//! that micro-batch `j` holds the same samples under every mesh. `shard "w" [-, tp]` fixes the
+//! dimensions it does not leave open. Refuses: a pattern without a match, a wrong number of
+//! dimensions, sizes that do not divide; all of a spec together.
 
 use crate::blocks::{is_block, is_joined, slices, with_whole};
 use crate::pass::Context;
@@ -108,7 +109,8 @@ fn of_lines(
         // A parameter is in blocks because of the last line that names it.
         found.retain(|(_, value)| !is_block(graph, *value) || last.get(value) == Some(&&shard.value));
         for (name, value) in found {
-            // The line takes the place of earlier ones; `data` keeps the dimensions that it leaves open.
+            // The line takes the place of earlier ones; `data` keeps the dimensions that it leaves
+            // open.
             let says = |a: &Annotation| a.closed || shard.value.dims.get(a.dim).is_some_and(|e| e.value != DimSharding::Open);
             said.take_back(value, says);
             let ty = graph.ty(value);
@@ -146,7 +148,8 @@ fn of_lines(
     if errors.is_empty() { Ok(said.finish()) } else { Err(errors) }
 }
 
-/// The splits that a line gives dimension `dim` of a value that it names, or where its blocks differ in size, of the slices of it.
+/// The splits that a line gives dimension `dim` of a value that it names, or where its blocks
+/// differ in size, of the slices of it.
 fn splits(graph: &Graph, value: ValueId, dim: usize, shard: &Located<Shard>) -> Result<Vec<(ValueId, Splits)>, String> {
     let (entry, size, mesh) = (&shard.value.dims[dim].value, graph.ty(value).shape[dim], &graph.mesh);
     let only = |splits: Option<Splits>| splits.into_iter().map(|splits| (value, splits)).collect();
@@ -196,7 +199,8 @@ fn nameable(graph: &Graph) -> Vec<(&str, ValueId)> {
     let mut out = vec![];
     for (_, node) in graph.nodes() {
         match &node.op {
-            // The value is called after the module where the exporter made the initializer's name up.
+            // The value is called after the module where the exporter made the initializer's name
+            // up.
             Op::State(read) => {
                 let (state, value) = (&graph.states[read.state.index()], node.results[0]);
                 let names = match &state.block {

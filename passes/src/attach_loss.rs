@@ -1,11 +1,12 @@
 //! Appends the loss of the spec to the model's outputs.
 //!
-//! Before: the outputs are the model's. After, for training: the one output `loss`, the mean over the global batch; for
-//! evaluation: the model's outputs, `loss_sum` and `labels` (how many terms the sum has), under names that the model has not used.
-//! Cross entropy is row maximum, sum of exponentials and a picked logit, so that a split class letter needs no gathered logits.
-//! A model that computes its own loss gives one number, or one a sample, of which the mean is taken.
-//! Labels that are an input of the model too, as of an autoencoder, are that input's value.
-//! Refuses: an output or label that does not fit, by name and shape. Needs phase `imported` or later, keeps it.
+//! Before: the outputs are the model's. After, for training: the one output `loss`, the mean over
+//! the global batch; for evaluation: the model's outputs, `loss_sum` and `labels` (how many terms
+//! the sum has), under names that the model has not used. Cross entropy is row maximum, sum of
+//! exponentials and a picked logit, so that a split class letter needs no gathered logits. A model
+//! that computes its own loss gives one number, or one a sample, of which the mean is taken. Labels
+//! that are an input of the model too, as of an autoencoder, are that input's value. Refuses: an
+//! output or label that does not fit, by name and shape. Needs phase `imported` or later, keeps it.
 //! Source: Shoeybi et al., Megatron-LM (2019), for the vocabulary-parallel form.
 
 use crate::pass::{Context, Mode, Pass};
@@ -26,11 +27,13 @@ use shardc_ir::types::{Tensor, Type};
 /// The label of samples that only fill up a batch in evaluation.
 pub const PADDING_LABEL: i64 = i64::MIN;
 
-/// What the last two outputs of evaluation are called, each with as many `_` behind it as tell it from the model's outputs.
+/// What the last two outputs of evaluation are called, each with as many `_` behind it as tell it
+/// from the model's outputs.
 const LOSS_SUM: &str = "loss_sum";
 const LABELS: &str = "labels";
 
-/// The names of the loss's outputs of a program of evaluation, which are its last two: the sum of the terms, and their number.
+/// The names of the loss's outputs of a program of evaluation, which are its last two: the sum of
+/// the terms, and their number.
 pub fn loss_outputs(program: &Program) -> Option<(&str, &str)> {
     let [.., sum, labels] = &program.outputs[..] else { return None };
     let is_called = |name: &str, what: &str| name.trim_end_matches('_') == what;
@@ -235,7 +238,8 @@ fn quoted(names: &[&str]) -> String {
     names.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ")
 }
 
-/// The labels of that name and type: an array of the data, or an input of the model that has the same elements in the same order.
+/// The labels of that name and type: an array of the data, or an input of the model that has the
+/// same elements in the same order.
 fn label(b: &mut Builder, cx: &Context<'_>, name: &Located<String>, ty: Type) -> Result<ValueId, Diagnostic> {
     let of_model = |op: &Op| matches!(op, Op::Input(input) if input.name == name.value);
     let Some(input) = b.graph().nodes().find(|(_, node)| of_model(&node.op)).map(|(_, node)| node.results[0]) else {
@@ -265,7 +269,8 @@ fn last(b: &mut Builder, x: ValueId, axis: usize) -> ValueId {
     b.transpose(x, &perm)
 }
 
-/// `sum of log(sum exp x) - x[y]` over the rows of `x[…, classes]`, for labels `y[…]` that are not in `ignored`.
+/// `sum of log(sum exp x) - x[y]` over the rows of `x[…, classes]`, for labels `y[…]` that are not
+/// in `ignored`.
 fn cross_entropy(b: &mut Builder, x: ValueId, y: ValueId, ignored: &[i64], smoothing: f64) -> Terms {
     let (shape, dtype) = (b.ty(x).shape.clone(), b.ty(x).dtype);
     let classes = shape.len() - 1;
@@ -309,7 +314,8 @@ fn not_equal(b: &mut Builder, y: ValueId, label: i64) -> ValueId {
     b.unary(Unary::Not.into(), equal)
 }
 
-/// `-y log(sigmoid x) - (1 - y) log(1 - sigmoid x)` as `(1 - y) x + softplus(-x)`, which overflows nowhere.
+/// `-y log(sigmoid x) - (1 - y) log(1 - sigmoid x)` as `(1 - y) x + softplus(-x)`, which overflows
+/// nowhere.
 fn binary_cross_entropy(b: &mut Builder, x: ValueId, y: ValueId) -> ValueId {
     let one = b.number_like(x, 1.0);
     let absent = b.sub(one, y);
@@ -319,7 +325,8 @@ fn binary_cross_entropy(b: &mut Builder, x: ValueId, y: ValueId) -> ValueId {
     b.add(pull, rest)
 }
 
-/// The sum of all elements of `x`; in evaluation those with a label that is not a number do not count.
+/// The sum of all elements of `x`; in evaluation those with a label that is not a number do not
+/// count.
 fn each_element(b: &mut Builder, mut x: ValueId, y: ValueId, mode: Mode) -> Terms {
     let mut count = Count::All(b.ty(x).elements());
     if mode == Mode::Evaluate {

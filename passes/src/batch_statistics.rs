@@ -1,12 +1,15 @@
-//! Gives batch normalisations the statistics of the batch, and moves their running statistics once a step.
+//! Gives batch normalisations the statistics of the batch, and moves their running statistics once
+//! a step.
 //!
-//! Before: `%y = batch_norm %x, %scale, %bias, %mean, %variance` with running statistics. After: mean and biased variance are
-//! reductions of `%x` over the samples and the dimensions behind the channels, so that splits give the statistics of one device;
-//! what normalises are ordinary ops; each running statistic has its `update`.
-//! With `batchnorm statistics=` the samples go in groups, the outermost digit of the batch, each with statistics of its own; the
-//! running ones move by the mean over the groups. What the spec freezes stays as it was: normalised by the running statistics.
-//! Needs and keeps phase `raised`; for training only. Refuses: several micro-batches without a `batchnorm` line, groups of one value,
-//! dimensions that do not begin with the samples, running statistics that are something else too.
+//! Before: `%y = batch_norm %x, %scale, %bias, %mean, %variance` with running statistics. After:
+//! mean and biased variance are reductions of `%x` over the samples and the dimensions behind the
+//! channels, so that splits give the statistics of one device; what normalises are ordinary ops;
+//! each running statistic has its `update`. With `batchnorm statistics=` the samples go in groups,
+//! the outermost digit of the batch, each with statistics of its own; the running ones move by the
+//! mean over the groups. What the spec freezes stays as it was: normalised by the running
+//! statistics. Needs and keeps phase `raised`; for training only. Refuses: several micro-batches
+//! without a `batchnorm` line, groups of one value, dimensions that do not begin with the samples,
+//! running statistics that are something else too.
 
 use crate::pass::{Context, Mode, Pass};
 use crate::rewrite::{ValueMap, mapped, rebuild};
@@ -166,7 +169,8 @@ fn check(graph: &Graph, cx: &Context<'_>, norms: &[Norm], groups: u64) -> Result
     Ok(())
 }
 
-/// For each value, whether the outermost digit of its first dimension is the group of samples, for that many groups.
+/// For each value, whether the outermost digit of its first dimension is the group of samples, for
+/// that many groups.
 fn begins_with_samples(graph: &Graph, groups: u64) -> Vec<bool> {
     let (mesh, axis) = (Mesh::new([("group".to_string(), groups)], 1), AxisId(0));
     let outermost = |size: u64| -> Splits { vec![Split { axis, stride: size / groups }] };
@@ -241,8 +245,9 @@ fn normalise(
     let share = 1.0 / shape.values as f64;
     let sum = b.sum(x, &shape.axes);
     let mean = b.scale(sum, share);
-    // Nothing flows back through the mean inside the square: its gradient there is the sum of what is centered, which is 0. So that
-    // the backward pass needs the sums over `g` and `g * centered` only, what flows to the mean does so through `shift`, which is 0.
+    // Nothing flows back through the mean inside the square: its gradient there is the sum of what
+    // is centered, which is 0. So that the backward pass needs the sums over `g` and `g * centered`
+    // only, what flows to the mean does so through `shift`, which is 0.
     let still = b.op(Detach {}, &[mean]);
     let still_column = b.reshape(still, &shape.column);
     let centered = b.sub(x, still_column);

@@ -1,10 +1,11 @@
-//! Appends the backward pass: the gradient of `loss` in every trained parameter, built from ordinary ops.
+//! Appends the backward pass: the gradient of `loss` in every trained parameter, built from
+//! ordinary ops.
 //!
-//! Before: `%l` is the output `loss`. After: each parameter that reaches it has its `gradient`. Gradients of equal slices that
-//! tile a value become one concat instead of a sum of padded pieces.
-//! Needs phase `raised`, gives `differentiated`. Refuses a loss that depends on the statistics of a norm; an op that nothing
-//! flows back through ends the path.
-//! Source: reverse accumulation, Griewank and Walther, Evaluating Derivatives (2008).
+//! Before: `%l` is the output `loss`. After: each parameter that reaches it has its `gradient`.
+//! Gradients of equal slices that tile a value become one concat instead of a sum of padded pieces.
+//! Needs phase `raised`, gives `differentiated`. Refuses a loss that depends on the statistics of a
+//! norm; an op that nothing flows back through ends the path. Source: reverse accumulation,
+//! Griewank and Walther, Evaluating Derivatives (2008).
 
 use crate::pass::{Context, Mode, Pass};
 use shardc_ir::builder::Builder;

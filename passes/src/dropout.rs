@@ -1,8 +1,8 @@
 //! Draws the masks of dropout for training, and takes dropout out of evaluation.
 //!
-//! Before: `%y, %mask = dropout ratio=0.1 stream=3 %x`. After, for training: `%mask = keep_mask …`, and `%y` is `%x / 0.9` where the
-//! mask is true, else 0; for evaluation `%y` is `%x`, unless a `shard` line names it.
-//! Needs and keeps phase `imported`. Refuses nothing.
+//! Before: `%y, %mask = dropout ratio=0.1 stream=3 %x`. After, for training: `%mask = keep_mask …`,
+//! and `%y` is `%x / 0.9` where the mask is true, else 0; for evaluation `%y` is `%x`, unless a
+//! `shard` line names it. Needs and keeps phase `imported`. Refuses nothing.
 
 use crate::pass::{Context, Mode, Pass};
 use crate::rewrite::{mapped, rebuild};

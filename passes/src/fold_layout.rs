@@ -1,9 +1,10 @@
 //! Folds transposes and reshapes into each other and into the letters of contractions.
 //!
-//! Before: `%t = transpose %w perm=[1, 0]`, `%y = contract "bk,kn->bn" %x, %t`. After: `%y = contract "bk,nk->bn" %x, %w`.
-//! Also: a reshape of a reshape is one; a transpose of a transpose is one; reshape, transpose, reshape that only moves whole
-//! dimensions is a transpose; a transpose that is the only reader of a contraction moves into it.
-//! Needs phase `imported`, gives `imported`. Never moves an element that was not moved before.
+//! Before: `%t = transpose %w perm=[1, 0]`, `%y = contract "bk,kn->bn" %x, %t`. After:
+//! `%y = contract "bk,nk->bn" %x, %w`. Also: a reshape of a reshape is one; a transpose of a
+//! transpose is one; reshape, transpose, reshape that only moves whole dimensions is a transpose; a
+//! transpose that is the only reader of a contraction moves into it. Needs phase `imported`, gives
+//! `imported`. Never moves an element that was not moved before.
 
 use crate::pass::{Context, Mode, Pass};
 use crate::rewrite::{ValueMap, mapped, neighbours, rebuild};
@@ -72,7 +73,8 @@ fn fold_reshape(b: &mut Builder, node: &Node, map: &ValueMap) -> Option<Vec<Valu
     }
 }
 
-/// A shape and an order of its dimensions that equal transposing `merged` by `perm` and splitting the result to `to`.
+/// A shape and an order of its dimensions that equal transposing `merged` by `perm` and splitting
+/// the result to `to`.
 fn whole_moves(merged: &[u64], perm: &[usize], to: &[u64]) -> Option<(Vec<u64>, Vec<usize>)> {
     let moved: Vec<u64> = perm.iter().map(|p| merged[*p]).collect();
     let counts = neighbours(to, &moved)?;

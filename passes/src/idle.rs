@@ -5,7 +5,8 @@ use shardc_ir::graph::Graph;
 use shardc_ir::mesh::AxisId;
 use shardc_ir::spec::Spec;
 
-/// Refuses each axis of several ranks over which no value of the explicit `graph` is split, unless a `replicate` line names it.
+/// Refuses each axis of several ranks over which no value of the explicit `graph` is split, unless
+/// a `replicate` line names it.
 ///
 /// # Errors
 /// One for each axis.

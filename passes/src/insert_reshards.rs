@@ -1,9 +1,12 @@
-//! Decides for each op how its letters are split, marks what is partial, and makes every disagreement a visible `reshard`.
+//! Decides for each op how its letters are split, marks what is partial, and makes every
+//! disagreement a visible `reshard`.
 //!
-//! Before: `%p = contract %a, %w2` and `%y = add %p, %b2` with n split over tp. After: `%p : … partial(sum: tp)`,
-//! `%p_1 = reshard %p`, `%y = add %p_1, %b2`.
-//! A partial sum passes an op only where the op is linear in it, while it has one reader and does not grow; sums add what is partial
-//! alike first ([`sums`]). Weights stay where they are, activations move; a state variable is updated under its own sharding. Needs phase `annotated`, gives `explicit` (with `reshard`s still in it).
+//! Before: `%p = contract %a, %w2` and `%y = add %p, %b2` with n split over tp. After:
+//! `%p : … partial(sum: tp)`, `%p_1 = reshard %p`, `%y = add %p_1, %b2`. A partial sum passes an op
+//! only where the op is linear in it, while it has one reader and does not grow; sums add what is
+//! partial alike first ([`sums`]). Weights stay where they are, activations move; a state variable
+//! is updated under its own sharding. Needs phase `annotated`, gives `explicit` (with `reshard`s
+//! still in it).
 
 mod sums;
 
@@ -57,11 +60,13 @@ struct Explicit<'g> {
     gradients: Vec<bool>,
     b: Builder,
     map: ValueMap,
-    /// For the gradient of a state variable, the value that updates read: under the sharding of the state.
+    /// For the gradient of a state variable, the value that updates read: under the sharding of the
+    /// state.
     complete: ValueMap,
     /// Reshards made so far: (new value, sharding) to its resharded value.
     made: Vec<Vec<(Sharding, ValueId)>>,
-    /// For each new value, the node whose letters left it partial, and the old value that reads best in a reason.
+    /// For each new value, the node whose letters left it partial, and the old value that reads
+    /// best in a reason.
     gradient_of: Vec<Option<usize>>,
 }
 
@@ -147,8 +152,8 @@ impl<'g> Explicit<'g> {
         }
     }
 
-    /// The splits that letters have: from weights as they are and gradients of weights as they are wanted, so that neither moves,
-    /// then from the other operands.
+    /// The splits that letters have: from weights as they are and gradients of weights as they are
+    /// wanted, so that neither moves, then from the other operands.
     fn settled(&self, letters: &Letters, current: &[Sharding], node: &Node) -> Assignment {
         let mut assignment: Assignment = vec![vec![]; letters.sizes.len()];
         let is_weight = |i: &usize| self.weights[node.operands[*i].index()];
@@ -162,7 +167,8 @@ impl<'g> Explicit<'g> {
         assignment
     }
 
-    /// Adds the splits that propagation wants of operands that are still partial, and of results; not over axes in `passing`.
+    /// Adds the splits that propagation wants of operands that are still partial, and of results;
+    /// not over axes in `passing`.
     fn complete_wishes(
         &self,
         assignment: &mut Assignment,
@@ -239,7 +245,8 @@ impl<'g> Explicit<'g> {
         result
     }
 
-    /// Why a value is resharded: the gradient of which parameter it is, or which split parameter left it partial, or who reads it.
+    /// Why a value is resharded: the gradient of which parameter it is, or which split parameter
+    /// left it partial, or who reads it.
     fn reason(&self, current: &Sharding, wanted: &Sharding, old: ValueId, reader: Option<&Node>) -> NodeOrigin {
         let definer = self.old.def(old);
         let changed: Vec<AxisId> = (0..self.old.mesh.axes().len() as u8)
@@ -262,7 +269,8 @@ impl<'g> Explicit<'g> {
             let state = &self.old.states[read.state.index()];
             axis.is_some_and(|a| state.sharding.splits(a)).then_some((*v, state))
         });
-        // A split that gives way to another has two reasons: who needs it otherwise, and the line that asked for it.
+        // A split that gives way to another has two reasons: who needs it otherwise, and the line
+        // that asked for it.
         let against = axis.filter(|a| current.splits(*a)).and_then(|a| Some((a, self.old.asked(old, a)?)));
         if let (Some((axis, line)), Some(reader)) = (against, reader)
             && let Some(winner) = reader.operands.iter().find(|v| self.weights[v.index()] && self.old.sharding(**v).splits(axis))

@@ -40,7 +40,8 @@ pub const PIPELINE: &[&dyn Pass] = &[
     &dropout::Dropout,
     // Exporters wrap everything in reshapes and transposes; the forms below show without them.
     &fold_layout::FoldLayout,
-    // Linear layers are wrapped in merges of batch and tokens; without them letters stay what they are in the model.
+    // Linear layers are wrapped in merges of batch and tokens; without them letters stay what they
+    // are in the model.
     &unmerge::Unmerge,
     // Activations and norms first: they stand alone.
     &raise::Raise,
@@ -48,13 +49,15 @@ pub const PIPELINE: &[&dyn Pass] = &[
     &raise_attention::RaiseAttention,
     // Statistics of the batch are part of what is differentiated.
     &batch_statistics::BatchStatistics,
-    // What has blocks of different sizes comes apart when the forms are recognised, and before gradients and moments multiply it.
+    // What has blocks of different sizes comes apart when the forms are recognised, and before
+    // gradients and moments multiply it.
     &separate_blocks::SeparateBlocks,
     // The loss comes before differentiation, which treats it as part of the model.
     &attach_loss::AttachLoss,
     // The backward pass is made of ordinary ops, so it is sharded by the same rules as the model.
     &differentiate::Differentiate,
-    // Norm, clip and updates read complete gradients; propagation needs them to see parameters and moments as one.
+    // Norm, clip and updates read complete gradients; propagation needs them to see parameters and
+    // moments as one.
     &add_optimizer::AddOptimizer,
     // The spec's splits reach every value before anything is decided about partial sums.
     &propagate::Propagate,

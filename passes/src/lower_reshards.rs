@@ -1,9 +1,10 @@
 //! Turns every `reshard` into communication ops, one change a line.
 //!
-//! Before: `%q = reshard %p` from `partial(sum: tp time)` to whole. After: `%a = accumulate %p`, `%q = all_reduce axes=[tp] %a`.
-//! In order: micro-batches are accumulated, partial sums reduced, split dimensions gathered, whole ones sliced; an axis that is
-//! partial before and splits after is scattered as it is reduced, one that splits before and after is exchanged.
-//! Refuses: a value that is split over micro-batches and needed whole. Needs and keeps phase `explicit`.
+//! Before: `%q = reshard %p` from `partial(sum: tp time)` to whole. After: `%a = accumulate %p`,
+//! `%q = all_reduce axes=[tp] %a`. In order: micro-batches are accumulated, partial sums reduced,
+//! split dimensions gathered, whole ones sliced; an axis that is partial before and splits after is
+//! scattered as it is reduced, one that splits before and after is exchanged. Refuses: a value that
+//! is split over micro-batches and needed whole. Needs and keeps phase `explicit`.
 
 use crate::pass::{Context, Mode, Pass};
 use crate::rewrite::{mapped, rebuild};
@@ -68,7 +69,8 @@ impl Pass for LowerReshards {
     }
 }
 
-/// What leads from one sharding to another, in order; an axis that is needed whole over micro-batches is an error.
+/// What leads from one sharding to another, in order; an axis that is needed whole over
+/// micro-batches is an error.
 struct Path<'m> {
     mesh: &'m Mesh,
     at: Sharding,

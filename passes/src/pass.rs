@@ -49,12 +49,14 @@ impl<'a> Context<'a> {
 pub struct Named<'a>(Patterns<'a>);
 
 impl Named<'_> {
-    /// Whether a `shard` line names a result of the node: then the value must stay as the model has it.
+    /// Whether a `shard` line names a result of the node: then the value must stay as the model has
+    /// it.
     pub fn is_named(&self, graph: &Graph, node: &Node) -> bool {
         node.results.iter().any(|v| self.0.any(&graph.value(*v).name))
     }
 
-    /// Whether the node makes or reads a value that a `shard` line names: then no rewrite may pass that value by.
+    /// Whether the node makes or reads a value that a `shard` line names: then no rewrite may pass
+    /// that value by.
     pub fn touches_named(&self, graph: &Graph, node: &Node) -> bool {
         self.is_named(graph, node)
             || node.operands.iter().any(|v| graph.def(*v).op.is_rearrangement() && self.is_named(graph, graph.def(*v)))
@@ -85,10 +87,12 @@ pub trait Pass: Sync {
 /// Runs a pass alone.
 ///
 /// # Errors
-/// What the pass refuses; a graph that is not well-formed behind it, where the context asks for that.
+/// What the pass refuses; a graph that is not well-formed behind it, where the context asks for
+/// that.
 ///
 /// # Panics
-/// If the graph has not reached the phase that the pass needs, or the pass does not run in this mode.
+/// If the graph has not reached the phase that the pass needs, or the pass does not run in this
+/// mode.
 pub fn run_pass(pass: &dyn Pass, graph: &mut Graph, cx: &Context<'_>) -> Result<(), Diagnostics> {
     let (name, needs) = (pass.name(), pass.needs(cx.mode));
     assert!(pass.modes().contains(&cx.mode), "`{name}` does not run in this mode");

@@ -1,12 +1,13 @@
 //! Carries the splits of the spec to every value, letter by letter, to a fixed point.
 //!
-//! Before: `%h = contract %x, %w1 : f32[8, 16]` with `%x {dp, -}` and `%w1 {-, tp}`. After: `%h : f32[8, 16]{dp, tp}`.
-//! Facts of the spec come first and are never changed; then values take splits from what defines them (in program order), then
-//! from what reads them (in reverse), until nothing moves. Then `tensor` lines find the blocks that they split ([`tensor`]), and
-//! last `sequence` splits what is left between them ([`sequence`]). Of two that disagree the first wins; the reshard comes later.
-//! Refuses splits that no op can use ([`refuse`]), and sizes that do not divide. Needs phase `differentiated` (or `raised` for
-//! evaluation), gives `annotated`.
-//! Source: GSPMD (Xu et al., 2021); Shardy's propagation.
+//! Before: `%h = contract %x, %w1 : f32[8, 16]` with `%x {dp, -}` and `%w1 {-, tp}`. After:
+//! `%h : f32[8, 16]{dp, tp}`. Facts of the spec come first and are never changed; then values take
+//! splits from what defines them (in program order), then from what reads them (in reverse), until
+//! nothing moves. Then `tensor` lines find the blocks that they split ([`tensor`]), and last
+//! `sequence` splits what is left between them ([`sequence`]). Of two that disagree the first wins;
+//! the reshard comes later. Refuses splits that no op can use ([`refuse`]), and sizes that do not
+//! divide. Needs phase `differentiated` (or `raised` for evaluation), gives `annotated`. Source:
+//! GSPMD (Xu et al., 2021); Shardy's propagation.
 
 pub mod facts;
 mod refuse;

@@ -1,7 +1,8 @@
-//! Puts one op in the place of each decomposed form that exporters write: activations and normalisations.
+//! Puts one op in the place of each decomposed form that exporters write: activations and
+//! normalisations.
 //!
-//! Before: eight ops of a tanh-GELU. After: `%a = gelu_tanh %x`. The forms stand in the op files; what they miss still runs.
-//! Needs phase `imported`, gives `imported`.
+//! Before: eight ops of a tanh-GELU. After: `%a = gelu_tanh %x`. The forms stand in the op files;
+//! what they miss still runs. Needs phase `imported`, gives `imported`.
 
 use crate::pass::{Context, Mode, Pass};
 use crate::rewrite::{mapped, rebuild};

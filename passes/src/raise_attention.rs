@@ -1,8 +1,10 @@
 //! Puts one `attention` in the place of `contract(softmax(scale * contract(q, k) + mask), v)`.
 //!
-//! Before: two contractions around a softmax, scaled queries and keys, a baked mask, repeated key heads, the guard against rows
-//! of nothing (`where(is_nan(p), 0, p)`). After: `%o, %lse = attention %q, %k, %v`. A mask that is lower-triangular becomes
-//! `causal`, and where a module puts tokens before the batch, the result is transposed. Leaves alone: a `where` that may hide a whole row, a mask that is trained or depends on a trained value, ranks other than four.
+//! Before: two contractions around a softmax, scaled queries and keys, a baked mask, repeated key
+//! heads, the guard against rows of nothing (`where(is_nan(p), 0, p)`). After:
+//! `%o, %lse = attention %q, %k, %v`. A mask that is lower-triangular becomes `causal`, and where a
+//! module puts tokens before the batch, the result is transposed. Leaves alone: a `where` that may
+//! hide a whole row, a mask that is trained or depends on a trained value, ranks other than four.
 //! Needs phase `imported`, gives `raised`.
 
 use crate::pass::{Context, Mode, Pass};
@@ -219,7 +221,8 @@ fn masked(graph: &Graph, scores: ValueId, trained: &[bool]) -> Option<(ValueId, 
             if covers && known.is_some_and(|t| is_causal(t, |v| v == 1.0, |v| v == 0.0)) {
                 return Some((x, Mask::Causal));
             }
-            // In a row of nothing `where` gives every key the same weight and no gradient, a sum gives it a gradient.
+            // In a row of nothing `where` gives every key the same weight and no gradient, a sum
+            // gives it a gradient.
             let exact = hidden == f64::NEG_INFINITY || known.is_some_and(every_row_sees);
             exact.then_some((x, Mask::Chosen(condition, hidden)))
         }
@@ -244,7 +247,8 @@ fn every_row_sees(condition: &Tensor) -> bool {
     condition.to_f64().chunks(keys).all(|row| row.contains(&1.0))
 }
 
-/// Whether the last two dimensions show key `s` to query `t` where `s <= t`, as many keys as queries, in every batch and head.
+/// Whether the last two dimensions show key `s` to query `t` where `s <= t`, as many keys as
+/// queries, in every batch and head.
 fn is_causal(mask: &Tensor, shown: impl Fn(f64) -> bool, hidden: impl Fn(f64) -> bool) -> bool {
     let [.., queries, keys] = mask.ty.shape[..] else { return false };
     let (queries, keys) = (queries as usize, keys as usize);
@@ -301,7 +305,8 @@ fn peel(graph: &Graph, tensor: &mut Lettered, scale: &mut f64) {
     }
 }
 
-/// `x[b, g, s, e]` where the tensor is `x` with each head repeated: reshape of broadcast `[b, g, r, s, e]` of reshape.
+/// `x[b, g, s, e]` where the tensor is `x` with each head repeated: reshape of broadcast
+/// `[b, g, r, s, e]` of reshape.
 fn unrepeated(graph: &Graph, tensor: &Lettered) -> Option<ValueId> {
     let head = tensor.letters.iter().position(|l| *l == 'h')?;
     let merged = graph.def(tensor.value);

@@ -1,11 +1,12 @@
 //! Changes the batch size that an exporter has baked into the model.
 //!
-//! Before: `%x = input "x" : f32[8, 32, 64]`, `%m = reshape shape=[256, 64] %x`. After, for `batch 4`: `%x : f32[4, 32, 64]`,
-//! `%m = reshape shape=[128, 64] %x`. The batch is followed from dimension 0 of the inputs by the letters of every op, into merged
-//! dimensions too; shapes that hold it are resized, and so are constants along which nothing varies.
-//! Needs and keeps phase `imported`. Refuses: an op that combines, picks or joins samples, a constant that differs between
-//! samples, a baked batch of one sample, which has no letter to follow; and, whatever the sizes, to train a parameter that has the
-//! batch in its shape.
+//! Before: `%x = input "x" : f32[8, 32, 64]`, `%m = reshape shape=[256, 64] %x`. After, for
+//! `batch 4`: `%x : f32[4, 32, 64]`, `%m = reshape shape=[128, 64] %x`. The batch is followed from
+//! dimension 0 of the inputs by the letters of every op, into merged dimensions too; shapes that
+//! hold it are resized, and so are constants along which nothing varies. Needs and keeps phase
+//! `imported`. Refuses: an op that combines, picks or joins samples, a constant that differs
+//! between samples, a baked batch of one sample, which has no letter to follow; and, whatever the
+//! sizes, to train a parameter that has the batch in its shape.
 
 use crate::pass::{Context, Mode, Pass};
 use crate::rewrite::{ValueMap, mapped, rebuild};
@@ -230,7 +231,8 @@ impl Change<'_> {
         Ok(Some(vec![value]))
     }
 
-    /// The node with the batch in its new size, wherever its operands and its own attributes have it.
+    /// The node with the batch in its new size, wherever its operands and its own attributes have
+    /// it.
     fn rebuilt(
         &mut self,
         b: &mut Builder,

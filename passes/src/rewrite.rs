@@ -1,4 +1,5 @@
-//! What passes that change nodes are made of: rebuilding a graph node by node, and telling how its shapes nest.
+//! What passes that change nodes are made of: rebuilding a graph node by node, and telling how its
+//! shapes nest.
 
 use shardc_ir::builder::Builder;
 use shardc_ir::graph::{Graph, Node, NodeId, ValueId};
@@ -6,8 +7,8 @@ use shardc_ir::graph::{Graph, Node, NodeId, ValueId};
 /// Old values to new ones.
 pub type ValueMap = Vec<Option<ValueId>>;
 
-/// Builds the graph again from its live nodes. For each, `replace` may append other nodes and give the values that stand for its
-/// results, or leave it to be copied.
+/// Builds the graph again from its live nodes. For each, `replace` may append other nodes and give
+/// the values that stand for its results, or leave it to be copied.
 pub fn rebuild(graph: &Graph, replace: impl FnMut(&mut Builder, NodeId, &Node, &ValueMap) -> Option<Vec<ValueId>>) -> Graph {
     let (mut builder, map) = rebuild_nodes(Builder::rewrite(graph), graph, replace);
     builder.copy_roots(graph, &map);
@@ -58,7 +59,8 @@ pub fn mapped(map: &ValueMap, value: ValueId) -> ValueId {
     map[value.index()].expect("operands come before their users")
 }
 
-/// For each dimension of `merged`, how many neighbouring dimensions of `apart` it holds; none if some do not nest.
+/// For each dimension of `merged`, how many neighbouring dimensions of `apart` it holds; none if
+/// some do not nest.
 pub fn neighbours(apart: &[u64], merged: &[u64]) -> Option<Vec<usize>> {
     let mut next = 0;
     let mut out = vec![];

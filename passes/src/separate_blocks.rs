@@ -1,13 +1,16 @@
-//! Takes parameters and inputs whose blocks differ in size apart, so that each block is split on its own.
+//! Takes parameters and inputs whose blocks differ in size apart, so that each block is split on
+//! its own.
 //!
-//! Before: `%w = state "w"` named by `shard "w" [-, (64|32|32)*tp]`, `%y = contract %x, %w`, `%q = slice axis=2 start=0 size=64 %y`.
-//! After: `state "w[:, 0:64]"` and two more, each a block of the initializer; `%q = contract %x, %w.0`.
-//! What is computed from a concatenation is computed from its parts wherever the dimension is one letter of the op: kept letters
-//! give a concatenation again, summed ones a sum. Other operands with that letter are sliced; what depends on parameters alone
-//! has its parameters taken apart alike, unless a `shard` line says otherwise of them. Slices and concatenations along the dimension
-//! find the parts. Everything else reads the concatenation. An input stays whole, its slices are split.
-//! The same under every mesh, so that a plan and its reference have the same parts. Needs and keeps phase `raised`.
-//! Refuses a block that the model does not use. What cannot be split at all is refused by `annotate`.
+//! Before: `%w = state "w"` named by `shard "w" [-, (64|32|32)*tp]`, `%y = contract %x, %w`,
+//! `%q = slice axis=2 start=0 size=64 %y`. After: `state "w[:, 0:64]"` and two more, each a block
+//! of the initializer; `%q = contract %x, %w.0`. What is computed from a concatenation is computed
+//! from its parts wherever the dimension is one letter of the op: kept letters give a concatenation
+//! again, summed ones a sum. Other operands with that letter are sliced; what depends on parameters
+//! alone has its parameters taken apart alike, unless a `shard` line says otherwise of them. Slices
+//! and concatenations along the dimension find the parts. Everything else reads the concatenation.
+//! An input stays whole, its slices are split. The same under every mesh, so that a plan and its
+//! reference have the same parts. Needs and keeps phase `raised`. Refuses a block that the model
+//! does not use. What cannot be split at all is refused by `annotate`.
 
 use crate::annotate::{check_blocks, last_lines};
 use crate::blocks::Cut;
@@ -308,7 +311,8 @@ impl<'g> Separation<'g> {
         whole
     }
 
-    /// Notes the parameters on which alone an old value depends along the dimension: they are cut alike.
+    /// Notes the parameters on which alone an old value depends along the dimension: they are cut
+    /// alike.
     fn meet(&mut self, value: ValueId, cut: &Cut) {
         let node = self.old.def(value);
         if let Op::State(read) = &node.op {
@@ -329,14 +333,16 @@ impl<'g> Separation<'g> {
     }
 }
 
-/// The dimension of each operand and result that is a letter along which a node can be computed in parts.
+/// The dimension of each operand and result that is a letter along which a node can be computed in
+/// parts.
 struct Carried {
     operands: Vec<Option<usize>>,
     results: Vec<Option<usize>>,
 }
 
 impl Carried {
-    /// None if the letter is part of a merged dimension, or the results are neither concatenations nor sums of parts.
+    /// None if the letter is part of a merged dimension, or the results are neither concatenations
+    /// nor sums of parts.
     fn of(letters: &Letters, letter: Letter) -> Option<Carried> {
         let place = |dims: &Vec<Vec<Letter>>| {
             let mut holding = dims.iter().enumerate().filter(|(_, held)| held.contains(&letter));

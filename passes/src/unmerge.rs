@@ -1,9 +1,11 @@
-//! Takes merged dimensions apart again: Reshape-Gemm-Reshape becomes one contraction over the letters that were merged.
+//! Takes merged dimensions apart again: Reshape-Gemm-Reshape becomes one contraction over the
+//! letters that were merged.
 //!
-//! Before: `%m = reshape %x shape=[256, 64]`, `%g = contract "bk,kn->bn" %m, %w`, `%y = reshape %g shape=[8, 32, 192]`.
-//! After: `%y = contract "ack,kn->acn" %x, %w`. Elementwise ops in between (the bias) move along: what they do to a merged value
-//! they do to the value before. A value that the spec names stays as it is.
-//! Needs phase `imported`, gives `imported`. A letter that both operands of a contraction have stays merged.
+//! Before: `%m = reshape %x shape=[256, 64]`, `%g = contract "bk,kn->bn" %m, %w`,
+//! `%y = reshape %g shape=[8, 32, 192]`. After: `%y = contract "ack,kn->acn" %x, %w`. Elementwise
+//! ops in between (the bias) move along: what they do to a merged value they do to the value
+//! before. A value that the spec names stays as it is. Needs phase `imported`, gives `imported`. A
+//! letter that both operands of a contraction have stays merged.
 
 use crate::pass::{Context, Mode, Pass};
 use crate::rewrite::{mapped, neighbours, rebuild};
@@ -113,8 +115,8 @@ fn contraction(b: &mut Builder, op: &Contract, operands: &[ValueId]) -> Option<V
     Some(b.reshape(y, &merged))
 }
 
-/// The op on the values before their merge: all operands are merged alike, or are scalars or vectors over a last dimension that
-/// was not merged.
+/// The op on the values before their merge: all operands are merged alike, or are scalars or
+/// vectors over a last dimension that was not merged.
 fn elementwise(b: &mut Builder, op: Op, operands: &[ValueId], shape: &[u64]) -> Option<ValueId> {
     let apart: Vec<Option<ValueId>> = operands.iter().map(|v| unmerged(b, *v).filter(|_| b.ty(*v).shape == shape)).collect();
     let inner = b.ty(apart.iter().flatten().next().copied()?).shape.clone();

@@ -1,4 +1,5 @@
-//! Which values are weights, made of parameters and constants alone, and where they meet activations.
+//! Which values are weights, made of parameters and constants alone, and where they meet
+//! activations.
 
 use crate::propagate::facts::Rule;
 use shardc_ir::graph::{Graph, ValueId};
@@ -13,7 +14,8 @@ pub fn weights(graph: &Graph) -> Vec<bool> {
     from_inputs.iter().zip(from_states).map(|(input, state)| state && !input).collect()
 }
 
-/// For each value, whether a parameter's gradient is it, or a sum that it is a term of, but for the order of elements.
+/// For each value, whether a parameter's gradient is it, or a sum that it is a term of, but for the
+/// order of elements.
 pub fn gradients_of_weights(graph: &Graph) -> Vec<bool> {
     let mut is_gradient = vec![false; graph.value_count()];
     graph.states.iter().filter_map(|s| s.gradient).for_each(|g| is_gradient[g.index()] = true);
@@ -49,7 +51,8 @@ pub fn contracted(rule: &Rule, layer: Layer) -> impl Iterator<Item = Letter> + '
     (0..rule.letters.sizes.len()).filter(sums).filter(move |l| has(layer.weight, *l) && has(layer.input, *l))
 }
 
-/// The parameter that a weight is, however it is turned; the weight itself where it is made of several.
+/// The parameter that a weight is, however it is turned; the weight itself where it is made of
+/// several.
 pub fn parameter(graph: &Graph, weight: ValueId) -> ValueId {
     let mut at = weight;
     loop {

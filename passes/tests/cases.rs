@@ -1,8 +1,9 @@
-//! One pass at a time on text: `tests/cases/<pass>/*.shir` holds a graph, `----`, and what the pass makes of it.
+//! One pass at a time on text: `tests/cases/<pass>/*.shir` holds a graph, `----`, and what the pass
+//! makes of it.
 //!
 //! A spec may come first, followed by its own `----`. A case of evaluation begins with the line
-//! `# mode: eval`; all others are of training. What the pass refuses is expected as `error: …` lines.
-//! `BLESS=1` rewrites graphs in the printer's form and expectations as they are now.
+//! `# mode: eval`; all others are of training. What the pass refuses is expected as `error: …`
+//! lines. `BLESS=1` rewrites graphs in the printer's form and expectations as they are now.
 
 use shardc_frontend::spec;
 use shardc_ir::diagnostic::Diagnostics;

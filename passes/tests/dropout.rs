@@ -1,5 +1,5 @@
-//! The masks of dropout: the same to the bit under every mesh and any number of micro-batches, others at every step and in every
-//! dropout, as asked for by seed, and none in evaluation.
+//! The masks of dropout: the same to the bit under every mesh and any number of micro-batches,
+//! others at every step and in every dropout, as asked for by seed, and none in evaluation.
 
 mod support;
 

@@ -1,5 +1,6 @@
-//! Integers under every mesh: random graphs over sums, means, quotients, remainders and products of integers compute the same
-//! on many ranks and in micro-batches as on one rank, and as the naive evaluator on the graph as imported.
+//! Integers under every mesh: random graphs over sums, means, quotients, remainders and products of
+//! integers compute the same on many ranks and in micro-batches as on one rank, and as the naive
+//! evaluator on the graph as imported.
 //!
 //! `SHARDC_PROGRAMS` is the number of programs, 300 without it.
 

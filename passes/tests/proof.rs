@@ -1,4 +1,5 @@
-//! The proof of plans: for each of its rules a plan that breaks it, with the steps, ranks and line that the counter-example names.
+//! The proof of plans: for each of its rules a plan that breaks it, with the steps, ranks and line
+//! that the counter-example names.
 
 mod support;
 
@@ -247,7 +248,8 @@ fn ranks_with_programs_of_their_own_must_meet() {
                 let step = program.tasks[t].steps.remove(s);
                 program.tasks[t].steps.insert(to, step);
             });
-            // By itself it may be as good; beside the other it is only where no call of a communicator overtakes another.
+            // By itself it may be as good; beside the other it is only where no call of a
+            // communicator overtakes another.
             if verify(&moved, &graph).is_err() {
                 continue;
             }

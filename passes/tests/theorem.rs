@@ -1,7 +1,9 @@
-//! The theorem: a plan for N ranks computes what the same spec computes with one rank on every axis. On random graphs under
-//! random specs, the loss, the norm of the gradients and every gradient agree, also between micro-batches and the whole batch, and
-//! the output is that of the naive evaluator on the graph as imported; what was covered and refused is printed, and every op that
-//! models can hold must be. Every program is proven to carry out its graph, which is the reference's but for communication.
+//! The theorem: a plan for N ranks computes what the same spec computes with one rank on every
+//! axis. On random graphs under random specs, the loss, the norm of the gradients and every
+//! gradient agree, also between micro-batches and the whole batch, and the output is that of the
+//! naive evaluator on the graph as imported; what was covered and refused is printed, and every op
+//! that models can hold must be. Every program is proven to carry out its graph, which is the
+//! reference's but for communication.
 
 #[path = "theorem/graphs.rs"]
 mod graphs;
@@ -201,7 +203,8 @@ fn depth(graph: &Graph) -> usize {
     depths.into_iter().max().unwrap_or(0)
 }
 
-/// Tolerances: f64 1e-10; f32 1e-5 for loss and norm, 1e-4 of the global norm for each gradient, and of a running statistic.
+/// Tolerances: f64 1e-10; f32 1e-5 for loss and norm, 1e-4 of the global norm for each gradient,
+/// and of a running statistic.
 fn agree(got: &Computed, want: &Computed, dtype: DType) -> Result<(), String> {
     let (scalar, gradient) = if dtype == DType::F64 { (1e-10, 1e-10) } else { (1e-5, 1e-4) };
     for (name, value) in &want.outputs {

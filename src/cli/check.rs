@@ -1,5 +1,5 @@
-//! `shardc check PLAN/`: one step of the plan against the same step of its reference, from equal parameters; with `--replay` also
-//! against all its ranks in lockstep in one thread, to the bit.
+//! `shardc check PLAN/`: one step of the plan against the same step of its reference, from equal
+//! parameters; with `--replay` also against all its ranks in lockstep in one thread, to the bit.
 
 use super::job::{DataArgs, Job, JobArgs, MachineArgs};
 use super::output::print;
@@ -98,7 +98,8 @@ impl Check {
         }
     }
 
-    /// Runs each batch at once and in turn, and prints what was compared; whether all bits are the same.
+    /// Runs each batch at once and in turn, and prints what was compared; whether all bits are the
+    /// same.
     fn replays(&self, job: &Job, program: &Program, data: &Dataset) -> Result<bool, Failure> {
         let mut executor = job.start(program, &self.machine)?;
         for batch in 0..self.batches {

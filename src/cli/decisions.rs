@@ -6,7 +6,8 @@ use shardc_ir::columns::{Column, align};
 /// Initializers that are named where not all are asked for.
 const SHOWN: usize = 8;
 
-/// A row for each initializer: `trained (52)` before the first, then name, shape and reason. Without `all`, long lists are cut.
+/// A row for each initializer: `trained (52)` before the first, then name, shape and reason.
+/// Without `all`, long lists are cut.
 pub fn rows(decisions: &[Decision], all: bool) -> Vec<[String; 2]> {
     let mut rows = vec![];
     for (heading, trained) in [("trained", true), ("not trained", false)] {
@@ -29,7 +30,8 @@ pub fn table(decisions: &[Decision]) -> String {
     align(&rows(decisions, false), [Column::WORDS, Column::WORDS])
 }
 
-/// A line for each group of initializers that differ in numbers only: how many, the pattern, the shape and the reason of the first.
+/// A line for each group of initializers that differ in numbers only: how many, the pattern, the
+/// shape and the reason of the first.
 pub fn grouped(decisions: &[Decision]) -> String {
     let mut groups: Vec<(String, &Decision, usize)> = vec![];
     for decision in decisions {

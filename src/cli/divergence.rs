@@ -1,4 +1,5 @@
-//! Numbers of a training that are not finite: what is told of them, and that they replace no good model.
+//! Numbers of a training that are not finite: what is told of them, and that they replace no good
+//! model.
 
 use super::job::Job;
 use crate::failure::Failure;
@@ -10,7 +11,8 @@ use shardc_ir::plan::StateRole;
 
 const HELP: &str = "a lower `lr`, `warmup=` or `clip norm=1.0` may help";
 
-/// The error about step `step`, from 0, over `batch`, of which `what` is not finite: with the first value that is not.
+/// The error about step `step`, from 0, over `batch`, of which `what` is not finite: with the first
+/// value that is not.
 pub fn of_step(job: &Job, executor: Executor, step: u64, what: &str, batch: &[Tensor]) -> Failure {
     let error = Diagnostic::error(format!("{what} is not a finite number at step {}, which ends training", step + 1));
     let error = error.help(format!("nothing is exported; {HELP}"));

@@ -202,8 +202,9 @@ enum Filler {
 }
 
 impl Rest<'_> {
-    /// A step over the samples filled up to a whole batch. `None` where filling changes results for the real samples: the model
-    /// mixes the samples of a batch, computes its own loss over all of them, or reads the labels itself, which no label can then leave out.
+    /// A step over the samples filled up to a whole batch. `None` where filling changes results for
+    /// the real samples: the model mixes the samples of a batch, computes its own loss over all of
+    /// them, or reads the labels itself, which no label can then leave out.
     fn filled_up(&self, executor: &mut Executor) -> Result<Option<StepResult>, Failure> {
         if self.job.computes_loss() || self.job.labels_are_inputs {
             return Ok(None);
@@ -253,7 +254,8 @@ impl Rest<'_> {
     }
 }
 
-/// Adds the real samples of an output. One without a dimension of samples is the same for all batches; false if it is not.
+/// Adds the real samples of an output. One without a dimension of samples is the same for all
+/// batches; false if it is not.
 fn append(entry: Entry<'_, String, Tensor>, mut output: Tensor, batch: u64, real: u64) -> bool {
     let by_sample = output.shape.first() == Some(&batch);
     if by_sample {

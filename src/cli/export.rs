@@ -1,5 +1,5 @@
-//! Writes an exported model. The weights that it keeps beside it go to a file of a new name, so that until the model is there, and
-//! afterwards, every model finds its own.
+//! Writes an exported model. The weights that it keeps beside it go to a file of a new name, so
+//! that until the model is there, and afterwards, every model finds its own.
 
 use super::output::write_pieces;
 use crate::failure::Failure;
@@ -12,12 +12,13 @@ use std::path::{Path, PathBuf};
 /// Digits of the hash in the name of a file of weights.
 const DIGITS: usize = 16;
 
-/// Writes the model to `to` and its weights beside it, where it keeps them in a file; gives that file. `elements` gives those of a tensor.
-/// The weights that the model at `to` had from an export before are removed where no model of the folder, and not the one at `source`,
-/// names them.
+/// Writes the model to `to` and its weights beside it, where it keeps them in a file; gives that
+/// file. `elements` gives those of a tensor. The weights that the model at `to` had from an export
+/// before are removed where no model of the folder, and not the one at `source`, names them.
 ///
 /// # Errors
-/// If a file cannot be written, or there are no elements; the model that was at `to` is then still there.
+/// If a file cannot be written, or there are no elements; the model that was at `to` is then still
+/// there.
 pub fn write(
     export: &Export,
     mut elements: impl FnMut(&str) -> Result<Tensor, Failure>,

@@ -1,4 +1,5 @@
-//! The line at the foot of a terminal that redraws itself, and notes above it, which never smear it.
+//! The line at the foot of a terminal that redraws itself, and notes above it, which never smear
+//! it.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
@@ -6,13 +7,15 @@ use std::sync::{Mutex, PoisonError};
 /// Columns where the terminal does not say how many it has.
 const COLUMNS: usize = 80;
 
-/// Around a line: where the window has become smaller and has not said so yet, it ends at the edge and begins no other row.
+/// Around a line: where the window has become smaller and has not said so yet, it ends at the edge
+/// and begins no other row.
 const CUT: (&str, &str) = ("\x1b[?7l", "\x1b[?7h");
 
 /// The line as it stands on the terminal; empty where there is none.
 static LINE: Mutex<String> = Mutex::new(String::new());
 
-/// The columns of the terminal as it is now; `None` where standard error is none, or one that cannot move its cursor.
+/// The columns of the terminal as it is now; `None` where standard error is none, or one that
+/// cannot move its cursor.
 pub fn columns() -> Option<usize> {
     let term = std::env::var("TERM").ok();
     if !can_redraw(io::stderr().is_terminal(), term.as_deref()) {
@@ -64,13 +67,15 @@ fn over(shown: &str, line: &str, columns: usize) -> String {
     format!("{}{cut}{line}{whole}\x1b[K", back(shown, columns))
 }
 
-/// What takes `text` to where `shown` is, and below it what there is room for of that, the line from then on.
+/// What takes `text` to where `shown` is, and below it what there is room for of that, the line
+/// from then on.
 fn above(shown: &str, text: &str, columns: usize) -> (String, String) {
     let line: String = shown.chars().take(columns.saturating_sub(1)).collect();
     (format!("{}\x1b[K{text}\n{line}", back(shown, columns)), line)
 }
 
-/// To the beginning of `shown`, row by row: some terminals keep what goes when several are cleared at once.
+/// To the beginning of `shown`, row by row: some terminals keep what goes when several are cleared
+/// at once.
 fn back(shown: &str, columns: usize) -> String {
     "\r".to_string() + &"\x1b[K\x1b[A".repeat(rows_above(shown, columns))
 }

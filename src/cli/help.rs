@@ -1,4 +1,5 @@
-//! `shardc help`: of the program, of one command, or of the spec: its page, or the section of one statement.
+//! `shardc help`: of the program, of one command, or of the spec: its page, or the section of one
+//! statement.
 
 use super::output::{no_reader_is_no_failure, print};
 use super::page;

@@ -1,4 +1,5 @@
-//! What a command runs: a plan directory, or a model and a spec compiled on the spot; the same from there on.
+//! What a command runs: a plan directory, or a model and a spec compiled on the spot; the same from
+//! there on.
 
 use super::export;
 use super::overwrite::Files;
@@ -178,8 +179,8 @@ impl Job {
         Ok(executor)
     }
 
-    /// Drops what only the beginning of training needs: the weights, which the ranks hold by now, and the model's bytes but for what
-    /// an export begins with.
+    /// Drops what only the beginning of training needs: the weights, which the ranks hold by now,
+    /// and the model's bytes but for what an export begins with.
     ///
     /// # Errors
     /// If the model cannot be taken apart.
@@ -245,8 +246,8 @@ impl Job {
         Ok(compile(&self.model.file, &spec, &options)?.plans.eval.program)
     }
 
-    /// Writes the model with its parameters as they are now; where its weights were in a file of their own, they are again, in the one
-    /// that is given.
+    /// Writes the model with its parameters as they are now; where its weights were in a file of
+    /// their own, they are again, in the one that is given.
     ///
     /// # Errors
     /// If a rank failed or the file cannot be written.
@@ -276,7 +277,8 @@ impl Job {
         Place::Model { file: self.model.file.clone(), what }
     }
 
-    /// Whether the elements that the initializer `name` began with are finite, as those that the spec makes are.
+    /// Whether the elements that the initializer `name` began with are finite, as those that the
+    /// spec makes are.
     pub fn began_finite(&self, name: &str) -> bool {
         !self.odd.contains(name)
     }

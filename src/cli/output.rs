@@ -14,7 +14,8 @@ pub fn print(text: &str) -> Result<(), Failure> {
     no_reader_is_no_failure(out.write_all(shown(text).as_bytes()).and_then(|()| out.flush()))
 }
 
-/// What came of writing to standard output. A reader that has gone away wants no more of it, which is no failure.
+/// What came of writing to standard output. A reader that has gone away wants no more of it, which
+/// is no failure.
 pub fn no_reader_is_no_failure(written: io::Result<()>) -> Result<(), Failure> {
     match written {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Failure::io("cannot write to standard output", &error)),
@@ -48,8 +49,8 @@ pub fn write_pieces(
     replace::write_file(path, fill, failed)
 }
 
-/// Refuses a file that cannot be written, before work that would be lost with it. What is no file is not touched: a reader of a pipe
-/// would take that for its end.
+/// Refuses a file that cannot be written, before work that would be lost with it. What is no file
+/// is not touched: a reader of a pipe would take that for its end.
 pub fn writable(path: &Path) -> Result<(), Failure> {
     if is_stream(path) {
         return Ok(());
@@ -65,7 +66,8 @@ pub fn is_stream(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|there| !there.is_file() && !there.is_dir())
 }
 
-/// Writes a line to standard error, above one that redraws itself; if nobody reads it, nothing is lost.
+/// Writes a line to standard error, above one that redraws itself; if nobody reads it, nothing is
+/// lost.
 pub fn note(line: &str) {
     foot::note(&shown(line));
 }

@@ -1,4 +1,5 @@
-//! What a command reads and writes: no output takes the place of an input or of another output, under whatever name.
+//! What a command reads and writes: no output takes the place of an input or of another output,
+//! under whatever name.
 
 use super::output::is_stream;
 use crate::failure::Failure;

@@ -1,6 +1,8 @@
-//! Pages of Markdown as text for a terminal: marks taken away, tables aligned, lines of at most [`WIDTH`] columns.
+//! Pages of Markdown as text for a terminal: marks taken away, tables aligned, lines of at most
+//! [`WIDTH`] columns.
 //!
-//! It reads what our own pages are written in: headings, paragraphs, lists of one level, fenced code, tables, code and bold spans, links.
+//! It reads what our own pages are written in: headings, paragraphs, lists of one level, fenced
+//! code, tables, code and bold spans, links.
 
 use std::iter::Peekable;
 use std::str::Lines;
@@ -74,7 +76,8 @@ pub fn text(markdown: &str) -> String {
     out + "\n"
 }
 
-/// A paragraph or an item of a list, which ends before an empty line, an item or a block of another kind.
+/// A paragraph or an item of a list, which ends before an empty line, an item or a block of another
+/// kind.
 fn paragraph(first: &str, lines: &mut Peekable<Lines<'_>>, out: &mut String) {
     let indent = if first.starts_with("- ") { "  " } else { "" };
     let mut joined = first.to_string();
@@ -88,7 +91,8 @@ fn paragraph(first: &str, lines: &mut Peekable<Lines<'_>>, out: &mut String) {
     }
 }
 
-/// A table: columns as wide as their cells, the widest ones narrower where the lines would be too long.
+/// A table: columns as wide as their cells, the widest ones narrower where the lines would be too
+/// long.
 fn table(head: &str, lines: &mut Peekable<Lines<'_>>, out: &mut String) {
     let mut rows = vec![cells(head)];
     while let Some(line) = lines.next_if(|line| line.starts_with('|')) {
@@ -158,7 +162,8 @@ fn plain(text: &str) -> String {
     out
 }
 
-/// The lines of `text`, of at most `width` columns where its words allow it; blanks in code separate no words.
+/// The lines of `text`, of at most `width` columns where its words allow it; blanks in code
+/// separate no words.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut code = false;
     let blank = |c: char| {

@@ -1,7 +1,8 @@
-//! Progress of training, for people: one line that redraws itself on a terminal, elsewhere a line now and then.
+//! Progress of training, for people: one line that redraws itself on a terminal, elsewhere a line
+//! now and then.
 //!
-//! The loss is the mean of the last [`RECENT`] steps. What a window has no room for is left out: first the rate,
-//! then the bar, the time that is left, the loss.
+//! The loss is the mean of the last [`RECENT`] steps. What a window has no room for is left out:
+//! first the rate, then the bar, the time that is left, the loss.
 
 use super::foot;
 use super::output::note;
@@ -19,7 +20,8 @@ const SMOOTHING: f64 = 0.1;
 const RECENT: usize = 20;
 /// The least and the greatest length of the bar, its ends included.
 const BAR: (usize, usize) = (10, 42);
-/// Columns that stay free, so that neither a full row nor the `^C` of a terminal begins another one.
+/// Columns that stay free, so that neither a full row nor the `^C` of a terminal begins another
+/// one.
 const FREE: usize = 3;
 /// What stands where the bar goes.
 const BAR_HERE: &str = "";

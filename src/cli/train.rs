@@ -48,8 +48,9 @@ impl Train {
     /// Trains.
     ///
     /// # Errors
-    /// All that is wrong with the job or its data before the first step; a failed rank; numbers that are not finite; after the current
-    /// step what ends it, such as Ctrl-C; at the end metrics that could not be written.
+    /// All that is wrong with the job or its data before the first step; a failed rank; numbers
+    /// that are not finite; after the current step what ends it, such as Ctrl-C; at the end metrics
+    /// that could not be written.
     pub fn run(self) -> Result<(), Failure> {
         let files = self.job.files().reads_data(&self.data.path);
         files.writes("--metrics", self.metrics.as_deref()).writes("--export", self.export.as_deref()).check()?;

@@ -112,7 +112,8 @@ pub fn shir(bytes: &[u8]) {
     }
 }
 
-/// A plan file is decoded, listed, held against a graph and loaded, or refused: as it stands, and as what a header is made for.
+/// A plan file is decoded, listed, held against a graph and loaded, or refused: as it stands, and
+/// as what a header is made for.
 pub fn plan(bytes: &[u8]) {
     for file in [bytes.to_vec(), sealed(bytes)] {
         let program = match decode(&file) {

@@ -1,4 +1,5 @@
-//! Mutants of models that are well-formed messages: other ops, names, attributes, types, shapes and elements.
+//! Mutants of models that are well-formed messages: other ops, names, attributes, types, shapes and
+//! elements.
 
 use super::random::{Random, damaged};
 use prost::Message;

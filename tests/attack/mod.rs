@@ -1,5 +1,6 @@
-//! An attack on everything that reads what others have made: for seven kinds of bytes, seeds, mutants of them, and what must hold
-//! whatever the bytes are. `fuzz/` drives it by the code that is reached, `tests/fuzzed.rs` by numbers alone.
+//! An attack on everything that reads what others have made: for seven kinds of bytes, seeds,
+//! mutants of them, and what must hold whatever the bytes are. `fuzz/` drives it by the code that
+//! is reached, `tests/fuzzed.rs` by numbers alone.
 //!
 //! A crate that uses it says where the repository is in `crate::ROOT`.
 #![allow(dead_code, reason = "each crate that attacks uses some of what is here")]
@@ -93,7 +94,8 @@ impl Attack {
         mutants::of(self.target, bytes, other, random)
     }
 
-    /// Feeds `bytes` to the target; panics if it panics, or takes too much time or memory. Gives the time that it took.
+    /// Feeds `bytes` to the target; panics if it panics, or takes too much time or memory. Gives
+    /// the time that it took.
     pub fn run(&self, bytes: &[u8]) -> Duration {
         let mut took = self.measured(bytes);
         for _ in 1..TRIES {

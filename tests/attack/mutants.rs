@@ -1,4 +1,5 @@
-//! Mutants: bytes at random, and changes that know the format, so that damage gets behind checksums and past grammars.
+//! Mutants: bytes at random, and changes that know the format, so that damage gets behind checksums
+//! and past grammars.
 
 use super::random::{Random, damaged};
 use super::{Target, messages};
@@ -79,7 +80,8 @@ fn words(text: &str) -> Vec<&str> {
     pieces
 }
 
-/// `pieces` with one of them doubled, dropped, swapped, repeated, taken from `others`, or another number.
+/// `pieces` with one of them doubled, dropped, swapped, repeated, taken from `others`, or another
+/// number.
 fn rearranged<'t>(mut pieces: Vec<&'t str>, others: Vec<&'t str>, random: &mut Random) -> String {
     let (at, to) = (random.below(pieces.len()), random.below(pieces.len()));
     let foreign = random.pick(&others).unwrap_or_default();
@@ -106,7 +108,8 @@ fn rearranged<'t>(mut pieces: Vec<&'t str>, others: Vec<&'t str>, random: &mut R
     pieces.concat()
 }
 
-/// Bytes whose numbers have the length that they need, a byte that is a length changed or a longer number put in.
+/// Bytes whose numbers have the length that they need, a byte that is a length changed or a longer
+/// number put in.
 fn varints(bytes: &[u8], other: &[u8], random: &mut Random) -> Vec<u8> {
     let mut out = bytes.to_vec();
     for _ in 0..1 + random.below(3) {

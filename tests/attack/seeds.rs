@@ -1,4 +1,5 @@
-//! Good inputs of each target: small files of the repository, and a small job that is compiled here.
+//! Good inputs of each target: small files of the repository, and a small job that is compiled
+//! here.
 
 use super::Target;
 use super::onnx_support::cases::{self, prepare};
@@ -185,7 +186,8 @@ fn with_external_data() -> pb::ModelProto {
     m
 }
 
-/// A block of a transformer: gather, norm, attention with shapes that follow from the input's, and a residual connection.
+/// A block of a transformer: gather, norm, attention with shapes that follow from the input's, and
+/// a residual connection.
 fn block() -> pb::ModelProto {
     let mut m = model(20);
     input(&mut m, "ids", DataType::Int64, &[-1, 4]);

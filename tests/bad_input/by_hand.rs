@@ -1,4 +1,5 @@
-//! Bad inputs that somebody thought of: specs, data, outputs, plans, command lines, and the models of `models.rs`.
+//! Bad inputs that somebody thought of: specs, data, outputs, plans, command lines, and the models
+//! of `models.rs`.
 
 use super::case::Case;
 use super::{DATA_COMMANDS, PLAN_COMMANDS, models};

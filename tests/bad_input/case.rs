@@ -90,7 +90,8 @@ impl Bench {
         self.restore();
     }
 
-    /// Runs `case`, under a limit of its address space in KiB if one is given; gives what it was like, and all that is wrong with that.
+    /// Runs `case`, under a limit of its address space in KiB if one is given; gives what it was
+    /// like, and all that is wrong with that.
     pub fn run(&self, case: &Case, limit: Option<u64>) -> (Outcome, Vec<String>) {
         for (name, bytes) in &case.files {
             let path = self.folder.join(name);

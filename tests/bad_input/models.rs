@@ -1,4 +1,5 @@
-//! Bad models that somebody thought of: graphs, tensors, what asks for much, functions, external data.
+//! Bad models that somebody thought of: graphs, tensors, what asks for much, functions, external
+//! data.
 
 use super::MODEL_COMMANDS;
 use super::case::Case;
@@ -33,7 +34,8 @@ fn changed(name: &str, change: impl FnOnce(&mut pb::GraphProto)) -> Named {
     named(name, m)
 }
 
-/// The layer with nodes behind it, `op inputs -> output`, the last of which has the attributes and gives the model's output.
+/// The layer with nodes behind it, `op inputs -> output`, the last of which has the attributes and
+/// gives the model's output.
 fn behind(name: &str, nodes: &[(&str, &str, &str)], tensors: Vec<pb::TensorProto>, attributes: Vec<pb::AttributeProto>) -> Named {
     let mut m = layer();
     graph(&mut m).output.clear();

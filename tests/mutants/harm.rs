@@ -1,4 +1,5 @@
-//! Which mutants do harm: a result that is not the good plan's on some rank, or a step that cannot end.
+//! Which mutants do harm: a result that is not the good plan's on some rank, or a step that cannot
+//! end.
 
 use super::ranks::{Arrays, Rank, Start, run};
 use super::support::Random;

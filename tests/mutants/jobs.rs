@@ -1,5 +1,5 @@
-//! The good plans: small programs over meshes of several axes, which between them have every kind of collective, micro-batches,
-//! prologues, buckets, tables, positions and masks.
+//! The good plans: small programs over meshes of several axes, which between them have every kind
+//! of collective, micro-batches, prologues, buckets, tables, positions and masks.
 
 use super::graphs::{self, Choices};
 use super::specs;

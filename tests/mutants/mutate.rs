@@ -542,7 +542,8 @@ fn replace_step(program: &mut Program, random: &mut Random) -> Option<String> {
     Some(text)
 }
 
-/// Two buffers of one size lie where the other did: harmless, but for the order of a bucket on one rank.
+/// Two buffers of one size lie where the other did: harmless, but for the order of a bucket on one
+/// rank.
 fn exchange_buffers(program: &mut Program, random: &mut Random) -> Option<String> {
     let lasting = |b: &Buffer| matches!(b.kind, BufferKind::Gradient(_));
     let ids: Vec<usize> = (0..program.buffers.len()).filter(|i| lasting(&program.buffers[*i])).collect();

@@ -1,7 +1,9 @@
-//! An interpreter of all ranks in lockstep: the meaning of plans in plain loops, written apart from executor and verifier.
+//! An interpreter of all ranks in lockstep: the meaning of plans in plain loops, written apart from
+//! executor and verifier.
 //!
-//! Each rank has a memory of bytes, poisoned before the step: not a number, an index far outside, a byte that is no truth value.
-//! Ranks run their steps until a collective; a collective happens when every member of the group waits at the same call.
+//! Each rank has a memory of bytes, poisoned before the step: not a number, an index far outside, a
+//! byte that is no truth value. Ranks run their steps until a collective; a collective happens when
+//! every member of the group waits at the same call.
 
 use super::reference;
 use shardc_ir::dtype::DType;
@@ -118,7 +120,8 @@ impl<'p> Rank<'p> {
         Ok(())
     }
 
-    /// What the rank's part of a buffer holds that should hold `whole`: pairs of found and expected, slot after slot.
+    /// What the rank's part of a buffer holds that should hold `whole`: pairs of found and
+    /// expected, slot after slot.
     pub fn compare(&self, buffer: &Buffer, whole: &[f64]) -> Result<Vec<(f64, f64)>, String> {
         if !buffer.sharding.partial.is_empty() {
             return Err("a part of a sum is read as if whole".into());
@@ -146,7 +149,8 @@ impl<'p> Rank<'p> {
         Ok(true)
     }
 
-    /// The positions of a whole array of `elements` that a slot of the buffer holds, in the order of the rank's part.
+    /// The positions of a whole array of `elements` that a slot of the buffer holds, in the order
+    /// of the rank's part.
     pub fn held(&self, buffer: &Buffer, slot: u64, elements: usize) -> Result<Vec<usize>, String> {
         let mesh = &self.program.mesh;
         let mut coordinates = self.coordinates.clone();

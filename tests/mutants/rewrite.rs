@@ -1,7 +1,8 @@
-//! Mutants of graphs: plans whose graph already holds the mistake, so that every rank, every kernel and every buffer agrees on it.
+//! Mutants of graphs: plans whose graph already holds the mistake, so that every rank, every kernel
+//! and every buffer agrees on it.
 //!
-//! A node is left out, changed, put in or given another operand. Then the shardings after it may be repaired, so that the graph is as
-//! consistent as the mistake allows.
+//! A node is left out, changed, put in or given another operand. Then the shardings after it may be
+//! repaired, so that the graph is as consistent as the mistake allows.
 
 use super::support::Random;
 use shardc_ir::builder::Builder;
@@ -117,7 +118,8 @@ fn kind(random: &mut Random) -> ReduceKind {
     if random.below(3) == 0 { ReduceKind::Max } else { ReduceKind::Sum }
 }
 
-/// Another collective in the place of one: over other axes, of another kind, along another dimension.
+/// Another collective in the place of one: over other axes, of another kind, along another
+/// dimension.
 fn other_comm(graph: &Graph, node: &Node, random: &mut Random) -> Option<Op> {
     let mut op = node.op.clone();
     let rank = graph.ty(node.results[0]).rank();
@@ -169,7 +171,8 @@ fn new_comm(graph: &Graph, node: &Node, random: &mut Random) -> Option<Op> {
     })
 }
 
-/// Gives what the change has made wrong the shardings that would follow from it, as far as that can be guessed.
+/// Gives what the change has made wrong the shardings that would follow from it, as far as that can
+/// be guessed.
 fn repair(graph: &mut Graph) {
     for _ in 0..REPAIRS {
         let Err(violations) = verify(graph) else { return };

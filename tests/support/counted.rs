@@ -18,8 +18,8 @@ struct Planned {
     together: u64,
 }
 
-/// Demands that after `steps` steps every rank of `executor` has sent what the closed forms of its collectives say, and has as much
-/// memory as was planned, all of it used.
+/// Demands that after `steps` steps every rank of `executor` has sent what the closed forms of its
+/// collectives say, and has as much memory as was planned, all of it used.
 pub fn check(executor: &Executor, steps: u64) {
     let program = executor.program();
     let planned = planned(program);

@@ -1,4 +1,5 @@
-//! What tests of the command line and of plans share: folders of their own, the program, the jobs of `examples/`.
+//! What tests of the command line and of plans share: folders of their own, the program, the jobs
+//! of `examples/`.
 #![allow(dead_code, unused_imports, reason = "each test crate uses some of what is here")]
 
 mod random;

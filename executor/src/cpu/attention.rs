@@ -1,7 +1,8 @@
 //! Attention: softmax of scaled scores times values, one block of queries of one head at a time.
 //!
-//! The scores of a block never leave the cache; of each query only the logarithm of the sum of exponentials is kept for the
-//! gradient (Dao et al., "FlashAttention", 2022, with whole rows of keys instead of an online softmax).
+//! The scores of a block never leave the cache; of each query only the logarithm of the sum of
+//! exponentials is kept for the gradient (Dao et al., "FlashAttention", 2022, with whole rows of
+//! keys instead of an online softmax).
 
 mod gradient;
 
@@ -86,7 +87,8 @@ impl<'a, T: Real> Head<'a, T> {
         if self.attention.mask == AttentionMask::Causal { (query + keys + 1).saturating_sub(queries).min(keys) } else { keys }
     }
 
-    /// Scaled and masked scores of `count` queries from `from` on over the first `keys` keys, row-major.
+    /// Scaled and masked scores of `count` queries from `from` on over the first `keys` keys,
+    /// row-major.
     pub fn scores(&self, from: usize, count: usize, keys: usize, scores: &mut [T]) {
         let a = self.attention;
         let q = self.rows(self.q, &a.q, self.head, from, count, a.width);
@@ -184,8 +186,8 @@ fn block<T: Real>(head: Head<'_, T>, from: usize, lse: &mut [T], tile: Option<Ti
 }
 
 simd! {
-    /// Each row of `keys` scores becomes `exp(score - max)`; `inverse` gets 1 over each row's sum (0 for a row that sees nothing),
-    /// and `lse` the logarithm of the sum of `exp(score)`.
+    /// Each row of `keys` scores becomes `exp(score - max)`; `inverse` gets 1 over each row's sum
+    /// (0 for a row that sees nothing), and `lse` the logarithm of the sum of `exp(score)`.
     fn softmax_rows<T: Real>(scores: &mut [T], keys: usize, inverse: &mut [T], lse: &mut [T]) {
         for (row, (sum, lse)) in inverse.iter_mut().zip(&mut *lse).enumerate() {
             let scores = &mut scores[row * keys..(row + 1) * keys];

@@ -1,8 +1,9 @@
 //! Contract: matrix products over any strides.
 //!
-//! Letters that all operands step through alike are merged. The largest letter of each group goes to one GEMM; the others
-//! become loops, those of the sum accumulating in order. Which tiles the result is cut into follows from the sizes alone, so
-//! that any number of threads computes the same sums in the same order.
+//! Letters that all operands step through alike are merged. The largest letter of each group goes
+//! to one GEMM; the others become loops, those of the sum accumulating in order. Which tiles the
+//! result is cut into follows from the sizes alone, so that any number of threads computes the same
+//! sums in the same order.
 
 use crate::cpu::element::{Slice, SliceMut};
 use crate::cpu::number::{Number, Real};
@@ -104,7 +105,8 @@ fn largest(mut letters: Vec<Letter>) -> (Letter, Vec<Letter>) {
     }
 }
 
-/// Halves the larger side until a tile is a small part of a millisecond, or too small to be worth a GEMM of its own.
+/// Halves the larger side until a tile is a small part of a millisecond, or too small to be worth a
+/// GEMM of its own.
 fn tile(m: usize, n: usize, k: usize) -> (usize, usize) {
     const FLOPS: usize = 16 << 20;
     const SIDE: usize = 192;
@@ -116,7 +118,8 @@ fn tile(m: usize, n: usize, k: usize) -> (usize, usize) {
     (height, width)
 }
 
-/// The tile of a product that is alone: there are several where that is worth it, so that threads may share it.
+/// The tile of a product that is alone: there are several where that is worth it, so that threads
+/// may share it.
 fn shared_tile(m: usize, n: usize, k: usize) -> (usize, usize) {
     const FLOPS: usize = 4 << 20;
     const SIDE: usize = 96;

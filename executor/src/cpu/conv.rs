@@ -1,8 +1,9 @@
 //! Conv: convolutions and their gradients.
 //!
-//! One that sees single inputs is a contraction as it stands. Groups of few channels are summed tap by tap ([`conv_direct`]). All
-//! others are contractions over unfolded inputs ([`conv_columns`]; Chellapilla, Puri and Simard: High performance convolutional
-//! neural networks for document processing, 2006).
+//! One that sees single inputs is a contraction as it stands. Groups of few channels are summed tap
+//! by tap ([`direct`]). All others are contractions over unfolded inputs ([`columns`];
+//! Chellapilla, Puri and Simard: High performance convolutional neural networks for document
+//! processing, 2006).
 
 mod columns;
 mod direct;
@@ -78,7 +79,8 @@ impl Sizes {
 /// Planes with fewer outputs are too narrow for a matrix product of their own.
 pub const NARROW: usize = 128;
 
-/// The convolution whose outputs see one input each: a product of matrices for each sample and group.
+/// The convolution whose outputs see one input each: a product of matrices for each sample and
+/// group.
 fn pointwise(s: &Sizes) -> Product {
     let dim =
         |size: usize, a: usize, b: usize, c: usize| ContractDim { size: size as u64, a: a as i64, b: b as i64, c: c as i64 };

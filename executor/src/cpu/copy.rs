@@ -8,7 +8,8 @@ use crate::cpu::{Cpu, Launch};
 use shardc_ir::kernel::{Implements, Move};
 use shardc_ir::position::Offset;
 
-/// A copy made ready: dimensions by descending stride of the destination, the last two forming the tiles that are copied.
+/// A copy made ready: dimensions by descending stride of the destination, the last two forming the
+/// tiles that are copied.
 #[derive(Debug)]
 struct Prepared {
     src_offset: Offset,
@@ -40,7 +41,8 @@ impl Implements<Move> for Cpu {
             .collect();
         let one = Dim { size: 1, src: 0, dst: 0 };
         let cols = outer.pop().unwrap_or(one);
-        // The rows of a transposition are the dimension that is contiguous in the source; otherwise the next one out.
+        // The rows of a transposition are the dimension that is contiguous in the source; otherwise
+        // the next one out.
         let transposed = outer.iter().position(|d| d.src == 1 && cols.src != 1 && cols.src != 0);
         let rows = match transposed.or(outer.len().checked_sub(1)) {
             Some(rows) => outer.remove(rows),

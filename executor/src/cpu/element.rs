@@ -59,7 +59,8 @@ macro_rules! each_type {
 pub(crate) use each_type;
 
 impl<'a> Slice<'a> {
-    /// Reads `bytes` as elements of `dtype`; trailing bytes that fill no element are left out. `None` if they are misaligned.
+    /// Reads `bytes` as elements of `dtype`; trailing bytes that fill no element are left out.
+    /// `None` if they are misaligned.
     pub fn from_bytes(dtype: DType, bytes: &'a [u8]) -> Option<Slice<'a>> {
         let bytes = &bytes[..bytes.len() - bytes.len() % dtype.bytes() as usize];
         Some(match dtype {
@@ -82,7 +83,8 @@ impl<'a> Slice<'a> {
 }
 
 impl<'a> SliceMut<'a> {
-    /// Reads `bytes` as elements of `dtype`; trailing bytes that fill no element are left out. `None` if they are misaligned.
+    /// Reads `bytes` as elements of `dtype`; trailing bytes that fill no element are left out.
+    /// `None` if they are misaligned.
     pub fn from_bytes(dtype: DType, bytes: &'a mut [u8]) -> Option<SliceMut<'a>> {
         let whole = bytes.len() - bytes.len() % dtype.bytes() as usize;
         let bytes = &mut bytes[..whole];
@@ -149,7 +151,8 @@ element!(f32, F32);
 element!(i64, I64);
 element!(u8, Bool);
 
-/// Conversion of one element, as ONNX's Cast does it: floats truncate toward zero, and what is not 0 is true.
+/// Conversion of one element, as ONNX's Cast does it: floats truncate toward zero, and what is not
+/// 0 is true.
 pub trait Cast<U>: Copy {
     /// The value in the other type.
     fn cast(self) -> U;

@@ -58,7 +58,8 @@ fn run<T: Number>(
 fn cut<'a>(fused: &Fused, mut rest: Vec<SliceMut<'a>>, parts: usize) -> Vec<(usize, usize, Vec<SliceMut<'a>>)> {
     let row = fused.shape.last().copied().unwrap_or(1);
     let block = fused.block();
-    // Long rows are cut at blocks too: a block never spans the border of a row, so any multiple of it from a row's start will do.
+    // Long rows are cut at blocks too: a block never spans the border of a row, so any multiple of
+    // it from a row's start will do.
     let unit = if row > block && fused.total > row { row } else { block };
     let step = fused.total.div_ceil(parts).div_ceil(unit) * unit;
     let mut items = vec![];

@@ -1,8 +1,10 @@
-//! Elementary functions of f32 without branches or calls, so that loops over them become vector code.
+//! Elementary functions of f32 without branches or calls, so that loops over them become vector
+//! code.
 //!
-//! Errors are below 2 ulp (checked in the tests against f64). Every multiply-add is fused and nothing else is, so that a
-//! result is the same in every instruction set and in every lane. Methods and coefficients: Cephes (S. Moshier) for exp, log,
-//! tanh and atan; N. Juffa's `erff` for the error function.
+//! Errors are below 2 ulp (checked in the tests against f64). Every multiply-add is fused and
+//! nothing else is, so that a result is the same in every instruction set and in every lane.
+//! Methods and coefficients: Cephes (S. Moshier) for exp, log, tanh and atan; N. Juffa's `erff` for
+//! the error function.
 
 /// `e^x`; 0 where that is below 2e-38, because subnormal numbers are slow.
 #[inline(always)]
@@ -11,7 +13,8 @@ pub fn exp(x: f32) -> f32 {
     let x = if x < -87.5 { -87.5 } else { x };
     let (n, r) = halvings(x);
     let p = exp_m1(r) + 1.0;
-    // 2^n as 2 * 2^(n-1), whose exponent has a normal number for n up to 128, and is that of 0 for n of -126.
+    // 2^n as 2 * 2^(n-1), whose exponent has a normal number for n up to 128, and is that of 0 for
+    // n of -126.
     (p + p) * f32::from_bits(n.wrapping_add(126) << 23)
 }
 
@@ -43,7 +46,8 @@ pub fn ln(x: f32) -> f32 {
     if x >= 0.0 { y } else { f32::NAN }
 }
 
-/// Hyperbolic tangent: `e / (e + 2)` with `e = exp(2 |x|) - 1`, which is exact near 0 as it is far from it.
+/// Hyperbolic tangent: `e / (e + 2)` with `e = exp(2 |x|) - 1`, which is exact near 0 as it is far
+/// from it.
 #[inline(always)]
 pub fn tanh(x: f32) -> f32 {
     let y = x.abs() + x.abs();
@@ -96,7 +100,8 @@ pub fn cos(x: f32) -> f32 {
     on_circle(r, quadrant.wrapping_add(1))
 }
 
-/// Inverse tangent: of `x`, of `(x - 1) / (x + 1)` an eighth of a turn before, or of `-1 / x` a quarter of a turn before.
+/// Inverse tangent: of `x`, of `(x - 1) / (x + 1)` an eighth of a turn before, or of `-1 / x` a
+/// quarter of a turn before.
 #[inline(always)]
 pub fn atan(x: f32) -> f32 {
     use std::f32::consts::{FRAC_PI_2, FRAC_PI_4};
@@ -115,7 +120,8 @@ pub fn atan(x: f32) -> f32 {
     ((p * z).mul_add(y, y) + turned).copysign(x)
 }
 
-/// `n` and `r` with `x = n ln 2 + r`, `r` at most half of `ln 2` either way; `n` is an integer modulo 2^32.
+/// `n` and `r` with `x = n ln 2 + r`, `r` at most half of `ln 2` either way; `n` is an integer
+/// modulo 2^32.
 #[inline(always)]
 fn halvings(x: f32) -> (u32, f32) {
     const ROUND: f32 = 12_582_912.0;
@@ -137,8 +143,9 @@ fn exp_m1(r: f32) -> f32 {
     (p * r).mul_add(r, r)
 }
 
-/// `x` less a whole number of quarter turns, and that number modulo 4. In f64, so that the remainder is exact for every
-/// position that a model counts; beyond 2^50, where an f32 holds no phase any more, the remainder is 0.
+/// `x` less a whole number of quarter turns, and that number modulo 4. In f64, so that the
+/// remainder is exact for every position that a model counts; beyond 2^50, where an f32 holds no
+/// phase any more, the remainder is 0.
 #[inline(always)]
 fn quarter_turns(x: f32) -> (f64, u64) {
     const ROUND: f64 = 6_755_399_441_055_744.0;
@@ -150,7 +157,8 @@ fn quarter_turns(x: f32) -> (f64, u64) {
     (if r.abs() > 1.0 { 0.0 } else { r }, shifted.to_bits())
 }
 
-/// The sine of `r` radians and `quadrant` quarter turns, for `r` in -pi/4..pi/4: Taylor series, below 1e-11 there.
+/// The sine of `r` radians and `quadrant` quarter turns, for `r` in -pi/4..pi/4: Taylor series,
+/// below 1e-11 there.
 #[inline(always)]
 fn on_circle(r: f64, quadrant: u64) -> f32 {
     let z = r * r;

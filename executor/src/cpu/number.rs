@@ -1,11 +1,13 @@
-//! The types that registers of fused programs have, and the scalar functions of the IR on each of them.
+//! The types that registers of fused programs have, and the scalar functions of the IR on each of
+//! them.
 
 use crate::cpu::element::{self, Element, Slice, each_type};
 use crate::cpu::math;
 use faer::traits::ComplexField;
 use std::ops::{Add, Div, Mul, Sub};
 
-/// A register type: f32, f64 or i64. The methods are the functions of [`shardc_ir::scalar`], by name; truth values are 0 and 1.
+/// A register type: f32, f64 or i64. The methods are the functions of [`shardc_ir::scalar`], by
+/// name; truth values are 0 and 1.
 pub trait Number: Element + PartialOrd {
     const ZERO: Self;
     const ONE: Self;
@@ -189,7 +191,8 @@ macro_rules! float {
 float!(f32, math::exp, math::ln, math::sin, math::cos, math::atan, math::tanh, math::erf, math::sigmoid);
 float!(f64, f64::exp, f64::ln, f64::sin, f64::cos, f64::atan, f64::tanh, libm::erf, |x: f64| 1.0 / (1.0 + f64::exp(-x)));
 
-/// Integers wrap; a division by 0, which fails the kernel, gives 0; functions of real numbers truncate theirs.
+/// Integers wrap; a division by 0, which fails the kernel, gives 0; functions of real numbers
+/// truncate theirs.
 impl Number for i64 {
     const ZERO: Self = 0;
     const ONE: Self = 1;

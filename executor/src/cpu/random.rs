@@ -1,4 +1,5 @@
-//! Random: truth values from counters, in runs of elements that are neighbours in the whole tensor too.
+//! Random: truth values from counters, in runs of elements that are neighbours in the whole tensor
+//! too.
 
 use crate::cpu::element::{Slice, SliceMut};
 use crate::cpu::simd::simd;

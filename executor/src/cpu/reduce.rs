@@ -1,8 +1,9 @@
 //! Reduce: sums, maxima and minima of a fused program's result.
 //!
-//! The space is brought into the form `[kept outer, reduced, kept inner]`. Without an inner part each result is a reduction of a
-//! row, in fixed lanes; with one, rows are added to each other. Partial results meet in a balanced tree, so that the error of a
-//! sum grows with the logarithm of its length, and everything about the order follows from the shape alone.
+//! The space is brought into the form `[kept outer, reduced, kept inner]`. Without an inner part
+//! each result is a reduction of a row, in fixed lanes; with one, rows are added to each other.
+//! Partial results meet in a balanced tree, so that the error of a sum grows with the logarithm of
+//! its length, and everything about the order follows from the shape alone.
 
 use crate::cpu::element::{Slice, SliceMut, convert, each_type};
 use crate::cpu::lanes::{self, Lanes};
@@ -122,8 +123,8 @@ fn run<T: Number, A: Number>(p: &Prepared, bound: &Bound<'_, T>, mut write: Slic
     each_type!(SliceMut, &mut write, out => convert(&partial[..kept], &mut out[..kept]));
 }
 
-/// A part of the work: results `out` of the kept index `outer`.. and inner columns from `column`, over `from..to` of the reduced
-/// space.
+/// A part of the work: results `out` of the kept index `outer`.. and inner columns from `column`,
+/// over `from..to` of the reduced space.
 struct Item<'a, A> {
     outer: usize,
     column: usize,
@@ -139,7 +140,8 @@ impl Prepared {
         if self.outer * columns >= 16 { 1 } else { (self.fused.total / 32_768).clamp(1, 64).min(self.reduced) }
     }
 
-    /// All work as items that write disjoint parts of `partial`, which holds all results for each chunk.
+    /// All work as items that write disjoint parts of `partial`, which holds all results for each
+    /// chunk.
     fn items<'a, A>(&self, chunks: usize, partial: &'a mut [A]) -> Vec<Item<'a, A>> {
         let kept = self.outer * self.inner;
         let step = self.chunk_step(chunks);
@@ -163,7 +165,8 @@ impl Prepared {
         items
     }
 
-    /// The length of one chunk of the reduced space: whole rows of the last dimension where that one is reduced.
+    /// The length of one chunk of the reduced space: whole rows of the last dimension where that
+    /// one is reduced.
     fn chunk_step(&self, chunks: usize) -> usize {
         let row = if self.inner == 1 { self.fused.shape.last().copied().unwrap_or(1) } else { 1 };
         let unit = if row <= self.fused.block() { row } else { 1 };

@@ -1,4 +1,5 @@
-//! Rowwise: softmax, layer norm, RMS norm and their gradients, rotary embeddings; each row on its own.
+//! Rowwise: softmax, layer norm, RMS norm and their gradients, rotary embeddings; each row on its
+//! own.
 
 use crate::cpu::element::{Slice, SliceMut};
 use crate::cpu::number::{Number, Real};
@@ -165,7 +166,8 @@ fn layer_norm<T: Real>(x: &[T], scale: &[T], bias: &[T], eps: T, y: &mut [T]) ->
     (mean, rstd)
 }
 
-/// With `h = (x - mean) * rstd` and `g = dy * scale`: `dx = rstd * (g - mean(g) - h * mean(g * h))`.
+/// With `h = (x - mean) * rstd` and `g = dy * scale`:
+/// `dx = rstd * (g - mean(g) - h * mean(g * h))`.
 #[inline(always)]
 fn layer_norm_grad<T: Real>(x: &[T], scale: &[T], mean: T, rstd: T, dy: &[T], dx: &mut [T]) {
     let width = width_of(x);

@@ -39,7 +39,8 @@ pub fn exponentials<T: Real>(row: &mut [T], shift: T) -> T {
     fold(lanes, |a, b| a + b)
 }
 
-/// Combines lanes in halves; written out, because only loops of constant length become vector code here.
+/// Combines lanes in halves; written out, because only loops of constant length become vector code
+/// here.
 #[inline(always)]
 pub fn fold<T: Number>(mut lanes: [T; LANES], f: impl Fn(T, T) -> T) -> T {
     for i in 0..16 {

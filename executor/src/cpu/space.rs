@@ -9,8 +9,9 @@ pub fn contiguous(shape: &[usize]) -> Vec<isize> {
     row_major(&shape).into_iter().map(|stride| stride as isize).collect()
 }
 
-/// Drops dimensions of size 1 and merges neighbours of equal `group` wherever every operand steps through both as through one.
-/// `strides` holds one list for each operand. At least one dimension remains.
+/// Drops dimensions of size 1 and merges neighbours of equal `group` wherever every operand steps
+/// through both as through one. `strides` holds one list for each operand. At least one dimension
+/// remains.
 pub fn collapse(shape: &[usize], strides: &mut [Vec<isize>], groups: &[usize]) -> Vec<usize> {
     let mut out: Vec<usize> = vec![];
     let mut group = usize::MAX;
@@ -45,7 +46,8 @@ pub fn collapse(shape: &[usize], strides: &mut [Vec<isize>], groups: &[usize]) -
     out
 }
 
-/// A position in an iteration space, advanced in row-major order, and the offset it has in one operand.
+/// A position in an iteration space, advanced in row-major order, and the offset it has in one
+/// operand.
 #[derive(Debug, Clone)]
 pub struct Odometer<'a> {
     shape: &'a [usize],

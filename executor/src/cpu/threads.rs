@@ -2,14 +2,15 @@
 
 use rayon::prelude::*;
 
-/// How many threads a rank has. A rank with several runs inside its own pool; one with a single thread needs none.
+/// How many threads a rank has. A rank with several runs inside its own pool; one with a single
+/// thread needs none.
 ///
 /// How work is cut into items may depend on this number, what an item computes may not.
 #[derive(Debug, Clone, Copy)]
 pub struct Threads(pub usize);
 
-/// Work (in simple vector operations on one element, of which a core does about 20 in a nanosecond) below which waking another
-/// thread costs more than it saves.
+/// Work (in simple vector operations on one element, of which a core does about 20 in a nanosecond)
+/// below which waking another thread costs more than it saves.
 const WORTH_SHARING: usize = 400_000;
 
 impl Threads {

@@ -1,4 +1,5 @@
-//! Strided matrices inside a slice: shared ones for reading, and cuts of one mutable slice into tiles that share no element.
+//! Strided matrices inside a slice: shared ones for reading, and cuts of one mutable slice into
+//! tiles that share no element.
 #![expect(unsafe_code, reason = "a strided tile is no slice; that tiles are inside and disjoint is checked where they are made")]
 
 use faer::{MatMut, MatRef};
@@ -22,7 +23,8 @@ pub fn matrix<T>(data: &[T], start: usize, rows: Steps, cols: Steps) -> MatRef<'
         return MatRef::from_row_major_slice(&[], rows.size, cols.size);
     }
     assert!(start.checked_add(reach(&[rows, cols])).is_some_and(|last| last < data.len()), "a matrix lies inside its data");
-    // SAFETY: the last element is inside `data`, strides are not negative, and the borrow of `data` is kept.
+    // SAFETY: the last element is inside `data`, strides are not negative, and the borrow of `data`
+    // is kept.
     unsafe { MatRef::from_raw_parts(data.as_ptr().add(start), rows.size, cols.size, rows.stride as isize, cols.stride as isize) }
 }
 
@@ -58,7 +60,8 @@ pub fn cut<'a, T>(data: &'a mut [T], outer: &[Steps], rows: Steps, cols: Steps) 
     starts.into_iter().map(|start| Tile { first: unsafe { first.add(start) }, rows, cols, data: PhantomData }).collect()
 }
 
-/// Whether different positions over `steps` are always different elements: each stride passes all that smaller ones reach.
+/// Whether different positions over `steps` are always different elements: each stride passes all
+/// that smaller ones reach.
 pub fn distinct(steps: &[Steps]) -> bool {
     let mut steps: Vec<Steps> = steps.iter().copied().filter(|s| s.size > 1).collect();
     steps.sort_by_key(|s| s.stride);
@@ -78,7 +81,8 @@ fn reach(steps: &[Steps]) -> usize {
 impl<'a, T> Tile<'a, T> {
     /// The tile as a matrix.
     pub fn matrix(&mut self) -> MatMut<'_, T> {
-        // SAFETY: the elements are inside the slice that was cut, distinct, and borrowed through `self`.
+        // SAFETY: the elements are inside the slice that was cut, distinct, and borrowed through
+        // `self`.
         unsafe {
             MatMut::from_raw_parts_mut(
                 self.first,
@@ -96,7 +100,8 @@ impl<'a, T> Tile<'a, T> {
     /// If there is no such row, or its elements are not neighbours.
     pub fn row(&mut self, row: usize) -> &mut [T] {
         assert!(row < self.rows.size && (self.cols.stride == 1 || self.cols.size <= 1), "a row of neighbours");
-        // SAFETY: the row's elements are inside the slice that was cut, and borrowed through `self`.
+        // SAFETY: the row's elements are inside the slice that was cut, and borrowed through
+        // `self`.
         unsafe { std::slice::from_raw_parts_mut(self.first.add(row * self.rows.stride), self.cols.size) }
     }
 
@@ -105,7 +110,8 @@ impl<'a, T> Tile<'a, T> {
         self.rows.size
     }
 
-    /// Cuts rows and columns into parts of at most `height` and `width`; each with its first row and column.
+    /// Cuts rows and columns into parts of at most `height` and `width`; each with its first row
+    /// and column.
     pub fn split(self, height: usize, width: usize) -> Vec<(usize, usize, Tile<'a, T>)> {
         let mut parts = vec![];
         for row in (0..self.rows.size).step_by(height.max(1)) {

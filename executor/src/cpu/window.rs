@@ -1,7 +1,9 @@
-//! Windows that move over up to three spatial dimensions, and the two ways in which kernels walk them.
+//! Windows that move over up to three spatial dimensions, and the two ways in which kernels walk
+//! them.
 //!
-//! A [`Table`] lists, for each tap, which runs of the input its outputs see. A [`Spread`] copies a plane with its pads, cut by the
-//! residues of its positions modulo the stride, so that what a tap sees is one contiguous run for all outputs together.
+//! A [`Table`] lists, for each tap, which runs of the input its outputs see. A [`Spread`] copies a
+//! plane with its pads, cut by the residues of its positions modulo the stride, so that what a tap
+//! sees is one contiguous run for all outputs together.
 
 use crate::cpu::number::Number;
 use shardc_ir::kernel::WindowDim;
@@ -53,7 +55,8 @@ impl Window {
     /// The window of a kernel form.
     ///
     /// # Errors
-    /// If a number is 0 or so large that positions do not fit 32 bits, or walking the window would take forever.
+    /// If a number is 0 or so large that positions do not fit 32 bits, or walking the window would
+    /// take forever.
     pub fn new(dims: &[WindowDim]) -> Result<Window, String> {
         let mut axes = [Axis::UNIT; 3];
         if dims.is_empty() || dims.len() > axes.len() {
@@ -130,8 +133,8 @@ pub struct Table {
     pub step: usize,
 }
 
-/// A table whose runs go on from one row to the next where rows of outputs and inputs are equally long. Outputs at the ends of
-/// rows then seem to see the input before or after them.
+/// A table whose runs go on from one row to the next where rows of outputs and inputs are equally
+/// long. Outputs at the ends of rows then seem to see the input before or after them.
 #[derive(Debug)]
 pub struct JoinedTable {
     /// The joined runs.
@@ -191,7 +194,8 @@ impl Table {
         table
     }
 
-    /// Adds a run, to the one before it (of the same tap: from the run `from` on) if it goes on there.
+    /// Adds a run, to the one before it (of the same tap: from the run `from` on) if it goes on
+    /// there.
     fn add(&mut self, from: usize, output: usize, input: usize, len: usize) {
         let run = Run { output: output as u32, input: input as u32, len: len as u32 };
         if let Some(last) = self.runs[from..].last_mut() {
@@ -330,7 +334,8 @@ impl Spread {
         });
     }
 
-    /// Calls `f` with each row of the spread, the part of it that holds inputs, and the first of them (none if there is no part).
+    /// Calls `f` with each row of the spread, the part of it that holds inputs, and the first of
+    /// them (none if there is no part).
     #[inline(always)]
     fn each_row(&self, mut f: impl FnMut(Range<usize>, Range<usize>, Option<usize>)) {
         let [d, h, w] = &self.axes;

@@ -1,4 +1,5 @@
-//! Arrays as files hold them. Elements are converted when a batch is cut, so that data takes the memory that it takes on disk.
+//! Arrays as files hold them. Elements are converted when a batch is cut, so that data takes the
+//! memory that it takes on disk.
 
 use crate::tensor::Tensor;
 use half::{bf16, f16};
@@ -123,7 +124,8 @@ macro_rules! exact {
 exact!(Real, f64: f32, f64);
 exact!(Whole, i128: i8, i16, i32, i64, u8, u16, u32, u64);
 
-/// Gives `$body` an iterator over the elements of `$bytes`, each in the type that the file has, or one that holds it exactly.
+/// Gives `$body` an iterator over the elements of `$bytes`, each in the type that the file has, or
+/// one that holds it exactly.
 macro_rules! with_elements {
     ($element:expr, $bytes:expr, |$elements:ident| $body:expr) => {{
         macro_rules! of {

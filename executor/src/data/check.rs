@@ -1,4 +1,5 @@
-//! Whether data fits what a program wants: names, types, shapes, counts and values, all before the first step.
+//! Whether data fits what a program wants: names, types, shapes, counts and values, all before the
+//! first step.
 
 use super::InputSpec;
 use super::array::{Array, Header, Number};
@@ -7,7 +8,8 @@ use super::tokens::Tokens;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, counted, near_names};
 use shardc_ir::dtype::DType;
 
-/// The array of each input. What can be told from names, types and shapes is told before any element is read.
+/// The array of each input. What can be told from names, types and shapes is told before any
+/// element is read.
 pub fn check_arrays(files: &mut Files, inputs: &[InputSpec]) -> Result<Vec<Array>, Diagnostics> {
     let names = files.names()?;
     let mut errors = vec![];

@@ -1,4 +1,5 @@
-//! What a data file holds, whatever a program may want of it. Arrays pass in pieces, so that none is in memory whole.
+//! What a data file holds, whatever a program may want of it. Arrays pass in pieces, so that none
+//! is in memory whole.
 
 use super::array::{Header, Range};
 use super::files::{self, Files};

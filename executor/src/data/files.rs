@@ -1,4 +1,5 @@
-//! Named arrays of a file or folder, by the ending of its name: first what they are, then the elements of those that are wanted.
+//! Named arrays of a file or folder, by the ending of its name: first what they are, then the
+//! elements of those that are wanted.
 
 use super::array::{Array, Element, Header};
 use super::npy;

@@ -1,5 +1,6 @@
-//! NumPy's format for one array. What a header claims is compared with the bytes that are there before anything is allocated.
-//! Source: "A Simple File Format for NumPy Arrays", NEP 1, versions 1 to 3.
+//! NumPy's format for one array. What a header claims is compared with the bytes that are there
+//! before anything is allocated. Source: "A Simple File Format for NumPy Arrays", NEP 1, versions 1
+//! to 3.
 
 use super::array::{Array, Element, Header};
 use shardc_ir::diagnostic::counted;
@@ -83,7 +84,8 @@ fn read_all(file: &mut impl Read, bytes: &mut [u8]) -> Result<(), String> {
     })
 }
 
-/// Reads a header: a literal of Python such as `{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }`.
+/// Reads a header: a literal of Python such as `{'descr': '<f4', 'fortran_order': False, 'shape':
+/// (3, 4), }`.
 fn parse(text: &str) -> Result<Beginning, String> {
     let descr = field(text, "descr")?;
     let (big_endian, element) = element(descr)?;
@@ -149,7 +151,8 @@ impl Beginning {
     /// If there are fewer, or the file cannot be read.
     pub fn read(self, file: &mut impl Read) -> Result<Array, String> {
         let mut bytes = Vec::with_capacity(self.size.min(TRUSTED) as usize);
-        // One byte more, so that the end of the file is met, where an archive compares its checksum.
+        // One byte more, so that the end of the file is met, where an archive compares its
+        // checksum.
         file.take(self.size + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
         if bytes.len() as u64 != self.size {
             return Err(format!("it has {}, not {}", counted(bytes.len(), "byte"), self.size));
@@ -167,7 +170,8 @@ impl Beginning {
 }
 
 impl Beginning {
-    /// Passes the elements that follow to `see`, little-endian, in pieces and in the order of the file.
+    /// Passes the elements that follow to `see`, little-endian, in pieces and in the order of the
+    /// file.
     ///
     /// # Errors
     /// If there are fewer, or the file cannot be read.
@@ -196,7 +200,8 @@ impl Beginning {
     }
 }
 
-/// The elements, `width` bytes each, of which the first index ran fastest, with the last one fastest.
+/// The elements, `width` bytes each, of which the first index ran fastest, with the last one
+/// fastest.
 fn row_major(bytes: &[u8], shape: &[u64], width: usize) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes.len());
     let mut strides = vec![width; shape.len()];

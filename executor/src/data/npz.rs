@@ -84,13 +84,14 @@ impl Npz {
     }
 }
 
-/// Whether a list of files ends the archive, where alone it may stand: behind it is a comment of at most 65,535 bytes, and before it the
-/// files' entries, where it says.
+/// Whether a list of files ends the archive, where alone it may stand: behind it is a comment of at
+/// most 65,535 bytes, and before it the files' entries, where it says.
 fn has_end(file: &mut (impl Read + Seek)) -> io::Result<bool> {
     const SIGNATURE: &[u8; 4] = b"PK\x05\x06";
     const OF_ENTRY: &[u8; 4] = b"PK\x01\x02";
     const RECORD: usize = 22;
-    /// It stands in place of numbers that are elsewhere, in archives of more than 4 GiB or 65,535 files.
+    /// It stands in place of numbers that are elsewhere, in archives of more than 4 GiB or 65,535
+    /// files.
     const ELSEWHERE: u64 = u32::MAX as u64;
     let length = file.seek(SeekFrom::End(0))?;
     let mut tail = vec![];

@@ -21,7 +21,8 @@ const LENGTH: usize = 8;
 /// No header is longer.
 const LONGEST: u64 = 100_000_000;
 
-/// Reads the bytes of a file that begins as one of arrays does, before which no memory is taken for it.
+/// Reads the bytes of a file that begins as one of arrays does, before which no memory is taken for
+/// it.
 ///
 /// # Errors
 /// If it does not, or cannot be read.
@@ -76,7 +77,8 @@ impl<B: AsRef<[u8]>> Arrays<B> {
         Ok(Array { header: self.header(name)?, bytes: self.data(name)?.to_vec() })
     }
 
-    /// Passes the elements of the array `name`, and says what it is; an error follows the array's name.
+    /// Passes the elements of the array `name`, and says what it is; an error follows the array's
+    /// name.
     pub fn scan(&self, name: &str, see: &mut impl FnMut(Element, &[u8])) -> Result<Header, String> {
         let header = self.header(name)?;
         see(header.element, self.data(name)?);
@@ -118,7 +120,8 @@ pub fn write_safetensors(arrays: &BTreeMap<String, Tensor>) -> Result<Vec<u8>, D
     safetensors::serialize(views, None).map_err(cannot)
 }
 
-/// Writes the arrays of those names and types to a file, as [`write_safetensors`] would; `load` gives one after another.
+/// Writes the arrays of those names and types to a file, as [`write_safetensors`] would; `load`
+/// gives one after another.
 ///
 /// # Errors
 /// The first of `load`, or of the file.

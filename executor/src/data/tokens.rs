@@ -33,7 +33,8 @@ impl Counts {
 }
 
 impl Tokens {
-    /// Counts the tokens of `path` in pieces, if its name ends in `.txt` or `.bin`; gives `text` or `bin` with them.
+    /// Counts the tokens of `path` in pieces, if its name ends in `.txt` or `.bin`; gives `text` or
+    /// `bin` with them.
     pub fn count(path: &Path) -> Result<Option<(&'static str, Counts)>, Diagnostic> {
         let kind = match path.extension().and_then(|e| e.to_str()) {
             Some("txt") => "text",

@@ -1,4 +1,5 @@
-//! Every kernel form against plain loops, over random small shapes and strides, in f64 and f32; and with several threads.
+//! Every kernel form against plain loops, over random small shapes and strides, in f64 and f32; and
+//! with several threads.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod reference;
@@ -120,8 +121,8 @@ fn launch(kernel: &Kernel, reads: &[Vec<f64>], coordinates: &[u64], threads: Thr
     signature.writes.iter().zip(&results).map(read).collect()
 }
 
-/// Compares a kernel with its reference; `scale` is how large the terms are that were added up. What the reference does not
-/// write is 0 there, and anything here.
+/// Compares a kernel with its reference; `scale` is how large the terms are that were added up.
+/// What the reference does not write is 0 there, and anything here.
 fn check(kernel: &Kernel, reads: &[Vec<f64>], coordinates: &[u64], tolerance: f64) {
     let signature = kernel.signature(&mesh()).unwrap();
     let zeros = signature.writes.iter().map(|w| vec![0.0; w.elements as usize]).collect();
@@ -176,7 +177,8 @@ const BINARY: [Binary; 11] = [
     Binary::Xor,
 ];
 
-/// A random elementwise kernel. Steps of a function (floor, comparisons) are only taken of exact values: of inputs.
+/// A random elementwise kernel. Steps of a function (floor, comparisons) are only taken of exact
+/// values: of inputs.
 fn random_map(random: &mut Random, compute: DType, shape: Vec<u64>) -> Map {
     let inputs: Vec<MapInput> = (0..1 + random.below(3))
         .map(|_| {
@@ -387,7 +389,8 @@ fn reductions_of_nothing() {
     }
 }
 
-/// The sum of many equal numbers that f32 cannot hold exactly: adding them one by one would be off by thousands of ulps.
+/// The sum of many equal numbers that f32 cannot hold exactly: adding them one by one would be off
+/// by thousands of ulps.
 #[test]
 fn long_sums_are_exact_to_a_few_ulp() {
     for (shape, reduced) in
@@ -591,7 +594,8 @@ fn convolutions_and_their_gradients() {
     }
 }
 
-/// Sizes at which convolutions are cut into parts: of a sample, of several samples with wide and with narrow planes.
+/// Sizes at which convolutions are cut into parts: of a sample, of several samples with wide and
+/// with narrow planes.
 #[test]
 fn convolutions_in_parts() {
     let mut random = Random(17);
@@ -733,7 +737,8 @@ fn an_index_outside_the_table_is_an_error() {
     }
 }
 
-/// A dimension of `size` on this rank: whole, a third of a larger one, or blocks of which every third is ours.
+/// A dimension of `size` on this rank: whole, a third of a larger one, or blocks of which every
+/// third is ours.
 fn random_origin(random: &mut Random, size: u64) -> (u64, Origin) {
     let third = |stride| Offset { base: 0, terms: vec![(AxisId(1), stride as i64)] };
     match random.below(4) {
@@ -766,7 +771,8 @@ fn drawings() {
     }
 }
 
-/// Shares of three standard deviations around what is asked for; streams, steps and seeds have nothing to do with each other.
+/// Shares of three standard deviations around what is asked for; streams, steps and seeds have
+/// nothing to do with each other.
 #[test]
 fn drawings_keep_the_share_that_is_asked_for() {
     let (n, ratio) = (1u64 << 18, 0.1);

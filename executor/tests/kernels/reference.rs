@@ -22,7 +22,8 @@ fn product(sizes: &[u64]) -> usize {
     sizes.iter().product::<u64>() as usize
 }
 
-/// Runs a kernel over f64 operands. `out` is what its results hold before: what it does not write stays.
+/// Runs a kernel over f64 operands. `out` is what its results hold before: what it does not write
+/// stays.
 ///
 /// # Panics
 /// If it reaches outside its operands.
@@ -348,8 +349,9 @@ fn attention_grad(a: &Attention, reads: &[Vec<f64>], out: &mut [Vec<f64>]) {
     }
 }
 
-/// For a position over (batch, outer, count, inner): the element of the table that its index names and the element of the list
-/// of rows; none where another rank holds the row, which is found by looking.
+/// For a position over (batch, outer, count, inner): the element of the table that its index names
+/// and the element of the list of rows; none where another rank holds the row, which is found by
+/// looking.
 fn indexed(g: &Gather, position: &[u64], indices: &[f64], coordinates: &[u64]) -> Option<(usize, usize)> {
     let [b, o, i, k] = position[..] else { panic!("four dimensions") };
     let index = indices[(b * g.count + i) as usize];

@@ -1,5 +1,5 @@
-//! A model file: its bytes, its messages, its tensors and the record of its exporter, and the way of
-//! trained weights back into it. Nothing here knows what an op means.
+//! A model file: its bytes, its messages, its tensors and the record of its exporter, and the way
+//! of trained weights back into it. Nothing here knows what an op means.
 
 pub(in crate::onnx) mod export;
 pub(in crate::onnx) mod external;

@@ -37,7 +37,8 @@ const OPSETS: std::ops::RangeInclusive<i64> = 7..=23;
 /// An imported model.
 #[derive(Debug)]
 pub struct Imported {
-    /// Its graph, in phase `imported`: a state variable for each trained initializer, everything constant folded.
+    /// Its graph, in phase `imported`: a state variable for each trained initializer, everything
+    /// constant folded.
     pub graph: Graph,
     /// The elements of each state variable, by name.
     pub weights: BTreeMap<String, Weight>,
@@ -45,7 +46,7 @@ pub struct Imported {
     pub decisions: Vec<Decision>,
     /// Initializers that are views of trained ones, to be written with them.
     pub copies: Vec<Copy>,
-    /// The file as it was imported, merged parameters apart: what [`export`] takes.
+    /// The file as it was imported, merged parameters apart: what exports begin with.
     pub model: Arc<Vec<u8>>,
     /// What the user should know.
     pub warnings: Diagnostics,
@@ -131,7 +132,8 @@ fn build(file: &ModelFile, order: Vec<usize>, options: &ImportOptions<'_>) -> Re
     })
 }
 
-/// Defines every initializer: as a state variable, a view of one, or a constant. Gives the names of the first two.
+/// Defines every initializer: as a state variable, a view of one, or a constant. Gives the names of
+/// the first two.
 fn parameters<'m>(importer: &mut Importer<'m>, roles: &[Role<'m>]) -> Result<HashSet<&'m str>, Diagnostic> {
     let mut values: Vec<Option<ValueId>> = vec![None; roles.len()];
     let states: HashMap<String, StateId> =

@@ -16,7 +16,8 @@ pub struct ImportOptions<'a> {
     pub freeze: &'a dyn Fn(&str) -> bool,
     /// Parameters that are one: in several places on purpose, or written twice by the exporter.
     pub tie: &'a [Tie],
-    /// Initializers that stand for several parameters, which the exporter merged because they were equal.
+    /// Initializers that stand for several parameters, which the exporter merged because they were
+    /// equal.
     pub untie: &'a [Untie],
     /// Initializers whose first values the spec makes: those of the file do not count.
     pub init: &'a dyn Fn(&str) -> bool,
@@ -24,7 +25,8 @@ pub struct ImportOptions<'a> {
     pub dtype: Option<DType>,
     /// Whether the values of trained initializers must be there.
     pub weights: Weights,
-    /// Whether the model is to be trained: then it must be clear what of it is, and nothing of it may be lost.
+    /// Whether the model is to be trained: then it must be clear what of it is, and nothing of it
+    /// may be lost.
     pub training: bool,
     /// Whether a model trains though its exporter's record lists parameters that the file lacks.
     pub accept_lost: bool,

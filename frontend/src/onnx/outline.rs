@@ -1,4 +1,5 @@
-//! What a model has, for people who are about to write a spec: also of a model that could not be trained as it is.
+//! What a model has, for people who are about to write a spec: also of a model that could not be
+//! trained as it is.
 
 use crate::onnx::file::inline;
 use crate::onnx::file::model_file::ModelFile;

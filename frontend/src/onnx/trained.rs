@@ -1,5 +1,6 @@
-//! Which initializers are trained. Exporters bake masks, tables and shapes as initializers too, so what decides is the use:
-//! a weight, norm or bias slot decides whatever the values; elsewhere values count; what stays unclear is refused.
+//! Which initializers are trained. Exporters bake masks, tables and shapes as initializers too, so
+//! what decides is the use: a weight, norm or bias slot decides whatever the values; elsewhere
+//! values count; what stays unclear is refused.
 
 mod evidence;
 mod judge;
@@ -56,7 +57,8 @@ pub(in crate::onnx) enum Choice {
     Statistic,
     /// A constant, which folds.
     Constant,
-    /// A view of the state variable of that position among the candidates: that one, or its transpose.
+    /// A view of the state variable of that position among the candidates: that one, or its
+    /// transpose.
     View(usize, bool),
 }
 
@@ -253,7 +255,8 @@ impl Survey<'_> {
     }
 }
 
-/// The model with the parameters apart that the exporter merged and the spec unties; none if there are none.
+/// The model with the parameters apart that the exporter merged and the spec unties; none if there
+/// are none.
 pub(in crate::onnx) fn untied(
     file: &ModelFile,
     order: &[usize],

@@ -1,4 +1,5 @@
-//! What the statements of a spec say about each other: divisible batches, axes with one job each, one default for `data`.
+//! What the statements of a spec say about each other: divisible batches, axes with one job each,
+//! one default for `data`.
 
 use super::context::{Context, quote};
 use shardc_ir::diagnostic::{Diagnostic, counted};
@@ -36,7 +37,8 @@ fn batch_divides(spec: &Spec, context: &mut Context<'_>) {
     context.report(batch.source, error.help(format!("use a multiple of {parts}, such as {}", size.div_ceil(parts) * parts)));
 }
 
-/// An axis that splits the batch splits no tokens and no weights of the same ops, and the stages of a pipeline share their axis with nothing.
+/// An axis that splits the batch splits no tokens and no weights of the same ops, and the stages of
+/// a pipeline share their axis with nothing.
 fn axes_do_one_job(spec: &Spec, context: &mut Context<'_>) {
     let everywhere = spec.data.iter().filter(|data| data.value.on.is_none());
     let data: Vec<AxisId> = everywhere.flat_map(|data| data.value.axes.clone()).collect();

@@ -1,4 +1,5 @@
-//! What every part of the spec's reader shares: the file's name, the axes of its mesh, and the errors so far.
+//! What every part of the spec's reader shares: the file's name, the axes of its mesh, and the
+//! errors so far.
 
 use shardc_ir::diagnostic::{Diagnostic, Place, near_names};
 use shardc_ir::mesh::MeshAxis;
@@ -8,8 +9,8 @@ use std::path::Path;
 /// The state of reading one file.
 pub struct Context<'f> {
     file: &'f Path,
-    /// The axes of the `mesh` line, complete before any other statement is read; those with a bad size too, so that one mistake
-    /// is one error.
+    /// The axes of the `mesh` line, complete before any other statement is read; those with a bad
+    /// size too, so that one mistake is one error.
     pub mesh: Vec<MeshAxis>,
     diagnostics: Vec<(Source, Diagnostic)>,
 }
@@ -45,7 +46,8 @@ impl<'f> Context<'f> {
     }
 }
 
-/// `text` in backticks, fit for one line of a terminal: long text is cut, control characters are escaped.
+/// `text` in backticks, fit for one line of a terminal: long text is cut, control characters are
+/// escaped.
 pub fn quote(text: &str) -> String {
     const LONGEST: usize = 60;
     let mut out = String::from("`");

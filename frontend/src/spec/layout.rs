@@ -1,4 +1,5 @@
-//! Reads the statements about where values and ops live: mesh, data, tensor, sequence, shard, replicate, zero, pipeline, place.
+//! Reads the statements about where values and ops live: mesh, data, tensor, sequence, shard,
+//! replicate, zero, pipeline, place.
 
 use super::context::{Context, quote};
 use super::reader::Reader;

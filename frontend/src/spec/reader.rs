@@ -21,7 +21,8 @@ pub struct Reader<'r, 't, 'f> {
 }
 
 impl<'r, 't, 'f> Reader<'r, 't, 'f> {
-    /// Reads `items` of the statement or call `title`, of which `example` is a good one. An option given twice is reported.
+    /// Reads `items` of the statement or call `title`, of which `example` is a good one. An option
+    /// given twice is reported.
     pub fn new(title: &str, example: &'r str, source: Source, items: &'r [Item<'t>], context: &'r mut Context<'f>) -> Self {
         let errors_before = context.errors();
         let mut options: Vec<(Text<'t>, &Value<'t>)> = vec![];
@@ -60,8 +61,9 @@ impl<'r, 't, 'f> Reader<'r, 't, 'f> {
         parse(value?, &quote(&self.title), self.context)
     }
 
-    /// The value that says which options there are; from then on errors name both. Where it is missing or wrong, nothing is said
-    /// about the options. Options that were asked for before stand in the place of a kind.
+    /// The value that says which options there are; from then on errors name both. Where it is
+    /// missing or wrong, nothing is said about the options. Options that were asked for before
+    /// stand in the place of a kind.
     pub fn kind<T>(&mut self, what: &str, parse: impl FnOnce(&Value<'t>, &str, &mut Context<'f>) -> Option<T>) -> Option<T> {
         let word = self.values.as_slice().first().map(|value| value.text.text);
         let instead: String = self.asked.iter().map(|name| format!(" or `{name}=`")).collect();
@@ -121,7 +123,8 @@ impl<'r, 't, 'f> Reader<'r, 't, 'f> {
         parse(value?, &quote(name), self.context)
     }
 
-    /// Reports the option `name` where it is given, for which this kind of statement has another one.
+    /// Reports the option `name` where it is given, for which this kind of statement has another
+    /// one.
     pub fn never(&mut self, name: &str, help: &str) {
         if let Some(position) = self.options.iter().position(|(key, _)| key.text == name) {
             let (key, _) = self.options.remove(position);
@@ -145,7 +148,8 @@ impl<'r, 't, 'f> Reader<'r, 't, 'f> {
         self.missing.push(what.into());
     }
 
-    /// Reports what nobody took; where all was taken, what is missing, as it may stand there under a wrong name.
+    /// Reports what nobody took; where all was taken, what is missing, as it may stand there under
+    /// a wrong name.
     pub fn finish(self) {
         let Reader { context, title, example, source, options, values, asked, missing, .. } = self;
         let for_example = format!("write for example `{example}`");

@@ -1,4 +1,5 @@
-//! Reads the statements about state and numbers: precision, recompute, batchnorm, device, init, freeze, train, tie, untie, accept.
+//! Reads the statements about state and numbers: precision, recompute, batchnorm, device, init,
+//! freeze, train, tie, untie, accept.
 
 use super::context::Context;
 use super::reader::Reader;

@@ -98,7 +98,8 @@ pub fn read(path: &Path, statements: &[Statement<'_>], context: &mut Context<'_>
             }
             _ => {
                 first_lines[position] = Some(statement.source.line);
-                // Reading what is not sound only adds errors that follow from the first; but even such a mesh names its axes.
+                // Reading what is not sound only adds errors that follow from the first; but even
+                // such a mesh names its axes.
                 if statement.is_sound || kind.name == "mesh" {
                     let items = until_next(&statement.items, context);
                     let errors = context.errors();

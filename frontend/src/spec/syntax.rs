@@ -1,4 +1,5 @@
-//! From the text of a spec to statements of words, names, lists and dimensions, before any of them means something.
+//! From the text of a spec to statements of words, names, lists and dimensions, before any of them
+//! means something.
 
 use super::context::{Context, quote};
 use pest::Parser;
@@ -61,7 +62,8 @@ pub struct Dim<'t> {
 
 /// The kinds of dimensions.
 pub enum DimForm<'t> {
-    /// `-`, `?`, `tp`, `(dp,tp)`, `3*tp`, `(64|32|32)*tp`: one block count, or several sizes, or none.
+    /// `-`, `?`, `tp`, `(dp,tp)`, `3*tp`, `(64|32|32)*tp`: one block count, or several sizes, or
+    /// none.
     Split { blocks: Vec<Text<'t>>, axes: Vec<Text<'t>> },
     /// `[8:dp 32:tp]`.
     Letters(Vec<(Text<'t>, Vec<Text<'t>>)>),
@@ -71,7 +73,8 @@ pub enum DimForm<'t> {
 #[grammar = "spec/grammar.pest"]
 struct Grammar;
 
-/// The statements of `text`; what is not in order is reported, and its statement marked as not sound.
+/// The statements of `text`; what is not in order is reported, and its statement marked as not
+/// sound.
 pub fn statements<'t>(text: &'t str, context: &mut Context<'_>) -> Vec<Statement<'t>> {
     let mut statements = vec![];
     let mut start = if text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
@@ -129,7 +132,8 @@ impl Line {
         Some(Statement { keyword, items, source, is_sound: context.errors() == errors })
     }
 
-    /// The items among `pairs`; the first stray character is reported, as the others may come from it.
+    /// The items among `pairs`; the first stray character is reported, as the others may come from
+    /// it.
     fn items<'t>(self, pairs: impl Iterator<Item = Pair<'t, Rule>>, context: &mut Context<'_>) -> Vec<Item<'t>> {
         let mut items = vec![];
         let mut strayed = false;
@@ -268,7 +272,8 @@ impl Line {
         let from = dim.source.span.0;
         let opening = dim.text.find(['(', '[']).filter(|_| !dim.text.ends_with([')', ']']));
         if dim.text.is_empty() {
-            // The gap itself has no width: point at what stands there, or at the whole where the line ends.
+            // The gap itself has no width: point at what stands there, or at the whole where the
+            // line ends.
             let end = whole.source.span.1;
             let span = if from < end { (from, from + 1) } else { whole.source.span };
             let error = Diagnostic::error("a dimension is missing here").help(FORMS);

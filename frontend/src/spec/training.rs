@@ -1,4 +1,5 @@
-//! Reads the statements about the training step: batch, bind, loss, optimizer, schedule, clip, seed.
+//! Reads the statements about the training step: batch, bind, loss, optimizer, schedule, clip,
+//! seed.
 
 use super::context::quote;
 use super::reader::Reader;
@@ -41,7 +42,8 @@ pub fn loss(r: &mut Reader<'_, '_, '_>, spec: &mut Spec) -> Option<()> {
     Some(())
 }
 
-/// `output=` names a loss that the model computes; the option for what the loss is of is called otherwise.
+/// `output=` names a loss that the model computes; the option for what the loss is of is called
+/// otherwise.
 fn of_output(option: &'static str, r: &mut Reader<'_, '_, '_>) -> Option<Option<Located<String>>> {
     r.never(
         "output",
@@ -79,7 +81,8 @@ fn bce_with_logits(r: &mut Reader<'_, '_, '_>) -> Option<Loss> {
 
 pub fn optimizer(r: &mut Reader<'_, '_, '_>, spec: &mut Spec) -> Option<()> {
     const ADAM: Moments = Moments { beta1: 0.9, beta2: 0.999, eps: 1e-8 };
-    // With the weight decay that each has by default: those of PyTorch, and of NVIDIA's Apex for lamb, which PyTorch lacks.
+    // With the weight decay that each has by default: those of PyTorch, and of NVIDIA's Apex for
+    // lamb, which PyTorch lacks.
     let kinds = [
         ("sgd", (OptimizerRule::Sgd { momentum: 0.0, nesterov: false }, 0.0)),
         ("adam", (OptimizerRule::Adam(ADAM), 0.0)),

@@ -14,12 +14,14 @@ const NOT_BUILT: &[Row] = &[
     ("recompute", |spec| sources(&spec.recompute)),
 ];
 
-/// Whether a statement of that name can be carried out; what cannot is never the answer to a mistake.
+/// Whether a statement of that name can be carried out; what cannot is never the answer to a
+/// mistake.
 pub fn is_built(statement: &str) -> bool {
     NOT_BUILT.iter().all(|(name, _)| *name != statement)
 }
 
-/// An error for each use of a statement or option that is not built yet, in the order of the text; none for a spec that can be compiled.
+/// An error for each use of a statement or option that is not built yet, in the order of the text;
+/// none for a spec that can be compiled.
 pub fn unsupported(spec: &Spec) -> Diagnostics {
     let mut uses: Vec<(Source, &str)> =
         NOT_BUILT.iter().flat_map(|(name, find)| find(spec).into_iter().map(move |source| (source, *name))).collect();

@@ -1,4 +1,5 @@
-//! What a value must be: numbers, choices, names, axes, bytes. Each parser reports what is wrong and gives `None`.
+//! What a value must be: numbers, choices, names, axes, bytes. Each parser reports what is wrong
+//! and gives `None`.
 
 use super::context::{Context, alternatives, listed, quote, suggestion};
 use super::syntax::{Form, Item, Text, Value};
@@ -6,7 +7,8 @@ use shardc_ir::diagnostic::Diagnostic;
 use shardc_ir::mesh::AxisId;
 use shardc_ir::spec::{FloatType, Located, NameRef};
 
-/// The largest size of a batch, dimension, axis or block, far below what overflows when sizes are multiplied.
+/// The largest size of a batch, dimension, axis or block, far below what overflows when sizes are
+/// multiplied.
 pub const MAX_SIZE: u64 = 1 << 40;
 
 /// The most samples of a step.
@@ -262,7 +264,8 @@ fn number(text: Text<'_>, subject: &str, what: &str, allowed: impl Fn(f64) -> bo
     decimal(text.text).filter(|x| allowed(*x)).or_else(|| expected(text, subject, what, context))
 }
 
-/// A finite number in digits, not `inf` or `nan`, and not a positive one too small to be told from 0.
+/// A finite number in digits, not `inf` or `nan`, and not a positive one too small to be told from
+/// 0.
 fn decimal(text: &str) -> Option<f64> {
     let is_numeric = text.chars().all(|c| c.is_ascii_digit() || "+-.eE".contains(c));
     let number = text.parse::<f64>().ok().filter(|x| is_numeric && x.is_finite())?;

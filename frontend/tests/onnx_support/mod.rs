@@ -139,7 +139,8 @@ pub struct Written {
     pub data: Vec<u8>,
 }
 
-/// The model in `bytes`, the contents of the file at `path`, with the tensors `new`, its external data in `data_file`.
+/// The model in `bytes`, the contents of the file at `path`, with the tensors `new`, its external
+/// data in `data_file`.
 pub fn written(
     path: &Path,
     bytes: impl Into<Arc<Vec<u8>>>,
@@ -173,7 +174,8 @@ pub struct Notes {
     pub values: Vec<(String, String, String)>,
 }
 
-/// The model's bytes with `notes`, whose fields tract's protobuf lacks. A value that the graph does not declare is declared.
+/// The model's bytes with `notes`, whose fields tract's protobuf lacks. A value that the graph does
+/// not declare is declared.
 pub fn noted(model: &pb::ModelProto, notes: &Notes) -> Vec<u8> {
     let mut model = model.clone();
     let mut graph = model.graph.take().unwrap();

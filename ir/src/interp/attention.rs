@@ -109,7 +109,8 @@ impl Heads {
         }
     }
 
-    /// The probability of each key for each query, and the logarithm of each query's sum of exponentials.
+    /// The probability of each key for each query, and the logarithm of each query's sum of
+    /// exponentials.
     fn probabilities(&self, op: &Attention, mask: Option<&Tensor>) -> (Vec<f64>, Vec<f64>) {
         let full = [self.batch, self.heads, self.queries, self.keys];
         let added = mask.map(|m| {

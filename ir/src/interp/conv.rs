@@ -38,7 +38,8 @@ fn elements(shape: &[u64]) -> usize {
     shape.iter().product::<u64>() as usize
 }
 
-/// Calls `f` with the element numbers of `x`, `w` and `y` for each product of a convolution between tensors of these types.
+/// Calls `f` with the element numbers of `x`, `w` and `y` for each product of a convolution between
+/// tensors of these types.
 fn each_product(conv: &Conv, x: &Type, w: &Type, y: &Type, mut f: impl FnMut(usize, usize, usize)) {
     let window = conv.window.over(&x.shape[2..], &w.shape[2..]).expect("the op took its operands");
     let links = links(&window);

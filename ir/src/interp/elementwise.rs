@@ -14,7 +14,8 @@ pub(super) fn unary(f: UnaryFn, x: &Tensor, result: &Type) -> Result<Tensor, Str
         return Ok(from_f64(result, all.map(|i| f.value(numbers.f64(i)))));
     }
     let mut failed = None;
-    let values = all.map(|i| f.integer(numbers.i64(i)).unwrap_or_else(|| note(&mut failed, format!("`{}` of integers", f.name()))));
+    let values =
+        all.map(|i| f.integer(numbers.i64(i)).unwrap_or_else(|| note(&mut failed, format!("`{}` of integers", f.name()))));
     let tensor = from_i64(result, values);
     failed.map_or(Ok(tensor), Err)
 }
@@ -43,7 +44,9 @@ pub(super) fn binary(f: Binary, a: &Tensor, b: &Tensor, result: &Type) -> Result
         return Ok(from_f64(result, pairs.map(|(p, q)| (f.facts().value)(x.f64(p), y.f64(q)))));
     }
     let mut failed = None;
-    let values = pairs.map(|(p, q)| (f.facts().integer)(x.i64(p), y.i64(q)).unwrap_or_else(|| note(&mut failed, "integers are divided by 0".into())));
+    let values = pairs.map(|(p, q)| {
+        (f.facts().integer)(x.i64(p), y.i64(q)).unwrap_or_else(|| note(&mut failed, "integers are divided by 0".into()))
+    });
     let tensor = from_i64(result, values);
     failed.map_or(Ok(tensor), Err)
 }

@@ -34,7 +34,8 @@ fn take(source: &Tensor, mut from: Positions, result: &Type) -> Tensor {
     Tensor { ty: result.clone(), bytes: bytes.into() }
 }
 
-/// Where the elements of a part of a tensor are in the whole: from `start` on along `axis`, `step` apart.
+/// Where the elements of a part of a tensor are in the whole: from `start` on along `axis`, `step`
+/// apart.
 fn window(whole: &[u64], part: &[u64], axis: usize, start: u64, step: i64) -> Positions {
     let mut strides = row_major(whole);
     let first = start as i64 * strides[axis];
@@ -92,7 +93,8 @@ pub(super) fn scatter_add(op: &ScatterAdd, indices: &Tensor, source: &Tensor, re
     Ok(Tensor::from_f64(result.clone(), &sums))
 }
 
-/// Calls `f` with the first element of each indexed row in tables of `shape`, the first element where it goes, and its length.
+/// Calls `f` with the first element of each indexed row in tables of `shape`, the first element
+/// where it goes, and its length.
 fn each_row(op: &Gather, shape: &[u64], indices: &Tensor, mut f: impl FnMut(usize, usize, usize)) -> Result<(), String> {
     let size = shape[op.axis];
     let row = |i: i64| {

@@ -3,7 +3,8 @@
 use crate::ops::Op;
 use crate::types::Type;
 
-/// About how many numbers are read, multiplied or written to compute `op` here; never too few by more than a small factor.
+/// About how many numbers are read, multiplied or written to compute `op` here; never too few by
+/// more than a small factor.
 pub fn operations(op: &Op, operands: &[Type], results: &[Type]) -> u64 {
     let touched = operands.iter().chain(results).fold(0, |sum: u64, ty| sum.saturating_add(ty.elements()));
     touched.saturating_add(products(op, operands, results))

@@ -10,8 +10,9 @@ use serde::{Deserialize, Serialize};
 /// `h / (heads / kv_heads)`.
 ///
 /// Each of q, k, v, o has strides over (batch, head, position); the last dimension is contiguous.
-/// Operands: q, k, v, [mask], then o and `lse[batch, heads, q_len]`, the logarithm of the sum of
-/// exponentials of each query's scores. A query that sees no key gives zeros, and `lse` of -infinity.
+/// Operands: q, k, v, `[mask]`, then o and `lse[batch, heads, q_len]`, the logarithm of the sum of
+/// exponentials of each query's scores. A query that sees no key gives zeros, and `lse` of
+/// -infinity.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Attention {
     /// f32 or f64.
@@ -60,7 +61,7 @@ pub enum AttentionMask {
     },
 }
 
-/// The gradient of attention. Operands: q, k, v, [mask], o, lse, do, then dq, dk, dv, laid out as
+/// The gradient of attention. Operands: q, k, v, `[mask]`, o, lse, do, then dq, dk, dv, laid out as
 /// q, k, v are.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AttentionGrad(pub Attention);

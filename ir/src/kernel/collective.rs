@@ -53,9 +53,9 @@ impl Collective {
         })
     }
 
-    /// Bytes that each of `members` sends: the closed forms of the ring algorithms, the lower bounds
-    /// for bandwidth.
-    /// Source: Patarasuk and Yuan, Bandwidth Optimal All-reduce Algorithms (2009).
+    /// Bytes that each of `members` sends: the closed forms of the ring algorithms, the lower
+    /// bounds for bandwidth. Source: Patarasuk and Yuan, Bandwidth Optimal All-reduce Algorithms
+    /// (2009).
     pub fn bytes_sent(&self, members: u64) -> u64 {
         let (bytes, members) = (u128::from(self.count) * u128::from(self.dtype.bytes()), u128::from(members));
         let sent = match self.kind {

@@ -7,8 +7,8 @@ use crate::dtype::DType;
 use crate::mesh::Mesh;
 use serde::{Deserialize, Serialize};
 
-/// A convolution between `x[batch, groups, inputs, input…]`, `w[groups, outputs, inputs, kernel…]` and
-/// `y[batch, groups, outputs, output…]`: `result` is the sum, over everything that it lacks, of
+/// A convolution between `x[batch, groups, inputs, input…]`, `w[groups, outputs, inputs, kernel…]`
+/// and `y[batch, groups, outputs, output…]`: `result` is the sum, over everything that it lacks, of
 /// products of the other two's elements, where output, tap and input belong together as the window
 /// says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -16,8 +16,8 @@ pub trait Form {
     /// that share elements, axes that the mesh does not have.
     fn signature(&self, mesh: &Mesh) -> Result<Signature, String>;
 
-    /// Whether read operand `read` may be the same memory as written operand `write`: each element is
-    /// read before it is written, and not later.
+    /// Whether read operand `read` may be the same memory as written operand `write`: each element
+    /// is read before it is written, and not later.
     fn in_place(&self, read: usize, write: usize) -> bool;
 
     /// Every size, for tests that change one.

@@ -7,11 +7,10 @@ use crate::mesh::Mesh;
 use crate::position::Origin;
 use serde::{Deserialize, Serialize};
 
-/// Rows of tables by index:
-/// `table[batch, outer, rows, inner], indices[batch, count] -> out[batch, outer, count, inner]`. An
-/// index below 0 counts from `total_rows`. Where the table is split, `origin` maps its local rows to
-/// global ones, and an index of a row held elsewhere gives 0. An index outside `0..total_rows` is an
-/// error of the data.
+/// Rows of tables by index: `table[batch, outer, rows, inner], indices[batch, count] -> out[batch,
+/// outer, count, inner]`. An index below 0 counts from `total_rows`. Where the table is split,
+/// `origin` maps its local rows to global ones, and an index of a row held elsewhere gives 0. An
+/// index outside `0..total_rows` is an error of the data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gather {
     /// The element type of table and result.
@@ -32,9 +31,8 @@ pub struct Gather {
     pub origin: Origin,
 }
 
-/// The transpose of a gather, in index order:
-/// `indices[batch, count], src[batch, outer, count, inner] -> table[batch, outer, rows, inner]`, which
-/// is zeroed first.
+/// The transpose of a gather, in index order: `indices[batch, count], src[batch, outer, count,
+/// inner] -> table[batch, outer, rows, inner]`, which is zeroed first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScatterAdd(pub Gather);
 

@@ -22,7 +22,8 @@ pub struct Map {
     /// The element types of the results, each contiguous over `shape`. An output may be the same
     /// memory as an input with the same strides (an update in place).
     pub outputs: Vec<DType>,
-    /// For each dimension that [`crate::scalar::Instr::Index`] reads, its origin; empty if none does.
+    /// For each dimension that [`crate::scalar::Instr::Index`] reads, its origin; empty if none
+    /// does.
     pub origins: Vec<(u16, Origin)>,
 }
 

@@ -7,8 +7,8 @@ use crate::dtype::DType;
 use crate::mesh::Mesh;
 use serde::{Deserialize, Serialize};
 
-/// The largest element under a window: `x[planes, input…] -> y[planes, output…]`. A window that sees
-/// no element gives -infinity, one that sees a not-a-number gives that.
+/// The largest element under a window: `x[planes, input…] -> y[planes, output…]`. A window that
+/// sees no element gives -infinity, one that sees a not-a-number gives that.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MaxPool {
     /// f32 or f64.
@@ -19,8 +19,8 @@ pub struct MaxPool {
     pub window: Vec<WindowDim>,
 }
 
-/// Its gradient: `x, dy -> dx` gives the gradient of each output to the first of the largest elements
-/// under its window, in row-major order.
+/// Its gradient: `x, dy -> dx` gives the gradient of each output to the first of the largest
+/// elements under its window, in row-major order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MaxPoolGrad(pub MaxPool);
 

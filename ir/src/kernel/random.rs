@@ -8,9 +8,9 @@ use crate::position::Origin;
 use serde::{Deserialize, Serialize};
 
 /// Truth values drawn from counters: element `i` of a tensor is true where word `i % 4` of
-/// Philox4x32-10 at counter (`i / 4` in two words, step, stream) under the key `seed` is `threshold`
-/// or more, where `i` is its position in the whole tensor. Operands: the seed (i64, one element) and
-/// the step (f64, one element), then the result. See [`crate::philox`].
+/// Philox4x32-10 at counter (`i / 4` in two words, step, stream) under the key `seed` is
+/// `threshold` or more, where `i` is its position in the whole tensor. Operands: the seed (i64, one
+/// element) and the step (f64, one element), then the result. See [`crate::philox`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Random {
     /// The shape of the rank's part, contiguous.

@@ -9,9 +9,9 @@ use crate::reduce_kind::ReduceKind;
 use serde::{Deserialize, Serialize};
 
 /// A reduction of an elementwise program's one result. `map.outputs` holds the type of the result,
-/// which is contiguous over the dimensions that are kept. Sums of f32 are exact to a few ulp whatever
-/// the length (blocked), in an order that depends on the shape only, never on the number of threads.
-/// Operands: the inputs, then the output.
+/// which is contiguous over the dimensions that are kept. Sums of f32 are exact to a few ulp
+/// whatever the length (blocked), in an order that depends on the shape only, never on the number
+/// of threads. Operands: the inputs, then the output.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Reduce {
     /// What is reduced.

@@ -6,8 +6,8 @@ use crate::dtype::DType;
 use crate::mesh::Mesh;
 use serde::{Deserialize, Serialize};
 
-/// A program over rows: `rows` independent rows of `width` contiguous elements of `dtype`; statistics
-/// are of the same type.
+/// A program over rows: `rows` independent rows of `width` contiguous elements of `dtype`;
+/// statistics are of the same type.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Rowwise {
     /// The element type, f32 or f64.

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 /// The most spatial dimensions.
 pub const MAX_DIMS: usize = 3;
 
-/// One spatial dimension of a window that moves over a tensor: output `p` sees, for each tap `k`, the
-/// input at `p * stride + k * dilation - pad`. Inputs outside the tensor are not there.
+/// One spatial dimension of a window that moves over a tensor: output `p` sees, for each tap `k`,
+/// the input at `p * stride + k * dilation - pad`. Inputs outside the tensor are not there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WindowDim {
     /// Positions of the input.

@@ -1,4 +1,5 @@
-//! The steps of a listing: number, stream, what runs, the local type of what it writes, its task, and for messages who, how much, why.
+//! The steps of a listing: number, stream, what runs, the local type of what it writes, its task,
+//! and for messages who, how much, why.
 
 use super::summary::bytes_sent;
 use super::units::bytes_text;
@@ -14,7 +15,8 @@ const MAX_TYPE: usize = 32;
 /// A group of more ranks is abbreviated.
 const MAX_GROUP: usize = 8;
 
-/// All steps in order. Where there are micro-batches, a heading says how often the steps below it run.
+/// All steps in order. Where there are micro-batches, a heading says how often the steps below it
+/// run.
 pub fn text(program: &Program, rank: u64, spec_name: &str) -> String {
     let mut rows = vec![];
     let mut headings = vec![];

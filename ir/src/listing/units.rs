@@ -1,6 +1,7 @@
 //! Sizes for people.
 
-/// `bytes` in the largest unit in which it is at least 1, with at most three digits: `64 B`, `3.9 MiB`, `120 GiB`.
+/// `bytes` in the largest unit in which it is at least 1, with at most three digits: `64 B`,
+/// `3.9 MiB`, `120 GiB`.
 pub fn bytes_text(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     if bytes < 1024 {

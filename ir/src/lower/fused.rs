@@ -1,8 +1,9 @@
 //! Fused kernels: what elementwise nodes with one end are together as one kernel.
 //!
-//! `%s = add %p, %b`, `%a = gelu_tanh %s` are the map kernel `add, gelu_tanh` that reads `%p` and `%b`. Views between them (reshapes)
-//! cost nothing: a kernel reads through strides over its own iteration space. The planner chooses which nodes are computed inside
-//! others; what that choice means is defined here alone, so that it can be proven of a plan.
+//! `%s = add %p, %b`, `%a = gelu_tanh %s` are the map kernel `add, gelu_tanh` that reads `%p` and
+//! `%b`. Views between them (reshapes) cost nothing: a kernel reads through strides over its own
+//! iteration space. The planner chooses which nodes are computed inside others; what that choice
+//! means is defined here alone, so that it can be proven of a plan.
 
 use super::graph::LoweredGraph;
 use super::strides::{broadcast_strides, index_dim, restride};
@@ -59,8 +60,9 @@ impl Space {
         self.shape.iter().product()
     }
 
-    /// Whether `id` can be computed inside a kernel over this space: one result of as many elements, kept exactly in the registers,
-    /// and operands and indices that can be had over the space.
+    /// Whether `id` can be computed inside a kernel over this space: one result of as many
+    /// elements, kept exactly in the registers, and operands and indices that can be had over the
+    /// space.
     pub fn takes(&self, lowered: &LoweredGraph<'_>, id: NodeId) -> bool {
         let node = lowered.graph.node(id);
         let (Lowered::Map(map), [result]) = (lowered.node(id), &node.results[..]) else { return false };
@@ -79,7 +81,8 @@ impl Space {
             && map.origins.iter().all(|(dim, _)| index_dim(&self.shape, &extent.local, *dim).is_some())
     }
 
-    /// Whether `reader` reads all elements of this space from every operand that is stored in `value`.
+    /// Whether `reader` reads all elements of this space from every operand that is stored in
+    /// `value`.
     pub fn reads_whole(&self, lowered: &LoweredGraph<'_>, reader: NodeId, value: ValueId) -> bool {
         let operands = &lowered.graph.node(reader).operands;
         let stored = lowered.stored_in(value);
@@ -96,8 +99,8 @@ impl Space {
     }
 }
 
-/// The kernel of the elementwise or reducing node `end` with the nodes that `inside` names computed in it, and those inside them;
-/// `None` where that is no kernel.
+/// The kernel of the elementwise or reducing node `end` with the nodes that `inside` names computed
+/// in it, and those inside them; `None` where that is no kernel.
 pub fn fuse(lowered: &LoweredGraph<'_>, end: NodeId, inside: &dyn Fn(NodeId) -> bool) -> Option<Fused> {
     let space = Space::of(lowered, end)?;
     let node = lowered.graph.node(end);
@@ -119,7 +122,8 @@ pub fn fuse(lowered: &LoweredGraph<'_>, end: NodeId, inside: &dyn Fn(NodeId) -> 
     }
 }
 
-/// Registers of a kernel under construction. Inputs are numbered after the fact, when all are known.
+/// Registers of a kernel under construction. Inputs are numbered after the fact, when all are
+/// known.
 struct Writer<'a, 'g> {
     lowered: &'a LoweredGraph<'g>,
     inside: &'a dyn Fn(NodeId) -> bool,

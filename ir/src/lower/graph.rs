@@ -1,4 +1,5 @@
-//! Every node of a graph lowered on a rank's part, and where each value is stored: views of one another share storage.
+//! Every node of a graph lowered on a rank's part, and where each value is stored: views of one
+//! another share storage.
 
 use super::{Extent, LowerContext, Lowered};
 use crate::graph::{Graph, NodeId, ValueId};

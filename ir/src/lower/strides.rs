@@ -9,8 +9,9 @@ pub(super) fn broadcast_strides(from: &[u64], to: &[u64]) -> Vec<i64> {
     (0..to.len()).map(|d| if d < skip || from[d - skip] == 1 { 0 } else { own[d - skip] }).collect()
 }
 
-/// A contiguous tensor of shape `local` lies over an iteration space with `strides` (in its elements); another has strides `own`
-/// over the dimensions of `local`. The other's strides over the space, if there are such.
+/// A contiguous tensor of shape `local` lies over an iteration space with `strides` (in its
+/// elements); another has strides `own` over the dimensions of `local`. The other's strides over
+/// the space, if there are such.
 pub(super) fn restride(space: &[u64], strides: &[i64], local: &[u64], own: &[i64]) -> Option<Vec<i64>> {
     if local.contains(&0) {
         // Nothing is read of it.
@@ -58,7 +59,8 @@ fn walk(n: i64, stride: i64, local: &[u64], weights: &[i64], own: &[i64]) -> Opt
     None
 }
 
-/// The dimension of the space that is dimension `dim` of `local`, where both are contiguous over the same elements.
+/// The dimension of the space that is dimension `dim` of `local`, where both are contiguous over
+/// the same elements.
 pub(super) fn index_dim(space: &[u64], local: &[u64], dim: u16) -> Option<u16> {
     let (weights, size) = (row_major(local), local[dim as usize]);
     let over = row_major(space);

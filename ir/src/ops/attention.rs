@@ -1,4 +1,5 @@
-//! Scaled dot-product attention as one op, with a gradient op of its own that recomputes the probabilities.
+//! Scaled dot-product attention as one op, with a gradient op of its own that recomputes the
+//! probabilities.
 
 use super::{Backward, Linear, NoGradient, Rules, named};
 use crate::dtype::DType;
@@ -43,13 +44,15 @@ pub enum MaskKind {
     None,
     /// Key `s` for query `t` where `s <= t + keys - queries`.
     Causal,
-    /// A fourth operand, broadcast to `[batch, head, query, key]`: bool (false hides) or float (added to the scores).
+    /// A fourth operand, broadcast to `[batch, head, query, key]`: bool (false hides) or float
+    /// (added to the scores).
     Operand,
 }
 
-/// `softmax(scale * q k^T + mask) v`. Operands: q, k, v, [mask]; results: o, and the logarithm of each query's sum of
-/// exponentials `[batch, head, query]`. Query head `h` of `kv * g` heads reads key head `h / g`.
-/// Vaswani et al.: Attention Is All You Need (2017); Dao et al.: FlashAttention (2022) for the gradient.
+/// `softmax(scale * q k^T + mask) v`. Operands: q, k, v, `[mask]`; results: o, and the logarithm of
+/// each query's sum of exponentials `[batch, head, query]`. Query head `h` of `kv * g` heads reads
+/// key head `h / g`. Vaswani et al.: Attention Is All You Need (2017); Dao et al.: FlashAttention
+/// (2022) for the gradient.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Attention {
     /// Multiplies the scores.
@@ -67,7 +70,7 @@ pub struct Attention {
 }
 named!(Attention, "attention");
 
-/// Operands: q, k, v, [mask], o, lse, do; results: dq, dk, dv.
+/// Operands: q, k, v, `[mask]`, o, lse, do; results: dq, dk, dv.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AttentionGrad {
     /// The op whose gradient it is.
@@ -105,7 +108,7 @@ impl Attention {
         if self.mask == MaskKind::Operand { 4 } else { 3 }
     }
 
-    /// Letters of q, k, v, [mask] and then o, lse.
+    /// Letters of q, k, v, `[mask]` and then o, lse.
     fn tensors(&self, operands: &[Type]) -> (Letters, Vec<Vec<Vec<usize>>>) {
         let s = self.sizes(&operands[0].shape, &operands[1].shape, &operands[2].shape).expect("the node was built");
         let mut letters = Letters::new();

@@ -1,5 +1,5 @@
-//! Batch normalisation with given statistics: what it is in evaluation and as models write it. For training the pass
-//! `batch-statistics` puts the statistics of the batch in their place.
+//! Batch normalisation with given statistics: what it is in evaluation and as models write it. For
+//! training the pass `batch-statistics` puts the statistics of the batch in their place.
 
 use super::elementwise::broadcast_shape;
 use super::{Backward, Linear, NoGradient, Rules, named};
@@ -9,9 +9,9 @@ use crate::scalar::{Binary, Unary};
 use crate::types::Type;
 use serde::{Deserialize, Serialize};
 
-/// `y = (x - mean) / sqrt(variance + eps) * scale + bias`; operands: x, scale, bias, mean, variance, all but the first broadcast to
-/// it as numpy does (`[C, 1, …]` for channels in dimension 1).
-/// Ioffe, Szegedy: Batch Normalization (2015).
+/// `y = (x - mean) / sqrt(variance + eps) * scale + bias`; operands: x, scale, bias, mean,
+/// variance, all but the first broadcast to it as numpy does (`[C, 1, …]` for channels in dimension
+/// 1). Ioffe, Szegedy: Batch Normalization (2015).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BatchNorm {
     /// Added to the variance.

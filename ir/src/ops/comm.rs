@@ -1,4 +1,5 @@
-//! Communication: what a reshard becomes. Operand and result are the same value under different shardings.
+//! Communication: what a reshard becomes. Operand and result are the same value under different
+//! shardings.
 
 use super::{Backward, Linear, NoGradient, Rules, named};
 use crate::kernel::signature::row_major;
@@ -18,7 +19,8 @@ use serde::{Deserialize, Serialize};
 pub struct Reshard {}
 named!(Reshard, "reshard");
 
-/// Combines the parts of all micro-batches, in their order, into one value that is read after the last.
+/// Combines the parts of all micro-batches, in their order, into one value that is read after the
+/// last.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Accumulate {
     /// How they combine.
@@ -46,8 +48,8 @@ pub struct AllGather {
 }
 named!(AllGather, "all_gather");
 
-/// Combines partial values over one axis and leaves each rank its part of dimension `dim`: an all-reduce and a slice at half the
-/// price.
+/// Combines partial values over one axis and leaves each rank its part of dimension `dim`: an
+/// all-reduce and a slice at half the price.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ReduceScatter {
     /// How they combine.
@@ -267,15 +269,17 @@ comm_rules!(ShardSlice, Linear::Together, |op, cx| {
     Lowered::launch(kernel, 1, 1)
 });
 
-/// A part of a value as a tensor of digits, that of the members of a group first, then the others in the order of dimensions and
-/// weights. Digits are as fine as both sides of an exchange need, so that the two sides differ in strides only.
+/// A part of a value as a tensor of digits, that of the members of a group first, then the others
+/// in the order of dimensions and weights. Digits are as fine as both sides of an exchange need, so
+/// that the two sides differ in strides only.
 struct Digits {
     sizes: Vec<u64>,
     strides: Vec<i64>,
 }
 
 impl Digits {
-    /// Of `part`, which holds all values of the digit `split` of dimension `dim`, and one value of a digit of the same axis elsewhere.
+    /// Of `part`, which holds all values of the digit `split` of dimension `dim`, and one value of
+    /// a digit of the same axis elsewhere.
     fn of(part: &Extent, dim: usize, split: Split, mesh: &Mesh) -> Digits {
         let mut digits: Vec<(u64, bool)> = vec![];
         for (d, splits) in part.sharding.dims.iter().enumerate() {
@@ -297,8 +301,9 @@ impl Digits {
     }
 }
 
-/// A split part of a value seen around the digit of one axis: `[outer, high, (the digit), low, inner]`, where high and low are
-/// the local digits of the split dimension above and below it.
+/// A split part of a value seen around the digit of one axis:
+/// `[outer, high, (the digit), low, inner]`, where high and low are the local digits of the split
+/// dimension above and below it.
 struct Digit {
     outer: u64,
     high: u64,

@@ -7,8 +7,8 @@ use crate::lower::{LowerContext, Lowered};
 use crate::types::Type;
 use serde::{Deserialize, Serialize};
 
-/// `c = sum of a * b` over the letters that `c` lacks. Each letter occurs at most once in an operand, and every letter of one
-/// operand alone is kept: `bmk,bkn->bmn`.
+/// `c = sum of a * b` over the letters that `c` lacks. Each letter occurs at most once in an
+/// operand, and every letter of one operand alone is kept: `bmk,bkn->bmn`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Contract {
     /// The einsum.

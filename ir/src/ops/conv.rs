@@ -1,8 +1,9 @@
-//! Convolutions (cross-correlations, as in every framework) and their gradients, which are closed: the gradient of each of the
-//! three ops is built from the other two.
+//! Convolutions (cross-correlations, as in every framework) and their gradients, which are closed:
+//! the gradient of each of the three ops is built from the other two.
 //!
-//! Letters: `x[n, (g c), …]`, `w[(g o), c, …]`, `y[n, (g o), …]`; a group `g` is there only where there are several. Spatial
-//! dimensions are whole. A bias is an addition of its own, so that it is never added once for each part of a split sum.
+//! Letters: `x[n, (g c), …]`, `w[(g o), c, …]`, `y[n, (g o), …]`; a group `g` is there only where
+//! there are several. Spatial dimensions are whole. A bias is an addition of its own, so that it is
+//! never added once for each part of a split sum.
 
 use super::window::Window;
 use super::{Backward, Linear, NoGradient, Rules, named};
@@ -13,7 +14,8 @@ use crate::reduce_kind::ReduceKind;
 use crate::types::{Type, checked_elements};
 use serde::{Deserialize, Serialize};
 
-/// `y`, from `x` and `w`: each output channel is the sum, over its group's input channels and the taps of the window, of products.
+/// `y`, from `x` and `w`: each output channel is the sum, over its group's input channels and the
+/// taps of the window, of products.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Conv {
     /// How the kernel moves over the input.

@@ -226,7 +226,8 @@ impl Rules for Where {
     }
 }
 
-/// The same numbers as another element type: floats to integers truncate, to truth values compare with 0.
+/// The same numbers as another element type: floats to integers truncate, to truth values compare
+/// with 0.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Cast {
     /// The result's element type.

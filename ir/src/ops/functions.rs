@@ -1,5 +1,5 @@
-//! Functions of one value by name: the scalar functions, and the activations made of them. An activation
-//! is one row here.
+//! Functions of one value by name: the scalar functions, and the activations made of them. An
+//! activation is one row here.
 
 use crate::scalar::unary::{EVERYWHERE, bell, erf, one_minus_square, sigmoid};
 use crate::scalar::{Binary, ProgramWriter, Reg, Unary};

@@ -11,8 +11,9 @@ use crate::scalar::{Binary, Instr, ProgramWriter};
 use crate::types::{Type, checked_elements};
 use serde::{Deserialize, Serialize};
 
-/// Rows of a table along `axis`, by index. Operands: table, indices. The first `batch` dimensions of both are the same, and each
-/// of their positions has rows and indices of its own; the indices' other dimensions stand where `axis` was.
+/// Rows of a table along `axis`, by index. Operands: table, indices. The first `batch` dimensions
+/// of both are the same, and each of their positions has rows and indices of its own; the indices'
+/// other dimensions stand where `axis` was.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Gather {
     /// The indexed dimension.
@@ -116,8 +117,9 @@ fn separate<'t>(indices: &'t Type, batch: usize, axis: usize, other: &[u64]) -> 
     if shared { Ok(&indices.shape[batch..]) } else { Err(format!("{other:?} and {indices} do not share {batch} dimensions")) }
 }
 
-/// The gradient of a gather: a table of `size` rows along `axis`, each the sum of the source rows whose index it is, in order.
-/// Operands: indices, source; their first `batch` dimensions are the same.
+/// The gradient of a gather: a table of `size` rows along `axis`, each the sum of the source rows
+/// whose index it is, in order. Operands: indices, source; their first `batch` dimensions are the
+/// same.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ScatterAdd {
     /// The indexed dimension of the result.
@@ -187,8 +189,9 @@ enum Position {
     Results,
 }
 
-/// Letters of table and indices as operands and of the rows as result. A split of the row letter leaves a gather partial (other
-/// ranks' rows are 0); a split of an index letter leaves a scatter partial.
+/// Letters of table and indices as operands and of the rows as result. A split of the row letter
+/// leaves a gather partial (other ranks' rows are 0); a split of an index letter leaves a scatter
+/// partial.
 fn table_letters(table: &Type, indices: &Type, of: &Gather, table_is: Position) -> Letters {
     let mut letters = Letters::new();
     let summed = |sum: bool| match (sum, table.dtype.is_float()) {

@@ -51,8 +51,8 @@ impl Rules for Reshape {
     }
 }
 
-/// The letters of a reshape: dimensions that cover the same elements are cut into common factors where those nest, and are
-/// whole where they do not (6x4 to 4x6).
+/// The letters of a reshape: dimensions that cover the same elements are cut into common factors
+/// where those nest, and are whole where they do not (6x4 to 4x6).
 fn regroup(from: &[u64], to: &[u64]) -> Letters {
     let mut letters = Letters::new();
     letters.operands.push(vec![vec![]; from.len()]);
@@ -290,13 +290,15 @@ impl Rules for Slice {
     }
 }
 
-/// Where a block that begins at `start` begins on a rank that holds `local` of its `global` elements.
+/// Where a block that begins at `start` begins on a rank that holds `local` of its `global`
+/// elements.
 fn local_start(start: u64, local: u64, global: u64) -> i64 {
     if local == global { start as i64 } else { (start * local / global) as i64 }
 }
 
-/// The letters of parts and their whole along `axis`: where all parts have equal size and begin at multiples of it, the whole is
-/// (blocks whole) x (part kept); otherwise the axis is whole on both sides.
+/// The letters of parts and their whole along `axis`: where all parts have equal size and begin at
+/// multiples of it, the whole is (blocks whole) x (part kept); otherwise the axis is whole on both
+/// sides.
 fn block_letters(parts: &[&Type], whole: &Type, axis: usize, aligned: bool, parts_are_results: bool) -> Letters {
     let mut letters = Letters::new();
     let size = parts[0].shape[axis];
@@ -324,7 +326,8 @@ fn block_letters(parts: &[&Type], whole: &Type, axis: usize, aligned: bool, part
     letters
 }
 
-/// The inverse of a slice: zeros of `size` along `axis`, with the operand's elements at `start + i * step`.
+/// The inverse of a slice: zeros of `size` along `axis`, with the operand's elements at
+/// `start + i * step`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Pad {
     /// The dimension.
@@ -387,7 +390,8 @@ impl Pad {
     }
 }
 
-/// Copies operand `i` into the result from `start` on along `axis`; backward steps are taken from the far end.
+/// Copies operand `i` into the result from `start` on along `axis`; backward steps are taken from
+/// the far end.
 fn place(cx: &LowerContext<'_>, i: usize, axis: usize, start: i64, step: i64) -> Launch {
     let part = &cx.operands[i].local;
     let (mut from, mut to) = (row_major(part), cx.results[0].strides());

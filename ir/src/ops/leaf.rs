@@ -23,7 +23,8 @@ named!(Input, "input");
 /// A state variable's value at the start of the step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StateRead {
-    /// Which one. Its type is that of the state, so the node is made by [`crate::builder::Builder::state`].
+    /// Which one. Its type is that of the state, so the node is made by
+    /// [`crate::builder::Builder::state`].
     pub state: StateId,
 }
 named!(StateRead, "state");

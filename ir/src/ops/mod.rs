@@ -1,6 +1,8 @@
-//! The closed list of ops, and the rules that each has. One file a family; in it, each op's rules side by side.
+//! The closed list of ops, and the rules that each has. One file a family; in it, each op's rules
+//! side by side.
 //!
-//! To add an op: write its struct and rules in its family's file, add a line to the list below, a line to the ONNX table, and a case.
+//! To add an op: write its struct and rules in its family's file, add a line to the list below, a
+//! line to the ONNX table, and a case.
 
 pub mod attention;
 pub mod batch_norm;
@@ -32,7 +34,8 @@ use crate::types::Type;
 use captures::Captures;
 use serde::{Deserialize, Serialize};
 
-/// Everything that the compiler knows of an op. None has a default: whoever adds an op answers every question.
+/// Everything that the compiler knows of an op. None has a default: whoever adds an op answers
+/// every question.
 pub trait Rules {
     /// The types of the results, or why the op does not take these operands.
     fn result(&self, operands: &[Type]) -> Result<Vec<Type>, String>;
@@ -46,15 +49,16 @@ pub trait Rules {
     /// The gradients of the operands, built from ordinary ops.
     fn gradient(&self, cx: &mut Backward<'_>) -> Result<(), NoGradient>;
 
-    /// Whether it knows the positions of elements, and so reads its origin when its letters are split.
+    /// Whether it knows the positions of elements, and so reads its origin when its letters are
+    /// split.
     fn positions(&self) -> bool;
 
     /// The kernel forms that compute it on a rank's part.
     fn lower(&self, cx: &LowerContext<'_>) -> Lowered;
 }
 
-/// In which sets of its operands an op is jointly linear: a partial sum of all operands of one such set (and of no other
-/// operand) gives a partial sum of the results.
+/// In which sets of its operands an op is jointly linear: a partial sum of all operands of one such
+/// set (and of no other operand) gives a partial sum of the results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Linear {
     /// None: operands must be whole.
@@ -96,13 +100,15 @@ impl Linear {
 /// Why an op has no gradient.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NoGradient {
-    /// Its results do not move with small changes of its operands (comparisons, integers): nothing flows back.
+    /// Its results do not move with small changes of its operands (comparisons, integers): nothing
+    /// flows back.
     Constant,
     /// It is part of the backward pass, an update or communication; nobody differentiates it.
     NotOfModels,
 }
 
-/// What a gradient rule sees: the node, the gradients of its results, and where to put those of its operands.
+/// What a gradient rule sees: the node, the gradients of its results, and where to put those of its
+/// operands.
 pub struct Backward<'a> {
     /// Where ops are appended.
     pub b: &'a mut Builder,
@@ -124,7 +130,8 @@ impl Backward<'_> {
         self.grads[0].expect("rules run only where the first result has a gradient")
     }
 
-    /// Gives operand `i` its gradient, which is summed to the operand's shape where that was broadcast.
+    /// Gives operand `i` its gradient, which is summed to the operand's shape where that was
+    /// broadcast.
     pub fn give(&mut self, i: usize, gradient: ValueId) {
         let shape = self.b.ty(self.operands[i]).shape.clone();
         let gradient = self.b.sum_to(gradient, &shape);
@@ -339,7 +346,8 @@ impl Op {
         matches!(self, Op::Binary(op) if op.f == crate::scalar::Binary::Add)
     }
 
-    /// The op with the shape of its result changed, where that is an attribute and does not follow from the operands.
+    /// The op with the shape of its result changed, where that is an attribute and does not follow
+    /// from the operands.
     pub fn with_shape(mut self, shape: &[u64]) -> Op {
         match &mut self {
             Op::Reshape(op) => op.shape = shape.to_vec(),

@@ -1,4 +1,5 @@
-//! Softmax and normalisations over the last dimension, which must be whole, with gradient ops of their own for speed.
+//! Softmax and normalisations over the last dimension, which must be whole, with gradient ops of
+//! their own for speed.
 
 use super::captures::Captures;
 use super::{Backward, Linear, NoGradient, Raise, Rules, named};
@@ -19,8 +20,8 @@ named!(Softmax, "softmax");
 pub struct SoftmaxGrad {}
 named!(SoftmaxGrad, "softmax_grad");
 
-/// `x, scale, bias -> y, mean, rstd`; scale and bias are vectors, the statistics lack the last dimension.
-/// Ba, Kiros, Hinton: Layer Normalization (2016).
+/// `x, scale, bias -> y, mean, rstd`; scale and bias are vectors, the statistics lack the last
+/// dimension. Ba, Kiros, Hinton: Layer Normalization (2016).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LayerNorm {
     /// Added to the variance.

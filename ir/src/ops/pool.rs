@@ -1,4 +1,5 @@
-//! The largest element under a window, and its gradient. (A mean under a window is a convolution with a constant kernel.)
+//! The largest element under a window, and its gradient. (A mean under a window is a convolution
+//! with a constant kernel.)
 
 use super::window::Window;
 use super::{Backward, Linear, NoGradient, Rules, named};
@@ -8,8 +9,8 @@ use crate::lower::{Extent, LowerContext, Lowered};
 use crate::types::{Type, checked_elements};
 use serde::{Deserialize, Serialize};
 
-/// The largest element under a window that moves over the dimensions after the first two: `[n, c, …]`. Where not-a-number is
-/// among them the result is that.
+/// The largest element under a window that moves over the dimensions after the first two:
+/// `[n, c, …]`. Where not-a-number is among them the result is that.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MaxPool {
     /// The size of the window.
@@ -79,7 +80,8 @@ impl Rules for MaxPool {
     }
 }
 
-/// The gradient of [`MaxPool`]: each output's goes to the first of its largest inputs. Operands: the input, the output's gradient.
+/// The gradient of [`MaxPool`]: each output's goes to the first of its largest inputs. Operands:
+/// the input, the output's gradient.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MaxPoolGrad {
     /// The pool.

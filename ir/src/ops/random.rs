@@ -1,4 +1,5 @@
-//! Dropout, and the masks that it draws: functions of seed, step and position, so that they are the same under every split.
+//! Dropout, and the masks that it draws: functions of seed, step and position, so that they are the
+//! same under every split.
 
 use super::{Backward, Linear, NoGradient, Rules, named};
 use crate::dtype::DType;
@@ -10,9 +11,8 @@ use crate::philox::threshold;
 use crate::types::{Type, checked_elements};
 use serde::{Deserialize, Serialize};
 
-/// `x -> x, mask`: dropout as models write it and as evaluation has it, where everything is kept. For training the pass `dropout`
-/// puts a mask in its place.
-/// Srivastava et al.: Dropout (2014).
+/// `x -> x, mask`: dropout as models write it and as evaluation has it, where everything is kept.
+/// For training the pass `dropout` puts a mask in its place. Srivastava et al.: Dropout (2014).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Dropout {
     /// The share that training drops, above 0 and below 1.

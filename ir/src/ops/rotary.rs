@@ -1,4 +1,5 @@
-//! Rotary position embeddings: pairs of a head's elements turned by an angle that depends on the position.
+//! Rotary position embeddings: pairs of a head's elements turned by an angle that depends on the
+//! position.
 
 use super::attention::HeadLayout;
 use super::captures::Captures;
@@ -11,8 +12,9 @@ use crate::ops::Op;
 use crate::types::Type;
 use serde::{Deserialize, Serialize};
 
-/// `y = x * cos + turn(x) * sin` with `turn(x) = (-second half, first half)` of the last dimension; transposed, the same map's
-/// transpose. Operands: x (four dimensions), cos and sin `[positions, width]`. Su et al.: RoFormer (2021).
+/// `y = x * cos + turn(x) * sin` with `turn(x) = (-second half, first half)` of the last dimension;
+/// transposed, the same map's transpose. Operands: x (four dimensions), cos and sin
+/// `[positions, width]`. Su et al.: RoFormer (2021).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Rotary {
     /// The layout of x.
@@ -89,7 +91,8 @@ impl Rules for Rotary {
             self.give_table(cx, 1, product);
         }
         if cx.needs[2] {
-            // The sines stand on the side of `turn` where the halves are not yet exchanged in the transpose.
+            // The sines stand on the side of `turn` where the halves are not yet exchanged in the
+            // transpose.
             let product = if self.transposed {
                 let turned = other.turned(cx, g);
                 cx.b.mul(x, turned)
@@ -120,7 +123,8 @@ impl Rules for Rotary {
     }
 }
 
-/// The form in which exporters write it: tables `[1, 1, positions, width]` over heads before positions.
+/// The form in which exporters write it: tables `[1, 1, positions, width]` over heads before
+/// positions.
 pub const RAISES: &[Raise] = &[Raise {
     pattern: "add(mul(x, cos), mul(turned@concat(neg(second@slice(x)), first@slice(x)), sin))",
     build: |graph, c| {
@@ -136,7 +140,8 @@ fn is_table(shape: &[u64], positions: u64, width: u64) -> bool {
     shape.ends_with(&[positions, width]) && shape[..shape.len() - 2].iter().all(|n| *n == 1)
 }
 
-/// Whether x and its tables fit, and the halves of its last dimension are joined with the second one first.
+/// Whether x and its tables fit, and the halves of its last dimension are joined with the second
+/// one first.
 fn turns(graph: &Graph, captures: &Captures) -> bool {
     let operands = ["x", "cos", "sin"].map(|n| graph.ty(captures.values[n]).clone());
     if (Rotary { layout: HeadLayout::HeadMajor, transposed: false }).result(&operands).is_err() {

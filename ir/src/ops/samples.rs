@@ -1,4 +1,5 @@
-//! Instances of every op, with operands on which it is defined: what the table of ops, finite differences and kernel tests run over.
+//! Instances of every op, with operands on which it is defined: what the table of ops, finite
+//! differences and kernel tests run over.
 
 use super::attention::{Attention, AttentionGrad, HeadLayout, MaskKind};
 use super::batch_norm::BatchNorm;
@@ -56,7 +57,8 @@ impl Sample {
         Mesh::new([("tp".to_string(), 2)], 1)
     }
 
-    /// The op as the one node of a graph whose inputs are the operands; gives the operands and results.
+    /// The op as the one node of a graph whose inputs are the operands; gives the operands and
+    /// results.
     pub fn build(&self) -> (Builder, Vec<ValueId>, Vec<ValueId>) {
         let mut builder = Builder::new(self.op.name(), Phase::Imported, Sample::mesh());
         let operands: Vec<ValueId> = self
@@ -77,7 +79,8 @@ impl Sample {
         (builder, operands, results)
     }
 
-    /// Values for the operands: different everywhere, and nowhere near a multiple of a half, where some ops jump.
+    /// Values for the operands: different everywhere, and nowhere near a multiple of a half, where
+    /// some ops jump.
     pub fn values(&self, seed: u64) -> Vec<Tensor> {
         self.operands.iter().zip(0..).map(|(a, i)| a.values(seed.wrapping_mul(64).wrapping_add(i))).collect()
     }
@@ -133,7 +136,8 @@ fn truths<const N: usize>(shape: [u64; N]) -> Argument {
     argument(DType::Bool, shape, 0.0, 2.0)
 }
 
-/// At least one instance of every op of [`Op::names`], in that order; the first of each name is the plain one.
+/// At least one instance of every op of [`Op::names`], in that order; the first of each name is the
+/// plain one.
 pub fn samples() -> Vec<Sample> {
     [
         leaf(),

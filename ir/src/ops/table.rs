@@ -16,7 +16,8 @@ pub struct Row {
     pub letters: String,
     /// In which operands a partial sum passes.
     pub linear: String,
-    /// Whether it has a gradient: `yes`, `constant` (nothing flows back), `leaf` or `no` (it is no op of models).
+    /// Whether it has a gradient: `yes`, `constant` (nothing flows back), `leaf` or `no` (it is no
+    /// op of models).
     pub gradient: &'static str,
     /// The kernel forms that compute it.
     pub form: String,

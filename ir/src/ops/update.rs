@@ -1,4 +1,5 @@
-//! Optimizer updates: elementwise programs over a parameter, its gradient and its moments, done in place.
+//! Optimizer updates: elementwise programs over a parameter, its gradient and its moments, done in
+//! place.
 
 use super::{Backward, Linear, NoGradient, Rules, named};
 use crate::letters::{Letters, Role};
@@ -7,8 +8,8 @@ use crate::scalar::Unary;
 use crate::types::Type;
 use serde::{Deserialize, Serialize};
 
-/// Stochastic gradient descent as PyTorch's `SGD`: `g += decay * w; m = momentum * m + g; w -= lr * (m, or g + momentum * m)`.
-/// Operands: w, g, lr, and m where momentum is not 0; results: w, [m].
+/// Stochastic gradient descent as PyTorch's `SGD`: `g += decay * w; m = momentum * m + g; w -= lr *
+/// (m, or g + momentum * m)`. Operands: w, g, lr, and m where momentum is not 0; results: w, `[m]`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Sgd {
     /// The share of the old moment.
@@ -20,8 +21,9 @@ pub struct Sgd {
 }
 named!(Sgd, "sgd");
 
-/// Adam and AdamW as PyTorch's. Operands: w, g, lr, c1, c2, m, v with `c = 1 - beta^step`; results: w, m, v.
-/// Kingma, Ba: Adam (2014); Loshchilov, Hutter: Decoupled Weight Decay Regularization (2017).
+/// Adam and AdamW as PyTorch's. Operands: w, g, lr, c1, c2, m, v with `c = 1 - beta^step`; results:
+/// w, m, v. Kingma, Ba: Adam (2014); Loshchilov, Hutter: Decoupled Weight Decay Regularization
+/// (2017).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Adam {
     /// The share of the old first moment.
@@ -37,7 +39,8 @@ pub struct Adam {
 }
 named!(Adam, "adam");
 
-/// Types of an update: operands `w, g`, then `scalars` scalars, then `moments`; results w and the moments.
+/// Types of an update: operands `w, g`, then `scalars` scalars, then `moments`; results w and the
+/// moments.
 fn update_types(operands: &[Type], scalars: usize, moments: usize) -> Result<Vec<Type>, String> {
     if operands.len() != 2 + scalars + moments {
         return Err(format!("takes {} operands", 2 + scalars + moments));

@@ -29,8 +29,8 @@ impl Window {
         Window { strides: vec![1; dims], dilations: vec![1; dims], pads: vec![[0, 0]; dims] }
     }
 
-    /// Every spatial dimension with the number of its outputs: the positions at which the window with `kernel` taps lies in the
-    /// padded input.
+    /// Every spatial dimension with the number of its outputs: the positions at which the window
+    /// with `kernel` taps lies in the padded input.
     ///
     /// # Errors
     /// Where there is no such position, or a number makes no sense.

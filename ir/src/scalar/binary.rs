@@ -25,8 +25,8 @@ pub struct BinaryFacts {
 
 macro_rules! binary {
     ($($(#[$doc:meta])* $function:ident = $facts:expr,)*) => {
-        /// A function of two numbers. Comparisons give 1 or 0. The order is that of their numbers in
-        /// plan files.
+        /// A function of two numbers. Comparisons give 1 or 0. The order is that of their numbers
+        /// in plan files.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
         #[serde(rename_all = "snake_case")]
         pub enum Binary {

@@ -12,8 +12,8 @@ pub struct UnaryFacts {
     pub value: fn(f64) -> f64,
     /// Its value on integers, which wrap; `None` where it takes none.
     pub integer: Option<fn(i64) -> i64>,
-    /// The gradient of x from x, y = f(x) and the gradient of y, as instructions of a scalar program;
-    /// `None` where it is 0.
+    /// The gradient of x from x, y = f(x) and the gradient of y, as instructions of a scalar
+    /// program; `None` where it is 0.
     pub derivative: Option<fn(&mut ProgramWriter, [Reg; 3]) -> Reg>,
     /// About how much work it is; an addition is 1.
     pub cost: u32,

@@ -30,7 +30,8 @@ impl ProgramWriter {
         self.inputs + at as u16
     }
 
-    /// Appends all of `program`, its inputs given by `arguments` and its indices renumbered by `dims`; gives its outputs.
+    /// Appends all of `program`, its inputs given by `arguments` and its indices renumbered by
+    /// `dims`; gives its outputs.
     pub fn inline(&mut self, program: &ScalarProgram, arguments: &[Reg], dims: impl Fn(u16) -> u16) -> Vec<Reg> {
         let mut registers = arguments.to_vec();
         for instr in &program.code {

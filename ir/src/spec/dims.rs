@@ -42,7 +42,8 @@ impl DimSharding {
         }
     }
 
-    /// The sizes of its blocks, where they differ: then the dimension is a concatenation, and its digits are those of each block.
+    /// The sizes of its blocks, where they differ: then the dimension is a concatenation, and its
+    /// digits are those of each block.
     pub fn unequal_blocks(&self) -> Option<&[u64]> {
         match self {
             DimSharding::Split { blocks: Blocks::Unequal(sizes), .. } if sizes.iter().any(|n| *n != sizes[0]) => Some(sizes),
@@ -55,8 +56,8 @@ impl DimSharding {
         DimSharding::Split { blocks: Blocks::Equal(1), axes: self.axes() }
     }
 
-    /// The digits of the index of a dimension of `size` that it gives to axes; `None` for an open one. Blocks of different sizes
-    /// have no digits in common, and give none.
+    /// The digits of the index of a dimension of `size` that it gives to axes; `None` for an open
+    /// one. Blocks of different sizes have no digits in common, and give none.
     ///
     /// # Errors
     /// Why it does not fit, in words, when sizes do not divide or add up.
@@ -102,7 +103,8 @@ impl DimSharding {
     }
 }
 
-/// `axes` split a letter of `size` whose positions are `inner` apart; `what` is its name in the error.
+/// `axes` split a letter of `size` whose positions are `inner` apart; `what` is its name in the
+/// error.
 fn letter_splits(size: u64, axes: &[AxisId], inner: u64, mesh: &Mesh, what: &str) -> Result<Splits, String> {
     outermost(size, inner, axes, mesh).map_err(|_| {
         let names: Vec<&str> = axes.iter().map(|a| mesh.name(*a)).collect();

@@ -42,7 +42,8 @@ pub struct Zero {
     pub on: Option<Located<String>>,
 }
 
-/// What of a parameter's state the data ranks split, each stage with those before it (Rajbhandari et al., 2020).
+/// What of a parameter's state the data ranks split, each stage with those before it (Rajbhandari
+/// et al., 2020).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum ZeroStage {
     /// 0: nothing.

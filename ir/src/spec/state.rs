@@ -70,7 +70,8 @@ pub enum StatisticsGroups {
     Microbatch,
     /// Each data rank's samples of one micro-batch.
     Rank,
-    /// That many equal groups of neighbouring samples, whatever the mesh: what a reference has instead of the others.
+    /// That many equal groups of neighbouring samples, whatever the mesh: what a reference has
+    /// instead of the others.
     Parts(u64),
 }
 
@@ -99,7 +100,8 @@ pub enum InitRule {
     Ones,
 }
 
-/// `tie "wte.weight" "onnx::MatMul_364"^T`: one parameter that the exporter wrote twice, or merged and meant so.
+/// `tie "wte.weight" "onnx::MatMul_364"^T`: one parameter that the exporter wrote twice, or merged
+/// and meant so.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tie {
     /// The first name.

@@ -9,12 +9,13 @@ use serde::{Deserialize, Serialize};
 pub struct Batch {
     /// Samples of a step over all ranks and micro-batches: dimension 0 of every input.
     pub size: u64,
-    /// Parts of the batch that go through the model one after another; divides `size`, also after the data axes.
+    /// Parts of the batch that go through the model one after another; divides `size`, also after
+    /// the data axes.
     pub microbatches: u64,
 }
 
-/// `loss`: what is minimised. Names are of the model's outputs (`logits`, `prediction`: the only output where absent) and of the
-/// arrays of the data (`labels`).
+/// `loss`: what is minimised. Names are of the model's outputs (`logits`, `prediction`: the only
+/// output where absent) and of the arrays of the data (`labels`).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Loss {
     /// The mean over samples of the cross entropy of softmax.

@@ -1,4 +1,5 @@
-//! Mesh axes by name in the attributes of communication ops: `axes=[tp]` for `axes=[1]`, `split=tp@16` for `{axis=1 stride=16}`.
+//! Mesh axes by name in the attributes of communication ops: `axes=[tp]` for `axes=[1]`,
+//! `split=tp@16` for `{axis=1 stride=16}`.
 
 use crate::mesh::Mesh;
 use serde_json::{Map, Value, json};

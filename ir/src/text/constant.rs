@@ -1,4 +1,5 @@
-//! The elements of a constant in text: `0.5`, `[1.0, 2.0]`, `fill 0.0` for many equal ones, `"0000803f…"` (bytes) for others.
+//! The elements of a constant in text: `0.5`, `[1.0, 2.0]`, `fill 0.0` for many equal ones,
+//! `"0000803f…"` (bytes) for others.
 
 use super::cursor::{Cursor, Read, quoted};
 use crate::dtype::DType;

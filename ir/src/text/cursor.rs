@@ -113,7 +113,8 @@ impl<'t> Cursor<'t> {
         }
     }
 
-    /// The digits of a number, with sign, fraction and exponent if it has them; also `inf` and `NaN`.
+    /// The digits of a number, with sign, fraction and exponent if it has them; also `inf` and
+    /// `NaN`.
     pub(super) fn number(&mut self) -> Read<&'t str> {
         let mut before = ' ';
         let number = self.run(|c| {

@@ -1,4 +1,5 @@
-//! Reads a graph from its text. Types are taken as they stand: whether they follow from the ops is for the verifier to say.
+//! Reads a graph from its text. Types are taken as they stand: whether they follow from the ops is
+//! for the verifier to say.
 
 use super::axes::number_axes;
 use super::constant::read_constant;
@@ -28,7 +29,8 @@ pub fn parse(text: &str) -> Result<Graph, TextError> {
     parse_beside(text, 0)
 }
 
-/// [`parse`] of a text that stands beside files of so many bytes: what one value fills in it may be larger where they are.
+/// [`parse`] of a text that stands beside files of so many bytes: what one value fills in it may be
+/// larger where they are.
 pub fn parse_beside(text: &str, bytes: u64) -> Result<Graph, TextError> {
     let mut lines = text.lines().enumerate().map(|(i, line)| Cursor::new(line, i + 1)).filter(|c| !c.at_end()).peekable();
     let Some(header) = lines.next() else {

@@ -1,4 +1,5 @@
-//! Attribute values in text: `1e-5`, `causal`, `"bk,kn->bn"`, `[0, 1]`, `{mask=causal scale=0.125}`.
+//! Attribute values in text: `1e-5`, `causal`, `"bk,kn->bn"`, `[0, 1]`,
+//! `{mask=causal scale=0.125}`.
 
 use super::cursor::{Cursor, Read, is_word, quoted, quoted_if_needed};
 use serde_json::{Map, Value};

@@ -59,7 +59,8 @@ fn without_partial(from: &Sharding, axes: &[AxisId], kind: ReduceKind, mesh: &Me
     Ok(to)
 }
 
-/// Refuses digits that overlap, with what the axis leaves behind too: the exchange tells all of them apart.
+/// Refuses digits that overlap, with what the axis leaves behind too: the exchange tells all of
+/// them apart.
 fn exchanged(from: &Sharding, ty: &Type, op: &AllToAll, mesh: &Mesh) -> Result<Sharding, String> {
     let whole = without_split(from, op.dim, op.split, mesh)?;
     let both = if op.dim == op.to_dim { from } else { &whole };

@@ -1,5 +1,6 @@
-//! What the host fills and reads is what the graph says: every state, input, constant, scalar, gradient and output of the program is
-//! one of the graph, under its type and sharding, and none of the graph's results is missing.
+//! What the host fills and reads is what the graph says: every state, input, constant, scalar,
+//! gradient and output of the program is one of the graph, under its type and sharding, and none of
+//! the graph's results is missing.
 
 use super::subject::Subject;
 use crate::graph::ValueId;
@@ -45,7 +46,8 @@ struct Binder<'s> {
 }
 
 impl Binder<'_> {
-    /// Parameters, moments, statistics: read under their sharding, and after the step what their update is.
+    /// Parameters, moments, statistics: read under their sharding, and after the step what their
+    /// update is.
     fn states(&mut self) -> Result<(), String> {
         let Subject { program, graph, .. } = *self.subject;
         let mut reads = vec![None; graph.states.len()];
@@ -132,7 +134,8 @@ impl Binder<'_> {
         }
     }
 
-    /// Constants and scalars; and what lives within a step carries the type of the value that it is called after.
+    /// Constants and scalars; and what lives within a step carries the type of the value that it is
+    /// called after.
     fn others(&mut self) -> Result<(), String> {
         let Subject { program, graph, .. } = *self.subject;
         let mut scalars = BTreeMap::new();

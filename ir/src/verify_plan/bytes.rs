@@ -10,8 +10,9 @@ use crate::lower::Lowered;
 pub struct Sent {
     /// What the program sends: the closed form of its calls.
     pub actual: Communication,
-    /// The bytes that the same communication of the graph costs a rank at least: the ring algorithms' bounds, without padding, and
-    /// each value once for each micro-batch that it depends on.
+    /// The bytes that the same communication of the graph costs a rank at least: the ring
+    /// algorithms' bounds, without padding, and each value once for each micro-batch that it
+    /// depends on.
     pub bound: u64,
 }
 

@@ -1,5 +1,6 @@
-//! What each step carries out: its kernel must be the lowering of the ops that it names, constants included, and then follows what
-//! it needs of the bytes that it reads and what it leaves in those that it writes.
+//! What each step carries out: its kernel must be the lowering of the ops that it names, constants
+//! included, and then follows what it needs of the bytes that it reads and what it leaves in those
+//! that it writes.
 
 use super::contents::Item;
 use super::launches::same;
@@ -162,7 +163,8 @@ fn launched(subject: &Subject<'_>, id: NodeId, launches: &[Launch], step: &Step)
         };
         let reads: Option<Vec<_>> = launch.reads.iter().enumerate().map(|(i, s)| Some((Place::Read(i), read(s)?))).collect();
         let Some(mut needs) = reads else { continue };
-        // What earlier launches have left in a tensor that this one goes on with must still be there.
+        // What earlier launches have left in a tensor that this one goes on with must still be
+        // there.
         let kept = launch.writes.iter().enumerate().filter_map(|(i, s)| Some((Place::Write(i), read(s)?)));
         needs.extend(kept);
         let gives = launch.writes.iter().enumerate().map(|(i, s)| (Place::Write(i), written(s))).collect();
@@ -215,7 +217,8 @@ fn copied(subject: &Subject<'_>, value: ValueId, step: &Step) -> Option<Expected
     (*copy == plain).then(|| (Kernel::Move(plain), vec![(Place::Read(0), item)], vec![(Place::Write(0), item)]))
 }
 
-/// How a step's kernel differs from what its ops ask for, and two ranks that it brings together wrongly or keeps apart.
+/// How a step's kernel differs from what its ops ask for, and two ranks that it brings together
+/// wrongly or keeps apart.
 fn difference(subject: &Subject<'_>, end: NodeId, step: &Step) -> (String, Option<(u64, u64)>) {
     let name = &subject.graph.value(subject.graph.node(end).results[0]).name;
     let mesh = &subject.graph.mesh;

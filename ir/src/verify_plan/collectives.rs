@@ -1,5 +1,6 @@
-//! Every call is made by every member of its group with equal arguments. All ranks run one list of steps, so kind, type, count and
-//! order are the same everywhere; what is left to check is that groups are groups, and operands fit the call.
+//! Every call is made by every member of its group with equal arguments. All ranks run one list of
+//! steps, so kind, type, count and order are the same everywhere; what is left to check is that
+//! groups are groups, and operands fit the call.
 
 use super::violation::{self, Violation, numbered};
 use crate::kernel::{Collective, CollectiveKind, Kernel};

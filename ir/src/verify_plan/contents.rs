@@ -15,7 +15,8 @@ pub enum Content {
     Value(ValueId, Option<u64>),
     /// An accumulator that has combined the first so many micro-batches, not all of them.
     Combined(ValueId, u64),
-    /// What a launch of a node has left in one of the node's tensors: scratch, or a result that later launches go on with.
+    /// What a launch of a node has left in one of the node's tensors: scratch, or a result that
+    /// later launches go on with.
     Made(NodeId, Slot, usize, Option<u64>),
 }
 
@@ -66,7 +67,8 @@ impl Item {
 }
 
 impl Content {
-    /// The same, `by` micro-batches of all `microbatches` later. An accumulator with all of them is its value.
+    /// The same, `by` micro-batches of all `microbatches` later. An accumulator with all of them is
+    /// its value.
     pub fn moved(self, by: u64, microbatches: u64) -> Content {
         let later = |time: Option<u64>| time.map(|t| if t == PAST { PAST } else { t + by });
         match self {

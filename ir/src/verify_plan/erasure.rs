@@ -1,9 +1,10 @@
-//! Two graphs are the same program where their communication and shardings are left out: what a plan over many ranks computes is what
-//! its reference computes, up to the order in which terms are added.
+//! Two graphs are the same program where their communication and shardings are left out: what a
+//! plan over many ranks computes is what its reference computes, up to the order in which terms are
+//! added.
 //!
-//! Values of both graphs are numbered by what they compute: equal ops of equal operands have one number, communication has that of its
-//! operand, and a sum that of its terms in any order.
-//! Source: Cocke and Schwartz, Programming Languages and their Compilers (1970), value numbering.
+//! Values of both graphs are numbered by what they compute: equal ops of equal operands have one
+//! number, communication has that of its operand, and a sum that of its terms in any order. Source:
+//! Cocke and Schwartz, Programming Languages and their Compilers (1970), value numbering.
 
 use crate::graph::{Graph, NodeId, ValueId};
 use crate::ops::Op;
@@ -46,7 +47,8 @@ pub fn same_when_erased(graph: &Graph, reference: &Graph) -> Result<(), String> 
     }
 }
 
-/// Numbers of what is computed: (op's name, what tells it apart, operands, which result) to the ops that are called so.
+/// Numbers of what is computed: (op's name, what tells it apart, operands, which result) to the ops
+/// that are called so.
 #[derive(Default)]
 struct Numbering<'g> {
     known: BTreeMap<Key, Vec<(&'g Op, &'g Type, u32)>>,
@@ -67,7 +69,8 @@ impl<'g> Numbering<'g> {
     }
 }
 
-/// What tells many ops of one name over the same operands apart at once; equal ops have it in common.
+/// What tells many ops of one name over the same operands apart at once; equal ops have it in
+/// common.
 fn apart(op: &Op) -> u64 {
     let mut hasher = DefaultHasher::new();
     match op {

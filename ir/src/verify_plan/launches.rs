@@ -1,4 +1,5 @@
-//! The launches of each node by their kernels, so that a step finds its own among thousands at once.
+//! The launches of each node by their kernels, so that a step finds its own among thousands at
+//! once.
 
 use crate::graph::NodeId;
 use crate::kernel::Kernel;

@@ -1,8 +1,10 @@
-//! Where ranks run different programs, their calls must meet: a lockstep run of the chains of calls of all ranks.
+//! Where ranks run different programs, their calls must meet: a lockstep run of the chains of calls
+//! of all ranks.
 //!
-//! A rank's calls form one chain. A call is over when all members of its group are at it; each member must be there with the same
-//! call (kind, axes in order, type, count, combination) for the same ops of the graph, of the same micro-batch. Since a rank waits at
-//! one call only, the order in which calls that are ready are taken does not matter: if one run ends, every run does.
+//! A rank's calls form one chain. A call is over when all members of its group are at it; each
+//! member must be there with the same call (kind, axes in order, type, count, combination) for the
+//! same ops of the graph, of the same micro-batch. Since a rank waits at one call only, the order
+//! in which calls that are ready are taken does not matter: if one run ends, every run does.
 
 use super::violation::Violation;
 use crate::kernel::{Collective, Kernel};

@@ -6,8 +6,9 @@ use crate::plan::{Program, Step, View};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Checks every view of every step by itself: it lies in its buffer, a step writes no byte twice, and what it writes over what it
-/// reads it writes element by element in place. Slots of micro-batches share their bytes with nothing.
+/// Checks every view of every step by itself: it lies in its buffer, a step writes no byte twice,
+/// and what it writes over what it reads it writes element by element in place. Slots of
+/// micro-batches share their bytes with nothing.
 ///
 /// # Errors
 /// The first view that is wrong.
@@ -94,7 +95,8 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Whether `range` holds `content`, whole; else what is there instead: nothing, or the first entry that is not it.
+    /// Whether `range` holds `content`, whole; else what is there instead: nothing, or the first
+    /// entry that is not it.
     pub fn holds(&self, range: &Range<u64>, content: Content) -> Result<(), Option<Entry>> {
         if range.is_empty() {
             return Ok(());

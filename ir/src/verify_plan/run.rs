@@ -1,12 +1,15 @@
 //! Runs one step of training over the contents of the arena instead of its numbers.
 //!
-//! **Loops.** The first two micro-batches are run. If the second has left what the first had left, moved by one micro-batch or unchanged,
-//! all others do the same: a step that read at micro-batch 1 what was written in it, or what had moved, finds that again at each later
-//! one, and what has not moved it can only have read where it does not depend on time, since at micro-batch 1 nothing but moved contents
-//! are of micro-batch 1. Then the rest is not run, and time does not grow with the number of micro-batches. Else all are run.
+//! **Loops.** The first two micro-batches are run. If the second has left what the first had left,
+//! moved by one micro-batch or unchanged, all others do the same: a step that read at micro-batch 1
+//! what was written in it, or what had moved, finds that again at each later one, and what has not
+//! moved it can only have read where it does not depend on time, since at micro-batch 1 nothing but
+//! moved contents are of micro-batch 1. Then the rest is not run, and time does not grow with the
+//! number of micro-batches. Else all are run.
 //!
-//! **Slots.** Slots of micro-batches share their bytes with nothing, those of inputs are only ever filled by the host, and slot `t` is
-//! only touched at micro-batch `t`; so what holds of the slots 0 and 1 holds of all by the same induction.
+//! **Slots.** Slots of micro-batches share their bytes with nothing, those of inputs are only ever
+//! filled by the host, and slot `t` is only touched at micro-batch `t`; so what holds of the slots
+//! 0 and 1 holds of all by the same induction.
 
 use super::bindings::Bindings;
 use super::carried::Effect;
@@ -17,10 +20,12 @@ use super::violation::{self, Violation};
 use crate::plan::{BufferId, Repeat, Step, View};
 use std::ops::Range;
 
-/// Runs one step; `effects` are of all steps in their order. Returns how many operands it reads and writes, over all micro-batches.
+/// Runs one step; `effects` are of all steps in their order. Returns how many operands it reads and
+/// writes, over all micro-batches.
 ///
 /// # Errors
-/// The first step that does not find what it needs, or the first result that is not there at the end.
+/// The first step that does not find what it needs, or the first result that is not there at the
+/// end.
 pub fn run(subject: &Subject<'_>, bindings: &Bindings, effects: &[Vec<Effect>]) -> Result<u64, Violation> {
     let run = |leap: bool| {
         let steps = violation::numbered(subject.program).map(|(_, _, step)| step).collect();
@@ -48,7 +53,8 @@ struct Run<'s> {
 }
 
 impl Run<'_> {
-    /// Before a step the host has filled states, inputs, constants and scalars; slots are not kept one by one.
+    /// Before a step the host has filled states, inputs, constants and scalars; slots are not kept
+    /// one by one.
     fn host_fills(&mut self) {
         for (i, value) in self.bindings.filled.iter().enumerate() {
             let buffer = &self.subject.program.buffers[i];
@@ -60,7 +66,8 @@ impl Run<'_> {
         }
     }
 
-    /// Runs all tasks; with `leap` not those micro-batches that are like the second. False if they are not alike.
+    /// Runs all tasks; with `leap` not those micro-batches that are like the second. False if they
+    /// are not alike.
     fn tasks(&mut self, leap: bool) -> Result<bool, Violation> {
         let tasks = &self.subject.program.tasks;
         let mut t = 0;
@@ -176,7 +183,8 @@ impl Run<'_> {
         self.memory.holds(&bytes_of(self.subject.program, view, time), content).err()
     }
 
-    /// After a step the host reads gradients and outputs; states hold what they have become, and constants stay.
+    /// After a step the host reads gradients and outputs; states hold what they have become, and
+    /// constants stay.
     fn host_reads(&self, leap: bool) -> Result<(), Violation> {
         let Subject { program, .. } = *self.subject;
         // Nothing shares the bytes of slots, and only the host fills those of constants.

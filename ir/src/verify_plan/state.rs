@@ -1,4 +1,5 @@
-//! State moves once a step: parameters and moments are written once, after all micro-batches, and nothing else that lasts is.
+//! State moves once a step: parameters and moments are written once, after all micro-batches, and
+//! nothing else that lasts is.
 
 use super::violation::{self, Violation, numbered};
 use crate::plan::{Buffer, BufferKind, Program, Repeat, StateRole};

@@ -120,7 +120,8 @@ impl<'s> Subject<'s> {
         self.graph.def(value).origin.spec_line.or_else(asked)
     }
 
-    /// Two ranks that hold different parts of one of the values and not of the other, or combine them differently.
+    /// Two ranks that hold different parts of one of the values and not of the other, or combine
+    /// them differently.
     pub fn apart(&self, a: ValueId, b: ValueId) -> Option<(u64, u64)> {
         let mesh = &self.graph.mesh;
         let (a, b) = (self.graph.sharding(a), self.graph.sharding(b));

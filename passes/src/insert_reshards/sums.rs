@@ -1,7 +1,9 @@
-//! In which order sums of more than two terms are added: terms that are partial alike first, so that they are reduced together.
+//! In which order sums of more than two terms are added: terms that are partial alike first, so
+//! that they are reduced together.
 //!
-//! Before: `%a = add %w, %p`, `%b = add %a, %q` with `%p` and `%q` partial over tp. After: `%a = add %p, %q`, `%b = add %a, %w`: one
-//! reduction in place of two. The gradient of a value that several split layers read is such a sum, and so is the norm of all gradients.
+//! Before: `%a = add %w, %p`, `%b = add %a, %q` with `%p` and `%q` partial over tp. After:
+//! `%a = add %p, %q`, `%b = add %a, %w`: one reduction in place of two. The gradient of a value
+//! that several split layers read is such a sum, and so is the norm of all gradients.
 
 use shardc_ir::graph::{Graph, Node, NodeId, ValueId};
 use shardc_ir::letters::Role;
@@ -12,7 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Axes over which a value is partial.
 type Axes = BTreeSet<AxisId>;
 
-/// The nodes in an order in which they can be placed, those of sums with other operands where that saves reductions.
+/// The nodes in an order in which they can be placed, those of sums with other operands where that
+/// saves reductions.
 pub fn ordered(graph: &Graph, uses: &[usize]) -> Vec<(NodeId, Node)> {
     let partial = partial(graph, uses);
     let mut moved: Vec<bool> = vec![false; graph.node_count()];

@@ -1,6 +1,6 @@
-//! Joins the all-reduces of gradients into buckets: contiguous ranges of the arena in the order in which the backward pass
-//! finishes them, each reduced by one call as soon as its last member is there.
-//! Source: Li et al., PyTorch Distributed (2020).
+//! Joins the all-reduces of gradients into buckets: contiguous ranges of the arena in the order in
+//! which the backward pass finishes them, each reduced by one call as soon as its last member is
+//! there. Source: Li et al., PyTorch Distributed (2020).
 
 use shardc_ir::diagnostic::counted;
 use shardc_ir::kernel::{Collective, CollectiveKind, Kernel};
@@ -62,8 +62,8 @@ struct Group {
     calls: Vec<Step>,
 }
 
-/// The calls of each bucket, and before which of `others` it is reduced: after the last step that writes a member, and before the
-/// first that reads the sum of one.
+/// The calls of each bucket, and before which of `others` it is reduced: after the last step that
+/// writes a member, and before the first that reads the sum of one.
 fn groups(calls: Vec<Step>, others: &[Step]) -> Vec<(usize, Vec<Step>)> {
     let mut written: HashMap<BufferId, usize> = HashMap::new();
     let mut read: HashMap<BufferId, Vec<usize>> = HashMap::new();

@@ -1,4 +1,5 @@
-//! Which buffer each value is stored in. Leaves have their own; updates, all-reduces and outputs share where nothing is lost.
+//! Which buffer each value is stored in. Leaves have their own; updates, all-reduces and outputs
+//! share where nothing is lost.
 
 use super::fuse::Fusion;
 use shardc_ir::dtype::DType;
@@ -101,7 +102,8 @@ impl<'a, 'g> Buffers<'a, 'g> {
         }
     }
 
-    /// Every state has a buffer. Its update is written into it where the old value is not read later, else copied at the end.
+    /// Every state has a buffer. Its update is written into it where the old value is not read
+    /// later, else copied at the end.
     fn claim_states(&mut self, fusion: &Fusion) {
         let graph = self.lowered.graph;
         let reads = graph.state_reads();
@@ -124,7 +126,8 @@ impl<'a, 'g> Buffers<'a, 'g> {
         }
     }
 
-    /// Whether the elementwise kernel that computes `update` is the last to read `old`, so that it may write in place.
+    /// Whether the elementwise kernel that computes `update` is the last to read `old`, so that it
+    /// may write in place.
     fn may_overwrite(&self, old: ValueId, update: ValueId, fusion: &Fusion) -> bool {
         let graph = self.lowered.graph;
         let id = graph.value(update).node;
@@ -155,7 +158,8 @@ impl<'a, 'g> Buffers<'a, 'g> {
         }
     }
 
-    /// Gives a value's storage a buffer of that kind, or, where it has one or is a leaf's, a copy in a new one.
+    /// Gives a value's storage a buffer of that kind, or, where it has one or is a leaf's, a copy
+    /// in a new one.
     fn claim(&mut self, value: ValueId, kind: BufferKind, name: String, slots: u64) -> BufferId {
         let storage = self.lowered.stored_in(value);
         let node = self.lowered.graph.value(storage).node;

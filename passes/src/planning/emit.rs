@@ -147,7 +147,8 @@ impl Emitter<'_, '_> {
         self.prepare.push(Step { stream: Stream::Main, kernel, reads: vec![], writes: vec![write], text, provenance });
     }
 
-    /// Copies roots that could not be computed in place: at the end, or in the loop where they are split over time.
+    /// Copies roots that could not be computed in place: at the end, or in the loop where they are
+    /// split over time.
     fn copy_roots(&mut self, tasks: &mut Vec<Task>) {
         let time = self.lowered.graph.mesh.time();
         for (value, buffer) in std::mem::take(&mut self.buffers.copies) {

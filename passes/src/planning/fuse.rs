@@ -1,8 +1,10 @@
-//! Which elementwise values are computed inside their readers' kernels. What a kernel with others inside is, [`fused`] says.
+//! Which elementwise values are computed inside their readers' kernels. What a kernel with others
+//! inside is, [`fused`] says.
 //!
-//! Before: `%s = add %p, %b`, `%a = gelu_tanh %s`. After: one map kernel `add, gelu_tanh` that reads `%p` and `%b`.
-//! A value is inlined if all its readers are elementwise or reducing kernels over as many elements, it is no root, and either
-//! they all end in one kernel or it is cheap to compute again.
+//! Before: `%s = add %p, %b`, `%a = gelu_tanh %s`. After: one map kernel `add, gelu_tanh` that
+//! reads `%p` and `%b`. A value is inlined if all its readers are elementwise or reducing kernels
+//! over as many elements, it is no root, and either they all end in one kernel or it is cheap to
+//! compute again.
 //!
 //! [`fused`]: shardc_ir::lower::fused
 
@@ -81,7 +83,8 @@ impl Fusion {
         fuse(lowered, end, &|id| self.is_inlined(id)).expect("checked when it was inlined")
     }
 
-    /// Whether `id` can be computed inside `reader`, in all kernels that it ends in. Kernels know one origin for a dimension.
+    /// Whether `id` can be computed inside `reader`, in all kernels that it ends in. Kernels know
+    /// one origin for a dimension.
     fn fits(&self, lowered: &LoweredGraph<'_>, id: NodeId, reader: NodeId, known: &[Vec<(u16, Origin)>]) -> bool {
         let value = lowered.graph.node(id).results[0];
         self.kernels[reader.index()].iter().all(|end| {

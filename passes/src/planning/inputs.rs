@@ -15,7 +15,8 @@ pub struct Allowed {
     pub except: Option<i64>,
 }
 
-/// For each input by name, the range of what indexes a table, chooses a class, or is a share between 0 and 1.
+/// For each input by name, the range of what indexes a table, chooses a class, or is a share
+/// between 0 and 1.
 pub fn allowed(graph: &Graph, spec: &Spec) -> BTreeMap<String, Allowed> {
     let loss = spec.loss.as_ref().map(|l| &l.value);
     let labels = loss.and_then(Loss::labels).map(|labels| &labels.value);
@@ -44,8 +45,8 @@ pub fn allowed(graph: &Graph, spec: &Spec) -> BTreeMap<String, Allowed> {
     out
 }
 
-/// The indices that a gather takes from `size` rows: negative ones count from the end. One with a row that is not trained, as modules
-/// of embeddings have, takes none of those.
+/// The indices that a gather takes from `size` rows: negative ones count from the end. One with a
+/// row that is not trained, as modules of embeddings have, takes none of those.
 fn rows(gather: &Gather, size: i64) -> (i64, i64) {
     (if gather.untrained.is_some() { 0 } else { -size }, size)
 }

@@ -1,9 +1,10 @@
-//! Places every buffer in one static arena: what lasts first, then what lives within a step, sharing bytes where lives do not
-//! overlap. The peak is exact: it is the arena.
+//! Places every buffer in one static arena: what lasts first, then what lives within a step,
+//! sharing bytes where lives do not overlap. The peak is exact: it is the arena.
 //!
-//! Lives are intervals over the steps in order; whatever is touched both inside and outside a loop over micro-batches lives for
-//! the whole loop. Large buffers are placed first, each at the lowest offset that is free for its life.
-//! Source: Pisarchyk and Lee, Efficient Memory Management for Deep Neural Net Inference (2020), greedy by size.
+//! Lives are intervals over the steps in order; whatever is touched both inside and outside a loop
+//! over micro-batches lives for the whole loop. Large buffers are placed first, each at the lowest
+//! offset that is free for its life. Source: Pisarchyk and Lee, Efficient Memory Management for
+//! Deep Neural Net Inference (2020), greedy by size.
 
 use super::buckets::Bucket;
 use super::occupied::Occupied;
@@ -41,7 +42,8 @@ fn lasting(program: &Program, buckets: &[Bucket]) -> Vec<bool> {
     lasting
 }
 
-/// States, gradients (members of a bucket inside it), inputs, constants, scalars, outputs, one after another.
+/// States, gradients (members of a bucket inside it), inputs, constants, scalars, outputs, one
+/// after another.
 fn place_lasting(program: &mut Program, buckets: &[Bucket], lasting: &[bool]) -> u64 {
     let mut top = 0;
     let mut done = vec![false; program.buffers.len()];

@@ -1,4 +1,5 @@
-//! From the explicit graph to a program: tasks, fused kernels, buffers, buckets and one static arena.
+//! From the explicit graph to a program: tasks, fused kernels, buffers, buckets and one static
+//! arena.
 
 mod buckets;
 mod buffers;

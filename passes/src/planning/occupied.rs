@@ -1,8 +1,10 @@
-//! Which bytes of the arena are taken at which moments: finds the lowest place that is free for a whole life.
+//! Which bytes of the arena are taken at which moments: finds the lowest place that is free for a
+//! whole life.
 //!
-//! A segment tree over the moments. Every node knows the bytes that are taken throughout its moments, and those taken at some of them.
-//! Ranges of bytes that touch are joined, so a stack of buffers is passed in one leap, and each leap costs about the square of the
-//! logarithm of the number of moments.
+//! A segment tree over the moments. Every node knows the bytes that are taken throughout its
+//! moments, and those taken at some of them. Ranges of bytes that touch are joined, so a stack of
+//! buffers is passed in one leap, and each leap costs about the square of the logarithm of the
+//! number of moments.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +12,11 @@ use std::collections::BTreeMap;
 pub struct Occupied {
     /// The number of moments, rounded up to a power of two: the leaves of the tree.
     moments: usize,
-    /// For each node, from the root at 1, the bytes that a life which covers all its moments has taken.
+    /// For each node, from the root at 1, the bytes that a life which covers all its moments has
+    /// taken.
     throughout: Vec<Ranges>,
-    /// For each node, the bytes taken at some of its moments by lives that do not cover all those of the node above it.
+    /// For each node, the bytes taken at some of its moments by lives that do not cover all those
+    /// of the node above it.
     sometimes: Vec<Ranges>,
 }
 
@@ -24,7 +28,8 @@ impl Occupied {
         Occupied { moments, throughout: free(), sometimes: free() }
     }
 
-    /// The lowest offset, from `bottom`, of `bytes` bytes that are free from the moment `life.0` to `life.1`, both included.
+    /// The lowest offset, from `bottom`, of `bytes` bytes that are free from the moment `life.0` to
+    /// `life.1`, both included.
     pub fn lowest(&self, life: (usize, usize), bytes: u64, bottom: u64) -> u64 {
         if bytes == 0 {
             return bottom;

@@ -1,8 +1,9 @@
 //! Which nodes run when: once, or once for each micro-batch.
 //!
-//! With one micro-batch the parts of the step follow one another: `F B update`. With more, a node that touches a value split or
-//! partial over time runs in the loop `F0 B0 F1 B1 …`. What the loop needs of all micro-batches at once (the number of labels
-//! that count) is computed before it, by a first loop over the nodes it depends on; those that the main loop needs too run again.
+//! With one micro-batch the parts of the step follow one another: `F B update`. With more, a node
+//! that touches a value split or partial over time runs in the loop `F0 B0 F1 B1 …`. What the loop
+//! needs of all micro-batches at once (the number of labels that count) is computed before it, by a
+//! first loop over the nodes it depends on; those that the main loop needs too run again.
 
 use shardc_ir::graph::{Graph, NodeId, Part};
 use shardc_ir::ops::Op;
@@ -19,7 +20,8 @@ pub struct TaskNodes {
     pub nodes: Vec<NodeId>,
 }
 
-/// The tasks of a graph in order; `Err` names a value that the loop needs of all micro-batches while it depends on another such.
+/// The tasks of a graph in order; `Err` names a value that the loop needs of all micro-batches
+/// while it depends on another such.
 pub fn assign(graph: &Graph) -> Result<Vec<TaskNodes>, NodeId> {
     if graph.mesh.microbatches() == 1 {
         return Ok(by_part(graph));
@@ -53,7 +55,8 @@ pub fn assign(graph: &Graph) -> Result<Vec<TaskNodes>, NodeId> {
             tasks[5].nodes.push(id);
         }
     }
-    // Two loops with nothing between them would be one: after a prologue `settle` stays, empty or not.
+    // Two loops with nothing between them would be one: after a prologue `settle` stays, empty or
+    // not.
     let has_prologue = !tasks[1].nodes.is_empty();
     tasks.retain(|t| !t.nodes.is_empty() || (has_prologue && t.name == "settle"));
     Ok(tasks)

@@ -33,7 +33,8 @@ impl Rule {
     }
 }
 
-/// One rule for each node, and one for each state variable: what it becomes is split as what it was.
+/// One rule for each node, and one for each state variable: what it becomes is split as what it
+/// was.
 pub struct Rules {
     /// In the order of nodes.
     pub all: Vec<Rule>,
@@ -137,8 +138,8 @@ impl Facts {
         }
     }
 
-    /// Splits a letter of a rule of the model, because `line` asks for it, and spreads that over the model. What changed, in
-    /// order, for [`Facts::undo`].
+    /// Splits a letter of a rule of the model, because `line` asks for it, and spreads that over
+    /// the model. What changed, in order, for [`Facts::undo`].
     pub fn spread(&mut self, rules: &Rules, rule: usize, letter: Letter, split: Split, line: u32) -> Vec<Change> {
         let mut changes = vec![];
         let mut assignment: Assignment = vec![vec![]; rules.all[rule].letters.sizes.len()];
@@ -154,7 +155,8 @@ impl Facts {
         }
     }
 
-    /// Splits a letter of the results of a rule, because `line` asks for it, where nothing splits it otherwise.
+    /// Splits a letter of the results of a rule, because `line` asks for it, where nothing splits
+    /// it otherwise.
     pub fn split_results(&mut self, rule: &Rule, letter: Letter, split: Split, line: u32) {
         let mut assignment: Assignment = vec![vec![]; rule.letters.sizes.len()];
         assignment[letter] = vec![split];
@@ -216,7 +218,8 @@ impl Facts {
         if agree { Ok(Some(letter)) } else { Err(Disagreement) }
     }
 
-    /// Gathers the splits of a rule's letters from its tensors, in that order, and gives them to all of its tensors.
+    /// Gathers the splits of a rule's letters from its tensors, in that order, and gives them to
+    /// all of its tensors.
     fn apply<'a>(
         &mut self,
         rule: &Rule,

@@ -1,4 +1,5 @@
-//! Splits that the spec asks for and no op can use: of letters that must stay whole, twice over one axis, or through units such as heads.
+//! Splits that the spec asks for and no op can use: of letters that must stay whole, twice over one
+//! axis, or through units such as heads.
 
 use super::facts::{Facts, Rule, Rules};
 use crate::annotate::Annotation;
@@ -13,7 +14,8 @@ use shardc_ir::sharding::{Sharding, Split};
 /// What can be told before anything spreads.
 ///
 /// # Errors
-/// One for each line: an axis that splits two dimensions of a value, or a split that every reader would have to undo.
+/// One for each line: an axis that splits two dimensions of a value, or a split that every reader
+/// would have to undo.
 pub fn useless_splits(graph: &Graph, cx: &Context<'_>, rules: &Rules, annotations: &[Annotation]) -> Result<(), Diagnostics> {
     let mut errors: Diagnostics = vec![];
     for (i, a) in annotations.iter().enumerate() {
@@ -45,8 +47,8 @@ fn name(graph: &Graph, value: ValueId) -> &str {
     }
 }
 
-/// An op that reads the value, if all that do need the letter of the split whole. Ops that only move elements do not count: before
-/// them a split may be meant for the memory that it saves.
+/// An op that reads the value, if all that do need the letter of the split whole. Ops that only
+/// move elements do not count: before them a split may be meant for the memory that it saves.
 fn needed_whole(graph: &Graph, rules: &Rules, annotation: &Annotation, split: Split) -> Option<&'static str> {
     let mut found = None;
     for r in rules.forward_of(&[annotation.value]) {
@@ -66,8 +68,8 @@ fn needed_whole(graph: &Graph, rules: &Rules, annotation: &Annotation, split: Sp
     found
 }
 
-/// What shows when all splits of the spec have spread: units, such as the heads of an attention, that the ranks of an axis do not
-/// divide, though the weight behind them is split over it.
+/// What shows when all splits of the spec have spread: units, such as the heads of an attention,
+/// that the ranks of an axis do not divide, though the weight behind them is split over it.
 ///
 /// # Errors
 /// One for each line.

@@ -6,7 +6,8 @@ use shardc_ir::graph::{Graph, ValueId};
 use shardc_ir::ops::Op;
 use shardc_ir::sharding::Split;
 
-/// Which dimensions hold the samples: those that a split of the inputs' first dimension over time reaches.
+/// Which dimensions hold the samples: those that a split of the inputs' first dimension over time
+/// reaches.
 pub fn samples(graph: &Graph, rules: &Rules) -> Facts {
     let inputs = graph.nodes().filter(|(_, node)| matches!(node.op, Op::Input(_))).map(|(_, node)| node.results[0]);
     let inputs: Vec<ValueId> = inputs.filter(|v| graph.ty(*v).rank() > 0).collect();

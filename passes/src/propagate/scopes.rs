@@ -1,9 +1,10 @@
 //! `data axis=(dp,tp) on="*.mlp"`: a part of the model splits the samples over axes of its own.
 //!
-//! Before: `%y = contract "bk,kn->bn" %x, %w @mlp` with `%x {dp, -}` from outside. After: `%y {(dp,tp), -}`, `%x` as it was; what
-//! enters is resharded where it is read. The last line that matches a node's scope says how its samples are split; a value that
-//! crosses a border is not tied to what reads it. Data keeps the split of the line without `on`.
-//! Refuses a pattern without a match.
+//! Before: `%y = contract "bk,kn->bn" %x, %w @mlp` with `%x {dp, -}` from outside. After:
+//! `%y {(dp,tp), -}`, `%x` as it was; what enters is resharded where it is read. The last line that
+//! matches a node's scope says how its samples are split; a value that crosses a border is not tied
+//! to what reads it. Data keeps the split of the line without `on`. Refuses a pattern without a
+//! match.
 
 use super::facts::{Facts, Rules};
 use super::samples::samples;
@@ -16,7 +17,8 @@ use shardc_ir::sharding::{Splits, outermost};
 use shardc_ir::spec::Located;
 use std::collections::BTreeSet;
 
-/// Unties what crosses the borders of the scopes of `data` lines, and splits the samples behind each border as its line says.
+/// Unties what crosses the borders of the scopes of `data` lines, and splits the samples behind
+/// each border as its line says.
 ///
 /// # Errors
 /// If a line's scope matches nothing.

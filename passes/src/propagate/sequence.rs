@@ -1,11 +1,12 @@
 //! `sequence axis=tp`: activations between the regions of tensor parallelism are split by tokens.
 //!
-//! Before: `%y = contract "btn,nd->btd" %a, %w2` with n over tp, all that follows whole. After: `%y {-, tp, -}`, and so are the
-//! norms, residual sums and dropouts that follow, up to the next layer that is split over tp. The all-reduce of `%y` becomes a
-//! reduce-scatter, and an all-gather before that layer.
-//! A token dimension is one of a layer's result that comes from its input, is neither the batch nor contracted, and may be split.
-//! Refuses tokens that the ranks do not divide, and models without such regions.
-//! Source: Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models (2022).
+//! Before: `%y = contract "btn,nd->btd" %a, %w2` with n over tp, all that follows whole. After:
+//! `%y {-, tp, -}`, and so are the norms, residual sums and dropouts that follow, up to the next
+//! layer that is split over tp. The all-reduce of `%y` becomes a reduce-scatter, and an all-gather
+//! before that layer. A token dimension is one of a layer's result that comes from its input, is
+//! neither the batch nor contracted, and may be split. Refuses tokens that the ranks do not divide,
+//! and models without such regions. Source: Korthikanti et al., Reducing Activation Recomputation
+//! in Large Transformer Models (2022).
 
 use super::facts::{Facts, Rule, Rules};
 use super::samples::samples;
@@ -19,7 +20,8 @@ use shardc_ir::ops::Op;
 use shardc_ir::sharding::Split;
 use shardc_ir::spec::Located;
 
-/// Splits the tokens of what leaves the regions of tensor parallelism over `line`'s axis, wherever they go in the model.
+/// Splits the tokens of what leaves the regions of tensor parallelism over `line`'s axis, wherever
+/// they go in the model.
 ///
 /// # Errors
 /// If there is no such region, or the ranks do not divide the tokens.
@@ -56,7 +58,8 @@ pub fn split_tokens(
         }
         seeds.push((r, tokens, Split { axis, stride: size / ranks }));
     }
-    // Without its backward pass a model may have other blocks; what is trained decides whether the line is of use.
+    // Without its backward pass a model may have other blocks; what is trained decides whether the
+    // line is of use.
     if seeds.is_empty() && cx.mode == Mode::Train {
         let is_there = cx.spec.tensor.iter().any(|tensor| tensor.value.axis == axis);
         return Err(match (regions, is_there) {
@@ -69,7 +72,8 @@ pub fn split_tokens(
         }
         .into());
     }
-    // Data is there whole: a rank takes its part where it reads it, and the whole where it needs that.
+    // Data is there whole: a rank takes its part where it reads it, and the whole where it needs
+    // that.
     for (_, node) in graph.nodes().filter(|(_, node)| matches!(node.op, Op::Input(_))) {
         facts.close(node.results[0]);
     }

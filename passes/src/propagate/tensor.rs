@@ -1,12 +1,15 @@
-//! `tensor axis=tp`: finds the column and row split of attention and MLP blocks, and of pairs of convolutions, from the letters.
+//! `tensor axis=tp`: finds the column and row split of attention and MLP blocks, and of pairs of
+//! convolutions, from the letters.
 //!
-//! Before: `%h = contract "btd,dn->btn" %x, %w1`, `%y = contract "btn,nd->btd" %a, %w2`. After: n is split in `%w1`, `%h`, `%a`, `%w2`.
-//! A block is what the split of one letter reaches that a layer (the row) sums over, spread both ways: everything it reaches agrees,
-//! it begins in the outputs of other layers (the columns), and nothing but rows sums over it. So it costs one all-reduce of the
-//! row's result forward and one of the columns' input backward, and no other communication. Of blocks that overlap the one that
-//! sends least for each parameter it splits is taken; where a model has residual connections, only blocks beside one are.
-//! What the spec's own lines split otherwise is left to them. Refuses a block whose sizes the ranks do not divide, and a line without a block.
-//! Source: Shoeybi et al., Megatron-LM (2019).
+//! Before: `%h = contract "btd,dn->btn" %x, %w1`, `%y = contract "btn,nd->btd" %a, %w2`. After: n
+//! is split in `%w1`, `%h`, `%a`, `%w2`. A block is what the split of one letter reaches that a
+//! layer (the row) sums over, spread both ways: everything it reaches agrees, it begins in the
+//! outputs of other layers (the columns), and nothing but rows sums over it. So it costs one
+//! all-reduce of the row's result forward and one of the columns' input backward, and no other
+//! communication. Of blocks that overlap the one that sends least for each parameter it splits is
+//! taken; where a model has residual connections, only blocks beside one are. What the spec's own
+//! lines split otherwise is left to them. Refuses a block whose sizes the ranks do not divide, and
+//! a line without a block. Source: Shoeybi et al., Megatron-LM (2019).
 
 use super::facts::{Change, Facts, Rule, Rules, primes};
 use super::refuse::first_of_each_line;
@@ -79,7 +82,8 @@ pub fn split_blocks(graph: &Graph, cx: &Context<'_>, rules: &Rules, facts: &mut 
     first_of_each_line(errors)
 }
 
-/// An error for each line without a block. Without its backward pass a model may have other blocks; what is trained decides.
+/// An error for each line without a block. Without its backward pass a model may have other blocks;
+/// what is trained decides.
 fn fruitless(graph: &Graph, cx: &Context<'_>, blocks: &[Block<'_>]) -> Diagnostics {
     let error = |line: &Located<Tensor>| {
         let axis = graph.mesh.name(line.value.axis);
@@ -138,7 +142,8 @@ impl Search<'_> {
         if rule.is_forward { layer(rule, &self.weights) } else { None }
     }
 
-    /// The block of a row, as the smallest number of ranks that splits it shows it. `facts` are empty, before and after.
+    /// The block of a row, as the smallest number of ranks that splits it shows it. `facts` are
+    /// empty, before and after.
     fn block<'c>(&self, row: usize, letter: Letter, line: &'c Located<Tensor>, facts: &mut Facts) -> Option<Block<'c>> {
         let mesh = facts.mesh.clone();
         let found = primes(self.rules.all[row].letters.sizes[letter]).into_iter().find_map(|ranks| {
@@ -153,8 +158,8 @@ impl Search<'_> {
         found
     }
 
-    /// What stops the split of a row's letter, if that are units, such as heads, of which there are too few; not where `spec` has
-    /// lines of its own.
+    /// What stops the split of a row's letter, if that are units, such as heads, of which there are
+    /// too few; not where `spec` has lines of its own.
     fn stopped(
         &self,
         row: usize,
@@ -236,7 +241,8 @@ impl Search<'_> {
         Some(Block { line, row, letter, values, sizes, sent, split, beside_residual })
     }
 
-    /// The unit of a block that the ranks do not divide: heads where an op counts them, or else the smallest letter.
+    /// The unit of a block that the ranks do not divide: heads where an op counts them, or else the
+    /// smallest letter.
     fn indivisible(&self, block: &Block<'_>, ranks: u64) -> (u64, &'static str) {
         let reached = self.rules.forward_of(&block.values);
         let unit = reached.iter().find_map(|r| self.rules.all[*r].letters.indivisible(ranks));
@@ -259,8 +265,8 @@ impl Search<'_> {
             ))
     }
 
-    /// Whether what is computed from `row`, before the next layer, is added to `input`, to what `input` was made of, or to what
-    /// else was made of it.
+    /// Whether what is computed from `row`, before the next layer, is added to `input`, to what
+    /// `input` was made of, or to what else was made of it.
     fn is_beside_residual(&self, input: ValueId, row: ValueId) -> bool {
         let before = self.before(input, None);
         let mut downstream = BTreeSet::from([row]);
@@ -281,7 +287,8 @@ impl Search<'_> {
         false
     }
 
-    /// The value and everything that it was made of (later than `after`), inputs and constants apart.
+    /// The value and everything that it was made of (later than `after`), inputs and constants
+    /// apart.
     fn before(&self, value: ValueId, after: Option<ValueId>) -> BTreeSet<ValueId> {
         let mut found = BTreeSet::from([value]);
         let mut left = vec![value];

@@ -30,7 +30,8 @@ pub fn program(graph: &Graph, spec: &Spec) -> Result<Program, Diagnostics> {
     proven(graph, spec).map(|(_, program)| program)
 }
 
-/// The explicit graph of the training step and its program, which is proven to carry it out as the graph's text has it.
+/// The explicit graph of the training step and its program, which is proven to carry it out as the
+/// graph's text has it.
 pub fn proven(graph: &Graph, spec: &Spec) -> Result<(Graph, Program), Diagnostics> {
     let cx = Context { spec, mode: Mode::Train, verify: true };
     let explicit = shardc_passes::run(graph.clone(), &cx)?;
@@ -43,7 +44,8 @@ pub fn proven(graph: &Graph, spec: &Spec) -> Result<(Graph, Program), Diagnostic
     Ok((explicit, program))
 }
 
-/// The model's output `y`: compiled for evaluation and run, and by the naive evaluator on the graph as it was imported.
+/// The model's output `y`: compiled for evaluation and run, and by the naive evaluator on the graph
+/// as it was imported.
 pub fn outputs(
     graph: &Graph,
     spec: &Spec,
@@ -81,8 +83,8 @@ pub struct Computed {
     pub statistics: BTreeMap<String, Vec<f64>>,
 }
 
-/// Runs one step from the given states and inputs (by name); what ranks send and hold must be what the program says, and
-/// the bits those of a replay.
+/// Runs one step from the given states and inputs (by name); what ranks send and hold must be what
+/// the program says, and the bits those of a replay.
 pub fn step(program: &Program, states: &BTreeMap<String, Tensor>, inputs: &BTreeMap<String, Tensor>) -> Computed {
     let mut executor = started(program, states);
     let batch: Vec<Tensor> = program.inputs.iter().map(|i| inputs[&i.name].clone()).collect();

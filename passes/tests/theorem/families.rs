@@ -168,7 +168,8 @@ impl Maker<'_> {
         self.b.scale(y, 3.0)
     }
 
-    /// Self-attention with projections, over the second dimension; heads of queries may share those of keys.
+    /// Self-attention with projections, over the second dimension; heads of queries may share those
+    /// of keys.
     fn attention(&mut self, x: ValueId) -> ValueId {
         let shape = self.shape(x);
         let [batch, tokens, width] = shape[..] else { return self.linear(x) };
@@ -224,7 +225,8 @@ impl Maker<'_> {
         }
     }
 
-    /// Dimensions merged, with the batch or among themselves, and split again around an elementwise op or a product.
+    /// Dimensions merged, with the batch or among themselves, and split again around an elementwise
+    /// op or a product.
     fn merged(&mut self, x: ValueId) -> ValueId {
         let shape = self.shape(x);
         if shape.len() < 3 {
@@ -309,7 +311,8 @@ impl Maker<'_> {
         Window { strides: vec![stride; dims], dilations: vec![1; dims], pads: vec![pads; dims] }
     }
 
-    /// A convolution over the dimensions after the first two, in one group, in two or one for each channel, or a transposed one.
+    /// A convolution over the dimensions after the first two, in one group, in two or one for each
+    /// channel, or a transposed one.
     fn convolved(&mut self, x: ValueId) -> ValueId {
         let shape = self.shape(x);
         if shape.len() < 3 {
@@ -377,8 +380,8 @@ impl Maker<'_> {
         self.b.select(condition, other, x)
     }
 
-    /// Ops that know positions: a one-hot of constant indices times a parameter, a table read by a constant, or each row of x
-    /// read by indices of its own.
+    /// Ops that know positions: a one-hot of constant indices times a parameter, a table read by a
+    /// constant, or each row of x read by indices of its own.
     fn indexed(&mut self, x: ValueId) -> ValueId {
         let shape = self.shape(x);
         let last = shape[shape.len() - 1];

@@ -105,7 +105,8 @@ impl Maker<'_> {
         self.b.op(Input { name, ty, label: false }, &[])
     }
 
-    /// An input less its mean over the whole batch: what micro-batches compute in a loop of its own.
+    /// An input less its mean over the whole batch: what micro-batches compute in a loop of its
+    /// own.
     fn centered(&mut self, x: ValueId) -> ValueId {
         let sum = self.b.sum(x, &[0]);
         let mean = self.b.scale(sum, 1.0 / self.batch as f64);

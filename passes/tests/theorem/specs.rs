@@ -1,4 +1,5 @@
-//! Random specs for a model: meshes of up to four axes, micro-batches, and splits of every form of parameters, inputs and inner values.
+//! Random specs for a model: meshes of up to four axes, micro-batches, and splits of every form of
+//! parameters, inputs and inner values.
 
 use super::graphs::{Choices, Model};
 use shardc_ir::graph::{Graph, ValueId};
@@ -56,7 +57,8 @@ pub fn draw(choices: &mut Choices, model: &Model) -> String {
     if !scope.is_empty() && !chosen.is_empty() && !data.is_empty() {
         text += &format!("data axis=({}) on=\"{scope}\"\n", chosen.join(","));
     }
-    // Sizes of random models divide by 2 more often than by 3 or 4; a `sequence` line needs layers that are split.
+    // Sizes of random models divide by 2 more often than by 3 or 4; a `sequence` line needs layers
+    // that are split.
     let free = axes.iter().copied().find(|axis| !data.contains(axis) && (axis.1 == 2 || choices.one_in(6)));
     if let Some((axis, _)) = free.filter(|_| choices.one_in(3)) {
         text += &format!("tensor axis={axis}\n");
@@ -113,8 +115,8 @@ fn shard_line(choices: &mut Choices, model: &Model, axes: &[Axis], data: &[Axis]
     format!("shard \"{name}\" [{}]\n", entries.join(", "))
 }
 
-/// How one dimension is split, by axes that are free. `blocks` are the sizes of its blocks, none if any will do; without them it has
-/// no blocks of different sizes.
+/// How one dimension is split, by axes that are free. `blocks` are the sizes of its blocks, none if
+/// any will do; without them it has no blocks of different sizes.
 fn entry(choices: &mut Choices, size: u64, free: &mut Vec<Axis>, blocks: Option<&[u64]>) -> String {
     let form = choices.below(10);
     let fitting: Vec<Axis> = free.iter().copied().filter(|(_, ranks)| size.is_multiple_of(*ranks)).collect();
@@ -150,7 +152,8 @@ fn entry(choices: &mut Choices, size: u64, free: &mut Vec<Axis>, blocks: Option<
     text
 }
 
-/// The names and shapes of what lives in the graph, and for each dimension whether all that read it need it whole.
+/// The names and shapes of what lives in the graph, and for each dimension whether all that read it
+/// need it whole.
 fn candidates(graph: &Graph, kind: Kind) -> Vec<(String, Vec<u64>, Vec<bool>)> {
     let live = live(graph);
     let found = graph.nodes().filter(|(id, _)| live[id.index()]).filter_map(|(_, node)| {

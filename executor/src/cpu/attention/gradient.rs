@@ -1,8 +1,9 @@
-//! The gradient of attention: probabilities are recomputed from the saved logarithms, block by block.
+//! The gradient of attention: probabilities are recomputed from the saved logarithms, block by
+//! block.
 //!
-//! With `P = exp(S - lse)` and `D = rowsum(do * o)`: `dv = P^T do`, `dS = P * (do v^T - D)`, `dq = scale * dS k`,
-//! `dk = scale * dS^T q`. One item of work is one key head of one batch, so that its gradients are summed over query heads and
-//! blocks in a fixed order.
+//! With `P = exp(S - lse)` and `D = rowsum(do * o)`: `dv = P^T do`, `dS = P * (do v^T - D)`,
+//! `dq = scale * dS k`, `dk = scale * dS^T q`. One item of work is one key head of one batch, so
+//! that its gradients are summed over query heads and blocks in a fixed order.
 
 use crate::cpu::attention::{Head, QUERIES, cut_heads};
 use crate::cpu::element::{Slice, SliceMut};
@@ -141,7 +142,8 @@ simd! {
         fold(lanes, |a, b| a + b)
     }
 
-    /// Scores in `p` become probabilities, and products in `ds` become gradients of the unscaled scores.
+    /// Scores in `p` become probabilities, and products in `ds` become gradients of the unscaled
+    /// scores.
     fn score_gradients<T: Real>(p: &mut [T], ds: &mut [T], lse: &[T], inner: &[T], scale: T) {
         let keys = p.len() / lse.len();
         for (row, (lse, inner)) in lse.iter().zip(inner).enumerate() {

@@ -1,8 +1,10 @@
-//! Convolutions as contractions: what every output sees at every tap, unfolded into the columns of a matrix.
+//! Convolutions as contractions: what every output sees at every tap, unfolded into the columns of
+//! a matrix.
 //!
-//! The columns are made and used in panels of bounded size, some samples or a part of one. Panels follow from the sizes alone, and
-//! come one after another; only the work inside one is shared between threads. So any number of threads adds the same sums in the
-//! same order. Where planes are narrow, those of several samples stand side by side in one matrix.
+//! The columns are made and used in panels of bounded size, some samples or a part of one. Panels
+//! follow from the sizes alone, and come one after another; only the work inside one is shared
+//! between threads. So any number of threads adds the same sums in the same order. Where planes are
+//! narrow, those of several samples stand side by side in one matrix.
 
 use crate::cpu::contract::Product;
 use crate::cpu::conv::{NARROW, Sizes};
@@ -121,11 +123,13 @@ impl Panel<'_> {
         (self.image * self.sizes.groups + self.group) * self.sizes.outputs * self.sizes.output + self.block.first
     }
 
-    /// The contraction of two of the kernels `w[o, k]`, the unfolded inputs `columns[k, p]` and the outputs `y[o, p]` to the third.
+    /// The contraction of two of the kernels `w[o, k]`, the unfolded inputs `columns[k, p]` and the
+    /// outputs `y[o, p]` to the third.
     fn product(&self) -> Product {
         let s = self.sizes;
         let (columns, rows) = (self.columns(), s.inputs * s.taps);
-        // Samples are a letter of their own unless outputs are packed; strides in `y` of outputs and samples.
+        // Samples are a letter of their own unless outputs are packed; strides in `y` of outputs
+        // and samples.
         let (images, width) = if self.packed { (1, columns) } else { (self.images, self.block.len) };
         let (y, y_image) = if self.packed { (columns, 0) } else { (s.output, s.y_image()) };
         let dim = |size: usize, a: usize, b: usize, c: usize| {

@@ -1,5 +1,5 @@
-//! Convolutions in groups of few channels, as depthwise ones are: sums over taps of whole planes, laid out so that each tap sees
-//! one contiguous run.
+//! Convolutions in groups of few channels, as depthwise ones are: sums over taps of whole planes,
+//! laid out so that each tap sees one contiguous run.
 
 use crate::cpu::conv::Sizes;
 use crate::cpu::number::{Number, Real};

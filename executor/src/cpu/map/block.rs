@@ -24,7 +24,8 @@ enum Data<'a, T> {
 }
 
 impl<'a, T: Number> Bound<'a, T> {
-    /// Binds `reads` (one for each input; those in place are not looked at) at the mesh `coordinates`.
+    /// Binds `reads` (one for each input; those in place are not looked at) at the mesh
+    /// `coordinates`.
     pub fn new(fused: &'a Fused, reads: &[Slice<'a>], coordinates: &[u64]) -> Bound<'a, T> {
         let leaves = fused.leaves.iter().map(|leaf| match &leaf.source {
             Source::Operand(operand) => Data::Operand(reads[*operand]),
@@ -117,7 +118,8 @@ impl<'b, 'a, T: Number> Worker<'b, 'a, T> {
         }
     }
 
-    /// Computes the elements `start..start + len`, which are whole rows or lie within one, and returns the first result.
+    /// Computes the elements `start..start + len`, which are whole rows or lie within one, and
+    /// returns the first result.
     pub fn first_result(&mut self, start: usize, len: usize) -> Lanes<'_, T> {
         self.evaluate(start, len);
         self.lanes(self.bound.fused.results[0])

@@ -1,12 +1,14 @@
-//! Joins pairs of additions, subtractions and multiplications, so that the intermediate result stays in a register of the machine:
-//! `t = a * b; u = t + c` becomes one pass over the block. Both roundings remain, so no bit changes.
+//! Joins pairs of additions, subtractions and multiplications, so that the intermediate result
+//! stays in a register of the machine: `t = a * b; u = t + c` becomes one pass over the block. Both
+//! roundings remain, so no bit changes.
 
 use crate::cpu::lanes::Then;
 use crate::cpu::map::program::Op;
 use shardc_ir::scalar::Binary;
 
-/// Joins instructions (with the register that each defines) where the first one's result is read by the second alone. Registers
-/// that are `kept` are results. With `uniform` operands it sees to it that the first operand of a pair is none.
+/// Joins instructions (with the register that each defines) where the first one's result is read by
+/// the second alone. Registers that are `kept` are results. With `uniform` operands it sees to it
+/// that the first operand of a pair is none.
 pub(super) fn join(code: Vec<(usize, Op<usize>)>, uniform: &[bool], kept: &[usize]) -> Vec<(usize, Op<usize>)> {
     let mut uses = vec![0; uniform.len()];
     for register in code.iter().flat_map(|(_, op)| op.operands()).chain(kept.iter().copied()) {
@@ -43,7 +45,8 @@ fn then(second: Binary, left: bool) -> Option<Then> {
     }
 }
 
-/// The operands of a first instruction, one that varies in front; `None` if it cannot be a first one.
+/// The operands of a first instruction, one that varies in front; `None` if it cannot be a first
+/// one.
 fn varying_first(first: Binary, a: usize, b: usize, uniform: &[bool]) -> Option<(usize, usize)> {
     match first {
         Binary::Add | Binary::Mul => Some(if uniform[a] { (b, a) } else { (a, b) }),

@@ -1,8 +1,10 @@
-//! Fused elementwise programs made ready: where each register lives, what is the same for all elements, what is loaded how.
+//! Fused elementwise programs made ready: where each register lives, what is the same for all
+//! elements, what is loaded how.
 //!
-//! A program runs over blocks of a few KiB of elements, so that its registers stay in the first-level cache. Contiguous inputs of
-//! the compute type are read in place, results are computed in their output, and what depends on no element (learning rates,
-//! powers of the step count) is computed once a launch.
+//! A program runs over blocks of a few KiB of elements, so that its registers stay in the
+//! first-level cache. Contiguous inputs of the compute type are read in place, results are computed
+//! in their output, and what depends on no element (learning rates, powers of the step count) is
+//! computed once a launch.
 
 use crate::cpu::lanes::Then;
 use shardc_ir::dtype::DType;
@@ -71,7 +73,8 @@ pub(super) struct Leaf {
 pub(super) struct Load {
     pub leaf: usize,
     pub slot: usize,
-    /// It depends on the last dimension only, and blocks are whole rows: the first block's copy serves all.
+    /// It depends on the last dimension only, and blocks are whole rows: the first block's copy
+    /// serves all.
     pub once: bool,
 }
 
@@ -103,7 +106,8 @@ pub struct Fused {
 }
 
 impl Fused {
-    /// Elements of one block: whole rows of the last dimension where they fit, else a part of a row.
+    /// Elements of one block: whole rows of the last dimension where they fit, else a part of a
+    /// row.
     pub fn block(&self) -> usize {
         let most = 4096 / self.compute.bytes() as usize;
         let row = self.shape.last().copied().unwrap_or(1).max(1);

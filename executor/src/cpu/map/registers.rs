@@ -11,8 +11,9 @@ use shardc_ir::position::Origin;
 use shardc_ir::scalar::Instr;
 
 impl Fused {
-    /// Makes `map` ready. `groups` has a number for each dimension; only dimensions of equal number are merged. `in_place` says
-    /// for each input which output is the same memory. With `store`, results are computed in the outputs where types allow.
+    /// Makes `map` ready. `groups` has a number for each dimension; only dimensions of equal number
+    /// are merged. `in_place` says for each input which output is the same memory. With `store`,
+    /// results are computed in the outputs where types allow.
     pub fn new(map: &Map, groups: &[usize], in_place: &[Option<usize>], store: bool) -> Result<Fused, String> {
         let total = elements(&map.shape)? as usize;
         let compute = if map.compute == DType::Bool { DType::I64 } else { map.compute };
@@ -40,7 +41,8 @@ impl Fused {
     }
 }
 
-/// The inputs and the index registers, with the register that each defines and strides over the original space.
+/// The inputs and the index registers, with the register that each defines and strides over the
+/// original space.
 fn leaves(map: &Map, in_place: &[Option<usize>]) -> Result<Vec<(usize, Leaf)>, String> {
     let mut leaves = vec![];
     for (i, input) in map.inputs.iter().enumerate() {
@@ -62,8 +64,8 @@ fn leaves(map: &Map, in_place: &[Option<usize>]) -> Result<Vec<(usize, Leaf)>, S
     Ok(leaves)
 }
 
-/// Fills in what `fused` does for each block. `leaves` come with the register that each defines; with `store`, results are
-/// computed in the outputs where types allow.
+/// Fills in what `fused` does for each block. `leaves` come with the register that each defines;
+/// with `store`, results are computed in the outputs where types allow.
 fn place(fused: &mut Fused, map: &Map, leaves: Vec<(usize, Leaf)>, store: bool) -> Result<(), String> {
     let program = &map.program;
     let mut places: Vec<Option<Place>> = vec![None; program.registers()];
@@ -135,8 +137,8 @@ fn place_leaf(fused: &mut Fused, map: &Map, leaf: Leaf) -> Place {
     place
 }
 
-/// Gives each result of `code` an output (of those that are a register, and may hold it) or a slot; slots are used again after the
-/// last instruction that reads them.
+/// Gives each result of `code` an output (of those that are a register, and may hold it) or a slot;
+/// slots are used again after the last instruction that reads them.
 fn place_code(
     fused: &mut Fused,
     code: &[(usize, Op<usize>)],

@@ -1,4 +1,5 @@
-//! Weights back into a model file: the data of tensors is replaced, every other byte stays as it was.
+//! Weights back into a model file: the data of tensors is replaced, every other byte stays as it
+//! was.
 
 use crate::onnx::file::model_file::{ModelFile, Owner, TensorBytes};
 use crate::onnx::file::schema;
@@ -15,7 +16,8 @@ use tract_onnx::pb;
 /// External data begins at multiples of this, so that it can be mapped into memory.
 const ALIGNMENT: usize = 4096;
 
-/// A model file with new weights, to be written piece by piece: no more than one tensor of them is held at a time.
+/// A model file with new weights, to be written piece by piece: no more than one tensor of them is
+/// held at a time.
 pub struct Export {
     file: ModelFile,
     slots: Vec<Slot>,
@@ -49,8 +51,9 @@ impl Length for Slot {
 }
 
 impl Export {
-    /// The model in `bytes`, the contents of the file at `path`, with new elements for the tensors `new`, in the element types that the
-    /// file stores. Where initializers are external, all their data goes to one new file.
+    /// The model in `bytes`, the contents of the file at `path`, with new elements for the tensors
+    /// `new`, in the element types that the file stores. Where initializers are external, all their
+    /// data goes to one new file.
     ///
     /// # Errors
     /// For names that the model does not have, and tensors of other shapes.
@@ -92,7 +95,8 @@ impl Export {
         self.slots.iter().any(|slot| slot.offset.is_some())
     }
 
-    /// Gives `out` the file of external data, in order. `elements` gives the new elements of a tensor.
+    /// Gives `out` the file of external data, in order. `elements` gives the new elements of a
+    /// tensor.
     ///
     /// # Errors
     /// Those of `elements` and `out`, and where data cannot be read.
@@ -157,8 +161,9 @@ impl Export {
     }
 }
 
-/// The model in `bytes`, the contents of the file at `path`, without the data of the tensors called `names`; [`Export`] puts them
-/// back. What else is external comes into the model where it can be read, so that the result needs no other file.
+/// The model in `bytes`, the contents of the file at `path`, without the data of the tensors called
+/// `names`; [`Export`] puts them back. What else is external comes into the model where it can be
+/// read, so that the result needs no other file.
 ///
 /// # Errors
 /// If `bytes` are not a model.
@@ -181,7 +186,8 @@ pub fn strip_weights(path: &Path, bytes: impl Into<Arc<Vec<u8>>>, names: &BTreeS
     Ok(apply(path, &file.bytes, edits)?)
 }
 
-/// The model in `bytes` without the data of the tensors called `names`, but for what other files hold; [`Export`] puts them back.
+/// The model in `bytes` without the data of the tensors called `names`, but for what other files
+/// hold; [`Export`] puts them back.
 ///
 /// # Errors
 /// If `bytes` are not a model.
@@ -238,7 +244,8 @@ fn is_data(number: u64) -> bool {
     number == schema::tensor::RAW_DATA || schema::tensor::TYPED_DATA.contains(&number)
 }
 
-/// Edits that make what a slot holds the data of a tensor: the fields that name external data, or else `raw_data`.
+/// Edits that make what a slot holds the data of a tensor: the fields that name external data, or
+/// else `raw_data`.
 fn replace<'a>(bytes: &'a [u8], tensor: &TensorBytes, slot: &'a Slot, data_file: &str) -> Vec<Edit<'a, &'a Slot>> {
     let with = match slot.offset {
         Some(offset) => vec![Piece::New(entries(data_file, offset, slot.length))],

@@ -1,4 +1,5 @@
-//! The files beside a model that hold the elements of its tensors. The model is read as a stream, its own tensors passed over.
+//! The files beside a model that hold the elements of its tensors. The model is read as a stream,
+//! its own tensors passed over.
 
 use crate::onnx::file::model_file::MAX_BYTES;
 use crate::onnx::file::schema::{self, Message};
@@ -10,7 +11,8 @@ use std::io::{self, BufReader, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use tract_onnx::pb::tensor_proto::DataLocation;
 
-/// Every file that the model at `path` names as external data, wherever in the model; none where there is no model to read.
+/// Every file that the model at `path` names as external data, wherever in the model; none where
+/// there is no model to read.
 pub fn external_files(path: &Path) -> Vec<PathBuf> {
     let locations = || {
         let file = files::open(path)?;

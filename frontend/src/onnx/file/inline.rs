@@ -1,8 +1,10 @@
-//! Calls of model-local functions and branches of `If` as plain nodes of the graph, so that what follows sees one list of nodes.
+//! Calls of model-local functions and branches of `If` as plain nodes of the graph, so that what
+//! follows sees one list of nodes.
 //!
-//! A call becomes the nodes of the function's body, inputs and attributes put in their places. An `If` keeps its place: its inputs
-//! are the condition, then the outputs of the first branch, then those of the second, and the nodes of both branches stand in the
-//! graph with the branch that they belong to; only the branch that is taken is imported.
+//! A call becomes the nodes of the function's body, inputs and attributes put in their places. An
+//! `If` keeps its place: its inputs are the condition, then the outputs of the first branch, then
+//! those of the second, and the nodes of both branches stand in the graph with the branch that they
+//! belong to; only the branch that is taken is imported.
 
 use crate::onnx::file::model_file::{Branch, ModelFile, NodeSource, Owner};
 use crate::onnx::file::node::node_text;
@@ -150,7 +152,8 @@ impl Expansion<'_> {
         Ok(())
     }
 
-    /// A name of its own for what a node is made of: a function may be called for the output of another one.
+    /// A name of its own for what a node is made of: a function may be called for the output of
+    /// another one.
     fn prefix(&mut self, node: &pb::NodeProto) -> String {
         let mut prefix = node.output.iter().find(|name| !name.is_empty()).unwrap_or(&node.name).clone();
         while !self.prefixes.insert(prefix.clone()) {
@@ -201,7 +204,8 @@ impl Expansion<'_> {
         Ok(())
     }
 
-    /// The `If` with the outputs of both branches as inputs; the nodes of the branches are added before it.
+    /// The `If` with the outputs of both branches as inputs; the nodes of the branches are added
+    /// before it.
     fn branches(&mut self, node: pb::NodeProto, source: &NodeSource, open: &mut Vec<Key>) -> Result<pb::NodeProto, String> {
         let condition = node.input.first().filter(|name| !name.is_empty()).ok_or("it has no condition")?.clone();
         let prefix = self.prefix(&node);
@@ -238,7 +242,8 @@ impl Expansion<'_> {
     }
 }
 
-/// What the names inside a body are outside. With `outer`, names that it does not define are those around it.
+/// What the names inside a body are outside. With `outer`, names that it does not define are those
+/// around it.
 struct Names {
     prefix: String,
     inner: HashMap<String, String>,
@@ -281,7 +286,8 @@ impl Names {
     }
 }
 
-/// Attributes of a body that refer to those of its function get the values of the call, or the defaults, or are left out.
+/// Attributes of a body that refer to those of its function get the values of the call, or the
+/// defaults, or are left out.
 fn given(attributes: &mut Vec<pb::AttributeProto>, call: &[pb::AttributeProto], defaults: &[pb::AttributeProto]) {
     let value = |name: &str| call.iter().chain(defaults).find(|a| a.name == name);
     attributes.retain(|a| a.ref_attr_name.is_empty() || value(&a.ref_attr_name).is_some());

@@ -1,4 +1,5 @@
-//! What exporters write beside the graph, in fields that tract's protobuf lacks: metadata of the graph, of its nodes and of its values.
+//! What exporters write beside the graph, in fields that tract's protobuf lacks: metadata of the
+//! graph, of its nodes and of its values.
 
 use crate::onnx::file::record::{Exported, Record};
 use prost::Message;
@@ -77,7 +78,8 @@ struct Entry {
     value: String,
 }
 
-/// The innermost module of a Python list such as `['', 'model', 'model.h.0', 'add']`, whose last entry is the node itself.
+/// The innermost module of a Python list such as `['', 'model', 'model.h.0', 'add']`, whose last
+/// entry is the node itself.
 fn module_path(list: &str) -> Option<String> {
     let names: Vec<&str> = list.trim_matches(['[', ']']).split(',').map(|s| s.trim().trim_matches(['\'', '"'])).collect();
     let module = names.len().checked_sub(2).map(|i| names[i])?;

@@ -1,4 +1,5 @@
-//! A model file in memory: its bytes once, its protobuf without the elements of tensors, and where those elements are.
+//! A model file in memory: its bytes once, its protobuf without the elements of tensors, and where
+//! those elements are.
 
 use crate::onnx::file::metadata::Metadata;
 use crate::onnx::file::namesakes;
@@ -160,7 +161,8 @@ impl ModelFile {
         Ok(tensors(&self.bytes)?.into_iter().filter_map(placed).collect())
     }
 
-    /// Whether the file holds the tensor where an export can replace it: not inside a function or a branch.
+    /// Whether the file holds the tensor where an export can replace it: not inside a function or a
+    /// branch.
     pub fn is_outside(&self, owner: Owner) -> bool {
         match owner {
             Owner::Attribute(node, _) => self.sources[node].position.is_some(),

@@ -1,12 +1,12 @@
-//! Results of nodes that have the name of an initializer, as PyTorch's exporter writes them for a module with an attribute such as
-//! `mean`: the calls that nodes came from tell who means which.
+//! Results of nodes that have the name of an initializer, as PyTorch's exporter writes them for a
+//! module with an attribute such as `mean`: the calls that nodes came from tell who means which.
 
 use crate::onnx::file::record::{Call, Record};
 use std::collections::{HashMap, HashSet};
 use tract_onnx::pb;
 
-/// Gives each such result another name, wherever the record tells its readers from those of the initializer. What it does not tell is
-/// left, and refused as defined twice.
+/// Gives each such result another name, wherever the record tells its readers from those of the
+/// initializer. What it does not tell is left, and refused as defined twice.
 pub(in crate::onnx) fn rename(graph: &mut pb::GraphProto, record: &Record) {
     let initializers: HashSet<String> = graph.initializer.iter().map(|t| t.name.clone()).collect();
     let outputs: HashSet<&str> = graph.output.iter().map(|o| o.name.as_str()).collect();
@@ -32,7 +32,8 @@ pub(in crate::onnx) fn rename(graph: &mut pb::GraphProto, record: &Record) {
     }
 }
 
-/// The inputs of nodes, by node and position, that mean the result `name` of the node at `maker`; none where one of them is not told.
+/// The inputs of nodes, by node and position, that mean the result `name` of the node at `maker`;
+/// none where one of them is not told.
 fn readers(graph: &pb::GraphProto, record: &Record, name: &str, maker: usize) -> Option<Vec<(usize, usize)>> {
     let placeholder = record.placeholders.get(name)?;
     let mut found = vec![];

@@ -7,7 +7,8 @@ use crate::onnx::file::node::node_text;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use std::collections::{HashMap, HashSet};
 
-/// The positions of the nodes that the model's outputs depend on, in the file's order wherever that is an order of computation.
+/// The positions of the nodes that the model's outputs depend on, in the file's order wherever that
+/// is an order of computation.
 pub(in crate::onnx) fn needed(file: &ModelFile) -> Result<Vec<usize>, Diagnostics> {
     let graph = file.graph();
     if graph.output.is_empty() {
@@ -53,7 +54,8 @@ pub(in crate::onnx) fn needed(file: &ModelFile) -> Result<Vec<usize>, Diagnostic
     Ok(if in_order { sorted } else { order })
 }
 
-/// An error for each name that a node in `order` reads and nothing defines; branches may not be taken.
+/// An error for each name that a node in `order` reads and nothing defines; branches may not be
+/// taken.
 fn undefined(file: &ModelFile, order: &[usize], makers: &HashMap<&str, usize>) -> Result<(), Diagnostics> {
     let graph = file.graph();
     let mut known: HashSet<&str> = initializers(file).map(|(_, tensor)| tensor.name.as_str()).collect();

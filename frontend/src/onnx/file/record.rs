@@ -1,9 +1,11 @@
-//! What PyTorch's exporter wrote of the module that it exported: its parameters, buffers and constants by name, the calls that
-//! became nodes, and what its optimizer computed of what.
+//! What PyTorch's exporter wrote of the module that it exported: its parameters, buffers and
+//! constants by name, the calls that became nodes, and what its optimizer computed of what.
 //!
-//! Of a graph's metadata: `p_fc_weight: PARAMETER target='fc.weight'`, a line for each. Of a node's: the call that it came from,
-//! `%linear : [num_users=1] = call_function[target=torch.ops.aten.linear.default](args = (%x, %p_fc_weight), kwargs = {})`. Of a
-//! value's: `['fc.weight', 'mul']`, the names of all that went into a value that the optimizer computed.
+//! Of a graph's metadata: `p_fc_weight: PARAMETER target='fc.weight'`, a line for each. Of a
+//! node's: the call that it came from, `%linear : [num_users=1] =
+//! call_function[target=torch.ops.aten.linear.default](args = (%x, %p_fc_weight), kwargs = {})`. Of
+//! a value's: `['fc.weight', 'mul']`, the names of all that went into a value that the optimizer
+//! computed.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -33,7 +35,8 @@ pub(in crate::onnx) enum Kind {
 /// The record.
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::onnx) struct Record {
-    /// The parameters in the module's order, each with its name in calls; none where only values say what they are.
+    /// The parameters in the module's order, each with its name in calls; none where only values
+    /// say what they are.
     pub parameters: Vec<Parameter>,
     /// What calls call each tensor of the module, by its name.
     pub placeholders: HashMap<String, String>,
@@ -43,7 +46,8 @@ pub(in crate::onnx) struct Record {
     pub outputs: Vec<String>,
     /// What each tensor of the module is, by name.
     pub kinds: BTreeMap<String, Kind>,
-    /// The tensors that values say are parameters: a value that the optimizer made in place of one does not.
+    /// The tensors that values say are parameters: a value that the optimizer made in place of one
+    /// does not.
     pub vouched: HashSet<String>,
     /// For each value that the optimizer computed, the names of all that went into it.
     pub folded: HashMap<String, Vec<String>>,
@@ -71,7 +75,8 @@ pub(in crate::onnx) struct Call {
     pub takes: Vec<String>,
     /// Of a lookup: the row that it gives no gradient, `padding_idx`.
     pub padding: Option<u64>,
-    /// Of a lookup: whether it divides the gradient of each row by how often it occurs, `scale_grad_by_freq`.
+    /// Of a lookup: whether it divides the gradient of each row by how often it occurs,
+    /// `scale_grad_by_freq`.
     pub by_frequency: bool,
 }
 

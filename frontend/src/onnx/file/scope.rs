@@ -1,11 +1,12 @@
-//! The module path of each node: what the exporter wrote, or the node's name, or that of a parameter that it reads, or that of
-//! the node before it.
+//! The module path of each node: what the exporter wrote, or the node's name, or that of a
+//! parameter that it reads, or that of the node before it.
 
 use crate::onnx::file::model_file::ModelFile;
 use std::collections::{HashMap, HashSet};
 use tract_onnx::pb;
 
-/// The scope of every node, by position, where parameters are `held` and nodes are computed in `order`.
+/// The scope of every node, by position, where parameters are `held` and nodes are computed in
+/// `order`.
 pub(in crate::onnx) fn scopes(file: &ModelFile, order: &[usize], held: &HashSet<&str>) -> Vec<Option<String>> {
     let nodes = &file.graph().node;
     let mut scopes: Vec<Option<String>> = vec![None; nodes.len()];

@@ -304,7 +304,8 @@ fn read_external(folder: &Path, location: &str, offset: u64, length: u64) -> Res
     Ok(bytes)
 }
 
-/// The file in the model's folder that has those bytes. Paths and links that leave the folder are refused.
+/// The file in the model's folder that has those bytes. Paths and links that leave the folder are
+/// refused.
 pub(in crate::onnx) fn locate(folder: &Path, location: &str, offset: u64, length: u64) -> Result<PathBuf, String> {
     let inside = Path::new(location).components().all(|c| matches!(c, Component::Normal(_) | Component::CurDir));
     if !inside || location.is_empty() {

@@ -1,4 +1,5 @@
-//! How much memory the messages of a model take once they are decoded, before they are: empty ones cost hundreds of times their bytes.
+//! How much memory the messages of a model take once they are decoded, before they are: empty ones
+//! cost hundreds of times their bytes.
 
 use crate::onnx::file::schema::Message;
 use crate::onnx::file::wire::{self, Field};

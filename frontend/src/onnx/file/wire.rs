@@ -1,4 +1,5 @@
-//! Protobuf at the level of bytes: where fields are, and edits that leave every other byte of a file as it was.
+//! Protobuf at the level of bytes: where fields are, and edits that leave every other byte of a
+//! file as it was.
 
 use std::convert::Infallible;
 use std::iter;
@@ -66,7 +67,8 @@ fn varint(bytes: &[u8], start: usize, end: usize) -> Option<(u64, usize)> {
     None
 }
 
-/// Replaces one whole field, at any depth, by other fields. `L` is what stands for bytes that come later.
+/// Replaces one whole field, at any depth, by other fields. `L` is what stands for bytes that come
+/// later.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::onnx) struct Edit<'a, L = Infallible> {
     /// The bytes of the field, tag first.
@@ -148,7 +150,8 @@ pub(in crate::onnx) fn field_of<L: Length>(number: u64, contents: Piece<'_, L>) 
     vec![Piece::New(head), contents]
 }
 
-/// The message `bytes` with `edits`, which are sorted by place and do not overlap. Lengths of the messages around them follow.
+/// The message `bytes` with `edits`, which are sorted by place and do not overlap. Lengths of the
+/// messages around them follow.
 pub(in crate::onnx) fn apply(bytes: &[u8], edits: &[Edit<'_>]) -> Result<Vec<u8>, String> {
     let pieces = pieces(bytes, edits)?;
     let mut out = Vec::with_capacity(pieces.iter().map(Piece::length).sum());

@@ -29,7 +29,8 @@ impl Budget {
         self.bytes = self.bytes.saturating_add(bytes.saturating_mul(BYTES_PER_BYTE));
     }
 
-    /// Takes both away, if neither is more than half of what is left: so there is always something left for shapes.
+    /// Takes both away, if neither is more than half of what is left: so there is always something
+    /// left for shapes.
     pub fn spend(&mut self, operations: u64, bytes: u64) -> bool {
         let fits = operations <= self.operations / 2 && bytes <= self.bytes / 2;
         if fits {

@@ -1,4 +1,5 @@
-//! One node while it is imported: its inputs, its attributes, and ops that fold where every operand is known.
+//! One node while it is imported: its inputs, its attributes, and ops that fold where every operand
+//! is known.
 
 use crate::onnx::file::record;
 use crate::onnx::import::context::ImportContext;
@@ -97,7 +98,8 @@ impl<'c, 'm> Call<'c, 'm> {
         Ok(tensor.to_i64())
     }
 
-    /// Input `i` as known integers, or the attribute of that name as older op sets have it; `None` if neither is there.
+    /// Input `i` as known integers, or the attribute of that name as older op sets have it; `None`
+    /// if neither is there.
     pub fn ints_or_attribute(&mut self, i: usize, name: &'static str) -> Result<Option<Vec<i64>>, String> {
         let attribute = self.attribute_ints(name)?;
         match self.optional(i) {
@@ -233,7 +235,8 @@ impl Call<'_, '_> {
         self.emit_all(op, operands)?.into_iter().next().ok_or_else(|| "it has no result".to_string())
     }
 
-    /// An op with numpy broadcasting; constants are reduced to the dimensions along which they vary.
+    /// An op with numpy broadcasting; constants are reduced to the dimensions along which they
+    /// vary.
     pub fn elementwise(&mut self, op: impl Into<Op>, operands: &[Value]) -> Result<Value, String> {
         let operands = self.context.shrink_constants(operands)?;
         self.emit(op, &operands)
@@ -311,7 +314,8 @@ impl Call<'_, '_> {
         self.reshape(&along, column)
     }
 
-    /// The values that `x` is joined of along `axis`, known ones with their elements; `x` alone if it is not.
+    /// The values that `x` is joined of along `axis`, known ones with their elements; `x` alone if
+    /// it is not.
     pub fn joined(&self, x: &Value, axis: usize) -> Vec<Value> {
         let graph = self.context.b.graph();
         if let Value::Graph(id) = x

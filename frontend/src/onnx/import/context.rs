@@ -69,7 +69,8 @@ impl<'m> ImportContext<'m> {
         }
     }
 
-    /// The results of `op`: computed now if every operand is known and that is not too much work, else a node's.
+    /// The results of `op`: computed now if every operand is known and that is not too much work,
+    /// else a node's.
     pub fn emit(&mut self, op: Op, operands: &[Value]) -> Result<Vec<Value>, String> {
         let types: Vec<Type> = operands.iter().map(|v| self.ty(v)).collect::<Result<_, _>>()?;
         let results = op.rules().result(&types)?;

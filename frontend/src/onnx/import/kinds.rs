@@ -1,5 +1,5 @@
-//! The ONNX element types of a model's values, declared or following from those of inputs: types of the graph do not tell
-//! integers of different widths apart.
+//! The ONNX element types of a model's values, declared or following from those of inputs: types of
+//! the graph do not tell integers of different widths apart.
 
 use crate::onnx::file::model_file::ModelFile;
 use crate::onnx::file::model_file::initializers;

@@ -1,4 +1,5 @@
-//! Constants without the dimensions along which they do not vary: a baked mask `[8, 1, 32, 32]` becomes `[32, 32]`.
+//! Constants without the dimensions along which they do not vary: a baked mask `[8, 1, 32, 32]`
+//! becomes `[32, 32]`.
 
 use crate::onnx::import::context::ImportContext;
 use crate::onnx::import::value::Value;
@@ -6,7 +7,8 @@ use shardc_ir::ops::elementwise::broadcast_shape;
 use shardc_ir::types::{Tensor, Type};
 
 impl ImportContext<'_> {
-    /// The operands of an elementwise op, each constant reduced as far as the shape of the result stays the same.
+    /// The operands of an elementwise op, each constant reduced as far as the shape of the result
+    /// stays the same.
     pub fn shrink_constants(&self, operands: &[Value]) -> Result<Vec<Value>, String> {
         let mut operands = operands.to_vec();
         if operands.iter().all(|v| v.tensor().is_some()) {
@@ -31,8 +33,8 @@ fn broadcast(shapes: &[Vec<u64>]) -> Result<Vec<u64>, String> {
     shapes.iter().try_fold(vec![], |shape, next| broadcast_shape(&shape, next))
 }
 
-/// `tensor` reduced to size 1 where it does not vary and `others` have the result's size, and without leading dimensions of size 1
-/// that `others` have.
+/// `tensor` reduced to size 1 where it does not vary and `others` have the result's size, and
+/// without leading dimensions of size 1 that `others` have.
 fn shrink(tensor: Tensor, others: &[u64], result: &[u64]) -> Tensor {
     let mut tensor = tensor;
     let given = |shape: &[u64], d: usize| {

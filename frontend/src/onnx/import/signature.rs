@@ -40,7 +40,8 @@ pub(in crate::onnx) fn baked_batch<'m>(inputs: impl IntoIterator<Item = &'m pb::
     })
 }
 
-/// The sizes that the model gives for an output, as far as they are numbers; `None` where it gives no shape.
+/// The sizes that the model gives for an output, as far as they are numbers; `None` where it gives
+/// no shape.
 pub(in crate::onnx) fn declared(output: &pb::ValueInfoProto) -> Option<Vec<Option<u64>>> {
     let size = |value: &Size| match value {
         Size::DimValue(n) => u64::try_from(*n).ok(),
@@ -66,7 +67,8 @@ struct Reader<'a, 'm> {
 }
 
 impl<'m> Reader<'_, 'm> {
-    /// Binds the symbols of dimension 0 to the batch: the model's own where another input has a fixed one.
+    /// Binds the symbols of dimension 0 to the batch: the model's own where another input has a
+    /// fixed one.
     fn bind_batch(&mut self, inputs: &[&'m pb::ValueInfoProto]) {
         self.batch = baked_batch(inputs.iter().copied()).or(self.options.batch);
         let Some(batch) = self.options.batch.and(self.batch) else { return };

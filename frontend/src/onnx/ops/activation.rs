@@ -93,8 +93,8 @@ pub(in crate::onnx) fn shrink(c: &mut Call<'_, '_>) -> Outputs {
     Ok(vec![c.select(&above, &less, &rest)?])
 }
 
-/// `alpha * (e^(rate * x) - 1)` of what of `x` is below 0: the branch that is not taken stays finite, for its gradient is
-/// multiplied by 0.
+/// `alpha * (e^(rate * x) - 1)` of what of `x` is below 0: the branch that is not taken stays
+/// finite, for its gradient is multiplied by 0.
 fn decay(c: &mut Call<'_, '_>, x: &Value, alpha: f64, rate: f64) -> Result<Value, String> {
     let below = c.with_number(Binary::Min, x, 0.0)?;
     let scaled = c.scale(&below, rate)?;

@@ -55,7 +55,8 @@ fn hits(c: &mut Call<'_, '_>, x: &Value, axis: usize, kind: ReduceKind) -> Resul
     c.binary(Binary::Or, &equal, &nan)
 }
 
-/// The first (or last) position along `axis`, which disappears, where `hit` holds; there must be one.
+/// The first (or last) position along `axis`, which disappears, where `hit` holds; there must be
+/// one.
 fn position(c: &mut Call<'_, '_>, hit: &Value, axis: usize, last: bool) -> Result<Value, String> {
     let shape = c.shape(hit)?;
     let size = shape[axis];
@@ -115,7 +116,8 @@ pub(in crate::onnx) fn top_k(c: &mut Call<'_, '_>) -> Outputs {
     Ok(vec![c.transpose(&values, perm.clone())?, c.transpose(&positions, perm)?])
 }
 
-/// The positions of the `k` extremes of the last dimension, one after another: what was found leaves the field.
+/// The positions of the `k` extremes of the last dimension, one after another: what was found
+/// leaves the field.
 fn extremes(c: &mut Call<'_, '_>, x: &Value, k: i64, largest: bool) -> Result<Value, String> {
     let ty = c.ty(x)?;
     let last = ty.rank() - 1;

@@ -1,4 +1,5 @@
-//! Attention and rotary embeddings as ops of the model, written out; passes recognise the forms that have kernels of their own.
+//! Attention and rotary embeddings as ops of the model, written out; passes recognise the forms
+//! that have kernels of their own.
 
 use crate::onnx::import::call::Call;
 use crate::onnx::import::value::Value;
@@ -14,7 +15,8 @@ use std::sync::Arc;
 
 type Outputs = Result<Vec<Value>, String>;
 
-/// `softmax(scale * q k^T + mask) v` over heads; results: y, and keys and values with those of the past, and scores
+/// `softmax(scale * q k^T + mask) v` over heads; results: y, and keys and values with those of the
+/// past, and scores
 pub(in crate::onnx) fn attention(c: &mut Call<'_, '_>) -> Outputs {
     if c.attribute_int("softmax_precision", 1)? == 0 {
         return Err("attribute `softmax_precision` is no element type".into());
@@ -82,7 +84,8 @@ fn by_head(c: &mut Call<'_, '_>, x: &Value, heads: i64) -> Result<Value, String>
     }
 }
 
-/// `[batch, position, head, width]` from `[batch, position, heads * width]`; what has four dimensions stays.
+/// `[batch, position, head, width]` from `[batch, position, heads * width]`; what has four
+/// dimensions stays.
 fn tokens_by_head(c: &mut Call<'_, '_>, x: &Value, heads: i64) -> Result<Value, String> {
     let shape = c.shape(x)?;
     match shape[..] {

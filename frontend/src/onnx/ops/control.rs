@@ -3,7 +3,8 @@
 use crate::onnx::import::call::Call;
 use crate::onnx::import::value::Value;
 
-/// The outputs of the branch that is taken: inputs are the condition, then the outputs of both branches
+/// The outputs of the branch that is taken: inputs are the condition, then the outputs of both
+/// branches
 pub(in crate::onnx) fn choose(c: &mut Call<'_, '_>) -> Result<Vec<Value>, String> {
     let condition = c.known(0, "condition")?;
     let taken = *condition.to_i64().first().ok_or("its condition is empty")? != 0;

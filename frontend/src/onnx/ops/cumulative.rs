@@ -1,4 +1,5 @@
-//! Sums and products along one dimension, combined in pairs so that every element type keeps its exactness and gradient.
+//! Sums and products along one dimension, combined in pairs so that every element type keeps its
+//! exactness and gradient.
 
 use crate::onnx::import::call::Call;
 use crate::onnx::import::value::Value;

@@ -86,7 +86,8 @@ fn letters(equation: &str, shapes: &[Vec<u64>]) -> Result<(Vec<Vec<char>>, Vec<c
     }
 }
 
-/// The implied result: what the ellipses stand for, then the letters that occur once, in alphabetical order.
+/// The implied result: what the ellipses stand for, then the letters that occur once, in
+/// alphabetical order.
 fn implicit(spare: &[char], inputs: &[Vec<char>]) -> Vec<char> {
     let mut counts: BTreeMap<char, usize> = BTreeMap::new();
     inputs.iter().flatten().for_each(|l| *counts.entry(*l).or_default() += 1);
@@ -94,7 +95,8 @@ fn implicit(spare: &[char], inputs: &[Vec<char>]) -> Vec<char> {
     spare.iter().copied().chain(once).collect()
 }
 
-/// A tensor by the diagonal of the dimensions whose letters are the same, which are one dimension then.
+/// A tensor by the diagonal of the dimensions whose letters are the same, which are one dimension
+/// then.
 fn diagonals(c: &mut Call<'_, '_>, value: Value, letters: &[char]) -> Result<Term, String> {
     let mut term = Term { value, letters: letters.to_vec() };
     while let Some((first, second)) = twice(&term.letters) {
@@ -129,7 +131,8 @@ fn sum_lost(c: &mut Call<'_, '_>, term: Term, needed: impl Fn(char) -> bool) -> 
     Ok(Term { value, letters: term.letters.into_iter().filter(|l| needed(*l)).collect() })
 }
 
-/// The product of two tensors, summed over the letters that nobody needs afterwards, the others in the order of the result.
+/// The product of two tensors, summed over the letters that nobody needs afterwards, the others in
+/// the order of the result.
 fn product(c: &mut Call<'_, '_>, a: Term, b: Term, output: &[char], needed: impl Fn(char) -> bool) -> Result<Term, String> {
     let (a, b) = broadcast(c, a, b)?;
     let mut all = a.letters.clone();
@@ -147,7 +150,8 @@ fn product(c: &mut Call<'_, '_>, a: Term, b: Term, output: &[char], needed: impl
     sum_lost(c, Term { value, letters: all }, needed)
 }
 
-/// Both without dimensions of size 1 where the other has the letter at another size: those broadcast.
+/// Both without dimensions of size 1 where the other has the letter at another size: those
+/// broadcast.
 fn broadcast(c: &mut Call<'_, '_>, a: Term, b: Term) -> Result<(Term, Term), String> {
     let (sa, sb) = (c.shape(&a.value)?, c.shape(&b.value)?);
     let size = |t: &Term, shape: &[u64], l: char| t.letters.iter().position(|own| *own == l).map(|d| shape[d]);

@@ -59,7 +59,8 @@ pub(in crate::onnx) fn clip(c: &mut Call<'_, '_>) -> Outputs {
     Ok(vec![x])
 }
 
-/// `a^b`, where `b` may have an element type of its own; the power of an integer by a float is truncated
+/// `a^b`, where `b` may have an element type of its own; the power of an integer by a float is
+/// truncated
 pub(in crate::onnx) fn pow(c: &mut Call<'_, '_>) -> Outputs {
     let (x, y) = (c.input(0)?, c.input(1)?);
     let dtype = c.ty(&x)?.dtype;

@@ -11,7 +11,8 @@ use std::f64::consts::TAU;
 
 type Outputs = Result<Vec<Value>, String>;
 
-/// The discrete Fourier transform along one dimension of `[…, 1]` (real numbers) or `[…, 2]` (complex ones)
+/// The discrete Fourier transform along one dimension of `[…, 1]` (real numbers) or `[…, 2]`
+/// (complex ones)
 pub(in crate::onnx) fn dft(c: &mut Call<'_, '_>) -> Outputs {
     let (x, shape) = (c.input(0)?, c.shape(&c.input(0)?)?);
     let axis = if c.opset() < 20 {

@@ -37,8 +37,9 @@ pub(in crate::onnx) fn gather(c: &mut Call<'_, '_>) -> Outputs {
     Ok(vec![c.emit(op, &[x, Value::Known(known)])?])
 }
 
-/// Indices into each of `indices.shape[0]` equal blocks of `rows` rows, where every block is indexed alike: a batch that was merged
-/// with what is picked from it, as a mask of tokens or strides over a tensor's memory are exported.
+/// Indices into each of `indices.shape[0]` equal blocks of `rows` rows, where every block is
+/// indexed alike: a batch that was merged with what is picked from it, as a mask of tokens or
+/// strides over a tensor's memory are exported.
 fn of_each_block(indices: &Tensor, rows: u64) -> Option<Tensor> {
     let (blocks, rest) = indices.ty.shape.split_first().filter(|(n, _)| **n > 1 && rows.is_multiple_of(**n))?;
     let size = (rows / blocks) as i64;
@@ -87,7 +88,8 @@ pub(in crate::onnx) struct Tuples {
 }
 
 impl Tuples {
-    /// From indices whose last dimension is that of the tuples, and whose first `batch` dimensions are those of the tensor.
+    /// From indices whose last dimension is that of the tuples, and whose first `batch` dimensions
+    /// are those of the tensor.
     pub fn read(c: &mut Call<'_, '_>, indices: &Value, shape: &[u64], batch: usize) -> Result<Tuples, String> {
         let ty = c.ty(indices)?;
         let (depth, outer) = ty.shape.split_last().ok_or("its indices are a scalar")?;
@@ -96,7 +98,8 @@ impl Tuples {
             return Err(format!("its indices {ty} do not index {shape:?}"));
         }
         let mut columns = columns(c, indices, outer, depth)?;
-        // An index that is its own position, as in `x[arange(n), i]`, is a dimension that both share.
+        // An index that is its own position, as in `x[arange(n), i]`, is a dimension that both
+        // share.
         let mut batch = batch;
         while columns.len() > 1 && outer.get(batch) == Some(&shape[batch]) && counts(&columns[0], outer, batch) {
             columns.remove(0);
@@ -142,7 +145,8 @@ fn known_rows(columns: &[Tensor], sizes: &[u64], outer: &[u64]) -> Result<Tensor
     Ok(Tensor::from_i64(outer, &rows))
 }
 
-/// One index for each element of the dimensions `sizes` as one; what is outside any of them is outside all.
+/// One index for each element of the dimensions `sizes` as one; what is outside any of them is
+/// outside all.
 fn flat_rows(c: &mut Call<'_, '_>, columns: &[Value], sizes: &[u64]) -> Result<Value, String> {
     let number = |n: u64| Value::Known(Tensor::from_i64([], &[n as i64]));
     let mut flat = number(0);

@@ -1,4 +1,5 @@
-//! ONNX's ops on the bits of integers, and the arithmetic of integers narrower than the 64 bits in which all are held.
+//! ONNX's ops on the bits of integers, and the arithmetic of integers narrower than the 64 bits in
+//! which all are held.
 
 use crate::onnx::import::call::Call;
 use crate::onnx::import::value::Value;

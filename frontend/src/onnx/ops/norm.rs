@@ -39,7 +39,8 @@ pub(in crate::onnx) fn log_softmax_along(c: &mut Call<'_, '_>, x: &Value, axis: 
     c.binary(Binary::Sub, &shifted, &log)
 }
 
-/// `f` of `x` with the dimension `axis` last; before op set 13, with all dimensions from `axis` on as one.
+/// `f` of `x` with the dimension `axis` last; before op set 13, with all dimensions from `axis` on
+/// as one.
 pub(in crate::onnx) fn over_axis(
     c: &mut Call<'_, '_>,
     x: &Value,
@@ -123,8 +124,8 @@ pub(in crate::onnx) fn group_normalization(c: &mut Call<'_, '_>) -> Outputs {
     normalised_in_groups(c, &x, groups)
 }
 
-/// `x[N, C, …]` normalised over each of `groups` equal parts of its channels, then scaled and moved by vectors over the channels, or,
-/// as op set 18 has them, over the groups.
+/// `x[N, C, …]` normalised over each of `groups` equal parts of its channels, then scaled and moved
+/// by vectors over the channels, or, as op set 18 has them, over the groups.
 fn normalised_in_groups(c: &mut Call<'_, '_>, x: &Value, groups: u64) -> Outputs {
     let eps = c.attribute_finite("epsilon", 1e-5)?;
     let shape = c.shape(x)?;
@@ -175,7 +176,8 @@ pub(in crate::onnx) fn lp_normalization(c: &mut Call<'_, '_>) -> Outputs {
 
 /// Batch normalisation over every dimension but the channels
 pub(in crate::onnx) fn batch_normalization(c: &mut Call<'_, '_>) -> Outputs {
-    // What a training form gives beside the first output are the running statistics that it moves, which nobody may read here.
+    // What a training form gives beside the first output are the running statistics that it moves,
+    // which nobody may read here.
     c.ignore("training_mode");
     if c.attribute_int("spatial", 1)? == 0 {
         return Err("`spatial=0`, statistics for every position, is not supported".into());
@@ -271,8 +273,9 @@ impl Rows {
         Ok(Rows { x, shape, axis, width })
     }
 
-    /// Scale and bias as vectors over a row. Where one of them differs between rows, vectors of `neutral` numbers, and behind them
-    /// what the normalised rows are still to be scaled and moved by.
+    /// Scale and bias as vectors over a row. Where one of them differs between rows, vectors of
+    /// `neutral` numbers, and behind them what the normalised rows are still to be scaled and moved
+    /// by.
     fn split<const N: usize>(
         &self,
         c: &mut Call<'_, '_>,
@@ -296,8 +299,8 @@ impl Rows {
         Ok((vectors, vec![]))
     }
 
-    /// The first result in the input's shape, scaled and moved by what is `outside`, and statistics with size 1 for each normalised
-    /// dimension.
+    /// The first result in the input's shape, scaled and moved by what is `outside`, and statistics
+    /// with size 1 for each normalised dimension.
     fn outputs(&self, c: &mut Call<'_, '_>, results: &[Value], outside: &[Value]) -> Outputs {
         let statistics: Vec<u64> = (0..self.shape.len()).map(|d| if d < self.axis { self.shape[d] } else { 1 }).collect();
         let mut y = c.reshape(&results[0], self.shape.clone())?;

@@ -99,7 +99,8 @@ fn sizes(size: i64, before: i64, after: i64) -> Result<(i64, i64), String> {
     Ok((left, total))
 }
 
-/// Padded with elements of the dimension itself: `from` gives for a position and the size where its element is.
+/// Padded with elements of the dimension itself: `from` gives for a position and the size where its
+/// element is.
 fn repeated(c: &mut Call<'_, '_>, mut x: Value, counts: &[(usize, i64, i64)], from: impl Fn(i64, i64) -> i64) -> Outputs {
     for (axis, before, after) in counts.iter().filter(|(_, before, after)| *before != 0 || *after != 0) {
         let size = c.shape(&x)?[*axis] as i64;

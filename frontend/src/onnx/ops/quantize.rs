@@ -5,7 +5,8 @@ use crate::onnx::import::value::Value;
 use shardc_ir::ops::layout::Slice;
 use shardc_ir::scalar::Binary;
 
-/// `(x - zero point) * scale`, both for all, for each position of one dimension, or for blocks along it
+/// `(x - zero point) * scale`, both for all, for each position of one dimension, or for blocks
+/// along it
 pub(in crate::onnx) fn dequantize_linear(c: &mut Call<'_, '_>) -> Result<Vec<Value>, String> {
     c.ignore("output_dtype");
     let (x, scale, zero) = (c.input(0)?, c.input(1)?, c.optional(2));

@@ -19,7 +19,8 @@ pub(in crate::onnx) fn rnn(c: &mut Call<'_, '_>) -> Outputs {
     layer(c, Kind::Plain)
 }
 
-/// Gated recurrent units. Cho et al.: Learning Phrase Representations using RNN Encoder-Decoder (2014)
+/// Gated recurrent units. Cho et al.: Learning Phrase Representations using RNN Encoder-Decoder
+/// (2014)
 pub(in crate::onnx) fn gru(c: &mut Call<'_, '_>) -> Outputs {
     let linear_before_reset = c.attribute_int("linear_before_reset", 0)? != 0;
     layer(c, Kind::Gated { linear_before_reset })
@@ -67,7 +68,8 @@ struct Cell {
     activations: Vec<UnaryFn>,
     /// `[gates * hidden, hidden]`
     recurrence: Value,
-    /// The bias of the recurrence where it must stay apart from that of the input: `[gates * hidden]`.
+    /// The bias of the recurrence where it must stay apart from that of the input:
+    /// `[gates * hidden]`.
     recurrent_bias: Option<Value>,
     /// Weights of the state in each gate but the third: `[hidden]`.
     peepholes: Option<Vec<Value>>,
@@ -225,7 +227,8 @@ impl Cell {
             let mut next = self.step(c, &inputs[t], &state)?;
             inputs[t] = next.hidden.clone();
             if let Some(lengths) = &lengths {
-                // A sequence that has ended (or, backwards, not begun) keeps its state and gives zeros.
+                // A sequence that has ended (or, backwards, not begun) keeps its state and gives
+                // zeros.
                 let batch = c.shape(&next.hidden)?[0];
                 let lengths = c.reshape(lengths, vec![batch, 1])?;
                 let now = Value::Known(Tensor::from_i64([], &[t as i64]));
@@ -323,7 +326,8 @@ impl Cell {
     }
 }
 
-/// The steps of `[steps, batch, width]`, by halves: the gradient of one slice is a tensor of the size that was sliced.
+/// The steps of `[steps, batch, width]`, by halves: the gradient of one slice is a tensor of the
+/// size that was sliced.
 fn steps(c: &mut Call<'_, '_>, x: Value) -> Result<Vec<Value>, String> {
     let shape = c.shape(&x)?;
     let count = shape[0];

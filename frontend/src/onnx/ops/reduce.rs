@@ -132,7 +132,8 @@ pub(in crate::onnx) fn log_sum_exp(c: &mut Call<'_, '_>) -> Outputs {
     Ok(vec![c.binary(Binary::Add, &log, &max)?])
 }
 
-/// `x` less its maximum over `axes`, and that maximum with those dimensions at size 1; no gradient flows through it.
+/// `x` less its maximum over `axes`, and that maximum with those dimensions at size 1; no gradient
+/// flows through it.
 pub(in crate::onnx) fn minus_max(c: &mut Call<'_, '_>, x: &Value, axes: &[usize]) -> Result<(Value, Value), String> {
     let max = max_of_rows(c, x, axes)?;
     Ok((c.binary(Binary::Sub, x, &max)?, max))

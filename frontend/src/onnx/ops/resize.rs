@@ -1,4 +1,5 @@
-//! Resize, one dimension after another: each is a matrix of weights from inputs to outputs, or a choice of inputs.
+//! Resize, one dimension after another: each is a matrix of weights from inputs to outputs, or a
+//! choice of inputs.
 
 use crate::onnx::import::call::Call;
 use crate::onnx::import::value::Value;
@@ -18,7 +19,8 @@ pub(in crate::onnx) fn resize(c: &mut Call<'_, '_>) -> Outputs {
     resize.all(c, lines)
 }
 
-/// The same by scales alone, as before op set 11: outputs stand for positions that their numbers divided by the scale give
+/// The same by scales alone, as before op set 11: outputs stand for positions that their numbers
+/// divided by the scale give
 pub(in crate::onnx) fn upsample(c: &mut Call<'_, '_>) -> Outputs {
     let shape = c.shape(&c.input(0)?)?;
     let scales = match c.attribute_floats("scales")? {
@@ -180,7 +182,8 @@ impl Resize {
     }
 }
 
-/// `x` with the `chosen` elements along a dimension: repeated where each is taken equally often in turn, else gathered.
+/// `x` with the `chosen` elements along a dimension: repeated where each is taken equally often in
+/// turn, else gathered.
 fn choose(c: &mut Call<'_, '_>, x: &Value, line: &Line, chosen: &[u64]) -> Result<Value, String> {
     let shape = c.shape(x)?;
     let times = line.outputs / line.inputs.max(1);

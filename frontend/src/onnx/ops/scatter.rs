@@ -58,8 +58,8 @@ pub(in crate::onnx) fn scatter_elements(c: &mut Call<'_, '_>) -> Outputs {
     Ok(vec![result])
 }
 
-/// Tables `[batch…, rows, width]` with the rows of `updates` in place of those that the indices `[batch…, …]` name, or added to
-/// them.
+/// Tables `[batch…, rows, width]` with the rows of `updates` in place of those that the indices
+/// `[batch…, …]` name, or added to them.
 fn write_rows(c: &mut Call<'_, '_>, table: &Value, rows: &Value, updates: &Value) -> Result<Value, String> {
     let ty = c.ty(table)?;
     let batch = ty.rank() - 2;
@@ -99,7 +99,8 @@ fn write_rows(c: &mut Call<'_, '_>, table: &Value, rows: &Value, updates: &Value
     c.select(&written, &sums, table)
 }
 
-/// Where each row comes from in a table with its updates behind it: the table, or the last update that names it.
+/// Where each row comes from in a table with its updates behind it: the table, or the last update
+/// that names it.
 fn sources(rows: &Tensor, lead: &[u64], size: u64, count: u64) -> Tensor {
     let shape = [lead, &[size]].concat();
     let mut from = vec![];

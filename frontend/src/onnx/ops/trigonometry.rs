@@ -121,7 +121,8 @@ fn mirrored(c: &mut Call<'_, '_>, f: impl Fn(&mut Call<'_, '_>, &Value) -> Resul
     Ok(vec![c.select(&is_negative, &negative, &y)?])
 }
 
-/// `log(x + sqrt(x^2 + sign))` from `least` on, where the square may overflow: `log x + log(1 + sqrt(1 + sign / x^2))`.
+/// `log(x + sqrt(x^2 + sign))` from `least` on, where the square may overflow:
+/// `log x + log(1 + sqrt(1 + sign / x^2))`.
 fn log_with_root(c: &mut Call<'_, '_>, x: &Value, least: f64, sign: f64) -> Result<Value, String> {
     let large = c.with_number(Binary::Max, x, least)?;
     let inverse = c.unary(Unary::Reciprocal, &large)?;
@@ -139,7 +140,8 @@ fn root_of_one_and(c: &mut Call<'_, '_>, x: &Value) -> Result<Value, String> {
     c.unary(Unary::Sqrt, &sum)
 }
 
-/// `log(1 + x)`, with what is lost in adding 1 as a correction of first order, through which no gradient flows.
+/// `log(1 + x)`, with what is lost in adding 1 as a correction of first order, through which no
+/// gradient flows.
 fn log_1p(c: &mut Call<'_, '_>, x: &Value) -> Result<Value, String> {
     let sum = c.with_number(Binary::Add, x, 1.0)?;
     let log = c.unary(Unary::Log, &sum)?;

@@ -31,7 +31,8 @@ pub(in crate::onnx) struct Moves {
 }
 
 impl Moves {
-    /// Reads `strides`, `dilations`, `pads` and `auto_pad` of a node with `dims` spatial dimensions.
+    /// Reads `strides`, `dilations`, `pads` and `auto_pad` of a node with `dims` spatial
+    /// dimensions.
     pub fn read(c: &mut Call<'_, '_>, dims: usize) -> Result<Moves, String> {
         let strides = numbers(c, "strides", dims, 1)?.unwrap_or_else(|| vec![1; dims]);
         let dilations = numbers(c, "dilations", dims, 1)?.unwrap_or_else(|| vec![1; dims]);
@@ -66,7 +67,8 @@ impl Moves {
         (kernel[d].max(1) - 1) * self.dilations[d] + 1
     }
 
-    /// `total` pads before and after: as many on both sides, an odd one first unless the node says otherwise.
+    /// `total` pads before and after: as many on both sides, an odd one first unless the node says
+    /// otherwise.
     pub fn shared(&self, total: u64) -> [i64; 2] {
         let (less, more) = ((total / 2) as i64, total.div_ceil(2) as i64);
         if self.auto == AutoPad::SameUpper { [less, more] } else { [more, less] }

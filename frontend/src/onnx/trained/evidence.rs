@@ -1,4 +1,5 @@
-//! What the record tells of single tensors and calls: which tensors are parameters in another form, and what shows that something is gone.
+//! What the record tells of single tensors and calls: which tensors are parameters in another form,
+//! and what shows that something is gone.
 
 use super::Candidate;
 use super::recorded::Origin;
@@ -123,7 +124,8 @@ impl<'a, 'm> Evidence<'a, 'm> {
         places.into_iter().map(|i| self.record.parameters[i].name.as_str()).collect()
     }
 
-    /// Whether candidate `i` is the parameters that it was made of, with their elements moved around.
+    /// Whether candidate `i` is the parameters that it was made of, with their elements moved
+    /// around.
     pub fn holds(&self, i: usize) -> bool {
         let candidate = &self.candidates[i];
         let sources = self.sources(candidate);
@@ -148,7 +150,8 @@ impl<'a, 'm> Evidence<'a, 'm> {
         }
         let all = |functions: &[&str]| !calls.is_empty() && calls.iter().all(|call| functions.contains(&call.function.as_str()));
         let is_joined = self.uses[i].iter().all(|u| matches!(u, Use::Weight(_)));
-        // What a recurrent call takes itself stands in its slots as it is; beside it only sizes are computed there.
+        // What a recurrent call takes itself stands in its slots as it is; beside it only sizes are
+        // computed there.
         let placeholders = sources.iter().filter_map(|name| Some(&self.parameter(name)?.placeholder));
         let are_taken = placeholders.into_iter().all(|p| calls.iter().all(|call| call.takes.contains(p)));
         (alone && all(&REGROUPING) && only(&moves)) || (all(&RECURRENT) && is_joined && are_taken)
@@ -169,14 +172,16 @@ impl<'a, 'm> Evidence<'a, 'm> {
         self.record.kinds.contains_key(self.candidates[i].name)
     }
 
-    /// Whether candidate `i` is a part of what it was made of: two of them may be equal, and are not one for that.
+    /// Whether candidate `i` is a part of what it was made of: two of them may be equal, and are
+    /// not one for that.
     fn is_part(&self, i: usize) -> bool {
         let candidate = &self.candidates[i];
         let mut names = self.went_in(candidate).iter().map(String::as_str).chain([candidate.name]);
         !self.is_listed(i) && names.any(|name| PARTS.contains(&operation(name)))
     }
 
-    /// Whether the optimizer has left the initializer of that name alone: its value still says what it is in the module.
+    /// Whether the optimizer has left the initializer of that name alone: its value still says what
+    /// it is in the module.
     pub fn is_as_exported(&self, name: &str) -> bool {
         let vouched = &self.record.vouched;
         vouched.is_empty() || vouched.contains(name) || self.file.apart.contains(name)
@@ -187,10 +192,11 @@ impl<'a, 'm> Evidence<'a, 'm> {
         call.takes.iter().map(String::as_str).filter(|name| !self.known.contains(name))
     }
 
-    /// Whether a node reads the candidate whose call does not take it, nor the parameters that it holds: then the optimizer has merged
-    /// them with an equal tensor; where the call takes a `missing` parameter, with that. What the call takes may be the candidate under
-    /// the name of an idle result that is gone: one of the candidate's own kind, `t_1` for `t`, unless nothing is missing and it can be of
-    /// an equal tensor.
+    /// Whether a node reads the candidate whose call does not take it, nor the parameters that it
+    /// holds: then the optimizer has merged them with an equal tensor; where the call takes a
+    /// `missing` parameter, with that. What the call takes may be the candidate under the name of
+    /// an idle result that is gone: one of the candidate's own kind, `t_1` for `t`, unless nothing
+    /// is missing and it can be of an equal tensor.
     pub fn is_misused(&self, i: usize, parameters: &[&Parameter], missing: &HashSet<&str>) -> bool {
         let name = self.candidates[i].name;
         let means = |taken: &str| taken == name || missing.contains(taken) || parameters.iter().any(|p| p.placeholder == taken);
@@ -199,7 +205,8 @@ impl<'a, 'm> Evidence<'a, 'm> {
         self.readers_of(name).iter().any(|call| !call.takes.iter().any(|t| means(t)) && !self.gone(call).any(may_mean))
     }
 
-    /// Whether a candidate of other parameters has the elements of candidate `i`, in whatever order.
+    /// Whether a candidate of other parameters has the elements of candidate `i`, in whatever
+    /// order.
     fn has_twin(&self, i: usize, parameters: &[&Parameter]) -> bool {
         let is_other = |c: &Candidate<'_>| {
             let sources = self.sources(c);
@@ -221,8 +228,8 @@ impl<'a, 'm> Evidence<'a, 'm> {
         self.readers.get(name).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Whether a parameter that is seen nowhere may have been in use: the record has no calls, something came from nowhere, or the
-    /// result of a call is gone that did something.
+    /// Whether a parameter that is seen nowhere may have been in use: the record has no calls,
+    /// something came from nowhere, or the result of a call is gone that did something.
     pub fn may_hide_a_parameter(&self, origins: &[Origin]) -> bool {
         let from_nowhere = |(i, candidate): (usize, &Candidate<'_>)| {
             origins[i] == Origin::Constant
@@ -238,8 +245,9 @@ impl<'a, 'm> Evidence<'a, 'm> {
             || self.replaced(origins)
     }
 
-    /// Whether a node is given, for a result that is gone, a tensor that was equal to it and may have been equal to a parameter: a
-    /// parameter, or zeros or ones. Another call takes that tensor by its name, or this one is given nothing else for the result.
+    /// Whether a node is given, for a result that is gone, a tensor that was equal to it and may
+    /// have been equal to a parameter: a parameter, or zeros or ones. Another call takes that
+    /// tensor by its name, or this one is given nothing else for the result.
     fn replaced(&self, origins: &[Origin]) -> bool {
         let graph = self.file.graph();
         let named = |call: &Call, name: &str| {
@@ -271,15 +279,16 @@ impl<'a, 'm> Evidence<'a, 'm> {
         })
     }
 
-    /// Whether a tensor of the module is seen nowhere in the file: then equal calls may have been made one that were not the same.
+    /// Whether a tensor of the module is seen nowhere in the file: then equal calls may have been
+    /// made one that were not the same.
     pub fn has_unseen_tensor(&self) -> bool {
         let folded: HashSet<&str> = self.record.folded.values().flatten().map(String::as_str).collect();
         let is_seen = |name: &str| self.places.contains_key(name) || folded.contains(name);
         self.record.placeholders.iter().any(|(name, placeholder)| !is_seen(name) && !self.is_taken(placeholder))
     }
 
-    /// The parameters of calls that stand for an equal call as well: a reader takes the result of a call that is gone, and is given
-    /// that of one of the same function in its place.
+    /// The parameters of calls that stand for an equal call as well: a reader takes the result of a
+    /// call that is gone, and is given that of one of the same function in its place.
     pub fn doubled(&self) -> Vec<&'a str> {
         let graph = self.file.graph();
         let made =

@@ -1,4 +1,5 @@
-//! What the uses of one initializer say: a weight, norm or bias slot decides whatever the values; elsewhere values count.
+//! What the uses of one initializer say: a weight, norm or bias slot decides whatever the values;
+//! elsewhere values count.
 
 use super::Candidate;
 use super::uses::{self, Operand, ReadAs, Use};
@@ -34,8 +35,8 @@ pub(super) struct Judge<'a, 'm> {
     pub circle: Option<&'m str>,
     /// Its position among the candidates.
     pub index: usize,
-    /// Whether the model has initializers to hold its parameters, so that a constant of one value in a slot stands for a
-    /// scale or bias that the module does not have.
+    /// Whether the model has initializers to hold its parameters, so that a constant of one value
+    /// in a slot stands for a scale or bias that the module does not have.
     pub beside_initializers: bool,
 }
 
@@ -82,8 +83,9 @@ impl Judge<'_, '_> {
         self.uses.iter().all(|u| matches!(u, Use::Dead))
     }
 
-    /// Whether an exporter wrote it where an op wants a scale or bias and the module has none: a constant node beside initializers,
-    /// or what it named itself in the instance normalisation that a group normalisation became.
+    /// Whether an exporter wrote it where an op wants a scale or bias and the module has none: a
+    /// constant node beside initializers, or what it named itself in the instance normalisation
+    /// that a group normalisation became.
     fn stands_in(&self) -> bool {
         let nodes = &self.file.graph().node;
         let of_instances = |u: &Use| u.node().is_some_and(|node| nodes[node].op_type == "InstanceNormalization");

@@ -1,5 +1,5 @@
-//! Parameters that an exporter merged because they were equal, and matrices that were one and are two now: what the spec says of
-//! them, and what it must say.
+//! Parameters that an exporter merged because they were equal, and matrices that were one and are
+//! two now: what the spec says of them, and what it must say.
 
 use super::uses::{Reader, Use, invented};
 use super::values::{Equality, Fingerprint, Key, Values};
@@ -40,7 +40,8 @@ pub(in crate::onnx) struct Part {
     pub readers: Vec<(usize, usize)>,
 }
 
-/// Every trained candidate that may have been several parameters. Uses in one module are one parameter: a module that runs twice.
+/// Every trained candidate that may have been several parameters. Uses in one module are one
+/// parameter: a module that runs twice.
 pub(in crate::onnx) fn merged(
     file: &ModelFile,
     candidates: &[Candidate<'_>],
@@ -89,8 +90,9 @@ fn parts(file: &ModelFile, readers: &[Reader], counts: impl Fn(&Use) -> bool, co
     parts
 }
 
-/// Whether the names are of one module that is called again: TorchScript numbers the calls, which looks as two modules `norm` and
-/// `norm_1` do. Equal vectors of numbers that vary were not merged, so there it is calls that have the numbers.
+/// Whether the names are of one module that is called again: TorchScript numbers the calls, which
+/// looks as two modules `norm` and `norm_1` do. Equal vectors of numbers that vary were not merged,
+/// so there it is calls that have the numbers.
 fn one_module(one: &str, other: &str) -> bool {
     one.split('.').map(without_number).eq(other.split('.').map(without_number))
 }
@@ -121,7 +123,8 @@ fn without_numbers(name: &str) -> String {
 }
 
 impl Merged {
-    /// Whether the spec wants the parameters apart. A pattern does for vectors and constants; what varies needs its name.
+    /// Whether the spec wants the parameters apart. A pattern does for vectors and constants; what
+    /// varies needs its name.
     pub fn is_split(&self, candidate: &Candidate<'_>, options: &ImportOptions<'_>) -> bool {
         let named = |u: &Untie| candidate.names().any(|name| name == u.pattern);
         let matched = |u: &Untie| candidate.names().any(|name| matches(&u.pattern, name));
@@ -162,7 +165,8 @@ pub(in crate::onnx) fn refusals(
 /// Lines that a refusal tells to write.
 const LISTED: usize = 8;
 
-/// The refusal of matrices that are equal, or each other's transpose: with the lines that make them one again.
+/// The refusal of matrices that are equal, or each other's transpose: with the lines that make them
+/// one again.
 pub(in crate::onnx) fn lost_ties(
     file: &ModelFile,
     candidates: &[Candidate<'_>],
@@ -174,7 +178,8 @@ pub(in crate::onnx) fn lost_ties(
     let is_weight = |u: &Use| matches!(u, Use::Weight(_) | Use::Table(_));
     let is_matrix =
         |i: &usize| choices[*i] == Choice::Parameter && candidates[*i].weight.ty.rank() == 2 && uses[*i].iter().any(is_weight);
-    // A pattern of everything is meant for what is merged; of matrices it separates copies of one layer only.
+    // A pattern of everything is meant for what is merged; of matrices it separates copies of one
+    // layer only.
     let named = |u: &Untie, i: usize| candidates[i].names().any(|name| matches(&u.pattern, name));
     let separate = |i: usize, j: usize| {
         let copies = without_numbers(candidates[i].name) == without_numbers(candidates[j].name);

@@ -1,11 +1,14 @@
-//! What the exporter's record says of each initializer: which are parameters, and which parameters the file has lost.
+//! What the exporter's record says of each initializer: which are parameters, and which parameters
+//! the file has lost.
 //!
-//! A parameter is held by the initializer of its name, or by one that the exporter's optimizer made of it by moving elements
-//! around: a transpose, a part, rows of a table, each once. A second one made of it is a view. What is computed of a parameter in
-//! any other way is not the parameter, so that it is lost; so is one whose initializer the optimizer replaced (a convolution into which it
-//! folded a batch normalisation), and one that a call takes and no initializer holds. A parameter that
-//! no call takes is the second name of another one, or is not used: unless something that calls take is gone, and may have been of it.
-//! Parts of a parameter are read by calls that take them: what is equal to a part is another part.
+//! A parameter is held by the initializer of its name, or by one that the exporter's optimizer made
+//! of it by moving elements around: a transpose, a part, rows of a table, each once. A second one
+//! made of it is a view. What is computed of a parameter in any other way is not the parameter, so
+//! that it is lost; so is one whose initializer the optimizer replaced (a convolution into which it
+//! folded a batch normalisation), and one that a call takes and no initializer holds. A parameter
+//! that no call takes is the second name of another one, or is not used: unless something that
+//! calls take is gone, and may have been of it. Parts of a parameter are read by calls that take
+//! them: what is equal to a part is another part.
 
 use super::evidence::Evidence;
 use super::judge::{Judge, Verdict};
@@ -61,7 +64,8 @@ struct Search<'a, 'm> {
 }
 
 impl<'a> Search<'a, '_> {
-    /// Finds what holds each parameter: its own initializer, or the first tensor that was made of it, and views of that.
+    /// Finds what holds each parameter: its own initializer, or the first tensor that was made of
+    /// it, and views of that.
     fn find_holders(&mut self) {
         let (evidence, candidates) = (self.evidence, self.candidates);
         let mut own: HashMap<&str, usize> = HashMap::new();
@@ -106,7 +110,8 @@ impl<'a> Search<'a, '_> {
         }
     }
 
-    /// Parameters that are seen nowhere are lost, unless everything shows that they were not in use.
+    /// Parameters that are seen nowhere are lost, unless everything shows that they were not in
+    /// use.
     fn suspect_the_unseen(&mut self) {
         if !self.unseen.is_empty() && self.evidence.may_hide_a_parameter(&self.origins) {
             self.lost.extend(&self.unseen);
@@ -174,7 +179,8 @@ pub(super) fn verdict(origin: &Origin, judge: &Judge<'_, '_>) -> Verdict {
     }
 }
 
-/// Makes a view of each candidate that is one of a state variable. What the spec freezes in one place is frozen in both.
+/// Makes a view of each candidate that is one of a state variable. What the spec freezes in one
+/// place is frozen in both.
 pub(super) fn views(recorded: &Recorded, candidates: &[Candidate<'_>], choices: &mut [Choice]) -> Vec<Copy> {
     let is_state = |choice: Choice| matches!(choice, Choice::Parameter | Choice::Frozen);
     let mut copies = vec![];

@@ -1,4 +1,5 @@
-//! One parameter that an exporter wrote twice: the spec says which two initializers it is, and the second becomes a view.
+//! One parameter that an exporter wrote twice: the spec says which two initializers it is, and the
+//! second becomes a view.
 
 use super::values::Values;
 use super::{Candidate, Choice};

@@ -1,5 +1,5 @@
-//! Parameters that an exporter merged, apart again: in the bytes of the model each gets an initializer of its own, which its
-//! readers read.
+//! Parameters that an exporter merged, apart again: in the bytes of the model each gets an
+//! initializer of its own, which its readers read.
 
 use crate::onnx::file::model_file::{ModelFile, Owner, TensorBytes, messages};
 use crate::onnx::file::schema;
@@ -21,7 +21,8 @@ pub(in crate::onnx) struct Split<'a> {
 /// What happens to the graph.
 #[derive(Default)]
 struct Changes {
-    /// For each initializer, by position: the names of those that take its place, its own perhaps among them.
+    /// For each initializer, by position: the names of those that take its place, its own perhaps
+    /// among them.
     initializers: BTreeMap<usize, Vec<String>>,
     /// New names of inputs of nodes.
     inputs: BTreeMap<(usize, usize), String>,

@@ -1,4 +1,5 @@
-//! What the nodes of a model do with an initializer, looking through the ops that only move or combine constants.
+//! What the nodes of a model do with an initializer, looking through the ops that only move or
+//! combine constants.
 
 use crate::onnx::file::model_file::ModelFile;
 use crate::onnx::file::model_file::initializers;
@@ -157,7 +158,8 @@ pub(in crate::onnx) struct Flow<'m> {
     to_waves: HashSet<usize>,
 }
 
-/// Ops that move elements: the use is behind them. The first input is the data, for Concat every one.
+/// Ops that move elements: the use is behind them. The first input is the data, for Concat every
+/// one.
 const LOOK_THROUGH: [&str; 13] = [
     "Transpose",
     "Reshape",
@@ -245,7 +247,8 @@ impl<'m> Flow<'m> {
         flow
     }
 
-    /// Every node that reads `name`, with the uses behind it. A `vector` has at most one dimension larger than 1.
+    /// Every node that reads `name`, with the uses behind it. A `vector` has at most one dimension
+    /// larger than 1.
     pub fn readers(&self, name: &'m str, vector: bool) -> Vec<Reader> {
         let readers = self.readers.get(name).into_iter().flatten();
         readers.map(|(node, input)| Reader { node: *node, input: *input, uses: self.behind(*node, *input, vector) }).collect()
@@ -285,7 +288,8 @@ impl<'m> Flow<'m> {
         &self.file.graph().node[position]
     }
 
-    /// The use as input `input` of the node at `position`, or whether to look behind it, and then whether arithmetic lies before.
+    /// The use as input `input` of the node at `position`, or whether to look behind it, and then
+    /// whether arithmetic lies before.
     fn one(&self, position: usize, input: usize, derived: bool, vector: bool) -> (Option<Use>, Option<bool>) {
         let node = self.node(position);
         let op = node.op_type.as_str();
@@ -330,7 +334,8 @@ impl<'m> Flow<'m> {
         i32::try_from(to).is_ok_and(|to| tensor::dtype(to, None).is_ok_and(|d| d.is_float()))
     }
 
-    /// Whether the other operand of an addition is the product of a matrix that does not vary, as a linear layer's is.
+    /// Whether the other operand of an addition is the product of a matrix that does not vary, as a
+    /// linear layer's is.
     fn is_bias(&self, node: &'m pb::NodeProto, input: usize) -> bool {
         let Some(mut name) = node.input.get(1 - input.min(1)) else { return false };
         loop {
@@ -368,7 +373,8 @@ impl<'m> Flow<'m> {
         }
     }
 
-    /// Whether everything that the node at `position` gives passes sin or cos, with only elementwise ops between.
+    /// Whether everything that the node at `position` gives passes sin or cos, with only
+    /// elementwise ops between.
     fn finds_waves(&self, position: usize) -> bool {
         let passes = |(reader, _): &(usize, usize)| match self.node(*reader).op_type.as_str() {
             "Sin" | "Cos" => true,
@@ -380,7 +386,8 @@ impl<'m> Flow<'m> {
         })
     }
 
-    /// Whether what the node at `position` gives reaches a softmax with only elementwise ops between.
+    /// Whether what the node at `position` gives reaches a softmax with only elementwise ops
+    /// between.
     fn finds_softmax(&self, position: usize) -> bool {
         let mut readers = self.node(position).output.iter().flat_map(|n| self.readers.get(n.as_str()).into_iter().flatten());
         readers.any(|(reader, _)| match self.node(*reader).op_type.as_str() {

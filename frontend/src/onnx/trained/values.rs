@@ -1,4 +1,5 @@
-//! Questions about the values of initializers, answered from as few elements as possible; none if the values are not there.
+//! Questions about the values of initializers, answered from as few elements as possible; none if
+//! the values are not there.
 
 use super::Candidate;
 use super::uses::{ReadAs, Use};
@@ -51,7 +52,8 @@ impl<'a, 'm> Values<'a, 'm> {
         if self.absent[i] { None } else { self.candidates[i].weight.elements_at(at) }
     }
 
-    /// Whether candidate `i` is a mask: some elements hide, or, where arithmetic makes a mask of it, all are 0 or 1.
+    /// Whether candidate `i` is a mask: some elements hide, or, where arithmetic makes a mask of
+    /// it, all are 0 or 1.
     pub fn mask(&self, i: usize, derived: bool) -> Option<bool> {
         let values = self.load(i)?.to_f64();
         let hides = values.iter().any(|v| *v <= HIDDEN);
@@ -63,7 +65,8 @@ impl<'a, 'm> Values<'a, 'm> {
         Some(self.constant(i)? && self.sample(i, &[0])? == [0.0])
     }
 
-    /// Whether every element of candidate `i` is 0, or every one 1, as of many a parameter before training.
+    /// Whether every element of candidate `i` is 0, or every one 1, as of many a parameter before
+    /// training.
     pub fn fresh(&self, i: usize) -> Option<bool> {
         let first = self.sample(i, &[0])?;
         Some((first == [0.0] || first == [1.0]) && self.constant(i)?)
@@ -79,7 +82,8 @@ impl<'a, 'm> Values<'a, 'm> {
         Some(self.load(i)?.splat().is_some())
     }
 
-    /// Whether no two rows of candidate `i`, along its last dimension, are equal, and none is zero, as that of a padding is.
+    /// Whether no two rows of candidate `i`, along its last dimension, are equal, and none is zero,
+    /// as that of a padding is.
     pub fn rows_differ(&self, i: usize) -> Option<bool> {
         let tensor = self.load(i)?;
         let width = tensor.ty.shape.last().copied().unwrap_or(1).max(1) as usize;
@@ -89,8 +93,8 @@ impl<'a, 'm> Values<'a, 'm> {
         Some(bits.chunks(width).all(|row| rows.insert(row)))
     }
 
-    /// For each candidate that is only multiplied or gathered from, another one such that their squares add to 1 everywhere:
-    /// the cosines and sines of rotary positions.
+    /// For each candidate that is only multiplied or gathered from, another one such that their
+    /// squares add to 1 everywhere: the cosines and sines of rotary positions.
     pub fn circles(&self, candidates: &[Candidate<'m>], uses: &[Vec<Use>]) -> Vec<Option<&'m str>> {
         let table = |u: &Use| {
             matches!(u, Use::Table(_) | Use::Dead) || matches!(u, Use::Operand(o) if o.read_as == ReadAs::MultipliedWith)
@@ -165,7 +169,8 @@ impl<'a, 'm> Values<'a, 'm> {
         Some(Fingerprint { shape: [m, n], straight: self.sample(i, &straight)?, turned: self.sample(i, &turned)? })
     }
 
-    /// Whether candidates `i` and `j`, with those fingerprints, are equal matrices or each other's transpose.
+    /// Whether candidates `i` and `j`, with those fingerprints, are equal matrices or each other's
+    /// transpose.
     pub fn equal(&self, (i, a): (usize, &Fingerprint), (j, b): (usize, &Fingerprint)) -> Option<Equality> {
         let ([m, n], [p, q]) = (&self.candidates[i].weight.ty.shape[..], &self.candidates[j].weight.ty.shape[..]) else {
             return Some(Equality::No);
