@@ -250,6 +250,15 @@ fn compile_can_stop_dump_and_verify() {
     let job = ["compile", &example("digits/model.onnx"), "--spec", &example("digits/dp2-tp2.shard")];
     let stopped = shardc(&here, &[&job[..], &["--stop-after", "propagate", "--verify-each"]].concat()).expect(0);
     assert!(stopped.out.starts_with("graph @") && stopped.out.contains("phase annotated"), "{}", stopped.out);
+    // What stops before a pass does not hear its refusal.
+    let spec = write(&here, "idle.shard", format!("mesh tp=2\nshard \"fc1.weight\" [3*tp, -]\n{SPEC}"));
+    let job_with_idle = ["compile", &example("digits/model.onnx"), "--spec", &spec];
+    shardc(&here, &[&job_with_idle[..], &["--stop-after", "differentiate"]].concat()).expect(0);
+    shardc(&here, &[&job_with_idle[..], &["--stop-after", "propagate"]].concat()).expect(1);
+    let spec = write(&here, "evaluation.shard", "bind batch=2\n");
+    let evaluation = ["compile", &example("digits/model.onnx"), "--spec", &spec, "--stop-after"];
+    let ran = shardc(&here, &[&evaluation[..], &["differentiate"]].concat()).expect(2);
+    assert!(ran.err.contains("asks for no training"), "{}", ran.err);
     shardc(&here, &[&job[..], &["-o", "p", "--dump", "d", "--verify-each"]].concat()).expect(0);
     for mode in ["train", "eval"] {
         let files: Vec<_> = fs::read_dir(here.join("d").join(mode)).expect("dumps").collect();

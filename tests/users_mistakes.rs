@@ -223,3 +223,20 @@ fn an_output_may_need_no_input() {
         assert_eq!(outputs(&here)["y"].to_f32(), [5.0, 0.0, 7.0]);
     }
 }
+
+#[test]
+fn tensors_of_more_dimensions_than_kernels_take_are_refused_by_compile() {
+    let (sizes, flat) = ([2; 17], [1 << 15, 4]);
+    let here = job(
+        "dimensions",
+        &[("x", DataType::Float, &flat)],
+        vec![floats("w", &[4, 4], &[0.1; 16]), ints("sizes", &[17], &sizes), ints("flat", &[2], &flat)],
+        &[("MatMul", "x w", "t"), ("Reshape", "t sizes", "r"), ("Transpose", "r", "q"), ("Reshape", "q flat", "y")],
+        &["y"],
+    );
+    fs::write(here.join("job.shard"), "batch 32768\nloss mse prediction=y labels=t\noptimizer sgd lr=0.1\n").unwrap();
+    let ran = shardc(&here, &[&["compile"], &JOB[..3], &["-o", "p"]].concat()).expect(1);
+    assert!(ran.err.contains("cannot run: step `%q = transpose %r`"), "{}", ran.err);
+    assert!(ran.err.contains("17 dimensions are more than the 16 that kernels take"), "{}", ran.err);
+    assert!(!here.join("p").exists());
+}

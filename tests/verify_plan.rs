@@ -239,3 +239,16 @@ fn a_forged_directory_is_told_by_its_proof() {
     forge("eval.shir", &read("train.shir"));
     told(&["this plan directory is wrong: the eval plan", "it trains"]);
 }
+
+#[test]
+fn many_ranks_may_have_many_micro_batches() {
+    let here = folder("many-ranks");
+    let spec = here.join("job.shard");
+    let lines = "mesh dp=16384\nbatch 1572864 microbatches=96\nloss cross_entropy logits=logits labels=y\n\
+                 optimizer sgd lr=0.1\ndata axis=dp\n";
+    fs::write(&spec, lines).expect("a file can be written");
+    let spec = spec.to_string_lossy();
+    shardc(&here, &["compile", &example("digits/model.onnx"), "--spec", &spec, "-o", "p"]).expect(0);
+    let proven = shardc(&here, &["verify", "p"]).expect(0).out;
+    assert!(proven.contains("train: proven on 16384 ranks"), "{proven}");
+}

@@ -1,8 +1,8 @@
 //! How fast single kernels are, at the sizes of a small GPT: `cargo bench -p shardc-executor`.
 
 use shardc_executor::cpu::element::{Slice, SliceMut};
-use shardc_executor::cpu::prepare;
 use shardc_executor::cpu::threads::Threads;
+use shardc_executor::cpu::{Arguments, prepare};
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::*;
 use shardc_ir::mesh::Mesh;
@@ -59,7 +59,7 @@ fn measure(kernel: &Kernel, threads: Threads) -> f64 {
             .zip(&mut writes)
             .map(|(operand, words)| SliceMut::from_bytes(operand.dtype, bytemuck::cast_slice_mut(words)).expect("aligned"))
             .collect();
-        prepared.launch(&reads, writes, &[0], threads).expect("good data");
+        prepared.launch(Arguments { reads: &reads, writes, coordinates: &[0], threads }).expect("good data");
         best = best.min(start.elapsed().as_secs_f64());
         rounds += 1;
     }

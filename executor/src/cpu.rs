@@ -41,18 +41,29 @@ impl Backend for Cpu {
     type Ready = Box<dyn Launch>;
 }
 
+/// What one run of a kernel gets.
+#[derive(Debug)]
+pub struct Arguments<'a> {
+    /// The operands read. One that is in place is not looked at; any slice will do.
+    pub reads: &'a [Slice<'a>],
+    /// The operands written.
+    pub writes: Vec<SliceMut<'a>>,
+    /// The position on each axis of the mesh.
+    pub coordinates: &'a [u64],
+    /// The threads that it may use.
+    pub threads: Threads,
+}
+
 /// A kernel made ready for one arrangement of its operands in memory.
 pub trait Launch: Debug + Send + Sync {
-    /// Runs the kernel at the mesh `coordinates`. A read that is in place is not looked at; any
-    /// slice will do.
+    /// Runs the kernel.
     ///
     /// # Errors
     /// On bad data: an index outside its table, an integer divided by 0.
     ///
     /// # Panics
     /// If an operand is shorter than [`Kernel::signature`] says.
-    fn launch(&self, reads: &[Slice<'_>], writes: Vec<SliceMut<'_>>, coordinates: &[u64], threads: Threads)
-    -> Result<(), String>;
+    fn launch(&self, arguments: Arguments<'_>) -> Result<(), String>;
 }
 
 /// Makes a kernel ready whose operands fit its [`Kernel::signature`]. `in_place` says for each read

@@ -2,6 +2,7 @@
 //! ranks is for whoever runs it.
 
 use crate::arena::{Arena, Operands};
+use crate::cpu::Arguments;
 use crate::cpu::element::{Slice, SliceMut};
 use crate::cpu::threads::Threads;
 use crate::fault::Fault;
@@ -178,7 +179,9 @@ impl Rank {
         let typed = |dtype: DType, bytes| SliceMut::from_bytes(dtype, bytes).ok_or_else(misaligned);
         let writes: Vec<SliceMut<'_>> =
             launch.writes.iter().zip(writes).map(|(place, bytes)| typed(place.dtype, bytes)).collect::<Result<_, _>>()?;
-        prepared.launch(&reads, writes, &self.coordinates, self.threads).map_err(Fault::of_data)
+        prepared
+            .launch(Arguments { reads: &reads, writes, coordinates: &self.coordinates, threads: self.threads })
+            .map_err(Fault::of_data)
     }
 }
 

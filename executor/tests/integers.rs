@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use shardc_executor::cpu::element::{Slice, SliceMut};
-use shardc_executor::cpu::prepare;
 use shardc_executor::cpu::threads::Threads;
+use shardc_executor::cpu::{Arguments, prepare};
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::{Kernel, Map, MapInput, Reduce};
 use shardc_ir::reduce_kind::ReduceKind;
@@ -26,7 +26,8 @@ fn map(f: Binary, count: u64, stride: i64) -> Map {
 fn launch(kernel: &Kernel, a: &[i64], b: &[i64], results: usize) -> Result<Vec<i64>, String> {
     let mut out = vec![0; results];
     let prepared = prepare(kernel, &[None, None]).unwrap();
-    prepared.launch(&[Slice::I64(a), Slice::I64(b)], vec![SliceMut::I64(&mut out)], &[], Threads(1))?;
+    let (reads, writes) = ([Slice::I64(a), Slice::I64(b)], vec![SliceMut::I64(&mut out)]);
+    prepared.launch(Arguments { reads: &reads, writes, coordinates: &[], threads: Threads(1) })?;
     Ok(out)
 }
 

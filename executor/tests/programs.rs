@@ -305,6 +305,7 @@ fn forged_programs_are_refused() {
         ("constant", |p| p.constants.push(ProgramConstant { buffer: BufferId(1), bytes: vec![0; 3] })),
         ("partial", |p| p.buffers[6].sharding.add_partial(DP, ReduceKind::Sum)),
         ("arena is too large", |p| p.arena_bytes = u64::MAX),
+        ("memory", |p| p.arena_bytes = 1 << 49),
     ];
     for (expected, forge) in forgeries {
         let mut program = program(Mesh::new([("dp".to_string(), 2)], 2));

@@ -378,3 +378,18 @@ fn an_invented_name_gets_one_after_its_scope() {
     let contract = imported.graph.nodes().find(|(_, n)| n.op.name() == "contract").unwrap().1;
     assert_eq!(contract.origin.scope.as_deref(), Some("encoder.layer.0.query"));
 }
+
+#[test]
+fn folded_batch_normalizations_are_told_by_the_names_of_kernels() {
+    let net = |kernel: &str| {
+        let mut m = model(20);
+        input(&mut m, "x", DataType::Float, &[4, 2, 3, 3]);
+        initializer(&mut m, floats(kernel, &[5, 2, 1, 1], &(0..10).map(|i| 0.1 * i as f32).collect::<Vec<_>>()));
+        node(&mut m, "Conv", &format!("x {kernel}"), "y", vec![]);
+        output(&mut m, "y");
+        m
+    };
+    let folded = |kernel: &str| imported(&net(kernel)).warnings.iter().any(|w| w.message.contains("folded batch normalizations"));
+    assert!(folded("onnx::Conv_192"));
+    assert!(!folded("stem.conv.weight"));
+}

@@ -220,6 +220,13 @@ fn what_the_host_fills_and_reads_is_the_graphs() {
     refused(&split, &graph, "in the graph it is");
     let slots = mutant(&good, |program| program.buffers[buffer(|kind| matches!(kind, BufferKind::Input(_)))].slots = 1);
     refused(&slots, &graph, "no slot for each micro-batch");
+    let slots = mutant(&good, |program| {
+        let end = program.arena_bytes;
+        let activation = &mut program.buffers[buffer(|kind| *kind == BufferKind::Activation)];
+        (activation.slots, activation.offset) = (4, end);
+        program.arena_bytes += 4 * activation.slot_bytes;
+    });
+    refused(&slots, &graph, "has 4 slots, but a step has 1 of its value");
     let shared = mutant(&good, |program| {
         let input = good.buffers[buffer(|kind| matches!(kind, BufferKind::Input(_)))].clone();
         let activation = buffer(|kind| *kind == BufferKind::Activation);

@@ -13,7 +13,7 @@ use crate::cpu::simd::simd;
 use crate::cpu::softmax::{exponentials, largest};
 use crate::cpu::threads::Threads;
 use crate::cpu::tiles::{self, Steps, Tile};
-use crate::cpu::{Cpu, Launch};
+use crate::cpu::{Arguments, Cpu, Launch};
 use faer::linalg::matmul::matmul;
 use faer::{Accum, Par};
 use shardc_ir::dtype::DType;
@@ -29,13 +29,7 @@ impl Implements<Attention> for Cpu {
 }
 
 impl Launch for Attention {
-    fn launch(
-        &self,
-        reads: &[Slice<'_>],
-        writes: Vec<SliceMut<'_>>,
-        _coordinates: &[u64],
-        threads: Threads,
-    ) -> Result<(), String> {
+    fn launch(&self, Arguments { reads, writes, threads, .. }: Arguments<'_>) -> Result<(), String> {
         match self.dtype {
             DType::F64 => run::<f64>(self, reads, writes, threads),
             _ => run::<f32>(self, reads, writes, threads),

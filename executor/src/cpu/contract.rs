@@ -9,7 +9,7 @@ use crate::cpu::element::{Slice, SliceMut};
 use crate::cpu::number::{Number, Real};
 use crate::cpu::threads::Threads;
 use crate::cpu::tiles::{self, Steps, Tile};
-use crate::cpu::{Cpu, Launch};
+use crate::cpu::{Arguments, Cpu, Launch};
 use faer::linalg::matmul::matmul;
 use faer::{Accum, Par};
 use shardc_ir::dtype::DType;
@@ -55,13 +55,7 @@ impl Implements<Contract> for Cpu {
 }
 
 impl Launch for Prepared {
-    fn launch(
-        &self,
-        reads: &[Slice<'_>],
-        mut writes: Vec<SliceMut<'_>>,
-        _coordinates: &[u64],
-        threads: Threads,
-    ) -> Result<(), String> {
+    fn launch(&self, Arguments { reads, mut writes, threads, .. }: Arguments<'_>) -> Result<(), String> {
         match self.dtype {
             DType::F64 => run::<f64>(&self.product, reads, writes.remove(0), threads),
             _ => run::<f32>(&self.product, reads, writes.remove(0), threads),

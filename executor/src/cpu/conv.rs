@@ -15,7 +15,7 @@ use crate::cpu::element::{Slice, SliceMut};
 use crate::cpu::number::{Number, Real};
 use crate::cpu::threads::Threads;
 use crate::cpu::window::Window;
-use crate::cpu::{Cpu, Launch};
+use crate::cpu::{Arguments, Cpu, Launch};
 use faer::Accum;
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::{ContractDim, Conv, ConvResult, Implements};
@@ -124,13 +124,7 @@ impl Implements<Conv> for Cpu {
 }
 
 impl Launch for Prepared {
-    fn launch(
-        &self,
-        reads: &[Slice<'_>],
-        mut writes: Vec<SliceMut<'_>>,
-        _coordinates: &[u64],
-        threads: Threads,
-    ) -> Result<(), String> {
+    fn launch(&self, Arguments { reads, mut writes, threads, .. }: Arguments<'_>) -> Result<(), String> {
         match self.dtype {
             DType::F64 => run::<f64>(self, reads, writes.remove(0), threads),
             _ => run::<f32>(self, reads, writes.remove(0), threads),

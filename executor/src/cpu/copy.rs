@@ -1,10 +1,10 @@
 //! Move: a copy between two strided layouts.
 
-use crate::cpu::element::{Element, Slice, SliceMut, each_type};
+use crate::cpu::element::{Element, Slice, each_type};
 use crate::cpu::space::collapse;
 use crate::cpu::threads::Threads;
 use crate::cpu::tiles::{self, Steps, Tile};
-use crate::cpu::{Cpu, Launch};
+use crate::cpu::{Arguments, Cpu, Launch};
 use shardc_ir::kernel::{Implements, Move};
 use shardc_ir::position::Offset;
 
@@ -53,13 +53,7 @@ impl Implements<Move> for Cpu {
 }
 
 impl Launch for Prepared {
-    fn launch(
-        &self,
-        reads: &[Slice<'_>],
-        mut writes: Vec<SliceMut<'_>>,
-        coordinates: &[u64],
-        threads: Threads,
-    ) -> Result<(), String> {
+    fn launch(&self, Arguments { reads, mut writes, coordinates, threads }: Arguments<'_>) -> Result<(), String> {
         each_type!(SliceMut, writes.remove(0), out => run(self, reads[0], out, coordinates, threads));
         Ok(())
     }

@@ -1,9 +1,8 @@
 //! Fill: one value everywhere.
 
-use crate::cpu::element::{Slice, SliceMut, each_type};
+use crate::cpu::element::each_type;
 use crate::cpu::lanes::{self, Lanes};
-use crate::cpu::threads::Threads;
-use crate::cpu::{Cpu, Launch};
+use crate::cpu::{Arguments, Cpu, Launch};
 use shardc_ir::kernel::{Fill, Implements};
 
 impl Implements<Fill> for Cpu {
@@ -13,13 +12,7 @@ impl Implements<Fill> for Cpu {
 }
 
 impl Launch for Fill {
-    fn launch(
-        &self,
-        _reads: &[Slice<'_>],
-        mut writes: Vec<SliceMut<'_>>,
-        _coordinates: &[u64],
-        _threads: Threads,
-    ) -> Result<(), String> {
+    fn launch(&self, Arguments { mut writes, .. }: Arguments<'_>) -> Result<(), String> {
         let count = self.count as usize;
         each_type!(SliceMut, writes.remove(0), out => lanes::store(Lanes::All(self.value), &mut out[..count]));
         Ok(())

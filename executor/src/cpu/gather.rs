@@ -5,7 +5,7 @@ use crate::cpu::number::Number;
 use crate::cpu::reduce::combine;
 use crate::cpu::threads::Threads;
 use crate::cpu::tiles::{self, Steps};
-use crate::cpu::{Cpu, Launch};
+use crate::cpu::{Arguments, Cpu, Launch};
 use shardc_ir::kernel::{Gather, Implements, ScatterAdd};
 use shardc_ir::reduce_kind::ReduceKind;
 
@@ -17,13 +17,7 @@ impl Implements<Gather> for Cpu {
 
 impl Launch for Gather {
     /// An index outside the whole table is an error.
-    fn launch(
-        &self,
-        reads: &[Slice<'_>],
-        mut writes: Vec<SliceMut<'_>>,
-        coordinates: &[u64],
-        threads: Threads,
-    ) -> Result<(), String> {
+    fn launch(&self, Arguments { reads, mut writes, coordinates, threads }: Arguments<'_>) -> Result<(), String> {
         let rows = local_rows(self, reads[1], coordinates)?;
         each_type!(SliceMut, writes.remove(0), out => gather_rows(self, reads[0], &rows, out, threads));
         Ok(())
@@ -38,13 +32,7 @@ impl Implements<ScatterAdd> for Cpu {
 
 impl Launch for ScatterAdd {
     /// An index outside the whole table is an error.
-    fn launch(
-        &self,
-        reads: &[Slice<'_>],
-        mut writes: Vec<SliceMut<'_>>,
-        coordinates: &[u64],
-        threads: Threads,
-    ) -> Result<(), String> {
+    fn launch(&self, Arguments { reads, mut writes, coordinates, threads }: Arguments<'_>) -> Result<(), String> {
         let rows = local_rows(&self.0, reads[0], coordinates)?;
         match writes.remove(0) {
             SliceMut::F64(out) => scatter_rows(&self.0, reads[1], &rows, out, threads),

@@ -10,7 +10,7 @@ use crate::cpu::map::block::{Bound, Worker};
 use crate::cpu::map::program::Fused;
 use crate::cpu::number::Number;
 use crate::cpu::threads::Threads;
-use crate::cpu::{Cpu, Launch};
+use crate::cpu::{Arguments, Cpu, Launch};
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::{Implements, Map};
 
@@ -22,13 +22,7 @@ impl Implements<Map> for Cpu {
 
 impl Launch for Fused {
     /// An integer that is divided by 0 is an error.
-    fn launch(
-        &self,
-        reads: &[Slice<'_>],
-        writes: Vec<SliceMut<'_>>,
-        coordinates: &[u64],
-        threads: Threads,
-    ) -> Result<(), String> {
+    fn launch(&self, Arguments { reads, writes, coordinates, threads }: Arguments<'_>) -> Result<(), String> {
         match self.compute {
             DType::F64 => run::<f64>(self, reads, writes, coordinates, threads),
             DType::F32 => run::<f32>(self, reads, writes, coordinates, threads),

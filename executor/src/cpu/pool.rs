@@ -6,7 +6,7 @@ use crate::cpu::scratch;
 use crate::cpu::simd::simd;
 use crate::cpu::threads::Threads;
 use crate::cpu::window::{LANES, Run, Spread, Table, Window};
-use crate::cpu::{Cpu, Launch};
+use crate::cpu::{Arguments, Cpu, Launch};
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::{Implements, MaxPool, MaxPoolGrad};
 
@@ -48,13 +48,7 @@ impl Implements<MaxPool> for Cpu {
 }
 
 impl Launch for Prepared {
-    fn launch(
-        &self,
-        reads: &[Slice<'_>],
-        mut writes: Vec<SliceMut<'_>>,
-        _coordinates: &[u64],
-        threads: Threads,
-    ) -> Result<(), String> {
+    fn launch(&self, Arguments { reads, mut writes, threads, .. }: Arguments<'_>) -> Result<(), String> {
         match self.dtype {
             DType::F64 => forward::<f64>(self, reads, writes.remove(0), threads),
             _ => forward::<f32>(self, reads, writes.remove(0), threads),
@@ -70,13 +64,7 @@ impl Implements<MaxPoolGrad> for Cpu {
 }
 
 impl Launch for Gradient {
-    fn launch(
-        &self,
-        reads: &[Slice<'_>],
-        mut writes: Vec<SliceMut<'_>>,
-        _coordinates: &[u64],
-        threads: Threads,
-    ) -> Result<(), String> {
+    fn launch(&self, Arguments { reads, mut writes, threads, .. }: Arguments<'_>) -> Result<(), String> {
         match self.0.dtype {
             DType::F64 => gradient::<f64>(&self.0, reads, writes.remove(0), threads),
             _ => gradient::<f32>(&self.0, reads, writes.remove(0), threads),

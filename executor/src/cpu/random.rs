@@ -3,8 +3,7 @@
 
 use crate::cpu::element::{Slice, SliceMut};
 use crate::cpu::simd::simd;
-use crate::cpu::threads::Threads;
-use crate::cpu::{Cpu, Launch};
+use crate::cpu::{Arguments, Cpu, Launch};
 use shardc_ir::kernel::{Implements, Random};
 use shardc_ir::philox::{MULTIPLIERS, ROUNDS, WEYL};
 use shardc_ir::position::Origin;
@@ -22,13 +21,7 @@ impl Implements<Random> for Cpu {
 }
 
 impl Launch for Random {
-    fn launch(
-        &self,
-        reads: &[Slice<'_>],
-        mut writes: Vec<SliceMut<'_>>,
-        coordinates: &[u64],
-        threads: Threads,
-    ) -> Result<(), String> {
+    fn launch(&self, Arguments { reads, mut writes, coordinates, threads }: Arguments<'_>) -> Result<(), String> {
         let (Slice::I64([seed, ..]), Slice::F64([step, ..]), SliceMut::Bool(out)) = (reads[0], reads[1], writes.remove(0)) else {
             return Ok(());
         };

@@ -13,7 +13,7 @@ use crate::cpu::number::Number;
 use crate::cpu::simd::simd;
 use crate::cpu::softmax::fold;
 use crate::cpu::threads::Threads;
-use crate::cpu::{Cpu, Launch};
+use crate::cpu::{Arguments, Cpu, Launch};
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::{Implements, Map, MapInput, Reduce};
 use shardc_ir::reduce_kind::ReduceKind;
@@ -53,13 +53,7 @@ impl Implements<Reduce> for Cpu {
 
 impl Launch for Prepared {
     /// An integer that is divided by 0 is an error.
-    fn launch(
-        &self,
-        reads: &[Slice<'_>],
-        mut writes: Vec<SliceMut<'_>>,
-        coordinates: &[u64],
-        threads: Threads,
-    ) -> Result<(), String> {
+    fn launch(&self, Arguments { reads, mut writes, coordinates, threads }: Arguments<'_>) -> Result<(), String> {
         match self.fused.compute {
             DType::F64 => launch_with::<f64>(self, reads, writes.remove(0), coordinates, threads),
             DType::F32 => launch_with::<f32>(self, reads, writes.remove(0), coordinates, threads),

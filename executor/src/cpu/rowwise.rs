@@ -7,7 +7,7 @@ use crate::cpu::reduce::in_lanes;
 use crate::cpu::simd::simd;
 use crate::cpu::softmax::{exponentials, largest};
 use crate::cpu::threads::Threads;
-use crate::cpu::{Cpu, Launch};
+use crate::cpu::{Arguments, Cpu, Launch};
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::{Implements, RowExtent, RowProgram, Rowwise};
 
@@ -18,13 +18,7 @@ impl Implements<Rowwise> for Cpu {
 }
 
 impl Launch for Rowwise {
-    fn launch(
-        &self,
-        reads: &[Slice<'_>],
-        writes: Vec<SliceMut<'_>>,
-        _coordinates: &[u64],
-        threads: Threads,
-    ) -> Result<(), String> {
+    fn launch(&self, Arguments { reads, writes, threads, .. }: Arguments<'_>) -> Result<(), String> {
         match self.dtype {
             DType::F64 => run::<f64>(self, reads, writes, threads),
             _ => run::<f32>(self, reads, writes, threads),

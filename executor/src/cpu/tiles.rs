@@ -60,8 +60,9 @@ pub fn cut<'a, T>(data: &'a mut [T], outer: &[Steps], rows: Steps, cols: Steps) 
     starts.into_iter().map(|start| Tile { first: unsafe { first.add(start) }, rows, cols, data: PhantomData }).collect()
 }
 
-/// Whether different positions over `steps` are always different elements: each stride passes all
-/// that smaller ones reach.
+/// Whether different positions over `steps` are always different elements (kernels are refused by
+/// the same rule before, in `shardc_ir::kernel::signature`; this one keeps the unsafe code sound
+/// whatever it is given): each stride passes all that smaller ones reach.
 pub fn distinct(steps: &[Steps]) -> bool {
     let mut steps: Vec<Steps> = steps.iter().copied().filter(|s| s.size > 1).collect();
     steps.sort_by_key(|s| s.stride);

@@ -7,6 +7,7 @@
 
 use crate::cpu::number::Number;
 use shardc_ir::kernel::WindowDim;
+use shardc_ir::kernel::window::{MAX_DIMS, planes};
 use std::ops::Range;
 
 /// One spatial dimension; see [`WindowDim`].
@@ -48,36 +49,23 @@ const MOST_RUNS: usize = 1 << 28;
 /// A window over three dimensions; missing outer ones have one position.
 #[derive(Debug, Clone, Copy)]
 pub struct Window {
-    axes: [Axis; 3],
+    axes: [Axis; MAX_DIMS],
 }
 
 impl Window {
     /// The window of a kernel form.
     ///
     /// # Errors
-    /// If a number is 0 or so large that positions do not fit 32 bits, or walking the window would
-    /// take forever.
+    /// If it is not well formed, or walking it would take forever.
     pub fn new(dims: &[WindowDim]) -> Result<Window, String> {
-        let mut axes = [Axis::UNIT; 3];
-        if dims.is_empty() || dims.len() > axes.len() {
-            return Err(format!("a window over {} dimensions", dims.len()));
-        }
-        let skip = axes.len() - dims.len();
-        for (axis, dim) in axes[skip..].iter_mut().zip(dims) {
-            let numbers = [dim.input, dim.output, dim.kernel, dim.stride, dim.dilation];
-            if numbers.iter().any(|n| *n == 0 || *n >= 1 << 31) || dim.pad.unsigned_abs() >= 1 << 31 {
-                return Err(format!("a window dimension of {dim:?}"));
-            }
-            let [input, output, kernel, stride, dilation] = numbers.map(|n| n as usize);
+        planes(dims)?;
+        let mut axes = [Axis::UNIT; MAX_DIMS];
+        for (axis, dim) in axes[MAX_DIMS - dims.len()..].iter_mut().zip(dims) {
+            let [input, output, kernel, stride, dilation] =
+                [dim.input, dim.output, dim.kernel, dim.stride, dim.dilation].map(|n| n as usize);
             *axis = Axis { input, output, kernel, stride, dilation, pad: dim.pad as isize };
         }
         let window = Window { axes };
-        let planes = [window.axes.map(|a| a.input), window.axes.map(|a| a.output), window.axes.map(|a| a.kernel)];
-        let small =
-            planes.iter().all(|sizes| sizes.iter().try_fold(1usize, |n, s| n.checked_mul(*s)).is_some_and(|n| n < 1 << 31));
-        if !small {
-            return Err("a plane of more than 2^31 elements".to_string());
-        }
         let rows = window.outputs() / window.axes[2].output;
         if window.taps() * rows > MOST_RUNS {
             return Err(format!("{} taps over {rows} rows of outputs", window.taps()));

@@ -5,8 +5,8 @@
 mod reference;
 
 use shardc_executor::cpu::element::{Slice, SliceMut};
-use shardc_executor::cpu::prepare;
 use shardc_executor::cpu::threads::Threads;
+use shardc_executor::cpu::{Arguments, prepare};
 use shardc_executor::tensor::Tensor;
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::*;
@@ -113,7 +113,7 @@ fn launch(kernel: &Kernel, reads: &[Vec<f64>], coordinates: &[u64], threads: Thr
             SliceMut::from_bytes(operand.dtype, &mut bytemuck::cast_slice_mut(words)[..bytes]).unwrap()
         })
         .collect();
-    prepared.launch(&slices, writes, coordinates, threads).expect("good data");
+    prepared.launch(Arguments { reads: &slices, writes, coordinates, threads }).expect("good data");
     let read = |(operand, words): (&signature::Operand, &Vec<u64>)| {
         let bytes = (operand.elements * operand.dtype.bytes()) as usize;
         Tensor { dtype: operand.dtype, shape: vec![], bytes: bytemuck::cast_slice(words)[..bytes].to_vec() }.to_f64()
@@ -268,6 +268,11 @@ fn random_shape(random: &mut Random) -> Vec<u64> {
 }
 
 const COORDINATES: [u64; 3] = [1, 2, 1];
+
+/// A run on one thread.
+fn run<'a>(reads: &'a [Slice<'a>], writes: Vec<SliceMut<'a>>) -> Arguments<'a> {
+    Arguments { reads, writes, coordinates: &COORDINATES, threads: Threads(1) }
+}
 
 #[test]
 fn map() {
@@ -732,7 +737,7 @@ fn an_index_outside_the_table_is_an_error() {
         let prepared = prepare(&Kernel::Gather(gather.clone()), &[None, None]).unwrap();
         let mut out = [0f32; 4];
         let reads = [Slice::F32(&[0.0; 8]), Slice::I64(&[1, bad])];
-        let error = prepared.launch(&reads, vec![SliceMut::F32(&mut out)], &COORDINATES, Threads(1)).unwrap_err();
+        let error = prepared.launch(run(&reads, vec![SliceMut::F32(&mut out)])).unwrap_err();
         assert!(error.contains(found), "{error}");
     }
 }
@@ -816,7 +821,7 @@ fn updates_in_place() {
     let mut a: Vec<f32> = (0..5000).map(|i| i as f32).collect();
     let mut b: Vec<f32> = (0..5000).map(|i| 2.0 + i as f32).collect();
     let writes = vec![SliceMut::F32(&mut b), SliceMut::F32(&mut a)];
-    prepared.launch(&[Slice::F32(&[]), Slice::F32(&[])], writes, &COORDINATES, Threads(1)).unwrap();
+    prepared.launch(run(&[Slice::F32(&[]), Slice::F32(&[])], writes)).unwrap();
     for i in 0..5000 {
         let x = i as f32;
         assert_eq!((b[i], a[i]), (x + (2.0 + x), x * (2.0 + x)));

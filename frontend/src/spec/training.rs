@@ -4,7 +4,7 @@
 use super::context::quote;
 use super::reader::Reader;
 use super::values::{
-    above_zero, below_one, boolean, choice, integer, name, not_negative, positive, samples, share, steps, whole,
+    above_zero, below_one, boolean, choice, integer, microbatches, name, not_negative, positive, samples, share, steps, whole,
 };
 use shardc_ir::diagnostic::{Diagnostic, counted};
 use shardc_ir::spec::{Batch, Decayed, Located, Loss, Moments, Optimizer, OptimizerRule, Schedule, Spec};
@@ -12,7 +12,7 @@ use shardc_ir::train::Decay;
 
 pub fn batch(r: &mut Reader<'_, '_, '_>, spec: &mut Spec) -> Option<()> {
     let size = r.value("a size", samples);
-    let microbatches = r.option("microbatches", 1, positive);
+    let microbatches = r.option("microbatches", 1, microbatches);
     spec.batch = Some(r.located(Batch { size: size?, microbatches: microbatches? }));
     Some(())
 }

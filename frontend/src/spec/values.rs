@@ -4,6 +4,7 @@
 use super::context::{Context, alternatives, listed, quote, suggestion};
 use super::syntax::{Form, Item, Text, Value};
 use shardc_ir::diagnostic::Diagnostic;
+use shardc_ir::limits::MAX_MICROBATCHES;
 use shardc_ir::mesh::AxisId;
 use shardc_ir::spec::{FloatType, Located, NameRef};
 
@@ -27,6 +28,11 @@ pub fn positive_text(text: Text<'_>, subject: &str, context: &mut Context<'_>) -
 /// A whole number of samples, at least 1.
 pub fn samples(value: &Value<'_>, subject: &str, context: &mut Context<'_>) -> Option<u64> {
     positive_up_to(MAX_BATCH, value.text, subject, context)
+}
+
+/// A whole number of micro-batches, at least 1.
+pub fn microbatches(value: &Value<'_>, subject: &str, context: &mut Context<'_>) -> Option<u64> {
+    positive_up_to(MAX_MICROBATCHES, value.text, subject, context)
 }
 
 fn positive_up_to(largest: u64, text: Text<'_>, subject: &str, context: &mut Context<'_>) -> Option<u64> {

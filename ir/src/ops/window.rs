@@ -1,13 +1,9 @@
 //! Windows that move over spatial dimensions: what convolutions and pools have in common.
 
 use crate::kernel::WindowDim;
+use crate::kernel::window::MAX_DIMS;
+use crate::limits::MAX_PLANE;
 use serde::{Deserialize, Serialize};
-
-/// The most spatial dimensions.
-pub const MAX_DIMS: usize = 3;
-
-/// Sizes, steps and pads are smaller than this, so that positions fit machine words.
-const LIMIT: u64 = 1 << 31;
 
 /// A window has at most this many taps.
 const MOST_TAPS: u64 = 1 << 24;
@@ -55,11 +51,11 @@ impl Window {
 fn window_dim(input: u64, kernel: u64, stride: u64, dilation: u64, [before, after]: [i64; 2]) -> Result<WindowDim, String> {
     let sizes = [("a spatial size", input), ("a kernel size", kernel), ("a stride", stride), ("a dilation", dilation)];
     for (what, number) in sizes {
-        if number == 0 || number >= LIMIT {
+        if number == 0 || number >= MAX_PLANE {
             return Err(format!("{what} is {number}"));
         }
     }
-    if before.unsigned_abs() >= LIMIT || after.unsigned_abs() >= LIMIT {
+    if before.unsigned_abs() >= MAX_PLANE || after.unsigned_abs() >= MAX_PLANE {
         return Err(format!("pads of {before} and {after}"));
     }
     let extent = i128::from(kernel - 1) * i128::from(dilation) + 1;
@@ -67,7 +63,7 @@ fn window_dim(input: u64, kernel: u64, stride: u64, dilation: u64, [before, afte
     let place = format!("a window that spans {extent} elements on {input} with pads {before} and {after}");
     let room = u64::try_from(room).map_err(|_| format!("{place} fits nowhere"))?;
     let output = room / stride + 1;
-    if output >= LIMIT {
+    if output >= MAX_PLANE {
         return Err(format!("{place} has {output} positions, which are too many"));
     }
     Ok(WindowDim { input, output, kernel, stride, dilation, pad: before })

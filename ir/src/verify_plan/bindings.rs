@@ -211,9 +211,6 @@ impl Binder<'_> {
             let (own, other) = (text(&own, &buffer.sharding), text(ty, sharding));
             return Err(format!("buffer `{}` is {own}, in the graph it is {other}", buffer.name));
         }
-        if buffer.local != sharding.local(&ty.shape, mesh) {
-            return Err(format!("buffer `{}` has another local shape than its sharding says", buffer.name));
-        }
         if buffer.slots != slots {
             let name = &buffer.name;
             return Err(format!("buffer `{name}` has {} slots, but a step has {slots} of its value", buffer.slots));

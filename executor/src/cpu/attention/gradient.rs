@@ -13,7 +13,7 @@ use crate::cpu::simd::simd;
 use crate::cpu::softmax::fold;
 use crate::cpu::threads::Threads;
 use crate::cpu::tiles::Tile;
-use crate::cpu::{Cpu, Launch};
+use crate::cpu::{Arguments, Cpu, Launch};
 use faer::linalg::matmul::matmul;
 use faer::{Accum, MatMut, MatRef, Par};
 use shardc_ir::dtype::DType;
@@ -26,13 +26,7 @@ impl Implements<AttentionGrad> for Cpu {
 }
 
 impl Launch for AttentionGrad {
-    fn launch(
-        &self,
-        reads: &[Slice<'_>],
-        writes: Vec<SliceMut<'_>>,
-        _coordinates: &[u64],
-        threads: Threads,
-    ) -> Result<(), String> {
+    fn launch(&self, Arguments { reads, writes, threads, .. }: Arguments<'_>) -> Result<(), String> {
         match self.0.dtype {
             DType::F64 => run::<f64>(&self.0, reads, writes, threads),
             _ => run::<f32>(&self.0, reads, writes, threads),

@@ -1,10 +1,8 @@
 //! The attributes that say how a convolution's or a pool's window moves.
 
 use crate::onnx::import::call::Call;
+use shardc_ir::limits::MAX_PLANE;
 use shardc_ir::ops::window::Window;
-
-/// Larger numbers in attributes make no sense, and would not fit machine words together.
-const LIMIT: i64 = 1 << 31;
 
 /// How pads are found.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -83,7 +81,7 @@ pub(in crate::onnx) fn numbers(
     least: i64,
 ) -> Result<Option<Vec<u64>>, String> {
     let Some(values) = c.attribute_ints(name)? else { return Ok(None) };
-    if values.len() != count || values.iter().any(|v| !(least..LIMIT).contains(v)) {
+    if values.len() != count || values.iter().any(|v| !(least..MAX_PLANE as i64).contains(v)) {
         return Err(format!("attribute `{name}` is {values:?} for {count} numbers from {least} on"));
     }
     Ok(Some(values.iter().map(|v| *v as u64).collect()))
