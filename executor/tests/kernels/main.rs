@@ -13,6 +13,7 @@ use shardc_ir::kernel::*;
 use shardc_ir::mesh::{AxisId, Mesh};
 use shardc_ir::position::*;
 use shardc_ir::reduce_kind::ReduceKind;
+use shardc_ir::scalar::unary::EVERYWHERE;
 use shardc_ir::scalar::{Binary, Instr, ScalarProgram, Unary};
 
 /// Splitmix64: small, and good enough to find shapes.
@@ -146,23 +147,11 @@ fn operands(random: &mut Random, kernel: &Kernel) -> Vec<Vec<f64>> {
     signature.reads.iter().map(|operand| random.values(operand.dtype, operand.elements)).collect()
 }
 
-const UNARY: [Unary; 15] = [
-    Unary::Neg,
-    Unary::Abs,
-    Unary::Sign,
-    Unary::Exp,
-    Unary::Sin,
-    Unary::Cos,
-    Unary::Atan,
-    Unary::Tanh,
-    Unary::Erf,
-    Unary::Sigmoid,
-    Unary::Floor,
-    Unary::Ceil,
-    Unary::Round,
-    Unary::Not,
-    Unary::IsNan,
-];
+/// Functions that take any number.
+fn unary() -> Vec<Unary> {
+    Unary::ALL.into_iter().filter(|f| f.facts().domain == EVERYWHERE).collect()
+}
+
 const BINARY: [Binary; 11] = [
     Binary::Add,
     Binary::Sub,
@@ -217,7 +206,7 @@ fn random_map(random: &mut Random, compute: DType, shape: Vec<u64>) -> Map {
             1 if !shape.is_empty() => Instr::Index(random.below(shape.len() as u64) as u16),
             2 => Instr::Select(random.pick(&exact), any(random), any(random)),
             3 | 4 => {
-                let f = random.pick(&UNARY);
+                let f = random.pick(&unary());
                 let stepped = matches!(f, Unary::Sign | Unary::Floor | Unary::Ceil | Unary::Round | Unary::Not);
                 let of = if stepped || f == Unary::Exp { random.pick(&exact) } else { any(random) };
                 Instr::Unary(f, of)

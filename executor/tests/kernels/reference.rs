@@ -1,4 +1,5 @@
-//! Every kernel form as plain loops in f64: slow, and easy to read.
+//! Every kernel form as plain loops in f64: slow, easy to read, and written apart from the kernels,
+//! which it judges.
 
 use shardc_ir::kernel::*;
 use shardc_ir::philox;

@@ -17,6 +17,7 @@ use shardc_ir::ops::rotary::Rotary;
 use shardc_ir::ops::window::Window;
 use shardc_ir::plan::StateRole;
 use shardc_ir::reduce_kind::ReduceKind;
+use shardc_ir::scalar::unary::EVERYWHERE;
 use shardc_ir::scalar::{Binary, Unary};
 use shardc_ir::types::{Tensor, Type};
 
@@ -76,21 +77,9 @@ impl Maker<'_> {
     }
 
     fn activation(&mut self, x: ValueId) -> ValueId {
-        let smooth = [
-            UnaryFn::GeluTanh,
-            UnaryFn::Gelu,
-            UnaryFn::Silu,
-            UnaryFn::Relu,
-            UnaryFn::Softplus,
-            Unary::Tanh.into(),
-            Unary::Atan.into(),
-            Unary::Sigmoid.into(),
-            Unary::Sin.into(),
-            Unary::Cos.into(),
-            Unary::Erf.into(),
-            Unary::Neg.into(),
-            Unary::Abs.into(),
-        ];
+        // Powers of e grow beyond every tolerance.
+        let is_tame = |f: &UnaryFn| f.derivative().is_some() && f.domain() == EVERYWHERE && *f != Unary::Exp.into();
+        let smooth: Vec<UnaryFn> = UnaryFn::ALL.into_iter().filter(is_tame).collect();
         let f = self.c.pick(&smooth);
         self.b.unary(f, x)
     }
