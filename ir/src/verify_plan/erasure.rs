@@ -4,8 +4,9 @@
 //!
 //! Values of both graphs are numbered by what they compute: equal ops of equal operands have one
 //! number, communication has that of its operand, and a sum that of its terms in any order. Source:
-//! Cocke and Schwartz, Programming Languages and their Compilers (1970), value numbering. The terms of
-//! sums are gathered here once more, apart from the pass that orders them: a proof does not trust it.
+//! Cocke and Schwartz, Programming Languages and their Compilers (1970), value numbering. The terms
+//! of sums are gathered here once more, apart from the pass that orders them: a proof does not
+//! trust it.
 
 use crate::graph::{Graph, NodeId, ValueId};
 use crate::ops::Op;
