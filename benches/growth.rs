@@ -5,15 +5,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a benchmark may fail")]
 
-#[path = "../frontend/tests/onnx_support/mod.rs"]
-mod onnx_support;
-
-use onnx_support::{floats, graph, initializer, input, int, int_list, ints, model, node, output, tensor, weight};
 use prost::Message;
 use shardc_executor::data::write_npz;
 use shardc_executor::tensor::Tensor;
 use shardc_ir::columns::{Column, align};
 use shardc_ir::dtype::DType;
+use shardc_testkit::onnx::{floats, graph, initializer, input, int, int_list, ints, model, node, output, tensor, weight};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -127,13 +127,7 @@ fn multiplied(graph: &Graph, value: ValueId) -> bool {
     let users = graph.users(graph.value(value).node);
     users.into_iter().any(|user: NodeId| {
         let node = graph.node(user);
-        match node.op.name() {
-            "mul" => true,
-            "layer_norm" | "rms_norm" => node.operands.get(1) == Some(&value),
-            // The scale, and the variance.
-            "batch_norm" => [1, 4].iter().any(|i| node.operands.get(*i) == Some(&value)),
-            "reshape" | "broadcast" | "transpose" => multiplied(graph, node.results[0]),
-            _ => false,
-        }
+        let factor = |at: usize| node.operands.get(at) == Some(&value);
+        node.op.factors().iter().any(|at| factor(*at)) || node.op.moves() && multiplied(graph, node.results[0])
     })
 }

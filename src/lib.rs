@@ -1,4 +1,24 @@
 //! The facade: compiles a model and a spec to plans, and the command line around it.
+//!
+//! | what | where |
+//! |---|---|
+//! | compile a job, or watch the passes at it | [`compile`], [`trace`] |
+//! | from the model's file to the graph that the spec asks for | [`import`] |
+//! | the proof of plans, and its words | [`proof`] |
+//! | plan directories: written, read, replaced as one | [`plan_dir`], [`replace`] |
+//! | errors and what they exit with; how they are printed | [`failure`], [`report`] |
+//! | the commands | [`cli`] |
+//!
+//! ```no_run
+//! use shardc::{Options, compile};
+//! use std::path::Path;
+//!
+//! let spec = shardc_frontend::spec::load(Path::new("job.shard")).unwrap();
+//! let job = compile(Path::new("model.onnx"), &spec, &Options::default()).unwrap();
+//! for (kind, plan) in job.plans.iter() {
+//!     println!("{kind}: {} bytes a rank", plan.program.arena_bytes);
+//! }
+//! ```
 
 pub mod cli;
 pub mod failure;
@@ -8,7 +28,7 @@ pub mod proof;
 pub mod replace;
 pub mod report;
 
-use shardc_frontend::onnx::{self, Copy, Decision, Weight};
+use shardc_frontend::onnx::{self, Decision, StoredCopy, Weight};
 use shardc_frontend::spec::unsupported;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use shardc_ir::graph::Graph;
@@ -47,7 +67,7 @@ pub struct Compiled {
     /// For each float initializer whether it is trained, and why.
     pub decisions: Vec<Decision>,
     /// Initializers that are views of trained ones, and are exported with them.
-    pub copies: Vec<Copy>,
+    pub copies: Vec<StoredCopy>,
     /// The model's file, with a tensor for each parameter that the exporter had merged: what
     /// exports begin with.
     pub model: Arc<Vec<u8>>,

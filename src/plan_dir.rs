@@ -25,7 +25,7 @@ use crate::{Compiled, labels_are_inputs};
 use serde::{Deserialize, Serialize};
 use shardc_executor::data::{read_safetensors, save_safetensors};
 use shardc_executor::tensor::Tensor;
-use shardc_frontend::onnx::Copy;
+use shardc_frontend::onnx::StoredCopy;
 use shardc_frontend::{onnx, spec};
 use shardc_ir::diagnostic::{Diagnostic, Place};
 use shardc_ir::files;
@@ -104,7 +104,7 @@ pub struct Manifest {
     pub files: BTreeMap<String, String>,
     /// Initializers that are views of trained ones, and are exported with them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub copies: Vec<Copy>,
+    pub copies: Vec<StoredCopy>,
     /// What each rank holds and sends in training (in evaluation, where nothing is trained).
     pub ranks: Vec<RankSummary>,
 }

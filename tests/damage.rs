@@ -7,10 +7,11 @@ mod support;
 use shardc::{Options, compile};
 use shardc_executor::data::{Dataset, InputSpec, Options as DataOptions, input_specs, read_npz, write_npz, write_safetensors};
 use shardc_frontend::spec;
+use shardc_testkit::random::{Random, damaged};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use support::{Random, damaged, example, folder, shardc};
+use support::{example, folder, shardc};
 
 /// No file of these takes longer; a machine that is busy with other things has room.
 const LONGEST: Duration = Duration::from_secs(5);

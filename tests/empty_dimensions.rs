@@ -3,16 +3,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
-#[path = "../frontend/tests/onnx_support/mod.rs"]
-mod onnx_support;
 mod support;
 
-use onnx_support::{float, initializer, input, int, int_list, ints, model, node, output, weight};
 use prost::Message;
 use shardc_executor::data::write_npz;
 use shardc_executor::tensor::Tensor;
+use shardc_testkit::onnx::{float, initializer, input, int, int_list, ints, model, node, output, weight};
+use shardc_testkit::random::Random;
 use std::fs;
-use support::{Random, folder, shardc};
+use support::{folder, shardc};
 use tract_onnx::pb;
 use tract_onnx::pb::tensor_proto::DataType;
 

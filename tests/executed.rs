@@ -1,9 +1,6 @@
 //! What a plan says of itself is what its run does: the bytes that each rank sends and holds; and
 //! the bits of a step are those of all ranks in lockstep, whatever the timing of the threads.
 
-#[path = "support/counted.rs"]
-mod counted;
-
 use shardc::Options;
 use shardc_executor::data::{Dataset, Options as DataOptions, input_specs};
 use shardc_executor::replay::Replay;
@@ -11,6 +8,7 @@ use shardc_executor::run::Executor;
 use shardc_executor::tensor::Tensor;
 use shardc_executor::world::World;
 use shardc_frontend::spec;
+use shardc_testkit::counted;
 use std::path::Path;
 use std::time::Duration;
 

@@ -3,14 +3,12 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
-#[path = "../frontend/tests/onnx_support/mod.rs"]
-mod onnx_support;
 mod support;
 
-use onnx_support::{floats, initializer, input, model, node, output};
 use prost::Message;
 use shardc_executor::data::{read_npz, write_npz};
 use shardc_executor::tensor::Tensor;
+use shardc_testkit::onnx::{floats, initializer, input, model, node, output};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -1,13 +1,8 @@
 //! The gradient of every ONNX op, as it is imported: the compiled program against finite
-//! differences of the naive evaluator in f64, on the cases of `frontend/tests/onnx_cases.json`.
+//! differences of the naive evaluator in f64, on the cases of `testkit/src/onnx/cases.json`.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
-#[path = "../frontend/tests/onnx_support/mod.rs"]
-mod onnx_support;
-
-use onnx_support::cases::{self, attribute, read};
-use onnx_support::*;
 use serde_json::Value;
 use shardc_executor::run::Executor;
 use shardc_executor::tensor::Tensor as Array;
@@ -17,6 +12,8 @@ use shardc_ir::interp::{self, Feed};
 use shardc_ir::plan::{BufferId, BufferKind};
 use shardc_ir::types::Tensor;
 use shardc_passes::{Context, Mode};
+use shardc_testkit::onnx::cases::{self, attribute, read};
+use shardc_testkit::onnx::*;
 use std::path::Path;
 use std::sync::Arc;
 use tract_onnx::pb;

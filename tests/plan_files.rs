@@ -10,10 +10,11 @@ use shardc_ir::listing;
 use shardc_ir::plan::Program;
 use shardc_ir::plan_file::{decode, encode};
 use shardc_ir::verify_plan::verify;
+use shardc_testkit::random::Random;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use support::{Random, example, folder, shardc};
+use support::{example, folder, shardc};
 
 /// Every program of the jobs of `examples/`, with its graph.
 fn programs() -> Vec<(Program, Graph)> {

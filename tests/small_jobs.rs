@@ -3,19 +3,18 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
-#[path = "../frontend/tests/onnx_support/mod.rs"]
-mod onnx_support;
 mod support;
 
-use onnx_support::{floats, initializer, input, model, node, output, raw};
 use prost::Message;
 use serde_json::Value;
 use shardc_executor::data::{read_npz, write_npz};
 use shardc_executor::tensor::Tensor;
+use shardc_testkit::onnx::{floats, initializer, input, ints, model, node, output, raw};
+use shardc_testkit::random::Random;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use support::{Random, example, folder, shardc};
+use support::{example, folder, shardc};
 use tract_onnx::pb;
 use tract_onnx::pb::tensor_proto::DataType;
 
@@ -187,7 +186,7 @@ fn a_flat_reconstruction_is_held_against_the_input_in_its_order() {
     let here = folder("flat");
     let mut m = model(20);
     input(&mut m, "x", DataType::Float, &[-1, 2, 3]);
-    initializer(&mut m, onnx_support::ints("flat", &[2], &[-1, 6]));
+    initializer(&mut m, ints("flat", &[2], &[-1, 6]));
     initializer(&mut m, weight("a", &[6, 6], 1));
     node(&mut m, "Reshape", "x flat", "f", vec![]);
     node(&mut m, "MatMul", "f a", "y", vec![]);

@@ -12,6 +12,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("passes", &["shardc-ir"]),
     ("codegen", &["shardc-ir"]),
     ("executor", &["shardc-ir", "shardc-codegen"]),
+    ("testkit", &["shardc-ir", "shardc-frontend", "shardc-passes", "shardc-executor"]),
 ];
 
 /// Where `unsafe` may stand.

@@ -2,15 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
-#[path = "../frontend/tests/onnx_support/mod.rs"]
-mod onnx_support;
 mod support;
 
-use onnx_support::{floats, initializer, input, ints, model, node, output};
 use prost::Message;
 use shardc_executor::data::{read_npz, read_safetensors, write_npz, write_safetensors};
 use shardc_executor::tensor::Tensor;
 use shardc_ir::plan_file::hash;
+use shardc_testkit::onnx::{floats, initializer, input, ints, model, node, output};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,7 @@
 //! The memory of one rank: a single zeroed allocation that every buffer is a range of.
 
+use shardc_ir::reason;
+use shardc_ir::reason::Reason;
 use std::ops::Range;
 
 /// One rank's memory. Byte 0 and every multiple of 64 are aligned to 64.
@@ -22,7 +24,7 @@ pub struct Operands<'a> {
 
 impl Arena {
     /// Allocates `bytes` zeros; an error if the machine has not so many.
-    pub fn new(bytes: u64) -> Result<Arena, String> {
+    pub fn new(bytes: u64) -> Result<Arena, Reason> {
         const LINE: usize = 64;
         let none = || format!("no memory for an arena of {bytes} bytes");
         let words = bytes.div_ceil(8).checked_add(LINE as u64 / 8).and_then(|n| usize::try_from(n).ok()).ok_or_else(none)?;
@@ -49,13 +51,13 @@ impl Arena {
     }
 
     /// The bytes of `range`.
-    pub fn bytes(&self, range: Range<u64>) -> Result<&[u8], String> {
+    pub fn bytes(&self, range: Range<u64>) -> Result<&[u8], Reason> {
         let all: &[u8] = bytemuck::cast_slice(&self.words[self.first..]);
         all[..self.len].get(range.start as usize..range.end as usize).ok_or_else(|| outside(&range))
     }
 
     /// The bytes of `range`, for writing.
-    pub fn bytes_mut(&mut self, range: Range<u64>) -> Result<&mut [u8], String> {
+    pub fn bytes_mut(&mut self, range: Range<u64>) -> Result<&mut [u8], Reason> {
         self.used = self.used.max(range.end.min(self.len()));
         self.all_mut().get_mut(range.start as usize..range.end as usize).ok_or_else(|| outside(&range))
     }
@@ -67,7 +69,7 @@ impl Arena {
         reads: &[Range<u64>],
         writes: &[Range<u64>],
         in_place: &[Option<usize>],
-    ) -> Result<Operands<'_>, String> {
+    ) -> Result<Operands<'_>, Reason> {
         let end = writes.iter().map(|range| range.end).max().unwrap_or(0);
         self.used = self.used.max(end.min(self.len()));
         let mut order: Vec<usize> = (0..writes.len()).collect();
@@ -78,7 +80,7 @@ impl Arena {
         for w in order {
             let range = &writes[w];
             if range.start < at {
-                return Err(format!("bytes {range:?} are written twice by one step"));
+                return Err(reason!("bytes {range:?} are written twice by one step"));
             }
             let inside = range.end >= range.start && range.end - at <= rest.len() as u64;
             let (gap, tail) = rest.split_at_mut_checked((range.start - at) as usize).ok_or_else(|| outside(range))?;
@@ -99,7 +101,7 @@ impl Arena {
             let gap = gaps[..].partition_point(|(start, _)| *start <= range.start).checked_sub(1).map(|g| gaps[g]);
             let (start, bytes) = gap.ok_or_else(|| outside(range))?;
             let inside = bytes.get((range.start - start) as usize..range.end.saturating_sub(start) as usize);
-            inside.ok_or_else(|| format!("bytes {range:?} are outside the arena, or written by the step that reads them"))
+            inside.ok_or_else(|| reason!("bytes {range:?} are outside the arena, or written by the step that reads them"))
         };
         let reads = reads.iter().enumerate().map(find).collect::<Result<_, _>>()?;
         Ok(Operands { reads, writes: written.into_iter().map(|(_, bytes)| bytes).collect() })
@@ -111,8 +113,8 @@ impl Arena {
     }
 }
 
-fn outside(range: &Range<u64>) -> String {
-    format!("bytes {range:?} are outside the arena")
+fn outside(range: &Range<u64>) -> Reason {
+    reason!("bytes {range:?} are outside the arena")
 }
 
 #[cfg(test)]

@@ -10,6 +10,8 @@ use crate::world::{Meeting, World};
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::{Collective, CollectiveKind};
 use shardc_ir::mesh::{AxisId, Mesh};
+use shardc_ir::reason;
+use shardc_ir::reason::Reason;
 use shardc_ir::reduce_kind::ReduceKind;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -72,7 +74,7 @@ impl Communicator {
     ///
     /// # Errors
     /// If another rank failed, or the members call different collectives.
-    pub fn run(&mut self, collective: &Collective, source: &[u8], destination: &mut [u8]) -> Result<(), String> {
+    pub fn run(&mut self, collective: &Collective, source: &[u8], destination: &mut [u8]) -> Result<(), Reason> {
         let axes = &collective.axes;
         let apart: Vec<AxisId> = axes.iter().copied().filter(|axis| self.mesh.size(*axis) > 1).collect();
         if !self.groups.contains_key(&apart) {
@@ -115,7 +117,7 @@ impl Communicator {
     ///
     /// # Errors
     /// As [`Communicator::exchange`].
-    pub fn send(&mut self, to: u64, dtype: DType, bytes: &[u8]) -> Result<(), String> {
+    pub fn send(&mut self, to: u64, dtype: DType, bytes: &[u8]) -> Result<(), Reason> {
         self.exchange(&mut [Transfer::Send { to, dtype, bytes }])
     }
 
@@ -123,7 +125,7 @@ impl Communicator {
     ///
     /// # Errors
     /// As [`Communicator::exchange`].
-    pub fn receive(&mut self, from: u64, dtype: DType, bytes: &mut [u8]) -> Result<(), String> {
+    pub fn receive(&mut self, from: u64, dtype: DType, bytes: &mut [u8]) -> Result<(), Reason> {
         self.exchange(&mut [Transfer::Receive { from, dtype, bytes }])
     }
 
@@ -131,11 +133,11 @@ impl Communicator {
     ///
     /// # Errors
     /// If the two ends of a message differ in type or size, a rank failed, or no rank can go on.
-    pub fn exchange(&mut self, transfers: &mut [Transfer<'_>]) -> Result<(), String> {
+    pub fn exchange(&mut self, transfers: &mut [Transfer<'_>]) -> Result<(), Reason> {
         for transfer in &*transfers {
             let (Transfer::Send { to: other, .. } | Transfer::Receive { from: other, .. }) = transfer;
             if *other >= self.mesh.world_size() || *other == self.rank {
-                return Err(format!("rank {} has no messages with rank {other}", self.rank));
+                return Err(reason!("rank {} has no messages with rank {other}", self.rank));
             }
         }
         exchange(&self.world, self.rank, transfers)
@@ -162,7 +164,7 @@ impl Piece {
 }
 
 impl Member {
-    fn all_reduce(&mut self, world: &World, call: &Collective, piece: Piece, data: &mut [u8]) -> Result<(), String> {
+    fn all_reduce(&mut self, world: &World, call: &Collective, piece: Piece, data: &mut [u8]) -> Result<(), Reason> {
         let size = self.meeting.size();
         let data = &mut data[piece.of(0)];
         let set = self.stage(world, call, data.len(), |staged| staged.copy_from_slice(data))?;
@@ -192,7 +194,7 @@ impl Member {
         piece: Piece,
         source: &[u8],
         destination: &mut [u8],
-    ) -> Result<(), String> {
+    ) -> Result<(), Reason> {
         let set = self.stage(world, call, piece.len(), |staged| staged.copy_from_slice(&source[piece.of(0)]))?;
         self.sent += self.to_others(piece);
         for member in 0..self.meeting.size() {
@@ -208,7 +210,7 @@ impl Member {
         piece: Piece,
         source: &[u8],
         destination: &mut [u8],
-    ) -> Result<(), String> {
+    ) -> Result<(), Reason> {
         let set = self.stage_parts(world, call, piece, source)?;
         self.sent += self.to_others(piece);
         self.combine(call, set, self.index * piece.len(), &mut destination[piece.of(0)]);
@@ -222,7 +224,7 @@ impl Member {
         piece: Piece,
         source: &[u8],
         destination: &mut [u8],
-    ) -> Result<(), String> {
+    ) -> Result<(), Reason> {
         let set = self.stage_parts(world, call, piece, source)?;
         self.sent += self.to_others(piece);
         let own = self.index * piece.len()..(self.index + 1) * piece.len();
@@ -238,7 +240,7 @@ impl Member {
     }
 
     /// Stages the piece of every part of `source`, side by side.
-    fn stage_parts(&mut self, world: &World, call: &Collective, piece: Piece, source: &[u8]) -> Result<usize, String> {
+    fn stage_parts(&mut self, world: &World, call: &Collective, piece: Piece, source: &[u8]) -> Result<usize, Reason> {
         let size = self.meeting.size();
         self.stage(world, call, piece.len() * size, |staged| {
             for part in 0..size {
@@ -249,7 +251,7 @@ impl Member {
 
     /// Puts `bytes` of this member where the others can read them, and waits until all have.
     /// Returns the set they are in.
-    fn stage(&mut self, world: &World, call: &Collective, bytes: usize, fill: impl FnOnce(&mut [u8])) -> Result<usize, String> {
+    fn stage(&mut self, world: &World, call: &Collective, bytes: usize, fill: impl FnOnce(&mut [u8])) -> Result<usize, Reason> {
         let set = self.parity;
         self.parity = 1 - set;
         self.meeting.write(set, self.index, bytes, fill);

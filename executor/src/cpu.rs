@@ -30,6 +30,7 @@ mod window;
 use element::{Slice, SliceMut};
 pub(crate) use reduce::combine;
 use shardc_ir::kernel::{Backend, Collective, Implements, Kernel};
+use shardc_ir::reason::Reason;
 use std::fmt::Debug;
 use threads::Threads;
 
@@ -63,7 +64,7 @@ pub trait Launch: Debug + Send + Sync {
     ///
     /// # Panics
     /// If an operand is shorter than [`Kernel::signature`] says.
-    fn launch(&self, arguments: Arguments<'_>) -> Result<(), String>;
+    fn launch(&self, arguments: Arguments<'_>) -> Result<(), Reason>;
 }
 
 /// Makes a kernel ready whose operands fit its [`Kernel::signature`]. `in_place` says for each read
@@ -71,12 +72,12 @@ pub trait Launch: Debug + Send + Sync {
 ///
 /// # Errors
 /// If the kernel is not well formed, or a collective, which a communicator runs.
-pub fn prepare(kernel: &Kernel, in_place: &[Option<usize>]) -> Result<Box<dyn Launch>, String> {
+pub fn prepare(kernel: &Kernel, in_place: &[Option<usize>]) -> Result<Box<dyn Launch>, Reason> {
     kernel.ready(&Cpu, in_place)
 }
 
 impl Implements<Collective> for Cpu {
-    fn ready(&self, _collective: &Collective, _in_place: &[Option<usize>]) -> Result<Self::Ready, String> {
-        Err("a collective is no kernel of one rank".to_string())
+    fn ready(&self, _collective: &Collective, _in_place: &[Option<usize>]) -> Result<Self::Ready, Reason> {
+        Err("a collective is no kernel of one rank".into())
     }
 }

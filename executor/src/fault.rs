@@ -1,5 +1,6 @@
 //! Why a rank cannot go on: because of what it was given, or for a failure of its own.
 
+use shardc_ir::reason::Reason;
 use std::fmt;
 
 /// What stops a rank.
@@ -13,8 +14,8 @@ pub struct Fault {
 
 impl Fault {
     /// Wrong data or weights.
-    pub fn of_data(message: String) -> Fault {
-        Fault { message, of_data: true }
+    pub fn of_data(message: impl Into<String>) -> Fault {
+        Fault { message: message.into(), of_data: true }
     }
 }
 
@@ -27,6 +28,12 @@ impl From<String> for Fault {
 impl From<&str> for Fault {
     fn from(message: &str) -> Fault {
         Fault::from(message.to_string())
+    }
+}
+
+impl From<Reason> for Fault {
+    fn from(reason: Reason) -> Fault {
+        Fault::from(String::from(reason))
     }
 }
 

@@ -13,6 +13,26 @@
 //! | samples | [`data::Dataset`] |
 //! | the loop over steps | [`train::train`] |
 //!
+//! A program that has been compiled, run for a step:
+//!
+//! ```
+//! use shardc_executor::{run::Executor, tensor::Tensor};
+//! use shardc_ir::plan::Program;
+//! use std::{collections::BTreeMap, sync::Arc};
+//!
+//! /// The loss of a batch, from these weights.
+//! fn loss(
+//!     program: Program,
+//!     weights: &BTreeMap<String, Tensor>,
+//!     batch: Vec<Tensor>,
+//! ) -> Result<f64, Box<dyn std::error::Error>> {
+//!     let mut executor = Executor::new(program, 1)?;
+//!     executor.initialise(|name| weights.get(name).cloned())?;
+//!     let step = executor.step(Arc::new(batch))?;
+//!     Ok(step.outputs["loss"].first().unwrap_or(f64::NAN))
+//! }
+//! ```
+//!
 //! **Invariant:** a program, whatever it claims, can do no harm: views become slices with checked
 //! bounds, and what a step writes is disjoint from what it reads (`forged_programs_are_refused`).
 //!

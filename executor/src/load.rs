@@ -9,6 +9,8 @@ use shardc_ir::dtype::DType;
 use shardc_ir::kernel::Kernel;
 use shardc_ir::kernel::signature::Operand;
 use shardc_ir::plan::{Program, Step, View};
+use shardc_ir::reason;
+use shardc_ir::reason::Reason;
 use std::ops::Range;
 
 /// A program that was found safe to run.
@@ -59,21 +61,21 @@ impl Loaded {
     ///
     /// # Errors
     /// What is wrong, with the step's text.
-    pub fn new(program: Program) -> Result<Loaded, String> {
+    pub fn new(program: Program) -> Result<Loaded, Reason> {
         program.check_tables()?;
         let mut tasks = vec![];
         for task in &program.tasks {
             let ready =
-                |step: &Step| ready(&program, step).map_err(|e| format!("step `{}` of task {}: {e}", step.text, task.name));
+                |step: &Step| ready(&program, step).map_err(|e| reason!("step `{}` of task {}: {e}", step.text, task.name));
             tasks.push(task.steps.iter().map(ready).collect::<Result<_, _>>()?);
         }
         Ok(Loaded { program, tasks })
     }
 }
 
-fn ready(program: &Program, step: &Step) -> Result<ReadyStep, String> {
+fn ready(program: &Program, step: &Step) -> Result<ReadyStep, Reason> {
     let signature = step.kernel.signature(&program.mesh)?;
-    let places = |operands: &[Operand], views: &[View]| -> Result<Vec<ArenaRange>, String> {
+    let places = |operands: &[Operand], views: &[View]| -> Result<Vec<ArenaRange>, Reason> {
         operands.iter().zip(views).map(|(operand, view)| place(program, operand, view)).collect()
     };
     let (reads, writes) = (places(&signature.reads, &step.reads)?, places(&signature.writes, &step.writes)?);
@@ -93,12 +95,12 @@ fn ready(program: &Program, step: &Step) -> Result<ReadyStep, String> {
 }
 
 /// The part of a view that an operand needs.
-fn place(program: &Program, operand: &Operand, view: &View) -> Result<ArenaRange, String> {
+fn place(program: &Program, operand: &Operand, view: &View) -> Result<ArenaRange, Reason> {
     let found = program.buffer(view.buffer)?;
     let inside = view.offset.checked_add(view.bytes).is_some_and(|end| end <= found.slot_bytes);
     let needed = operand.elements.checked_mul(operand.dtype.bytes());
     if !inside || !view.offset.is_multiple_of(operand.dtype.bytes()) {
-        return Err(format!("a view leaves buffer `{}`, or is not aligned", found.name));
+        return Err(reason!("a view leaves buffer `{}`, or is not aligned", found.name));
     }
     let bytes = needed.filter(|needed| *needed <= view.bytes);
     let bytes = bytes.ok_or_else(|| {
@@ -108,17 +110,17 @@ fn place(program: &Program, operand: &Operand, view: &View) -> Result<ArenaRange
     Ok(ArenaRange { dtype: operand.dtype, start: found.offset + view.offset, bytes, slot })
 }
 
-fn check_overlaps(reads: &[ArenaRange], writes: &[ArenaRange], in_place: &[Option<usize>], time: u64) -> Result<(), String> {
+fn check_overlaps(reads: &[ArenaRange], writes: &[ArenaRange], in_place: &[Option<usize>], time: u64) -> Result<(), Reason> {
     let overlap = |a: &ArenaRange, b: &ArenaRange| {
         let (a, b) = (a.at(time), b.at(time));
         a.start < b.end && b.start < a.end && !a.is_empty() && !b.is_empty()
     };
     for (w, write) in writes.iter().enumerate() {
         if writes[..w].iter().any(|other| overlap(write, other)) {
-            return Err("it writes some bytes twice".to_string());
+            return Err("it writes some bytes twice".into());
         }
         if reads.iter().zip(in_place).any(|(read, same)| *same != Some(w) && overlap(read, write)) {
-            return Err("it writes what it reads".to_string());
+            return Err("it writes what it reads".into());
         }
     }
     Ok(())

@@ -13,6 +13,8 @@ use crate::tensor::Tensor;
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::{Collective, Kernel};
 use shardc_ir::plan::{Buffer, BufferId, BufferKind, HostScalar, Program, Turn};
+use shardc_ir::reason;
+use shardc_ir::reason::Reason;
 use std::sync::Arc;
 
 /// One rank.
@@ -26,7 +28,7 @@ pub struct Rank {
 
 impl Rank {
     /// Rank `rank`, with memory all zero but for the constants.
-    pub fn new(loaded: Arc<Loaded>, rank: u64, threads: Threads) -> Result<Rank, String> {
+    pub fn new(loaded: Arc<Loaded>, rank: u64, threads: Threads) -> Result<Rank, Reason> {
         let arena = Arena::new(loaded.program.arena_bytes)?;
         let coordinates = loaded.program.mesh.coordinates(rank);
         let mut rank = Rank { loaded: loaded.clone(), arena, threads, coordinates };
@@ -56,7 +58,7 @@ impl Rank {
     pub fn run(
         &mut self,
         turn: Turn,
-        call: impl FnOnce(&Collective, &[u8], &mut [u8]) -> Result<(), String>,
+        call: impl FnOnce(&Collective, &[u8], &mut [u8]) -> Result<(), Reason>,
     ) -> Result<(), Fault> {
         let loaded = self.loaded.clone();
         let task = &loaded.program.tasks[turn.task];
@@ -67,41 +69,41 @@ impl Rank {
     }
 
     /// Keeps this rank's part of a whole array, in every slot.
-    pub fn write(&mut self, id: BufferId, tensor: &Tensor) -> Result<(), String> {
+    pub fn write(&mut self, id: BufferId, tensor: &Tensor) -> Result<(), Reason> {
         let loaded = self.loaded.clone();
         let found = loaded.program.buffer(id)?;
         if tensor.dtype != found.dtype || tensor.shape != found.shape {
             let (dtype, shape) = (tensor.dtype, &tensor.shape);
-            return Err(format!("`{}` is {}{:?}, not {dtype}{shape:?}", found.name, found.dtype, found.shape));
+            return Err(reason!("`{}` is {}{:?}, not {dtype}{shape:?}", found.name, found.dtype, found.shape));
         }
         self.write_bytes(id, &tensor.bytes)
     }
 
     /// Whether this rank's part of a buffer of floats holds finite numbers only.
-    pub fn is_finite(&self, id: BufferId) -> Result<bool, String> {
+    pub fn is_finite(&self, id: BufferId) -> Result<bool, Reason> {
         let dtype = self.loaded.program.buffer(id)?.dtype;
         Ok(Oddity::of(dtype, &self.part(id)?).is_none())
     }
 
     /// What is not finite of what `turn` has written, and which of its results that is.
-    pub fn oddities(&self, turn: Turn) -> Result<Vec<(usize, Oddity)>, String> {
+    pub fn oddities(&self, turn: Turn) -> Result<Vec<(usize, Oddity)>, Reason> {
         let writes = self.loaded.tasks[turn.task][turn.step].writes.iter().enumerate();
         let found = writes.map(|(i, place)| {
             let bytes = self.arena.bytes(place.at(turn.time))?;
             Ok(Oddity::of(place.dtype, bytes).map(|oddity| (i, oddity)))
         });
-        Ok(found.collect::<Result<Vec<_>, String>>()?.into_iter().flatten().collect())
+        Ok(found.collect::<Result<Vec<_>, Reason>>()?.into_iter().flatten().collect())
     }
 
     /// This rank's part of a buffer, slot after slot; `None` if another rank holds the same.
-    pub fn read(&self, id: BufferId) -> Result<Option<Vec<u8>>, String> {
+    pub fn read(&self, id: BufferId) -> Result<Option<Vec<u8>>, Reason> {
         let found = self.loaded.program.buffer(id)?;
         let first = layout(&self.loaded.program, found).is_first_replica(&self.coordinates);
         if first { self.part(id).map(Some) } else { Ok(None) }
     }
 
     /// This rank's part of a buffer, slot after slot.
-    pub fn part(&self, id: BufferId) -> Result<Vec<u8>, String> {
+    pub fn part(&self, id: BufferId) -> Result<Vec<u8>, Reason> {
         let found = self.loaded.program.buffer(id)?;
         let local = layout(&self.loaded.program, found).local_bytes();
         let starts = (0..found.slots).map(|slot| found.offset + slot * found.slot_bytes);
@@ -113,11 +115,11 @@ impl Rank {
     ///
     /// # Errors
     /// If there is no such buffer, or `part` is not of its size.
-    pub fn set_part(&mut self, id: BufferId, part: &[u8]) -> Result<(), String> {
+    pub fn set_part(&mut self, id: BufferId, part: &[u8]) -> Result<(), Reason> {
         let loaded = self.loaded.clone();
         let found = loaded.program.buffer(id)?;
         if part.len() as u64 > found.slot_bytes {
-            return Err(format!("{} bytes are too many for `{}`", part.len(), found.name));
+            return Err(reason!("{} bytes are too many for `{}`", part.len(), found.name));
         }
         self.arena.bytes_mut(found.offset..found.offset + part.len() as u64)?.copy_from_slice(part);
         Ok(())
@@ -128,12 +130,12 @@ impl Rank {
         &self.arena
     }
 
-    fn write_bytes(&mut self, id: BufferId, global: &[u8]) -> Result<(), String> {
+    fn write_bytes(&mut self, id: BufferId, global: &[u8]) -> Result<(), Reason> {
         let loaded = self.loaded.clone();
         let found = loaded.program.buffer(id)?;
         let layout = layout(&loaded.program, found);
         if global.len() as u64 != layout.global_bytes() {
-            return Err(format!("`{}` has {} bytes, not {}", found.name, layout.global_bytes(), global.len()));
+            return Err(reason!("`{}` has {} bytes, not {}", found.name, layout.global_bytes(), global.len()));
         }
         let mut coordinates = self.coordinates.clone();
         for slot in 0..found.slots {
@@ -144,7 +146,7 @@ impl Rank {
         Ok(())
     }
 
-    fn write_scalars(&mut self, program: &Program, number: u64) -> Result<(), String> {
+    fn write_scalars(&mut self, program: &Program, number: u64) -> Result<(), Reason> {
         for (i, buffer) in program.buffers.iter().enumerate() {
             let BufferKind::Scalar(scalar) = buffer.kind else { continue };
             let float = |value: f64| Tensor::from_f64(&buffer.shape, &[value]).cast(buffer.dtype);
@@ -162,7 +164,7 @@ impl Rank {
         &mut self,
         kernel: &Kernel,
         launch: &ReadyStep,
-        call: impl FnOnce(&Collective, &[u8], &mut [u8]) -> Result<(), String>,
+        call: impl FnOnce(&Collective, &[u8], &mut [u8]) -> Result<(), Reason>,
     ) -> Result<(), Fault> {
         let time = self.coordinates.last().copied().unwrap_or(0);
         let reads: Vec<_> = launch.reads.iter().map(|place| place.at(time)).collect();

@@ -10,6 +10,8 @@ use crate::tensor::Tensor;
 use crate::world::World;
 use shardc_ir::diagnostic::counted;
 use shardc_ir::plan::{BufferId, Program, StateRole, Turn};
+use shardc_ir::reason;
+use shardc_ir::reason::Reason;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -309,7 +311,7 @@ impl Executor {
     fn whole(&self, id: BufferId, mut parts: Vec<Option<Vec<u8>>>) -> Result<Tensor, ExecutionError> {
         let program = self.program();
         let found = program.buffer(id).map_err(ExecutionError::before)?;
-        let time_split = found.sharding.splits(program.mesh.time());
+        let time_split = found.sharding.splits(program.mesh.microbatch_axis());
         if !found.sharding.partial.is_empty() || (time_split && found.slots != program.mesh.microbatches()) {
             return Err(ExecutionError::before(format!("`{}` is not whole on all ranks together", found.name)));
         }
@@ -393,14 +395,14 @@ impl Drop for Executor {
 
 impl ExecutionError {
     /// What went wrong before any step.
-    pub(crate) fn before(message: String) -> ExecutionError {
-        ExecutionError { rank: None, step: None, message, of_data: false }
+    pub(crate) fn before(message: impl Into<String>) -> ExecutionError {
+        ExecutionError { rank: None, step: None, message: message.into(), of_data: false }
     }
 }
 
 /// Starts the thread of a rank. With several threads, it is a pool's first, so that kernels find
 /// the others beside them.
-fn start(number: u64, mut worker: Worker, threads: Threads) -> Result<Handle, String> {
+fn start(number: u64, mut worker: Worker, threads: Threads) -> Result<Handle, Reason> {
     let (jobs, inbox) = mpsc::channel::<Job>();
     let work = move || {
         while let Ok(job) = inbox.recv() {
@@ -415,10 +417,10 @@ fn start(number: u64, mut worker: Worker, threads: Threads) -> Result<Handle, St
             .num_threads(threads.0)
             .thread_name(move |i| format!("rank {number}.{i}"))
             .build()
-            .map_err(|e| format!("rank {number} has no threads: {e}"))?;
+            .map_err(|e| reason!("rank {number} has no threads: {e}"))?;
         thread::Builder::new().name(name).spawn(move || pool.install(work))
     };
-    let thread = thread.map_err(|e| format!("rank {number} has no thread: {e}"))?;
+    let thread = thread.map_err(|e| reason!("rank {number} has no thread: {e}"))?;
     Ok(Handle { jobs: Some(jobs), thread: Some(thread) })
 }
 

@@ -3,6 +3,7 @@
 
 use crate::world::{Gate, Wait, World};
 use shardc_ir::dtype::DType;
+use shardc_ir::reason::Reason;
 use std::collections::VecDeque;
 
 /// One message, seen from one of its ends.
@@ -47,7 +48,7 @@ pub(crate) struct Line {
 ///
 /// # Errors
 /// If the two ends of a message differ in type or size, a rank failed, or no rank can go on.
-pub fn exchange(world: &World, rank: u64, transfers: &mut [Transfer<'_>]) -> Result<(), String> {
+pub fn exchange(world: &World, rank: u64, transfers: &mut [Transfer<'_>]) -> Result<(), Reason> {
     world.pause(rank);
     let mut sent = vec![];
     for transfer in &*transfers {
@@ -76,7 +77,7 @@ pub fn exchange(world: &World, rank: u64, transfers: &mut [Transfer<'_>]) -> Res
     Ok(())
 }
 
-fn receive(world: &World, rank: u64, from: u64, dtype: DType, bytes: &mut [u8]) -> Result<(), String> {
+fn receive(world: &World, rank: u64, from: u64, dtype: DType, bytes: &mut [u8]) -> Result<(), Reason> {
     let channel = world.channel(from, rank);
     let mut line = channel.gate.lock();
     let (sent_dtype, message) = loop {
@@ -91,7 +92,7 @@ fn receive(world: &World, rank: u64, from: u64, dtype: DType, bytes: &mut [u8]) 
         let (sent, wanted) = (elements(sent_dtype, message.len()), elements(dtype, bytes.len()));
         let message = format!("rank {from} sends {sent} to rank {rank}, which expects {wanted}");
         world.fail(rank, message.clone());
-        return Err(message);
+        return Err(message.into());
     }
     bytes.copy_from_slice(&message);
     line.taken += 1;

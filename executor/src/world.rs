@@ -8,6 +8,7 @@ use crate::fault::Fault;
 use crate::random::Stream;
 use crate::transfer::Channel;
 use shardc_ir::kernel::{Collective, CollectiveKind};
+use shardc_ir::reason::Reason;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -156,7 +157,7 @@ impl World {
         gate: &'g Gate<T>,
         state: MutexGuard<'g, T>,
         why: Wait,
-    ) -> Result<MutexGuard<'g, T>, String> {
+    ) -> Result<MutexGuard<'g, T>, Reason> {
         let stuck = {
             let mut activity = lock(&self.activity);
             activity.asleep.insert(rank, (gate.address(), why));
@@ -165,10 +166,10 @@ impl World {
         if let Some(message) = stuck {
             drop(state);
             self.fail(rank, message);
-            return Err(self.reason());
+            return Err(self.reason().into());
         }
         if self.failed.load(Ordering::SeqCst) {
-            return Err(self.reason());
+            return Err(self.reason().into());
         }
         Ok(gate.changed.wait(state).unwrap_or_else(PoisonError::into_inner))
     }
@@ -238,14 +239,14 @@ impl Meeting {
     }
 
     /// Waits as `rank` for all members; all must come for the same `call`.
-    pub fn wait(&self, world: &World, rank: u64, call: &Collective) -> Result<(), String> {
+    pub fn wait(&self, world: &World, rank: u64, call: &Collective) -> Result<(), Reason> {
         world.pause(rank);
         let mut state = self.gate.lock();
         if state.call.get_or_insert_with(|| call.clone()) != call {
             drop(state);
             let message = "members of a group call different collectives".to_string();
             world.fail(rank, message.clone());
-            return Err(message);
+            return Err(message.into());
         }
         state.arrived += 1;
         if state.arrived == self.size {

@@ -7,6 +7,7 @@ use shardc_executor::world::World;
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::{Collective, CollectiveKind};
 use shardc_ir::mesh::{AxisId, Mesh};
+use shardc_ir::reason::Reason;
 use shardc_ir::reduce_kind::ReduceKind;
 use std::sync::Arc;
 use std::thread;
@@ -139,7 +140,7 @@ fn members_that_call_different_things_are_told() {
         communicator.run(&collective(CollectiveKind::AllReduce, &[0, 1], count), &[], bytes_mut(&mut data))
     });
     assert!(results.iter().all(Result::is_err));
-    assert!(results.iter().any(|r| r.as_ref().is_err_and(|e| e.contains("different collectives"))));
+    assert!(results.iter().any(|r| r.as_ref().is_err_and(|e| e.to_string().contains("different collectives"))));
 }
 
 /// Random pauses before and after every meeting change no bit and hang nobody, in groups of any
@@ -226,14 +227,14 @@ fn sends_that_cross_belong_in_one_group() {
         communicator.receive(1 - rank, DType::F32, bytes_mut(&mut from))
     });
     let message = "no rank can go on: rank 0 waits to send to rank 1, rank 1 waits to send to rank 0";
-    assert_eq!(crossed, [Err(message.to_string()), Err(message.to_string())]);
+    assert_eq!(crossed, [Err(message.into()), Err(message.into())]);
 }
 
 /// What can never come ends in one error on every rank: other sizes or types, other partners, ranks
 /// that are gone.
 #[test]
 fn mismatches_end_as_errors() {
-    type Ranks = fn(u64, &mut Communicator) -> Result<(), String>;
+    type Ranks = fn(u64, &mut Communicator) -> Result<(), Reason>;
     let mesh = Mesh::new([("dp".to_string(), 2), ("tp".to_string(), 2)], 1);
     let cases: [(&str, Ranks); 6] = [
         ("rank 0 sends 4 f32 to rank 1, which expects 2 f32", |rank, c| match rank {
@@ -261,14 +262,14 @@ fn mismatches_end_as_errors() {
             c.run(&collective(CollectiveKind::AllReduce, axes, 2), &[], bytes_mut(&mut [0.0; 2]))
         }),
         ("it is broken", |rank, c| match rank {
-            0 => Err("it is broken".to_string()),
+            0 => Err("it is broken".into()),
             _ => c.receive(0, DType::F32, &mut [0; 8]),
         }),
     ];
     for (expected, f) in cases {
         let world = Arc::new(World::default());
         world.begin(4);
-        let results: Vec<Result<(), String>> = thread::scope(|scope| {
+        let results: Vec<Result<(), Reason>> = thread::scope(|scope| {
             let spawn = |rank| {
                 let (world, mesh) = (world.clone(), mesh.clone());
                 scope.spawn(move || {
@@ -283,7 +284,10 @@ fn mismatches_end_as_errors() {
         });
         let failure = world.failure().expect(expected);
         assert!(failure.fault.message.contains(expected), "{failure:?}, not {expected}");
-        assert!(results.iter().flat_map(|r| r.as_ref().err()).all(|message| *message == failure.fault.message), "{results:?}");
+        assert!(
+            results.iter().flat_map(|r| r.as_ref().err()).all(|message| message.to_string() == failure.fault.message),
+            "{results:?}"
+        );
     }
 }
 

@@ -59,7 +59,7 @@ fn map(shape: &[u64], strides: &[&[i64]], code: Vec<Instr>) -> Map {
 /// `w -= lr * sum over the batch of x`; outputs the sum, and `x + w` of each sample.
 fn program(mesh: Mesh) -> Program {
     let (batch, width) = (8u64, 3u64);
-    let time = mesh.time();
+    let time = mesh.microbatch_axis();
     let local = batch / mesh.size(DP) / mesh.microbatches();
     let split = |rank: usize| {
         let mut sharding = Sharding::replicated(rank);

@@ -20,4 +20,4 @@ pub use file::tensor::Weight;
 pub use import::{Imported, import, import_bytes};
 pub use options::{ImportOptions, Weights};
 pub use outline::{Dim, Outline, Port, outline};
-pub use trained::{Copy, Decision, Tie, Untie};
+pub use trained::{Decision, StoredCopy, Tie, Untie};

@@ -2,21 +2,22 @@
 //! once.
 //!
 //! `syntax` finds statements, `statements` reads each into its field with `values`, `check`
-//! compares them with each other.
+//! compares them with each other. What reads a part of the text returns `None` after it has reported
+//! why, so that the next part is read all the same.
 
 mod check;
 mod context;
 mod layout;
+mod planned;
 mod reader;
 mod state;
 mod statements;
 mod syntax;
 mod training;
-mod unsupported;
 mod values;
 
+pub use planned::unsupported;
 pub use statements::{StatementKind, statement_kinds};
-pub use unsupported::unsupported;
 
 use context::Context;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, Place};

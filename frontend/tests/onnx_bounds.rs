@@ -3,12 +3,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
-mod onnx_support;
-
-use onnx_support::*;
 use prost::Message;
 use shardc_frontend::onnx::{ImportOptions, Imported, import_bytes};
 use shardc_ir::ops::Op;
+use shardc_testkit::onnx::*;
 use std::path::Path;
 use tract_onnx::pb;
 use tract_onnx::pb::tensor_proto::DataType;

@@ -2,11 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
-mod onnx_support;
-
-use onnx_support::*;
 use prost::Message;
 use shardc_frontend::onnx::{ImportOptions, import, import_bytes};
+use shardc_testkit::onnx::*;
 use std::collections::BTreeMap;
 use std::path::Path;
 use tract_onnx::pb;

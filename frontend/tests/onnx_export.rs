@@ -3,12 +3,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
-mod onnx_support;
-
-use onnx_support::*;
 use prost::Message;
 use shardc_frontend::onnx::{ImportOptions, Imported, Weights, external_files, import, import_bytes, strip_weights};
 use shardc_ir::types::{Tensor, Type};
+use shardc_testkit::onnx::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use tract_onnx::pb;

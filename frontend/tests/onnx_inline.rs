@@ -2,11 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
-mod onnx_support;
-
-use onnx_support::*;
 use shardc_frontend::onnx::ImportOptions;
 use shardc_ir::graph::Graph;
+use shardc_testkit::onnx::*;
 use tract_onnx::pb;
 use tract_onnx::pb::attribute_proto::AttributeType;
 use tract_onnx::pb::tensor_proto::DataType;

@@ -2,10 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
-mod onnx_support;
-
-use onnx_support::*;
 use shardc_frontend::onnx::{ImportOptions, import};
+use shardc_testkit::onnx::*;
 use std::fs;
 use std::path::PathBuf;
 use tract_onnx::pb;

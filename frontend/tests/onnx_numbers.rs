@@ -3,13 +3,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
-mod onnx_support;
-
-use onnx_support::*;
 use shardc_frontend::onnx::ImportOptions;
 use shardc_ir::dtype::DType;
 use shardc_ir::interp::{self, Feed};
 use shardc_ir::types::{Tensor, Type};
+use shardc_testkit::onnx::*;
 use tract_onnx::pb;
 use tract_onnx::pb::tensor_proto::DataType;
 

@@ -2,14 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
-mod onnx_support;
-
-use onnx_support::cases::{self, prepare, read};
-use onnx_support::*;
 use serde_json::Value;
 use shardc_frontend::onnx::ImportOptions;
 use shardc_ir::interp;
 use shardc_ir::types::Tensor;
+use shardc_testkit::onnx::cases::{self, prepare, read};
+use shardc_testkit::onnx::*;
 use tract_onnx::pb::tensor_proto::DataType;
 
 /// The outputs of a case.

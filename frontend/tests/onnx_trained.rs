@@ -3,13 +3,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
-mod onnx_support;
-
-use onnx_support::*;
 use shardc_frontend::onnx::{ImportOptions, Imported, Tie, Untie, import, import_bytes};
 use shardc_ir::plan::StateRole;
 use shardc_ir::spec::NameRef;
 use shardc_ir::types::Tensor;
+use shardc_testkit::onnx::*;
 use std::collections::BTreeMap;
 use std::path::Path;
 use tract_onnx::pb;

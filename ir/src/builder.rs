@@ -5,12 +5,22 @@ use crate::dtype::DType;
 use crate::graph::{Graph, Node, NodeId, NodeOrigin, Output, Phase, State, Value, ValueId};
 use crate::mesh::Mesh;
 use crate::ops::Op;
+use crate::reason::Reason;
 use crate::sharding::Sharding;
 use crate::types::Type;
 use petgraph::graph::NodeIndex;
 use std::collections::{HashMap, HashSet};
 
 /// Appends nodes to a graph.
+///
+/// | to append | with |
+/// |---|---|
+/// | what a pass or a gradient rule computes; operands that do not fit are a bug | [`op`](Builder::op), [`ops`](Builder::ops), or a method for the op |
+/// | what a model or a user asks for; operands that do not fit are an error | [`try_node`](Builder::try_node) |
+/// | a node of another graph as it is | [`copy`](Builder::copy) |
+/// | a node of another graph over other operands, its result types known | [`push`](Builder::push) |
+///
+/// What takes the place of a value takes its name too, by [`rename`](Builder::rename).
 pub struct Builder {
     graph: Graph,
     /// Names that values have.
@@ -72,7 +82,7 @@ impl Builder {
 
     /// Appends a node whose results are called after `name`; an error if the op does not take these
     /// operands.
-    pub fn try_node(&mut self, op: Op, operands: &[ValueId], name: &str) -> Result<Vec<ValueId>, String> {
+    pub fn try_node(&mut self, op: Op, operands: &[ValueId], name: &str) -> Result<Vec<ValueId>, Reason> {
         let types: Vec<Type> = operands.iter().map(|v| self.graph.ty(*v).clone()).collect();
         let results = op.rules().result(&types)?;
         Ok(self.push(op, operands, results, name))

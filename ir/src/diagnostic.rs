@@ -109,6 +109,32 @@ impl From<Diagnostic> for Diagnostics {
     }
 }
 
+/// The first of errors that are alike, and how many there are besides: `… (and 3 more that match)`.
+pub fn first_of(errors: impl IntoIterator<Item = Diagnostic>, that: &str) -> Option<Diagnostic> {
+    let mut errors = errors.into_iter();
+    let mut first = errors.next()?;
+    let others = errors.count();
+    if others > 0 {
+        first.message += &format!(" (and {others} more {that})");
+    }
+    Some(first)
+}
+
+/// The first error of each place, and how many there are besides: what is alike fails alike.
+///
+/// # Errors
+/// Those, if there are any.
+pub fn first_of_each_place(errors: Diagnostics) -> Result<(), Diagnostics> {
+    let mut alike: Vec<Diagnostics> = vec![];
+    for error in errors {
+        match alike.iter_mut().find(|group| group[0].place == error.place) {
+            Some(group) => group.push(error),
+            None => alike.push(vec![error]),
+        }
+    }
+    if alike.is_empty() { Ok(()) } else { Err(alike.into_iter().filter_map(|group| first_of(group, "like it")).collect()) }
+}
+
 /// `text` as a terminal may show it: control characters and those that turn the direction of
 /// writing are escaped, but for the ends of lines and tabs.
 pub fn shown(text: &str) -> String {

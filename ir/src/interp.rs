@@ -20,6 +20,8 @@ use crate::graph::{Graph, ValueId};
 use crate::kernel::signature::row_major;
 use crate::ops::Op;
 use crate::plan::HostScalar;
+use crate::reason;
+use crate::reason::Reason;
 use crate::types::{Tensor, Type, checked_elements};
 use std::collections::BTreeMap;
 
@@ -28,16 +30,16 @@ pub const MAX_ELEMENTS: u64 = 1 << 31;
 
 /// The results of `op` on `operands`. An error if it does not take them, or for leaves, whose value
 /// the graph does not know.
-pub fn evaluate(op: &Op, operands: &[Tensor]) -> Result<Vec<Tensor>, String> {
+pub fn evaluate(op: &Op, operands: &[Tensor]) -> Result<Vec<Tensor>, Reason> {
     let types: Vec<Type> = operands.iter().map(|t| t.ty.clone()).collect();
     let results = op.rules().result(&types)?;
     for ty in &results {
         if checked_elements(&ty.shape).is_none_or(|n| n > MAX_ELEMENTS) {
-            return Err(format!("a result of {ty} is too large"));
+            return Err(reason!("a result of {ty} is too large"));
         }
     }
     match op {
-        Op::Input(_) | Op::State(_) | Op::Host(_) => Err(format!("`{}` is a leaf", op.name())),
+        Op::Input(_) | Op::State(_) | Op::Host(_) => Err(reason!("`{}` is a leaf", op.name())),
         Op::Constant(op) => Ok(vec![op.value.clone()]),
         Op::Detach(_) | Op::Reshard(_) | Op::Accumulate(_) | Op::ShardSlice(_) => Ok(vec![operands[0].clone()]),
         Op::AllReduce(_) | Op::AllGather(_) | Op::ReduceScatter(_) | Op::AllToAll(_) => Ok(vec![operands[0].clone()]),
@@ -100,7 +102,7 @@ pub struct Feed {
 }
 
 /// Every value of `graph`, by [`ValueId`]; an error where a leaf is missing or has another type.
-pub fn run(graph: &Graph, feed: &Feed) -> Result<Vec<Tensor>, String> {
+pub fn run(graph: &Graph, feed: &Feed) -> Result<Vec<Tensor>, Reason> {
     let mut values: Vec<Option<Tensor>> = vec![None; graph.value_count()];
     for (_, node) in graph.nodes() {
         let operands: Vec<Tensor> =
@@ -111,7 +113,7 @@ pub fn run(graph: &Graph, feed: &Feed) -> Result<Vec<Tensor>, String> {
         };
         for (id, result) in node.results.iter().zip(results) {
             if result.ty != *graph.ty(*id) {
-                return Err(format!("`{}` is {}, not {}", graph.value(*id).name, graph.ty(*id), result.ty));
+                return Err(reason!("`{}` is {}, not {}", graph.value(*id).name, graph.ty(*id), result.ty));
             }
             values[id.index()] = Some(result);
         }
@@ -120,15 +122,15 @@ pub fn run(graph: &Graph, feed: &Feed) -> Result<Vec<Tensor>, String> {
 }
 
 /// The outputs of `graph`, by name.
-pub fn outputs(graph: &Graph, feed: &Feed) -> Result<BTreeMap<String, Tensor>, String> {
+pub fn outputs(graph: &Graph, feed: &Feed) -> Result<BTreeMap<String, Tensor>, Reason> {
     let values = run(graph, feed)?;
     let value = |id: ValueId| values[id.index()].clone();
     Ok(graph.outputs.iter().map(|o| (o.name.clone(), value(o.value))).collect())
 }
 
-fn leaf(graph: &Graph, op: &Op, feed: &Feed) -> Option<Result<Tensor, String>> {
+fn leaf(graph: &Graph, op: &Op, feed: &Feed) -> Option<Result<Tensor, Reason>> {
     let named = |table: &BTreeMap<String, Tensor>, name: &str| {
-        table.get(name).cloned().ok_or_else(|| format!("no value is given for `{name}`"))
+        table.get(name).cloned().ok_or_else(|| reason!("no value is given for `{name}`"))
     };
     match op {
         Op::Input(op) => Some(named(&feed.inputs, &op.name)),

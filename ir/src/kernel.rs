@@ -38,6 +38,7 @@ pub use strided_copy::Move;
 pub use window::WindowDim;
 
 use crate::mesh::Mesh;
+use crate::reason::Reason;
 use serde::{Deserialize, Serialize};
 use signature::Signature;
 
@@ -54,7 +55,7 @@ pub trait Implements<F>: Backend {
     ///
     /// # Errors
     /// If the backend cannot carry it out.
-    fn ready(&self, form: &F, in_place: &[Option<usize>]) -> Result<Self::Ready, String>;
+    fn ready(&self, form: &F, in_place: &[Option<usize>]) -> Result<Self::Ready, Reason>;
 }
 
 /// Makes the enum of the forms, and the ways from a kernel to its form.
@@ -87,7 +88,7 @@ macro_rules! forms {
             ///
             /// # Errors
             /// If the backend cannot carry it out.
-            pub fn ready<B>(&self, backend: &B, in_place: &[Option<usize>]) -> Result<B::Ready, String>
+            pub fn ready<B>(&self, backend: &B, in_place: &[Option<usize>]) -> Result<B::Ready, Reason>
             where
                 B: Backend $(+ Implements<$form>)*,
             {
@@ -127,7 +128,7 @@ impl Kernel {
     ///
     /// # Errors
     /// As [`Form::signature`].
-    pub fn signature(&self, mesh: &Mesh) -> Result<Signature, String> {
+    pub fn signature(&self, mesh: &Mesh) -> Result<Signature, Reason> {
         self.form().signature(mesh)
     }
 

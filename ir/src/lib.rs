@@ -1,5 +1,37 @@
 //! What a program is: types, mesh, shardings, ops and their rules, the graph, plans, their text
 //! forms and verifiers.
+//!
+//! | what | where |
+//! |---|---|
+//! | the graph of a job, and how one is built | [`graph::Graph`], [`builder::Builder`] |
+//! | everything that is known of an op | [`ops::Rules`], one family of ops a file |
+//! | how an op's dimensions correspond; who holds which part of a value | [`letters`], [`sharding`], [`mesh`] |
+//! | what a job asks for, as the spec says it | [`spec::Spec`] |
+//! | a plan: buffers, tasks, steps; the kernels of its steps | [`plan::Program`], [`kernel::Kernel`] |
+//! | from an op on a rank's part to kernels | [`mod@lower`] |
+//! | texts of graphs, files of plans, listings | [`text`], [`plan_file`], [`listing`] |
+//! | what must hold of a graph, and that a plan carries its graph out | [`mod@verify`], [`verify_plan`] |
+//! | what a graph computes, by a naive evaluator | [`interp`] |
+//!
+//! A graph in text, read and evaluated:
+//!
+//! ```
+//! use shardc_ir::interp::{self, Feed};
+//! use shardc_ir::types::{Tensor, Type};
+//! use shardc_ir::{dtype::DType, text};
+//!
+//! let graph = text::parse(
+//!     "graph @double  phase imported
+//!   %x = input \"x\"   : f64[3]
+//!   %y = add %x, %x    : f64[3]
+//!   output \"y\" %y
+//! ",
+//! )?;
+//! let mut feed = Feed::default();
+//! feed.inputs.insert("x".into(), Tensor::from_f64(Type::new(DType::F64, [3]), &[1.0, 2.0, 3.0]));
+//! assert_eq!(interp::outputs(&graph, &feed)?["y"].to_f64(), [2.0, 4.0, 6.0]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 pub mod builder;
 pub mod columns;
@@ -22,6 +54,7 @@ pub mod plan;
 pub mod plan_file;
 pub mod position;
 pub mod programs;
+pub mod reason;
 pub mod reduce_kind;
 pub mod scalar;
 pub mod sharding;

@@ -1,6 +1,8 @@
 //! The mesh: named axes over ranks, and the axis of micro-batches in time.
 
 use crate::limits::{MAX_AXES, MAX_MICROBATCHES, MAX_RANKS};
+use crate::reason;
+use crate::reason::Reason;
 use serde::{Deserialize, Serialize};
 
 /// An axis of the mesh, by its position in [`Mesh::axes`].
@@ -71,7 +73,7 @@ impl Mesh {
     }
 
     /// The axis of micro-batches.
-    pub fn time(&self) -> AxisId {
+    pub fn microbatch_axis(&self) -> AxisId {
         AxisId((self.axes.len() - 1) as u8)
     }
 
@@ -104,14 +106,14 @@ impl Mesh {
     ///
     /// # Errors
     /// What is wrong, in words.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), Reason> {
         let sizes = || self.axes.iter().map(|axis| axis.size);
         if self.axes.is_empty() || self.axes.len() > MAX_AXES + 1 || sizes().any(|size| size == 0) {
             return Err("the mesh has no sensible axes".into());
         }
         let ranks = sizes().take(self.axes.len() - 1).try_fold(1u64, |n, size| n.checked_mul(size));
         if ranks.is_none_or(|ranks| ranks > MAX_RANKS) || self.microbatches() > MAX_MICROBATCHES {
-            return Err(format!("the mesh is larger than {MAX_RANKS} ranks and {MAX_MICROBATCHES} micro-batches"));
+            return Err(reason!("the mesh is larger than {MAX_RANKS} ranks and {MAX_MICROBATCHES} micro-batches"));
         }
         Ok(())
     }

@@ -68,7 +68,7 @@ pub fn decode(bytes: &[u8]) -> Result<Program, Diagnostic> {
     if read != payload.len() {
         return Err(damaged(&format!("{} bytes follow the program", payload.len() - read)));
     }
-    program.check_tables().map_err(|what| damaged(&what))?;
+    program.check_tables().map_err(|what| damaged(&what.to_string()))?;
     Ok(program)
 }
 

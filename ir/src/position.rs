@@ -3,6 +3,7 @@
 
 use crate::limits::MAX_DIGITS;
 use crate::mesh::{AxisId, Mesh};
+use crate::reason::Reason;
 use serde::{Deserialize, Serialize};
 
 /// A number that depends on the coordinates of a rank: `base + sum of coordinate(axis) * factor`.
@@ -30,11 +31,11 @@ impl Offset {
     ///
     /// # Errors
     /// If it names an axis that the mesh does not have, or a value has no place in an `i64`.
-    pub fn range(&self, mesh: &Mesh) -> Result<(i64, i64), String> {
+    pub fn range(&self, mesh: &Mesh) -> Result<(i64, i64), Reason> {
         let (mut low, mut high) = (i128::from(self.base), i128::from(self.base));
         for (axis, factor) in &self.terms {
             if axis.index() >= mesh.axes().len() {
-                return Err("an offset depends on an axis that is not there".to_string());
+                return Err("an offset depends on an axis that is not there".into());
             }
             let reach = i128::from(mesh.size(*axis) - 1) * i128::from(*factor);
             low += reach.min(0);
@@ -42,7 +43,7 @@ impl Offset {
         }
         match (i64::try_from(low), i64::try_from(high)) {
             (Ok(low), Ok(high)) => Ok((low, high)),
-            _ => Err("an offset is out of bounds".to_string()),
+            _ => Err("an offset is out of bounds".into()),
         }
     }
 }
@@ -85,14 +86,14 @@ impl Origin {
     ///
     /// # Errors
     /// If digits are none, too many, or reach too far, or the offset is none on this mesh.
-    pub fn check(&self, size: u64, mesh: &Mesh) -> Result<(), String> {
+    pub fn check(&self, size: u64, mesh: &Mesh) -> Result<(), Reason> {
         self.offset.range(mesh)?;
         let reaches = |d: &OriginDigit| d.size.checked_mul(d.stride).is_some_and(|reach| reach <= i64::MAX as u64 / 64);
         let digits_fit = self.digits.iter().all(|d| d.divisor > 0 && d.size > 0 && reaches(d));
         if digits_fit && self.digits.len() <= MAX_DIGITS && size <= isize::MAX as u64 {
             Ok(())
         } else {
-            Err("an origin has digits that are no digits".to_string())
+            Err("an origin has digits that are no digits".into())
         }
     }
 }

@@ -33,7 +33,7 @@ use crate::text::node_text;
 
 /// Where a graph breaks a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum Site {
     /// A node.
     Node(NodeId),
     /// A state variable.
@@ -46,7 +46,7 @@ pub enum Place {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
     /// Where.
-    pub place: Place,
+    pub place: Site,
     /// The operand or result that it is about, where there is one.
     pub about: Option<ValueId>,
     /// What is wrong.
@@ -79,9 +79,9 @@ pub fn report(graph: &Graph, violations: &[Violation]) -> String {
     let mut out = format!("graph @{} breaks the rules of phase `{}`\n", graph.name, graph.phase);
     for violation in violations {
         let line = match violation.place {
-            Place::Node(id) => node_text(graph, id),
-            Place::State(id) => format!("state \"{}\"", graph.states[id.index()].name),
-            Place::Output(i) => format!("output \"{}\"", graph.outputs[i].name),
+            Site::Node(id) => node_text(graph, id),
+            Site::State(id) => format!("state \"{}\"", graph.states[id.index()].name),
+            Site::Output(i) => format!("output \"{}\"", graph.outputs[i].name),
         };
         let about = violation.about.map(|v| format!("%{}", graph.value(v).name));
         let (start, width) = about.and_then(|name| find_word(&line, &name)).unwrap_or((0, first_word(&line)));
@@ -109,15 +109,15 @@ struct Found {
 
 impl Found {
     fn node(&mut self, id: NodeId, about: Option<ValueId>, message: impl Into<String>) {
-        self.violations.push(Violation { place: Place::Node(id), about, message: message.into() });
+        self.violations.push(Violation { place: Site::Node(id), about, message: message.into() });
     }
 
     fn state(&mut self, index: usize, message: impl Into<String>) {
-        self.violations.push(Violation { place: Place::State(StateId(index as u32)), about: None, message: message.into() });
+        self.violations.push(Violation { place: Site::State(StateId(index as u32)), about: None, message: message.into() });
     }
 
     fn output(&mut self, index: usize, message: impl Into<String>) {
-        self.violations.push(Violation { place: Place::Output(index), about: None, message: message.into() });
+        self.violations.push(Violation { place: Site::Output(index), about: None, message: message.into() });
     }
 
     fn stop_if_any(&mut self) -> Result<(), Vec<Violation>> {

@@ -6,7 +6,7 @@ use shardc_ir::ops::samples::samples;
 use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::sharding::{Sharding, Split, with_split};
 use shardc_ir::text::parse;
-use shardc_ir::verify::{Place, report, verify};
+use shardc_ir::verify::{Site, report, verify};
 
 /// A training step by two-way data and tensor parallelism over two micro-batches.
 const GOOD: &str = r#"
@@ -264,14 +264,14 @@ fn what_text_cannot_say_is_checked_too() {
     let twin = graph.states[0].clone();
     graph.states.push(twin);
     let violations = verify(&graph).expect_err("two states of one name");
-    assert_eq!(violations[0].place, Place::State(StateId(2)));
+    assert_eq!(violations[0].place, Site::State(StateId(2)));
 }
 
 #[test]
 fn the_report_points_at_the_operand() {
     let graph = explicit(&GOOD.replace("relu %h :", "softmax %h :").replace("neg %p", "exp %p"));
     let violations = verify(&graph).expect_err("two mistakes");
-    assert_eq!(violations[0].place, Place::Node(NodeId(4)));
+    assert_eq!(violations[0].place, Site::Node(NodeId(4)));
     let expected = "graph @g breaks the rules of phase `explicit`
 
   %a = softmax %h : f32[8, 16]{(time,dp), tp}  // a(b)->a(b)

@@ -7,11 +7,12 @@
 
 use crate::blocks::{is_block, is_joined, slices, with_whole};
 use crate::pass::Context;
-use shardc_ir::diagnostic::{Diagnostic, Diagnostics, HELPED, counted, names_help};
+use shardc_ir::diagnostic::{Diagnostic, Diagnostics, HELPED, counted, first_of, names_help};
 use shardc_ir::graph::{Graph, Part, ValueId};
 use shardc_ir::mesh::AxisId;
 use shardc_ir::names::Names;
 use shardc_ir::ops::Op;
+use shardc_ir::reason::Reason;
 use shardc_ir::sharding::{Splits, outermost};
 use shardc_ir::spec::{DimSharding, Located, Shard, Source};
 use std::collections::{BTreeMap, HashMap};
@@ -137,31 +138,25 @@ fn of_lines(
                 }
             }
         }
-        let others = misfits.len().saturating_sub(1);
-        errors.extend(misfits.into_iter().next().map(|mut first| {
-            if others > 0 {
-                first.message += &format!(" (and {others} more that match)");
-            }
-            first
-        }));
+        errors.extend(first_of(misfits, "that match"));
     }
     if errors.is_empty() { Ok(said.finish()) } else { Err(errors) }
 }
 
 /// The splits that a line gives dimension `dim` of a value that it names, or where its blocks
 /// differ in size, of the slices of it.
-fn splits(graph: &Graph, value: ValueId, dim: usize, shard: &Located<Shard>) -> Result<Vec<(ValueId, Splits)>, String> {
+fn splits(graph: &Graph, value: ValueId, dim: usize, shard: &Located<Shard>) -> Result<Vec<(ValueId, Splits)>, Reason> {
     let (entry, size, mesh) = (&shard.value.dims[dim].value, graph.ty(value).shape[dim], &graph.mesh);
     let only = |splits: Option<Splits>| splits.into_iter().map(|splits| (value, splits)).collect();
     let node = graph.def(value);
     let Some(blocks) = entry.unequal_blocks() else { return entry.splits(size, mesh).map(only) };
     if shard.value.dims[..dim].iter().any(|other| other.value.unequal_blocks().is_some()) {
-        return Err("another dimension has blocks of different sizes too".to_string());
+        return Err("another dimension has blocks of different sizes too".into());
     }
     match &node.op {
         Op::State(_) if is_block(graph, value) => entry.of_block().splits(size, mesh).map(only),
         Op::State(_) => entry.splits(size, mesh).map(only),
-        Op::Input(_) if dim == 0 => Err("the samples of a batch have no blocks of different sizes".to_string()),
+        Op::Input(_) if dim == 0 => Err("the samples of a batch have no blocks of different sizes".into()),
         Op::Input(_) => {
             let mut found: Vec<(ValueId, Splits)> = only(entry.splits(size, mesh)?);
             for (block, size) in slices(graph, value, dim, blocks) {
@@ -169,7 +164,7 @@ fn splits(graph: &Graph, value: ValueId, dim: usize, shard: &Located<Shard>) -> 
             }
             Ok(found)
         }
-        _ => Err("only parameters and inputs have blocks of different sizes".to_string()),
+        _ => Err("only parameters and inputs have blocks of different sizes".into()),
     }
 }
 
@@ -222,7 +217,7 @@ fn nameable(graph: &Graph) -> Vec<(&str, ValueId)> {
 fn batch_splits(graph: &Graph, cx: &Context<'_>) -> Result<Vec<Annotation>, Diagnostics> {
     let mesh = &graph.mesh;
     let data = cx.spec.data_everywhere();
-    let mut axes: Vec<AxisId> = vec![mesh.time()];
+    let mut axes: Vec<AxisId> = vec![mesh.microbatch_axis()];
     axes.extend(data.iter().flat_map(|d| d.value.axes.iter().copied()));
     axes.retain(|a| mesh.size(*a) > 1);
     let source = data.map(|d| d.source).or(cx.spec.batch.as_ref().map(|b| b.source));

@@ -1,4 +1,33 @@
 //! From the model's graph to a plan: one pass a file, and this file says in which order and why.
+//!
+//! | what | where |
+//! |---|---|
+//! | the passes in their order | [`PIPELINE`], run by [`run`] and [`observed`] |
+//! | what a pass is | [`Pass`] |
+//! | from the explicit graph to buffers, tasks and steps | [`planning`] |
+//!
+//! A graph of one matrix product, trained over two ranks that share out the samples:
+//!
+//! ```
+//! use shardc_ir::text;
+//! use shardc_passes::{Context, Mode, compile};
+//! use std::path::Path;
+//!
+//! let graph = text::parse(
+//!     "graph @linear  phase imported
+//!   state \"w\" : f32[4, 2]  parameter init=model
+//!   %x = input \"x\"                     : f32[8, 4]
+//!   %w = state \"w\"                     : f32[4, 2]
+//!   %y = contract \"bk,kn->bn\" %x, %w   : f32[8, 2]
+//!   output \"y\" %y
+//! ",
+//! )
+//! .unwrap();
+//! let job = "mesh dp=2\nbatch 8\ndata axis=dp\nloss mse prediction=y labels=t\noptimizer sgd lr=0.1\n";
+//! let spec = shardc_frontend::spec::parse(Path::new("job.shard"), job).unwrap();
+//! let program = compile(graph, &Context { spec: &spec, mode: Mode::Train, verify: true }).unwrap();
+//! assert_eq!(program.mesh.world_size(), 2);
+//! ```
 
 mod add_optimizer;
 pub mod annotate;

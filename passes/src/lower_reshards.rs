@@ -81,7 +81,7 @@ struct Path<'m> {
 
 impl Path<'_> {
     fn to(&mut self, target: &Sharding) {
-        let time = self.mesh.time();
+        let time = self.mesh.microbatch_axis();
         let gone: Vec<Partial> = self.at.partial.iter().filter(|p| !target.partial.contains(p)).copied().collect();
         for p in gone.iter().filter(|p| p.axis == time) {
             self.step(Accumulate { kind: p.kind }.into(), |s| s.partial.retain(|q| q != p));
@@ -117,7 +117,7 @@ impl Path<'_> {
     }
 
     fn make_whole(&mut self, target: &Sharding, dim: usize, split: Split) {
-        if split.axis == self.mesh.time() {
+        if split.axis == self.mesh.microbatch_axis() {
             self.gathers_time = true;
             return;
         }

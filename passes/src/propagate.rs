@@ -18,7 +18,7 @@ mod tensor;
 
 use crate::annotate::annotations;
 use crate::pass::{Context, Mode, Pass};
-use facts::{Facts, Rules};
+use facts::{Facts, LetterTable};
 use shardc_ir::diagnostic::Diagnostics;
 use shardc_ir::graph::{Graph, Phase};
 
@@ -48,7 +48,7 @@ impl Pass for Propagate {
     fn run(&self, graph: &mut Graph, cx: &Context<'_>) -> Result<(), Diagnostics> {
         let annotations = annotations(graph, cx)?;
         let mut facts = Facts::new(graph, &annotations);
-        let mut rules = Rules::of(graph);
+        let mut rules = LetterTable::of(graph);
         refuse::useless_splits(graph, cx, &rules, &annotations)?;
         scopes::separate(graph, cx, &mut rules, &mut facts)?;
         facts.settle(&rules);

@@ -101,14 +101,14 @@ fn of_samples(state: &State, batch: u64) -> Diagnostic {
 
 /// Where the batch is in a value: the digit of weight `stride` of dimension `dim`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Place {
+struct BatchDigit {
     dim: usize,
     stride: u64,
 }
 
 /// Where the batch is in an op: the digit of weight `stride` of a letter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Digit {
+struct LetterDigit {
     letter: Letter,
     stride: u64,
 }
@@ -124,7 +124,7 @@ struct Follow<'g> {
     graph: &'g Graph,
     from: u64,
     /// Where the batch is in each value that depends on the samples.
-    places: Vec<Option<Place>>,
+    places: Vec<Option<BatchDigit>>,
 }
 
 impl<'g> Follow<'g> {
@@ -132,16 +132,16 @@ impl<'g> Follow<'g> {
         let mut places = vec![None; graph.value_count()];
         for (_, node) in graph.nodes() {
             if matches!(&node.op, Op::Input(input) if input.ty.rank() > 0) {
-                places[node.results[0].index()] = Some(Place { dim: 0, stride: 1 });
+                places[node.results[0].index()] = Some(BatchDigit { dim: 0, stride: 1 });
             }
         }
         Follow { graph, from, places }
     }
 
     /// Where the batch is in an op, with the op's letters; nothing where it does not reach it.
-    fn node(&mut self, id: NodeId, node: &Node) -> Result<Option<(Letters, Digit)>, &'static str> {
+    fn node(&mut self, id: NodeId, node: &Node) -> Result<Option<(Letters, LetterDigit)>, &'static str> {
         let letters = letters_of(self.graph, id);
-        let mut found: Option<Digit> = None;
+        let mut found: Option<LetterDigit> = None;
         for (operand, dims) in node.operands.iter().zip(&letters.operands) {
             let Some(place) = self.places[operand.index()] else { continue };
             let digit = self.digit(&letters, &dims[place.dim], place.stride).ok_or("cuts the batch into parts")?;
@@ -163,13 +163,13 @@ impl<'g> Follow<'g> {
     }
 
     /// The letter of a dimension that holds all of the batch, with the batch's weight in it.
-    fn digit(&self, letters: &Letters, dim: &[Letter], stride: u64) -> Option<Digit> {
+    fn digit(&self, letters: &Letters, dim: &[Letter], stride: u64) -> Option<LetterDigit> {
         let mut inner = 1;
         for letter in dim.iter().rev() {
             let size = letters.sizes[*letter];
             if stride < inner * size {
                 let whole = stride.is_multiple_of(inner) && size.is_multiple_of(stride / inner * self.from);
-                return whole.then_some(Digit { letter: *letter, stride: stride / inner });
+                return whole.then_some(LetterDigit { letter: *letter, stride: stride / inner });
             }
             inner *= size;
         }
@@ -202,7 +202,7 @@ struct Change<'g> {
     from: u64,
     to: u64,
     /// Values that do not depend on the samples, with the batch there in its new size.
-    resized: HashMap<(ValueId, Place), ValueId>,
+    resized: HashMap<(ValueId, BatchDigit), ValueId>,
 }
 
 impl Change<'_> {
@@ -224,7 +224,7 @@ impl Change<'_> {
             let what = "has one sample, which cannot be told from other dimensions of size 1".to_string();
             return Err(Why { node: id, what });
         }
-        let place = Place { dim: 0, stride: 1 };
+        let place = BatchDigit { dim: 0, stride: 1 };
         let ty = self.resize(&input.ty, place);
         let value = b.push(Op::Input(Input { ty: ty.clone(), ..input.clone() }), &[], vec![ty], "v")[0];
         b.rename(value, &self.graph.value(node.results[0]).name);
@@ -240,7 +240,7 @@ impl Change<'_> {
         node: &Node,
         map: &ValueMap,
         letters: &Letters,
-        digit: Digit,
+        digit: LetterDigit,
     ) -> Result<Vec<ValueId>, Why> {
         let fail = |what: String| Why { node: id, what };
         let mut operands = vec![];
@@ -254,7 +254,7 @@ impl Change<'_> {
         let old = self.graph.ty(node.results[0]);
         let ty = place.map_or(old.clone(), |place| self.resize(old, place));
         b.origin = node.origin.clone();
-        let results = b.try_node(node.op.clone().with_shape(&ty.shape), &operands, "v").map_err(fail)?;
+        let results = b.try_node(node.op.clone().with_shape(&ty.shape), &operands, "v").map_err(|why| fail(why.into()))?;
         for (new, old) in results.iter().zip(&node.results) {
             let expected = place_of(letters, &letters.results[self.graph.value(*old).result], digit);
             let expected = expected.map_or(self.graph.ty(*old).clone(), |place| self.resize(self.graph.ty(*old), place));
@@ -269,7 +269,7 @@ impl Change<'_> {
     }
 
     /// A value that does not depend on the samples, with the batch at `place` in its new size.
-    fn want(&mut self, b: &mut Builder, value: ValueId, place: Place, map: &ValueMap) -> Result<ValueId, Why> {
+    fn want(&mut self, b: &mut Builder, value: ValueId, place: BatchDigit, map: &ValueMap) -> Result<ValueId, Why> {
         if let Some(made) = self.resized.get(&(value, place)) {
             return Ok(*made);
         }
@@ -299,7 +299,7 @@ impl Change<'_> {
     }
 
     /// The constant with as many equal samples as are wanted; none if they are not equal.
-    fn constant(&self, tensor: &Tensor, place: Place) -> Option<Tensor> {
+    fn constant(&self, tensor: &Tensor, place: BatchDigit) -> Option<Tensor> {
         let shape = &tensor.ty.shape;
         let behind: u64 = shape[place.dim + 1..].iter().product();
         let sample = (place.stride * behind * tensor.ty.dtype.bytes()) as usize;
@@ -318,7 +318,7 @@ impl Change<'_> {
         Some(Tensor { ty, bytes: Arc::new(bytes) })
     }
 
-    fn resize(&self, ty: &Type, place: Place) -> Type {
+    fn resize(&self, ty: &Type, place: BatchDigit) -> Type {
         let mut ty = ty.clone();
         ty.shape[place.dim] = ty.shape[place.dim] / self.from * self.to;
         ty
@@ -340,10 +340,10 @@ impl Change<'_> {
 }
 
 /// Where the digit of a letter is in a tensor of these dimensions.
-fn place_of(letters: &Letters, dims: &[Vec<Letter>], digit: Digit) -> Option<Place> {
+fn place_of(letters: &Letters, dims: &[Vec<Letter>], digit: LetterDigit) -> Option<BatchDigit> {
     dims.iter().enumerate().find_map(|(dim, held)| {
         let at = held.iter().position(|letter| *letter == digit.letter)?;
         let inner: u64 = held[at + 1..].iter().map(|letter| letters.sizes[*letter]).product();
-        Some(Place { dim, stride: digit.stride * inner })
+        Some(BatchDigit { dim, stride: digit.stride * inner })
     })
 }

@@ -1,8 +1,6 @@
 //! The masks of dropout: the same to the bit under every mesh and any number of micro-batches,
 //! others at every step and in every dropout, as asked for by seed, and none in evaluation.
 
-mod support;
-
 use shardc_executor::run::Executor;
 use shardc_executor::tensor::Tensor;
 use shardc_ir::graph::{Graph, Output};
@@ -10,6 +8,7 @@ use shardc_ir::kernel::Kernel;
 use shardc_ir::philox::{threshold, word};
 use shardc_ir::text::parse;
 use shardc_passes::{Context, Mode, planning};
+use shardc_testkit::step;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -38,7 +37,7 @@ fn graph() -> Graph {
 
 fn spec(mesh: &str, seed: u64) -> shardc_ir::spec::Spec {
     let text = format!("{mesh}\nloss mse prediction=y labels=t\noptimizer sgd lr=0.1\nseed {seed}\n");
-    support::spec(&text).expect("the spec parses")
+    step::spec(&text).expect("the spec parses")
 }
 
 /// The masks by name, at each of two steps.

@@ -1,9 +1,8 @@
 //! The small program of the documentation, all the way, under several meshes.
 
-mod support;
-
 use shardc_executor::tensor::Tensor;
 use shardc_ir::text::parse;
+use shardc_testkit::step;
 use std::collections::BTreeMap;
 
 const GRAPH: &str = r#"graph @mlp  phase imported
@@ -25,11 +24,11 @@ fn wave(n: usize, seed: f64) -> Vec<f64> {
     (0..n).map(|i| ((i as f64 + 1.0) * seed).sin()).collect()
 }
 
-fn run(mesh: &str) -> support::Computed {
+fn run(mesh: &str) -> step::Computed {
     let text = format!("{mesh}\nloss mse prediction=y labels=t\noptimizer adamw lr=0.1\nclip norm=0.5\n");
-    let spec = support::spec(&text).expect("the spec parses");
+    let spec = step::spec(&text).expect("the spec parses");
     let graph = parse(GRAPH).expect("the graph parses");
-    let program = support::program(&graph, &spec).expect("the program compiles");
+    let program = step::program(&graph, &spec).expect("the program compiles");
     let states = BTreeMap::from([
         ("w1".to_string(), Tensor::from_f64(&[4, 16], &wave(64, 0.37))),
         ("w2".to_string(), Tensor::from_f64(&[16, 4], &wave(64, 0.73))),
@@ -39,7 +38,7 @@ fn run(mesh: &str) -> support::Computed {
         ("x".to_string(), Tensor::from_f64(&[8, 4], &wave(32, 0.53))),
         ("t".to_string(), Tensor::from_f64(&[8, 4], &wave(32, 0.19))),
     ]);
-    support::step(&program, &states, &inputs)
+    step::step(&program, &states, &inputs)
 }
 
 #[test]

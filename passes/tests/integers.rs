@@ -4,8 +4,6 @@
 //!
 //! `SHARDC_PROGRAMS` is the number of programs, 300 without it.
 
-mod support;
-
 use shardc_executor::tensor::Tensor as Array;
 use shardc_ir::builder::Builder;
 use shardc_ir::dtype::DType;
@@ -19,6 +17,7 @@ use shardc_ir::scalar::{Binary, Unary};
 use shardc_ir::sharding::Sharding;
 use shardc_ir::train::StateInit;
 use shardc_ir::types::Type;
+use shardc_testkit::step;
 use std::collections::BTreeMap;
 
 const BATCH: u64 = 12;
@@ -148,7 +147,7 @@ fn integers_are_the_same_under_every_mesh() {
         let graph = graph(&mut draw);
         let text = spec(&mut draw);
         let at = || format!("program {seed}\n{text}\n{}", shardc_ir::text::print(&graph));
-        let spec = support::spec(&text).unwrap_or_else(|d| panic!("{}\n{}", d[0], at()));
+        let spec = step::spec(&text).unwrap_or_else(|d| panic!("{}\n{}", d[0], at()));
         let of = |shape: &[u64], f: &dyn Fn(u64) -> f64| {
             Array::from_f64(shape, &(0..shape.iter().product()).map(f).collect::<Vec<_>>())
         };
@@ -160,7 +159,7 @@ fn integers_are_the_same_under_every_mesh() {
             ("t".to_string(), of(&[BATCH, 4], &wave)),
         ]);
         let states = BTreeMap::from([("w".to_string(), of(&[4, 4], &wave))]);
-        let many = match support::program(&graph, &spec) {
+        let many = match step::program(&graph, &spec) {
             Ok(program) => program,
             Err(errors) => {
                 let message = &errors[0].message;
@@ -169,13 +168,12 @@ fn integers_are_the_same_under_every_mesh() {
                 continue;
             }
         };
-        let one = support::program(&graph, &spec.reference()).unwrap_or_else(|d| panic!("{}\n{}", d[0], at()));
-        let (got, want) = (support::step(&many, &states, &inputs), support::step(&one, &states, &inputs));
+        let one = step::program(&graph, &spec.reference()).unwrap_or_else(|d| panic!("{}\n{}", d[0], at()));
+        let (got, want) = (step::step(&many, &states, &inputs), step::step(&one, &states, &inputs));
         for (name, value) in &want.outputs {
             assert!((got.outputs[name] - value).abs() <= 1e-10 * value.abs().max(1.0), "{name}: {got:?}, not {want:?}\n{}", at());
         }
-        let (compiled, naive) =
-            support::outputs(&graph, &spec, &states, &inputs).unwrap_or_else(|d| panic!("{}\n{}", d[0], at()));
+        let (compiled, naive) = step::outputs(&graph, &spec, &states, &inputs).unwrap_or_else(|d| panic!("{}\n{}", d[0], at()));
         let differs = |(a, b): (&f64, &f64)| (a - b).abs() > 1e-10 * b.abs().max(1.0);
         assert!(!compiled.iter().zip(&naive).any(differs), "{compiled:?}, not {naive:?}\n{}", at());
         ran += 1;

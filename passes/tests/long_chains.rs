@@ -1,9 +1,8 @@
 //! Chains of elementwise ops of any length compile to kernels of bounded length.
 
-mod support;
-
 use shardc_ir::kernel::Kernel;
 use shardc_ir::text::parse;
+use shardc_testkit::step;
 use std::fmt::Write;
 
 #[test]
@@ -14,7 +13,7 @@ fn a_chain_of_any_length_becomes_kernels_of_bounded_length() {
         writeln!(text, "  %t{i} = tanh %t{} : f64[2, 4]", i - 1).expect("a string takes everything");
     }
     text += "  output \"y\" %t20000\n";
-    let spec = support::spec("batch 2\nloss mse prediction=y labels=t\noptimizer sgd lr=0.1\n").expect("the spec parses");
+    let spec = step::spec("batch 2\nloss mse prediction=y labels=t\noptimizer sgd lr=0.1\n").expect("the spec parses");
     let graph = parse(&text).expect("the graph parses");
     let cx = shardc_passes::Context { spec: &spec, mode: shardc_passes::Mode::Train, verify: false };
     let program = shardc_passes::compile(graph, &cx).expect("the program compiles");

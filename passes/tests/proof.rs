@@ -1,8 +1,6 @@
 //! The proof of plans: for each of its rules a plan that breaks it, with the steps, ranks and line
 //! that the counter-example names.
 
-mod support;
-
 use shardc_ir::graph::Graph;
 use shardc_ir::kernel::{CollectiveKind, Kernel};
 use shardc_ir::mesh::AxisId;
@@ -12,6 +10,7 @@ use shardc_ir::sharding::Split;
 use shardc_ir::text::{parse, print};
 use shardc_ir::verify_plan::erasure::same_when_erased;
 use shardc_ir::verify_plan::{Violation, verify, verify_set};
+use shardc_testkit::step;
 
 const MODEL: &str = r#"graph @mlp  phase imported
   state "a.w" : f64[4, 8]  parameter init=model
@@ -39,7 +38,7 @@ fn job(microbatches: u64) -> (Graph, Program) {
          shard \"c.w\" [tp, -]\nloss mse prediction=y labels=t\noptimizer adamw lr=0.1\nclip norm=1\n"
     );
     let model = parse(MODEL).expect("the model parses");
-    support::proven(&model, &support::spec(&spec).expect("the spec parses")).expect("the job compiles")
+    step::proven(&model, &step::spec(&spec).expect("the spec parses")).expect("the job compiles")
 }
 
 /// Every step by task and place.

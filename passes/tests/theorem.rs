@@ -5,13 +5,6 @@
 //! that models can hold must be. Every program is proven to carry out its graph, which is the
 //! reference's but for communication.
 
-#[path = "theorem/graphs.rs"]
-mod graphs;
-#[path = "theorem/specs.rs"]
-mod specs;
-mod support;
-
-use graphs::{BATCHES, Choices};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
 use shardc_executor::tensor::Tensor;
@@ -22,10 +15,12 @@ use shardc_ir::ops::Op;
 use shardc_ir::plan::{Program, StateRole};
 use shardc_ir::spec::Spec;
 use shardc_ir::verify_plan::erasure::same_when_erased;
+use shardc_testkit::random_graphs::{self, BATCHES, Choices};
+use shardc_testkit::random_specs;
+use shardc_testkit::step::{self, Computed, proven, step};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
-use support::{Computed, proven, step};
 
 /// Threads that draw cases, and the cases of each by element type: a tenth in f32.
 const SHARDS: u8 = 4;
@@ -127,10 +122,10 @@ fn report(coverage: &Coverage) {
 
 fn case(list: Vec<u32>, dtype: DType, coverage: &RefCell<Coverage>) -> Result<(), String> {
     let mut choices = Choices::new(list);
-    let model = graphs::draw(&mut choices, dtype);
-    let text = format!("{}loss {}\n", specs::draw(&mut choices, &model), model.loss);
+    let model = random_graphs::draw(&mut choices, dtype);
+    let text = format!("{}loss {}\n", random_specs::draw(&mut choices, &model), model.loss);
     let describe = |why: String| format!("{why}\n{text}\n{}", shardc_ir::text::print(&model.graph));
-    let spec = support::spec(&text).map_err(|d| describe(format!("the spec does not parse: {}", d[0])))?;
+    let spec = step::spec(&text).map_err(|d| describe(format!("the spec does not parse: {}", d[0])))?;
     let (graph, split) = match proven(&model.graph, &spec) {
         Ok(compiled) => compiled,
         Err(diagnostics) => {
@@ -150,7 +145,7 @@ fn case(list: Vec<u32>, dtype: DType, coverage: &RefCell<Coverage>) -> Result<()
         let whole = step(&reference(&whole)?.1, &states, &inputs);
         agree(&got, &whole, dtype).map_err(|why| describe(format!("against one micro-batch: {why}")))?;
     }
-    let (compiled, naive) = match support::outputs(&model.graph, &spec, &states, &inputs) {
+    let (compiled, naive) = match step::outputs(&model.graph, &spec, &states, &inputs) {
         Ok(outputs) => outputs,
         Err(diagnostics) => return coverage.borrow_mut().refuse("in evaluation: ", &diagnostics).map_err(describe),
     };
@@ -275,7 +270,7 @@ fn random_inputs(program: &Program, graph: &Graph) -> BTreeMap<String, Tensor> {
 #[test]
 fn random_graphs_are_deep() {
     for start in 0..50 {
-        let model = graphs::draw(&mut Choices::new((start..start + 100).collect()), DType::F32);
+        let model = random_graphs::draw(&mut Choices::new((start..start + 100).collect()), DType::F32);
         assert!(BATCHES.contains(&model.batch) && depth(&model.graph) >= 8, "{}", shardc_ir::text::print(&model.graph));
     }
 }

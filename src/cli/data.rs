@@ -43,7 +43,7 @@ struct Arrays<'a> {
 struct Row<'a> {
     name: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<&'a str>,
+    error: Option<String>,
     #[serde(rename = "type")]
     element: Option<String>,
     shape: Option<&'a [u64]>,
@@ -192,7 +192,7 @@ impl<'a> Row<'a> {
         let name = &array.name;
         let contents = match &array.contents {
             Ok(contents) => contents,
-            Err(why) => return Row { name, error: Some(why), ..Row::default() },
+            Err(why) => return Row { name, error: Some(why.to_string()), ..Row::default() },
         };
         let Contents { header, range } = contents;
         let value = |number| match number {

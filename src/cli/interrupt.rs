@@ -5,6 +5,7 @@
 use super::foot;
 use super::output::note;
 use crate::failure::Failure;
+use shardc_ir::reason::Reason;
 use signal_hook::consts::SIGABRT;
 use signal_hook::flag;
 use std::process;
@@ -41,15 +42,15 @@ impl Interrupt {
 
 /// A thread of its own takes the signals.
 #[cfg(unix)]
-fn on_signals(handler: impl Fn(i32) + Send + 'static) -> Result<(), String> {
+fn on_signals(handler: impl Fn(i32) + Send + 'static) -> Result<(), Reason> {
     use signal_hook::consts::{SIGINT, SIGTERM};
     let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM]).map_err(|e| e.to_string())?;
     let work = move || signals.forever().for_each(handler);
-    std::thread::Builder::new().name("signals".to_string()).spawn(work).map(drop).map_err(|e| e.to_string())
+    std::thread::Builder::new().name("signals".to_string()).spawn(work).map(drop).map_err(|e| e.to_string().into())
 }
 
 #[cfg(not(unix))]
-fn on_signals(handler: impl Fn(i32) + Send + 'static) -> Result<(), String> {
+fn on_signals(handler: impl Fn(i32) + Send + 'static) -> Result<(), Reason> {
     /// The number of Ctrl-C.
     const INTERRUPT: i32 = 2;
     ctrlc::set_handler(move || handler(INTERRUPT)).map_err(|e| e.to_string())

@@ -11,7 +11,7 @@ use shardc_executor::data::{Dataset, InputSpec, Options as DataOptions};
 use shardc_executor::finite::Oddity;
 use shardc_executor::run::Executor;
 use shardc_executor::tensor::Tensor;
-use shardc_frontend::onnx::{self, Copy, Decision, Export, Weight};
+use shardc_frontend::onnx::{self, Decision, Export, StoredCopy, Weight};
 use shardc_frontend::spec;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, Place};
 use shardc_ir::plan::{Program, StateRole, StateVariable};
@@ -76,7 +76,7 @@ struct Model {
     /// A model file, perhaps without its weights.
     bytes: Arc<Vec<u8>>,
     /// Initializers that are views of trained ones.
-    copies: Vec<Copy>,
+    copies: Vec<StoredCopy>,
 }
 
 /// Where initial elements come from.
@@ -260,13 +260,13 @@ impl Job {
             let shape = state.block.as_ref().map_or(buffer.shape.clone(), |block| block.whole_shape(&buffer.shape));
             types.insert(state.initializer().to_string(), Type::new(buffer.dtype, shape));
         }
-        let copies: BTreeMap<&str, &Copy> = copies.iter().map(|copy| (copy.name.as_str(), copy)).collect();
+        let copies: BTreeMap<&str, &StoredCopy> = copies.iter().map(|copy| (copy.name.as_str(), copy)).collect();
         for copy in copies.values() {
             let of = types.get(&copy.of).ok_or_else(|| Failure::Machine(format!("`{}` is lost", copy.of)))?;
             types.insert(copy.name.clone(), copy.ty(of));
         }
         let elements = |name: &str| match copies.get(name) {
-            Some(copy) => copy.elements(&executor.initializer(&copy.of)?.into()).map_err(Failure::Machine),
+            Some(copy) => copy.elements(&executor.initializer(&copy.of)?.into()).map_err(|why| Failure::Machine(why.into())),
             None => Ok(executor.initializer(name)?.into()),
         };
         export::write(&Export::new(file, bytes.clone(), &types)?, elements, to, file)

@@ -1,8 +1,8 @@
 //! Mutants of models that are well-formed messages: other ops, names, attributes, types, shapes and
 //! elements.
 
-use super::random::{Random, damaged};
 use prost::Message;
+use shardc_testkit::random::{Random, damaged};
 use tract_onnx::pb;
 use tract_onnx::pb::tensor_shape_proto::dimension::Value;
 use tract_onnx::pb::type_proto::Value as Kind;

@@ -8,13 +8,9 @@
 pub mod checks;
 mod messages;
 mod mutants;
-#[path = "../../frontend/tests/onnx_support/mod.rs"]
-pub mod onnx_support;
-#[path = "../support/random.rs"]
-mod random;
 pub mod seeds;
 
-pub use random::Random;
+pub use shardc_testkit::random::Random;
 
 use peak_alloc::PeakAlloc;
 use std::time::{Duration, Instant};

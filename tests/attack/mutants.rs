@@ -1,9 +1,9 @@
 //! Mutants: bytes at random, and changes that know the format, so that damage gets behind checksums
 //! and past grammars.
 
-use super::random::{Random, damaged};
 use super::{Target, messages};
 use serde_json::Value;
+use shardc_testkit::random::{Random, damaged};
 use std::io::{Cursor, Read, Write};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};

@@ -2,8 +2,6 @@
 //! here.
 
 use super::Target;
-use super::onnx_support::cases::{self, prepare};
-use super::onnx_support::{floats, graph, initializer, input, int, ints, model, node, output, weight};
 use prost::Message;
 use shardc::{Compiled, Options, compile, plan_dir};
 use shardc_executor::data::{npz_bytes, write_safetensors};
@@ -12,6 +10,8 @@ use shardc_frontend::spec;
 use shardc_ir::graph::Graph;
 use shardc_ir::plan_file::encode;
 use shardc_ir::text;
+use shardc_testkit::onnx::cases::{self, prepare};
+use shardc_testkit::onnx::{floats, graph, initializer, input, int, int_list, ints, model, node, output, weight};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -203,12 +203,12 @@ fn block() -> pb::ModelProto {
         node(&mut m, "MatMul", &format!("n {part}.weight"), &format!("{part}0"), vec![]);
         node(&mut m, "Reshape", &format!("{part}0 heads"), &format!("{part}1"), vec![]);
         let turned = if part == "k" { vec![0, 2, 3, 1] } else { vec![0, 2, 1, 3] };
-        node(&mut m, "Transpose", &format!("{part}1"), part, vec![super::onnx_support::int_list("perm", turned)]);
+        node(&mut m, "Transpose", &format!("{part}1"), part, vec![int_list("perm", turned)]);
     }
     node(&mut m, "MatMul", "q k", "scores", vec![]);
     node(&mut m, "Softmax", "scores", "weights", vec![int("axis", -1)]);
     node(&mut m, "MatMul", "weights v", "mixed", vec![]);
-    node(&mut m, "Transpose", "mixed", "turned", vec![super::onnx_support::int_list("perm", vec![0, 2, 1, 3])]);
+    node(&mut m, "Transpose", "mixed", "turned", vec![int_list("perm", vec![0, 2, 1, 3])]);
     node(&mut m, "Reshape", "turned joined", "back", vec![]);
     node(&mut m, "Add", "back e", "y", vec![]);
     output(&mut m, "y");

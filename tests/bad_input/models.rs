@@ -3,9 +3,9 @@
 
 use super::MODEL_COMMANDS;
 use super::case::Case;
-use crate::attack::onnx_support::{floats, graph, initializer, input, int, int_list, ints, model, node, output, raw};
 use crate::attack::seeds::layer;
 use prost::Message;
+use shardc_testkit::onnx::{floats, graph, initializer, input, int, int_list, ints, model, node, output, raw};
 use tract_onnx::pb;
 use tract_onnx::pb::attribute_proto::AttributeType;
 use tract_onnx::pb::tensor_proto::DataType;

@@ -2,9 +2,9 @@
 //! end.
 
 use super::ranks::{Arrays, Rank, Start, run};
-use super::support::Random;
 use shardc_ir::dtype::DType;
 use shardc_ir::plan::{Buffer, BufferKind, Program, StateRole};
+use shardc_testkit::random::Random;
 use std::collections::BTreeMap;
 
 /// How far a result may be off, relative to the largest element of its array.

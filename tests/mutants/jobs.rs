@@ -1,8 +1,6 @@
 //! The good plans: small programs over meshes of several axes, which between them have every kind
 //! of collective, micro-batches, prologues, buckets, tables, positions and masks.
 
-use super::graphs::{self, Choices};
-use super::specs;
 use shardc_ir::builder::Builder;
 use shardc_ir::diagnostic::Diagnostics;
 use shardc_ir::dtype::DType;
@@ -25,6 +23,8 @@ use shardc_ir::spec::Spec;
 use shardc_ir::train::StateInit;
 use shardc_ir::types::Type;
 use shardc_passes::{Context, Mode};
+use shardc_testkit::random_graphs::{self, Choices};
+use shardc_testkit::random_specs;
 use std::path::Path;
 
 /// A good plan, and the graph that it carries out.
@@ -114,12 +114,12 @@ pub fn all() -> Vec<Job> {
 
 /// Random models under random specs.
 fn drawn(count: usize) -> Vec<Job> {
-    let mut random = super::support::Random(5);
+    let mut random = shardc_testkit::random::Random(5);
     let mut jobs = vec![];
     while jobs.len() < count {
         let mut choices = Choices::new((0..100).map(|_| random.below(1 << 30) as u32).collect());
-        let model = graphs::draw(&mut choices, DType::F64);
-        let spec = format!("{}loss {}\n", specs::draw(&mut choices, &model), model.loss);
+        let model = random_graphs::draw(&mut choices, DType::F64);
+        let spec = format!("{}loss {}\n", random_specs::draw(&mut choices, &model), model.loss);
         // What the compiler refuses is no good plan; that of many ranks takes the interpreter long.
         let drawn = job(&format!("drawn {}", jobs.len()), &model.graph, &spec);
         jobs.extend(drawn.into_iter().filter(|job| job.program.mesh.world_size() <= 8));

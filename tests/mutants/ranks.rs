@@ -5,11 +5,11 @@
 //! byte that is no truth value. Ranks run their steps until a collective; a collective happens when
 //! every member of the group waits at the same call.
 
-use super::reference;
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::{AttentionGrad, AttentionMask, Collective, CollectiveKind, Gather, Kernel, Map, MaxPoolGrad, ScatterAdd};
 use shardc_ir::plan::{Buffer, BufferKind, HostScalar, Program, Repeat, Step, View};
 use shardc_ir::reduce_kind::ReduceKind;
+use shardc_testkit::reference;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -162,7 +162,7 @@ impl<'p> Rank<'p> {
         if slot > 0 && buffer.slots != mesh.microbatches() {
             return Err("slots that are no micro-batches".into());
         }
-        if buffer.slots == 1 && mesh.microbatches() > 1 && sharding.splits(mesh.time()) {
+        if buffer.slots == 1 && mesh.microbatches() > 1 && sharding.splits(mesh.microbatch_axis()) {
             return Err("one slot for all micro-batches".into());
         }
         let mut positions = vec![0u64];

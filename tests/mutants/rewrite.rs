@@ -4,7 +4,6 @@
 //! A node is left out, changed, put in or given another operand. Then the shardings after it may be
 //! repaired, so that the graph is as consistent as the mistake allows.
 
-use super::support::Random;
 use shardc_ir::builder::Builder;
 use shardc_ir::graph::{Graph, Node, NodeId, ValueId};
 use shardc_ir::mesh::AxisId;
@@ -12,7 +11,8 @@ use shardc_ir::ops::Op;
 use shardc_ir::ops::comm::{Accumulate, AllGather, AllReduce, ShardSlice};
 use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::sharding::{Sharding, Split, inserted};
-use shardc_ir::verify::{Place, verify};
+use shardc_ir::verify::{Site, verify};
+use shardc_testkit::random::Random;
 
 /// Nodes that a repair may change.
 const REPAIRS: usize = 60;
@@ -176,7 +176,7 @@ fn new_comm(graph: &Graph, node: &Node, random: &mut Random) -> Option<Op> {
 fn repair(graph: &mut Graph) {
     for _ in 0..REPAIRS {
         let Err(violations) = verify(graph) else { return };
-        let Some(Place::Node(id)) = violations.first().map(|v| v.place) else { return };
+        let Some(Site::Node(id)) = violations.first().map(|v| v.place) else { return };
         let node = graph.node(id).clone();
         let mut changed = false;
         for result in &node.results {
@@ -202,7 +202,7 @@ fn guess(graph: &Graph, node: &Node, result: ValueId) -> Sharding {
         }
         Op::Accumulate(_) => {
             next = from.clone();
-            next.partial.retain(|p| p.axis != graph.mesh.time());
+            next.partial.retain(|p| p.axis != graph.mesh.microbatch_axis());
         }
         Op::AllGather(op) => {
             next = from.clone();

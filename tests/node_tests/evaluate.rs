@@ -80,7 +80,7 @@ fn run(case: &Case, data: &DataSet, route: Route) -> Result<BTreeMap<String, Ten
     for (name, weight) in &imported.weights {
         feed.states.insert(name.clone(), weight.load().map_err(|e| Refusal::Failed(e.message))?);
     }
-    let naive = interp::outputs(&imported.graph, &feed).map_err(Refusal::Failed)?;
+    let naive = interp::outputs(&imported.graph, &feed).map_err(|why| Refusal::Failed(why.to_string()))?;
     let spec = shardc_frontend::spec::parse(Path::new("job.shard"), "mesh d=1\n").map_err(|e| Refusal::Failed(words(&e)))?;
     let cx = Context { spec: &spec, mode: Mode::Evaluate, verify: true };
     let program = shardc_passes::compile(imported.graph, &cx).map_err(|e| Refusal::Failed(words(&e)))?;

@@ -2,10 +2,6 @@
 //! of `examples/`.
 #![allow(dead_code, unused_imports, reason = "each test crate uses some of what is here")]
 
-mod random;
-
-pub use random::{Random, damaged};
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

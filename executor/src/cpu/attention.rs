@@ -18,18 +18,19 @@ use faer::linalg::matmul::matmul;
 use faer::{Accum, Par};
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::{Attention, AttentionMask, Implements};
+use shardc_ir::reason::Reason;
 
 /// Queries of one block.
 pub(super) const QUERIES: usize = 64;
 
 impl Implements<Attention> for Cpu {
-    fn ready(&self, attention: &Attention, _in_place: &[Option<usize>]) -> Result<Self::Ready, String> {
+    fn ready(&self, attention: &Attention, _in_place: &[Option<usize>]) -> Result<Self::Ready, Reason> {
         Ok(Box::new(attention.clone()))
     }
 }
 
 impl Launch for Attention {
-    fn launch(&self, Arguments { reads, writes, threads, .. }: Arguments<'_>) -> Result<(), String> {
+    fn launch(&self, Arguments { reads, writes, threads, .. }: Arguments<'_>) -> Result<(), Reason> {
         match self.dtype {
             DType::F64 => run::<f64>(self, reads, writes, threads),
             _ => run::<f32>(self, reads, writes, threads),

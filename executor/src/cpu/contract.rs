@@ -14,6 +14,7 @@ use faer::linalg::matmul::matmul;
 use faer::{Accum, Par};
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::{Contract, ContractDim, Implements};
+use shardc_ir::reason::Reason;
 
 /// A contraction made ready.
 #[derive(Debug)]
@@ -48,14 +49,14 @@ struct Letter {
 const UNIT: Letter = Letter { size: 1, a: 0, b: 0, c: 0 };
 
 impl Implements<Contract> for Cpu {
-    fn ready(&self, contract: &Contract, _in_place: &[Option<usize>]) -> Result<Self::Ready, String> {
+    fn ready(&self, contract: &Contract, _in_place: &[Option<usize>]) -> Result<Self::Ready, Reason> {
         let dims = [&contract.batch, &contract.m, &contract.n, &contract.k].map(|dims| dims.as_slice());
         Ok(Box::new(Prepared { dtype: contract.dtype, product: Product::new(dims) }))
     }
 }
 
 impl Launch for Prepared {
-    fn launch(&self, Arguments { reads, mut writes, threads, .. }: Arguments<'_>) -> Result<(), String> {
+    fn launch(&self, Arguments { reads, mut writes, threads, .. }: Arguments<'_>) -> Result<(), Reason> {
         match self.dtype {
             DType::F64 => run::<f64>(&self.product, reads, writes.remove(0), threads),
             _ => run::<f32>(&self.product, reads, writes.remove(0), threads),

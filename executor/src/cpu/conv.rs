@@ -19,6 +19,7 @@ use crate::cpu::{Arguments, Cpu, Launch};
 use faer::Accum;
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::{ContractDim, Conv, ConvResult, Implements};
+use shardc_ir::reason::Reason;
 
 /// A convolution made ready.
 #[derive(Debug)]
@@ -110,7 +111,7 @@ fn pointwise(s: &Sizes) -> Product {
 }
 
 impl Implements<Conv> for Cpu {
-    fn ready(&self, conv: &Conv, _in_place: &[Option<usize>]) -> Result<Self::Ready, String> {
+    fn ready(&self, conv: &Conv, _in_place: &[Option<usize>]) -> Result<Self::Ready, Reason> {
         let window = Window::new(&conv.window)?;
         let [batch, groups, inputs, outputs] = [conv.batch, conv.groups, conv.inputs, conv.outputs].map(|n| n as usize);
         let (input, output, taps) = (window.inputs(), window.outputs(), window.taps());
@@ -124,7 +125,7 @@ impl Implements<Conv> for Cpu {
 }
 
 impl Launch for Prepared {
-    fn launch(&self, Arguments { reads, mut writes, threads, .. }: Arguments<'_>) -> Result<(), String> {
+    fn launch(&self, Arguments { reads, mut writes, threads, .. }: Arguments<'_>) -> Result<(), Reason> {
         match self.dtype {
             DType::F64 => run::<f64>(self, reads, writes.remove(0), threads),
             _ => run::<f32>(self, reads, writes.remove(0), threads),

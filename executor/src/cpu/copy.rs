@@ -7,6 +7,7 @@ use crate::cpu::tiles::{self, Steps, Tile};
 use crate::cpu::{Arguments, Cpu, Launch};
 use shardc_ir::kernel::{Implements, Move};
 use shardc_ir::position::Offset;
+use shardc_ir::reason::Reason;
 
 /// A copy made ready: dimensions by descending stride of the destination, the last two forming the
 /// tiles that are copied.
@@ -27,7 +28,7 @@ struct Dim {
 }
 
 impl Implements<Move> for Cpu {
-    fn ready(&self, copy: &Move, _in_place: &[Option<usize>]) -> Result<Self::Ready, String> {
+    fn ready(&self, copy: &Move, _in_place: &[Option<usize>]) -> Result<Self::Ready, Reason> {
         let mut order: Vec<usize> = (0..copy.shape.len()).collect();
         order.sort_by_key(|d| std::cmp::Reverse(copy.dst_strides[*d]));
         let shape: Vec<usize> = order.iter().map(|d| copy.shape[*d] as usize).collect();
@@ -53,7 +54,7 @@ impl Implements<Move> for Cpu {
 }
 
 impl Launch for Prepared {
-    fn launch(&self, Arguments { reads, mut writes, coordinates, threads }: Arguments<'_>) -> Result<(), String> {
+    fn launch(&self, Arguments { reads, mut writes, coordinates, threads }: Arguments<'_>) -> Result<(), Reason> {
         each_type!(SliceMut, writes.remove(0), out => run(self, reads[0], out, coordinates, threads));
         Ok(())
     }

@@ -7,17 +7,19 @@ use crate::cpu::threads::Threads;
 use crate::cpu::tiles::{self, Steps};
 use crate::cpu::{Arguments, Cpu, Launch};
 use shardc_ir::kernel::{Gather, Implements, ScatterAdd};
+use shardc_ir::reason;
+use shardc_ir::reason::Reason;
 use shardc_ir::reduce_kind::ReduceKind;
 
 impl Implements<Gather> for Cpu {
-    fn ready(&self, gather: &Gather, _in_place: &[Option<usize>]) -> Result<Self::Ready, String> {
+    fn ready(&self, gather: &Gather, _in_place: &[Option<usize>]) -> Result<Self::Ready, Reason> {
         Ok(Box::new(gather.clone()))
     }
 }
 
 impl Launch for Gather {
     /// An index outside the whole table is an error.
-    fn launch(&self, Arguments { reads, mut writes, coordinates, threads }: Arguments<'_>) -> Result<(), String> {
+    fn launch(&self, Arguments { reads, mut writes, coordinates, threads }: Arguments<'_>) -> Result<(), Reason> {
         let rows = local_rows(self, reads[1], coordinates)?;
         each_type!(SliceMut, writes.remove(0), out => gather_rows(self, reads[0], &rows, out, threads));
         Ok(())
@@ -25,14 +27,14 @@ impl Launch for Gather {
 }
 
 impl Implements<ScatterAdd> for Cpu {
-    fn ready(&self, scatter: &ScatterAdd, _in_place: &[Option<usize>]) -> Result<Self::Ready, String> {
+    fn ready(&self, scatter: &ScatterAdd, _in_place: &[Option<usize>]) -> Result<Self::Ready, Reason> {
         Ok(Box::new(scatter.clone()))
     }
 }
 
 impl Launch for ScatterAdd {
     /// An index outside the whole table is an error.
-    fn launch(&self, Arguments { reads, mut writes, coordinates, threads }: Arguments<'_>) -> Result<(), String> {
+    fn launch(&self, Arguments { reads, mut writes, coordinates, threads }: Arguments<'_>) -> Result<(), Reason> {
         let rows = local_rows(&self.0, reads[0], coordinates)?;
         match writes.remove(0) {
             SliceMut::F64(out) => scatter_rows(&self.0, reads[1], &rows, out, threads),
@@ -45,7 +47,7 @@ impl Launch for ScatterAdd {
 }
 
 /// The local row of each index; `None` where another rank holds it.
-fn local_rows(gather: &Gather, indices: Slice<'_>, coordinates: &[u64]) -> Result<Vec<Option<usize>>, String> {
+fn local_rows(gather: &Gather, indices: Slice<'_>, coordinates: &[u64]) -> Result<Vec<Option<usize>>, Reason> {
     let indices = i64::of(indices).unwrap_or_default();
     let total = gather.total_rows as i64;
     let offset = gather.origin.offset.at(coordinates);
@@ -55,7 +57,7 @@ fn local_rows(gather: &Gather, indices: Slice<'_>, coordinates: &[u64]) -> Resul
         .map(|(position, index)| {
             let global = if *index < 0 { index + total } else { *index };
             if !(0..total).contains(&global) {
-                return Err(format!("index {index} at position {position} is outside a table of {total} rows"));
+                return Err(reason!("index {index} at position {position} is outside a table of {total} rows"));
             }
             let within = (global - offset) as u64;
             let digits = gather.origin.digits.iter();

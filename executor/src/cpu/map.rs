@@ -13,16 +13,17 @@ use crate::cpu::threads::Threads;
 use crate::cpu::{Arguments, Cpu, Launch};
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::{Implements, Map};
+use shardc_ir::reason::Reason;
 
 impl Implements<Map> for Cpu {
-    fn ready(&self, map: &Map, in_place: &[Option<usize>]) -> Result<Self::Ready, String> {
+    fn ready(&self, map: &Map, in_place: &[Option<usize>]) -> Result<Self::Ready, Reason> {
         Ok(Box::new(Fused::new(map, &vec![0; map.shape.len()], in_place, true)?))
     }
 }
 
 impl Launch for Fused {
     /// An integer that is divided by 0 is an error.
-    fn launch(&self, Arguments { reads, writes, coordinates, threads }: Arguments<'_>) -> Result<(), String> {
+    fn launch(&self, Arguments { reads, writes, coordinates, threads }: Arguments<'_>) -> Result<(), Reason> {
         match self.compute {
             DType::F64 => run::<f64>(self, reads, writes, coordinates, threads),
             DType::F32 => run::<f32>(self, reads, writes, coordinates, threads),
@@ -37,7 +38,7 @@ fn run<T: Number>(
     writes: Vec<SliceMut<'_>>,
     coordinates: &[u64],
     threads: Threads,
-) -> Result<(), String> {
+) -> Result<(), Reason> {
     if fused.total == 0 {
         return Ok(());
     }

@@ -9,6 +9,7 @@ use crate::cpu::window::{LANES, Run, Spread, Table, Window};
 use crate::cpu::{Arguments, Cpu, Launch};
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::{Implements, MaxPool, MaxPoolGrad};
+use shardc_ir::reason::Reason;
 
 /// A pool made ready.
 #[derive(Debug)]
@@ -32,7 +33,7 @@ enum Walk {
 }
 
 /// Makes a pool or its gradient ready.
-fn prepare(pool: &MaxPool) -> Result<Prepared, String> {
+fn prepare(pool: &MaxPool) -> Result<Prepared, Reason> {
     let window = Window::new(&pool.window)?;
     let walk = match Spread::new(&window) {
         Some(spread) => Walk::Spread(Box::new(spread)),
@@ -42,13 +43,13 @@ fn prepare(pool: &MaxPool) -> Result<Prepared, String> {
 }
 
 impl Implements<MaxPool> for Cpu {
-    fn ready(&self, pool: &MaxPool, _in_place: &[Option<usize>]) -> Result<Self::Ready, String> {
+    fn ready(&self, pool: &MaxPool, _in_place: &[Option<usize>]) -> Result<Self::Ready, Reason> {
         Ok(Box::new(prepare(pool)?))
     }
 }
 
 impl Launch for Prepared {
-    fn launch(&self, Arguments { reads, mut writes, threads, .. }: Arguments<'_>) -> Result<(), String> {
+    fn launch(&self, Arguments { reads, mut writes, threads, .. }: Arguments<'_>) -> Result<(), Reason> {
         match self.dtype {
             DType::F64 => forward::<f64>(self, reads, writes.remove(0), threads),
             _ => forward::<f32>(self, reads, writes.remove(0), threads),
@@ -58,13 +59,13 @@ impl Launch for Prepared {
 }
 
 impl Implements<MaxPoolGrad> for Cpu {
-    fn ready(&self, gradient: &MaxPoolGrad, _in_place: &[Option<usize>]) -> Result<Self::Ready, String> {
+    fn ready(&self, gradient: &MaxPoolGrad, _in_place: &[Option<usize>]) -> Result<Self::Ready, Reason> {
         Ok(Box::new(Gradient(prepare(&gradient.0)?)))
     }
 }
 
 impl Launch for Gradient {
-    fn launch(&self, Arguments { reads, mut writes, threads, .. }: Arguments<'_>) -> Result<(), String> {
+    fn launch(&self, Arguments { reads, mut writes, threads, .. }: Arguments<'_>) -> Result<(), Reason> {
         match self.0.dtype {
             DType::F64 => gradient::<f64>(&self.0, reads, writes.remove(0), threads),
             _ => gradient::<f32>(&self.0, reads, writes.remove(0), threads),

@@ -7,6 +7,7 @@ use crate::cpu::{Arguments, Cpu, Launch};
 use shardc_ir::kernel::{Implements, Random};
 use shardc_ir::philox::{MULTIPLIERS, ROUNDS, WEYL};
 use shardc_ir::position::Origin;
+use shardc_ir::reason::Reason;
 
 /// Elements that are drawn together.
 const BLOCK: usize = 64;
@@ -15,13 +16,13 @@ const BLOCK: usize = 64;
 const WEIGHT: usize = 24;
 
 impl Implements<Random> for Cpu {
-    fn ready(&self, random: &Random, _in_place: &[Option<usize>]) -> Result<Self::Ready, String> {
+    fn ready(&self, random: &Random, _in_place: &[Option<usize>]) -> Result<Self::Ready, Reason> {
         Ok(Box::new(random.clone()))
     }
 }
 
 impl Launch for Random {
-    fn launch(&self, Arguments { reads, mut writes, coordinates, threads }: Arguments<'_>) -> Result<(), String> {
+    fn launch(&self, Arguments { reads, mut writes, coordinates, threads }: Arguments<'_>) -> Result<(), Reason> {
         let (Slice::I64([seed, ..]), Slice::F64([step, ..]), SliceMut::Bool(out)) = (reads[0], reads[1], writes.remove(0)) else {
             return Ok(());
         };

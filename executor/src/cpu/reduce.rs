@@ -16,6 +16,7 @@ use crate::cpu::threads::Threads;
 use crate::cpu::{Arguments, Cpu, Launch};
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::{Implements, Map, MapInput, Reduce};
+use shardc_ir::reason::Reason;
 use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::scalar::{Instr, ScalarProgram};
 
@@ -31,7 +32,7 @@ pub struct Prepared {
 }
 
 impl Implements<Reduce> for Cpu {
-    fn ready(&self, reduce: &Reduce, _in_place: &[Option<usize>]) -> Result<Self::Ready, String> {
+    fn ready(&self, reduce: &Reduce, _in_place: &[Option<usize>]) -> Result<Self::Ready, Reason> {
         let rank = reduce.reduced.len();
         let inner_from = reduce.reduced.iter().rposition(|r| *r).map_or(0, |last| last + 1);
         let group = |d: usize| if d >= inner_from { 2 } else { usize::from(reduce.reduced[d]) };
@@ -53,7 +54,7 @@ impl Implements<Reduce> for Cpu {
 
 impl Launch for Prepared {
     /// An integer that is divided by 0 is an error.
-    fn launch(&self, Arguments { reads, mut writes, coordinates, threads }: Arguments<'_>) -> Result<(), String> {
+    fn launch(&self, Arguments { reads, mut writes, coordinates, threads }: Arguments<'_>) -> Result<(), Reason> {
         match self.fused.compute {
             DType::F64 => launch_with::<f64>(self, reads, writes.remove(0), coordinates, threads),
             DType::F32 => launch_with::<f32>(self, reads, writes.remove(0), coordinates, threads),
@@ -89,7 +90,7 @@ fn launch_with<T: Number>(
     write: SliceMut<'_>,
     coordinates: &[u64],
     threads: Threads,
-) -> Result<(), String> {
+) -> Result<(), Reason> {
     let bound = Bound::<T>::new(&p.fused, reads, coordinates);
     match p.accumulate {
         DType::F64 => run::<T, f64>(p, &bound, write, threads),

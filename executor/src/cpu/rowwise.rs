@@ -10,15 +10,16 @@ use crate::cpu::threads::Threads;
 use crate::cpu::{Arguments, Cpu, Launch};
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::{Implements, RowExtent, RowProgram, Rowwise};
+use shardc_ir::reason::Reason;
 
 impl Implements<Rowwise> for Cpu {
-    fn ready(&self, rowwise: &Rowwise, _in_place: &[Option<usize>]) -> Result<Self::Ready, String> {
+    fn ready(&self, rowwise: &Rowwise, _in_place: &[Option<usize>]) -> Result<Self::Ready, Reason> {
         Ok(Box::new(rowwise.clone()))
     }
 }
 
 impl Launch for Rowwise {
-    fn launch(&self, Arguments { reads, writes, threads, .. }: Arguments<'_>) -> Result<(), String> {
+    fn launch(&self, Arguments { reads, writes, threads, .. }: Arguments<'_>) -> Result<(), Reason> {
         match self.dtype {
             DType::F64 => run::<f64>(self, reads, writes, threads),
             _ => run::<f32>(self, reads, writes, threads),

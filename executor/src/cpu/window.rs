@@ -8,6 +8,8 @@
 use crate::cpu::number::Number;
 use shardc_ir::kernel::WindowDim;
 use shardc_ir::kernel::window::{MAX_DIMS, planes};
+use shardc_ir::reason;
+use shardc_ir::reason::Reason;
 use std::ops::Range;
 
 /// One spatial dimension; see [`WindowDim`].
@@ -57,7 +59,7 @@ impl Window {
     ///
     /// # Errors
     /// If it is not well formed, or walking it would take forever.
-    pub fn new(dims: &[WindowDim]) -> Result<Window, String> {
+    pub fn new(dims: &[WindowDim]) -> Result<Window, Reason> {
         planes(dims)?;
         let mut axes = [Axis::UNIT; MAX_DIMS];
         for (axis, dim) in axes[MAX_DIMS - dims.len()..].iter_mut().zip(dims) {
@@ -68,7 +70,7 @@ impl Window {
         let window = Window { axes };
         let rows = window.outputs() / window.axes[2].output;
         if window.taps() * rows > MOST_RUNS {
-            return Err(format!("{} taps over {rows} rows of outputs", window.taps()));
+            return Err(reason!("{} taps over {rows} rows of outputs", window.taps()));
         }
         Ok(window)
     }

@@ -7,6 +7,7 @@ use super::files::{Files, listed};
 use super::tokens::Tokens;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, counted, near_names};
 use shardc_ir::dtype::DType;
+use shardc_ir::reason::Reason;
 
 /// The array of each input. What can be told from names, types and shapes is told before any
 /// element is read.
@@ -48,7 +49,7 @@ pub fn check_arrays(files: &mut Files, inputs: &[InputSpec]) -> Result<Vec<Array
     if errors.is_empty() { Ok(arrays) } else { Err(errors) }
 }
 
-fn unreadable(name: &str, why: &str) -> Diagnostic {
+fn unreadable(name: &str, why: &Reason) -> Diagnostic {
     Diagnostic::error(format!("`{name}` cannot be read: {why}"))
 }
 

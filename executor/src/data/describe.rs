@@ -5,6 +5,7 @@ use super::array::{Header, Range};
 use super::files::{self, Files};
 use super::tokens::{Counts, Tokens};
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, Place};
+use shardc_ir::reason::Reason;
 use std::path::Path;
 
 /// A data file, or a folder.
@@ -32,7 +33,7 @@ pub struct ArrayDescription {
     /// Its name.
     pub name: String,
     /// What it is, or why it cannot be read, in words that follow its name.
-    pub contents: Result<Contents, String>,
+    pub contents: Result<Contents, Reason>,
 }
 
 /// Type, shape and values of an array.
@@ -91,7 +92,7 @@ fn describe_at(path: &Path, context: Option<u64>) -> Result<Description, Diagnos
     Ok(Description::Arrays { kind, arrays: names.into_iter().map(array).collect() })
 }
 
-fn contents(files: &mut Files, name: &str) -> Result<Contents, String> {
+fn contents(files: &mut Files, name: &str) -> Result<Contents, Reason> {
     let mut range = Range::default();
     let header = files.scan(name, &mut |element, bytes| range.add(element, bytes))?;
     Ok(Contents { header, range })

@@ -7,6 +7,7 @@ use super::npz::Npz;
 use super::safetensor;
 use shardc_ir::diagnostic::{Diagnostic, near_names};
 use shardc_ir::files;
+use shardc_ir::reason::Reason;
 use std::fs::{self, File};
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
@@ -73,7 +74,7 @@ impl Files {
     ///
     /// # Errors
     /// What is wrong with it, in words that follow the array's name.
-    pub fn header(&mut self, name: &str) -> Result<Header, String> {
+    pub fn header(&mut self, name: &str) -> Result<Header, Reason> {
         match self {
             Files::Npz(archive) => archive.header(name),
             Files::Folder(path) => npy_file(path, name).map(|(beginning, _)| beginning.header),
@@ -85,7 +86,7 @@ impl Files {
     ///
     /// # Errors
     /// What is wrong with it, in words that follow the array's name.
-    pub fn scan(&mut self, name: &str, see: &mut impl FnMut(Element, &[u8])) -> Result<Header, String> {
+    pub fn scan(&mut self, name: &str, see: &mut impl FnMut(Element, &[u8])) -> Result<Header, Reason> {
         match self {
             Files::Npz(archive) => archive.scan(name, see),
             Files::Folder(path) => {
@@ -100,7 +101,7 @@ impl Files {
     ///
     /// # Errors
     /// What is wrong with it, in words that follow the array's name.
-    pub fn read(&mut self, name: &str) -> Result<Array, String> {
+    pub fn read(&mut self, name: &str) -> Result<Array, Reason> {
         match self {
             Files::Npz(archive) => archive.read(name),
             Files::Folder(path) => {
@@ -124,7 +125,7 @@ fn stems(folder: &Path) -> Result<Vec<String>, Diagnostic> {
     Ok(names)
 }
 
-fn npy_file(folder: &Path, name: &str) -> Result<(npy::Beginning, BufReader<File>), String> {
+fn npy_file(folder: &Path, name: &str) -> Result<(npy::Beginning, BufReader<File>), Reason> {
     let file = files::open(&folder.join(format!("{name}.npy"))).map_err(|e| e.to_string())?;
     let length = file.metadata().map_err(|e| e.to_string())?.len();
     let mut file = BufReader::new(file);

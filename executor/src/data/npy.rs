@@ -5,6 +5,8 @@
 use super::array::{Array, Element, Header};
 use shardc_ir::diagnostic::counted;
 use shardc_ir::dtype::DType;
+use shardc_ir::reason;
+use shardc_ir::reason::Reason;
 use shardc_ir::types::checked_elements;
 use std::io::{ErrorKind, Read};
 
@@ -49,14 +51,14 @@ pub struct Beginning {
 ///
 /// # Errors
 /// What is wrong with it, in words that follow the array's name.
-pub fn read_beginning(file: &mut impl Read, length: u64) -> Result<Beginning, String> {
+pub fn read_beginning(file: &mut impl Read, length: u64) -> Result<Beginning, Reason> {
     let mut start = [0; 8];
     read_all(file, &mut start)?;
     if start[..6] != *MAGIC {
-        return Err("it is no `.npy`".to_string());
+        return Err("it is no `.npy`".into());
     }
     if !(1..=3).contains(&start[6]) || start[7] != 0 {
-        return Err(format!("it is of version {}.{} of the format; 1.0, 2.0 and 3.0 are read", start[6], start[7]));
+        return Err(reason!("it is of version {}.{} of the format; 1.0, 2.0 and 3.0 are read", start[6], start[7]));
     }
     let mut lengths = [0; 4];
     let of_length = if start[6] == 1 { 2 } else { 4 };
@@ -68,7 +70,7 @@ pub fn read_beginning(file: &mut impl Read, length: u64) -> Result<Beginning, St
     let beginning = parse(&String::from_utf8_lossy(&text))?;
     if beginning.size != there {
         let Header { element, shape } = &beginning.header;
-        return Err(format!(
+        return Err(reason!(
             "its header says {element}{shape:?}, {}, but {} follow",
             counted(beginning.size, "byte"),
             counted(there, "byte")
@@ -77,22 +79,22 @@ pub fn read_beginning(file: &mut impl Read, length: u64) -> Result<Beginning, St
     Ok(beginning)
 }
 
-fn read_all(file: &mut impl Read, bytes: &mut [u8]) -> Result<(), String> {
+fn read_all(file: &mut impl Read, bytes: &mut [u8]) -> Result<(), Reason> {
     file.read_exact(bytes).map_err(|error| match error.kind() {
-        ErrorKind::UnexpectedEof => "it ends inside its header".to_string(),
-        _ => error.to_string(),
+        ErrorKind::UnexpectedEof => "it ends inside its header".into(),
+        _ => error.to_string().into(),
     })
 }
 
 /// Reads a header: a literal of Python such as `{'descr': '<f4', 'fortran_order': False, 'shape':
 /// (3, 4), }`.
-fn parse(text: &str) -> Result<Beginning, String> {
+fn parse(text: &str) -> Result<Beginning, Reason> {
     let descr = field(text, "descr")?;
     let (big_endian, element) = element(descr)?;
     let column_major = match field(text, "fortran_order")? {
         order if order.starts_with("True") => true,
         order if order.starts_with("False") => false,
-        _ => return Err("its header has no order of elements".to_string()),
+        _ => return Err("its header has no order of elements".into()),
     };
     let sizes = field(text, "shape")?.strip_prefix('(').and_then(|rest| rest.split_once(')'));
     let sizes = sizes.ok_or("its header has no shape")?.0;
@@ -101,24 +103,24 @@ fn parse(text: &str) -> Result<Beginning, String> {
     let shape: Option<Vec<u64>> = sizes.map(|size| size.parse().ok()).collect();
     let shape = shape.ok_or("its header has a shape that is not of whole numbers")?;
     let size = checked_elements(&shape).and_then(|n| n.checked_mul(element.bytes()));
-    let size = size.ok_or_else(|| format!("its header claims a shape of {shape:?}"))?;
+    let size = size.ok_or_else(|| reason!("its header claims a shape of {shape:?}"))?;
     Ok(Beginning { header: Header { element, shape }, size, big_endian, column_major })
 }
 
 /// What follows the key in the header.
-fn field<'t>(text: &'t str, key: &str) -> Result<&'t str, String> {
+fn field<'t>(text: &'t str, key: &str) -> Result<&'t str, Reason> {
     let at = ["'", "\""].iter().find_map(|quote| {
         let (_, rest) = text.split_once(&format!("{quote}{key}{quote}"))?;
         rest.trim_start().strip_prefix(':')
     });
-    at.map(str::trim_start).ok_or_else(|| format!("its header has no `{key}`"))
+    at.map(str::trim_start).ok_or_else(|| reason!("its header has no `{key}`"))
 }
 
 /// The order of bytes and the type of elements that `descr` begins with.
-fn element(descr: &str) -> Result<(bool, Element), String> {
+fn element(descr: &str) -> Result<(bool, Element), Reason> {
     let quote = descr.chars().next().filter(|c| matches!(c, '\'' | '"'));
     let Some(code) = quote.and_then(|quote| descr[1..].split_once(quote)).map(|(code, _)| code) else {
-        return Err("it has records of several fields; save each field as an array of its own".to_string());
+        return Err("it has records of several fields; save each field as an array of its own".into());
     };
     let element = match code.trim_start_matches(['<', '>', '|', '=']) {
         "f2" => Element::F16,
@@ -136,10 +138,10 @@ fn element(descr: &str) -> Result<(bool, Element), String> {
         object if object.starts_with('O') => {
             let message =
                 "it holds Python objects, which only Python can read; convert it, for example by `.astype(\"float32\")`";
-            return Err(message.to_string());
+            return Err(message.to_string().into());
         }
-        text if text.starts_with(['U', 'S']) => return Err("it holds text, not numbers".to_string()),
-        _ => return Err(format!("it has elements of type `{code}`, not floats, integers or bool")),
+        text if text.starts_with(['U', 'S']) => return Err("it holds text, not numbers".into()),
+        _ => return Err(reason!("it has elements of type `{code}`, not floats, integers or bool")),
     };
     Ok((code.starts_with('>'), element))
 }
@@ -149,13 +151,13 @@ impl Beginning {
     ///
     /// # Errors
     /// If there are fewer, or the file cannot be read.
-    pub fn read(self, file: &mut impl Read) -> Result<Array, String> {
+    pub fn read(self, file: &mut impl Read) -> Result<Array, Reason> {
         let mut bytes = Vec::with_capacity(self.size.min(TRUSTED) as usize);
         // One byte more, so that the end of the file is met, where an archive compares its
         // checksum.
         file.take(self.size + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
         if bytes.len() as u64 != self.size {
-            return Err(format!("it has {}, not {}", counted(bytes.len(), "byte"), self.size));
+            return Err(reason!("it has {}, not {}", counted(bytes.len(), "byte"), self.size));
         }
         let width = self.header.element.bytes() as usize;
         if self.big_endian {
@@ -175,7 +177,7 @@ impl Beginning {
     ///
     /// # Errors
     /// If there are fewer, or the file cannot be read.
-    pub fn scan(self, file: &mut impl Read, see: &mut impl FnMut(Element, &[u8])) -> Result<Header, String> {
+    pub fn scan(self, file: &mut impl Read, see: &mut impl FnMut(Element, &[u8])) -> Result<Header, Reason> {
         let Header { element, .. } = self.header;
         // A piece is whole elements, which are at most 8 bytes.
         let mut piece = vec![0; TRUSTED.min(self.size) as usize];
@@ -195,7 +197,7 @@ impl Beginning {
         // The end of the file is met, where an archive compares its checksum.
         match file.read(&mut [0]).map_err(|error| error.to_string())? {
             0 => Ok(self.header),
-            _ => Err(format!("it has more than {} bytes", self.size)),
+            _ => Err(reason!("it has more than {} bytes", self.size)),
         }
     }
 }

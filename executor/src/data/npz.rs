@@ -4,6 +4,8 @@ use super::array::{Array, Element, Header};
 use super::npy::{self, Beginning};
 use crate::tensor::Tensor;
 use shardc_ir::diagnostic::Diagnostic;
+use shardc_ir::reason;
+use shardc_ir::reason::Reason;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufReader, Cursor, Read, Seek, SeekFrom, Write};
@@ -52,7 +54,7 @@ impl Npz {
     ///
     /// # Errors
     /// What is wrong with it, in words that follow the array's name.
-    pub fn header(&mut self, name: &str) -> Result<Header, String> {
+    pub fn header(&mut self, name: &str) -> Result<Header, Reason> {
         self.beginning(name).map(|(beginning, _)| beginning.header)
     }
 
@@ -60,7 +62,7 @@ impl Npz {
     ///
     /// # Errors
     /// What is wrong with it, in words that follow the array's name.
-    pub fn read(&mut self, name: &str) -> Result<Array, String> {
+    pub fn read(&mut self, name: &str) -> Result<Array, Reason> {
         let (beginning, mut entry) = self.beginning(name)?;
         beginning.read(&mut entry)
     }
@@ -69,15 +71,15 @@ impl Npz {
     ///
     /// # Errors
     /// What is wrong with it, in words that follow the array's name.
-    pub fn scan(&mut self, name: &str, see: &mut impl FnMut(Element, &[u8])) -> Result<Header, String> {
+    pub fn scan(&mut self, name: &str, see: &mut impl FnMut(Element, &[u8])) -> Result<Header, Reason> {
         let (beginning, mut entry) = self.beginning(name)?;
         beginning.scan(&mut entry, see)
     }
 
-    fn beginning(&mut self, name: &str) -> Result<(Beginning, ZipFile<'_, BufReader<File>>), String> {
+    fn beginning(&mut self, name: &str) -> Result<(Beginning, ZipFile<'_, BufReader<File>>), Reason> {
         let mut entry = self.0.by_name(&format!("{name}.npy")).map_err(words)?;
         if entry.size() / LARGEST_RATIO > entry.compressed_size() {
-            return Err(format!("it claims {} bytes, of {} compressed ones", entry.size(), entry.compressed_size()));
+            return Err(reason!("it claims {} bytes, of {} compressed ones", entry.size(), entry.compressed_size()));
         }
         let length = entry.size();
         Ok((npy::read_beginning(&mut entry, length)?, entry))

@@ -6,6 +6,8 @@ use safetensors::tensor::{Metadata, TensorInfo, TensorView, View};
 use safetensors::{Dtype, SafeTensorError, SafeTensors};
 use shardc_ir::diagnostic::Diagnostic;
 use shardc_ir::dtype::DType;
+use shardc_ir::reason;
+use shardc_ir::reason::Reason;
 use shardc_ir::types::Type;
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -68,30 +70,30 @@ impl<B: AsRef<[u8]>> Arrays<B> {
     }
 
     /// What the array `name` is; an error follows the array's name.
-    pub fn header(&self, name: &str) -> Result<Header, String> {
+    pub fn header(&self, name: &str) -> Result<Header, Reason> {
         header(self.info(name)?)
     }
 
     /// Reads the array `name`; an error follows the array's name.
-    pub fn read(&self, name: &str) -> Result<Array, String> {
+    pub fn read(&self, name: &str) -> Result<Array, Reason> {
         Ok(Array { header: self.header(name)?, bytes: self.data(name)?.to_vec() })
     }
 
     /// Passes the elements of the array `name`, and says what it is; an error follows the array's
     /// name.
-    pub fn scan(&self, name: &str, see: &mut impl FnMut(Element, &[u8])) -> Result<Header, String> {
+    pub fn scan(&self, name: &str, see: &mut impl FnMut(Element, &[u8])) -> Result<Header, Reason> {
         let header = self.header(name)?;
         see(header.element, self.data(name)?);
         Ok(header)
     }
 
-    fn info(&self, name: &str) -> Result<&TensorInfo, String> {
-        self.metadata.info(name).ok_or_else(|| "it is not there".to_string())
+    fn info(&self, name: &str) -> Result<&TensorInfo, Reason> {
+        self.metadata.info(name).ok_or_else(|| "it is not there".into())
     }
 
-    fn data(&self, name: &str) -> Result<&[u8], String> {
+    fn data(&self, name: &str) -> Result<&[u8], Reason> {
         let (start, end) = self.info(name)?.data_offsets;
-        self.bytes.as_ref().get(self.data + start..self.data + end).ok_or_else(|| "it is cut off".to_string())
+        self.bytes.as_ref().get(self.data + start..self.data + end).ok_or_else(|| "it is cut off".into())
     }
 }
 
@@ -193,7 +195,7 @@ fn sizes(shape: &[u64]) -> Vec<usize> {
     shape.iter().map(|n| *n as usize).collect()
 }
 
-fn header(info: &TensorInfo) -> Result<Header, String> {
+fn header(info: &TensorInfo) -> Result<Header, Reason> {
     let element = match info.dtype {
         Dtype::F16 => Element::F16,
         Dtype::BF16 => Element::Bf16,
@@ -208,7 +210,7 @@ fn header(info: &TensorInfo) -> Result<Header, String> {
         Dtype::U32 => Element::U32,
         Dtype::U64 => Element::U64,
         Dtype::BOOL => Element::Bool,
-        other => return Err(format!("it has elements of type {other:?}, not floats, integers or bool")),
+        other => return Err(reason!("it has elements of type {other:?}, not floats, integers or bool")),
     };
     Ok(Header { element, shape: info.shape.iter().map(|n| *n as u64).collect() })
 }

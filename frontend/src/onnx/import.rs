@@ -15,7 +15,7 @@ use crate::onnx::file::tensor::Weight;
 use crate::onnx::file::{inline, intact, order, scope};
 use crate::onnx::ops::{control, table};
 use crate::onnx::options::{ImportOptions, Weights};
-use crate::onnx::trained::{self, Choice, Copy, Decision, Role};
+use crate::onnx::trained::{self, Choice, Decision, Role, StoredCopy};
 use importer::Importer;
 use shardc_ir::builder::Builder;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, Place, counted};
@@ -45,7 +45,7 @@ pub struct Imported {
     /// For each float initializer, in the file's order, whether it is trained and why.
     pub decisions: Vec<Decision>,
     /// Initializers that are views of trained ones, to be written with them.
-    pub copies: Vec<Copy>,
+    pub copies: Vec<StoredCopy>,
     /// The file as it was imported, merged parameters apart: what exports begin with.
     pub model: Arc<Vec<u8>>,
     /// What the user should know.
@@ -282,7 +282,7 @@ fn outputs(importer: &mut Importer<'_>) -> Diagnostics {
                 }
                 importer.context.b.graph_mut().outputs.push(Output { name: output.name.clone(), value });
             }
-            Err(why) => importer.errors.push(fail(why)),
+            Err(why) => importer.errors.push(fail(why.into())),
         }
     }
     reshaped

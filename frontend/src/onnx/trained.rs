@@ -13,7 +13,7 @@ mod values;
 
 pub(in crate::onnx) use merges::Part;
 pub(in crate::onnx) use ties::all_match;
-pub use ties::{Copy, Tie, Untie};
+pub use ties::{StoredCopy, Tie, Untie};
 
 use crate::onnx::file::model_file::initializers;
 use crate::onnx::file::model_file::{ModelFile, Owner};
@@ -101,7 +101,7 @@ pub(in crate::onnx) struct Choices<'m> {
     /// For each candidate.
     pub roles: Vec<Role<'m>>,
     /// The initializers that are views of others.
-    pub copies: Vec<Copy>,
+    pub copies: Vec<StoredCopy>,
     /// For each float candidate that is more than a number in a node.
     pub decisions: Vec<Decision>,
     /// What the user should know.

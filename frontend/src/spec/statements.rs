@@ -1,9 +1,9 @@
 //! The table of statements, and how a file's statements fill a [`Spec`].
 
 use super::context::{Context, listed, quote, suggestion};
+use super::planned::is_built;
 use super::reader::Reader;
 use super::syntax::{Form, Item, Statement, Value};
-use super::unsupported::is_built;
 use super::{layout, state, training};
 use shardc_ir::diagnostic::Diagnostic;
 use shardc_ir::spec::Spec;

@@ -3,11 +3,13 @@
 use super::{Numbers, broadcast_positions, from_f64, from_i64};
 use crate::dtype::DType;
 use crate::ops::elementwise::UnaryFn;
+use crate::reason;
+use crate::reason::Reason;
 use crate::scalar::Binary;
 use crate::types::{Tensor, Type};
 
 /// `f(x)`
-pub(super) fn unary(f: UnaryFn, x: &Tensor, result: &Type) -> Result<Tensor, String> {
+pub(super) fn unary(f: UnaryFn, x: &Tensor, result: &Type) -> Result<Tensor, Reason> {
     let numbers = Numbers::of(x);
     let all = 0..x.ty.elements() as usize;
     if x.ty.dtype.is_float() {
@@ -15,13 +17,13 @@ pub(super) fn unary(f: UnaryFn, x: &Tensor, result: &Type) -> Result<Tensor, Str
     }
     let mut failed = None;
     let values =
-        all.map(|i| f.integer(numbers.i64(i)).unwrap_or_else(|| note(&mut failed, format!("`{}` of integers", f.name()))));
+        all.map(|i| f.integer(numbers.i64(i)).unwrap_or_else(|| note(&mut failed, reason!("`{}` of integers", f.name()))));
     let tensor = from_i64(result, values);
     failed.map_or(Ok(tensor), Err)
 }
 
 /// Keeps the reason why a number does not exist, and goes on with 0.
-fn note(failed: &mut Option<String>, why: String) -> i64 {
+fn note(failed: &mut Option<Reason>, why: Reason) -> i64 {
     *failed = Some(why);
     0
 }
@@ -37,7 +39,7 @@ pub(super) fn batch_norm(eps: f64, operands: &[Tensor]) -> Tensor {
 }
 
 /// `f(a, b)` with broadcasting
-pub(super) fn binary(f: Binary, a: &Tensor, b: &Tensor, result: &Type) -> Result<Tensor, String> {
+pub(super) fn binary(f: Binary, a: &Tensor, b: &Tensor, result: &Type) -> Result<Tensor, Reason> {
     let (x, y) = (Numbers::of(a), Numbers::of(b));
     let pairs = broadcast_positions(&a.ty.shape, &result.shape).zip(broadcast_positions(&b.ty.shape, &result.shape));
     if a.ty.dtype.is_float() {

@@ -4,6 +4,8 @@ use super::{Positions, broadcast_positions, positions};
 use crate::kernel::signature::row_major;
 use crate::ops::index::{Gather, ScatterAdd};
 use crate::ops::layout::{Pad, Slice};
+use crate::reason;
+use crate::reason::Reason;
 use crate::types::{Tensor, Type};
 
 /// Dimension `i` of the result is dimension `perm[i]` of `x`.
@@ -70,7 +72,7 @@ fn put(bytes: &mut [u8], source: &Tensor, to: Positions) {
 }
 
 /// Rows of tables along an axis.
-pub(super) fn gather(op: &Gather, table: &Tensor, indices: &Tensor, result: &Type) -> Result<Tensor, String> {
+pub(super) fn gather(op: &Gather, table: &Tensor, indices: &Tensor, result: &Type) -> Result<Tensor, Reason> {
     let width = table.ty.dtype.bytes() as usize;
     let mut bytes = vec![0; (result.elements() * result.dtype.bytes()) as usize];
     each_row(op, &table.ty.shape, indices, |row, position, inner| {
@@ -81,7 +83,7 @@ pub(super) fn gather(op: &Gather, table: &Tensor, indices: &Tensor, result: &Typ
 }
 
 /// Tables whose rows are the sums of the source rows with their index.
-pub(super) fn scatter_add(op: &ScatterAdd, indices: &Tensor, source: &Tensor, result: &Type) -> Result<Tensor, String> {
+pub(super) fn scatter_add(op: &ScatterAdd, indices: &Tensor, source: &Tensor, result: &Type) -> Result<Tensor, Reason> {
     let values = source.to_f64();
     let mut sums = vec![0.0; result.elements() as usize];
     let gather = Gather::batched(op.axis, op.batch);
@@ -95,13 +97,13 @@ pub(super) fn scatter_add(op: &ScatterAdd, indices: &Tensor, source: &Tensor, re
 
 /// Calls `f` with the first element of each indexed row in tables of `shape`, the first element
 /// where it goes, and its length.
-fn each_row(op: &Gather, shape: &[u64], indices: &Tensor, mut f: impl FnMut(usize, usize, usize)) -> Result<(), String> {
+fn each_row(op: &Gather, shape: &[u64], indices: &Tensor, mut f: impl FnMut(usize, usize, usize)) -> Result<(), Reason> {
     let size = shape[op.axis];
     let row = |i: i64| {
         let row = if i < 0 { i.saturating_add(size as i64) } else { i };
-        if (0..size as i64).contains(&row) { Ok(row as usize) } else { Err(format!("index {i} of {size} rows")) }
+        if (0..size as i64).contains(&row) { Ok(row as usize) } else { Err(reason!("index {i} of {size} rows")) }
     };
-    let rows: Vec<usize> = indices.to_i64().into_iter().map(row).collect::<Result<_, String>>()?;
+    let rows: Vec<usize> = indices.to_i64().into_iter().map(row).collect::<Result<_, Reason>>()?;
     let length = |dims: &[u64]| dims.iter().product::<u64>() as usize;
     let (batch, outer, inner) = (length(&shape[..op.batch]), length(&shape[op.batch..op.axis]), length(&shape[op.axis + 1..]));
     let count = length(&indices.ty.shape[op.batch..]);

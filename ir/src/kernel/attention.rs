@@ -4,6 +4,8 @@ use super::form::{Form, Position};
 use super::signature::{Signature, distinct, extent, float, product};
 use crate::dtype::DType;
 use crate::mesh::Mesh;
+use crate::reason;
+use crate::reason::Reason;
 use serde::{Deserialize, Serialize};
 
 /// Scaled dot-product attention with grouped key/value heads: query head `h` reads key head
@@ -68,10 +70,10 @@ pub struct AttentionGrad(pub Attention);
 
 impl Attention {
     /// What attention and its gradient both read first: q, k, v and the mask.
-    fn inputs(&self) -> Result<Signature, String> {
+    fn inputs(&self) -> Result<Signature, Reason> {
         float(self.dtype)?;
         if self.kv_heads == 0 || !self.heads.is_multiple_of(self.kv_heads) {
-            return Err(format!("{} heads over {} key heads", self.heads, self.kv_heads));
+            return Err(reason!("{} heads over {} key heads", self.heads, self.kv_heads));
         }
         let signature = Signature::default()
             .reads(self.dtype, self.rows(&self.q, self.heads, self.q_len, self.width, false)?)
@@ -80,7 +82,7 @@ impl Attention {
         match &self.mask {
             AttentionMask::Operand { dtype, strides } => {
                 if *dtype != DType::Bool && *dtype != self.dtype {
-                    return Err(format!("a mask of {dtype} for scores of {}", self.dtype));
+                    return Err(reason!("a mask of {dtype} for scores of {}", self.dtype));
                 }
                 Ok(signature.reads(*dtype, extent(&[self.batch, self.heads, self.q_len, self.kv_len], strides, (0, 0))?))
             }
@@ -90,11 +92,11 @@ impl Attention {
 
     /// The elements that rows of `width` over (batch, head, position) reach; written ones must be
     /// distinct.
-    fn rows(&self, strides: &[i64; 3], heads: u64, positions: u64, width: u64, written: bool) -> Result<u64, String> {
+    fn rows(&self, strides: &[i64; 3], heads: u64, positions: u64, width: u64, written: bool) -> Result<u64, Reason> {
         let shape = [self.batch, heads, positions, width];
         let strides = [strides[0], strides[1], strides[2], 1];
         if strides.iter().any(|s| *s < 0) || (written && !distinct(&shape, &strides)) {
-            return Err("attention has negative strides, or results that share elements".to_string());
+            return Err("attention has negative strides, or results that share elements".into());
         }
         extent(&shape, &strides, (0, 0))
     }
@@ -105,7 +107,7 @@ impl Form for Attention {
         "attention"
     }
 
-    fn signature(&self, _mesh: &Mesh) -> Result<Signature, String> {
+    fn signature(&self, _mesh: &Mesh) -> Result<Signature, Reason> {
         Ok(self
             .inputs()?
             .writes(self.dtype, self.rows(&self.o, self.heads, self.q_len, self.v_width, true)?)
@@ -135,7 +137,7 @@ impl Form for AttentionGrad {
         "attention_grad"
     }
 
-    fn signature(&self, _mesh: &Mesh) -> Result<Signature, String> {
+    fn signature(&self, _mesh: &Mesh) -> Result<Signature, Reason> {
         let a = &self.0;
         let o = a.rows(&a.o, a.heads, a.q_len, a.v_width, false)?;
         Ok(a.inputs()?

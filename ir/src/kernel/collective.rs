@@ -4,6 +4,7 @@ use super::form::{Form, Position};
 use super::signature::{Signature, product};
 use crate::dtype::DType;
 use crate::mesh::{AxisId, Mesh};
+use crate::reason::Reason;
 use crate::reduce_kind::ReduceKind;
 use serde::{Deserialize, Serialize};
 
@@ -43,7 +44,7 @@ impl Collective {
     ///
     /// # Errors
     /// If memory could not hold them.
-    pub fn operands(&self, members: u64) -> Result<(u64, u64), String> {
+    pub fn operands(&self, members: u64) -> Result<(u64, u64), Reason> {
         let all = product(&[members, self.count])?;
         Ok(match self.kind {
             CollectiveKind::AllReduce => (self.count, self.count),
@@ -71,13 +72,13 @@ impl Form for Collective {
         "collective"
     }
 
-    fn signature(&self, mesh: &Mesh) -> Result<Signature, String> {
+    fn signature(&self, mesh: &Mesh) -> Result<Signature, Reason> {
         let axes = &self.axes;
         if axes.iter().any(|axis| axis.index() >= mesh.rank_axes().len()) {
-            return Err("it names an axis that the mesh does not have".to_string());
+            return Err("it names an axis that the mesh does not have".into());
         }
         if axes.is_empty() || (1..axes.len()).any(|i| axes[..i].contains(&axes[i])) {
-            return Err("its group is no product of axes".to_string());
+            return Err("its group is no product of axes".into());
         }
         let (source, destination) = self.operands(axes.iter().map(|axis| mesh.size(*axis)).product())?;
         Ok(Signature::default().reads(self.dtype, source).writes(self.dtype, destination))

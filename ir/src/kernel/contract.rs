@@ -4,6 +4,7 @@ use super::form::{Form, Position};
 use super::signature::{Signature, distinct, extent, float};
 use crate::dtype::DType;
 use crate::mesh::Mesh;
+use crate::reason::Reason;
 use serde::{Deserialize, Serialize};
 
 /// `c[batch, m, n] (+)= sum over k of a[batch, m, k] * b[batch, k, n]`; any group may hold several
@@ -47,22 +48,22 @@ impl Form for Contract {
         "contract"
     }
 
-    fn signature(&self, _mesh: &Mesh) -> Result<Signature, String> {
+    fn signature(&self, _mesh: &Mesh) -> Result<Signature, Reason> {
         float(self.dtype)?;
         let kept: Vec<&ContractDim> = [&self.batch, &self.m, &self.n].into_iter().flatten().collect();
         let all: Vec<&ContractDim> = kept.iter().copied().chain(&self.k).collect();
         if all.iter().any(|d| d.a < 0 || d.b < 0 || d.c < 0) {
-            return Err("a contraction has negative strides".to_string());
+            return Err("a contraction has negative strides".into());
         }
         let over = |dims: &[&ContractDim], stride: fn(&ContractDim) -> i64| -> (Vec<u64>, Vec<i64>) {
             dims.iter().map(|d| (d.size, stride(d))).unzip()
         };
         let (written, c) = over(&kept, |d| d.c);
         if !distinct(&written, &c) {
-            return Err("results of a contraction share elements".to_string());
+            return Err("results of a contraction share elements".into());
         }
         if self.k.iter().any(|d| d.c != 0) {
-            return Err("a summed letter has a stride in the result".to_string());
+            return Err("a summed letter has a stride in the result".into());
         }
         let read = |stride| {
             let (shape, strides) = over(&all, stride);

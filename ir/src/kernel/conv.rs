@@ -5,6 +5,7 @@ use super::signature::{Signature, float, product};
 use super::window::{WindowDim, planes};
 use crate::dtype::DType;
 use crate::mesh::Mesh;
+use crate::reason::Reason;
 use serde::{Deserialize, Serialize};
 
 /// A convolution between `x[batch, groups, inputs, input…]`, `w[groups, outputs, inputs, kernel…]`
@@ -46,7 +47,7 @@ impl Form for Conv {
         "conv"
     }
 
-    fn signature(&self, _mesh: &Mesh) -> Result<Signature, String> {
+    fn signature(&self, _mesh: &Mesh) -> Result<Signature, Reason> {
         float(self.dtype)?;
         let [input, output, taps] = planes(&self.window)?;
         let x = product(&[self.batch, self.groups, self.inputs, input])?;

@@ -4,6 +4,7 @@ use super::form::{Form, Position};
 use super::signature::{Signature, product};
 use crate::dtype::DType;
 use crate::mesh::Mesh;
+use crate::reason::Reason;
 use serde::{Deserialize, Serialize};
 
 /// `count` elements of one value. Operand: the output.
@@ -22,7 +23,7 @@ impl Form for Fill {
         "fill"
     }
 
-    fn signature(&self, _mesh: &Mesh) -> Result<Signature, String> {
+    fn signature(&self, _mesh: &Mesh) -> Result<Signature, Reason> {
         Ok(Signature::default().writes(self.dtype, product(&[self.count])?))
     }
 

@@ -3,6 +3,7 @@
 use super::signature::Signature;
 use crate::mesh::Mesh;
 use crate::position::{Offset, Origin, OriginDigit};
+use crate::reason::Reason;
 
 /// What every kernel form says of itself. No rule has a default.
 pub trait Form {
@@ -14,7 +15,7 @@ pub trait Form {
     /// # Errors
     /// If it is not well formed: sizes that overflow, strides that reach before an operand, results
     /// that share elements, axes that the mesh does not have.
-    fn signature(&self, mesh: &Mesh) -> Result<Signature, String>;
+    fn signature(&self, mesh: &Mesh) -> Result<Signature, Reason>;
 
     /// Whether read operand `read` may be the same memory as written operand `write`: each element
     /// is read before it is written, and not later.

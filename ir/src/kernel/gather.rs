@@ -5,6 +5,7 @@ use super::signature::{Signature, float, product};
 use crate::dtype::DType;
 use crate::mesh::Mesh;
 use crate::position::Origin;
+use crate::reason::Reason;
 use serde::{Deserialize, Serialize};
 
 /// Rows of tables by index: `table[batch, outer, rows, inner], indices[batch, count] -> out[batch,
@@ -38,7 +39,7 @@ pub struct ScatterAdd(pub Gather);
 
 impl Gather {
     /// Elements of the tables, of the indices and of the rows that they name.
-    fn elements(&self, mesh: &Mesh) -> Result<[u64; 3], String> {
+    fn elements(&self, mesh: &Mesh) -> Result<[u64; 3], Reason> {
         self.origin.check(self.rows, mesh)?;
         let tables = product(&[self.batch, self.outer, self.rows, self.inner])?;
         Ok([tables, product(&[self.batch, self.count])?, product(&[self.batch, self.outer, self.count, self.inner])?])
@@ -50,7 +51,7 @@ impl Form for Gather {
         "gather"
     }
 
-    fn signature(&self, mesh: &Mesh) -> Result<Signature, String> {
+    fn signature(&self, mesh: &Mesh) -> Result<Signature, Reason> {
         let [tables, indices, rows] = self.elements(mesh)?;
         Ok(Signature::default().reads(self.dtype, tables).reads(DType::I64, indices).writes(self.dtype, rows))
     }
@@ -78,7 +79,7 @@ impl Form for ScatterAdd {
         "scatter_add"
     }
 
-    fn signature(&self, mesh: &Mesh) -> Result<Signature, String> {
+    fn signature(&self, mesh: &Mesh) -> Result<Signature, Reason> {
         let [tables, indices, rows] = self.0.elements(mesh)?;
         if self.0.dtype != DType::I64 {
             float(self.0.dtype)?;

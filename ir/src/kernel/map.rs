@@ -5,6 +5,7 @@ use super::signature::{Signature, elements, extent, row_major};
 use crate::dtype::DType;
 use crate::mesh::Mesh;
 use crate::position::Origin;
+use crate::reason::Reason;
 use crate::scalar::ScalarProgram;
 use serde::{Deserialize, Serialize};
 
@@ -41,7 +42,7 @@ impl Form for Map {
         "map"
     }
 
-    fn signature(&self, mesh: &Mesh) -> Result<Signature, String> {
+    fn signature(&self, mesh: &Mesh) -> Result<Signature, Reason> {
         let total = elements(&self.shape)?;
         let mut signature = Signature::default();
         for input in &self.inputs {
@@ -51,7 +52,7 @@ impl Form for Map {
             signature = signature.writes(*output, total);
         }
         if self.program.inputs as usize != self.inputs.len() || self.program.outputs.len() != self.outputs.len() {
-            return Err("the program's inputs or outputs are not the kernel's".to_string());
+            return Err("the program's inputs or outputs are not the kernel's".into());
         }
         for (dimension, origin) in &self.origins {
             let size = *self.shape.get(*dimension as usize).ok_or("an origin for a dimension that is not there")?;

@@ -5,6 +5,7 @@ use super::signature::{Signature, float, product};
 use super::window::{WindowDim, planes};
 use crate::dtype::DType;
 use crate::mesh::Mesh;
+use crate::reason::Reason;
 use serde::{Deserialize, Serialize};
 
 /// The largest element under a window: `x[planes, input…] -> y[planes, output…]`. A window that
@@ -26,7 +27,7 @@ pub struct MaxPoolGrad(pub MaxPool);
 
 impl MaxPool {
     /// Elements of x and of y.
-    fn elements(&self) -> Result<(u64, u64), String> {
+    fn elements(&self) -> Result<(u64, u64), Reason> {
         float(self.dtype)?;
         let [input, output, _] = planes(&self.window)?;
         Ok((product(&[self.planes, input])?, product(&[self.planes, output])?))
@@ -38,7 +39,7 @@ impl Form for MaxPool {
         "max_pool"
     }
 
-    fn signature(&self, _mesh: &Mesh) -> Result<Signature, String> {
+    fn signature(&self, _mesh: &Mesh) -> Result<Signature, Reason> {
         let (x, y) = self.elements()?;
         Ok(Signature::default().reads(self.dtype, x).writes(self.dtype, y))
     }
@@ -66,7 +67,7 @@ impl Form for MaxPoolGrad {
         "max_pool_grad"
     }
 
-    fn signature(&self, _mesh: &Mesh) -> Result<Signature, String> {
+    fn signature(&self, _mesh: &Mesh) -> Result<Signature, Reason> {
         let (x, y) = self.0.elements()?;
         let dtype = self.0.dtype;
         Ok(Signature::default().reads(dtype, x).reads(dtype, y).writes(dtype, x))

@@ -5,6 +5,7 @@ use super::signature::{Signature, product};
 use crate::dtype::DType;
 use crate::mesh::Mesh;
 use crate::position::Origin;
+use crate::reason::Reason;
 use serde::{Deserialize, Serialize};
 
 /// Truth values drawn from counters: element `i` of a tensor is true where word `i % 4` of
@@ -30,9 +31,9 @@ impl Form for Random {
         "random"
     }
 
-    fn signature(&self, mesh: &Mesh) -> Result<Signature, String> {
+    fn signature(&self, mesh: &Mesh) -> Result<Signature, Reason> {
         if self.strides.len() != self.shape.len() || self.origins.len() != self.shape.len() {
-            return Err("a drawing has an origin and a stride for each dimension".to_string());
+            return Err("a drawing has an origin and a stride for each dimension".into());
         }
         let mut reach = 0u64;
         for ((size, origin), stride) in self.shape.iter().zip(&self.origins).zip(&self.strides) {

@@ -5,6 +5,7 @@ use super::map::Map;
 use super::signature::{Signature, elements};
 use crate::dtype::DType;
 use crate::mesh::Mesh;
+use crate::reason::Reason;
 use crate::reduce_kind::ReduceKind;
 use serde::{Deserialize, Serialize};
 
@@ -29,10 +30,10 @@ impl Form for Reduce {
         "reduce"
     }
 
-    fn signature(&self, mesh: &Mesh) -> Result<Signature, String> {
+    fn signature(&self, mesh: &Mesh) -> Result<Signature, Reason> {
         let mut signature = self.map.signature(mesh)?;
         if self.map.outputs.len() != 1 || self.reduced.len() != self.map.shape.len() {
-            return Err("a reduction has one result and a flag for each dimension".to_string());
+            return Err("a reduction has one result and a flag for each dimension".into());
         }
         let kept: Vec<u64> = self.map.shape.iter().zip(&self.reduced).filter(|(_, r)| !**r).map(|(n, _)| *n).collect();
         signature.writes[0].elements = elements(&kept)?;

@@ -4,6 +4,7 @@ use super::form::{Form, Position};
 use super::signature::{Signature, float, product};
 use crate::dtype::DType;
 use crate::mesh::Mesh;
+use crate::reason::Reason;
 use serde::{Deserialize, Serialize};
 
 /// A program over rows: `rows` independent rows of `width` contiguous elements of `dtype`;
@@ -90,14 +91,14 @@ impl Form for Rowwise {
         "rowwise"
     }
 
-    fn signature(&self, _mesh: &Mesh) -> Result<Signature, String> {
+    fn signature(&self, _mesh: &Mesh) -> Result<Signature, Reason> {
         float(self.dtype)?;
         let all = product(&[self.rows, self.width])?;
         let table = match self.program {
             RowProgram::Rotary { repeat: 0, .. } | RowProgram::Rotary { period: 0, .. } => {
-                return Err("a table of no rows".to_string());
+                return Err("a table of no rows".into());
             }
-            RowProgram::Rotary { .. } if !self.width.is_multiple_of(2) => return Err("an odd row has no halves".to_string()),
+            RowProgram::Rotary { .. } if !self.width.is_multiple_of(2) => return Err("an odd row has no halves".into()),
             RowProgram::Rotary { period, .. } => product(&[period, self.width])?,
             _ => 0,
         };

@@ -2,6 +2,8 @@
 
 use crate::dtype::DType;
 use crate::limits::MAX_KERNEL_RANK;
+use crate::reason;
+use crate::reason::Reason;
 
 /// One operand: its element type, and the elements that it must have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,21 +41,21 @@ impl Signature {
 ///
 /// # Errors
 /// If memory could not hold that many elements.
-pub fn product(sizes: &[u64]) -> Result<u64, String> {
+pub fn product(sizes: &[u64]) -> Result<u64, Reason> {
     if sizes.contains(&0) {
         return Ok(0);
     }
     let total = sizes.iter().try_fold(1u64, |n, size| n.checked_mul(*size)).filter(|n| *n <= isize::MAX as u64);
-    total.ok_or_else(|| format!("sizes {sizes:?} have too large a product"))
+    total.ok_or_else(|| reason!("sizes {sizes:?} have too large a product"))
 }
 
 /// The number of elements of an iteration space.
 ///
 /// # Errors
 /// If it has too many dimensions or elements.
-pub fn elements(shape: &[u64]) -> Result<u64, String> {
+pub fn elements(shape: &[u64]) -> Result<u64, Reason> {
     if shape.len() > MAX_KERNEL_RANK {
-        return Err(format!("{} dimensions are more than the {MAX_KERNEL_RANK} that kernels take", shape.len()));
+        return Err(reason!("{} dimensions are more than the {MAX_KERNEL_RANK} that kernels take", shape.len()));
     }
     product(shape)
 }
@@ -63,9 +65,9 @@ pub fn elements(shape: &[u64]) -> Result<u64, String> {
 ///
 /// # Errors
 /// If an access would lie before the operand's beginning, or beyond every operand's end.
-pub fn extent(shape: &[u64], strides: &[i64], start: (i64, i64)) -> Result<u64, String> {
+pub fn extent(shape: &[u64], strides: &[i64], start: (i64, i64)) -> Result<u64, Reason> {
     if shape.len() != strides.len() {
-        return Err(format!("{} strides for {} dimensions", strides.len(), shape.len()));
+        return Err(reason!("{} strides for {} dimensions", strides.len(), shape.len()));
     }
     if elements(shape)? == 0 {
         return Ok(0);
@@ -77,9 +79,9 @@ pub fn extent(shape: &[u64], strides: &[i64], start: (i64, i64)) -> Result<u64, 
         high += reach.max(0);
     }
     if low < 0 {
-        return Err(format!("strides {strides:?} reach {} elements before the view", -low));
+        return Err(reason!("strides {strides:?} reach {} elements before the view", -low));
     }
-    u64::try_from(high + 1).map_err(|_| format!("strides {strides:?} reach beyond every view"))
+    u64::try_from(high + 1).map_err(|_| reason!("strides {strides:?} reach beyond every view"))
 }
 
 /// Row-major strides of a contiguous tensor.
@@ -111,8 +113,8 @@ pub fn distinct(shape: &[u64], strides: &[i64]) -> bool {
 ///
 /// # Errors
 /// If it is not.
-pub fn float(dtype: DType) -> Result<(), String> {
-    if dtype.is_float() { Ok(()) } else { Err(format!("{dtype} where a float is needed")) }
+pub fn float(dtype: DType) -> Result<(), Reason> {
+    if dtype.is_float() { Ok(()) } else { Err(reason!("{dtype} where a float is needed")) }
 }
 
 #[cfg(test)]

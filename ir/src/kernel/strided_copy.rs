@@ -5,6 +5,7 @@ use super::signature::{Signature, distinct, extent};
 use crate::dtype::DType;
 use crate::mesh::Mesh;
 use crate::position::Offset;
+use crate::reason::Reason;
 use serde::{Deserialize, Serialize};
 
 /// A copy between two strided layouts. Operands: source, then destination.
@@ -29,14 +30,14 @@ impl Form for Move {
         "move"
     }
 
-    fn signature(&self, mesh: &Mesh) -> Result<Signature, String> {
+    fn signature(&self, mesh: &Mesh) -> Result<Signature, Reason> {
         let source = extent(&self.shape, &self.src_strides, self.src_offset.range(mesh)?)?;
         let destination = extent(&self.shape, &self.dst_strides, self.dst_offset.range(mesh)?)?;
         if self.dst_strides.iter().any(|s| *s < 0) {
-            return Err("a copy has negative strides in its destination".to_string());
+            return Err("a copy has negative strides in its destination".into());
         }
         if !distinct(&self.shape, &self.dst_strides) {
-            return Err("destinations of a copy share elements".to_string());
+            return Err("destinations of a copy share elements".into());
         }
         Ok(Signature::default().reads(self.dtype, source).writes(self.dtype, destination))
     }

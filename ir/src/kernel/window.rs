@@ -2,6 +2,8 @@
 
 use super::signature::product;
 use crate::limits::MAX_PLANE;
+use crate::reason;
+use crate::reason::Reason;
 use serde::{Deserialize, Serialize};
 
 /// The most spatial dimensions.
@@ -42,14 +44,14 @@ impl WindowDim {
 ///
 /// # Errors
 /// If a number is 0, or so large that positions do not fit 32 bits.
-pub fn planes(window: &[WindowDim]) -> Result<[u64; 3], String> {
+pub fn planes(window: &[WindowDim]) -> Result<[u64; 3], Reason> {
     if window.is_empty() || window.len() > MAX_DIMS {
-        return Err(format!("a window over {} dimensions", window.len()));
+        return Err(reason!("a window over {} dimensions", window.len()));
     }
     for dim in window {
         let numbers = [dim.input, dim.output, dim.kernel, dim.stride, dim.dilation];
         if numbers.iter().any(|n| *n == 0 || *n >= MAX_PLANE) || dim.pad.unsigned_abs() >= MAX_PLANE {
-            return Err(format!("a window dimension of {dim:?}"));
+            return Err(reason!("a window dimension of {dim:?}"));
         }
     }
     let sizes: [fn(&WindowDim) -> u64; 3] = [|d| d.input, |d| d.output, |d| d.kernel];
@@ -58,7 +60,7 @@ pub fn planes(window: &[WindowDim]) -> Result<[u64; 3], String> {
         *plane = product(&window.iter().map(size).collect::<Vec<_>>())?;
     }
     if planes.iter().any(|n| *n >= MAX_PLANE) {
-        return Err("a plane of more than 2^31 elements".to_string());
+        return Err("a plane of more than 2^31 elements".into());
     }
     Ok(planes)
 }

@@ -6,6 +6,8 @@ use crate::dtype::DType;
 use crate::kernel::{self, AttentionMask, Kernel};
 use crate::letters::{Letters, Role};
 use crate::lower::{Extent, LowerContext, Lowered};
+use crate::reason;
+use crate::reason::Reason;
 use crate::types::Type;
 use serde::{Deserialize, Serialize};
 
@@ -90,7 +92,7 @@ struct Sizes {
 }
 
 impl Attention {
-    fn sizes(&self, q: &[u64], k: &[u64], v: &[u64]) -> Result<Sizes, String> {
+    fn sizes(&self, q: &[u64], k: &[u64], v: &[u64]) -> Result<Sizes, Reason> {
         if q.len() != 4 || k.len() != 4 || v.len() != 4 {
             return Err("q, k and v have four dimensions".into());
         }
@@ -99,7 +101,7 @@ impl Attention {
             Sizes { batch: q[qb], heads: q[qh], kv_heads: k[kh], queries: q[qt], keys: k[ks], width: q[qe], v_width: v[ve] };
         let agree = k[kb] == sizes.batch && v[vb] == sizes.batch && v[vh] == sizes.kv_heads && v[vs] == sizes.keys;
         if !agree || k[ke] != sizes.width || sizes.kv_heads == 0 || !sizes.heads.is_multiple_of(sizes.kv_heads) {
-            return Err(format!("q {q:?}, k {k:?} and v {v:?} do not fit"));
+            return Err(reason!("q {q:?}, k {k:?} and v {v:?} do not fit"));
         }
         Ok(sizes)
     }
@@ -185,9 +187,9 @@ impl Attention {
 }
 
 impl Rules for Attention {
-    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, String> {
+    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, Reason> {
         if operands.len() != self.operand_count() {
-            return Err(format!("takes {} operands", self.operand_count()));
+            return Err(reason!("takes {} operands", self.operand_count()));
         }
         let dtype = operands[0].dtype;
         if !dtype.is_float() || operands[1].dtype != dtype || operands[2].dtype != dtype {
@@ -200,7 +202,7 @@ impl Rules for Attention {
                 && mask.shape.iter().rev().zip(full.iter().rev()).all(|(m, n)| m == n || *m == 1)
                 && (mask.dtype == DType::Bool || mask.dtype == dtype);
             if !fits {
-                return Err(format!("the mask {mask} does not broadcast to {full:?}"));
+                return Err(reason!("the mask {mask} does not broadcast to {full:?}"));
             }
         }
         Ok(vec![
@@ -245,10 +247,10 @@ impl Rules for Attention {
 }
 
 impl Rules for AttentionGrad {
-    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, String> {
+    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, Reason> {
         let n = self.of.operand_count();
         if operands.len() != n + 3 {
-            return Err(format!("takes {} operands", n + 3));
+            return Err(reason!("takes {} operands", n + 3));
         }
         let forward = self.of.result(&operands[..n])?;
         if operands[n] != forward[0] || operands[n + 1] != forward[1] || operands[n + 2] != forward[0] {

@@ -5,6 +5,8 @@ use super::elementwise::broadcast_shape;
 use super::{Backward, Linear, NoGradient, Rules, named};
 use crate::letters::Letters;
 use crate::lower::{LowerContext, Lowered};
+use crate::reason;
+use crate::reason::Reason;
 use crate::scalar::{Binary, Unary};
 use crate::types::Type;
 use serde::{Deserialize, Serialize};
@@ -22,12 +24,12 @@ pub struct BatchNorm {
 named!(BatchNorm, "batch_norm");
 
 impl Rules for BatchNorm {
-    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, String> {
+    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, Reason> {
         let [x, vectors @ ..] = operands else { return Err("takes operands".into()) };
         let fits = |v: &Type| v.dtype == x.dtype && broadcast_shape(&x.shape, &v.shape).is_ok_and(|shape| shape == x.shape);
         if vectors.len() != 4 || !x.dtype.is_float() || !vectors.iter().all(fits) {
             let texts: Vec<String> = operands.iter().map(Type::to_string).collect();
-            return Err(format!("takes x and four operands that broadcast to it, not {}", texts.join(", ")));
+            return Err(reason!("takes x and four operands that broadcast to it, not {}", texts.join(", ")));
         }
         Ok(vec![x.clone()])
     }

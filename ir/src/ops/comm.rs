@@ -8,6 +8,7 @@ use crate::letters::{Letters, Role};
 use crate::lower::{Extent, Launch, LowerContext, Lowered, Slot};
 use crate::mesh::{AxisId, Mesh};
 use crate::position::Offset;
+use crate::reason::Reason;
 use crate::reduce_kind::ReduceKind;
 use crate::scalar::{Binary, ProgramWriter};
 use crate::sharding::{Split, free_digits, inserted};
@@ -88,7 +89,7 @@ named!(ShardSlice, "shard_slice");
 macro_rules! comm_rules {
     ($ty:ty, $linear:expr, $lower:expr) => {
         impl Rules for $ty {
-            fn result(&self, operands: &[Type]) -> Result<Vec<Type>, String> {
+            fn result(&self, operands: &[Type]) -> Result<Vec<Type>, Reason> {
                 match operands {
                     [x] => Ok(vec![x.clone()]),
                     _ => Err("takes one operand".into()),

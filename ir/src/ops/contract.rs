@@ -4,6 +4,8 @@ use super::{Backward, Linear, NoGradient, Rules, named};
 use crate::kernel::{self, ContractDim, Kernel};
 use crate::letters::Letters;
 use crate::lower::{LowerContext, Lowered};
+use crate::reason;
+use crate::reason::Reason;
 use crate::types::Type;
 use serde::{Deserialize, Serialize};
 
@@ -29,50 +31,50 @@ impl Contract {
         Some((a, b, c))
     }
 
-    fn checked_terms(&self) -> Result<(&str, &str, &str), String> {
-        let (a, b, c) = self.terms().ok_or_else(|| format!("`{}` is no contraction of two operands", self.spec))?;
+    fn checked_terms(&self) -> Result<(&str, &str, &str), Reason> {
+        let (a, b, c) = self.terms().ok_or_else(|| reason!("`{}` is no contraction of two operands", self.spec))?;
         if let Some(other) = [a, b, c].concat().chars().find(|l| !l.is_ascii_alphabetic()) {
-            return Err(format!("`{other}` is no letter"));
+            return Err(reason!("`{other}` is no letter"));
         }
         for term in [a, b, c] {
             let twice = term.char_indices().find(|(i, letter)| term[..*i].contains(*letter));
             if let Some((_, letter)) = twice {
-                return Err(format!("`{letter}` occurs twice in `{term}`"));
+                return Err(reason!("`{letter}` occurs twice in `{term}`"));
             }
         }
         let lost = |x: &str, y: &str| x.chars().find(|l| !y.contains(*l) && !c.contains(*l));
         if let Some(letter) = lost(a, b).or_else(|| lost(b, a)) {
-            return Err(format!("`{letter}` is in one operand only and not kept"));
+            return Err(reason!("`{letter}` is in one operand only and not kept"));
         }
         match c.chars().find(|l| !a.contains(*l) && !b.contains(*l)) {
-            Some(letter) => Err(format!("`{letter}` is in no operand")),
+            Some(letter) => Err(reason!("`{letter}` is in no operand")),
             None => Ok((a, b, c)),
         }
     }
 }
 
 impl Rules for Contract {
-    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, String> {
+    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, Reason> {
         let (a, b, c) = self.checked_terms()?;
         let [ta, tb] = operands else { return Err("takes two operands".into()) };
         if ta.rank() != a.len() || tb.rank() != b.len() {
-            return Err(format!("`{}` does not fit {ta} and {tb}", self.spec));
+            return Err(reason!("`{}` does not fit {ta} and {tb}", self.spec));
         }
         if ta.dtype != tb.dtype || !ta.dtype.is_float() {
-            return Err(format!("operands are {} and {}", ta.dtype, tb.dtype));
+            return Err(reason!("operands are {} and {}", ta.dtype, tb.dtype));
         }
         let size = |letter: char| {
             let in_a = a.find(letter).map(|i| ta.shape[i]);
             let in_b = b.find(letter).map(|i| tb.shape[i]);
             match (in_a, in_b) {
-                (Some(m), Some(n)) if m != n => Err(format!("`{letter}` is {m} and {n} in {ta} and {tb} ({})", self.spec)),
+                (Some(m), Some(n)) if m != n => Err(reason!("`{letter}` is {m} and {n} in {ta} and {tb} ({})", self.spec)),
                 (m, n) => Ok(m.or(n).unwrap_or(1)),
             }
         };
         for letter in a.chars() {
             size(letter)?;
         }
-        let shape: Result<Vec<u64>, String> = c.chars().map(size).collect();
+        let shape: Result<Vec<u64>, Reason> = c.chars().map(size).collect();
         Ok(vec![Type::new(ta.dtype, shape?)])
     }
 

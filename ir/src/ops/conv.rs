@@ -10,6 +10,8 @@ use super::{Backward, Linear, NoGradient, Rules, named};
 use crate::kernel::{self, ConvResult, Kernel, WindowDim};
 use crate::letters::{Letter, Letters, Role};
 use crate::lower::{Extent, LowerContext, Lowered};
+use crate::reason;
+use crate::reason::Reason;
 use crate::reduce_kind::ReduceKind;
 use crate::types::{Type, checked_elements};
 use serde::{Deserialize, Serialize};
@@ -27,24 +29,24 @@ named!(Conv, "conv");
 
 impl Conv {
     /// The type of the output and the window over the input.
-    fn output(&self, x: &Type, w: &Type) -> Result<(Type, Vec<WindowDim>), String> {
+    fn output(&self, x: &Type, w: &Type) -> Result<(Type, Vec<WindowDim>), Reason> {
         if x.dtype != w.dtype || !x.dtype.is_float() || x.rank() < 3 || x.rank() != w.rank() {
-            return Err(format!("{x} and a kernel of {w}"));
+            return Err(reason!("{x} and a kernel of {w}"));
         }
         let channels = self.groups.checked_mul(w.shape[1]);
         if self.groups == 0 || channels != Some(x.shape[1]) || !w.shape[0].is_multiple_of(self.groups) {
-            return Err(format!("{x} and a kernel of {w} in {} groups", self.groups));
+            return Err(reason!("{x} and a kernel of {w} in {} groups", self.groups));
         }
         let window = self.window.over(&x.shape[2..], &w.shape[2..])?;
         let shape: Vec<u64> = [x.shape[0], w.shape[0]].into_iter().chain(window.iter().map(|d| d.output)).collect();
-        checked_elements(&shape).ok_or_else(|| format!("a result of {shape:?} is too large"))?;
+        checked_elements(&shape).ok_or_else(|| reason!("a result of {shape:?} is too large"))?;
         Ok((Type::new(x.dtype, shape), window))
     }
 
     /// `y` is what a convolution of `x` with `w` gives.
-    fn check(&self, x: &Type, w: &Type, y: &Type) -> Result<(), String> {
+    fn check(&self, x: &Type, w: &Type, y: &Type) -> Result<(), Reason> {
         let (expected, _) = self.output(x, w)?;
-        if expected == *y { Ok(()) } else { Err(format!("a convolution of {x} with {w} gives {expected}, not {y}")) }
+        if expected == *y { Ok(()) } else { Err(reason!("a convolution of {x} with {w} gives {expected}, not {y}")) }
     }
 
     /// The letters of `x`, `w` and `y`, in this order.
@@ -81,7 +83,7 @@ impl Conv {
 }
 
 impl Rules for Conv {
-    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, String> {
+    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, Reason> {
         let [x, w] = operands else { return Err("takes an input and a kernel".into()) };
         Ok(vec![self.output(x, w)?.0])
     }
@@ -131,14 +133,14 @@ pub struct ConvInput {
 named!(ConvInput, "conv_input");
 
 impl Rules for ConvInput {
-    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, String> {
+    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, Reason> {
         let [y, w] = operands else { return Err("takes an output and a kernel".into()) };
         if y.rank() < 3 || w.rank() != y.rank() {
-            return Err(format!("{y} and a kernel of {w}"));
+            return Err(reason!("{y} and a kernel of {w}"));
         }
         let channels = self.of.groups.checked_mul(w.shape[1]).ok_or("too many groups")?;
         let shape: Vec<u64> = [y.shape[0], channels].iter().chain(&self.sizes).copied().collect();
-        checked_elements(&shape).ok_or_else(|| format!("a result of {shape:?} is too large"))?;
+        checked_elements(&shape).ok_or_else(|| reason!("a result of {shape:?} is too large"))?;
         let x = Type::new(y.dtype, shape);
         self.of.check(&x, w, y)?;
         Ok(vec![x])
@@ -188,13 +190,13 @@ pub struct ConvWeight {
 named!(ConvWeight, "conv_weight");
 
 impl Rules for ConvWeight {
-    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, String> {
+    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, Reason> {
         let [x, y] = operands else { return Err("takes an input and an output".into()) };
         if x.rank() < 3 || y.rank() != x.rank() || self.of.groups == 0 {
-            return Err(format!("{x} and {y} in {} groups", self.of.groups));
+            return Err(reason!("{x} and {y} in {} groups", self.of.groups));
         }
         let shape: Vec<u64> = [y.shape[1], x.shape[1] / self.of.groups].iter().chain(&self.kernel).copied().collect();
-        checked_elements(&shape).ok_or_else(|| format!("a result of {shape:?} is too large"))?;
+        checked_elements(&shape).ok_or_else(|| reason!("a result of {shape:?} is too large"))?;
         let w = Type::new(x.dtype, shape);
         self.of.check(x, &w, y)?;
         Ok(vec![w])

@@ -6,6 +6,8 @@ use crate::dtype::DType;
 use crate::graph::ValueId;
 use crate::letters::Letters;
 use crate::lower::{LowerContext, Lowered};
+use crate::reason;
+use crate::reason::Reason;
 use crate::scalar::{Binary, Instr, ProgramWriter, Reg, ScalarProgram, Unary};
 use crate::types::Type;
 use serde::{Deserialize, Serialize};
@@ -21,7 +23,7 @@ pub struct UnaryOp {
 named_by_function!(UnaryOp, UnaryFn);
 
 impl Rules for UnaryOp {
-    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, String> {
+    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, Reason> {
         let [x] = operands else { return Err("takes one operand".into()) };
         Ok(vec![if self.f.is_logical() { x.with_dtype(DType::Bool) } else { x.clone() }])
     }
@@ -78,10 +80,10 @@ pub struct BinaryOp {
 named_by_function!(BinaryOp, Binary);
 
 impl Rules for BinaryOp {
-    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, String> {
+    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, Reason> {
         let [a, b] = operands else { return Err("takes two operands".into()) };
         if a.dtype != b.dtype {
-            return Err(format!("operands are {} and {}", a.dtype, b.dtype));
+            return Err(reason!("operands are {} and {}", a.dtype, b.dtype));
         }
         let shape = broadcast_shape(&a.shape, &b.shape)?;
         Ok(vec![Type::new(if self.f.is_logical() { DType::Bool } else { a.dtype }, shape)])
@@ -168,14 +170,14 @@ impl Rules for BinaryOp {
 }
 
 /// The shape that both broadcast to.
-pub fn broadcast_shape(a: &[u64], b: &[u64]) -> Result<Vec<u64>, String> {
+pub fn broadcast_shape(a: &[u64], b: &[u64]) -> Result<Vec<u64>, Reason> {
     let rank = a.len().max(b.len());
     let size = |s: &[u64], d: usize| if d + s.len() >= rank { s[d + s.len() - rank] } else { 1 };
     (0..rank)
         .map(|d| match (size(a, d), size(b, d)) {
             (1, n) | (n, 1) => Ok(n),
             (m, n) if m == n => Ok(n),
-            _ => Err(format!("shapes {a:?} and {b:?} do not broadcast")),
+            _ => Err(reason!("shapes {a:?} and {b:?} do not broadcast")),
         })
         .collect()
 }
@@ -186,10 +188,10 @@ pub struct Where {}
 named!(Where, "where");
 
 impl Rules for Where {
-    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, String> {
+    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, Reason> {
         let [c, a, b] = operands else { return Err("takes three operands".into()) };
         if c.dtype != DType::Bool || a.dtype != b.dtype {
-            return Err(format!("operands are {}, {} and {}", c.dtype, a.dtype, b.dtype));
+            return Err(reason!("operands are {}, {} and {}", c.dtype, a.dtype, b.dtype));
         }
         let shape = broadcast_shape(&broadcast_shape(&c.shape, &a.shape)?, &b.shape)?;
         Ok(vec![Type::new(a.dtype, shape)])
@@ -236,7 +238,7 @@ pub struct Cast {
 named!(Cast, "cast");
 
 impl Rules for Cast {
-    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, String> {
+    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, Reason> {
         let [x] = operands else { return Err("takes one operand".into()) };
         Ok(vec![x.with_dtype(self.dtype)])
     }
@@ -288,7 +290,7 @@ pub struct Detach {}
 named!(Detach, "detach");
 
 impl Rules for Detach {
-    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, String> {
+    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, Reason> {
         let [x] = operands else { return Err("takes one operand".into()) };
         Ok(vec![x.clone()])
     }

@@ -6,6 +6,8 @@ use crate::kernel::{self, Kernel};
 use crate::letters::{Letters, Role};
 use crate::lower::{Elementwise, Extent, LowerContext, Lowered};
 use crate::position::Origin;
+use crate::reason;
+use crate::reason::Reason;
 use crate::reduce_kind::ReduceKind;
 use crate::scalar::{Binary, Instr, ProgramWriter};
 use crate::types::{Type, checked_elements};
@@ -44,13 +46,13 @@ fn is_zero(n: &usize) -> bool {
 }
 
 impl Rules for Gather {
-    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, String> {
+    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, Reason> {
         let [table, indices] = operands else { return Err("takes a table and indices".into()) };
         if indices.dtype != DType::I64 || self.axis >= table.rank() {
-            return Err(format!("axis {} of {table} by {indices}", self.axis));
+            return Err(reason!("axis {} of {table} by {indices}", self.axis));
         }
         if let Some(row) = self.untrained.filter(|row| *row >= table.shape[self.axis]) {
-            return Err(format!("row {row} of {table} along axis {}", self.axis));
+            return Err(reason!("row {row} of {table} along axis {}", self.axis));
         }
         let own = separate(indices, self.batch, self.axis, &table.shape)?;
         let mut shape = table.shape.clone();
@@ -112,9 +114,9 @@ impl Gather {
 }
 
 /// The dimensions of indices behind the `batch` that they share with the other operand.
-fn separate<'t>(indices: &'t Type, batch: usize, axis: usize, other: &[u64]) -> Result<&'t [u64], String> {
+fn separate<'t>(indices: &'t Type, batch: usize, axis: usize, other: &[u64]) -> Result<&'t [u64], Reason> {
     let shared = batch <= axis && batch <= indices.rank() && other.get(..batch) == Some(&indices.shape[..batch]);
-    if shared { Ok(&indices.shape[batch..]) } else { Err(format!("{other:?} and {indices} do not share {batch} dimensions")) }
+    if shared { Ok(&indices.shape[batch..]) } else { Err(reason!("{other:?} and {indices} do not share {batch} dimensions")) }
 }
 
 /// The gradient of a gather: a table of `size` rows along `axis`, each the sum of the source rows
@@ -140,12 +142,12 @@ impl ScatterAdd {
 }
 
 impl Rules for ScatterAdd {
-    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, String> {
+    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, Reason> {
         let [indices, source] = operands else { return Err("takes indices and a source".into()) };
         let own = separate(indices, self.batch, self.axis, &source.shape)?;
         let end = self.axis.saturating_add(own.len());
         if indices.dtype != DType::I64 || !source.dtype.is_float() || source.shape.get(self.axis..end) != Some(own) {
-            return Err(format!("{source} by {indices} along axis {}", self.axis));
+            return Err(reason!("{source} by {indices} along axis {}", self.axis));
         }
         let mut shape = source.shape.clone();
         shape.splice(self.axis..end, [self.size]);
@@ -219,7 +221,7 @@ pub struct OneHot {
 named!(OneHot, "one_hot");
 
 impl Rules for OneHot {
-    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, String> {
+    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, Reason> {
         match operands {
             [x] if x.dtype == DType::I64 && x.shape.last() == Some(&1) => {
                 let mut shape = x.shape.clone();
@@ -269,7 +271,7 @@ pub struct Range {
 named!(Range, "range");
 
 impl Rules for Range {
-    fn result(&self, _: &[Type]) -> Result<Vec<Type>, String> {
+    fn result(&self, _: &[Type]) -> Result<Vec<Type>, Reason> {
         Ok(vec![Type::new(DType::I64, [self.size])])
     }
 

@@ -6,6 +6,8 @@ use crate::kernel::{Fill, Kernel, Move};
 use crate::letters::{Letter, Letters, Role};
 use crate::lower::{Launch, LowerContext, Lowered, Slot};
 use crate::position::Offset;
+use crate::reason;
+use crate::reason::Reason;
 use crate::scalar::ScalarProgram;
 use crate::types::{Type, checked_elements};
 use serde::{Deserialize, Serialize};
@@ -19,10 +21,10 @@ pub struct Reshape {
 named!(Reshape, "reshape");
 
 impl Rules for Reshape {
-    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, String> {
+    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, Reason> {
         let [x] = operands else { return Err("takes one operand".into()) };
         if checked_elements(&self.shape) != Some(x.elements()) {
-            return Err(format!("{x} has {} elements, {:?} does not", x.elements(), self.shape));
+            return Err(reason!("{x} has {} elements, {:?} does not", x.elements(), self.shape));
         }
         Ok(vec![Type::new(x.dtype, self.shape.clone())])
     }
@@ -126,12 +128,12 @@ pub struct Transpose {
 named!(Transpose, "transpose");
 
 impl Rules for Transpose {
-    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, String> {
+    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, Reason> {
         let [x] = operands else { return Err("takes one operand".into()) };
         let mut sorted = self.perm.clone();
         sorted.sort();
         if sorted != (0..x.rank()).collect::<Vec<_>>() {
-            return Err(format!("{:?} is no order of the dimensions of {x}", self.perm));
+            return Err(reason!("{:?} is no order of the dimensions of {x}", self.perm));
         }
         Ok(vec![Type::new(x.dtype, self.perm.iter().map(|p| x.shape[*p]).collect::<Vec<_>>())])
     }
@@ -194,13 +196,13 @@ pub struct Broadcast {
 named!(Broadcast, "broadcast");
 
 impl Rules for Broadcast {
-    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, String> {
+    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, Reason> {
         let [x] = operands else { return Err("takes one operand".into()) };
         let fits = x.rank() <= self.shape.len()
             && x.shape.iter().rev().zip(self.shape.iter().rev()).all(|(m, n)| m == n || *m == 1)
             && checked_elements(&self.shape).is_some();
         if !fits {
-            return Err(format!("{x} does not broadcast to {:?}", self.shape));
+            return Err(reason!("{x} does not broadcast to {:?}", self.shape));
         }
         Ok(vec![Type::new(x.dtype, self.shape.clone())])
     }
@@ -247,13 +249,13 @@ pub struct Slice {
 named!(Slice, "slice");
 
 impl Rules for Slice {
-    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, String> {
+    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, Reason> {
         let [x] = operands else { return Err("takes one operand".into()) };
-        let size = *x.shape.get(self.axis).ok_or_else(|| format!("axis {} of {x}", self.axis))?;
+        let size = *x.shape.get(self.axis).ok_or_else(|| reason!("axis {} of {x}", self.axis))?;
         let last = i128::from(self.start) + i128::from(self.step) * (i128::from(self.size) - 1);
         let inside = self.start < size && (0..i128::from(size)).contains(&last);
         if self.step == 0 || self.size > size || (self.size > 0 && !inside) {
-            return Err(format!("elements {} + {} i, i < {} of axis {} of {x}", self.start, self.step, self.size, self.axis));
+            return Err(reason!("elements {} + {} i, i < {} of axis {} of {x}", self.start, self.step, self.size, self.axis));
         }
         let mut shape = x.shape.clone();
         shape[self.axis] = self.size;
@@ -342,10 +344,10 @@ pub struct Pad {
 named!(Pad, "pad");
 
 impl Rules for Pad {
-    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, String> {
+    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, Reason> {
         let [x] = operands else { return Err("takes one operand".into()) };
         let mut shape = x.shape.clone();
-        *shape.get_mut(self.axis).ok_or_else(|| format!("axis {} of {x}", self.axis))? = self.size;
+        *shape.get_mut(self.axis).ok_or_else(|| reason!("axis {} of {x}", self.axis))? = self.size;
         let result = Type::new(x.dtype, shape);
         self.slice(x.shape[self.axis]).result(std::slice::from_ref(&result))?;
         Ok(vec![result])
@@ -420,19 +422,19 @@ pub struct Concat {
 named!(Concat, "concat");
 
 impl Rules for Concat {
-    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, String> {
+    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, Reason> {
         let [first, rest @ ..] = operands else { return Err("takes at least one operand".into()) };
         let mut shape = first.shape.clone();
         let axis = self.axis;
         if axis >= first.rank() {
-            return Err(format!("axis {axis} of {first}"));
+            return Err(reason!("axis {axis} of {first}"));
         }
         for ty in rest {
             let same = ty.dtype == first.dtype
                 && ty.rank() == first.rank()
                 && (0..ty.rank()).all(|d| d == axis || ty.shape[d] == shape[d]);
             if !same {
-                return Err(format!("{first} and {ty} do not join along axis {axis}"));
+                return Err(reason!("{first} and {ty} do not join along axis {axis}"));
             }
             shape[axis] += ty.shape[axis];
         }

@@ -5,6 +5,7 @@ use crate::graph::StateId;
 use crate::letters::{Letters, Role};
 use crate::lower::{LowerContext, Lowered};
 use crate::plan::HostScalar;
+use crate::reason::Reason;
 use crate::types::{Tensor, Type};
 use serde::{Deserialize, Serialize};
 
@@ -48,8 +49,8 @@ named!(Host, "host");
 macro_rules! leaf_rules {
     ($ty:ty, $result:expr) => {
         impl Rules for $ty {
-            fn result(&self, _: &[Type]) -> Result<Vec<Type>, String> {
-                let result: fn(&$ty) -> Result<Vec<Type>, String> = $result;
+            fn result(&self, _: &[Type]) -> Result<Vec<Type>, Reason> {
+                let result: fn(&$ty) -> Result<Vec<Type>, Reason> = $result;
                 result(self)
             }
             fn letters(&self, _: &[Type], results: &[Type]) -> Letters {
@@ -74,6 +75,6 @@ macro_rules! leaf_rules {
     };
 }
 leaf_rules!(Input, |op| Ok(vec![op.ty.clone()]));
-leaf_rules!(StateRead, |_| Err("the type of a state variable is in the graph's table".to_string()));
+leaf_rules!(StateRead, |_| Err("the type of a state variable is in the graph's table".into()));
 leaf_rules!(Constant, |op| Ok(vec![op.value.ty.clone()]));
 leaf_rules!(Host, |op| Ok(vec![Type::scalar(op.scalar.dtype())]));

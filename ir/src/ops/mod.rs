@@ -30,6 +30,8 @@ use crate::builder::Builder;
 use crate::graph::{Graph, Node, NodeId, ValueId};
 use crate::letters::Letters;
 use crate::lower::{LowerContext, Lowered};
+use crate::reason;
+use crate::reason::Reason;
 use crate::types::Type;
 use captures::Captures;
 use serde::{Deserialize, Serialize};
@@ -38,7 +40,7 @@ use serde::{Deserialize, Serialize};
 /// every question.
 pub trait Rules {
     /// The types of the results, or why the op does not take these operands.
-    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, String>;
+    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, Reason>;
 
     /// How the dimensions of operands and results correspond.
     fn letters(&self, operands: &[Type], results: &[Type]) -> Letters;
@@ -254,13 +256,13 @@ macro_rules! ops {
             }
 
             /// The op called `name` with those attributes.
-            pub fn from_text(name: &str, attributes: serde_json::Map<String, serde_json::Value>) -> Result<Op, String> {
+            pub fn from_text(name: &str, attributes: serde_json::Map<String, serde_json::Value>) -> Result<Op, Reason> {
                 $(if <$ty as OpText>::names().contains(&name) {
                     let mut map = <$ty as OpText>::seed(name);
                     map.extend(attributes);
-                    return serde_json::from_value::<$ty>(map.into()).map(Op::$variant).map_err(|e| format!("`{name}`: {e}"));
+                    return serde_json::from_value::<$ty>(map.into()).map(Op::$variant).map_err(|e| reason!("`{name}`: {e}"));
                 })*
-                Err(format!("there is no op `{name}`"))
+                Err(reason!("there is no op `{name}`"))
             }
         }
 
@@ -344,6 +346,22 @@ impl Op {
     /// Whether it adds its two operands.
     pub fn is_sum(&self) -> bool {
         matches!(self, Op::Binary(op) if op.f == crate::scalar::Binary::Add)
+    }
+
+    /// Whether every element of its result is one of its operands'.
+    pub fn moves(&self) -> bool {
+        self.is_rearrangement() || matches!(self, Op::Broadcast(_) | Op::Slice(_) | Op::Concat(_) | Op::Detach(_))
+    }
+
+    /// The operands that scale the others, by position: both of a product, the scale of a norm, and
+    /// the variance of batch normalisation.
+    pub fn factors(&self) -> &'static [usize] {
+        match self {
+            Op::Binary(op) if op.f == crate::scalar::Binary::Mul => &[0, 1],
+            Op::LayerNorm(_) | Op::RmsNorm(_) => &[1],
+            Op::BatchNorm(_) => &[1, 4],
+            _ => &[],
+        }
     }
 
     /// The op with the shape of its result changed, where that is an attribute and does not follow

@@ -7,6 +7,8 @@ use crate::graph::{Graph, ValueId};
 use crate::kernel::{Kernel, RowProgram, Rowwise};
 use crate::letters::{Letters, Role};
 use crate::lower::{LowerContext, Lowered};
+use crate::reason;
+use crate::reason::Reason;
 use crate::types::Type;
 use serde::{Deserialize, Serialize};
 
@@ -75,15 +77,15 @@ impl Signature {
         }
     }
 
-    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, String> {
+    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, Reason> {
         let x = operands.first().ok_or("takes operands")?;
         if !x.dtype.is_float() || x.rank() == 0 {
-            return Err(format!("the first operand is {x}"));
+            return Err(reason!("the first operand is {x}"));
         }
         let expected: Vec<Type> = self.operands.iter().map(|s| Signature::of(*s, x)).collect();
         if expected != operands {
             let texts = |types: &[Type]| types.iter().map(Type::to_string).collect::<Vec<_>>().join(", ");
-            return Err(format!("takes {}, not {}", texts(&expected), texts(operands)));
+            return Err(reason!("takes {}, not {}", texts(&expected), texts(operands)));
         }
         Ok(self.results.iter().map(|s| Signature::of(*s, x)).collect())
     }
@@ -115,7 +117,7 @@ impl Signature {
 macro_rules! row_op {
     ($ty:ty, $operands:expr => $results:expr, $linear:expr, $program:expr, $gradient:expr) => {
         impl Rules for $ty {
-            fn result(&self, operands: &[Type]) -> Result<Vec<Type>, String> {
+            fn result(&self, operands: &[Type]) -> Result<Vec<Type>, Reason> {
                 Signature { operands: &$operands, results: &$results }.result(operands)
             }
             fn letters(&self, operands: &[Type], _: &[Type]) -> Letters {

@@ -6,6 +6,8 @@ use super::{Backward, Linear, NoGradient, Rules, named};
 use crate::kernel::{self, Kernel, WindowDim};
 use crate::letters::{Letters, Role};
 use crate::lower::{Extent, LowerContext, Lowered};
+use crate::reason;
+use crate::reason::Reason;
 use crate::types::{Type, checked_elements};
 use serde::{Deserialize, Serialize};
 
@@ -21,13 +23,13 @@ pub struct MaxPool {
 named!(MaxPool, "max_pool");
 
 impl MaxPool {
-    fn output(&self, x: &Type) -> Result<(Type, Vec<WindowDim>), String> {
+    fn output(&self, x: &Type) -> Result<(Type, Vec<WindowDim>), Reason> {
         if !x.dtype.is_float() || x.rank() < 3 {
-            return Err(format!("a pool over {x}"));
+            return Err(reason!("a pool over {x}"));
         }
         let window = self.window.over(&x.shape[2..], &self.kernel)?;
         let shape: Vec<u64> = x.shape[..2].iter().copied().chain(window.iter().map(|d| d.output)).collect();
-        checked_elements(&shape).ok_or_else(|| format!("a result of {shape:?} is too large"))?;
+        checked_elements(&shape).ok_or_else(|| reason!("a result of {shape:?} is too large"))?;
         Ok((Type::new(x.dtype, shape), window))
     }
 
@@ -49,7 +51,7 @@ impl MaxPool {
 }
 
 impl Rules for MaxPool {
-    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, String> {
+    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, Reason> {
         let [x] = operands else { return Err("takes one operand".into()) };
         Ok(vec![self.output(x)?.0])
     }
@@ -90,10 +92,10 @@ pub struct MaxPoolGrad {
 named!(MaxPoolGrad, "max_pool_grad");
 
 impl Rules for MaxPoolGrad {
-    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, String> {
+    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, Reason> {
         let [x, dy] = operands else { return Err("takes an input and a gradient".into()) };
         let (y, _) = self.of.output(x)?;
-        if y == *dy { Ok(vec![x.clone()]) } else { Err(format!("a pool over {x} gives {y}, not {dy}")) }
+        if y == *dy { Ok(vec![x.clone()]) } else { Err(reason!("a pool over {x} gives {y}, not {dy}")) }
     }
 
     fn letters(&self, operands: &[Type], _: &[Type]) -> Letters {

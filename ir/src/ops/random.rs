@@ -8,6 +8,8 @@ use crate::kernel::{Kernel, Random};
 use crate::letters::{Letters, Role};
 use crate::lower::{LowerContext, Lowered};
 use crate::philox::threshold;
+use crate::reason;
+use crate::reason::Reason;
 use crate::types::{Type, checked_elements};
 use serde::{Deserialize, Serialize};
 
@@ -23,10 +25,10 @@ pub struct Dropout {
 named!(Dropout, "dropout");
 
 impl Rules for Dropout {
-    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, String> {
+    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, Reason> {
         match operands {
             [x] if x.dtype.is_float() && self.ratio > 0.0 && self.ratio < 1.0 => Ok(vec![x.clone(), x.with_dtype(DType::Bool)]),
-            _ => Err(format!("takes floats, and a ratio between 0 and 1, not {}", self.ratio)),
+            _ => Err(reason!("takes floats, and a ratio between 0 and 1, not {}", self.ratio)),
         }
     }
 
@@ -66,7 +68,7 @@ pub struct KeepMask {
 named!(KeepMask, "keep_mask");
 
 impl Rules for KeepMask {
-    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, String> {
+    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, Reason> {
         let scalars = [Type::scalar(DType::I64), Type::scalar(DType::F64)];
         if operands != scalars || !(0.0..1.0).contains(&self.ratio) || checked_elements(&self.shape).is_none() {
             return Err("takes a seed and a step, a ratio below 1, and a shape that is not too large".into());

@@ -4,6 +4,8 @@ use super::{Backward, Linear, NoGradient, Rules, named, named_by_function};
 use crate::dtype::DType;
 use crate::letters::{Letters, Role};
 use crate::lower::{LowerContext, Lowered};
+use crate::reason;
+use crate::reason::Reason;
 use crate::reduce_kind::ReduceKind;
 use crate::scalar::{Binary, ProgramWriter, ScalarProgram};
 use crate::types::Type;
@@ -57,13 +59,13 @@ impl Reduce {
 }
 
 impl Rules for Reduce {
-    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, String> {
+    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, Reason> {
         let [x] = operands else { return Err("takes one operand".into()) };
         if !x.dtype.is_float() && x.dtype != DType::I64 {
-            return Err(format!("the operand is {}", x.dtype));
+            return Err(reason!("the operand is {}", x.dtype));
         }
         if self.axes.iter().any(|a| *a >= x.rank()) || self.axes.windows(2).any(|w| w[0] >= w[1]) {
-            return Err(format!("axes {:?} of {x}", self.axes));
+            return Err(reason!("axes {:?} of {x}", self.axes));
         }
         let shape: Vec<u64> = (0..x.rank()).filter(|d| !self.axes.contains(d)).map(|d| x.shape[d]).collect();
         Ok(vec![Type::new(x.dtype, shape)])
@@ -130,7 +132,7 @@ pub struct SquareSum {}
 named!(SquareSum, "square_sum");
 
 impl Rules for SquareSum {
-    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, String> {
+    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, Reason> {
         match operands {
             [x] if x.dtype.is_float() => Ok(vec![Type::scalar(DType::F64)]),
             _ => Err("takes one float operand".into()),

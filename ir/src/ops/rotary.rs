@@ -9,6 +9,8 @@ use crate::kernel::{Kernel, RowProgram, Rowwise};
 use crate::letters::{Letters, Role};
 use crate::lower::{LowerContext, Lowered};
 use crate::ops::Op;
+use crate::reason;
+use crate::reason::Reason;
 use crate::types::Type;
 use serde::{Deserialize, Serialize};
 
@@ -54,13 +56,13 @@ impl Rotary {
 }
 
 impl Rules for Rotary {
-    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, String> {
+    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, Reason> {
         let [x, cos, sin] = operands else { return Err("takes x, cos and sin".into()) };
         let fits = x.rank() == 4 && x.dtype.is_float() && x.shape[3].is_multiple_of(2) && cos == sin && cos.dtype == x.dtype;
         if fits && is_table(&cos.shape, x.shape[self.position()], x.shape[3]) {
             Ok(vec![x.clone()])
         } else {
-            Err(format!("{x} by {cos} and {sin}"))
+            Err(reason!("{x} by {cos} and {sin}"))
         }
     }
 

@@ -4,6 +4,8 @@
 use super::{Backward, Linear, NoGradient, Rules, named};
 use crate::letters::{Letters, Role};
 use crate::lower::{LowerContext, Lowered};
+use crate::reason;
+use crate::reason::Reason;
 use crate::scalar::Unary;
 use crate::types::Type;
 use serde::{Deserialize, Serialize};
@@ -41,16 +43,16 @@ named!(Adam, "adam");
 
 /// Types of an update: operands `w, g`, then `scalars` scalars, then `moments`; results w and the
 /// moments.
-fn update_types(operands: &[Type], scalars: usize, moments: usize) -> Result<Vec<Type>, String> {
+fn update_types(operands: &[Type], scalars: usize, moments: usize) -> Result<Vec<Type>, Reason> {
     if operands.len() != 2 + scalars + moments {
-        return Err(format!("takes {} operands", 2 + scalars + moments));
+        return Err(reason!("takes {} operands", 2 + scalars + moments));
     }
     let w = &operands[0];
     let scalar = Type::scalar(w.dtype);
     for (i, ty) in operands.iter().enumerate() {
         let expected = if (2..2 + scalars).contains(&i) { &scalar } else { w };
         if ty != expected {
-            return Err(format!("operand {i} is {ty}, not {expected}"));
+            return Err(reason!("operand {i} is {ty}, not {expected}"));
         }
     }
     Ok(vec![w.clone(); 1 + moments])
@@ -72,7 +74,7 @@ impl Sgd {
 }
 
 impl Rules for Sgd {
-    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, String> {
+    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, Reason> {
         update_types(operands, 1, self.moments())
     }
 
@@ -118,7 +120,7 @@ impl Rules for Sgd {
 }
 
 impl Rules for Adam {
-    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, String> {
+    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, Reason> {
         update_types(operands, 3, 2)
     }
 

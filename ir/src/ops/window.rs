@@ -3,6 +3,8 @@
 use crate::kernel::WindowDim;
 use crate::kernel::window::MAX_DIMS;
 use crate::limits::MAX_PLANE;
+use crate::reason;
+use crate::reason::Reason;
 use serde::{Deserialize, Serialize};
 
 /// A window has at most this many taps.
@@ -30,41 +32,41 @@ impl Window {
     ///
     /// # Errors
     /// Where there is no such position, or a number makes no sense.
-    pub fn over(&self, input: &[u64], kernel: &[u64]) -> Result<Vec<WindowDim>, String> {
+    pub fn over(&self, input: &[u64], kernel: &[u64]) -> Result<Vec<WindowDim>, Reason> {
         let dims = input.len();
         if dims == 0 || dims > MAX_DIMS {
-            return Err(format!("{dims} spatial dimensions; one to {MAX_DIMS} are supported"));
+            return Err(reason!("{dims} spatial dimensions; one to {MAX_DIMS} are supported"));
         }
         if [kernel.len(), self.strides.len(), self.dilations.len(), self.pads.len()].iter().any(|n| *n != dims) {
             let (k, s, d, p) = (kernel.len(), self.strides.len(), self.dilations.len(), self.pads.len());
-            return Err(format!(
+            return Err(reason!(
                 "{k} kernel sizes, {s} strides, {d} dilations and {p} pairs of pads for {dims} spatial dimensions"
             ));
         }
         if kernel.iter().try_fold(1u64, |n, size| n.checked_mul(*size)).is_none_or(|taps| taps > MOST_TAPS) {
-            return Err(format!("a window of {kernel:?} has too many taps"));
+            return Err(reason!("a window of {kernel:?} has too many taps"));
         }
         (0..dims).map(|d| window_dim(input[d], kernel[d], self.strides[d], self.dilations[d], self.pads[d])).collect()
     }
 }
 
-fn window_dim(input: u64, kernel: u64, stride: u64, dilation: u64, [before, after]: [i64; 2]) -> Result<WindowDim, String> {
+fn window_dim(input: u64, kernel: u64, stride: u64, dilation: u64, [before, after]: [i64; 2]) -> Result<WindowDim, Reason> {
     let sizes = [("a spatial size", input), ("a kernel size", kernel), ("a stride", stride), ("a dilation", dilation)];
     for (what, number) in sizes {
         if number == 0 || number >= MAX_PLANE {
-            return Err(format!("{what} is {number}"));
+            return Err(reason!("{what} is {number}"));
         }
     }
     if before.unsigned_abs() >= MAX_PLANE || after.unsigned_abs() >= MAX_PLANE {
-        return Err(format!("pads of {before} and {after}"));
+        return Err(reason!("pads of {before} and {after}"));
     }
     let extent = i128::from(kernel - 1) * i128::from(dilation) + 1;
     let room = i128::from(input) + i128::from(before) + i128::from(after) - extent;
     let place = format!("a window that spans {extent} elements on {input} with pads {before} and {after}");
-    let room = u64::try_from(room).map_err(|_| format!("{place} fits nowhere"))?;
+    let room = u64::try_from(room).map_err(|_| reason!("{place} fits nowhere"))?;
     let output = room / stride + 1;
     if output >= MAX_PLANE {
-        return Err(format!("{place} has {output} positions, which are too many"));
+        return Err(reason!("{place} has {output} positions, which are too many"));
     }
     Ok(WindowDim { input, output, kernel, stride, dilation, pad: before })
 }

@@ -6,6 +6,8 @@ use super::{ALIGNMENT, Block, Buffer, BufferId, BufferKind, Program, Step};
 use crate::diagnostic::counted;
 use crate::limits::MAX_ARENA;
 use crate::mesh::AxisId;
+use crate::reason;
+use crate::reason::Reason;
 use crate::sharding::{degree, well_formed};
 use crate::types::checked_elements;
 use std::collections::BTreeMap;
@@ -15,19 +17,19 @@ impl Program {
     ///
     /// # Errors
     /// The first thing that is out of range, in words.
-    pub fn check_tables(&self) -> Result<(), String> {
+    pub fn check_tables(&self) -> Result<(), Reason> {
         self.mesh.check()?;
         if self.arena_bytes > MAX_ARENA {
             return Err("the arena is too large".into());
         }
         for b in &self.buffers {
-            self.check_buffer(b).map_err(|why| format!("buffer `{}`: {why}", b.name))?;
+            self.check_buffer(b).map_err(|why| reason!("buffer `{}`: {why}", b.name))?;
         }
         self.check_entries()?;
         self.check_blocks()?;
         for task in &self.tasks {
             for step in &task.steps {
-                self.check_step(step).map_err(|why| format!("step `{}` of task {}: {why}", step.text, task.name))?;
+                self.check_step(step).map_err(|why| reason!("step `{}` of task {}: {why}", step.text, task.name))?;
             }
         }
         Ok(())
@@ -37,11 +39,11 @@ impl Program {
     ///
     /// # Errors
     /// If there is none.
-    pub fn buffer(&self, id: BufferId) -> Result<&Buffer, String> {
-        self.buffers.get(id.index()).ok_or_else(|| format!("there is no buffer {}", id.0))
+    pub fn buffer(&self, id: BufferId) -> Result<&Buffer, Reason> {
+        self.buffers.get(id.index()).ok_or_else(|| reason!("there is no buffer {}", id.0))
     }
 
-    fn check_buffer(&self, b: &Buffer) -> Result<(), String> {
+    fn check_buffer(&self, b: &Buffer) -> Result<(), Reason> {
         let mesh = &self.mesh;
         let known = |axis: AxisId| axis.index() < mesh.axes().len();
         let splits: Vec<AxisId> = b.sharding.dims.iter().flatten().map(|s| s.axis).collect();
@@ -59,14 +61,14 @@ impl Program {
         }
         for (splits, size) in b.sharding.dims.iter().zip(&b.shape) {
             if !well_formed(splits, *size, mesh) || !size.is_multiple_of(degree(splits, mesh)) {
-                return Err(format!("a dimension of {size} cannot be split so"));
+                return Err(reason!("a dimension of {size} cannot be split so"));
             }
         }
         if b.local != b.sharding.local(&b.shape, mesh) {
             return Err("its local shape is not what its sharding says".into());
         }
         if b.slots != 1 && b.slots != mesh.microbatches() {
-            return Err(format!("it has {}, not one or one for each micro-batch", counted(b.slots, "slot")));
+            return Err(reason!("it has {}, not one or one for each micro-batch", counted(b.slots, "slot")));
         }
         if b.local.iter().product::<u64>() * b.dtype.bytes() > b.slot_bytes {
             return Err("it is too small for its elements".into());
@@ -90,39 +92,39 @@ impl Program {
     }
 
     /// Every entry of the tables names a buffer that can be what it says.
-    fn check_entries(&self) -> Result<(), String> {
+    fn check_entries(&self) -> Result<(), Reason> {
         for state in &self.states {
             let found = self.buffer(state.buffer)?;
-            if found.slots != 1 || found.sharding.splits(self.mesh.time()) {
-                return Err(format!("state `{}` is split over micro-batches", state.name));
+            if found.slots != 1 || found.sharding.splits(self.mesh.microbatch_axis()) {
+                return Err(reason!("state `{}` is split over micro-batches", state.name));
             }
         }
         for constant in &self.constants {
             let found = self.buffer(constant.buffer)?;
             if found.shape.iter().product::<u64>() * found.dtype.bytes() != constant.bytes.len() as u64 {
                 let bytes = constant.bytes.len();
-                return Err(format!("constant `{}` has {bytes} bytes, not what its shape says", found.name));
+                return Err(reason!("constant `{}` has {bytes} bytes, not what its shape says", found.name));
             }
         }
         let inputs = self.inputs.iter().map(|i| (&i.name, i.buffer));
         for (name, id) in inputs.chain(self.outputs.iter().map(|o| (&o.name, o.buffer))) {
             let found = self.buffer(id)?;
-            let split = found.sharding.splits(self.mesh.time());
+            let split = found.sharding.splits(self.mesh.microbatch_axis());
             if !found.sharding.partial.is_empty() || (split && found.slots != self.mesh.microbatches()) {
-                return Err(format!("`{name}` is partial, or has no slot for each micro-batch"));
+                return Err(reason!("`{name}` is partial, or has no slot for each micro-batch"));
             }
         }
         Ok(())
     }
 
     /// The blocks of an initializer lie side by side and are all of it.
-    fn check_blocks(&self) -> Result<(), String> {
+    fn check_blocks(&self) -> Result<(), Reason> {
         let mut initializers: BTreeMap<&str, Vec<(&Block, &[u64])>> = BTreeMap::new();
         for state in &self.states {
             let Some(block) = &state.block else { continue };
             let shape = &self.buffers[state.buffer.index()].shape;
             if !block.is_inside(shape) {
-                return Err(format!("state `{}` is no block of its initializer", state.name));
+                return Err(reason!("state `{}` is no block of its initializer", state.name));
             }
             initializers.entry(&block.of).or_default().push((block, shape));
         }
@@ -135,21 +137,21 @@ impl Program {
                 beside.then(|| end + shape[block.axis])
             });
             if end != Some(first.whole) {
-                return Err(format!("the blocks of `{name}` are not all of it"));
+                return Err(reason!("the blocks of `{name}` are not all of it"));
             }
         }
         Ok(())
     }
 
     /// A kernel is well formed, and has as many operands as its form takes.
-    fn check_step(&self, step: &Step) -> Result<(), String> {
+    fn check_step(&self, step: &Step) -> Result<(), Reason> {
         for view in step.reads.iter().chain(&step.writes) {
             self.buffer(view.buffer)?;
         }
         let signature = step.kernel.signature(&self.mesh)?;
         let (reads, writes) = (signature.reads.len(), signature.writes.len());
         if (reads, writes) != (step.reads.len(), step.writes.len()) {
-            return Err(format!("{} takes {reads} operands and gives {writes}", step.kernel.name()));
+            return Err(reason!("{} takes {reads} operands and gives {writes}", step.kernel.name()));
         }
         Ok(())
     }

@@ -2,6 +2,8 @@
 
 use crate::diagnostic::counted;
 use crate::mesh::{AxisId, Mesh};
+use crate::reason;
+use crate::reason::Reason;
 use crate::sharding::{Splits, outermost};
 use serde::{Deserialize, Serialize};
 
@@ -61,21 +63,21 @@ impl DimSharding {
     ///
     /// # Errors
     /// Why it does not fit, in words, when sizes do not divide or add up.
-    pub fn splits(&self, size: u64, mesh: &Mesh) -> Result<Option<Splits>, String> {
+    pub fn splits(&self, size: u64, mesh: &Mesh) -> Result<Option<Splits>, Reason> {
         match self {
             DimSharding::Open => Ok(None),
             DimSharding::Closed => Ok(Some(vec![])),
             DimSharding::Split { blocks: Blocks::Equal(blocks), axes } => {
                 let what = if *blocks == 1 { "its size".to_string() } else { format!("each of its {blocks} blocks") };
                 if !size.is_multiple_of(*blocks) {
-                    return Err(format!("{size} is not a multiple of its {blocks} blocks"));
+                    return Err(reason!("{size} is not a multiple of its {blocks} blocks"));
                 }
                 Ok(Some(letter_splits(size / blocks, axes, 1, mesh, &what)?))
             }
             DimSharding::Split { blocks: Blocks::Unequal(sizes), axes } => {
                 let total = sizes.iter().fold(0, |sum: u64, n| sum.saturating_add(*n));
                 if total != size {
-                    return Err(format!("its blocks add up to {total}, its size is {size}"));
+                    return Err(reason!("its blocks add up to {total}, its size is {size}"));
                 }
                 if self.unequal_blocks().is_none() {
                     let blocks = Blocks::Equal(sizes.len() as u64);
@@ -89,7 +91,7 @@ impl DimSharding {
             DimSharding::Letters(letters) => {
                 let total = letters.iter().fold(1, |product: u64, (n, _)| product.saturating_mul(*n));
                 if total != size {
-                    return Err(format!("its letters multiply to {total}, its size is {size}"));
+                    return Err(reason!("its letters multiply to {total}, its size is {size}"));
                 }
                 let mut splits = vec![];
                 let mut inner = size;
@@ -105,11 +107,11 @@ impl DimSharding {
 
 /// `axes` split a letter of `size` whose positions are `inner` apart; `what` is its name in the
 /// error.
-fn letter_splits(size: u64, axes: &[AxisId], inner: u64, mesh: &Mesh, what: &str) -> Result<Splits, String> {
+fn letter_splits(size: u64, axes: &[AxisId], inner: u64, mesh: &Mesh, what: &str) -> Result<Splits, Reason> {
     outermost(size, inner, axes, mesh).map_err(|_| {
         let names: Vec<&str> = axes.iter().map(|a| mesh.name(*a)).collect();
         let ranks: u64 = axes.iter().map(|a| mesh.size(*a)).product();
-        format!("{what}, {size}, is not a multiple of the {} of `{}`", counted(ranks, "rank"), names.join("` and `"))
+        reason!("{what}, {size}, is not a multiple of the {} of `{}`", counted(ranks, "rank"), names.join("` and `"))
     })
 }
 
@@ -159,7 +161,7 @@ mod tests {
             (DimSharding::Letters(vec![(8, vec![DP]), (32, vec![])]), 255, "its letters multiply to 256, its size is 255"),
             (DimSharding::Letters(vec![(3, vec![DP]), (2, vec![])]), 6, "a letter, 3, is not a multiple of the 2 ranks of `dp`"),
         ] {
-            assert_eq!(dim.splits(size, &mesh()), Err(expected.to_string()));
+            assert_eq!(dim.splits(size, &mesh()), Err(expected.into()));
         }
     }
 }

@@ -2,6 +2,8 @@
 //! `split=tp@16` for `{axis=1 stride=16}`.
 
 use crate::mesh::Mesh;
+use crate::reason;
+use crate::reason::Reason;
 use serde_json::{Map, Value, json};
 
 /// Attributes that are a digit of an axis.
@@ -30,8 +32,8 @@ pub(super) fn name_axes(op: &str, attributes: &mut Map<String, Value>, mesh: &Me
 }
 
 /// Replaces axis names by numbers; an error names the axis that the mesh lacks.
-pub(super) fn number_axes(op: &str, attributes: &mut Map<String, Value>, mesh: &Mesh) -> Result<(), String> {
-    let number = |name: &str| mesh.axis(name).map(|a| a.0).ok_or_else(|| format!("the mesh has no axis `{name}`"));
+pub(super) fn number_axes(op: &str, attributes: &mut Map<String, Value>, mesh: &Mesh) -> Result<(), Reason> {
+    let number = |name: &str| mesh.axis(name).map(|a| a.0).ok_or_else(|| reason!("the mesh has no axis `{name}`"));
     if let Some(Value::Array(axes)) = attributes.get_mut("axes").filter(|_| spans_mesh_axes(op)) {
         for axis in axes {
             *axis = number(axis.as_str().ok_or("axes are names")?)?.into();
@@ -40,7 +42,7 @@ pub(super) fn number_axes(op: &str, attributes: &mut Map<String, Value>, mesh: &
     for key in SPLITS {
         let Some(split) = attributes.get_mut(key) else { continue };
         let (axis, stride) = split.as_str().and_then(|s| s.rsplit_once('@')).ok_or("a split is `axis@stride`")?;
-        let stride: u64 = stride.parse().map_err(|_| format!("`{stride}` is no stride"))?;
+        let stride: u64 = stride.parse().map_err(|_| reason!("`{stride}` is no stride"))?;
         *split = json!({ "axis": number(axis)?, "stride": stride });
     }
     Ok(())

@@ -5,6 +5,8 @@ use crate::graph::{Graph, NodeId};
 use crate::mesh::{AxisId, Mesh};
 use crate::ops::Op;
 use crate::ops::comm::AllToAll;
+use crate::reason;
+use crate::reason::Reason;
 use crate::reduce_kind::ReduceKind;
 use crate::sharding::{Partial, Sharding, Split, inserted, well_formed};
 use crate::types::Type;
@@ -13,25 +15,25 @@ use crate::types::Type;
 pub(super) fn check(graph: &Graph, id: NodeId, found: &mut Found) {
     let node = graph.node(id);
     let (from, to) = (graph.sharding(node.operands[0]), graph.sharding(node.results[0]));
-    let time = graph.mesh.time();
+    let time = graph.mesh.microbatch_axis();
     let expected = match &node.op {
-        Op::AllReduce(op) if op.axes.contains(&time) => Err("micro-batches are accumulated, not all-reduced".to_string()),
+        Op::AllReduce(op) if op.axes.contains(&time) => Err("micro-batches are accumulated, not all-reduced".into()),
         Op::AllReduce(op) => without_partial(from, &op.axes, op.kind, &graph.mesh),
         Op::Accumulate(op) => without_partial(from, &[time], op.kind, &graph.mesh),
-        Op::AllGather(op) if op.split.axis == time => Err("micro-batches are not gathered".to_string()),
+        Op::AllGather(op) if op.split.axis == time => Err("micro-batches are not gathered".into()),
         Op::AllGather(op) => without_split(from, op.dim, op.split, &graph.mesh),
-        Op::ReduceScatter(op) if op.split.axis == time => Err("micro-batches are accumulated, not scattered".to_string()),
+        Op::ReduceScatter(op) if op.split.axis == time => Err("micro-batches are accumulated, not scattered".into()),
         Op::ReduceScatter(op) => without_partial(from, &[op.split.axis], op.kind, &graph.mesh)
             .and_then(|whole| with(&whole, graph.ty(node.results[0]), op.dim, op.split, &graph.mesh)),
         Op::AllToAll(op) if op.split.axis == time || op.to_split.axis != op.split.axis => {
-            Err("one axis of ranks moves from one digit to another".to_string())
+            Err("one axis of ranks moves from one digit to another".into())
         }
         Op::AllToAll(op) => exchanged(from, graph.ty(node.results[0]), op, &graph.mesh),
         Op::ShardSlice(op) => match without_split(to, op.dim, op.split, &graph.mesh) {
-            Ok(unsplit) if unsplit != *from => Err("changes more than the one split".to_string()),
+            Ok(unsplit) if unsplit != *from => Err("changes more than the one split".into()),
             unsplit => unsplit.map(|_| to.clone()),
         },
-        _ if !to.partial.iter().all(|p| from.partial.contains(p)) => Err("makes a value partial".to_string()),
+        _ if !to.partial.iter().all(|p| from.partial.contains(p)) => Err("makes a value partial".into()),
         _ => Ok(to.clone()),
     };
     match expected {
@@ -48,12 +50,12 @@ pub(super) fn check(graph: &Graph, id: NodeId, found: &mut Found) {
     }
 }
 
-fn without_partial(from: &Sharding, axes: &[AxisId], kind: ReduceKind, mesh: &Mesh) -> Result<Sharding, String> {
+fn without_partial(from: &Sharding, axes: &[AxisId], kind: ReduceKind, mesh: &Mesh) -> Result<Sharding, Reason> {
     let mut to = from.clone();
     for axis in axes {
         match to.partial.iter().position(|p| *p == Partial { axis: *axis, kind }) {
             Some(at) => to.partial.remove(at),
-            None => return Err(format!("the operand is no partial {} over `{}`", kind.name(), mesh.name(*axis))),
+            None => return Err(reason!("the operand is no partial {} over `{}`", kind.name(), mesh.name(*axis))),
         };
     }
     Ok(to)
@@ -61,27 +63,27 @@ fn without_partial(from: &Sharding, axes: &[AxisId], kind: ReduceKind, mesh: &Me
 
 /// Refuses digits that overlap, with what the axis leaves behind too: the exchange tells all of
 /// them apart.
-fn exchanged(from: &Sharding, ty: &Type, op: &AllToAll, mesh: &Mesh) -> Result<Sharding, String> {
+fn exchanged(from: &Sharding, ty: &Type, op: &AllToAll, mesh: &Mesh) -> Result<Sharding, Reason> {
     let whole = without_split(from, op.dim, op.split, mesh)?;
     let both = if op.dim == op.to_dim { from } else { &whole };
     with(both, ty, op.to_dim, op.to_split, mesh)?;
     with(&whole, ty, op.to_dim, op.to_split, mesh)
 }
 
-fn with(from: &Sharding, ty: &Type, dim: usize, split: Split, mesh: &Mesh) -> Result<Sharding, String> {
+fn with(from: &Sharding, ty: &Type, dim: usize, split: Split, mesh: &Mesh) -> Result<Sharding, Reason> {
     let mut to = from.clone();
-    let splits = to.dims.get_mut(dim).ok_or_else(|| format!("there is no dimension {dim}"))?;
+    let splits = to.dims.get_mut(dim).ok_or_else(|| reason!("there is no dimension {dim}"))?;
     *splits = inserted(splits, split);
     if !well_formed(splits, ty.shape[dim], mesh) {
-        return Err(format!("`{}` cannot split dimension {dim} there", mesh.name(split.axis)));
+        return Err(reason!("`{}` cannot split dimension {dim} there", mesh.name(split.axis)));
     }
     Ok(to)
 }
 
-fn without_split(from: &Sharding, dim: usize, split: Split, mesh: &Mesh) -> Result<Sharding, String> {
+fn without_split(from: &Sharding, dim: usize, split: Split, mesh: &Mesh) -> Result<Sharding, Reason> {
     let mut to = from.clone();
-    let splits = to.dims.get_mut(dim).ok_or_else(|| format!("there is no dimension {dim}"))?;
+    let splits = to.dims.get_mut(dim).ok_or_else(|| reason!("there is no dimension {dim}"))?;
     let at = splits.iter().position(|s| *s == split);
-    splits.remove(at.ok_or_else(|| format!("`{}` does not split dimension {dim} there", mesh.name(split.axis)))?);
+    splits.remove(at.ok_or_else(|| reason!("`{}` does not split dimension {dim} there", mesh.name(split.axis)))?);
     Ok(to)
 }

@@ -156,14 +156,10 @@ impl Checker<'_> {
     /// The sets of operands that may be partial together.
     fn linear_sets(&self, kind: ReduceKind) -> Vec<Vec<usize>> {
         let count = self.node.operands.len();
-        let moves = match &self.node.op {
-            Op::Reshape(_) | Op::Transpose(_) | Op::Broadcast(_) | Op::Slice(_) | Op::Concat(_) | Op::Detach(_) => true,
-            Op::Reduce(reduce) => reduce.f.0 == kind,
-            _ => false,
-        };
+        let passes = self.node.op.moves() || matches!(&self.node.op, Op::Reduce(reduce) if reduce.f.0 == kind);
         match kind {
             ReduceKind::Sum => linear_of(self.graph, self.node).sets(count),
-            ReduceKind::Max | ReduceKind::Min if moves => vec![(0..count).collect()],
+            ReduceKind::Max | ReduceKind::Min if passes => vec![(0..count).collect()],
             ReduceKind::Max | ReduceKind::Min => vec![],
         }
     }

@@ -3,13 +3,15 @@
 use super::Found;
 use crate::graph::{Graph, Phase};
 use crate::mesh::Mesh;
+use crate::reason;
+use crate::reason::Reason;
 use crate::sharding::{Sharding, well_formed};
 
 /// Checks every value and state.
 pub(super) fn check(graph: &Graph, found: &mut Found) {
     let check = |shape: &[u64], sharding: &Sharding| {
         if graph.phase < Phase::Annotated && !sharding.is_replicated() {
-            return Err(format!("is not whole everywhere, which belongs to phase `{}`", Phase::Annotated));
+            return Err(reason!("is not whole everywhere, which belongs to phase `{}`", Phase::Annotated));
         }
         check_sharding(shape, sharding, &graph.mesh)
     };
@@ -19,7 +21,7 @@ pub(super) fn check(graph: &Graph, found: &mut Found) {
         }
     }
     for (i, state) in graph.states.iter().enumerate() {
-        let time = graph.mesh.time();
+        let time = graph.mesh.microbatch_axis();
         if let Err(why) = check(&state.ty.shape, &state.sharding) {
             found.state(i, why);
         } else if !state.sharding.partial.is_empty() || state.sharding.splits(time) {
@@ -28,29 +30,29 @@ pub(super) fn check(graph: &Graph, found: &mut Found) {
     }
 }
 
-fn check_sharding(shape: &[u64], sharding: &Sharding, mesh: &Mesh) -> Result<(), String> {
+fn check_sharding(shape: &[u64], sharding: &Sharding, mesh: &Mesh) -> Result<(), Reason> {
     if sharding.dims.len() != shape.len() {
-        return Err(format!("has {} dimensions, its sharding {}", shape.len(), sharding.dims.len()));
+        return Err(reason!("has {} dimensions, its sharding {}", shape.len(), sharding.dims.len()));
     }
     let splits = sharding.dims.iter().flatten().map(|s| s.axis);
     let mut axes: Vec<usize> = splits.chain(sharding.partial.iter().map(|p| p.axis)).map(|a| a.index()).collect();
     if let Some(axis) = axes.iter().find(|a| **a >= mesh.axes().len()) {
-        return Err(format!("is split or partial over axis {axis}, which the mesh does not have"));
+        return Err(reason!("is split or partial over axis {axis}, which the mesh does not have"));
     }
     for (d, (splits, size)) in sharding.dims.iter().zip(shape).enumerate() {
         if !well_formed(splits, *size, mesh) {
-            return Err(format!("the splits of dimension {d} are no digits of an index below {size}"));
+            return Err(reason!("the splits of dimension {d} are no digits of an index below {size}"));
         }
     }
     axes.sort();
     if let Some(twice) = axes.windows(2).find(|w| w[0] == w[1]) {
-        return Err(format!("depends on `{}` twice", mesh.axes()[twice[0]].name));
+        return Err(reason!("depends on `{}` twice", mesh.axes()[twice[0]].name));
     }
     if sharding.partial.windows(2).any(|w| w[0].axis > w[1].axis) {
-        return Err("its partial axes are not in order".to_string());
+        return Err("its partial axes are not in order".into());
     }
     if sharding.partial.windows(2).any(|w| w[0].kind != w[1].kind) {
-        return Err("is partial in two ways, whose order would matter".to_string());
+        return Err("is partial in two ways, whose order would matter".into());
     }
     Ok(())
 }

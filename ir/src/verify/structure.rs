@@ -3,6 +3,7 @@
 use super::Found;
 use crate::graph::{Graph, Node, NodeId, Phase};
 use crate::ops::Op;
+use crate::reason;
 use std::collections::BTreeSet;
 
 /// Checks the whole graph.
@@ -45,12 +46,12 @@ fn check_types(graph: &Graph, id: NodeId, node: &Node, found: &mut Found) {
     let derived = match &node.op {
         Op::State(read) => match graph.states.get(read.state.index()) {
             Some(state) => Ok(vec![state.ty.clone()]),
-            None => Err(format!("there is no state {}", read.state.0)),
+            None => Err(reason!("there is no state {}", read.state.0)),
         },
         op => op.rules().result(&graph.operand_types(node)),
     };
     match derived {
-        Err(why) => found.node(id, None, why),
+        Err(why) => found.node(id, None, why.to_string()),
         Ok(types) if types.len() != node.results.len() => {
             found.node(id, None, format!("the op has {} results, not {}", types.len(), node.results.len()));
         }

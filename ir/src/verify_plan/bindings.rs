@@ -6,6 +6,8 @@ use super::subject::Subject;
 use crate::graph::ValueId;
 use crate::ops::Op;
 use crate::plan::{Buffer, BufferId, BufferKind, Program, StateRole};
+use crate::reason;
+use crate::reason::Reason;
 use crate::sharding::Sharding;
 use crate::types::Type;
 use std::collections::BTreeMap;
@@ -22,10 +24,10 @@ pub struct Bindings {
 ///
 /// # Errors
 /// What does not match, in words.
-pub fn bind(subject: &Subject<'_>) -> Result<Bindings, String> {
+pub fn bind(subject: &Subject<'_>) -> Result<Bindings, Reason> {
     let Subject { program, graph, .. } = *subject;
     if program.mesh != graph.mesh {
-        return Err("the program is for another mesh than its graph".to_string());
+        return Err("the program is for another mesh than its graph".into());
     }
     let mut binder = Binder {
         subject,
@@ -48,7 +50,7 @@ struct Binder<'s> {
 impl Binder<'_> {
     /// Parameters, moments, statistics: read under their sharding, and after the step what their
     /// update is.
-    fn states(&mut self) -> Result<(), String> {
+    fn states(&mut self) -> Result<(), Reason> {
         let Subject { program, graph, .. } = *self.subject;
         let mut reads = vec![None; graph.states.len()];
         for (_, node) in graph.nodes() {
@@ -60,15 +62,15 @@ impl Binder<'_> {
         let mut there = vec![None; graph.states.len()];
         for (i, state) in program.states.iter().enumerate() {
             let name = &state.name;
-            let at = *by_name.get(name.as_str()).ok_or_else(|| format!("the graph has no state `{name}`"))?;
+            let at = *by_name.get(name.as_str()).ok_or_else(|| reason!("the graph has no state `{name}`"))?;
             let declared = &graph.states[at];
             if (declared.role, &declared.init, &declared.block) != (state.role, &state.init, &state.block) {
-                return Err(format!("state `{name}` is not the graph's: it has another role or block, or begins otherwise"));
+                return Err(reason!("state `{name}` is not the graph's: it has another role or block, or begins otherwise"));
             }
             if there[at].replace(i).is_some() {
-                return Err(format!("state `{name}` is there twice"));
+                return Err(reason!("state `{name}` is there twice"));
             }
-            let read = reads[at].ok_or_else(|| format!("the graph does not read state `{name}`"))?;
+            let read = reads[at].ok_or_else(|| reason!("the graph does not read state `{name}`"))?;
             self.bind(state.buffer, &BufferKind::State(i as u32), &declared.ty, &declared.sharding, 1)?;
             self.bindings.filled[state.buffer.index()] = Some(self.subject.stored_in(read));
             self.bindings.results.push((state.buffer, self.subject.stored_in(declared.update.unwrap_or(read))));
@@ -77,7 +79,7 @@ impl Binder<'_> {
         for (at, state) in graph.states.iter().enumerate() {
             let name = &state.name;
             if there[at].is_none() && (state.update.is_some() || state.gradient.is_some() || reads[at].is_some()) {
-                return Err(format!("state `{name}` of the graph is not there"));
+                return Err(reason!("state `{name}` of the graph is not there"));
             }
             let buffer = there[at].and_then(|i| gradients.get(&(i as u32)));
             match (state.gradient, buffer) {
@@ -86,57 +88,57 @@ impl Binder<'_> {
                     self.bindings.results.push((*buffer, self.subject.stored_in(gradient)));
                 }
                 (None, None) => {}
-                (Some(_), None) => return Err(format!("the gradient of `{name}` is not there")),
-                (None, Some(_)) => return Err(format!("`{name}` has a gradient that the graph does not have")),
+                (Some(_), None) => return Err(reason!("the gradient of `{name}` is not there")),
+                (None, Some(_)) => return Err(reason!("`{name}` has a gradient that the graph does not have")),
             }
         }
         Ok(())
     }
 
-    fn inputs(&mut self) -> Result<(), String> {
+    fn inputs(&mut self) -> Result<(), Reason> {
         let Subject { program, graph, .. } = *self.subject;
         let mut by_name = BTreeMap::new();
         for (_, node) in graph.nodes() {
             if let Op::Input(input) = &node.op
                 && by_name.insert(input.name.as_str(), node.results[0]).is_some()
             {
-                return Err(format!("the graph has input `{}` twice", input.name));
+                return Err(reason!("the graph has input `{}` twice", input.name));
             }
         }
         for (i, input) in program.inputs.iter().enumerate() {
             let value = by_name.remove(input.name.as_str());
-            let value = value.ok_or_else(|| format!("the graph has no input `{}`, or the program has it twice", input.name))?;
+            let value = value.ok_or_else(|| reason!("the graph has no input `{}`, or the program has it twice", input.name))?;
             let slots = self.slots(value);
             self.kind(input.buffer, &BufferKind::Input(i as u32))?;
             self.value(input.buffer, value, slots)?;
             self.bindings.filled[input.buffer.index()] = Some(self.subject.stored_in(value));
         }
         match by_name.into_keys().next() {
-            Some(missing) => Err(format!("input `{missing}` of the graph is not there")),
+            Some(missing) => Err(reason!("input `{missing}` of the graph is not there")),
             None => Ok(()),
         }
     }
 
-    fn outputs(&mut self) -> Result<(), String> {
+    fn outputs(&mut self) -> Result<(), Reason> {
         let Subject { program, graph, .. } = *self.subject;
         let mut by_name: BTreeMap<&str, ValueId> = graph.outputs.iter().map(|o| (o.name.as_str(), o.value)).collect();
         for (i, output) in program.outputs.iter().enumerate() {
             let value = by_name.remove(output.name.as_str());
-            let value = value.ok_or_else(|| format!("the graph has no output `{}`, or the program has it twice", output.name))?;
+            let value = value.ok_or_else(|| reason!("the graph has no output `{}`, or the program has it twice", output.name))?;
             let slots = self.slots(value);
             self.kind(output.buffer, &BufferKind::Output(i as u32))?;
             self.value(output.buffer, value, slots)?;
             self.bindings.results.push((output.buffer, self.subject.stored_in(value)));
         }
         match by_name.into_keys().next() {
-            Some(missing) => Err(format!("output `{missing}` of the graph is not there")),
+            Some(missing) => Err(reason!("output `{missing}` of the graph is not there")),
             None => Ok(()),
         }
     }
 
     /// Constants and scalars; and what lives within a step carries the type of the value that it is
     /// called after.
-    fn others(&mut self) -> Result<(), String> {
+    fn others(&mut self) -> Result<(), Reason> {
         let Subject { program, graph, .. } = *self.subject;
         let mut scalars = BTreeMap::new();
         for (_, node) in graph.nodes() {
@@ -146,21 +148,21 @@ impl Binder<'_> {
         }
         for (i, buffer) in program.buffers.iter().enumerate() {
             let (id, name) = (BufferId(i as u32), &buffer.name);
-            let named = || self.subject.named(name).ok_or_else(|| format!("the graph has no value `{name}`"));
+            let named = || self.subject.named(name).ok_or_else(|| reason!("the graph has no value `{name}`"));
             match buffer.kind {
                 BufferKind::Constant(at) => {
                     let (value, entry) = (named()?, &program.constants[at as usize]);
                     let Op::Constant(constant) = &graph.def(value).op else {
-                        return Err(format!("`{name}` is no constant of the graph"));
+                        return Err(reason!("`{name}` is no constant of the graph"));
                     };
                     if entry.buffer != id || entry.bytes[..] != constant.value.bytes[..] {
-                        return Err(format!("constant `{name}` has other elements than in the graph"));
+                        return Err(reason!("constant `{name}` has other elements than in the graph"));
                     }
                     self.value(id, value, self.slots(value))?;
                     self.bindings.filled[i] = Some(self.subject.stored_in(value));
                 }
                 BufferKind::Scalar(scalar) => {
-                    let value = scalars.get(&scalar).ok_or_else(|| format!("the graph does not read `{name}`"))?;
+                    let value = scalars.get(&scalar).ok_or_else(|| reason!("the graph does not read `{name}`"))?;
                     self.value(id, *value, 1)?;
                     self.bindings.filled[i] = Some(self.subject.stored_in(*value));
                 }
@@ -171,7 +173,7 @@ impl Binder<'_> {
                 BufferKind::Communication => {
                     self.typed(buffer, &Type::new(buffer.dtype, buffer.shape.clone()), &Sharding::replicated(1), 1)?;
                 }
-                _ if !self.bound[i] => return Err(format!("`{name}` is a buffer that the program's tables do not name")),
+                _ if !self.bound[i] => return Err(reason!("`{name}` is a buffer that the program's tables do not name")),
                 _ => {}
             }
         }
@@ -184,49 +186,49 @@ impl Binder<'_> {
     }
 
     /// The buffer is of that kind, and nothing else is in it.
-    fn kind(&mut self, id: BufferId, kind: &BufferKind) -> Result<(), String> {
+    fn kind(&mut self, id: BufferId, kind: &BufferKind) -> Result<(), Reason> {
         let buffer = &self.subject.program.buffers[id.index()];
         if buffer.kind != *kind || std::mem::replace(&mut self.bound[id.index()], true) {
-            return Err(format!("buffer `{}` is not what the program's tables say", buffer.name));
+            return Err(reason!("buffer `{}` is not what the program's tables say", buffer.name));
         }
         Ok(())
     }
 
-    fn bind(&mut self, id: BufferId, kind: &BufferKind, ty: &Type, sharding: &Sharding, slots: u64) -> Result<(), String> {
+    fn bind(&mut self, id: BufferId, kind: &BufferKind, ty: &Type, sharding: &Sharding, slots: u64) -> Result<(), Reason> {
         self.kind(id, kind)?;
         self.typed(&self.subject.program.buffers[id.index()], ty, sharding, slots)
     }
 
-    fn value(&mut self, id: BufferId, value: ValueId, slots: u64) -> Result<(), String> {
+    fn value(&mut self, id: BufferId, value: ValueId, slots: u64) -> Result<(), Reason> {
         let (graph, buffer) = (self.subject.graph, &self.subject.program.buffers[id.index()]);
         self.bound[id.index()] = true;
         self.typed(buffer, graph.ty(value), graph.sharding(value), slots)
     }
 
-    fn typed(&self, buffer: &Buffer, ty: &Type, sharding: &Sharding, slots: u64) -> Result<(), String> {
+    fn typed(&self, buffer: &Buffer, ty: &Type, sharding: &Sharding, slots: u64) -> Result<(), Reason> {
         let mesh = &self.subject.graph.mesh;
         let text = |ty: &Type, sharding: &Sharding| format!("{ty}{}", sharding.text(&ty.shape, mesh));
         let own = Type::new(buffer.dtype, buffer.shape.clone());
         if own != *ty || buffer.sharding != *sharding {
             let (own, other) = (text(&own, &buffer.sharding), text(ty, sharding));
-            return Err(format!("buffer `{}` is {own}, in the graph it is {other}", buffer.name));
+            return Err(reason!("buffer `{}` is {own}, in the graph it is {other}", buffer.name));
         }
         if buffer.slots != slots {
             let name = &buffer.name;
-            return Err(format!("buffer `{name}` has {} slots, but a step has {slots} of its value", buffer.slots));
+            return Err(reason!("buffer `{name}` has {} slots, but a step has {slots} of its value", buffer.slots));
         }
         Ok(())
     }
 }
 
 /// The buffer of each state's gradient.
-fn gradients(program: &Program) -> Result<BTreeMap<u32, BufferId>, String> {
+fn gradients(program: &Program) -> Result<BTreeMap<u32, BufferId>, Reason> {
     let mut found = BTreeMap::new();
     for (i, buffer) in program.buffers.iter().enumerate() {
         let BufferKind::Gradient(state) = buffer.kind else { continue };
         let name = &program.states[state as usize].name;
         if program.states[state as usize].role != StateRole::Parameter || found.insert(state, BufferId(i as u32)).is_some() {
-            return Err(format!("`{name}` has no gradient, or has it twice"));
+            return Err(reason!("`{name}` has no gradient, or has it twice"));
         }
     }
     Ok(found)

@@ -14,6 +14,8 @@ use crate::lower::{Launch, Lowered, Slot};
 use crate::ops::Op;
 use crate::plan::{Step, View, aligned};
 use crate::position::Offset;
+use crate::reason;
+use crate::reason::Reason;
 
 /// One way in which a step carries out the ops that it names.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,15 +31,15 @@ pub struct Effect {
 /// # Errors
 /// Why step `number` is none.
 pub fn effects(subject: &Subject<'_>, number: usize, step: &Step) -> Result<Vec<Effect>, Violation> {
-    let refuse = |why: String| violation::at(number, step, why);
+    let refuse = |why: Reason| violation::at(number, step, why);
     let mut values = vec![];
     for name in &step.provenance.ops {
         let value = subject.named(name);
-        values.push(value.ok_or_else(|| refuse(format!("carries out `%{name}`, which the graph does not have")))?);
+        values.push(value.ok_or_else(|| refuse(reason!("carries out `%{name}`, which the graph does not have")))?);
     }
     let mut nodes: Vec<NodeId> = values.iter().map(|v| subject.graph.value(*v).node).collect();
     nodes.dedup();
-    let Some(end) = nodes.iter().max().copied() else { return Err(refuse("names no op of the graph".to_string())) };
+    let Some(end) = nodes.iter().max().copied() else { return Err(refuse("names no op of the graph".into())) };
     let expected = match subject.lowered.node(end) {
         Lowered::Map(_) | Lowered::Reduce { .. } => fused(subject, &nodes, end),
         Lowered::Launches { .. } if nodes.len() > 1 => bucket(subject, &nodes, step),
@@ -52,10 +54,10 @@ pub fn effects(subject: &Subject<'_>, number: usize, step: &Step) -> Result<Vec<
         if !same(&kernel, &step.kernel) {
             return None;
         }
-        let at = |places: Vec<(Place, Item)>| -> Option<Vec<(View, Item)>> {
+        let at = |places: Vec<(Operand, Item)>| -> Option<Vec<(View, Item)>> {
             places.into_iter().map(|(place, item)| Some((place.view(step)?, item))).collect()
         };
-        let reads = needs.iter().filter(|(place, _)| matches!(place, Place::Read(_))).count();
+        let reads = needs.iter().filter(|(place, _)| matches!(place, Operand::Read(_))).count();
         (is_bucket(&needs) || (reads, gives.len()) == (step.reads.len(), step.writes.len())).then_some(())?;
         Some(Effect { needs: at(needs)?, gives: at(gives)? })
     };
@@ -76,35 +78,35 @@ pub fn effects(subject: &Subject<'_>, number: usize, step: &Step) -> Result<Vec<
 }
 
 /// Every operand is as large as what it holds, and of its type.
-fn sizes(subject: &Subject<'_>, effect: &Effect) -> Result<(), String> {
+fn sizes(subject: &Subject<'_>, effect: &Effect) -> Result<(), Reason> {
     for (view, item) in effect.needs.iter().chain(&effect.gives) {
         let buffer = &subject.program.buffers[view.buffer.index()];
         let (dtype, bytes) = item.size(subject);
         if (buffer.dtype, view.bytes) != (dtype, bytes) {
             let (own, name) = (buffer.dtype, &buffer.name);
-            return Err(format!("takes {} bytes of {own} in `{name}` for {bytes} bytes of {dtype}", view.bytes));
+            return Err(reason!("takes {} bytes of {own} in `{name}` for {bytes} bytes of {dtype}", view.bytes));
         }
     }
     Ok(())
 }
 
 /// A kernel, what it needs of its operands, and what it gives.
-type Expected = (Kernel, Vec<(Place, Item)>, Vec<(Place, Item)>);
+type Expected = (Kernel, Vec<(Operand, Item)>, Vec<(Operand, Item)>);
 
 /// An operand of a step, or a part of its only one.
 #[derive(Clone, Copy)]
-enum Place {
+enum Operand {
     Read(usize),
     Write(usize),
     Part { offset: u64, bytes: u64 },
 }
 
-impl Place {
+impl Operand {
     fn view(self, step: &Step) -> Option<View> {
         match self {
-            Place::Read(i) => step.reads.get(i).copied(),
-            Place::Write(i) => step.writes.get(i).copied(),
-            Place::Part { offset, bytes } => {
+            Operand::Read(i) => step.reads.get(i).copied(),
+            Operand::Write(i) => step.writes.get(i).copied(),
+            Operand::Part { offset, bytes } => {
                 let whole = step.writes.first()?;
                 Some(View { offset: whole.offset.checked_add(offset)?, bytes, ..*whole })
             }
@@ -112,12 +114,12 @@ impl Place {
     }
 }
 
-fn is_bucket(needs: &[(Place, Item)]) -> bool {
-    needs.iter().any(|(place, _)| matches!(place, Place::Part { .. }))
+fn is_bucket(needs: &[(Operand, Item)]) -> bool {
+    needs.iter().any(|(place, _)| matches!(place, Operand::Part { .. }))
 }
 
 /// One kernel of elementwise nodes.
-fn fused(subject: &Subject<'_>, nodes: &[NodeId], end: NodeId) -> Result<Vec<Expected>, String> {
+fn fused(subject: &Subject<'_>, nodes: &[NodeId], end: NodeId) -> Result<Vec<Expected>, Reason> {
     let mut named = nodes.to_vec();
     named.sort();
     named.dedup();
@@ -125,11 +127,11 @@ fn fused(subject: &Subject<'_>, nodes: &[NodeId], end: NodeId) -> Result<Vec<Exp
     let name = |id: NodeId| format!("`%{}`", subject.graph.value(subject.graph.node(id).results[0]).name);
     let fused = fuse(subject.lowered, end, &inside).ok_or("carries out ops that are not one kernel")?;
     if let Some(missing) = named.iter().find(|id| !fused.nodes.contains(id)) {
-        return Err(format!("names {}, which {} does not need", name(*missing), name(end)));
+        return Err(reason!("names {}, which {} does not need", name(*missing), name(end)));
     }
-    let needs = fused.reads.iter().enumerate().map(|(i, v)| (Place::Read(i), Item::Value(subject.stored_in(*v))));
+    let needs = fused.reads.iter().enumerate().map(|(i, v)| (Operand::Read(i), Item::Value(subject.stored_in(*v))));
     let results = &subject.graph.node(end).results;
-    let gives = results.iter().enumerate().map(|(i, v)| (Place::Write(i), Item::Value(subject.stored_in(*v))));
+    let gives = results.iter().enumerate().map(|(i, v)| (Operand::Write(i), Item::Value(subject.stored_in(*v))));
     Ok(vec![(fused.kernel, needs.collect(), gives.collect())])
 }
 
@@ -141,12 +143,15 @@ fn launched(subject: &Subject<'_>, id: NodeId, launches: &[Launch], step: &Step)
         let value = subject.stored_in(node.results[0]);
         let (dtype, count) = (subject.size_of(value).0, subject.lowered.extent(value).elements());
         let empty = Kernel::Fill(Fill { dtype, count, value: op.kind.neutral() });
-        out.push((empty, vec![], vec![(Place::Write(0), Item::Empty(value))]));
+        out.push((empty, vec![], vec![(Operand::Write(0), Item::Empty(value))]));
         for Launch { kernel, .. } in launches {
             let operand = Item::Value(subject.stored_in(node.operands[0]));
-            let needs =
-                vec![(Place::Read(0), Item::Before(value)), (Place::Read(1), operand), (Place::Write(0), Item::Before(value))];
-            out.push((kernel.clone(), needs, vec![(Place::Write(0), Item::After(value))]));
+            let needs = vec![
+                (Operand::Read(0), Item::Before(value)),
+                (Operand::Read(1), operand),
+                (Operand::Write(0), Item::Before(value)),
+            ];
+            out.push((kernel.clone(), needs, vec![(Operand::Write(0), Item::After(value))]));
         }
         return out;
     }
@@ -161,21 +166,21 @@ fn launched(subject: &Subject<'_>, id: NodeId, launches: &[Launch], step: &Step)
             Slot::Result(i) if !index.is_written_after(k, slot) => Item::Value(subject.stored_in(node.results[*i])),
             slot => Item::Made(id, *slot, k),
         };
-        let reads: Option<Vec<_>> = launch.reads.iter().enumerate().map(|(i, s)| Some((Place::Read(i), read(s)?))).collect();
+        let reads: Option<Vec<_>> = launch.reads.iter().enumerate().map(|(i, s)| Some((Operand::Read(i), read(s)?))).collect();
         let Some(mut needs) = reads else { continue };
         // What earlier launches have left in a tensor that this one goes on with must still be
         // there.
-        let kept = launch.writes.iter().enumerate().filter_map(|(i, s)| Some((Place::Write(i), read(s)?)));
+        let kept = launch.writes.iter().enumerate().filter_map(|(i, s)| Some((Operand::Write(i), read(s)?)));
         needs.extend(kept);
-        let gives = launch.writes.iter().enumerate().map(|(i, s)| (Place::Write(i), written(s))).collect();
+        let gives = launch.writes.iter().enumerate().map(|(i, s)| (Operand::Write(i), written(s))).collect();
         out.push((launch.kernel.clone(), needs, gives));
     }
     out
 }
 
 /// One call for several all-reduces of one kind, whose operands follow one another.
-fn bucket(subject: &Subject<'_>, nodes: &[NodeId], step: &Step) -> Result<Vec<Expected>, String> {
-    let refuse = || Err("carries out ops that no one call can".to_string());
+fn bucket(subject: &Subject<'_>, nodes: &[NodeId], step: &Step) -> Result<Vec<Expected>, Reason> {
+    let refuse = || Err("carries out ops that no one call can".into());
     let mut call: Option<Collective> = None;
     let (mut at, mut needs, mut gives) = (0, vec![], vec![]);
     for id in nodes {
@@ -187,7 +192,7 @@ fn bucket(subject: &Subject<'_>, nodes: &[NodeId], step: &Step) -> Result<Vec<Ex
         if *call.get_or_insert_with(|| this.clone()) != this {
             return refuse();
         }
-        let place = Place::Part { offset: at, bytes };
+        let place = Operand::Part { offset: at, bytes };
         needs.push((place, Item::Value(subject.stored_in(node.operands[0]))));
         gives.push((place, Item::Value(subject.stored_in(node.results[0]))));
         at += aligned(bytes);
@@ -196,7 +201,7 @@ fn bucket(subject: &Subject<'_>, nodes: &[NodeId], step: &Step) -> Result<Vec<Ex
         Some(call) if step.writes[0].bytes == at && step.reads == step.writes && step.writes.len() == 1 => {
             Ok(vec![(Kernel::Collective(call), needs, gives)])
         }
-        _ => Err("is one call over operands that do not follow one another in it".to_string()),
+        _ => Err("is one call over operands that do not follow one another in it".into()),
     }
 }
 
@@ -214,12 +219,12 @@ fn copied(subject: &Subject<'_>, value: ValueId, step: &Step) -> Option<Expected
         dst_strides: row_major(shape),
     };
     let item = Item::Value(storage);
-    (*copy == plain).then(|| (Kernel::Move(plain), vec![(Place::Read(0), item)], vec![(Place::Write(0), item)]))
+    (*copy == plain).then(|| (Kernel::Move(plain), vec![(Operand::Read(0), item)], vec![(Operand::Write(0), item)]))
 }
 
 /// How a step's kernel differs from what its ops ask for, and two ranks that it brings together
 /// wrongly or keeps apart.
-fn difference(subject: &Subject<'_>, end: NodeId, step: &Step) -> (String, Option<(u64, u64)>) {
+fn difference(subject: &Subject<'_>, end: NodeId, step: &Step) -> (Reason, Option<(u64, u64)>) {
     let name = &subject.graph.value(subject.graph.node(end).results[0]).name;
     let mesh = &subject.graph.mesh;
     let asked = match subject.lowered.node(end) {
@@ -234,8 +239,8 @@ fn difference(subject: &Subject<'_>, end: NodeId, step: &Step) -> (String, Optio
             let axes = |call: &Collective| call.axes.iter().map(|a| mesh.name(*a)).collect::<Vec<_>>().join(" ");
             let (right, wrong) = (mesh.group(0, &asked.axes), mesh.group(0, &call.axes));
             let other = wrong.iter().find(|r| !right.contains(r)).or(right.iter().find(|r| !wrong.contains(r)));
-            (format!("is over `{}`, but `%{name}` is over `{}`", axes(call), axes(asked)), other.map(|other| (0, *other)))
+            (reason!("is over `{}`, but `%{name}` is over `{}`", axes(call), axes(asked)), other.map(|other| (0, *other)))
         }
-        _ => (format!("runs another {} kernel than that of `%{name}` with what it names beside", step.kernel.name()), None),
+        _ => (reason!("runs another {} kernel than that of `%{name}` with what it names beside", step.kernel.name()), None),
     }
 }

@@ -5,6 +5,8 @@
 use super::violation::{self, Violation, numbered};
 use crate::kernel::{Collective, CollectiveKind, Kernel};
 use crate::plan::{Program, Repeat, Step, Stream};
+use crate::reason;
+use crate::reason::Reason;
 
 /// Checks all calls and returns how many one step of training makes.
 pub fn check(program: &Program) -> Result<u64, Violation> {
@@ -25,7 +27,7 @@ pub fn check(program: &Program) -> Result<u64, Violation> {
     Ok(calls)
 }
 
-fn check_call(program: &Program, step: &Step, call: &Collective) -> Result<(), String> {
+fn check_call(program: &Program, step: &Step, call: &Collective) -> Result<(), Reason> {
     if step.stream != Stream::Comm {
         return Err("calls a collective in the stream of computation".into());
     }
@@ -33,14 +35,14 @@ fn check_call(program: &Program, step: &Step, call: &Collective) -> Result<(), S
         return Err("has other operands than a source and a destination".into());
     };
     if let Some(other) = [read, write].map(|v| &program.buffers[v.buffer.index()]).iter().find(|b| b.dtype != call.dtype) {
-        return Err(format!("sends {} out of `{}`, which holds {}", call.dtype, other.name, other.dtype));
+        return Err(reason!("sends {} out of `{}`, which holds {}", call.dtype, other.name, other.dtype));
     }
     let members: u64 = call.axes.iter().map(|a| program.mesh.size(*a)).product();
     let (source, destination) = call.operands(members)?;
     let [source, destination] = [source, destination].map(|elements| elements.saturating_mul(call.dtype.bytes()));
     if (read.bytes, write.bytes) != (source, destination) {
         let (from, to) = (read.bytes, write.bytes);
-        return Err(format!("moves {source} to {destination} bytes over {members} ranks, its operands have {from} and {to}"));
+        return Err(reason!("moves {source} to {destination} bytes over {members} ranks, its operands have {from} and {to}"));
     }
     if call.kind == CollectiveKind::AllReduce && read != write {
         return Err("reduces into other bytes than it reads".into());
@@ -51,7 +53,7 @@ fn check_call(program: &Program, step: &Step, call: &Collective) -> Result<(), S
     let result = &program.buffers[write.buffer.index()];
     match call.axes.iter().find(|axis| result.sharding.depends_on(**axis) && call.kind == CollectiveKind::AllReduce) {
         Some(axis) => {
-            Err(format!("reduces over `{}`, on which its result `{}` still depends", program.mesh.name(*axis), result.name))
+            Err(reason!("reduces over `{}`, on which its result `{}` still depends", program.mesh.name(*axis), result.name))
         }
         None => Ok(()),
     }

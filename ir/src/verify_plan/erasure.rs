@@ -10,6 +10,8 @@
 
 use crate::graph::{Graph, NodeId, ValueId};
 use crate::ops::Op;
+use crate::reason;
+use crate::reason::Reason;
 use crate::types::Type;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -18,26 +20,26 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 ///
 /// # Errors
 /// The first difference, in words.
-pub fn same_when_erased(graph: &Graph, reference: &Graph) -> Result<(), String> {
+pub fn same_when_erased(graph: &Graph, reference: &Graph) -> Result<(), Reason> {
     let mut pairs = vec![];
     if graph.states.len() != reference.states.len() || graph.outputs.len() != reference.outputs.len() {
-        return Err("they have other states or outputs".to_string());
+        return Err("they have other states or outputs".into());
     }
     for (a, b) in graph.states.iter().zip(&reference.states) {
         if (&a.name, &a.ty, a.role, &a.init, &a.block) != (&b.name, &b.ty, b.role, &b.init, &b.block) {
-            return Err(format!("state `{}` is `{}` of another type, role, block or beginning in the reference", a.name, b.name));
+            return Err(reason!("state `{}` is `{}` of another type, role, block or beginning in the reference", a.name, b.name));
         }
         for (what, a_value, b_value) in [("update", a.update, b.update), ("gradient", a.gradient, b.gradient)] {
             match (a_value, b_value) {
                 (Some(x), Some(y)) => pairs.push((x, y)),
                 (None, None) => {}
-                _ => return Err(format!("one of the two has no {what} of state `{}`", a.name)),
+                _ => return Err(reason!("one of the two has no {what} of state `{}`", a.name)),
             }
         }
     }
     for (a, b) in graph.outputs.iter().zip(&reference.outputs) {
         if a.name != b.name {
-            return Err(format!("output `{}` is `{}` in the reference", a.name, b.name));
+            return Err(reason!("output `{}` is `{}` in the reference", a.name, b.name));
         }
         pairs.push((a.value, b.value));
     }
@@ -163,7 +165,7 @@ impl<'g> Erased<'g> {
 }
 
 /// Where two values that differ begin to, in words.
-fn difference(ours: &Erased<'_>, its: &Erased<'_>, mut a: ValueId, mut b: ValueId) -> String {
+fn difference(ours: &Erased<'_>, its: &Erased<'_>, mut a: ValueId, mut b: ValueId) -> Reason {
     loop {
         (a, b) = (computed(ours.graph, a), computed(its.graph, b));
         let (name, other) = (&ours.graph.value(a).name, &its.graph.value(b).name);
@@ -172,7 +174,7 @@ fn difference(ours: &Erased<'_>, its: &Erased<'_>, mut a: ValueId, mut b: ValueI
         let (node, its_node) = (ours.graph.node(x.node), its.graph.node(y.node));
         if node.op != its_node.op || x.result != y.result || terms.len() != others.len() {
             let (op, its_op) = (node.op.name(), its_node.op.name());
-            return format!("`%{name}` is {op}, and `%{other}`, in its place in the reference, is another {its_op}");
+            return reason!("`%{name}` is {op}, and `%{other}`, in its place in the reference, is another {its_op}");
         }
         let (mut missing, mut extra) = (others.clone(), terms.clone());
         if node.op.is_sum() {
@@ -185,7 +187,7 @@ fn difference(ours: &Erased<'_>, its: &Erased<'_>, mut a: ValueId, mut b: ValueI
             Some(next) => (a, b) = next,
             None => {
                 let (ty, its_ty) = (ours.graph.ty(a), its.graph.ty(b));
-                return format!("`%{name}` is {ty}, `%{other}` of the reference {its_ty}, or adds other terms");
+                return reason!("`%{name}` is {ty}, `%{other}` of the reference {its_ty}, or adds other terms");
             }
         }
     }

@@ -88,7 +88,7 @@ impl<'s> Subject<'s> {
 
     /// Whether there is one of a value for each micro-batch.
     pub fn timed(&self, value: ValueId) -> bool {
-        self.microbatches() > 1 && self.graph.sharding(value).depends_on(self.graph.mesh.time())
+        self.microbatches() > 1 && self.graph.sharding(value).depends_on(self.graph.mesh.microbatch_axis())
     }
 
     /// Whether a node runs once for each micro-batch.

@@ -58,7 +58,7 @@ fn partial(graph: &Graph, uses: &[usize]) -> Vec<Axes> {
                 (0..node.operands.len()).filter(|i| partial[node.operands[*i].index()].contains(axis)).collect();
             over.iter().all(|i| uses[node.operands[*i].index()] == 1) && sets.contains(&over)
         }));
-        axes.remove(&graph.mesh.time());
+        axes.remove(&graph.mesh.microbatch_axis());
         node.results.iter().for_each(|v| partial[v.index()] = axes.clone());
     }
     partial

@@ -74,7 +74,7 @@ impl<'a, 'g> Buffers<'a, 'g> {
     /// What the host fills or reads for each micro-batch has a slot for each.
     fn slots(&self, value: ValueId) -> u64 {
         let graph = self.lowered.graph;
-        if graph.sharding(value).splits(graph.mesh.time()) { graph.mesh.microbatches() } else { 1 }
+        if graph.sharding(value).splits(graph.mesh.microbatch_axis()) { graph.mesh.microbatches() } else { 1 }
     }
 
     /// A buffer for scratch of a collective.

@@ -150,7 +150,7 @@ impl Emitter<'_, '_> {
     /// Copies roots that could not be computed in place: at the end, or in the loop where they are
     /// split over time.
     fn copy_roots(&mut self, tasks: &mut Vec<Task>) {
-        let time = self.lowered.graph.mesh.time();
+        let time = self.lowered.graph.mesh.microbatch_axis();
         for (value, buffer) in std::mem::take(&mut self.buffers.copies) {
             let step = self.copy(value, buffer);
             let in_loop = self.lowered.graph.sharding(value).splits(time);

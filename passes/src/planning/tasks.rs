@@ -94,7 +94,7 @@ struct Relations {
 impl Relations {
     fn of(graph: &Graph) -> Relations {
         let n = graph.node_count();
-        let time = graph.mesh.time();
+        let time = graph.mesh.microbatch_axis();
         let is_accumulate = |id: NodeId| matches!(graph.node(id).op, Op::Accumulate(_));
         let def = |v: &shardc_ir::graph::ValueId| graph.value(*v).node;
         let mut r = Relations {

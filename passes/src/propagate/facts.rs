@@ -35,16 +35,16 @@ impl Rule {
 
 /// One rule for each node, and one for each state variable: what it becomes is split as what it
 /// was.
-pub struct Rules {
+pub struct LetterTable {
     /// In the order of nodes.
     pub all: Vec<Rule>,
     /// For each value, the rules that it is in.
     of: Vec<Vec<usize>>,
 }
 
-impl Rules {
+impl LetterTable {
     /// The rules of a graph.
-    pub fn of(graph: &Graph) -> Rules {
+    pub fn of(graph: &Graph) -> LetterTable {
         let mut all: Vec<Rule> = graph
             .nodes()
             .filter(|(_, node)| !node.operands.is_empty())
@@ -69,7 +69,7 @@ impl Rules {
         for (r, rule) in all.iter().enumerate() {
             rule.tensors().for_each(|(value, _)| of[value.index()].push(r));
         }
-        Rules { all, of }
+        LetterTable { all, of }
     }
 
     /// The rules of the model that any of `values` is in, in order.
@@ -122,7 +122,7 @@ impl Facts {
     }
 
     /// Spreads everything to a fixed point: forward, then backward, until nothing moves.
-    pub fn settle(&mut self, rules: &Rules) {
+    pub fn settle(&mut self, rules: &LetterTable) {
         let mut changes = vec![];
         loop {
             changes.clear();
@@ -140,7 +140,7 @@ impl Facts {
 
     /// Splits a letter of a rule of the model, because `line` asks for it, and spreads that over
     /// the model. What changed, in order, for [`Facts::undo`].
-    pub fn spread(&mut self, rules: &Rules, rule: usize, letter: Letter, split: Split, line: u32) -> Vec<Change> {
+    pub fn spread(&mut self, rules: &LetterTable, rule: usize, letter: Letter, split: Split, line: u32) -> Vec<Change> {
         let mut changes = vec![];
         let mut assignment: Assignment = vec![vec![]; rules.all[rule].letters.sizes.len()];
         assignment[letter] = vec![split];

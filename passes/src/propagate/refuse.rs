@@ -1,11 +1,11 @@
 //! Splits that the spec asks for and no op can use: of letters that must stay whole, twice over one
 //! axis, or through units such as heads.
 
-use super::facts::{Facts, Rule, Rules};
+use super::facts::{Facts, LetterTable, Rule};
 use crate::annotate::Annotation;
 use crate::pass::Context;
 use crate::weights::{Layer, layer, parameter, weights};
-use shardc_ir::diagnostic::{Diagnostic, Diagnostics, counted};
+use shardc_ir::diagnostic::{Diagnostic, Diagnostics, counted, first_of_each_place};
 use shardc_ir::graph::{Graph, ValueId};
 use shardc_ir::letters::{Letter, Role};
 use shardc_ir::ops::{Linear, Op, linear_of};
@@ -16,7 +16,12 @@ use shardc_ir::sharding::{Sharding, Split};
 /// # Errors
 /// One for each line: an axis that splits two dimensions of a value, or a split that every reader
 /// would have to undo.
-pub fn useless_splits(graph: &Graph, cx: &Context<'_>, rules: &Rules, annotations: &[Annotation]) -> Result<(), Diagnostics> {
+pub fn useless_splits(
+    graph: &Graph,
+    cx: &Context<'_>,
+    rules: &LetterTable,
+    annotations: &[Annotation],
+) -> Result<(), Diagnostics> {
     let mut errors: Diagnostics = vec![];
     for (i, a) in annotations.iter().enumerate() {
         for split in &a.splits {
@@ -36,7 +41,7 @@ pub fn useless_splits(graph: &Graph, cx: &Context<'_>, rules: &Rules, annotation
             }
         }
     }
-    first_of_each_line(errors)
+    first_of_each_place(errors)
 }
 
 /// What the user calls a value.
@@ -49,7 +54,7 @@ fn name(graph: &Graph, value: ValueId) -> &str {
 
 /// An op that reads the value, if all that do need the letter of the split whole. Ops that only
 /// move elements do not count: before them a split may be meant for the memory that it saves.
-fn needed_whole(graph: &Graph, rules: &Rules, annotation: &Annotation, split: Split) -> Option<&'static str> {
+fn needed_whole(graph: &Graph, rules: &LetterTable, annotation: &Annotation, split: Split) -> Option<&'static str> {
     let mut found = None;
     for r in rules.forward_of(&[annotation.value]) {
         let rule = &rules.all[r];
@@ -73,7 +78,7 @@ fn needed_whole(graph: &Graph, rules: &Rules, annotation: &Annotation, split: Sp
 ///
 /// # Errors
 /// One for each line.
-pub fn broken_units(graph: &Graph, cx: &Context<'_>, rules: &Rules, facts: &Facts) -> Result<(), Diagnostics> {
+pub fn broken_units(graph: &Graph, cx: &Context<'_>, rules: &LetterTable, facts: &Facts) -> Result<(), Diagnostics> {
     let weights = weights(graph);
     let mut errors: Diagnostics = vec![];
     for rule in rules.all.iter().filter(|rule| rule.is_forward) {
@@ -98,29 +103,11 @@ pub fn broken_units(graph: &Graph, cx: &Context<'_>, rules: &Rules, facts: &Fact
             }
         }
     }
-    first_of_each_line(errors)
-}
-
-/// The first error of each line, and how many more there are: what is alike fails alike.
-pub fn first_of_each_line(errors: Diagnostics) -> Result<(), Diagnostics> {
-    let mut kept: Vec<(Diagnostic, usize)> = vec![];
-    for error in errors {
-        match kept.iter_mut().find(|(first, _)| first.place == error.place) {
-            Some((_, others)) => *others += 1,
-            None => kept.push((error, 0)),
-        }
-    }
-    let told = |(mut first, others): (Diagnostic, usize)| {
-        if others > 0 {
-            first.message += &format!(" (and {others} more like it)");
-        }
-        first
-    };
-    if kept.is_empty() { Ok(()) } else { Err(kept.into_iter().map(told).collect()) }
+    first_of_each_place(errors)
 }
 
 /// The layer that a value comes from, whatever is between them.
-fn layer_behind<'r>(rules: &'r Rules, weights: &[bool], mut value: ValueId) -> Option<(&'r Rule, Layer)> {
+fn layer_behind<'r>(rules: &'r LetterTable, weights: &[bool], mut value: ValueId) -> Option<(&'r Rule, Layer)> {
     loop {
         let mut near = rules.forward_of(&[value]).into_iter().map(|r| &rules.all[r]);
         let source = near.find(|rule| rule.results.contains(&value))?;

@@ -6,7 +6,7 @@
 //! to what reads it. Data keeps the split of the line without `on`. Refuses a pattern without a
 //! match.
 
-use super::facts::{Facts, Rules};
+use super::facts::{Facts, LetterTable};
 use super::samples::samples;
 use crate::pass::Context;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, names_help};
@@ -22,7 +22,7 @@ use std::collections::BTreeSet;
 ///
 /// # Errors
 /// If a line's scope matches nothing.
-pub fn separate(graph: &Graph, cx: &Context<'_>, rules: &mut Rules, facts: &mut Facts) -> Result<(), Diagnostics> {
+pub fn separate(graph: &Graph, cx: &Context<'_>, rules: &mut LetterTable, facts: &mut Facts) -> Result<(), Diagnostics> {
     if cx.spec.data.iter().all(|line| line.value.on.is_none()) {
         return Ok(());
     }
@@ -60,7 +60,7 @@ fn line_of(graph: &Graph, cx: &Context<'_>, node: NodeId) -> Option<usize> {
 
 /// A letter of samples: micro-batches, then the axes. None where they do not divide it.
 fn splits(facts: &Facts, size: u64, axes: &[AxisId]) -> Splits {
-    let all = [facts.mesh.time()].into_iter().chain(axes.iter().copied());
+    let all = [facts.mesh.microbatch_axis()].into_iter().chain(axes.iter().copied());
     let split: Vec<AxisId> = all.filter(|axis| facts.mesh.size(*axis) > 1).collect();
     outermost(size, 1, &split, &facts.mesh).unwrap_or_default()
 }

@@ -8,7 +8,7 @@
 //! and models without such regions. Source: Korthikanti et al., Reducing Activation Recomputation
 //! in Large Transformer Models (2022).
 
-use super::facts::{Facts, Rule, Rules};
+use super::facts::{Facts, LetterTable, Rule};
 use super::samples::samples;
 use crate::pass::{Context, Mode};
 use crate::weights::weights;
@@ -29,7 +29,7 @@ pub fn split_tokens(
     graph: &Graph,
     cx: &Context<'_>,
     line: &Located<AxisId>,
-    rules: &Rules,
+    rules: &LetterTable,
     facts: &mut Facts,
 ) -> Result<(), Diagnostics> {
     let axis = line.value;

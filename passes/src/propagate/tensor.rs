@@ -11,12 +11,11 @@
 //! lines split otherwise is left to them. Refuses a block whose sizes the ranks do not divide, and
 //! a line without a block. Source: Shoeybi et al., Megatron-LM (2019).
 
-use super::facts::{Change, Facts, Rule, Rules, primes};
-use super::refuse::first_of_each_line;
+use super::facts::{Change, Facts, LetterTable, Rule, primes};
 use super::scopes::unmatched;
 use crate::pass::{Context, Mode};
 use crate::weights::{Layer, bytes, contracted, layer, parameter, weights};
-use shardc_ir::diagnostic::{Diagnostic, Diagnostics, counted};
+use shardc_ir::diagnostic::{Diagnostic, Diagnostics, counted, first_of_each_place};
 use shardc_ir::graph::{Graph, ValueId};
 use shardc_ir::letters::{Letter, Role};
 use shardc_ir::mesh::AxisId;
@@ -31,7 +30,7 @@ use std::collections::BTreeSet;
 ///
 /// # Errors
 /// For each line one about scopes that are not there, or sizes that its ranks do not divide.
-pub fn split_blocks(graph: &Graph, cx: &Context<'_>, rules: &Rules, facts: &mut Facts) -> Result<(), Diagnostics> {
+pub fn split_blocks(graph: &Graph, cx: &Context<'_>, rules: &LetterTable, facts: &mut Facts) -> Result<(), Diagnostics> {
     let mut errors: Diagnostics =
         cx.spec.tensor.iter().filter_map(|line| unmatched(graph, cx, line.value.on.as_ref()?)).collect();
     let search = Search { graph, rules, weights: weights(graph), moves: moves(graph) };
@@ -79,7 +78,7 @@ pub fn split_blocks(graph: &Graph, cx: &Context<'_>, rules: &Rules, facts: &mut 
             taken[value.index()].insert(axis);
         }
     }
-    first_of_each_line(errors)
+    first_of_each_place(errors)
 }
 
 /// An error for each line without a block. Without its backward pass a model may have other blocks;
@@ -125,7 +124,7 @@ struct Block<'c> {
 
 struct Search<'g> {
     graph: &'g Graph,
-    rules: &'g Rules,
+    rules: &'g LetterTable,
     weights: Vec<bool>,
     /// For each value, whether it moves with a parameter: then its gradient is summed too.
     moves: Vec<bool>,

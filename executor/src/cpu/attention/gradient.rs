@@ -18,15 +18,16 @@ use faer::linalg::matmul::matmul;
 use faer::{Accum, MatMut, MatRef, Par};
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::{Attention, AttentionGrad, AttentionMask, Implements};
+use shardc_ir::reason::Reason;
 
 impl Implements<AttentionGrad> for Cpu {
-    fn ready(&self, gradient: &AttentionGrad, _in_place: &[Option<usize>]) -> Result<Self::Ready, String> {
+    fn ready(&self, gradient: &AttentionGrad, _in_place: &[Option<usize>]) -> Result<Self::Ready, Reason> {
         Ok(Box::new(gradient.clone()))
     }
 }
 
 impl Launch for AttentionGrad {
-    fn launch(&self, Arguments { reads, writes, threads, .. }: Arguments<'_>) -> Result<(), String> {
+    fn launch(&self, Arguments { reads, writes, threads, .. }: Arguments<'_>) -> Result<(), Reason> {
         match self.0.dtype {
             DType::F64 => run::<f64>(&self.0, reads, writes, threads),
             _ => run::<f32>(&self.0, reads, writes, threads),

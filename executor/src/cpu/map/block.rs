@@ -2,9 +2,10 @@
 
 use crate::cpu::element::{Element, Slice, SliceMut, each_type};
 use crate::cpu::lanes::{self, Lanes};
-use crate::cpu::map::program::{Fused, Load, Op, Place, Source, Target, Uniform};
+use crate::cpu::map::program::{Fused, Load, Op, Source, Storage, Target, Uniform};
 use crate::cpu::number::Number;
 use crate::cpu::space::Odometer;
+use shardc_ir::reason::Reason;
 use shardc_ir::scalar::Binary;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -44,8 +45,8 @@ impl<'a, T: Number> Bound<'a, T> {
     }
 
     /// An error if what has run has no result: an integer divided by 0.
-    pub fn outcome(&self) -> Result<(), String> {
-        if self.by_zero.load(Ordering::Relaxed) { Err("an integer is divided by 0".to_string()) } else { Ok(()) }
+    pub fn outcome(&self) -> Result<(), Reason> {
+        if self.by_zero.load(Ordering::Relaxed) { Err("an integer is divided by 0".into()) } else { Ok(()) }
     }
 
     fn note_division(&self, f: Binary, divisor: Lanes<'_, T>) {
@@ -110,7 +111,7 @@ impl<'b, 'a, T: Number> Worker<'b, 'a, T> {
             let len = fused.block_at(at, end);
             self.evaluate(at, len);
             for (output, result) in fused.results.iter().enumerate() {
-                if *result != Place::Output(output) {
+                if *result != Storage::Output(output) {
                     self.store_result(output, *result);
                 }
             }
@@ -150,7 +151,7 @@ impl<'b, 'a, T: Number> Worker<'b, 'a, T> {
         }
     }
 
-    fn run(&self, op: Op<Place>, out: &mut [T]) {
+    fn run(&self, op: Op<Storage>, out: &mut [T]) {
         match op {
             Op::Unary(f, a) => match self.lanes(a) {
                 Lanes::Each(a) => lanes::unary(f, a, out),
@@ -177,16 +178,16 @@ impl<'b, 'a, T: Number> Worker<'b, 'a, T> {
         }
     }
 
-    fn lanes(&self, place: Place) -> Lanes<'_, T> {
+    fn lanes(&self, place: Storage) -> Lanes<'_, T> {
         let direct = "only operands of the compute type are read in place";
         match place {
-            Place::Uniform(uniform) => Lanes::All(self.bound.uniform[uniform]),
-            Place::Slot(slot) => Lanes::Each(&self.slots[slot][..self.len]),
-            Place::Output(output) => {
+            Storage::Uniform(uniform) => Lanes::All(self.bound.uniform[uniform]),
+            Storage::Slot(slot) => Lanes::Each(&self.slots[slot][..self.len]),
+            Storage::Output(output) => {
                 let out = T::peek(&self.outputs[output]).expect(direct);
                 Lanes::Each(&out[self.start - self.base..][..self.len])
             }
-            Place::Direct(leaf) => {
+            Storage::Direct(leaf) => {
                 let data = match &self.bound.leaves[leaf] {
                     Data::Operand(data) => T::of(*data).expect(direct),
                     Data::Table(table) => table,
@@ -197,7 +198,7 @@ impl<'b, 'a, T: Number> Worker<'b, 'a, T> {
         }
     }
 
-    fn store_result(&mut self, output: usize, result: Place) {
+    fn store_result(&mut self, output: usize, result: Storage) {
         let mut out = std::mem::replace(&mut self.outputs[output], SliceMut::Bool(&mut []));
         let at = self.start - self.base;
         let lanes = self.lanes(result);

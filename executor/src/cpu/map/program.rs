@@ -13,7 +13,7 @@ use shardc_ir::scalar::{Binary, Unary};
 
 /// Where an operand of an instruction is while a block runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Storage {
     /// The same for all elements.
     Uniform(usize),
     /// Read straight from the leaf's memory.
@@ -31,11 +31,11 @@ pub(super) enum Target {
     Output(usize),
 }
 
-impl From<Target> for Place {
-    fn from(target: Target) -> Place {
+impl From<Target> for Storage {
+    fn from(target: Target) -> Storage {
         match target {
-            Target::Slot(slot) => Place::Slot(slot),
-            Target::Output(output) => Place::Output(output),
+            Target::Slot(slot) => Storage::Slot(slot),
+            Target::Output(output) => Storage::Output(output),
         }
     }
 }
@@ -100,8 +100,8 @@ pub struct Fused {
     pub(super) leaves: Vec<Leaf>,
     pub(super) uniform: Vec<Uniform>,
     pub(super) loads: Vec<Load>,
-    pub(super) ops: Vec<(Op<Place>, Target)>,
-    pub(super) results: Vec<Place>,
+    pub(super) ops: Vec<(Op<Storage>, Target)>,
+    pub(super) results: Vec<Storage>,
     pub(super) slots: usize,
 }
 

@@ -2,19 +2,20 @@
 //! block runs.
 
 use crate::cpu::map::join::join;
-use crate::cpu::map::program::{Fused, Leaf, Load, Op, Place, Source, Target, Uniform};
+use crate::cpu::map::program::{Fused, Leaf, Load, Op, Source, Storage, Target, Uniform};
 use crate::cpu::space::{self, collapse};
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::Map;
 use shardc_ir::kernel::signature::elements;
 use shardc_ir::position::Origin;
+use shardc_ir::reason::Reason;
 use shardc_ir::scalar::Instr;
 
 impl Fused {
     /// Makes `map` ready. `groups` has a number for each dimension; only dimensions of equal number
     /// are merged. `in_place` says for each input which output is the same memory. With `store`,
     /// results are computed in the outputs where types allow.
-    pub fn new(map: &Map, groups: &[usize], in_place: &[Option<usize>], store: bool) -> Result<Fused, String> {
+    pub fn new(map: &Map, groups: &[usize], in_place: &[Option<usize>], store: bool) -> Result<Fused, Reason> {
         let total = elements(&map.shape)? as usize;
         let compute = if map.compute == DType::Bool { DType::I64 } else { map.compute };
         let shape: Vec<usize> = map.shape.iter().map(|n| *n as usize).collect();
@@ -43,7 +44,7 @@ impl Fused {
 
 /// The inputs and the index registers, with the register that each defines and strides over the
 /// original space.
-fn leaves(map: &Map, in_place: &[Option<usize>]) -> Result<Vec<(usize, Leaf)>, String> {
+fn leaves(map: &Map, in_place: &[Option<usize>]) -> Result<Vec<(usize, Leaf)>, Reason> {
     let mut leaves = vec![];
     for (i, input) in map.inputs.iter().enumerate() {
         let source = match in_place.get(i).copied().flatten() {
@@ -66,9 +67,9 @@ fn leaves(map: &Map, in_place: &[Option<usize>]) -> Result<Vec<(usize, Leaf)>, S
 
 /// Fills in what `fused` does for each block. `leaves` come with the register that each defines;
 /// with `store`, results are computed in the outputs where types allow.
-fn place(fused: &mut Fused, map: &Map, leaves: Vec<(usize, Leaf)>, store: bool) -> Result<(), String> {
+fn place(fused: &mut Fused, map: &Map, leaves: Vec<(usize, Leaf)>, store: bool) -> Result<(), Reason> {
     let program = &map.program;
-    let mut places: Vec<Option<Place>> = vec![None; program.registers()];
+    let mut places: Vec<Option<Storage>> = vec![None; program.registers()];
     for (register, leaf) in leaves {
         places[register] = Some(place_leaf(fused, map, leaf));
     }
@@ -86,9 +87,9 @@ fn place(fused: &mut Fused, map: &Map, leaves: Vec<(usize, Leaf)>, store: bool) 
             Instr::Select(a, b, c) => Op::Select(a as usize, b as usize, c as usize),
         };
         if op.operands().any(|r| r >= register) {
-            return Err("a register is read before it is defined".to_string());
+            return Err("a register is read before it is defined".into());
         }
-        let uniform = |r: usize| if let Some(Place::Uniform(u)) = places[r] { Some(u) } else { None };
+        let uniform = |r: usize| if let Some(Storage::Uniform(u)) = places[r] { Some(u) } else { None };
         match op.map(uniform) {
             Some(op) => places[register] = Some(push_uniform(fused, Uniform::Op(op))),
             None => varying.push((register, op)),
@@ -96,9 +97,9 @@ fn place(fused: &mut Fused, map: &Map, leaves: Vec<(usize, Leaf)>, store: bool) 
     }
     let results: Vec<usize> = program.outputs.iter().map(|r| *r as usize).collect();
     if results.iter().any(|r| *r >= places.len()) {
-        return Err("an output names a register that is not there".to_string());
+        return Err("an output names a register that is not there".into());
     }
-    let uniform: Vec<bool> = places.iter().map(|place| matches!(place, Some(Place::Uniform(_)))).collect();
+    let uniform: Vec<bool> = places.iter().map(|place| matches!(place, Some(Storage::Uniform(_)))).collect();
     let code = join(varying, &uniform, &results);
     let outputs: Vec<(usize, bool)> =
         results.iter().zip(&map.outputs).map(|(r, dtype)| (*r, store && *dtype == fused.compute)).collect();
@@ -108,13 +109,13 @@ fn place(fused: &mut Fused, map: &Map, leaves: Vec<(usize, Leaf)>, store: bool) 
     Ok(())
 }
 
-fn push_uniform(fused: &mut Fused, uniform: Uniform) -> Place {
+fn push_uniform(fused: &mut Fused, uniform: Uniform) -> Storage {
     fused.uniform.push(uniform);
-    Place::Uniform(fused.uniform.len() - 1)
+    Storage::Uniform(fused.uniform.len() - 1)
 }
 
 /// A leaf is uniform, read where it is, or loaded into a slot of its own.
-fn place_leaf(fused: &mut Fused, map: &Map, leaf: Leaf) -> Place {
+fn place_leaf(fused: &mut Fused, map: &Map, leaf: Leaf) -> Storage {
     let index = fused.leaves.len();
     let row = fused.shape.last().copied().unwrap_or(1);
     let (same_type, in_place) = match leaf.source {
@@ -125,13 +126,13 @@ fn place_leaf(fused: &mut Fused, map: &Map, leaf: Leaf) -> Place {
     let place = if !in_place && leaf.strides.iter().all(|s| *s == 0) {
         push_uniform(fused, Uniform::Leaf(index))
     } else if same_type && leaf.strides == space::contiguous(&fused.shape) {
-        Place::Direct(index)
+        Storage::Direct(index)
     } else {
         let inner_only = leaf.strides.split_last().is_some_and(|(_, outer)| outer.iter().all(|s| *s == 0));
         let once = !in_place && inner_only && row <= fused.block();
         fused.loads.push(Load { leaf: index, slot: fused.slots, once });
         fused.slots += 1;
-        Place::Slot(fused.slots - 1)
+        Storage::Slot(fused.slots - 1)
     };
     fused.leaves.push(leaf);
     place
@@ -143,8 +144,8 @@ fn place_code(
     fused: &mut Fused,
     code: &[(usize, Op<usize>)],
     outputs: &[(usize, bool)],
-    places: &mut [Option<Place>],
-) -> Result<(), String> {
+    places: &mut [Option<Storage>],
+) -> Result<(), Reason> {
     let mut last_use = vec![0; places.len()];
     for (i, (register, op)) in code.iter().enumerate() {
         last_use[*register] = i;
@@ -165,7 +166,7 @@ fn place_code(
         fused.ops.push((op, target));
         places[*register] = Some(target.into());
         for (r, place) in places.iter().enumerate() {
-            if let Some(Place::Slot(slot)) = place
+            if let Some(Storage::Slot(slot)) = place
                 && last_use[r] == i
                 && *slot >= loaded
                 && !free.contains(slot)

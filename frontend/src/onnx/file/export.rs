@@ -6,6 +6,8 @@ use crate::onnx::file::schema;
 use crate::onnx::file::tensor::{self, Weight};
 use crate::onnx::file::wire::{self, Edit, Length, Piece};
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, Place};
+use shardc_ir::reason;
+use shardc_ir::reason::Reason;
 use shardc_ir::types::{Tensor, Type};
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter;
@@ -143,20 +145,20 @@ impl Export {
 
     /// The bytes of a slot, as the file stores them.
     fn bytes<E: From<Diagnostic>>(&self, slot: &Slot, elements: &mut dyn FnMut(&str) -> Result<Tensor, E>) -> Result<Vec<u8>, E> {
-        let error = |why: String| Diagnostic::error(why).at(self.file.place(format!("initializer \"{}\"", slot.name)));
+        let error = |why: Reason| Diagnostic::error(why).at(self.file.place(format!("initializer \"{}\"", slot.name)));
         let bytes = match &slot.contents {
             Contents::Old(weight) => weight.stored()?,
             Contents::New(ty) => {
                 let tensor = elements(&slot.name)?;
                 if tensor.ty != *ty {
-                    return Err(error(format!("its new values are {}, not {ty}", tensor.ty)).into());
+                    return Err(error(reason!("its new values are {}, not {ty}", tensor.ty)).into());
                 }
                 tensor::encode(tensor, slot.stored).map_err(error)?
             }
         };
         match bytes.len() == slot.length {
             true => Ok(bytes),
-            false => Err(error(format!("it takes {} bytes, but {} are there", slot.length, bytes.len())).into()),
+            false => Err(error(reason!("it takes {} bytes, but {} are there", slot.length, bytes.len())).into()),
         }
     }
 }
@@ -213,16 +215,16 @@ fn named_tensors(file: &ModelFile) -> Vec<(Owner, &str, &pb::TensorProto)> {
 }
 
 /// The bytes of values of type `ty` as the file stores them, in place of those of a tensor.
-fn length(proto: &pb::TensorProto, ty: &Type) -> Result<usize, String> {
+fn length(proto: &pb::TensorProto, ty: &Type) -> Result<usize, Reason> {
     let same = proto.dims.iter().map(|d| u64::try_from(*d).ok()).eq(ty.shape.iter().map(|n| Some(*n)));
     if !same {
-        return Err(format!("its shape is {:?}, but the new values are {ty}", proto.dims));
+        return Err(reason!("its shape is {:?}, but the new values are {ty}", proto.dims));
     }
     in_memory(ty.elements() * tensor::encoded_bytes(proto.data_type)?)
 }
 
-fn in_memory(bytes: u64) -> Result<usize, String> {
-    usize::try_from(bytes).map_err(|_| format!("its {bytes} bytes are too many for this machine"))
+fn in_memory(bytes: u64) -> Result<usize, Reason> {
+    usize::try_from(bytes).map_err(|_| reason!("its {bytes} bytes are too many for this machine"))
 }
 
 /// The fields that name external data.
@@ -293,6 +295,6 @@ fn apply(path: &Path, bytes: &[u8], mut edits: Vec<Edit<'_>>) -> Result<Vec<u8>,
     wire::apply(bytes, &edits).map_err(|why| broken(path, why))
 }
 
-fn broken(path: &Path, why: String) -> Diagnostic {
+fn broken(path: &Path, why: Reason) -> Diagnostic {
     Diagnostic::error(format!("the model cannot be written: {why}")).at(Place::File(path.to_path_buf()))
 }

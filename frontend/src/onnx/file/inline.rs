@@ -10,6 +10,8 @@ use crate::onnx::file::model_file::{Branch, ModelFile, NodeSource, Owner};
 use crate::onnx::file::node::node_text;
 use prost::Message;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, Place};
+use shardc_ir::reason;
+use shardc_ir::reason::Reason;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use tract_onnx::pb;
 
@@ -126,18 +128,18 @@ struct Expansion<'f> {
 
 impl Expansion<'_> {
     /// Adds a node whose names are those of the whole graph. `open` are the functions around it.
-    fn node(&mut self, mut node: pb::NodeProto, source: NodeSource, open: &mut Vec<Key>) -> Result<(), String> {
+    fn node(&mut self, mut node: pb::NodeProto, source: NodeSource, open: &mut Vec<Key>) -> Result<(), Reason> {
         self.made += 1;
         if self.made > MAX_NODES {
-            return Err(format!("functions and branches make more than {MAX_NODES} nodes of the model"));
+            return Err(reason!("functions and branches make more than {MAX_NODES} nodes of the model"));
         }
         let key = (domain(&node.domain).to_string(), node.op_type.clone());
         if let Some(function) = self.functions.get(&key) {
             if open.contains(&key) {
-                return Err(format!("function `{}` calls itself", key.1));
+                return Err(reason!("function `{}` calls itself", key.1));
             }
             if open.len() >= MAX_DEPTH {
-                return Err(format!("functions call each other more than {MAX_DEPTH} deep"));
+                return Err(reason!("functions call each other more than {MAX_DEPTH} deep"));
             }
             open.push(key);
             let result = self.call(&node, function, &source, open);
@@ -168,10 +170,10 @@ impl Expansion<'_> {
         function: &Function,
         source: &NodeSource,
         open: &mut Vec<Key>,
-    ) -> Result<(), String> {
+    ) -> Result<(), Reason> {
         let body = &function.body;
         if call.input.len() > body.input.len() || call.output.len() > body.output.len() {
-            return Err(format!("function `{}` has {} inputs and {} outputs", call.op_type, body.input.len(), body.output.len()));
+            return Err(reason!("function `{}` has {} inputs and {} outputs", call.op_type, body.input.len(), body.output.len()));
         }
         let prefix = self.prefix(call);
         let mut names = Names { prefix: prefix.clone(), inner: HashMap::new(), outer: None };
@@ -206,18 +208,18 @@ impl Expansion<'_> {
 
     /// The `If` with the outputs of both branches as inputs; the nodes of the branches are added
     /// before it.
-    fn branches(&mut self, node: pb::NodeProto, source: &NodeSource, open: &mut Vec<Key>) -> Result<pb::NodeProto, String> {
+    fn branches(&mut self, node: pb::NodeProto, source: &NodeSource, open: &mut Vec<Key>) -> Result<pb::NodeProto, Reason> {
         let condition = node.input.first().filter(|name| !name.is_empty()).ok_or("it has no condition")?.clone();
         let prefix = self.prefix(&node);
         let mut flat = pb::NodeProto { input: vec![condition.clone()], attribute: vec![], ..node.clone() };
         for (taken, attribute) in [(true, "then_branch"), (false, "else_branch")] {
             let graph = node.attribute.iter().find(|a| a.name == attribute).and_then(|a| a.g.as_ref());
-            let graph = graph.ok_or_else(|| format!("attribute `{attribute}` is missing"))?;
+            let graph = graph.ok_or_else(|| reason!("attribute `{attribute}` is missing"))?;
             if graph.output.len() != node.output.len() || !graph.sparse_initializer.is_empty() {
-                return Err(format!("its {attribute} has {} outputs, not {}", graph.output.len(), node.output.len()));
+                return Err(reason!("its {attribute} has {} outputs, not {}", graph.output.len(), node.output.len()));
             }
             if open.len() >= MAX_DEPTH {
-                return Err(format!("branches are more than {MAX_DEPTH} deep"));
+                return Err(reason!("branches are more than {MAX_DEPTH} deep"));
             }
             self.branches.push(Branch { condition: condition.clone(), taken, outer: source.branch });
             let inside = NodeSource { position: None, branch: Some(self.branches.len() - 1), ..source.clone() };

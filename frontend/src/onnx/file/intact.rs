@@ -6,6 +6,7 @@ use crate::onnx::file::node::node_text;
 use crate::onnx::file::tensor;
 use sha1::{Digest, Sha1};
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, Place};
+use shardc_ir::reason::Reason;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
@@ -65,7 +66,7 @@ pub(in crate::onnx) fn damaged(file: &ModelFile) -> Diagnostics {
 }
 
 /// The SHA-1 of a file in the model's folder, in hexadecimal digits.
-fn sha1(file: &ModelFile, location: &str) -> Result<String, String> {
+fn sha1(file: &ModelFile, location: &str) -> Result<String, Reason> {
     let path = tensor::locate(file.path.parent().unwrap_or(file.path.as_ref()), location, 0, 0)?;
     let mut hash = Sha1::new();
     let mut data = File::open(path).map_err(|e| e.to_string())?;

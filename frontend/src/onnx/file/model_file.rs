@@ -10,6 +10,8 @@ use crate::onnx::file::wire::{self, Edit, Field};
 use prost::Message;
 use shardc_ir::diagnostic::{Diagnostic, Place};
 use shardc_ir::files;
+use shardc_ir::reason;
+use shardc_ir::reason::Reason;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::ops::Range;
@@ -114,7 +116,7 @@ impl ModelFile {
     /// Takes apart `bytes`, the contents of the file at `path`.
     pub fn from_bytes(path: &Path, bytes: impl Into<Arc<Vec<u8>>>) -> Result<ModelFile, Diagnostic> {
         let bytes = bytes.into();
-        let fail = |why: String| {
+        let fail = |why: Reason| {
             Diagnostic::error(format!("this is not an ONNX model: {why}"))
                 .at(Place::File(path.to_path_buf()))
                 .help("is the file complete, and saved by `torch.onnx.export` or `onnx.save`?")
@@ -131,8 +133,8 @@ impl ModelFile {
         }
         edits.sort_by_key(|e| e.at.start);
         let skeleton = wire::apply(&bytes, &edits).map_err(fail)?;
-        let mut model = pb::ModelProto::decode(&skeleton[..]).map_err(|e| fail(e.to_string()))?;
-        let Metadata { scopes, record } = Metadata::of(&skeleton).map_err(|e| fail(e.to_string()))?;
+        let mut model = pb::ModelProto::decode(&skeleton[..]).map_err(|e| fail(e.to_string().into()))?;
+        let Metadata { scopes, record } = Metadata::of(&skeleton).map_err(|e| fail(e.to_string().into()))?;
         let Some(graph) = &mut model.graph else { return Err(fail("it has no graph".into())) };
         if let Some(record) = &record {
             namesakes::rename(graph, record);
@@ -149,7 +151,7 @@ impl ModelFile {
     }
 
     /// Every tensor of the graph in file order.
-    pub fn tensors(&self) -> Result<Vec<TensorBytes>, String> {
+    pub fn tensors(&self) -> Result<Vec<TensorBytes>, Reason> {
         let places: HashMap<usize, usize> =
             self.sources.iter().enumerate().filter_map(|(at, s)| Some((s.position?, at))).collect();
         let placed = |tensor: TensorBytes| match tensor.owner {
@@ -171,7 +173,7 @@ impl ModelFile {
     }
 
     /// The field that holds the graph.
-    pub fn graph_field(bytes: &[u8]) -> Result<Option<Field>, String> {
+    pub fn graph_field(bytes: &[u8]) -> Result<Option<Field>, Reason> {
         let graphs = messages(bytes, 0..bytes.len(), &[schema::model::GRAPH])?;
         if graphs.len() > 1 { Err("it has several graphs".into()) } else { Ok(graphs.into_iter().next()) }
     }
@@ -200,7 +202,7 @@ pub(in crate::onnx) fn initializers(file: &ModelFile) -> impl Iterator<Item = (O
 }
 
 /// Every initializer and every tensor attribute of a node, in file order.
-fn tensors(bytes: &[u8]) -> Result<Vec<TensorBytes>, String> {
+fn tensors(bytes: &[u8]) -> Result<Vec<TensorBytes>, Reason> {
     let mut found = vec![];
     let (mut nodes, mut initializers) = (0, 0);
     let Some(graph) = ModelFile::graph_field(bytes)? else { return Ok(found) };
@@ -223,11 +225,11 @@ fn tensors(bytes: &[u8]) -> Result<Vec<TensorBytes>, String> {
 }
 
 /// The fields of those numbers, which hold messages, of the message in `bytes[message]`.
-pub(in crate::onnx) fn messages(bytes: &[u8], message: Range<usize>, numbers: &[u64]) -> Result<Vec<Field>, String> {
-    let held = |field: &Result<Field, String>| field.as_ref().map_or(true, |field| numbers.contains(&field.number));
-    let delimited = |field: Result<Field, String>| match field? {
+pub(in crate::onnx) fn messages(bytes: &[u8], message: Range<usize>, numbers: &[u64]) -> Result<Vec<Field>, Reason> {
+    let held = |field: &Result<Field, Reason>| field.as_ref().map_or(true, |field| numbers.contains(&field.number));
+    let delimited = |field: Result<Field, Reason>| match field? {
         field if field.delimited => Ok(field),
-        field => Err(format!("a number stands for a message at byte {}", field.at.start)),
+        field => Err(reason!("a number stands for a message at byte {}", field.at.start)),
     };
     wire::walk(bytes, message).filter(held).map(delimited).collect()
 }

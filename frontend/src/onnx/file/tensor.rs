@@ -4,6 +4,8 @@ use crate::onnx::file::model_file::{ModelFile, Owner};
 use half::{bf16, f16};
 use shardc_ir::diagnostic::{Diagnostic, Place};
 use shardc_ir::dtype::DType;
+use shardc_ir::reason;
+use shardc_ir::reason::Reason;
 use shardc_ir::types::{Tensor, Type, checked_elements};
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
@@ -33,14 +35,14 @@ enum Source {
 }
 
 /// The element type that stands for an ONNX element type; `float` replaces every float type.
-pub(in crate::onnx) fn dtype(onnx: i32, float: Option<DType>) -> Result<DType, String> {
+pub(in crate::onnx) fn dtype(onnx: i32, float: Option<DType>) -> Result<DType, Reason> {
     let kind = kind(onnx)?;
     match kind {
         DataType::Float | DataType::Float16 | DataType::Bfloat16 => Ok(float.unwrap_or(DType::F32)),
         DataType::Double => Ok(float.unwrap_or(DType::F64)),
         DataType::Bool => Ok(DType::Bool),
         _ if bytes(kind).is_some() => Ok(DType::I64),
-        _ => Err(format!("elements of type {} are not supported", kind.as_str_name().to_lowercase())),
+        _ => Err(reason!("elements of type {} are not supported", kind.as_str_name().to_lowercase())),
     }
 }
 
@@ -62,10 +64,10 @@ impl Weight {
         owner: Owner,
         proto: &pb::TensorProto,
         float: Option<DType>,
-    ) -> Result<Weight, String> {
+    ) -> Result<Weight, Reason> {
         let shape: Result<Vec<u64>, _> = proto.dims.iter().map(|d| u64::try_from(*d)).collect();
-        let shape = shape.map_err(|_| format!("its shape is {:?}", proto.dims))?;
-        checked_elements(&shape).ok_or_else(|| format!("its shape is {shape:?}, which is too large"))?;
+        let shape = shape.map_err(|_| reason!("its shape is {:?}", proto.dims))?;
+        checked_elements(&shape).ok_or_else(|| reason!("its shape is {shape:?}, which is too large"))?;
         let ty = Type::new(dtype(proto.data_type, float)?, shape);
         let stored = DataType::try_from(proto.data_type).map_err(|e| e.to_string())?;
         let source = if proto.data_location == Some(pb::tensor_proto::DataLocation::External as i32) {
@@ -178,23 +180,23 @@ impl Weight {
         if held == self.stored_bytes() { Ok(()) } else { Err(self.error(self.wrong_length(held))) }
     }
 
-    fn error(&self, why: String) -> Diagnostic {
+    fn error(&self, why: Reason) -> Diagnostic {
         Diagnostic::error(why).at(self.place.clone())
     }
 
-    fn external_error(&self, why: String) -> Diagnostic {
+    fn external_error(&self, why: Reason) -> Diagnostic {
         self.error(why).help("keep the file beside the model, or compile with `--no-weights` for a plan without weights")
     }
 
-    fn wrong_length(&self, held: u64) -> String {
-        format!("elements of {} take {} bytes, but {held} are there", self.ty, self.stored_bytes())
+    fn wrong_length(&self, held: u64) -> Reason {
+        reason!("elements of {} take {} bytes, but {held} are there", self.ty, self.stored_bytes())
     }
 
     fn stored_bytes(&self) -> u64 {
         self.ty.elements() * bytes(self.stored).unwrap_or(1)
     }
 
-    fn decode(&self, data: &[u8]) -> Result<Tensor, String> {
+    fn decode(&self, data: &[u8]) -> Result<Tensor, Reason> {
         if data.len() as u64 != self.stored_bytes() {
             return Err(self.wrong_length(data.len() as u64));
         }
@@ -210,7 +212,7 @@ impl Weight {
 }
 
 /// The elements of a float tensor as a file stores elements of type `onnx`.
-pub(in crate::onnx) fn encode(tensor: Tensor, onnx: i32) -> Result<Vec<u8>, String> {
+pub(in crate::onnx) fn encode(tensor: Tensor, onnx: i32) -> Result<Vec<u8>, Reason> {
     encoded_bytes(onnx)?;
     let kind = kind(onnx)?;
     let native = matches!((kind, tensor.ty.dtype), (DataType::Float, DType::F32) | (DataType::Double, DType::F64));
@@ -225,17 +227,17 @@ pub(in crate::onnx) fn encode(tensor: Tensor, onnx: i32) -> Result<Vec<u8>, Stri
 }
 
 /// The bytes of an element that [`encode`] writes in that type.
-pub(in crate::onnx) fn encoded_bytes(onnx: i32) -> Result<u64, String> {
+pub(in crate::onnx) fn encoded_bytes(onnx: i32) -> Result<u64, Reason> {
     match kind(onnx)? {
         DataType::Float16 | DataType::Bfloat16 => Ok(2),
         DataType::Float => Ok(4),
         DataType::Double => Ok(8),
-        other => Err(format!("elements of type {} are not trained", other.as_str_name().to_lowercase())),
+        other => Err(reason!("elements of type {} are not trained", other.as_str_name().to_lowercase())),
     }
 }
 
-fn kind(onnx: i32) -> Result<DataType, String> {
-    DataType::try_from(onnx).map_err(|_| format!("element type {onnx} is not known"))
+fn kind(onnx: i32) -> Result<DataType, Reason> {
+    DataType::try_from(onnx).map_err(|_| reason!("element type {onnx} is not known"))
 }
 
 /// The elements that begin little-endian every `N` bytes.
@@ -280,10 +282,10 @@ fn typed_bytes(proto: &pb::TensorProto, kind: DataType) -> Vec<u8> {
     }
 }
 
-fn external(file: &ModelFile, proto: &pb::TensorProto) -> Result<Source, String> {
+fn external(file: &ModelFile, proto: &pb::TensorProto) -> Result<Source, Reason> {
     let entry = |key: &str| proto.external_data.iter().find(|e| e.key == key).map(|e| e.value.as_str());
     let number = |key: &str| {
-        entry(key).map(|v| v.trim().parse::<u64>().map_err(|_| format!("its external data has the {key} `{v}`"))).transpose()
+        entry(key).map(|v| v.trim().parse::<u64>().map_err(|_| reason!("its external data has the {key} `{v}`"))).transpose()
     };
     Ok(Source::External {
         folder: file.path.parent().map(Path::to_path_buf).unwrap_or_default(),
@@ -294,7 +296,7 @@ fn external(file: &ModelFile, proto: &pb::TensorProto) -> Result<Source, String>
 }
 
 /// Bytes of a file in the model's folder.
-fn read_external(folder: &Path, location: &str, offset: u64, length: u64) -> Result<Vec<u8>, String> {
+fn read_external(folder: &Path, location: &str, offset: u64, length: u64) -> Result<Vec<u8>, Reason> {
     let path = locate(folder, location, offset, length)?;
     let fail = |e: std::io::Error| format!("its external data cannot be read from `{location}`: {e}");
     let mut file = File::open(&path).map_err(fail)?;
@@ -306,24 +308,24 @@ fn read_external(folder: &Path, location: &str, offset: u64, length: u64) -> Res
 
 /// The file in the model's folder that has those bytes. Paths and links that leave the folder are
 /// refused.
-pub(in crate::onnx) fn locate(folder: &Path, location: &str, offset: u64, length: u64) -> Result<PathBuf, String> {
+pub(in crate::onnx) fn locate(folder: &Path, location: &str, offset: u64, length: u64) -> Result<PathBuf, Reason> {
     let inside = Path::new(location).components().all(|c| matches!(c, Component::Normal(_) | Component::CurDir));
     if !inside || location.is_empty() {
-        return Err(format!("its external data is in `{location}`, which is not a path inside the model's folder"));
+        return Err(reason!("its external data is in `{location}`, which is not a path inside the model's folder"));
     }
     let fail = |e: std::io::Error| format!("its external data cannot be read from `{location}`: {e}");
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     let folder = folder.canonicalize().map_err(fail)?;
     let path = folder.join(location).canonicalize().map_err(fail)?;
     if !path.starts_with(&folder) {
-        return Err(format!("its external data is in `{location}`, a link that leaves the model's folder"));
+        return Err(reason!("its external data is in `{location}`, a link that leaves the model's folder"));
     }
     let metadata = fs::metadata(&path).map_err(fail)?;
     if !metadata.is_file() {
-        return Err(format!("its external data is in `{location}`, which is not a file"));
+        return Err(reason!("its external data is in `{location}`, which is not a file"));
     }
     let end = offset.checked_add(length).filter(|end| *end <= metadata.len());
     end.map(|_| path).ok_or_else(|| {
-        format!("its external data is {length} bytes from byte {offset} of `{location}`, which has {}", metadata.len())
+        reason!("its external data is {length} bytes from byte {offset} of `{location}`, which has {}", metadata.len())
     })
 }

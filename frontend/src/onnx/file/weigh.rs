@@ -3,6 +3,8 @@
 
 use crate::onnx::file::schema::Message;
 use crate::onnx::file::wire::{self, Field};
+use shardc_ir::reason;
+use shardc_ir::reason::Reason;
 use std::mem::size_of;
 use tract_onnx::pb;
 
@@ -27,7 +29,7 @@ fn size(message: Message) -> usize {
 }
 
 /// Refuses the model in `bytes` if its messages take much more memory than its bytes.
-pub(in crate::onnx) fn check(bytes: &[u8]) -> Result<(), String> {
+pub(in crate::onnx) fn check(bytes: &[u8]) -> Result<(), Reason> {
     let limit = (bytes.len() as u64).saturating_mul(PER_BYTE).saturating_add(FREE);
     let (mut total, mut open) = (0, vec![(Message::Model, 0..bytes.len())]);
     while let Some((message, range)) = open.pop() {
@@ -38,7 +40,7 @@ pub(in crate::onnx) fn check(bytes: &[u8]) -> Result<(), String> {
             let listed = if message == Message::Tensor { size_of::<Field>() } else { 0 };
             total += (listed + part.map_or(0, size)) as u64;
             if total > limit {
-                return Err(format!("its messages are so many and so small that they take more than {} MiB", limit >> 20));
+                return Err(reason!("its messages are so many and so small that they take more than {} MiB", limit >> 20));
             }
             if let Some(part) = part {
                 open.push((part, field.body));

@@ -1,6 +1,8 @@
 //! Protobuf at the level of bytes: where fields are, and edits that leave every other byte of a
 //! file as it was.
 
+use shardc_ir::reason;
+use shardc_ir::reason::Reason;
 use std::convert::Infallible;
 use std::iter;
 use std::ops::Range;
@@ -21,16 +23,16 @@ pub(in crate::onnx) struct Field {
 }
 
 /// The fields of the message in `bytes[message]`, in file order.
-pub(in crate::onnx) fn fields(bytes: &[u8], message: Range<usize>) -> Result<Vec<Field>, String> {
+pub(in crate::onnx) fn fields(bytes: &[u8], message: Range<usize>) -> Result<Vec<Field>, Reason> {
     walk(bytes, message).collect()
 }
 
 /// [`fields`], one after another.
-pub(in crate::onnx) fn walk(bytes: &[u8], message: Range<usize>) -> impl Iterator<Item = Result<Field, String>> {
+pub(in crate::onnx) fn walk(bytes: &[u8], message: Range<usize>) -> impl Iterator<Item = Result<Field, Reason>> {
     let mut at = message.start;
     iter::from_fn(move || {
         (at < message.end).then(|| {
-            let found = field(bytes, at, message.end).ok_or_else(|| format!("the protobuf breaks off at byte {at}"));
+            let found = field(bytes, at, message.end).ok_or_else(|| reason!("the protobuf breaks off at byte {at}"));
             at = found.as_ref().map_or(message.end, |field| field.at.end);
             found
         })
@@ -152,7 +154,7 @@ pub(in crate::onnx) fn field_of<L: Length>(number: u64, contents: Piece<'_, L>) 
 
 /// The message `bytes` with `edits`, which are sorted by place and do not overlap. Lengths of the
 /// messages around them follow.
-pub(in crate::onnx) fn apply(bytes: &[u8], edits: &[Edit<'_>]) -> Result<Vec<u8>, String> {
+pub(in crate::onnx) fn apply(bytes: &[u8], edits: &[Edit<'_>]) -> Result<Vec<u8>, Reason> {
     let pieces = pieces(bytes, edits)?;
     let mut out = Vec::with_capacity(pieces.iter().map(Piece::length).sum());
     for piece in &pieces {
@@ -166,7 +168,7 @@ pub(in crate::onnx) fn apply(bytes: &[u8], edits: &[Edit<'_>]) -> Result<Vec<u8>
 }
 
 /// [`apply`], as pieces.
-pub(in crate::onnx) fn pieces<'e, L: Length>(bytes: &'e [u8], edits: &'e [Edit<'e, L>]) -> Result<Vec<Piece<'e, &'e L>>, String> {
+pub(in crate::onnx) fn pieces<'e, L: Length>(bytes: &'e [u8], edits: &'e [Edit<'e, L>]) -> Result<Vec<Piece<'e, &'e L>>, Reason> {
     let mut out = vec![];
     inside(bytes, 0..bytes.len(), edits, &mut out)?;
     Ok(out)
@@ -178,7 +180,7 @@ fn inside<'e, L: Length>(
     message: Range<usize>,
     edits: &'e [Edit<'e, L>],
     out: &mut Vec<Piece<'e, &'e L>>,
-) -> Result<usize, String> {
+) -> Result<usize, Reason> {
     let mut length = 0;
     // Fields that nothing changes are one piece.
     let mut kept = message.start;

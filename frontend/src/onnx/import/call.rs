@@ -12,6 +12,8 @@ use shardc_ir::ops::elementwise::{BinaryOp, Cast, UnaryFn, UnaryOp, Where};
 use shardc_ir::ops::index::Range;
 use shardc_ir::ops::layout::{Broadcast, Reshape, Transpose};
 use shardc_ir::ops::reduce::Reduce;
+use shardc_ir::reason;
+use shardc_ir::reason::Reason;
 use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::scalar::Binary;
 use shardc_ir::types::{Tensor, Type, checked_elements};
@@ -61,8 +63,8 @@ impl<'c, 'm> Call<'c, 'm> {
     }
 
     /// Input `i`, which must be there.
-    pub fn input(&self, i: usize) -> Result<Value, String> {
-        self.optional(i).ok_or_else(|| format!("input {i} is missing"))
+    pub fn input(&self, i: usize) -> Result<Value, Reason> {
+        self.optional(i).ok_or_else(|| reason!("input {i} is missing"))
     }
 
     /// Input `i`, if it is there.
@@ -77,30 +79,30 @@ impl<'c, 'm> Call<'c, 'm> {
     }
 
     /// Every input, all of which must be there.
-    pub fn all_inputs(&self) -> Result<Vec<Value>, String> {
+    pub fn all_inputs(&self) -> Result<Vec<Value>, Reason> {
         (0..self.inputs.len()).map(|i| self.input(i)).collect()
     }
 
     /// Input `i`, whose elements must be known.
-    pub fn known(&self, i: usize, what: &str) -> Result<Tensor, String> {
+    pub fn known(&self, i: usize, what: &str) -> Result<Tensor, Reason> {
         match self.input(i)? {
             Value::Known(tensor) => Ok(tensor),
-            _ => Err(format!("its {what} depends on an input's values; only constant ones are supported")),
+            _ => Err(reason!("its {what} depends on an input's values; only constant ones are supported")),
         }
     }
 
     /// Input `i` as known integers.
-    pub fn ints(&self, i: usize, what: &str) -> Result<Vec<i64>, String> {
+    pub fn ints(&self, i: usize, what: &str) -> Result<Vec<i64>, Reason> {
         let tensor = self.known(i, what)?;
         if tensor.ty.dtype != DType::I64 || tensor.ty.rank() > 1 {
-            return Err(format!("its {what} is {}, not a list of integers", tensor.ty));
+            return Err(reason!("its {what} is {}, not a list of integers", tensor.ty));
         }
         Ok(tensor.to_i64())
     }
 
     /// Input `i` as known integers, or the attribute of that name as older op sets have it; `None`
     /// if neither is there.
-    pub fn ints_or_attribute(&mut self, i: usize, name: &'static str) -> Result<Option<Vec<i64>>, String> {
+    pub fn ints_or_attribute(&mut self, i: usize, name: &'static str) -> Result<Option<Vec<i64>>, Reason> {
         let attribute = self.attribute_ints(name)?;
         match self.optional(i) {
             Some(_) => self.ints(i, name).map(Some),
@@ -111,64 +113,64 @@ impl<'c, 'm> Call<'c, 'm> {
 
 /// Attributes.
 impl<'m> Call<'_, 'm> {
-    fn attribute(&mut self, name: &'static str, kind: AttributeType) -> Result<Option<&'m pb::AttributeProto>, String> {
+    fn attribute(&mut self, name: &'static str, kind: AttributeType) -> Result<Option<&'m pb::AttributeProto>, Reason> {
         self.read.push(name);
         let Some(attribute) = self.node.attribute.iter().find(|a| a.name == name) else { return Ok(None) };
         if !attribute.ref_attr_name.is_empty() {
-            return Err(format!("attribute `{name}` refers to one of a function, outside any"));
+            return Err(reason!("attribute `{name}` refers to one of a function, outside any"));
         }
         if attribute.r#type != kind as i32 {
-            return Err(format!("attribute `{name}` is not of type {}", kind.as_str_name().to_lowercase()));
+            return Err(reason!("attribute `{name}` is not of type {}", kind.as_str_name().to_lowercase()));
         }
         Ok(Some(attribute))
     }
 
     /// An integer attribute.
-    pub fn attribute_int(&mut self, name: &'static str, default: i64) -> Result<i64, String> {
+    pub fn attribute_int(&mut self, name: &'static str, default: i64) -> Result<i64, Reason> {
         Ok(self.attribute(name, AttributeType::Int)?.map_or(default, |a| a.i))
     }
 
     /// A float attribute.
-    pub fn attribute_float(&mut self, name: &'static str, default: f64) -> Result<f64, String> {
+    pub fn attribute_float(&mut self, name: &'static str, default: f64) -> Result<f64, Reason> {
         // Through the decimal that was meant: 1e-5, not 0.0000099999997.
         let decimal = |v: f32| v.to_string().parse().unwrap_or(f64::from(v));
         match self.attribute(name, AttributeType::Float)?.map(|a| a.f) {
-            Some(value) if value.is_nan() => Err(format!("attribute `{name}` is not a number")),
+            Some(value) if value.is_nan() => Err(reason!("attribute `{name}` is not a number")),
             value => Ok(value.map_or(default, decimal)),
         }
     }
 
     /// A float attribute that is a finite number.
-    pub fn attribute_finite(&mut self, name: &'static str, default: f64) -> Result<f64, String> {
+    pub fn attribute_finite(&mut self, name: &'static str, default: f64) -> Result<f64, Reason> {
         let value = self.attribute_float(name, default)?;
-        if value.is_finite() { Ok(value) } else { Err(format!("attribute `{name}` is {value}")) }
+        if value.is_finite() { Ok(value) } else { Err(reason!("attribute `{name}` is {value}")) }
     }
 
     /// A list of integers.
-    pub fn attribute_ints(&mut self, name: &'static str) -> Result<Option<Vec<i64>>, String> {
+    pub fn attribute_ints(&mut self, name: &'static str) -> Result<Option<Vec<i64>>, Reason> {
         Ok(self.attribute(name, AttributeType::Ints)?.map(|a| a.ints.clone()))
     }
 
     /// A list of floats.
-    pub fn attribute_floats(&mut self, name: &'static str) -> Result<Option<Vec<f64>>, String> {
+    pub fn attribute_floats(&mut self, name: &'static str) -> Result<Option<Vec<f64>>, Reason> {
         Ok(self.attribute(name, AttributeType::Floats)?.map(|a| a.floats.iter().map(|v| f64::from(*v)).collect()))
     }
 
     /// A string.
-    pub fn attribute_string(&mut self, name: &'static str, default: &str) -> Result<String, String> {
+    pub fn attribute_string(&mut self, name: &'static str, default: &str) -> Result<String, Reason> {
         let Some(attribute) = self.attribute(name, AttributeType::String)? else { return Ok(default.to_string()) };
-        String::from_utf8(attribute.s.clone()).map_err(|_| format!("attribute `{name}` is not text"))
+        String::from_utf8(attribute.s.clone()).map_err(|_| reason!("attribute `{name}` is not text"))
     }
 
     /// A list of strings, empty where there is none.
-    pub fn attribute_strings(&mut self, name: &'static str) -> Result<Vec<String>, String> {
+    pub fn attribute_strings(&mut self, name: &'static str) -> Result<Vec<String>, Reason> {
         let strings = self.attribute(name, AttributeType::Strings)?.map(|a| a.strings.clone()).unwrap_or_default();
-        let text = |bytes: Vec<u8>| String::from_utf8(bytes).map_err(|_| format!("attribute `{name}` is not text"));
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).map_err(|_| reason!("attribute `{name}` is not text"));
         strings.into_iter().map(text).collect()
     }
 
     /// A tensor.
-    pub fn attribute_tensor(&mut self, name: &'static str) -> Result<Option<Tensor>, String> {
+    pub fn attribute_tensor(&mut self, name: &'static str) -> Result<Option<Tensor>, Reason> {
         if self.attribute(name, AttributeType::Tensor)?.is_none() {
             return Ok(None);
         }
@@ -200,97 +202,97 @@ impl<'m> Call<'_, 'm> {
 /// Ops.
 impl Call<'_, '_> {
     /// The type of a tensor.
-    pub fn ty(&self, value: &Value) -> Result<Type, String> {
+    pub fn ty(&self, value: &Value) -> Result<Type, Reason> {
         self.context.ty(value)
     }
 
     /// The shape of a tensor.
-    pub fn shape(&self, value: &Value) -> Result<Vec<u64>, String> {
+    pub fn shape(&self, value: &Value) -> Result<Vec<u64>, Reason> {
         Ok(self.ty(value)?.shape)
     }
 
     /// The dimension that `axis` names, counted from the end where it is negative.
-    pub fn axis(&self, axis: i64, rank: usize) -> Result<usize, String> {
+    pub fn axis(&self, axis: i64, rank: usize) -> Result<usize, Reason> {
         let from_start = if axis < 0 { axis + rank as i64 } else { axis };
-        usize::try_from(from_start).ok().filter(|a| *a < rank).ok_or_else(|| format!("axis {axis} of {rank} dimensions"))
+        usize::try_from(from_start).ok().filter(|a| *a < rank).ok_or_else(|| reason!("axis {axis} of {rank} dimensions"))
     }
 
     /// The dimensions that `axes` name, ascending, each once.
-    pub fn axes(&self, axes: &[i64], rank: usize) -> Result<Vec<usize>, String> {
+    pub fn axes(&self, axes: &[i64], rank: usize) -> Result<Vec<usize>, Reason> {
         let mut found: Vec<usize> = axes.iter().map(|a| self.axis(*a, rank)).collect::<Result<_, _>>()?;
         found.sort();
         if found.windows(2).any(|w| w[0] == w[1]) {
-            return Err(format!("axes {axes:?} name a dimension twice"));
+            return Err(reason!("axes {axes:?} name a dimension twice"));
         }
         Ok(found)
     }
 
     /// The results of `op`, computed now if every operand is known.
-    pub fn emit_all(&mut self, op: impl Into<Op>, operands: &[Value]) -> Result<Vec<Value>, String> {
+    pub fn emit_all(&mut self, op: impl Into<Op>, operands: &[Value]) -> Result<Vec<Value>, Reason> {
         self.context.emit(op.into(), operands)
     }
 
     /// The first result of `op`.
-    pub fn emit(&mut self, op: impl Into<Op>, operands: &[Value]) -> Result<Value, String> {
-        self.emit_all(op, operands)?.into_iter().next().ok_or_else(|| "it has no result".to_string())
+    pub fn emit(&mut self, op: impl Into<Op>, operands: &[Value]) -> Result<Value, Reason> {
+        self.emit_all(op, operands)?.into_iter().next().ok_or_else(|| "it has no result".into())
     }
 
     /// An op with numpy broadcasting; constants are reduced to the dimensions along which they
     /// vary.
-    pub fn elementwise(&mut self, op: impl Into<Op>, operands: &[Value]) -> Result<Value, String> {
+    pub fn elementwise(&mut self, op: impl Into<Op>, operands: &[Value]) -> Result<Value, Reason> {
         let operands = self.context.shrink_constants(operands)?;
         self.emit(op, &operands)
     }
 
     /// `f(x)`
-    pub fn unary(&mut self, f: impl Into<UnaryFn>, x: &Value) -> Result<Value, String> {
+    pub fn unary(&mut self, f: impl Into<UnaryFn>, x: &Value) -> Result<Value, Reason> {
         self.emit(UnaryOp { f: f.into() }, std::slice::from_ref(x))
     }
 
     /// `f(a, b)` with broadcasting
-    pub fn binary(&mut self, f: Binary, a: &Value, b: &Value) -> Result<Value, String> {
+    pub fn binary(&mut self, f: Binary, a: &Value, b: &Value) -> Result<Value, Reason> {
         self.elementwise(BinaryOp { f }, &[a.clone(), b.clone()])
     }
 
     /// `a` where the condition holds, else `b`, with broadcasting
-    pub fn select(&mut self, condition: &Value, a: &Value, b: &Value) -> Result<Value, String> {
+    pub fn select(&mut self, condition: &Value, a: &Value, b: &Value) -> Result<Value, Reason> {
         self.elementwise(Where {}, &[condition.clone(), a.clone(), b.clone()])
     }
 
     /// A known scalar of the element type of `like`.
-    pub fn number(&self, like: &Value, value: f64) -> Result<Value, String> {
+    pub fn number(&self, like: &Value, value: f64) -> Result<Value, Reason> {
         Ok(Value::Known(Tensor::scalar(self.ty(like)?.dtype, value)))
     }
 
     /// Truth in the shape of `like`.
-    pub fn truth_like(&mut self, like: &Value) -> Result<Value, String> {
+    pub fn truth_like(&mut self, like: &Value) -> Result<Value, Reason> {
         let shape = self.shape(like)?;
         self.broadcast(&Value::Known(Tensor::scalar(DType::Bool, 1.0)), shape)
     }
 
     /// `f(x, c)`
-    pub fn with_number(&mut self, f: Binary, x: &Value, c: f64) -> Result<Value, String> {
+    pub fn with_number(&mut self, f: Binary, x: &Value, c: f64) -> Result<Value, Reason> {
         let c = self.number(x, c)?;
         self.binary(f, x, &c)
     }
 
     /// `x * factor`
-    pub fn scale(&mut self, x: &Value, factor: f64) -> Result<Value, String> {
+    pub fn scale(&mut self, x: &Value, factor: f64) -> Result<Value, Reason> {
         if factor == 1.0 { Ok(x.clone()) } else { self.with_number(Binary::Mul, x, factor) }
     }
 
     /// The same numbers as another element type.
-    pub fn cast(&mut self, x: &Value, dtype: DType) -> Result<Value, String> {
+    pub fn cast(&mut self, x: &Value, dtype: DType) -> Result<Value, Reason> {
         if self.ty(x)?.dtype == dtype { Ok(x.clone()) } else { self.emit(Cast { dtype }, std::slice::from_ref(x)) }
     }
 
     /// The same elements in another shape.
-    pub fn reshape(&mut self, x: &Value, shape: Vec<u64>) -> Result<Value, String> {
+    pub fn reshape(&mut self, x: &Value, shape: Vec<u64>) -> Result<Value, Reason> {
         if self.shape(x)? == shape { Ok(x.clone()) } else { self.emit(Reshape { shape }, std::slice::from_ref(x)) }
     }
 
     /// Dimensions in another order.
-    pub fn transpose(&mut self, x: &Value, perm: Vec<usize>) -> Result<Value, String> {
+    pub fn transpose(&mut self, x: &Value, perm: Vec<usize>) -> Result<Value, Reason> {
         if perm.iter().copied().eq(0..self.ty(x)?.rank()) {
             return Ok(x.clone());
         }
@@ -298,16 +300,16 @@ impl Call<'_, '_> {
     }
 
     /// Repeated as numpy broadcasts.
-    pub fn broadcast(&mut self, x: &Value, shape: Vec<u64>) -> Result<Value, String> {
+    pub fn broadcast(&mut self, x: &Value, shape: Vec<u64>) -> Result<Value, Reason> {
         if self.shape(x)? == shape {
             return Ok(x.clone());
         }
-        checked_elements(&shape).ok_or_else(|| format!("a shape of {shape:?} is too large"))?;
+        checked_elements(&shape).ok_or_else(|| reason!("a shape of {shape:?} is too large"))?;
         self.emit(Broadcast { shape }, std::slice::from_ref(x))
     }
 
     /// The positions along dimension `d` of a shape, to be broadcast to it.
-    pub fn positions(&mut self, shape: &[u64], d: usize) -> Result<Value, String> {
+    pub fn positions(&mut self, shape: &[u64], d: usize) -> Result<Value, Reason> {
         let along = self.emit(Range { size: shape[d] }, &[])?;
         let mut column = vec![1; shape.len() - d];
         column[0] = shape[d];
@@ -332,7 +334,7 @@ impl Call<'_, '_> {
     }
 
     /// A reduction over `axes`, which disappear.
-    pub fn reduce(&mut self, kind: ReduceKind, x: &Value, axes: &[usize]) -> Result<Value, String> {
+    pub fn reduce(&mut self, kind: ReduceKind, x: &Value, axes: &[usize]) -> Result<Value, Reason> {
         if axes.is_empty() { Ok(x.clone()) } else { self.emit(Reduce::new(kind, axes.to_vec()), std::slice::from_ref(x)) }
     }
 }

@@ -11,6 +11,8 @@ use shardc_ir::graph::ValueId;
 use shardc_ir::interp::{self, work};
 use shardc_ir::ops::Op;
 use shardc_ir::ops::leaf::Constant;
+use shardc_ir::reason;
+use shardc_ir::reason::Reason;
 use shardc_ir::types::{Tensor, Type, checked_elements};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -61,7 +63,7 @@ impl<'m> ImportContext<'m> {
     }
 
     /// The type of a tensor.
-    pub fn ty(&self, value: &Value) -> Result<Type, String> {
+    pub fn ty(&self, value: &Value) -> Result<Type, Reason> {
         match value {
             Value::Known(tensor) => Ok(tensor.ty.clone()),
             Value::Graph(id) => Ok(self.b.ty(*id).clone()),
@@ -71,11 +73,11 @@ impl<'m> ImportContext<'m> {
 
     /// The results of `op`: computed now if every operand is known and that is not too much work,
     /// else a node's.
-    pub fn emit(&mut self, op: Op, operands: &[Value]) -> Result<Vec<Value>, String> {
+    pub fn emit(&mut self, op: Op, operands: &[Value]) -> Result<Vec<Value>, Reason> {
         let types: Vec<Type> = operands.iter().map(|v| self.ty(v)).collect::<Result<_, _>>()?;
         let results = op.rules().result(&types)?;
         let elements: Option<Vec<u64>> = results.iter().map(|ty| checked_elements(&ty.shape)).collect();
-        let elements = elements.ok_or_else(|| format!("its result would be {}, which is too large", list(&results)))?;
+        let elements = elements.ok_or_else(|| reason!("its result would be {}, which is too large", list(&results)))?;
         let known: Option<Vec<Tensor>> = operands.iter().map(Value::tensor).collect();
         let bytes: u64 = results.iter().zip(&elements).map(|(ty, n)| n * ty.dtype.bytes()).sum();
         match known {
@@ -91,15 +93,15 @@ impl<'m> ImportContext<'m> {
     }
 
     /// Allows a constant of that shape, whose elements a rule makes from a few numbers of the file.
-    pub fn allow(&mut self, shape: &[u64]) -> Result<(), String> {
+    pub fn allow(&mut self, shape: &[u64]) -> Result<(), Reason> {
         match checked_elements(shape) {
             Some(n) if self.budget.spend(n, n.saturating_mul(BYTES_OF_A_MADE_ELEMENT)) => Ok(()),
-            _ => Err(format!("it makes a constant of {shape:?} elements, which is too much for a model of this size")),
+            _ => Err(reason!("it makes a constant of {shape:?} elements, which is too much for a model of this size")),
         }
     }
 
     /// A value of the graph; equal constants share one node.
-    pub fn materialize(&mut self, value: &Value) -> Result<ValueId, String> {
+    pub fn materialize(&mut self, value: &Value) -> Result<ValueId, Reason> {
         match value {
             Value::Graph(id) => Ok(*id),
             Value::Known(tensor) => Ok(self.constant(tensor)),
@@ -123,11 +125,11 @@ impl<'m> ImportContext<'m> {
     }
 
     /// The tensor attribute at `attribute` of the node at `node`.
-    pub fn attribute_tensor(&self, node: usize, attribute: usize) -> Result<Tensor, String> {
+    pub fn attribute_tensor(&self, node: usize, attribute: usize) -> Result<Tensor, Reason> {
         let proto: &pb::AttributeProto = &self.file.graph().node[node].attribute[attribute];
-        let tensor = proto.t.as_ref().ok_or_else(|| format!("attribute `{}` has no value", proto.name))?;
+        let tensor = proto.t.as_ref().ok_or_else(|| reason!("attribute `{}` has no value", proto.name))?;
         let weight = Weight::of(self.file, Owner::Attribute(node, attribute), tensor, self.float)?;
-        weight.load().map_err(|e| e.message)
+        weight.load().map_err(|e| e.message.into())
     }
 }
 

@@ -11,6 +11,8 @@ use crate::onnx::ops::table;
 use shardc_ir::builder::Builder;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use shardc_ir::dtype::DType;
+use shardc_ir::reason;
+use shardc_ir::reason::Reason;
 use std::collections::HashMap;
 
 /// An import under way.
@@ -110,7 +112,7 @@ impl<'m> Importer<'m> {
         true
     }
 
-    fn call(&mut self, position: usize, inputs: Vec<Option<Value>>) -> Result<Vec<Value>, String> {
+    fn call(&mut self, position: usize, inputs: Vec<Option<Value>>) -> Result<Vec<Value>, Reason> {
         let node = &self.context.file.graph().node[position];
         let rule = table::rule(node).ok_or("the op is not supported")?;
         let before = self.context.b.graph().value_count();
@@ -120,17 +122,17 @@ impl<'m> Importer<'m> {
         let values = integers::wrapped(&mut call, values)?;
         let kinds: Vec<_> = (0..node.output.len()).map(|i| call.result_kind(i)).collect();
         if let [name, ..] = call.unread()[..] {
-            return Err(format!("attribute `{name}` is not supported"));
+            return Err(reason!("attribute `{name}` is not supported"));
         }
         if let Some(i) = call.surplus() {
-            return Err(format!("input {i} is not supported"));
+            return Err(reason!("input {i} is not supported"));
         }
         for (name, kind) in node.output.iter().zip(kinds) {
             kind.map(|kind| self.context.kinds.insert(name, kind));
         }
         let wanted = node.output.iter().rposition(|n| !n.is_empty()).map_or(0, |i| i + 1);
         if wanted > values.len() {
-            return Err(format!("output {} is not supported", values.len()));
+            return Err(reason!("output {} is not supported", values.len()));
         }
         for (value, name) in values.iter().zip(&node.output) {
             match value {

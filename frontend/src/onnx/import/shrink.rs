@@ -4,17 +4,18 @@
 use crate::onnx::import::context::ImportContext;
 use crate::onnx::import::value::Value;
 use shardc_ir::ops::elementwise::broadcast_shape;
+use shardc_ir::reason::Reason;
 use shardc_ir::types::{Tensor, Type};
 
 impl ImportContext<'_> {
     /// The operands of an elementwise op, each constant reduced as far as the shape of the result
     /// stays the same.
-    pub fn shrink_constants(&self, operands: &[Value]) -> Result<Vec<Value>, String> {
+    pub fn shrink_constants(&self, operands: &[Value]) -> Result<Vec<Value>, Reason> {
         let mut operands = operands.to_vec();
         if operands.iter().all(|v| v.tensor().is_some()) {
             return Ok(operands);
         }
-        let mut shapes: Vec<Vec<u64>> = operands.iter().map(|v| Ok(self.ty(v)?.shape)).collect::<Result<_, String>>()?;
+        let mut shapes: Vec<Vec<u64>> = operands.iter().map(|v| Ok(self.ty(v)?.shape)).collect::<Result<_, Reason>>()?;
         let result = broadcast(&shapes)?;
         for i in 0..operands.len() {
             let Some(tensor) = operands[i].tensor() else { continue };
@@ -29,7 +30,7 @@ impl ImportContext<'_> {
     }
 }
 
-fn broadcast(shapes: &[Vec<u64>]) -> Result<Vec<u64>, String> {
+fn broadcast(shapes: &[Vec<u64>]) -> Result<Vec<u64>, Reason> {
     shapes.iter().try_fold(vec![], |shape, next| broadcast_shape(&shape, next))
 }
 

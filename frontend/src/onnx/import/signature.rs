@@ -87,7 +87,7 @@ impl<'m> Reader<'_, 'm> {
             self.fail(input, "the input is not a tensor".into(), None);
             return None;
         };
-        let dtype = tensor::dtype(tensor.elem_type, self.options.dtype).map_err(|why| self.fail(input, why, None)).ok();
+        let dtype = tensor::dtype(tensor.elem_type, self.options.dtype).map_err(|why| self.fail(input, why.into(), None)).ok();
         let Some(dims) = dims(input) else {
             self.fail(input, "the input has no shape".into(), None);
             return None;

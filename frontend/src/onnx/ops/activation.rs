@@ -4,16 +4,18 @@ use crate::onnx::import::call::Call;
 use crate::onnx::import::value::Value;
 use crate::onnx::ops::elementwise::unary;
 use shardc_ir::ops::elementwise::UnaryFn;
+use shardc_ir::reason;
+use shardc_ir::reason::Reason;
 use shardc_ir::scalar::{Binary, Unary};
 
-type Outputs = Result<Vec<Value>, String>;
+type Outputs = Result<Vec<Value>, Reason>;
 
 /// `Gelu`, exact or by tanh.
 pub(in crate::onnx) fn gelu(c: &mut Call<'_, '_>) -> Outputs {
     let f = match c.attribute_string("approximate", "none")?.as_str() {
         "none" => UnaryFn::Gelu,
         "tanh" => UnaryFn::GeluTanh,
-        other => return Err(format!("`approximate` is `{other}`")),
+        other => return Err(reason!("`approximate` is `{other}`")),
     };
     unary(c, f)
 }
@@ -30,7 +32,7 @@ pub(in crate::onnx) fn prelu(c: &mut Call<'_, '_>) -> Outputs {
     let (x, slope) = (c.input(0)?, c.input(1)?);
     let negative = c.binary(Binary::Mul, &x, &slope)?;
     if c.shape(&negative)? != c.shape(&x)? {
-        return Err(format!("its slope {} does not broadcast to {}", c.ty(&slope)?, c.ty(&x)?));
+        return Err(reason!("its slope {} does not broadcast to {}", c.ty(&slope)?, c.ty(&x)?));
     }
     Ok(vec![where_positive(c, &x, &negative)?])
 }
@@ -95,7 +97,7 @@ pub(in crate::onnx) fn shrink(c: &mut Call<'_, '_>) -> Outputs {
 
 /// `alpha * (e^(rate * x) - 1)` of what of `x` is below 0: the branch that is not taken stays
 /// finite, for its gradient is multiplied by 0.
-fn decay(c: &mut Call<'_, '_>, x: &Value, alpha: f64, rate: f64) -> Result<Value, String> {
+fn decay(c: &mut Call<'_, '_>, x: &Value, alpha: f64, rate: f64) -> Result<Value, Reason> {
     let below = c.with_number(Binary::Min, x, 0.0)?;
     let scaled = c.scale(&below, rate)?;
     let exp = c.unary(Unary::Exp, &scaled)?;
@@ -103,13 +105,13 @@ fn decay(c: &mut Call<'_, '_>, x: &Value, alpha: f64, rate: f64) -> Result<Value
     c.scale(&less, alpha)
 }
 
-fn where_positive(c: &mut Call<'_, '_>, x: &Value, otherwise: &Value) -> Result<Value, String> {
+fn where_positive(c: &mut Call<'_, '_>, x: &Value, otherwise: &Value) -> Result<Value, Reason> {
     let positive = exceeds(c, x, 0.0)?;
     c.select(&positive, x, otherwise)
 }
 
 /// `number < x`
-fn exceeds(c: &mut Call<'_, '_>, x: &Value, number: f64) -> Result<Value, String> {
+fn exceeds(c: &mut Call<'_, '_>, x: &Value, number: f64) -> Result<Value, Reason> {
     let number = c.number(x, number)?;
     c.binary(Binary::Lt, &number, x)
 }
@@ -128,7 +130,7 @@ pub(in crate::onnx) fn hard_swish(c: &mut Call<'_, '_>) -> Outputs {
     Ok(vec![c.binary(Binary::Mul, &x, &gate)?])
 }
 
-fn ramp(c: &mut Call<'_, '_>, x: &Value, alpha: f64, beta: f64) -> Result<Value, String> {
+fn ramp(c: &mut Call<'_, '_>, x: &Value, alpha: f64, beta: f64) -> Result<Value, Reason> {
     let scaled = c.scale(x, alpha)?;
     let shifted = c.with_number(Binary::Add, &scaled, beta)?;
     let below = c.with_number(Binary::Min, &shifted, 1.0)?;

@@ -5,11 +5,13 @@ use crate::onnx::import::value::Value;
 use crate::onnx::ops::norm::over_axis;
 use shardc_ir::dtype::DType;
 use shardc_ir::ops::index::{Gather, OneHot};
+use shardc_ir::reason;
+use shardc_ir::reason::Reason;
 use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::scalar::{Binary, Unary};
 use shardc_ir::types::Tensor;
 
-type Outputs = Result<Vec<Value>, String>;
+type Outputs = Result<Vec<Value>, Reason>;
 
 /// Each of the largest elements costs two reductions, so that more than these need a sort.
 const MAX_K: i64 = 64;
@@ -39,10 +41,10 @@ fn arg_extreme(c: &mut Call<'_, '_>, x: &Value, kind: ReduceKind) -> Outputs {
 }
 
 /// Where `x` is its extreme along `axis`. What is not a number exceeds all others.
-fn hits(c: &mut Call<'_, '_>, x: &Value, axis: usize, kind: ReduceKind) -> Result<Value, String> {
+fn hits(c: &mut Call<'_, '_>, x: &Value, axis: usize, kind: ReduceKind) -> Result<Value, Reason> {
     let mut shape = c.shape(x)?;
     if shape[axis] == 0 {
-        return Err(format!("it looks for an element among none: {shape:?}"));
+        return Err(reason!("it looks for an element among none: {shape:?}"));
     }
     shape[axis] = 1;
     let extreme = c.reduce(kind, x, &[axis])?;
@@ -57,7 +59,7 @@ fn hits(c: &mut Call<'_, '_>, x: &Value, axis: usize, kind: ReduceKind) -> Resul
 
 /// The first (or last) position along `axis`, which disappears, where `hit` holds; there must be
 /// one.
-fn position(c: &mut Call<'_, '_>, hit: &Value, axis: usize, last: bool) -> Result<Value, String> {
+fn position(c: &mut Call<'_, '_>, hit: &Value, axis: usize, last: bool) -> Result<Value, Reason> {
     let shape = c.shape(hit)?;
     let size = shape[axis];
     let positions = c.positions(&shape, axis)?;
@@ -82,7 +84,7 @@ pub(in crate::onnx) fn hardmax(c: &mut Call<'_, '_>) -> Outputs {
 }
 
 /// Whether each position of a new last dimension of `size` is the index.
-pub(in crate::onnx) fn one_hot(c: &mut Call<'_, '_>, indices: &Value, size: u64) -> Result<Value, String> {
+pub(in crate::onnx) fn one_hot(c: &mut Call<'_, '_>, indices: &Value, size: u64) -> Result<Value, Reason> {
     let mut shape = c.shape(indices)?;
     shape.push(1);
     let column = c.reshape(indices, shape)?;
@@ -103,10 +105,10 @@ pub(in crate::onnx) fn top_k(c: &mut Call<'_, '_>) -> Outputs {
     let (rank, axis) = (ty.rank(), c.attribute_int("axis", -1)?);
     let axis = c.axis(axis, rank)?;
     if k < 1 || k as u64 > ty.shape[axis] {
-        return Err(format!("the {k} largest of {} elements", ty.shape[axis]));
+        return Err(reason!("the {k} largest of {} elements", ty.shape[axis]));
     }
     if k > MAX_K {
-        return Err(format!("the {k} largest elements; up to {MAX_K} are supported"));
+        return Err(reason!("the {k} largest elements; up to {MAX_K} are supported"));
     }
     let mut perm: Vec<usize> = (0..rank).collect();
     perm.swap(axis, rank - 1);
@@ -118,7 +120,7 @@ pub(in crate::onnx) fn top_k(c: &mut Call<'_, '_>) -> Outputs {
 
 /// The positions of the `k` extremes of the last dimension, one after another: what was found
 /// leaves the field.
-fn extremes(c: &mut Call<'_, '_>, x: &Value, k: i64, largest: bool) -> Result<Value, String> {
+fn extremes(c: &mut Call<'_, '_>, x: &Value, k: i64, largest: bool) -> Result<Value, Reason> {
     let ty = c.ty(x)?;
     let last = ty.rank() - 1;
     let (kind, worst) = match (largest, ty.dtype) {

@@ -9,11 +9,14 @@ use shardc_ir::ops::contract::Contract;
 use shardc_ir::ops::index::Gather;
 use shardc_ir::ops::layout::Slice;
 use shardc_ir::ops::norm::Softmax;
+use shardc_ir::reason;
+use shardc_ir::reason::Reason;
 use shardc_ir::scalar::{Binary, Unary};
 use shardc_ir::types::{Tensor, Type};
+use std::fmt;
 use std::sync::Arc;
 
-type Outputs = Result<Vec<Value>, String>;
+type Outputs = Result<Vec<Value>, Reason>;
 
 /// `softmax(scale * q k^T + mask) v` over heads; results: y, and keys and values with those of the
 /// past, and scores
@@ -42,7 +45,7 @@ pub(in crate::onnx) fn attention(c: &mut Call<'_, '_>) -> Outputs {
     let soft_cap = c.attribute_float("softcap", 0.0)?;
     let capped = if soft_cap > 0.0 {
         if c.optional(3).is_some() || c.attribute_int("is_causal", 0)? != 0 {
-            return Err(ambiguous("scores with a mask and a cap".to_string()));
+            return Err(ambiguous("scores with a mask and a cap"));
         }
         let scaled = c.scale(&masked, 1.0 / soft_cap)?;
         let tanh = c.unary(Unary::Tanh, &scaled)?;
@@ -64,54 +67,54 @@ pub(in crate::onnx) fn attention(c: &mut Call<'_, '_>) -> Outputs {
         1 => masked,
         2 => capped,
         3 => probabilities,
-        other => return Err(format!("attribute `qk_matmul_output_mode` is {other}")),
+        other => return Err(reason!("attribute `qk_matmul_output_mode` is {other}")),
     };
     Ok(vec![y, k, v, shown])
 }
 
 /// What ONNX 1.18 and later versions define differently: no model says which it means.
-fn ambiguous(what: String) -> String {
-    format!("{what} mean different things in ONNX 1.18 and later; export the model with an op set before 23")
+fn ambiguous(what: impl fmt::Display) -> Reason {
+    reason!("{what} mean different things in ONNX 1.18 and later; export the model with an op set before 23")
 }
 
 /// `[batch, head, position, width]`, from that or from `[batch, position, width]` of one head.
-fn by_head(c: &mut Call<'_, '_>, x: &Value, heads: i64) -> Result<Value, String> {
+fn by_head(c: &mut Call<'_, '_>, x: &Value, heads: i64) -> Result<Value, Reason> {
     match c.shape(x)?[..] {
         [_, _, _, _] => Ok(x.clone()),
         [b, t, e] if heads == 1 => c.reshape(x, vec![b, 1, t, e]),
-        [_, _, _] => Err(ambiguous(format!("{heads} heads of three dimensions"))),
-        ref other => Err(format!("{other:?} has neither three nor four dimensions")),
+        [_, _, _] => Err(ambiguous(format_args!("{heads} heads of three dimensions"))),
+        ref other => Err(reason!("{other:?} has neither three nor four dimensions")),
     }
 }
 
 /// `[batch, position, head, width]` from `[batch, position, heads * width]`; what has four
 /// dimensions stays.
-fn tokens_by_head(c: &mut Call<'_, '_>, x: &Value, heads: i64) -> Result<Value, String> {
+fn tokens_by_head(c: &mut Call<'_, '_>, x: &Value, heads: i64) -> Result<Value, Reason> {
     let shape = c.shape(x)?;
     match shape[..] {
         [_, _, _, _] => Ok(x.clone()),
         [b, t, d] => {
             let heads = u64::try_from(heads).ok().filter(|h| *h > 0 && d.is_multiple_of(*h));
-            let heads = heads.ok_or_else(|| format!("{shape:?} does not divide into the number of heads"))?;
+            let heads = heads.ok_or_else(|| reason!("{shape:?} does not divide into the number of heads"))?;
             c.reshape(x, vec![b, t, heads, d / heads])
         }
-        _ => Err(format!("{shape:?} has neither three nor four dimensions")),
+        _ => Err(reason!("{shape:?} has neither three nor four dimensions")),
     }
 }
 
 /// Keys or values for as many heads as the queries have.
-fn repeated(c: &mut Call<'_, '_>, x: &Value, q: &Value) -> Result<Value, String> {
+fn repeated(c: &mut Call<'_, '_>, x: &Value, q: &Value) -> Result<Value, Reason> {
     let (shape, queries) = (c.shape(x)?, c.shape(q)?);
-    let [b, heads, s, e] = shape[..] else { return Err(format!("keys of shape {shape:?}")) };
+    let [b, heads, s, e] = shape[..] else { return Err(reason!("keys of shape {shape:?}")) };
     if heads <= 1 || heads == queries[1] {
         return c.broadcast(x, vec![b, queries[1], s, e]);
     }
     // PyTorch means neighbouring query heads to share a key head, as the later definition does.
     if c.context.file.model.producer_name != "pytorch" {
-        return Err(ambiguous(format!("{} query heads over {heads} key heads", queries[1])));
+        return Err(ambiguous(format_args!("{} query heads over {heads} key heads", queries[1])));
     }
     if queries[1] % heads != 0 {
-        return Err(format!("{} query heads over {heads} key heads", queries[1]));
+        return Err(reason!("{} query heads over {heads} key heads", queries[1]));
     }
     let apart = c.reshape(x, vec![b, heads, 1, s, e])?;
     let all = c.broadcast(&apart, vec![b, heads, queries[1] / heads, s, e])?;
@@ -119,7 +122,7 @@ fn repeated(c: &mut Call<'_, '_>, x: &Value, q: &Value) -> Result<Value, String>
 }
 
 /// Scores with what is hidden at -infinity, or with the mask added.
-fn mask(c: &mut Call<'_, '_>, scores: &Value) -> Result<Value, String> {
+fn mask(c: &mut Call<'_, '_>, scores: &Value) -> Result<Value, Reason> {
     let (ty, given) = (c.ty(scores)?, c.optional(3));
     let mut scores = scores.clone();
     if c.attribute_int("is_causal", 0)? != 0 {
@@ -145,7 +148,7 @@ fn mask(c: &mut Call<'_, '_>, scores: &Value) -> Result<Value, String> {
         }
         Some(mask) => c.binary(Binary::Add, &scores, &mask)?,
     };
-    if c.shape(&masked)? == ty.shape { Ok(masked) } else { Err(format!("its mask does not broadcast to {:?}", ty.shape)) }
+    if c.shape(&masked)? == ty.shape { Ok(masked) } else { Err(reason!("its mask does not broadcast to {:?}", ty.shape)) }
 }
 
 /// Pairs of each head's elements turned by the angles of their positions
@@ -160,7 +163,7 @@ pub(in crate::onnx) fn rotary_embedding(c: &mut Call<'_, '_>) -> Outputs {
         n => u64::try_from(n).unwrap_or(0),
     };
     if width < 2 || width > shape[3] || width % 2 != 0 {
-        return Err(format!("{width} of {} elements are turned", shape[3]));
+        return Err(reason!("{width} of {} elements are turned", shape[3]));
     }
     let (cos, sin) = (angles(c, 1, width / 2, heads_first)?, angles(c, 2, width / 2, heads_first)?);
     let pieces = if width == shape[3] { vec![x] } else { parts(c, &x, 3, &[width, shape[3] - width])? };
@@ -176,15 +179,15 @@ pub(in crate::onnx) fn rotary_embedding(c: &mut Call<'_, '_>) -> Outputs {
 }
 
 /// Cosines or sines of each position, to be broadcast over heads.
-fn angles(c: &mut Call<'_, '_>, input: usize, width: u64, heads_first: bool) -> Result<Value, String> {
+fn angles(c: &mut Call<'_, '_>, input: usize, width: u64, heads_first: bool) -> Result<Value, Reason> {
     let mut table = c.input(input)?;
     if let Some(positions) = c.optional(3) {
         table = c.emit(Gather::along(0), &[table, positions])?;
     }
     let shape = c.shape(&table)?;
-    let [b, t, w] = shape[..] else { return Err(format!("its tables have shape {shape:?}")) };
+    let [b, t, w] = shape[..] else { return Err(reason!("its tables have shape {shape:?}")) };
     if w < width {
-        return Err(format!("its tables hold {w} angles, not {width}"));
+        return Err(reason!("its tables hold {w} angles, not {width}"));
     }
     if w > width {
         table = c.emit(Slice { axis: 2, start: 0, step: 1, size: width }, &[table])?;
@@ -193,7 +196,7 @@ fn angles(c: &mut Call<'_, '_>, input: usize, width: u64, heads_first: bool) -> 
 }
 
 /// Element `i` of the first half makes a pair with element `i` of the second.
-fn turn_halves(c: &mut Call<'_, '_>, x: &Value, cos: &Value, sin: &Value) -> Result<Value, String> {
+fn turn_halves(c: &mut Call<'_, '_>, x: &Value, cos: &Value, sin: &Value) -> Result<Value, Reason> {
     let half = c.shape(x)?[3] / 2;
     let halves = parts(c, x, 3, &[half, half])?;
     let negative = c.unary(Unary::Neg, &halves[1])?;
@@ -204,7 +207,7 @@ fn turn_halves(c: &mut Call<'_, '_>, x: &Value, cos: &Value, sin: &Value) -> Res
 }
 
 /// Elements `2 i` and `2 i + 1` make a pair.
-fn turn_neighbours(c: &mut Call<'_, '_>, x: &Value, cos: &Value, sin: &Value) -> Result<Value, String> {
+fn turn_neighbours(c: &mut Call<'_, '_>, x: &Value, cos: &Value, sin: &Value) -> Result<Value, Reason> {
     let shape = c.shape(x)?;
     let half = shape[3] / 2;
     let step = if half > 1 { 2 } else { 1 };

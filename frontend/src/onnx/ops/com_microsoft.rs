@@ -5,9 +5,10 @@ use crate::onnx::import::value::Value;
 use crate::onnx::ops::contract::product;
 use crate::onnx::ops::norm::{layer_norm, rms_norm};
 use shardc_ir::ops::elementwise::UnaryFn;
+use shardc_ir::reason::Reason;
 use shardc_ir::scalar::{Binary, Unary};
 
-type Outputs = Result<Vec<Value>, String>;
+type Outputs = Result<Vec<Value>, Reason>;
 
 /// `x * sigmoid(alpha * x)`
 pub(in crate::onnx) fn quick_gelu(c: &mut Call<'_, '_>) -> Outputs {
@@ -42,7 +43,7 @@ pub(in crate::onnx) fn fused_matmul(c: &mut Call<'_, '_>) -> Outputs {
         let x = c.input(i)?;
         let rank = c.ty(&x)?.rank();
         if c.attribute_int(name, 0)? == 0 || rank < 2 {
-            return Ok::<Value, String>(x);
+            return Ok::<Value, Reason>(x);
         }
         let mut perm: Vec<usize> = (0..rank).collect();
         perm.swap(rank - 2, rank - 1);
@@ -72,7 +73,7 @@ pub(in crate::onnx) fn skip_rms_normalization(c: &mut Call<'_, '_>) -> Outputs {
 }
 
 /// The sum of the first two inputs and a bias, if there is one.
-fn residual(c: &mut Call<'_, '_>, bias: usize) -> Result<Value, String> {
+fn residual(c: &mut Call<'_, '_>, bias: usize) -> Result<Value, Reason> {
     let (x, skip) = (c.input(0)?, c.input(1)?);
     let sum = c.binary(Binary::Add, &x, &skip)?;
     match c.optional(bias) {

@@ -4,9 +4,11 @@ use crate::onnx::file::tensor;
 use crate::onnx::import::call::Call;
 use crate::onnx::import::value::Value;
 use shardc_ir::dtype::DType;
+use shardc_ir::reason;
+use shardc_ir::reason::Reason;
 use shardc_ir::types::{Tensor, Type};
 
-type Outputs = Result<Vec<Value>, String>;
+type Outputs = Result<Vec<Value>, Reason>;
 
 /// A constant in an attribute
 pub(in crate::onnx) fn constant(c: &mut Call<'_, '_>) -> Outputs {
@@ -38,7 +40,7 @@ pub(in crate::onnx) fn constant_of_shape(c: &mut Call<'_, '_>) -> Outputs {
     let float = c.context.float.unwrap_or(DType::F32);
     let value = c.attribute_tensor("value")?.unwrap_or_else(|| Tensor::scalar(float, 0.0));
     if value.ty.elements() != 1 {
-        return Err(format!("its value is {}, not one number", value.ty));
+        return Err(reason!("its value is {}, not one number", value.ty));
     }
     let scalar = Value::Known(Tensor { ty: Type::scalar(value.ty.dtype), bytes: value.bytes });
     Ok(vec![c.broadcast(&scalar, shape)?])
@@ -60,7 +62,7 @@ pub(in crate::onnx) fn range(c: &mut Call<'_, '_>) -> Outputs {
         ((number(&limit) - number(&start)) / number(&delta)).ceil().max(0.0)
     };
     if number(&delta) == 0.0 || count.is_nan() {
-        return Err(format!("it runs from {} to {} by {}", number(&start), number(&limit), number(&delta)));
+        return Err(reason!("it runs from {} to {} by {}", number(&start), number(&limit), number(&delta)));
     }
     let shape = [count as u64];
     c.context.allow(&shape)?;
@@ -83,7 +85,7 @@ pub(in crate::onnx) fn eye_like(c: &mut Call<'_, '_>) -> Outputs {
         0 => ty.dtype,
         kind => tensor::dtype(i32::try_from(kind).map_err(|_| "attribute `dtype`")?, c.context.float)?,
     };
-    let [rows, columns] = ty.shape[..] else { return Err(format!("its input is {ty}, not a matrix")) };
+    let [rows, columns] = ty.shape[..] else { return Err(reason!("its input is {ty}, not a matrix")) };
     c.context.allow(&ty.shape)?;
     let one = |i: u64, j: u64| f64::from(j as i64 == (i as i64).saturating_add(k));
     let values: Vec<f64> = (0..rows).flat_map(|i| (0..columns).map(move |j| one(i, j))).collect();

@@ -3,9 +3,11 @@
 use crate::onnx::import::call::Call;
 use crate::onnx::import::value::Value;
 use shardc_ir::ops::contract::Contract;
+use shardc_ir::reason;
+use shardc_ir::reason::Reason;
 use shardc_ir::scalar::Binary;
 
-type Outputs = Result<Vec<Value>, String>;
+type Outputs = Result<Vec<Value>, Reason>;
 
 /// Numpy's matmul
 pub(in crate::onnx) fn matmul(c: &mut Call<'_, '_>) -> Outputs {
@@ -14,7 +16,7 @@ pub(in crate::onnx) fn matmul(c: &mut Call<'_, '_>) -> Outputs {
 }
 
 /// Numpy's matmul: vectors have no row or column letter, and batch dimensions broadcast.
-pub(in crate::onnx) fn product(c: &mut Call<'_, '_>, a: &Value, b: &Value) -> Result<Value, String> {
+pub(in crate::onnx) fn product(c: &mut Call<'_, '_>, a: &Value, b: &Value) -> Result<Value, Reason> {
     let (sa, sb) = (c.shape(a)?, c.shape(b)?);
     if sa.is_empty() || sb.is_empty() {
         return Err("a matrix product of a scalar".into());
@@ -22,7 +24,7 @@ pub(in crate::onnx) fn product(c: &mut Call<'_, '_>, a: &Value, b: &Value) -> Re
     let (batch_a, batch_b) = (&sa[..sa.len().saturating_sub(2)], &sb[..sb.len().saturating_sub(2)]);
     let rank = batch_a.len().max(batch_b.len());
     if rank > 23 {
-        return Err(format!("a matrix product of {rank} batch dimensions"));
+        return Err(reason!("a matrix product of {rank} batch dimensions"));
     }
     let size = |batch: &[u64], d: usize| (d + batch.len()).checked_sub(rank).map(|i| batch[i]);
     let (mut spec_a, mut spec_b, mut spec_c) = (String::new(), String::new(), String::new());
@@ -68,7 +70,7 @@ pub(in crate::onnx) fn gemm(c: &mut Call<'_, '_>) -> Outputs {
     let bias = c.scale(&bias, beta)?;
     let sum = c.binary(Binary::Add, &product, &bias)?;
     if c.shape(&sum)? != shape {
-        return Err(format!("its third input has shape {:?}, which does not broadcast to {shape:?}", c.shape(&bias)?));
+        return Err(reason!("its third input has shape {:?}, which does not broadcast to {shape:?}", c.shape(&bias)?));
     }
     Ok(vec![sum])
 }

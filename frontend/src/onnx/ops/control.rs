@@ -2,17 +2,16 @@
 
 use crate::onnx::import::call::Call;
 use crate::onnx::import::value::Value;
+use shardc_ir::reason::Reason;
 
 /// The outputs of the branch that is taken: inputs are the condition, then the outputs of both
 /// branches
-pub(in crate::onnx) fn choose(c: &mut Call<'_, '_>) -> Result<Vec<Value>, String> {
+pub(in crate::onnx) fn choose(c: &mut Call<'_, '_>) -> Result<Vec<Value>, Reason> {
     let condition = c.known(0, "condition")?;
     let taken = *condition.to_i64().first().ok_or("its condition is empty")? != 0;
     let count = c.node.output.len();
     let first = if taken { 1 } else { 1 + count };
-    (first..first + count)
-        .map(|i| c.optional(i).ok_or_else(|| "the branch that is taken cannot be imported".to_string()))
-        .collect()
+    (first..first + count).map(|i| c.optional(i).ok_or_else(|| "the branch that is taken cannot be imported".into())).collect()
 }
 
 /// What to do about an op that is not supported.

@@ -5,9 +5,11 @@ use crate::onnx::import::value::Value;
 use crate::onnx::ops::window::{AutoPad, Moves, numbers, spatial};
 use shardc_ir::ops::conv::{Conv, ConvInput};
 use shardc_ir::ops::window::Window;
+use shardc_ir::reason;
+use shardc_ir::reason::Reason;
 use shardc_ir::scalar::Binary;
 
-type Outputs = Result<Vec<Value>, String>;
+type Outputs = Result<Vec<Value>, Reason>;
 
 /// A convolution, in groups or not
 pub(in crate::onnx) fn conv(c: &mut Call<'_, '_>) -> Outputs {
@@ -44,7 +46,7 @@ pub(in crate::onnx) fn conv_transpose(c: &mut Call<'_, '_>) -> Outputs {
         // The pads with which a convolution of the output gives back exactly the input's size.
         let rest = i64::try_from(spread - output - i128::from(before)).map_err(|_| "its sizes are too large")?;
         outputs.push(
-            u64::try_from(output).map_err(|_| format!("its output would have {output} elements along dimension {}", d + 2))?,
+            u64::try_from(output).map_err(|_| reason!("its output would have {output} elements along dimension {}", d + 2))?,
         );
         pads.push([before, rest]);
     }
@@ -65,30 +67,30 @@ struct Operands {
 }
 
 impl Operands {
-    fn read(c: &mut Call<'_, '_>) -> Result<Operands, String> {
+    fn read(c: &mut Call<'_, '_>) -> Result<Operands, Reason> {
         let values = [c.input(0)?, c.input(1)?];
         let [x, w] = [c.shape(&values[0])?, c.shape(&values[1])?];
         let sizes = spatial(&x)?.to_vec();
         if w.len() != x.len() {
-            return Err(format!("its input has shape {x:?} and its kernel {w:?}"));
+            return Err(reason!("its input has shape {x:?} and its kernel {w:?}"));
         }
         let kernel = w[2..].to_vec();
         if let Some(said) = numbers(c, "kernel_shape", sizes.len(), 1)?.filter(|said| *said != kernel) {
-            return Err(format!("attribute `kernel_shape` is {said:?}, but its kernel has shape {w:?}"));
+            return Err(reason!("attribute `kernel_shape` is {said:?}, but its kernel has shape {w:?}"));
         }
         let moves = Moves::read(c, sizes.len())?;
         let groups = c.attribute_int("group", 1)?;
-        let groups = u64::try_from(groups).ok().filter(|g| *g > 0).ok_or_else(|| format!("attribute `group` is {groups}"))?;
+        let groups = u64::try_from(groups).ok().filter(|g| *g > 0).ok_or_else(|| reason!("attribute `group` is {groups}"))?;
         Ok(Operands { values, sizes, kernel, moves, groups })
     }
 }
 
 /// Adds the third input, if it is there, to each channel.
-fn with_bias(c: &mut Call<'_, '_>, y: Value) -> Result<Value, String> {
+fn with_bias(c: &mut Call<'_, '_>, y: Value) -> Result<Value, Reason> {
     let Some(bias) = c.optional(2) else { return Ok(y) };
     let (shape, channels) = (c.shape(&bias)?, c.shape(&y)?);
     if shape != channels[1..2] {
-        return Err(format!("its bias has shape {shape:?} for {} channels", channels[1]));
+        return Err(reason!("its bias has shape {shape:?} for {} channels", channels[1]));
     }
     let mut column = vec![1; channels.len() - 1];
     column[0] = channels[1];

@@ -5,9 +5,10 @@ use crate::onnx::import::call::Call;
 use crate::onnx::import::value::Value;
 use crate::onnx::ops::layout;
 use shardc_ir::ops::layout::{Pad, Slice};
+use shardc_ir::reason::Reason;
 use shardc_ir::scalar::Binary;
 
-type Outputs = Result<Vec<Value>, String>;
+type Outputs = Result<Vec<Value>, Reason>;
 
 /// Running sums: log2(n) additions of the sums so far, moved by a power of two.
 /// Hillis, Steele: Data Parallel Algorithms (1986).
@@ -27,7 +28,7 @@ pub(in crate::onnx) fn cum_sum(c: &mut Call<'_, '_>) -> Outputs {
 }
 
 /// `x` moved by `distance` along `axis`, zeros behind it.
-fn moved(c: &mut Call<'_, '_>, x: &Value, axis: usize, distance: u64, back: bool) -> Result<Value, String> {
+fn moved(c: &mut Call<'_, '_>, x: &Value, axis: usize, distance: u64, back: bool) -> Result<Value, Reason> {
     let size = c.shape(x)?[axis];
     let left = size - distance.min(size);
     let (from, to) = if back { (distance, 0) } else { (0, distance) };
@@ -40,7 +41,7 @@ fn moved(c: &mut Call<'_, '_>, x: &Value, axis: usize, distance: u64, back: bool
 }
 
 /// The product along `axis`, which disappears: halves are multiplied until one element is left.
-pub(in crate::onnx) fn product(c: &mut Call<'_, '_>, x: &Value, axis: usize) -> Result<Value, String> {
+pub(in crate::onnx) fn product(c: &mut Call<'_, '_>, x: &Value, axis: usize) -> Result<Value, Reason> {
     let mut shape = c.shape(x)?;
     let mut size = shape.remove(axis);
     let mut x = x.clone();

@@ -4,11 +4,13 @@ use crate::onnx::import::call::Call;
 use crate::onnx::import::value::Value;
 use shardc_ir::ops::contract::Contract;
 use shardc_ir::ops::layout::Slice;
+use shardc_ir::reason;
+use shardc_ir::reason::Reason;
 use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::scalar::Binary;
 use std::collections::BTreeMap;
 
-type Outputs = Result<Vec<Value>, String>;
+type Outputs = Result<Vec<Value>, Reason>;
 
 /// A tensor, and the letter of each dimension, all different.
 struct Term {
@@ -35,26 +37,26 @@ pub(in crate::onnx) fn einsum(c: &mut Call<'_, '_>) -> Outputs {
         all = product(c, all, next, &output, |l| output.contains(&l) || later.contains(&l))?;
     }
     if let Some(letter) = output.iter().find(|l| !all.letters.contains(l)) {
-        return Err(format!("`{letter}` of its result is in no operand of `{equation}`"));
+        return Err(reason!("`{letter}` of its result is in no operand of `{equation}`"));
     }
     let perm: Vec<usize> = output.iter().filter_map(|l| all.letters.iter().position(|own| own == l)).collect();
     Ok(vec![c.transpose(&all.value, perm)?])
 }
 
 /// The letters of each operand and of the result, ellipses written out.
-fn letters(equation: &str, shapes: &[Vec<u64>]) -> Result<(Vec<Vec<char>>, Vec<char>), String> {
+fn letters(equation: &str, shapes: &[Vec<u64>]) -> Result<(Vec<Vec<char>>, Vec<char>), Reason> {
     let (inputs, output) = match equation.split_once("->") {
         Some((inputs, output)) => (inputs, Some(output)),
         None => (equation, None),
     };
     let terms: Vec<&str> = inputs.split(',').collect();
     if terms.len() != shapes.len() {
-        return Err(format!("`{equation}` is for {} operands, not {}", terms.len(), shapes.len()));
+        return Err(reason!("`{equation}` is for {} operands, not {}", terms.len(), shapes.len()));
     }
     for term in terms.iter().copied().chain(output) {
         let plain = term.replacen("...", "", 1);
         if let Some(other) = plain.chars().find(|l| !l.is_ascii_alphabetic()) {
-            return Err(format!("`{other}` of its equation `{equation}` is no letter"));
+            return Err(reason!("`{other}` of its equation `{equation}` is no letter"));
         }
     }
     let spared = |term: &str, shape: &[u64]| (shape.len() + 3).checked_sub(term.len()).filter(|_| term.contains("..."));
@@ -62,7 +64,7 @@ fn letters(equation: &str, shapes: &[Vec<u64>]) -> Result<(Vec<Vec<char>>, Vec<c
     // Ellipses stand for the last of letters that the equation does not use.
     let spare: Vec<char> = ('a'..='z').chain('A'..='Z').filter(|l| !equation.contains(*l)).take(widest).collect();
     if spare.len() < widest {
-        return Err(format!("{widest} dimensions more than the letters of `{equation}` are too many"));
+        return Err(reason!("{widest} dimensions more than the letters of `{equation}` are too many"));
     }
     let write = |term: &str, count: usize| -> Vec<char> {
         let own: String = spare[spare.len() - count..].iter().collect();
@@ -72,7 +74,7 @@ fn letters(equation: &str, shapes: &[Vec<u64>]) -> Result<(Vec<Vec<char>>, Vec<c
     for (term, shape) in terms.iter().zip(shapes) {
         let letters = write(term, spared(term, shape).unwrap_or(0));
         if letters.len() != shape.len() {
-            return Err(format!("`{term}` of its equation does not fit {shape:?}"));
+            return Err(reason!("`{term}` of its equation does not fit {shape:?}"));
         }
         written.push(letters);
     }
@@ -81,7 +83,7 @@ fn letters(equation: &str, shapes: &[Vec<u64>]) -> Result<(Vec<Vec<char>>, Vec<c
         None => implicit(&spare, &written),
     };
     match output.iter().enumerate().find(|(i, l)| output[..*i].contains(l)) {
-        Some((_, letter)) => Err(format!("`{letter}` occurs twice in the result of `{equation}`")),
+        Some((_, letter)) => Err(reason!("`{letter}` occurs twice in the result of `{equation}`")),
         None => Ok((written, output)),
     }
 }
@@ -97,13 +99,13 @@ fn implicit(spare: &[char], inputs: &[Vec<char>]) -> Vec<char> {
 
 /// A tensor by the diagonal of the dimensions whose letters are the same, which are one dimension
 /// then.
-fn diagonals(c: &mut Call<'_, '_>, value: Value, letters: &[char]) -> Result<Term, String> {
+fn diagonals(c: &mut Call<'_, '_>, value: Value, letters: &[char]) -> Result<Term, Reason> {
     let mut term = Term { value, letters: letters.to_vec() };
     while let Some((first, second)) = twice(&term.letters) {
         let shape = c.shape(&term.value)?;
         let size = shape[first];
         if shape[second] != size {
-            return Err(format!("`{}` is {size} and {}", term.letters[first], shape[second]));
+            return Err(reason!("`{}` is {size} and {}", term.letters[first], shape[second]));
         }
         let others: Vec<usize> = (0..shape.len()).filter(|d| *d != first && *d != second).collect();
         let last = others.len();
@@ -125,7 +127,7 @@ fn twice(letters: &[char]) -> Option<(usize, usize)> {
 }
 
 /// A tensor summed over the letters that nobody needs.
-fn sum_lost(c: &mut Call<'_, '_>, term: Term, needed: impl Fn(char) -> bool) -> Result<Term, String> {
+fn sum_lost(c: &mut Call<'_, '_>, term: Term, needed: impl Fn(char) -> bool) -> Result<Term, Reason> {
     let lost: Vec<usize> = (0..term.letters.len()).filter(|d| !needed(term.letters[*d])).collect();
     let value = c.reduce(ReduceKind::Sum, &term.value, &lost)?;
     Ok(Term { value, letters: term.letters.into_iter().filter(|l| needed(*l)).collect() })
@@ -133,7 +135,7 @@ fn sum_lost(c: &mut Call<'_, '_>, term: Term, needed: impl Fn(char) -> bool) -> 
 
 /// The product of two tensors, summed over the letters that nobody needs afterwards, the others in
 /// the order of the result.
-fn product(c: &mut Call<'_, '_>, a: Term, b: Term, output: &[char], needed: impl Fn(char) -> bool) -> Result<Term, String> {
+fn product(c: &mut Call<'_, '_>, a: Term, b: Term, output: &[char], needed: impl Fn(char) -> bool) -> Result<Term, Reason> {
     let (a, b) = broadcast(c, a, b)?;
     let mut all = a.letters.clone();
     all.extend(b.letters.iter().filter(|l| !a.letters.contains(l)));
@@ -152,14 +154,14 @@ fn product(c: &mut Call<'_, '_>, a: Term, b: Term, output: &[char], needed: impl
 
 /// Both without dimensions of size 1 where the other has the letter at another size: those
 /// broadcast.
-fn broadcast(c: &mut Call<'_, '_>, a: Term, b: Term) -> Result<(Term, Term), String> {
+fn broadcast(c: &mut Call<'_, '_>, a: Term, b: Term) -> Result<(Term, Term), Reason> {
     let (sa, sb) = (c.shape(&a.value)?, c.shape(&b.value)?);
     let size = |t: &Term, shape: &[u64], l: char| t.letters.iter().position(|own| *own == l).map(|d| shape[d]);
     let mut without = |t: Term, own: &[u64], other: &Term, others: &[u64]| {
         let stays = |d: &usize| own[*d] != 1 || size(other, others, t.letters[*d]).is_none_or(|n| n == 1);
         let kept: Vec<usize> = (0..own.len()).filter(stays).collect();
         let value = c.reshape(&t.value, kept.iter().map(|d| own[*d]).collect())?;
-        Ok::<Term, String>(Term { value, letters: kept.iter().map(|d| t.letters[*d]).collect() })
+        Ok::<Term, Reason>(Term { value, letters: kept.iter().map(|d| t.letters[*d]).collect() })
     };
     let narrow = without(Term { value: a.value.clone(), letters: a.letters.clone() }, &sa, &b, &sb)?;
     let other = without(Term { value: b.value, letters: b.letters }, &sb, &a, &sa)?;
@@ -167,7 +169,7 @@ fn broadcast(c: &mut Call<'_, '_>, a: Term, b: Term) -> Result<(Term, Term), Str
 }
 
 /// A tensor with a dimension for each of `all` letters, of size 1 where it lacks one.
-fn aligned(c: &mut Call<'_, '_>, term: &Term, all: &[char]) -> Result<Value, String> {
+fn aligned(c: &mut Call<'_, '_>, term: &Term, all: &[char]) -> Result<Value, Reason> {
     let shape = c.shape(&term.value)?;
     let own: Vec<usize> = all.iter().filter_map(|l| term.letters.iter().position(|x| x == l)).collect();
     let value = c.transpose(&term.value, own.clone())?;

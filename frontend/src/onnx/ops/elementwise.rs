@@ -6,10 +6,11 @@ use crate::onnx::import::value::Value;
 use crate::onnx::ops::integers::Narrow;
 use shardc_ir::dtype::DType;
 use shardc_ir::ops::elementwise::UnaryFn;
+use shardc_ir::reason::Reason;
 use shardc_ir::scalar::{Binary, Unary};
 use tract_onnx::pb::tensor_proto::DataType;
 
-type Outputs = Result<Vec<Value>, String>;
+type Outputs = Result<Vec<Value>, Reason>;
 
 /// One function of one tensor.
 pub(in crate::onnx) fn unary(c: &mut Call<'_, '_>, f: UnaryFn) -> Outputs {
@@ -114,7 +115,7 @@ pub(in crate::onnx) fn cast(c: &mut Call<'_, '_>) -> Outputs {
 }
 
 /// `x` as `dtype`, which in ONNX is `kind`.
-fn cast_to(c: &mut Call<'_, '_>, x: &Value, dtype: DType, kind: Option<DataType>) -> Result<Value, String> {
+fn cast_to(c: &mut Call<'_, '_>, x: &Value, dtype: DType, kind: Option<DataType>) -> Result<Value, Reason> {
     let is_integer = c.ty(x)?.dtype == DType::I64;
     let y = c.cast(x, dtype)?;
     match kind.and_then(Narrow::of).filter(|_| is_integer && c.kind(0) != kind) {

@@ -5,11 +5,13 @@ use crate::onnx::import::value::Value;
 use crate::onnx::ops::layout::{join, parts};
 use shardc_ir::ops::contract::Contract;
 use shardc_ir::ops::layout::Slice;
+use shardc_ir::reason;
+use shardc_ir::reason::Reason;
 use shardc_ir::scalar::{Binary, Unary};
 use shardc_ir::types::{Tensor, Type};
 use std::f64::consts::TAU;
 
-type Outputs = Result<Vec<Value>, String>;
+type Outputs = Result<Vec<Value>, Reason>;
 
 /// The discrete Fourier transform along one dimension of `[…, 1]` (real numbers) or `[…, 2]`
 /// (complex ones)
@@ -24,7 +26,7 @@ pub(in crate::onnx) fn dft(c: &mut Call<'_, '_>) -> Outputs {
     };
     let (axis, last) = (c.axis(axis, shape.len())?, shape.len() - 1);
     if axis == last || last > 20 || !(1..=2).contains(&shape[last]) {
-        return Err(format!("axis {axis} of {shape:?}, whose last dimension is not that of complex numbers"));
+        return Err(reason!("axis {axis} of {shape:?}, whose last dimension is not that of complex numbers"));
     }
     let (inverse, one_sided) = (c.attribute_int("inverse", 0)? != 0, c.attribute_int("onesided", 0)? != 0);
     if inverse && one_sided {
@@ -36,7 +38,7 @@ pub(in crate::onnx) fn dft(c: &mut Call<'_, '_>) -> Outputs {
     };
     let (used, frequencies) = (length.min(shape[axis]), if one_sided { length / 2 + 1 } else { length });
     if length == 0 {
-        return Err(format!("a transform of {length} elements is not supported"));
+        return Err(reason!("a transform of {length} elements is not supported"));
     }
     c.context.allow(&[2, frequencies, used])?;
     let x = if used < shape[axis] { c.emit(Slice { axis, start: 0, step: 1, size: used }, &[x])? } else { x };
@@ -66,7 +68,7 @@ struct Transform {
 
 impl Transform {
     /// `f` of the angle of each frequency and element: `[frequencies, used]`.
-    fn matrix(&self, c: &Call<'_, '_>, like: &Value, f: fn(f64) -> f64) -> Result<Value, String> {
+    fn matrix(&self, c: &Call<'_, '_>, like: &Value, f: fn(f64) -> f64) -> Result<Value, Reason> {
         // Whole turns are taken away while they are integers.
         let angle = |k: u64, i: u64| TAU * ((k * i) % self.length) as f64 / self.length as f64;
         let values: Vec<f64> =
@@ -76,7 +78,7 @@ impl Transform {
     }
 
     /// The sums along the axis, which is one of frequencies then.
-    fn product(&self, c: &mut Call<'_, '_>, x: &Value, matrix: &Value) -> Result<Value, String> {
+    fn product(&self, c: &mut Call<'_, '_>, x: &Value, matrix: &Value) -> Result<Value, Reason> {
         let letters: String = ('a'..).take(self.last + 1).collect();
         let axis = &letters[self.axis..=self.axis];
         let result = letters.replace(axis, "y");

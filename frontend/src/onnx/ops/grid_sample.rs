@@ -5,9 +5,11 @@ use crate::onnx::import::value::Value;
 use shardc_ir::dtype::DType;
 use shardc_ir::ops::index::Gather;
 use shardc_ir::ops::layout::Slice;
+use shardc_ir::reason;
+use shardc_ir::reason::Reason;
 use shardc_ir::scalar::{Binary, Unary};
 
-type Outputs = Result<Vec<Value>, String>;
+type Outputs = Result<Vec<Value>, Reason>;
 
 /// How positions become elements.
 #[derive(Clone, Copy)]
@@ -32,10 +34,10 @@ pub(in crate::onnx) fn grid_sample(c: &mut Call<'_, '_>) -> Outputs {
     let (x, grid) = (c.input(0)?, c.input(1)?);
     let (shape, at) = (c.shape(&x)?, c.shape(&grid)?);
     let (&[n, channels, height, width], &[samples, rows, columns, 2]) = (&shape[..], &at[..]) else {
-        return Err(format!("an image of shape {shape:?} read at {at:?}; only two dimensions of space are supported"));
+        return Err(reason!("an image of shape {shape:?} read at {at:?}; only two dimensions of space are supported"));
     };
     if n != samples || shape.contains(&0) {
-        return Err(format!("an image of shape {shape:?} read at {at:?}"));
+        return Err(reason!("an image of shape {shape:?} read at {at:?}"));
     }
     let reading = Reading::of(c)?;
     let pixels = c.transpose(&x, vec![0, 2, 3, 1])?;
@@ -66,23 +68,23 @@ pub(in crate::onnx) fn grid_sample(c: &mut Call<'_, '_>) -> Outputs {
 }
 
 impl Reading {
-    fn of(c: &mut Call<'_, '_>) -> Result<Reading, String> {
+    fn of(c: &mut Call<'_, '_>) -> Result<Reading, Reason> {
         let aligned = c.attribute_int("align_corners", 0)? != 0;
         let nearest = match c.attribute_string("mode", "linear")?.as_str() {
             "linear" | "bilinear" => false,
             "nearest" => true,
-            other => return Err(format!("mode `{other}` is not supported")),
+            other => return Err(reason!("mode `{other}` is not supported")),
         };
         let border = match c.attribute_string("padding_mode", "zeros")?.as_str() {
             "zeros" => false,
             "border" => true,
-            other => return Err(format!("padding mode `{other}` is not supported")),
+            other => return Err(reason!("padding mode `{other}` is not supported")),
         };
         Ok(Reading { aligned, nearest, border })
     }
 
     /// The elements of a dimension of `size` around each place in -1..1.
-    fn neighbours(self, c: &mut Call<'_, '_>, place: &Value, size: u64) -> Result<Vec<Neighbour>, String> {
+    fn neighbours(self, c: &mut Call<'_, '_>, place: &Value, size: u64) -> Result<Vec<Neighbour>, Reason> {
         let last = size as f64 - 1.0;
         let scaled = c.scale(place, if self.aligned { last } else { size as f64 } / 2.0)?;
         let mut place = c.with_number(Binary::Add, &scaled, last / 2.0)?;
@@ -104,7 +106,7 @@ impl Reading {
     }
 
     /// The element at `index`, which counts nothing outside `0..=last`.
-    fn neighbour(self, c: &mut Call<'_, '_>, index: &Value, weight: &Value, last: f64) -> Result<Neighbour, String> {
+    fn neighbour(self, c: &mut Call<'_, '_>, index: &Value, weight: &Value, last: f64) -> Result<Neighbour, Reason> {
         let above = c.with_number(Binary::Max, index, 0.0)?;
         let inside = c.with_number(Binary::Min, &above, last)?;
         let weight = if self.border {

@@ -7,11 +7,13 @@ use crate::onnx::ops::layout;
 use shardc_ir::dtype::DType;
 use shardc_ir::ops::index::Gather;
 use shardc_ir::ops::layout::Slice;
+use shardc_ir::reason;
+use shardc_ir::reason::Reason;
 use shardc_ir::scalar::Binary;
 use shardc_ir::types::{Tensor, Type, checked_elements};
 use std::sync::Arc;
 
-type Outputs = Result<Vec<Value>, String>;
+type Outputs = Result<Vec<Value>, Reason>;
 
 /// Rows by index
 pub(in crate::onnx) fn gather(c: &mut Call<'_, '_>) -> Outputs {
@@ -51,17 +53,17 @@ fn of_each_block(indices: &Tensor, rows: u64) -> Option<Tensor> {
 }
 
 /// Known indices, none negative and all within `size`.
-pub(in crate::onnx) fn checked(indices: &Tensor, size: u64) -> Result<Tensor, String> {
+pub(in crate::onnx) fn checked(indices: &Tensor, size: u64) -> Result<Tensor, Reason> {
     if indices.ty.dtype != DType::I64 {
-        return Err(format!("its indices are {}", indices.ty));
+        return Err(reason!("its indices are {}", indices.ty));
     }
-    let rows: Result<Vec<i64>, String> = indices.to_i64().into_iter().map(|i| row(i, size)).collect();
+    let rows: Result<Vec<i64>, Reason> = indices.to_i64().into_iter().map(|i| row(i, size)).collect();
     Ok(Tensor::from_i64(indices.ty.shape.clone(), &rows?))
 }
 
-fn row(index: i64, size: u64) -> Result<i64, String> {
+fn row(index: i64, size: u64) -> Result<i64, Reason> {
     let row = if index < 0 { index.saturating_add(size as i64) } else { index };
-    if (0..size as i64).contains(&row) { Ok(row) } else { Err(format!("index {index} of {size} elements")) }
+    if (0..size as i64).contains(&row) { Ok(row) } else { Err(reason!("index {index} of {size} elements")) }
 }
 
 /// Slices by tuples of indices: a gather from the table whose indexed dimensions are one
@@ -90,12 +92,12 @@ pub(in crate::onnx) struct Tuples {
 impl Tuples {
     /// From indices whose last dimension is that of the tuples, and whose first `batch` dimensions
     /// are those of the tensor.
-    pub fn read(c: &mut Call<'_, '_>, indices: &Value, shape: &[u64], batch: usize) -> Result<Tuples, String> {
+    pub fn read(c: &mut Call<'_, '_>, indices: &Value, shape: &[u64], batch: usize) -> Result<Tuples, Reason> {
         let ty = c.ty(indices)?;
         let (depth, outer) = ty.shape.split_last().ok_or("its indices are a scalar")?;
         let (depth, rest) = (*depth as usize, &shape[batch..]);
         if ty.dtype != DType::I64 || depth == 0 || depth > rest.len() || outer.get(..batch) != Some(&shape[..batch]) {
-            return Err(format!("its indices {ty} do not index {shape:?}"));
+            return Err(reason!("its indices {ty} do not index {shape:?}"));
         }
         let mut columns = columns(c, indices, outer, depth)?;
         // An index that is its own position, as in `x[arange(n), i]`, is a dimension that both
@@ -116,7 +118,7 @@ impl Tuples {
 }
 
 /// Each index of all tuples, known ones apart where they were joined to others.
-fn columns(c: &mut Call<'_, '_>, indices: &Value, outer: &[u64], depth: usize) -> Result<Vec<Value>, String> {
+fn columns(c: &mut Call<'_, '_>, indices: &Value, outer: &[u64], depth: usize) -> Result<Vec<Value>, Reason> {
     let last = outer.len();
     let mut columns = vec![];
     for piece in c.joined(indices, last) {
@@ -125,7 +127,7 @@ fn columns(c: &mut Call<'_, '_>, indices: &Value, outer: &[u64], depth: usize) -
             columns.push(c.reshape(&column, outer.to_vec())?);
         }
     }
-    if columns.len() == depth { Ok(columns) } else { Err(format!("its tuples hold {} indices, not {depth}", columns.len())) }
+    if columns.len() == depth { Ok(columns) } else { Err(reason!("its tuples hold {} indices, not {depth}", columns.len())) }
 }
 
 /// Whether each element is its position along dimension `d`.
@@ -135,7 +137,7 @@ fn counts(column: &Value, shape: &[u64], d: usize) -> bool {
     column.tensor().is_some_and(|known| (0..).zip(known.to_i64()).all(|(i, index)| index == position(i)))
 }
 
-fn known_rows(columns: &[Tensor], sizes: &[u64], outer: &[u64]) -> Result<Tensor, String> {
+fn known_rows(columns: &[Tensor], sizes: &[u64], outer: &[u64]) -> Result<Tensor, Reason> {
     let mut rows = vec![0; outer.iter().product::<u64>() as usize];
     for (column, size) in columns.iter().zip(sizes) {
         for (flat, index) in rows.iter_mut().zip(column.to_i64()) {
@@ -147,7 +149,7 @@ fn known_rows(columns: &[Tensor], sizes: &[u64], outer: &[u64]) -> Result<Tensor
 
 /// One index for each element of the dimensions `sizes` as one; what is outside any of them is
 /// outside all.
-fn flat_rows(c: &mut Call<'_, '_>, columns: &[Value], sizes: &[u64]) -> Result<Value, String> {
+fn flat_rows(c: &mut Call<'_, '_>, columns: &[Value], sizes: &[u64]) -> Result<Value, Reason> {
     let number = |n: u64| Value::Known(Tensor::from_i64([], &[n as i64]));
     let mut flat = number(0);
     let mut inside: Option<Value> = None;
@@ -175,7 +177,7 @@ pub(in crate::onnx) fn gather_elements(c: &mut Call<'_, '_>) -> Outputs {
     let axis = c.attribute_int("axis", 0)?;
     let axis = c.axis(axis, shape.len())?;
     if to.len() != shape.len() || (0..to.len()).any(|d| d != axis && to[d] > shape[d]) {
-        return Err(format!("its indices {} do not index {shape:?}", c.ty(&indices)?));
+        return Err(reason!("its indices {} do not index {shape:?}", c.ty(&indices)?));
     }
     for d in (0..to.len()).filter(|d| *d != axis && to[*d] < shape[*d]) {
         x = c.emit(Slice { axis: d, start: 0, step: 1, size: to[d] }, &[x])?;
@@ -201,10 +203,10 @@ pub(in crate::onnx) fn reverse_sequence(c: &mut Call<'_, '_>) -> Outputs {
     match (batch, time) {
         (0, 1) => {}
         (1, 0) if shape.len() > 1 => perm.swap(0, 1),
-        _ => return Err(format!("its batch axis is {batch} and its time axis {time}")),
+        _ => return Err(reason!("its batch axis is {batch} and its time axis {time}")),
     }
     let x = c.transpose(&x, perm.clone())?;
-    let [samples, steps, ..] = c.shape(&x)?[..] else { return Err(format!("its input has shape {shape:?}")) };
+    let [samples, steps, ..] = c.shape(&x)?[..] else { return Err(reason!("its input has shape {shape:?}")) };
     let positions = c.positions(&[samples, steps], 1)?;
     let lengths = c.reshape(&lengths, vec![samples, 1])?;
     let ended = c.binary(Binary::Le, &lengths, &positions)?;
@@ -228,7 +230,7 @@ pub(in crate::onnx) fn compress(c: &mut Call<'_, '_>) -> Outputs {
     }
     let chosen: Vec<i64> = (0..).zip(condition.to_i64()).filter(|(_, kept)| *kept != 0).map(|(i, _)| i).collect();
     if let Some(i) = chosen.iter().find(|i| **i as u64 >= c.shape(&x).map_or(0, |s| s[axis])) {
-        return Err(format!("its condition chooses {i} of {:?}", c.shape(&x)?));
+        return Err(reason!("its condition chooses {i} of {:?}", c.shape(&x)?));
     }
     let indices = Value::Known(Tensor::from_i64([chosen.len() as u64], &chosen));
     Ok(vec![c.emit(Gather::along(axis), &[x, indices])?])
@@ -242,7 +244,7 @@ pub(in crate::onnx) fn one_hot(c: &mut Call<'_, '_>) -> Outputs {
     let axis = c.axis(axis, shape.len() + 1)?;
     let size = depth.first().and_then(|n| u64::try_from(*n).ok()).ok_or("its depth is negative")?;
     if values.ty.elements() != 2 {
-        return Err(format!("its values are {}, not two", values.ty));
+        return Err(reason!("its values are {}, not two", values.ty));
     }
     let rank = shape.len();
     let indices = c.cast(&indices, DType::I64)?;
@@ -267,7 +269,7 @@ pub(in crate::onnx) fn trilu(c: &mut Call<'_, '_>) -> Outputs {
         None => 0,
     };
     let shape = c.shape(&x)?;
-    let [.., rows, columns] = shape[..] else { return Err(format!("its input has shape {shape:?}")) };
+    let [.., rows, columns] = shape[..] else { return Err(reason!("its input has shape {shape:?}")) };
     c.context.allow(&[rows, columns])?;
     let kept = |i: u64, j: u64| {
         let diagonal = (i as i64).saturating_add(k);

@@ -5,11 +5,13 @@ use crate::onnx::import::call::Call;
 use crate::onnx::import::value::Value;
 use shardc_ir::dtype::DType;
 use shardc_ir::ops::elementwise::broadcast_shape;
+use shardc_ir::reason;
+use shardc_ir::reason::Reason;
 use shardc_ir::scalar::{Binary, Unary};
 use shardc_ir::types::Tensor;
 use tract_onnx::pb::tensor_proto::DataType;
 
-type Outputs = Result<Vec<Value>, String>;
+type Outputs = Result<Vec<Value>, Reason>;
 
 /// An integer type narrower than 64 bits.
 #[derive(Clone, Copy)]
@@ -34,7 +36,7 @@ impl Narrow {
     }
 
     /// Integers modulo the number of values of the type.
-    pub fn wrap(self, c: &mut Call<'_, '_>, x: &Value) -> Result<Value, String> {
+    pub fn wrap(self, c: &mut Call<'_, '_>, x: &Value) -> Result<Value, Reason> {
         let count = (1u64 << self.bits) as f64;
         let low = if self.signed { count / 2.0 } else { 0.0 };
         let shifted = if self.signed { c.with_number(Binary::Add, x, low)? } else { x.clone() };
@@ -100,7 +102,7 @@ pub(in crate::onnx) fn bit_shift(c: &mut Call<'_, '_>) -> Outputs {
     match c.attribute_string("direction", "")?.as_str() {
         "LEFT" => Ok(vec![c.binary(Binary::Mul, &x, &factor)?]),
         "RIGHT" => Ok(vec![c.binary(Binary::Div, &x, &factor)?]),
-        other => Err(format!("its direction is `{other}`")),
+        other => Err(reason!("its direction is `{other}`")),
     }
 }
 
@@ -132,15 +134,15 @@ fn bitwise(c: &mut Call<'_, '_>, f: fn(i64, i64) -> i64) -> Outputs {
     integers(c, &[&Value::Known(operands[0].clone()), &Value::Known(operands[1].clone())])?;
     let shape = broadcast_shape(&operands[0].ty.shape, &operands[1].ty.shape)?;
     let [a, b] = operands.map(|x| c.broadcast(&Value::Known(x), shape.clone()));
-    let (Some(a), Some(b)) = (a?.tensor(), b?.tensor()) else { return Err(format!("{shape:?} is too large")) };
+    let (Some(a), Some(b)) = (a?.tensor(), b?.tensor()) else { return Err(reason!("{shape:?} is too large")) };
     let bits: Vec<i64> = a.to_i64().into_iter().zip(b.to_i64()).map(|(a, b)| f(a, b)).collect();
     Ok(vec![Value::Known(Tensor::from_i64(shape, &bits))])
 }
 
-fn integers(c: &Call<'_, '_>, operands: &[&Value]) -> Result<(), String> {
+fn integers(c: &Call<'_, '_>, operands: &[&Value]) -> Result<(), Reason> {
     for operand in operands {
         if c.ty(operand)?.dtype != DType::I64 {
-            return Err(format!("an operand is {}, not integers", c.ty(operand)?));
+            return Err(reason!("an operand is {}, not integers", c.ty(operand)?));
         }
     }
     Ok(())

@@ -4,8 +4,10 @@ use crate::onnx::import::call::Call;
 use crate::onnx::import::value::Value;
 use shardc_ir::ops::elementwise::broadcast_shape;
 use shardc_ir::ops::layout::{Concat, Slice};
+use shardc_ir::reason;
+use shardc_ir::reason::Reason;
 
-type Outputs = Result<Vec<Value>, String>;
+type Outputs = Result<Vec<Value>, Reason>;
 
 /// Another shape, where 0 copies a size and -1 is what is left
 pub(in crate::onnx) fn reshape(c: &mut Call<'_, '_>) -> Outputs {
@@ -15,9 +17,9 @@ pub(in crate::onnx) fn reshape(c: &mut Call<'_, '_>) -> Outputs {
     let mut sizes = vec![];
     for (d, size) in target.iter().enumerate() {
         sizes.push(match size {
-            0 if !allow_zero => Some(*shape.get(d).ok_or_else(|| format!("size 0 at {d} of {target:?} has none to copy"))?),
+            0 if !allow_zero => Some(*shape.get(d).ok_or_else(|| reason!("size 0 at {d} of {target:?} has none to copy"))?),
             -1 => None,
-            n => Some(u64::try_from(*n).map_err(|_| format!("its shape is {target:?}"))?),
+            n => Some(u64::try_from(*n).map_err(|_| reason!("its shape is {target:?}"))?),
         });
     }
     let unknown = sizes.iter().filter(|s| s.is_none()).count();
@@ -25,7 +27,7 @@ pub(in crate::onnx) fn reshape(c: &mut Call<'_, '_>) -> Outputs {
     let total: u64 = shape.iter().product();
     let rest = if unknown == 1 && known > 0 && total.is_multiple_of(known) { total / known } else { 0 };
     if unknown > 1 || (unknown == 1 && known * rest != total) || (unknown == 1 && known == 0) {
-        return Err(format!("{shape:?} does not reshape to {target:?}"));
+        return Err(reason!("{shape:?} does not reshape to {target:?}"));
     }
     let shape = sizes.into_iter().map(|s| s.unwrap_or(rest)).collect();
     Ok(vec![c.reshape(&x, shape)?])
@@ -50,7 +52,7 @@ pub(in crate::onnx) fn squeeze(c: &mut Call<'_, '_>) -> Outputs {
         None => (0..shape.len()).filter(|d| shape[*d] == 1).collect(),
     };
     if let Some(d) = axes.iter().find(|d| shape[**d] != 1) {
-        return Err(format!("dimension {d} of {shape:?} is not 1"));
+        return Err(reason!("dimension {d} of {shape:?} is not 1"));
     }
     let sizes = (0..shape.len()).filter(|d| !axes.contains(d)).map(|d| shape[d]).collect();
     Ok(vec![c.reshape(&x, sizes)?])
@@ -93,7 +95,7 @@ pub(in crate::onnx) fn tile(c: &mut Call<'_, '_>) -> Outputs {
     let shape = c.shape(&x)?;
     let repeats: Vec<u64> = repeats.iter().map(|r| u64::try_from(*r)).collect::<Result<_, _>>().map_err(|e| e.to_string())?;
     if repeats.len() != shape.len() {
-        return Err(format!("{} repeats of {} dimensions", repeats.len(), shape.len()));
+        return Err(reason!("{} repeats of {} dimensions", repeats.len(), shape.len()));
     }
     let pairs = |first: &dyn Fn(usize) -> u64| (0..shape.len()).flat_map(|d| [first(d), shape[d]]).collect::<Vec<u64>>();
     let total: Option<Vec<u64>> = shape.iter().zip(&repeats).map(|(n, r)| n.checked_mul(*r)).collect();
@@ -113,7 +115,7 @@ pub(in crate::onnx) fn concat(c: &mut Call<'_, '_>) -> Outputs {
 }
 
 /// `operands` one after another along `axis`.
-pub(in crate::onnx) fn join(c: &mut Call<'_, '_>, operands: &[Value], axis: i64) -> Result<Value, String> {
+pub(in crate::onnx) fn join(c: &mut Call<'_, '_>, operands: &[Value], axis: i64) -> Result<Value, Reason> {
     let first = operands.first().ok_or("it has no inputs")?;
     let axis = c.axis(axis, c.ty(first)?.rank())?;
     if operands.len() == 1 { Ok(first.clone()) } else { c.emit(Concat { axis }, operands) }
@@ -132,7 +134,7 @@ pub(in crate::onnx) fn slice(c: &mut Call<'_, '_>) -> Outputs {
         None => vec![1; starts.len()],
     };
     if ends.len() != starts.len() || axes.len() != starts.len() || steps.len() != starts.len() {
-        return Err(format!("{} starts, {} ends, {} axes, {} steps", starts.len(), ends.len(), axes.len(), steps.len()));
+        return Err(reason!("{} starts, {} ends, {} axes, {} steps", starts.len(), ends.len(), axes.len(), steps.len()));
     }
     c.axes(&axes, rank)?;
     for i in 0..starts.len() {
@@ -145,7 +147,7 @@ pub(in crate::onnx) fn slice(c: &mut Call<'_, '_>) -> Outputs {
 }
 
 /// The first element and the number of elements of Python's `[start:end:step]` of `size` elements.
-fn range(start: i64, end: i64, step: i64, size: u64) -> Result<(u64, u64), String> {
+fn range(start: i64, end: i64, step: i64, size: u64) -> Result<(u64, u64), Reason> {
     let n = size as i64;
     let (low, high) = if step > 0 { (0, n) } else { (-1, n - 1) };
     let clamp = |v: i64| (if v < 0 { v.saturating_add(n) } else { v }).clamp(low.min(high), high);
@@ -159,7 +161,7 @@ fn range(start: i64, end: i64, step: i64, size: u64) -> Result<(u64, u64), Strin
 }
 
 /// A slice, or `x` itself where the slice is all of it.
-fn part(c: &mut Call<'_, '_>, x: &Value, slice: Slice) -> Result<Value, String> {
+fn part(c: &mut Call<'_, '_>, x: &Value, slice: Slice) -> Result<Value, Reason> {
     let all = slice.step == 1 && c.shape(x)?.get(slice.axis) == Some(&slice.size);
     // A step that is never taken may be anything; 1 is what aligned blocks have.
     let slice = if slice.size <= 1 { Slice { step: 1, ..slice } } else { slice };
@@ -181,9 +183,9 @@ pub(in crate::onnx) fn split(c: &mut Call<'_, '_>) -> Outputs {
 }
 
 /// `count` sizes as ONNX divides `size`: equal, the last one smaller if they cannot be.
-fn equal_parts(size: u64, count: u64) -> Result<Vec<u64>, String> {
+fn equal_parts(size: u64, count: u64) -> Result<Vec<u64>, Reason> {
     if count == 0 || count > size.max(1) || count > 1 << 16 {
-        return Err(format!("{size} elements in {count} parts"));
+        return Err(reason!("{size} elements in {count} parts"));
     }
     let each = size.div_ceil(count);
     Ok((0..count).map(|i| each.min(size.saturating_sub(i * each))).collect())
@@ -193,10 +195,10 @@ fn equal_parts(size: u64, count: u64) -> Result<Vec<u64>, String> {
 pub(in crate::onnx) fn parts(c: &mut Call<'_, '_>, x: &Value, axis: usize, sizes: &[u64]) -> Outputs {
     let shape = c.shape(x)?;
     let Some(&total) = shape.get(axis) else {
-        return Err(format!("parts along dimension {axis} of {shape:?}"));
+        return Err(reason!("parts along dimension {axis} of {shape:?}"));
     };
     if sizes.iter().try_fold(0u64, |n, s| n.checked_add(*s)) != Some(total) {
-        return Err(format!("parts of {sizes:?} of {total} elements"));
+        return Err(reason!("parts of {sizes:?} of {total} elements"));
     }
     let mut start = 0;
     let mut parts = vec![];

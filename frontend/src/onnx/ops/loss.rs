@@ -4,11 +4,13 @@ use crate::onnx::import::call::Call;
 use crate::onnx::import::value::Value;
 use crate::onnx::ops::norm::log_softmax_along;
 use shardc_ir::ops::index::Gather;
+use shardc_ir::reason;
+use shardc_ir::reason::Reason;
 use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::scalar::{Binary, Unary};
 use shardc_ir::types::Tensor;
 
-type Outputs = Result<Vec<Value>, String>;
+type Outputs = Result<Vec<Value>, Reason>;
 
 /// The negative log-probability of each target, weighted by class
 pub(in crate::onnx) fn negative_log_likelihood(c: &mut Call<'_, '_>) -> Outputs {
@@ -20,19 +22,19 @@ pub(in crate::onnx) fn negative_log_likelihood(c: &mut Call<'_, '_>) -> Outputs 
 pub(in crate::onnx) fn softmax_cross_entropy(c: &mut Call<'_, '_>) -> Outputs {
     let scores = c.input(0)?;
     if c.ty(&scores)?.rank() < 2 {
-        return Err(format!("its scores are {}, without a dimension of classes", c.ty(&scores)?));
+        return Err(reason!("its scores are {}, without a dimension of classes", c.ty(&scores)?));
     }
     let log_probabilities = log_softmax_along(c, &scores, 1)?;
     Ok(vec![likelihood(c, &log_probabilities)?, log_probabilities])
 }
 
 /// The loss of `[samples, classes, …]` against targets `[samples, …]`.
-fn likelihood(c: &mut Call<'_, '_>, log_probabilities: &Value) -> Result<Value, String> {
+fn likelihood(c: &mut Call<'_, '_>, log_probabilities: &Value) -> Result<Value, Reason> {
     let (targets, weights) = (c.input(1)?, c.optional(2));
     let (ty, shape) = (c.ty(log_probabilities)?, c.shape(&targets)?);
     let rank = ty.rank();
     if rank < 2 || shape.len() + 1 != rank || shape[0] != ty.shape[0] || shape[1..] != ty.shape[2..] {
-        return Err(format!("its targets {} do not fit {ty}", c.ty(&targets)?));
+        return Err(reason!("its targets {} do not fit {ty}", c.ty(&targets)?));
     }
     let (targets, counted) = without_ignored(c, targets)?;
     let last: Vec<usize> = std::iter::once(0).chain(2..rank).chain([1]).collect();
@@ -67,12 +69,12 @@ fn likelihood(c: &mut Call<'_, '_>, log_probabilities: &Value) -> Result<Value, 
                 None => c.scale(&sum, 1.0 / shape.iter().product::<u64>() as f64),
             }
         }
-        other => Err(format!("reduction `{other}` is not known")),
+        other => Err(reason!("reduction `{other}` is not known")),
     }
 }
 
 /// The targets with a class in place of the one to ignore, and which of them count.
-fn without_ignored(c: &mut Call<'_, '_>, targets: Value) -> Result<(Value, Option<Value>), String> {
+fn without_ignored(c: &mut Call<'_, '_>, targets: Value) -> Result<(Value, Option<Value>), Reason> {
     if !c.has_attribute("ignore_index") {
         return Ok((targets, None));
     }

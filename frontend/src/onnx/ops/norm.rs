@@ -6,10 +6,12 @@ use crate::onnx::ops::reduce::minus_max;
 use shardc_ir::ops::batch_norm::BatchNorm;
 use shardc_ir::ops::layout::{Pad, Slice};
 use shardc_ir::ops::norm::{LayerNorm, RmsNorm, Softmax};
+use shardc_ir::reason;
+use shardc_ir::reason::Reason;
 use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::scalar::{Binary, Unary};
 
-type Outputs = Result<Vec<Value>, String>;
+type Outputs = Result<Vec<Value>, Reason>;
 
 /// Softmax over one dimension
 pub(in crate::onnx) fn softmax(c: &mut Call<'_, '_>) -> Outputs {
@@ -30,7 +32,7 @@ pub(in crate::onnx) fn log_softmax(c: &mut Call<'_, '_>) -> Outputs {
 }
 
 /// The logarithm of a softmax along `axis`, without the quotient.
-pub(in crate::onnx) fn log_softmax_along(c: &mut Call<'_, '_>, x: &Value, axis: usize) -> Result<Value, String> {
+pub(in crate::onnx) fn log_softmax_along(c: &mut Call<'_, '_>, x: &Value, axis: usize) -> Result<Value, Reason> {
     let (shifted, max) = minus_max(c, x, &[axis])?;
     let exp = c.unary(Unary::Exp, &shifted)?;
     let sum = c.reduce(ReduceKind::Sum, &exp, &[axis])?;
@@ -44,8 +46,8 @@ pub(in crate::onnx) fn log_softmax_along(c: &mut Call<'_, '_>, x: &Value, axis: 
 pub(in crate::onnx) fn over_axis(
     c: &mut Call<'_, '_>,
     x: &Value,
-    f: impl FnOnce(&mut Call<'_, '_>, &Value) -> Result<Value, String>,
-) -> Result<Value, String> {
+    f: impl FnOnce(&mut Call<'_, '_>, &Value) -> Result<Value, Reason>,
+) -> Result<Value, Reason> {
     let shape = c.shape(x)?;
     let rank = shape.len();
     if c.opset() < 13 {
@@ -120,7 +122,7 @@ pub(in crate::onnx) fn group_normalization(c: &mut Call<'_, '_>) -> Outputs {
     c.ignore("stash_type");
     let x = c.input(0)?;
     let groups = c.attribute_int("num_groups", 0)?;
-    let groups = u64::try_from(groups).map_err(|_| format!("{groups} groups"))?;
+    let groups = u64::try_from(groups).map_err(|_| reason!("{groups} groups"))?;
     normalised_in_groups(c, &x, groups)
 }
 
@@ -129,9 +131,9 @@ pub(in crate::onnx) fn group_normalization(c: &mut Call<'_, '_>) -> Outputs {
 fn normalised_in_groups(c: &mut Call<'_, '_>, x: &Value, groups: u64) -> Outputs {
     let eps = c.attribute_finite("epsilon", 1e-5)?;
     let shape = c.shape(x)?;
-    let [samples, channels, rest @ ..] = &shape[..] else { return Err(format!("it normalises {}", c.ty(x)?)) };
+    let [samples, channels, rest @ ..] = &shape[..] else { return Err(reason!("it normalises {}", c.ty(x)?)) };
     if groups == 0 || channels % groups != 0 {
-        return Err(format!("{channels} channels do not go into {groups} groups"));
+        return Err(reason!("{channels} channels do not go into {groups} groups"));
     }
     let width = channels / groups * rest.iter().product::<u64>();
     let rows = c.reshape(x, vec![*samples, groups, width])?;
@@ -168,7 +170,7 @@ pub(in crate::onnx) fn lp_normalization(c: &mut Call<'_, '_>) -> Outputs {
             let sum = c.reduce(ReduceKind::Sum, &square, &[axis])?;
             c.unary(Unary::Sqrt, &sum)?
         }
-        p => return Err(format!("`p={p}` is no length: 1 and 2 are")),
+        p => return Err(reason!("`p={p}` is no length: 1 and 2 are")),
     };
     let length = c.reshape(&length, shape)?;
     Ok(vec![c.binary(Binary::Div, &x, &length)?])
@@ -184,7 +186,7 @@ pub(in crate::onnx) fn batch_normalization(c: &mut Call<'_, '_>) -> Outputs {
     }
     let x = c.input(0)?;
     let shape = c.shape(&x)?;
-    let [_, channels, rest @ ..] = &shape[..] else { return Err(format!("it normalises {}", c.ty(&x)?)) };
+    let [_, channels, rest @ ..] = &shape[..] else { return Err(reason!("it normalises {}", c.ty(&x)?)) };
     let column: Vec<u64> = std::iter::once(*channels).chain(rest.iter().map(|_| 1)).collect();
     let (eps, momentum) = (c.attribute_finite("epsilon", 1e-5)?, c.attribute_finite("momentum", 0.9)?);
     let mut operands = vec![x];
@@ -196,7 +198,7 @@ pub(in crate::onnx) fn batch_normalization(c: &mut Call<'_, '_>) -> Outputs {
     let y = c.emit(BatchNorm { eps, momentum }, &operands)?;
     let unread = c.node.output.len() - 1;
     if let Some(name) = c.node.output[1..].iter().find(|name| c.context.file.is_read(name)) {
-        return Err(format!("its output `{name}`, a statistic of the batch, is read, which is not supported"));
+        return Err(reason!("its output `{name}`, a statistic of the batch, is read, which is not supported"));
     }
     Ok([vec![y], operands[3..].iter().cycle().take(unread).cloned().collect()].concat())
 }
@@ -232,9 +234,9 @@ pub(in crate::onnx) fn local_response_normalization(c: &mut Call<'_, '_>) -> Out
     let (alpha, beta) = (c.attribute_float("alpha", 1e-4)?, c.attribute_float("beta", 0.75)?);
     let bias = c.attribute_float("bias", 1.0)?;
     let shape = c.shape(&x)?;
-    let channels = *shape.get(1).ok_or_else(|| format!("its input has shape {shape:?}"))?;
+    let channels = *shape.get(1).ok_or_else(|| reason!("its input has shape {shape:?}"))?;
     if !(1..=64).contains(&size) {
-        return Err(format!("its size is {size}; 1 to 64 are supported"));
+        return Err(reason!("its size is {size}; 1 to 64 are supported"));
     }
     let square = c.binary(Binary::Mul, &x, &x)?;
     let mut sum = square.clone();
@@ -265,7 +267,7 @@ struct Rows {
 }
 
 impl Rows {
-    fn of(c: &mut Call<'_, '_>, x: &Value, axis: i64) -> Result<Rows, String> {
+    fn of(c: &mut Call<'_, '_>, x: &Value, axis: i64) -> Result<Rows, Reason> {
         let shape = c.shape(x)?;
         let axis = c.axis(axis, shape.len())?;
         let width = shape[axis..].iter().product();
@@ -281,7 +283,7 @@ impl Rows {
         c: &mut Call<'_, '_>,
         tensors: [&Value; N],
         neutral: [f64; N],
-    ) -> Result<(Vec<Value>, Vec<Value>), String> {
+    ) -> Result<(Vec<Value>, Vec<Value>), Reason> {
         let row = &self.shape[self.axis..];
         let mut vectors = vec![];
         for tensor in tensors {
@@ -307,7 +309,7 @@ impl Rows {
         for (f, tensor) in [Binary::Mul, Binary::Add].into_iter().zip(outside) {
             y = c.binary(f, &y, tensor)?;
             if c.shape(&y)? != self.shape {
-                return Err(format!("its scale or bias of shape {:?} is not broadcast to its input", c.shape(tensor)?));
+                return Err(reason!("its scale or bias of shape {:?} is not broadcast to its input", c.shape(tensor)?));
             }
         }
         let mut outputs = vec![y];

@@ -4,9 +4,11 @@ use crate::onnx::import::call::Call;
 use crate::onnx::import::value::Value;
 use shardc_ir::ops::index::Gather;
 use shardc_ir::ops::layout::{Pad, Slice};
+use shardc_ir::reason;
+use shardc_ir::reason::Reason;
 use shardc_ir::types::Tensor;
 
-type Outputs = Result<Vec<Value>, String>;
+type Outputs = Result<Vec<Value>, Reason>;
 
 /// More elements before and after; negative counts take elements away
 pub(in crate::onnx) fn pad(c: &mut Call<'_, '_>) -> Outputs {
@@ -25,11 +27,11 @@ pub(in crate::onnx) fn pad(c: &mut Call<'_, '_>) -> Outputs {
     };
     c.axes(&axes, rank)?;
     if pads.len() != 2 * axes.len() {
-        return Err(format!("{} pads for {} dimensions", pads.len(), axes.len()));
+        return Err(reason!("{} pads for {} dimensions", pads.len(), axes.len()));
     }
     let (before, after) = pads.split_at(axes.len());
     let counts: Vec<(usize, i64, i64)> =
-        (0..axes.len()).map(|i| Ok((c.axis(axes[i], rank)?, before[i], after[i]))).collect::<Result<_, String>>()?;
+        (0..axes.len()).map(|i| Ok((c.axis(axes[i], rank)?, before[i], after[i]))).collect::<Result<_, Reason>>()?;
     match mode.as_str() {
         "constant" => Ok(vec![with_value(c, &x, &counts, value)?]),
         "edge" => repeated(c, x, &counts, |p, n| p.clamp(0, n - 1)),
@@ -37,7 +39,7 @@ pub(in crate::onnx) fn pad(c: &mut Call<'_, '_>) -> Outputs {
             repeated(c, x, &counts, |p, n| if n == 1 { 0 } else { (n - 1) - ((n - 1) - p.rem_euclid(2 * (n - 1))).abs() })
         }
         "wrap" => repeated(c, x, &counts, |p, n| p.rem_euclid(n)),
-        other => Err(format!("mode `{other}` is not known")),
+        other => Err(reason!("mode `{other}` is not known")),
     }
 }
 
@@ -48,7 +50,7 @@ pub(in crate::onnx) fn center_crop_pad(c: &mut Call<'_, '_>) -> Outputs {
     let axes = c.attribute_ints("axes")?.unwrap_or_else(|| (0..shape.len() as i64).collect());
     c.axes(&axes, shape.len())?;
     if sizes.len() != axes.len() {
-        return Err(format!("{} sizes for {} dimensions", sizes.len(), axes.len()));
+        return Err(reason!("{} sizes for {} dimensions", sizes.len(), axes.len()));
     }
     for (axis, size) in axes.iter().zip(&sizes) {
         let axis = c.axis(*axis, shape.len())?;
@@ -61,7 +63,7 @@ pub(in crate::onnx) fn center_crop_pad(c: &mut Call<'_, '_>) -> Outputs {
 }
 
 /// Padded with one value.
-fn with_value(c: &mut Call<'_, '_>, x: &Value, counts: &[(usize, i64, i64)], value: f64) -> Result<Value, String> {
+fn with_value(c: &mut Call<'_, '_>, x: &Value, counts: &[(usize, i64, i64)], value: f64) -> Result<Value, Reason> {
     let mut padded = x.clone();
     let mut inside = if value == 0.0 { None } else { Some(c.truth_like(x)?) };
     for (axis, before, after) in counts {
@@ -76,7 +78,7 @@ fn with_value(c: &mut Call<'_, '_>, x: &Value, counts: &[(usize, i64, i64)], val
 }
 
 /// Zeros before and after one dimension, or elements less.
-fn along(c: &mut Call<'_, '_>, x: &Value, axis: usize, before: i64, after: i64) -> Result<Value, String> {
+fn along(c: &mut Call<'_, '_>, x: &Value, axis: usize, before: i64, after: i64) -> Result<Value, Reason> {
     let size = c.shape(x)?[axis] as i64;
     let (left, total) = sizes(size, before, after)?;
     let mut x = x.clone();
@@ -91,10 +93,10 @@ fn along(c: &mut Call<'_, '_>, x: &Value, axis: usize, before: i64, after: i64) 
 }
 
 /// How many of `size` elements stay, and how many there are then.
-fn sizes(size: i64, before: i64, after: i64) -> Result<(i64, i64), String> {
+fn sizes(size: i64, before: i64, after: i64) -> Result<(i64, i64), Reason> {
     let cut = |n: i64| n.min(0).saturating_neg();
     let left = size.checked_sub(cut(before)).and_then(|n| n.checked_sub(cut(after))).filter(|n| *n >= 0);
-    let left = left.ok_or_else(|| format!("pads of {before} and {after} on {size} elements"))?;
+    let left = left.ok_or_else(|| reason!("pads of {before} and {after} on {size} elements"))?;
     let total = left.checked_add(before.max(0)).and_then(|n| n.checked_add(after.max(0))).ok_or("its result is too large")?;
     Ok((left, total))
 }
@@ -106,7 +108,7 @@ fn repeated(c: &mut Call<'_, '_>, mut x: Value, counts: &[(usize, i64, i64)], fr
         let size = c.shape(&x)?[*axis] as i64;
         let (_, total) = sizes(size, *before, *after)?;
         if size == 0 {
-            return Err(format!("pads of {before} and {after} on {size} elements"));
+            return Err(reason!("pads of {before} and {after} on {size} elements"));
         }
         c.context.allow(&[total as u64])?;
         let positions: Vec<i64> = (0..total).map(|p| from(p - before, size)).collect();

@@ -9,11 +9,13 @@ use shardc_ir::kernel::WindowDim;
 use shardc_ir::ops::conv::Conv;
 use shardc_ir::ops::pool::MaxPool;
 use shardc_ir::ops::window::Window;
+use shardc_ir::reason;
+use shardc_ir::reason::Reason;
 use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::scalar::{Binary, Unary};
 use shardc_ir::types::{Tensor, Type};
 
-type Outputs = Result<Vec<Value>, String>;
+type Outputs = Result<Vec<Value>, Reason>;
 
 /// The largest element under a window
 pub(in crate::onnx) fn max_pool(c: &mut Call<'_, '_>) -> Outputs {
@@ -70,7 +72,7 @@ pub(in crate::onnx) fn global_lp_pool(c: &mut Call<'_, '_>) -> Outputs {
 }
 
 /// All elements of each plane combined; spatial dimensions stay with size 1.
-fn of_planes(c: &mut Call<'_, '_>, kind: ReduceKind, x: &Value) -> Result<Value, String> {
+fn of_planes(c: &mut Call<'_, '_>, kind: ReduceKind, x: &Value) -> Result<Value, Reason> {
     let shape = c.shape(x)?;
     let dims = spatial(&shape)?.len();
     let axes: Vec<usize> = (2..2 + dims).collect();
@@ -79,11 +81,11 @@ fn of_planes(c: &mut Call<'_, '_>, kind: ReduceKind, x: &Value) -> Result<Value,
 }
 
 /// `(sum of |x|^p)^(1/p)`, summed by `sum`.
-fn norm(c: &mut Call<'_, '_>, sum: impl Fn(&mut Call<'_, '_>, &Value) -> Result<Value, String>) -> Outputs {
+fn norm(c: &mut Call<'_, '_>, sum: impl Fn(&mut Call<'_, '_>, &Value) -> Result<Value, Reason>) -> Outputs {
     let x = c.input(0)?;
     let p = c.attribute_int("p", 2)?;
     if p < 1 {
-        return Err(format!("attribute `p` is {p}"));
+        return Err(reason!("attribute `p` is {p}"));
     }
     let size = c.unary(Unary::Abs, &x)?;
     Ok(vec![match p {
@@ -113,7 +115,7 @@ struct Pool {
 }
 
 impl Pool {
-    fn read(c: &mut Call<'_, '_>) -> Result<Pool, String> {
+    fn read(c: &mut Call<'_, '_>) -> Result<Pool, Reason> {
         let x = c.input(0)?;
         let shape = c.shape(&x)?;
         let sizes = spatial(&shape)?;
@@ -125,7 +127,7 @@ impl Pool {
         for (d, [before, after]) in pads.iter().enumerate() {
             let extent = moves.extent(d, &kernel) as i64;
             if *before >= extent || *after >= extent {
-                return Err(format!("pads of {before} and {after} for a window that spans {extent} elements"));
+                return Err(reason!("pads of {before} and {after} for a window that spans {extent} elements"));
             }
         }
         let given = window.over(sizes, &kernel)?;
@@ -144,7 +146,7 @@ impl Pool {
     }
 
     /// The sum of what is under the window, times `factor`; `x` has the pool's shape.
-    fn sum(&self, c: &mut Call<'_, '_>, x: &Value, factor: f64) -> Result<Value, String> {
+    fn sum(&self, c: &mut Call<'_, '_>, x: &Value, factor: f64) -> Result<Value, Reason> {
         let shape = c.shape(x)?;
         let (channels, sizes) = shape.split_at(2);
         let whole = self.kernel == sizes && self.dims.iter().all(|d| d.output == 1 && d.dilation == 1 && d.pad == 0);
@@ -161,7 +163,7 @@ impl Pool {
     }
 
     /// How many elements each window counts, with a shape that broadcasts to the result's.
-    fn counts(&self, c: &mut Call<'_, '_>, with_pads: bool) -> Result<(Vec<u64>, Vec<u64>), String> {
+    fn counts(&self, c: &mut Call<'_, '_>, with_pads: bool) -> Result<(Vec<u64>, Vec<u64>), Reason> {
         let shape: Vec<u64> = self.dims.iter().map(|d| d.output).collect();
         c.context.allow(&shape)?;
         let mut counts = vec![1];

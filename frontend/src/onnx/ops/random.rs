@@ -3,8 +3,10 @@
 use crate::onnx::import::call::Call;
 use crate::onnx::import::value::Value;
 use shardc_ir::ops::random::Dropout;
+use shardc_ir::reason;
+use shardc_ir::reason::Reason;
 
-type Outputs = Result<Vec<Value>, String>;
+type Outputs = Result<Vec<Value>, Reason>;
 
 /// Dropout, where the model was exported for training; else nothing
 pub(in crate::onnx) fn dropout(c: &mut Call<'_, '_>) -> Outputs {
@@ -18,7 +20,7 @@ pub(in crate::onnx) fn dropout(c: &mut Call<'_, '_>) -> Outputs {
     };
     let training = c.optional(2).is_some() && c.known(2, "training mode")?.to_f64().first().is_some_and(|v| *v != 0.0);
     if !(0.0..1.0).contains(&ratio) {
-        return Err(format!("it drops a share of {ratio}; only shares from 0 to below 1 are supported"));
+        return Err(reason!("it drops a share of {ratio}; only shares from 0 to below 1 are supported"));
     }
     if !training || ratio == 0.0 {
         if ratio > 0.0 {

@@ -6,10 +6,12 @@ use crate::onnx::ops::layout::{join, parts};
 use shardc_ir::ops::contract::Contract;
 use shardc_ir::ops::elementwise::UnaryFn;
 use shardc_ir::ops::layout::Slice;
+use shardc_ir::reason;
+use shardc_ir::reason::Reason;
 use shardc_ir::scalar::{Binary, Unary};
 use shardc_ir::types::Tensor;
 
-type Outputs = Result<Vec<Value>, String>;
+type Outputs = Result<Vec<Value>, Reason>;
 
 /// Longer sequences make graphs that are too large.
 const MAX_STEPS: u64 = 1024;
@@ -89,10 +91,10 @@ fn part_of_shape(
     (axis, d): (usize, usize),
     shape: &[u64],
     what: &str,
-) -> Result<Value, String> {
+) -> Result<Value, Reason> {
     let part = of_direction(c, value, axis, d)?;
     let own = c.shape(&part)?;
-    if own == shape { Ok(part) } else { Err(format!("its {what} has shape {own:?} for a direction, not {shape:?}")) }
+    if own == shape { Ok(part) } else { Err(reason!("its {what} has shape {own:?} for a direction, not {shape:?}")) }
 }
 
 /// All directions over all steps; results: every hidden state, the last ones, the last cells
@@ -105,22 +107,22 @@ fn layer(c: &mut Call<'_, '_>, kind: Kind) -> Outputs {
     let x = if batch_first { c.transpose(&x, vec![1, 0, 2])? } else { x };
     let shape = c.shape(&x)?;
     let ([steps, batch, _], [directions, _, hidden]) = (&shape[..], &c.shape(&r)?[..]) else {
-        return Err(format!("its input has shape {shape:?}, its weights {:?}", c.shape(&r)?));
+        return Err(reason!("its input has shape {shape:?}, its weights {:?}", c.shape(&r)?));
     };
     let (steps, batch, directions, hidden) = (*steps, *batch, *directions, *hidden);
     c.ignore("hidden_size");
     if steps == 0 || steps > MAX_STEPS {
-        return Err(format!("a sequence of {steps} steps; up to {MAX_STEPS} are supported"));
+        return Err(reason!("a sequence of {steps} steps; up to {MAX_STEPS} are supported"));
     }
     let direction = c.attribute_string("direction", "forward")?;
     let reversed: &[bool] = match direction.as_str() {
         "forward" => &[false],
         "reverse" => &[true],
         "bidirectional" => &[false, true],
-        other => return Err(format!("its direction is `{other}`")),
+        other => return Err(reason!("its direction is `{other}`")),
     };
     if directions != reversed.len() as u64 {
-        return Err(format!("its weights are for {directions} directions, not {}", reversed.len()));
+        return Err(reason!("its weights are for {directions} directions, not {}", reversed.len()));
     }
     let all_activations = activations(c, kind, reversed.len())?;
     let per_direction = kind.activations().len();
@@ -186,9 +188,9 @@ fn layer(c: &mut Call<'_, '_>, kind: Kind) -> Outputs {
 }
 
 /// The part of a tensor for one direction.
-fn of_direction(c: &mut Call<'_, '_>, x: &Value, axis: usize, direction: usize) -> Result<Value, String> {
+fn of_direction(c: &mut Call<'_, '_>, x: &Value, axis: usize, direction: usize) -> Result<Value, Reason> {
     let mut shape = c.shape(x)?;
-    let count = *shape.get(axis).ok_or_else(|| format!("{shape:?} has no dimension of directions"))?;
+    let count = *shape.get(axis).ok_or_else(|| reason!("{shape:?} has no dimension of directions"))?;
     let own = if count == 1 {
         x.clone()
     } else {
@@ -199,26 +201,26 @@ fn of_direction(c: &mut Call<'_, '_>, x: &Value, axis: usize, direction: usize) 
 }
 
 /// The activations of all directions, one after another.
-fn activations(c: &mut Call<'_, '_>, kind: Kind, directions: usize) -> Result<Vec<UnaryFn>, String> {
+fn activations(c: &mut Call<'_, '_>, kind: Kind, directions: usize) -> Result<Vec<UnaryFn>, Reason> {
     let names = c.attribute_strings("activations")?;
     if names.is_empty() {
         return Ok(kind.activations().repeat(directions));
     }
     if names.len() != kind.activations().len() * directions {
-        return Err(format!("{} activations for {directions} directions", names.len()));
+        return Err(reason!("{} activations for {directions} directions", names.len()));
     }
     let function = |name: &String| match name.as_str() {
         "Sigmoid" => Ok(Unary::Sigmoid.into()),
         "Tanh" => Ok(Unary::Tanh.into()),
         "Relu" => Ok(UnaryFn::Relu),
-        other => Err(format!("activation `{other}` is not supported")),
+        other => Err(reason!("activation `{other}` is not supported")),
     };
     names.iter().map(function).collect()
 }
 
 impl Cell {
     /// The hidden state of every step, in the order of time, and the state after the last.
-    fn run(&self, c: &mut Call<'_, '_>, projected: &Value, first: State, reverse: bool) -> Result<(Vec<Value>, State), String> {
+    fn run(&self, c: &mut Call<'_, '_>, projected: &Value, first: State, reverse: bool) -> Result<(Vec<Value>, State), Reason> {
         let mut inputs = steps(c, projected.clone())?;
         let lengths = c.optional(4);
         let order: Vec<usize> = if reverse { (0..inputs.len()).rev().collect() } else { (0..inputs.len()).collect() };
@@ -246,7 +248,7 @@ impl Cell {
         Ok((inputs, state))
     }
 
-    fn step(&self, c: &mut Call<'_, '_>, input: &Value, state: &State) -> Result<State, String> {
+    fn step(&self, c: &mut Call<'_, '_>, input: &Value, state: &State) -> Result<State, Reason> {
         match (self.kind, &state.cell) {
             (Kind::Plain, _) => {
                 let sum = self.plus_recurrence(c, input, &state.hidden)?;
@@ -259,16 +261,16 @@ impl Cell {
     }
 
     /// `[batch, gates * hidden]` from the state.
-    fn recurrent(&self, c: &mut Call<'_, '_>, hidden: &Value, rows: &Value) -> Result<Value, String> {
+    fn recurrent(&self, c: &mut Call<'_, '_>, hidden: &Value, rows: &Value) -> Result<Value, Reason> {
         c.emit(Contract::new("bh,gh->bg"), &[hidden.clone(), rows.clone()])
     }
 
-    fn plus_recurrence(&self, c: &mut Call<'_, '_>, input: &Value, hidden: &Value) -> Result<Value, String> {
+    fn plus_recurrence(&self, c: &mut Call<'_, '_>, input: &Value, hidden: &Value) -> Result<Value, Reason> {
         let recurrent = self.recurrent(c, hidden, &self.recurrence)?;
         c.binary(Binary::Add, input, &recurrent)
     }
 
-    fn gated(&self, c: &mut Call<'_, '_>, input: &Value, state: &State, linear_before_reset: bool) -> Result<State, String> {
+    fn gated(&self, c: &mut Call<'_, '_>, input: &Value, state: &State, linear_before_reset: bool) -> Result<State, Reason> {
         let hidden = &state.hidden;
         let size = c.shape(hidden)?[1];
         let own = parts(c, input, 1, &[2 * size, size])?;
@@ -303,7 +305,7 @@ impl Cell {
         Ok(State { hidden: c.binary(Binary::Add, &new, &moved)?, cell: None })
     }
 
-    fn long_short(&self, c: &mut Call<'_, '_>, input: &Value, state: &State, cell: &Value) -> Result<State, String> {
+    fn long_short(&self, c: &mut Call<'_, '_>, input: &Value, state: &State, cell: &Value) -> Result<State, Reason> {
         let size = c.shape(cell)?[1];
         let sum = self.plus_recurrence(c, input, &state.hidden)?;
         // Input, output, forget, and what is new.
@@ -328,7 +330,7 @@ impl Cell {
 
 /// The steps of `[steps, batch, width]`, by halves: the gradient of one slice is a tensor of the
 /// size that was sliced.
-fn steps(c: &mut Call<'_, '_>, x: Value) -> Result<Vec<Value>, String> {
+fn steps(c: &mut Call<'_, '_>, x: Value) -> Result<Vec<Value>, Reason> {
     let shape = c.shape(&x)?;
     let count = shape[0];
     if count == 1 {

@@ -5,10 +5,11 @@ use crate::onnx::import::value::Value;
 use crate::onnx::ops::cumulative;
 use shardc_ir::dtype::DType;
 use shardc_ir::ops::elementwise::Detach;
+use shardc_ir::reason::Reason;
 use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::scalar::{Binary, Unary};
 
-type Outputs = Result<Vec<Value>, String>;
+type Outputs = Result<Vec<Value>, Reason>;
 
 /// The dimensions of a reduction.
 struct Axes {
@@ -20,7 +21,7 @@ struct Axes {
 }
 
 impl Axes {
-    fn read(c: &mut Call<'_, '_>) -> Result<Axes, String> {
+    fn read(c: &mut Call<'_, '_>) -> Result<Axes, Reason> {
         let shape = c.shape(&c.input(0)?)?;
         let keep = c.attribute_int("keepdims", 1)? != 0;
         let nothing = c.attribute_int("noop_with_empty_axes", 0)? != 0;
@@ -34,7 +35,7 @@ impl Axes {
         Ok(Axes { axes, kept, keep, count })
     }
 
-    fn reduce(&self, c: &mut Call<'_, '_>, kind: ReduceKind, x: &Value) -> Result<Value, String> {
+    fn reduce(&self, c: &mut Call<'_, '_>, kind: ReduceKind, x: &Value) -> Result<Value, Reason> {
         let y = c.reduce(kind, x, &self.axes)?;
         if self.keep { c.reshape(&y, self.kept.clone()) } else { Ok(y) }
     }
@@ -134,12 +135,12 @@ pub(in crate::onnx) fn log_sum_exp(c: &mut Call<'_, '_>) -> Outputs {
 
 /// `x` less its maximum over `axes`, and that maximum with those dimensions at size 1; no gradient
 /// flows through it.
-pub(in crate::onnx) fn minus_max(c: &mut Call<'_, '_>, x: &Value, axes: &[usize]) -> Result<(Value, Value), String> {
+pub(in crate::onnx) fn minus_max(c: &mut Call<'_, '_>, x: &Value, axes: &[usize]) -> Result<(Value, Value), Reason> {
     let max = max_of_rows(c, x, axes)?;
     Ok((c.binary(Binary::Sub, x, &max)?, max))
 }
 
-fn max_of_rows(c: &mut Call<'_, '_>, x: &Value, axes: &[usize]) -> Result<Value, String> {
+fn max_of_rows(c: &mut Call<'_, '_>, x: &Value, axes: &[usize]) -> Result<Value, Reason> {
     let shape = c.shape(x)?;
     let kept = (0..shape.len()).map(|d| if axes.contains(&d) { 1 } else { shape[d] }).collect();
     let max = c.reduce(ReduceKind::Max, x, axes)?;

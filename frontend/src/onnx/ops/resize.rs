@@ -5,9 +5,11 @@ use crate::onnx::import::call::Call;
 use crate::onnx::import::value::Value;
 use shardc_ir::ops::contract::Contract;
 use shardc_ir::ops::index::Gather;
+use shardc_ir::reason;
+use shardc_ir::reason::Reason;
 use shardc_ir::types::{Tensor, Type};
 
-type Outputs = Result<Vec<Value>, String>;
+type Outputs = Result<Vec<Value>, Reason>;
 
 /// Another number of elements along some dimensions, between which values are interpolated
 pub(in crate::onnx) fn resize(c: &mut Call<'_, '_>) -> Outputs {
@@ -28,7 +30,7 @@ pub(in crate::onnx) fn upsample(c: &mut Call<'_, '_>) -> Outputs {
         None => c.known(1, "scales")?.to_f64(),
     };
     if scales.len() != shape.len() {
-        return Err(format!("{} scales of {} dimensions", scales.len(), shape.len()));
+        return Err(reason!("{} scales of {} dimensions", scales.len(), shape.len()));
     }
     let mode = one_of(c, "mode", &["nearest", "linear"])?;
     let (coordinates, nearest) = ("asymmetric".to_string(), "floor".to_string());
@@ -38,9 +40,9 @@ pub(in crate::onnx) fn upsample(c: &mut Call<'_, '_>) -> Outputs {
 }
 
 /// A text attribute, by default the first of those that are known.
-fn one_of(c: &mut Call<'_, '_>, name: &'static str, known: &[&str]) -> Result<String, String> {
+fn one_of(c: &mut Call<'_, '_>, name: &'static str, known: &[&str]) -> Result<String, Reason> {
     let value = c.attribute_string(name, known[0])?;
-    if known.contains(&value.as_str()) { Ok(value) } else { Err(format!("`{name}` `{value}` is not supported")) }
+    if known.contains(&value.as_str()) { Ok(value) } else { Err(reason!("`{name}` `{value}` is not supported")) }
 }
 
 /// How values are interpolated.
@@ -63,20 +65,20 @@ struct Line {
 }
 
 impl Line {
-    fn new(axis: usize, inputs: u64, scale: f64, outputs: f64) -> Result<Line, String> {
+    fn new(axis: usize, inputs: u64, scale: f64, outputs: f64) -> Result<Line, Reason> {
         if !(scale.is_finite() && scale > 0.0 && (1.0..1e9).contains(&outputs)) {
-            return Err(format!("dimension {axis} of {inputs} elements would have {outputs}"));
+            return Err(reason!("dimension {axis} of {inputs} elements would have {outputs}"));
         }
         Ok(Line { axis, inputs, outputs: outputs as u64, scale })
     }
 
-    fn scaled(axis: usize, inputs: u64, scale: f64) -> Result<Line, String> {
+    fn scaled(axis: usize, inputs: u64, scale: f64) -> Result<Line, Reason> {
         Line::new(axis, inputs, scale, f64::from((inputs as f32 * scale as f32).floor()))
     }
 }
 
 impl Resize {
-    fn read(c: &mut Call<'_, '_>) -> Result<Resize, String> {
+    fn read(c: &mut Call<'_, '_>) -> Result<Resize, Reason> {
         // It is for `tf_crop_and_resize` only.
         c.ignore("extrapolation_value");
         let modes = ["half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric"];
@@ -98,11 +100,12 @@ impl Resize {
         Ok(vec![y])
     }
 
-    fn along(&self, c: &mut Call<'_, '_>, x: &Value, line: Line) -> Result<Value, String> {
+    fn along(&self, c: &mut Call<'_, '_>, x: &Value, line: Line) -> Result<Value, Reason> {
         if self.coordinates == "align_corners" && line.scale * line.inputs as f64 - line.outputs as f64 > 1e-4 {
-            return Err(format!(
+            return Err(reason!(
                 "corners aligned where {} elements times {} are no whole number mean different things in ONNX and its runtimes",
-                line.inputs, line.scale
+                line.inputs,
+                line.scale
             ));
         }
         if self.mode == "nearest" {
@@ -184,7 +187,7 @@ impl Resize {
 
 /// `x` with the `chosen` elements along a dimension: repeated where each is taken equally often in
 /// turn, else gathered.
-fn choose(c: &mut Call<'_, '_>, x: &Value, line: &Line, chosen: &[u64]) -> Result<Value, String> {
+fn choose(c: &mut Call<'_, '_>, x: &Value, line: &Line, chosen: &[u64]) -> Result<Value, Reason> {
     let shape = c.shape(x)?;
     let times = line.outputs / line.inputs.max(1);
     let repeats = times * line.inputs == line.outputs && (0..line.outputs).all(|o| chosen[o as usize] == o / times);
@@ -202,7 +205,7 @@ fn choose(c: &mut Call<'_, '_>, x: &Value, line: &Line, chosen: &[u64]) -> Resul
 }
 
 /// What scales or sizes say of each dimension that they name.
-fn lines(c: &mut Call<'_, '_>) -> Result<Vec<Line>, String> {
+fn lines(c: &mut Call<'_, '_>) -> Result<Vec<Line>, Reason> {
     let shape = c.shape(&c.input(0)?)?;
     let axes = match c.attribute_ints("axes")? {
         Some(axes) => {
@@ -222,7 +225,7 @@ fn lines(c: &mut Call<'_, '_>) -> Result<Vec<Line>, String> {
             return axes.iter().zip(scales).map(|(a, scale)| Line::scaled(*a, shape[*a], scale)).collect();
         }
         (None, Some(sizes)) if sizes.len() == axes.len() => sizes,
-        _ => return Err(format!("it needs either scales or sizes of {} dimensions", axes.len())),
+        _ => return Err(reason!("it needs either scales or sizes of {} dimensions", axes.len())),
     };
     let ratios: Vec<f64> = axes.iter().zip(&numbers).map(|(a, n)| n / shape[*a] as f64).collect();
     let shared = match policy.as_str() {

@@ -5,10 +5,12 @@ use crate::onnx::import::value::Value;
 use crate::onnx::ops::index::{Tuples, checked};
 use crate::onnx::ops::layout::{join, parts};
 use shardc_ir::ops::index::{Gather, ScatterAdd};
+use shardc_ir::reason;
+use shardc_ir::reason::Reason;
 use shardc_ir::scalar::Binary;
 use shardc_ir::types::Tensor;
 
-type Outputs = Result<Vec<Value>, String>;
+type Outputs = Result<Vec<Value>, Reason>;
 
 /// Slices at tuples of indices
 pub(in crate::onnx) fn scatter_nd(c: &mut Call<'_, '_>) -> Outputs {
@@ -16,7 +18,7 @@ pub(in crate::onnx) fn scatter_nd(c: &mut Call<'_, '_>) -> Outputs {
     let shape = c.shape(&data)?;
     let Tuples { batch, rows, total, inner } = Tuples::read(c, &indices, &shape, 0)?;
     if c.shape(&updates)? != [&c.shape(&rows)?[..], &inner].concat() {
-        return Err(format!("updates {} do not fit", c.ty(&updates)?));
+        return Err(reason!("updates {} do not fit", c.ty(&updates)?));
     }
     let table = c.reshape(&data, [&shape[..batch], &[total, inner.iter().product()]].concat())?;
     let table = write_rows(c, &table, &rows, &updates)?;
@@ -30,7 +32,7 @@ pub(in crate::onnx) fn scatter_elements(c: &mut Call<'_, '_>) -> Outputs {
     let axis = c.attribute_int("axis", 0)?;
     let axis = c.axis(axis, shape.len())?;
     if from.len() != shape.len() || (0..from.len()).any(|d| d != axis && from[d] > shape[d]) || c.shape(&updates)? != from {
-        return Err(format!("indices {} and updates {} do not fit {shape:?}", c.ty(&indices)?, c.ty(&updates)?));
+        return Err(reason!("indices {} and updates {} do not fit {shape:?}", c.ty(&indices)?, c.ty(&updates)?));
     }
     let indices = match indices.tensor() {
         Some(known) => Value::Known(checked(&known, shape[axis])?),
@@ -60,13 +62,13 @@ pub(in crate::onnx) fn scatter_elements(c: &mut Call<'_, '_>) -> Outputs {
 
 /// Tables `[batch…, rows, width]` with the rows of `updates` in place of those that the indices
 /// `[batch…, …]` name, or added to them.
-fn write_rows(c: &mut Call<'_, '_>, table: &Value, rows: &Value, updates: &Value) -> Result<Value, String> {
+fn write_rows(c: &mut Call<'_, '_>, table: &Value, rows: &Value, updates: &Value) -> Result<Value, Reason> {
     let ty = c.ty(table)?;
     let batch = ty.rank() - 2;
     let (lead, size, width) = (&ty.shape[..batch], ty.shape[batch], ty.shape[batch + 1]);
     let count = c.shape(rows)?[batch..].iter().product();
     if c.ty(updates)?.dtype != ty.dtype {
-        return Err(format!("its data is {}, its updates are {}", ty.dtype, c.ty(updates)?.dtype));
+        return Err(reason!("its data is {}, its updates are {}", ty.dtype, c.ty(updates)?.dtype));
     }
     let rows = c.reshape(rows, [lead, &[count]].concat())?;
     let updates = c.reshape(updates, [lead, &[count, width]].concat())?;
@@ -77,8 +79,8 @@ fn write_rows(c: &mut Call<'_, '_>, table: &Value, rows: &Value, updates: &Value
             let sums = c.emit(scatter, &[rows, updates])?;
             return c.binary(Binary::Add, table, &sums);
         }
-        "add" => return Err(format!("reduction `add` of {} is not supported", ty.dtype)),
-        other => return Err(format!("reduction `{other}` is not supported")),
+        "add" => return Err(reason!("reduction `add` of {} is not supported", ty.dtype)),
+        other => return Err(reason!("reduction `{other}` is not supported")),
     }
     if let Some(known) = rows.tensor() {
         c.context.allow(&[lead, &[size]].concat())?;
@@ -88,7 +90,7 @@ fn write_rows(c: &mut Call<'_, '_>, table: &Value, rows: &Value, updates: &Value
     }
     if !ty.dtype.is_float() {
         let words = "its indices depend on an input's values; only constant ones are supported";
-        return Err(format!("its data is {} and {words}", ty.dtype));
+        return Err(reason!("its data is {} and {words}", ty.dtype));
     }
     let one = c.number(table, 1.0)?;
     let ones = c.broadcast(&one, [lead, &[count, 1]].concat())?;

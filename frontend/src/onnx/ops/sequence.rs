@@ -3,10 +3,12 @@
 use crate::onnx::import::call::Call;
 use crate::onnx::import::value::Value;
 use crate::onnx::ops::layout;
+use shardc_ir::reason;
+use shardc_ir::reason::Reason;
 use shardc_ir::types::Tensor;
 use std::sync::Arc;
 
-type Outputs = Result<Vec<Value>, String>;
+type Outputs = Result<Vec<Value>, Reason>;
 
 /// The parts of a tensor along one dimension
 pub(in crate::onnx) fn split(c: &mut Call<'_, '_>) -> Outputs {
@@ -36,8 +38,8 @@ pub(in crate::onnx) fn split(c: &mut Call<'_, '_>) -> Outputs {
     Ok(vec![Value::Sequence(Arc::new(parts))])
 }
 
-fn bounded(count: u64) -> Result<usize, String> {
-    if count > 1 << 16 { Err(format!("a sequence of {count} tensors")) } else { Ok(count as usize) }
+fn bounded(count: u64) -> Result<usize, Reason> {
+    if count > 1 << 16 { Err(reason!("a sequence of {count} tensors")) } else { Ok(count as usize) }
 }
 
 /// A list of its inputs
@@ -85,9 +87,9 @@ pub(in crate::onnx) fn at(c: &mut Call<'_, '_>) -> Outputs {
 }
 
 /// Input `i` as one of `count` positions.
-fn position(c: &Call<'_, '_>, i: usize, count: usize) -> Result<usize, String> {
+fn position(c: &Call<'_, '_>, i: usize, count: usize) -> Result<usize, Reason> {
     let position = *c.ints(i, "position")?.first().ok_or("its position is empty")?;
-    c.axis(position, count).map_err(|_| format!("position {position} of {count} tensors"))
+    c.axis(position, count).map_err(|_| reason!("position {position} of {count} tensors"))
 }
 
 /// How many there are
@@ -103,7 +105,7 @@ pub(in crate::onnx) fn concat(c: &mut Call<'_, '_>) -> Outputs {
         for item in &mut items {
             let mut shape = c.shape(item)?;
             let new = if axis < 0 { axis + shape.len() as i64 + 1 } else { axis };
-            let new = usize::try_from(new).ok().filter(|a| *a <= shape.len()).ok_or_else(|| format!("axis {axis}"))?;
+            let new = usize::try_from(new).ok().filter(|a| *a <= shape.len()).ok_or_else(|| reason!("axis {axis}"))?;
             shape.insert(new, 1);
             *item = c.reshape(item, shape)?;
         }
@@ -111,7 +113,7 @@ pub(in crate::onnx) fn concat(c: &mut Call<'_, '_>) -> Outputs {
     Ok(vec![layout::join(c, &items, axis)?])
 }
 
-fn items(c: &Call<'_, '_>) -> Result<Arc<Vec<Value>>, String> {
+fn items(c: &Call<'_, '_>) -> Result<Arc<Vec<Value>>, Reason> {
     match c.input(0)? {
         Value::Sequence(items) => Ok(items),
         _ => Err("a tensor stands where a sequence is expected".into()),

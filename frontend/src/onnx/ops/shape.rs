@@ -2,10 +2,11 @@
 
 use crate::onnx::import::call::Call;
 use crate::onnx::import::value::Value;
+use shardc_ir::reason::Reason;
 use shardc_ir::types::Tensor;
 
 /// Some of the sizes of a tensor
-pub(in crate::onnx) fn shape(c: &mut Call<'_, '_>) -> Result<Vec<Value>, String> {
+pub(in crate::onnx) fn shape(c: &mut Call<'_, '_>) -> Result<Vec<Value>, Reason> {
     let shape = c.shape(&c.input(0)?)?;
     let rank = shape.len() as i64;
     let bound = |v: i64| (if v < 0 { v.saturating_add(rank) } else { v }).clamp(0, rank) as usize;
@@ -15,7 +16,7 @@ pub(in crate::onnx) fn shape(c: &mut Call<'_, '_>) -> Result<Vec<Value>, String>
 }
 
 /// The number of elements of a tensor
-pub(in crate::onnx) fn size(c: &mut Call<'_, '_>) -> Result<Vec<Value>, String> {
+pub(in crate::onnx) fn size(c: &mut Call<'_, '_>) -> Result<Vec<Value>, Reason> {
     let elements = c.ty(&c.input(0)?)?.elements();
     Ok(vec![Value::Known(Tensor::from_i64([], &[elements as i64]))])
 }

@@ -8,13 +8,14 @@ use crate::onnx::ops::{
     sequence, shape, space, trigonometry,
 };
 use shardc_ir::ops::elementwise::UnaryFn;
+use shardc_ir::reason::Reason;
 use shardc_ir::scalar::{Binary, Unary};
 use std::collections::HashMap;
 use std::sync::LazyLock;
 use tract_onnx::pb;
 
 /// Imports a node: its outputs, or why it cannot be imported.
-pub(in crate::onnx) type Rule = fn(&mut Call<'_, '_>) -> Result<Vec<Value>, String>;
+pub(in crate::onnx) type Rule = fn(&mut Call<'_, '_>) -> Result<Vec<Value>, Reason>;
 
 /// The rule of a node's op, if there is one.
 pub(in crate::onnx) fn rule(node: &pb::NodeProto) -> Option<Rule> {

@@ -3,10 +3,11 @@
 use crate::onnx::import::call::Call;
 use crate::onnx::import::value::Value;
 use shardc_ir::ops::elementwise::Detach;
+use shardc_ir::reason::Reason;
 use shardc_ir::scalar::{Binary, Unary};
 use std::f64::consts::FRAC_PI_2;
 
-type Outputs = Result<Vec<Value>, String>;
+type Outputs = Result<Vec<Value>, Reason>;
 
 /// `sin x / cos x`
 pub(in crate::onnx) fn tan(c: &mut Call<'_, '_>) -> Outputs {
@@ -29,7 +30,7 @@ pub(in crate::onnx) fn acos(c: &mut Call<'_, '_>) -> Outputs {
     Ok(vec![c.binary(Binary::Sub, &quarter, &asin)?])
 }
 
-fn arc_sine(c: &mut Call<'_, '_>, x: &Value) -> Result<Value, String> {
+fn arc_sine(c: &mut Call<'_, '_>, x: &Value) -> Result<Value, Reason> {
     // (1 - x)(1 + x) keeps the digits that 1 - x^2 loses near 1.
     let one = c.number(x, 1.0)?;
     let (less, more) = (c.binary(Binary::Sub, &one, x)?, c.binary(Binary::Add, &one, x)?);
@@ -54,7 +55,7 @@ pub(in crate::onnx) fn cosh(c: &mut Call<'_, '_>) -> Outputs {
     Ok(vec![hyperbolic_cosine(c, &x)?])
 }
 
-fn hyperbolic_cosine(c: &mut Call<'_, '_>, x: &Value) -> Result<Value, String> {
+fn hyperbolic_cosine(c: &mut Call<'_, '_>, x: &Value) -> Result<Value, Reason> {
     // Squares of e^(x/2) overflow no earlier than their half sum.
     let half = c.scale(x, 0.5)?;
     let negative = c.unary(Unary::Neg, &half)?;
@@ -109,7 +110,7 @@ pub(in crate::onnx) fn atanh(c: &mut Call<'_, '_>) -> Outputs {
 }
 
 /// An odd function by what it is of numbers that are not negative.
-fn mirrored(c: &mut Call<'_, '_>, f: impl Fn(&mut Call<'_, '_>, &Value) -> Result<Value, String>) -> Outputs {
+fn mirrored(c: &mut Call<'_, '_>, f: impl Fn(&mut Call<'_, '_>, &Value) -> Result<Value, Reason>) -> Outputs {
     let x = c.input(0)?;
     let zero = c.number(&x, 0.0)?;
     let is_negative = c.binary(Binary::Lt, &x, &zero)?;
@@ -123,7 +124,7 @@ fn mirrored(c: &mut Call<'_, '_>, f: impl Fn(&mut Call<'_, '_>, &Value) -> Resul
 
 /// `log(x + sqrt(x^2 + sign))` from `least` on, where the square may overflow:
 /// `log x + log(1 + sqrt(1 + sign / x^2))`.
-fn log_with_root(c: &mut Call<'_, '_>, x: &Value, least: f64, sign: f64) -> Result<Value, String> {
+fn log_with_root(c: &mut Call<'_, '_>, x: &Value, least: f64, sign: f64) -> Result<Value, Reason> {
     let large = c.with_number(Binary::Max, x, least)?;
     let inverse = c.unary(Unary::Reciprocal, &large)?;
     let square = c.binary(Binary::Mul, &inverse, &inverse)?;
@@ -135,14 +136,14 @@ fn log_with_root(c: &mut Call<'_, '_>, x: &Value, least: f64, sign: f64) -> Resu
 }
 
 /// `sqrt(1 + x)`
-fn root_of_one_and(c: &mut Call<'_, '_>, x: &Value) -> Result<Value, String> {
+fn root_of_one_and(c: &mut Call<'_, '_>, x: &Value) -> Result<Value, Reason> {
     let sum = c.with_number(Binary::Add, x, 1.0)?;
     c.unary(Unary::Sqrt, &sum)
 }
 
 /// `log(1 + x)`, with what is lost in adding 1 as a correction of first order, through which no
 /// gradient flows.
-fn log_1p(c: &mut Call<'_, '_>, x: &Value) -> Result<Value, String> {
+fn log_1p(c: &mut Call<'_, '_>, x: &Value) -> Result<Value, Reason> {
     let sum = c.with_number(Binary::Add, x, 1.0)?;
     let log = c.unary(Unary::Log, &sum)?;
     let taken = c.with_number(Binary::Sub, &sum, 1.0)?;

@@ -3,6 +3,8 @@
 use crate::onnx::import::call::Call;
 use shardc_ir::limits::MAX_PLANE;
 use shardc_ir::ops::window::Window;
+use shardc_ir::reason;
+use shardc_ir::reason::Reason;
 
 /// How pads are found.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -31,7 +33,7 @@ pub(in crate::onnx) struct Moves {
 impl Moves {
     /// Reads `strides`, `dilations`, `pads` and `auto_pad` of a node with `dims` spatial
     /// dimensions.
-    pub fn read(c: &mut Call<'_, '_>, dims: usize) -> Result<Moves, String> {
+    pub fn read(c: &mut Call<'_, '_>, dims: usize) -> Result<Moves, Reason> {
         let strides = numbers(c, "strides", dims, 1)?.unwrap_or_else(|| vec![1; dims]);
         let dilations = numbers(c, "dilations", dims, 1)?.unwrap_or_else(|| vec![1; dims]);
         let pads = numbers(c, "pads", 2 * dims, 0)?.unwrap_or_else(|| vec![0; 2 * dims]);
@@ -41,7 +43,7 @@ impl Moves {
             "SAME_LOWER" => AutoPad::SameLower,
             "VALID" if pads.iter().all(|p| *p == 0) => AutoPad::Given,
             "VALID" => return Err("it has `pads` beside `auto_pad` VALID".into()),
-            other => return Err(format!("`auto_pad` is `{other}`")),
+            other => return Err(reason!("`auto_pad` is `{other}`")),
         };
         let pads = (0..dims).map(|d| [pads[d] as i64, pads[dims + d] as i64]).collect();
         Ok(Moves { strides, dilations, pads, auto })
@@ -79,18 +81,18 @@ pub(in crate::onnx) fn numbers(
     name: &'static str,
     count: usize,
     least: i64,
-) -> Result<Option<Vec<u64>>, String> {
+) -> Result<Option<Vec<u64>>, Reason> {
     let Some(values) = c.attribute_ints(name)? else { return Ok(None) };
     if values.len() != count || values.iter().any(|v| !(least..MAX_PLANE as i64).contains(v)) {
-        return Err(format!("attribute `{name}` is {values:?} for {count} numbers from {least} on"));
+        return Err(reason!("attribute `{name}` is {values:?} for {count} numbers from {least} on"));
     }
     Ok(Some(values.iter().map(|v| *v as u64).collect()))
 }
 
 /// The sizes after batch and channels, of which there must be some.
-pub(in crate::onnx) fn spatial(shape: &[u64]) -> Result<&[u64], String> {
+pub(in crate::onnx) fn spatial(shape: &[u64]) -> Result<&[u64], Reason> {
     match shape {
         [_, _, spatial @ ..] if !spatial.is_empty() => Ok(spatial),
-        _ => Err(format!("its input has shape {shape:?}, without spatial dimensions")),
+        _ => Err(reason!("its input has shape {shape:?}, without spatial dimensions")),
     }
 }

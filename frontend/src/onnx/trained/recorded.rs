@@ -12,7 +12,7 @@
 
 use super::evidence::Evidence;
 use super::judge::{Judge, Verdict};
-use super::{Candidate, Choice, Copy};
+use super::{Candidate, Choice, StoredCopy};
 use crate::onnx::file::model_file::ModelFile;
 use crate::onnx::file::record::{Kind, Parameter, Record};
 use shardc_ir::diagnostic::Diagnostic;
@@ -181,7 +181,7 @@ pub(super) fn verdict(origin: &Origin, judge: &Judge<'_, '_>) -> Verdict {
 
 /// Makes a view of each candidate that is one of a state variable. What the spec freezes in one
 /// place is frozen in both.
-pub(super) fn views(recorded: &Recorded, candidates: &[Candidate<'_>], choices: &mut [Choice]) -> Vec<Copy> {
+pub(super) fn views(recorded: &Recorded, candidates: &[Candidate<'_>], choices: &mut [Choice]) -> Vec<StoredCopy> {
     let is_state = |choice: Choice| matches!(choice, Choice::Parameter | Choice::Frozen);
     let mut copies = vec![];
     for (i, origin) in recorded.origins.iter().enumerate() {
@@ -193,7 +193,7 @@ pub(super) fn views(recorded: &Recorded, candidates: &[Candidate<'_>], choices: 
             }
             choices[i] = Choice::View(of, transposed);
             let (name, of) = (candidates[i].name.to_string(), candidates[of].name.to_string());
-            copies.push(Copy { name, of, transposed });
+            copies.push(StoredCopy { name, of, transposed });
         }
     }
     copies

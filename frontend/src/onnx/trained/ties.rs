@@ -11,6 +11,7 @@ use shardc_ir::diagnostic::{Diagnostic, Diagnostics, Place, names_help};
 use shardc_ir::interp;
 use shardc_ir::names::matches;
 use shardc_ir::ops::layout::Transpose;
+use shardc_ir::reason::Reason;
 use shardc_ir::spec::NameRef;
 use shardc_ir::types::{Tensor, Type};
 
@@ -36,7 +37,7 @@ pub struct Untie {
 
 /// An initializer that is another one's view, and is written with it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Copy {
+pub struct StoredCopy {
     /// The initializer.
     pub name: String,
     /// The one that it is a view of.
@@ -45,7 +46,7 @@ pub struct Copy {
     pub transposed: bool,
 }
 
-impl Copy {
+impl StoredCopy {
     /// The type of the copy where that of the original is `of`.
     pub fn ty(&self, of: &Type) -> Type {
         let turned = || of.shape.iter().rev().copied().collect::<Vec<u64>>();
@@ -56,12 +57,12 @@ impl Copy {
     ///
     /// # Errors
     /// If `of` is no matrix and the copy its transpose.
-    pub fn elements(&self, of: &Tensor) -> Result<Tensor, String> {
+    pub fn elements(&self, of: &Tensor) -> Result<Tensor, Reason> {
         if !self.transposed {
             return Ok(of.clone());
         }
         let turned = interp::evaluate(&Transpose { perm: vec![1, 0] }.into(), std::slice::from_ref(of))?;
-        turned.into_iter().next().ok_or_else(|| "a transpose has no result".to_string())
+        turned.into_iter().next().ok_or_else(|| "a transpose has no result".into())
     }
 }
 
@@ -72,7 +73,7 @@ pub(super) fn ties(
     choices: &mut [Choice],
     values: &Values<'_, '_>,
     options: &ImportOptions<'_>,
-) -> Result<Vec<Copy>, Diagnostics> {
+) -> Result<Vec<StoredCopy>, Diagnostics> {
     let mut errors = vec![];
     let mut copies = vec![];
     for tie in options.tie {
@@ -93,7 +94,7 @@ fn one(
     choices: &mut [Choice],
     values: &Values<'_, '_>,
     tie: &Tie,
-) -> Result<Option<Copy>, Diagnostic> {
+) -> Result<Option<StoredCopy>, Diagnostic> {
     let a = find(candidates, &tie.first.name)?;
     let Some(second) = &tie.second else {
         return match choices[a] {
@@ -134,7 +135,7 @@ fn one(
         choices[root] = Choice::Frozen;
     }
     choices[b] = Choice::View(root, turned);
-    Ok(Some(Copy { name: copy.name.to_string(), of: of.name.to_string(), transposed: turned }))
+    Ok(Some(StoredCopy { name: copy.name.to_string(), of: of.name.to_string(), transposed: turned }))
 }
 
 /// An error for each pattern of `untie` that matches no initializer.

@@ -6,6 +6,7 @@ use crate::onnx::file::schema;
 use crate::onnx::file::wire::{self, Edit, Field};
 use crate::onnx::trained::{Candidate, Part};
 use shardc_ir::diagnostic::{Diagnostic, Place};
+use shardc_ir::reason::Reason;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// An initializer and the parameters that it becomes.
@@ -34,7 +35,7 @@ struct Changes {
 pub(in crate::onnx) fn split(file: &ModelFile, splits: &[Split<'_>]) -> Result<ModelFile, Diagnostic> {
     let changes = changes(file, splits)?;
     let fail =
-        |why: String| Diagnostic::error(format!("the model cannot be rewritten: {why}")).at(Place::File(file.path.clone()));
+        |why: Reason| Diagnostic::error(format!("the model cannot be rewritten: {why}")).at(Place::File(file.path.clone()));
     let bytes = rewritten(file, &changes).map_err(fail)?;
     let names = changes.initializers.values().filter(|names| names.len() > 1).flatten().cloned();
     let apart = file.apart.iter().cloned().chain(names).collect();
@@ -104,7 +105,7 @@ fn free(name: &str, taken: &mut HashSet<String>) -> String {
     name
 }
 
-fn rewritten(file: &ModelFile, changes: &Changes) -> Result<Vec<u8>, String> {
+fn rewritten(file: &ModelFile, changes: &Changes) -> Result<Vec<u8>, Reason> {
     let bytes = &file.bytes;
     let tensors: BTreeMap<Owner, TensorBytes> = file.tensors()?.into_iter().map(|t| (t.owner, t)).collect();
     let mut made: BTreeMap<usize, Vec<Vec<u8>>> = BTreeMap::new();
@@ -138,7 +139,7 @@ fn rewritten(file: &ModelFile, changes: &Changes) -> Result<Vec<u8>, String> {
     wire::apply(bytes, &edits)
 }
 
-fn inputs<'a>(bytes: &[u8], node: &Field, position: usize, changes: &'a Changes) -> Result<Vec<Edit<'a>>, String> {
+fn inputs<'a>(bytes: &[u8], node: &Field, position: usize, changes: &'a Changes) -> Result<Vec<Edit<'a>>, Reason> {
     let mut edits = vec![];
     let mut at = 0;
     for field in wire::walk(bytes, node.body.clone()) {

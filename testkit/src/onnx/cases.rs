@@ -1,4 +1,4 @@
-//! The cases of `onnx_cases.json`: an op, what goes in, and what ONNX Runtime makes of it.
+//! The cases of `cases.json`: an op, what goes in, and what ONNX Runtime makes of it.
 
 use super::{float, initializer, input, int, int_list, model, node, output, proto, string, tensor};
 use serde_json::Value;
@@ -17,6 +17,7 @@ fn number(value: &Value) -> f64 {
     }
 }
 
+/// The tensor that a case writes as shape, type and values.
 pub fn read(value: &Value) -> Tensor {
     let shape: Vec<u64> = value["shape"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).collect();
     let dtype = DType::from_name(value["dtype"].as_str().unwrap()).unwrap();
@@ -27,6 +28,7 @@ pub fn read(value: &Value) -> Tensor {
     Tensor::from_f64(Type::new(dtype, shape), &values.iter().map(number).collect::<Vec<_>>())
 }
 
+/// The attribute that a case writes as a value.
 pub fn attribute(name: &str, value: &Value) -> pb::AttributeProto {
     match value {
         Value::Number(n) if n.is_i64() => int(name, n.as_i64().unwrap()),
@@ -74,5 +76,5 @@ pub fn prepare(case: &Value, fold: bool) -> (pb::ModelProto, Feed) {
 
 /// Every case.
 pub fn all() -> Vec<Value> {
-    serde_json::from_str(include_str!("../onnx_cases.json")).unwrap()
+    serde_json::from_str(include_str!("cases.json")).unwrap()
 }

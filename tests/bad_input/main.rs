@@ -5,13 +5,12 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::duplicate_mod, reason = "the attack is whole without what tests of the program share")]
 
+#[path = "../attack/mod.rs"]
 mod attack;
-#[path = "bad_input/by_hand.rs"]
 mod by_hand;
-#[path = "bad_input/case.rs"]
 mod case;
-#[path = "bad_input/models.rs"]
 mod models;
+#[path = "../support/mod.rs"]
 mod support;
 
 use attack::seeds::{PLAN_HEADER, clear_away, layer, small_job};

@@ -3,23 +3,12 @@
 //! some rank, ranks that wait in vain, an access outside of memory, a read of what nothing has
 //! written.
 
-#[path = "../passes/tests/theorem/graphs.rs"]
-#[allow(dead_code, reason = "shared with the theorem")]
-mod graphs;
-#[path = "mutants/harm.rs"]
 mod harm;
-#[path = "mutants/jobs.rs"]
 mod jobs;
-#[path = "mutants/mutate.rs"]
 mod mutate;
-#[path = "mutants/ranks.rs"]
 mod ranks;
-#[path = "../executor/tests/kernels/reference.rs"]
-mod reference;
-#[path = "mutants/rewrite.rs"]
 mod rewrite;
-#[path = "../passes/tests/theorem/specs.rs"]
-mod specs;
+#[path = "../support/mod.rs"]
 mod support;
 
 use harm::Good;
@@ -34,13 +23,14 @@ use shardc_ir::plan::{BufferId, PlanSet, Program};
 use shardc_ir::plan_file::{decode, encode, hash};
 use shardc_ir::verify_plan::erasure::same_when_erased;
 use shardc_ir::verify_plan::{verify, verify_set};
+use shardc_testkit::random::Random;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
-use support::{Random, example, folder, shardc};
+use support::{example, folder, shardc};
 
 /// Mutants of each class that are tried for each job, on all ranks and on one.
 const TRIES: usize = 14;

@@ -6,7 +6,7 @@ use shardc_ir::spec::{Located, Source, Spec};
 /// A statement or option, and where a spec uses it. Building one means deleting its row.
 type Row = (&'static str, fn(&Spec) -> Vec<Source>);
 
-const NOT_BUILT: &[Row] = &[
+const PLANNED: &[Row] = &[
     ("zero", |spec| sources(&spec.zero)),
     ("pipeline", |spec| sources(&spec.pipeline)),
     ("place", |spec| sources(&spec.place)),
@@ -17,14 +17,14 @@ const NOT_BUILT: &[Row] = &[
 /// Whether a statement of that name can be carried out; what cannot is never the answer to a
 /// mistake.
 pub fn is_built(statement: &str) -> bool {
-    NOT_BUILT.iter().all(|(name, _)| *name != statement)
+    PLANNED.iter().all(|(name, _)| *name != statement)
 }
 
 /// An error for each use of a statement or option that is not built yet, in the order of the text;
 /// none for a spec that can be compiled.
 pub fn unsupported(spec: &Spec) -> Diagnostics {
     let mut uses: Vec<(Source, &str)> =
-        NOT_BUILT.iter().flat_map(|(name, find)| find(spec).into_iter().map(move |source| (source, *name))).collect();
+        PLANNED.iter().flat_map(|(name, find)| find(spec).into_iter().map(move |source| (source, *name))).collect();
     uses.sort();
     let error = |name: &str| Diagnostic::error(format!("`{name}` is not built yet")).help("remove it from the spec");
     uses.into_iter().map(|(source, name)| error(name).at(spec.place_of(source))).collect()

@@ -1,7 +1,5 @@
 //! Small ONNX models made for tests.
 
-#![allow(dead_code, clippy::unwrap_used, reason = "each test file uses its part, and may fail")]
-
 pub mod cases;
 
 use prost::Message;
@@ -27,6 +25,7 @@ pub fn model(opset: i64) -> pb::ModelProto {
     }
 }
 
+/// The graph of a model.
 pub fn graph(model: &mut pb::ModelProto) -> &mut pb::GraphProto {
     model.graph.as_mut().unwrap()
 }
@@ -45,6 +44,7 @@ pub fn node(model: &mut pb::ModelProto, op: &str, inputs: &str, outputs: &str, a
     });
 }
 
+/// Dimensions of fixed sizes.
 pub fn dims(sizes: &[i64]) -> Vec<Dimension> {
     sizes.iter().map(|n| Dimension { value: Some(dimension::Value::DimValue(*n)), ..Default::default() }).collect()
 }
@@ -60,6 +60,7 @@ pub fn input(model: &mut pb::ModelProto, name: &str, kind: DataType, sizes: &[i6
     graph(model).input.push(pb::ValueInfoProto { name: name.into(), r#type: Some(ty), ..Default::default() });
 }
 
+/// Adds an output, of any type.
 pub fn output(model: &mut pb::ModelProto, name: &str) {
     graph(model).output.push(pb::ValueInfoProto { name: name.into(), ..Default::default() });
 }
@@ -69,6 +70,7 @@ pub fn raw(name: &str, kind: DataType, sizes: &[i64], bytes: Vec<u8>) -> pb::Ten
     pb::TensorProto { name: name.into(), data_type: kind as i32, dims: sizes.to_vec(), raw_data: bytes, ..Default::default() }
 }
 
+/// A tensor of f32.
 pub fn floats(name: &str, sizes: &[i64], values: &[f32]) -> pb::TensorProto {
     raw(name, DataType::Float, sizes, values.iter().flat_map(|v| v.to_le_bytes()).collect())
 }
@@ -88,10 +90,12 @@ pub fn weight(name: &str, sizes: &[i64], seed: u64) -> pb::TensorProto {
     floats(name, sizes, &noise(sizes.iter().product::<i64>() as usize, seed))
 }
 
+/// A tensor of i64.
 pub fn ints(name: &str, sizes: &[i64], values: &[i64]) -> pb::TensorProto {
     raw(name, DataType::Int64, sizes, values.iter().flat_map(|v| v.to_le_bytes()).collect())
 }
 
+/// Adds an initializer.
 pub fn initializer(model: &mut pb::ModelProto, tensor: pb::TensorProto) {
     graph(model).initializer.push(tensor);
 }
@@ -108,26 +112,35 @@ pub fn proto(name: &str, tensor: &Tensor) -> pb::TensorProto {
     raw(name, kind, &sizes, tensor.bytes.to_vec())
 }
 
+/// An attribute that is a whole number.
 pub fn int(name: &str, i: i64) -> pb::AttributeProto {
     pb::AttributeProto { name: name.into(), r#type: AttributeType::Int as i32, i, ..Default::default() }
 }
 
+/// An attribute that is a number.
 pub fn float(name: &str, f: f32) -> pb::AttributeProto {
     pb::AttributeProto { name: name.into(), r#type: AttributeType::Float as i32, f, ..Default::default() }
 }
 
+/// An attribute of whole numbers.
 pub fn int_list(name: &str, ints: Vec<i64>) -> pb::AttributeProto {
     pb::AttributeProto { name: name.into(), r#type: AttributeType::Ints as i32, ints, ..Default::default() }
 }
 
+/// An attribute that is text.
 pub fn string(name: &str, s: &str) -> pb::AttributeProto {
     pb::AttributeProto { name: name.into(), r#type: AttributeType::String as i32, s: s.into(), ..Default::default() }
 }
 
+/// An attribute that is a tensor.
 pub fn tensor(name: &str, t: pb::TensorProto) -> pb::AttributeProto {
     pb::AttributeProto { name: name.into(), r#type: AttributeType::Tensor as i32, t: Some(t), ..Default::default() }
 }
 
+/// Imports a model as if it were the file `test.onnx`.
+///
+/// # Errors
+/// As [`import_bytes`].
 pub fn import_model(model: &pb::ModelProto, options: &ImportOptions<'_>) -> Result<Imported, Diagnostics> {
     import_bytes(Path::new("test.onnx"), model.encode_to_vec(), options)
 }
@@ -135,7 +148,9 @@ pub fn import_model(model: &pb::ModelProto, options: &ImportOptions<'_>) -> Resu
 /// A model written with new elements: its bytes, and those of its file of external data.
 #[derive(Debug)]
 pub struct Written {
+    /// The model.
     pub model: Vec<u8>,
+    /// Its external data.
     pub data: Vec<u8>,
 }
 

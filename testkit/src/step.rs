@@ -1,9 +1,6 @@
-//! What whole-program tests share: programs from text, and one step of them on CPU ranks.
-#![allow(dead_code, reason = "each test file uses its part")]
+//! Programs from the texts of specs, and one step of them on CPU ranks.
 
-#[path = "../../../tests/support/counted.rs"]
-mod counted;
-
+use crate::counted;
 use shardc_executor::replay::Replay;
 use shardc_executor::run::Executor;
 use shardc_executor::tensor::Tensor;

@@ -1,7 +1,7 @@
 //! Random specs for a model: meshes of up to four axes, micro-batches, and splits of every form of
 //! parameters, inputs and inner values.
 
-use super::graphs::{Choices, Model};
+use crate::random_graphs::{Choices, Model};
 use shardc_ir::graph::{Graph, ValueId};
 use shardc_ir::letters::Role;
 use shardc_ir::ops::{Op, letters_of};

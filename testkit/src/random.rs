@@ -1,5 +1,4 @@
 //! Numbers that are the same in every run, and the damage that they do to bytes.
-#![allow(dead_code, reason = "each test crate uses some of what is here")]
 
 /// A stream of numbers that is the same in every run (Steele, Lea, Flood: SplitMix64, 2014).
 pub struct Random(pub u64);

@@ -1,7 +1,7 @@
 //! Random graphs, drawn from a list of choices so that a failing case shrinks with the list.
 
-#[path = "families.rs"]
-mod families;
+mod layers;
+mod tensors;
 
 use shardc_ir::builder::Builder;
 use shardc_ir::dtype::DType;
@@ -78,18 +78,55 @@ pub fn draw(choices: &mut Choices, dtype: DType) -> Model {
 }
 
 /// Builds a graph as the choices say.
-pub struct Maker<'a> {
-    pub b: Builder,
-    pub c: &'a mut Choices,
-    pub dtype: DType,
-    pub batch: u64,
+struct Maker<'a> {
+    b: Builder,
+    c: &'a mut Choices,
+    dtype: DType,
+    batch: u64,
     parameters: Vec<ValueId>,
     inputs: usize,
-    pub dropouts: u32,
-    pub fused: Vec<(String, usize, Vec<u64>)>,
+    dropouts: u32,
+    fused: Vec<(String, usize, Vec<u64>)>,
 }
 
+/// Kinds of steps.
+const STEPS: usize = 29;
+
 impl Maker<'_> {
+    /// One more step after `x`; `earlier` is what was computed before.
+    fn step(&mut self, x: ValueId, earlier: &[ValueId]) -> ValueId {
+        match self.c.below(STEPS) {
+            0 | 1 => self.linear(x),
+            2 => self.activation(x),
+            3 => self.broadcast_parameter(x),
+            4 => self.residual(x, earlier),
+            5 => self.normalised(x),
+            6 => self.softmax(x),
+            7 => self.attention(x),
+            8 => self.merged(x),
+            9 => self.transposed(x),
+            10 => self.sliced(x),
+            11 => self.concatenated(x),
+            12 => self.reduced(x),
+            13 => self.compared(x),
+            14 => self.indexed(x),
+            15 => self.batch_normalised(x),
+            16 => self.convolved(x),
+            17 => self.pooled(x),
+            18 => self.dropped(x),
+            19 => self.bounded(x),
+            20 => self.stepped(x),
+            21 => self.decided(x),
+            22 => self.scattered(x),
+            23 => self.fused(x),
+            24 => self.matched(x),
+            25 => self.detached(x),
+            26 => self.counted(x),
+            27 => self.picked(x),
+            _ => self.remainder(x),
+        }
+    }
+
     fn features(&mut self) -> ValueId {
         let shapes: [&[u64]; 9] = [&[8], &[4, 8], &[6, 4], &[2, 4, 4], &[12], &[3, 8], &[4, 6], &[6, 2, 3], &[2, 3, 2, 2]];
         let mut shape = self.c.pick(&shapes).to_vec();
@@ -99,7 +136,7 @@ impl Maker<'_> {
     }
 
     /// Another input of the model.
-    pub fn input(&mut self, ty: Type) -> ValueId {
+    fn input(&mut self, ty: Type) -> ValueId {
         let name = ["x", "x1", "x2", "x3"].get(self.inputs).map_or_else(|| format!("x{}", self.inputs), |name| name.to_string());
         self.inputs += 1;
         self.b.op(Input { name, ty, label: false }, &[])
@@ -123,7 +160,7 @@ impl Maker<'_> {
     }
 
     /// A new parameter, or now and then one that is there.
-    pub fn parameter(&mut self, shape: &[u64]) -> ValueId {
+    fn parameter(&mut self, shape: &[u64]) -> ValueId {
         let same: Vec<ValueId> = self.parameters.iter().copied().filter(|v| self.b.ty(*v).shape == shape).collect();
         if !same.is_empty() && self.c.one_in(6) {
             return same[self.c.below(same.len())];
@@ -133,7 +170,7 @@ impl Maker<'_> {
         new
     }
 
-    pub fn variable(&mut self, shape: &[u64], role: StateRole) -> ValueId {
+    fn variable(&mut self, shape: &[u64], role: StateRole) -> ValueId {
         let states = &mut self.b.graph_mut().states;
         let id = StateId(states.len() as u32);
         states.push(State {
@@ -149,7 +186,7 @@ impl Maker<'_> {
         self.b.state(id)
     }
 
-    pub fn shape(&self, x: ValueId) -> Vec<u64> {
+    fn shape(&self, x: ValueId) -> Vec<u64> {
         self.b.ty(x).shape.clone()
     }
 

@@ -1,0 +1,117 @@
+//! Reductions and row programs.
+
+use crate::map::random_map;
+use crate::{COORDINATES, Random, check, launch, operands, random_shape, tolerance};
+use shardc_executor::cpu::threads::Threads;
+use shardc_ir::dtype::DType;
+use shardc_ir::kernel::*;
+use shardc_ir::reduce_kind::ReduceKind;
+use shardc_ir::scalar::{Binary, Instr, ScalarProgram};
+
+#[test]
+fn reduce() {
+    let mut random = Random::new(2);
+    for case in 0..1500 {
+        let compute = if case % 2 == 0 { DType::F64 } else { DType::F32 };
+        let mut shape = random_shape(&mut random);
+        if case % 10 == 0 {
+            shape.push(random.pick(&[1, 600, 1100, 5000]));
+        }
+        if case % 50 == 7 {
+            shape = vec![random.pick(&[300, 700]), random.pick(&[40, 1300])];
+        }
+        let mut map = random_map(&mut random, compute, shape.clone());
+        map.program.outputs.truncate(1);
+        map.outputs.truncate(1);
+        let kind = random.pick(&[ReduceKind::Sum, ReduceKind::Max, ReduceKind::Min]);
+        let reduced: Vec<bool> = shape.iter().map(|_| random.below(2) == 0).collect();
+        let accumulate = if random.below(4) == 0 { DType::F64 } else { compute };
+        let terms: u64 = shape.iter().zip(&reduced).filter(|(_, r)| **r).map(|(n, _)| *n).product();
+        let kernel = Kernel::Reduce(Reduce { map, kind, reduced, accumulate });
+        let reads = operands(&mut random, &kernel);
+        let scale = if kind == ReduceKind::Sum { terms as f64 * 30.0 } else { 30.0 };
+        check(&kernel, &reads, &COORDINATES, if compute == DType::F64 { 1e-14 } else { 1e-7 } * scale.max(30.0));
+    }
+}
+
+#[test]
+fn reductions_of_single_elements_along_long_rows() {
+    let (rows, width) = (3, 1280);
+    let map = Map {
+        compute: DType::F32,
+        shape: vec![rows, width, 1],
+        inputs: [width as i64, 0].map(|stride| MapInput { dtype: DType::F32, strides: vec![stride, 1, 1] }).to_vec(),
+        program: ScalarProgram { inputs: 2, code: vec![Instr::Binary(Binary::Add, 0, 1)], outputs: vec![2] },
+        outputs: vec![DType::F32],
+        origins: vec![],
+    };
+    let kernel = Kernel::Reduce(Reduce { map, kind: ReduceKind::Sum, reduced: vec![false, false, true], accumulate: DType::F32 });
+    let x: Vec<f64> = (0..rows * width).map(|i| i as f64).collect();
+    let row: Vec<f64> = (0..width).map(|i| 0.5 * i as f64).collect();
+    let want: Vec<f64> = x.iter().enumerate().map(|(i, x)| x + row[i % width as usize]).collect();
+    assert_eq!(launch(&kernel, &[x, row], &COORDINATES, Threads(2))[0], want);
+}
+
+#[test]
+fn reductions_of_nothing() {
+    for (kind, want) in [(ReduceKind::Sum, 0.0), (ReduceKind::Max, f64::NEG_INFINITY), (ReduceKind::Min, f64::INFINITY)] {
+        let map = Map {
+            compute: DType::F32,
+            shape: vec![3, 0],
+            inputs: vec![MapInput { dtype: DType::F32, strides: vec![0, 1] }],
+            program: ScalarProgram::identity(),
+            outputs: vec![DType::F32],
+            origins: vec![],
+        };
+        let kernel = Kernel::Reduce(Reduce { map, kind, reduced: vec![false, true], accumulate: DType::F32 });
+        assert_eq!(launch(&kernel, &[vec![]], &COORDINATES, Threads(1))[0], [want; 3]);
+    }
+}
+
+/// The sum of many equal numbers that f32 cannot hold exactly: adding them one by one would be off
+/// by thousands of ulps.
+#[test]
+fn long_sums_are_exact_to_a_few_ulp() {
+    for (shape, reduced) in
+        [(vec![1 << 20], vec![true]), (vec![1 << 17, 8], vec![true, false]), (vec![8, 1 << 17], vec![false, true])]
+    {
+        let strides = if shape.len() == 1 { vec![1] } else { vec![shape[1] as i64, 1] };
+        let map = Map {
+            compute: DType::F32,
+            shape: shape.clone(),
+            inputs: vec![MapInput { dtype: DType::F32, strides }],
+            program: ScalarProgram::identity(),
+            outputs: vec![DType::F32],
+            origins: vec![],
+        };
+        let terms: u64 = shape.iter().zip(&reduced).filter(|(_, r)| **r).map(|(n, _)| *n).product();
+        let kernel = Kernel::Reduce(Reduce { map, kind: ReduceKind::Sum, reduced, accumulate: DType::F32 });
+        let value = f64::from(0.1f32);
+        for got in &launch(&kernel, &[vec![value; shape.iter().product::<u64>() as usize]], &COORDINATES, Threads(1))[0] {
+            let want = value * terms as f64;
+            assert!((got / want - 1.0).abs() < 4.0 * f64::from(f32::EPSILON), "{shape:?}: {got}, not {want}");
+        }
+    }
+}
+
+#[test]
+fn rowwise() {
+    let mut random = Random::new(4);
+    for case in 0..300 {
+        let dtype = if case % 2 == 0 { DType::F64 } else { DType::F32 };
+        let program = [
+            RowProgram::Softmax,
+            RowProgram::SoftmaxGrad,
+            RowProgram::LayerNorm { eps: 1e-2 },
+            RowProgram::LayerNormGrad,
+            RowProgram::RmsNorm { eps: 1e-2 },
+            RowProgram::RmsNormGrad,
+            RowProgram::Rotary { repeat: random.size(), period: random.size(), transposed: case % 4 < 2 },
+        ][case / 2 % 7];
+        let even = if let RowProgram::Rotary { .. } = program { 2 } else { 1 };
+        let width = random.pick(&[1, 2, 5, 31, 32, 33, 100, 1500]) * even;
+        let kernel = Kernel::Rowwise(Rowwise { dtype, rows: random.size(), width, program });
+        let reads = operands(&mut random, &kernel);
+        check(&kernel, &reads, &COORDINATES, tolerance(dtype) * 8.0);
+    }
+}

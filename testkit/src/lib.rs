@@ -1,0 +1,21 @@
+//! What the tests of several crates share, each thing once: what is drawn, what judges, and what is
+//! made by hand. No crate depends on it outside of its tests.
+//!
+//! | module | what it has |
+//! |---|---|
+//! | [`onnx`] | small ONNX models built node by node, and the recorded cases of single ops |
+//! | [`random_graphs`], [`random_specs`] | models and the specs that shard them, drawn from a list of choices |
+//! | [`random`] | numbers that are the same in every run, and the damage that they do to bytes |
+//! | [`reference`] | every kernel form as plain loops in f64, which judges the kernels |
+//! | [`step`] | one training step of a graph under a spec, compiled, proven and run on CPU ranks |
+//! | [`counted`] | the bytes that ranks send and hold, counted and compared with what the plan says |
+
+#![allow(clippy::unwrap_used, reason = "tests may fail")]
+
+pub mod counted;
+pub mod onnx;
+pub mod random;
+pub mod random_graphs;
+pub mod random_specs;
+pub mod reference;
+pub mod step;

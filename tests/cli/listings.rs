@@ -1,0 +1,133 @@
+//! What `compile`, `inspect` and `ops` print.
+
+use crate::support::{example, folder, shardc};
+use crate::{SPEC, write};
+use serde_json::Value;
+use shardc_executor::data::write_npz;
+use shardc_executor::tensor::Tensor;
+use std::fs;
+use std::path::Path;
+
+#[test]
+fn one_of_a_kind_is_told_as_one() {
+    let here = folder("one");
+    let model = example("digits/model.onnx");
+    let (x, y) = (Tensor::from_f32(&[1, 1, 8, 8], &[0.5; 64]), Tensor::from_i64(&[1], &[3]));
+    write_npz(&here.join("one.npz"), &[("x".to_string(), x), ("y".to_string(), y)].into()).expect("data is written");
+    let spec = write(&here, "job.shard", "batch 1\nloss cross_entropy labels=y\noptimizer adamw lr=0.1\n");
+    let job = [&model, "--spec", &spec, "--data", "one.npz"];
+    let ran = shardc(&here, &[&["train"], &job[..], &["--steps", "2", "--export", "t.onnx"]].concat()).expect(0);
+    assert!(ran.err.contains("note: the data has 1 sample, 1 step a pass; it will be used again\n"), "{}", ran.err);
+    let ran = shardc(&here, &[&["eval"], &job[..]].concat()).expect(0);
+    assert!(ran.out.ends_with(" over 1 label of 1 sample\n"), "{}", ran.out);
+    let ran = shardc(&here, &[&["check"], &job[..], &["--replay"]].concat()).expect(0);
+    assert!(ran.out.starts_with("batch 1: 1 rank against one\n"), "{}", ran.out);
+    assert!(
+        ran.out.contains("batch 1: the replay of 1 rank in one thread has the same bits: 2 outputs, 6 gradients, "),
+        "{}",
+        ran.out
+    );
+    let small =
+        write(&here, "small.shard", "batch 1\nloss cross_entropy labels=y\noptimizer adamw lr=0.1\ndevice memory=100KiB\n");
+    let ran = shardc(&here, &["compile", &model, "--spec", &small, "-o", "p"]).expect(1);
+    assert!(ran.err.contains("optimizer state is the largest part: "), "{}", ran.err);
+}
+
+#[test]
+fn inspect_shows_steps_memory_and_messages() {
+    let here = folder("inspect");
+    let arguments = ["compile", &example("digits/model.onnx"), "--spec", &example("digits/dp2-tp2.shard"), "-o", "p"];
+    let summary = shardc(&here, &arguments).expect(0);
+    for part in
+        ["ranks        4 (dp=2 tp=2)", "batch        64 samples", "parameters   26,122", "trained (6)", "a step from each rank"]
+    {
+        assert!(summary.out.contains(part), "`{part}` in\n{}", summary.out);
+    }
+    let text = shardc(&here, &["inspect", "p", "--rank", "3"]).expect(0).out;
+    let first = text.lines().next().expect("a header");
+    assert!(first.starts_with("plan @") && first.contains("device 3/4 (dp=1 tp=1)") && first.contains("peak"), "{first}");
+    let call = text.lines().find(|l| l.contains("(dp2-tp2.shard:12)")).expect("the call that the spec's line 12 asks for");
+    for part in
+        ["comm", "all_reduce sum tp {2,3}", "f32[32, 128]", "F0", "16 KiB", "for \"fc2.weight\" {-, tp} (dp2-tp2.shard:12)"]
+    {
+        assert!(call.contains(part), "`{part}` in `{call}`");
+    }
+    shardc(&here, &["inspect", "p", "--format", "json", "-o", "p.json"]).expect(0);
+    let json: Value = serde_json::from_str(&fs::read_to_string(here.join("p.json")).expect("a file")).expect("JSON");
+    assert_eq!(json["world_size"], 4);
+    assert_eq!(json["mesh"], serde_json::json!({"dp": 2, "tp": 2}));
+    assert_eq!(json["plan_hash"].as_str().map(str::len), Some(64));
+    let ranks = json["ranks"].as_array().expect("ranks");
+    assert_eq!(ranks.len(), 4);
+    assert_eq!(ranks[3]["coordinates"], serde_json::json!({"dp": 1, "tp": 1}));
+    // fc1 and fc2 are halved, fc2's bias and fc3 are whole: [64, 64] + [64] + [128, 64] + [128] +
+    // [10, 128] + [10] numbers.
+    let parameters = 4 * (64 * 64 + 64 + 128 * 64 + 128 + 10 * 128 + 10);
+    for rank in ranks {
+        for part in ["parameter_bytes", "gradient_bytes", "optimizer_bytes"] {
+            assert_eq!(rank[part], parameters, "{part}");
+        }
+        let bytes = |part: &str| rank[part].as_u64().expect("a number");
+        assert!(bytes("activation_bytes") > 0 && bytes("peak_bytes") > bytes("activation_bytes") + 3 * parameters);
+        let calls = rank["communication"].as_array().expect("calls");
+        let over = |axis: &str| calls.iter().find(|c| c["axis"] == axis).expect("calls over the axis");
+        // The activations [32, 128] and a part of the norm over tp; every gradient and the loss
+        // over dp. Two ranks send what they have.
+        assert_eq!(
+            (&over("tp")["kind"], &over("tp")["bytes_sent"]),
+            (&Value::from("all_reduce"), &Value::from(32 * 128 * 4 + 8))
+        );
+        let padding = over("dp")["bytes_sent"].as_u64().expect("a number") - parameters - 4;
+        assert!(padding < 6 * 64, "{padding} bytes of padding");
+    }
+    let one = shardc(&here, &["inspect", "p", "--format", "json", "--rank", "2"]).expect(0);
+    let one: Value = serde_json::from_str(&one.out).expect("JSON");
+    assert_eq!(one["ranks"].as_array().map(Vec::len), Some(1));
+    assert_eq!(one["ranks"][0], ranks[2]);
+}
+
+#[test]
+fn micro_batches_are_one_loop_in_a_listing() {
+    let here = folder("loop");
+    shardc(&here, &["compile", &example("tiny-gpt/model.onnx"), "--spec", &example("tiny-gpt/dp2.shard"), "-o", "p"]).expect(0);
+    let text = shardc(&here, &["inspect", "p"]).expect(0).out;
+    assert_eq!(text.matches("for each of 2 micro-batches").count(), 1);
+    assert!(text.contains("2 micro-batches  peak"));
+    let verified = shardc(&here, &["verify", "p"]).expect(0).out;
+    let proven = ["train: proven on 2 ranks", "reference: proven on 1 rank", "eval: proven on 2 ranks", "`train.shir`"];
+    assert!(proven.iter().all(|words| verified.contains(words)), "{verified}");
+}
+
+#[test]
+fn compile_can_stop_dump_and_verify() {
+    let here = folder("passes");
+    let job = ["compile", &example("digits/model.onnx"), "--spec", &example("digits/dp2-tp2.shard")];
+    let stopped = shardc(&here, &[&job[..], &["--stop-after", "propagate", "--verify-each"]].concat()).expect(0);
+    assert!(stopped.out.starts_with("graph @") && stopped.out.contains("phase annotated"), "{}", stopped.out);
+    // What stops before a pass does not hear its refusal.
+    let spec = write(&here, "idle.shard", format!("mesh tp=2\nshard \"fc1.weight\" [3*tp, -]\n{SPEC}"));
+    let job_with_idle = ["compile", &example("digits/model.onnx"), "--spec", &spec];
+    shardc(&here, &[&job_with_idle[..], &["--stop-after", "differentiate"]].concat()).expect(0);
+    shardc(&here, &[&job_with_idle[..], &["--stop-after", "propagate"]].concat()).expect(1);
+    let spec = write(&here, "evaluation.shard", "bind batch=2\n");
+    let evaluation = ["compile", &example("digits/model.onnx"), "--spec", &spec, "--stop-after"];
+    let ran = shardc(&here, &[&evaluation[..], &["differentiate"]].concat()).expect(2);
+    assert!(ran.err.contains("asks for no training"), "{}", ran.err);
+    shardc(&here, &[&job[..], &["-o", "p", "--dump", "d", "--verify-each"]].concat()).expect(0);
+    for mode in ["train", "eval"] {
+        let files: Vec<_> = fs::read_dir(here.join("d").join(mode)).expect("dumps").collect();
+        assert!(files.len() > 4, "{} dumps", files.len());
+        for file in files {
+            let text = fs::read_to_string(file.expect("an entry").path()).expect("a text");
+            let graph = shardc_ir::text::parse(&text).expect("a dump can be read");
+            assert_eq!(shardc_ir::text::print(&graph), text);
+        }
+    }
+}
+
+#[test]
+fn ops_prints_the_table() {
+    let ran = shardc(Path::new("."), &["ops"]).expect(0);
+    let contract = ran.out.lines().find(|l| l.starts_with("contract ")).expect("contract is an op");
+    assert!(contract.contains("ab,bc->ac"), "{contract}");
+}
