@@ -21,8 +21,10 @@ use std::sync::Arc;
 pub struct Traffic {
     /// Calls.
     pub calls: u64,
-    /// Bytes of this rank that others took, what it combined for them included: as many as the ring
-    /// algorithm sends where all shares are equal, and in any case as many by all members together.
+    /// Bytes that it would send over a wire: its parts that others take, and what it combines for
+    /// them. As many as the ring algorithm sends where all shares are equal, and in any case as
+    /// many by all members together. A small piece is combined by every member for itself, which is
+    /// sooner done in shared memory, and counted as if it were shared out.
     pub bytes_sent: u64,
 }
 
@@ -249,8 +251,8 @@ impl Member {
         })
     }
 
-    /// Puts `bytes` of this member where the others can read them, and waits until all have.
-    /// Returns the set they are in.
+    /// Puts `bytes` of this member where the others can read them, and waits until every member has
+    /// put its own. Returns the set they are in.
     fn stage(&mut self, world: &World, call: &Collective, bytes: usize, fill: impl FnOnce(&mut [u8])) -> Result<usize, Reason> {
         let set = self.parity;
         self.parity = 1 - set;

@@ -1,5 +1,5 @@
-//! Messages from one rank to another. A send is a rendezvous: it ends when its receive has taken
-//! the message.
+//! Messages from one rank to another, for stages of a pipeline. A send is a rendezvous: it ends
+//! when its receive has taken the message.
 
 use crate::world::{Gate, Wait, World};
 use shardc_ir::dtype::DType;

@@ -3,7 +3,7 @@
 //! | what | where |
 //! |---|---|
 //! | a spec: its statements, its errors, all at once | [`mod@spec`] |
-//! | a model: its bytes, what of it is trained, its graph; the way back to a file | [`onnx`] (feature `onnx`) |
+//! | a model: its bytes, what is trained, its graph, its export | [`onnx`] (feature `onnx`) |
 //!
 //! A spec, read; its mistakes are told together, each with its place:
 //!
@@ -11,7 +11,7 @@
 //! use shardc_frontend::spec::parse;
 //! use std::path::Path;
 //!
-//! let text = "mesh dp=2\nbatch 8\ndata axis=dp\nloss mse prediction=y labels=t\noptimizer sgd lr=0.1\n";
+//! let text = "mesh dp=2\nbatch 8\ndata axis=dp\nloss mse labels=t\noptimizer sgd lr=0.1\n";
 //! let spec = parse(Path::new("job.shard"), text).unwrap();
 //! assert_eq!(spec.mesh().world_size(), 2);
 //!

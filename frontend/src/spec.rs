@@ -1,9 +1,10 @@
 //! The spec language: from the text of a `.shard` file to a [`Spec`], or to all of its errors at
 //! once.
 //!
-//! `syntax` finds statements, `statements` reads each into its field with `values`, `check`
-//! compares them with each other. What reads a part of the text returns `None` after it has reported
-//! why, so that the next part is read all the same.
+//! `syntax` finds statements; `statements` has a row for each, and `layout`, `state` and `training`
+//! read its words with `reader` and `values`; `check` compares them with each other. What reads a
+//! part of the text returns `None` after it has reported why, so that the next part is read all the
+//! same.
 
 mod check;
 mod context;

@@ -134,7 +134,7 @@ fn the_whole_language() {
 fn statements_know_their_place() {
     let spec = good(WHOLE);
     let shard = &spec.shard[0];
-    assert_eq!(spec.provenance(shard.source), "job.shard:11");
+    assert_eq!(shard.source.line, 11);
     assert_eq!(text_of(shard, WHOLE), "shard     \"*.c_attn.weight\" [-, 3*tp]");
     assert_eq!(text_of(&shard.value.pattern, WHOLE), "\"*.c_attn.weight\"");
     assert_eq!(text_of(&shard.value.dims[1], WHOLE), "3*tp");

@@ -15,10 +15,10 @@ use std::collections::{HashMap, HashSet};
 ///
 /// | to append | with |
 /// |---|---|
-/// | what a pass or a gradient rule computes; operands that do not fit are a bug | [`op`](Builder::op), [`ops`](Builder::ops), or a method for the op |
-/// | what a model or a user asks for; operands that do not fit are an error | [`try_node`](Builder::try_node) |
+/// | what a pass or a gradient rule computes | [`op`](Builder::op), [`ops`](Builder::ops) |
+/// | what may not fit its operands, which is an error | [`try_node`](Builder::try_node) |
 /// | a node of another graph as it is | [`copy`](Builder::copy) |
-/// | a node of another graph over other operands, its result types known | [`push`](Builder::push) |
+/// | a node whose result types are known | [`push`](Builder::push) |
 ///
 /// What takes the place of a value takes its name too, by [`rename`](Builder::rename).
 pub struct Builder {

@@ -5,12 +5,12 @@
 //! |---|---|
 //! | the graph of a job, and how one is built | [`graph::Graph`], [`builder::Builder`] |
 //! | everything that is known of an op | [`ops::Rules`], one family of ops a file |
-//! | how an op's dimensions correspond; who holds which part of a value | [`letters`], [`sharding`], [`mesh`] |
+//! | how dimensions correspond; who holds what | [`letters`], [`sharding`], [`mesh`] |
 //! | what a job asks for, as the spec says it | [`spec::Spec`] |
-//! | a plan: buffers, tasks, steps; the kernels of its steps | [`plan::Program`], [`kernel::Kernel`] |
+//! | buffers, tasks, steps and their kernels | [`plan::Program`], [`kernel::Kernel`] |
 //! | from an op on a rank's part to kernels | [`mod@lower`] |
 //! | texts of graphs, files of plans, listings | [`text`], [`plan_file`], [`listing`] |
-//! | what must hold of a graph, and that a plan carries its graph out | [`mod@verify`], [`verify_plan`] |
+//! | what must hold of a graph, and of a plan beside it | [`mod@verify`], [`verify_plan`] |
 //! | what a graph computes, by a naive evaluator | [`interp`] |
 //!
 //! A graph in text, read and evaluated:

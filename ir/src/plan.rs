@@ -1,5 +1,5 @@
-//! A plan: for each distinct program its buffers, its steps and its order of tasks, with nothing
-//! left to decide.
+//! Programs: buffers, steps and the order of tasks, with nothing left to decide. A program with the
+//! graph that it carries out is a [`crate::programs::Plan`].
 
 mod tables;
 
@@ -41,7 +41,7 @@ pub enum BufferKind {
     Output(u32),
     /// Anything that lives within a step.
     Activation,
-    /// Scratch of a collective.
+    /// Scratch of a collective, or the bytes of several gradients that one call takes together.
     Communication,
 }
 
@@ -109,7 +109,7 @@ pub struct View {
     pub bytes: u64,
 }
 
-/// The queue a step runs in.
+/// The queue that a step is meant for. CPU ranks run all steps in one order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stream {
@@ -124,7 +124,7 @@ pub enum Stream {
 pub struct Provenance {
     /// The ops of the global graph that it carries out, by value name.
     pub ops: Vec<String>,
-    /// Why it is there, for people: `for "fc2.weight" {tp, -}`.
+    /// Why it is there, for people: `for "fc2.weight" {-, tp}`.
     pub reason: Option<String>,
     /// The line of the spec that asked for it, from 1.
     pub spec_line: Option<u32>,
@@ -141,7 +141,7 @@ pub struct Step {
     pub reads: Vec<View>,
     /// Operands written, in the kernel's order.
     pub writes: Vec<View>,
-    /// Text of the op, for listings: `matmul %x, %w1`.
+    /// Text of the op, for listings: `contract bk,nk->bn %x, %w1`.
     pub text: String,
     /// Where it comes from.
     pub provenance: Provenance,
@@ -161,7 +161,7 @@ pub enum Repeat {
 /// together as one loop (`F0 B0 F1 B1 …`).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Task {
-    /// `prologue`, `F`, `B`, `update`.
+    /// `prepare`, `prologue`, `settle`, `F`, `B`, `update`.
     pub name: String,
     /// When it runs.
     pub repeat: Repeat,

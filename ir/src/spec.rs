@@ -168,13 +168,6 @@ impl Spec {
         shard.chain(others).find(|source| source.line == line as usize).map(|source| self.place_of(source))
     }
 
-    /// `job.shard:7`, as listings name the line that asked for something; the file without its
-    /// folder.
-    pub fn provenance(&self, source: Source) -> String {
-        let name = self.file.file_name().unwrap_or(self.file.as_os_str());
-        format!("{}:{}", name.to_string_lossy(), source.line)
-    }
-
     /// What training needs and the spec does not say: `batch`, `loss`, `optimizer`.
     ///
     /// # Errors
@@ -215,7 +208,6 @@ mod tests {
         let spec = Spec { file: "a/job.shard".into(), ..Spec::default() };
         assert_eq!(spec.mesh(), Mesh::single());
         assert_eq!(spec.learning_rate(), None);
-        assert_eq!(spec.provenance(located(()).source), "job.shard:7");
         let missing: Vec<String> = spec.require_training().unwrap_err().iter().map(|d| d.to_string()).collect();
         assert_eq!(
             missing,

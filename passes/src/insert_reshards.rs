@@ -1,7 +1,7 @@
 //! Decides for each op how its letters are split, marks what is partial, and makes every
 //! disagreement a visible `reshard`.
 //!
-//! Before: `%p = contract %a, %w2` and `%y = add %p, %b2` with n split over tp. After:
+//! Before: `%p = contract "bn,nm->bm" %a, %w2` and `%y = add %p, %b2`, with n split over tp. After:
 //! `%p : … partial(sum: tp)`, `%p_1 = reshard %p`, `%y = add %p_1, %b2`. A partial sum passes an op
 //! only where the op is linear in it, while it has one reader and does not grow; sums add what is
 //! partial alike first ([`sums`]). Weights stay where they are, activations move; a state variable
@@ -65,8 +65,7 @@ struct Explicit<'g> {
     complete: ValueMap,
     /// Reshards made so far: (new value, sharding) to its resharded value.
     made: Vec<Vec<(Sharding, ValueId)>>,
-    /// For each new value, the node whose letters left it partial, and the old value that reads
-    /// best in a reason.
+    /// For each old value, the state variable whose gradient it is.
     gradient_of: Vec<Option<usize>>,
 }
 

@@ -1,9 +1,10 @@
-//! From the model's graph to a plan: one pass a file, and this file says in which order and why.
+//! From the model's graph to a program: one pass a file, and this file says in which order and why.
 //!
 //! | what | where |
 //! |---|---|
 //! | the passes in their order | [`PIPELINE`], run by [`run`] and [`observed`] |
 //! | what a pass is | [`Pass`] |
+//! | what several passes ask | [`annotate`], `blocks`, `weights`, `rewrite` |
 //! | from the explicit graph to buffers, tasks and steps | [`planning`] |
 //!
 //! A graph of one matrix product, trained over two ranks that share out the samples:
@@ -23,9 +24,10 @@
 //! ",
 //! )
 //! .unwrap();
-//! let job = "mesh dp=2\nbatch 8\ndata axis=dp\nloss mse prediction=y labels=t\noptimizer sgd lr=0.1\n";
+//! let job = "mesh dp=2\nbatch 8\ndata axis=dp\nloss mse labels=t\noptimizer sgd lr=0.1\n";
 //! let spec = shardc_frontend::spec::parse(Path::new("job.shard"), job).unwrap();
-//! let program = compile(graph, &Context { spec: &spec, mode: Mode::Train, verify: true }).unwrap();
+//! let cx = Context { spec: &spec, mode: Mode::Train, verify: true };
+//! let program = compile(graph, &cx).unwrap();
 //! assert_eq!(program.mesh.world_size(), 2);
 //! ```
 

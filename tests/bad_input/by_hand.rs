@@ -6,6 +6,7 @@ use super::{DATA_COMMANDS, PLAN_COMMANDS, models};
 use shardc_executor::data::{npz_bytes, write_safetensors};
 use shardc_executor::tensor::Tensor;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// All of them.
 pub fn cases() -> Vec<Case> {
@@ -109,9 +110,11 @@ fn specs() -> Vec<Case> {
     texts.push(("a spec of many braces".into(), with(&format!("shard \"w\" [{}", "(".repeat(100_000)))));
     let commands =
         ["compile model.onnx --spec job.shard -o p", "train model.onnx --spec job.shard --data data.npz --steps 1 --threads 1"];
-    let case =
-        |(name, text): &(String, Vec<u8>)| commands.map(|command| Case::of(name.clone(), "job.shard", text.clone(), command));
-    texts.iter().flat_map(case).collect()
+    let case = |(name, text): (String, Vec<u8>)| {
+        let text = Arc::new(text);
+        commands.map(|command| Case::of(name.clone(), "job.shard", text.clone(), command))
+    };
+    texts.into_iter().flat_map(case).collect()
 }
 
 /// Data in each form, under each command that reads it.
@@ -158,6 +161,7 @@ fn data() -> Vec<Case> {
         ("too few elements", whole("<f8", "(8, 3, 100)")),
         ("a header longer than the file", b"\x93NUMPY\x02\x00\xff\xff\xff\xff{".to_vec()),
     ] {
+        let bytes = Arc::new(bytes);
         for command in ["data arrays", "data arrays/x.npy", "eval model.onnx --spec job.shard --data arrays --threads 1"] {
             cases.push(Case::of(name, "arrays/x.npy", bytes.clone(), command));
         }
@@ -174,6 +178,7 @@ fn data() -> Vec<Case> {
         ("brackets", header(&"[".repeat(100_000))),
         ("a name of a megabyte", header(&format!(r#"{{"{}":1}}"#, "x".repeat(1 << 20)))),
     ] {
+        let bytes = Arc::new(bytes);
         for command in ["data data.safetensors", "eval model.onnx --spec job.shard --data data.safetensors --threads 1"] {
             cases.push(Case::of(name, "data.safetensors", bytes.clone(), command));
         }
@@ -264,8 +269,9 @@ fn plans() -> Vec<Case> {
         ("a manifest of a long word", format!("\"{}\"", "x".repeat(1 << 20))),
         ("a manifest of another format", "{\"format\":\"\\u001b[2J\"}".to_string()),
     ] {
+        let bytes = Arc::new(text.into_bytes());
         for command in PLAN_COMMANDS {
-            cases.push(Case::of(name, "plan/manifest.json", text.clone().into_bytes(), command));
+            cases.push(Case::of(name, "plan/manifest.json", bytes.clone(), command));
         }
     }
     for path in ["none", "arrays", "model.onnx", ".", "/", "/dev/zero", "/proc", "plan/manifest.json", "plan/."] {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wait4::Wait4;
 
@@ -20,24 +21,28 @@ const MEMORY: u64 = 64 << 20;
 /// What is in a folder: the bytes of each file, by its path; of anything else none.
 type Contents = BTreeMap<PathBuf, Option<Vec<u8>>>;
 
+/// The bytes of a file, which several cases share: the most memory that this process ever had is
+/// counted for each that it starts.
+type Bytes = Arc<Vec<u8>>;
+
 /// A command, and the files that differ from those of the good job.
 pub struct Case {
     /// What is bad.
     pub name: String,
     /// Files that are replaced; none is one that is missing.
-    pub files: Vec<(String, Option<Vec<u8>>)>,
+    pub files: Vec<(String, Option<Bytes>)>,
     /// The arguments of the program.
     pub arguments: Vec<String>,
 }
 
 impl Case {
     /// A case that replaces one file.
-    pub fn of(name: impl Into<String>, file: &str, bytes: Vec<u8>, arguments: &str) -> Case {
-        Case::with(name, vec![(file, Some(bytes))], arguments)
+    pub fn of(name: impl Into<String>, file: &str, bytes: impl Into<Bytes>, arguments: &str) -> Case {
+        Case::with(name, vec![(file, Some(bytes.into()))], arguments)
     }
 
     /// A case of these files.
-    pub fn with(name: impl Into<String>, files: Vec<(&str, Option<Vec<u8>>)>, arguments: &str) -> Case {
+    pub fn with(name: impl Into<String>, files: Vec<(&str, Option<Bytes>)>, arguments: &str) -> Case {
         let files = files.into_iter().map(|(name, bytes)| (name.to_string(), bytes)).collect();
         Case { name: name.into(), files, arguments: arguments.split_whitespace().map(String::from).collect() }
     }
@@ -96,7 +101,7 @@ impl Bench {
         for (name, bytes) in &case.files {
             let path = self.folder.join(name);
             match bytes {
-                Some(bytes) => fs::write(path, bytes).expect("a file can be written"),
+                Some(bytes) => fs::write(path, &bytes[..]).expect("a file can be written"),
                 None => fs::remove_file(path).expect("a file can be removed"),
             }
         }

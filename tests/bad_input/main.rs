@@ -140,9 +140,9 @@ impl Mutants {
             let (_, manifest, text) =
                 self.attacks.iter().find(|(_, file, _)| *file == "plan/manifest.json").expect("it is listed");
             let text = String::from_utf8_lossy(text).replace(&hash(good), &hash(&bytes));
-            files.push((*manifest, Some(text.into_bytes())));
+            files.push((*manifest, Some(text.into_bytes().into())));
         }
-        files.push((*file, Some(bytes)));
+        files.push((*file, Some(bytes.into())));
         Case::with(format!("a mutant of {file}"), files, &command)
     }
 }

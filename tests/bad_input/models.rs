@@ -6,19 +6,20 @@ use super::case::Case;
 use crate::attack::seeds::layer;
 use prost::Message;
 use shardc_testkit::onnx::{floats, graph, initializer, input, int, int_list, ints, model, node, output, raw};
+use std::sync::Arc;
 use tract_onnx::pb;
 use tract_onnx::pb::attribute_proto::AttributeType;
 use tract_onnx::pb::tensor_proto::DataType;
 
 /// Each model under each command that reads one.
 pub fn cases() -> Vec<Case> {
-    let all = [broken_graphs(), broken_tensors(), bombs(), functions(), external()].concat();
-    let case = |(name, m): &(String, pb::ModelProto)| {
-        let bytes = m.encode_to_vec();
+    let kinds = [broken_graphs, broken_tensors, bombs, functions, external];
+    let case = |(name, m): Named| {
+        let bytes = Arc::new(m.encode_to_vec());
         let case = |command: &&str| Case::of(name.clone(), "model.onnx", bytes.clone(), command);
         MODEL_COMMANDS.iter().map(case).collect::<Vec<_>>()
     };
-    all.iter().flat_map(case).collect()
+    kinds.into_iter().flat_map(|kind| kind()).flat_map(case).collect()
 }
 
 type Named = (String, pb::ModelProto);

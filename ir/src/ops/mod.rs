@@ -1,8 +1,7 @@
 //! The closed list of ops, and the rules that each has. One file a family; in it, each op's rules
 //! side by side.
 //!
-//! To add an op: write its struct and rules in its family's file, add a line to the list below, a
-//! line to the ONNX table, and a case.
+//! CONTRIBUTING.md lists what belongs to an op.
 
 pub mod attention;
 pub mod batch_norm;
