@@ -6,7 +6,7 @@
 //! | [`onnx`] | small ONNX models built node by node, and the recorded cases of single ops |
 //! | [`random_graphs`], [`random_specs`] | models and their specs, from a list of choices |
 //! | [`random`] | numbers that are the same in every run, and the damage that they do to bytes |
-//! | [`reference`] | every kernel form as plain loops in f64, which judges the kernels |
+//! | [`mod@reference`] | every kernel form as plain loops in f64, which judges the kernels |
 //! | [`step`] | one training step of a graph under a spec, compiled, proven and run on CPU ranks |
 //! | [`counted`] | the bytes that ranks send and hold, compared with what the plan says |
 
