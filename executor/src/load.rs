@@ -44,14 +44,16 @@ pub struct ArenaRange {
     start: u64,
     /// Bytes.
     bytes: u64,
-    /// Bytes from one micro-batch's slot to the next.
+    /// Bytes from one slot to the next.
     slot: u64,
+    /// Slots, at least one.
+    slots: u64,
 }
 
 impl ArenaRange {
     /// The bytes at micro-batch `time`.
     pub fn at(&self, time: u64) -> Range<u64> {
-        let start = self.start + self.slot * time;
+        let start = self.start + self.slot * (time % self.slots);
         start..start + self.bytes
     }
 }
@@ -81,7 +83,7 @@ fn ready(program: &Program, step: &Step) -> Result<ReadyStep, Reason> {
     let (reads, writes) = (places(&signature.reads, &step.reads)?, places(&signature.writes, &step.writes)?);
     let mut in_place = vec![None; reads.len()];
     for (r, read) in reads.iter().enumerate() {
-        let same = |write: &ArenaRange| write.start == read.start && write.slot == read.slot && write.bytes > 0 && read.bytes > 0;
+        let same = |write: &ArenaRange| (write.start, write.slot, write.slots) == (read.start, read.slot, read.slots) && write.bytes > 0 && read.bytes > 0;
         in_place[r] = writes.iter().position(same).filter(|w| step.kernel.in_place(r, *w));
     }
     for time in [0, program.mesh.microbatches() - 1] {
@@ -106,8 +108,8 @@ fn place(program: &Program, operand: &Operand, view: &View) -> Result<ArenaRange
     let bytes = bytes.ok_or_else(|| {
         format!("it needs {} elements of `{}`, the view has {}", operand.elements, found.name, view.bytes / operand.dtype.bytes())
     })?;
-    let slot = if found.slots > 1 { found.slot_bytes } else { 0 };
-    Ok(ArenaRange { dtype: operand.dtype, start: found.offset + view.offset, bytes, slot })
+    let (start, slot, slots) = (found.offset + view.offset, found.slot_bytes, found.slots);
+    Ok(ArenaRange { dtype: operand.dtype, start, bytes, slot, slots })
 }
 
 fn check_overlaps(reads: &[ArenaRange], writes: &[ArenaRange], in_place: &[Option<usize>], time: u64) -> Result<(), Reason> {

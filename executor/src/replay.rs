@@ -131,7 +131,7 @@ impl Replay {
             ExecutionError { rank, step, message, of_data }
         };
         self.each(|rank| rank.begin(number, batch)).map_err(failed)?;
-        for turn in loaded.program.order() {
+        for turn in loaded.program.turns() {
             self.turn(turn).map_err(failed)?;
             if !go_on(self, turn).map_err(failed)? {
                 break;

@@ -68,11 +68,11 @@ impl Guard {
         let norm = program.outputs.iter().find(|output| output.name == NORM)?.buffer;
         let views = |turn: Turn| program.tasks[turn.task].steps[turn.step].writes.iter();
         let writes = |turn: Turn, id| views(turn).any(|view| view.buffer == id);
-        let known = |id| Some(program.order().enumerate().filter(|(_, turn)| writes(*turn, id)).last()?.0 + 1);
+        let known = |id| Some(program.turns().enumerate().filter(|(_, turn)| writes(*turn, id)).last()?.0 + 1);
         let turn = known(norm)?;
         let parameters = program.states.iter().filter(|state| state.role == StateRole::Parameter);
         let parameters: BTreeSet<BufferId> = parameters.map(|state| state.buffer).collect();
-        if program.order().take(turn).flat_map(views).any(|view| parameters.contains(&view.buffer)) {
+        if program.turns().take(turn).flat_map(views).any(|view| parameters.contains(&view.buffer)) {
             return None;
         }
         let outputs = program.outputs.iter().map(|output| output.buffer);
@@ -174,7 +174,7 @@ impl Executor {
         let mut parts = self.on_each(Some(step), move |Worker { rank, communicator }| {
             rank.begin(step, &batch)?;
             let mut given_up = false;
-            for (i, turn) in loaded.program.order().enumerate() {
+            for (i, turn) in loaded.program.turns().enumerate() {
                 if turn_of_guard == Some(i) && !norm.map_or(Ok(true), |norm| rank.is_finite(norm))? {
                     given_up = true;
                     break;
@@ -458,6 +458,7 @@ mod tests {
             constants: vec![],
             outputs: vec![],
             tasks: vec![],
+            order: vec![],
             learning_rate: LearningRate { lr: 0.0, warmup: 0, decay: Decay::Constant },
             seed: 0,
         };

@@ -40,6 +40,7 @@ fn step(program: &Program, kernel: Kernel, reads: &[u32], writes: &[u32]) -> Ste
         reads: reads.iter().map(|b| view(program, *b)).collect(),
         writes: writes.iter().map(|b| view(program, *b)).collect(),
         provenance: Provenance::default(),
+        when: When::default(),
     }
 }
 
@@ -100,6 +101,7 @@ fn program(mesh: Mesh) -> Program {
             ProgramOutput { name: "total".into(), buffer: BufferId(6) },
         ],
         tasks: vec![],
+        order: vec![],
         learning_rate: LearningRate { lr: 0.5, warmup: 0, decay: Decay::Constant },
         seed: 1,
     };
@@ -139,10 +141,13 @@ fn program(mesh: Mesh) -> Program {
         step(&program, Kernel::Move(copy), &[2], &[6]),
     ];
     program.tasks = vec![
-        Task { name: "prologue".into(), repeat: Repeat::Once, steps: prologue },
-        Task { name: "F".into(), repeat: Repeat::EachMicrobatch, steps: body },
-        Task { name: "update".into(), repeat: Repeat::Once, steps: last },
+        Task { name: "prologue".into(), stage: 0, steps: prologue },
+        Task { name: "F".into(), stage: 0, steps: body },
+        Task { name: "update".into(), stage: 0, steps: last },
     ];
+    let run = |task, time| Row::Run { task, time };
+    let body = (0..program.mesh.microbatches()).map(|time| run(1, time));
+    program.order = [run(0, 0)].into_iter().chain(body).chain([run(2, 0)]).collect();
     program
 }
 

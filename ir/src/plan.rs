@@ -82,7 +82,7 @@ pub struct Buffer {
     pub sharding: Sharding,
     /// The local shape of one slot.
     pub local: Vec<u64>,
-    /// Slots: 1, or the number of micro-batches.
+    /// Slots, at least one. What the host fills or reads for each micro-batch has one for each.
     pub slots: u64,
     /// First byte in the arena, a multiple of 64.
     pub offset: u64,
@@ -101,7 +101,7 @@ pub fn aligned(bytes: u64) -> u64 {
 /// A part of a buffer that a step reads or writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct View {
-    /// The buffer; where it has several slots, the slot of the current micro-batch.
+    /// The buffer; where it has several slots, micro-batch `t` is in slot `t` modulo their number.
     pub buffer: BufferId,
     /// Bytes from the slot's start.
     pub offset: u64,
@@ -145,28 +145,43 @@ pub struct Step {
     pub text: String,
     /// Where it comes from.
     pub provenance: Provenance,
+    /// With which micro-batches it runs.
+    pub when: When,
 }
 
-/// When a task runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// With which micro-batches of its task a step runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Repeat {
-    /// Once a step.
-    Once,
-    /// Once for each micro-batch, in order.
-    EachMicrobatch,
+pub enum When {
+    /// With each.
+    #[default]
+    Each,
+    /// With the last of the mesh alone: what needs all micro-batches, as soon as it is there.
+    Last,
 }
 
-/// A body of steps. Tasks run in their order; neighbours that repeat for each micro-batch run
-/// together as one loop (`F0 B0 F1 B1 …`).
+/// A body of steps, stored once however often it runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Task {
     /// `prepare`, `prologue`, `settle`, `F`, `B`, `update`.
     pub name: String,
-    /// When it runs.
-    pub repeat: Repeat,
+    /// The stage of the pipeline that it is of.
+    pub stage: u32,
     /// What it does.
     pub steps: Vec<Step>,
+}
+
+/// A row of the order in which a rank works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Row {
+    /// A task runs.
+    Run {
+        /// The position in [`Program::tasks`].
+        task: u32,
+        /// The micro-batch; 0 where there is one for the whole step.
+        time: u64,
+    },
 }
 
 /// A state variable: initialised, placed, updated once a step, checkpointed and exported as one.
@@ -318,8 +333,11 @@ pub struct Program {
     pub constants: Vec<ProgramConstant>,
     /// Results.
     pub outputs: Vec<ProgramOutput>,
-    /// Bodies in order.
+    /// Bodies.
     pub tasks: Vec<Task>,
+    /// When they run: `F0.0 B0.0 F0.1 B0.1 …`, where `F0.1` is the forward pass of stage 0 for
+    /// micro-batch 1.
+    pub order: Vec<Row>,
     /// The learning rate of each step.
     pub learning_rate: LearningRate,
     /// Seeds initial weights and randomness.
@@ -339,17 +357,31 @@ pub struct Turn {
 
 impl Program {
     /// Every launch of one step of training, in the order in which a rank makes them.
-    pub fn order(&self) -> impl Iterator<Item = Turn> + '_ {
-        let mut next = 0;
-        self.tasks.chunk_by(|a, b| a.repeat == b.repeat).flat_map(move |run| {
-            let first = next;
-            next += run.len();
-            let times = if run[0].repeat == Repeat::EachMicrobatch { self.mesh.microbatches() } else { 1 };
-            (0..times).flat_map(move |time| {
-                let tasks = run.iter().enumerate();
-                tasks.flat_map(move |(t, task)| (0..task.steps.len()).map(move |step| Turn { task: first + t, step, time }))
-            })
+    pub fn turns(&self) -> impl Iterator<Item = Turn> + '_ {
+        self.order.iter().flat_map(move |Row::Run { task, time }| {
+            let (task, time) = (*task as usize, *time);
+            let runs = move |step: &usize| self.runs(&self.tasks[task].steps[*step], time);
+            (0..self.tasks[task].steps.len()).filter(runs).map(move |step| Turn { task, step, time })
         })
+    }
+
+    /// Whether a step of a task runs where its task runs for micro-batch `time`.
+    pub fn runs(&self, step: &Step, time: u64) -> bool {
+        step.when == When::Each || time + 1 == self.mesh.microbatches()
+    }
+
+    /// How often each step runs in a step of training, task by task.
+    pub fn times(&self) -> Vec<Vec<u64>> {
+        let mut times: Vec<[u64; 2]> = vec![[0; 2]; self.tasks.len()];
+        for Row::Run { task, time } in &self.order {
+            let [each, last] = &mut times[*task as usize];
+            *each += 1;
+            *last += u64::from(time + 1 == self.mesh.microbatches());
+        }
+        let of = |(task, [each, last]): (&Task, [u64; 2])| {
+            task.steps.iter().map(|step| if step.when == When::Last { last } else { each }).collect()
+        };
+        self.tasks.iter().zip(times).map(of).collect()
     }
 }
 

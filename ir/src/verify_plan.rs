@@ -68,20 +68,24 @@ mod collectives;
 mod contents;
 pub mod erasure;
 mod launches;
+mod lemma;
 mod meeting;
 mod memory;
-mod run;
 mod state;
 mod subject;
+mod table;
 mod violation;
 
 pub use violation::Violation;
 
 use crate::graph::{Graph, Phase};
-use crate::plan::{PlanSet, Program, Repeat};
+use crate::plan::{PlanSet, Program, When};
 use crate::verify::{report, verify as verify_graph};
 use bytes::Sent;
+use carried::Effect;
+use memory::Slots;
 use subject::{Known, Subject};
+use table::Lemmas;
 use violation::numbered;
 
 /// What was proven, in numbers. Of several programs those of the first stand for all, but for
@@ -172,20 +176,16 @@ fn alone(subject: &Subject<'_>) -> Result<Proof, Violation> {
     let bindings = bindings::bind(subject).map_err(Violation::of)?;
     let mut effects = vec![];
     let mut ops = vec![];
-    for (number, task, step) in numbered(program) {
-        let these = carried::effects(subject, number, step)?;
-        let mut items = these.iter().flat_map(|e| e.needs.iter().chain(&e.gives));
-        let once = program.tasks[task].repeat == Repeat::Once;
-        if once && items.any(|(_, item)| item.is_timed(subject)) {
-            return Err(violation::at(number, step, "runs once a step, but is of one micro-batch"));
-        }
-        effects.push(these);
+    for (number, _, step) in numbered(program) {
+        effects.push(carried::effects(subject, number, step)?);
         ops.extend(step.provenance.ops.iter().filter_map(|name| subject.named(name)));
     }
     ops.sort();
     ops.dedup();
     let updated = state::check(program)?;
-    let accesses = run::run(subject, &bindings, &effects)?;
+    let slots = memory::slots(program);
+    let lemmas = lemmas(subject, &effects, &slots)?;
+    let accesses = table::run(subject, &bindings, &lemmas, &slots)?;
     Ok(Proof {
         programs: 1,
         ranks: program.mesh.world_size(),
@@ -198,4 +198,19 @@ fn alone(subject: &Subject<'_>) -> Result<Proof, Violation> {
         updated,
         sent: bytes::sent(subject),
     })
+}
+
+/// What each task needs and leaves.
+fn lemmas(subject: &Subject<'_>, effects: &[Vec<Effect>], slots: &Slots) -> Result<Vec<Lemmas>, Violation> {
+    let mut first = 0;
+    let mut all = vec![];
+    for task in &subject.program.tasks {
+        let steps = || (first..).zip(&task.steps);
+        let each = lemma::of(subject, effects, steps().filter(|(_, step)| step.when == When::Each), slots, false)?;
+        let has_last = task.steps.iter().any(|step| step.when == When::Last);
+        let last = has_last.then(|| lemma::of(subject, effects, steps(), slots, true)).transpose()?;
+        all.push(Lemmas { each, last });
+        first += task.steps.len();
+    }
+    Ok(all)
 }

@@ -50,7 +50,7 @@ pub fn check(executor: &Executor, steps: u64) {
 
 fn planned(program: &Program) -> BTreeMap<(CollectiveKind, Vec<AxisId>), Planned> {
     let mut all: BTreeMap<_, Planned> = BTreeMap::new();
-    for turn in program.order() {
+    for turn in program.turns() {
         let Kernel::Collective(call) = &program.tasks[turn.task].steps[turn.step].kernel else { continue };
         let members: u64 = call.axes.iter().map(|a| program.mesh.size(*a)).product();
         let bytes = call.count * call.dtype.bytes();

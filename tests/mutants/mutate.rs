@@ -14,7 +14,7 @@ use self::steps::{
     write_another,
 };
 use self::tables::{
-    change_bytes, change_numbers, change_repeat, change_sharding, change_slots, change_type, drop_entry, exchange_buffers,
+    change_bytes, change_numbers, change_row, change_when, drop_row, duplicate_row, move_row, change_sharding, change_slots, change_type, drop_entry, exchange_buffers,
     exchange_gradients, exchange_inputs, exchange_outputs, exchange_scalars, exchange_states, exchange_tasks, move_buffer,
     overlap_buffers,
 };
@@ -79,7 +79,11 @@ pub const CLASSES: &[Class] = &[
     of_all("slots changed", change_slots),
     of_all("sharding changed", change_sharding),
     of_all("type changed", change_type),
-    class("task repeat", change_repeat),
+    class("row dropped", drop_row),
+    class("row duplicated", duplicate_row),
+    class("row moved", move_row),
+    class("row changed", change_row),
+    class("step of the last", change_when),
     class("tasks exchanged", exchange_tasks),
     of_all("states exchanged", exchange_states),
     of_all("outputs exchanged", exchange_outputs),

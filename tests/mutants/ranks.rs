@@ -7,7 +7,7 @@
 
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::{AttentionGrad, AttentionMask, Collective, CollectiveKind, Gather, Kernel, Map, MaxPoolGrad, ScatterAdd};
-use shardc_ir::plan::{Buffer, BufferKind, HostScalar, Program, Repeat, Step, View};
+use shardc_ir::plan::{Buffer, BufferKind, HostScalar, Program, Row, Step, View, When};
 use shardc_ir::reduce_kind::ReduceKind;
 use shardc_testkit::reference;
 use std::collections::BTreeMap;
@@ -238,13 +238,13 @@ impl<'p> Rank<'p> {
     /// The bytes of a view, whole elements.
     fn place(&self, view: &View, time: u64, dtype: DType) -> Result<Range<usize>, String> {
         let buffer = self.program.buffers.get(view.buffer.index()).ok_or("has an operand that is none")?;
-        let slot = if buffer.slots > 1 { time } else { 0 };
+        let slot = time.checked_rem(buffer.slots).ok_or("has an operand without a slot")?;
         let start = (slot.checked_mul(buffer.slot_bytes))
             .and_then(|at| at.checked_add(buffer.offset)?.checked_add(view.offset))
             .ok_or("reaches outside the arena")?;
         let end = start.checked_add(view.bytes / dtype.bytes() * dtype.bytes());
-        if slot >= buffer.slots || !start.is_multiple_of(dtype.bytes()) {
-            return Err("is not aligned, or in a slot that is none".into());
+        if !start.is_multiple_of(dtype.bytes()) {
+            return Err("is not aligned".into());
         }
         let end = end.filter(|end| *end <= self.memory.len() as u64).ok_or("reaches outside the arena")?;
         Ok(start as usize..end as usize)
@@ -253,21 +253,13 @@ impl<'p> Rank<'p> {
 
 /// Every launch of a step, in order.
 fn turns(program: &Program) -> Vec<(usize, usize, u64)> {
-    let tasks = &program.tasks;
     let mut turns = vec![];
-    let mut first = 0;
-    while first < tasks.len() {
-        let mut past = first;
-        while past < tasks.len() && tasks[past].repeat == tasks[first].repeat {
-            past += 1;
-        }
-        let times = if tasks[first].repeat == Repeat::EachMicrobatch { program.mesh.microbatches() } else { 1 };
-        for time in 0..times {
-            for (t, task) in tasks.iter().enumerate().take(past).skip(first) {
-                turns.extend((0..task.steps.len()).map(|s| (t, s, time)));
+    for Row::Run { task, time } in &program.order {
+        for (s, step) in program.tasks[*task as usize].steps.iter().enumerate() {
+            if step.when == When::Each || *time == program.mesh.microbatches() - 1 {
+                turns.push((*task as usize, s, *time));
             }
         }
-        first = past;
     }
     turns
 }

@@ -5,7 +5,7 @@ use super::summary::bytes_sent;
 use super::units::bytes_text;
 use crate::columns::{Column, align};
 use crate::kernel::Kernel;
-use crate::plan::{Program, Repeat, Step, View};
+use crate::plan::{Program, Row, Step, Task, View, When};
 
 /// Cells wider than this do not widen the column for the others.
 const MAX_RESULT: usize = 20;
@@ -15,23 +15,22 @@ const MAX_TYPE: usize = 32;
 /// A group of more ranks is abbreviated.
 const MAX_GROUP: usize = 8;
 
-/// All steps in order. Where there are micro-batches, a heading says how often the steps below it
-/// run.
+/// All steps in order. Where there are micro-batches, a heading says with which of them the steps
+/// below it run.
 pub fn text(program: &Program, rank: u64, spec_name: &str) -> String {
-    let mut rows = vec![];
-    let mut headings = vec![];
-    for task in &program.tasks {
-        if headings.last().is_none_or(|(_, repeat)| *repeat != task.repeat) {
-            headings.push((rows.len(), task.repeat));
+    let (mut rows, mut headings) = (vec![], vec![]);
+    let times = times_of_tasks(program);
+    for (task, times) in program.tasks.iter().zip(times) {
+        if headings.last().is_none_or(|(_, other)| *other != times) {
+            headings.push((rows.len(), times));
         }
-        let name = task_name(program, &task.name);
-        rows.extend(task.steps.iter().map(|step| cells(program, rank, spec_name, step, &name)));
+        rows.extend(task.steps.iter().map(|step| cells(program, rank, spec_name, step, &label(program, task, step))));
     }
     let width = rows.len().saturating_sub(1).to_string().len().max(2);
     for (number, row) in rows.iter_mut().enumerate() {
         row[0] = format!("{number:0width$}");
     }
-    let in_loops = headings.iter().any(|(_, repeat)| *repeat == Repeat::EachMicrobatch);
+    let in_loops = program.mesh.microbatches() > 1;
     let columns = [
         Column::after(if in_loops { "    " } else { "  " }),
         Column::after(" "),
@@ -47,10 +46,10 @@ pub fn text(program: &Program, rank: u64, spec_name: &str) -> String {
     }
     let mut out = String::new();
     for (number, line) in steps.lines().enumerate() {
-        for (_, repeat) in headings.iter().filter(|(at, _)| *at == number) {
-            out.push_str(&match repeat {
-                Repeat::Once => "  once\n".to_string(),
-                Repeat::EachMicrobatch => format!("  for each of {} micro-batches\n", program.mesh.microbatches()),
+        for (_, times) in headings.iter().filter(|(at, _)| *at == number) {
+            out.push_str(&match times {
+                1 => "  once\n".to_string(),
+                times => format!("  for each of {times} micro-batches\n"),
             });
         }
         out.push_str(line);
@@ -59,10 +58,22 @@ pub fn text(program: &Program, rank: u64, spec_name: &str) -> String {
     out
 }
 
-/// The only micro-batch of a step without a loop is number 0.
-fn task_name(program: &Program, name: &str) -> String {
-    let numbered = program.mesh.microbatches() == 1 && name.chars().all(|c| c.is_ascii_uppercase());
-    if numbered { format!("{name}0") } else { name.to_string() }
+/// How often each task runs in a step of training.
+fn times_of_tasks(program: &Program) -> Vec<u64> {
+    let mut times = vec![0; program.tasks.len()];
+    program.order.iter().for_each(|Row::Run { task, .. }| times[*task as usize] += 1);
+    times
+}
+
+/// The task of a step: of a part of the model its stage, and the micro-batch where it runs with one
+/// alone.
+fn label(program: &Program, task: &Task, step: &Step) -> String {
+    let last = program.mesh.microbatches() - 1;
+    match task.name.chars().all(|c| c.is_ascii_uppercase()) {
+        true if step.when == When::Last || last == 0 => format!("{}{}.{last}", task.name, task.stage),
+        true => format!("{}{}", task.name, task.stage),
+        false => task.name.clone(),
+    }
 }
 
 fn cells(program: &Program, rank: u64, spec_name: &str, step: &Step, task: &str) -> [String; 7] {

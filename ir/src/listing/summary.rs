@@ -1,7 +1,7 @@
 //! What one rank holds and sends, in numbers: the form of `inspect --format json`.
 
 use crate::kernel::{Collective, CollectiveKind, Kernel};
-use crate::plan::{Buffer, BufferKind, Program, Repeat, StateRole};
+use crate::plan::{Buffer, BufferKind, Program, StateRole};
 use serde::de::{MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -83,9 +83,8 @@ fn local_bytes(buffer: &Buffer) -> u64 {
 /// What a rank sends in a step, by kind and axes.
 pub fn communication(program: &Program) -> Vec<Communication> {
     let mut totals: BTreeMap<(CollectiveKind, String), (u64, u64)> = BTreeMap::new();
-    for task in &program.tasks {
-        let times = if task.repeat == Repeat::EachMicrobatch { program.mesh.microbatches() } else { 1 };
-        for step in &task.steps {
+    for (task, times) in program.tasks.iter().zip(program.times()) {
+        for (step, times) in task.steps.iter().zip(times) {
             let Kernel::Collective(call) = &step.kernel else { continue };
             let axes: Vec<&str> = call.axes.iter().map(|a| program.mesh.name(*a)).collect();
             let (calls, bytes) = totals.entry((call.kind, axes.join(","))).or_default();

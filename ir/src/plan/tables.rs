@@ -2,7 +2,7 @@
 //! well formed, so that whoever comes after may index and add. Plan files, the loader and the proof
 //! all begin here.
 
-use super::{ALIGNMENT, Block, Buffer, BufferId, BufferKind, Program, Step};
+use super::{ALIGNMENT, Block, Buffer, BufferId, BufferKind, Program, Row, Step};
 use crate::diagnostic::counted;
 use crate::limits::MAX_ARENA;
 use crate::mesh::AxisId;
@@ -27,6 +27,11 @@ impl Program {
         }
         self.check_entries()?;
         self.check_blocks()?;
+        for Row::Run { task, time } in &self.order {
+            if *task as usize >= self.tasks.len() || *time >= self.mesh.microbatches() {
+                return Err(reason!("the order runs task {task} for micro-batch {time}, which is not there"));
+            }
+        }
         for task in &self.tasks {
             for step in &task.steps {
                 self.check_step(step).map_err(|why| reason!("step `{}` of task {}: {why}", step.text, task.name))?;
@@ -67,8 +72,8 @@ impl Program {
         if b.local != b.sharding.local(&b.shape, mesh) {
             return Err("its local shape is not what its sharding says".into());
         }
-        if b.slots != 1 && b.slots != mesh.microbatches() {
-            return Err(reason!("it has {}, not one or one for each micro-batch", counted(b.slots, "slot")));
+        if b.slots == 0 || b.slots > mesh.microbatches() {
+            return Err(reason!("it has {} for {}", counted(b.slots, "slot"), counted(mesh.microbatches(), "micro-batch")));
         }
         if b.local.iter().product::<u64>() * b.dtype.bytes() > b.slot_bytes {
             return Err("it is too small for its elements".into());

@@ -20,6 +20,14 @@ pub struct Bindings {
     pub results: Vec<(BufferId, ValueId)>,
 }
 
+impl Bindings {
+    /// What the host finds in which buffer after a step: results, and constants as they were.
+    pub fn lasting(&self, program: &Program) -> impl Iterator<Item = (BufferId, ValueId)> {
+        let constants = program.constants.iter().filter_map(|c| Some((c.buffer, self.filled[c.buffer.index()]?)));
+        self.results.iter().copied().chain(constants)
+    }
+}
+
 /// Matches the program's tables with the graph.
 ///
 /// # Errors

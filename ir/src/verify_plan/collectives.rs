@@ -4,14 +4,14 @@
 
 use super::violation::{self, Violation, numbered};
 use crate::kernel::{Collective, CollectiveKind, Kernel};
-use crate::plan::{Program, Repeat, Step, Stream};
+use crate::plan::{Program, Step, Stream};
 use crate::reason;
 use crate::reason::Reason;
 
 /// Checks all calls and returns how many one step of training makes.
 pub fn check(program: &Program) -> Result<u64, Violation> {
     let mut calls = 0;
-    for (number, task, step) in numbered(program) {
+    for ((number, _, step), times) in numbered(program).zip(program.times().into_iter().flatten()) {
         let Kernel::Collective(call) = &step.kernel else {
             if step.stream == Stream::Comm {
                 return Err(violation::at(number, step, "computes in the stream of communication"));
@@ -22,7 +22,7 @@ pub fn check(program: &Program) -> Result<u64, Violation> {
             let group = program.mesh.group(0, &call.axes);
             violation::at(number, step, why).between(group.get(1).map(|other| (group[0], *other)))
         })?;
-        calls += if program.tasks[task].repeat == Repeat::EachMicrobatch { program.mesh.microbatches() } else { 1 };
+        calls += times;
     }
     Ok(calls)
 }

@@ -5,9 +5,6 @@ use crate::dtype::DType;
 use crate::graph::{NodeId, ValueId};
 use crate::lower::Slot;
 
-/// The micro-batch of what a loop that has ended left behind.
-pub const PAST: u64 = u64::MAX;
-
 /// What some bytes hold at a moment of a step of training.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content {
@@ -21,7 +18,7 @@ pub enum Content {
 }
 
 /// What a step reads or writes, whatever the micro-batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Item {
     /// The rank's part of a value, by its storage.
     Value(ValueId),
@@ -36,16 +33,6 @@ pub enum Item {
 }
 
 impl Item {
-    /// Whether there is one for each micro-batch.
-    pub fn is_timed(self, subject: &Subject<'_>) -> bool {
-        match self {
-            Item::Value(value) => subject.timed(value),
-            Item::Empty(_) => false,
-            Item::Before(_) | Item::After(_) => subject.microbatches() > 1,
-            Item::Made(node, ..) => subject.node_is_timed(node),
-        }
-    }
-
     /// Its element type and its bytes.
     pub fn size(self, subject: &Subject<'_>) -> (DType, u64) {
         match self {
@@ -60,34 +47,14 @@ impl Item {
             Item::Value(value) => Content::Value(value, subject.timed(value).then_some(time)),
             Item::Empty(value) => Content::Combined(value, 0),
             Item::Before(value) => Content::Combined(value, time),
-            Item::After(value) => Content::Combined(value, time).moved(1, subject.microbatches()),
+            Item::After(value) if time + 1 == subject.microbatches() => Content::Value(value, None),
+            Item::After(value) => Content::Combined(value, time + 1),
             Item::Made(node, slot, launch) => Content::Made(node, slot, launch, subject.node_is_timed(node).then_some(time)),
         }
     }
 }
 
 impl Content {
-    /// The same, `by` micro-batches of all `microbatches` later. An accumulator with all of them is
-    /// its value.
-    pub fn moved(self, by: u64, microbatches: u64) -> Content {
-        let later = |time: Option<u64>| time.map(|t| if t == PAST { PAST } else { t + by });
-        match self {
-            Content::Value(value, time) => Content::Value(value, later(time)),
-            Content::Combined(value, parts) if parts + by == microbatches => Content::Value(value, None),
-            Content::Combined(value, parts) => Content::Combined(value, parts + by),
-            Content::Made(node, slot, launch, time) => Content::Made(node, slot, launch, later(time)),
-        }
-    }
-
-    /// After the loop over micro-batches.
-    pub fn past(self) -> Content {
-        match self {
-            Content::Value(value, Some(_)) => Content::Value(value, Some(PAST)),
-            Content::Made(node, slot, launch, Some(_)) => Content::Made(node, slot, launch, Some(PAST)),
-            other => other,
-        }
-    }
-
     /// The value that it is, or will be.
     pub fn value(self, subject: &Subject<'_>) -> ValueId {
         match self {
@@ -101,7 +68,6 @@ impl Content {
         let name = &subject.graph.value(self.value(subject)).name;
         let of = |time: Option<u64>| match time {
             None => String::new(),
-            Some(PAST) => " of the last micro-batch".to_string(),
             Some(time) => format!(" of micro-batch {time}"),
         };
         match self {

@@ -103,5 +103,5 @@ fn chain(program: &Program) -> Vec<Call<'_>> {
         let Kernel::Collective(call) = &step.kernel else { return None };
         Some(Call { number: starts[turn.task] + turn.step, step, call, time: turn.time })
     };
-    program.order().filter_map(call).collect()
+    program.turns().filter_map(call).collect()
 }

@@ -1,8 +1,7 @@
 //! The arena without its numbers: which content each byte holds.
 
-use super::contents::Content;
 use super::violation::{self, Violation};
-use crate::plan::{Program, Step, View};
+use crate::plan::{Buffer, Program, Step, View};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -65,9 +64,61 @@ fn own_operands(number: usize, step: &Step, program: &Program) -> Result<(), Vio
 /// The bytes of a view at micro-batch `time`.
 pub fn bytes_of(program: &Program, view: &View, time: u64) -> Range<u64> {
     let buffer = &program.buffers[view.buffer.index()];
-    let slot = if buffer.slots > 1 { time * buffer.slot_bytes } else { 0 };
-    let start = buffer.offset + slot + view.offset;
+    let start = buffer.offset + time % buffer.slots * buffer.slot_bytes + view.offset;
     start..start + view.bytes
+}
+
+/// The bytes of some view at any micro-batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// The first byte at micro-batch 0.
+    pub start: u64,
+    /// The byte after the last, at micro-batch 0.
+    pub end: u64,
+    /// Bytes from one slot to the next, and slots.
+    slots: (u64, u64),
+}
+
+impl Place {
+    /// The bytes of `range` in one of `slots`, as [`slots`] finds them.
+    pub fn of(slots: &Slots, range: &Range<u64>) -> Place {
+        let around = slots.range(..=range.start).next_back().filter(|(_, slot)| slot.end > range.start);
+        let slots = around.map_or((0, 1), |(_, slot)| (slot.bytes, slot.count));
+        Place { start: range.start, end: range.end, slots }
+    }
+
+    /// The bytes at micro-batch `time`.
+    pub fn at(&self, time: u64) -> Range<u64> {
+        let (bytes, slots) = self.slots;
+        let slot = time % slots * bytes;
+        self.start + slot..self.end + slot
+    }
+
+    /// Grows by what follows, if that moves with the same slots.
+    pub fn join(&mut self, next: &Place) -> bool {
+        let joins = self.end == next.start && self.slots == (0, 1) && next.slots == (0, 1);
+        if joins {
+            self.end = next.end;
+        }
+        joins
+    }
+}
+
+/// The first slot of a buffer with several.
+pub struct Slot {
+    end: u64,
+    bytes: u64,
+    count: u64,
+}
+
+/// The first slots of all buffers with several, by their first byte.
+pub type Slots = BTreeMap<u64, Slot>;
+
+/// The first slots of a program's buffers.
+pub fn slots(program: &Program) -> Slots {
+    let several = program.buffers.iter().filter(|buffer| buffer.slots > 1 && buffer.slot_bytes > 0);
+    let slot = |b: &Buffer| (b.offset, Slot { end: b.offset + b.slot_bytes, bytes: b.slot_bytes, count: b.slots });
+    several.map(slot).collect()
 }
 
 fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
@@ -76,28 +127,34 @@ fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
 
 /// What a range of bytes holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Entry {
+pub struct Entry<C> {
     /// The byte after the last.
     pub end: u64,
     /// The first byte of the whole content: a later write may have left an end of it.
     pub start: u64,
     /// What.
-    pub content: Content,
+    pub content: C,
     /// The step that wrote it; `None` for the host.
     pub step: Option<usize>,
 }
 
 /// The contents of the arena: disjoint ranges by their first byte.
-#[derive(Debug, Clone, Default)]
-pub struct Memory {
+#[derive(Debug, Clone)]
+pub struct Memory<C> {
     /// The ranges that something was written to.
-    pub ranges: BTreeMap<u64, Entry>,
+    pub ranges: BTreeMap<u64, Entry<C>>,
 }
 
-impl Memory {
+impl<C> Default for Memory<C> {
+    fn default() -> Self {
+        Memory { ranges: BTreeMap::new() }
+    }
+}
+
+impl<C: Copy + PartialEq> Memory<C> {
     /// Whether `range` holds `content`, whole; else what is there instead: nothing, or the first
     /// entry that is not it.
-    pub fn holds(&self, range: &Range<u64>, content: Content) -> Result<(), Option<Entry>> {
+    pub fn holds(&self, range: &Range<u64>, content: C) -> Result<(), Option<Entry<C>>> {
         if range.is_empty() {
             return Ok(());
         }
@@ -108,33 +165,41 @@ impl Memory {
     }
 
     /// For the message: what is in the way of `content`.
-    fn first_other(&self, range: &Range<u64>, content: Content) -> Option<Entry> {
+    fn first_other(&self, range: &Range<u64>, content: C) -> Option<Entry<C>> {
         let at_start = self.ranges.range(..=range.start).next_back().map(|(_, entry)| *entry);
         let inside = self.ranges.range(range.clone()).map(|(_, entry)| *entry);
         let touching = at_start.into_iter().chain(inside).filter(|entry| entry.end > range.start);
-        let all: Vec<Entry> = touching.collect();
+        let all: Vec<Entry<C>> = touching.collect();
         all.iter().find(|entry| entry.content != content || entry.start != range.start).or(all.first()).copied()
     }
 
     /// Puts `content` into `range`.
-    pub fn write(&mut self, range: &Range<u64>, content: Content, step: Option<usize>) {
-        if range.is_empty() {
+    pub fn write(&mut self, range: &Range<u64>, content: C, step: Option<usize>) {
+        self.put(range.start, Entry { end: range.end, start: range.start, content, step });
+    }
+
+    /// Puts `entry` into the bytes from `start` to its end.
+    pub fn put(&mut self, start: u64, entry: Entry<C>) {
+        if start >= entry.end {
             return;
         }
-        let entry = Entry { end: range.end, start: range.start, content, step };
-        if let Some(there) = self.ranges.get_mut(&range.start)
-            && there.end == range.end
-        {
-            *there = entry;
-            return;
+        match self.ranges.get_mut(&start) {
+            Some(there) if there.end == entry.end => *there = entry,
+            _ => {
+                self.forget(&(start..entry.end));
+                self.ranges.insert(start, entry);
+            }
         }
+    }
+
+    /// Nothing is known of `range` any more.
+    pub fn forget(&mut self, range: &Range<u64>) {
         self.split_at(range.start);
         self.split_at(range.end);
         let inside: Vec<u64> = self.ranges.range(range.clone()).map(|(start, _)| *start).collect();
         for start in inside {
             self.ranges.remove(&start);
         }
-        self.ranges.insert(range.start, entry);
     }
 
     /// Cuts the range that holds `at` in two.

@@ -2,7 +2,7 @@
 //! nothing else that lasts is.
 
 use super::violation::{self, Violation, numbered};
-use crate::plan::{Buffer, BufferKind, Program, Repeat, StateRole};
+use crate::plan::{Buffer, BufferKind, Program, StateRole};
 
 /// Checks all writes of state and returns how many variables are updated.
 pub fn check(program: &Program) -> Result<usize, Violation> {
@@ -14,7 +14,8 @@ pub fn check(program: &Program) -> Result<usize, Violation> {
         return Err(Violation::of(format!("`{}` is read from outside, but is {sharding}", partial.name)));
     }
     let mut writer = vec![None; program.buffers.len()];
-    for (number, task, step) in numbered(program) {
+    let times = program.times().into_iter().flatten();
+    for ((number, _, step), times) in numbered(program).zip(times) {
         for view in &step.writes {
             let buffer = &program.buffers[view.buffer.index()];
             let name = &buffer.name;
@@ -28,8 +29,8 @@ pub fn check(program: &Program) -> Result<usize, Violation> {
             if role == StateRole::Frozen {
                 return Err(violation::at(number, step, format_args!("writes `{name}`, which is frozen")));
             }
-            if program.tasks[task].repeat == Repeat::EachMicrobatch {
-                return Err(violation::at(number, step, format_args!("updates `{name}` in every micro-batch")));
+            if times > 1 {
+                return Err(violation::at(number, step, format_args!("updates `{name}` {times} times")));
             }
             if let Some(first) = writer[view.buffer.index()].replace(number) {
                 return Err(violation::at(

@@ -1,5 +1,8 @@
 //! Counter-examples.
 
+use super::contents::Content;
+use super::memory::Entry;
+use super::subject::Subject;
 use crate::plan::{Program, Step};
 use std::fmt;
 
@@ -49,4 +52,37 @@ pub fn numbered(program: &Program) -> impl Iterator<Item = (usize, usize, &Step)
 pub fn at(number: usize, step: &Step, why: impl fmt::Display) -> Violation {
     let message = format!("step {number} `{}` {why}", step.text);
     Violation { message, steps: vec![number], ranks: None, spec_line: step.provenance.spec_line }
+}
+
+/// Step `number` does not find what it needs, but `found`.
+pub fn missing(
+    subject: &Subject<'_>,
+    number: usize,
+    step: &Step,
+    needed: Content,
+    found: Option<Entry<Content>>,
+) -> Violation {
+    let (why, ranks) = in_place_of(subject, needed, found);
+    let mut violation = at(number, step, format_args!("needs {}, {why}", needed.text(subject)));
+    violation.steps.extend(found.and_then(|entry| entry.step));
+    violation.spec_line = violation.spec_line.or(subject.line_of(needed.value(subject)));
+    violation.between(ranks)
+}
+
+/// What is in place of `needed`, and two ranks to which that makes a difference.
+pub fn in_place_of(
+    subject: &Subject<'_>,
+    needed: Content,
+    found: Option<Entry<Content>>,
+) -> (String, Option<(u64, u64)>) {
+    let Some(entry) = found else { return ("which nothing has written".to_string(), None) };
+    let who = match entry.step {
+        Some(step) => format!("step {step} has written"),
+        None => "the host has filled".to_string(),
+    };
+    if entry.content == needed {
+        return (format!("of which only a part is left of what {who}"), None);
+    }
+    let ranks = subject.apart(needed.value(subject), entry.content.value(subject));
+    (format!("but its bytes hold {}, which {who}", entry.content.text(subject)), ranks)
 }

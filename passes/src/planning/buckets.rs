@@ -2,9 +2,10 @@
 //! which the backward pass finishes them, each reduced by one call as soon as its last member is
 //! there. Source: Li et al., PyTorch Distributed (2020).
 
+use super::tasks::Repeat;
 use shardc_ir::diagnostic::counted;
 use shardc_ir::kernel::{Collective, CollectiveKind, Kernel};
-use shardc_ir::plan::{Buffer, BufferId, BufferKind, Program, Provenance, Step, Stream, View};
+use shardc_ir::plan::{Buffer, BufferId, BufferKind, Program, Provenance, Step, Stream, Task, View, When};
 use shardc_ir::sharding::Sharding;
 use std::collections::HashMap;
 
@@ -19,12 +20,28 @@ pub struct Bucket {
     pub members: Vec<BufferId>,
 }
 
-/// Replaces the all-reduces of gradients by those of buckets, task by task.
-pub fn join(program: &mut Program) -> Vec<Bucket> {
-    let mut buckets = vec![];
+/// Replaces the all-reduces of gradients by those of buckets, task by task. What sums up
+/// micro-batches is reduced with the last of them, in the task that completes it.
+pub fn join(program: &mut Program, repeats: &[Repeat]) -> Vec<Bucket> {
+    let mut calls: Vec<Vec<Step>> = vec![vec![]; program.tasks.len()];
     for t in 0..program.tasks.len() {
         let steps = std::mem::take(&mut program.tasks[t].steps);
-        let (calls, others): (Vec<Step>, Vec<Step>) = steps.into_iter().partition(|s| is_gradient_reduction(program, s));
+        let (own, others): (Vec<Step>, Vec<Step>) = steps.into_iter().partition(|s| is_gradient_reduction(program, s));
+        program.tasks[t].steps = others;
+        for call in own {
+            let buffer = call.writes[0].buffer;
+            let writes = |task: &Task| task.steps.iter().any(|step| step.writes.iter().any(|view| view.buffer == buffer));
+            match program.tasks[..=t].iter().rposition(writes) {
+                Some(loops) if loops < t && repeats[loops] == Repeat::EachMicrobatch => {
+                    calls[loops].push(Step { when: When::Last, ..call });
+                }
+                _ => calls[t].push(call),
+            }
+        }
+    }
+    let mut buckets = vec![];
+    for (t, calls) in calls.into_iter().enumerate() {
+        let others = std::mem::take(&mut program.tasks[t].steps);
         program.tasks[t].steps = insert(program, &mut buckets, calls, others);
     }
     buckets
@@ -129,6 +146,7 @@ fn joined(program: &mut Program, buckets: &mut Vec<Bucket>, mut group: Vec<Step>
             reason: Some(counted(group.len(), "gradient")),
             spec_line: group.iter().find_map(|s| s.provenance.spec_line),
         },
+        when: group[0].when,
     };
     program.buffers.push(Buffer {
         name,
@@ -157,7 +175,7 @@ mod tests {
         let views = |ids: &[u32]| ids.iter().map(|id| View { buffer: BufferId(*id), offset: 0, bytes: 4 }).collect();
         let (reads, writes) = (views(reads), views(writes));
         let provenance = Provenance { ops: vec![], reason: None, spec_line: None };
-        Step { stream: Stream::Main, kernel, reads, writes, text: String::new(), provenance }
+        Step { stream: Stream::Main, kernel, reads, writes, text: String::new(), provenance, when: When::Each }
     }
 
     fn fill(reads: &[u32], writes: &[u32]) -> Step {

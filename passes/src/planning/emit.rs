@@ -2,7 +2,7 @@
 
 use super::buffers::Buffers;
 use super::fuse::Fusion;
-use super::tasks::TaskNodes;
+use super::tasks::{Repeat, TaskNodes};
 use shardc_ir::graph::{NodeId, ValueId};
 use shardc_ir::kernel::signature::row_major;
 use shardc_ir::kernel::{Fill, Kernel, Move};
@@ -10,7 +10,7 @@ use shardc_ir::lower::graph::LoweredGraph;
 use shardc_ir::lower::{Launch, Lowered, Slot};
 use shardc_ir::ops::Op;
 use shardc_ir::plan::{
-    Buffer, BufferId, ProgramConstant, ProgramInput, ProgramOutput, Provenance, Repeat, StateVariable, Step, Stream, Task, View,
+    Buffer, BufferId, ProgramConstant, ProgramInput, ProgramOutput, Provenance, StateVariable, Step, Stream, Task, View, When,
 };
 use shardc_ir::position::Offset;
 use shardc_ir::reduce_kind::ReduceKind;
@@ -29,6 +29,8 @@ pub struct Emitted {
     pub outputs: Vec<ProgramOutput>,
     /// Bodies in order.
     pub tasks: Vec<Task>,
+    /// When each of them runs.
+    pub repeats: Vec<Repeat>,
 }
 
 /// All steps and buffers.
@@ -38,19 +40,23 @@ pub fn emit(lowered: &LoweredGraph<'_>, fusion: &Fusion, tasks: &[TaskNodes]) ->
         .iter()
         .map(|task| Task {
             name: task.name.to_string(),
-            repeat: task.repeat,
+            stage: 0,
             steps: task.nodes.iter().flat_map(|id| emitter.node(*id)).collect(),
         })
         .collect();
-    emitter.copy_roots(&mut out);
+    let mut repeats: Vec<Repeat> = tasks.iter().map(|task| task.repeat).collect();
+    emitter.copy_roots(&mut out, &mut repeats);
     if !emitter.prepare.is_empty() {
         match out.first_mut() {
             Some(first) if first.name == "prepare" => first.steps.extend(emitter.prepare),
-            _ => out.insert(0, Task { name: "prepare".into(), repeat: Repeat::Once, steps: emitter.prepare }),
+            _ => {
+                out.insert(0, Task { name: "prepare".into(), stage: 0, steps: emitter.prepare });
+                repeats.insert(0, Repeat::Once);
+            }
         }
     }
     let Buffers { all, inputs, constants, states, outputs, .. } = emitter.buffers;
-    Emitted { buffers: all, states, inputs, constants, outputs, tasks: out }
+    Emitted { buffers: all, states, inputs, constants, outputs, tasks: out, repeats }
 }
 
 struct Emitter<'a, 'g> {
@@ -85,6 +91,7 @@ impl Emitter<'_, '_> {
             writes: node.results.iter().map(|v| self.view(*v)).collect(),
             text,
             provenance: node.origin.provenance(ops),
+            when: When::Each,
         }
     }
 
@@ -128,7 +135,7 @@ impl Emitter<'_, '_> {
             let (reads, writes) = (views(&launch.reads), views(&launch.writes));
             let stream = if matches!(launch.kernel, Kernel::Collective(_)) { Stream::Comm } else { Stream::Main };
             let provenance = node.origin.provenance(self.names(&node.results));
-            steps.push(Step { stream, kernel: launch.kernel, reads, writes, text: text.clone(), provenance });
+            steps.push(Step { stream, kernel: launch.kernel, reads, writes, text: text.clone(), provenance, when: When::Each });
         }
         steps
     }
@@ -144,20 +151,23 @@ impl Emitter<'_, '_> {
         let text = self.text(&[value], "fill", &[]);
         let write = self.view(value);
         let provenance = Provenance { ops: self.names(&[value]), ..Provenance::default() };
-        self.prepare.push(Step { stream: Stream::Main, kernel, reads: vec![], writes: vec![write], text, provenance });
+        self.prepare.push(Step { stream: Stream::Main, kernel, reads: vec![], writes: vec![write], text, provenance, when: When::Each });
     }
 
     /// Copies roots that could not be computed in place: at the end, or in the loop where they are
     /// split over time.
-    fn copy_roots(&mut self, tasks: &mut Vec<Task>) {
+    fn copy_roots(&mut self, tasks: &mut Vec<Task>, repeats: &mut Vec<Repeat>) {
         let time = self.lowered.graph.mesh.microbatch_axis();
         for (value, buffer) in std::mem::take(&mut self.buffers.copies) {
             let step = self.copy(value, buffer);
             let in_loop = self.lowered.graph.sharding(value).splits(time);
             let repeat = if in_loop { Repeat::EachMicrobatch } else { Repeat::Once };
-            match tasks.iter_mut().rev().find(|t| t.repeat == repeat) {
-                Some(task) => task.steps.push(step),
-                None => tasks.push(Task { name: "F".into(), repeat, steps: vec![step] }),
+            match repeats.iter().rposition(|r| *r == repeat) {
+                Some(task) => tasks[task].steps.push(step),
+                None => {
+                    tasks.push(Task { name: "F".into(), stage: 0, steps: vec![step] });
+                    repeats.push(repeat);
+                }
             }
         }
     }
@@ -175,7 +185,7 @@ impl Emitter<'_, '_> {
         let text = format!("%{} = copy", self.buffers.all[to.index()].name);
         let provenance = Provenance { ops: self.names(&[value]), ..Provenance::default() };
         let (read, write) = (self.view(value), self.whole(to));
-        Step { stream: Stream::Main, kernel, reads: vec![read], writes: vec![write], text, provenance }
+        Step { stream: Stream::Main, kernel, reads: vec![read], writes: vec![write], text, provenance, when: When::Each }
     }
 
     fn view(&mut self, value: ValueId) -> View {

@@ -9,10 +9,10 @@
 //! [`fused`]: shardc_ir::lower::fused
 
 use shardc_ir::graph::NodeId;
+use super::tasks::Repeat;
 use shardc_ir::lower::Lowered;
 use shardc_ir::lower::fused::{Fused, Space, fuse};
 use shardc_ir::lower::graph::LoweredGraph;
-use shardc_ir::plan::Repeat;
 use shardc_ir::position::Origin;
 
 /// Programs that cost more than this are not computed twice.

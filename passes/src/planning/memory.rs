@@ -8,13 +8,14 @@
 
 use super::buckets::Bucket;
 use super::occupied::Occupied;
-use shardc_ir::plan::{BufferId, BufferKind, Program, Repeat, aligned};
+use super::tasks::Repeat;
+use shardc_ir::plan::{BufferId, BufferKind, Program, aligned};
 
 /// Sets all offsets and the size of the arena.
-pub fn place(program: &mut Program, buckets: &[Bucket]) {
+pub fn place(program: &mut Program, repeats: &[Repeat], buckets: &[Bucket]) {
     let lasting = lasting(program, buckets);
     let bottom = place_lasting(program, buckets, &lasting);
-    let lives = lives(program);
+    let lives = lives(program, repeats);
     let mut transient: Vec<usize> = (0..program.buffers.len()).filter(|i| !lasting[*i] && lives[*i].is_some()).collect();
     transient.sort_by_key(|i| (std::cmp::Reverse(bytes(program, *i)), *i));
     let moments = program.tasks.iter().map(|task| task.steps.len()).sum::<usize>() + 1;
@@ -66,12 +67,12 @@ fn place_lasting(program: &mut Program, buckets: &[Bucket], lasting: &[bool]) ->
 }
 
 /// For each buffer, the first and the last step at which it holds something.
-fn lives(program: &Program) -> Vec<Option<(usize, usize)>> {
+fn lives(program: &Program, repeats: &[Repeat]) -> Vec<Option<(usize, usize)>> {
     let mut lives: Vec<Option<(usize, usize)>> = vec![None; program.buffers.len()];
     let mut loops: Vec<(usize, usize)> = vec![];
     let mut at = 0;
     let mut previous = Repeat::Once;
-    for task in &program.tasks {
+    for (task, repeat) in program.tasks.iter().zip(repeats) {
         let start = at;
         for step in &task.steps {
             for view in step.reads.iter().chain(&step.writes) {
@@ -80,12 +81,12 @@ fn lives(program: &Program) -> Vec<Option<(usize, usize)>> {
             }
             at += 1;
         }
-        match (task.repeat, previous, loops.last_mut()) {
+        match (*repeat, previous, loops.last_mut()) {
             (Repeat::EachMicrobatch, Repeat::EachMicrobatch, Some(open)) => open.1 = at,
             (Repeat::EachMicrobatch, ..) => loops.push((start, at)),
             _ => {}
         }
-        previous = task.repeat;
+        previous = *repeat;
     }
     for life in lives.iter_mut().flatten() {
         for (start, end) in &loops {

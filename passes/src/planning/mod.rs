@@ -16,7 +16,8 @@ use inputs::Allowed;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use shardc_ir::graph::{Graph, NodeId};
 use shardc_ir::lower::graph::LoweredGraph;
-use shardc_ir::plan::{Program, Repeat};
+use shardc_ir::plan::Program;
+use tasks::Repeat;
 use shardc_ir::train::{Decay, LearningRate};
 
 /// The program of every rank of the graph's mesh.
@@ -38,6 +39,7 @@ pub fn plan(graph: &Graph, cx: &Context<'_>) -> Result<Program, Diagnostics> {
         inputs: emitted.inputs,
         constants: emitted.constants,
         outputs: emitted.outputs,
+        order: tasks::order(&emitted.repeats, graph.mesh.microbatches()),
         tasks: emitted.tasks,
         learning_rate: cx.spec.learning_rate().unwrap_or(LearningRate { lr: 0.0, warmup: 0, decay: Decay::Constant }),
         seed: cx.spec.seed.as_ref().map_or(0, |s| s.value),
@@ -47,8 +49,8 @@ pub fn plan(graph: &Graph, cx: &Context<'_>) -> Result<Program, Diagnostics> {
         let Allowed { range, except } = allowed.get(&input.name).copied().unwrap_or_default();
         (input.range, input.except) = (range, except);
     }
-    let buckets = buckets::join(&mut program);
-    memory::place(&mut program, &buckets);
+    let buckets = buckets::join(&mut program, &emitted.repeats);
+    memory::place(&mut program, &emitted.repeats, &buckets);
     Ok(program)
 }
 

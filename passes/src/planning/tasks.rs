@@ -1,4 +1,4 @@
-//! Which nodes run when: once, or once for each micro-batch.
+//! Which nodes run when: once, or once for each micro-batch; and the order that follows.
 //!
 //! With one micro-batch the parts of the step follow one another: `F B update`. With more, a node
 //! that touches a value split or partial over time runs in the loop `F0 B0 F1 B1 …`. What the loop
@@ -7,7 +7,29 @@
 
 use shardc_ir::graph::{Graph, NodeId, Part};
 use shardc_ir::ops::Op;
-use shardc_ir::plan::Repeat;
+use shardc_ir::plan::Row;
+
+/// When a task runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Repeat {
+    /// Once a step.
+    Once,
+    /// Once for each micro-batch; neighbours that do so run together as one loop.
+    EachMicrobatch,
+}
+
+/// The order of tasks that repeat so.
+pub fn order(repeats: &[Repeat], microbatches: u64) -> Vec<Row> {
+    let mut rows = vec![];
+    let mut first = 0;
+    for tasks in repeats.chunk_by(|a, b| a == b) {
+        let times = if tasks[0] == Repeat::EachMicrobatch { microbatches } else { 1 };
+        let tasks = first..first + tasks.len() as u32;
+        rows.extend((0..times).flat_map(|time| tasks.clone().map(move |task| Row::Run { task, time })));
+        first = tasks.end;
+    }
+    rows
+}
 
 /// A task: its nodes in program order. Leaves are in none.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use super::steps::alike;
 use super::{resize, same, step};
 use shardc_ir::mesh::AxisId;
-use shardc_ir::plan::{Buffer, BufferId, BufferKind, Program, Repeat, View};
+use shardc_ir::plan::{Buffer, BufferId, BufferKind, Program, Row, View, When};
 use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::sharding::Split;
 use shardc_testkit::random::Random;
@@ -106,21 +106,50 @@ pub(super) fn change_type(program: &mut Program, random: &mut Random) -> Option<
     ((buffer.shape.clone(), buffer.kind.clone()) != before).then(|| format!("buffer {i}: {:?} {:?}", buffer.shape, buffer.kind))
 }
 
-pub(super) fn change_repeat(program: &mut Program, random: &mut Random) -> Option<String> {
+pub(super) fn drop_row(program: &mut Program, random: &mut Random) -> Option<String> {
+    let row = program.order.remove(random.below(program.order.len()));
+    Some(format!("{row:?}"))
+}
+
+pub(super) fn duplicate_row(program: &mut Program, random: &mut Random) -> Option<String> {
+    let at = random.below(program.order.len());
+    let (row, to) = (program.order[at], random.below(program.order.len() + 1));
+    program.order.insert(to, row);
+    Some(format!("{row:?} of {at} again at {to}"))
+}
+
+pub(super) fn move_row(program: &mut Program, random: &mut Random) -> Option<String> {
+    let (from, to) = (random.below(program.order.len()), random.below(program.order.len()));
+    let row = program.order.remove(from);
+    program.order.insert(to, row);
+    (from != to).then(|| format!("{row:?} of {from} to {to}"))
+}
+
+/// A row runs for another micro-batch, or two rows exchange theirs.
+pub(super) fn change_row(program: &mut Program, random: &mut Random) -> Option<String> {
+    let (all, other) = (program.mesh.microbatches(), random.pick(&program.order)?);
+    let at = random.below(program.order.len());
+    let (Row::Run { time, .. }, Row::Run { time: of_other, .. }) = (&mut program.order[at], other);
+    let before = *time;
+    *time = if random.below(2) == 0 { random.below(all as usize) as u64 } else { of_other };
+    (*time != before).then(|| format!("row {at}: micro-batch {time} for {before}"))
+}
+
+/// A step runs with each micro-batch, or with the last alone.
+pub(super) fn change_when(program: &mut Program, random: &mut Random) -> Option<String> {
     if program.mesh.microbatches() == 1 {
         return None;
     }
-    let t = random.below(program.tasks.len());
-    let task = &mut program.tasks[t];
-    task.repeat = if task.repeat == Repeat::Once { Repeat::EachMicrobatch } else { Repeat::Once };
-    Some(format!("task {t}"))
+    let step = step(program, random, |_| true)?;
+    step.when = if step.when == When::Last { When::Each } else { When::Last };
+    Some(format!("`{}`: {:?}", step.text, step.when))
 }
 
 pub(super) fn exchange_tasks(program: &mut Program, random: &mut Random) -> Option<String> {
     let (a, b) = (random.below(program.tasks.len()), random.below(program.tasks.len()));
     if random.below(3) == 0 {
-        program.tasks.remove(a);
-        return Some(format!("task {a} is gone"));
+        program.order.retain(|Row::Run { task, .. }| *task as usize != a);
+        return Some(format!("task {a} never runs"));
     }
     program.tasks.swap(a, b);
     (a != b).then(|| format!("tasks {a} and {b}"))
