@@ -83,7 +83,9 @@ fn ready(program: &Program, step: &Step) -> Result<ReadyStep, Reason> {
     let (reads, writes) = (places(&signature.reads, &step.reads)?, places(&signature.writes, &step.writes)?);
     let mut in_place = vec![None; reads.len()];
     for (r, read) in reads.iter().enumerate() {
-        let same = |write: &ArenaRange| (write.start, write.slot, write.slots) == (read.start, read.slot, read.slots) && write.bytes > 0 && read.bytes > 0;
+        let same = |write: &ArenaRange| {
+            (write.start, write.slot, write.slots) == (read.start, read.slot, read.slots) && write.bytes > 0 && read.bytes > 0
+        };
         in_place[r] = writes.iter().position(same).filter(|w| step.kernel.in_place(r, *w));
     }
     for time in [0, program.mesh.microbatches() - 1] {

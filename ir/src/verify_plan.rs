@@ -11,16 +11,17 @@
 //! (1998).
 //!
 //! **0 The graph** keeps the rules of [`crate::verify`] at phase `explicit`: every sharding and
-//! partial follows from the letters of the ops. That a partial value is reduced before anything
-//! nonlinear reads it, and over the right axes, is a property of the graph.
+//! partial follows from the letters of the ops, and no reshard is left in it. That a partial value
+//! is reduced before anything nonlinear reads it, and over the right axes, is a property of the
+//! graph.
 //!
 //! **1 Tables** ([`Program::check_tables`]). Every id is in range, every size sensible, every
 //! buffer inside the arena.
 //!
 //! **2 Bindings** ([`bindings`]). The program has the mesh of its graph. Its states, inputs,
 //! constants (to the byte), scalars, gradients and outputs are those of the graph, each once, none
-//! missing; every buffer has the type, sharding and local shape of its value, and a slot for each
-//! micro-batch exactly where a step has several.
+//! missing; every buffer has the type, sharding and local shape of its value, and what the host
+//! fills or reads has a slot for each micro-batch exactly where a step has several.
 //!
 //! **3 Kernels** ([`carried`]). Every step names ops of the graph, and its kernel is their lowering
 //! to the bit, constants, axes and offsets included: the fused kernel of exactly those nodes
@@ -28,19 +29,28 @@
 //! an accumulator's neutral element, or a plain copy. From that follows what it must find where it
 //! reads, and what it leaves where it writes.
 //!
-//! **4 Memory** ([`memory`], [`run`]). Every access lies in its buffer; a step writes over what it
-//! reads only element by element in place. In a run of one step of training, every range of bytes
-//! remembers its content: a value of the graph of one micro-batch, an accumulator with the first
-//! `t` of them, or what a launch has left to the next. Each operand must hold exactly the content
-//! that its step needs, whole. So nothing is read before it is written or after its bytes were
-//! given away, no call in place is forgotten or made twice, no accumulator is read before it has
-//! all micro-batches. At the end every state holds its update, every gradient and every slot of
-//! every output its value, every constant itself.
+//! **4 Memory** ([`memory`], [`lemma`], [`table`]). Every access lies in its buffer; a step writes
+//! over what it reads only element by element in place; slots share bytes with nothing, and what
+//! the host fills with nothing else that it fills.
 //!
-//! **5 State** ([`state`]). A state variable is written at most once, after the last micro-batch,
-//! and nothing else that lasts is. With 2 and 4 and the letters of 0 this is ownership: each rank
-//! holds the elements that the state's sharding gives it, replicas hold the same because its update
-//! is derived without partials under the same sharding, from equal inputs, by the same kernel.
+//! Each task is run once over an arena of which nothing is known, for any micro-batch. Every range
+//! of bytes that its steps write remembers its content: a value of the graph, an accumulator before
+//! or with this micro-batch, or what a launch has left to the next; bytes that none of them has
+//! written become a need of the task. Each operand must hold exactly the content that its step
+//! needs, whole. All accesses of a task are of one micro-batch `t`, in slot `t` modulo the slots of
+//! the buffer; so `t` stays a symbol.
+//!
+//! Then the order is run row by row: a task must find its needs at its micro-batch, and leaves what
+//! it leaves. An accumulator is its value with the last micro-batch, and what adds a micro-batch
+//! finds those before it. So nothing is read before it is written or after its bytes were given
+//! away, no call in place is forgotten or made twice, no accumulator is read before it has all
+//! micro-batches, none is added twice or out of order. At the end every state holds its update,
+//! every gradient and every slot of every output its value, every constant itself.
+//!
+//! **5 State** ([`state`]). A state variable is written at most once a step, and nothing else that
+//! lasts is. With 2 and 4 and the letters of 0 this is ownership: each rank holds the elements that
+//! the state's sharding gives it, replicas hold the same because its update is derived without
+//! partials under the same sharding, from equal inputs, by the same kernel.
 //!
 //! **6 Calls** ([`collectives`], [`meeting`]). Every call names distinct axes of ranks, is in the
 //! stream of communication, and moves as many bytes as its operands have. Of one program every
@@ -79,6 +89,7 @@ mod violation;
 pub use violation::Violation;
 
 use crate::graph::{Graph, Phase};
+use crate::ops::Op;
 use crate::plan::{PlanSet, Program, When};
 use crate::verify::{report, verify as verify_graph};
 use bytes::Sent;
@@ -134,6 +145,10 @@ pub fn verify_set(set: &PlanSet<'_>, graph: &Graph) -> Result<Proof, Violation> 
     }
     if graph.phase != Phase::Explicit {
         return Err(Violation::of(format!("the graph is {}, not {}", graph.phase, Phase::Explicit)));
+    }
+    if let Some((id, _)) = graph.nodes().find(|(_, node)| matches!(node.op, Op::Reshard(_))) {
+        let name = &graph.value(graph.node(id).results[0]).name;
+        return Err(Violation::of(format!("`%{name}` is a reshard, of which nobody has said what it sends")));
     }
     verify_graph(graph).map_err(|violations| Violation::of(report(graph, &violations)))?;
     let known = Known::new(graph);

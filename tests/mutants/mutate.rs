@@ -14,9 +14,9 @@ use self::steps::{
     write_another,
 };
 use self::tables::{
-    change_bytes, change_numbers, change_row, change_when, drop_row, duplicate_row, move_row, change_sharding, change_slots, change_type, drop_entry, exchange_buffers,
-    exchange_gradients, exchange_inputs, exchange_outputs, exchange_scalars, exchange_states, exchange_tasks, move_buffer,
-    overlap_buffers,
+    change_bytes, change_numbers, change_row, change_sharding, change_slots, change_type, change_when, drop_entry, drop_row,
+    duplicate_row, exchange_buffers, exchange_gradients, exchange_inputs, exchange_outputs, exchange_scalars, exchange_states,
+    exchange_tasks, move_buffer, move_row, overlap_buffers,
 };
 use shardc_ir::kernel::Kernel;
 use shardc_ir::plan::{Program, Step, View};

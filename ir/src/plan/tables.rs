@@ -104,8 +104,11 @@ impl Program {
                 return Err(reason!("state `{}` is split over micro-batches", state.name));
             }
         }
-        for constant in &self.constants {
+        for (i, constant) in self.constants.iter().enumerate() {
             let found = self.buffer(constant.buffer)?;
+            if found.kind != BufferKind::Constant(i as u32) {
+                return Err(reason!("constant {i} is for `{}`, which is another buffer's", found.name));
+            }
             if found.shape.iter().product::<u64>() * found.dtype.bytes() != constant.bytes.len() as u64 {
                 let bytes = constant.bytes.len();
                 return Err(reason!("constant `{}` has {bytes} bytes, not what its shape says", found.name));

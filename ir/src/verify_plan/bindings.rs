@@ -10,7 +10,7 @@ use crate::reason;
 use crate::reason::Reason;
 use crate::sharding::Sharding;
 use crate::types::Type;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The values behind the buffers that last.
 pub struct Bindings {
@@ -148,7 +148,7 @@ impl Binder<'_> {
     /// called after.
     fn others(&mut self) -> Result<(), Reason> {
         let Subject { program, graph, .. } = *self.subject;
-        let mut scalars = BTreeMap::new();
+        let (mut scalars, mut there) = (BTreeMap::new(), BTreeSet::new());
         for (_, node) in graph.nodes() {
             if let Op::Host(host) = &node.op {
                 scalars.entry(host.scalar).or_insert(node.results[0]);
@@ -169,6 +169,9 @@ impl Binder<'_> {
                     self.value(id, value, self.slots(value))?;
                     self.bindings.filled[i] = Some(self.subject.stored_in(value));
                 }
+                BufferKind::Scalar(scalar) if !there.insert(scalar) => {
+                    return Err(reason!("`{name}` is a scalar that has a buffer already"));
+                }
                 BufferKind::Scalar(scalar) => {
                     let value = scalars.get(&scalar).ok_or_else(|| reason!("the graph does not read `{name}`"))?;
                     self.value(id, *value, 1)?;
@@ -176,7 +179,7 @@ impl Binder<'_> {
                 }
                 BufferKind::Activation => {
                     let value = named()?;
-                    self.value(id, value, 1)?;
+                    self.value(id, value, buffer.slots)?;
                 }
                 BufferKind::Communication => {
                     self.typed(buffer, &Type::new(buffer.dtype, buffer.shape.clone()), &Sharding::replicated(1), 1)?;

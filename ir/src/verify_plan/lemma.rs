@@ -4,7 +4,8 @@
 //! What the steps read of bytes that none of them has written is what the task *needs*; bytes that
 //! one has written must hold what the step that reads them needs. What is in the bytes at the end
 //! is what the task *leaves*. All accesses of a task are of one micro-batch, and slots share their
-//! bytes with nothing ([`super::memory`]); so one slot of each buffer stands for that micro-batch's.
+//! bytes with nothing ([`super::memory`]); so one slot of each buffer stands for that
+//! micro-batch's.
 
 use super::carried::Effect;
 use super::contents::Item;
@@ -19,10 +20,19 @@ use std::ops::Range;
 pub struct Lemma {
     /// What must be there, and the step that needs it.
     pub needs: Vec<(Place, Item, usize)>,
-    /// What is there afterwards, byte for byte of all that was written.
+    /// What is there afterwards, byte for byte of all that was written, in the order of bytes.
     pub leaves: Vec<(Place, Entry<Item>)>,
     /// How many operands its steps read and write.
     pub accesses: u64,
+}
+
+impl Lemma {
+    /// What the task has written into some bytes of `place`.
+    pub fn overlapping(&self, place: &Place) -> Option<&Entry<Item>> {
+        let before = self.leaves.partition_point(|(written, _)| written.start < place.end);
+        let (written, entry) = self.leaves[..before].last()?;
+        (written.end > place.start).then_some(entry)
+    }
 }
 
 /// Runs `steps`, each with its number in listings; `last` says that the micro-batch is the last

@@ -1,13 +1,14 @@
 //! The arena without its numbers: which content each byte holds.
 
 use super::violation::{self, Violation};
-use crate::plan::{Buffer, Program, Step, View};
+use crate::plan::{Buffer, BufferKind, Program, Step, View, aligned};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Checks every view of every step by itself: it lies in its buffer, a step writes no byte twice,
-/// and what it writes over what it reads it writes element by element in place. Slots of
-/// micro-batches share their bytes with nothing.
+/// Checks every view of every step by itself: it lies in its buffer at a whole element, a step
+/// writes no byte twice, and what it writes over what it reads it writes element by element in
+/// place. Slots of micro-batches share their bytes with nothing, and what the host fills with
+/// nothing else that it fills. Buffers and arena are as large as they must be.
 ///
 /// # Errors
 /// The first view that is wrong.
@@ -18,25 +19,65 @@ pub fn check_views(program: &Program) -> Result<(), Violation> {
             if view.offset.checked_add(view.bytes).is_none_or(|end| end > slot.slot_bytes) {
                 return Err(violation::at(number, step, format_args!("leaves its buffer `{}`", slot.name)));
             }
+            if !view.offset.is_multiple_of(slot.dtype.bytes()) {
+                return Err(violation::at(number, step, format_args!("begins inside an element of `{}`", slot.name)));
+            }
         }
         own_operands(number, step, program)?;
     }
-    let mut ranges: Vec<(u64, u64, usize)> =
-        program.buffers.iter().enumerate().map(|(i, b)| (b.offset, b.offset + b.slot_bytes * b.slots, i)).collect();
-    ranges.sort();
-    /// The byte after a buffer, and its number.
-    type Reach = Option<(u64, usize)>;
-    // The buffer that reaches farthest so far, and the farthest of those with slots.
-    let (mut any, mut slotted): (Reach, Reach) = (None, None);
-    for (start, end, i) in ranges.into_iter().filter(|(start, end, _)| start < end) {
-        let against = if program.buffers[i].slots > 1 { any } else { slotted };
-        if let Some((_, other)) = against.filter(|(reach, _)| *reach > start) {
-            let (a, b) = (&program.buffers[other].name, &program.buffers[i].name);
-            return Err(Violation::of(format!("`{a}` and `{b}` share bytes, and one of them has a slot for each micro-batch")));
+    check_sizes(program)?;
+    check_apart(program, |buffer| buffer.slots > 1, |_| true, "one of them has a slot for each micro-batch")?;
+    check_apart(program, is_filled, is_filled, "the host fills both")
+}
+
+/// Slots have room for their elements and no more, and the arena for its buffers.
+fn check_sizes(program: &Program) -> Result<(), Violation> {
+    for buffer in &program.buffers {
+        let needed = aligned(buffer.local.iter().product::<u64>() * buffer.dtype.bytes());
+        if buffer.slot_bytes != needed {
+            let (name, own) = (&buffer.name, buffer.slot_bytes);
+            return Err(Violation::of(format!("a slot of `{name}` has {own} bytes for {needed}")));
         }
-        any = any.max(Some((end, i)));
-        if program.buffers[i].slots > 1 {
-            slotted = slotted.max(Some((end, i)));
+    }
+    let needed = aligned(program.buffers.iter().map(|buffer| span(buffer).end).max().unwrap_or_default());
+    match program.arena_bytes == needed {
+        true => Ok(()),
+        false => Err(Violation::of(format!("the arena has {} bytes, its buffers need {needed}", program.arena_bytes))),
+    }
+}
+
+fn is_filled(buffer: &Buffer) -> bool {
+    use BufferKind::{Constant, Input, Scalar, State};
+    matches!(buffer.kind, State(_) | Input(_) | Constant(_) | Scalar(_))
+}
+
+/// All bytes of a buffer.
+fn span(buffer: &Buffer) -> Range<u64> {
+    buffer.offset..buffer.offset + buffer.slot_bytes * buffer.slots
+}
+
+/// No buffer of the first kind shares bytes with one of the second.
+fn check_apart(
+    program: &Program,
+    first: impl Fn(&Buffer) -> bool,
+    second: impl Fn(&Buffer) -> bool,
+    why: &str,
+) -> Result<(), Violation> {
+    let mut buffers: Vec<&Buffer> = program.buffers.iter().filter(|b| (first(b) || second(b)) && !span(b).is_empty()).collect();
+    buffers.sort_by_key(|buffer| (buffer.offset, span(buffer).end));
+    // Of each kind the buffer that reaches farthest so far.
+    let (mut of_first, mut of_second): (Option<&Buffer>, Option<&Buffer>) = (None, None);
+    for buffer in buffers {
+        let against = [of_second.filter(|_| first(buffer)), of_first.filter(|_| second(buffer))];
+        if let Some(other) = against.into_iter().flatten().find(|other| span(other).end > buffer.offset) {
+            return Err(Violation::of(format!("`{}` and `{}` share bytes, and {why}", other.name, buffer.name)));
+        }
+        let farther = |other: Option<&Buffer>| other.is_none_or(|other| span(other).end < span(buffer).end);
+        if first(buffer) && farther(of_first) {
+            of_first = Some(buffer);
+        }
+        if second(buffer) && farther(of_second) {
+            of_second = Some(buffer);
         }
     }
     Ok(())
@@ -75,39 +116,31 @@ pub struct Place {
     pub start: u64,
     /// The byte after the last, at micro-batch 0.
     pub end: u64,
-    /// Bytes from one slot to the next, and slots.
-    slots: (u64, u64),
+    slots: u64,
 }
 
 impl Place {
     /// The bytes of `range` in one of `slots`, as [`slots`] finds them.
     pub fn of(slots: &Slots, range: &Range<u64>) -> Place {
         let around = slots.range(..=range.start).next_back().filter(|(_, slot)| slot.end > range.start);
-        let slots = around.map_or((0, 1), |(_, slot)| (slot.bytes, slot.count));
+        let slots = around.map_or(1, |(_, slot)| slot.count);
         Place { start: range.start, end: range.end, slots }
     }
 
-    /// The bytes at micro-batch `time`.
-    pub fn at(&self, time: u64) -> Range<u64> {
-        let (bytes, slots) = self.slots;
-        let slot = time % slots * bytes;
-        self.start + slot..self.end + slot
+    /// How many slots it has.
+    pub fn slots(&self) -> u64 {
+        self.slots
     }
 
-    /// Grows by what follows, if that moves with the same slots.
-    pub fn join(&mut self, next: &Place) -> bool {
-        let joins = self.end == next.start && self.slots == (0, 1) && next.slots == (0, 1);
-        if joins {
-            self.end = next.end;
-        }
-        joins
+    /// Whether it has no byte.
+    pub fn is_empty(&self) -> bool {
+        self.start >= self.end
     }
 }
 
 /// The first slot of a buffer with several.
 pub struct Slot {
     end: u64,
-    bytes: u64,
     count: u64,
 }
 
@@ -117,7 +150,7 @@ pub type Slots = BTreeMap<u64, Slot>;
 /// The first slots of a program's buffers.
 pub fn slots(program: &Program) -> Slots {
     let several = program.buffers.iter().filter(|buffer| buffer.slots > 1 && buffer.slot_bytes > 0);
-    let slot = |b: &Buffer| (b.offset, Slot { end: b.offset + b.slot_bytes, bytes: b.slot_bytes, count: b.slots });
+    let slot = |b: &Buffer| (b.offset, Slot { end: b.offset + b.slot_bytes, count: b.slots });
     several.map(slot).collect()
 }
 
@@ -175,31 +208,23 @@ impl<C: Copy + PartialEq> Memory<C> {
 
     /// Puts `content` into `range`.
     pub fn write(&mut self, range: &Range<u64>, content: C, step: Option<usize>) {
-        self.put(range.start, Entry { end: range.end, start: range.start, content, step });
-    }
-
-    /// Puts `entry` into the bytes from `start` to its end.
-    pub fn put(&mut self, start: u64, entry: Entry<C>) {
-        if start >= entry.end {
+        if range.is_empty() {
             return;
         }
-        match self.ranges.get_mut(&start) {
-            Some(there) if there.end == entry.end => *there = entry,
-            _ => {
-                self.forget(&(start..entry.end));
-                self.ranges.insert(start, entry);
-            }
+        let entry = Entry { end: range.end, start: range.start, content, step };
+        if let Some(there) = self.ranges.get_mut(&range.start)
+            && there.end == range.end
+        {
+            *there = entry;
+            return;
         }
-    }
-
-    /// Nothing is known of `range` any more.
-    pub fn forget(&mut self, range: &Range<u64>) {
         self.split_at(range.start);
         self.split_at(range.end);
         let inside: Vec<u64> = self.ranges.range(range.clone()).map(|(start, _)| *start).collect();
         for start in inside {
             self.ranges.remove(&start);
         }
+        self.ranges.insert(range.start, entry);
     }
 
     /// Cuts the range that holds `at` in two.

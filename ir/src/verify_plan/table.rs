@@ -1,15 +1,19 @@
 //! The order of tasks, row by row: each finds what its lemma needs at its micro-batch, and leaves
 //! what its lemma says. Accumulators count, so micro-batches come in their order, each once.
+//!
+//! Only places that somebody reads are kept, each with its slots, and what a task does to them is
+//! worked out once; so a row costs as much as its task has needs and leaves, and only this grows
+//! with the number of micro-batches.
 
 use super::bindings::Bindings;
 use super::contents::{Content, Item};
 use super::lemma::Lemma;
-use super::memory::{Entry, Memory, Place, Slots, bytes_of};
+use super::memory::{Entry, Place, Slots, bytes_of};
 use super::subject::Subject;
 use super::violation::{self, Violation};
 use crate::graph::ValueId;
 use crate::plan::{BufferId, Row, Step, View};
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 /// What is known of a task: with any micro-batch, and with the last.
 pub struct Lemmas {
@@ -19,26 +23,9 @@ pub struct Lemmas {
     pub last: Option<Lemma>,
 }
 
-/// What a row does to the arena.
-struct Effect {
-    /// What it leaves where somebody may read it.
-    leaves: Vec<(Place, Entry<Item>)>,
-    /// All else that it writes to, in few pieces.
-    spoils: Vec<Place>,
-}
-
-impl Effect {
-    /// Of the places in `wanted` each is told; without it, all are.
-    fn of(lemma: &Lemma, wanted: Option<&HashSet<Place>>) -> Effect {
-        let mut effect = Effect { leaves: vec![], spoils: vec![] };
-        for (place, entry) in &lemma.leaves {
-            if wanted.is_none_or(|wanted| entry.start == place.start && wanted.contains(place)) {
-                effect.leaves.push((*place, *entry));
-            } else if !effect.spoils.last_mut().is_some_and(|piece| piece.join(place)) {
-                effect.spoils.push(*place);
-            }
-        }
-        effect
+impl Lemmas {
+    fn at(&self, is_last: bool) -> &Lemma {
+        self.last.as_ref().filter(|_| is_last).unwrap_or(&self.each)
     }
 }
 
@@ -49,106 +36,165 @@ impl Effect {
 /// The first row that does not find what its task needs, or the first result that is not there at
 /// the end.
 pub fn run(subject: &Subject<'_>, bindings: &Bindings, lemmas: &[Lemmas], slots: &Slots) -> Result<u64, Violation> {
-    let wanted = wanted(subject, bindings, lemmas, slots);
-    let run = |wanted: Option<&HashSet<Place>>| {
-        let steps = violation::numbered(subject.program).map(|(_, _, step)| step).collect();
-        Run { subject, bindings, steps, wanted, memory: Memory::default() }.all(lemmas)
-    };
-    // What nobody wants is forgotten as a whole; where something fails, it says what is there.
-    run(Some(&wanted)).or_else(|_| run(None))
+    let steps = violation::numbered(subject.program).map(|(_, _, step)| step).collect();
+    let mut run = Run { subject, lemmas, slots, steps, index: HashMap::new(), places: vec![], held: vec![] };
+    let ends: Vec<End> = bindings.lasting(subject.program).map(|(buffer, value)| run.end(buffer, value)).collect();
+    let needs = |run: &mut Run<'_>, lemma: &Lemma| lemma.needs.iter().map(|(place, ..)| run.place(*place)).collect();
+    let mut asked: Vec<[Vec<usize>; 2]> = vec![];
+    for task in lemmas {
+        let last = task.last.as_ref().map_or(vec![], |lemma| needs(&mut run, lemma));
+        asked.push([needs(&mut run, &task.each), last]);
+    }
+    let effects: Vec<[Effect; 2]> = lemmas.iter().map(|task| [false, true].map(|last| run.effect(task.at(last)))).collect();
+    run.host_fills(bindings);
+    let mut accesses = 0;
+    for Row::Run { task, time } in &subject.program.order {
+        let (task, time) = (*task as usize, *time);
+        let is_last = lemmas[task].last.is_some() && time + 1 == subject.microbatches();
+        let lemma = lemmas[task].at(is_last);
+        run.finds(lemma, &asked[task][usize::from(is_last)], time)?;
+        run.does(&effects[task][usize::from(is_last)], (task, is_last, time));
+        accesses += lemma.accesses;
+    }
+    ends.iter().try_for_each(|end| run.host_reads(end))?;
+    Ok(accesses)
 }
 
-/// Every place that some task or the host reads.
-fn wanted(subject: &Subject<'_>, bindings: &Bindings, lemmas: &[Lemmas], slots: &Slots) -> HashSet<Place> {
-    let all = lemmas.iter().flat_map(|task| [Some(&task.each), task.last.as_ref()]).flatten();
-    let needed = all.flat_map(|lemma| lemma.needs.iter().map(|(place, ..)| *place));
-    let read = bindings.lasting(subject.program);
-    let read = read.map(|(buffer, value)| Place::of(slots, &bytes_of(subject.program, &whole(subject, buffer, value), 0)));
-    needed.chain(read).collect()
+/// What the host finds after a step, and where.
+struct End {
+    buffer: BufferId,
+    value: ValueId,
+    place: usize,
 }
 
-fn whole(subject: &Subject<'_>, buffer: BufferId, value: ValueId) -> View {
-    View { buffer, offset: 0, bytes: subject.size_of(value).1 }
+/// What a place holds.
+#[derive(Clone, Copy)]
+enum Held {
+    /// Nothing yet.
+    Nothing,
+    /// That, by a step or by the host.
+    Whole(Content, Option<usize>),
+    /// A task, run with the last micro-batch or another, has written something else into it at that
+    /// micro-batch.
+    Other(usize, bool, u64),
+}
+
+/// What a task does to places that somebody reads.
+struct Effect {
+    leaves: Vec<(usize, Item, Option<usize>)>,
+    spoils: Vec<usize>,
 }
 
 struct Run<'s> {
     subject: &'s Subject<'s>,
-    bindings: &'s Bindings,
+    lemmas: &'s [Lemmas],
+    slots: &'s Slots,
     steps: Vec<&'s Step>,
-    wanted: Option<&'s HashSet<Place>>,
-    memory: Memory<Content>,
+    index: HashMap<Place, usize>,
+    /// Every place that somebody reads, and where its slots begin in `held`.
+    places: Vec<(Place, usize)>,
+    held: Vec<Held>,
 }
 
 impl Run<'_> {
-    fn all(mut self, lemmas: &[Lemmas]) -> Result<u64, Violation> {
-        self.host_fills();
-        let effect = |lemma: &Lemma| Effect::of(lemma, self.wanted);
-        let effects: Vec<[Option<Effect>; 2]> =
-            lemmas.iter().map(|task| [Some(effect(&task.each)), task.last.as_ref().map(effect)]).collect();
-        let mut accesses = 0;
-        for Row::Run { task, time } in &self.subject.program.order {
-            let (task, time) = (*task as usize, *time);
-            let is_last = lemmas[task].last.is_some() && time + 1 == self.subject.microbatches();
-            let lemma = lemmas[task].last.as_ref().filter(|_| is_last).unwrap_or(&lemmas[task].each);
-            self.finds(lemma, time)?;
-            if let Some(effect) = &effects[task][usize::from(is_last)] {
-                self.does(effect, time);
-            }
-            accesses += lemma.accesses;
-        }
-        self.host_reads()?;
-        Ok(accesses)
+    /// The number of a place.
+    fn place(&mut self, place: Place) -> usize {
+        *self.index.entry(place).or_insert_with(|| {
+            self.places.push((place, self.held.len()));
+            self.held.resize(self.held.len() + place.slots() as usize, Held::Nothing);
+            self.places.len() - 1
+        })
     }
 
-    fn does(&mut self, effect: &Effect, time: u64) {
-        for place in &effect.spoils {
-            self.memory.forget(&place.at(time));
-        }
-        for (place, entry) in &effect.leaves {
-            let range = place.at(time);
-            let (start, content) = (range.start - (place.start - entry.start), entry.content.at(self.subject, time));
-            self.memory.put(range.start, Entry { end: range.end, start, content, step: entry.step });
-        }
+    fn at(&self, place: usize, time: u64) -> usize {
+        let (place, first) = self.places[place];
+        first + (time % place.slots()) as usize
+    }
+
+    fn range(&self, buffer: BufferId, value: ValueId) -> Place {
+        let view = View { buffer, offset: 0, bytes: self.subject.size_of(value).1 };
+        Place::of(self.slots, &bytes_of(self.subject.program, &view, 0))
+    }
+
+    fn end(&mut self, buffer: BufferId, value: ValueId) -> End {
+        let place = self.range(buffer, value);
+        End { buffer, value, place: self.place(place) }
+    }
+
+    fn effect(&self, lemma: &Lemma) -> Effect {
+        let whole = lemma.leaves.iter().filter(|(place, entry)| entry.start == place.start);
+        let leaves: Vec<(usize, Item, Option<usize>)> =
+            whole.filter_map(|(place, entry)| Some((*self.index.get(place)?, entry.content, entry.step))).collect();
+        let mut kept = vec![false; self.places.len()];
+        leaves.iter().for_each(|(place, ..)| kept[*place] = true);
+        let written = |place: &Place| !place.is_empty() && lemma.overlapping(place).is_some();
+        let spoils = (0..kept.len()).filter(|p| !kept[*p] && written(&self.places[*p].0)).collect();
+        Effect { leaves, spoils }
     }
 
     /// Before a step the host has filled states, inputs, constants and scalars.
-    fn host_fills(&mut self) {
-        for (i, value) in self.bindings.filled.iter().enumerate() {
+    fn host_fills(&mut self, bindings: &Bindings) {
+        for (i, value) in bindings.filled.iter().enumerate() {
             let Some(value) = *value else { continue };
-            let view = whole(self.subject, BufferId(i as u32), value);
+            let buffer = BufferId(i as u32);
+            let Some(place) = self.index.get(&self.range(buffer, value)).copied() else { continue };
             for slot in 0..self.subject.program.buffers[i].slots {
-                let content = Item::Value(value).at(self.subject, slot);
-                self.memory.write(&bytes_of(self.subject.program, &view, slot), content, None);
+                let at = self.at(place, slot);
+                self.held[at] = Held::Whole(Item::Value(value).at(self.subject, slot), None);
             }
         }
     }
 
-    fn finds(&self, lemma: &Lemma, time: u64) -> Result<(), Violation> {
-        for (place, item, number) in &lemma.needs {
+    fn finds(&self, lemma: &Lemma, asked: &[usize], time: u64) -> Result<(), Violation> {
+        for ((_, item, number), place) in lemma.needs.iter().zip(asked) {
             let content = item.at(self.subject, time);
-            if let Err(found) = self.memory.holds(&place.at(time), content) {
+            if let Err(found) = self.holds(*place, content, time) {
                 return Err(violation::missing(self.subject, *number, self.steps[*number], content, found));
             }
         }
         Ok(())
     }
 
+    fn holds(&self, place: usize, content: Content, time: u64) -> Result<(), Option<Entry<Content>>> {
+        let (range, _) = self.places[place];
+        let entry = |content, step| Entry { end: range.end, start: range.start, content, step };
+        match self.held[self.at(place, time)] {
+            _ if range.is_empty() => Ok(()),
+            Held::Whole(found, _) if found == content => Ok(()),
+            Held::Whole(found, step) => Err(Some(entry(found, step))),
+            Held::Other(task, is_last, then) => {
+                let found = self.lemmas[task].at(is_last).overlapping(&range);
+                Err(found.map(|found| entry(found.content.at(self.subject, then), found.step)))
+            }
+            Held::Nothing => Err(None),
+        }
+    }
+
+    fn does(&mut self, effect: &Effect, (task, is_last, time): (usize, bool, u64)) {
+        for place in &effect.spoils {
+            let at = self.at(*place, time);
+            self.held[at] = Held::Other(task, is_last, time);
+        }
+        for (place, item, step) in &effect.leaves {
+            let at = self.at(*place, time);
+            self.held[at] = Held::Whole(item.at(self.subject, time), *step);
+        }
+    }
+
     /// After a step the host reads gradients and outputs; states hold what they have become, and
     /// constants stay.
-    fn host_reads(&self) -> Result<(), Violation> {
-        let program = self.subject.program;
-        for (buffer, value) in self.bindings.lasting(program) {
-            let view = whole(self.subject, buffer, value);
-            for slot in 0..program.buffers[buffer.index()].slots {
-                let content = Item::Value(value).at(self.subject, slot);
-                if let Err(found) = self.memory.holds(&bytes_of(program, &view, slot), content) {
-                    let (why, ranks) = violation::in_place_of(self.subject, content, found);
-                    let (name, needed) = (&program.buffers[buffer.index()].name, content.text(self.subject));
-                    let message = format!("at the end of a step `{name}` must hold {needed}, {why}");
-                    let steps = found.and_then(|entry| entry.step).into_iter().collect();
-                    let spec_line = self.subject.line_of(value);
-                    return Err(Violation { message, steps, ranks, spec_line });
-                }
+    fn host_reads(&self, end: &End) -> Result<(), Violation> {
+        let End { buffer, value, place } = *end;
+        let buffer = &self.subject.program.buffers[buffer.index()];
+        for slot in 0..buffer.slots {
+            let content = Item::Value(value).at(self.subject, slot);
+            if let Err(found) = self.holds(place, content, slot) {
+                let (why, ranks) = violation::in_place_of(self.subject, content, found);
+                let (name, needed) = (&buffer.name, content.text(self.subject));
+                let message = format!("at the end of a step `{name}` must hold {needed}, {why}");
+                let steps = found.and_then(|entry| entry.step).into_iter().collect();
+                let spec_line = self.subject.line_of(value);
+                return Err(Violation { message, steps, ranks, spec_line });
             }
         }
         Ok(())

@@ -55,13 +55,7 @@ pub fn at(number: usize, step: &Step, why: impl fmt::Display) -> Violation {
 }
 
 /// Step `number` does not find what it needs, but `found`.
-pub fn missing(
-    subject: &Subject<'_>,
-    number: usize,
-    step: &Step,
-    needed: Content,
-    found: Option<Entry<Content>>,
-) -> Violation {
+pub fn missing(subject: &Subject<'_>, number: usize, step: &Step, needed: Content, found: Option<Entry<Content>>) -> Violation {
     let (why, ranks) = in_place_of(subject, needed, found);
     let mut violation = at(number, step, format_args!("needs {}, {why}", needed.text(subject)));
     violation.steps.extend(found.and_then(|entry| entry.step));
@@ -70,11 +64,7 @@ pub fn missing(
 }
 
 /// What is in place of `needed`, and two ranks to which that makes a difference.
-pub fn in_place_of(
-    subject: &Subject<'_>,
-    needed: Content,
-    found: Option<Entry<Content>>,
-) -> (String, Option<(u64, u64)>) {
+pub fn in_place_of(subject: &Subject<'_>, needed: Content, found: Option<Entry<Content>>) -> (String, Option<(u64, u64)>) {
     let Some(entry) = found else { return ("which nothing has written".to_string(), None) };
     let who = match entry.step {
         Some(step) => format!("step {step} has written"),

@@ -151,7 +151,15 @@ impl Emitter<'_, '_> {
         let text = self.text(&[value], "fill", &[]);
         let write = self.view(value);
         let provenance = Provenance { ops: self.names(&[value]), ..Provenance::default() };
-        self.prepare.push(Step { stream: Stream::Main, kernel, reads: vec![], writes: vec![write], text, provenance, when: When::Each });
+        self.prepare.push(Step {
+            stream: Stream::Main,
+            kernel,
+            reads: vec![],
+            writes: vec![write],
+            text,
+            provenance,
+            when: When::Each,
+        });
     }
 
     /// Copies roots that could not be computed in place: at the end, or in the loop where they are

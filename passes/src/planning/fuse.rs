@@ -8,8 +8,8 @@
 //!
 //! [`fused`]: shardc_ir::lower::fused
 
-use shardc_ir::graph::NodeId;
 use super::tasks::Repeat;
+use shardc_ir::graph::NodeId;
 use shardc_ir::lower::Lowered;
 use shardc_ir::lower::fused::{Fused, Space, fuse};
 use shardc_ir::lower::graph::LoweredGraph;

@@ -17,8 +17,8 @@ use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use shardc_ir::graph::{Graph, NodeId};
 use shardc_ir::lower::graph::LoweredGraph;
 use shardc_ir::plan::Program;
-use tasks::Repeat;
 use shardc_ir::train::{Decay, LearningRate};
+use tasks::Repeat;
 
 /// The program of every rank of the graph's mesh.
 ///
