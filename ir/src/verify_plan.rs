@@ -163,19 +163,23 @@ pub fn verify_set(set: &PlanSet<'_>, graph: &Graph) -> Result<Proof, Violation> 
     if set.programs.len() > 1 {
         meeting::check(set)?;
     }
-    (proof.programs, proof.ranks) = (set.programs.len(), set.of_rank.len() as u64);
+    (proof.programs, proof.ranks) = (set.programs.len(), set.programs[0].mesh.world_size());
     Ok(proof)
 }
 
 /// Every rank runs one of the programs, and they agree on what is not in the graph.
 fn ranks(set: &PlanSet<'_>) -> Result<(), Violation> {
     let first = set.programs[0];
-    if set.of_rank.len() as u64 != first.mesh.world_size() || set.of_rank.iter().any(|p| *p >= set.programs.len()) {
+    let ranks = first.mesh.rank_axes().len();
+    let known = set.axes.iter().enumerate().all(|(i, axis)| axis.index() < ranks && !set.axes[..i].contains(axis));
+    let places: u64 = if known { set.axes.iter().map(|axis| first.mesh.size(*axis)).product() } else { 0 };
+    if !known || set.of.len() as u64 != places || set.of.iter().any(|p| *p >= set.programs.len()) {
         return Err(Violation::of("not every rank of the mesh has a program"));
     }
     for (i, other) in set.programs.iter().enumerate() {
         if (other.seed, other.learning_rate, other.batch) != (first.seed, first.learning_rate, first.batch) {
-            let rank = |p: usize| set.of_rank.iter().position(|of| *of == p).map(|r| r as u64);
+            let places = set.places(&first.mesh);
+            let rank = |p: usize| set.of.iter().position(|of| *of == p).map(|at| first.mesh.rank(&places[at]));
             let why = Violation::of("programs of one mesh differ in seed, learning rate or batch");
             return Err(why.between(rank(0).zip(rank(i))));
         }
@@ -201,6 +205,7 @@ fn alone(subject: &Subject<'_>) -> Result<Proof, Violation> {
     let slots = memory::slots(program);
     let lemmas = lemmas(subject, &effects, &slots)?;
     let accesses = table::run(subject, &bindings, &lemmas, &slots)?;
+    memory::check_sizes(program)?;
     Ok(Proof {
         programs: 1,
         ranks: program.mesh.world_size(),

@@ -17,6 +17,7 @@ use shardc_ir::ops::{Op, Rules};
 use shardc_ir::pattern::scalar;
 use shardc_ir::scalar::{Binary, Unary};
 use shardc_ir::types::{Tensor, Type};
+use std::sync::Arc;
 
 /// A score of this or less hides its key.
 const HIDDEN: f64 = -1e30;
@@ -44,11 +45,12 @@ impl Pass for RaiseAttention {
     fn run(&self, graph: &mut Graph, cx: &Context<'_>) -> Result<(), Diagnostics> {
         let trained = graph.reached_from(|v| matches!(graph.def(v).op, Op::State(_)));
         let named = cx.named();
+        let mut masks = Masks::default();
         *graph = rebuild(graph, |b, _, node, map| {
             if named.is_named(graph, node) {
                 return None;
             }
-            let found = Found::at(graph, node, &trained)?;
+            let found = Found::at(graph, node, &trained, &mut masks)?;
             let [q, k, v] = [&found.q, &found.k, &found.v].map(|t| t.arranged(b, mapped(map, t.value)));
             let mut operands = vec![q.0, k.0, v.0];
             let mask = match found.mask {
@@ -129,7 +131,7 @@ struct Found {
 }
 
 impl Found {
-    fn at(graph: &Graph, node: &Node, trained: &[bool]) -> Option<Found> {
+    fn at(graph: &Graph, node: &Node, trained: &[bool], masks: &mut Masks) -> Option<Found> {
         let Op::Contract(mix) = &node.op else { return None };
         let (p, v, o) = mix.terms()?;
         if p.len() != 4 || v.len() != 4 {
@@ -137,7 +139,7 @@ impl Found {
         }
         let probabilities = guarded(graph, node.operands[0]);
         let Op::Softmax(_) = graph.def(probabilities).op else { return None };
-        let (scores, mask) = masked(graph, graph.def(probabilities).operands[0], trained)?;
+        let (scores, mask) = masked(graph, graph.def(probabilities).operands[0], trained, masks)?;
         let mut scale = 1.0;
         let product = unscaled(graph, scores, &mut scale);
         let Op::Contract(scored) = &graph.def(product).op else { return None };
@@ -197,7 +199,7 @@ fn guarded(graph: &Graph, value: ValueId) -> ValueId {
 }
 
 /// The scores without their mask; none if the mask is trained.
-fn masked(graph: &Graph, scores: ValueId, trained: &[bool]) -> Option<(ValueId, Mask)> {
+fn masked(graph: &Graph, scores: ValueId, trained: &[bool], masks: &mut Masks) -> Option<(ValueId, Mask)> {
     let node = graph.def(scores);
     match &node.op {
         Op::Binary(add) if add.f == Binary::Add => {
@@ -207,7 +209,7 @@ fn masked(graph: &Graph, scores: ValueId, trained: &[bool]) -> Option<(ValueId, 
                 return None;
             }
             let covers = graph.ty(x).shape.ends_with(last_two(&graph.ty(mask).shape));
-            let causal = covers && constant(graph, mask).is_some_and(|t| is_causal(t, |v| v == 0.0, |v| v <= HIDDEN));
+            let causal = covers && constant(graph, mask).is_some_and(|t| masks.of(t).hides_the_future);
             Some((x, if causal { Mask::Causal } else { Mask::Added(mask) }))
         }
         Op::Where(_) => {
@@ -218,12 +220,12 @@ fn masked(graph: &Graph, scores: ValueId, trained: &[bool]) -> Option<(ValueId, 
             }
             let covers = graph.ty(x).shape.ends_with(last_two(&graph.ty(condition).shape));
             let known = constant(graph, condition);
-            if covers && known.is_some_and(|t| is_causal(t, |v| v == 1.0, |v| v == 0.0)) {
+            if covers && known.is_some_and(|t| masks.of(t).shows_the_past) {
                 return Some((x, Mask::Causal));
             }
             // In a row of nothing `where` gives every key the same weight and no gradient, a sum
             // gives it a gradient.
-            let exact = hidden == f64::NEG_INFINITY || known.is_some_and(every_row_sees);
+            let exact = hidden == f64::NEG_INFINITY || known.is_some_and(|t| masks.of(t).every_row_sees);
             exact.then_some((x, Mask::Chosen(condition, hidden)))
         }
         _ => Some((scores, Mask::None)),
@@ -241,23 +243,56 @@ fn last_two(shape: &[u64]) -> &[u64] {
     &shape[shape.len().saturating_sub(2)..]
 }
 
-/// Whether each row of a condition shows some key.
-fn every_row_sees(condition: &Tensor) -> bool {
-    let keys = condition.ty.shape.last().map_or(1, |n| *n as usize).max(1);
-    condition.to_f64().chunks(keys).all(|row| row.contains(&1.0))
+/// What is known of constant masks. All layers of a model have the same one, of millions of
+/// elements, so each is looked at once.
+#[derive(Default)]
+struct Masks(Vec<(Tensor, MaskFacts)>);
+
+/// What the elements of a mask are.
+#[derive(Clone, Copy)]
+struct MaskFacts {
+    /// Added to scores, it shows key `s` to query `t` where `s <= t`, as many keys as queries, in
+    /// every batch and head.
+    hides_the_future: bool,
+    /// As a condition, it does so.
+    shows_the_past: bool,
+    /// As a condition, it shows some key to every query.
+    every_row_sees: bool,
 }
 
-/// Whether the last two dimensions show key `s` to query `t` where `s <= t`, as many keys as
-/// queries, in every batch and head.
-fn is_causal(mask: &Tensor, shown: impl Fn(f64) -> bool, hidden: impl Fn(f64) -> bool) -> bool {
-    let [.., queries, keys] = mask.ty.shape[..] else { return false };
-    let (queries, keys) = (queries as usize, keys as usize);
-    queries == keys
-        && queries > 1
-        && mask.to_f64().iter().enumerate().all(|(i, v)| {
-            let (t, s) = (i / keys % queries, i % keys);
-            if s <= t { shown(*v) } else { hidden(*v) }
-        })
+impl Masks {
+    fn of(&mut self, mask: &Tensor) -> MaskFacts {
+        let is_known = |known: &Tensor| known.ty == mask.ty && Arc::ptr_eq(&known.bytes, &mask.bytes);
+        match self.0.iter().find(|(known, _)| is_known(known)) {
+            Some((_, facts)) => *facts,
+            None => {
+                let facts = MaskFacts::of(mask);
+                self.0.push((mask.clone(), facts));
+                facts
+            }
+        }
+    }
+}
+
+impl MaskFacts {
+    fn of(mask: &Tensor) -> MaskFacts {
+        let values = mask.to_f64();
+        let keys = mask.ty.shape.last().map_or(1, |n| *n as usize).max(1);
+        let every_row_sees = values.chunks(keys).all(|row| row.contains(&1.0));
+        let [.., queries, keys] = mask.ty.shape[..] else {
+            return MaskFacts { hides_the_future: false, shows_the_past: false, every_row_sees };
+        };
+        let (queries, keys) = (queries as usize, keys as usize);
+        let is_causal = |shown: fn(f64) -> bool, hidden: fn(f64) -> bool| {
+            let right = |(i, v): (usize, &f64)| if i % keys <= i / keys % queries { shown(*v) } else { hidden(*v) };
+            queries == keys && queries > 1 && values.iter().enumerate().all(right)
+        };
+        MaskFacts {
+            hides_the_future: is_causal(|v| v == 0.0, |v| v <= HIDDEN),
+            shows_the_past: is_causal(|v| v == 1.0, |v| v == 0.0),
+            every_row_sees,
+        }
+    }
 }
 
 /// The value before multiplications by scalar constants, which go into `scale`.

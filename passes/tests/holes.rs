@@ -1,6 +1,6 @@
-//! What no plan may do although every step of it is right: fill bytes twice, keep a table entry that
-//! nobody asks for, leave a reshard in its graph, or run the rows of its order otherwise. Each is a
-//! good plan with one change.
+//! What no plan may do although every step of it is right: fill bytes twice, keep a table entry
+//! that nobody asks for, leave a reshard in its graph, or run the rows of its order otherwise. Each
+//! is a good plan with one change.
 
 use shardc_ir::graph::Graph;
 use shardc_ir::plan::{BufferId, BufferKind, Program, ProgramConstant, Row, Step, Task, When};

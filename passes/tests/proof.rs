@@ -41,6 +41,9 @@ fn job(microbatches: u64) -> (Graph, Program) {
     step::proven(&model, &step::spec(&spec).expect("the spec parses")).expect("the job compiles")
 }
 
+/// The axes of the job's ranks.
+const BOTH: [AxisId; 2] = [AxisId(0), AxisId(1)];
+
 /// Every step by task and place.
 fn places(program: &Program) -> Vec<(usize, usize)> {
     program.tasks.iter().enumerate().flat_map(|(t, task)| (0..task.steps.len()).map(move |s| (t, s))).collect()
@@ -223,13 +226,6 @@ fn what_the_host_fills_and_reads_is_the_graphs() {
     refused(&split, &graph, "in the graph it is");
     let slots = mutant(&good, |program| program.buffers[buffer(|kind| matches!(kind, BufferKind::Input(_)))].slots = 1);
     refused(&slots, &graph, "no slot for each micro-batch");
-    let slots = mutant(&good, |program| {
-        let end = program.arena_bytes;
-        let activation = &mut program.buffers[buffer(|kind| *kind == BufferKind::Activation)];
-        (activation.slots, activation.offset) = (4, end);
-        program.arena_bytes += 4 * activation.slot_bytes;
-    });
-    refused(&slots, &graph, "has 4 slots, but a step has 1 of its value");
     let shared = mutant(&good, |program| {
         let input = good.buffers[buffer(|kind| matches!(kind, BufferKind::Input(_)))].clone();
         let activation = buffer(|kind| *kind == BufferKind::Activation);
@@ -244,7 +240,9 @@ fn what_the_host_fills_and_reads_is_the_graphs() {
 fn ranks_with_programs_of_their_own_must_meet() {
     let (graph, good) = job(2);
     let same = good.clone();
-    let set = |other: &'_ Program| verify_set(&PlanSet { programs: vec![&good, other], of_rank: vec![0, 1, 0, 0] }, &graph);
+    let set = |other: &'_ Program| {
+        verify_set(&PlanSet { axes: BOTH.to_vec(), programs: vec![&good, other], of: vec![0, 1, 0, 0] }, &graph)
+    };
     let proof = set(&same).expect("the same program twice");
     assert_eq!((proof.programs, proof.ranks), (2, 4));
     let axes = |t: usize, s: usize| match &good.tasks[t].steps[s].kernel {
@@ -273,7 +271,7 @@ fn ranks_with_programs_of_their_own_must_meet() {
                 crossed += 1;
             } else if overtaken.iter().any(|axes| axes.len() == 1) && axes(t, s).len() == 1 {
                 // Each rank waits for the next around the mesh.
-                let around = PlanSet { programs: vec![&good, &moved], of_rank: vec![0, 1, 1, 0] };
+                let around = PlanSet { axes: BOTH.to_vec(), programs: vec![&good, &moved], of: vec![0, 1, 1, 0] };
                 named(verify_set(&around, &graph).expect_err("a circle"), "waits for ever");
                 stuck += 1;
             }
@@ -282,7 +280,7 @@ fn ranks_with_programs_of_their_own_must_meet() {
     assert!(crossed > 0 && stuck > 0, "{crossed} {stuck}");
     let other = mutant(&good, |program| program.seed += 1);
     assert!(set(&other).expect_err("another seed").message.contains("differ in seed"));
-    let few = verify_set(&PlanSet { programs: vec![&good], of_rank: vec![0; 3] }, &graph);
+    let few = verify_set(&PlanSet { axes: BOTH.to_vec(), programs: vec![&good], of: vec![0; 3] }, &graph);
     assert!(few.expect_err("a rank without a program").message.contains("not every rank"));
 }
 

@@ -19,6 +19,7 @@ use shardc::plan_dir::{self, Manifest};
 use shardc_executor::run::{ExecutionError, Executor, StepResult};
 use shardc_executor::tensor::Tensor;
 use shardc_ir::kernel::Kernel;
+use shardc_ir::mesh::AxisId;
 use shardc_ir::plan::{BufferId, PlanSet, Program};
 use shardc_ir::plan_file::{decode, encode, hash};
 use shardc_ir::verify_plan::erasure::same_when_erased;
@@ -48,8 +49,10 @@ struct Mutant {
 /// Whether the verifier accepts a mutant.
 fn accepted(job: &Job, mutant: &Mutant) -> bool {
     let Some(only) = mutant.only else { return verify(&mutant.program, &job.graph).is_ok() };
-    let of_rank = (0..job.program.mesh.world_size()).map(|rank| usize::from(rank == only)).collect();
-    verify_set(&PlanSet { programs: vec![&job.program, &mutant.program], of_rank }, &job.graph).is_ok()
+    let mesh = &job.program.mesh;
+    let axes = (0..mesh.rank_axes().len() as u8).map(AxisId).collect();
+    let of = (0..mesh.world_size()).map(|rank| usize::from(rank == only)).collect();
+    verify_set(&PlanSet { axes, programs: vec![&job.program, &mutant.program], of }, &job.graph).is_ok()
 }
 
 /// What became of the mutants of a class.

@@ -1,5 +1,9 @@
 //! Where ranks run different programs, their calls must meet: a lockstep run of the chains of calls
-//! of all ranks.
+//! on the quotient of the mesh.
+//!
+//! Ranks at the same place on the axes on which programs differ run the same program. Calls over
+//! other axes alone are among such ranks, and meet in the same row; what is left are calls over
+//! those axes, and one rank for each place.
 //!
 //! A rank's calls form one chain. A call is over when all members of its group are at it; each
 //! member must be there with the same call (kind, axes in order, type, count, combination) for the
@@ -37,56 +41,62 @@ impl Call<'_> {
 /// Two ranks and the steps at which they do not.
 pub fn check(set: &PlanSet<'_>) -> Result<(), Violation> {
     let Some(mesh) = set.programs.first().map(|p| &p.mesh) else { return Ok(()) };
-    let chains: Vec<Vec<Call<'_>>> = set.programs.iter().map(|program| chain(program)).collect();
-    let ranks = set.of_rank.len();
-    let call = |rank: usize, at: usize| chains[set.of_rank[rank]].get(at);
-    let mut at = vec![0; ranks];
-    // For each group where somebody waits (its axes in order, its first rank), who does.
+    let is_between = |call: &Call<'_>| call.call.axes.iter().any(|axis| set.axes.contains(axis));
+    let chains: Vec<Vec<Call<'_>>> =
+        set.programs.iter().map(|program| chain(program).into_iter().filter(is_between).collect()).collect();
+    let places = set.places(mesh);
+    let ranks: Vec<u64> = places.iter().map(|place| mesh.rank(place)).collect();
+    let call = |place: usize, at: usize| chains[set.of[place]].get(at);
+    let mut at = vec![0; places.len()];
+    // For each group where somebody waits (its axes in order, its first place), who does.
     let mut waiting: HashMap<(Vec<AxisId>, u64), Vec<usize>> = HashMap::new();
-    let mut moving: Vec<usize> = (0..ranks).collect();
-    while let Some(rank) = moving.pop() {
-        let Some(own) = call(rank, at[rank]) else { continue };
+    let mut moving: Vec<usize> = (0..places.len()).collect();
+    while let Some(place) = moving.pop() {
+        let Some(own) = call(place, at[place]) else { continue };
         let mut axes = own.call.axes.clone();
         axes.sort();
-        let mut coordinates = mesh.coordinates(rank as u64);
-        axes.iter().for_each(|axis| coordinates[axis.index()] = 0);
-        let members: u64 = axes.iter().map(|axis| mesh.size(*axis)).product();
-        let key = (axes, mesh.rank(&coordinates));
+        let between = || axes.iter().filter(|axis| set.axes.contains(axis));
+        let mut first = places[place].clone();
+        between().for_each(|axis| first[axis.index()] = 0);
+        let members: u64 = between().map(|axis| mesh.size(*axis)).product();
+        let key = (axes, mesh.rank(&first));
         let there = waiting.entry(key.clone()).or_default();
         if let Some(other) = there.first()
             && let Some(theirs) = call(*other, at[*other])
             && !own.is_same(theirs)
         {
-            return Err(disagreement((*other, theirs), (rank, own)));
+            return Err(disagreement((ranks[*other], theirs), (ranks[place], own)));
         }
-        there.push(rank);
+        there.push(place);
         if there.len() as u64 == members {
-            for rank in waiting.remove(&key).unwrap_or_default() {
-                at[rank] += 1;
-                moving.push(rank);
+            for place in waiting.remove(&key).unwrap_or_default() {
+                at[place] += 1;
+                moving.push(place);
             }
         }
     }
-    let stuck = (0..ranks).find_map(|rank| Some((rank, call(rank, at[rank])?)));
-    let Some((rank, own)) = stuck else { return Ok(()) };
-    let group = mesh.group(rank as u64, &own.call.axes);
-    let absent = |other: &&u64| call(**other as usize, at[**other as usize]).is_none_or(|theirs| !own.is_same(theirs));
-    let other = group.iter().find(absent).copied().unwrap_or(group[0]) as usize;
+    let stuck = (0..places.len()).find_map(|place| Some((place, call(place, at[place])?)));
+    let Some((place, own)) = stuck else { return Ok(()) };
+    let group = mesh.group(ranks[place], &own.call.axes);
+    let members = (0..places.len()).filter(|other| *other != place && group.contains(&ranks[*other]));
+    let absent = |other: &usize| call(*other, at[*other]).is_none_or(|theirs| !own.is_same(theirs));
+    let other = members.clone().find(absent).or(members.clone().next()).unwrap_or(place);
     let (where_other, mut steps) = match call(other, at[other]) {
         Some(theirs) => (format!("waits at {}", theirs.text()), vec![theirs.number]),
         None => ("makes no more calls".to_string(), vec![]),
     };
     steps.insert(0, own.number);
+    let (rank, other) = (ranks[place], ranks[other]);
     let message = format!("rank {rank} waits for ever at {}: rank {other} {where_other}", own.text());
     let spec_line = own.step.provenance.spec_line;
-    Err(Violation { message, steps, ranks: Some((rank as u64, other as u64)), spec_line })
+    Err(Violation { message, steps, ranks: Some((rank, other)), spec_line })
 }
 
-fn disagreement((a, at_a): (usize, &Call<'_>), (b, at_b): (usize, &Call<'_>)) -> Violation {
+fn disagreement((a, at_a): (u64, &Call<'_>), (b, at_b): (u64, &Call<'_>)) -> Violation {
     let what = if at_a.call == at_b.call { "for other values" } else { "as another call" };
     let message = format!("rank {a} meets rank {b} {what}: {} and {}", at_a.text(), at_b.text());
     let spec_line = at_a.step.provenance.spec_line.or(at_b.step.provenance.spec_line);
-    Violation { message, steps: vec![at_a.number, at_b.number], ranks: Some((a as u64, b as u64)), spec_line }
+    Violation { message, steps: vec![at_a.number, at_b.number], ranks: Some((a, b)), spec_line }
 }
 
 /// All calls of a step of training in their order, over all micro-batches.

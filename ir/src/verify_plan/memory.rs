@@ -8,7 +8,7 @@ use std::ops::Range;
 /// Checks every view of every step by itself: it lies in its buffer at a whole element, a step
 /// writes no byte twice, and what it writes over what it reads it writes element by element in
 /// place. Slots of micro-batches share their bytes with nothing, and what the host fills with
-/// nothing else that it fills. Buffers and arena are as large as they must be.
+/// nothing else that it fills.
 ///
 /// # Errors
 /// The first view that is wrong.
@@ -25,13 +25,15 @@ pub fn check_views(program: &Program) -> Result<(), Violation> {
         }
         own_operands(number, step, program)?;
     }
-    check_sizes(program)?;
     check_apart(program, |buffer| buffer.slots > 1, |_| true, "one of them has a slot for each micro-batch")?;
     check_apart(program, is_filled, is_filled, "the host fills both")
 }
 
 /// Slots have room for their elements and no more, and the arena for its buffers.
-fn check_sizes(program: &Program) -> Result<(), Violation> {
+///
+/// # Errors
+/// The first that is larger or smaller.
+pub fn check_sizes(program: &Program) -> Result<(), Violation> {
     for buffer in &program.buffers {
         let needed = aligned(buffer.local.iter().product::<u64>() * buffer.dtype.bytes());
         if buffer.slot_bytes != needed {

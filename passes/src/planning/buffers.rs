@@ -64,7 +64,13 @@ impl<'a, 'g> Buffers<'a, 'g> {
                 self.constants.push(ProgramConstant { buffer, bytes: constant.value.bytes.to_vec() });
                 BufferKind::Constant(self.constants.len() as u32 - 1)
             }
-            Op::Host(host) => BufferKind::Scalar(host.scalar),
+            Op::Host(host) => {
+                let kind = BufferKind::Scalar(host.scalar);
+                if let Some(there) = self.all.iter().position(|buffer| buffer.kind == kind) {
+                    return *self.of[storage.index()].insert(BufferId(there as u32));
+                }
+                kind
+            }
             _ => BufferKind::Activation,
         };
         let slots = if matches!(kind, BufferKind::Constant(_)) { self.slots(storage) } else { 1 };

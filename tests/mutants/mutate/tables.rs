@@ -3,7 +3,7 @@
 use super::steps::alike;
 use super::{resize, same, step};
 use shardc_ir::mesh::AxisId;
-use shardc_ir::plan::{Buffer, BufferId, BufferKind, Program, Row, View, When};
+use shardc_ir::plan::{Buffer, BufferId, BufferKind, Program, Row, View, When, aligned};
 use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::sharding::Split;
 use shardc_testkit::random::Random;
@@ -34,7 +34,15 @@ pub(super) fn overlap_buffers(program: &mut Program, random: &mut Random) -> Opt
     let shift = 64 * random.below(2) as u64;
     let to = program.buffers[b.buffer.index()].offset.checked_sub(shift)?;
     program.buffers[a.buffer.index()].offset = to;
-    Some(format!("buffer {} at {to}", a.buffer.0))
+    let text = format!("buffer {} at {to}", a.buffer.0);
+    fit(program);
+    Some(text)
+}
+
+/// The arena is as large as its buffers need.
+fn fit(program: &mut Program) {
+    let ends = program.buffers.iter().map(|buffer| buffer.offset + buffer.slot_bytes * buffer.slots);
+    program.arena_bytes = aligned(ends.max().unwrap_or_default());
 }
 
 pub(super) fn move_buffer(program: &mut Program, random: &mut Random) -> Option<String> {
@@ -43,7 +51,9 @@ pub(super) fn move_buffer(program: &mut Program, random: &mut Random) -> Option<
     let before = buffer.offset;
     let room = (program.arena_bytes - buffer.slot_bytes * buffer.slots) / 64;
     buffer.offset = 64 * random.below(room as usize + 1) as u64;
-    (buffer.offset != before).then(|| format!("buffer {i} from {before} to {}", buffer.offset))
+    let text = (buffer.offset != before).then(|| format!("buffer {i} from {before} to {}", buffer.offset));
+    fit(program);
+    text
 }
 
 pub(super) fn change_slots(program: &mut Program, random: &mut Random) -> Option<String> {
@@ -51,13 +61,20 @@ pub(super) fn change_slots(program: &mut Program, random: &mut Random) -> Option
     let i = random.below(program.buffers.len());
     let buffer = &mut program.buffers[i];
     let (slots, bytes) = (buffer.slots, buffer.slot_bytes);
-    match random.below(3) {
-        0 => buffer.slots = if slots == 1 { microbatches } else { 1 },
-        1 => buffer.slot_bytes += 64,
-        _ => buffer.slot_bytes -= 64,
+    match random.below(6) {
+        0 => buffer.slot_bytes += 64,
+        1 => buffer.slot_bytes -= 64,
+        2 => buffer.slots = slots.saturating_sub(1).max(1),
+        _ => buffer.slots = 1 + random.below(microbatches as usize) as u64,
     }
-    ((buffer.slots, buffer.slot_bytes) != (slots, bytes))
-        .then(|| format!("buffer {i}: {} slots of {} bytes", buffer.slots, buffer.slot_bytes))
+    let change = ((buffer.slots, buffer.slot_bytes) != (slots, bytes))
+        .then(|| format!("buffer {i}: {} slots of {} bytes", buffer.slots, buffer.slot_bytes));
+    // Behind all others there is room for as many as it says.
+    if random.below(2) == 0 && program.buffers[i].slots > slots {
+        program.buffers[i].offset = program.arena_bytes;
+    }
+    fit(program);
+    change
 }
 
 pub(super) fn change_sharding(program: &mut Program, random: &mut Random) -> Option<String> {
