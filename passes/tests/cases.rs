@@ -38,6 +38,10 @@ fn every_pass_has_a_case_and_every_folder_a_pass() {
 
 #[test]
 fn every_printed_graph_parses_back_to_itself() {
+    if std::env::var_os("BLESS").is_some() {
+        println!("skipped: the cases are being written");
+        return;
+    }
     for case in cases() {
         for text in [&case.graph, &case.expected] {
             if text.starts_with("error: ") {

@@ -5,9 +5,10 @@ use shardc_executor::cpu::threads::Threads;
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::*;
 use shardc_ir::mesh::AxisId;
+use shardc_ir::ops::elementwise::UnaryFn;
 use shardc_ir::position::*;
 use shardc_ir::scalar::unary::EVERYWHERE;
-use shardc_ir::scalar::{Binary, Instr, ScalarProgram, Unary};
+use shardc_ir::scalar::{Binary, Instr, ProgramWriter, ScalarProgram, Unary};
 
 /// Functions that take any number.
 fn unary() -> Vec<Unary> {
@@ -115,6 +116,25 @@ fn map() {
         let kernel = Kernel::Map(random_map(&mut random, compute, shape));
         let reads = operands(&mut random, &kernel);
         check(&kernel, &reads, &COORDINATES, if compute == DType::F64 { 1e-12 } else { 1e-5 });
+    }
+}
+
+/// The program of every function and activation gives its value by definition.
+#[test]
+fn functions_are_what_they_are_defined_as() {
+    const POINTS: u64 = 401;
+    for f in UnaryFn::ALL {
+        let program = ProgramWriter::program(1, |w, x| vec![f.write(w, x[0])]);
+        let outputs = vec![if f.is_logical() { DType::Bool } else { DType::F64 }];
+        let inputs = vec![MapInput { dtype: DType::F64, strides: vec![1] }];
+        let map = Map { compute: DType::F64, shape: vec![POINTS], inputs, program, outputs, origins: vec![] };
+        let (low, high) = f.domain();
+        let points: Vec<f64> = (0..POINTS).map(|i| low + (high - low) * i as f64 / (POINTS - 1) as f64).collect();
+        let found = launch(&Kernel::Map(map), std::slice::from_ref(&points), &COORDINATES, Threads(1)).swap_remove(0);
+        for (x, y) in points.into_iter().zip(found) {
+            let wanted = f.value(x);
+            assert!((y - wanted).abs() <= 1e-12 * wanted.abs().max(1.0), "`{}` of {x} is {y}, not {wanted}", f.name());
+        }
     }
 }
 

@@ -27,7 +27,7 @@ enum Repeats {
 }
 
 #[rustfmt::skip]
-const STATEMENTS: [Kind; 26] = [
+const STATEMENTS: &[Kind] = &[
     Kind { name: "mesh",      repeats: Repeats::Once,  example: "mesh dp=2 tp=2",                       read: layout::mesh },
     Kind { name: "batch",     repeats: Repeats::Once,  example: "batch 8 microbatches=4",               read: training::batch },
     Kind { name: "bind",      repeats: Repeats::Once,  example: "bind seq=32",                          read: training::bind },
@@ -82,7 +82,7 @@ pub fn statement_kinds() -> impl Iterator<Item = StatementKind> {
 /// Reads `statements` into a spec; what is wrong is reported and left out.
 pub fn read(path: &Path, statements: &[Statement<'_>], context: &mut Context<'_>) -> Spec {
     let mut spec = Spec { file: path.to_path_buf(), ..Spec::default() };
-    let mut first_lines = [None; STATEMENTS.len()];
+    let mut first_lines = vec![None; STATEMENTS.len()];
     // Axes are looked up by all other statements, which may stand above the mesh.
     let (mesh, others): (Vec<_>, Vec<_>) = statements.iter().partition(|statement| statement.keyword.text == "mesh");
     for statement in mesh.into_iter().chain(others) {

@@ -84,6 +84,14 @@ impl Maker<'_> {
             return self.activation(x);
         }
         let kind = self.c.pick(&[ReduceKind::Sum, ReduceKind::Max, ReduceKind::Min]);
+        // Of equal elements rounding would decide which is the least, so none are.
+        let x = match kind {
+            ReduceKind::Sum => x,
+            ReduceKind::Max | ReduceKind::Min => {
+                let level = self.parameter(&shape[1..]);
+                self.b.add(x, level)
+            }
+        };
         let y = self.b.reduce(kind, x, &[axis]);
         let y = if kind == ReduceKind::Sum { self.b.scale(y, 1.0 / shape[axis] as f64) } else { y };
         shape[axis] = 1;

@@ -67,7 +67,15 @@ pub(super) fn constants(kernel: &mut Kernel) -> Vec<&mut f64> {
         },
         Kernel::Attention(a) | Kernel::AttentionGrad(AttentionGrad(a)) => return vec![&mut a.scale],
         Kernel::Fill(Fill { value, .. }) => return vec![value],
-        _ => return vec![],
+        Kernel::Contract(_)
+        | Kernel::Conv(_)
+        | Kernel::MaxPool(_)
+        | Kernel::MaxPoolGrad(_)
+        | Kernel::Move(_)
+        | Kernel::Gather(_)
+        | Kernel::ScatterAdd(_)
+        | Kernel::Random(_)
+        | Kernel::Collective(_) => return vec![],
     };
     map.program.code.iter_mut().filter_map(|i| if let Instr::Const(value) = i { Some(value) } else { None }).collect()
 }
