@@ -84,14 +84,10 @@ impl Maker<'_> {
             return self.activation(x);
         }
         let kind = self.c.pick(&[ReduceKind::Sum, ReduceKind::Max, ReduceKind::Min]);
-        // Of equal elements rounding would decide which is the least, so none are.
-        let x = match kind {
-            ReduceKind::Sum => x,
-            ReduceKind::Max | ReduceKind::Min => {
-                let level = self.parameter(&shape[1..]);
-                self.b.add(x, level)
-            }
-        };
+        // Of equal elements rounding would decide which is the least, or on which side of their
+        // mean they are; so none are equal.
+        let level = self.parameter(&shape[1..]);
+        let x = self.b.add(x, level);
         let y = self.b.reduce(kind, x, &[axis]);
         let y = if kind == ReduceKind::Sum { self.b.scale(y, 1.0 / shape[axis] as f64) } else { y };
         shape[axis] = 1;
@@ -140,7 +136,9 @@ impl Maker<'_> {
 
     /// Functions that jump: whole numbers near the value, signs, and what is not a number.
     pub(super) fn stepped(&mut self, x: ValueId) -> ValueId {
+        // 0, which many values are up to rounding, is no step.
         let scaled = self.b.scale(x, 3.7);
+        let scaled = self.b.offset(scaled, 0.23);
         let f = self.c.pick(&[Unary::Floor, Unary::Ceil, Unary::Round, Unary::Sign]);
         let steps = self.b.unary(f.into(), scaled);
         let near = self.b.scale(steps, 0.1);
