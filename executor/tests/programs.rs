@@ -40,7 +40,7 @@ fn step(program: &Program, kernel: Kernel, reads: &[u32], writes: &[u32]) -> Ste
         reads: reads.iter().map(|b| view(program, *b)).collect(),
         writes: writes.iter().map(|b| view(program, *b)).collect(),
         provenance: Provenance::default(),
-        when: When::default(),
+        when: When::Each,
     }
 }
 

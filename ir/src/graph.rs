@@ -174,6 +174,14 @@ pub struct State {
     pub gradient: Option<ValueId>,
 }
 
+impl State {
+    /// A whole initializer, the same on every rank, that nothing changes yet.
+    pub fn new(name: impl Into<String>, ty: Type, role: StateRole, init: StateInit) -> State {
+        let sharding = Sharding::replicated(ty.rank());
+        State { name: name.into(), ty, sharding, role, init, block: None, update: None, gradient: None }
+    }
+}
+
 /// A result that somebody outside reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Output {

@@ -150,11 +150,10 @@ pub struct Step {
 }
 
 /// With which micro-batches of its task a step runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum When {
     /// With each.
-    #[default]
     Each,
     /// With the last of the mesh alone: what needs all micro-batches, as soon as it is there.
     Last,
@@ -366,8 +365,13 @@ impl Program {
     }
 
     /// Whether a step of a task runs where its task runs for micro-batch `time`.
-    pub fn runs(&self, step: &Step, time: u64) -> bool {
-        step.when == When::Each || time + 1 == self.mesh.microbatches()
+    fn runs(&self, step: &Step, time: u64) -> bool {
+        step.when == When::Each || self.is_last(time)
+    }
+
+    /// Whether `time` is the last micro-batch.
+    pub fn is_last(&self, time: u64) -> bool {
+        time + 1 == self.mesh.microbatches()
     }
 
     /// How often each step runs in a step of training, task by task.
@@ -376,7 +380,7 @@ impl Program {
         for Row::Run { task, time } in &self.order {
             let [each, last] = &mut times[*task as usize];
             *each += 1;
-            *last += u64::from(time + 1 == self.mesh.microbatches());
+            *last += u64::from(self.is_last(*time));
         }
         let of = |(task, [each, last]): (&Task, [u64; 2])| {
             task.steps.iter().map(|step| if step.when == When::Last { last } else { each }).collect()

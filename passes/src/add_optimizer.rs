@@ -15,7 +15,6 @@ use shardc_ir::ops::reduce::SquareSum;
 use shardc_ir::ops::update::{Adam, Sgd};
 use shardc_ir::plan::{HostScalar, StateRole};
 use shardc_ir::scalar::{Binary, Unary};
-use shardc_ir::sharding::Sharding;
 use shardc_ir::spec::{Decayed, Located, Moments, Optimizer, OptimizerRule};
 use shardc_ir::train::StateInit;
 
@@ -234,15 +233,7 @@ fn blend(b: &mut Builder, share: f64, old: ValueId, new: ValueId) -> ValueId {
 fn moment(b: &mut Builder, of: StateId, suffix: &str) -> StateId {
     let states = &mut b.graph_mut().states;
     let parameter = &states[of.index()];
-    states.push(State {
-        name: format!("{}.{suffix}", parameter.name),
-        ty: parameter.ty.clone(),
-        sharding: Sharding::replicated(parameter.ty.rank()),
-        role: StateRole::Moment,
-        init: StateInit::Zeros,
-        block: None,
-        update: None,
-        gradient: None,
-    });
+    let name = format!("{}.{suffix}", parameter.name);
+    states.push(State::new(name, parameter.ty.clone(), StateRole::Moment, StateInit::Zeros));
     StateId(states.len() as u32 - 1)
 }

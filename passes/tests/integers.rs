@@ -14,7 +14,6 @@ use shardc_ir::ops::leaf::Input;
 use shardc_ir::plan::StateRole;
 use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::scalar::{Binary, Unary};
-use shardc_ir::sharding::Sharding;
 use shardc_ir::train::StateInit;
 use shardc_ir::types::Type;
 use shardc_testkit::step;
@@ -45,16 +44,8 @@ fn graph(draw: &mut Draw) -> Graph {
     let input = |b: &mut Builder, name: &str, ty| b.op(Input { name: name.into(), ty, label: false }, &[]);
     let numbers = input(&mut b, "n", Type::new(DType::I64, SHAPE));
     let x = input(&mut b, "x", Type::new(DType::F64, [BATCH, 4]));
-    b.graph_mut().states.push(State {
-        name: "w".into(),
-        ty: Type::new(DType::F64, [4, 4]),
-        sharding: Sharding::replicated(2),
-        role: StateRole::Parameter,
-        init: StateInit::Model,
-        block: None,
-        update: None,
-        gradient: None,
-    });
+    let weight = State::new("w", Type::new(DType::F64, [4, 4]), StateRole::Parameter, StateInit::Model);
+    b.graph_mut().states.push(weight);
     let w = b.state(StateId(0));
     let mut all = vec![numbers];
     for _ in 0..3 + draw.below(8) {

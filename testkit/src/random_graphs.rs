@@ -11,7 +11,6 @@ use shardc_ir::ops::index::Gather;
 use shardc_ir::ops::leaf::Input;
 use shardc_ir::plan::StateRole;
 use shardc_ir::scalar::Unary;
-use shardc_ir::sharding::Sharding;
 use shardc_ir::train::StateInit;
 use shardc_ir::types::Type;
 
@@ -173,16 +172,7 @@ impl Maker<'_> {
     fn variable(&mut self, shape: &[u64], role: StateRole) -> ValueId {
         let states = &mut self.b.graph_mut().states;
         let id = StateId(states.len() as u32);
-        states.push(State {
-            name: format!("p{}", id.0),
-            ty: Type::new(self.dtype, shape),
-            sharding: Sharding::replicated(shape.len()),
-            role,
-            init: StateInit::Model,
-            block: None,
-            update: None,
-            gradient: None,
-        });
+        states.push(State::new(format!("p{}", id.0), Type::new(self.dtype, shape), role, StateInit::Model));
         self.b.state(id)
     }
 

@@ -16,7 +16,7 @@ const ENDLESS: u64 = 20;
 /// What is wrong is said in fewer bytes.
 const MESSAGE: usize = 4096;
 /// Beyond what a good run takes, no case takes more memory than its files and that.
-const MEMORY: u64 = 64 << 20;
+pub const MEMORY: u64 = 64 << 20;
 
 /// What is in a folder: the bytes of each file, by its path; of anything else none.
 type Contents = BTreeMap<PathBuf, Option<Vec<u8>>>;

@@ -15,7 +15,7 @@ mod support;
 
 use attack::seeds::{PLAN_HEADER, clear_away, layer, small_job};
 use attack::{Attack, Random, Target};
-use case::{Bench, Case};
+use case::{Bench, Case, MEMORY};
 use prost::Message;
 use shardc_executor::data::{npz_bytes, write_safetensors};
 use shardc_executor::tensor::Tensor;
@@ -147,6 +147,13 @@ impl Mutants {
     }
 }
 
+/// The most memory that this process has had, in bytes; 0 where the system does not say.
+fn most_memory() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse().ok());
+    most.map_or(0, |kilobytes: u64| kilobytes << 10)
+}
+
 #[test]
 fn bad_input_is_told_in_time() {
     let count: usize = std::env::var("SHARDC_PROGRAMS").ok().and_then(|n| n.parse().ok()).unwrap_or(250);
@@ -157,6 +164,9 @@ fn bad_input_is_told_in_time() {
     }
     let by_hand = by_hand::cases();
     let mutants = Mutants::of(bench.folder());
+    // What this process had counts for those that it starts.
+    let had = most_memory();
+    assert!(had < MEMORY, "the test itself takes {} MiB", had >> 20);
     let (mut random, mut limits) = (Random(7), Random(8));
     // With fewer cases, of those by hand each time as many as of mutants, evenly.
     let every = (2 * by_hand.len()).div_ceil(count.max(1)).max(1);

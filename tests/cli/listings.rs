@@ -48,7 +48,7 @@ fn inspect_shows_steps_memory_and_messages() {
     assert!(first.starts_with("plan @") && first.contains("device 3/4 (dp=1 tp=1)") && first.contains("peak"), "{first}");
     let call = text.lines().find(|l| l.contains("(dp2-tp2.shard:12)")).expect("the call that the spec's line 12 asks for");
     for part in
-        ["comm", "all_reduce sum tp {2,3}", "f32[32, 128]", "F0", "16 KiB", "for \"fc2.weight\" {-, tp} (dp2-tp2.shard:12)"]
+        ["comm", "all_reduce sum tp {2,3}", "f32[32, 128]", "F0.0", "16 KiB", "for \"fc2.weight\" {-, tp} (dp2-tp2.shard:12)"]
     {
         assert!(call.contains(part), "`{part}` in `{call}`");
     }

@@ -18,7 +18,6 @@ use shardc_ir::ops::pool::MaxPool;
 use shardc_ir::ops::random::Dropout;
 use shardc_ir::ops::window::Window;
 use shardc_ir::plan::{Program, StateRole};
-use shardc_ir::sharding::Sharding;
 use shardc_ir::spec::Spec;
 use shardc_ir::train::StateInit;
 use shardc_ir::types::Type;
@@ -153,16 +152,7 @@ impl Model {
 
     fn state(&mut self, name: &str, shape: &[u64], role: StateRole) -> ValueId {
         let states = &mut self.0.graph_mut().states;
-        states.push(State {
-            name: name.into(),
-            ty: Type::new(DType::F64, shape),
-            sharding: Sharding::replicated(shape.len()),
-            role,
-            init: StateInit::Model,
-            block: None,
-            update: None,
-            gradient: None,
-        });
+        states.push(State::new(name, Type::new(DType::F64, shape), role, StateInit::Model));
         let id = StateId(states.len() as u32 - 1);
         self.0.state(id)
     }

@@ -18,6 +18,7 @@ use shardc_executor::cpu::threads::Threads;
 use shardc_executor::cpu::{Arguments, prepare};
 use shardc_executor::tensor::Tensor;
 use shardc_ir::dtype::DType;
+use shardc_ir::kernel::signature::row_major;
 use shardc_ir::kernel::*;
 use shardc_ir::mesh::Mesh;
 use shardc_ir::position::*;
@@ -201,25 +202,11 @@ fn updates_in_place() {
 #[test]
 fn threads_change_nothing() {
     let mut random = Random::new(9);
-    let strided = |shape: &[u64]| {
-        let mut stride = 1;
-        let mut strides: Vec<i64> = shape
-            .iter()
-            .rev()
-            .map(|n| {
-                let now = stride;
-                stride *= *n as i64;
-                now
-            })
-            .collect();
-        strides.reverse();
-        strides
-    };
     let gelu = |shape: Vec<u64>| Map {
         compute: DType::F32,
         inputs: vec![
-            MapInput { dtype: DType::F32, strides: strided(&shape) },
-            MapInput { dtype: DType::F32, strides: strided(&shape) },
+            MapInput { dtype: DType::F32, strides: row_major(&shape) },
+            MapInput { dtype: DType::F32, strides: row_major(&shape) },
         ],
         shape,
         program: ScalarProgram {

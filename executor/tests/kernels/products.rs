@@ -3,6 +3,7 @@
 use crate::{COORDINATES, Random, check, launch, operands, tolerance};
 use shardc_executor::cpu::threads::Threads;
 use shardc_ir::dtype::DType;
+use shardc_ir::kernel::signature::row_major;
 use shardc_ir::kernel::*;
 
 #[test]
@@ -20,22 +21,7 @@ fn contract() {
         let sizes: Vec<Vec<u64>> = (0..4).map(|_| (0..random.below(3)).map(|_| size(&mut random)).collect()).collect();
         let mut letters = |groups: [usize; 3]| {
             let shape: Vec<u64> = groups.iter().flat_map(|g| sizes[*g].clone()).collect();
-            let strides = if random.below(2) == 0 {
-                let mut stride = 1;
-                let mut strides: Vec<i64> = shape
-                    .iter()
-                    .rev()
-                    .map(|n| {
-                        let now = stride;
-                        stride *= *n as i64;
-                        now
-                    })
-                    .collect();
-                strides.reverse();
-                strides
-            } else {
-                random.permuted_strides(&shape)
-            };
+            let strides = if random.below(2) == 0 { row_major(&shape) } else { random.permuted_strides(&shape) };
             let mut rest = strides.into_iter();
             let mut of = vec![vec![]; 4];
             for g in groups {

@@ -23,7 +23,6 @@ use shardc_ir::graph::{Graph, Output, Phase, State, StateId, ValueId};
 use shardc_ir::mesh::Mesh;
 use shardc_ir::ops::leaf::Input;
 use shardc_ir::plan::StateRole;
-use shardc_ir::sharding::Sharding;
 use shardc_ir::train::StateInit;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path;
@@ -245,16 +244,7 @@ fn states(roles: &[Role<'_>]) -> Vec<State> {
             Choice::Statistic => StateRole::Statistic,
             Choice::Constant | Choice::View(..) => return None,
         };
-        Some(State {
-            name: candidate.name.to_string(),
-            ty: candidate.weight.ty.clone(),
-            sharding: Sharding::replicated(candidate.weight.ty.rank()),
-            role,
-            init: StateInit::Model,
-            block: None,
-            update: None,
-            gradient: None,
-        })
+        Some(State::new(candidate.name, candidate.weight.ty.clone(), role, StateInit::Model))
     };
     roles.iter().filter_map(state).collect()
 }

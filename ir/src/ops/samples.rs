@@ -25,7 +25,7 @@ use crate::mesh::{AxisId, Mesh};
 use crate::plan::{HostScalar, StateRole};
 use crate::reduce_kind::ReduceKind;
 use crate::scalar::{Binary, Unary};
-use crate::sharding::{Sharding, Split};
+use crate::sharding::Split;
 use crate::train::StateInit;
 use crate::types::{Tensor, Type};
 
@@ -68,9 +68,7 @@ impl Sample {
             .map(|(i, a)| builder.op(Input { name: format!("x{i}"), ty: a.ty.clone(), label: false }, &[]))
             .collect();
         let results = if let Op::State(_) = self.op {
-            let (ty, sharding) = (Type::new(DType::F64, [3]), Sharding::replicated(1));
-            let (role, init) = (StateRole::Parameter, StateInit::Ones);
-            let state = State { name: "w".to_string(), ty, sharding, role, init, block: None, update: None, gradient: None };
+            let state = State::new("w", Type::new(DType::F64, [3]), StateRole::Parameter, StateInit::Ones);
             builder.graph_mut().states.push(state);
             vec![builder.state(StateId(0))]
         } else {

@@ -50,7 +50,7 @@ pub fn run(subject: &Subject<'_>, bindings: &Bindings, lemmas: &[Lemmas], slots:
     let mut accesses = 0;
     for Row::Run { task, time } in &subject.program.order {
         let (task, time) = (*task as usize, *time);
-        let is_last = lemmas[task].last.is_some() && time + 1 == subject.microbatches();
+        let is_last = lemmas[task].last.is_some() && subject.program.is_last(time);
         let lemma = lemmas[task].at(is_last);
         run.finds(lemma, &asked[task][usize::from(is_last)], time)?;
         run.does(&effects[task][usize::from(is_last)], (task, is_last, time));

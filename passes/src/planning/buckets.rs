@@ -5,7 +5,7 @@
 use super::tasks::Repeat;
 use shardc_ir::diagnostic::counted;
 use shardc_ir::kernel::{Collective, CollectiveKind, Kernel};
-use shardc_ir::plan::{Buffer, BufferId, BufferKind, Program, Provenance, Step, Stream, Task, View, When};
+use shardc_ir::plan::{Buffer, BufferId, BufferKind, Program, Provenance, Step, Stream, View, When};
 use shardc_ir::sharding::Sharding;
 use std::collections::HashMap;
 
@@ -24,16 +24,17 @@ pub struct Bucket {
 /// micro-batches is reduced with the last of them, in the task that completes it.
 pub fn join(program: &mut Program, repeats: &[Repeat]) -> Vec<Bucket> {
     let mut calls: Vec<Vec<Step>> = vec![vec![]; program.tasks.len()];
+    // The last task so far that writes each buffer, its own calls aside.
+    let mut writer: HashMap<BufferId, usize> = HashMap::new();
     for t in 0..program.tasks.len() {
         let steps = std::mem::take(&mut program.tasks[t].steps);
         let (own, others): (Vec<Step>, Vec<Step>) = steps.into_iter().partition(|s| is_gradient_reduction(program, s));
+        writer.extend(others.iter().flat_map(|step| step.writes.iter().map(|view| (view.buffer, t))));
         program.tasks[t].steps = others;
         for call in own {
-            let buffer = call.writes[0].buffer;
-            let writes = |task: &Task| task.steps.iter().any(|step| step.writes.iter().any(|view| view.buffer == buffer));
-            match program.tasks[..=t].iter().rposition(writes) {
-                Some(loops) if loops < t && repeats[loops] == Repeat::EachMicrobatch => {
-                    calls[loops].push(Step { when: When::Last, ..call });
+            match writer.get(&call.writes[0].buffer) {
+                Some(earlier) if *earlier < t && repeats[*earlier] == Repeat::EachMicrobatch => {
+                    calls[*earlier].push(Step { when: When::Last, ..call });
                 }
                 _ => calls[t].push(call),
             }

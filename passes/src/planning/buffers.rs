@@ -7,9 +7,12 @@ use shardc_ir::graph::{NodeId, Part, ValueId};
 use shardc_ir::lower::Lowered;
 use shardc_ir::lower::graph::LoweredGraph;
 use shardc_ir::ops::Op;
-use shardc_ir::plan::{Buffer, BufferId, BufferKind, ProgramConstant, ProgramInput, ProgramOutput, StateVariable, aligned};
+use shardc_ir::plan::{
+    Buffer, BufferId, BufferKind, HostScalar, ProgramConstant, ProgramInput, ProgramOutput, StateVariable, aligned,
+};
 use shardc_ir::sharding::Sharding;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 /// The buffers of a program under construction.
 pub struct Buffers<'a, 'g> {
@@ -18,6 +21,8 @@ pub struct Buffers<'a, 'g> {
     pub all: Vec<Buffer>,
     /// The buffer of each storage that has one.
     of: Vec<Option<BufferId>>,
+    /// The buffer of each scalar that the host writes, however often it is read.
+    scalars: HashMap<HostScalar, BufferId>,
     /// Inputs and labels.
     pub inputs: Vec<ProgramInput>,
     /// Constants that some kernel reads.
@@ -37,6 +42,7 @@ impl<'a, 'g> Buffers<'a, 'g> {
             lowered,
             all: vec![],
             of: vec![None; lowered.graph.value_count()],
+            scalars: HashMap::new(),
             inputs: vec![],
             constants: vec![],
             states: vec![],
@@ -64,13 +70,13 @@ impl<'a, 'g> Buffers<'a, 'g> {
                 self.constants.push(ProgramConstant { buffer, bytes: constant.value.bytes.to_vec() });
                 BufferKind::Constant(self.constants.len() as u32 - 1)
             }
-            Op::Host(host) => {
-                let kind = BufferKind::Scalar(host.scalar);
-                if let Some(there) = self.all.iter().position(|buffer| buffer.kind == kind) {
-                    return *self.of[storage.index()].insert(BufferId(there as u32));
+            Op::Host(host) => match self.scalars.entry(host.scalar) {
+                Entry::Occupied(there) => return *self.of[storage.index()].insert(*there.get()),
+                Entry::Vacant(free) => {
+                    free.insert(BufferId(self.all.len() as u32));
+                    BufferKind::Scalar(host.scalar)
                 }
-                kind
-            }
+            },
             _ => BufferKind::Activation,
         };
         let slots = if matches!(kind, BufferKind::Constant(_)) { self.slots(storage) } else { 1 };
