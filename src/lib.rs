@@ -33,7 +33,7 @@ use shardc_frontend::spec::unsupported;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use shardc_ir::graph::Graph;
 use shardc_ir::ops::Op;
-use shardc_ir::programs::{Plan, Programs, Training};
+use shardc_ir::programs::{Plan, ProgramKind, Programs};
 use shardc_ir::spec::Spec;
 use shardc_passes::{Context, Mode, Pass, planning};
 use std::collections::BTreeMap;
@@ -62,6 +62,8 @@ impl Default for Options {
 pub struct Compiled {
     /// The programs with the graphs that they carry out.
     pub plans: Programs<Plan>,
+    /// The graph of the same step of training on one rank, where the job trains.
+    pub reference: Option<Graph>,
     /// The initial elements of each state variable that has them from the model, by name.
     pub weights: BTreeMap<String, Weight>,
     /// For each float initializer whether it is trained, and why.
@@ -122,20 +124,17 @@ pub fn labels_are_inputs(eval: &Graph, spec: &Spec) -> bool {
 /// All that is wrong with the model or the spec, as far as it can be told at once.
 pub fn compile(model: &Path, spec: &Spec, options: &Options) -> Result<Compiled, Diagnostics> {
     let imported = imported(model, spec, options)?;
-    let plan = |spec: &Spec, mode: Mode| {
-        let cx = Context { spec, mode, verify: options.verify };
-        let graph = shardc_passes::run(imported.graph.clone(), &cx)?;
-        let program = planning::plan(&graph, &cx)?;
+    let graph =
+        |spec: &Spec, mode: Mode| shardc_passes::run(imported.graph.clone(), &Context { spec, mode, verify: options.verify });
+    let plan = |kind: ProgramKind| {
+        let mode = if kind == ProgramKind::Train { Mode::Train } else { Mode::Evaluate };
+        let graph = graph(spec, mode)?;
+        let program = planning::plan(&graph, &Context { spec, mode, verify: options.verify })?;
         Ok::<_, Diagnostics>(Plan { program, graph })
     };
-    let trained = if options.train { Some(plan(spec, Mode::Train)?) } else { None };
-    let eval = plan(spec, Mode::Evaluate)?;
-    shardc_passes::check_axes(&trained.as_ref().unwrap_or(&eval).graph, spec)?;
-    let training = match trained {
-        Some(program) => Some(Training { program, reference: plan(&spec.reference(), Mode::Train)? }),
-        None => None,
-    };
-    let plans = Programs { training, eval };
+    let plans = Programs::try_new(options.train, plan)?;
+    shardc_passes::check_axes(&plans.main().graph, spec)?;
+    let reference = if options.train { Some(graph(&spec.reference(), Mode::Train)?) } else { None };
     for (kind, plan) in plans.iter() {
         // What no backend takes, such as tensors of very many dimensions, is told before it is
         // proven.
@@ -143,9 +142,9 @@ pub fn compile(model: &Path, spec: &Spec, options: &Options) -> Result<Compiled,
         plan.program.check_tables().map_err(cannot)?;
     }
     proof::check_memory(&plans, spec)?;
-    if let Err(proof::Disproof { kind, violation }) = proof::prove(&plans, spec) {
+    if let Err(proof::Disproof { kind, violation }) = proof::prove(&plans, reference.as_ref(), spec) {
         return Err(Diagnostic::error(format!("a bug of shardc: the {kind} plan is wrong: {violation}")).into());
     }
     let onnx::Imported { weights, decisions, copies, model, warnings, .. } = imported;
-    Ok(Compiled { plans, weights, decisions, copies, model, warnings })
+    Ok(Compiled { plans, reference, weights, decisions, copies, model, warnings })
 }

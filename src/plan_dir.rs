@@ -2,13 +2,12 @@
 //! file.
 //!
 //! ```text
-//! manifest.json        mesh, hashes, what each rank holds and sends
+//! manifest.json        mesh, hashes, what the ranks of each program hold and send
 //! train.plan           a step of training; absent where nothing is trained
-//! reference.plan       the same on one rank
 //! eval.plan            the model's outputs and its loss
-//! train.shir           the explicit graph of each of the three, which it is proven to carry out
-//! reference.shir
-//! eval.shir
+//! train.shir.gz        the explicit graph of each, which it is proven to carry out, as packed text
+//! eval.shir.gz
+//! reference.shir.gz    the graph of the same step of training on one rank
 //! job.shard            the spec
 //! model.onnx           the model without the elements of its weights
 //! weights.safetensors  their elements; absent with `--no-weights`
@@ -30,7 +29,8 @@ use shardc_frontend::{onnx, spec};
 use shardc_ir::diagnostic::{Diagnostic, Place};
 use shardc_ir::files;
 use shardc_ir::graph::Graph;
-use shardc_ir::listing::{NamedSizes, RankSummary, summary};
+use shardc_ir::listing::{NamedSizes, ProgramSummary, summary};
+use shardc_ir::packed::{pack, unpack};
 use shardc_ir::plan::{Program, StateVariable};
 use shardc_ir::plan_file::{self, hash, hash_file};
 use shardc_ir::programs::{Plan, ProgramKind, Programs};
@@ -49,11 +49,10 @@ const MODEL: &str = "model.onnx";
 /// No manifest has more bytes, and files of more are read only when they are known to be right.
 const LARGE: u64 = 64 << 20;
 const WEIGHTS: &str = "weights.safetensors";
-const FILES: [&str; 10] = [
+const FILES: [&str; 9] = [
     MANIFEST,
-    program_file(ProgramKind::Train),
-    program_file(ProgramKind::Reference),
-    program_file(ProgramKind::Eval),
+    TRAIN_PLAN,
+    EVAL_PLAN,
     graph_file(ProgramKind::Train),
     graph_file(ProgramKind::Reference),
     graph_file(ProgramKind::Eval),
@@ -62,24 +61,19 @@ const FILES: [&str; 10] = [
     WEIGHTS,
 ];
 
-const fn program_file(kind: ProgramKind) -> &'static str {
-    match kind {
-        ProgramKind::Train => "train.plan",
-        ProgramKind::Reference => "reference.plan",
-        ProgramKind::Eval => "eval.plan",
-    }
-}
+const TRAIN_PLAN: &str = "train.plan";
+const EVAL_PLAN: &str = "eval.plan";
 
 const fn graph_file(kind: ProgramKind) -> &'static str {
     match kind {
-        ProgramKind::Train => "train.shir",
-        ProgramKind::Reference => "reference.shir",
-        ProgramKind::Eval => "eval.shir",
+        ProgramKind::Train => "train.shir.gz",
+        ProgramKind::Reference => "reference.shir.gz",
+        ProgramKind::Eval => "eval.shir.gz",
     }
 }
 
 /// What `manifest.json` begins with; another version of the directory has another one.
-const FORMAT: &str = "shardc plan directory 2";
+const FORMAT: &str = "shardc plan directory 3";
 
 /// What a plan directory says of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -105,8 +99,9 @@ pub struct Manifest {
     /// Initializers that are views of trained ones, and are exported with them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub copies: Vec<StoredCopy>,
-    /// What each rank holds and sends in training (in evaluation, where nothing is trained).
-    pub ranks: Vec<RankSummary>,
+    /// What each rank that runs a program of training (of evaluation, where nothing is trained)
+    /// holds and sends. There is one program, which all ranks run.
+    pub programs: Vec<ProgramSummary>,
 }
 
 /// A file that a plan was made from.
@@ -129,6 +124,8 @@ pub struct PlanDir {
     pub spec: Spec,
     /// The programs.
     pub programs: Programs,
+    /// The graph of the step of training on one rank, where the job trains.
+    pub reference: Option<Graph>,
     /// Whether the model takes the labels of the loss as an input.
     pub labels_are_inputs: bool,
     /// What was proven of each.
@@ -146,8 +143,13 @@ pub fn write(to: &Path, compiled: &Compiled, model: &Path, spec: &Spec, weights:
     let spec_bytes = fs::read(&spec.file).map_err(|e| Failure::io(format!("cannot read `{}`", spec.file.display()), &e))?;
     let mut files: BTreeMap<&str, Vec<u8>> = BTreeMap::new();
     for (kind, plan) in compiled.plans.iter() {
-        files.insert(program_file(kind), plan_file::encode(&plan.program)?);
-        files.insert(graph_file(kind), text::print(&plan.graph).into_bytes());
+        let file = if kind == ProgramKind::Train { TRAIN_PLAN } else { EVAL_PLAN };
+        files.insert(file, plan_file::encode(&plan.program)?);
+    }
+    let graphs = compiled.plans.iter().map(|(kind, plan)| (kind, &plan.graph));
+    for (kind, graph) in graphs.chain(compiled.reference.iter().map(|graph| (ProgramKind::Reference, graph))) {
+        let packed = pack(text::print(graph).as_bytes());
+        files.insert(graph_file(kind), packed.map_err(|e| Failure::Machine(format!("cannot pack the {kind} graph: {e}")))?);
     }
     let spec_hash = hash(&spec_bytes);
     let is_weight = |s: &&StateVariable| s.role.is_of_model();
@@ -167,7 +169,7 @@ pub fn write(to: &Path, compiled: &Compiled, model: &Path, spec: &Spec, weights:
         spec: Origin { file: file_name(&spec.file), sha256: spec_hash },
         files: files.iter().map(|(name, bytes)| (name.to_string(), hash(bytes))).collect(),
         copies: compiled.copies.clone(),
-        ranks: (0..program.mesh.world_size()).map(|rank| summary(program, rank)).collect(),
+        programs: vec![summary(program)],
     };
     manifest.plan_hash = plan_hash(&manifest.files);
     let failed = |e: io::Error| Failure::io(format!("cannot write the plan directory `{}`", to.display()), &e);
@@ -259,39 +261,35 @@ pub fn read(path: &Path) -> Result<PlanDir, Failure> {
         let bytes = checked(path, &manifest, name)?;
         Ok(plan_file::decode(&bytes).map_err(|d| d.at(Place::File(path.join(name))))?)
     };
-    let larger = [program_file(ProgramKind::Train), program_file(ProgramKind::Eval), MODEL];
-    let beside = larger.iter().filter_map(|name| Some(fs::metadata(path.join(name)).ok()?.len())).sum();
+    let reference = graph_file(ProgramKind::Reference);
+    let trains = [TRAIN_PLAN, reference].iter().any(|name| manifest.files.contains_key(*name));
+    let programs = |kind| program(if kind == ProgramKind::Train { TRAIN_PLAN } else { EVAL_PLAN });
+    let programs = Programs::try_new(trains, programs)?;
+    let constants = programs.iter().flat_map(|(_, program)| &program.constants).map(|constant| constant.bytes.len() as u64);
+    let beside = constants.sum::<u64>() + fs::metadata(path.join(MODEL)).map_or(0, |model| model.len());
     let graph = |name: &str| -> Result<Graph, Failure> {
-        let text = String::from_utf8(checked(path, &manifest, name)?);
-        let text = text.map_err(|_| damaged(path, &format!("`{name}` is not UTF-8")))?;
+        let text = unpack(&checked(path, &manifest, name)?).map_err(|why| damaged(path, &format!("`{name}`: {why}")))?;
+        let text = String::from_utf8(text).map_err(|_| damaged(path, &format!("`{name}` is not UTF-8")))?;
         text::parse_beside(&text, beside).map_err(|error| damaged(path, &format!("`{name}`, {error}")))
     };
-    let training = [ProgramKind::Train, ProgramKind::Reference].map(program_file);
-    let trains = training.iter().any(|name| manifest.files.contains_key(*name));
-    let plan = |kind| Ok::<_, Failure>(Plan { program: program(program_file(kind))?, graph: graph(graph_file(kind))? });
-    let plans = Programs::try_new(trains, plan)?;
+    let plans = programs.try_map(|kind, program| Ok::<_, Failure>(Plan { program, graph: graph(graph_file(kind))? }))?;
+    let reference = if trains { Some(graph(reference)?) } else { None };
     let spec = spec_of(path, &manifest)?;
-    let proven = prove(&plans, &spec).map_err(|disproof| counter_example(path, &spec, &disproof))?;
+    let proven = prove(&plans, reference.as_ref(), &spec).map_err(|disproof| counter_example(path, &spec, &disproof))?;
     check_memory(&plans, &spec)?;
     check_manifest(path, &manifest, &plans.main().program)?;
     let labels_are_inputs = labels_are_inputs(&plans.eval.graph, &spec);
     let programs = plans.map(|plan| plan.program);
-    Ok(PlanDir { path: path.to_path_buf(), manifest, spec, programs, labels_are_inputs, proven })
+    Ok(PlanDir { path: path.to_path_buf(), manifest, spec, programs, reference, labels_are_inputs, proven })
 }
 
-/// What the manifest says of ranks is what their program does.
+/// What the manifest says of ranks is what their programs do.
 fn check_manifest(path: &Path, manifest: &Manifest, program: &Program) -> Result<(), Failure> {
-    let whole = (manifest.ranks.len() as u64, manifest.world_size, manifest.microbatches);
-    let mut own = summary(program, 0);
-    for (rank, told) in manifest.ranks.iter().enumerate() {
-        let names = program.mesh.rank_axes().iter().map(|axis| axis.name.clone());
-        own.rank = rank as u64;
-        own.coordinates = NamedSizes(names.zip(program.mesh.coordinates(own.rank)).collect());
-        if *told != own {
-            return Err(damaged(path, &format!("`{MANIFEST}` says of rank {rank} what its program does not do")));
-        }
+    if manifest.programs != [summary(program)] {
+        return Err(damaged(path, &format!("`{MANIFEST}` says of ranks what their program does not do")));
     }
-    let expected = (program.mesh.world_size(), program.mesh.world_size(), program.mesh.microbatches());
+    let whole = (manifest.world_size, manifest.microbatches);
+    let expected = (program.mesh.world_size(), program.mesh.microbatches());
     let axes = program.mesh.rank_axes().iter().map(|axis| (axis.name.clone(), axis.size));
     let same = (&manifest.name, &manifest.mesh) == (&program.name, &NamedSizes(axes.collect()));
     if same && whole == expected && manifest.plan_hash == plan_hash(&manifest.files) {

@@ -1,16 +1,19 @@
 //! What is proven of a job's programs before any of them runs: each carries out its graph, the
 //! training graph is the reference's but for communication, and what a rank holds fits its device.
+//! The reference itself is planned, and proven, when somebody runs it.
 
-use shardc_ir::diagnostic::Diagnostic;
+use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
+use shardc_ir::graph::{Graph, Phase};
 use shardc_ir::listing::summary;
 use shardc_ir::listing::units::bytes_text;
 use shardc_ir::plan::{Buffer, BufferKind, Program, ProgramInput};
-use shardc_ir::programs::{Plan, ProgramKind, Programs, Training};
+use shardc_ir::programs::{Plan, ProgramKind, Programs};
 use shardc_ir::spec::Spec;
+use shardc_ir::verify::{report, verify as verify_graph};
 use shardc_ir::verify_plan::erasure::same_when_erased;
 use shardc_ir::verify_plan::{Proof, Violation, verify};
-use shardc_passes::loss_outputs;
 use shardc_passes::planning::inputs::{Allowed, allowed};
+use shardc_passes::{Context, Mode, loss_outputs, planning};
 
 /// The proof of one program.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,37 +33,29 @@ pub struct Disproof {
     pub violation: Violation,
 }
 
-/// Proves every program against its graph, the training graph against the reference's, and the
-/// numbers that come from the spec alone.
+/// Proves every program against its graph, the training graph against `reference`, and the numbers
+/// that come from the spec alone.
 ///
 /// # Errors
 /// The first counter-example.
-pub fn prove(plans: &Programs<Plan>, spec: &Spec) -> Result<Vec<Proven>, Disproof> {
+pub fn prove(plans: &Programs<Plan>, reference: Option<&Graph>, spec: &Spec) -> Result<Vec<Proven>, Disproof> {
     let wrong = |kind, why: &str| Disproof { kind, violation: Violation::of(why) };
     let prove = |(kind, plan): (ProgramKind, &Plan)| {
         let proof = verify(&plan.program, &plan.graph).map_err(|violation| Disproof { kind, violation })?;
         Ok(Proven { kind, proof })
     };
     let proven = plans.iter().map(prove).collect::<Result<Vec<Proven>, Disproof>>()?;
-    if let Some(Training { program, reference }) = &plans.training {
-        if program.graph.mesh.reference() != reference.graph.mesh {
-            let why = "it is of another mesh than the training step with one rank on each axis";
-            return Err(wrong(ProgramKind::Reference, why));
-        }
-        let same = same_when_erased(&program.graph, &reference.graph);
-        same.map_err(|why| wrong(ProgramKind::Reference, &format!("it is of another graph: {why}")))?;
-        for (kind, plan) in [(ProgramKind::Train, program), (ProgramKind::Reference, reference)] {
-            if spec.learning_rate() != Some(plan.program.learning_rate) {
-                return Err(wrong(kind, "its learning rate is not the spec's"));
-            }
+    if let Some(training) = &plans.training {
+        is_reference(reference, &training.graph).map_err(|why| wrong(ProgramKind::Reference, &why))?;
+        if spec.learning_rate() != Some(training.program.learning_rate) {
+            return Err(wrong(ProgramKind::Train, "its learning rate is not the spec's"));
         }
     }
     evaluates(&plans.eval.program, spec).map_err(|why| wrong(ProgramKind::Eval, why))?;
     let (mesh, seed) = (spec.mesh(), spec.seed.as_ref().map_or(0, |s| s.value));
     let batch = spec.batch.as_ref().map_or(0, |b| b.value.size);
     for (kind, Plan { program, graph }) in plans.iter() {
-        let own = if kind == ProgramKind::Reference { mesh.reference() } else { mesh.clone() };
-        if program.mesh != own || program.seed != seed || program.batch != batch {
+        if program.mesh != mesh || program.seed != seed || program.batch != batch {
             return Err(wrong(kind, "its mesh, batch or seed is not the spec's"));
         }
         let allowed = allowed(graph, spec);
@@ -73,6 +68,31 @@ pub fn prove(plans: &Programs<Plan>, spec: &Spec) -> Result<Vec<Proven>, Disproo
         }
     }
     Ok(proven)
+}
+
+/// The reference is the training graph with one rank on each axis, and keeps the rules of graphs.
+fn is_reference(reference: Option<&Graph>, training: &Graph) -> Result<(), String> {
+    let reference = reference.ok_or("it is not there")?;
+    if training.mesh.reference() != reference.mesh {
+        return Err("it is of another mesh than the training step with one rank on each axis".into());
+    }
+    if reference.phase != Phase::Explicit {
+        return Err(format!("it is {}, not {}", reference.phase, Phase::Explicit));
+    }
+    verify_graph(reference).map_err(|violations| report(reference, &violations))?;
+    same_when_erased(training, reference).map_err(|why| format!("it is of another graph: {why}"))
+}
+
+/// The program of the reference, from its graph.
+///
+/// # Errors
+/// A bug of shardc: what could be planned over many ranks can be on one.
+pub fn plan_reference(reference: &Graph, spec: &Spec) -> Result<Program, Diagnostics> {
+    let spec = spec.reference();
+    let program = planning::plan(reference, &Context { spec: &spec, mode: Mode::Train, verify: false })?;
+    let wrong = |violation| Diagnostic::error(format!("a bug of shardc: the reference plan is wrong: {violation}"));
+    verify(&program, reference).map_err(wrong)?;
+    Ok(program)
 }
 
 /// Evaluation has no gradients and no state of an optimizer, and gives the sum of the loss where
@@ -94,11 +114,11 @@ fn evaluates(eval: &Program, spec: &Spec) -> Result<(), &'static str> {
 /// What fills the memory, at the line that limits it.
 pub fn check_memory(plans: &Programs<Plan>, spec: &Spec) -> Result<(), Diagnostic> {
     let Some(limit) = &spec.device_memory else { return Ok(()) };
-    for (kind, Plan { program, .. }) in plans.iter().filter(|(kind, _)| *kind != ProgramKind::Reference) {
+    for (kind, Plan { program, .. }) in plans.iter() {
         if program.arena_bytes <= limit.value {
             continue;
         }
-        let held = summary(program, 0);
+        let held = summary(program);
         let mut parts = [
             ("parameters", held.parameter_bytes, "are", "split them with `shard`"),
             ("gradients", held.gradient_bytes, "are", "split their parameters with `shard`"),

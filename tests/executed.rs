@@ -49,7 +49,7 @@ fn plans_say_what_is_sent_held_and_computed() {
         let text = format!("{layout}loss cross_entropy logits=logits labels=y\n{optimizer}");
         let spec = spec::parse(Path::new("job.shard"), &text).expect("the spec is good");
         let compiled = shardc::compile(&folder.join("model.onnx"), &spec, &Options::default()).expect("the job compiles");
-        let program = compiled.plans.training.expect("the job trains").program.program;
+        let program = compiled.plans.training.expect("the job trains").program;
         let options = DataOptions::default();
         let data = Dataset::open(&folder.join(data), input_specs(&program), program.batch, &options).expect("the data fits");
         let start = |world: World| {
@@ -84,7 +84,7 @@ fn a_replay_shows_the_first_difference() {
     let text = format!("mesh dp=2\nbatch 32\ndata axis=dp\nloss cross_entropy logits=logits labels=y\n{SGD}");
     let spec = spec::parse(Path::new("job.shard"), &text).expect("the spec is good");
     let compiled = shardc::compile(&folder.join("model.onnx"), &spec, &Options::default()).expect("the job compiles");
-    let program = compiled.plans.training.expect("the job trains").program.program;
+    let program = compiled.plans.training.expect("the job trains").program;
     let data =
         Dataset::open(&folder.join("data.npz"), input_specs(&program), 32, &DataOptions::default()).expect("the data fits");
     let mut executor = Executor::new(program, 1).expect("the program loads");

@@ -7,6 +7,7 @@ mod support;
 use prost::Message;
 use serde_json::{Value, json};
 use shardc_executor::data::{read_safetensors, write_safetensors};
+use shardc_ir::packed::{pack, unpack};
 use shardc_ir::plan_file::hash;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -80,9 +81,11 @@ fn weights_are_those_of_the_plan() {
 fn constants_of_a_text_are_bounded() {
     let here = plan("forged-text");
     let lines: String = (0..20).map(|i| format!("  %c{i} = constant fill {i}.5 : f64[67108864]\n")).collect();
-    let text = fs::read_to_string(here.join("plan/eval.shir")).expect("a graph");
+    let packed = fs::read(here.join("plan/eval.shir.gz")).expect("a graph");
+    let text = String::from_utf8(unpack(&packed).expect("it is packed")).expect("graphs are text");
     let (header, rest) = text.split_once('\n').expect("lines");
-    forge(&here, "eval.shir", format!("{header}\n{lines}{rest}").as_bytes());
+    let packed = pack(format!("{header}\n{lines}{rest}").as_bytes()).expect("text can be packed");
+    forge(&here, "eval.shir.gz", &packed);
     let ran = shardc(&here, &["verify", "plan"]).expect(1);
     assert!(ran.err.contains("too large for a text of this size"), "{}", ran.err);
 }

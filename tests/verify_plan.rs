@@ -6,6 +6,7 @@ use shardc::Options;
 use shardc_ir::graph::Graph;
 use shardc_ir::kernel::{CollectiveKind, Kernel};
 use shardc_ir::mesh::AxisId;
+use shardc_ir::packed::{pack, unpack};
 use shardc_ir::plan::{BufferId, BufferKind, Program, Row, Step, Stream};
 use shardc_ir::plan_file::{decode, encode, hash};
 use shardc_ir::verify_plan::{Violation, verify};
@@ -18,7 +19,7 @@ fn job(job: &str, spec: &str) -> (Program, Graph) {
     let spec = shardc_frontend::spec::load(Path::new(&example(&format!("{job}/{spec}.shard")))).expect("the spec is good");
     let path = example(&format!("{job}/model.onnx"));
     let compiled = shardc::compile(Path::new(&path), &spec, &Options::default()).expect("the job compiles");
-    let plan = compiled.plans.training.expect("the job trains").program;
+    let plan = compiled.plans.training.expect("the job trains");
     (plan.program, plan.graph)
 }
 
@@ -224,19 +225,23 @@ fn a_forged_directory_is_told_by_its_proof() {
     forge("train.plan", &encode(&mutant).expect("programs can be written"));
     told(&["this plan directory is wrong: the train plan", "may hold other values than the graph takes"]);
     forge("train.plan", &encode(&good).expect("programs can be written"));
-    let graph = String::from_utf8(read("reference.shir")).expect("graphs are text");
-    forge("reference.shir", graph.replacen("= relu ", "= tanh ", 1).as_bytes());
+    let packed = |text: &str| pack(text.as_bytes()).expect("text can be packed");
+    let graph = unpack(&read("reference.shir.gz")).expect("graphs are packed");
+    let graph = String::from_utf8(graph).expect("graphs are text");
+    forge("reference.shir.gz", &packed(&graph.replacen("= relu ", "= tanh ", 1)));
     told(&["this plan directory is wrong: the reference plan"]);
-    forge("reference.shir", b"graph @x  phase explicit\n  %a = nonsense : f32[2]\n");
-    told(&["this plan directory is damaged", "reference.shir", "line 2"]);
-    forge("reference.shir", graph.as_bytes());
+    forge("reference.shir.gz", &packed("graph @x  phase explicit\n  %a = nonsense : f32[2]\n"));
+    told(&["this plan directory is damaged", "reference.shir.gz", "line 2"]);
+    forge("reference.shir.gz", graph.as_bytes());
+    told(&["this plan directory is damaged", "reference.shir.gz", "not packed"]);
+    forge("reference.shir.gz", &packed(&graph));
     fs::write(plan.join("manifest.json"), manifest.replace("\"calls\": 2", "\"calls\": 1")).expect("a file can be written");
-    told(&["this plan directory is damaged", "what its program does not do"]);
+    told(&["this plan directory is damaged", "what their program does not do"]);
     fs::write(plan.join("manifest.json"), manifest.replace("\"dp\": 2", "\"dp\": 4")).expect("a file can be written");
     told(&["this plan directory is damaged"]);
     fs::write(plan.join("manifest.json"), &manifest).expect("a file can be written");
     forge("eval.plan", &read("train.plan"));
-    forge("eval.shir", &read("train.shir"));
+    forge("eval.shir.gz", &read("train.shir.gz"));
     told(&["this plan directory is wrong: the eval plan", "it trains"]);
 }
 

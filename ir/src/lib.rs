@@ -48,6 +48,7 @@ pub mod lower;
 pub mod mesh;
 pub mod names;
 pub mod ops;
+pub mod packed;
 pub mod pattern;
 pub mod philox;
 pub mod plan;

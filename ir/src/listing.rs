@@ -4,7 +4,7 @@ mod steps;
 mod summary;
 pub mod units;
 
-pub use summary::{Communication, NamedSizes, RankSummary, communication, summary};
+pub use summary::{Communication, NamedSizes, ProgramSummary, RankSummary, communication, coordinates, summary};
 
 use crate::columns::{Column, align};
 use crate::plan::Program;
@@ -13,10 +13,10 @@ use units::bytes_text;
 /// The listing of `rank`. `spec_name` is the spec's file name, for the lines that asked for
 /// messages.
 pub fn text(program: &Program, rank: u64, spec_name: &str) -> String {
-    let summary = summary(program, rank);
+    let (summary, coordinates) = (summary(program), coordinates(program, rank));
     let mut out = format!("plan @{}  device {rank}/{}", program.name, program.mesh.world_size());
-    if !summary.coordinates.0.is_empty() {
-        let coordinates = summary.coordinates.0.iter().map(|(axis, at)| format!("{axis}={at}"));
+    if !coordinates.0.is_empty() {
+        let coordinates = coordinates.0.iter().map(|(axis, at)| format!("{axis}={at}"));
         out.push_str(&format!(" ({})", coordinates.collect::<Vec<_>>().join(" ")));
     }
     if program.mesh.microbatches() > 1 {
@@ -29,7 +29,7 @@ pub fn text(program: &Program, rank: u64, spec_name: &str) -> String {
     out
 }
 
-fn memory_text(summary: &RankSummary) -> String {
+fn memory_text(summary: &ProgramSummary) -> String {
     let parts = [
         ("parameters", summary.parameter_bytes),
         ("gradients", summary.gradient_bytes),

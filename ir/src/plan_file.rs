@@ -1,5 +1,5 @@
 //! The binary form of programs: a header that tells a damaged file before anything is decoded, then
-//! bincode.
+//! bincode, packed.
 //!
 //! ```text
 //! magic "SHARDCPL" · version u32 · payload length u64 · SHA-256 of the payload · payload
@@ -8,17 +8,19 @@
 
 use crate::diagnostic::Diagnostic;
 use crate::files;
+use crate::packed::{pack, unpack};
 use crate::plan::Program;
 use crate::types::to_hex;
 use bincode::config::standard;
 use bincode::error::DecodeError;
 use bincode::serde::{decode_from_slice, encode_to_vec};
 use sha2::{Digest, Sha256};
+use std::fmt::Display;
 use std::io;
 use std::path::Path;
 
 const MAGIC: &[u8; 8] = b"SHARDCPL";
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 const HASH_BYTES: usize = 32;
 const HEADER_BYTES: usize = MAGIC.len() + 4 + 8 + HASH_BYTES;
 
@@ -27,8 +29,9 @@ const HEADER_BYTES: usize = MAGIC.len() + 4 + 8 + HASH_BYTES;
 /// # Errors
 /// If the encoder refuses, which no program gives it reason to.
 pub fn encode(program: &Program) -> Result<Vec<u8>, Diagnostic> {
-    let payload = encode_to_vec(program, standard())
-        .map_err(|e| Diagnostic::error(format!("the plan of `{}` cannot be written: {e}", program.name)))?;
+    let refused = |why: &dyn Display| Diagnostic::error(format!("the plan of `{}` cannot be written: {why}", program.name));
+    let payload = encode_to_vec(program, standard()).map_err(|e| refused(&e))?;
+    let payload = pack(&payload).map_err(|e| refused(&e))?;
     let mut bytes = Vec::with_capacity(HEADER_BYTES + payload.len());
     bytes.extend(MAGIC);
     bytes.extend(VERSION.to_le_bytes());
@@ -64,7 +67,8 @@ pub fn decode(bytes: &[u8]) -> Result<Program, Diagnostic> {
     if Sha256::digest(payload)[..] != hash[..] {
         return Err(damaged("its hash does not fit its contents"));
     }
-    let (program, read) = decode_payload(payload).map_err(|_| damaged("its contents are no program"))?;
+    let payload = unpack(payload).map_err(|why| damaged(&why.to_string()))?;
+    let (program, read) = decode_payload(&payload).map_err(|_| damaged("its contents are no program"))?;
     if read != payload.len() {
         return Err(damaged(&format!("{} bytes follow the program", payload.len() - read)));
     }

@@ -44,60 +44,48 @@ pub struct Plan {
     pub graph: Graph,
 }
 
-/// A program, a plan or anything else, for each program of a job.
+/// A program, a plan or anything else, for each program of a job that is kept. The reference's is
+/// planned from its graph when somebody runs it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Programs<P = Program> {
-    /// Those of training, where the job trains.
-    pub training: Option<Training<P>>,
+    /// That of training, where the job trains.
+    pub training: Option<P>,
     /// That of evaluation.
     pub eval: P,
 }
 
-/// The two programs of training.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Training<P = Program> {
-    /// Over the spec's mesh.
-    pub program: P,
-    /// With one rank on every axis.
-    pub reference: P,
-}
-
 impl<P> Programs<P> {
-    /// One for each kind that `make` is asked for: all of them where the job `trains`, else
-    /// evaluation.
+    /// One for each kind that `make` is asked for: both where the job `trains`, else evaluation.
     ///
     /// # Errors
     /// The first of `make`.
     pub fn try_new<E>(trains: bool, mut make: impl FnMut(ProgramKind) -> Result<P, E>) -> Result<Programs<P>, E> {
-        let training = match trains {
-            true => Some(Training { program: make(ProgramKind::Train)?, reference: make(ProgramKind::Reference)? }),
-            false => None,
-        };
+        let training = if trains { Some(make(ProgramKind::Train)?) } else { None };
         Ok(Programs { training, eval: make(ProgramKind::Eval)? })
     }
 
     /// That of training, or that of evaluation where nothing is trained.
     pub fn main(&self) -> &P {
-        self.training.as_ref().map_or(&self.eval, |training| &training.program)
-    }
-
-    /// That of a kind.
-    pub fn get(&self, kind: ProgramKind) -> Option<&P> {
-        match kind {
-            ProgramKind::Train => self.training.as_ref().map(|training| &training.program),
-            ProgramKind::Reference => self.training.as_ref().map(|training| &training.reference),
-            ProgramKind::Eval => Some(&self.eval),
-        }
+        self.training.as_ref().unwrap_or(&self.eval)
     }
 
     /// All that there are.
     pub fn iter(&self) -> impl Iterator<Item = (ProgramKind, &P)> {
-        ProgramKind::ALL.into_iter().filter_map(|kind| Some((kind, self.get(kind)?)))
+        let training = self.training.as_ref().map(|training| (ProgramKind::Train, training));
+        training.into_iter().chain([(ProgramKind::Eval, &self.eval)])
     }
 
     /// What `f` makes of each.
     pub fn map<Q>(self, mut f: impl FnMut(P) -> Q) -> Programs<Q> {
-        let training = self.training.map(|t| Training { program: f(t.program), reference: f(t.reference) });
-        Programs { training, eval: f(self.eval) }
+        Programs { training: self.training.map(&mut f), eval: f(self.eval) }
+    }
+
+    /// What `f` makes of each.
+    ///
+    /// # Errors
+    /// The first of `f`.
+    pub fn try_map<Q, E>(self, mut f: impl FnMut(ProgramKind, P) -> Result<Q, E>) -> Result<Programs<Q>, E> {
+        let training = self.training.map(|training| f(ProgramKind::Train, training)).transpose()?;
+        Ok(Programs { training, eval: f(ProgramKind::Eval, self.eval)? })
     }
 }

@@ -61,15 +61,15 @@ impl Check {
     pub fn run(self) -> Result<(), Failure> {
         let job = self.job.open(true)?;
         let training = job.training()?;
-        let data = self.data.open(input_specs(&training.program), job.batches(&training.program))?;
+        let data = self.data.open(input_specs(training), job.batches(training))?;
         let there = data.steps_per_epoch();
         if self.batches > there {
             let error = Diagnostic::error(format!("the data has {}, not {}", counted(there, "batch"), self.batches));
             return Err(error.at(Place::File(self.data.path)).help("use a smaller `--batches`").into());
         }
-        let plan = self.steps(&job, &training.program, &data)?;
-        let reference = self.steps(&job, &training.reference, &data)?;
-        let (numbers, gradients) = tolerances(&training.program);
+        let plan = self.steps(&job, training, &data)?;
+        let reference = self.steps(&job, &job.reference()?, &data)?;
+        let (numbers, gradients) = tolerances(training);
         let mut holds = true;
         for (batch, (plan, reference)) in plan.iter().zip(&reference).enumerate() {
             let mut rows = compare(plan, reference, numbers, gradients);
@@ -84,11 +84,11 @@ impl Check {
             } else {
                 String::new()
             };
-            let ranks = counted(training.program.mesh.world_size(), "rank");
+            let ranks = counted(training.mesh.world_size(), "rank");
             print(&format!("batch {}: {ranks} against one{more}\n{}", batch + 1, table(&rows)))?;
         }
         if self.replay {
-            holds &= self.replays(&job, &training.program, &data)?;
+            holds &= self.replays(&job, training, &data)?;
         }
         if holds {
             print("the plan computes what its reference computes\n")

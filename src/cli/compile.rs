@@ -135,7 +135,7 @@ impl Compile {
             parameters.push_str(&format!(" trained, {} frozen", count_text(frozen)));
         }
         let statistics = program.states.iter().filter(|s| s.role == StateRole::Statistic).count();
-        let rank = &manifest.ranks[0];
+        let rank = &manifest.programs[0];
         let sent: u64 = rank.communication.iter().map(|c| c.bytes_sent).sum();
         let mut rows = vec![
             ["ranks".to_string(), ranks],

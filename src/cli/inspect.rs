@@ -4,6 +4,7 @@ use super::output::write;
 use super::overwrite::Files;
 use crate::failure::Failure;
 use crate::plan_dir::{self, PlanDir};
+use crate::proof::plan_reference;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
@@ -11,6 +12,7 @@ use shardc_ir::diagnostic::{Diagnostic, Place};
 use shardc_ir::listing::{self, NamedSizes, RankSummary};
 use shardc_ir::plan::Program;
 use shardc_ir::programs::ProgramKind;
+use std::borrow::Cow;
 use std::path::PathBuf;
 
 /// The arguments.
@@ -53,7 +55,7 @@ struct Report<'a> {
     mesh: &'a NamedSizes,
     microbatches: u64,
     plan_hash: &'a str,
-    ranks: Vec<RankSummary>,
+    ranks: Vec<RankSummary<'a>>,
 }
 
 impl Inspect {
@@ -64,7 +66,7 @@ impl Inspect {
     pub fn run(self) -> Result<(), Failure> {
         Files::default().reads_plan(&self.plan).writes("--output", self.output.as_deref()).check()?;
         let plan = plan_dir::read(&self.plan)?;
-        let program = self.program(&plan)?;
+        let program = &*self.program(&plan)?;
         let ranks = program.mesh.world_size();
         if let Some(rank) = self.rank.filter(|rank| *rank >= ranks) {
             let error = Diagnostic::error(format!("there is no rank {rank}, the plan is for {ranks}"));
@@ -74,13 +76,16 @@ impl Inspect {
             listing::text(program, self.rank.unwrap_or(0), &plan.manifest.spec.file)
         } else {
             let shown = self.rank.map_or(0..ranks, |rank| rank..rank + 1);
+            let held = listing::summary(program);
             let report = Report {
                 name: &program.name,
                 world_size: ranks,
                 mesh: &NamedSizes(program.mesh.rank_axes().iter().map(|a| (a.name.clone(), a.size)).collect()),
                 microbatches: program.mesh.microbatches(),
                 plan_hash: &plan.manifest.plan_hash,
-                ranks: shown.map(|rank| listing::summary(program, rank)).collect(),
+                ranks: shown
+                    .map(|rank| RankSummary { rank, coordinates: listing::coordinates(program, rank), held: &held })
+                    .collect(),
             };
             let json = serde_json::to_string_pretty(&report);
             json.map_err(|e| Failure::Machine(format!("cannot write JSON: {e}")))? + "\n"
@@ -88,9 +93,16 @@ impl Inspect {
         write(&text, self.output.as_deref())
     }
 
-    fn program<'p>(&self, plan: &'p PlanDir) -> Result<&'p Program, Failure> {
-        let programs = &plan.programs;
-        let found = self.program.map_or(Some(programs.main()), |kind| programs.get(kind));
+    fn program<'p>(&self, plan: &'p PlanDir) -> Result<Cow<'p, Program>, Failure> {
+        let found = match self.program {
+            None => Some(Cow::Borrowed(plan.programs.main())),
+            Some(ProgramKind::Eval) => Some(Cow::Borrowed(&plan.programs.eval)),
+            Some(ProgramKind::Train) => plan.programs.training.as_ref().map(Cow::Borrowed),
+            Some(ProgramKind::Reference) => {
+                let planned = plan.reference.as_ref().map(|graph| plan_reference(graph, &plan.spec));
+                planned.transpose()?.map(Cow::Owned)
+            }
+        };
         found.ok_or_else(|| {
             let error = Diagnostic::error("this plan only evaluates").at(Place::File(self.plan.clone()));
             error.help("its spec has no `loss` and no `optimizer`").into()

@@ -5,6 +5,7 @@ use super::export;
 use super::overwrite::Files;
 use crate::failure::Failure;
 use crate::plan_dir::{self, PlanDir};
+use crate::proof::plan_reference;
 use crate::{Options, compile, labels_are_inputs, report};
 use clap::Args;
 use shardc_executor::data::{Dataset, InputSpec, Options as DataOptions};
@@ -14,8 +15,9 @@ use shardc_executor::tensor::Tensor;
 use shardc_frontend::onnx::{self, Decision, Export, StoredCopy, Weight};
 use shardc_frontend::spec;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, Place};
+use shardc_ir::graph::Graph;
 use shardc_ir::plan::{Program, StateRole, StateVariable};
-use shardc_ir::programs::{Programs, Training};
+use shardc_ir::programs::Programs;
 use shardc_ir::spec::{Batch, Located, Loss, Source, Spec};
 use shardc_ir::types::Type;
 use std::collections::{BTreeMap, BTreeSet};
@@ -59,6 +61,8 @@ pub struct Job {
     pub spec: Spec,
     /// The programs.
     pub programs: Programs,
+    /// The graph of the step of training on one rank, where the job trains.
+    reference: Option<Graph>,
     /// What of the model is trained, and why.
     pub decisions: Vec<Decision>,
     /// Whether the model takes the labels of the loss as an input.
@@ -120,9 +124,9 @@ fn open_plan(plan: PlanDir) -> Result<Job, Failure> {
     let weights = Weights::Plan { elements: plan.weights()?, path: plan.path.clone() };
     let file = plan_dir::model_path(&plan.path);
     let model = Model { file, bytes: Arc::new(plan.model()?), copies: plan.manifest.copies };
-    let PlanDir { spec, programs, labels_are_inputs, .. } = plan;
+    let PlanDir { spec, programs, reference, labels_are_inputs, .. } = plan;
     let decisions = planned(&programs);
-    Ok(Job { spec, programs, labels_are_inputs, decisions, model, weights, odd: BTreeSet::new() })
+    Ok(Job { spec, programs, reference, labels_are_inputs, decisions, model, weights, odd: BTreeSet::new() })
 }
 
 /// What a plan trains: it knows its state variables, and no longer why they are what they are.
@@ -151,6 +155,7 @@ fn open_model(model: &Path, spec: &Path, train: bool) -> Result<Job, Failure> {
     Ok(Job {
         spec,
         programs,
+        reference: compiled.reference,
         labels_are_inputs,
         decisions,
         model,
@@ -160,13 +165,25 @@ fn open_model(model: &Path, spec: &Path, train: bool) -> Result<Job, Failure> {
 }
 
 impl Job {
-    /// The programs of training.
+    /// The program of training.
     ///
     /// # Errors
     /// If the job only evaluates.
-    pub fn training(&self) -> Result<&Training, Failure> {
-        let none = || Failure::User(self.spec.require_training().err().unwrap_or_default());
-        self.programs.training.as_ref().ok_or_else(none)
+    pub fn training(&self) -> Result<&Program, Failure> {
+        self.programs.training.as_ref().ok_or_else(|| self.only_evaluates())
+    }
+
+    /// The program of training on one rank, which that over many is compared with.
+    ///
+    /// # Errors
+    /// If the job only evaluates.
+    pub fn reference(&self) -> Result<Program, Failure> {
+        let graph = self.reference.as_ref().ok_or_else(|| self.only_evaluates())?;
+        Ok(plan_reference(graph, &self.spec)?)
+    }
+
+    fn only_evaluates(&self) -> Failure {
+        Failure::User(self.spec.require_training().err().unwrap_or_default())
     }
 
     /// Starts `program` at the job's initial state.

@@ -57,7 +57,7 @@ impl Train {
         self.metrics.iter().chain(&self.export).try_for_each(|path| writable(path))?;
         let interrupt = Interrupt::watch()?;
         let mut job = self.job.open(true)?;
-        let mut program = job.training()?.program.clone();
+        let mut program = job.training()?.clone();
         program.seed = self.seed.unwrap_or(program.seed);
         let batches = Batches { shuffle: self.shuffle, ..job.batches(&program) };
         let inputs = input_specs(&program);

@@ -36,7 +36,7 @@ impl Verify {
 
 fn proof_text(plan: &PlanDir, Proven { kind, proof }: &Proven) -> String {
     let Proof { ranks, steps, ops, buffers, peak_bytes, accesses, calls, updated, sent, .. } = proof;
-    let limit = plan.spec.device_memory.as_ref().filter(|_| *kind != ProgramKind::Reference);
+    let limit = plan.spec.device_memory.as_ref();
     let within = limit.map_or(String::new(), |limit| format!(" of {}", bytes_text(limit.value)));
     let graph = match kind {
         ProgramKind::Train => ", which is the reference's but for communication",
@@ -50,7 +50,10 @@ fn proof_text(plan: &PlanDir, Proven { kind, proof }: &Proven) -> String {
     let are = if *steps == 1 { "is" } else { "are" };
     let hold = if *accesses == 1 { "holds" } else { "hold" };
     let mut rows = vec![
-        ("kernels", format!("{} {are} the lowering of {} of `{kind}.shir`{graph}", counted(steps, "step"), counted(ops, "op"))),
+        (
+            "kernels",
+            format!("{} {are} the lowering of {} of `{kind}.shir.gz`{graph}", counted(steps, "step"), counted(ops, "op")),
+        ),
         ("contents", format!("{} a step {hold} the right value, whole, of the right micro-batch", counted(accesses, "operand"))),
         ("memory", format!("{} in {}{within}", counted(buffers, "buffer"), bytes_text(*peak_bytes))),
         ("state", state),

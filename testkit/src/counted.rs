@@ -25,7 +25,7 @@ pub fn check(executor: &Executor, steps: u64) {
     let planned = planned(program);
     let traffic = executor.traffic().expect("no rank failed");
     for (rank, sent) in traffic.iter().enumerate() {
-        let said = summary(program, rank as u64);
+        let said = summary(program);
         assert_eq!(said.communication.len(), planned.len());
         assert_eq!(sent.len(), planned.len(), "rank {rank} calls other things");
         for ((kind, axes), plan) in &planned {
@@ -44,7 +44,7 @@ pub fn check(executor: &Executor, steps: u64) {
     }
     for (taken, used) in executor.memory().expect("no rank failed") {
         assert_eq!((taken, used.next_multiple_of(64)), (program.arena_bytes, program.arena_bytes));
-        assert_eq!(summary(program, 0).peak_bytes, taken);
+        assert_eq!(summary(program).peak_bytes, taken);
     }
 }
 

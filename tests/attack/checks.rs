@@ -13,6 +13,7 @@ use shardc_ir::dtype::DType;
 use shardc_ir::graph::Graph;
 use shardc_ir::listing;
 use shardc_ir::ops::Op;
+use shardc_ir::packed::pack;
 use shardc_ir::plan_file::{decode, encode, hash};
 use shardc_ir::verify_plan::erasure::same_when_erased;
 use shardc_ir::verify_plan::verify;
@@ -107,7 +108,7 @@ pub fn shir(bytes: &[u8]) {
         }
         Err(error) => {
             assert!(error.line <= source.lines().count().max(1), "{error}");
-            told(&[Diagnostic::error(error.to_string())], Path::new("train.shir"), "");
+            told(&[Diagnostic::error(error.to_string())], Path::new("train.shir.gz"), "");
         }
     }
 }
@@ -137,13 +138,14 @@ pub fn plan(bytes: &[u8]) {
     }
 }
 
-/// `payload` behind the header that fits it.
+/// `payload`, packed, behind the header that fits it.
 pub fn sealed(payload: &[u8]) -> Vec<u8> {
-    let digits = hash(payload);
+    let payload = pack(payload).expect("bytes can be packed");
+    let digits = hash(&payload);
     let hash = (0..32).map(|i| u8::from_str_radix(&digits[2 * i..2 * i + 2], 16).expect("hexadecimal"));
     let length = (payload.len() as u64).to_le_bytes();
     let good = small_job().plan();
-    good[..12].iter().copied().chain(length).chain(hash).chain(payload.iter().copied()).collect()
+    good[..12].iter().copied().chain(length).chain(hash).chain(payload).collect()
 }
 
 /// A manifest in an otherwise good plan directory is that of the plan, or refused.

@@ -8,6 +8,7 @@ use shardc_executor::data::{npz_bytes, write_safetensors};
 use shardc_executor::tensor::Tensor;
 use shardc_frontend::spec;
 use shardc_ir::graph::Graph;
+use shardc_ir::packed::unpack;
 use shardc_ir::plan_file::encode;
 use shardc_ir::text;
 use shardc_testkit::onnx::cases::{self, prepare};
@@ -79,13 +80,13 @@ impl SmallJob {
 
     /// The graph of training.
     pub fn graph(&self) -> &Graph {
-        &self.compiled.plans.training.as_ref().expect("it trains").program.graph
+        &self.compiled.plans.training.as_ref().expect("it trains").graph
     }
 
     /// The program of training, and the graph of its reference.
     pub fn training(&self) -> (&shardc_ir::plan::Program, &Graph) {
         let training = self.compiled.plans.training.as_ref().expect("it trains");
-        (&training.program.program, &training.reference.graph)
+        (&training.program, self.compiled.reference.as_ref().expect("it trains"))
     }
 }
 
@@ -104,7 +105,7 @@ pub fn small_job() -> &'static SmallJob {
         plan_dir::write(&folder, &compiled, &model, &spec, true).unwrap_or_else(|failure| panic!("{failure:?}"));
         let manifest = fs::read(folder.join("manifest.json")).expect("a manifest");
         let programs = compiled.plans.iter().map(|(_, plan)| encode(&plan.program).expect("a program can be written"));
-        let plans = programs.flat_map(|file| [file.clone(), file[PLAN_HEADER..].to_vec()]).collect();
+        let plans = programs.flat_map(|file| [file.clone(), unpack(&file[PLAN_HEADER..]).expect("it is packed")]).collect();
         SmallJob { folder, manifest, plans, compiled }
     })
 }

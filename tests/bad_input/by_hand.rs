@@ -243,7 +243,7 @@ fn outputs() -> Vec<Case> {
     for to in ["none/o", "plan/manifest.json", "plan/train.plan", "plan/job.shard", "arrays", "data.npz/o", "", "/dev/full"] {
         commands.push(format!("inspect plan -o {to}"));
     }
-    for to in ["plan/train.shir", "plan/manifest.json", "plan/model.onnx", "plan/weights.safetensors", "plan"] {
+    for to in ["plan/train.shir.gz", "plan/manifest.json", "plan/model.onnx", "plan/weights.safetensors", "plan"] {
         commands.push(format!("train plan --data data.npz --steps 1 --threads 1 --export {to}"));
     }
     commands.push("train model.onnx --spec job.shard --data data.npz --steps 1 --threads 1 --export o --metrics o".to_string());
@@ -252,9 +252,16 @@ fn outputs() -> Vec<Case> {
 
 fn plans() -> Vec<Case> {
     let mut cases = vec![];
-    for file in
-        ["manifest.json", "train.plan", "eval.plan", "train.shir", "eval.shir", "job.shard", "model.onnx", "weights.safetensors"]
-    {
+    for file in [
+        "manifest.json",
+        "train.plan",
+        "eval.plan",
+        "train.shir.gz",
+        "eval.shir.gz",
+        "job.shard",
+        "model.onnx",
+        "weights.safetensors",
+    ] {
         let file = format!("plan/{file}");
         for command in PLAN_COMMANDS {
             cases.push(Case::with(format!("no {file}"), vec![(file.as_str(), None)], command));

@@ -19,6 +19,7 @@ use case::{Bench, Case, MEMORY};
 use prost::Message;
 use shardc_executor::data::{npz_bytes, write_safetensors};
 use shardc_executor::tensor::Tensor;
+use shardc_ir::packed::{pack, unpack};
 use shardc_ir::plan_file::hash;
 use std::collections::BTreeMap;
 use std::fs;
@@ -104,7 +105,7 @@ impl Mutants {
             (Target::Safetensors, "data.safetensors"),
             (Target::Manifest, "plan/manifest.json"),
             (Target::Plan, "plan/train.plan"),
-            (Target::Shir, "plan/train.shir"),
+            (Target::Shir, "plan/train.shir.gz"),
             (Target::Safetensors, "plan/weights.safetensors"),
         ];
         let read = |name: &str| fs::read(folder.join(name)).expect("a file of the good job");
@@ -116,13 +117,16 @@ impl Mutants {
     fn case(&self, random: &mut Random) -> Case {
         let (attack, file, good) = &self.attacks[random.below(self.attacks.len())];
         let part = file.strip_prefix("plan/").filter(|name| *name != "manifest.json");
-        let (is_plan, is_forged) = (file.ends_with(".plan"), part.is_some() && random.below(2) == 0);
-        let start: &[u8] = match *file {
-            "model.onnx" if random.below(2) == 0 => attack.seed(random),
-            _ if is_plan && is_forged => &good[PLAN_HEADER..],
-            _ => good,
+        let (is_plan, is_packed) = (file.ends_with(".plan"), file.ends_with(".gz"));
+        let is_forged = part.is_some() && random.below(2) == 0;
+        let unpacked = |packed: &[u8]| unpack(packed).expect("it is packed");
+        let start = match *file {
+            "model.onnx" if random.below(2) == 0 => attack.seed(random).to_vec(),
+            _ if is_plan && is_forged => unpacked(&good[PLAN_HEADER..]),
+            _ if is_packed && is_forged => unpacked(good),
+            _ => good.clone(),
         };
-        let mut bytes = attack.mutant(start, random);
+        let mut bytes = attack.mutant(&start, random);
         for _ in 0..random.below(3) {
             bytes = attack.mutant(&bytes, random);
         }
@@ -136,7 +140,11 @@ impl Mutants {
             .replace("data.npz", if file.starts_with("data.s") { file } else { "data.npz" });
         let mut files = vec![];
         if is_forged {
-            bytes = if is_plan { attack::checks::sealed(&bytes) } else { bytes };
+            bytes = match (is_plan, is_packed) {
+                (true, _) => attack::checks::sealed(&bytes),
+                (_, true) => pack(&bytes).expect("bytes can be packed"),
+                _ => bytes,
+            };
             let (_, manifest, text) =
                 self.attacks.iter().find(|(_, file, _)| *file == "plan/manifest.json").expect("it is listed");
             let text = String::from_utf8_lossy(text).replace(&hash(good), &hash(&bytes));

@@ -94,7 +94,7 @@ fn micro_batches_are_one_loop_in_a_listing() {
     assert_eq!(text.matches("for each of 2 micro-batches").count(), 1);
     assert!(text.contains("2 micro-batches  peak"));
     let verified = shardc(&here, &["verify", "p"]).expect(0).out;
-    let proven = ["train: proven on 2 ranks", "reference: proven on 1 rank", "eval: proven on 2 ranks", "`train.shir`"];
+    let proven = ["train: proven on 2 ranks", "eval: proven on 2 ranks", "`train.shir.gz`"];
     assert!(proven.iter().all(|words| verified.contains(words)), "{verified}");
 }
 

@@ -1,4 +1,4 @@
-//! What one rank holds and sends, in numbers: the form of `inspect --format json`.
+//! What ranks hold and send, in numbers: the form of `inspect --format json`.
 
 use crate::kernel::{Collective, CollectiveKind, Kernel};
 use crate::plan::{Buffer, BufferKind, Program, StateRole};
@@ -8,13 +8,21 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The memory and the messages of one rank.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RankSummary {
+/// One rank, and what it holds and sends.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RankSummary<'p> {
     /// Its number.
     pub rank: u64,
     /// Its place on each axis of the mesh.
     pub coordinates: NamedSizes,
+    /// That of its program.
+    #[serde(flatten)]
+    pub held: &'p ProgramSummary,
+}
+
+/// The memory and the messages of each rank that runs a program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProgramSummary {
     /// The size of its arena: everything that it ever holds.
     pub peak_bytes: u64,
     /// Weights, frozen ones too, and running statistics.
@@ -53,8 +61,14 @@ impl Communication {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NamedSizes(pub Vec<(String, u64)>);
 
-/// The summary of `rank`.
-pub fn summary(program: &Program, rank: u64) -> RankSummary {
+/// The place of `rank` on each axis of a program's mesh, by name.
+pub fn coordinates(program: &Program, rank: u64) -> NamedSizes {
+    let names = program.mesh.rank_axes().iter().map(|axis| axis.name.clone());
+    NamedSizes(names.zip(program.mesh.coordinates(rank)).collect())
+}
+
+/// The summary of a program.
+pub fn summary(program: &Program) -> ProgramSummary {
     let of_states = |roles: &[StateRole]| -> u64 {
         let states = program.states.iter().filter(|s| roles.contains(&s.role));
         states.map(|s| local_bytes(&program.buffers[s.buffer.index()])).sum()
@@ -62,10 +76,7 @@ pub fn summary(program: &Program, rank: u64) -> RankSummary {
     let gradients = program.buffers.iter().filter(|b| matches!(b.kind, BufferKind::Gradient(_)));
     let transient = |b: &&Buffer| matches!(b.kind, BufferKind::Activation | BufferKind::Communication);
     let lasting: u64 = program.buffers.iter().filter(|b| !transient(b)).map(|b| b.slot_bytes * b.slots).sum();
-    let coordinates = program.mesh.rank_axes().iter().map(|a| a.name.clone()).zip(program.mesh.coordinates(rank));
-    RankSummary {
-        rank,
-        coordinates: NamedSizes(coordinates.collect()),
+    ProgramSummary {
         peak_bytes: program.arena_bytes,
         parameter_bytes: of_states(&[StateRole::Parameter, StateRole::Frozen, StateRole::Statistic]),
         gradient_bytes: gradients.map(local_bytes).sum(),
