@@ -1,6 +1,7 @@
 //! The command line: one file a command.
 
 mod check;
+mod compare;
 mod compile;
 mod data;
 mod decisions;

@@ -18,6 +18,7 @@
 //! their names together or not at all; what else is in the directory stays.
 
 use crate::failure::Failure;
+use crate::import::import;
 use crate::proof::{Disproof, Proven, check_memory, prove};
 use crate::replace::write_folder;
 use crate::{Compiled, labels_are_inputs};
@@ -278,6 +279,7 @@ pub fn read(path: &Path) -> Result<PlanDir, Failure> {
     let proven = prove(&plans, reference.as_ref(), &spec).map_err(|disproof| counter_example(path, &spec, &disproof))?;
     check_memory(&plans, &spec)?;
     check_manifest(path, &manifest, &plans.main().program)?;
+    check_copies(path, &manifest, &spec, trains)?;
     let labels_are_inputs = labels_are_inputs(&plans.eval.graph, &spec);
     let programs = plans.map(|plan| plan.program);
     Ok(PlanDir { path: path.to_path_buf(), manifest, spec, programs, reference, labels_are_inputs, proven })
@@ -296,6 +298,16 @@ fn check_manifest(path: &Path, manifest: &Manifest, program: &Program) -> Result
         return Ok(());
     }
     Err(damaged(path, &format!("`{MANIFEST}` is of another plan")))
+}
+
+/// The copies that exports write are those that the directory's model has under its spec.
+fn check_copies(path: &Path, manifest: &Manifest, spec: &Spec, trains: bool) -> Result<(), Failure> {
+    checked(path, manifest, MODEL)?;
+    let imported = import(&model_path(path), &spec.of_plan(), trains, false)?;
+    match imported.copies == manifest.copies {
+        true => Ok(()),
+        false => Err(damaged(path, &format!("`{MANIFEST}` says of copies of initializers what `{MODEL}` does not"))),
+    }
 }
 
 /// A counter-example, at the line of the spec that asked for what goes wrong.

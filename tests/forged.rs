@@ -90,6 +90,15 @@ fn constants_of_a_text_are_bounded() {
     assert!(ran.err.contains("too large for a text of this size"), "{}", ran.err);
 }
 
+/// An export would write one tensor under another's name.
+#[test]
+fn copies_are_those_of_the_model() {
+    let here = plan("forged-copies");
+    manifest(&here, |manifest| manifest["copies"] = json!([{"name": "fc2.bias", "of": "fc1.bias", "transposed": false}]));
+    let ran = shardc(&here, &["verify", "plan"]).expect(1);
+    assert!(ran.err.contains("says of copies of initializers what `model.onnx` does not"), "{}", ran.err);
+}
+
 /// What a name holds is shown, and not obeyed by the terminal.
 #[test]
 fn control_codes_of_names_are_escaped() {

@@ -149,7 +149,7 @@ fn a_block_is_reduced_twice_each_way_and_logits_stay_split() {
         let activation = 2 * 32 * 64;
         for task in ["F", "B"] {
             let sums =
-                calls(&program, task).filter(|(_, call)| call.kind == CollectiveKind::AllReduce && call.count == activation);
+                calls(&program, task).filter(|(_, call)| call.kind == CollectiveKind::AllReduce && call.counts == [activation]);
             let (of_blocks, others): (Vec<&Step>, Vec<&Step>) =
                 sums.map(|(step, _)| step).partition(|s| s.provenance.reason.as_ref().is_some_and(|r| r.contains(".h.")));
             assert_eq!((of_blocks.len(), others.len()), (2 * 4, 1), "{name} {task}");

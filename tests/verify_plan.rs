@@ -123,8 +123,8 @@ type CallMutant = (fn(&mut shardc_ir::kernel::Collective), &'static str);
 fn calls_fit_their_operands() {
     let (good, graph) = job("digits", "dp2-tp2");
     let mutants: [CallMutant; 6] = [
-        (|call| call.count /= 2, "its operands have"),
-        (|call| call.count = u64::MAX, "too large"),
+        (|call| call.counts[0] /= 2, "its operands have"),
+        (|call| call.counts[0] = u64::MAX, "too large"),
         (|call| call.kind = CollectiveKind::AllGather, "its operands have"),
         (|call| call.axes = vec![], "no product of axes"),
         (|call| call.axes = vec![call.axes[0], call.axes[0]], "no product of axes"),
@@ -137,8 +137,8 @@ fn calls_fit_their_operands() {
         for (mutate, expected) in mutants {
             let mut mutant = good.clone();
             let Kernel::Collective(call) = &mut mutant.tasks[t].steps[s].kernel else { unreachable!("only calls") };
-            if call.count == 1 && expected == "its operands have" {
-                call.count = 2;
+            if call.counts == [1] && expected == "its operands have" {
+                call.counts = vec![2];
             } else {
                 mutate(call);
             }

@@ -4,7 +4,9 @@
 //! every member gets the same bits in every run; large sums are shared out, each member combining
 //! one slice for all.
 
+use crate::arena::Operands;
 use crate::cpu::combine;
+use crate::joined::Joined;
 use crate::transfer::{Transfer, exchange};
 use crate::world::{Meeting, World};
 use shardc_ir::dtype::DType;
@@ -14,6 +16,7 @@ use shardc_ir::reason;
 use shardc_ir::reason::Reason;
 use shardc_ir::reduce_kind::ReduceKind;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// What a rank has sent over one set of axes by one kind of collective.
@@ -71,12 +74,13 @@ impl Communicator {
         &self.traffic
     }
 
-    /// Runs `collective` from `source` to `destination`; an all-reduce works in the destination
-    /// alone, and copies a source that is not empty there first.
+    /// Runs `collective` from its sources to its destinations; an all-reduce works in the
+    /// destinations alone, and copies sources that are not empty there first. All-reduces of
+    /// several operands meet as if these were one; other kinds meet for each.
     ///
     /// # Errors
     /// If another rank failed, or the members call different collectives.
-    pub fn run(&mut self, collective: &Collective, source: &[u8], destination: &mut [u8]) -> Result<(), Reason> {
+    pub fn run(&mut self, collective: &Collective, operands: Operands<'_>) -> Result<(), Reason> {
         let axes = &collective.axes;
         let apart: Vec<AxisId> = axes.iter().copied().filter(|axis| self.mesh.size(*axis) > 1).collect();
         if !self.groups.contains_key(&apart) {
@@ -86,27 +90,13 @@ impl Communicator {
             self.groups.insert(apart.clone(), Member { rank: self.rank, meeting, index, parity: 0, sent: 0 });
         }
         let member = self.groups.get_mut(&apart).ok_or("a group that is not there")?;
-        let size = member.meeting.size() as u64;
         let sent = member.sent;
-        let element = collective.dtype.bytes();
-        let bytes = collective.count * element;
-        if collective.kind == CollectiveKind::AllReduce && !source.is_empty() {
-            destination[..bytes as usize].copy_from_slice(&source[..bytes as usize]);
-        }
-        let parts = if collective.kind == CollectiveKind::AllReduce { 1 } else { size };
-        let step = (PIECE / parts / element).max(1) * element;
-        let mut from = 0;
-        loop {
-            let piece = Piece { from: from as usize, to: (from + step).min(bytes) as usize, count: bytes as usize };
-            match collective.kind {
-                CollectiveKind::AllReduce => member.all_reduce(&self.world, collective, piece, destination)?,
-                CollectiveKind::AllGather => member.all_gather(&self.world, collective, piece, source, destination)?,
-                CollectiveKind::ReduceScatter => member.reduce_scatter(&self.world, collective, piece, source, destination)?,
-                CollectiveKind::AllToAll => member.all_to_all(&self.world, collective, piece, source, destination)?,
-            }
-            from += step;
-            if from >= bytes {
-                break;
+        let Operands { reads, writes } = operands;
+        if collective.kind == CollectiveKind::AllReduce {
+            member.all_reduce(&self.world, collective, &reads, writes)?;
+        } else {
+            for ((source, destination), count) in reads.into_iter().zip(writes).zip(&collective.counts) {
+                member.exchange(&self.world, collective, *count, source, destination)?;
             }
         }
         let traffic = self.traffic.entry((collective.kind, axes.clone())).or_default();
@@ -160,33 +150,91 @@ impl Piece {
     }
 
     /// The piece of part `part` in a buffer of several.
-    fn of(self, part: usize) -> std::ops::Range<usize> {
+    fn of(self, part: usize) -> Range<usize> {
         part * self.count + self.from..part * self.count + self.to
     }
 }
 
 impl Member {
-    fn all_reduce(&mut self, world: &World, call: &Collective, piece: Piece, data: &mut [u8]) -> Result<(), Reason> {
-        let size = self.meeting.size();
-        let data = &mut data[piece.of(0)];
-        let set = self.stage(world, call, data.len(), |staged| staged.copy_from_slice(data))?;
-        let (len, element) = (data.len(), call.dtype.bytes() as usize);
+    /// All operands at once, piece by piece.
+    fn all_reduce(&mut self, world: &World, call: &Collective, reads: &[&[u8]], writes: Vec<&mut [u8]>) -> Result<(), Reason> {
+        let element = call.dtype.bytes();
+        let sizes = call.counts.iter().map(|count| (count * element) as usize);
+        let mut parts: Vec<&mut [u8]> = writes.into_iter().zip(sizes).map(|(write, size)| &mut write[..size]).collect();
+        for (source, part) in reads.iter().zip(&mut parts).filter(|(source, _)| !source.is_empty()) {
+            part.copy_from_slice(&source[..part.len()]);
+        }
+        let mut operands = Joined::of(parts);
+        let step = (PIECE / element * element) as usize;
+        let mut from = 0;
+        loop {
+            let to = (from + step).min(operands.len);
+            self.reduce_piece(world, call, &mut operands, from..to)?;
+            from = to;
+            if from >= operands.len {
+                return Ok(());
+            }
+        }
+    }
+
+    fn reduce_piece(
+        &mut self,
+        world: &World,
+        call: &Collective,
+        operands: &mut Joined<'_>,
+        range: Range<usize>,
+    ) -> Result<(), Reason> {
+        let (size, len, element) = (self.meeting.size(), range.len(), call.dtype.bytes() as usize);
+        let set = self.stage(world, call, len, |staged| {
+            operands.each(range.clone(), |at, bytes| staged[at..at + bytes.len()].copy_from_slice(bytes));
+        })?;
         let share = |member: usize| len / element * member / size * element..len / element * (member + 1) / size * element;
         let own = share(self.index);
         // Each other member's share of what is staged here, and what is combined here to each of
         // them.
         self.sent += (len - own.len() + (size - 1) * own.len()) as u64;
         if len <= SMALL {
-            self.combine(call, set, 0, data);
+            operands.each(range, |at, bytes| self.combine(call, set, at, bytes));
             return Ok(());
         }
         self.meeting.write_result(self.index, own.len(), |result| self.combine(call, set, own.start, result));
         self.meeting.wait(world, self.rank, call)?;
         for member in 0..size {
             let share = share(member);
-            self.meeting.read_result(member, share.len(), |result| data[share].copy_from_slice(result));
+            let place = range.start + share.start..range.start + share.end;
+            self.meeting.read_result(member, share.len(), |result| {
+                operands.each(place, |at, bytes| bytes.copy_from_slice(&result[at..at + bytes.len()]));
+            });
         }
         Ok(())
+    }
+
+    /// One operand of another kind, piece by piece.
+    fn exchange(
+        &mut self,
+        world: &World,
+        call: &Collective,
+        count: u64,
+        source: &[u8],
+        destination: &mut [u8],
+    ) -> Result<(), Reason> {
+        let element = call.dtype.bytes();
+        let bytes = count * element;
+        let step = (PIECE / self.meeting.size() as u64 / element).max(1) * element;
+        let mut from = 0;
+        loop {
+            let piece = Piece { from: from as usize, to: (from + step).min(bytes) as usize, count: bytes as usize };
+            match call.kind {
+                CollectiveKind::AllGather => self.all_gather(world, call, piece, source, destination)?,
+                CollectiveKind::ReduceScatter => self.reduce_scatter(world, call, piece, source, destination)?,
+                CollectiveKind::AllToAll => self.all_to_all(world, call, piece, source, destination)?,
+                CollectiveKind::AllReduce => return Err("an all-reduce takes its operands at once".into()),
+            }
+            from += step;
+            if from >= bytes {
+                return Ok(());
+            }
+        }
     }
 
     fn all_gather(

@@ -45,6 +45,7 @@ pub mod data;
 pub mod fault;
 pub mod finite;
 pub mod init;
+mod joined;
 pub mod load;
 pub mod random;
 pub mod rank;

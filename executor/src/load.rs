@@ -8,9 +8,11 @@ use crate::cpu;
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::Kernel;
 use shardc_ir::kernel::signature::Operand;
+use shardc_ir::plan::overlaps::{Overlap, overlap};
 use shardc_ir::plan::{Program, Step, View};
 use shardc_ir::reason;
 use shardc_ir::reason::Reason;
+use std::collections::HashMap;
 use std::ops::Range;
 
 /// A program that was found safe to run.
@@ -81,13 +83,11 @@ fn ready(program: &Program, step: &Step) -> Result<ReadyStep, Reason> {
         operands.iter().zip(views).map(|(operand, view)| place(program, operand, view)).collect()
     };
     let (reads, writes) = (places(&signature.reads, &step.reads)?, places(&signature.writes, &step.writes)?);
-    let mut in_place = vec![None; reads.len()];
-    for (r, read) in reads.iter().enumerate() {
-        let same = |write: &ArenaRange| {
-            (write.start, write.slot, write.slots) == (read.start, read.slot, read.slots) && write.bytes > 0 && read.bytes > 0
-        };
-        in_place[r] = writes.iter().position(same).filter(|w| step.kernel.in_place(r, *w));
-    }
+    let beginning = |place: &ArenaRange| (place.bytes > 0).then_some((place.start, place.slot, place.slots));
+    let written: HashMap<_, usize> = (0..).zip(&writes).filter_map(|(w, write)| Some((beginning(write)?, w))).collect();
+    let same = |read: &ArenaRange| written.get(&beginning(read)?).copied();
+    let in_place: Vec<Option<usize>> =
+        (0..).zip(&reads).map(|(r, read)| same(read).filter(|w| step.kernel.in_place(r, *w))).collect();
     for time in [0, program.mesh.microbatches() - 1] {
         check_overlaps(&reads, &writes, &in_place, time)?;
     }
@@ -115,17 +115,10 @@ fn place(program: &Program, operand: &Operand, view: &View) -> Result<ArenaRange
 }
 
 fn check_overlaps(reads: &[ArenaRange], writes: &[ArenaRange], in_place: &[Option<usize>], time: u64) -> Result<(), Reason> {
-    let overlap = |a: &ArenaRange, b: &ArenaRange| {
-        let (a, b) = (a.at(time), b.at(time));
-        a.start < b.end && b.start < a.end && !a.is_empty() && !b.is_empty()
-    };
-    for (w, write) in writes.iter().enumerate() {
-        if writes[..w].iter().any(|other| overlap(write, other)) {
-            return Err("it writes some bytes twice".into());
-        }
-        if reads.iter().zip(in_place).any(|(read, same)| *same != Some(w) && overlap(read, write)) {
-            return Err("it writes what it reads".into());
-        }
+    let bytes = |places: &[ArenaRange]| places.iter().map(|place| place.at(time)).collect::<Vec<_>>();
+    match overlap(&bytes(reads), &bytes(writes), |r, w| in_place[r] == Some(w)) {
+        None => Ok(()),
+        Some(Overlap::Writes(..)) => Err("it writes some bytes twice".into()),
+        Some(Overlap::ReadAndWrite(..)) => Err("it writes what it reads".into()),
     }
-    Ok(())
 }

@@ -50,16 +50,12 @@ impl Rank {
         Ok(self.write_scalars(&loaded.program, number)?)
     }
 
-    /// Does what the program says for `turn`; a collective is for `call`, with its source and its
-    /// destination (see [`crate::comm::Communicator::run`]).
+    /// Does what the program says for `turn`; a collective is for `call`, with its sources and its
+    /// destinations (see [`crate::comm::Communicator::run`]).
     ///
     /// # Errors
     /// Bad data, or what `call` says, with the step's text.
-    pub fn run(
-        &mut self,
-        turn: Turn,
-        call: impl FnOnce(&Collective, &[u8], &mut [u8]) -> Result<(), Reason>,
-    ) -> Result<(), Fault> {
+    pub fn run(&mut self, turn: Turn, call: impl FnOnce(&Collective, Operands<'_>) -> Result<(), Reason>) -> Result<(), Fault> {
         let loaded = self.loaded.clone();
         let task = &loaded.program.tasks[turn.task];
         let step = &task.steps[turn.step];
@@ -164,16 +160,17 @@ impl Rank {
         &mut self,
         kernel: &Kernel,
         launch: &ReadyStep,
-        call: impl FnOnce(&Collective, &[u8], &mut [u8]) -> Result<(), Reason>,
+        call: impl FnOnce(&Collective, Operands<'_>) -> Result<(), Reason>,
     ) -> Result<(), Fault> {
         let time = self.coordinates.last().copied().unwrap_or(0);
         let reads: Vec<_> = launch.reads.iter().map(|place| place.at(time)).collect();
         let writes: Vec<_> = launch.writes.iter().map(|place| place.at(time)).collect();
-        let Operands { reads, mut writes } = self.arena.operands(&reads, &writes, &launch.in_place)?;
+        let operands = self.arena.operands(&reads, &writes, &launch.in_place)?;
         let Some(prepared) = &launch.kernel else {
             let Kernel::Collective(collective) = kernel else { return Err("a step without a kernel".into()) };
-            return Ok(call(collective, reads[0], writes[0])?);
+            return Ok(call(collective, operands)?);
         };
+        let Operands { reads, writes } = operands;
         let misaligned = || "an operand is not aligned".to_string();
         let typed = |dtype: DType, bytes| Slice::from_bytes(dtype, bytes).ok_or_else(misaligned);
         let reads: Vec<Slice<'_>> =

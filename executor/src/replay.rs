@@ -5,6 +5,7 @@
 //! laid side by side and combined by plain loops in the order of each group; there are no barriers,
 //! pieces, shares or staging buffers.
 
+use crate::arena::Operands;
 use crate::cpu::threads::Threads;
 use crate::fault::Fault;
 use crate::load::Loaded;
@@ -144,11 +145,13 @@ impl Replay {
     fn turn(&mut self, turn: Turn) -> Result<(), (u64, Fault)> {
         let loaded = self.loaded.clone();
         let mut call = None;
-        let mut sources = vec![];
+        let mut sources: Vec<Vec<Vec<u8>>> = vec![];
         self.each(|rank| {
-            rank.run(turn, |collective, source, destination| {
-                let in_place = collective.kind == CollectiveKind::AllReduce && source.is_empty();
-                sources.push(if in_place { destination.to_vec() } else { source.to_vec() });
+            rank.run(turn, |collective, Operands { reads, writes }| {
+                let in_place = |source: &[u8]| collective.kind == CollectiveKind::AllReduce && source.is_empty();
+                let pairs = reads.into_iter().zip(&writes);
+                let own = pairs.map(|(read, write)| if in_place(read) { write.to_vec() } else { read.to_vec() });
+                sources.push(own.collect());
                 call = Some(collective.clone());
                 Ok(())
             })
@@ -156,9 +159,11 @@ impl Replay {
         let Some(call) = call else { return Ok(()) };
         for (number, rank) in (0..).zip(&mut self.ranks) {
             let group = loaded.program.mesh.group(number, &call.axes);
-            let result = received(&call, number, &group, &sources);
-            rank.run(turn, |_, _, destination| {
-                destination.get_mut(..result.len()).ok_or("a destination that is too small")?.copy_from_slice(&result);
+            rank.run(turn, |_, Operands { writes, .. }| {
+                for (i, destination) in writes.into_iter().enumerate() {
+                    let result = received(&call, i, number, &group, &sources);
+                    destination.get_mut(..result.len()).ok_or("a destination that is too small")?.copy_from_slice(&result);
+                }
                 Ok(())
             })
             .map_err(|message| (number, message))?;
@@ -223,15 +228,15 @@ fn states(executor: &Executor) -> Result<Vec<Held>, ExecutionError> {
     states.map(|state| Ok((state.buffer, executor.parts(state.buffer)?))).collect()
 }
 
-/// What rank `number` gets of its group's call, from all ranks' sources.
-fn received(call: &Collective, number: u64, group: &[u64], sources: &[Vec<u8>]) -> Vec<u8> {
-    let bytes = (call.count * call.dtype.bytes()) as usize;
+/// What rank `number` gets of operand `i` of its group's call, from all ranks' sources.
+fn received(call: &Collective, i: usize, number: u64, group: &[u64], sources: &[Vec<Vec<u8>>]) -> Vec<u8> {
+    let bytes = (call.counts[i] * call.dtype.bytes()) as usize;
     let place = group.iter().position(|member| *member == number).unwrap_or(0);
     let part = match call.kind {
         CollectiveKind::AllReduce | CollectiveKind::AllGather => 0,
         CollectiveKind::ReduceScatter | CollectiveKind::AllToAll => place * bytes,
     };
-    let parts = group.iter().map(|member| sources[*member as usize][part..part + bytes].to_vec());
+    let parts = group.iter().map(|member| sources[*member as usize][i][part..part + bytes].to_vec());
     match call.kind {
         CollectiveKind::AllGather | CollectiveKind::AllToAll => parts.collect::<Vec<_>>().concat(),
         CollectiveKind::AllReduce | CollectiveKind::ReduceScatter => {

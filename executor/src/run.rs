@@ -179,7 +179,7 @@ impl Executor {
                     given_up = true;
                     break;
                 }
-                rank.run(turn, |call, source, destination| communicator.run(call, source, destination))?;
+                rank.run(turn, |call, operands| communicator.run(call, operands))?;
             }
             let parts = outputs.iter().map(|id| rank.read(*id)).collect::<Result<Vec<_>, _>>()?;
             Ok((parts, given_up))
@@ -432,6 +432,7 @@ fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arena::Operands;
     use shardc_ir::dtype::DType;
     use shardc_ir::kernel::{Collective, CollectiveKind};
     use shardc_ir::mesh::{AxisId, Mesh};
@@ -467,8 +468,10 @@ mod tests {
         let error = executor.on_each(Some(7), move |worker| {
             assert!(!first.swap(false, Ordering::SeqCst), "it broke");
             let (kind, op, axes) = (CollectiveKind::AllReduce, ReduceKind::Sum, vec![AxisId(0)]);
-            let call = Collective { kind, op, axes, dtype: DType::F32, count: 1 };
-            Ok(worker.communicator.run(&call, &[], bytemuck::cast_slice_mut(&mut [0.0f32]))?)
+            let call = Collective { kind, op, axes, dtype: DType::F32, counts: vec![1] };
+            let mut number = [0.0f32];
+            let operands = Operands { reads: vec![&[]], writes: vec![bytemuck::cast_slice_mut(&mut number)] };
+            Ok(worker.communicator.run(&call, operands)?)
         });
         let error = error.unwrap_err();
         assert_eq!((error.step, error.message.as_str()), (Some(7), "internal error: it broke"));

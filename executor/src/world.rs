@@ -34,6 +34,7 @@ pub struct World {
     failed: AtomicBool,
     activity: Mutex<Activity>,
     delays: Option<Delays>,
+    strict: bool,
 }
 
 /// What a rank waits for.
@@ -97,6 +98,16 @@ impl World {
     /// others; the same `seed` gives the same times.
     pub fn with_delays(seed: u64, longest: Duration) -> World {
         World { delays: Some(Delays { seed, longest, drawn: Mutex::default() }), ..World::default() }
+    }
+
+    /// The same world, in which a message has been received when its sender goes on.
+    pub fn strict(self) -> World {
+        World { strict: true, ..self }
+    }
+
+    /// Whether a sender waits until its message has been received.
+    pub fn is_strict(&self) -> bool {
+        self.strict
     }
 
     /// `ranks` ranks begin to run; each is going to [`World::end`].

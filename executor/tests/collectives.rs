@@ -1,6 +1,7 @@
 //! Collectives and messages among threads: results, order, failure, whatever the timing.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use shardc_executor::arena::Operands;
 use shardc_executor::comm::{Communicator, Traffic};
 use shardc_executor::transfer::Transfer;
 use shardc_executor::world::World;
@@ -41,7 +42,18 @@ fn within<R: Send>(world: World, mesh: &Mesh, f: impl Fn(u64, &mut Communicator)
 }
 
 fn collective(kind: CollectiveKind, axes: &[u8], count: u64) -> Collective {
-    Collective { kind, op: ReduceKind::Sum, axes: axes.iter().map(|a| AxisId(*a)).collect(), dtype: DType::F32, count }
+    Collective {
+        kind,
+        op: ReduceKind::Sum,
+        axes: axes.iter().map(|a| AxisId(*a)).collect(),
+        dtype: DType::F32,
+        counts: vec![count],
+    }
+}
+
+/// Makes a call of one operand.
+fn run(communicator: &mut Communicator, call: &Collective, source: &[u8], destination: &mut [u8]) -> Result<(), Reason> {
+    communicator.run(call, Operands { reads: vec![source], writes: vec![destination] })
 }
 
 /// What `rank` holds at `i`: sums of it depend on their order.
@@ -76,23 +88,23 @@ fn every_kind_gives_what_it_says() {
                 let total = |i: u64| group.iter().skip(1).fold(value(group[0], i), |sum, r| sum + value(*r, i));
                 for round in 0..3 {
                     let mut data = values(rank, n);
-                    communicator.run(&collective(CollectiveKind::AllReduce, &axes, n), &[], bytes_mut(&mut data)).unwrap();
+                    run(communicator, &collective(CollectiveKind::AllReduce, &axes, n), &[], bytes_mut(&mut data)).unwrap();
                     assert!((0..n).all(|i| data[i as usize] == total(i)), "all-reduce of {n}, round {round}");
 
                     let mut all = vec![0.0; (n * g) as usize];
                     let call = collective(CollectiveKind::AllGather, &axes, n);
-                    communicator.run(&call, bytes(&values(rank, n)), bytes_mut(&mut all)).unwrap();
+                    run(communicator, &call, bytes(&values(rank, n)), bytes_mut(&mut all)).unwrap();
                     let want: Vec<f32> = group.iter().flat_map(|r| values(*r, n)).collect();
                     assert!(all == want, "all-gather of {n}");
 
                     let mut part = vec![0.0; n as usize];
                     let call = collective(CollectiveKind::ReduceScatter, &axes, n);
-                    communicator.run(&call, bytes(&values(rank, n * g)), bytes_mut(&mut part)).unwrap();
+                    run(communicator, &call, bytes(&values(rank, n * g)), bytes_mut(&mut part)).unwrap();
                     assert!((0..n).all(|i| part[i as usize] == total(me * n + i)), "reduce-scatter of {n}");
 
                     let mut parts = vec![0.0; (n * g) as usize];
                     let call = collective(CollectiveKind::AllToAll, &axes, n);
-                    communicator.run(&call, bytes(&values(rank, n * g)), bytes_mut(&mut parts)).unwrap();
+                    run(communicator, &call, bytes(&values(rank, n * g)), bytes_mut(&mut parts)).unwrap();
                     let want: Vec<f32> =
                         group.iter().flat_map(|r| values(*r, n * g)[(me * n) as usize..][..n as usize].to_vec()).collect();
                     assert!(parts == want, "all-to-all of {n}");
@@ -102,18 +114,65 @@ fn every_kind_gives_what_it_says() {
     }
 }
 
+/// One call over several operands gives the bits and sends the bytes of one over all of them.
+#[test]
+fn operands_of_one_call_are_one() {
+    for sizes in [vec![5, 0, 9_000, 1], vec![1; 100], vec![1_100_001, 3, 700_000]] {
+        let total: u64 = sizes.iter().sum();
+        on_ranks(|rank, communicator| {
+            let mut whole = values(rank, total);
+            let mut rest = &whole[..];
+            let mut apart: Vec<Vec<f32>> = vec![];
+            for size in &sizes {
+                let (part, behind) = rest.split_at(*size as usize);
+                apart.push(part.to_vec());
+                rest = behind;
+            }
+            let call = |counts| Collective { counts, ..collective(CollectiveKind::AllReduce, &[0, 1], 0) };
+            run(communicator, &call(vec![total]), &[], bytes_mut(&mut whole)).unwrap();
+            let sent = |communicator: &Communicator| communicator.traffic().values().map(|t| t.bytes_sent).sum::<u64>();
+            let once = sent(communicator);
+            let writes = apart.iter_mut().map(|part| bytes_mut(part)).collect();
+            let reads = vec![&[] as &[u8]; sizes.len()];
+            communicator.run(&call(sizes.clone()), Operands { reads, writes }).unwrap();
+            assert!(apart.concat() == whole);
+            assert_eq!(sent(communicator), 2 * once);
+        });
+    }
+}
+
+#[test]
+fn several_operands_of_every_kind() {
+    use CollectiveKind::{AllGather, AllToAll, ReduceScatter};
+    on_ranks(|rank, communicator| {
+        for (kind, read, written) in [(AllGather, 1, 2), (ReduceScatter, 2, 1), (AllToAll, 2, 2)] {
+            let make = |counts| Collective { counts, ..collective(kind, &[0], 0) };
+            let sources: Vec<Vec<f32>> = [3, 8].iter().map(|n| values(rank, n * read)).collect();
+            let mut apart: Vec<Vec<f32>> = [3, 8].iter().map(|n| vec![0.0; n * written]).collect();
+            let mut together = apart.clone();
+            for ((source, destination), n) in sources.iter().zip(&mut apart).zip([3, 8]) {
+                run(communicator, &make(vec![n]), bytes(source), bytes_mut(destination)).unwrap();
+            }
+            let reads = sources.iter().map(|source| bytes(source)).collect();
+            let writes = together.iter_mut().map(|part| bytes_mut(part)).collect();
+            communicator.run(&make(vec![3, 8]), Operands { reads, writes }).unwrap();
+            assert!(apart == together, "{kind:?}");
+        }
+    });
+}
+
 #[test]
 fn maxima_and_truth_values() {
     on_ranks(|rank, communicator| {
         let all = |dtype, op| Collective { op, dtype, ..collective(CollectiveKind::AllReduce, &[0, 1], 2) };
         let mut data = [rank as f32, -(rank as f32)];
-        communicator.run(&all(DType::F32, ReduceKind::Max), &[], bytes_mut(&mut data)).unwrap();
+        run(communicator, &all(DType::F32, ReduceKind::Max), &[], bytes_mut(&mut data)).unwrap();
         assert_eq!(data, [5.0, 0.0]);
         let mut data = [rank as i64, 7];
-        communicator.run(&all(DType::I64, ReduceKind::Min), &[], bytemuck::cast_slice_mut(&mut data)).unwrap();
+        run(communicator, &all(DType::I64, ReduceKind::Min), &[], bytemuck::cast_slice_mut(&mut data)).unwrap();
         assert_eq!(data, [0, 7]);
         let mut data = [u8::from(rank == 4), 0];
-        communicator.run(&all(DType::Bool, ReduceKind::Max), &[], &mut data).unwrap();
+        run(communicator, &all(DType::Bool, ReduceKind::Max), &[], &mut data).unwrap();
         assert_eq!(data, [1, 0]);
     });
 }
@@ -123,9 +182,9 @@ fn bytes_are_those_of_a_ring() {
     let traffic = on_ranks(|_, communicator| {
         let mut data = [0.0; 30];
         for _ in 0..2 {
-            communicator.run(&collective(CollectiveKind::AllReduce, &[1], 30), &[], bytes_mut(&mut data)).unwrap();
+            run(communicator, &collective(CollectiveKind::AllReduce, &[1], 30), &[], bytes_mut(&mut data)).unwrap();
         }
-        communicator.run(&collective(CollectiveKind::AllGather, &[0], 15), bytes(&[1.0; 15]), bytes_mut(&mut data)).unwrap();
+        run(communicator, &collective(CollectiveKind::AllGather, &[0], 15), bytes(&[1.0; 15]), bytes_mut(&mut data)).unwrap();
         communicator.traffic().clone()
     });
     assert_eq!(traffic[2][&(CollectiveKind::AllReduce, vec![AxisId(1)])], Traffic { calls: 2, bytes_sent: 2 * 160 });
@@ -137,7 +196,7 @@ fn members_that_call_different_things_are_told() {
     let results = on_ranks(|rank, communicator| {
         let mut data = [0.0; 8];
         let count = if rank == 3 { 4 } else { 8 };
-        communicator.run(&collective(CollectiveKind::AllReduce, &[0, 1], count), &[], bytes_mut(&mut data))
+        run(communicator, &collective(CollectiveKind::AllReduce, &[0, 1], count), &[], bytes_mut(&mut data))
     });
     assert!(results.iter().all(Result::is_err));
     assert!(results.iter().any(|r| r.as_ref().is_err_and(|e| e.to_string().contains("different collectives"))));
@@ -156,12 +215,12 @@ fn delays_change_nothing() {
                 let ids: Vec<AxisId> = axes.iter().map(|a| AxisId(*a)).collect();
                 let g = mesh.group(rank, &ids).len() as u64;
                 let mut data = values(rank, n);
-                communicator.run(&call(CollectiveKind::AllReduce, &axes, n), &[], bytes_mut(&mut data)).unwrap();
+                run(communicator, &call(CollectiveKind::AllReduce, &axes, n), &[], bytes_mut(&mut data)).unwrap();
                 let mut part = vec![0.0; n as usize];
                 let source = values(rank, n * g);
-                communicator.run(&call(CollectiveKind::ReduceScatter, &axes, n), bytes(&source), bytes_mut(&mut part)).unwrap();
+                run(communicator, &call(CollectiveKind::ReduceScatter, &axes, n), bytes(&source), bytes_mut(&mut part)).unwrap();
                 let mut gathered = vec![0.0; (n * g) as usize];
-                communicator.run(&call(CollectiveKind::AllGather, &axes, n), bytes(&part), bytes_mut(&mut gathered)).unwrap();
+                run(communicator, &call(CollectiveKind::AllGather, &axes, n), bytes(&part), bytes_mut(&mut gathered)).unwrap();
                 let next = (rank + 1) % mesh.world_size();
                 let last = (rank + mesh.world_size() - 1) % mesh.world_size();
                 let mut message = vec![0.0; 16];
@@ -183,49 +242,56 @@ fn delays_change_nothing() {
     }
 }
 
-/// A message is taken in the order in which it was sent, and a send ends after its receive has
-/// begun.
+/// A message is taken in the order in which it was sent; in a strict world a send ends after its
+/// receive has begun.
 #[test]
 fn messages_arrive_in_order() {
     use std::sync::atomic::{AtomicBool, Ordering};
     let mesh = Mesh::new([("pp".to_string(), 3)], 1);
     let receiving = AtomicBool::new(false);
-    within(World::default(), &mesh, |rank, communicator| match rank {
-        0 => {
-            communicator.send(2, DType::F32, bytes(&[1.0, 2.0])).unwrap();
-            assert!(receiving.load(Ordering::SeqCst), "the send is a rendezvous");
-            communicator.send(2, DType::I64, bytemuck::cast_slice(&[3i64])).unwrap();
-        }
-        1 => {
-            let parts = [[4.0f32], [5.0]];
-            let send = |i: usize| Transfer::Send { to: 2, dtype: DType::F32, bytes: bytes(&parts[i]) };
-            communicator.exchange(&mut [send(0), send(1)]).unwrap();
-        }
-        _ => {
-            thread::sleep(Duration::from_millis(20));
-            receiving.store(true, Ordering::SeqCst);
-            let (mut first, mut second, mut others) = ([0.0f32; 2], [0i64], [0.0f32; 2]);
-            communicator.receive(0, DType::F32, bytes_mut(&mut first)).unwrap();
-            for other in others.chunks_mut(1) {
-                communicator.receive(1, DType::F32, bytes_mut(other)).unwrap();
+    let arrive = |world: World, is_strict: bool| {
+        within(world, &mesh, |rank, communicator| match rank {
+            0 => {
+                communicator.send(2, DType::F32, bytes(&[1.0, 2.0])).unwrap();
+                assert!(!is_strict || receiving.swap(false, Ordering::SeqCst), "the send is a rendezvous");
+                communicator.send(2, DType::I64, bytemuck::cast_slice(&[3i64])).unwrap();
             }
-            communicator.receive(0, DType::I64, bytemuck::cast_slice_mut(&mut second)).unwrap();
-            assert_eq!((first, second, others), ([1.0, 2.0], [3], [4.0, 5.0]));
-            assert!(communicator.send(2, DType::F32, &[]).is_err() && communicator.send(3, DType::F32, &[]).is_err());
-        }
-    });
+            1 => {
+                let parts = [[4.0f32], [5.0]];
+                let send = |i: usize| Transfer::Send { to: 2, dtype: DType::F32, bytes: bytes(&parts[i]) };
+                communicator.exchange(&mut [send(0), send(1)]).unwrap();
+            }
+            _ => {
+                thread::sleep(Duration::from_millis(20));
+                receiving.store(true, Ordering::SeqCst);
+                let (mut first, mut second, mut others) = ([0.0f32; 2], [0i64], [0.0f32; 2]);
+                communicator.receive(0, DType::F32, bytes_mut(&mut first)).unwrap();
+                for other in others.chunks_mut(1) {
+                    communicator.receive(1, DType::F32, bytes_mut(other)).unwrap();
+                }
+                communicator.receive(0, DType::I64, bytemuck::cast_slice_mut(&mut second)).unwrap();
+                assert_eq!((first, second, others), ([1.0, 2.0], [3], [4.0, 5.0]));
+                assert!(communicator.send(2, DType::F32, &[]).is_err() && communicator.send(3, DType::F32, &[]).is_err());
+            }
+        })
+    };
+    arrive(World::default(), false);
+    receiving.store(false, Ordering::SeqCst);
+    arrive(World::default().strict(), true);
 }
 
-/// Neighbours that send to one another in one group do not wait for one another; apart, they do,
-/// and that is told.
+/// Neighbours that send to one another need not do so in one group; in a strict world they must,
+/// and that they do not is told.
 #[test]
 fn sends_that_cross_belong_in_one_group() {
     let mesh = Mesh::new([("pp".to_string(), 2)], 1);
-    let crossed = within(World::default(), &mesh, |rank, communicator| {
+    let cross = |rank: u64, communicator: &mut Communicator| {
         let mut from = [0.0f32];
         communicator.send(1 - rank, DType::F32, bytes(&[rank as f32]))?;
         communicator.receive(1 - rank, DType::F32, bytes_mut(&mut from))
-    });
+    };
+    assert_eq!(within(World::default(), &mesh, cross), [Ok(()), Ok(())]);
+    let crossed = within(World::default().strict(), &mesh, cross);
     let message = "no rank can go on: rank 0 waits to send to rank 1, rank 1 waits to send to rank 0";
     assert_eq!(crossed, [Err(message.into()), Err(message.into())]);
 }
@@ -245,7 +311,7 @@ fn mismatches_end_as_errors() {
         ("rank 2 sends 2 f32 to rank 3, which expects 1 i64", |rank, c| match rank {
             2 => c.send(3, DType::F32, &[0; 8]),
             3 => c.receive(2, DType::I64, &mut [0; 8]),
-            _ => c.run(&collective(CollectiveKind::AllReduce, &[0, 1], 2), &[], &mut [0; 8]),
+            _ => run(c, &collective(CollectiveKind::AllReduce, &[0, 1], 2), &[], &mut [0; 8]),
         }),
         ("rank 0 waits to receive from rank 1", |rank, c| match rank {
             0 => c.receive(1, DType::F32, &mut [0; 8]),
@@ -259,7 +325,7 @@ fn mismatches_end_as_errors() {
         }),
         ("no rank can go on: rank 0 waits in a collective (AllReduce), rank 2 waits in a collective", |rank, c| {
             let axes: &[u8] = if rank == 0 { &[1] } else { &[0] };
-            c.run(&collective(CollectiveKind::AllReduce, axes, 2), &[], bytes_mut(&mut [0.0; 2]))
+            run(c, &collective(CollectiveKind::AllReduce, axes, 2), &[], bytes_mut(&mut [0.0; 2]))
         }),
         ("it is broken", |rank, c| match rank {
             0 => Err("it is broken".into()),
@@ -267,7 +333,7 @@ fn mismatches_end_as_errors() {
         }),
     ];
     for (expected, f) in cases {
-        let world = Arc::new(World::default());
+        let world = Arc::new(World::default().strict());
         world.begin(4);
         let results: Vec<Result<(), Reason>> = thread::scope(|scope| {
             let spawn = |rank| {
@@ -302,7 +368,7 @@ fn axes_of_one_rank_change_no_group() {
                     // The same members, named in three ways.
                     let axes: &[u8] = [&[0][..], &[0, 1], &[1, 0]][(*round % 3) as usize];
                     let mut sum = values(rank + round, 8_000);
-                    comm.run(&collective(CollectiveKind::AllReduce, axes, 8_000), &[], bytes_mut(&mut sum)).unwrap();
+                    run(comm, &collective(CollectiveKind::AllReduce, axes, 8_000), &[], bytes_mut(&mut sum)).unwrap();
                     let want = values(*round, 8_000).iter().zip(values(1 + round, 8_000)).map(|(a, b)| a + b).collect::<Vec<_>>();
                     sum != want
                 })

@@ -124,8 +124,13 @@ fn program(mesh: Mesh) -> Program {
         step(&program, Kernel::Reduce(reduce), &[0], &[3]),
         step(&program, Kernel::Map(map(&[width], &[&[1], &[1]], add)), &[2, 3], &[2]),
     ];
-    let all_reduce =
-        Collective { kind: CollectiveKind::AllReduce, op: ReduceKind::Sum, axes: vec![DP], dtype: DType::F32, count: width };
+    let all_reduce = Collective {
+        kind: CollectiveKind::AllReduce,
+        op: ReduceKind::Sum,
+        axes: vec![DP],
+        dtype: DType::F32,
+        counts: vec![width],
+    };
     let update = vec![Instr::Binary(Binary::Mul, 1, 2), Instr::Binary(Binary::Sub, 0, 3)];
     let copy = Move {
         dtype: DType::F32,

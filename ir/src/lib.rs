@@ -65,3 +65,4 @@ pub mod train;
 pub mod types;
 pub mod verify;
 pub mod verify_plan;
+pub mod waits;

@@ -1,6 +1,7 @@
 //! Programs: buffers, steps and the order of tasks, with nothing left to decide. A program with the
 //! graph that it carries out is a [`crate::programs::Plan`].
 
+pub mod overlaps;
 mod tables;
 
 use crate::dtype::DType;
@@ -41,7 +42,7 @@ pub enum BufferKind {
     Output(u32),
     /// Anything that lives within a step.
     Activation,
-    /// Scratch of a collective, or the bytes of several gradients that one call takes together.
+    /// Scratch of a collective.
     Communication,
 }
 

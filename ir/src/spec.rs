@@ -143,6 +143,11 @@ impl Spec {
         reference
     }
 
+    /// The spec for the model in a plan directory, in which what `untie` separates is apart already.
+    pub fn of_plan(&self) -> Spec {
+        Spec { untie: vec![], ..self.clone() }
+    }
+
     /// The learning rate by step; constant without a `schedule`. `None` without an `optimizer`.
     pub fn learning_rate(&self) -> Option<LearningRate> {
         let lr = self.optimizer.as_ref()?.value.lr;

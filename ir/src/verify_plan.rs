@@ -50,7 +50,8 @@
 //! **5 State** ([`state`]). A state variable is written at most once a step, and nothing else that
 //! lasts is. With 2 and 4 and the letters of 0 this is ownership: each rank holds the elements that
 //! the state's sharding gives it, replicas hold the same because its update is derived without
-//! partials under the same sharding, from equal inputs, by the same kernel.
+//! partials under the same sharding, from equal inputs, by the same kernel; of several programs that
+//! hold a state together [`replicas`] shows that they have the same kernels.
 //!
 //! **6 Calls** ([`collectives`], [`meeting`]). Every call names distinct axes of ranks, is in the
 //! stream of communication, and moves as many bytes as its operands have. Of one program every
@@ -80,7 +81,8 @@ pub mod erasure;
 mod launches;
 mod lemma;
 mod meeting;
-mod memory;
+pub(crate) mod memory;
+mod replicas;
 mod state;
 mod subject;
 mod table;
@@ -161,6 +163,7 @@ pub fn verify_set(set: &PlanSet<'_>, graph: &Graph) -> Result<Proof, Violation> 
     let mut proof = proof.ok_or_else(|| Violation::of("there is no program"))?;
     ranks(set)?;
     if set.programs.len() > 1 {
+        replicas::check(set)?;
         meeting::check(set)?;
     }
     (proof.programs, proof.ranks) = (set.programs.len(), set.programs[0].mesh.world_size());

@@ -4,9 +4,12 @@
 
 use shardc_ir::graph::Graph;
 use shardc_ir::kernel::Kernel;
-use shardc_ir::plan::{BufferId, BufferKind, Program, ProgramConstant, Row, Step, Task, When};
+use shardc_ir::lower::fused::fuse;
+use shardc_ir::lower::graph::LoweredGraph;
+use shardc_ir::mesh::AxisId;
+use shardc_ir::plan::{Buffer, BufferId, BufferKind, PlanSet, Program, ProgramConstant, Row, Step, Task, View, When, aligned};
 use shardc_ir::text::{parse, print};
-use shardc_ir::verify_plan::{Proof, Violation, verify};
+use shardc_ir::verify_plan::{Proof, Violation, verify, verify_set};
 use shardc_testkit::step;
 
 const MODEL: &str = r#"graph @mlp  phase imported
@@ -207,4 +210,76 @@ fn forward_passes_may_come_first_where_there_are_slots() {
     for fewer in 0..2 {
         assert!(forward_first(Some(fewer)).is_err());
     }
+}
+
+/// The program with one op of a fused kernel in a kernel of its own, before it.
+fn unfused(graph: &Graph, good: &Program) -> Program {
+    let lowered = LoweredGraph::new(graph);
+    let steps = good.tasks.iter().enumerate().flat_map(|(t, task)| (0..task.steps.len()).map(move |s| (t, s)));
+    let split = |(t, s): (usize, usize)| {
+        let step = &good.tasks[t].steps[s];
+        let node = |name: &String| graph.values().find(|(_, value)| value.name == *name).map(|(_, value)| value.node);
+        let nodes: Vec<_> = step.provenance.ops.iter().filter_map(node).collect();
+        let end = *nodes.iter().max()?;
+        let whole = fuse(&lowered, end, &|id| id != end && nodes.contains(&id))?;
+        let apart = nodes.iter().filter(|id| **id != end).find_map(|id| {
+            let first = fuse(&lowered, *id, &|_| false)?;
+            first.reads.iter().all(|value| whole.reads.contains(value)).then_some((*id, first))
+        });
+        let (id, first) = apart?;
+        let rest = fuse(&lowered, end, &|other| other != end && other != id && nodes.contains(&other))?;
+        Some((t, s, whole, id, first, rest))
+    };
+    let (t, s, whole, id, first, rest) = steps.into_iter().find_map(split).expect("a fused kernel");
+    let mut program = good.clone();
+    let (value, names) = (graph.node(id).results[0], |ids: &[_]| -> Vec<String> {
+        ids.iter().map(|id| graph.value(graph.node(*id).results[0]).name.clone()).collect()
+    });
+    let extent = lowered.extent(value);
+    let (dtype, bytes) = (extent.ty.dtype, extent.elements() * extent.ty.dtype.bytes());
+    let (buffer, offset) = (BufferId(good.buffers.len() as u32), good.arena_bytes);
+    program.buffers.push(Buffer {
+        name: graph.value(value).name.clone(),
+        kind: BufferKind::Activation,
+        dtype,
+        shape: extent.ty.shape.clone(),
+        sharding: extent.sharding.clone(),
+        local: extent.local.clone(),
+        slots: 1,
+        offset,
+        slot_bytes: aligned(bytes),
+    });
+    program.arena_bytes += aligned(bytes);
+    let step = good.tasks[t].steps[s].clone();
+    let view = |read| match whole.reads.iter().position(|value| value == read) {
+        Some(at) => step.reads[at],
+        None => View { buffer, offset: 0, bytes },
+    };
+    let alone = Step {
+        reads: first.reads.iter().map(view).collect(),
+        writes: vec![View { buffer, offset: 0, bytes }],
+        provenance: shardc_ir::plan::Provenance { ops: names(&first.nodes), ..step.provenance.clone() },
+        kernel: first.kernel,
+        ..step.clone()
+    };
+    let ending = Step {
+        reads: rest.reads.iter().map(view).collect(),
+        provenance: shardc_ir::plan::Provenance { ops: names(&rest.nodes), ..step.provenance.clone() },
+        kernel: rest.kernel,
+        ..step.clone()
+    };
+    program.tasks[t].steps.splice(s..=s, [alone, ending]);
+    program
+}
+
+/// Each of two programs carries out the graph, but what one keeps in registers the other rounds.
+#[test]
+fn ranks_with_the_same_state_run_the_same_kernels() {
+    let (graph, good) = job(1);
+    let other = unfused(&graph, &good);
+    verify(&other, &graph).expect("by itself it is as good");
+    let set = |second| PlanSet { axes: vec![AxisId(0)], programs: vec![&good, second], of: vec![0, 1] };
+    verify_set(&set(&good), &graph).expect("the same program twice");
+    let violation = verify_set(&set(&other), &graph).expect_err("replicas differ");
+    assert!(violation.message.contains("by other kernels") && violation.ranks == Some((0, 1)), "{violation}");
 }

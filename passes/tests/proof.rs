@@ -185,14 +185,22 @@ fn every_micro_batch_is_counted() {
 }
 
 #[test]
-fn members_of_a_bucket_are_where_it_says() {
+fn operands_of_a_joint_call_are_those_of_its_ops() {
     let (graph, good) = job(4);
-    let is_bucket = |(t, s): &(usize, usize)| good.tasks[*t].steps[*s].provenance.ops.len() > 1;
-    let (t, s) = calls(&good).into_iter().find(is_bucket).expect("a bucket");
+    let is_joint = |(t, s): &(usize, usize)| good.tasks[*t].steps[*s].provenance.ops.len() > 1;
+    let (t, s) = calls(&good).into_iter().find(is_joint).expect("a call over several gradients");
     let exchanged = mutant(&good, |program| program.tasks[t].steps[s].provenance.ops.swap(0, 1));
     assert!(verify(&exchanged, &graph).is_err());
     let fewer = mutant(&good, |program| drop(program.tasks[t].steps[s].provenance.ops.pop()));
     assert!(verify(&fewer, &graph).is_err());
+    let other = mutant(&good, |program| program.tasks[t].steps[s].reads.swap(0, 1));
+    refused(&other, &graph, "that it still reads");
+    let both = mutant(&good, |program| {
+        let step = &mut program.tasks[t].steps[s];
+        step.reads.swap(0, 1);
+        step.writes.swap(0, 1);
+    });
+    assert!(verify(&both, &graph).is_err());
 }
 
 #[test]

@@ -12,6 +12,7 @@ use shardc_executor::data::{Dataset, InputSpec, Options as DataOptions};
 use shardc_executor::finite::Oddity;
 use shardc_executor::run::Executor;
 use shardc_executor::tensor::Tensor;
+use shardc_executor::world::World;
 use shardc_frontend::onnx::{self, Decision, Export, StoredCopy, Weight};
 use shardc_frontend::spec;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, Place};
@@ -24,6 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::available_parallelism;
+use std::time::Duration;
 
 /// Where a job comes from.
 #[derive(Debug, Args)]
@@ -53,6 +55,15 @@ pub struct MachineArgs {
     /// Threads of all ranks together; by default one for each core
     #[arg(long, value_name = "T", value_parser = clap::value_parser!(u64).range(1..=4096))]
     threads: Option<u64>,
+    /// Pause each rank for a random time up to so many milliseconds wherever it meets others, which changes no result
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    delays: Option<u64>,
+    /// Draws the times of --delays
+    #[arg(long, value_name = "SEED", default_value_t = 0, requires = "delays")]
+    delay_seed: u64,
+    /// Let the sender of a message wait until it is received, which changes no result
+    #[arg(long)]
+    strict: bool,
 }
 
 /// What a command runs.
@@ -191,7 +202,7 @@ impl Job {
     /// # Errors
     /// If weights are missing, or the machine cannot hold the ranks.
     pub fn start(&self, program: &Program, machine: &MachineArgs) -> Result<Executor, Failure> {
-        let mut executor = Executor::new(program.clone(), machine.threads_per_rank(program))?;
+        let mut executor = Executor::within(machine.world(), program.clone(), machine.threads_per_rank(program))?;
         self.reset(&mut executor)?;
         Ok(executor)
     }
@@ -256,8 +267,7 @@ impl Job {
         let source = spec.batch.as_ref().map_or(Source { line: 1, span: (0, 0) }, |batch| batch.source);
         spec.batch = Some(Located { value: Batch { size: samples, microbatches: 1 }, source });
         if matches!(self.weights, Weights::Plan { .. }) {
-            // In the model of a plan they are apart already.
-            spec.untie.clear();
+            spec = spec.of_plan();
         }
         let options = Options { train: false, weights: false, ..Options::default() };
         Ok(compile(&self.model.file, &spec, &options)?.plans.eval.program)
@@ -316,6 +326,15 @@ impl Job {
 }
 
 impl MachineArgs {
+    /// Where ranks meet.
+    fn world(&self) -> World {
+        let world = match self.delays {
+            Some(longest) => World::with_delays(self.delay_seed, Duration::from_millis(longest)),
+            None => World::default(),
+        };
+        if self.strict { world.strict() } else { world }
+    }
+
     /// The threads of each rank of `program`.
     fn threads_per_rank(&self, program: &Program) -> usize {
         let cores = available_parallelism().map_or(1, |n| n.get() as u64);

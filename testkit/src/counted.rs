@@ -53,11 +53,11 @@ fn planned(program: &Program) -> BTreeMap<(CollectiveKind, Vec<AxisId>), Planned
     for turn in program.turns() {
         let Kernel::Collective(call) = &program.tasks[turn.task].steps[turn.step].kernel else { continue };
         let members: u64 = call.axes.iter().map(|a| program.mesh.size(*a)).product();
-        let bytes = call.count * call.dtype.bytes();
+        let bytes = call.count() * call.dtype.bytes();
         let plan = all.entry((call.kind, call.axes.clone())).or_default();
         plan.calls += 1;
         plan.bytes += call.bytes_sent(members);
-        plan.slack += if call.count.is_multiple_of(members) { 0 } else { members * call.dtype.bytes() };
+        plan.slack += if call.count().is_multiple_of(members) { 0 } else { members * call.dtype.bytes() };
         let of_a_group = if call.kind == CollectiveKind::AllReduce { 2 } else { members };
         plan.together += program.mesh.world_size() / members * of_a_group * (members - 1) * bytes;
     }

@@ -12,6 +12,7 @@ use shardc_ir::spec::Spec;
 use shardc_ir::text::{parse, print};
 use shardc_ir::types::{self, Type};
 use shardc_ir::verify_plan::verify;
+use shardc_ir::waits::{check, derive};
 use shardc_passes::{Context, Mode, planning};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -28,7 +29,7 @@ pub fn program(graph: &Graph, spec: &Spec) -> Result<Program, Diagnostics> {
 }
 
 /// The explicit graph of the training step and its program, which is proven to carry it out as the
-/// graph's text has it.
+/// graph's text has it; the waits of its queues order all that touches the same bytes.
 pub fn proven(graph: &Graph, spec: &Spec) -> Result<(Graph, Program), Diagnostics> {
     let cx = Context { spec, mode: Mode::Train, verify: true };
     let explicit = shardc_passes::run(graph.clone(), &cx)?;
@@ -38,6 +39,7 @@ pub fn proven(graph: &Graph, spec: &Spec) -> Result<(Graph, Program), Diagnostic
     if let Err(violation) = verify(&program, &read) {
         panic!("a good plan is refused: {violation}\n{text}");
     }
+    check(&program, &derive(&program)).unwrap_or_else(|race| panic!("the two queues race: {race:?}\n{text}"));
     Ok((explicit, program))
 }
 

@@ -156,6 +156,23 @@ fn check_compares_a_plan_with_its_reference() {
     assert!(ran.out.ends_with("the plan computes what its reference computes\n"), "{}", ran.out);
 }
 
+/// Neither when ranks meet nor how long a sender waits changes a bit.
+#[test]
+fn pauses_change_nothing() {
+    let here = folder("delays");
+    let source = [&example("digits/model.onnx"), "--spec", &example("digits/dp2-tp2.shard")];
+    let (_, calm) = train(&here, &[&source[..], &["--export", "calm.onnx"]].concat(), "3", "calm.jsonl");
+    for seed in ["1", "2"] {
+        let delays = ["--delays", "2", "--delay-seed", seed, "--strict", "--export", "delayed.onnx"];
+        let (_, delayed) = train(&here, &[&source[..], &delays].concat(), "3", "delayed.jsonl");
+        assert_eq!(calm, delayed);
+        let read = |name: &str| fs::read(here.join(name)).expect("an exported model");
+        assert!(read("calm.onnx") == read("delayed.onnx"));
+    }
+    shardc(&here, &["check", source[0], source[1], source[2], "--data", &example("digits/train.npz"), "--delays", "1"]).expect(0);
+    shardc(&here, &["train", source[0], source[1], source[2], "--data", "none", "--delay-seed", "1"]).expect(2);
+}
+
 #[test]
 fn a_plan_without_weights_does_all_but_train() {
     let here = folder("no-weights");

@@ -1,7 +1,7 @@
 //! Which mutants do harm: a result that is not the good plan's on some rank, or a step that cannot
 //! end.
 
-use super::ranks::{Arrays, Rank, Start, run};
+use super::ranks::{Arrays, Launch, Rank, Start, launches, run, run_in_order};
 use shardc_ir::dtype::DType;
 use shardc_ir::plan::{Buffer, BufferKind, Program, StateRole};
 use shardc_testkit::random::Random;
@@ -47,7 +47,12 @@ impl Good {
 
     /// Why ranks that run `programs` do harm, if they do.
     pub fn harm(&self, programs: &[&Program]) -> Option<String> {
-        match run(programs, &self.start) {
+        self.harm_in_order(programs, launches)
+    }
+
+    /// As [`Good::harm`], each rank in the order that `order` gives for its program.
+    pub fn harm_in_order(&self, programs: &[&Program], order: impl Fn(&Program) -> Vec<Launch>) -> Option<String> {
+        match run_in_order(programs, &self.start, order) {
             Err(why) => Some(why),
             Ok(ranks) => {
                 ranks.iter().enumerate().find_map(|(r, rank)| self.difference(rank).map(|why| format!("rank {r}: {why}")))

@@ -10,12 +10,14 @@ mod ranks;
 mod rewrite;
 #[path = "../support/mod.rs"]
 mod support;
+mod waits;
 
 use harm::Good;
 use jobs::Job;
 use mutate::{CLASSES, Class, Runs};
 use shardc::failure::Failure;
 use shardc::plan_dir::{self, Manifest};
+use shardc_executor::load::Loaded;
 use shardc_executor::run::{ExecutionError, Executor, StepResult};
 use shardc_executor::tensor::Tensor;
 use shardc_ir::kernel::Kernel;
@@ -37,6 +39,12 @@ use support::{example, folder, shardc};
 const TRIES: usize = 14;
 /// Mutants of each job's graph that are tried.
 const GRAPHS: usize = 150;
+
+/// `default` mutants, or so many times as many as `SHARDC_MUTANTS` says.
+fn tries(default: usize) -> usize {
+    let times = std::env::var("SHARDC_MUTANTS").ok().map(|times| times.parse::<usize>().expect("SHARDC_MUTANTS is a number"));
+    default * times.unwrap_or(1)
+}
 
 /// A changed plan, on all ranks or on one.
 struct Mutant {
@@ -196,7 +204,7 @@ fn try_job(job: &Job, number: u64, tallies: &mut BTreeMap<String, Tally>) {
 
 /// Different mutants of a class.
 fn mutants(job: &Job, class: &Class, only: Option<u64>, random: &mut Random) -> Vec<Mutant> {
-    let tries = if only.is_some() { TRIES / 2 } else { TRIES };
+    let tries = tries(if only.is_some() { TRIES / 2 } else { TRIES });
     let mut all: Vec<Mutant> = vec![];
     for _ in 0..tries {
         let mut program = job.program.clone();
@@ -214,6 +222,10 @@ fn judge(job: &Job, good: &Good, mutant: &Mutant, tally: &mut Tally) {
         ranks.map(|r| if mutant.only.is_none_or(|only| only == r) { &mutant.program } else { &job.program }).collect();
     let harm = good.harm(&programs);
     let accepted = accepted(job, mutant);
+    if accepted && mutant.only.is_none() {
+        Loaded::new(mutant.program.clone())
+            .unwrap_or_else(|why| panic!("{}: {} is proven and not loaded: {why}", job.name, mutant.what));
+    }
     tally.harmful += usize::from(harm.is_some());
     match (harm, accepted) {
         (Some(harm), true) => {
@@ -256,7 +268,7 @@ fn harmful_graphs_are_rejected() {
         let mut random = Random(100 + number as u64);
         let good = Good::of(&job.program, &mut random);
         same_when_erased(&job.graph, &job.reference).expect("the good graph is its reference's");
-        for _ in 0..GRAPHS {
+        for _ in 0..tries(GRAPHS) {
             let Some((graph, what)) = rewrite::mutate(&job.graph, &mut random) else { continue };
             let program = catch_unwind(AssertUnwindSafe(|| job.plan(&graph))).ok().and_then(Result::ok);
             let harm = program.as_ref().and_then(|p| good.harm(&vec![p; job.program.mesh.world_size() as usize]));

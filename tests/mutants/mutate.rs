@@ -5,7 +5,9 @@ mod kernels;
 mod steps;
 mod tables;
 
-use self::calls::{change_kind, change_op, exchange_axis, exchange_collectives, reorder_axes, resize_collective, resize_group};
+use self::calls::{
+    change_kind, change_op, change_operands, exchange_axis, exchange_collectives, reorder_axes, resize_collective, resize_group,
+};
 use self::kernels::{
     change_constant, change_instruction, change_origin, change_random, change_reduction, change_stride, resize_kernel,
 };
@@ -62,6 +64,7 @@ pub const CLASSES: &[Class] = &[
     class("collective order of axes", reorder_axes),
     class("collective group", resize_group),
     class("collective count", resize_collective),
+    class("collective operands", change_operands),
     class("collectives exchanged", exchange_collectives),
     class("constant changed", change_constant),
     class("instruction changed", change_instruction),

@@ -38,13 +38,25 @@ pub struct Rank<'p> {
     pub program: &'p Program,
     coordinates: Vec<u64>,
     memory: Vec<u8>,
-    turns: Vec<(usize, usize, u64)>,
+    turns: Vec<Launch>,
     next: usize,
 }
 
+/// A launch: its task, its step in the task, the micro-batch.
+pub type Launch = (usize, usize, u64);
+
 /// Runs one step of all ranks, rank `r` running `programs[r]`; what goes wrong, in words.
 pub fn run<'p>(programs: &[&'p Program], start: &Start) -> Result<Vec<Rank<'p>>, String> {
-    let ranks = programs.iter().zip(0..).map(|(program, number)| Rank::new(program, number, start));
+    run_in_order(programs, start, launches)
+}
+
+/// As [`run`], each rank in the order that `order` gives for its program.
+pub fn run_in_order<'p>(
+    programs: &[&'p Program],
+    start: &Start,
+    order: impl Fn(&Program) -> Vec<Launch>,
+) -> Result<Vec<Rank<'p>>, String> {
+    let ranks = programs.iter().zip(0..).map(|(program, number)| Rank::new(program, number, start, order(program)));
     let mut ranks: Vec<Rank<'_>> = ranks.collect::<Result<_, _>>()?;
     loop {
         for rank in &mut ranks {
@@ -75,13 +87,13 @@ pub fn run<'p>(programs: &[&'p Program], start: &Start) -> Result<Vec<Rank<'p>>,
 }
 
 impl<'p> Rank<'p> {
-    fn new(program: &'p Program, number: u64, start: &Start) -> Result<Rank<'p>, String> {
+    fn new(program: &'p Program, number: u64, start: &Start, turns: Vec<Launch>) -> Result<Rank<'p>, String> {
         if program.arena_bytes > LARGEST {
             return Err("too much memory".into());
         }
         let memory = (0..program.arena_bytes as usize).map(|i| POISON[i % 2]).collect();
         let coordinates = program.mesh.coordinates(number);
-        let mut rank = Rank { program, coordinates, memory, turns: turns(program), next: 0 };
+        let mut rank = Rank { program, coordinates, memory, turns, next: 0 };
         for state in &program.states {
             rank.put(state.buffer.index(), start.states.get(&state.name).ok_or("an unknown state")?)?;
         }
@@ -251,8 +263,8 @@ impl<'p> Rank<'p> {
     }
 }
 
-/// Every launch of a step, in order.
-fn turns(program: &Program) -> Vec<(usize, usize, u64)> {
+/// Every launch of a step, in the order of the table.
+pub fn launches(program: &Program) -> Vec<Launch> {
     let mut turns = vec![];
     for Row::Run { task, time } in &program.order {
         for (s, step) in program.tasks[*task as usize].steps.iter().enumerate() {
@@ -264,26 +276,42 @@ fn turns(program: &Program) -> Vec<(usize, usize, u64)> {
     turns
 }
 
-/// A call by all of its group.
+/// A call by all of its group, operand by operand.
 fn exchange(ranks: &mut [Rank<'_>], group: &[usize], call: &Collective) -> Result<(), String> {
-    let count = call.count as usize;
+    for (operand, count) in call.counts.iter().enumerate() {
+        exchange_operand(ranks, group, call, operand, *count as usize)?;
+    }
+    group.iter().for_each(|member| ranks[*member].next += 1);
+    Ok(())
+}
+
+fn exchange_operand(
+    ranks: &mut [Rank<'_>],
+    group: &[usize],
+    call: &Collective,
+    operand: usize,
+    count: usize,
+) -> Result<(), String> {
     let mut sources = vec![];
     let mut destinations = vec![];
     for member in group {
         let rank = &mut ranks[*member];
         let (task, step, time) = rank.turns[rank.next];
         let step = &rank.program.tasks[task].steps[step];
-        let ([read], [write]) = (&step.reads[..], &step.writes[..]) else { return Err("a call with other operands".into()) };
-        let (read, write) = (rank.place(read, time, call.dtype)?, rank.place(write, time, call.dtype)?);
-        if call.kind != CollectiveKind::AllReduce || read != write {
-            let apart = read.end <= write.start || write.end <= read.start;
-            if !apart {
-                return Err("a call writes over what it reads".into());
-            }
+        let all = call.counts.len();
+        if (step.reads.len(), step.writes.len()) != (all, all) {
+            return Err("a call with other operands".into());
         }
-        sources.push(decode(&rank.memory[read], call.dtype)?);
-        destinations.push(write);
-        rank.next += 1;
+        let places = |views: &[View]| views.iter().map(|view| rank.place(view, time, call.dtype)).collect::<Result<Vec<_>, _>>();
+        let (reads, writes) = (places(&step.reads)?, places(&step.writes)?);
+        let apart = |a: &Range<usize>, b: &Range<usize>| a.end <= b.start || b.end <= a.start;
+        let write = &writes[operand];
+        let in_place = |i: usize| call.kind == CollectiveKind::AllReduce && i == operand && reads[i] == *write;
+        if !(0..all).all(|i| (in_place(i) || apart(&reads[i], write)) && (i == operand || apart(&writes[i], write))) {
+            return Err("a call writes over what it reads or writes".into());
+        }
+        sources.push(decode(&rank.memory[reads[operand].clone()], call.dtype)?);
+        destinations.push(write.clone());
     }
     for (place, member) in group.iter().enumerate() {
         let part = |source: &Vec<f64>| match call.kind {

@@ -70,8 +70,13 @@ fn forged_kernels_are_refused() {
     }
     assert!(bad(&Kernel::MaxPool(MaxPool { dtype: DType::I64, planes: 1, window: vec![dim] })));
     assert!(bad(&Kernel::MaxPool(MaxPool { dtype: DType::F32, planes: 1, window: vec![dim; 4] })));
-    let collective =
-        Collective { kind: CollectiveKind::AllGather, op: ReduceKind::Sum, axes: vec![AxisId(2)], dtype: DType::F32, count: 4 };
+    let collective = Collective {
+        kind: CollectiveKind::AllGather,
+        op: ReduceKind::Sum,
+        axes: vec![AxisId(2)],
+        dtype: DType::F32,
+        counts: vec![4],
+    };
     assert!(bad(&Kernel::Collective(collective.clone())));
     assert!(bad(&Kernel::Collective(Collective { axes: vec![AxisId(0), AxisId(0)], ..collective })));
 }

@@ -8,8 +8,8 @@ use crate::reason::Reason;
 use crate::reduce_kind::ReduceKind;
 use serde::{Deserialize, Serialize};
 
-/// One call of a communicator. Operands: source, then destination (the same memory for an
-/// all-reduce).
+/// One call of a communicator over one or several operands: of each a source, read, and a
+/// destination, written (the same memory for an all-reduce).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Collective {
     /// What it does.
@@ -20,8 +20,8 @@ pub struct Collective {
     pub axes: Vec<AxisId>,
     /// The element type.
     pub dtype: DType,
-    /// Elements, as the kind counts them.
-    pub count: u64,
+    /// Elements of each operand, as the kind counts them.
+    pub counts: Vec<u64>,
 }
 
 /// What one collective does. Roots do not appear: every collective here is symmetric.
@@ -40,25 +40,33 @@ pub enum CollectiveKind {
 }
 
 impl Collective {
-    /// Elements of the source and of the destination on each of `members`.
+    /// Elements of each source and its destination on each of `members`.
     ///
     /// # Errors
     /// If memory could not hold them.
-    pub fn operands(&self, members: u64) -> Result<(u64, u64), Reason> {
-        let all = product(&[members, self.count])?;
-        Ok(match self.kind {
-            CollectiveKind::AllReduce => (self.count, self.count),
-            CollectiveKind::AllGather => (self.count, all),
-            CollectiveKind::ReduceScatter => (all, self.count),
-            CollectiveKind::AllToAll => (all, all),
-        })
+    pub fn operands(&self, members: u64) -> Result<Vec<(u64, u64)>, Reason> {
+        let of = |count: &u64| {
+            let (one, all) = (*count, product(&[members, *count])?);
+            Ok(match self.kind {
+                CollectiveKind::AllReduce => (one, one),
+                CollectiveKind::AllGather => (one, all),
+                CollectiveKind::ReduceScatter => (all, one),
+                CollectiveKind::AllToAll => (all, all),
+            })
+        };
+        self.counts.iter().map(of).collect()
+    }
+
+    /// Elements of all operands together, as the kind counts them.
+    pub fn count(&self) -> u64 {
+        self.counts.iter().fold(0, |sum, count| sum.saturating_add(*count))
     }
 
     /// Bytes that each of `members` sends: the closed forms of the ring algorithms, the lower
     /// bounds for bandwidth. Source: Patarasuk and Yuan, Bandwidth Optimal All-reduce Algorithms
     /// (2009).
     pub fn bytes_sent(&self, members: u64) -> u64 {
-        let (bytes, members) = (u128::from(self.count) * u128::from(self.dtype.bytes()), u128::from(members));
+        let (bytes, members) = (u128::from(self.count()) * u128::from(self.dtype.bytes()), u128::from(members));
         let sent = match self.kind {
             CollectiveKind::AllReduce => 2 * (members - 1) * bytes / members,
             CollectiveKind::AllGather | CollectiveKind::ReduceScatter | CollectiveKind::AllToAll => (members - 1) * bytes,
@@ -80,16 +88,22 @@ impl Form for Collective {
         if axes.is_empty() || (1..axes.len()).any(|i| axes[..i].contains(&axes[i])) {
             return Err("its group is no product of axes".into());
         }
-        let (source, destination) = self.operands(axes.iter().map(|axis| mesh.size(*axis)).product())?;
-        Ok(Signature::default().reads(self.dtype, source).writes(self.dtype, destination))
+        if self.counts.is_empty() {
+            return Err("it has no operands".into());
+        }
+        let operands = self.operands(axes.iter().map(|axis| mesh.size(*axis)).product())?;
+        let add = |signature: Signature, (source, destination): (u64, u64)| {
+            signature.reads(self.dtype, source).writes(self.dtype, destination)
+        };
+        Ok(operands.into_iter().fold(Signature::default(), add))
     }
 
-    fn in_place(&self, _read: usize, _write: usize) -> bool {
-        self.kind == CollectiveKind::AllReduce
+    fn in_place(&self, read: usize, write: usize) -> bool {
+        self.kind == CollectiveKind::AllReduce && read == write
     }
 
     fn sizes_mut(&mut self) -> Vec<&mut u64> {
-        vec![&mut self.count]
+        self.counts.iter_mut().collect()
     }
 
     fn strides_mut(&mut self) -> Vec<&mut i64> {

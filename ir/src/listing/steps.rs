@@ -6,6 +6,7 @@ use super::units::bytes_text;
 use crate::columns::{Column, align};
 use crate::kernel::Kernel;
 use crate::plan::{Program, Row, Step, Task, View, When};
+use crate::waits::{Waits, derive};
 
 /// Cells wider than this do not widen the column for the others.
 const MAX_RESULT: usize = 20;
@@ -20,11 +21,18 @@ const MAX_GROUP: usize = 8;
 pub fn text(program: &Program, rank: u64, spec_name: &str) -> String {
     let (mut rows, mut headings) = (vec![], vec![]);
     let times = times_of_tasks(program);
+    let Waits(waits) = derive(program);
+    let mut waits = waits.iter();
     for (task, times) in program.tasks.iter().zip(times) {
         if headings.last().is_none_or(|(_, other)| *other != times) {
             headings.push((rows.len(), times));
         }
-        rows.extend(task.steps.iter().map(|step| cells(program, rank, spec_name, step, &label(program, task, step))));
+        for (step, waits) in task.steps.iter().zip(&mut waits) {
+            let mut row = cells(program, rank, spec_name, step, &label(program, task, step));
+            row[6] =
+                [row[6].clone(), waits_text(waits)].into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("   ");
+            rows.push(row);
+        }
     }
     let width = rows.len().saturating_sub(1).to_string().len().max(2);
     for (number, row) in rows.iter_mut().enumerate() {
@@ -58,6 +66,12 @@ pub fn text(program: &Program, rank: u64, spec_name: &str) -> String {
     out
 }
 
+/// The steps of the other queue that a step waits for.
+fn waits_text(waits: &[usize]) -> String {
+    let numbers: Vec<String> = waits.iter().map(|number| format!("{number:02}")).collect();
+    if numbers.is_empty() { String::new() } else { format!("after {}", numbers.join(", ")) }
+}
+
 /// How often each task runs in a step of training.
 fn times_of_tasks(program: &Program) -> Vec<u64> {
     let mut times = vec![0; program.tasks.len()];
@@ -82,7 +96,12 @@ fn cells(program: &Program, rank: u64, spec_name: &str, step: &Step, task: &str)
         crate::plan::Stream::Comm => "comm",
     };
     let (result, operation) = step.text.split_once(" = ").unwrap_or(("", &step.text));
-    let types: Vec<String> = step.writes.iter().map(|view| type_text(program, view)).collect();
+    let types: Vec<String> = match &step.kernel {
+        Kernel::Collective(call) if call.counts.len() > 1 => {
+            vec![format!("{}[{}]", call.dtype, step.writes.iter().map(|view| view.bytes).sum::<u64>() / call.dtype.bytes())]
+        }
+        _ => step.writes.iter().map(|view| type_text(program, view)).collect(),
+    };
     let (operation, note) = match &step.kernel {
         Kernel::Collective(call) => {
             let operands = operation.find('%').unwrap_or(operation.len());

@@ -148,7 +148,7 @@ fn combine(kind: ReduceKind) -> Binary {
 comm_rules!(AllReduce, Linear::Together, |op, cx| {
     let result = &cx.results[0];
     let (dtype, count) = (result.ty.dtype, result.elements());
-    let call = Collective { kind: CollectiveKind::AllReduce, op: op.kind, axes: op.axes.clone(), dtype, count };
+    let call = Collective { kind: CollectiveKind::AllReduce, op: op.kind, axes: op.axes.clone(), dtype, counts: vec![count] };
     Lowered::launch(Kernel::Collective(call), 1, 1)
 });
 
@@ -160,7 +160,7 @@ comm_rules!(AllGather, Linear::Together, |op, cx| {
         op: ReduceKind::Sum,
         axes: vec![op.split.axis],
         dtype,
-        count,
+        counts: vec![count],
     });
     let parts = Digit::of(from, op.dim, op.split, cx.mesh);
     if parts.outer * parts.high == 1 {
@@ -195,7 +195,7 @@ comm_rules!(ReduceScatter, Linear::Together, |op, cx| {
         op: op.kind,
         axes: vec![op.split.axis],
         dtype,
-        count,
+        counts: vec![count],
     });
     let parts = Digit::of(to, op.dim, op.split, cx.mesh);
     let [outer, high, low, inner] = parts.sizes();
@@ -241,7 +241,7 @@ comm_rules!(AllToAll, Linear::Together, |op, cx| {
         op: ReduceKind::Sum,
         axes: vec![op.split.axis],
         dtype,
-        count: elements / members,
+        counts: vec![elements / members],
     });
     let launch = |kernel, read, write| Launch { kernel, reads: vec![read], writes: vec![write] };
     Lowered::Launches {

@@ -12,7 +12,7 @@ use crate::kernel::{Collective, CollectiveKind, Fill, Kernel, Move};
 use crate::lower::fused::fuse;
 use crate::lower::{Launch, Lowered, Slot};
 use crate::ops::Op;
-use crate::plan::{Step, View, aligned};
+use crate::plan::{Step, View};
 use crate::position::Offset;
 use crate::reason;
 use crate::reason::Reason;
@@ -42,7 +42,7 @@ pub fn effects(subject: &Subject<'_>, number: usize, step: &Step) -> Result<Vec<
     let Some(end) = nodes.iter().max().copied() else { return Err(refuse("names no op of the graph".into())) };
     let expected = match subject.lowered.node(end) {
         Lowered::Map(_) | Lowered::Reduce { .. } => fused(subject, &nodes, end),
-        Lowered::Launches { .. } if nodes.len() > 1 => bucket(subject, &nodes, step),
+        Lowered::Launches { .. } if nodes.len() > 1 => joined(subject, &nodes),
         Lowered::Launches { launches, .. } => Ok(launched(subject, end, launches, step)),
         Lowered::Alias(_) | Lowered::Leaf => Ok(vec![]),
     };
@@ -58,7 +58,7 @@ pub fn effects(subject: &Subject<'_>, number: usize, step: &Step) -> Result<Vec<
             places.into_iter().map(|(place, item)| Some((place.view(step)?, item))).collect()
         };
         let reads = needs.iter().filter(|(place, _)| matches!(place, Operand::Read(_))).count();
-        (is_bucket(&needs) || (reads, gives.len()) == (step.reads.len(), step.writes.len())).then_some(())?;
+        ((reads, gives.len()) == (step.reads.len(), step.writes.len())).then_some(())?;
         Some(Effect { needs: at(needs)?, gives: at(gives)? })
     };
     let effects: Vec<Effect> = expected.into_iter().filter_map(fits).collect();
@@ -93,12 +93,11 @@ fn sizes(subject: &Subject<'_>, effect: &Effect) -> Result<(), Reason> {
 /// A kernel, what it needs of its operands, and what it gives.
 type Expected = (Kernel, Vec<(Operand, Item)>, Vec<(Operand, Item)>);
 
-/// An operand of a step, or a part of its only one.
+/// An operand of a step.
 #[derive(Clone, Copy)]
 enum Operand {
     Read(usize),
     Write(usize),
-    Part { offset: u64, bytes: u64 },
 }
 
 impl Operand {
@@ -106,16 +105,8 @@ impl Operand {
         match self {
             Operand::Read(i) => step.reads.get(i).copied(),
             Operand::Write(i) => step.writes.get(i).copied(),
-            Operand::Part { offset, bytes } => {
-                let whole = step.writes.first()?;
-                Some(View { offset: whole.offset.checked_add(offset)?, bytes, ..*whole })
-            }
         }
     }
-}
-
-fn is_bucket(needs: &[(Operand, Item)]) -> bool {
-    needs.iter().any(|(place, _)| matches!(place, Operand::Part { .. }))
 }
 
 /// One kernel of elementwise nodes.
@@ -178,30 +169,26 @@ fn launched(subject: &Subject<'_>, id: NodeId, launches: &[Launch], step: &Step)
     out
 }
 
-/// One call for several all-reduces of one kind, whose operands follow one another.
-fn bucket(subject: &Subject<'_>, nodes: &[NodeId], step: &Step) -> Result<Vec<Expected>, Reason> {
+/// One call for several all-reduces of one kind, an operand each.
+fn joined(subject: &Subject<'_>, nodes: &[NodeId]) -> Result<Vec<Expected>, Reason> {
     let refuse = || Err("carries out ops that no one call can".into());
     let mut call: Option<Collective> = None;
-    let (mut at, mut needs, mut gives) = (0, vec![], vec![]);
-    for id in nodes {
+    let (mut counts, mut needs, mut gives) = (vec![], vec![], vec![]);
+    for (i, id) in nodes.iter().enumerate() {
         let node = subject.graph.node(*id);
-        let (Op::AllReduce(op), Some(whole)) = (&node.op, step.writes.first()) else { return refuse() };
-        let (dtype, bytes) = subject.size_of(node.results[0]);
-        let (kind, axes, count) = (CollectiveKind::AllReduce, op.axes.clone(), whole.bytes / dtype.bytes());
-        let this = Collective { kind, op: op.kind, axes, dtype, count };
+        let Op::AllReduce(op) = &node.op else { return refuse() };
+        let dtype = subject.size_of(node.results[0]).0;
+        let this = Collective { kind: CollectiveKind::AllReduce, op: op.kind, axes: op.axes.clone(), dtype, counts: vec![] };
         if *call.get_or_insert_with(|| this.clone()) != this {
             return refuse();
         }
-        let place = Operand::Part { offset: at, bytes };
-        needs.push((place, Item::Value(subject.stored_in(node.operands[0]))));
-        gives.push((place, Item::Value(subject.stored_in(node.results[0]))));
-        at += aligned(bytes);
+        counts.push(subject.lowered.extent(node.results[0]).elements());
+        needs.push((Operand::Read(i), Item::Value(subject.stored_in(node.operands[0]))));
+        gives.push((Operand::Write(i), Item::Value(subject.stored_in(node.results[0]))));
     }
     match call {
-        Some(call) if step.writes[0].bytes == at && step.reads == step.writes && step.writes.len() == 1 => {
-            Ok(vec![(Kernel::Collective(call), needs, gives)])
-        }
-        _ => Err("is one call over operands that do not follow one another in it".into()),
+        Some(call) => Ok(vec![(Kernel::Collective(Collective { counts, ..call }), needs, gives)]),
+        None => refuse(),
     }
 }
 

@@ -4,7 +4,7 @@
 
 use super::violation::{self, Violation, numbered};
 use crate::kernel::{Collective, CollectiveKind, Kernel};
-use crate::plan::{Program, Step, Stream};
+use crate::plan::{Program, Step, Stream, View};
 use crate::reason;
 use crate::reason::Reason;
 
@@ -31,14 +31,26 @@ fn check_call(program: &Program, step: &Step, call: &Collective) -> Result<(), R
     if step.stream != Stream::Comm {
         return Err("calls a collective in the stream of computation".into());
     }
-    let ([read], [write]) = (&step.reads[..], &step.writes[..]) else {
-        return Err("has other operands than a source and a destination".into());
-    };
+    let members: u64 = call.axes.iter().map(|a| program.mesh.size(*a)).product();
+    let operands = call.operands(members)?;
+    if (step.reads.len(), step.writes.len()) != (operands.len(), operands.len()) {
+        return Err("has other operands than sources and their destinations".into());
+    }
+    let views = step.reads.iter().zip(&step.writes);
+    views.zip(operands).try_for_each(|(views, elements)| check_operand(program, call, members, views, elements))
+}
+
+/// One source and its destination, which take so many elements.
+fn check_operand(
+    program: &Program,
+    call: &Collective,
+    members: u64,
+    (read, write): (&View, &View),
+    (source, destination): (u64, u64),
+) -> Result<(), Reason> {
     if let Some(other) = [read, write].map(|v| &program.buffers[v.buffer.index()]).iter().find(|b| b.dtype != call.dtype) {
         return Err(reason!("sends {} out of `{}`, which holds {}", call.dtype, other.name, other.dtype));
     }
-    let members: u64 = call.axes.iter().map(|a| program.mesh.size(*a)).product();
-    let (source, destination) = call.operands(members)?;
     let [source, destination] = [source, destination].map(|elements| elements.saturating_mul(call.dtype.bytes()));
     if (read.bytes, write.bytes) != (source, destination) {
         let (from, to) = (read.bytes, write.bytes);

@@ -1,6 +1,7 @@
 //! The arena without its numbers: which content each byte holds.
 
 use super::violation::{self, Violation};
+use crate::plan::overlaps::{Overlap, overlap};
 use crate::plan::{Buffer, BufferKind, Program, Step, View, aligned};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -86,22 +87,19 @@ fn check_apart(
 }
 
 fn own_operands(number: usize, step: &Step, program: &Program) -> Result<(), Violation> {
+    let bytes = |views: &[View]| views.iter().map(|view| bytes_of(program, view, 0)).collect::<Vec<_>>();
+    let (reads, writes) = (bytes(&step.reads), bytes(&step.writes));
     let name = |view: &View| &program.buffers[view.buffer.index()].name;
-    for (w, write) in step.writes.iter().enumerate() {
-        let place = bytes_of(program, write, 0);
-        if let Some(other) = step.writes[..w].iter().find(|other| overlap(&place, &bytes_of(program, other, 0))) {
-            let why = format!("writes `{}` and `{}` to the same bytes", name(other), name(write));
-            return Err(violation::at(number, step, why));
+    let why = match overlap(&reads, &writes, |r, w| reads[r] == writes[w] && step.kernel.in_place(r, w)) {
+        None => return Ok(()),
+        Some(Overlap::Writes(a, b)) => {
+            format!("writes `{}` and `{}` to the same bytes", name(&step.writes[a]), name(&step.writes[b]))
         }
-        for (r, read) in step.reads.iter().enumerate() {
-            let from = bytes_of(program, read, 0);
-            if overlap(&place, &from) && !(from == place && step.kernel.in_place(r, w)) {
-                let why = format!("writes `{}` over bytes of `{}` that it still reads", name(write), name(read));
-                return Err(violation::at(number, step, why));
-            }
+        Some(Overlap::ReadAndWrite(r, w)) => {
+            format!("writes `{}` over bytes of `{}` that it still reads", name(&step.writes[w]), name(&step.reads[r]))
         }
-    }
-    Ok(())
+    };
+    Err(violation::at(number, step, why))
 }
 
 /// The bytes of a view at micro-batch `time`.
@@ -156,10 +154,6 @@ pub fn slots(program: &Program) -> Slots {
     several.map(slot).collect()
 }
 
-fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
-    a.start < b.end && b.start < a.end && !a.is_empty() && !b.is_empty()
-}
-
 /// What a range of bytes holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry<C> {
@@ -199,12 +193,17 @@ impl<C: Copy + PartialEq> Memory<C> {
         }
     }
 
+    /// Everything that holds a byte of `range`, in the order of bytes.
+    pub fn touching(&self, range: &Range<u64>) -> impl Iterator<Item = Entry<C>> + '_ {
+        let (start, is_empty) = (range.start, range.is_empty());
+        let before = self.ranges.range(..start).next_back().filter(|(_, entry)| entry.end > start);
+        let inside = self.ranges.range(start..range.end.max(start));
+        before.into_iter().chain(inside).filter(move |_| !is_empty).map(|(_, entry)| *entry)
+    }
+
     /// For the message: what is in the way of `content`.
     fn first_other(&self, range: &Range<u64>, content: C) -> Option<Entry<C>> {
-        let at_start = self.ranges.range(..=range.start).next_back().map(|(_, entry)| *entry);
-        let inside = self.ranges.range(range.clone()).map(|(_, entry)| *entry);
-        let touching = at_start.into_iter().chain(inside).filter(|entry| entry.end > range.start);
-        let all: Vec<Entry<C>> = touching.collect();
+        let all: Vec<Entry<C>> = self.touching(range).collect();
         all.iter().find(|entry| entry.content != content || entry.start != range.start).or(all.first()).copied()
     }
 

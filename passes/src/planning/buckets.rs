@@ -1,28 +1,19 @@
-//! Joins the all-reduces of gradients into buckets: contiguous ranges of the arena in the order in
-//! which the backward pass finishes them, each reduced by one call as soon as its last member is
-//! there. Source: Li et al., PyTorch Distributed (2020).
+//! Joins the all-reduces of gradients in the order in which the backward pass finishes them: one call
+//! takes several, as soon as the last of them is there. Source: Li et al., PyTorch Distributed
+//! (2020).
 
 use super::tasks::Repeat;
 use shardc_ir::diagnostic::counted;
 use shardc_ir::kernel::{Collective, CollectiveKind, Kernel};
-use shardc_ir::plan::{Buffer, BufferId, BufferKind, Program, Provenance, Step, Stream, View, When};
-use shardc_ir::sharding::Sharding;
+use shardc_ir::plan::{BufferId, BufferKind, Program, Provenance, Step, Stream, View, When};
 use std::collections::HashMap;
 
-/// A bucket grows to about this many bytes.
+/// A call takes about this many bytes at most.
 const BUCKET_BYTES: u64 = 25 << 20;
 
-/// A buffer that covers others, which follow one another in it.
-pub struct Bucket {
-    /// The covering buffer.
-    pub buffer: BufferId,
-    /// The buffers that it covers, in order.
-    pub members: Vec<BufferId>,
-}
-
-/// Replaces the all-reduces of gradients by those of buckets, task by task. What sums up
-/// micro-batches is reduced with the last of them, in the task that completes it.
-pub fn join(program: &mut Program, repeats: &[Repeat]) -> Vec<Bucket> {
+/// Joins the all-reduces of gradients, task by task. What sums up micro-batches is reduced with the
+/// last of them, in the task that completes it.
+pub fn join(program: &mut Program, repeats: &[Repeat]) {
     let mut calls: Vec<Vec<Step>> = vec![vec![]; program.tasks.len()];
     // The last task so far that writes each buffer, its own calls aside.
     let mut writer: HashMap<BufferId, usize> = HashMap::new();
@@ -40,12 +31,10 @@ pub fn join(program: &mut Program, repeats: &[Repeat]) -> Vec<Bucket> {
             }
         }
     }
-    let mut buckets = vec![];
     for (t, calls) in calls.into_iter().enumerate() {
         let others = std::mem::take(&mut program.tasks[t].steps);
-        program.tasks[t].steps = insert(program, &mut buckets, calls, others);
+        program.tasks[t].steps = insert(program, calls, others);
     }
-    buckets
 }
 
 fn is_gradient_reduction(program: &Program, step: &Step) -> bool {
@@ -53,19 +42,19 @@ fn is_gradient_reduction(program: &Program, step: &Step) -> bool {
     step.writes.iter().all(|v| matches!(program.buffers[v.buffer.index()].kind, BufferKind::Gradient(_)))
 }
 
-fn insert(program: &mut Program, buckets: &mut Vec<Bucket>, calls: Vec<Step>, others: Vec<Step>) -> Vec<Step> {
+fn insert(program: &Program, calls: Vec<Step>, others: Vec<Step>) -> Vec<Step> {
     let groups = groups(calls, &others);
     let mut groups = groups.into_iter().peekable();
     let mut out = vec![];
     for (i, step) in others.into_iter().enumerate() {
         while groups.peek().is_some_and(|(at, _)| *at <= i) {
             let (_, group) = groups.next().expect("just peeked");
-            out.push(joined(program, buckets, group));
+            out.push(joined(program, group));
         }
         out.push(step);
     }
     for (_, group) in groups {
-        out.push(joined(program, buckets, group));
+        out.push(joined(program, group));
     }
     out
 }
@@ -80,7 +69,7 @@ struct Group {
     calls: Vec<Step>,
 }
 
-/// The calls of each bucket, and before which of `others` it is reduced: after the last step that
+/// The calls of each group, and before which of `others` it is made: after the last step that
 /// writes a member, and before the first that reads the sum of one.
 fn groups(calls: Vec<Step>, others: &[Step]) -> Vec<(usize, Vec<Step>)> {
     let mut written: HashMap<BufferId, usize> = HashMap::new();
@@ -117,51 +106,34 @@ fn groups(calls: Vec<Step>, others: &[Step]) -> Vec<(usize, Vec<Step>)> {
 
 fn same_call(a: &Step, b: &Step) -> bool {
     match (&a.kernel, &b.kernel) {
-        (Kernel::Collective(a), Kernel::Collective(b)) => {
-            Collective { count: 0, ..a.clone() } == Collective { count: 0, ..b.clone() }
-        }
+        (Kernel::Collective(a), Kernel::Collective(b)) => (a.kind, a.op, &a.axes, a.dtype) == (b.kind, b.op, &b.axes, b.dtype),
         _ => false,
     }
 }
 
-fn joined(program: &mut Program, buckets: &mut Vec<Bucket>, mut group: Vec<Step>) -> Step {
+fn joined(program: &Program, mut group: Vec<Step>) -> Step {
     if group.len() == 1 {
         return group.remove(0);
     }
     let Kernel::Collective(call) = &group[0].kernel else { unreachable!("only calls are grouped") };
-    let members: Vec<BufferId> = group.iter().map(|s| s.writes[0].buffer).collect();
-    let bytes: u64 = members.iter().map(|m| program.buffers[m.index()].slot_bytes).sum();
-    let count = bytes / call.dtype.bytes();
-    let buffer = BufferId(program.buffers.len() as u32);
-    let name = format!("bucket{}", buckets.len());
+    let views = |of: fn(&Step) -> &[View]| group.iter().flat_map(of).copied().collect::<Vec<_>>();
+    let (reads, writes) = (views(|step| &step.reads), views(|step| &step.writes));
+    let counts = writes.iter().map(|view| view.bytes / call.dtype.bytes()).collect();
     let axes: Vec<&str> = call.axes.iter().map(|a| program.mesh.name(*a)).collect();
-    let op = call.op.name();
-    let step = Step {
+    let result = group[0].text.split_once(" = ").map_or("", |(result, _)| result);
+    Step {
         stream: Stream::Comm,
-        kernel: Kernel::Collective(Collective { count, ..call.clone() }),
-        reads: vec![View { buffer, offset: 0, bytes }],
-        writes: vec![View { buffer, offset: 0, bytes }],
-        text: format!("%{name} = all_reduce {op} {}", axes.join(" ")),
+        kernel: Kernel::Collective(Collective { counts, ..call.clone() }),
+        text: format!("{result}, … = all_reduce {} {}", call.op.name(), axes.join(" ")),
         provenance: Provenance {
             ops: group.iter().flat_map(|s| s.provenance.ops.clone()).collect(),
             reason: Some(counted(group.len(), "gradient")),
             spec_line: group.iter().find_map(|s| s.provenance.spec_line),
         },
         when: group[0].when,
-    };
-    program.buffers.push(Buffer {
-        name,
-        kind: BufferKind::Communication,
-        dtype: call.dtype,
-        shape: vec![count],
-        sharding: Sharding::replicated(1),
-        local: vec![count],
-        slots: 1,
-        offset: 0,
-        slot_bytes: bytes,
-    });
-    buckets.push(Bucket { buffer, members });
-    step
+        reads,
+        writes,
+    }
 }
 
 #[cfg(test)]
@@ -183,17 +155,17 @@ mod tests {
         step(Kernel::Fill(Fill { dtype: DType::F32, count: 1, value: 0.0 }), reads, writes)
     }
 
-    /// Where each bucket is reduced, and its members, for gradients 1 and 2 between `others`.
+    /// Where each call is made, and its operands, for gradients 1 and 2 between `others`.
     fn places(others: &[Step]) -> Vec<(usize, Vec<u32>)> {
         let (kind, op) = (CollectiveKind::AllReduce, ReduceKind::Sum);
-        let call = Kernel::Collective(Collective { kind, op, axes: vec![AxisId(0)], dtype: DType::F32, count: 1 });
+        let call = Kernel::Collective(Collective { kind, op, axes: vec![AxisId(0)], dtype: DType::F32, counts: vec![1] });
         let calls = [1, 2].map(|gradient| step(call.clone(), &[gradient], &[gradient])).to_vec();
         let members = |group: Vec<Step>| group.iter().map(|s| s.writes[0].buffer.0).collect();
         groups(calls, others).into_iter().map(|(at, group)| (at, members(group))).collect()
     }
 
     #[test]
-    fn a_bucket_waits_for_its_last_member_but_not_beyond_a_reader() {
+    fn a_call_waits_for_its_last_operand_but_not_beyond_a_reader() {
         let (first, second, reader) = (fill(&[], &[1]), fill(&[], &[2]), fill(&[1], &[3]));
         assert_eq!(places(&[first.clone(), second.clone(), reader.clone()]), [(2, vec![1, 2])]);
         assert_eq!(places(&[first, reader, second]), [(1, vec![1]), (3, vec![2])]);

@@ -138,17 +138,22 @@ impl<'a, 'g> Buffers<'a, 'g> {
         }
     }
 
-    /// Whether the elementwise kernel that computes `update` is the last to read `old`, so that it
-    /// may write in place.
+    /// Whether nothing reads `old` when `update` is written: an elementwise kernel may be the last
+    /// that does, in place; a call that gathers or moves it comes after all that do.
     fn may_overwrite(&self, old: ValueId, update: ValueId, fusion: &Fusion) -> bool {
         let graph = self.lowered.graph;
         let id = graph.value(update).node;
         let in_update = |n: NodeId| graph.node(n).origin.part == Part::Update;
-        let last = |reader: &NodeId| fusion.kernels(*reader).iter().all(|k| !in_update(*k) || *k <= id);
-        matches!(self.lowered.node(id), Lowered::Map(_))
-            && in_update(id)
-            && !fusion.is_inlined(id)
-            && self.lowered.readers[old.index()].iter().all(last)
+        let ends_before = |at: NodeId| {
+            let ended = move |reader: &NodeId| fusion.kernels(*reader).iter().all(|k| !in_update(*k) || *k <= at);
+            self.lowered.readers[old.index()].iter().all(ended)
+        };
+        let is_call = |op: &Op| matches!(op, Op::AllGather(_) | Op::ReduceScatter(_) | Op::AllToAll(_));
+        in_update(id)
+            && match self.lowered.node(id) {
+                Lowered::Map(_) => !fusion.is_inlined(id) && ends_before(id),
+                _ => is_call(&graph.node(id).op) && !self.lowered.readers[old.index()].contains(&id) && ends_before(id),
+            }
     }
 
     fn claim_gradients(&mut self) {

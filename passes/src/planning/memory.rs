@@ -6,17 +6,16 @@
 //! offset that is free for its life. Source: Pisarchyk and Lee, Efficient Memory Management for
 //! Deep Neural Net Inference (2020), greedy by size.
 
-use super::buckets::Bucket;
 use super::occupied::Occupied;
 use super::tasks::Repeat;
-use shardc_ir::plan::{BufferId, BufferKind, Program, aligned};
+use shardc_ir::plan::{Buffer, BufferKind, Program, aligned};
 
 /// Sets all offsets and the size of the arena.
-pub fn place(program: &mut Program, repeats: &[Repeat], buckets: &[Bucket]) {
-    let lasting = lasting(program, buckets);
-    let bottom = place_lasting(program, buckets, &lasting);
+pub fn place(program: &mut Program, repeats: &[Repeat]) {
+    let bottom = place_lasting(program);
     let lives = lives(program, repeats);
-    let mut transient: Vec<usize> = (0..program.buffers.len()).filter(|i| !lasting[*i] && lives[*i].is_some()).collect();
+    let passing = |i: &usize| !lasts(&program.buffers[*i]) && lives[*i].is_some();
+    let mut transient: Vec<usize> = (0..program.buffers.len()).filter(passing).collect();
     transient.sort_by_key(|i| (std::cmp::Reverse(bytes(program, *i)), *i));
     let moments = program.tasks.iter().map(|task| task.steps.len()).sum::<usize>() + 1;
     let mut occupied = Occupied::new(moments);
@@ -35,33 +34,17 @@ fn bytes(program: &Program, i: usize) -> u64 {
     program.buffers[i].slot_bytes * program.buffers[i].slots
 }
 
-/// Which buffers hold something from step to step.
-fn lasting(program: &Program, buckets: &[Bucket]) -> Vec<bool> {
-    let passing = |kind: &BufferKind| matches!(kind, BufferKind::Activation | BufferKind::Communication);
-    let mut lasting: Vec<bool> = program.buffers.iter().map(|buffer| !passing(&buffer.kind)).collect();
-    buckets.iter().for_each(|bucket| lasting[bucket.buffer.index()] = true);
-    lasting
+/// Whether a buffer holds something from step to step, or what the host reads and writes.
+fn lasts(buffer: &Buffer) -> bool {
+    !matches!(buffer.kind, BufferKind::Activation | BufferKind::Communication)
 }
 
-/// States, gradients (members of a bucket inside it), inputs, constants, scalars, outputs, one
-/// after another.
-fn place_lasting(program: &mut Program, buckets: &[Bucket], lasting: &[bool]) -> u64 {
+/// States, gradients, inputs, constants, scalars, outputs, one after another.
+fn place_lasting(program: &mut Program) -> u64 {
     let mut top = 0;
-    let mut done = vec![false; program.buffers.len()];
-    for bucket in buckets {
-        program.buffers[bucket.buffer.index()].offset = top;
-        done[bucket.buffer.index()] = true;
-        for BufferId(member) in &bucket.members {
-            program.buffers[*member as usize].offset = top;
-            done[*member as usize] = true;
-            top += bytes(program, *member as usize);
-        }
-    }
-    for (i, done) in done.into_iter().enumerate() {
-        if !done && lasting[i] {
-            program.buffers[i].offset = top;
-            top += bytes(program, i);
-        }
+    for buffer in program.buffers.iter_mut().filter(|buffer| lasts(buffer)) {
+        buffer.offset = top;
+        top += buffer.slot_bytes * buffer.slots;
     }
     top
 }

@@ -1,5 +1,5 @@
-//! From the explicit graph to a program: tasks, fused kernels, buffers, buckets and one static
-//! arena.
+//! From the explicit graph to a program: tasks, fused kernels, buffers, joined calls and one
+//! static arena.
 
 mod buckets;
 mod buffers;
@@ -49,8 +49,8 @@ pub fn plan(graph: &Graph, cx: &Context<'_>) -> Result<Program, Diagnostics> {
         let Allowed { range, except } = allowed.get(&input.name).copied().unwrap_or_default();
         (input.range, input.except) = (range, except);
     }
-    let buckets = buckets::join(&mut program, &emitted.repeats);
-    memory::place(&mut program, &emitted.repeats, &buckets);
+    buckets::join(&mut program, &emitted.repeats);
+    memory::place(&mut program, &emitted.repeats);
     Ok(program)
 }
 

@@ -20,16 +20,17 @@ fn change_call(step: &mut Step, members: u64, fit: bool, change: impl FnOnce(&mu
         return;
     }
     let element = call.dtype.bytes();
-    let (read, write) = (&step.reads[0], &mut step.writes[0]);
-    let (whole, part) = (read.bytes, read.bytes / members.max(1) / element * element);
-    let (count, written) = match call.kind {
-        CollectiveKind::AllReduce => (whole, whole),
-        CollectiveKind::AllGather => (whole, whole * members),
-        CollectiveKind::ReduceScatter => (part, part),
-        CollectiveKind::AllToAll => (part, whole),
-    };
-    call.count = count / element;
-    write.bytes = written;
+    for ((read, write), count) in step.reads.iter().zip(&mut step.writes).zip(&mut call.counts) {
+        let (whole, part) = (read.bytes, read.bytes / members.max(1) / element * element);
+        let (counted, written) = match call.kind {
+            CollectiveKind::AllReduce => (whole, whole),
+            CollectiveKind::AllGather => (whole, whole * members),
+            CollectiveKind::ReduceScatter => (part, part),
+            CollectiveKind::AllToAll => (part, whole),
+        };
+        *count = counted / element;
+        write.bytes = written;
+    }
 }
 
 fn members(program: &Program, axes: &[AxisId]) -> u64 {
@@ -98,17 +99,51 @@ pub(super) fn resize_collective(program: &mut Program, random: &mut Random) -> O
     let Kernel::Collective(before) = step.kernel.clone() else { return None };
     if random.below(2) == 0 {
         let Kernel::Collective(call) = &mut step.kernel else { return None };
-        let change = resize(&mut call.count, random)?;
+        let operand = random.below(call.counts.len());
+        let change = resize(&mut call.counts[operand], random)?;
         return Some(format!("`{}`: {change}", step.text));
     }
     // Less, and all operands with it.
     let less = before.dtype.bytes() * members(&all, &before.axes);
-    if step.reads[0].bytes <= less {
+    let operand = random.below(step.reads.len());
+    if step.reads[operand].bytes <= less {
         return None;
     }
-    step.reads[0].bytes -= less;
+    step.reads[operand].bytes -= less;
     change_call(step, members(&all, &before.axes), true, |_| {});
     Some(format!("`{}`: {less} bytes less", step.text))
+}
+
+/// One of a call's operands is left out, there twice, or exchanged with another; of its source and
+/// its destination, or of one of them.
+pub(super) fn change_operands(program: &mut Program, random: &mut Random) -> Option<String> {
+    let step = call(program, random, |call| call.counts.len() > 1)?;
+    let Kernel::Collective(call) = &mut step.kernel else { return None };
+    let (a, b) = (random.below(call.counts.len()), random.below(call.counts.len()));
+    let how = random.below(5);
+    match how {
+        0 => {
+            call.counts.remove(a);
+            (step.reads.remove(a), step.writes.remove(a));
+        }
+        1 => {
+            call.counts.push(call.counts[a]);
+            step.reads.push(step.reads[a]);
+            step.writes.push(step.writes[a]);
+        }
+        2 => step.reads.swap(a, b),
+        3 => step.writes.swap(a, b),
+        _ => {
+            call.counts.swap(a, b);
+            step.reads.swap(a, b);
+            step.writes.swap(a, b);
+        }
+    }
+    Some(format!(
+        "`{}`: {} of operands {a} and {b}",
+        step.text,
+        ["one less", "one twice", "sources", "destinations", "places"][how]
+    ))
 }
 
 /// Two calls exchange their groups, or their operands.

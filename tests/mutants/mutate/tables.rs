@@ -8,8 +8,7 @@ use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::sharding::Split;
 use shardc_testkit::random::Random;
 
-/// Two buffers of one size lie where the other did: harmless, but for the order of a bucket on one
-/// rank.
+/// Two buffers of one size lie where the other did: harmless where both last.
 pub(super) fn exchange_buffers(program: &mut Program, random: &mut Random) -> Option<String> {
     let lasting = |b: &Buffer| matches!(b.kind, BufferKind::Gradient(_));
     let ids: Vec<usize> = (0..program.buffers.len()).filter(|i| lasting(&program.buffers[*i])).collect();
