@@ -16,7 +16,7 @@
 //! let spec = shardc_frontend::spec::load(Path::new("job.shard")).unwrap();
 //! let job = compile(Path::new("model.onnx"), &spec, &Options::default()).unwrap();
 //! for (kind, plan) in job.plans.iter() {
-//!     println!("{kind}: {} bytes a rank", plan.program.arena_bytes);
+//!     println!("{kind}: {} bytes a rank", plan.programs.fullest().arena_bytes);
 //! }
 //! ```
 
@@ -130,7 +130,7 @@ pub fn compile(model: &Path, spec: &Spec, options: &Options) -> Result<Compiled,
         let mode = if kind == ProgramKind::Train { Mode::Train } else { Mode::Evaluate };
         let graph = graph(spec, mode)?;
         let program = planning::plan(&graph, &Context { spec, mode, verify: options.verify })?;
-        Ok::<_, Diagnostics>(Plan { program, graph })
+        Ok::<_, Diagnostics>(Plan { programs: program.into(), graph })
     };
     let plans = Programs::try_new(options.train, plan)?;
     shardc_passes::check_axes(&plans.main().graph, spec)?;
@@ -139,7 +139,7 @@ pub fn compile(model: &Path, spec: &Spec, options: &Options) -> Result<Compiled,
         // What no backend takes, such as tensors of very many dimensions, is told before it is
         // proven.
         let cannot = |why| Diagnostic::error(format!("the {kind} plan cannot run: {why}"));
-        plan.program.check_tables().map_err(cannot)?;
+        plan.programs.check_tables().map_err(cannot)?;
     }
     proof::check_memory(&plans, spec)?;
     if let Err(proof::Disproof { kind, violation }) = proof::prove(&plans, reference.as_ref(), spec) {

@@ -32,7 +32,8 @@ use shardc_ir::files;
 use shardc_ir::graph::Graph;
 use shardc_ir::listing::{NamedSizes, ProgramSummary, summary};
 use shardc_ir::packed::{pack, unpack};
-use shardc_ir::plan::{Program, StateVariable};
+use shardc_ir::plan::StateVariable;
+use shardc_ir::plan::set::PlanSet;
 use shardc_ir::plan_file::{self, hash, hash_file};
 use shardc_ir::programs::{Plan, ProgramKind, Programs};
 use shardc_ir::spec::Spec;
@@ -100,9 +101,26 @@ pub struct Manifest {
     /// Initializers that are views of trained ones, and are exported with them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub copies: Vec<StoredCopy>,
-    /// What each rank that runs a program of training (of evaluation, where nothing is trained)
-    /// holds and sends. There is one program, which all ranks run.
+    /// Which rank runs which program of training (of evaluation, where nothing is trained).
+    pub places: Places,
+    /// What each rank that runs a program holds and sends.
     pub programs: Vec<ProgramSummary>,
+}
+
+/// Which rank runs which program, by position.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Places {
+    /// The axes on which programs differ; none where all ranks run one.
+    pub axes: Vec<String>,
+    /// The program of each place on these axes, the last fastest.
+    pub programs: Vec<usize>,
+}
+
+impl Places {
+    fn of(programs: &PlanSet) -> Places {
+        let axes = programs.axes.iter().map(|axis| programs.mesh().name(*axis).to_string());
+        Places { axes: axes.collect(), programs: programs.of.clone() }
+    }
 }
 
 /// A file that a plan was made from.
@@ -145,7 +163,7 @@ pub fn write(to: &Path, compiled: &Compiled, model: &Path, spec: &Spec, weights:
     let mut files: BTreeMap<&str, Vec<u8>> = BTreeMap::new();
     for (kind, plan) in compiled.plans.iter() {
         let file = if kind == ProgramKind::Train { TRAIN_PLAN } else { EVAL_PLAN };
-        files.insert(file, plan_file::encode(&plan.program)?);
+        files.insert(file, plan_file::encode(&plan.programs)?);
     }
     let graphs = compiled.plans.iter().map(|(kind, plan)| (kind, &plan.graph));
     for (kind, graph) in graphs.chain(compiled.reference.iter().map(|graph| (ProgramKind::Reference, graph))) {
@@ -154,8 +172,9 @@ pub fn write(to: &Path, compiled: &Compiled, model: &Path, spec: &Spec, weights:
     }
     let spec_hash = hash(&spec_bytes);
     let is_weight = |s: &&StateVariable| s.role.is_of_model();
-    let program = &compiled.plans.main().program;
-    let states = program.states.iter().filter(is_weight).map(|s| s.initializer().to_string());
+    let programs = &compiled.plans.main().programs;
+    let program = programs.first();
+    let states = programs.states().into_iter().map(|(_, state)| state).filter(is_weight).map(|s| s.initializer().to_string());
     let held = states.chain(compiled.copies.iter().map(|c| c.name.clone())).collect();
     files.insert(MODEL, onnx::strip_weights(model, compiled.model.clone(), &held)?);
     files.insert(SPEC, spec_bytes);
@@ -170,7 +189,8 @@ pub fn write(to: &Path, compiled: &Compiled, model: &Path, spec: &Spec, weights:
         spec: Origin { file: file_name(&spec.file), sha256: spec_hash },
         files: files.iter().map(|(name, bytes)| (name.to_string(), hash(bytes))).collect(),
         copies: compiled.copies.clone(),
-        programs: vec![summary(program)],
+        places: Places::of(programs),
+        programs: programs.programs.iter().map(summary).collect(),
     };
     manifest.plan_hash = plan_hash(&manifest.files);
     let failed = |e: io::Error| Failure::io(format!("cannot write the plan directory `{}`", to.display()), &e);
@@ -258,7 +278,7 @@ pub fn model_path(path: &Path) -> PathBuf {
 /// If it is no plan directory, any of these is missing or damaged, or a program is wrong.
 pub fn read(path: &Path) -> Result<PlanDir, Failure> {
     let manifest = read_manifest(path)?;
-    let program = |name: &str| -> Result<Program, Failure> {
+    let program = |name: &str| -> Result<PlanSet, Failure> {
         let bytes = checked(path, &manifest, name)?;
         Ok(plan_file::decode(&bytes).map_err(|d| d.at(Place::File(path.join(name))))?)
     };
@@ -266,28 +286,31 @@ pub fn read(path: &Path) -> Result<PlanDir, Failure> {
     let trains = [TRAIN_PLAN, reference].iter().any(|name| manifest.files.contains_key(*name));
     let programs = |kind| program(if kind == ProgramKind::Train { TRAIN_PLAN } else { EVAL_PLAN });
     let programs = Programs::try_new(trains, programs)?;
-    let constants = programs.iter().flat_map(|(_, program)| &program.constants).map(|constant| constant.bytes.len() as u64);
+    let all = || programs.iter().flat_map(|(_, set)| &set.programs);
+    let constants = all().flat_map(|program| &program.constants).map(|constant| constant.bytes.len() as u64);
     let beside = constants.sum::<u64>() + fs::metadata(path.join(MODEL)).map_or(0, |model| model.len());
     let graph = |name: &str| -> Result<Graph, Failure> {
         let text = unpack(&checked(path, &manifest, name)?).map_err(|why| damaged(path, &format!("`{name}`: {why}")))?;
         let text = String::from_utf8(text).map_err(|_| damaged(path, &format!("`{name}` is not UTF-8")))?;
         text::parse_beside(&text, beside).map_err(|error| damaged(path, &format!("`{name}`, {error}")))
     };
-    let plans = programs.try_map(|kind, program| Ok::<_, Failure>(Plan { program, graph: graph(graph_file(kind))? }))?;
+    let plans = programs.try_map(|kind, programs| Ok::<_, Failure>(Plan { programs, graph: graph(graph_file(kind))? }))?;
     let reference = if trains { Some(graph(reference)?) } else { None };
     let spec = spec_of(path, &manifest)?;
     let proven = prove(&plans, reference.as_ref(), &spec).map_err(|disproof| counter_example(path, &spec, &disproof))?;
     check_memory(&plans, &spec)?;
-    check_manifest(path, &manifest, &plans.main().program)?;
+    check_manifest(path, &manifest, &plans.main().programs)?;
     check_copies(path, &manifest, &spec, trains)?;
     let labels_are_inputs = labels_are_inputs(&plans.eval.graph, &spec);
-    let programs = plans.map(|plan| plan.program);
+    let programs = plans.map(|plan| plan.programs);
     Ok(PlanDir { path: path.to_path_buf(), manifest, spec, programs, reference, labels_are_inputs, proven })
 }
 
 /// What the manifest says of ranks is what their programs do.
-fn check_manifest(path: &Path, manifest: &Manifest, program: &Program) -> Result<(), Failure> {
-    if manifest.programs != [summary(program)] {
+fn check_manifest(path: &Path, manifest: &Manifest, programs: &PlanSet) -> Result<(), Failure> {
+    let program = programs.first();
+    let summaries: Vec<ProgramSummary> = programs.programs.iter().map(summary).collect();
+    if manifest.programs != summaries || manifest.places != Places::of(programs) {
         return Err(damaged(path, &format!("`{MANIFEST}` says of ranks what their program does not do")));
     }
     let whole = (manifest.world_size, manifest.microbatches);
@@ -414,7 +437,7 @@ impl PlanDir {
     /// gives first values has no weights.
     fn misfit(&self, weights: &BTreeMap<String, Tensor>) -> Option<String> {
         let programs = [self.programs.main(), &self.programs.eval];
-        let states = programs.into_iter().flat_map(|program| program.states.iter().map(move |state| (program, state)));
+        let states = programs.into_iter().flat_map(PlanSet::states);
         let mut wanted = BTreeMap::new();
         for (program, state) in states.filter(|(_, state)| state.role.is_of_model() && state.init == StateInit::Model) {
             let buffer = &program.buffers[state.buffer.index()];

@@ -6,12 +6,13 @@ use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use shardc_ir::graph::{Graph, Phase};
 use shardc_ir::listing::summary;
 use shardc_ir::listing::units::bytes_text;
+use shardc_ir::plan::set::PlanSet;
 use shardc_ir::plan::{Buffer, BufferKind, Program, ProgramInput};
 use shardc_ir::programs::{Plan, ProgramKind, Programs};
 use shardc_ir::spec::Spec;
 use shardc_ir::verify::{report, verify as verify_graph};
 use shardc_ir::verify_plan::erasure::same_when_erased;
-use shardc_ir::verify_plan::{Proof, Violation, verify};
+use shardc_ir::verify_plan::{Proof, Violation, verify, verify_set};
 use shardc_passes::planning::inputs::{Allowed, allowed};
 use shardc_passes::{Context, Mode, loss_outputs, planning};
 
@@ -41,20 +42,22 @@ pub struct Disproof {
 pub fn prove(plans: &Programs<Plan>, reference: Option<&Graph>, spec: &Spec) -> Result<Vec<Proven>, Disproof> {
     let wrong = |kind, why: &str| Disproof { kind, violation: Violation::of(why) };
     let prove = |(kind, plan): (ProgramKind, &Plan)| {
-        let proof = verify(&plan.program, &plan.graph).map_err(|violation| Disproof { kind, violation })?;
+        let proof = verify_set(&plan.programs.as_ref(), &plan.graph).map_err(|violation| Disproof { kind, violation })?;
         Ok(Proven { kind, proof })
     };
     let proven = plans.iter().map(prove).collect::<Result<Vec<Proven>, Disproof>>()?;
     if let Some(training) = &plans.training {
         is_reference(reference, &training.graph).map_err(|why| wrong(ProgramKind::Reference, &why))?;
-        if spec.learning_rate() != Some(training.program.learning_rate) {
+        if spec.learning_rate() != Some(training.programs.first().learning_rate) {
             return Err(wrong(ProgramKind::Train, "its learning rate is not the spec's"));
         }
     }
-    evaluates(&plans.eval.program, spec).map_err(|why| wrong(ProgramKind::Eval, why))?;
+    evaluates(&plans.eval.programs, spec).map_err(|why| wrong(ProgramKind::Eval, why))?;
     let (mesh, seed) = (spec.mesh(), spec.seed.as_ref().map_or(0, |s| s.value));
     let batch = spec.batch.as_ref().map_or(0, |b| b.value.size);
-    for (kind, Plan { program, graph }) in plans.iter() {
+    for (kind, program, graph) in
+        plans.iter().flat_map(|(kind, plan)| plan.programs.programs.iter().map(move |p| (kind, p, &plan.graph)))
+    {
         if program.mesh != mesh || program.seed != seed || program.batch != batch {
             return Err(wrong(kind, "its mesh, batch or seed is not the spec's"));
         }
@@ -97,9 +100,11 @@ pub fn plan_reference(reference: &Graph, spec: &Spec) -> Result<Program, Diagnos
 
 /// Evaluation has no gradients and no state of an optimizer, and gives the sum of the loss where
 /// the spec has one.
-fn evaluates(eval: &Program, spec: &Spec) -> Result<(), &'static str> {
+fn evaluates(eval: &PlanSet, spec: &Spec) -> Result<(), &'static str> {
     let is_gradient = |b: &Buffer| matches!(b.kind, BufferKind::Gradient(_));
-    if eval.states.iter().any(|s| !s.role.is_of_model()) || eval.buffers.iter().any(is_gradient) {
+    let trains =
+        |program: &Program| program.states.iter().any(|s| !s.role.is_of_model()) || program.buffers.iter().any(is_gradient);
+    if eval.programs.iter().any(trains) {
         return Err("it trains");
     }
     if spec.loss.is_some() && loss_outputs(eval).is_none() {
@@ -114,7 +119,8 @@ fn evaluates(eval: &Program, spec: &Spec) -> Result<(), &'static str> {
 /// What fills the memory, at the line that limits it.
 pub fn check_memory(plans: &Programs<Plan>, spec: &Spec) -> Result<(), Diagnostic> {
     let Some(limit) = &spec.device_memory else { return Ok(()) };
-    for (kind, Plan { program, .. }) in plans.iter() {
+    for (kind, plan) in plans.iter() {
+        let program = plan.programs.fullest();
         if program.arena_bytes <= limit.value {
             continue;
         }

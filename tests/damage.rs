@@ -65,7 +65,7 @@ fn damaged_data_is_taken_or_refused() {
     let spec = spec::parse(Path::new("job.shard"), "batch 8\nloss cross_entropy labels=y\n").expect("a spec");
     let model = PathBuf::from(example("digits/model.onnx"));
     let compiled = compile(&model, &spec, &Options { train: false, ..Options::default() }).expect("the model compiles");
-    let inputs: Vec<InputSpec> = input_specs(&compiled.plans.eval.program);
+    let inputs: Vec<InputSpec> = input_specs(&compiled.plans.eval.programs);
     let arrays = read_npz(fs::File::open(example("digits/test.npz")).expect("data")).expect("arrays");
     let open = |path: &Path, inputs: &[InputSpec]| match Dataset::open(path, inputs.to_vec(), 8, &DataOptions::default()) {
         Ok(data) => {

@@ -49,9 +49,10 @@ fn plans_say_what_is_sent_held_and_computed() {
         let text = format!("{layout}loss cross_entropy logits=logits labels=y\n{optimizer}");
         let spec = spec::parse(Path::new("job.shard"), &text).expect("the spec is good");
         let compiled = shardc::compile(&folder.join("model.onnx"), &spec, &Options::default()).expect("the job compiles");
-        let program = compiled.plans.training.expect("the job trains").program;
+        let program = compiled.plans.training.expect("the job trains").programs;
         let options = DataOptions::default();
-        let data = Dataset::open(&folder.join(data), input_specs(&program), program.batch, &options).expect("the data fits");
+        let data =
+            Dataset::open(&folder.join(data), input_specs(&program), program.first().batch, &options).expect("the data fits");
         let start = |world: World| {
             let mut executor = Executor::within(world, program.clone(), 1).expect("the program loads");
             let weight = |name: &str| compiled.weights.get(name).and_then(|w| w.load().ok()).map(Tensor::from);
@@ -71,7 +72,11 @@ fn plans_say_what_is_sent_held_and_computed() {
         replay.step(1, &data.batch(1)).expect("the step runs");
         for executor in [&executor, &delayed] {
             let compared = replay.compare(executor).expect("the ranks are there").expect("the bits are the same");
-            assert_eq!((compared.ranks, compared.states), (program.mesh.world_size(), program.states.len()), "{model} {layout}");
+            assert_eq!(
+                (compared.ranks, compared.states),
+                (program.mesh().world_size(), program.states().len()),
+                "{model} {layout}"
+            );
             assert!(compared.outputs >= 2 && compared.gradients > 0 && compared.elements > 100);
         }
     }
@@ -84,7 +89,7 @@ fn a_replay_shows_the_first_difference() {
     let text = format!("mesh dp=2\nbatch 32\ndata axis=dp\nloss cross_entropy logits=logits labels=y\n{SGD}");
     let spec = spec::parse(Path::new("job.shard"), &text).expect("the spec is good");
     let compiled = shardc::compile(&folder.join("model.onnx"), &spec, &Options::default()).expect("the job compiles");
-    let program = compiled.plans.training.expect("the job trains").program;
+    let program = compiled.plans.training.expect("the job trains").programs;
     let data =
         Dataset::open(&folder.join("data.npz"), input_specs(&program), 32, &DataOptions::default()).expect("the data fits");
     let mut executor = Executor::new(program, 1).expect("the program loads");
@@ -93,7 +98,7 @@ fn a_replay_shows_the_first_difference() {
     executor.step(data.batch(0)).expect("the step runs");
     replay.step(0, &data.batch(0)).expect("the step runs");
     assert!(replay.compare(&executor).expect("the ranks are there").is_ok());
-    let name = executor.program().states[0].name.clone();
+    let name = executor.programs().states()[0].1.name.clone();
     let mut state = executor.get_state(&name).expect("the state is there");
     state.bytes[4 * 5] ^= 1;
     executor.set_state(&name, &state).expect("the state fits");

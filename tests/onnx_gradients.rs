@@ -5,11 +5,10 @@
 
 use serde_json::Value;
 use shardc_executor::run::Executor;
-use shardc_executor::tensor::Tensor as Array;
 use shardc_frontend::onnx::{ImportOptions, Imported};
 use shardc_ir::dtype::DType;
 use shardc_ir::interp::{self, Feed};
-use shardc_ir::plan::{BufferId, BufferKind};
+use shardc_ir::plan::set::Name;
 use shardc_ir::types::Tensor;
 use shardc_passes::{Context, Mode};
 use shardc_testkit::onnx::cases::{self, attribute, read};
@@ -84,15 +83,11 @@ fn gradients(imported: &Imported) -> Vec<(String, Vec<f64>)> {
     let mut executor = Executor::new(program, 1).unwrap();
     executor.initialise(|name| imported.weights.get(name).map(|w| w.load().unwrap().into())).unwrap();
     executor.step(Arc::new(vec![])).unwrap();
-    let program = executor.program();
-    let gradient = |(i, buffer): (usize, &shardc_ir::plan::Buffer)| match buffer.kind {
-        BufferKind::Gradient(state) => {
-            let value: Array = executor.read(BufferId(i as u32)).unwrap();
-            Some((program.states[state as usize].name.clone(), value.to_f64()))
-        }
+    let gradient = |name| match &name {
+        Name::Gradient(of) => Some((of.clone(), executor.read(&name).unwrap().to_f64())),
         _ => None,
     };
-    program.buffers.iter().enumerate().filter_map(gradient).collect()
+    executor.programs().names().into_iter().filter_map(gradient).collect()
 }
 
 /// The loss with one element of one parameter moved.

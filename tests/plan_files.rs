@@ -8,9 +8,9 @@ use shardc_executor::run::Executor;
 use shardc_ir::graph::Graph;
 use shardc_ir::listing;
 use shardc_ir::packed::{pack, unpack};
-use shardc_ir::plan::Program;
+use shardc_ir::plan::set::PlanSet;
 use shardc_ir::plan_file::{decode, encode};
-use shardc_ir::verify_plan::verify;
+use shardc_ir::verify_plan::verify_set;
 use shardc_testkit::random::Random;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,13 +18,13 @@ use std::path::Path;
 use support::{example, folder, shardc};
 
 /// Every program of the jobs of `examples/`, with its graph.
-fn programs() -> Vec<(Program, Graph)> {
+fn programs() -> Vec<(PlanSet, Graph)> {
     let mut out = vec![];
     for (model, spec) in [("digits", "one"), ("digits", "dp2-tp2"), ("tiny-gpt", "one"), ("tiny-gpt", "dp2")] {
         let spec = shardc_frontend::spec::load(Path::new(&example(&format!("{model}/{spec}.shard")))).expect("the spec is good");
         let path = example(&format!("{model}/model.onnx"));
         let compiled = shardc::compile(Path::new(&path), &spec, &Options::default()).expect("the job compiles");
-        out.extend(compiled.plans.iter().map(|(_, plan)| (plan.program.clone(), plan.graph.clone())));
+        out.extend(compiled.plans.iter().map(|(_, plan)| (plan.programs.clone(), plan.graph.clone())));
     }
     out
 }
@@ -82,9 +82,9 @@ fn forged_plans_do_not_panic() {
                 refused += 1;
                 return;
             };
-            listing::text(&program, 0, "job.shard");
-            disproved += usize::from(verify(&program, graph).is_err());
-            if program.arena_bytes < 1 << 24 && program.mesh.world_size() < 16 {
+            listing::text(program.first(), 0, "job.shard");
+            disproved += usize::from(verify_set(&program.as_ref(), graph).is_err());
+            if program.fullest().arena_bytes < 1 << 24 && program.mesh().world_size() < 16 {
                 unloadable += usize::from(Executor::new(program, 1).is_err());
             }
         }));

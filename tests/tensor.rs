@@ -84,7 +84,7 @@ fn compiled(name: &str, text: &str) -> Result<Program, String> {
     let options = Options { weights: false, ..Options::default() };
     let compiled = shardc::compile(&model(name).join("model.onnx"), &spec, &options);
     let compiled = compiled.map_err(|errors| errors.iter().map(|e| e.to_string()).collect::<Vec<_>>().join("\n"))?;
-    Ok(compiled.plans.training.expect("the job trains").program)
+    Ok(compiled.plans.training.expect("the job trains").programs.first().clone())
 }
 
 /// Every call over `tp` alone in the tasks of that name.

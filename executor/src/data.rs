@@ -17,7 +17,8 @@ use files::Files;
 use order::Order;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, Place, counted};
 use shardc_ir::dtype::DType;
-use shardc_ir::plan::Program;
+use shardc_ir::plan::set::PlanSet;
+use shardc_ir::plan::{Program, ProgramInput};
 use std::path::Path;
 use std::sync::Arc;
 use tokens::Tokens;
@@ -72,9 +73,9 @@ enum Source {
     Tokens { tokens: Tokens, context: u64 },
 }
 
-/// What `program` wants of each of its inputs.
-pub fn input_specs(program: &Program) -> Vec<InputSpec> {
-    let spec = |input: &shardc_ir::plan::ProgramInput| {
+/// What programs want of each of their inputs.
+pub fn input_specs(programs: &PlanSet) -> Vec<InputSpec> {
+    let spec = |(program, input): (&Program, &ProgramInput)| {
         let buffer = program.buffers.get(input.buffer.index())?;
         Some(InputSpec {
             name: input.name.clone(),
@@ -84,7 +85,7 @@ pub fn input_specs(program: &Program) -> Vec<InputSpec> {
             except: input.except,
         })
     };
-    program.inputs.iter().filter_map(spec).collect()
+    programs.inputs().into_iter().filter_map(spec).collect()
 }
 
 impl Dataset {

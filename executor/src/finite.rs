@@ -9,6 +9,7 @@ use crate::replay::Replay;
 use crate::run::{ExecutionError, Executor};
 use crate::tensor::Tensor;
 use shardc_ir::dtype::DType;
+use shardc_ir::plan::set::Name;
 use shardc_ir::plan::{StateRole, Turn};
 use std::fmt;
 
@@ -96,34 +97,36 @@ impl Seen {
 /// If the machine lacks memory, or a rank failed.
 pub fn first(executor: Executor, number: u64, batch: &[Tensor]) -> Result<Option<First>, ExecutionError> {
     let mut seen = Seen::default();
-    for state in executor.program().states.iter().filter(|state| state.role != StateRole::Moment) {
-        let dtype = executor.program().buffer(state.buffer).map_err(ExecutionError::before)?.dtype;
-        for (rank, part) in (0..).zip(executor.parts(state.buffer)?) {
-            if let Some(oddity) = Oddity::of(dtype, &part) {
+    let programs = executor.programs().clone();
+    for (program, state) in programs.states().into_iter().filter(|(_, state)| state.role != StateRole::Moment) {
+        let dtype = program.buffer(state.buffer).map_err(ExecutionError::before)?.dtype;
+        for (rank, part) in (0..).zip(executor.parts(&Name::State(state.name.clone()))?) {
+            if let Some(oddity) = part.and_then(|part| Oddity::of(dtype, &part)) {
                 seen.add(First { value: state.name.clone(), oddity, rank, op: None });
             }
         }
     }
     if seen.worst.is_none() {
-        Replay::in_place_of(executor)?.step_while(number, batch, |replay, turn| {
-            after(replay, turn)?.into_iter().for_each(|first| seen.add(first));
+        Replay::in_place_of(executor)?.step_while(number, batch, |replay, taken| {
+            for (rank, turn) in taken {
+                after(replay, *rank, *turn)?.into_iter().for_each(|first| seen.add(first));
+            }
             Ok(seen.worst.is_none())
         })?;
     }
     Ok(seen.worst.or(seen.below))
 }
 
-/// What the ranks have computed in `turn` that is not finite.
-fn after(replay: &Replay, turn: Turn) -> Result<Vec<First>, (u64, Fault)> {
-    let program = replay.program();
+/// What a rank has computed in `turn` that is not finite.
+fn after(replay: &Replay, number: u64, turn: Turn) -> Result<Vec<First>, (u64, Fault)> {
+    let rank = &replay.ranks()[number as usize];
+    let program = rank.program();
     let step = &program.tasks[turn.task].steps[turn.step];
     let mut found = vec![];
-    for (number, rank) in (0..).zip(replay.ranks()) {
-        for (write, oddity) in rank.oddities(turn).map_err(|message| (number, message.into()))? {
-            let value = program.buffers[step.writes[write].buffer.index()].name.clone();
-            let op = Some(Op { text: step.text.clone(), microbatch: (turn.time, program.mesh.microbatches()) });
-            found.push(First { value, oddity, rank: number, op });
-        }
+    for (write, oddity) in rank.oddities(turn).map_err(|message| (number, message.into()))? {
+        let value = program.buffers[step.writes[write].buffer.index()].name.clone();
+        let op = Some(Op { text: step.text.clone(), microbatch: (turn.time, program.mesh.microbatches()) });
+        found.push(First { value, oddity, rank: number, op });
     }
     Ok(found)
 }

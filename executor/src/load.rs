@@ -9,19 +9,38 @@ use shardc_ir::dtype::DType;
 use shardc_ir::kernel::Kernel;
 use shardc_ir::kernel::signature::Operand;
 use shardc_ir::plan::overlaps::{Overlap, overlap};
-use shardc_ir::plan::{Program, Step, View};
+use shardc_ir::plan::set::{Name, PlanSet};
+use shardc_ir::plan::{Buffer, BufferId, Program, StateVariable, Step, View};
 use shardc_ir::reason;
 use shardc_ir::reason::Reason;
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::Arc;
+
+/// The programs of a mesh, all of them safe to run.
+#[derive(Debug, Clone)]
+pub struct LoadedSet {
+    /// The programs.
+    pub programs: Arc<PlanSet>,
+    /// Each of them, ready.
+    loaded: Vec<Arc<Loaded>>,
+    /// The state variables that are each initializer, or blocks of it.
+    pub initializers: Arc<HashMap<String, Vec<StateVariable>>>,
+}
 
 /// A program that was found safe to run.
 #[derive(Debug)]
 pub struct Loaded {
-    /// The program.
-    pub program: Program,
+    /// All programs of the mesh.
+    pub programs: Arc<PlanSet>,
+    /// Which of them it is.
+    at: usize,
     /// For each task its steps.
     pub tasks: Vec<Vec<ReadyStep>>,
+    /// Where the arrays of its inputs are among those of a batch, which has them for all programs.
+    pub inputs: Vec<usize>,
+    /// The buffers that the host asks for by name.
+    pub names: HashMap<Name, BufferId>,
 }
 
 /// A step with its kernel ready.
@@ -60,20 +79,52 @@ impl ArenaRange {
     }
 }
 
-impl Loaded {
-    /// Checks `program` and makes its kernels ready.
+impl LoadedSet {
+    /// Checks programs and makes their kernels ready.
     ///
     /// # Errors
     /// What is wrong, with the step's text.
-    pub fn new(program: Program) -> Result<Loaded, Reason> {
-        program.check_tables()?;
+    pub fn new(programs: impl Into<PlanSet>) -> Result<LoadedSet, Reason> {
+        let programs = Arc::new(programs.into());
+        programs.check_tables()?;
+        let inputs = programs.inputs().into_iter().map(|(_, input)| input.name.as_str());
+        let inputs: HashMap<&str, usize> = inputs.zip(0..).collect();
+        let load = |at: usize| Loaded::new(&programs, at, &inputs).map(Arc::new);
+        let loaded = (0..programs.programs.len()).map(load).collect::<Result<_, _>>()?;
+        let mut initializers: HashMap<String, Vec<StateVariable>> = HashMap::new();
+        for (_, state) in programs.states() {
+            initializers.entry(state.initializer().to_string()).or_default().push(state.clone());
+        }
+        Ok(LoadedSet { programs, loaded, initializers: Arc::new(initializers) })
+    }
+
+    /// The program of `rank`.
+    pub fn of_rank(&self, rank: u64) -> &Arc<Loaded> {
+        &self.loaded[self.programs.at(self.programs.mesh(), rank)]
+    }
+
+    /// A buffer that has that name, as it is in the first program that has one.
+    pub fn named(&self, name: &Name) -> Option<&Buffer> {
+        self.loaded.iter().find_map(|loaded| Some(&loaded.program().buffers[loaded.names.get(name)?.index()]))
+    }
+}
+
+impl Loaded {
+    fn new(programs: &Arc<PlanSet>, at: usize, inputs: &HashMap<&str, usize>) -> Result<Loaded, Reason> {
+        let program = &programs.programs[at];
         let mut tasks = vec![];
         for task in &program.tasks {
             let ready =
-                |step: &Step| ready(&program, step).map_err(|e| reason!("step `{}` of task {}: {e}", step.text, task.name));
+                |step: &Step| ready(program, step).map_err(|e| reason!("step `{}` of task {}: {e}", step.text, task.name));
             tasks.push(task.steps.iter().map(ready).collect::<Result<_, _>>()?);
         }
-        Ok(Loaded { program, tasks })
+        let inputs = program.inputs.iter().map(|input| inputs[input.name.as_str()]).collect();
+        Ok(Loaded { programs: programs.clone(), at, tasks, inputs, names: program.names().collect() })
+    }
+
+    /// The program.
+    pub fn program(&self) -> &Program {
+        &self.programs.programs[self.at]
     }
 }
 

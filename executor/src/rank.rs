@@ -12,6 +12,8 @@ use crate::shard::Layout;
 use crate::tensor::Tensor;
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::{Collective, Kernel};
+use shardc_ir::mesh::Mesh;
+use shardc_ir::plan::set::Name;
 use shardc_ir::plan::{Buffer, BufferId, BufferKind, HostScalar, Program, Turn};
 use shardc_ir::reason;
 use shardc_ir::reason::Reason;
@@ -29,25 +31,26 @@ pub struct Rank {
 impl Rank {
     /// Rank `rank`, with memory all zero but for the constants.
     pub fn new(loaded: Arc<Loaded>, rank: u64, threads: Threads) -> Result<Rank, Reason> {
-        let arena = Arena::new(loaded.program.arena_bytes)?;
-        let coordinates = loaded.program.mesh.coordinates(rank);
+        let arena = Arena::new(loaded.program().arena_bytes)?;
+        let coordinates = loaded.program().mesh.coordinates(rank);
         let mut rank = Rank { loaded: loaded.clone(), arena, threads, coordinates };
-        for constant in &loaded.program.constants {
+        for constant in &loaded.program().constants {
             rank.write_bytes(constant.buffer, &constant.bytes)?;
         }
         Ok(rank)
     }
 
-    /// Takes the inputs of step `number` (from 0), in the order of the program's table.
+    /// Takes its inputs of step `number` (from 0) from those of all programs, in their order.
     ///
     /// # Errors
     /// If an input is not of the program's type.
     pub fn begin(&mut self, number: u64, inputs: &[Tensor]) -> Result<(), Fault> {
         let loaded = self.loaded.clone();
-        for (input, tensor) in loaded.program.inputs.iter().zip(inputs) {
+        for (input, at) in loaded.program().inputs.iter().zip(&loaded.inputs) {
+            let tensor = inputs.get(*at).ok_or("an input without an array").map_err(Fault::of_data)?;
             self.write(input.buffer, tensor).map_err(Fault::of_data)?;
         }
-        Ok(self.write_scalars(&loaded.program, number)?)
+        Ok(self.write_scalars(loaded.program(), number)?)
     }
 
     /// Does what the program says for `turn`; a collective is for `call`, with its sources and its
@@ -57,17 +60,32 @@ impl Rank {
     /// Bad data, or what `call` says, with the step's text.
     pub fn run(&mut self, turn: Turn, call: impl FnOnce(&Collective, Operands<'_>) -> Result<(), Reason>) -> Result<(), Fault> {
         let loaded = self.loaded.clone();
-        let task = &loaded.program.tasks[turn.task];
+        let task = &loaded.program().tasks[turn.task];
         let step = &task.steps[turn.step];
         *self.coordinates.last_mut().ok_or("a mesh without axes")? = turn.time;
         let done = self.launch(&step.kernel, &loaded.tasks[turn.task][turn.step], call);
         done.map_err(|fault| Fault { message: format!("`{}` in task {}: {fault}", step.text, task.name), ..fault })
     }
 
+    /// Its number.
+    pub fn number(&self) -> u64 {
+        self.program().mesh.rank(&self.coordinates)
+    }
+
+    /// What it runs.
+    pub fn program(&self) -> &Program {
+        self.loaded.program()
+    }
+
+    /// Its buffer of what has that name.
+    pub fn named(&self, name: &Name) -> Option<BufferId> {
+        self.loaded.names.get(name).copied()
+    }
+
     /// Keeps this rank's part of a whole array, in every slot.
     pub fn write(&mut self, id: BufferId, tensor: &Tensor) -> Result<(), Reason> {
         let loaded = self.loaded.clone();
-        let found = loaded.program.buffer(id)?;
+        let found = loaded.program().buffer(id)?;
         if tensor.dtype != found.dtype || tensor.shape != found.shape {
             let (dtype, shape) = (tensor.dtype, &tensor.shape);
             return Err(reason!("`{}` is {}{:?}, not {dtype}{shape:?}", found.name, found.dtype, found.shape));
@@ -77,7 +95,7 @@ impl Rank {
 
     /// Whether this rank's part of a buffer of floats holds finite numbers only.
     pub fn is_finite(&self, id: BufferId) -> Result<bool, Reason> {
-        let dtype = self.loaded.program.buffer(id)?.dtype;
+        let dtype = self.loaded.program().buffer(id)?.dtype;
         Ok(Oddity::of(dtype, &self.part(id)?).is_none())
     }
 
@@ -91,17 +109,23 @@ impl Rank {
         Ok(found.collect::<Result<Vec<_>, Reason>>()?.into_iter().flatten().collect())
     }
 
-    /// This rank's part of a buffer, slot after slot; `None` if another rank holds the same.
-    pub fn read(&self, id: BufferId) -> Result<Option<Vec<u8>>, Reason> {
-        let found = self.loaded.program.buffer(id)?;
-        let first = layout(&self.loaded.program, found).is_first_replica(&self.coordinates);
+    /// This rank's part of what has that name, slot after slot; `None` if it has none, or another
+    /// rank with the same program holds the same.
+    pub fn read(&self, name: &Name) -> Result<Option<Vec<u8>>, Reason> {
+        let Some(id) = self.named(name) else { return Ok(None) };
+        let found = self.loaded.program().buffer(id)?;
+        let mut coordinates = self.coordinates.clone();
+        for axis in self.loaded.programs.axes.iter().filter(|axis| !found.sharding.splits(**axis)) {
+            coordinates[axis.index()] = 0;
+        }
+        let first = layout(&self.program().mesh, found).is_first_replica(&coordinates);
         if first { self.part(id).map(Some) } else { Ok(None) }
     }
 
     /// This rank's part of a buffer, slot after slot.
     pub fn part(&self, id: BufferId) -> Result<Vec<u8>, Reason> {
-        let found = self.loaded.program.buffer(id)?;
-        let local = layout(&self.loaded.program, found).local_bytes();
+        let found = self.loaded.program().buffer(id)?;
+        let local = layout(&self.program().mesh, found).local_bytes();
         let starts = (0..found.slots).map(|slot| found.offset + slot * found.slot_bytes);
         let slots: Vec<&[u8]> = starts.map(|start| self.arena.bytes(start..start + local)).collect::<Result<_, _>>()?;
         Ok(slots.concat())
@@ -113,7 +137,7 @@ impl Rank {
     /// If there is no such buffer, or `part` is not of its size.
     pub fn set_part(&mut self, id: BufferId, part: &[u8]) -> Result<(), Reason> {
         let loaded = self.loaded.clone();
-        let found = loaded.program.buffer(id)?;
+        let found = loaded.program().buffer(id)?;
         if part.len() as u64 > found.slot_bytes {
             return Err(reason!("{} bytes are too many for `{}`", part.len(), found.name));
         }
@@ -128,8 +152,8 @@ impl Rank {
 
     fn write_bytes(&mut self, id: BufferId, global: &[u8]) -> Result<(), Reason> {
         let loaded = self.loaded.clone();
-        let found = loaded.program.buffer(id)?;
-        let layout = layout(&loaded.program, found);
+        let found = loaded.program().buffer(id)?;
+        let layout = layout(&loaded.program().mesh, found);
         if global.len() as u64 != layout.global_bytes() {
             return Err(reason!("`{}` has {} bytes, not {}", found.name, layout.global_bytes(), global.len()));
         }
@@ -184,7 +208,7 @@ impl Rank {
     }
 }
 
-/// How `buffer` is laid over the program's mesh.
-pub fn layout<'a>(program: &'a Program, buffer: &'a Buffer) -> Layout<'a> {
-    Layout { shape: &buffer.shape, sharding: &buffer.sharding, mesh: &program.mesh, element: buffer.dtype.bytes() }
+/// How `buffer` is laid over a mesh.
+pub fn layout<'a>(mesh: &'a Mesh, buffer: &'a Buffer) -> Layout<'a> {
+    Layout { shape: &buffer.shape, sharding: &buffer.sharding, mesh, element: buffer.dtype.bytes() }
 }

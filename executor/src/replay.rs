@@ -1,33 +1,36 @@
-//! All ranks' steps in lockstep, in one thread: what the ranks of an [`Executor`] must compute to
-//! the bit.
+//! All ranks' steps in one thread: what the ranks of an [`Executor`] must compute to the bit.
 //!
-//! Each turn of a step is taken by one rank after another. In a collective the ranks' sources are
-//! laid side by side and combined by plain loops in the order of each group; there are no barriers,
-//! pieces, shares or staging buffers.
+//! Each rank has the chain of its program's turns, and one rank after another takes a turn until
+//! all are at calls. A call is made when all of its group are at it: the sources are laid side by
+//! side and combined by plain loops in the order of the group; there are no barriers, pieces,
+//! shares or staging buffers.
 
 use crate::arena::Operands;
 use crate::cpu::threads::Threads;
 use crate::fault::Fault;
-use crate::load::Loaded;
+use crate::load::LoadedSet;
 use crate::rank::Rank;
 use crate::run::{ExecutionError, Executor};
 use crate::tensor::Tensor;
 use shardc_ir::dtype::DType;
-use shardc_ir::kernel::{Collective, CollectiveKind};
-use shardc_ir::plan::{BufferId, BufferKind, Program, Turn};
+use shardc_ir::kernel::{Collective, CollectiveKind, Kernel};
+use shardc_ir::plan::set::Name;
+use shardc_ir::plan::{Buffer, Turn};
 use shardc_ir::reduce_kind::ReduceKind;
 use std::fmt;
-use std::sync::Arc;
 
-/// The ranks of a program, run in turn.
+/// The ranks of a mesh, run in turn.
 #[derive(Debug)]
 pub struct Replay {
-    loaded: Arc<Loaded>,
+    loaded: LoadedSet,
     ranks: Vec<Rank>,
 }
 
-/// A buffer, and what each rank holds of it.
-type Held = (BufferId, Vec<Vec<u8>>);
+/// A state variable, and what each rank holds of it.
+type Held = (Name, Vec<Option<Vec<u8>>>);
+
+/// What each rank that took a turn did.
+pub type Taken = Vec<(u64, Turn)>;
 
 /// What was compared and is equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -85,20 +88,17 @@ impl Replay {
         Replay::from_states(loaded, &states)
     }
 
-    fn from_states(loaded: Arc<Loaded>, states: &[Held]) -> Result<Replay, ExecutionError> {
-        let ranks = (0..loaded.program.mesh.world_size()).map(|rank| Rank::new(loaded.clone(), rank, Threads(1)));
+    fn from_states(loaded: LoadedSet, states: &[Held]) -> Result<Replay, ExecutionError> {
+        let ranks = 0..loaded.programs.mesh().world_size();
+        let ranks = ranks.map(|rank| Rank::new(loaded.of_rank(rank).clone(), rank, Threads(1)));
         let mut ranks: Vec<Rank> = ranks.collect::<Result<_, _>>().map_err(ExecutionError::before)?;
         for (state, parts) in states {
             for (rank, part) in ranks.iter_mut().zip(parts) {
-                rank.set_part(*state, part).map_err(ExecutionError::before)?;
+                let Some((id, part)) = rank.named(state).zip(part.as_ref()) else { continue };
+                rank.set_part(id, part).map_err(ExecutionError::before)?;
             }
         }
         Ok(Replay { loaded, ranks })
-    }
-
-    /// The program.
-    pub fn program(&self) -> &Program {
-        &self.loaded.program
     }
 
     /// The ranks.
@@ -106,7 +106,7 @@ impl Replay {
         &self.ranks
     }
 
-    /// Runs step `number` (from 0) over a batch: a whole array for each of the program's inputs, in
+    /// Runs step `number` (from 0) over a batch: a whole array for each input of the programs, in
     /// their order.
     ///
     /// # Errors
@@ -115,58 +115,105 @@ impl Replay {
         self.step_while(number, batch, |_, _| Ok(true))
     }
 
-    /// As [`Replay::step`], but only until `go_on`, which sees all ranks after each turn, says no
-    /// or what failed on which rank.
+    /// As [`Replay::step`], but only until `go_on`, which sees all ranks and the turns that were
+    /// just taken, says no or what failed on which rank.
     ///
     /// # Errors
-    /// As [`Replay::step`], and what `go_on` says.
+    /// As [`Replay::step`], what `go_on` says, and ranks that wait for one another.
     pub fn step_while(
         &mut self,
         number: u64,
         batch: &[Tensor],
-        mut go_on: impl FnMut(&Replay, Turn) -> Result<bool, (u64, Fault)>,
+        mut go_on: impl FnMut(&Replay, &Taken) -> Result<bool, (u64, Fault)>,
     ) -> Result<(), ExecutionError> {
-        let loaded = self.loaded.clone();
         let failed = |(rank, Fault { message, of_data })| {
             let (rank, step) = (Some(rank), Some(number));
             ExecutionError { rank, step, message, of_data }
         };
-        self.each(|rank| rank.begin(number, batch)).map_err(failed)?;
-        for turn in loaded.program.turns() {
-            self.turn(turn).map_err(failed)?;
-            if !go_on(self, turn).map_err(failed)? {
-                break;
+        for (at, rank) in (0..).zip(&mut self.ranks) {
+            rank.begin(number, batch).map_err(|fault| failed((at, fault)))?;
+        }
+        let programs = self.loaded.programs.clone();
+        let of = |rank| programs.of_rank(programs.mesh(), rank).turns().peekable();
+        let mut chains: Vec<_> = (0..self.ranks.len() as u64).map(of).collect();
+        loop {
+            let next: Vec<Option<Turn>> = chains.iter_mut().map(|chain| chain.peek().copied()).collect();
+            if next.iter().all(Option::is_none) {
+                return Ok(());
+            }
+            let taken = self.round(&next).map_err(failed)?;
+            if taken.is_empty() {
+                let why = Fault::from("no rank can go on: all wait in collectives".to_string());
+                return Err(failed((0, why)));
+            }
+            for (rank, _) in &taken {
+                chains[*rank as usize].next();
+            }
+            if !go_on(self, &taken).map_err(failed)? {
+                return Ok(());
             }
         }
-        Ok(())
     }
 
-    /// One turn on every rank.
-    fn turn(&mut self, turn: Turn) -> Result<(), (u64, Fault)> {
-        let loaded = self.loaded.clone();
-        let mut call = None;
+    /// A turn of every rank that computes next; where none does, the calls that all of a group are
+    /// at.
+    fn round(&mut self, next: &[Option<Turn>]) -> Result<Taken, (u64, Fault)> {
+        let mut taken = vec![];
+        for (number, turn) in (0..).zip(next) {
+            let Some(turn) = turn.filter(|turn| self.call(number, *turn).is_none()) else { continue };
+            let rank = &mut self.ranks[number as usize];
+            rank.run(turn, |_, _| Err("a call among kernels".into())).map_err(|fault| (number, fault))?;
+            taken.push((number, turn));
+        }
+        if !taken.is_empty() {
+            return Ok(taken);
+        }
+        for (number, turn) in (0..).zip(next) {
+            let Some(call) = turn.and_then(|turn| self.call(number, turn)).cloned() else { continue };
+            let group = self.loaded.programs.mesh().group(number, &call.axes);
+            let at_it = |member: &u64| next[*member as usize].filter(|turn| self.call(*member, *turn) == Some(&call));
+            let turns: Vec<Option<Turn>> = group.iter().map(at_it).collect();
+            let turns: Option<Vec<Turn>> = turns.into_iter().collect();
+            let Some(turns) = turns.filter(|_| group[0] == number) else { continue };
+            let members: Taken = group.into_iter().zip(turns).collect();
+            self.exchange(&call, &members)?;
+            taken.extend(members);
+        }
+        Ok(taken)
+    }
+
+    /// The call that a rank makes in a turn.
+    fn call(&self, rank: u64, turn: Turn) -> Option<&Collective> {
+        match &self.ranks[rank as usize].program().tasks[turn.task].steps[turn.step].kernel {
+            Kernel::Collective(call) => Some(call),
+            _ => None,
+        }
+    }
+
+    /// A call by all of its group.
+    fn exchange(&mut self, call: &Collective, members: &Taken) -> Result<(), (u64, Fault)> {
         let mut sources: Vec<Vec<Vec<u8>>> = vec![];
-        self.each(|rank| {
-            rank.run(turn, |collective, Operands { reads, writes }| {
-                let in_place = |source: &[u8]| collective.kind == CollectiveKind::AllReduce && source.is_empty();
+        for (number, turn) in members {
+            let rank = &mut self.ranks[*number as usize];
+            let taken = rank.run(*turn, |_, Operands { reads, writes }| {
+                let in_place = |source: &[u8]| call.kind == CollectiveKind::AllReduce && source.is_empty();
                 let pairs = reads.into_iter().zip(&writes);
                 let own = pairs.map(|(read, write)| if in_place(read) { write.to_vec() } else { read.to_vec() });
                 sources.push(own.collect());
-                call = Some(collective.clone());
                 Ok(())
-            })
-        })?;
-        let Some(call) = call else { return Ok(()) };
-        for (number, rank) in (0..).zip(&mut self.ranks) {
-            let group = loaded.program.mesh.group(number, &call.axes);
-            rank.run(turn, |_, Operands { writes, .. }| {
+            });
+            taken.map_err(|fault| (*number, fault))?;
+        }
+        for (place, (number, turn)) in members.iter().enumerate() {
+            let rank = &mut self.ranks[*number as usize];
+            let given = rank.run(*turn, |_, Operands { writes, .. }| {
                 for (i, destination) in writes.into_iter().enumerate() {
-                    let result = received(&call, i, number, &group, &sources);
+                    let result = received(call, i, place, &sources);
                     destination.get_mut(..result.len()).ok_or("a destination that is too small")?.copy_from_slice(&result);
                 }
                 Ok(())
-            })
-            .map_err(|message| (number, message))?;
+            });
+            given.map_err(|fault| (*number, fault))?;
         }
         Ok(())
     }
@@ -178,18 +225,17 @@ impl Replay {
     /// If a rank of the executor failed.
     pub fn compare(&self, executor: &Executor) -> Result<Result<Compared, Difference>, ExecutionError> {
         let mut compared = Compared { ranks: self.ranks.len() as u64, ..Compared::default() };
-        for (i, found) in self.loaded.program.buffers.iter().enumerate() {
-            let count = match found.kind {
-                BufferKind::Output(_) => &mut compared.outputs,
-                BufferKind::Gradient(_) => &mut compared.gradients,
-                BufferKind::State(_) => &mut compared.states,
-                _ => continue,
-            };
-            *count += 1;
-            let id = BufferId(i as u32);
-            for ((number, rank), threads) in (0..).zip(&self.ranks).zip(executor.parts(id)?) {
+        for name in self.loaded.programs.names() {
+            *match name {
+                Name::Output(_) => &mut compared.outputs,
+                Name::Gradient(_) => &mut compared.gradients,
+                Name::State(_) => &mut compared.states,
+            } += 1;
+            for ((number, rank), threads) in (0..).zip(&self.ranks).zip(executor.parts(&name)?) {
+                let Some((id, threads)) = rank.named(&name).zip(threads) else { continue };
+                let found = rank.program().buffer(id).map_err(ExecutionError::before)?;
                 let replay = rank.part(id).map_err(ExecutionError::before)?;
-                if let Some(difference) = self.first_difference(id, number, &threads, &replay)? {
+                if let Some(difference) = first_difference(found, number, &threads, &replay) {
                     return Ok(Err(difference));
                 }
                 compared.elements += replay.len() as u64 / found.dtype.bytes();
@@ -197,46 +243,33 @@ impl Replay {
         }
         Ok(Ok(compared))
     }
+}
 
-    fn first_difference(
-        &self,
-        id: BufferId,
-        rank: u64,
-        threads: &[u8],
-        replay: &[u8],
-    ) -> Result<Option<Difference>, ExecutionError> {
-        let found = self.loaded.program.buffer(id).map_err(ExecutionError::before)?;
-        let element = found.dtype.bytes() as usize;
-        let Some(at) = threads.chunks(element).zip(replay.chunks(element)).position(|(a, b)| a != b) else { return Ok(None) };
-        let text = |bytes: &[u8]| {
-            let bytes = bytes[at * element..][..element].to_vec();
-            Tensor { dtype: found.dtype, shape: vec![], bytes }.first().map_or_else(String::new, |value| format!("{value:e}"))
-        };
-        let (buffer, threads, replay) = (found.name.clone(), text(threads), text(replay));
-        Ok(Some(Difference { buffer, rank, element: at as u64, threads, replay }))
-    }
-
-    /// One rank after the other; the first that fails, and why.
-    fn each(&mut self, mut f: impl FnMut(&mut Rank) -> Result<(), Fault>) -> Result<(), (u64, Fault)> {
-        (0..).zip(&mut self.ranks).try_for_each(|(number, rank)| f(rank).map_err(|message| (number, message)))
-    }
+fn first_difference(found: &Buffer, rank: u64, threads: &[u8], replay: &[u8]) -> Option<Difference> {
+    let element = found.dtype.bytes() as usize;
+    let at = threads.chunks(element).zip(replay.chunks(element)).position(|(a, b)| a != b)?;
+    let text = |bytes: &[u8]| {
+        let bytes = bytes[at * element..][..element].to_vec();
+        Tensor { dtype: found.dtype, shape: vec![], bytes }.first().map_or_else(String::new, |value| format!("{value:e}"))
+    };
+    let (buffer, threads, replay) = (found.name.clone(), text(threads), text(replay));
+    Some(Difference { buffer, rank, element: at as u64, threads, replay })
 }
 
 /// What each rank holds of each state variable.
 fn states(executor: &Executor) -> Result<Vec<Held>, ExecutionError> {
-    let states = executor.program().states.iter();
-    states.map(|state| Ok((state.buffer, executor.parts(state.buffer)?))).collect()
+    let names = executor.programs().states().into_iter().map(|(_, state)| Name::State(state.name.clone()));
+    names.map(|name| executor.parts(&name).map(|parts| (name, parts))).collect()
 }
 
-/// What rank `number` gets of operand `i` of its group's call, from all ranks' sources.
-fn received(call: &Collective, i: usize, number: u64, group: &[u64], sources: &[Vec<Vec<u8>>]) -> Vec<u8> {
+/// What member `place` of a group gets of operand `i` of its call, from all members' sources.
+fn received(call: &Collective, i: usize, place: usize, sources: &[Vec<Vec<u8>>]) -> Vec<u8> {
     let bytes = (call.counts[i] * call.dtype.bytes()) as usize;
-    let place = group.iter().position(|member| *member == number).unwrap_or(0);
     let part = match call.kind {
         CollectiveKind::AllReduce | CollectiveKind::AllGather => 0,
         CollectiveKind::ReduceScatter | CollectiveKind::AllToAll => place * bytes,
     };
-    let parts = group.iter().map(|member| sources[*member as usize][i][part..part + bytes].to_vec());
+    let parts = sources.iter().map(|source| source[i][part..part + bytes].to_vec());
     match call.kind {
         CollectiveKind::AllGather | CollectiveKind::AllToAll => parts.collect::<Vec<_>>().concat(),
         CollectiveKind::AllReduce | CollectiveKind::ReduceScatter => {

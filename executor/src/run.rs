@@ -4,12 +4,13 @@ use crate::comm::{Communicator, TrafficTable};
 use crate::cpu::threads::Threads;
 use crate::fault::Fault;
 use crate::init::initial_value;
-use crate::load::Loaded;
+use crate::load::LoadedSet;
 use crate::rank::{Rank, layout};
 use crate::tensor::Tensor;
 use crate::world::World;
 use shardc_ir::diagnostic::counted;
-use shardc_ir::plan::{BufferId, Program, StateRole, Turn};
+use shardc_ir::plan::set::{Name, PlanSet};
+use shardc_ir::plan::{Buffer, BufferId, Program, StateRole, Turn};
 use shardc_ir::reason;
 use shardc_ir::reason::Reason;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,10 +22,10 @@ use std::thread;
 /// A running program: one thread (or pool) for each rank, waiting for what to do.
 #[derive(Debug)]
 pub struct Executor {
-    pub(crate) loaded: Arc<Loaded>,
+    pub(crate) loaded: LoadedSet,
     world: Arc<World>,
     ranks: Vec<Handle>,
-    guard: Option<Arc<Guard>>,
+    guard: Option<Arc<Guards>>,
     step: u64,
 }
 
@@ -51,33 +52,56 @@ pub struct StepResult {
 /// The output that is the norm of all gradients.
 pub const NORM: &str = "grad_norm";
 
-/// Where a step can be given up, because the norm of the gradients is known and no parameter has
-/// changed.
+/// Where each program's step can be given up, because the norm of the gradients is known and no
+/// parameter has changed.
+#[derive(Debug)]
+struct Guards {
+    each: Vec<Guard>,
+    /// The outputs that are known then.
+    known: BTreeSet<String>,
+}
+
 #[derive(Debug)]
 struct Guard {
     /// The turn that follows, by its place in a step.
     turn: usize,
     norm: BufferId,
-    /// The outputs that are known.
-    known: Vec<BufferId>,
+}
+
+impl Guards {
+    /// `None` where a parameter changes before some program knows the norm.
+    fn of(programs: &PlanSet) -> Option<Guards> {
+        let each = programs.programs.iter().map(Guard::of).collect::<Option<Vec<Guard>>>()?;
+        let known = |(program, guard): (&Program, &Guard)| guard.known(program).into_iter().collect::<Vec<_>>();
+        let known = programs.programs.iter().zip(&each).flat_map(known).collect();
+        Some(Guards { each, known })
+    }
 }
 
 impl Guard {
     /// `None` where a parameter changes before the norm is known.
     fn of(program: &Program) -> Option<Guard> {
         let norm = program.outputs.iter().find(|output| output.name == NORM)?.buffer;
+        let turn = last_write(program, norm)?;
         let views = |turn: Turn| program.tasks[turn.task].steps[turn.step].writes.iter();
-        let writes = |turn: Turn, id| views(turn).any(|view| view.buffer == id);
-        let known = |id| Some(program.turns().enumerate().filter(|(_, turn)| writes(*turn, id)).last()?.0 + 1);
-        let turn = known(norm)?;
         let parameters = program.states.iter().filter(|state| state.role == StateRole::Parameter);
         let parameters: BTreeSet<BufferId> = parameters.map(|state| state.buffer).collect();
         if program.turns().take(turn).flat_map(views).any(|view| parameters.contains(&view.buffer)) {
             return None;
         }
-        let outputs = program.outputs.iter().map(|output| output.buffer);
-        Some(Guard { turn, norm, known: outputs.filter(|id| known(*id).is_some_and(|at| at <= turn)).collect() })
+        Some(Guard { turn, norm })
     }
+
+    fn known(&self, program: &Program) -> Vec<String> {
+        let is_known = |id| last_write(program, id).is_some_and(|at| at <= self.turn);
+        program.outputs.iter().filter(|output| is_known(output.buffer)).map(|output| output.name.clone()).collect()
+    }
+}
+
+/// How many turns of a step there are until a buffer is written for the last time.
+fn last_write(program: &Program, id: BufferId) -> Option<usize> {
+    let writes = |turn: Turn| program.tasks[turn.task].steps[turn.step].writes.iter().any(|view| view.buffer == id);
+    Some(program.turns().enumerate().filter(|(_, turn)| writes(*turn)).last()?.0 + 1)
 }
 
 /// For people, who count steps from 1.
@@ -110,37 +134,37 @@ struct Worker {
 }
 
 impl Executor {
-    /// Checks `program` and starts its ranks, each with `threads` threads. Memory is zero but for
-    /// the constants.
+    /// Checks the programs of a mesh, or the one of all its ranks, and starts the ranks, each with
+    /// `threads` threads. Memory is zero but for the constants.
     ///
     /// # Errors
-    /// If the program is not safe to run, or the machine lacks memory or threads.
-    pub fn new(program: Program, threads: usize) -> Result<Executor, ExecutionError> {
-        Executor::within(World::default(), program, threads)
+    /// If a program is not safe to run, or the machine lacks memory or threads.
+    pub fn new(programs: impl Into<PlanSet>, threads: usize) -> Result<Executor, ExecutionError> {
+        Executor::within(World::default(), programs, threads)
     }
 
     /// As [`Executor::new`], in a world of one's own.
     ///
     /// # Errors
     /// As [`Executor::new`].
-    pub fn within(world: World, program: Program, threads: usize) -> Result<Executor, ExecutionError> {
-        let loaded = Arc::new(Loaded::new(program).map_err(ExecutionError::before)?);
+    pub fn within(world: World, programs: impl Into<PlanSet>, threads: usize) -> Result<Executor, ExecutionError> {
+        let loaded = LoadedSet::new(programs).map_err(ExecutionError::before)?;
         let world = Arc::new(world);
-        let mesh = &loaded.program.mesh;
+        let mesh = loaded.programs.mesh();
         let mut ranks = vec![];
         for rank in 0..mesh.world_size() {
             let communicator = Communicator::new(world.clone(), mesh.clone(), rank);
             let threads = Threads(threads.max(1));
-            let worker = Rank::new(loaded.clone(), rank, threads).map(|rank| Worker { rank, communicator });
+            let worker = Rank::new(loaded.of_rank(rank).clone(), rank, threads).map(|rank| Worker { rank, communicator });
             ranks.push(worker.and_then(|worker| start(rank, worker, threads)).map_err(ExecutionError::before)?);
         }
-        let guard = Guard::of(&loaded.program).map(Arc::new);
+        let guard = Guards::of(&loaded.programs).map(Arc::new);
         Ok(Executor { loaded, world, ranks, guard, step: 0 })
     }
 
-    /// The program.
-    pub fn program(&self) -> &Program {
-        &self.loaded.program
+    /// The programs.
+    pub fn programs(&self) -> &PlanSet {
+        &self.loaded.programs
     }
 
     /// The number of the next step, from 0.
@@ -153,7 +177,8 @@ impl Executor {
         self.step = step;
     }
 
-    /// Runs one step over a batch: a whole array for each of the program's inputs, in their order.
+    /// Runs one step over a batch: a whole array for each input of [`PlanSet::inputs`], in
+    /// their order.
     ///
     /// # Errors
     /// Bad data or a failed rank. No step can follow.
@@ -162,37 +187,43 @@ impl Executor {
     }
 
     /// Runs a step, but for what follows a norm at the guard that is not finite.
-    fn run_step(&mut self, batch: Arc<Vec<Tensor>>, guard: Option<Arc<Guard>>) -> Result<StepResult, ExecutionError> {
+    fn run_step(&mut self, batch: Arc<Vec<Tensor>>, guard: Option<Arc<Guards>>) -> Result<StepResult, ExecutionError> {
         let step = self.step;
-        if batch.len() != self.program().inputs.len() {
-            let message = format!("{} for {}", counted(batch.len(), "array"), counted(self.program().inputs.len(), "input"));
+        let inputs = self.programs().inputs().len();
+        if batch.len() != inputs {
+            let message = format!("{} for {}", counted(batch.len(), "array"), counted(inputs, "input"));
             return Err(ExecutionError { rank: None, step: Some(step), message, of_data: true });
         }
-        let outputs: Vec<BufferId> = self.program().outputs.iter().map(|output| output.buffer).collect();
-        let loaded = self.loaded.clone();
-        let (turn_of_guard, norm) = guard.as_ref().map(|guard| (guard.turn, guard.norm)).unzip();
+        let names: Vec<String> = self.programs().outputs().into_iter().map(|(_, output)| output.name.clone()).collect();
+        let outputs: Vec<Name> = names.iter().cloned().map(Name::Output).collect();
+        let (programs, guards) = (self.loaded.programs.clone(), guard.clone());
         let mut parts = self.on_each(Some(step), move |Worker { rank, communicator }| {
             rank.begin(step, &batch)?;
             let mut given_up = false;
-            for (i, turn) in loaded.program.turns().enumerate() {
-                if turn_of_guard == Some(i) && !norm.map_or(Ok(true), |norm| rank.is_finite(norm))? {
+            let at = programs.at(programs.mesh(), rank.number());
+            let guard = guards.as_ref().map(|guards| &guards.each[at]);
+            for (i, turn) in programs.programs[at].turns().enumerate() {
+                if let Some(guard) = guard.filter(|guard| guard.turn == i)
+                    && !rank.is_finite(guard.norm)?
+                {
                     given_up = true;
                     break;
                 }
                 rank.run(turn, |call, operands| communicator.run(call, operands))?;
             }
-            let parts = outputs.iter().map(|id| rank.read(*id)).collect::<Result<Vec<_>, _>>()?;
+            let parts = outputs.iter().map(|name| rank.read(name)).collect::<Result<Vec<_>, _>>()?;
             Ok((parts, given_up))
         })?;
         let guard = guard.filter(|_| parts.iter().any(|(_, given_up)| *given_up));
         self.step += u64::from(guard.is_none());
         let mut result = StepResult::default();
-        for (i, output) in self.program().outputs.iter().enumerate() {
-            if guard.as_ref().is_some_and(|guard| !guard.known.contains(&output.buffer)) {
+        for (i, name) in names.into_iter().enumerate() {
+            if guard.as_ref().is_some_and(|guard| !guard.known.contains(&name)) {
                 continue;
             }
             let parts = parts.iter_mut().map(|(rank, _)| rank[i].take()).collect();
-            result.outputs.insert(output.name.clone(), self.whole(output.buffer, parts)?);
+            let whole = self.whole(&Name::Output(name.clone()), parts)?;
+            result.outputs.insert(name, whole);
         }
         Ok(result)
     }
@@ -212,11 +243,15 @@ impl Executor {
     /// # Errors
     /// If there is no such state, or the shape differs.
     pub fn set_state(&mut self, name: &str, value: &Tensor) -> Result<(), ExecutionError> {
-        let id = self.state(name)?;
-        let found = self.program().buffer(id).map_err(ExecutionError::before)?;
+        let state = Name::State(name.to_string());
+        let found = self.named(&state)?;
         let value = if value.dtype.is_float() && found.dtype.is_float() { value.cast(found.dtype) } else { value.clone() };
         let value = Arc::new(value);
-        self.on_each(None, move |worker| worker.rank.write(id, &value).map_err(Fault::of_data)).map(drop)
+        let write = move |worker: &mut Worker| {
+            let id = worker.rank.named(&state);
+            id.map_or(Ok(()), |id| worker.rank.write(id, &value)).map_err(Fault::of_data)
+        };
+        self.on_each(None, write).map(drop)
     }
 
     /// Gives every state variable its initial value; `model` is asked for those that come from the
@@ -225,8 +260,8 @@ impl Executor {
     /// # Errors
     /// If the model has no value for a state, or one of another shape.
     pub fn initialise(&mut self, mut model: impl FnMut(&str) -> Option<Tensor>) -> Result<(), ExecutionError> {
-        for state in self.program().states.clone() {
-            let program = self.program();
+        let programs = self.loaded.programs.clone();
+        for (program, state) in programs.states() {
             let found = program.buffer(state.buffer).map_err(ExecutionError::before)?;
             let (name, block) = (state.initializer(), &state.block);
             let shape = block.as_ref().map_or(found.shape.clone(), |block| block.whole_shape(&found.shape));
@@ -250,7 +285,7 @@ impl Executor {
     /// # Errors
     /// If there is no such state, or a rank failed.
     pub fn get_state(&self, name: &str) -> Result<Tensor, ExecutionError> {
-        self.read(self.state(name)?)
+        self.read(&Name::State(name.to_string()))
     }
 
     /// An initializer of the model as it is now, put together where it is in blocks.
@@ -259,8 +294,8 @@ impl Executor {
     /// If no state is it or a part of it, or a rank failed.
     pub fn initializer(&self, name: &str) -> Result<Tensor, ExecutionError> {
         let mut whole: Option<Tensor> = None;
-        for state in self.program().states.iter().filter(|state| state.initializer() == name) {
-            let value = self.read(state.buffer)?;
+        for state in self.loaded.initializers.get(name).into_iter().flatten() {
+            let value = self.get_state(&state.name)?;
             let Some(block) = &state.block else { return Ok(value) };
             let whole = whole.get_or_insert_with(|| Tensor::zeros(value.dtype, &block.whole_shape(&value.shape)));
             whole.set_block(block.axis, block.start, &value);
@@ -268,21 +303,24 @@ impl Executor {
         whole.ok_or_else(|| ExecutionError::before(format!("there is no state `{name}`")))
     }
 
-    /// Any buffer as a whole array: its last contents. What replicas hold is taken from the first.
+    /// What has that name as a whole array: its last contents. What replicas hold is taken from the
+    /// first.
     ///
     /// # Errors
-    /// If there is no such buffer, it is partial, or a rank failed.
-    pub fn read(&self, id: BufferId) -> Result<Tensor, ExecutionError> {
-        let parts = self.on_each(None, move |worker| Ok(worker.rank.read(id)?))?;
-        self.whole(id, parts)
+    /// If no program has it, it is partial, or a rank failed.
+    pub fn read(&self, name: &Name) -> Result<Tensor, ExecutionError> {
+        let of_rank = name.clone();
+        let parts = self.on_each(None, move |worker| Ok(worker.rank.read(&of_rank)?))?;
+        self.whole(name, parts)
     }
 
-    /// What each rank holds of a buffer, slot after slot.
+    /// What each rank holds of what has that name, slot after slot; `None` of those that have none.
     ///
     /// # Errors
-    /// If there is no such buffer, or a rank failed.
-    pub fn parts(&self, id: BufferId) -> Result<Vec<Vec<u8>>, ExecutionError> {
-        self.on_each(None, move |worker| Ok(worker.rank.part(id)?))
+    /// If a rank failed.
+    pub fn parts(&self, name: &Name) -> Result<Vec<Option<Vec<u8>>>, ExecutionError> {
+        let name = name.clone();
+        self.on_each(None, move |worker| Ok(worker.rank.named(&name).map(|id| worker.rank.part(id)).transpose()?))
     }
 
     /// What each rank has sent so far, by kind and axes.
@@ -302,20 +340,24 @@ impl Executor {
         self.on_each(None, |worker| Ok((worker.rank.arena().len(), worker.rank.arena().used())))
     }
 
-    fn state(&self, name: &str) -> Result<BufferId, ExecutionError> {
-        let state = self.program().states.iter().find(|state| state.name == name);
-        state.map(|state| state.buffer).ok_or_else(|| ExecutionError::before(format!("there is no state `{name}`")))
+    fn named(&self, name: &Name) -> Result<&Buffer, ExecutionError> {
+        let none = || match name {
+            Name::State(name) => format!("there is no state `{name}`"),
+            Name::Gradient(name) => format!("there is no gradient of `{name}`"),
+            Name::Output(name) => format!("there is no output `{name}`"),
+        };
+        self.loaded.named(name).ok_or_else(|| ExecutionError::before(none()))
     }
 
     /// Puts the parts of all ranks together.
-    fn whole(&self, id: BufferId, mut parts: Vec<Option<Vec<u8>>>) -> Result<Tensor, ExecutionError> {
-        let program = self.program();
-        let found = program.buffer(id).map_err(ExecutionError::before)?;
-        let time_split = found.sharding.splits(program.mesh.microbatch_axis());
-        if !found.sharding.partial.is_empty() || (time_split && found.slots != program.mesh.microbatches()) {
+    fn whole(&self, name: &Name, mut parts: Vec<Option<Vec<u8>>>) -> Result<Tensor, ExecutionError> {
+        let found = self.named(name)?;
+        let mesh = self.programs().mesh();
+        let time_split = found.sharding.splits(mesh.microbatch_axis());
+        if !found.sharding.partial.is_empty() || (time_split && found.slots != mesh.microbatches()) {
             return Err(ExecutionError::before(format!("`{}` is not whole on all ranks together", found.name)));
         }
-        let layout = layout(program, found);
+        let layout = layout(mesh, found);
         let local = layout.local_bytes() as usize;
         // What one rank holds whole is not copied.
         let is_whole = |bytes: &mut Vec<u8>| local == bytes.len() && bytes.len() as u64 == layout.global_bytes();
@@ -325,7 +367,7 @@ impl Executor {
         let mut tensor = Tensor::zeros(found.dtype, &found.shape);
         for (rank, part) in parts.iter().enumerate() {
             let Some(part) = part else { continue };
-            let mut coordinates = program.mesh.coordinates(rank as u64);
+            let mut coordinates = mesh.coordinates(rank as u64);
             for (slot, bytes) in part.chunks_exact(local.max(1)).enumerate() {
                 if let Some(time) = coordinates.last_mut() {
                     *time = slot as u64;

@@ -104,8 +104,8 @@ fn measure(executor: &Executor, step: u64, result: &StepResult, seconds: f64) ->
         step,
         loss: number("loss"),
         grad_norm: number(NORM),
-        lr: executor.program().learning_rate.at(step),
+        lr: executor.programs().first().learning_rate.at(step),
         seconds,
-        samples_per_second: executor.program().batch as f64 / seconds.max(1e-9),
+        samples_per_second: executor.programs().first().batch as f64 / seconds.max(1e-9),
     }
 }

@@ -9,6 +9,7 @@ use shardc_executor::train::{End, Metrics, train};
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::*;
 use shardc_ir::mesh::{AxisId, Mesh};
+use shardc_ir::plan::set::Name;
 use shardc_ir::plan::*;
 use shardc_ir::position::*;
 use shardc_ir::reduce_kind::ReduceKind;
@@ -175,7 +176,7 @@ fn every_mesh_computes_the_same() {
             assert_eq!(result.outputs["y"].to_f32(), y, "{ranks} ranks, {microbatches} micro-batches");
             let total: Vec<f32> = (0..3).map(|c| x.iter().skip(c).step_by(3).sum()).collect();
             assert_eq!(result.outputs["total"].to_f32(), total);
-            assert_eq!(executor.read(BufferId(2)).unwrap().to_f32(), total);
+            assert_eq!(executor.read(&Name::Gradient("w".to_string())).unwrap().to_f32(), total);
             w.iter_mut().zip(&total).for_each(|(w, t)| *w -= 0.5 * t);
             assert_eq!(executor.get_state("w").unwrap().to_f32(), w);
         }
@@ -259,7 +260,7 @@ fn training_tells_each_step_and_stops_when_asked() {
     write_npz(&path, &BTreeMap::from([("x".to_string(), x)])).unwrap();
     let mut program = program(Mesh::new([("dp".to_string(), 2)], 2));
     program.outputs[1].name = "loss".into();
-    let data = Dataset::open(&path, input_specs(&program), program.batch, &Options::default()).unwrap();
+    let data = Dataset::open(&path, input_specs(&program.clone().into()), program.batch, &Options::default()).unwrap();
     std::fs::remove_dir_all(&folder).unwrap();
     let mut executor = Executor::new(program, 1).unwrap();
     let mut lines = vec![];

@@ -2,11 +2,12 @@
 //! graph that it carries out is a [`crate::programs::Plan`].
 
 pub mod overlaps;
+pub mod set;
 mod tables;
 
 use crate::dtype::DType;
 use crate::kernel::Kernel;
-use crate::mesh::{AxisId, Mesh};
+use crate::mesh::Mesh;
 use crate::sharding::Sharding;
 use crate::train::{LearningRate, StateInit};
 use crate::types::checked_elements;
@@ -387,38 +388,5 @@ impl Program {
             task.steps.iter().map(|step| if step.when == When::Last { last } else { each }).collect()
         };
         self.tasks.iter().zip(times).map(of).collect()
-    }
-}
-
-/// The programs of a mesh, and which of them each rank runs: a function of its coordinates.
-#[derive(Debug, Clone, PartialEq)]
-pub struct PlanSet<'p> {
-    /// The axes of ranks on which programs may differ. Ranks that are at the same place on them run
-    /// the same program.
-    pub axes: Vec<AxisId>,
-    /// Every distinct program.
-    pub programs: Vec<&'p Program>,
-    /// The program of each place on `axes`, the last axis fastest, by position in `programs`.
-    pub of: Vec<usize>,
-}
-
-impl<'p> PlanSet<'p> {
-    /// One program on every rank of its mesh.
-    pub fn alike(program: &'p Program) -> PlanSet<'p> {
-        PlanSet { axes: vec![], programs: vec![program], of: vec![0] }
-    }
-
-    /// For each place on the axes, the coordinates of its first rank.
-    pub fn places(&self, mesh: &Mesh) -> Vec<Vec<u64>> {
-        let mut places = vec![mesh.coordinates(0)];
-        for axis in &self.axes {
-            let at = |place: &Vec<u64>, i: u64| {
-                let mut place = place.clone();
-                place[axis.index()] = i;
-                place
-            };
-            places = places.iter().flat_map(|place| (0..mesh.size(*axis)).map(move |i| at(place, i))).collect();
-        }
-        places
     }
 }

@@ -9,7 +9,7 @@
 use crate::diagnostic::Diagnostic;
 use crate::files;
 use crate::packed::{pack, unpack};
-use crate::plan::Program;
+use crate::plan::set::PlanSet;
 use crate::types::to_hex;
 use bincode::config::standard;
 use bincode::error::DecodeError;
@@ -28,9 +28,10 @@ const HEADER_BYTES: usize = MAGIC.len() + 4 + 8 + HASH_BYTES;
 ///
 /// # Errors
 /// If the encoder refuses, which no program gives it reason to.
-pub fn encode(program: &Program) -> Result<Vec<u8>, Diagnostic> {
-    let refused = |why: &dyn Display| Diagnostic::error(format!("the plan of `{}` cannot be written: {why}", program.name));
-    let payload = encode_to_vec(program, standard()).map_err(|e| refused(&e))?;
+pub fn encode(programs: &PlanSet) -> Result<Vec<u8>, Diagnostic> {
+    let refused =
+        |why: &dyn Display| Diagnostic::error(format!("the plan of `{}` cannot be written: {why}", programs.first().name));
+    let payload = encode_to_vec(programs, standard()).map_err(|e| refused(&e))?;
     let payload = pack(&payload).map_err(|e| refused(&e))?;
     let mut bytes = Vec::with_capacity(HEADER_BYTES + payload.len());
     bytes.extend(MAGIC);
@@ -41,12 +42,12 @@ pub fn encode(program: &Program) -> Result<Vec<u8>, Diagnostic> {
     Ok(bytes)
 }
 
-/// The program in the bytes of a plan file. Its ids are in range; whether it is right is for
+/// The programs in the bytes of a plan file. Their ids are in range; whether they are right is for
 /// [`crate::verify_plan`] to say.
 ///
 /// # Errors
 /// What is wrong with the bytes, without a place.
-pub fn decode(bytes: &[u8]) -> Result<Program, Diagnostic> {
+pub fn decode(bytes: &[u8]) -> Result<PlanSet, Diagnostic> {
     let damaged = |what: &str| Diagnostic::error(format!("this plan file is damaged: {what}")).help("compile the job again");
     let (magic, rest) = bytes.split_first_chunk().ok_or_else(|| damaged("it is too short"))?;
     if magic != MAGIC {
@@ -68,17 +69,17 @@ pub fn decode(bytes: &[u8]) -> Result<Program, Diagnostic> {
         return Err(damaged("its hash does not fit its contents"));
     }
     let payload = unpack(payload).map_err(|why| damaged(&why.to_string()))?;
-    let (program, read) = decode_payload(&payload).map_err(|_| damaged("its contents are no program"))?;
+    let (programs, read): (PlanSet, usize) = decode_payload(&payload).map_err(|_| damaged("its contents are no programs"))?;
     if read != payload.len() {
-        return Err(damaged(&format!("{} bytes follow the program", payload.len() - read)));
+        return Err(damaged(&format!("{} bytes follow the programs", payload.len() - read)));
     }
-    program.check_tables().map_err(|what| damaged(&what.to_string()))?;
-    Ok(program)
+    programs.check_tables().map_err(|what| damaged(&what.to_string()))?;
+    Ok(programs)
 }
 
 /// The limit counts bytes in memory before they are allocated, so that no forged length asks for
 /// much more than the file has.
-fn decode_payload(payload: &[u8]) -> Result<(Program, usize), DecodeError> {
+fn decode_payload(payload: &[u8]) -> Result<(PlanSet, usize), DecodeError> {
     if payload.len() < 1 << 20 {
         decode_from_slice(payload, standard().with_limit::<{ 1 << 24 }>())
     } else if payload.len() < 1 << 26 {

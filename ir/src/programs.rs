@@ -1,7 +1,7 @@
-//! The programs of a job: a step of training, the same on one rank, and evaluation.
+//! What a job runs: a step of training, the same on one rank, and evaluation.
 
 use crate::graph::Graph;
-use crate::plan::Program;
+use crate::plan::set::PlanSet;
 use std::fmt;
 
 /// Which of a job's programs.
@@ -35,19 +35,19 @@ impl fmt::Display for ProgramKind {
     }
 }
 
-/// A program and the explicit graph that it carries out.
+/// The programs of all ranks, and the explicit graph that they carry out.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// The program.
-    pub program: Program,
+    /// The programs.
+    pub programs: PlanSet,
     /// The graph.
     pub graph: Graph,
 }
 
-/// A program, a plan or anything else, for each program of a job that is kept. The reference's is
-/// planned from its graph when somebody runs it.
+/// The programs of all ranks, a plan or anything else, for each kind that a job keeps. The
+/// reference's is planned from its graph when somebody runs it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Programs<P = Program> {
+pub struct Programs<P = PlanSet> {
     /// That of training, where the job trains.
     pub training: Option<P>,
     /// That of evaluation.

@@ -143,7 +143,8 @@ impl Spec {
         reference
     }
 
-    /// The spec for the model in a plan directory, in which what `untie` separates is apart already.
+    /// The spec for the model in a plan directory, in which what `untie` separates is apart
+    /// already.
     pub fn of_plan(&self) -> Spec {
         Spec { untie: vec![], ..self.clone() }
     }

@@ -50,8 +50,8 @@
 //! **5 State** ([`state`]). A state variable is written at most once a step, and nothing else that
 //! lasts is. With 2 and 4 and the letters of 0 this is ownership: each rank holds the elements that
 //! the state's sharding gives it, replicas hold the same because its update is derived without
-//! partials under the same sharding, from equal inputs, by the same kernel; of several programs that
-//! hold a state together [`replicas`] shows that they have the same kernels.
+//! partials under the same sharding, from equal inputs, by the same kernel; of several programs
+//! that hold a state together [`replicas`] shows that they have the same kernels.
 //!
 //! **6 Calls** ([`collectives`], [`meeting`]). Every call names distinct axes of ranks, is in the
 //! stream of communication, and moves as many bytes as its operands have. Of one program every
@@ -92,7 +92,8 @@ pub use violation::Violation;
 
 use crate::graph::{Graph, Phase};
 use crate::ops::Op;
-use crate::plan::{PlanSet, Program, When};
+use crate::plan::set::PlanSet;
+use crate::plan::{Program, When};
 use crate::verify::{report, verify as verify_graph};
 use bytes::Sent;
 use carried::Effect;
@@ -141,7 +142,7 @@ pub fn verify(program: &Program, graph: &Graph) -> Result<Proof, Violation> {
 ///
 /// # Errors
 /// The first counter-example.
-pub fn verify_set(set: &PlanSet<'_>, graph: &Graph) -> Result<Proof, Violation> {
+pub fn verify_set(set: &PlanSet<&Program>, graph: &Graph) -> Result<Proof, Violation> {
     for program in &set.programs {
         program.check_tables().map_err(Violation::of)?;
     }
@@ -171,14 +172,9 @@ pub fn verify_set(set: &PlanSet<'_>, graph: &Graph) -> Result<Proof, Violation> 
 }
 
 /// Every rank runs one of the programs, and they agree on what is not in the graph.
-fn ranks(set: &PlanSet<'_>) -> Result<(), Violation> {
+fn ranks(set: &PlanSet<&Program>) -> Result<(), Violation> {
     let first = set.programs[0];
-    let ranks = first.mesh.rank_axes().len();
-    let known = set.axes.iter().enumerate().all(|(i, axis)| axis.index() < ranks && !set.axes[..i].contains(axis));
-    let places: u64 = if known { set.axes.iter().map(|axis| first.mesh.size(*axis)).product() } else { 0 };
-    if !known || set.of.len() as u64 != places || set.of.iter().any(|p| *p >= set.programs.len()) {
-        return Err(Violation::of("not every rank of the mesh has a program"));
-    }
+    set.check(&first.mesh).map_err(Violation::of)?;
     for (i, other) in set.programs.iter().enumerate() {
         if (other.seed, other.learning_rate, other.batch) != (first.seed, first.learning_rate, first.batch) {
             let places = set.places(&first.mesh);

@@ -18,7 +18,7 @@ use shardc_ir::ops::Op;
 use shardc_ir::ops::elementwise::{Detach, UnaryFn};
 use shardc_ir::ops::index::OneHot;
 use shardc_ir::ops::leaf::Input;
-use shardc_ir::plan::Program;
+use shardc_ir::plan::set::PlanSet;
 use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::scalar::{Binary, Unary};
 use shardc_ir::spec::{Located, Loss};
@@ -34,8 +34,9 @@ const LABELS: &str = "labels";
 
 /// The names of the loss's outputs of a program of evaluation, which are its last two: the sum of
 /// the terms, and their number.
-pub fn loss_outputs(program: &Program) -> Option<(&str, &str)> {
-    let [.., sum, labels] = &program.outputs[..] else { return None };
+pub fn loss_outputs(programs: &PlanSet) -> Option<(&str, &str)> {
+    let outputs = programs.outputs();
+    let [.., (_, sum), (_, labels)] = &outputs[..] else { return None };
     let is_called = |name: &str, what: &str| name.trim_end_matches('_') == what;
     (is_called(&sum.name, LOSS_SUM) && is_called(&labels.name, LABELS)).then_some((&sum.name, &labels.name))
 }

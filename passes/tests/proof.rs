@@ -4,7 +4,8 @@
 use shardc_ir::graph::Graph;
 use shardc_ir::kernel::{CollectiveKind, Kernel};
 use shardc_ir::mesh::AxisId;
-use shardc_ir::plan::{Buffer, BufferKind, PlanSet, Program, Row, Step};
+use shardc_ir::plan::set::PlanSet;
+use shardc_ir::plan::{Buffer, BufferKind, Program, Row, Step};
 use shardc_ir::scalar::{Instr, ScalarProgram};
 use shardc_ir::sharding::Split;
 use shardc_ir::text::{parse, print};

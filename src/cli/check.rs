@@ -9,7 +9,7 @@ use clap::Args;
 use shardc_executor::data::{Dataset, input_specs};
 use shardc_executor::replay::{Compared, Replay};
 use shardc_ir::diagnostic::{Diagnostic, Place, counted};
-use shardc_ir::plan::Program;
+use shardc_ir::plan::set::PlanSet;
 
 /// Gradients and states that the table shows, the worst first.
 const SHOWN: usize = 10;
@@ -68,7 +68,7 @@ impl Check {
             } else {
                 String::new()
             };
-            let ranks = counted(training.mesh.world_size(), "rank");
+            let ranks = counted(training.mesh().world_size(), "rank");
             print(&format!("batch {}: {ranks} against one{more}\n{}", batch + 1, table(&rows)))?;
         }
         drop((plan, reference));
@@ -85,8 +85,8 @@ impl Check {
 
     /// Runs each batch at once and in turn, and prints what was compared; whether all bits are the
     /// same.
-    fn replays(&self, job: &Job, program: &Program, data: &Dataset) -> Result<bool, Failure> {
-        let mut executor = job.start(program, &self.machine)?;
+    fn replays(&self, job: &Job, programs: &PlanSet, data: &Dataset) -> Result<bool, Failure> {
+        let mut executor = job.start(programs, &self.machine)?;
         for batch in 0..self.batches {
             if batch > 0 {
                 job.reset(&mut executor)?;

@@ -6,8 +6,9 @@ use shardc_executor::run::{Executor, StepResult};
 use shardc_executor::tensor::Tensor;
 use shardc_ir::columns::{Column, align};
 use shardc_ir::dtype::DType;
-use shardc_ir::plan::{BufferId, BufferKind, Program};
-use std::collections::BTreeMap;
+use shardc_ir::plan::BufferKind;
+use shardc_ir::plan::set::{Name, PlanSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// One number of the table.
@@ -37,8 +38,9 @@ struct Tolerances {
 }
 
 impl Tolerances {
-    fn of(program: &Program) -> Tolerances {
-        let gradients = program.buffers.iter().filter(|b| matches!(b.kind, BufferKind::Gradient(_)));
+    fn of(programs: &PlanSet) -> Tolerances {
+        let buffers = programs.programs.iter().flat_map(|program| &program.buffers);
+        let gradients = buffers.filter(|b| matches!(b.kind, BufferKind::Gradient(_)));
         match gradients.map(|b| b.dtype).all(|dtype| dtype == DType::F64) {
             true => Tolerances { numbers: 1e-10, gradients: 1e-10, states: 1e-6, rounding: 1e-8, epsilon: f64::EPSILON },
             false => {
@@ -55,8 +57,8 @@ impl Tolerances {
 /// # Errors
 /// If a rank fails.
 pub fn step(plan: &mut Executor, reference: &mut Executor, batch: &Arc<Vec<Tensor>>) -> Result<Vec<Row>, Failure> {
-    let tolerances = Tolerances::of(plan.program());
-    let names: Vec<String> = reference.program().states.iter().map(|state| state.name.clone()).collect();
+    let tolerances = Tolerances::of(plan.programs());
+    let names: Vec<String> = reference.programs().states().into_iter().map(|(_, state)| state.name.clone()).collect();
     let before = names.iter().map(|name| reference.get_state(name)).collect::<Result<Vec<Tensor>, _>>()?;
     let mut results = vec![];
     for executor in [&mut *plan, &mut *reference] {
@@ -66,16 +68,17 @@ pub fn step(plan: &mut Executor, reference: &mut Executor, batch: &Arc<Vec<Tenso
     let mut rows: Vec<Row> = [("loss", "loss"), ("gradient norm", "grad_norm")]
         .map(|(what, output)| number(what, output, &results[0], &results[1], tolerances.numbers))
         .into();
-    let (of_plan, of_reference) = (gradients(plan.program()), gradients(reference.program()));
-    let read = |executor: &Executor, id: Option<&BufferId>| id.map(|id| executor.read(*id)).transpose();
+    let of_reference = gradients(reference.programs());
     let pair = |name: &str| -> Result<(Vec<f64>, Vec<f64>), Failure> {
-        let found = [read(plan, of_plan.get(name))?, read(reference, of_reference.get(name))?];
-        let [found, expected] = found.map(|array| array.map_or_else(Vec::new, |array| array.to_f64()));
-        Ok((found, expected))
+        if !of_reference.contains(name) {
+            return Ok((vec![], vec![]));
+        }
+        let name = Name::Gradient(name.to_string());
+        Ok((plan.read(&name)?.to_f64(), reference.read(&name)?.to_f64()))
     };
     let mut squares = 0.0;
     let mut apart = vec![];
-    for name in of_reference.keys() {
+    for name in &of_reference {
         let (found, expected) = pair(name)?;
         squares += norm(&expected).powi(2);
         let off = if found.len() == expected.len() { norm(&differences(&found, &expected)) } else { f64::NAN };
@@ -87,19 +90,19 @@ pub fn step(plan: &mut Executor, reference: &mut Executor, batch: &Arc<Vec<Tenso
     }));
     for (name, before) in names.iter().zip(before) {
         let states = [plan.get_state(name)?.to_f64(), reference.get_state(name)?.to_f64()];
-        let parameter = if of_reference.contains_key(name) { name } else { name.rsplit_once('.').map_or("", |(of, _)| of) };
+        let parameter = if of_reference.contains(name) { name } else { name.rsplit_once('.').map_or("", |(of, _)| of) };
         rows.push(state(name, &before.to_f64(), states, pair(parameter)?, &tolerances));
     }
     Ok(rows)
 }
 
-/// The buffer of each gradient, by its parameter's name.
-fn gradients(program: &Program) -> BTreeMap<String, BufferId> {
-    let of = |(id, kind): (u32, &BufferKind)| match kind {
-        BufferKind::Gradient(state) => Some((program.states[*state as usize].name.clone(), BufferId(id))),
+/// The parameters that have a gradient.
+fn gradients(programs: &PlanSet) -> BTreeSet<String> {
+    let of = |name| match name {
+        Name::Gradient(of) => Some(of),
         _ => None,
     };
-    (0..).zip(program.buffers.iter().map(|buffer| &buffer.kind)).filter_map(of).collect()
+    programs.names().into_iter().filter_map(of).collect()
 }
 
 fn number(what: &str, output: &str, plan: &StepResult, reference: &StepResult, tolerance: f64) -> Row {

@@ -114,28 +114,29 @@ impl Compile {
     }
 
     fn summary(&self, output: &Path, compiled: &Compiled, spec: &Spec, manifest: &Manifest) -> String {
-        let program = &compiled.plans.main().program;
+        let programs = &compiled.plans.main().programs;
         let axes: Vec<String> = manifest.mesh.0.iter().map(|(name, size)| format!("{name}={size}")).collect();
         let mut ranks = manifest.world_size.to_string();
         if !axes.is_empty() {
             ranks.push_str(&format!(" ({})", axes.join(" ")));
         }
-        let batch = match (program.batch, manifest.microbatches) {
+        let batch = match (programs.first().batch, manifest.microbatches) {
             (0, _) => "as the model says".to_string(),
             (batch, 1) => counted(batch, "sample"),
             (batch, parts) => format!("{} in {parts} micro-batches", counted(batch, "sample")),
         };
         let elements = |role: StateRole| -> u64 {
-            let states = program.states.iter().filter(|s| s.role == role);
-            states.map(|s| program.buffers[s.buffer.index()].shape.iter().product::<u64>()).sum()
+            let states = programs.states().into_iter().filter(|(_, s)| s.role == role);
+            states.map(|(program, s)| program.buffers[s.buffer.index()].shape.iter().product::<u64>()).sum()
         };
         let (trained, frozen) = (elements(StateRole::Parameter), elements(StateRole::Frozen));
         let mut parameters = count_text(trained);
         if frozen > 0 {
             parameters.push_str(&format!(" trained, {} frozen", count_text(frozen)));
         }
-        let statistics = program.states.iter().filter(|s| s.role == StateRole::Statistic).count();
-        let rank = &manifest.programs[0];
+        let statistics = programs.states().into_iter().filter(|(_, s)| s.role == StateRole::Statistic).count();
+        let fullest = manifest.programs.iter().max_by_key(|program| program.peak_bytes);
+        let rank = fullest.expect("a plan has programs");
         let sent: u64 = rank.communication.iter().map(|c| c.bytes_sent).sum();
         let mut rows = vec![
             ["ranks".to_string(), ranks],

@@ -38,7 +38,7 @@ pub fn of_step(job: &Job, executor: Executor, step: u64, what: &str, batch: &[Te
 /// The first of them; if a rank failed.
 pub fn check_weights(job: &Job, executor: &Executor) -> Result<(), Failure> {
     let moved = |role| matches!(role, StateRole::Parameter | StateRole::Statistic);
-    for state in executor.program().states.iter().filter(|state| moved(state.role)) {
+    for (_, state) in executor.programs().states().into_iter().filter(|(_, state)| moved(state.role)) {
         let now = executor.get_state(&state.name)?;
         if Oddity::of(now.dtype, &now.bytes).is_none() || !job.began_finite(state.initializer()) {
             continue;

@@ -11,7 +11,8 @@ use shardc_executor::run::{Executor, StepResult};
 use shardc_executor::tensor::Tensor;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, Place, counted};
 use shardc_ir::dtype::DType;
-use shardc_ir::plan::Program;
+use shardc_ir::plan::set::PlanSet;
+use shardc_ir::plan::{Program, ProgramInput};
 use shardc_passes::{PADDING_LABEL, loss_outputs};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -52,17 +53,17 @@ impl Eval {
         files.writes("--outputs", self.outputs.as_deref()).check()?;
         self.outputs.iter().try_for_each(|path| writable(path))?;
         let job = self.job.open(false)?;
-        let program = &job.programs.eval;
-        let batch = batch_size(program);
-        let names = job.spec.loss.as_ref().and_then(|_| loss_outputs(program));
+        let programs = &job.programs.eval;
+        let batch = batch_size(programs);
+        let names = job.spec.loss.as_ref().and_then(|_| loss_outputs(programs));
         let names = names.map(|(sum, labels)| (sum.to_string(), labels.to_string()));
         let mut totals = Totals { names, keep: self.outputs.is_some(), ..Totals::default() };
-        let mut executor = job.start(program, &self.machine)?;
-        if program.inputs.is_empty() {
+        let mut executor = job.start(programs, &self.machine)?;
+        if programs.inputs().is_empty() {
             totals.add(executor.step(Arc::new(vec![]))?, batch, batch);
             return self.finish(&totals, 0);
         }
-        let data = self.data.open(input_specs(program), Batches { size: 1, ..Batches::default() })?;
+        let data = self.data.open(input_specs(programs), Batches { size: 1, ..Batches::default() })?;
         let whole = data.samples() - data.samples() % batch;
         let left = data.samples() - whole;
         for from in (0..whole).step_by(batch as usize) {
@@ -95,7 +96,7 @@ impl Eval {
     fn step_of_its_own(&self, rest: &Rest<'_>) -> Result<StepResult, Failure> {
         let Rest { job, data, from, batch } = rest;
         let left = data.samples() - from;
-        let program = job.resized(left).map_err(|errors| {
+        let programs = job.resized(left).map_err(|errors| {
             let message = match left {
                 1 => format!("the last sample fills no batch of {batch}, and cannot be filled up"),
                 _ => format!("the last {left} samples fill no batch of {batch}, and cannot be filled up"),
@@ -105,7 +106,7 @@ impl Eval {
             error.help(format!("evaluate a multiple of {batch} samples, or export the model with a dynamic batch"))
         })?;
         let arrays = data.rows(&data.in_order(*from, data.samples()));
-        Ok(job.start(&program, &self.machine)?.step(Arc::new(arrays))?)
+        Ok(job.start(&programs, &self.machine)?.step(Arc::new(arrays))?)
     }
 
     fn text(&self, loss: &Loss, samples: u64) -> Result<String, Failure> {
@@ -136,9 +137,10 @@ fn left_out(names: &[String], path: &Path) -> Diagnostics {
 }
 
 /// Samples of a step: the spec's batch, or the model's own size.
-fn batch_size(program: &Program) -> u64 {
-    let own = program.inputs.first().and_then(|i| program.buffers[i.buffer.index()].shape.first().copied());
-    own.unwrap_or(program.batch).max(1)
+fn batch_size(programs: &PlanSet) -> u64 {
+    let first = |(program, input): &(&Program, &ProgramInput)| program.buffers[input.buffer.index()].shape.first().copied();
+    let own = programs.inputs().first().and_then(first);
+    own.unwrap_or(programs.first().batch).max(1)
 }
 
 /// What steps add up to.
@@ -209,8 +211,8 @@ impl Rest<'_> {
         if self.job.computes_loss() || self.job.labels_are_inputs {
             return Ok(None);
         }
-        let one = executor.step(Arc::new(self.arrays(executor.program(), Filler::LastSample)))?;
-        let other = executor.step(Arc::new(self.arrays(executor.program(), Filler::Another)))?;
+        let one = executor.step(Arc::new(self.arrays(executor.programs(), Filler::LastSample)))?;
+        let other = executor.step(Arc::new(self.arrays(executor.programs(), Filler::Another)))?;
         let real = self.data.samples() - self.from;
         let mixes = one.outputs.iter().any(|(name, output)| {
             let elements = match output.shape.first() {
@@ -223,14 +225,14 @@ impl Rest<'_> {
         Ok((!mixes).then_some(one))
     }
 
-    fn arrays(&self, program: &Program, filler: Filler) -> Vec<Tensor> {
+    fn arrays(&self, programs: &PlanSet, filler: Filler) -> Vec<Tensor> {
         let batch = self.batch as usize;
         let mut rows = self.data.in_order(self.from, self.data.samples());
         let real = rows.len();
         rows.resize(batch, rows.last().copied().unwrap_or(0));
         let mut tensors = self.data.rows(&rows);
         let first = self.data.rows(&[0]);
-        for ((input, tensor), first) in program.inputs.iter().zip(&mut tensors).zip(&first) {
+        for (((_, input), tensor), first) in programs.inputs().into_iter().zip(&mut tensors).zip(&first) {
             let size = tensor.bytes.len() / batch;
             let padding = &mut tensor.bytes[real * size..];
             if self.job.is_label(&input.name) {

@@ -9,8 +9,8 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use shardc_ir::diagnostic::{Diagnostic, Place};
-use shardc_ir::listing::{self, NamedSizes, RankSummary};
-use shardc_ir::plan::Program;
+use shardc_ir::listing::{self, NamedSizes, ProgramSummary, RankSummary};
+use shardc_ir::plan::set::PlanSet;
 use shardc_ir::programs::ProgramKind;
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -66,26 +66,31 @@ impl Inspect {
     pub fn run(self) -> Result<(), Failure> {
         Files::default().reads_plan(&self.plan).writes("--output", self.output.as_deref()).check()?;
         let plan = plan_dir::read(&self.plan)?;
-        let program = &*self.program(&plan)?;
-        let ranks = program.mesh.world_size();
+        let programs = &*self.programs(&plan)?;
+        let mesh = programs.mesh();
+        let ranks = mesh.world_size();
         if let Some(rank) = self.rank.filter(|rank| *rank >= ranks) {
             let error = Diagnostic::error(format!("there is no rank {rank}, the plan is for {ranks}"));
             return Err(error.at(Place::File(self.plan)).help(format!("ranks count from 0 to {}", ranks - 1)).into());
         }
         let text = if self.format == Format::Text {
-            listing::text(program, self.rank.unwrap_or(0), &plan.manifest.spec.file)
+            let rank = self.rank.unwrap_or(0);
+            listing::text(programs.of_rank(mesh, rank), rank, &plan.manifest.spec.file)
         } else {
             let shown = self.rank.map_or(0..ranks, |rank| rank..rank + 1);
-            let held = listing::summary(program);
+            let held: Vec<ProgramSummary> = programs.programs.iter().map(listing::summary).collect();
+            let summary = |rank| RankSummary {
+                rank,
+                coordinates: listing::coordinates(programs.first(), rank),
+                held: &held[programs.at(mesh, rank)],
+            };
             let report = Report {
-                name: &program.name,
+                name: &programs.first().name,
                 world_size: ranks,
-                mesh: &NamedSizes(program.mesh.rank_axes().iter().map(|a| (a.name.clone(), a.size)).collect()),
-                microbatches: program.mesh.microbatches(),
+                mesh: &NamedSizes(mesh.rank_axes().iter().map(|a| (a.name.clone(), a.size)).collect()),
+                microbatches: mesh.microbatches(),
                 plan_hash: &plan.manifest.plan_hash,
-                ranks: shown
-                    .map(|rank| RankSummary { rank, coordinates: listing::coordinates(program, rank), held: &held })
-                    .collect(),
+                ranks: shown.map(summary).collect(),
             };
             let json = serde_json::to_string_pretty(&report);
             json.map_err(|e| Failure::Machine(format!("cannot write JSON: {e}")))? + "\n"
@@ -93,14 +98,14 @@ impl Inspect {
         write(&text, self.output.as_deref())
     }
 
-    fn program<'p>(&self, plan: &'p PlanDir) -> Result<Cow<'p, Program>, Failure> {
+    fn programs<'p>(&self, plan: &'p PlanDir) -> Result<Cow<'p, PlanSet>, Failure> {
         let found = match self.program {
             None => Some(Cow::Borrowed(plan.programs.main())),
             Some(ProgramKind::Eval) => Some(Cow::Borrowed(&plan.programs.eval)),
             Some(ProgramKind::Train) => plan.programs.training.as_ref().map(Cow::Borrowed),
             Some(ProgramKind::Reference) => {
                 let planned = plan.reference.as_ref().map(|graph| plan_reference(graph, &plan.spec));
-                planned.transpose()?.map(Cow::Owned)
+                planned.transpose()?.map(|program| Cow::Owned(program.into()))
             }
         };
         found.ok_or_else(|| {

@@ -17,6 +17,7 @@ use shardc_frontend::onnx::{self, Decision, Export, StoredCopy, Weight};
 use shardc_frontend::spec;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, Place};
 use shardc_ir::graph::Graph;
+use shardc_ir::plan::set::PlanSet;
 use shardc_ir::plan::{Program, StateRole, StateVariable};
 use shardc_ir::programs::Programs;
 use shardc_ir::spec::{Batch, Located, Loss, Source, Spec};
@@ -55,7 +56,8 @@ pub struct MachineArgs {
     /// Threads of all ranks together; by default one for each core
     #[arg(long, value_name = "T", value_parser = clap::value_parser!(u64).range(1..=4096))]
     threads: Option<u64>,
-    /// Pause each rank for a random time up to so many milliseconds wherever it meets others, which changes no result
+    /// Pause each rank for a random time up to so many milliseconds wherever it meets others, which
+    /// changes no result
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     delays: Option<u64>,
     /// Draws the times of --delays
@@ -142,18 +144,18 @@ fn open_plan(plan: PlanDir) -> Result<Job, Failure> {
 
 /// What a plan trains: it knows its state variables, and no longer why they are what they are.
 fn planned(programs: &Programs) -> Vec<Decision> {
-    let decision = |state: &StateVariable| {
+    let decision = |(program, state): (&Program, &StateVariable)| {
         let why = match state.role {
             StateRole::Parameter => "a parameter of the plan",
             StateRole::Frozen => "kept as it is by the plan",
             StateRole::Statistic => "a running statistic",
             StateRole::Moment => return None,
         };
-        let shape = programs.main().buffers[state.buffer.index()].shape.clone();
+        let shape = program.buffers[state.buffer.index()].shape.clone();
         let trained = state.role == StateRole::Parameter;
         Some(Decision { name: state.name.clone(), alias: None, trained, why: why.to_string(), shape })
     };
-    programs.main().states.iter().filter_map(decision).collect()
+    programs.main().states().into_iter().filter_map(decision).collect()
 }
 
 fn open_model(model: &Path, spec: &Path, train: bool) -> Result<Job, Failure> {
@@ -162,7 +164,7 @@ fn open_model(model: &Path, spec: &Path, train: bool) -> Result<Job, Failure> {
     report::print(&compiled.warnings);
     let model = Model { file: model.to_path_buf(), bytes: compiled.model, copies: compiled.copies };
     let labels_are_inputs = labels_are_inputs(&compiled.plans.eval.graph, &spec);
-    let (programs, decisions) = (compiled.plans.map(|plan| plan.program), compiled.decisions);
+    let (programs, decisions) = (compiled.plans.map(|plan| plan.programs), compiled.decisions);
     Ok(Job {
         spec,
         programs,
@@ -176,11 +178,11 @@ fn open_model(model: &Path, spec: &Path, train: bool) -> Result<Job, Failure> {
 }
 
 impl Job {
-    /// The program of training.
+    /// The programs of training.
     ///
     /// # Errors
     /// If the job only evaluates.
-    pub fn training(&self) -> Result<&Program, Failure> {
+    pub fn training(&self) -> Result<&PlanSet, Failure> {
         self.programs.training.as_ref().ok_or_else(|| self.only_evaluates())
     }
 
@@ -188,21 +190,21 @@ impl Job {
     ///
     /// # Errors
     /// If the job only evaluates.
-    pub fn reference(&self) -> Result<Program, Failure> {
+    pub fn reference(&self) -> Result<PlanSet, Failure> {
         let graph = self.reference.as_ref().ok_or_else(|| self.only_evaluates())?;
-        Ok(plan_reference(graph, &self.spec)?)
+        Ok(plan_reference(graph, &self.spec)?.into())
     }
 
     fn only_evaluates(&self) -> Failure {
         Failure::User(self.spec.require_training().err().unwrap_or_default())
     }
 
-    /// Starts `program` at the job's initial state.
+    /// Starts `programs` at the job's initial state.
     ///
     /// # Errors
     /// If weights are missing, or the machine cannot hold the ranks.
-    pub fn start(&self, program: &Program, machine: &MachineArgs) -> Result<Executor, Failure> {
-        let mut executor = Executor::within(machine.world(), program.clone(), machine.threads_per_rank(program))?;
+    pub fn start(&self, programs: &PlanSet, machine: &MachineArgs) -> Result<Executor, Failure> {
+        let mut executor = Executor::within(machine.world(), programs.clone(), machine.threads_per_rank(programs))?;
         self.reset(&mut executor)?;
         Ok(executor)
     }
@@ -214,7 +216,8 @@ impl Job {
     /// If the model cannot be taken apart.
     pub fn forget_weights(&mut self, exports: bool) -> Result<(), Failure> {
         if exports {
-            let states = self.programs.main().states.iter().filter(|s| s.role.is_of_model()).map(|s| s.initializer());
+            let states = self.programs.main().states().into_iter().map(|(_, state)| state);
+            let states = states.filter(|s| s.role.is_of_model()).map(|s| s.initializer());
             let is_odd =
                 |name: &&str| self.initial(name).is_ok_and(|initial| Oddity::of(initial.dtype, &initial.bytes).is_some());
             self.odd = states.filter(is_odd).map(String::from).collect();
@@ -222,7 +225,7 @@ impl Job {
         self.weights = Weights::Model(BTreeMap::new());
         let bytes = std::mem::take(&mut self.model.bytes);
         if exports {
-            let states = self.programs.main().states.iter().filter(|s| s.role.is_of_model());
+            let states = self.programs.main().states().into_iter().map(|(_, state)| state).filter(|s| s.role.is_of_model());
             let names = states.map(|s| s.initializer().to_string()).chain(self.model.copies.iter().map(|c| c.name.clone()));
             self.model.bytes = Arc::new(onnx::forget_weights(&self.model.file, bytes, &names.collect())?);
         }
@@ -258,11 +261,11 @@ impl Job {
         matches!(self.spec.loss.as_ref().map(|loss| &loss.value), Some(Loss::Output { .. }))
     }
 
-    /// The program of evaluation for `samples` samples at once, on one rank.
+    /// The programs of evaluation for `samples` samples at once, on one rank.
     ///
     /// # Errors
     /// If the model cannot run with so many.
-    pub fn resized(&self, samples: u64) -> Result<Program, Diagnostics> {
+    pub fn resized(&self, samples: u64) -> Result<PlanSet, Diagnostics> {
         let mut spec = self.spec.reference();
         let source = spec.batch.as_ref().map_or(Source { line: 1, span: (0, 0) }, |batch| batch.source);
         spec.batch = Some(Located { value: Batch { size: samples, microbatches: 1 }, source });
@@ -270,7 +273,7 @@ impl Job {
             spec = spec.of_plan();
         }
         let options = Options { train: false, weights: false, ..Options::default() };
-        Ok(compile(&self.model.file, &spec, &options)?.plans.eval.program)
+        Ok(compile(&self.model.file, &spec, &options)?.plans.eval.programs)
     }
 
     /// Writes the model with its parameters as they are now; where its weights were in a file of
@@ -280,9 +283,8 @@ impl Job {
     /// If a rank failed or the file cannot be written.
     pub fn export(&self, executor: &Executor, to: &Path) -> Result<Option<PathBuf>, Failure> {
         let Model { file, bytes, copies } = &self.model;
-        let program = executor.program();
         let mut types: BTreeMap<String, Type> = BTreeMap::new();
-        for state in program.states.iter().filter(|s| s.role.is_of_model()) {
+        for (program, state) in executor.programs().states().into_iter().filter(|(_, s)| s.role.is_of_model()) {
             let buffer = &program.buffers[state.buffer.index()];
             let shape = state.block.as_ref().map_or(buffer.shape.clone(), |block| block.whole_shape(&buffer.shape));
             types.insert(state.initializer().to_string(), Type::new(buffer.dtype, shape));
@@ -335,10 +337,10 @@ impl MachineArgs {
         if self.strict { world.strict() } else { world }
     }
 
-    /// The threads of each rank of `program`.
-    fn threads_per_rank(&self, program: &Program) -> usize {
+    /// The threads of each rank of `programs`.
+    fn threads_per_rank(&self, programs: &PlanSet) -> usize {
         let cores = available_parallelism().map_or(1, |n| n.get() as u64);
-        (self.threads.unwrap_or(cores) / program.mesh.world_size()).max(1) as usize
+        (self.threads.unwrap_or(cores) / programs.mesh().world_size()).max(1) as usize
     }
 }
 
@@ -369,7 +371,8 @@ pub struct Batches {
 
 impl Job {
     /// The batches of a step of training.
-    pub fn batches(&self, program: &Program) -> Batches {
+    pub fn batches(&self, programs: &PlanSet) -> Batches {
+        let program = programs.first();
         let place = self.spec.batch.as_ref().map(|batch| self.spec.place_of(batch.source));
         Batches { size: program.batch, shuffle: false, seed: program.seed, place }
     }

@@ -57,22 +57,22 @@ impl Train {
         self.metrics.iter().chain(&self.export).try_for_each(|path| writable(path))?;
         let interrupt = Interrupt::watch()?;
         let mut job = self.job.open(true)?;
-        let mut program = job.training()?.clone();
-        program.seed = self.seed.unwrap_or(program.seed);
-        let batches = Batches { shuffle: self.shuffle, ..job.batches(&program) };
-        let inputs = input_specs(&program);
-        let unit = unit(&job, &inputs, program.batch);
+        let mut programs = job.training()?.clone();
+        programs.programs.iter_mut().for_each(|program| program.seed = self.seed.unwrap_or(program.seed));
+        let batches = Batches { shuffle: self.shuffle, ..job.batches(&programs) };
+        let inputs = input_specs(&programs);
+        let unit = unit(&job, &inputs, programs.first().batch);
         let data = self.data.open(inputs, batches)?;
         note(decisions::table(&job.decisions).trim_end());
-        let steps = self.steps.unwrap_or_else(|| default_steps(&program, &data));
+        let steps = self.steps.unwrap_or_else(|| default_steps(programs.first(), &data));
         if steps > 0 && data.epoch(steps - 1) > 0 {
             let samples = data.samples();
             let (samples, pass) = (counted(samples, "sample"), counted(data.steps_per_epoch(), "step"));
             note(&format!("note: the data has {samples}, {pass} a pass; it will be used again"));
         }
-        report::print(&self.warnings(&job, &program, steps));
+        report::print(&self.warnings(&job, programs.first(), steps));
         let mut metrics = self.metrics.clone().map(MetricsFile::create).transpose()?;
-        let mut executor = job.start(&program, &self.machine)?;
+        let mut executor = job.start(&programs, &self.machine)?;
         job.forget_weights(self.export.is_some())?;
         let mut progress = Progress::new(steps, unit);
         let mut told = false;

@@ -21,7 +21,7 @@ struct Planned {
 /// Demands that after `steps` steps every rank of `executor` has sent what the closed forms of its
 /// collectives say, and has as much memory as was planned, all of it used.
 pub fn check(executor: &Executor, steps: u64) {
-    let program = executor.program();
+    let program = executor.programs().first();
     let planned = planned(program);
     let traffic = executor.traffic().expect("no rank failed");
     for (rank, sent) in traffic.iter().enumerate() {

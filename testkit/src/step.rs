@@ -7,7 +7,8 @@ use shardc_executor::tensor::Tensor;
 use shardc_ir::diagnostic::Diagnostics;
 use shardc_ir::graph::Graph;
 use shardc_ir::interp::{self, Feed};
-use shardc_ir::plan::{BufferKind, Program, StateRole};
+use shardc_ir::plan::set::Name;
+use shardc_ir::plan::{Program, StateRole};
 use shardc_ir::spec::Spec;
 use shardc_ir::text::{parse, print};
 use shardc_ir::types::{self, Type};
@@ -95,13 +96,11 @@ pub fn step(program: &Program, states: &BTreeMap<String, Tensor>, inputs: &BTree
         panic!("{difference}");
     }
     let outputs = result.outputs.iter().filter_map(|(n, t)| t.first().map(|v| (n.clone(), v))).collect();
-    let mut gradients = BTreeMap::new();
-    for (i, buffer) in program.buffers.iter().enumerate() {
-        if let BufferKind::Gradient(state) = buffer.kind {
-            let value = executor.read(shardc_ir::plan::BufferId(i as u32)).expect("gradients are readable");
-            gradients.insert(program.states[state as usize].name.clone(), value.to_f64());
-        }
-    }
+    let read = |(name, _)| match &name {
+        Name::Gradient(of) => Some((of.clone(), executor.read(&name).expect("gradients are readable").to_f64())),
+        _ => None,
+    };
+    let gradients = program.names().filter_map(read).collect();
     let followed = program.states.iter().filter(|s| s.role == StateRole::Statistic);
     let statistics = followed.map(|s| (s.name.clone(), executor.get_state(&s.name).expect("states are readable").to_f64()));
     Computed { outputs, gradients, statistics: statistics.collect() }

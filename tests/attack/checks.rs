@@ -16,7 +16,7 @@ use shardc_ir::ops::Op;
 use shardc_ir::packed::pack;
 use shardc_ir::plan_file::{decode, encode, hash};
 use shardc_ir::verify_plan::erasure::same_when_erased;
-use shardc_ir::verify_plan::verify;
+use shardc_ir::verify_plan::{verify, verify_set};
 use shardc_ir::{text, verify as verify_graph};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -127,11 +127,12 @@ pub fn plan(bytes: &[u8]) {
         let written = encode(&program).expect("a program can be written");
         let again = decode(&written).expect("what was written can be read");
         assert_eq!(encode(&again).expect("a program can be written"), written);
-        for rank in [0, program.mesh.world_size() - 1] {
-            listing::text(&program, rank, "job.shard");
+        let mesh = program.mesh();
+        for rank in [0, mesh.world_size() - 1] {
+            listing::text(program.of_rank(mesh, rank), rank, "job.shard");
         }
-        let proven = verify(&program, small_job().graph());
-        if program.arena_bytes < LOADED_BYTES && program.mesh.world_size() < LOADED_RANKS {
+        let proven = verify_set(&program.as_ref(), small_job().graph());
+        if program.fullest().arena_bytes < LOADED_BYTES && mesh.world_size() < LOADED_RANKS {
             let loaded = Executor::new(program, 1);
             assert!(proven.is_err() || loaded.is_ok(), "a proven program cannot be loaded: {:?}", loaded.err());
         }

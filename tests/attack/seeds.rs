@@ -86,7 +86,7 @@ impl SmallJob {
     /// The program of training, and the graph of its reference.
     pub fn training(&self) -> (&shardc_ir::plan::Program, &Graph) {
         let training = self.compiled.plans.training.as_ref().expect("it trains");
-        (&training.program, self.compiled.reference.as_ref().expect("it trains"))
+        (training.programs.first(), self.compiled.reference.as_ref().expect("it trains"))
     }
 }
 
@@ -104,7 +104,7 @@ pub fn small_job() -> &'static SmallJob {
         let folder = scratch().join("plan");
         plan_dir::write(&folder, &compiled, &model, &spec, true).unwrap_or_else(|failure| panic!("{failure:?}"));
         let manifest = fs::read(folder.join("manifest.json")).expect("a manifest");
-        let programs = compiled.plans.iter().map(|(_, plan)| encode(&plan.program).expect("a program can be written"));
+        let programs = compiled.plans.iter().map(|(_, plan)| encode(&plan.programs).expect("a program can be written"));
         let plans = programs.flat_map(|file| [file.clone(), unpack(&file[PLAN_HEADER..]).expect("it is packed")]).collect();
         SmallJob { folder, manifest, plans, compiled }
     })

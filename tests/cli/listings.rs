@@ -21,7 +21,7 @@ fn one_of_a_kind_is_told_as_one() {
     let ran = shardc(&here, &[&["eval"], &job[..]].concat()).expect(0);
     assert!(ran.out.ends_with(" over 1 label of 1 sample\n"), "{}", ran.out);
     let ran = shardc(&here, &[&["check"], &job[..], &["--replay"]].concat()).expect(0);
-    assert!(ran.out.starts_with("batch 1: 1 rank against one\n"), "{}", ran.out);
+    assert!(ran.out.starts_with("batch 1: 1 rank against one, the 10 worst of 24 gradients and states\n"), "{}", ran.out);
     assert!(
         ran.out.contains("batch 1: the replay of 1 rank in one thread has the same bits: 2 outputs, 6 gradients, "),
         "{}",

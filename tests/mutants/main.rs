@@ -17,12 +17,13 @@ use jobs::Job;
 use mutate::{CLASSES, Class, Runs};
 use shardc::failure::Failure;
 use shardc::plan_dir::{self, Manifest};
-use shardc_executor::load::Loaded;
+use shardc_executor::load::LoadedSet;
 use shardc_executor::run::{ExecutionError, Executor, StepResult};
 use shardc_executor::tensor::Tensor;
 use shardc_ir::kernel::Kernel;
 use shardc_ir::mesh::AxisId;
-use shardc_ir::plan::{BufferId, PlanSet, Program};
+use shardc_ir::plan::set::PlanSet;
+use shardc_ir::plan::{BufferId, Program};
 use shardc_ir::plan_file::{decode, encode, hash};
 use shardc_ir::verify_plan::erasure::same_when_erased;
 use shardc_ir::verify_plan::{verify, verify_set};
@@ -113,7 +114,7 @@ fn good_plans_mean_the_same_to_the_executor() {
 
 /// Runs one step of an executor from where a good plan begins.
 fn step(executor: &mut Executor, good: &Good) -> Result<StepResult, ExecutionError> {
-    let program = executor.program().clone();
+    let program = executor.programs().first().clone();
     let tensor = |id: BufferId, values: &[f64]| {
         let buffer = &program.buffers[id.index()];
         Tensor::from_f64(&buffer.shape, values).cast(buffer.dtype)
@@ -223,7 +224,7 @@ fn judge(job: &Job, good: &Good, mutant: &Mutant, tally: &mut Tally) {
     let harm = good.harm(&programs);
     let accepted = accepted(job, mutant);
     if accepted && mutant.only.is_none() {
-        Loaded::new(mutant.program.clone())
+        LoadedSet::new(mutant.program.clone())
             .unwrap_or_else(|why| panic!("{}: {} is proven and not loaded: {why}", job.name, mutant.what));
     }
     tally.harmful += usize::from(harm.is_some());
@@ -337,12 +338,12 @@ fn forged_plan_directories_are_refused() {
         let path = here.join("plan").join(file);
         let (bytes, manifest) =
             (fs::read(&path).expect("a plan"), fs::read(here.join("plan/manifest.json")).expect("a manifest"));
-        let good = decode(&bytes).expect("a good plan");
+        let good = decode(&bytes).expect("a good plan").first().clone();
         let classes = CLASSES.iter().filter(|class| class.runs != Runs::OneRank);
         for class in classes.flat_map(|class| std::iter::repeat_n(class, tries)) {
             let mut program = good.clone();
             let Some(what) = (class.mutate)(&mut program, &mut random).filter(|_| program != good) else { continue };
-            forge(&here.join("plan"), file, &encode(&program).expect("a mutant is a program"));
+            forge(&here.join("plan"), file, &encode(&program.clone().into()).expect("a mutant is a program"));
             let what = format!("{}: {what}", class.name);
             match catch_unwind(AssertUnwindSafe(|| plan_dir::read(&here.join("plan")))) {
                 Err(_) => panic!("{what}: reading it panics"),

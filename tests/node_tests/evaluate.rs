@@ -87,7 +87,8 @@ fn run(case: &Case, data: &DataSet, route: Route) -> Result<BTreeMap<String, Ten
     let failed = |e: shardc_executor::run::ExecutionError| Refusal::Failed(e.to_string());
     let mut executor = Executor::new(program, 1).map_err(failed)?;
     executor.initialise(|name| feed.states.get(name).cloned().map(Array::from)).map_err(failed)?;
-    let inputs = executor.program().inputs.iter().map(|input| Array::from(feed.inputs[&input.name].clone())).collect();
+    let inputs =
+        executor.programs().inputs().into_iter().map(|(_, input)| Array::from(feed.inputs[&input.name].clone())).collect();
     let outputs = executor.step(Arc::new(inputs)).map_err(failed)?.outputs;
     let outputs: BTreeMap<String, Tensor> = outputs.into_iter().map(|(name, array)| (name, Tensor::from(array))).collect();
     for (name, output) in &outputs {

@@ -68,7 +68,7 @@ fn what_holds_without_a_statement_is_true() {
         };
         let model = Model::named("digits");
         let (without, with) = (model.compile(&[]), model.compile(&[&line]));
-        let programs = |compiled: Compiled| compiled.plans.map(|plan| plan.program);
+        let programs = |compiled: Compiled| compiled.plans.map(|plan| plan.programs);
         assert_eq!(programs(without), programs(with), "`{line}`");
         checked += 1;
     }

@@ -13,7 +13,8 @@
 use super::violation::Violation;
 use crate::kernel::{Collective, Kernel};
 use crate::mesh::AxisId;
-use crate::plan::{PlanSet, Program, Step, Turn};
+use crate::plan::set::PlanSet;
+use crate::plan::{Program, Step, Turn};
 use std::collections::HashMap;
 
 /// A call of a rank's chain.
@@ -39,7 +40,7 @@ impl Call<'_> {
 ///
 /// # Errors
 /// Two ranks and the steps at which they do not.
-pub fn check(set: &PlanSet<'_>) -> Result<(), Violation> {
+pub fn check(set: &PlanSet<&Program>) -> Result<(), Violation> {
     let Some(mesh) = set.programs.first().map(|p| &p.mesh) else { return Ok(()) };
     let is_between = |call: &Call<'_>| call.call.axes.iter().any(|axis| set.axes.contains(axis));
     let chains: Vec<Vec<Call<'_>>> =

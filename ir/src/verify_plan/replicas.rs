@@ -1,20 +1,22 @@
 //! Ranks that hold the same state compute what it becomes by the same kernels.
 //!
 //! Of one program this is so. Of several, each carries out the graph, but one may compute in two
-//! kernels what another does in one, and what lies between is then rounded otherwise: replicas would
-//! drift apart. So where two programs hold a state together, what both compute they compute alike.
+//! kernels what another does in one, and what lies between is then rounded otherwise: replicas
+//! would drift apart. So where two programs hold a state together, what both compute they compute
+//! alike.
 
 use super::launches::same;
 use super::violation::{Violation, numbered};
 use crate::kernel::Kernel;
-use crate::plan::{PlanSet, Program, Stream};
+use crate::plan::set::PlanSet;
+use crate::plan::{Program, Stream};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Checks every two programs that hold a state together.
 ///
 /// # Errors
 /// The steps that differ, and two ranks that run them.
-pub fn check(set: &PlanSet<'_>) -> Result<(), Violation> {
+pub fn check(set: &PlanSet<&Program>) -> Result<(), Violation> {
     let states: Vec<BTreeSet<&str>> =
         set.programs.iter().map(|program| program.states.iter().map(|state| state.name.as_str()).collect()).collect();
     let kernels: Vec<Kernels<'_>> = set.programs.iter().map(|program| kernels(program)).collect();

@@ -1,5 +1,5 @@
-//! Joins the all-reduces of gradients in the order in which the backward pass finishes them: one call
-//! takes several, as soon as the last of them is there. Source: Li et al., PyTorch Distributed
+//! Joins the all-reduces of gradients in the order in which the backward pass finishes them: one
+//! call takes several, as soon as the last of them is there. Source: Li et al., PyTorch Distributed
 //! (2020).
 
 use super::tasks::Repeat;

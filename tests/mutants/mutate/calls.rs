@@ -124,7 +124,8 @@ pub(super) fn change_operands(program: &mut Program, random: &mut Random) -> Opt
     match how {
         0 => {
             call.counts.remove(a);
-            (step.reads.remove(a), step.writes.remove(a));
+            step.reads.remove(a);
+            step.writes.remove(a);
         }
         1 => {
             call.counts.push(call.counts[a]);
