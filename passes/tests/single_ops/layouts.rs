@@ -1,5 +1,5 @@
-//! Random meshes, and random shardings of an op's operands and results: splits that travel along its
-//! letters, partial sums that pass, and what agrees with nothing.
+//! Random meshes, and random shardings of an op's operands and results: splits that travel along
+//! its letters, partial sums that pass, and what agrees with nothing.
 
 use shardc_ir::dtype::DType;
 use shardc_ir::letters::{Assignment, Letters};

@@ -16,14 +16,22 @@ pub enum Numbers {
 }
 
 impl Numbers {
-    /// Random elements within the argument's bounds.
-    pub fn of(argument: &Argument, random: &mut Random) -> Numbers {
+    /// Random elements within the argument's bounds, or, where `any_float`, some that are not
+    /// finite.
+    pub fn of(argument: &Argument, any_float: bool, random: &mut Random) -> Numbers {
         let n = argument.ty.elements();
         let (low, high) = (argument.low, argument.high);
         match argument.ty.dtype {
             DType::I64 => Numbers::Integers((0..n).map(|_| integer(low as i64, high as i64, random)).collect()),
             DType::Bool => Numbers::Floats((0..n).map(|_| random.below(2) as f64).collect()),
-            DType::F32 | DType::F64 => Numbers::Floats((0..n).map(|_| eighths(low, high, random)).collect()),
+            DType::F32 | DType::F64 => Numbers::Floats(
+                (0..n)
+                    .map(|_| match random.below(16) {
+                        odd @ 0..3 if any_float => [f64::NAN, f64::INFINITY, f64::NEG_INFINITY][odd],
+                        _ => eighths(low, high, random),
+                    })
+                    .collect(),
+            ),
         }
     }
 

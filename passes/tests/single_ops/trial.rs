@@ -1,7 +1,7 @@
 //! One op as a graph whose operands are laid out as drawn: what is partial is the sum, or the
 //! largest or smallest, of parts that ranks and micro-batches have.
 
-use crate::instances::{instance, is_exact};
+use crate::instances::{instance, is_exact, takes_any_float};
 use crate::layouts::{Layout, layout};
 use crate::numbers::Numbers;
 use shardc_ir::builder::Builder;
@@ -101,6 +101,7 @@ struct Leaves<'r, 'l> {
 impl Leaves<'_, '_> {
     /// The elements of all operands; a scalar is half of the time one that the host has.
     fn numbers(&mut self, op: &Op, operands: &[Argument]) -> Vec<(Numbers, Option<HostScalar>)> {
+        let any_float = takes_any_float(op) && self.random.below(4) == 0;
         let mut all = vec![];
         for argument in operands {
             let (scalar, number) = self.scalar();
@@ -108,7 +109,7 @@ impl Leaves<'_, '_> {
             all.push(if fits && self.random.below(2) == 0 {
                 (Numbers::of_tensor(&Tensor::scalar(scalar.dtype(), number)), Some(scalar))
             } else {
-                (Numbers::of(argument, self.random), None)
+                (Numbers::of(argument, any_float, self.random), None)
             });
         }
         // Its output and the logarithms of its sums are those of the forward op.
