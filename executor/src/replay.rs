@@ -219,7 +219,8 @@ impl Replay {
     }
 
     /// Compares every output, gradient and state variable on every rank with those of `executor`;
-    /// the first difference, if there is one.
+    /// the first difference, if there is one. What is not a number is equal: its sign and payload
+    /// are whatever the machine's instructions leave.
     ///
     /// # Errors
     /// If a rank of the executor failed.
@@ -247,11 +248,11 @@ impl Replay {
 
 fn first_difference(found: &Buffer, rank: u64, threads: &[u8], replay: &[u8]) -> Option<Difference> {
     let element = found.dtype.bytes() as usize;
-    let at = threads.chunks(element).zip(replay.chunks(element)).position(|(a, b)| a != b)?;
-    let text = |bytes: &[u8]| {
-        let bytes = bytes[at * element..][..element].to_vec();
-        Tensor { dtype: found.dtype, shape: vec![], bytes }.first().map_or_else(String::new, |value| format!("{value:e}"))
-    };
+    let value = |bytes: &[u8]| Tensor { dtype: found.dtype, shape: vec![], bytes: bytes.to_vec() }.first();
+    let is_nan = |bytes: &[u8]| value(bytes).is_some_and(f64::is_nan);
+    let differs = |(a, b): (&[u8], &[u8])| a != b && !(is_nan(a) && is_nan(b));
+    let at = threads.chunks(element).zip(replay.chunks(element)).position(differs)?;
+    let text = |bytes: &[u8]| value(&bytes[at * element..][..element]).map_or_else(String::new, |value| format!("{value:e}"));
     let (buffer, threads, replay) = (found.name.clone(), text(threads), text(replay));
     Some(Difference { buffer, rank, element: at as u64, threads, replay })
 }

@@ -6,7 +6,7 @@
 use crate::reason;
 use crate::reason::Reason;
 use flate2::Compression;
-use flate2::read::GzDecoder;
+use flate2::bufread::GzDecoder;
 use flate2::write::GzEncoder;
 use std::io::{self, Read, Write};
 
@@ -68,9 +68,9 @@ mod tests {
     #[test]
     fn forged_bytes_are_refused() {
         let mut bomb = GzEncoder::new(vec![], Compression::best());
-        bomb.write_all(&vec![0; 10 << 20]).expect("memory takes it");
+        bomb.write_all(&vec![0; 20 << 20]).expect("memory takes it");
         let bomb = bomb.finish().expect("memory takes it");
-        assert!(bomb.len() < 20 << 10);
+        assert!(bomb.len() * RATIO as usize * 4 < 20 << 20);
         assert!(unpack(&bomb).is_err_and(|why| why.to_string().contains("200 times")));
         let good = pack(b"a graph").expect("bytes can be packed");
         assert!(unpack(&good[..good.len() - 1]).is_err());

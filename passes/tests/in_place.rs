@@ -14,7 +14,7 @@ const NORM: &str = "%s = square_sum %w : f64[] update";
 
 /// The program of a graph with these nodes between the reading of `w` and its update to `%n`.
 fn planned(nodes: [&str; 4]) -> Program {
-    let begin = "graph @half  phase explicit\n  mesh dp=2\n  state \"w\" : f64[8, 4]  parameter init=model\n  %w = state \"w\" : f64[8, 4]\n";
+    let begin = "graph @half  phase explicit\n  mesh dp=2 time=1\n  state \"w\" : f64[8, 4]  parameter init=model\n  %w = state \"w\" : f64[8, 4]\n";
     let end = "  output \"s\" %s\n  update \"w\" <- %n\n";
     let nodes: String = nodes.iter().map(|node| format!("  {node}\n")).collect();
     let graph = parse(&format!("{begin}{nodes}{end}")).expect("the graph parses");

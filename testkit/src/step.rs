@@ -2,7 +2,7 @@
 
 use crate::counted;
 use shardc_executor::replay::Replay;
-use shardc_executor::run::Executor;
+use shardc_executor::run::{Executor, StepResult};
 use shardc_executor::tensor::Tensor;
 use shardc_ir::diagnostic::Diagnostics;
 use shardc_ir::graph::Graph;
@@ -34,14 +34,26 @@ pub fn program(graph: &Graph, spec: &Spec) -> Result<Program, Diagnostics> {
 pub fn proven(graph: &Graph, spec: &Spec) -> Result<(Graph, Program), Diagnostics> {
     let cx = Context { spec, mode: Mode::Train, verify: true };
     let explicit = shardc_passes::run(graph.clone(), &cx)?;
-    let program = planning::plan(&explicit, &cx)?;
-    let text = print(&explicit);
+    let program = planned(&explicit, &cx)?;
+    Ok((explicit, program))
+}
+
+/// The program of an explicit graph, which is proven to carry it out as the graph's text has it.
+///
+/// # Errors
+/// Where micro-batches cannot be taken one after another.
+///
+/// # Panics
+/// If the proof fails.
+pub fn planned(explicit: &Graph, cx: &Context<'_>) -> Result<Program, Diagnostics> {
+    let program = planning::plan(explicit, cx)?;
+    let text = print(explicit);
     let read = parse(&text).unwrap_or_else(|error| panic!("the explicit graph does not parse: {error}\n{text}"));
     if let Err(violation) = verify(&program, &read) {
         panic!("a good plan is refused: {violation}\n{text}");
     }
     check(&program, &derive(&program)).unwrap_or_else(|race| panic!("the two queues race: {race:?}\n{text}"));
-    Ok((explicit, program))
+    Ok(program)
 }
 
 /// The model's output `y`: compiled for evaluation and run, and by the naive evaluator on the graph
@@ -83,9 +95,16 @@ pub struct Computed {
     pub statistics: BTreeMap<String, Vec<f64>>,
 }
 
-/// Runs one step from the given states and inputs (by name); what ranks send and hold must be what
-/// the program says, and the bits those of a replay.
-pub fn step(program: &Program, states: &BTreeMap<String, Tensor>, inputs: &BTreeMap<String, Tensor>) -> Computed {
+/// Runs one step from the given states and inputs (by name), and gives its outputs and what it has
+/// left.
+///
+/// # Panics
+/// If what ranks send and hold is not what the program says, or the bits are not those of a replay.
+pub fn stepped(
+    program: &Program,
+    states: &BTreeMap<String, Tensor>,
+    inputs: &BTreeMap<String, Tensor>,
+) -> (StepResult, Executor) {
     let mut executor = started(program, states);
     let batch: Vec<Tensor> = program.inputs.iter().map(|i| inputs[&i.name].clone()).collect();
     let mut replay = (program.mesh.world_size() > 1).then(|| Replay::of(&executor).expect("there is memory for the ranks again"));
@@ -95,6 +114,12 @@ pub fn step(program: &Program, states: &BTreeMap<String, Tensor>, inputs: &BTree
     if let Some(Err(difference)) = replay.map(|replay| replay.compare(&executor).expect("no rank failed")) {
         panic!("{difference}");
     }
+    (result, executor)
+}
+
+/// What one step computes, run as [`stepped`] does.
+pub fn step(program: &Program, states: &BTreeMap<String, Tensor>, inputs: &BTreeMap<String, Tensor>) -> Computed {
+    let (result, executor) = stepped(program, states, inputs);
     let outputs = result.outputs.iter().filter_map(|(n, t)| t.first().map(|v| (n.clone(), v))).collect();
     let read = |(name, _)| match &name {
         Name::Gradient(of) => Some((of.clone(), executor.read(&name).expect("gradients are readable").to_f64())),

@@ -30,12 +30,17 @@ impl Launch for Rowwise {
 
 fn run<T: Real>(rowwise: &Rowwise, reads: &[Slice<'_>], mut writes: Vec<SliceMut<'_>>, threads: Threads) {
     let (rows, width) = (rowwise.rows as usize, rowwise.width as usize);
-    if rows == 0 || width == 0 {
+    if rows == 0 {
         return;
     }
     let reads: Vec<&[T]> = reads.iter().filter_map(|read| T::of(*read)).collect();
     let writes: Vec<&mut [T]> = writes.iter_mut().filter_map(T::take).collect();
     let (read_extents, write_extents) = rowwise.program.operands();
+    if width == 0 {
+        // The mean of nothing is not a number.
+        let statistics = writes.into_iter().zip(write_extents).filter(|(_, extent)| matches!(extent, RowExtent::Rows));
+        return statistics.for_each(|(write, _)| write[..rows].fill(T::from_f64(f64::NAN)));
+    }
     let table = if let RowProgram::Rotary { period, .. } = rowwise.program { period as usize * width } else { 0 };
     let work = rows * width * 8;
     let step = rows.div_ceil(threads.parts(work));

@@ -95,7 +95,7 @@ impl Form for Rowwise {
         float(self.dtype)?;
         let all = product(&[self.rows, self.width])?;
         let table = match self.program {
-            RowProgram::Rotary { repeat: 0, .. } | RowProgram::Rotary { period: 0, .. } => {
+            RowProgram::Rotary { repeat, period, .. } if self.rows > 0 && (repeat == 0 || period == 0) => {
                 return Err("a table of no rows".into());
             }
             RowProgram::Rotary { .. } if !self.width.is_multiple_of(2) => return Err("an odd row has no halves".into()),
