@@ -44,6 +44,7 @@ pub mod cpu;
 pub mod data;
 pub mod fault;
 pub mod finite;
+mod guard;
 pub mod init;
 mod joined;
 pub mod load;

@@ -3,17 +3,18 @@
 use crate::comm::{Communicator, TrafficTable};
 use crate::cpu::threads::Threads;
 use crate::fault::Fault;
+use crate::guard::Guards;
 use crate::init::initial_value;
 use crate::load::LoadedSet;
 use crate::rank::{Rank, layout};
 use crate::tensor::Tensor;
 use crate::world::World;
 use shardc_ir::diagnostic::counted;
+use shardc_ir::plan::Buffer;
 use shardc_ir::plan::set::{Name, PlanSet};
-use shardc_ir::plan::{Buffer, BufferId, Program, StateRole, Turn};
 use shardc_ir::reason;
 use shardc_ir::reason::Reason;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, mpsc};
@@ -51,58 +52,6 @@ pub struct StepResult {
 
 /// The output that is the norm of all gradients.
 pub const NORM: &str = "grad_norm";
-
-/// Where each program's step can be given up, because the norm of the gradients is known and no
-/// parameter has changed.
-#[derive(Debug)]
-struct Guards {
-    each: Vec<Guard>,
-    /// The outputs that are known then.
-    known: BTreeSet<String>,
-}
-
-#[derive(Debug)]
-struct Guard {
-    /// The turn that follows, by its place in a step.
-    turn: usize,
-    norm: BufferId,
-}
-
-impl Guards {
-    /// `None` where a parameter changes before some program knows the norm.
-    fn of(programs: &PlanSet) -> Option<Guards> {
-        let each = programs.programs.iter().map(Guard::of).collect::<Option<Vec<Guard>>>()?;
-        let known = |(program, guard): (&Program, &Guard)| guard.known(program).into_iter().collect::<Vec<_>>();
-        let known = programs.programs.iter().zip(&each).flat_map(known).collect();
-        Some(Guards { each, known })
-    }
-}
-
-impl Guard {
-    /// `None` where a parameter changes before the norm is known.
-    fn of(program: &Program) -> Option<Guard> {
-        let norm = program.outputs.iter().find(|output| output.name == NORM)?.buffer;
-        let turn = last_write(program, norm)?;
-        let views = |turn: Turn| program.tasks[turn.task].steps[turn.step].writes.iter();
-        let parameters = program.states.iter().filter(|state| state.role == StateRole::Parameter);
-        let parameters: BTreeSet<BufferId> = parameters.map(|state| state.buffer).collect();
-        if program.turns().take(turn).flat_map(views).any(|view| parameters.contains(&view.buffer)) {
-            return None;
-        }
-        Some(Guard { turn, norm })
-    }
-
-    fn known(&self, program: &Program) -> Vec<String> {
-        let is_known = |id| last_write(program, id).is_some_and(|at| at <= self.turn);
-        program.outputs.iter().filter(|output| is_known(output.buffer)).map(|output| output.name.clone()).collect()
-    }
-}
-
-/// How many turns of a step there are until a buffer is written for the last time.
-fn last_write(program: &Program, id: BufferId) -> Option<usize> {
-    let writes = |turn: Turn| program.tasks[turn.task].steps[turn.step].writes.iter().any(|view| view.buffer == id);
-    Some(program.turns().enumerate().filter(|(_, turn)| writes(*turn)).last()?.0 + 1)
-}
 
 /// For people, who count steps from 1.
 impl fmt::Display for ExecutionError {
@@ -478,6 +427,7 @@ mod tests {
     use shardc_ir::dtype::DType;
     use shardc_ir::kernel::{Collective, CollectiveKind};
     use shardc_ir::mesh::{AxisId, Mesh};
+    use shardc_ir::plan::Program;
     use shardc_ir::reduce_kind::ReduceKind;
     use shardc_ir::train::{Decay, LearningRate};
     use std::sync::atomic::{AtomicBool, Ordering};

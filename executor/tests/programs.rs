@@ -3,13 +3,14 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use shardc_executor::data::{Dataset, Options, input_specs, write_npz};
+use shardc_executor::replay::Replay;
 use shardc_executor::run::Executor;
 use shardc_executor::tensor::Tensor;
 use shardc_executor::train::{End, Metrics, train};
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::*;
 use shardc_ir::mesh::{AxisId, Mesh};
-use shardc_ir::plan::set::Name;
+use shardc_ir::plan::set::{Name, PlanSet};
 use shardc_ir::plan::*;
 use shardc_ir::position::*;
 use shardc_ir::reduce_kind::ReduceKind;
@@ -181,6 +182,59 @@ fn every_mesh_computes_the_same() {
             assert_eq!(executor.get_state("w").unwrap().to_f32(), w);
         }
     }
+}
+
+/// The same program, its buffers in another order in memory and in its tables, its outputs too.
+fn rearranged(program: &Program) -> Program {
+    let mut other = program.clone();
+    let last = program.buffers.len() as u32 - 1;
+    let moved = |id: &mut BufferId| id.0 = last - id.0;
+    other.buffers.reverse();
+    other.outputs.reverse();
+    let views =
+        other.tasks.iter_mut().flat_map(|task| &mut task.steps).flat_map(|step| step.reads.iter_mut().chain(&mut step.writes));
+    views.for_each(|view| moved(&mut view.buffer));
+    other.states.iter_mut().for_each(|state| moved(&mut state.buffer));
+    other.inputs.iter_mut().for_each(|input| moved(&mut input.buffer));
+    other.outputs.iter_mut().for_each(|output| moved(&mut output.buffer));
+    let outputs = other.outputs.len() as u32;
+    let mut end = 0;
+    for buffer in &mut other.buffers {
+        if let BufferKind::Output(at) = &mut buffer.kind {
+            *at = outputs - 1 - *at;
+        }
+        buffer.offset = end;
+        end += buffer.slot_bytes * buffer.slots;
+    }
+    other
+}
+
+/// What one rank has under another id, or not at all, is asked for by name.
+#[test]
+fn ranks_may_run_different_programs() {
+    let one = program(Mesh::new([("dp".to_string(), 2)], 2));
+    let mut without_total = one.clone();
+    without_total.buffers[6].kind = BufferKind::Activation;
+    without_total.outputs.pop();
+    let set = PlanSet { axes: vec![DP], programs: vec![without_total, rearranged(&one)], of: vec![0, 1] };
+    let start = |programs: PlanSet| {
+        let mut executor = Executor::new(programs, 1).unwrap();
+        executor.set_state("w", &Tensor::from_f64(&[3], &[1.0, 2.0, 3.0])).unwrap();
+        executor
+    };
+    let (mut alike, mut apart) = (start(one.clone().into()), start(set));
+    for number in 0..2 {
+        let mut replay = Replay::of(&apart).unwrap();
+        replay.step(number, &batch()).unwrap();
+        assert_eq!(apart.step_if_finite(batch()).unwrap(), alike.step(batch()).unwrap());
+        let compared = replay.compare(&apart).unwrap().unwrap_or_else(|difference| panic!("{difference}"));
+        assert_eq!((compared.ranks, compared.outputs, compared.gradients, compared.states), (2, 2, 1, 1));
+        for name in [Name::State("w".to_string()), Name::Gradient("w".to_string())] {
+            assert_eq!(apart.read(&name).unwrap(), alike.read(&name).unwrap());
+        }
+    }
+    let none = PlanSet { axes: vec![DP], programs: vec![one], of: vec![0] };
+    assert!(Executor::new(none, 1).unwrap_err().message.contains("not every rank"));
 }
 
 #[test]

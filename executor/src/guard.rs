@@ -1,0 +1,61 @@
+//! Where a step can be given up: the norm of the gradients is known, and no parameter has changed.
+
+use crate::run::NORM;
+use shardc_ir::plan::set::PlanSet;
+use shardc_ir::plan::{BufferId, Program, StateRole, Turn};
+use std::collections::BTreeSet;
+
+/// Where each program's step can be given up, because the norm of the gradients is known and no
+/// parameter has changed.
+#[derive(Debug)]
+pub struct Guards {
+    /// For each program, in the order of the set.
+    pub each: Vec<Guard>,
+    /// The outputs that are known then.
+    pub known: BTreeSet<String>,
+}
+
+/// Where one program's can.
+#[derive(Debug)]
+pub struct Guard {
+    /// The turn that follows, by its place in a step.
+    pub turn: usize,
+    /// The buffer of the norm.
+    pub norm: BufferId,
+}
+
+impl Guards {
+    /// `None` where a parameter changes before some program knows the norm.
+    pub fn of(programs: &PlanSet) -> Option<Guards> {
+        let each = programs.programs.iter().map(Guard::of).collect::<Option<Vec<Guard>>>()?;
+        let known = |(program, guard): (&Program, &Guard)| guard.known(program).into_iter().collect::<Vec<_>>();
+        let known = programs.programs.iter().zip(&each).flat_map(known).collect();
+        Some(Guards { each, known })
+    }
+}
+
+impl Guard {
+    /// `None` where a parameter changes before the norm is known.
+    fn of(program: &Program) -> Option<Guard> {
+        let norm = program.outputs.iter().find(|output| output.name == NORM)?.buffer;
+        let turn = last_write(program, norm)?;
+        let views = |turn: Turn| program.tasks[turn.task].steps[turn.step].writes.iter();
+        let parameters = program.states.iter().filter(|state| state.role == StateRole::Parameter);
+        let parameters: BTreeSet<BufferId> = parameters.map(|state| state.buffer).collect();
+        if program.turns().take(turn).flat_map(views).any(|view| parameters.contains(&view.buffer)) {
+            return None;
+        }
+        Some(Guard { turn, norm })
+    }
+
+    fn known(&self, program: &Program) -> Vec<String> {
+        let is_known = |id| last_write(program, id).is_some_and(|at| at <= self.turn);
+        program.outputs.iter().filter(|output| is_known(output.buffer)).map(|output| output.name.clone()).collect()
+    }
+}
+
+/// How many turns of a step there are until a buffer is written for the last time.
+fn last_write(program: &Program, id: BufferId) -> Option<usize> {
+    let writes = |turn: Turn| program.tasks[turn.task].steps[turn.step].writes.iter().any(|view| view.buffer == id);
+    Some(program.turns().enumerate().filter(|(_, turn)| writes(*turn)).last()?.0 + 1)
+}
