@@ -209,7 +209,8 @@ impl Member {
         Ok(())
     }
 
-    /// One operand of another kind, piece by piece.
+    /// One operand of another kind, piece by piece: each member stages a part for all or one for
+    /// each of them, and takes, or combines, what is for it.
     fn exchange(
         &mut self,
         world: &World,
@@ -218,85 +219,33 @@ impl Member {
         source: &[u8],
         destination: &mut [u8],
     ) -> Result<(), Reason> {
-        let element = call.dtype.bytes();
+        let (size, element) = (self.meeting.size(), call.dtype.bytes());
         let bytes = count * element;
-        let step = (PIECE / self.meeting.size() as u64 / element).max(1) * element;
+        let step = (PIECE / size as u64 / element).max(1) * element;
+        let parts = if call.kind == CollectiveKind::AllGather { 1 } else { size };
         let mut from = 0;
         loop {
             let piece = Piece { from: from as usize, to: (from + step).min(bytes) as usize, count: bytes as usize };
+            let len = piece.len();
+            let set = self.stage(world, call, len * parts, |staged| {
+                for part in 0..parts {
+                    staged[part * len..(part + 1) * len].copy_from_slice(&source[piece.of(part)]);
+                }
+            })?;
+            self.sent += ((size - 1) * len) as u64;
+            let own = if parts == 1 { 0 } else { self.index * len };
             match call.kind {
-                CollectiveKind::AllGather => self.all_gather(world, call, piece, source, destination)?,
-                CollectiveKind::ReduceScatter => self.reduce_scatter(world, call, piece, source, destination)?,
-                CollectiveKind::AllToAll => self.all_to_all(world, call, piece, source, destination)?,
-                CollectiveKind::AllReduce => return Err("an all-reduce takes its operands at once".into()),
+                CollectiveKind::ReduceScatter => self.combine(call, set, own, &mut destination[piece.of(0)]),
+                _ => (0..size).for_each(|member| {
+                    let to = &mut destination[piece.of(member)];
+                    self.meeting.read(set, member, |staged| to.copy_from_slice(&staged[own..own + len]));
+                }),
             }
             from += step;
             if from >= bytes {
                 return Ok(());
             }
         }
-    }
-
-    fn all_gather(
-        &mut self,
-        world: &World,
-        call: &Collective,
-        piece: Piece,
-        source: &[u8],
-        destination: &mut [u8],
-    ) -> Result<(), Reason> {
-        let set = self.stage(world, call, piece.len(), |staged| staged.copy_from_slice(&source[piece.of(0)]))?;
-        self.sent += self.to_others(piece);
-        for member in 0..self.meeting.size() {
-            self.meeting.read(set, member, |staged| destination[piece.of(member)].copy_from_slice(&staged[..piece.len()]));
-        }
-        Ok(())
-    }
-
-    fn reduce_scatter(
-        &mut self,
-        world: &World,
-        call: &Collective,
-        piece: Piece,
-        source: &[u8],
-        destination: &mut [u8],
-    ) -> Result<(), Reason> {
-        let set = self.stage_parts(world, call, piece, source)?;
-        self.sent += self.to_others(piece);
-        self.combine(call, set, self.index * piece.len(), &mut destination[piece.of(0)]);
-        Ok(())
-    }
-
-    fn all_to_all(
-        &mut self,
-        world: &World,
-        call: &Collective,
-        piece: Piece,
-        source: &[u8],
-        destination: &mut [u8],
-    ) -> Result<(), Reason> {
-        let set = self.stage_parts(world, call, piece, source)?;
-        self.sent += self.to_others(piece);
-        let own = self.index * piece.len()..(self.index + 1) * piece.len();
-        for member in 0..self.meeting.size() {
-            self.meeting.read(set, member, |staged| destination[piece.of(member)].copy_from_slice(&staged[own.clone()]));
-        }
-        Ok(())
-    }
-
-    /// Bytes of `piece` for each other member.
-    fn to_others(&self, piece: Piece) -> u64 {
-        ((self.meeting.size() - 1) * piece.len()) as u64
-    }
-
-    /// Stages the piece of every part of `source`, side by side.
-    fn stage_parts(&mut self, world: &World, call: &Collective, piece: Piece, source: &[u8]) -> Result<usize, Reason> {
-        let size = self.meeting.size();
-        self.stage(world, call, piece.len() * size, |staged| {
-            for part in 0..size {
-                staged[part * piece.len()..(part + 1) * piece.len()].copy_from_slice(&source[piece.of(part)]);
-            }
-        })
     }
 
     /// Puts `bytes` of this member where the others can read them, and waits until every member has
