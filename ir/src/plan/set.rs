@@ -109,7 +109,8 @@ impl PlanSet {
         self.programs.iter().max_by_key(|program| program.arena_bytes).unwrap_or(self.first())
     }
 
-    /// Checks the tables of each program, and that they are of one mesh, each rank of which has one.
+    /// Checks the tables of each program, and that they are of one mesh, each rank of which has
+    /// one.
     ///
     /// # Errors
     /// The first thing that is wrong, in words.
