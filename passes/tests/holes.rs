@@ -116,6 +116,19 @@ fn sizes_are_what_is_needed() {
     });
 }
 
+/// Behind the elements of a slot lies nothing that a call may send.
+#[test]
+fn no_call_takes_padding() {
+    refused(1, "runs another collective kernel", |program| {
+        let steps = program.tasks.iter_mut().flat_map(|task| &mut task.steps);
+        let is_scalar = |step: &&mut Step| matches!(&step.kernel, Kernel::Collective(call) if call.counts == [1]);
+        let step = { steps }.find(is_scalar).expect("the loss is summed over ranks");
+        let Kernel::Collective(call) = &mut step.kernel else { unreachable!("it is a call") };
+        call.counts = vec![2];
+        step.reads.iter_mut().chain(&mut step.writes).for_each(|view| view.bytes *= 2);
+    });
+}
+
 #[test]
 fn rows_run_once_each_and_in_their_order() {
     for microbatches in [1, 2, 4] {
