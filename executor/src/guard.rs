@@ -1,9 +1,11 @@
 //! Where a step can be given up: the norm of the gradients is known, and no parameter has changed.
 
-use crate::run::NORM;
 use shardc_ir::plan::set::PlanSet;
 use shardc_ir::plan::{BufferId, Program, StateRole, Turn};
 use std::collections::BTreeSet;
+
+/// The output that is the norm of all gradients.
+pub const NORM: &str = "grad_norm";
 
 /// Where each program's step can be given up, because the norm of the gradients is known and no
 /// parameter has changed.

@@ -50,9 +50,6 @@ pub struct StepResult {
     pub outputs: BTreeMap<String, Tensor>,
 }
 
-/// The output that is the norm of all gradients.
-pub const NORM: &str = "grad_norm";
-
 /// For people, who count steps from 1.
 impl fmt::Display for ExecutionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,7 +1,8 @@
 //! The training loop: batches in, the metrics of each step out.
 
 use crate::data::Dataset;
-use crate::run::{ExecutionError, Executor, NORM, StepResult};
+use crate::guard::NORM;
+use crate::run::{ExecutionError, Executor, StepResult};
 use serde::Serialize;
 use std::time::Instant;
 
