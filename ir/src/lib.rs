@@ -1,5 +1,5 @@
-//! What a program is: types, mesh, shardings, ops and their rules, the graph, plans, their text
-//! forms and verifiers.
+//! The language of programs: types, mesh, shardings, ops and their rules, the graph, plans, their
+//! text forms and verifiers.
 //!
 //! | what | where |
 //! |---|---|
@@ -8,7 +8,7 @@
 //! | how dimensions correspond; who holds what | [`letters`], [`sharding`], [`mesh`] |
 //! | what a job asks for, as the spec says it | [`spec::Spec`] |
 //! | buffers, tasks, steps and their kernels | [`plan::Program`], [`kernel::Kernel`] |
-//! | which rank runs which program; which step of its queues waits for which | [`plan::set::PlanSet`], [`waits`] |
+//! | which rank runs what; which step waits for which | [`plan::set::PlanSet`], [`waits`] |
 //! | from an op on a rank's part to kernels | [`mod@lower`] |
 //! | texts of graphs, files of plans, listings | [`text`], [`plan_file`], [`packed`], [`listing`] |
 //! | what must hold of a graph, and of a plan beside it | [`mod@verify`], [`verify_plan`] |
