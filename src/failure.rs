@@ -9,7 +9,7 @@ use std::io;
 pub enum Failure {
     /// The user's files are wrong: exit code 1.
     User(Diagnostics),
-    /// What was asked for was compared, and does not hold; everything is said already: exit code 1.
+    /// The comparison that was asked for fails; everything is said already: exit code 1.
     Disproved,
     /// The command line is wrong: exit code 2.
     Usage(String),

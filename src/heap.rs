@@ -1,5 +1,5 @@
-//! Where memory comes from: small pieces, which come and go by the million as graphs are rewritten,
-//! from mimalloc; large ones, such as weights and arenas, from the system, which takes them back at
+//! The allocator: small pieces, which come and go by the million as graphs are rewritten, from
+//! mimalloc; large ones, such as weights and arenas, from the system, which takes them back at
 //! once.
 //!
 //! The two never mix, because a piece's size, which everybody who gives one back must know, says

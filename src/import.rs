@@ -51,12 +51,12 @@ pub fn import(path: &Path, spec: &Spec, training: bool, weights: bool) -> Result
     Ok(imported)
 }
 
-/// What lines of one pattern each name.
+/// The names that lines of one pattern each match.
 fn lines(patterns: &[Located<String>]) -> Patterns<'_> {
     Patterns::new(patterns.iter().map(|pattern| pattern.value.as_str()))
 }
 
-/// What `init` lines name.
+/// The names that `init` lines match.
 fn init_lines(spec: &Spec) -> Patterns<'_> {
     Patterns::new(spec.init.iter().map(|init| init.value.pattern.value.as_str()))
 }

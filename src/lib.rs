@@ -41,7 +41,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What to compile.
+/// The options of a compilation.
 pub struct Options {
     /// Whether training is wanted; without it a spec needs no `batch`, `loss` and `optimizer`.
     pub train: bool,
@@ -73,7 +73,7 @@ pub struct Compiled {
     /// The model's file, with a tensor for each parameter that the exporter had merged: what
     /// exports begin with.
     pub model: Arc<Vec<u8>>,
-    /// What the user should know.
+    /// The warnings for the user.
     pub warnings: Diagnostics,
 }
 
@@ -136,8 +136,8 @@ pub fn compile(model: &Path, spec: &Spec, options: &Options) -> Result<Compiled,
     shardc_passes::check_axes(&plans.main().graph, spec)?;
     let reference = if options.train { Some(graph(&spec.reference(), Mode::Train)?) } else { None };
     for (kind, plan) in plans.iter() {
-        // What no backend takes, such as tensors of very many dimensions, is told before it is
-        // proven.
+        // Plans that no backend takes, such as those with tensors of very many dimensions, are
+        // refused before they are proven.
         let cannot = |why| Diagnostic::error(format!("the {kind} plan cannot run: {why}"));
         plan.programs.check_tables().map_err(cannot)?;
     }

@@ -74,10 +74,10 @@ const fn graph_file(kind: ProgramKind) -> &'static str {
     }
 }
 
-/// What `manifest.json` begins with; another version of the directory has another one.
+/// The first words of `manifest.json`; another version of the directory has another one.
 const FORMAT: &str = "shardc plan directory 3";
 
-/// What a plan directory says of itself.
+/// The manifest of a plan directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
     /// The version of the directory.
@@ -103,7 +103,7 @@ pub struct Manifest {
     pub copies: Vec<StoredCopy>,
     /// Which rank runs which program of training (of evaluation, where nothing is trained).
     pub places: Places,
-    /// What each rank that runs a program holds and sends.
+    /// The bytes that each rank holds and sends, for each program.
     pub programs: Vec<ProgramSummary>,
 }
 
@@ -135,9 +135,9 @@ pub struct Origin {
 /// A plan directory that was read; files are checked against their hashes as they are read.
 #[derive(Debug)]
 pub struct PlanDir {
-    /// Where it is.
+    /// The directory.
     pub path: PathBuf,
-    /// What it says of itself.
+    /// Its manifest.
     pub manifest: Manifest,
     /// The spec.
     pub spec: Spec,
@@ -147,7 +147,7 @@ pub struct PlanDir {
     pub reference: Option<Graph>,
     /// Whether the model takes the labels of the loss as an input.
     pub labels_are_inputs: bool,
-    /// What was proven of each.
+    /// The proof of each program.
     pub proven: Vec<Proven>,
 }
 
@@ -212,7 +212,7 @@ pub fn write(to: &Path, compiled: &Compiled, model: &Path, spec: &Spec, weights:
     let folders = parent.map_or(Ok(()), fs::create_dir_all).map_err(failed);
     let written = folders.and_then(|()| write_folder(to, &FILES, fill, failed));
     if written.is_err() {
-        // What cannot be removed takes no room; the first error is the one to tell.
+        // Folders that cannot be removed take no room; the first error is the one to tell.
         made.iter().for_each(|folder| drop(fs::remove_dir(folder)));
     }
     written.map(|()| manifest)
@@ -306,7 +306,7 @@ pub fn read(path: &Path) -> Result<PlanDir, Failure> {
     Ok(PlanDir { path: path.to_path_buf(), manifest, spec, programs, reference, labels_are_inputs, proven })
 }
 
-/// What the manifest says of ranks is what their programs do.
+/// Refuses a manifest that says of ranks what their programs do not do.
 fn check_manifest(path: &Path, manifest: &Manifest, programs: &PlanSet) -> Result<(), Failure> {
     let program = programs.first();
     let summaries: Vec<ProgramSummary> = programs.programs.iter().map(summary).collect();
@@ -433,8 +433,8 @@ impl PlanDir {
         }
     }
 
-    /// What of `weights` is not what the plan's state variables begin as, in words. What the spec
-    /// gives first values has no weights.
+    /// The first difference, in words, between `weights` and the initial values that the plan's
+    /// state variables need. A state variable whose first values the spec makes has no weights.
     fn misfit(&self, weights: &BTreeMap<String, Tensor>) -> Option<String> {
         let programs = [self.programs.main(), &self.programs.eval];
         let states = programs.into_iter().flat_map(PlanSet::states);

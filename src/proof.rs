@@ -1,6 +1,6 @@
-//! What is proven of a job's programs before any of them runs: each carries out its graph, the
-//! training graph is the reference's but for communication, and what a rank holds fits its device.
-//! The reference itself is planned, and proven, when somebody runs it.
+//! The proof of a job's programs before any of them runs: each carries out its graph, the training
+//! graph is the reference's but for communication, and what a rank holds fits its device. The
+//! reference itself is planned, and proven, when somebody runs it.
 
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use shardc_ir::graph::{Graph, Phase};
@@ -21,7 +21,7 @@ use shardc_passes::{Context, Mode, loss_outputs, planning};
 pub struct Proven {
     /// Which program.
     pub kind: ProgramKind,
-    /// What was proven of it.
+    /// Its proof.
     pub proof: Proof,
 }
 
@@ -116,7 +116,7 @@ fn evaluates(eval: &PlanSet, spec: &Spec) -> Result<(), &'static str> {
 /// Whether the programs that run on the spec's devices fit them.
 ///
 /// # Errors
-/// What fills the memory, at the line that limits it.
+/// The buffers that fill the memory, at the line that limits it.
 pub fn check_memory(plans: &Programs<Plan>, spec: &Spec) -> Result<(), Diagnostic> {
     let Some(limit) = &spec.device_memory else { return Ok(()) };
     for (kind, plan) in plans.iter() {

@@ -1,14 +1,14 @@
 //! Files and folders that appear under their names whole or not at all.
 //!
-//! What is not finished stands beside its place under a name like `.NAME.new-PID`. Whoever writes
-//! holds a shared lock of the folder that both are in; who gets that lock alone is the only one
-//! there, and clears away what killed processes have left.
+//! A file or folder that is not finished stands beside its place under a name like `.NAME.new-PID`.
+//! Whoever writes holds a shared lock of the folder that both are in; who gets that lock alone is
+//! the only one there, and clears away what killed processes have left.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-/// What stands beside a file or folder while it is replaced.
+/// The place beside a file or folder while it is replaced.
 struct Beside {
     folder: PathBuf,
     name: String,
@@ -27,7 +27,7 @@ pub fn write_file<E>(
 ) -> Result<(), E> {
     let beside = Beside::of(path, &|left_over| {
         if is_named(left_over, "new") {
-            // What cannot be removed is in nobody's way.
+            // A file that cannot be removed is in nobody's way.
             let _ = fs::remove_file(left_over);
         }
     });
@@ -71,7 +71,7 @@ pub fn write_folder<E>(
             let _ = fs::rename(left_over, to);
         } else {
             let kept = is_named(left_over, "old").then_some(to);
-            // What cannot be cleared away is in nobody's way.
+            // A folder that cannot be cleared away is in nobody's way.
             let _ = dissolve(left_over, own, kept);
         }
     });
@@ -108,7 +108,7 @@ impl Beside {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_path_buf();
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let mut beside = Beside { folder, name, _shared: None };
-        // Where folders have no locks, left-overs stay.
+        // If folders have no locks, left-overs stay.
         let Ok(lock) = File::open(&beside.folder) else { return beside };
         if lock.try_lock().is_ok() {
             beside.left_overs().iter().for_each(|left_over| clear(left_over));

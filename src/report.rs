@@ -74,7 +74,7 @@ pub fn render(diagnostics: &[Diagnostic], texts: &BTreeMap<PathBuf, String>, col
     text
 }
 
-/// What diagnostics that differ in names and numbers alone have in common.
+/// The kind of a diagnostic: those that differ in names and numbers alone have it in common.
 fn kind(diagnostic: &Diagnostic) -> String {
     let outside = diagnostic.message.split(['`', '"']).step_by(2);
     outside.flat_map(str::chars).filter(|c| !c.is_ascii_digit()).collect()
@@ -172,7 +172,7 @@ impl Snippet {
     }
 }
 
-/// What is shown of a long line, and where the `carets` are in that.
+/// The part of a long line that is shown, and the place of the `carets` in it.
 fn window(line: &str, carets: Range<usize>) -> (String, Range<usize>) {
     if line.chars().count() <= COLUMNS {
         return (line.to_string(), carets);

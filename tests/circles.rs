@@ -108,7 +108,7 @@ fn tree(text: &str, before: &str) -> (Vec<String>, usize) {
             let (more, length) = tree(&list[at..], &format!("{path}::"));
             paths.extend(more);
             at += length;
-            // What follows `as` is a name of this file.
+            // The word after `as` is a name of this file.
             let end = list[at..].find([',', '}']).unwrap_or(list.len() - at);
             at += end;
         } else {

@@ -137,7 +137,7 @@ fn broken_files_are_one_message() {
         let ran = shardc(&here, &[&["data"], arguments].concat()).expect(1);
         assert!(ran.err.contains(says) && ran.err.matches("error: ").count() == 1, "{arguments:?}: {}", ran.err);
     }
-    // What can be read is shown beside what cannot.
+    // Arrays that can be read are shown beside those that cannot.
     fs::create_dir(here.join("mixed")).expect("a folder");
     save("mixed/bad.npy", &npy("'|O'", false, "(2,)", &[0; 16]));
     save("mixed/good.npy", &npy("'|u1'", false, "(2,)", &[3, 4]));

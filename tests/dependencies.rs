@@ -1,5 +1,5 @@
-//! What holds of the dependencies: the Rust that they need, their licences, where they come from,
-//! and that those of ours which may be had twice are listed. Read from `cargo metadata`, without a
+//! Rules for the dependencies: the Rust that they need, their licences, where they come from, and
+//! that those of ours which may be had twice are listed. Read from `cargo metadata`, without a
 //! network.
 
 use serde_json::Value;

@@ -1,5 +1,5 @@
-//! What a plan says of itself is what its run does: the bytes that each rank sends and holds; and
-//! the bits of a step are those of all ranks in lockstep, whatever the timing of the threads.
+//! Runs do what their plans say: the bytes that each rank sends and holds; and the bits of a step
+//! are those of all ranks in lockstep, whatever the timing of the threads.
 
 use shardc::Options;
 use shardc_executor::data::{Dataset, Options as DataOptions, input_specs};

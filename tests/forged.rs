@@ -99,7 +99,7 @@ fn copies_are_those_of_the_model() {
     assert!(ran.err.contains("says of copies of initializers what `model.onnx` does not"), "{}", ran.err);
 }
 
-/// What a name holds is shown, and not obeyed by the terminal.
+/// Control codes in a name are shown, and not obeyed by the terminal.
 #[test]
 fn control_codes_of_names_are_escaped() {
     let here = plan("forged-names");

@@ -12,7 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::time::Duration;
 
-/// Where the repository is.
+/// The folder of the repository.
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// How many mutants each begin with the one before.

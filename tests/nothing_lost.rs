@@ -1,5 +1,5 @@
-//! What a user has is not lost: files that a command would overwrite, models of a training that
-//! goes wrong, plans and weights of a run that is killed.
+//! A user's work is not lost: files that a command would overwrite, models of a training that goes
+//! wrong, plans and weights of a run that is killed.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -92,7 +92,7 @@ fn no_output_overwrites_an_input_or_another_output() {
         assert!(ran.took < Duration::from_secs(2), "{arguments:?} took {:?}", ran.took);
         assert!(contents(&here) == before, "{arguments:?}");
     }
-    // What overwrites nothing is fine: one device for two outputs, files beside those of a plan.
+    // Outputs that overwrite nothing are fine: one device for two, files beside those of a plan.
     train(&here, &["--steps", "1", "--metrics", "/dev/null", "--export", "/dev/null"]).expect(0);
     for _ in 0..2 {
         let arguments = ["train", "p", "--data", "data.npz", "--steps", "1", "--metrics", "p/m.jsonl", "--export", "p/t.onnx"];

@@ -56,8 +56,7 @@ fn damage_is_an_error() {
     }
 }
 
-/// Someone who forges a plan can make its hash fit. What such a plan says is wrong or right, and
-/// never a panic.
+/// Someone who forges a plan can make its hash fit. Its contents are wrong or right, never a panic.
 #[test]
 fn forged_plans_do_not_panic() {
     let (program, graph) = &programs()[2];
@@ -95,7 +94,7 @@ fn forged_plans_do_not_panic() {
     assert!(refused > 200 && disproved > 50 && unloadable > 50, "{refused} {disproved} {unloadable}");
 }
 
-/// What follows magic, version, length and hash.
+/// The bytes after magic, version, length and hash.
 fn payload(bytes: &[u8]) -> &[u8] {
     &bytes[8 + 4 + 8 + 32..]
 }

@@ -104,7 +104,7 @@ fn number(value: &Value) -> f64 {
     value.as_f64().expect("a number")
 }
 
-/// What is decided of each initializer of the model at `path`.
+/// The decision about each initializer of the model at `path`.
 fn decisions(path: &Path) -> Vec<Decision> {
     import(path, &ImportOptions { batch: Some(8), ..ImportOptions::default() }).expect("a model").decisions
 }

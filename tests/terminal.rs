@@ -1,4 +1,4 @@
-//! What `train` leaves on a terminal, where `tmux` is installed, and elsewhere.
+//! The lines that `train` leaves on a terminal, where `tmux` is installed, and elsewhere.
 
 mod support;
 
@@ -111,7 +111,7 @@ fn elsewhere_lines_are_plain() {
             .err
     };
     let said = train("30");
-    // What is trained stands before the first step.
+    // The list of what is trained stands before the first step.
     let lines: Vec<&str> = said.lines().skip_while(|line| !line.starts_with("step")).collect();
     assert!(said.chars().all(|c| c == '\n' || (' '..='~').contains(&c)), "{said:?}");
     assert!(lines[0].starts_with("step  1/30  mean loss  2.") && lines[1].starts_with("step 30/30  mean loss  "), "{said}");

@@ -1,4 +1,4 @@
-//! What holds of the sources as text: arrows between crates, who may name ops, where `unsafe` is,
+//! Rules for the sources as text: arrows between crates, who may name ops, where `unsafe` is,
 //! headers and lengths of files, widths of comments.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,7 +15,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("testkit", &["shardc-ir", "shardc-frontend", "shardc-passes", "shardc-executor"]),
 ];
 
-/// Where `unsafe` may stand.
+/// The files in which `unsafe` may stand.
 const UNSAFE: &[&str] = &["executor/src/cpu/tiles.rs", "src/heap.rs"];
 
 /// Passes that recognise or build ops of models. All others ask the ops' rules, and name leaves and
@@ -35,7 +35,7 @@ const KNOW_OPS: &[&str] = &[
     "passes/src/unmerge.rs",
 ];
 
-/// What every pass may name: [`shardc_ir::ops::Op`]'s variants and families that are not
+/// The names that every pass may use: [`shardc_ir::ops::Op`]'s variants and families that are not
 /// computation.
 const NO_COMPUTATION: &[&str] = &[
     "Input",

@@ -13,7 +13,7 @@ pub struct Arena {
     used: u64,
 }
 
-/// What one step reads and writes, at once.
+/// The operands of one step, borrowed together.
 #[derive(Debug)]
 pub struct Operands<'a> {
     /// Ranges read; empty where the operand is the same memory as a written one.

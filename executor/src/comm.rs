@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What a rank has sent over one set of axes by one kind of collective.
+/// The calls and bytes that a rank has sent over one set of axes by one kind of collective.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Traffic {
     /// Calls.
@@ -31,7 +31,7 @@ pub struct Traffic {
     pub bytes_sent: u64,
 }
 
-/// What a rank has sent, by kind and axes.
+/// The traffic of a rank, by kind and axes.
 pub type TrafficTable = BTreeMap<(CollectiveKind, Vec<AxisId>), Traffic>;
 
 /// One rank's end of all its groups.
@@ -69,7 +69,7 @@ impl Communicator {
         Communicator { world, mesh, rank, groups: BTreeMap::new(), traffic: BTreeMap::new() }
     }
 
-    /// What was sent so far.
+    /// The traffic so far.
     pub fn traffic(&self) -> &TrafficTable {
         &self.traffic
     }

@@ -42,7 +42,7 @@ impl Backend for Cpu {
     type Ready = Box<dyn Launch>;
 }
 
-/// What one run of a kernel gets.
+/// The arguments of one run of a kernel.
 #[derive(Debug)]
 pub struct Arguments<'a> {
     /// The operands read. One that is in place is not looked at; any slice will do.

@@ -29,7 +29,7 @@ pub use npz::{npz_bytes, read_npz, write_npz};
 pub use safetensor::{read_safetensors, save_safetensors, write_safetensors};
 pub use tokens::Counts;
 
-/// What a program wants of one array.
+/// The demands of a program on one array.
 #[derive(Debug, Clone, PartialEq)]
 pub struct InputSpec {
     /// The array's name.
@@ -53,7 +53,7 @@ pub struct Options {
     pub shuffle: bool,
     /// Seeds the order.
     pub seed: u64,
-    /// What says how large a batch is.
+    /// The place in the spec that sets the size of a batch.
     pub batch_place: Option<Place>,
 }
 
@@ -73,7 +73,7 @@ enum Source {
     Tokens { tokens: Tokens, context: u64 },
 }
 
-/// What programs want of each of their inputs.
+/// The demands of programs on each of their inputs.
 pub fn input_specs(programs: &PlanSet) -> Vec<InputSpec> {
     let spec = |(program, input): (&Program, &ProgramInput)| {
         let buffer = program.buffers.get(input.buffer.index())?;

@@ -3,10 +3,10 @@
 use shardc_ir::reason::Reason;
 use std::fmt;
 
-/// What stops a rank.
+/// The reason why a rank stops.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// What went wrong.
+    /// The error, in words.
     pub message: String,
     /// Whether the data or the weights are wrong, and not the machine.
     pub of_data: bool,

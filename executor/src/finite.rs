@@ -1,8 +1,7 @@
 //! Numbers that are not finite, and the first value of a step that has one.
 //!
-//! What is below every number often means well: it masks scores before a softmax. So the first
-//! value that is no number, or above every number, is the one to tell; one below them all only
-//! where there is no other.
+//! Minus infinity is often meant: it masks scores before a softmax. So the first value that is no
+//! number, or above every number, is told; one below them all only where there is no other.
 
 use crate::fault::Fault;
 use crate::replay::Replay;
@@ -13,7 +12,7 @@ use shardc_ir::plan::set::Name;
 use shardc_ir::plan::{StateRole, Turn};
 use std::fmt;
 
-/// What is not finite about some numbers, the worst of them.
+/// The kind of a number that is not finite; of several, the worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Oddity {
     /// Below every number.
@@ -29,11 +28,11 @@ pub enum Oddity {
 pub struct First {
     /// Its name.
     pub value: String,
-    /// What of it is not finite.
+    /// The worst of its numbers that are not finite.
     pub oddity: Oddity,
     /// The rank that has it.
     pub rank: u64,
-    /// What computed it; `None` of a state variable before the step.
+    /// The launch that computed it; `None` of a state variable before the step.
     pub op: Option<Op>,
 }
 
@@ -76,7 +75,7 @@ impl fmt::Display for Oddity {
     }
 }
 
-/// What was seen so far.
+/// The values seen so far that are not finite.
 #[derive(Default)]
 struct Seen {
     worst: Option<First>,
@@ -117,7 +116,7 @@ pub fn first(executor: Executor, number: u64, batch: &[Tensor]) -> Result<Option
     Ok(seen.worst.or(seen.below))
 }
 
-/// What a rank has computed in `turn` that is not finite.
+/// The values that a rank has computed in `turn` and that are not finite.
 fn after(replay: &Replay, number: u64, turn: Turn) -> Result<Vec<First>, (u64, Fault)> {
     let rank = &replay.ranks()[number as usize];
     let program = rank.program();

@@ -1,4 +1,5 @@
-//! Where a step can be given up: the norm of the gradients is known, and no parameter has changed.
+//! The point at which a step can be given up: the norm of the gradients is known, and no parameter
+//! has changed.
 
 use shardc_ir::plan::set::PlanSet;
 use shardc_ir::plan::{BufferId, Program, StateRole, Turn};
@@ -7,8 +8,8 @@ use std::collections::BTreeSet;
 /// The output that is the norm of all gradients.
 pub const NORM: &str = "grad_norm";
 
-/// Where each program's step can be given up, because the norm of the gradients is known and no
-/// parameter has changed.
+/// The points at which each program's step can be given up, because the norm of the gradients is
+/// known and no parameter has changed.
 #[derive(Debug)]
 pub struct Guards {
     /// For each program, in the order of the set.
@@ -17,7 +18,7 @@ pub struct Guards {
     pub known: BTreeSet<String>,
 }
 
-/// Where one program's can.
+/// The point in one program.
 #[derive(Debug)]
 pub struct Guard {
     /// The turn that follows, by its place in a step.

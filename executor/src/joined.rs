@@ -7,7 +7,7 @@ use std::ops::Range;
 pub struct Joined<'a> {
     /// The parts.
     parts: Vec<&'a mut [u8]>,
-    /// Where each begins.
+    /// The first byte of each.
     starts: Vec<usize>,
     /// Bytes of all of them.
     pub len: usize,

@@ -37,7 +37,7 @@ pub struct Loaded {
     at: usize,
     /// For each task its steps.
     pub tasks: Vec<Vec<ReadyStep>>,
-    /// Where the arrays of its inputs are among those of a batch, which has them for all programs.
+    /// The positions of its inputs' arrays among those of a batch, which has them for all programs.
     pub inputs: Vec<usize>,
     /// The buffers that the host asks for by name.
     pub names: HashMap<Name, BufferId>,
@@ -48,15 +48,15 @@ pub struct Loaded {
 pub struct ReadyStep {
     /// The kernel; `None` for a collective.
     pub kernel: Option<Box<dyn cpu::Launch>>,
-    /// Where the operands read are.
+    /// The ranges of the operands read.
     pub reads: Vec<ArenaRange>,
-    /// Where the operands written are.
+    /// The ranges of the operands written.
     pub writes: Vec<ArenaRange>,
     /// For each read, which write is the same memory.
     pub in_place: Vec<Option<usize>>,
 }
 
-/// Where an operand is in the arena.
+/// The range of an operand in the arena.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ArenaRange {
     /// Element type.
@@ -83,7 +83,7 @@ impl LoadedSet {
     /// Checks programs and makes their kernels ready.
     ///
     /// # Errors
-    /// What is wrong, with the step's text.
+    /// The fault, with the step's text.
     pub fn new(programs: impl Into<PlanSet>) -> Result<LoadedSet, Reason> {
         let programs = Arc::new(programs.into());
         programs.check_tables()?;

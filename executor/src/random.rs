@@ -62,7 +62,7 @@ impl Permutation {
         Permutation { stream, n, half: bits.div_ceil(2).max(1) }
     }
 
-    /// Where `position` (below `n`) goes.
+    /// The place to which `position` (below `n`) goes.
     pub fn at(&self, position: u64) -> u64 {
         let mask = (1u64 << self.half) - 1;
         let mut value = position;

@@ -72,7 +72,7 @@ impl Rank {
         self.program().mesh.rank(&self.coordinates)
     }
 
-    /// What it runs.
+    /// The program that it runs.
     pub fn program(&self) -> &Program {
         self.loaded.program()
     }
@@ -99,7 +99,7 @@ impl Rank {
         Ok(Oddity::of(dtype, &self.part(id)?).is_none())
     }
 
-    /// What is not finite of what `turn` has written, and which of its results that is.
+    /// The results of `turn` that are not finite, by position, each with its oddity.
     pub fn oddities(&self, turn: Turn) -> Result<Vec<(usize, Oddity)>, Reason> {
         let writes = self.loaded.tasks[turn.task][turn.step].writes.iter().enumerate();
         let found = writes.map(|(i, place)| {

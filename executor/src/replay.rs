@@ -29,10 +29,10 @@ pub struct Replay {
 /// A state variable, and what each rank holds of it.
 type Held = (Name, Vec<Option<Vec<u8>>>);
 
-/// What each rank that took a turn did.
+/// The turns that were taken, each with its rank.
 pub type Taken = Vec<(u64, Turn)>;
 
-/// What was compared and is equal.
+/// The number of things that were compared and are equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Compared {
     /// Ranks.
@@ -219,8 +219,8 @@ impl Replay {
     }
 
     /// Compares every output, gradient and state variable on every rank with those of `executor`;
-    /// the first difference, if there is one. What is not a number is equal: its sign and payload
-    /// are whatever the machine's instructions leave.
+    /// the first difference, if there is one. Not-a-numbers are equal: their signs and payloads are
+    /// whatever the machine's instructions leave.
     ///
     /// # Errors
     /// If a rank of the executor failed.
@@ -257,13 +257,13 @@ fn first_difference(found: &Buffer, rank: u64, threads: &[u8], replay: &[u8]) ->
     Some(Difference { buffer, rank, element: at as u64, threads, replay })
 }
 
-/// What each rank holds of each state variable.
+/// The part of each state variable that each rank holds.
 fn states(executor: &Executor) -> Result<Vec<Held>, ExecutionError> {
     let names = executor.programs().states().into_iter().map(|(_, state)| Name::State(state.name.clone()));
     names.map(|name| executor.parts(&name).map(|parts| (name, parts))).collect()
 }
 
-/// What member `place` of a group gets of operand `i` of its call, from all members' sources.
+/// The bytes that member `place` of a group receives of operand `i`, from all members' sources.
 fn received(call: &Collective, i: usize, place: usize, sources: &[Vec<Vec<u8>>]) -> Vec<u8> {
     let bytes = (call.counts[i] * call.dtype.bytes()) as usize;
     let part = match call.kind {

@@ -37,13 +37,13 @@ pub struct ExecutionError {
     pub rank: Option<u64>,
     /// The step, from 0, if one ran.
     pub step: Option<u64>,
-    /// What went wrong, with the text of the op.
+    /// The error, with the text of the op.
     pub message: String,
     /// Whether the data or the weights are wrong, and not the machine.
     pub of_data: bool,
 }
 
-/// What one step gives.
+/// The result of one step.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StepResult {
     /// The program's outputs, whole, by name.
@@ -249,8 +249,7 @@ impl Executor {
         whole.ok_or_else(|| ExecutionError::before(format!("there is no state `{name}`")))
     }
 
-    /// What has that name as a whole array: its last contents. What replicas hold is taken from the
-    /// first.
+    /// The whole array of that name, with its last contents. Of replicas the first is taken.
     ///
     /// # Errors
     /// If no program has it, it is partial, or a rank failed.
@@ -260,7 +259,7 @@ impl Executor {
         self.whole(name, parts)
     }
 
-    /// What each rank holds of what has that name, slot after slot; `None` of those that have none.
+    /// The part of each rank of the array of that name, slot after slot; `None` if it has none.
     ///
     /// # Errors
     /// If a rank failed.
@@ -269,7 +268,7 @@ impl Executor {
         self.on_each(None, move |worker| Ok(worker.rank.named(&name).map(|id| worker.rank.part(id)).transpose()?))
     }
 
-    /// What each rank has sent so far, by kind and axes.
+    /// The traffic of each rank so far, by kind and axes.
     ///
     /// # Errors
     /// If a rank failed.
@@ -305,7 +304,7 @@ impl Executor {
         }
         let layout = layout(mesh, found);
         let local = layout.local_bytes() as usize;
-        // What one rank holds whole is not copied.
+        // An array that one rank holds whole is not copied.
         let is_whole = |bytes: &mut Vec<u8>| local == bytes.len() && bytes.len() as u64 == layout.global_bytes();
         if let Some(bytes) = parts.iter_mut().find_map(|part| part.take_if(is_whole)) {
             return Ok(Tensor { dtype: found.dtype, shape: found.shape.clone(), bytes });
@@ -382,7 +381,7 @@ impl Drop for Executor {
 }
 
 impl ExecutionError {
-    /// What went wrong before any step.
+    /// An error before any step.
     pub(crate) fn before(message: impl Into<String>) -> ExecutionError {
         ExecutionError { rank: None, step: None, message: message.into(), of_data: false }
     }

@@ -8,7 +8,7 @@ use shardc_ir::sharding::{Sharding, free_digits, origin};
 pub struct Layout<'a> {
     /// The global shape.
     pub shape: &'a [u64],
-    /// Where its elements are.
+    /// Its sharding.
     pub sharding: &'a Sharding,
     /// The mesh.
     pub mesh: &'a Mesh,

@@ -23,7 +23,7 @@ pub struct Metrics {
     pub samples_per_second: f64,
 }
 
-/// What a run of steps came to.
+/// The outcome of a run of steps.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Summary {
     /// Steps done.
@@ -43,8 +43,8 @@ pub enum End {
     Done,
     /// A stop was asked for.
     Stopped,
-    /// The loss or a gradient is not finite. Where it is a gradient, no parameter has changed in
-    /// the step.
+    /// The loss or a gradient is not finite. If it is a gradient, no parameter has changed in the
+    /// step.
     NotFinite {
         /// The step, from 0.
         step: u64,
@@ -88,7 +88,7 @@ pub fn train(
     Ok(summary)
 }
 
-/// What of a step is not finite; a loss of which no label counts need not be.
+/// The name of what is not finite in a step; a loss of which no label counts need not be finite.
 fn not_finite(line: &Metrics, result: &StepResult, is_ignored: impl Fn() -> bool) -> Option<&'static str> {
     let has = |name| result.outputs.contains_key(name);
     let gradient = has(NORM) && line.grad_norm.is_none();

@@ -24,7 +24,7 @@ pub enum Transfer<'a> {
         from: u64,
         /// The element type.
         dtype: DType,
-        /// Where they go.
+        /// The destination of the elements.
         bytes: &'a mut [u8],
     },
 }
@@ -32,7 +32,7 @@ pub enum Transfer<'a> {
 /// The way from one rank to another; messages are taken in the order in which they were sent.
 #[derive(Debug, Default)]
 pub struct Channel {
-    /// What is on its way.
+    /// The messages on their way.
     pub(crate) gate: Gate<Line>,
 }
 

@@ -1,5 +1,5 @@
-//! Where ranks of one process meet: what they wait for, barriers with staging memory, and the news
-//! that one of them failed.
+//! The meeting places of the ranks of one process: what they wait for, barriers with staging
+//! memory, and the news that one of them failed.
 //!
 //! A rank that has to wait sleeps at a gate. When every rank that still runs sleeps, none can wake
 //! another: that is an error, which says what each of them waits for.
@@ -21,7 +21,7 @@ use std::time::Duration;
 pub struct Failure {
     /// The first rank that failed.
     pub rank: u64,
-    /// What it said.
+    /// The fault that it reported.
     pub fault: Fault,
 }
 
@@ -37,14 +37,14 @@ pub struct World {
     strict: bool,
 }
 
-/// What a rank waits for.
+/// The event that a rank waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
     /// The other members of a call.
     Call(CollectiveKind),
     /// That a rank receives what was sent to it.
     Send(u64),
-    /// What a rank sends.
+    /// That a rank sends something.
     Receive(u64),
 }
 
@@ -210,7 +210,7 @@ impl World {
 }
 
 impl Activity {
-    /// What all running ranks wait for, if none of them can go on.
+    /// The error, in words, that no running rank can go on, with what each of them waits for.
     fn stuck(&self) -> Option<String> {
         if self.running == 0 || (self.asleep.len() as u64) < self.running {
             return None;

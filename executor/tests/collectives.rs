@@ -56,7 +56,7 @@ fn run(communicator: &mut Communicator, call: &Collective, source: &[u8], destin
     communicator.run(call, Operands { reads: vec![source], writes: vec![destination] })
 }
 
-/// What `rank` holds at `i`: sums of it depend on their order.
+/// The number that `rank` holds at `i`: sums of such numbers depend on their order.
 fn value(rank: u64, i: u64) -> f32 {
     (1.0 + rank as f32 * 0.37) / (1.0 + i as f32) + if rank == 1 { 3e6 } else { 0.0 }
 }
@@ -296,8 +296,8 @@ fn sends_that_cross_belong_in_one_group() {
     assert_eq!(crossed, [Err(message.into()), Err(message.into())]);
 }
 
-/// What can never come ends in one error on every rank: other sizes or types, other partners, ranks
-/// that are gone.
+/// A wait for what can never come ends in one error on every rank: other sizes or types, other
+/// partners, ranks that are gone.
 #[test]
 fn mismatches_end_as_errors() {
     type Ranks = fn(u64, &mut Communicator) -> Result<(), Reason>;

@@ -171,7 +171,7 @@ fn npy(header: &str, data: &[u8]) -> Vec<u8> {
     [b"\x93NUMPY\x01\x00", &(padded.len() as u16).to_le_bytes()[..], padded.as_bytes(), data].concat()
 }
 
-/// What a folder with that `x.npy` gives as `dtype`, whole.
+/// The whole array that a folder with that `x.npy` gives as `dtype`.
 fn array(folder: &Folder, file: &[u8], dtype: DType, sample: &[u64]) -> Result<Tensor, String> {
     folder.file("x.npy", file);
     let data = open(&folder.0, vec![spec("x", dtype, sample, None)], 1).map_err(|errors| errors[0].to_string())?;

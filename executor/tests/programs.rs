@@ -209,7 +209,7 @@ fn rearranged(program: &Program) -> Program {
     other
 }
 
-/// What one rank has under another id, or not at all, is asked for by name.
+/// A buffer that one rank has under another id, or not at all, is asked for by name.
 #[test]
 fn ranks_may_run_different_programs() {
     let one = program(Mesh::new([("dp".to_string(), 2)], 2));

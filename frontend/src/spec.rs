@@ -2,9 +2,9 @@
 //! once.
 //!
 //! `syntax` finds statements; `statements` has a row for each, and `layout`, `state` and `training`
-//! read its words with `reader` and `values`; `check` compares them with each other. What reads a
-//! part of the text returns `None` after it has reported why, so that the next part is read all the
-//! same.
+//! read its words with `reader` and `values`; `check` compares them with each other. A function
+//! that reads a part of the text returns `None` after it has reported why, so that the next part is
+//! read all the same.
 
 mod check;
 mod context;

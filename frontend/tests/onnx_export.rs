@@ -148,7 +148,7 @@ fn external_data_goes_to_one_new_file() {
     assert_eq!(weights(&read), all);
     assert_eq!(read.weights["b"].external_file(), None);
 
-    // What is not new is kept as it is, whatever its length.
+    // Tensors that are not new are kept as they are, whatever their length.
     let mut odd = m.clone();
     graph(&mut odd).initializer[1].external_data[2].value = "6".into();
     std::fs::write(folder.join("old.bin"), [&old[..], &[7, 8]].concat()).unwrap();

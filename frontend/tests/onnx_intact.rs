@@ -1,4 +1,4 @@
-//! What a model file says twice, or of its data and outputs otherwise than they are, is told.
+//! Statements of a model file that come twice, or do not fit its data and outputs, are reported.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 

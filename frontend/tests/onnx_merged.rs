@@ -80,7 +80,7 @@ fn untied_norms_are_parameters_of_their_own_in_the_graph_and_in_the_file() {
     let names = ["h.0.ln.weight", "h.1.ln.weight", "h.2.ln.weight", "h.0.ln.bias", "h.1.ln.bias", "h.2.ln.bias"];
     assert_eq!(trained(&imported), names);
     assert_eq!(trained(&round_trip(&imported)), names);
-    // What is tied by name stays one.
+    // A parameter that is tied by name stays one.
     assert_eq!(trained(&with(&norms(), &[("h.0.ln.bias", None)], &["*"]).unwrap()).len(), 4);
     assert_eq!(trained(&with(&norms(), &[("h.0.ln.weight", None)], &["*.bias"]).unwrap()).len(), 4);
 }

@@ -1,11 +1,11 @@
-//! What the fuzz targets share: the attack of the workspace's tests, driven by libFuzzer.
+//! The code that the fuzz targets share: the attack of the workspace's tests, driven by libFuzzer.
 
 #[path = "../../tests/attack/mod.rs"]
 pub mod attack;
 
 pub use libfuzzer_sys;
 
-/// Where the repository is.
+/// The folder of the repository.
 pub const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 /// A fuzz target: its inputs are seeds, mutants that know the format, and libFuzzer's own.

@@ -20,7 +20,7 @@ use std::collections::{HashMap, HashSet};
 /// | a node of another graph as it is | [`copy`](Builder::copy) |
 /// | a node whose result types are known | [`push`](Builder::push) |
 ///
-/// What takes the place of a value takes its name too, by [`rename`](Builder::rename).
+/// A value that replaces another takes its name too, by [`rename`](Builder::rename).
 pub struct Builder {
     graph: Graph,
     /// Names that values have.
@@ -33,8 +33,8 @@ pub struct Builder {
     pub(crate) scalars: HashMap<(DType, u64), ValueId>,
     /// Given to every node that is appended.
     pub origin: NodeOrigin,
-    /// What values are called after, before the names of their ops: what a pass makes of a value
-    /// takes no name that others may have.
+    /// The name that new values are called after, in place of the names of their ops: a value that
+    /// a pass derives from another takes no name that others may have.
     pub base: Option<String>,
 }
 

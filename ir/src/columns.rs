@@ -3,7 +3,7 @@
 /// How one column is laid out.
 #[derive(Debug, Clone, Copy)]
 pub struct Column {
-    /// What stands before it, also before its first cell.
+    /// The text before it, also before its first cell.
     pub gap: &'static str,
     /// Wider cells do not widen the column for the others.
     pub limit: usize,

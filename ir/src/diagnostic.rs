@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::path::PathBuf;
 
-/// Where a diagnostic points.
+/// The place that a diagnostic points at.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
     /// A byte range of a text file (the spec).
@@ -41,11 +41,11 @@ pub struct Diagnostic {
     pub severity: Severity,
     /// One line: what is wrong.
     pub message: String,
-    /// Where.
+    /// The place.
     pub place: Option<Place>,
     /// The words under the caret: why this place.
     pub label: Option<String>,
-    /// What to do about it.
+    /// The remedy, for the user.
     pub help: Option<String>,
 }
 
@@ -186,7 +186,7 @@ pub fn near_names<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> 
 /// So many patterns of one kind that match nothing are told what may have been meant.
 pub const HELPED: usize = 20;
 
-/// What to say of a pattern that matches none of `names`: those that resemble it, or else some of
+/// The help for a pattern that matches none of `names`: those that resemble it, or else some of
 /// those that there are.
 pub fn names_help<'a>(pattern: &str, names: impl Iterator<Item = &'a str> + Clone) -> String {
     const SHOWN: usize = 5;

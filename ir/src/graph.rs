@@ -84,11 +84,11 @@ impl fmt::Display for Phase {
 pub struct Node {
     /// The op with its attributes.
     pub op: Op,
-    /// What it reads.
+    /// The values that it reads.
     pub operands: Vec<ValueId>,
-    /// What it defines.
+    /// The values that it defines.
     pub results: Vec<ValueId>,
-    /// Where it comes from.
+    /// Its origin.
     pub origin: NodeOrigin,
 }
 
@@ -101,7 +101,7 @@ pub enum Part {
     Forward,
     /// Gradients.
     Backward,
-    /// What happens once, after the last micro-batch: norm, clip, update.
+    /// The work that is done once, after the last micro-batch: norm, clip, update.
     Update,
 }
 
@@ -116,7 +116,7 @@ impl Part {
     }
 }
 
-/// Where a node comes from: the model's scope, and for nodes that a pass put in, why.
+/// The origin of a node: the model's scope, and for nodes that a pass put in, why.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NodeOrigin {
     /// The module path in the model: `h.0.attn`.
@@ -143,7 +143,7 @@ pub struct Value {
     pub name: String,
     /// Global type.
     pub ty: Type,
-    /// Where its elements are; replicated before phase `annotated`.
+    /// Its sharding; replicated before phase `annotated`.
     pub sharding: Sharding,
     /// The node that defines it.
     pub node: NodeId,
@@ -160,15 +160,15 @@ pub struct State {
     pub name: String,
     /// Global type.
     pub ty: Type,
-    /// Where its elements are.
+    /// Its sharding.
     pub sharding: Sharding,
-    /// What it is.
+    /// Its role.
     pub role: StateRole,
     /// How it begins.
     pub init: StateInit,
     /// Which part of an initializer it is; `None` for all of it, and for moments.
     pub block: Option<Block>,
-    /// What it becomes at the end of a step, if it changes.
+    /// Its value at the end of a step, if it changes.
     pub update: Option<ValueId>,
     /// For a parameter: its gradient, complete, as the update reads it before clipping.
     pub gradient: Option<ValueId>,
@@ -204,7 +204,7 @@ pub struct Graph {
     pub(crate) values: Vec<Value>,
     /// State variables.
     pub states: Vec<State>,
-    /// What is read from outside.
+    /// The values that are read from outside.
     pub outputs: Vec<Output>,
 }
 

@@ -1,5 +1,5 @@
-//! What each op means on whole tensors: a naive evaluator, used to fold constants and as an oracle
-//! that shares no code with kernels.
+//! The meaning of each op on whole tensors: a naive evaluator, used to fold constants and as an
+//! oracle that shares no code with kernels.
 //!
 //! Integers are computed in i64. Floats are computed in f64 and rounded to the element type after
 //! each op. A communication op changes where elements are, not what they are, so here it is the
@@ -86,7 +86,7 @@ fn one(tensor: Tensor) -> Vec<Tensor> {
     vec![tensor]
 }
 
-/// What the leaves of a graph are.
+/// The values of a graph's leaves.
 #[derive(Debug, Clone, Default)]
 pub struct Feed {
     /// Inputs and labels, by the name of the array.

@@ -42,7 +42,7 @@ use crate::reason::Reason;
 use serde::{Deserialize, Serialize};
 use signature::Signature;
 
-/// What carries out kernels on some kind of device.
+/// An implementation of the kernels on some kind of device.
 pub trait Backend {
     /// A kernel made ready for one arrangement of its operands in memory.
     type Ready;
@@ -124,7 +124,7 @@ impl Kernel {
         self.form().name()
     }
 
-    /// What the kernel demands of its operands.
+    /// The demands of the kernel on its operands.
     ///
     /// # Errors
     /// As [`Form::signature`].

@@ -12,7 +12,7 @@ use crate::types::Type;
 /// A letter of one node, by position in [`Letters::sizes`].
 pub type Letter = usize;
 
-/// What an op does with a letter.
+/// The role of a letter in an op.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// It is in a result (or may be split without leaving anything partial).
@@ -28,7 +28,7 @@ pub enum Role {
 pub struct Letters {
     /// The size of each letter.
     pub sizes: Vec<u64>,
-    /// What happens to each letter.
+    /// The role of each letter.
     pub roles: Vec<Role>,
     /// For each operand and dimension, its letters.
     pub operands: Vec<Vec<Vec<Letter>>>,

@@ -1,5 +1,5 @@
-//! What a program is: types, mesh, shardings, ops and their rules, the graph, plans, their text
-//! forms and verifiers.
+//! The language of programs: types, mesh, shardings, ops and their rules, the graph, plans, their
+//! text forms and verifiers.
 //!
 //! | what | where |
 //! |---|---|

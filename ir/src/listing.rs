@@ -42,7 +42,7 @@ fn memory_text(summary: &ProgramSummary) -> String {
     format!("\n  memory\n{}", align(&rows, [Column::after("    "), Column::NUMBERS]))
 }
 
-/// What a rank sends in a step, as a table; nothing where it sends nothing.
+/// The bytes that a rank sends in a step, as a table; empty if it sends nothing.
 pub fn communication_text(calls: &[Communication]) -> String {
     if calls.is_empty() {
         return String::new();

@@ -1,5 +1,5 @@
-//! What lowering rules see and give: a rank's part of each operand, and kernel forms over it; and
-//! what they give for whole graphs and for nodes that are fused.
+//! The inputs and results of lowering rules: a rank's part of each operand, and kernel forms over
+//! it; and the lowering of whole graphs and of nodes that are fused.
 
 pub mod fused;
 pub mod graph;
@@ -20,7 +20,7 @@ use crate::types::Type;
 pub struct Extent {
     /// Its global type.
     pub ty: Type,
-    /// Where its elements are.
+    /// Its sharding.
     pub sharding: Sharding,
     /// The shape that the rank holds.
     pub local: Vec<u64>,
@@ -83,9 +83,9 @@ pub enum Slot {
 pub struct Launch {
     /// The form.
     pub kernel: Kernel,
-    /// What it reads, in the form's order.
+    /// The tensors that it reads, in the form's order.
     pub reads: Vec<Slot>,
-    /// What it writes, in the form's order.
+    /// The tensors that it writes, in the form's order.
     pub writes: Vec<Slot>,
 }
 
@@ -101,7 +101,7 @@ pub struct Elementwise {
     pub origins: Vec<(u16, Origin)>,
 }
 
-/// What computes an op on a rank.
+/// The lowering of an op on a rank.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Lowered {
     /// An elementwise program over the shape of the results.
@@ -110,7 +110,7 @@ pub enum Lowered {
     Reduce {
         /// How.
         kind: ReduceKind,
-        /// What happens to each element first.
+        /// The program that is applied to each element first.
         before: ScalarProgram,
         /// For each dimension of the operand, whether it is reduced away.
         reduced: Vec<bool>,

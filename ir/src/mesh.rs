@@ -105,7 +105,7 @@ impl Mesh {
     /// Checks that there are axes, each with a position, and no more than [`crate::limits`] allow.
     ///
     /// # Errors
-    /// What is wrong, in words.
+    /// The rule that is broken, in words.
     pub fn check(&self) -> Result<(), Reason> {
         let sizes = || self.axes.iter().map(|axis| axis.size);
         if self.axes.is_empty() || self.axes.len() > MAX_AXES + 1 || sizes().any(|size| size == 0) {

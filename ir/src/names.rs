@@ -52,7 +52,7 @@ impl<'p> Kind<'p> {
     }
 }
 
-/// What `*.REST` may have as its rest to match a name: the name, and what follows each of its dots.
+/// The rests with which `*.REST` matches a name: the name, and the part after each of its dots.
 fn rests(name: &str) -> impl Iterator<Item = &str> {
     [name].into_iter().chain(name.match_indices('.').map(|(dot, _)| &name[dot + 1..]))
 }

@@ -1,7 +1,7 @@
 //! Bytes as they lie on disk: packed with gzip, so that `zcat` shows what is text.
 //!
-//! What is unpacked is at most [`RATIO`] times as large as its packed form, so that no small file
-//! asks for much memory; what would shrink further is stored as it is.
+//! Unpacked bytes are at most [`RATIO`] times as many as packed ones, so that no small file asks
+//! for much memory; bytes that would shrink further are stored as they are.
 
 use crate::reason;
 use crate::reason::Reason;

@@ -37,7 +37,7 @@ impl Pattern {
         Pattern(term)
     }
 
-    /// What the pattern captures where it matches the term that ends in `value`.
+    /// The captures of the pattern, if it matches the term that ends in `value`.
     pub fn matches(&self, graph: &Graph, value: ValueId) -> Option<Captures> {
         let mut captures = Captures::default();
         fits(&self.0, graph, value, &mut captures).then_some(captures)

@@ -5,7 +5,7 @@
 /// Multipliers of the two halves of a counter.
 pub const MULTIPLIERS: [u32; 2] = [0xd251_1f53, 0xcd9e_8d57];
 
-/// What the key grows by each round: the golden ratio, and the root of 3 less 1.
+/// The increments of the key in each round: the golden ratio, and the root of 3 less 1.
 pub const WEYL: [u32; 2] = [0x9e37_79b9, 0xbb67_ae85];
 
 /// Rounds.

@@ -80,11 +80,11 @@ pub struct Buffer {
     pub dtype: DType,
     /// The global shape of the value.
     pub shape: Vec<u64>,
-    /// Where its elements are.
+    /// Its sharding.
     pub sharding: Sharding,
     /// The local shape of one slot.
     pub local: Vec<u64>,
-    /// Slots, at least one. What the host fills or reads for each micro-batch has one for each.
+    /// Slots, at least one. Buffers that the host fills or reads by micro-batch have one for each.
     pub slots: u64,
     /// First byte in the arena, a multiple of 64.
     pub offset: u64,
@@ -121,7 +121,7 @@ pub enum Stream {
     Comm,
 }
 
-/// Where a step comes from.
+/// The origin of a step.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Provenance {
     /// The ops of the global graph that it carries out, by value name.
@@ -135,9 +135,9 @@ pub struct Provenance {
 /// One kernel launch or communicator call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Step {
-    /// Where it runs.
+    /// The queue.
     pub stream: Stream,
-    /// What runs.
+    /// The kernel.
     pub kernel: Kernel,
     /// Operands read, in the kernel's order.
     pub reads: Vec<View>,
@@ -145,7 +145,7 @@ pub struct Step {
     pub writes: Vec<View>,
     /// Text of the op, for listings: `contract bk,nk->bn %x, %w1`.
     pub text: String,
-    /// Where it comes from.
+    /// Its origin.
     pub provenance: Provenance,
     /// With which micro-batches it runs.
     pub when: When,
@@ -168,7 +168,7 @@ pub struct Task {
     pub name: String,
     /// The stage of the pipeline that it is of.
     pub stage: u32,
-    /// What it does.
+    /// Its steps, in order.
     pub steps: Vec<Step>,
 }
 
@@ -192,7 +192,7 @@ pub struct StateVariable {
     pub name: String,
     /// Its buffer.
     pub buffer: BufferId,
-    /// What it is.
+    /// Its role.
     pub role: StateRole,
     /// How it begins.
     pub init: StateInit,
@@ -212,7 +212,7 @@ impl StateVariable {
 pub struct Block {
     /// The initializer's name.
     pub of: String,
-    /// What else the model calls it.
+    /// Another name that the model has for it.
     pub alias: Option<String>,
     /// The dimension.
     pub axis: usize,
@@ -246,7 +246,7 @@ impl Block {
     }
 }
 
-/// What a state variable is.
+/// The role of a state variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StateRole {

@@ -46,7 +46,7 @@ pub fn encode(programs: &PlanSet) -> Result<Vec<u8>, Diagnostic> {
 /// [`crate::verify_plan`] to say.
 ///
 /// # Errors
-/// What is wrong with the bytes, without a place.
+/// The fault of the bytes, without a place.
 pub fn decode(bytes: &[u8]) -> Result<PlanSet, Diagnostic> {
     let damaged = |what: &str| Diagnostic::error(format!("this plan file is damaged: {what}")).help("compile the job again");
     let (magic, rest) = bytes.split_first_chunk().ok_or_else(|| damaged("it is too short"))?;

@@ -53,7 +53,7 @@ impl Offset {
 /// Global = `offset + sum over digits of ((local / divisor) % size) * stride`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Origin {
-    /// What the coordinates add.
+    /// The part that the coordinates add.
     pub offset: Offset,
     /// The digits of the local index; one digit `(1, size, 1)` where the split is outermost or
     /// absent.

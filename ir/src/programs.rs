@@ -1,4 +1,4 @@
-//! What a job runs: a step of training, the same on one rank, and evaluation.
+//! The programs of a job: a step of training, the same on one rank, and evaluation.
 
 use crate::graph::Graph;
 use crate::plan::set::PlanSet;
@@ -75,12 +75,12 @@ impl<P> Programs<P> {
         training.into_iter().chain([(ProgramKind::Eval, &self.eval)])
     }
 
-    /// What `f` makes of each.
+    /// The results of `f` on each.
     pub fn map<Q>(self, mut f: impl FnMut(P) -> Q) -> Programs<Q> {
         Programs { training: self.training.map(&mut f), eval: f(self.eval) }
     }
 
-    /// What `f` makes of each.
+    /// The results of `f` on each.
     ///
     /// # Errors
     /// The first of `f`.

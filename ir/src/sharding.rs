@@ -1,5 +1,5 @@
-//! Where the elements of a value are: which digit of which dimension each mesh axis holds, and what
-//! is still partial.
+//! The sharding of a value: which digit of which dimension each mesh axis holds, and over which
+//! axes the value is still partial.
 //!
 //! A dimension is a mixed-radix number, and a mesh axis that splits it owns one digit. The digit of
 //! weight `stride` over an axis of size `k` is `(index / stride) % k`. So `[8:dp 32:tp]` on a

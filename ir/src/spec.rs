@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// Where something stands in the spec's text.
+/// A place in the spec's text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Source {
     /// The line, from 1.
@@ -29,9 +29,9 @@ pub struct Source {
 /// A statement or a part of one, with its place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Located<T> {
-    /// What is said.
+    /// The statement or part.
     pub value: T,
-    /// Where.
+    /// Its place.
     pub source: Source,
 }
 
@@ -174,7 +174,7 @@ impl Spec {
         shard.chain(others).find(|source| source.line == line as usize).map(|source| self.place_of(source))
     }
 
-    /// What training needs and the spec does not say: `batch`, `loss`, `optimizer`.
+    /// The statements that training needs and the spec lacks: `batch`, `loss`, `optimizer`.
     ///
     /// # Errors
     /// One diagnostic for each missing statement, at the file.

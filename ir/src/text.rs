@@ -18,8 +18,8 @@
 //! A line is one node: results, op, attributes, operands, types with shardings (and the lines of
 //! the spec that asked for them: `asked(tp: 7)`), and where it comes from (`@scope`, `backward` or
 //! `update`, `reason=`, `line=`). A node of several results has its types in parentheses. The mesh
-//! is left out where there is one rank and one micro-batch. What follows `//` is made by the
-//! printer (the letters of the op) and skipped by the parser.
+//! is left out where there is one rank and one micro-batch. Text after `//` is made by the printer
+//! (the letters of the op) and skipped by the parser.
 
 mod axes;
 mod constant;
@@ -39,7 +39,7 @@ use std::fmt;
 pub struct TextError {
     /// The line, from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// The error, in words.
     pub message: String,
 }
 

@@ -9,7 +9,7 @@ pub struct LearningRate {
     pub lr: f64,
     /// Steps of linear warm-up: step `i` uses `lr * (i + 1) / (warmup + 1)`.
     pub warmup: u64,
-    /// What follows.
+    /// The decay after warm-up.
     pub decay: Decay,
 }
 

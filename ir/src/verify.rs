@@ -15,8 +15,8 @@
 //! letter is not split; an axis splits one letter. An operand is partial over an axis only together
 //! with the other operands of a set in which the op is linear, and only where that axis splits no
 //! letter of the op; `max` and `min` pass only what moves elements, and themselves. The results are
-//! partial over exactly those axes and the ones that split a reduced letter. What is read from
-//! outside (outputs, gradients) is not partial, and a state is read and updated under its own
+//! partial over exactly those axes and the ones that split a reduced letter. A value that is read
+//! from outside (output, gradient) is not partial, and a state is read and updated under its own
 //! sharding.
 //!
 //! **4 Communication**, at phase `explicit`. `all_reduce` removes its axes from the partial ones,
@@ -31,7 +31,7 @@ mod structure;
 use crate::graph::{Graph, NodeId, Phase, StateId, ValueId};
 use crate::text::node_text;
 
-/// Where a graph breaks a rule.
+/// The place at which a graph breaks a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Site {
     /// A node.
@@ -45,11 +45,11 @@ pub enum Site {
 /// A broken rule: a bug of the pass that made the graph.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// Where.
+    /// The place.
     pub place: Site,
     /// The operand or result that it is about, where there is one.
     pub about: Option<ValueId>,
-    /// What is wrong.
+    /// The rule that is broken, in words.
     pub message: String,
 }
 
@@ -102,7 +102,7 @@ fn first_word(line: &str) -> usize {
     line.chars().take_while(|c| *c != ' ').count().max(1)
 }
 
-/// What has been found.
+/// The violations found so far.
 struct Found {
     violations: Vec<Violation>,
 }

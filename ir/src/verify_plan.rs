@@ -1,14 +1,13 @@
-//! What is proven of a program before it runs: that it is its graph, on every rank. This header is
-//! the proof's specification.
+//! The proof of a program before it runs: that it is its graph, on every rank. This header is the
+//! proof's specification.
 //!
 //! A program is taken together with the explicit graph that it says it carries out, and is
 //! validated against it as the output of a compiler is against its source; nothing that made it is
 //! believed. All ranks run the same steps in the same order, and only the members of groups and the
 //! offsets of kernels depend on where a rank stands, both as functions of its coordinates. So one
-//! symbolic run stands for all ranks, and time grows with the program alone. Where ranks run
-//! different programs of one mesh ([`PlanSet`]), each is proven against the same graph, and that
-//! their calls meet is proven besides. Source: Pnueli, Siegel and Singerman, Translation Validation
-//! (1998).
+//! symbolic run stands for all ranks, and time grows with the program alone. If ranks run different
+//! programs of one mesh ([`PlanSet`]), each is proven against the same graph, and that their calls
+//! meet is proven besides. Source: Pnueli, Siegel and Singerman, Translation Validation (1998).
 //!
 //! **0 The graph** keeps the rules of [`crate::verify`] at phase `explicit`: every sharding and
 //! partial follows from the letters of the ops, and no reshard is left in it. That a partial value
@@ -60,12 +59,12 @@
 //! a lockstep run of all chains shows it: members meet with equal kind, type, count, combination
 //! and axes, for the same ops.
 //!
-//! **7 Bytes** ([`bytes`]). What a rank sends is the closed form of its calls. The least that the
-//! graph's communication costs stands beside it.
+//! **7 Bytes** ([`bytes`]). The bytes that a rank sends are the closed form of its calls. The least
+//! that the graph's communication costs stands beside it.
 //!
-//! The peak is the arena: state, gradients, activations, data, buffers of communication. What the
-//! executor needs beside it (the batch as the host read it, one call's staging and the packed
-//! panels of a matrix product on the CPU) is its own reserve and not in the figure.
+//! The peak is the arena: state, gradients, activations, data, buffers of communication. The memory
+//! that the executor needs beside it (the batch as the host read it, one call's staging and the
+//! packed panels of a matrix product on the CPU) is its own reserve and not in the figure.
 //!
 //! **Not proven here:** that lowering rules, kernel forms and the interpreter of letters are right
 //! (their tests compare them with plain loops, finite differences and one another), and that the
@@ -102,7 +101,7 @@ use subject::{Known, Subject};
 use table::Lemmas;
 use violation::numbered;
 
-/// What was proven, in numbers. Of several programs those of the first stand for all, but for
+/// The proven facts, in numbers. Of several programs those of the first stand for all, but for
 /// `programs`, `ranks` and the peak.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proof {
@@ -124,7 +123,7 @@ pub struct Proof {
     pub calls: u64,
     /// State variables that are written once a step.
     pub updated: usize,
-    /// What each rank sends in a step, by kind and axes.
+    /// The calls of each rank in a step, by kind and axes.
     pub sent: Vec<Sent>,
 }
 
@@ -219,7 +218,7 @@ fn alone(subject: &Subject<'_>) -> Result<Proof, Violation> {
     })
 }
 
-/// What each task needs and leaves.
+/// The lemmas of each task: what it needs and leaves.
 fn lemmas(subject: &Subject<'_>, effects: &[Vec<Effect>], slots: &Slots) -> Result<Vec<Lemmas>, Violation> {
     let mut first = 0;
     let mut all = vec![];

@@ -66,7 +66,7 @@ fn launches(program: &Program) -> impl Iterator<Item = Launch<'_>> {
     })
 }
 
-/// What one queue has done.
+/// The work that one queue has done.
 #[derive(Default)]
 struct Queue {
     /// The last launch that read each byte, with its step.

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Largest difference, relative to the largest entry of an operand's gradient.
 const TOLERANCE: f64 = 1e-8;
 
-/// Where rounding hides a gradient of 0.
+/// The error that rounding leaves in a gradient of 0.
 const ROUNDING: f64 = 1e-10;
 
 /// Nothing flows back through these although their results move: that is what they are for.
@@ -30,7 +30,7 @@ const TESTED_ELSEWHERE: &[(&str, &str)] = &[
     ("shard_slice", "passes/tests/theorem.rs: plans of many ranks against their reference"),
 ];
 
-/// What became of an op.
+/// The outcome for an op.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Outcome {
     /// It has no float operand.

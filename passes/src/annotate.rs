@@ -1,4 +1,4 @@
-//! What the spec says of the sharding of values: the seeds of propagation.
+//! The shardings that the spec asks for: the seeds of propagation.
 //!
 //! `data axis=dp` splits dimension 0 of every input and label, after the axis of micro-batches, so
 //! that micro-batch `j` holds the same samples under every mesh. `shard "w" [-, tp]` fixes the
@@ -17,7 +17,7 @@ use shardc_ir::sharding::{Splits, outermost};
 use shardc_ir::spec::{DimSharding, Located, Shard, Source};
 use std::collections::{BTreeMap, HashMap};
 
-/// What the spec says of one dimension of one value.
+/// The statement of the spec about one dimension of one value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Annotation {
     /// The value.
@@ -81,7 +81,7 @@ impl<'g> Said<'g> {
     }
 }
 
-/// What the chosen `shard` lines add to `said`.
+/// The annotations of `said` and of the chosen `shard` lines.
 fn of_lines(
     graph: &Graph,
     cx: &Context<'_>,
@@ -99,7 +99,7 @@ fn of_lines(
         found.dedup_by_key(|(_, value)| *value);
         if found.is_empty() {
             let error = Diagnostic::error(format!("no parameter, input or value matches `{}`", pattern.value));
-            // Where none is near, parameters say the most.
+            // If no name is near, parameters say the most.
             let is_parameter = |value: ValueId| matches!(graph.def(value).op, Op::State(_));
             let (first, others): (Vec<_>, Vec<_>) = values.iter().copied().partition(|(_, value)| is_parameter(*value));
             let names = first.iter().chain(&others).map(|(name, _)| *name);

@@ -27,8 +27,8 @@ use shardc_ir::types::{Tensor, Type};
 /// The label of samples that only fill up a batch in evaluation.
 pub const PADDING_LABEL: i64 = i64::MIN;
 
-/// What the last two outputs of evaluation are called, each with as many `_` behind it as tell it
-/// from the model's outputs.
+/// The names of the last two outputs of evaluation, each with as many `_` behind it as tell it from
+/// the model's outputs.
 const LOSS_SUM: &str = "loss_sum";
 const LABELS: &str = "labels";
 

@@ -6,7 +6,7 @@
 //! channels, so that splits give the statistics of one device; what normalises are ordinary ops;
 //! each running statistic has its `update`. With `batchnorm statistics=` the samples go in groups,
 //! the outermost digit of the batch, each with statistics of its own; the running ones move by the
-//! mean over the groups. What the spec freezes stays as it was: normalised by the running
+//! mean over the groups. A normalisation that the spec freezes stays as it was: over the running
 //! statistics. Needs and keeps phase `raised`; for training only. Refuses: several micro-batches
 //! without a `batchnorm` line, groups of one value, dimensions that do not begin with the samples,
 //! running statistics that are something else too.
@@ -79,7 +79,7 @@ struct Norm {
     running: [(StateId, ValueId); 2],
 }
 
-/// What stands in the place of a statistic.
+/// The source of a value in the place of a statistic.
 enum Source {
     /// A running statistic, by its read.
     Running(StateId, ValueId),

@@ -3,7 +3,7 @@
 use shardc_ir::graph::{Graph, Node, ValueId};
 use shardc_ir::ops::Op;
 
-/// Where a value is cut: a dimension and the sizes of its parts.
+/// A cut of a value: a dimension and the sizes of its parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cut {
     /// The dimension.

@@ -122,7 +122,7 @@ fn combine(b: &mut Builder, value: ValueId, parts: &[ValueId]) -> ValueId {
     sum
 }
 
-/// Where the parts are padded pieces that tile `value` along one dimension: their concat.
+/// The concat of the parts, if they are padded pieces that tile `value` along one dimension.
 fn joined_pieces(b: &mut Builder, value: ValueId, parts: &[ValueId]) -> Option<ValueId> {
     let pieces: Option<Vec<(layout::Pad, ValueId)>> = parts
         .iter()

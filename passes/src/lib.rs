@@ -80,8 +80,8 @@ pub const PIPELINE: &[&dyn Pass] = &[
     &raise_attention::RaiseAttention,
     // Statistics of the batch are part of what is differentiated.
     &batch_statistics::BatchStatistics,
-    // What has blocks of different sizes comes apart when the forms are recognised, and before
-    // gradients and moments multiply it.
+    // Parameters and inputs with blocks of different sizes come apart when the forms are
+    // recognised, and before gradients and moments multiply them.
     &separate_blocks::SeparateBlocks,
     // The loss comes before differentiation, which treats it as part of the model.
     &attach_loss::AttachLoss,
@@ -111,7 +111,7 @@ pub fn observed<B>(
     let misnamed = annotate::annotations(&graph, cx).err().unwrap_or_default();
     for pass in PIPELINE.iter().filter(|pass| pass.modes().contains(&cx.mode)) {
         run_pass(*pass, &mut graph, cx).map_err(|mut errors| {
-            // What the spec names wrongly shows with the first mistake, not after it is mended.
+            // Wrong names in the spec show with the first mistake, not after it is mended.
             if pass.gives() < Phase::Annotated {
                 let more = misnamed.iter().filter(|error| !errors.contains(error)).cloned().collect::<Diagnostics>();
                 errors.extend(more);

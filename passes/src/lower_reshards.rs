@@ -69,7 +69,7 @@ impl Pass for LowerReshards {
     }
 }
 
-/// What leads from one sharding to another, in order; an axis that is needed whole over
+/// The ops that lead from one sharding to another, in order; a value that is needed whole over
 /// micro-batches is an error.
 struct Path<'m> {
     mesh: &'m Mesh,
@@ -131,7 +131,8 @@ impl Path<'_> {
         }
     }
 
-    /// Where `target` splits over `axis`, if nothing is in the way there.
+    /// The dimension that `target` splits over `axis`, with the split, if nothing is in the way
+    /// there.
     fn free_place(&self, target: &Sharding, axis: AxisId) -> Option<(usize, Split)> {
         let found = |(dim, splits): (usize, &Vec<Split>)| splits.iter().find(|s| s.axis == axis).map(|s| (dim, *s));
         let (dim, split) = target.dims.iter().enumerate().find_map(found)?;

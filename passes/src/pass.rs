@@ -1,4 +1,4 @@
-//! What a pass is, what it may know, and how one is run.
+//! The trait of passes, the context that they may read, and how one is run.
 
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use shardc_ir::graph::{Graph, Node, Phase};
@@ -6,7 +6,7 @@ use shardc_ir::names::Patterns;
 use shardc_ir::spec::Spec;
 use shardc_ir::verify::{report, verify};
 
-/// What a program is for.
+/// The purpose of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// Loss, gradients, updates.
@@ -28,24 +28,24 @@ impl Mode {
     }
 }
 
-/// What passes may know beside the graph.
+/// The context that passes may read beside the graph.
 pub struct Context<'a> {
     /// The job.
     pub spec: &'a Spec,
-    /// What the program is for.
+    /// The purpose of the program.
     pub mode: Mode,
     /// Whether the graph is verified after every pass.
     pub verify: bool,
 }
 
 impl<'a> Context<'a> {
-    /// What `shard` lines name.
+    /// The values that `shard` lines name.
     pub fn named(&self) -> Named<'a> {
         Named(Patterns::new(self.spec.shard.iter().map(|shard| shard.value.pattern.value.as_str())))
     }
 }
 
-/// What `shard` lines name, to be asked of every node.
+/// The values that `shard` lines name, to be asked of every node.
 pub struct Named<'a>(Patterns<'a>);
 
 impl Named<'_> {
@@ -87,8 +87,8 @@ pub trait Pass: Sync {
 /// Runs a pass alone.
 ///
 /// # Errors
-/// What the pass refuses; a graph that is not well-formed behind it, where the context asks for
-/// that.
+/// The refusals of the pass; a graph that is not well-formed behind it, if the context asks for
+/// that check.
 ///
 /// # Panics
 /// If the graph has not reached the phase that the pass needs, or the pass does not run in this

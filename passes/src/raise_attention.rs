@@ -115,7 +115,7 @@ enum Mask {
     Causal,
     /// Added to the scores.
     Added(ValueId),
-    /// Where the condition fails, the score is that number.
+    /// The score is that number where the condition fails.
     Chosen(ValueId, f64),
 }
 
@@ -124,7 +124,7 @@ struct Found {
     k: Lettered,
     v: Lettered,
     o: HeadLayout,
-    /// Where each dimension of what is replaced is in `o`.
+    /// The dimension of `o` for each dimension of the replaced value.
     turn: Vec<usize>,
     scale: f64,
     mask: Mask,
@@ -243,12 +243,12 @@ fn last_two(shape: &[u64]) -> &[u64] {
     &shape[shape.len().saturating_sub(2)..]
 }
 
-/// What is known of constant masks. All layers of a model have the same one, of millions of
+/// The facts about constant masks. All layers of a model have the same one, of millions of
 /// elements, so each is looked at once.
 #[derive(Default)]
 struct Masks(Vec<(Tensor, MaskFacts)>);
 
-/// What the elements of a mask are.
+/// The facts about the elements of a mask.
 #[derive(Clone, Copy)]
 struct MaskFacts {
     /// Added to scores, it shows key `s` to query `t` where `s <= t`, as many keys as queries, in

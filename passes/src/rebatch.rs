@@ -99,14 +99,14 @@ fn of_samples(state: &State, batch: u64) -> Diagnostic {
     .help(format!("export with `dynamo=True, optimize=False`, or do not train it: `freeze \"{name}\"`"))
 }
 
-/// Where the batch is in a value: the digit of weight `stride` of dimension `dim`.
+/// The place of the batch in a value: the digit of weight `stride` of dimension `dim`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct BatchDigit {
     dim: usize,
     stride: u64,
 }
 
-/// Where the batch is in an op: the digit of weight `stride` of a letter.
+/// The place of the batch in an op: the digit of weight `stride` of a letter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct LetterDigit {
     letter: Letter,
@@ -123,7 +123,7 @@ struct Why {
 struct Follow<'g> {
     graph: &'g Graph,
     from: u64,
-    /// Where the batch is in each value that depends on the samples.
+    /// The place of the batch in each value that depends on the samples.
     places: Vec<Option<BatchDigit>>,
 }
 
@@ -138,7 +138,8 @@ impl<'g> Follow<'g> {
         Follow { graph, from, places }
     }
 
-    /// Where the batch is in an op, with the op's letters; nothing where it does not reach it.
+    /// The place of the batch in an op, with the op's letters; `None` if the batch does not reach
+    /// it.
     fn node(&mut self, id: NodeId, node: &Node) -> Result<Option<(Letters, LetterDigit)>, &'static str> {
         let letters = letters_of(self.graph, id);
         let mut found: Option<LetterDigit> = None;
@@ -206,7 +207,7 @@ struct Change<'g> {
 }
 
 impl Change<'_> {
-    /// What stands for the node; nothing where the batch does not reach it.
+    /// The values that stand for the node's results; `None` if the batch does not reach it.
     fn node(&mut self, b: &mut Builder, id: NodeId, node: &Node, map: &ValueMap) -> Result<Option<Vec<ValueId>>, Why> {
         if let Op::Input(input) = &node.op {
             return self.input(b, id, node, input);
@@ -339,7 +340,7 @@ impl Change<'_> {
     }
 }
 
-/// Where the digit of a letter is in a tensor of these dimensions.
+/// The place of a letter's digit in a tensor of these dimensions.
 fn place_of(letters: &Letters, dims: &[Vec<Letter>], digit: LetterDigit) -> Option<BatchDigit> {
     dims.iter().enumerate().find_map(|(dim, held)| {
         let at = held.iter().position(|letter| *letter == digit.letter)?;

@@ -1,4 +1,4 @@
-//! What passes that change nodes are made of: rebuilding a graph node by node, and telling how its
+//! The tools of passes that change nodes: rebuilding a graph node by node, and telling how its
 //! shapes nest.
 
 use shardc_ir::builder::Builder;

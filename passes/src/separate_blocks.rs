@@ -3,14 +3,14 @@
 //!
 //! Before: `%w = state "w"` named by `shard "w" [-, (64|32|32)*tp]`, `%y = contract %x, %w`,
 //! `%q = slice axis=2 start=0 size=64 %y`. After: `state "w[:, 0:64]"` and two more, each a block
-//! of the initializer; `%q = contract %x, %w.0`. What is computed from a concatenation is computed
+//! of the initializer; `%q = contract %x, %w.0`. A value computed from a concatenation is computed
 //! from its parts wherever the dimension is one letter of the op: kept letters give a concatenation
-//! again, summed ones a sum. Other operands with that letter are sliced; what depends on parameters
-//! alone has its parameters taken apart alike, unless a `shard` line says otherwise of them. Slices
-//! and concatenations along the dimension find the parts. Everything else reads the concatenation.
-//! An input stays whole, its slices are split. The same under every mesh, so that a plan and its
-//! reference have the same parts. Needs and keeps phase `raised`. Refuses a block that the model
-//! does not use. What cannot be split at all is refused by `annotate`.
+//! again, summed ones a sum. Other operands with that letter are sliced; an operand that depends on
+//! parameters alone has its parameters taken apart alike, unless a `shard` line says otherwise of
+//! them. Slices and concatenations along the dimension find the parts. Everything else reads the
+//! concatenation. An input stays whole, its slices are split. The same under every mesh, so that a
+//! plan and its reference have the same parts. Needs and keeps phase `raised`. Refuses a block that
+//! the model does not use. A value that cannot be split at all is refused by `annotate`.
 
 use crate::annotate::{check_blocks, last_lines};
 use crate::blocks::Cut;
@@ -69,7 +69,7 @@ impl Pass for SeparateBlocks {
     }
 }
 
-/// What is taken apart.
+/// The state variables and inputs that are taken apart.
 #[derive(Default)]
 struct Cuts {
     states: BTreeMap<StateId, Cut>,
@@ -79,7 +79,7 @@ struct Cuts {
 }
 
 impl Cuts {
-    /// What the spec says.
+    /// The cuts that the spec asks for.
     fn named(graph: &Graph, cx: &Context<'_>) -> Cuts {
         let mut cuts = Cuts::default();
         for (value, shard) in last_lines(graph, cx) {
@@ -159,7 +159,7 @@ impl<'g> Separation<'g> {
         (b.finish(), self.met)
     }
 
-    /// What an old state variable becomes, for each of its blocks.
+    /// The updates of an old state variable, one for each of its blocks.
     fn updates(&mut self, b: &mut Builder, state: StateId, update: ValueId) -> Vec<ValueId> {
         let Some(cut) = self.cuts.states.get(&state) else { return vec![update] };
         b.origin = NodeOrigin { part: Part::Update, ..NodeOrigin::default() };
@@ -209,7 +209,7 @@ impl<'g> Separation<'g> {
         self.join(b, cut.dim, values, &name)
     }
 
-    /// What slices and concatenations along the dimension find.
+    /// The result of a slice or concatenation along the dimension, made of the parts.
     fn border(&mut self, b: &mut Builder, node: &Node, operands: &[ValueId]) -> Option<Vec<ValueId>> {
         let name = &self.old.value(node.results[0]).name;
         let along = |v: &ValueId, axis: usize| self.parts.get(v).is_some_and(|parts| parts.cut.dim == axis);

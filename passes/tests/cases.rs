@@ -2,8 +2,8 @@
 //! makes of it.
 //!
 //! A spec may come first, followed by its own `----`. A case of evaluation begins with the line
-//! `# mode: eval`; all others are of training. What the pass refuses is expected as `error: …`
-//! lines. `BLESS=1` rewrites graphs in the printer's form and expectations as they are now.
+//! `# mode: eval`; all others are of training. Errors of the pass are expected as `error: …` lines.
+//! `BLESS=1` rewrites graphs in the printer's form and expectations as they are now.
 
 use shardc_frontend::spec;
 use shardc_ir::diagnostic::Diagnostics;

@@ -1,6 +1,6 @@
-//! What no plan may do although every step of it is right: fill bytes twice, keep a table entry
-//! that nobody asks for, leave a reshard in its graph, or run the rows of its order otherwise. Each
-//! is a good plan with one change.
+//! Faults that no plan may have although every step of it is right: fill bytes twice, keep a table
+//! entry that nobody asks for, leave a reshard in its graph, or run the rows of its order
+//! otherwise. Each is a good plan with one change.
 
 use shardc_ir::graph::Graph;
 use shardc_ir::kernel::Kernel;
@@ -158,7 +158,7 @@ fn rows_run_once_each_and_in_their_order() {
     assert!(absent.expect_err("no such task").message.contains("is not there"));
 }
 
-/// What is reduced with the last micro-batch is not complete with an earlier one.
+/// A gradient that is reduced with the last micro-batch is not complete with an earlier one.
 #[test]
 fn gradients_are_reduced_with_the_last_micro_batch() {
     let is_last = |step: &Step| step.when == When::Last;

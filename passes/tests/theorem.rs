@@ -32,7 +32,7 @@ const LEAST: usize = 20;
 /// Ops that no program holds in the end, and why.
 const NEVER: [(&str, &str); 1] = [("reshard", "every one becomes communication")];
 
-/// What the cases went through.
+/// The programs and ops that the cases met.
 #[derive(Default)]
 struct Coverage {
     run: usize,

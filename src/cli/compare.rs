@@ -27,7 +27,7 @@ struct Tolerances {
     numbers: f64,
     /// A gradient, relative to the norm of all.
     gradients: f64,
-    /// What a state variable has become, relative to how far it has moved.
+    /// A state variable after the step, relative to how far it has moved.
     states: f64,
     /// Elements of a gradient that differ by more, relative, are sums that cancel to their
     /// rounding. An optimizer that divides by their size makes of rounding a whole step, so their

@@ -82,7 +82,7 @@ impl Compile {
         print(&self.summary(output, &compiled, &spec, &manifest))
     }
 
-    /// What can be said of the folders before anything is compiled.
+    /// Refuses wrong folders before anything is compiled.
     fn check_files(&self) -> Result<(), Failure> {
         let Some(output) = &self.output else { return Ok(()) };
         plan_dir::check_target(output)?;
@@ -155,7 +155,7 @@ impl Compile {
     }
 }
 
-/// What the running statistics of batch normalisations follow.
+/// The words on how running statistics of batch normalisations move.
 fn groups_text(compiled: &Compiled, spec: &Spec) -> String {
     match (&compiled.plans.training, spec.statistics_groups()) {
         (None, _) => "which evaluation normalises by".to_string(),

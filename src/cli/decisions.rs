@@ -1,4 +1,4 @@
-//! What is trained and what is not, and why, for people.
+//! The decisions which initializers are trained and which are not, and why, for people.
 
 use shardc_frontend::onnx::Decision;
 use shardc_ir::columns::{Column, align};

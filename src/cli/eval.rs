@@ -126,7 +126,7 @@ impl Eval {
     }
 }
 
-/// What is told of outputs that belong to no sample and to no model, but to a batch.
+/// Warnings about outputs that belong to no sample and to no model, but to a batch.
 fn left_out(names: &[String], path: &Path) -> Diagnostics {
     let warning = |name: &String| {
         let warning = Diagnostic::warning(format!("`{name}` has no dimension of samples, and differs from batch to batch"));
@@ -143,7 +143,7 @@ fn batch_size(programs: &PlanSet) -> u64 {
     own.unwrap_or(programs.first().batch).max(1)
 }
 
-/// What steps add up to.
+/// The totals over steps.
 #[derive(Default)]
 struct Totals {
     /// The outputs that are not the model's: the sum of the loss, and how many labels it counts.
@@ -195,7 +195,7 @@ struct Rest<'a> {
     batch: u64,
 }
 
-/// What fills up a batch, and does not count.
+/// The samples that fill up a batch, and do not count.
 #[derive(PartialEq)]
 enum Filler {
     LastSample,

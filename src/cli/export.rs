@@ -41,7 +41,7 @@ pub fn write(
     write_pieces(to, |out| export.write_model(&name, &mut elements, out))?;
     let old = before.into_iter().filter(|path| is_of_export(path, to));
     for path in old.filter(|path| !is_named(path, to, source)) {
-        // What cannot be removed takes room, and nothing else.
+        // A file that cannot be removed takes room, and nothing else.
         let _ = fs::remove_file(path);
     }
     Ok(data)

@@ -61,14 +61,14 @@ fn write(text: &str) {
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
-/// What takes `line` to where `shown` is.
+/// The text and escapes that replace `shown` by `line`.
 fn over(shown: &str, line: &str, columns: usize) -> String {
     let (cut, whole) = CUT;
     format!("{}{cut}{line}{whole}\x1b[K", back(shown, columns))
 }
 
-/// What takes `text` to where `shown` is, and below it what there is room for of that, the line
-/// from then on.
+/// The text and escapes that replace `shown` by `text`, and below it as much of `shown` as there is
+/// room for, which is the line from then on.
 fn above(shown: &str, text: &str, columns: usize) -> (String, String) {
     let line: String = shown.chars().take(columns.saturating_sub(1)).collect();
     (format!("{}\x1b[K{text}\n{line}", back(shown, columns)), line)

@@ -8,7 +8,7 @@ use clap::{Args, Command};
 use shardc_frontend::spec::statement_kinds;
 use shardc_ir::diagnostic::near_names;
 
-/// What a spec can say: the page that the repository shows.
+/// The page of the spec's statements, as the repository shows it.
 const SPEC: &str = include_str!("../../docs/spec.md");
 
 /// The topic beside the names of commands.
@@ -40,7 +40,7 @@ impl Help {
     }
 }
 
-/// What `--help` prints after the name of the program, or of one of its commands.
+/// The help that `--help` prints after the name of the program, or of one of its commands.
 fn of_command(program: Command, name: Option<&str>) -> Result<(), Failure> {
     let names: Vec<&str> = program.get_subcommands().map(Command::get_name).chain([SPEC_TOPIC]).collect();
     if let Some(name) = name.filter(|name| !names.contains(name)) {

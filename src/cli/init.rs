@@ -19,7 +19,7 @@ pub struct Init {
     model: PathBuf,
 }
 
-/// What the likely loss is, as a line of the spec and in words.
+/// The likely loss, as a line of the spec and in words.
 struct Guess {
     line: String,
     /// The labels that the data holds beside the inputs, and their element type.

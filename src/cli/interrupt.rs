@@ -1,6 +1,6 @@
-//! What ends a process early. Of Ctrl-C and the signal that asks a process to end, the first asks
-//! the work to end after the current step, the second ends the process. Where memory lacks, the
-//! process ends with words.
+//! Early ends of a process. Of Ctrl-C and the signal that asks a process to end, the first asks the
+//! work to end after the current step, the second ends the process. If memory lacks, the process
+//! ends with words.
 
 use super::foot;
 use super::output::note;
@@ -12,7 +12,7 @@ use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
-/// What was asked for so far.
+/// The signal that asked for the end, if one did so far.
 pub struct Interrupt(Arc<AtomicI32>);
 
 impl Interrupt {
@@ -59,8 +59,8 @@ fn on_signals(handler: impl Fn(i32) + Send + 'static) -> Result<(), Reason> {
 /// The exit code of a failure of the machine.
 const MACHINE: i32 = 3;
 
-/// Where memory lacks, the allocator says how much, and aborts: from now on that ends as a failure
-/// of the machine does.
+/// If memory lacks, the allocator says how much, and aborts: from now on that ends as a failure of
+/// the machine does.
 pub fn end_without_memory() {
     let always = Arc::new(AtomicBool::new(true));
     // Without it only the exit code would be another.

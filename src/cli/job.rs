@@ -1,5 +1,5 @@
-//! What a command runs: a plan directory, or a model and a spec compiled on the spot; the same from
-//! there on.
+//! The job that a command runs: a plan directory, or a model and a spec compiled on the spot; the
+//! same from there on.
 
 use super::export;
 use super::overwrite::Files;
@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-/// Where a job comes from.
+/// The source of a job.
 #[derive(Debug, Args)]
 pub struct JobArgs {
     /// A plan directory, or an ONNX model together with --spec
@@ -68,7 +68,7 @@ pub struct MachineArgs {
     strict: bool,
 }
 
-/// What a command runs.
+/// The job that a command runs.
 pub struct Job {
     /// The spec.
     pub spec: Spec,
@@ -76,7 +76,7 @@ pub struct Job {
     pub programs: Programs,
     /// The graph of the step of training on one rank, where the job trains.
     reference: Option<Graph>,
-    /// What of the model is trained, and why.
+    /// The decision about each initializer of the model: whether it is trained, and why.
     pub decisions: Vec<Decision>,
     /// Whether the model takes the labels of the loss as an input.
     pub labels_are_inputs: bool,
@@ -96,14 +96,14 @@ struct Model {
     copies: Vec<StoredCopy>,
 }
 
-/// Where initial elements come from.
+/// The source of initial elements.
 enum Weights {
     Model(BTreeMap<String, Weight>),
     Plan { elements: BTreeMap<String, Tensor>, path: PathBuf },
 }
 
 impl JobArgs {
-    /// What is read to open the job.
+    /// The files that are read to open the job.
     pub fn files(&self) -> Files {
         let files = match self.source.is_dir() {
             true => Files::default().reads_plan(&self.source),
@@ -142,7 +142,7 @@ fn open_plan(plan: PlanDir) -> Result<Job, Failure> {
     Ok(Job { spec, programs, reference, labels_are_inputs, decisions, model, weights, odd: BTreeSet::new() })
 }
 
-/// What a plan trains: it knows its state variables, and no longer why they are what they are.
+/// The decisions of a plan: it knows its state variables, and no longer why they are what they are.
 fn planned(programs: &Programs) -> Vec<Decision> {
     let decision = |(program, state): (&Program, &StateVariable)| {
         let why = match state.role {
@@ -328,7 +328,7 @@ impl Job {
 }
 
 impl MachineArgs {
-    /// Where ranks meet.
+    /// The world in which ranks meet.
     fn world(&self) -> World {
         let world = match self.delays {
             Some(longest) => World::with_delays(self.delay_seed, Duration::from_millis(longest)),
@@ -365,7 +365,7 @@ pub struct Batches {
     pub shuffle: bool,
     /// Seeds the order.
     pub seed: u64,
-    /// What says so: the line of the spec.
+    /// The line of the spec that sets the size.
     pub place: Option<Place>,
 }
 

@@ -1,4 +1,4 @@
-//! The metrics file: one JSON object a step. What goes wrong with it does not end training.
+//! The metrics file: one JSON object a step. Errors of it do not end training.
 
 use super::output::note;
 use crate::failure::Failure;
@@ -46,7 +46,7 @@ impl MetricsFile {
         self.error.is_none()
     }
 
-    /// What became of it.
+    /// Ends the file.
     ///
     /// # Errors
     /// If lines are missing.

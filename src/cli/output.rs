@@ -14,7 +14,7 @@ pub fn print(text: &str) -> Result<(), Failure> {
     no_reader_is_no_failure(out.write_all(shown(text).as_bytes()).and_then(|()| out.flush()))
 }
 
-/// What came of writing to standard output. A reader that has gone away wants no more of it, which
+/// The result of writing to standard output. A reader that has gone away wants no more of it, which
 /// is no failure.
 pub fn no_reader_is_no_failure(written: io::Result<()>) -> Result<(), Failure> {
     match written {
@@ -31,7 +31,7 @@ pub fn write(text: &str, file: Option<&Path>) -> Result<(), Failure> {
     }
 }
 
-/// Writes a file whole or not at all. What is no file, such as a pipe, is written to as it is.
+/// Writes a file whole or not at all. A pipe or the like is written to as it is.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     write_pieces(path, |out| out(bytes))
 }
@@ -49,8 +49,8 @@ pub fn write_pieces(
     replace::write_file(path, fill, failed)
 }
 
-/// Refuses a file that cannot be written, before work that would be lost with it. What is no file
-/// is not touched: a reader of a pipe would take that for its end.
+/// Refuses a file that cannot be written, before work that would be lost with it. A path that is no
+/// file is not touched: a reader of a pipe would take that for its end.
 pub fn writable(path: &Path) -> Result<(), Failure> {
     if is_stream(path) {
         return Ok(());

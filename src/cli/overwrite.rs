@@ -1,5 +1,5 @@
-//! What a command reads and writes: no output takes the place of an input or of another output,
-//! under whatever name.
+//! The files that a command reads and writes: no output takes the place of an input or of another
+//! output, under whatever name.
 
 use super::output::is_stream;
 use crate::failure::Failure;
@@ -25,7 +25,7 @@ struct Named {
     path: PathBuf,
 }
 
-/// What is the same for two names of one file.
+/// The identity of a file: the same for two names of it.
 #[derive(PartialEq)]
 enum Identity {
     /// The device, and the number of the file on it.

@@ -1,8 +1,8 @@
 //! Progress of training, for people: one line that redraws itself on a terminal, elsewhere a line
 //! now and then.
 //!
-//! The loss is the mean of the last [`RECENT`] steps. What a window has no room for is left out:
-//! first the rate, then the bar, the time that is left, the loss.
+//! The loss is the mean of the last [`RECENT`] steps. Parts that a window has no room for are left
+//! out: first the rate, then the bar, the time that is left, the loss.
 
 use super::foot;
 use super::output::note;
@@ -23,10 +23,10 @@ const BAR: (usize, usize) = (10, 42);
 /// Columns that stay free, so that neither a full row nor the `^C` of a terminal begins another
 /// one.
 const FREE: usize = 3;
-/// What stands where the bar goes.
+/// The placeholder of the bar.
 const BAR_HERE: &str = "";
 
-/// What a step takes in, to count by.
+/// The unit of what a step takes in, to count by.
 #[derive(Debug, Clone, Copy)]
 pub struct Unit {
     /// Such as `tokens`.
@@ -35,7 +35,7 @@ pub struct Unit {
     pub each_step: u64,
 }
 
-/// Where training stands.
+/// The progress of training.
 pub struct Progress {
     steps: u64,
     unit: Unit,
@@ -45,7 +45,7 @@ pub struct Progress {
     last: Option<Parts>,
 }
 
-/// What a line says.
+/// The parts of a line.
 #[derive(Debug, Clone, Default)]
 struct Parts {
     /// Steps done.

@@ -121,7 +121,7 @@ impl Train {
         Ok(Some(format!("model in `{}`{weights}", path.display())))
     }
 
-    /// What the user should know of a run of `steps` before it begins.
+    /// The warnings about a run of `steps` before it begins.
     fn warnings(&self, job: &Job, program: &Program, steps: u64) -> Diagnostics {
         let mut warnings = vec![];
         if let Decay::Cosine { steps: end, min_lr } | Decay::Linear { steps: end, min_lr } = program.learning_rate.decay
@@ -143,7 +143,7 @@ impl Train {
     }
 }
 
-/// What was done and `written`, in a line.
+/// A line that says what was done and `written`.
 fn closing(summary: &Summary, steps: u64, written: &[String]) -> String {
     let done = summary.steps;
     let mut line = match summary.end == End::Stopped {
@@ -158,12 +158,12 @@ fn closing(summary: &Summary, steps: u64, written: &[String]) -> String {
     line
 }
 
-/// What to tell of a step, counted from 0, none of whose labels counts.
+/// The note on a step, counted from 0, none of whose labels counts.
 fn without_labels(step: u64) -> String {
     format!("note: no label of step {} counts, so its loss is no number, and its gradients are 0", step + 1)
 }
 
-/// What a step takes in: tokens where the model reads rows of them, else samples.
+/// The unit of what a step takes in: tokens where the model reads rows of them, else samples.
 fn unit(job: &Job, inputs: &[InputSpec], batch: u64) -> Unit {
     let of_tokens = |input: &&InputSpec| input.dtype == DType::I64 && input.sample.len() == 1 && !job.is_label(&input.name);
     match inputs.iter().find(of_tokens) {

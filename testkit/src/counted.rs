@@ -1,4 +1,4 @@
-//! What a program says that its ranks send and hold is what they send and hold.
+//! Checks that ranks send and hold what their program says.
 
 use shardc_executor::run::Executor;
 use shardc_ir::kernel::{CollectiveKind, Kernel};
@@ -14,7 +14,7 @@ struct Planned {
     bytes: u64,
     /// How far one rank may be from that: shares of what no group divides differ by an element.
     slack: u64,
-    /// What all ranks send together, exactly.
+    /// The bytes that all ranks send together, exactly.
     together: u64,
 }
 

@@ -1,5 +1,5 @@
-//! What the tests of several crates share, each thing once: what is drawn, what judges, and what is
-//! made by hand. No crate depends on it outside of its tests.
+//! The tools that the tests of several crates share, each once: those that draw cases, those that
+//! judge them, and those that make them by hand. No crate depends on it outside of its tests.
 //!
 //! | module | what it has |
 //! |---|---|

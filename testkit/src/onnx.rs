@@ -178,7 +178,7 @@ pub fn written(
     Ok(Written { model, data })
 }
 
-/// What an exporter notes beside a model: a key and a text for each note.
+/// The notes of an exporter beside a model: a key and a text for each note.
 #[derive(Debug, Clone, Default)]
 pub struct Notes {
     /// Of the graph.

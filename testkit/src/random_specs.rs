@@ -39,7 +39,7 @@ pub fn draw(choices: &mut Choices, model: &Model) -> String {
     let possible: Vec<u64> = [1, 2, 1, 4].into_iter().filter(fits).collect();
     let microbatches = if possible.is_empty() { 1 } else { choices.pick(&possible) };
     let mut text = format!("mesh {}\nbatch {} microbatches={microbatches}\n", mesh.join(" "), model.batch);
-    // What a random line splits, or a random model has to split, may be nothing.
+    // Random lines and models may leave an axis nothing to split.
     text.extend(axes.iter().map(|(axis, _)| format!("replicate axis={axis}\n")));
     if !data.is_empty() {
         let names: Vec<&str> = data.iter().map(|(name, _)| *name).collect();
@@ -84,7 +84,7 @@ pub fn draw(choices: &mut Choices, model: &Model) -> String {
     text
 }
 
-/// What a line names.
+/// The kind of value that a line names.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Parameter,
@@ -98,7 +98,7 @@ fn shard_line(choices: &mut Choices, model: &Model, axes: &[Axis], data: &[Axis]
     let candidates = candidates(&model.graph, kind);
     let Some((name, shape, whole)) = candidates.get(choices.below(candidates.len())) else { return String::new() };
     let mut free = axes.to_vec();
-    // What is refused is drawn now and then.
+    // Splits that are refused are drawn now and then.
     if kind == Kind::Input && !choices.one_in(20) {
         free.retain(|axis| !data.contains(axis));
     }

@@ -41,7 +41,7 @@ pub fn proven(graph: &Graph, spec: &Spec) -> Result<(Graph, Program), Diagnostic
 /// The program of an explicit graph, which is proven to carry it out as the graph's text has it.
 ///
 /// # Errors
-/// Where micro-batches cannot be taken one after another.
+/// If micro-batches cannot be taken one after another.
 ///
 /// # Panics
 /// If the proof fails.
@@ -84,7 +84,7 @@ fn started(program: &Program, states: &BTreeMap<String, Tensor>) -> Executor {
     executor
 }
 
-/// What one step of a program computes.
+/// The results of one step of a program.
 #[derive(Debug)]
 pub struct Computed {
     /// Loss and norm.
@@ -117,7 +117,7 @@ pub fn stepped(
     (result, executor)
 }
 
-/// What one step computes, run as [`stepped`] does.
+/// The results of one step, run as [`stepped`] does.
 pub fn step(program: &Program, states: &BTreeMap<String, Tensor>, inputs: &BTreeMap<String, Tensor>) -> Computed {
     let (result, executor) = stepped(program, states, inputs);
     let outputs = result.outputs.iter().filter_map(|(n, t)| t.first().map(|v| (n.clone(), v))).collect();

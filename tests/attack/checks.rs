@@ -1,4 +1,4 @@
-//! What is done with the bytes of each target, and what must hold whatever they are.
+//! The checks of each target: what is done with its bytes, and what must hold whatever they are.
 
 use super::seeds::{BATCH, scratch, small_job};
 use shardc::report::render;
@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::Path;
 
-/// What is wrong is told in fewer bytes.
+/// Errors take fewer bytes.
 const MESSAGE: usize = 4096;
 /// Constants of more bytes are not printed.
 const PRINTED: usize = 1 << 20;
@@ -30,7 +30,7 @@ const PRINTED: usize = 1 << 20;
 const LOADED_BYTES: u64 = 1 << 20;
 const LOADED_RANKS: u64 = 5;
 
-/// What is wrong is said in few words, on a terminal's terms, and is not ours.
+/// Demands that errors are told in few words, on a terminal's terms, and are not ours.
 fn told(errors: &[Diagnostic], file: &Path, source: &str) {
     assert!(!errors.is_empty(), "something is wrong, and nothing is said");
     let said = render(errors, &BTreeMap::from([(file.to_path_buf(), source.to_string())]), false);
@@ -164,7 +164,7 @@ pub fn manifest(bytes: &[u8]) {
     }
 }
 
-/// What the model of a job with such data may ask for.
+/// The inputs that the model of a job with such data may ask for.
 fn inputs() -> Vec<InputSpec> {
     let input = |name: &str, dtype, range| InputSpec { name: name.into(), dtype, sample: vec![3], range, except: None };
     vec![input("x", DType::F32, None), input("y", DType::I64, Some((0, 10)))]

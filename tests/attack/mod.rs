@@ -29,7 +29,7 @@ const TRIES: usize = 4;
 const MEMORY: usize = 64 << 20;
 const MEMORY_PER_BYTE: usize = 64;
 
-/// What is attacked.
+/// The format that is attacked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
     /// Bytes of a model.

@@ -26,7 +26,7 @@ use tract_onnx::pb::tensor_proto::DataType;
 pub const BATCH: usize = 4;
 /// Files that are larger are no seeds.
 const LARGEST: u64 = 10 << 10;
-/// What stands before the payload of a plan file.
+/// The bytes before the payload of a plan file.
 pub const PLAN_HEADER: usize = 8 + 4 + 8 + 32;
 
 /// The seeds of a target.

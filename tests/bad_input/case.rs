@@ -13,12 +13,12 @@ use wait4::Wait4;
 const LONGEST: Duration = Duration::from_secs(5);
 /// After so many seconds of work the system ends the program.
 const ENDLESS: u64 = 20;
-/// What is wrong is said in fewer bytes.
+/// Errors take fewer bytes.
 const MESSAGE: usize = 4096;
 /// Beyond what a good run takes, no case takes more memory than its files and that.
 pub const MEMORY: u64 = 64 << 20;
 
-/// What is in a folder: the bytes of each file, by its path; of anything else none.
+/// The contents of a folder: the bytes of each file, by its path; of anything else none.
 type Contents = BTreeMap<PathBuf, Option<Vec<u8>>>;
 
 /// The bytes of a file, which several cases share: the most memory that this process ever had is
@@ -27,7 +27,7 @@ type Bytes = Arc<Vec<u8>>;
 
 /// A command, and the files that differ from those of the good job.
 pub struct Case {
-    /// What is bad.
+    /// A name of the fault.
     pub name: String,
     /// Files that are replaced; none is one that is missing.
     pub files: Vec<(String, Option<Bytes>)>,
@@ -48,11 +48,11 @@ impl Case {
     }
 }
 
-/// What a run was like.
+/// The outcome of a run.
 pub struct Outcome {
     /// The exit code; none if a signal ended it.
     pub code: Option<i32>,
-    /// What it said.
+    /// Its messages.
     pub said: String,
     /// Whether it printed a result.
     pub printed: bool,
@@ -80,7 +80,7 @@ impl Bench {
         Bench { folder, output, good, baseline: BTreeMap::new() }
     }
 
-    /// Where the cases run.
+    /// The folder in which the cases run.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -162,7 +162,7 @@ impl Bench {
     fn restore(&self) {
         let now = contents(&self.folder);
         for path in now.keys().filter(|path| !self.good.contains_key(*path)) {
-            // What is in a folder goes with it.
+            // The contents of a folder go with it.
             let _ = fs::remove_file(path).or_else(|_| fs::remove_dir_all(path));
         }
         for (path, bytes) in self.good.iter().filter(|(path, bytes)| now.get(*path) != Some(bytes)) {

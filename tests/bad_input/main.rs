@@ -28,7 +28,7 @@ use std::path::Path;
 use std::time::Duration;
 use support::shardc;
 
-/// Where the repository is.
+/// The folder of the repository.
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// Commands that read a model.
@@ -91,7 +91,7 @@ fn good(folder: &Path) {
     shardc(folder, &["compile", "model.onnx", "--spec", "job.shard", "-o", "plan"]).expect(0);
 }
 
-/// What mutants are made of: the attack on each kind of file, and the good file.
+/// The material of mutants: the attack on each kind of file, and the good file.
 struct Mutants {
     attacks: Vec<(Attack, &'static str, Vec<u8>)>,
 }
@@ -172,7 +172,7 @@ fn bad_input_is_told_in_time() {
     }
     let by_hand = by_hand::cases();
     let mutants = Mutants::of(bench.folder());
-    // What this process had counts for those that it starts.
+    // Memory that this process had counts for those that it starts.
     let had = most_memory();
     assert!(had < MEMORY, "the test itself takes {} MiB", had >> 20);
     let (mut random, mut limits) = (Random(7), Random(8));

@@ -1,4 +1,4 @@
-//! What `compile`, `inspect` and `ops` print.
+//! The output of `compile`, `inspect` and `ops`.
 
 use crate::support::{example, folder, shardc};
 use crate::{SPEC, write};
@@ -104,7 +104,7 @@ fn compile_can_stop_dump_and_verify() {
     let job = ["compile", &example("digits/model.onnx"), "--spec", &example("digits/dp2-tp2.shard")];
     let stopped = shardc(&here, &[&job[..], &["--stop-after", "propagate", "--verify-each"]].concat()).expect(0);
     assert!(stopped.out.starts_with("graph @") && stopped.out.contains("phase annotated"), "{}", stopped.out);
-    // What stops before a pass does not hear its refusal.
+    // A run that stops before a pass does not hear its refusal.
     let spec = write(&here, "idle.shard", format!("mesh tp=2\nshard \"fc1.weight\" [3*tp, -]\n{SPEC}"));
     let job_with_idle = ["compile", &example("digits/model.onnx"), "--spec", &spec];
     shardc(&here, &[&job_with_idle[..], &["--stop-after", "differentiate"]].concat()).expect(0);

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 /// How far a result may be off, relative to the largest element of its array.
 const TOLERANCE: f64 = 1e-9;
 
-/// What a good plan begins with, and what it computes.
+/// The arrays that a good plan begins with, and those that it computes.
 pub struct Good {
     /// Random states and inputs.
     pub start: Start,
@@ -40,7 +40,7 @@ impl Good {
         Good { start, results }
     }
 
-    /// What a good plan computes, by name.
+    /// The array that a good plan computes, by name.
     pub fn result(&self, name: &str) -> Option<&Vec<f64>> {
         self.results.get(name)
     }
@@ -85,7 +85,7 @@ impl Good {
     }
 }
 
-/// What the host reads after a step, and the state of the next.
+/// The buffers that the host reads after a step, and the state of the next.
 fn observed(program: &Program) -> BTreeMap<String, &Buffer> {
     let mut all = BTreeMap::new();
     let buffer = |id: shardc_ir::plan::BufferId| program.buffers.get(id.index());

@@ -28,7 +28,7 @@ use std::path::Path;
 
 /// A good plan, and the graph that it carries out.
 pub struct Job {
-    /// What it is, for the report.
+    /// Its name in the report.
     pub name: String,
     /// The plan of a step of training.
     pub program: Program,
@@ -119,7 +119,7 @@ fn drawn(count: usize) -> Vec<Job> {
         let mut choices = Choices::new((0..100).map(|_| random.below(1 << 30) as u32).collect());
         let model = random_graphs::draw(&mut choices, DType::F64);
         let spec = format!("{}loss {}\n", random_specs::draw(&mut choices, &model), model.loss);
-        // What the compiler refuses is no good plan; that of many ranks takes the interpreter long.
+        // A refused job has no good plan; one of many ranks takes the interpreter long.
         let drawn = job(&format!("drawn {}", jobs.len()), &model.graph, &spec);
         jobs.extend(drawn.into_iter().filter(|job| job.program.mesh.world_size() <= 8));
     }

@@ -64,7 +64,7 @@ fn accepted(job: &Job, mutant: &Mutant) -> bool {
     verify_set(&PlanSet { axes, programs: vec![&job.program, &mutant.program], of }, &job.graph).is_ok()
 }
 
-/// What became of the mutants of a class.
+/// The outcomes for the mutants of a class.
 #[derive(Default)]
 struct Tally {
     harmful: usize,

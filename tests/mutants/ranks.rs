@@ -24,7 +24,7 @@ pub const STEP: u64 = 4;
 /// Whole arrays by name, before or after a step.
 pub type Arrays = BTreeMap<String, Vec<f64>>;
 
-/// What every run begins with.
+/// The arrays that every run begins with.
 pub struct Start {
     /// State variables.
     pub states: Arrays,
@@ -34,7 +34,7 @@ pub struct Start {
 
 /// One rank after its step.
 pub struct Rank<'p> {
-    /// What it runs.
+    /// The program that it runs.
     pub program: &'p Program,
     coordinates: Vec<u64>,
     memory: Vec<u8>,
@@ -132,7 +132,7 @@ impl<'p> Rank<'p> {
         Ok(())
     }
 
-    /// What the rank's part of a buffer holds that should hold `whole`: pairs of found and
+    /// The elements of the rank's part of a buffer that should hold `whole`: pairs of found and
     /// expected, slot after slot.
     pub fn compare(&self, buffer: &Buffer, whole: &[f64]) -> Result<Vec<(f64, f64)>, String> {
         if !buffer.sharding.partial.is_empty() {
@@ -348,7 +348,7 @@ fn combined(call: &Collective, a: f64, b: f64) -> f64 {
     }
 }
 
-/// What a kernel writes may share bytes with what it reads only element by element.
+/// The results of a kernel may share bytes with its operands only element by element.
 fn no_races(kernel: &Kernel, reads: &[Range<usize>], writes: &[Range<usize>], types: &[DType]) -> Result<(), String> {
     let meet = |a: &Range<usize>, b: &Range<usize>| a.start < b.end && b.start < a.end;
     for (w, write) in writes.iter().enumerate() {

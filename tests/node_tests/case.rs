@@ -12,7 +12,7 @@ pub struct Case {
     pub name: String,
     /// The model.
     pub model: pb::ModelProto,
-    /// What it is a test of.
+    /// The op that it tests.
     pub op: String,
     /// Sets of inputs and the outputs that belong to them.
     pub data: Vec<DataSet>,
@@ -20,9 +20,9 @@ pub struct Case {
 
 /// Inputs and outputs, in the order of the model's.
 pub struct DataSet {
-    /// What goes in, under the names of the model's inputs.
+    /// The inputs, under the names of the model's.
     pub inputs: Vec<pb::TensorProto>,
-    /// What must come out.
+    /// The outputs that are expected.
     pub outputs: Vec<pb::TensorProto>,
 }
 

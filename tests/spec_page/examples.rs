@@ -56,7 +56,7 @@ fn every_default_is_true() {
     assert!(checked >= 25, "{checked} defaults");
 }
 
-/// Where the page says that without a statement a job is that of a line, it is.
+/// If the page says that a job without a statement is that of a line, it is.
 #[test]
 fn what_holds_without_a_statement_is_true() {
     let mut checked = 0;
@@ -126,7 +126,7 @@ impl Model {
     }
 }
 
-/// What exporters make of a small language model: symbolic sizes, a head that is the transpose of
+/// A small language model as exporters write it: symbolic sizes, a head that is the transpose of
 /// the embedding, two norms with one scale, and logits scaled by a number.
 fn exported() -> PathBuf {
     const WORDS: usize = 12;

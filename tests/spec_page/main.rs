@@ -1,7 +1,7 @@
 //! `docs/spec.md` describes the language as the reader has it: every statement, every option and
-//! its default; every example compiles; and `shardc help spec` prints the page. What there is to
-//! describe is asked of the reader: of its table of statements, and of what it says of an option or
-//! a word that nothing is called.
+//! its default; every example compiles; and `shardc help spec` prints the page. The reader itself
+//! tells what there is to describe: its table of statements, and its errors about an option or a
+//! word that does not exist.
 
 mod examples;
 mod page;
@@ -18,7 +18,7 @@ use std::io::Read;
 use std::path::Path;
 use std::process::Stdio;
 
-/// What no option, kind or value is called, nor resembles.
+/// A word that no option, kind or value is or resembles.
 pub(crate) const NOTHING: &str = "zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz";
 
 /// Axes that examples name.
@@ -123,8 +123,8 @@ fn every_option_has_its_row() {
                 form.rows.iter().map(|(name, (_, cell))| (name.clone(), cell == REQUIRED)).collect();
             assert_eq!(shown, rows, "`{}` shows what its table has, in brackets what may be left out", form.shown);
             for option in form.options() {
-                // What is filled in for capitals has other names. Without an option that it does
-                // not have a line stays good.
+                // Options that are filled in for capitals have other names. Without an option that
+                // it does not have a line stays good.
                 let is_any = option.chars().all(char::is_uppercase);
                 let without = if is_any { title.clone() } else { form.without(&option) };
                 let needed = !errors(&without).is_empty();

@@ -81,7 +81,7 @@ fn cells(row: &str) -> Row {
     row.trim().trim_end_matches('|').split('|').map(|cell| cell.trim().replace('\u{0}', "|")).collect()
 }
 
-/// What stands between backticks.
+/// The texts between backticks.
 pub(crate) fn code(text: &str) -> Vec<String> {
     text.split('`').skip(1).step_by(2).map(str::to_string).collect()
 }

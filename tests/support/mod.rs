@@ -1,5 +1,5 @@
-//! What tests of the command line and of plans share: folders of their own, the program, the jobs
-//! of `examples/`.
+//! The tools that tests of the command line and of plans share: folders of their own, the program,
+//! the jobs of `examples/`.
 #![allow(dead_code, unused_imports, reason = "each test crate uses some of what is here")]
 
 use std::fs;
@@ -22,14 +22,14 @@ pub fn example(name: &str) -> String {
     format!("{}/examples/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
-/// What the program did.
+/// A run of the program.
 #[derive(Debug)]
 pub struct Ran {
     /// Its exit code.
     pub code: i32,
-    /// What it printed as results.
+    /// The results that it printed.
     pub out: String,
-    /// What it said to people.
+    /// Its messages to people.
     pub err: String,
     /// How long it took.
     pub took: Duration,
@@ -49,7 +49,7 @@ pub fn command(folder: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// What a finished program did.
+/// The run of a finished program.
 pub fn ran(output: Output, took: Duration) -> Ran {
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("the program prints UTF-8");
     Ran { code: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr), took }

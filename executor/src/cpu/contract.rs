@@ -191,7 +191,7 @@ struct TileProduct<'a, T> {
     tile: Tile<'a, T>,
 }
 
-/// Where `a` and `b` begin at the row-major `position` over `letters`.
+/// The first elements of `a` and `b` at the row-major `position` over `letters`.
 fn starts(letters: &[Letter], position: usize) -> (usize, usize) {
     let (mut a, mut b, mut rest) = (0, 0, position);
     for letter in letters.iter().rev() {

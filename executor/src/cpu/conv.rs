@@ -140,7 +140,7 @@ fn run<T: Real>(p: &Prepared, reads: &[Slice<'_>], mut write: SliceMut<'_>, thre
     if p.sizes.is_empty() {
         return result.fill(<T as Number>::ZERO);
     }
-    // What the input is not: the kernel, or for the kernel's gradient the output.
+    // `a` is the kernel, or for the kernel's gradient the output.
     let (a, b) = (second, first);
     match &p.method {
         Method::Pointwise(product) => product.run(a, b, result, Accum::Replace, threads),

@@ -28,7 +28,7 @@ struct Gradient(Prepared);
 #[derive(Debug)]
 enum Walk {
     Spread(Box<Spread>),
-    /// Where a spread plane would be much too large.
+    /// Through a table, if a spread plane would be much too large.
     Table(Table),
 }
 

@@ -71,7 +71,7 @@ fn global(random: &Random, local: usize, coordinates: &[u64]) -> u64 {
     position
 }
 
-/// What numbers depend on beside the position.
+/// The stream of numbers: all that they depend on beside the position.
 struct Stream {
     key: [u32; 2],
     step: u32,

@@ -306,7 +306,7 @@ fn tree<A: Number>(kind: ReduceKind, parts: &mut [A], chunks: usize, width: usiz
     }
 }
 
-/// What a reduction of nothing gives.
+/// The result of a reduction of nothing.
 pub fn identity<A: Number>(kind: ReduceKind) -> A {
     match kind {
         ReduceKind::Sum => A::ZERO,

@@ -1,7 +1,7 @@
 //! One list of instruction sets for every inner loop.
 
-/// Compiles functions for AVX-512, AVX2 and the baseline, and chooses at run time. What they call
-/// must be `inline(always)`.
+/// Compiles functions for AVX-512, AVX2 and the baseline, and chooses at run time. Functions that
+/// they call must be `inline(always)`.
 macro_rules! simd {
     ($($(#[$meta:meta])* $visibility:vis fn $name:ident $(<$generic:ident: $bound:path>)? ($($args:tt)*) $(-> $result:ty)? $body:block)*) => {
         $($(#[$meta])*

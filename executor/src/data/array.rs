@@ -55,7 +55,7 @@ pub struct Header {
     pub shape: Vec<u64>,
 }
 
-/// What values an array has.
+/// The values of an array, in numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Range {
     /// The least and the greatest that are finite.

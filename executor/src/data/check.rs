@@ -9,7 +9,7 @@ use shardc_ir::diagnostic::{Diagnostic, Diagnostics, counted, near_names};
 use shardc_ir::dtype::DType;
 use shardc_ir::reason::Reason;
 
-/// The array of each input. What can be told from names, types and shapes is told before any
+/// The array of each input. Errors that names, types and shapes show are reported before any
 /// element is read.
 pub fn check_arrays(files: &mut Files, inputs: &[InputSpec]) -> Result<Vec<Array>, Diagnostics> {
     let names = files.names()?;

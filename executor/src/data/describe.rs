@@ -1,5 +1,5 @@
-//! What a data file holds, whatever a program may want of it. Arrays pass in pieces, so that none
-//! is in memory whole.
+//! The contents of a data file, whatever a program may want of it. Arrays pass in pieces, so that
+//! none is in memory whole.
 
 use super::array::{Header, Range};
 use super::files::{self, Files};
@@ -32,7 +32,7 @@ pub enum Description {
 pub struct ArrayDescription {
     /// Its name.
     pub name: String,
-    /// What it is, or why it cannot be read, in words that follow its name.
+    /// The contents, or the reason why they cannot be read, in words that follow its name.
     pub contents: Result<Contents, Reason>,
 }
 

@@ -12,12 +12,12 @@ use std::fs::{self, File};
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
-/// What a data file may be.
+/// The help that lists the kinds of data files.
 const KINDS: &str = "data is a `.npz`, a folder of `.npy`, a `.safetensors`, a `.txt` or a `.bin`";
 /// Names that a message lists.
 const LISTED: usize = 8;
 
-/// Where arrays are.
+/// A place that holds arrays.
 #[derive(Debug)]
 pub enum Files {
     /// In an archive.
@@ -70,10 +70,10 @@ impl Files {
         Ok(names)
     }
 
-    /// What the array `name` is.
+    /// The type and shape of the array `name`.
     ///
     /// # Errors
-    /// What is wrong with it, in words that follow the array's name.
+    /// The fault of the array, in words that follow the array's name.
     pub fn header(&mut self, name: &str) -> Result<Header, Reason> {
         match self {
             Files::Npz(archive) => archive.header(name),
@@ -85,7 +85,7 @@ impl Files {
     /// Passes the elements of the array `name` in pieces, in any order, and says what it is.
     ///
     /// # Errors
-    /// What is wrong with it, in words that follow the array's name.
+    /// The fault of the array, in words that follow the array's name.
     pub fn scan(&mut self, name: &str, see: &mut impl FnMut(Element, &[u8])) -> Result<Header, Reason> {
         match self {
             Files::Npz(archive) => archive.scan(name, see),
@@ -100,7 +100,7 @@ impl Files {
     /// Reads the array `name`.
     ///
     /// # Errors
-    /// What is wrong with it, in words that follow the array's name.
+    /// The fault of the array, in words that follow the array's name.
     pub fn read(&mut self, name: &str) -> Result<Array, Reason> {
         match self {
             Files::Npz(archive) => archive.read(name),

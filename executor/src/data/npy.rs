@@ -1,4 +1,4 @@
-//! NumPy's format for one array. What a header claims is compared with the bytes that are there
+//! NumPy's format for one array. The claims of a header are compared with the bytes that are there
 //! before anything is allocated. Source: "A Simple File Format for NumPy Arrays", NEP 1, versions 1
 //! to 3.
 
@@ -10,7 +10,7 @@ use shardc_ir::reason::Reason;
 use shardc_ir::types::checked_elements;
 use std::io::{ErrorKind, Read};
 
-/// What every file begins with.
+/// The first bytes of every file.
 pub const MAGIC: &[u8; 6] = b"\x93NUMPY";
 /// The longest header that is read; NumPy's own reader stops at 10,000 bytes.
 const LONGEST_HEADER: usize = 1 << 16;
@@ -50,7 +50,7 @@ pub struct Beginning {
 /// Reads the header of a file whose bytes are `length` in all.
 ///
 /// # Errors
-/// What is wrong with it, in words that follow the array's name.
+/// The fault of the header, in words that follow the array's name.
 pub fn read_beginning(file: &mut impl Read, length: u64) -> Result<Beginning, Reason> {
     let mut start = [0; 8];
     read_all(file, &mut start)?;
@@ -107,7 +107,7 @@ fn parse(text: &str) -> Result<Beginning, Reason> {
     Ok(Beginning { header: Header { element, shape }, size, big_endian, column_major })
 }
 
-/// What follows the key in the header.
+/// The text after the key in the header.
 fn field<'t>(text: &'t str, key: &str) -> Result<&'t str, Reason> {
     let at = ["'", "\""].iter().find_map(|quote| {
         let (_, rest) = text.split_once(&format!("{quote}{key}{quote}"))?;

@@ -50,10 +50,10 @@ impl Npz {
         self.0.file_names().filter_map(|name| name.strip_suffix(".npy")).map(str::to_string).collect()
     }
 
-    /// What the array is.
+    /// The type and shape of the array.
     ///
     /// # Errors
-    /// What is wrong with it, in words that follow the array's name.
+    /// The fault of the array, in words that follow the array's name.
     pub fn header(&mut self, name: &str) -> Result<Header, Reason> {
         self.beginning(name).map(|(beginning, _)| beginning.header)
     }
@@ -61,7 +61,7 @@ impl Npz {
     /// Reads the array.
     ///
     /// # Errors
-    /// What is wrong with it, in words that follow the array's name.
+    /// The fault of the array, in words that follow the array's name.
     pub fn read(&mut self, name: &str) -> Result<Array, Reason> {
         let (beginning, mut entry) = self.beginning(name)?;
         beginning.read(&mut entry)
@@ -70,7 +70,7 @@ impl Npz {
     /// Passes the elements of the array in pieces, in any order, and says what it is.
     ///
     /// # Errors
-    /// What is wrong with it, in words that follow the array's name.
+    /// The fault of the array, in words that follow the array's name.
     pub fn scan(&mut self, name: &str, see: &mut impl FnMut(Element, &[u8])) -> Result<Header, Reason> {
         let (beginning, mut entry) = self.beginning(name)?;
         beginning.scan(&mut entry, see)
@@ -120,7 +120,7 @@ fn has_end(file: &mut (impl Read + Seek)) -> io::Result<bool> {
     Ok(found)
 }
 
-/// What happened; the archive's own words for an error of the file say nothing.
+/// The words for an error; the archive's own for an error of the file say nothing.
 fn words(error: ZipError) -> String {
     if let ZipError::Io(error) = error { error.to_string() } else { error.to_string() }
 }

@@ -69,7 +69,7 @@ impl<B: AsRef<[u8]>> Arrays<B> {
         self.metadata.offset_keys()
     }
 
-    /// What the array `name` is; an error follows the array's name.
+    /// The type and shape of the array `name`; an error follows the array's name.
     pub fn header(&self, name: &str) -> Result<Header, Reason> {
         header(self.info(name)?)
     }

@@ -129,7 +129,7 @@ pub(crate) fn launch(kernel: &Kernel, reads: &[Vec<f64>], coordinates: &[u64], t
 }
 
 /// Compares a kernel with its reference; `scale` is how large the terms are that were added up.
-/// What the reference does not write is 0 there, and anything here.
+/// Elements that the reference does not write are 0 there, and anything here.
 pub(crate) fn check(kernel: &Kernel, reads: &[Vec<f64>], coordinates: &[u64], tolerance: f64) {
     let signature = kernel.signature(&mesh()).unwrap();
     let zeros = signature.writes.iter().map(|w| vec![0.0; w.elements as usize]).collect();

@@ -129,7 +129,7 @@ fn the_mean_of_nothing_is_not_a_number() {
     }
 }
 
-/// Where there are no rows the tables may have none either.
+/// If there are no rows, the tables may have none either.
 #[test]
 fn no_rows_need_no_tables() {
     let program = |period| RowProgram::Rotary { repeat: 1, period, transposed: false };

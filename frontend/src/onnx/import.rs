@@ -47,7 +47,7 @@ pub struct Imported {
     pub copies: Vec<StoredCopy>,
     /// The file as it was imported, merged parameters apart: what exports begin with.
     pub model: Arc<Vec<u8>>,
-    /// What the user should know.
+    /// The warnings for the user.
     pub warnings: Diagnostics,
 }
 

@@ -1,10 +1,10 @@
-//! What the spec says about a model that is imported.
+//! The options of an import, which the spec gives.
 
 use crate::onnx::trained::{Tie, Untie};
 use shardc_ir::dtype::DType;
 use std::collections::BTreeMap;
 
-/// What the spec says about the model.
+/// The options that the spec gives for the model.
 pub struct ImportOptions<'a> {
     /// Sizes of symbolic dimensions.
     pub bindings: BTreeMap<String, u64>,

@@ -1,5 +1,5 @@
-//! What a model has, for people who are about to write a spec: also of a model that could not be
-//! trained as it is.
+//! The contents of a model, for people who are about to write a spec: also of a model that could
+//! not be trained as it is.
 
 use crate::onnx::file::inline;
 use crate::onnx::file::model_file::ModelFile;
@@ -17,7 +17,7 @@ use std::path::Path;
 use tract_onnx::pb;
 use tract_onnx::pb::tensor_shape_proto::dimension::Value as Size;
 
-/// What a model has.
+/// The contents of a model.
 #[derive(Debug)]
 pub struct Outline {
     /// Its inputs, initializers apart.
@@ -32,7 +32,7 @@ pub struct Outline {
     pub decisions: Vec<Decision>,
     /// Why the model cannot be trained without more lines in the spec, or not at all.
     pub problems: Diagnostics,
-    /// What the user should know of a model that can.
+    /// Warnings about a model that can.
     pub warnings: Diagnostics,
 }
 
@@ -102,7 +102,7 @@ pub fn outline(path: &Path) -> Result<Outline, Diagnostics> {
         }
         None => (vec![], vec![], outputs.clone()),
     };
-    // Where the file is silent about an output, the graph knows it.
+    // The graph knows the outputs about which the file is silent.
     let outputs = outputs.into_iter().map(|output| match typed.iter().find(|t: &&Port| t.name == output.name) {
         Some(typed) if output.dims.is_none() => typed.clone(),
         _ => output,

@@ -31,7 +31,7 @@ use untie::Split;
 use uses::{Flow, Reader, Use};
 use values::Values;
 
-/// What becomes of a float initializer, and why.
+/// The decision about a float initializer, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
     /// The initializer's name.
@@ -46,7 +46,7 @@ pub struct Decision {
     pub shape: Vec<u64>,
 }
 
-/// What an initializer is in the graph.
+/// The role of an initializer in the graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::onnx) enum Choice {
     /// A state variable that is trained.
@@ -92,7 +92,7 @@ impl Candidate<'_> {
 pub(in crate::onnx) struct Role<'m> {
     /// The initializer.
     pub candidate: Candidate<'m>,
-    /// What it is.
+    /// Its role.
     pub choice: Choice,
 }
 
@@ -104,7 +104,7 @@ pub(in crate::onnx) struct Choices<'m> {
     pub copies: Vec<StoredCopy>,
     /// For each float candidate that is more than a number in a node.
     pub decisions: Vec<Decision>,
-    /// What the user should know.
+    /// The warnings for the user.
     pub warnings: Diagnostics,
 }
 
@@ -133,7 +133,7 @@ pub(in crate::onnx) fn candidates<'m>(
         let value =
             node.attribute.iter().enumerate().find_map(|(i, a)| a.t.as_ref().filter(|_| a.name == "value").map(|t| (i, t)));
         let (Some((attribute, tensor)), Some(name)) = (value, node.output.first()) else { continue };
-        // What is wrong with the tensor of a node is said where the node is imported.
+        // Faults in the tensor of a node are reported where the node is imported.
         let owner = Owner::Attribute(position, attribute);
         if let Ok(weight) = Weight::of(file, owner, tensor, options.dtype)
             && weight.ty.dtype.is_float()
@@ -151,7 +151,7 @@ pub(in crate::onnx) fn candidates<'m>(
     if errors.is_empty() { Ok(found) } else { Err(errors) }
 }
 
-/// What is known of all candidates before the spec is asked about merges and ties.
+/// The facts about all candidates before the spec is asked about merges and ties.
 struct Survey<'m> {
     candidates: Vec<Candidate<'m>>,
     readers: Vec<Vec<Reader>>,
@@ -161,9 +161,9 @@ struct Survey<'m> {
     choices: Vec<Choice>,
     /// Why, for each.
     reasons: Vec<String>,
-    /// What is unclear.
+    /// The unclear cases.
     errors: Diagnostics,
-    /// What the exporter's record says, if there is one.
+    /// The decisions of the exporter's record, if there is one.
     recorded: Option<Recorded>,
 }
 
@@ -303,7 +303,7 @@ pub(in crate::onnx) fn decide<'m>(
             copies.extend(recorded::views(recorded, &survey.candidates, &mut survey.choices));
             let is_asked = options.training && !options.accept_lost;
             if let Some(refusal) = recorded::refusal(file, record, &recorded.lost).filter(|_| is_asked) {
-                // What is unclear about the remains of a parameter is clear when it is there.
+                // Doubts about the remains of a parameter are gone when it is there.
                 errors = refusal.into();
             }
         }

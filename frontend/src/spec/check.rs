@@ -1,5 +1,5 @@
-//! What the statements of a spec say about each other: divisible batches, axes with one job each,
-//! one default for `data`.
+//! The agreement of the statements of a spec with each other: divisible batches, axes with one job
+//! each, one default for `data`.
 
 use super::context::{Context, quote};
 use shardc_ir::diagnostic::{Diagnostic, counted};

@@ -1,5 +1,5 @@
-//! What every part of the spec's reader shares: the file's name, the axes of its mesh, and the
-//! errors so far.
+//! The context that every part of the spec's reader shares: the file's name, the axes of its mesh,
+//! and the errors so far.
 
 use shardc_ir::diagnostic::{Diagnostic, Place, near_names};
 use shardc_ir::mesh::MeshAxis;

@@ -1,4 +1,4 @@
-//! What a spec may say that the compiler cannot carry out yet.
+//! The statements and options of a spec that the compiler cannot carry out yet.
 
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use shardc_ir::spec::{Located, Source, Spec};

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 /// The parts of a statement, or of a call such as `normal(std=0.02)`, that are still to be taken.
 pub struct Reader<'r, 't, 'f> {
-    /// Where errors go.
+    /// The context that takes the errors.
     pub context: &'r mut Context<'f>,
     title: String,
     example: &'r str,
@@ -61,9 +61,9 @@ impl<'r, 't, 'f> Reader<'r, 't, 'f> {
         parse(value?, &quote(&self.title), self.context)
     }
 
-    /// The value that says which options there are; from then on errors name both. Where it is
-    /// missing or wrong, nothing is said about the options. Options that were asked for before
-    /// stand in the place of a kind.
+    /// The value that says which options there are; from then on errors name both. If it is missing
+    /// or wrong, nothing is said about the options. Options that were asked for before stand in the
+    /// place of a kind.
     pub fn kind<T>(&mut self, what: &str, parse: impl FnOnce(&Value<'t>, &str, &mut Context<'f>) -> Option<T>) -> Option<T> {
         let word = self.values.as_slice().first().map(|value| value.text.text);
         let instead: String = self.asked.iter().map(|name| format!(" or `{name}=`")).collect();

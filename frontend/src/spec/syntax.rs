@@ -18,7 +18,7 @@ pub struct Text<'t> {
 pub struct Statement<'t> {
     /// Its first word.
     pub keyword: Text<'t>,
-    /// What follows.
+    /// Its parts after the keyword.
     pub items: Vec<Item<'t>>,
     /// From its first to its last character.
     pub source: Source,

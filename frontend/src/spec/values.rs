@@ -1,5 +1,5 @@
-//! What a value must be: numbers, choices, names, axes, bytes. Each parser reports what is wrong
-//! and gives `None`.
+//! Parsers of values: numbers, choices, names, axes, bytes. Each parser reports what is wrong and
+//! gives `None`.
 
 use super::context::{Context, alternatives, listed, quote, suggestion};
 use super::syntax::{Form, Item, Text, Value};

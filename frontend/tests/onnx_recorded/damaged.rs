@@ -144,7 +144,7 @@ fn a_result_with_the_name_of_a_tensor_is_told_from_it() {
     assert_eq!(operands("sub")[0], "tanh");
     assert_ne!(operands("sub")[1], "tanh");
     assert_ne!(operands("mul")[1], "tanh");
-    // Where the call does not tell, the file is refused as it was.
+    // If the call does not tell, the file is refused as it was.
     let untold = [nodes[0], nodes[1], nodes[2], ("Sub", "mean mean", "y", "")];
     let errors = exported(&untold, tensors()).parameters("w").lists("BUFFER", "mean").import_with(&ImportOptions::default());
     assert!(format!("{:?}", errors.unwrap_err()).contains("`mean` is defined twice"));

@@ -19,7 +19,7 @@ fn what_the_optimizer_replaced_no_longer_says_that_it_is_a_parameter() {
     ];
     let export = || exported(&nodes, vec![weight("a", &[6, 6], 1), weight("b", &[6, 6], 2)]).parameters("a b");
     assert_eq!(export().without_kind("b").lost(), ["b"]);
-    // Where no value says anything the exporter is one that does not say it.
+    // If no value says anything, the exporter is one that does not say it.
     assert_eq!(export().without_kind("b").without_kind("a").trained(), ["a", "b"]);
 }
 

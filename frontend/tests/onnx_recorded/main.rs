@@ -1,4 +1,4 @@
-//! What the record of PyTorch's exporter decides, on models and records written by hand: which
+//! The decisions by the record of PyTorch's exporter, on models and records written by hand: which
 //! initializers are trained, which hold parameters in another form, which parameters are lost, and
 //! that no damage to a record does harm.
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
@@ -97,7 +97,7 @@ fn a_transpose_holds_its_parameter() {
     // Of another call nobody knows what it computes with its weight.
     let other = [("MatMul", "x val_3", "y", "aten.cosine_similarity.default(%x, %p_fc_weight) -> y")];
     assert_eq!(exported(&other, tensors.clone()).parameters("fc.weight").folded("val_3", "fc.weight").lost(), ["fc.weight"]);
-    // What is called after a move is one.
+    // A tensor that is named after a move is a moved one.
     for (name, from, lost) in
         [("t", "w", 0), ("permute_2", "w val_1", 0), ("view", "w t", 0), ("t", "w mul", 1), ("mul_1", "w", 1)]
     {
@@ -193,7 +193,7 @@ fn what_a_recurrent_call_joins_holds_its_parameters() {
     assert_eq!(trained(&imported), ["val_1", "val_2", "val_3"]);
     assert_eq!(alias(&imported, "val_3"), Some("r.bih"));
     assert_eq!(imported.decisions[2].why, "it holds `r.bih`, `r.bhh` by the exporter's record");
-    // What the call takes of something else was computed before.
+    // An operand that is not the parameter itself was computed before the call.
     assert_eq!(lstm("%p_r_ih, %mul, %p_r_bih, %p_r_bhh").lost(), ["r.hh"]);
 }
 
@@ -210,7 +210,7 @@ fn what_is_computed_of_a_parameter_is_not_the_parameter() {
     let tensors = || vec![weight("val_7", &[6, 2], 1)];
     assert_eq!(exported(&nodes, tensors()).parameters("w").folded("val_7", "w exp").lost(), ["w"]);
     assert_eq!(exported(&nodes, tensors()).parameters("w g").folded("val_7", "w g").lost(), ["w", "g"]);
-    // What is left is judged by its use.
+    // The tensors that are left are judged by their use.
     let accept = ImportOptions { accept_lost: true, ..ImportOptions::default() };
     let imported = exported(&nodes, tensors()).parameters("w").folded("val_7", "w exp").import_with(&accept).unwrap();
     assert_eq!(trained(&imported), ["val_7"]);

@@ -150,7 +150,7 @@ fn head_major(layout: HeadLayout, shape: &[u64]) -> Vec<u64> {
     order(layout).iter().map(|d| shape[*d]).collect()
 }
 
-/// Where batch, head, position and width are among the dimensions; its own inverse.
+/// The dimensions that hold batch, head, position and width; the order is its own inverse.
 fn order(layout: HeadLayout) -> [usize; 4] {
     match layout {
         HeadLayout::HeadMajor => [0, 1, 2, 3],

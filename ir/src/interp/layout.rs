@@ -36,7 +36,7 @@ fn take(source: &Tensor, mut from: Positions, result: &Type) -> Tensor {
     Tensor { ty: result.clone(), bytes: bytes.into() }
 }
 
-/// Where the elements of a part of a tensor are in the whole: from `start` on along `axis`, `step`
+/// The positions of a part's elements in the whole tensor: from `start` on along `axis`, `step`
 /// apart.
 fn window(whole: &[u64], part: &[u64], axis: usize, start: u64, step: i64) -> Positions {
     let mut strides = row_major(whole);

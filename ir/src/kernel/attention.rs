@@ -69,7 +69,7 @@ pub enum AttentionMask {
 pub struct AttentionGrad(pub Attention);
 
 impl Attention {
-    /// What attention and its gradient both read first: q, k, v and the mask.
+    /// The operands that attention and its gradient both read first: q, k, v and the mask.
     fn inputs(&self) -> Result<Signature, Reason> {
         float(self.dtype)?;
         if self.kv_heads == 0 || !self.heads.is_multiple_of(self.kv_heads) {

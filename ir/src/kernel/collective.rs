@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 /// destination, written (the same memory for an all-reduce).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Collective {
-    /// What it does.
+    /// The kind of collective.
     pub kind: CollectiveKind,
     /// How elements combine; `Sum` where nothing does.
     pub op: ReduceKind,
@@ -24,7 +24,7 @@ pub struct Collective {
     pub counts: Vec<u64>,
 }
 
-/// What one collective does. Roots do not appear: every collective here is symmetric.
+/// The kind of a collective. Roots do not appear: every collective here is symmetric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CollectiveKind {

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 pub struct Conv {
     /// f32 or f64.
     pub dtype: DType,
-    /// What is computed.
+    /// The tensor that is computed.
     pub result: ConvResult,
     /// Samples.
     pub batch: u64,

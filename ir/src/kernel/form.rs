@@ -1,16 +1,16 @@
-//! What every kernel form says of itself, whoever asks.
+//! The rules of every kernel form: name, signature, aliasing and the like, whoever asks.
 
 use super::signature::Signature;
 use crate::mesh::Mesh;
 use crate::position::{Offset, Origin, OriginDigit};
 use crate::reason::Reason;
 
-/// What every kernel form says of itself. No rule has a default.
+/// The rules of a kernel form. No rule has a default.
 pub trait Form {
     /// The name in listings.
     fn name(&self) -> &'static str;
 
-    /// What it demands of its operands on `mesh`.
+    /// The demands on its operands on `mesh`.
     ///
     /// # Errors
     /// If it is not well formed: sizes that overflow, strides that reach before an operand, results

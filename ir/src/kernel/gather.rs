@@ -9,7 +9,7 @@ use crate::reason::Reason;
 use serde::{Deserialize, Serialize};
 
 /// Rows of tables by index: `table[batch, outer, rows, inner], indices[batch, count] -> out[batch,
-/// outer, count, inner]`. An index below 0 counts from `total_rows`. Where the table is split,
+/// outer, count, inner]`. An index below 0 counts from `total_rows`. If the table is split,
 /// `origin` maps its local rows to global ones, and an index of a row held elsewhere gives 0. An
 /// index outside `0..total_rows` is an error of the data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -16,7 +16,7 @@ pub struct Map {
     pub compute: DType,
     /// The iteration space.
     pub shape: Vec<u64>,
-    /// What is read.
+    /// The inputs.
     pub inputs: Vec<MapInput>,
     /// The program; as many outputs as `outputs`.
     pub program: ScalarProgram,

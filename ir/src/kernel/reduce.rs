@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 /// of threads. Operands: the inputs, then the output.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Reduce {
-    /// What is reduced.
+    /// The elementwise program whose result is reduced.
     pub map: Map,
     /// How.
     pub kind: ReduceKind,

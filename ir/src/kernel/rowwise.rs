@@ -17,12 +17,12 @@ pub struct Rowwise {
     pub rows: u64,
     /// Elements in a row.
     pub width: u64,
-    /// What each row goes through.
+    /// The program that runs over each row.
     pub program: RowProgram,
 }
 
-/// What a row kernel computes. `x`, `y`, `dy`, `dx` are `[rows, width]`; `scale`, `bias` are
-/// `[width]`; statistics are `[rows]`.
+/// The function that a row kernel computes. `x`, `y`, `dy`, `dx` are `[rows, width]`; `scale`,
+/// `bias` are `[width]`; statistics are `[rows]`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub enum RowProgram {
     /// `x -> y = exp(x - max x) / sum exp(x - max x)`; a row of -infinity gives not-a-number

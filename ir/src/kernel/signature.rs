@@ -1,4 +1,4 @@
-//! What a kernel demands of its operands, and the bounds of strided accesses.
+//! The demands of a kernel on its operands, and the bounds of strided accesses.
 
 use crate::dtype::DType;
 use crate::limits::MAX_KERNEL_RANK;

@@ -16,7 +16,7 @@ const MAX_TYPE: usize = 32;
 /// A group of more ranks is abbreviated.
 const MAX_GROUP: usize = 8;
 
-/// All steps in order. Where there are micro-batches, a heading says with which of them the steps
+/// All steps in order. If there are micro-batches, a heading says with which of them the steps
 /// below it run.
 pub fn text(program: &Program, rank: u64, spec_name: &str) -> String {
     let (mut rows, mut headings) = (vec![], vec![]);

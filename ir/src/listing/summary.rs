@@ -1,4 +1,4 @@
-//! What ranks hold and send, in numbers: the form of `inspect --format json`.
+//! The bytes that ranks hold and send: the form of `inspect --format json`.
 
 use crate::kernel::{Collective, CollectiveKind, Kernel};
 use crate::plan::{Buffer, BufferKind, Program, StateRole};
@@ -31,16 +31,16 @@ pub struct ProgramSummary {
     pub gradient_bytes: u64,
     /// Moments of the optimizer.
     pub optimizer_bytes: u64,
-    /// What lives within a step.
+    /// Values that live within a step.
     pub activation_bytes: u64,
-    /// What it sends in a step, by kind and axes.
+    /// The calls of a step, by kind and axes.
     pub communication: Vec<Communication>,
 }
 
 /// All calls of one kind over the same axes in a step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Communication {
-    /// What the calls do.
+    /// The kind of the calls.
     pub kind: CollectiveKind,
     /// The axes of their group: `dp`, or `dp,tp`.
     pub axis: String,
@@ -91,7 +91,7 @@ fn local_bytes(buffer: &Buffer) -> u64 {
     buffer.local.iter().product::<u64>() * buffer.dtype.bytes() * buffer.slots
 }
 
-/// What a rank sends in a step, by kind and axes.
+/// The calls of a rank in a step, by kind and axes.
 pub fn communication(program: &Program) -> Vec<Communication> {
     let mut totals: BTreeMap<(CollectiveKind, String), (u64, u64)> = BTreeMap::new();
     for (task, times) in program.tasks.iter().zip(program.times()) {

@@ -30,7 +30,7 @@ pub struct Fused {
     pub nodes: Vec<NodeId>,
 }
 
-/// What an elementwise or reducing kernel runs over.
+/// The iteration space of an elementwise or reducing kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Space {
     /// The type of its registers.

@@ -1,9 +1,9 @@
-//! What the match of a [`crate::pattern`] found.
+//! The values and numbers that a match of a [`crate::pattern`] captured.
 
 use crate::graph::ValueId;
 use std::collections::BTreeMap;
 
-/// What a match found.
+/// The captures of a match.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Captures {
     /// Values by name.

@@ -9,7 +9,7 @@ use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, PI};
 /// The gradient of x from x, y = f(x) and the gradient of y, as instructions of a scalar program.
 pub type Derivative = fn(&mut ProgramWriter, [Reg; 3]) -> Reg;
 
-/// What is known of an activation.
+/// The facts about an activation.
 struct Activation {
     /// The name in text.
     name: &'static str,
@@ -17,7 +17,7 @@ struct Activation {
     value: fn(f64) -> f64,
     /// Its value on integers; `None` where it takes none.
     integer: Option<fn(i64) -> i64>,
-    /// What it is made of.
+    /// The instructions that it is made of.
     program: fn(&mut ProgramWriter, Reg) -> Reg,
     /// Its gradient.
     derivative: Derivative,

@@ -292,7 +292,7 @@ impl Rules for Slice {
     }
 }
 
-/// Where a block that begins at `start` begins on a rank that holds `local` of its `global`
+/// The first index of a block that begins at `start`, on a rank that holds `local` of its `global`
 /// elements.
 fn local_start(start: u64, local: u64, global: u64) -> i64 {
     if local == global { start as i64 } else { (start * local / global) as i64 }
@@ -334,7 +334,7 @@ fn block_letters(parts: &[&Type], whole: &Type, axis: usize, aligned: bool, part
 pub struct Pad {
     /// The dimension.
     pub axis: usize,
-    /// Where the first element goes.
+    /// The position of the first element.
     pub start: u64,
     /// The distance between elements; may be negative.
     pub step: i64,

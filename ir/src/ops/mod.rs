@@ -108,10 +108,10 @@ pub enum NoGradient {
     NotOfModels,
 }
 
-/// What a gradient rule sees: the node, the gradients of its results, and where to put those of its
-/// operands.
+/// The input of a gradient rule: the node, the gradients of its results, and where to put those of
+/// its operands.
 pub struct Backward<'a> {
-    /// Where ops are appended.
+    /// The builder that appends ops.
     pub b: &'a mut Builder,
     /// The node's operands.
     pub operands: &'a [ValueId],

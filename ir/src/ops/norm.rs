@@ -49,7 +49,7 @@ named!(RmsNorm, "rms_norm");
 pub struct RmsNormGrad {}
 named!(RmsNormGrad, "rms_norm_grad");
 
-/// What the rows of an operand or result are.
+/// The shape of an operand or result.
 #[derive(Clone, Copy, PartialEq)]
 enum Shape {
     /// `[rows…, width]`

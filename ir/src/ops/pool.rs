@@ -12,7 +12,7 @@ use crate::types::{Type, checked_elements};
 use serde::{Deserialize, Serialize};
 
 /// The largest element under a window that moves over the dimensions after the first two:
-/// `[n, c, …]`. Where not-a-number is among them the result is that.
+/// `[n, c, …]`. If one of them is not-a-number, so is the result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MaxPool {
     /// The size of the window.

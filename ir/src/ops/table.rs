@@ -7,7 +7,7 @@ use crate::lower::{Extent, LowerContext, Lowered};
 use crate::sharding::Sharding;
 use serde::Serialize;
 
-/// What the table says of one op.
+/// The table's row for one op.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Row {
     /// The name in text.

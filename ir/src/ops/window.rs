@@ -31,7 +31,7 @@ impl Window {
     /// with `kernel` taps lies in the padded input.
     ///
     /// # Errors
-    /// Where there is no such position, or a number makes no sense.
+    /// If there is no such position, or a number makes no sense.
     pub fn over(&self, input: &[u64], kernel: &[u64]) -> Result<Vec<WindowDim>, Reason> {
         let dims = input.len();
         if dims == 0 || dims > MAX_DIMS {

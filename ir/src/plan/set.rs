@@ -19,8 +19,8 @@ pub struct PlanSet<P = Program> {
     pub of: Vec<usize>,
 }
 
-/// What the host knows of programs by name. In every program that has it, it is the rank's part of
-/// the same array.
+/// An array that the host knows by name. In every program that has it, it is the rank's part of the
+/// same array.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Name {
     /// A state variable.
@@ -37,7 +37,7 @@ impl<P> PlanSet<P> {
         PlanSet { axes: vec![], programs: vec![program], of: vec![0] }
     }
 
-    /// What `f` makes of each program, for the same ranks.
+    /// The results of `f` on each program, for the same ranks.
     ///
     /// # Errors
     /// The first of `f`.
@@ -58,7 +58,7 @@ impl<P> PlanSet<P> {
         self.of[place as usize]
     }
 
-    /// What `rank` runs.
+    /// The program of `rank`.
     pub fn of_rank(&self, mesh: &Mesh, rank: u64) -> &P {
         &self.programs[self.at(mesh, rank)]
     }
@@ -109,8 +109,7 @@ impl PlanSet {
         self.programs.iter().max_by_key(|program| program.arena_bytes).unwrap_or(self.first())
     }
 
-    /// Checks the tables of each program, and that they are of one mesh, each rank of which has
-    /// one.
+    /// Checks the tables of each program, and that they are of one mesh whose every rank has one.
     ///
     /// # Errors
     /// The first thing that is wrong, in words.

@@ -5,7 +5,7 @@ use super::unary::EVERYWHERE;
 use crate::reduce_kind::ReduceKind;
 use serde::{Deserialize, Serialize};
 
-/// What is known of a function.
+/// The facts about a function.
 pub struct BinaryFacts {
     /// The name in text.
     pub name: &'static str,
@@ -37,7 +37,7 @@ macro_rules! binary {
             /// Every function.
             pub const ALL: [Binary; [$(Binary::$function),*].len()] = [$(Binary::$function),*];
 
-            /// What is known of it.
+            /// The facts about it.
             pub fn facts(self) -> &'static BinaryFacts {
                 match self {
                     $(Binary::$function => {

@@ -4,7 +4,7 @@ use super::{ProgramWriter, Reg};
 use serde::{Deserialize, Serialize};
 use std::f64::consts::FRAC_2_SQRT_PI;
 
-/// What is known of a function.
+/// The facts about a function.
 pub struct UnaryFacts {
     /// The name in text.
     pub name: &'static str,
@@ -39,7 +39,7 @@ macro_rules! unary {
             /// Every function.
             pub const ALL: [Unary; [$(Unary::$function),*].len()] = [$(Unary::$function),*];
 
-            /// What is known of it.
+            /// The facts about it.
             pub fn facts(self) -> &'static UnaryFacts {
                 match self {
                     $(Unary::$function => {

@@ -1,4 +1,5 @@
-//! What the spec says about where values and ops live: data, tensor, shard, zero, pipeline, place.
+//! The statements of the spec about the places of values and ops: data, tensor, shard, zero,
+//! pipeline, place.
 
 use super::{DimSharding, Located};
 use crate::mesh::AxisId;
@@ -34,7 +35,7 @@ pub struct Shard {
 /// `zero stage=3 axis=dp`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Zero {
-    /// What is split.
+    /// The state that is split.
     pub stage: ZeroStage,
     /// The axes that split it, outer to inner.
     pub axes: Vec<AxisId>,
@@ -42,8 +43,8 @@ pub struct Zero {
     pub on: Option<Located<String>>,
 }
 
-/// What of a parameter's state the data ranks split, each stage with those before it (Rajbhandari
-/// et al., 2020).
+/// The part of a parameter's state that the data ranks split, each stage with those before it
+/// (Rajbhandari et al., 2020).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum ZeroStage {
     /// 0: nothing.
@@ -63,7 +64,7 @@ pub struct Pipeline {
     pub axis: AxisId,
     /// The order of tasks.
     pub schedule: PipelineSchedule,
-    /// Where stages end.
+    /// The cut between stages.
     pub cut: Cut,
 }
 
@@ -93,10 +94,10 @@ impl PipelineSchedule {
     }
 }
 
-/// Where the stages of a pipeline end.
+/// The places at which the stages of a pipeline end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Cut {
-    /// Where the work of the stages is most even.
+    /// The places that make the work of the stages most even.
     Balance,
     /// After the scopes of these patterns, in order.
     After(Vec<Located<String>>),

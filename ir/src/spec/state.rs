@@ -1,4 +1,4 @@
-//! What the spec says about state and numbers: precision, initial values, ties.
+//! The statements of the spec about state and numbers: precision, initial values, ties.
 
 use super::Located;
 use serde::{Deserialize, Serialize};

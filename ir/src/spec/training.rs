@@ -1,4 +1,4 @@
-//! What the spec says about the training step: batch, loss, optimizer, schedule.
+//! The statements of the spec about the training step: batch, loss, optimizer, schedule.
 
 use super::Located;
 use crate::train::Decay;
@@ -125,6 +125,6 @@ impl OptimizerRule {
 pub struct Schedule {
     /// Steps of linear warm-up.
     pub warmup: u64,
-    /// What follows; its `steps` are above `warmup`.
+    /// The decay after warm-up; its `steps` are above `warmup`.
     pub decay: Decay,
 }

@@ -2,7 +2,7 @@
 
 use super::TextError;
 
-/// What reading gives.
+/// The result of reading.
 pub(super) type Read<T> = Result<T, TextError>;
 
 /// A place in a line.

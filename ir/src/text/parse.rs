@@ -21,7 +21,7 @@ use std::collections::HashMap;
 /// The bytes of constants with one value everywhere that any text may ask for.
 const FILLED: u64 = 1 << 28;
 
-/// What each byte beside it adds to that.
+/// The bytes that each byte of the files beside the text adds to that.
 const FILLED_PER_BYTE: u64 = 16;
 
 /// The graph of a text; the error names the first line that is wrong.
@@ -92,7 +92,7 @@ fn read_mesh(mut line: Cursor<'_>) -> Read<Mesh> {
     }
 }
 
-/// What has been read.
+/// The nodes, values and states that have been read.
 struct Reader {
     builder: Builder,
     values: HashMap<String, ValueId>,
@@ -307,7 +307,7 @@ fn read_block(line: &mut Cursor<'_>, ty: &Type) -> Read<Block> {
     }
 }
 
-/// What stands after the colon, for one result.
+/// The text after the colon, for one result.
 struct Typed {
     ty: Type,
     sharding: Sharding,

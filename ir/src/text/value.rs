@@ -40,7 +40,7 @@ fn is_bare(s: &str) -> bool {
     starts && s.chars().all(is_value_word) && !["true", "false", "null"].contains(&s)
 }
 
-/// What a bare string may hold: a word, or the `axis@stride` of a split.
+/// The characters of a bare string: a word, or the `axis@stride` of a split.
 fn is_value_word(c: char) -> bool {
     is_word(c) || c == '@'
 }

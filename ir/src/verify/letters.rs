@@ -43,7 +43,7 @@ pub(super) fn check_roots(graph: &Graph, found: &mut Found) {
     }
 }
 
-/// What is wrong, and with which operand or result.
+/// The operand or result that is wrong, and the fault in words.
 type Wrong = (Option<ValueId>, String);
 
 struct Checker<'g> {
@@ -119,7 +119,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// What the results are partial over because a reduced letter is split.
+    /// The axes over which the results are partial because a reduced letter is split.
     fn reduced(&self, assignment: &Assignment) -> Vec<Partial> {
         let mut partial = vec![];
         for (splits, role) in assignment.iter().zip(&self.letters.roles) {
@@ -130,7 +130,7 @@ impl Checker<'_> {
         partial
     }
 
-    /// What the results are partial over because operands are.
+    /// The axes over which the results are partial because operands are.
     fn passed(&self, assignment: &Assignment) -> Result<Vec<Partial>, Wrong> {
         let operands: Vec<&Sharding> = self.node.operands.iter().map(|v| self.graph.sharding(*v)).collect();
         let axes: BTreeSet<AxisId> = operands.iter().flat_map(|s| s.partial.iter().map(|p| p.axis)).collect();

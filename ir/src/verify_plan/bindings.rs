@@ -1,4 +1,4 @@
-//! What the host fills and reads is what the graph says: every state, input, constant, scalar,
+//! The host fills and reads exactly what the graph says: every state, input, constant, scalar,
 //! gradient and output of the program is one of the graph, under its type and sharding, and none of
 //! the graph's results is missing.
 
@@ -16,12 +16,12 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Bindings {
     /// For each buffer that the host fills, what it fills it with.
     pub filled: Vec<Option<ValueId>>,
-    /// What must be in which buffer at the end of a step.
+    /// The values that must be in buffers at the end of a step.
     pub results: Vec<(BufferId, ValueId)>,
 }
 
 impl Bindings {
-    /// What the host finds in which buffer after a step: results, and constants as they were.
+    /// The values that the host finds in buffers after a step: results, and constants as they were.
     pub fn lasting(&self, program: &Program) -> impl Iterator<Item = (BufferId, ValueId)> {
         let constants = program.constants.iter().filter_map(|c| Some((c.buffer, self.filled[c.buffer.index()]?)));
         self.results.iter().copied().chain(constants)
@@ -31,7 +31,7 @@ impl Bindings {
 /// Matches the program's tables with the graph.
 ///
 /// # Errors
-/// What does not match, in words.
+/// The first entry that does not match, in words.
 pub fn bind(subject: &Subject<'_>) -> Result<Bindings, Reason> {
     let Subject { program, graph, .. } = *subject;
     if program.mesh != graph.mesh {

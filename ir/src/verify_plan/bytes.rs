@@ -1,4 +1,4 @@
-//! What each rank sends, beside what the graph's communication costs at least.
+//! The bytes that each rank sends, beside the least that the graph's communication costs.
 
 use super::subject::Subject;
 use crate::kernel::Kernel;
@@ -8,7 +8,7 @@ use crate::lower::Lowered;
 /// All calls of one kind over the same axes in a step of training.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sent {
-    /// What the program sends: the closed form of its calls.
+    /// The program's calls, with the closed form of the bytes that they send.
     pub actual: Communication,
     /// The bytes that the same communication of the graph costs a rank at least: the ring
     /// algorithms' bounds, without padding, and each value once for each micro-batch that it

@@ -1,6 +1,6 @@
-//! What each step carries out: its kernel must be the lowering of the ops that it names, constants
-//! included, and then follows what it needs of the bytes that it reads and what it leaves in those
-//! that it writes.
+//! The ops that each step carries out: its kernel must be the lowering of the ops that it names,
+//! constants included, and then follows what it needs of the bytes that it reads and what it leaves
+//! in those that it writes.
 
 use super::contents::Item;
 use super::launches::same;
@@ -20,9 +20,9 @@ use crate::reason::Reason;
 /// One way in which a step carries out the ops that it names.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Effect {
-    /// What must be there, and where.
+    /// The items that must be there, with their places.
     pub needs: Vec<(View, Item)>,
-    /// What is there afterwards.
+    /// The items that are there afterwards.
     pub gives: Vec<(View, Item)>,
 }
 
@@ -159,8 +159,7 @@ fn launched(subject: &Subject<'_>, id: NodeId, launches: &[Launch], step: &Step)
         };
         let reads: Option<Vec<_>> = launch.reads.iter().enumerate().map(|(i, s)| Some((Operand::Read(i), read(s)?))).collect();
         let Some(mut needs) = reads else { continue };
-        // What earlier launches have left in a tensor that this one goes on with must still be
-        // there.
+        // A tensor that this launch goes on with must still hold what earlier ones have left in it.
         let kept = launch.writes.iter().enumerate().filter_map(|(i, s)| Some((Operand::Write(i), read(s)?)));
         needs.extend(kept);
         let gives = launch.writes.iter().enumerate().map(|(i, s)| (Operand::Write(i), written(s))).collect();

@@ -1,23 +1,23 @@
-//! What bytes of the arena hold, in terms of the graph.
+//! The contents of bytes of the arena, in terms of the graph.
 
 use super::subject::Subject;
 use crate::dtype::DType;
 use crate::graph::{NodeId, ValueId};
 use crate::lower::Slot;
 
-/// What some bytes hold at a moment of a step of training.
+/// The content of some bytes at a moment of a step of training.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content {
     /// The rank's part of a value (by its storage), of one micro-batch where it depends on time.
     Value(ValueId, Option<u64>),
     /// An accumulator that has combined the first so many micro-batches, not all of them.
     Combined(ValueId, u64),
-    /// What a launch of a node has left in one of the node's tensors: scratch, or a result that
-    /// later launches go on with.
+    /// A tensor of a node as one of its launches has left it: scratch, or a result that later
+    /// launches go on with.
     Made(NodeId, Slot, usize, Option<u64>),
 }
 
-/// What a step reads or writes, whatever the micro-batch.
+/// The content that a step reads or writes, whatever the micro-batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Item {
     /// The rank's part of a value, by its storage.
@@ -28,7 +28,7 @@ pub enum Item {
     Before(ValueId),
     /// An accumulator with this micro-batch.
     After(ValueId),
-    /// What a launch of a node leaves in one of the node's tensors.
+    /// A tensor of a node as one of its launches leaves it.
     Made(NodeId, Slot, usize),
 }
 

@@ -73,8 +73,8 @@ impl<'g> Numbering<'g> {
     }
 }
 
-/// What tells many ops of one name over the same operands apart at once; equal ops have it in
-/// common.
+/// A hash that tells many ops of one name over the same operands apart at once; equal ops have it
+/// in common.
 fn apart(op: &Op) -> u64 {
     let mut hasher = DefaultHasher::new();
     match op {
@@ -129,7 +129,7 @@ impl<'g> Erased<'g> {
         numbers
     }
 
-    /// What a node reads; of a sum what it adds, and what sums add that only it reads.
+    /// The values that a node reads; for a sum its terms, and those of the sums that only it reads.
     fn terms(&self, id: NodeId) -> Vec<ValueId> {
         let node = self.graph.node(id);
         if !node.op.is_sum() {
@@ -164,7 +164,7 @@ impl<'g> Erased<'g> {
     }
 }
 
-/// Where two values that differ begin to, in words.
+/// The first difference between two values that differ, in words.
 fn difference(ours: &Erased<'_>, its: &Erased<'_>, mut a: ValueId, mut b: ValueId) -> Reason {
     loop {
         (a, b) = (computed(ours.graph, a), computed(its.graph, b));

@@ -57,7 +57,7 @@ pub fn index(lowered: &LoweredGraph<'_>) -> HashMap<NodeId, Launches> {
     lowered.nodes.iter().enumerate().filter_map(of).collect()
 }
 
-/// What tells kernels apart to the bit.
+/// The encoding of a kernel, which tells kernels apart to the bit.
 fn bits(kernel: &Kernel) -> Option<Vec<u8>> {
     encode_to_vec(kernel, standard()).ok()
 }

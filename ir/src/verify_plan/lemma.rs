@@ -1,9 +1,9 @@
 //! A task for any micro-batch: its steps run once over an arena of which nothing is known, so time
 //! grows with the steps alone.
 //!
-//! What the steps read of bytes that none of them has written is what the task *needs*; bytes that
-//! one has written must hold what the step that reads them needs. What is in the bytes at the end
-//! is what the task *leaves*. All accesses of a task are of one micro-batch, and slots share their
+//! Bytes that the steps read and none of them has written are what the task *needs*; bytes that one
+//! has written must hold what the step that reads them needs. The contents of the bytes at the end
+//! are what the task *leaves*. All accesses of a task are of one micro-batch, and slots share their
 //! bytes with nothing ([`super::memory`]); so one slot of each buffer stands for that
 //! micro-batch's.
 
@@ -16,18 +16,19 @@ use crate::plan::{Step, View};
 use std::collections::HashSet;
 use std::ops::Range;
 
-/// What a task needs and leaves, whatever the micro-batch.
+/// The needs of a task and the contents that it leaves, whatever the micro-batch.
 pub struct Lemma {
-    /// What must be there, and the step that needs it.
+    /// The contents that must be there, with the step that needs each.
     pub needs: Vec<(Place, Item, usize)>,
-    /// What is there afterwards, byte for byte of all that was written, in the order of bytes.
+    /// The contents that are there afterwards, byte for byte of all that was written, in the order
+    /// of bytes.
     pub leaves: Vec<(Place, Entry<Item>)>,
     /// How many operands its steps read and write.
     pub accesses: u64,
 }
 
 impl Lemma {
-    /// What the task has written into some bytes of `place`.
+    /// The entry that the task has written into some bytes of `place`.
     pub fn overlapping(&self, place: &Place) -> Option<&Entry<Item>> {
         let before = self.leaves.partition_point(|(written, _)| written.start < place.end);
         let (written, entry) = self.leaves[..before].last()?;
@@ -97,8 +98,8 @@ impl Run<'_> {
         Err(violation::missing(self.subject, number, step, at(item), Some(entry)))
     }
 
-    /// What is there in place of `item`, if it cannot be there; where nothing of the task has
-    /// written, it becomes a need.
+    /// The entry that is there in place of `item`, if `item` cannot be there; where no step of the
+    /// task has written, it becomes a need.
     fn lacks(&self, view: &View, item: Item, needs: &mut Vec<(Range<u64>, Item)>) -> Option<Entry<Item>> {
         let range = bytes_of(self.subject.program, view, 0);
         match self.memory.holds(&range, item) {

@@ -1,5 +1,5 @@
-//! Where ranks run different programs, their calls must meet: a lockstep run of the chains of calls
-//! on the quotient of the mesh.
+//! Ranks that run different programs must meet in their calls: a lockstep run of the chains of
+//! calls on the quotient of the mesh.
 //!
 //! Ranks at the same place on the axes on which programs differ run the same program. Calls over
 //! other axes alone are among such ranks, and meet in the same row; what is left are calls over

@@ -154,14 +154,14 @@ pub fn slots(program: &Program) -> Slots {
     several.map(slot).collect()
 }
 
-/// What a range of bytes holds.
+/// The content of a range of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry<C> {
     /// The byte after the last.
     pub end: u64,
     /// The first byte of the whole content: a later write may have left an end of it.
     pub start: u64,
-    /// What.
+    /// The content.
     pub content: C,
     /// The step that wrote it; `None` for the host.
     pub step: Option<usize>,

@@ -11,7 +11,7 @@ use crate::plan::Program;
 use crate::sharding::Sharding;
 use std::collections::HashMap;
 
-/// What is proven, with what the proof asks of it again and again.
+/// The subject of a proof, with the tables that the proof reads again and again.
 pub struct Subject<'s> {
     /// The program.
     pub program: &'s Program,
@@ -24,7 +24,7 @@ pub struct Subject<'s> {
     launches: &'s HashMap<NodeId, Launches>,
 }
 
-/// What all programs of a set share.
+/// The tables that all programs of a set share.
 pub struct Known<'g> {
     lowered: LoweredGraph<'g>,
     names: HashMap<&'g str, ValueId>,

@@ -15,7 +15,7 @@ use crate::graph::ValueId;
 use crate::plan::{BufferId, Row, Step, View};
 use std::collections::HashMap;
 
-/// What is known of a task: with any micro-batch, and with the last.
+/// The lemmas of a task: with any micro-batch, and with the last.
 pub struct Lemmas {
     /// With any but the last.
     pub each: Lemma,
@@ -60,14 +60,14 @@ pub fn run(subject: &Subject<'_>, bindings: &Bindings, lemmas: &[Lemmas], slots:
     Ok(accesses)
 }
 
-/// What the host finds after a step, and where.
+/// A value that the host finds after a step, with its place.
 struct End {
     buffer: BufferId,
     value: ValueId,
     place: usize,
 }
 
-/// What a place holds.
+/// The content of a place.
 #[derive(Clone, Copy)]
 enum Held {
     /// Nothing yet.
@@ -79,7 +79,7 @@ enum Held {
     Other(usize, bool, u64),
 }
 
-/// What a task does to places that somebody reads.
+/// The effect of a task on places that somebody reads.
 struct Effect {
     leaves: Vec<(usize, Item, Option<usize>)>,
     spoils: Vec<usize>,

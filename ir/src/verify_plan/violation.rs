@@ -9,7 +9,7 @@ use std::fmt;
 /// A counter-example.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Violation {
-    /// What goes wrong, with the numbers of the steps.
+    /// The error, with the numbers of the steps.
     pub message: String,
     /// The steps, by their numbers in listings: the one that fails, then the one that it fails by.
     pub steps: Vec<usize>,
@@ -63,7 +63,7 @@ pub fn missing(subject: &Subject<'_>, number: usize, step: &Step, needed: Conten
     violation.between(ranks)
 }
 
-/// What is in place of `needed`, and two ranks to which that makes a difference.
+/// The content found in place of `needed`, and two ranks to which that makes a difference.
 pub fn in_place_of(subject: &Subject<'_>, needed: Content, found: Option<Entry<Content>>) -> (String, Option<(u64, u64)>) {
     let Some(entry) = found else { return ("which nothing has written".to_string(), None) };
     let who = match entry.step {

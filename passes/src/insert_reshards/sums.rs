@@ -79,7 +79,7 @@ fn is_term(graph: &Graph, id: NodeId, uses: &[usize]) -> bool {
 struct Sum {
     /// Its nodes, operands before users.
     nodes: Vec<NodeId>,
-    /// What they add.
+    /// The values that they add.
     terms: Vec<ValueId>,
 }
 

@@ -11,8 +11,8 @@ use std::collections::HashMap;
 /// A call takes about this many bytes at most.
 const BUCKET_BYTES: u64 = 25 << 20;
 
-/// Joins the all-reduces of gradients, task by task. What sums up micro-batches is reduced with the
-/// last of them, in the task that completes it.
+/// Joins the all-reduces of gradients, task by task. A gradient that sums up micro-batches is
+/// reduced with the last of them, in the task that completes it.
 pub fn join(program: &mut Program, repeats: &[Repeat]) {
     let mut calls: Vec<Vec<Step>> = vec![vec![]; program.tasks.len()];
     // The last task so far that writes each buffer, its own calls aside.
@@ -155,7 +155,7 @@ mod tests {
         step(Kernel::Fill(Fill { dtype: DType::F32, count: 1, value: 0.0 }), reads, writes)
     }
 
-    /// Where each call is made, and its operands, for gradients 1 and 2 between `others`.
+    /// The place of each call, with its operands, for gradients 1 and 2 between `others`.
     fn places(others: &[Step]) -> Vec<(usize, Vec<u32>)> {
         let (kind, op) = (CollectiveKind::AllReduce, ReduceKind::Sum);
         let call = Kernel::Collective(Collective { kind, op, axes: vec![AxisId(0)], dtype: DType::F32, counts: vec![1] });

@@ -83,7 +83,8 @@ impl<'a, 'g> Buffers<'a, 'g> {
         self.make(storage, kind, slots)
     }
 
-    /// What the host fills or reads for each micro-batch has a slot for each.
+    /// The slots of a buffer that the host fills or reads: one for each micro-batch if the value is
+    /// split over them.
     fn slots(&self, value: ValueId) -> u64 {
         let graph = self.lowered.graph;
         if graph.sharding(value).splits(graph.mesh.microbatch_axis()) { graph.mesh.microbatches() } else { 1 }

@@ -1,5 +1,5 @@
-//! Which elementwise values are computed inside their readers' kernels. What a kernel with others
-//! inside is, [`fused`] says.
+//! Which elementwise values are computed inside their readers' kernels. [`fused`] defines the
+//! kernel that has others inside.
 //!
 //! Before: `%s = add %p, %b`, `%a = gelu_tanh %s`. After: one map kernel `add, gelu_tanh` that
 //! reads `%p` and `%b`. A value is inlined if all its readers are elementwise or reducing kernels

@@ -23,7 +23,7 @@ use tasks::Repeat;
 /// The program of every rank of the graph's mesh.
 ///
 /// # Errors
-/// Where micro-batches cannot be taken one after another.
+/// If micro-batches cannot be taken one after another.
 pub fn plan(graph: &Graph, cx: &Context<'_>) -> Result<Program, Diagnostics> {
     let tasks = tasks::assign(graph).map_err(|id| circular(graph, id, cx))?;
     let lowered = LoweredGraph::new(graph);

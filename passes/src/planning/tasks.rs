@@ -1,9 +1,10 @@
 //! Which nodes run when: once, or once for each micro-batch; and the order that follows.
 //!
 //! With one micro-batch the parts of the step follow one another: `F B update`. With more, a node
-//! that touches a value split or partial over time runs in the loop `F0.0 B0.0 F0.1 B0.1 …`. What
-//! the loop needs of all micro-batches at once (the number of labels that count) is computed before
-//! it, by a first loop over the nodes it depends on; those that the main loop needs too run again.
+//! that touches a value split or partial over time runs in the loop `F0.0 B0.0 F0.1 B0.1 …`. A
+//! value that the loop needs of all micro-batches at once (the number of labels that count) is
+//! computed before it, by a first loop over the nodes it depends on; those that the main loop needs
+//! too run again.
 
 use shardc_ir::graph::{Graph, NodeId, Part};
 use shardc_ir::ops::Op;
@@ -38,7 +39,7 @@ pub struct TaskNodes {
     pub name: &'static str,
     /// When it runs.
     pub repeat: Repeat,
-    /// What it runs.
+    /// The nodes that it runs.
     pub nodes: Vec<NodeId>,
 }
 

@@ -1,4 +1,5 @@
-//! What is known of the split of every value, and how splits spread along the letters of ops.
+//! The splits of every value as far as they are known, and how splits spread along the letters of
+//! ops.
 
 use crate::annotate::Annotation;
 use shardc_ir::graph::{Graph, NodeId, Part, ValueId};
@@ -16,9 +17,9 @@ pub struct Rule {
     pub is_forward: bool,
     /// The letters of `operands` and `results`.
     pub letters: Letters,
-    /// What is read.
+    /// The values that are read.
     pub operands: Vec<ValueId>,
-    /// What is defined.
+    /// The values that are defined.
     pub results: Vec<ValueId>,
     /// Operands, by position, that are split apart from the rest.
     pub untied: Vec<usize>,
@@ -90,7 +91,7 @@ pub struct Change {
     asked: usize,
 }
 
-/// What is known so far.
+/// The shardings that are known so far.
 pub struct Facts {
     /// For each value.
     pub shardings: Vec<Sharding>,
@@ -102,7 +103,7 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// What annotations say.
+    /// The shardings that annotations ask for.
     pub fn new(graph: &Graph, annotations: &[Annotation]) -> Facts {
         let shapes: Vec<Vec<u64>> = graph.values().map(|(_, v)| v.ty.shape.clone()).collect();
         let mut facts = Facts {
@@ -139,7 +140,7 @@ impl Facts {
     }
 
     /// Splits a letter of a rule of the model, because `line` asks for it, and spreads that over
-    /// the model. What changed, in order, for [`Facts::undo`].
+    /// the model. Returns the changes, in order, for [`Facts::undo`].
     pub fn spread(&mut self, rules: &LetterTable, rule: usize, letter: Letter, split: Split, line: u32) -> Vec<Change> {
         let mut changes = vec![];
         let mut assignment: Assignment = vec![vec![]; rules.all[rule].letters.sizes.len()];

@@ -11,7 +11,7 @@ use shardc_ir::letters::{Letter, Role};
 use shardc_ir::ops::{Linear, Op, linear_of};
 use shardc_ir::sharding::{Sharding, Split};
 
-/// What can be told before anything spreads.
+/// Refuses the splits that show to be of no use before anything spreads.
 ///
 /// # Errors
 /// One for each line: an axis that splits two dimensions of a value, or a split that every reader
@@ -44,7 +44,7 @@ pub fn useless_splits(
     first_of_each_place(errors)
 }
 
-/// What the user calls a value.
+/// The user's name of a value.
 fn name(graph: &Graph, value: ValueId) -> &str {
     match &graph.def(value).op {
         Op::State(read) => &graph.states[read.state.index()].name,
@@ -73,8 +73,9 @@ fn needed_whole(graph: &Graph, rules: &LetterTable, annotation: &Annotation, spl
     found
 }
 
-/// What shows when all splits of the spec have spread: units, such as the heads of an attention,
-/// that the ranks of an axis do not divide, though the weight behind them is split over it.
+/// Refuses what shows when all splits of the spec have spread: units, such as the heads of an
+/// attention, that the ranks of an axis do not divide, though the weight behind them is split over
+/// it.
 ///
 /// # Errors
 /// One for each line.

@@ -1,4 +1,4 @@
-//! Where the samples of a batch are in every value.
+//! The dimensions of every value that hold the samples of a batch.
 
 use super::facts::{Facts, LetterTable, primes};
 use crate::annotate::Annotation;

@@ -7,9 +7,9 @@
 //! outputs of other layers (the columns), and nothing but rows sums over it. So it costs one
 //! all-reduce of the row's result forward and one of the columns' input backward, and no other
 //! communication. Of blocks that overlap the one that sends least for each parameter it splits is
-//! taken; where a model has residual connections, only blocks beside one are. What the spec's own
-//! lines split otherwise is left to them. Refuses a block whose sizes the ranks do not divide, and
-//! a line without a block. Source: Shoeybi et al., Megatron-LM (2019).
+//! taken; where a model has residual connections, only blocks beside one are. Values that the
+//! spec's own lines split otherwise are left to them. Refuses a block whose sizes the ranks do not
+//! divide, and a line without a block. Source: Shoeybi et al., Megatron-LM (2019).
 
 use super::facts::{Change, Facts, LetterTable, Rule, primes};
 use super::scopes::unmatched;
@@ -47,7 +47,7 @@ pub fn split_blocks(graph: &Graph, cx: &Context<'_>, rules: &LetterTable, facts:
             }
         }
     }
-    // What stops a block is told before that there is none.
+    // Obstacles of blocks are reported before the lack of any block.
     if errors.is_empty() {
         errors = fruitless(graph, cx, &blocks);
     }
@@ -157,8 +157,8 @@ impl Search<'_> {
         found
     }
 
-    /// What stops the split of a row's letter, if that are units, such as heads, of which there are
-    /// too few; not where `spec` has lines of its own.
+    /// The error of units, such as heads, that stop the split of a row's letter because there are
+    /// too few of them; none where `spec` has lines of its own.
     fn stopped(
         &self,
         row: usize,
@@ -199,7 +199,7 @@ impl Search<'_> {
         Some(changes)
     }
 
-    /// What the split sends; none if it is no block.
+    /// The block of a split, with the bytes that it sends; none if it is no block.
     fn price<'c>(
         &self,
         row: usize,

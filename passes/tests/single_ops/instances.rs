@@ -249,7 +249,7 @@ impl Draw<'_> {
         }
     }
 
-    /// What is only moved, of any type.
+    /// An operand that is only moved, of any type.
     fn moved(&mut self) -> Argument {
         let (shape, dtype) = (self.shape(0, 4), self.any());
         self.plain(dtype, &shape)

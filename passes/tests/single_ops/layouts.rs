@@ -14,7 +14,7 @@ use shardc_testkit::random::Random;
 const MESHES: [&[u64]; 14] =
     [&[1], &[2], &[3], &[4], &[2, 2], &[1, 2], &[2, 3], &[3, 2], &[2, 4], &[4, 2], &[4, 1], &[2, 2, 2], &[1, 4, 2], &[2, 1, 3]];
 
-/// Where the operands of an op are, and where its results are wanted.
+/// The shardings of an op's operands, and those wanted of its results.
 pub struct Layout {
     /// Over which axes.
     pub mesh: Mesh,

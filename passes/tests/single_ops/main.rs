@@ -46,7 +46,7 @@ const LEAST_HELD: u64 = 200;
 const LEAST: u64 = 2000;
 const LEAST_FUNCTION: u64 = 4000;
 
-/// What an op cannot be.
+/// The ways in which an op cannot be run.
 const NEVER: [(&str, &str); 3] = [
     // It has no operands.
     ("range", "partial"),
@@ -55,7 +55,7 @@ const NEVER: [(&str, &str); 3] = [
     ("adam", "in time"),
 ];
 
-/// What the programs of an op went through.
+/// The number of programs of an op that met each case.
 #[derive(Debug, Default, Clone, Copy)]
 struct Covered {
     ran: u64,
@@ -175,7 +175,7 @@ fn compare(name: &str, got: &Array, want: &Tensor, is_exact: bool) -> Result<(),
 }
 
 fn note(covered: &mut Covered, trial: &Trial, explicit: &Graph) {
-    // What stands for a reshard is looked at with the rest of the little graph.
+    // A node that stands for a reshard is looked at with the rest of the little graph.
     let is_it = |node: &&Node| node.op == trial.op || matches!(trial.op, Op::Reshard(_));
     let nodes = explicit.nodes().map(|(_, node)| node).filter(is_it);
     let touched: Vec<&Sharding> =

@@ -80,7 +80,7 @@ impl Maker<'_> {
         let same: Vec<ValueId> = earlier.iter().copied().filter(|v| *self.b.ty(*v) == ty).collect();
         let other = same[self.c.below(same.len())];
         let f = self.c.pick(&[Binary::Add, Binary::Mul, Binary::Sub]);
-        // What is 0 everywhere has gradients of rounding only.
+        // A difference that is 0 everywhere has gradients of rounding only.
         let f = if other == x && f == Binary::Sub { Binary::Add } else { f };
         let y = self.b.binary(f, x, other);
         if f == Binary::Mul { self.b.unary(Unary::Tanh.into(), y) } else { y }
@@ -151,7 +151,7 @@ impl Maker<'_> {
         self.b.reshape(y, &[batch, tokens, heads * 2])
     }
 
-    /// What each query sees: constant truths, numbers that are added, or truths of each sample.
+    /// The mask of each query: constant truths, numbers that are added, or truths of each sample.
     pub(super) fn mask(&mut self, batch: u64, tokens: u64) -> ValueId {
         let pairs = [tokens, tokens];
         let near = |i: u64| (i / tokens).abs_diff(i % tokens) < 2;

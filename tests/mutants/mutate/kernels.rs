@@ -125,7 +125,7 @@ pub(super) fn change_instruction(program: &mut Program, random: &mut Random) -> 
     (code[i] != before && !commuted).then(|| format!("instruction {i} of `{text}`: {before:?} to {:?}", code[i]))
 }
 
-/// What a kernel does besides sizes, strides and numbers.
+/// A kernel changes in something besides sizes, strides and numbers.
 pub(super) fn change_reduction(program: &mut Program, random: &mut Random) -> Option<String> {
     let step = step(program, random, |s| {
         matches!(

@@ -141,7 +141,7 @@ pub(super) fn replace_step(program: &mut Program, random: &mut Random) -> Option
     let other = program.tasks[other_t].steps[other_s].clone();
     let text = format!("`{}` {t}.{s} as {other_t}.{other_s}", step.text);
     program.tasks[t].steps[s] = match random.below(3) {
-        // What it does, and what it says of itself.
+        // Everything but the operands is the other's.
         0 => Step { reads: step.reads, writes: step.writes, ..other },
         1 => Step { provenance: other.provenance, ..step },
         _ => Step { reads: other.reads, ..step },

@@ -65,7 +65,7 @@ fn run<T: Real>(a: &Attention, reads: &[Slice<'_>], mut writes: Vec<SliceMut<'_>
     });
 }
 
-/// What one key head's work writes; a tile that is not there has no elements.
+/// The tiles that the work of one key head writes; a tile that is not there has no elements.
 struct Gradients<'a, T> {
     /// One tile for each query head.
     dq: Vec<Tile<'a, T>>,
@@ -81,7 +81,7 @@ impl<T: Real> Gradients<'_, T> {
     }
 }
 
-/// What the forward pass left, and the gradient that comes in.
+/// The values that the forward pass left, and the gradient that comes in.
 #[derive(Clone, Copy)]
 struct Saved<'a, T> {
     o: &'a [T],

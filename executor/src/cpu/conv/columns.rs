@@ -3,7 +3,7 @@
 //!
 //! The columns are made and used in panels of bounded size, some samples or a part of one. Panels
 //! follow from the sizes alone, and come one after another; only the work inside one is shared
-//! between threads. So any number of threads adds the same sums in the same order. Where planes are
+//! between threads. So any number of threads adds the same sums in the same order. If planes are
 //! narrow, those of several samples stand side by side in one matrix.
 
 use crate::cpu::contract::Product;
@@ -107,18 +107,18 @@ impl Panel<'_> {
         self.images * self.block.len
     }
 
-    /// Where the group's input begins in `x`, for the first sample.
+    /// The first element of the group's input in `x`, for the first sample.
     fn x_start(&self) -> usize {
         (self.image * self.sizes.groups + self.group) * self.sizes.inputs * self.sizes.input
     }
 
-    /// Where the group's kernels lie in `w`.
+    /// The range of the group's kernels in `w`.
     fn kernels(&self) -> std::ops::Range<usize> {
         let len = self.sizes.outputs * self.sizes.inputs * self.sizes.taps;
         self.group * len..(self.group + 1) * len
     }
 
-    /// Where the block's outputs begin in `y`, for the first sample.
+    /// The first element of the block's outputs in `y`, for the first sample.
     fn y_start(&self) -> usize {
         (self.image * self.sizes.groups + self.group) * self.sizes.outputs * self.sizes.output + self.block.first
     }

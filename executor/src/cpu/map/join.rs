@@ -35,7 +35,7 @@ pub(super) fn join(code: Vec<(usize, Op<usize>)>, uniform: &[bool], kept: &[usiz
     joined.into_iter().flatten().collect()
 }
 
-/// What `second` is to an operand at its left (or right).
+/// The second of two joined instructions, which has the first one's result at its left (or right).
 fn then(second: Binary, left: bool) -> Option<Then> {
     match second {
         Binary::Add => Some(Then::Add),

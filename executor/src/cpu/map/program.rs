@@ -11,7 +11,7 @@ use shardc_ir::dtype::DType;
 use shardc_ir::position::Origin;
 use shardc_ir::scalar::{Binary, Unary};
 
-/// Where an operand of an instruction is while a block runs.
+/// The place of an instruction's operand while a block runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Storage {
     /// The same for all elements.
@@ -24,7 +24,7 @@ pub(super) enum Storage {
     Output(usize),
 }
 
-/// Where an instruction leaves its result.
+/// The place of an instruction's result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Target {
     Slot(usize),
@@ -50,7 +50,7 @@ pub(super) enum Op<P> {
     Chain(Binary, Then, P, P, P),
 }
 
-/// What a register without operands holds.
+/// The contents of a register without operands.
 #[derive(Debug, Clone)]
 pub(super) enum Source {
     /// The kernel's operand of that number.

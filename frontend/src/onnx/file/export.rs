@@ -33,12 +33,12 @@ struct Slot {
     stored: i32,
     /// In bytes.
     length: usize,
-    /// Where its data begins in the file of external data, if it is there.
+    /// The first byte of its data in the file of external data, if it is there.
     offset: Option<usize>,
     contents: Contents,
 }
 
-/// Where the elements of a slot come from.
+/// The source of a slot's elements.
 enum Contents {
     /// New ones, of that type.
     New(Type),
@@ -54,7 +54,7 @@ impl Length for Slot {
 
 impl Export {
     /// The model in `bytes`, the contents of the file at `path`, with new elements for the tensors
-    /// `new`, in the element types that the file stores. Where initializers are external, all their
+    /// `new`, in the element types that the file stores. If initializers are external, all their
     /// data goes to one new file.
     ///
     /// # Errors
@@ -164,7 +164,7 @@ impl Export {
 }
 
 /// The model in `bytes`, the contents of the file at `path`, without the data of the tensors called
-/// `names`; [`Export`] puts them back. What else is external comes into the model where it can be
+/// `names`; [`Export`] puts them back. Other external tensors come into the model where they can be
 /// read, so that the result needs no other file.
 ///
 /// # Errors

@@ -122,7 +122,7 @@ struct Expansion<'f> {
     branches: Vec<Branch>,
     /// Nodes and calls so far.
     made: usize,
-    /// What names inside functions and branches begin with.
+    /// The prefixes of names inside functions and branches.
     prefixes: HashSet<String>,
 }
 
@@ -182,7 +182,7 @@ impl Expansion<'_> {
         }
         for (name, outside) in body.output.iter().zip(&call.output).filter(|(_, outside)| !outside.is_empty()) {
             if let Some(input) = body.input.iter().position(|i| i == name) {
-                // What comes in goes out as it is.
+                // An input that is also an output goes out as it is.
                 let copy = pb::NodeProto {
                     op_type: "Identity".into(),
                     input: call.input.get(input).cloned().into_iter().collect(),
@@ -244,7 +244,7 @@ impl Expansion<'_> {
     }
 }
 
-/// What the names inside a body are outside. With `outer`, names that it does not define are those
+/// The outside names for those inside a body. With `outer`, names that it does not define are those
 /// around it.
 struct Names {
     prefix: String,

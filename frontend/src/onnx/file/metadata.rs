@@ -1,5 +1,5 @@
-//! What exporters write beside the graph, in fields that tract's protobuf lacks: metadata of the
-//! graph, of its nodes and of its values.
+//! The metadata of a graph, of its nodes and of its values, which exporters write in fields that
+//! tract's protobuf lacks.
 
 use crate::onnx::file::record::{Exported, Record};
 use prost::Message;
@@ -8,7 +8,7 @@ use prost::Message;
 pub(in crate::onnx) struct Metadata {
     /// The module path of each node that has one.
     pub scopes: Vec<Option<String>>,
-    /// What the exporter wrote of the module's parameters.
+    /// The exporter's record of the module's parameters.
     pub record: Option<Record>,
 }
 

@@ -22,7 +22,7 @@ use tract_onnx::pb;
 /// Protobuf's own limit.
 pub(in crate::onnx) const MAX_BYTES: u64 = 1 << 31;
 
-/// Where a tensor stands in the model.
+/// The place of a tensor in the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(in crate::onnx) enum Owner {
     /// An initializer of the graph, by position.
@@ -34,7 +34,7 @@ pub(in crate::onnx) enum Owner {
 /// The bytes of one tensor message.
 #[derive(Debug, Clone)]
 pub(in crate::onnx) struct TensorBytes {
-    /// Where it stands.
+    /// Its place.
     pub owner: Owner,
     /// Its fields.
     pub fields: Vec<Field>,
@@ -48,9 +48,9 @@ pub(in crate::onnx) struct ModelFile {
     pub bytes: Arc<Vec<u8>>,
     /// Its protobuf; `raw_data` is left out everywhere.
     pub model: pb::ModelProto,
-    /// Where `raw_data` is in `bytes`.
+    /// The ranges of `raw_data` in `bytes`.
     pub raw: BTreeMap<Owner, Range<usize>>,
-    /// Where each node comes from.
+    /// The source of each node.
     pub sources: Vec<NodeSource>,
     /// The branches that some nodes belong to.
     pub branches: Vec<Branch>,
@@ -58,11 +58,11 @@ pub(in crate::onnx) struct ModelFile {
     pub apart: BTreeSet<String>,
     /// How many initializers the file's graph has; those of branches come behind.
     pub initializers: usize,
-    /// What the exporter wrote of the module's parameters.
+    /// The exporter's record of the module's parameters.
     pub record: Option<Record>,
 }
 
-/// Where a node of the graph comes from.
+/// The source of a node of the graph.
 #[derive(Debug, Clone, Default)]
 pub(in crate::onnx) struct NodeSource {
     /// Its position in the file; none for one inside a function or a branch.
@@ -93,7 +93,7 @@ impl ModelFile {
         default.map(|o| o.version)
     }
 
-    /// What the exporter's record says of the call that the node at `position` came from.
+    /// The exporter's record of the call that the node at `position` came from.
     pub fn traced(&self, position: usize) -> Option<&record::Call> {
         self.record.as_ref()?.calls.get(self.sources[position].position?)?.as_ref()
     }

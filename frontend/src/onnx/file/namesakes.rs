@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use tract_onnx::pb;
 
 /// Gives each such result another name, wherever the record tells its readers from those of the
-/// initializer. What it does not tell is left, and refused as defined twice.
+/// initializer. A result whose readers it does not tell is left, and refused as defined twice.
 pub(in crate::onnx) fn rename(graph: &mut pb::GraphProto, record: &Record) {
     let initializers: HashSet<String> = graph.initializer.iter().map(|t| t.name.clone()).collect();
     let outputs: HashSet<&str> = graph.output.iter().map(|o| o.name.as_str()).collect();

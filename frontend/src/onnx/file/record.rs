@@ -1,5 +1,5 @@
-//! What PyTorch's exporter wrote of the module that it exported: its parameters, buffers and
-//! constants by name, the calls that became nodes, and what its optimizer computed of what.
+//! The record that PyTorch's exporter wrote of the module that it exported: its parameters, buffers
+//! and constants by name, the calls that became nodes, and what its optimizer computed of what.
 //!
 //! Of a graph's metadata: `p_fc_weight: PARAMETER target='fc.weight'`, a line for each. Of a
 //! node's: the call that it came from, `%linear : [num_users=1] =
@@ -21,7 +21,7 @@ pub(in crate::onnx) struct Exported<'m> {
     pub calls: Vec<Option<&'m str>>,
 }
 
-/// What a tensor is in the module.
+/// The kind of a tensor in the module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::onnx) enum Kind {
     /// Trained.
@@ -38,13 +38,13 @@ pub(in crate::onnx) struct Record {
     /// The parameters in the module's order, each with its name in calls; none where only values
     /// say what they are.
     pub parameters: Vec<Parameter>,
-    /// What calls call each tensor of the module, by its name.
+    /// The name that calls have for each tensor of the module, by its own.
     pub placeholders: HashMap<String, String>,
-    /// What calls call the inputs of the model.
+    /// The names that calls have for the inputs of the model.
     pub inputs: HashSet<String>,
     /// The results that the model gives.
     pub outputs: Vec<String>,
-    /// What each tensor of the module is, by name.
+    /// The kind of each tensor of the module, by name.
     pub kinds: BTreeMap<String, Kind>,
     /// The tensors that values say are parameters: a value that the optimizer made in place of one
     /// does not.
@@ -60,7 +60,7 @@ pub(in crate::onnx) struct Record {
 pub(in crate::onnx) struct Parameter {
     /// Its name.
     pub name: String,
-    /// What calls call it.
+    /// Its name in calls.
     pub placeholder: String,
 }
 

@@ -8,12 +8,12 @@ use shardc_ir::reason::Reason;
 use std::mem::size_of;
 use tract_onnx::pb;
 
-/// What any model may take.
+/// The bytes that any model may take.
 const FREE: u64 = 64 << 20;
-/// What each of its bytes adds.
+/// The bytes that each byte of a model adds to that.
 const PER_BYTE: u64 = 20;
 
-/// What a message takes when it is decoded, without those in it.
+/// The bytes that a message takes when it is decoded, without the messages in it.
 fn size(message: Message) -> usize {
     match message {
         Message::Model => size_of::<pb::ModelProto>(),

@@ -75,7 +75,7 @@ fn varint(bytes: &[u8], start: usize, end: usize) -> Option<(u64, usize)> {
 pub(in crate::onnx) struct Edit<'a, L = Infallible> {
     /// The bytes of the field, tag first.
     pub at: Range<usize>,
-    /// What stands there afterwards, in order.
+    /// The bytes that stand there afterwards, in order.
     pub with: Vec<Piece<'a, L>>,
 }
 

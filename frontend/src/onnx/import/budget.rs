@@ -1,14 +1,14 @@
 //! How much an import may compute: a few bytes of a file can ask for all time and all memory.
 
-/// What a model of few bytes may ask for.
+/// The operations and bytes that a model of few bytes may ask for.
 const OPERATIONS: u64 = 1 << 27;
 const BYTES: u64 = 1 << 25;
 
-/// What each byte of the file's constants adds to that.
+/// The operations and bytes that each byte of the file's constants adds to that.
 const OPERATIONS_PER_BYTE: u64 = 64;
 const BYTES_PER_BYTE: u64 = 16;
 
-/// What may still be computed.
+/// The operations and bytes that may still be computed.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::onnx) struct Budget {
     operations: u64,

@@ -24,7 +24,7 @@ use tract_onnx::pb::tensor_proto::DataType;
 
 /// A node that is being imported.
 pub(in crate::onnx) struct Call<'c, 'm> {
-    /// Where ops go.
+    /// The context that takes the ops.
     pub context: &'c mut ImportContext<'m>,
     /// The node.
     pub node: &'m pb::NodeProto,
@@ -51,7 +51,7 @@ impl<'c, 'm> Call<'c, 'm> {
         file.sources[self.position].opset.or_else(|| file.opset()).unwrap_or(0)
     }
 
-    /// What the exporter's record says of it.
+    /// The exporter's record of it.
     pub fn traced(&self) -> Option<&'m record::Call> {
         self.context.file.traced(self.position)
     }

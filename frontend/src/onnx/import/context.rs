@@ -1,4 +1,4 @@
-//! What an import makes: the graph so far, what was folded of it, and what may still be.
+//! The state of an import: the graph so far, the constants folded, and the budget for more.
 
 use crate::onnx::file::model_file::{ModelFile, Owner};
 use crate::onnx::file::tensor::Weight;
@@ -22,7 +22,7 @@ use tract_onnx::pb::tensor_proto::DataType;
 /// A constant that the import makes is held as numbers, as a tensor of the graph and in the plan.
 const BYTES_OF_A_MADE_ELEMENT: u64 = 24;
 
-/// Where the nodes of a model go while they are imported.
+/// The context into which the nodes of a model are imported.
 pub(in crate::onnx) struct ImportContext<'m> {
     /// The model.
     pub file: &'m ModelFile,
@@ -36,7 +36,7 @@ pub(in crate::onnx) struct ImportContext<'m> {
     pub idle_dropouts: Vec<String>,
     /// The ONNX element types of values.
     pub kinds: HashMap<&'m str, DataType>,
-    /// What may still be folded.
+    /// The folding that is still allowed.
     pub budget: Budget,
     /// The first output of the node that is being imported: what its other values are called after.
     pub base: &'m str,

@@ -17,7 +17,7 @@ use std::collections::HashMap;
 
 /// An import under way.
 pub(in crate::onnx) struct Importer<'m> {
-    /// Where nodes go.
+    /// The context that takes the nodes.
     pub context: ImportContext<'m>,
     /// All errors so far.
     pub errors: Diagnostics,
@@ -43,7 +43,7 @@ impl<'m> Importer<'m> {
         self.constants.insert(name, weight);
     }
 
-    /// What `name` is, for the reader `what`; `None` after an error that was reported.
+    /// The value called `name`, for the reader `what`; `None` after an error that was reported.
     pub fn value(&mut self, name: &'m str, what: impl Fn() -> String) -> Option<Value> {
         if let Some(value) = self.values.get(name) {
             return value.clone();

@@ -1,10 +1,10 @@
-//! What a name of the model stands for.
+//! The values that names of the model stand for.
 
 use shardc_ir::graph::ValueId;
 use shardc_ir::types::Tensor;
 use std::sync::Arc;
 
-/// What a name of the model stands for.
+/// The value that a name of the model stands for.
 #[derive(Debug, Clone)]
 pub(in crate::onnx) enum Value {
     /// A tensor whose elements are known.

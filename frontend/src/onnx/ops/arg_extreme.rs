@@ -1,4 +1,4 @@
-//! Where the largest and smallest elements are.
+//! The positions of the largest and smallest elements.
 
 use crate::onnx::import::call::Call;
 use crate::onnx::import::value::Value;
@@ -40,7 +40,7 @@ fn arg_extreme(c: &mut Call<'_, '_>, x: &Value, kind: ReduceKind) -> Outputs {
     Ok(vec![if keep { c.reshape(&position, shape)? } else { position }])
 }
 
-/// Where `x` is its extreme along `axis`. What is not a number exceeds all others.
+/// Whether each element of `x` is the extreme along `axis`. Not-a-number exceeds all others.
 fn hits(c: &mut Call<'_, '_>, x: &Value, axis: usize, kind: ReduceKind) -> Result<Value, Reason> {
     let mut shape = c.shape(x)?;
     if shape[axis] == 0 {

@@ -72,7 +72,8 @@ pub(in crate::onnx) fn attention(c: &mut Call<'_, '_>) -> Outputs {
     Ok(vec![y, k, v, shown])
 }
 
-/// What ONNX 1.18 and later versions define differently: no model says which it means.
+/// The refusal of a feature that ONNX 1.18 and later versions define differently: no model says
+/// which it means.
 fn ambiguous(what: impl fmt::Display) -> Reason {
     reason!("{what} mean different things in ONNX 1.18 and later; export the model with an op set before 23")
 }

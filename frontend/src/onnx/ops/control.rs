@@ -14,7 +14,7 @@ pub(in crate::onnx) fn choose(c: &mut Call<'_, '_>) -> Result<Vec<Value>, Reason
     (first..first + count).map(|i| c.optional(i).ok_or_else(|| "the branch that is taken cannot be imported".into())).collect()
 }
 
-/// What to do about an op that is not supported.
+/// The help for an op that is not supported.
 pub(in crate::onnx) fn help(op: &str) -> Option<&'static str> {
     match op {
         "Loop" | "Scan" | "SequenceMap" => Some("export the model for fixed lengths, so that the exporter unrolls the loop"),

@@ -43,7 +43,7 @@ fn likelihood(c: &mut Call<'_, '_>, log_probabilities: &Value) -> Result<Value, 
     let picked = c.emit(Gather::batched(rank - 1, rank - 1), &[by_class, column])?;
     let picked = c.reshape(&picked, shape.clone())?;
     let mut loss = c.unary(Unary::Neg, &picked)?;
-    // What each target counts.
+    // The weight of each target.
     let mut shares = match weights {
         Some(weights) => Some(c.emit(Gather::along(0), &[weights, targets])?),
         None => None,

@@ -178,7 +178,7 @@ pub(in crate::onnx) fn lp_normalization(c: &mut Call<'_, '_>) -> Outputs {
 
 /// Batch normalisation over every dimension but the channels
 pub(in crate::onnx) fn batch_normalization(c: &mut Call<'_, '_>) -> Outputs {
-    // What a training form gives beside the first output are the running statistics that it moves,
+    // The outputs of a training form beside the first are the running statistics that it moves,
     // which nobody may read here.
     c.ignore("training_mode");
     if c.attribute_int("spatial", 1)? == 0 {
@@ -275,9 +275,9 @@ impl Rows {
         Ok(Rows { x, shape, axis, width })
     }
 
-    /// Scale and bias as vectors over a row. Where one of them differs between rows, vectors of
-    /// `neutral` numbers, and behind them what the normalised rows are still to be scaled and moved
-    /// by.
+    /// Scale and bias as vectors over a row. If one of them differs between rows, vectors of
+    /// `neutral` numbers, and behind them the tensors that the normalised rows are still to be
+    /// scaled and moved by.
     fn split<const N: usize>(
         &self,
         c: &mut Call<'_, '_>,

@@ -29,7 +29,7 @@ pub(in crate::onnx) fn dropout(c: &mut Call<'_, '_>) -> Outputs {
         let kept = if c.node.output.len() > 1 { c.truth_like(&x)? } else { x.clone() };
         return Ok(vec![x, kept]);
     }
-    // What is dropped changes with every step, so that nothing is folded here.
+    // The dropped elements change with every step, so that nothing is folded here.
     let x = Value::Graph(c.context.materialize(&x)?);
     c.context.dropouts += 1;
     c.emit_all(Dropout { ratio, stream: c.context.dropouts }, &[x])

@@ -77,7 +77,7 @@ struct Cell {
     peepholes: Option<Vec<Value>>,
 }
 
-/// What one step hands to the next: `[batch, hidden]`.
+/// The state that one step hands to the next: `[batch, hidden]`.
 #[derive(Clone)]
 struct State {
     hidden: Value,

@@ -204,7 +204,7 @@ fn choose(c: &mut Call<'_, '_>, x: &Value, line: &Line, chosen: &[u64]) -> Resul
     c.emit(Gather::along(line.axis), &[x.clone(), indices])
 }
 
-/// What scales or sizes say of each dimension that they name.
+/// The scaling of each dimension that scales or sizes name.
 fn lines(c: &mut Call<'_, '_>) -> Result<Vec<Line>, Reason> {
     let shape = c.shape(&c.input(0)?)?;
     let axes = match c.attribute_ints("axes")? {

@@ -38,7 +38,7 @@ pub(in crate::onnx) fn scatter_elements(c: &mut Call<'_, '_>) -> Outputs {
         Some(known) => Value::Known(checked(&known, shape[axis])?),
         None => indices,
     };
-    // What no index reaches comes back at the end.
+    // Elements that no index reaches come back at the end.
     let mut rest = vec![];
     for d in (0..from.len()).filter(|d| *d != axis && from[*d] < shape[*d]) {
         let pieces = parts(c, &data, d, &[from[d], shape[d] - from[d]])?;
@@ -101,8 +101,8 @@ fn write_rows(c: &mut Call<'_, '_>, table: &Value, rows: &Value, updates: &Value
     c.select(&written, &sums, table)
 }
 
-/// Where each row comes from in a table with its updates behind it: the table, or the last update
-/// that names it.
+/// The source of each row in a table with its updates behind it: the table, or the last update that
+/// names it.
 fn sources(rows: &Tensor, lead: &[u64], size: u64, count: u64) -> Tensor {
     let shape = [lead, &[size]].concat();
     let mut from = vec![];

@@ -17,7 +17,7 @@ pub(in crate::onnx) enum AutoPad {
     SameLower,
 }
 
-/// What the attributes say.
+/// The attributes of a window.
 #[derive(Debug, Clone)]
 pub(in crate::onnx) struct Moves {
     /// Inputs from one output to the next, by spatial dimension.

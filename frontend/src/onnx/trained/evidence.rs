@@ -1,5 +1,5 @@
-//! What the record tells of single tensors and calls: which tensors are parameters in another form,
-//! and what shows that something is gone.
+//! The evidence of the record about single tensors and calls: which tensors are parameters in
+//! another form, and what shows that something is gone.
 
 use super::Candidate;
 use super::recorded::Origin;
@@ -54,9 +54,9 @@ pub(super) struct Evidence<'a, 'm> {
     candidates: &'a [Candidate<'m>],
     uses: &'a [Vec<Use>],
     values: &'a Values<'a, 'm>,
-    /// Where each candidate is among them, by name.
+    /// The position of each candidate, by name.
     places: HashMap<&'a str, usize>,
-    /// Where each parameter is in the module, by name.
+    /// The position of each parameter in the module, by name.
     parameters: HashMap<&'a str, usize>,
     /// Every name that a call takes.
     taken: HashSet<&'a str>,
@@ -67,7 +67,7 @@ pub(super) struct Evidence<'a, 'm> {
 }
 
 impl<'a, 'm> Evidence<'a, 'm> {
-    /// What `record` tells of `candidates`, with the nodes of `file` in `order`.
+    /// The evidence of `record` about `candidates`, with the nodes of `file` in `order`.
     pub fn of(
         file: &'a ModelFile,
         record: &'a Record,
@@ -96,7 +96,7 @@ impl<'a, 'm> Evidence<'a, 'm> {
         evidence
     }
 
-    /// What a candidate is by its own name.
+    /// The origin of a candidate by its own name.
     pub fn by_name(&self, candidate: &Candidate<'_>) -> Origin {
         match self.record.kinds.get(candidate.name) {
             Some(kind) => Origin::Listed(*kind),
@@ -110,7 +110,7 @@ impl<'a, 'm> Evidence<'a, 'm> {
         self.parameters.get(name).map(|i| &self.record.parameters[*i])
     }
 
-    /// What the optimizer computed the candidate of.
+    /// The names of all that the optimizer computed the candidate of.
     fn went_in(&self, candidate: &Candidate<'_>) -> &'a [String] {
         self.record.folded.get(candidate.name).map(Vec::as_slice).unwrap_or_default()
     }
@@ -150,8 +150,8 @@ impl<'a, 'm> Evidence<'a, 'm> {
         }
         let all = |functions: &[&str]| !calls.is_empty() && calls.iter().all(|call| functions.contains(&call.function.as_str()));
         let is_joined = self.uses[i].iter().all(|u| matches!(u, Use::Weight(_)));
-        // What a recurrent call takes itself stands in its slots as it is; beside it only sizes are
-        // computed there.
+        // A parameter that a recurrent call takes itself stands in its slots as it is; beside it
+        // only sizes are computed there.
         let placeholders = sources.iter().filter_map(|name| Some(&self.parameter(name)?.placeholder));
         let are_taken = placeholders.into_iter().all(|p| calls.iter().all(|call| call.takes.contains(p)));
         (alone && all(&REGROUPING) && only(&moves)) || (all(&RECURRENT) && is_joined && are_taken)
@@ -194,9 +194,9 @@ impl<'a, 'm> Evidence<'a, 'm> {
 
     /// Whether a node reads the candidate whose call does not take it, nor the parameters that it
     /// holds: then the optimizer has merged them with an equal tensor; where the call takes a
-    /// `missing` parameter, with that. What the call takes may be the candidate under the name of
-    /// an idle result that is gone: one of the candidate's own kind, `t_1` for `t`, unless nothing
-    /// is missing and it can be of an equal tensor.
+    /// `missing` parameter, with that. The tensor that the call takes may be the candidate under
+    /// the name of an idle result that is gone: one of the candidate's own kind, `t_1` for `t`,
+    /// unless nothing is missing and it can be of an equal tensor.
     pub fn is_misused(&self, i: usize, parameters: &[&Parameter], missing: &HashSet<&str>) -> bool {
         let name = self.candidates[i].name;
         let means = |taken: &str| taken == name || missing.contains(taken) || parameters.iter().any(|p| p.placeholder == taken);

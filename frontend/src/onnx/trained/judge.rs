@@ -1,5 +1,5 @@
-//! What the uses of one initializer say: a weight, norm or bias slot decides whatever the values;
-//! elsewhere values count.
+//! The verdict of the uses of one initializer: a weight, norm or bias slot decides whatever the
+//! values; elsewhere values count.
 
 use super::Candidate;
 use super::uses::{self, Operand, ReadAs, Use};
@@ -8,7 +8,7 @@ use crate::onnx::file::model_file::ModelFile;
 use crate::onnx::file::node::node_text;
 use crate::onnx::import::signature;
 
-/// What the uses of one candidate say.
+/// The verdict of the uses of one candidate.
 pub(super) enum Verdict {
     /// A parameter, and why.
     Train(String),
@@ -27,7 +27,7 @@ pub(super) struct Judge<'a, 'm> {
     pub file: &'m ModelFile,
     /// The candidate.
     pub candidate: &'a Candidate<'m>,
-    /// What nodes do with it.
+    /// The uses that nodes make of it.
     pub uses: &'a [Use],
     /// The values of all candidates.
     pub values: &'a Values<'a, 'm>,

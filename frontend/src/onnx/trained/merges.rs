@@ -15,13 +15,13 @@ use std::collections::HashMap;
 pub(in crate::onnx) struct Merged {
     /// The candidate.
     pub candidate: usize,
-    /// What it is to its users.
+    /// Its kind, as its users read it.
     pub kind: Kind,
     /// The parameters that it may have been, each with those that read it.
     pub parts: Vec<Part>,
 }
 
-/// What a merged initializer is to its users.
+/// The kind of a merged initializer, as its users read it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::onnx) enum Kind {
     /// A scale or bias.
@@ -74,7 +74,7 @@ pub(in crate::onnx) fn merged(
 fn parts(file: &ModelFile, readers: &[Reader], counts: impl Fn(&Use) -> bool, constant: Option<bool>) -> Vec<Part> {
     let mut parts: Vec<Part> = vec![];
     for reader in readers {
-        // What one reader passes on to several modules stays one parameter.
+        // A tensor that one reader passes on to several modules stays one parameter.
         let Some(found) = reader.uses.iter().find(|u| counts(u)) else { continue };
         let name = original(file, reader).or_else(|| module_name(file, found));
         let same = |part: &&mut Part| match (&part.name, &name) {
@@ -200,7 +200,7 @@ pub(in crate::onnx) fn lost_ties(
         };
         let found = like.iter().find_map(equal);
         let [straight, _] = keys;
-        // What is equal to an earlier one is found with that one.
+        // A matrix that is equal to an earlier one is found with that one.
         if found.is_none() {
             before.entry(straight).or_default().push(n);
         }

@@ -1,9 +1,9 @@
-//! What the exporter's record says of each initializer: which are parameters, and which parameters
-//! the file has lost.
+//! The decisions of the exporter's record about initializers: which are parameters, and which
+//! parameters the file has lost.
 //!
 //! A parameter is held by the initializer of its name, or by one that the exporter's optimizer made
 //! of it by moving elements around: a transpose, a part, rows of a table, each once. A second one
-//! made of it is a view. What is computed of a parameter in any other way is not the parameter, so
+//! made of it is a view. A tensor computed of a parameter in any other way is not the parameter, so
 //! that it is lost; so is one whose initializer the optimizer replaced (a convolution into which it
 //! folded a batch normalisation), and one that a call takes and no initializer holds. A parameter
 //! that no call takes is the second name of another one, or is not used: unless something that
@@ -18,7 +18,7 @@ use crate::onnx::file::record::{Kind, Parameter, Record};
 use shardc_ir::diagnostic::Diagnostic;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-/// What one candidate is, as far as the record says.
+/// The origin of a candidate, as far as the record says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Origin {
     /// A tensor of the module, under its own name.
@@ -33,7 +33,7 @@ pub(super) enum Origin {
     Untold,
 }
 
-/// What the record says.
+/// The origins that the record tells.
 pub(super) struct Recorded {
     /// Of each candidate.
     pub origins: Vec<Origin>,
@@ -41,7 +41,7 @@ pub(super) struct Recorded {
     pub lost: Vec<String>,
 }
 
-/// What `record` says of `candidates`.
+/// The origins of `candidates` by `record`.
 pub(super) fn recorded(record: &Record, candidates: &[Candidate<'_>], evidence: &Evidence<'_, '_>) -> Recorded {
     let origins = candidates.iter().map(|c| evidence.by_name(c)).collect();
     let mut search = Search { record, candidates, evidence, origins, lost: BTreeSet::new(), unseen: vec![] };
@@ -148,7 +148,7 @@ impl<'a> Search<'a, '_> {
     }
 
     fn finish(mut self) -> Recorded {
-        // What holds a parameter beside a lost one does not hold it.
+        // A tensor made of several parameters, one of them lost, holds none of them.
         for (i, candidate) in self.candidates.iter().enumerate() {
             let is_listed = self.record.kinds.contains_key(candidate.name);
             if !is_listed && self.evidence.sources(candidate).iter().any(|name| self.lost.contains(name)) {
@@ -160,7 +160,7 @@ impl<'a> Search<'a, '_> {
     }
 }
 
-/// What follows for a candidate of that origin; `judge` knows its use.
+/// The verdict on a candidate of that origin; `judge` knows its use.
 pub(super) fn verdict(origin: &Origin, judge: &Judge<'_, '_>) -> Verdict {
     let by_record = |what: &str| format!("{what} by the exporter's record");
     match (origin, judge.verdict()) {
@@ -179,8 +179,8 @@ pub(super) fn verdict(origin: &Origin, judge: &Judge<'_, '_>) -> Verdict {
     }
 }
 
-/// Makes a view of each candidate that is one of a state variable. What the spec freezes in one
-/// place is frozen in both.
+/// Makes a view of each candidate that is one of a state variable. A tensor that the spec freezes
+/// in one place is frozen in both.
 pub(super) fn views(recorded: &Recorded, candidates: &[Candidate<'_>], choices: &mut [Choice]) -> Vec<StoredCopy> {
     let is_state = |choice: Choice| matches!(choice, Choice::Parameter | Choice::Frozen);
     let mut copies = vec![];
@@ -199,7 +199,7 @@ pub(super) fn views(recorded: &Recorded, candidates: &[Candidate<'_>], choices: 
     copies
 }
 
-/// What the module does and is not done here: tables whose gradients PyTorch scales.
+/// Warnings about what the module does and is not done here: tables whose gradients PyTorch scales.
 pub(super) fn warnings(file: &ModelFile, record: &Record) -> Vec<Diagnostic> {
     let lookups = record.calls.iter().flatten().filter(|call| call.by_frequency);
     let scaled: HashSet<&str> = lookups.filter_map(|call| Some(call.takes.first()?.as_str())).collect();

@@ -15,23 +15,23 @@ use shardc_ir::reason::Reason;
 use shardc_ir::spec::NameRef;
 use shardc_ir::types::{Tensor, Type};
 
-/// What the spec says of one parameter, or of two that are one.
+/// A `tie` line of the spec: one parameter, or two that are one.
 #[derive(Debug, Clone)]
 pub struct Tie {
     /// The first name.
     pub first: NameRef,
     /// The other; without it `first` is one parameter in several places.
     pub second: Option<NameRef>,
-    /// Where the spec says so.
+    /// The place of the line in the spec.
     pub place: Option<Place>,
 }
 
-/// What the spec says of initializers that are several parameters.
+/// An `untie` line of the spec: initializers that are several parameters.
 #[derive(Debug, Clone)]
 pub struct Untie {
     /// A pattern of their names.
     pub pattern: String,
-    /// Where the spec says so.
+    /// The place of the line in the spec.
     pub place: Option<Place>,
 }
 
@@ -130,7 +130,7 @@ fn one(
         return Err(Diagnostic::error(format!("`{}` and `{}` are not {how}", of.name, copy.name))
             .help("remove the `tie` line: training them as one would change the model"));
     }
-    // What is frozen in one place is frozen in both.
+    // A parameter that is frozen in one place is frozen in both.
     if choices[b] == Choice::Frozen {
         choices[root] = Choice::Frozen;
     }

@@ -13,13 +13,13 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 pub(in crate::onnx) struct Split<'a> {
     /// It.
     pub candidate: &'a Candidate<'a>,
-    /// What reads it.
+    /// The parameters, each with its readers.
     pub parts: &'a [Part],
     /// Whether something else reads it too.
     pub stays: bool,
 }
 
-/// What happens to the graph.
+/// The changes to the graph.
 #[derive(Default)]
 struct Changes {
     /// For each initializer, by position: the names of those that take its place, its own perhaps
@@ -57,7 +57,7 @@ fn changes(file: &ModelFile, splits: &[Split<'_>]) -> Result<Changes, Diagnostic
         let mut names = vec![];
         let keeps = split.stays || graph.input.iter().any(|i| i.name == own);
         let named = split.parts.iter().any(|p| p.name.as_deref() == Some(own));
-        // Where no module names a part, the first stays what it was.
+        // The first part that no module names keeps the initializer's name.
         let first = (!named && !keeps).then(|| split.parts.iter().position(|p| p.name.is_none())).flatten();
         if keeps || named || first.is_some() {
             names.push(own.to_string());

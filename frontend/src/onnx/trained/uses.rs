@@ -1,4 +1,4 @@
-//! What the nodes of a model do with an initializer, looking through the ops that only move or
+//! The uses of an initializer by the nodes of a model, looking through the ops that only move or
 //! combine constants.
 
 use crate::onnx::file::model_file::ModelFile;
@@ -42,7 +42,7 @@ pub(in crate::onnx) enum Use {
 pub(in crate::onnx) struct Operand {
     /// The node.
     pub node: usize,
-    /// What the op does with it.
+    /// The way in which the op reads it.
     pub read_as: ReadAs,
     /// Whether arithmetic with other constants lies before it.
     pub derived: bool,
@@ -52,7 +52,7 @@ pub(in crate::onnx) struct Operand {
     pub of_input: bool,
 }
 
-/// What an elementwise op does with an operand.
+/// The way in which an elementwise op reads an operand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::onnx) enum ReadAs {
     AddedTo,
@@ -104,7 +104,7 @@ impl Use {
         }
     }
 
-    /// What a parameter with this use is called in its module, and the node: `weight` or `bias`.
+    /// The name in its module of a parameter with this use, `weight` or `bias`, and the node.
     pub fn role(&self) -> Option<(&'static str, usize)> {
         match self {
             Use::Weight(node) | Use::Table(node) | Use::Scale(node) => Some(("weight", *node)),
@@ -131,7 +131,7 @@ pub(in crate::onnx) struct Reader {
     pub node: usize,
     /// Which of its inputs.
     pub input: usize,
-    /// What lies behind it.
+    /// The uses behind it.
     pub uses: Vec<Use>,
 }
 
@@ -311,7 +311,7 @@ impl<'m> Flow<'m> {
             | ("SkipLayerNormalization", 3) => Use::Shift(position),
             ("Resize" | "Upsample", 1..) => Use::Dead,
             ("Sin" | "Cos", _) | ("RotaryEmbedding", 1 | 2) => Use::Periodic,
-            // What each class counts in a loss.
+            // The weight of each class in a loss.
             ("NegativeLogLikelihoodLoss" | "SoftmaxCrossEntropyLoss", 2) => Use::Dead,
             ("Cast", _) if !self.casts_to_float(node) => Use::Dead,
             _ if COMPARISONS.contains(&op) => Use::Dead,

@@ -189,7 +189,7 @@ impl<'a, 'm> Values<'a, 'm> {
     }
 }
 
-/// Where element `at` of a matrix of `m` rows and `n` columns is in its transpose.
+/// The position of element `at` of a matrix of `m` rows and `n` columns in its transpose.
 fn across(at: u64, m: u64, n: u64) -> u64 {
     (at % n) * m + at / n
 }
@@ -201,7 +201,7 @@ pub(super) struct Fingerprint {
     turned: Vec<f64>,
 }
 
-/// What equal matrices have in common.
+/// The key that equal matrices have in common.
 pub(super) type Key = ([u64; 2], Vec<u64>);
 
 impl Fingerprint {
