@@ -32,10 +32,7 @@ fn defines(program: &Program, step: &Step, view: &View) -> bool {
 pub fn lives(program: &Program, all: &[Launch]) -> Lives {
     let mut lives: Lives = vec![vec![]; program.buffers.len()];
     let filled = |i: usize| is_filled(&program.buffers[i]);
-    for (i, life) in lives.iter_mut().enumerate().filter(|(i, _)| filled(*i)) {
-        let _ = i;
-        life.push((0, 0));
-    }
+    (0..lives.len()).filter(|i| filled(*i)).for_each(|i| lives[i].push((0, 0)));
     for (at, (t, s, _)) in all.iter().enumerate() {
         let step = &program.tasks[*t].steps[*s];
         for view in step.reads.iter().chain(&step.writes) {

@@ -78,9 +78,8 @@ pub fn kinds(plan: &mut Plan, _: &Job, random: &mut Random) -> Option<String> {
         2 => {
             let id = random.pick(&ids(program, is_filled))?;
             program.buffers[id].kind = BufferKind::Activation;
-            match random.below(2) {
-                0 => remove(program, BufferId(id as u32)),
-                _ => {}
+            if random.below(2) == 0 {
+                remove(program, BufferId(id as u32));
             }
             id
         }

@@ -76,8 +76,7 @@ pub fn move_term(plan: &mut Plan, _: &Job, random: &mut Random) -> Option<String
             positions[b].offset.terms.push(copied);
         }
         4 => {
-            let (axis, factor) = positions[a].offset.terms.pop()?;
-            let _ = axis;
+            let (_, factor) = positions[a].offset.terms.pop()?;
             positions[a].offset.base += factor;
         }
         _ => positions[a].offset.terms.first_mut()?.0 = time,
