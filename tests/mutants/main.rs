@@ -3,6 +3,7 @@
 //! some rank, ranks that wait in vain, an access outside of memory, a read of what nothing has
 //! written.
 
+mod foreign;
 mod harm;
 mod jobs;
 mod mutate;

@@ -8,6 +8,7 @@ mod tables;
 use self::calls::{
     change_kind, change_op, change_operands, exchange_axis, exchange_collectives, reorder_axes, resize_collective, resize_group,
 };
+pub use self::kernels::constants;
 use self::kernels::{
     change_constant, change_instruction, change_origin, change_random, change_reduction, change_stride, resize_kernel,
 };
@@ -108,7 +109,7 @@ const fn of_all(name: &'static str, mutate: Mutation) -> Class {
 
 pub(super) type StepIndex = (usize, usize);
 
-pub(super) fn places(program: &Program, of: impl Fn(&Step) -> bool) -> Vec<StepIndex> {
+pub fn places(program: &Program, of: impl Fn(&Step) -> bool) -> Vec<StepIndex> {
     let tasks = program.tasks.iter().enumerate();
     tasks
         .flat_map(|(t, task)| (0..task.steps.len()).map(move |s| (t, s)))
@@ -117,7 +118,7 @@ pub(super) fn places(program: &Program, of: impl Fn(&Step) -> bool) -> Vec<StepI
 }
 
 /// A step of those that `of` holds for.
-pub(super) fn step<'p>(program: &'p mut Program, random: &mut Random, of: impl Fn(&Step) -> bool) -> Option<&'p mut Step> {
+pub fn step<'p>(program: &'p mut Program, random: &mut Random, of: impl Fn(&Step) -> bool) -> Option<&'p mut Step> {
     let (t, s) = random.pick(&places(program, of))?;
     Some(&mut program.tasks[t].steps[s])
 }
@@ -138,7 +139,7 @@ pub(super) fn resize(size: &mut u64, random: &mut Random) -> Option<String> {
     (*size != before).then(|| format!("{before} to {size}"))
 }
 
-pub(super) fn is_call(step: &Step) -> bool {
+pub fn is_call(step: &Step) -> bool {
     matches!(step.kernel, Kernel::Collective(_))
 }
 

@@ -173,7 +173,7 @@ fn new_comm(graph: &Graph, node: &Node, random: &mut Random) -> Option<Op> {
 
 /// Gives what the change has made wrong the shardings that would follow from it, as far as that can
 /// be guessed.
-fn repair(graph: &mut Graph) {
+pub fn repair(graph: &mut Graph) {
     for _ in 0..REPAIRS {
         let Err(violations) = verify(graph) else { return };
         let Some(Site::Node(id)) = violations.first().map(|v| v.place) else { return };

@@ -57,7 +57,7 @@ pub(super) fn changed(value: f64, random: &mut Random) -> f64 {
 }
 
 /// All numbers of a kernel.
-pub(super) fn constants(kernel: &mut Kernel) -> Vec<&mut f64> {
+pub fn constants(kernel: &mut Kernel) -> Vec<&mut f64> {
     let map = match kernel {
         Kernel::Map(map) => map,
         Kernel::Reduce(reduce) => &mut reduce.map,
