@@ -111,7 +111,7 @@ fn needed(program: &Program, launch: &Launch<'_>, other: &Queue) -> Option<(usiz
     read.max(launch.bytes(program, &launch.step.writes).filter_map(write).max())
 }
 
-/// Whether `waits` order all launches that touch the same bytes; written without what [`derive`]
+/// Whether `waits` order all launches that touch the same bytes; written without what [`derive()`]
 /// uses, as its judge: each launch is held against all of the other queue that may still run.
 ///
 /// # Errors
