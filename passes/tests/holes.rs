@@ -26,10 +26,14 @@ const MODEL: &str = r#"graph @mlp  phase imported
 "#;
 
 fn job(microbatches: u64) -> (Graph, Program) {
+    compiled(MODEL, microbatches)
+}
+
+fn compiled(model: &str, microbatches: u64) -> (Graph, Program) {
     let spec = format!(
         "mesh dp=2\nbatch 24 microbatches={microbatches}\ndata axis=dp\nloss mse prediction=y labels=t\noptimizer adamw lr=0.1\n"
     );
-    let model = parse(MODEL).expect("the model parses");
+    let model = parse(model).expect("the model parses");
     step::proven(&model, &step::spec(&spec).expect("the spec parses")).expect("the job compiles")
 }
 
@@ -97,6 +101,21 @@ fn constants_are_for_buffers_of_their_own() {
         let bytes = vec![0; (buffer.shape.iter().product::<u64>() * buffer.dtype.bytes()) as usize];
         program.constants.push(ProgramConstant { buffer: BufferId(at as u32), bytes });
     });
+}
+
+/// Two buffers of one constant hold the same, but the graph has it once.
+#[test]
+fn constants_are_there_once() {
+    let numbers = "  %c = constant [1.0, 2.0, 3.0, 4.0] : f64[4]\n  %z = mul %y, %c : f64[24, 4]\n  output \"y\" %z\n";
+    let (graph, mut program) = compiled(&MODEL.replace("  output \"y\" %y\n", numbers), 1);
+    let entry = program.constants.first().expect("it is not a number of a kernel").clone();
+    let mut again = program.buffers[entry.buffer.index()].clone();
+    (again.kind, again.offset) = (BufferKind::Constant(program.constants.len() as u32), program.arena_bytes);
+    program.arena_bytes += again.slot_bytes;
+    program.constants.push(ProgramConstant { buffer: BufferId(program.buffers.len() as u32), ..entry });
+    program.buffers.push(again);
+    let violation = verify(&program, &graph).expect_err("it is there twice");
+    assert!(violation.message.contains("is there twice"), "{violation}");
 }
 
 #[test]

@@ -32,7 +32,7 @@ use shardc_ir::verify_plan::erasure::same_when_erased;
 use shardc_ir::verify_plan::{verify, verify_set};
 use shardc_passes::{Context, Mode};
 use shardc_testkit::random::Random;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -230,29 +230,23 @@ struct Mutant {
 /// Different mutants of a class.
 fn mutants(job: &Job, class: &Class, random: &mut Random) -> Vec<Mutant> {
     let good = Plan { program: job.program.clone(), graph: job.graph.clone() };
-    let text = print(&good.graph);
-    let (mut all, mut texts): (Vec<Mutant>, Vec<String>) = (vec![], vec![]);
+    // Zeros have signs in text.
+    let text = |plan: &Plan| (format!("{:?}", plan.program), print(&plan.graph));
+    let (_, graph) = text(&good);
+    let (mut known, mut all) = (BTreeSet::from([text(&good)]), vec![]);
     for _ in 0..tries(class.tries) {
         let mut plan = good.clone();
         let Some(what) = (class.mutate)(&mut plan, job, random) else { continue };
-        let own = print(&plan.graph);
-        let is_it = |(other, text): (&Mutant, &String)| *text == own && same(&other.plan.program, &plan.program);
-        if !all.iter().zip(&texts).any(is_it) && (own != text || !same(&plan.program, &good.program)) {
-            if class.on_one && own == text && random.below(4) == 0 {
-                let only = Some(random.below(job.program.mesh.world_size() as usize) as u64);
-                all.push(Mutant { plan: plan.clone(), only, what: what.clone() });
-                texts.push(own.clone());
-            }
+        let own = text(&plan);
+        if class.on_one && own.1 == graph && !known.contains(&own) && random.below(4) == 0 {
+            let only = Some(random.below(job.program.mesh.world_size() as usize) as u64);
+            all.push(Mutant { plan: plan.clone(), only, what: what.clone() });
+        }
+        if known.insert(own) {
             all.push(Mutant { plan, only: None, what });
-            texts.push(own);
         }
     }
     all
-}
-
-/// Whether two programs are the same to the bit: zeros have signs.
-fn same(a: &Program, b: &Program) -> bool {
-    a == b && format!("{:?}", a.tasks) == format!("{:?}", b.tasks)
 }
 
 fn accepted(job: &Job, Mutant { plan, only, .. }: &Mutant) -> Result<(), String> {

@@ -148,7 +148,7 @@ impl Binder<'_> {
     /// called after.
     fn others(&mut self) -> Result<(), Reason> {
         let Subject { program, graph, .. } = *self.subject;
-        let (mut scalars, mut there) = (BTreeMap::new(), BTreeSet::new());
+        let (mut scalars, mut there, mut constants) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
         for (_, node) in graph.nodes() {
             if let Op::Host(host) = &node.op {
                 scalars.entry(host.scalar).or_insert(node.results[0]);
@@ -163,6 +163,9 @@ impl Binder<'_> {
                     let Op::Constant(constant) = &graph.def(value).op else {
                         return Err(reason!("`{name}` is no constant of the graph"));
                     };
+                    if !constants.insert(value) {
+                        return Err(reason!("constant `{name}` is there twice"));
+                    }
                     if entry.buffer != id || entry.bytes[..] != constant.value.bytes[..] {
                         return Err(reason!("constant `{name}` has other elements than in the graph"));
                     }
