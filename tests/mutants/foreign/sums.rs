@@ -99,7 +99,7 @@ fn other_axes(axes: &[AxisId], ranks: usize, random: &mut Random) -> Option<Vec<
     Some(other)
 }
 
-/// A sum of ranks is over an axis too many or too few, in the program alone or in graph and program.
+/// A sum over ranks has an axis too many or too few, in the program alone or in the graph too.
 pub fn other_group(plan: &mut Plan, job: &Job, random: &mut Random) -> Option<String> {
     let ranks = plan.program.mesh.rank_axes().len();
     let reduces = |step: &Step| matches!(&step.kernel, Kernel::Collective(c) if c.kind == CollectiveKind::AllReduce);
