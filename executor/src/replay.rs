@@ -246,6 +246,8 @@ impl Replay {
     }
 }
 
+/// The first element of other bits. The bits of a not-a-number are left to the processor, so any
+/// two are equal.
 fn first_difference(found: &Buffer, rank: u64, threads: &[u8], replay: &[u8]) -> Option<Difference> {
     let element = found.dtype.bytes() as usize;
     let value = |bytes: &[u8]| Tensor { dtype: found.dtype, shape: vec![], bytes: bytes.to_vec() }.first();

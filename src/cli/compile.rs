@@ -11,8 +11,8 @@ use shardc_frontend::spec;
 use shardc_ir::columns::{Column, align};
 use shardc_ir::diagnostic::counted;
 use shardc_ir::graph::Graph;
-use shardc_ir::listing::communication_text;
 use shardc_ir::listing::units::{bytes_text, count_text};
+use shardc_ir::listing::{communication_text, summary};
 use shardc_ir::plan::StateRole;
 use shardc_ir::spec::Spec;
 use shardc_ir::text;
@@ -135,8 +135,7 @@ impl Compile {
             parameters.push_str(&format!(" trained, {} frozen", count_text(frozen)));
         }
         let statistics = programs.states().into_iter().filter(|(_, s)| s.role == StateRole::Statistic).count();
-        let fullest = manifest.programs.iter().max_by_key(|program| program.peak_bytes);
-        let rank = fullest.expect("a plan has programs");
+        let rank = summary(programs.fullest());
         let sent: u64 = rank.communication.iter().map(|c| c.bytes_sent).sum();
         let mut rows = vec![
             ["ranks".to_string(), ranks],

@@ -93,6 +93,13 @@ fn micro_batches_are_one_loop_in_a_listing() {
     let text = shardc(&here, &["inspect", "p"]).expect(0).out;
     assert_eq!(text.matches("for each of 2 micro-batches").count(), 1);
     assert!(text.contains("2 micro-batches  peak"));
+    // The call for the gradients waits for the last of them, and a reader of their sums for it.
+    let lines: Vec<&str> = text.lines().collect();
+    let call = lines.iter().position(|line| line.contains(" gradients (dp2.shard:")).expect("a call");
+    let number = |line: usize| lines[line].split_whitespace().next().expect("a number");
+    assert!(lines[call].ends_with(&format!("   after {}", number(call - 1))), "{}", lines[call]);
+    let waits = format!("   after {}", number(call));
+    assert!(lines[call..].iter().any(|line| line.ends_with(&waits)), "nothing waits for the call");
     let verified = shardc(&here, &["verify", "p"]).expect(0).out;
     let proven = ["train: proven on 2 ranks", "eval: proven on 2 ranks", "`train.shir.gz`"];
     assert!(proven.iter().all(|words| verified.contains(words)), "{verified}");

@@ -15,7 +15,7 @@ mod views;
 
 use crate::harm::Good;
 use crate::jobs::{self, Job};
-use crate::{Tally, keep_kernels_quiet, tries};
+use crate::{Tally, by_class, keep_kernels_quiet, table, tries};
 use shardc_executor::load::LoadedSet;
 use shardc_ir::builder::Builder;
 use shardc_ir::dtype::DType;
@@ -272,24 +272,7 @@ fn harm(job: &Job, good: &Good, Mutant { plan, only, .. }: &Mutant) -> Option<St
 fn harmful_mutants_of_other_kinds_are_rejected() {
     keep_kernels_quiet();
     let jobs = jobs::all();
-    let halves: Vec<BTreeMap<String, Tally>> = std::thread::scope(|scope| {
-        let work = |first: usize| {
-            let jobs = &jobs;
-            let run = move || {
-                let mut tallies = BTreeMap::new();
-                jobs.iter().enumerate().skip(first).step_by(2).for_each(|(i, job)| try_job(job, i as u64, &mut tallies));
-                tallies
-            };
-            scope.spawn(run)
-        };
-        let threads = [work(0), work(1)];
-        threads.into_iter().map(|t| t.join().expect("the mutants are tried")).collect()
-    });
-    let mut all: BTreeMap<String, Tally> = BTreeMap::new();
-    for (name, tally) in halves.into_iter().flatten() {
-        all.entry(name).or_default().add(tally);
-    }
-    report(all);
+    report(by_class(&jobs, try_job));
 }
 
 fn try_job(job: &Job, number: u64, tallies: &mut BTreeMap<String, Tally>) {
@@ -327,15 +310,7 @@ fn report(mut all: BTreeMap<String, Tally>) {
     let good = all.remove(GOOD_PLANS).map_or(0, |tally| tally.equivalent);
     let least = |class: &Class| all.get(class.name).map_or(0, Tally::mutants);
     let least = CLASSES.iter().map(|class| (least(class), class.name)).min();
-    let header = ["mutants", "harmful", "rejected", "rejected for no harm", "equivalent"];
-    let mut text = format!("{:36} {:>8} {:>8} {:>9} {:>20} {:>11}\n", "", header[0], header[1], header[2], header[3], header[4]);
-    let mut sum = Tally::default();
-    for (name, tally) in all {
-        text += &tally.line(&name);
-        let missed = tally.missed.iter().map(|missed| format!("{name}: {missed}\n")).collect();
-        sum.add(Tally { missed, ..tally });
-    }
-    text += &sum.line("all");
+    let (mut text, sum) = table(all);
     text += &format!("{good} good plans are accepted\n");
     std::io::stderr().write_all(text.as_bytes()).expect("stderr is open");
     assert!(sum.missed.is_empty(), "{} harmful mutants are accepted:\n{}", sum.missed.len(), sum.missed.concat());

@@ -22,6 +22,7 @@ pub fn text(program: &Program, rank: u64, spec_name: &str) -> String {
     let (mut rows, mut headings) = (vec![], vec![]);
     let times = times_of_tasks(program);
     let Waits(waits) = derive(program);
+    let width = waits.len().saturating_sub(1).to_string().len().max(2);
     let mut waits = waits.iter();
     for (task, times) in program.tasks.iter().zip(times) {
         if headings.last().is_none_or(|(_, other)| *other != times) {
@@ -29,12 +30,14 @@ pub fn text(program: &Program, rank: u64, spec_name: &str) -> String {
         }
         for (step, waits) in task.steps.iter().zip(&mut waits) {
             let mut row = cells(program, rank, spec_name, step, &label(program, task, step));
-            row[6] =
-                [row[6].clone(), waits_text(waits)].into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("   ");
+            row[6] = [row[6].clone(), waits_text(waits, width)]
+                .into_iter()
+                .filter(|text| !text.is_empty())
+                .collect::<Vec<_>>()
+                .join("   ");
             rows.push(row);
         }
     }
-    let width = rows.len().saturating_sub(1).to_string().len().max(2);
     for (number, row) in rows.iter_mut().enumerate() {
         row[0] = format!("{number:0width$}");
     }
@@ -67,8 +70,8 @@ pub fn text(program: &Program, rank: u64, spec_name: &str) -> String {
 }
 
 /// The steps of the other queue that a step waits for.
-fn waits_text(waits: &[usize]) -> String {
-    let numbers: Vec<String> = waits.iter().map(|number| format!("{number:02}")).collect();
+fn waits_text(waits: &[usize], width: usize) -> String {
+    let numbers: Vec<String> = waits.iter().map(|number| format!("{number:0width$}")).collect();
     if numbers.is_empty() { String::new() } else { format!("after {}", numbers.join(", ")) }
 }
 
