@@ -118,23 +118,46 @@ pub fn labels_are_inputs(eval: &Graph, spec: &Spec) -> bool {
     eval.nodes().any(|(_, node)| matches!(&node.op, Op::Input(input) if !input.label && Some(&input.name) == labels))
 }
 
+/// The explicit graphs of a job.
+#[derive(Debug)]
+pub struct Graphs {
+    /// Those of its programs.
+    pub programs: Programs<Graph>,
+    /// That of the same step of training on one rank, where the job trains.
+    pub reference: Option<Graph>,
+}
+
+/// The graphs of the model at `model` as `spec` says, and what was imported.
+///
+/// # Errors
+/// As [`compile`], as far as passes find it.
+pub fn derive(model: &Path, spec: &Spec, options: &Options) -> Result<(Graphs, onnx::Imported), Diagnostics> {
+    let imported = imported(model, spec, options)?;
+    let graph =
+        |spec: &Spec, mode: Mode| shardc_passes::run(imported.graph.clone(), &Context { spec, mode, verify: options.verify });
+    let programs = Programs::try_new(options.train, |kind| graph(spec, mode_of(kind)))?;
+    let reference = if options.train { Some(graph(&spec.reference(), Mode::Train)?) } else { None };
+    Ok((Graphs { programs, reference }, imported))
+}
+
+fn mode_of(kind: ProgramKind) -> Mode {
+    match kind {
+        ProgramKind::Train | ProgramKind::Reference => Mode::Train,
+        ProgramKind::Eval => Mode::Evaluate,
+    }
+}
+
 /// Compiles the model at `model` as `spec` says.
 ///
 /// # Errors
 /// All that is wrong with the model or the spec, as far as it can be told at once.
 pub fn compile(model: &Path, spec: &Spec, options: &Options) -> Result<Compiled, Diagnostics> {
-    let imported = imported(model, spec, options)?;
-    let graph =
-        |spec: &Spec, mode: Mode| shardc_passes::run(imported.graph.clone(), &Context { spec, mode, verify: options.verify });
-    let plan = |kind: ProgramKind| {
-        let mode = if kind == ProgramKind::Train { Mode::Train } else { Mode::Evaluate };
-        let graph = graph(spec, mode)?;
-        let program = planning::plan(&graph, &Context { spec, mode, verify: options.verify })?;
+    let (Graphs { programs, reference }, imported) = derive(model, spec, options)?;
+    let plans = programs.try_map(|kind, graph| {
+        let program = planning::plan(&graph, &Context { spec, mode: mode_of(kind), verify: options.verify })?;
         Ok::<_, Diagnostics>(Plan { programs: program.into(), graph })
-    };
-    let plans = Programs::try_new(options.train, plan)?;
+    })?;
     shardc_passes::check_axes(&plans.main().graph, spec)?;
-    let reference = if options.train { Some(graph(&spec.reference(), Mode::Train)?) } else { None };
     for (kind, plan) in plans.iter() {
         // Plans that no backend takes, such as those with tensors of very many dimensions, are
         // refused before they are proven.

@@ -13,31 +13,31 @@
 //! weights.safetensors  their elements; absent with `--no-weights`
 //! ```
 //!
-//! The same model and spec give the same bytes. Nothing of a directory is believed: a program that
-//! was read is proven (see [`crate::proof`]) before anything runs. The files of a plan appear under
-//! their names together or not at all; what else is in the directory stays.
+//! The same model and spec give the same bytes. Nothing of a directory is believed: its graphs are
+//! derived from its model and spec again, and a program that was read is proven (see
+//! [`crate::proof`]) before anything runs. The files of a plan appear under their names together or
+//! not at all; what else is in the directory stays.
+
+mod read;
+mod write;
+
+pub use read::{Trust, read};
+pub use write::{check_target, write};
 
 use crate::failure::Failure;
-use crate::import::import;
-use crate::proof::{Disproof, Proven, check_memory, prove};
-use crate::replace::write_folder;
-use crate::{Compiled, labels_are_inputs};
+use crate::proof::Proven;
 use serde::{Deserialize, Serialize};
-use shardc_executor::data::{read_safetensors, save_safetensors};
+use shardc_executor::data::read_safetensors;
 use shardc_executor::tensor::Tensor;
 use shardc_frontend::onnx::StoredCopy;
-use shardc_frontend::{onnx, spec};
 use shardc_ir::diagnostic::{Diagnostic, Place};
 use shardc_ir::files;
 use shardc_ir::graph::Graph;
-use shardc_ir::listing::{NamedSizes, ProgramSummary, summary};
-use shardc_ir::packed::{pack, unpack};
-use shardc_ir::plan::StateVariable;
+use shardc_ir::listing::{NamedSizes, ProgramSummary};
 use shardc_ir::plan::set::PlanSet;
-use shardc_ir::plan_file::{self, hash, hash_file};
-use shardc_ir::programs::{Plan, ProgramKind, Programs};
+use shardc_ir::plan_file::{hash, hash_file};
+use shardc_ir::programs::{ProgramKind, Programs};
 use shardc_ir::spec::Spec;
-use shardc_ir::text;
 use shardc_ir::train::StateInit;
 use shardc_ir::types::Type;
 use std::collections::BTreeMap;
@@ -151,73 +151,6 @@ pub struct PlanDir {
     pub proven: Vec<Proven>,
 }
 
-/// Writes what was compiled from `model` and `spec` to the directory `to`, in place of the files of
-/// an older plan directory. Without `weights` their elements are left out.
-///
-/// # Errors
-/// If `to` holds something else, or cannot be written; what was there before is then still there.
-pub fn write(to: &Path, compiled: &Compiled, model: &Path, spec: &Spec, weights: bool) -> Result<Manifest, Failure> {
-    check_target(to)?;
-    let model_hash = hash_file(model).map_err(|e| Failure::io(format!("cannot read `{}`", model.display()), &e))?;
-    let spec_bytes = fs::read(&spec.file).map_err(|e| Failure::io(format!("cannot read `{}`", spec.file.display()), &e))?;
-    let mut files: BTreeMap<&str, Vec<u8>> = BTreeMap::new();
-    for (kind, plan) in compiled.plans.iter() {
-        let file = if kind == ProgramKind::Train { TRAIN_PLAN } else { EVAL_PLAN };
-        files.insert(file, plan_file::encode(&plan.programs)?);
-    }
-    let graphs = compiled.plans.iter().map(|(kind, plan)| (kind, &plan.graph));
-    for (kind, graph) in graphs.chain(compiled.reference.iter().map(|graph| (ProgramKind::Reference, graph))) {
-        let packed = pack(text::print(graph).as_bytes());
-        files.insert(graph_file(kind), packed.map_err(|e| Failure::Machine(format!("cannot pack the {kind} graph: {e}")))?);
-    }
-    let spec_hash = hash(&spec_bytes);
-    let is_weight = |s: &&StateVariable| s.role.is_of_model();
-    let programs = &compiled.plans.main().programs;
-    let program = programs.first();
-    let states = programs.states().into_iter().map(|(_, state)| state).filter(is_weight).map(|s| s.initializer().to_string());
-    let held = states.chain(compiled.copies.iter().map(|c| c.name.clone())).collect();
-    files.insert(MODEL, onnx::strip_weights(model, compiled.model.clone(), &held)?);
-    files.insert(SPEC, spec_bytes);
-    let mut manifest = Manifest {
-        format: FORMAT.to_string(),
-        name: program.name.clone(),
-        world_size: program.mesh.world_size(),
-        mesh: NamedSizes(program.mesh.rank_axes().iter().map(|a| (a.name.clone(), a.size)).collect()),
-        microbatches: program.mesh.microbatches(),
-        plan_hash: String::new(),
-        model: Origin { file: file_name(model), sha256: model_hash },
-        spec: Origin { file: file_name(&spec.file), sha256: spec_hash },
-        files: files.iter().map(|(name, bytes)| (name.to_string(), hash(bytes))).collect(),
-        copies: compiled.copies.clone(),
-        places: Places::of(programs),
-        programs: programs.programs.iter().map(summary).collect(),
-    };
-    manifest.plan_hash = plan_hash(&manifest.files);
-    let failed = |e: io::Error| Failure::io(format!("cannot write the plan directory `{}`", to.display()), &e);
-    let fill = |folder: &Path| {
-        files.iter().try_for_each(|(name, bytes)| fs::write(folder.join(name), bytes)).map_err(failed)?;
-        if weights {
-            let path = folder.join(WEIGHTS);
-            let types = compiled.weights.iter().map(|(name, weight)| (name.as_str(), &weight.ty)).collect();
-            save_safetensors(&path, &types, |name| compiled.weights[name].load().map(Tensor::from))?;
-            manifest.files.insert(WEIGHTS.to_string(), hash_file(&path).map_err(failed)?);
-        }
-        let json = serde_json::to_vec_pretty(&manifest);
-        let json = json.map_err(|e| Failure::Machine(format!("cannot write a manifest: {e}")))?;
-        fs::write(folder.join(MANIFEST), json).map_err(failed)
-    };
-    let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let is_missing = |path: &&Path| path.file_name().is_some() && !path.exists();
-    let made: Vec<&Path> = parent.into_iter().flat_map(Path::ancestors).filter(is_missing).collect();
-    let folders = parent.map_or(Ok(()), fs::create_dir_all).map_err(failed);
-    let written = folders.and_then(|()| write_folder(to, &FILES, fill, failed));
-    if written.is_err() {
-        // Folders that cannot be removed take no room; the first error is the one to tell.
-        made.iter().for_each(|folder| drop(fs::remove_dir(folder)));
-    }
-    written.map(|()| manifest)
-}
-
 /// The hash of all programs of a directory together.
 fn plan_hash(hashes: &BTreeMap<String, String>) -> String {
     let programs = hashes.iter().filter(|(name, _)| name.ends_with(".plan"));
@@ -228,40 +161,6 @@ fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }
 
-/// A plan directory may be written where there is nothing, an empty folder, or an older plan
-/// directory, whose other files stay.
-///
-/// # Errors
-/// If `to` is something else, or holds a file of its own under a name of the plan's.
-pub fn check_target(to: &Path) -> Result<(), Failure> {
-    let refuse = |path: &Path, what: &str, help: &str| {
-        let error = Diagnostic::error(format!("{what}, and will not be overwritten")).at(Place::File(path.to_path_buf()));
-        Err(error.help(help).into())
-    };
-    let other = "choose another name for the plan directory";
-    if to.file_name().is_none() {
-        return refuse(to, "this names no folder of its own", other);
-    }
-    let metadata = match fs::symlink_metadata(to) {
-        Ok(metadata) => metadata,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(Failure::io(format!("cannot write `{}`", to.display()), &error)),
-    };
-    if !metadata.is_dir() {
-        return refuse(to, "this is there and is no folder", other);
-    }
-    let mut entries = fs::read_dir(to).map_err(|e| Failure::io(format!("cannot read `{}`", to.display()), &e))?;
-    if entries.next().is_none() {
-        return Ok(());
-    }
-    let Ok(manifest) = read_manifest(to) else { return refuse(to, "this folder is no plan directory", other) };
-    let is_of_plan = |path: &Path| path.is_file() && (path.ends_with(MANIFEST) || manifest.files.contains_key(&file_name(path)));
-    match own_files(to).iter().find(|path| fs::symlink_metadata(path).is_ok() && !is_of_plan(path)) {
-        Some(path) => refuse(path, "this is no file of the plan directory", "move it away, or choose another name for the plan"),
-        None => Ok(()),
-    }
-}
-
 /// The files that a plan directory at `path` may have of its own.
 pub fn own_files(path: &Path) -> Vec<PathBuf> {
     FILES.iter().map(|name| path.join(name)).collect()
@@ -270,96 +169,6 @@ pub fn own_files(path: &Path) -> Vec<PathBuf> {
 /// The model without its weights in the plan directory at `path`.
 pub fn model_path(path: &Path) -> PathBuf {
     path.join(MODEL)
-}
-
-/// Reads the plan directory at `path`: its manifest, its spec and its programs, and proves them.
-///
-/// # Errors
-/// If it is no plan directory, any of these is missing or damaged, or a program is wrong.
-pub fn read(path: &Path) -> Result<PlanDir, Failure> {
-    let manifest = read_manifest(path)?;
-    let program = |name: &str| -> Result<PlanSet, Failure> {
-        let bytes = checked(path, &manifest, name)?;
-        Ok(plan_file::decode(&bytes).map_err(|d| d.at(Place::File(path.join(name))))?)
-    };
-    let reference = graph_file(ProgramKind::Reference);
-    let trains = [TRAIN_PLAN, reference].iter().any(|name| manifest.files.contains_key(*name));
-    let programs = |kind| program(if kind == ProgramKind::Train { TRAIN_PLAN } else { EVAL_PLAN });
-    let programs = Programs::try_new(trains, programs)?;
-    let all = || programs.iter().flat_map(|(_, set)| &set.programs);
-    let constants = all().flat_map(|program| &program.constants).map(|constant| constant.bytes.len() as u64);
-    let beside = constants.sum::<u64>() + fs::metadata(path.join(MODEL)).map_or(0, |model| model.len());
-    let graph = |name: &str| -> Result<Graph, Failure> {
-        let text = unpack(&checked(path, &manifest, name)?).map_err(|why| damaged(path, &format!("`{name}`: {why}")))?;
-        let text = String::from_utf8(text).map_err(|_| damaged(path, &format!("`{name}` is not UTF-8")))?;
-        text::parse_beside(&text, beside).map_err(|error| damaged(path, &format!("`{name}`, {error}")))
-    };
-    let plans = programs.try_map(|kind, programs| Ok::<_, Failure>(Plan { programs, graph: graph(graph_file(kind))? }))?;
-    let reference = if trains { Some(graph(reference)?) } else { None };
-    let spec = spec_of(path, &manifest)?;
-    let proven = prove(&plans, reference.as_ref(), &spec).map_err(|disproof| counter_example(path, &spec, &disproof))?;
-    check_memory(&plans, &spec)?;
-    check_manifest(path, &manifest, &plans.main().programs)?;
-    check_copies(path, &manifest, &spec, trains)?;
-    let labels_are_inputs = labels_are_inputs(&plans.eval.graph, &spec);
-    let programs = plans.map(|plan| plan.programs);
-    Ok(PlanDir { path: path.to_path_buf(), manifest, spec, programs, reference, labels_are_inputs, proven })
-}
-
-/// Refuses a manifest that says of ranks what their programs do not do.
-fn check_manifest(path: &Path, manifest: &Manifest, programs: &PlanSet) -> Result<(), Failure> {
-    let program = programs.first();
-    let summaries: Vec<ProgramSummary> = programs.programs.iter().map(summary).collect();
-    if manifest.programs != summaries || manifest.places != Places::of(programs) {
-        return Err(damaged(path, &format!("`{MANIFEST}` says of ranks what their program does not do")));
-    }
-    let whole = (manifest.world_size, manifest.microbatches);
-    let expected = (program.mesh.world_size(), program.mesh.microbatches());
-    let axes = program.mesh.rank_axes().iter().map(|axis| (axis.name.clone(), axis.size));
-    let same = (&manifest.name, &manifest.mesh) == (&program.name, &NamedSizes(axes.collect()));
-    if same && whole == expected && manifest.plan_hash == plan_hash(&manifest.files) {
-        return Ok(());
-    }
-    Err(damaged(path, &format!("`{MANIFEST}` is of another plan")))
-}
-
-/// The copies that exports write are those that the directory's model has under its spec.
-fn check_copies(path: &Path, manifest: &Manifest, spec: &Spec, trains: bool) -> Result<(), Failure> {
-    checked(path, manifest, MODEL)?;
-    let imported = import(&model_path(path), &spec.of_plan(), trains, false)?;
-    match imported.copies == manifest.copies {
-        true => Ok(()),
-        false => Err(damaged(path, &format!("`{MANIFEST}` says of copies of initializers what `{MODEL}` does not"))),
-    }
-}
-
-/// A counter-example, at the line of the spec that asked for what goes wrong.
-fn counter_example(path: &Path, spec: &Spec, Disproof { kind, violation }: &Disproof) -> Diagnostic {
-    let error = Diagnostic::error(format!("this plan directory is wrong: the {kind} plan: {violation}"));
-    let span = violation.spec_line.and_then(|line| line_span(&spec.file, line));
-    error.help("compile the job again").at(match span {
-        Some(span) => Place::Text { file: spec.file.clone(), span },
-        None => Place::File(path.to_path_buf()),
-    })
-}
-
-/// The bytes of a line of a text, from 1.
-fn line_span(file: &Path, line: u32) -> Option<(usize, usize)> {
-    let text = fs::read_to_string(file).ok()?;
-    let mut start = 0;
-    for (number, content) in (1..).zip(text.split_inclusive('\n')) {
-        if number == line {
-            return Some((start, start + content.trim_end().len()));
-        }
-        start += content.len();
-    }
-    None
-}
-
-fn spec_of(path: &Path, manifest: &Manifest) -> Result<Spec, Failure> {
-    let bytes = checked(path, manifest, SPEC)?;
-    let text = String::from_utf8(bytes).map_err(|_| damaged(path, "its spec is not UTF-8"))?;
-    Ok(spec::parse(&path.join(SPEC), &text)?)
 }
 
 fn read_manifest(path: &Path) -> Result<Manifest, Failure> {

@@ -161,6 +161,11 @@ impl Spec {
         Place::Text { file: self.file.clone(), span: source.span }
     }
 
+    /// Whether it asks for training.
+    pub fn trains(&self) -> bool {
+        self.loss.is_some() || self.optimizer.is_some()
+    }
+
     /// The name of the labels of the loss, if it has some.
     pub fn labels(&self) -> Option<&Located<String>> {
         self.loss.as_ref().and_then(|loss| loss.value.labels())

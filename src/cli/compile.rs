@@ -64,11 +64,8 @@ impl Compile {
         self.output = self.output.map(|path| path.components().collect());
         self.check_files()?;
         let spec = spec::load(&self.spec)?;
-        let options = Options {
-            train: spec.loss.is_some() || spec.optimizer.is_some(),
-            weights: !self.no_weights,
-            verify: self.verify_each || cfg!(debug_assertions),
-        };
+        let options =
+            Options { train: spec.trains(), weights: !self.no_weights, verify: self.verify_each || cfg!(debug_assertions) };
         if self.dump.is_some() || self.stop_after.is_some() {
             match trace(&self.model, &spec, &options, |mode, pass, graph| self.see(mode, pass, graph))? {
                 ControlFlow::Break(graph) => return print(&graph?),

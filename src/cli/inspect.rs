@@ -3,7 +3,7 @@
 use super::output::write;
 use super::overwrite::Files;
 use crate::failure::Failure;
-use crate::plan_dir::{self, PlanDir};
+use crate::plan_dir::{self, PlanDir, Trust};
 use crate::proof::plan_reference;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
@@ -65,7 +65,7 @@ impl Inspect {
     /// If the directory cannot be read, or has no such rank or program.
     pub fn run(self) -> Result<(), Failure> {
         Files::default().reads_plan(&self.plan).writes("--output", self.output.as_deref()).check()?;
-        let plan = plan_dir::read(&self.plan)?;
+        let plan = plan_dir::read(&self.plan, Trust::Graphs)?;
         let programs = &*self.programs(&plan)?;
         let mesh = programs.mesh();
         let ranks = mesh.world_size();

@@ -4,7 +4,7 @@
 use super::export;
 use super::overwrite::Files;
 use crate::failure::Failure;
-use crate::plan_dir::{self, PlanDir};
+use crate::plan_dir::{self, PlanDir, Trust};
 use crate::proof::plan_reference;
 use crate::{Options, compile, labels_are_inputs, report};
 use clap::Args;
@@ -37,6 +37,23 @@ pub struct JobArgs {
     /// The sharding spec of the model
     #[arg(long, value_name = "JOB.shard")]
     spec: Option<PathBuf>,
+    #[command(flatten)]
+    trust: TrustArgs,
+}
+
+/// What is believed of a plan directory.
+#[derive(Debug, Args)]
+pub struct TrustArgs {
+    /// Believe a plan directory's graphs, and do not compile its model and spec again
+    #[arg(long)]
+    trust_graphs: bool,
+}
+
+impl TrustArgs {
+    /// What is believed.
+    pub fn trust(&self) -> Trust {
+        if self.trust_graphs { Trust::Graphs } else { Trust::Nothing }
+    }
 }
 
 /// The data of a job.
@@ -122,13 +139,17 @@ impl JobArgs {
                 "`{}` is a folder: a plan directory has its own spec, leave out --spec",
                 self.source.display()
             ))),
-            (None, true) => open_plan(plan_dir::read(&self.source)?),
+            (None, true) => open_plan(plan_dir::read(&self.source, self.trust.trust())?),
+            (Some(_), false) if self.trust.trust_graphs => Err(Failure::Usage(format!(
+                "`--trust-graphs` is about plan directories, and `{}` is a model",
+                self.source.display()
+            ))),
             (Some(spec), false) => open_model(&self.source, spec, train),
             (None, false) if self.source.extension().is_some_and(|e| e == "onnx") => {
                 Err(Failure::Usage("a model needs a spec: add `--spec JOB.shard`".to_string()))
             }
             // Says that there is no plan directory.
-            (None, false) => open_plan(plan_dir::read(&self.source)?),
+            (None, false) => open_plan(plan_dir::read(&self.source, self.trust.trust())?),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! `shardc verify PLAN/`: proves every program of a plan directory, or gives a counter-example.
 
+use super::job::TrustArgs;
 use super::output::print;
 use crate::failure::Failure;
 use crate::plan_dir::{self, PlanDir};
@@ -19,6 +20,8 @@ pub struct Verify {
     /// A plan directory
     #[arg(value_name = "PLAN")]
     plan: PathBuf,
+    #[command(flatten)]
+    trust: TrustArgs,
 }
 
 impl Verify {
@@ -27,7 +30,7 @@ impl Verify {
     /// # Errors
     /// The first counter-example of the first program that has one.
     pub fn run(self) -> Result<(), Failure> {
-        let plan = plan_dir::read(&self.plan)?;
+        let plan = plan_dir::read(&self.plan, self.trust.trust())?;
         plan.check_files()?;
         let texts: Vec<String> = plan.proven.iter().map(|proven| proof_text(&plan, proven)).collect();
         print(&texts.concat())

@@ -17,7 +17,7 @@ use harm::Good;
 use jobs::Job;
 use mutate::{CLASSES, Class, Runs};
 use shardc::failure::Failure;
-use shardc::plan_dir::{self, Manifest};
+use shardc::plan_dir::{self, Manifest, Trust};
 use shardc_executor::load::LoadedSet;
 use shardc_executor::run::{ExecutionError, Executor, StepResult};
 use shardc_executor::tensor::Tensor;
@@ -356,7 +356,7 @@ fn forged_plan_directories_are_refused() {
             let Some(what) = (class.mutate)(&mut program, &mut random).filter(|_| program != good) else { continue };
             forge(&here.join("plan"), file, &encode(&program.clone().into()).expect("a mutant is a program"));
             let what = format!("{}: {what}", class.name);
-            match catch_unwind(AssertUnwindSafe(|| plan_dir::read(&here.join("plan")))) {
+            match catch_unwind(AssertUnwindSafe(|| plan_dir::read(&here.join("plan"), Trust::Nothing))) {
                 Err(_) => panic!("{what}: reading it panics"),
                 Ok(Ok(_)) => accepted += 1,
                 Ok(Err(Failure::User(diagnostics))) => {

@@ -1,0 +1,190 @@
+//! Plan directories read: every file against its hash, every graph against the model and spec that
+//! it is of, every program against its graph.
+
+use super::{
+    EVAL_PLAN, MANIFEST, MODEL, Manifest, Places, PlanDir, SPEC, TRAIN_PLAN, checked, damaged, graph_file, model_path, plan_hash,
+    read_manifest,
+};
+use crate::failure::Failure;
+use crate::import::import;
+use crate::proof::{Disproof, check_memory, prove};
+use crate::{Graphs, Options, derive, labels_are_inputs};
+use shardc_frontend::onnx::StoredCopy;
+use shardc_frontend::spec;
+use shardc_ir::diagnostic::{Diagnostic, Place};
+use shardc_ir::graph::Graph;
+use shardc_ir::listing::{NamedSizes, ProgramSummary, summary};
+use shardc_ir::packed::unpack;
+use shardc_ir::plan::set::PlanSet;
+use shardc_ir::plan_file;
+use shardc_ir::programs::{Plan, ProgramKind, Programs};
+use shardc_ir::spec::Spec;
+use shardc_ir::text;
+use std::fs;
+use std::path::Path;
+
+/// A line of a graph is shown up to so many characters.
+const MOST_SHOWN: usize = 120;
+
+/// What is believed of a plan directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trust {
+    /// Nothing: its model is compiled under its spec again, and gives its graphs byte by byte.
+    Nothing,
+    /// Its graphs.
+    Graphs,
+}
+
+/// Reads the plan directory at `path`: its manifest, its spec and its programs, and proves them.
+///
+/// # Errors
+/// If it is no plan directory, any of these is missing or damaged, a program is wrong, or a graph is
+/// not that of the directory's model and spec, unless that is believed.
+pub fn read(path: &Path, trust: Trust) -> Result<PlanDir, Failure> {
+    let manifest = read_manifest(path)?;
+    let program = |name: &str| -> Result<PlanSet, Failure> {
+        let bytes = checked(path, &manifest, name)?;
+        Ok(plan_file::decode(&bytes).map_err(|d| d.at(Place::File(path.join(name))))?)
+    };
+    let trains = [TRAIN_PLAN, graph_file(ProgramKind::Reference)].iter().any(|name| manifest.files.contains_key(*name));
+    let programs = Programs::try_new(trains, |kind| program(if kind == ProgramKind::Train { TRAIN_PLAN } else { EVAL_PLAN }))?;
+    let spec = spec_of(path, &manifest)?;
+    checked(path, &manifest, MODEL)?;
+    let derived = match trust {
+        Trust::Nothing => Some(Derived::new(path, &spec, trains)?),
+        Trust::Graphs => None,
+    };
+    let constants = programs.iter().flat_map(|(_, set)| &set.programs).flat_map(|program| &program.constants);
+    let constants: u64 = constants.map(|constant| constant.bytes.len() as u64).sum();
+    let beside = constants + fs::metadata(model_path(path)).map_or(0, |model| model.len());
+    let mut others = vec![];
+    let mut graph = |kind: ProgramKind| -> Result<Graph, Failure> {
+        let name = graph_file(kind);
+        let text = unpack(&checked(path, &manifest, name)?).map_err(|why| damaged(path, &format!("`{name}`: {why}")))?;
+        let text = String::from_utf8(text).map_err(|_| damaged(path, &format!("`{name}` is not UTF-8")))?;
+        match derived.as_ref().map(|derived| derived.graph(kind)) {
+            Some((graph, own)) if text == *own => Ok(graph.clone()),
+            Some((_, own)) => {
+                others.push(other_graph(path, kind, &text, own));
+                parsed(path, name, &text, beside)
+            }
+            None => parsed(path, name, &text, beside),
+        }
+    };
+    let plans = programs.try_map(|kind, programs| Ok::<_, Failure>(Plan { programs, graph: graph(kind)? }))?;
+    let reference = if trains { Some(graph(ProgramKind::Reference)?) } else { None };
+    let proven = prove(&plans, reference.as_ref(), &spec).map_err(|disproof| counter_example(path, &spec, &disproof))?;
+    if let Some(other) = others.into_iter().next() {
+        return Err(other);
+    }
+    check_memory(&plans, &spec)?;
+    check_manifest(path, &manifest, &plans.main().programs)?;
+    let copies = match derived {
+        Some(derived) => derived.copies,
+        None => import(&model_path(path), &spec.of_plan(), trains, false)?.copies,
+    };
+    if copies != manifest.copies {
+        return Err(damaged(path, &format!("`{MANIFEST}` says of copies of initializers what `{MODEL}` does not")));
+    }
+    let labels_are_inputs = labels_are_inputs(&plans.eval.graph, &spec);
+    let programs = plans.map(|plan| plan.programs);
+    Ok(PlanDir { path: path.to_path_buf(), manifest, spec, programs, reference, labels_are_inputs, proven })
+}
+
+/// What the directory's model gives under its spec.
+struct Derived {
+    programs: Programs<(Graph, String)>,
+    reference: Option<(Graph, String)>,
+    copies: Vec<StoredCopy>,
+}
+
+impl Derived {
+    fn new(path: &Path, spec: &Spec, trains: bool) -> Result<Derived, Failure> {
+        let options = Options { train: spec.trains(), weights: false, ..Options::default() };
+        if options.train != trains {
+            let is = if trains { "is there" } else { "is missing" };
+            return Err(damaged(path, &format!("a step of training {is}, unlike `{SPEC}` says")));
+        }
+        let (Graphs { programs, reference }, imported) = derive(&model_path(path), &spec.of_plan(), &options)?;
+        let printed = |graph: Graph| {
+            let text = text::print(&graph);
+            (graph, text)
+        };
+        Ok(Derived { programs: programs.map(printed), reference: reference.map(printed), copies: imported.copies })
+    }
+
+    /// A graph, and its text.
+    fn graph(&self, kind: ProgramKind) -> &(Graph, String) {
+        match (kind, &self.programs.training, &self.reference) {
+            (ProgramKind::Train, Some(graph), _) | (ProgramKind::Reference, _, Some(graph)) => graph,
+            _ => &self.programs.eval,
+        }
+    }
+}
+
+fn parsed(path: &Path, name: &str, text: &str, beside: u64) -> Result<Graph, Failure> {
+    text::parse_beside(text, beside).map_err(|error| damaged(path, &format!("`{name}`, {error}")))
+}
+
+/// The first line in which the graph of a directory is not that of its model and spec.
+fn other_graph(path: &Path, kind: ProgramKind, text: &str, derived: &str) -> Failure {
+    let shown = |line: Option<&str>| match line.map(str::trim) {
+        Some(line) if line.chars().count() > MOST_SHOWN => format!("`{}…`", line.chars().take(MOST_SHOWN).collect::<String>()),
+        Some(line) => format!("`{line}`"),
+        None => "its end".to_string(),
+    };
+    let (mut own, mut its) = (text.lines(), derived.lines());
+    let differs = (1..).map(|number| (number, own.next(), its.next())).find(|(_, own, its)| own != its || own.is_none());
+    let (number, own, its) = differs.unwrap_or((1, None, None));
+    let (file, own, its) = (graph_file(kind), shown(own), shown(its));
+    let message = format!(
+        "this plan directory is wrong: `{file}` is not the graph of `{MODEL}` under `{SPEC}`: line {number} is {own}, not {its}"
+    );
+    Diagnostic::error(message).at(Place::File(path.to_path_buf())).help("compile the job again").into()
+}
+
+/// Refuses a manifest that says of ranks what their programs do not do.
+fn check_manifest(path: &Path, manifest: &Manifest, programs: &PlanSet) -> Result<(), Failure> {
+    let program = programs.first();
+    let summaries: Vec<ProgramSummary> = programs.programs.iter().map(summary).collect();
+    if manifest.programs != summaries || manifest.places != Places::of(programs) {
+        return Err(damaged(path, &format!("`{MANIFEST}` says of ranks what their program does not do")));
+    }
+    let whole = (manifest.world_size, manifest.microbatches);
+    let expected = (program.mesh.world_size(), program.mesh.microbatches());
+    let axes = program.mesh.rank_axes().iter().map(|axis| (axis.name.clone(), axis.size));
+    let same = (&manifest.name, &manifest.mesh) == (&program.name, &NamedSizes(axes.collect()));
+    if same && whole == expected && manifest.plan_hash == plan_hash(&manifest.files) {
+        return Ok(());
+    }
+    Err(damaged(path, &format!("`{MANIFEST}` is of another plan")))
+}
+
+/// A counter-example, at the line of the spec that asked for what goes wrong.
+fn counter_example(path: &Path, spec: &Spec, Disproof { kind, violation }: &Disproof) -> Diagnostic {
+    let error = Diagnostic::error(format!("this plan directory is wrong: the {kind} plan: {violation}"));
+    let span = violation.spec_line.and_then(|line| line_span(&spec.file, line));
+    error.help("compile the job again").at(match span {
+        Some(span) => Place::Text { file: spec.file.clone(), span },
+        None => Place::File(path.to_path_buf()),
+    })
+}
+
+/// The bytes of a line of a text, from 1.
+fn line_span(file: &Path, line: u32) -> Option<(usize, usize)> {
+    let text = fs::read_to_string(file).ok()?;
+    let mut start = 0;
+    for (number, content) in (1..).zip(text.split_inclusive('\n')) {
+        if number == line {
+            return Some((start, start + content.trim_end().len()));
+        }
+        start += content.len();
+    }
+    None
+}
+
+fn spec_of(path: &Path, manifest: &Manifest) -> Result<Spec, Failure> {
+    let bytes = checked(path, manifest, SPEC)?;
+    let text = String::from_utf8(bytes).map_err(|_| damaged(path, "its spec is not UTF-8"))?;
+    Ok(spec::parse(&path.join(SPEC), &text)?)
+}

@@ -1,0 +1,125 @@
+//! Plan directories written: all files of a compiled job, in place of an older plan's.
+
+use super::{
+    EVAL_PLAN, FILES, FORMAT, MANIFEST, MODEL, Manifest, Origin, Places, SPEC, TRAIN_PLAN, WEIGHTS, file_name, graph_file,
+    own_files, plan_hash, read_manifest,
+};
+use crate::Compiled;
+use crate::failure::Failure;
+use crate::replace::write_folder;
+use shardc_executor::data::save_safetensors;
+use shardc_executor::tensor::Tensor;
+use shardc_frontend::onnx;
+use shardc_ir::diagnostic::{Diagnostic, Place};
+use shardc_ir::listing::{NamedSizes, summary};
+use shardc_ir::packed::pack;
+use shardc_ir::plan::StateVariable;
+use shardc_ir::plan_file::{self, hash, hash_file};
+use shardc_ir::programs::ProgramKind;
+use shardc_ir::spec::Spec;
+use shardc_ir::text;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::Path;
+
+/// Writes what was compiled from `model` and `spec` to the directory `to`, in place of the files of
+/// an older plan directory. Without `weights` their elements are left out.
+///
+/// # Errors
+/// If `to` holds something else, or cannot be written; what was there before is then still there.
+pub fn write(to: &Path, compiled: &Compiled, model: &Path, spec: &Spec, weights: bool) -> Result<Manifest, Failure> {
+    check_target(to)?;
+    let model_hash = hash_file(model).map_err(|e| Failure::io(format!("cannot read `{}`", model.display()), &e))?;
+    let spec_bytes = fs::read(&spec.file).map_err(|e| Failure::io(format!("cannot read `{}`", spec.file.display()), &e))?;
+    let mut files: BTreeMap<&str, Vec<u8>> = BTreeMap::new();
+    for (kind, plan) in compiled.plans.iter() {
+        let file = if kind == ProgramKind::Train { TRAIN_PLAN } else { EVAL_PLAN };
+        files.insert(file, plan_file::encode(&plan.programs)?);
+    }
+    let graphs = compiled.plans.iter().map(|(kind, plan)| (kind, &plan.graph));
+    for (kind, graph) in graphs.chain(compiled.reference.iter().map(|graph| (ProgramKind::Reference, graph))) {
+        let packed = pack(text::print(graph).as_bytes());
+        files.insert(graph_file(kind), packed.map_err(|e| Failure::Machine(format!("cannot pack the {kind} graph: {e}")))?);
+    }
+    let spec_hash = hash(&spec_bytes);
+    let is_weight = |s: &&StateVariable| s.role.is_of_model();
+    let programs = &compiled.plans.main().programs;
+    let program = programs.first();
+    let states = programs.states().into_iter().map(|(_, state)| state).filter(is_weight).map(|s| s.initializer().to_string());
+    let held = states.chain(compiled.copies.iter().map(|c| c.name.clone())).collect();
+    files.insert(MODEL, onnx::strip_weights(model, compiled.model.clone(), &held)?);
+    files.insert(SPEC, spec_bytes);
+    let mut manifest = Manifest {
+        format: FORMAT.to_string(),
+        name: program.name.clone(),
+        world_size: program.mesh.world_size(),
+        mesh: NamedSizes(program.mesh.rank_axes().iter().map(|a| (a.name.clone(), a.size)).collect()),
+        microbatches: program.mesh.microbatches(),
+        plan_hash: String::new(),
+        model: Origin { file: file_name(model), sha256: model_hash },
+        spec: Origin { file: file_name(&spec.file), sha256: spec_hash },
+        files: files.iter().map(|(name, bytes)| (name.to_string(), hash(bytes))).collect(),
+        copies: compiled.copies.clone(),
+        places: Places::of(programs),
+        programs: programs.programs.iter().map(summary).collect(),
+    };
+    manifest.plan_hash = plan_hash(&manifest.files);
+    let failed = |e: io::Error| Failure::io(format!("cannot write the plan directory `{}`", to.display()), &e);
+    let fill = |folder: &Path| {
+        files.iter().try_for_each(|(name, bytes)| fs::write(folder.join(name), bytes)).map_err(failed)?;
+        if weights {
+            let path = folder.join(WEIGHTS);
+            let types = compiled.weights.iter().map(|(name, weight)| (name.as_str(), &weight.ty)).collect();
+            save_safetensors(&path, &types, |name| compiled.weights[name].load().map(Tensor::from))?;
+            manifest.files.insert(WEIGHTS.to_string(), hash_file(&path).map_err(failed)?);
+        }
+        let json = serde_json::to_vec_pretty(&manifest);
+        let json = json.map_err(|e| Failure::Machine(format!("cannot write a manifest: {e}")))?;
+        fs::write(folder.join(MANIFEST), json).map_err(failed)
+    };
+    let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let is_missing = |path: &&Path| path.file_name().is_some() && !path.exists();
+    let made: Vec<&Path> = parent.into_iter().flat_map(Path::ancestors).filter(is_missing).collect();
+    let folders = parent.map_or(Ok(()), fs::create_dir_all).map_err(failed);
+    let written = folders.and_then(|()| write_folder(to, &FILES, fill, failed));
+    if written.is_err() {
+        // Folders that cannot be removed take no room; the first error is the one to tell.
+        made.iter().for_each(|folder| drop(fs::remove_dir(folder)));
+    }
+    written.map(|()| manifest)
+}
+
+/// A plan directory may be written where there is nothing, an empty folder, or an older plan
+/// directory, whose other files stay.
+///
+/// # Errors
+/// If `to` is something else, or holds a file of its own under a name of the plan's.
+pub fn check_target(to: &Path) -> Result<(), Failure> {
+    let refuse = |path: &Path, what: &str, help: &str| {
+        let error = Diagnostic::error(format!("{what}, and will not be overwritten")).at(Place::File(path.to_path_buf()));
+        Err(error.help(help).into())
+    };
+    let other = "choose another name for the plan directory";
+    if to.file_name().is_none() {
+        return refuse(to, "this names no folder of its own", other);
+    }
+    let metadata = match fs::symlink_metadata(to) {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(Failure::io(format!("cannot write `{}`", to.display()), &error)),
+    };
+    if !metadata.is_dir() {
+        return refuse(to, "this is there and is no folder", other);
+    }
+    let mut entries = fs::read_dir(to).map_err(|e| Failure::io(format!("cannot read `{}`", to.display()), &e))?;
+    if entries.next().is_none() {
+        return Ok(());
+    }
+    let Ok(manifest) = read_manifest(to) else { return refuse(to, "this folder is no plan directory", other) };
+    let is_of_plan = |path: &Path| path.is_file() && (path.ends_with(MANIFEST) || manifest.files.contains_key(&file_name(path)));
+    match own_files(to).iter().find(|path| fs::symlink_metadata(path).is_ok() && !is_of_plan(path)) {
+        Some(path) => refuse(path, "this is no file of the plan directory", "move it away, or choose another name for the plan"),
+        None => Ok(()),
+    }
+}
