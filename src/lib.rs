@@ -4,6 +4,7 @@
 //! |---|---|
 //! | compile a job, or watch the passes at it | [`compile`], [`trace`] |
 //! | from the model's file to the graph that the spec asks for | [`import`] |
+//! | the graphs against what they were made from | [`certificate`] |
 //! | the proof of plans, and its words | [`proof`] |
 //! | plan directories: written, read, replaced as one | [`plan_dir`], [`replace`] |
 //! | errors and what they exit with; how they are printed | [`failure`], [`report`] |
@@ -20,6 +21,7 @@
 //! }
 //! ```
 
+pub mod certificate;
 pub mod cli;
 pub mod failure;
 pub mod import;
@@ -28,9 +30,10 @@ pub mod proof;
 pub mod replace;
 pub mod report;
 
+use certificate::{Certificate, Subject, certify};
 use shardc_frontend::onnx::{self, Decision, StoredCopy, Weight};
 use shardc_frontend::spec::unsupported;
-use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
+use shardc_ir::diagnostic::{Diagnostic, Diagnostics, Place};
 use shardc_ir::graph::Graph;
 use shardc_ir::ops::Op;
 use shardc_ir::programs::{Plan, ProgramKind, Programs};
@@ -49,11 +52,13 @@ pub struct Options {
     pub weights: bool,
     /// Whether the graph is verified after each pass.
     pub verify: bool,
+    /// Whether the graphs are certified.
+    pub certify: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { train: true, weights: true, verify: cfg!(debug_assertions) }
+        Options { train: true, weights: true, verify: cfg!(debug_assertions), certify: false }
     }
 }
 
@@ -73,6 +78,8 @@ pub struct Compiled {
     /// The model's file, with a tensor for each parameter that the exporter had merged: what
     /// exports begin with.
     pub model: Arc<Vec<u8>>,
+    /// What was found of the graphs, if they were to be certified.
+    pub certificate: Option<Certificate>,
     /// The warnings for the user.
     pub warnings: Diagnostics,
 }
@@ -168,6 +175,27 @@ pub fn compile(model: &Path, spec: &Spec, options: &Options) -> Result<Compiled,
     if let Err(proof::Disproof { kind, violation }) = proof::prove(&plans, reference.as_ref(), spec) {
         return Err(Diagnostic::error(format!("a bug of shardc: the {kind} plan is wrong: {violation}")).into());
     }
-    let onnx::Imported { weights, decisions, copies, model, warnings, .. } = imported;
-    Ok(Compiled { plans, reference, weights, decisions, copies, model, warnings })
+    let certificate = match options.certify {
+        true => Some(certified(&Subject {
+            reference: reference.as_ref(),
+            eval: &plans.eval.graph,
+            imported: &imported,
+            model,
+            spec,
+        })?),
+        false => None,
+    };
+    let file = Place::File(model.to_path_buf());
+    let onnx::Imported { weights, decisions, copies, model, mut warnings, .. } = imported;
+    let doubts = certificate.iter().flat_map(|certificate: &Certificate| &certificate.doubted);
+    warnings.extend(doubts.map(|doubt| Diagnostic::warning(doubt.how.clone()).at(file.clone())));
+    Ok(Compiled { plans, reference, weights, decisions, copies, model, certificate, warnings })
+}
+
+fn certified(subject: &Subject<'_>) -> Result<Certificate, Diagnostic> {
+    certify(subject).map_err(|why| {
+        let error =
+            Diagnostic::error(format!("a bug of shardc: what was made of the model is not what the spec asks for: {why}"));
+        error.at(Place::File(subject.model.to_path_buf())).help("`--no-certificate` compiles it all the same")
+    })
 }

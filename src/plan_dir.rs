@@ -24,6 +24,7 @@ mod write;
 pub use read::{Trust, read};
 pub use write::{check_target, write};
 
+use crate::certificate::Certificate;
 use crate::failure::Failure;
 use crate::proof::Proven;
 use serde::{Deserialize, Serialize};
@@ -46,8 +47,10 @@ use std::io::{self, ErrorKind};
 use std::path::{Component, Path, PathBuf};
 
 const MANIFEST: &str = "manifest.json";
-const SPEC: &str = "job.shard";
-const MODEL: &str = "model.onnx";
+/// The spec's name in a plan directory.
+pub const SPEC: &str = "job.shard";
+/// The model's name in a plan directory.
+pub const MODEL: &str = "model.onnx";
 /// No manifest has more bytes, and files of more are read only when they are known to be right.
 const LARGE: u64 = 64 << 20;
 const WEIGHTS: &str = "weights.safetensors";
@@ -96,6 +99,9 @@ pub struct Manifest {
     pub model: Origin,
     /// The spec that it was compiled under.
     pub spec: Origin,
+    /// What was found of the graphs when the job was compiled, if it was asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<Certificate>,
     /// SHA-256 of each other file of the directory, by name.
     pub files: BTreeMap<String, String>,
     /// Initializers that are views of trained ones, and are exported with them.

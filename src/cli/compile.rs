@@ -45,6 +45,9 @@ pub struct Compile {
     /// Print the graph after this pass, and write no plan
     #[arg(long, value_name = "PASS", value_parser = pass_names())]
     stop_after: Option<String>,
+    /// Do not hold the graphs against the model and the spec
+    #[arg(long)]
+    no_certificate: bool,
     /// Check the graph after every pass
     #[arg(long)]
     verify_each: bool,
@@ -64,8 +67,12 @@ impl Compile {
         self.output = self.output.map(|path| path.components().collect());
         self.check_files()?;
         let spec = spec::load(&self.spec)?;
-        let options =
-            Options { train: spec.trains(), weights: !self.no_weights, verify: self.verify_each || cfg!(debug_assertions) };
+        let options = Options {
+            train: spec.trains(),
+            weights: !self.no_weights,
+            verify: self.verify_each || cfg!(debug_assertions),
+            certify: !self.no_certificate,
+        };
         if self.dump.is_some() || self.stop_after.is_some() {
             match trace(&self.model, &spec, &options, |mode, pass, graph| self.see(mode, pass, graph))? {
                 ControlFlow::Break(graph) => return print(&graph?),

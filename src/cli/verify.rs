@@ -2,8 +2,9 @@
 
 use super::job::TrustArgs;
 use super::output::print;
+use crate::certificate::{Certificate, Finding};
 use crate::failure::Failure;
-use crate::plan_dir::{self, PlanDir};
+use crate::plan_dir::{self, MODEL, PlanDir, SPEC, Trust};
 use crate::proof::Proven;
 use clap::Args;
 use shardc_ir::columns::{Column, align};
@@ -32,7 +33,8 @@ impl Verify {
     pub fn run(self) -> Result<(), Failure> {
         let plan = plan_dir::read(&self.plan, self.trust.trust())?;
         plan.check_files()?;
-        let texts: Vec<String> = plan.proven.iter().map(|proven| proof_text(&plan, proven)).collect();
+        let mut texts: Vec<String> = plan.proven.iter().map(|proven| proof_text(&plan, proven)).collect();
+        texts.push(graphs_text(self.trust.trust(), plan.manifest.certificate.as_ref()));
         print(&texts.concat())
     }
 }
@@ -72,4 +74,27 @@ fn proof_text(plan: &PlanDir, Proven { kind, proof }: &Proven) -> String {
 fn sent_text(Sent { actual, bound }: &Sent) -> String {
     let (kind, axes, bytes) = (actual.kind_name(), &actual.axis, bytes_text(actual.bytes_sent));
     format!("{kind} over {axes}: {bytes} from each rank, the least is {}", bytes_text(*bound))
+}
+
+/// The words on where the graphs come from, and what compiling found of them.
+fn graphs_text(trust: Trust, certificate: Option<&Certificate>) -> String {
+    let derived = match trust {
+        Trust::Nothing => format!("graphs: those that `{MODEL}` gives under `{SPEC}`, byte by byte\n"),
+        Trust::Graphs => "graphs: believed\n".to_string(),
+    };
+    let Some(certificate) = certificate else { return format!("{derived}not certified when compiled\n") };
+    let table = |head: &str, findings: &[Finding]| match findings {
+        [] => String::new(),
+        _ => {
+            let rows: Vec<[String; 2]> = findings.iter().map(|finding| [finding.what.clone(), finding.how.clone()]).collect();
+            format!("{head}\n{}", align(&rows, [Column::WORDS, Column::WORDS]))
+        }
+    };
+    [
+        derived,
+        table("certified when compiled", &certificate.certified),
+        table("not certified", &certificate.not_certified),
+        table("doubted", &certificate.doubted),
+    ]
+    .concat()
 }

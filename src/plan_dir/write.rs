@@ -59,6 +59,7 @@ pub fn write(to: &Path, compiled: &Compiled, model: &Path, spec: &Spec, weights:
         plan_hash: String::new(),
         model: Origin { file: file_name(model), sha256: model_hash },
         spec: Origin { file: file_name(&spec.file), sha256: spec_hash },
+        certificate: compiled.certificate.clone(),
         files: files.iter().map(|(name, bytes)| (name.to_string(), hash(bytes))).collect(),
         copies: compiled.copies.clone(),
         places: Places::of(programs),

@@ -1,0 +1,58 @@
+//! What tract computes of a model: an implementation that shares with ours nothing but the reading
+//! of protobuf.
+
+use shardc_ir::dtype::DType;
+use shardc_ir::reason;
+use shardc_ir::reason::Reason;
+use shardc_ir::types::{Tensor, Type};
+use std::collections::BTreeMap;
+use std::io::Cursor;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use tract_onnx::prelude::{
+    Framework, InferenceFact, InferenceModelExt, IntoRunnable, IntoTValue, TValue, TVec, Tensor as Array, TractResult,
+};
+
+/// The outputs of the model in `bytes`, with its weights in it, of `inputs`, both by name.
+///
+/// # Errors
+/// Why tract does not run it.
+pub fn tract_outputs(bytes: &[u8], inputs: &BTreeMap<String, Tensor>) -> Result<BTreeMap<String, Tensor>, Reason> {
+    let run = || outputs(bytes, inputs);
+    let found = catch_unwind(AssertUnwindSafe(run)).map_err(|_| Reason::from("it gives up"))?;
+    found.map_err(|error| reason!("{}", error.root_cause().to_string().lines().next().unwrap_or_default()))
+}
+
+fn outputs(bytes: &[u8], inputs: &BTreeMap<String, Tensor>) -> TractResult<BTreeMap<String, Tensor>> {
+    let mut model = tract_onnx::onnx().model_for_read(&mut Cursor::new(bytes))?;
+    let mut arrays: TVec<TValue> = TVec::new();
+    for (i, outlet) in model.inputs.clone().iter().enumerate() {
+        let name = model.node(outlet.node).name.clone();
+        let array = inputs.get(&name).ok_or_else(|| tract_onnx::prelude::TractError::msg(format!("it reads `{name}`")))?;
+        let array = array_of(array)?;
+        model.set_input_fact(i, InferenceFact::dt_shape(array.datum_type(), array.shape()))?;
+        arrays.push(array.into_tvalue());
+    }
+    let label = |outlet| model.outlet_label(outlet).map(str::to_string);
+    let names: Vec<Option<String>> = model.outputs.iter().map(|outlet| label(*outlet)).collect();
+    let found = model.into_typed()?.into_runnable()?.run(arrays)?;
+    let named = names.into_iter().zip(found.iter()).filter_map(|(name, value)| Some((name?, value)));
+    named.map(|(name, value)| Ok((name, tensor_of(value)?))).collect()
+}
+
+fn array_of(tensor: &Tensor) -> TractResult<Array> {
+    let shape: Vec<usize> = tensor.ty.shape.iter().map(|n| *n as usize).collect();
+    match tensor.ty.dtype {
+        DType::F32 => Array::from_shape(&shape, &tensor.to_f64().into_iter().map(|x| x as f32).collect::<Vec<_>>()),
+        DType::F64 => Array::from_shape(&shape, &tensor.to_f64()),
+        DType::I64 => Array::from_shape(&shape, &tensor.to_i64()),
+        DType::Bool => Array::from_shape(&shape, &tensor.to_i64().into_iter().map(|x| x != 0).collect::<Vec<_>>()),
+    }
+}
+
+/// The elements as f64.
+fn tensor_of(array: &Array) -> TractResult<Tensor> {
+    let shape: Vec<u64> = array.shape().iter().map(|n| *n as u64).collect();
+    let cast = array.cast_to::<f64>()?;
+    let elements: Vec<f64> = cast.to_plain_array_view::<f64>()?.iter().copied().collect();
+    Ok(Tensor::from_f64(Type::new(DType::F64, shape), &elements))
+}

@@ -1,0 +1,121 @@
+//! The certificate of a job's graphs: that the reference is the step of training which the spec
+//! asks for of the model, and evaluation the model. The proof holds programs against graphs; this
+//! holds the graphs against what they were made from, with nothing of the passes that made them.
+//!
+//! A model that is small enough is run, on whole tensors in f64, from weights near its own and on
+//! random data:
+//!
+//! | what | is held against |
+//! |---|---|
+//! | state variables: roles, types, beginnings | the import of the model, and the spec's optimizer |
+//! | each gradient | a difference of the loss when the parameter moves along a random direction |
+//! | each update, the norm, clipping | the optimizer's formula ([`formulas`]) for random gradients |
+//! | the loss, in training and in evaluation | its formula over the model's outputs |
+//! | running statistics | mean and variance of what each batch normalisation reads in evaluation |
+//! | the model's outputs | those that tract computes of the same file |
+//!
+//! Of a larger one each update is read op by op ([`syntax`]). What could not be held against
+//! anything is named, with the reason.
+
+pub mod formulas;
+mod gradients;
+mod loss;
+mod outputs;
+mod sample;
+mod states;
+mod statistics;
+mod syntax;
+mod updates;
+mod whole;
+
+use sample::Sample;
+use serde::{Deserialize, Serialize};
+use shardc_frontend::onnx::Imported;
+use shardc_ir::graph::Graph;
+use shardc_ir::reason::Reason;
+use shardc_ir::spec::Spec;
+use std::path::Path;
+
+/// A model is run if its gradients cost no more numbers read, multiplied and written: about a
+/// second.
+pub const MOST_WORK: u64 = 6_000_000_000;
+
+/// What was found of the graphs of a job.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Certificate {
+    /// What holds, and against what it was held.
+    pub certified: Vec<Finding>,
+    /// What was held against nothing, and why.
+    pub not_certified: Vec<Finding>,
+    /// What another program finds otherwise, which may be right or wrong.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub doubted: Vec<Finding>,
+}
+
+/// A part of the step, and words about it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    /// `gradients`, `updates`, `loss`, …
+    pub what: String,
+    /// How it was found, or why not.
+    pub how: String,
+}
+
+/// The graphs of a job, and what they were made from.
+#[derive(Clone, Copy)]
+pub struct Subject<'a> {
+    /// The step of training on one rank, where the job trains.
+    pub reference: Option<&'a Graph>,
+    /// Evaluation, under any mesh.
+    pub eval: &'a Graph,
+    /// The imported model.
+    pub imported: &'a Imported,
+    /// The model's file.
+    pub model: &'a Path,
+    /// The spec.
+    pub spec: &'a Spec,
+}
+
+/// What one part of the certificate found.
+enum Found {
+    /// It holds: how that was seen.
+    Holds(String),
+    /// It could not be seen: why.
+    Unseen(Reason),
+    /// Another program finds something else, which may be right or wrong.
+    Doubted(Reason),
+}
+
+impl Certificate {
+    fn add(&mut self, what: &str, found: Found) {
+        let (list, how) = match found {
+            Found::Holds(how) => (&mut self.certified, how),
+            Found::Unseen(why) => (&mut self.not_certified, why.into()),
+            Found::Doubted(why) => (&mut self.doubted, why.into()),
+        };
+        list.push(Finding { what: what.to_string(), how });
+    }
+}
+
+/// Certifies the graphs of a job.
+///
+/// # Errors
+/// What in them is not what the spec asks for of the model.
+pub fn certify(subject: &Subject<'_>) -> Result<Certificate, Reason> {
+    let mut certificate = Certificate::default();
+    let sample = Sample::new(subject.reference.into_iter().chain([subject.eval]), subject.imported, subject.spec);
+    if let Some(reference) = subject.reference {
+        certificate.add("states", states::check(reference, subject)?);
+        let gradients = gradients::check(reference, subject, &sample)?;
+        let runs = matches!(gradients, Found::Holds(_));
+        certificate.add("gradients", gradients);
+        let updates = if runs { updates::check(reference, subject, &sample)? } else { syntax::check(reference, subject)? };
+        certificate.add("updates", updates);
+        if runs {
+            certificate.add("statistics", statistics::check(reference, subject, &sample)?);
+        }
+    }
+    certificate.add("loss", loss::check(subject, &sample)?);
+    certificate.add("outputs", outputs::check(subject, &sample)?);
+    Ok(certificate)
+}

@@ -1,0 +1,136 @@
+//! The model's outputs in evaluation: those of the imported graph, node by node as the file has
+//! them, and those that tract computes of the same file with the same weights.
+
+use super::sample::Sample;
+use super::whole::Whole;
+use super::{Found, Subject};
+use shardc_executor::tensor::Tensor;
+use shardc_frontend::onnx;
+use shardc_ir::graph::{Output, ValueId};
+use shardc_ir::listing::units::count_text;
+use shardc_ir::ops::Op;
+use shardc_ir::reason;
+use shardc_ir::reason::Reason;
+use shardc_ir::types::{Tensor as Value, Type};
+use std::collections::BTreeMap;
+
+/// How far two computations of one output in f64 may differ, in part of its size: constants that
+/// passes make are rounded to f32.
+const TOLERANCE: f64 = 1e-6;
+
+/// The same of one in f32.
+const SINGLE: f64 = 1e-3;
+
+/// Checks the outputs of evaluation.
+pub fn check(subject: &Subject<'_>, sample: &Sample) -> Result<Found, Reason> {
+    let file = &subject.imported.graph;
+    let mut own: Vec<&Output> = vec![];
+    for output in &file.outputs {
+        let found = subject.eval.outputs.iter().find(|own| own.name == output.name);
+        own.push(found.ok_or_else(|| reason!("evaluation does not give the output `{}`", output.name))?);
+    }
+    let wanted: Vec<ValueId> = own.iter().map(|output| output.value).collect();
+    let mut run = Whole::new(subject.eval).program(&wanted, &[], subject.spec)?;
+    if run.work > super::MOST_WORK {
+        return Ok(Found::Unseen(reason!("the model is too large to be run: {} numbers", count_text(run.work))));
+    }
+    sample.states.iter().try_for_each(|(name, value)| run.set(name, value))?;
+    let outputs = run.run(0, &sample.data)?;
+    if outputs.iter().any(|output| !output.to_f64().iter().all(|x| x.is_finite())) {
+        return Ok(Found::Unseen("the outputs of random data are not finite".into()));
+    }
+    let data = data_of_file(subject, sample)?;
+    let wanted: Vec<ValueId> = file.outputs.iter().map(|output| output.value).collect();
+    let mut run = Whole::new(file).program(&wanted, &[], subject.spec)?;
+    sample.initializers.iter().try_for_each(|(name, value)| run.set(name, value))?;
+    for ((name, own), other) in own.iter().map(|output| &output.name).zip(&outputs).zip(run.run(0, &data)?) {
+        let apart = distance(own, &other).ok_or_else(|| reason!("output `{name}` has another shape than in the file"))?;
+        if !(apart <= TOLERANCE) {
+            return Err(reason!("output `{name}` is not what the imported model computes, by {apart:.1e} of its size"));
+        }
+    }
+    let tract = match of_tract(subject, sample, &data) {
+        Ok(tract) => tract,
+        Err(why) => return Ok(Found::Holds(format!("as the imported model, node by node; tract does not run the file: {why}"))),
+    };
+    let mut most: f64 = 0.0;
+    for (output, own) in file.outputs.iter().zip(&outputs) {
+        let apart = tract.get(&output.name).and_then(|other| distance(own, other)).unwrap_or(f64::INFINITY);
+        if !(apart <= SINGLE) {
+            return Ok(Found::Doubted(reason!(
+                "tract computes another `{}` of this file, by {apart:.1e} of its size: one of the two is wrong",
+                output.name
+            )));
+        }
+        most = most.max(apart);
+    }
+    Ok(Found::Holds(format!("as the imported model, node by node, and as tract computes the file, to {most:.0e}")))
+}
+
+/// The sample's data for as many samples as the file says: the first ones, or all in turn.
+fn data_of_file(subject: &Subject<'_>, sample: &Sample) -> Result<BTreeMap<String, Tensor>, Reason> {
+    let mut data = BTreeMap::new();
+    for (_, node) in subject.imported.graph.nodes() {
+        let Op::Input(input) = &node.op else { continue };
+        let own = sample.data.get(&input.name).ok_or_else(|| reason!("evaluation does not read `{}`", input.name))?;
+        let bytes = (input.ty.elements() * own.dtype.bytes()) as usize;
+        let bytes = own.bytes.iter().copied().cycle().take(bytes).collect();
+        data.insert(input.name.clone(), Tensor { dtype: own.dtype, shape: input.ty.shape.clone(), bytes });
+    }
+    Ok(data)
+}
+
+/// How far the samples that both have are apart, in part of their size; none if they are of
+/// different shapes.
+fn distance(own: &Tensor, other: &Tensor) -> Option<f64> {
+    let rest = |tensor: &Tensor| tensor.shape.get(1..).map(<[u64]>::to_vec);
+    if rest(own) != rest(other) {
+        return None;
+    }
+    let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|x| x * x).sum::<f64>().sqrt();
+    let (own, other) = (own.to_f64(), other.to_f64());
+    let apart = norm(&mut own.iter().zip(&other).map(|(a, b)| a - b));
+    let n = own.len().min(other.len());
+    Some(apart / norm(&mut own[..n].iter().copied()).max(f64::MIN_POSITIVE))
+}
+
+/// What tract computes of the file with the sample's weights.
+fn of_tract(subject: &Subject<'_>, sample: &Sample, data: &BTreeMap<String, Tensor>) -> Result<BTreeMap<String, Tensor>, Reason> {
+    let imported = subject.imported;
+    if let Some(name) = imported.weights.iter().find_map(|(name, weight)| weight.stored_half().map(|_| name)) {
+        return Err(reason!("`{name}` is in half precision"));
+    }
+    let mut types: BTreeMap<String, Type> = BTreeMap::new();
+    for (name, tensor) in &sample.initializers {
+        types.insert(name.clone(), Type::new(tensor.dtype, tensor.shape.clone()));
+    }
+    for copy in &imported.copies {
+        let of = types.get(&copy.of).ok_or("a copy is of nothing")?;
+        types.insert(copy.name.clone(), copy.ty(of));
+    }
+    let elements = |name: &str| -> Result<Value, shardc_ir::diagnostic::Diagnostic> {
+        let of = |name: &str| sample.initializers.get(name).cloned().map(Value::from);
+        let lost = || shardc_ir::diagnostic::Diagnostic::error(format!("`{name}` is lost"));
+        match imported.copies.iter().find(|copy| copy.name == name) {
+            Some(copy) => {
+                copy.elements(&of(&copy.of).ok_or_else(lost)?).map_err(|why| shardc_ir::diagnostic::Diagnostic::error(why))
+            }
+            None => of(name).ok_or_else(lost),
+        }
+    };
+    let told =
+        |errors: shardc_ir::diagnostic::Diagnostics| Reason::from(errors.first().map_or_else(String::new, |d| d.message.clone()));
+    let export = onnx::Export::new(subject.model, imported.model.clone(), &types).map_err(told)?;
+    if export.has_data() {
+        return Err("its weights are in a file of their own".into());
+    }
+    let mut bytes = vec![];
+    let mut write = |piece: &[u8]| {
+        bytes.extend_from_slice(piece);
+        Ok::<_, shardc_ir::diagnostic::Diagnostic>(())
+    };
+    export.write_model("", &mut |name| elements(name), &mut write).map_err(|d| Reason::from(d.message))?;
+    let inputs = data.iter().map(|(name, tensor)| (name.clone(), Value::from(tensor.clone()))).collect();
+    let outputs = onnx::tract_outputs(&bytes, &inputs)?;
+    Ok(outputs.into_iter().map(|(name, value)| (name, value.into())).collect())
+}

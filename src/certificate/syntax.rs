@@ -1,0 +1,178 @@
+//! Updates of a model that is too large to be run, read op by op: each is the spec's op over its
+//! own parameter and moments, the learning rate, and its gradient, clipped by the norm of all.
+
+use super::formulas::moments;
+use super::whole::Whole;
+use super::{Found, Subject};
+use shardc_ir::diagnostic::counted;
+use shardc_ir::graph::{Graph, Node, ValueId};
+use shardc_ir::ops::Op;
+use shardc_ir::ops::update::{Adam, Sgd};
+use shardc_ir::plan::HostScalar;
+use shardc_ir::reason;
+use shardc_ir::reason::Reason;
+use shardc_ir::scalar::{Binary, Unary};
+use shardc_ir::spec::{Decayed, Moments, Optimizer, OptimizerRule};
+
+/// Constants are rounded to f32.
+const TOLERANCE: f64 = 1e-6;
+
+/// Reads the updates of the step of training `graph`.
+pub fn check(graph: &Graph, subject: &Subject<'_>) -> Result<Found, Reason> {
+    let Some(optimizer) = subject.spec.optimizer.as_ref().map(|optimizer| &optimizer.value) else {
+        return Err("the spec has no optimizer".into());
+    };
+    if matches!(optimizer.rule, OptimizerRule::Lamb(_)) {
+        return Ok(Found::Unseen("the model is too large to be run, and lamb's updates are many ops".into()));
+    }
+    let reader = Reader { graph, whole: Whole::new(graph) };
+    let gradients: Vec<ValueId> = graph.states.iter().filter_map(|state| state.gradient).collect();
+    let norm = graph.outputs.iter().find(|output| output.name == "grad_norm").ok_or("the norm is no output")?.value;
+    reader.is_norm(norm, &gradients)?;
+    let limit = subject.spec.clip.as_ref().map(|clip| clip.value);
+    let mut updated = 0;
+    for (at, state) in graph.states.iter().enumerate() {
+        let Some(gradient) = state.gradient else { continue };
+        let wrong = |what: &str| reason!("{what} of `{}` is not what the spec's optimizer makes", state.name);
+        let update = state.update.ok_or_else(|| wrong("the update"))?;
+        let node = reader.whole.def(update);
+        let expected = op(optimizer, state.ty.rank());
+        if node.op != expected || reader.number_of_result(update) != 0 {
+            return Err(wrong("the update"));
+        }
+        let (own, rest) = node.operands.split_first().ok_or_else(|| wrong("the update"))?;
+        let (given, rest) = rest.split_first().ok_or_else(|| wrong("the update"))?;
+        let (rate, rest) = rest.split_first().ok_or_else(|| wrong("the update"))?;
+        if reader.state(*own) != Some(at) {
+            return Err(wrong("the parameter"));
+        }
+        if !reader.is_clipped(*given, gradient, norm, limit) {
+            return Err(wrong("the gradient"));
+        }
+        if !reader.is_host(*rate, HostScalar::LearningRate) {
+            return Err(wrong("the learning rate"));
+        }
+        let corrections = match optimizer.rule {
+            OptimizerRule::Sgd { .. } | OptimizerRule::Lamb(_) => vec![],
+            OptimizerRule::Adam(m) | OptimizerRule::AdamW(m) => vec![m.beta1, m.beta2],
+        };
+        let (given, of_moments) = rest.split_at_checked(corrections.len()).ok_or_else(|| wrong("the update"))?;
+        if !given.iter().zip(&corrections).all(|(value, beta)| reader.is_correction(*value, *beta)) {
+            return Err(wrong("a correction"));
+        }
+        for (number, (ending, value)) in moments(optimizer.rule).iter().zip(of_moments).enumerate() {
+            let moment = reader.state(*value).map(|moment| &graph.states[moment]);
+            let moment = moment.filter(|moment| moment.name == format!("{}.{ending}", state.name));
+            let next = moment.and_then(|moment| moment.update).filter(|next| reader.whole.def(*next).results == node.results);
+            if next.is_none_or(|next| reader.number_of_result(next) != number + 1) {
+                return Err(wrong("a moment"));
+            }
+        }
+        updated += 1;
+    }
+    Ok(Found::Holds(format!("{}, by reading their ops", counted(updated, "parameter"))))
+}
+
+/// The op of a parameter's update.
+fn op(optimizer: &Optimizer, rank: usize) -> Op {
+    let decays = optimizer.decay == Decayed::All || rank >= 2;
+    let weight_decay = if decays { optimizer.weight_decay } else { 0.0 };
+    let adam = |Moments { beta1, beta2, eps }, decoupled| Adam { beta1, beta2, eps, weight_decay, decoupled }.into();
+    match optimizer.rule {
+        OptimizerRule::Sgd { momentum, nesterov } => Sgd { momentum, nesterov, weight_decay }.into(),
+        OptimizerRule::Adam(moments) => adam(moments, false),
+        OptimizerRule::AdamW(moments) | OptimizerRule::Lamb(moments) => adam(moments, true),
+    }
+}
+
+/// Ops of a graph, read through communication.
+struct Reader<'g> {
+    graph: &'g Graph,
+    whole: Whole<'g>,
+}
+
+impl<'g> Reader<'g> {
+    fn number_of_result(&self, value: ValueId) -> usize {
+        self.graph.value(self.whole.source(value)).result
+    }
+
+    /// The state variable that a value is the beginning of.
+    fn state(&self, value: ValueId) -> Option<usize> {
+        if let Op::State(read) = &self.whole.def(value).op { Some(read.state.index()) } else { None }
+    }
+
+    fn number(&self, value: ValueId) -> Option<f64> {
+        if let Op::Constant(constant) = &self.whole.def(value).op { constant.value.splat() } else { None }
+    }
+
+    fn is_number(&self, value: ValueId, expected: f64) -> bool {
+        self.number(value).is_some_and(|found| (found - expected).abs() <= TOLERANCE * expected.abs())
+    }
+
+    /// The value behind casts.
+    fn uncast(&self, value: ValueId) -> ValueId {
+        let node = self.whole.def(value);
+        if let Op::Cast(_) = &node.op { self.uncast(node.operands[0]) } else { self.whole.source(value) }
+    }
+
+    /// The operands of the binary op `f`.
+    fn binary(&self, value: ValueId, f: Binary) -> Option<[ValueId; 2]> {
+        let node: &Node = self.whole.def(value);
+        let is_it = matches!(&node.op, Op::Binary(op) if op.f == f);
+        if is_it { node.operands.clone().try_into().ok() } else { None }
+    }
+
+    fn is_host(&self, value: ValueId, scalar: HostScalar) -> bool {
+        matches!(&self.whole.def(self.uncast(value)).op, Op::Host(host) if host.scalar == scalar)
+    }
+
+    /// Whether it is `1 - beta^step`.
+    fn is_correction(&self, value: ValueId, beta: f64) -> bool {
+        let found = || {
+            let [one, power] = self.binary(self.uncast(value), Binary::Sub)?;
+            let [base, step] = self.binary(power, Binary::Pow)?;
+            Some(self.is_number(one, 1.0) && self.is_number(base, beta) && self.is_host(step, HostScalar::StepCount))
+        };
+        found().unwrap_or(false)
+    }
+
+    /// Whether `given` is the gradient, times `min(1, limit / (norm + 1e-6))` where there is a
+    /// limit.
+    fn is_clipped(&self, given: ValueId, gradient: ValueId, norm: ValueId, limit: Option<f64>) -> bool {
+        let is = |value, other| self.whole.source(value) == self.whole.source(other);
+        let Some(limit) = limit else { return is(given, gradient) };
+        let found = || {
+            let [own, factor] = self.binary(given, Binary::Mul)?;
+            let [one, ratio] = self.binary(self.uncast(factor), Binary::Min)?;
+            let [most, safe] = self.binary(ratio, Binary::Div)?;
+            let [of, little] = self.binary(safe, Binary::Add)?;
+            let numbers = self.is_number(one, 1.0) && self.is_number(most, limit) && self.is_number(little, 1e-6);
+            Some(is(own, gradient) && is(of, norm) && numbers)
+        };
+        found().unwrap_or(false)
+    }
+
+    /// Whether it is the root of the sum of the squares of all gradients, each once.
+    fn is_norm(&self, norm: ValueId, gradients: &[ValueId]) -> Result<(), Reason> {
+        let wrong = || Reason::from("the norm is not that of all gradients");
+        let root = self.whole.def(norm);
+        if !matches!(&root.op, Op::Unary(op) if op.f == Unary::Sqrt.into()) {
+            return Err(wrong());
+        }
+        let mut squared = vec![];
+        let mut left = vec![root.operands[0]];
+        while let Some(value) = left.pop() {
+            match self.binary(value, Binary::Add) {
+                Some(terms) => left.extend(terms),
+                None => match &self.whole.def(value).op {
+                    Op::SquareSum(_) => squared.push(self.whole.source(self.whole.def(value).operands[0])),
+                    _ => return Err(wrong()),
+                },
+            }
+        }
+        let mut expected: Vec<ValueId> = gradients.iter().map(|value| self.whole.source(*value)).collect();
+        squared.sort();
+        expected.sort();
+        if squared == expected { Ok(()) } else { Err(wrong()) }
+    }
+}

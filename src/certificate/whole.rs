@@ -1,0 +1,213 @@
+//! What a graph computes on whole tensors in f64: on one rank, with one micro-batch, without
+//! communication, and of all its values those only that are asked for.
+
+use shardc_executor::run::Executor;
+use shardc_executor::tensor::Tensor;
+use shardc_ir::builder::Builder;
+use shardc_ir::dtype::DType;
+use shardc_ir::graph::Output;
+use shardc_ir::graph::{Graph, Phase, State, ValueId};
+use shardc_ir::interp::work::operations;
+use shardc_ir::mesh::Mesh;
+use shardc_ir::ops::Op;
+use shardc_ir::ops::elementwise::Cast;
+use shardc_ir::ops::leaf::{Constant, Input};
+use shardc_ir::reason;
+use shardc_ir::reason::Reason;
+use shardc_ir::scalar::Binary;
+use shardc_ir::spec::Spec;
+use shardc_ir::types::{Tensor as Value, Type};
+use shardc_passes::{Context, Mode, planning};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::thread::available_parallelism;
+
+/// A graph, of which each value is traced to what computes it.
+pub struct Whole<'g> {
+    /// The graph.
+    pub graph: &'g Graph,
+    /// For each value, the one that it is a copy of.
+    source: Vec<ValueId>,
+}
+
+impl<'g> Whole<'g> {
+    /// A value that communication hands on is what it was before.
+    pub fn new(graph: &'g Graph) -> Whole<'g> {
+        let mut whole = Whole { graph, source: graph.values().map(|(id, _)| id).collect() };
+        // Dropout is the identity as imported.
+        for (_, node) in graph.nodes().filter(|(_, node)| node.op.is_comm() || matches!(node.op, Op::Dropout(_))) {
+            whole.source[node.results[0].index()] = whole.source(node.operands[0]);
+        }
+        whole
+    }
+
+    /// The same without dropout: what is kept with a probability, and divided by it, is itself.
+    ///
+    /// # Errors
+    /// If what is kept is not divided by its probability.
+    pub fn without_dropout(graph: &'g Graph) -> Result<Whole<'g>, Reason> {
+        let mut whole = Whole::new(graph);
+        for (_, node) in graph.nodes() {
+            let result = match &node.op {
+                op if op.is_comm() => node.operands[0],
+                Op::Where(_) => {
+                    let Op::KeepMask(mask) = &whole.def(node.operands[0]).op else { continue };
+                    let kept = whole.def(node.operands[1]);
+                    let factor = kept.operands.get(1).and_then(|factor| match &whole.def(*factor).op {
+                        Op::Constant(constant) => constant.value.splat(),
+                        _ => None,
+                    });
+                    let is_scaled = matches!(&kept.op, Op::Binary(op) if op.f == Binary::Mul)
+                        && factor.is_some_and(|factor| (factor * (1.0 - mask.ratio) - 1.0).abs() < 1e-6);
+                    if !is_scaled {
+                        return Err(reason!(
+                            "`{}` is not divided by how likely dropout keeps it",
+                            graph.value(node.results[0]).name
+                        ));
+                    }
+                    kept.operands[0]
+                }
+                _ => continue,
+            };
+            whole.source[node.results[0].index()] = whole.source(result);
+        }
+        Ok(whole)
+    }
+
+    /// What computes a value.
+    pub fn source(&self, value: ValueId) -> ValueId {
+        self.source[value.index()]
+    }
+
+    /// The node that computes a value.
+    pub fn def(&self, value: ValueId) -> &'g shardc_ir::graph::Node {
+        self.graph.def(self.source(value))
+    }
+
+    /// The program of `wanted`, where the values `cut` are inputs, called by their numbers.
+    ///
+    /// # Errors
+    /// If an op does not take f64, or the program cannot be run.
+    pub fn program(&self, wanted: &[ValueId], cut: &[ValueId], spec: &Spec) -> Result<Run, Reason> {
+        let graph = self.graph_of(wanted, cut)?;
+        let cx = Context { spec, mode: Mode::Evaluate, verify: false };
+        let program = planning::plan(&graph, &cx)
+            .map_err(|errors| Reason::from(errors.first().map_or_else(String::new, |error| error.message.clone())))?;
+        let threads = available_parallelism().map_or(1, |n| n.get());
+        let inputs = program.inputs.iter().map(|input| input.name.clone()).collect();
+        let failed = |error: shardc_executor::run::ExecutionError| Reason::from(error.to_string());
+        let executor = Executor::new(program, threads).map_err(failed)?;
+        let work = graph.nodes().fold(0, |sum: u64, (_, node)| {
+            let take = |values: &[ValueId]| -> Vec<Type> { values.iter().map(|v| graph.ty(*v).clone()).collect() };
+            sum.saturating_add(operations(&node.op, &take(&node.operands), &take(&node.results)))
+        });
+        Ok(Run { executor, inputs, wanted: wanted.len(), work })
+    }
+
+    /// For each value whether `wanted` needs it, when the values `cut` are given.
+    fn needed(&self, wanted: &[ValueId], cut: &[ValueId]) -> Vec<bool> {
+        let mut needed = vec![false; self.graph.value_count()];
+        wanted.iter().for_each(|value| needed[self.source(*value).index()] = true);
+        for (_, node) in self.graph.nodes().rev() {
+            if node.results.iter().any(|v| needed[v.index()] && self.source(*v) == *v && !cut.contains(v)) {
+                node.operands.iter().for_each(|v| needed[self.source(*v).index()] = true);
+            }
+        }
+        needed
+    }
+
+    fn graph_of(&self, wanted: &[ValueId], cut: &[ValueId]) -> Result<Graph, Reason> {
+        let graph = self.graph;
+        let cut: Vec<ValueId> = cut.iter().map(|value| self.source(*value)).collect();
+        let needed = self.needed(wanted, &cut);
+        let mut b = Builder::new(graph.name.clone(), Phase::Explicit, Mesh::new([], 1));
+        let state = |s: &State| State { block: s.block.clone(), ..State::new(&s.name, precise(&s.ty), s.role, s.init.clone()) };
+        b.graph_mut().states = graph.states.iter().map(state).collect();
+        let mut map: Vec<Option<ValueId>> = vec![None; graph.value_count()];
+        for (_, node) in graph.nodes() {
+            let is_needed = |v: &&ValueId| needed[v.index()] && self.source(**v) == **v;
+            for value in node.results.iter().filter(is_needed) {
+                if let Some(number) = cut.iter().position(|v| v == value) {
+                    let ty = precise(graph.ty(*value));
+                    map[value.index()] = Some(b.op(Input { name: number.to_string(), ty, label: false }, &[]));
+                }
+            }
+            if !node.results.iter().filter(is_needed).any(|v| map[v.index()].is_none()) {
+                continue;
+            }
+            let operands: Option<Vec<ValueId>> = node.operands.iter().map(|v| map[self.source(*v).index()]).collect();
+            let operands = operands.ok_or("an operand comes behind its reader")?;
+            let results = match &node.op {
+                Op::State(read) => vec![b.state(read.state)],
+                op => b.try_node(in_f64(op), &operands, &graph.value(node.results[0]).name)?,
+            };
+            for (old, new) in node.results.iter().zip(results) {
+                map[old.index()].get_or_insert(new);
+            }
+        }
+        let output = |(number, value): (usize, &ValueId)| {
+            let value = map[self.source(*value).index()].ok_or("a value is computed nowhere")?;
+            Ok::<_, Reason>(Output { name: number.to_string(), value })
+        };
+        b.graph_mut().outputs = wanted.iter().enumerate().map(output).collect::<Result<_, _>>()?;
+        Ok(b.finish())
+    }
+}
+
+/// The same type in f64, if it is one of floats.
+fn precise(ty: &Type) -> Type {
+    ty.with_dtype(in_precise(ty.dtype))
+}
+
+fn in_precise(dtype: DType) -> DType {
+    if dtype.is_float() { DType::F64 } else { dtype }
+}
+
+/// The same op on f64.
+fn in_f64(op: &Op) -> Op {
+    match op {
+        Op::Input(input) => Input { ty: precise(&input.ty), ..input.clone() }.into(),
+        Op::Cast(cast) => Cast { dtype: in_precise(cast.dtype) }.into(),
+        Op::Constant(constant) if constant.value.ty.dtype.is_float() => {
+            Constant { value: Value::from_f64(precise(&constant.value.ty), &constant.value.to_f64()) }.into()
+        }
+        op => op.clone(),
+    }
+}
+
+/// A program under way.
+pub struct Run {
+    executor: Executor,
+    inputs: Vec<String>,
+    wanted: usize,
+    /// About how many numbers are read, multiplied and written in one run.
+    pub work: u64,
+}
+
+impl Run {
+    /// Sets a state variable; one that the program does not read is let be.
+    ///
+    /// # Errors
+    /// If it has another shape.
+    pub fn set(&mut self, state: &str, value: &Tensor) -> Result<(), Reason> {
+        let is_it = |(_, known): &(_, &shardc_ir::plan::StateVariable)| known.name == state;
+        if !self.executor.programs().states().iter().any(is_it) {
+            return Ok(());
+        }
+        self.executor.set_state(state, value).map_err(|error| error.to_string().into())
+    }
+
+    /// Runs once, as `step` from 0, and gives what was wanted, in order.
+    ///
+    /// # Errors
+    /// If data is missing or wrong, or a kernel refuses it.
+    pub fn run(&mut self, step: u64, data: &BTreeMap<String, Tensor>) -> Result<Vec<Tensor>, Reason> {
+        let array = |name: &String| data.get(name).cloned().ok_or_else(|| reason!("there is no data for `{name}`"));
+        let batch = self.inputs.iter().map(array).collect::<Result<Vec<_>, _>>()?;
+        self.executor.set_next_step(step);
+        let mut result = self.executor.step(Arc::new(batch)).map_err(|error| Reason::from(error.to_string()))?;
+        let output =
+            |number: usize| result.outputs.remove(&number.to_string()).ok_or_else(|| reason!("there is no result {number}"));
+        (0..self.wanted).map(output).collect()
+    }
+}
