@@ -48,7 +48,7 @@ fn a_dropped_step_is_missed() {
             for s in 0..good.tasks[t].steps.len() {
                 let mut mutant = good.clone();
                 let step = mutant.tasks[t].steps.remove(s);
-                let violation = verify(&mutant, &graph).expect_err(&step.text);
+                let violation = verify(&mutant, &graph).expect_err(&step.text());
                 let causes = ["nothing has written", "bytes hold"];
                 assert!(causes.iter().any(|cause| violation.message.contains(cause)), "{violation}");
                 dropped += 1;

@@ -124,7 +124,7 @@ fn after(replay: &Replay, number: u64, turn: Turn) -> Result<Vec<First>, (u64, F
     let mut found = vec![];
     for (write, oddity) in rank.oddities(turn).map_err(|message| (number, message.into()))? {
         let value = program.buffers[step.writes[write].buffer.index()].name.clone();
-        let op = Some(Op { text: step.text.clone(), microbatch: (turn.time, program.mesh.microbatches()) });
+        let op = Some(Op { text: program.text_of(step), microbatch: (turn.time, program.mesh.microbatches()) });
         found.push(First { value, oddity, rank: number, op });
     }
     Ok(found)

@@ -115,7 +115,7 @@ impl Loaded {
         let mut tasks = vec![];
         for task in &program.tasks {
             let ready =
-                |step: &Step| ready(program, step).map_err(|e| reason!("step `{}` of task {}: {e}", step.text, task.name));
+                |step: &Step| ready(program, step).map_err(|e| reason!("step `{}` of task {}: {e}", program.text_of(step), task.name));
             tasks.push(task.steps.iter().map(ready).collect::<Result<_, _>>()?);
         }
         let inputs = program.inputs.iter().map(|input| inputs[input.name.as_str()]).collect();

@@ -37,7 +37,8 @@ fn view(program: &Program, buffer: u32) -> View {
 fn step(program: &Program, kernel: Kernel, reads: &[u32], writes: &[u32]) -> Step {
     Step {
         stream: Stream::Main,
-        text: kernel.name().to_string(),
+        op: kernel.name().to_string(),
+        results: vec![],
         kernel,
         reads: reads.iter().map(|b| view(program, *b)).collect(),
         writes: writes.iter().map(|b| view(program, *b)).collect(),
@@ -285,7 +286,7 @@ fn failing(ranks: u64) -> Program {
         origin: Origin::whole(3),
     };
     let bad = step(&program, Kernel::Gather(gather), &[1, 7], &[8]);
-    program.tasks[1].steps.insert(0, Step { text: "gather %w, %ids".into(), ..bad });
+    program.tasks[1].steps.insert(0, bad);
     program
 }
 

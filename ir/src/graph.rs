@@ -132,7 +132,7 @@ pub struct NodeOrigin {
 impl NodeOrigin {
     /// As the plan carries it.
     pub fn provenance(&self, ops: Vec<String>) -> Provenance {
-        Provenance { ops, reason: self.reason.clone(), spec_line: self.spec_line }
+        Provenance { ops, reason: self.reason.clone(), spec_line: self.spec_line, scope: self.scope.clone() }
     }
 }
 

@@ -132,6 +132,11 @@ impl Kernel {
         self.form().signature(mesh)
     }
 
+    /// Operations on numbers, as [`Form::flops`] counts them.
+    pub fn flops(&self) -> u64 {
+        self.form().flops()
+    }
+
     /// Whether read operand `read` may be the same memory as written operand `write`.
     pub fn in_place(&self, read: usize, write: usize) -> bool {
         self.form().in_place(read, write)

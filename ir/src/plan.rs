@@ -130,6 +130,8 @@ pub struct Provenance {
     pub reason: Option<String>,
     /// The line of the spec that asked for it, from 1.
     pub spec_line: Option<u32>,
+    /// The module of the model that it belongs to, for people: `h.0.attn`.
+    pub scope: Option<String>,
 }
 
 /// One kernel launch or communicator call.
@@ -143,12 +145,25 @@ pub struct Step {
     pub reads: Vec<View>,
     /// Operands written, in the kernel's order.
     pub writes: Vec<View>,
-    /// Text of the op, for listings: `contract bk,nk->bn %x, %w1`.
-    pub text: String,
+    /// The op with its attributes, for people: `contract bk,nk->bn`.
+    pub op: String,
+    /// For each operand written, the name of what it then holds, for people.
+    pub results: Vec<String>,
     /// Its origin.
     pub provenance: Provenance,
     /// With which micro-batches it runs.
     pub when: When,
+}
+
+impl Step {
+    /// What it computes, without its operands: `%y = contract bk,nk->bn`.
+    pub fn text(&self) -> String {
+        match &self.results[..] {
+            [] => self.op.clone(),
+            [only] => format!("%{only} = {}", self.op),
+            [first, ..] => format!("%{first}, … = {}", self.op),
+        }
+    }
 }
 
 /// With which micro-batches of its task a step runs.
@@ -364,6 +379,12 @@ impl Program {
             let runs = move |step: &usize| self.runs(&self.tasks[task].steps[*step], time);
             (0..self.tasks[task].steps.len()).filter(runs).map(move |step| Turn { task, step, time })
         })
+    }
+
+    /// What a step computes, with the buffers that it reads: `%y = contract bk,nk->bn %x, %w1`.
+    pub fn text_of(&self, step: &Step) -> String {
+        let reads: Vec<String> = step.reads.iter().map(|view| format!("%{}", self.buffers[view.buffer.index()].name)).collect();
+        format!("{} {}", step.text(), reads.join(", ")).trim_end().to_string()
     }
 
     /// Whether a step of a task runs where its task runs for micro-batch `time`.

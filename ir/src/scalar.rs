@@ -73,6 +73,11 @@ impl ScalarProgram {
         self.code.iter().map(cost).sum()
     }
 
+    /// The functions that one element takes; constants and indices are none.
+    pub fn functions(&self) -> u64 {
+        self.code.iter().filter(|instr| !matches!(instr, Instr::Const(_) | Instr::Index(_))).count() as u64
+    }
+
     /// The number of registers.
     pub fn registers(&self) -> usize {
         self.inputs as usize + self.code.len()

@@ -30,7 +30,7 @@ mod sharding;
 mod value;
 
 pub use parse::{parse, parse_beside};
-pub use print::{node_text, op_text, print};
+pub use print::{node_text, op_text, operation, operation_with_numbers, print};
 
 use std::fmt;
 

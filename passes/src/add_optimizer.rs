@@ -51,7 +51,12 @@ impl Pass for AddOptimizer {
         let reads = graph.state_reads();
         let mut b = Builder::extend(graph.take());
         b.origin.part = Part::Update;
+        let clipped = if cx.spec.clip.is_some() { " (clip)" } else { "" };
+        b.origin.reason = Some(format!("for the norm of all gradients{clipped}"));
+        b.origin.spec_line = cx.spec.clip.as_ref().map(|c| c.source.line as u32);
         let factor = clip(&mut b, &gradients, cx.spec.clip.as_ref().map(|c| c.value));
+        b.origin.reason = Some("for the update of parameters".to_string());
+        b.origin.spec_line = Some(optimizer.source.line as u32);
         let mut scalars = Scalars::default();
         for (state, gradient) in gradients {
             let gradient = match factor {

@@ -70,14 +70,14 @@ impl Pass for AttachLoss {
         })?;
         match cx.mode {
             Mode::Train => {
-                let mut b = Builder::extend(graph.take());
+                let mut b = extend(graph);
                 let loss = terms.mean(&mut b);
                 b.rename(loss, "loss");
                 *graph = b.finish();
                 graph.outputs = vec![Output { name: "loss".into(), value: loss }];
             }
             Mode::Evaluate => {
-                let mut b = Builder::extend(graph.take());
+                let mut b = extend(graph);
                 let count = terms.count(&mut b);
                 *graph = b.finish();
                 for (name, value) in [(LOSS_SUM, terms.sum), (LABELS, count)] {
@@ -88,6 +88,13 @@ impl Pass for AttachLoss {
         }
         Ok(())
     }
+}
+
+/// A builder of what the loss is made of.
+fn extend(graph: &mut Graph) -> Builder {
+    let mut b = Builder::extend(graph.take());
+    b.origin.reason = Some("for the loss".to_string());
+    b
 }
 
 /// `name`, told from those of `outputs`.
@@ -151,7 +158,7 @@ fn terms(graph: &mut Graph, cx: &Context<'_>, loss: &Loss) -> Result<Terms, Diag
                 ))
                 .help("cross entropy needs logits with a class dimension behind dimension 0, which is the batch"));
             }
-            let mut b = Builder::extend(graph.take());
+            let mut b = extend(graph);
             let x = last(&mut b, x, axis as usize);
             let mut shape = b.ty(x).shape.clone();
             shape.pop();
@@ -166,7 +173,7 @@ fn terms(graph: &mut Graph, cx: &Context<'_>, loss: &Loss) -> Result<Terms, Diag
         }
         Loss::Mse { prediction, labels } => {
             let x = output(graph, cx, prediction.as_ref(), "prediction")?;
-            let mut b = Builder::extend(graph.take());
+            let mut b = extend(graph);
             let ty = b.ty(x).clone();
             let y = label(&mut b, cx, labels, ty)?;
             let difference = b.sub(x, y);
@@ -177,7 +184,7 @@ fn terms(graph: &mut Graph, cx: &Context<'_>, loss: &Loss) -> Result<Terms, Diag
         }
         Loss::BceWithLogits { logits, labels } => {
             let x = output(graph, cx, logits.as_ref(), "logits")?;
-            let mut b = Builder::extend(graph.take());
+            let mut b = extend(graph);
             let ty = b.ty(x).clone();
             let y = label(&mut b, cx, labels, ty)?;
             let entropy = binary_cross_entropy(&mut b, x, y);
@@ -195,7 +202,7 @@ fn terms(graph: &mut Graph, cx: &Context<'_>, loss: &Loss) -> Result<Terms, Diag
                     .at(cx.spec.place_of(name.source))
                     .help("a loss is one number, or one number for each sample"));
             }
-            let mut b = Builder::extend(graph.take());
+            let mut b = extend(graph);
             let terms = own_loss(&mut b, x, samples, cx.mode);
             *graph = b.finish();
             Ok(terms)

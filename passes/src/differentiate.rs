@@ -70,7 +70,7 @@ fn gradients(forward: Graph, loss: ValueId, parameters: &[bool]) -> Result<Graph
         if !flows {
             continue;
         }
-        b.origin.scope = node.origin.scope.clone();
+        (b.origin.scope, b.origin.reason) = (node.origin.scope.clone(), node.origin.reason.clone());
         let grads: Vec<Option<ValueId>> = node
             .results
             .iter()

@@ -8,22 +8,21 @@
 //! is updated under its own sharding. Needs phase `annotated`, gives `explicit` (with `reshard`s
 //! still in it).
 
+mod reasons;
 mod sums;
 
 use crate::pass::{Context, Mode, Pass};
 use crate::rewrite::{ValueMap, mapped};
 use crate::weights::{gradients_of_weights, weights};
+use reasons::Reasons;
 use shardc_ir::builder::Builder;
 use shardc_ir::diagnostic::Diagnostics;
 use shardc_ir::graph::{Graph, Node, NodeOrigin, Part, Phase, ValueId};
 use shardc_ir::letters::{Assignment, Letter, Letters, Role};
 use shardc_ir::mesh::AxisId;
-use shardc_ir::ops::{Op, comm::Reshard, linear_of};
+use shardc_ir::ops::{comm::Reshard, linear_of};
 use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::sharding::Sharding;
-
-/// How many values are looked at for the reason of a reshard.
-const NEAR: usize = 1000;
 
 /// See the module.
 pub struct InsertReshards;
@@ -244,77 +243,16 @@ impl<'g> Explicit<'g> {
         result
     }
 
-    /// Why a value is resharded: the gradient of which parameter it is, or which split parameter
-    /// left it partial, or who reads it.
+    /// Why a value is resharded, with the line of the spec that asks for it.
     fn reason(&self, current: &Sharding, wanted: &Sharding, old: ValueId, reader: Option<&Node>) -> NodeOrigin {
-        let definer = self.old.def(old);
-        let changed: Vec<AxisId> = (0..self.old.mesh.axes().len() as u8)
-            .map(AxisId)
-            .filter(|a| current.depends_on(*a) && !(wanted.partial_over(*a).is_some() || wanted.splits(*a)))
-            .collect();
-        let axis = changed.first().copied();
-        let line = |value: ValueId| axis.and_then(|a| self.old.asked(value, a));
-        let mut origin = definer.origin.clone();
-        if let (Some(reader), Part::Update) = (reader, definer.origin.part) {
+        let mut origin = self.old.def(old).origin.clone();
+        if let (Some(reader), Part::Update) = (reader, origin.part) {
             origin.part = reader.origin.part;
         }
-        if let Some(state) = self.gradient_of[old.index()] {
-            origin.reason = Some(format!("gradient of \"{}\"", self.old.states[state].name));
-            origin.spec_line = axis.and_then(|a| self.nearest_line(old, a));
-            return origin;
-        }
-        let split_state = definer.operands.iter().find_map(|v| {
-            let Op::State(read) = &self.old.def(*v).op else { return None };
-            let state = &self.old.states[read.state.index()];
-            axis.is_some_and(|a| state.sharding.splits(a)).then_some((*v, state))
-        });
-        // A split that gives way to another has two reasons: who needs it otherwise, and the line
-        // that asked for it.
-        let against = axis.filter(|a| current.splits(*a)).and_then(|a| Some((a, self.old.asked(old, a)?)));
-        if let (Some((axis, line)), Some(reader)) = (against, reader)
-            && let Some(winner) = reader.operands.iter().find(|v| self.weights[v.index()] && self.old.sharding(**v).splits(axis))
-        {
-            let sharding = self.old.sharding(*winner).text(&self.old.ty(*winner).shape, &self.old.mesh);
-            origin.reason = Some(format!("for \"{}\" {sharding}, against line {line}", self.old.value(*winner).name));
-            origin.spec_line = self.old.asked(*winner, axis);
-            return origin;
-        }
-        match (split_state, reader) {
-            (Some((value, state)), _) => {
-                let sharding = state.sharding.text(&state.ty.shape, &self.old.mesh);
-                origin.reason = Some(format!("for \"{}\" {sharding}", state.name));
-                origin.spec_line = line(value);
-            }
-            (None, Some(reader)) => {
-                origin.reason = Some(format!("for {}", reader.op.name()));
-                origin.spec_line = axis.and_then(|a| self.nearest_line(old, a));
-            }
-            (None, None) => {
-                let output = self.old.outputs.iter().find(|o| o.value == old);
-                origin.reason = output.map(|o| format!("for output \"{}\"", o.name));
-                origin.spec_line = axis.and_then(|a| self.nearest_line(old, a));
-            }
-        }
+        let gradient = self.gradient_of[old.index()].map(|state| &self.old.states[state].name);
+        let reasons = Reasons { graph: self.old, weights: &self.weights, gradient };
+        (origin.reason, origin.spec_line) = reasons.of(current, wanted, old, reader);
         origin
-    }
-
-    /// The line of the spec that splits the nearest value on which `value` depends over `axis`.
-    fn nearest_line(&self, value: ValueId, axis: AxisId) -> Option<u32> {
-        let mut near = vec![value];
-        let mut next = 0;
-        while next < near.len().min(NEAR) {
-            let at = near[next];
-            if let Some(line) = self.old.asked(at, axis) {
-                return Some(line);
-            }
-            for operand in &self.old.def(at).operands {
-                if !near.contains(operand) {
-                    near.push(*operand);
-                }
-            }
-            next += 1;
-        }
-        None
     }
 
     /// Outputs and gradients are whole sums; updates have the sharding of their state.

@@ -29,7 +29,7 @@ fn planned(nodes: [&str; 4]) -> Program {
 fn copies(program: &Program) -> usize {
     let is_state = |id: usize| matches!(program.buffers[id].kind, BufferKind::State(_));
     let steps = program.tasks.iter().flat_map(|task| &task.steps);
-    steps.filter(|step| step.text.ends_with("copy") && is_state(step.writes[0].buffer.index())).count()
+    steps.filter(|step| step.op == "copy" && is_state(step.writes[0].buffer.index())).count()
 }
 
 #[test]

@@ -199,7 +199,7 @@ impl<'p> Rank<'p> {
             if let Kernel::Collective(_) = step.kernel {
                 break;
             }
-            self.kernel(step, time).map_err(|why| format!("`{}` {why}", step.text))?;
+            self.kernel(step, time).map_err(|why| format!("`{}` {why}", step.text()))?;
             self.next += 1;
         }
         Ok(())

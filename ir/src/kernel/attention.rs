@@ -1,7 +1,7 @@
 //! Attention and its gradient.
 
 use super::form::{Form, Position};
-use super::signature::{Signature, distinct, extent, float, product};
+use super::signature::{Signature, counted, distinct, extent, float, product};
 use crate::dtype::DType;
 use crate::mesh::Mesh;
 use crate::reason;
@@ -90,6 +90,21 @@ impl Attention {
         }
     }
 
+    /// Pairs of a query and a key that it may see, of all heads and batches.
+    fn pairs(&self) -> u64 {
+        let (queries, keys) = (self.q_len, self.kv_len);
+        let seen = match self.mask {
+            // Query `t` sees `t + 1 + keys - queries` keys.
+            AttentionMask::Causal => {
+                let rows = queries.min(keys);
+                let all = u128::from(rows) * (u128::from(keys - rows) * 2 + u128::from(rows) + 1) / 2;
+                u64::try_from(all).unwrap_or(u64::MAX)
+            }
+            AttentionMask::None | AttentionMask::Operand { .. } => counted([queries, keys]),
+        };
+        counted([self.batch, self.heads, seen])
+    }
+
     /// The elements that rows of `width` over (batch, head, position) reach; written ones must be
     /// distinct.
     fn rows(&self, strides: &[i64; 3], heads: u64, positions: u64, width: u64, written: bool) -> Result<u64, Reason> {
@@ -116,6 +131,13 @@ impl Form for Attention {
 
     fn in_place(&self, _read: usize, _write: usize) -> bool {
         false
+    }
+
+    /// Two products of matrices, and scaling and softmax of the scores, of all pairs that a causal mask
+    /// leaves; other masks hide nothing here.
+    fn flops(&self) -> u64 {
+        let pairs = self.pairs();
+        counted([pairs, self.width, 2]).saturating_add(counted([pairs, self.v_width, 2])).saturating_add(counted([pairs, 5]))
     }
 
     fn sizes_mut(&mut self) -> Vec<&mut u64> {
@@ -151,6 +173,13 @@ impl Form for AttentionGrad {
 
     fn in_place(&self, _read: usize, _write: usize) -> bool {
         false
+    }
+
+    /// Five products of matrices, one of them the scores again, and softmax with its gradient.
+    fn flops(&self) -> u64 {
+        let pairs = self.0.pairs();
+        let products = counted([pairs, self.0.width, 6]).saturating_add(counted([pairs, self.0.v_width, 4]));
+        products.saturating_add(counted([pairs, 8]))
     }
 
     fn sizes_mut(&mut self) -> Vec<&mut u64> {

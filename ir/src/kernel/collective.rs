@@ -102,6 +102,10 @@ impl Form for Collective {
         self.kind == CollectiveKind::AllReduce && read == write
     }
 
+    fn flops(&self) -> u64 {
+        0
+    }
+
     fn sizes_mut(&mut self) -> Vec<&mut u64> {
         self.counts.iter_mut().collect()
     }

@@ -1,7 +1,7 @@
 //! Contract: products of matrices, over any number of letters.
 
 use super::form::{Form, Position};
-use super::signature::{Signature, distinct, extent, float};
+use super::signature::{Signature, counted, distinct, extent, float};
 use crate::dtype::DType;
 use crate::mesh::Mesh;
 use crate::reason::Reason;
@@ -78,6 +78,12 @@ impl Form for Contract {
 
     fn in_place(&self, _read: usize, _write: usize) -> bool {
         false
+    }
+
+    /// A product and an addition for each pair of elements that meet.
+    fn flops(&self) -> u64 {
+        let dims = [&self.batch, &self.m, &self.n, &self.k];
+        counted(dims.into_iter().flatten().map(|dim| dim.size).chain([2]))
     }
 
     fn sizes_mut(&mut self) -> Vec<&mut u64> {

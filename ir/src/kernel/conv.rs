@@ -1,7 +1,7 @@
 //! Conv: convolutions and their gradients.
 
 use super::form::{Form, Position};
-use super::signature::{Signature, float, product};
+use super::signature::{Signature, counted, float, product};
 use super::window::{WindowDim, planes};
 use crate::dtype::DType;
 use crate::mesh::Mesh;
@@ -63,6 +63,12 @@ impl Form for Conv {
 
     fn in_place(&self, _read: usize, _write: usize) -> bool {
         false
+    }
+
+    /// A product and an addition for each output, channel and tap; padding is counted too.
+    fn flops(&self) -> u64 {
+        let seen = self.window.iter().map(|dim| dim.output.saturating_mul(dim.kernel));
+        counted([self.batch, self.groups, self.inputs, self.outputs, 2].into_iter().chain(seen))
     }
 
     fn sizes_mut(&mut self) -> Vec<&mut u64> {

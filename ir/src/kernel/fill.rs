@@ -31,6 +31,10 @@ impl Form for Fill {
         false
     }
 
+    fn flops(&self) -> u64 {
+        0
+    }
+
     fn sizes_mut(&mut self) -> Vec<&mut u64> {
         vec![&mut self.count]
     }

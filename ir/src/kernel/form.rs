@@ -21,6 +21,11 @@ pub trait Form {
     /// is read before it is written, and not later.
     fn in_place(&self, read: usize, write: usize) -> bool;
 
+    /// Operations on numbers: an addition, a product, a comparison and any other scalar function is
+    /// 1, so a product that is added is 2; constants, indices, copies and messages are 0. What does
+    /// not fit is the largest number.
+    fn flops(&self) -> u64;
+
     /// Every size, for tests that change one.
     fn sizes_mut(&mut self) -> Vec<&mut u64>;
 

@@ -1,7 +1,7 @@
 //! Gather and ScatterAdd: rows of tables by index.
 
 use super::form::{Form, Position};
-use super::signature::{Signature, float, product};
+use super::signature::{Signature, counted, float, product};
 use crate::dtype::DType;
 use crate::mesh::Mesh;
 use crate::position::Origin;
@@ -60,6 +60,10 @@ impl Form for Gather {
         false
     }
 
+    fn flops(&self) -> u64 {
+        0
+    }
+
     fn sizes_mut(&mut self) -> Vec<&mut u64> {
         let Gather { batch, outer, rows, total_rows, inner, count, .. } = self;
         vec![batch, outer, rows, total_rows, inner, count]
@@ -89,6 +93,11 @@ impl Form for ScatterAdd {
 
     fn in_place(&self, _read: usize, _write: usize) -> bool {
         false
+    }
+
+    /// An addition for each element of a row.
+    fn flops(&self) -> u64 {
+        counted([self.0.batch, self.0.outer, self.0.count, self.0.inner])
     }
 
     fn sizes_mut(&mut self) -> Vec<&mut u64> {

@@ -1,7 +1,7 @@
 //! Map: a fused elementwise program over broadcast inputs.
 
 use super::form::{Form, Position};
-use super::signature::{Signature, elements, extent, row_major};
+use super::signature::{Signature, counted, elements, extent, row_major};
 use crate::dtype::DType;
 use crate::mesh::Mesh;
 use crate::position::Origin;
@@ -67,6 +67,11 @@ impl Form for Map {
         let steps = row_major(&self.shape);
         let alike = |((size, step), own): ((&u64, &i64), &i64)| *size == 1 || step == own;
         input.dtype == *output && (self.shape.contains(&0) || self.shape.iter().zip(&steps).zip(&input.strides).all(alike))
+    }
+
+    /// The functions of the program for each element.
+    fn flops(&self) -> u64 {
+        counted(self.shape.iter().copied().chain([self.program.functions()]))
     }
 
     fn sizes_mut(&mut self) -> Vec<&mut u64> {

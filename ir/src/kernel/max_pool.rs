@@ -1,7 +1,7 @@
 //! MaxPool: the largest element under a window, and its gradient.
 
 use super::form::{Form, Position};
-use super::signature::{Signature, float, product};
+use super::signature::{Signature, counted, float, product};
 use super::window::{WindowDim, planes};
 use crate::dtype::DType;
 use crate::mesh::Mesh;
@@ -48,6 +48,11 @@ impl Form for MaxPool {
         false
     }
 
+    /// A comparison for each output and tap.
+    fn flops(&self) -> u64 {
+        counted(self.window.iter().map(|dim| dim.output.saturating_mul(dim.kernel)).chain([self.planes]))
+    }
+
     fn sizes_mut(&mut self) -> Vec<&mut u64> {
         let MaxPool { planes, window, .. } = self;
         std::iter::once(planes).chain(window.iter_mut().flat_map(WindowDim::sizes_mut)).collect()
@@ -75,6 +80,11 @@ impl Form for MaxPoolGrad {
 
     fn in_place(&self, _read: usize, _write: usize) -> bool {
         false
+    }
+
+    /// The comparisons again, and an addition for each output.
+    fn flops(&self) -> u64 {
+        self.0.flops().saturating_add(counted(self.0.window.iter().map(|dim| dim.output).chain([self.0.planes])))
     }
 
     fn sizes_mut(&mut self) -> Vec<&mut u64> {

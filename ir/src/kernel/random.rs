@@ -1,7 +1,7 @@
 //! Random: truth values drawn from counters.
 
 use super::form::{Form, Position};
-use super::signature::{Signature, product};
+use super::signature::{Signature, counted, product};
 use crate::dtype::DType;
 use crate::mesh::Mesh;
 use crate::position::Origin;
@@ -49,6 +49,11 @@ impl Form for Random {
 
     fn in_place(&self, _read: usize, _write: usize) -> bool {
         false
+    }
+
+    /// A comparison for each element; the words that are drawn are not counted.
+    fn flops(&self) -> u64 {
+        counted(self.shape.iter().copied())
     }
 
     fn sizes_mut(&mut self) -> Vec<&mut u64> {

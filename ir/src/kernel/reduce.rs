@@ -2,7 +2,7 @@
 
 use super::form::{Form, Position};
 use super::map::Map;
-use super::signature::{Signature, elements};
+use super::signature::{Signature, counted, elements};
 use crate::dtype::DType;
 use crate::mesh::Mesh;
 use crate::reason::Reason;
@@ -42,6 +42,11 @@ impl Form for Reduce {
 
     fn in_place(&self, _read: usize, _write: usize) -> bool {
         false
+    }
+
+    /// Those of the program, and one that combines, for each element.
+    fn flops(&self) -> u64 {
+        counted(self.map.shape.iter().copied().chain([self.map.program.functions() + 1]))
     }
 
     fn sizes_mut(&mut self) -> Vec<&mut u64> {

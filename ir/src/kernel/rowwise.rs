@@ -1,7 +1,7 @@
 //! Rowwise: programs over rows of contiguous elements.
 
 use super::form::{Form, Position};
-use super::signature::{Signature, float, product};
+use super::signature::{Signature, counted, float, product};
 use crate::dtype::DType;
 use crate::mesh::Mesh;
 use crate::reason::Reason;
@@ -71,6 +71,28 @@ pub enum RowExtent {
 }
 
 impl RowProgram {
+    /// Functions for each element of a row, as the formulas above have them; those that are taken
+    /// once a row are not counted.
+    fn functions(self) -> u64 {
+        match self {
+            // Maximum; difference, exponential, sum; quotient.
+            RowProgram::Softmax => 5,
+            // Product and sum; difference, product.
+            RowProgram::SoftmaxGrad => 4,
+            // Sum; difference, square, sum; difference, product, product, sum.
+            RowProgram::LayerNorm { .. } => 8,
+            // Difference, product, product; two sums, one of products; two products, two differences,
+            // product.
+            RowProgram::LayerNormGrad => 11,
+            // Square, sum; two products.
+            RowProgram::RmsNorm { .. } => 4,
+            // Two products; product and sum; product, difference, product.
+            RowProgram::RmsNormGrad => 7,
+            // Two products and a sum.
+            RowProgram::Rotary { .. } => 3,
+        }
+    }
+
     /// The operands read and the operands written.
     pub fn operands(self) -> (&'static [RowExtent], &'static [RowExtent]) {
         use RowExtent::{All, Rows, Table, Width};
@@ -115,6 +137,10 @@ impl Form for Rowwise {
 
     fn in_place(&self, _read: usize, _write: usize) -> bool {
         false
+    }
+
+    fn flops(&self) -> u64 {
+        counted([self.rows, self.width, self.program.functions()])
     }
 
     fn sizes_mut(&mut self) -> Vec<&mut u64> {

@@ -49,6 +49,18 @@ pub fn product(sizes: &[u64]) -> Result<u64, Reason> {
     total.ok_or_else(|| reason!("sizes {sizes:?} have too large a product"))
 }
 
+/// The product of counts, the largest number where that is more.
+pub fn counted(counts: impl IntoIterator<Item = u64>) -> u64 {
+    let mut total = 1u64;
+    for count in counts {
+        match count {
+            0 => return 0,
+            count => total = total.saturating_mul(count),
+        }
+    }
+    total
+}
+
 /// The number of elements of an iteration space.
 ///
 /// # Errors

@@ -46,6 +46,10 @@ impl Form for Move {
         false
     }
 
+    fn flops(&self) -> u64 {
+        0
+    }
+
     fn sizes_mut(&mut self) -> Vec<&mut u64> {
         self.shape.iter_mut().collect()
     }

@@ -98,7 +98,7 @@ fn cells(program: &Program, rank: u64, spec_name: &str, step: &Step, task: &str)
         crate::plan::Stream::Main => "main",
         crate::plan::Stream::Comm => "comm",
     };
-    let (result, operation) = step.text.split_once(" = ").unwrap_or(("", &step.text));
+    let (result, operation) = ("", step.op.as_str());
     let types: Vec<String> = match &step.kernel {
         Kernel::Collective(call) if call.counts.len() > 1 => {
             vec![format!("{}[{}]", call.dtype, step.writes.iter().map(|view| view.bytes).sum::<u64>() / call.dtype.bytes())]

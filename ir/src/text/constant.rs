@@ -26,6 +26,13 @@ pub(super) fn constant_text(tensor: &Tensor) -> String {
     if back.is_ok_and(|b| b == *tensor) { text } else { hex(tensor) }
 }
 
+/// The first element; nothing where there is none.
+pub(super) fn first_text(tensor: &Tensor) -> String {
+    let bytes = tensor.bytes.iter().take(tensor.ty.dtype.bytes() as usize).copied().collect();
+    let first = Tensor { ty: Type::new(tensor.ty.dtype, &[1]), bytes: Arc::new(bytes) };
+    elements(&first).concat()
+}
+
 fn elements(tensor: &Tensor) -> Vec<String> {
     match tensor.ty.dtype {
         DType::F64 => tensor.to_f64().iter().map(|v| format!("{v:?}")).collect(),

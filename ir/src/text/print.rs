@@ -1,7 +1,7 @@
 //! Writes a graph as text, in columns.
 
 use super::axes::name_axes;
-use super::constant::constant_text;
+use super::constant::{constant_text, first_text};
 use super::cursor::{quoted, quoted_if_needed};
 use super::positional;
 use super::value::{attributes_text, value_text};
@@ -57,6 +57,30 @@ pub fn op_text(graph: &Graph, node: &Node) -> String {
         words.push(names(graph, &node.operands));
     }
     words.join(" ")
+}
+
+/// A node's op with its attributes, for listings: `contract "bk,kn->bn"`, `slice axis=2 start=0`.
+pub fn operation(graph: &Graph, node: &Node) -> String {
+    op_words(graph, &node.op).join(" ")
+}
+
+/// As [`operation`], of a node whose constants are numbers in its kernel: `mul(_, 0.5)`.
+pub fn operation_with_numbers(graph: &Graph, node: &Node) -> String {
+    let mut words = op_words(graph, &node.op);
+    let numbers: Vec<Option<String>> = node.operands.iter().map(|v| number_text(graph, *v)).collect();
+    if numbers.iter().any(Option::is_some) {
+        let given = numbers.into_iter().map(|number| number.unwrap_or_else(|| "_".to_string()));
+        words[0] = format!("{}({})", words[0], given.collect::<Vec<_>>().join(", "));
+    }
+    words.join(" ")
+}
+
+/// A constant whose elements are all one number.
+fn number_text(graph: &Graph, value: ValueId) -> Option<String> {
+    match &graph.def(value).op {
+        Op::Constant(constant) => constant.value.splat().map(|_| first_text(&constant.value)),
+        _ => None,
+    }
 }
 
 const MAX_NAME: usize = 20;

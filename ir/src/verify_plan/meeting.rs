@@ -32,7 +32,7 @@ impl Call<'_> {
     }
 
     fn text(&self) -> String {
-        format!("step {} `{}` of micro-batch {}", self.number, self.step.text, self.time)
+        format!("step {} `{}` of micro-batch {}", self.number, self.step.text(), self.time)
     }
 }
 

@@ -50,7 +50,7 @@ pub fn numbered(program: &Program) -> impl Iterator<Item = (usize, usize, &Step)
 
 /// A violation by step `number`.
 pub fn at(number: usize, step: &Step, why: impl fmt::Display) -> Violation {
-    let message = format!("step {number} `{}` {why}", step.text);
+    let message = format!("step {number} `{}` {why}", step.text());
     Violation { message, steps: vec![number], ranks: None, spec_line: step.provenance.spec_line }
 }
 

@@ -120,15 +120,16 @@ fn joined(program: &Program, mut group: Vec<Step>) -> Step {
     let (reads, writes) = (views(|step| &step.reads), views(|step| &step.writes));
     let counts = writes.iter().map(|view| view.bytes / call.dtype.bytes()).collect();
     let axes: Vec<&str> = call.axes.iter().map(|a| program.mesh.name(*a)).collect();
-    let result = group[0].text.split_once(" = ").map_or("", |(result, _)| result);
     Step {
         stream: Stream::Comm,
         kernel: Kernel::Collective(Collective { counts, ..call.clone() }),
-        text: format!("{result}, … = all_reduce {} {}", call.op.name(), axes.join(" ")),
+        op: format!("all_reduce {} {}", call.op.name(), axes.join(" ")),
+        results: group.iter().flat_map(|s| s.results.clone()).collect(),
         provenance: Provenance {
             ops: group.iter().flat_map(|s| s.provenance.ops.clone()).collect(),
             reason: Some(counted(group.len(), "gradient")),
             spec_line: group.iter().find_map(|s| s.provenance.spec_line),
+            scope: group[0].provenance.scope.clone().filter(|scope| group.iter().all(|s| s.provenance.scope.as_ref() == Some(scope))),
         },
         when: group[0].when,
         reads,
@@ -147,8 +148,8 @@ mod tests {
     fn step(kernel: Kernel, reads: &[u32], writes: &[u32]) -> Step {
         let views = |ids: &[u32]| ids.iter().map(|id| View { buffer: BufferId(*id), offset: 0, bytes: 4 }).collect();
         let (reads, writes) = (views(reads), views(writes));
-        let provenance = Provenance { ops: vec![], reason: None, spec_line: None };
-        Step { stream: Stream::Main, kernel, reads, writes, text: String::new(), provenance, when: When::Each }
+        let (op, results, provenance) = (String::new(), vec![], Provenance::default());
+        Step { stream: Stream::Main, kernel, reads, writes, op, results, provenance, when: When::Each }
     }
 
     fn fill(reads: &[u32], writes: &[u32]) -> Step {

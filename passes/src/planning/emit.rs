@@ -14,6 +14,7 @@ use shardc_ir::plan::{
 };
 use shardc_ir::position::Offset;
 use shardc_ir::reduce_kind::ReduceKind;
+use shardc_ir::text::{operation, operation_with_numbers};
 
 /// A program without offsets.
 pub struct Emitted {
@@ -80,16 +81,19 @@ impl Emitter<'_, '_> {
     fn fused(&mut self, id: NodeId) -> Step {
         let fused = self.fusion.kernel(self.lowered, id);
         let node = self.lowered.graph.node(id);
-        let names: Vec<&str> = fused.nodes.iter().map(|n| self.lowered.graph.node(*n).op.name()).collect();
-        let operation = if names.len() == 1 { names[0].to_string() } else { format!("map({})", names.join(", ")) };
-        let text = self.text(&node.results, &operation, &fused.reads);
+        let operation = |n: &NodeId| operation_with_numbers(self.lowered.graph, self.lowered.graph.node(*n));
+        let op = match &fused.nodes[..] {
+            [only] => operation(only),
+            all => format!("map({})", all.iter().map(operation).collect::<Vec<_>>().join(", ")),
+        };
         let ops = fused.nodes.iter().flat_map(|n| self.names(&self.lowered.graph.node(*n).results)).collect();
         Step {
             stream: Stream::Main,
             kernel: fused.kernel,
             reads: fused.reads.iter().map(|v| self.view(*v)).collect(),
             writes: node.results.iter().map(|v| self.view(*v)).collect(),
-            text,
+            op,
+            results: self.names(&node.results),
             provenance: node.origin.provenance(ops),
             when: When::Each,
         }
@@ -108,7 +112,7 @@ impl Emitter<'_, '_> {
         if let Op::Accumulate(op) = &node.op {
             self.begin(node.results[0], op.kind);
         }
-        let operation = match &node.op {
+        let op = match &node.op {
             Op::Contract(c) => format!("contract {}", c.spec),
             Op::AllReduce(op) => format!("all_reduce {} {}", op.kind.name(), self.axes(&op.axes)),
             Op::AllGather(op) => format!("all_gather {}", self.axes(&[op.split.axis])),
@@ -117,10 +121,10 @@ impl Emitter<'_, '_> {
             }
             Op::AllToAll(op) => format!("all_to_all {}", self.axes(&[op.split.axis])),
             Op::ShardSlice(op) => format!("shard_slice {}", self.axes(&[op.split.axis])),
-            op => op.name().to_string(),
+            _ => operation(self.lowered.graph, node),
         };
-        let text = self.text(&node.results, &operation, &node.operands);
-        for launch in launches {
+        let count = launches.len();
+        for (i, launch) in launches.into_iter().enumerate() {
             let mut views = |slots: &[Slot]| -> Vec<View> {
                 slots
                     .iter()
@@ -133,9 +137,22 @@ impl Emitter<'_, '_> {
                     .collect()
             };
             let (reads, writes) = (views(&launch.reads), views(&launch.writes));
-            let stream = if matches!(launch.kernel, Kernel::Collective(_)) { Stream::Comm } else { Stream::Main };
+            let result = |slot: &Slot| match slot {
+                Slot::Operand(i) => self.name(node.operands[*i]),
+                Slot::Result(i) => self.name(node.results[*i]),
+                Slot::Scratch(i) => self.buffers.all[scratch[*i].index()].name.clone(),
+            };
+            let results = launch.writes.iter().map(result).collect();
+            let is_call = matches!(launch.kernel, Kernel::Collective(_));
+            let op = match &launch.kernel {
+                // What a call needs in another order is put there by the rank itself.
+                Kernel::Move(_) if node.op.is_collective() => "copy".to_string(),
+                _ if count > 1 && !is_call => format!("{op} part {} of {count}", i + 1),
+                _ => op.clone(),
+            };
+            let stream = if is_call { Stream::Comm } else { Stream::Main };
             let provenance = node.origin.provenance(self.names(&node.results));
-            steps.push(Step { stream, kernel: launch.kernel, reads, writes, text: text.clone(), provenance, when: When::Each });
+            steps.push(Step { stream, kernel: launch.kernel, reads, writes, op, results, provenance, when: When::Each });
         }
         steps
     }
@@ -148,15 +165,16 @@ impl Emitter<'_, '_> {
     fn begin(&mut self, value: ValueId, kind: ReduceKind) {
         let extent = self.lowered.extent(value);
         let kernel = Kernel::Fill(Fill { dtype: extent.ty.dtype, count: extent.elements(), value: kind.neutral() });
-        let text = self.text(&[value], "fill", &[]);
+        let op = format!("fill {}", kind.neutral());
         let write = self.view(value);
-        let provenance = Provenance { ops: self.names(&[value]), ..Provenance::default() };
+        let provenance = Provenance { ops: self.names(&[value]), scope: self.scope(value), ..Provenance::default() };
         self.prepare.push(Step {
             stream: Stream::Main,
             kernel,
             reads: vec![],
             writes: vec![write],
-            text,
+            op,
+            results: vec![self.name(value)],
             provenance,
             when: When::Each,
         });
@@ -190,10 +208,14 @@ impl Emitter<'_, '_> {
             dst_offset: Offset::default(),
             dst_strides: row_major(&extent.local),
         });
-        let text = format!("%{} = copy", self.buffers.all[to.index()].name);
-        let provenance = Provenance { ops: self.names(&[value]), ..Provenance::default() };
+        let (op, results) = ("copy".to_string(), vec![self.buffers.all[to.index()].name.clone()]);
+        let provenance = Provenance { ops: self.names(&[value]), scope: self.scope(value), ..Provenance::default() };
         let (read, write) = (self.view(value), self.whole(to));
-        Step { stream: Stream::Main, kernel, reads: vec![read], writes: vec![write], text, provenance, when: When::Each }
+        Step { stream: Stream::Main, kernel, reads: vec![read], writes: vec![write], op, results, provenance, when: When::Each }
+    }
+
+    fn scope(&self, value: ValueId) -> Option<String> {
+        self.lowered.graph.def(value).origin.scope.clone()
     }
 
     fn view(&mut self, value: ValueId) -> View {
@@ -207,15 +229,10 @@ impl Emitter<'_, '_> {
     }
 
     fn names(&self, values: &[ValueId]) -> Vec<String> {
-        values.iter().map(|v| self.lowered.graph.value(*v).name.clone()).collect()
+        values.iter().map(|v| self.name(*v)).collect()
     }
 
-    fn text(&self, results: &[ValueId], operation: &str, operands: &[ValueId]) -> String {
-        let list = |values: &[ValueId], most: usize| {
-            let mut names: Vec<String> = self.names(&values[..values.len().min(most)]).iter().map(|n| format!("%{n}")).collect();
-            names.extend((values.len() > most).then(|| "…".to_string()));
-            names.join(", ")
-        };
-        format!("{} = {operation} {}", list(results, 1), list(operands, 4)).trim_end().to_string()
+    fn name(&self, value: ValueId) -> String {
+        self.lowered.graph.value(value).name.clone()
     }
 }

@@ -83,7 +83,7 @@ pub fn move_operand(plan: &mut Plan, _: &Job, random: &mut Random) -> Option<Str
     let program = &mut plan.program;
     let (a, b) = pair(program, random)?;
     let from = &mut program.tasks[a.0].steps[a.1];
-    let (i, text) = (random.below(from.reads.len()), from.text.clone());
+    let (i, text) = (random.below(from.reads.len()), from.text());
     let both = random.below(2) == 0;
     let moved = if both { operand(from, i)? } else { take(from, i)? };
     give(&mut program.tasks[b.0].steps[b.1], moved);
@@ -95,7 +95,7 @@ pub fn move_operand(plan: &mut Plan, _: &Job, random: &mut Random) -> Option<Str
 pub fn join(plan: &mut Plan, _: &Job, random: &mut Random) -> Option<String> {
     let program = &mut plan.program;
     let (a, b) = pair(program, random)?;
-    let text = program.tasks[a.0].steps[a.1].text.clone();
+    let text = program.tasks[a.0].steps[a.1].text();
     let mut moved = vec![];
     while let Some(operand) = take(&mut program.tasks[a.0].steps[a.1], 0) {
         moved.push(operand);
@@ -116,7 +116,7 @@ pub fn split(plan: &mut Plan, _: &Job, random: &mut Random) -> Option<String> {
     let (t, s) = random.pick(&places(program, |step| is_reduction(step) && step.reads.len() > 1))?;
     let mut second = program.tasks[t].steps[s].clone();
     let first = &mut program.tasks[t].steps[s];
-    let (text, cut) = (first.text.clone(), 1 + random.below(first.reads.len() - 1));
+    let (text, cut) = (first.text().clone(), 1 + random.below(first.reads.len() - 1));
     while operand(first, cut).is_some() {
         take(first, cut);
     }
@@ -149,7 +149,7 @@ pub fn shorten(plan: &mut Plan, _: &Job, random: &mut Random) -> Option<String> 
         step.reads[i].offset += before.reads[i].bytes - step.reads[i].bytes;
         step.writes[i].offset += before.writes[i].bytes - step.writes[i].bytes;
     }
-    Some(format!("operand {i} of `{}` {t}.{s} from {count}", before.text))
+    Some(format!("operand {i} of `{}` {t}.{s} from {count}", before.text()))
 }
 
 /// A call is made before its last operand is there, or behind the first that reads one.
@@ -165,5 +165,5 @@ pub fn displace(plan: &mut Plan, _: &Job, random: &mut Random) -> Option<String>
     let to = random.pick(&[before, behind].into_iter().flatten().collect::<Vec<_>>())?;
     let moved = program.tasks[t].steps.remove(s);
     program.tasks[t].steps.insert(to, moved);
-    Some(format!("`{}` {t}.{s} at {to}", step.text))
+    Some(format!("`{}` {t}.{s} at {to}", step.text()))
 }

@@ -33,21 +33,23 @@ pub fn of_kernel(plan: &mut Plan, _: &Job, random: &mut Random) -> Option<String
     let special = |v: f64| v == 0.0 || v.is_infinite();
     let has = |s: &Step| constants(&mut s.kernel.clone()).iter().any(|v| special(**v));
     let step = step(&mut plan.program, random, has)?;
+    let text = step.text();
     let mut all = constants(&mut step.kernel);
     all.retain(|v| special(**v));
     let i = random.below(all.len());
     let before = *all[i];
     *all[i] = like(before, random);
-    Some(format!("number {i} of `{}`: {before:?} is {:?}", step.text, all[i]))
+    Some(format!("number {i} of `{text}`: {before:?} is {:?}", all[i]))
 }
 
 /// What an accumulator, a sum or a maximum begins with.
 pub fn neutral(plan: &mut Plan, _: &Job, random: &mut Random) -> Option<String> {
     let step = step(&mut plan.program, random, |s| matches!(s.kernel, Kernel::Fill(_)))?;
+    let text = step.text();
     let Kernel::Fill(Fill { value, .. }) = &mut step.kernel else { return None };
     let before = *value;
     *value = random.pick(&[-0.0, 0.0, f64::MIN, f64::MAX, f64::NEG_INFINITY, f64::INFINITY, f64::NAN, f64::MIN_POSITIVE])?;
-    (value.to_bits() != before.to_bits()).then(|| format!("`{}` begins with {value:?} for {before:?}", step.text))
+    (value.to_bits() != before.to_bits()).then(|| format!("`{text}` begins with {value:?} for {before:?}"))
 }
 
 /// Bytes of a constant that stand for a number like it, in the program alone or in graph and
@@ -99,5 +101,5 @@ pub fn exchanged(plan: &mut Plan, _: &Job, random: &mut Random) -> Option<String
     let mut numbers = constants(&mut step.kernel);
     let i = random.below(numbers.len());
     let before = std::mem::replace(numbers[i], other);
-    (before.to_bits() != other.to_bits()).then(|| format!("number {i} of `{}`: {before:?} is {other:?}", step.text))
+    (before.to_bits() != other.to_bits()).then(|| format!("number {i} of `{}`: {before:?} is {other:?}", step.text()))
 }

@@ -52,7 +52,7 @@ pub fn reach(plan: &mut Plan, _: &Job, random: &mut Random) -> Option<String> {
         views().for_each(|view| at_the_end(&mut plan.program, view.buffer));
         fit_arena(&mut plan.program);
     }
-    let text = format!("size {i} of `{}` {t}.{s}: more than {before}", step.text);
+    let text = format!("size {i} of `{}` {t}.{s}: more than {before}", step.text());
     plan.program.tasks[t].steps[s] = step;
     Some(text)
 }
@@ -70,5 +70,5 @@ pub fn whole_slots(plan: &mut Plan, _: &Job, random: &mut Random) -> Option<Stri
     let mut sizes = step.kernel.form_mut().sizes_mut();
     sizes.iter_mut().zip(counts).for_each(|(size, slot)| **size = slot);
     fit(step, &mesh)?;
-    (step.kernel != before).then(|| format!("`{}` takes its slots", step.text))
+    (step.kernel != before).then(|| format!("`{}` takes its slots", step.text()))
 }

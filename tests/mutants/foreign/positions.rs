@@ -81,7 +81,7 @@ pub fn move_term(plan: &mut Plan, _: &Job, random: &mut Random) -> Option<String
         }
         _ => positions[a].offset.terms.first_mut()?.0 = time,
     }
-    Some(format!("offsets {a} and {b} of `{}` {t}.{s}, way {how}", step.text))
+    Some(format!("offsets {a} and {b} of `{}` {t}.{s}, way {how}", step.text()))
 }
 
 fn terms(program: &Program) -> Vec<(AxisId, i64)> {
@@ -122,5 +122,5 @@ pub fn digits(plan: &mut Plan, _: &Job, random: &mut Random) -> Option<String> {
             (*factor, digit.stride) = (digit.stride as i64, before.unsigned_abs());
         }
     }
-    Some(format!("digit {at} of origin {i} of `{}` {t}.{s}, way {how}", step.text))
+    Some(format!("digit {at} of origin {i} of `{}` {t}.{s}, way {how}", step.text()))
 }

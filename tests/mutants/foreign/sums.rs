@@ -23,7 +23,7 @@ pub fn again(plan: &mut Plan, _: &Job, random: &mut Random) -> Option<String> {
     let step = steps[s].clone();
     let to = if random.below(2) == 0 { s + 1 } else { s + 1 + random.below(steps.len() - s) };
     steps.insert(to, step.clone());
-    Some(format!("`{}` {t}.{s} again at {to}", step.text))
+    Some(format!("`{}` {t}.{s} again at {to}", step.text()))
 }
 
 /// A buffer like that of a view, at the end of the arena.
@@ -45,7 +45,7 @@ fn copy(program: &Program, step: &Step, from: BufferId, to: BufferId) -> Step {
     copy.kernel = row_major_copy(buffer.dtype, &buffer.local);
     copy.stream = shardc_ir::plan::Stream::Main;
     (copy.reads, copy.writes) = (vec![view(from)], vec![view(to)]);
-    copy.text = format!("copy of `{}`", step.text);
+    copy.op = format!("copy of `{}`", step.text());
     copy
 }
 
@@ -83,7 +83,7 @@ pub fn through_a_copy(plan: &mut Plan, _: &Job, random: &mut Random) -> Option<S
             reader.reads.iter_mut().filter(|view| view.buffer == from).for_each(|view| view.buffer = to);
         }
     }
-    Some(format!("`{}` {t}.{s} through a copy, way {how}", step.text))
+    Some(format!("`{}` {t}.{s} through a copy, way {how}", step.text()))
 }
 
 /// The axes of a sum, with one more, one less, or another one.
@@ -108,7 +108,7 @@ pub fn other_group(plan: &mut Plan, job: &Job, random: &mut Random) -> Option<St
     let Kernel::Collective(Collective { axes, .. }) = &mut step.kernel else { return None };
     let other = other_axes(axes, ranks, random)?;
     axes.clone_from(&other);
-    let (ops, text) = (step.provenance.ops.clone(), step.text.clone());
+    let (ops, text) = (step.provenance.ops.clone(), step.text());
     let how = random.below(4);
     if how > 0 {
         let is_named = |v| ops.contains(&plan.graph.value(v).name);
@@ -138,5 +138,5 @@ pub fn crossed(plan: &mut Plan, _: &Job, random: &mut Random) -> Option<String> 
         return None;
     }
     plan.program.tasks[b.0].steps.insert(b.1 + 1, step.clone());
-    Some(format!("`{}` {a:?} again behind {b:?}", step.text))
+    Some(format!("`{}` {a:?} again behind {b:?}", step.text()))
 }

@@ -25,7 +25,7 @@ pub fn narrow(plan: &mut Plan, _: &Job, random: &mut Random) -> Option<String> {
     for (view, whole) in all_mut(step).into_iter().zip(all(&before)) {
         view.offset += if last { whole.bytes.saturating_sub(view.bytes) } else { 0 };
     }
-    Some(format!("size {i} of `{}` is {less}, the {} part", before.text, if last { "last" } else { "first" }))
+    Some(format!("size {i} of `{}` is {less}, the {} part", before.text(), if last { "last" } else { "first" }))
 }
 
 fn all(step: &Step) -> Vec<View> {
@@ -110,7 +110,7 @@ pub fn halves(plan: &mut Plan, _: &Job, random: &mut Random) -> Option<String> {
         steps.push(part);
     }
     plan.program.tasks[t].steps.splice(s..=s, steps);
-    Some(format!("`{}` {t}.{s} in parts, way {how}", step.text))
+    Some(format!("`{}` {t}.{s} in parts, way {how}", step.text()))
 }
 
 /// Views of a buffer that has room begin an element or 64 bytes further.
@@ -127,7 +127,7 @@ pub fn shift(plan: &mut Plan, _: &Job, random: &mut Random) -> Option<String> {
     let of = |step: &Step| all(step).iter().any(|view| view.buffer == id);
     let (t, s) = random.pick(&places(program, of))?;
     let how = random.below(7);
-    let text = program.tasks[t].steps[s].text.clone();
+    let text = program.tasks[t].steps[s].text();
     let is_it = |view: &&mut View| view.buffer == id;
     let move_them = |views: &mut [View]| views.iter_mut().filter(is_it).for_each(|view| view.offset += by);
     match how {

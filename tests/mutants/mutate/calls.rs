@@ -44,21 +44,23 @@ pub(super) fn change_kind(program: &mut Program, random: &mut Random) -> Option<
     use CollectiveKind::{AllGather, AllReduce, AllToAll, ReduceScatter};
     let kind = random.pick(&[AllReduce, AllGather, ReduceScatter, AllToAll])?;
     change_call(step, members(&all, &before.axes), random.below(3) > 0, |call| call.kind = kind);
-    (kind != before.kind).then(|| format!("`{}`: {kind:?}", step.text))
+    (kind != before.kind).then(|| format!("`{}`: {kind:?}", step.text()))
 }
 
 pub(super) fn change_op(program: &mut Program, random: &mut Random) -> Option<String> {
     let reduces = |c: &Collective| matches!(c.kind, CollectiveKind::AllReduce | CollectiveKind::ReduceScatter);
     let step = call(program, random, reduces)?;
+    let text = step.text();
     let Kernel::Collective(call) = &mut step.kernel else { return None };
     let before = call.op;
     call.op = random.pick(&[ReduceKind::Sum, ReduceKind::Max, ReduceKind::Min])?;
-    (call.op != before).then(|| format!("`{}`: {:?}", step.text, call.op))
+    (call.op != before).then(|| format!("`{text}`: {:?}", call.op))
 }
 
 pub(super) fn exchange_axis(program: &mut Program, random: &mut Random) -> Option<String> {
     let mesh = program.mesh.clone();
     let step = call(program, random, |_| true)?;
+    let text = step.text();
     let Kernel::Collective(call) = &mut step.kernel else { return None };
     let i = random.below(call.axes.len());
     let axis = AxisId(random.below(mesh.rank_axes().len()) as u8);
@@ -66,14 +68,14 @@ pub(super) fn exchange_axis(program: &mut Program, random: &mut Random) -> Optio
         return None;
     }
     call.axes[i] = axis;
-    Some(format!("`{}`: {:?}", step.text, call.axes))
+    Some(format!("`{text}`: {:?}", call.axes))
 }
 
 pub(super) fn reorder_axes(program: &mut Program, random: &mut Random) -> Option<String> {
     let step = call(program, random, |c| c.axes.len() > 1)?;
     let Kernel::Collective(call) = &mut step.kernel else { return None };
     call.axes.reverse();
-    Some(format!("`{}`", step.text))
+    Some(format!("`{}`", step.text()))
 }
 
 pub(super) fn resize_group(program: &mut Program, random: &mut Random) -> Option<String> {
@@ -90,7 +92,7 @@ pub(super) fn resize_group(program: &mut Program, random: &mut Random) -> Option
         None => axes.push(axis),
     }
     change_call(step, members(&all, &axes), random.below(3) > 0, |call| call.axes = axes.clone());
-    Some(format!("`{}`: {axes:?}", step.text))
+    Some(format!("`{}`: {axes:?}", step.text()))
 }
 
 pub(super) fn resize_collective(program: &mut Program, random: &mut Random) -> Option<String> {
@@ -101,7 +103,7 @@ pub(super) fn resize_collective(program: &mut Program, random: &mut Random) -> O
         let Kernel::Collective(call) = &mut step.kernel else { return None };
         let operand = random.below(call.counts.len());
         let change = resize(&mut call.counts[operand], random)?;
-        return Some(format!("`{}`: {change}", step.text));
+        return Some(format!("`{}`: {change}", step.text()));
     }
     // Less, and all operands with it.
     let less = before.dtype.bytes() * members(&all, &before.axes);
@@ -111,7 +113,7 @@ pub(super) fn resize_collective(program: &mut Program, random: &mut Random) -> O
     }
     step.reads[operand].bytes -= less;
     change_call(step, members(&all, &before.axes), true, |_| {});
-    Some(format!("`{}`: {less} bytes less", step.text))
+    Some(format!("`{}`: {less} bytes less", step.text()))
 }
 
 /// One of a call's operands is left out, there twice, or exchanged with another; of its source and
@@ -142,7 +144,7 @@ pub(super) fn change_operands(program: &mut Program, random: &mut Random) -> Opt
     }
     Some(format!(
         "`{}`: {} of operands {a} and {b}",
-        step.text,
+        step.text(),
         ["one less", "one twice", "sources", "destinations", "places"][how]
     ))
 }
@@ -166,5 +168,5 @@ pub(super) fn exchange_collectives(program: &mut Program, random: &mut Random) -
             (step.reads, step.writes) = (other.reads.clone(), other.writes.clone());
         }
     }
-    Some(format!("`{}` and `{}`, {}", first.text, second.text, ["groups", "operands"][how]))
+    Some(format!("`{}` and `{}`, {}", first.text(), second.text(), ["groups", "operands"][how]))
 }

@@ -17,7 +17,7 @@ pub(super) fn resize_kernel(program: &mut Program, random: &mut Random) -> Optio
     }
     let i = random.below(sizes.len());
     let change = resize(sizes[i], random)?;
-    Some(format!("size {i} of `{}`: {change}", step.text))
+    Some(format!("size {i} of `{}`: {change}", step.text()))
 }
 
 pub(super) fn change_stride(program: &mut Program, random: &mut Random) -> Option<String> {
@@ -33,7 +33,7 @@ pub(super) fn change_stride(program: &mut Program, random: &mut Random) -> Optio
         _ => before * 2,
     };
     let after = *strides[i];
-    (after != before).then(|| format!("stride {i} of `{}`: {before} to {after}", step.text))
+    (after != before).then(|| format!("stride {i} of `{}`: {before} to {after}", step.text()))
 }
 
 /// The scalar program of a step, if it has one.
@@ -87,12 +87,12 @@ pub(super) fn change_constant(program: &mut Program, random: &mut Random) -> Opt
     let before = *constants[i];
     *constants[i] = changed(before, random);
     let after = *constants[i];
-    (after != before).then(|| format!("constant {i} of `{}`: {before} to {after}", step.text))
+    (after != before).then(|| format!("constant {i} of `{}`: {before} to {after}", step.text()))
 }
 
 pub(super) fn change_instruction(program: &mut Program, random: &mut Random) -> Option<String> {
     let step = step(program, random, |s| scalar(&mut s.clone()).is_some())?;
-    let text = step.text.clone();
+    let text = step.text().clone();
     let map = scalar(step)?;
     let registers = map.program.registers();
     let inputs = map.program.inputs as usize;
@@ -162,7 +162,7 @@ pub(super) fn change_reduction(program: &mut Program, random: &mut Random) -> Op
         }
         _ => return None,
     }
-    let text = step.text.clone();
+    let text = step.text().clone();
     (step.kernel != before).then(|| format!("`{text}`"))
 }
 
@@ -193,7 +193,7 @@ pub(super) fn change_origin(program: &mut Program, random: &mut Random) -> Optio
         }
         _ => return None,
     }
-    (step.kernel != before).then(|| format!("origin {i} of `{}`, way {how}.{term}", step.text))
+    (step.kernel != before).then(|| format!("origin {i} of `{}`, way {how}.{term}", step.text()))
 }
 
 pub(super) fn change_random(program: &mut Program, random: &mut Random) -> Option<String> {
@@ -209,5 +209,5 @@ pub(super) fn change_random(program: &mut Program, random: &mut Random) -> Optio
         }
         _ => step.reads.swap(0, 1),
     }
-    Some(format!("`{}`, way {how}", step.text))
+    Some(format!("`{}`, way {how}", step.text()))
 }

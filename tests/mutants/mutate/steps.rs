@@ -18,14 +18,14 @@ fn depend(program: &Program, a: &Step, b: &Step) -> bool {
 pub(super) fn drop_step(program: &mut Program, random: &mut Random) -> Option<String> {
     let (t, s) = random.pick(&places(program, |_| true))?;
     let step = program.tasks[t].steps.remove(s);
-    Some(format!("`{}` {t}.{s}", step.text))
+    Some(format!("`{}` {t}.{s}", step.text()))
 }
 
 pub(super) fn duplicate_step(program: &mut Program, random: &mut Random) -> Option<String> {
     let (t, s) = random.pick(&places(program, |_| true))?;
     let step = program.tasks[t].steps[s].clone();
     let to = s + 1 + random.below(program.tasks[t].steps.len() - s);
-    let text = format!("`{}` {t}.{s} again at {to}", step.text);
+    let text = format!("`{}` {t}.{s} again at {to}", step.text());
     program.tasks[t].steps.insert(to, step);
     Some(text)
 }
@@ -36,7 +36,7 @@ pub(super) fn swap_steps(program: &mut Program, random: &mut Random) -> Option<S
     let all: Vec<StepIndex> = places(program, |_| true).into_iter().filter(matters).collect();
     let (t, s) = random.pick(&all)?;
     program.tasks[t].steps.swap(s - 1, s);
-    Some(format!("`{}` {t}.{s}", program.tasks[t].steps[s].text))
+    Some(format!("`{}` {t}.{s}", program.tasks[t].steps[s].text()))
 }
 
 /// A step goes elsewhere, past one that it depends on or that depends on it.
@@ -52,7 +52,7 @@ pub(super) fn move_step(program: &mut Program, random: &mut Random) -> Option<St
     let after = (to_t, to_s) > (t, s);
     program.tasks[t].steps.remove(s);
     let to_s = if to_t == t && after { to_s } else { to_s + usize::from(after) };
-    let text = format!("`{}` {t}.{s} to {to_t}.{to_s}", step.text);
+    let text = format!("`{}` {t}.{s} to {to_t}.{to_s}", step.text());
     program.tasks[to_t].steps.insert(to_s, step);
     Some(text)
 }
@@ -61,7 +61,7 @@ pub(super) fn move_step(program: &mut Program, random: &mut Random) -> Option<St
 pub(super) fn view<'p>(program: &'p mut Program, random: &mut Random) -> Option<(&'p mut View, String)> {
     let step = step(program, random, |_| true)?;
     let i = random.below(step.reads.len() + step.writes.len());
-    let text = format!("operand {i} of `{}`", step.text);
+    let text = format!("operand {i} of `{}`", step.text());
     let view = step.reads.iter_mut().chain(&mut step.writes).nth(i)?;
     Some((view, text))
 }
@@ -114,7 +114,7 @@ fn replace_operand(program: &mut Program, random: &mut Random, of: fn(&mut Step)
     if in_place && random.below(2) == 0 {
         step.reads.iter_mut().chain(&mut step.writes).filter(|v| v.buffer == id).for_each(|v| v.buffer = other);
     }
-    Some(format!("operand {i} of `{}` {t}.{s}: buffer {} for {}", step.text, other.0, id.0))
+    Some(format!("operand {i} of `{}` {t}.{s}: buffer {} for {}", step.text(), other.0, id.0))
 }
 
 pub(super) fn exchange_operands(program: &mut Program, random: &mut Random) -> Option<String> {
@@ -124,7 +124,7 @@ pub(super) fn exchange_operands(program: &mut Program, random: &mut Random) -> O
         return None;
     }
     step.reads.swap(i, j);
-    Some(format!("operands {i} and {j} of `{}`", step.text))
+    Some(format!("operands {i} and {j} of `{}`", step.text()))
 }
 
 /// A step carries out what another does, on its own operands.
@@ -139,7 +139,7 @@ pub(super) fn replace_step(program: &mut Program, random: &mut Random) -> Option
         places(program, |other| sizes(other) == sizes(&step) && other.kernel.name() == step.kernel.name() && *other != step);
     let (other_t, other_s) = random.pick(&alike)?;
     let other = program.tasks[other_t].steps[other_s].clone();
-    let text = format!("`{}` {t}.{s} as {other_t}.{other_s}", step.text);
+    let text = format!("`{}` {t}.{s} as {other_t}.{other_s}", step.text());
     program.tasks[t].steps[s] = match random.below(3) {
         // Everything but the operands is the other's.
         0 => Step { reads: step.reads, writes: step.writes, ..other },

@@ -158,7 +158,7 @@ pub(super) fn change_when(program: &mut Program, random: &mut Random) -> Option<
     }
     let step = step(program, random, |_| true)?;
     step.when = if step.when == When::Last { When::Each } else { When::Last };
-    Some(format!("`{}`: {:?}", step.text, step.when))
+    Some(format!("`{}`: {:?}", step.text(), step.when))
 }
 
 pub(super) fn exchange_tasks(program: &mut Program, random: &mut Random) -> Option<String> {
