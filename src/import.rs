@@ -19,6 +19,19 @@ const AUTO_STD: f64 = 0.02;
 /// # Errors
 /// All that is wrong with the model, and all patterns of the spec that match nothing in it.
 pub fn import(path: &Path, spec: &Spec, training: bool, weights: bool) -> Result<Imported, Diagnostics> {
+    imported(path, None, spec, training, weights)
+}
+
+/// Imports what stands for the weightless model in a plan directory, made of the model at `path`.
+///
+/// # Errors
+/// As [`import`].
+pub fn import_of_plan(path: &Path, bytes: Vec<u8>, spec: &Spec, training: bool) -> Result<Imported, Diagnostics> {
+    imported(path, Some(bytes), &spec.of_plan(), training, false)
+}
+
+/// Imports `bytes`, or else the file at `path`.
+fn imported(path: &Path, bytes: Option<Vec<u8>>, spec: &Spec, training: bool, weights: bool) -> Result<Imported, Diagnostics> {
     let (train, freeze, init) = (lines(&spec.train), lines(&spec.freeze), init_lines(spec));
     let tie = |tie: &Located<spec::Tie>| Tie {
         first: tie.value.first.value.clone(),
@@ -26,22 +39,26 @@ pub fn import(path: &Path, spec: &Spec, training: bool, weights: bool) -> Result
         place: Some(spec.place_of(tie.source)),
     };
     let untie = |untie: &Located<String>| Untie { pattern: untie.value.clone(), place: Some(spec.place_of(untie.source)) };
-    let mut imported = onnx::import(
-        path,
-        &ImportOptions {
-            bindings: spec.bind.iter().map(|(name, size)| (name.clone(), size.value)).collect(),
-            batch: spec.batch.as_ref().map(|batch| batch.value.size),
-            train: &|name| train.any(name),
-            freeze: &|name| freeze.any(name),
-            tie: &spec.tie.iter().map(tie).collect::<Vec<_>>(),
-            untie: &spec.untie.iter().map(untie).collect::<Vec<_>>(),
-            init: &|name| init.any(name),
-            weights: if weights { Weights::Needed } else { Weights::NotNeeded },
-            training,
-            accept_lost: spec.accept_lost.is_some(),
-            ..ImportOptions::default()
-        },
-    )?;
+    let (ties, unties): (Vec<_>, Vec<_>) = (spec.tie.iter().map(tie).collect(), spec.untie.iter().map(untie).collect());
+    let (is_trained, is_frozen, is_made) =
+        (|name: &str| train.any(name), |name: &str| freeze.any(name), |name: &str| init.any(name));
+    let options = ImportOptions {
+        bindings: spec.bind.iter().map(|(name, size)| (name.clone(), size.value)).collect(),
+        batch: spec.batch.as_ref().map(|batch| batch.value.size),
+        train: &is_trained,
+        freeze: &is_frozen,
+        tie: &ties,
+        untie: &unties,
+        init: &is_made,
+        weights: if weights { Weights::Needed } else { Weights::NotNeeded },
+        training,
+        accept_lost: spec.accept_lost.is_some(),
+        ..ImportOptions::default()
+    };
+    let mut imported = match bytes {
+        Some(bytes) => onnx::import_bytes(path, bytes, &options)?,
+        None => onnx::import(path, &options)?,
+    };
     imported.warnings.extend(half_floats(path, &imported, training));
     let errors = without_match(spec, &imported);
     if !errors.is_empty() {

@@ -69,6 +69,8 @@ pub struct Compiled {
     pub plans: Programs<Plan>,
     /// The graph of the same step of training on one rank, where the job trains.
     pub reference: Option<Graph>,
+    /// The model's graph as it was imported.
+    pub imported: Graph,
     /// The initial elements of each state variable that has them from the model, by name.
     pub weights: BTreeMap<String, Weight>,
     /// For each float initializer whether it is trained, and why.
@@ -186,10 +188,10 @@ pub fn compile(model: &Path, spec: &Spec, options: &Options) -> Result<Compiled,
         false => None,
     };
     let file = Place::File(model.to_path_buf());
-    let onnx::Imported { weights, decisions, copies, model, mut warnings, .. } = imported;
+    let onnx::Imported { graph, weights, decisions, copies, model, mut warnings } = imported;
     let doubts = certificate.iter().flat_map(|certificate: &Certificate| &certificate.doubted);
     warnings.extend(doubts.map(|doubt| Diagnostic::warning(doubt.how.clone()).at(file.clone())));
-    Ok(Compiled { plans, reference, weights, decisions, copies, model, certificate, warnings })
+    Ok(Compiled { plans, reference, imported: graph, weights, decisions, copies, model, certificate, warnings })
 }
 
 fn certified(subject: &Subject<'_>) -> Result<Certificate, Diagnostic> {

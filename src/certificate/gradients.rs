@@ -6,7 +6,7 @@
 
 use super::sample::Sample;
 use super::whole::{Run, Whole};
-use super::{Found, MOST_WORK, Subject};
+use super::{Found, MOST_FLOPS, Subject};
 use shardc_executor::random::Stream;
 use shardc_executor::tensor::Tensor;
 use shardc_ir::diagnostic::counted;
@@ -16,6 +16,7 @@ use shardc_ir::ops::Op;
 use shardc_ir::reason;
 use shardc_ir::reason::Reason;
 use std::collections::BTreeMap;
+use std::thread::{self, available_parallelism};
 
 const SEED: u64 = 31;
 
@@ -35,56 +36,61 @@ pub fn check(graph: &Graph, subject: &Subject<'_>, sample: &Sample) -> Result<Fo
     let Some(loss) = graph.outputs.iter().find(|output| output.name == "loss") else { return Err("there is no loss".into()) };
     let parameters: Vec<(usize, ValueId)> =
         graph.states.iter().enumerate().filter_map(|(i, state)| Some((i, state.gradient?))).collect();
-    let mut run = whole.program(&[loss.value], &[], subject.spec)?;
-    let work = run.work.saturating_mul(parameters.len() as u64 + 3);
-    if work > MOST_WORK {
-        let (work, most) = (count_text(work), count_text(MOST_WORK));
-        return Ok(Found::Unseen(reason!("the model is too large to be run for each parameter: {work} numbers, at most {most}")));
+    let program = || -> Result<Run, Reason> {
+        let mut run = whole.program(&[loss.value], &[], subject.spec)?;
+        sample.states.iter().try_for_each(|(name, value)| run.set(name, value))?;
+        Ok(run)
+    };
+    let mut run = program()?;
+    let flops = run.flops.saturating_mul(parameters.len() as u64 + 3);
+    if flops > MOST_FLOPS {
+        let (flops, most) = (count_text(flops), count_text(MOST_FLOPS));
+        return Ok(Found::Unseen(reason!(
+            "the model is too large to be run for each parameter: {flops} operations, at most {most}"
+        )));
     }
     let wanted: Vec<ValueId> = parameters.iter().map(|(_, gradient)| *gradient).collect();
     let mut all = whole.program(&wanted, &[], subject.spec)?;
-    for (name, value) in &sample.states {
-        all.set(name, value)?;
-        run.set(name, value)?;
-    }
+    sample.states.iter().try_for_each(|(name, value)| all.set(name, value))?;
     let gradients: Vec<Vec<f64>> = all.run(0, &sample.data)?.iter().map(Tensor::to_f64).collect();
     let begun = value_of(&mut run, sample)?;
-    let norm = |x: &[f64]| x.iter().map(|x| x * x).sum::<f64>().sqrt();
     let total = norm(&gradients.concat());
     if !begun.is_finite() || !total.is_finite() {
         return Ok(Found::Unseen("the loss of random data is not finite".into()));
     }
     let still = untrained_rows(&whole);
-    let mut difference = Difference { run, sample, begun };
-    for ((at, _), gradient) in parameters.iter().zip(&gradients) {
-        let state = &graph.states[*at];
-        let at = sample.states.get(&state.name).ok_or_else(|| reason!("`{}` is no parameter of the model", state.name))?;
-        if gradient.len() as u64 != at.elements() {
-            return Err(reason!("the gradient of `{}` has other elements than it", state.name));
-        }
-        let direction = direction(&state.name, at, still.get(&state.name).map_or(&[], Vec::as_slice));
-        let expected: f64 = gradient.iter().zip(&direction).map(|(g, d)| g * d).sum();
-        let allowed = TOLERANCE * norm(gradient) + NOTHING * total;
-        let mut nearest = f64::INFINITY;
-        for step in STEPS {
-            let found = difference.along(&state.name, at, &direction, step, step == STEPS[0])?;
-            if (found - expected).abs() < (nearest - expected).abs() {
-                nearest = found;
-            }
-            if (nearest - expected).abs() <= allowed {
-                break;
-            }
-        }
-        // Not a number is wrong too.
-        if (nearest - expected).abs() > allowed || !nearest.is_finite() {
-            let name = &state.name;
-            return Err(reason!(
-                "the gradient of `{name}` says {expected:.6e} along a random direction, where the loss gains {nearest:.6e}"
-            ));
+    let check = |difference: &mut Difference<'_>, number: usize| {
+        let name = &graph.states[parameters[number].0].name;
+        let at = sample.states.get(name).ok_or_else(|| reason!("`{name}` is no parameter of the model"))?;
+        let along = Along { name, at, still: still.get(name).map_or(&[], Vec::as_slice) };
+        difference.check(&along, &gradients[number], total)
+    };
+    let threads = available_parallelism().map_or(1, |n| n.get()).min(parameters.len().max(1));
+    let of_thread = |thread: usize| -> Vec<(usize, Reason)> {
+        let mut difference = match program() {
+            Ok(run) => Difference { run, sample, begun },
+            Err(why) => return vec![(thread, why)],
+        };
+        let own = (thread..parameters.len()).step_by(threads);
+        own.filter_map(|number| check(&mut difference, number).err().map(|why| (number, why))).take(1).collect()
+    };
+    let mut wrong = thread::scope(|scope| {
+        let running: Vec<_> = (0..threads).map(|thread| scope.spawn(move || of_thread(thread))).collect();
+        let ended = running.into_iter().map(|thread| thread.join().map_err(|_| Reason::from("a thread is gone")));
+        Ok::<_, Reason>(ended.collect::<Result<Vec<_>, _>>()?.concat())
+    })?;
+    wrong.sort_by_key(|(number, _)| *number);
+    match wrong.into_iter().next() {
+        Some((_, why)) => Err(why),
+        None => {
+            let parameters = counted(parameters.len(), "parameter");
+            Ok(Found::Holds(format!("{parameters}, each by a difference of the loss along a random direction, in f64")))
         }
     }
-    let parameters = counted(parameters.len(), "parameter");
-    Ok(Found::Holds(format!("{parameters}, each by a difference of the loss along a random direction, in f64")))
+}
+
+fn norm(x: &[f64]) -> f64 {
+    x.iter().map(|x| x * x).sum::<f64>().sqrt()
 }
 
 fn value_of(run: &mut Run, sample: &Sample) -> Result<f64, Reason> {
@@ -98,10 +104,41 @@ struct Difference<'s> {
     begun: f64,
 }
 
+/// A parameter, where it is, and its rows that do not move.
+struct Along<'s> {
+    name: &'s str,
+    at: &'s Tensor,
+    still: &'s [u64],
+}
+
 impl Difference<'_> {
+    /// Whether the loss gains what `gradient` says, where the gradients of all are of the size
+    /// `total`.
+    fn check(&mut self, along: &Along<'_>, gradient: &[f64], total: f64) -> Result<(), Reason> {
+        let name = along.name;
+        if gradient.len() as u64 != along.at.elements() {
+            return Err(reason!("the gradient of `{name}` has other elements than it"));
+        }
+        let direction = direction(along);
+        let expected: f64 = gradient.iter().zip(&direction).map(|(g, d)| g * d).sum();
+        let allowed = TOLERANCE * norm(gradient) + NOTHING * total;
+        let mut nearest = f64::NAN;
+        for step in STEPS {
+            let found = self.along(along, &direction, step, step == STEPS[0])?;
+            if nearest.is_nan() || (found - expected).abs() < (nearest - expected).abs() {
+                nearest = found;
+            }
+            if (nearest - expected).abs() <= allowed {
+                return Ok(());
+            }
+        }
+        Err(reason!("the gradient of `{name}` says {expected:.6e} along a random direction, where the loss gains {nearest:.6e}"))
+    }
+
     /// What the loss gains for each unit of `direction`, over a step of `step`; from where it
     /// begins if `one_sided`, which is half the work, else around it.
-    fn along(&mut self, state: &str, at: &Tensor, direction: &[f64], step: f64, one_sided: bool) -> Result<f64, Reason> {
+    fn along(&mut self, along: &Along<'_>, direction: &[f64], step: f64, one_sided: bool) -> Result<f64, Reason> {
+        let (state, at) = (along.name, along.at);
         let elements = at.to_f64();
         let size = (elements.iter().map(|w| w * w).sum::<f64>() / elements.len().max(1) as f64).sqrt().max(1e-2);
         let mut moved = |by: f64| {
@@ -117,7 +154,7 @@ impl Difference<'_> {
 }
 
 /// Ones of either sign, and 0 in the rows that are not trained.
-fn direction(name: &str, at: &Tensor, still: &[u64]) -> Vec<f64> {
+fn direction(Along { name, at, still }: &Along<'_>) -> Vec<f64> {
     let stream = Stream::new(SEED, name);
     let row = at.shape.iter().skip(1).product::<u64>().max(1);
     let element = |i: u64| match still.contains(&(i / row)) {

@@ -29,8 +29,8 @@ pub fn check(subject: &Subject<'_>, sample: &Sample) -> Result<Found, Reason> {
     };
     let output = output.ok_or("evaluation does not give the output that the loss is of")?;
     let mut run = Whole::new(eval).program(&[output.value, sum.value, labels.value], &[], subject.spec)?;
-    if run.work > super::MOST_WORK {
-        return Ok(Found::Unseen(reason!("the model is too large to be run: {} numbers", count_text(run.work))));
+    if run.flops > super::MOST_FLOPS {
+        return Ok(Found::Unseen(reason!("the model is too large to be run: {} operations", count_text(run.flops))));
     }
     let batch = match subject.reference {
         Some(reference) => statistics::of_batch(reference, subject, sample)?,

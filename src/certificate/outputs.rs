@@ -31,8 +31,8 @@ pub fn check(subject: &Subject<'_>, sample: &Sample) -> Result<Found, Reason> {
     }
     let wanted: Vec<ValueId> = own.iter().map(|output| output.value).collect();
     let mut run = Whole::new(subject.eval).program(&wanted, &[], subject.spec)?;
-    if run.work > super::MOST_WORK {
-        return Ok(Found::Unseen(reason!("the model is too large to be run: {} numbers", count_text(run.work))));
+    if run.flops > super::MOST_FLOPS {
+        return Ok(Found::Unseen(reason!("the model is too large to be run: {} operations", count_text(run.flops))));
     }
     sample.states.iter().try_for_each(|(name, value)| run.set(name, value))?;
     let outputs = run.run(0, &sample.data)?;

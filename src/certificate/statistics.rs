@@ -6,7 +6,8 @@ use super::whole::Whole;
 use super::{Found, Subject};
 use shardc_executor::tensor::Tensor;
 use shardc_ir::diagnostic::counted;
-use shardc_ir::graph::{Graph, StateId, ValueId};
+use shardc_ir::dtype::DType;
+use shardc_ir::graph::{Graph, State, StateId, ValueId};
 use shardc_ir::ops::Op;
 use shardc_ir::plan::StateRole;
 use shardc_ir::reason;
@@ -14,7 +15,7 @@ use shardc_ir::reason::Reason;
 use std::collections::BTreeMap;
 
 /// Constants of a graph are rounded to f32.
-const TOLERANCE: f64 = 1e-5;
+const TOLERANCE: f64 = 1e-6;
 
 /// The statistics by which training normalises the sample.
 pub enum OfBatch {
@@ -77,16 +78,24 @@ pub fn of_batch(reference: &Graph, subject: &Subject<'_>, sample: &Sample) -> Re
     let wanted: Vec<ValueId> = moved.iter().filter_map(|state| state.update).collect();
     let mut run = Whole::new(reference).program(&wanted, &[], subject.spec)?;
     sample.states.iter().try_for_each(|(name, value)| run.set(name, value))?;
+    let from_sample = run.run(0, &sample.data)?;
+    let nothing = |state: &&State| Tensor::zeros(DType::F32, &state.ty.shape);
+    moved.iter().try_for_each(|state| run.set(&state.name, &nothing(state)))?;
     let mut values = BTreeMap::new();
-    for (state, new) in moved.iter().zip(run.run(0, &sample.data)?) {
+    for ((state, new), own) in moved.iter().zip(from_sample).zip(run.run(0, &sample.data)?) {
         let (old, stays) = (sample.states.get(&state.name), momenta.get(&state.name));
         let (Some(old), Some(stays)) = (old, stays) else {
             return Err(reason!("`{}` is moved, and is no running statistic of evaluation", state.name));
         };
-        let of_batch = |(new, old): (f64, f64)| (new - stays * old) / (1.0 - stays);
-        let elements: Vec<f64> = new.to_f64().into_iter().zip(old.to_f64()).map(of_batch).collect();
+        let own = own.to_f64();
+        let is_kept =
+            |((new, old), own): ((f64, f64), &f64)| (new - stays * old - own).abs() <= TOLERANCE * (old.abs() + own.abs());
+        if !new.to_f64().into_iter().zip(old.to_f64()).zip(&own).all(is_kept) {
+            return Err(reason!("of `{}` another share stays than {stays}", state.name));
+        }
         if *stays < 1.0 {
-            values.insert(state.name.clone(), Tensor::from_f64(&new.shape, &elements));
+            let of_batch: Vec<f64> = own.iter().map(|own| own / (1.0 - stays)).collect();
+            values.insert(state.name.clone(), Tensor::from_f64(&new.shape, &of_batch));
         }
     }
     Ok(OfBatch::Whole(values))

@@ -7,7 +7,6 @@ use shardc_ir::builder::Builder;
 use shardc_ir::dtype::DType;
 use shardc_ir::graph::Output;
 use shardc_ir::graph::{Graph, Phase, State, ValueId};
-use shardc_ir::interp::work::operations;
 use shardc_ir::mesh::Mesh;
 use shardc_ir::ops::Op;
 use shardc_ir::ops::elementwise::Cast;
@@ -20,7 +19,6 @@ use shardc_ir::types::{Tensor as Value, Type};
 use shardc_passes::{Context, Mode, planning};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::thread::available_parallelism;
 
 /// A graph, of which each value is traced to what computes it.
 pub struct Whole<'g> {
@@ -93,15 +91,12 @@ impl<'g> Whole<'g> {
         let cx = Context { spec, mode: Mode::Evaluate, verify: false };
         let program = planning::plan(&graph, &cx)
             .map_err(|errors| Reason::from(errors.first().map_or_else(String::new, |error| error.message.clone())))?;
-        let threads = available_parallelism().map_or(1, |n| n.get());
+        let steps = program.tasks.iter().flat_map(|task| &task.steps);
+        let flops = steps.fold(0, |sum: u64, step| sum.saturating_add(step.kernel.flops()));
         let inputs = program.inputs.iter().map(|input| input.name.clone()).collect();
         let failed = |error: shardc_executor::run::ExecutionError| Reason::from(error.to_string());
-        let executor = Executor::new(program, threads).map_err(failed)?;
-        let work = graph.nodes().fold(0, |sum: u64, (_, node)| {
-            let take = |values: &[ValueId]| -> Vec<Type> { values.iter().map(|v| graph.ty(*v).clone()).collect() };
-            sum.saturating_add(operations(&node.op, &take(&node.operands), &take(&node.results)))
-        });
-        Ok(Run { executor, inputs, wanted: wanted.len(), work })
+        let executor = Executor::new(program, 1).map_err(failed)?;
+        Ok(Run { executor, inputs, wanted: wanted.len(), flops })
     }
 
     /// For each value whether `wanted` needs it, when the values `cut` are given.
@@ -180,8 +175,8 @@ pub struct Run {
     executor: Executor,
     inputs: Vec<String>,
     wanted: usize,
-    /// About how many numbers are read, multiplied and written in one run.
-    pub work: u64,
+    /// The operations of one run.
+    pub flops: u64,
 }
 
 impl Run {
@@ -202,7 +197,10 @@ impl Run {
     /// # Errors
     /// If data is missing or wrong, or a kernel refuses it.
     pub fn run(&mut self, step: u64, data: &BTreeMap<String, Tensor>) -> Result<Vec<Tensor>, Reason> {
-        let array = |name: &String| data.get(name).cloned().ok_or_else(|| reason!("there is no data for `{name}`"));
+        let array = |name: &String| {
+            let array = data.get(name).ok_or_else(|| reason!("there is no data for `{name}`"))?;
+            Ok::<_, Reason>(array.cast(in_precise(array.dtype)))
+        };
         let batch = self.inputs.iter().map(array).collect::<Result<Vec<_>, _>>()?;
         self.executor.set_next_step(step);
         let mut result = self.executor.step(Arc::new(batch)).map_err(|error| Reason::from(error.to_string()))?;

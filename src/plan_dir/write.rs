@@ -6,6 +6,7 @@ use super::{
 };
 use crate::Compiled;
 use crate::failure::Failure;
+use crate::import::import_of_plan;
 use crate::replace::write_folder;
 use shardc_executor::data::save_safetensors;
 use shardc_executor::tensor::Tensor;
@@ -18,7 +19,7 @@ use shardc_ir::plan_file::{self, hash, hash_file};
 use shardc_ir::programs::ProgramKind;
 use shardc_ir::spec::Spec;
 use shardc_ir::text;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -48,7 +49,7 @@ pub fn write(to: &Path, compiled: &Compiled, model: &Path, spec: &Spec, weights:
     let program = programs.first();
     let states = programs.states().into_iter().map(|(_, state)| state).filter(is_weight).map(|s| s.initializer().to_string());
     let held = states.chain(compiled.copies.iter().map(|c| c.name.clone())).collect();
-    files.insert(MODEL, onnx::strip_weights(model, compiled.model.clone(), &held)?);
+    files.insert(MODEL, model_of_plan(compiled, model, spec, &held)?);
     files.insert(SPEC, spec_bytes);
     let mut manifest = Manifest {
         format: FORMAT.to_string(),
@@ -89,6 +90,18 @@ pub fn write(to: &Path, compiled: &Compiled, model: &Path, spec: &Spec, weights:
         made.iter().for_each(|folder| drop(fs::remove_dir(folder)));
     }
     written.map(|()| manifest)
+}
+
+/// The model without the elements of the initializers `held`; with all of them where it is by its
+/// elements that one was recognised, so that the graphs can be derived from it again.
+fn model_of_plan(compiled: &Compiled, model: &Path, spec: &Spec, held: &BTreeSet<String>) -> Result<Vec<u8>, Failure> {
+    let stripped = onnx::strip_weights(model, compiled.model.clone(), held)?;
+    let again = import_of_plan(model, stripped.clone(), spec, compiled.reference.is_some());
+    match again.is_ok_and(|again| text::print(&again.graph) == text::print(&compiled.imported) && again.copies == compiled.copies)
+    {
+        true => Ok(stripped),
+        false => Ok(onnx::strip_weights(model, compiled.model.clone(), &BTreeSet::new())?),
+    }
 }
 
 /// A plan directory may be written where there is nothing, an empty folder, or an older plan
