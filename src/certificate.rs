@@ -34,6 +34,7 @@ use shardc_frontend::onnx::Imported;
 use shardc_ir::graph::Graph;
 use shardc_ir::reason::Reason;
 use shardc_ir::spec::Spec;
+use shardc_ir::train::LearningRate;
 use std::path::Path;
 use std::thread;
 
@@ -74,6 +75,8 @@ pub struct Subject<'a> {
     pub model: &'a Path,
     /// The spec.
     pub spec: &'a Spec,
+    /// The learning rate that the host gives the step of training.
+    pub learning_rate: Option<LearningRate>,
 }
 
 /// What one part of the certificate found.

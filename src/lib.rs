@@ -177,16 +177,15 @@ pub fn compile(model: &Path, spec: &Spec, options: &Options) -> Result<Compiled,
     if let Err(proof::Disproof { kind, violation }) = proof::prove(&plans, reference.as_ref(), spec) {
         return Err(Diagnostic::error(format!("a bug of shardc: the {kind} plan is wrong: {violation}")).into());
     }
-    let certificate = match options.certify {
-        true => Some(certified(&Subject {
-            reference: reference.as_ref(),
-            eval: &plans.eval.graph,
-            imported: &imported,
-            model,
-            spec,
-        })?),
-        false => None,
+    let subject = Subject {
+        reference: reference.as_ref(),
+        eval: &plans.eval.graph,
+        imported: &imported,
+        model,
+        spec,
+        learning_rate: plans.training.as_ref().map(|plan| plan.programs.first().learning_rate),
     };
+    let certificate = if options.certify { Some(certified(&subject)?) } else { None };
     let file = Place::File(model.to_path_buf());
     let onnx::Imported { graph, weights, decisions, copies, model, mut warnings } = imported;
     let doubts = certificate.iter().flat_map(|certificate: &Certificate| &certificate.doubted);

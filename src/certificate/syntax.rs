@@ -2,6 +2,7 @@
 //! own parameter and moments, the learning rate, and its gradient, clipped by the norm of all.
 
 use super::formulas::moments;
+use super::updates::same_rate;
 use super::whole::Whole;
 use super::{Found, Subject};
 use shardc_ir::diagnostic::counted;
@@ -25,6 +26,7 @@ pub fn check(graph: &Graph, subject: &Subject<'_>) -> Result<Found, Reason> {
     if matches!(optimizer.rule, OptimizerRule::Lamb(_)) {
         return Ok(Found::Unseen("the model is too large to be run, and lamb's updates are many ops".into()));
     }
+    same_rate(subject)?;
     let reader = Reader { graph, whole: Whole::new(graph) };
     let gradients: Vec<ValueId> = graph.states.iter().filter_map(|state| state.gradient).collect();
     let norm = graph.outputs.iter().find(|output| output.name == "grad_norm").ok_or("the norm is no output")?.value;

@@ -29,9 +29,10 @@ const ROUNDING: f64 = 1e-7;
 
 /// Checks every update of the step of training `graph`.
 pub fn check(graph: &Graph, subject: &Subject<'_>, sample: &Sample) -> Result<Found, Reason> {
-    let (Some(optimizer), Some(rate)) = (&subject.spec.optimizer, subject.spec.learning_rate()) else {
+    let (Some(optimizer), Some(rate)) = (&subject.spec.optimizer, subject.learning_rate) else {
         return Err("the spec has no optimizer".into());
     };
+    same_rate(subject)?;
     let endings = moments(optimizer.value.rule);
     let state = |name: &str| graph.states.iter().find(|state| state.name == name);
     let parameters: Vec<&State> = graph.states.iter().filter(|state| state.gradient.is_some()).collect();
@@ -99,6 +100,14 @@ pub fn check(graph: &Graph, subject: &Subject<'_>, sample: &Sample) -> Result<Fo
     let clip = if limit.is_some() { ", clipped and not" } else { "" };
     let states = counted(states.len(), "state variable");
     Ok(Found::Holds(format!("{states} after a step{clip}, by the optimizer's formula for random gradients")))
+}
+
+/// The learning rate of each step is the spec's.
+pub fn same_rate(subject: &Subject<'_>) -> Result<(), Reason> {
+    match subject.learning_rate == subject.spec.learning_rate() {
+        true => Ok(()),
+        false => Err("the learning rate is not the spec's".into()),
+    }
 }
 
 impl Updated {
