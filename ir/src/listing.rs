@@ -1,19 +1,57 @@
-//! A program as people read it: one step a line, then where memory and messages go.
+//! A program as people read it: one step a line, then where memory and messages go; and as other
+//! programs read it.
 
+mod fold;
+mod lines;
+mod names;
+mod page;
+mod peak;
+mod report;
+mod short;
 mod steps;
 mod summary;
 pub mod units;
 
+pub use peak::{Part, Peak};
+pub use report::{ProgramReport, programs, report};
 pub use summary::{Communication, NamedSizes, ProgramSummary, RankSummary, communication, coordinates, summary};
 
 use crate::columns::{Column, align};
 use crate::plan::Program;
+use short::Short;
+use steps::Steps;
 use units::bytes_text;
+
+/// How a listing is shown.
+#[derive(Debug, Clone)]
+pub struct Options<'o> {
+    /// Columns of a line.
+    pub width: usize,
+    /// Whether every step has its line and nothing is left out; long lines are broken.
+    pub all: bool,
+    /// Which layers that repeat are shown one by one.
+    pub expand: Expand<'o>,
+}
+
+/// Layers that are shown one by one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Expand<'o> {
+    /// None: what repeats is shown once.
+    Nothing,
+    /// All.
+    All,
+    /// Those of a fold in which this scope is, or a scope that matches it.
+    Scope(&'o str),
+}
+
+/// The parts of what is live at the peak that are named.
+const NAMED: usize = 5;
 
 /// The listing of `rank`. `spec_name` is the spec's file name, for the lines that asked for
 /// messages.
-pub fn text(program: &Program, rank: u64, spec_name: &str) -> String {
+pub fn text(program: &Program, rank: u64, spec_name: &str, options: &Options<'_>) -> String {
     let (summary, coordinates) = (summary(program), coordinates(program, rank));
+    let report = report(program);
     let mut out = format!("plan @{}  device {rank}/{}", program.name, program.mesh.world_size());
     if !coordinates.0.is_empty() {
         let coordinates = coordinates.0.iter().map(|(axis, at)| format!("{axis}={at}"));
@@ -23,13 +61,14 @@ pub fn text(program: &Program, rank: u64, spec_name: &str) -> String {
         out.push_str(&format!("  {} micro-batches", program.mesh.microbatches()));
     }
     out.push_str(&format!("  peak {}\n", bytes_text(summary.peak_bytes)));
-    out.push_str(&steps::text(program, rank, spec_name));
-    out.push_str(&memory_text(&summary));
+    out.push_str(&Steps { program, report: &report, rank, spec_name, options }.text());
+    let common = if options.all { Short::default() } else { Short::of_leaves(&report.buffers) };
+    out.push_str(&memory_text(&summary, &report.peak, &common, options));
     out.push_str(&communication_text(&summary.communication));
     out
 }
 
-fn memory_text(summary: &ProgramSummary) -> String {
+fn memory_text(summary: &ProgramSummary, peak: &Peak<'_>, common: &Short, options: &Options<'_>) -> String {
     let parts = [
         ("parameters", summary.parameter_bytes),
         ("gradients", summary.gradient_bytes),
@@ -39,7 +78,29 @@ fn memory_text(summary: &ProgramSummary) -> String {
     let rest = summary.peak_bytes.saturating_sub(parts.iter().map(|(_, bytes)| bytes).sum());
     let all = parts.into_iter().chain([("data, constants, padding", rest), ("peak", summary.peak_bytes)]);
     let rows: Vec<_> = all.map(|(name, bytes)| [name.to_string(), bytes_text(bytes)]).collect();
-    format!("\n  memory\n{}", align(&rows, [Column::after("    "), Column::NUMBERS]))
+    let held = align(&rows, [Column::after("    "), Column::NUMBERS]);
+    let most = if options.all { usize::MAX } else { NAMED };
+    let scopes: Vec<Part> = peak.scopes.iter().map(|part| Part { name: common.of_name(&part.name), ..*part }).collect();
+    let rows = [["by kind".to_string(), parts_text(&peak.kinds, usize::MAX)], ["by module".to_string(), parts_text(&scopes, most)]];
+    let parts = align(&rows, [Column::after("      "), Column::WORDS]);
+    let parts: String = parts.lines().map(|line| page::cut(line, if options.all { usize::MAX } else { options.width }) + "\n").collect();
+    format!("\n  memory\n{held}    most is live {}: {}\n{parts}", peak_place(peak), bytes_text(peak.bytes))
+}
+
+/// `at step 134 (%add_3 in B)`
+pub fn peak_place(peak: &Peak<'_>) -> String {
+    match (peak.step, &peak.value, peak.task) {
+        (Some(step), Some(value), Some(task)) => format!("at step {step} (%{value} in {task})"),
+        _ => "without a step".to_string(),
+    }
+}
+
+/// `parameters 466 KiB, gradients 466 KiB`, the first `most` of them.
+pub fn parts_text(parts: &[Part], most: usize) -> String {
+    let shown = parts.iter().take(most).map(|part| format!("{} {}", part.name, bytes_text(part.bytes)));
+    let rest: u64 = parts.iter().skip(most).map(|part| part.bytes).sum();
+    let others = (parts.len() > most).then(|| format!("{} more {}", parts.len() - most, bytes_text(rest)));
+    shown.chain(others).collect::<Vec<_>>().join(", ")
 }
 
 /// The bytes that a rank sends in a step, as a table; empty if it sends nothing.

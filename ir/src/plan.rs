@@ -1,6 +1,7 @@
 //! Programs: buffers, steps and the order of tasks, with nothing left to decide. A program with the
 //! graph that it carries out is a [`crate::programs::Plan`].
 
+pub mod lives;
 pub mod overlaps;
 pub mod set;
 mod tables;
@@ -65,6 +66,15 @@ impl HostScalar {
         match self {
             HostScalar::LearningRate | HostScalar::StepCount => DType::F64,
             HostScalar::Seed => DType::I64,
+        }
+    }
+
+    /// The name in listings.
+    pub fn name(self) -> &'static str {
+        match self {
+            HostScalar::LearningRate => "learning_rate",
+            HostScalar::StepCount => "step_count",
+            HostScalar::Seed => "seed",
         }
     }
 }
@@ -213,6 +223,22 @@ pub struct StateVariable {
     pub init: StateInit,
     /// Which part of an initializer it is; `None` for all of it, and for moments.
     pub block: Option<Block>,
+}
+
+impl BufferKind {
+    /// The name in listings, without what it is of.
+    pub fn name(&self) -> &'static str {
+        match self {
+            BufferKind::State(_) => "state",
+            BufferKind::Gradient(_) => "gradient",
+            BufferKind::Input(_) => "input",
+            BufferKind::Constant(_) => "constant",
+            BufferKind::Scalar(_) => "scalar",
+            BufferKind::Output(_) => "output",
+            BufferKind::Activation => "activation",
+            BufferKind::Communication => "communication",
+        }
+    }
 }
 
 impl StateVariable {

@@ -249,6 +249,10 @@ impl<'g> Explicit<'g> {
         if let (Some(reader), Part::Update) = (reader, origin.part) {
             origin.part = reader.origin.part;
         }
+        // What is whole or split already is moved for the reader alone.
+        if let (Some(reader), true) = (reader, current.partial.is_empty()) {
+            origin.scope = reader.origin.scope.clone();
+        }
         let gradient = self.gradient_of[old.index()].map(|state| &self.old.states[state].name);
         let reasons = Reasons { graph: self.old, weights: &self.weights, gradient };
         (origin.reason, origin.spec_line) = reasons.of(current, wanted, old, reader);

@@ -5,14 +5,14 @@ use super::output::print;
 use super::overwrite::Files;
 use crate::failure::Failure;
 use crate::plan_dir::{self, Manifest};
-use crate::{Compiled, Options, compile, report, trace};
+use crate::{Compiled, Options, compile, trace};
 use clap::Args;
 use shardc_frontend::spec;
 use shardc_ir::columns::{Column, align};
 use shardc_ir::diagnostic::counted;
 use shardc_ir::graph::Graph;
 use shardc_ir::listing::units::{bytes_text, count_text};
-use shardc_ir::listing::{communication_text, summary};
+use shardc_ir::listing::{communication_text, parts_text, peak_place, report, summary};
 use shardc_ir::plan::StateRole;
 use shardc_ir::spec::Spec;
 use shardc_ir::text;
@@ -20,6 +20,9 @@ use shardc_passes::{Mode, PIPELINE};
 use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+
+/// The modules that the summary names where most is live.
+const MODULES: usize = 3;
 
 /// The arguments.
 #[derive(Debug, Args)]
@@ -80,7 +83,7 @@ impl Compile {
             }
         }
         let compiled = compile(&self.model, &spec, &options)?;
-        report::print(&compiled.warnings);
+        crate::report::print(&compiled.warnings);
         let Some(output) = &self.output else { return Ok(()) };
         let manifest = plan_dir::write(output, &compiled, &self.model, &spec, !self.no_weights)?;
         print(&self.summary(output, &compiled, &spec, &manifest))
@@ -140,12 +143,15 @@ impl Compile {
         }
         let statistics = programs.states().into_iter().filter(|(_, s)| s.role == StateRole::Statistic).count();
         let rank = summary(programs.fullest());
+        let peak = report(programs.fullest()).peak;
         let sent: u64 = rank.communication.iter().map(|c| c.bytes_sent).sum();
         let mut rows = vec![
             ["ranks".to_string(), ranks],
             ["batch".to_string(), batch],
             ["parameters".to_string(), parameters],
-            ["peak".to_string(), format!("{} a rank", bytes_text(rank.peak_bytes))],
+            ["peak".to_string(), format!("{} a rank; most is live {}", bytes_text(rank.peak_bytes), peak_place(&peak))],
+            [String::new(), format!("by kind: {}", parts_text(&peak.kinds, usize::MAX))],
+            [String::new(), format!("by module: {}", parts_text(&peak.scopes, MODULES))],
             ["sent".to_string(), format!("{} a step from each rank", bytes_text(sent))],
         ];
         if statistics > 0 {

@@ -9,11 +9,15 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use shardc_ir::diagnostic::{Diagnostic, Place};
-use shardc_ir::listing::{self, NamedSizes, ProgramSummary, RankSummary};
+use shardc_ir::listing::{self, Expand, NamedSizes, Options, ProgramReport, ProgramSummary, RankSummary};
+use shardc_ir::names::matches_scope;
+use shardc_ir::plan::Program;
 use shardc_ir::plan::set::PlanSet;
 use shardc_ir::programs::ProgramKind;
 use std::borrow::Cow;
+use std::io;
 use std::path::PathBuf;
+use terminal_size::{Width, terminal_size_of};
 
 /// The arguments.
 #[derive(Debug, Args)]
@@ -30,6 +34,15 @@ pub struct Inspect {
     /// Which program; by default that of training
     #[arg(long, value_name = "PROGRAM", value_parser = program_kinds())]
     program: Option<ProgramKind>,
+    /// Every step in a line of its own, with all that it reads and writes
+    #[arg(long, conflicts_with = "expand")]
+    all: bool,
+    /// Layers that repeat one by one: all, or those that this module is in
+    #[arg(long, value_name = "SCOPE", num_args = 0..=1)]
+    expand: Option<Option<String>>,
+    /// Columns of a line; by default those of the terminal, or 160
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(80..))]
+    width: Option<u32>,
     /// Write to this file
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -55,8 +68,14 @@ struct Report<'a> {
     mesh: &'a NamedSizes,
     microbatches: u64,
     plan_hash: &'a str,
+    /// The spec's file name, for the lines that steps name.
+    spec: &'a str,
     ranks: Vec<RankSummary<'a>>,
+    programs: Vec<ProgramReport<'a>>,
 }
+
+/// Columns of a line where nobody says otherwise and no terminal shows it.
+const WIDTH: u32 = 160;
 
 impl Inspect {
     /// Prints the listing.
@@ -75,7 +94,8 @@ impl Inspect {
         }
         let text = if self.format == Format::Text {
             let rank = self.rank.unwrap_or(0);
-            listing::text(programs.of_rank(mesh, rank), rank, &plan.manifest.spec.file)
+            let program = programs.of_rank(mesh, rank);
+            listing::text(program, rank, &plan.manifest.spec.file, &self.options(program)?)
         } else {
             let shown = self.rank.map_or(0..ranks, |rank| rank..rank + 1);
             let held: Vec<ProgramSummary> = programs.programs.iter().map(listing::summary).collect();
@@ -90,12 +110,35 @@ impl Inspect {
                 mesh: &NamedSizes(mesh.rank_axes().iter().map(|a| (a.name.clone(), a.size)).collect()),
                 microbatches: mesh.microbatches(),
                 plan_hash: &plan.manifest.plan_hash,
-                ranks: shown.map(summary).collect(),
+                spec: &plan.manifest.spec.file,
+                ranks: shown.clone().map(summary).collect(),
+                programs: listing::programs(programs, &|program| self.rank.is_none_or(|rank| programs.at(mesh, rank) == program)),
             };
             let json = serde_json::to_string_pretty(&report);
             json.map_err(|e| Failure::Machine(format!("cannot write JSON: {e}")))? + "\n"
         };
         write(&text, self.output.as_deref())
+    }
+
+    /// How the listing is shown.
+    fn options(&self, program: &Program) -> Result<Options<'_>, Failure> {
+        let scopes = || program.tasks.iter().flat_map(|task| &task.steps).filter_map(|step| step.provenance.scope.as_deref());
+        let expand = match &self.expand {
+            None => Expand::Nothing,
+            Some(None) => Expand::All,
+            Some(Some(scope)) if scopes().any(|path| matches_scope(scope, path)) => Expand::Scope(scope),
+            Some(Some(scope)) => {
+                let error = Diagnostic::error(format!("the model has no module `{scope}`")).at(Place::File(self.plan.clone()));
+                let help = match scopes().min() {
+                    Some(first) => format!("`{first}` is one; without a name all layers are shown"),
+                    None => "without a name all layers are shown".to_string(),
+                };
+                return Err(error.help(help).into());
+            }
+        };
+        let terminal = || self.output.is_none().then(|| terminal_size_of(io::stdout())).flatten();
+        let width = self.width.or_else(|| terminal().map(|(Width(columns), _)| u32::from(columns).max(80))).unwrap_or(WIDTH);
+        Ok(Options { width: width as usize, all: self.all, expand })
     }
 
     fn programs<'p>(&self, plan: &'p PlanDir) -> Result<Cow<'p, PlanSet>, Failure> {

@@ -208,7 +208,7 @@ impl Emitter<'_, '_> {
             dst_offset: Offset::default(),
             dst_strides: row_major(&extent.local),
         });
-        let (op, results) = ("copy".to_string(), vec![self.buffers.all[to.index()].name.clone()]);
+        let (op, results) = ("copy".to_string(), vec![format!("{}.copy", self.name(value))]);
         let provenance = Provenance { ops: self.names(&[value]), scope: self.scope(value), ..Provenance::default() };
         let (read, write) = (self.view(value), self.whole(to));
         Step { stream: Stream::Main, kernel, reads: vec![read], writes: vec![write], op, results, provenance, when: When::Each }

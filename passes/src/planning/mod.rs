@@ -50,7 +50,7 @@ pub fn plan(graph: &Graph, cx: &Context<'_>) -> Result<Program, Diagnostics> {
         (input.range, input.except) = (range, except);
     }
     buckets::join(&mut program, &emitted.repeats);
-    memory::place(&mut program, &emitted.repeats);
+    memory::place(&mut program);
     Ok(program)
 }
 
