@@ -114,8 +114,9 @@ impl Loaded {
         let program = &programs.programs[at];
         let mut tasks = vec![];
         for task in &program.tasks {
-            let ready =
-                |step: &Step| ready(program, step).map_err(|e| reason!("step `{}` of task {}: {e}", program.text_of(step), task.name));
+            let ready = |step: &Step| {
+                ready(program, step).map_err(|e| reason!("step `{}` of task {}: {e}", program.text_of(step), task.name))
+            };
             tasks.push(task.steps.iter().map(ready).collect::<Result<_, _>>()?);
         }
         let inputs = program.inputs.iter().map(|input| inputs[input.name.as_str()]).collect();

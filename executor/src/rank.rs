@@ -64,7 +64,10 @@ impl Rank {
         let step = &task.steps[turn.step];
         *self.coordinates.last_mut().ok_or("a mesh without axes")? = turn.time;
         let done = self.launch(&step.kernel, &loaded.tasks[turn.task][turn.step], call);
-        done.map_err(|fault| Fault { message: format!("`{}` in task {}: {fault}", loaded.program().text_of(step), task.name), ..fault })
+        done.map_err(|fault| Fault {
+            message: format!("`{}` in task {}: {fault}", loaded.program().text_of(step), task.name),
+            ..fault
+        })
     }
 
     /// Its number.

@@ -129,7 +129,11 @@ fn joined(program: &Program, mut group: Vec<Step>) -> Step {
             ops: group.iter().flat_map(|s| s.provenance.ops.clone()).collect(),
             reason: Some(counted(group.len(), "gradient")),
             spec_line: group.iter().find_map(|s| s.provenance.spec_line),
-            scope: group[0].provenance.scope.clone().filter(|scope| group.iter().all(|s| s.provenance.scope.as_ref() == Some(scope))),
+            scope: group[0]
+                .provenance
+                .scope
+                .clone()
+                .filter(|scope| group.iter().all(|s| s.provenance.scope.as_ref() == Some(scope))),
         },
         when: group[0].when,
         reads,
