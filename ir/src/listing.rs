@@ -81,9 +81,11 @@ fn memory_text(summary: &ProgramSummary, peak: &Peak<'_>, common: &Short, option
     let held = align(&rows, [Column::after("    "), Column::NUMBERS]);
     let most = if options.all { usize::MAX } else { NAMED };
     let scopes: Vec<Part> = peak.scopes.iter().map(|part| Part { name: common.of_name(&part.name), ..*part }).collect();
-    let rows = [["by kind".to_string(), parts_text(&peak.kinds, usize::MAX)], ["by module".to_string(), parts_text(&scopes, most)]];
+    let rows =
+        [["by kind".to_string(), parts_text(&peak.kinds, usize::MAX)], ["by module".to_string(), parts_text(&scopes, most)]];
     let parts = align(&rows, [Column::after("      "), Column::WORDS]);
-    let parts: String = parts.lines().map(|line| page::cut(line, if options.all { usize::MAX } else { options.width }) + "\n").collect();
+    let parts: String =
+        parts.lines().map(|line| page::cut(line, if options.all { usize::MAX } else { options.width }) + "\n").collect();
     format!("\n  memory\n{held}    most is live {}: {}\n{parts}", peak_place(peak), bytes_text(peak.bytes))
 }
 

@@ -129,7 +129,10 @@ pub fn plan(bytes: &[u8]) {
         assert_eq!(encode(&again).expect("a program can be written"), written);
         let mesh = program.mesh();
         for rank in [0, mesh.world_size() - 1] {
-            listing::text(program.of_rank(mesh, rank), rank, "job.shard");
+            for (all, expand) in [(false, listing::Expand::Nothing), (true, listing::Expand::All)] {
+                let options = listing::Options { width: 160, all, expand };
+                listing::text(program.of_rank(mesh, rank), rank, "job.shard", &options);
+            }
         }
         let proven = verify_set(&program.as_ref(), small_job().graph());
         if program.fullest().arena_bytes < LOADED_BYTES && mesh.world_size() < LOADED_RANKS {

@@ -97,7 +97,7 @@ impl Attention {
             // Query `t` sees `t + 1 + keys - queries` keys.
             AttentionMask::Causal => {
                 let rows = queries.min(keys);
-                let all = u128::from(rows) * (u128::from(keys - rows) * 2 + u128::from(rows) + 1) / 2;
+                let all = u128::from(rows).saturating_mul(u128::from(keys - rows) * 2 + u128::from(rows) + 1) / 2;
                 u64::try_from(all).unwrap_or(u64::MAX)
             }
             AttentionMask::None | AttentionMask::Operand { .. } => counted([queries, keys]),

@@ -71,12 +71,7 @@ type Place = (usize, usize, usize);
 
 impl<'p> Folder<'p> {
     /// For `tasks` of `program`.
-    pub fn new(
-        program: &'p Program,
-        names: &'p Names,
-        tasks: &[TaskReport<'p>],
-        buffers: &'p [BufferReport<'p>],
-    ) -> Folder<'p> {
+    pub fn new(program: &'p Program, names: &'p Names, tasks: &[TaskReport<'p>], buffers: &'p [BufferReport<'p>]) -> Folder<'p> {
         let mut known = HashMap::new();
         let mut kinds = vec![];
         for (task, reports) in program.tasks.iter().zip(tasks) {
@@ -129,7 +124,8 @@ impl<'p> Folder<'p> {
                 times: way.times,
                 steps: lines[way.first..way.first + way.period].iter().map(|line| line.count).sum(),
                 scopes: scopes(task, &lines, way).map(|(_, scopes)| scopes).unwrap_or_default(),
-                messages: messages.fold((0, 0), |(count, bytes), message| (count + 1, bytes + message.bytes_sent)),
+                messages: messages
+                    .fold((0, 0u64), |(count, bytes), message| (count + 1, bytes.saturating_add(message.bytes_sent))),
             });
         }
         found.sort_by_key(|fold| fold.lines.start);

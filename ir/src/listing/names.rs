@@ -71,9 +71,8 @@ fn free(name: String, taken: &mut HashSet<String>) -> String {
 
 fn results(program: &Program, mut taken: HashSet<String>) -> Vec<Vec<String>> {
     let steps = || program.tasks.iter().flat_map(|task| &task.steps);
-    let base = |result: Option<&String>, view: &View| {
-        result.unwrap_or_else(|| &program.buffers[view.buffer.index()].name).clone()
-    };
+    let base =
+        |result: Option<&String>, view: &View| result.unwrap_or_else(|| &program.buffers[view.buffer.index()].name).clone();
     let mut left: HashMap<String, usize> = HashMap::new();
     for step in steps() {
         for (i, view) in step.writes.iter().enumerate() {

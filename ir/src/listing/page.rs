@@ -85,8 +85,8 @@ impl<'o> Page<'o> {
         let numbers = steps().map(|cells| cells.number.len()).max().unwrap_or(0) + INNER;
         let room = width.saturating_sub(INDENT + numbers + STREAM + GAPS.iter().map(|gap| gap.len()).sum::<usize>());
         let widest = |of: fn(&Cells) -> usize, percent: usize| {
-            let limit = if self.options.all { usize::MAX } else { room * percent / 100 };
-            steps().map(of).filter(|width| *width <= limit.min(MAX_CELL)).max().unwrap_or(0)
+            let limit = (room * percent / 100).min(MAX_CELL);
+            steps().map(of).filter(|width| *width <= limit).max().unwrap_or(0)
         };
         let widths =
             Widths([widest(|c| chars(&c.result), 22), widest(|c| chars(&c.operation()), 42), widest(|c| chars(&c.types), 15)]);

@@ -40,22 +40,21 @@ pub fn peak<'p>(program: &'p Program, tasks: &[TaskReport<'p>]) -> Peak<'p> {
     let lives = lives(program);
     let steps = tasks.iter().map(|task| task.steps.len()).sum::<usize>();
     let bytes = |i: usize| program.buffers[i].slot_bytes.saturating_mul(program.buffers[i].slots);
-    let mut change = vec![(0u64, 0u64); steps + 1];
+    let mut change = vec![(0u128, 0u128); steps + 1];
     for (i, life) in lives.iter().enumerate().filter(|(i, _)| !lasts(&program.buffers[*i])) {
         let Some((first, last)) = life else { continue };
-        change[*first].0 += bytes(i);
-        change[*last + 1].1 += bytes(i);
+        change[*first].0 += u128::from(bytes(i));
+        change[*last + 1].1 += u128::from(bytes(i));
     }
-    let (mut live, mut most, mut at) = (0, 0, None);
+    let (mut live, mut most, mut at) = (0u128, 0u128, None);
     for (number, (more, less)) in change.iter().enumerate().take(steps) {
         live = live + more - less;
         if at.is_none() || live > most {
             (most, at) = (live, Some(number));
         }
     }
-    let lives_there = |i: &usize| {
-        lasts(&program.buffers[*i]) || lives[*i].zip(at).is_some_and(|((first, last), at)| first <= at && at <= last)
-    };
+    let lives_there =
+        |i: &usize| lasts(&program.buffers[*i]) || lives[*i].zip(at).is_some_and(|((first, last), at)| first <= at && at <= last);
     let there: Vec<usize> = (0..program.buffers.len()).filter(lives_there).collect();
     let scopes = scopes(program);
     let task = tasks.iter().find(|task| task.steps.iter().any(|step| Some(step.number) == at));
@@ -64,7 +63,7 @@ pub fn peak<'p>(program: &'p Program, tasks: &[TaskReport<'p>]) -> Peak<'p> {
         step: at,
         task: task.map(|task| task.name),
         value: step.and_then(|step| step.writes.first()).map(|operand| operand.value.clone()),
-        bytes: there.iter().map(|i| bytes(*i)).sum(),
+        bytes: there.iter().fold(0, |sum, i| sum.saturating_add(bytes(*i))),
         kinds: parts(there.iter().map(|i| (kind(program, *i).to_string(), bytes(*i)))),
         scopes: parts(there.iter().map(|i| (scopes[*i].map_or(OUTSIDE, layer).to_string(), bytes(*i)))),
     }
@@ -73,7 +72,10 @@ pub fn peak<'p>(program: &'p Program, tasks: &[TaskReport<'p>]) -> Peak<'p> {
 /// Sums by name, the largest first.
 fn parts(all: impl Iterator<Item = (String, u64)>) -> Vec<Part> {
     let mut sums: BTreeMap<String, u64> = BTreeMap::new();
-    all.for_each(|(name, bytes)| *sums.entry(name).or_default() += bytes);
+    for (name, bytes) in all {
+        let sum = sums.entry(name).or_default();
+        *sum = sum.saturating_add(bytes);
+    }
     let mut parts: Vec<Part> = sums.into_iter().map(|(name, bytes)| Part { name, bytes }).collect();
     parts.sort_by_key(|part| std::cmp::Reverse(part.bytes));
     parts
@@ -81,9 +83,9 @@ fn parts(all: impl Iterator<Item = (String, u64)>) -> Vec<Part> {
 
 fn kind(program: &Program, buffer: usize) -> &'static str {
     match program.buffers[buffer].kind {
-        BufferKind::State(state) => match program.states[state as usize].role {
-            StateRole::Moment => "optimizer",
-            StateRole::Parameter | StateRole::Frozen | StateRole::Statistic => "parameters",
+        BufferKind::State(state) => match program.states.get(state as usize).map(|state| state.role) {
+            Some(StateRole::Moment) => "optimizer",
+            _ => "parameters",
         },
         BufferKind::Gradient(_) => "gradients",
         BufferKind::Activation => "activations",
@@ -115,7 +117,7 @@ fn scopes(program: &Program) -> Vec<Option<&str>> {
     }
     for (i, buffer) in program.buffers.iter().enumerate() {
         if let BufferKind::Gradient(state) = buffer.kind {
-            scopes[i] = scopes[program.states[state as usize].buffer.index()];
+            scopes[i] = program.states.get(state as usize).and_then(|state| scopes[state.buffer.index()]);
         }
     }
     scopes

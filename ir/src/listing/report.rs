@@ -235,7 +235,7 @@ fn buffer_report<'p>(program: &'p Program, buffer: &'p Buffer, leaf: &str) -> Bu
     BufferReport {
         name: leaf.to_string(),
         kind: match buffer.kind {
-            BufferKind::State(state) => program.states[state as usize].role.name(),
+            BufferKind::State(state) => program.states.get(state as usize).map_or("state", |state| state.role.name()),
             _ => buffer.kind.name(),
         },
         dtype: buffer.dtype.to_string(),

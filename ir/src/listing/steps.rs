@@ -64,7 +64,7 @@ impl Steps<'_> {
                 let (heading, short) = self.fold_text(task, &lines, fold, &page);
                 page.heading(4, heading);
                 fold.run.iter().for_each(|line| page.inner(self.cells(task, &lines[*line], &short, &page)));
-                fold.others.iter().for_each(|line| page.line(self.cells(task, &lines[*line], &common, &page)));
+                self.others(task, &lines, fold, &common, &mut page);
                 next = fold.lines.end;
             }
             lines[next..].iter().for_each(|line| page.line(self.cells(task, line, &common, &page)));
@@ -81,8 +81,7 @@ impl Steps<'_> {
         };
         let sent = |when: When| {
             let messages = task.steps.iter().filter(|step| step.when == when).filter_map(|step| step.message.as_ref());
-            let (count, bytes) =
-                messages.fold((0, 0u64), |(n, sum), message| (n + 1, sum.saturating_add(message.bytes_sent)));
+            let (count, bytes) = messages.fold((0, 0u64), |(n, sum), message| (n + 1, sum.saturating_add(message.bytes_sent)));
             messages_text(count, bytes)
         };
         let messages = sent(When::Each).map_or(String::new(), |text| format!(", {text}"));
@@ -98,14 +97,39 @@ impl Steps<'_> {
         let each = format!("{} times the same {}, {range}", fold.times, counted(fold.steps, "step"));
         let (count, bytes) = fold.messages;
         let messages = messages_text(count, bytes).map_or(String::new(), |text| format!("; {text}"));
-        let others: Vec<String> = fold.others.iter().map(|line| page.number(task.steps[lines[*line].first].number)).collect();
-        let others = if others.is_empty() { String::new() } else { format!("; without {}", others.join(", ")) };
+        let others = match fold.others.len() {
+            0 => String::new(),
+            count => format!(" but for {}", counted(count, "call")),
+        };
         match &fold.scopes[..] {
             [from, .., to] => {
                 let text = format!("{from} to {to}: {each}{others}{messages}; `%.x` is `%{from}.x`");
                 (text, Short::of(format!("{from}.")))
             }
             _ => (format!("{each}{others}{messages}"), Short::default()),
+        }
+    }
+
+    /// The calls for gradients that stand between the runs of a fold: those that are alike in one
+    /// line.
+    fn others(&self, task: &TaskReport<'_>, lines: &[Line], fold: &Fold, common: &Short, page: &mut Page<'_>) {
+        let step = |line: &usize| &task.steps[lines[*line].first];
+        let alike =
+            |a: &usize, b: &usize| (step(a).op, step(a).when, step(a).spec_line) == (step(b).op, step(b).when, step(b).spec_line);
+        for calls in fold.others.chunk_by(alike) {
+            let (Some(first), Some(last)) = (calls.first(), calls.last()) else { continue };
+            let mut cells = self.cells(task, &lines[*first], common, page);
+            if calls.len() > 1 {
+                let sent = calls.iter().filter_map(|line| step(line).message.as_ref());
+                let sent = sent.fold(0u64, |sum, message| sum.saturating_add(message.bytes_sent));
+                let writes: usize = calls.iter().map(|line| step(line).writes.len()).sum();
+                let line = step(first).spec_line.map_or(String::new(), |line| format!(" ({}:{line})", self.spec_name));
+                cells.number = page.range(step(first).number, step(last).number);
+                cells.op = format!("{} × {}", calls.len(), cells.op);
+                (cells.operands, cells.types) = (String::new(), String::new());
+                cells.note = format!("{}  {}{line}", bytes_text(sent), counted(writes, "gradient"));
+            }
+            page.line(cells);
         }
     }
 
@@ -135,13 +159,23 @@ impl Steps<'_> {
             }
             Kind::Accumulated => {
                 let op = format!("accumulate {}", self.op_text(step));
-                (names(&mut last.writes.iter()).join(", "), op, self.operands_text(step, short), types(&mut last.writes.iter()).join(", "))
+                (
+                    names(&mut last.writes.iter()).join(", "),
+                    op,
+                    self.operands_text(step, short),
+                    types(&mut last.writes.iter()).join(", "),
+                )
             }
             Kind::Parts => {
                 let own: Vec<&String> = steps.iter().flat_map(|step| &step.writes).map(|write| &write.value).collect();
                 let read = steps.iter().flat_map(|step| &step.reads).filter(|read| !own.contains(&&read.value));
                 let op = format!("{} of {} parts", word(step.op), steps.len());
-                (names(&mut last.writes.iter()).join(", "), op, names(&mut read.into_iter()).join(", "), types(&mut last.writes.iter()).join(", "))
+                (
+                    names(&mut last.writes.iter()).join(", "),
+                    op,
+                    names(&mut read.into_iter()).join(", "),
+                    types(&mut last.writes.iter()).join(", "),
+                )
             }
             Kind::Slices => {
                 let op = format!("{} × {}", steps.len(), word(step.op));
@@ -177,7 +211,8 @@ impl Steps<'_> {
             notes.push("with the last micro-batch".to_string());
         }
         let within = step.number..=steps[steps.len() - 1].number;
-        let mut after: Vec<usize> = steps.iter().flat_map(|step| &step.after).copied().filter(|on| !within.contains(on)).collect();
+        let mut after: Vec<usize> =
+            steps.iter().flat_map(|step| &step.after).copied().filter(|on| !within.contains(on)).collect();
         after.sort_unstable();
         after.dedup();
         let most = if self.options.all { after.len() } else { MAX_WAITS };
