@@ -6,7 +6,7 @@
 
 use super::sample::Sample;
 use super::whole::{Run, Whole};
-use super::{Found, MOST_FLOPS, Subject};
+use super::{Found, MOST_WORK, Subject};
 use shardc_executor::random::Stream;
 use shardc_executor::tensor::Tensor;
 use shardc_ir::diagnostic::counted;
@@ -36,21 +36,20 @@ pub fn check(graph: &Graph, subject: &Subject<'_>, sample: &Sample) -> Result<Fo
     let Some(loss) = graph.outputs.iter().find(|output| output.name == "loss") else { return Err("there is no loss".into()) };
     let parameters: Vec<(usize, ValueId)> =
         graph.states.iter().enumerate().filter_map(|(i, state)| Some((i, state.gradient?))).collect();
+    let planned = whole.program(&[loss.value], &[], subject.spec)?;
+    let work = planned.work.saturating_mul(parameters.len() as u64 + 3);
+    if work > MOST_WORK {
+        let (work, most) = (count_text(work), count_text(MOST_WORK));
+        return Ok(Found::Unseen(reason!("running the model for each parameter costs {work} operations, more than {most}")));
+    }
     let program = || -> Result<Run, Reason> {
-        let mut run = whole.program(&[loss.value], &[], subject.spec)?;
+        let mut run = planned.clone().start()?;
         sample.states.iter().try_for_each(|(name, value)| run.set(name, value))?;
         Ok(run)
     };
     let mut run = program()?;
-    let flops = run.flops.saturating_mul(parameters.len() as u64 + 3);
-    if flops > MOST_FLOPS {
-        let (flops, most) = (count_text(flops), count_text(MOST_FLOPS));
-        return Ok(Found::Unseen(reason!(
-            "the model is too large to be run for each parameter: {flops} operations, at most {most}"
-        )));
-    }
     let wanted: Vec<ValueId> = parameters.iter().map(|(_, gradient)| *gradient).collect();
-    let mut all = whole.program(&wanted, &[], subject.spec)?;
+    let mut all = whole.program(&wanted, &[], subject.spec)?.start()?;
     sample.states.iter().try_for_each(|(name, value)| all.set(name, value))?;
     let gradients: Vec<Vec<f64>> = all.run(0, &sample.data)?.iter().map(Tensor::to_f64).collect();
     let begun = value_of(&mut run, sample)?;

@@ -4,10 +4,9 @@ use super::formulas::{self, Array};
 use super::sample::Sample;
 use super::statistics;
 use super::whole::Whole;
-use super::{Found, Subject};
+use super::{Found, MOST_WORK, Subject, syntax, too_large};
 use shardc_executor::tensor::Tensor;
 use shardc_ir::graph::{Graph, ValueId};
-use shardc_ir::listing::units::count_text;
 use shardc_ir::ops::Op;
 use shardc_ir::reason;
 use shardc_ir::reason::Reason;
@@ -16,8 +15,8 @@ use shardc_ir::spec::{Located, Loss};
 /// Constants of a graph are rounded to f32.
 const TOLERANCE: f64 = 1e-6;
 
-/// Checks the losses of training and of evaluation.
-pub fn check(subject: &Subject<'_>, sample: &Sample) -> Result<Found, Reason> {
+/// Checks the losses of training and of evaluation; without a sample they are read.
+pub fn check(subject: &Subject<'_>, sample: Option<&Sample>) -> Result<Found, Reason> {
     let Some(loss) = &subject.spec.loss else { return Ok(Found::Unseen("the spec asks for none".into())) };
     let eval = subject.eval;
     let [outputs @ .., sum, labels] = &eval.outputs[..] else { return Err("evaluation gives no loss".into()) };
@@ -28,10 +27,13 @@ pub fn check(subject: &Subject<'_>, sample: &Sample) -> Result<Found, Reason> {
         (None, _) => None,
     };
     let output = output.ok_or("evaluation does not give the output that the loss is of")?;
-    let mut run = Whole::new(eval).program(&[output.value, sum.value, labels.value], &[], subject.spec)?;
-    if run.flops > super::MOST_FLOPS {
-        return Ok(Found::Unseen(reason!("the model is too large to be run: {} operations", count_text(run.flops))));
+    let Some(sample) = sample else { return syntax::loss(subject, output) };
+    let planned = Whole::new(eval).program(&[output.value, sum.value, labels.value], &[], subject.spec)?;
+    // Training costs about three times as much.
+    if planned.work.saturating_mul(3) > MOST_WORK {
+        return syntax::loss(subject, output);
     }
+    let mut run = planned.start()?;
     let batch = match subject.reference {
         Some(reference) => statistics::of_batch(reference, subject, sample)?,
         None => statistics::OfBatch::None,
@@ -53,6 +55,9 @@ pub fn check(subject: &Subject<'_>, sample: &Sample) -> Result<Found, Reason> {
     let Some(reference) = subject.reference else {
         return Ok(Found::Holds("evaluation's, by its formula over the outputs".into()));
     };
+    if let statistics::OfBatch::TooLarge(work) = batch {
+        return Ok(Found::Unseen(too_large(work)));
+    }
     if let statistics::OfBatch::InGroups = batch {
         let why = "training's is over groups of samples that are normalised apart; evaluation's holds";
         return Ok(Found::Unseen(why.into()));
@@ -69,7 +74,7 @@ pub fn check(subject: &Subject<'_>, sample: &Sample) -> Result<Found, Reason> {
 
 fn without_dropout(reference: &Graph, subject: &Subject<'_>, sample: &Sample) -> Result<f64, Reason> {
     let loss: ValueId = reference.outputs.iter().find(|output| output.name == "loss").ok_or("there is no loss")?.value;
-    let mut run = Whole::without_dropout(reference)?.program(&[loss], &[], subject.spec)?;
+    let mut run = Whole::without_dropout(reference)?.program(&[loss], &[], subject.spec)?.start()?;
     sample.states.iter().try_for_each(|(name, value)| run.set(name, value))?;
     run.run(0, &sample.data)?[0].first().ok_or_else(|| "the loss has no element".into())
 }

@@ -2,12 +2,12 @@
 //! them, and those that tract computes of the same file with the same weights.
 
 use super::sample::Sample;
-use super::whole::Whole;
-use super::{Found, Subject};
+use super::whole::{Whole, words};
+use super::{Found, MOST_WORK, Subject, too_large};
 use shardc_executor::tensor::Tensor;
 use shardc_frontend::onnx;
+use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use shardc_ir::graph::{Output, ValueId};
-use shardc_ir::listing::units::count_text;
 use shardc_ir::ops::Op;
 use shardc_ir::reason;
 use shardc_ir::reason::Reason;
@@ -17,6 +17,9 @@ use std::collections::BTreeMap;
 /// How far two computations of one output in f64 may differ, in part of its size: constants that
 /// passes make are rounded to f32.
 const TOLERANCE: f64 = 1e-6;
+
+/// Of a model with more nodes tract is not asked, which looks at all of them many times.
+const MOST_NODES: usize = 4_000;
 
 /// The same of one in f32.
 const SINGLE: f64 = 1e-3;
@@ -30,10 +33,11 @@ pub fn check(subject: &Subject<'_>, sample: &Sample) -> Result<Found, Reason> {
         own.push(found.ok_or_else(|| reason!("evaluation does not give the output `{}`", output.name))?);
     }
     let wanted: Vec<ValueId> = own.iter().map(|output| output.value).collect();
-    let mut run = Whole::new(subject.eval).program(&wanted, &[], subject.spec)?;
-    if run.flops > super::MOST_FLOPS {
-        return Ok(Found::Unseen(reason!("the model is too large to be run: {} operations", count_text(run.flops))));
+    let planned = Whole::new(subject.eval).program(&wanted, &[], subject.spec)?;
+    if planned.work > MOST_WORK {
+        return Ok(Found::Unseen(too_large(planned.work)));
     }
+    let mut run = planned.start()?;
     sample.states.iter().try_for_each(|(name, value)| run.set(name, value))?;
     let outputs = run.run(0, &sample.data)?;
     if outputs.iter().any(|output| !output.to_f64().iter().all(|x| x.is_finite())) {
@@ -41,7 +45,7 @@ pub fn check(subject: &Subject<'_>, sample: &Sample) -> Result<Found, Reason> {
     }
     let data = data_of_file(subject, sample)?;
     let wanted: Vec<ValueId> = file.outputs.iter().map(|output| output.value).collect();
-    let mut run = Whole::new(file).program(&wanted, &[], subject.spec)?;
+    let mut run = Whole::new(file).program(&wanted, &[], subject.spec)?.start()?;
     sample.initializers.iter().try_for_each(|(name, value)| run.set(name, value))?;
     for ((name, own), other) in own.iter().map(|output| &output.name).zip(&outputs).zip(run.run(0, &data)?) {
         let apart = distance(own, &other).ok_or_else(|| reason!("output `{name}` has another shape than in the file"))?;
@@ -97,6 +101,9 @@ fn distance(own: &Tensor, other: &Tensor) -> Option<f64> {
 /// What tract computes of the file with the sample's weights.
 fn of_tract(subject: &Subject<'_>, sample: &Sample, data: &BTreeMap<String, Tensor>) -> Result<BTreeMap<String, Tensor>, Reason> {
     let imported = subject.imported;
+    if imported.graph.node_count() > MOST_NODES {
+        return Err("it has too many nodes".into());
+    }
     if let Some(name) = imported.weights.iter().find_map(|(name, weight)| weight.stored_half().map(|_| name)) {
         return Err(reason!("`{name}` is in half precision"));
     }
@@ -108,18 +115,15 @@ fn of_tract(subject: &Subject<'_>, sample: &Sample, data: &BTreeMap<String, Tens
         let of = types.get(&copy.of).ok_or("a copy is of nothing")?;
         types.insert(copy.name.clone(), copy.ty(of));
     }
-    let elements = |name: &str| -> Result<Value, shardc_ir::diagnostic::Diagnostic> {
+    let elements = |name: &str| -> Result<Value, Diagnostic> {
         let of = |name: &str| sample.initializers.get(name).cloned().map(Value::from);
-        let lost = || shardc_ir::diagnostic::Diagnostic::error(format!("`{name}` is lost"));
+        let lost = || Diagnostic::error(format!("`{name}` is lost"));
         match imported.copies.iter().find(|copy| copy.name == name) {
-            Some(copy) => {
-                copy.elements(&of(&copy.of).ok_or_else(lost)?).map_err(|why| shardc_ir::diagnostic::Diagnostic::error(why))
-            }
+            Some(copy) => copy.elements(&of(&copy.of).ok_or_else(lost)?).map_err(Diagnostic::error),
             None => of(name).ok_or_else(lost),
         }
     };
-    let told =
-        |errors: shardc_ir::diagnostic::Diagnostics| Reason::from(errors.first().map_or_else(String::new, |d| d.message.clone()));
+    let told = |errors: Diagnostics| Reason::from(words(&errors));
     let export = onnx::Export::new(subject.model, imported.model.clone(), &types).map_err(told)?;
     if export.has_data() {
         return Err("its weights are in a file of their own".into());
@@ -127,7 +131,7 @@ fn of_tract(subject: &Subject<'_>, sample: &Sample, data: &BTreeMap<String, Tens
     let mut bytes = vec![];
     let mut write = |piece: &[u8]| {
         bytes.extend_from_slice(piece);
-        Ok::<_, shardc_ir::diagnostic::Diagnostic>(())
+        Ok::<_, Diagnostic>(())
     };
     export.write_model("", &mut |name| elements(name), &mut write).map_err(|d| Reason::from(d.message))?;
     let inputs = data.iter().map(|(name, tensor)| (name.clone(), Value::from(tensor.clone()))).collect();

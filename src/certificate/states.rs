@@ -9,7 +9,7 @@ use shardc_ir::plan::StateRole;
 use shardc_ir::reason;
 use shardc_ir::reason::Reason;
 use shardc_ir::train::StateInit;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// Checks the state variables of the step of training `graph`.
 pub fn check(graph: &Graph, subject: &Subject<'_>) -> Result<Found, Reason> {
@@ -53,11 +53,12 @@ pub fn check(graph: &Graph, subject: &Subject<'_>) -> Result<Found, Reason> {
     if own.len() != expected.len() {
         return Err(reason!("there are {}, the optimizer has {}", counted(own.len(), "moment"), expected.len()));
     }
+    let known: HashMap<&str, &State> = graph.states.iter().map(|state| (state.name.as_str(), state)).collect();
     for name in &expected {
         let of = name.rsplit_once('.').map_or(name.as_str(), |(of, _)| of);
-        let moment = own.iter().find(|state| state.name == *name).ok_or_else(|| reason!("there is no `{name}`"))?;
-        let ty = graph.states.iter().find(|state| state.name == of).map(|state| &state.ty);
-        if moment.init != StateInit::Zeros || Some(&moment.ty) != ty || moment.update.is_none() {
+        let moment = known.get(name.as_str()).ok_or_else(|| reason!("there is no `{name}`"))?;
+        let is_moment = moment.role == StateRole::Moment && moment.init == StateInit::Zeros && moment.update.is_some();
+        if !is_moment || known.get(of).is_none_or(|parameter| parameter.ty != moment.ty) {
             return Err(reason!("`{name}` is no moment of its parameter that begins with zeros"));
         }
     }

@@ -3,7 +3,7 @@
 
 use super::sample::Sample;
 use super::whole::Whole;
-use super::{Found, Subject};
+use super::{Found, MOST_WORK, Subject, too_large};
 use shardc_executor::tensor::Tensor;
 use shardc_ir::diagnostic::counted;
 use shardc_ir::dtype::DType;
@@ -23,6 +23,8 @@ pub enum OfBatch {
     None,
     /// Each group of samples has its own.
     InGroups,
+    /// So many operations find them: too many.
+    TooLarge(u64),
     /// By running statistic, those of the whole batch.
     Whole(BTreeMap<String, Tensor>),
 }
@@ -76,7 +78,11 @@ pub fn of_batch(reference: &Graph, subject: &Subject<'_>, sample: &Sample) -> Re
     let momenta = |norm: Norm| norm.running.map(|state| (subject.eval.states[state.index()].name.clone(), norm.momentum));
     let momenta: BTreeMap<String, f64> = norms(subject.eval).into_iter().flat_map(momenta).collect();
     let wanted: Vec<ValueId> = moved.iter().filter_map(|state| state.update).collect();
-    let mut run = Whole::new(reference).program(&wanted, &[], subject.spec)?;
+    let planned = Whole::new(reference).program(&wanted, &[], subject.spec)?;
+    if planned.work > MOST_WORK {
+        return Ok(OfBatch::TooLarge(planned.work));
+    }
+    let mut run = planned.start()?;
     sample.states.iter().try_for_each(|(name, value)| run.set(name, value))?;
     let from_sample = run.run(0, &sample.data)?;
     let nothing = |state: &&State| Tensor::zeros(DType::F32, &state.ty.shape);
@@ -106,12 +112,13 @@ pub fn check(reference: &Graph, subject: &Subject<'_>, sample: &Sample) -> Resul
     let batch = of_batch(reference, subject, sample)?;
     let values = match &batch {
         OfBatch::None => return Ok(Found::Holds("the model has none that move".into())),
+        OfBatch::TooLarge(work) => return Ok(Found::Unseen(too_large(*work))),
         OfBatch::InGroups => return Ok(Found::Unseen("groups of samples are normalised apart".into())),
         OfBatch::Whole(values) => values,
     };
     let norms = norms(subject.eval);
     let wanted: Vec<ValueId> = norms.iter().map(|norm| norm.x).collect();
-    let mut run = Whole::new(subject.eval).program(&wanted, &[], subject.spec)?;
+    let mut run = Whole::new(subject.eval).program(&wanted, &[], subject.spec)?.start()?;
     sample.states.iter().chain(values).try_for_each(|(name, value)| run.set(name, value))?;
     let read = run.run(0, &sample.data)?;
     let mut seen = 0;

@@ -1,25 +1,31 @@
-//! Updates of a model that is too large to be run, read op by op: each is the spec's op over its
-//! own parameter and moments, the learning rate, and its gradient, clipped by the norm of all.
+//! A model that is too large to be run, read op by op. Each update is the spec's op over its own
+//! parameter and moments, the learning rate, and its gradient, clipped by the norm of all. The loss
+//! is the graph of the spec's loss over one value, which in evaluation is the model's output.
 
 use super::formulas::moments;
 use super::updates::same_rate;
-use super::whole::Whole;
+use super::whole::{Whole, words};
 use super::{Found, Subject};
+use shardc_ir::builder::Builder;
 use shardc_ir::diagnostic::counted;
-use shardc_ir::graph::{Graph, Node, ValueId};
+use shardc_ir::graph::{Graph, Node, Output, Phase, ValueId};
+use shardc_ir::mesh::Mesh;
 use shardc_ir::ops::Op;
+use shardc_ir::ops::leaf::Input;
 use shardc_ir::ops::update::{Adam, Sgd};
 use shardc_ir::plan::HostScalar;
 use shardc_ir::reason;
 use shardc_ir::reason::Reason;
 use shardc_ir::scalar::{Binary, Unary};
 use shardc_ir::spec::{Decayed, Moments, Optimizer, OptimizerRule};
+use shardc_passes::{Context, Mode, PIPELINE, run_pass};
+use std::collections::HashMap;
 
 /// Constants are rounded to f32.
 const TOLERANCE: f64 = 1e-6;
 
 /// Reads the updates of the step of training `graph`.
-pub fn check(graph: &Graph, subject: &Subject<'_>) -> Result<Found, Reason> {
+pub fn updates(graph: &Graph, subject: &Subject<'_>) -> Result<Found, Reason> {
     let Some(optimizer) = subject.spec.optimizer.as_ref().map(|optimizer| &optimizer.value) else {
         return Err("the spec has no optimizer".into());
     };
@@ -177,4 +183,72 @@ impl<'g> Reader<'g> {
         expected.sort();
         if squared == expected { Ok(()) } else { Err(wrong()) }
     }
+}
+
+/// Reads the loss of training and of evaluation, of which `output` is what the spec's loss is of.
+pub fn loss(subject: &Subject<'_>, output: &Output) -> Result<Found, Reason> {
+    let eval = Whole::new(subject.eval);
+    let [.., sum, labels] = &subject.eval.outputs[..] else { return Err("evaluation gives no loss".into()) };
+    let alone = loss_alone(subject, output, Mode::Evaluate)?;
+    let read = match_loss(&alone, &eval, &[sum.value, labels.value])?;
+    if read.is_some_and(|read| read != eval.source(output.value)) {
+        return Err("the loss of evaluation is not of the output that the spec names".into());
+    }
+    let Some(reference) = subject.reference else { return Ok(Found::Holds("evaluation's, by reading its ops".into())) };
+    let trained = reference.outputs.iter().find(|output| output.name == "loss").ok_or("there is no loss")?.value;
+    match_loss(&loss_alone(subject, output, Mode::Train)?, &Whole::new(reference), &[trained])?;
+    Ok(Found::Holds("training's and evaluation's, by reading their ops".into()))
+}
+
+/// The spec's loss over an input in the place of `output`.
+fn loss_alone(subject: &Subject<'_>, output: &Output, mode: Mode) -> Result<Graph, Reason> {
+    let mut b = Builder::new(String::new(), Phase::Raised, Mesh::new([], 1));
+    let ty = subject.eval.ty(output.value).clone();
+    let read = b.op(Input { name: String::new(), ty, label: false }, &[]);
+    let labels = subject.spec.labels().map(|labels| &labels.value);
+    for (_, node) in subject.eval.nodes() {
+        // Labels that the model reads too.
+        if let Op::Input(input) = &node.op
+            && !input.label
+            && Some(&input.name) == labels
+        {
+            b.op(input.clone(), &[]);
+        }
+    }
+    let mut graph = b.finish();
+    graph.outputs = vec![Output { name: output.name.clone(), value: read }];
+    let attach = PIPELINE.iter().find(|pass| pass.name() == "attach-loss").ok_or("there is no such pass")?;
+    let cx = Context { spec: subject.spec, mode, verify: false };
+    run_pass(*attach, &mut graph, &cx).map_err(|errors| Reason::from(words(&errors)))?;
+    Ok(graph)
+}
+
+/// Whether the last outputs of `alone` are the values `found`, op by op; gives what stands in the
+/// place of its input.
+fn match_loss(alone: &Graph, whole: &Whole<'_>, found: &[ValueId]) -> Result<Option<ValueId>, Reason> {
+    let last = &alone.outputs[alone.outputs.len() - found.len()..];
+    let mut left: Vec<(ValueId, ValueId)> = last.iter().map(|output| output.value).zip(found.iter().copied()).collect();
+    let mut seen: HashMap<ValueId, ValueId> = HashMap::new();
+    let mut read = None;
+    while let Some((expected, found)) = left.pop() {
+        let found = whole.source(found);
+        if let Some(before) = seen.insert(expected, found) {
+            if before != found {
+                return Err(reason!("the loss reads `{}` for another value", whole.graph.value(found).name));
+            }
+            continue;
+        }
+        let (node, own) = (alone.def(expected), whole.graph.def(found));
+        if matches!(&node.op, Op::Input(input) if input.name.is_empty()) {
+            read = Some(found);
+            continue;
+        }
+        let same = node.op == own.op && node.operands.len() == own.operands.len();
+        if !same || alone.value(expected).result != whole.graph.value(found).result {
+            let (expected, found) = (node.op.name(), whole.graph.value(found));
+            return Err(reason!("the loss is not the spec's: `{}` is no {expected}", found.name));
+        }
+        left.extend(node.operands.iter().copied().zip(own.operands.iter().copied()));
+    }
+    Ok(read)
 }

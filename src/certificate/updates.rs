@@ -11,7 +11,7 @@ use shardc_ir::diagnostic::counted;
 use shardc_ir::graph::{Graph, State, ValueId};
 use shardc_ir::reason;
 use shardc_ir::reason::Reason;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 const SEED: u64 = 7;
 
@@ -34,14 +34,14 @@ pub fn check(graph: &Graph, subject: &Subject<'_>, sample: &Sample) -> Result<Fo
     };
     same_rate(subject)?;
     let endings = moments(optimizer.value.rule);
-    let state = |name: &str| graph.states.iter().find(|state| state.name == name);
+    let known: HashMap<&str, &State> = graph.states.iter().map(|state| (state.name.as_str(), state)).collect();
     let parameters: Vec<&State> = graph.states.iter().filter(|state| state.gradient.is_some()).collect();
     let mut states: Vec<&State> = vec![];
     for parameter in &parameters {
         states.push(parameter);
         for ending in endings {
             let name = format!("{}.{ending}", parameter.name);
-            states.push(state(&name).ok_or_else(|| reason!("there is no `{name}`"))?);
+            states.push(known.get(name.as_str()).ok_or_else(|| reason!("there is no `{name}`"))?);
         }
     }
     let norm = graph.outputs.iter().find(|output| output.name == "grad_norm").ok_or("the norm is no output")?.value;
@@ -49,7 +49,7 @@ pub fn check(graph: &Graph, subject: &Subject<'_>, sample: &Sample) -> Result<Fo
     let mut wanted: Vec<ValueId> = states.iter().map(updated).collect::<Result<_, _>>()?;
     wanted.push(norm);
     let cut: Vec<ValueId> = parameters.iter().filter_map(|parameter| parameter.gradient).collect();
-    let mut run = Whole::new(graph).program(&wanted, &cut, subject.spec)?;
+    let mut run = Whole::new(graph).program(&wanted, &cut, subject.spec)?.start()?;
     let mut before: Vec<Updated> = vec![];
     for parameter in &parameters {
         let own = sample.states.get(&parameter.name).ok_or_else(|| reason!("`{}` is no parameter", parameter.name))?;
@@ -65,7 +65,8 @@ pub fn check(graph: &Graph, subject: &Subject<'_>, sample: &Sample) -> Result<Fo
         run.set(&state.name, &Tensor::from_f64(&state.ty.shape, values))?;
     }
     // An update that reads more than it should finds it.
-    for (name, value) in sample.states.iter().filter(|(name, _)| !states.iter().any(|state| state.name == **name)) {
+    let given: HashSet<&str> = states.iter().map(|state| state.name.as_str()).collect();
+    for (name, value) in sample.states.iter().filter(|(name, _)| !given.contains(name.as_str())) {
         run.set(name, value)?;
     }
     let limit = subject.spec.clip.as_ref().map(|clip| clip.value);

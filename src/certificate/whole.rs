@@ -4,20 +4,21 @@
 use shardc_executor::run::Executor;
 use shardc_executor::tensor::Tensor;
 use shardc_ir::builder::Builder;
+use shardc_ir::diagnostic::Diagnostic;
 use shardc_ir::dtype::DType;
-use shardc_ir::graph::Output;
-use shardc_ir::graph::{Graph, Phase, State, ValueId};
+use shardc_ir::graph::{Graph, Node, Output, Phase, State, ValueId};
 use shardc_ir::mesh::Mesh;
 use shardc_ir::ops::Op;
 use shardc_ir::ops::elementwise::Cast;
 use shardc_ir::ops::leaf::{Constant, Input};
+use shardc_ir::plan::Program;
 use shardc_ir::reason;
 use shardc_ir::reason::Reason;
 use shardc_ir::scalar::Binary;
 use shardc_ir::spec::Spec;
 use shardc_ir::types::{Tensor as Value, Type};
 use shardc_passes::{Context, Mode, planning};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 /// A graph, of which each value is traced to what computes it.
@@ -78,33 +79,29 @@ impl<'g> Whole<'g> {
     }
 
     /// The node that computes a value.
-    pub fn def(&self, value: ValueId) -> &'g shardc_ir::graph::Node {
+    pub fn def(&self, value: ValueId) -> &'g Node {
         self.graph.def(self.source(value))
     }
 
     /// The program of `wanted`, where the values `cut` are inputs, called by their numbers.
     ///
     /// # Errors
-    /// If an op does not take f64, or the program cannot be run.
-    pub fn program(&self, wanted: &[ValueId], cut: &[ValueId], spec: &Spec) -> Result<Run, Reason> {
+    /// If an op does not take f64, or the program cannot be planned.
+    pub fn program(&self, wanted: &[ValueId], cut: &[ValueId], spec: &Spec) -> Result<Planned, Reason> {
         let graph = self.graph_of(wanted, cut)?;
         let cx = Context { spec, mode: Mode::Evaluate, verify: false };
-        let program = planning::plan(&graph, &cx)
-            .map_err(|errors| Reason::from(errors.first().map_or_else(String::new, |error| error.message.clone())))?;
+        let program = planning::plan(&graph, &cx).map_err(|errors| Reason::from(words(&errors)))?;
         let steps = program.tasks.iter().flat_map(|task| &task.steps);
-        let flops = steps.fold(0, |sum: u64, step| sum.saturating_add(step.kernel.flops()));
-        let inputs = program.inputs.iter().map(|input| input.name.clone()).collect();
-        let failed = |error: shardc_executor::run::ExecutionError| Reason::from(error.to_string());
-        let executor = Executor::new(program, 1).map_err(failed)?;
-        Ok(Run { executor, inputs, wanted: wanted.len(), flops })
+        let work = steps.fold(0, |sum: u64, step| sum.saturating_add(step.kernel.flops()).saturating_add(LAUNCH));
+        Ok(Planned { program, wanted: wanted.len(), work })
     }
 
     /// For each value whether `wanted` needs it, when the values `cut` are given.
-    fn needed(&self, wanted: &[ValueId], cut: &[ValueId]) -> Vec<bool> {
+    fn needed(&self, wanted: &[ValueId], cut: &HashMap<ValueId, usize>) -> Vec<bool> {
         let mut needed = vec![false; self.graph.value_count()];
         wanted.iter().for_each(|value| needed[self.source(*value).index()] = true);
         for (_, node) in self.graph.nodes().rev() {
-            if node.results.iter().any(|v| needed[v.index()] && self.source(*v) == *v && !cut.contains(v)) {
+            if node.results.iter().any(|v| needed[v.index()] && self.source(*v) == *v && !cut.contains_key(v)) {
                 node.operands.iter().for_each(|v| needed[self.source(*v).index()] = true);
             }
         }
@@ -113,7 +110,7 @@ impl<'g> Whole<'g> {
 
     fn graph_of(&self, wanted: &[ValueId], cut: &[ValueId]) -> Result<Graph, Reason> {
         let graph = self.graph;
-        let cut: Vec<ValueId> = cut.iter().map(|value| self.source(*value)).collect();
+        let cut: HashMap<ValueId, usize> = cut.iter().enumerate().map(|(number, value)| (self.source(*value), number)).collect();
         let needed = self.needed(wanted, &cut);
         let mut b = Builder::new(graph.name.clone(), Phase::Explicit, Mesh::new([], 1));
         let state = |s: &State| State { block: s.block.clone(), ..State::new(&s.name, precise(&s.ty), s.role, s.init.clone()) };
@@ -122,7 +119,7 @@ impl<'g> Whole<'g> {
         for (_, node) in graph.nodes() {
             let is_needed = |v: &&ValueId| needed[v.index()] && self.source(**v) == **v;
             for value in node.results.iter().filter(is_needed) {
-                if let Some(number) = cut.iter().position(|v| v == value) {
+                if let Some(number) = cut.get(value) {
                     let ty = precise(graph.ty(*value));
                     map[value.index()] = Some(b.op(Input { name: number.to_string(), ty, label: false }, &[]));
                 }
@@ -170,13 +167,43 @@ fn in_f64(op: &Op) -> Op {
     }
 }
 
+/// What one launch costs beside its operations, in operations.
+const LAUNCH: u64 = 20_000;
+
+/// A program that can be run.
+#[derive(Clone)]
+pub struct Planned {
+    program: Program,
+    wanted: usize,
+    /// The cost of one run: its operations, and its launches in operations.
+    pub work: u64,
+}
+
 /// A program under way.
 pub struct Run {
     executor: Executor,
     inputs: Vec<String>,
+    states: HashSet<String>,
     wanted: usize,
-    /// The operations of one run.
-    pub flops: u64,
+}
+
+impl Planned {
+    /// Starts the program.
+    ///
+    /// # Errors
+    /// If the machine lacks memory or threads.
+    pub fn start(self) -> Result<Run, Reason> {
+        let Planned { program, wanted, .. } = self;
+        let inputs = program.inputs.iter().map(|input| input.name.clone()).collect();
+        let states = program.states.iter().map(|state| state.name.clone()).collect();
+        let executor = Executor::new(program, 1).map_err(|error| Reason::from(error.to_string()))?;
+        Ok(Run { executor, inputs, states, wanted })
+    }
+}
+
+/// The first of some errors in words.
+pub fn words(errors: &[Diagnostic]) -> String {
+    errors.first().map_or_else(String::new, |error| error.message.clone())
 }
 
 impl Run {
@@ -185,8 +212,7 @@ impl Run {
     /// # Errors
     /// If it has another shape.
     pub fn set(&mut self, state: &str, value: &Tensor) -> Result<(), Reason> {
-        let is_it = |(_, known): &(_, &shardc_ir::plan::StateVariable)| known.name == state;
-        if !self.executor.programs().states().iter().any(is_it) {
+        if !self.states.contains(state) {
             return Ok(());
         }
         self.executor.set_state(state, value).map_err(|error| error.to_string().into())
