@@ -84,9 +84,10 @@ fn memory_text(summary: &ProgramSummary, peak: &Peak<'_>, common: &Short, option
     let rows =
         [["by kind".to_string(), parts_text(&peak.kinds, usize::MAX)], ["by module".to_string(), parts_text(&scopes, most)]];
     let parts = align(&rows, [Column::after("      "), Column::WORDS]);
-    let parts: String =
-        parts.lines().map(|line| page::cut(line, if options.all { usize::MAX } else { options.width }) + "\n").collect();
-    format!("\n  memory\n{held}    most is live {}: {}\n{parts}", peak_place(peak), bytes_text(peak.bytes))
+    let fitted = |line: &str| if options.all { page::wrapped(line, options.width) } else { page::cut(line, options.width) };
+    let parts: String = parts.lines().map(|line| fitted(line) + "\n").collect();
+    let place = fitted(&format!("    most is live {}: {}", peak_place(peak), bytes_text(peak.bytes)));
+    format!("\n  memory\n{held}{place}\n{parts}")
 }
 
 /// `at step 134 (%add_3 in B)`

@@ -119,7 +119,7 @@ fn the_json_of_every_gold_plan_fits_its_schema() {
     let sequence = format!("{DP_TP}sequence axis=tp\n");
     let jobs = [
         ("mlp", spec("dp=2", 2, "data axis=dp\n")),
-        ("batchnorm", spec("dp=2", 2, "data axis=dp\n")),
+        ("batchnorm", spec("dp=2", 1, "data axis=dp\n")),
         ("resnet", spec("dp=2", 1, "data axis=dp\n")),
         ("gpt2", spec("dp=2 tp=2", 2, &sequence)),
         ("gpt2-folded", spec("dp=2 tp=2", 1, DP_TP)),
@@ -212,7 +212,7 @@ fn a_listing_is_short_and_loses_nothing() {
     assert_eq!(covered(&short), (0..steps).collect::<BTreeSet<usize>>());
     assert_eq!(covered(&text(&here, &["--expand"])), (0..steps).collect::<BTreeSet<usize>>());
     assert!(all.lines().count() > steps);
-    assert!(short.contains("model.transformer.h.0 to model.transformer.h.3: 4 times the same 16 steps, "), "{short}");
+    assert!(short.contains(" 4 times the same 16 steps, model.transformer.h.0 to model.transformer.h.3; "), "{short}");
     let expanded = text(&here, &["--expand", "model.transformer.h.2"]);
     assert!(!expanded.contains("times the same") && expanded.lines().count() > short.lines().count() + 60, "{expanded}");
     let unknown = shardc(&here, &["inspect", "p", "--expand", "model.transformer.h.9"]).expect(1);
@@ -223,10 +223,7 @@ fn a_listing_is_short_and_loses_nothing() {
 fn covered(listing: &str) -> BTreeSet<usize> {
     let mut steps = BTreeSet::new();
     for line in listing.lines() {
-        let range = match line.split_once(" times the same ") {
-            Some((_, rest)) => rest.split([' ', ',', ';']).find(|word| word.len() == 7 && word.contains('-')),
-            None => line.split_whitespace().next().filter(|word| word.starts_with(|c: char| c.is_ascii_digit())),
-        };
+        let range = line.split_whitespace().next();
         let Some(range) = range.filter(|_| line.starts_with("    ")) else { continue };
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         if let (Ok(first), Ok(last)) = (first.parse(), last.parse::<usize>()) {
@@ -241,19 +238,20 @@ fn layers_that_differ_are_not_one() {
     let folds = |name: &str, lines: &str| -> Vec<String> {
         let here = plan(name, &model("gpt2"), &spec("dp=2 tp=2", 2, lines));
         let folds = text(&here, &[]);
-        let heads = folds.lines().filter(|line| line.contains(" times the same "));
-        heads.map(|line| line.trim().split(" steps, ").next().expect("a head").to_string()).collect()
+        let heads =
+            folds.lines().filter_map(|line| line.trim().split_once(' ').filter(|(_, rest)| rest.contains(" times the same ")));
+        heads.map(|(_, head)| head.split(';').next().expect("a head").to_string()).collect()
     };
-    let scope = "model.transformer.h";
-    let all = [format!("{scope}.0 to {scope}.3: 4 times the same 16"), format!("{scope}.3 to {scope}.0: 4 times the same 39")];
-    assert_eq!(folds("differ-none", DP_TP), all);
-    // The parameters of one layer are not trained: its backward pass is another.
-    let frozen = folds("differ-frozen", &format!("{DP_TP}freeze \"{scope}.1.mlp.c_fc.weight\"\n"));
-    assert_eq!(frozen[0], all[0]);
-    assert_eq!(frozen[1..], [format!("{scope}.3 to {scope}.2: 2 times the same 39")]);
-    // One layer is split otherwise.
+    let fold = |times: u64, steps: u64, from: u64, to: u64| {
+        format!("{times} times the same {steps} steps, model.transformer.h.{from} to model.transformer.h.{to}")
+    };
+    assert_eq!(folds("differ-none", DP_TP), [fold(4, 16, 0, 3), fold(4, 39, 3, 0)]);
+    // A parameter of one layer is not trained.
+    let lines = format!("{DP_TP}freeze \"model.transformer.h.1.mlp.c_fc.weight\"\n");
+    assert_eq!(folds("differ-frozen", &lines), [fold(2, 16, 2, 3), fold(2, 39, 3, 2)]);
+    // Two layers are split, two are whole.
     let whole = folds("differ-split", "data axis=dp\ntensor axis=tp on=\"*.h.0\"\ntensor axis=tp on=\"*.h.1\"\n");
-    assert!(!whole.is_empty() && whole.iter().all(|head| head.contains(": 2 times the same ")), "{whole:?}");
+    assert!(whole.len() == 4 && whole.iter().all(|head| head.starts_with("2 times the same ")), "{whole:?}");
 }
 
 #[test]
@@ -301,7 +299,8 @@ fn operations_are_counted_as_the_formulas_have_them() {
         match string(&step["form"]).as_str() {
             "contract" => of_contractions += flops,
             "move" | "fill" | "gather" | "collective" => assert_eq!(flops, 0),
-            _ => assert!(flops > 0 || list(&step["writes"]).is_empty(), "{step}"),
+            "reduce" | "rowwise" => assert!(flops > 0, "{step}"),
+            _ => {}
         }
         let touched: u64 = list(&step["reads"]).iter().chain(list(&step["writes"])).map(|o| number(&o["bytes"])).sum();
         assert_eq!(number(&step["bytes_touched"]), touched);

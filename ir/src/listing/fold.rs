@@ -151,9 +151,15 @@ impl<'p> Folder<'p> {
             let way = |first: usize| Way { first, period: *period, times: hidden / period + 1 };
             // Of several ways to cut the runs, that which cuts between modules.
             let cut = |first: &usize| std::cmp::Reverse(scopes(task, lines, way(*first)).map_or(0, |(agree, _)| agree));
-            let way = way((*at..=at + spare).min_by_key(cut)?);
-            let times = self.equal_runs(task, lines, way);
-            (times > 1).then_some(Way { times, ..way })
+            let whole = way((*at..=at + spare).min_by_key(cut)?);
+            // Where one run differs from the others, the most of those before or behind it.
+            let from = |run: usize| {
+                let rest = Way { first: whole.first + run * period, times: whole.times - run, ..whole };
+                Way { times: self.equal_runs(task, lines, rest), ..rest }
+            };
+            let first = Some(from(0)).filter(|way| way.times == whole.times);
+            let best = || (0..whole.times).map(from).max_by_key(|way| (way.times, std::cmp::Reverse(way.first)));
+            first.or_else(best).filter(|way| way.times > 1)
         })
     }
 

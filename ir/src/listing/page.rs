@@ -238,7 +238,7 @@ fn listed_within(list: &str, most: usize) -> String {
 
 /// `text` in lines of at most `width` columns, all but the first further in; broken at spaces where
 /// there are any.
-fn wrapped(text: &str, width: usize) -> String {
+pub fn wrapped(text: &str, width: usize) -> String {
     const FURTHER: &str = "            ";
     let (mut lines, mut line) = (vec![], String::new());
     let start = text.len() - text.trim_start().len();

@@ -90,23 +90,18 @@ impl Steps<'_> {
         format!("{name}, {often}: {steps}, {} FLOP{messages}{last}", count_text(task.flops))
     }
 
-    /// `h.0 to h.3: 4 times the same 16 steps, 060-123; 8 messages, 128 KiB`
+    /// `060-123 4 times the same 16 steps, h.0 to h.3; 8 messages, 128 KiB`
     fn fold_text(&self, task: &TaskReport<'_>, lines: &[Line], fold: &Fold, page: &Page<'_>) -> (String, Short) {
         let (first, last) = (lines[fold.lines.start], lines[fold.lines.end - 1]);
         let range = page.range(task.steps[first.first].number, task.steps[last.first + last.count - 1].number);
-        let each = format!("{} times the same {}, {range}", fold.times, counted(fold.steps, "step"));
-        let (count, bytes) = fold.messages;
-        let messages = messages_text(count, bytes).map_or(String::new(), |text| format!("; {text}"));
-        let others = match fold.others.len() {
-            0 => String::new(),
-            count => format!(" but for {}", counted(count, "call")),
-        };
+        let mut text = format!("{range} {} times the same {}", fold.times, counted(fold.steps, "step"));
+        if !fold.others.is_empty() {
+            text.push_str(&format!(" but for {}", counted(fold.others.len(), "call")));
+        }
+        let messages = messages_text(fold.messages.0, fold.messages.1).map_or(String::new(), |text| format!("; {text}"));
         match &fold.scopes[..] {
-            [from, .., to] => {
-                let text = format!("{from} to {to}: {each}{others}{messages}; `%.x` is `%{from}.x`");
-                (text, Short::of(format!("{from}.")))
-            }
-            _ => (format!("{each}{others}{messages}"), Short::default()),
+            [from, .., to] => (format!("{text}, {from} to {to}{messages}; `%.x` is `%{from}.x`"), Short::of(format!("{from}."))),
+            _ => (text + &messages, Short::default()),
         }
     }
 
