@@ -7,11 +7,11 @@
 //!
 //! | what | is held against |
 //! |---|---|
-//! | state variables: roles, types, beginnings | the import of the model, and the spec's optimizer |
-//! | each gradient | a difference of the loss when the parameter moves along a random direction |
-//! | each update, the norm, clipping | the optimizer's formula ([`formulas`]) for random gradients |
+//! | state variables: roles, types, beginnings | the imported model, the spec's optimizer |
+//! | each gradient | a difference of the loss along a random direction |
+//! | each update, the norm, clipping | its formula ([`formulas`]) for random gradients |
 //! | the loss, in training and in evaluation | its formula over the model's outputs |
-//! | running statistics | mean and variance of what each batch normalisation reads in evaluation |
+//! | running statistics | mean and variance of what each normalisation reads in evaluation |
 //! | the model's outputs | those that tract computes of the same file |
 //!
 //! Of a larger one each update and the loss are read op by op ([`syntax`]). What could not be held

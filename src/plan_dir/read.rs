@@ -38,8 +38,8 @@ pub enum Trust {
 /// Reads the plan directory at `path`: its manifest, its spec and its programs, and proves them.
 ///
 /// # Errors
-/// If it is no plan directory, any of these is missing or damaged, a program is wrong, or a graph is
-/// not that of the directory's model and spec, unless that is believed.
+/// If it is no plan directory, any of these is missing or damaged, a program is wrong, or a graph
+/// is not that of the directory's model and spec, unless that is believed.
 pub fn read(path: &Path, trust: Trust) -> Result<PlanDir, Failure> {
     let manifest = read_manifest(path)?;
     let program = |name: &str| -> Result<PlanSet, Failure> {
