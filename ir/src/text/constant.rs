@@ -29,7 +29,7 @@ pub(super) fn constant_text(tensor: &Tensor) -> String {
 /// The first element; nothing where there is none.
 pub(super) fn first_text(tensor: &Tensor) -> String {
     let bytes = tensor.bytes.iter().take(tensor.ty.dtype.bytes() as usize).copied().collect();
-    let first = Tensor { ty: Type::new(tensor.ty.dtype, &[1]), bytes: Arc::new(bytes) };
+    let first = Tensor { ty: Type::new(tensor.ty.dtype, [1]), bytes: Arc::new(bytes) };
     elements(&first).concat()
 }
 
