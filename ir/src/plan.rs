@@ -409,7 +409,8 @@ impl Program {
 
     /// What a step computes, with the buffers that it reads: `%y = contract bk,nk->bn %x, %w1`.
     pub fn text_of(&self, step: &Step) -> String {
-        let reads: Vec<String> = step.reads.iter().map(|view| format!("%{}", self.buffers[view.buffer.index()].name)).collect();
+        let name = |view: &View| self.buffers.get(view.buffer.index()).map_or("?", |buffer| &buffer.name);
+        let reads: Vec<String> = step.reads.iter().map(|view| format!("%{}", name(view))).collect();
         format!("{} {}", step.text(), reads.join(", ")).trim_end().to_string()
     }
 

@@ -43,7 +43,7 @@ fn inspect_shows_steps_memory_and_messages() {
     {
         assert!(summary.out.contains(part), "`{part}` in\n{}", summary.out);
     }
-    let text = shardc(&here, &["inspect", "p", "--rank", "3"]).expect(0).out;
+    let text = shardc(&here, &["inspect", "p", "--rank", "3", "--width", "240"]).expect(0).out;
     let first = text.lines().next().expect("a header");
     assert!(first.starts_with("plan @") && first.contains("device 3/4 (dp=1 tp=1)") && first.contains("peak"), "{first}");
     let call = text.lines().find(|l| l.contains("(dp2-tp2.shard:12)")).expect("the call that the spec's line 12 asks for");

@@ -133,8 +133,8 @@ impl Form for Attention {
         false
     }
 
-    /// Two products of matrices, and scaling and softmax of the scores, of all pairs that a causal mask
-    /// leaves; other masks hide nothing here.
+    /// Two products of matrices, and scaling and softmax of the scores, of all pairs that a causal
+    /// mask leaves; other masks hide nothing here.
     fn flops(&self) -> u64 {
         let pairs = self.pairs();
         counted([pairs, self.width, 2]).saturating_add(counted([pairs, self.v_width, 2])).saturating_add(counted([pairs, 5]))

@@ -81,7 +81,7 @@ impl RowProgram {
             RowProgram::SoftmaxGrad => 4,
             // Sum; difference, square, sum; difference, product, product, sum.
             RowProgram::LayerNorm { .. } => 8,
-            // Difference, product, product; two sums, one of products; two products, two differences,
+            // Difference, two products; two sums, one of products; two products, two differences,
             // product.
             RowProgram::LayerNormGrad => 11,
             // Square, sum; two products.

@@ -1,11 +1,11 @@
 //! Which lines of a task repeat: the layers of a model.
 //!
 //! Neighbouring runs of lines are the same layer again where their steps have equal kernels, types,
-//! lines of the spec and, but for a few, modules up to the numbers in their names, and read what corresponds: the
-//! same value, what the own run or the one before it has written at the same place, what another
-//! fold has written in the layer of the same number, or leaves of the same name but for numbers.
-//! Only what enters the first run may come from anywhere. Calls for gradients stand between runs
-//! as it comes, so they are left out of them.
+//! lines of the spec and, but for a few, modules up to the numbers in their names, and read what
+//! corresponds: the same value, what the own run or the one before it has written at the same
+//! place, what another fold has written in the layer of the same number, or leaves of the same
+//! name but for numbers. Only what enters the first run may come from anywhere. Calls for gradients
+//! stand between runs as it comes, so they are left out of them.
 
 use super::lines::Line;
 use super::names::{Names, Source};

@@ -89,7 +89,7 @@ impl<'o> Page<'o> {
             steps().map(of).filter(|width| *width <= limit).max().unwrap_or(0)
         };
         let widths =
-            Widths([widest(|c| chars(&c.result), 22), widest(|c| chars(&c.operation()), 42), widest(|c| chars(&c.types), 15)]);
+            Widths([widest(|c| chars(&c.result), 22), widest(|c| chars(&c.operation()), 46), widest(|c| chars(&c.types), 15)]);
         let mut out = String::new();
         for row in &self.rows {
             let text = match row {
@@ -231,6 +231,7 @@ fn listed_within(list: &str, most: usize) -> String {
     }
     match out.is_empty() {
         true if most < NARROWEST / 2 => "…".to_string(),
+        true if !list.contains(", ") => elided(list, most),
         true => elided(list.split(", ").next().unwrap_or_default(), most.saturating_sub(3)) + ", …",
         false => out + ", …",
     }

@@ -34,7 +34,7 @@ impl Program {
         }
         for task in &self.tasks {
             for step in &task.steps {
-                self.check_step(step).map_err(|why| reason!("step `{}` of task {}: {why}", step.text(), task.name))?;
+                self.check_step(step).map_err(|why| reason!("step `{}` of task {}: {why}", self.text_of(step), task.name))?;
             }
         }
         Ok(())

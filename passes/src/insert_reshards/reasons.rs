@@ -127,8 +127,8 @@ impl Reasons<'_> {
         }
     }
 
-    /// The line of the spec that splits, over `axis`, the nearest value on which `value` depends, or
-    /// what the reader makes of it.
+    /// The line of the spec that splits, over `axis`, the nearest value on which `value` depends,
+    /// or what the reader makes of it.
     fn line(&self, value: ValueId, axis: AxisId, reader: Option<&Node>) -> Option<u32> {
         let made = || reader.into_iter().flat_map(|node| node.results.iter().chain(&node.operands).copied());
         let asked = |v: ValueId| self.graph.asked(v, axis);
