@@ -94,14 +94,31 @@ enum Found {
     Doubted(Reason),
 }
 
+/// Why a part of the certificate found nothing.
+#[derive(Debug, Clone)]
+enum Stop {
+    /// The graphs are not what the spec asks for.
+    Wrong(Reason),
+    /// The machine cannot run them.
+    Machine(Reason),
+}
+
+impl<R: Into<Reason>> From<R> for Stop {
+    fn from(why: R) -> Stop {
+        Stop::Wrong(why.into())
+    }
+}
+
 impl Certificate {
-    fn add(&mut self, what: &str, found: Found) {
+    fn add(&mut self, what: &str, found: Result<Found, Stop>) -> Result<(), Reason> {
         let (list, how) = match found {
-            Found::Holds(how) => (&mut self.certified, how),
-            Found::Unseen(why) => (&mut self.not_certified, why.into()),
-            Found::Doubted(why) => (&mut self.doubted, why.into()),
+            Ok(Found::Holds(how)) => (&mut self.certified, how),
+            Ok(Found::Unseen(why)) | Err(Stop::Machine(why)) => (&mut self.not_certified, why.into()),
+            Ok(Found::Doubted(why)) => (&mut self.doubted, why.into()),
+            Err(Stop::Wrong(why)) => return Err(why),
         };
         list.push(Finding { what: what.to_string(), how });
+        Ok(())
     }
 }
 
@@ -119,13 +136,17 @@ pub fn certify(subject: &Subject<'_>) -> Result<Certificate, Reason> {
     let sample = Sample::new(graphs(), subject.imported, subject.spec);
     // Both are much of the work, and know nothing of each other.
     let (training, outputs) = thread::scope(|scope| {
-        let outputs = scope.spawn(|| outputs::check(subject, &sample));
+        let outputs = thread::Builder::new().spawn_scoped(scope, || outputs::check(subject, &sample));
         let training = training(subject, &sample);
-        (training, outputs.join().unwrap_or_else(|_| Err("its thread is gone".into())))
+        let outputs = outputs.map_or_else(
+            |error| Err(Stop::Machine(reason!("there is no thread for them: {error}"))),
+            |outputs| outputs.join().unwrap_or_else(|_| Err("their thread is gone".into())),
+        );
+        (training, outputs)
     });
     let mut certificate = training?;
-    certificate.add("loss", loss::check(subject, Some(&sample))?);
-    certificate.add("outputs", outputs?);
+    certificate.add("loss", loss::check(subject, Some(&sample)))?;
+    certificate.add("outputs", outputs)?;
     Ok(certificate)
 }
 
@@ -133,10 +154,10 @@ pub fn certify(subject: &Subject<'_>) -> Result<Certificate, Reason> {
 fn training(subject: &Subject<'_>, sample: &Sample) -> Result<Certificate, Reason> {
     let mut certificate = Certificate::default();
     let Some(reference) = subject.reference else { return Ok(certificate) };
-    certificate.add("states", states::check(reference, subject)?);
-    certificate.add("gradients", gradients::check(reference, subject, sample)?);
-    certificate.add("updates", updates::check(reference, subject, sample)?);
-    certificate.add("statistics", statistics::check(reference, subject, sample)?);
+    certificate.add("states", states::check(reference, subject).map_err(Stop::Wrong))?;
+    certificate.add("gradients", gradients::check(reference, subject, sample))?;
+    certificate.add("updates", updates::check(reference, subject, sample))?;
+    certificate.add("statistics", statistics::check(reference, subject, sample))?;
     Ok(certificate)
 }
 
@@ -144,14 +165,14 @@ fn training(subject: &Subject<'_>, sample: &Sample) -> Result<Certificate, Reaso
 fn by_reading(subject: &Subject<'_>, elements: u64) -> Result<Certificate, Reason> {
     let mut certificate = Certificate::default();
     let (elements, most) = (count_text(elements), count_text(MOST_ELEMENTS));
-    let too_large = || Found::Unseen(reason!("nothing is run of a state with {elements} elements, more than {most}"));
+    let too_large = || Ok(Found::Unseen(reason!("nothing is run of a state with {elements} elements, more than {most}")));
     if let Some(reference) = subject.reference {
-        certificate.add("states", states::check(reference, subject)?);
-        certificate.add("updates", syntax::updates(reference, subject)?);
-        certificate.add("gradients", too_large());
+        certificate.add("states", states::check(reference, subject).map_err(Stop::Wrong))?;
+        certificate.add("updates", syntax::updates(reference, subject).map_err(Stop::Wrong))?;
+        certificate.add("gradients", too_large())?;
     }
-    certificate.add("loss", loss::check(subject, None)?);
-    certificate.add("outputs", too_large());
+    certificate.add("loss", loss::check(subject, None))?;
+    certificate.add("outputs", too_large())?;
     Ok(certificate)
 }
 

@@ -6,7 +6,7 @@
 
 use super::sample::Sample;
 use super::whole::{Run, Whole};
-use super::{Found, MOST_WORK, Subject};
+use super::{Found, MOST_WORK, Stop, Subject};
 use shardc_executor::random::Stream;
 use shardc_executor::tensor::Tensor;
 use shardc_ir::diagnostic::counted;
@@ -31,7 +31,7 @@ const NOTHING: f64 = 1e-7;
 const STEPS: [f64; 4] = [1e-6, 1e-5, 1e-4, 1e-7];
 
 /// Checks the gradient of each parameter of the step of training `graph`.
-pub fn check(graph: &Graph, subject: &Subject<'_>, sample: &Sample) -> Result<Found, Reason> {
+pub fn check(graph: &Graph, subject: &Subject<'_>, sample: &Sample) -> Result<Found, Stop> {
     let whole = Whole::new(graph);
     let Some(loss) = graph.outputs.iter().find(|output| output.name == "loss") else { return Err("there is no loss".into()) };
     let parameters: Vec<(usize, ValueId)> =
@@ -42,7 +42,7 @@ pub fn check(graph: &Graph, subject: &Subject<'_>, sample: &Sample) -> Result<Fo
         let (work, most) = (count_text(work), count_text(MOST_WORK));
         return Ok(Found::Unseen(reason!("running the model for each parameter costs {work} operations, more than {most}")));
     }
-    let program = || -> Result<Run, Reason> {
+    let program = || -> Result<Run, Stop> {
         let mut run = planned.clone().start()?;
         sample.states.iter().try_for_each(|(name, value)| run.set(name, value))?;
         Ok(run)
@@ -68,18 +68,23 @@ pub fn check(graph: &Graph, subject: &Subject<'_>, sample: &Sample) -> Result<Fo
         difference.check(&along, &gradients[number], total)
     };
     let threads = available_parallelism().map_or(1, |n| n.get()).min(parameters.len().max(1));
-    let of_thread = |thread: usize| -> Vec<(usize, Reason)> {
+    let of_thread = |thread: usize| -> Vec<(usize, Stop)> {
         let mut difference = match program() {
             Ok(run) => Difference { run, sample, begun },
             Err(why) => return vec![(thread, why)],
         };
         let own = (thread..parameters.len()).step_by(threads);
-        own.filter_map(|number| check(&mut difference, number).err().map(|why| (number, why))).take(1).collect()
+        own.filter_map(|number| check(&mut difference, number).err().map(|why| (number, why.into()))).take(1).collect()
     };
+    let of_thread = &of_thread;
     let mut wrong = thread::scope(|scope| {
-        let running: Vec<_> = (0..threads).map(|thread| scope.spawn(move || of_thread(thread))).collect();
-        let ended = running.into_iter().map(|thread| thread.join().map_err(|_| Reason::from("a thread is gone")));
-        Ok::<_, Reason>(ended.collect::<Result<Vec<_>, _>>()?.concat())
+        let running: Vec<_> =
+            (0..threads).map(|thread| thread::Builder::new().spawn_scoped(scope, move || of_thread(thread))).collect();
+        let ended = running.into_iter().map(|thread| match thread {
+            Ok(thread) => thread.join().map_err(|_| Stop::from("a thread is gone")),
+            Err(error) => Err(Stop::Machine(reason!("there are not enough threads: {error}"))),
+        });
+        Ok::<_, Stop>(ended.collect::<Result<Vec<_>, _>>()?.concat())
     })?;
     wrong.sort_by_key(|(number, _)| *number);
     match wrong.into_iter().next() {

@@ -4,7 +4,7 @@ use super::formulas::{self, Array};
 use super::sample::Sample;
 use super::statistics;
 use super::whole::Whole;
-use super::{Found, MOST_WORK, Subject, syntax, too_large};
+use super::{Found, MOST_WORK, Stop, Subject, syntax, too_large};
 use shardc_executor::tensor::Tensor;
 use shardc_ir::graph::{Graph, ValueId};
 use shardc_ir::ops::Op;
@@ -16,7 +16,7 @@ use shardc_ir::spec::{Located, Loss};
 const TOLERANCE: f64 = 1e-6;
 
 /// Checks the losses of training and of evaluation; without a sample they are read.
-pub fn check(subject: &Subject<'_>, sample: Option<&Sample>) -> Result<Found, Reason> {
+pub fn check(subject: &Subject<'_>, sample: Option<&Sample>) -> Result<Found, Stop> {
     let Some(loss) = &subject.spec.loss else { return Ok(Found::Unseen("the spec asks for none".into())) };
     let eval = subject.eval;
     let [outputs @ .., sum, labels] = &eval.outputs[..] else { return Err("evaluation gives no loss".into()) };
@@ -27,11 +27,11 @@ pub fn check(subject: &Subject<'_>, sample: Option<&Sample>) -> Result<Found, Re
         (None, _) => None,
     };
     let output = output.ok_or("evaluation does not give the output that the loss is of")?;
-    let Some(sample) = sample else { return syntax::loss(subject, output) };
+    let Some(sample) = sample else { return Ok(syntax::loss(subject, output)?) };
     let planned = Whole::new(eval).program(&[output.value, sum.value, labels.value], &[], subject.spec)?;
     // Training costs about three times as much.
     if planned.work.saturating_mul(3) > MOST_WORK {
-        return syntax::loss(subject, output);
+        return Ok(syntax::loss(subject, output)?);
     }
     let mut run = planned.start()?;
     let batch = match subject.reference {
@@ -72,7 +72,7 @@ pub fn check(subject: &Subject<'_>, sample: Option<&Sample>) -> Result<Found, Re
     Ok(Found::Holds(format!("training's and evaluation's, by its formula over the outputs{without}{with}")))
 }
 
-fn without_dropout(reference: &Graph, subject: &Subject<'_>, sample: &Sample) -> Result<f64, Reason> {
+fn without_dropout(reference: &Graph, subject: &Subject<'_>, sample: &Sample) -> Result<f64, Stop> {
     let loss: ValueId = reference.outputs.iter().find(|output| output.name == "loss").ok_or("there is no loss")?.value;
     let mut run = Whole::without_dropout(reference)?.program(&[loss], &[], subject.spec)?.start()?;
     sample.states.iter().try_for_each(|(name, value)| run.set(name, value))?;

@@ -3,7 +3,7 @@
 
 use super::sample::Sample;
 use super::whole::{Whole, words};
-use super::{Found, MOST_WORK, Subject, too_large};
+use super::{Found, MOST_WORK, Stop, Subject, too_large};
 use shardc_executor::tensor::Tensor;
 use shardc_frontend::onnx;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
@@ -25,7 +25,7 @@ const MOST_NODES: usize = 4_000;
 const SINGLE: f64 = 1e-3;
 
 /// Checks the outputs of evaluation.
-pub fn check(subject: &Subject<'_>, sample: &Sample) -> Result<Found, Reason> {
+pub fn check(subject: &Subject<'_>, sample: &Sample) -> Result<Found, Stop> {
     let file = &subject.imported.graph;
     let mut own: Vec<&Output> = vec![];
     for output in &file.outputs {
@@ -50,7 +50,7 @@ pub fn check(subject: &Subject<'_>, sample: &Sample) -> Result<Found, Reason> {
     for ((name, own), other) in own.iter().map(|output| &output.name).zip(&outputs).zip(run.run(0, &data)?) {
         let apart = distance(own, &other).ok_or_else(|| reason!("output `{name}` has another shape than in the file"))?;
         if apart.is_nan() || apart > TOLERANCE {
-            return Err(reason!("output `{name}` is not what the imported model computes, by {apart:.1e} of its size"));
+            return Err(reason!("output `{name}` is not what the imported model computes, by {apart:.1e} of its size").into());
         }
     }
     let tract = match of_tract(subject, sample, &data) {

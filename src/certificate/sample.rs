@@ -19,6 +19,9 @@ const SEED: u64 = 13;
 /// The share of integers that are the one exception to their range.
 const EXCEPT: u64 = 8;
 
+/// The greatest mean size of what a file holds.
+const MOST_SIZE: f64 = 1e3;
+
 /// State and data.
 #[derive(Debug, Clone, Default)]
 pub struct Sample {
@@ -73,15 +76,16 @@ fn unit(stream: Stream, position: u64) -> f64 {
     (stream.bits(position) >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// What the file holds, moved; of vectors no element below 0 where the file has none, as a variance
+/// What the file holds, moved, if that is of a size with which numbers can be computed; of vectors no element below 0 where the file has none, as a variance
 /// has none. Every element is an f32, as files store it.
 fn initializer(name: &str, shape: &[u64], known: Option<Tensor>) -> Tensor {
     let stream = Stream::new(SEED, name);
     let n: u64 = shape.iter().product();
-    let values: Vec<f64> = match known {
+    let known = known.map(|known| known.to_f64());
+    let size = |known: &[f64]| (known.iter().map(|w| w * w).sum::<f64>() / n.max(1) as f64).sqrt();
+    let values: Vec<f64> = match known.filter(|known| size(known) <= MOST_SIZE) {
         Some(known) => {
-            let known = known.to_f64();
-            let size = (known.iter().map(|w| w * w).sum::<f64>() / n.max(1) as f64).sqrt();
+            let size = size(&known);
             let moved = |(i, w): (u64, &f64)| match shape.len() {
                 0 | 1 => w * (0.9 + 0.2 * unit(stream, 2 * i)) + 0.1 * unit(stream, 2 * i + 1),
                 _ => w + 0.2 * size * stream.normal(i),

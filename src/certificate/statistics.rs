@@ -3,7 +3,7 @@
 
 use super::sample::Sample;
 use super::whole::Whole;
-use super::{Found, MOST_WORK, Subject, too_large};
+use super::{Found, MOST_WORK, Stop, Subject, too_large};
 use shardc_executor::tensor::Tensor;
 use shardc_ir::diagnostic::counted;
 use shardc_ir::dtype::DType;
@@ -67,7 +67,7 @@ fn norms(graph: &Graph) -> Vec<Norm> {
 }
 
 /// What training normalises the sample by, from how it moves the running statistics.
-pub fn of_batch(reference: &Graph, subject: &Subject<'_>, sample: &Sample) -> Result<OfBatch, Reason> {
+pub fn of_batch(reference: &Graph, subject: &Subject<'_>, sample: &Sample) -> Result<OfBatch, Stop> {
     let moved: Vec<_> = reference.states.iter().filter(|s| s.role == StateRole::Statistic && s.update.is_some()).collect();
     if moved.is_empty() {
         return Ok(OfBatch::None);
@@ -91,13 +91,13 @@ pub fn of_batch(reference: &Graph, subject: &Subject<'_>, sample: &Sample) -> Re
     for ((state, new), own) in moved.iter().zip(from_sample).zip(run.run(0, &sample.data)?) {
         let (old, stays) = (sample.states.get(&state.name), momenta.get(&state.name));
         let (Some(old), Some(stays)) = (old, stays) else {
-            return Err(reason!("`{}` is moved, and is no running statistic of evaluation", state.name));
+            return Err(reason!("`{}` is moved, and is no running statistic of evaluation", state.name).into());
         };
         let own = own.to_f64();
         let is_kept =
             |((new, old), own): ((f64, f64), &f64)| (new - stays * old - own).abs() <= TOLERANCE * (old.abs() + own.abs());
         if !new.to_f64().into_iter().zip(old.to_f64()).zip(&own).all(is_kept) {
-            return Err(reason!("of `{}` another share stays than {stays}", state.name));
+            return Err(reason!("of `{}` another share stays than {stays}", state.name).into());
         }
         if *stays < 1.0 {
             let of_batch: Vec<f64> = own.iter().map(|own| own / (1.0 - stays)).collect();
@@ -108,7 +108,7 @@ pub fn of_batch(reference: &Graph, subject: &Subject<'_>, sample: &Sample) -> Re
 }
 
 /// Checks what moves the running statistics.
-pub fn check(reference: &Graph, subject: &Subject<'_>, sample: &Sample) -> Result<Found, Reason> {
+pub fn check(reference: &Graph, subject: &Subject<'_>, sample: &Sample) -> Result<Found, Stop> {
     let batch = of_batch(reference, subject, sample)?;
     let values = match &batch {
         OfBatch::None => return Ok(Found::Holds("the model has none that move".into())),
@@ -136,11 +136,12 @@ pub fn check(reference: &Graph, subject: &Subject<'_>, sample: &Sample) -> Resul
                     mean.name,
                     own_mean[c],
                     expected_mean[c]
-                ));
+                )
+                .into());
             }
             if !is_near(own_variance[c], expected_variance[c], expected_variance[c].abs()) {
                 let (name, own, expected) = (&variance.name, own_variance[c], expected_variance[c]);
-                return Err(reason!("`{name}` moves to {own:.6e}, where the batch's variance is {expected:.6e}"));
+                return Err(reason!("`{name}` moves to {own:.6e}, where the batch's variance is {expected:.6e}").into());
             }
         }
         seen += 2;

@@ -4,7 +4,7 @@
 use super::formulas::{Updated, clipped, moments, update};
 use super::sample::Sample;
 use super::whole::Whole;
-use super::{Found, Subject};
+use super::{Found, Stop, Subject};
 use shardc_executor::random::Stream;
 use shardc_executor::tensor::Tensor;
 use shardc_ir::diagnostic::counted;
@@ -28,7 +28,7 @@ const TOLERANCE: f64 = 1e-5;
 const ROUNDING: f64 = 1e-7;
 
 /// Checks every update of the step of training `graph`.
-pub fn check(graph: &Graph, subject: &Subject<'_>, sample: &Sample) -> Result<Found, Reason> {
+pub fn check(graph: &Graph, subject: &Subject<'_>, sample: &Sample) -> Result<Found, Stop> {
     let (Some(optimizer), Some(rate)) = (&subject.spec.optimizer, subject.learning_rate) else {
         return Err("the spec has no optimizer".into());
     };
@@ -80,7 +80,7 @@ pub fn check(graph: &Graph, subject: &Subject<'_>, sample: &Sample) -> Result<Fo
         let (norm, factor) = clipped(gradients.iter().map(Vec::as_slice), limit);
         let said = found.last().and_then(|norm| norm.first()).copied().unwrap_or(f64::NAN);
         if said.is_nan() || (said - norm).abs() > ROUNDING * norm {
-            return Err(reason!("the norm of the gradients is {said:.6e}, where it should be {norm:.6e}"));
+            return Err(reason!("the norm of the gradients is {said:.6e}, where it should be {norm:.6e}").into());
         }
         let mut found = states.iter().zip(&found);
         for ((parameter, before), gradient) in parameters.iter().zip(&before).zip(&gradients) {
@@ -93,7 +93,8 @@ pub fn check(graph: &Graph, subject: &Subject<'_>, sample: &Sample) -> Result<Fo
                     let (name, found, after) = (&state.name, found.get(i).copied().unwrap_or(f64::NAN), after[i]);
                     return Err(reason!(
                         "element {i} of `{name}` is {found:.9e} after a step, where the spec's optimizer makes it {after:.9e}"
-                    ));
+                    )
+                    .into());
                 }
             }
         }

@@ -1,6 +1,7 @@
 //! What a graph computes on whole tensors in f64: on one rank, with one micro-batch, without
 //! communication, and of all its values those only that are asked for.
 
+use super::Stop;
 use shardc_executor::run::Executor;
 use shardc_executor::tensor::Tensor;
 use shardc_ir::builder::Builder;
@@ -192,11 +193,11 @@ impl Planned {
     ///
     /// # Errors
     /// If the machine lacks memory or threads.
-    pub fn start(self) -> Result<Run, Reason> {
+    pub fn start(self) -> Result<Run, Stop> {
         let Planned { program, wanted, .. } = self;
         let inputs = program.inputs.iter().map(|input| input.name.clone()).collect();
         let states = program.states.iter().map(|state| state.name.clone()).collect();
-        let executor = Executor::new(program, 1).map_err(|error| Reason::from(error.to_string()))?;
+        let executor = Executor::new(program, 1).map_err(|error| Stop::Machine(error.to_string().into()))?;
         Ok(Run { executor, inputs, states, wanted })
     }
 }
