@@ -76,8 +76,9 @@ fn unit(stream: Stream, position: u64) -> f64 {
     (stream.bits(position) >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// What the file holds, moved, if that is of a size with which numbers can be computed; of vectors no element below 0 where the file has none, as a variance
-/// has none. Every element is an f32, as files store it.
+/// What the file holds, moved, if that is of a size with which numbers can be computed; of vectors
+/// no element below 0 where the file has none, as a variance has none. Every element is an f32, as
+/// files store it.
 fn initializer(name: &str, shape: &[u64], known: Option<Tensor>) -> Tensor {
     let stream = Stream::new(SEED, name);
     let n: u64 = shape.iter().product();
