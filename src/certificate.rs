@@ -22,6 +22,7 @@ mod gradients;
 mod loss;
 mod outputs;
 mod sample;
+mod segments;
 mod states;
 mod statistics;
 mod syntax;

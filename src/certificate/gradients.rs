@@ -5,6 +5,7 @@
 //! (`padding_idx`) do not move.
 
 use super::sample::Sample;
+use super::segments::Segment;
 use super::whole::{Run, Whole};
 use super::{Found, MOST_WORK, Stop, Subject};
 use shardc_executor::random::Stream;
@@ -42,50 +43,49 @@ pub fn check(graph: &Graph, subject: &Subject<'_>, sample: &Sample) -> Result<Fo
         let (work, most) = (count_text(work), count_text(MOST_WORK));
         return Ok(Found::Unseen(reason!("running the model for each parameter costs {work} operations, more than {most}")));
     }
-    let program = || -> Result<Run, Stop> {
-        let mut run = planned.clone().start()?;
-        sample.states.iter().try_for_each(|(name, value)| run.set(name, value))?;
-        Ok(run)
-    };
-    let mut run = program()?;
     let wanted: Vec<ValueId> = parameters.iter().map(|(_, gradient)| *gradient).collect();
     let mut all = whole.program(&wanted, &[], subject.spec)?.start()?;
     sample.states.iter().try_for_each(|(name, value)| all.set(name, value))?;
     let gradients: Vec<Vec<f64>> = all.run(0, &sample.data)?.iter().map(Tensor::to_f64).collect();
-    let begun = value_of(&mut run, sample)?;
+    let states: Vec<usize> = parameters.iter().map(|(state, _)| *state).collect();
+    let segments = Segment::all(&whole, loss.value, &states, subject, sample)?;
+    let begun = segments.first().map(|whole| whole.loss(&mut whole.start(sample)?).map_err(Stop::from)).transpose()?;
     let total = norm(&gradients.concat());
-    if !begun.is_finite() {
+    if begun.is_some_and(|begun| !begun.is_finite()) {
         return Ok(Found::Unseen("the loss of random data is not finite".into()));
     }
     if !total.is_finite() {
         return Ok(Found::Doubted("the gradients of random data are not finite, although their loss is".into()));
     }
     let still = untrained_rows(&whole);
-    let check = |difference: &mut Difference<'_>, number: usize| {
-        let name = &graph.states[parameters[number].0].name;
+    let of_state: BTreeMap<usize, &Vec<f64>> = states.iter().copied().zip(&gradients).collect();
+    let check = |difference: &mut Difference<'_>, state: usize| {
+        let name = &graph.states[state].name;
         let at = sample.states.get(name).ok_or_else(|| reason!("`{name}` is no parameter of the model"))?;
         let along = Along { name, at, still: still.get(name).map_or(&[], Vec::as_slice) };
-        difference.check(&along, &gradients[number], total)
+        difference.check(&along, of_state[&state], total)
     };
     let threads = available_parallelism().map_or(1, |n| n.get()).min(parameters.len().max(1));
-    let of_thread = |thread: usize| -> Vec<(usize, Stop)> {
-        let mut difference = match program() {
-            Ok(run) => Difference { run, sample, begun },
-            Err(why) => return vec![(thread, why)],
-        };
-        let own = (thread..parameters.len()).step_by(threads);
-        own.filter_map(|number| check(&mut difference, number).err().map(|why| (number, why.into()))).take(1).collect()
+    // Each thread takes its share of every segment, and stops at what it finds wrong.
+    let of_thread = |thread: usize| -> Result<(), (usize, Stop)> {
+        for segment in &segments {
+            let mut difference = Difference::new(segment, sample).map_err(|why| (0, why))?;
+            for state in segment.parameters.iter().copied().skip(thread).step_by(threads) {
+                check(&mut difference, state).map_err(|why| (state, why.into()))?;
+            }
+        }
+        Ok(())
     };
     let of_thread = &of_thread;
     let mut wrong = thread::scope(|scope| {
         let running: Vec<_> =
             (0..threads).map(|thread| thread::Builder::new().spawn_scoped(scope, move || of_thread(thread))).collect();
         let ended = running.into_iter().map(|thread| match thread {
-            Ok(thread) => thread.join().map_err(|_| Stop::from("a thread is gone")),
-            Err(error) => Err(Stop::Machine(reason!("there are not enough threads: {error}"))),
+            Ok(thread) => thread.join().unwrap_or_else(|_| Err((0, "a thread is gone".into()))),
+            Err(error) => Err((0, Stop::Machine(reason!("there are not enough threads: {error}")))),
         });
-        Ok::<_, Stop>(ended.collect::<Result<Vec<_>, _>>()?.concat())
-    })?;
+        ended.filter_map(Result::err).collect::<Vec<_>>()
+    });
     wrong.sort_by_key(|(number, _)| *number);
     match wrong.into_iter().next() {
         Some((_, why)) => Err(why),
@@ -100,14 +100,10 @@ fn norm(x: &[f64]) -> f64 {
     x.iter().map(|x| x * x).sum::<f64>().sqrt()
 }
 
-fn value_of(run: &mut Run, sample: &Sample) -> Result<f64, Reason> {
-    run.run(0, &sample.data)?[0].first().ok_or_else(|| "the loss has no element".into())
-}
-
 /// Differences of the loss beside what it is at the sample.
 struct Difference<'s> {
+    segment: &'s Segment,
     run: Run,
-    sample: &'s Sample,
     begun: f64,
 }
 
@@ -118,7 +114,13 @@ struct Along<'s> {
     still: &'s [u64],
 }
 
-impl Difference<'_> {
+impl<'s> Difference<'s> {
+    fn new(segment: &'s Segment, sample: &Sample) -> Result<Difference<'s>, Stop> {
+        let mut run = segment.start(sample)?;
+        let begun = segment.loss(&mut run)?;
+        Ok(Difference { segment, run, begun })
+    }
+
     /// Whether the loss gains what `gradient` says, where the gradients of all are of the size
     /// `total`.
     fn check(&mut self, along: &Along<'_>, gradient: &[f64], total: f64) -> Result<(), Reason> {
@@ -151,7 +153,7 @@ impl Difference<'_> {
         let mut moved = |by: f64| {
             let values: Vec<f64> = elements.iter().zip(direction).map(|(w, d)| w + by * d).collect();
             self.run.set(state, &Tensor::from_f64(&at.shape, &values))?;
-            value_of(&mut self.run, self.sample)
+            self.segment.loss(&mut self.run)
         };
         let by = step * size;
         let found = if one_sided { (moved(by)? - self.begun) / by } else { (moved(by)? - moved(-by)?) / (2.0 * by) };

@@ -105,9 +105,11 @@ fn initializer(name: &str, shape: &[u64], known: Option<Tensor>) -> Tensor {
 fn data(input: &Input, Allowed { range, except }: Allowed) -> Tensor {
     let stream = Stream::new(SEED, &input.name);
     let shape = &input.ty.shape;
-    let positions = 0..shape.iter().product::<u64>();
+    let n = shape.iter().product::<u64>();
+    let positions = 0..n;
+    let is_except = |i: u64| i == 0 && n > 1 || stream.below(2 * i + 1, EXCEPT) == 0;
     let whole = |i: u64| match (range, except) {
-        (_, Some(except)) if stream.below(2 * i + 1, EXCEPT) == 0 => except,
+        (_, Some(except)) if is_except(i) => except,
         (Some((low, high)), _) => low + stream.below(2 * i, high.saturating_sub(low).max(1) as u64) as i64,
         // A mask of which something is left, or a kind of token.
         (None, _) => i64::from(stream.below(2 * i, EXCEPT) > 0),

@@ -3,7 +3,7 @@
 
 use super::formulas::{Updated, clipped, moments, update};
 use super::sample::Sample;
-use super::whole::Whole;
+use super::whole::{Whole, cut_name};
 use super::{Found, Stop, Subject};
 use shardc_executor::random::Stream;
 use shardc_executor::tensor::Tensor;
@@ -74,7 +74,7 @@ pub fn check(graph: &Graph, subject: &Subject<'_>, sample: &Sample) -> Result<Fo
         let gradients = random_gradients(&parameters, size * limit.unwrap_or(1.0));
         let mut data: BTreeMap<String, Tensor> = sample.data.clone();
         for (number, (parameter, gradient)) in parameters.iter().zip(&gradients).enumerate() {
-            data.insert(number.to_string(), Tensor::from_f64(&parameter.ty.shape, gradient));
+            data.insert(cut_name(number), Tensor::from_f64(&parameter.ty.shape, gradient));
         }
         let found: Vec<Vec<f64>> = run.run(STEP, &data)?.iter().map(Tensor::to_f64).collect();
         let (norm, factor) = clipped(gradients.iter().map(Vec::as_slice), limit);

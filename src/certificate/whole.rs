@@ -84,7 +84,7 @@ impl<'g> Whole<'g> {
         self.graph.def(self.source(value))
     }
 
-    /// The program of `wanted`, where the values `cut` are inputs, called by their numbers.
+    /// The program of `wanted`, where the values `cut` are inputs (see [`cut_name`]).
     ///
     /// # Errors
     /// If an op does not take f64, or the program cannot be planned.
@@ -98,7 +98,7 @@ impl<'g> Whole<'g> {
     }
 
     /// For each value whether `wanted` needs it, when the values `cut` are given.
-    fn needed(&self, wanted: &[ValueId], cut: &HashMap<ValueId, usize>) -> Vec<bool> {
+    pub fn needed(&self, wanted: &[ValueId], cut: &HashMap<ValueId, usize>) -> Vec<bool> {
         let mut needed = vec![false; self.graph.value_count()];
         wanted.iter().for_each(|value| needed[self.source(*value).index()] = true);
         for (_, node) in self.graph.nodes().rev() {
@@ -122,7 +122,7 @@ impl<'g> Whole<'g> {
             for value in node.results.iter().filter(is_needed) {
                 if let Some(number) = cut.get(value) {
                     let ty = precise(graph.ty(*value));
-                    map[value.index()] = Some(b.op(Input { name: number.to_string(), ty, label: false }, &[]));
+                    map[value.index()] = Some(b.op(Input { name: cut_name(*number), ty, label: false }, &[]));
                 }
             }
             if !node.results.iter().filter(is_needed).any(|v| map[v.index()].is_none()) {
@@ -145,6 +145,11 @@ impl<'g> Whole<'g> {
         b.graph_mut().outputs = wanted.iter().enumerate().map(output).collect::<Result<_, _>>()?;
         Ok(b.finish())
     }
+}
+
+/// The name of the input that stands for the value `number` of those that are cut.
+pub fn cut_name(number: usize) -> String {
+    format!("cut {number}")
 }
 
 /// The same type in f64, if it is one of floats.
