@@ -76,6 +76,45 @@ fn weights_are_those_of_the_plan() {
     shardc(&here, &["verify", "plan"]).expect(0);
 }
 
+/// What a plan directory trains is its own model under its own spec.
+#[test]
+fn graphs_are_those_of_the_model_and_the_spec() {
+    let here = plan("forged-jobs");
+    let train = ["train", "plan", "--data", &example("digits/train.npz"), "--steps", "1"];
+    let refused = |words: &str| {
+        for arguments in [&["verify", "plan"][..], &train] {
+            let ran = shardc(&here, arguments).expect(1);
+            assert!(ran.err.contains(words) && ran.err.matches("error: ").count() == 1, "{words}: {}", ran.err);
+        }
+    };
+    let [model, spec] =
+        ["model.onnx", "job.shard"].map(|file| fs::read(here.join("plan").join(file)).expect("a file of the plan"));
+    for (garbage, words) in [(b"garbage".to_vec(), "model.onnx"), (vec![], "model.onnx")] {
+        forge(&here, "model.onnx", &garbage);
+        refused(words);
+    }
+    forge(&here, "model.onnx", &fs::read(example("towers/model.onnx")).expect("another model"));
+    shardc(&here, &["verify", "plan"]).expect(1);
+    forge(&here, "model.onnx", &model);
+    fs::remove_file(here.join("plan/model.onnx")).expect("a file can be removed");
+    refused("cannot read `model.onnx`");
+    forge(&here, "model.onnx", &model);
+    let text = String::from_utf8(spec.clone()).expect("a spec");
+    let changed = text
+        .lines()
+        .map(|line| if line.starts_with("optimizer") { format!("{line} weight_decay=0.5\n") } else { format!("{line}\n") });
+    forge(&here, "job.shard", changed.collect::<String>().as_bytes());
+    refused("is not the graph of `model.onnx` under `job.shard`: line ");
+    shardc(&here, &["verify", "plan", "--trust-graphs"]).expect(0);
+    forge(&here, "job.shard", format!("{text}zero stage=1 axis=dp\n").as_bytes());
+    shardc(&here, &["verify", "plan"]).expect(1);
+    forge(&here, "job.shard", &spec);
+    shardc(&here, &["verify", "plan"]).expect(0);
+    let both = ["train", &example("digits/model.onnx"), "--spec", &example("digits/one.shard"), "--trust-graphs"];
+    let ran = shardc(&here, &[&both[..], &["--data", &example("digits/train.npz")]].concat()).expect(2);
+    assert!(ran.err.contains("`--trust-graphs` is about plan directories"), "{}", ran.err);
+}
+
 /// A few lines of a graph's text cannot ask for gigabytes.
 #[test]
 fn constants_of_a_text_are_bounded() {

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 const TOLERANCE: f64 = 1e-6;
 
 /// Of a model with more nodes tract is not asked, which looks at all of them many times.
-const MOST_NODES: usize = 4_000;
+const MOST_NODES: usize = 1_000;
 
 /// The same of one in f32.
 const SINGLE: f64 = 1e-3;
