@@ -130,9 +130,10 @@ impl Certificate {
 pub fn certify(subject: &Subject<'_>) -> Result<Certificate, Reason> {
     let graphs = || subject.reference.into_iter().chain([subject.eval]);
     let elements = |graph: &Graph| graph.states.iter().fold(0, |sum: u64, state| sum.saturating_add(state.ty.elements()));
-    let most = graphs().map(elements).max().unwrap_or(0);
-    if most > MOST_ELEMENTS {
-        return by_reading(subject, most);
+    let held = graphs().map(elements).max().unwrap_or(0);
+    if held > MOST_ELEMENTS {
+        let (held, most) = (count_text(held), count_text(MOST_ELEMENTS));
+        return by_reading(subject, &reason!("nothing is run of a state with {held} elements, more than {most}"));
     }
     let sample = Sample::new(graphs(), subject.imported, subject.spec);
     // Both are much of the work, and know nothing of each other.
@@ -162,18 +163,20 @@ fn training(subject: &Subject<'_>, sample: &Sample) -> Result<Certificate, Reaso
     Ok(certificate)
 }
 
-/// Certifies what can be read, of a model that is too large to be run.
-fn by_reading(subject: &Subject<'_>, elements: u64) -> Result<Certificate, Reason> {
+/// Certifies what can be read of the graphs, of which nothing is run, `why` says why.
+///
+/// # Errors
+/// As [`certify`].
+pub fn by_reading(subject: &Subject<'_>, why: &Reason) -> Result<Certificate, Reason> {
     let mut certificate = Certificate::default();
-    let (elements, most) = (count_text(elements), count_text(MOST_ELEMENTS));
-    let too_large = || Ok(Found::Unseen(reason!("nothing is run of a state with {elements} elements, more than {most}")));
+    let unseen = || Ok(Found::Unseen(why.clone()));
     if let Some(reference) = subject.reference {
         certificate.add("states", states::check(reference, subject).map_err(Stop::Wrong))?;
         certificate.add("updates", syntax::updates(reference, subject).map_err(Stop::Wrong))?;
-        certificate.add("gradients", too_large())?;
+        certificate.add("gradients", unseen())?;
     }
     certificate.add("loss", loss::check(subject, None))?;
-    certificate.add("outputs", too_large())?;
+    certificate.add("outputs", unseen())?;
     Ok(certificate)
 }
 

@@ -22,7 +22,7 @@ pub fn import(path: &Path, spec: &Spec, training: bool, weights: bool) -> Result
     imported(path, None, spec, training, weights)
 }
 
-/// Imports what stands for the weightless model in a plan directory, made of the model at `path`.
+/// Imports what will be the model of a plan directory at `path`, beside which no other file is.
 ///
 /// # Errors
 /// As [`import`].

@@ -2,7 +2,7 @@
 
 use super::{
     EVAL_PLAN, FILES, FORMAT, MANIFEST, MODEL, Manifest, Origin, Places, SPEC, TRAIN_PLAN, WEIGHTS, file_name, graph_file,
-    own_files, plan_hash, read_manifest,
+    model_path, own_files, plan_hash, read_manifest,
 };
 use crate::Compiled;
 use crate::failure::Failure;
@@ -49,7 +49,7 @@ pub fn write(to: &Path, compiled: &Compiled, model: &Path, spec: &Spec, weights:
     let program = programs.first();
     let states = programs.states().into_iter().map(|(_, state)| state).filter(is_weight).map(|s| s.initializer().to_string());
     let held = states.chain(compiled.copies.iter().map(|c| c.name.clone())).collect();
-    files.insert(MODEL, model_of_plan(compiled, model, spec, &held)?);
+    files.insert(MODEL, model_of_plan(to, compiled, model, spec, &held)?);
     files.insert(SPEC, spec_bytes);
     let mut manifest = Manifest {
         format: FORMAT.to_string(),
@@ -94,9 +94,9 @@ pub fn write(to: &Path, compiled: &Compiled, model: &Path, spec: &Spec, weights:
 
 /// The model without the elements of the initializers `held`; with all of them where it is by its
 /// elements that one was recognised, so that the graphs can be derived from it again.
-fn model_of_plan(compiled: &Compiled, model: &Path, spec: &Spec, held: &BTreeSet<String>) -> Result<Vec<u8>, Failure> {
+fn model_of_plan(to: &Path, compiled: &Compiled, model: &Path, spec: &Spec, held: &BTreeSet<String>) -> Result<Vec<u8>, Failure> {
     let stripped = onnx::strip_weights(model, compiled.model.clone(), held)?;
-    let again = import_of_plan(model, stripped.clone(), spec, compiled.reference.is_some());
+    let again = import_of_plan(&model_path(to), stripped.clone(), spec, compiled.reference.is_some());
     match again.is_ok_and(|again| text::print(&again.graph) == text::print(&compiled.imported) && again.copies == compiled.copies)
     {
         true => Ok(stripped),
