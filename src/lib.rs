@@ -163,8 +163,8 @@ fn mode_of(kind: ProgramKind) -> Mode {
 pub fn compile(model: &Path, spec: &Spec, options: &Options) -> Result<Compiled, Diagnostics> {
     let (Graphs { programs, reference }, imported) = derive(model, spec, options)?;
     let plans = programs.try_map(|kind, graph| {
-        let program = planning::plan(&graph, &Context { spec, mode: mode_of(kind), verify: options.verify })?;
-        Ok::<_, Diagnostics>(Plan { programs: program.into(), graph })
+        let programs = planning::plan(&graph, &Context { spec, mode: mode_of(kind), verify: options.verify })?;
+        Ok::<_, Diagnostics>(Plan { programs, graph })
     })?;
     shardc_passes::check_axes(&plans.main().graph, spec)?;
     for (kind, plan) in plans.iter() {

@@ -93,6 +93,7 @@ fn is_reference(reference: Option<&Graph>, training: &Graph) -> Result<(), Strin
 pub fn plan_reference(reference: &Graph, spec: &Spec) -> Result<Program, Diagnostics> {
     let spec = spec.reference();
     let program = planning::plan(reference, &Context { spec: &spec, mode: Mode::Train, verify: false })?;
+    let program = program.into_first();
     let wrong = |violation| Diagnostic::error(format!("a bug of shardc: the reference plan is wrong: {violation}"));
     verify(&program, reference).map_err(wrong)?;
     Ok(program)

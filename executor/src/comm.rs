@@ -10,7 +10,7 @@ use crate::joined::Joined;
 use crate::transfer::{Transfer, exchange};
 use crate::world::{Meeting, World};
 use shardc_ir::dtype::DType;
-use shardc_ir::kernel::{Collective, CollectiveKind};
+use shardc_ir::kernel::{Collective, CollectiveKind, CommunicationKind};
 use shardc_ir::mesh::{AxisId, Mesh};
 use shardc_ir::reason;
 use shardc_ir::reason::Reason;
@@ -32,7 +32,7 @@ pub struct Traffic {
 }
 
 /// The traffic of a rank, by kind and axes.
-pub type TrafficTable = BTreeMap<(CollectiveKind, Vec<AxisId>), Traffic>;
+pub type TrafficTable = BTreeMap<(CommunicationKind, Vec<AxisId>), Traffic>;
 
 /// One rank's end of all its groups.
 #[derive(Debug)]
@@ -99,40 +99,32 @@ impl Communicator {
                 member.exchange(&self.world, collective, *count, source, destination)?;
             }
         }
-        let traffic = self.traffic.entry((collective.kind, axes.clone())).or_default();
+        let traffic = self.traffic.entry((collective.kind.into(), axes.clone())).or_default();
         traffic.calls += 1;
         traffic.bytes_sent += member.sent - sent;
         Ok(())
     }
 
-    /// Sends `bytes` to rank `to`, and returns when it has taken them.
-    ///
-    /// # Errors
-    /// As [`Communicator::exchange`].
-    pub fn send(&mut self, to: u64, dtype: DType, bytes: &[u8]) -> Result<(), Reason> {
-        self.exchange(&mut [Transfer::Send { to, dtype, bytes }])
-    }
-
-    /// Receives what rank `from` sends next.
-    ///
-    /// # Errors
-    /// As [`Communicator::exchange`].
-    pub fn receive(&mut self, from: u64, dtype: DType, bytes: &mut [u8]) -> Result<(), Reason> {
-        self.exchange(&mut [Transfer::Receive { from, dtype, bytes }])
-    }
-
-    /// Makes several transfers together, so that neighbours may send to one another.
+    /// Makes several transfers together, so that neighbours may send to one another; each crosses an
+    /// axis.
     ///
     /// # Errors
     /// If the two ends of a message differ in type or size, a rank failed, or no rank can go on.
-    pub fn exchange(&mut self, transfers: &mut [Transfer<'_>]) -> Result<(), Reason> {
-        for transfer in &*transfers {
+    pub fn exchange(&mut self, transfers: &mut [(AxisId, Transfer<'_>)]) -> Result<(), Reason> {
+        for (_, transfer) in &*transfers {
             let (Transfer::Send { to: other, .. } | Transfer::Receive { from: other, .. }) = transfer;
             if *other >= self.mesh.world_size() || *other == self.rank {
                 return Err(reason!("rank {} has no messages with rank {other}", self.rank));
             }
         }
-        exchange(&self.world, self.rank, transfers)
+        exchange(&self.world, self.rank, transfers.iter_mut().map(|(_, transfer)| transfer))?;
+        for (axis, transfer) in &*transfers {
+            let Transfer::Send { bytes, .. } = transfer else { continue };
+            let traffic = self.traffic.entry((CommunicationKind::Send, vec![*axis])).or_default();
+            traffic.calls += 1;
+            traffic.bytes_sent += bytes.len() as u64;
+        }
+        Ok(())
     }
 }
 

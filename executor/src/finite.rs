@@ -9,7 +9,7 @@ use crate::run::{ExecutionError, Executor};
 use crate::tensor::Tensor;
 use shardc_ir::dtype::DType;
 use shardc_ir::plan::set::Name;
-use shardc_ir::plan::{StateRole, Turn};
+use shardc_ir::plan::{Launch, StateRole, Turn};
 use std::fmt;
 
 /// The kind of a number that is not finite; of several, the worst.
@@ -107,8 +107,12 @@ pub fn first(executor: Executor, number: u64, batch: &[Tensor]) -> Result<Option
     }
     if seen.worst.is_none() {
         Replay::in_place_of(executor)?.step_while(number, batch, |replay, taken| {
-            for (rank, turn) in taken {
-                after(replay, *rank, *turn)?.into_iter().for_each(|first| seen.add(first));
+            let launches = taken.iter().filter_map(|(rank, turn)| match turn {
+                Turn::Launch(launch) => Some((*rank, *launch)),
+                Turn::Exchange(_) => None,
+            });
+            for (rank, launch) in launches {
+                after(replay, rank, launch)?.into_iter().for_each(|first| seen.add(first));
             }
             Ok(seen.worst.is_none())
         })?;
@@ -116,11 +120,11 @@ pub fn first(executor: Executor, number: u64, batch: &[Tensor]) -> Result<Option
     Ok(seen.worst.or(seen.below))
 }
 
-/// The values that a rank has computed in `turn` and that are not finite.
-fn after(replay: &Replay, number: u64, turn: Turn) -> Result<Vec<First>, (u64, Fault)> {
+/// The values that a rank has computed in a launch and that are not finite.
+fn after(replay: &Replay, number: u64, turn: Launch) -> Result<Vec<First>, (u64, Fault)> {
     let rank = &replay.ranks()[number as usize];
     let program = rank.program();
-    let step = &program.tasks[turn.task].steps[turn.step];
+    let step = program.step(turn);
     let mut found = vec![];
     for (write, oddity) in rank.oddities(turn).map_err(|message| (number, message.into()))? {
         let value = program.buffers[step.writes[write].buffer.index()].name.clone();

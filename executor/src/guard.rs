@@ -42,10 +42,9 @@ impl Guard {
     fn of(program: &Program) -> Option<Guard> {
         let norm = program.outputs.iter().find(|output| output.name == NORM)?.buffer;
         let turn = last_write(program, norm)?;
-        let views = |turn: Turn| program.tasks[turn.task].steps[turn.step].writes.iter();
         let parameters = program.states.iter().filter(|state| state.role == StateRole::Parameter);
         let parameters: BTreeSet<BufferId> = parameters.map(|state| state.buffer).collect();
-        if program.turns().take(turn).flat_map(views).any(|view| parameters.contains(&view.buffer)) {
+        if program.turns().take(turn).any(|turn| writes(program, turn).any(|buffer| parameters.contains(&buffer))) {
             return None;
         }
         Some(Guard { turn, norm })
@@ -59,6 +58,16 @@ impl Guard {
 
 /// How many turns of a step there are until a buffer is written for the last time.
 fn last_write(program: &Program, id: BufferId) -> Option<usize> {
-    let writes = |turn: Turn| program.tasks[turn.task].steps[turn.step].writes.iter().any(|view| view.buffer == id);
-    Some(program.turns().enumerate().filter(|(_, turn)| writes(*turn)).last()?.0 + 1)
+    Some(program.turns().enumerate().filter(|(_, turn)| writes(program, *turn).any(|buffer| buffer == id)).last()?.0 + 1)
+}
+
+/// The buffers that a turn writes.
+fn writes(program: &Program, turn: Turn) -> impl Iterator<Item = BufferId> {
+    let (launch, row) = match turn {
+        Turn::Launch(launch) => (Some(launch), None),
+        Turn::Exchange(row) => (None, Some(row)),
+    };
+    let written = launch.into_iter().flat_map(|launch| program.step(launch).writes.iter().map(|view| view.buffer));
+    let messages = row.into_iter().flat_map(|row| program.exchange(row));
+    written.chain(messages.filter(|(message, _)| !message.sends).map(|(message, _)| message.view.buffer))
 }

@@ -10,7 +10,7 @@ use shardc_ir::kernel::Kernel;
 use shardc_ir::kernel::signature::Operand;
 use shardc_ir::plan::overlaps::{Overlap, overlap};
 use shardc_ir::plan::set::{Name, PlanSet};
-use shardc_ir::plan::{Buffer, BufferId, Program, StateVariable, Step, View};
+use shardc_ir::plan::{Buffer, BufferId, Message, Program, StateVariable, Step, View};
 use shardc_ir::reason;
 use shardc_ir::reason::Reason;
 use std::collections::HashMap;
@@ -37,6 +37,8 @@ pub struct Loaded {
     at: usize,
     /// For each task its steps.
     pub tasks: Vec<Vec<ReadyStep>>,
+    /// For each message its range.
+    pub messages: Vec<ArenaRange>,
     /// The positions of its inputs' arrays among those of a batch, which has them for all programs.
     pub inputs: Vec<usize>,
     /// The buffers that the host asks for by name.
@@ -120,7 +122,11 @@ impl Loaded {
             tasks.push(task.steps.iter().map(ready).collect::<Result<_, _>>()?);
         }
         let inputs = program.inputs.iter().map(|input| inputs[input.name.as_str()]).collect();
-        Ok(Loaded { programs: programs.clone(), at, tasks, inputs, names: program.names().collect() })
+        let message = |message: &Message| {
+            whole(program, &message.view).map_err(|e| reason!("message `{}`: {e}", message.value))
+        };
+        let messages = program.messages.iter().map(message).collect::<Result<_, _>>()?;
+        Ok(Loaded { programs: programs.clone(), at, tasks, messages, inputs, names: program.names().collect() })
     }
 
     /// The program.
@@ -148,6 +154,12 @@ fn ready(program: &Program, step: &Step) -> Result<ReadyStep, Reason> {
         kernel => Some(cpu::prepare(kernel, &in_place)?),
     };
     Ok(ReadyStep { kernel, reads, writes, in_place })
+}
+
+/// All of a view.
+fn whole(program: &Program, view: &View) -> Result<ArenaRange, Reason> {
+    let dtype = program.buffer(view.buffer)?.dtype;
+    place(program, &Operand { dtype, elements: view.bytes / dtype.bytes() }, view)
 }
 
 /// The part of a view that an operand needs.

@@ -7,16 +7,18 @@ use crate::cpu::element::{Slice, SliceMut};
 use crate::cpu::threads::Threads;
 use crate::fault::Fault;
 use crate::finite::Oddity;
-use crate::load::{Loaded, ReadyStep};
+use crate::load::{ArenaRange, Loaded, ReadyStep};
 use crate::shard::Layout;
 use crate::tensor::Tensor;
+use crate::transfer::Transfer;
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::{Collective, Kernel};
-use shardc_ir::mesh::Mesh;
+use shardc_ir::mesh::{AxisId, Mesh};
 use shardc_ir::plan::set::Name;
-use shardc_ir::plan::{Buffer, BufferId, BufferKind, HostScalar, Program, Turn};
+use shardc_ir::plan::{Buffer, BufferId, BufferKind, HostScalar, Launch, Message, Program, Row};
 use shardc_ir::reason;
 use shardc_ir::reason::Reason;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// One rank.
@@ -53,12 +55,46 @@ impl Rank {
         Ok(self.write_scalars(loaded.program(), number)?)
     }
 
-    /// Does what the program says for `turn`; a collective is for `call`, with its sources and its
+    /// Exchanges the messages of a row: `exchange` gets them, each with its axis.
+    ///
+    /// # Errors
+    /// What `exchange` says, with the first message.
+    pub fn exchange(
+        &mut self,
+        row: usize,
+        exchange: impl FnOnce(&mut [(AxisId, Transfer<'_>)]) -> Result<(), Reason>,
+    ) -> Result<(), Fault> {
+        let loaded = self.loaded.clone();
+        let program = loaded.program();
+        let Some(Row::Exchange(messages)) = program.order.get(row) else { return Err("a row without messages".into()) };
+        let ends: Vec<(&Message, ArenaRange, u64)> =
+            messages.iter().map(|(m, time)| (&program.messages[*m as usize], loaded.messages[*m as usize], *time)).collect();
+        let ranges = |sends: bool| -> Vec<Range<u64>> {
+            ends.iter().filter(|(message, ..)| message.sends == sends).map(|(_, range, time)| range.at(*time)).collect()
+        };
+        let Operands { reads, writes } = self.arena.operands(&ranges(true), &ranges(false), &[])?;
+        let (mut reads, mut writes) = (reads.into_iter(), writes.into_iter());
+        let mut transfers = vec![];
+        for (message, ArenaRange { dtype, .. }, _) in &ends {
+            let mut coordinates = self.coordinates.clone();
+            coordinates[message.axis.index()] = message.peer;
+            let (peer, dtype) = (program.mesh.rank(&coordinates), *dtype);
+            let transfer = match message.sends {
+                true => reads.next().map(|bytes| Transfer::Send { to: peer, dtype, bytes }),
+                false => writes.next().map(|bytes| Transfer::Receive { from: peer, dtype, bytes }),
+            };
+            transfers.push((message.axis, transfer.ok_or("a message without bytes")?));
+        }
+        let first = || ends.first().map_or("", |(message, ..)| message.value.as_str()).to_string();
+        exchange(&mut transfers).map_err(|why| Fault::from(format!("message `{}`: {why}", first())))
+    }
+
+    /// Does what the program says for `launch`; a collective is for `call`, with its sources and its
     /// destinations (see [`crate::comm::Communicator::run`]).
     ///
     /// # Errors
     /// Bad data, or what `call` says, with the step's text.
-    pub fn run(&mut self, turn: Turn, call: impl FnOnce(&Collective, Operands<'_>) -> Result<(), Reason>) -> Result<(), Fault> {
+    pub fn run(&mut self, turn: Launch, call: impl FnOnce(&Collective, Operands<'_>) -> Result<(), Reason>) -> Result<(), Fault> {
         let loaded = self.loaded.clone();
         let task = &loaded.program().tasks[turn.task];
         let step = &task.steps[turn.step];
@@ -102,8 +138,8 @@ impl Rank {
         Ok(Oddity::of(dtype, &self.part(id)?).is_none())
     }
 
-    /// The results of `turn` that are not finite, by position, each with its oddity.
-    pub fn oddities(&self, turn: Turn) -> Result<Vec<(usize, Oddity)>, Reason> {
+    /// The results of a launch that are not finite, by position, each with its oddity.
+    pub fn oddities(&self, turn: Launch) -> Result<Vec<(usize, Oddity)>, Reason> {
         let writes = self.loaded.tasks[turn.task][turn.step].writes.iter().enumerate();
         let found = writes.map(|(i, place)| {
             let bytes = self.arena.bytes(place.at(turn.time))?;

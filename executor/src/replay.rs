@@ -3,7 +3,8 @@
 //! Each rank has the chain of its program's turns, and one rank after another takes a turn until
 //! all are at calls. A call is made when all of its group are at it: the sources are laid side by
 //! side and combined by plain loops in the order of the group; there are no barriers, pieces,
-//! shares or staging buffers.
+//! shares or staging buffers. Messages wait in a line for each way from one rank to another; a rank
+//! passes its exchange when all that it receives is there.
 
 use crate::arena::Operands;
 use crate::cpu::threads::Threads;
@@ -12,11 +13,14 @@ use crate::load::LoadedSet;
 use crate::rank::Rank;
 use crate::run::{ExecutionError, Executor};
 use crate::tensor::Tensor;
+use crate::transfer::Transfer;
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::{Collective, CollectiveKind, Kernel};
 use shardc_ir::plan::set::Name;
-use shardc_ir::plan::{Buffer, Turn};
+use shardc_ir::plan::{Buffer, Launch, Turn};
+use shardc_ir::reason;
 use shardc_ir::reduce_kind::ReduceKind;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 
 /// The ranks of a mesh, run in turn.
@@ -24,6 +28,10 @@ use std::fmt;
 pub struct Replay {
     loaded: LoadedSet,
     ranks: Vec<Rank>,
+    /// What was sent from one rank to another, and not received.
+    lines: BTreeMap<(u64, u64), VecDeque<Vec<u8>>>,
+    /// Whether each rank has sent what is to be sent in the exchange that it is at.
+    has_sent: Vec<bool>,
 }
 
 /// A state variable, and what each rank holds of it.
@@ -98,7 +106,8 @@ impl Replay {
                 rank.set_part(id, part).map_err(ExecutionError::before)?;
             }
         }
-        Ok(Replay { loaded, ranks })
+        let has_sent = vec![false; ranks.len()];
+        Ok(Replay { loaded, ranks, lines: BTreeMap::new(), has_sent })
     }
 
     /// The ranks.
@@ -133,6 +142,8 @@ impl Replay {
         for (at, rank) in (0..).zip(&mut self.ranks) {
             rank.begin(number, batch).map_err(|fault| failed((at, fault)))?;
         }
+        self.lines.clear();
+        self.has_sent.fill(false);
         let programs = self.loaded.programs.clone();
         let of = |rank| programs.of_rank(programs.mesh(), rank).turns().peekable();
         let mut chains: Vec<_> = (0..self.ranks.len() as u64).map(of).collect();
@@ -143,7 +154,7 @@ impl Replay {
             }
             let taken = self.round(&next).map_err(failed)?;
             if taken.is_empty() {
-                let why = Fault::from("no rank can go on: all wait in collectives".to_string());
+                let why = Fault::from("no rank can go on: all wait for others".to_string());
                 return Err(failed((0, why)));
             }
             for (rank, _) in &taken {
@@ -161,9 +172,16 @@ impl Replay {
         let mut taken = vec![];
         for (number, turn) in (0..).zip(next) {
             let Some(turn) = turn.filter(|turn| self.call(number, *turn).is_none()) else { continue };
-            let rank = &mut self.ranks[number as usize];
-            rank.run(turn, |_, _| Err("a call among kernels".into())).map_err(|fault| (number, fault))?;
-            taken.push((number, turn));
+            let done = match turn {
+                Turn::Launch(launch) => {
+                    let rank = &mut self.ranks[number as usize];
+                    rank.run(launch, |_, _| Err("a call among kernels".into())).map(|()| true)
+                }
+                Turn::Exchange(row) => self.pass(number, row),
+            };
+            if done.map_err(|fault| (number, fault))? {
+                taken.push((number, turn));
+            }
         }
         if !taken.is_empty() {
             return Ok(taken);
@@ -173,25 +191,61 @@ impl Replay {
             let group = self.loaded.programs.mesh().group(number, &call.axes);
             let at_it = |member: &u64| next[*member as usize].filter(|turn| self.call(*member, *turn) == Some(&call));
             let turns: Vec<Option<Turn>> = group.iter().map(at_it).collect();
-            let turns: Option<Vec<Turn>> = turns.into_iter().collect();
-            let Some(turns) = turns.filter(|_| group[0] == number) else { continue };
-            let members: Taken = group.into_iter().zip(turns).collect();
+            let launch = |turn: Option<Turn>| match turn {
+                Some(Turn::Launch(launch)) => Some(launch),
+                _ => None,
+            };
+            let launches: Option<Vec<Launch>> = turns.into_iter().map(launch).collect();
+            let Some(launches) = launches.filter(|_| group[0] == number) else { continue };
+            let members: Vec<(u64, Launch)> = group.into_iter().zip(launches).collect();
             self.exchange(&call, &members)?;
-            taken.extend(members);
+            taken.extend(members.into_iter().map(|(number, launch)| (number, Turn::Launch(launch))));
         }
         Ok(taken)
     }
 
+    /// Sends what a rank has to send in a row, and takes what it receives; whether all was there.
+    fn pass(&mut self, number: u64, row: usize) -> Result<bool, Fault> {
+        let Replay { ranks, lines, has_sent, .. } = self;
+        let mut all = true;
+        ranks[number as usize].exchange(row, |transfers| {
+            if !std::mem::replace(&mut has_sent[number as usize], true) {
+                for (_, transfer) in &*transfers {
+                    let Transfer::Send { to, bytes, .. } = transfer else { continue };
+                    lines.entry((number, *to)).or_default().push_back(bytes.to_vec());
+                }
+            }
+            let mut wanted: BTreeMap<u64, usize> = BTreeMap::new();
+            for (_, transfer) in &*transfers {
+                let Transfer::Receive { from, .. } = transfer else { continue };
+                *wanted.entry(*from).or_default() += 1;
+            }
+            all = wanted.iter().all(|(from, count)| lines.get(&(*from, number)).is_some_and(|line| line.len() >= *count));
+            for (_, transfer) in transfers.iter_mut().filter(|_| all) {
+                let Transfer::Receive { from, bytes, .. } = transfer else { continue };
+                let message = lines.get_mut(&(*from, number)).and_then(VecDeque::pop_front).unwrap_or_default();
+                if message.len() != bytes.len() {
+                    return Err(reason!("{} bytes come for {}", message.len(), bytes.len()));
+                }
+                bytes.copy_from_slice(&message);
+            }
+            Ok(())
+        })?;
+        self.has_sent[number as usize] = !all;
+        Ok(all)
+    }
+
     /// The call that a rank makes in a turn.
     fn call(&self, rank: u64, turn: Turn) -> Option<&Collective> {
-        match &self.ranks[rank as usize].program().tasks[turn.task].steps[turn.step].kernel {
+        let Turn::Launch(launch) = turn else { return None };
+        match &self.ranks[rank as usize].program().step(launch).kernel {
             Kernel::Collective(call) => Some(call),
             _ => None,
         }
     }
 
     /// A call by all of its group.
-    fn exchange(&mut self, call: &Collective, members: &Taken) -> Result<(), (u64, Fault)> {
+    fn exchange(&mut self, call: &Collective, members: &[(u64, Launch)]) -> Result<(), (u64, Fault)> {
         let mut sources: Vec<Vec<Vec<u8>>> = vec![];
         for (number, turn) in members {
             let rank = &mut self.ranks[*number as usize];

@@ -10,8 +10,8 @@ use crate::rank::{Rank, layout};
 use crate::tensor::Tensor;
 use crate::world::World;
 use shardc_ir::diagnostic::counted;
-use shardc_ir::plan::Buffer;
 use shardc_ir::plan::set::{Name, PlanSet};
+use shardc_ir::plan::{Buffer, Turn};
 use shardc_ir::reason;
 use shardc_ir::reason::Reason;
 use std::collections::BTreeMap;
@@ -155,7 +155,10 @@ impl Executor {
                     given_up = true;
                     break;
                 }
-                rank.run(turn, |call, operands| communicator.run(call, operands))?;
+                match turn {
+                    Turn::Launch(launch) => rank.run(launch, |call, operands| communicator.run(call, operands))?,
+                    Turn::Exchange(row) => rank.exchange(row, |transfers| communicator.exchange(transfers))?,
+                }
             }
             let parts = outputs.iter().map(|name| rank.read(name)).collect::<Result<Vec<_>, _>>()?;
             Ok((parts, given_up))
@@ -447,6 +450,7 @@ mod tests {
             constants: vec![],
             outputs: vec![],
             tasks: vec![],
+            messages: vec![],
             order: vec![],
             learning_rate: LearningRate { lr: 0.0, warmup: 0, decay: Decay::Constant },
             seed: 0,

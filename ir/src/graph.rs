@@ -123,6 +123,8 @@ pub struct NodeOrigin {
     pub scope: Option<String>,
     /// Which part of the step it belongs to.
     pub part: Part,
+    /// The stage of a pipeline that it is of; `None` where it belongs to whoever reads it.
+    pub stage: Option<u32>,
     /// Why a pass inserted it, for listings.
     pub reason: Option<String>,
     /// The line of the spec that asked for it.
@@ -268,6 +270,24 @@ impl Graph {
     /// Remembers the line of the spec because of which `axis` splits a value.
     pub fn set_asked(&mut self, id: ValueId, axis: AxisId, line: u32) {
         self.values[id.index()].asked.push((axis, line));
+    }
+
+    /// Sets the stage of a node.
+    pub fn set_stage(&mut self, id: NodeId, stage: Option<u32>) {
+        self.dag[NodeIndex::new(id.index())].origin.stage = stage;
+    }
+
+    /// For each state variable, the stage of the first node with one that reads it.
+    pub fn stages_of_states(&self) -> Vec<Option<u32>> {
+        let mut stages = vec![None; self.states.len()];
+        for (_, node) in self.nodes().filter(|(_, node)| node.origin.stage.is_some()) {
+            for value in &node.operands {
+                if let Op::State(read) = &self.def(*value).op {
+                    stages[read.state.index()] = stages[read.state.index()].or(node.origin.stage);
+                }
+            }
+        }
+        stages
     }
 
     /// Sets the sharding of a value.

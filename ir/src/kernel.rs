@@ -23,7 +23,7 @@ mod strided_copy;
 pub mod window;
 
 pub use attention::{Attention, AttentionGrad, AttentionMask};
-pub use collective::{Collective, CollectiveKind};
+pub use collective::{Collective, CollectiveKind, CommunicationKind};
 pub use contract::{Contract, ContractDim};
 pub use conv::{Conv, ConvResult};
 pub use fill::Fill;

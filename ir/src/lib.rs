@@ -36,6 +36,7 @@
 //! ```
 
 pub mod builder;
+pub mod clock;
 pub mod columns;
 pub mod diagnostic;
 pub mod dtype;

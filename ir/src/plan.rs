@@ -8,7 +8,7 @@ mod tables;
 
 use crate::dtype::DType;
 use crate::kernel::Kernel;
-use crate::mesh::Mesh;
+use crate::mesh::{AxisId, Mesh};
 use crate::sharding::Sharding;
 use crate::train::{LearningRate, StateInit};
 use crate::types::checked_elements;
@@ -197,8 +197,25 @@ pub struct Task {
     pub steps: Vec<Step>,
 }
 
+/// One end of a message between ranks that differ on one axis only.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Message {
+    /// Whether this is the end that sends.
+    pub sends: bool,
+    /// The axis on which the two ranks differ.
+    pub axis: AxisId,
+    /// The position of the other end on it.
+    pub peer: u64,
+    /// What is sent, or where it is put: all of a value.
+    pub view: View,
+    /// The name of the value, for people.
+    pub value: String,
+    /// Its origin.
+    pub provenance: Provenance,
+}
+
 /// A row of the order in which a rank works.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Row {
     /// A task runs.
@@ -208,6 +225,9 @@ pub enum Row {
         /// The micro-batch; 0 where there is one for the whole step.
         time: u64,
     },
+    /// Messages, by position in [`Program::messages`], each of a micro-batch; they begin together,
+    /// and the row ends when all that it receives is there.
+    Exchange(Vec<(u32, u64)>),
 }
 
 /// A state variable: initialised, placed, updated once a step, checkpointed and exported as one.
@@ -377,8 +397,10 @@ pub struct Program {
     pub outputs: Vec<ProgramOutput>,
     /// Bodies.
     pub tasks: Vec<Task>,
+    /// Messages with other ranks.
+    pub messages: Vec<Message>,
     /// When they run: `F0.0 B0.0 F0.1 B0.1 …`, where `F0.1` is the forward pass of stage 0 for
-    /// micro-batch 1.
+    /// micro-batch 1, and messages between them.
     pub order: Vec<Row>,
     /// The learning rate of each step.
     pub learning_rate: LearningRate,
@@ -386,9 +408,18 @@ pub struct Program {
     pub seed: u64,
 }
 
+/// What a rank does next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turn {
+    /// A step runs.
+    Launch(Launch),
+    /// Messages are exchanged: a row, by position in [`Program::order`].
+    Exchange(usize),
+}
+
 /// One launch of a step: the position of its task, its own in the task, and the micro-batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Turn {
+pub struct Launch {
     /// The position in [`Program::tasks`].
     pub task: usize,
     /// The position in the task's steps.
@@ -398,13 +429,55 @@ pub struct Turn {
 }
 
 impl Program {
-    /// Every launch of one step of training, in the order in which a rank makes them.
+    /// All that a rank does in a step of training, in its order.
     pub fn turns(&self) -> impl Iterator<Item = Turn> + '_ {
-        self.order.iter().flat_map(move |Row::Run { task, time }| {
-            let (task, time) = (*task as usize, *time);
+        self.order.iter().enumerate().flat_map(move |(at, row)| {
+            let (task, time, steps) = match row {
+                Row::Run { task, time } => (*task as usize, *time, self.tasks[*task as usize].steps.len()),
+                Row::Exchange(_) => (0, 0, 0),
+            };
             let runs = move |step: &usize| self.runs(&self.tasks[task].steps[*step], time);
-            (0..self.tasks[task].steps.len()).filter(runs).map(move |step| Turn { task, step, time })
+            let launches = (0..steps).filter(runs).map(move |step| Turn::Launch(Launch { task, step, time }));
+            let exchange = matches!(row, Row::Exchange(_)).then_some(Turn::Exchange(at));
+            launches.chain(exchange)
         })
+    }
+
+    /// Every launch of one step of training, in its order.
+    pub fn launches(&self) -> impl Iterator<Item = Launch> + '_ {
+        self.turns().filter_map(|turn| match turn {
+            Turn::Launch(launch) => Some(launch),
+            Turn::Exchange(_) => None,
+        })
+    }
+
+    /// The messages of a row, each with its micro-batch; none of a row that runs a task.
+    pub fn exchange(&self, row: usize) -> impl Iterator<Item = (&Message, u64)> {
+        let messages = match self.order.get(row) {
+            Some(Row::Exchange(messages)) => &messages[..],
+            _ => &[],
+        };
+        messages.iter().map(|(message, time)| (&self.messages[*message as usize], *time))
+    }
+
+    /// The rows that run tasks: the position of each task, and the micro-batch.
+    pub fn runs_of_tasks(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
+        self.order.iter().filter_map(|row| match row {
+            Row::Run { task, time } => Some((*task as usize, *time)),
+            Row::Exchange(_) => None,
+        })
+    }
+
+    /// The number of each task's first step among all steps, and at the end how many there are.
+    pub fn first_steps(&self) -> Vec<usize> {
+        let mut firsts = vec![0];
+        self.tasks.iter().for_each(|task| firsts.push(firsts[firsts.len() - 1] + task.steps.len()));
+        firsts
+    }
+
+    /// The step that a launch runs.
+    pub fn step(&self, launch: Launch) -> &Step {
+        &self.tasks[launch.task].steps[launch.step]
     }
 
     /// What a step computes, with the buffers that it reads: `%y = contract bk,nk->bn %x, %w1`.
@@ -427,10 +500,10 @@ impl Program {
     /// How often each step runs in a step of training, task by task.
     pub fn times(&self) -> Vec<Vec<u64>> {
         let mut times: Vec<[u64; 2]> = vec![[0; 2]; self.tasks.len()];
-        for Row::Run { task, time } in &self.order {
-            let [each, last] = &mut times[*task as usize];
+        for (task, time) in self.runs_of_tasks() {
+            let [each, last] = &mut times[task];
             *each += 1;
-            *last += u64::from(self.is_last(*time));
+            *last += u64::from(self.is_last(time));
         }
         let of = |(task, [each, last]): (&Task, [u64; 2])| {
             task.steps.iter().map(|step| if step.when == When::Last { last } else { each }).collect()

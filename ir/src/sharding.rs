@@ -11,6 +11,7 @@ use crate::mesh::{AxisId, Mesh};
 use crate::position::{Offset, Origin, OriginDigit};
 use crate::reduce_kind::ReduceKind;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// A mesh axis owns the digit of weight `stride` of a dimension (or of a letter).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -33,29 +34,77 @@ pub struct Partial {
     pub kind: ReduceKind,
 }
 
-/// The sharding of a value: splits for each dimension, and the axes over which it is partial.
+/// Where a value is held, if not everywhere: at some positions of an axis, the stages of a pipeline.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct At {
+    /// The axis.
+    pub axis: AxisId,
+    /// Positions on it, ascending, not all of them.
+    pub positions: Vec<u64>,
+}
+
+/// The sharding of a value: splits for each dimension, the axes over which it is partial, and where
+/// it is held.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct Sharding {
     /// For each dimension.
     pub dims: Vec<Splits>,
     /// By axis, ascending.
     pub partial: Vec<Partial>,
+    /// Where it is held; `None` is everywhere.
+    pub at: Option<At>,
+}
+
+impl At {
+    /// Those positions of `axis`; `None` where they are all.
+    pub fn of(axis: AxisId, positions: BTreeSet<u64>, mesh: &Mesh) -> Option<At> {
+        let all = positions.len() as u64 == mesh.size(axis);
+        (!all).then(|| At { axis, positions: positions.into_iter().collect() })
+    }
+
+    /// Whether these positions are among those of a value that is held at `other`.
+    pub fn covered(this: &Option<At>, other: &Option<At>) -> bool {
+        match (this, other) {
+            (_, None) => true,
+            (None, Some(_)) => false,
+            (Some(this), Some(other)) => {
+                this.axis == other.axis && this.positions.iter().all(|position| other.positions.contains(position))
+            }
+        }
+    }
+
+    /// Prints as `at(pp: 0 2)`.
+    pub fn text(&self, mesh: &Mesh) -> String {
+        let positions: Vec<String> = self.positions.iter().map(u64::to_string).collect();
+        format!("at({}: {})", mesh.name(self.axis), positions.join(" "))
+    }
 }
 
 impl Sharding {
     /// Whole on every rank.
     pub fn replicated(rank: usize) -> Sharding {
-        Sharding { dims: vec![vec![]; rank], partial: vec![] }
+        Sharding { dims: vec![vec![]; rank], partial: vec![], at: None }
     }
 
     /// Whether every rank holds the whole value.
     pub fn is_replicated(&self) -> bool {
-        self.partial.is_empty() && self.dims.iter().all(Vec::is_empty)
+        self.partial.is_empty() && self.at.is_none() && self.dims.iter().all(Vec::is_empty)
+    }
+
+    /// Whether a rank at `coordinates` holds its part of the value.
+    pub fn is_at(&self, coordinates: &[u64]) -> bool {
+        self.at.as_ref().is_none_or(|at| at.positions.contains(&coordinates[at.axis.index()]))
     }
 
     /// Whether `axis` splits some dimension.
     pub fn splits(&self, axis: AxisId) -> bool {
         self.dims.iter().flatten().any(|s| s.axis == axis)
+    }
+
+    /// The dimension that `axis` splits, and its digit there.
+    pub fn split_over(&self, axis: AxisId) -> Option<(usize, Split)> {
+        let splits = self.dims.iter().enumerate().flat_map(|(dim, splits)| splits.iter().map(move |split| (dim, *split)));
+        splits.into_iter().find(|(_, split)| split.axis == axis)
     }
 
     /// How it is partial over `axis`, if it is.
@@ -80,7 +129,8 @@ impl Sharding {
         shape.iter().zip(&self.dims).map(|(size, splits)| size / degree(splits, mesh)).collect()
     }
 
-    /// Prints as in `{dp, [8:dp 32:tp]} partial(sum: tp)`; nothing where everything is whole.
+    /// Prints as in `{dp, [8:dp 32:tp]} partial(sum: tp) at(pp: 1)`; nothing where it is whole
+    /// everywhere.
     /// Splits that are not well-formed are listed by weight: `dp@3+tp@2`.
     pub fn text(&self, shape: &[u64], mesh: &Mesh) -> String {
         let mut out = String::new();
@@ -94,6 +144,10 @@ impl Sharding {
                 let gap = if out.is_empty() { "" } else { " " };
                 out.push_str(&format!("{gap}partial({}: {})", kind.name(), axes.join(" ")));
             }
+        }
+        if let Some(at) = &self.at {
+            let gap = if out.is_empty() { "" } else { " " };
+            out.push_str(&format!("{gap}{}", at.text(mesh)));
         }
         out
     }

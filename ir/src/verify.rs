@@ -8,9 +8,11 @@
 //! **2 Shardings.** Before phase `annotated` every value and state is whole everywhere. From then
 //! on a sharding has as many dimensions as its value; the splits of a dimension are digits of an
 //! index below its size; an axis splits one dimension or leaves the value partial, once; a value is
-//! partial in one way. A state is neither partial nor split over time.
+//! partial in one way. A value that is not everywhere is held at some positions of one axis, which
+//! neither splits it nor leaves it partial. A state is neither partial nor split over time.
 //!
-//! **3 Letters**, at phase `explicit`, for every op that computes. The splits of operands and
+//! **3 Letters**, at phase `explicit`, for every op that computes. It runs where its results are
+//! held, and all operands are held there. The splits of operands and
 //! results are splits of the op's letters; all tensors agree on the splits of each letter; a whole
 //! letter is not split; an axis splits one letter. An operand is partial over an axis only together
 //! with the other operands of a set in which the op is linear, and only where that axis splits no
@@ -21,7 +23,8 @@
 //!
 //! **4 Communication**, at phase `explicit`. `all_reduce` removes its axes from the partial ones,
 //! `accumulate` removes time, `all_gather` removes one split over ranks, `shard_slice` adds one,
-//! and nothing else changes. `reshard` changes splits as it likes and never makes a value partial.
+//! `transfer` changes at which positions of an axis it is held, and nothing else changes. `reshard`
+//! changes splits as it likes and never makes a value partial.
 
 mod comm;
 mod letters;

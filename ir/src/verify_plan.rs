@@ -81,6 +81,7 @@ mod launches;
 mod lemma;
 mod meeting;
 pub(crate) mod memory;
+mod messages;
 mod replicas;
 mod state;
 mod subject;
@@ -90,6 +91,7 @@ mod violation;
 pub use violation::Violation;
 
 use crate::graph::{Graph, Phase};
+use crate::mesh::AxisId;
 use crate::ops::Op;
 use crate::plan::set::PlanSet;
 use crate::plan::{Program, When};
@@ -97,6 +99,7 @@ use crate::verify::{report, verify as verify_graph};
 use bytes::Sent;
 use carried::Effect;
 use memory::Slots;
+use std::collections::BTreeSet;
 use subject::{Known, Subject};
 use table::Lemmas;
 use violation::numbered;
@@ -153,26 +156,43 @@ pub fn verify_set(set: &PlanSet<&Program>, graph: &Graph) -> Result<Proof, Viola
         return Err(Violation::of(format!("`%{name}` is a reshard, of which nobody has said what it sends")));
     }
     verify_graph(graph).map_err(|violations| Violation::of(report(graph, &violations)))?;
+    ranks(set)?;
     let known = Known::new(graph);
     let mut proof: Option<Proof> = None;
-    for program in &set.programs {
-        let this = alone(&known.subject(program))?;
+    for (program, coordinates) in places(set, graph) {
+        let this = alone(&known.subject(&known.at(coordinates), program))?;
         let first = proof.get_or_insert(this.clone());
         first.peak_bytes = first.peak_bytes.max(this.peak_bytes);
     }
     let mut proof = proof.ok_or_else(|| Violation::of("there is no program"))?;
-    ranks(set)?;
     if set.programs.len() > 1 {
         replicas::check(set)?;
-        meeting::check(set)?;
     }
+    meeting::check(set)?;
     (proof.programs, proof.ranks) = (set.programs.len(), set.programs[0].mesh.world_size());
     Ok(proof)
 }
 
+/// Each program with the coordinates of the first ranks that run it: once for all ranks that hold
+/// the same values.
+fn places<'p>(set: &PlanSet<&'p Program>, graph: &Graph) -> Vec<(&'p Program, Vec<u64>)> {
+    let held: BTreeSet<AxisId> =
+        graph.values().filter_map(|(_, value)| value.sharding.at.as_ref().map(|at| at.axis)).collect();
+    let mut axes = set.axes.clone();
+    axes.extend(held.iter().filter(|axis| !set.axes.contains(axis)));
+    let mut known = BTreeSet::new();
+    let mut places = PlanSet { axes, programs: vec![()], of: vec![] }.places(&graph.mesh);
+    places.retain(|place| {
+        let at: Vec<u64> = held.iter().map(|axis| place[axis.index()]).collect();
+        known.insert((set.at(&graph.mesh, graph.mesh.rank(place)), at))
+    });
+    let program = |place: &Vec<u64>| set.programs[set.at(&graph.mesh, graph.mesh.rank(place))];
+    places.into_iter().map(|place| (program(&place), place)).collect()
+}
+
 /// Every rank runs one of the programs, and they agree on what is not in the graph.
 fn ranks(set: &PlanSet<&Program>) -> Result<(), Violation> {
-    let first = set.programs[0];
+    let Some(first) = set.programs.first() else { return Err(Violation::of("there is no program")) };
     set.check(&first.mesh).map_err(Violation::of)?;
     for (i, other) in set.programs.iter().enumerate() {
         if (other.seed, other.learning_rate, other.batch) != (first.seed, first.learning_rate, first.batch) {
@@ -191,6 +211,7 @@ fn alone(subject: &Subject<'_>) -> Result<Proof, Violation> {
     let calls = collectives::check(program)?;
     memory::check_views(program)?;
     let bindings = bindings::bind(subject).map_err(Violation::of)?;
+    let ends = messages::ends(subject)?;
     let mut effects = vec![];
     let mut ops = vec![];
     for (number, _, step) in numbered(program) {
@@ -202,7 +223,7 @@ fn alone(subject: &Subject<'_>) -> Result<Proof, Violation> {
     let updated = state::check(program)?;
     let slots = memory::slots(program);
     let lemmas = lemmas(subject, &effects, &slots)?;
-    let accesses = table::run(subject, &bindings, &lemmas, &slots)?;
+    let accesses = table::run(subject, &bindings, &lemmas, &ends, &slots)?;
     memory::check_sizes(program)?;
     Ok(Proof {
         programs: 1,

@@ -9,13 +9,14 @@
 //! queue has ended the last launch of the second that the table has before it, and with it all that
 //! the other queue began earlier. So a wait is one event of a device, recorded anew by each launch.
 
-use crate::plan::{Program, Step, Stream, View};
+use crate::plan::{Message, Program, Row, Step, Stream, Turn, View};
 use crate::verify_plan::memory::{Memory, bytes_of};
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// For each step, by its number in listings, the steps of the other queue that it waits for, in the
-/// order in which they were found.
+/// For each step, by its number in listings, and then for each message, the steps of the other
+/// queue that it waits for, in the order in which they were found. A message waits for steps as its
+/// queue would; steps wait for messages by numbers beyond those of steps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Waits(pub Vec<Vec<usize>>);
 
@@ -29,20 +30,32 @@ pub struct Race {
     pub later: (usize, u64),
 }
 
-/// One launch of a step.
+/// One launch of a step, or one message.
 #[derive(Clone, Copy)]
 struct Launch<'p> {
     /// Its place among all launches.
     at: usize,
-    /// The step's number.
+    /// The step's number; messages follow all steps.
     number: usize,
     time: u64,
-    step: &'p Step,
+    stream: Stream,
+    reads: &'p [View],
+    writes: &'p [View],
 }
 
-impl Launch<'_> {
+impl<'p> Launch<'p> {
+    fn of_step(number: usize, time: u64, step: &'p Step) -> Launch<'p> {
+        Launch { at: 0, number, time, stream: step.stream, reads: &step.reads, writes: &step.writes }
+    }
+
+    fn of_message(number: usize, time: u64, message: &'p Message) -> Launch<'p> {
+        let view = std::slice::from_ref(&message.view);
+        let (reads, writes): (&[View], &[View]) = if message.sends { (view, &[]) } else { (&[], view) };
+        Launch { at: 0, number, time, stream: Stream::Comm, reads, writes }
+    }
+
     fn queue(&self) -> usize {
-        usize::from(self.step.stream == Stream::Comm)
+        usize::from(self.stream == Stream::Comm)
     }
 
     fn bytes<'a>(&'a self, program: &'a Program, views: &'a [View]) -> impl Iterator<Item = Range<u64>> + 'a {
@@ -51,19 +64,19 @@ impl Launch<'_> {
 }
 
 fn launches(program: &Program) -> impl Iterator<Item = Launch<'_>> {
-    let firsts: Vec<usize> = (program.tasks.iter())
-        .scan(0, |next, task| {
-            let first = *next;
-            *next += task.steps.len();
-            Some(first)
-        })
-        .collect();
-    program.turns().enumerate().map(move |(at, turn)| Launch {
-        at,
-        number: firsts[turn.task] + turn.step,
-        time: turn.time,
-        step: &program.tasks[turn.task].steps[turn.step],
-    })
+    let firsts = program.first_steps();
+    let steps = firsts[program.tasks.len()];
+    let of = move |turn: Turn| match turn {
+        Turn::Launch(launch) => vec![Launch::of_step(firsts[launch.task] + launch.step, launch.time, program.step(launch))],
+        Turn::Exchange(row) => match &program.order[row] {
+            Row::Exchange(messages) => {
+                let message = |(m, time): &(u32, u64)| Launch::of_message(steps + *m as usize, *time, &program.messages[*m as usize]);
+                messages.iter().map(message).collect()
+            }
+            Row::Run { .. } => vec![],
+        },
+    };
+    program.turns().flat_map(of).enumerate().map(|(at, launch)| Launch { at, ..launch })
 }
 
 /// The work that one queue has done.
@@ -79,7 +92,7 @@ struct Queue {
 
 /// The waits of a program: as few as the order in which they are found allows.
 pub fn derive(program: &Program) -> Waits {
-    let steps = program.tasks.iter().map(|task| task.steps.len()).sum();
+    let steps = program.first_steps()[program.tasks.len()] + program.messages.len();
     let mut waits = vec![vec![]; steps];
     let mut latest: Vec<Option<usize>> = vec![None; steps];
     let mut queues = [Queue::default(), Queue::default()];
@@ -96,8 +109,8 @@ pub fn derive(program: &Program) -> Waits {
             None => known,
         };
         let entry = (launch.at, launch.number);
-        launch.bytes(program, &launch.step.reads).for_each(|range| queues[own].read.write(&range, entry, None));
-        launch.bytes(program, &launch.step.writes).for_each(|range| queues[own].written.write(&range, entry, None));
+        launch.bytes(program, &launch.reads).for_each(|range| queues[own].read.write(&range, entry, None));
+        launch.bytes(program, &launch.writes).for_each(|range| queues[own].written.write(&range, entry, None));
         latest[launch.number] = Some(launch.at);
     }
     Waits(waits)
@@ -106,9 +119,9 @@ pub fn derive(program: &Program) -> Waits {
 /// The last launch of the other queue that must have ended, and its step.
 fn needed(program: &Program, launch: &Launch<'_>, other: &Queue) -> Option<(usize, usize)> {
     let last = |memory: &Memory<(usize, usize)>, range: &Range<u64>| memory.touching(range).map(|entry| entry.content).max();
-    let read = launch.bytes(program, &launch.step.reads).filter_map(|range| last(&other.written, &range)).max();
+    let read = launch.bytes(program, &launch.reads).filter_map(|range| last(&other.written, &range)).max();
     let write = |range: Range<u64>| last(&other.written, &range).max(last(&other.read, &range));
-    read.max(launch.bytes(program, &launch.step.writes).filter_map(write).max())
+    read.max(launch.bytes(program, &launch.writes).filter_map(write).max())
 }
 
 /// Whether `waits` order all launches that touch the same bytes; written without what [`derive()`]
@@ -142,7 +155,5 @@ fn meet(program: &Program, a: &Launch<'_>, b: &Launch<'_>) -> bool {
     let any = |a: &Launch<'_>, of_a: &[View], b: &Launch<'_>, of_b: &[View]| {
         a.bytes(program, of_a).any(|x| b.bytes(program, of_b).any(|y| share(&x, &y)))
     };
-    any(a, &a.step.writes, b, &b.step.writes)
-        || any(a, &a.step.writes, b, &b.step.reads)
-        || any(a, &a.step.reads, b, &b.step.writes)
+    any(a, a.writes, b, b.writes) || any(a, a.writes, b, b.reads) || any(a, a.reads, b, b.writes)
 }

@@ -53,6 +53,7 @@ fn every_sample_is_a_fixed_point_and_comes_back_equal() {
         builder.origin = NodeOrigin {
             scope: Some("a b/\"c\"".into()),
             part: shardc_ir::graph::Part::Backward,
+            stage: Some(2),
             reason: Some("two\nlines // and \\ \u{1F600}".into()),
             spec_line: Some(3),
         };

@@ -3,13 +3,15 @@
 //!
 //! Before: parameters have gradients. After: output `grad_norm`; moments are state variables; every
 //! parameter has its `update`. The norm is the root of one f64 sum of squares a parameter, added in
-//! parameter order. Needs and keeps phase `differentiated`.
+//! the order in which the model first reads them, each in the stage of its parameter: a running sum
+//! that goes from stage to stage. Needs and keeps phase `differentiated`.
 
 use crate::pass::{Context, Mode, Pass};
 use shardc_ir::builder::Builder;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use shardc_ir::dtype::DType;
-use shardc_ir::graph::{Graph, Output, Part, Phase, State, StateId, ValueId};
+use shardc_ir::graph::{Graph, NodeId, Output, Part, Phase, State, StateId, ValueId};
+use shardc_ir::ops::Op;
 use shardc_ir::ops::leaf::Host;
 use shardc_ir::ops::reduce::SquareSum;
 use shardc_ir::ops::update::{Adam, Sgd};
@@ -48,24 +50,27 @@ impl Pass for AddOptimizer {
             return Err(error.help("`shardc compile` prints what is trained; add a `train` line").into());
         }
         check_blocks(graph, cx, optimizer)?;
-        let reads = graph.state_reads();
+        let (reads, stages) = (graph.state_reads(), graph.stages_of_states());
+        let first_read = first_reads(graph);
+        let mut terms = gradients.clone();
+        terms.sort_by_key(|(state, _)| first_read[state.index()]);
         let mut b = Builder::extend(graph.take());
         b.origin.part = Part::Update;
         let clipped = if cx.spec.clip.is_some() { " (clip)" } else { "" };
         b.origin.reason = Some(format!("for the norm of all gradients{clipped}"));
         b.origin.spec_line = cx.spec.clip.as_ref().map(|c| c.source.line as u32);
-        let factor = clip(&mut b, &gradients, cx.spec.clip.as_ref().map(|c| c.value));
+        let factor = clip(&mut b, &terms, &stages, cx.spec.clip.as_ref().map(|c| c.value));
         b.origin.reason = Some("for the update of parameters".to_string());
         b.origin.spec_line = Some(optimizer.source.line as u32);
         let mut scalars = Scalars::default();
         for (state, gradient) in gradients {
-            let gradient = match factor {
-                Some(factor) => {
-                    let factor = scalars.factor(&mut b, factor, gradient);
-                    b.mul(gradient, factor)
-                }
-                None => gradient,
-            };
+            // Numbers that all updates share are computed where they are read.
+            b.origin.stage = None;
+            let factor = factor.map(|factor| scalars.factor(&mut b, factor, gradient));
+            let dtype = b.ty(gradient).dtype;
+            scalars.prepare(&mut b, dtype, &optimizer.value);
+            b.origin.stage = stages[state.index()];
+            let gradient = factor.map_or(gradient, |factor| b.mul(gradient, factor));
             let weight = reads[state.index()].unwrap_or_else(|| b.state(state));
             update(&mut b, &mut scalars, state, weight, gradient, &optimizer.value);
         }
@@ -95,12 +100,30 @@ fn check_blocks(graph: &Graph, cx: &Context<'_>, optimizer: &Located<Optimizer>)
     Ok(())
 }
 
+/// For each state variable the first node that reads it.
+fn first_reads(graph: &Graph) -> Vec<Option<NodeId>> {
+    let mut first = vec![None; graph.states.len()];
+    for (id, node) in graph.nodes() {
+        for value in &node.operands {
+            if let Op::State(read) = &graph.def(*value).op {
+                first[read.state.index()].get_or_insert(id);
+            }
+        }
+    }
+    first
+}
+
 /// Makes the global norm an output; gives the factor `min(1, limit / (norm + 1e-6))`, in f64, if
 /// there is a limit.
-fn clip(b: &mut Builder, gradients: &[(StateId, ValueId)], limit: Option<f64>) -> Option<ValueId> {
-    let squares: Vec<ValueId> = gradients.iter().map(|(_, g)| b.op(SquareSum {}, &[*g])).collect();
-    let total = squares.into_iter().reduce(|sum, square| b.add(sum, square)).expect("there are gradients");
-    let norm = b.unary(Unary::Sqrt.into(), total);
+fn clip(b: &mut Builder, gradients: &[(StateId, ValueId)], stages: &[Option<u32>], limit: Option<f64>) -> Option<ValueId> {
+    let mut total: Option<ValueId> = None;
+    for (state, gradient) in gradients {
+        b.origin.stage = stages[state.index()];
+        let square = b.op(SquareSum {}, &[*gradient]);
+        total = Some(total.map_or(square, |sum| b.add(sum, square)));
+    }
+    let norm = b.unary(Unary::Sqrt.into(), total.expect("there are gradients"));
+    b.origin.stage = None;
     b.rename(norm, "grad_norm");
     b.graph_mut().outputs.push(Output { name: "grad_norm".into(), value: norm });
     let limit = limit?;
@@ -130,6 +153,14 @@ impl Scalars {
             self.factor.push((dtype, cast));
             cast
         })
+    }
+
+    /// Makes the numbers that an update of that type reads.
+    fn prepare(&mut self, b: &mut Builder, dtype: DType, optimizer: &Optimizer) {
+        self.lr(b, dtype);
+        if let OptimizerRule::Adam(m) | OptimizerRule::AdamW(m) | OptimizerRule::Lamb(m) = optimizer.rule {
+            self.corrections(b, dtype, m);
+        }
     }
 
     fn lr(&mut self, b: &mut Builder, dtype: DType) -> ValueId {

@@ -27,18 +27,20 @@ use shardc_ir::types::{Tensor, Type};
 /// The label of samples that only fill up a batch in evaluation.
 pub const PADDING_LABEL: i64 = i64::MIN;
 
-/// The names of the last two outputs of evaluation, each with as many `_` behind it as tell it from
-/// the model's outputs.
+/// The names of two outputs of evaluation, each with as many `_` behind it as tell it from the
+/// model's outputs.
 const LOSS_SUM: &str = "loss_sum";
 const LABELS: &str = "labels";
 
-/// The names of the loss's outputs of a program of evaluation, which are its last two: the sum of
-/// the terms, and their number.
+/// The names of the loss's outputs of programs of evaluation that have a loss: the sum of the terms,
+/// and their number.
 pub fn loss_outputs(programs: &PlanSet) -> Option<(&str, &str)> {
     let outputs = programs.outputs();
-    let [.., (_, sum), (_, labels)] = &outputs[..] else { return None };
-    let is_called = |name: &str, what: &str| name.trim_end_matches('_') == what;
-    (is_called(&sum.name, LOSS_SUM) && is_called(&labels.name, LABELS)).then_some((&sum.name, &labels.name))
+    let called = |what: &str| {
+        let names = outputs.iter().map(|(_, output)| output.name.as_str());
+        names.filter(|name| name.trim_end_matches('_') == what).max_by_key(|name| name.len())
+    };
+    Some((called(LOSS_SUM)?, called(LABELS)?))
 }
 
 /// See the module.

@@ -71,6 +71,7 @@ fn gradients(forward: Graph, loss: ValueId, parameters: &[bool]) -> Result<Graph
             continue;
         }
         (b.origin.scope, b.origin.reason) = (node.origin.scope.clone(), node.origin.reason.clone());
+        b.origin.stage = node.origin.stage;
         let grads: Vec<Option<ValueId>> = node
             .results
             .iter()
@@ -83,7 +84,7 @@ fn gradients(forward: Graph, loss: ValueId, parameters: &[bool]) -> Result<Graph
             let state = read.state.index();
             let gradient = grads[0].expect("it flows");
             let all = match b.graph().states[state].gradient {
-                Some(other) => b.add(other, gradient),
+                Some(other) => added(&mut b, other, gradient),
                 None => gradient,
             };
             let name = format!("{}.grad", b.graph().states[state].name);
@@ -117,8 +118,18 @@ fn combine(b: &mut Builder, value: ValueId, parts: &[ValueId]) -> ValueId {
     }
     let mut sum = parts[0];
     for part in &parts[1..] {
-        sum = b.add(sum, *part);
+        sum = added(b, sum, *part);
     }
+    sum
+}
+
+/// A sum with one more term, in the stage that has made the term: from each stage that reads a
+/// value one gradient comes back.
+fn added(b: &mut Builder, sum: ValueId, term: ValueId) -> ValueId {
+    let own = b.origin.stage;
+    b.origin.stage = b.graph().def(term).origin.stage.or(own);
+    let sum = b.add(sum, term);
+    b.origin.stage = own;
     sum
 }
 

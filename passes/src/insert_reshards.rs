@@ -5,24 +5,29 @@
 //! `%p : … partial(sum: tp)`, `%p_1 = reshard %p`, `%y = add %p_1, %b2`. A partial sum passes an op
 //! only where the op is linear in it, while it has one reader and does not grow; sums add what is
 //! partial alike first ([`sums`]). Weights stay where they are, activations move; a state variable
-//! is updated under its own sharding. Needs phase `annotated`, gives `explicit` (with `reshard`s
+//! is updated under its own sharding. With stages, each node runs at the position of its stage and
+//! its operands are moved there, once for all readers that lack them, reduced and summed up over
+//! micro-batches first ([`places`]). Needs phase `annotated`, gives `explicit` (with `reshard`s
 //! still in it).
 
+mod places;
 mod reasons;
 mod sums;
 
 use crate::pass::{Context, Mode, Pass};
 use crate::rewrite::{ValueMap, mapped};
 use crate::weights::{gradients_of_weights, weights};
+use places::{Places, Stages, is_for_all};
 use reasons::Reasons;
 use shardc_ir::builder::Builder;
 use shardc_ir::diagnostic::Diagnostics;
-use shardc_ir::graph::{Graph, Node, NodeOrigin, Part, Phase, ValueId};
+use shardc_ir::graph::{Graph, Node, NodeId, NodeOrigin, Output, Part, Phase, ValueId};
 use shardc_ir::letters::{Assignment, Letter, Letters, Role};
 use shardc_ir::mesh::AxisId;
 use shardc_ir::ops::{comm::Reshard, linear_of};
 use shardc_ir::reduce_kind::ReduceKind;
-use shardc_ir::sharding::Sharding;
+use shardc_ir::sharding::{At, Sharding, with_split};
+use std::collections::HashMap;
 
 /// See the module.
 pub struct InsertReshards;
@@ -44,8 +49,10 @@ impl Pass for InsertReshards {
         Mode::ALL
     }
 
-    fn run(&self, graph: &mut Graph, _: &Context<'_>) -> Result<(), Diagnostics> {
-        *graph = Explicit::new(graph).build();
+    fn run(&self, graph: &mut Graph, cx: &Context<'_>) -> Result<(), Diagnostics> {
+        let pipeline = cx.spec.pipeline.as_ref().filter(|pipeline| graph.mesh.size(pipeline.value.axis) > 1);
+        let stages = pipeline.map(|pipeline| Stages { axis: pipeline.value.axis, line: pipeline.source.line as u32 });
+        *graph = Explicit::new(graph, stages).build();
         Ok(())
     }
 }
@@ -66,10 +73,14 @@ struct Explicit<'g> {
     made: Vec<Vec<(Sharding, ValueId)>>,
     /// For each old value, the state variable whose gradient it is.
     gradient_of: Vec<Option<usize>>,
+    /// Where everything is.
+    places: Places,
+    /// Moved values, by the new value that was moved.
+    moved: HashMap<ValueId, ValueId>,
 }
 
 impl<'g> Explicit<'g> {
-    fn new(old: &'g Graph) -> Explicit<'g> {
+    fn new(old: &'g Graph, stages: Option<Stages>) -> Explicit<'g> {
         let mut gradient_of = vec![None; old.value_count()];
         for (i, state) in old.states.iter().enumerate() {
             if let Some(g) = state.gradient {
@@ -86,15 +97,22 @@ impl<'g> Explicit<'g> {
             complete: vec![None; old.value_count()],
             made: vec![],
             gradient_of,
+            places: Places::of(old, stages),
+            moved: HashMap::new(),
         }
     }
 
     fn build(mut self) -> Graph {
-        for (_, node) in sums::ordered(self.old, &self.uses) {
+        for (id, node) in sums::ordered(self.old, &self.uses) {
             if node.operands.is_empty() {
-                self.b.copy(self.old, &node, &mut self.map);
+                let results = self.b.copy(self.old, &node, &mut self.map);
+                for value in results {
+                    let at = self.places.node(self.old, id, &node);
+                    let sharding = Sharding { at, ..self.b.graph().sharding(value).clone() };
+                    self.b.graph_mut().set_sharding(value, sharding);
+                }
             } else {
-                self.place(&node);
+                self.place(id, &node);
             }
         }
         self.whole_roots();
@@ -104,16 +122,18 @@ impl<'g> Explicit<'g> {
     }
 
     /// Appends a node with its operands resharded to what its letters need.
-    fn place(&mut self, node: &Node) {
+    fn place(&mut self, id: NodeId, node: &Node) {
+        let at = self.places.node(self.old, id, node);
         let letters = node.op.rules().letters(&self.old.operand_types(node), &self.old.result_types(node));
         let operands: Vec<ValueId> = node.operands.iter().map(|v| self.read(*v, node.origin.part)).collect();
         let current: Vec<Sharding> = operands.iter().map(|v| self.b.graph().sharding(*v).clone()).collect();
         let mut assignment = self.settled(&letters, &current, node);
-        let passing = self.passing(&assignment, node, &current);
+        let passing = self.passing(&assignment, node, &current, &at);
         self.complete_wishes(&mut assignment, &letters, &current, node, &passing);
         let mut inputs = vec![];
         for (i, value) in operands.iter().enumerate() {
-            let mut wanted = Sharding { dims: letters.project(&letters.operands[i], &assignment), partial: vec![] };
+            let dims = letters.project(&letters.operands[i], &assignment);
+            let mut wanted = Sharding { dims, partial: vec![], at: at.clone() };
             wanted.partial = current[i].partial.iter().filter(|p| passing.contains(&p.axis)).copied().collect();
             let input = self.reshard(*value, wanted, node.operands[i], Some(node));
             inputs.push(input);
@@ -123,7 +143,8 @@ impl<'g> Explicit<'g> {
         let results = self.b.push(node.op.clone(), &inputs, types, "v");
         for (k, (old, new)) in node.results.iter().zip(results).enumerate() {
             self.b.rename(new, &self.old.value(*old).name);
-            let mut sharding = Sharding { dims: letters.project(&letters.results[k], &assignment), partial: vec![] };
+            let dims = letters.project(&letters.results[k], &assignment);
+            let mut sharding = Sharding { dims, partial: vec![], at: at.clone() };
             for (letter, splits) in assignment.iter().enumerate() {
                 if let Role::Reduced(kind) = letters.roles[letter] {
                     splits.iter().for_each(|s| sharding.add_partial(s.axis, kind));
@@ -137,7 +158,7 @@ impl<'g> Explicit<'g> {
         }
         for old in &node.results {
             if let Some(state) = self.gradient_of[old.index()] {
-                self.complete[old.index()] = Some(self.under(*old, &self.old.states[state].sharding));
+                self.complete[old.index()] = Some(self.under(*old, state));
             }
         }
     }
@@ -200,8 +221,10 @@ impl<'g> Explicit<'g> {
         }
     }
 
-    /// The axes over which partial sums pass through the node.
-    fn passing(&self, assignment: &Assignment, node: &Node, current: &[Sharding]) -> Vec<AxisId> {
+    /// The axes over which partial sums pass through the node. Micro-batches are summed up before a
+    /// sum is moved.
+    fn passing(&self, assignment: &Assignment, node: &Node, current: &[Sharding], at: &Option<At>) -> Vec<AxisId> {
+        let time = self.old.mesh.microbatch_axis();
         let mut axes: Vec<AxisId> = current.iter().flat_map(|s| s.partial.iter().map(|p| p.axis)).collect();
         axes.sort();
         axes.dedup();
@@ -218,14 +241,21 @@ impl<'g> Explicit<'g> {
                 let value = node.operands[*i];
                 self.uses[value.index()] == node.operands.iter().filter(|v| **v == value).count()
             });
-            !splits_letter && sums && read_once && sets.contains(&partial) && !partial.iter().any(grows)
+            let stays = *axis != time || partial.iter().all(|i| At::covered(at, &current[*i].at));
+            stays && !splits_letter && sums && read_once && sets.contains(&partial) && !partial.iter().any(grows)
         });
         axes
     }
 
-    /// `value` under another sharding: itself, a reshard made before, or a new one.
+    /// `value` under another sharding: itself, a reshard made before, or a new one. What is wanted
+    /// at a place where it is not is moved.
     fn reshard(&mut self, value: ValueId, wanted: Sharding, old: ValueId, reader: Option<&Node>) -> ValueId {
         let current = self.b.graph().sharding(value).clone();
+        if !At::covered(&wanted.at, &current.at) {
+            let moved = self.move_to(value, &wanted, old, reader);
+            return self.reshard(moved, wanted, old, reader);
+        }
+        let wanted = Sharding { at: current.at.clone(), ..wanted };
         if current == wanted {
             return value;
         }
@@ -243,11 +273,61 @@ impl<'g> Explicit<'g> {
         result
     }
 
+    /// `value` where all of its readers are that lack it; partial only as `wanted`, and scattered
+    /// as `wanted` where it is reduced.
+    fn move_to(&mut self, value: ValueId, wanted: &Sharding, old: ValueId, reader: Option<&Node>) -> ValueId {
+        let known = self.moved.get(&value).copied();
+        if let Some(moved) = known.filter(|moved| At::covered(&wanted.at, &self.b.graph().sharding(*moved).at)) {
+            return moved;
+        }
+        let current = self.b.graph().sharding(value).clone();
+        let mut reduced = Sharding { partial: vec![], ..current.clone() };
+        for partial in &current.partial {
+            if wanted.partial.contains(partial) {
+                reduced.partial.push(*partial);
+            } else if let Some((dim, split)) = wanted.split_over(partial.axis)
+                && let Some(splits) = with_split(&reduced.dims[dim], split, self.b.ty(value).shape[dim], &self.old.mesh)
+            {
+                reduced.dims[dim] = splits;
+            }
+        }
+        let source = self.reshard(value, reduced, old, reader);
+        let at = self.places.targets(self.old, old, &wanted.at);
+        let current = self.b.graph().sharding(source).clone();
+        let mut origin = self.b.graph().def(source).origin.clone();
+        (origin.reason, origin.spec_line) = (self.move_reason(&at, reader), self.places.stages().map(|stages| stages.line));
+        self.b.origin = origin;
+        let (name, ty) = (self.b.graph().value(source).name.clone(), self.b.ty(source).clone());
+        let moved = self.b.push(Reshard {}.into(), &[source], vec![ty], &name)[0];
+        self.b.graph_mut().set_sharding(moved, Sharding { at, ..current });
+        self.moved.insert(value, moved);
+        moved
+    }
+
+    /// Why a value is moved.
+    fn move_reason(&self, at: &Option<At>, reader: Option<&Node>) -> Option<String> {
+        let axis = self.old.mesh.name(self.places.stages()?.axis);
+        let Some(reader) = reader else { return Some("for every rank to know".to_string()) };
+        match (at, &reader.origin.scope) {
+            (Some(At { positions, .. }), Some(scope)) if positions.len() == 1 => {
+                Some(format!("for {} in \"{scope}\" at {axis}={}", reader.op.name(), positions[0]))
+            }
+            (Some(At { positions, .. }), _) => {
+                let positions: Vec<String> = positions.iter().map(u64::to_string).collect();
+                Some(format!("for {} at {axis}={}", reader.op.name(), positions.join(",")))
+            }
+            (None, _) => Some(format!("for {} at every {axis}", reader.op.name())),
+        }
+    }
+
     /// Why a value is resharded, with the line of the spec that asks for it.
     fn reason(&self, current: &Sharding, wanted: &Sharding, old: ValueId, reader: Option<&Node>) -> NodeOrigin {
         let mut origin = self.old.def(old).origin.clone();
         if let (Some(reader), Part::Update) = (reader, origin.part) {
             origin.part = reader.origin.part;
+        }
+        if let Some(reader) = reader.filter(|_| current.at != self.b.graph().sharding(mapped(&self.map, old)).at) {
+            origin.stage = reader.origin.stage;
         }
         // What is whole or split already is moved for the reader alone.
         if let (Some(reader), true) = (reader, current.partial.is_empty()) {
@@ -263,32 +343,42 @@ impl<'g> Explicit<'g> {
     fn whole_roots(&mut self) {
         let outputs = self.old.outputs.clone();
         for (i, output) in outputs.iter().enumerate() {
-            let value = self.summed(output.value);
+            let value = self.summed(output);
             let name = output.name.clone();
             if i == 0 {
                 self.b.graph_mut().outputs.clear();
             }
-            self.b.graph_mut().outputs.push(shardc_ir::graph::Output { name, value });
+            self.b.graph_mut().outputs.push(Output { name, value });
         }
         for (i, state) in self.old.states.iter().enumerate() {
-            let gradient = state.gradient.map(|g| self.complete[g.index()].unwrap_or_else(|| self.under(g, &state.sharding)));
-            let update = state.update.map(|u| self.under(u, &state.sharding));
+            let gradient = state.gradient.map(|g| self.complete[g.index()].unwrap_or_else(|| self.under(g, i)));
+            let update = state.update.map(|u| self.under(u, i));
+            let sharding = self.sharding_of(i);
             let new = &mut self.b.graph_mut().states[i];
-            new.sharding = state.sharding.clone();
+            new.sharding = sharding;
             new.gradient = gradient;
             new.update = update;
         }
     }
 
-    fn summed(&mut self, old: ValueId) -> ValueId {
-        let value = mapped(&self.map, old);
+    fn summed(&mut self, output: &Output) -> ValueId {
+        let value = mapped(&self.map, output.value);
         let mut wanted = self.b.graph().sharding(value).clone();
         wanted.partial.clear();
-        self.reshard(value, wanted, old, None)
+        if is_for_all(&output.name) {
+            wanted.at = None;
+        }
+        self.reshard(value, wanted, output.value, None)
     }
 
-    fn under(&mut self, old: ValueId, sharding: &Sharding) -> ValueId {
+    /// The value under the sharding of a state variable.
+    fn under(&mut self, old: ValueId, state: usize) -> ValueId {
         let value = mapped(&self.map, old);
-        self.reshard(value, sharding.clone(), old, None)
+        self.reshard(value, self.sharding_of(state), old, None)
+    }
+
+    /// The sharding of a state variable, and its home.
+    fn sharding_of(&self, state: usize) -> Sharding {
+        Sharding { at: self.places.state(state).clone(), ..self.old.states[state].sharding.clone() }
     }
 }

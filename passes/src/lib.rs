@@ -27,8 +27,8 @@
 //! let job = "mesh dp=2\nbatch 8\ndata axis=dp\nloss mse labels=t\noptimizer sgd lr=0.1\n";
 //! let spec = shardc_frontend::spec::parse(Path::new("job.shard"), job).unwrap();
 //! let cx = Context { spec: &spec, mode: Mode::Train, verify: true };
-//! let program = compile(graph, &cx).unwrap();
-//! assert_eq!(program.mesh.world_size(), 2);
+//! let programs = compile(graph, &cx).unwrap();
+//! assert_eq!(programs.mesh().world_size(), 2);
 //! ```
 
 mod add_optimizer;
@@ -36,6 +36,7 @@ pub mod annotate;
 mod attach_loss;
 mod batch_statistics;
 mod blocks;
+mod cut_stages;
 mod differentiate;
 mod dropout;
 mod fold_layout;
@@ -59,7 +60,7 @@ pub use pass::{Context, Mode, Named, Pass, run_pass};
 
 use shardc_ir::diagnostic::Diagnostics;
 use shardc_ir::graph::{Graph, Phase};
-use shardc_ir::plan::Program;
+use shardc_ir::plan::set::PlanSet;
 use std::convert::Infallible;
 use std::ops::ControlFlow;
 
@@ -85,6 +86,8 @@ pub const PIPELINE: &[&dyn Pass] = &[
     &separate_blocks::SeparateBlocks,
     // The loss comes before differentiation, which treats it as part of the model.
     &attach_loss::AttachLoss,
+    // Stages are stretches of the model with its loss; gradients and updates follow them.
+    &cut_stages::CutStages,
     // The backward pass is made of ordinary ops, so it is sharded by the same rules as the model.
     &differentiate::Differentiate,
     // Norm, clip and updates read complete gradients; propagation needs them to see parameters and
@@ -136,11 +139,11 @@ pub fn run(graph: Graph, cx: &Context<'_>) -> Result<Graph, Diagnostics> {
     }
 }
 
-/// The whole way from an imported graph to a program.
+/// The whole way from an imported graph to the programs of all ranks.
 ///
 /// # Errors
 /// All diagnostics of the first pass that refuses.
-pub fn compile(graph: Graph, cx: &Context<'_>) -> Result<Program, Diagnostics> {
+pub fn compile(graph: Graph, cx: &Context<'_>) -> Result<PlanSet, Diagnostics> {
     let explicit = run(graph, cx)?;
     planning::plan(&explicit, cx)
 }

@@ -2,7 +2,7 @@
 //!
 //! Before: `%q = reshard %p` from `partial(sum: tp time)` to whole. After: `%a = accumulate %p`,
 //! `%q = all_reduce axes=[tp] %a`. In order: micro-batches are accumulated, partial sums reduced,
-//! split dimensions gathered, whole ones sliced; an axis that is partial before and splits after is
+//! values moved to other positions, split dimensions gathered, whole ones sliced; an axis that is partial before and splits after is
 //! scattered as it is reduced, one that splits before and after is exchanged. Refuses: a value that
 //! is split over micro-batches and needed whole. Needs and keeps phase `explicit`.
 
@@ -12,7 +12,7 @@ use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use shardc_ir::graph::{Graph, Node, Phase};
 use shardc_ir::mesh::{AxisId, Mesh};
 use shardc_ir::ops::Op;
-use shardc_ir::ops::comm::{Accumulate, AllGather, AllReduce, AllToAll, ReduceScatter, ShardSlice};
+use shardc_ir::ops::comm::{Accumulate, AllGather, AllReduce, AllToAll, ReduceScatter, ShardSlice, Transfer};
 use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::sharding::{Partial, Sharding, Split, inserted, well_formed};
 
@@ -100,6 +100,12 @@ impl Path<'_> {
             if !axes.is_empty() {
                 self.step(AllReduce { kind, axes: axes.clone() }.into(), |s| s.partial.retain(|p| !axes.contains(&p.axis)));
             }
+        }
+        if let Some((from, at)) = self.at.at.as_ref().map(|at| (at.positions[0], at)).filter(|(_, at)| target.at.as_ref() != Some(at)) {
+            let axis = at.axis;
+            let everywhere = || (0..self.mesh.size(axis)).collect();
+            let to = target.at.as_ref().map_or_else(everywhere, |at| at.positions.clone());
+            self.step(Transfer { axis, from, to }.into(), |s| s.at = target.at.clone());
         }
         for (dim, splits) in target.dims.iter().enumerate() {
             let whole: Vec<Split> = self.at.dims[dim].iter().rev().filter(|s| !splits.contains(s)).copied().collect();

@@ -90,8 +90,9 @@ impl<'g> Whole<'g> {
     /// If an op does not take f64, or the program cannot be planned.
     pub fn program(&self, wanted: &[ValueId], cut: &[ValueId], spec: &Spec) -> Result<Planned, Reason> {
         let graph = self.graph_of(wanted, cut)?;
-        let cx = Context { spec, mode: Mode::Evaluate, verify: false };
-        let program = planning::plan(&graph, &cx).map_err(|errors| Reason::from(words(&errors)))?;
+        let spec = spec.reference();
+        let cx = Context { spec: &spec, mode: Mode::Evaluate, verify: false };
+        let program = planning::plan(&graph, &cx).map_err(|errors| Reason::from(words(&errors)))?.into_first();
         let steps = program.tasks.iter().flat_map(|task| &task.steps);
         let work = steps.fold(0, |sum: u64, step| sum.saturating_add(step.kernel.flops()).saturating_add(LAUNCH));
         Ok(Planned { program, wanted: wanted.len(), work })

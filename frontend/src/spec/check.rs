@@ -4,7 +4,7 @@
 use super::context::{Context, quote};
 use shardc_ir::diagnostic::{Diagnostic, counted};
 use shardc_ir::mesh::AxisId;
-use shardc_ir::spec::{Source, Spec};
+use shardc_ir::spec::{PipelineSchedule, Source, Spec};
 use shardc_ir::train::Decay;
 use std::collections::BTreeMap;
 
@@ -17,6 +17,7 @@ pub fn check(spec: &Spec, context: &mut Context<'_>) {
     one_default("zero", spec.zero.iter().map(|zero| (zero.source, zero.value.on.is_none())), context);
     scopes_have_a_rest(spec, context);
     places_are_stages(spec, context);
+    schedule_fits(spec, context);
     rate_falls(spec, context);
     frozen_is_not_trained(spec, context);
 }
@@ -96,14 +97,36 @@ fn places_are_stages(spec: &Spec, context: &mut Context<'_>) {
     let Some(pipeline) = &spec.pipeline else {
         if let Some(place) = spec.place.first() {
             let error = Diagnostic::error("`place` needs a `pipeline` line");
-            context.report(place.source, error.help("remove it from the spec: neither is built yet"));
+            context.report(place.source, error.help("add a line such as `pipeline axis=pp`, or remove it"));
         }
         return;
     };
-    let stages = spec.mesh().size(pipeline.value.axis).saturating_mul(pipeline.value.schedule.chunks());
+    let stages = pipeline.value.stages(&spec.mesh());
     for place in spec.place.iter().filter(|place| place.value.stage >= stages) {
         let error = Diagnostic::error(format!("there is no stage {}", place.value.stage));
         context.report(place.source, error.help(format!("the pipeline has {}, counted from 0", counted(stages, "stage"))));
+    }
+}
+
+/// A schedule takes only some numbers of micro-batches.
+fn schedule_fits(spec: &Spec, context: &mut Context<'_>) {
+    let Some(pipeline) = &spec.pipeline else { return };
+    let (positions, microbatches) = (spec.mesh().size(pipeline.value.axis), spec.microbatches());
+    let source = spec.batch.as_ref().map_or(pipeline.source, |batch| batch.source);
+    match pipeline.value.schedule {
+        PipelineSchedule::Interleaved { .. } if spec.trains() && !microbatches.is_multiple_of(positions) => {
+            let error = Diagnostic::error(format!(
+                "`interleaved` takes micro-batches in groups of {positions}, the ranks of the pipeline, not {microbatches}"
+            ));
+            let (below, above) = (microbatches / positions * positions, microbatches.div_ceil(positions) * positions);
+            let near = if below > 0 { format!("{below} or {above}") } else { above.to_string() };
+            context.report(source, error.help(format!("use `microbatches={near}`")));
+        }
+        PipelineSchedule::ZeroBubbleH1 if microbatches == 1 && spec.trains() => {
+            let error = Diagnostic::error("`zb-h1` needs several micro-batches: with one, no gradient of a weight is apart");
+            context.report(source, error.help("use more `microbatches`, or another schedule"));
+        }
+        _ => {}
     }
 }
 

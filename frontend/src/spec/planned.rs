@@ -8,8 +8,6 @@ type Row = (&'static str, fn(&Spec) -> Vec<Source>);
 
 const PLANNED: &[Row] = &[
     ("zero", |spec| sources(&spec.zero)),
-    ("pipeline", |spec| sources(&spec.pipeline)),
-    ("place", |spec| sources(&spec.place)),
     ("precision", |spec| sources(&spec.precision)),
     ("recompute", |spec| sources(&spec.recompute)),
 ];

@@ -39,6 +39,43 @@ pub enum CollectiveKind {
     AllToAll,
 }
 
+/// What a rank sends with: one of the collectives, or messages to single ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs, reason = "those of collectives are documented there")]
+pub enum CommunicationKind {
+    AllReduce,
+    AllGather,
+    ReduceScatter,
+    AllToAll,
+    /// A message to one rank.
+    Send,
+}
+
+impl CommunicationKind {
+    /// The name in listings: `all_reduce`.
+    pub fn name(self) -> &'static str {
+        match self {
+            CommunicationKind::AllReduce => "all_reduce",
+            CommunicationKind::AllGather => "all_gather",
+            CommunicationKind::ReduceScatter => "reduce_scatter",
+            CommunicationKind::AllToAll => "all_to_all",
+            CommunicationKind::Send => "send",
+        }
+    }
+}
+
+impl From<CollectiveKind> for CommunicationKind {
+    fn from(kind: CollectiveKind) -> CommunicationKind {
+        match kind {
+            CollectiveKind::AllReduce => CommunicationKind::AllReduce,
+            CollectiveKind::AllGather => CommunicationKind::AllGather,
+            CollectiveKind::ReduceScatter => CommunicationKind::ReduceScatter,
+            CollectiveKind::AllToAll => CommunicationKind::AllToAll,
+        }
+    }
+}
+
 impl Collective {
     /// Elements of each source and its destination on each of `members`.
     ///

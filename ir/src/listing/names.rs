@@ -4,7 +4,7 @@
 //! one step writes. Where several steps write the parts or the states of one value, all but the
 //! last have a number behind it: `%g.1 = fill 0`, `%g = accumulate %g.1, %part`. What a step reads
 //! follows from the bytes: it is what was last written there before the step runs for the first
-//! time.
+//! time. What a message brings has a name of its own.
 
 use crate::plan::{BufferKind, Program, View};
 use std::collections::{HashMap, HashSet};
@@ -37,10 +37,13 @@ impl Names {
             BufferKind::Scalar(scalar) => scalar.name().to_string(),
             _ => buffer.name.clone(),
         };
-        let is_leaf = |kind: &BufferKind| {
+        let received = program.messages.iter().filter(|message| !message.sends).map(|message| message.view.buffer.index());
+        let received: HashSet<usize> = received.collect();
+        let is_filled = |kind: &BufferKind| {
             matches!(kind, BufferKind::State(_) | BufferKind::Input(_) | BufferKind::Constant(_) | BufferKind::Scalar(_))
         };
-        let leaves = program.buffers.iter().map(|buffer| match is_leaf(&buffer.kind) {
+        let is_leaf = |(i, buffer): (usize, &crate::plan::Buffer)| is_filled(&buffer.kind) || received.contains(&i);
+        let leaves = program.buffers.iter().enumerate().map(|(i, buffer)| match is_leaf((i, buffer)) {
             true => free(leaf(buffer), &mut taken),
             false => buffer.name.clone(),
         });
@@ -104,17 +107,12 @@ fn results(program: &Program, mut taken: HashSet<String>) -> Vec<Vec<String>> {
 type Written = Vec<(Range<u64>, (usize, usize))>;
 
 fn sources(program: &Program) -> Vec<Vec<Source>> {
-    let mut firsts = vec![];
-    let mut steps = 0;
-    for task in &program.tasks {
-        firsts.push(steps);
-        steps += task.steps.len();
-    }
-    let mut sources: Vec<Option<Vec<Source>>> = vec![None; steps];
+    let firsts = program.first_steps();
+    let mut sources: Vec<Option<Vec<Source>>> = vec![None; firsts[program.tasks.len()]];
     let mut written: Vec<Written> = vec![vec![]; program.buffers.len()];
     // Every step runs with the first micro-batch or with the last.
-    for turn in program.turns().filter(|turn| turn.time == 0 || program.is_last(turn.time)) {
-        let (number, step) = (firsts[turn.task] + turn.step, &program.tasks[turn.task].steps[turn.step]);
+    for launch in program.launches().filter(|launch| launch.time == 0 || program.is_last(launch.time)) {
+        let (number, step) = (firsts[launch.task] + launch.step, program.step(launch));
         let range = |view: &View| view.offset..view.offset.saturating_add(view.bytes.max(1));
         sources[number].get_or_insert_with(|| {
             let source = |view: &View| {

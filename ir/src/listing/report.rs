@@ -7,7 +7,7 @@ use super::peak::{Peak, peak};
 use super::summary::{NamedSizes, bytes_sent};
 use crate::kernel::{CollectiveKind, Kernel};
 use crate::plan::set::PlanSet;
-use crate::plan::{Buffer, BufferKind, Program, Row, Step, Stream, Task, View, When};
+use crate::plan::{Buffer, BufferKind, Message, Program, Row, Step, Stream, Task, View, When};
 use crate::sharding::Sharding;
 use crate::waits::{Waits, derive};
 use serde::Serialize;
@@ -25,6 +25,42 @@ pub struct ProgramReport<'p> {
     pub buffers: Vec<BufferReport<'p>>,
     /// The order of a step of training.
     pub rows: Vec<RowReport<'p>>,
+}
+
+/// A row of the order.
+#[derive(Debug, Clone, Serialize)]
+#[serde(untagged)]
+pub enum RowReport<'p> {
+    /// A task runs.
+    Run(RunReport<'p>),
+    /// Messages begin together.
+    Exchange {
+        /// Each of them.
+        exchange: Vec<EndReport<'p>>,
+    },
+}
+
+/// One end of a message.
+#[derive(Debug, Clone, Serialize)]
+pub struct EndReport<'p> {
+    /// The position, on the pipeline's axis, that it is sent to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to: Option<u64>,
+    /// The position that it is received from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<u64>,
+    /// The value.
+    pub value: &'p str,
+    /// Of which micro-batch; none of what is sent once.
+    pub micro_batch: Option<u64>,
+    /// Its bytes.
+    pub bytes: u64,
+    /// The buffer, by position.
+    pub buffer: u32,
+    /// Why it is sent.
+    pub reason: Option<&'p str>,
+    /// The line of the spec that asked for it.
+    pub spec_line: Option<u32>,
 }
 
 /// A body of steps.
@@ -72,7 +108,7 @@ pub struct StepReport<'p> {
     /// Bytes read and written.
     pub bytes_touched: u64,
     /// Who takes part, where it is a message.
-    pub message: Option<Message<'p>>,
+    pub message: Option<CallReport<'p>>,
     /// The steps of the other queue that it waits for.
     pub after: Vec<usize>,
 }
@@ -92,7 +128,7 @@ pub struct Operand {
 
 /// A call of a communicator.
 #[derive(Debug, Clone, Serialize)]
-pub struct Message<'p> {
+pub struct CallReport<'p> {
     /// Its kind.
     pub kind: CollectiveKind,
     /// The axes of its group, in the order of members.
@@ -124,9 +160,9 @@ pub struct BufferReport<'p> {
     pub slots: u64,
 }
 
-/// A row of the order.
+/// A row that runs a task.
 #[derive(Debug, Clone, Serialize)]
-pub struct RowReport<'p> {
+pub struct RunReport<'p> {
     /// The task that runs.
     pub run: &'p str,
     /// Its stage.
@@ -165,12 +201,15 @@ pub fn report(program: &Program) -> ProgramReport<'_> {
         let flops = steps.iter().fold(0u64, |sum, step| sum.saturating_add(step.flops));
         tasks.push(TaskReport { name, stage: *stage, times: *times, flops, steps });
     }
-    let row = |Row::Run { task, time }: &Row| {
-        let at = *task as usize;
-        let (name, stage) = (tasks[at].name, tasks[at].stage);
-        RowReport { run: name, stage, micro_batch: (is_part(name) || times[at] > 1).then_some(*time) }
+    let run = |task: usize, time: u64| {
+        let (name, stage) = (tasks[task].name, tasks[task].stage);
+        RunReport { run: name, stage, micro_batch: (is_part(name) || times[task] > 1).then_some(time) }
     };
-    let rows = program.order.iter().map(row).collect();
+    let row = |(at, row): (usize, &Row)| match row {
+        Row::Run { task, time } => RowReport::Run(run(*task as usize, *time)),
+        Row::Exchange(_) => RowReport::Exchange { exchange: program.exchange(at).map(|end| end_report(program, end)).collect() },
+    };
+    let rows = program.order.iter().enumerate().map(row).collect();
     let buffers = program.buffers.iter().zip(&names.leaves).map(|(buffer, leaf)| buffer_report(program, buffer, leaf)).collect();
     ProgramReport { positions: vec![], peak: peak(program, &tasks), tasks, buffers, rows }
 }
@@ -183,8 +222,23 @@ pub(super) fn is_part(task: &str) -> bool {
 /// How often each task runs in a step of training.
 fn times(program: &Program) -> Vec<u64> {
     let mut times = vec![0; program.tasks.len()];
-    program.order.iter().for_each(|Row::Run { task, .. }| times[*task as usize] += 1);
+    program.runs_of_tasks().for_each(|(task, _)| times[task] += 1);
     times
+}
+
+fn end_report<'p>(program: &'p Program, (message, time): (&'p Message, u64)) -> EndReport<'p> {
+    let buffer = &program.buffers[message.view.buffer.index()];
+    let timed = program.mesh.microbatches() > 1 && buffer.sharding.depends_on(program.mesh.microbatch_axis());
+    EndReport {
+        to: message.sends.then_some(message.peer),
+        from: (!message.sends).then_some(message.peer),
+        value: &message.value,
+        micro_batch: timed.then_some(time),
+        bytes: message.view.bytes,
+        buffer: message.view.buffer.0,
+        reason: message.provenance.reason.as_deref(),
+        spec_line: message.provenance.spec_line,
+    }
 }
 
 fn step_report<'p>(program: &'p Program, step: &'p Step, number: usize, names: &Names, after: Vec<usize>) -> StepReport<'p> {
@@ -197,7 +251,7 @@ fn step_report<'p>(program: &'p Program, step: &'p Step, number: usize, names: &
     let reads = names.sources[number].iter().zip(&step.reads).map(|(source, view)| operand(*source, view));
     let writes = step.writes.iter().enumerate().map(|(i, view)| operand(Source::Step(number, i), view));
     let message = match &step.kernel {
-        Kernel::Collective(call) => Some(Message {
+        Kernel::Collective(call) => Some(CallReport {
             kind: call.kind,
             axes: call.axes.iter().map(|axis| program.mesh.name(*axis)).collect(),
             bytes_sent: bytes_sent(program, call),
@@ -227,7 +281,7 @@ fn step_report<'p>(program: &'p Program, step: &'p Step, number: usize, names: &
 /// The axes over which what a step writes is still partial.
 fn partial(program: &Program, step: &Step) -> Option<String> {
     let buffers = step.writes.iter().map(|view| &program.buffers[view.buffer.index()]);
-    let partial = buffers.map(|b| Sharding { dims: vec![], ..b.sharding.clone() });
+    let partial = buffers.map(|b| Sharding { partial: b.sharding.partial.clone(), ..Sharding::default() });
     partial.map(|sharding| sharding.text(&[], &program.mesh)).find(|text| !text.is_empty())
 }
 

@@ -1,6 +1,6 @@
 //! The bytes that ranks hold and send: the form of `inspect --format json`.
 
-use crate::kernel::{Collective, CollectiveKind, Kernel};
+use crate::kernel::{Collective, CommunicationKind, Kernel};
 use crate::plan::{Buffer, BufferKind, Program, StateRole};
 use serde::de::{MapAccess, Visitor};
 use serde::ser::SerializeMap;
@@ -33,15 +33,15 @@ pub struct ProgramSummary {
     pub optimizer_bytes: u64,
     /// Values that live within a step.
     pub activation_bytes: u64,
-    /// The calls of a step, by kind and axes.
+    /// The calls and messages of a step, by kind and axes.
     pub communication: Vec<Communication>,
 }
 
-/// All calls of one kind over the same axes in a step.
+/// All calls, or messages, of one kind over the same axes in a step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Communication {
     /// The kind of the calls.
-    pub kind: CollectiveKind,
+    pub kind: CommunicationKind,
     /// The axes of their group: `dp`, or `dp,tp`.
     pub axis: String,
     /// How many, over all micro-batches.
@@ -53,7 +53,7 @@ pub struct Communication {
 impl Communication {
     /// The kind's name: `all_reduce`.
     pub fn kind_name(&self) -> String {
-        kind_name(self.kind).to_string()
+        self.kind.name().to_string()
     }
 }
 
@@ -91,17 +91,23 @@ fn local_bytes(buffer: &Buffer) -> u64 {
     buffer.local.iter().product::<u64>() * buffer.dtype.bytes() * buffer.slots
 }
 
-/// The calls of a rank in a step, by kind and axes.
+/// The calls and messages of a rank in a step, by kind and axes.
 pub fn communication(program: &Program) -> Vec<Communication> {
-    let mut totals: BTreeMap<(CollectiveKind, String), (u64, u64)> = BTreeMap::new();
+    let mut totals: BTreeMap<(CommunicationKind, String), (u64, u64)> = BTreeMap::new();
     for (task, times) in program.tasks.iter().zip(program.times()) {
         for (step, times) in task.steps.iter().zip(times) {
             let Kernel::Collective(call) = &step.kernel else { continue };
             let axes: Vec<&str> = call.axes.iter().map(|a| program.mesh.name(*a)).collect();
-            let (calls, bytes) = totals.entry((call.kind, axes.join(","))).or_default();
+            let (calls, bytes) = totals.entry((call.kind.into(), axes.join(","))).or_default();
             *calls += times;
             *bytes = bytes.saturating_add(times.saturating_mul(bytes_sent(program, call)));
         }
+    }
+    for (message, _) in (0..program.order.len()).flat_map(|row| program.exchange(row)).filter(|(message, _)| message.sends) {
+        let axis = program.mesh.name(message.axis).to_string();
+        let (calls, bytes) = totals.entry((CommunicationKind::Send, axis)).or_default();
+        *calls += 1;
+        *bytes = bytes.saturating_add(message.view.bytes);
     }
     let entry = |((kind, axis), (calls, bytes_sent))| Communication { kind, axis, calls, bytes_sent };
     totals.into_iter().map(entry).collect()
@@ -110,16 +116,6 @@ pub fn communication(program: &Program) -> Vec<Communication> {
 /// Bytes that each member of `call`'s group sends.
 pub fn bytes_sent(program: &Program, call: &Collective) -> u64 {
     call.bytes_sent(call.axes.iter().map(|a| program.mesh.size(*a)).product())
-}
-
-/// The name of a kind of collective in listings.
-pub fn kind_name(kind: CollectiveKind) -> &'static str {
-    match kind {
-        CollectiveKind::AllReduce => "all_reduce",
-        CollectiveKind::AllGather => "all_gather",
-        CollectiveKind::ReduceScatter => "reduce_scatter",
-        CollectiveKind::AllToAll => "all_to_all",
-    }
 }
 
 impl Serialize for NamedSizes {

@@ -86,6 +86,19 @@ pub struct ShardSlice {
 }
 named!(ShardSlice, "shard_slice");
 
+/// Sends a value from one position of an axis to others: ranks whose other coordinates are equal
+/// hold the same part of it. It is then held at `to`, which may name `from` too.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Transfer {
+    /// The axis.
+    pub axis: AxisId,
+    /// The position that sends.
+    pub from: u64,
+    /// The positions that have it afterwards, ascending.
+    pub to: Vec<u64>,
+}
+named!(Transfer, "transfer");
+
 macro_rules! comm_rules {
     ($ty:ty, $linear:expr, $lower:expr) => {
         impl Rules for $ty {
@@ -120,6 +133,9 @@ macro_rules! comm_rules {
 }
 
 comm_rules!(Reshard, Linear::Together, |_, _| Lowered::Alias(0));
+
+// Ranks that receive it find it in a buffer that a message fills.
+comm_rules!(Transfer, Linear::Together, |_, _| Lowered::Leaf);
 
 comm_rules!(Accumulate, Linear::Together, |op, cx| {
     let dtype = cx.results[0].ty.dtype;

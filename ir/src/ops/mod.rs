@@ -334,6 +334,7 @@ ops! {
     ReduceScatter(comm::ReduceScatter),
     AllToAll(comm::AllToAll),
     ShardSlice(comm::ShardSlice),
+    Transfer(comm::Transfer),
 }
 
 impl Op {
@@ -376,10 +377,10 @@ impl Op {
 
     /// Whether it changes where elements are and not what they are.
     pub fn is_comm(&self) -> bool {
-        matches!(self, Op::Reshard(_) | Op::Accumulate(_) | Op::ShardSlice(_)) || self.is_collective()
+        matches!(self, Op::Reshard(_) | Op::Accumulate(_) | Op::ShardSlice(_) | Op::Transfer(_)) || self.is_collective()
     }
 
-    /// Whether ranks send to one another for it.
+    /// Whether all members of a group call for it.
     pub fn is_collective(&self) -> bool {
         matches!(self, Op::AllReduce(_) | Op::AllGather(_) | Op::ReduceScatter(_) | Op::AllToAll(_))
     }

@@ -3,7 +3,7 @@
 
 use super::attention::{Attention, AttentionGrad, HeadLayout, MaskKind};
 use super::batch_norm::BatchNorm;
-use super::comm::{Accumulate, AllGather, AllReduce, AllToAll, ReduceScatter, Reshard, ShardSlice};
+use super::comm::{Accumulate, AllGather, AllReduce, AllToAll, ReduceScatter, Reshard, ShardSlice, Transfer};
 use super::contract::Contract;
 use super::conv::{Conv, ConvInput, ConvWeight};
 use super::elementwise::{BinaryOp, Cast, Detach, UnaryFn, UnaryOp, Where};
@@ -446,5 +446,6 @@ fn comm() -> Vec<Sample> {
         sample(ReduceScatter { kind: ReduceKind::Sum, dim: 0, split }, [x()]),
         sample(AllToAll { dim: 0, split, to_dim: 0, to_split: Split { stride: 1, ..split } }, [x()]),
         sample(ShardSlice { dim: 0, split }, [x()]),
+        sample(Transfer { axis: AxisId(0), from: 0, to: vec![1] }, [x()]),
     ]
 }

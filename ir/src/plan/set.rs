@@ -94,6 +94,14 @@ impl<P> PlanSet<P> {
 }
 
 impl PlanSet {
+    /// The program of rank 0, where one runs on all ranks.
+    ///
+    /// # Panics
+    /// If there is no program.
+    pub fn into_first(mut self) -> Program {
+        self.programs.swap_remove(self.of.first().copied().unwrap_or(0))
+    }
+
     /// The program of rank 0. Name, mesh, batch, learning rate and seed are those of all.
     pub fn first(&self) -> &Program {
         &self.programs[self.of.first().copied().unwrap_or(0)]

@@ -27,9 +27,11 @@ impl Program {
         }
         self.check_entries()?;
         self.check_blocks()?;
-        for Row::Run { task, time } in &self.order {
-            if *task as usize >= self.tasks.len() || *time >= self.mesh.microbatches() {
-                return Err(reason!("the order runs task {task} for micro-batch {time}, which is not there"));
+        self.check_order()?;
+        for message in &self.messages {
+            self.buffer(message.view.buffer)?;
+            if message.axis.index() >= self.mesh.rank_axes().len() || message.peer >= self.mesh.size(message.axis) {
+                return Err(reason!("message `{}` is for a rank that the mesh does not have", message.value));
             }
         }
         for task in &self.tasks {
@@ -48,6 +50,25 @@ impl Program {
         self.buffers.get(id.index()).ok_or_else(|| reason!("there is no buffer {}", id.0))
     }
 
+    fn check_order(&self) -> Result<(), Reason> {
+        let microbatches = self.mesh.microbatches();
+        for row in &self.order {
+            match row {
+                Row::Run { task, time } if *task as usize >= self.tasks.len() || *time >= microbatches => {
+                    return Err(reason!("the order runs task {task} for micro-batch {time}, which is not there"));
+                }
+                Row::Exchange(messages) => {
+                    let absent = |(message, time): &&(u32, u64)| *message as usize >= self.messages.len() || *time >= microbatches;
+                    if let Some((message, time)) = messages.iter().find(absent) {
+                        return Err(reason!("the order exchanges message {message} of micro-batch {time}, which is not there"));
+                    }
+                }
+                Row::Run { .. } => {}
+            }
+        }
+        Ok(())
+    }
+
     fn check_buffer(&self, b: &Buffer) -> Result<(), Reason> {
         let mesh = &self.mesh;
         let known = |axis: AxisId| axis.index() < mesh.axes().len();
@@ -63,6 +84,11 @@ impl Program {
         }
         if checked_elements(&b.shape).is_none() {
             return Err("it is too large".into());
+        }
+        if let Some(at) = &b.sharding.at
+            && (at.axis.index() >= mesh.rank_axes().len() || at.positions.iter().any(|position| *position >= mesh.size(at.axis)))
+        {
+            return Err("it is held at positions that the mesh does not have".into());
         }
         for (splits, size) in b.sharding.dims.iter().zip(&b.shape) {
             if !well_formed(splits, *size, mesh) || !size.is_multiple_of(degree(splits, mesh)) {

@@ -2,7 +2,7 @@
 //! pipeline, place.
 
 use super::{DimSharding, Located};
-use crate::mesh::AxisId;
+use crate::mesh::{AxisId, Mesh};
 use serde::{Deserialize, Serialize};
 
 /// `data axis=dp`: the batch of every input and label is split.
@@ -64,8 +64,17 @@ pub struct Pipeline {
     pub axis: AxisId,
     /// The order of tasks.
     pub schedule: PipelineSchedule,
+    /// A file, beside the spec, with a table that takes the place of the schedule's.
+    pub custom: Option<Located<String>>,
     /// The cut between stages.
     pub cut: Cut,
+}
+
+impl Pipeline {
+    /// The number of stages.
+    pub fn stages(&self, mesh: &Mesh) -> u64 {
+        mesh.size(self.axis).saturating_mul(self.schedule.chunks())
+    }
 }
 
 /// The order of a pipeline's tasks.

@@ -14,6 +14,11 @@ fn spans_mesh_axes(op: &str) -> bool {
     op == "all_reduce"
 }
 
+/// Whether the op's `axis` is an axis of the mesh, not a dimension.
+fn crosses_a_mesh_axis(op: &str) -> bool {
+    op == "transfer"
+}
+
 /// Replaces axis numbers by names.
 pub(super) fn name_axes(op: &str, attributes: &mut Map<String, Value>, mesh: &Mesh) {
     let name = |number: &Value| -> Option<&str> { Some(&mesh.axes().get(number.as_u64()? as usize)?.name) };
@@ -21,6 +26,9 @@ pub(super) fn name_axes(op: &str, attributes: &mut Map<String, Value>, mesh: &Me
         for axis in axes {
             *axis = name(axis).map_or_else(|| axis.clone(), Value::from);
         }
+    }
+    if let Some(axis) = attributes.get_mut("axis").filter(|_| crosses_a_mesh_axis(op)) {
+        *axis = name(axis).map_or_else(|| axis.clone(), Value::from);
     }
     for key in SPLITS {
         if let Some(split) = attributes.get_mut(key)
@@ -38,6 +46,9 @@ pub(super) fn number_axes(op: &str, attributes: &mut Map<String, Value>, mesh: &
         for axis in axes {
             *axis = number(axis.as_str().ok_or("axes are names")?)?.into();
         }
+    }
+    if let Some(axis) = attributes.get_mut("axis").filter(|_| crosses_a_mesh_axis(op)) {
+        *axis = number(axis.as_str().ok_or("an axis is a name")?)?.into();
     }
     for key in SPLITS {
         let Some(split) = attributes.get_mut(key) else { continue };

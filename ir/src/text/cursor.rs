@@ -141,10 +141,10 @@ impl<'t> Cursor<'t> {
         }
     }
 
-    /// The number of a line of the spec.
-    pub(super) fn line_number(&mut self) -> Read<u32> {
+    /// The number of a line of the spec, or of a stage.
+    pub(super) fn ordinal(&mut self) -> Read<u32> {
         let number = self.count()?;
-        u32::try_from(number).or_else(|_| self.fail("the line number is too large"))
+        u32::try_from(number).or_else(|_| self.fail(format!("the number {number} is too large")))
     }
 
     /// Items between `open` and `close`, separated by commas.

@@ -328,13 +328,17 @@ fn read_origin(line: &mut Cursor<'_>) -> Read<NodeOrigin> {
         origin.scope = Some(line.name()?);
     }
     origin.part = [Part::Backward, Part::Update].into_iter().find(|part| line.take_word(part.name())).unwrap_or_default();
+    if line.take_word("stage") {
+        line.expect("=")?;
+        origin.stage = Some(line.ordinal()?);
+    }
     if line.take_word("reason") {
         line.expect("=")?;
         origin.reason = Some(line.string()?);
     }
     if line.take_word("line") {
         line.expect("=")?;
-        origin.spec_line = Some(line.line_number()?);
+        origin.spec_line = Some(line.ordinal()?);
     }
     Ok(origin)
 }

@@ -132,7 +132,7 @@ fn names(graph: &Graph, values: &[ValueId]) -> String {
 
 fn type_text(graph: &Graph, ty: &Type, sharding: &Sharding) -> String {
     let text = sharding.text(&ty.shape, &graph.mesh);
-    let gap = if text.starts_with("partial") { " " } else { "" };
+    let gap = if text.is_empty() || text.starts_with('{') { "" } else { " " };
     format!("{ty}{gap}{text}")
 }
 
@@ -167,6 +167,9 @@ fn origin_text(origin: &NodeOrigin) -> String {
     if origin.part != Part::Forward {
         out.push(' ');
         out.push_str(origin.part.name());
+    }
+    if let Some(stage) = origin.stage {
+        out.push_str(&format!(" stage={stage}"));
     }
     if let Some(reason) = &origin.reason {
         out.push_str(&format!(" reason={}", quoted(reason)));

@@ -1,10 +1,10 @@
-//! Reads what [`Sharding::text`] prints, `{dp, [8:dp 32:tp], 3*tp, (a,b), -} partial(sum: tp)`, and
-//! who asked for it.
+//! Reads what [`Sharding::text`] prints, `{dp, [8:dp 32:tp], 3*tp, (a,b), -} partial(sum: tp) at(pp:
+//! 0 2)`, and who asked for it.
 
 use super::cursor::{Cursor, Read};
 use crate::mesh::{AxisId, Mesh};
 use crate::reduce_kind::ReduceKind;
-use crate::sharding::{Sharding, Split, Splits, outermost};
+use crate::sharding::{At, Sharding, Split, Splits, outermost};
 
 /// The sharding of a value of that shape; where nothing is written it is whole.
 pub(super) fn read_sharding(cursor: &mut Cursor<'_>, shape: &[u64], mesh: &Mesh) -> Read<Sharding> {
@@ -28,6 +28,16 @@ pub(super) fn read_sharding(cursor: &mut Cursor<'_>, shape: &[u64], mesh: &Mesh)
             sharding.add_partial(axis, kind);
         }
     }
+    if cursor.take_word("at") {
+        cursor.expect("(")?;
+        let axis = read_axis(cursor, mesh)?;
+        cursor.expect(":")?;
+        let mut positions = vec![];
+        while !cursor.take(")") {
+            positions.push(cursor.count()?);
+        }
+        sharding.at = Some(At { axis, positions });
+    }
     Ok(sharding)
 }
 
@@ -42,7 +52,7 @@ pub(super) fn read_asked(cursor: &mut Cursor<'_>, mesh: &Mesh) -> Read<Asked> {
     cursor.list("(", ")", |cursor| {
         let axis = read_axis(cursor, mesh)?;
         cursor.expect(":")?;
-        Ok((axis, cursor.line_number()?))
+        Ok((axis, cursor.ordinal()?))
     })
 }
 

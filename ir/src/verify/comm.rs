@@ -4,11 +4,11 @@ use super::Found;
 use crate::graph::{Graph, NodeId};
 use crate::mesh::{AxisId, Mesh};
 use crate::ops::Op;
-use crate::ops::comm::AllToAll;
+use crate::ops::comm::{AllToAll, Transfer};
 use crate::reason;
 use crate::reason::Reason;
 use crate::reduce_kind::ReduceKind;
-use crate::sharding::{Partial, Sharding, Split, inserted, well_formed};
+use crate::sharding::{At, Partial, Sharding, Split, inserted, well_formed};
 use crate::types::Type;
 
 /// Checks a communication op.
@@ -33,6 +33,7 @@ pub(super) fn check(graph: &Graph, id: NodeId, found: &mut Found) {
             Ok(unsplit) if unsplit != *from => Err("changes more than the one split".into()),
             unsplit => unsplit.map(|_| to.clone()),
         },
+        Op::Transfer(op) => transferred(from, op, &graph.mesh),
         _ if !to.partial.iter().all(|p| from.partial.contains(p)) => Err("makes a value partial".into()),
         _ => Ok(to.clone()),
     };
@@ -68,6 +69,23 @@ fn exchanged(from: &Sharding, ty: &Type, op: &AllToAll, mesh: &Mesh) -> Result<S
     let both = if op.dim == op.to_dim { from } else { &whole };
     with(both, ty, op.to_dim, op.to_split, mesh)?;
     with(&whole, ty, op.to_dim, op.to_split, mesh)
+}
+
+/// Refuses positions that are not there, and a sender that does not hold the value.
+fn transferred(from: &Sharding, op: &Transfer, mesh: &Mesh) -> Result<Sharding, Reason> {
+    if op.axis.index() >= mesh.rank_axes().len() {
+        return Err("it crosses an axis that the mesh does not have".into());
+    }
+    let name = mesh.name(op.axis);
+    let ascend = op.to.windows(2).all(|pair| pair[0] < pair[1]);
+    if op.to.is_empty() || !ascend || op.to.iter().chain([&op.from]).any(|position| *position >= mesh.size(op.axis)) {
+        return Err(reason!("its positions are no positions of `{name}`, ascending"));
+    }
+    let held = from.at.as_ref().is_some_and(|at| at.axis == op.axis && at.positions.contains(&op.from));
+    if !held {
+        return Err(reason!("the operand is not held at position {} of `{name}` alone", op.from));
+    }
+    Ok(Sharding { at: At::of(op.axis, op.to.iter().copied().collect(), mesh), ..from.clone() })
 }
 
 fn with(from: &Sharding, ty: &Type, dim: usize, split: Split, mesh: &Mesh) -> Result<Sharding, Reason> {

@@ -6,7 +6,7 @@ use crate::letters::{Assignment, Letter, Letters, Role};
 use crate::mesh::AxisId;
 use crate::ops::{Op, letters_of, linear_of};
 use crate::reduce_kind::ReduceKind;
-use crate::sharding::{Partial, Sharding, Splits};
+use crate::sharding::{At, Partial, Sharding, Splits};
 use std::collections::BTreeSet;
 
 /// Checks a node that computes.
@@ -35,6 +35,9 @@ pub(super) fn check_roots(graph: &Graph, found: &mut Found) {
         if state.gradient.is_some_and(is_partial) {
             found.state(i, "its gradient is partial");
         }
+        if state.gradient.is_some_and(|v| !At::covered(&state.sharding.at, &graph.sharding(v).at)) {
+            found.state(i, "its gradient is held elsewhere");
+        }
     }
     for (i, output) in graph.outputs.iter().enumerate() {
         if is_partial(output.value) {
@@ -54,6 +57,7 @@ struct Checker<'g> {
 
 impl Checker<'_> {
     fn check(&self) -> Result<(), Wrong> {
+        self.check_places()?;
         let assignment = self.assignment()?;
         self.check_whole(&assignment)?;
         let mut partial = self.reduced(&assignment);
@@ -68,6 +72,19 @@ impl Checker<'_> {
             }
         }
         Ok(())
+    }
+
+    /// It runs where its results are held, and there are its operands.
+    fn check_places(&self) -> Result<(), Wrong> {
+        let at = |value: &ValueId| &self.graph.sharding(*value).at;
+        let Some(first) = self.node.results.first() else { return Ok(()) };
+        if let Some(other) = self.node.results.iter().find(|result| at(result) != at(first)) {
+            return Err((Some(*other), "is held elsewhere than the first result".to_string()));
+        }
+        match self.node.operands.iter().find(|operand| !At::covered(at(first), at(operand))) {
+            Some(absent) => Err((Some(*absent), "is not held everywhere where the op runs".to_string())),
+            None => Ok(()),
+        }
     }
 
     /// The splits of each letter, on which all tensors agree.
@@ -95,7 +112,7 @@ impl Checker<'_> {
 
     fn disagreement(&self, dim: usize, letter: Letter, own: &Splits, other: ValueId, there: &Splits) -> String {
         let text = |splits: &Splits| {
-            let sharding = Sharding { dims: vec![splits.clone()], partial: vec![] };
+            let sharding = Sharding { dims: vec![splits.clone()], ..Sharding::default() };
             let text = sharding.text(&self.letters.sizes[letter..=letter], &self.graph.mesh);
             if text.is_empty() { "not split".to_string() } else { format!("split {text}") }
         };
@@ -165,7 +182,7 @@ impl Checker<'_> {
     }
 
     fn partial_text(&self, partial: &[Partial]) -> String {
-        let text = Sharding { dims: vec![], partial: partial.to_vec() }.text(&[], &self.graph.mesh);
+        let text = Sharding { partial: partial.to_vec(), ..Sharding::default() }.text(&[], &self.graph.mesh);
         if text.is_empty() { "not partial".to_string() } else { text }
     }
 }

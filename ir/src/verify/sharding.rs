@@ -5,7 +5,7 @@ use crate::graph::{Graph, Phase};
 use crate::mesh::Mesh;
 use crate::reason;
 use crate::reason::Reason;
-use crate::sharding::{Sharding, well_formed};
+use crate::sharding::{At, Sharding, well_formed};
 
 /// Checks every value and state.
 pub(super) fn check(graph: &Graph, found: &mut Found) {
@@ -44,6 +44,10 @@ fn check_sharding(shape: &[u64], sharding: &Sharding, mesh: &Mesh) -> Result<(),
             return Err(reason!("the splits of dimension {d} are no digits of an index below {size}"));
         }
     }
+    if let Some(at) = &sharding.at {
+        check_at(at, mesh)?;
+        axes.push(at.axis.index());
+    }
     axes.sort();
     if let Some(twice) = axes.windows(2).find(|w| w[0] == w[1]) {
         return Err(reason!("depends on `{}` twice", mesh.axes()[twice[0]].name));
@@ -55,4 +59,17 @@ fn check_sharding(shape: &[u64], sharding: &Sharding, mesh: &Mesh) -> Result<(),
         return Err("is partial in two ways, whose order would matter".into());
     }
     Ok(())
+}
+
+fn check_at(at: &At, mesh: &Mesh) -> Result<(), Reason> {
+    if at.axis.index() >= mesh.rank_axes().len() {
+        return Err("is held at positions of an axis of ranks that the mesh does not have".into());
+    }
+    let size = mesh.size(at.axis);
+    let ascend = at.positions.windows(2).all(|pair| pair[0] < pair[1]);
+    let some = !at.positions.is_empty() && (at.positions.len() as u64) < size;
+    match ascend && some && at.positions.iter().all(|position| *position < size) {
+        true => Ok(()),
+        false => Err(reason!("its positions are not some of `{}`, ascending", mesh.name(at.axis))),
+    }
 }

@@ -1,6 +1,6 @@
 //! The host fills and reads exactly what the graph says: every state, input, constant, scalar,
-//! gradient and output of the program is one of the graph, under its type and sharding, and none of
-//! the graph's results is missing.
+//! gradient and output of the program is one of the graph that its ranks hold, under its type and
+//! sharding, and none that they hold is missing.
 
 use super::subject::Subject;
 use crate::graph::ValueId;
@@ -72,6 +72,9 @@ impl Binder<'_> {
             let name = &state.name;
             let at = *by_name.get(name.as_str()).ok_or_else(|| reason!("the graph has no state `{name}`"))?;
             let declared = &graph.states[at];
+            if !declared.sharding.is_at(self.subject.coordinates) {
+                return Err(reason!("state `{name}` is held at other ranks"));
+            }
             if (declared.role, &declared.init, &declared.block) != (state.role, &state.init, &state.block) {
                 return Err(reason!("state `{name}` is not the graph's: it has another role or block, or begins otherwise"));
             }
@@ -86,6 +89,9 @@ impl Binder<'_> {
         let gradients = gradients(program)?;
         for (at, state) in graph.states.iter().enumerate() {
             let name = &state.name;
+            if !state.sharding.is_at(self.subject.coordinates) {
+                continue;
+            }
             if there[at].is_none() && (state.update.is_some() || state.gradient.is_some() || reads[at].is_some()) {
                 return Err(reason!("state `{name}` of the graph is not there"));
             }
@@ -104,9 +110,9 @@ impl Binder<'_> {
     }
 
     fn inputs(&mut self) -> Result<(), Reason> {
-        let Subject { program, graph, .. } = *self.subject;
+        let Subject { program, .. } = *self.subject;
         let mut by_name = BTreeMap::new();
-        for (_, node) in graph.nodes() {
+        for (_, node) in self.subject.lowered.nodes_here() {
             if let Op::Input(input) = &node.op
                 && by_name.insert(input.name.as_str(), node.results[0]).is_some()
             {
@@ -129,7 +135,8 @@ impl Binder<'_> {
 
     fn outputs(&mut self) -> Result<(), Reason> {
         let Subject { program, graph, .. } = *self.subject;
-        let mut by_name: BTreeMap<&str, ValueId> = graph.outputs.iter().map(|o| (o.name.as_str(), o.value)).collect();
+        let mut by_name: BTreeMap<&str, ValueId> = 
+            graph.outputs.iter().filter(|o| self.subject.is_here(o.value)).map(|o| (o.name.as_str(), o.value)).collect();
         for (i, output) in program.outputs.iter().enumerate() {
             let value = by_name.remove(output.name.as_str());
             let value = value.ok_or_else(|| reason!("the graph has no output `{}`, or the program has it twice", output.name))?;
@@ -149,7 +156,7 @@ impl Binder<'_> {
     fn others(&mut self) -> Result<(), Reason> {
         let Subject { program, graph, .. } = *self.subject;
         let (mut scalars, mut there, mut constants) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
-        for (_, node) in graph.nodes() {
+        for (_, node) in self.subject.lowered.nodes_here() {
             if let Op::Host(host) = &node.op {
                 scalars.entry(host.scalar).or_insert(node.results[0]);
             }
@@ -215,6 +222,9 @@ impl Binder<'_> {
 
     fn value(&mut self, id: BufferId, value: ValueId, slots: u64) -> Result<(), Reason> {
         let (graph, buffer) = (self.subject.graph, &self.subject.program.buffers[id.index()]);
+        if !self.subject.is_here(value) {
+            return Err(reason!("buffer `{}` is of `%{}`, which other ranks hold", buffer.name, graph.value(value).name));
+        }
         self.bound[id.index()] = true;
         self.typed(buffer, graph.ty(value), graph.sharding(value), slots)
     }

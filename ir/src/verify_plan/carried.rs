@@ -37,6 +37,10 @@ pub fn effects(subject: &Subject<'_>, number: usize, step: &Step) -> Result<Vec<
         let value = subject.named(name);
         values.push(value.ok_or_else(|| refuse(reason!("carries out `%{name}`, which the graph does not have")))?);
     }
+    if let Some(elsewhere) = values.iter().find(|value| !subject.is_here(**value)) {
+        let name = &subject.graph.value(*elsewhere).name;
+        return Err(refuse(reason!("carries out `%{name}`, which is for other ranks")));
+    }
     let mut nodes: Vec<NodeId> = values.iter().map(|v| subject.graph.value(*v).node).collect();
     nodes.dedup();
     let Some(end) = nodes.iter().max().copied() else { return Err(refuse("names no op of the graph".into())) };

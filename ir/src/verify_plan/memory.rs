@@ -3,6 +3,8 @@
 use super::violation::{self, Violation};
 use crate::plan::overlaps::{Overlap, overlap};
 use crate::plan::{Buffer, BufferKind, Program, Step, View, aligned};
+use crate::reason;
+use crate::reason::Reason;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -16,18 +18,27 @@ use std::ops::Range;
 pub fn check_views(program: &Program) -> Result<(), Violation> {
     for (number, _, step) in violation::numbered(program) {
         for view in step.reads.iter().chain(&step.writes) {
-            let slot = &program.buffers[view.buffer.index()];
-            if view.offset.checked_add(view.bytes).is_none_or(|end| end > slot.slot_bytes) {
-                return Err(violation::at(number, step, format_args!("leaves its buffer `{}`", slot.name)));
-            }
-            if !view.offset.is_multiple_of(slot.dtype.bytes()) {
-                return Err(violation::at(number, step, format_args!("begins inside an element of `{}`", slot.name)));
-            }
+            check_view(program, view).map_err(|why| violation::at(number, step, why))?;
         }
         own_operands(number, step, program)?;
     }
     check_apart(program, |buffer| buffer.slots > 1, |_| true, "one of them has a slot for each micro-batch")?;
     check_apart(program, is_filled, is_filled, "the host fills both")
+}
+
+/// A view lies in its buffer, and begins at a whole element.
+///
+/// # Errors
+/// If it does not.
+pub fn check_view(program: &Program, view: &View) -> Result<(), Reason> {
+    let slot = &program.buffers[view.buffer.index()];
+    if view.offset.checked_add(view.bytes).is_none_or(|end| end > slot.slot_bytes) {
+        return Err(reason!("leaves its buffer `{}`", slot.name));
+    }
+    match view.offset.is_multiple_of(slot.dtype.bytes()) {
+        true => Ok(()),
+        false => Err(reason!("begins inside an element of `{}`", slot.name)),
+    }
 }
 
 /// Slots have room for their elements and no more, and the arena for its buffers.

@@ -17,7 +17,9 @@ pub struct Subject<'s> {
     pub program: &'s Program,
     /// The explicit graph.
     pub graph: &'s Graph,
-    /// Its nodes on a rank.
+    /// The coordinates of the first of the ranks that it is proven for.
+    pub coordinates: &'s [u64],
+    /// Its nodes on these ranks.
     pub lowered: &'s LoweredGraph<'s>,
     names: &'s HashMap<&'s str, ValueId>,
     storage: &'s [ValueId],
@@ -28,8 +30,14 @@ pub struct Subject<'s> {
 pub struct Known<'g> {
     lowered: LoweredGraph<'g>,
     names: HashMap<&'g str, ValueId>,
-    storage: Vec<ValueId>,
     launches: HashMap<NodeId, Launches>,
+}
+
+/// The graph as ranks at some coordinates have it.
+pub struct Here<'g> {
+    coordinates: Vec<u64>,
+    lowered: LoweredGraph<'g>,
+    storage: Vec<ValueId>,
 }
 
 impl<'g> Known<'g> {
@@ -37,15 +45,22 @@ impl<'g> Known<'g> {
     pub fn new(graph: &'g Graph) -> Known<'g> {
         let lowered = LoweredGraph::new(graph);
         let names = graph.values().map(|(id, value)| (value.name.as_str(), id)).collect();
-        let storage = storage(&lowered);
         let launches = launches::index(&lowered);
-        Known { lowered, names, storage, launches }
+        Known { lowered, names, launches }
     }
 
-    /// Beside a program.
-    pub fn subject<'s>(&'s self, program: &'s Program) -> Subject<'s> {
-        let Known { lowered, names, storage, launches } = self;
-        Subject { program, graph: lowered.graph, lowered, names, storage, launches }
+    /// As ranks at `coordinates` have it.
+    pub fn at(&self, coordinates: Vec<u64>) -> Here<'g> {
+        let lowered = self.lowered.at(&coordinates);
+        let storage = storage(&lowered);
+        Here { coordinates, lowered, storage }
+    }
+
+    /// Beside the program of ranks.
+    pub fn subject<'s>(&'s self, here: &'s Here<'s>, program: &'s Program) -> Subject<'s> {
+        let Here { coordinates, lowered, storage } = here;
+        let Known { names, launches, .. } = self;
+        Subject { program, graph: lowered.graph, coordinates, lowered, names, storage, launches }
     }
 }
 
@@ -53,7 +68,7 @@ impl<'g> Known<'g> {
 fn storage(lowered: &LoweredGraph<'_>) -> Vec<ValueId> {
     let mut first: HashMap<String, ValueId> = HashMap::new();
     let mut storage = lowered.storage.clone();
-    for (_, node) in lowered.graph.nodes() {
+    for (_, node) in lowered.nodes_here() {
         let key = match &node.op {
             Op::State(read) => format!("state {}", read.state.0),
             Op::Host(host) => format!("{:?}", host.scalar),
@@ -74,6 +89,11 @@ impl<'s> Subject<'s> {
     /// The value whose memory `value` is.
     pub fn stored_in(&self, value: ValueId) -> ValueId {
         self.storage[value.index()]
+    }
+
+    /// Whether these ranks hold a value.
+    pub fn is_here(&self, value: ValueId) -> bool {
+        self.graph.sharding(value).is_at(self.coordinates)
     }
 
     /// The launches of a node that has some.

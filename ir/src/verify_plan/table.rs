@@ -1,5 +1,7 @@
-//! The order of tasks, row by row: each finds what its lemma needs at its micro-batch, and leaves
-//! what its lemma says. Accumulators count, so micro-batches come in their order, each once.
+//! The order, row by row: each task finds what its lemma needs at its micro-batch, and leaves what
+//! its lemma says; what a message sends is there, and what it brings is there afterwards, on the
+//! word of its other end ([`super::meeting`]). Accumulators count, so micro-batches come in their
+//! order, each once.
 //!
 //! Only places that somebody reads are kept, each with its slots, and what a task does to them is
 //! worked out once; so a row costs as much as its task has needs and leaves, and only this grows
@@ -12,8 +14,9 @@ use super::memory::{Entry, Place, Slots, bytes_of};
 use super::subject::Subject;
 use super::violation::{self, Violation};
 use crate::graph::ValueId;
-use crate::plan::{BufferId, Row, Step, View};
+use crate::plan::{BufferId, Message, Row, Step, View};
 use std::collections::HashMap;
+use std::ops::Range;
 
 /// The lemmas of a task: with any micro-batch, and with the last.
 pub struct Lemmas {
@@ -35,28 +38,51 @@ impl Lemmas {
 /// # Errors
 /// The first row that does not find what its task needs, or the first result that is not there at
 /// the end.
-pub fn run(subject: &Subject<'_>, bindings: &Bindings, lemmas: &[Lemmas], slots: &Slots) -> Result<u64, Violation> {
+pub fn run(
+    subject: &Subject<'_>,
+    bindings: &Bindings,
+    lemmas: &[Lemmas],
+    messages: &[Item],
+    slots: &Slots,
+) -> Result<u64, Violation> {
     let steps = violation::numbered(subject.program).map(|(_, _, step)| step).collect();
-    let mut run = Run { subject, lemmas, slots, steps, index: HashMap::new(), places: vec![], held: vec![] };
-    let ends: Vec<End> = bindings.lasting(subject.program).map(|(buffer, value)| run.end(buffer, value)).collect();
+    let mut run = Run { subject, lemmas, messages, slots, steps, index: HashMap::new(), places: vec![], held: vec![] };
+    let lasting: Vec<End> = bindings.lasting(subject.program).map(|(buffer, value)| run.end(buffer, value)).collect();
     let needs = |run: &mut Run<'_>, lemma: &Lemma| lemma.needs.iter().map(|(place, ..)| run.place(*place)).collect();
     let mut asked: Vec<[Vec<usize>; 2]> = vec![];
     for task in lemmas {
         let last = task.last.as_ref().map_or(vec![], |lemma| needs(&mut run, lemma));
         asked.push([needs(&mut run, &task.each), last]);
     }
+    let views = subject.program.messages.iter().map(|message| Place::of(slots, &bytes_of(subject.program, &message.view, 0)));
+    let ends: Vec<usize> = views.map(|place| run.place(place)).collect();
+    let brought: Vec<Effect> = (0..ends.len()).map(|message| run.brought(message, ends[message])).collect();
     let effects: Vec<[Effect; 2]> = lemmas.iter().map(|task| [false, true].map(|last| run.effect(task.at(last)))).collect();
     run.host_fills(bindings);
     let mut accesses = 0;
-    for Row::Run { task, time } in &subject.program.order {
-        let (task, time) = (*task as usize, *time);
-        let is_last = lemmas[task].last.is_some() && subject.program.is_last(time);
-        let lemma = lemmas[task].at(is_last);
-        run.finds(lemma, &asked[task][usize::from(is_last)], time)?;
-        run.does(&effects[task][usize::from(is_last)], (task, is_last, time));
-        accesses += lemma.accesses;
+    for row in &subject.program.order {
+        match row {
+            Row::Run { task, time } => {
+                let (task, time) = (*task as usize, *time);
+                let is_last = lemmas[task].last.is_some() && subject.program.is_last(time);
+                let lemma = lemmas[task].at(is_last);
+                run.finds(lemma, &asked[task][usize::from(is_last)], time)?;
+                run.does(&effects[task][usize::from(is_last)], Writer::Task(task, is_last), time);
+                accesses += lemma.accesses;
+            }
+            Row::Exchange(messages) => {
+                run.check_apart(messages)?;
+                for (message, time) in messages {
+                    run.sends(*message as usize, ends[*message as usize], *time)?;
+                }
+                for (message, time) in messages {
+                    run.does(&brought[*message as usize], Writer::Message(*message as usize), *time);
+                }
+                accesses += messages.len() as u64;
+            }
+        }
     }
-    ends.iter().try_for_each(|end| run.host_reads(end))?;
+    lasting.iter().try_for_each(|end| run.host_reads(end))?;
     Ok(accesses)
 }
 
@@ -74,12 +100,20 @@ enum Held {
     Nothing,
     /// That, by a step or by the host.
     Whole(Content, Option<usize>),
-    /// A task, run with the last micro-batch or another, has written something else into it at that
-    /// micro-batch.
-    Other(usize, bool, u64),
+    /// That has written something else into it at that micro-batch.
+    Other(Writer, u64),
 }
 
-/// The effect of a task on places that somebody reads.
+/// Who writes to a place.
+#[derive(Clone, Copy)]
+enum Writer {
+    /// A task, run with the last micro-batch or another.
+    Task(usize, bool),
+    /// A message.
+    Message(usize),
+}
+
+/// The effect of a task, or of a message, on places that somebody reads.
 struct Effect {
     leaves: Vec<(usize, Item, Option<usize>)>,
     spoils: Vec<usize>,
@@ -88,6 +122,8 @@ struct Effect {
 struct Run<'s> {
     subject: &'s Subject<'s>,
     lemmas: &'s [Lemmas],
+    /// The content of each message.
+    messages: &'s [Item],
     slots: &'s Slots,
     steps: Vec<&'s Step>,
     index: HashMap<Place, usize>,
@@ -132,6 +168,57 @@ impl Run<'_> {
         Effect { leaves, spoils }
     }
 
+    /// The effect of a message that is received; none of one that is sent.
+    fn brought(&self, message: usize, at: usize) -> Effect {
+        if self.subject.program.messages[message].sends {
+            return Effect { leaves: vec![], spoils: vec![] };
+        }
+        let (own, _) = self.places[at];
+        let touched = |place: &usize| {
+            let (place, _) = self.places[*place];
+            place.start < own.end && own.start < place.end
+        };
+        let spoils = (0..self.places.len()).filter(|place| *place != at).filter(touched).collect();
+        let number = violation::number_of_message(self.subject.program, message);
+        Effect { leaves: vec![(at, self.messages[message], Some(number))], spoils }
+    }
+
+    /// The messages of a row begin together: what one brings is not written over what another sends
+    /// or brings.
+    fn check_apart(&self, messages: &[(u32, u64)]) -> Result<(), Violation> {
+        let program = self.subject.program;
+        let end = |(message, time): &(u32, u64)| {
+            let message = &program.messages[*message as usize];
+            (message, bytes_of(program, &message.view, *time))
+        };
+        let ends: Vec<_> = messages.iter().map(end).collect();
+        for (i, (a, of_a)) in ends.iter().enumerate() {
+            let meets = |(b, of_b): &&(&Message, Range<u64>)| {
+                !(a.sends && b.sends) && of_a.start < of_b.end && of_b.start < of_a.end
+            };
+            if let Some((b, _)) = ends[..i].iter().find(meets) {
+                let message = format!("messages `{}` and `{}` begin together and share bytes", b.value, a.value);
+                return Err(Violation { spec_line: a.provenance.spec_line, ..Violation::of(message) });
+            }
+        }
+        Ok(())
+    }
+
+    /// What a message sends is there.
+    fn sends(&self, number: usize, place: usize, time: u64) -> Result<(), Violation> {
+        let message = &self.subject.program.messages[number];
+        let content = self.messages[number].at(self.subject, time);
+        match self.holds(place, content, time) {
+            Err(found) if message.sends => {
+                let (why, ranks) = violation::in_place_of(self.subject, content, found);
+                let words = format!("message `{}` must send {}, {why}", message.value, content.text(self.subject));
+                let spec_line = message.provenance.spec_line;
+                Err(Violation { spec_line, ..Violation::of(words) }.between(ranks))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Before a step the host has filled states, inputs, constants and scalars.
     fn host_fills(&mut self, bindings: &Bindings) {
         for (i, value) in bindings.filled.iter().enumerate() {
@@ -162,18 +249,22 @@ impl Run<'_> {
             _ if range.is_empty() => Ok(()),
             Held::Whole(found, _) if found == content => Ok(()),
             Held::Whole(found, step) => Err(Some(entry(found, step))),
-            Held::Other(task, is_last, then) => {
+            Held::Other(Writer::Task(task, is_last), then) => {
                 let found = self.lemmas[task].at(is_last).overlapping(&range);
                 Err(found.map(|found| entry(found.content.at(self.subject, then), found.step)))
+            }
+            Held::Other(Writer::Message(message), then) => {
+                let number = violation::number_of_message(self.subject.program, message);
+                Err(Some(entry(self.messages[message].at(self.subject, then), Some(number))))
             }
             Held::Nothing => Err(None),
         }
     }
 
-    fn does(&mut self, effect: &Effect, (task, is_last, time): (usize, bool, u64)) {
+    fn does(&mut self, effect: &Effect, writer: Writer, time: u64) {
         for place in &effect.spoils {
             let at = self.at(*place, time);
-            self.held[at] = Held::Other(task, is_last, time);
+            self.held[at] = Held::Other(writer, time);
         }
         for (place, item, step) in &effect.leaves {
             let at = self.at(*place, time);

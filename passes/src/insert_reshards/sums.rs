@@ -113,10 +113,14 @@ impl Sum {
         }
         let mut nodes = self.nodes.iter();
         let mut out: Vec<(NodeId, Node)> = vec![];
+        let mut stages: BTreeMap<ValueId, Option<u32>> = BTreeMap::new();
         let mut add = |a: ValueId, b: ValueId| {
             let id = *nodes.next().expect("a sum of n terms has n - 1 nodes");
-            let node = Node { operands: vec![a, b], ..graph.node(id).clone() };
+            let mut node = Node { operands: vec![a, b], ..graph.node(id).clone() };
             let result = node.results[0];
+            // A sum is in the stage that has made the term that comes to it.
+            node.origin.stage = stages.get(&b).copied().unwrap_or(graph.def(b).origin.stage).or(node.origin.stage);
+            stages.insert(result, node.origin.stage);
             out.push((id, node));
             result
         };

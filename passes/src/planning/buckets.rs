@@ -2,7 +2,6 @@
 //! call takes several, as soon as the last of them is there. Source: Li et al., PyTorch Distributed
 //! (2020).
 
-use super::tasks::Repeat;
 use shardc_ir::diagnostic::counted;
 use shardc_ir::kernel::{Collective, CollectiveKind, Kernel};
 use shardc_ir::plan::{BufferId, BufferKind, Program, Provenance, Step, Stream, View, When};
@@ -11,9 +10,10 @@ use std::collections::HashMap;
 /// A call takes about this many bytes at most.
 const BUCKET_BYTES: u64 = 25 << 20;
 
-/// Joins the all-reduces of gradients, task by task. A gradient that sums up micro-batches is
+/// Joins the all-reduces of gradients, task by task; `loops` says which run for each micro-batch. A
+/// gradient that sums up micro-batches is
 /// reduced with the last of them, in the task that completes it.
-pub fn join(program: &mut Program, repeats: &[Repeat]) {
+pub fn join(program: &mut Program, loops: &[bool]) {
     let mut calls: Vec<Vec<Step>> = vec![vec![]; program.tasks.len()];
     // The last task so far that writes each buffer, its own calls aside.
     let mut writer: HashMap<BufferId, usize> = HashMap::new();
@@ -24,7 +24,7 @@ pub fn join(program: &mut Program, repeats: &[Repeat]) {
         program.tasks[t].steps = others;
         for call in own {
             match writer.get(&call.writes[0].buffer) {
-                Some(earlier) if *earlier < t && repeats[*earlier] == Repeat::EachMicrobatch => {
+                Some(earlier) if *earlier < t && loops[*earlier] => {
                     calls[*earlier].push(Step { when: When::Last, ..call });
                 }
                 _ => calls[t].push(call),

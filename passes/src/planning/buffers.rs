@@ -106,8 +106,7 @@ impl<'a, 'g> Buffers<'a, 'g> {
     }
 
     fn claim_leaves(&mut self) {
-        let graph = self.lowered.graph;
-        for (_, node) in graph.nodes() {
+        for (_, node) in self.lowered.nodes_here() {
             let Op::Input(input) = &node.op else { continue };
             let value = node.results[0];
             let buffer = self.make(value, BufferKind::Input(self.inputs.len() as u32), self.slots(value));
@@ -121,7 +120,7 @@ impl<'a, 'g> Buffers<'a, 'g> {
         let graph = self.lowered.graph;
         let reads = graph.state_reads();
         for (i, state) in graph.states.iter().enumerate() {
-            let Some(read) = reads[i] else { continue };
+            let Some(read) = reads[i].filter(|read| self.is_here(*read)) else { continue };
             let buffer = self.make(read, BufferKind::State(self.states.len() as u32), 1);
             self.all[buffer.index()].name = state.name.clone();
             let (name, init, block) = (state.name.clone(), state.init.clone(), state.block.clone());
@@ -169,7 +168,9 @@ impl<'a, 'g> Buffers<'a, 'g> {
 
     fn claim_outputs(&mut self) {
         let graph = self.lowered.graph;
-        for output in &graph.outputs {
+        let lowered = self.lowered;
+        let is_here = |output: &&shardc_ir::graph::Output| lowered.is_here(graph.value(output.value).node);
+        for output in graph.outputs.iter().filter(is_here) {
             let kind = BufferKind::Output(self.outputs.len() as u32);
             let buffer = self.claim(output.value, kind, output.name.clone(), self.slots(output.value));
             self.outputs.push(ProgramOutput { name: output.name.clone(), buffer });
@@ -181,7 +182,8 @@ impl<'a, 'g> Buffers<'a, 'g> {
     fn claim(&mut self, value: ValueId, kind: BufferKind, name: String, slots: u64) -> BufferId {
         let storage = self.lowered.stored_in(value);
         let node = self.lowered.graph.value(storage).node;
-        let free = self.of[storage.index()].is_none() && !matches!(self.lowered.node(node), Lowered::Leaf);
+        let is_leaf = matches!(self.lowered.node(node), Lowered::Leaf) && !self.is_received(node);
+        let free = self.of[storage.index()].is_none() && !is_leaf;
         let buffer = self.make(value, kind, slots);
         self.all[buffer.index()].name = name;
         if free {
@@ -195,7 +197,7 @@ impl<'a, 'g> Buffers<'a, 'g> {
     /// An all-reduce works in place where nobody else reads its operand.
     fn share_reductions(&mut self) {
         let graph = self.lowered.graph;
-        for (id, node) in graph.nodes().rev() {
+        for (id, node) in self.lowered.nodes_here().rev() {
             let Op::AllReduce(_) = node.op else { continue };
             let operand = self.lowered.stored_in(node.operands[0]);
             let definer = graph.value(operand).node;
@@ -205,6 +207,15 @@ impl<'a, 'g> Buffers<'a, 'g> {
                 self.of[operand.index()] = Some(result);
             }
         }
+    }
+
+    fn is_here(&self, value: ValueId) -> bool {
+        self.lowered.is_here(self.lowered.graph.value(value).node)
+    }
+
+    /// Whether a message brings what the node makes.
+    fn is_received(&self, id: NodeId) -> bool {
+        matches!(self.lowered.graph.node(id).op, Op::Transfer(_))
     }
 
     fn make(&mut self, value: ValueId, kind: BufferKind, slots: u64) -> BufferId {

@@ -2,7 +2,8 @@
 
 use super::buffers::Buffers;
 use super::fuse::Fusion;
-use super::tasks::{Repeat, TaskNodes};
+use super::messages::End;
+use super::tasks::TaskNodes;
 use shardc_ir::graph::{NodeId, ValueId};
 use shardc_ir::kernel::signature::row_major;
 use shardc_ir::kernel::{Fill, Kernel, Move};
@@ -10,7 +11,7 @@ use shardc_ir::lower::graph::LoweredGraph;
 use shardc_ir::lower::{Launch, Lowered, Slot};
 use shardc_ir::ops::Op;
 use shardc_ir::plan::{
-    Buffer, BufferId, ProgramConstant, ProgramInput, ProgramOutput, Provenance, StateVariable, Step, Stream, Task, View, When,
+    Buffer, BufferId, Message, ProgramConstant, ProgramInput, ProgramOutput, Provenance, StateVariable, Step, Stream, Task, View, When,
 };
 use shardc_ir::position::Offset;
 use shardc_ir::reduce_kind::ReduceKind;
@@ -28,36 +29,38 @@ pub struct Emitted {
     pub constants: Vec<ProgramConstant>,
     /// Results for the host.
     pub outputs: Vec<ProgramOutput>,
-    /// Bodies in order.
+    /// Bodies in order: those that were asked for, and perhaps more for what is only copied.
     pub tasks: Vec<Task>,
-    /// When each of them runs.
-    pub repeats: Vec<Repeat>,
+    /// Whether each of them runs for each micro-batch.
+    pub loops: Vec<bool>,
+    /// Messages, in the order of their ends.
+    pub messages: Vec<Message>,
 }
 
-/// All steps and buffers.
-pub fn emit(lowered: &LoweredGraph<'_>, fusion: &Fusion, tasks: &[TaskNodes]) -> Emitted {
+/// All steps, messages and buffers. Where there are several micro-batches, the first task runs
+/// before all others.
+pub fn emit(lowered: &LoweredGraph<'_>, fusion: &Fusion, tasks: &[&TaskNodes], ends: &[End]) -> Emitted {
     let mut emitter = Emitter { lowered, fusion, buffers: Buffers::new(lowered, fusion), prepare: vec![] };
     let mut out: Vec<Task> = tasks
         .iter()
         .map(|task| Task {
-            name: task.name.to_string(),
-            stage: 0,
+            name: task.name(),
+            stage: task.stage,
             steps: task.nodes.iter().flat_map(|id| emitter.node(*id)).collect(),
         })
         .collect();
-    let mut repeats: Vec<Repeat> = tasks.iter().map(|task| task.repeat).collect();
-    emitter.copy_roots(&mut out, &mut repeats);
-    if !emitter.prepare.is_empty() {
-        match out.first_mut() {
-            Some(first) if first.name == "prepare" => first.steps.extend(emitter.prepare),
-            _ => {
-                out.insert(0, Task { name: "prepare".into(), stage: 0, steps: emitter.prepare });
-                repeats.insert(0, Repeat::Once);
-            }
-        }
-    }
+    let mut loops: Vec<bool> = tasks.iter().map(|task| is_loop(lowered, task)).collect();
+    emitter.copy_roots(&mut out, &mut loops);
+    let prepare = std::mem::take(&mut emitter.prepare);
+    out.first_mut().into_iter().for_each(|first| first.steps.extend_from_slice(&prepare));
+    let messages = ends.iter().map(|end| emitter.message(end)).collect();
     let Buffers { all, inputs, constants, states, outputs, .. } = emitter.buffers;
-    Emitted { buffers: all, states, inputs, constants, outputs, tasks: out, repeats }
+    Emitted { buffers: all, states, inputs, constants, outputs, tasks: out, loops, messages }
+}
+
+/// Whether a task runs several times.
+pub fn is_loop(lowered: &LoweredGraph<'_>, task: &TaskNodes) -> bool {
+    lowered.graph.mesh.microbatches() > 1 && task.class.is_loop()
 }
 
 struct Emitter<'a, 'g> {
@@ -182,19 +185,30 @@ impl Emitter<'_, '_> {
 
     /// Copies roots that could not be computed in place: at the end, or in the loop where they are
     /// split over time.
-    fn copy_roots(&mut self, tasks: &mut Vec<Task>, repeats: &mut Vec<Repeat>) {
+    fn copy_roots(&mut self, tasks: &mut Vec<Task>, loops: &mut Vec<bool>) {
         let time = self.lowered.graph.mesh.microbatch_axis();
         for (value, buffer) in std::mem::take(&mut self.buffers.copies) {
             let step = self.copy(value, buffer);
-            let in_loop = self.lowered.graph.sharding(value).splits(time);
-            let repeat = if in_loop { Repeat::EachMicrobatch } else { Repeat::Once };
-            match repeats.iter().rposition(|r| *r == repeat) {
+            let in_loop = self.lowered.graph.mesh.microbatches() > 1 && self.lowered.graph.sharding(value).splits(time);
+            match loops.iter().rposition(|own| *own == in_loop) {
                 Some(task) => tasks[task].steps.push(step),
                 None => {
                     tasks.push(Task { name: "F".into(), stage: 0, steps: vec![step] });
-                    repeats.push(repeat);
+                    loops.push(in_loop);
                 }
             }
+        }
+    }
+
+    fn message(&mut self, end: &End) -> Message {
+        let node = self.lowered.graph.node(end.node);
+        Message {
+            sends: end.sends,
+            axis: end.axis,
+            peer: end.peer,
+            view: self.view(end.value),
+            value: self.name(node.operands[0]),
+            provenance: node.origin.provenance(self.names(&node.results)),
         }
     }
 

@@ -8,7 +8,6 @@
 //!
 //! [`fused`]: shardc_ir::lower::fused
 
-use super::tasks::Repeat;
 use shardc_ir::graph::NodeId;
 use shardc_ir::lower::Lowered;
 use shardc_ir::lower::fused::{Fused, Space, fuse};
@@ -29,14 +28,15 @@ pub struct Fusion {
 }
 
 impl Fusion {
-    /// Decides for all nodes; `task_of` gives each node's tasks.
-    pub fn new(lowered: &LoweredGraph<'_>, task_of: &[Vec<(usize, Repeat)>]) -> Fusion {
+    /// Decides for all nodes that run here; `loops` says which run for each micro-batch.
+    pub fn new(lowered: &LoweredGraph<'_>, loops: &[bool]) -> Fusion {
         let count = lowered.graph.node_count();
-        let mut fusion = Fusion { inlined: vec![false; count], kernels: vec![vec![]; count] };
+        // What is sent away ends with the message.
+        let kernels = lowered.graph.nodes().map(|(id, _)| vec![id]).collect();
+        let mut fusion = Fusion { inlined: vec![false; count], kernels };
         let mut length = vec![0; count];
         let mut origins: Vec<Vec<(u16, Origin)>> = vec![vec![]; count];
-        for (id, node) in lowered.graph.nodes().rev() {
-            fusion.kernels[id.index()] = vec![id];
+        for (id, node) in lowered.nodes_here().rev() {
             let Lowered::Map(map) = lowered.node(id) else { continue };
             length[id.index()] = map.program.code.len();
             origins[id.index()] = map.origins.clone();
@@ -49,8 +49,7 @@ impl Fusion {
             let mut ends: Vec<NodeId> = readers.iter().flat_map(|r| fusion.kernels[r.index()].iter().copied()).collect();
             ends.sort();
             ends.dedup();
-            let loops = |n: NodeId| task_of[n.index()].iter().any(|(_, r)| *r == Repeat::EachMicrobatch);
-            let same_pace = ends.iter().all(|e| loops(*e) == loops(id));
+            let same_pace = ends.iter().all(|e| loops[e.index()] == loops[id.index()]);
             let instructions = map.program.code.len().max(1);
             let short = ends.iter().all(|e| length[e.index()] + instructions <= LONGEST);
             let wanted = short && (ends.len() == 1 && same_pace || map.program.cost() <= CHEAP);

@@ -1,5 +1,5 @@
-//! From the explicit graph to a program: tasks, fused kernels, buffers, joined calls and one
-//! static arena.
+//! From the explicit graph to a program for each position of a pipeline: tasks, their order,
+//! messages, fused kernels, buffers, joined calls and one static arena.
 
 mod buckets;
 mod buffers;
@@ -7,28 +7,123 @@ mod emit;
 mod fuse;
 pub mod inputs;
 mod memory;
+mod messages;
 mod occupied;
+mod order;
+mod pace;
+pub mod schedule;
 mod tasks;
 
 use crate::pass::Context;
 use fuse::Fusion;
 use inputs::Allowed;
+use messages::Messages;
+use order::{Schedule, Turn};
+use pace::Class;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use shardc_ir::graph::{Graph, NodeId};
 use shardc_ir::lower::graph::LoweredGraph;
-use shardc_ir::plan::Program;
+use shardc_ir::lower::{Lowered, fused};
+use shardc_ir::mesh::AxisId;
+use shardc_ir::plan::lives::slots;
+use shardc_ir::plan::set::PlanSet;
+use shardc_ir::plan::{BufferKind, Program, Row};
 use shardc_ir::train::{Decay, LearningRate};
-use tasks::Repeat;
+use std::collections::{BTreeMap, BTreeSet};
+use tasks::{TaskNodes, Tasks};
 
-/// The program of every rank of the graph's mesh.
+/// The programs of all ranks of the graph's mesh: one for each position of the pipeline.
 ///
 /// # Errors
-/// If micro-batches cannot be taken one after another.
-pub fn plan(graph: &Graph, cx: &Context<'_>) -> Result<Program, Diagnostics> {
-    let tasks = tasks::assign(graph).map_err(|id| circular(graph, id, cx))?;
-    let lowered = LoweredGraph::new(graph);
-    let fusion = Fusion::new(&lowered, &tasks_of_nodes(graph, &tasks));
-    let emitted = emit::emit(&lowered, &fusion, &tasks);
+/// If micro-batches cannot be taken one after another, or the schedule of a file cannot be run.
+pub fn plan(graph: &Graph, cx: &Context<'_>) -> Result<PlanSet, Diagnostics> {
+    let pipeline = cx.spec.pipeline.as_ref().map(|pipeline| &pipeline.value);
+    let axis = pipeline.map(|pipeline| pipeline.axis).filter(|axis| graph.mesh.size(*axis) > 1);
+    let here = positions(graph, axis);
+    let schedule = Schedule::of(cx.spec)?;
+    let tasks = tasks::assign(graph, &here, schedule.splits_weights()).map_err(|id| circular(graph, id, cx))?;
+    let weigh = |task: &TaskNodes| task.nodes.iter().map(|id| flops(&here[task.position], *id)).fold(0, u64::saturating_add);
+    let shape = (here.len(), graph.mesh.microbatches());
+    let order = order::order(&tasks, pipeline, &schedule, shape, weigh)?;
+    let messages = messages::messages(graph, &tasks, &order);
+    let allowed = inputs::allowed(graph, cx.spec);
+    let program = |(position, (here, messages)): (usize, (&LoweredGraph<'_>, &Messages))| {
+        let mut program = program(here, &tasks, position, &order.rows[position], messages, cx);
+        for input in &mut program.inputs {
+            let Allowed { range, except } = allowed.get(&input.name).copied().unwrap_or_default();
+            (input.range, input.except) = (range, except);
+        }
+        program
+    };
+    let programs: Vec<Program> = here.iter().zip(&messages).enumerate().map(program).collect();
+    Ok(PlanSet { axes: axis.into_iter().collect(), of: (0..programs.len()).collect(), programs })
+}
+
+/// The graph as the ranks at each position have it.
+fn positions<'g>(graph: &'g Graph, axis: Option<AxisId>) -> Vec<LoweredGraph<'g>> {
+    let first = LoweredGraph::new(graph);
+    let Some(axis) = axis else { return vec![first] };
+    let at = |position: u64| {
+        let mut coordinates = graph.mesh.coordinates(0);
+        coordinates[axis.index()] = position;
+        first.at(&coordinates)
+    };
+    (0..graph.mesh.size(axis)).map(at).collect()
+}
+
+/// Operations of a node on a rank.
+fn flops(lowered: &LoweredGraph<'_>, id: NodeId) -> u64 {
+    match lowered.node(id) {
+        Lowered::Map(_) | Lowered::Reduce { .. } => fused::fuse(lowered, id, &|_| false).map_or(0, |fused| fused.kernel.flops()),
+        Lowered::Launches { launches, .. } => launches.iter().map(|launch| launch.kernel.flops()).fold(0, u64::saturating_add),
+        Lowered::Alias(_) | Lowered::Leaf => 0,
+    }
+}
+
+/// The program of the ranks at a position.
+fn program(
+    here: &LoweredGraph<'_>,
+    tasks: &Tasks,
+    position: usize,
+    rows: &[Turn],
+    messages: &Messages,
+    cx: &Context<'_>,
+) -> Program {
+    let graph = here.graph;
+    let first = TaskNodes {
+        position,
+        class: Class::Prepare,
+        stage: position as u32,
+        part: 0,
+        nodes: vec![],
+        after: BTreeSet::new(),
+    };
+    let mut own: Vec<&TaskNodes> = vec![];
+    let mut number: BTreeMap<usize, usize> = BTreeMap::new();
+    let begins = tasks.at(position).next().is_some_and(|(_, task)| task.class == Class::Prepare);
+    if graph.mesh.microbatches() > 1 && !begins {
+        own.push(&first);
+    }
+    let added = own.len();
+    for (of_all, task) in tasks.at(position) {
+        number.insert(of_all, own.len());
+        own.push(task);
+    }
+    let mut loops = vec![false; graph.node_count()];
+    for task in own.iter().filter(|task| emit::is_loop(here, task)) {
+        task.nodes.iter().for_each(|id| loops[id.index()] = true);
+    }
+    let fusion = Fusion::new(here, &loops);
+    let emitted = emit::emit(here, &fusion, &own, &messages.ends);
+    let mut order: Vec<Row> = (0..added).map(|task| Row::Run { task: task as u32, time: 0 }).collect();
+    for at in 0..=rows.len() {
+        order.extend(messages.gaps.get(&at).map(|there| Row::Exchange(there.clone())));
+        order.extend(rows.get(at).map(|(task, time)| Row::Run { task: number[task] as u32, time: *time }));
+    }
+    for more in own.len()..emitted.tasks.len() {
+        let times = if emitted.loops[more] { graph.mesh.microbatches() } else { 1 };
+        order.extend((0..times).map(|time| Row::Run { task: more as u32, time }));
+    }
     let mut program = Program {
         name: graph.name.clone(),
         mesh: graph.mesh.clone(),
@@ -39,30 +134,38 @@ pub fn plan(graph: &Graph, cx: &Context<'_>) -> Result<Program, Diagnostics> {
         inputs: emitted.inputs,
         constants: emitted.constants,
         outputs: emitted.outputs,
-        order: tasks::order(&emitted.repeats, graph.mesh.microbatches()),
+        order,
         tasks: emitted.tasks,
+        messages: emitted.messages,
         learning_rate: cx.spec.learning_rate().unwrap_or(LearningRate { lr: 0.0, warmup: 0, decay: Decay::Constant }),
         seed: cx.spec.seed.as_ref().map_or(0, |s| s.value),
     };
-    let allowed = inputs::allowed(graph, cx.spec);
-    for input in &mut program.inputs {
-        let Allowed { range, except } = allowed.get(&input.name).copied().unwrap_or_default();
-        (input.range, input.except) = (range, except);
-    }
-    buckets::join(&mut program, &emitted.repeats);
-    memory::place(&mut program);
-    Ok(program)
-}
-
-/// For each node, the tasks it runs in.
-fn tasks_of_nodes(graph: &Graph, tasks: &[tasks::TaskNodes]) -> Vec<Vec<(usize, Repeat)>> {
-    let mut out = vec![vec![]; graph.node_count()];
-    for (t, task) in tasks.iter().enumerate() {
-        for id in &task.nodes {
-            out[id.index()].push((t, task.repeat));
+    buckets::join(&mut program, &emitted.loops);
+    without_empty_tasks(&mut program);
+    let slots = slots(&program);
+    for (buffer, slots) in program.buffers.iter_mut().zip(slots) {
+        if matches!(buffer.kind, BufferKind::Activation | BufferKind::Communication) {
+            buffer.slots = slots;
         }
     }
-    out
+    memory::place(&mut program);
+    program
+}
+
+/// Drops tasks that do nothing, and their rows.
+fn without_empty_tasks(program: &mut Program) {
+    let mut new: Vec<Option<u32>> = vec![];
+    let mut kept = 0;
+    for task in &program.tasks {
+        new.push((!task.steps.is_empty()).then_some(kept));
+        kept += u32::from(!task.steps.is_empty());
+    }
+    program.tasks.retain(|task| !task.steps.is_empty());
+    let row = |row: Row| match row {
+        Row::Run { task, time } => new[task as usize].map(|task| Row::Run { task, time }),
+        row => Some(row),
+    };
+    program.order = std::mem::take(&mut program.order).into_iter().filter_map(row).collect();
 }
 
 fn circular(graph: &Graph, id: NodeId, cx: &Context<'_>) -> Diagnostics {

@@ -1,159 +1,225 @@
-//! Which nodes run when: once, or once for each micro-batch; and the order that follows.
+//! Which nodes run when: once, or once for each micro-batch; and in which tasks.
 //!
-//! With one micro-batch the parts of the step follow one another: `F B update`. With more, a node
-//! that touches a value split or partial over time runs in the loop `F0.0 B0.0 F0.1 B0.1 …`. A
-//! value that the loop needs of all micro-batches at once (the number of labels that count) is
-//! computed before it, by a first loop over the nodes it depends on; those that the main loop needs
-//! too run again.
+//! A task is all nodes of one stage that run at one pace and belong to one part of the step. With
+//! one micro-batch the parts follow one another: `F B update`. With more, a node that touches a
+//! value split or partial over time runs in the loop `F0.0 B0.0 F0.1 B0.1 …`. A value that the loop
+//! needs of all micro-batches at once (the number of labels that count) is computed before it, by a
+//! first loop over the nodes it depends on; those that the main loop needs too run again. Nodes
+//! without a stage run in the task that reads them first.
+//!
+//! Stages follow one another, so their tasks do. What goes back and forth between stages, the norm
+//! of all gradients or a branch that is placed elsewhere, would make tasks that wait for one another
+//! in a circle: these come apart by how often the way to each node changes its task.
 
-use shardc_ir::graph::{Graph, NodeId, Part};
+use super::pace::{Class, Relations};
+use petgraph::algo::tarjan_scc;
+use petgraph::graph::{DiGraph, NodeIndex};
+use shardc_ir::graph::{Graph, Node, NodeId, ValueId};
+use shardc_ir::lower::graph::LoweredGraph;
 use shardc_ir::ops::Op;
-use shardc_ir::plan::Row;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// When a task runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Repeat {
-    /// Once a step.
-    Once,
-    /// Once for each micro-batch; neighbours that do so run together as one loop.
-    EachMicrobatch,
-}
-
-/// The order of tasks that repeat so.
-pub fn order(repeats: &[Repeat], microbatches: u64) -> Vec<Row> {
-    let mut rows = vec![];
-    let mut first = 0;
-    for tasks in repeats.chunk_by(|a, b| a == b) {
-        let times = if tasks[0] == Repeat::EachMicrobatch { microbatches } else { 1 };
-        let tasks = first..first + tasks.len() as u32;
-        rows.extend((0..times).flat_map(|time| tasks.clone().map(move |task| Row::Run { task, time })));
-        first = tasks.end;
-    }
-    rows
-}
-
-/// A task: its nodes in program order. Leaves are in none.
+/// A task: its nodes in program order. Leaves and transfers are in none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskNodes {
-    /// `prepare`, `prologue`, `settle`, `F`, `B`, `update`.
-    pub name: &'static str,
-    /// When it runs.
-    pub repeat: Repeat,
+    /// The position of the pipeline's axis that runs it.
+    pub position: usize,
+    /// What it does, and at which pace.
+    pub class: Class,
+    /// The stage that it is of.
+    pub stage: u32,
+    /// Which of several of one class and stage it is, from 0.
+    pub part: u32,
     /// The nodes that it runs.
     pub nodes: Vec<NodeId>,
+    /// The tasks that it waits for, of any position.
+    pub after: BTreeSet<usize>,
 }
 
-/// The tasks of a graph in order; `Err` names a value that the loop needs of all micro-batches
-/// while it depends on another such.
-pub fn assign(graph: &Graph) -> Result<Vec<TaskNodes>, NodeId> {
-    if graph.mesh.microbatches() == 1 {
-        return Ok(by_part(graph));
-    }
-    let relations = Relations::of(graph);
-    let mut tasks = vec![
-        TaskNodes { name: "prepare", repeat: Repeat::Once, nodes: vec![] },
-        TaskNodes { name: "prologue", repeat: Repeat::EachMicrobatch, nodes: vec![] },
-        TaskNodes { name: "settle", repeat: Repeat::Once, nodes: vec![] },
-        TaskNodes { name: "F", repeat: Repeat::EachMicrobatch, nodes: vec![] },
-        TaskNodes { name: "B", repeat: Repeat::EachMicrobatch, nodes: vec![] },
-        TaskNodes { name: "update", repeat: Repeat::Once, nodes: vec![] },
-    ];
-    for (id, node) in compute_nodes(graph) {
-        let i = id.index();
-        if relations.in_time[i] {
-            if relations.early[i] {
-                if relations.late[i] {
-                    return Err(id);
-                }
-                tasks[1].nodes.push(id);
-            }
-            if relations.main[i] {
-                tasks[if node.origin.part == Part::Forward { 3 } else { 4 }].nodes.push(id);
-            }
-        } else if !relations.late[i] {
-            tasks[0].nodes.push(id);
-        } else if relations.feeds_loop[i] {
-            tasks[2].nodes.push(id);
-        } else {
-            tasks[5].nodes.push(id);
+impl TaskNodes {
+    /// `prepare`, `F`; of several of one class and stage the later ones have a number.
+    pub fn name(&self) -> String {
+        match self.part {
+            0 => self.class.name().to_string(),
+            part => format!("{}{}", self.class.name(), part + 1),
         }
     }
-    // Two loops with nothing between them would be one: after a prologue `settle` stays, empty or
-    // not.
-    let has_prologue = !tasks[1].nodes.is_empty();
-    tasks.retain(|t| !t.nodes.is_empty() || (has_prologue && t.name == "settle"));
-    Ok(tasks)
 }
 
-fn by_part(graph: &Graph) -> Vec<TaskNodes> {
-    let task = |name, part| TaskNodes {
-        name,
-        repeat: Repeat::Once,
-        nodes: compute_nodes(graph).filter(|(_, n)| n.origin.part == part).map(|(id, _)| id).collect(),
-    };
-    let mut tasks = vec![task("F", Part::Forward), task("B", Part::Backward), task("update", Part::Update)];
-    tasks.retain(|t| !t.nodes.is_empty());
-    tasks
+/// The tasks of all positions, in an order in which they could run.
+pub struct Tasks {
+    /// The tasks.
+    pub all: Vec<TaskNodes>,
+    /// For each position, the task that has each node's result ready.
+    makers: Vec<HashMap<NodeId, usize>>,
 }
 
-fn compute_nodes(graph: &Graph) -> impl Iterator<Item = (NodeId, &shardc_ir::graph::Node)> {
-    graph.nodes().filter(|(_, n)| !matches!(n.op, Op::Input(_) | Op::State(_) | Op::Constant(_) | Op::Host(_)))
+impl Tasks {
+    /// The task, at that position, after which the results of a node are there; none of leaves.
+    pub fn maker(&self, position: usize, id: NodeId) -> Option<usize> {
+        self.makers[position].get(&id).copied()
+    }
+
+    /// The tasks of a position.
+    pub fn at(&self, position: usize) -> impl Iterator<Item = (usize, &TaskNodes)> {
+        self.all.iter().enumerate().filter(move |(_, task)| task.position == position)
+    }
 }
 
-/// How each node relates to the loop over micro-batches.
-struct Relations {
-    /// It touches a value that depends on time.
-    in_time: Vec<bool>,
-    /// It depends on an accumulated value.
-    late: Vec<bool>,
-    /// Some node in time depends on it.
-    feeds_loop: Vec<bool>,
-    /// In time, and an accumulated value that the loop reads depends on it.
-    early: Vec<bool>,
-    /// In time, and needed by the main loop.
-    main: Vec<bool>,
+/// A task before circles are cut: position, class and stage.
+type Key = (usize, Class, u32);
+
+/// A node in a task.
+type Place = (usize, NodeId, Class);
+
+/// The tasks of a graph, whose positions are `here`; `splits_weights` keeps the gradients of weights
+/// apart. `Err` names a value that the loop needs of all micro-batches while it depends on another
+/// such.
+pub fn assign(graph: &Graph, here: &[LoweredGraph<'_>], splits_weights: bool) -> Result<Tasks, NodeId> {
+    let relations = Relations::of(graph, splits_weights)?;
+    let stages: Vec<Vec<u32>> = here.iter().enumerate().map(|(at, here)| stages(graph, here, at as u32)).collect();
+    let key = |(position, id, class): Place| -> Key { (position, class, stages[position][id.index()]) };
+    // In the order of the graph, so that what is read comes first.
+    let mut places: Vec<(Place, Vec<Place>)> = vec![];
+    for (id, node) in graph.nodes().filter(|(_, node)| computes(node)) {
+        for (position, _) in here.iter().enumerate().filter(|(_, here)| here.is_here(id)) {
+            for class in relations.classes(id) {
+                let reads = node.operands.iter().filter_map(|v| source(graph, here, &relations, position, *v, *class));
+                places.push(((position, id, *class), reads.collect()));
+            }
+        }
+    }
+    let depths = depths(&places, key);
+    let mut numbers: BTreeMap<(Key, u32), usize> = BTreeMap::new();
+    for (place, _) in &places {
+        let next = numbers.len();
+        numbers.entry((key(*place), depths[place])).or_insert(next);
+    }
+    let number = |place: &Place| numbers[&(key(*place), depths[place])];
+    let mut all: Vec<TaskNodes> = vec![];
+    let mut sorted: Vec<(&(Key, u32), &usize)> = numbers.iter().collect();
+    sorted.sort_by_key(|(_, number)| **number);
+    for (((position, class, stage), _), _) in sorted {
+        all.push(TaskNodes { position: *position, class: *class, stage: *stage, part: 0, nodes: vec![], after: BTreeSet::new() });
+    }
+    for (place, reads) in &places {
+        let own = number(place);
+        all[own].nodes.push(place.1);
+        let after = reads.iter().map(number).filter(|other| *other != own);
+        all[own].after.extend(after);
+    }
+    Ok(ordered(all, here.len()))
 }
 
-impl Relations {
-    fn of(graph: &Graph) -> Relations {
-        let n = graph.node_count();
-        let time = graph.mesh.microbatch_axis();
-        let is_accumulate = |id: NodeId| matches!(graph.node(id).op, Op::Accumulate(_));
-        let def = |v: &shardc_ir::graph::ValueId| graph.value(*v).node;
-        let mut r = Relations {
-            in_time: vec![false; n],
-            late: vec![false; n],
-            feeds_loop: vec![false; n],
-            early: vec![false; n],
-            main: vec![false; n],
+/// Whether a node runs in a task.
+pub fn computes(node: &Node) -> bool {
+    !matches!(node.op, Op::Input(_) | Op::State(_) | Op::Constant(_) | Op::Host(_) | Op::Transfer(_))
+}
+
+/// The stage of each node at a position. One without a stage is of the stage that reads it first;
+/// `own` is that of what nobody reads.
+fn stages(graph: &Graph, here: &LoweredGraph<'_>, own: u32) -> Vec<u32> {
+    let mut stages = vec![own; graph.node_count()];
+    for (id, node) in here.nodes_here().collect::<Vec<_>>().into_iter().rev() {
+        let read_by = || graph.users(id).into_iter().filter(|user| here.is_here(*user)).map(|user| stages[user.index()]);
+        let first = match node.origin.part {
+            shardc_ir::graph::Part::Backward => read_by().max(),
+            _ => read_by().min(),
         };
-        for (id, node) in graph.nodes() {
-            let i = id.index();
-            let mut values = node.operands.iter().chain(&node.results);
-            r.in_time[i] = values.any(|v| graph.sharding(*v).depends_on(time));
-            r.late[i] = node.operands.iter().any(|v| is_accumulate(def(v)) || r.late[def(v).index()]);
-        }
-        for (id, node) in graph.nodes().rev() {
-            let i = id.index();
-            for v in &node.operands {
-                let d = def(v).index();
-                r.feeds_loop[d] |= r.in_time[i] || r.feeds_loop[i];
-            }
-            if is_accumulate(id) && r.feeds_loop[i] {
-                r.early[i] = true;
-            }
-            if r.early[i] {
-                node.operands.iter().map(def).filter(|d| r.in_time[d.index()]).for_each(|d| r.early[d.index()] = true);
-            }
-        }
-        for (id, node) in graph.nodes().rev() {
-            let i = id.index();
-            r.main[i] |= r.in_time[i] && !r.early[i];
-            if r.main[i] {
-                let needed = node.operands.iter().map(def).filter(|d| r.in_time[d.index()] && !is_accumulate(*d));
-                needed.for_each(|d| r.main[d.index()] = true);
-            }
-        }
-        r
+        stages[id.index()] = node.origin.stage.or(first).unwrap_or(own);
     }
+    stages
+}
+
+/// Where an operand of a node of `class` at a position was computed; none of leaves.
+fn source(
+    graph: &Graph,
+    here: &[LoweredGraph<'_>],
+    relations: &Relations,
+    mut position: usize,
+    mut value: ValueId,
+    class: Class,
+) -> Option<Place> {
+    while let Op::Transfer(op) = &graph.def(value).op {
+        (position, value) = (op.from as usize, graph.def(value).operands[0]);
+    }
+    let id = graph.value(value).node;
+    let there = computes(graph.node(id)) && here.get(position).is_some_and(|here| here.is_here(id));
+    let classes = relations.classes(id);
+    // A first loop reads what it has computed itself.
+    let same = classes.iter().copied().find(|of| (*of == Class::Prologue) == (class == Class::Prologue));
+    there.then(|| Some((position, id, same.or(classes.first().copied())?))).flatten()
+}
+
+/// For each node in its task, how often the way to it changes tasks, where that goes round in a
+/// circle; else 0.
+fn depths(places: &[(Place, Vec<Place>)], key: impl Fn(Place) -> Key) -> HashMap<Place, u32> {
+    let mut tasks: DiGraph<(), ()> = DiGraph::new();
+    let mut number: HashMap<Key, NodeIndex> = HashMap::new();
+    for (place, reads) in places {
+        for place in reads.iter().chain([place]) {
+            number.entry(key(*place)).or_insert_with(|| tasks.add_node(()));
+        }
+        for read in reads {
+            tasks.update_edge(number[&key(*read)], number[&key(*place)], ());
+        }
+    }
+    let mut circle: Vec<usize> = vec![usize::MAX; tasks.node_count()];
+    for (i, component) in tarjan_scc(&tasks).into_iter().enumerate().filter(|(_, component)| component.len() > 1) {
+        component.into_iter().for_each(|task| circle[task.index()] = i);
+    }
+    let mut depths: HashMap<Place, u32> = HashMap::new();
+    for (place, reads) in places {
+        let own = key(*place);
+        let of = |read: &Place| {
+            let other = key(*read);
+            let same = circle[number[&own].index()] == circle[number[&other].index()];
+            if same { depths.get(read).copied().unwrap_or(0) + u32::from(own != other) } else { 0 }
+        };
+        let is_in_circle = circle[number[&own].index()] != usize::MAX;
+        let depth = if is_in_circle { reads.iter().map(of).max().unwrap_or(0) } else { 0 };
+        depths.insert(*place, depth);
+    }
+    depths
+}
+
+/// The tasks in an order in which they could run, of those that could run next the first by class
+/// and stage.
+fn ordered(all: Vec<TaskNodes>, positions: usize) -> Tasks {
+    let rank = |task: usize| {
+        let TaskNodes { class, stage, position, .. } = &all[task];
+        let along = if *class == Class::Backward || *class == Class::Weight { u32::MAX - stage } else { *stage };
+        (*class, along, *position, task)
+    };
+    let mut left: Vec<usize> = all.iter().map(|task| task.after.len()).collect();
+    let mut readers: Vec<Vec<usize>> = vec![vec![]; all.len()];
+    for (number, task) in all.iter().enumerate() {
+        task.after.iter().for_each(|before| readers[*before].push(number));
+    }
+    let mut ready: BTreeSet<_> = (0..all.len()).filter(|task| left[*task] == 0).map(rank).collect();
+    let mut order: Vec<usize> = vec![];
+    while let Some((.., task)) = ready.pop_first() {
+        order.push(task);
+        for reader in &readers[task] {
+            left[*reader] -= 1;
+            if left[*reader] == 0 {
+                ready.insert(rank(*reader));
+            }
+        }
+    }
+    let mut new: Vec<usize> = vec![0; all.len()];
+    order.iter().enumerate().for_each(|(at, task)| new[*task] = at);
+    let mut sorted: Vec<(usize, TaskNodes)> = new.iter().copied().zip(all).collect();
+    sorted.sort_by_key(|(at, _)| *at);
+    let mut parts: HashMap<Key, u32> = HashMap::new();
+    let mut tasks = Tasks { all: vec![], makers: vec![HashMap::new(); positions] };
+    for (at, task) in sorted {
+        let part = parts.entry((task.position, task.class, task.stage)).or_insert(0);
+        // A value that the first loop computes too is made, for others, by the main one.
+        tasks.makers[task.position].extend(task.nodes.iter().map(|id| (*id, at)));
+        let after = task.after.iter().map(|before| new[*before]).collect();
+        tasks.all.push(TaskNodes { part: *part, after, ..task });
+        *part += 1;
+    }
+    tasks
 }

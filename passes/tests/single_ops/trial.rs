@@ -147,11 +147,11 @@ impl Leaves<'_, '_> {
         let parts = whole.parts(count as usize, kind, self.random);
         let ty = Type::new(ty.dtype, [&[count], &ty.shape[..]].concat());
         let dims = [&[splits], &sharding.dims[..]].concat();
-        let parts = self.leaf(i, parts.tensor(&ty), Sharding { dims, partial: vec![] }, false);
+        let parts = self.leaf(i, parts.tensor(&ty), Sharding { dims, ..Sharding::default() }, false);
         let value = self.b.op(Reduce::new(kind, vec![0]), &[parts]);
         let is_explicit = self.b.graph().phase == Phase::Explicit;
         let partial = if is_explicit { sharding.partial } else { vec![] };
-        self.b.graph_mut().set_sharding(value, Sharding { dims: sharding.dims, partial });
+        self.b.graph_mut().set_sharding(value, Sharding { dims: sharding.dims, partial, at: None });
         value
     }
 

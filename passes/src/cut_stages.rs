@@ -1,0 +1,202 @@
+//! Gives every node of the model a stage of the pipeline.
+//!
+//! Before: a model without stages. After: nodes that depend on a parameter have a stage, and those
+//! of one stage follow one another in the program, but for what `place` lines move. What depends on
+//! no parameter (positions, masks, labels) has none: it is computed where it is read. Differentiation
+//! and the optimizer hand stages on, and `insert-reshards` makes places of them. `cut=balance` makes
+//! the stages' work as even as can be ([`balance`]), `cut=after` ends them where scopes end.
+//! Refuses: scopes that are not there or in another order, more stages than nodes. Needs phase
+//! `raised`, keeps it.
+
+mod balance;
+mod cheapest;
+
+use crate::pass::{Context, Mode, Pass};
+use balance::{Item, Source};
+use shardc_ir::diagnostic::{Diagnostic, Diagnostics, counted, names_help};
+use shardc_ir::graph::{Graph, Node, NodeId, Phase, ValueId};
+use shardc_ir::lower::Lowered;
+use shardc_ir::lower::fused::fuse;
+use shardc_ir::lower::graph::LoweredGraph;
+use shardc_ir::names::matches_scope;
+use shardc_ir::ops::Op;
+use shardc_ir::plan::StateRole;
+use shardc_ir::spec::{Cut, Located, Pipeline};
+use std::collections::{BTreeSet, HashMap};
+
+/// See the module.
+pub struct CutStages;
+
+impl Pass for CutStages {
+    fn name(&self) -> &'static str {
+        "cut-stages"
+    }
+
+    fn needs(&self, _mode: Mode) -> Phase {
+        Phase::Raised
+    }
+
+    fn gives(&self) -> Phase {
+        Phase::Raised
+    }
+
+    fn modes(&self) -> &'static [Mode] {
+        Mode::ALL
+    }
+
+    fn run(&self, graph: &mut Graph, cx: &Context<'_>) -> Result<(), Diagnostics> {
+        let Some(pipeline) = &cx.spec.pipeline else { return Ok(()) };
+        let stages = pipeline.value.stages(&graph.mesh);
+        let anchored = anchored(graph);
+        let ends = ends(graph, &anchored, pipeline, stages as usize, cx)?;
+        let mut stage_of: Vec<Option<u32>> = vec![None; graph.node_count()];
+        for (i, id) in anchored.iter().enumerate() {
+            stage_of[id.index()] = Some(ends.partition_point(|end| *end <= i) as u32);
+        }
+        place(graph, &anchored, &mut stage_of, cx)?;
+        anchored.iter().for_each(|id| graph.set_stage(*id, stage_of[id.index()]));
+        Ok(())
+    }
+}
+
+/// The nodes that depend on a parameter, or, where nothing is trained, on any state variable; in
+/// program order.
+fn anchored(graph: &Graph) -> Vec<NodeId> {
+    let reads = |roles: &[StateRole]| {
+        let is_read = |v: ValueId| match &graph.def(v).op {
+            Op::State(read) => roles.contains(&graph.states[read.state.index()].role),
+            _ => false,
+        };
+        let reached = graph.reached_from(is_read);
+        let computes = |(_, node): &(NodeId, &Node)| !node.operands.is_empty() && node.results.iter().any(|v| reached[v.index()]);
+        graph.nodes().filter(computes).map(|(id, _)| id).collect::<Vec<_>>()
+    };
+    let trained = reads(&[StateRole::Parameter, StateRole::Statistic]);
+    if trained.is_empty() { reads(&[StateRole::Frozen]) } else { trained }
+}
+
+/// For all stages but the last, by how many of the nodes they have begun when they end.
+fn ends(
+    graph: &Graph,
+    anchored: &[NodeId],
+    pipeline: &Located<Pipeline>,
+    stages: usize,
+    cx: &Context<'_>,
+) -> Result<Vec<usize>, Diagnostics> {
+    match &pipeline.value.cut {
+        Cut::Balance => {
+            let (items, sources) = items(graph, anchored);
+            balance::balance(&items, &sources, stages).ok_or_else(|| {
+                let nodes = counted(anchored.len(), "node that depends on parameters").replace("node that depends", "nodes that depend");
+                let message = format!("the model cannot be cut into {stages} stages: it has {nodes}");
+                let help = "use fewer ranks on the pipeline's axis, or fewer chunks";
+                Diagnostic::error(message).at(cx.spec.place_of(pipeline.source)).help(help).into()
+            })
+        }
+        Cut::After(scopes) => after(graph, anchored, scopes, pipeline, stages, cx),
+    }
+}
+
+/// The nodes as the balance weighs them, and the values between them.
+fn items(graph: &Graph, anchored: &[NodeId]) -> (Vec<Item>, Vec<Source>) {
+    let lowered = LoweredGraph::new(graph);
+    let mut sources: Vec<Source> = vec![];
+    let mut number: HashMap<ValueId, usize> = HashMap::new();
+    let mut items: Vec<Item> = vec![];
+    for (at, id) in anchored.iter().enumerate() {
+        let node = graph.node(*id);
+        let mut item = Item { flops: flops(&lowered, *id), held: 0, reads: vec![] };
+        for value in &node.operands {
+            let bytes = graph.ty(*value).elements() * graph.ty(*value).dtype.bytes();
+            match (number.get(value), &graph.def(*value).op) {
+                (Some(source), _) => item.reads.push(*source),
+                (None, Op::State(_)) => {
+                    item.held += bytes;
+                    number.insert(*value, sources.len());
+                    sources.push(Source { item: at, bytes });
+                }
+                // What depends on no parameter is computed where it is read.
+                (None, _) => {}
+            }
+        }
+        for value in &node.results {
+            number.insert(*value, sources.len());
+            sources.push(Source { item: at, bytes: graph.ty(*value).elements() * graph.ty(*value).dtype.bytes() });
+        }
+        items.push(item);
+    }
+    (items, sources)
+}
+
+/// Operations of a node over the whole batch.
+fn flops(lowered: &LoweredGraph<'_>, id: NodeId) -> u64 {
+    match lowered.node(id) {
+        Lowered::Map(_) | Lowered::Reduce { .. } => fuse(lowered, id, &|_| false).map_or(0, |fused| fused.kernel.flops()),
+        Lowered::Launches { launches, .. } => launches.iter().map(|launch| launch.kernel.flops()).fold(0, u64::saturating_add),
+        Lowered::Alias(_) | Lowered::Leaf => 0,
+    }
+}
+
+/// The cut behind the last node of each of `scopes`.
+fn after(
+    graph: &Graph,
+    anchored: &[NodeId],
+    scopes: &[Located<String>],
+    pipeline: &Located<Pipeline>,
+    stages: usize,
+    cx: &Context<'_>,
+) -> Result<Vec<usize>, Diagnostics> {
+    if scopes.len() + 1 != stages {
+        let message = format!("{} cut the model into {}, not {stages}", counted(scopes.len(), "scope"), scopes.len() + 1);
+        let help = format!("the pipeline has {}: name {}", counted(stages, "stage"), counted(stages - 1, "scope"));
+        return Err(Diagnostic::error(message).at(cx.spec.place_of(pipeline.source)).help(help).into());
+    }
+    let mut errors: Diagnostics = vec![];
+    let mut ends: Vec<usize> = vec![];
+    for scope in scopes {
+        let place = cx.spec.place_of(scope.source);
+        let is_of = |id: &NodeId| scope_of(graph, *id).is_some_and(|path| matches_scope(&scope.value, path));
+        let Some(last) = anchored.iter().rposition(is_of) else {
+            errors.push(unknown_scope(graph, anchored, scope).at(place));
+            continue;
+        };
+        let end = last + 1;
+        if ends.last().is_some_and(|before| *before >= end) {
+            let error = Diagnostic::error(format!("`{}` does not end after the scope before it", scope.value)).at(place);
+            errors.push(error.help("name the scopes in the order in which the model runs them"));
+        } else if end == anchored.len() {
+            let error = Diagnostic::error(format!("nothing comes after `{}`", scope.value)).at(place);
+            errors.push(error.help("the last stage is what comes after the last scope"));
+        } else {
+            ends.push(end);
+        }
+    }
+    if errors.is_empty() { Ok(ends) } else { Err(errors) }
+}
+
+fn scope_of(graph: &Graph, id: NodeId) -> Option<&str> {
+    graph.node(id).origin.scope.as_deref()
+}
+
+fn unknown_scope(graph: &Graph, anchored: &[NodeId], scope: &Located<String>) -> Diagnostic {
+    let message = format!("no module that computes with parameters matches `{}`", scope.value);
+    let paths = anchored.iter().filter_map(|id| scope_of(graph, *id));
+    let names: BTreeSet<&str> = paths.flat_map(|path| path.match_indices('.').map(|(dot, _)| &path[..dot]).chain([path])).collect();
+    let what = "a module inside a form that is computed as a whole, such as attention, has no place of its own";
+    Diagnostic::error(message).help(format!("{}; {what}", names_help(&scope.value, names.iter().copied())))
+}
+
+/// Moves what `place` lines name to other stages. Of several lines for a node the last counts.
+fn place(graph: &Graph, anchored: &[NodeId], stage_of: &mut [Option<u32>], cx: &Context<'_>) -> Result<(), Diagnostics> {
+    let mut errors: Diagnostics = vec![];
+    for line in &cx.spec.place {
+        let pattern = &line.value.pattern;
+        let is_of = |id: &&NodeId| scope_of(graph, **id).is_some_and(|path| matches_scope(&pattern.value, path));
+        let mut found = anchored.iter().filter(is_of).peekable();
+        if found.peek().is_none() {
+            errors.push(unknown_scope(graph, anchored, pattern).at(cx.spec.place_of(pattern.source)));
+        }
+        found.for_each(|id| stage_of[id.index()] = Some(line.value.stage as u32));
+    }
+    if errors.is_empty() { Ok(()) } else { Err(errors) }
+}

@@ -1,0 +1,179 @@
+//! At which pace each node runs, and in which part of the step.
+
+use shardc_ir::graph::{Graph, NodeId, Part, ValueId};
+use shardc_ir::ops::Op;
+
+/// The class of a task, in the order of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Class {
+    /// What every micro-batch reads.
+    Prepare,
+    /// A first loop, for what is needed of all micro-batches at once.
+    Prologue,
+    /// What follows from the first loop.
+    Settle,
+    /// The model.
+    Forward,
+    /// Gradients.
+    Backward,
+    /// The gradients of weights, where they are apart.
+    Weight,
+    /// What follows from all micro-batches.
+    Update,
+}
+
+impl Class {
+    /// The name of its tasks.
+    pub fn name(self) -> &'static str {
+        match self {
+            Class::Prepare => "prepare",
+            Class::Prologue => "prologue",
+            Class::Settle => "settle",
+            Class::Forward => "F",
+            Class::Backward => "B",
+            Class::Weight => "W",
+            Class::Update => "update",
+        }
+    }
+
+    /// Whether its tasks run once for each micro-batch, where there are several.
+    pub fn is_loop(self) -> bool {
+        matches!(self, Class::Prologue | Class::Forward | Class::Backward | Class::Weight)
+    }
+
+    /// Whether its tasks are in the order that a schedule makes.
+    pub fn is_scheduled(self) -> bool {
+        matches!(self, Class::Forward | Class::Backward | Class::Weight)
+    }
+}
+
+/// For each node the classes that it runs in.
+pub struct Relations {
+    classes: Vec<Vec<Class>>,
+}
+
+impl Relations {
+    /// Of all nodes; `splits_weights` keeps the gradients of weights apart.
+    ///
+    /// # Errors
+    /// A value that the loop needs of all micro-batches while it depends on another such.
+    pub fn of(graph: &Graph, splits_weights: bool) -> Result<Relations, NodeId> {
+        if graph.mesh.microbatches() == 1 {
+            let class = |part: Part| match part {
+                Part::Forward => Class::Forward,
+                Part::Backward => Class::Backward,
+                Part::Update => Class::Update,
+            };
+            return Ok(Relations { classes: graph.nodes().map(|(_, node)| vec![class(node.origin.part)]).collect() });
+        }
+        let pace = Pace::of(graph);
+        let weight = if splits_weights { of_weights(graph, &pace) } else { vec![false; graph.node_count()] };
+        let class = |(id, node): (NodeId, &shardc_ir::graph::Node)| {
+            let i = id.index();
+            let mut classes = vec![];
+            if pace.in_time[i] {
+                if pace.early[i] && pace.late[i] {
+                    return Err(id);
+                }
+                if pace.early[i] {
+                    classes.push(Class::Prologue);
+                }
+                match (pace.main[i], node.origin.part) {
+                    (false, _) => {}
+                    (true, Part::Forward) => classes.push(Class::Forward),
+                    (true, _) if weight[i] => classes.push(Class::Weight),
+                    (true, _) => classes.push(Class::Backward),
+                }
+            } else if !pace.late[i] {
+                classes.push(Class::Prepare);
+            } else if pace.feeds_loop[i] {
+                classes.push(Class::Settle);
+            } else {
+                classes.push(Class::Update);
+            }
+            Ok(classes)
+        };
+        Ok(Relations { classes: graph.nodes().map(class).collect::<Result<_, _>>()? })
+    }
+
+    /// The classes that a node runs in.
+    pub fn classes(&self, id: NodeId) -> &[Class] {
+        &self.classes[id.index()]
+    }
+}
+
+/// The nodes of the backward pass that make the gradients of weights: those whose results are sums
+/// over micro-batches, and what only they read.
+fn of_weights(graph: &Graph, pace: &Pace) -> Vec<bool> {
+    let time = graph.mesh.microbatch_axis();
+    let mut weight = vec![false; graph.node_count()];
+    for (id, node) in graph.nodes().rev() {
+        let i = id.index();
+        if !pace.in_time[i] || node.origin.part == Part::Forward {
+            continue;
+        }
+        let is_sum = matches!(node.op, Op::Accumulate(_))
+            || node.results.iter().all(|v| graph.sharding(*v).partial_over(time).is_some());
+        let users = graph.users(id);
+        weight[i] = is_sum || (!users.is_empty() && users.iter().all(|user| weight[user.index()]));
+    }
+    weight
+}
+
+/// How each node relates to the loop over micro-batches.
+struct Pace {
+    /// It touches a value that depends on time.
+    in_time: Vec<bool>,
+    /// It depends on an accumulated value.
+    late: Vec<bool>,
+    /// Some node in time depends on it.
+    feeds_loop: Vec<bool>,
+    /// In time, and an accumulated value that the loop reads depends on it.
+    early: Vec<bool>,
+    /// In time, and needed by the main loop.
+    main: Vec<bool>,
+}
+
+impl Pace {
+    fn of(graph: &Graph) -> Pace {
+        let n = graph.node_count();
+        let time = graph.mesh.microbatch_axis();
+        let is_accumulate = |id: NodeId| matches!(graph.node(id).op, Op::Accumulate(_));
+        let def = |v: &ValueId| graph.value(*v).node;
+        let mut r = Pace {
+            in_time: vec![false; n],
+            late: vec![false; n],
+            feeds_loop: vec![false; n],
+            early: vec![false; n],
+            main: vec![false; n],
+        };
+        for (id, node) in graph.nodes() {
+            let i = id.index();
+            let mut values = node.operands.iter().chain(&node.results);
+            r.in_time[i] = values.any(|v| graph.sharding(*v).depends_on(time));
+            r.late[i] = node.operands.iter().any(|v| is_accumulate(def(v)) || r.late[def(v).index()]);
+        }
+        for (id, node) in graph.nodes().rev() {
+            let i = id.index();
+            for v in &node.operands {
+                let d = def(v).index();
+                r.feeds_loop[d] |= r.in_time[i] || r.feeds_loop[i];
+            }
+            if is_accumulate(id) && r.feeds_loop[i] {
+                r.early[i] = true;
+            }
+            if r.early[i] {
+                node.operands.iter().map(def).filter(|d| r.in_time[d.index()]).for_each(|d| r.early[d.index()] = true);
+            }
+        }
+        for (id, node) in graph.nodes().rev() {
+            let i = id.index();
+            r.main[i] |= r.in_time[i] && !r.early[i];
+            if r.main[i] {
+                let needed = node.operands.iter().map(def).filter(|d| r.in_time[d.index()] && !is_accumulate(*d));
+                needed.for_each(|d| r.main[d.index()] = true);
+            }
+        }
+        r
+    }
+}
