@@ -1,6 +1,8 @@
 //! At which pace each node runs, and in which part of the step.
 
 use shardc_ir::graph::{Graph, NodeId, Part, ValueId};
+use shardc_ir::lower::Lowered;
+use shardc_ir::lower::graph::LoweredGraph;
 use shardc_ir::ops::Op;
 
 /// The class of a task, in the order of a step.
@@ -57,7 +59,8 @@ impl Relations {
     ///
     /// # Errors
     /// A value that the loop needs of all micro-batches while it depends on another such.
-    pub fn of(graph: &Graph, splits_weights: bool) -> Result<Relations, NodeId> {
+    pub fn of(lowered: &LoweredGraph<'_>, splits_weights: bool) -> Result<Relations, NodeId> {
+        let graph = lowered.graph;
         if graph.mesh.microbatches() == 1 {
             let class = |part: Part| match part {
                 Part::Forward => Class::Forward,
@@ -67,7 +70,7 @@ impl Relations {
             return Ok(Relations { classes: graph.nodes().map(|(_, node)| vec![class(node.origin.part)]).collect() });
         }
         let pace = Pace::of(graph);
-        let weight = if splits_weights { of_weights(graph, &pace) } else { vec![false; graph.node_count()] };
+        let weight = if splits_weights { of_weights(lowered, &pace) } else { vec![false; graph.node_count()] };
         let class = |(id, node): (NodeId, &shardc_ir::graph::Node)| {
             let i = id.index();
             let mut classes = vec![];
@@ -103,8 +106,9 @@ impl Relations {
 }
 
 /// The nodes of the backward pass that make the gradients of weights: those whose results are sums
-/// over micro-batches, and what only they read.
-fn of_weights(graph: &Graph, pace: &Pace) -> Vec<bool> {
+/// over micro-batches, and what only they read and is computed element by element.
+fn of_weights(lowered: &LoweredGraph<'_>, pace: &Pace) -> Vec<bool> {
+    let graph = lowered.graph;
     let time = graph.mesh.microbatch_axis();
     let mut weight = vec![false; graph.node_count()];
     for (id, node) in graph.nodes().rev() {
@@ -115,7 +119,8 @@ fn of_weights(graph: &Graph, pace: &Pace) -> Vec<bool> {
         let is_sum = matches!(node.op, Op::Accumulate(_))
             || node.results.iter().all(|v| graph.sharding(*v).partial_over(time).is_some());
         let users = graph.users(id);
-        weight[i] = is_sum || (!users.is_empty() && users.iter().all(|user| weight[user.index()]));
+        let is_small = matches!(lowered.node(id), Lowered::Map(_) | Lowered::Alias(_));
+        weight[i] = is_sum || (is_small && !users.is_empty() && users.iter().all(|user| weight[user.index()]));
     }
     weight
 }

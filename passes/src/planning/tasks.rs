@@ -76,7 +76,7 @@ type Place = (usize, NodeId, Class);
 /// apart. `Err` names a value that the loop needs of all micro-batches while it depends on another
 /// such.
 pub fn assign(graph: &Graph, here: &[LoweredGraph<'_>], splits_weights: bool) -> Result<Tasks, NodeId> {
-    let relations = Relations::of(graph, splits_weights)?;
+    let relations = Relations::of(&here[0], splits_weights)?;
     let stages: Vec<Vec<u32>> = here.iter().enumerate().map(|(at, here)| stages(graph, here, at as u32)).collect();
     let key = |(position, id, class): Place| -> Key { (position, class, stages[position][id.index()]) };
     // In the order of the graph, so that what is read comes first.
