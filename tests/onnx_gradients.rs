@@ -73,7 +73,7 @@ fn gradients(imported: &Imported) -> Vec<(String, Vec<f64>)> {
     let text = "mesh d=1\nbatch 1\nloss output=loss\noptimizer sgd lr=1\n";
     let spec = shardc_frontend::spec::parse(Path::new("job.shard"), text).unwrap();
     let cx = Context { spec: &spec, mode: Mode::Train, verify: true };
-    let program = match shardc_passes::compile(imported.graph.clone(), &cx) {
+    let program = match shardc_passes::compile(imported.graph.clone(), &cx).map(|programs| programs.into_first()) {
         Ok(program) => program,
         Err(errors) if errors[0].message == "the loss depends on no trained parameter" => {
             return imported.weights.iter().map(|(name, w)| (name.clone(), vec![0.0; w.ty.elements() as usize])).collect();

@@ -105,22 +105,41 @@ impl Communicator {
         Ok(())
     }
 
-    /// Makes several transfers together, so that neighbours may send to one another; each crosses an
-    /// axis.
+    /// Sends `bytes` to rank `to`.
+    ///
+    /// # Errors
+    /// As [`Communicator::exchange`].
+    pub fn send(&mut self, to: u64, dtype: DType, bytes: &[u8]) -> Result<(), Reason> {
+        self.exchange(&mut [Transfer::Send { to, dtype, bytes }])
+    }
+
+    /// Receives what rank `from` sends next.
+    ///
+    /// # Errors
+    /// As [`Communicator::exchange`].
+    pub fn receive(&mut self, from: u64, dtype: DType, bytes: &mut [u8]) -> Result<(), Reason> {
+        self.exchange(&mut [Transfer::Receive { from, dtype, bytes }])
+    }
+
+    /// Makes several transfers together, so that neighbours may send to one another. Messages are
+    /// counted by the axes on which the two ranks differ.
     ///
     /// # Errors
     /// If the two ends of a message differ in type or size, a rank failed, or no rank can go on.
-    pub fn exchange(&mut self, transfers: &mut [(AxisId, Transfer<'_>)]) -> Result<(), Reason> {
-        for (_, transfer) in &*transfers {
+    pub fn exchange(&mut self, transfers: &mut [Transfer<'_>]) -> Result<(), Reason> {
+        for transfer in &*transfers {
             let (Transfer::Send { to: other, .. } | Transfer::Receive { from: other, .. }) = transfer;
             if *other >= self.mesh.world_size() || *other == self.rank {
                 return Err(reason!("rank {} has no messages with rank {other}", self.rank));
             }
         }
-        exchange(&self.world, self.rank, transfers.iter_mut().map(|(_, transfer)| transfer))?;
-        for (axis, transfer) in &*transfers {
-            let Transfer::Send { bytes, .. } = transfer else { continue };
-            let traffic = self.traffic.entry((CommunicationKind::Send, vec![*axis])).or_default();
+        exchange(&self.world, self.rank, transfers)?;
+        let own = self.mesh.coordinates(self.rank);
+        for transfer in &*transfers {
+            let Transfer::Send { to, bytes, .. } = transfer else { continue };
+            let its = self.mesh.coordinates(*to);
+            let axes = (0..self.mesh.rank_axes().len()).filter(|axis| own[*axis] != its[*axis]).map(|axis| AxisId(axis as u8));
+            let traffic = self.traffic.entry((CommunicationKind::Send, axes.collect())).or_default();
             traffic.calls += 1;
             traffic.bytes_sent += bytes.len() as u64;
         }

@@ -13,7 +13,7 @@ use crate::tensor::Tensor;
 use crate::transfer::Transfer;
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::{Collective, Kernel};
-use shardc_ir::mesh::{AxisId, Mesh};
+use shardc_ir::mesh::Mesh;
 use shardc_ir::plan::set::Name;
 use shardc_ir::plan::{Buffer, BufferId, BufferKind, HostScalar, Launch, Message, Program, Row};
 use shardc_ir::reason;
@@ -55,14 +55,14 @@ impl Rank {
         Ok(self.write_scalars(loaded.program(), number)?)
     }
 
-    /// Exchanges the messages of a row: `exchange` gets them, each with its axis.
+    /// Exchanges the messages of a row: `exchange` gets them.
     ///
     /// # Errors
     /// What `exchange` says, with the first message.
     pub fn exchange(
         &mut self,
         row: usize,
-        exchange: impl FnOnce(&mut [(AxisId, Transfer<'_>)]) -> Result<(), Reason>,
+        exchange: impl FnOnce(&mut [Transfer<'_>]) -> Result<(), Reason>,
     ) -> Result<(), Fault> {
         let loaded = self.loaded.clone();
         let program = loaded.program();
@@ -83,7 +83,7 @@ impl Rank {
                 true => reads.next().map(|bytes| Transfer::Send { to: peer, dtype, bytes }),
                 false => writes.next().map(|bytes| Transfer::Receive { from: peer, dtype, bytes }),
             };
-            transfers.push((message.axis, transfer.ok_or("a message without bytes")?));
+            transfers.push(transfer.ok_or("a message without bytes")?);
         }
         let first = || ends.first().map_or("", |(message, ..)| message.value.as_str()).to_string();
         exchange(&mut transfers).map_err(|why| Fault::from(format!("message `{}`: {why}", first())))

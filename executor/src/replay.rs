@@ -210,18 +210,18 @@ impl Replay {
         let mut all = true;
         ranks[number as usize].exchange(row, |transfers| {
             if !std::mem::replace(&mut has_sent[number as usize], true) {
-                for (_, transfer) in &*transfers {
+                for transfer in &*transfers {
                     let Transfer::Send { to, bytes, .. } = transfer else { continue };
                     lines.entry((number, *to)).or_default().push_back(bytes.to_vec());
                 }
             }
             let mut wanted: BTreeMap<u64, usize> = BTreeMap::new();
-            for (_, transfer) in &*transfers {
+            for transfer in &*transfers {
                 let Transfer::Receive { from, .. } = transfer else { continue };
                 *wanted.entry(*from).or_default() += 1;
             }
             all = wanted.iter().all(|(from, count)| lines.get(&(*from, number)).is_some_and(|line| line.len() >= *count));
-            for (_, transfer) in transfers.iter_mut().filter(|_| all) {
+            for transfer in transfers.iter_mut().filter(|_| all) {
                 let Transfer::Receive { from, bytes, .. } = transfer else { continue };
                 let message = lines.get_mut(&(*from, number)).and_then(VecDeque::pop_front).unwrap_or_default();
                 if message.len() != bytes.len() {

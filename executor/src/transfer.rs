@@ -48,29 +48,23 @@ pub(crate) struct Line {
 ///
 /// # Errors
 /// If the two ends of a message differ in type or size, a rank failed, or no rank can go on.
-pub fn exchange<'a, 'b: 'a>(
-    world: &World,
-    rank: u64,
-    transfers: impl Iterator<Item = &'a mut Transfer<'b>>,
-) -> Result<(), Reason> {
+pub fn exchange(world: &World, rank: u64, transfers: &mut [Transfer<'_>]) -> Result<(), Reason> {
     world.pause(rank);
     let mut sent = vec![];
-    let mut receives = vec![];
-    for transfer in transfers {
-        match transfer {
-            Transfer::Send { to, dtype, bytes } => {
-                let channel = world.channel(rank, *to);
-                let mut line = channel.gate.lock();
-                line.messages.push_back((*dtype, bytes.to_vec()));
-                line.sent += 1;
-                sent.push((*to, line.sent));
-                world.wake(&channel.gate, &line);
-            }
-            Transfer::Receive { from, dtype, bytes } => receives.push((*from, *dtype, bytes)),
+    for transfer in &*transfers {
+        if let Transfer::Send { to, dtype, bytes } = transfer {
+            let channel = world.channel(rank, *to);
+            let mut line = channel.gate.lock();
+            line.messages.push_back((*dtype, bytes.to_vec()));
+            line.sent += 1;
+            sent.push((*to, line.sent));
+            world.wake(&channel.gate, &line);
         }
     }
-    for (from, dtype, bytes) in receives {
-        receive(world, rank, from, dtype, bytes)?;
+    for transfer in transfers {
+        if let Transfer::Receive { from, dtype, bytes } = transfer {
+            receive(world, rank, *from, *dtype, bytes)?;
+        }
     }
     for (to, number) in sent.into_iter().filter(|_| world.is_strict()) {
         let channel = world.channel(rank, to);

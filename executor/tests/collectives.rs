@@ -187,8 +187,8 @@ fn bytes_are_those_of_a_ring() {
         run(communicator, &collective(CollectiveKind::AllGather, &[0], 15), bytes(&[1.0; 15]), bytes_mut(&mut data)).unwrap();
         communicator.traffic().clone()
     });
-    assert_eq!(traffic[2][&(CollectiveKind::AllReduce, vec![AxisId(1)])], Traffic { calls: 2, bytes_sent: 2 * 160 });
-    assert_eq!(traffic[2][&(CollectiveKind::AllGather, vec![AxisId(0)])], Traffic { calls: 1, bytes_sent: 60 });
+    assert_eq!(traffic[2][&(CollectiveKind::AllReduce.into(), vec![AxisId(1)])], Traffic { calls: 2, bytes_sent: 2 * 160 });
+    assert_eq!(traffic[2][&(CollectiveKind::AllGather.into(), vec![AxisId(0)])], Traffic { calls: 1, bytes_sent: 60 });
 }
 
 #[test]

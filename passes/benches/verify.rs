@@ -65,7 +65,7 @@ fn compiled(layers: usize, dp: u64, tp: u64, microbatches: u64) -> (Graph, Progr
     let cx = Context { spec: &spec, mode: Mode::Train, verify: false };
     let imported = parse(&text).expect("the graph parses");
     let graph = shardc_passes::run(imported, &cx).expect("the graph compiles");
-    let program = planning::plan(&graph, &cx).expect("the graph is planned");
+    let program = planning::plan(&graph, &cx).expect("the graph is planned").into_first();
     (graph, program)
 }
 

@@ -49,7 +49,7 @@ fn masks(mesh: &str, seed: u64) -> Vec<BTreeMap<String, Vec<u8>>> {
         let value = graph.named(name).expect("the mask keeps its name");
         graph.outputs.push(Output { name: name.into(), value });
     }
-    let program = planning::plan(&graph, &cx).expect("the graph is planned");
+    let program = planning::plan(&graph, &cx).expect("the graph is planned").into_first();
     shardc_ir::verify_plan::verify(&program, &graph).expect("the plan is right");
     let mut executor = Executor::new(program.clone(), 1).expect("the program loads");
     let wave = |shape: &[u64]| {
@@ -87,7 +87,7 @@ fn evaluation_draws_nothing() {
     for mesh in MESHES {
         let spec = spec(mesh, 7);
         let cx = Context { spec: &spec, mode: Mode::Evaluate, verify: true };
-        let program = shardc_passes::compile(graph(), &cx).expect("the graph compiles");
+        let program = shardc_passes::compile(graph(), &cx).expect("the graph compiles").into_first();
         let mut steps = program.tasks.iter().flat_map(|t| &t.steps);
         assert!(!steps.any(|s| matches!(s.kernel, Kernel::Random(_))), "{mesh}");
     }

@@ -28,7 +28,7 @@ fn run(mesh: &str) -> step::Computed {
     let text = format!("{mesh}\nloss mse prediction=y labels=t\noptimizer adamw lr=0.1\nclip norm=0.5\n");
     let spec = step::spec(&text).expect("the spec parses");
     let graph = parse(GRAPH).expect("the graph parses");
-    let program = step::program(&graph, &spec).expect("the program compiles");
+    let program = step::programs(&graph, &spec).expect("the program compiles");
     let states = BTreeMap::from([
         ("w1".to_string(), Tensor::from_f64(&[4, 16], &wave(64, 0.37))),
         ("w2".to_string(), Tensor::from_f64(&[16, 4], &wave(64, 0.73))),

@@ -150,7 +150,7 @@ fn integers_are_the_same_under_every_mesh() {
             ("t".to_string(), of(&[BATCH, 4], &wave)),
         ]);
         let states = BTreeMap::from([("w".to_string(), of(&[4, 4], &wave))]);
-        let many = match step::program(&graph, &spec) {
+        let many = match step::programs(&graph, &spec) {
             Ok(program) => program,
             Err(errors) => {
                 let message = &errors[0].message;
@@ -159,7 +159,7 @@ fn integers_are_the_same_under_every_mesh() {
                 continue;
             }
         };
-        let one = step::program(&graph, &spec.reference()).unwrap_or_else(|d| panic!("{}\n{}", d[0], at()));
+        let one = step::programs(&graph, &spec.reference()).unwrap_or_else(|d| panic!("{}\n{}", d[0], at()));
         let (got, want) = (step::step(&many, &states, &inputs), step::step(&one, &states, &inputs));
         for (name, value) in &want.outputs {
             assert!((got.outputs[name] - value).abs() <= 1e-10 * value.abs().max(1.0), "{name}: {got:?}, not {want:?}\n{}", at());

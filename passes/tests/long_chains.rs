@@ -16,7 +16,7 @@ fn a_chain_of_any_length_becomes_kernels_of_bounded_length() {
     let spec = step::spec("batch 2\nloss mse prediction=y labels=t\noptimizer sgd lr=0.1\n").expect("the spec parses");
     let graph = parse(&text).expect("the graph parses");
     let cx = shardc_passes::Context { spec: &spec, mode: shardc_passes::Mode::Train, verify: false };
-    let program = shardc_passes::compile(graph, &cx).expect("the program compiles");
+    let program = shardc_passes::compile(graph, &cx).expect("the program compiles").into_first();
     let lengths = program.tasks.iter().flat_map(|task| &task.steps).filter_map(|step| match &step.kernel {
         Kernel::Map(map) => Some(map.program.code.len()),
         Kernel::Reduce(reduce) => Some(reduce.map.program.code.len()),

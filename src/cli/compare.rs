@@ -193,7 +193,7 @@ mod tests {
 
     fn started(lines: &str) -> Executor {
         let spec = job::spec(&format!("{lines}loss mse prediction=y labels=t\n")).expect("the spec parses");
-        let program = job::program(&parse(MODEL).expect("the model parses"), &spec).expect("the job compiles");
+        let program = job::programs(&parse(MODEL).expect("the model parses"), &spec).expect("the job compiles");
         let mut executor = Executor::new(program, 1).expect("the program loads");
         executor.initialise(|_| Some(waves(&[4, 3], 0.3))).expect("the state fits");
         executor

@@ -7,12 +7,12 @@ use shardc_executor::tensor::Tensor;
 use shardc_ir::diagnostic::Diagnostics;
 use shardc_ir::graph::Graph;
 use shardc_ir::interp::{self, Feed};
-use shardc_ir::plan::set::Name;
-use shardc_ir::plan::{Program, StateRole};
+use shardc_ir::plan::StateRole;
+use shardc_ir::plan::set::{Name, PlanSet};
 use shardc_ir::spec::Spec;
 use shardc_ir::text::{parse, print};
 use shardc_ir::types::{self, Type};
-use shardc_ir::verify_plan::verify;
+use shardc_ir::verify_plan::verify_set;
 use shardc_ir::waits::{check, derive};
 use shardc_passes::{Context, Mode, planning};
 use std::collections::BTreeMap;
@@ -24,36 +24,38 @@ pub fn spec(text: &str) -> Result<Spec, Diagnostics> {
     shardc_frontend::spec::parse(Path::new("job.shard"), text)
 }
 
-/// The training program of `graph` under `spec`, the graph verified after every pass.
-pub fn program(graph: &Graph, spec: &Spec) -> Result<Program, Diagnostics> {
-    proven(graph, spec).map(|(_, program)| program)
+/// The training programs of `graph` under `spec`, the graph verified after every pass.
+pub fn programs(graph: &Graph, spec: &Spec) -> Result<PlanSet, Diagnostics> {
+    proven(graph, spec).map(|(_, programs)| programs)
 }
 
-/// The explicit graph of the training step and its program, which is proven to carry it out as the
-/// graph's text has it; the waits of its queues order all that touches the same bytes.
-pub fn proven(graph: &Graph, spec: &Spec) -> Result<(Graph, Program), Diagnostics> {
+/// The explicit graph of the training step and its programs, which are proven to carry it out as the
+/// graph's text has it; the waits of their queues order all that touches the same bytes.
+pub fn proven(graph: &Graph, spec: &Spec) -> Result<(Graph, PlanSet), Diagnostics> {
     let cx = Context { spec, mode: Mode::Train, verify: true };
     let explicit = shardc_passes::run(graph.clone(), &cx)?;
-    let program = planned(&explicit, &cx)?;
-    Ok((explicit, program))
+    let programs = planned(&explicit, &cx)?;
+    Ok((explicit, programs))
 }
 
-/// The program of an explicit graph, which is proven to carry it out as the graph's text has it.
+/// The programs of an explicit graph, which are proven to carry it out as the graph's text has it.
 ///
 /// # Errors
 /// If micro-batches cannot be taken one after another.
 ///
 /// # Panics
 /// If the proof fails.
-pub fn planned(explicit: &Graph, cx: &Context<'_>) -> Result<Program, Diagnostics> {
-    let program = planning::plan(explicit, cx)?;
+pub fn planned(explicit: &Graph, cx: &Context<'_>) -> Result<PlanSet, Diagnostics> {
+    let programs = planning::plan(explicit, cx)?;
     let text = print(explicit);
     let read = parse(&text).unwrap_or_else(|error| panic!("the explicit graph does not parse: {error}\n{text}"));
-    if let Err(violation) = verify(&program, &read) {
+    if let Err(violation) = verify_set(&programs.as_ref(), &read) {
         panic!("a good plan is refused: {violation}\n{text}");
     }
-    check(&program, &derive(&program)).unwrap_or_else(|race| panic!("the two queues race: {race:?}\n{text}"));
-    Ok(program)
+    for program in &programs.programs {
+        check(program, &derive(program)).unwrap_or_else(|race| panic!("the two queues race: {race:?}\n{text}"));
+    }
+    Ok(programs)
 }
 
 /// The model's output `y`: compiled for evaluation and run, and by the naive evaluator on the graph
@@ -65,9 +67,9 @@ pub fn outputs(
     inputs: &BTreeMap<String, Tensor>,
 ) -> Result<(Vec<f64>, Vec<f64>), Diagnostics> {
     let cx = Context { spec, mode: Mode::Evaluate, verify: true };
-    let program = shardc_passes::compile(graph.clone(), &cx)?;
-    let mut executor = started(&program, states);
-    let batch: Vec<Tensor> = program.inputs.iter().map(|i| inputs[&i.name].clone()).collect();
+    let programs = shardc_passes::compile(graph.clone(), &cx)?;
+    let mut executor = started(&programs, states);
+    let batch = batch(&programs, inputs);
     let compiled = executor.step(Arc::new(batch)).expect("the step runs").outputs["y"].to_f64();
     let whole = |all: &BTreeMap<String, Tensor>| {
         let tensor = |t: &Tensor| types::Tensor { ty: Type::new(t.dtype, t.shape.clone()), bytes: Arc::new(t.bytes.clone()) };
@@ -78,8 +80,13 @@ pub fn outputs(
     Ok((compiled, naive))
 }
 
-fn started(program: &Program, states: &BTreeMap<String, Tensor>) -> Executor {
-    let mut executor = Executor::new(program.clone(), 1).expect("the program loads");
+/// The arrays of a batch in the order of the programs' inputs.
+fn batch(programs: &PlanSet, inputs: &BTreeMap<String, Tensor>) -> Vec<Tensor> {
+    programs.inputs().into_iter().map(|(_, input)| inputs[&input.name].clone()).collect()
+}
+
+fn started(programs: &PlanSet, states: &BTreeMap<String, Tensor>) -> Executor {
+    let mut executor = Executor::new(programs.clone(), 1).expect("the program loads");
     executor.initialise(|name| states.get(name).cloned()).expect("states fit");
     executor
 }
@@ -99,15 +106,15 @@ pub struct Computed {
 /// left.
 ///
 /// # Panics
-/// If what ranks send and hold is not what the program says, or the bits are not those of a replay.
+/// If what ranks send and hold is not what their programs say, or the bits are not those of a replay.
 pub fn stepped(
-    program: &Program,
+    programs: &PlanSet,
     states: &BTreeMap<String, Tensor>,
     inputs: &BTreeMap<String, Tensor>,
 ) -> (StepResult, Executor) {
-    let mut executor = started(program, states);
-    let batch: Vec<Tensor> = program.inputs.iter().map(|i| inputs[&i.name].clone()).collect();
-    let mut replay = (program.mesh.world_size() > 1).then(|| Replay::of(&executor).expect("there is memory for the ranks again"));
+    let mut executor = started(programs, states);
+    let batch = batch(programs, inputs);
+    let mut replay = (programs.mesh().world_size() > 1).then(|| Replay::of(&executor).expect("there is memory for the ranks again"));
     replay.iter_mut().for_each(|replay| replay.step(0, &batch).expect("the step runs"));
     let result = executor.step(Arc::new(batch)).expect("the step runs");
     counted::check(&executor, 1);
@@ -118,15 +125,15 @@ pub fn stepped(
 }
 
 /// The results of one step, run as [`stepped`] does.
-pub fn step(program: &Program, states: &BTreeMap<String, Tensor>, inputs: &BTreeMap<String, Tensor>) -> Computed {
-    let (result, executor) = stepped(program, states, inputs);
+pub fn step(programs: &PlanSet, states: &BTreeMap<String, Tensor>, inputs: &BTreeMap<String, Tensor>) -> Computed {
+    let (result, executor) = stepped(programs, states, inputs);
     let outputs = result.outputs.iter().filter_map(|(n, t)| t.first().map(|v| (n.clone(), v))).collect();
-    let read = |(name, _)| match &name {
+    let read = |name| match &name {
         Name::Gradient(of) => Some((of.clone(), executor.read(&name).expect("gradients are readable").to_f64())),
         _ => None,
     };
-    let gradients = program.names().filter_map(read).collect();
-    let followed = program.states.iter().filter(|s| s.role == StateRole::Statistic);
+    let gradients = programs.names().into_iter().filter_map(read).collect();
+    let followed = programs.states().into_iter().map(|(_, s)| s).filter(|s| s.role == StateRole::Statistic);
     let statistics = followed.map(|s| (s.name.clone(), executor.get_state(&s.name).expect("states are readable").to_f64()));
     Computed { outputs, gradients, statistics: statistics.collect() }
 }

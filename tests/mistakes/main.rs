@@ -250,7 +250,7 @@ fn forged(plan: &Path, job: &Job, mistake: &Mistake, what: &str) -> Option<bool>
         if name != "reference" {
             let mode = if name == "train" { Mode::Train } else { Mode::Evaluate };
             let cx = Context { spec: &job.spec, mode, verify: false };
-            let program = catch_unwind(AssertUnwindSafe(|| planning::plan(graph, &cx))).ok()?.ok()?;
+            let program = catch_unwind(AssertUnwindSafe(|| planning::plan(graph, &cx))).ok()?.ok()?.into_first();
             files.insert(format!("{name}.plan"), encode(&PlanSet::from(program)).expect("a plan can be written"));
         }
     }

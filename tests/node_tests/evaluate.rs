@@ -83,7 +83,7 @@ fn run(case: &Case, data: &DataSet, route: Route) -> Result<BTreeMap<String, Ten
     let naive = interp::outputs(&imported.graph, &feed).map_err(|why| Refusal::Failed(why.to_string()))?;
     let spec = shardc_frontend::spec::parse(Path::new("job.shard"), "mesh d=1\n").map_err(|e| Refusal::Failed(words(&e)))?;
     let cx = Context { spec: &spec, mode: Mode::Evaluate, verify: true };
-    let program = shardc_passes::compile(imported.graph, &cx).map_err(|e| Refusal::Failed(words(&e)))?;
+    let program = shardc_passes::compile(imported.graph, &cx).map_err(|e| Refusal::Failed(words(&e)))?.into_first();
     let failed = |e: shardc_executor::run::ExecutionError| Refusal::Failed(e.to_string());
     let mut executor = Executor::new(program, 1).map_err(failed)?;
     executor.initialise(|name| feed.states.get(name).cloned().map(Array::from)).map_err(failed)?;

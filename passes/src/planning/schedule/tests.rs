@@ -195,7 +195,7 @@ fn headers_have_the_timelines_that_are_drawn() {
     let many = shape(2, 2, 4);
     assert_header(include_str!("interleaved.rs"), &interleaved::table(many), many);
     let least = shape(2, 1, 2);
-    assert_header(include_str!("../timeline.rs"), &one_f_one_b::table(least), least);
+    assert_header(include_str!("../../../../ir/src/clock/timeline.rs"), &one_f_one_b::table(least), least);
     let file = include_str!("custom.rs");
     let text: String = file.lines().filter_map(|line| line.strip_prefix("//! F")).map(|line| format!("F{line}\n")).collect();
     let three = shape(3, 1, 4);
