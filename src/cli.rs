@@ -20,6 +20,7 @@ mod output;
 mod overwrite;
 mod page;
 mod progress;
+mod traffic;
 mod train;
 mod verify;
 

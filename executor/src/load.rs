@@ -122,9 +122,7 @@ impl Loaded {
             tasks.push(task.steps.iter().map(ready).collect::<Result<_, _>>()?);
         }
         let inputs = program.inputs.iter().map(|input| inputs[input.name.as_str()]).collect();
-        let message = |message: &Message| {
-            whole(program, &message.view).map_err(|e| reason!("message `{}`: {e}", message.value))
-        };
+        let message = |message: &Message| whole(program, &message.view).map_err(|e| reason!("message `{}`: {e}", message.value));
         let messages = program.messages.iter().map(message).collect::<Result<_, _>>()?;
         Ok(Loaded { programs: programs.clone(), at, tasks, messages, inputs, names: program.names().collect() })
     }

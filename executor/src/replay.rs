@@ -170,6 +170,12 @@ impl Replay {
     /// at.
     fn round(&mut self, next: &[Option<Turn>]) -> Result<Taken, (u64, Fault)> {
         let mut taken = vec![];
+        // What all have to send is sent before anybody receives.
+        for (number, turn) in (0..).zip(next) {
+            if let Some(Turn::Exchange(row)) = *turn {
+                self.send(number, row).map_err(|fault| (number, fault))?;
+            }
+        }
         for (number, turn) in (0..).zip(next) {
             let Some(turn) = turn.filter(|turn| self.call(number, *turn).is_none()) else { continue };
             let done = match turn {
@@ -177,7 +183,7 @@ impl Replay {
                     let rank = &mut self.ranks[number as usize];
                     rank.run(launch, |_, _| Err("a call among kernels".into())).map(|()| true)
                 }
-                Turn::Exchange(row) => self.pass(number, row),
+                Turn::Exchange(row) => self.receive(number, row),
             };
             if done.map_err(|fault| (number, fault))? {
                 taken.push((number, turn));
@@ -204,17 +210,26 @@ impl Replay {
         Ok(taken)
     }
 
-    /// Sends what a rank has to send in a row, and takes what it receives; whether all was there.
-    fn pass(&mut self, number: u64, row: usize) -> Result<bool, Fault> {
+    /// Sends what a rank has to send in a row, once.
+    fn send(&mut self, number: u64, row: usize) -> Result<(), Fault> {
+        if std::mem::replace(&mut self.has_sent[number as usize], true) {
+            return Ok(());
+        }
+        let Replay { ranks, lines, .. } = self;
+        ranks[number as usize].exchange(row, |transfers| {
+            for transfer in &*transfers {
+                let Transfer::Send { to, bytes, .. } = transfer else { continue };
+                lines.entry((number, *to)).or_default().push_back(bytes.to_vec());
+            }
+            Ok(())
+        })
+    }
+
+    /// Takes what a rank receives in a row; whether all was there.
+    fn receive(&mut self, number: u64, row: usize) -> Result<bool, Fault> {
         let Replay { ranks, lines, has_sent, .. } = self;
         let mut all = true;
         ranks[number as usize].exchange(row, |transfers| {
-            if !std::mem::replace(&mut has_sent[number as usize], true) {
-                for transfer in &*transfers {
-                    let Transfer::Send { to, bytes, .. } = transfer else { continue };
-                    lines.entry((number, *to)).or_default().push_back(bytes.to_vec());
-                }
-            }
             let mut wanted: BTreeMap<u64, usize> = BTreeMap::new();
             for transfer in &*transfers {
                 let Transfer::Receive { from, .. } = transfer else { continue };
@@ -231,7 +246,7 @@ impl Replay {
             }
             Ok(())
         })?;
-        self.has_sent[number as usize] = !all;
+        has_sent[number as usize] = !all;
         Ok(all)
     }
 

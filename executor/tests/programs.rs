@@ -104,6 +104,7 @@ fn program(mesh: Mesh) -> Program {
             ProgramOutput { name: "total".into(), buffer: BufferId(6) },
         ],
         tasks: vec![],
+        messages: vec![],
         order: vec![],
         learning_rate: LearningRate { lr: 0.5, warmup: 0, decay: Decay::Constant },
         seed: 1,

@@ -6,6 +6,7 @@
 //! earliest that the lists allow, and they are the same in whatever order the lists are visited.
 
 pub mod idle;
+pub mod programs;
 pub mod timeline;
 
 use std::collections::BTreeMap;

@@ -6,6 +6,7 @@ mod lines;
 mod names;
 mod page;
 mod peak;
+mod pipeline;
 mod report;
 mod short;
 mod steps;
@@ -13,11 +14,12 @@ mod summary;
 pub mod units;
 
 pub use peak::{Part, Peak};
+pub use pipeline::timeline_text;
 pub use report::{ProgramReport, programs, report};
 pub use summary::{Communication, NamedSizes, ProgramSummary, RankSummary, communication, coordinates, summary};
 
 use crate::columns::{Column, align};
-use crate::plan::Program;
+use crate::plan::set::PlanSet;
 use short::Short;
 use steps::Steps;
 use units::bytes_text;
@@ -47,9 +49,10 @@ pub enum Expand<'o> {
 /// The parts of what is live at the peak that are named.
 const NAMED: usize = 5;
 
-/// The listing of `rank`. `spec_name` is the spec's file name, for the lines that asked for
+/// The listing of `rank`'s program among those of all ranks. `spec_name` is the spec's file name, for the lines that asked for
 /// messages.
-pub fn text(program: &Program, rank: u64, spec_name: &str, options: &Options<'_>) -> String {
+pub fn text(set: &PlanSet, rank: u64, spec_name: &str, options: &Options<'_>) -> String {
+    let program = set.of_rank(set.mesh(), rank);
     let (summary, coordinates) = (summary(program), coordinates(program, rank));
     let report = report(program);
     let mut out = format!("plan @{}  device {rank}/{}", program.name, program.mesh.world_size());
@@ -63,6 +66,8 @@ pub fn text(program: &Program, rank: u64, spec_name: &str, options: &Options<'_>
     out.push_str(&format!("  peak {}\n", bytes_text(summary.peak_bytes)));
     out.push_str(&Steps { program, report: &report, rank, spec_name, options }.text());
     let common = if options.all { Short::default() } else { Short::of_leaves(&report.buffers) };
+    out.push_str(&pipeline::messages_text(program, spec_name, options));
+    out.push_str(&timeline_text(set, options.width));
     out.push_str(&memory_text(&summary, &report.peak, &common, options));
     out.push_str(&communication_text(&summary.communication));
     out

@@ -4,7 +4,7 @@
 pub mod lives;
 pub mod overlaps;
 pub mod set;
-mod tables;
+pub mod tables;
 
 use crate::dtype::DType;
 use crate::kernel::Kernel;

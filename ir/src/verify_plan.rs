@@ -94,6 +94,7 @@ use crate::graph::{Graph, Phase};
 use crate::mesh::AxisId;
 use crate::ops::Op;
 use crate::plan::set::PlanSet;
+use crate::plan::tables::check_blocks;
 use crate::plan::{Program, When};
 use crate::verify::{report, verify as verify_graph};
 use bytes::Sent;
@@ -148,6 +149,7 @@ pub fn verify_set(set: &PlanSet<&Program>, graph: &Graph) -> Result<Proof, Viola
     for program in &set.programs {
         program.check_tables().map_err(Violation::of)?;
     }
+    check_blocks(&set.programs).map_err(Violation::of)?;
     if graph.phase != Phase::Explicit {
         return Err(Violation::of(format!("the graph is {}, not {}", graph.phase, Phase::Explicit)));
     }
@@ -176,8 +178,7 @@ pub fn verify_set(set: &PlanSet<&Program>, graph: &Graph) -> Result<Proof, Viola
 /// Each program with the coordinates of the first ranks that run it: once for all ranks that hold
 /// the same values.
 fn places<'p>(set: &PlanSet<&'p Program>, graph: &Graph) -> Vec<(&'p Program, Vec<u64>)> {
-    let held: BTreeSet<AxisId> =
-        graph.values().filter_map(|(_, value)| value.sharding.at.as_ref().map(|at| at.axis)).collect();
+    let held: BTreeSet<AxisId> = graph.values().filter_map(|(_, value)| value.sharding.at.as_ref().map(|at| at.axis)).collect();
     let mut axes = set.axes.clone();
     axes.extend(held.iter().filter(|axis| !set.axes.contains(axis)));
     let mut known = BTreeSet::new();

@@ -70,7 +70,8 @@ fn launches(program: &Program) -> impl Iterator<Item = Launch<'_>> {
         Turn::Launch(launch) => vec![Launch::of_step(firsts[launch.task] + launch.step, launch.time, program.step(launch))],
         Turn::Exchange(row) => match &program.order[row] {
             Row::Exchange(messages) => {
-                let message = |(m, time): &(u32, u64)| Launch::of_message(steps + *m as usize, *time, &program.messages[*m as usize]);
+                let message =
+                    |(m, time): &(u32, u64)| Launch::of_message(steps + *m as usize, *time, &program.messages[*m as usize]);
                 messages.iter().map(message).collect()
             }
             Row::Run { .. } => vec![],

@@ -1,7 +1,7 @@
 //! Gives every node of the model a stage of the pipeline.
 //!
 //! Before: a model without stages. After: nodes that depend on a parameter have a stage, and those
-//! of one stage follow one another in the program, but for what `place` lines move. What depends on
+//! of one stage follow one another in the program, but for what `place` lines name. What depends on
 //! no parameter (positions, masks, labels) has none: it is computed where it is read. Differentiation
 //! and the optimizer hand stages on, and `insert-reshards` makes places of them. `cut=balance` makes
 //! the stages' work as even as can be ([`balance`]), `cut=after` ends them where scopes end.
@@ -48,12 +48,12 @@ impl Pass for CutStages {
         let Some(pipeline) = &cx.spec.pipeline else { return Ok(()) };
         let stages = pipeline.value.stages(&graph.mesh);
         let anchored = anchored(graph);
-        let ends = ends(graph, &anchored, pipeline, stages as usize, cx)?;
-        let mut stage_of: Vec<Option<u32>> = vec![None; graph.node_count()];
-        for (i, id) in anchored.iter().enumerate() {
+        let mut stage_of = placed(graph, &anchored, cx)?;
+        let rest: Vec<NodeId> = anchored.iter().copied().filter(|id| stage_of[id.index()].is_none()).collect();
+        let ends = if rest.is_empty() { vec![] } else { ends(graph, &rest, pipeline, stages as usize, cx)? };
+        for (i, id) in rest.iter().enumerate() {
             stage_of[id.index()] = Some(ends.partition_point(|end| *end <= i) as u32);
         }
-        place(graph, &anchored, &mut stage_of, cx)?;
         anchored.iter().for_each(|id| graph.set_stage(*id, stage_of[id.index()]));
         Ok(())
     }
@@ -87,7 +87,8 @@ fn ends(
         Cut::Balance => {
             let (items, sources) = items(graph, anchored);
             balance::balance(&items, &sources, stages).ok_or_else(|| {
-                let nodes = counted(anchored.len(), "node that depends on parameters").replace("node that depends", "nodes that depend");
+                let nodes =
+                    counted(anchored.len(), "node that depends on parameters").replace("node that depends", "nodes that depend");
                 let message = format!("the model cannot be cut into {stages} stages: it has {nodes}");
                 let help = "use fewer ranks on the pipeline's axis, or fewer chunks";
                 Diagnostic::error(message).at(cx.spec.place_of(pipeline.source)).help(help).into()
@@ -181,22 +182,24 @@ fn scope_of(graph: &Graph, id: NodeId) -> Option<&str> {
 fn unknown_scope(graph: &Graph, anchored: &[NodeId], scope: &Located<String>) -> Diagnostic {
     let message = format!("no module that computes with parameters matches `{}`", scope.value);
     let paths = anchored.iter().filter_map(|id| scope_of(graph, *id));
-    let names: BTreeSet<&str> = paths.flat_map(|path| path.match_indices('.').map(|(dot, _)| &path[..dot]).chain([path])).collect();
+    let names: BTreeSet<&str> =
+        paths.flat_map(|path| path.match_indices('.').map(|(dot, _)| &path[..dot]).chain([path])).collect();
     let what = "a module inside a form that is computed as a whole, such as attention, has no place of its own";
     Diagnostic::error(message).help(format!("{}; {what}", names_help(&scope.value, names.iter().copied())))
 }
 
-/// Moves what `place` lines name to other stages. Of several lines for a node the last counts.
-fn place(graph: &Graph, anchored: &[NodeId], stage_of: &mut [Option<u32>], cx: &Context<'_>) -> Result<(), Diagnostics> {
+/// The stages of what `place` lines name. Of several lines for a node the last counts.
+fn placed(graph: &Graph, anchored: &[NodeId], cx: &Context<'_>) -> Result<Vec<Option<u32>>, Diagnostics> {
+    let mut stage_of: Vec<Option<u32>> = vec![None; graph.node_count()];
     let mut errors: Diagnostics = vec![];
     for line in &cx.spec.place {
         let pattern = &line.value.pattern;
-        let is_of = |id: &&NodeId| scope_of(graph, **id).is_some_and(|path| matches_scope(&pattern.value, path));
+        let is_of = |id: &&NodeId| matches_scope(&pattern.value, scope_of(graph, **id).unwrap_or_default());
         let mut found = anchored.iter().filter(is_of).peekable();
         if found.peek().is_none() {
             errors.push(unknown_scope(graph, anchored, pattern).at(cx.spec.place_of(pattern.source)));
         }
         found.for_each(|id| stage_of[id.index()] = Some(line.value.stage as u32));
     }
-    if errors.is_empty() { Ok(()) } else { Err(errors) }
+    if errors.is_empty() { Ok(stage_of) } else { Err(errors) }
 }

@@ -13,7 +13,9 @@ use shardc_ir::spec::Spec;
 pub fn check_axes(graph: &Graph, spec: &Spec) -> Result<(), Diagnostics> {
     let Some(mesh) = &spec.mesh else { return Ok(()) };
     let staged = |axis: AxisId| spec.pipeline.as_ref().is_some_and(|pipeline| pipeline.value.axis == axis);
-    let is_used = |axis: AxisId| staged(axis) || graph.nodes().flat_map(|(_, node)| &node.results).any(|v| graph.sharding(*v).depends_on(axis));
+    let is_used = |axis: AxisId| {
+        staged(axis) || graph.nodes().flat_map(|(_, node)| &node.results).any(|v| graph.sharding(*v).depends_on(axis))
+    };
     let mut errors: Diagnostics = vec![];
     for (i, axis) in mesh.value.iter().enumerate() {
         let id = AxisId(i as u8);

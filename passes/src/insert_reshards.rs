@@ -263,7 +263,7 @@ impl<'g> Explicit<'g> {
         if let Some((_, known)) = self.made[value.index()].iter().find(|(s, _)| *s == wanted) {
             return *known;
         }
-        self.b.origin = self.reason(&current, &wanted, old, reader);
+        self.b.origin = self.reason(value, &wanted, old, reader);
         let name = self.b.graph().value(value).name.clone();
         let ty = self.b.ty(value).clone();
         let result = self.b.push(Reshard {}.into(), &[value], vec![ty], &name)[0];
@@ -321,12 +321,14 @@ impl<'g> Explicit<'g> {
     }
 
     /// Why a value is resharded, with the line of the spec that asks for it.
-    fn reason(&self, current: &Sharding, wanted: &Sharding, old: ValueId, reader: Option<&Node>) -> NodeOrigin {
+    fn reason(&self, value: ValueId, wanted: &Sharding, old: ValueId, reader: Option<&Node>) -> NodeOrigin {
+        let (current, graph) = (self.b.graph().sharding(value), self.b.graph());
         let mut origin = self.old.def(old).origin.clone();
+        origin.stage = graph.def(value).origin.stage;
         if let (Some(reader), Part::Update) = (reader, origin.part) {
             origin.part = reader.origin.part;
         }
-        if let Some(reader) = reader.filter(|_| current.at != self.b.graph().sharding(mapped(&self.map, old)).at) {
+        if let Some(reader) = reader.filter(|_| current.at != graph.sharding(mapped(&self.map, old)).at) {
             origin.stage = reader.origin.stage;
         }
         // What is whole or split already is moved for the reader alone.

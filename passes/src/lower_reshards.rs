@@ -101,7 +101,9 @@ impl Path<'_> {
                 self.step(AllReduce { kind, axes: axes.clone() }.into(), |s| s.partial.retain(|p| !axes.contains(&p.axis)));
             }
         }
-        if let Some((from, at)) = self.at.at.as_ref().map(|at| (at.positions[0], at)).filter(|(_, at)| target.at.as_ref() != Some(at)) {
+        if let Some((from, at)) =
+            self.at.at.as_ref().map(|at| (at.positions[0], at)).filter(|(_, at)| target.at.as_ref() != Some(at))
+        {
             let axis = at.axis;
             let everywhere = || (0..self.mesh.size(axis)).collect();
             let to = target.at.as_ref().map_or_else(everywhere, |at| at.positions.clone());

@@ -19,7 +19,8 @@ fn planned(nodes: [&str; 4]) -> Program {
     let nodes: String = nodes.iter().map(|node| format!("  {node}\n")).collect();
     let graph = parse(&format!("{begin}{nodes}{end}")).expect("the graph parses");
     let spec = step::spec("mesh dp=2\nbatch 8\ndata axis=dp\n").expect("the spec parses");
-    let program = planning::plan(&graph, &Context { spec: &spec, mode: Mode::Evaluate, verify: true }).map(|programs| programs.into_first());
+    let program = planning::plan(&graph, &Context { spec: &spec, mode: Mode::Evaluate, verify: true })
+        .map(|programs| programs.into_first());
     let program = program.expect("the graph is planned");
     verify(&program, &graph).expect("the plan is right");
     program

@@ -12,7 +12,8 @@ use shardc_ir::diagnostic::Diagnostics;
 use shardc_ir::dtype::DType;
 use shardc_ir::graph::Graph;
 use shardc_ir::ops::Op;
-use shardc_ir::plan::{Program, StateRole};
+use shardc_ir::plan::StateRole;
+use shardc_ir::plan::set::PlanSet;
 use shardc_ir::spec::Spec;
 use shardc_ir::verify_plan::erasure::same_when_erased;
 use shardc_testkit::random_graphs::{self, BATCHES, Choices};
@@ -28,6 +29,9 @@ const CASES: [(DType, u32); 2] = [(DType::F64, 675), (DType::F32, 75)];
 
 /// Programs that must hold each op.
 const LEAST: usize = 20;
+
+/// Programs that must be pipelines.
+const PIPELINES: usize = 300;
 
 /// Ops that no program holds in the end, and why.
 const NEVER: [(&str, &str); 1] = [("reshard", "every one becomes communication")];
@@ -118,6 +122,8 @@ fn report(coverage: &Coverage) {
     let never = |op: &&str| NEVER.iter().any(|(name, _)| name == op);
     let rare: Vec<&str> = Op::names().into_iter().filter(|op| !never(op) && count(op) < LEAST).collect();
     assert!(rare.is_empty(), "fewer than {LEAST} programs hold {rare:?}");
+    let staged = coverage.kinds.get("in a pipeline").copied().unwrap_or(0);
+    assert!(staged >= PIPELINES, "{staged} programs are pipelines");
 }
 
 fn case(list: Vec<u32>, dtype: DType, coverage: &RefCell<Coverage>) -> Result<(), String> {
@@ -182,6 +188,11 @@ fn note(coverage: &mut Coverage, imported: &Graph, explicit: &Graph, spec: &Spec
     kinds.extend(tensor.then(|| "with a `tensor` line".to_string()));
     kinds.extend(sequence.then(|| "with a `sequence` line".to_string()));
     kinds.extend(text.contains("=3").then(|| "with an axis of 3".to_string()));
+    if let Some(line) = text.lines().find(|line| line.starts_with("pipeline")) {
+        kinds.push("in a pipeline".to_string());
+        kinds.push(format!("in a pipeline with {}", line.rsplit(' ').next().unwrap_or_default()));
+        kinds.extend(text.contains("\nplace").then(|| "in a pipeline with a part of the model placed".to_string()));
+    }
     kinds.push(format!("under {}", text.lines().last().unwrap_or_default()));
     for kind in kinds {
         *coverage.kinds.entry(kind).or_default() += 1;
@@ -248,10 +259,10 @@ fn random_states(graph: &Graph) -> BTreeMap<String, Tensor> {
     graph.states.iter().enumerate().map(make).collect()
 }
 
-fn random_inputs(program: &Program, graph: &Graph) -> BTreeMap<String, Tensor> {
+fn random_inputs(programs: &PlanSet, graph: &Graph) -> BTreeMap<String, Tensor> {
     let y = graph.ty(graph.outputs[0].value).clone();
     let mut inputs = BTreeMap::new();
-    for input in &program.inputs {
+    for (program, input) in programs.inputs() {
         let buffer = &program.buffers[input.buffer.index()];
         let n: u64 = buffer.shape.iter().product();
         let value = match buffer.dtype {

@@ -4,6 +4,7 @@
 use super::compare::{self, Row, table};
 use super::job::{DataArgs, Job, JobArgs, MachineArgs};
 use super::output::print;
+use super::traffic;
 use crate::failure::Failure;
 use clap::Args;
 use shardc_executor::data::{Dataset, input_specs};
@@ -71,6 +72,9 @@ impl Check {
             let ranks = counted(training.mesh().world_size(), "rank");
             print(&format!("batch {}: {ranks} against one{more}\n{}", batch + 1, table(&rows)))?;
         }
+        let (sent, as_planned) = traffic::text(&plan, self.batches)?;
+        holds &= as_planned;
+        print(&sent)?;
         drop((plan, reference));
         if self.replay {
             holds &= self.replays(&job, training, &data)?;

@@ -95,7 +95,7 @@ impl Inspect {
         let text = if self.format == Format::Text {
             let rank = self.rank.unwrap_or(0);
             let program = programs.of_rank(mesh, rank);
-            listing::text(program, rank, &plan.manifest.spec.file, &self.options(program)?)
+            listing::text(programs, rank, &plan.manifest.spec.file, &self.options(program)?)
         } else {
             let shown = self.rank.map_or(0..ranks, |rank| rank..rank + 1);
             let held: Vec<ProgramSummary> = programs.programs.iter().map(listing::summary).collect();

@@ -67,16 +67,23 @@ pub struct DataArgs {
     pub context: Option<u64>,
 }
 
+/// `5` or `5ms`.
+fn milliseconds(text: &str) -> Result<Duration, String> {
+    let number = text.strip_suffix("ms").unwrap_or(text).parse();
+    let number = number.ok().filter(|number| (1..=10_000).contains(number));
+    number.map(Duration::from_millis).ok_or_else(|| "it is no number of milliseconds from 1 to 10000, such as `1ms`".to_string())
+}
+
 /// How much of the machine a job may use.
 #[derive(Debug, Args)]
 pub struct MachineArgs {
     /// Threads of all ranks together; by default one for each core
     #[arg(long, value_name = "T", value_parser = clap::value_parser!(u64).range(1..=4096))]
     threads: Option<u64>,
-    /// Pause each rank for a random time up to so many milliseconds wherever it meets others, which
+    /// Pause each rank for a random time up to this one, such as 1ms, wherever it meets others, which
     /// changes no result
-    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=10_000))]
-    delays: Option<u64>,
+    #[arg(long, value_name = "TIME", value_parser = milliseconds)]
+    delays: Option<Duration>,
     /// Draws the times of --delays
     #[arg(long, value_name = "SEED", default_value_t = 0, requires = "delays")]
     delay_seed: u64,
@@ -352,7 +359,7 @@ impl MachineArgs {
     /// The world in which ranks meet.
     fn world(&self) -> World {
         let world = match self.delays {
-            Some(longest) => World::with_delays(self.delay_seed, Duration::from_millis(longest)),
+            Some(longest) => World::with_delays(self.delay_seed, longest),
             None => World::default(),
         };
         if self.strict { world.strict() } else { world }

@@ -38,7 +38,10 @@ pub fn draw(choices: &mut Choices, model: &Model) -> String {
     let fits = |parts: &u64| model.batch.is_multiple_of(ranks * parts) && model.batch / (ranks * parts) >= least;
     let possible: Vec<u64> = [1, 2, 1, 4].into_iter().filter(fits).collect();
     let microbatches = if possible.is_empty() { 1 } else { choices.pick(&possible) };
-    let mut text = format!("mesh {}\nbatch {} microbatches={microbatches}\n", mesh.join(" "), model.batch);
+    let pipeline = pipeline(choices, axes.iter().map(|(_, size)| size).product(), microbatches);
+    let stages = pipeline.as_ref().map_or(String::new(), |(stages, _)| format!(" pp={stages}"));
+    let mut text = format!("mesh {}{stages}\nbatch {} microbatches={microbatches}\n", mesh.join(" "), model.batch);
+    text.extend(pipeline.map(|(_, lines)| lines));
     // Random lines and models may leave an axis nothing to split.
     text.extend(axes.iter().map(|(axis, _)| format!("replicate axis={axis}\n")));
     if !data.is_empty() {
@@ -82,6 +85,27 @@ pub fn draw(choices: &mut Choices, model: &Model) -> String {
         text += &format!("batchnorm statistics={}\n", if by_rank { "rank" } else { "microbatch" });
     }
     text
+}
+
+/// Now and then a pipeline beside so many ranks: how many positions it has, and its lines.
+fn pipeline(choices: &mut Choices, ranks: u64, microbatches: u64) -> Option<(u64, String)> {
+    let (drawn, stages) = (choices.one_in(3), choices.pick(&[2, 2, 3, 4]));
+    let schedule = choices.pick(&["gpipe", "1f1b", "interleaved(chunks=2)", "zb-h1"]);
+    let placed = choices.pick(&["", "", "", "h.0", "h.1", "*.1"]);
+    let at = choices.below(stages as usize);
+    if !drawn || ranks * stages > MAX_RANKS {
+        return None;
+    }
+    let schedule = match schedule {
+        "interleaved(chunks=2)" if !microbatches.is_multiple_of(stages) => "1f1b",
+        "zb-h1" if microbatches == 1 => "gpipe",
+        schedule => schedule,
+    };
+    let mut lines = format!("pipeline axis=pp schedule={schedule}\n");
+    if !placed.is_empty() {
+        lines += &format!("place \"{placed}\" stage={at}\n");
+    }
+    Some((stages, lines))
 }
 
 /// The kind of value that a line names.

@@ -114,7 +114,8 @@ pub fn stepped(
 ) -> (StepResult, Executor) {
     let mut executor = started(programs, states);
     let batch = batch(programs, inputs);
-    let mut replay = (programs.mesh().world_size() > 1).then(|| Replay::of(&executor).expect("there is memory for the ranks again"));
+    let mut replay =
+        (programs.mesh().world_size() > 1).then(|| Replay::of(&executor).expect("there is memory for the ranks again"));
     replay.iter_mut().for_each(|replay| replay.step(0, &batch).expect("the step runs"));
     let result = executor.step(Arc::new(batch)).expect("the step runs");
     counted::check(&executor, 1);

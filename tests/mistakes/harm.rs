@@ -133,7 +133,8 @@ fn outcome(job: &Job, training: &Graph, eval: &Graph, spec: &Spec) -> Result<Out
 }
 
 fn started(job: &Job, graph: &Graph, mode: Mode, spec: &Spec) -> Result<Executor, String> {
-    let program = planning::plan(graph, &Context { spec, mode, verify: false }).map_err(|errors| format!("{errors:?}"))?.into_first();
+    let program =
+        planning::plan(graph, &Context { spec, mode, verify: false }).map_err(|errors| format!("{errors:?}"))?.into_first();
     let mut executor = Executor::new(program, 1).map_err(|error| error.to_string())?;
     let weight = |name: &str| job.imported.weights.get(name).and_then(|weight| weight.load().ok()).map(Tensor::from);
     executor.initialise(weight).map_err(|error| error.to_string())?;

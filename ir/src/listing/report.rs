@@ -216,7 +216,7 @@ pub fn report(program: &Program) -> ProgramReport<'_> {
 
 /// Whether the task of that name does a part of the model's work for one micro-batch: `F`, `B`.
 pub(super) fn is_part(task: &str) -> bool {
-    task.chars().all(|c| c.is_ascii_uppercase())
+    task.starts_with(|c: char| c.is_ascii_uppercase())
 }
 
 /// How often each task runs in a step of training.

@@ -74,7 +74,11 @@ impl Steps<'_> {
 
     /// `F0, for each of 2 micro-batches: 81 steps, 1,234,567 FLOP, 8 messages of 128 KiB`
     fn task_text(&self, task: &TaskReport<'_>) -> String {
-        let name = if is_part(task.name) { format!("{}{}", task.name, task.stage) } else { task.name.to_string() };
+        let name = match task.name.len() {
+            1 => format!("{}{}", task.name, task.stage),
+            _ if is_part(task.name) => format!("{} of stage {}", task.name, task.stage),
+            _ => task.name.to_string(),
+        };
         let often = match task.times {
             1 => "once".to_string(),
             times => format!("for each of {times} micro-batches"),

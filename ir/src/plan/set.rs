@@ -1,5 +1,6 @@
 //! The programs of a mesh, and which of them each rank runs.
 
+use super::tables::check_blocks;
 use super::{BufferId, BufferKind, Program, ProgramInput, ProgramOutput, StateVariable};
 use crate::mesh::{AxisId, Mesh};
 use crate::reason::Reason;
@@ -124,6 +125,7 @@ impl PlanSet {
     pub fn check_tables(&self) -> Result<(), Reason> {
         let Some(first) = self.programs.first() else { return Err("there is no program".into()) };
         self.programs.iter().try_for_each(Program::check_tables)?;
+        check_blocks(&self.programs.iter().collect::<Vec<_>>())?;
         if self.programs.iter().any(|program| program.mesh != first.mesh) {
             return Err("its programs are of different meshes".into());
         }

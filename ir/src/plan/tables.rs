@@ -58,7 +58,8 @@ impl Program {
                     return Err(reason!("the order runs task {task} for micro-batch {time}, which is not there"));
                 }
                 Row::Exchange(messages) => {
-                    let absent = |(message, time): &&(u32, u64)| *message as usize >= self.messages.len() || *time >= microbatches;
+                    let absent =
+                        |(message, time): &&(u32, u64)| *message as usize >= self.messages.len() || *time >= microbatches;
                     if let Some((message, time)) = messages.iter().find(absent) {
                         return Err(reason!("the order exchanges message {message} of micro-batch {time}, which is not there"));
                     }
@@ -151,27 +152,12 @@ impl Program {
         Ok(())
     }
 
-    /// The blocks of an initializer lie side by side and are all of it.
+    /// Each block lies in its initializer.
     fn check_blocks(&self) -> Result<(), Reason> {
-        let mut initializers: BTreeMap<&str, Vec<(&Block, &[u64])>> = BTreeMap::new();
         for state in &self.states {
-            let Some(block) = &state.block else { continue };
             let shape = &self.buffers[state.buffer.index()].shape;
-            if !block.is_inside(shape) {
+            if state.block.as_ref().is_some_and(|block| !block.is_inside(shape)) {
                 return Err(reason!("state `{}` is no block of its initializer", state.name));
-            }
-            initializers.entry(&block.of).or_default().push((block, shape));
-        }
-        for (name, mut blocks) in initializers {
-            blocks.sort_by_key(|(block, _)| block.start);
-            let (first, shape) = blocks[0];
-            let whole = first.whole_shape(shape);
-            let end = blocks.iter().try_fold(0, |end, (block, shape)| {
-                let beside = block.start == end && block.axis == first.axis && block.whole_shape(shape) == whole;
-                beside.then(|| end + shape[block.axis])
-            });
-            if end != Some(first.whole) {
-                return Err(reason!("the blocks of `{name}` are not all of it"));
             }
         }
         Ok(())
@@ -189,4 +175,32 @@ impl Program {
         }
         Ok(())
     }
+}
+
+/// The blocks of an initializer, whichever programs hold them, lie side by side and are all of it.
+/// The tables of each program are right.
+///
+/// # Errors
+/// The first initializer whose blocks are not.
+pub fn check_blocks(programs: &[&Program]) -> Result<(), Reason> {
+    let mut initializers: BTreeMap<&str, BTreeMap<&str, (&Block, &[u64])>> = BTreeMap::new();
+    for (program, state) in programs.iter().flat_map(|program| program.states.iter().map(move |state| (program, state))) {
+        let Some(block) = &state.block else { continue };
+        let shape = &program.buffers[state.buffer.index()].shape;
+        initializers.entry(&block.of).or_default().insert(&state.name, (block, shape));
+    }
+    for (name, blocks) in initializers {
+        let mut blocks: Vec<(&Block, &[u64])> = blocks.into_values().collect();
+        blocks.sort_by_key(|(block, _)| block.start);
+        let (first, shape) = blocks[0];
+        let whole = first.whole_shape(shape);
+        let end = blocks.iter().try_fold(0, |end, (block, shape)| {
+            let beside = block.start == end && block.axis == first.axis && block.whole_shape(shape) == whole;
+            beside.then(|| end + shape[block.axis])
+        });
+        if end != Some(first.whole) {
+            return Err(reason!("the blocks of `{name}` are not all of it"));
+        }
+    }
+    Ok(())
 }

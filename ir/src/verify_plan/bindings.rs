@@ -135,7 +135,7 @@ impl Binder<'_> {
 
     fn outputs(&mut self) -> Result<(), Reason> {
         let Subject { program, graph, .. } = *self.subject;
-        let mut by_name: BTreeMap<&str, ValueId> = 
+        let mut by_name: BTreeMap<&str, ValueId> =
             graph.outputs.iter().filter(|o| self.subject.is_here(o.value)).map(|o| (o.name.as_str(), o.value)).collect();
         for (i, output) in program.outputs.iter().enumerate() {
             let value = by_name.remove(output.name.as_str());

@@ -94,7 +94,8 @@ pub fn check(set: &PlanSet<&Program>) -> Result<(), Violation> {
     let numbers = places.iter().cloned().zip(0..).collect();
     let lines = (0..places.len()).map(|_| 0).collect();
     let at = vec![0; places.len()];
-    let meeting = Meeting { set, mesh, chains, places, numbers, ranks, at, left: lines, waiting: HashMap::new(), lines: BTreeMap::new() };
+    let meeting =
+        Meeting { set, mesh, chains, places, numbers, ranks, at, left: lines, waiting: HashMap::new(), lines: BTreeMap::new() };
     meeting.run()
 }
 

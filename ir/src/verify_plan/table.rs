@@ -193,9 +193,8 @@ impl Run<'_> {
         };
         let ends: Vec<_> = messages.iter().map(end).collect();
         for (i, (a, of_a)) in ends.iter().enumerate() {
-            let meets = |(b, of_b): &&(&Message, Range<u64>)| {
-                !(a.sends && b.sends) && of_a.start < of_b.end && of_b.start < of_a.end
-            };
+            let meets =
+                |(b, of_b): &&(&Message, Range<u64>)| !(a.sends && b.sends) && of_a.start < of_b.end && of_b.start < of_a.end;
             if let Some((b, _)) = ends[..i].iter().find(meets) {
                 let message = format!("messages `{}` and `{}` begin together and share bytes", b.value, a.value);
                 return Err(Violation { spec_line: a.provenance.spec_line, ..Violation::of(message) });

@@ -1,10 +1,11 @@
 //! Cuts a model's forward pass into contiguous stages of a pipeline: the largest stage has as few
-//! operations as can be, then as few bytes as can be cross from stage to stage, then the stage with
-//! the most state has as little as can be. The result is exact, and of equal cuts it is the one
-//! with the earliest ends.
+//! operations as can be, or at most a hundredth more; of such cuts as few bytes as can be cross from
+//! stage to stage, and then the stage with the most state has as little as can be. The result is
+//! exact, and of equal cuts it is the one with the earliest ends.
 //!
-//! The least operations M of the largest stage come from a binary search; a limit can be kept if
-//! stages that each take all they can reach the end. From then on a stage has at most M operations.
+//! The least operations of the largest stage come from a binary search; a limit can be kept if
+//! stages that each take all they can reach the end. From then on a stage has at most M operations,
+//! a hundredth more than that.
 //!
 //! A value crosses once to each later stage that reads it, so the bytes that cross are the sum of
 //! what comes into each stage: the values made before it and read in it. That depends on where the
@@ -28,8 +29,7 @@
 //! its next read, too; both add to a range of ends. With n items that make and read r values in
 //! all, the cost is in the order of stages * (n + r) * log n for any model.
 //!
-//! Sums have 128 bits, so they do not overflow, and cuts are compared by their true sums. The cost
-//! that is reported has 64: a larger sum becomes the largest number that these can hold.
+//! Sums have 128 bits, so they do not overflow, and cuts are compared by their true sums.
 
 use super::cheapest::Cheapest;
 
@@ -52,17 +52,6 @@ pub struct Source {
     pub bytes: u64,
 }
 
-/// What a cut costs, compared in this order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Cost {
-    /// Operations of the largest stage.
-    pub flops: u64,
-    /// Bytes that cross: each value once for each later stage that reads it.
-    pub crossing: u64,
-    /// Bytes of state of the stage that has the most.
-    pub held: u64,
-}
-
 /// The ends of all stages but the last: stage k holds the items from `ends[k - 1]` up to, not
 /// including, `ends[k]`. None if there are fewer items than stages, or no stage.
 pub fn balance(items: &[Item], sources: &[Source], stages: usize) -> Option<Vec<usize>> {
@@ -71,7 +60,7 @@ pub fn balance(items: &[Item], sources: &[Source], stages: usize) -> Option<Vec<
     }
     let flops = sums(items.iter().map(|item| item.flops));
     let held = sums(items.iter().map(|item| item.held));
-    let limit = least_limit(&flops, stages);
+    let limit = about(least_limit(&flops, stages));
     let begins = begins(&flops, stages, limit);
     let mut made = vec![vec![]; items.len()];
     for (s, source) in sources.iter().enumerate().filter(|(_, source)| source.item < items.len()) {
@@ -85,29 +74,6 @@ pub fn balance(items: &[Item], sources: &[Source], stages: usize) -> Option<Vec<
     }
     rests.reverse();
     search.earliest(&rests)
-}
-
-/// What a cut costs. An end beyond the items, or before the end of the stage before it, makes an
-/// empty stage.
-pub fn cost(items: &[Item], sources: &[Source], ends: &[usize]) -> Cost {
-    let mut cost = Cost { flops: 0, crossing: 0, held: 0 };
-    let mut begin = 0;
-    // The beginning of the last stage that each value came into.
-    let mut came = vec![0; sources.len()];
-    for end in ends.iter().copied().chain([items.len()]) {
-        let end = end.clamp(begin, items.len());
-        let stage = &items[begin..end];
-        cost.flops = cost.flops.max(stage.iter().fold(0, |sum, item| sum.saturating_add(item.flops)));
-        cost.held = cost.held.max(stage.iter().fold(0, |sum, item| sum.saturating_add(item.held)));
-        for s in stage.iter().flat_map(|item| &item.reads) {
-            if sources.get(*s).is_some_and(|source| source.item < begin && came[*s] < begin) {
-                came[*s] = begin;
-                cost.crossing = cost.crossing.saturating_add(sources[*s].bytes);
-            }
-        }
-        begin = end;
-    }
-    cost
 }
 
 /// The sums of the first 0, 1, ... numbers.
@@ -139,6 +105,11 @@ fn least_limit(flops: &[u128], stages: usize) -> u128 {
         }
     }
     low
+}
+
+/// What is as good as a least limit: fewer bytes that cross are worth so much.
+fn about(limit: u128) -> u128 {
+    limit + limit / 100
 }
 
 /// The first and the last item at which each stage can begin, and for the end of the last stage the

@@ -11,7 +11,8 @@ use shardc_ir::lower::graph::LoweredGraph;
 use shardc_ir::lower::{Launch, Lowered, Slot};
 use shardc_ir::ops::Op;
 use shardc_ir::plan::{
-    Buffer, BufferId, Message, ProgramConstant, ProgramInput, ProgramOutput, Provenance, StateVariable, Step, Stream, Task, View, When,
+    Buffer, BufferId, Message, ProgramConstant, ProgramInput, ProgramOutput, Provenance, StateVariable, Step, Stream, Task, View,
+    When,
 };
 use shardc_ir::position::Offset;
 use shardc_ir::reduce_kind::ReduceKind;
@@ -36,6 +37,9 @@ pub struct Emitted {
     /// Messages, in the order of their ends.
     pub messages: Vec<Message>,
 }
+
+/// The task that keeps what the last messages bring.
+const STORE: &str = "store";
 
 /// All steps, messages and buffers. Where there are several micro-batches, the first task runs
 /// before all others.
@@ -184,16 +188,20 @@ impl Emitter<'_, '_> {
     }
 
     /// Copies roots that could not be computed in place: at the end, or in the loop where they are
-    /// split over time.
+    /// split over time; what a message brings behind all else.
     fn copy_roots(&mut self, tasks: &mut Vec<Task>, loops: &mut Vec<bool>) {
         let time = self.lowered.graph.mesh.microbatch_axis();
         for (value, buffer) in std::mem::take(&mut self.buffers.copies) {
             let step = self.copy(value, buffer);
             let in_loop = self.lowered.graph.mesh.microbatches() > 1 && self.lowered.graph.sharding(value).splits(time);
-            match loops.iter().rposition(|own| *own == in_loop) {
+            let storage = self.lowered.stored_in(value);
+            let is_received = matches!(self.lowered.graph.def(storage).op, Op::Transfer(_));
+            let fits = |task: &Task, own: bool| own == in_loop && (!is_received || task.name == STORE);
+            match tasks.iter().zip(&*loops).rposition(|(task, own)| fits(task, *own)) {
                 Some(task) => tasks[task].steps.push(step),
                 None => {
-                    tasks.push(Task { name: "F".into(), stage: 0, steps: vec![step] });
+                    let name = if is_received { STORE } else { "F" };
+                    tasks.push(Task { name: name.into(), stage: 0, steps: vec![step] });
                     loops.push(in_loop);
                 }
             }

@@ -54,15 +54,23 @@ pub fn messages(graph: &Graph, tasks: &Tasks, order: &Order) -> Vec<Messages> {
         let (from, operand, result) = (op.from as usize, node.operands[0], node.results[0]);
         let timed = graph.mesh.microbatches() > 1 && graph.sharding(operand).depends_on(time);
         let times = if timed { graph.mesh.microbatches() } else { 1 };
-        let made: Vec<Option<(usize, u64)>> = (0..times).map(|t| made(graph, tasks, order, &index, from, operand, timed.then_some(t))).collect();
+        let definer = graph.value(operand).node;
+        // What a first loop reads too is sent in both.
+        let made: Vec<(u64, Option<(usize, u64)>)> = (tasks.classes(id).iter())
+            .map(|class| tasks.maker(from, definer, *class))
+            .flat_map(|maker| (0..times).map(move |t| (t, maker)))
+            .map(|(t, maker)| {
+                (t, maker.and_then(|maker| made(graph, tasks, order, &index[from], from, maker, timed.then_some(t))))
+            })
+            .collect();
         for to in op.to.iter().copied().filter(|to| *to != op.from) {
             let mut end = |position: usize, value, sends, peer| {
                 all[position].ends.push(End { node: id, value, sends, axis: op.axis, peer });
                 all[position].ends.len() as u32 - 1
             };
             let (sent, received) = (end(from, operand, true, to), end(to as usize, result, false, op.from));
-            for (t, made) in (0..).zip(&made) {
-                let moment = (made.map_or(0, |(_, end)| end), id, t);
+            for (t, made) in &made {
+                let moment = (made.map_or(0, |(_, end)| end), id, *t);
                 let gap = made.map_or(0, |(row, _)| row + 1);
                 gaps[from].entry(gap).or_default().push((moment, sent));
                 let gap = order.times[to as usize].partition_point(|(start, _)| *start < moment.0);
@@ -79,20 +87,18 @@ pub fn messages(graph: &Graph, tasks: &Tasks, order: &Order) -> Vec<Messages> {
     all
 }
 
-/// The row of `position` after which a value is there, with its end; `None` of what is there before
-/// all rows.
+/// The row of `position` after which what a task makes is there, with its end.
 fn made(
     graph: &Graph,
     tasks: &Tasks,
     order: &Order,
-    index: &[BTreeMap<Turn, usize>],
+    index: &BTreeMap<Turn, usize>,
     position: usize,
-    value: ValueId,
+    task: usize,
     time: Option<u64>,
 ) -> Option<(usize, u64)> {
-    let task = tasks.maker(position, graph.value(value).node)?;
     // What sums up micro-batches is there with the last.
     let last = if tasks.all[task].class.is_loop() { graph.mesh.microbatches() - 1 } else { 0 };
-    let row = *index[position].get(&(task, time.unwrap_or(last)))?;
+    let row = *index.get(&(task, time.unwrap_or(last)))?;
     Some((row, order.times[position][row].1))
 }

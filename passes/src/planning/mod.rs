@@ -90,14 +90,8 @@ fn program(
     cx: &Context<'_>,
 ) -> Program {
     let graph = here.graph;
-    let first = TaskNodes {
-        position,
-        class: Class::Prepare,
-        stage: position as u32,
-        part: 0,
-        nodes: vec![],
-        after: BTreeSet::new(),
-    };
+    let first =
+        TaskNodes { position, class: Class::Prepare, stage: position as u32, part: 0, nodes: vec![], after: BTreeSet::new() };
     let mut own: Vec<&TaskNodes> = vec![];
     let mut number: BTreeMap<usize, usize> = BTreeMap::new();
     let begins = tasks.at(position).next().is_some_and(|(_, task)| task.class == Class::Prepare);

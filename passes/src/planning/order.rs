@@ -2,9 +2,9 @@
 //! schedule, then what follows from all micro-batches; and when each row begins and ends by the
 //! clock, which says between which rows messages stand.
 
+use super::pace::Class;
 use super::schedule::{self, Cell, Shape, Table, custom, gpipe, greedy, interleaved, links, one_f_one_b, zb_h1};
 use super::tasks::{TaskNodes, Tasks};
-use super::pace::Class;
 use shardc_ir::clock::{self, Times};
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, Place};
 use shardc_ir::files;
@@ -53,7 +53,10 @@ impl Schedule {
             Ok(_) => Ok(Schedule::Custom { text, place, file }),
             Err(error) => {
                 let message = format!("cannot read the schedule `{}`: {error}", file.display());
-                Err(Diagnostic::error(message).at(place).help("it is a text file beside the spec, with a line for each position").into())
+                Err(Diagnostic::error(message)
+                    .at(place)
+                    .help("it is a text file beside the spec, with a line for each position")
+                    .into())
             }
         }
     }
@@ -140,7 +143,8 @@ fn scheduled(tasks: &Tasks, schedule: &Schedule, shape: Shape) -> Result<Option<
 fn custom_must_fit(schedule: &Schedule) -> Result<Option<Vec<Vec<Turn>>>, Diagnostics> {
     match schedule {
         Schedule::Custom { place, .. } => {
-            let error = Diagnostic::error("with branches that are placed, stages have several tasks, which a table has no cells for");
+            let error =
+                Diagnostic::error("with branches that are placed, stages have several tasks, which a table has no cells for");
             Err(error.at(place.clone()).help("use a schedule that is built in, or remove the `place` lines").into())
         }
         Schedule::Rule(_) => Ok(None),

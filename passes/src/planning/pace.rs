@@ -43,6 +43,12 @@ impl Class {
         matches!(self, Class::Prologue | Class::Forward | Class::Backward | Class::Weight)
     }
 
+    /// Whether tasks of both are in the first loop, or none is: one reads what the other has
+    /// computed itself.
+    pub fn is_beside(self, other: Class) -> bool {
+        (self == Class::Prologue) == (other == Class::Prologue)
+    }
+
     /// Whether its tasks are in the order that a schedule makes.
     pub fn is_scheduled(self) -> bool {
         matches!(self, Class::Forward | Class::Backward | Class::Weight)
@@ -116,8 +122,8 @@ fn of_weights(lowered: &LoweredGraph<'_>, pace: &Pace) -> Vec<bool> {
         if !pace.in_time[i] || node.origin.part == Part::Forward {
             continue;
         }
-        let is_sum = matches!(node.op, Op::Accumulate(_))
-            || node.results.iter().all(|v| graph.sharding(*v).partial_over(time).is_some());
+        let is_sum =
+            matches!(node.op, Op::Accumulate(_)) || node.results.iter().all(|v| graph.sharding(*v).partial_over(time).is_some());
         let users = graph.users(id);
         let is_small = matches!(lowered.node(id), Lowered::Map(_) | Lowered::Alias(_));
         weight[i] = is_sum || (is_small && !users.is_empty() && users.iter().all(|user| weight[user.index()]));

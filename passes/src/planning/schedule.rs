@@ -15,6 +15,9 @@ pub mod zb_h1;
 #[cfg(test)]
 mod tests;
 
+use shardc_ir::clock::idle::idle;
+use shardc_ir::clock::run;
+use shardc_ir::spec::PipelineSchedule;
 use std::fmt;
 
 /// What is computed of a stage for a micro-batch.
@@ -104,6 +107,22 @@ pub type Table = Vec<Vec<Cell>>;
 /// passes, one for the gradients of inputs and one for those of weights.
 pub fn costs(pass: Pass, splits_weights: bool) -> u64 {
     if pass == Pass::Backward && !splits_weights { 2 } else { 1 }
+}
+
+/// The share of a step that a pipeline idles at costs where nothing better is known; `None` where
+/// the schedule does not take so many micro-batches.
+pub fn idle_share(schedule: PipelineSchedule, shape: Shape) -> Option<f64> {
+    let splits_weights = schedule == PipelineSchedule::ZeroBubbleH1;
+    let table = match schedule {
+        PipelineSchedule::Gpipe => gpipe::table(shape),
+        PipelineSchedule::OneForwardOneBackward => one_f_one_b::table(shape),
+        PipelineSchedule::Interleaved { .. } if !shape.microbatches.is_multiple_of(shape.positions) => return None,
+        PipelineSchedule::Interleaved { .. } => interleaved::table(shape),
+        PipelineSchedule::ZeroBubbleH1 if shape.microbatches == 1 => return None,
+        PipelineSchedule::ZeroBubbleH1 => zb_h1::table(shape),
+    };
+    let lists = links::rows(&table, &links::chain(shape.stages()), |cell| costs(cell.pass, splits_weights));
+    Some(idle(&run(&lists).ok()?, &lists).share)
 }
 
 /// The table of a pipeline of one position, which nothing makes wait: one micro-batch after the

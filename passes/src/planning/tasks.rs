@@ -41,7 +41,7 @@ impl TaskNodes {
     pub fn name(&self) -> String {
         match self.part {
             0 => self.class.name().to_string(),
-            part => format!("{}{}", self.class.name(), part + 1),
+            part => format!("{}.{}", self.class.name(), part + 1),
         }
     }
 }
@@ -50,14 +50,22 @@ impl TaskNodes {
 pub struct Tasks {
     /// The tasks.
     pub all: Vec<TaskNodes>,
-    /// For each position, the task that has each node's result ready.
-    makers: Vec<HashMap<NodeId, usize>>,
+    /// For each position, the tasks that run each node, by class.
+    makers: Vec<HashMap<NodeId, Vec<(Class, usize)>>>,
+    relations: Relations,
 }
 
 impl Tasks {
-    /// The task, at that position, after which the results of a node are there; none of leaves.
-    pub fn maker(&self, position: usize, id: NodeId) -> Option<usize> {
-        self.makers[position].get(&id).copied()
+    /// The task, at that position, after which the results of a node are there for a reader of
+    /// `class`; none of leaves.
+    pub fn maker(&self, position: usize, id: NodeId, class: Class) -> Option<usize> {
+        let makers = self.makers[position].get(&id)?;
+        makers.iter().find(|(of, _)| of.is_beside(class)).or(makers.first()).map(|(_, task)| *task)
+    }
+
+    /// The classes that a node runs in, or, of a transfer, with which it is sent.
+    pub fn classes(&self, id: NodeId) -> &[Class] {
+        self.relations.classes(id)
     }
 
     /// The tasks of a position.
@@ -108,7 +116,7 @@ pub fn assign(graph: &Graph, here: &[LoweredGraph<'_>], splits_weights: bool) ->
         let after = reads.iter().map(number).filter(|other| *other != own);
         all[own].after.extend(after);
     }
-    Ok(ordered(all, here.len()))
+    Ok(ordered(all, here.len(), relations))
 }
 
 /// Whether a node runs in a task.
@@ -147,7 +155,7 @@ fn source(
     let there = computes(graph.node(id)) && here.get(position).is_some_and(|here| here.is_here(id));
     let classes = relations.classes(id);
     // A first loop reads what it has computed itself.
-    let same = classes.iter().copied().find(|of| (*of == Class::Prologue) == (class == Class::Prologue));
+    let same = classes.iter().copied().find(|of| of.is_beside(class));
     there.then(|| Some((position, id, same.or(classes.first().copied())?))).flatten()
 }
 
@@ -185,7 +193,7 @@ fn depths(places: &[(Place, Vec<Place>)], key: impl Fn(Place) -> Key) -> HashMap
 
 /// The tasks in an order in which they could run, of those that could run next the first by class
 /// and stage.
-fn ordered(all: Vec<TaskNodes>, positions: usize) -> Tasks {
+fn ordered(all: Vec<TaskNodes>, positions: usize, relations: Relations) -> Tasks {
     let rank = |task: usize| {
         let TaskNodes { class, stage, position, .. } = &all[task];
         let along = if *class == Class::Backward || *class == Class::Weight { u32::MAX - stage } else { *stage };
@@ -212,11 +220,12 @@ fn ordered(all: Vec<TaskNodes>, positions: usize) -> Tasks {
     let mut sorted: Vec<(usize, TaskNodes)> = new.iter().copied().zip(all).collect();
     sorted.sort_by_key(|(at, _)| *at);
     let mut parts: HashMap<Key, u32> = HashMap::new();
-    let mut tasks = Tasks { all: vec![], makers: vec![HashMap::new(); positions] };
+    let mut tasks = Tasks { all: vec![], makers: vec![HashMap::new(); positions], relations };
     for (at, task) in sorted {
         let part = parts.entry((task.position, task.class, task.stage)).or_insert(0);
-        // A value that the first loop computes too is made, for others, by the main one.
-        tasks.makers[task.position].extend(task.nodes.iter().map(|id| (*id, at)));
+        for id in &task.nodes {
+            tasks.makers[task.position].entry(*id).or_default().push((task.class, at));
+        }
         let after = task.after.iter().map(|before| new[*before]).collect();
         tasks.all.push(TaskNodes { part: *part, after, ..task });
         *part += 1;

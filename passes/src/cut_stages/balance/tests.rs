@@ -1,3 +1,5 @@
+//! The balance beside all cuts that there are, and beside a table over all ends.
+
 use super::*;
 
 struct Random(u64);
@@ -29,6 +31,17 @@ impl Random {
     }
 }
 
+/// What a cut costs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Cost {
+    /// Operations of the largest stage.
+    flops: u64,
+    /// Bytes that cross: each value once for each later stage that reads it.
+    crossing: u64,
+    /// Bytes of state of the stage that has the most.
+    held: u64,
+}
+
 /// The cost by its definition.
 fn counted(items: &[Item], sources: &[Source], ends: &[usize]) -> Cost {
     let stage_of = |item: usize| ends.iter().filter(|end| **end <= item).count();
@@ -58,10 +71,12 @@ fn a_small_model_is_cut_at_the_best_of_all_places() {
     for case in 0..1000 {
         let (count, stages) = (random.below(14) as usize + 1, random.below(5) as usize + 1);
         let (items, sources) = random.model(count);
-        let all = choices(0, count, stages - 1).into_iter();
-        let expected = all.map(|ends| (counted(&items, &sources, &ends), ends)).min();
-        let found = balance(&items, &sources, stages).map(|ends| (cost(&items, &sources, &ends), ends));
-        assert_eq!(found, expected, "case {case}: {count} items in {stages} stages");
+        let all: Vec<_> =
+            choices(0, count, stages - 1).into_iter().map(|ends| (counted(&items, &sources, &ends), ends)).collect();
+        let least = all.iter().map(|(cost, _)| cost.flops).min().unwrap_or(0);
+        let good = all.into_iter().filter(|(cost, _)| cost.flops <= least + least / 100);
+        let expected = good.min_by_key(|(cost, ends)| (cost.crossing, cost.held, ends.clone())).map(|(_, ends)| ends);
+        assert_eq!(balance(&items, &sources, stages), expected, "case {case}: {count} items in {stages} stages");
     }
 }
 
@@ -73,11 +88,12 @@ fn a_large_model_costs_what_a_table_over_all_ends_finds() {
         let (items, sources) = random.model(count);
         let ends = balance(&items, &sources, stages).expect("there is an item for each stage");
         assert!(ends.is_sorted_by(|a, b| a < b) && ends.len() == stages - 1);
-        let found = cost(&items, &sources, &ends);
-        // The best (bytes, state) of the first stages, with the operations of a stage limited by
-        // what was found; one less must leave no cut at all.
+        let found = counted(&items, &sources, &ends);
+        let least = least_limit(&sums(items.iter().map(|item| item.flops)), stages) as u64;
+        // The best (bytes, state) of the first stages, with the operations of a stage limited; one
+        // less than the least must leave no cut at all.
         let mut best = [None, Some((found.crossing, found.held))];
-        for (kept, limit) in best.iter_mut().zip([found.flops.checked_sub(1), Some(found.flops)]) {
+        for (kept, limit) in best.iter_mut().zip([least.checked_sub(1), Some(least + least / 100)]) {
             let at = |end: usize| if end == 0 { Some((0, 0)) } else { None };
             let mut before: Vec<Option<(u64, u64)>> = (0..=count).map(at).collect();
             for _ in 0..stages {
@@ -109,8 +125,6 @@ fn numbers_of_any_size_are_compared_by_their_true_sums() {
     let sources = [0, 1].map(|item| Source { item, bytes: u64::MAX });
     let items = [item(), item(), item(), item()];
     assert_eq!(balance(&items, &sources, 2), Some(vec![2]));
-    let most = Cost { flops: u64::MAX, crossing: u64::MAX, held: u64::MAX };
-    assert_eq!(cost(&items, &sources, &[2]), most);
 }
 
 #[test]

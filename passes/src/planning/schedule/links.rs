@@ -3,8 +3,8 @@
 //! A link says that a stage reads another. F of a stage follows F of all stages that it reads, B
 //! follows B of all stages that read it and its own F, and W follows its B.
 
-use shardc_ir::clock::{Row, run};
 use super::{Cell, Pass, Shape, Table};
+use shardc_ir::clock::{Row, run};
 use std::collections::BTreeMap;
 
 /// The links of a chain: each stage reads the one before it.

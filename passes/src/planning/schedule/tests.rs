@@ -1,10 +1,10 @@
 //! What holds of every schedule: it can be run, idles as its formula says, and keeps no more than
 //! it says; and the timelines in the headers are what is drawn.
 
-use shardc_ir::clock::run;
-use shardc_ir::clock::idle::idle;
-use shardc_ir::clock::timeline::{Block, draw};
 use super::*;
+use shardc_ir::clock::idle::idle;
+use shardc_ir::clock::run;
+use shardc_ir::clock::timeline::{Block, draw};
 use std::collections::{BTreeMap, BTreeSet};
 
 const POSITIONS: [u64; 4] = [2, 4, 8, 16];
