@@ -17,6 +17,7 @@ use shardc_ir::ops::norm::{LayerNorm, RmsNorm};
 use shardc_ir::ops::pool::MaxPool;
 use shardc_ir::ops::random::Dropout;
 use shardc_ir::ops::window::Window;
+use shardc_ir::plan::set::PlanSet;
 use shardc_ir::plan::{Program, StateRole};
 use shardc_ir::spec::Spec;
 use shardc_ir::train::StateInit;
@@ -44,6 +45,7 @@ impl Job {
     /// The plan of another explicit graph under the same spec.
     pub fn plan(&self, graph: &Graph) -> Result<Program, Diagnostics> {
         shardc_passes::planning::plan(graph, &Context { spec: &self.spec, mode: Mode::Train, verify: true })
+            .map(PlanSet::into_first)
     }
 }
 
@@ -135,7 +137,7 @@ fn job(name: &str, model: &Graph, spec: &str) -> Result<Job, String> {
     };
     let (graph, reference) = (explicit(&spec)?, explicit(&spec.reference())?);
     let cx = Context { spec: &spec, mode: Mode::Train, verify: true };
-    let program = shardc_passes::planning::plan(&graph, &cx).map_err(first)?;
+    let program = shardc_passes::planning::plan(&graph, &cx).map_err(first)?.into_first();
     Ok(Job { name: name.to_string(), program, graph, reference, spec })
 }
 

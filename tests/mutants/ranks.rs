@@ -266,7 +266,8 @@ impl<'p> Rank<'p> {
 /// Every launch of a step, in the order of the table.
 pub fn launches(program: &Program) -> Vec<Launch> {
     let mut turns = vec![];
-    for Row::Run { task, time } in &program.order {
+    for row in &program.order {
+        let Row::Run { task, time } = row else { continue };
         for (s, step) in program.tasks[*task as usize].steps.iter().enumerate() {
             if step.when == When::Each || *time == program.mesh.microbatches() - 1 {
                 turns.push((*task as usize, s, *time));

@@ -129,23 +129,24 @@ pub(super) fn drop_row(program: &mut Program, random: &mut Random) -> Option<Str
 
 pub(super) fn duplicate_row(program: &mut Program, random: &mut Random) -> Option<String> {
     let at = random.below(program.order.len());
-    let (row, to) = (program.order[at], random.below(program.order.len() + 1));
-    program.order.insert(to, row);
+    let (row, to) = (program.order[at].clone(), random.below(program.order.len() + 1));
+    program.order.insert(to, row.clone());
     Some(format!("{row:?} of {at} again at {to}"))
 }
 
 pub(super) fn move_row(program: &mut Program, random: &mut Random) -> Option<String> {
     let (from, to) = (random.below(program.order.len()), random.below(program.order.len()));
     let row = program.order.remove(from);
+    let text = format!("{row:?} of {from} to {to}");
     program.order.insert(to, row);
-    (from != to).then(|| format!("{row:?} of {from} to {to}"))
+    (from != to).then_some(text)
 }
 
 /// A row runs for another micro-batch, or two rows exchange theirs.
 pub(super) fn change_row(program: &mut Program, random: &mut Random) -> Option<String> {
     let (all, other) = (program.mesh.microbatches(), random.pick(&program.order)?);
     let at = random.below(program.order.len());
-    let (Row::Run { time, .. }, Row::Run { time: of_other, .. }) = (&mut program.order[at], other);
+    let (Row::Run { time, .. }, Row::Run { time: of_other, .. }) = (&mut program.order[at], other) else { return None };
     let before = *time;
     *time = if random.below(2) == 0 { random.below(all as usize) as u64 } else { of_other };
     (*time != before).then(|| format!("row {at}: micro-batch {time} for {before}"))
@@ -164,7 +165,7 @@ pub(super) fn change_when(program: &mut Program, random: &mut Random) -> Option<
 pub(super) fn exchange_tasks(program: &mut Program, random: &mut Random) -> Option<String> {
     let (a, b) = (random.below(program.tasks.len()), random.below(program.tasks.len()));
     if random.below(3) == 0 {
-        program.order.retain(|Row::Run { task, .. }| *task as usize != a);
+        program.order.retain(|row| !matches!(row, Row::Run { task, .. } if *task as usize == a));
         return Some(format!("task {a} never runs"));
     }
     program.tasks.swap(a, b);
