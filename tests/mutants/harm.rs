@@ -65,12 +65,25 @@ impl Good {
 
     /// As [`Good::harm`], each rank in the order that `order` gives for its program.
     pub fn harm_in_order(&self, programs: &[&Program], order: impl Fn(&Program) -> Vec<Turn>) -> Option<String> {
-        match run_in_order(programs, &self.start, order) {
+        self.judge(run_in_order(programs, &self.start, order), &self.names)
+    }
+
+    /// As [`Good::harm`], of ranks that may hold other arrays than with the good plan, if all are
+    /// held somewhere.
+    pub fn harm_anywhere(&self, programs: &[&Program]) -> Option<String> {
+        let names: Vec<BTreeSet<String>> = programs.iter().map(|program| observed(program).into_keys().collect()).collect();
+        let lost = self.results.keys().find(|name| !names.iter().any(|here| here.contains(*name)));
+        let harm = lost.map(|name| format!("{name} is held nowhere"));
+        harm.or_else(|| self.judge(run(programs, &self.start), &names))
+    }
+
+    fn judge(&self, ran: Result<Vec<Rank<'_>>, String>, names: &[BTreeSet<String>]) -> Option<String> {
+        match ran {
             Err(why) => Some(why),
-            Ok(ranks) => ranks
-                .iter()
-                .enumerate()
-                .find_map(|(r, rank)| self.difference(rank, &self.names[r]).map(|why| format!("rank {r}: {why}"))),
+            Ok(ranks) => {
+                let of = |(r, rank): (usize, &Rank<'_>)| self.difference(rank, &names[r]).map(|why| format!("rank {r}: {why}"));
+                ranks.iter().enumerate().find_map(of)
+            }
         }
     }
 

@@ -174,7 +174,7 @@ pub(super) fn exchange_tasks(program: &mut Program, random: &mut Random) -> Opti
 
 pub(super) fn exchange_states(program: &mut Program, random: &mut Random) -> Option<String> {
     let (a, b) = (random.below(program.states.len()), random.below(program.states.len()));
-    let (first, second) = (program.states[a].clone(), program.states[b].clone());
+    let (first, second) = (program.states.get(a)?.clone(), program.states[b].clone());
     let shape = |id: BufferId| program.buffers[id.index()].shape.clone();
     if a == b || shape(first.buffer) != shape(second.buffer) {
         return None;
@@ -190,7 +190,7 @@ pub(super) fn exchange_states(program: &mut Program, random: &mut Random) -> Opt
 
 pub(super) fn exchange_outputs(program: &mut Program, random: &mut Random) -> Option<String> {
     let a = random.below(program.outputs.len());
-    let id = program.outputs[a].buffer;
+    let id = program.outputs.get(a)?.buffer;
     let shape = |id: BufferId| program.buffers[id.index()].shape.clone();
     let ids = (0..program.buffers.len() as u32).map(BufferId);
     let others: Vec<BufferId> = ids.filter(|other| *other != id && shape(*other) == shape(id)).collect();
@@ -204,7 +204,7 @@ pub(super) fn exchange_outputs(program: &mut Program, random: &mut Random) -> Op
 
 pub(super) fn exchange_inputs(program: &mut Program, random: &mut Random) -> Option<String> {
     let (a, b) = (random.below(program.inputs.len()), random.below(program.inputs.len()));
-    let (first, second) = (program.inputs[a].buffer, program.inputs[b].buffer);
+    let (first, second) = (program.inputs.get(a)?.buffer, program.inputs[b].buffer);
     if a == b || program.buffers[first.index()].shape != program.buffers[second.index()].shape {
         let other = alike(program, random, first)?;
         program.inputs[a].buffer = other;
