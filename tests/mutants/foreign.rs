@@ -217,7 +217,7 @@ fn with_ops(graph: &Graph, other: impl Fn(NodeId, &Op) -> Op) -> Graph {
 /// The program that planning makes of a graph, whatever the proof says of it.
 fn replan(job: &Job, graph: &Graph) -> Option<Program> {
     let cx = Context { spec: &job.spec, mode: Mode::Train, verify: false };
-    catch_unwind(AssertUnwindSafe(|| shardc_passes::planning::plan(graph, &cx).ok())).ok().flatten()
+    catch_unwind(AssertUnwindSafe(|| shardc_passes::planning::plan(graph, &cx).ok().map(PlanSet::into_first))).ok().flatten()
 }
 
 /// A changed plan, on all ranks or on one.

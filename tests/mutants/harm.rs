@@ -1,11 +1,11 @@
 //! Which mutants do harm: a result that is not the good plan's on some rank, or a step that cannot
 //! end.
 
-use super::ranks::{Arrays, Launch, Rank, Start, launches, run, run_in_order};
+use super::ranks::{Arrays, Rank, Start, Turn, run, run_in_order, turns};
 use shardc_ir::dtype::DType;
 use shardc_ir::plan::{Buffer, BufferKind, Program, StateRole};
 use shardc_testkit::random::Random;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How far a result may be off, relative to the largest element of its array.
 const TOLERANCE: f64 = 1e-9;
@@ -15,18 +15,30 @@ pub struct Good {
     /// Random states and inputs.
     pub start: Start,
     results: Arrays,
+    /// The names of what the host finds on each rank.
+    names: Vec<BTreeSet<String>>,
 }
 
 impl Good {
     /// Runs a good plan from random states and inputs.
     pub fn of(program: &Program, random: &mut Random) -> Good {
-        let start = Start { states: states(program, random), inputs: inputs(program, random) };
-        let ranks = run(&vec![program; program.mesh.world_size() as usize], &start).expect("a good plan runs");
+        Good::of_ranks(&vec![program; program.mesh.world_size() as usize], random)
+    }
+
+    /// As [`Good::of`], rank `r` running `programs[r]`.
+    pub fn of_ranks(programs: &[&Program], random: &mut Random) -> Good {
+        let mut start = Start { states: Arrays::new(), inputs: Arrays::new() };
+        for program in programs {
+            states(program, &mut start.states, random);
+            inputs(program, &mut start.inputs, random);
+        }
+        let ranks = run(programs, &start).unwrap_or_else(|why| panic!("a good plan does not run: {why}"));
         let mut results = Arrays::new();
-        for (name, buffer) in observed(program) {
-            let mut whole = vec![f64::NAN; buffer.shape.iter().product::<u64>() as usize];
-            let positions = (0..whole.len()).map(|i| i as f64).collect::<Vec<_>>();
-            for rank in &ranks {
+        for rank in &ranks {
+            for (name, buffer) in observed(rank.program) {
+                let elements = buffer.shape.iter().product::<u64>() as usize;
+                let positions = (0..elements).map(|i| i as f64).collect::<Vec<_>>();
+                let whole = results.entry(name.clone()).or_insert_with(|| vec![f64::NAN; elements]);
                 for (found, position) in rank.compare(buffer, &positions).expect("a good plan's results are whole") {
                     let known = &mut whole[position as usize];
                     let agrees = known.is_nan() || (*known - found).abs() <= TOLERANCE * known.abs().max(1.0);
@@ -34,10 +46,11 @@ impl Good {
                     *known = found;
                 }
             }
-            assert!(whole.iter().all(|v| v.is_finite()), "{name} is {whole:?}");
-            results.insert(name, whole);
         }
-        Good { start, results }
+        let whole = |(name, values): (&String, &Vec<f64>)| assert!(values.iter().all(|v| v.is_finite()), "{name} is {values:?}");
+        results.iter().for_each(whole);
+        let names = programs.iter().map(|program| observed(program).into_keys().collect()).collect();
+        Good { start, results, names }
     }
 
     /// The array that a good plan computes, by name.
@@ -47,31 +60,46 @@ impl Good {
 
     /// Why ranks that run `programs` do harm, if they do.
     pub fn harm(&self, programs: &[&Program]) -> Option<String> {
-        self.harm_in_order(programs, launches)
+        self.harm_in_order(programs, turns)
     }
 
     /// As [`Good::harm`], each rank in the order that `order` gives for its program.
-    pub fn harm_in_order(&self, programs: &[&Program], order: impl Fn(&Program) -> Vec<Launch>) -> Option<String> {
-        match run_in_order(programs, &self.start, order) {
+    pub fn harm_in_order(&self, programs: &[&Program], order: impl Fn(&Program) -> Vec<Turn>) -> Option<String> {
+        self.judge(run_in_order(programs, &self.start, order), &self.names)
+    }
+
+    /// As [`Good::harm`], of ranks that may hold other arrays than with the good plan, if all are
+    /// held somewhere.
+    pub fn harm_anywhere(&self, programs: &[&Program]) -> Option<String> {
+        let names: Vec<BTreeSet<String>> = programs.iter().map(|program| observed(program).into_keys().collect()).collect();
+        let lost = self.results.keys().find(|name| !names.iter().any(|here| here.contains(*name)));
+        let harm = lost.map(|name| format!("{name} is held nowhere"));
+        harm.or_else(|| self.judge(run(programs, &self.start), &names))
+    }
+
+    fn judge(&self, ran: Result<Vec<Rank<'_>>, String>, names: &[BTreeSet<String>]) -> Option<String> {
+        match ran {
             Err(why) => Some(why),
             Ok(ranks) => {
-                ranks.iter().enumerate().find_map(|(r, rank)| self.difference(rank).map(|why| format!("rank {r}: {why}")))
+                let of = |(r, rank): (usize, &Rank<'_>)| self.difference(rank, &names[r]).map(|why| format!("rank {r}: {why}"));
+                ranks.iter().enumerate().find_map(of)
             }
         }
     }
 
-    fn difference(&self, rank: &Rank<'_>) -> Option<String> {
+    fn difference(&self, rank: &Rank<'_>, names: &BTreeSet<String>) -> Option<String> {
         match rank.constants_are_left() {
             Ok(true) => {}
             Ok(false) => return Some("a constant is overwritten".to_string()),
             Err(why) => return Some(why),
         }
         let observed = observed(rank.program);
-        if let Some(missing) = self.results.keys().find(|name| !observed.contains_key(*name)) {
+        if let Some(missing) = names.iter().find(|name| !observed.contains_key(*name)) {
             return Some(format!("{missing} is missing"));
         }
         for (name, buffer) in observed {
-            let Some(expected) = self.results.get(&name) else { return Some(format!("{name} is new")) };
+            let expected = self.results.get(&name).filter(|_| names.contains(&name));
+            let Some(expected) = expected else { return Some(format!("{name} is new")) };
             let pairs = match rank.compare(buffer, expected) {
                 Ok(pairs) => pairs,
                 Err(why) => return Some(format!("{name}: {why}")),
@@ -105,18 +133,17 @@ fn observed(program: &Program) -> BTreeMap<String, &Buffer> {
     all
 }
 
-fn states(program: &Program, random: &mut Random) -> Arrays {
-    let value = |state: &shardc_ir::plan::StateVariable| {
+fn states(program: &Program, known: &mut Arrays, random: &mut Random) {
+    for state in &program.states {
         let elements = program.buffers[state.buffer.index()].shape.iter().product::<u64>();
         // Variances and second moments are positive.
         let low = if state.role == StateRole::Statistic || state.name.ends_with(".v") { 0.2 } else { -0.9 };
-        (state.name.clone(), (0..elements).map(|_| low + (1.0 - low) * random.unit()).collect())
-    };
-    program.states.iter().map(value).collect()
+        let values = || (0..elements).map(|_| low + (1.0 - low) * random.unit()).collect();
+        known.entry(state.name.clone()).or_insert_with(values);
+    }
 }
 
-fn inputs(program: &Program, random: &mut Random) -> Arrays {
-    let mut all = Arrays::new();
+fn inputs(program: &Program, known: &mut Arrays, random: &mut Random) {
     for input in &program.inputs {
         let buffer = &program.buffers[input.buffer.index()];
         let elements = buffer.shape.iter().product::<u64>();
@@ -126,7 +153,6 @@ fn inputs(program: &Program, random: &mut Random) -> Arrays {
             DType::I64 => (low + random.below((high - low) as usize) as i64) as f64,
             DType::Bool => random.below(2) as f64,
         };
-        all.insert(input.name.clone(), (0..elements).map(|_| value()).collect());
+        known.entry(input.name.clone()).or_insert_with(|| (0..elements).map(|_| value()).collect());
     }
-    all
 }

@@ -17,6 +17,7 @@ use shardc_ir::ops::norm::{LayerNorm, RmsNorm};
 use shardc_ir::ops::pool::MaxPool;
 use shardc_ir::ops::random::Dropout;
 use shardc_ir::ops::window::Window;
+use shardc_ir::plan::set::PlanSet;
 use shardc_ir::plan::{Program, StateRole};
 use shardc_ir::spec::Spec;
 use shardc_ir::train::StateInit;
@@ -44,6 +45,7 @@ impl Job {
     /// The plan of another explicit graph under the same spec.
     pub fn plan(&self, graph: &Graph) -> Result<Program, Diagnostics> {
         shardc_passes::planning::plan(graph, &Context { spec: &self.spec, mode: Mode::Train, verify: true })
+            .map(PlanSet::into_first)
     }
 }
 
@@ -126,7 +128,25 @@ fn drawn(count: usize) -> Vec<Job> {
     jobs
 }
 
+/// What a compiler makes of a model and a spec.
+pub struct Compiled {
+    /// The plans of a step of training.
+    pub set: PlanSet,
+    /// Their explicit graph.
+    pub graph: Graph,
+    /// The explicit graph of the reference.
+    pub reference: Graph,
+    /// The spec.
+    pub spec: Spec,
+}
+
 fn job(name: &str, model: &Graph, spec: &str) -> Result<Job, String> {
+    let Compiled { set, graph, reference, spec } = compiled(model, spec)?;
+    Ok(Job { name: name.to_string(), program: set.into_first(), graph, reference, spec })
+}
+
+/// Compiles a model under a spec.
+pub fn compiled(model: &Graph, spec: &str) -> Result<Compiled, String> {
     let first = |d: Diagnostics| d.first().map_or_else(String::new, ToString::to_string);
     let spec = shardc_frontend::spec::parse(Path::new("job.shard"), spec).map_err(first)?;
     let explicit = |spec: &Spec| {
@@ -135,18 +155,21 @@ fn job(name: &str, model: &Graph, spec: &str) -> Result<Job, String> {
     };
     let (graph, reference) = (explicit(&spec)?, explicit(&spec.reference())?);
     let cx = Context { spec: &spec, mode: Mode::Train, verify: true };
-    let program = shardc_passes::planning::plan(&graph, &cx).map_err(first)?;
-    Ok(Job { name: name.to_string(), program, graph, reference, spec })
+    let set = shardc_passes::planning::plan(&graph, &cx).map_err(first)?;
+    Ok(Compiled { set, graph, reference, spec })
 }
 
-struct Model(Builder);
+/// A model that is being written.
+pub struct Model(pub Builder);
 
 impl Model {
-    fn new(name: &str) -> Model {
+    /// An empty one.
+    pub fn new(name: &str) -> Model {
         Model(Builder::new(name, Phase::Imported, Mesh::single()))
     }
 
-    fn input(&mut self, name: &str, dtype: DType, shape: &[u64]) -> ValueId {
+    /// An input.
+    pub fn input(&mut self, name: &str, dtype: DType, shape: &[u64]) -> ValueId {
         self.0.op(Input { name: name.into(), ty: Type::new(dtype, shape), label: false }, &[])
     }
 
@@ -157,11 +180,13 @@ impl Model {
         self.0.state(id)
     }
 
-    fn parameter(&mut self, name: &str, shape: &[u64]) -> ValueId {
+    /// A trained initializer.
+    pub fn parameter(&mut self, name: &str, shape: &[u64]) -> ValueId {
         self.state(name, shape, StateRole::Parameter)
     }
 
-    fn finish(mut self, y: ValueId) -> Graph {
+    /// The model, whose output `y` is.
+    pub fn finish(mut self, y: ValueId) -> Graph {
         self.0.rename(y, "y");
         self.0.graph_mut().outputs.push(Output { name: "y".into(), value: y });
         self.0.finish()

@@ -2,9 +2,13 @@
 //! executor and verifier.
 //!
 //! Each rank has a memory of bytes, poisoned before the step: not a number, an index far outside, a
-//! byte that is no truth value. Ranks run their steps until a collective; a collective happens when
-//! every member of the group waits at the same call.
+//! byte that is no truth value. Ranks run their steps until a collective or a row of messages; a
+//! collective happens when every member of the group waits at the same call. Messages are in
+//! [`post`].
 
+mod post;
+
+use post::Post;
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::{AttentionGrad, AttentionMask, Collective, CollectiveKind, Gather, Kernel, Map, MaxPoolGrad, ScatterAdd};
 use shardc_ir::plan::{Buffer, BufferKind, HostScalar, Program, Row, Step, View, When};
@@ -38,35 +42,45 @@ pub struct Rank<'p> {
     pub program: &'p Program,
     coordinates: Vec<u64>,
     memory: Vec<u8>,
-    turns: Vec<Launch>,
+    turns: Vec<Turn>,
     next: usize,
 }
 
 /// A launch: its task, its step in the task, the micro-batch.
 pub type Launch = (usize, usize, u64);
 
+/// What a rank does next.
+#[derive(Clone, Copy)]
+pub enum Turn {
+    /// A step runs.
+    Launch(Launch),
+    /// The messages of a row begin.
+    Exchange(usize),
+}
+
 /// Runs one step of all ranks, rank `r` running `programs[r]`; what goes wrong, in words.
 pub fn run<'p>(programs: &[&'p Program], start: &Start) -> Result<Vec<Rank<'p>>, String> {
-    run_in_order(programs, start, launches)
+    run_in_order(programs, start, turns)
 }
 
 /// As [`run`], each rank in the order that `order` gives for its program.
 pub fn run_in_order<'p>(
     programs: &[&'p Program],
     start: &Start,
-    order: impl Fn(&Program) -> Vec<Launch>,
+    order: impl Fn(&Program) -> Vec<Turn>,
 ) -> Result<Vec<Rank<'p>>, String> {
     let ranks = programs.iter().zip(0..).map(|(program, number)| Rank::new(program, number, start, order(program)));
     let mut ranks: Vec<Rank<'_>> = ranks.collect::<Result<_, _>>()?;
+    let mut post = Post::new(ranks.len());
     loop {
         for rank in &mut ranks {
             rank.compute()?;
         }
         let waiting: Vec<Option<(Vec<usize>, Collective)>> = ranks.iter().map(Rank::waits).collect::<Result<_, _>>()?;
-        if waiting.iter().all(Option::is_none) {
+        if ranks.iter().all(|rank| rank.next == rank.turns.len()) {
             return Ok(ranks);
         }
-        let mut met = false;
+        let mut met = post.carry(&mut ranks)?;
         for (number, call) in waiting.iter().enumerate() {
             let Some((group, call)) = call else { continue };
             let there = |member: &&usize| waiting[**member].as_ref().is_some_and(|(other, _)| other == group);
@@ -87,7 +101,7 @@ pub fn run_in_order<'p>(
 }
 
 impl<'p> Rank<'p> {
-    fn new(program: &'p Program, number: u64, start: &Start, turns: Vec<Launch>) -> Result<Rank<'p>, String> {
+    fn new(program: &'p Program, number: u64, start: &Start, turns: Vec<Turn>) -> Result<Rank<'p>, String> {
         if program.arena_bytes > LARGEST {
             return Err("too much memory".into());
         }
@@ -192,9 +206,9 @@ impl<'p> Rank<'p> {
         Ok(positions.into_iter().map(|p| p as usize).collect())
     }
 
-    /// Runs up to the next collective.
+    /// Runs up to the next collective or row of messages.
     fn compute(&mut self) -> Result<(), String> {
-        while let Some((task, step, time)) = self.turns.get(self.next).copied() {
+        while let Some(Turn::Launch((task, step, time))) = self.turns.get(self.next).copied() {
             let step = &self.program.tasks[task].steps[step];
             if let Kernel::Collective(_) = step.kernel {
                 break;
@@ -207,7 +221,7 @@ impl<'p> Rank<'p> {
 
     /// The group and the call that it waits at.
     fn waits(&self) -> Result<Option<(Vec<usize>, Collective)>, String> {
-        let Some((task, step, _)) = self.turns.get(self.next) else { return Ok(None) };
+        let Some(Turn::Launch((task, step, _))) = self.turns.get(self.next) else { return Ok(None) };
         let Kernel::Collective(call) = &self.program.tasks[*task].steps[*step].kernel else { return Err("no call".into()) };
         let mesh = &self.program.mesh;
         let known = |i: usize| call.axes[i].index() < mesh.rank_axes().len() && !call.axes[..i].contains(&call.axes[i]);
@@ -263,17 +277,27 @@ impl<'p> Rank<'p> {
     }
 }
 
-/// Every launch of a step, in the order of the table.
-pub fn launches(program: &Program) -> Vec<Launch> {
+/// All that a rank does in a step, in the order of the table.
+pub fn turns(program: &Program) -> Vec<Turn> {
     let mut turns = vec![];
-    for Row::Run { task, time } in &program.order {
+    for (number, row) in program.order.iter().enumerate() {
+        let Row::Run { task, time } = row else {
+            turns.push(Turn::Exchange(number));
+            continue;
+        };
         for (s, step) in program.tasks[*task as usize].steps.iter().enumerate() {
             if step.when == When::Each || *time == program.mesh.microbatches() - 1 {
-                turns.push((*task as usize, s, *time));
+                turns.push(Turn::Launch((*task as usize, s, *time)));
             }
         }
     }
     turns
+}
+
+/// Every launch of a step, in the order of the table.
+pub fn launches(program: &Program) -> Vec<Launch> {
+    let launch = |turn| if let Turn::Launch(launch) = turn { Some(launch) } else { None };
+    turns(program).into_iter().filter_map(launch).collect()
 }
 
 /// A call by all of its group, operand by operand.
@@ -296,7 +320,7 @@ fn exchange_operand(
     let mut destinations = vec![];
     for member in group {
         let rank = &mut ranks[*member];
-        let (task, step, time) = rank.turns[rank.next];
+        let Turn::Launch((task, step, time)) = rank.turns[rank.next] else { return Err("no call".into()) };
         let step = &rank.program.tasks[task].steps[step];
         let all = call.counts.len();
         if (step.reads.len(), step.writes.len()) != (all, all) {

@@ -4,7 +4,7 @@
 
 use super::harm::Good;
 use super::jobs;
-use super::ranks::{Launch, launches};
+use super::ranks::{Launch, Turn, launches};
 use shardc_ir::plan::{Program, Stream};
 use shardc_ir::waits::{Waits, check, derive};
 use shardc_testkit::random::Random;
@@ -19,7 +19,7 @@ enum First {
 }
 
 /// An order in which the queues may run.
-fn order(program: &Program, Waits(waits): &Waits, first: First) -> Vec<Launch> {
+fn order(program: &Program, Waits(waits): &Waits, first: First) -> Vec<Turn> {
     let all = launches(program);
     let firsts: Vec<usize> =
         (0..program.tasks.len()).map(|t| program.tasks[..t].iter().map(|task| task.steps.len()).sum()).collect();
@@ -48,7 +48,7 @@ fn order(program: &Program, Waits(waits): &Waits, first: First) -> Vec<Launch> {
             None => (1 - preferred, can(1 - preferred).expect("waits are for what the table has earlier")),
         };
         (ended[at], next[queue]) = (true, next[queue] + 1);
-        out.push(all[at]);
+        out.push(Turn::Launch(all[at]));
     }
     out
 }

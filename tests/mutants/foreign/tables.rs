@@ -198,6 +198,14 @@ pub fn exchange(plan: &mut Plan, _: &Job, random: &mut Random) -> Option<String>
     Some(format!("states {a} and {b} in program and graph, way {how}"))
 }
 
+/// The micro-batch of a row that runs a task.
+fn time_of(row: &Row) -> Option<u64> {
+    match row {
+        Row::Run { time, .. } => Some(*time),
+        Row::Exchange(_) => None,
+    }
+}
+
 /// Several rows change: dropped, doubled, exchanged, for other micro-batches.
 pub fn rows(plan: &mut Plan, _: &Job, random: &mut Random) -> Option<String> {
     let order = &mut plan.program.order;
@@ -205,12 +213,12 @@ pub fn rows(plan: &mut Plan, _: &Job, random: &mut Random) -> Option<String> {
     let (at, other, how) = (random.below(all), random.below(all), random.below(6));
     match how {
         0 => {
-            let task = order[at];
+            let task = order[at].clone();
             order.retain(|row| *row != task);
         }
         1 => {
-            let Row::Run { time: of, .. } = order[at];
-            order.retain(|Row::Run { time, .. }| *time != of || microbatches == 1);
+            let of = time_of(&order[at]);
+            order.retain(|row| time_of(row) != of || microbatches == 1);
         }
         2 => {
             let rows: Vec<Row> = order[at.min(other)..=at.max(other)].to_vec();
@@ -220,7 +228,11 @@ pub fn rows(plan: &mut Plan, _: &Job, random: &mut Random) -> Option<String> {
         4 => order[at.min(other)..=at.max(other)].reverse(),
         _ => {
             let by = 1 + random.below(microbatches as usize) as u64;
-            order.iter_mut().for_each(|Row::Run { time, .. }| *time = (*time + by) % microbatches);
+            for row in order.iter_mut() {
+                if let Row::Run { time, .. } = row {
+                    *time = (*time + by) % microbatches;
+                }
+            }
         }
     }
     Some(format!("rows {at} and {other}, way {how}"))
@@ -237,10 +249,10 @@ pub fn interleave(plan: &mut Plan, _: &Job, random: &mut Random) -> Option<Strin
     if first == second {
         return None;
     }
-    let twice = |task: u32| program.order.iter().filter(|Row::Run { task: t, .. }| *t == task).count() > 1;
-    let is_of = |Row::Run { task, time }: &Row| twice(*task) && (*time == first || *time == second);
+    let twice = |task: u32| program.order.iter().filter(|row| matches!(row, Row::Run { task: t, .. } if *t == task)).count() > 1;
+    let is_of = |row: &Row| matches!(row, Row::Run { task, time } if twice(*task) && (*time == first || *time == second));
     let places: Vec<usize> = (0..program.order.len()).filter(|i| is_of(&program.order[*i])).collect();
-    let mut rows: Vec<Row> = places.iter().map(|i| program.order[*i]).collect();
+    let mut rows: Vec<Row> = places.iter().map(|i| program.order[*i].clone()).collect();
     let before = rows.clone();
     for i in (1..rows.len()).rev() {
         rows.swap(i, random.below(i + 1));

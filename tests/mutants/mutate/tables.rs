@@ -129,23 +129,24 @@ pub(super) fn drop_row(program: &mut Program, random: &mut Random) -> Option<Str
 
 pub(super) fn duplicate_row(program: &mut Program, random: &mut Random) -> Option<String> {
     let at = random.below(program.order.len());
-    let (row, to) = (program.order[at], random.below(program.order.len() + 1));
-    program.order.insert(to, row);
+    let (row, to) = (program.order[at].clone(), random.below(program.order.len() + 1));
+    program.order.insert(to, row.clone());
     Some(format!("{row:?} of {at} again at {to}"))
 }
 
 pub(super) fn move_row(program: &mut Program, random: &mut Random) -> Option<String> {
     let (from, to) = (random.below(program.order.len()), random.below(program.order.len()));
     let row = program.order.remove(from);
+    let text = format!("{row:?} of {from} to {to}");
     program.order.insert(to, row);
-    (from != to).then(|| format!("{row:?} of {from} to {to}"))
+    (from != to).then_some(text)
 }
 
 /// A row runs for another micro-batch, or two rows exchange theirs.
 pub(super) fn change_row(program: &mut Program, random: &mut Random) -> Option<String> {
     let (all, other) = (program.mesh.microbatches(), random.pick(&program.order)?);
     let at = random.below(program.order.len());
-    let (Row::Run { time, .. }, Row::Run { time: of_other, .. }) = (&mut program.order[at], other);
+    let (Row::Run { time, .. }, Row::Run { time: of_other, .. }) = (&mut program.order[at], other) else { return None };
     let before = *time;
     *time = if random.below(2) == 0 { random.below(all as usize) as u64 } else { of_other };
     (*time != before).then(|| format!("row {at}: micro-batch {time} for {before}"))
@@ -164,7 +165,7 @@ pub(super) fn change_when(program: &mut Program, random: &mut Random) -> Option<
 pub(super) fn exchange_tasks(program: &mut Program, random: &mut Random) -> Option<String> {
     let (a, b) = (random.below(program.tasks.len()), random.below(program.tasks.len()));
     if random.below(3) == 0 {
-        program.order.retain(|Row::Run { task, .. }| *task as usize != a);
+        program.order.retain(|row| !matches!(row, Row::Run { task, .. } if *task as usize == a));
         return Some(format!("task {a} never runs"));
     }
     program.tasks.swap(a, b);
@@ -173,7 +174,7 @@ pub(super) fn exchange_tasks(program: &mut Program, random: &mut Random) -> Opti
 
 pub(super) fn exchange_states(program: &mut Program, random: &mut Random) -> Option<String> {
     let (a, b) = (random.below(program.states.len()), random.below(program.states.len()));
-    let (first, second) = (program.states[a].clone(), program.states[b].clone());
+    let (first, second) = (program.states.get(a)?.clone(), program.states[b].clone());
     let shape = |id: BufferId| program.buffers[id.index()].shape.clone();
     if a == b || shape(first.buffer) != shape(second.buffer) {
         return None;
@@ -189,7 +190,7 @@ pub(super) fn exchange_states(program: &mut Program, random: &mut Random) -> Opt
 
 pub(super) fn exchange_outputs(program: &mut Program, random: &mut Random) -> Option<String> {
     let a = random.below(program.outputs.len());
-    let id = program.outputs[a].buffer;
+    let id = program.outputs.get(a)?.buffer;
     let shape = |id: BufferId| program.buffers[id.index()].shape.clone();
     let ids = (0..program.buffers.len() as u32).map(BufferId);
     let others: Vec<BufferId> = ids.filter(|other| *other != id && shape(*other) == shape(id)).collect();
@@ -203,7 +204,7 @@ pub(super) fn exchange_outputs(program: &mut Program, random: &mut Random) -> Op
 
 pub(super) fn exchange_inputs(program: &mut Program, random: &mut Random) -> Option<String> {
     let (a, b) = (random.below(program.inputs.len()), random.below(program.inputs.len()));
-    let (first, second) = (program.inputs[a].buffer, program.inputs[b].buffer);
+    let (first, second) = (program.inputs.get(a)?.buffer, program.inputs[b].buffer);
     if a == b || program.buffers[first.index()].shape != program.buffers[second.index()].shape {
         let other = alike(program, random, first)?;
         program.inputs[a].buffer = other;
