@@ -113,6 +113,12 @@ const CLASSES: &[Class] = &[
 /// Good plans by other ways.
 const GOOD: &[Class] = &[class("arena: repacked rightly", 6, arena::repack)];
 
+/// A change of some class.
+pub fn any(plan: &mut Plan, job: &Job, random: &mut Random) -> Option<String> {
+    let Class { name, mutate, .. } = &CLASSES[random.below(CLASSES.len())];
+    mutate(plan, job, random).map(|what| format!("{name}: {what}"))
+}
+
 /// Two or three changes on one plan.
 fn several(plan: &mut Plan, job: &Job, random: &mut Random) -> Option<String> {
     let mut done = vec![];

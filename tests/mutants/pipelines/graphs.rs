@@ -49,7 +49,7 @@ fn rebuilt(graph: &Graph, with: impl Fn(NodeId, &Node, &mut Builder, &[Option<Va
 }
 
 enum Made {
-    Node(Node),
+    Node(Box<Node>),
     Value(ValueId),
 }
 
@@ -80,7 +80,7 @@ pub fn way(graph: &Graph, random: &mut Random) -> Option<(Graph, String)> {
     }
     let text = format!("`{}` goes from {} to {:?}, not {op:?}", name(graph, id), new.from, new.to);
     let mut mutant = rebuilt(graph, |at, node, _, _| {
-        Made::Node(if at == id { Node { op: new.clone().into(), ..node.clone() } } else { node.clone() })
+        Made::Node(Box::new(if at == id { Node { op: new.clone().into(), ..node.clone() } } else { node.clone() }))
     });
     let says = random.below(3) > 0;
     if says && let Some(value) = mutant.named(name(graph, id)) {
@@ -103,9 +103,9 @@ pub fn dropped(graph: &Graph, random: &mut Random) -> Option<(Graph, String)> {
         _ if Some(at) == user => {
             let mut node = node.clone();
             node.operands.iter_mut().filter(|value| **value == after).for_each(|value| *value = before);
-            Made::Node(node)
+            Made::Node(node.into())
         }
-        _ => Made::Node(node.clone()),
+        _ => Made::Node(node.clone().into()),
     });
     follow(&mut mutant, random);
     Some((mutant, format!("`{}`, one reader {}", name(graph, id), user.is_some())))
@@ -124,7 +124,7 @@ pub fn other_value(graph: &Graph, random: &mut Random) -> Option<(Graph, String)
     let from = if random.below(3) > 0 && !alike.is_empty() { alike } else { all };
     let other = random.pick(&from)?;
     let mut mutant = rebuilt(graph, |at, node, _, _| {
-        Made::Node(if at == id { Node { operands: vec![other], ..node.clone() } } else { node.clone() })
+        Made::Node(Box::new(if at == id { Node { operands: vec![other], ..node.clone() } } else { node.clone() }))
     });
     follow(&mut mutant, random);
     Some((mutant, format!("`{}` sends `{}`", name(graph, id), graph.value(other).name)))
@@ -201,8 +201,8 @@ pub fn state(graph: &Graph, random: &mut Random) -> Option<(Graph, String)> {
     Some((mutant, text))
 }
 
-/// What was accumulated or reduced and then sent is sent first, and combined where it arrives; or it
-/// is sent only, or combined again.
+/// What was combined and then sent is sent first, and combined where it arrives; or it is sent
+/// only, or combined again.
 pub fn too_early(graph: &Graph, random: &mut Random) -> Option<(Graph, String)> {
     let combines = |id: NodeId| {
         let before = graph.def(graph.node(id).operands[0]);
@@ -216,10 +216,10 @@ pub fn too_early(graph: &Graph, random: &mut Random) -> Option<(Graph, String)> 
     let text = format!("`{}` is sent before {}, way {how}", name(graph, id), combined.op.name());
     let mut mutant = rebuilt(graph, |at, node, b, map| {
         let (Some(sent), Some(done)) = (map[raw.index()], map[node.operands.first().map_or(0, |v| v.index())]) else {
-            return Made::Node(node.clone());
+            return Made::Node(node.clone().into());
         };
         if at != id {
-            return Made::Node(node.clone());
+            return Made::Node(node.clone().into());
         }
         let place = graph.sharding(node.results[0]).at.clone();
         let mut put = |op: &Op, of: ValueId, sharding: shardc_ir::sharding::Sharding| {

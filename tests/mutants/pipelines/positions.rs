@@ -2,10 +2,13 @@
 //! that are exchanged, and the classes of single programs at one position or on one rank.
 
 use super::slots::fit;
+use crate::foreign::{self, Plan};
+use crate::jobs::{Compiled, Job};
 use crate::mutate::CLASSES;
 use shardc_ir::mesh::AxisId;
 use shardc_ir::plan::set::PlanSet;
 use shardc_ir::plan::{BufferId, BufferKind, Program, Row, Task, View};
+use shardc_ir::text::print;
 use shardc_testkit::random::Random;
 use std::collections::BTreeMap;
 
@@ -230,8 +233,19 @@ pub fn at_one_position(set: &mut PlanSet, random: &mut Random) -> Option<String>
     Some(format!("program {at}: {}: {what}", class.name))
 }
 
-/// A change of a single program, on one rank of several at its position: of its steps, its rows, its
-/// messages, or all that its step reads and writes.
+/// A change of a program of the second family, at one position; the graph stays.
+pub fn other_kinds(set: &mut PlanSet, job: &super::Job, random: &mut Random) -> Option<String> {
+    let at = random.below(set.programs.len());
+    let Compiled { graph, reference, spec, .. } = &job.plans;
+    let (program, graph, reference, spec) = (set.programs[at].clone(), graph.clone(), reference.clone(), spec.clone());
+    let alone = Job { name: job.name.to_string(), program, graph, reference, spec };
+    let mut plan = Plan { program: alone.program.clone(), graph: alone.graph.clone() };
+    let what = foreign::any(&mut plan, &alone, random)?;
+    set.programs[at] = plan.program;
+    (print(&plan.graph) == print(&alone.graph)).then(|| format!("program {at}: {what}"))
+}
+
+/// A change of a single program, on one rank of several at its position.
 pub fn on_one_rank(set: &mut PlanSet, random: &mut Random) -> Option<String> {
     let mesh = set.mesh().clone();
     let world = mesh.world_size();
