@@ -39,7 +39,8 @@ fn job(microbatches: u64) -> (Graph, Program) {
          shard \"c.w\" [tp, -]\nloss mse prediction=y labels=t\noptimizer adamw lr=0.1\nclip norm=1\n"
     );
     let model = parse(MODEL).expect("the model parses");
-    step::proven(&model, &step::spec(&spec).expect("the spec parses")).expect("the job compiles")
+    let (graph, programs) = step::proven(&model, &step::spec(&spec).expect("the spec parses")).expect("the job compiles");
+    (graph, programs.into_first())
 }
 
 /// The axes of the job's ranks.

@@ -110,7 +110,7 @@ fn places_are_stages(spec: &Spec, context: &mut Context<'_>) {
 
 /// A schedule takes only some numbers of micro-batches.
 fn schedule_fits(spec: &Spec, context: &mut Context<'_>) {
-    let Some(pipeline) = &spec.pipeline else { return };
+    let Some(pipeline) = spec.pipeline.as_ref().filter(|pipeline| pipeline.value.custom.is_none()) else { return };
     let (positions, microbatches) = (spec.mesh().size(pipeline.value.axis), spec.microbatches());
     let source = spec.batch.as_ref().map_or(pipeline.source, |batch| batch.source);
     match pipeline.value.schedule {

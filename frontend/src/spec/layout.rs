@@ -89,19 +89,10 @@ pub fn zero(r: &mut Reader<'_, '_, '_>, spec: &mut Spec) -> Option<()> {
 
 pub fn pipeline(r: &mut Reader<'_, '_, '_>, spec: &mut Spec) -> Option<()> {
     let axis = r.required("axis", axis);
-    let schedule = r.optional("schedule", pipeline_schedule);
+    let schedule = r.option("schedule", PipelineSchedule::OneForwardOneBackward, pipeline_schedule);
     let custom = r.optional("custom", pattern);
-    if let (Some(Some(file)), Some(Some(_))) = (&custom, &schedule) {
-        let error = Diagnostic::error("`custom` and `schedule` both say in which order tasks run");
-        r.context.report(file.source, error.help("keep one of the two"));
-    }
     let cut = r.option("cut", Cut::Balance, cut);
-    spec.pipeline = Some(r.located(Pipeline {
-        axis: axis?,
-        schedule: schedule?.unwrap_or(PipelineSchedule::OneForwardOneBackward),
-        custom: custom?,
-        cut: cut?,
-    }));
+    spec.pipeline = Some(r.located(Pipeline { axis: axis?, schedule: schedule?, custom: custom?, cut: cut? }));
     Some(())
 }
 

@@ -64,7 +64,8 @@ pub struct Pipeline {
     pub axis: AxisId,
     /// The order of tasks.
     pub schedule: PipelineSchedule,
-    /// A file, beside the spec, with a table that takes the place of the schedule's.
+    /// A file, beside the spec, with a table that takes the place of the schedule's; that says how
+    /// many stages a rank has.
     pub custom: Option<Located<String>>,
     /// The cut between stages.
     pub cut: Cut,
