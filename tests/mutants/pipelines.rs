@@ -71,6 +71,7 @@ const CLASSES: &[Class] = &[
     set("row changed", 4, rows::run_changed),
     set("fewer slots", 10, slots::fewer),
     set("slots shared", 8, slots::shared),
+    set("received over another", 4, slots::received_over),
     set("slots exchanged", 6, slots::exchanged),
     set("task of another stage", 10, positions::other_task),
     set("programs exchanged", 2, positions::exchanged),

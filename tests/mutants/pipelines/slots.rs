@@ -74,6 +74,26 @@ pub fn shared(set: &mut PlanSet, random: &mut Random) -> Option<String> {
     Some(format!("program {at}: {text}"))
 }
 
+/// What is received comes to lie where another buffer does, or another buffer where it does.
+pub fn received_over(set: &mut PlanSet, random: &mut Random) -> Option<String> {
+    let at = random.below(set.programs.len());
+    let program = &mut set.programs[at];
+    let received = program.messages.iter().filter(|message| !message.sends).map(|message| message.view.buffer.index());
+    let own = random.pick(&received.collect::<Vec<_>>())?;
+    let lasts = |i: usize| matches!(program.buffers[i].kind, BufferKind::Constant(_) | BufferKind::Scalar(_));
+    let others = (0..program.buffers.len()).filter(|i| *i != own && program.buffers[*i].slots == 1 && !lasts(*i));
+    let other = random.pick(&others.collect::<Vec<_>>())?;
+    let (from, to) = if random.below(2) == 0 { (own, other) } else { (other, own) };
+    let offset = program.buffers[to].offset;
+    if program.buffers[from].offset == offset {
+        return None;
+    }
+    program.buffers[from].offset = offset;
+    let text = format!("program {at}: `{}` lies where `{}` does", program.buffers[from].name, program.buffers[to].name);
+    fit(program);
+    Some(text)
+}
+
 /// Two buffers with several slots lie one over the other, or exchange how many they have.
 pub fn exchanged(set: &mut PlanSet, random: &mut Random) -> Option<String> {
     let (at, first) = pick(set, random)?;
