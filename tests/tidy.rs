@@ -49,6 +49,7 @@ const NO_COMPUTATION: &[&str] = &[
     "ReduceScatter",
     "AllToAll",
     "ShardSlice",
+    "Transfer",
     "leaf",
     "comm",
 ];

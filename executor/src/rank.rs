@@ -89,7 +89,7 @@ impl Rank {
         exchange(&mut transfers).map_err(|why| Fault::from(format!("message `{}`: {why}", first())))
     }
 
-    /// Does what the program says for `launch`; a collective is for `call`, with its sources and its
+    /// Does what the program says for a launch; a collective is for `call`, with its sources and its
     /// destinations (see [`crate::comm::Communicator::run`]).
     ///
     /// # Errors

@@ -3,23 +3,25 @@
 //!
 //! A program is taken together with the explicit graph that it says it carries out, and is
 //! validated against it as the output of a compiler is against its source; nothing that made it is
-//! believed. All ranks run the same steps in the same order, and only the members of groups and the
-//! offsets of kernels depend on where a rank stands, both as functions of its coordinates. So one
-//! symbolic run stands for all ranks, and time grows with the program alone. If ranks run different
-//! programs of one mesh ([`PlanSet`]), each is proven against the same graph, and that their calls
-//! meet is proven besides. Source: Pnueli, Siegel and Singerman, Translation Validation (1998).
+//! believed. Ranks that run one program run the same steps in the same order, and only the members
+//! of groups and the offsets of kernels depend on where a rank stands, both as functions of its
+//! coordinates. So one symbolic run stands for all of them, and time grows with the program alone.
+//! If ranks run different programs of one mesh ([`PlanSet`]), as the stages of a pipeline do, each
+//! is proven against the same graph, at each position at which the graph holds other values, and
+//! that their calls and messages meet is proven besides. Source: Pnueli, Siegel and Singerman,
+//! Translation Validation (1998).
 //!
 //! **0 The graph** keeps the rules of [`crate::verify`] at phase `explicit`: every sharding and
 //! partial follows from the letters of the ops, and no reshard is left in it. That a partial value
 //! is reduced before anything nonlinear reads it, and over the right axes, is a property of the
-//! graph.
+//! graph. The norm of all gradients, by which a step is given up, is known everywhere.
 //!
 //! **1 Tables** ([`Program::check_tables`]). Every id is in range, every size sensible, every
 //! buffer inside the arena.
 //!
 //! **2 Bindings** ([`bindings`]). The program has the mesh of its graph. Its states, inputs,
-//! constants (to the byte), scalars, gradients and outputs are those of the graph, each once, none
-//! missing; every buffer has the type, sharding and local shape of its value, and what the host
+//! constants (to the byte), scalars, gradients and outputs are those of the graph that its ranks
+//! hold, each once, none missing; every buffer has the type, sharding and local shape of its value, and what the host
 //! fills or reads has a slot for each micro-batch exactly where a step has several.
 //!
 //! **3 Kernels** ([`carried`]). Every step names ops of the graph, and its kernel is their lowering
@@ -41,7 +43,9 @@
 //!
 //! Then the order is run row by row: a task must find its needs at its micro-batch, and leaves what
 //! it leaves. An accumulator is its value with the last micro-batch, and what adds a micro-batch
-//! finds those before it. So nothing is read before it is written or after its bytes were given
+//! finds those before it. A message is one end of a transfer of the graph ([`messages`]): what it
+//! sends must be there, and what it receives is there afterwards, on the word of its other end;
+//! messages of one row begin together and share no bytes. So nothing is read before it is written or after its bytes were given
 //! away, no call in place is forgotten or made twice, no accumulator is read before it has all
 //! micro-batches, none is added twice or out of order. At the end every state holds its update,
 //! every gradient and every slot of every output its value, every constant itself.
@@ -52,12 +56,14 @@
 //! partials under the same sharding, from equal inputs, by the same kernel; of several programs
 //! that hold a state together [`replicas`] shows that they have the same kernels.
 //!
-//! **6 Calls** ([`collectives`], [`meeting`]). Every call names distinct axes of ranks, is in the
-//! stream of communication, and moves as many bytes as its operands have. Of one program every
-//! member of a group makes the same calls in the same order, which is one chain for each rank and
-//! the same global order for all communicators, so that nobody waits for ever. Of several programs
-//! a lockstep run of all chains shows it: members meet with equal kind, type, count, combination
-//! and axes, for the same ops.
+//! **6 Calls and messages** ([`collectives`], [`meeting`]). Every call names distinct axes of ranks,
+//! is in the stream of communication, and moves as many bytes as its operands have. Of one program
+//! every member of a group makes the same calls in the same order, which is one chain for each rank
+//! and the same global order for all communicators, so that nobody waits for ever. Of several
+//! programs a lockstep run of all chains shows it, in which a send waits for its receive: members
+//! meet with equal kind, type, count, combination and axes, for the same ops, and the n-th message
+//! from one rank to another is the n-th that is received, of the same value and micro-batch. What a
+//! receive was believed to bring (4) is given by a send that comes earlier in that run.
 //!
 //! **7 Bytes** ([`bytes`]). The bytes that a rank sends are the closed form of its calls. The least
 //! that the graph's communication costs stands beside it.
@@ -104,6 +110,9 @@ use std::collections::BTreeSet;
 use subject::{Known, Subject};
 use table::Lemmas;
 use violation::numbered;
+
+/// The output that is the norm of all gradients.
+const NORM: &str = "grad_norm";
 
 /// The proven facts, in numbers. Of several programs those of the first stand for all, but for
 /// `programs`, `ranks` and the peak.
@@ -158,6 +167,10 @@ pub fn verify_set(set: &PlanSet<&Program>, graph: &Graph) -> Result<Proof, Viola
         return Err(Violation::of(format!("`%{name}` is a reshard, of which nobody has said what it sends")));
     }
     verify_graph(graph).map_err(|violations| Violation::of(report(graph, &violations)))?;
+    let norm = graph.outputs.iter().find(|output| output.name == NORM);
+    if norm.is_some_and(|norm| graph.sharding(norm.value).at.is_some()) {
+        return Err(Violation::of(format!("not every rank knows `{NORM}`, by which a step is given up")));
+    }
     ranks(set)?;
     let known = Known::new(graph);
     let mut proof: Option<Proof> = None;

@@ -45,7 +45,11 @@ impl Pass for CutStages {
     }
 
     fn run(&self, graph: &mut Graph, cx: &Context<'_>) -> Result<(), Diagnostics> {
-        let Some(pipeline) = &cx.spec.pipeline else { return Ok(()) };
+        let Some(pipeline) = &cx.spec.pipeline else {
+            let Some(place) = cx.spec.place.first() else { return Ok(()) };
+            let error = Diagnostic::error("`place` needs a `pipeline` line").at(cx.spec.place_of(place.source));
+            return Err(error.help("add a line such as `pipeline axis=pp`, or remove it").into());
+        };
         let stages = pipeline.value.stages(&graph.mesh);
         let anchored = anchored(graph);
         let mut stage_of = placed(graph, &anchored, cx)?;

@@ -94,13 +94,7 @@ fn scopes_have_a_rest(spec: &Spec, context: &mut Context<'_>) {
 }
 
 fn places_are_stages(spec: &Spec, context: &mut Context<'_>) {
-    let Some(pipeline) = &spec.pipeline else {
-        if let Some(place) = spec.place.first() {
-            let error = Diagnostic::error("`place` needs a `pipeline` line");
-            context.report(place.source, error.help("add a line such as `pipeline axis=pp`, or remove it"));
-        }
-        return;
-    };
+    let Some(pipeline) = &spec.pipeline else { return };
     let stages = pipeline.value.stages(&spec.mesh());
     for place in spec.place.iter().filter(|place| place.value.stage >= stages) {
         let error = Diagnostic::error(format!("there is no stage {}", place.value.stage));

@@ -9,7 +9,8 @@
 //!
 //! Stages follow one another, so their tasks do. What goes back and forth between stages, the norm
 //! of all gradients or a branch that is placed elsewhere, would make tasks that wait for one another
-//! in a circle: these come apart by how often the way to each node changes its task.
+//! in a circle: these come apart by how often the ways to a node, and those from it, change tasks.
+//! So what a branch elsewhere needs, what runs beside it and what needs it are three tasks.
 
 use super::pace::{Class, Relations};
 use petgraph::algo::tarjan_scc;
@@ -98,14 +99,14 @@ pub fn assign(graph: &Graph, here: &[LoweredGraph<'_>], splits_weights: bool) ->
         }
     }
     let depths = depths(&places, key);
-    let mut numbers: BTreeMap<(Key, u32), usize> = BTreeMap::new();
+    let mut numbers: BTreeMap<(Key, Depth), usize> = BTreeMap::new();
     for (place, _) in &places {
         let next = numbers.len();
         numbers.entry((key(*place), depths[place])).or_insert(next);
     }
     let number = |place: &Place| numbers[&(key(*place), depths[place])];
     let mut all: Vec<TaskNodes> = vec![];
-    let mut sorted: Vec<(&(Key, u32), &usize)> = numbers.iter().collect();
+    let mut sorted: Vec<(&(Key, Depth), &usize)> = numbers.iter().collect();
     sorted.sort_by_key(|(_, number)| **number);
     for (((position, class, stage), _), _) in sorted {
         all.push(TaskNodes { position: *position, class: *class, stage: *stage, part: 0, nodes: vec![], after: BTreeSet::new() });
@@ -159,9 +160,13 @@ fn source(
     there.then(|| Some((position, id, same.or(classes.first().copied())?))).flatten()
 }
 
-/// For each node in its task, how often the way to it changes tasks, where that goes round in a
-/// circle; else 0.
-fn depths(places: &[(Place, Vec<Place>)], key: impl Fn(Place) -> Key) -> HashMap<Place, u32> {
+/// How often the way to a node changes tasks at most, and the way from it.
+type Depth = (u32, u32);
+
+/// For each node in its task its depth, where tasks go round in a circle; else nothing. Along every
+/// way the first number does not fall and the second does not rise, and where the task changes the
+/// first rises: so tasks by depth go round no more.
+fn depths(places: &[(Place, Vec<Place>)], key: impl Fn(Place) -> Key) -> HashMap<Place, Depth> {
     let mut tasks: DiGraph<(), ()> = DiGraph::new();
     let mut number: HashMap<Key, NodeIndex> = HashMap::new();
     for (place, reads) in places {
@@ -176,17 +181,24 @@ fn depths(places: &[(Place, Vec<Place>)], key: impl Fn(Place) -> Key) -> HashMap
     for (i, component) in tarjan_scc(&tasks).into_iter().enumerate().filter(|(_, component)| component.len() > 1) {
         component.into_iter().for_each(|task| circle[task.index()] = i);
     }
-    let mut depths: HashMap<Place, u32> = HashMap::new();
+    let of = |place: &Place| circle[number[&key(*place)].index()];
+    // By how much a way that goes round changes from one node to a reader.
+    let change = |read: &Place, place: &Place| {
+        let round = of(read) != usize::MAX && of(read) == of(place);
+        round.then(|| u32::from(key(*read) != key(*place)))
+    };
+    let mut depths: HashMap<Place, Depth> = HashMap::new();
     for (place, reads) in places {
-        let own = key(*place);
-        let of = |read: &Place| {
-            let other = key(*read);
-            let same = circle[number[&own].index()] == circle[number[&other].index()];
-            if same { depths.get(read).copied().unwrap_or(0) + u32::from(own != other) } else { 0 }
-        };
-        let is_in_circle = circle[number[&own].index()] != usize::MAX;
-        let depth = if is_in_circle { reads.iter().map(of).max().unwrap_or(0) } else { 0 };
-        depths.insert(*place, depth);
+        let before = |read: &Place| Some(depths.get(read).map_or(0, |(to, _)| *to) + change(read, place)?);
+        let to = reads.iter().filter_map(before).max().unwrap_or(0);
+        depths.insert(*place, (to, 0));
+    }
+    for (place, reads) in places.iter().rev() {
+        let from = depths[place].1;
+        for read in reads {
+            let Some(change) = change(read, place) else { continue };
+            depths.entry(*read).and_modify(|(_, own)| *own = (*own).max(from + change));
+        }
     }
     depths
 }
