@@ -89,8 +89,8 @@ impl Rank {
         exchange(&mut transfers).map_err(|why| Fault::from(format!("message `{}`: {why}", first())))
     }
 
-    /// Does what the program says for a launch; a collective is for `call`, with its sources and its
-    /// destinations (see [`crate::comm::Communicator::run`]).
+    /// Does what the program says for a launch; a collective is for `call`, with its sources and
+    /// its destinations (see [`crate::comm::Communicator::run`]).
     ///
     /// # Errors
     /// Bad data, or what `call` says, with the step's text.

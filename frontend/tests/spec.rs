@@ -321,7 +321,7 @@ fn files_that_are_no_specs() {
 fn what_is_not_built_yet_is_named() {
     let errors = unsupported(&good(WHOLE));
     let names: Vec<&str> = errors.iter().map(|error| error.message.split('`').nth(1).unwrap()).collect();
-    let expected = ["zero", "pipeline", "place", "precision", "recompute"];
+    let expected = ["zero", "precision", "recompute"];
     assert_eq!(names, expected);
     assert_eq!(
         listing(WHOLE, &errors)[0],

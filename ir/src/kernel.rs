@@ -118,6 +118,28 @@ forms! {
     Collective,
 }
 
+/// The work of a kernel, or of several.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Work {
+    /// Operations on numbers.
+    pub flops: u64,
+    /// Bytes of the operands read.
+    pub read: u64,
+    /// Bytes of the operands written.
+    pub written: u64,
+}
+
+impl Work {
+    /// That of both.
+    pub fn and(self, other: Work) -> Work {
+        Work {
+            flops: self.flops.saturating_add(other.flops),
+            read: self.read.saturating_add(other.read),
+            written: self.written.saturating_add(other.written),
+        }
+    }
+}
+
 impl Kernel {
     /// The form's name in listings.
     pub fn name(&self) -> &'static str {
@@ -135,6 +157,19 @@ impl Kernel {
     /// Operations on numbers, as [`Form::flops`] counts them.
     pub fn flops(&self) -> u64 {
         self.form().flops()
+    }
+
+    /// What it computes and touches.
+    ///
+    /// # Errors
+    /// As [`Form::signature`].
+    pub fn work(&self, mesh: &Mesh) -> Result<Work, Reason> {
+        let Signature { reads, writes } = self.signature(mesh)?;
+        let bytes = |operands: &[signature::Operand]| {
+            let all = operands.iter().map(|operand| operand.elements.saturating_mul(operand.dtype.bytes()));
+            all.fold(0, u64::saturating_add)
+        };
+        Ok(Work { flops: self.flops(), read: bytes(&reads), written: bytes(&writes) })
     }
 
     /// Whether read operand `read` may be the same memory as written operand `write`.

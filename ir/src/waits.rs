@@ -110,8 +110,8 @@ pub fn derive(program: &Program) -> Waits {
             None => known,
         };
         let entry = (launch.at, launch.number);
-        launch.bytes(program, &launch.reads).for_each(|range| queues[own].read.write(&range, entry, None));
-        launch.bytes(program, &launch.writes).for_each(|range| queues[own].written.write(&range, entry, None));
+        launch.bytes(program, launch.reads).for_each(|range| queues[own].read.write(&range, entry, None));
+        launch.bytes(program, launch.writes).for_each(|range| queues[own].written.write(&range, entry, None));
         latest[launch.number] = Some(launch.at);
     }
     Waits(waits)
@@ -120,9 +120,9 @@ pub fn derive(program: &Program) -> Waits {
 /// The last launch of the other queue that must have ended, and its step.
 fn needed(program: &Program, launch: &Launch<'_>, other: &Queue) -> Option<(usize, usize)> {
     let last = |memory: &Memory<(usize, usize)>, range: &Range<u64>| memory.touching(range).map(|entry| entry.content).max();
-    let read = launch.bytes(program, &launch.reads).filter_map(|range| last(&other.written, &range)).max();
+    let read = launch.bytes(program, launch.reads).filter_map(|range| last(&other.written, &range)).max();
     let write = |range: Range<u64>| last(&other.written, &range).max(last(&other.read, &range));
-    read.max(launch.bytes(program, &launch.writes).filter_map(write).max())
+    read.max(launch.bytes(program, launch.writes).filter_map(write).max())
 }
 
 /// Whether `waits` order all launches that touch the same bytes; written without what [`derive()`]

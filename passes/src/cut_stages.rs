@@ -15,8 +15,6 @@ use crate::pass::{Context, Mode, Pass};
 use balance::{Item, Source};
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, counted, names_help};
 use shardc_ir::graph::{Graph, Node, NodeId, Phase, ValueId};
-use shardc_ir::lower::Lowered;
-use shardc_ir::lower::fused::fuse;
 use shardc_ir::lower::graph::LoweredGraph;
 use shardc_ir::names::matches_scope;
 use shardc_ir::ops::Op;
@@ -110,7 +108,7 @@ fn items(graph: &Graph, anchored: &[NodeId]) -> (Vec<Item>, Vec<Source>) {
     let mut items: Vec<Item> = vec![];
     for (at, id) in anchored.iter().enumerate() {
         let node = graph.node(*id);
-        let mut item = Item { flops: flops(&lowered, *id), held: 0, reads: vec![] };
+        let mut item = Item { flops: lowered.work(*id).flops, held: 0, reads: vec![] };
         for value in &node.operands {
             let bytes = graph.ty(*value).elements() * graph.ty(*value).dtype.bytes();
             match (number.get(value), &graph.def(*value).op) {
@@ -131,15 +129,6 @@ fn items(graph: &Graph, anchored: &[NodeId]) -> (Vec<Item>, Vec<Source>) {
         items.push(item);
     }
     (items, sources)
-}
-
-/// Operations of a node over the whole batch.
-fn flops(lowered: &LoweredGraph<'_>, id: NodeId) -> u64 {
-    match lowered.node(id) {
-        Lowered::Map(_) | Lowered::Reduce { .. } => fuse(lowered, id, &|_| false).map_or(0, |fused| fused.kernel.flops()),
-        Lowered::Launches { launches, .. } => launches.iter().map(|launch| launch.kernel.flops()).fold(0, u64::saturating_add),
-        Lowered::Alias(_) | Lowered::Leaf => 0,
-    }
 }
 
 /// The cut behind the last node of each of `scopes`.

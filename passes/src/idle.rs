@@ -23,7 +23,8 @@ pub fn check_axes(graph: &Graph, spec: &Spec) -> Result<(), Diagnostics> {
             let (name, ranks) = (&axis.name, axis.size);
             let message = format!("nothing is split over `{name}`: its {ranks} ranks would all do the same");
             let help = format!(
-                "split the samples with `data axis={name}`, or weights with `tensor axis={name}` or `shard` lines;\n\
+                "split the samples with `data axis={name}`, weights with `tensor axis={name}` or `shard` lines, or the model with \
+                 `pipeline axis={name}`;\n\
                  if it is meant, write `replicate axis={name}`"
             );
             errors.push(Diagnostic::error(message).at(spec.place_of(mesh.source)).help(help));

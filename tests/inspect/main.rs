@@ -128,9 +128,11 @@ fn the_json_of_every_gold_plan_fits_its_schema() {
         ("vit", spec("dp=2 tp=2", 2, DP_TP)),
         ("bert", spec("dp=2 tp=2", 2, &sequence)),
         ("grouped", spec("dp=2", 1, "data axis=dp\n")),
+        ("gpt2", spec("pp=2", 2, "pipeline axis=pp\n")),
+        ("llama", spec("pp=2 tp=2", 4, "tensor axis=tp\npipeline axis=pp schedule=zb-h1\n")),
     ];
-    for (name, spec) in jobs {
-        let here = plan(&format!("schema-{name}"), &model(name), &spec);
+    for (i, (name, spec)) in jobs.into_iter().enumerate() {
+        let here = plan(&format!("schema-{name}-{i}"), &model(name), &spec);
         for options in [&[][..], &["--program", "eval"], &["--program", "reference"], &["--rank", "1"]] {
             schema.check(&json(&here, options)).unwrap_or_else(|why| panic!("{name} {options:?}: {why}"));
         }

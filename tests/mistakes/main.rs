@@ -136,7 +136,7 @@ fn mistakes_are_refused_and_certificates_find_them() {
     let mut counts: BTreeMap<usize, [usize; 4]> = BTreeMap::new();
     let (mut unseen, mut said_of): (Vec<String>, BTreeSet<&str>) = (vec![], BTreeSet::new());
     for (number, job) in jobs::all().iter().enumerate() {
-        let mut random = Random(100 + number as u64);
+        let mut random = Random(200 + number as u64);
         let good = Good::new(job);
         let plan = here.join(job.name.replace(' ', "-"));
         plan_dir::write(&plan, &job.compiled, &job.model, &written(&here, job), true).expect("a plan can be written");

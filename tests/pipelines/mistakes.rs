@@ -21,7 +21,6 @@ fn specs_that_no_pipeline_can_carry_out() {
         ("unknown", on("pp=2", 4, "pipeline axis=pp cut=after(\"*.h.9\")"), "job.shard:6", "`*.h.9`"),
         ("order", on("pp=3", 4, "pipeline axis=pp cut=after(\"*.h.2\", \"*.h.1\")"), "job.shard:6", "does not end after"),
         ("number", on("pp=4", 4, "pipeline axis=pp cut=after(\"*.h.1\")"), "job.shard:6", "not 4"),
-        ("behind", on("pp=2", 4, "pipeline axis=pp cut=after(\"*.lm_head\")"), "job.shard:6", "nothing comes after"),
         ("many", on("pp=2", 4, "pipeline axis=pp schedule=interleaved(chunks=5000)"), "job.shard:6", "10000 stages"),
         ("groups", on("pp=2", 1, "pipeline axis=pp schedule=interleaved(chunks=2)"), "job.shard:2", "groups of 2"),
         ("one", on("pp=2", 1, "pipeline axis=pp schedule=zb-h1"), "job.shard:2", "several micro-batches"),

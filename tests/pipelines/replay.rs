@@ -4,6 +4,15 @@ use super::{Job, spec};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
+/// From one position to another.
+type Way = (u64, u64);
+
+/// When the messages of a way were begun by the receiver, and by the sender, and what each is.
+type Begun = [Vec<(f64, String)>; 2];
+
+/// One end of a message: its way, whether it sends, and its number there.
+type Place = (Way, bool, usize);
+
 /// When the last row ends and how long the busiest position works, if a task of that name takes
 /// `cost` and messages nothing; in the strict reading an exchange also waits for whoever receives.
 /// `None` where positions wait for one another for ever.
@@ -17,8 +26,8 @@ pub fn replayed(report: &Value, cost: &dyn Fn(&Value) -> f64, strict: bool) -> O
     let count = rows.len() as u64;
     let (mut at, mut now, mut busy, mut end) = (vec![0; rows.len()], vec![0.0; rows.len()], vec![0.0; rows.len()], 0.0f64);
     // For each way, when each message was begun by either end, and what it is.
-    let mut begun: BTreeMap<(u64, u64), [Vec<(f64, String)>; 2]> = BTreeMap::new();
-    let mut places: Vec<Option<Vec<((u64, u64), bool, usize)>>> = vec![None; rows.len()];
+    let mut begun: BTreeMap<Way, Begun> = BTreeMap::new();
+    let mut places: Vec<Option<Vec<Place>>> = vec![None; rows.len()];
     loop {
         let mut moved = false;
         for position in 0..count {

@@ -1,8 +1,10 @@
 //! Every node of a graph lowered on a rank's part, and where each value is stored: views of one
 //! another share storage.
 
+use super::fused::fuse;
 use super::{Extent, LowerContext, Lowered};
 use crate::graph::{Graph, Node, NodeId, ValueId};
+use crate::kernel::{Kernel, Work};
 use crate::ops::Op;
 use std::sync::Arc;
 
@@ -81,6 +83,20 @@ impl<'g> LoweredGraph<'g> {
     /// The lowered form of a node.
     pub fn node(&self, id: NodeId) -> &Lowered {
         &self.nodes[id.index()]
+    }
+
+    /// The work of a node's kernels on a rank, by itself.
+    pub fn work(&self, id: NodeId) -> Work {
+        let work = |kernel: &Kernel| kernel.work(&self.graph.mesh).unwrap_or_default();
+        match self.node(id) {
+            Lowered::Map(_) | Lowered::Reduce { .. } => {
+                fuse(self, id, &|_| false).map_or(Work::default(), |fused| work(&fused.kernel))
+            }
+            Lowered::Launches { launches, .. } => {
+                launches.iter().map(|launch| work(&launch.kernel)).fold(Work::default(), Work::and)
+            }
+            Lowered::Alias(_) | Lowered::Leaf => Work::default(),
+        }
     }
 
     /// The nodes that run here, in order.

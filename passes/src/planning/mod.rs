@@ -23,7 +23,6 @@ use pace::Class;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use shardc_ir::graph::{Graph, NodeId};
 use shardc_ir::lower::graph::LoweredGraph;
-use shardc_ir::lower::{Lowered, fused};
 use shardc_ir::mesh::AxisId;
 use shardc_ir::plan::lives::slots;
 use shardc_ir::plan::set::PlanSet;
@@ -42,7 +41,7 @@ pub fn plan(graph: &Graph, cx: &Context<'_>) -> Result<PlanSet, Diagnostics> {
     let here = positions(graph, axis);
     let schedule = Schedule::of(cx.spec)?;
     let tasks = tasks::assign(graph, &here, schedule.splits_weights()).map_err(|id| circular(graph, id, cx))?;
-    let weigh = |task: &TaskNodes| task.nodes.iter().map(|id| flops(&here[task.position], *id)).fold(0, u64::saturating_add);
+    let weigh = |task: &TaskNodes| task.nodes.iter().map(|id| here[task.position].work(*id).flops).fold(0, u64::saturating_add);
     let shape = (here.len(), graph.mesh.microbatches());
     let order = order::order(&tasks, pipeline, &schedule, shape, weigh)?;
     let messages = messages::messages(graph, &tasks, &order);
@@ -69,15 +68,6 @@ fn positions<'g>(graph: &'g Graph, axis: Option<AxisId>) -> Vec<LoweredGraph<'g>
         first.at(&coordinates)
     };
     (0..graph.mesh.size(axis)).map(at).collect()
-}
-
-/// Operations of a node on a rank.
-fn flops(lowered: &LoweredGraph<'_>, id: NodeId) -> u64 {
-    match lowered.node(id) {
-        Lowered::Map(_) | Lowered::Reduce { .. } => fused::fuse(lowered, id, &|_| false).map_or(0, |fused| fused.kernel.flops()),
-        Lowered::Launches { launches, .. } => launches.iter().map(|launch| launch.kernel.flops()).fold(0, u64::saturating_add),
-        Lowered::Alias(_) | Lowered::Leaf => 0,
-    }
 }
 
 /// The program of the ranks at a position.

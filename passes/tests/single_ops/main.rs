@@ -100,7 +100,7 @@ fn drawn() -> Vec<&'static str> {
 }
 
 fn is_leaf_or_call(name: &str) -> bool {
-    let calls = ["accumulate", "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "shard_slice"];
+    let calls = ["accumulate", "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "shard_slice", "transfer"];
     ["input", "state", "constant", "host"].contains(&name) || calls.contains(&name)
 }
 
