@@ -4,18 +4,20 @@
 //! of one stage follow one another in the program, but for what `place` lines name. What depends on
 //! no parameter (positions, masks, labels) has none: it is computed where it is read. Differentiation
 //! and the optimizer hand stages on, and `insert-reshards` makes places of them. `cut=balance` makes
-//! the stages' work as even as can be ([`balance`]), `cut=after` ends them where scopes end.
+//! the work of the stages' ranks as even as can be ([`balance`], [`on_rank`]), `cut=after` ends
+//! stages where scopes end.
 //! Refuses: scopes that are not there or in another order, more stages than nodes. Needs phase
 //! `raised`, keeps it.
 
 mod balance;
 mod cheapest;
+mod on_rank;
 
 use crate::pass::{Context, Mode, Pass};
 use balance::{Item, Source};
+use on_rank::OnRank;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, counted, names_help};
 use shardc_ir::graph::{Graph, Node, NodeId, Phase, ValueId};
-use shardc_ir::lower::graph::LoweredGraph;
 use shardc_ir::names::matches_scope;
 use shardc_ir::ops::Op;
 use shardc_ir::plan::StateRole;
@@ -87,7 +89,8 @@ fn ends(
 ) -> Result<Vec<usize>, Diagnostics> {
     match &pipeline.value.cut {
         Cut::Balance => {
-            let (items, sources) = items(graph, anchored);
+            let sharded = on_rank::sharded(graph, cx);
+            let (items, sources) = items(graph, &OnRank::new(&sharded), anchored);
             balance::balance(&items, &sources, stages).ok_or_else(|| {
                 let nodes =
                     counted(anchored.len(), "node that depends on parameters").replace("node that depends", "nodes that depend");
@@ -101,30 +104,26 @@ fn ends(
 }
 
 /// The nodes as the balance weighs them, and the values between them.
-fn items(graph: &Graph, anchored: &[NodeId]) -> (Vec<Item>, Vec<Source>) {
-    let lowered = LoweredGraph::new(graph);
+fn items(graph: &Graph, on_rank: &OnRank<'_>, anchored: &[NodeId]) -> (Vec<Item>, Vec<Source>) {
     let mut sources: Vec<Source> = vec![];
     let mut number: HashMap<ValueId, usize> = HashMap::new();
     let mut items: Vec<Item> = vec![];
     for (at, id) in anchored.iter().enumerate() {
         let node = graph.node(*id);
-        let mut item = Item { flops: lowered.work(*id).flops, held: 0, reads: vec![] };
-        for value in &node.operands {
-            let bytes = graph.ty(*value).elements() * graph.ty(*value).dtype.bytes();
-            match (number.get(value), &graph.def(*value).op) {
-                (Some(source), _) => item.reads.push(*source),
-                (None, Op::State(_)) => {
-                    item.held += bytes;
-                    number.insert(*value, sources.len());
-                    sources.push(Source { item: at, bytes });
-                }
-                // What depends on no parameter is computed where it is read.
-                (None, _) => {}
+        let mut item = Item { flops: on_rank.flops(&graph.value(node.results[0]).name), held: 0, reads: vec![] };
+        for value in node.operands.iter().chain(&node.results) {
+            if let Some(source) = number.get(value) {
+                item.reads.push(*source);
+                continue;
             }
-        }
-        for value in &node.results {
-            number.insert(*value, sources.len());
-            sources.push(Source { item: at, bytes: graph.ty(*value).elements() * graph.ty(*value).dtype.bytes() });
+            let is_state = matches!(graph.def(*value).op, Op::State(_));
+            // What depends on no parameter is computed where it is read.
+            if is_state || graph.value(*value).node == *id {
+                let bytes = on_rank.bytes(&graph.value(*value).name);
+                item.held += if is_state { bytes } else { 0 };
+                number.insert(*value, sources.len());
+                sources.push(Source { item: at, bytes });
+            }
         }
         items.push(item);
     }

@@ -2,9 +2,10 @@
 //!
 //! Before: `%q = reshard %p` from `partial(sum: tp time)` to whole. After: `%a = accumulate %p`,
 //! `%q = all_reduce axes=[tp] %a`. In order: micro-batches are accumulated, partial sums reduced,
-//! values moved to other positions, split dimensions gathered, whole ones sliced; an axis that is partial before and splits after is
-//! scattered as it is reduced, one that splits before and after is exchanged. Refuses: a value that
-//! is split over micro-batches and needed whole. Needs and keeps phase `explicit`.
+//! values moved to other positions, split dimensions gathered, whole ones sliced; an axis that is
+//! partial before and splits after is scattered as it is reduced, one that splits before and after
+//! is exchanged. Refuses: a value that is split over micro-batches and needed whole. Needs and keeps
+//! phase `explicit`.
 
 use crate::pass::{Context, Mode, Pass};
 use crate::rewrite::{mapped, rebuild};

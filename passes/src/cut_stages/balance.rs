@@ -1,11 +1,11 @@
 //! Cuts a model's forward pass into contiguous stages of a pipeline: the largest stage has as few
-//! operations as can be, or at most a hundredth more; of such cuts as few bytes as can be cross from
-//! stage to stage, and then the stage with the most state has as little as can be. The result is
-//! exact, and of equal cuts it is the one with the earliest ends.
+//! operations as can be, or at most half a percent more; of such cuts as few bytes as can be cross
+//! from stage to stage, and then the stage with the most state has as little as can be. The result
+//! is exact, and of equal cuts it is the one with the earliest ends.
 //!
 //! The least operations of the largest stage come from a binary search; a limit can be kept if
 //! stages that each take all they can reach the end. From then on a stage has at most M operations,
-//! a hundredth more than that.
+//! half a percent more than that.
 //!
 //! A value crosses once to each later stage that reads it, so the bytes that cross are the sum of
 //! what comes into each stage: the values made before it and read in it. That depends on where the
@@ -109,7 +109,7 @@ fn least_limit(flops: &[u128], stages: usize) -> u128 {
 
 /// What is as good as a least limit: fewer bytes that cross are worth so much.
 fn about(limit: u128) -> u128 {
-    limit + limit / 100
+    limit + limit / 200
 }
 
 /// The first and the last item at which each stage can begin, and for the end of the last stage the

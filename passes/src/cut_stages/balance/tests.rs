@@ -74,7 +74,7 @@ fn a_small_model_is_cut_at_the_best_of_all_places() {
         let all: Vec<_> =
             choices(0, count, stages - 1).into_iter().map(|ends| (counted(&items, &sources, &ends), ends)).collect();
         let least = all.iter().map(|(cost, _)| cost.flops).min().unwrap_or(0);
-        let good = all.into_iter().filter(|(cost, _)| cost.flops <= least + least / 100);
+        let good = all.into_iter().filter(|(cost, _)| cost.flops <= least + least / 200);
         let expected = good.min_by_key(|(cost, ends)| (cost.crossing, cost.held, ends.clone())).map(|(_, ends)| ends);
         assert_eq!(balance(&items, &sources, stages), expected, "case {case}: {count} items in {stages} stages");
     }
@@ -93,7 +93,7 @@ fn a_large_model_costs_what_a_table_over_all_ends_finds() {
         // The best (bytes, state) of the first stages, with the operations of a stage limited; one
         // less than the least must leave no cut at all.
         let mut best = [None, Some((found.crossing, found.held))];
-        for (kept, limit) in best.iter_mut().zip([least.checked_sub(1), Some(least + least / 100)]) {
+        for (kept, limit) in best.iter_mut().zip([least.checked_sub(1), Some(least + least / 200)]) {
             let at = |end: usize| if end == 0 { Some((0, 0)) } else { None };
             let mut before: Vec<Option<(u64, u64)>> = (0..=count).map(at).collect();
             for _ in 0..stages {
