@@ -18,6 +18,8 @@ pub struct Schedule<'p> {
     pub lanes: Vec<Lane<'p>>,
     /// How much it idles.
     pub idle: Idle,
+    /// The lengths that this is drawn with, in words.
+    pub costs: &'static str,
 }
 
 /// Runs programs by the clock.
@@ -73,7 +75,8 @@ pub fn schedule(set: &PlanSet) -> Result<Schedule<'_>, Stuck> {
         (name.collect::<Vec<_>>().join(" "), runs[at].iter().zip(&times[at]).filter_map(block).collect())
     };
     let lanes = places.iter().enumerate().map(lane).collect();
-    Ok(Schedule { lanes, idle: idle(&times, &lists) })
+    let costs = if apart { "if F, B and W take as long" } else { "if B takes twice as long as F" };
+    Ok(Schedule { lanes, idle: idle(&times, &lists), costs })
 }
 
 fn cost(program: &Program, task: usize, apart: bool) -> u64 {

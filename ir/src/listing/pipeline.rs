@@ -19,8 +19,8 @@ pub fn timeline_text(set: &PlanSet, width: usize) -> String {
     };
     let lines = draw(&schedule.lanes, width.saturating_sub(4));
     let lines: String = lines.lines().map(|line| format!("    {}\n", line.trim_end())).collect();
-    let idle =
-        format!("    idle {:.1} % of a step, if B takes twice as long as F and messages nothing\n", 100.0 * schedule.idle.share);
+    let (share, costs) = (100.0 * schedule.idle.share, schedule.costs);
+    let idle = format!("    idle {share:.1} % of a step, {costs} and messages nothing\n");
     format!("\n  pipeline\n{lines}{idle}")
 }
 
