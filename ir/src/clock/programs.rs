@@ -75,7 +75,7 @@ pub fn schedule(set: &PlanSet) -> Result<Schedule<'_>, Stuck> {
         (name.collect::<Vec<_>>().join(" "), runs[at].iter().zip(&times[at]).filter_map(block).collect())
     };
     let lanes = places.iter().enumerate().map(lane).collect();
-    let costs = if apart { "if F, B and W take as long" } else { "if B takes twice as long as F" };
+    let costs = if apart { "if F, B and W take equally long" } else { "if B takes twice as long as F" };
     Ok(Schedule { lanes, idle: idle(&times, &lists), costs })
 }
 
