@@ -1,6 +1,6 @@
 //! Between a whole array and the part that one rank holds.
 
-use shardc_ir::mesh::Mesh;
+use shardc_ir::mesh::{AxisId, Mesh};
 use shardc_ir::sharding::{Sharding, free_digits, origin};
 
 /// How an array is laid over a mesh.
@@ -17,11 +17,15 @@ pub struct Layout<'a> {
 }
 
 impl Layout<'_> {
-    /// Copies the part at `coordinates` (`time` among them) of the `global` bytes to `local`.
+    /// Copies the part at `coordinates` (`time` among them) of the `global` bytes to `local`, with
+    /// zeros where a range of a line is filled up.
     ///
     /// # Panics
     /// If a slice is shorter than its shape, or the splits do not fit the shape.
     pub fn shard(&self, global: &[u8], coordinates: &[u64], local: &mut [u8]) {
+        if self.sharding.is_padded(self.shape, self.mesh) {
+            local.fill(0);
+        }
         self.for_each_run(coordinates, |from, to, len| local[to..to + len].copy_from_slice(&global[from..from + len]));
     }
 
@@ -46,11 +50,26 @@ impl Layout<'_> {
     /// Whether the rank at `coordinates` is the first of those that hold the same part.
     pub fn is_first_replica(&self, coordinates: &[u64]) -> bool {
         let axes = 0..self.mesh.rank_axes().len();
-        axes.into_iter().all(|axis| coordinates[axis] == 0 || self.sharding.dims.iter().flatten().any(|s| s.axis.index() == axis))
+        axes.into_iter().all(|axis| coordinates[axis] == 0 || self.sharding.splits(AxisId(axis as u8)))
     }
 
     /// Calls `f(global byte, local byte, bytes)` for runs that are contiguous on both sides.
     fn for_each_run(&self, coordinates: &[u64], mut f: impl FnMut(usize, usize, usize)) {
+        if self.sharding.flat.is_empty() {
+            return self.for_each_run_of_part(coordinates, f);
+        }
+        let range = self.local_bytes() as usize;
+        let begin = self.sharding.range(coordinates, self.mesh) as usize * range;
+        self.for_each_run_of_part(coordinates, |global, at, len| {
+            let (first, last) = (at.max(begin), (at + len).min(begin + range));
+            if first < last {
+                f(global + first - at, first - begin, last - first);
+            }
+        });
+    }
+
+    /// The same for what dimensions leave to the rank, before it is cut as a line.
+    fn for_each_run_of_part(&self, coordinates: &[u64], mut f: impl FnMut(usize, usize, usize)) {
         if self.shape.contains(&0) {
             return;
         }

@@ -41,8 +41,9 @@ pub fn evaluate(op: &Op, operands: &[Tensor]) -> Result<Vec<Tensor>, Reason> {
     match op {
         Op::Input(_) | Op::State(_) | Op::Host(_) => Err(reason!("`{}` is a leaf", op.name())),
         Op::Constant(op) => Ok(vec![op.value.clone()]),
-        Op::Detach(_) | Op::Reshard(_) | Op::Accumulate(_) | Op::ShardSlice(_) | Op::Transfer(_) => Ok(vec![operands[0].clone()]),
+        Op::Detach(_) | Op::Reshard(_) | Op::Accumulate(_) | Op::Transfer(_) => Ok(vec![operands[0].clone()]),
         Op::AllReduce(_) | Op::AllGather(_) | Op::ReduceScatter(_) | Op::AllToAll(_) => Ok(vec![operands[0].clone()]),
+        Op::ShardSlice(_) | Op::FlatGather(_) | Op::FlatScatter(_) | Op::FlatSlice(_) => Ok(vec![operands[0].clone()]),
         Op::Unary(op) => elementwise::unary(op.f, &operands[0], &results[0]).map(one),
         Op::Binary(op) => elementwise::binary(op.f, &operands[0], &operands[1], &results[0]).map(one),
         Op::Where(_) => Ok(one(elementwise::select([&operands[0], &operands[1], &operands[2]], &results[0]))),

@@ -32,6 +32,12 @@ impl Extent {
         Extent { ty: ty.clone(), sharding: sharding.clone(), local: sharding.local(&ty.shape, mesh) }
     }
 
+    /// The rank's part of a value that is cut as a line, as a tensor of its own.
+    pub fn line(&self) -> Extent {
+        let ty = Type::new(self.ty.dtype, self.local.clone());
+        Extent { sharding: Sharding::replicated(ty.rank()), local: self.local.clone(), ty }
+    }
+
     /// Elements that the rank holds.
     pub fn elements(&self) -> u64 {
         self.local.iter().product()

@@ -4,6 +4,7 @@
 //! its derivative, its cost and where tests draw its operands. Backends compute it by themselves.
 
 pub mod binary;
+pub mod padding;
 pub mod unary;
 mod writer;
 

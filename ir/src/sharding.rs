@@ -6,6 +6,10 @@
 //! dimension of 256 is dp at stride 128 and tp at stride 16; `3*tp` on 192 is tp at stride 32; a
 //! merged `(b t)` with b over dp is dp at a large stride, as it was on b alone. Letters, merged
 //! dimensions and blocks need no further mechanism.
+//!
+//! What digits cannot do is cut 10 elements in 4. So a rank's part of a value may be cut once more,
+//! as one line of elements: `flat(dp)` is a range for each position of dp, all of them equal and
+//! the last ones filled up with zeros. Only what is computed element by element can be flat.
 
 use crate::mesh::{AxisId, Mesh};
 use crate::position::{Offset, Origin, OriginDigit};
@@ -43,12 +47,14 @@ pub struct At {
     pub positions: Vec<u64>,
 }
 
-/// The sharding of a value: splits for each dimension, the axes over which it is partial, and where
-/// it is held.
+/// The sharding of a value: splits for each dimension, the axes over which what is left is cut as a
+/// line, those over which it is partial, and where it is held.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct Sharding {
     /// For each dimension.
     pub dims: Vec<Splits>,
+    /// The axes that cut the rank's part as one line of elements, the slowest first.
+    pub flat: Vec<AxisId>,
     /// By axis, ascending.
     pub partial: Vec<Partial>,
     /// Where it is held; `None` is everywhere.
@@ -83,12 +89,12 @@ impl At {
 impl Sharding {
     /// Whole on every rank.
     pub fn replicated(rank: usize) -> Sharding {
-        Sharding { dims: vec![vec![]; rank], partial: vec![], at: None }
+        Sharding { dims: vec![vec![]; rank], flat: vec![], partial: vec![], at: None }
     }
 
     /// Whether every rank holds the whole value.
     pub fn is_replicated(&self) -> bool {
-        self.partial.is_empty() && self.at.is_none() && self.dims.iter().all(Vec::is_empty)
+        self.partial.is_empty() && self.at.is_none() && self.flat.is_empty() && self.dims.iter().all(Vec::is_empty)
     }
 
     /// Whether a rank at `coordinates` holds its part of the value.
@@ -96,9 +102,9 @@ impl Sharding {
         self.at.as_ref().is_none_or(|at| at.positions.contains(&coordinates[at.axis.index()]))
     }
 
-    /// Whether `axis` splits some dimension.
+    /// Whether `axis` splits some dimension, or the line.
     pub fn splits(&self, axis: AxisId) -> bool {
-        self.dims.iter().flatten().any(|s| s.axis == axis)
+        self.dims.iter().flatten().any(|s| s.axis == axis) || self.flat.contains(&axis)
     }
 
     /// The dimension that `axis` splits, and its digit there.
@@ -126,30 +132,52 @@ impl Sharding {
 
     /// The shape that one rank holds (of one micro-batch, where time splits).
     pub fn local(&self, shape: &[u64], mesh: &Mesh) -> Vec<u64> {
+        let part = self.part(shape, mesh);
+        if self.flat.is_empty() { part } else { vec![part.iter().product::<u64>().div_ceil(self.ranges(mesh))] }
+    }
+
+    /// The shape of the part that dimensions leave to a rank; where it is flat, the rank holds a
+    /// range of it.
+    pub fn part(&self, shape: &[u64], mesh: &Mesh) -> Vec<u64> {
         shape.iter().zip(&self.dims).map(|(size, splits)| size / degree(splits, mesh)).collect()
     }
 
-    /// Prints as in `{dp, [8:dp 32:tp]} partial(sum: tp) at(pp: 1)`; nothing where it is whole
-    /// everywhere.
+    /// Into how many ranges the line is cut.
+    pub fn ranges(&self, mesh: &Mesh) -> u64 {
+        self.flat.iter().map(|axis| mesh.size(*axis)).product()
+    }
+
+    /// Which of the ranges a rank at `coordinates` holds.
+    pub fn range(&self, coordinates: &[u64], mesh: &Mesh) -> u64 {
+        self.flat.iter().fold(0, |range, axis| range * mesh.size(*axis) + coordinates[axis.index()])
+    }
+
+    /// Whether the last ranges are filled up.
+    pub fn is_padded(&self, shape: &[u64], mesh: &Mesh) -> bool {
+        !self.part(shape, mesh).iter().product::<u64>().is_multiple_of(self.ranges(mesh))
+    }
+
+    /// Prints as in `{dp, [8:dp 32:tp]} flat(fsdp) partial(sum: tp) at(pp: 1)`; nothing where it is
+    /// whole everywhere.
     /// Splits that are not well-formed are listed by weight: `dp@3+tp@2`.
     pub fn text(&self, shape: &[u64], mesh: &Mesh) -> String {
-        let mut out = String::new();
+        let mut parts: Vec<String> = vec![];
         if self.dims.iter().any(|d| !d.is_empty()) {
             let dims: Vec<String> = self.dims.iter().zip(shape).map(|(s, n)| splits_text(s, *n, mesh)).collect();
-            out = format!("{{{}}}", dims.join(", "));
+            parts.push(format!("{{{}}}", dims.join(", ")));
+        }
+        if !self.flat.is_empty() {
+            let axes: Vec<&str> = self.flat.iter().map(|axis| mesh.name(*axis)).collect();
+            parts.push(format!("flat({})", axes.join(" ")));
         }
         for kind in ReduceKind::ALL {
             let axes: Vec<&str> = self.partial.iter().filter(|p| p.kind == kind).map(|p| mesh.name(p.axis)).collect();
             if !axes.is_empty() {
-                let gap = if out.is_empty() { "" } else { " " };
-                out.push_str(&format!("{gap}partial({}: {})", kind.name(), axes.join(" ")));
+                parts.push(format!("partial({}: {})", kind.name(), axes.join(" ")));
             }
         }
-        if let Some(at) = &self.at {
-            let gap = if out.is_empty() { "" } else { " " };
-            out.push_str(&format!("{gap}{}", at.text(mesh)));
-        }
-        out
+        parts.extend(self.at.as_ref().map(|at| at.text(mesh)));
+        parts.join(" ")
     }
 }
 

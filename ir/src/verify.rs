@@ -7,8 +7,8 @@
 //!
 //! **2 Shardings.** Before phase `annotated` every value and state is whole everywhere. From then
 //! on a sharding has as many dimensions as its value; the splits of a dimension are digits of an
-//! index below its size; an axis splits one dimension or leaves the value partial, once; a value is
-//! partial in one way. A value that is not everywhere is held at some positions of one axis, which
+//! index below its size; an axis splits one dimension, cuts the line or leaves the value partial,
+//! once; a value is partial in one way. A value that is not everywhere is held at some positions of one axis, which
 //! neither splits it nor leaves it partial. A state is neither partial nor split over time.
 //!
 //! **3 Letters**, at phase `explicit`, for every op that computes. It runs where its results are
@@ -19,12 +19,15 @@
 //! letter of the op; `max` and `min` pass only what moves elements, and themselves. The results are
 //! partial over exactly those axes and the ones that split a reduced letter. A value that is read
 //! from outside (output, gradient) is not partial, and a state is read and updated under its own
-//! sharding.
+//! sharding. What is flat is read and made only by ops that compute element by element from values
+//! that are flat alike and single numbers, and that make zeros of zeros where it is filled up; a sum
+//! of squares of it is partial over its axes.
 //!
 //! **4 Communication**, at phase `explicit`. `all_reduce` removes its axes from the partial ones,
 //! `accumulate` removes time, `all_gather` removes one split over ranks, `shard_slice` adds one,
-//! `transfer` changes at which positions of an axis it is held, and nothing else changes. `reshard`
-//! changes splits as it likes and never makes a value partial.
+//! `flat_gather` makes the line whole, `flat_slice` cuts it, `flat_scatter` cuts it over axes over
+//! which it was partial, `transfer` changes at which positions of an axis it is held, and nothing
+//! else changes. `reshard` changes splits as it likes and never makes a value partial.
 
 mod comm;
 mod letters;

@@ -17,6 +17,7 @@ mod sums;
 use crate::pass::{Context, Mode, Pass};
 use crate::rewrite::{ValueMap, mapped};
 use crate::weights::{gradients_of_weights, weights};
+use crate::zero;
 use places::{Places, Stages, is_for_all};
 use reasons::Reasons;
 use shardc_ir::builder::Builder;
@@ -24,7 +25,7 @@ use shardc_ir::diagnostic::Diagnostics;
 use shardc_ir::graph::{Graph, Node, NodeId, NodeOrigin, Output, Part, Phase, ValueId};
 use shardc_ir::letters::{Assignment, Letter, Letters, Role};
 use shardc_ir::mesh::AxisId;
-use shardc_ir::ops::{comm::Reshard, linear_of};
+use shardc_ir::ops::{Op, comm::Reshard, linear_of};
 use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::sharding::{At, Sharding, with_split};
 use std::collections::HashMap;
@@ -52,7 +53,9 @@ impl Pass for InsertReshards {
     fn run(&self, graph: &mut Graph, cx: &Context<'_>) -> Result<(), Diagnostics> {
         let pipeline = cx.spec.pipeline.as_ref().filter(|pipeline| graph.mesh.size(pipeline.value.axis) > 1);
         let stages = pipeline.map(|pipeline| Stages { axis: pipeline.value.axis, line: pipeline.source.line as u32 });
-        *graph = Explicit::new(graph, stages).build();
+        let lines = zero::lines(graph, cx.spec, &mut vec![]);
+        let cuts = lines.into_iter().map(zero::cuts_gradients).collect();
+        *graph = Explicit::new(graph, stages, cuts).build();
         Ok(())
     }
 }
@@ -69,10 +72,13 @@ struct Explicit<'g> {
     /// For the gradient of a state variable, the value that updates read: under the sharding of the
     /// state.
     complete: ValueMap,
-    /// Reshards made so far: (new value, sharding) to its resharded value.
-    made: Vec<Vec<(Sharding, ValueId)>>,
+    /// For each new value its reshards so far. What was gathered is for readers of one part and
+    /// stage, and is gone behind them.
+    made: Vec<Vec<(Sharding, Option<(Part, Option<u32>)>, ValueId)>>,
     /// For each old value, the state variable whose gradient it is.
     gradient_of: Vec<Option<usize>>,
+    /// For each state variable, whether its gradient is cut in every micro-batch.
+    cuts_gradients: Vec<bool>,
     /// Where everything is.
     places: Places,
     /// Moved values, by the new value that was moved.
@@ -80,7 +86,7 @@ struct Explicit<'g> {
 }
 
 impl<'g> Explicit<'g> {
-    fn new(old: &'g Graph, stages: Option<Stages>) -> Explicit<'g> {
+    fn new(old: &'g Graph, stages: Option<Stages>, cuts_gradients: Vec<bool>) -> Explicit<'g> {
         let mut gradient_of = vec![None; old.value_count()];
         for (i, state) in old.states.iter().enumerate() {
             if let Some(g) = state.gradient {
@@ -97,6 +103,7 @@ impl<'g> Explicit<'g> {
             complete: vec![None; old.value_count()],
             made: vec![],
             gradient_of,
+            cuts_gradients,
             places: Places::of(old, stages),
             moved: HashMap::new(),
         }
@@ -131,9 +138,11 @@ impl<'g> Explicit<'g> {
         let passing = self.passing(&assignment, node, &current, &at);
         self.complete_wishes(&mut assignment, &letters, &current, node, &passing);
         let mut inputs = vec![];
+        let flat = self.flat(node);
         for (i, value) in operands.iter().enumerate() {
             let dims = letters.project(&letters.operands[i], &assignment);
-            let mut wanted = Sharding { dims, partial: vec![], at: at.clone() };
+            let flat = if self.is_flat(node, i) { flat.clone() } else { vec![] };
+            let mut wanted = Sharding { dims, flat, partial: vec![], at: at.clone() };
             wanted.partial = current[i].partial.iter().filter(|p| passing.contains(&p.axis)).copied().collect();
             let input = self.reshard(*value, wanted, node.operands[i], Some(node));
             inputs.push(input);
@@ -144,7 +153,11 @@ impl<'g> Explicit<'g> {
         for (k, (old, new)) in node.results.iter().zip(results).enumerate() {
             self.b.rename(new, &self.old.value(*old).name);
             let dims = letters.project(&letters.results[k], &assignment);
-            let mut sharding = Sharding { dims, partial: vec![], at: at.clone() };
+            let mut sharding = Sharding { dims, flat: vec![], partial: vec![], at: at.clone() };
+            match node.op {
+                Op::SquareSum(_) => flat.iter().for_each(|axis| sharding.add_partial(*axis, ReduceKind::Sum)),
+                _ => sharding.flat = flat.clone(),
+            }
             for (letter, splits) in assignment.iter().enumerate() {
                 if let Role::Reduced(kind) = letters.roles[letter] {
                     splits.iter().for_each(|s| sharding.add_partial(s.axis, kind));
@@ -158,9 +171,24 @@ impl<'g> Explicit<'g> {
         }
         for old in &node.results {
             if let Some(state) = self.gradient_of[old.index()] {
-                self.complete[old.index()] = Some(self.under(*old, state));
+                self.complete[old.index()] = Some(self.gradient(*old, state));
             }
         }
+    }
+
+    /// The axes over which a node computes ranges of a line.
+    fn flat(&self, node: &Node) -> Vec<AxisId> {
+        let of = match node.op {
+            Op::SquareSum(_) => node.operands[0],
+            _ => node.results[0],
+        };
+        let computes = node.origin.part == Part::Update;
+        if computes { self.old.sharding(of).flat.clone() } else { vec![] }
+    }
+
+    /// Whether operand `i` of a node that computes ranges is one of them, and no single number.
+    fn is_flat(&self, node: &Node, i: usize) -> bool {
+        self.old.ty(node.operands[i]).rank() > 0
     }
 
     /// The new value of `old` for a reader in `part`.
@@ -259,17 +287,22 @@ impl<'g> Explicit<'g> {
         if current == wanted {
             return value;
         }
+        let gathers = !current.flat.is_empty() && wanted.flat.is_empty();
+        let reads = reader.filter(|_| gathers).map(|reader| (reader.origin.part, reader.origin.stage));
         self.made.resize(self.b.graph().value_count(), vec![]);
-        if let Some((_, known)) = self.made[value.index()].iter().find(|(s, _)| *s == wanted) {
+        if let Some((.., known)) = self.made[value.index()].iter().find(|(s, by, _)| *s == wanted && *by == reads) {
             return *known;
         }
         self.b.origin = self.reason(value, &wanted, old, reader);
+        if let Some((part, stage)) = reads {
+            (self.b.origin.part, self.b.origin.stage) = (part, stage);
+        }
         let name = self.b.graph().value(value).name.clone();
         let ty = self.b.ty(value).clone();
         let result = self.b.push(Reshard {}.into(), &[value], vec![ty], &name)[0];
         self.b.graph_mut().set_sharding(result, wanted.clone());
         self.made.resize(self.b.graph().value_count(), vec![]);
-        self.made[value.index()].push((wanted, result));
+        self.made[value.index()].push((wanted, reads, result));
         result
     }
 
@@ -353,7 +386,7 @@ impl<'g> Explicit<'g> {
             self.b.graph_mut().outputs.push(Output { name, value });
         }
         for (i, state) in self.old.states.iter().enumerate() {
-            let gradient = state.gradient.map(|g| self.complete[g.index()].unwrap_or_else(|| self.under(g, i)));
+            let gradient = state.gradient.map(|g| self.complete[g.index()].unwrap_or_else(|| self.gradient(g, i)));
             let update = state.update.map(|u| self.under(u, i));
             let sharding = self.sharding_of(i);
             let new = &mut self.b.graph_mut().states[i];
@@ -377,6 +410,20 @@ impl<'g> Explicit<'g> {
     fn under(&mut self, old: ValueId, state: usize) -> ValueId {
         let value = mapped(&self.map, old);
         self.reshard(value, self.sharding_of(state), old, None)
+    }
+
+    /// The complete gradient of a state variable, cut as its update is: in every micro-batch, or
+    /// when it has summed them up.
+    fn gradient(&mut self, old: ValueId, state: usize) -> ValueId {
+        let wanted = Sharding { flat: self.old.sharding(old).flat.clone(), ..self.sharding_of(state) };
+        let mut value = mapped(&self.map, old);
+        let time = self.old.mesh.microbatch_axis();
+        if self.cuts_gradients[state] && self.b.graph().sharding(value).partial_over(time).is_some() {
+            let mut cut = wanted.clone();
+            cut.add_partial(time, ReduceKind::Sum);
+            value = self.reshard(value, cut, old, None);
+        }
+        self.reshard(value, wanted, old, None)
     }
 
     /// The sharding of a state variable, and its home.

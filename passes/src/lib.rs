@@ -53,6 +53,7 @@ mod rewrite;
 mod separate_blocks;
 mod unmerge;
 mod weights;
+mod zero;
 
 pub use attach_loss::{PADDING_LABEL, loss_outputs};
 pub use idle::check_axes;
@@ -95,6 +96,8 @@ pub const PIPELINE: &[&dyn Pass] = &[
     &add_optimizer::AddOptimizer,
     // The spec's splits reach every value before anything is decided about partial sums.
     &propagate::Propagate,
+    // What a parameter is trained with is cut as a line, which is no split that spreads.
+    &zero::CutStates,
     // Now every op knows its letters: what disagrees becomes a reshard …
     &insert_reshards::InsertReshards,
     // … and every reshard the communication that it costs.

@@ -14,6 +14,7 @@ use shardc_ir::graph::{Graph, Node, Phase};
 use shardc_ir::mesh::{AxisId, Mesh};
 use shardc_ir::ops::Op;
 use shardc_ir::ops::comm::{Accumulate, AllGather, AllReduce, AllToAll, ReduceScatter, ShardSlice, Transfer};
+use shardc_ir::ops::flat::{FlatGather, FlatScatter, FlatSlice};
 use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::sharding::{Partial, Sharding, Split, inserted, well_formed};
 
@@ -87,10 +88,11 @@ impl Path<'_> {
         for p in gone.iter().filter(|p| p.axis == time) {
             self.step(Accumulate { kind: p.kind }.into(), |s| s.partial.retain(|q| q != p));
         }
-        for p in gone.iter().filter(|p| p.axis != time) {
+        self.scatter_line(target);
+        for p in gone.iter().filter(|p| p.axis != time && self.at.partial.contains(p)).copied().collect::<Vec<_>>() {
             if let Some((dim, split)) = self.free_place(target, p.axis) {
                 self.step(ReduceScatter { kind: p.kind, dim, split }.into(), |s| {
-                    s.partial.retain(|q| q != p);
+                    s.partial.retain(|q| *q != p);
                     s.dims[dim] = inserted(&s.dims[dim], split);
                 });
             }
@@ -110,6 +112,10 @@ impl Path<'_> {
             let to = target.at.as_ref().map_or_else(everywhere, |at| at.positions.clone());
             self.step(Transfer { axis, from, to }.into(), |s| s.at = target.at.clone());
         }
+        if !self.at.flat.is_empty() && self.at.flat != target.flat {
+            let axes = self.at.flat.clone();
+            self.step(FlatGather { axes }.into(), |s| s.flat.clear());
+        }
         for (dim, splits) in target.dims.iter().enumerate() {
             let whole: Vec<Split> = self.at.dims[dim].iter().rev().filter(|s| !splits.contains(s)).copied().collect();
             for split in whole {
@@ -122,6 +128,24 @@ impl Path<'_> {
                     self.step(ShardSlice { dim, split: *split }.into(), |s| s.dims[dim] = inserted(&s.dims[dim], *split));
                 }
             }
+        }
+        if self.at.flat != target.flat {
+            let axes = target.flat.clone();
+            self.step(FlatSlice { axes: axes.clone() }.into(), |s| s.flat = axes);
+        }
+    }
+
+    /// Cuts a line over the axes over which it is partial, as it is reduced over them.
+    fn scatter_line(&mut self, target: &Sharding) {
+        let flat = &target.flat;
+        let kind = flat.first().and_then(|axis| self.at.partial_over(*axis));
+        let is_partial = |axis: &AxisId| self.at.partial_over(*axis) == kind && target.partial_over(*axis).is_none();
+        let Some(kind) = kind.filter(|_| flat.iter().all(is_partial)) else { return };
+        if self.at.flat.is_empty() && self.at.dims == target.dims {
+            self.step(FlatScatter { kind, axes: flat.clone() }.into(), |s| {
+                s.partial.retain(|p| !flat.contains(&p.axis));
+                s.flat = flat.clone();
+            });
         }
     }
 

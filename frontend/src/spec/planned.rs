@@ -7,7 +7,6 @@ use shardc_ir::spec::{Located, Source, Spec};
 type Row = (&'static str, fn(&Spec) -> Vec<Source>);
 
 const PLANNED: &[Row] = &[
-    ("zero", |spec| sources(&spec.zero)),
     ("precision", |spec| sources(&spec.precision)),
     ("recompute", |spec| sources(&spec.recompute)),
 ];

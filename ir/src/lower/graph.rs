@@ -33,7 +33,11 @@ impl<'g> LoweredGraph<'g> {
         let extents: Vec<Extent> = graph.values().map(|(_, v)| Extent::new(&v.ty, &v.sharding, &graph.mesh)).collect();
         let take = |values: &[ValueId]| -> Vec<Extent> { values.iter().map(|v| extents[v.index()].clone()).collect() };
         let lower = |node: &Node| {
-            let (operands, results) = (take(&node.operands), take(&node.results));
+            let (mut operands, mut results) = (take(&node.operands), take(&node.results));
+            let is_flat = |extent: &Extent| !extent.sharding.flat.is_empty();
+            if !node.op.is_comm() && operands.iter().chain(&results).any(is_flat) {
+                operands.iter_mut().chain(&mut results).for_each(|extent| *extent = extent.line());
+            }
             node.op.rules().lower(&LowerContext { mesh: &graph.mesh, operands: &operands, results: &results })
         };
         let nodes = graph.nodes().map(|(_, node)| lower(node)).collect();

@@ -132,6 +132,8 @@ macro_rules! comm_rules {
     };
 }
 
+pub(super) use comm_rules;
+
 comm_rules!(Reshard, Linear::Together, |_, _| Lowered::Alias(0));
 
 // Ranks that receive it find it in a buffer that a message fills.

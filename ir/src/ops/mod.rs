@@ -10,6 +10,7 @@ pub mod comm;
 pub mod contract;
 pub mod conv;
 pub mod elementwise;
+pub mod flat;
 pub mod functions;
 pub mod index;
 pub mod layout;
@@ -334,6 +335,9 @@ ops! {
     ReduceScatter(comm::ReduceScatter),
     AllToAll(comm::AllToAll),
     ShardSlice(comm::ShardSlice),
+    FlatGather(flat::FlatGather),
+    FlatScatter(flat::FlatScatter),
+    FlatSlice(flat::FlatSlice),
     Transfer(comm::Transfer),
 }
 
@@ -377,12 +381,14 @@ impl Op {
 
     /// Whether it changes where elements are and not what they are.
     pub fn is_comm(&self) -> bool {
-        matches!(self, Op::Reshard(_) | Op::Accumulate(_) | Op::ShardSlice(_) | Op::Transfer(_)) || self.is_collective()
+        let moves_nothing = matches!(self, Op::Reshard(_) | Op::Accumulate(_) | Op::ShardSlice(_) | Op::FlatSlice(_));
+        moves_nothing || matches!(self, Op::Transfer(_)) || self.is_collective()
     }
 
     /// Whether all members of a group call for it.
     pub fn is_collective(&self) -> bool {
         matches!(self, Op::AllReduce(_) | Op::AllGather(_) | Op::ReduceScatter(_) | Op::AllToAll(_))
+            || matches!(self, Op::FlatGather(_) | Op::FlatScatter(_))
     }
 }
 

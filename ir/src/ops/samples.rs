@@ -3,6 +3,7 @@
 
 use super::attention::{Attention, AttentionGrad, HeadLayout, MaskKind};
 use super::batch_norm::BatchNorm;
+use super::flat::{FlatGather, FlatScatter, FlatSlice};
 use super::comm::{Accumulate, AllGather, AllReduce, AllToAll, ReduceScatter, Reshard, ShardSlice, Transfer};
 use super::contract::Contract;
 use super::conv::{Conv, ConvInput, ConvWeight};
@@ -446,6 +447,9 @@ fn comm() -> Vec<Sample> {
         sample(ReduceScatter { kind: ReduceKind::Sum, dim: 0, split }, [x()]),
         sample(AllToAll { dim: 0, split, to_dim: 0, to_split: Split { stride: 1, ..split } }, [x()]),
         sample(ShardSlice { dim: 0, split }, [x()]),
+        sample(FlatGather { axes: vec![AxisId(0)] }, [x()]),
+        sample(FlatScatter { kind: ReduceKind::Sum, axes: vec![AxisId(0)] }, [x()]),
+        sample(FlatSlice { axes: vec![AxisId(0)] }, [x()]),
         sample(Transfer { axis: AxisId(0), from: 0, to: vec![1] }, [x()]),
     ]
 }

@@ -73,7 +73,7 @@ impl Program {
     fn check_buffer(&self, b: &Buffer) -> Result<(), Reason> {
         let mesh = &self.mesh;
         let known = |axis: AxisId| axis.index() < mesh.axes().len();
-        let splits: Vec<AxisId> = b.sharding.dims.iter().flatten().map(|s| s.axis).collect();
+        let splits: Vec<AxisId> = b.sharding.dims.iter().flatten().map(|s| s.axis).chain(b.sharding.flat.clone()).collect();
         if !splits.iter().copied().chain(b.sharding.partial.iter().map(|p| p.axis)).all(known) {
             return Err("its sharding names an axis that the mesh does not have".into());
         }

@@ -1,5 +1,5 @@
-//! Reads what [`Sharding::text`] prints, `{dp, [8:dp 32:tp], 3*tp, (a,b), -} partial(sum: tp) at(pp:
-//! 0 2)`, and who asked for it.
+//! Reads what [`Sharding::text`] prints, `{dp, [8:dp 32:tp], 3*tp, (a,b), -} flat(fsdp) partial(sum:
+//! tp) at(pp: 0 2)`, and who asked for it.
 
 use super::cursor::{Cursor, Read};
 use crate::mesh::{AxisId, Mesh};
@@ -17,6 +17,12 @@ pub(super) fn read_sharding(cursor: &mut Cursor<'_>, shape: &[u64], mesh: &Mesh)
         })?;
         if sharding.dims.len() != shape.len() {
             return cursor.fail("fewer dimensions in the sharding than in the type");
+        }
+    }
+    if cursor.take_word("flat") {
+        cursor.expect("(")?;
+        while !cursor.take(")") {
+            sharding.flat.push(read_axis(cursor, mesh)?);
         }
     }
     while cursor.take_word("partial") {

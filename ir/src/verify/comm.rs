@@ -33,6 +33,9 @@ pub(super) fn check(graph: &Graph, id: NodeId, found: &mut Found) {
             Ok(unsplit) if unsplit != *from => Err("changes more than the one split".into()),
             unsplit => unsplit.map(|_| to.clone()),
         },
+        Op::FlatGather(op) => without_flat(from, &op.axes, &graph.mesh),
+        Op::FlatScatter(op) => without_partial(from, &op.axes, op.kind, &graph.mesh).and_then(|to| with_flat(&to, &op.axes)),
+        Op::FlatSlice(op) => with_flat(from, &op.axes),
         Op::Transfer(op) => transferred(from, op, &graph.mesh),
         _ if !to.partial.iter().all(|p| from.partial.contains(p)) => Err("makes a value partial".into()),
         _ => Ok(to.clone()),
@@ -60,6 +63,21 @@ fn without_partial(from: &Sharding, axes: &[AxisId], kind: ReduceKind, mesh: &Me
         };
     }
     Ok(to)
+}
+
+fn without_flat(from: &Sharding, axes: &[AxisId], mesh: &Mesh) -> Result<Sharding, Reason> {
+    if from.flat != axes || axes.is_empty() {
+        let names: Vec<&str> = axes.iter().filter(|a| a.index() < mesh.axes().len()).map(|a| mesh.name(*a)).collect();
+        return Err(reason!("the operand is not flat over `{}`", names.join(" ")));
+    }
+    Ok(Sharding { flat: vec![], ..from.clone() })
+}
+
+fn with_flat(from: &Sharding, axes: &[AxisId]) -> Result<Sharding, Reason> {
+    if !from.flat.is_empty() || axes.is_empty() {
+        return Err("the operand is flat already, or over nothing".into());
+    }
+    Ok(Sharding { flat: axes.to_vec(), ..from.clone() })
 }
 
 /// Refuses digits that overlap, with what the axis leaves behind too: the exchange tells all of

@@ -1,11 +1,14 @@
 //! Chapter 3 of the verifier: shardings of operands and results, re-derived from the op's letters.
 
 use super::Found;
+use crate::dtype::DType;
 use crate::graph::{Graph, Node, NodeId, ValueId};
 use crate::letters::{Assignment, Letter, Letters, Role};
+use crate::lower::{Extent, LowerContext, Lowered};
 use crate::mesh::AxisId;
 use crate::ops::{Op, letters_of, linear_of};
 use crate::reduce_kind::ReduceKind;
+use crate::scalar::padding::keeps_zero;
 use crate::sharding::{At, Partial, Sharding, Splits};
 use std::collections::BTreeSet;
 
@@ -60,7 +63,9 @@ impl Checker<'_> {
         self.check_places()?;
         let assignment = self.assignment()?;
         self.check_whole(&assignment)?;
+        let flat = self.check_flat()?;
         let mut partial = self.reduced(&assignment);
+        partial.extend(flat);
         partial.extend(self.passed(&assignment)?);
         partial.sort();
         for result in &self.node.results {
@@ -118,6 +123,51 @@ impl Checker<'_> {
         };
         let other = &self.graph.value(other).name;
         format!("dimension {dim} is {}, but the same letter of `%{other}` is {}", text(own), text(there))
+    }
+
+    /// Flat operands and results are of ops that compute element by element, all of them flat alike
+    /// but for single numbers, and stay zero where they are filled up; or of a sum of squares, which
+    /// is then partial over the axes.
+    fn check_flat(&self) -> Result<Vec<Partial>, Wrong> {
+        let sharding = |value: &ValueId| self.graph.sharding(*value);
+        let tensors = || self.node.operands.iter().chain(&self.node.results);
+        let Some(first) = tensors().find(|v| !sharding(v).flat.is_empty()) else { return Ok(vec![]) };
+        let flat = &sharding(first).flat;
+        if let Op::State(_) = &self.node.op {
+            return Ok(vec![]);
+        }
+        if let Op::SquareSum(_) = &self.node.op {
+            let whole = |result: &ValueId| sharding(result).flat.is_empty();
+            if !self.node.results.iter().all(whole) {
+                return Err((Some(self.node.results[0]), "is a single number, which is not cut".to_string()));
+            }
+            return Ok(flat.iter().map(|axis| Partial { axis: *axis, kind: ReduceKind::Sum }).collect());
+        }
+        let name = self.node.op.name();
+        let letters = &self.letters.results[0];
+        let own = |(dims, value): (&Vec<Vec<Letter>>, &ValueId)| match sharding(value).flat == *flat {
+            true => dims == letters && self.graph.ty(*value).shape == self.graph.ty(*first).shape,
+            false => sharding(value).flat.is_empty() && self.graph.ty(*value).rank() == 0,
+        };
+        let results = self.node.results.iter().all(|v| sharding(v).flat == *flat);
+        let aligned = self.letters.operands.iter().chain(&self.letters.results).zip(tensors()).all(own);
+        let kept = self.letters.roles.iter().all(|role| *role == Role::Kept);
+        if !(results && aligned && kept) || self.node.op.rules().positions() {
+            return Err((Some(*first), format!("is flat, which `{name}` and what it is computed with are not")));
+        }
+        let extent = |v: &ValueId| Extent::new(self.graph.ty(*v), sharding(v), &self.graph.mesh).line();
+        let (operands, results): (Vec<Extent>, Vec<Extent>) =
+            (self.node.operands.iter().map(extent).collect(), self.node.results.iter().map(extent).collect());
+        let cx = LowerContext { mesh: &self.graph.mesh, operands: &operands, results: &results };
+        let Lowered::Map(map) = self.node.op.rules().lower(&cx) else {
+            return Err((Some(*first), format!("is flat, but `{name}` is not computed element by element")));
+        };
+        let zero: Vec<bool> = self.node.operands.iter().map(|v| !sharding(v).flat.is_empty()).collect();
+        let compute = map.compute.unwrap_or(DType::F32);
+        if sharding(first).is_padded(&self.graph.ty(*first).shape, &self.graph.mesh) && !keeps_zero(&map.program, compute, &zero) {
+            return Err((Some(*first), format!("is filled up with zeros, of which `{name}` makes something else")));
+        }
+        Ok(vec![])
     }
 
     fn check_whole(&self, assignment: &Assignment) -> Result<(), Wrong> {

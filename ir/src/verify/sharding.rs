@@ -34,7 +34,7 @@ fn check_sharding(shape: &[u64], sharding: &Sharding, mesh: &Mesh) -> Result<(),
     if sharding.dims.len() != shape.len() {
         return Err(reason!("has {} dimensions, its sharding {}", shape.len(), sharding.dims.len()));
     }
-    let splits = sharding.dims.iter().flatten().map(|s| s.axis);
+    let splits = sharding.dims.iter().flatten().map(|s| s.axis).chain(sharding.flat.iter().copied());
     let mut axes: Vec<usize> = splits.chain(sharding.partial.iter().map(|p| p.axis)).map(|a| a.index()).collect();
     if let Some(axis) = axes.iter().find(|a| **a >= mesh.axes().len()) {
         return Err(reason!("is split or partial over axis {axis}, which the mesh does not have"));
@@ -43,6 +43,9 @@ fn check_sharding(shape: &[u64], sharding: &Sharding, mesh: &Mesh) -> Result<(),
         if !well_formed(splits, *size, mesh) {
             return Err(reason!("the splits of dimension {d} are no digits of an index below {size}"));
         }
+    }
+    if sharding.flat.iter().any(|axis| axis.index() >= mesh.rank_axes().len()) {
+        return Err("is flat over an axis that is none of ranks".into());
     }
     if let Some(at) = &sharding.at {
         check_at(at, mesh)?;

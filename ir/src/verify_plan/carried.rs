@@ -8,7 +8,7 @@ use super::subject::Subject;
 use super::violation::{self, Violation};
 use crate::graph::{NodeId, ValueId};
 use crate::kernel::signature::row_major;
-use crate::kernel::{Collective, CollectiveKind, Fill, Kernel, Move};
+use crate::kernel::{Collective, Fill, Kernel, Move};
 use crate::lower::fused::fuse;
 use crate::lower::{Launch, Lowered, Slot};
 use crate::ops::Op;
@@ -150,49 +150,67 @@ fn launched(subject: &Subject<'_>, id: NodeId, launches: &[Launch], step: &Step)
         }
         return out;
     }
-    let index = subject.launches(id);
-    for k in index.with_kernel(&step.kernel).iter().copied() {
-        let launch = &launches[k];
-        let read = |slot: &Slot| match slot {
-            Slot::Operand(i) => Some(Item::Value(subject.stored_in(node.operands[*i]))),
-            slot => index.before(k, slot).map(|j| Item::Made(id, *slot, j)),
-        };
-        let written = |slot: &Slot| match slot {
-            Slot::Result(i) if !index.is_written_after(k, slot) => Item::Value(subject.stored_in(node.results[*i])),
-            slot => Item::Made(id, *slot, k),
-        };
-        let reads: Option<Vec<_>> = launch.reads.iter().enumerate().map(|(i, s)| Some((Operand::Read(i), read(s)?))).collect();
-        let Some(mut needs) = reads else { continue };
-        // A tensor that this launch goes on with must still hold what earlier ones have left in it.
-        let kept = launch.writes.iter().enumerate().filter_map(|(i, s)| Some((Operand::Write(i), read(s)?)));
-        needs.extend(kept);
-        let gives = launch.writes.iter().enumerate().map(|(i, s)| (Operand::Write(i), written(s))).collect();
-        out.push((launch.kernel.clone(), needs, gives));
+    for k in subject.launches(id).with_kernel(&step.kernel).iter().copied() {
+        if let Some((needs, gives)) = launch(subject, id, &launches[k], k) {
+            let places = |write: bool| move |(i, item): (usize, Item)| (if write { Operand::Write(i) } else { Operand::Read(i) }, item);
+            let mut all: Vec<_> = needs.read.into_iter().enumerate().map(places(false)).collect();
+            all.extend(needs.kept.into_iter().map(|(i, item)| (Operand::Write(i), item)));
+            out.push((launches[k].kernel.clone(), all, gives.into_iter().enumerate().map(places(true)).collect()));
+        }
     }
     out
 }
 
-/// One call for several all-reduces of one kind, an operand each.
+/// What a launch needs of its operands.
+struct LaunchNeeds {
+    /// For each that it reads.
+    read: Vec<Item>,
+    /// What earlier launches have left in a tensor that it writes, by position.
+    kept: Vec<(usize, Item)>,
+}
+
+/// What launch `k` of a node needs, and what it gives to each tensor that it writes.
+fn launch(subject: &Subject<'_>, id: NodeId, launch: &Launch, k: usize) -> Option<(LaunchNeeds, Vec<Item>)> {
+    let (node, index) = (subject.graph.node(id), subject.launches(id));
+    let read = |slot: &Slot| match slot {
+        Slot::Operand(i) => Some(Item::Value(subject.stored_in(node.operands[*i]))),
+        slot => index.before(k, slot).map(|j| Item::Made(id, *slot, j)),
+    };
+    let written = |slot: &Slot| match slot {
+        Slot::Result(i) if !index.is_written_after(k, slot) => Item::Value(subject.stored_in(node.results[*i])),
+        slot => Item::Made(id, *slot, k),
+    };
+    let needs = LaunchNeeds {
+        read: launch.reads.iter().map(read).collect::<Option<_>>()?,
+        // A tensor that this launch goes on with must still hold what earlier ones have left in it.
+        kept: launch.writes.iter().enumerate().filter_map(|(i, s)| Some((i, read(s)?))).collect(),
+    };
+    Some((needs, launch.writes.iter().map(written).collect()))
+}
+
+/// One call for several of one kind, an operand each.
 fn joined(subject: &Subject<'_>, nodes: &[NodeId]) -> Result<Vec<Expected>, Reason> {
-    let refuse = || Err("carries out ops that no one call can".into());
+    let refuse = || Reason::from("carries out ops that no one call can");
     let mut call: Option<Collective> = None;
     let (mut counts, mut needs, mut gives) = (vec![], vec![], vec![]);
     for (i, id) in nodes.iter().enumerate() {
-        let node = subject.graph.node(*id);
-        let Op::AllReduce(op) = &node.op else { return refuse() };
-        let dtype = subject.size_of(node.results[0]).0;
-        let this = Collective { kind: CollectiveKind::AllReduce, op: op.kind, axes: op.axes.clone(), dtype, counts: vec![] };
+        let Lowered::Launches { launches, .. } = subject.lowered.node(*id) else { return Err(refuse()) };
+        let of = |(k, launch): (usize, &Launch)| match &launch.kernel {
+            Kernel::Collective(call) => Some((k, call.clone())),
+            _ => None,
+        };
+        let (k, mut this) = launches.iter().enumerate().find_map(of).ok_or_else(refuse)?;
+        counts.append(&mut this.counts);
         if *call.get_or_insert_with(|| this.clone()) != this {
-            return refuse();
+            return Err(refuse());
         }
-        counts.push(subject.lowered.extent(node.results[0]).elements());
-        needs.push((Operand::Read(i), Item::Value(subject.stored_in(node.operands[0]))));
-        gives.push((Operand::Write(i), Item::Value(subject.stored_in(node.results[0]))));
+        let (needed, given) = launch(subject, *id, &launches[k], k).ok_or_else(refuse)?;
+        let ([read], [], [write]) = (&needed.read[..], &needed.kept[..], &given[..]) else { return Err(refuse()) };
+        needs.push((Operand::Read(i), *read));
+        gives.push((Operand::Write(i), *write));
     }
-    match call {
-        Some(call) => Ok(vec![(Kernel::Collective(Collective { counts, ..call }), needs, gives)]),
-        None => refuse(),
-    }
+    let call = call.ok_or_else(refuse)?;
+    Ok(vec![(Kernel::Collective(Collective { counts, ..call }), needs, gives)])
 }
 
 /// A copy of a whole value.

@@ -149,7 +149,8 @@ impl<'s> Subject<'s> {
             let splits = |s: &Sharding| -> Vec<_> {
                 s.dims.iter().map(|splits| splits.iter().find(|s| s.axis == *axis).map(|s| s.stride)).collect()
             };
-            a.partial_over(*axis) != b.partial_over(*axis) || splits(a) != splits(b)
+            let flat = |s: &Sharding| s.flat.contains(axis);
+            a.partial_over(*axis) != b.partial_over(*axis) || flat(a) != flat(b) || splits(a) != splits(b)
         };
         let axes = (0..mesh.rank_axes().len()).map(|i| AxisId(i as u8)).filter(|axis| mesh.size(*axis) > 1);
         axes.filter(differs).map(|axis| (0, mesh.group(0, &[axis])[1])).next()

@@ -34,6 +34,9 @@ impl Reasons<'_> {
         if let Some(name) = self.gradient {
             return (Some(format!("gradient of \"{name}\"")), self.line(value, axis, reader));
         }
+        if current.flat != wanted.flat {
+            return (Some(self.range_text(value, wanted, reader)), self.line(value, axis, reader));
+        }
         let definer = self.graph.def(value);
         // A split that gives way to another has two reasons: who needs it otherwise, and the line
         // that asked for it.
@@ -76,7 +79,7 @@ impl Reasons<'_> {
         let given_up = |a: &AxisId| current.depends_on(*a) && !wanted.depends_on(*a);
         let place = |sharding: &Sharding, axis| {
             let split = |dim: &Vec<shardc_ir::sharding::Split>| dim.iter().find(|split| split.axis == axis).copied();
-            (sharding.partial_over(axis), sharding.dims.iter().map(split).collect::<Vec<_>>())
+            (sharding.partial_over(axis), sharding.flat.contains(&axis), sharding.dims.iter().map(split).collect::<Vec<_>>())
         };
         axes().find(given_up).or_else(|| axes().find(|a| place(current, *a) != place(wanted, *a)))
     }
@@ -115,6 +118,19 @@ impl Reasons<'_> {
         }
         .trim_end()
         .to_string()
+    }
+
+    /// Why a line is cut, or made whole.
+    fn range_text(&self, value: ValueId, wanted: &Sharding, reader: Option<&Node>) -> String {
+        let state = self.graph.states.iter().find(|state| state.update == Some(value));
+        match (state, reader) {
+            (Some(state), None) => format!("new \"{}\" for every rank", state.name),
+            (_, Some(reader)) if wanted.flat.is_empty() => match &reader.origin.scope {
+                Some(scope) => format!("for {} in \"{scope}\"", reader.op.name()),
+                None => format!("for {}", reader.op.name()),
+            },
+            _ => "the rank's range for the update".to_string(),
+        }
     }
 
     /// By the parameter that a node reads, or by its place in the model.

@@ -1,0 +1,172 @@
+//! Cuts what each parameter is trained with over the ranks that split the batch.
+//!
+//! Before: `%w2 = adam %w, %g, …` on every rank. After stage 1: `%w2, %m2, %v2 : f32[64, 10]
+//! flat(dp)`, and the states that `%m2` and `%v2` update alike; the reshards come later. At stage 2
+//! the gradient of each micro-batch is cut as it is reduced, at stage 3 the parameter is, too, and
+//! what nothing trains. Which `zero` line is a parameter's follows from the modules that read it.
+//! The flat values are those that an update makes of the gradient element by element. Parameters
+//! that are a single number stay whole. Refuses: a pattern without a match, two lines for one
+//! parameter, axes that split it already, and updates that divide zero by zero where a line is
+//! filled up. Needs and keeps phase `annotated`. Source: Rajbhandari et al., ZeRO: Memory
+//! Optimizations Toward Training Trillion Parameter Models (2020).
+
+use crate::pass::{Context, Mode, Pass};
+use shardc_ir::diagnostic::{Diagnostic, Diagnostics, names_help};
+use shardc_ir::graph::{Graph, NodeId, Part, Phase, ValueId};
+use shardc_ir::mesh::AxisId;
+use shardc_ir::names::matches_scope;
+use shardc_ir::ops::Op;
+use shardc_ir::plan::StateRole;
+use shardc_ir::sharding::Sharding;
+use shardc_ir::spec::{Located, OptimizerRule, Spec, Zero, ZeroStage};
+use std::collections::{BTreeSet, HashSet};
+
+/// See the module.
+pub struct CutStates;
+
+impl Pass for CutStates {
+    fn name(&self) -> &'static str {
+        "zero"
+    }
+
+    fn needs(&self, _mode: Mode) -> Phase {
+        Phase::Annotated
+    }
+
+    fn gives(&self) -> Phase {
+        Phase::Annotated
+    }
+
+    fn modes(&self) -> &'static [Mode] {
+        Mode::ALL
+    }
+
+    fn run(&self, graph: &mut Graph, cx: &Context<'_>) -> Result<(), Diagnostics> {
+        let mut errors: Diagnostics = vec![];
+        let lines = lines(graph, cx.spec, &mut errors);
+        for (state, line) in lines.into_iter().enumerate() {
+            let Some(line) = line else { continue };
+            if let Err(error) = cut(graph, state, line, cx) {
+                errors.push(error);
+            }
+        }
+        if errors.is_empty() { Ok(()) } else { Err(errors) }
+    }
+}
+
+/// For each state variable that its readers' `zero` line is about, that line.
+pub fn lines<'s>(graph: &Graph, spec: &'s Spec, errors: &mut Diagnostics) -> Vec<Option<&'s Located<Zero>>> {
+    let mut lines: Vec<Option<&Located<Zero>>> = vec![None; graph.states.len()];
+    let mut found = vec![false; spec.zero.len()];
+    for (id, node) in graph.nodes() {
+        let Op::State(read) = &node.op else { continue };
+        let state = &graph.states[read.state.index()];
+        let is_cut = matches!(state.role, StateRole::Parameter | StateRole::Frozen) && state.ty.rank() > 0;
+        let readers = graph.users(id).into_iter().map(|user| graph.node(user)).filter(|user| user.origin.part == Part::Forward);
+        for reader in readers.filter(|_| is_cut) {
+            let scope = reader.origin.scope.as_deref().unwrap_or("");
+            let is_of = |line: &Located<Zero>| line.value.on.as_ref().is_none_or(|on| matches_scope(&on.value, scope));
+            (0..found.len()).filter(|i| is_of(&spec.zero[*i])).for_each(|i| found[i] = true);
+            // A line for a part of the model goes before the one for all of it.
+            let part = spec.zero.iter().rev().find(|line| line.value.on.is_some() && is_of(line));
+            let Some(line) = part.or_else(|| spec.zero.iter().find(|line| line.value.on.is_none())) else { continue };
+            match lines[read.state.index()].replace(line) {
+                Some(other) if (other.value.stage, &other.value.axes) != (line.value.stage, &line.value.axes) => {
+                    let message = format!("`zero` says two things about \"{}\", which several modules read", state.name);
+                    let label = format!("the other is on line {}", other.source.line);
+                    let error = Diagnostic::error(message).at(spec.place_of(line.source)).label(label);
+                    errors.push(error.help("give the modules the same stage and axes"));
+                }
+                _ => {}
+            }
+        }
+    }
+    let scopes: BTreeSet<&str> = graph.nodes().filter_map(|(_, node)| node.origin.scope.as_deref()).collect();
+    for (line, _) in spec.zero.iter().zip(found).filter(|(_, found)| !found) {
+        let Some(on) = &line.value.on else { continue };
+        let error = Diagnostic::error(format!("no module that reads a parameter matches `{}`", on.value));
+        errors.push(error.at(spec.place_of(on.source)).help(names_help(&on.value, scopes.iter().copied())));
+    }
+    errors.dedup();
+    lines
+}
+
+/// Whether a line cuts the gradients of micro-batches one by one.
+pub fn cuts_gradients(line: Option<&Located<Zero>>) -> bool {
+    line.is_some_and(|line| line.value.stage >= ZeroStage::Gradients)
+}
+
+/// Cuts one parameter, or what is trained with it.
+fn cut(graph: &mut Graph, state: usize, line: &Located<Zero>, cx: &Context<'_>) -> Result<(), Diagnostic> {
+    let Zero { stage, axes, .. } = &line.value;
+    let flat: Vec<AxisId> = axes.iter().copied().filter(|axis| graph.mesh.size(*axis) > 1).collect();
+    if *stage == ZeroStage::Replicated || flat.is_empty() {
+        return Ok(());
+    }
+    let own = &graph.states[state];
+    if let Some(axis) = flat.iter().find(|axis| own.sharding.splits(**axis)) {
+        let message = format!("`{}` splits \"{}\" already", graph.mesh.name(*axis), own.name);
+        let error = Diagnostic::error(message).at(cx.spec.place_of(line.source));
+        return Err(error.help("cut it over other axes, or leave the module out with an `on=` line of stage 0"));
+    }
+    let values = own.gradient.map_or(vec![], |gradient| flat_values(graph, gradient));
+    let updated = |value: Option<ValueId>| value.is_some_and(|value| values.contains(&value));
+    let mut states: Vec<usize> = (0..graph.states.len()).filter(|i| *i != state && updated(graph.states[*i].update)).collect();
+    // Without moments there is nothing to cut but the update, at the same price.
+    if *stage == ZeroStage::Optimizer && states.is_empty() {
+        return Ok(());
+    }
+    let cut = |sharding: &Sharding| Sharding { flat: flat.clone(), ..sharding.clone() };
+    let pads = cut(&own.sharding).is_padded(&own.ty.shape, &graph.mesh);
+    if let (true, Some(eps)) = (pads && !values.is_empty(), small_eps(cx.spec)) {
+        let message = format!("\"{}\" is filled up with zeros, and the update divides them by eps={eps:e}, which is 0", own.name);
+        let error = Diagnostic::error(message).at(cx.spec.place_of(line.source));
+        return Err(error.help("use a larger `eps`"));
+    }
+    if *stage == ZeroStage::Parameters {
+        states.push(state);
+    }
+    let reads: Vec<ValueId> = graph.nodes().filter_map(|(_, node)| match &node.op {
+        Op::State(read) if states.contains(&read.state.index()) => Some(node.results[0]),
+        _ => None,
+    }).collect();
+    for i in states {
+        graph.states[i].sharding = cut(&graph.states[i].sharding);
+    }
+    let gradient = graph.states[state].gradient;
+    for value in values.into_iter().chain(reads).chain(gradient) {
+        let sharding = cut(graph.sharding(value));
+        graph.set_sharding(value, sharding);
+        flat.iter().for_each(|axis| graph.set_asked(value, *axis, line.source.line as u32));
+    }
+    Ok(())
+}
+
+/// What updates make of a gradient, element by element.
+fn flat_values(graph: &Graph, gradient: ValueId) -> Vec<ValueId> {
+    let shape = &graph.ty(gradient).shape;
+    let mut known: HashSet<ValueId> = HashSet::from([gradient]);
+    let mut values = vec![];
+    let mut next: BTreeSet<NodeId> = graph.users(graph.value(gradient).node).into_iter().collect();
+    while let Some(id) = next.pop_first() {
+        let node = graph.node(id);
+        if node.origin.part != Part::Update || !node.operands.iter().any(|v| known.contains(v)) {
+            continue;
+        }
+        for result in node.results.iter().filter(|v| graph.ty(**v).shape == *shape) {
+            if known.insert(*result) {
+                values.push(*result);
+                next.extend(graph.users(id));
+            }
+        }
+    }
+    values
+}
+
+/// The optimizer's eps, if it is 0 in single precision.
+fn small_eps(spec: &Spec) -> Option<f64> {
+    let (OptimizerRule::Adam(m) | OptimizerRule::AdamW(m) | OptimizerRule::Lamb(m)) = &spec.optimizer.as_ref()?.value.rule else {
+        return None;
+    };
+    (m.eps as f32 == 0.0).then_some(m.eps)
+}
