@@ -49,8 +49,8 @@ pub enum Expand<'o> {
 /// The parts of what is live at the peak that are named.
 const NAMED: usize = 5;
 
-/// The listing of `rank`'s program among those of all ranks. `spec_name` is the spec's file name, for
-/// the lines that asked for messages.
+/// The listing of `rank`'s program among those of all ranks. `spec_name` is the spec's file name,
+/// for the lines that asked for messages.
 pub fn text(set: &PlanSet, rank: u64, spec_name: &str, options: &Options<'_>) -> String {
     let program = set.of_rank(set.mesh(), rank);
     let (summary, coordinates) = (summary(program), coordinates(program, rank));

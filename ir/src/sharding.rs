@@ -38,7 +38,8 @@ pub struct Partial {
     pub kind: ReduceKind,
 }
 
-/// Where a value is held, if not everywhere: at some positions of an axis, the stages of a pipeline.
+/// Where a value is held, if not everywhere: at some positions of an axis, the stages of a
+/// pipeline.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct At {
     /// The axis.

@@ -21,8 +21,9 @@
 //!
 //! **2 Bindings** ([`bindings`]). The program has the mesh of its graph. Its states, inputs,
 //! constants (to the byte), scalars, gradients and outputs are those of the graph that its ranks
-//! hold, each once, none missing; every buffer has the type, sharding and local shape of its value, and what the host
-//! fills or reads has a slot for each micro-batch exactly where a step has several.
+//! hold, each once, none missing; every buffer has the type, sharding and local shape of its value,
+//! and what the host fills or reads has a slot for each micro-batch exactly where a step has
+//! several.
 //!
 //! **3 Kernels** ([`carried`]). Every step names ops of the graph, and its kernel is their lowering
 //! to the bit, constants, axes and offsets included: the fused kernel of exactly those nodes
@@ -45,10 +46,11 @@
 //! it leaves. An accumulator is its value with the last micro-batch, and what adds a micro-batch
 //! finds those before it. A message is one end of a transfer of the graph ([`messages`]): what it
 //! sends must be there, and what it receives is there afterwards, on the word of its other end;
-//! messages of one row begin together and share no bytes. So nothing is read before it is written or after its bytes were given
-//! away, no call in place is forgotten or made twice, no accumulator is read before it has all
-//! micro-batches, none is added twice or out of order. At the end every state holds its update,
-//! every gradient and every slot of every output its value, every constant itself.
+//! messages of one row begin together and share no bytes. So nothing is read before it is written
+//! or after its bytes were given away, no call in place is forgotten or made twice, no accumulator
+//! is read before it has all micro-batches, none is added twice or out of order. At the end every
+//! state holds its update, every gradient and every slot of every output its value, every constant
+//! itself.
 //!
 //! **5 State** ([`state`]). A state variable is written at most once a step, and nothing else that
 //! lasts is. With 2 and 4 and the letters of 0 this is ownership: each rank holds the elements that

@@ -32,8 +32,8 @@ pub const PADDING_LABEL: i64 = i64::MIN;
 const LOSS_SUM: &str = "loss_sum";
 const LABELS: &str = "labels";
 
-/// The names of the loss's outputs of programs of evaluation that have a loss: the sum of the terms,
-/// and their number.
+/// The names of the loss's outputs of programs of evaluation that have a loss: the sum of the
+/// terms, and their number.
 pub fn loss_outputs(programs: &PlanSet) -> Option<(&str, &str)> {
     let outputs = programs.outputs();
     let called = |what: &str| {

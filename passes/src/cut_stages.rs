@@ -2,12 +2,11 @@
 //!
 //! Before: a model without stages. After: nodes that depend on a parameter have a stage, and those
 //! of one stage follow one another in the program, but for what `place` lines name. What depends on
-//! no parameter (positions, masks, labels) has none: it is computed where it is read. Differentiation
-//! and the optimizer hand stages on, and `insert-reshards` makes places of them. `cut=balance` makes
-//! the work of the stages' ranks as even as can be ([`balance`], [`on_rank`]), `cut=after` ends
-//! stages where scopes end.
-//! Refuses: scopes that are not there or in another order, more stages than nodes. Needs phase
-//! `raised`, keeps it.
+//! no parameter (positions, masks, labels) has none: it is computed where it is read.
+//! Differentiation and the optimizer hand stages on, and `insert-reshards` makes places of them.
+//! `cut=balance` makes the work of the stages' ranks as even as can be ([`balance`], [`on_rank`]),
+//! `cut=after` ends stages where scopes end. Refuses: scopes that are not there or in another
+//! order, more stages than nodes. Needs phase `raised`, keeps it.
 
 mod balance;
 mod cheapest;

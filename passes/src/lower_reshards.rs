@@ -4,8 +4,8 @@
 //! `%q = all_reduce axes=[tp] %a`. In order: micro-batches are accumulated, partial sums reduced,
 //! values moved to other positions, split dimensions gathered, whole ones sliced; an axis that is
 //! partial before and splits after is scattered as it is reduced, one that splits before and after
-//! is exchanged. Refuses: a value that is split over micro-batches and needed whole. Needs and keeps
-//! phase `explicit`.
+//! is exchanged. Refuses: a value that is split over micro-batches and needed whole. Needs and
+//! keeps phase `explicit`.
 
 use crate::pass::{Context, Mode, Pass};
 use crate::rewrite::{mapped, rebuild};

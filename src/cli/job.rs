@@ -80,8 +80,8 @@ pub struct MachineArgs {
     /// Threads of all ranks together; by default one for each core
     #[arg(long, value_name = "T", value_parser = clap::value_parser!(u64).range(1..=4096))]
     threads: Option<u64>,
-    /// Pause each rank for a random time up to this one, such as 1ms, wherever it meets others, which
-    /// changes no result
+    /// Pause each rank for a random time up to this one, such as 1ms, wherever it meets others,
+    /// which changes no result
     #[arg(long, value_name = "TIME", value_parser = milliseconds)]
     delays: Option<Duration>,
     /// Draws the times of --delays

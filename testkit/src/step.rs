@@ -29,8 +29,8 @@ pub fn programs(graph: &Graph, spec: &Spec) -> Result<PlanSet, Diagnostics> {
     proven(graph, spec).map(|(_, programs)| programs)
 }
 
-/// The explicit graph of the training step and its programs, which are proven to carry it out as the
-/// graph's text has it; the waits of their queues order all that touches the same bytes.
+/// The explicit graph of the training step and its programs, which are proven to carry it out as
+/// the graph's text has it; the waits of their queues order all that touches the same bytes.
 pub fn proven(graph: &Graph, spec: &Spec) -> Result<(Graph, PlanSet), Diagnostics> {
     let cx = Context { spec, mode: Mode::Train, verify: true };
     let explicit = shardc_passes::run(graph.clone(), &cx)?;
@@ -106,7 +106,8 @@ pub struct Computed {
 /// left.
 ///
 /// # Panics
-/// If what ranks send and hold is not what their programs say, or the bits are not those of a replay.
+/// If what ranks send and hold is not what their programs say, or the bits are not those of a
+/// replay.
 pub fn stepped(
     programs: &PlanSet,
     states: &BTreeMap<String, Tensor>,

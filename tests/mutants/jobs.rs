@@ -121,8 +121,8 @@ fn drawn(count: usize) -> Vec<Job> {
         let mut choices = Choices::new((0..100).map(|_| random.below(1 << 30) as u32).collect());
         let model = random_graphs::draw(&mut choices, DType::F64);
         let spec = format!("{}loss {}\n", random_specs::draw(&mut choices, &model), model.loss);
-        // Pipelines have tests of their own. A refused job has no good plan; one of many ranks takes
-        // the interpreter long.
+        // Pipelines have tests of their own. A refused job has no good plan; one of many ranks
+        // takes the interpreter long.
         if spec.contains("\npipeline ") {
             continue;
         }

@@ -53,8 +53,8 @@ impl<'g> LoweredGraph<'g> {
         empty.at(&graph.mesh.coordinates(0))
     }
 
-    /// The same, as ranks at `coordinates` have it: nodes run where their results are held, and what
-    /// is transferred away is read where it is sent.
+    /// The same, as ranks at `coordinates` have it: nodes run where their results are held, and
+    /// what is transferred away is read where it is sent.
     pub fn at(&self, coordinates: &[u64]) -> LoweredGraph<'g> {
         let graph = self.graph;
         let is_at = |v: &ValueId| graph.sharding(*v).is_at(coordinates);

@@ -8,9 +8,9 @@
 //! without a stage run in the task that reads them first.
 //!
 //! Stages follow one another, so their tasks do. What goes back and forth between stages, the norm
-//! of all gradients or a branch that is placed elsewhere, would make tasks that wait for one another
-//! in a circle: these come apart by how often the ways to a node, and those from it, change tasks.
-//! So what a branch elsewhere needs, what runs beside it and what needs it are three tasks.
+//! of all gradients or a branch that is placed elsewhere, would make tasks that wait for one
+//! another in a circle: these come apart by how often the ways to a node, and those from it, change
+//! tasks. So what a branch elsewhere needs, what runs beside it and what needs it are three tasks.
 
 use super::pace::{Class, Relations};
 use petgraph::algo::tarjan_scc;
@@ -81,9 +81,9 @@ type Key = (usize, Class, u32);
 /// A node in a task.
 type Place = (usize, NodeId, Class);
 
-/// The tasks of a graph, whose positions are `here`; `splits_weights` keeps the gradients of weights
-/// apart. `Err` names a value that the loop needs of all micro-batches while it depends on another
-/// such.
+/// The tasks of a graph, whose positions are `here`; `splits_weights` keeps the gradients of
+/// weights apart. `Err` names a value that the loop needs of all micro-batches while it depends on
+/// another such.
 pub fn assign(graph: &Graph, here: &[LoweredGraph<'_>], splits_weights: bool) -> Result<Tasks, NodeId> {
     let relations = Relations::of(&here[0], splits_weights)?;
     let stages: Vec<Vec<u32>> = here.iter().enumerate().map(|(at, here)| stages(graph, here, at as u32)).collect();
