@@ -58,14 +58,15 @@
 //! partials under the same sharding, from equal inputs, by the same kernel; of several programs
 //! that hold a state together [`replicas`] shows that they have the same kernels.
 //!
-//! **6 Calls and messages** ([`collectives`], [`meeting`]). Every call names distinct axes of ranks,
-//! is in the stream of communication, and moves as many bytes as its operands have. Of one program
-//! every member of a group makes the same calls in the same order, which is one chain for each rank
-//! and the same global order for all communicators, so that nobody waits for ever. Of several
-//! programs a lockstep run of all chains shows it, in which a send waits for its receive: members
-//! meet with equal kind, type, count, combination and axes, for the same ops, and the n-th message
-//! from one rank to another is the n-th that is received, of the same value and micro-batch. What a
-//! receive was believed to bring (4) is given by a send that comes earlier in that run.
+//! **6 Calls and messages** ([`collectives`], [`meeting`]). Every call names distinct axes of
+//! ranks, is in the stream of communication, and moves as many bytes as its operands have. Of one
+//! program every member of a group makes the same calls in the same order, which is one chain for
+//! each rank and the same global order for all communicators, so that nobody waits for ever. Of
+//! several programs a lockstep run of all chains shows it, in which a send waits for its receive:
+//! members meet with equal kind, type, count, combination and axes, for the same ops, and the n-th
+//! message from one rank to another is the n-th that is received, of the same value and
+//! micro-batch. What a receive was believed to bring (4) is given by a send that comes earlier in
+//! that run.
 //!
 //! **7 Bytes** ([`bytes`]). The bytes that a rank sends are the closed form of its calls. The least
 //! that the graph's communication costs stands beside it.
