@@ -1,5 +1,5 @@
-//! Reads what [`Sharding::text`] prints, `{dp, [8:dp 32:tp], 3*tp, (a,b), -} flat(fsdp) partial(sum:
-//! tp) at(pp: 0 2)`, and who asked for it.
+//! Reads what [`Sharding::text`] prints, `{dp, [8:dp 32:tp], 3*tp, (a,b), -} flat(fsdp)
+//! partial(sum: tp) at(pp: 0 2)`, and who asked for it.
 
 use super::cursor::{Cursor, Read};
 use crate::mesh::{AxisId, Mesh};

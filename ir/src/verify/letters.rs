@@ -126,8 +126,8 @@ impl Checker<'_> {
     }
 
     /// Flat operands and results are of ops that compute element by element, all of them flat alike
-    /// but for single numbers, and stay zero where they are filled up; or of a sum of squares, which
-    /// is then partial over the axes.
+    /// but for single numbers, and stay zero where they are filled up; or of a sum of squares,
+    /// which is then partial over the axes.
     fn check_flat(&self) -> Result<Vec<Partial>, Wrong> {
         let sharding = |value: &ValueId| self.graph.sharding(*value);
         let tensors = || self.node.operands.iter().chain(&self.node.results);
