@@ -126,10 +126,13 @@ fn cut(graph: &mut Graph, state: usize, line: &Located<Zero>, cx: &Context<'_>) 
     if *stage == ZeroStage::Parameters {
         states.push(state);
     }
-    let reads: Vec<ValueId> = graph.nodes().filter_map(|(_, node)| match &node.op {
-        Op::State(read) if states.contains(&read.state.index()) => Some(node.results[0]),
-        _ => None,
-    }).collect();
+    let reads: Vec<ValueId> = graph
+        .nodes()
+        .filter_map(|(_, node)| match &node.op {
+            Op::State(read) if states.contains(&read.state.index()) => Some(node.results[0]),
+            _ => None,
+        })
+        .collect();
     for i in states {
         graph.states[i].sharding = cut(&graph.states[i].sharding);
     }

@@ -3,11 +3,11 @@
 
 use super::attention::{Attention, AttentionGrad, HeadLayout, MaskKind};
 use super::batch_norm::BatchNorm;
-use super::flat::{FlatGather, FlatScatter, FlatSlice};
 use super::comm::{Accumulate, AllGather, AllReduce, AllToAll, ReduceScatter, Reshard, ShardSlice, Transfer};
 use super::contract::Contract;
 use super::conv::{Conv, ConvInput, ConvWeight};
 use super::elementwise::{BinaryOp, Cast, Detach, UnaryFn, UnaryOp, Where};
+use super::flat::{FlatGather, FlatScatter, FlatSlice};
 use super::index::{Gather, OneHot, Range, ScatterAdd};
 use super::layout::{Broadcast, Concat, Pad, Reshape, Slice, Transpose};
 use super::leaf::{Constant, Host, Input, StateRead};

@@ -57,9 +57,7 @@ mod tests {
 
     #[test]
     fn a_constant_is_no_padding() {
-        let offset = ProgramWriter::program(1, |w, x| {
-            vec![w.offset(x[0], 1.0)]
-        });
+        let offset = ProgramWriter::program(1, |w, x| vec![w.offset(x[0], 1.0)]);
         assert!(!keeps_zero(&offset, DType::F64, &[true]));
         assert!(keeps_zero(&ScalarProgram::identity(), DType::F64, &[true]));
     }

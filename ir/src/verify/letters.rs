@@ -164,7 +164,8 @@ impl Checker<'_> {
         };
         let zero: Vec<bool> = self.node.operands.iter().map(|v| !sharding(v).flat.is_empty()).collect();
         let compute = map.compute.unwrap_or(DType::F32);
-        if sharding(first).is_padded(&self.graph.ty(*first).shape, &self.graph.mesh) && !keeps_zero(&map.program, compute, &zero) {
+        if sharding(first).is_padded(&self.graph.ty(*first).shape, &self.graph.mesh) && !keeps_zero(&map.program, compute, &zero)
+        {
             return Err((Some(*first), format!("is filled up with zeros, of which `{name}` makes something else")));
         }
         Ok(vec![])

@@ -152,7 +152,8 @@ fn launched(subject: &Subject<'_>, id: NodeId, launches: &[Launch], step: &Step)
     }
     for k in subject.launches(id).with_kernel(&step.kernel).iter().copied() {
         if let Some((needs, gives)) = launch(subject, id, &launches[k], k) {
-            let places = |write: bool| move |(i, item): (usize, Item)| (if write { Operand::Write(i) } else { Operand::Read(i) }, item);
+            let places =
+                |write: bool| move |(i, item): (usize, Item)| (if write { Operand::Write(i) } else { Operand::Read(i) }, item);
             let mut all: Vec<_> = needs.read.into_iter().enumerate().map(places(false)).collect();
             all.extend(needs.kept.into_iter().map(|(i, item)| (Operand::Write(i), item)));
             out.push((launches[k].kernel.clone(), all, gives.into_iter().enumerate().map(places(true)).collect()));

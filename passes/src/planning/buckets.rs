@@ -1,4 +1,4 @@
-//! Joins the all-reduces of gradients in the order in which the backward pass finishes them: one
+//! Joins the reductions of gradients in the order in which the backward pass finishes them: one
 //! call takes several, as soon as the last of them is there. Source: Li et al., PyTorch Distributed
 //! (2020).
 
@@ -10,9 +10,9 @@ use std::collections::HashMap;
 /// A call takes about this many bytes at most.
 const BUCKET_BYTES: u64 = 25 << 20;
 
-/// Joins the all-reduces of gradients, task by task; `loops` says which run for each micro-batch. A
-/// gradient that sums up micro-batches is
-/// reduced with the last of them, in the task that completes it.
+/// Joins the reductions of gradients, task by task; `loops` says which run for each micro-batch. A
+/// gradient that sums up micro-batches is reduced with the last of them, in the task that completes
+/// it.
 pub fn join(program: &mut Program, loops: &[bool]) {
     let mut calls: Vec<Vec<Step>> = vec![vec![]; program.tasks.len()];
     // The last task so far that writes each buffer, its own calls aside.
@@ -23,7 +23,7 @@ pub fn join(program: &mut Program, loops: &[bool]) {
         writer.extend(others.iter().flat_map(|step| step.writes.iter().map(|view| (view.buffer, t))));
         program.tasks[t].steps = others;
         for call in own {
-            match writer.get(&call.writes[0].buffer) {
+            match writer.get(&call.reads[0].buffer) {
                 Some(earlier) if *earlier < t && loops[*earlier] => {
                     calls[*earlier].push(Step { when: When::Last, ..call });
                 }
@@ -33,28 +33,29 @@ pub fn join(program: &mut Program, loops: &[bool]) {
     }
     for (t, calls) in calls.into_iter().enumerate() {
         let others = std::mem::take(&mut program.tasks[t].steps);
-        program.tasks[t].steps = insert(program, calls, others);
+        program.tasks[t].steps = insert(calls, others);
     }
 }
 
 fn is_gradient_reduction(program: &Program, step: &Step) -> bool {
-    let Kernel::Collective(Collective { kind: CollectiveKind::AllReduce, .. }) = &step.kernel else { return false };
-    step.writes.iter().all(|v| matches!(program.buffers[v.buffer.index()].kind, BufferKind::Gradient(_)))
+    let Kernel::Collective(Collective { kind, .. }) = &step.kernel else { return false };
+    let reduces = matches!(kind, CollectiveKind::AllReduce | CollectiveKind::ReduceScatter);
+    reduces && step.writes.iter().all(|v| matches!(program.buffers[v.buffer.index()].kind, BufferKind::Gradient(_)))
 }
 
-fn insert(program: &Program, calls: Vec<Step>, others: Vec<Step>) -> Vec<Step> {
+fn insert(calls: Vec<Step>, others: Vec<Step>) -> Vec<Step> {
     let groups = groups(calls, &others);
     let mut groups = groups.into_iter().peekable();
     let mut out = vec![];
     for (i, step) in others.into_iter().enumerate() {
         while groups.peek().is_some_and(|(at, _)| *at <= i) {
             let (_, group) = groups.next().expect("just peeked");
-            out.push(joined(program, group));
+            out.push(joined(group, "gradient"));
         }
         out.push(step);
     }
     for (_, group) in groups {
-        out.push(joined(program, group));
+        out.push(joined(group, "gradient"));
     }
     out
 }
@@ -79,16 +80,15 @@ fn groups(calls: Vec<Step>, others: &[Step]) -> Vec<(usize, Vec<Step>)> {
         step.reads.iter().for_each(|view| read.entry(view.buffer).or_default().push(i));
     }
     let window = |call: &Step| {
-        let buffer = call.writes[0].buffer;
-        let ready = written.get(&buffer).map_or(0, |i| i + 1);
-        let due = read.get(&buffer).and_then(|all| all.get(all.partition_point(|i| *i < ready)));
+        let ready = written.get(&call.reads[0].buffer).map_or(0, |i| i + 1);
+        let due = read.get(&call.writes[0].buffer).and_then(|all| all.get(all.partition_point(|i| *i < ready)));
         (ready, due.copied().unwrap_or(others.len()))
     };
     let mut calls: Vec<((usize, usize), Step)> = calls.into_iter().map(|c| (window(&c), c)).collect();
     calls.sort_by_key(|(window, _)| *window);
     let mut groups: Vec<Group> = vec![];
     for ((ready, due), call) in calls {
-        let bytes = call.writes[0].bytes;
+        let bytes = call.reads[0].bytes;
         let open = groups.iter_mut().rev().find(|group| same_call(&group.calls[0], &call));
         match open {
             Some(group) if ready <= group.due && group.bytes + bytes <= BUCKET_BYTES => {
@@ -104,30 +104,35 @@ fn groups(calls: Vec<Step>, others: &[Step]) -> Vec<(usize, Vec<Step>)> {
     groups
 }
 
-fn same_call(a: &Step, b: &Step) -> bool {
+/// Whether one call can make both.
+pub fn same_call(a: &Step, b: &Step) -> bool {
     match (&a.kernel, &b.kernel) {
         (Kernel::Collective(a), Kernel::Collective(b)) => (a.kind, a.op, &a.axes, a.dtype) == (b.kind, b.op, &b.axes, b.dtype),
         _ => false,
     }
 }
 
-fn joined(program: &Program, mut group: Vec<Step>) -> Step {
+/// The calls as one, for so many of `what`.
+pub fn joined(mut group: Vec<Step>, what: &str) -> Step {
     if group.len() == 1 {
         return group.remove(0);
     }
     let Kernel::Collective(call) = &group[0].kernel else { unreachable!("only calls are grouped") };
     let views = |of: fn(&Step) -> &[View]| group.iter().flat_map(of).copied().collect::<Vec<_>>();
     let (reads, writes) = (views(|step| &step.reads), views(|step| &step.writes));
-    let counts = writes.iter().map(|view| view.bytes / call.dtype.bytes()).collect();
-    let axes: Vec<&str> = call.axes.iter().map(|a| program.mesh.name(*a)).collect();
+    let of = |step: &Step| match &step.kernel {
+        Kernel::Collective(call) => call.counts.clone(),
+        _ => vec![],
+    };
+    let counts = group.iter().flat_map(of).collect();
     Step {
         stream: Stream::Comm,
         kernel: Kernel::Collective(Collective { counts, ..call.clone() }),
-        op: format!("all_reduce {} {}", call.op.name(), axes.join(" ")),
+        op: group[0].op.clone(),
         results: group.iter().flat_map(|s| s.results.clone()).collect(),
         provenance: Provenance {
             ops: group.iter().flat_map(|s| s.provenance.ops.clone()).collect(),
-            reason: Some(counted(group.len(), "gradient")),
+            reason: Some(counted(group.len(), what)),
             spec_line: group.iter().find_map(|s| s.provenance.spec_line),
             scope: group[0]
                 .provenance

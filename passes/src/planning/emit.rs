@@ -126,6 +126,9 @@ impl Emitter<'_, '_> {
             Op::ReduceScatter(op) => {
                 format!("reduce_scatter {} {}", op.kind.name(), self.axes(&[op.split.axis]))
             }
+            Op::FlatGather(op) => format!("all_gather {}", self.axes(&op.axes)),
+            Op::FlatScatter(op) => format!("reduce_scatter {} {}", op.kind.name(), self.axes(&op.axes)),
+            Op::FlatSlice(op) => format!("flat_slice {}", self.axes(&op.axes)),
             Op::AllToAll(op) => format!("all_to_all {}", self.axes(&[op.split.axis])),
             Op::ShardSlice(op) => format!("shard_slice {}", self.axes(&[op.split.axis])),
             _ => operation(self.lowered.graph, node),

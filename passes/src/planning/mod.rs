@@ -13,6 +13,7 @@ mod order;
 mod pace;
 pub mod schedule;
 mod tasks;
+mod units;
 
 use crate::pass::Context;
 use fuse::Fusion;
@@ -125,6 +126,7 @@ fn program(
         seed: cx.spec.seed.as_ref().map_or(0, |s| s.value),
     };
     buckets::join(&mut program, &emitted.loops);
+    units::gather(&mut program);
     without_empty_tasks(&mut program);
     let slots = slots(&program);
     for (buffer, slots) in program.buffers.iter_mut().zip(slots) {

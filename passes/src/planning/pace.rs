@@ -102,12 +102,34 @@ impl Relations {
             }
             Ok(classes)
         };
-        Ok(Relations { classes: graph.nodes().map(class).collect::<Result<_, _>>()? })
+        let mut classes: Vec<Vec<Class>> = graph.nodes().map(class).collect::<Result<_, _>>()?;
+        with_readers(graph, &pace, &mut classes);
+        Ok(Relations { classes })
     }
 
     /// The classes that a node runs in.
     pub fn classes(&self, id: NodeId) -> &[Class] {
         &self.classes[id.index()]
+    }
+}
+
+/// What is gathered for the loop is gathered in it, with what is made of that alone: it is whole
+/// only while a task reads it.
+fn with_readers(graph: &Graph, pace: &Pace, classes: &mut [Vec<Class>]) {
+    let mut is_gathered = vec![false; graph.node_count()];
+    for (id, node) in graph.nodes() {
+        let mut operands = node.operands.iter().map(|v| graph.value(*v).node.index());
+        let i = id.index();
+        is_gathered[i] = classes[i] == [Class::Prepare]
+            && (matches!(node.op, Op::FlatGather(_)) || operands.any(|operand| is_gathered[operand]))
+            && pace.feeds_loop[i];
+    }
+    for (id, _) in graph.nodes().rev().filter(|(id, _)| is_gathered[id.index()]) {
+        let users = graph.users(id);
+        let mut read: Vec<Class> = users.iter().flat_map(|user| classes[user.index()].iter().copied()).collect();
+        read.sort();
+        read.dedup();
+        classes[id.index()] = read;
     }
 }
 
