@@ -9,6 +9,7 @@ mod divergence;
 mod eval;
 mod export;
 mod foot;
+mod held;
 mod help;
 mod init;
 mod inspect;

@@ -2,6 +2,7 @@
 //! programs read it.
 
 mod fold;
+mod kinds;
 mod lines;
 mod names;
 mod page;

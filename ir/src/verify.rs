@@ -20,8 +20,9 @@
 //! partial over exactly those axes and the ones that split a reduced letter. A value that is read
 //! from outside (output, gradient) is not partial, and a state is read and updated under its own
 //! sharding. What is flat is read and made only by ops that compute element by element from values
-//! that are flat alike and single numbers, and that make zeros of zeros where it is filled up; a sum
-//! of squares of it is partial over its axes.
+//! that are flat alike and single numbers; a sum of squares of it is partial over its axes. Where a
+//! line is filled up the numbers are zero when they are summed up, and in a state at the end of a
+//! step.
 //!
 //! **4 Communication**, at phase `explicit`. `all_reduce` removes its axes from the partial ones,
 //! `accumulate` removes time, `all_gather` removes one split over ranks, `shard_slice` adds one,
@@ -31,6 +32,7 @@
 
 mod comm;
 mod letters;
+mod padding;
 mod sharding;
 mod structure;
 
@@ -76,6 +78,8 @@ pub fn verify(graph: &Graph) -> Result<(), Vec<Violation>> {
             }
         }
         letters::check_roots(graph, &mut found);
+        found.stop_if_any()?;
+        padding::check(graph, &mut found);
     }
     found.stop_if_any()
 }

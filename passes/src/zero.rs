@@ -44,13 +44,50 @@ impl Pass for CutStates {
     fn run(&self, graph: &mut Graph, cx: &Context<'_>) -> Result<(), Diagnostics> {
         let mut errors: Diagnostics = vec![];
         let lines = lines(graph, cx.spec, &mut errors);
+        let mut refused: Vec<(&Located<Zero>, Refusal, Vec<String>)> = vec![];
         for (state, line) in lines.into_iter().enumerate() {
             let Some(line) = line else { continue };
-            if let Err(error) = cut(graph, state, line, cx) {
-                errors.push(error);
+            let Err(refusal) = cut(graph, state, line, cx.spec) else { continue };
+            let name = graph.states[state].name.clone();
+            match refused.iter_mut().find(|(of, why, _)| of.source == line.source && *why == refusal) {
+                Some((.., names)) => names.push(name),
+                None => refused.push((line, refusal, vec![name])),
             }
         }
+        let error = |(line, refusal, names): (&Located<Zero>, Refusal, Vec<String>)| {
+            refusal.diagnostic(graph, &names).at(cx.spec.place_of(line.source))
+        };
+        errors.extend(refused.into_iter().map(error));
         if errors.is_empty() { Ok(()) } else { Err(errors) }
+    }
+}
+
+/// Why a parameter cannot be cut.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Refusal {
+    /// The axis splits it.
+    Split(AxisId),
+    /// Zeros that fill it up are divided by this number, which is 0 in single precision.
+    SmallEps(f64),
+}
+
+impl Refusal {
+    /// In words, for these parameters.
+    fn diagnostic(self, graph: &Graph, names: &[String]) -> Diagnostic {
+        let mut of = format!("\"{}\"", names[0]);
+        if names.len() > 1 {
+            of += &format!(" and {} more", names.len() - 1);
+        }
+        match self {
+            Refusal::Split(axis) => Diagnostic::error(format!("`{}` splits {of} already", graph.mesh.name(axis)))
+                .help("cut over other axes, or leave the module out with an `on=` line of stage 0"),
+            Refusal::SmallEps(eps) => {
+                let message = format!(
+                    "{of} cannot be cut into equal ranges, and the update divides the zeros that fill them up by eps={eps:e}"
+                );
+                Diagnostic::error(message).help("use a larger `eps`")
+            }
+        }
     }
 }
 
@@ -97,7 +134,7 @@ pub fn cuts_gradients(line: Option<&Located<Zero>>) -> bool {
 }
 
 /// Cuts one parameter, or what is trained with it.
-fn cut(graph: &mut Graph, state: usize, line: &Located<Zero>, cx: &Context<'_>) -> Result<(), Diagnostic> {
+fn cut(graph: &mut Graph, state: usize, line: &Located<Zero>, spec: &Spec) -> Result<(), Refusal> {
     let Zero { stage, axes, .. } = &line.value;
     let flat: Vec<AxisId> = axes.iter().copied().filter(|axis| graph.mesh.size(*axis) > 1).collect();
     if *stage == ZeroStage::Replicated || flat.is_empty() {
@@ -105,9 +142,7 @@ fn cut(graph: &mut Graph, state: usize, line: &Located<Zero>, cx: &Context<'_>) 
     }
     let own = &graph.states[state];
     if let Some(axis) = flat.iter().find(|axis| own.sharding.splits(**axis)) {
-        let message = format!("`{}` splits \"{}\" already", graph.mesh.name(*axis), own.name);
-        let error = Diagnostic::error(message).at(cx.spec.place_of(line.source));
-        return Err(error.help("cut it over other axes, or leave the module out with an `on=` line of stage 0"));
+        return Err(Refusal::Split(*axis));
     }
     let values = own.gradient.map_or(vec![], |gradient| flat_values(graph, gradient));
     let updated = |value: Option<ValueId>| value.is_some_and(|value| values.contains(&value));
@@ -118,10 +153,8 @@ fn cut(graph: &mut Graph, state: usize, line: &Located<Zero>, cx: &Context<'_>) 
     }
     let cut = |sharding: &Sharding| Sharding { flat: flat.clone(), ..sharding.clone() };
     let pads = cut(&own.sharding).is_padded(&own.ty.shape, &graph.mesh);
-    if let (true, Some(eps)) = (pads && !values.is_empty(), small_eps(cx.spec)) {
-        let message = format!("\"{}\" is filled up with zeros, and the update divides them by eps={eps:e}, which is 0", own.name);
-        let error = Diagnostic::error(message).at(cx.spec.place_of(line.source));
-        return Err(error.help("use a larger `eps`"));
+    if let (true, Some(eps)) = (pads && !values.is_empty(), small_eps(spec)) {
+        return Err(Refusal::SmallEps(eps));
     }
     if *stage == ZeroStage::Parameters {
         states.push(state);

@@ -1,6 +1,6 @@
 //! The theorem: a plan for N ranks computes what the same spec computes with one rank on every
-//! axis. On random graphs under random specs, the loss, the norm of the gradients and every
-//! gradient agree, also between micro-batches and the whole batch, and the output is that of the
+//! axis. On random graphs under random specs, the loss, the norm of the gradients, every gradient
+//! and every updated parameter agree, also between micro-batches and the whole batch, and the output is that of the
 //! naive evaluator on the graph as imported; what was covered and refused is printed, and every op
 //! that models can hold must be. Every program is proven to carry out its graph, which is the
 //! reference's but for communication.
@@ -14,7 +14,7 @@ use shardc_ir::graph::Graph;
 use shardc_ir::ops::Op;
 use shardc_ir::plan::StateRole;
 use shardc_ir::plan::set::PlanSet;
-use shardc_ir::spec::Spec;
+use shardc_ir::spec::{Located, Spec, Zero, ZeroStage};
 use shardc_ir::verify_plan::erasure::same_when_erased;
 use shardc_testkit::random_graphs::{self, BATCHES, Choices};
 use shardc_testkit::random_specs;
@@ -184,7 +184,6 @@ fn note(coverage: &mut Coverage, imported: &Graph, explicit: &Graph, spec: &Spec
     }
     let blocks = explicit.states.iter().any(|state| state.block.is_some());
     kinds.extend(blocks.then(|| "with parameters in parts".to_string()));
-    kinds.extend(text.contains(" on=").then(|| "with samples split apart in a scope".to_string()));
     kinds.extend(tensor.then(|| "with a `tensor` line".to_string()));
     kinds.extend(sequence.then(|| "with a `sequence` line".to_string()));
     kinds.extend(text.contains("=3").then(|| "with an axis of 3".to_string()));
@@ -193,10 +192,30 @@ fn note(coverage: &mut Coverage, imported: &Graph, explicit: &Graph, spec: &Spec
         kinds.push(format!("in a pipeline with {}", line.rsplit(' ').next().unwrap_or_default()));
         kinds.extend(text.contains("\nplace").then(|| "in a pipeline with a part of the model placed".to_string()));
     }
+    kinds.extend(strategies(spec));
     kinds.push(format!("under {}", text.lines().last().unwrap_or_default()));
     for kind in kinds {
         *coverage.kinds.entry(kind).or_default() += 1;
     }
+}
+
+/// Every strategy of the spec, and every two.
+fn strategies(spec: &Spec) -> Vec<String> {
+    let mut found: Vec<String> = vec![];
+    let everywhere = spec.data_everywhere();
+    found.extend(everywhere.map(|_| "data".to_string()));
+    let splits_weights = !spec.tensor.is_empty() || !spec.shard.is_empty();
+    found.extend(splits_weights.then(|| "tensor".to_string()));
+    found.extend(spec.sequence.as_ref().map(|_| "sequence".to_string()));
+    found.extend(spec.pipeline.as_ref().map(|_| "pipeline".to_string()));
+    let stages: BTreeSet<ZeroStage> = spec.zero.iter().map(|zero| zero.value.stage).collect();
+    found.extend(stages.iter().filter(|stage| **stage != ZeroStage::Replicated).map(|stage| format!("zero {}", *stage as u8)));
+    let groups = |zero: &Located<Zero>| everywhere.is_some_and(|data| data.value.axes.len() > zero.value.axes.len());
+    found.extend(spec.zero.iter().any(groups).then(|| "groups of zero".to_string()));
+    let scopes = spec.data.iter().any(|line| line.value.on.is_some()) || spec.zero.iter().any(|line| line.value.on.is_some());
+    found.extend(scopes.then(|| "scopes".to_string()));
+    let pairs = found.iter().enumerate().flat_map(|(i, a)| found[..i].iter().map(move |b| format!("with {b} and {a}")));
+    found.iter().map(|strategy| format!("with {strategy}")).chain(pairs).collect()
 }
 
 /// The ops on the longest path.
@@ -228,6 +247,15 @@ fn agree(got: &Computed, want: &Computed, dtype: DType) -> Result<(), String> {
         let difference: f64 = values.iter().zip(&got.gradients[name]).map(|(a, b)| (a - b) * (a - b)).sum::<f64>().sqrt();
         if difference.is_nan() || difference > gradient * norm {
             return Err(format!("the gradient of {name} is off by {difference:e} of {norm:e}"));
+        }
+    }
+    // An optimizer may make a step of any gradient, however small: of rounding, too.
+    let least = if dtype == DType::F64 { 1e-4 } else { 1e-2 } * norm;
+    for (name, values) in &want.parameters {
+        let Some(gradients) = want.gradients.get(name) else { continue };
+        let off = |((a, b), g): ((&f64, &f64), &f64)| g.abs() > least && ((a - b).is_nan() || (a - b).abs() > gradient);
+        if values.iter().zip(&got.parameters[name]).zip(gradients).any(off) {
+            return Err(format!("the updated {name} is {:?}, the reference has {values:?}", got.parameters[name]));
         }
     }
     for (name, values) in &want.statistics {

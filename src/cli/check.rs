@@ -2,6 +2,7 @@
 //! states; with `--replay` also against all its ranks in lockstep in one thread, to the bit.
 
 use super::compare::{self, Row, table};
+use super::held;
 use super::job::{DataArgs, Job, JobArgs, MachineArgs};
 use super::output::print;
 use super::traffic;
@@ -75,6 +76,9 @@ impl Check {
         let (sent, as_planned) = traffic::text(&plan, self.batches)?;
         holds &= as_planned;
         print(&sent)?;
+        let (held, as_planned) = held::text(&plan)?;
+        holds &= as_planned;
+        print(&held)?;
         drop((plan, reference));
         if self.replay {
             holds &= self.replays(&job, training, &data)?;

@@ -80,11 +80,33 @@ pub fn draw(choices: &mut Choices, model: &Model) -> String {
     if choices.one_in(2) {
         text += "clip norm=0.5\n";
     }
+    text += &zero(choices, &data, &text);
     if normalises && (microbatches > 1 || choices.one_in(3)) {
         let by_rank = model.batch / (ranks * microbatches) >= least && choices.one_in(2);
         text += &format!("batchnorm statistics={}\n", if by_rank { "rank" } else { "microbatch" });
     }
     text
+}
+
+/// Now and then shares of what parameters are trained with, over all or some of the axes of data;
+/// not over those that `shard` lines use.
+fn zero(choices: &mut Choices, data: &[Axis], text: &str) -> String {
+    let (drawn, stage, all) = (choices.one_in(2), choices.pick(&[1, 2, 3]), choices.one_in(2));
+    let (scope, other) = (choices.pick(&["", "", "", "h.0", "h.*"]), choices.pick(&[0, 1, 2, 3]));
+    let is_used = |name: &str| text.lines().any(|line| line.starts_with("shard ") && line.contains(name));
+    let mut axes: Vec<&str> = data.iter().map(|(name, _)| *name).filter(|name| !is_used(name)).collect();
+    if !all {
+        axes.truncate(1);
+    }
+    if !drawn || axes.is_empty() {
+        return String::new();
+    }
+    let axes = axes.join(",");
+    let mut lines = format!("zero stage={stage} axis=({axes})\n");
+    if !scope.is_empty() {
+        lines += &format!("zero stage={other} axis=({axes}) on=\"{scope}\"\n");
+    }
+    lines
 }
 
 /// Now and then a pipeline beside so many ranks: how many positions it has, and its lines.

@@ -100,6 +100,8 @@ pub struct Computed {
     pub gradients: BTreeMap<String, Vec<f64>>,
     /// The running statistics after the step.
     pub statistics: BTreeMap<String, Vec<f64>>,
+    /// The parameters after the step.
+    pub parameters: BTreeMap<String, Vec<f64>>,
 }
 
 /// Runs one step from the given states and inputs (by name), and gives its outputs and what it has
@@ -135,7 +137,9 @@ pub fn step(programs: &PlanSet, states: &BTreeMap<String, Tensor>, inputs: &BTre
         _ => None,
     };
     let gradients = programs.names().into_iter().filter_map(read).collect();
-    let followed = programs.states().into_iter().map(|(_, s)| s).filter(|s| s.role == StateRole::Statistic);
-    let statistics = followed.map(|s| (s.name.clone(), executor.get_state(&s.name).expect("states are readable").to_f64()));
-    Computed { outputs, gradients, statistics: statistics.collect() }
+    let after = |role: StateRole| {
+        let states = programs.states().into_iter().map(|(_, s)| s).filter(|s| s.role == role);
+        states.map(|s| (s.name.clone(), executor.get_state(&s.name).expect("states are readable").to_f64())).collect()
+    };
+    Computed { outputs, gradients, statistics: after(StateRole::Statistic), parameters: after(StateRole::Parameter) }
 }

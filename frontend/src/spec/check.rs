@@ -4,7 +4,7 @@
 use super::context::{Context, quote};
 use shardc_ir::diagnostic::{Diagnostic, counted};
 use shardc_ir::mesh::AxisId;
-use shardc_ir::spec::{PipelineSchedule, Source, Spec};
+use shardc_ir::spec::{PipelineSchedule, Source, Spec, ZeroStage};
 use shardc_ir::train::Decay;
 use std::collections::BTreeMap;
 
@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 pub fn check(spec: &Spec, context: &mut Context<'_>) {
     batch_divides(spec, context);
     axes_do_one_job(spec, context);
+    zero_is_over_data(spec, context);
     one_default("data", spec.data.iter().map(|data| (data.source, data.value.on.is_none())), context);
     one_default("tensor", spec.tensor.iter().map(|tensor| (tensor.source, tensor.value.on.is_none())), context);
     one_default("zero", spec.zero.iter().map(|zero| (zero.source, zero.value.on.is_none())), context);
@@ -61,6 +62,21 @@ fn axes_do_one_job(spec: &Spec, context: &mut Context<'_>) {
         if axes.contains(&stages) {
             conflict(stages, "pipeline", statement, source, context);
         }
+    }
+}
+
+/// Ranks that share what a parameter is trained with read different samples.
+fn zero_is_over_data(spec: &Spec, context: &mut Context<'_>) {
+    let data: Vec<AxisId> = spec.data.iter().flat_map(|data| data.value.axes.clone()).collect();
+    for zero in spec.zero.iter().filter(|zero| zero.value.stage != ZeroStage::Replicated) {
+        let Some(axis) = zero.value.axes.iter().find(|axis| !data.contains(axis)) else { continue };
+        let name = context.mesh[axis.index()].name.clone();
+        let error = Diagnostic::error(format!("`zero` is over {}, which does not split the batch", quote(&name)));
+        let help = match &data[..] {
+            [] => format!("add `data axis={name}`"),
+            [first, ..] => format!("use an axis of a `data` line, such as `{}`", context.mesh[first.index()].name),
+        };
+        context.report(zero.source, error.help(help));
     }
 }
 

@@ -1,8 +1,9 @@
 //! The step at which most bytes of the arena are in use, and what they hold.
 
+use super::kinds::kinds;
 use super::report::TaskReport;
 use crate::plan::lives::{lasts, lives};
-use crate::plan::{BufferKind, Program, StateRole};
+use crate::plan::{BufferKind, Program};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -56,7 +57,7 @@ pub fn peak<'p>(program: &'p Program, tasks: &[TaskReport<'p>]) -> Peak<'p> {
     let lives_there =
         |i: &usize| lasts(&program.buffers[*i]) || lives[*i].zip(at).is_some_and(|((first, last), at)| first <= at && at <= last);
     let there: Vec<usize> = (0..program.buffers.len()).filter(lives_there).collect();
-    let scopes = scopes(program);
+    let (scopes, kinds) = (scopes(program), kinds(program));
     let task = tasks.iter().find(|task| task.steps.iter().any(|step| Some(step.number) == at));
     let step = task.and_then(|task| task.steps.iter().find(|step| Some(step.number) == at));
     Peak {
@@ -64,7 +65,7 @@ pub fn peak<'p>(program: &'p Program, tasks: &[TaskReport<'p>]) -> Peak<'p> {
         task: task.map(|task| task.name),
         value: step.and_then(|step| step.writes.first()).map(|operand| operand.value.clone()),
         bytes: there.iter().fold(0, |sum, i| sum.saturating_add(bytes(*i))),
-        kinds: parts(there.iter().map(|i| (kind(program, *i).to_string(), bytes(*i)))),
+        kinds: parts(there.iter().map(|i| (kinds[*i].to_string(), bytes(*i)))),
         scopes: parts(there.iter().map(|i| (scopes[*i].map_or(OUTSIDE, layer).to_string(), bytes(*i)))),
     }
 }
@@ -79,20 +80,6 @@ fn parts(all: impl Iterator<Item = (String, u64)>) -> Vec<Part> {
     let mut parts: Vec<Part> = sums.into_iter().map(|(name, bytes)| Part { name, bytes }).collect();
     parts.sort_by_key(|part| std::cmp::Reverse(part.bytes));
     parts
-}
-
-fn kind(program: &Program, buffer: usize) -> &'static str {
-    match program.buffers[buffer].kind {
-        BufferKind::State(state) => match program.states.get(state as usize).map(|state| state.role) {
-            Some(StateRole::Moment) => "optimizer",
-            _ => "parameters",
-        },
-        BufferKind::Gradient(_) => "gradients",
-        BufferKind::Activation => "activations",
-        BufferKind::Communication => "communication",
-        BufferKind::Input(_) | BufferKind::Output(_) => "data",
-        BufferKind::Constant(_) | BufferKind::Scalar(_) => "constants",
-    }
 }
 
 /// For each buffer, the module that it belongs to: that of the first step that writes it, or, of

@@ -1,5 +1,6 @@
 //! The bytes that ranks hold and send: the form of `inspect --format json`.
 
+use super::kinds::kinds;
 use crate::kernel::{Collective, CommunicationKind, Kernel};
 use crate::plan::{Buffer, BufferKind, Program, StateRole};
 use serde::de::{MapAccess, Visitor};
@@ -27,11 +28,12 @@ pub struct ProgramSummary {
     pub peak_bytes: u64,
     /// Weights, frozen ones too, and running statistics.
     pub parameter_bytes: u64,
-    /// Gradients that are complete at the end of a step.
+    /// Gradients, complete at the end of a step, and what sums them up over micro-batches before they
+    /// are reduced.
     pub gradient_bytes: u64,
     /// Moments of the optimizer.
     pub optimizer_bytes: u64,
-    /// Values that live within a step.
+    /// Other values that live within a step.
     pub activation_bytes: u64,
     /// The calls and messages of a step, by kind and axes.
     pub communication: Vec<Communication>,
@@ -73,15 +75,18 @@ pub fn summary(program: &Program) -> ProgramSummary {
         let states = program.states.iter().filter(|s| roles.contains(&s.role));
         states.map(|s| local_bytes(&program.buffers[s.buffer.index()])).sum()
     };
-    let gradients = program.buffers.iter().filter(|b| matches!(b.kind, BufferKind::Gradient(_)));
+    let kinds = kinds(program);
+    let is_gradient = |(kind, _): &(&&str, &Buffer)| **kind == "gradients";
+    let gradients = || kinds.iter().zip(&program.buffers).filter(is_gradient).map(|(_, buffer)| buffer);
     let transient = |b: &&Buffer| matches!(b.kind, BufferKind::Activation | BufferKind::Communication);
     let lasting: u64 = program.buffers.iter().filter(|b| !transient(b)).map(|b| b.slot_bytes * b.slots).sum();
+    let sums: u64 = gradients().filter(transient).map(|b| b.slot_bytes * b.slots).sum();
     ProgramSummary {
         peak_bytes: program.arena_bytes,
         parameter_bytes: of_states(&[StateRole::Parameter, StateRole::Frozen, StateRole::Statistic]),
-        gradient_bytes: gradients.map(local_bytes).sum(),
+        gradient_bytes: gradients().map(local_bytes).sum(),
         optimizer_bytes: of_states(&[StateRole::Moment]),
-        activation_bytes: program.arena_bytes.saturating_sub(lasting),
+        activation_bytes: program.arena_bytes.saturating_sub(lasting + sums),
         communication: communication(program),
     }
 }

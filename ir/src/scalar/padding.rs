@@ -1,14 +1,13 @@
-//! Whether a program keeps padding: what is computed from zeros is zero.
+//! What a program makes of the numbers that fill up a line: of zeros it should make zeros.
 
 use super::{Binary, Instr, ScalarProgram};
 use crate::dtype::DType;
 
-/// Whether all results are 0 where the inputs that `zero` names are, whatever the others are: any
-/// finite numbers but 0. Registers are of `compute`.
-pub fn keeps_zero(program: &ScalarProgram, compute: DType, zero: &[bool]) -> bool {
+/// The results where of some inputs the numbers are known; of the others nothing is, but that they
+/// are finite and not 0. Registers are of `compute`.
+pub fn padding(program: &ScalarProgram, compute: DType, inputs: &[Option<f64>]) -> Vec<Option<f64>> {
     let held = |x: f64| if compute == DType::F32 { f64::from(x as f32) } else { x };
-    // What is known of each register.
-    let mut known: Vec<Option<f64>> = zero.iter().map(|zero| zero.then_some(0.0)).collect();
+    let mut known: Vec<Option<f64>> = inputs.iter().map(|input| input.map(held)).collect();
     for instr in &program.code {
         let of = |r: u16| known.get(usize::from(r)).copied().flatten();
         let value = match *instr {
@@ -28,7 +27,7 @@ pub fn keeps_zero(program: &ScalarProgram, compute: DType, zero: &[bool]) -> boo
         };
         known.push(value);
     }
-    program.outputs.iter().all(|output| known.get(usize::from(*output)).copied().flatten() == Some(0.0))
+    program.outputs.iter().map(|output| known.get(usize::from(*output)).copied().flatten()).collect()
 }
 
 #[cfg(test)]
@@ -49,16 +48,18 @@ mod tests {
 
     #[test]
     fn an_update_keeps_zeros_unless_it_divides_by_one() {
-        assert!(keeps_zero(&update(1e-8), DType::F32, &[true, false]));
-        assert!(!keeps_zero(&update(0.0), DType::F32, &[true, false]), "0 / 0");
-        assert!(!keeps_zero(&update(1e-60), DType::F32, &[true, false]), "0 / 0 in f32");
-        assert!(!keeps_zero(&update(1e-8), DType::F32, &[false, true]), "nothing is known of the dividend");
+        let zero = [Some(0.0)];
+        assert_eq!(padding(&update(1e-8), DType::F32, &[Some(0.0), None]), zero);
+        assert_ne!(padding(&update(0.0), DType::F32, &[Some(0.0), None]), zero, "0 / 0");
+        assert_ne!(padding(&update(1e-60), DType::F32, &[Some(0.0), None]), zero, "0 / 0 in f32");
+        assert_eq!(padding(&update(1e-60), DType::F64, &[Some(0.0), None]), zero);
+        assert_eq!(padding(&update(1e-8), DType::F32, &[None, None]), [None]);
     }
 
     #[test]
     fn a_constant_is_no_padding() {
         let offset = ProgramWriter::program(1, |w, x| vec![w.offset(x[0], 1.0)]);
-        assert!(!keeps_zero(&offset, DType::F64, &[true]));
-        assert!(keeps_zero(&ScalarProgram::identity(), DType::F64, &[true]));
+        assert_eq!(padding(&offset, DType::F64, &[Some(0.0)]), [Some(1.0)]);
+        assert_eq!(padding(&ScalarProgram::identity(), DType::F64, &[Some(0.0)]), [Some(0.0)]);
     }
 }
