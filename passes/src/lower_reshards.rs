@@ -112,7 +112,7 @@ impl Path<'_> {
             let to = target.at.as_ref().map_or_else(everywhere, |at| at.positions.clone());
             self.step(Transfer { axis, from, to }.into(), |s| s.at = target.at.clone());
         }
-        if !self.at.flat.is_empty() && self.at.flat != target.flat {
+        if !self.at.flat.is_empty() && (&self.at.flat, &self.at.dims) != (&target.flat, &target.dims) {
             let axes = self.at.flat.clone();
             self.step(FlatGather { axes }.into(), |s| s.flat.clear());
         }

@@ -16,7 +16,9 @@ pub(super) fn check(graph: &Graph, id: NodeId, found: &mut Found) {
     let node = graph.node(id);
     let (from, to) = (graph.sharding(node.operands[0]), graph.sharding(node.results[0]));
     let time = graph.mesh.microbatch_axis();
+    let changes_dims = matches!(node.op, Op::AllGather(_) | Op::ReduceScatter(_) | Op::AllToAll(_) | Op::ShardSlice(_));
     let expected = match &node.op {
+        _ if changes_dims && !from.flat.is_empty() => Err("its operand is cut as a line, which has no dimensions".into()),
         Op::AllReduce(op) if op.axes.contains(&time) => Err("micro-batches are accumulated, not all-reduced".into()),
         Op::AllReduce(op) => without_partial(from, &op.axes, op.kind, &graph.mesh),
         Op::Accumulate(op) => without_partial(from, &[time], op.kind, &graph.mesh),

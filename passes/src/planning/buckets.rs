@@ -14,12 +14,19 @@ const BUCKET_BYTES: u64 = 25 << 20;
 /// gradient that sums up micro-batches is reduced with the last of them, in the task that completes
 /// it.
 pub fn join(program: &mut Program, loops: &[bool]) {
+    // What is scattered over some axes may be reduced over others then.
+    for kind in [CollectiveKind::ReduceScatter, CollectiveKind::AllReduce] {
+        join_calls(program, loops, kind);
+    }
+}
+
+fn join_calls(program: &mut Program, loops: &[bool], kind: CollectiveKind) {
     let mut calls: Vec<Vec<Step>> = vec![vec![]; program.tasks.len()];
     // The last task so far that writes each buffer, its own calls aside.
     let mut writer: HashMap<BufferId, usize> = HashMap::new();
     for t in 0..program.tasks.len() {
         let steps = std::mem::take(&mut program.tasks[t].steps);
-        let (own, others): (Vec<Step>, Vec<Step>) = steps.into_iter().partition(|s| is_gradient_reduction(program, s));
+        let (own, others): (Vec<Step>, Vec<Step>) = steps.into_iter().partition(|s| is_gradient_reduction(program, s, kind));
         writer.extend(others.iter().flat_map(|step| step.writes.iter().map(|view| (view.buffer, t))));
         program.tasks[t].steps = others;
         for call in own {
@@ -37,10 +44,9 @@ pub fn join(program: &mut Program, loops: &[bool]) {
     }
 }
 
-fn is_gradient_reduction(program: &Program, step: &Step) -> bool {
-    let Kernel::Collective(Collective { kind, .. }) = &step.kernel else { return false };
-    let reduces = matches!(kind, CollectiveKind::AllReduce | CollectiveKind::ReduceScatter);
-    reduces && step.writes.iter().all(|v| matches!(program.buffers[v.buffer.index()].kind, BufferKind::Gradient(_)))
+fn is_gradient_reduction(program: &Program, step: &Step, kind: CollectiveKind) -> bool {
+    let is_gradient = |view: &View| matches!(program.buffers[view.buffer.index()].kind, BufferKind::Gradient(_));
+    matches!(&step.kernel, Kernel::Collective(call) if call.kind == kind) && step.writes.iter().all(is_gradient)
 }
 
 fn insert(calls: Vec<Step>, others: Vec<Step>) -> Vec<Step> {
