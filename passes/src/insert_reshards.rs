@@ -72,8 +72,8 @@ struct Explicit<'g> {
     /// For the gradient of a state variable, the value that updates read: under the sharding of the
     /// state.
     complete: ValueMap,
-    /// For each new value its reshards so far. What was gathered is for readers of one part and
-    /// stage, and is gone behind them.
+    /// For each new value its reshards so far. What was gathered or cut is for readers of one part
+    /// and stage, and is gone behind them.
     made: Vec<Vec<(Sharding, Option<(Part, Option<u32>)>, ValueId)>>,
     /// For each old value, the state variable whose gradient it is.
     gradient_of: Vec<Option<usize>>,
@@ -287,8 +287,8 @@ impl<'g> Explicit<'g> {
         if current == wanted {
             return value;
         }
-        let gathers = !current.flat.is_empty() && wanted.flat.is_empty();
-        let reads = reader.filter(|_| gathers).map(|reader| (reader.origin.part, reader.origin.stage));
+        let cuts_or_gathers = current.flat.is_empty() != wanted.flat.is_empty();
+        let reads = reader.filter(|_| cuts_or_gathers).map(|reader| (reader.origin.part, reader.origin.stage));
         self.made.resize(self.b.graph().value_count(), vec![]);
         if let Some((.., known)) = self.made[value.index()].iter().find(|(s, by, _)| *s == wanted && *by == reads) {
             return *known;
@@ -419,8 +419,9 @@ impl<'g> Explicit<'g> {
         let mut value = mapped(&self.map, old);
         let time = self.old.mesh.microbatch_axis();
         if self.cuts_gradients[state] && self.b.graph().sharding(value).partial_over(time).is_some() {
-            let mut cut = wanted.clone();
-            cut.add_partial(time, ReduceKind::Sum);
+            // What else is to be reduced is, once a step.
+            let partial = self.b.graph().sharding(value).partial.iter().filter(|p| !wanted.splits(p.axis)).copied();
+            let cut = Sharding { partial: partial.collect(), ..wanted.clone() };
             value = self.reshard(value, cut, old, None);
         }
         self.reshard(value, wanted, old, None)

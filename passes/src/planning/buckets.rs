@@ -20,19 +20,25 @@ pub fn join(program: &mut Program, loops: &[bool]) {
     }
 }
 
+/// A call, and what adds the gradient of a micro-batch to those before, where it is made for each.
+struct Call {
+    step: Step,
+    adds: Option<Step>,
+}
+
 fn join_calls(program: &mut Program, loops: &[bool], kind: CollectiveKind) {
-    let mut calls: Vec<Vec<Step>> = vec![vec![]; program.tasks.len()];
+    let mut calls: Vec<Vec<Call>> = program.tasks.iter().map(|_| vec![]).collect();
     // The last task so far that writes each buffer, its own calls aside.
     let mut writer: HashMap<BufferId, usize> = HashMap::new();
     for t in 0..program.tasks.len() {
         let steps = std::mem::take(&mut program.tasks[t].steps);
-        let (own, others): (Vec<Step>, Vec<Step>) = steps.into_iter().partition(|s| is_gradient_reduction(program, s, kind));
+        let (own, others) = taken(program, steps, kind);
         writer.extend(others.iter().flat_map(|step| step.writes.iter().map(|view| (view.buffer, t))));
         program.tasks[t].steps = others;
         for call in own {
-            match writer.get(&call.reads[0].buffer) {
+            match writer.get(&call.step.reads[0].buffer) {
                 Some(earlier) if *earlier < t && loops[*earlier] => {
-                    calls[*earlier].push(Step { when: When::Last, ..call });
+                    calls[*earlier].push(Call { step: Step { when: When::Last, ..call.step }, ..call });
                 }
                 _ => calls[t].push(call),
             }
@@ -44,25 +50,48 @@ fn join_calls(program: &mut Program, loops: &[bool], kind: CollectiveKind) {
     }
 }
 
-fn is_gradient_reduction(program: &Program, step: &Step, kind: CollectiveKind) -> bool {
+/// The reductions of gradients of one kind, with what adds them up, and the other steps.
+fn taken(program: &Program, steps: Vec<Step>, kind: CollectiveKind) -> (Vec<Call>, Vec<Step>) {
+    let mut readers: HashMap<BufferId, Vec<usize>> = HashMap::new();
+    for (i, step) in steps.iter().enumerate() {
+        step.reads.iter().for_each(|view| readers.entry(view.buffer).or_default().push(i));
+    }
     let is_gradient = |view: &View| matches!(program.buffers[view.buffer.index()].kind, BufferKind::Gradient(_));
-    matches!(&step.kernel, Kernel::Collective(call) if call.kind == kind) && step.writes.iter().all(is_gradient)
+    // The one step that reads what a call gives, if all it does is to add that to a gradient.
+    let adds = |call: &Step| {
+        let [only] = readers.get(&call.writes[0].buffer)?[..] else { return None };
+        let adds = matches!(steps[only].kernel, Kernel::Map(_)) && steps[only].writes.iter().all(is_gradient);
+        (adds && steps[only].reads.iter().any(|view| steps[only].writes.contains(view))).then_some(only)
+    };
+    let of = |(i, step): (usize, &Step)| {
+        let is_call = matches!(&step.kernel, Kernel::Collective(call) if call.kind == kind);
+        let completes = is_call && step.writes.iter().all(is_gradient);
+        let added = if is_call && !completes { adds(step) } else { None };
+        (completes || added.is_some()).then_some((i, added))
+    };
+    let calls: Vec<(usize, Option<usize>)> = steps.iter().enumerate().filter_map(of).collect();
+    let mut left: Vec<Option<Step>> = steps.into_iter().map(Some).collect();
+    let own =
+        calls.into_iter().filter_map(|(i, added)| Some(Call { step: left[i].take()?, adds: added.and_then(|i| left[i].take()) }));
+    let own = own.collect();
+    (own, left.into_iter().flatten().collect())
 }
 
-fn insert(calls: Vec<Step>, others: Vec<Step>) -> Vec<Step> {
-    let groups = groups(calls, &others);
-    let mut groups = groups.into_iter().peekable();
+fn insert(calls: Vec<Call>, others: Vec<Step>) -> Vec<Step> {
+    let mut groups = groups(calls, &others).into_iter().peekable();
     let mut out = vec![];
+    let push = |out: &mut Vec<Step>, group: Vec<Call>| {
+        let (calls, adds): (Vec<Step>, Vec<Option<Step>>) = group.into_iter().map(|call| (call.step, call.adds)).unzip();
+        out.push(joined(calls, "gradient"));
+        out.extend(adds.into_iter().flatten());
+    };
     for (i, step) in others.into_iter().enumerate() {
-        while groups.peek().is_some_and(|(at, _)| *at <= i) {
-            let (_, group) = groups.next().expect("just peeked");
-            out.push(joined(group, "gradient"));
+        while let Some((_, group)) = groups.next_if(|(at, _)| *at <= i) {
+            push(&mut out, group);
         }
         out.push(step);
     }
-    for (_, group) in groups {
-        out.push(joined(group, "gradient"));
-    }
+    groups.for_each(|(_, group)| push(&mut out, group));
     out
 }
 
@@ -73,12 +102,12 @@ struct Group {
     /// Before which step they must be made.
     due: usize,
     bytes: u64,
-    calls: Vec<Step>,
+    calls: Vec<Call>,
 }
 
 /// The calls of each group, and before which of `others` it is made: after the last step that
 /// writes a member, and before the first that reads the sum of one.
-fn groups(calls: Vec<Step>, others: &[Step]) -> Vec<(usize, Vec<Step>)> {
+fn groups(calls: Vec<Call>, others: &[Step]) -> Vec<(usize, Vec<Call>)> {
     let mut written: HashMap<BufferId, usize> = HashMap::new();
     let mut read: HashMap<BufferId, Vec<usize>> = HashMap::new();
     for (i, step) in others.iter().enumerate() {
@@ -90,12 +119,12 @@ fn groups(calls: Vec<Step>, others: &[Step]) -> Vec<(usize, Vec<Step>)> {
         let due = read.get(&call.writes[0].buffer).and_then(|all| all.get(all.partition_point(|i| *i < ready)));
         (ready, due.copied().unwrap_or(others.len()))
     };
-    let mut calls: Vec<((usize, usize), Step)> = calls.into_iter().map(|c| (window(&c), c)).collect();
+    let mut calls: Vec<((usize, usize), Call)> = calls.into_iter().map(|c| (window(&c.step), c)).collect();
     calls.sort_by_key(|(window, _)| *window);
     let mut groups: Vec<Group> = vec![];
     for ((ready, due), call) in calls {
-        let bytes = call.reads[0].bytes;
-        let open = groups.iter_mut().rev().find(|group| same_call(&group.calls[0], &call));
+        let bytes = call.step.reads[0].bytes;
+        let open = groups.iter_mut().rev().find(|group| same_call(&group.calls[0].step, &call.step));
         match open {
             Some(group) if ready <= group.due && group.bytes + bytes <= BUCKET_BYTES => {
                 (group.ready, group.due) = (group.ready.max(ready), group.due.min(due));
@@ -105,7 +134,7 @@ fn groups(calls: Vec<Step>, others: &[Step]) -> Vec<(usize, Vec<Step>)> {
             _ => groups.push(Group { ready, due, bytes, calls: vec![call] }),
         }
     }
-    let mut groups: Vec<(usize, Vec<Step>)> = groups.into_iter().map(|group| (group.ready, group.calls)).collect();
+    let mut groups: Vec<(usize, Vec<Call>)> = groups.into_iter().map(|group| (group.ready, group.calls)).collect();
     groups.sort_by_key(|(at, _)| *at);
     groups
 }
@@ -113,7 +142,9 @@ fn groups(calls: Vec<Step>, others: &[Step]) -> Vec<(usize, Vec<Step>)> {
 /// Whether one call can make both.
 pub fn same_call(a: &Step, b: &Step) -> bool {
     match (&a.kernel, &b.kernel) {
-        (Kernel::Collective(a), Kernel::Collective(b)) => (a.kind, a.op, &a.axes, a.dtype) == (b.kind, b.op, &b.axes, b.dtype),
+        (Kernel::Collective(x), Kernel::Collective(y)) => {
+            (x.kind, x.op, &x.axes, x.dtype, a.when) == (y.kind, y.op, &y.axes, y.dtype, b.when)
+        }
         _ => false,
     }
 }
@@ -175,8 +206,9 @@ mod tests {
     fn places(others: &[Step]) -> Vec<(usize, Vec<u32>)> {
         let (kind, op) = (CollectiveKind::AllReduce, ReduceKind::Sum);
         let call = Kernel::Collective(Collective { kind, op, axes: vec![AxisId(0)], dtype: DType::F32, counts: vec![1] });
-        let calls = [1, 2].map(|gradient| step(call.clone(), &[gradient], &[gradient])).to_vec();
-        let members = |group: Vec<Step>| group.iter().map(|s| s.writes[0].buffer.0).collect();
+        let own = |gradient| Call { step: step(call.clone(), &[gradient], &[gradient]), adds: None };
+        let calls = [1, 2].map(own).into_iter().collect();
+        let members = |group: Vec<Call>| group.iter().map(|call| call.step.writes[0].buffer.0).collect();
         groups(calls, others).into_iter().map(|(at, group)| (at, members(group))).collect()
     }
 

@@ -148,7 +148,7 @@ impl<'a, 'g> Buffers<'a, 'g> {
             let ended = move |reader: &NodeId| fusion.kernels(*reader).iter().all(|k| !in_update(*k) || *k <= at);
             self.lowered.readers[old.index()].iter().all(ended)
         };
-        let is_call = |op: &Op| matches!(op, Op::AllGather(_) | Op::ReduceScatter(_) | Op::AllToAll(_));
+        let is_call = |op: &Op| matches!(op, Op::AllGather(_) | Op::FlatGather(_) | Op::ReduceScatter(_) | Op::AllToAll(_));
         in_update(id)
             && match self.lowered.node(id) {
                 Lowered::Map(_) => !fusion.is_inlined(id) && ends_before(id),

@@ -114,15 +114,15 @@ impl Relations {
 }
 
 /// What is gathered for the loop is gathered in it, with what is made of that alone: it is whole
-/// only while a task reads it.
+/// only while a task reads it. What is cut for an update is cut beside it.
 fn with_readers(graph: &Graph, pace: &Pace, classes: &mut [Vec<Class>]) {
     let mut is_gathered = vec![false; graph.node_count()];
     for (id, node) in graph.nodes() {
         let mut operands = node.operands.iter().map(|v| graph.value(*v).node.index());
         let i = id.index();
-        is_gathered[i] = classes[i] == [Class::Prepare]
-            && (matches!(node.op, Op::FlatGather(_)) || operands.any(|operand| is_gathered[operand]))
-            && pace.feeds_loop[i];
+        let is_for_loop = matches!(node.op, Op::FlatGather(_)) || operands.any(|operand| is_gathered[operand]);
+        is_gathered[i] =
+            classes[i] == [Class::Prepare] && (matches!(node.op, Op::FlatSlice(_)) || is_for_loop && pace.feeds_loop[i]);
     }
     for (id, _) in graph.nodes().rev().filter(|(id, _)| is_gathered[id.index()]) {
         let users = graph.users(id);

@@ -14,12 +14,14 @@ use std::collections::HashMap;
 /// A unit has about this many bytes at most.
 const UNIT_BYTES: u64 = 64 << 20;
 
-/// Joins the gathers of state variables, and makes the calls one unit ahead, task by task.
+/// Joins the gathers of state variables, and makes the calls one unit ahead, task by task; those of
+/// their new values where they stand.
 pub fn gather(program: &mut Program) {
     for t in 0..program.tasks.len() {
         let steps = std::mem::take(&mut program.tasks[t].steps);
         let (calls, others): (Vec<Step>, Vec<Step>) = steps.into_iter().partition(|step| gathers_state(program, step));
-        program.tasks[t].steps = if calls.is_empty() { others } else { insert(program, calls, others) };
+        let steps = if calls.is_empty() { others } else { insert(program, calls, others) };
+        program.tasks[t].steps = beside(program, steps);
     }
 }
 
@@ -29,6 +31,31 @@ fn gathers_state(program: &Program, step: &Step) -> bool {
     // The new value of a parameter is gathered into its state.
     let is_flat_state = |view: &View| matches!(buffer(view).kind, BufferKind::State(_)) && !buffer(view).sharding.flat.is_empty();
     step.reads.iter().all(is_flat_state)
+}
+
+/// Joins gathers of new values of state variables that follow one another.
+fn beside(program: &Program, steps: Vec<Step>) -> Vec<Step> {
+    let is_state = |view: &View| matches!(program.buffers[view.buffer.index()].kind, BufferKind::State(_));
+    let renews = |step: &Step| {
+        matches!(&step.kernel, Kernel::Collective(call) if call.kind == CollectiveKind::AllGather)
+            && step.writes.iter().all(is_state)
+    };
+    let bytes = |step: &Step| step.writes.iter().map(|view| view.bytes).sum::<u64>();
+    let mut out: Vec<Vec<Step>> = vec![];
+    for step in steps {
+        match out.last_mut() {
+            Some(run)
+                if renews(&step)
+                    && renews(&run[0])
+                    && same_call(&run[0], &step)
+                    && run.iter().map(bytes).sum::<u64>() + bytes(&step) <= UNIT_BYTES =>
+            {
+                run.push(step)
+            }
+            _ => out.push(vec![step]),
+        }
+    }
+    out.into_iter().map(|run| joined(run, "new parameter")).collect()
 }
 
 /// Calls of one unit, and the first step that reads what they gather.
