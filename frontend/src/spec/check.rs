@@ -68,8 +68,9 @@ fn axes_do_one_job(spec: &Spec, context: &mut Context<'_>) {
 /// Ranks that share what a parameter is trained with read different samples.
 fn zero_is_over_data(spec: &Spec, context: &mut Context<'_>) {
     let data: Vec<AxisId> = spec.data.iter().flat_map(|data| data.value.axes.clone()).collect();
+    let stages = spec.pipeline.as_ref().map(|pipeline| pipeline.value.axis);
     for zero in spec.zero.iter().filter(|zero| zero.value.stage != ZeroStage::Replicated) {
-        let Some(axis) = zero.value.axes.iter().find(|axis| !data.contains(axis)) else { continue };
+        let Some(axis) = zero.value.axes.iter().find(|axis| !data.contains(axis) && stages != Some(**axis)) else { continue };
         let name = context.mesh[axis.index()].name.clone();
         let error = Diagnostic::error(format!("`zero` is over {}, which does not split the batch", quote(&name)));
         let help = match &data[..] {
