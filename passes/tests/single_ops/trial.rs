@@ -151,7 +151,7 @@ impl Leaves<'_, '_> {
         let value = self.b.op(Reduce::new(kind, vec![0]), &[parts]);
         let is_explicit = self.b.graph().phase == Phase::Explicit;
         let partial = if is_explicit { sharding.partial } else { vec![] };
-        self.b.graph_mut().set_sharding(value, Sharding { dims: sharding.dims, partial, at: None });
+        self.b.graph_mut().set_sharding(value, Sharding { dims: sharding.dims, partial, ..Sharding::default() });
         value
     }
 
