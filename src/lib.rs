@@ -6,6 +6,7 @@
 //! | from the model's file to the graph that the spec asks for | [`import`] |
 //! | the graphs against what they were made from | [`certificate`] |
 //! | the proof of plans, and its words | [`proof`] |
+//! | what fits a device where a job does not | [`fitting`] |
 //! | plan directories: written, read, replaced as one | [`plan_dir`], [`replace`] |
 //! | errors and what they exit with; how they are printed | [`failure`], [`report`] |
 //! | the commands | [`cli`] |
@@ -24,6 +25,7 @@
 pub mod certificate;
 pub mod cli;
 pub mod failure;
+pub mod fitting;
 pub mod import;
 pub mod plan_dir;
 pub mod proof;
@@ -31,6 +33,7 @@ pub mod replace;
 pub mod report;
 
 use certificate::{Certificate, Subject, certify};
+use proof::{Disproof, Proven};
 use shardc_frontend::onnx::{self, Decision, StoredCopy, Weight};
 use shardc_frontend::spec::unsupported;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, Place};
@@ -80,6 +83,8 @@ pub struct Compiled {
     /// The model's file, with a tensor for each parameter that the exporter had merged: what
     /// exports begin with.
     pub model: Arc<Vec<u8>>,
+    /// The proof of each program.
+    pub proven: Vec<Proven>,
     /// What was found of the graphs, if they were to be certified.
     pub certificate: Option<Certificate>,
     /// The warnings for the user.
@@ -173,10 +178,12 @@ pub fn compile(model: &Path, spec: &Spec, options: &Options) -> Result<Compiled,
         let cannot = |why| Diagnostic::error(format!("the {kind} plan cannot run: {why}"));
         plan.programs.check_tables().map_err(cannot)?;
     }
-    proof::check_memory(&plans, spec)?;
-    if let Err(proof::Disproof { kind, violation }) = proof::prove(&plans, reference.as_ref(), spec) {
-        return Err(Diagnostic::error(format!("a bug of shardc: the {kind} plan is wrong: {violation}")).into());
+    if let (Err(error), Some(limit)) = (proof::check_memory(&plans, spec), &spec.device_memory) {
+        return Err(error.help(fitting::help(&imported.graph, spec, limit)).into());
     }
+    let wrong =
+        |Disproof { kind, violation }| Diagnostic::error(format!("a bug of shardc: the {kind} plan is wrong: {violation}"));
+    let proven = proof::prove(&plans, reference.as_ref(), spec).map_err(wrong)?;
     let subject = Subject {
         reference: reference.as_ref(),
         eval: &plans.eval.graph,
@@ -190,7 +197,7 @@ pub fn compile(model: &Path, spec: &Spec, options: &Options) -> Result<Compiled,
     let onnx::Imported { graph, weights, decisions, copies, model, mut warnings } = imported;
     let doubts = certificate.iter().flat_map(|certificate: &Certificate| &certificate.doubted);
     warnings.extend(doubts.map(|doubt| Diagnostic::warning(doubt.how.clone()).at(file.clone())));
-    Ok(Compiled { plans, reference, imported: graph, weights, decisions, copies, model, certificate, warnings })
+    Ok(Compiled { plans, reference, imported: graph, weights, decisions, copies, model, proven, certificate, warnings })
 }
 
 fn certified(subject: &Subject<'_>) -> Result<Certificate, Diagnostic> {

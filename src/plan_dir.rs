@@ -77,8 +77,15 @@ const fn graph_file(kind: ProgramKind) -> &'static str {
     }
 }
 
-/// The first words of `manifest.json`; another version of the directory has another one.
-const FORMAT: &str = "shardc plan directory 3";
+/// The first words of `manifest.json`, and the version of the directory.
+const FORMAT: (&str, u32) = ("shardc plan directory", 4);
+
+/// What the manifest of every version has.
+#[derive(Debug, Deserialize)]
+struct Head {
+    format: String,
+    files: BTreeMap<String, String>,
+}
 
 /// The manifest of a plan directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -178,23 +185,36 @@ pub fn model_path(path: &Path) -> PathBuf {
 }
 
 fn read_manifest(path: &Path) -> Result<Manifest, Failure> {
+    let bytes = manifest_bytes(path)?;
+    let Head { format, .. } = head(path, &bytes)?;
+    if format != format_text() {
+        let message = format!("this plan directory is of format `{format}`, this program reads `{}`", format_text());
+        return Err(Diagnostic::error(message).at(Place::File(path.to_path_buf())).help("compile the job again").into());
+    }
+    serde_json::from_slice(&bytes).map_err(|e| damaged(path, &format!("`{MANIFEST}`: {e}")))
+}
+
+/// What this program writes into [`Manifest::format`].
+fn format_text() -> String {
+    let (words, version) = FORMAT;
+    format!("{words} {version}")
+}
+
+fn head(path: &Path, manifest: &[u8]) -> Result<Head, Failure> {
+    serde_json::from_slice(manifest).map_err(|e| damaged(path, &format!("`{MANIFEST}`: {e}")))
+}
+
+fn manifest_bytes(path: &Path) -> Result<Vec<u8>, Failure> {
     let bytes = || {
         let file = inside(path, MANIFEST)?;
         let too_large = || io::Error::new(ErrorKind::InvalidData, "it is larger than any manifest");
         if fs::metadata(&file)?.len() > LARGE { Err(too_large()) } else { files::read(&file) }
     };
-    let bytes = bytes().map_err(|error| {
+    bytes().map_err(|error| {
         let what = if path.is_dir() { "this is no plan directory" } else { "there is no plan directory here" };
-        Diagnostic::error(format!("{what}: cannot read `{MANIFEST}`: {error}"))
-            .at(Place::File(path.to_path_buf()))
-            .help("plan directories are written by `shardc compile MODEL.onnx --spec JOB.shard -o PLAN/`")
-    })?;
-    let manifest: Manifest = serde_json::from_slice(&bytes).map_err(|e| damaged(path, &format!("`{MANIFEST}`: {e}")))?;
-    if manifest.format != FORMAT {
-        let message = format!("this plan directory is of format `{}`, this program reads `{FORMAT}`", manifest.format);
-        return Err(Diagnostic::error(message).at(Place::File(path.to_path_buf())).help("compile the job again").into());
-    }
-    Ok(manifest)
+        let error = Diagnostic::error(format!("{what}: cannot read `{MANIFEST}`: {error}")).at(Place::File(path.to_path_buf()));
+        error.help("plan directories are written by `shardc compile MODEL.onnx --spec JOB.shard -o PLAN/`").into()
+    })
 }
 
 /// The bytes of a file of the directory, which have the hash that the manifest says. A large one

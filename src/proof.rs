@@ -4,8 +4,8 @@
 
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use shardc_ir::graph::{Graph, Phase};
-use shardc_ir::listing::summary;
 use shardc_ir::listing::units::bytes_text;
+use shardc_ir::listing::{Communication, fullest_place, parts_text, report as listed};
 use shardc_ir::plan::set::PlanSet;
 use shardc_ir::plan::{Buffer, BufferKind, Program, ProgramInput};
 use shardc_ir::programs::{Plan, ProgramKind, Programs};
@@ -86,6 +86,12 @@ fn is_reference(reference: Option<&Graph>, training: &Graph) -> Result<(), Strin
     same_when_erased(training, reference).map_err(|why| format!("it is of another graph: {why}"))
 }
 
+/// What each program of the plan of `kind`, or of the first, sends in a step; empty without a proof.
+pub fn sent(proven: &[Proven], kind: Option<ProgramKind>) -> &[Vec<Communication>] {
+    let of_kind = proven.iter().find(|proven| kind.is_none_or(|kind| proven.kind == kind));
+    of_kind.map_or(&[], |proven| &proven.proof.sent)
+}
+
 /// The program of the reference, from its graph.
 ///
 /// # Errors
@@ -117,32 +123,17 @@ fn evaluates(eval: &PlanSet, spec: &Spec) -> Result<(), &'static str> {
 /// Whether the programs that run on the spec's devices fit them.
 ///
 /// # Errors
-/// The buffers that fill the memory, at the line that limits it.
+/// What fills the memory, at the line that limits it.
 pub fn check_memory(plans: &Programs<Plan>, spec: &Spec) -> Result<(), Diagnostic> {
     let Some(limit) = &spec.device_memory else { return Ok(()) };
     for (kind, plan) in plans.iter() {
-        let program = plan.programs.fullest();
-        if program.arena_bytes <= limit.value {
+        let set = &plan.programs;
+        if set.fullest().arena_bytes <= limit.value {
             continue;
         }
-        let held = summary(program);
-        let mut parts = [
-            ("parameters", held.parameter_bytes, "are", "split them with `shard`"),
-            ("gradients", held.gradient_bytes, "are", "split their parameters with `shard`"),
-            ("optimizer state", held.optimizer_bytes, "is", "split its parameters with `shard`, or use `sgd`"),
-            ("activations", held.activation_bytes, "are", "use more `microbatches`, or split the batch with `data`"),
-        ];
-        parts.sort_by_key(|(_, bytes, ..)| std::cmp::Reverse(*bytes));
-        let held: Vec<String> =
-            parts.iter().filter(|p| p.1 > 0).map(|(what, n, ..)| format!("{} of {what}", bytes_text(*n))).collect();
-        let words = format!(
-            "the {kind} plan needs {} on each rank, the device has {}",
-            bytes_text(program.arena_bytes),
-            bytes_text(limit.value)
-        );
-        let error = Diagnostic::error(words).at(spec.place_of(limit.source)).label(held.join(", "));
-        let (what, _, are, help) = parts[0];
-        return Err(error.help(format!("{what} {are} the largest part: {help}")));
+        let words = format!("the {kind} plan needs {}, the device has {}", fullest_place(set), bytes_text(limit.value));
+        let held = parts_text(&listed(set.fullest()).peak.kinds, usize::MAX);
+        return Err(Diagnostic::error(words).at(spec.place_of(limit.source)).label(held));
     }
     Ok(())
 }

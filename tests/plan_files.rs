@@ -85,7 +85,7 @@ fn forged_plans_do_not_panic() {
             for (all, expand) in
                 [(true, listing::Expand::Nothing), (false, listing::Expand::Nothing), (false, listing::Expand::All)]
             {
-                listing::text(&program, 0, "job.shard", &listing::Options { width: 100, all, expand });
+                listing::text(&program, 0, &[], "job.shard", &listing::Options { width: 100, all, expand });
             }
             disproved += usize::from(verify_set(&program.as_ref(), graph).is_err());
             if program.fullest().arena_bytes < 1 << 24 && program.mesh().world_size() < 16 {

@@ -100,13 +100,13 @@ mod violation;
 pub use violation::Violation;
 
 use crate::graph::{Graph, Phase};
+use crate::listing::Communication;
 use crate::mesh::AxisId;
 use crate::ops::Op;
 use crate::plan::set::PlanSet;
 use crate::plan::tables::check_blocks;
 use crate::plan::{Program, When};
 use crate::verify::{report, verify as verify_graph};
-use bytes::Sent;
 use carried::Effect;
 use memory::Slots;
 use std::collections::BTreeSet;
@@ -118,7 +118,7 @@ use violation::numbered;
 const NORM: &str = "grad_norm";
 
 /// The proven facts, in numbers. Of several programs those of the first stand for all, but for
-/// `programs`, `ranks` and the peak.
+/// `programs`, `ranks`, `sent` and the peak.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proof {
     /// Distinct programs.
@@ -139,8 +139,8 @@ pub struct Proof {
     pub calls: u64,
     /// State variables that are written once a step.
     pub updated: usize,
-    /// The calls of each rank in a step, by kind and axes.
-    pub sent: Vec<Sent>,
+    /// What each program sends in a step, in the order of the set, beside the least.
+    pub sent: Vec<Vec<Communication>>,
 }
 
 /// Proves of a program that runs on every rank of its mesh that it carries out `graph`, the
@@ -177,10 +177,11 @@ pub fn verify_set(set: &PlanSet<&Program>, graph: &Graph) -> Result<Proof, Viola
     ranks(set)?;
     let known = Known::new(graph);
     let mut proof: Option<Proof> = None;
-    for (program, coordinates) in places(set, graph) {
-        let this = alone(&known.subject(&known.at(coordinates), program))?;
-        let first = proof.get_or_insert(this.clone());
+    for (number, coordinates) in places(set, graph) {
+        let this = alone(&known.subject(&known.at(coordinates), set.programs[number]))?;
+        let first = proof.get_or_insert(Proof { sent: vec![vec![]; set.programs.len()], ..this.clone() });
         first.peak_bytes = first.peak_bytes.max(this.peak_bytes);
+        first.sent[number] = this.sent.concat();
     }
     let mut proof = proof.ok_or_else(|| Violation::of("there is no program"))?;
     if set.programs.len() > 1 {
@@ -191,9 +192,9 @@ pub fn verify_set(set: &PlanSet<&Program>, graph: &Graph) -> Result<Proof, Viola
     Ok(proof)
 }
 
-/// Each program with the coordinates of the first ranks that run it: once for all ranks that hold
-/// the same values.
-fn places<'p>(set: &PlanSet<&'p Program>, graph: &Graph) -> Vec<(&'p Program, Vec<u64>)> {
+/// Each program, by position, with the coordinates of the first ranks that run it: once for all
+/// ranks that hold the same values.
+fn places(set: &PlanSet<&Program>, graph: &Graph) -> Vec<(usize, Vec<u64>)> {
     let held: BTreeSet<AxisId> = graph.values().filter_map(|(_, value)| value.sharding.at.as_ref().map(|at| at.axis)).collect();
     let mut axes = set.axes.clone();
     axes.extend(held.iter().filter(|axis| !set.axes.contains(axis)));
@@ -203,8 +204,7 @@ fn places<'p>(set: &PlanSet<&'p Program>, graph: &Graph) -> Vec<(&'p Program, Ve
         let at: Vec<u64> = held.iter().map(|axis| place[axis.index()]).collect();
         known.insert((set.at(&graph.mesh, graph.mesh.rank(place)), at))
     });
-    let program = |place: &Vec<u64>| set.programs[set.at(&graph.mesh, graph.mesh.rank(place))];
-    places.into_iter().map(|place| (program(&place), place)).collect()
+    places.into_iter().map(|place| (set.at(&graph.mesh, graph.mesh.rank(&place)), place)).collect()
 }
 
 /// Every rank runs one of the programs, and they agree on what is not in the graph.
@@ -252,7 +252,7 @@ fn alone(subject: &Subject<'_>) -> Result<Proof, Violation> {
         accesses,
         calls,
         updated,
-        sent: bytes::sent(subject),
+        sent: vec![bytes::sent(subject)],
     })
 }
 

@@ -28,6 +28,9 @@ const TESTED_ELSEWHERE: &[(&str, &str)] = &[
     ("reduce_scatter", "passes/tests/theorem.rs: plans of many ranks against their reference"),
     ("all_to_all", "passes/tests/theorem.rs: plans of many ranks against their reference"),
     ("shard_slice", "passes/tests/theorem.rs: plans of many ranks against their reference"),
+    ("flat_gather", "passes/tests/theorem.rs: plans of many ranks against their reference"),
+    ("flat_scatter", "passes/tests/theorem.rs: plans of many ranks against their reference"),
+    ("flat_slice", "passes/tests/theorem.rs: plans of many ranks against their reference"),
     ("transfer", "passes/tests/theorem.rs: plans of many ranks against their reference"),
 ];
 

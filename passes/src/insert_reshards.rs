@@ -25,7 +25,7 @@ use shardc_ir::diagnostic::Diagnostics;
 use shardc_ir::graph::{Graph, Node, NodeId, NodeOrigin, Output, Part, Phase, ValueId};
 use shardc_ir::letters::{Assignment, Letter, Letters, Role};
 use shardc_ir::mesh::AxisId;
-use shardc_ir::ops::{Op, comm::Reshard, linear_of};
+use shardc_ir::ops::{comm::Reshard, linear_of};
 use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::sharding::{At, Sharding, with_split};
 use std::collections::HashMap;
@@ -138,7 +138,7 @@ impl<'g> Explicit<'g> {
         let passing = self.passing(&assignment, node, &current, &at);
         self.complete_wishes(&mut assignment, &letters, &current, node, &passing);
         let mut inputs = vec![];
-        let flat = self.flat(node);
+        let flat = self.flat(node, &letters);
         for (i, value) in operands.iter().enumerate() {
             let dims = letters.project(&letters.operands[i], &assignment);
             let flat = if self.is_flat(node, i) { flat.clone() } else { vec![] };
@@ -154,9 +154,9 @@ impl<'g> Explicit<'g> {
             self.b.rename(new, &self.old.value(*old).name);
             let dims = letters.project(&letters.results[k], &assignment);
             let mut sharding = Sharding { dims, flat: vec![], partial: vec![], at: at.clone() };
-            match node.op {
-                Op::SquareSum(_) => flat.iter().for_each(|axis| sharding.add_partial(*axis, ReduceKind::Sum)),
-                _ => sharding.flat = flat.clone(),
+            match of_all(&letters) {
+                Some(kind) => flat.iter().for_each(|axis| sharding.add_partial(*axis, kind)),
+                None => sharding.flat = flat.clone(),
             }
             for (letter, splits) in assignment.iter().enumerate() {
                 if let Role::Reduced(kind) = letters.roles[letter] {
@@ -177,11 +177,8 @@ impl<'g> Explicit<'g> {
     }
 
     /// The axes over which a node computes ranges of a line.
-    fn flat(&self, node: &Node) -> Vec<AxisId> {
-        let of = match node.op {
-            Op::SquareSum(_) => node.operands[0],
-            _ => node.results[0],
-        };
+    fn flat(&self, node: &Node, letters: &Letters) -> Vec<AxisId> {
+        let of = if of_all(letters).is_some() { node.operands[0] } else { node.results[0] };
         let computes = node.origin.part == Part::Update;
         if computes { self.old.sharding(of).flat.clone() } else { vec![] }
     }
@@ -328,7 +325,7 @@ impl<'g> Explicit<'g> {
         let at = self.places.targets(self.old, old, &wanted.at);
         let current = self.b.graph().sharding(source).clone();
         let mut origin = self.b.graph().def(source).origin.clone();
-        (origin.reason, origin.spec_line) = (self.move_reason(&at, reader), self.places.stages().map(|stages| stages.line));
+        (origin.reason, origin.spec_line) = (self.move_reason(old, &at, reader), self.places.stages().map(|stages| stages.line));
         self.b.origin = origin;
         let (name, ty) = (self.b.graph().value(source).name.clone(), self.b.ty(source).clone());
         let moved = self.b.push(Reshard {}.into(), &[source], vec![ty], &name)[0];
@@ -338,19 +335,26 @@ impl<'g> Explicit<'g> {
     }
 
     /// Why a value is moved.
-    fn move_reason(&self, at: &Option<At>, reader: Option<&Node>) -> Option<String> {
+    fn move_reason(&self, old: ValueId, at: &Option<At>, reader: Option<&Node>) -> Option<String> {
         let axis = self.old.mesh.name(self.places.stages()?.axis);
         let Some(reader) = reader else { return Some("for every rank to know".to_string()) };
-        match (at, &reader.origin.scope) {
-            (Some(At { positions, .. }), Some(scope)) if positions.len() == 1 => {
-                Some(format!("for {} in \"{scope}\" at {axis}={}", reader.op.name(), positions[0]))
-            }
-            (Some(At { positions, .. }), _) => {
+        let place = match at {
+            Some(At { positions, .. }) => {
                 let positions: Vec<String> = positions.iter().map(u64::to_string).collect();
-                Some(format!("for {} at {axis}={}", reader.op.name(), positions.join(",")))
+                format!("at {axis}={}", positions.join(","))
             }
-            (None, _) => Some(format!("for {} at every {axis}", reader.op.name())),
+            None => format!("at every {axis}"),
+        };
+        if self.gradients[old.index()] {
+            return Some(format!("part of a gradient {place}"));
         }
+        Some(match (&reader.origin.reason, &reader.origin.scope) {
+            (Some(reason), _) if reader.origin.part == Part::Update => format!("{reason} {place}"),
+            (_, Some(scope)) if at.as_ref().is_some_and(|at| at.positions.len() == 1) => {
+                format!("for {} in \"{scope}\" {place}", reader.op.name())
+            }
+            _ => format!("for {} {place}", reader.op.name()),
+        })
     }
 
     /// Why a value is resharded, with the line of the spec that asks for it.
@@ -431,4 +435,15 @@ impl<'g> Explicit<'g> {
     fn sharding_of(&self, state: usize) -> Sharding {
         Sharding { at: self.places.state(state).clone(), ..self.old.states[state].sharding.clone() }
     }
+}
+
+/// How an op of these letters makes a single number of all elements of what it reads; `None` of
+/// others.
+fn of_all(letters: &Letters) -> Option<ReduceKind> {
+    let mut kinds = letters.roles.iter().map(|role| match role {
+        Role::Reduced(kind) => Some(*kind),
+        _ => None,
+    });
+    let first = kinds.next()??;
+    kinds.all(|kind| kind == Some(first)).then_some(first)
 }

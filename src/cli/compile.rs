@@ -5,6 +5,7 @@ use super::output::print;
 use super::overwrite::Files;
 use crate::failure::Failure;
 use crate::plan_dir::{self, Manifest};
+use crate::proof::sent;
 use crate::{Compiled, Options, compile, trace};
 use clap::Args;
 use shardc_frontend::spec;
@@ -14,7 +15,7 @@ use shardc_ir::columns::{Column, align};
 use shardc_ir::diagnostic::counted;
 use shardc_ir::graph::Graph;
 use shardc_ir::listing::units::{bytes_text, count_text};
-use shardc_ir::listing::{communication_text, parts_text, peak_place, report, summary};
+use shardc_ir::listing::{communication_text, fullest_place, parts_text, peak_place, report};
 use shardc_ir::plan::StateRole;
 use shardc_ir::plan::set::PlanSet;
 use shardc_ir::spec::{Pipeline, Spec};
@@ -146,17 +147,25 @@ impl Compile {
             parameters.push_str(&format!(" trained, {} frozen", count_text(frozen)));
         }
         let statistics = programs.states().into_iter().filter(|(_, s)| s.role == StateRole::Statistic).count();
-        let rank = summary(programs.fullest());
         let peak = report(programs.fullest()).peak;
-        let sent: u64 = rank.communication.iter().map(|c| c.bytes_sent).sum();
+        let fullest = programs.at(programs.mesh(), programs.fullest_rank());
+        let communication = sent(&compiled.proven, None).get(fullest).cloned().unwrap_or_default();
+        let bytes: u64 = communication.iter().map(|c| c.bytes_sent).sum();
         let mut rows = vec![
             ["ranks".to_string(), ranks],
             ["batch".to_string(), batch],
             ["parameters".to_string(), parameters],
-            ["peak".to_string(), format!("{} a rank; most is live {}", bytes_text(rank.peak_bytes), peak_place(&peak))],
+            ["peak".to_string(), format!("{}; most is live {}", fullest_place(programs), peak_place(&peak))],
             [String::new(), format!("by kind: {}", parts_text(&peak.kinds, usize::MAX))],
             [String::new(), format!("by module: {}", parts_text(&peak.scopes, MODULES))],
-            ["sent".to_string(), format!("{} a step from each rank", bytes_text(sent))],
+            [
+                "sent".to_string(),
+                format!(
+                    "{} a step from {}",
+                    bytes_text(bytes),
+                    if programs.programs.len() > 1 { "that rank" } else { "each rank" }
+                ),
+            ],
         ];
         if let Some(pipeline) = &spec.pipeline {
             rows.push(["pipeline".to_string(), pipeline_text(programs, &pipeline.value, spec)]);
@@ -167,7 +176,7 @@ impl Compile {
         }
         rows.extend(decisions::rows(&compiled.decisions, self.verbose));
         let table = align(&rows, [Column::WORDS, Column::WORDS]);
-        format!("{}\n{table}{}", output.display(), communication_text(&rank.communication))
+        format!("{}\n{table}{}", output.display(), communication_text(&communication))
     }
 }
 

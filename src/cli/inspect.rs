@@ -4,7 +4,7 @@ use super::output::write;
 use super::overwrite::Files;
 use crate::failure::Failure;
 use crate::plan_dir::{self, PlanDir, Trust};
-use crate::proof::plan_reference;
+use crate::proof::{plan_reference, sent};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
@@ -70,6 +70,8 @@ struct Report<'a> {
     plan_hash: &'a str,
     /// The spec's file name, for the lines that steps name.
     spec: &'a str,
+    /// The first rank with the largest arena.
+    fullest_rank: u64,
     ranks: Vec<RankSummary<'a>>,
     programs: Vec<ProgramReport<'a>>,
 }
@@ -92,13 +94,15 @@ impl Inspect {
             let error = Diagnostic::error(format!("there is no rank {rank}, the plan is for {ranks}"));
             return Err(error.at(Place::File(self.plan)).help(format!("ranks count from 0 to {}", ranks - 1)).into());
         }
+        let sent = sent(&plan.proven, self.program);
         let text = if self.format == Format::Text {
             let rank = self.rank.unwrap_or(0);
             let program = programs.of_rank(mesh, rank);
-            listing::text(programs, rank, &plan.manifest.spec.file, &self.options(program)?)
+            listing::text(programs, rank, sent, &plan.manifest.spec.file, &self.options(program)?)
         } else {
             let shown = self.rank.map_or(0..ranks, |rank| rank..rank + 1);
-            let held: Vec<ProgramSummary> = programs.programs.iter().map(listing::summary).collect();
+            let mut held: Vec<ProgramSummary> = programs.programs.iter().map(listing::summary).collect();
+            held.iter_mut().zip(sent).for_each(|(held, sent)| held.communication.clone_from(sent));
             let summary = |rank| RankSummary {
                 rank,
                 coordinates: listing::coordinates(programs.first(), rank),
@@ -111,6 +115,7 @@ impl Inspect {
                 microbatches: mesh.microbatches(),
                 plan_hash: &plan.manifest.plan_hash,
                 spec: &plan.manifest.spec.file,
+                fullest_rank: programs.fullest_rank(),
                 ranks: shown.clone().map(summary).collect(),
                 programs: listing::programs(programs, &|program| self.rank.is_none_or(|rank| programs.at(mesh, rank) == program)),
             };

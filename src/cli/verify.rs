@@ -9,10 +9,10 @@ use crate::proof::Proven;
 use clap::Args;
 use shardc_ir::columns::{Column, align};
 use shardc_ir::diagnostic::counted;
+use shardc_ir::listing::Communication;
 use shardc_ir::listing::units::bytes_text;
 use shardc_ir::programs::ProgramKind;
 use shardc_ir::verify_plan::Proof;
-use shardc_ir::verify_plan::bytes::Sent;
 use std::path::PathBuf;
 
 /// The arguments.
@@ -66,14 +66,32 @@ fn proof_text(plan: &PlanDir, Proven { kind, proof }: &Proven) -> String {
     if *calls > 0 {
         rows.push(("calls", format!("{calls} a step, each by all members of its group with equal arguments, in one order")));
     }
-    rows.extend(sent.iter().enumerate().map(|(i, sent)| (if i == 0 { "bytes" } else { "" }, sent_text(sent))));
+    let texts = most_sent(sent).into_iter().enumerate();
+    rows.extend(texts.map(|(i, most)| (if i == 0 { "bytes" } else { "" }, sent_text(&most, sent.len() > 1))));
     let rows: Vec<[String; 2]> = rows.into_iter().map(|(what, text)| [what.to_string(), text]).collect();
     format!("{kind}: proven on {}\n{}", counted(ranks, "rank"), align(&rows, [Column::WORDS, Column::WORDS]))
 }
 
-fn sent_text(Sent { actual, bound }: &Sent) -> String {
-    let (kind, axes, bytes) = (actual.kind_name(), &actual.axis, bytes_text(actual.bytes_sent));
-    format!("{kind} over {axes}: {bytes} from each rank, the least is {}", bytes_text(*bound))
+/// Of each kind over the same axes with the same in it, that of the program that sends most.
+fn most_sent(programs: &[Vec<Communication>]) -> Vec<Communication> {
+    let mut most: Vec<Communication> = vec![];
+    for sent in programs.iter().flatten() {
+        let alike = |m: &&mut Communication| (m.kind, &m.axis, &m.carries) == (sent.kind, &sent.axis, &sent.carries);
+        match most.iter_mut().find(alike) {
+            Some(most) if most.bytes_sent >= sent.bytes_sent => {}
+            Some(most) => most.clone_from(sent),
+            None => most.push(sent.clone()),
+        }
+    }
+    most.sort_by(|a, b| (a.kind, &a.axis, &a.carries).cmp(&(b.kind, &b.axis, &b.carries)));
+    most
+}
+
+fn sent_text(sent: &Communication, differ: bool) -> String {
+    let (kind, axis, carries, bytes) = (sent.kind_name(), &sent.axis, &sent.carries, bytes_text(sent.bytes_sent));
+    let from = if differ { "the rank that sends most" } else { "each rank" };
+    let least = sent.least_bytes.map_or(String::new(), |least| format!(", the least is {}", bytes_text(least)));
+    format!("{kind} of {carries} over {axis}: {bytes} from {from}{least}")
 }
 
 /// The words on where the graphs come from, and what compiling found of them.

@@ -1,8 +1,8 @@
 //! Plan directories written: all files of a compiled job, in place of an older plan's.
 
 use super::{
-    EVAL_PLAN, FILES, FORMAT, MANIFEST, MODEL, Manifest, Origin, Places, SPEC, TRAIN_PLAN, WEIGHTS, file_name, graph_file,
-    model_path, own_files, plan_hash, read_manifest,
+    EVAL_PLAN, FILES, FORMAT, MANIFEST, MODEL, Manifest, Origin, Places, SPEC, TRAIN_PLAN, WEIGHTS, file_name, format_text,
+    graph_file, head, manifest_bytes, model_path, own_files, plan_hash,
 };
 use crate::Compiled;
 use crate::failure::Failure;
@@ -52,7 +52,7 @@ pub fn write(to: &Path, compiled: &Compiled, model: &Path, spec: &Spec, weights:
     files.insert(MODEL, model_of_plan(to, compiled, model, spec, &held)?);
     files.insert(SPEC, spec_bytes);
     let mut manifest = Manifest {
-        format: FORMAT.to_string(),
+        format: format_text(),
         name: program.name.clone(),
         world_size: program.mesh.world_size(),
         mesh: NamedSizes(program.mesh.rank_axes().iter().map(|a| (a.name.clone(), a.size)).collect()),
@@ -130,8 +130,11 @@ pub fn check_target(to: &Path) -> Result<(), Failure> {
     if entries.next().is_none() {
         return Ok(());
     }
-    let Ok(manifest) = read_manifest(to) else { return refuse(to, "this folder is no plan directory", other) };
-    let is_of_plan = |path: &Path| path.is_file() && (path.ends_with(MANIFEST) || manifest.files.contains_key(&file_name(path)));
+    let head = manifest_bytes(to).and_then(|bytes| head(to, &bytes)).ok();
+    let Some(head) = head.filter(|head| head.format.starts_with(FORMAT.0)) else {
+        return refuse(to, "this folder is no plan directory", other);
+    };
+    let is_of_plan = |path: &Path| path.is_file() && (path.ends_with(MANIFEST) || head.files.contains_key(&file_name(path)));
     match own_files(to).iter().find(|path| fs::symlink_metadata(path).is_ok() && !is_of_plan(path)) {
         Some(path) => refuse(path, "this is no file of the plan directory", "move it away, or choose another name for the plan"),
         None => Ok(()),

@@ -131,7 +131,7 @@ pub fn plan(bytes: &[u8]) {
         for rank in [0, mesh.world_size() - 1] {
             for (all, expand) in [(false, listing::Expand::Nothing), (true, listing::Expand::All)] {
                 let options = listing::Options { width: 160, all, expand };
-                listing::text(&program, rank, "job.shard", &options);
+                listing::text(&program, rank, &[], "job.shard", &options);
             }
         }
         let proven = verify_set(&program.as_ref(), small_job().graph());

@@ -51,6 +51,7 @@ fn the_json_alone_redraws_the_listing() {
         ("gpt2", "dp=2 tp=2", 2, format!("{DP_TP}sequence axis=tp\n")),
         ("llama", "tp=2 dp=2", 1, DP_TP.to_string()),
         ("bert", "dp=4", 2, "data axis=dp\n".to_string()),
+        ("bert", "dp=4", 2, "data axis=dp\nzero stage=3 axis=dp\n".to_string()),
     ];
     for (i, (name, mesh, microbatches, lines)) in jobs.into_iter().enumerate() {
         let here = plan(&format!("redraw-{i}"), &model(name), &spec(mesh, microbatches, &lines));

@@ -174,14 +174,16 @@ fn communication(rank: &Value) -> String {
     if calls.is_empty() {
         return String::new();
     }
-    let mut out = "\ncommunication\ncollective over calls a step bytes sent a step\n".to_string();
+    let mut out = "\ncommunication\ncollective over carries calls a step bytes sent a step the least\n".to_string();
     for call in calls {
         out += &format!(
-            "{} {} {} {}\n",
+            "{} {} {} {} {} {}\n",
             string(&call["kind"]),
             string(&call["axis"]),
+            string(&call["carries"]),
             call["calls"],
-            size(number(&call["bytes_sent"]))
+            size(number(&call["bytes_sent"])),
+            size(number(&call["least_bytes"]))
         );
     }
     out

@@ -24,11 +24,14 @@ pub(crate) const NOTHING: &str = "zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz";
 /// Axes that examples name.
 const AXES: [&str; 4] = ["dp", "tp", "pp", "spare"];
 
-/// `line` as a file, with axes to name; none of them is left with ranks that share nothing.
+/// `line` as a file, with axes to name; none of them is left with ranks that share nothing, and
+/// what is cut over ranks is over some that read different samples.
 pub(crate) fn file(line: &str) -> String {
-    match line.starts_with("mesh") {
-        true => format!("{line}\ndata axis=(dp,tp)\n"),
-        false => format!("{line}\nmesh{}\n", AXES.map(|axis| format!(" {axis}=1")).concat()),
+    let axes = || AXES.map(|axis| format!(" {axis}=1")).concat();
+    match line.split_whitespace().next() {
+        Some("mesh") => format!("{line}\ndata axis=(dp,tp)\n"),
+        Some("zero") => format!("{line}\nmesh{}\ndata axis=(dp,tp)\n", axes()),
+        _ => format!("{line}\nmesh{}\n", axes()),
     }
 }
 

@@ -5,7 +5,7 @@ use crate::plan::lives::lasts;
 use crate::plan::{Buffer, BufferKind, Program, StateRole, Step, View};
 
 /// For each buffer the name of its kind. A parameter that is gathered from its ranges for the steps
-/// that read it, and a gradient that sums up micro-batches before it is reduced, are no activations.
+/// that read it is no activation, nor is a gradient that is not reduced yet.
 pub fn kinds(program: &Program) -> Vec<&'static str> {
     let mut kinds: Vec<&'static str> = program.buffers.iter().map(|buffer| kind(program, buffer)).collect();
     let reduced = reduced(program);
@@ -20,26 +20,35 @@ pub fn kinds(program: &Program) -> Vec<&'static str> {
                 kinds[i] = GATHERED;
             }
         }
-        if let Kernel::Map(_) = step.kernel
-            && let ([first, ..], [sum]) = (&reads[..], &writes[..])
-            && first == sum
-            && reduced[*sum]
-        {
-            kinds[*sum] = "gradients";
+        if let Some((sum, _)) = added(step).filter(|(sum, _)| reduced[*sum]) {
+            kinds[sum] = GRADIENTS;
         }
+    }
+    let is_transient = |kind: &str| [ACTIVATIONS, COMMUNICATION].contains(&kind);
+    for (kind, _) in kinds.iter_mut().zip(unreduced(program)).filter(|(kind, is)| *is && is_transient(kind)) {
+        *kind = UNREDUCED;
     }
     kinds
 }
 
-const GATHERED: &str = "gathered parameters";
+/// Weights and running statistics, as ranks hold them.
+pub const PARAMETERS: &str = "parameters";
+/// Gradients as the optimizer reads them, and what sums them up over micro-batches.
+pub const GRADIENTS: &str = "gradients";
+/// Parameters that are whole for the steps that read them.
+pub const GATHERED: &str = "gathered parameters";
+/// Gradients of a micro-batch before they are reduced over ranks.
+pub const UNREDUCED: &str = "unreduced gradients";
+const ACTIVATIONS: &str = "activations";
+const COMMUNICATION: &str = "communication";
 
 fn is_gather(step: &Step) -> bool {
     matches!(&step.kernel, Kernel::Collective(call) if call.kind == CollectiveKind::AllGather)
 }
 
+/// Whether a buffer is a range of a parameter: nothing else is gathered from ranges.
 fn is_range(program: &Program, buffer: usize) -> bool {
-    let buffer = &program.buffers[buffer];
-    matches!(buffer.kind, BufferKind::State(_)) && !buffer.sharding.flat.is_empty()
+    !program.buffers[buffer].sharding.flat.is_empty()
 }
 
 /// For each buffer, whether it is reduced to a gradient, as it is or filled up.
@@ -58,15 +67,39 @@ fn reduced(program: &Program) -> Vec<bool> {
     reduced
 }
 
+/// The buffer that a step adds to, and those that it adds.
+fn added(step: &Step) -> Option<(usize, Vec<usize>)> {
+    let ([first, added @ ..], [sum]) = (&step.reads[..], &step.writes[..]) else { return None };
+    let adds = matches!(step.kernel, Kernel::Map(_)) && first.buffer == sum.buffer;
+    adds.then(|| (sum.buffer.index(), added.iter().map(|view| view.buffer.index()).collect()))
+}
+
+/// For each buffer, whether calls and sums make a gradient of it.
+fn unreduced(program: &Program) -> Vec<bool> {
+    let mut unreduced = vec![false; program.buffers.len()];
+    for step in program.tasks.iter().rev().flat_map(|task| task.steps.iter().rev()) {
+        let becomes = |i: usize, unreduced: &[bool]| unreduced[i] || matches!(program.buffers[i].kind, BufferKind::Gradient(_));
+        let parts = match &step.kernel {
+            Kernel::Collective(_) | Kernel::Move(_) => {
+                let written = step.writes.iter().any(|view| becomes(view.buffer.index(), &unreduced));
+                step.reads.iter().filter(|_| written).map(|view| view.buffer.index()).collect()
+            }
+            _ => added(step).filter(|(sum, _)| becomes(*sum, &unreduced)).map(|(_, parts)| parts).unwrap_or_default(),
+        };
+        parts.into_iter().for_each(|part| unreduced[part] = true);
+    }
+    unreduced
+}
+
 fn kind(program: &Program, buffer: &Buffer) -> &'static str {
     match buffer.kind {
         BufferKind::State(state) => match program.states.get(state as usize).map(|state| state.role) {
             Some(StateRole::Moment) => "optimizer",
-            _ => "parameters",
+            _ => PARAMETERS,
         },
-        BufferKind::Gradient(_) => "gradients",
-        BufferKind::Activation => "activations",
-        BufferKind::Communication => "communication",
+        BufferKind::Gradient(_) => GRADIENTS,
+        BufferKind::Activation => ACTIVATIONS,
+        BufferKind::Communication => COMMUNICATION,
         BufferKind::Input(_) | BufferKind::Output(_) => "data",
         BufferKind::Constant(_) | BufferKind::Scalar(_) => "constants",
     }

@@ -1,11 +1,14 @@
 //! The bytes that ranks hold and send: the form of `inspect --format json`.
 
-use super::kinds::kinds;
+use super::carried::{carried, carried_by};
+use super::kinds::{GRADIENTS, kinds};
 use crate::kernel::{Collective, CommunicationKind, Kernel};
+use crate::mesh::AxisId;
 use crate::plan::{Buffer, BufferKind, Program, StateRole};
 use serde::de::{MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -28,28 +31,35 @@ pub struct ProgramSummary {
     pub peak_bytes: u64,
     /// Weights, frozen ones too, and running statistics.
     pub parameter_bytes: u64,
-    /// Gradients, complete at the end of a step, and what sums them up over micro-batches before they
-    /// are reduced.
+    /// Gradients, complete at the end of a step, and what sums them up over micro-batches before
+    /// they are reduced.
     pub gradient_bytes: u64,
     /// Moments of the optimizer.
     pub optimizer_bytes: u64,
     /// Other values that live within a step.
     pub activation_bytes: u64,
-    /// The calls and messages of a step, by kind and axes.
+    /// The calls and messages of a step, by kind, axes and what they carry.
     pub communication: Vec<Communication>,
 }
 
-/// All calls, or messages, of one kind over the same axes in a step.
+/// All calls, or messages, of one kind over the same axes in a step that carry the same.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Communication {
     /// The kind of the calls.
     pub kind: CommunicationKind,
     /// The axes of their group: `dp`, or `dp,tp`.
     pub axis: String,
+    /// What they carry: `gradients`, `parameters`, `activations`, `norm`, `loss`, `statistics` or
+    /// `update`.
+    pub carries: Cow<'static, str>,
     /// How many, over all micro-batches.
     pub calls: u64,
     /// Bytes that this rank sends with all of them.
     pub bytes_sent: u64,
+    /// The bytes that the same communication of the graph costs a rank at least, where a proof has
+    /// found them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub least_bytes: Option<u64>,
 }
 
 impl Communication {
@@ -76,7 +86,7 @@ pub fn summary(program: &Program) -> ProgramSummary {
         states.map(|s| local_bytes(&program.buffers[s.buffer.index()])).sum()
     };
     let kinds = kinds(program);
-    let is_gradient = |(kind, _): &(&&str, &Buffer)| **kind == "gradients";
+    let is_gradient = |(kind, _): &(&&str, &Buffer)| **kind == GRADIENTS;
     let gradients = || kinds.iter().zip(&program.buffers).filter(is_gradient).map(|(_, buffer)| buffer);
     let transient = |b: &&Buffer| matches!(b.kind, BufferKind::Activation | BufferKind::Communication);
     let lasting: u64 = program.buffers.iter().filter(|b| !transient(b)).map(|b| b.slot_bytes * b.slots).sum();
@@ -96,26 +106,39 @@ fn local_bytes(buffer: &Buffer) -> u64 {
     buffer.local.iter().product::<u64>() * buffer.dtype.bytes() * buffer.slots
 }
 
-/// The calls and messages of a rank in a step, by kind and axes.
+/// The calls and messages of a rank in a step, by kind, axes and what they carry.
 pub fn communication(program: &Program) -> Vec<Communication> {
-    let mut totals: BTreeMap<(CommunicationKind, String), (u64, u64)> = BTreeMap::new();
+    let kinds = kinds(program);
+    let mut totals: BTreeMap<(CommunicationKind, String, &'static str), (u64, u64)> = BTreeMap::new();
     for (task, times) in program.tasks.iter().zip(program.times()) {
         for (step, times) in task.steps.iter().zip(times) {
             let Kernel::Collective(call) = &step.kernel else { continue };
-            let axes: Vec<&str> = call.axes.iter().map(|a| program.mesh.name(*a)).collect();
-            let (calls, bytes) = totals.entry((call.kind.into(), axes.join(","))).or_default();
+            let key = (call.kind.into(), axes_text(program, &call.axes), carried(step, &kinds));
+            let (calls, bytes) = totals.entry(key).or_default();
             *calls += times;
             *bytes = bytes.saturating_add(times.saturating_mul(bytes_sent(program, call)));
         }
     }
     for (message, _) in (0..program.order.len()).flat_map(|row| program.exchange(row)).filter(|(message, _)| message.sends) {
-        let axis = program.mesh.name(message.axis).to_string();
-        let (calls, bytes) = totals.entry((CommunicationKind::Send, axis)).or_default();
+        let key = (CommunicationKind::Send, axes_text(program, &[message.axis]), carried_by(message, &kinds));
+        let (calls, bytes) = totals.entry(key).or_default();
         *calls += 1;
         *bytes = bytes.saturating_add(message.view.bytes);
     }
-    let entry = |((kind, axis), (calls, bytes_sent))| Communication { kind, axis, calls, bytes_sent };
+    let entry = |((kind, axis, carries), (calls, bytes_sent))| Communication {
+        kind,
+        axis,
+        carries: Cow::Borrowed(carries),
+        calls,
+        bytes_sent,
+        least_bytes: None,
+    };
     totals.into_iter().map(entry).collect()
+}
+
+/// The axes of a group: `dp,tp`.
+pub fn axes_text(program: &Program, axes: &[AxisId]) -> String {
+    axes.iter().map(|axis| program.mesh.name(*axis)).collect::<Vec<_>>().join(",")
 }
 
 /// Bytes that each member of `call`'s group sends.

@@ -113,9 +113,22 @@ impl PlanSet {
         &self.first().mesh
     }
 
-    /// The program with the largest arena.
+    /// The program with the largest arena, the first of several.
     pub fn fullest(&self) -> &Program {
-        self.programs.iter().max_by_key(|program| program.arena_bytes).unwrap_or(self.first())
+        self.of_rank(self.mesh(), self.fullest_rank())
+    }
+
+    /// The first rank with the largest arena.
+    pub fn fullest_rank(&self) -> u64 {
+        let bytes = |rank: &u64| self.of_rank(self.mesh(), *rank).arena_bytes;
+        let ranks = self.places(self.mesh()).into_iter().map(|place| self.mesh().rank(&place));
+        ranks.max_by_key(|rank| (bytes(rank), std::cmp::Reverse(*rank))).unwrap_or(0)
+    }
+
+    /// The ranks whose arena has so many bytes.
+    pub fn ranks_of(&self, arena_bytes: u64) -> u64 {
+        let alike = self.of.iter().filter(|program| self.programs[**program].arena_bytes == arena_bytes).count() as u64;
+        alike * self.mesh().world_size() / self.of.len() as u64
     }
 
     /// Checks the tables of each program, and that they are of one mesh whose every rank has one.

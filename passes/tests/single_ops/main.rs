@@ -47,14 +47,17 @@ const LEAST: u64 = 2000;
 const LEAST_FUNCTION: u64 = 4000;
 
 /// The ways in which an op cannot be run.
-const NEVER: [(&str, &str); 4] = [
+const NEVER: [(&str, &str); 7] = [
     // It has no operands.
     ("range", "partial"),
     // States are whole over micro-batches.
     ("sgd", "in time"),
     ("adam", "in time"),
-    // Graphs of one op have no stages.
+    // Graphs of one op have no stages and no `zero`.
     ("transfer", "held"),
+    ("flat_gather", "held"),
+    ("flat_scatter", "held"),
+    ("flat_slice", "held"),
 ];
 
 /// The number of programs of an op that met each case.
@@ -103,7 +106,7 @@ fn drawn() -> Vec<&'static str> {
 
 fn is_leaf_or_call(name: &str) -> bool {
     let calls = ["accumulate", "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "shard_slice", "transfer"];
-    ["input", "state", "constant", "host"].contains(&name) || calls.contains(&name)
+    ["input", "state", "constant", "host"].contains(&name) || calls.contains(&name) || name.starts_with("flat_")
 }
 
 /// Runs `f`; a panic or an error is told with the program.
