@@ -86,7 +86,8 @@ fn is_reference(reference: Option<&Graph>, training: &Graph) -> Result<(), Strin
     same_when_erased(training, reference).map_err(|why| format!("it is of another graph: {why}"))
 }
 
-/// What each program of the plan of `kind`, or of the first, sends in a step; empty without a proof.
+/// What each program of the plan of `kind`, or of the first, sends in a step; empty without a
+/// proof.
 pub fn sent(proven: &[Proven], kind: Option<ProgramKind>) -> &[Vec<Communication>] {
     let of_kind = proven.iter().find(|proven| kind.is_none_or(|kind| proven.kind == kind));
     of_kind.map_or(&[], |proven| &proven.proof.sent)

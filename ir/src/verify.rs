@@ -8,8 +8,9 @@
 //! **2 Shardings.** Before phase `annotated` every value and state is whole everywhere. From then
 //! on a sharding has as many dimensions as its value; the splits of a dimension are digits of an
 //! index below its size; an axis splits one dimension, cuts the line or leaves the value partial,
-//! once; a value is partial in one way. A value that is not everywhere is held at some positions of one axis, which
-//! neither splits it nor leaves it partial. A state is neither partial nor split over time.
+//! once; a value is partial in one way. A value that is not everywhere is held at some positions of
+//! one axis, which neither splits it nor leaves it partial. A state is neither partial nor split
+//! over time.
 //!
 //! **3 Letters**, at phase `explicit`, for every op that computes. It runs where its results are
 //! held, and all operands are held there. The splits of operands and

@@ -1,9 +1,9 @@
 //! The theorem: a plan for N ranks computes what the same spec computes with one rank on every
 //! axis. On random graphs under random specs, the loss, the norm of the gradients, every gradient
-//! and every updated parameter agree, also between micro-batches and the whole batch, and the output is that of the
-//! naive evaluator on the graph as imported; what was covered and refused is printed, and every op
-//! that models can hold must be. Every program is proven to carry out its graph, which is the
-//! reference's but for communication.
+//! and every updated parameter agree, also between micro-batches and the whole batch, and the
+//! output is that of the naive evaluator on the graph as imported; what was covered and refused is
+//! printed, and every op that models can hold must be. Every program is proven to carry out its
+//! graph, which is the reference's but for communication.
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};

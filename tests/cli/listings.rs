@@ -27,16 +27,42 @@ fn one_of_a_kind_is_told_as_one() {
         "{}",
         ran.out
     );
-    let small =
-        write(&here, "small.shard", "batch 1\nloss cross_entropy labels=y\noptimizer adamw lr=0.1\ndevice memory=100KiB\n");
-    let ran = shardc(&here, &["compile", &model, "--spec", &small, "-o", "p"]).expect(1);
-    for part in [
-        "needs 116 KiB on each rank, the device has 100 KiB",
-        "optimizer ",
-        "these would fit: `mesh dp=2` `data axis=dp` `zero stage=3 axis=dp` with ",
-    ] {
-        assert!(ran.err.contains(part), "`{part}` in\n{}", ran.err);
+}
+
+/// The specs that the refusal names are compiled: they need what it says, and fit.
+#[test]
+fn what_does_not_fit_is_told_what_does() {
+    let here = folder("fits");
+    let refused = |lines: &str, parts: &[&str]| {
+        let spec = write(&here, "small.shard", &format!("loss cross_entropy labels=y\noptimizer adamw lr=0.1\n{lines}"));
+        let ran = shardc(&here, &["compile", &example("digits/model.onnx"), "--spec", &spec, "-o", "p"]).expect(1);
+        for part in parts {
+            assert!(ran.err.contains(part), "`{part}` in\n{}", ran.err);
+        }
+        ran.err
+    };
+    let most = "optimizer 204 KiB, gradients 102 KiB, parameters 102 KiB";
+    let err =
+        refused("mesh dp=2\ndata axis=dp\nbatch 64\ndevice memory=420KiB\n", &["on each rank, the device has 420 KiB", most]);
+    let (_, help) = err.split_once("these would fit: ").expect("help");
+    let mut fitting = 0;
+    for change in help.trim().split("; or ") {
+        let (lines, bytes) = change.split_once(" with ").expect("what it needs");
+        let line = |kind: &str, otherwise: &str| {
+            let own = lines.split('`').find(|line| line.starts_with(kind));
+            own.unwrap_or(otherwise).to_string() + "\n"
+        };
+        let text = ["mesh ", "batch ", "zero "].iter().zip(["mesh dp=2", "batch 64", ""]).map(|(kind, old)| line(kind, old));
+        let text = text.collect::<String>()
+            + "data axis=dp\nloss cross_entropy labels=y\noptimizer adamw lr=0.1\ndevice memory=420KiB\n";
+        let spec = write(&here, "fits.shard", &text);
+        let ran = shardc(&here, &["compile", &example("digits/model.onnx"), "--spec", &spec, "-o", "p"]).expect(0);
+        assert!(ran.out.contains(&format!("{bytes} on each rank")), "{change}: {}", ran.out);
+        fitting += 1;
     }
+    assert_eq!(fitting, 2);
+    refused("batch 64\ndevice memory=300KiB\n", &["`mesh dp=", "`data axis=dp`", "`zero stage=3 axis=dp`"]);
+    refused("batch 64\ndevice memory=10KiB\n", &["nothing fits even with more data ranks", "`tensor`"]);
 }
 
 #[test]

@@ -4,8 +4,16 @@ use super::kinds::{GATHERED, GRADIENTS, PARAMETERS, UNREDUCED};
 use crate::plan::{Message, Step, View};
 
 /// How reasons begin, and what is carried for them.
-const REASONS: [(&str, &str); 4] =
-    [("for the norm", "norm"), ("for the loss", "loss"), ("for the statistics", "statistics"), ("for the update", "update")];
+const REASONS: [(&str, &str); 8] = [
+    ("part of a gradient", GRADIENTS),
+    ("for the norm", "norm"),
+    ("for the loss", "loss"),
+    ("for the mean loss", "loss"),
+    ("for the sum of the loss", "loss"),
+    ("for the number of labels", "loss"),
+    ("for the statistics", "statistics"),
+    ("for the update", "update"),
+];
 
 /// What a call carries; `kinds` are those of the program's buffers.
 pub fn carried(step: &Step, kinds: &[&'static str]) -> &'static str {
