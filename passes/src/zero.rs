@@ -12,14 +12,14 @@
 
 use crate::pass::{Context, Mode, Pass};
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, names_help};
-use shardc_ir::graph::{Graph, NodeId, Part, Phase, ValueId};
+use shardc_ir::graph::{Graph, Node, NodeId, Part, Phase, ValueId};
 use shardc_ir::mesh::AxisId;
 use shardc_ir::names::matches_scope;
 use shardc_ir::ops::Op;
 use shardc_ir::plan::StateRole;
 use shardc_ir::sharding::Sharding;
-use shardc_ir::spec::{Located, OptimizerRule, Spec, Zero, ZeroStage};
-use std::collections::{BTreeSet, HashSet};
+use shardc_ir::spec::{Located, OptimizerRule, Source, Spec, Zero, ZeroStage};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// See the module.
 pub struct CutStates;
@@ -74,10 +74,7 @@ enum Refusal {
 impl Refusal {
     /// In words, for these parameters.
     fn diagnostic(self, graph: &Graph, names: &[String]) -> Diagnostic {
-        let mut of = format!("\"{}\"", names[0]);
-        if names.len() > 1 {
-            of += &format!(" and {} more", names.len() - 1);
-        }
+        let of = listed(names);
         match self {
             Refusal::Split(axis) => Diagnostic::error(format!("`{}` splits {of} already", graph.mesh.name(axis)))
                 .help("cut over other axes, or leave the module out with an `on=` line of stage 0"),
@@ -93,8 +90,9 @@ impl Refusal {
 
 /// For each state variable that its readers' `zero` line is about, that line.
 pub fn lines<'s>(graph: &Graph, spec: &'s Spec, errors: &mut Diagnostics) -> Vec<Option<&'s Located<Zero>>> {
-    let mut lines: Vec<Option<&Located<Zero>>> = vec![None; graph.states.len()];
-    let mut found = vec![false; spec.zero.len()];
+    let (parts, whole): (Vec<_>, Vec<_>) = spec.zero.iter().partition(|line| line.value.on.is_some());
+    let mut reached: Vec<Vec<&Located<Zero>>> = vec![vec![]; graph.states.len()];
+    let mut found = BTreeSet::new();
     for (id, node) in graph.nodes() {
         let Op::State(read) = &node.op else { continue };
         let state = &graph.states[read.state.index()];
@@ -102,30 +100,46 @@ pub fn lines<'s>(graph: &Graph, spec: &'s Spec, errors: &mut Diagnostics) -> Vec
         let readers = graph.users(id).into_iter().map(|user| graph.node(user)).filter(|user| user.origin.part == Part::Forward);
         for reader in readers.filter(|_| is_cut) {
             let scope = reader.origin.scope.as_deref().unwrap_or("");
-            let is_of = |line: &Located<Zero>| line.value.on.as_ref().is_none_or(|on| matches_scope(&on.value, scope));
-            (0..found.len()).filter(|i| is_of(&spec.zero[*i])).for_each(|i| found[i] = true);
+            let is_of = |line: &&&Located<Zero>| line.value.on.as_ref().is_some_and(|on| matches_scope(&on.value, scope));
+            let own: Vec<&Located<Zero>> = parts.iter().filter(is_of).copied().collect();
+            found.extend(own.iter().map(|line| line.source));
             // A line for a part of the model goes before the one for all of it.
-            let part = spec.zero.iter().rev().find(|line| line.value.on.is_some() && is_of(line));
-            let Some(line) = part.or_else(|| spec.zero.iter().find(|line| line.value.on.is_none())) else { continue };
-            match lines[read.state.index()].replace(line) {
-                Some(other) if (other.value.stage, &other.value.axes) != (line.value.stage, &line.value.axes) => {
-                    let message = format!("`zero` says two things about \"{}\", which several modules read", state.name);
-                    let label = format!("the other is on line {}", other.source.line);
-                    let error = Diagnostic::error(message).at(spec.place_of(line.source)).label(label);
-                    errors.push(error.help("give the modules the same stage and axes"));
-                }
-                _ => {}
-            }
+            reached[read.state.index()].extend(if own.is_empty() { &whole } else { &own });
         }
     }
+    errors.extend(contradictions(graph, spec, &reached));
     let scopes: BTreeSet<&str> = graph.nodes().filter_map(|(_, node)| node.origin.scope.as_deref()).collect();
-    for (line, _) in spec.zero.iter().zip(found).filter(|(_, found)| !found) {
+    for line in parts.into_iter().filter(|line| !found.contains(&line.source)) {
         let Some(on) = &line.value.on else { continue };
         let error = Diagnostic::error(format!("no module that reads a parameter matches `{}`", on.value));
         errors.push(error.at(spec.place_of(on.source)).help(names_help(&on.value, scopes.iter().copied())));
     }
-    errors.dedup();
-    lines
+    reached.into_iter().map(|lines| lines.into_iter().next_back()).collect()
+}
+
+/// An error for each two lines that say different things about the same state variables.
+fn contradictions(graph: &Graph, spec: &Spec, reached: &[Vec<&Located<Zero>>]) -> Diagnostics {
+    let mut pairs: BTreeMap<(Source, Source), Vec<&str>> = BTreeMap::new();
+    for (state, lines) in graph.states.iter().zip(reached) {
+        let Some((last, others)) = lines.split_last() else { continue };
+        let said = |line: &Located<Zero>| (line.value.stage, line.value.axes.clone());
+        if let Some(other) = others.iter().find(|other| said(other) != said(last)) {
+            let pair = (other.source.min(last.source), other.source.max(last.source));
+            pairs.entry(pair).or_default().push(&state.name);
+        }
+    }
+    let error = |((first, second), names): ((Source, Source), Vec<&str>)| {
+        let error = Diagnostic::error(format!("`zero` says two things about {}", listed(&names)));
+        let error = error.at(spec.place_of(second)).label(format!("the other is on line {}", first.line));
+        error.help("give all modules that read a parameter one stage and the same axes")
+    };
+    pairs.into_iter().map(error).collect()
+}
+
+/// `"a" and 2 more`
+fn listed<S: AsRef<str>>(names: &[S]) -> String {
+    let first = format!("\"{}\"", names[0].as_ref());
+    if names.len() == 1 { first } else { format!("{first} and {} more", names.len() - 1) }
 }
 
 /// Whether a line cuts the gradients of micro-batches one by one.
@@ -144,13 +158,17 @@ fn cut(graph: &mut Graph, state: usize, line: &Located<Zero>, spec: &Spec) -> Re
     if let Some(axis) = flat.iter().find(|axis| own.sharding.splits(**axis)) {
         return Err(Refusal::Split(*axis));
     }
-    let values = own.gradient.map_or(vec![], |gradient| flat_values(graph, gradient));
-    let updated = |value: Option<ValueId>| value.is_some_and(|value| values.contains(&value));
+    let gradient: Vec<ValueId> = own.gradient.into_iter().collect();
+    let made = flat_values(graph, &own.ty.shape, &gradient);
+    let updated = |value: Option<ValueId>| value.is_some_and(|value| made.contains(&value));
     let mut states: Vec<usize> = (0..graph.states.len()).filter(|i| *i != state && updated(graph.states[*i].update)).collect();
     // Without moments there is nothing to cut but the update, at the same price.
     if *stage == ZeroStage::Optimizer && states.is_empty() {
         return Ok(());
     }
+    // What is made of a moment or of the parameter alone is cut with what it meets.
+    let own_reads = if made.is_empty() { vec![] } else { reads(graph, |i| i == state || states.contains(&i)) };
+    let values = flat_values(graph, &own.ty.shape, &[gradient.clone(), own_reads].concat());
     let cut = |sharding: &Sharding| Sharding { flat: flat.clone(), ..sharding.clone() };
     let pads = cut(&own.sharding).is_padded(&own.ty.shape, &graph.mesh);
     if let (true, Some(eps)) = (pads && !values.is_empty(), small_eps(spec)) {
@@ -159,18 +177,11 @@ fn cut(graph: &mut Graph, state: usize, line: &Located<Zero>, spec: &Spec) -> Re
     if *stage == ZeroStage::Parameters {
         states.push(state);
     }
-    let reads: Vec<ValueId> = graph
-        .nodes()
-        .filter_map(|(_, node)| match &node.op {
-            Op::State(read) if states.contains(&read.state.index()) => Some(node.results[0]),
-            _ => None,
-        })
-        .collect();
+    let cut_reads = reads(graph, |i| states.contains(&i));
     for i in states {
         graph.states[i].sharding = cut(&graph.states[i].sharding);
     }
-    let gradient = graph.states[state].gradient;
-    for value in values.into_iter().chain(reads).chain(gradient) {
+    for value in values.into_iter().chain(cut_reads).chain(gradient) {
         let sharding = cut(graph.sharding(value));
         graph.set_sharding(value, sharding);
         flat.iter().for_each(|axis| graph.set_asked(value, *axis, line.source.line as u32));
@@ -178,12 +189,20 @@ fn cut(graph: &mut Graph, state: usize, line: &Located<Zero>, spec: &Spec) -> Re
     Ok(())
 }
 
-/// What updates make of a gradient, element by element.
-fn flat_values(graph: &Graph, gradient: ValueId) -> Vec<ValueId> {
-    let shape = &graph.ty(gradient).shape;
-    let mut known: HashSet<ValueId> = HashSet::from([gradient]);
+/// The reads of the state variables that are `wanted`, by position.
+fn reads(graph: &Graph, wanted: impl Fn(usize) -> bool) -> Vec<ValueId> {
+    let read = |(_, node): (NodeId, &Node)| match &node.op {
+        Op::State(read) if wanted(read.state.index()) => Some(node.results[0]),
+        _ => None,
+    };
+    graph.nodes().filter_map(read).collect()
+}
+
+/// What updates make of values of this shape, element by element.
+fn flat_values(graph: &Graph, shape: &[u64], of: &[ValueId]) -> Vec<ValueId> {
+    let mut known: HashSet<ValueId> = of.iter().copied().collect();
     let mut values = vec![];
-    let mut next: BTreeSet<NodeId> = graph.users(graph.value(gradient).node).into_iter().collect();
+    let mut next: BTreeSet<NodeId> = of.iter().flat_map(|value| graph.users(graph.value(*value).node)).collect();
     while let Some(id) = next.pop_first() {
         let node = graph.node(id);
         if node.origin.part != Part::Update || !node.operands.iter().any(|v| known.contains(v)) {

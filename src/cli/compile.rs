@@ -16,9 +16,9 @@ use shardc_ir::diagnostic::counted;
 use shardc_ir::graph::Graph;
 use shardc_ir::listing::units::{bytes_text, count_text};
 use shardc_ir::listing::{communication_text, fullest_place, parts_text, peak_place, report};
-use shardc_ir::plan::StateRole;
 use shardc_ir::plan::set::PlanSet;
-use shardc_ir::spec::{Pipeline, Spec};
+use shardc_ir::plan::{Buffer, StateRole};
+use shardc_ir::spec::{Located, Pipeline, Spec, Zero};
 use shardc_ir::text;
 use shardc_passes::planning::schedule::{Shape, idle_share};
 use shardc_passes::{Mode, PIPELINE};
@@ -167,6 +167,9 @@ impl Compile {
                 ),
             ],
         ];
+        if !spec.zero.is_empty() {
+            rows.push(["zero".to_string(), zero_text(programs, spec)]);
+        }
         if let Some(pipeline) = &spec.pipeline {
             rows.push(["pipeline".to_string(), pipeline_text(programs, &pipeline.value, spec)]);
         }
@@ -177,6 +180,29 @@ impl Compile {
         rows.extend(decisions::rows(&compiled.decisions, self.verbose));
         let table = align(&rows, [Column::WORDS, Column::WORDS]);
         format!("{}\n{table}{}", output.display(), communication_text(&communication))
+    }
+}
+
+/// `stage 3 over fsdp; 0.01 % of the shares is padding`
+fn zero_text(programs: &PlanSet, spec: &Spec) -> String {
+    let mesh = programs.mesh();
+    let line = |zero: &Located<Zero>| {
+        let axes: Vec<&str> = zero.value.axes.iter().map(|axis| mesh.name(*axis)).collect();
+        let of = zero.value.on.as_ref().map_or(String::new(), |on| format!(" of `{}`", on.value));
+        format!("stage {}{of} over {}", zero.value.stage as u8, axes.join(","))
+    };
+    let lines = spec.zero.iter().map(line).collect::<Vec<_>>().join(", ");
+    let (mut held, mut whole) = (0u64, 0u64);
+    for (program, state) in programs.states() {
+        let Buffer { sharding, shape, local, .. } = &program.buffers[state.buffer.index()];
+        if !sharding.flat.is_empty() {
+            held += local.iter().product::<u64>() * sharding.ranges(mesh);
+            whole += sharding.part(shape, mesh).iter().product::<u64>();
+        }
+    }
+    match whole {
+        0 => format!("{lines}: nothing is cut, as the optimizer has no moments"),
+        _ => format!("{lines}; {:.2} % of the shares is padding", 100.0 * (held as f64 / whole as f64 - 1.0)),
     }
 }
 

@@ -1,6 +1,5 @@
 //! Mistakes in what a spec says of pipelines: one message each, with its line and a way out.
 
-use super::support::shardc;
 use super::{Job, spec};
 use std::fs;
 
@@ -8,10 +7,7 @@ use std::fs;
 fn refused(name: &str, model: &str, spec: &str, table: &str, place: &str, words: &str) {
     let job = Job::new(&format!("mistake-{name}"), model, spec);
     fs::write(job.here.join("table.txt"), table).unwrap();
-    let ran = shardc(&job.here, &["compile", &job.model, "--spec", "job.shard", "-o", "plan"]).expect(1);
-    assert_eq!(ran.err.matches("error:").count(), 1, "{name}: {}", ran.err);
-    assert!(ran.err.contains(words) && ran.err.contains(place) && ran.err.contains("help:"), "{name}: {}", ran.err);
-    assert!(!job.here.join("plan").exists(), "{name} leaves a plan");
+    job.refused(place, words);
 }
 
 #[test]

@@ -1,0 +1,100 @@
+//! Jobs of the gold models, as people run them.
+
+use super::support::{folder, shardc};
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const ADAMW: &str = "optimizer adamw lr=1e-3 beta1=0.9 beta2=0.95 eps=1e-8 weight_decay=0.1 decay=matrices\n";
+const SGD: &str = "optimizer sgd lr=0.05 momentum=0.9 weight_decay=1e-2 decay=matrices\n";
+
+/// A folder of `tests/models`.
+fn models(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models").join(name)
+}
+
+/// The spec of a job on a mesh, with `lines` of its own. The axes `dp` and `fsdp` split the batch,
+/// `tp` the model.
+pub fn spec(model: &str, mesh: &str, microbatches: u64, lines: &str) -> String {
+    let (batch, optimizer) = match model {
+        "mlp" => (32, SGD.to_string()),
+        "inception" | "resnet" => (16, SGD.to_string()),
+        "vit" => (8, ADAMW.to_string()),
+        _ => (8, format!("{ADAMW}clip norm=1.0\n")),
+    };
+    let has = |axis: &str| mesh.split(' ').any(|own| own.starts_with(&format!("{axis}=")));
+    let data = match (has("dp"), has("fsdp")) {
+        (true, true) => "data axis=(dp,fsdp)\n",
+        (true, false) => "data axis=dp\n",
+        (false, true) => "data axis=fsdp\n",
+        (false, false) => "",
+    };
+    let tensor = if has("tp") { "tensor axis=tp\n" } else { "" };
+    format!(
+        "mesh {mesh}\nbatch {batch} microbatches={microbatches}\nloss cross_entropy logits=logits labels=y\n{optimizer}{data}{tensor}{lines}"
+    )
+}
+
+/// A job in a folder of its own.
+pub struct Job {
+    pub here: PathBuf,
+    pub model: String,
+    pub data: String,
+}
+
+impl Job {
+    pub fn new(name: &str, model: &str, spec: &str) -> Job {
+        let here = folder(&format!("{}-{name}", env!("CARGO_CRATE_NAME")));
+        fs::write(here.join("job.shard"), spec).unwrap();
+        let file = |file: &str| models(model).join(file).to_str().unwrap().to_string();
+        Job { here, model: file("model.onnx"), data: file("data.npz") }
+    }
+
+    /// Trains, and gives the metrics of each step and the bytes of the export.
+    pub fn trained(&self, steps: u64, flags: &[&str]) -> (Vec<Value>, Vec<u8>) {
+        let steps = steps.to_string();
+        let job = ["train", &self.model, "--spec", "job.shard", "--data", &self.data, "--steps", &steps];
+        let outputs = ["--metrics", "metrics.jsonl", "--export", "trained.onnx"];
+        shardc(&self.here, &[&job[..], &outputs, flags].concat()).expect(0);
+        let text = fs::read_to_string(self.here.join("metrics.jsonl")).unwrap();
+        let metrics = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        (metrics, fs::read(self.here.join("trained.onnx")).unwrap())
+    }
+
+    /// Compiles to `plan`; what is printed.
+    pub fn compiled(&self) -> String {
+        shardc(&self.here, &["compile", &self.model, "--spec", "job.shard", "-o", "plan", "--no-certificate"]).expect(0).out
+    }
+
+    /// Refused with one error, of these words at this place, with some help, and no plan is left.
+    pub fn refused(&self, place: &str, words: &str) {
+        let ran = shardc(&self.here, &["compile", &self.model, "--spec", "job.shard", "-o", "plan"]).expect(1);
+        assert_eq!(ran.err.matches("error:").count(), 1, "{}", ran.err);
+        assert!(ran.err.contains(words) && ran.err.contains(place) && ran.err.contains("help:"), "{}", ran.err);
+        assert!(!self.here.join("plan").exists(), "a plan is left");
+    }
+
+    /// The JSON of the plan.
+    pub fn inspected(&self) -> Value {
+        serde_json::from_str(&shardc(&self.here, &["inspect", "plan", "--format", "json"]).expect(0).out).unwrap()
+    }
+}
+
+/// Losses and norms within what PyTorch's own f32 leaves of f64.
+pub fn holds(model: &str, metrics: &[Value], name: &str) {
+    let gold: Value = serde_json::from_str(&fs::read_to_string(models(model).join("gold.json")).unwrap()).unwrap();
+    let number = |value: &Value| value.as_f64().unwrap();
+    assert_eq!(metrics.len(), 12);
+    for (i, line) in metrics.iter().enumerate() {
+        let (single, double) = (number(&gold["float32"]["loss"][i]), number(&gold["float64"]["loss"][i]));
+        let (noise, norm) = ((single - double).abs(), number(&gold["float64"]["grad_norm"][i]));
+        let (loss, own) = (number(&line["loss"]), number(&line["grad_norm"]));
+        assert!((loss - double).abs() <= 2e-5 + 20.0 * noise, "{name} step {i}: loss {loss}, PyTorch {double}");
+        assert!((own - norm).abs() <= norm * (1e-3 + 50.0 * noise), "{name} step {i}: norm {own}, PyTorch {norm}");
+    }
+}
+
+/// The loss and norm of each step as text, and the export.
+pub fn bits((metrics, export): &(Vec<Value>, Vec<u8>)) -> (Vec<[String; 2]>, &[u8]) {
+    (metrics.iter().map(|line| [line["loss"].to_string(), line["grad_norm"].to_string()]).collect(), export)
+}
