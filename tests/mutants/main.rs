@@ -10,9 +10,11 @@ mod mutate;
 mod pipelines;
 mod ranks;
 mod rewrite;
+mod sets;
 #[path = "../support/mod.rs"]
 mod support;
 mod waits;
+mod zero;
 
 use harm::Good;
 use jobs::Job;

@@ -1,10 +1,10 @@
 //! Programs at other positions of the pipeline: tasks, states and inputs of other stages, programs
 //! that are exchanged, and the classes of single programs at one position or on one rank.
 
-use super::slots::fit;
 use crate::foreign::{self, Plan};
 use crate::jobs::{Compiled, Job};
 use crate::mutate::CLASSES;
+use crate::sets::{self, fit};
 use shardc_ir::mesh::AxisId;
 use shardc_ir::plan::set::PlanSet;
 use shardc_ir::plan::{BufferId, BufferKind, Program, Row, Task, View};
@@ -234,7 +234,7 @@ pub fn at_one_position(set: &mut PlanSet, random: &mut Random) -> Option<String>
 }
 
 /// A change of a program of the second family, at one position; the graph stays.
-pub fn other_kinds(set: &mut PlanSet, job: &super::Job, random: &mut Random) -> Option<String> {
+pub fn other_kinds(set: &mut PlanSet, job: &sets::Job, random: &mut Random) -> Option<String> {
     let at = random.below(set.programs.len());
     let Compiled { graph, reference, spec, .. } = &job.plans;
     let (program, graph, reference, spec) = (set.programs[at].clone(), graph.clone(), reference.clone(), spec.clone());
