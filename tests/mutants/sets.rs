@@ -5,10 +5,11 @@
 
 use crate::harm::Good;
 use crate::jobs::Compiled;
-use crate::{Tally, step_of, tries};
+use crate::{Tally, mutate, step_of, tries};
 use shardc_executor::load::LoadedSet;
 use shardc_executor::run::Executor;
 use shardc_ir::graph::Graph;
+use shardc_ir::mesh::AxisId;
 use shardc_ir::plan::set::PlanSet;
 use shardc_ir::plan::{Program, aligned};
 use shardc_ir::text::print;
@@ -36,6 +37,8 @@ type OfGraph = fn(&Graph, &mut Random) -> Option<(Graph, String)>;
 
 /// How a class makes its mutants.
 pub enum Mutate {
+    /// It changes one program, at all its ranks or on one alone.
+    Program(mutate::Mutation),
     /// It changes programs.
     Set(Mutation),
     /// It changes programs, knowing the job.
@@ -46,6 +49,11 @@ pub enum Mutate {
 
 /// A class of mutants: its name in the report, how many are tried for each job, and how.
 pub struct Class(pub &'static str, pub usize, pub Mutate);
+
+/// A class that changes one program.
+pub const fn program(name: &'static str, tries: usize, mutate: mutate::Mutation) -> Class {
+    Class(name, tries, Mutate::Program(mutate))
+}
 
 /// A class that changes programs.
 pub const fn set(name: &'static str, tries: usize, mutate: Mutation) -> Class {
@@ -81,6 +89,44 @@ pub fn fit(program: &mut Program) {
     program.arena_bytes = aligned(ends.max().unwrap_or_default());
 }
 
+/// The set without programs that no rank runs.
+pub fn drop_unused(set: &mut PlanSet) {
+    let mut new: BTreeMap<usize, usize> = BTreeMap::new();
+    let mut programs = vec![];
+    for of in &mut set.of {
+        *of = *new.entry(*of).or_insert_with(|| {
+            programs.push(set.programs[*of].clone());
+            programs.len() - 1
+        });
+    }
+    set.programs = programs;
+}
+
+/// One rank runs another program.
+pub fn on_rank(set: &mut PlanSet, rank: u64, program: Program) {
+    let mesh = set.mesh().clone();
+    let of: Vec<usize> = (0..mesh.world_size()).map(|rank| set.at(&mesh, rank)).collect();
+    set.axes = (0..mesh.rank_axes().len() as u8).map(AxisId).collect();
+    set.of = of;
+    set.of[rank as usize] = set.programs.len();
+    set.programs.push(program);
+    drop_unused(set);
+}
+
+/// Changes a program, one time in four on one rank alone.
+fn change_one(set: &mut PlanSet, mutate: mutate::Mutation, random: &mut Random) -> Option<String> {
+    if random.below(4) > 0 {
+        let at = random.below(set.programs.len());
+        return mutate(&mut set.programs[at], random).map(|what| format!("program {at}: {what}"));
+    }
+    let mesh = set.mesh().clone();
+    let rank = random.below(mesh.world_size() as usize) as u64;
+    let mut program = set.of_rank(&mesh, rank).clone();
+    let what = mutate(&mut program, random)?;
+    on_rank(set, rank, program);
+    Some(format!("rank {rank}: {what}"))
+}
+
 /// Different mutants of a class.
 fn mutants(job: &Job, Class(_, each, mutate): &Class, random: &mut Random) -> Vec<Mutant> {
     let good = &job.plans;
@@ -88,6 +134,7 @@ fn mutants(job: &Job, Class(_, each, mutate): &Class, random: &mut Random) -> Ve
     for _ in 0..tries(*each) {
         let mut set = good.set.clone();
         let what = match mutate {
+            Mutate::Program(mutate) => change_one(&mut set, *mutate, random),
             Mutate::Set(mutate) => mutate(&mut set, random),
             Mutate::OfJob(mutate) => mutate(&mut set, job, random),
             Mutate::Graph(mutate) => {
@@ -167,8 +214,8 @@ pub fn agree_with_the_executor(jobs: &[Job]) {
 }
 
 /// Whatever a set of programs is, the executor refuses it, runs it or ends with an error that is no
-/// panic; and it ends, whoever waits for whom.
-pub fn do_no_harm_to_the_executor(jobs: &[Job], classes: &[Class], seed: u64) {
+/// panic; and it ends, whoever waits for whom. How many sets are refused, fail and run.
+pub fn do_no_harm_to_the_executor(jobs: &[Job], classes: &[Class], seed: u64) -> [usize; 3] {
     let (mut refused, mut failed, mut ran) = (0, 0, 0);
     for (number, job) in jobs.iter().enumerate() {
         let mut random = Random(seed + number as u64);
@@ -187,5 +234,5 @@ pub fn do_no_harm_to_the_executor(jobs: &[Job], classes: &[Class], seed: u64) {
         }
     }
     println!("{refused} mutants cannot be loaded, {failed} fail, {ran} run");
-    assert!(refused > 10 && failed > 50 && ran > 50, "{refused} {failed} {ran}");
+    [refused, failed, ran]
 }

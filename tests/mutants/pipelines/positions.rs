@@ -4,13 +4,11 @@
 use crate::foreign::{self, Plan};
 use crate::jobs::{Compiled, Job};
 use crate::mutate::CLASSES;
-use crate::sets::{self, fit};
-use shardc_ir::mesh::AxisId;
+use crate::sets::{self, drop_unused, fit, on_rank};
 use shardc_ir::plan::set::PlanSet;
 use shardc_ir::plan::{BufferId, BufferKind, Program, Row, Task, View};
 use shardc_ir::text::print;
 use shardc_testkit::random::Random;
-use std::collections::BTreeMap;
 
 /// A program and another, by position in the set.
 fn two(set: &PlanSet, random: &mut Random) -> (usize, usize) {
@@ -94,19 +92,6 @@ pub fn exchanged(set: &mut PlanSet, random: &mut Random) -> Option<String> {
         _ => set.of.rotate_left(1),
     }
     Some(format!("positions {a} and {b}, way {how}"))
-}
-
-/// The set without programs that no rank runs.
-fn drop_unused(set: &mut PlanSet) {
-    let mut new: BTreeMap<usize, usize> = BTreeMap::new();
-    let mut programs = vec![];
-    for of in &mut set.of {
-        *of = *new.entry(*of).or_insert_with(|| {
-            programs.push(set.programs[*of].clone());
-            programs.len() - 1
-        });
-    }
-    set.programs = programs;
 }
 
 /// A state is bound at another position: moved there, held there too, or held nowhere; or two
@@ -282,17 +267,6 @@ pub fn rows_of_one_rank(set: &mut PlanSet, random: &mut Random) -> Option<String
     }
     on_rank(set, rank, program);
     Some(format!("rank {rank}: row {row}, way {how}"))
-}
-
-/// One rank runs another program.
-fn on_rank(set: &mut PlanSet, rank: u64, program: Program) {
-    let mesh = set.mesh().clone();
-    let of: Vec<usize> = (0..mesh.world_size()).map(|rank| set.at(&mesh, rank)).collect();
-    set.axes = (0..mesh.rank_axes().len() as u8).map(AxisId).collect();
-    set.of = of;
-    set.of[rank as usize] = set.programs.len();
-    set.programs.push(program);
-    drop_unused(set);
 }
 
 /// A step reads what was received another time, or what is sent: another buffer that a message
