@@ -78,7 +78,7 @@ struct Mutant {
 }
 
 /// The plans that planning makes of a graph, whatever the proof says of them.
-fn replan(job: &Job, graph: &Graph) -> Option<PlanSet> {
+pub fn replan(job: &Job, graph: &Graph) -> Option<PlanSet> {
     let cx = Context { spec: &job.plans.spec, mode: Mode::Train, verify: false };
     catch_unwind(AssertUnwindSafe(|| shardc_passes::planning::plan(graph, &cx).ok())).ok().flatten()
 }
@@ -123,8 +123,10 @@ fn change_one(set: &mut PlanSet, mutate: mutate::Mutation, random: &mut Random) 
     let rank = random.below(mesh.world_size() as usize) as u64;
     let mut program = set.of_rank(&mesh, rank).clone();
     let what = mutate(&mut program, random)?;
+    // A copy of a good program is another set, and no mutant.
+    let is_changed = program != *set.of_rank(&mesh, rank);
     on_rank(set, rank, program);
-    Some(format!("rank {rank}: {what}"))
+    is_changed.then(|| format!("rank {rank}: {what}"))
 }
 
 /// Different mutants of a class.

@@ -3,6 +3,7 @@
 
 mod bytes;
 mod calls;
+mod filling;
 mod graphs;
 mod jobs;
 mod lines;

@@ -124,7 +124,10 @@ pub fn reads_another(program: &mut Program, random: &mut Random) -> Option<Strin
     let read = random.pick(&(0..step.reads.len()).filter(|i| gathered.contains(&step.reads[*i].buffer)).collect::<Vec<_>>())?;
     let own = step.reads[read].buffer;
     let bytes = |id: BufferId| program.buffers[id.index()].local.iter().product::<u64>();
-    let others: Vec<BufferId> = gathered.iter().copied().filter(|id| *id != own && bytes(*id) == bytes(own)).collect();
+    // Lines that are filled up often lie at one place.
+    let offset = |id: BufferId| program.buffers[id.index()].offset;
+    let fits = |id: &BufferId| offset(*id) != offset(own) && bytes(*id) == bytes(own);
+    let others: Vec<BufferId> = gathered.iter().copied().filter(fits).collect();
     let other = random.pick(&others)?;
     let step = &mut program.tasks[t].steps[s];
     step.reads[read].buffer = other;

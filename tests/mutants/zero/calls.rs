@@ -190,7 +190,7 @@ pub fn sum(program: &mut Program, random: &mut Random) -> Option<String> {
     let local = |view: &View| program.buffers[view.buffer.index()].local.clone();
     match how {
         0 => drop(program.tasks[t].steps.remove(s)),
-        1 => {
+        1 if !program.tasks[t].steps[s].reads.is_empty() => {
             let step = program.tasks[t].steps[s].clone();
             program.tasks[t].steps.insert(s + 1, step);
         }
