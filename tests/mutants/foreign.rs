@@ -134,7 +134,7 @@ fn several(plan: &mut Plan, job: &Job, random: &mut Random) -> Option<String> {
 }
 
 /// The views of a step are as large as its kernel takes them.
-fn fit(step: &mut Step, mesh: &Mesh) -> Option<()> {
+pub fn fit(step: &mut Step, mesh: &Mesh) -> Option<()> {
     let signature = step.kernel.signature(mesh).ok()?;
     let views = step.reads.iter_mut().zip(&signature.reads).chain(step.writes.iter_mut().zip(&signature.writes));
     views.for_each(|(view, operand)| view.bytes = operand.elements * operand.dtype.bytes());

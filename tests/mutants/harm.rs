@@ -27,30 +27,43 @@ impl Good {
 
     /// As [`Good::of`], rank `r` running `programs[r]`.
     pub fn of_ranks(programs: &[&Program], random: &mut Random) -> Good {
+        Good::try_of_ranks(programs, random).unwrap_or_else(|why| panic!("a good plan is none: {why}"))
+    }
+
+    /// As [`Good::of_ranks`]; why the plan is not good, in words.
+    pub fn try_of_ranks(programs: &[&Program], random: &mut Random) -> Result<Good, String> {
         let mut start = Start { states: Arrays::new(), inputs: Arrays::new() };
         for program in programs {
             states(program, &mut start.states, random);
             inputs(program, &mut start.inputs, random);
         }
-        let ranks = run(programs, &start).unwrap_or_else(|why| panic!("a good plan does not run: {why}"));
+        let ranks = run(programs, &start)?;
         let mut results = Arrays::new();
         for rank in &ranks {
             for (name, buffer) in observed(rank.program) {
                 let elements = buffer.shape.iter().product::<u64>() as usize;
-                let positions = (0..elements).map(|i| i as f64).collect::<Vec<_>>();
                 let whole = results.entry(name.clone()).or_insert_with(|| vec![f64::NAN; elements]);
-                for (found, position) in rank.compare(buffer, &positions).expect("a good plan's results are whole") {
-                    let known = &mut whole[position as usize];
+                for (found, position) in rank.found(buffer, elements)? {
+                    let Some(position) = position else {
+                        if found != 0.0 {
+                            return Err(format!("{name} is filled up with {found}"));
+                        }
+                        continue;
+                    };
+                    let known = &mut whole[position];
                     let agrees = known.is_nan() || (*known - found).abs() <= TOLERANCE * known.abs().max(1.0);
-                    assert!(agrees, "replicas of {name} differ: {known} {found}");
+                    if !agrees {
+                        return Err(format!("replicas of {name} differ: {known} {found}"));
+                    }
                     *known = found;
                 }
             }
         }
-        let whole = |(name, values): (&String, &Vec<f64>)| assert!(values.iter().all(|v| v.is_finite()), "{name} is {values:?}");
-        results.iter().for_each(whole);
+        if let Some((name, values)) = results.iter().find(|(_, values)| values.iter().any(|v| !v.is_finite())) {
+            return Err(format!("{name} is {values:?}"));
+        }
         let names = programs.iter().map(|program| observed(program).into_keys().collect()).collect();
-        Good { start, results, names }
+        Ok(Good { start, results, names })
     }
 
     /// The array that a good plan computes, by name.

@@ -213,7 +213,7 @@ fn layers() -> Graph {
 }
 
 /// An embedding, a norm, causal attention and a head over classes.
-fn language() -> Graph {
+pub fn language() -> Graph {
     let mut m = Model::new("language");
     let tokens = m.input("tokens", DType::I64, &[8, 3]);
     let table = m.parameter("table", &[8, 4]);

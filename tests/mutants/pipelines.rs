@@ -1,7 +1,4 @@
-//! Mutants of pipelines: sets of programs, one for each position, that exchange messages. A mutant
-//! is rejected where the set is refused, or its graph is, by itself or beside the reference's. Harm
-//! is what the interpreter of all ranks finds, in the reading in which every send waits for its
-//! receive.
+//! Mutants of pipelines: sets of programs, one for each position, that exchange messages.
 
 mod ends;
 mod graphs;
@@ -11,44 +8,15 @@ mod positions;
 mod rows;
 mod slots;
 
-use crate::harm::Good;
-use crate::{Tally, by_class, keep_kernels_quiet, step_of, table, tries};
-use jobs::Job;
-use shardc_executor::load::LoadedSet;
-use shardc_executor::run::Executor;
-use shardc_ir::graph::Graph;
+pub use positions::other_kinds;
+
+use crate::sets::{Class, Job, Mutate, Mutation, agree_with_the_executor, do_no_harm_to_the_executor, graph, of_job, set};
+use crate::{Tally, by_class, keep_kernels_quiet, sets, table};
 use shardc_ir::plan::Program;
 use shardc_ir::plan::set::PlanSet;
-use shardc_ir::text::print;
-use shardc_ir::verify_plan::erasure::same_when_erased;
-use shardc_ir::verify_plan::verify_set;
 use shardc_testkit::random::Random;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
-
-/// Changes a set of programs; what it did, or nothing where it finds no place.
-type Mutation = fn(&mut PlanSet, &mut Random) -> Option<String>;
-
-/// How a class makes its mutants.
-enum Mutate {
-    /// It changes programs.
-    Set(Mutation),
-    /// It changes programs, knowing the job.
-    OfJob(fn(&mut PlanSet, &Job, &mut Random) -> Option<String>),
-    /// It changes the graph, which is planned again.
-    Graph(graphs::Mutation),
-}
-
-/// A class of mutants: its name in the report, how many are tried for each job, and how.
-struct Class(&'static str, usize, Mutate);
-
-const fn set(name: &'static str, tries: usize, mutate: Mutation) -> Class {
-    Class(name, tries, Mutate::Set(mutate))
-}
-
-const fn graph(name: &'static str, tries: usize, mutate: graphs::Mutation) -> Class {
-    Class(name, tries, Mutate::Graph(mutate))
-}
 
 /// Every class.
 const CLASSES: &[Class] = &[
@@ -82,7 +50,7 @@ const CLASSES: &[Class] = &[
     set("single programs, one position", 20, positions::at_one_position),
     set("single programs, one rank", 20, positions::on_one_rank),
     set("rows, one rank", 10, positions::rows_of_one_rank),
-    Class("other kinds, one position", 20, Mutate::OfJob(positions::other_kinds)),
+    of_job("other kinds, one position", 20, other_kinds),
     set("two changes", 12, twice),
     graph("graph: way of a transfer", 12, graphs::way),
     graph("graph: transfer dropped", 8, graphs::dropped),
@@ -113,78 +81,8 @@ fn twice(set: &mut PlanSet, random: &mut Random) -> Option<String> {
     Some(done.join("; "))
 }
 
-/// A changed set of programs, or none where planning refuses the graph, and the changed graph.
-struct Mutant {
-    set: Option<PlanSet>,
-    graph: Option<Graph>,
-    what: String,
-}
-
-/// Different mutants of a class.
-fn mutants(job: &Job, Class(_, each, mutate): &Class, random: &mut Random) -> Vec<Mutant> {
-    let good = &job.plans;
-    let (mut known, mut all) = (BTreeSet::from([print(&good.graph)]), vec![]);
-    for _ in 0..tries(*each) {
-        let mut set = good.set.clone();
-        let what = match mutate {
-            Mutate::Set(mutate) => mutate(&mut set, random),
-            Mutate::OfJob(mutate) => mutate(&mut set, job, random),
-            Mutate::Graph(mutate) => {
-                let Some((graph, what)) = mutate(&good.graph, random) else { continue };
-                if known.insert(print(&graph)) {
-                    all.push(Mutant { set: graphs::replan(job, &graph), graph: Some(graph), what });
-                }
-                continue;
-            }
-        };
-        if let Some(what) = what.filter(|_| set != good.set && known.insert(format!("{set:?}"))) {
-            all.push(Mutant { set: Some(set), graph: None, what });
-        }
-    }
-    all
-}
-
-/// The program of each rank.
-fn of_ranks(set: &PlanSet) -> Vec<&Program> {
-    let mesh = set.mesh();
-    (0..mesh.world_size()).map(|rank| set.of_rank(mesh, rank)).collect()
-}
-
-fn accepted(job: &Job, Mutant { set, graph, what }: &Mutant) -> Result<(), String> {
-    if let Some(graph) = graph {
-        shardc_ir::verify::verify(graph).map_err(|_| "by letters")?;
-        same_when_erased(graph, &job.plans.reference).map_err(|why| why.to_string())?;
-    }
-    let set = set.as_ref().ok_or("it has no plan")?;
-    set.check_tables().map_err(|why| why.to_string())?;
-    let graph = graph.as_ref().unwrap_or(&job.plans.graph);
-    verify_set(&set.as_ref(), graph).map_err(|why| why.to_string())?;
-    LoadedSet::new(set.clone()).unwrap_or_else(|why| panic!("{}: {what} is proven and not loaded: {why}", job.name));
-    Ok(())
-}
-
 fn try_job(job: &Job, number: u64, tallies: &mut BTreeMap<String, Tally>) {
-    let mut random = Random(500 + number);
-    let good = Good::of_ranks(&of_ranks(&job.plans.set), &mut random);
-    let unchanged = Mutant { set: Some(job.plans.set.clone()), graph: None, what: "the good plan".to_string() };
-    accepted(job, &unchanged).unwrap_or_else(|why| panic!("{}: the good plan is rejected: {why}", job.name));
-    for class in CLASSES {
-        for mutant in mutants(job, class, &mut random) {
-            let tally = tallies.entry(class.0.to_string()).or_default();
-            // Another graph may place arrays elsewhere.
-            let harm = mutant.set.as_ref().and_then(|set| match mutant.graph {
-                None => good.harm(&of_ranks(set)),
-                Some(_) => good.harm_anywhere(&of_ranks(set)),
-            });
-            tally.harmful += usize::from(harm.is_some());
-            match (harm, accepted(job, &mutant)) {
-                (Some(harm), Ok(())) => tally.missed.push(format!("{}: {}: {harm}", job.name, mutant.what)),
-                (None, Err(_)) => tally.overcautious += 1,
-                (None, Ok(())) => tally.equivalent += 1,
-                (Some(_), Err(_)) => {}
-            }
-        }
-    }
+    sets::try_job(job, CLASSES, 500 + number, tallies);
 }
 
 #[test]
@@ -205,19 +103,7 @@ fn harmful_pipelines_are_rejected() {
 #[test]
 fn good_pipelines_mean_the_same_to_the_executor() {
     let jobs = jobs::all();
-    for (number, job) in jobs.iter().enumerate() {
-        let set = &job.plans.set;
-        let good = Good::of_ranks(&of_ranks(set), &mut Random(number as u64));
-        let mut executor = Executor::new(set.clone(), 1).expect("a good plan loads");
-        let outputs = step_of(&mut executor, &good).expect("a good plan runs").outputs;
-        let states = set.states().into_iter().map(|(_, s)| (format!("state {}", s.name), executor.get_state(&s.name)));
-        let outputs = outputs.into_iter().map(|(name, value)| (format!("output {name}"), Ok(value)));
-        for (name, value) in states.chain(outputs) {
-            let (found, expected) = (value.expect("no rank failed").to_f64(), good.result(&name).expect("it was computed"));
-            let close = |(a, b): (&f64, &f64)| (a - b).abs() <= 1e-9 * b.abs().max(1.0);
-            assert!(found.iter().zip(expected).all(close), "{}, {name}: {found:?} {expected:?}", job.name);
-        }
-    }
+    agree_with_the_executor(&jobs);
     let programs = || jobs.iter().flat_map(|job| &job.plans.set.programs);
     assert!(jobs.iter().all(|job| job.plans.set.programs.iter().all(|program| !program.messages.is_empty())));
     let slots: BTreeSet<u64> = programs().flat_map(|program| &program.buffers).map(|buffer| buffer.slots).collect();
@@ -228,27 +114,8 @@ fn good_pipelines_mean_the_same_to_the_executor() {
     assert!(programs().any(apart), "some buffer has fewer slots than there are micro-batches");
 }
 
-/// Whatever a set of programs is, the executor refuses it, runs it or ends with an error that is no
-/// panic; and it ends, whoever waits for whom.
 #[test]
 fn mutants_of_pipelines_do_no_harm_to_the_executor() {
-    let (mut refused, mut failed, mut ran) = (0, 0, 0);
-    for (number, job) in jobs::all().iter().enumerate() {
-        let mut random = Random(600 + number as u64);
-        let good = Good::of_ranks(&of_ranks(&job.plans.set), &mut random);
-        for class in CLASSES.iter().filter(|Class(_, _, mutate)| !matches!(mutate, Mutate::Graph(_))) {
-            let Some(Mutant { set: Some(set), what, .. }) = mutants(job, class, &mut random).pop() else { continue };
-            let Ok(mut executor) = Executor::new(set, 1) else {
-                refused += 1;
-                continue;
-            };
-            match step_of(&mut executor, &good) {
-                Err(error) if error.message.contains("internal error") => panic!("{}: {what}: {error}", job.name),
-                Err(_) => failed += 1,
-                Ok(_) => ran += 1,
-            }
-        }
-    }
-    println!("{refused} mutants cannot be loaded, {failed} fail, {ran} run");
+    let [refused, failed, ran] = do_no_harm_to_the_executor(&jobs::all(), CLASSES, 600);
     assert!(refused > 10 && failed > 50 && ran > 50, "{refused} {failed} {ran}");
 }

@@ -3,16 +3,18 @@
 //!
 //! Each rank has a memory of bytes, poisoned before the step: not a number, an index far outside, a
 //! byte that is no truth value. Ranks run their steps until a collective or a row of messages; a
-//! collective happens when every member of the group waits at the same call. Messages are in
-//! [`post`].
+//! collective happens when every member of the group waits at the same call ([`calls`]). Messages
+//! are in [`post`].
 
+mod calls;
 mod post;
 
+use calls::exchange;
 use post::Post;
 use shardc_ir::dtype::DType;
-use shardc_ir::kernel::{AttentionGrad, AttentionMask, Collective, CollectiveKind, Gather, Kernel, Map, MaxPoolGrad, ScatterAdd};
+use shardc_ir::kernel::{AttentionGrad, AttentionMask, Collective, Gather, Kernel, Map, MaxPoolGrad, ScatterAdd};
+use shardc_ir::mesh::AxisId;
 use shardc_ir::plan::{Buffer, BufferKind, HostScalar, Program, Row, Step, View, When};
-use shardc_ir::reduce_kind::ReduceKind;
 use shardc_testkit::reference;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -130,12 +132,12 @@ impl<'p> Rank<'p> {
         Ok(rank)
     }
 
-    /// Writes this rank's part of a whole array, in every slot.
+    /// Writes this rank's part of a whole array, in every slot, and zeros where it is filled up.
     fn put(&mut self, id: usize, whole: &[f64]) -> Result<(), String> {
         let buffer = self.program.buffers.get(id).ok_or("no such buffer")?;
         for slot in 0..buffer.slots {
             let held = self.held(buffer, slot, whole.len())?;
-            let values: Vec<f64> = held.iter().map(|i| whole[*i]).collect();
+            let values: Vec<f64> = held.iter().map(|at| at.map_or(0.0, |i| whole[i])).collect();
             let start = buffer.offset + slot * buffer.slot_bytes;
             if values.len() as u64 * buffer.dtype.bytes() > buffer.slot_bytes {
                 return Err("a slot is too small".into());
@@ -147,18 +149,25 @@ impl<'p> Rank<'p> {
     }
 
     /// The elements of the rank's part of a buffer that should hold `whole`: pairs of found and
-    /// expected, slot after slot.
+    /// expected, slot after slot. What is filled up should be zero.
     pub fn compare(&self, buffer: &Buffer, whole: &[f64]) -> Result<Vec<(f64, f64)>, String> {
+        let found = self.found(buffer, whole.len())?;
+        Ok(found.into_iter().map(|(found, at)| (found, at.map_or(0.0, |i| whole[i]))).collect())
+    }
+
+    /// The elements of the rank's part of a buffer, slot after slot, with the position of each in
+    /// the whole array of `elements`; none where the part is filled up.
+    pub fn found(&self, buffer: &Buffer, elements: usize) -> Result<Vec<(f64, Option<usize>)>, String> {
         if !buffer.sharding.partial.is_empty() {
             return Err("a part of a sum is read as if whole".into());
         }
         let mut pairs = vec![];
         for slot in 0..buffer.slots {
-            let held = self.held(buffer, slot, whole.len())?;
+            let held = self.held(buffer, slot, elements)?;
             let start = (buffer.offset + slot * buffer.slot_bytes) as usize;
             let bytes = self.memory.get(start..start + held.len() * buffer.dtype.bytes() as usize);
             let found = decode(bytes.ok_or("a buffer outside the arena")?, buffer.dtype)?;
-            pairs.extend(found.into_iter().zip(held).map(|(found, i)| (found, whole[i])));
+            pairs.extend(found.into_iter().zip(held));
         }
         Ok(pairs)
     }
@@ -176,8 +185,9 @@ impl<'p> Rank<'p> {
     }
 
     /// The positions of a whole array of `elements` that a slot of the buffer holds, in the order
-    /// of the rank's part.
-    pub fn held(&self, buffer: &Buffer, slot: u64, elements: usize) -> Result<Vec<usize>, String> {
+    /// of the rank's part: what its dimensions leave, and of that line the rank's range, filled up
+    /// to the size of the others.
+    fn held(&self, buffer: &Buffer, slot: u64, elements: usize) -> Result<Vec<Option<usize>>, String> {
         let mesh = &self.program.mesh;
         let mut coordinates = self.coordinates.clone();
         *coordinates.last_mut().ok_or("no time")? = slot;
@@ -200,10 +210,29 @@ impl<'p> Rank<'p> {
             let held: Vec<u64> = (0..*size).filter(here).collect();
             positions = positions.iter().flat_map(|p| held.iter().map(move |i| p * size + i)).collect();
         }
-        if positions.len() as u64 != buffer.local.iter().product::<u64>() {
+        let mut held: Vec<Option<usize>> = positions.into_iter().map(|p| Some(p as usize)).collect();
+        if !sharding.flat.is_empty() {
+            held = self.range(&held, &sharding.flat)?;
+        }
+        if held.len() as u64 != buffer.local.iter().product::<u64>() {
             return Err("a part of another size".into());
         }
-        Ok(positions.into_iter().map(|p| p as usize).collect())
+        Ok(held)
+    }
+
+    /// Of a line the range of this rank, where `axes` cut it, the first one the slowest.
+    fn range(&self, line: &[Option<usize>], axes: &[AxisId]) -> Result<Vec<Option<usize>>, String> {
+        let ranks = self.program.mesh.rank_axes().len();
+        let (mut ranges, mut own) = (1, 0);
+        for axis in axes {
+            if axis.index() >= ranks {
+                return Err("a line that no ranks cut".into());
+            }
+            let size = self.program.mesh.size(*axis) as usize;
+            (ranges, own) = (ranges * size, own * size + self.coordinates[axis.index()] as usize);
+        }
+        let each = line.len().div_ceil(ranges);
+        Ok((own * each..(own + 1) * each).map(|i| line.get(i).copied().flatten()).collect())
     }
 
     /// Runs up to the next collective or row of messages.
@@ -298,78 +327,6 @@ pub fn turns(program: &Program) -> Vec<Turn> {
 pub fn launches(program: &Program) -> Vec<Launch> {
     let launch = |turn| if let Turn::Launch(launch) = turn { Some(launch) } else { None };
     turns(program).into_iter().filter_map(launch).collect()
-}
-
-/// A call by all of its group, operand by operand.
-fn exchange(ranks: &mut [Rank<'_>], group: &[usize], call: &Collective) -> Result<(), String> {
-    for (operand, count) in call.counts.iter().enumerate() {
-        exchange_operand(ranks, group, call, operand, *count as usize)?;
-    }
-    group.iter().for_each(|member| ranks[*member].next += 1);
-    Ok(())
-}
-
-fn exchange_operand(
-    ranks: &mut [Rank<'_>],
-    group: &[usize],
-    call: &Collective,
-    operand: usize,
-    count: usize,
-) -> Result<(), String> {
-    let mut sources = vec![];
-    let mut destinations = vec![];
-    for member in group {
-        let rank = &mut ranks[*member];
-        let Turn::Launch((task, step, time)) = rank.turns[rank.next] else { return Err("no call".into()) };
-        let step = &rank.program.tasks[task].steps[step];
-        let all = call.counts.len();
-        if (step.reads.len(), step.writes.len()) != (all, all) {
-            return Err("a call with other operands".into());
-        }
-        let places = |views: &[View]| views.iter().map(|view| rank.place(view, time, call.dtype)).collect::<Result<Vec<_>, _>>();
-        let (reads, writes) = (places(&step.reads)?, places(&step.writes)?);
-        let apart = |a: &Range<usize>, b: &Range<usize>| a.end <= b.start || b.end <= a.start;
-        let write = &writes[operand];
-        let in_place = |i: usize| call.kind == CollectiveKind::AllReduce && i == operand && reads[i] == *write;
-        if !(0..all).all(|i| (in_place(i) || apart(&reads[i], write)) && (i == operand || apart(&writes[i], write))) {
-            return Err("a call writes over what it reads or writes".into());
-        }
-        sources.push(decode(&rank.memory[reads[operand].clone()], call.dtype)?);
-        destinations.push(write.clone());
-    }
-    for (place, member) in group.iter().enumerate() {
-        let part = |source: &Vec<f64>| match call.kind {
-            CollectiveKind::AllReduce | CollectiveKind::AllGather => source.get(..count).map(<[f64]>::to_vec),
-            CollectiveKind::ReduceScatter | CollectiveKind::AllToAll => {
-                source.get(place * count..(place + 1) * count).map(<[f64]>::to_vec)
-            }
-        };
-        let parts: Vec<Vec<f64>> = sources.iter().map(part).collect::<Option<_>>().ok_or("a call reads too far")?;
-        let result = match call.kind {
-            CollectiveKind::AllGather | CollectiveKind::AllToAll => parts.concat(),
-            CollectiveKind::AllReduce | CollectiveKind::ReduceScatter => {
-                let combine = |a: Vec<f64>, b: Vec<f64>| a.iter().zip(&b).map(|(a, b)| combined(call, *a, *b)).collect();
-                parts.into_iter().reduce(combine).unwrap_or_default()
-            }
-        };
-        let to = destinations[place].clone();
-        let bytes = result.len() * call.dtype.bytes() as usize;
-        if bytes > to.len() {
-            return Err("a call writes too far".into());
-        }
-        encode(&result, call.dtype, &mut ranks[*member].memory[to.start..to.start + bytes]);
-    }
-    Ok(())
-}
-
-fn combined(call: &Collective, a: f64, b: f64) -> f64 {
-    match (call.op, call.dtype) {
-        (ReduceKind::Sum, DType::Bool) => f64::from(a != 0.0 || b != 0.0),
-        (ReduceKind::Sum, _) => a + b,
-        _ if a.is_nan() || b.is_nan() => f64::NAN,
-        (ReduceKind::Max, _) => a.max(b),
-        (ReduceKind::Min, _) => a.min(b),
-    }
 }
 
 /// The results of a kernel may share bytes with its operands only element by element.

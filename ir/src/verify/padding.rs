@@ -6,7 +6,7 @@ use crate::dtype::DType;
 use crate::graph::{Graph, Node, ValueId};
 use crate::lower::{Extent, LowerContext, Lowered};
 use crate::ops::Op;
-use crate::scalar::padding::padding;
+use crate::scalar::padding::{Filling, padding};
 
 /// Checks every sum of squares and every update.
 pub(super) fn check(graph: &Graph, found: &mut Found) {
@@ -53,7 +53,8 @@ fn filling(graph: &Graph, node: &Node, known: &[Option<f64>]) -> Vec<Option<f64>
             let (operands, results): (Vec<Extent>, Vec<Extent>) =
                 (node.operands.iter().map(extent).collect(), node.results.iter().map(extent).collect());
             let cx = LowerContext { mesh: &graph.mesh, operands: &operands, results: &results };
-            let inputs: Vec<Option<f64>> = node.operands.iter().map(|v| known[v.index()]).collect();
+            let input = |v: &ValueId| Filling { value: known[v.index()], alike: !is_flat(v) };
+            let inputs: Vec<Filling> = node.operands.iter().map(input).collect();
             match node.op.rules().lower(&cx) {
                 Lowered::Map(map) => padding(&map.program, map.compute.unwrap_or(DType::F32), &inputs),
                 _ => vec![None; node.results.len()],

@@ -145,7 +145,8 @@ pub(super) fn change_reduction(program: &mut Program, random: &mut Random) -> Op
         }
         Kernel::Reduce(reduce) => {
             let d = random.below(reduce.reduced.len());
-            reduce.reduced[d] = !reduce.reduced[d];
+            let is_reduced = reduce.reduced.get_mut(d)?;
+            *is_reduced = !*is_reduced;
         }
         Kernel::Attention(a) | Kernel::AttentionGrad(AttentionGrad(a)) => {
             a.mask = if a.mask == AttentionMask::None { AttentionMask::Causal } else { AttentionMask::None };

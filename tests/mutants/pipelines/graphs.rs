@@ -1,28 +1,15 @@
 //! Mutants of the graphs of pipelines: transfers that go elsewhere, are left out or come too early,
 //! and values that say that they are held elsewhere.
 
-use super::jobs::Job;
 use crate::rewrite;
 use shardc_ir::builder::Builder;
 use shardc_ir::graph::{Graph, Node, NodeId, ValueId};
 use shardc_ir::mesh::AxisId;
 use shardc_ir::ops::Op;
 use shardc_ir::ops::comm::Transfer;
-use shardc_ir::plan::set::PlanSet;
 use shardc_ir::sharding::At;
-use shardc_passes::{Context, Mode};
 use shardc_testkit::random::Random;
 use std::collections::BTreeSet;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
-/// Changes a graph; what it did, or nothing where it finds no place.
-pub type Mutation = fn(&Graph, &mut Random) -> Option<(Graph, String)>;
-
-/// The plans that planning makes of a graph, whatever the proof says of them.
-pub fn replan(job: &Job, graph: &Graph) -> Option<PlanSet> {
-    let cx = Context { spec: &job.plans.spec, mode: Mode::Train, verify: false };
-    catch_unwind(AssertUnwindSafe(|| shardc_passes::planning::plan(graph, &cx).ok())).ok().flatten()
-}
 
 fn transfers(graph: &Graph) -> Vec<(NodeId, &Transfer)> {
     let transfer = |(id, node): (NodeId, &'_ Node)| matches!(node.op, Op::Transfer(_)).then_some(id);

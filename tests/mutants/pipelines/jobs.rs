@@ -1,7 +1,8 @@
 //! The good plans of pipelines: chains, skips, tied parameters and branches under every schedule,
 //! alone and beside replicas and split tensors.
 
-use crate::jobs::{Compiled, Model, compiled};
+use crate::jobs::{Model, compiled};
+use crate::sets::Job;
 use shardc_ir::dtype::DType;
 use shardc_ir::graph::Graph;
 use shardc_ir::ops::attention::{Attention, HeadLayout, MaskKind};
@@ -12,14 +13,6 @@ use shardc_ir::ops::norm::LayerNorm;
 
 /// Samples in the batch: micro-batches of 2, 3 and 4 divide it.
 const BATCH: u64 = 12;
-
-/// A good set of plans.
-pub struct Job {
-    /// Its name in the report.
-    pub name: &'static str,
-    /// What was compiled.
-    pub plans: Compiled,
-}
 
 const MSE: &str = "loss mse prediction=y labels=t\n";
 const CLASSES: &str = "loss cross_entropy logits=y labels=t ignore_index=1\n";

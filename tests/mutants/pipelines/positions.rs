@@ -1,16 +1,14 @@
 //! Programs at other positions of the pipeline: tasks, states and inputs of other stages, programs
 //! that are exchanged, and the classes of single programs at one position or on one rank.
 
-use super::slots::fit;
 use crate::foreign::{self, Plan};
 use crate::jobs::{Compiled, Job};
 use crate::mutate::CLASSES;
-use shardc_ir::mesh::AxisId;
+use crate::sets::{self, drop_unused, fit, on_rank};
 use shardc_ir::plan::set::PlanSet;
 use shardc_ir::plan::{BufferId, BufferKind, Program, Row, Task, View};
 use shardc_ir::text::print;
 use shardc_testkit::random::Random;
-use std::collections::BTreeMap;
 
 /// A program and another, by position in the set.
 fn two(set: &PlanSet, random: &mut Random) -> (usize, usize) {
@@ -94,19 +92,6 @@ pub fn exchanged(set: &mut PlanSet, random: &mut Random) -> Option<String> {
         _ => set.of.rotate_left(1),
     }
     Some(format!("positions {a} and {b}, way {how}"))
-}
-
-/// The set without programs that no rank runs.
-fn drop_unused(set: &mut PlanSet) {
-    let mut new: BTreeMap<usize, usize> = BTreeMap::new();
-    let mut programs = vec![];
-    for of in &mut set.of {
-        *of = *new.entry(*of).or_insert_with(|| {
-            programs.push(set.programs[*of].clone());
-            programs.len() - 1
-        });
-    }
-    set.programs = programs;
 }
 
 /// A state is bound at another position: moved there, held there too, or held nowhere; or two
@@ -234,7 +219,7 @@ pub fn at_one_position(set: &mut PlanSet, random: &mut Random) -> Option<String>
 }
 
 /// A change of a program of the second family, at one position; the graph stays.
-pub fn other_kinds(set: &mut PlanSet, job: &super::Job, random: &mut Random) -> Option<String> {
+pub fn other_kinds(set: &mut PlanSet, job: &sets::Job, random: &mut Random) -> Option<String> {
     let at = random.below(set.programs.len());
     let Compiled { graph, reference, spec, .. } = &job.plans;
     let (program, graph, reference, spec) = (set.programs[at].clone(), graph.clone(), reference.clone(), spec.clone());
@@ -282,17 +267,6 @@ pub fn rows_of_one_rank(set: &mut PlanSet, random: &mut Random) -> Option<String
     }
     on_rank(set, rank, program);
     Some(format!("rank {rank}: row {row}, way {how}"))
-}
-
-/// One rank runs another program.
-fn on_rank(set: &mut PlanSet, rank: u64, program: Program) {
-    let mesh = set.mesh().clone();
-    let of: Vec<usize> = (0..mesh.world_size()).map(|rank| set.at(&mesh, rank)).collect();
-    set.axes = (0..mesh.rank_axes().len() as u8).map(AxisId).collect();
-    set.of = of;
-    set.of[rank as usize] = set.programs.len();
-    set.programs.push(program);
-    drop_unused(set);
 }
 
 /// A step reads what was received another time, or what is sent: another buffer that a message

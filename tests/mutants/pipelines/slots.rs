@@ -1,7 +1,8 @@
 //! Buffers with a slot fewer than they need, and slots that share bytes.
 
+use crate::sets::fit;
 use shardc_ir::plan::set::PlanSet;
-use shardc_ir::plan::{BufferId, BufferKind, Program, aligned};
+use shardc_ir::plan::{BufferId, BufferKind, Program};
 use shardc_testkit::random::Random;
 
 fn several(program: &Program) -> Vec<BufferId> {
@@ -14,12 +15,6 @@ fn several(program: &Program) -> Vec<BufferId> {
 fn pick(set: &PlanSet, random: &mut Random) -> Option<(usize, BufferId)> {
     let all = set.programs.iter().enumerate().flat_map(|(at, program)| several(program).into_iter().map(move |id| (at, id)));
     random.pick(&all.collect::<Vec<_>>())
-}
-
-/// The arena is as large as its buffers need.
-pub fn fit(program: &mut Program) {
-    let ends = program.buffers.iter().map(|buffer| buffer.offset + buffer.slot_bytes * buffer.slots);
-    program.arena_bytes = aligned(ends.max().unwrap_or_default());
 }
 
 /// A buffer has fewer slots; its last bytes may be given to another.
