@@ -97,7 +97,7 @@ impl Job<'_> {
         let ranks = axes.iter().map(|axis| mesh.size(*axis)).product::<u64>() * change.ranks;
         let mut parts = std::iter::successors(batch.microbatches.checked_mul(2), |parts| parts.checked_mul(2));
         let samples = batch.size / ranks.max(1);
-        std::iter::from_fn(|| parts.next().filter(|parts| samples >= *parts && samples % parts == 0)).collect()
+        std::iter::from_fn(|| parts.next().filter(|parts| samples >= *parts && samples.is_multiple_of(*parts))).collect()
     }
 
     /// The stages of `zero` above that of the spec, if it has one for all parameters or none.

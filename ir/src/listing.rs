@@ -20,7 +20,9 @@ pub use kinds::kinds;
 pub use peak::{Part, Peak};
 pub use pipeline::timeline_text;
 pub use report::{ProgramReport, programs, report};
-pub use summary::{Communication, NamedSizes, ProgramSummary, RankSummary, axes_text, communication, coordinates, summary};
+pub use summary::{
+    Communication, NamedSizes, ProgramSummary, RankSummary, axes_text, communication, communication_by_kind, coordinates, summary,
+};
 
 use crate::columns::{Column, align};
 use crate::plan::Program;

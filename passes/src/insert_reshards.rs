@@ -60,6 +60,9 @@ impl Pass for InsertReshards {
     }
 }
 
+/// The readers that a value is for, by part and stage; all where there is none.
+type Readers = Option<(Part, Option<u32>)>;
+
 struct Explicit<'g> {
     old: &'g Graph,
     uses: Vec<usize>,
@@ -74,7 +77,7 @@ struct Explicit<'g> {
     complete: ValueMap,
     /// For each new value its reshards so far. What was gathered or cut is for readers of one part
     /// and stage, and is gone behind them.
-    made: Vec<Vec<(Sharding, Option<(Part, Option<u32>)>, ValueId)>>,
+    made: Vec<Vec<(Sharding, Readers, ValueId)>>,
     /// For each old value, the state variable whose gradient it is.
     gradient_of: Vec<Option<usize>>,
     /// For each state variable, whether its gradient is cut in every micro-batch.

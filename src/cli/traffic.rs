@@ -4,8 +4,7 @@ use crate::failure::Failure;
 use shardc_executor::run::Executor;
 use shardc_ir::columns::{Column, align};
 use shardc_ir::kernel::CommunicationKind;
-use shardc_ir::listing::{Communication, communication};
-use shardc_ir::plan::Program;
+use shardc_ir::listing::communication_by_kind;
 use std::collections::BTreeMap;
 
 /// Bytes of the largest element.
@@ -25,7 +24,7 @@ pub fn text(executor: &Executor, steps: u64) -> Result<(String, bool), Failure> 
     let mut holds = true;
     for (at, program) in set.programs.iter().enumerate() {
         let ranks: Vec<usize> = (0..traffic.len()).filter(|rank| set.at(mesh, *rank as u64) == at).collect();
-        for planned in by_kind(program) {
+        for planned in communication_by_kind(program) {
             let counted: BTreeMap<usize, (u64, u64)> = ranks
                 .iter()
                 .map(|rank| {
@@ -58,19 +57,4 @@ pub fn text(executor: &Executor, steps: u64) -> Result<(String, bool), Failure> 
     rows.insert(0, ["sent", "by", "over", "calls a step", "bytes", "as planned"].map(str::to_string));
     let columns = [Column::after("  "), Column::WORDS, Column::WORDS, Column::NUMBERS, Column::NUMBERS, Column::NUMBERS];
     Ok((align(&rows, columns), holds))
-}
-
-/// What a program sends by kind and axes alone, as ranks count.
-fn by_kind(program: &Program) -> Vec<Communication> {
-    let mut sums: Vec<Communication> = vec![];
-    for sent in communication(program) {
-        match sums.last_mut().filter(|sum| (sum.kind, &sum.axis) == (sent.kind, &sent.axis)) {
-            Some(sum) => {
-                sum.calls += sent.calls;
-                sum.bytes_sent += sent.bytes_sent;
-            }
-            None => sums.push(sent),
-        }
-    }
-    sums
 }

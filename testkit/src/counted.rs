@@ -2,7 +2,7 @@
 
 use shardc_executor::run::Executor;
 use shardc_ir::kernel::{CollectiveKind, CommunicationKind, Kernel};
-use shardc_ir::listing::summary;
+use shardc_ir::listing::{communication_by_kind, summary};
 use shardc_ir::mesh::AxisId;
 use shardc_ir::plan::Program;
 use std::collections::BTreeMap;
@@ -28,12 +28,12 @@ pub fn check(executor: &Executor, steps: u64) {
     for (rank, sent) in traffic.iter().enumerate() {
         let at = set.at(set.mesh(), rank as u64);
         let (program, planned) = (&set.programs[at], &planned[at]);
-        let said = summary(program);
-        assert_eq!(said.communication.len(), planned.len());
+        let said = communication_by_kind(program);
+        assert_eq!(said.len(), planned.len());
         assert_eq!(sent.len(), planned.len(), "rank {rank} calls other things");
         for ((kind, axes), plan) in planned {
             let name = axes.iter().map(|a| program.mesh.name(*a)).collect::<Vec<_>>().join(",");
-            let said = said.communication.iter().find(|c| (c.kind, &c.axis) == (*kind, &name)).expect("the summary has it");
+            let said = said.iter().find(|c| (c.kind, &c.axis) == (*kind, &name)).expect("the summary has it");
             assert_eq!((said.calls, said.bytes_sent), (plan.calls, plan.bytes), "rank {rank}: {kind:?} over {name}");
             let sent = sent[&(*kind, axes.clone())];
             assert_eq!(sent.calls, steps * plan.calls, "rank {rank}: {kind:?} over {name}");

@@ -34,7 +34,7 @@ fn one_of_a_kind_is_told_as_one() {
 fn what_does_not_fit_is_told_what_does() {
     let here = folder("fits");
     let refused = |lines: &str, parts: &[&str]| {
-        let spec = write(&here, "small.shard", &format!("loss cross_entropy labels=y\noptimizer adamw lr=0.1\n{lines}"));
+        let spec = write(&here, "small.shard", format!("loss cross_entropy labels=y\noptimizer adamw lr=0.1\n{lines}"));
         let ran = shardc(&here, &["compile", &example("digits/model.onnx"), "--spec", &spec, "-o", "p"]).expect(1);
         for part in parts {
             assert!(ran.err.contains(part), "`{part}` in\n{}", ran.err);

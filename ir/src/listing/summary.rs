@@ -136,6 +136,22 @@ pub fn communication(program: &Program) -> Vec<Communication> {
     totals.into_iter().map(entry).collect()
 }
 
+/// What a rank sends in a step, by kind and axes alone, as ranks count it.
+pub fn communication_by_kind(program: &Program) -> Vec<Communication> {
+    let mut sums: Vec<Communication> = vec![];
+    for sent in communication(program) {
+        match sums.last_mut().filter(|sum| (sum.kind, &sum.axis) == (sent.kind, &sent.axis)) {
+            Some(sum) => {
+                sum.calls += sent.calls;
+                sum.bytes_sent = sum.bytes_sent.saturating_add(sent.bytes_sent);
+                sum.carries = Cow::Borrowed("all");
+            }
+            None => sums.push(sent),
+        }
+    }
+    sums
+}
+
 /// The axes of a group: `dp,tp`.
 pub fn axes_text(program: &Program, axes: &[AxisId]) -> String {
     axes.iter().map(|axis| program.mesh.name(*axis)).collect::<Vec<_>>().join(",")
