@@ -25,13 +25,21 @@ use std::io::Write;
 
 /// Threads that draw cases, and the cases of each by element type: a tenth in f32.
 const SHARDS: u8 = 4;
-const CASES: [(DType, u32); 2] = [(DType::F64, 675), (DType::F32, 75)];
+const CASES: [(DType, u32); 2] = [(DType::F64, 900), (DType::F32, 100)];
 
 /// Programs that must hold each op.
 const LEAST: usize = 20;
 
-/// Programs that must be pipelines.
-const PIPELINES: usize = 300;
+/// Programs that must be of each strategy and of each schedule, and of each two strategies.
+const OF_STRATEGY: usize = 200;
+const OF_PAIR: usize = 40;
+
+/// What splits up a job, as [`strategies`] finds it.
+const STRATEGIES: [&str; 9] =
+    ["data", "tensor", "sequence", "pipeline", "zero 1", "zero 2", "zero 3", "groups of zero", "scopes"];
+
+/// The schedules of pipelines.
+const SCHEDULES: [&str; 4] = ["gpipe", "1f1b", "interleaved(chunks=2)", "zb-h1"];
 
 /// Ops that no program holds in the end, and why.
 const NEVER: [(&str, &str); 1] = [("reshard", "every one becomes communication")];
@@ -122,8 +130,14 @@ fn report(coverage: &Coverage) {
     let never = |op: &&str| NEVER.iter().any(|(name, _)| name == op);
     let rare: Vec<&str> = Op::names().into_iter().filter(|op| !never(op) && count(op) < LEAST).collect();
     assert!(rare.is_empty(), "fewer than {LEAST} programs hold {rare:?}");
-    let staged = coverage.kinds.get("in a pipeline").copied().unwrap_or(0);
-    assert!(staged >= PIPELINES, "{staged} programs are pipelines");
+    let schedules = SCHEDULES.iter().map(|schedule| format!("in a pipeline with schedule={schedule}"));
+    let single = schedules.chain(STRATEGIES.iter().map(|strategy| format!("with {strategy}")));
+    let pairs =
+        (0..STRATEGIES.len()).flat_map(|i| STRATEGIES[..i].iter().map(move |a| format!("with {a} and {}", STRATEGIES[i])));
+    let least = single.map(|kind| (kind, OF_STRATEGY)).chain(pairs.map(|kind| (kind, OF_PAIR)));
+    let met = |kind: &str| coverage.kinds.get(kind).copied().unwrap_or(0);
+    let rare: Vec<String> = least.filter(|(kind, least)| met(kind) < *least).map(|(kind, _)| kind).collect();
+    assert!(rare.is_empty(), "too few programs are {rare:?}");
 }
 
 fn case(list: Vec<u32>, dtype: DType, coverage: &RefCell<Coverage>) -> Result<(), String> {
@@ -188,7 +202,6 @@ fn note(coverage: &mut Coverage, imported: &Graph, explicit: &Graph, spec: &Spec
     kinds.extend(sequence.then(|| "with a `sequence` line".to_string()));
     kinds.extend(text.contains("=3").then(|| "with an axis of 3".to_string()));
     if let Some(line) = text.lines().find(|line| line.starts_with("pipeline")) {
-        kinds.push("in a pipeline".to_string());
         kinds.push(format!("in a pipeline with {}", line.rsplit(' ').next().unwrap_or_default()));
         kinds.extend(text.contains("\nplace").then(|| "in a pipeline with a part of the model placed".to_string()));
     }
@@ -199,7 +212,7 @@ fn note(coverage: &mut Coverage, imported: &Graph, explicit: &Graph, spec: &Spec
     }
 }
 
-/// Every strategy of the spec, and every two.
+/// Every strategy of the spec in the order of [`STRATEGIES`], and every two.
 fn strategies(spec: &Spec) -> Vec<String> {
     let mut found: Vec<String> = vec![];
     let everywhere = spec.data_everywhere();

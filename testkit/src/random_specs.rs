@@ -2,12 +2,15 @@
 //! parameters, inputs and inner values.
 
 use crate::random_graphs::{Choices, Model};
+use crate::step;
 use shardc_ir::graph::{Graph, ValueId};
 use shardc_ir::letters::Role;
+use shardc_ir::names::matches_scope;
 use shardc_ir::ops::{Op, letters_of};
+use shardc_passes::{Context, Mode};
 
 /// The most ranks of a mesh.
-const MAX_RANKS: u64 = 24;
+const MAX_RANKS: u64 = 32;
 
 /// An axis of the mesh: name and size.
 type Axis = (&'static str, u64);
@@ -16,14 +19,14 @@ type Axis = (&'static str, u64);
 pub fn draw(choices: &mut Choices, model: &Model) -> String {
     let graph = &model.graph;
     let mut axes: Vec<Axis> = vec![];
-    let count = choices.pick(&[1, 2, 2, 3, 3, 4, 4]);
+    let count = choices.pick(&[1, 2, 2, 3, 3, 3, 4, 4]);
     for name in ["dp", "tp", "up", "vp"].into_iter().take(count) {
         let ranks: u64 = axes.iter().map(|(_, size)| size).product();
-        axes.extend([(name, choices.pick(&[2, 2, 2, 3, 4]))].into_iter().filter(|(_, size)| ranks * size <= MAX_RANKS));
+        axes.extend([(name, choices.pick(&[2, 2, 2, 2, 3, 4]))].into_iter().filter(|(_, size)| ranks * size <= MAX_RANKS));
     }
     let mesh: Vec<String> = axes.iter().map(|(name, size)| format!("{name}={size}")).collect();
     let mut data: Vec<Axis> = vec![];
-    let wanted = choices.pick(&[1, 1, 0, 2]);
+    let wanted = choices.pick(&[1, 1, 2, 2, 2, 0]);
     for _ in 0..wanted {
         let axis = choices.pick(&axes);
         let ranks: u64 = data.iter().map(|(_, size)| size).product();
@@ -36,7 +39,7 @@ pub fn draw(choices: &mut Choices, model: &Model) -> String {
     // A group of one sample has no variance.
     let least = if normalises { 2 } else { 1 };
     let fits = |parts: &u64| model.batch.is_multiple_of(ranks * parts) && model.batch / (ranks * parts) >= least;
-    let possible: Vec<u64> = [1, 2, 1, 4].into_iter().filter(fits).collect();
+    let possible: Vec<u64> = [1, 2, 2, 2, 4].into_iter().filter(fits).collect();
     let microbatches = if possible.is_empty() { 1 } else { choices.pick(&possible) };
     let pipeline = pipeline(choices, axes.iter().map(|(_, size)| size).product(), microbatches);
     let stages = pipeline.as_ref().map_or(String::new(), |(stages, _)| format!(" pp={stages}"));
@@ -63,15 +66,16 @@ pub fn draw(choices: &mut Choices, model: &Model) -> String {
     // Sizes of random models divide by 2 more often than by 3 or 4; a `sequence` line needs layers
     // that are split.
     let free = axes.iter().copied().find(|axis| !data.contains(axis) && (axis.1 == 2 || choices.one_in(6)));
-    if let Some((axis, _)) = free.filter(|_| choices.one_in(3)) {
+    let mut sequence = None;
+    if let Some((axis, _)) = free.filter(|_| choices.below(3) > 0 || data.len() > 1) {
         text += &format!("tensor axis={axis}\n");
-        if choices.one_in(3) {
-            text += &format!("sequence axis={axis}\n");
-        }
+        sequence = Some(format!("sequence axis={axis}\n")).filter(|_| choices.below(4) > 0);
     }
+    let (shared, zero) = zero(choices, &data, graph);
+    let others: Vec<Axis> = axes.iter().copied().filter(|(axis, _)| !shared.contains(axis)).collect();
     let lines = choices.pick(&[0, 1, 2, 2, 3, 4, 6]);
     for _ in 0..lines {
-        text += &shard_line(choices, model, &axes, &data);
+        text += &shard_line(choices, model, &others, &data);
     }
     // LAMB takes no parameters in blocks of different sizes.
     let optimizers = if text.contains('|') { 3 } else { 4 };
@@ -80,48 +84,64 @@ pub fn draw(choices: &mut Choices, model: &Model) -> String {
     if choices.one_in(2) {
         text += "clip norm=0.5\n";
     }
-    text += &zero(choices, &data, &text);
+    text += &zero;
     if normalises && (microbatches > 1 || choices.one_in(3)) {
         let by_rank = model.batch / (ranks * microbatches) >= least && choices.one_in(2);
         text += &format!("batchnorm statistics={}\n", if by_rank { "rank" } else { "microbatch" });
     }
-    text
+    // Few models have layers that are split, and tokens between them.
+    match sequence.map(|line| format!("{text}{line}")) {
+        Some(longer) if is_taken(model, &longer) => longer,
+        _ => text,
+    }
 }
 
-/// Now and then shares of what parameters are trained with, over all or some of the axes of data;
-/// not over those that `shard` lines use.
-fn zero(choices: &mut Choices, data: &[Axis], text: &str) -> String {
-    let (drawn, stage, all) = (choices.one_in(2), choices.pick(&[1, 2, 3]), choices.one_in(2));
-    let (scope, other) = (choices.pick(&["", "", "", "h.0", "h.*"]), choices.pick(&[0, 1, 2, 3]));
-    let is_used = |name: &str| text.lines().any(|line| line.starts_with("shard ") && line.contains(name));
-    let mut axes: Vec<&str> = data.iter().map(|(name, _)| *name).filter(|name| !is_used(name)).collect();
-    if !all {
-        axes.truncate(1);
-    }
+/// Whether the passes take the model under a spec without its loss line.
+fn is_taken(model: &Model, text: &str) -> bool {
+    let spec = step::spec(&format!("{text}loss {}\n", model.loss));
+    spec.is_ok_and(|spec| {
+        shardc_passes::run(model.graph.clone(), &Context { spec: &spec, mode: Mode::Train, verify: false }).is_ok()
+    })
+}
+
+/// Now and then shares of what parameters are trained with, over all or some of the axes of data:
+/// these axes, and the lines.
+fn zero(choices: &mut Choices, data: &[Axis], graph: &Graph) -> (Vec<&'static str>, String) {
+    let (drawn, stage, all) = (choices.below(3) > 0, choices.pick(&[1, 2, 3]), choices.one_in(4));
+    let (scope, other) = (choices.pick(&["", "", "h.0", "h.*"]), choices.pick(&[0, 1, 1, 2, 2, 3, 3]));
+    let axes: Vec<&str> = data.iter().map(|(name, _)| *name).take(if all { data.len() } else { 1 }).collect();
     if !drawn || axes.is_empty() {
-        return String::new();
+        return (vec![], String::new());
     }
-    let axes = axes.join(",");
-    let mut lines = format!("zero stage={stage} axis=({axes})\n");
-    if !scope.is_empty() {
-        lines += &format!("zero stage={other} axis=({axes}) on=\"{scope}\"\n");
+    let list = axes.join(",");
+    let mut lines = format!("zero stage={stage} axis=({list})\n");
+    if reads_parameters(graph, scope) {
+        lines += &format!("zero stage={other} axis=({list}) on=\"{scope}\"\n");
     }
-    lines
+    (axes, lines)
+}
+
+/// Whether a module of this pattern reads a parameter.
+fn reads_parameters(graph: &Graph, scope: &str) -> bool {
+    let is_state = |value: &ValueId| matches!(graph.def(*value).op, Op::State(_)) && graph.ty(*value).rank() > 0;
+    let mut readers = graph.nodes().filter(|(_, node)| node.operands.iter().any(is_state));
+    readers.any(|(_, node)| node.origin.scope.as_deref().is_some_and(|own| matches_scope(scope, own)))
 }
 
 /// Now and then a pipeline beside so many ranks: how many positions it has, and its lines.
 fn pipeline(choices: &mut Choices, ranks: u64, microbatches: u64) -> Option<(u64, String)> {
-    let (drawn, stages) = (choices.one_in(3), choices.pick(&[2, 2, 3, 4]));
-    let schedule = choices.pick(&["gpipe", "1f1b", "interleaved(chunks=2)", "zb-h1"]);
+    let (drawn, stages) = (choices.below(5) < 2, choices.pick(&[2, 2, 2, 3, 4]));
+    let drawn_schedule = choices.below(6);
     let placed = choices.pick(&["", "", "", "h.0", "h.1", "*.1"]);
     let at = choices.below(stages as usize);
     if !drawn || ranks * stages > MAX_RANKS {
         return None;
     }
-    let schedule = match schedule {
-        "interleaved(chunks=2)" if !microbatches.is_multiple_of(stages) => "1f1b",
-        "zb-h1" if microbatches == 1 => "gpipe",
-        schedule => schedule,
+    let schedule = match drawn_schedule {
+        0..=2 if microbatches.is_multiple_of(stages) => "interleaved(chunks=2)",
+        0 | 1 | 3 | 4 if microbatches > 1 => "zb-h1",
+        1..=4 => "gpipe",
+        _ => "1f1b",
     };
     let mut lines = format!("pipeline axis=pp schedule={schedule}\n");
     if !placed.is_empty() {

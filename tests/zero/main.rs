@@ -1,5 +1,5 @@
-//! ZeRO and its hybrids as people run them: the numbers of PyTorch, the bits of one rank, what ranks
-//! hold and send by their formulas, and mistakes.
+//! ZeRO and its hybrids as people run them: the numbers of PyTorch, the bits of one rank, what
+//! ranks hold and send by their formulas, and mistakes.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 

@@ -39,7 +39,7 @@ const OUTSIDE: &str = "outside modules";
 /// Where most of `program` is live; `tasks` are its own.
 pub fn peak<'p>(program: &'p Program, tasks: &[TaskReport<'p>]) -> Peak<'p> {
     let lives = lives(program);
-    let steps = tasks.iter().map(|task| task.steps.len()).sum::<usize>();
+    let steps = tasks.iter().map(|task| task.steps.len()).sum::<usize>().max(1);
     let bytes = |i: usize| program.buffers[i].slot_bytes.saturating_mul(program.buffers[i].slots);
     let mut change = vec![(0u128, 0u128); steps + 1];
     for (i, life) in lives.iter().enumerate().filter(|(i, _)| !lasts(&program.buffers[*i])) {

@@ -15,20 +15,21 @@ pub fn lasts(buffer: &Buffer) -> bool {
 }
 
 /// For each buffer, the first and the last step at which it holds something, by their numbers; none
-/// of what neither a step nor a message touches.
+/// of what neither a step nor a message touches. A program that only hands messages on has one
+/// moment, as if it had a step.
 pub fn lives(program: &Program) -> Vec<Option<(usize, usize)>> {
     let table = Table::of(program);
     let mut known: HashMap<Signature, Vec<Life>> = HashMap::new();
     let of = |(buffer, touches): (&Buffer, &Touches)| {
         let signature = touches.signature(program, buffer);
-        let last = table.steps().checked_sub(1)?;
-        match (touches.is_empty(), buffer.slots) {
-            (true, _) => None,
-            (_, 1) => {
+        match (touches.is_empty(), table.steps(), buffer.slots) {
+            (true, ..) => None,
+            (_, 0, _) => Some((0, 0)),
+            (_, _, 1) => {
                 let lives = known.entry(signature.clone()).or_insert_with(|| table.lives(&signature));
                 table.hull(touches, lives)
             }
-            _ => Some((0, last)),
+            (_, steps, _) => Some((0, steps - 1)),
         }
     };
     program.buffers.iter().zip(&touches(program)).map(of).collect()

@@ -114,15 +114,22 @@ impl Relations {
 }
 
 /// What is gathered for the loop is gathered in it, with what is made of that alone: it is whole
-/// only while a task reads it. What is cut for an update is cut beside it.
+/// only while a task reads it. What is cut for an update is cut beside it, and what updates make of
+/// that alone is made there, too.
 fn with_readers(graph: &Graph, pace: &Pace, classes: &mut [Vec<Class>]) {
     let mut is_gathered = vec![false; graph.node_count()];
     for (id, node) in graph.nodes() {
         let mut operands = node.operands.iter().map(|v| graph.value(*v).node.index());
         let i = id.index();
-        let is_for_loop = matches!(node.op, Op::FlatGather(_)) || operands.any(|operand| is_gathered[operand]);
-        is_gathered[i] =
-            classes[i] == [Class::Prepare] && (matches!(node.op, Op::FlatSlice(_)) || is_for_loop && pace.feeds_loop[i]);
+        let is_made_of_it = operands.any(|operand| is_gathered[operand]);
+        let moves = match node.op {
+            Op::FlatSlice(_) => true,
+            Op::FlatGather(_) => pace.feeds_loop[i],
+            // What is sent is sent once a step.
+            Op::Transfer(_) => false,
+            _ => is_made_of_it && (pace.feeds_loop[i] || node.origin.part == Part::Update),
+        };
+        is_gathered[i] = moves && classes[i] == [Class::Prepare];
     }
     for (id, _) in graph.nodes().rev().filter(|(id, _)| is_gathered[id.index()]) {
         let users = graph.users(id);
