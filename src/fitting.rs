@@ -4,18 +4,23 @@
 use crate::mode_of;
 use shardc_ir::diagnostic::Diagnostics;
 use shardc_ir::graph::Graph;
+use shardc_ir::listing::report;
 use shardc_ir::listing::units::bytes_text;
 use shardc_ir::mesh::{AxisId, MeshAxis};
 use shardc_ir::plan::set::PlanSet;
 use shardc_ir::programs::Programs;
 use shardc_ir::spec::{Data, Located, Spec, Zero, ZeroStage};
 use shardc_passes::{Context, planning, run};
+use std::cell::RefCell;
 
 /// So many specs are named.
 const NAMED: usize = 2;
 
 /// The data ranks are multiplied by up to this.
 const MOST_RANKS: u64 = 64;
+
+/// So many micro-batches are tried at most.
+const MOST_PARTS: u64 = 1024;
 
 const STAGES: [ZeroStage; 3] = [ZeroStage::Optimizer, ZeroStage::Gradients, ZeroStage::Parameters];
 
@@ -31,27 +36,30 @@ struct Change {
     ranks: u64,
 }
 
+/// What else there is to do.
+const SPLIT: &str = "split the model with `tensor`, `shard` or `pipeline`";
+
 /// A job that needs more bytes than `limit`, and the graph that it begins with.
 struct Job<'j> {
     imported: &'j Graph,
     spec: &'j Spec,
     limit: &'j Located<u64>,
+    /// The change that needs least of those tried, its bytes and what takes most of them.
+    least: RefCell<Option<(Change, u64, String)>>,
 }
-
-/// The bytes of the fullest rank, and what takes most of them.
-type Need = (u64, String);
 
 /// Help for whoever needs more than the `limit` of `device memory=`: two specs that would fit, or
 /// why none does.
 pub fn help(imported: &Graph, spec: &Spec, limit: &Located<u64>) -> String {
-    let job = Job { imported, spec, limit };
+    let job = Job { imported, spec, limit, least: RefCell::default() };
     let now = Change { microbatches: spec.microbatches(), stage: None, ranks: 1 };
     let mut fitting: Vec<(Change, u64)> = vec![];
-    let most = job.microbatches(now).last().copied().unwrap_or(now.microbatches);
+    let more: Vec<u64> = job.microbatches(1).into_iter().filter(|parts| *parts > now.microbatches).collect();
+    let most = more.last().copied().unwrap_or(now.microbatches);
     let last = job.stages().last().copied();
     let split = Change { microbatches: most, ..now };
     let both = Change { stage: last, ..split };
-    let parts = || job.microbatches(now).into_iter().map(|microbatches| Change { microbatches, ..now });
+    let parts = || more.iter().map(|microbatches| Change { microbatches: *microbatches, ..now });
     let stages = |from: Change| job.stages().into_iter().map(move |stage| Change { stage: Some(stage), ..from });
     fitting.extend(job.first(split, parts()));
     fitting.extend(job.first(Change { stage: last, ..now }, stages(now)));
@@ -60,44 +68,47 @@ pub fn help(imported: &Graph, spec: &Spec, limit: &Located<u64>) -> String {
     }
     let mut ranks = 2;
     while fitting.len() < NAMED && ranks <= MOST_RANKS {
-        let wide = Change { ranks, stage: Some(ZeroStage::Parameters), ..now };
-        let parts = job.microbatches(wide).last().map(|parts| Change { microbatches: *parts, ..wide });
-        let mut needs = [Some(wide), parts].into_iter().flatten().filter_map(|change| Some((change, job.need(change)?.0)));
+        let possible = job.microbatches(ranks);
+        let as_now = possible.iter().rev().find(|parts| **parts <= now.microbatches);
+        let wide = |parts: &u64| Change { microbatches: *parts, stage: Some(ZeroStage::Parameters), ranks };
+        let changes = as_now.into_iter().chain(possible.last()).map(wide);
+        let mut needs = changes.filter_map(|change| Some((change, job.need(change)?)));
         fitting.extend(needs.find(|(_, bytes)| *bytes <= limit.value));
         ranks *= 2;
     }
     let texts: Vec<String> = fitting.iter().take(NAMED).map(|(change, bytes)| job.text(*change, *bytes)).collect();
-    if !texts.is_empty() {
-        return format!("these would fit: {}", texts.join("; or "));
-    }
-    let split = "split the model with `tensor`, `shard` or `pipeline`";
-    match job.need(both) {
-        Some((bytes, what)) if both != now => {
-            let (text, most) = (job.text(both, bytes), "even with more data ranks");
-            format!("nothing fits {most}: {text} is the least here, {what} the largest part of it; {split}")
+    let least = job.least.borrow();
+    match (&texts[..], &*least) {
+        ([], Some((change, bytes, what))) if *change != now => {
+            let text = job.text(*change, *bytes);
+            format!("nothing fits: {text} is the least that was found, {what} the largest part of it; {SPLIT}")
         }
-        _ => format!("nothing fits with more data ranks; {split}"),
+        ([], _) => format!("no other number of micro-batches or of data ranks fits; {SPLIT}"),
+        ([one], _) => format!("this would fit: {one}; no other number of micro-batches, of data ranks or stage of `zero` does"),
+        _ => format!("these would fit: {}", texts.join("; or ")),
     }
 }
 
 impl Job<'_> {
     /// The first of `changes` that fits, if `best`, which should need least, does.
     fn first(&self, best: Change, changes: impl Iterator<Item = Change>) -> Option<(Change, u64)> {
-        self.need(best).filter(|(bytes, _)| *bytes <= self.limit.value)?;
-        let mut needs = changes.filter_map(|change| Some((change, self.need(change)?.0)));
+        self.need(best).filter(|bytes| *bytes <= self.limit.value)?;
+        let mut needs = changes.filter_map(|change| Some((change, self.need(change)?)));
         needs.find(|(_, bytes)| *bytes <= self.limit.value)
     }
 
-    /// More micro-batches than the spec has, each twice as many as the last, that divide a rank's
-    /// samples.
-    fn microbatches(&self, change: Change) -> Vec<u64> {
-        let Some(batch) = self.spec.batch.as_ref().map(|batch| &batch.value) else { return vec![] };
+    /// The numbers of micro-batches that divide a rank's samples, where there are so many times as
+    /// many data ranks.
+    fn microbatches(&self, ranks: u64) -> Vec<u64> {
+        let Some(batch) = self.spec.batch.as_ref().map(|batch| batch.value.size) else { return vec![] };
         let mesh = self.spec.mesh();
         let axes = self.spec.data_everywhere().map_or(&[][..], |data| &data.value.axes);
-        let ranks = axes.iter().map(|axis| mesh.size(*axis)).product::<u64>() * change.ranks;
-        let mut parts = std::iter::successors(batch.microbatches.checked_mul(2), |parts| parts.checked_mul(2));
-        let samples = batch.size / ranks.max(1);
-        std::iter::from_fn(|| parts.next().filter(|parts| samples >= *parts && samples.is_multiple_of(*parts))).collect()
+        let ranks = axes.iter().map(|axis| mesh.size(*axis)).product::<u64>() * ranks;
+        if !batch.is_multiple_of(ranks) {
+            return vec![];
+        }
+        let samples = batch / ranks;
+        (1..=samples.min(MOST_PARTS)).filter(|parts| samples.is_multiple_of(*parts)).collect()
     }
 
     /// The stages of `zero` above that of the spec, if it has one for all parameters or none.
@@ -111,8 +122,8 @@ impl Job<'_> {
         STAGES.into_iter().filter(|stage| is_split && self.spec.trains() && *stage > now).collect()
     }
 
-    /// What the changed job needs; `None` if it cannot be planned.
-    fn need(&self, change: Change) -> Option<Need> {
+    /// The bytes that the changed job needs; `None` if it cannot be planned.
+    fn need(&self, change: Change) -> Option<u64> {
         let spec = self.changed(change);
         let plan = |kind| -> Result<PlanSet, Diagnostics> {
             let cx = Context { spec: &spec, mode: mode_of(kind), verify: false };
@@ -120,8 +131,13 @@ impl Job<'_> {
         };
         let programs = Programs::try_new(spec.trains(), plan).ok()?;
         let fullest = programs.iter().map(|(_, set)| set.fullest()).max_by_key(|program| program.arena_bytes)?;
-        let peak = shardc_ir::listing::report(fullest).peak;
-        Some((fullest.arena_bytes, peak.kinds.first().map_or(String::new(), |part| part.name.clone())))
+        let bytes = fullest.arena_bytes;
+        let mut least = self.least.borrow_mut();
+        if least.as_ref().is_none_or(|(_, known, _)| bytes < *known) {
+            let largest = report(fullest).peak.kinds.first().map_or(String::new(), |part| part.name.clone());
+            *least = Some((change, bytes, largest));
+        }
+        Some(bytes)
     }
 
     fn changed(&self, change: Change) -> Spec {
@@ -139,9 +155,11 @@ impl Job<'_> {
         spec
     }
 
-    /// Multiplies the outermost axis of `data`; where there is none, a new one reads the samples.
+    /// Multiplies an axis over which `zero` cuts, or else the outermost of `data`; where there is
+    /// none, a new one reads the samples.
     fn widen(&self, spec: &mut Spec, ranks: u64) {
-        let axis = spec.data_everywhere().and_then(|data| data.value.axes.first().copied());
+        let cut = spec.zero.first().and_then(|zero| zero.value.axes.first().copied());
+        let axis = cut.or_else(|| spec.data_everywhere().and_then(|data| data.value.axes.first().copied()));
         let source = self.limit.source;
         let mesh = &mut spec.mesh.get_or_insert(Located { value: vec![], source }).value;
         match axis {

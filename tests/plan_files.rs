@@ -20,8 +20,14 @@ use support::{example, folder, shardc};
 /// Every program of the jobs of `examples/`, with its graph.
 fn programs() -> Vec<(PlanSet, Graph)> {
     let mut out = vec![];
-    for (model, spec) in [("digits", "one"), ("digits", "dp2-tp2"), ("tiny-gpt", "one"), ("tiny-gpt", "dp2"), ("tiny-gpt", "pp2")]
-    {
+    for (model, spec) in [
+        ("digits", "one"),
+        ("digits", "dp2-tp2"),
+        ("tiny-gpt", "one"),
+        ("tiny-gpt", "dp2"),
+        ("tiny-gpt", "pp2"),
+        ("tiny-gpt", "zero3"),
+    ] {
         let spec = shardc_frontend::spec::load(Path::new(&example(&format!("{model}/{spec}.shard")))).expect("the spec is good");
         let path = example(&format!("{model}/model.onnx"));
         let compiled = shardc::compile(Path::new(&path), &spec, &Options::default()).expect("the job compiles");

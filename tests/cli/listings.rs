@@ -62,7 +62,7 @@ fn what_does_not_fit_is_told_what_does() {
     }
     assert_eq!(fitting, 2);
     refused("batch 64\ndevice memory=300KiB\n", &["`mesh dp=", "`data axis=dp`", "`zero stage=3 axis=dp`"]);
-    refused("batch 64\ndevice memory=10KiB\n", &["nothing fits even with more data ranks", "`tensor`"]);
+    refused("batch 64\ndevice memory=10KiB\n", &["nothing fits: `mesh dp=64`", "is the least that was found, ", "`tensor`"]);
 }
 
 #[test]
