@@ -2,6 +2,7 @@
 //! graph that it carries out is a [`crate::programs::Plan`].
 
 pub mod lives;
+mod order;
 pub mod overlaps;
 pub mod set;
 pub mod tables;
@@ -404,6 +405,7 @@ pub struct Program {
     pub messages: Vec<Message>,
     /// When they run: `F0.0 B0.0 F0.1 B0.1 …`, where `F0.1` is the forward pass of stage 0 for
     /// micro-batch 1, and messages between them.
+    #[serde(with = "order")]
     pub order: Vec<Row>,
     /// The learning rate of each step.
     pub learning_rate: LearningRate,
