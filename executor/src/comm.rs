@@ -75,8 +75,8 @@ impl Communicator {
     }
 
     /// Runs `collective` from its sources to its destinations; an all-reduce works in the
-    /// destinations alone, and copies sources that are not empty there first. All-reduces of
-    /// several operands meet as if these were one; other kinds meet for each.
+    /// destinations alone, and copies sources that are not empty there first. The operands of a
+    /// call meet as if they were one.
     ///
     /// # Errors
     /// If another rank failed, or the members call different collectives.
@@ -95,9 +95,7 @@ impl Communicator {
         if collective.kind == CollectiveKind::AllReduce {
             member.all_reduce(&self.world, collective, &reads, writes)?;
         } else {
-            for ((source, destination), count) in reads.into_iter().zip(writes).zip(&collective.counts) {
-                member.exchange(&self.world, collective, *count, source, destination)?;
-            }
+            member.exchange(&self.world, collective, &reads, writes)?;
         }
         let traffic = self.traffic.entry((collective.kind.into(), axes.clone())).or_default();
         traffic.calls += 1;
@@ -166,6 +164,13 @@ impl Piece {
     }
 }
 
+/// A piece of an operand, and the byte from which on it is staged, its parts one after another.
+struct Staged {
+    operand: usize,
+    piece: Piece,
+    at: usize,
+}
+
 impl Member {
     /// All operands at once, piece by piece.
     fn all_reduce(&mut self, world: &World, call: &Collective, reads: &[&[u8]], writes: Vec<&mut [u8]>) -> Result<(), Reason> {
@@ -220,31 +225,57 @@ impl Member {
         Ok(())
     }
 
-    /// One operand of another kind, piece by piece: each member stages a part for all or one for
-    /// each of them, and takes, or combines, what is for it.
-    fn exchange(
+    /// The operands of another kind, as many pieces at a time as there is room for.
+    fn exchange(&mut self, world: &World, call: &Collective, reads: &[&[u8]], mut writes: Vec<&mut [u8]>) -> Result<(), Reason> {
+        let (size, element) = (self.meeting.size(), call.dtype.bytes());
+        let parts = if call.kind == CollectiveKind::AllGather { 1 } else { size };
+        let step = (PIECE / size as u64 / element).max(1) * element;
+        let (mut batch, mut bytes): (Vec<Staged>, usize) = (vec![], 0);
+        for (operand, count) in call.counts.iter().enumerate() {
+            let whole = count * element;
+            let mut from = 0;
+            loop {
+                let piece = Piece { from: from as usize, to: (from + step).min(whole) as usize, count: whole as usize };
+                if !batch.is_empty() && (bytes + piece.len() * parts) as u64 > PIECE {
+                    self.exchange_batch(world, call, &batch, reads, &mut writes)?;
+                    (batch, bytes) = (vec![], 0);
+                }
+                batch.push(Staged { operand, piece, at: bytes });
+                bytes += piece.len() * parts;
+                from += step;
+                if from >= whole {
+                    break;
+                }
+            }
+        }
+        if batch.is_empty() { Ok(()) } else { self.exchange_batch(world, call, &batch, reads, &mut writes) }
+    }
+
+    /// Each member stages a part of every piece for all or one for each of them, and takes, or
+    /// combines, what is for it.
+    fn exchange_batch(
         &mut self,
         world: &World,
         call: &Collective,
-        count: u64,
-        source: &[u8],
-        destination: &mut [u8],
+        batch: &[Staged],
+        reads: &[&[u8]],
+        writes: &mut [&mut [u8]],
     ) -> Result<(), Reason> {
-        let (size, element) = (self.meeting.size(), call.dtype.bytes());
-        let bytes = count * element;
-        let step = (PIECE / size as u64 / element).max(1) * element;
+        let size = self.meeting.size();
         let parts = if call.kind == CollectiveKind::AllGather { 1 } else { size };
-        let mut from = 0;
-        loop {
-            let piece = Piece { from: from as usize, to: (from + step).min(bytes) as usize, count: bytes as usize };
-            let len = piece.len();
-            let set = self.stage(world, call, len * parts, |staged| {
+        let bytes = batch.last().map_or(0, |last| last.at + last.piece.len() * parts);
+        let set = self.stage(world, call, bytes, |staged| {
+            for Staged { operand, piece, at } in batch {
                 for part in 0..parts {
-                    staged[part * len..(part + 1) * len].copy_from_slice(&source[piece.of(part)]);
+                    let from = at + part * piece.len();
+                    staged[from..from + piece.len()].copy_from_slice(&reads[*operand][piece.of(part)]);
                 }
-            })?;
+            }
+        })?;
+        for Staged { operand, piece, at } in batch {
+            let (len, destination) = (piece.len(), &mut writes[*operand]);
             self.sent += ((size - 1) * len) as u64;
-            let own = if parts == 1 { 0 } else { self.index * len };
+            let own = if parts == 1 { *at } else { at + self.index * len };
             match call.kind {
                 CollectiveKind::ReduceScatter => self.combine(call, set, own, &mut destination[piece.of(0)]),
                 _ => (0..size).for_each(|member| {
@@ -252,11 +283,8 @@ impl Member {
                     self.meeting.read(set, member, |staged| to.copy_from_slice(&staged[own..own + len]));
                 }),
             }
-            from += step;
-            if from >= bytes {
-                return Ok(());
-            }
         }
+        Ok(())
     }
 
     /// Puts `bytes` of this member where the others can read them, and waits until every member has
