@@ -174,7 +174,8 @@ fn harmful_mutants_are_rejected() {
 }
 
 /// The tallies of all classes, over jobs that two threads share.
-fn by_class<J: Sync>(jobs: &[J], try_job: fn(&J, u64, &mut BTreeMap<String, Tally>)) -> BTreeMap<String, Tally> {
+fn by_class<J: Sync>(jobs: &[J], try_job: impl Fn(&J, u64, &mut BTreeMap<String, Tally>) + Sync) -> BTreeMap<String, Tally> {
+    let try_job = &try_job;
     let halves: Vec<BTreeMap<String, Tally>> = std::thread::scope(|scope| {
         let work = |first: usize| {
             let run = move || {

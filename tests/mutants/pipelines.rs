@@ -10,13 +10,13 @@ mod slots;
 
 pub use positions::other_kinds;
 
-use crate::sets::{Class, Job, Mutate, Mutation, agree_with_the_executor, do_no_harm_to_the_executor, graph, of_job, set};
-use crate::{Tally, by_class, keep_kernels_quiet, sets, table};
+use crate::sets::{
+    Class, Mutate, Mutation, agree_with_the_executor, do_no_harm_to_the_executor, graph, harmful_are_rejected, of_job, set,
+};
 use shardc_ir::plan::Program;
 use shardc_ir::plan::set::PlanSet;
 use shardc_testkit::random::Random;
-use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write;
+use std::collections::BTreeSet;
 
 /// Every class.
 const CLASSES: &[Class] = &[
@@ -81,21 +81,9 @@ fn twice(set: &mut PlanSet, random: &mut Random) -> Option<String> {
     Some(done.join("; "))
 }
 
-fn try_job(job: &Job, number: u64, tallies: &mut BTreeMap<String, Tally>) {
-    sets::try_job(job, CLASSES, 500 + number, tallies);
-}
-
 #[test]
 fn harmful_pipelines_are_rejected() {
-    keep_kernels_quiet();
-    let jobs = jobs::all();
-    let all = by_class(&jobs, try_job);
-    let classes = all.len();
-    let (text, sum) = table(all);
-    std::io::stderr().write_all(text.as_bytes()).expect("stderr is open");
-    assert!(sum.missed.is_empty(), "{} harmful mutants are accepted:\n{}", sum.missed.len(), sum.missed.concat());
-    assert!(sum.mutants() >= 3000 && classes == CLASSES.len(), "{} mutants of {classes} classes", sum.mutants());
-    assert!(sum.equivalent * 10 <= sum.mutants(), "{} of {} mutants are equivalent", sum.equivalent, sum.mutants());
+    harmful_are_rejected(&jobs::all(), CLASSES, 500, 3000);
 }
 
 /// The interpreter and the executor agree about good plans, and there are messages, slots and tasks

@@ -5,7 +5,7 @@
 
 use crate::harm::Good;
 use crate::jobs::Compiled;
-use crate::{Tally, mutate, step_of, tries};
+use crate::{Tally, by_class, keep_kernels_quiet, mutate, step_of, table, tries};
 use shardc_executor::load::LoadedSet;
 use shardc_executor::run::Executor;
 use shardc_ir::graph::Graph;
@@ -18,6 +18,7 @@ use shardc_ir::verify_plan::verify_set;
 use shardc_passes::{Context, Mode};
 use shardc_testkit::random::Random;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// A good set of plans.
@@ -173,8 +174,21 @@ fn accepted(job: &Job, Mutant { set, graph, what }: &Mutant) -> Result<(), Strin
     Ok(())
 }
 
+/// Every harmful mutant of the jobs is rejected; there are `least` mutants or more, of each class
+/// some, and at most a tenth is without effect.
+pub fn harmful_are_rejected(jobs: &[Job], classes: &[Class], seed: u64, least: usize) {
+    keep_kernels_quiet();
+    let all = by_class(jobs, |job, number, tallies| try_job(job, classes, seed + number, tallies));
+    let tried = all.len();
+    let (text, sum) = table(all);
+    std::io::stderr().write_all(text.as_bytes()).expect("stderr is open");
+    assert!(sum.missed.is_empty(), "{} harmful mutants are accepted:\n{}", sum.missed.len(), sum.missed.concat());
+    assert!(sum.mutants() >= least && tried == classes.len(), "{} mutants of {tried} classes", sum.mutants());
+    assert!(sum.equivalent * 10 <= sum.mutants(), "{} of {} mutants are equivalent", sum.equivalent, sum.mutants());
+}
+
 /// Tries the mutants of all classes on one job.
-pub fn try_job(job: &Job, classes: &[Class], seed: u64, tallies: &mut BTreeMap<String, Tally>) {
+fn try_job(job: &Job, classes: &[Class], seed: u64, tallies: &mut BTreeMap<String, Tally>) {
     let mut random = Random(seed);
     let good = Good::of_ranks(&of_ranks(&job.plans.set), &mut random);
     let unchanged = Mutant { set: Some(job.plans.set.clone()), graph: None, what: "the good plan".to_string() };

@@ -10,13 +10,13 @@ mod lines;
 mod padding;
 
 use crate::mutate::is_call;
-use crate::sets::{self, Class, Job, Mutate, agree_with_the_executor, do_no_harm_to_the_executor, graph, of_job, program};
-use crate::{Tally, by_class, keep_kernels_quiet, table};
+use crate::sets::{
+    Class, Mutate, agree_with_the_executor, do_no_harm_to_the_executor, graph, harmful_are_rejected, of_job, program,
+};
 use shardc_ir::kernel::{Collective, CollectiveKind, Kernel};
 use shardc_ir::plan::{Buffer, BufferId, BufferKind, Program, Step, View};
 use shardc_testkit::random::Random;
-use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write;
+use std::collections::BTreeSet;
 
 /// Every class.
 const CLASSES: &[Class] = &[
@@ -103,21 +103,9 @@ fn scatters(program: &Program, step: &Step) -> bool {
     is_kind(step, CollectiveKind::ReduceScatter) && step.writes.iter().all(|view| is_flat(program, view))
 }
 
-fn try_job(job: &Job, number: u64, tallies: &mut BTreeMap<String, Tally>) {
-    sets::try_job(job, CLASSES, 700 + number, tallies);
-}
-
 #[test]
 fn harmful_mutants_of_zero_are_rejected() {
-    keep_kernels_quiet();
-    let jobs = jobs::all();
-    let all = by_class(&jobs, try_job);
-    let classes = all.len();
-    let (text, sum) = table(all);
-    std::io::stderr().write_all(text.as_bytes()).expect("stderr is open");
-    assert!(sum.missed.is_empty(), "{} harmful mutants are accepted:\n{}", sum.missed.len(), sum.missed.concat());
-    assert!(sum.mutants() >= 500 && classes == CLASSES.len(), "{} mutants of {classes} classes", sum.mutants());
-    assert!(sum.equivalent * 10 <= sum.mutants(), "{} of {} mutants are equivalent", sum.equivalent, sum.mutants());
+    harmful_are_rejected(&jobs::all(), CLASSES, 700, 500);
 }
 
 /// The interpreter and the executor agree about good plans, which between them have all that a line
