@@ -63,6 +63,7 @@ impl Pass for AddOptimizer {
         b.origin.reason = Some("for the update of parameters".to_string());
         b.origin.spec_line = Some(optimizer.source.line as u32);
         let mut scalars = Scalars::default();
+        let mut begun = vec![];
         for (state, gradient) in gradients {
             // Numbers that all updates share are computed where they are read.
             b.origin.stage = None;
@@ -72,7 +73,12 @@ impl Pass for AddOptimizer {
             b.origin.stage = stages[state.index()];
             let gradient = factor.map_or(gradient, |factor| b.mul(gradient, factor));
             let weight = reads[state.index()].unwrap_or_else(|| b.state(state));
-            update(&mut b, &mut scalars, state, weight, gradient, &optimizer.value);
+            begun.push(begin(&mut b, &mut scalars, state, weight, gradient, &optimizer.value));
+        }
+        // Norms of all updates are there before the first is read, so that one call sums them up.
+        for update in begun {
+            b.origin.stage = stages[update.states[0].index()];
+            update.end(&mut b);
         }
         *graph = b.finish();
         Ok(())
@@ -192,72 +198,115 @@ impl Scalars {
     }
 }
 
-fn update(b: &mut Builder, scalars: &mut Scalars, id: StateId, w: ValueId, g: ValueId, o: &Optimizer) {
+/// The update of a parameter and its moments.
+struct Update {
+    states: Vec<StateId>,
+    values: Values,
+}
+
+/// The new values of an update's states.
+enum Values {
+    /// All of them.
+    Made(Vec<ValueId>),
+    /// Those of LAMB, whose parameter waits for norms.
+    Lamb(Lamb),
+}
+
+fn begin(b: &mut Builder, scalars: &mut Scalars, id: StateId, w: ValueId, g: ValueId, o: &Optimizer) -> Update {
     let ty = b.graph().states[id.index()].ty.clone();
     let weight_decay = if o.decay == Decayed::All || ty.rank() >= 2 { o.weight_decay } else { 0.0 };
     let lr = scalars.lr(b, ty.dtype);
     let mut states = vec![id];
-    let results = match o.rule {
+    let values = match o.rule {
         OptimizerRule::Sgd { momentum, nesterov } => {
             let mut operands = vec![w, g, lr];
             if momentum != 0.0 {
                 states.push(moment(b, id, "m"));
                 operands.push(b.state(states[1]));
             }
-            b.ops(Sgd { momentum, nesterov, weight_decay }, &operands)
+            Values::Made(b.ops(Sgd { momentum, nesterov, weight_decay }, &operands))
         }
         OptimizerRule::Adam(m) | OptimizerRule::AdamW(m) | OptimizerRule::Lamb(m) => {
             let [c1, c2] = scalars.corrections(b, ty.dtype, m);
             states.extend([moment(b, id, "m"), moment(b, id, "v")]);
             let (first, second) = (b.state(states[1]), b.state(states[2]));
+            let operands = [w, g, lr, c1, c2, first, second];
             if let OptimizerRule::Lamb(_) = o.rule {
-                lamb(b, m, weight_decay, [w, g, lr, c1, c2, first, second])
+                Values::Lamb(Lamb::begin(b, m, weight_decay, operands))
             } else {
                 let decoupled = o.rule.decay_is_decoupled();
                 let adam = Adam { beta1: m.beta1, beta2: m.beta2, eps: m.eps, weight_decay, decoupled };
-                b.ops(adam, &[w, g, lr, c1, c2, first, second])
+                Values::Made(b.ops(adam, &operands))
             }
         }
     };
-    for (state, value) in states.into_iter().zip(results) {
-        let name = format!("{}.new", b.graph().states[state.index()].name);
-        b.rename(value, &name);
-        b.graph_mut().states[state.index()].update = Some(value);
+    Update { states, values }
+}
+
+impl Update {
+    /// Makes what is not made yet, and says which states it updates.
+    fn end(self, b: &mut Builder) {
+        let values = match self.values {
+            Values::Made(values) => values,
+            Values::Lamb(lamb) => lamb.end(b),
+        };
+        for (state, value) in self.states.into_iter().zip(values) {
+            let name = format!("{}.new", b.graph().states[state.index()].name);
+            b.rename(value, &name);
+            b.graph_mut().states[state.index()].update = Some(value);
+        }
     }
 }
 
 /// The update of LAMB: Adam's direction with decay in it, as long as `|w| / |direction|` times the
-/// learning rate says (1 where either norm is 0). Operands as [`Adam`]'s; gives the new w, m, v.
-/// You et al., Large Batch Optimization for Deep Learning (2019), algorithm 2.
-fn lamb(b: &mut Builder, moments: Moments, weight_decay: f64, operands: [ValueId; 7]) -> Vec<ValueId> {
-    let Moments { beta1, beta2, eps } = moments;
-    let [w, g, lr, c1, c2, m, v] = operands;
-    let m = blend(b, beta1, m, g);
-    let square = b.mul(g, g);
-    let v = blend(b, beta2, v, square);
-    let mean = b.div(m, c1);
-    let variance = b.div(v, c2);
-    let deviation = b.unary(Unary::Sqrt.into(), variance);
-    let deviation = b.offset(deviation, eps);
-    let mut direction = b.div(mean, deviation);
-    if weight_decay != 0.0 {
-        let decay = b.scale(w, weight_decay);
-        direction = b.add(direction, decay);
+/// learning rate says (1 where either norm is 0). You et al., Large Batch Optimization for Deep
+/// Learning (2019), algorithm 2.
+struct Lamb {
+    w: ValueId,
+    lr: ValueId,
+    m: ValueId,
+    v: ValueId,
+    direction: ValueId,
+    /// The squares of w and of the direction, summed up.
+    squares: [ValueId; 2],
+}
+
+impl Lamb {
+    /// Operands as [`Adam`]'s.
+    fn begin(b: &mut Builder, moments: Moments, weight_decay: f64, operands: [ValueId; 7]) -> Lamb {
+        let Moments { beta1, beta2, eps } = moments;
+        let [w, g, lr, c1, c2, m, v] = operands;
+        let m = blend(b, beta1, m, g);
+        let square = b.mul(g, g);
+        let v = blend(b, beta2, v, square);
+        let mean = b.div(m, c1);
+        let variance = b.div(v, c2);
+        let deviation = b.unary(Unary::Sqrt.into(), variance);
+        let deviation = b.offset(deviation, eps);
+        let mut direction = b.div(mean, deviation);
+        if weight_decay != 0.0 {
+            let decay = b.scale(w, weight_decay);
+            direction = b.add(direction, decay);
+        }
+        let squares = [w, direction].map(|x| b.op(SquareSum {}, &[x]));
+        Lamb { w, lr, m, v, direction, squares }
     }
-    let [of_weight, of_direction] = [w, direction].map(|x| {
-        let square = b.op(SquareSum {}, &[x]);
-        b.unary(Unary::Sqrt.into(), square)
-    });
-    let ratio = b.div(of_weight, of_direction);
-    let (zero, one) = (b.number(DType::F64, 0.0), b.number(DType::F64, 1.0));
-    let smaller = b.binary(Binary::Min, of_weight, of_direction);
-    let both = b.binary(Binary::Lt, zero, smaller);
-    let trust = b.select(both, ratio, one);
-    let dtype = b.ty(w).dtype;
-    let trust = b.cast(trust, dtype);
-    let rate = b.mul(lr, trust);
-    let step = b.mul(direction, rate);
-    vec![b.sub(w, step), m, v]
+
+    /// The new w, m, v.
+    fn end(self, b: &mut Builder) -> Vec<ValueId> {
+        let Lamb { w, lr, m, v, direction, squares } = self;
+        let [of_weight, of_direction] = squares.map(|square| b.unary(Unary::Sqrt.into(), square));
+        let ratio = b.div(of_weight, of_direction);
+        let (zero, one) = (b.number(DType::F64, 0.0), b.number(DType::F64, 1.0));
+        let smaller = b.binary(Binary::Min, of_weight, of_direction);
+        let both = b.binary(Binary::Lt, zero, smaller);
+        let trust = b.select(both, ratio, one);
+        let dtype = b.ty(w).dtype;
+        let trust = b.cast(trust, dtype);
+        let rate = b.mul(lr, trust);
+        let step = b.mul(direction, rate);
+        vec![b.sub(w, step), m, v]
+    }
 }
 
 /// `share * old + (1 - share) * new`

@@ -1,6 +1,6 @@
 //! Joins the reductions of gradients in the order in which the backward pass finishes them: one
-//! call takes several, as soon as the last of them is there. Source: Li et al., PyTorch Distributed
-//! (2020).
+//! call takes several, as soon as the last of them is there; and those of single numbers, such as
+//! norms. Source: Li et al., PyTorch Distributed (2020).
 
 use shardc_ir::diagnostic::counted;
 use shardc_ir::kernel::{Collective, CollectiveKind, Kernel};
@@ -18,6 +18,17 @@ pub fn join(program: &mut Program, loops: &[bool]) {
     for kind in [CollectiveKind::ReduceScatter, CollectiveKind::AllReduce] {
         join_calls(program, loops, kind);
     }
+    for task in &mut program.tasks {
+        let (own, others) = numbers(std::mem::take(&mut task.steps));
+        task.steps = insert(own, others);
+    }
+}
+
+/// The all-reduces of single numbers, such as the norms that updates read, and the other steps.
+fn numbers(steps: Vec<Step>) -> (Vec<Call>, Vec<Step>) {
+    let is_number = |step: &Step| matches!(&step.kernel, Kernel::Collective(call) if call.kind == CollectiveKind::AllReduce && call.counts == [1]);
+    let (own, others): (Vec<Step>, Vec<Step>) = steps.into_iter().partition(is_number);
+    (own.into_iter().map(|step| Call { step, adds: None }).collect(), others)
 }
 
 /// A call, and what adds the gradient of a micro-batch to those before, where it is made for each.
@@ -82,7 +93,10 @@ fn insert(calls: Vec<Call>, others: Vec<Step>) -> Vec<Step> {
     let mut out = vec![];
     let push = |out: &mut Vec<Step>, group: Vec<Call>| {
         let (calls, adds): (Vec<Step>, Vec<Option<Step>>) = group.into_iter().map(|call| (call.step, call.adds)).unzip();
-        out.push(joined(calls, "gradient"));
+        let first = calls[0].provenance.reason.clone();
+        let is_common = calls.iter().all(|call| call.provenance.reason == first);
+        let reason = first.filter(|_| is_common).unwrap_or_else(|| counted(calls.len(), "gradient"));
+        out.push(joined(calls, reason));
         out.extend(adds.into_iter().flatten());
     };
     for (i, step) in others.into_iter().enumerate() {
@@ -149,8 +163,8 @@ pub fn same_call(a: &Step, b: &Step) -> bool {
     }
 }
 
-/// The calls as one, for so many of `what`.
-pub fn joined(mut group: Vec<Step>, what: &str) -> Step {
+/// The calls as one, for that reason.
+pub fn joined(mut group: Vec<Step>, reason: String) -> Step {
     if group.len() == 1 {
         return group.remove(0);
     }
@@ -169,7 +183,7 @@ pub fn joined(mut group: Vec<Step>, what: &str) -> Step {
         results: group.iter().flat_map(|s| s.results.clone()).collect(),
         provenance: Provenance {
             ops: group.iter().flat_map(|s| s.provenance.ops.clone()).collect(),
-            reason: Some(counted(group.len(), what)),
+            reason: Some(reason),
             spec_line: group.iter().find_map(|s| s.provenance.spec_line),
             scope: group[0]
                 .provenance

@@ -7,6 +7,7 @@
 //! takes at most. Source: Zhao et al., PyTorch FSDP (2023).
 
 use super::buckets::{joined, same_call};
+use shardc_ir::diagnostic::counted;
 use shardc_ir::kernel::{Collective, CollectiveKind, Kernel};
 use shardc_ir::plan::{BufferId, BufferKind, Program, Step, View};
 use std::collections::HashMap;
@@ -55,7 +56,7 @@ fn beside(program: &Program, steps: Vec<Step>) -> Vec<Step> {
             _ => out.push(vec![step]),
         }
     }
-    out.into_iter().map(|run| joined(run, "new parameter")).collect()
+    out.into_iter().map(|run| all_of(run, "new parameter")).collect()
 }
 
 /// Calls of one unit, and the first step that reads what they gather.
@@ -148,5 +149,11 @@ fn in_calls(calls: Vec<Step>) -> Vec<Step> {
             None => groups.push(vec![call]),
         }
     }
-    groups.into_iter().map(|group| joined(group, "parameter")).collect()
+    groups.into_iter().map(|group| all_of(group, "parameter")).collect()
+}
+
+/// The calls as one, for so many of `what`.
+fn all_of(group: Vec<Step>, what: &str) -> Step {
+    let reason = counted(group.len(), what);
+    joined(group, reason)
 }
