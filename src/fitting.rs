@@ -66,15 +66,16 @@ pub fn help(imported: &Graph, spec: &Spec, limit: &Located<u64>) -> String {
     if fitting.len() < NAMED {
         fitting.extend(job.first(both, stages(split)));
     }
-    let mut ranks = 2;
-    while fitting.len() < NAMED && ranks <= MOST_RANKS {
+    for ranks in 2..=MOST_RANKS {
+        if fitting.len() >= NAMED {
+            break;
+        }
         let possible = job.microbatches(ranks);
         let as_now = possible.iter().rev().find(|parts| **parts <= now.microbatches);
         let wide = |parts: &u64| Change { microbatches: *parts, stage: Some(ZeroStage::Parameters), ranks };
         let changes = as_now.into_iter().chain(possible.last()).map(wide);
         let mut needs = changes.filter_map(|change| Some((change, job.need(change)?)));
         fitting.extend(needs.find(|(_, bytes)| *bytes <= limit.value));
-        ranks *= 2;
     }
     let texts: Vec<String> = fitting.iter().take(NAMED).map(|(change, bytes)| job.text(*change, *bytes)).collect();
     let least = job.least.borrow();
@@ -98,7 +99,7 @@ impl Job<'_> {
     }
 
     /// The numbers of micro-batches that divide a rank's samples, where there are so many times as
-    /// many data ranks.
+    /// many data ranks; those that keep the rule of a schedule.
     fn microbatches(&self, ranks: u64) -> Vec<u64> {
         let Some(batch) = self.spec.batch.as_ref().map(|batch| batch.value.size) else { return vec![] };
         let mesh = self.spec.mesh();
@@ -108,23 +109,34 @@ impl Job<'_> {
             return vec![];
         }
         let samples = batch / ranks;
-        (1..=samples.min(MOST_PARTS)).filter(|parts| samples.is_multiple_of(*parts)).collect()
+        let now = self.spec.microbatches();
+        let keeps_rule = |parts: &u64| match &self.spec.pipeline {
+            Some(pipeline) if pipeline.value.custom.is_some() => *parts == now,
+            Some(_) => parts.is_multiple_of(now),
+            None => true,
+        };
+        (1..=samples.min(MOST_PARTS)).filter(|parts| samples.is_multiple_of(*parts)).filter(keeps_rule).collect()
     }
 
-    /// The stages of `zero` above that of the spec, if it has one for all parameters or none.
+    /// The `zero` line of all parameters that have no other.
+    fn zero_everywhere(spec: &Spec) -> Option<&Zero> {
+        spec.zero.iter().map(|zero| &zero.value).find(|zero| zero.on.is_none())
+    }
+
+    /// The stages of `zero` above that of the spec.
     fn stages(&self) -> Vec<ZeroStage> {
-        let now = match &self.spec.zero[..] {
-            [] => ZeroStage::Replicated,
-            [zero] if zero.value.on.is_none() => zero.value.stage,
-            _ => return vec![],
-        };
+        let now = Self::zero_everywhere(self.spec).map_or(ZeroStage::Replicated, |zero| zero.stage);
         let is_split = self.spec.data_everywhere().is_some_and(|data| !data.value.axes.is_empty());
         STAGES.into_iter().filter(|stage| is_split && self.spec.trains() && *stage > now).collect()
     }
 
-    /// The bytes that the changed job needs; `None` if it cannot be planned.
+    /// The bytes that the changed job needs; `None` if it cannot be planned, or is another job as
+    /// batch normalisation would have other groups.
     fn need(&self, change: Change) -> Option<u64> {
         let spec = self.changed(change);
+        if spec.statistics_groups() != self.spec.statistics_groups() {
+            return None;
+        }
         let plan = |kind| -> Result<PlanSet, Diagnostics> {
             let cx = Context { spec: &spec, mode: mode_of(kind), verify: false };
             planning::plan(&run(self.imported.clone(), &cx)?, &cx)
@@ -149,8 +161,9 @@ impl Job<'_> {
             self.widen(&mut spec, change.ranks);
         }
         if let (Some(stage), Some(data)) = (change.stage, spec.data_everywhere().cloned()) {
-            let axes = self.spec.zero.first().map_or(data.value.axes, |zero| zero.value.axes.clone());
-            spec.zero = vec![Located { value: Zero { stage, axes, on: None }, source: data.source }];
+            let axes = Self::zero_everywhere(self.spec).map_or(data.value.axes, |zero| zero.axes.clone());
+            spec.zero.retain(|zero| zero.value.on.is_some());
+            spec.zero.push(Located { value: Zero { stage, axes, on: None }, source: data.source });
         }
         spec
     }
@@ -158,7 +171,7 @@ impl Job<'_> {
     /// Multiplies an axis over which `zero` cuts, or else the outermost of `data`; where there is
     /// none, a new one reads the samples.
     fn widen(&self, spec: &mut Spec, ranks: u64) {
-        let cut = spec.zero.first().and_then(|zero| zero.value.axes.first().copied());
+        let cut = Self::zero_everywhere(spec).and_then(|zero| zero.axes.first().copied());
         let axis = cut.or_else(|| spec.data_everywhere().and_then(|data| data.value.axes.first().copied()));
         let source = self.limit.source;
         let mesh = &mut spec.mesh.get_or_insert(Located { value: vec![], source }).value;
@@ -191,8 +204,8 @@ impl Job<'_> {
         if let Some(batch) = spec.batch.as_ref().filter(|_| change.microbatches != self.spec.microbatches()) {
             lines.push(format!("`batch {} microbatches={}`", batch.value.size, change.microbatches));
         }
-        if let Some(zero) = spec.zero.first().filter(|_| change.stage.is_some()) {
-            lines.push(format!("`zero stage={} axis={}`", zero.value.stage as u8, named(&zero.value.axes)));
+        if let Some(zero) = Self::zero_everywhere(&spec).filter(|_| change.stage.is_some()) {
+            lines.push(format!("`zero stage={} axis={}`", zero.stage as u8, named(&zero.axes)));
         }
         format!("{} with {}", lines.join(" and "), bytes_text(bytes))
     }

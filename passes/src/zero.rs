@@ -92,7 +92,8 @@ impl Refusal {
 pub fn lines<'s>(graph: &Graph, spec: &'s Spec, errors: &mut Diagnostics) -> Vec<Option<&'s Located<Zero>>> {
     let (parts, whole): (Vec<_>, Vec<_>) = spec.zero.iter().partition(|line| line.value.on.is_some());
     let mut reached: Vec<Vec<&Located<Zero>>> = vec![vec![]; graph.states.len()];
-    let mut found = BTreeSet::new();
+    let mut is_read = vec![false; graph.states.len()];
+    let (mut found, mut scopes) = (BTreeSet::new(), BTreeSet::new());
     for (id, node) in graph.nodes() {
         let Op::State(read) = &node.op else { continue };
         let state = &graph.states[read.state.index()];
@@ -103,18 +104,22 @@ pub fn lines<'s>(graph: &Graph, spec: &'s Spec, errors: &mut Diagnostics) -> Vec
             let is_of = |line: &&&Located<Zero>| line.value.on.as_ref().is_some_and(|on| matches_scope(&on.value, scope));
             let own: Vec<&Located<Zero>> = parts.iter().filter(is_of).copied().collect();
             found.extend(own.iter().map(|line| line.source));
-            // A line for a part of the model goes before the one for all of it.
-            reached[read.state.index()].extend(if own.is_empty() { &whole } else { &own });
+            scopes.insert(scope);
+            is_read[read.state.index()] = true;
+            reached[read.state.index()].extend(own);
         }
     }
     errors.extend(contradictions(graph, spec, &reached));
-    let scopes: BTreeSet<&str> = graph.nodes().filter_map(|(_, node)| node.origin.scope.as_deref()).collect();
     for line in parts.into_iter().filter(|line| !found.contains(&line.source)) {
         let Some(on) = &line.value.on else { continue };
         let error = Diagnostic::error(format!("no module that reads a parameter matches `{}`", on.value));
         errors.push(error.at(spec.place_of(on.source)).help(names_help(&on.value, scopes.iter().copied())));
     }
-    reached.into_iter().map(|lines| lines.into_iter().next_back()).collect()
+    // A line for a part of the model goes before the one for all of it.
+    let of = |(lines, is_read): (Vec<&'s Located<Zero>>, bool)| {
+        lines.last().copied().or_else(|| whole.first().copied().filter(|_| is_read))
+    };
+    reached.into_iter().zip(is_read).map(of).collect()
 }
 
 /// An error for each two lines that say different things about the same state variables.

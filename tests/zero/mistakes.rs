@@ -1,5 +1,6 @@
 //! Mistakes in what a spec says of `zero`: one message each, with its line and a way out.
 
+use super::support::shardc;
 use super::{Job, spec};
 
 #[test]
@@ -33,6 +34,53 @@ fn specs_that_cut_nothing_right() {
     ];
     for (name, spec, place, words) in cases {
         Job::new(&format!("mistake-{name}"), "gpt2", &spec).refused(place, words);
+    }
+}
+
+/// The table is read by the head, too, which has no line of its own.
+#[test]
+fn a_line_for_a_part_goes_before_the_one_for_all() {
+    let lines = "zero stage=1 axis=dp\nzero stage=3 axis=dp on=\"*.wte\"\n";
+    let job = Job::new("part", "gpt2", &spec("gpt2", "dp=2", 1, lines));
+    job.compiled();
+    let report = job.inspected();
+    let sharding = |name: &str| {
+        let mut buffers = report["programs"][0]["buffers"].as_array().unwrap().iter();
+        buffers.find(|buffer| buffer["name"] == name).unwrap()["sharding"].clone()
+    };
+    assert_eq!(sharding("model.lm_head.weight"), "flat(dp)");
+    assert_eq!(sharding("model.transformer.wpe.weight"), "");
+    assert_eq!(sharding("model.transformer.wpe.weight.m"), "flat(dp)");
+}
+
+/// What a refusal over `device memory=` names is compiled as it stands, beside the other lines.
+#[test]
+fn what_would_fit_keeps_the_rules_of_other_lines() {
+    let cases = [
+        ("dp=2 pp=2", 2, "pipeline axis=pp schedule=zb-h1\n", 1_300_000),
+        ("dp=2 pp=2", 2, "pipeline axis=pp schedule=interleaved(chunks=2)\n", 2_147_097),
+        ("dp=2", 1, "zero stage=1 axis=dp on=\"*.h.0\"\n", 1_997_228),
+        ("dp=2", 1, "zero stage=2 axis=dp\n", 3_000_000),
+    ];
+    for (i, (mesh, microbatches, lines, limit)) in cases.into_iter().enumerate() {
+        let text = format!("{}device memory={limit}B\n", spec("gpt2", mesh, microbatches, lines));
+        let job = Job::new(&format!("fits-{i}"), "gpt2", &text);
+        let err = shardc(&job.here, &["compile", &job.model, "--spec", "job.shard", "-o", "plan"]).expect(1).err;
+        let Some((_, help)) = err.split_once("would fit: ") else {
+            assert!(err.contains("nothing fits: "), "{err}");
+            continue;
+        };
+        for change in help.split("; or ") {
+            let lines = change.split('`').skip(1).step_by(2).filter(|line| line.contains('='));
+            let mut own: Vec<String> = text.lines().map(str::to_string).collect();
+            for line in lines {
+                let kind = line.split(' ').next().unwrap();
+                own.retain(|old| !old.starts_with(&format!("{kind} ")) || old.contains("on="));
+                own.push(line.to_string());
+            }
+            let job = Job::new(&format!("fits-{i}-again"), "gpt2", &(own.join("\n") + "\n"));
+            job.compiled();
+        }
     }
 }
 
