@@ -66,16 +66,11 @@ pub fn help(imported: &Graph, spec: &Spec, limit: &Located<u64>) -> String {
     if fitting.len() < NAMED {
         fitting.extend(job.first(both, stages(split)));
     }
-    for ranks in 2..=MOST_RANKS {
-        if fitting.len() >= NAMED {
-            break;
-        }
-        let possible = job.microbatches(ranks);
-        let as_now = possible.iter().rev().find(|parts| **parts <= now.microbatches);
-        let wide = |parts: &u64| Change { microbatches: *parts, stage: Some(ZeroStage::Parameters), ranks };
-        let changes = as_now.into_iter().chain(possible.last()).map(wide);
-        let mut needs = changes.filter_map(|change| Some((change, job.need(change)?)));
-        fitting.extend(needs.find(|(_, bytes)| *bytes <= limit.value));
+    let factors: Vec<u64> = (2..=MOST_RANKS).filter(|ranks| !job.microbatches(*ranks).is_empty()).collect();
+    let fits = |ranks: &u64| job.widened(*ranks).into_iter().find_map(|change| job.fitting(change));
+    // Where the most ranks do not help, fewer do not either.
+    if fitting.len() < NAMED && factors.last().and_then(fits).is_some() {
+        fitting.extend(factors.iter().filter_map(fits).take(NAMED - fitting.len()));
     }
     let texts: Vec<String> = fitting.iter().take(NAMED).map(|(change, bytes)| job.text(*change, *bytes)).collect();
     let least = job.least.borrow();
@@ -84,18 +79,31 @@ pub fn help(imported: &Graph, spec: &Spec, limit: &Located<u64>) -> String {
             let text = job.text(*change, *bytes);
             format!("nothing fits: {text} is the least that was found, {what} the largest part of it; {SPLIT}")
         }
-        ([], _) => format!("no other number of micro-batches or of data ranks fits; {SPLIT}"),
-        ([one], _) => format!("this would fit: {one}; no other number of micro-batches, of data ranks or stage of `zero` does"),
+        ([], _) => format!("nothing else that was tried fits; {SPLIT}"),
+        ([one], _) => format!("this would fit: {one}; nothing else that was tried does"),
         _ => format!("these would fit: {}", texts.join("; or ")),
     }
 }
 
 impl Job<'_> {
+    /// The change with what it needs, if it fits.
+    fn fitting(&self, change: Change) -> Option<(Change, u64)> {
+        self.need(change).filter(|bytes| *bytes <= self.limit.value).map(|bytes| (change, bytes))
+    }
+
     /// The first of `changes` that fits, if `best`, which should need least, does.
-    fn first(&self, best: Change, changes: impl Iterator<Item = Change>) -> Option<(Change, u64)> {
-        self.need(best).filter(|bytes| *bytes <= self.limit.value)?;
-        let mut needs = changes.filter_map(|change| Some((change, self.need(change)?)));
-        needs.find(|(_, bytes)| *bytes <= self.limit.value)
+    fn first(&self, best: Change, mut changes: impl Iterator<Item = Change>) -> Option<(Change, u64)> {
+        self.fitting(best)?;
+        changes.find_map(|change| self.fitting(change))
+    }
+
+    /// So many times as many data ranks, which share all there is: with micro-batches as now, or as
+    /// near below as can be, and with the most.
+    fn widened(&self, ranks: u64) -> Vec<Change> {
+        let possible = self.microbatches(ranks);
+        let as_now = possible.iter().rev().find(|parts| **parts <= self.spec.microbatches());
+        let change = |parts: &u64| Change { microbatches: *parts, stage: Some(ZeroStage::Parameters), ranks };
+        as_now.into_iter().chain(possible.last()).map(change).collect()
     }
 
     /// The numbers of micro-batches that divide a rank's samples, where there are so many times as
@@ -118,14 +126,9 @@ impl Job<'_> {
         (1..=samples.min(MOST_PARTS)).filter(|parts| samples.is_multiple_of(*parts)).filter(keeps_rule).collect()
     }
 
-    /// The `zero` line of all parameters that have no other.
-    fn zero_everywhere(spec: &Spec) -> Option<&Zero> {
-        spec.zero.iter().map(|zero| &zero.value).find(|zero| zero.on.is_none())
-    }
-
     /// The stages of `zero` above that of the spec.
     fn stages(&self) -> Vec<ZeroStage> {
-        let now = Self::zero_everywhere(self.spec).map_or(ZeroStage::Replicated, |zero| zero.stage);
+        let now = self.spec.zero_everywhere().map_or(ZeroStage::Replicated, |zero| zero.value.stage);
         let is_split = self.spec.data_everywhere().is_some_and(|data| !data.value.axes.is_empty());
         STAGES.into_iter().filter(|stage| is_split && self.spec.trains() && *stage > now).collect()
     }
@@ -161,7 +164,7 @@ impl Job<'_> {
             self.widen(&mut spec, change.ranks);
         }
         if let (Some(stage), Some(data)) = (change.stage, spec.data_everywhere().cloned()) {
-            let axes = Self::zero_everywhere(self.spec).map_or(data.value.axes, |zero| zero.axes.clone());
+            let axes = self.spec.zero_everywhere().map_or(data.value.axes, |zero| zero.value.axes.clone());
             spec.zero.retain(|zero| zero.value.on.is_some());
             spec.zero.push(Located { value: Zero { stage, axes, on: None }, source: data.source });
         }
@@ -171,7 +174,7 @@ impl Job<'_> {
     /// Multiplies an axis over which `zero` cuts, or else the outermost of `data`; where there is
     /// none, a new one reads the samples.
     fn widen(&self, spec: &mut Spec, ranks: u64) {
-        let cut = Self::zero_everywhere(spec).and_then(|zero| zero.axes.first().copied());
+        let cut = spec.zero_everywhere().and_then(|zero| zero.value.axes.first().copied());
         let axis = cut.or_else(|| spec.data_everywhere().and_then(|data| data.value.axes.first().copied()));
         let source = self.limit.source;
         let mesh = &mut spec.mesh.get_or_insert(Located { value: vec![], source }).value;
@@ -204,8 +207,8 @@ impl Job<'_> {
         if let Some(batch) = spec.batch.as_ref().filter(|_| change.microbatches != self.spec.microbatches()) {
             lines.push(format!("`batch {} microbatches={}`", batch.value.size, change.microbatches));
         }
-        if let Some(zero) = Self::zero_everywhere(&spec).filter(|_| change.stage.is_some()) {
-            lines.push(format!("`zero stage={} axis={}`", zero.stage as u8, named(&zero.axes)));
+        if let Some(zero) = spec.zero_everywhere().filter(|_| change.stage.is_some()) {
+            lines.push(format!("`zero stage={} axis={}`", zero.value.stage as u8, named(&zero.value.axes)));
         }
         format!("{} with {}", lines.join(" and "), bytes_text(bytes))
     }

@@ -219,8 +219,7 @@ pub struct Message {
 }
 
 /// A row of the order in which a rank works.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Row {
     /// A task runs.
     Run {

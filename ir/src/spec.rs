@@ -113,6 +113,11 @@ impl Spec {
         self.data.iter().rev().find(|data| data.value.on.is_none())
     }
 
+    /// The `zero` line of what no line with `on` is about.
+    pub fn zero_everywhere(&self) -> Option<&Located<Zero>> {
+        self.zero.iter().find(|zero| zero.value.on.is_none())
+    }
+
     /// Whether the spec says that the axis may split nothing.
     pub fn may_be_idle(&self, axis: AxisId) -> bool {
         self.replicate.iter().any(|line| line.value == axis)

@@ -90,7 +90,7 @@ impl Refusal {
 
 /// For each state variable that its readers' `zero` line is about, that line.
 pub fn lines<'s>(graph: &Graph, spec: &'s Spec, errors: &mut Diagnostics) -> Vec<Option<&'s Located<Zero>>> {
-    let (parts, whole): (Vec<_>, Vec<_>) = spec.zero.iter().partition(|line| line.value.on.is_some());
+    let parts: Vec<&Located<Zero>> = spec.zero.iter().filter(|line| line.value.on.is_some()).collect();
     let mut reached: Vec<Vec<&Located<Zero>>> = vec![vec![]; graph.states.len()];
     let mut is_read = vec![false; graph.states.len()];
     let (mut found, mut scopes) = (BTreeSet::new(), BTreeSet::new());
@@ -117,7 +117,7 @@ pub fn lines<'s>(graph: &Graph, spec: &'s Spec, errors: &mut Diagnostics) -> Vec
     }
     // A line for a part of the model goes before the one for all of it.
     let of = |(lines, is_read): (Vec<&'s Located<Zero>>, bool)| {
-        lines.last().copied().or_else(|| whole.first().copied().filter(|_| is_read))
+        lines.last().copied().or_else(|| spec.zero_everywhere().filter(|_| is_read))
     };
     reached.into_iter().zip(is_read).map(of).collect()
 }

@@ -328,3 +328,21 @@ pub(crate) fn number(value: &Value) -> u64 {
 pub(crate) fn string(value: &Value) -> String {
     value.as_str().unwrap_or_else(|| panic!("a text, not {value}")).to_string()
 }
+
+/// What calls and messages carry follows from buffers and from the words of reasons: in jobs that
+/// have nothing else to send, nothing is taken for an activation.
+#[test]
+fn calls_say_what_they_carry() {
+    let carried = |name: &str, model: &str, text: &str| -> BTreeSet<String> {
+        let report = json(&plan(name, &self::model(model), text), &[]);
+        let calls =
+            report["ranks"].as_array().expect("ranks").iter().flat_map(|rank| rank["communication"].as_array().expect("calls"));
+        calls.map(|call| call["carries"].as_str().expect("words").to_string()).collect()
+    };
+    let set = |words: &[&str]| words.iter().map(|word| word.to_string()).collect::<BTreeSet<String>>();
+    let lamb = "batch 16\nloss cross_entropy logits=logits labels=y\noptimizer lamb lr=0.1\nclip norm=1.0\ndata axis=dp\n";
+    let data = carried("carried-data", "resnet", &format!("mesh dp=2\n{lamb}zero stage=2 axis=dp\n"));
+    assert_eq!(data, set(&["gradients", "loss", "norm", "parameters", "statistics", "update"]));
+    let staged = carried("carried-stages", "gpt2", &spec("pp=2", 2, "pipeline axis=pp\n"));
+    assert_eq!(staged, set(&["activations", "gradients", "norm", "parameters"]));
+}

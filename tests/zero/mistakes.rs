@@ -57,19 +57,17 @@ fn a_line_for_a_part_goes_before_the_one_for_all() {
 #[test]
 fn what_would_fit_keeps_the_rules_of_other_lines() {
     let cases = [
-        ("dp=2 pp=2", 2, "pipeline axis=pp schedule=zb-h1\n", 1_300_000),
+        ("dp=2 pp=2", 2, "pipeline axis=pp schedule=zb-h1\n", 1_900_000),
         ("dp=2 pp=2", 2, "pipeline axis=pp schedule=interleaved(chunks=2)\n", 2_147_097),
         ("dp=2", 1, "zero stage=1 axis=dp on=\"*.h.0\"\n", 1_997_228),
         ("dp=2", 1, "zero stage=2 axis=dp\n", 3_000_000),
     ];
+    let mut fitting = 0;
     for (i, (mesh, microbatches, lines, limit)) in cases.into_iter().enumerate() {
         let text = format!("{}device memory={limit}B\n", spec("gpt2", mesh, microbatches, lines));
         let job = Job::new(&format!("fits-{i}"), "gpt2", &text);
         let err = shardc(&job.here, &["compile", &job.model, "--spec", "job.shard", "-o", "plan"]).expect(1).err;
-        let Some((_, help)) = err.split_once("would fit: ") else {
-            assert!(err.contains("nothing fits: "), "{err}");
-            continue;
-        };
+        let (_, help) = err.split_once("would fit: ").expect(&err);
         for change in help.split("; or ") {
             let lines = change.split('`').skip(1).step_by(2).filter(|line| line.contains('='));
             let mut own: Vec<String> = text.lines().map(str::to_string).collect();
@@ -80,8 +78,10 @@ fn what_would_fit_keeps_the_rules_of_other_lines() {
             }
             let job = Job::new(&format!("fits-{i}-again"), "gpt2", &(own.join("\n") + "\n"));
             job.compiled();
+            fitting += 1;
         }
     }
+    assert!(fitting >= 5, "{fitting} specs would fit");
 }
 
 /// What cannot be cut is said, not refused.
