@@ -5,10 +5,11 @@
 //! one slice for all.
 
 use crate::arena::Operands;
-use crate::cpu::combine;
+use crate::cpu::{combine, combine_halves};
 use crate::joined::Joined;
 use crate::transfer::{Transfer, exchange};
 use crate::world::{Meeting, World};
+use half::{bf16, f16};
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::{Collective, CollectiveKind, CommunicationKind};
 use shardc_ir::mesh::{AxisId, Mesh};
@@ -317,6 +318,8 @@ fn combine_bytes(op: ReduceKind, dtype: DType, into: &mut [u8], from: &[u8]) {
     match dtype {
         DType::F64 => combine::<f64>(op, bytemuck::cast_slice_mut(into), bytemuck::cast_slice(from)),
         DType::F32 => combine::<f32>(op, bytemuck::cast_slice_mut(into), bytemuck::cast_slice(from)),
+        DType::BF16 => combine_halves::<bf16>(op, bytemuck::cast_slice_mut(into), bytemuck::cast_slice(from)),
+        DType::F16 => combine_halves::<f16>(op, bytemuck::cast_slice_mut(into), bytemuck::cast_slice(from)),
         DType::I64 => combine::<i64>(op, bytemuck::cast_slice_mut(into), bytemuck::cast_slice(from)),
         DType::Bool => {
             for (into, from) in into.iter_mut().zip(from) {

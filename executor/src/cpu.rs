@@ -14,6 +14,7 @@ mod gather;
 mod lanes;
 mod map;
 mod math;
+mod narrow;
 mod number;
 mod pool;
 mod random;
@@ -25,10 +26,11 @@ mod softmax;
 mod space;
 pub mod threads;
 mod tiles;
+mod widened;
 mod window;
 
 use element::{Slice, SliceMut};
-pub(crate) use reduce::combine;
+pub(crate) use reduce::{combine, combine_halves};
 use shardc_ir::kernel::{Backend, Collective, Implements, Kernel};
 use shardc_ir::reason::Reason;
 use std::fmt::Debug;
@@ -73,7 +75,7 @@ pub trait Launch: Debug + Send + Sync {
 /// # Errors
 /// If the kernel is not well formed, or a collective, which a communicator runs.
 pub fn prepare(kernel: &Kernel, in_place: &[Option<usize>]) -> Result<Box<dyn Launch>, Reason> {
-    kernel.ready(&Cpu, in_place)
+    widened::prepare(kernel, in_place).unwrap_or_else(|| kernel.ready(&Cpu, in_place))
 }
 
 impl Implements<Collective> for Cpu {

@@ -7,6 +7,7 @@ use crate::fault::Fault;
 use crate::replay::Replay;
 use crate::run::{ExecutionError, Executor};
 use crate::tensor::Tensor;
+use half::{bf16, f16};
 use shardc_ir::dtype::DType;
 use shardc_ir::plan::set::Name;
 use shardc_ir::plan::{Launch, StateRole, Turn};
@@ -51,6 +52,8 @@ impl Oddity {
         match dtype {
             DType::F32 => worst(bytes.as_chunks().0.iter().map(|b| f64::from(f32::from_le_bytes(*b)))),
             DType::F64 => worst(bytes.as_chunks().0.iter().map(|b| f64::from_le_bytes(*b))),
+            DType::BF16 => worst(bytes.as_chunks().0.iter().map(|b| bf16::from_le_bytes(*b).to_f64())),
+            DType::F16 => worst(bytes.as_chunks().0.iter().map(|b| f16::from_le_bytes(*b).to_f64())),
             DType::I64 | DType::Bool => None,
         }
     }

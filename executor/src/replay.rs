@@ -14,6 +14,7 @@ use crate::rank::Rank;
 use crate::run::{ExecutionError, Executor};
 use crate::tensor::Tensor;
 use crate::transfer::Transfer;
+use half::{bf16, f16};
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::{Collective, CollectiveKind, Kernel};
 use shardc_ir::plan::set::Name;
@@ -369,6 +370,8 @@ fn combined(op: ReduceKind, dtype: DType, a: &[u8], b: &[u8]) -> Vec<u8> {
     match dtype {
         DType::F64 => each!(f64, |a, b| a + b, f64::is_nan),
         DType::F32 => each!(f32, |a, b| a + b, f32::is_nan),
+        DType::BF16 => each!(bf16, |a, b| a + b, bf16::is_nan),
+        DType::F16 => each!(f16, |a, b| a + b, f16::is_nan),
         DType::I64 => each!(i64, i64::wrapping_add, |_| false),
         DType::Bool => a.iter().zip(b).map(|(a, b)| if op == ReduceKind::Min { a & b } else { a | b }).collect(),
     }

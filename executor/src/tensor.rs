@@ -1,5 +1,6 @@
 //! Whole arrays on the host: what comes from files, and what a run gives back.
 
+use half::{bf16, f16};
 use shardc_ir::dtype::DType;
 
 /// A row-major array.
@@ -33,6 +34,8 @@ macro_rules! elements_as {
         match $tensor.dtype {
             DType::F64 => $tensor.bytes.as_chunks().0.iter().map(|b| f64::from_le_bytes(*b) as $to).collect(),
             DType::F32 => $tensor.bytes.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b) as $to).collect(),
+            DType::BF16 => $tensor.bytes.as_chunks().0.iter().map(|b| bf16::from_le_bytes(*b).to_f32() as $to).collect(),
+            DType::F16 => $tensor.bytes.as_chunks().0.iter().map(|b| f16::from_le_bytes(*b).to_f32() as $to).collect(),
             DType::I64 => $tensor.bytes.as_chunks().0.iter().map(|b| i64::from_le_bytes(*b) as $to).collect(),
             DType::Bool => $tensor.bytes.iter().map(|b| u8::from(*b != 0) as $to).collect(),
         }
@@ -122,6 +125,12 @@ impl Tensor {
         Tensor { dtype: self.dtype, shape: vec![], bytes }.to_f64().first().copied()
     }
 
+    /// The same values as floats of 16 bits.
+    fn narrowed(&self, dtype: DType, bits: impl Fn(f32) -> u16) -> Tensor {
+        let bytes = self.to_f32().into_iter().flat_map(|x| bits(x).to_le_bytes()).collect();
+        Tensor { dtype, shape: self.shape.clone(), bytes }
+    }
+
     /// The same values as another type; to bool, what is not 0 is true.
     pub fn cast(&self, dtype: DType) -> Tensor {
         if dtype == self.dtype {
@@ -130,6 +139,8 @@ impl Tensor {
         match dtype {
             DType::F64 => Tensor::from_f64(&self.shape, &self.to_f64()),
             DType::F32 => Tensor::from_f32(&self.shape, &self.to_f32()),
+            DType::BF16 => self.narrowed(dtype, |x| bf16::from_f32(x).to_bits()),
+            DType::F16 => self.narrowed(dtype, |x| f16::from_f32(x).to_bits()),
             DType::I64 => Tensor::from_i64(&self.shape, &self.to_i64()),
             DType::Bool => Tensor::from_bool(&self.shape, &self.to_f64().iter().map(|v| *v != 0.0).collect::<Vec<_>>()),
         }

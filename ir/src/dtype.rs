@@ -1,10 +1,11 @@
 //! Element types.
 
+use crate::scalar::Rounding;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The type of one element. Every integer type of a model is widened to `i64` on import, so that
-/// `i64` is the only one here.
+/// `i64` is the only one here; floats of 16 bits come from a `precision` line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DType {
@@ -12,6 +13,10 @@ pub enum DType {
     F64,
     /// 32-bit float.
     F32,
+    /// 16-bit float with the exponent of f32.
+    BF16,
+    /// 16-bit float of IEEE 754.
+    F16,
     /// 64-bit integer.
     I64,
     /// One byte, 0 or 1.
@@ -20,20 +25,40 @@ pub enum DType {
 
 impl DType {
     /// Every element type.
-    pub const ALL: [DType; 4] = [DType::F64, DType::F32, DType::I64, DType::Bool];
+    pub const ALL: [DType; 6] = [DType::F64, DType::F32, DType::BF16, DType::F16, DType::I64, DType::Bool];
 
     /// Bytes of one element.
     pub fn bytes(self) -> u64 {
         match self {
             DType::F64 | DType::I64 => 8,
             DType::F32 => 4,
+            DType::BF16 | DType::F16 => 2,
             DType::Bool => 1,
         }
     }
 
     /// Whether gradients exist for it.
     pub fn is_float(self) -> bool {
-        matches!(self, DType::F64 | DType::F32)
+        matches!(self, DType::F64 | DType::F32) || self.is_half()
+    }
+
+    /// Whether it is a float of 16 bits: kernels read and write it, and compute in f32.
+    pub fn is_half(self) -> bool {
+        matches!(self, DType::BF16 | DType::F16)
+    }
+
+    /// The type in which kernels compute with such elements: f32 for floats of 16 bits.
+    pub fn computed(self) -> DType {
+        if self.is_half() { DType::F32 } else { self }
+    }
+
+    /// The rounding that its numbers have gone through; none of the types that kernels compute in.
+    pub fn rounding(self) -> Option<Rounding> {
+        match self {
+            DType::BF16 => Some(Rounding::Bf16),
+            DType::F16 => Some(Rounding::F16),
+            _ => None,
+        }
     }
 
     /// The name in listings: `f32`.
@@ -41,6 +66,8 @@ impl DType {
         match self {
             DType::F64 => "f64",
             DType::F32 => "f32",
+            DType::BF16 => "bf16",
+            DType::F16 => "f16",
             DType::I64 => "i64",
             DType::Bool => "bool",
         }

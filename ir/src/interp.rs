@@ -23,6 +23,7 @@ use crate::plan::HostScalar;
 use crate::reason;
 use crate::reason::Reason;
 use crate::types::{Tensor, Type, checked_elements};
+use half::{bf16, f16};
 use std::collections::BTreeMap;
 
 /// The most elements that a result may have.
@@ -47,6 +48,7 @@ pub fn evaluate(op: &Op, operands: &[Tensor]) -> Result<Vec<Tensor>, Reason> {
         Op::Unary(op) => elementwise::unary(op.f, &operands[0], &results[0]).map(one),
         Op::Binary(op) => elementwise::binary(op.f, &operands[0], &operands[1], &results[0]).map(one),
         Op::Where(_) => Ok(one(elementwise::select([&operands[0], &operands[1], &operands[2]], &results[0]))),
+        Op::RoundTo(op) => Ok(one(elementwise::round_to(op.format, &operands[0]))),
         Op::Cast(op) => Ok(one(elementwise::cast(&operands[0], op.dtype))),
         Op::Contract(op) => Ok(one(contract::contract(op, &operands[0], &operands[1], &results[0]))),
         Op::Reduce(op) => Ok(one(contract::reduce(op.f.0, &op.axes, &operands[0], &results[0]))),
@@ -228,6 +230,8 @@ impl<'a> Numbers<'a> {
         match self.dtype {
             DType::F64 => f64::from_le_bytes(self.word(i)),
             DType::F32 => f64::from(f32::from_le_bytes(self.word(i))),
+            DType::BF16 => bf16::from_le_bytes(self.word(i)).to_f64(),
+            DType::F16 => f16::from_le_bytes(self.word(i)).to_f64(),
             DType::I64 => i64::from_le_bytes(self.word(i)) as f64,
             DType::Bool => f64::from(u8::from(self.bytes[i] != 0)),
         }
@@ -249,6 +253,8 @@ fn from_f64(ty: &Type, values: impl Iterator<Item = f64>) -> Tensor {
     match ty.dtype {
         DType::F64 => values.for_each(|v| bytes.extend(v.to_le_bytes())),
         DType::F32 => values.for_each(|v| bytes.extend((v as f32).to_le_bytes())),
+        DType::BF16 => values.for_each(|v| bytes.extend(bf16::from_f32(v as f32).to_le_bytes())),
+        DType::F16 => values.for_each(|v| bytes.extend(f16::from_f32(v as f32).to_le_bytes())),
         DType::I64 => values.for_each(|v| bytes.extend((v as i64).to_le_bytes())),
         DType::Bool => values.for_each(|v| bytes.push(u8::from(v != 0.0))),
     }

@@ -138,6 +138,26 @@ pub enum Lowered {
 }
 
 impl Lowered {
+    /// The same where kernels do not compute in the types of operands and results: in the type that
+    /// they compute in, each result rounded to what memory holds.
+    fn rounded(mut self, operands: &[Extent], results: &[Extent]) -> Lowered {
+        match &mut self {
+            Lowered::Map(map) => {
+                map.compute = map.compute.map(DType::computed);
+                let outputs = map.program.outputs.iter().zip(results);
+                let roundings: Vec<_> = outputs.map(|(output, result)| {
+                    // What is given on as it was read is rounded already.
+                    let read = operands.get(usize::from(*output)).map(|operand| operand.ty.dtype);
+                    result.ty.dtype.rounding().filter(|_| read != Some(result.ty.dtype))
+                }).collect();
+                map.program.round(&roundings);
+            }
+            Lowered::Reduce { accumulate, .. } => *accumulate = accumulate.computed(),
+            Lowered::Launches { .. } | Lowered::Alias(_) | Lowered::Leaf => {}
+        }
+        self
+    }
+
     /// One kernel that reads all `operands` and writes all `results`.
     pub fn launch(kernel: Kernel, operands: usize, results: usize) -> Lowered {
         Lowered::sequence(vec![Launch {

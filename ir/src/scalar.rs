@@ -5,10 +5,12 @@
 
 pub mod binary;
 pub mod padding;
+pub mod rounding;
 pub mod unary;
 mod writer;
 
 pub use binary::Binary;
+pub use rounding::Rounding;
 pub use unary::Unary;
 pub use writer::ProgramWriter;
 
@@ -31,6 +33,8 @@ pub enum Instr {
     Binary(Binary, Reg, Reg),
     /// `b` where `a` is not 0, else `c`
     Select(Reg, Reg, Reg),
+    /// `a` rounded to fewer bits
+    Round(Rounding, Reg),
 }
 
 impl Instr {
@@ -42,6 +46,7 @@ impl Instr {
             Instr::Unary(f, a) => Instr::Unary(f, register(a)),
             Instr::Binary(f, a, b) => Instr::Binary(f, register(a), register(b)),
             Instr::Select(a, b, c) => Instr::Select(register(a), register(b), register(c)),
+            Instr::Round(to, a) => Instr::Round(to, register(a)),
         }
     }
 }
@@ -70,13 +75,25 @@ impl ScalarProgram {
             Instr::Unary(f, _) => f.facts().cost,
             Instr::Binary(f, ..) => f.facts().cost,
             Instr::Select(..) => 1,
+            Instr::Round(..) => 2,
         };
         self.code.iter().map(cost).sum()
     }
 
-    /// The functions that one element takes; constants and indices are none.
+    /// The functions that one element takes; constants, indices and roundings are none.
     pub fn functions(&self) -> u64 {
-        self.code.iter().filter(|instr| !matches!(instr, Instr::Const(_) | Instr::Index(_))).count() as u64
+        let counts = |instr: &&Instr| !matches!(instr, Instr::Const(_) | Instr::Index(_) | Instr::Round(..));
+        self.code.iter().filter(counts).count() as u64
+    }
+
+    /// Rounds each output that has a rounding.
+    pub fn round(&mut self, roundings: &[Option<Rounding>]) {
+        for (output, rounding) in self.outputs.iter_mut().zip(roundings) {
+            if let Some(rounding) = rounding {
+                self.code.push(Instr::Round(*rounding, *output));
+                *output = self.inputs + (self.code.len() - 1) as Reg;
+            }
+        }
     }
 
     /// The number of registers.

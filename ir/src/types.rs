@@ -2,6 +2,7 @@
 
 use crate::dtype::DType;
 use crate::limits::MAX_ELEMENTS;
+use half::{bf16, f16};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::sync::Arc;
@@ -75,6 +76,8 @@ impl Tensor {
             match ty.dtype {
                 DType::F64 => bytes.extend(v.to_le_bytes()),
                 DType::F32 => bytes.extend((*v as f32).to_le_bytes()),
+                DType::BF16 => bytes.extend(bf16::from_f32(*v as f32).to_le_bytes()),
+                DType::F16 => bytes.extend(f16::from_f32(*v as f32).to_le_bytes()),
                 DType::I64 => bytes.extend((*v as i64).to_le_bytes()),
                 DType::Bool => bytes.push(u8::from(*v != 0.0)),
             }
@@ -103,6 +106,8 @@ impl Tensor {
             DType::F32 => {
                 self.bytes.chunks_exact(4).map(|c| f64::from(f32::from_le_bytes(c.try_into().expect("four bytes")))).collect()
             }
+            DType::BF16 => self.bytes.as_chunks().0.iter().map(|c| bf16::from_le_bytes(*c).to_f64()).collect(),
+            DType::F16 => self.bytes.as_chunks().0.iter().map(|c| f16::from_le_bytes(*c).to_f64()).collect(),
             DType::Bool => self.bytes.iter().map(|b| f64::from(u8::from(*b != 0))).collect(),
         }
     }

@@ -67,10 +67,11 @@ impl Pass for AddOptimizer {
         for (state, gradient) in gradients {
             // Numbers that all updates share are computed where they are read.
             b.origin.stage = None;
-            let factor = factor.map(|factor| scalars.factor(&mut b, factor, gradient));
-            let dtype = b.ty(gradient).dtype;
+            let dtype = b.graph().states[state.index()].ty.dtype;
+            let factor = factor.map(|factor| scalars.factor(&mut b, factor, dtype));
             scalars.prepare(&mut b, dtype, &optimizer.value);
             b.origin.stage = stages[state.index()];
+            let gradient = b.cast(gradient, dtype);
             let gradient = factor.map_or(gradient, |factor| b.mul(gradient, factor));
             let weight = reads[state.index()].unwrap_or_else(|| b.state(state));
             begun.push(begin(&mut b, &mut scalars, state, weight, gradient, &optimizer.value));
@@ -149,9 +150,8 @@ struct Scalars {
 }
 
 impl Scalars {
-    /// The factor of clipping in the element type of `gradient`.
-    fn factor(&mut self, b: &mut Builder, factor: ValueId, gradient: ValueId) -> ValueId {
-        let dtype = b.ty(gradient).dtype;
+    /// The factor of clipping in that type.
+    fn factor(&mut self, b: &mut Builder, factor: ValueId, dtype: DType) -> ValueId {
         let known = self.factor.iter().find(|(d, _)| *d == dtype).map(|(_, v)| *v);
         known.unwrap_or_else(|| {
             let cast = b.cast(factor, dtype);

@@ -10,9 +10,13 @@
 use crate::pass::{Context, Mode, Pass};
 use shardc_ir::builder::Builder;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
-use shardc_ir::graph::{Graph, NodeId, Part, Phase, ValueId};
+use shardc_ir::dtype::DType;
+use shardc_ir::graph::{Graph, Node, NodeId, Part, Phase, ValueId};
+use shardc_ir::ops::cast_policy::CastPolicy;
+use shardc_ir::ops::elementwise::RoundTo;
 use shardc_ir::ops::{Backward, Op, layout};
 use shardc_ir::plan::StateRole;
+use shardc_ir::spec::FloatType;
 
 /// See the module.
 pub struct Differentiate;
@@ -34,13 +38,14 @@ impl Pass for Differentiate {
         &[Mode::Train]
     }
 
-    fn run(&self, graph: &mut Graph, _: &Context<'_>) -> Result<(), Diagnostics> {
+    fn run(&self, graph: &mut Graph, cx: &Context<'_>) -> Result<(), Diagnostics> {
         let Some(loss) = graph.outputs.iter().find(|o| o.name == "loss").map(|o| o.value) else {
             return Ok(());
         };
         let forward = graph.take();
         let parameters = parameter_reads(&forward);
-        *graph = gradients(forward, loss, &parameters)?;
+        let kept = cx.spec.precision.as_ref().and_then(|line| line.value.gradients).map(FloatType::dtype);
+        *graph = gradients(forward, loss, &parameters, kept.filter(|dtype| dtype.is_half()))?;
         Ok(())
     }
 }
@@ -56,7 +61,8 @@ fn parameter_reads(graph: &Graph) -> Vec<bool> {
     reads
 }
 
-fn gradients(forward: Graph, loss: ValueId, parameters: &[bool]) -> Result<Graph, Diagnostics> {
+/// The graph with its backward pass; the gradients of parameters are `kept` in a type of their own.
+fn gradients(forward: Graph, loss: ValueId, parameters: &[bool], kept: Option<DType>) -> Result<Graph, Diagnostics> {
     let needed = forward.reached_from(|v| parameters[v.index()]);
     let nodes: Vec<NodeId> = forward.nodes().map(|(id, _)| id).collect();
     let mut contributions: Vec<Vec<ValueId>> = vec![vec![]; forward.value_count()];
@@ -87,6 +93,7 @@ fn gradients(forward: Graph, loss: ValueId, parameters: &[bool]) -> Result<Graph
                 Some(other) => added(&mut b, other, gradient),
                 None => gradient,
             };
+            let all = kept.map_or(all, |dtype| b.cast(all, dtype));
             let name = format!("{}.grad", b.graph().states[state].name);
             b.rename(all, &name);
             b.graph_mut().states[state].gradient = Some(all);
@@ -98,8 +105,9 @@ fn gradients(forward: Graph, loss: ValueId, parameters: &[bool]) -> Result<Graph
             return Err(Diagnostic::error(message).help("only its first result can be differentiated").into());
         }
         let needs: Vec<bool> = node.operands.iter().map(|v| needed[v.index()]).collect();
-        let mut cx =
-            Backward { b: &mut b, operands: &node.operands, results: &node.results, grads: &grads, needs: &needs, out: vec![] };
+        let read = Read::of(&mut b, &node, grads);
+        let Read { operands, results, grads } = &read;
+        let mut cx = Backward { b: &mut b, operands, results, grads, needs: &needs, out: vec![] };
         if node.op.rules().gradient(&mut cx).is_ok() {
             for (i, gradient) in cx.out {
                 if needs[i] {
@@ -111,8 +119,56 @@ fn gradients(forward: Graph, loss: ValueId, parameters: &[bool]) -> Result<Graph
     Ok(b.finish())
 }
 
+/// What the gradient rule of a node reads, in the types in which it is computed. What flows back is
+/// wide until a product reads it: gradients of narrow values are rounded as late as can be.
+struct Read {
+    operands: Vec<ValueId>,
+    results: Vec<ValueId>,
+    grads: Vec<Option<ValueId>>,
+}
+
+impl Read {
+    fn of(b: &mut Builder, node: &Node, grads: Vec<Option<ValueId>>) -> Read {
+        let as_it_is = |grads| Read { operands: node.operands.clone(), results: node.results.clone(), grads };
+        match (&node.op, node.op.cast_policy()) {
+            (Op::MaxPool(_), _) | (_, CastPolicy::Product) => {
+                let rounded = |g: Option<ValueId>| g.map(|g| as_operands(b, node, g));
+                as_it_is(grads.into_iter().map(rounded).collect())
+            }
+            (_, CastPolicy::Moves | CastPolicy::Table | CastPolicy::Own) => as_it_is(grads),
+            _ => {
+                let mut wide = |v: ValueId| {
+                    let dtype = b.ty(v).dtype;
+                    b.cast(v, dtype.computed())
+                };
+                Read {
+                    operands: node.operands.iter().map(|v| wide(*v)).collect(),
+                    results: node.results.iter().map(|v| wide(*v)).collect(),
+                    grads: grads.into_iter().map(|g| g.map(&mut wide)).collect(),
+                }
+            }
+        }
+    }
+}
+
+/// A gradient rounded as the operands of a product are.
+fn as_operands(b: &mut Builder, node: &Node, gradient: ValueId) -> ValueId {
+    let format = node.operands.iter().find_map(|v| match &b.graph().def(*v).op {
+        Op::RoundTo(op) => Some(op.format),
+        _ => None,
+    });
+    let dtype = b.ty(node.operands[0]).dtype;
+    let gradient = b.cast(gradient, dtype);
+    format.map_or(gradient, |format| b.op(RoundTo { format }, &[gradient]))
+}
+
 /// The sum of what flows back to `value`.
 fn combine(b: &mut Builder, value: ValueId, parts: &[ValueId]) -> ValueId {
+    let dtype = b.ty(parts[0]).dtype;
+    let parts = &match parts.iter().all(|part| b.ty(*part).dtype == dtype) {
+        true => parts.to_vec(),
+        false => parts.iter().map(|part| b.cast(*part, dtype.computed())).collect(),
+    }[..];
     if let Some(whole) = joined_pieces(b, value, parts) {
         return whole;
     }
@@ -127,6 +183,8 @@ fn combine(b: &mut Builder, value: ValueId, parts: &[ValueId]) -> ValueId {
 /// value one gradient comes back.
 fn added(b: &mut Builder, sum: ValueId, term: ValueId) -> ValueId {
     let own = b.origin.stage;
+    let dtype = b.ty(sum).dtype;
+    let (sum, term) = if b.ty(term).dtype == dtype { (sum, term) } else { (b.cast(sum, dtype.computed()), b.cast(term, dtype.computed())) };
     b.origin.stage = b.graph().def(term).origin.stage.or(own);
     let sum = b.add(sum, term);
     b.origin.stage = own;

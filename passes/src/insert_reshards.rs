@@ -22,12 +22,14 @@ use places::{Places, Stages, is_for_all};
 use reasons::Reasons;
 use shardc_ir::builder::Builder;
 use shardc_ir::diagnostic::Diagnostics;
+use shardc_ir::dtype::DType;
 use shardc_ir::graph::{Graph, Node, NodeId, NodeOrigin, Output, Part, Phase, ValueId};
 use shardc_ir::letters::{Assignment, Letter, Letters, Role};
 use shardc_ir::mesh::AxisId;
-use shardc_ir::ops::{comm::Reshard, linear_of};
+use shardc_ir::ops::{Op, comm::Reshard, linear_of};
 use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::sharding::{At, Sharding, with_split};
+use shardc_ir::spec::FloatType;
 use std::collections::HashMap;
 
 /// See the module.
@@ -55,7 +57,8 @@ impl Pass for InsertReshards {
         let stages = pipeline.map(|pipeline| Stages { axis: pipeline.value.axis, line: pipeline.source.line as u32 });
         let lines = zero::lines(graph, cx.spec, &mut vec![]);
         let cuts = lines.into_iter().map(zero::cuts_gradients).collect();
-        *graph = Explicit::new(graph, stages, cuts).build();
+        let reduce = cx.spec.precision.as_ref().and_then(|line| line.value.reduce).map_or(DType::F32, FloatType::dtype);
+        *graph = Explicit::new(graph, stages, cuts, reduce).build();
         Ok(())
     }
 }
@@ -86,10 +89,12 @@ struct Explicit<'g> {
     places: Places,
     /// Moved values, by the new value that was moved.
     moved: HashMap<ValueId, ValueId>,
+    /// The type in which sums are reduced over ranks, where they have two to choose from.
+    reduce: DType,
 }
 
 impl<'g> Explicit<'g> {
-    fn new(old: &'g Graph, stages: Option<Stages>, cuts_gradients: Vec<bool>) -> Explicit<'g> {
+    fn new(old: &'g Graph, stages: Option<Stages>, cuts_gradients: Vec<bool>, reduce: DType) -> Explicit<'g> {
         let mut gradient_of = vec![None; old.value_count()];
         for (i, state) in old.states.iter().enumerate() {
             if let Some(g) = state.gradient {
@@ -109,6 +114,7 @@ impl<'g> Explicit<'g> {
             cuts_gradients,
             places: Places::of(old, stages),
             moved: HashMap::new(),
+            reduce,
         }
     }
 
@@ -257,6 +263,9 @@ impl<'g> Explicit<'g> {
         axes.sort();
         axes.dedup();
         let sets = linear_of(self.old, node).sets(node.operands.len());
+        if !self.passes_cast(node) {
+            return vec![];
+        }
         let grows = |i: &usize| {
             let size = self.old.ty(node.operands[*i]).elements();
             node.results.iter().any(|v| self.old.ty(*v).elements() > size)
@@ -273,6 +282,15 @@ impl<'g> Explicit<'g> {
             stays && !splits_letter && sums && read_once && sets.contains(&partial) && !partial.iter().any(grows)
         });
         axes
+    }
+
+    /// Whether sums that are not complete may be cast: gradients of weights are kept in their type
+    /// while they are summed up, all else is reduced in the type for that.
+    fn passes_cast(&self, node: &Node) -> bool {
+        let Op::Cast(cast) = &node.op else { return true };
+        let from = self.old.ty(node.operands[0]).dtype;
+        let rounds = from.is_half() || cast.dtype.is_half();
+        rounds && (self.gradients[node.results[0].index()] || cast.dtype == self.reduce)
     }
 
     /// `value` under another sharding: itself, a reshard made before, or a new one. What is wanted

@@ -44,12 +44,14 @@ mod idle;
 mod insert_reshards;
 mod lower_reshards;
 mod pass;
+mod precision;
 pub mod planning;
 mod propagate;
 mod raise;
 mod raise_attention;
 mod rebatch;
 mod rewrite;
+mod round_products;
 mod separate_blocks;
 mod unmerge;
 mod weights;
@@ -85,12 +87,17 @@ pub const PIPELINE: &[&dyn Pass] = &[
     // Parameters and inputs with blocks of different sizes come apart when the forms are
     // recognised, and before gradients and moments multiply them.
     &separate_blocks::SeparateBlocks,
+    // Types are chosen for the model as it is recognised. The loss is computed in its own type, and
+    // the backward pass follows the forward pass.
+    &precision::Precision,
     // The loss comes before differentiation, which treats it as part of the model.
     &attach_loss::AttachLoss,
     // Stages are stretches of the model with its loss; gradients and updates follow them.
     &cut_stages::CutStages,
     // The backward pass is made of ordinary ops, so it is sharded by the same rules as the model.
     &differentiate::Differentiate,
+    // What rounds a product is known when all of its readers are.
+    &round_products::RoundProducts,
     // Norm, clip and updates read complete gradients; propagation needs them to see parameters and
     // moments as one.
     &add_optimizer::AddOptimizer,

@@ -10,6 +10,7 @@ use shardc_ir::dtype::DType;
 use shardc_ir::graph::{Graph, Node, Output, Phase, State, ValueId};
 use shardc_ir::mesh::Mesh;
 use shardc_ir::ops::Op;
+use shardc_ir::ops::contract::Contract;
 use shardc_ir::ops::elementwise::Cast;
 use shardc_ir::ops::leaf::{Constant, Input};
 use shardc_ir::plan::Program;
@@ -167,6 +168,9 @@ fn in_f64(op: &Op) -> Op {
     match op {
         Op::Input(input) => Input { ty: precise(&input.ty), ..input.clone() }.into(),
         Op::Cast(cast) => Cast { dtype: in_precise(cast.dtype) }.into(),
+        // Rounding is not held against anything.
+        Op::RoundTo(_) => Cast { dtype: DType::F64 }.into(),
+        Op::Contract(contract) => Contract::new(&contract.spec).into(),
         Op::Constant(constant) if constant.value.ty.dtype.is_float() => {
             Constant { value: Value::from_f64(precise(&constant.value.ty), &constant.value.to_f64()) }.into()
         }

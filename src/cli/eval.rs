@@ -240,7 +240,7 @@ impl Rest<'_> {
                     DType::I64 => &PADDING_LABEL.to_le_bytes(),
                     DType::F32 => &f32::NAN.to_le_bytes(),
                     DType::F64 => &f64::NAN.to_le_bytes(),
-                    DType::Bool => continue,
+                    DType::BF16 | DType::F16 | DType::Bool => continue,
                 };
                 padding.chunks_exact_mut(none.len()).for_each(|element| element.copy_from_slice(none));
             } else if filler == Filler::Another {

@@ -105,6 +105,8 @@ pub fn proto(name: &str, tensor: &Tensor) -> pb::TensorProto {
     let kind = match tensor.ty.dtype {
         DType::F64 => DataType::Double,
         DType::F32 => DataType::Float,
+        DType::BF16 => DataType::Bfloat16,
+        DType::F16 => DataType::Float16,
         DType::I64 => DataType::Int64,
         DType::Bool => DataType::Bool,
     };

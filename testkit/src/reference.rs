@@ -94,6 +94,7 @@ fn element(map: &Map, reads: &[Vec<f64>], index: &[u64], coordinates: &[u64]) ->
             }
             Instr::Unary(f, a) => unary(f, r(a)),
             Instr::Binary(f, a, b) => binary(f, r(a), r(b)),
+            Instr::Round(to, a) => to.round_f64(r(a)),
             Instr::Select(a, b, c) => {
                 if r(a) != 0.0 {
                     r(b)

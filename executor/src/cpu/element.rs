@@ -1,10 +1,15 @@
 //! Elements in memory: typed slices behind one enum, and every conversion between element types.
 
+use crate::cpu::narrow;
+use crate::cpu::simd::simd;
 use bytemuck::Pod;
+use half::{bf16, f16};
 use shardc_ir::dtype::DType;
 
 /// A type that elements of a buffer have in memory. Truth values are `u8`, 0 or 1.
-pub trait Element: Pod + Send + Sync + PartialEq + std::fmt::Debug + Cast<f64> + Cast<f32> + Cast<i64> + Cast<u8> {
+pub trait Element:
+    Pod + Send + Sync + PartialEq + std::fmt::Debug + Cast<f64> + Cast<f32> + Cast<bf16> + Cast<f16> + Cast<i64> + Cast<u8>
+{
     /// Its name in plans.
     const DTYPE: DType;
     /// The elements of `slice`, if they are of this type.
@@ -26,6 +31,10 @@ pub enum Slice<'a> {
     F64(&'a [f64]),
     /// 32-bit floats.
     F32(&'a [f32]),
+    /// 16-bit floats with the exponent of f32.
+    BF16(&'a [bf16]),
+    /// 16-bit floats of IEEE 754.
+    F16(&'a [f16]),
     /// 64-bit integers.
     I64(&'a [i64]),
     /// Truth values.
@@ -39,6 +48,10 @@ pub enum SliceMut<'a> {
     F64(&'a mut [f64]),
     /// 32-bit floats.
     F32(&'a mut [f32]),
+    /// 16-bit floats with the exponent of f32.
+    BF16(&'a mut [bf16]),
+    /// 16-bit floats of IEEE 754.
+    F16(&'a mut [f16]),
     /// 64-bit integers.
     I64(&'a mut [i64]),
     /// Truth values.
@@ -51,6 +64,8 @@ macro_rules! each_type {
         match $slice {
             $crate::cpu::element::$kind::F64($elements) => $body,
             $crate::cpu::element::$kind::F32($elements) => $body,
+            $crate::cpu::element::$kind::BF16($elements) => $body,
+            $crate::cpu::element::$kind::F16($elements) => $body,
             $crate::cpu::element::$kind::I64($elements) => $body,
             $crate::cpu::element::$kind::Bool($elements) => $body,
         }
@@ -66,6 +81,8 @@ impl<'a> Slice<'a> {
         Some(match dtype {
             DType::F64 => Slice::F64(typed(bytes)?),
             DType::F32 => Slice::F32(typed(bytes)?),
+            DType::BF16 => Slice::BF16(typed(bytes)?),
+            DType::F16 => Slice::F16(typed(bytes)?),
             DType::I64 => Slice::I64(typed(bytes)?),
             DType::Bool => Slice::Bool(bytes),
         })
@@ -91,6 +108,8 @@ impl<'a> SliceMut<'a> {
         Some(match dtype {
             DType::F64 => SliceMut::F64(typed_mut(bytes)?),
             DType::F32 => SliceMut::F32(typed_mut(bytes)?),
+            DType::BF16 => SliceMut::BF16(typed_mut(bytes)?),
+            DType::F16 => SliceMut::F16(typed_mut(bytes)?),
             DType::I64 => SliceMut::I64(typed_mut(bytes)?),
             DType::Bool => SliceMut::Bool(bytes),
         })
@@ -148,6 +167,8 @@ macro_rules! element {
 }
 element!(f64, F64);
 element!(f32, F32);
+element!(bf16, BF16);
+element!(f16, F16);
 element!(i64, I64);
 element!(u8, Bool);
 
@@ -194,6 +215,60 @@ macro_rules! cast_from_truth {
 }
 cast_from_truth!(f64, f32, i64);
 
+macro_rules! cast_through_f32 {
+    ($half:ty, $widen:path, $narrow:path) => {
+        impl Cast<$half> for $half {
+            #[inline(always)]
+            fn cast(self) -> $half {
+                self
+            }
+        }
+        impl Cast<f32> for $half {
+            #[inline(always)]
+            fn cast(self) -> f32 {
+                $widen(self)
+            }
+        }
+        impl Cast<$half> for f32 {
+            #[inline(always)]
+            fn cast(self) -> $half {
+                $narrow(self)
+            }
+        }
+        cast_through_f32!(@both $half => f64, i64, u8);
+    };
+    (@both $half:ty => $($type:ty),*) => {
+        $(impl Cast<$type> for $half {
+            #[inline(always)]
+            fn cast(self) -> $type {
+                Cast::<f32>::cast(self).cast()
+            }
+        }
+        impl Cast<$half> for $type {
+            #[inline(always)]
+            fn cast(self) -> $half {
+                Cast::<f32>::cast(self).cast()
+            }
+        })*
+    };
+}
+cast_through_f32!(bf16, narrow::bf16_to_f32, narrow::f32_to_bf16);
+cast_through_f32!(f16, narrow::f16_to_f32, narrow::f32_to_f16);
+
+impl Cast<f16> for bf16 {
+    #[inline(always)]
+    fn cast(self) -> f16 {
+        Cast::<f32>::cast(self).cast()
+    }
+}
+
+impl Cast<bf16> for f16 {
+    #[inline(always)]
+    fn cast(self) -> bf16 {
+        Cast::<f32>::cast(self).cast()
+    }
+}
+
 /// `out[i] = data[start + i * stride]`, converted.
 pub fn load<S: Element + Cast<T>, T: Element>(data: &[S], start: isize, stride: isize, out: &mut [T]) {
     match stride {
@@ -207,9 +282,16 @@ pub fn load<S: Element + Cast<T>, T: Element>(data: &[S], start: isize, stride: 
     }
 }
 
-/// `out[i] = values[i]`, converted.
-pub fn convert<S: Element + Cast<T>, T: Element>(values: &[S], out: &mut [T]) {
-    for (out, value) in out.iter_mut().zip(values) {
-        *out = value.cast();
+/// An element that converts to another.
+pub trait Converts<T>: Element + Cast<T> {}
+
+impl<S: Element + Cast<T>, T> Converts<T> for S {}
+
+simd! {
+    /// `out[i] = values[i]`, converted.
+    pub fn convert<S: Converts<T>, T: Element>(values: &[S], out: &mut [T]) {
+        for (out, value) in out.iter_mut().zip(values) {
+            *out = value.cast();
+        }
     }
 }

@@ -40,7 +40,8 @@ impl Launch for ScatterAdd {
             SliceMut::F64(out) => scatter_rows(&self.0, reads[1], &rows, out, threads),
             SliceMut::F32(out) => scatter_rows(&self.0, reads[1], &rows, out, threads),
             SliceMut::I64(out) => scatter_rows(&self.0, reads[1], &rows, out, threads),
-            SliceMut::Bool(_) => {}
+            // 16-bit floats are widened before.
+            SliceMut::BF16(_) | SliceMut::F16(_) | SliceMut::Bool(_) => {}
         }
         Ok(())
     }

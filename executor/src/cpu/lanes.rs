@@ -3,7 +3,7 @@
 use crate::cpu::element::{Cast, Element, convert};
 use crate::cpu::number::Number;
 use crate::cpu::simd::simd;
-use shardc_ir::scalar::{Binary, Unary};
+use shardc_ir::scalar::{Binary, Rounding, Unary};
 
 /// An operand of one instruction over a block: an element for each position, or one for all.
 #[derive(Debug, Clone, Copy)]
@@ -49,6 +49,15 @@ simd! {
             Unary::Round => map(a, out, T::round),
             Unary::Not => map(a, out, |a| T::truth(!a.is_true())),
             Unary::IsNan => map(a, out, |a| T::truth(a.is_nan())),
+        }
+    }
+
+    /// `out[i] = a[i]`, rounded
+    pub fn round<T: Number>(to: Rounding, a: &[T], out: &mut [T]) {
+        match to {
+            Rounding::Bf16 => map(a, out, |a| a.rounded(Rounding::Bf16)),
+            Rounding::F16 => map(a, out, |a| a.rounded(Rounding::F16)),
+            Rounding::Tf32 => map(a, out, |a| a.rounded(Rounding::Tf32)),
         }
     }
 

@@ -26,7 +26,7 @@ impl Launch for Fused {
     fn launch(&self, Arguments { reads, writes, coordinates, threads }: Arguments<'_>) -> Result<(), Reason> {
         match self.compute {
             DType::F64 => run::<f64>(self, reads, writes, coordinates, threads),
-            DType::F32 => run::<f32>(self, reads, writes, coordinates, threads),
+            DType::F32 | DType::BF16 | DType::F16 => run::<f32>(self, reads, writes, coordinates, threads),
             DType::I64 | DType::Bool => run::<i64>(self, reads, writes, coordinates, threads),
         }
     }

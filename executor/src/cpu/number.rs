@@ -3,7 +3,9 @@
 
 use crate::cpu::element::{self, Element, Slice, each_type};
 use crate::cpu::math;
+use crate::cpu::narrow;
 use faer::traits::ComplexField;
+use shardc_ir::scalar::Rounding;
 use std::ops::{Add, Div, Mul, Sub};
 
 /// A register type: f32, f64 or i64. The methods are the functions of [`shardc_ir::scalar`], by
@@ -39,6 +41,9 @@ pub trait Number: Element + PartialOrd {
     fn div(self, other: Self) -> Self;
     fn pow(self, other: Self) -> Self;
     fn modulo(self, other: Self) -> Self;
+
+    /// The nearest number of a format; numbers wider than f32 are rounded to that first.
+    fn rounded(self, to: Rounding) -> Self;
 
     #[inline(always)]
     fn truth(value: bool) -> Self {
@@ -181,6 +186,10 @@ macro_rules! float {
                 $type::powf(self, other)
             }
             #[inline(always)]
+            fn rounded(self, to: Rounding) -> Self {
+                $type::from(narrow::round(to, self as f32))
+            }
+            #[inline(always)]
             fn modulo(self, other: Self) -> Self {
                 let rest = self % other;
                 if rest != 0.0 && (rest < 0.0) != (other < 0.0) { rest + other } else { rest }
@@ -281,6 +290,9 @@ impl Number for i64 {
             (-1, _) => 1 - 2 * (other & 1),
             _ => 0,
         }
+    }
+    fn rounded(self, to: Rounding) -> Self {
+        narrow::round(to, self as f32) as i64
     }
     fn modulo(self, other: Self) -> Self {
         if other == 0 {

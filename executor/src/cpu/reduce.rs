@@ -5,7 +5,7 @@
 //! Partial results meet in a balanced tree, so that the error of a sum grows with the logarithm of
 //! its length, and everything about the order follows from the shape alone.
 
-use crate::cpu::element::{Slice, SliceMut, convert, each_type};
+use crate::cpu::element::{Cast, Element, Slice, SliceMut, convert, each_type};
 use crate::cpu::lanes::{self, Lanes};
 use crate::cpu::map::block::{Bound, Worker};
 use crate::cpu::map::program::Fused;
@@ -57,7 +57,7 @@ impl Launch for Prepared {
     fn launch(&self, Arguments { reads, mut writes, coordinates, threads }: Arguments<'_>) -> Result<(), Reason> {
         match self.fused.compute {
             DType::F64 => launch_with::<f64>(self, reads, writes.remove(0), coordinates, threads),
-            DType::F32 => launch_with::<f32>(self, reads, writes.remove(0), coordinates, threads),
+            DType::F32 | DType::BF16 | DType::F16 => launch_with::<f32>(self, reads, writes.remove(0), coordinates, threads),
             DType::I64 | DType::Bool => launch_with::<i64>(self, reads, writes.remove(0), coordinates, threads),
         }
     }
@@ -94,7 +94,7 @@ fn launch_with<T: Number>(
     let bound = Bound::<T>::new(&p.fused, reads, coordinates);
     match p.accumulate {
         DType::F64 => run::<T, f64>(p, &bound, write, threads),
-        DType::F32 => run::<T, f32>(p, &bound, write, threads),
+        DType::F32 | DType::BF16 | DType::F16 => run::<T, f32>(p, &bound, write, threads),
         DType::I64 | DType::Bool => run::<T, i64>(p, &bound, write, threads),
     }
     bound.outcome()
@@ -335,6 +335,22 @@ simd! {
                 ReduceKind::Min => in_lanes(row, A::HIGHEST, A::min),
             };
         }
+    }
+}
+
+/// `into[i] = kind(into[i], from[i])` of floats of 16 bits: computed in f32, and rounded.
+pub fn combine_halves<H: Element>(kind: ReduceKind, into: &mut [H], from: &[H])
+where
+    f32: Cast<H>,
+{
+    const BLOCK: usize = 512;
+    let (mut a, mut b) = ([0f32; BLOCK], [0f32; BLOCK]);
+    for (into, from) in into.chunks_mut(BLOCK).zip(from.chunks(BLOCK)) {
+        let (a, b) = (&mut a[..into.len()], &mut b[..into.len()]);
+        convert(into, a);
+        convert(from, b);
+        combine(kind, a, b);
+        convert(a, into);
     }
 }
 

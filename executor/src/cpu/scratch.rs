@@ -5,6 +5,7 @@ use std::cell::RefCell;
 
 thread_local! {
     static FREE: RefCell<Vec<Vec<u64>>> = const { RefCell::new(vec![]) };
+    static WIDE: RefCell<Vec<Vec<f32>>> = const { RefCell::new(vec![]) };
 }
 
 /// Runs `f` with `len` elements of whatever was there before.
@@ -17,4 +18,16 @@ pub fn with<T: Number, R>(len: usize, f: impl FnOnce(&mut [T]) -> R) -> R {
     let result = f(&mut bytemuck::cast_slice_mut(&mut words)[..len]);
     FREE.with_borrow_mut(|free| free.push(words));
     result
+}
+
+/// `len` elements of whatever was there before, to be given back.
+pub fn take(len: usize) -> Vec<f32> {
+    let mut memory = WIDE.with_borrow_mut(|free| free.pop().unwrap_or_default());
+    memory.resize(len, 0.0);
+    memory
+}
+
+/// Gives memory back.
+pub fn give(memory: Vec<f32>) {
+    WIDE.with_borrow_mut(|free| free.push(memory));
 }

@@ -241,6 +241,12 @@ impl Array {
         }
         match (self.header.element, dtype) {
             (Element::F64, DType::F64) | (Element::F32, DType::F32) | (Element::I64, DType::I64) => out.extend_from_slice(bytes),
+            (_, DType::BF16) => with_elements!(self.header.element, bytes, |elements| {
+                elements.for_each(|x| out.extend_from_slice(&bf16::from_f32(x as f32).to_le_bytes()))
+            }),
+            (_, DType::F16) => with_elements!(self.header.element, bytes, |elements| {
+                elements.for_each(|x| out.extend_from_slice(&f16::from_f32(x as f32).to_le_bytes()))
+            }),
             (_, DType::F64) => cast!(f64),
             (_, DType::F32) => cast!(f32),
             (_, DType::I64) => cast!(i64),

@@ -23,6 +23,9 @@ pub fn written_header(dtype: DType, shape: &[u64]) -> Vec<u8> {
     let element = match dtype {
         DType::F64 => "<f8",
         DType::F32 => "<f4",
+        DType::F16 => "<f2",
+        // NumPy has no name for it; two bytes that it does not interpret.
+        DType::BF16 => "|V2",
         DType::I64 => "<i8",
         DType::Bool => "|b1",
     };

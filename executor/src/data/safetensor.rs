@@ -186,6 +186,8 @@ fn dtype(dtype: DType) -> Dtype {
     match dtype {
         DType::F64 => Dtype::F64,
         DType::F32 => Dtype::F32,
+        DType::BF16 => Dtype::BF16,
+        DType::F16 => Dtype::F16,
         DType::I64 => Dtype::I64,
         DType::Bool => Dtype::BOOL,
     }

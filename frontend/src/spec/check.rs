@@ -4,7 +4,7 @@
 use super::context::{Context, quote};
 use shardc_ir::diagnostic::{Diagnostic, counted};
 use shardc_ir::mesh::AxisId;
-use shardc_ir::spec::{PipelineSchedule, Source, Spec, ZeroStage};
+use shardc_ir::spec::{FloatType, PipelineSchedule, Source, Spec, ZeroStage};
 use shardc_ir::train::Decay;
 use std::collections::BTreeMap;
 
@@ -21,6 +21,7 @@ pub fn check(spec: &Spec, context: &mut Context<'_>) {
     schedule_fits(spec, context);
     rate_falls(spec, context);
     frozen_is_not_trained(spec, context);
+    precisions_fit(spec, context);
 }
 
 fn batch_divides(spec: &Spec, context: &mut Context<'_>) {
@@ -62,6 +63,22 @@ fn axes_do_one_job(spec: &Spec, context: &mut Context<'_>) {
         if axes.contains(&stages) {
             conflict(stages, "pipeline", statement, source, context);
         }
+    }
+}
+
+/// Gradients and sums have the type that is computed in, or a wider one; a loss scale is for numbers
+/// that underflow.
+fn precisions_fit(spec: &Spec, context: &mut Context<'_>) {
+    let Some(line) = &spec.precision else { return };
+    let compute = line.value.compute.unwrap_or(FloatType::F32);
+    for (name, float) in [("gradients", line.value.gradients), ("reduce", line.value.reduce)] {
+        let Some(float) = float.filter(|float| float.dtype().is_half() && *float != compute) else { continue };
+        let error = Diagnostic::error(format!("`{name}={float}` is narrower than what is computed, which is {compute}"));
+        context.report(line.source, error.help(format!("use `{name}=f32`, or `compute={float}` too")));
+    }
+    if line.value.loss_scale.is_some() && compute != FloatType::F16 {
+        let error = Diagnostic::error(format!("`loss_scale` is for `compute=f16`, and this computes in {compute}"));
+        context.report(line.source, error.help(format!("leave it out: {compute} holds small gradients as they are")));
     }
 }
 

@@ -4,15 +4,16 @@
 use super::context::Context;
 use super::reader::Reader;
 use super::syntax::Value;
-use super::values::{above_zero, bytes, choice, float_type, head, name_ref, pattern};
+use super::values::{above_zero, bytes, choice, float_type, head, name_ref, pattern, positive};
 use shardc_ir::diagnostic::Diagnostic;
-use shardc_ir::spec::{Init, InitRule, LossScale, Precision, Spec, StatisticsGroups, Tie};
+use shardc_ir::spec::{FloatType, Init, InitRule, LossScale, Precision, Spec, StatisticsGroups, Tie};
 
 pub fn precision(r: &mut Reader<'_, '_, '_>, spec: &mut Spec) -> Option<()> {
-    let compute = r.optional("compute", float_type);
-    let gradients = r.optional("gradients", float_type);
-    let master = r.optional("master", float_type);
-    let reduce = r.optional("reduce", float_type);
+    use FloatType::{Bf16, F16, F32, Tf32};
+    let compute = r.optional("compute", float_type(&[F32, Tf32, Bf16, F16]));
+    let gradients = r.optional("gradients", float_type(&[F32, Bf16, F16]));
+    let master = r.optional("master", float_type(&[F32]));
+    let reduce = r.optional("reduce", float_type(&[F32, Bf16, F16]));
     let loss_scale = r.optional("loss_scale", loss_scale);
     let precision =
         Precision { compute: compute?, gradients: gradients?, master: master?, reduce: reduce?, loss_scale: loss_scale? };
@@ -24,11 +25,20 @@ pub fn precision(r: &mut Reader<'_, '_, '_>, spec: &mut Spec) -> Option<()> {
 }
 
 fn loss_scale(value: &Value<'_>, subject: &str, context: &mut Context<'_>) -> Option<LossScale> {
-    if value.text.text.starts_with(|c: char| c.is_alphabetic()) {
-        return choice(&[("dynamic", LossScale::Dynamic)])(value, subject, context);
+    if !value.text.text.starts_with(|c: char| c.is_alphabetic()) {
+        return above_zero(value, subject, context).map(LossScale::Constant);
     }
-    above_zero(value, subject, context).map(LossScale::Constant)
+    let (function, arguments) = head(value, subject, &["dynamic"], context)?;
+    let mut r = Reader::new(function, "dynamic(initial=65536 interval=2000)", value.text.source, arguments, context);
+    let initial = r.optional("initial", above_zero);
+    let interval = r.optional("interval", positive);
+    r.finish();
+    Some(LossScale::Dynamic { initial: initial?.unwrap_or(INITIAL_SCALE), interval: interval?.unwrap_or(SCALE_INTERVAL) })
 }
+
+/// The first loss scale, and how many good steps double it, as PyTorch's `GradScaler` has them.
+const INITIAL_SCALE: f64 = 65_536.0;
+const SCALE_INTERVAL: u64 = 2_000;
 
 pub fn recompute(r: &mut Reader<'_, '_, '_>, spec: &mut Spec) -> Option<()> {
     r.value("a pattern", pattern).map(|pattern| spec.recompute.push(pattern))

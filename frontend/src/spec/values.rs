@@ -90,8 +90,9 @@ pub fn boolean(value: &Value<'_>, subject: &str, context: &mut Context<'_>) -> O
 }
 
 /// A float type.
-pub fn float_type(value: &Value<'_>, subject: &str, context: &mut Context<'_>) -> Option<FloatType> {
-    choice(&FloatType::ALL.map(|float| (float.name(), float)))(value, subject, context)
+pub fn float_type(choices: &[FloatType]) -> impl Fn(&Value<'_>, &str, &mut Context<'_>) -> Option<FloatType> + use<> {
+    let choices: Vec<(&'static str, FloatType)> = choices.iter().map(|float| (float.name(), *float)).collect();
+    move |value, subject, context| choice(&choices)(value, subject, context)
 }
 
 /// One word of `choices`.

@@ -5,7 +5,7 @@ use crate::dtype::DType;
 use crate::ops::elementwise::UnaryFn;
 use crate::reason;
 use crate::reason::Reason;
-use crate::scalar::Binary;
+use crate::scalar::{Binary, Rounding};
 use crate::types::{Tensor, Type};
 
 /// `f(x)`
@@ -26,6 +26,11 @@ pub(super) fn unary(f: UnaryFn, x: &Tensor, result: &Type) -> Result<Tensor, Rea
 fn note(failed: &mut Option<Reason>, why: Reason) -> i64 {
     *failed = Some(why);
     0
+}
+
+/// The nearest numbers of a format.
+pub(super) fn round_to(format: Rounding, x: &Tensor) -> Tensor {
+    from_f64(&x.ty, x.to_f64().into_iter().map(|v| format.round_f64(v)))
 }
 
 /// `(x - mean) / sqrt(variance + eps) * scale + bias`, all but x broadcast
@@ -57,6 +62,7 @@ pub(super) fn binary(f: Binary, a: &Tensor, b: &Tensor, result: &Type) -> Result
 pub(super) fn select(operands: [&Tensor; 3], result: &Type) -> Tensor {
     let bytes = match result.dtype.bytes() {
         1 => select_words::<1>(operands, result),
+        2 => select_words::<2>(operands, result),
         4 => select_words::<4>(operands, result),
         _ => select_words::<8>(operands, result),
     };

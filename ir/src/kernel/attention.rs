@@ -81,7 +81,7 @@ impl Attention {
             .reads(self.dtype, self.rows(&self.v, self.kv_heads, self.kv_len, self.v_width, false)?);
         match &self.mask {
             AttentionMask::Operand { dtype, strides } => {
-                if *dtype != DType::Bool && *dtype != self.dtype {
+                if *dtype != DType::Bool && *dtype != self.dtype.computed() {
                     return Err(reason!("a mask of {dtype} for scores of {}", self.dtype));
                 }
                 Ok(signature.reads(*dtype, extent(&[self.batch, self.heads, self.q_len, self.kv_len], strides, (0, 0))?))
@@ -126,7 +126,7 @@ impl Form for Attention {
         Ok(self
             .inputs()?
             .writes(self.dtype, self.rows(&self.o, self.heads, self.q_len, self.v_width, true)?)
-            .writes(self.dtype, product(&[self.batch, self.heads, self.q_len])?))
+            .writes(self.dtype.computed(), product(&[self.batch, self.heads, self.q_len])?))
     }
 
     fn in_place(&self, _read: usize, _write: usize) -> bool {
@@ -164,7 +164,7 @@ impl Form for AttentionGrad {
         let o = a.rows(&a.o, a.heads, a.q_len, a.v_width, false)?;
         Ok(a.inputs()?
             .reads(a.dtype, o)
-            .reads(a.dtype, product(&[a.batch, a.heads, a.q_len])?)
+            .reads(a.dtype.computed(), product(&[a.batch, a.heads, a.q_len])?)
             .reads(a.dtype, o)
             .writes(a.dtype, a.rows(&a.q, a.heads, a.q_len, a.width, true)?)
             .writes(a.dtype, a.rows(&a.k, a.kv_heads, a.kv_len, a.width, true)?)

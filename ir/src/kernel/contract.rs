@@ -4,6 +4,7 @@ use super::form::{Form, Position};
 use super::signature::{Signature, counted, distinct, extent, float};
 use crate::dtype::DType;
 use crate::mesh::Mesh;
+use crate::reason;
 use crate::reason::Reason;
 use serde::{Deserialize, Serialize};
 
@@ -11,8 +12,11 @@ use serde::{Deserialize, Serialize};
 /// letters or none. Operands: `a`, `b`, then `c`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Contract {
-    /// f32 or f64.
+    /// The type of `a` and `b`, a float.
     pub dtype: DType,
+    /// The type of `c`: that of the operands, or f32 for operands of 16 bits. Sums of 16-bit
+    /// operands are f32, and rounded once.
+    pub result: DType,
     /// Letters of all three operands, outer to inner as in `c`.
     pub batch: Vec<ContractDim>,
     /// Letters of `a` and `c`.
@@ -50,6 +54,9 @@ impl Form for Contract {
 
     fn signature(&self, _mesh: &Mesh) -> Result<Signature, Reason> {
         float(self.dtype)?;
+        if self.result != self.dtype && self.result != self.dtype.computed() {
+            return Err(reason!("products of {} are no {}", self.dtype, self.result));
+        }
         let kept: Vec<&ContractDim> = [&self.batch, &self.m, &self.n].into_iter().flatten().collect();
         let all: Vec<&ContractDim> = kept.iter().copied().chain(&self.k).collect();
         if all.iter().any(|d| d.a < 0 || d.b < 0 || d.c < 0) {
@@ -73,7 +80,7 @@ impl Form for Contract {
         Ok(Signature::default()
             .reads(self.dtype, read(|d| d.a)?)
             .reads(self.dtype, read(|d| d.b)?)
-            .writes(self.dtype, extent(&written, &c, (0, 0))?))
+            .writes(self.result, extent(&written, &c, (0, 0))?))
     }
 
     fn in_place(&self, _read: usize, _write: usize) -> bool {

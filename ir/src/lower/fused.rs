@@ -50,7 +50,7 @@ impl Space {
             }
             Lowered::Reduce { .. } => {
                 let operand = lowered.extent(node.operands[0]);
-                Some(Space { compute: operand.ty.dtype, shape: operand.local.clone() })
+                Some(Space { compute: operand.ty.dtype.computed(), shape: operand.local.clone() })
             }
             _ => None,
         }
@@ -67,7 +67,7 @@ impl Space {
         let node = lowered.graph.node(id);
         let (Lowered::Map(map), [result]) = (lowered.node(id), &node.results[..]) else { return false };
         let extent = lowered.extent(*result);
-        let kept = extent.ty.dtype == DType::Bool || extent.ty.dtype == self.compute;
+        let kept = extent.ty.dtype == DType::Bool || extent.ty.dtype.computed() == self.compute;
         let computes = map.compute.is_none_or(|compute| compute == self.compute);
         let strides = row_major(&self.shape);
         let readable = |v: &ValueId| {

@@ -200,14 +200,14 @@ impl Rules for Attention {
             let full = [s.batch, s.heads, s.queries, s.keys];
             let fits = mask.rank() <= 4
                 && mask.shape.iter().rev().zip(full.iter().rev()).all(|(m, n)| m == n || *m == 1)
-                && (mask.dtype == DType::Bool || mask.dtype == dtype);
+                && (mask.dtype == DType::Bool || mask.dtype == dtype.computed());
             if !fits {
                 return Err(reason!("the mask {mask} does not broadcast to {full:?}"));
             }
         }
         Ok(vec![
             Type::new(dtype, self.o.shape(s.batch, s.heads, s.queries, s.v_width)),
-            Type::new(dtype, [s.batch, s.heads, s.queries]),
+            Type::new(dtype.computed(), [s.batch, s.heads, s.queries]),
         ])
     }
 

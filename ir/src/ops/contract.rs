@@ -1,6 +1,7 @@
 //! Contractions: sums of products over letters, as in einsum.
 
 use super::{Backward, Linear, NoGradient, Rules, named};
+use crate::dtype::DType;
 use crate::kernel::{self, ContractDim, Kernel};
 use crate::letters::Letters;
 use crate::lower::{LowerContext, Lowered};
@@ -15,13 +16,22 @@ use serde::{Deserialize, Serialize};
 pub struct Contract {
     /// The einsum.
     pub spec: String,
+    /// The result's element type, where it is not that of the operands: sums of products of 16-bit
+    /// floats may stay f32.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dtype: Option<DType>,
 }
 named!(Contract, "contract");
 
 impl Contract {
     /// The contraction with that einsum.
     pub fn new(spec: impl Into<String>) -> Contract {
-        Contract { spec: spec.into() }
+        Contract { spec: spec.into(), dtype: None }
+    }
+
+    /// The same with results in the type in which kernels add up products of `operands`.
+    pub fn unrounded(self, operands: DType) -> Contract {
+        Contract { dtype: operands.is_half().then(|| operands.computed()), ..self }
     }
 
     /// The letters of `a`, `b` and `c`.
@@ -75,7 +85,11 @@ impl Rules for Contract {
             size(letter)?;
         }
         let shape: Result<Vec<u64>, Reason> = c.chars().map(size).collect();
-        Ok(vec![Type::new(ta.dtype, shape?)])
+        let dtype = self.dtype.unwrap_or(ta.dtype);
+        if dtype != ta.dtype && dtype != ta.dtype.computed() {
+            return Err(reason!("products of {} are no {dtype}", ta.dtype));
+        }
+        Ok(vec![Type::new(dtype, shape?)])
     }
 
     fn letters(&self, operands: &[Type], _: &[Type]) -> Letters {
@@ -89,12 +103,13 @@ impl Rules for Contract {
     fn gradient(&self, cx: &mut Backward<'_>) -> Result<(), NoGradient> {
         let (a, b, c) = self.terms().expect("the node was built");
         let (x, y, g) = (cx.operands[0], cx.operands[1], cx.grad());
+        let dtype = cx.b.ty(x).dtype;
         if cx.needs[0] {
-            let dx = cx.b.op(Contract::new(format!("{c},{b}->{a}")), &[g, y]);
+            let dx = cx.b.op(Contract::new(format!("{c},{b}->{a}")).unrounded(dtype), &[g, y]);
             cx.give(0, dx);
         }
         if cx.needs[1] {
-            let dy = cx.b.op(Contract::new(format!("{a},{c}->{b}")), &[x, g]);
+            let dy = cx.b.op(Contract::new(format!("{a},{c}->{b}")).unrounded(dtype), &[x, g]);
             cx.give(1, dy);
         }
         Ok(())
@@ -118,7 +133,8 @@ impl Rules for Contract {
         };
         let pick = |term: &str, keep: &dyn Fn(char) -> bool| term.chars().filter(|l| keep(*l)).map(dim).collect();
         let kernel = kernel::Contract {
-            dtype: cx.results[0].ty.dtype,
+            dtype: cx.operands[0].ty.dtype,
+            result: cx.results[0].ty.dtype,
             batch: pick(c, &|l| a.contains(l) && b.contains(l)),
             m: pick(c, &|l| a.contains(l) && !b.contains(l)),
             n: pick(c, &|l| !a.contains(l) && b.contains(l)),

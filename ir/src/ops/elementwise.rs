@@ -8,7 +8,7 @@ use crate::letters::Letters;
 use crate::lower::{LowerContext, Lowered};
 use crate::reason;
 use crate::reason::Reason;
-use crate::scalar::{Binary, Instr, ProgramWriter, Reg, ScalarProgram, Unary};
+use crate::scalar::{Binary, Instr, ProgramWriter, Reg, Rounding, ScalarProgram, Unary};
 use crate::types::Type;
 use serde::{Deserialize, Serialize};
 
@@ -64,7 +64,7 @@ fn nodes(b: &mut Builder, program: &ScalarProgram, arguments: &[ValueId]) -> Val
             Instr::Unary(f, x) => b.unary(f.into(), at(&registers, x)),
             Instr::Binary(f, x, y) => b.binary(f, at(&registers, x), at(&registers, y)),
             Instr::Select(c, x, y) => b.select(at(&registers, c), at(&registers, x), at(&registers, y)),
-            Instr::Index(_) => unreachable!("a derivative does not depend on positions"),
+            Instr::Index(_) | Instr::Round(..) => unreachable!("a derivative has no positions and no roundings"),
         };
         registers.push(value);
     }
@@ -247,8 +247,10 @@ impl Rules for Cast {
         Letters::broadcast(operands, results)
     }
 
-    fn linear(&self, _: &[Type]) -> Linear {
-        Linear::No
+    /// Rounding aside; which sums are rounded before they are complete is decided where reductions
+    /// are placed.
+    fn linear(&self, operands: &[Type]) -> Linear {
+        if self.dtype.is_float() && operands[0].dtype.is_float() { Linear::Together } else { Linear::No }
     }
 
     fn gradient(&self, cx: &mut Backward<'_>) -> Result<(), NoGradient> {
@@ -257,7 +259,7 @@ impl Rules for Cast {
             return Err(NoGradient::Constant);
         }
         let g = cx.grad();
-        let dx = cx.b.cast(g, dtype);
+        let dx = cx.b.cast(g, dtype.computed());
         cx.give(0, dx);
         Ok(())
     }
@@ -281,6 +283,46 @@ impl Rules for Cast {
             let is_zero = w.binary(Binary::Eq, x[0], zero);
             vec![w.unary(Unary::Not, is_zero)]
         })
+    }
+}
+
+/// The nearest numbers of a format that memory does not hold, in the type of the operand. What
+/// flows back is rounded where it is read.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct RoundTo {
+    /// The format.
+    pub format: Rounding,
+}
+named!(RoundTo, "round_to");
+
+impl Rules for RoundTo {
+    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, Reason> {
+        match operands {
+            [x] if x.dtype.is_float() => Ok(vec![x.clone()]),
+            _ => Err("takes one float operand".into()),
+        }
+    }
+
+    fn letters(&self, operands: &[Type], results: &[Type]) -> Letters {
+        Letters::broadcast(operands, results)
+    }
+
+    fn linear(&self, _: &[Type]) -> Linear {
+        Linear::No
+    }
+
+    fn gradient(&self, cx: &mut Backward<'_>) -> Result<(), NoGradient> {
+        let g = cx.grad();
+        cx.give(0, g);
+        Ok(())
+    }
+
+    fn positions(&self) -> bool {
+        false
+    }
+
+    fn lower(&self, cx: &LowerContext<'_>) -> Lowered {
+        Lowered::map(Some(cx.operands[0].ty.dtype), 1, |w, x| vec![w.round(self.format, x[0])])
     }
 }
 

@@ -6,6 +6,7 @@
 pub mod attention;
 pub mod batch_norm;
 pub mod captures;
+pub mod cast_policy;
 pub mod comm;
 pub mod contract;
 pub mod conv;
@@ -286,6 +287,7 @@ ops! {
     Binary(elementwise::BinaryOp),
     Where(elementwise::Where),
     Cast(elementwise::Cast),
+    RoundTo(elementwise::RoundTo),
     Detach(elementwise::Detach),
     // contract, reduce
     Contract(contract::Contract),

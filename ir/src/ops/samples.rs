@@ -95,7 +95,7 @@ impl Argument {
             match self.ty.dtype {
                 DType::I64 => v.floor(),
                 DType::Bool => f64::from(u8::from(share(i) < 0.7)),
-                DType::F32 | DType::F64 => {
+                _ => {
                     let (nearest, clearance) = ((v * 2.0).round() / 2.0, 0.02 * (self.high - self.low).min(1.0));
                     if (v - nearest).abs() < clearance { nearest + clearance.copysign(v - nearest) } else { v }
                 }
@@ -216,6 +216,9 @@ fn select_and_cast() -> Vec<Sample> {
         sample(Cast { dtype: DType::Bool }, [integers([2, 3], -1, 2)]),
         sample(Cast { dtype: DType::F64 }, [integers([2, 3], -9, 9)]),
         sample(Cast { dtype: DType::F64 }, [truths([2, 3])]),
+        sample(Cast { dtype: DType::F32 }, [argument(DType::BF16, [2, 3], -2.0, 2.0)]),
+        sample(Cast { dtype: DType::BF16 }, [argument(DType::F32, [2, 3], -2.0, 2.0)]),
+        sample(Cast { dtype: DType::F16 }, [argument(DType::F32, [2, 3], -2.0, 2.0)]),
         sample(Detach {}, [floats([2, 3])]),
     ]
 }

@@ -1,7 +1,7 @@
 //! Common ops in one call each, for gradients and passes: `b.add(x, y)`.
 
 use super::elementwise::{self, UnaryFn};
-use super::{layout, leaf, reduce};
+use super::{Op, layout, leaf, reduce};
 use crate::builder::Builder;
 use crate::dtype::DType;
 use crate::graph::{StateId, ValueId};
@@ -88,7 +88,16 @@ impl Builder {
 
     /// Elements of another type.
     pub fn cast(&mut self, x: ValueId, dtype: DType) -> ValueId {
-        if self.ty(x).dtype == dtype { x } else { self.op(elementwise::Cast { dtype }, &[x]) }
+        if self.ty(x).dtype == dtype {
+            return x;
+        }
+        let node = self.graph().def(x);
+        // Numbers of 16 bits come back from f32 as they were.
+        let widened = (matches!(node.op, Op::Cast(_)) && !self.ty(x).dtype.is_half()).then(|| node.operands[0]);
+        match widened.filter(|from| self.ty(x).dtype.is_float() && dtype.is_half() && self.ty(*from).dtype == dtype) {
+            Some(from) => from,
+            None => self.op(elementwise::Cast { dtype }, &[x]),
+        }
     }
 
     /// A reduction over `axes`, which disappear.

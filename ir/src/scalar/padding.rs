@@ -33,6 +33,7 @@ pub fn padding(program: &ScalarProgram, compute: DType, inputs: &[Filling]) -> V
                 };
                 Filling { value, alike: a.alike && b.alike }
             }
+            Instr::Round(to, a) => Filling { value: of(a).value.map(|a| to.round_f64(a)), ..of(a) },
             Instr::Select(a, b, c) => {
                 let (a, b, c) = (of(a), of(b), of(c));
                 let value = match a.value {

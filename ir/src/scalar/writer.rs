@@ -1,6 +1,6 @@
 //! Writing scalar programs.
 
-use super::{Binary, Instr, Reg, ScalarProgram, Unary};
+use super::{Binary, Instr, Reg, Rounding, ScalarProgram, Unary};
 
 /// Writes scalar programs.
 pub struct ProgramWriter {
@@ -62,6 +62,11 @@ impl ProgramWriter {
     /// `a` where `condition` is not 0, else `b`
     pub fn select(&mut self, condition: Reg, a: Reg, b: Reg) -> Reg {
         self.push(Instr::Select(condition, a, b))
+    }
+
+    /// `a`, rounded
+    pub fn round(&mut self, to: Rounding, a: Reg) -> Reg {
+        self.push(Instr::Round(to, a))
     }
 
     /// `a + b`

@@ -1,6 +1,7 @@
 //! The statements of the spec about state and numbers: precision, initial values, ties.
 
 use super::Located;
+use crate::dtype::DType;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -31,11 +32,23 @@ pub enum FloatType {
     Bf16,
     /// 16-bit float of IEEE 754.
     F16,
+    /// 32-bit float with the mantissa of f16: only products are computed in it.
+    Tf32,
 }
 
 impl FloatType {
     /// Every float type.
-    pub const ALL: [FloatType; 4] = [FloatType::F64, FloatType::F32, FloatType::Bf16, FloatType::F16];
+    pub const ALL: [FloatType; 5] = [FloatType::F64, FloatType::F32, FloatType::Bf16, FloatType::F16, FloatType::Tf32];
+
+    /// The element type of values in memory.
+    pub fn dtype(self) -> DType {
+        match self {
+            FloatType::F64 => DType::F64,
+            FloatType::F32 | FloatType::Tf32 => DType::F32,
+            FloatType::Bf16 => DType::BF16,
+            FloatType::F16 => DType::F16,
+        }
+    }
 
     /// The name in specs and listings: `bf16`.
     pub fn name(self) -> &'static str {
@@ -44,6 +57,7 @@ impl FloatType {
             FloatType::F32 => "f32",
             FloatType::Bf16 => "bf16",
             FloatType::F16 => "f16",
+            FloatType::Tf32 => "tf32",
         }
     }
 }
@@ -57,8 +71,14 @@ impl fmt::Display for FloatType {
 /// `loss_scale=`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub enum LossScale {
-    /// Grows while gradients stay finite, falls when they overflow.
-    Dynamic,
+    /// Doubles after steps in a row whose gradients are finite, halves where they overflow: that
+    /// step changes nothing.
+    Dynamic {
+        /// At the first step.
+        initial: f64,
+        /// How many steps in a row double it.
+        interval: u64,
+    },
     /// A constant above 0.
     Constant(f64),
 }

@@ -4,6 +4,7 @@
 use super::cursor::{Cursor, Read, quoted};
 use crate::dtype::DType;
 use crate::types::{Tensor, Type, from_hex, to_hex};
+use half::{bf16, f16};
 use std::sync::Arc;
 
 /// Up to so many elements are listed.
@@ -36,7 +37,7 @@ pub(super) fn first_text(tensor: &Tensor) -> String {
 fn elements(tensor: &Tensor) -> Vec<String> {
     match tensor.ty.dtype {
         DType::F64 => tensor.to_f64().iter().map(|v| format!("{v:?}")).collect(),
-        DType::F32 => tensor.to_f64().iter().map(|v| format!("{:?}", *v as f32)).collect(),
+        DType::F32 | DType::BF16 | DType::F16 => tensor.to_f64().iter().map(|v| format!("{:?}", *v as f32)).collect(),
         DType::I64 => tensor.to_i64().iter().map(i64::to_string).collect(),
         DType::Bool => tensor.to_i64().iter().map(|v| (*v != 0).to_string()).collect(),
     }
@@ -75,6 +76,8 @@ fn read_element(cursor: &mut Cursor<'_>, dtype: DType) -> Read<Vec<u8>> {
     let bytes = match dtype {
         DType::F64 => number.parse::<f64>().ok().map(|v| v.to_le_bytes().to_vec()),
         DType::F32 => number.parse::<f32>().ok().map(|v| v.to_le_bytes().to_vec()),
+        DType::BF16 => number.parse().ok().map(|v| bf16::from_f32(v).to_le_bytes().to_vec()),
+        DType::F16 => number.parse().ok().map(|v| f16::from_f32(v).to_le_bytes().to_vec()),
         DType::I64 => number.parse::<i64>().ok().map(|v| v.to_le_bytes().to_vec()),
         DType::Bool => number.parse::<bool>().ok().map(|v| vec![u8::from(v)]),
     };

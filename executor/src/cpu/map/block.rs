@@ -70,6 +70,7 @@ impl<'a, T: Number> Bound<'a, T> {
                 Data::InPlace(_) => {}
             },
             Uniform::Op(Op::Unary(f, a)) => lanes::unary(f, &[value(a)], &mut out),
+            Uniform::Op(Op::Round(to, a)) => lanes::round(to, &[value(a)], &mut out),
             Uniform::Op(Op::Binary(f, a, b)) => {
                 self.note_division(f, Lanes::All(value(b)));
                 lanes::binary(f, Lanes::Each(&[value(a)]), Lanes::All(value(b)), &mut out);
@@ -156,6 +157,10 @@ impl<'b, 'a, T: Number> Worker<'b, 'a, T> {
             Op::Unary(f, a) => match self.lanes(a) {
                 Lanes::Each(a) => lanes::unary(f, a, out),
                 Lanes::All(a) => lanes::unary(f, &vec![a; out.len()], out),
+            },
+            Op::Round(to, a) => match self.lanes(a) {
+                Lanes::Each(a) => lanes::round(to, a, out),
+                Lanes::All(a) => lanes::round(to, &vec![a; out.len()], out),
             },
             Op::Binary(f, a, b) => {
                 self.bound.note_division(f, self.lanes(b));

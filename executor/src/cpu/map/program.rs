@@ -9,7 +9,7 @@
 use crate::cpu::lanes::Then;
 use shardc_ir::dtype::DType;
 use shardc_ir::position::Origin;
-use shardc_ir::scalar::{Binary, Unary};
+use shardc_ir::scalar::{Binary, Rounding, Unary};
 
 /// The place of an instruction's operand while a block runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +44,7 @@ impl From<Target> for Storage {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Op<P> {
     Unary(Unary, P),
+    Round(Rounding, P),
     Binary(Binary, P, P),
     Select(P, P, P),
     /// `then(f(a, b), c)`, see [`Then`]; `a` is not uniform.
@@ -126,7 +127,7 @@ impl<P: Copy> Op<P> {
     /// The operands, in order.
     pub fn operands(self) -> impl Iterator<Item = P> {
         let operands = match self {
-            Op::Unary(_, a) => [Some(a), None, None],
+            Op::Unary(_, a) | Op::Round(_, a) => [Some(a), None, None],
             Op::Binary(_, a, b) => [Some(a), Some(b), None],
             Op::Select(a, b, c) | Op::Chain(_, _, a, b, c) => [Some(a), Some(b), Some(c)],
         };
@@ -137,6 +138,7 @@ impl<P: Copy> Op<P> {
     pub fn map<Q>(self, f: impl Fn(P) -> Option<Q>) -> Option<Op<Q>> {
         Some(match self {
             Op::Unary(g, a) => Op::Unary(g, f(a)?),
+            Op::Round(to, a) => Op::Round(to, f(a)?),
             Op::Binary(g, a, b) => Op::Binary(g, f(a)?, f(b)?),
             Op::Select(a, b, c) => Op::Select(f(a)?, f(b)?, f(c)?),
             Op::Chain(g, then, a, b, c) => Op::Chain(g, then, f(a)?, f(b)?, f(c)?),

@@ -84,6 +84,7 @@ fn place(fused: &mut Fused, map: &Map, leaves: Vec<(usize, Leaf)>, store: bool) 
             Instr::Index(_) => continue,
             Instr::Unary(f, a) => Op::Unary(f, a as usize),
             Instr::Binary(f, a, b) => Op::Binary(f, a as usize, b as usize),
+            Instr::Round(to, a) => Op::Round(to, a as usize),
             Instr::Select(a, b, c) => Op::Select(a as usize, b as usize, c as usize),
         };
         if op.operands().any(|r| r >= register) {

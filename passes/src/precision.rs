@@ -1,0 +1,235 @@
+//! Gives every op of the model the element type that the spec's `precision` line asks for.
+//!
+//! Before: `%y = contract "bk,kn->bn" %x, %w` in f32. After `precision compute=bf16`: `%x16 = cast
+//! %x`, `%w16 = cast %w`, `%y = contract %x16, %w16 : bf16[…]`; a norm that reads `%y` reads `cast
+//! %y` in f32. Parameters stay as they are: they are the masters, and a product reads a rounded
+//! copy of them, made once. Outputs keep their types. With `compute=tf32` operands of products are
+//! rounded and stay f32. What each op does is its [`CastPolicy`]. A product with a constant is
+//! wide: the weights of an average are no numbers of 16 bits. Needs phase `raised` and keeps it.
+//! Refuses what the types cannot mean. Source: Micikevicius et al., Mixed Precision Training
+//! (2018).
+
+use crate::pass::{Context, Mode, Pass};
+use crate::rewrite::{ValueMap, mapped, rebuild_nodes};
+use crate::weights::weights;
+use shardc_ir::builder::Builder;
+use shardc_ir::diagnostic::Diagnostics;
+use shardc_ir::dtype::DType;
+use shardc_ir::graph::{Graph, Node, Output, Phase, ValueId};
+use shardc_ir::ops::Op;
+use shardc_ir::ops::cast_policy::CastPolicy;
+use shardc_ir::ops::elementwise::RoundTo;
+use shardc_ir::scalar::Rounding;
+use shardc_ir::spec::FloatType;
+use std::collections::HashMap;
+
+/// See the module.
+pub struct Precision;
+
+impl Pass for Precision {
+    fn name(&self) -> &'static str {
+        "precision"
+    }
+
+    fn needs(&self, _mode: Mode) -> Phase {
+        Phase::Raised
+    }
+
+    fn gives(&self) -> Phase {
+        Phase::Raised
+    }
+
+    fn modes(&self) -> &'static [Mode] {
+        Mode::ALL
+    }
+
+    fn run(&self, graph: &mut Graph, cx: &Context<'_>) -> Result<(), Diagnostics> {
+        let compute = cx.spec.precision.as_ref().and_then(|line| line.value.compute);
+        let compute = match compute {
+            None | Some(FloatType::F64) => return Ok(()),
+            Some(FloatType::Tf32) => Compute::Rounded(Rounding::Tf32),
+            Some(FloatType::F32) => Compute::Type(DType::F32),
+            Some(FloatType::Bf16) => Compute::Type(DType::BF16),
+            Some(FloatType::F16) => Compute::Type(DType::F16),
+        };
+        *graph = Rewrite::new(graph, compute).build();
+        Ok(())
+    }
+}
+
+/// The numbers that products read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Compute {
+    /// Of a narrower type.
+    Type(DType),
+    /// Of their own type, with fewer bits.
+    Rounded(Rounding),
+}
+
+struct Rewrite<'g> {
+    old: &'g Graph,
+    compute: Compute,
+    /// For each old value, whether it is made of state variables and constants.
+    weights: Vec<bool>,
+    /// For each old value, whether it is made of constants alone.
+    constants: Vec<bool>,
+    /// For each old value, whether it is a product, whatever the order of its elements.
+    products: Vec<bool>,
+    /// The rounded copy of each new value that has one.
+    narrowed: HashMap<ValueId, ValueId>,
+}
+
+impl<'g> Rewrite<'g> {
+    fn new(old: &'g Graph, compute: Compute) -> Rewrite<'g> {
+        let made = old.reached_from(|v| matches!(old.def(v).op, Op::Input(_) | Op::State(_)));
+        let constants = made.into_iter().map(|made| !made).collect();
+        let mut products = vec![false; old.value_count()];
+        for (_, node) in old.nodes() {
+            let is_product = match node.op.cast_policy() {
+                CastPolicy::Product => true,
+                CastPolicy::Moves => node.operands.iter().all(|v| products[v.index()]),
+                _ => false,
+            };
+            node.results.iter().for_each(|v| products[v.index()] = is_product);
+        }
+        Rewrite { old, compute, weights: weights(old), constants, products, narrowed: HashMap::new() }
+    }
+
+    fn build(mut self) -> Graph {
+        let old = self.old;
+        let (mut b, map) = rebuild_nodes(Builder::rewrite(old), old, |b, _, node, map| self.node(b, node, map));
+        // What is read from outside has the type that the model gives it.
+        let whole = |b: &mut Builder, value: ValueId| {
+            let (new, name) = (mapped(&map, value), &old.value(value).name);
+            let cast = b.cast(new, old.ty(value).dtype);
+            if cast != new && b.graph().value(cast).name != *name {
+                let narrow = format!("{name}.{}", b.ty(new).dtype);
+                b.rename(new, &narrow);
+                b.rename(cast, name);
+            }
+            cast
+        };
+        let outputs = old.outputs.iter().map(|output| Output { name: output.name.clone(), value: whole(&mut b, output.value) });
+        let outputs = outputs.collect();
+        let updates: Vec<Option<ValueId>> = old.states.iter().map(|s| s.update.map(|update| whole(&mut b, update))).collect();
+        let graph = b.graph_mut();
+        graph.outputs = outputs;
+        graph.states.iter_mut().zip(updates).for_each(|(state, update)| state.update = update);
+        b.finish()
+    }
+
+    /// What stands for the results of a node; `None` where it stays as it is.
+    fn node(&mut self, b: &mut Builder, node: &Node, map: &ValueMap) -> Option<Vec<ValueId>> {
+        let operands: Vec<ValueId> = node.operands.iter().map(|v| mapped(map, *v)).collect();
+        let wide = node.operands.iter().chain(&node.results).map(|v| self.old.ty(*v).dtype).find(|dtype| dtype.is_float())?;
+        let results = match node.op.cast_policy() {
+            CastPolicy::Own => return None,
+            CastPolicy::Product if node.operands.iter().any(|v| self.constants[v.index()]) => self.in_type(b, node, &operands, wide),
+            CastPolicy::Product => {
+                // A mask is added to sums, which are wide.
+                let factors = if let Op::Attention(_) = node.op { 3 } else { operands.len() };
+                let narrow = operands.iter().enumerate().map(|(i, v)| if i < factors { self.narrow(b, *v) } else { *v });
+                let narrow: Vec<ValueId> = narrow.collect();
+                append(b, self.old, node, &narrow)
+            }
+            CastPolicy::Table => {
+                let table = self.narrow(b, operands[0]);
+                let rows = append(b, self.old, node, &[&[table], &operands[1..]].concat());
+                rows.into_iter().map(|v| b.cast(v, wide)).collect()
+            }
+            CastPolicy::Moves => {
+                let dtype = if self.is_narrow(b, node, &operands, wide) { b.ty(self.strong(node, &operands)[0]).dtype } else { wide };
+                self.in_type(b, node, &operands, dtype)
+            }
+            CastPolicy::Widest if self.is_narrow(b, node, &operands, wide) => {
+                let strong = self.strong(node, &operands);
+                let dtype = b.ty(strong[0]).dtype;
+                // Constants and biases are not rounded.
+                let through = if strong.len() < floats(b, &operands).count() { wide } else { dtype };
+                let results = self.in_type(b, node, &operands, through);
+                results.into_iter().map(|v| rounded(b, v, dtype)).collect()
+            }
+            CastPolicy::Widest | CastPolicy::Wide => self.in_type(b, node, &operands, wide),
+            CastPolicy::WideAsFirst => {
+                let dtype = b.ty(operands[0]).dtype;
+                let results = self.in_type(b, node, &operands, wide);
+                results.into_iter().map(|v| rounded(b, v, dtype)).collect()
+            }
+        };
+        for (old, new) in node.results.iter().zip(&results) {
+            b.rename(*new, &self.old.value(*old).name);
+        }
+        Some(results)
+    }
+
+    /// The node with its floats in one type.
+    fn in_type(&self, b: &mut Builder, node: &Node, operands: &[ValueId], dtype: DType) -> Vec<ValueId> {
+        let operands: Vec<ValueId> = operands.iter().map(|v| if b.ty(*v).dtype.is_float() { b.cast(*v, dtype) } else { *v }).collect();
+        append(b, self.old, node, &operands)
+    }
+
+    /// The operands that decide in which type a node is computed: floats, but for constants and the
+    /// bias of a product.
+    fn strong(&self, node: &Node, operands: &[ValueId]) -> Vec<ValueId> {
+        let is_bias = |v: ValueId| {
+            let others = node.operands.iter().all(|other| *other == v || self.products[other.index()]);
+            node.op.is_sum() && self.weights[v.index()] && others && self.old.ty(v).shape.iter().filter(|n| **n > 1).count() < 2
+        };
+        let decides = |v: ValueId| self.old.ty(v).dtype.is_float() && !self.constants[v.index()] && !is_bias(v);
+        node.operands.iter().zip(operands).filter(|(old, _)| decides(**old)).map(|(_, new)| *new).collect()
+    }
+
+    /// Whether all operands that decide are narrower than `wide`.
+    fn is_narrow(&self, b: &Builder, node: &Node, operands: &[ValueId], wide: DType) -> bool {
+        let strong = self.strong(node, operands);
+        !strong.is_empty() && strong.iter().all(|v| b.ty(*v).dtype != wide)
+    }
+
+    /// The rounded copy of a value. Of a parameter that is turned around, the parameter is rounded,
+    /// so that there is one copy of it.
+    fn narrow(&mut self, b: &mut Builder, value: ValueId) -> ValueId {
+        if let Some(known) = self.narrowed.get(&value) {
+            return *known;
+        }
+        let node = b.graph().def(value).clone();
+        let name = b.graph().value(value).name.clone();
+        b.base = Some(name);
+        let narrow = match (&node.operands[..], self.compute) {
+            ([only], _) if node.op.is_rearrangement() && is_of_state(b.graph(), value) => {
+                let only = self.narrow(b, *only);
+                b.op(node.op.clone(), &[only])
+            }
+            (_, Compute::Type(dtype)) => b.cast(value, dtype),
+            (_, Compute::Rounded(format)) => b.op(RoundTo { format }, &[value]),
+        };
+        b.base = None;
+        self.narrowed.insert(value, narrow);
+        narrow
+    }
+}
+
+/// The node over other operands.
+fn append(b: &mut Builder, old: &Graph, node: &Node, operands: &[ValueId]) -> Vec<ValueId> {
+    b.base = Some(old.value(node.results[0]).name.clone());
+    let results = b.ops(node.op.clone(), operands);
+    b.base = None;
+    results
+}
+
+/// A float in a type.
+fn rounded(b: &mut Builder, value: ValueId, dtype: DType) -> ValueId {
+    if b.ty(value).dtype.is_float() { b.cast(value, dtype) } else { value }
+}
+
+fn floats<'a>(b: &'a Builder, values: &'a [ValueId]) -> impl Iterator<Item = ValueId> + 'a {
+    values.iter().copied().filter(|v| b.ty(*v).dtype.is_float())
+}
+
+/// Whether a value is a state variable, whatever the order of its elements.
+fn is_of_state(graph: &Graph, value: ValueId) -> bool {
+    let mut node = graph.def(value);
+    while node.op.is_rearrangement() {
+        node = graph.def(node.operands[0]);
+    }
+    matches!(node.op, Op::State(_))
+}
