@@ -36,7 +36,7 @@ use shardc_ir::graph::Graph;
 use shardc_ir::listing::units::count_text;
 use shardc_ir::reason;
 use shardc_ir::reason::Reason;
-use shardc_ir::spec::Spec;
+use shardc_ir::spec::{LossScale, Spec};
 use shardc_ir::train::LearningRate;
 use std::path::Path;
 use std::thread;
@@ -178,6 +178,14 @@ pub fn by_reading(subject: &Subject<'_>, why: &Reason) -> Result<Certificate, Re
     certificate.add("loss", loss::check(subject, None))?;
     certificate.add("outputs", unseen())?;
     Ok(certificate)
+}
+
+/// The constant that the loss is scaled by. A dynamic scale is 1 in what is run.
+fn constant_scale(spec: &Spec) -> f64 {
+    match spec.precision.as_ref().and_then(|line| line.value.scaling()) {
+        Some(LossScale::Constant(scale)) => scale,
+        Some(LossScale::Dynamic { .. }) | None => 1.0,
+    }
 }
 
 /// Why a program is not run that costs so many operations.

@@ -119,7 +119,7 @@ fn apply_init(imported: &mut Imported, spec: &Spec) {
         match state.role {
             StateRole::Parameter | StateRole::Frozen => Some(spec.init[last].value.rule),
             StateRole::Statistic => Some(InitRule::Auto),
-            StateRole::Moment => None,
+            StateRole::Moment | StateRole::Scaling => None,
         }
     };
     let rules: Vec<Option<InitRule>> = imported.graph.states.iter().map(rule).collect();

@@ -10,7 +10,7 @@ use crate::tensor::Tensor;
 use half::{bf16, f16};
 use shardc_ir::dtype::DType;
 use shardc_ir::plan::set::Name;
-use shardc_ir::plan::{Launch, StateRole, Turn};
+use shardc_ir::plan::{Launch, Turn};
 use std::fmt;
 
 /// The kind of a number that is not finite; of several, the worst.
@@ -100,7 +100,7 @@ impl Seen {
 pub fn first(executor: Executor, number: u64, batch: &[Tensor]) -> Result<Option<First>, ExecutionError> {
     let mut seen = Seen::default();
     let programs = executor.programs().clone();
-    for (program, state) in programs.states().into_iter().filter(|(_, state)| state.role != StateRole::Moment) {
+    for (program, state) in programs.states().into_iter().filter(|(_, state)| state.role.is_of_model()) {
         let dtype = program.buffer(state.buffer).map_err(ExecutionError::before)?.dtype;
         for (rank, part) in (0..).zip(executor.parts(&Name::State(state.name.clone()))?) {
             if let Some(oddity) = part.and_then(|part| Oddity::of(dtype, &part)) {

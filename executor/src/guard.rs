@@ -8,6 +8,12 @@ use std::collections::BTreeSet;
 /// The output that is the norm of all gradients.
 pub const NORM: &str = "grad_norm";
 
+/// The output that is the loss scale of a step, where it changes from step to step.
+pub const SCALE: &str = "loss_scale";
+
+/// The loss scale at which an overflow is none of scaling.
+pub const LEAST_SCALE: f64 = 1.0;
+
 /// The points at which each program's step can be given up, because the norm of the gradients is
 /// known and no parameter has changed.
 #[derive(Debug)]
@@ -28,8 +34,12 @@ pub struct Guard {
 }
 
 impl Guards {
-    /// `None` where a parameter changes before some program knows the norm.
+    /// `None` where a parameter changes before some program knows the norm, and where the programs
+    /// say themselves what such a step changes.
     pub fn of(programs: &PlanSet) -> Option<Guards> {
+        if programs.outputs().iter().any(|(_, output)| output.name == SCALE) {
+            return None;
+        }
         let each = programs.programs.iter().map(Guard::of).collect::<Option<Vec<Guard>>>()?;
         let known = |(program, guard): (&Program, &Guard)| guard.known(program).into_iter().collect::<Vec<_>>();
         let known = programs.programs.iter().zip(&each).flat_map(known).collect();

@@ -13,6 +13,7 @@ pub fn initial_value(init: &StateInit, name: &str, dtype: DType, shape: &[u64], 
         StateInit::Model => None,
         StateInit::Zeros => Some(Tensor::zeros(dtype, shape)),
         StateInit::Ones => Some(filled(1.0)),
+        StateInit::Value(value) => Some(filled(*value)),
         StateInit::Normal { std } => {
             let stream = Stream::new(seed, name);
             let values: Vec<f64> = (0..shape.iter().product()).map(|i| stream.normal(i) * std).collect();

@@ -1,7 +1,7 @@
 //! The training loop: batches in, the metrics of each step out.
 
 use crate::data::Dataset;
-use crate::guard::NORM;
+use crate::guard::{LEAST_SCALE, NORM, SCALE};
 use crate::run::{ExecutionError, Executor, StepResult};
 use serde::Serialize;
 use std::time::Instant;
@@ -17,6 +17,10 @@ pub struct Metrics {
     pub grad_norm: Option<f64>,
     /// The learning rate of the step.
     pub lr: f64,
+    /// What the loss was scaled by, if that changes from step to step. Where the norm is no finite
+    /// number, the step has changed nothing else.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loss_scale: Option<f64>,
     /// How long the step took.
     pub seconds: f64,
     /// Samples of the global batch over `seconds`.
@@ -77,7 +81,8 @@ pub fn train(
         let result = executor.step_if_finite(data.batch(step))?;
         let line = measure(executor, step, &result, start.elapsed().as_secs_f64());
         see(&line);
-        if let Some(what) = not_finite(&line, &result, || data.is_ignored(step)) {
+        let may_skip = line.loss_scale.is_some_and(|scale| scale > LEAST_SCALE) && line.grad_norm.is_none();
+        if let Some(what) = not_finite(&line, &result, || data.is_ignored(step)).filter(|_| !may_skip) {
             summary.end = End::NotFinite { step, what };
             break;
         }
@@ -105,6 +110,7 @@ fn measure(executor: &Executor, step: u64, result: &StepResult, seconds: f64) ->
         step,
         loss: number("loss"),
         grad_norm: number(NORM),
+        loss_scale: number(SCALE),
         lr: executor.programs().first().learning_rate.at(step),
         seconds,
         samples_per_second: executor.programs().first().batch as f64 / seconds.max(1e-9),

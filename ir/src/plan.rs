@@ -323,11 +323,14 @@ pub enum StateRole {
     /// A running statistic of a batch normalisation: an initializer that training moves without a
     /// gradient.
     Statistic,
+    /// A number that the loss is scaled by, or how it comes to change.
+    Scaling,
 }
 
 impl StateRole {
     /// Every role.
-    pub const ALL: [StateRole; 4] = [StateRole::Parameter, StateRole::Frozen, StateRole::Moment, StateRole::Statistic];
+    pub const ALL: [StateRole; 5] =
+        [StateRole::Parameter, StateRole::Frozen, StateRole::Moment, StateRole::Statistic, StateRole::Scaling];
 
     /// The name in text.
     pub fn name(self) -> &'static str {
@@ -336,12 +339,13 @@ impl StateRole {
             StateRole::Frozen => "frozen",
             StateRole::Moment => "moment",
             StateRole::Statistic => "statistic",
+            StateRole::Scaling => "scaling",
         }
     }
 
     /// Whether it is an initializer of the model.
     pub fn is_of_model(self) -> bool {
-        self != StateRole::Moment
+        !matches!(self, StateRole::Moment | StateRole::Scaling)
     }
 }
 

@@ -7,7 +7,7 @@ mod training;
 
 pub use dims::{Blocks, DimSharding};
 pub use layout::{Cut, Data, Pipeline, PipelineSchedule, Placement, Shard, Tensor, Zero, ZeroStage};
-pub use state::{FloatType, Init, InitRule, LossScale, NameRef, Precision, StatisticsGroups, Tie};
+pub use state::{FloatType, INITIAL_SCALE, Init, InitRule, LossScale, NameRef, Precision, SCALE_INTERVAL, StatisticsGroups, Tie};
 pub use training::{Batch, Decayed, Loss, Moments, Optimizer, OptimizerRule, Schedule};
 
 use crate::diagnostic::{Diagnostic, Diagnostics, Place};

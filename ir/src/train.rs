@@ -63,6 +63,8 @@ pub enum StateInit {
     Zeros,
     /// All ones.
     Ones,
+    /// All that number.
+    Value(f64),
     /// Normal with that standard deviation, from the seed and the name.
     Normal {
         /// Standard deviation.

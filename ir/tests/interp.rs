@@ -219,7 +219,7 @@ fn attention_is_two_contractions_and_a_softmax() {
 
 #[test]
 fn adam_takes_the_step_of_its_paper() {
-    let adam = Adam { beta1: 0.9, beta2: 0.99, eps: 1e-8, weight_decay: 0.1, decoupled: true };
+    let adam = Adam { beta1: 0.9, beta2: 0.99, eps: 1e-8, weight_decay: 0.1, decoupled: true, skips: false };
     let scalar = |v: f64| f64s(&[], &[v]);
     let (w, g, zero) = (f64s(&[1], &[2.0]), f64s(&[1], &[0.5]), f64s(&[1], &[0.0]));
     let results = evaluate(&adam.into(), &[w, g, scalar(0.01), scalar(0.1), scalar(0.01), zero.clone(), zero]).unwrap();

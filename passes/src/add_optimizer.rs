@@ -6,7 +6,10 @@
 //! the order in which the model first reads them, each in the stage of its parameter: a running sum
 //! that goes from stage to stage. Needs and keeps phase `differentiated`.
 
+mod scaling;
+
 use crate::pass::{Context, Mode, Pass};
+use scaling::Scaling;
 use shardc_ir::builder::Builder;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use shardc_ir::dtype::DType;
@@ -59,28 +62,34 @@ impl Pass for AddOptimizer {
         let clipped = if cx.spec.clip.is_some() { " (clip)" } else { "" };
         b.origin.reason = Some(format!("for the norm of all gradients{clipped}"));
         b.origin.spec_line = cx.spec.clip.as_ref().map(|c| c.source.line as u32);
-        let factor = clip(&mut b, &terms, &stages, cx.spec.clip.as_ref().map(|c| c.value));
+        let mut scaling = Scaling::of(&mut b, cx.spec);
+        let unscaled = scaling.unscaled(&mut b, &terms, &stages);
+        terms.iter_mut().for_each(|(state, gradient)| *gradient = unscaled[state]);
+        let norm = norm(&mut b, &terms, &stages);
+        scaling.watch(&mut b, norm);
+        let factor = cx.spec.clip.as_ref().map(|c| clip(&mut b, norm, c.value));
         b.origin.reason = Some("for the update of parameters".to_string());
         b.origin.spec_line = Some(optimizer.source.line as u32);
-        let mut scalars = Scalars::default();
+        let mut scalars = Scalars { steps: scaling.steps(), ..Scalars::default() };
         let mut begun = vec![];
-        for (state, gradient) in gradients {
+        for state in gradients.into_iter().map(|(state, _)| state) {
+            let gradient = unscaled[&state];
             // Numbers that all updates share are computed where they are read.
             b.origin.stage = None;
             let dtype = b.graph().states[state.index()].ty.dtype;
             let factor = factor.map(|factor| scalars.factor(&mut b, factor, dtype));
             scalars.prepare(&mut b, dtype, &optimizer.value);
             b.origin.stage = stages[state.index()];
-            let gradient = b.cast(gradient, dtype);
             let gradient = factor.map_or(gradient, |factor| b.mul(gradient, factor));
             let weight = reads[state.index()].unwrap_or_else(|| b.state(state));
-            begun.push(begin(&mut b, &mut scalars, state, weight, gradient, &optimizer.value));
+            begun.push(begin(&mut b, &mut scalars, state, weight, gradient, &optimizer.value, scaling.counts()));
         }
         // Norms of all updates are there before the first is read, so that one call sums them up.
         for update in begun {
             b.origin.stage = stages[update.states[0].index()];
-            update.end(&mut b);
+            update.end(&mut b, scaling.counts());
         }
+        scaling.end(&mut b, &stages);
         *graph = b.finish();
         Ok(())
     }
@@ -120,9 +129,8 @@ fn first_reads(graph: &Graph) -> Vec<Option<NodeId>> {
     first
 }
 
-/// Makes the global norm an output; gives the factor `min(1, limit / (norm + 1e-6))`, in f64, if
-/// there is a limit.
-fn clip(b: &mut Builder, gradients: &[(StateId, ValueId)], stages: &[Option<u32>], limit: Option<f64>) -> Option<ValueId> {
+/// Makes the global norm an output, in f64.
+fn norm(b: &mut Builder, gradients: &[(StateId, ValueId)], stages: &[Option<u32>]) -> ValueId {
     let mut total: Option<ValueId> = None;
     for (state, gradient) in gradients {
         b.origin.stage = stages[state.index()];
@@ -133,12 +141,16 @@ fn clip(b: &mut Builder, gradients: &[(StateId, ValueId)], stages: &[Option<u32>
     b.origin.stage = None;
     b.rename(norm, "grad_norm");
     b.graph_mut().outputs.push(Output { name: "grad_norm".into(), value: norm });
-    let limit = limit?;
+    norm
+}
+
+/// The factor `min(1, limit / (norm + 1e-6))`, in f64.
+fn clip(b: &mut Builder, norm: ValueId, limit: f64) -> ValueId {
     let safe = b.offset(norm, 1e-6);
     let limit = b.number(DType::F64, limit);
     let ratio = b.div(limit, safe);
     let one = b.number(DType::F64, 1.0);
-    Some(b.binary(Binary::Min, one, ratio))
+    b.binary(Binary::Min, one, ratio)
 }
 
 /// Numbers that all updates of one element type share.
@@ -147,6 +159,8 @@ struct Scalars {
     factor: Vec<(DType, ValueId)>,
     lr: Vec<(DType, ValueId)>,
     corrections: Vec<(DType, [ValueId; 2])>,
+    /// The number of steps that counted before this one, where not all do.
+    steps: Option<ValueId>,
 }
 
 impl Scalars {
@@ -184,7 +198,10 @@ impl Scalars {
     fn corrections(&mut self, b: &mut Builder, dtype: DType, m: Moments) -> [ValueId; 2] {
         let known = self.corrections.iter().find(|(d, _)| *d == dtype).map(|(_, v)| *v);
         known.unwrap_or_else(|| {
-            let step = b.op(Host { scalar: HostScalar::StepCount }, &[]);
+            let step = match self.steps {
+                Some(before) => b.offset(before, 1.0),
+                None => b.op(Host { scalar: HostScalar::StepCount }, &[]),
+            };
             let one = b.number(DType::F64, 1.0);
             let pair = [m.beta1, m.beta2].map(|beta| {
                 let beta = b.number(DType::F64, beta);
@@ -212,7 +229,16 @@ enum Values {
     Lamb(Lamb),
 }
 
-fn begin(b: &mut Builder, scalars: &mut Scalars, id: StateId, w: ValueId, g: ValueId, o: &Optimizer) -> Update {
+/// `counts` is a truth value that says whether the step changes anything, if it may not.
+fn begin(
+    b: &mut Builder,
+    scalars: &mut Scalars,
+    id: StateId,
+    w: ValueId,
+    g: ValueId,
+    o: &Optimizer,
+    counts: Option<ValueId>,
+) -> Update {
     let ty = b.graph().states[id.index()].ty.clone();
     let weight_decay = if o.decay == Decayed::All || ty.rank() >= 2 { o.weight_decay } else { 0.0 };
     let lr = scalars.lr(b, ty.dtype);
@@ -224,7 +250,8 @@ fn begin(b: &mut Builder, scalars: &mut Scalars, id: StateId, w: ValueId, g: Val
                 states.push(moment(b, id, "m"));
                 operands.push(b.state(states[1]));
             }
-            Values::Made(b.ops(Sgd { momentum, nesterov, weight_decay }, &operands))
+            operands.extend(counts);
+            Values::Made(b.ops(Sgd { momentum, nesterov, weight_decay, skips: counts.is_some() }, &operands))
         }
         OptimizerRule::Adam(m) | OptimizerRule::AdamW(m) | OptimizerRule::Lamb(m) => {
             let [c1, c2] = scalars.corrections(b, ty.dtype, m);
@@ -235,7 +262,9 @@ fn begin(b: &mut Builder, scalars: &mut Scalars, id: StateId, w: ValueId, g: Val
                 Values::Lamb(Lamb::begin(b, m, weight_decay, operands))
             } else {
                 let decoupled = o.rule.decay_is_decoupled();
-                let adam = Adam { beta1: m.beta1, beta2: m.beta2, eps: m.eps, weight_decay, decoupled };
+                let skips = counts.is_some();
+                let adam = Adam { beta1: m.beta1, beta2: m.beta2, eps: m.eps, weight_decay, decoupled, skips };
+                let operands: Vec<ValueId> = operands.into_iter().chain(counts).collect();
                 Values::Made(b.ops(adam, &operands))
             }
         }
@@ -245,10 +274,14 @@ fn begin(b: &mut Builder, scalars: &mut Scalars, id: StateId, w: ValueId, g: Val
 
 impl Update {
     /// Makes what is not made yet, and says which states it updates.
-    fn end(self, b: &mut Builder) {
+    fn end(self, b: &mut Builder, counts: Option<ValueId>) {
         let values = match self.values {
             Values::Made(values) => values,
-            Values::Lamb(lamb) => lamb.end(b),
+            Values::Lamb(lamb) => {
+                let old = [lamb.w, lamb.old_m, lamb.old_v];
+                let new = lamb.end(b);
+                counts.map_or(new.clone(), |counts| new.iter().zip(old).map(|(new, old)| b.select(counts, *new, old)).collect())
+            }
         };
         for (state, value) in self.states.into_iter().zip(values) {
             let name = format!("{}.new", b.graph().states[state.index()].name);
@@ -266,6 +299,8 @@ struct Lamb {
     lr: ValueId,
     m: ValueId,
     v: ValueId,
+    old_m: ValueId,
+    old_v: ValueId,
     direction: ValueId,
     /// The squares of w and of the direction, summed up.
     squares: [ValueId; 2],
@@ -275,10 +310,10 @@ impl Lamb {
     /// Operands as [`Adam`]'s.
     fn begin(b: &mut Builder, moments: Moments, weight_decay: f64, operands: [ValueId; 7]) -> Lamb {
         let Moments { beta1, beta2, eps } = moments;
-        let [w, g, lr, c1, c2, m, v] = operands;
-        let m = blend(b, beta1, m, g);
+        let [w, g, lr, c1, c2, old_m, old_v] = operands;
+        let m = blend(b, beta1, old_m, g);
         let square = b.mul(g, g);
-        let v = blend(b, beta2, v, square);
+        let v = blend(b, beta2, old_v, square);
         let mean = b.div(m, c1);
         let variance = b.div(v, c2);
         let deviation = b.unary(Unary::Sqrt.into(), variance);
@@ -289,12 +324,12 @@ impl Lamb {
             direction = b.add(direction, decay);
         }
         let squares = [w, direction].map(|x| b.op(SquareSum {}, &[x]));
-        Lamb { w, lr, m, v, direction, squares }
+        Lamb { w, lr, m, v, old_m, old_v, direction, squares }
     }
 
     /// The new w, m, v.
     fn end(self, b: &mut Builder) -> Vec<ValueId> {
-        let Lamb { w, lr, m, v, direction, squares } = self;
+        let Lamb { w, lr, m, v, direction, squares, .. } = self;
         let [of_weight, of_direction] = squares.map(|square| b.unary(Unary::Sqrt.into(), square));
         let ratio = b.div(of_weight, of_direction);
         let (zero, one) = (b.number(DType::F64, 0.0), b.number(DType::F64, 1.0));

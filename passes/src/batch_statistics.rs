@@ -123,7 +123,7 @@ fn source(graph: &Graph, mut value: ValueId) -> Source {
                 return match graph.states[read.state.index()].role {
                     StateRole::Statistic => Source::Running(read.state, value),
                     StateRole::Parameter => Source::Trained(read.state),
-                    StateRole::Frozen | StateRole::Moment => Source::Fixed,
+                    StateRole::Frozen | StateRole::Moment | StateRole::Scaling => Source::Fixed,
                 };
             }
             _ => return Source::Fixed,

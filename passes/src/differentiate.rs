@@ -11,12 +11,14 @@ use crate::pass::{Context, Mode, Pass};
 use shardc_ir::builder::Builder;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use shardc_ir::dtype::DType;
-use shardc_ir::graph::{Graph, Node, NodeId, Part, Phase, ValueId};
+use shardc_ir::graph::{Graph, Node, NodeId, Part, Phase, State, StateId, ValueId};
 use shardc_ir::ops::cast_policy::CastPolicy;
 use shardc_ir::ops::elementwise::RoundTo;
 use shardc_ir::ops::{Backward, Op, layout};
 use shardc_ir::plan::StateRole;
-use shardc_ir::spec::FloatType;
+use shardc_ir::spec::{FloatType, LossScale};
+use shardc_ir::train::StateInit;
+use shardc_ir::types::Type;
 
 /// See the module.
 pub struct Differentiate;
@@ -45,7 +47,8 @@ impl Pass for Differentiate {
         let forward = graph.take();
         let parameters = parameter_reads(&forward);
         let kept = cx.spec.precision.as_ref().and_then(|line| line.value.gradients).map(FloatType::dtype);
-        *graph = gradients(forward, loss, &parameters, kept.filter(|dtype| dtype.is_half()))?;
+        let scaling = cx.spec.precision.as_ref().and_then(|line| line.value.scaling());
+        *graph = gradients(forward, loss, &parameters, kept.filter(|dtype| dtype.is_half()), scaling)?;
         Ok(())
     }
 }
@@ -62,14 +65,14 @@ fn parameter_reads(graph: &Graph) -> Vec<bool> {
 }
 
 /// The graph with its backward pass; the gradients of parameters are `kept` in a type of their own.
-fn gradients(forward: Graph, loss: ValueId, parameters: &[bool], kept: Option<DType>) -> Result<Graph, Diagnostics> {
+fn gradients(forward: Graph, loss: ValueId, parameters: &[bool], kept: Option<DType>, scaling: Option<LossScale>) -> Result<Graph, Diagnostics> {
     let needed = forward.reached_from(|v| parameters[v.index()]);
     let nodes: Vec<NodeId> = forward.nodes().map(|(id, _)| id).collect();
     let mut contributions: Vec<Vec<ValueId>> = vec![vec![]; forward.value_count()];
     let mut b = Builder::extend(forward);
     b.origin.part = Part::Backward;
-    let one = b.number_like(loss, 1.0);
-    contributions[loss.index()].push(one);
+    let seed = loss_scale(&mut b, loss, scaling);
+    contributions[loss.index()].push(seed);
     for id in nodes.into_iter().rev() {
         let node = b.graph().node(id).clone();
         let flows = node.results.iter().any(|v| needed[v.index()] && !contributions[v.index()].is_empty());
@@ -118,6 +121,27 @@ fn gradients(forward: Graph, loss: ValueId, parameters: &[bool], kept: Option<DT
     }
     Ok(b.finish())
 }
+
+/// The gradient of the loss: 1, or what it is scaled by.
+fn loss_scale(b: &mut Builder, loss: ValueId, scaling: Option<LossScale>) -> ValueId {
+    match scaling {
+        None => b.number_like(loss, 1.0),
+        Some(LossScale::Constant(scale)) => b.number_like(loss, scale),
+        Some(LossScale::Dynamic { initial, .. }) => {
+            let state = State::new(SCALE, Type::scalar(DType::F32), StateRole::Scaling, StateInit::Value(initial));
+            let states = &mut b.graph_mut().states;
+            states.push(state);
+            let id = StateId(states.len() as u32 - 1);
+            let scale = b.state(id);
+            let dtype = b.ty(loss).dtype;
+            b.cast(scale, dtype)
+        }
+    }
+}
+
+/// The name of the state variable that dynamic scaling multiplies the loss by, and of the output
+/// that tells it.
+pub const SCALE: &str = "loss_scale";
 
 /// What the gradient rule of a node reads, in the types in which it is computed. What flows back is
 /// wide until a product reads it: gradients of narrow values are rounded as late as can be.

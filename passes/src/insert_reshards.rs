@@ -56,9 +56,10 @@ impl Pass for InsertReshards {
         let pipeline = cx.spec.pipeline.as_ref().filter(|pipeline| graph.mesh.size(pipeline.value.axis) > 1);
         let stages = pipeline.map(|pipeline| Stages { axis: pipeline.value.axis, line: pipeline.source.line as u32 });
         let lines = zero::lines(graph, cx.spec, &mut vec![]);
+        let kept = zero::kept_copies(graph, &lines);
         let cuts = lines.into_iter().map(zero::cuts_gradients).collect();
         let reduce = cx.spec.precision.as_ref().and_then(|line| line.value.reduce).map_or(DType::F32, FloatType::dtype);
-        *graph = Explicit::new(graph, stages, cuts, reduce).build();
+        *graph = Explicit { kept, reduce, ..Explicit::new(graph, stages, cuts) }.build();
         Ok(())
     }
 }
@@ -89,12 +90,14 @@ struct Explicit<'g> {
     places: Places,
     /// Moved values, by the new value that was moved.
     moved: HashMap<ValueId, ValueId>,
+    /// For each old value, whether it is a rounded parameter that stays whole for the step.
+    kept: Vec<bool>,
     /// The type in which sums are reduced over ranks, where they have two to choose from.
     reduce: DType,
 }
 
 impl<'g> Explicit<'g> {
-    fn new(old: &'g Graph, stages: Option<Stages>, cuts_gradients: Vec<bool>, reduce: DType) -> Explicit<'g> {
+    fn new(old: &'g Graph, stages: Option<Stages>, cuts_gradients: Vec<bool>) -> Explicit<'g> {
         let mut gradient_of = vec![None; old.value_count()];
         for (i, state) in old.states.iter().enumerate() {
             if let Some(g) = state.gradient {
@@ -114,7 +117,8 @@ impl<'g> Explicit<'g> {
             cuts_gradients,
             places: Places::of(old, stages),
             moved: HashMap::new(),
-            reduce,
+            kept: vec![false; old.value_count()],
+            reduce: DType::F32,
         }
     }
 
@@ -188,7 +192,8 @@ impl<'g> Explicit<'g> {
     /// The axes over which a node computes ranges of a line.
     fn flat(&self, node: &Node, letters: &Letters) -> Vec<AxisId> {
         let of = if of_all(letters).is_some() { node.operands[0] } else { node.results[0] };
-        let computes = node.origin.part == Part::Update;
+        let rounds = matches!(node.op, Op::Cast(_)) && !self.old.sharding(node.operands[0]).flat.is_empty();
+        let computes = node.origin.part == Part::Update || rounds;
         if computes { self.old.sharding(of).flat.clone() } else { vec![] }
     }
 
@@ -306,7 +311,8 @@ impl<'g> Explicit<'g> {
             return value;
         }
         let cuts_or_gathers = current.flat.is_empty() != wanted.flat.is_empty();
-        let reads = reader.filter(|_| cuts_or_gathers).map(|reader| (reader.origin.part, reader.origin.stage));
+        let kept = cuts_or_gathers && self.kept[old.index()];
+        let reads = reader.filter(|_| cuts_or_gathers && !kept).map(|reader| (reader.origin.part, reader.origin.stage));
         self.made.resize(self.b.graph().value_count(), vec![]);
         if let Some((.., known)) = self.made[value.index()].iter().find(|(s, by, _)| *s == wanted && *by == reads) {
             return *known;
@@ -317,7 +323,7 @@ impl<'g> Explicit<'g> {
         }
         let name = self.b.graph().value(value).name.clone();
         let ty = self.b.ty(value).clone();
-        let result = self.b.push(Reshard {}.into(), &[value], vec![ty], &name)[0];
+        let result = self.b.push(Reshard { kept }.into(), &[value], vec![ty], &name)[0];
         self.b.graph_mut().set_sharding(result, wanted.clone());
         self.made.resize(self.b.graph().value_count(), vec![]);
         self.made[value.index()].push((wanted, reads, result));
@@ -349,7 +355,7 @@ impl<'g> Explicit<'g> {
         (origin.reason, origin.spec_line) = (self.move_reason(old, &at, reader), self.places.stages().map(|stages| stages.line));
         self.b.origin = origin;
         let (name, ty) = (self.b.graph().value(source).name.clone(), self.b.ty(source).clone());
-        let moved = self.b.push(Reshard {}.into(), &[source], vec![ty], &name)[0];
+        let moved = self.b.push(Reshard::default().into(), &[source], vec![ty], &name)[0];
         self.b.graph_mut().set_sharding(moved, Sharding { at, ..current });
         self.moved.insert(value, moved);
         moved

@@ -41,11 +41,12 @@ impl Pass for LowerReshards {
     fn run(&self, graph: &mut Graph, cx: &Context<'_>) -> Result<(), Diagnostics> {
         let mut errors = vec![];
         let lowered = rebuild(graph, |b, _, node, map| {
-            matches!(node.op, Op::Reshard(_)).then(|| {
+            let Op::Reshard(reshard) = &node.op else { return None };
+            Some({
                 let operand = mapped(map, node.operands[0]);
                 let target = graph.sharding(node.results[0]);
                 let (at, ty) = (b.graph().sharding(operand).clone(), b.ty(operand).clone());
-                let mut path = Path { mesh: &graph.mesh, at, ops: vec![], shape: &ty.shape, gathers_time: false };
+                let mut path = Path { mesh: &graph.mesh, at, ops: vec![], shape: &ty.shape, kept: reshard.kept, gathers_time: false };
                 path.to(target);
                 if path.gathers_time {
                     errors.push(needs_whole_batch(graph, node, cx));
@@ -78,6 +79,7 @@ struct Path<'m> {
     at: Sharding,
     ops: Vec<(Op, Sharding)>,
     shape: &'m [u64],
+    kept: bool,
     gathers_time: bool,
 }
 
@@ -114,7 +116,7 @@ impl Path<'_> {
         }
         if !self.at.flat.is_empty() && (&self.at.flat, &self.at.dims) != (&target.flat, &target.dims) {
             let axes = self.at.flat.clone();
-            self.step(FlatGather { axes }.into(), |s| s.flat.clear());
+            self.step(FlatGather { axes, kept: self.kept }.into(), |s| s.flat.clear());
         }
         for (dim, splits) in target.dims.iter().enumerate() {
             let whole: Vec<Split> = self.at.dims[dim].iter().rev().filter(|s| !splits.contains(s)).copied().collect();

@@ -52,7 +52,9 @@ impl Pass for Precision {
             Some(FloatType::Bf16) => Compute::Type(DType::BF16),
             Some(FloatType::F16) => Compute::Type(DType::F16),
         };
-        *graph = Rewrite::new(graph, compute).build();
+        let gradients = cx.spec.precision.as_ref().and_then(|line| line.value.gradients);
+        let narrow_tables = gradients.is_some_and(|gradients| gradients.dtype().is_half());
+        *graph = Rewrite::new(graph, compute, narrow_tables).build();
         Ok(())
     }
 }
@@ -69,6 +71,8 @@ enum Compute {
 struct Rewrite<'g> {
     old: &'g Graph,
     compute: Compute,
+    /// Whether lookups read rounded tables.
+    narrow_tables: bool,
     /// For each old value, whether it is made of state variables and constants.
     weights: Vec<bool>,
     /// For each old value, whether it is made of constants alone.
@@ -80,7 +84,7 @@ struct Rewrite<'g> {
 }
 
 impl<'g> Rewrite<'g> {
-    fn new(old: &'g Graph, compute: Compute) -> Rewrite<'g> {
+    fn new(old: &'g Graph, compute: Compute, narrow_tables: bool) -> Rewrite<'g> {
         let made = old.reached_from(|v| matches!(old.def(v).op, Op::Input(_) | Op::State(_)));
         let constants = made.into_iter().map(|made| !made).collect();
         let mut products = vec![false; old.value_count()];
@@ -92,7 +96,7 @@ impl<'g> Rewrite<'g> {
             };
             node.results.iter().for_each(|v| products[v.index()] = is_product);
         }
-        Rewrite { old, compute, weights: weights(old), constants, products, narrowed: HashMap::new() }
+        Rewrite { old, compute, narrow_tables, weights: weights(old), constants, products, narrowed: HashMap::new() }
     }
 
     fn build(mut self) -> Graph {
@@ -132,7 +136,8 @@ impl<'g> Rewrite<'g> {
                 let narrow: Vec<ValueId> = narrow.collect();
                 append(b, self.old, node, &narrow)
             }
-            CastPolicy::Table => {
+            // Who keeps gradients narrow has no memory for whole masters, so embeddings read copies.
+            CastPolicy::Table if self.narrow_tables => {
                 let table = self.narrow(b, operands[0]);
                 let rows = append(b, self.old, node, &[&[table], &operands[1..]].concat());
                 rows.into_iter().map(|v| b.cast(v, wide)).collect()
@@ -149,7 +154,7 @@ impl<'g> Rewrite<'g> {
                 let results = self.in_type(b, node, &operands, through);
                 results.into_iter().map(|v| rounded(b, v, dtype)).collect()
             }
-            CastPolicy::Widest | CastPolicy::Wide => self.in_type(b, node, &operands, wide),
+            CastPolicy::Widest | CastPolicy::Wide | CastPolicy::Table => self.in_type(b, node, &operands, wide),
             CastPolicy::WideAsFirst => {
                 let dtype = b.ty(operands[0]).dtype;
                 let results = self.in_type(b, node, &operands, wide);

@@ -167,8 +167,9 @@ fn cut(graph: &mut Graph, state: usize, line: &Located<Zero>, spec: &Spec) -> Re
     let made = flat_values(graph, &own.ty.shape, &gradient);
     let updated = |value: Option<ValueId>| value.is_some_and(|value| made.contains(&value));
     let mut states: Vec<usize> = (0..graph.states.len()).filter(|i| *i != state && updated(graph.states[*i].update)).collect();
+    let copies = copies(graph, state);
     // Without moments there is nothing to cut but the update, at the same price.
-    if *stage == ZeroStage::Optimizer && states.is_empty() {
+    if *stage == ZeroStage::Optimizer && states.is_empty() && copies.is_empty() {
         return Ok(());
     }
     // What is made of a moment or of the parameter alone is cut with what it meets.
@@ -179,19 +180,46 @@ fn cut(graph: &mut Graph, state: usize, line: &Located<Zero>, spec: &Spec) -> Re
     if let (true, Some(eps)) = (pads && !values.is_empty(), small_eps(spec)) {
         return Err(Refusal::SmallEps(eps));
     }
-    if *stage == ZeroStage::Parameters {
+    // The model reads rounded copies of a master, which is for its update alone.
+    if *stage == ZeroStage::Parameters || !copies.is_empty() {
         states.push(state);
     }
     let cut_reads = reads(graph, |i| states.contains(&i));
     for i in states {
         graph.states[i].sharding = cut(&graph.states[i].sharding);
     }
-    for value in values.into_iter().chain(cut_reads).chain(gradient) {
+    for value in values.into_iter().chain(cut_reads).chain(copies).chain(gradient) {
         let sharding = cut(graph.sharding(value));
         graph.set_sharding(value, sharding);
         flat.iter().for_each(|axis| graph.set_asked(value, *axis, line.source.line as u32));
     }
     Ok(())
+}
+
+/// The rounded copies of a parameter, if the model reads nothing else of it.
+fn copies(graph: &Graph, state: usize) -> Vec<ValueId> {
+    let mut copies = vec![];
+    for read in reads(graph, |i| i == state) {
+        for user in graph.users(graph.value(read).node).into_iter().map(|user| graph.node(user)) {
+            match (&user.op, user.origin.part) {
+                (_, Part::Update) => {}
+                (Op::Cast(cast), _) if cast.dtype.is_half() => copies.extend(&user.results),
+                _ => return vec![],
+            }
+        }
+    }
+    copies
+}
+
+/// For each value, whether it is a rounded copy that its line leaves whole for the step.
+pub fn kept_copies(graph: &Graph, lines: &[Option<&Located<Zero>>]) -> Vec<bool> {
+    let mut kept = vec![false; graph.value_count()];
+    for (state, line) in lines.iter().enumerate() {
+        if line.is_some_and(|line| line.value.stage < ZeroStage::Parameters) {
+            copies(graph, state).into_iter().for_each(|copy| kept[copy.index()] = true);
+        }
+    }
+    kept
 }
 
 /// The reads of the state variables that are `wanted`, by position.

@@ -7,7 +7,7 @@
 use super::sample::Sample;
 use super::segments::Segment;
 use super::whole::{Run, Whole};
-use super::{Found, MOST_WORK, Stop, Subject};
+use super::{Found, MOST_WORK, Stop, Subject, constant_scale};
 use shardc_executor::random::Stream;
 use shardc_executor::tensor::Tensor;
 use shardc_ir::diagnostic::counted;
@@ -46,7 +46,9 @@ pub fn check(graph: &Graph, subject: &Subject<'_>, sample: &Sample) -> Result<Fo
     let wanted: Vec<ValueId> = parameters.iter().map(|(_, gradient)| *gradient).collect();
     let mut all = whole.program(&wanted, &[], subject.spec)?.start()?;
     sample.states.iter().try_for_each(|(name, value)| all.set(name, value))?;
-    let gradients: Vec<Vec<f64>> = all.run(0, &sample.data)?.iter().map(Tensor::to_f64).collect();
+    let scale = constant_scale(subject.spec);
+    let found = all.run(0, &sample.data)?;
+    let gradients: Vec<Vec<f64>> = found.iter().map(|g| g.to_f64().into_iter().map(|g| g / scale).collect()).collect();
     let states: Vec<usize> = parameters.iter().map(|(state, _)| *state).collect();
     let segments = Segment::all(&whole, loss.value, &states, subject, sample)?;
     let begun = segments.first().map(|whole| whole.loss(&mut whole.start(sample)?).map_err(Stop::from)).transpose()?;

@@ -11,6 +11,7 @@ use shardc_ir::graph::{Graph, State};
 use shardc_ir::ops::Op;
 use shardc_ir::ops::leaf::Input;
 use shardc_ir::spec::Spec;
+use shardc_ir::plan::StateRole;
 use shardc_passes::planning::inputs::{Allowed, allowed};
 use std::collections::BTreeMap;
 
@@ -47,6 +48,8 @@ impl Sample {
             for state in graph.states.iter().filter(|state| state.role.is_of_model()) {
                 sample.add(state, imported);
             }
+            let scales = graph.states.iter().filter(|state| state.role == StateRole::Scaling && state.name == "loss_scale");
+            sample.states.extend(scales.map(|state| (state.name.clone(), Tensor::from_f64(&[], &[1.0]))));
         }
         sample
     }

@@ -71,6 +71,7 @@ fn beginning(state: &State) -> String {
         StateInit::Model => "as in the file".to_string(),
         StateInit::Zeros => "with zeros".to_string(),
         StateInit::Ones => "with ones".to_string(),
+        StateInit::Value(value) => format!("with {value}"),
         StateInit::Normal { std } => format!("normal with deviation {std}"),
     }
 }

@@ -17,7 +17,7 @@ use shardc_ir::plan::HostScalar;
 use shardc_ir::reason;
 use shardc_ir::reason::Reason;
 use shardc_ir::scalar::{Binary, Unary};
-use shardc_ir::spec::{Decayed, Moments, Optimizer, OptimizerRule};
+use shardc_ir::spec::{Decayed, LossScale, Moments, Optimizer, OptimizerRule};
 use shardc_passes::{Context, Mode, PIPELINE, run_pass};
 use std::collections::HashMap;
 
@@ -30,18 +30,20 @@ pub fn updates(graph: &Graph, subject: &Subject<'_>) -> Result<Found, Reason> {
         return Err("the spec has no optimizer".into());
     };
     same_rate(subject)?;
-    let reader = Reader { graph, whole: Whole::new(graph) };
+    let scaling = subject.spec.precision.as_ref().and_then(|line| line.value.scaling());
+    let reader = Reader { graph, whole: Whole::new(graph), scaling };
     let gradients: Vec<ValueId> = graph.states.iter().filter_map(|state| state.gradient).collect();
     let norm = graph.outputs.iter().find(|output| output.name == "grad_norm").ok_or("the norm is no output")?.value;
     reader.is_norm(norm, &gradients)?;
     let limit = subject.spec.clip.as_ref().map(|clip| clip.value);
+    let skips = matches!(reader.scaling, Some(LossScale::Dynamic { .. }));
     let mut updated = 0;
     for (at, state) in graph.states.iter().enumerate() {
         let Some(gradient) = state.gradient else { continue };
         let wrong = |what: &str| reason!("{what} of `{}` is not what the spec's optimizer makes", state.name);
         let update = state.update.ok_or_else(|| wrong("the update"))?;
         let node = reader.whole.def(update);
-        let Some((expected, betas)) = op(optimizer, state.ty.rank()) else {
+        let Some((expected, betas)) = op(optimizer, state.ty.rank(), skips) else {
             return Ok(Found::Unseen("the model is too large to be run, and lamb's updates are many ops".into()));
         };
         if node.op != expected || reader.number_of_result(update) != 0 {
@@ -56,6 +58,11 @@ pub fn updates(graph: &Graph, subject: &Subject<'_>) -> Result<Found, Reason> {
         if !reader.is_clipped(*given, gradient, norm, limit) {
             return Err(wrong("the gradient"));
         }
+        let rest = match rest.split_last() {
+            Some((counts, rest)) if skips && reader.is_finite(*counts, norm) => rest,
+            _ if skips => return Err(wrong("what skips the update")),
+            _ => rest,
+        };
         if !reader.is_host(*rate, HostScalar::LearningRate) {
             return Err(wrong("the learning rate"));
         }
@@ -78,14 +85,14 @@ pub fn updates(graph: &Graph, subject: &Subject<'_>) -> Result<Found, Reason> {
 
 /// The op of a parameter's update, and the decays of its moments that are corrected; none of an
 /// update that is many ops.
-fn op(optimizer: &Optimizer, rank: usize) -> Option<(Op, Vec<f64>)> {
+fn op(optimizer: &Optimizer, rank: usize, skips: bool) -> Option<(Op, Vec<f64>)> {
     let decays = optimizer.decay == Decayed::All || rank >= 2;
     let weight_decay = if decays { optimizer.weight_decay } else { 0.0 };
     let adam = |Moments { beta1, beta2, eps }, decoupled| {
-        (Adam { beta1, beta2, eps, weight_decay, decoupled }.into(), vec![beta1, beta2])
+        (Adam { beta1, beta2, eps, weight_decay, decoupled, skips }.into(), vec![beta1, beta2])
     };
     match optimizer.rule {
-        OptimizerRule::Sgd { momentum, nesterov } => Some((Sgd { momentum, nesterov, weight_decay }.into(), vec![])),
+        OptimizerRule::Sgd { momentum, nesterov } => Some((Sgd { momentum, nesterov, weight_decay, skips }.into(), vec![])),
         OptimizerRule::Adam(moments) => Some(adam(moments, false)),
         OptimizerRule::AdamW(moments) => Some(adam(moments, true)),
         OptimizerRule::Lamb(_) => None,
@@ -96,6 +103,8 @@ fn op(optimizer: &Optimizer, rank: usize) -> Option<(Op, Vec<f64>)> {
 struct Reader<'g> {
     graph: &'g Graph,
     whole: Whole<'g>,
+    /// How the spec scales the loss.
+    scaling: Option<LossScale>,
 }
 
 impl<'g> Reader<'g> {
@@ -138,23 +147,61 @@ impl<'g> Reader<'g> {
         let found = || {
             let [one, power] = self.binary(self.uncast(value), Binary::Sub)?;
             let [base, step] = self.binary(power, Binary::Pow)?;
-            Some(self.is_number(one, 1.0) && self.is_number(base, beta) && self.is_host(step, HostScalar::StepCount))
+            Some(self.is_number(one, 1.0) && self.is_number(base, beta) && self.is_step(step))
         };
         found().unwrap_or(false)
+    }
+
+    /// Whether it is the number of the step, of those that count.
+    fn is_step(&self, value: ValueId) -> bool {
+        let Some(LossScale::Dynamic { .. }) = self.scaling else { return self.is_host(value, HostScalar::StepCount) };
+        let sum = self.binary(value, Binary::Add);
+        sum.is_some_and(|[before, one]| self.is_number(one, 1.0) && self.is_state(before, "optimizer.steps"))
+    }
+
+    fn is_state(&self, value: ValueId, name: &str) -> bool {
+        self.state(self.uncast(value)).is_some_and(|state| self.graph.states[state].name == name)
+    }
+
+    /// Whether it says that the norm is a finite number.
+    fn is_finite(&self, value: ValueId, norm: ValueId) -> bool {
+        let less = self.binary(value, Binary::Lt);
+        less.is_some_and(|[of, most]| {
+            self.whole.source(of) == self.whole.source(norm) && self.number(most) == Some(f64::INFINITY)
+        })
+    }
+
+    /// The gradient that `value` is in another type, divided by what the loss is scaled by.
+    fn unscaled(&self, value: ValueId) -> Option<ValueId> {
+        let Some(scaling) = self.scaling else { return Some(self.uncast(value)) };
+        let [own, inverse] = self.binary(value, Binary::Mul)?;
+        let is_inverse = match scaling {
+            LossScale::Constant(scale) => self.is_number(inverse, 1.0 / scale),
+            LossScale::Dynamic { .. } => {
+                let node = self.whole.def(inverse);
+                let is_reciprocal = matches!(&node.op, Op::Unary(op) if op.f == Unary::Reciprocal.into());
+                is_reciprocal && self.is_state(node.operands[0], "loss_scale")
+            }
+        };
+        is_inverse.then(|| self.uncast(own))
+    }
+
+    fn is_unscaled(&self, value: ValueId, gradient: ValueId) -> bool {
+        self.unscaled(value) == Some(self.uncast(gradient))
     }
 
     /// Whether `given` is the gradient, times `min(1, limit / (norm + 1e-6))` where there is a
     /// limit.
     fn is_clipped(&self, given: ValueId, gradient: ValueId, norm: ValueId, limit: Option<f64>) -> bool {
         let is = |value, other| self.whole.source(value) == self.whole.source(other);
-        let Some(limit) = limit else { return is(given, gradient) };
+        let Some(limit) = limit else { return self.is_unscaled(given, gradient) };
         let found = || {
             let [own, factor] = self.binary(given, Binary::Mul)?;
             let [one, ratio] = self.binary(self.uncast(factor), Binary::Min)?;
             let [most, safe] = self.binary(ratio, Binary::Div)?;
             let [of, little] = self.binary(safe, Binary::Add)?;
             let numbers = self.is_number(one, 1.0) && self.is_number(most, limit) && self.is_number(little, 1e-6);
-            Some(is(own, gradient) && is(of, norm) && numbers)
+            Some(self.is_unscaled(own, gradient) && is(of, norm) && numbers)
         };
         found().unwrap_or(false)
     }
@@ -177,7 +224,8 @@ impl<'g> Reader<'g> {
                 },
             }
         }
-        let mut expected: Vec<ValueId> = gradients.iter().map(|value| self.whole.source(*value)).collect();
+        let mut expected: Vec<ValueId> = gradients.iter().map(|value| self.uncast(*value)).collect();
+        let mut squared = squared.into_iter().map(|value| self.unscaled(value).ok_or_else(wrong)).collect::<Result<Vec<_>, _>>()?;
         squared.sort();
         expected.sort();
         if squared == expected { Ok(()) } else { Err(wrong()) }

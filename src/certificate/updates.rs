@@ -4,7 +4,7 @@
 use super::formulas::{Updated, clipped, moments, update};
 use super::sample::Sample;
 use super::whole::{Whole, cut_name};
-use super::{Found, Stop, Subject};
+use super::{Found, Stop, Subject, constant_scale};
 use shardc_executor::random::Stream;
 use shardc_executor::tensor::Tensor;
 use shardc_ir::diagnostic::counted;
@@ -69,12 +69,15 @@ pub fn check(graph: &Graph, subject: &Subject<'_>, sample: &Sample) -> Result<Fo
     for (name, value) in sample.states.iter().filter(|(name, _)| !given.contains(name.as_str())) {
         run.set(name, value)?;
     }
+    run.set("optimizer.steps", &Tensor::from_f64(&[], &[STEP as f64]))?;
+    let scale = constant_scale(subject.spec);
     let limit = subject.spec.clip.as_ref().map(|clip| clip.value);
     for size in NORMS {
         let gradients = random_gradients(&parameters, size * limit.unwrap_or(1.0));
         let mut data: BTreeMap<String, Tensor> = sample.data.clone();
         for (number, (parameter, gradient)) in parameters.iter().zip(&gradients).enumerate() {
-            data.insert(cut_name(number), Tensor::from_f64(&parameter.ty.shape, gradient));
+            let scaled: Vec<f64> = gradient.iter().map(|g| g * scale).collect();
+            data.insert(cut_name(number), Tensor::from_f64(&parameter.ty.shape, &scaled));
         }
         let found: Vec<Vec<f64>> = run.run(STEP, &data)?.iter().map(Tensor::to_f64).collect();
         let (norm, factor) = clipped(gradients.iter().map(Vec::as_slice), limit);

@@ -177,7 +177,7 @@ fn planned(programs: &Programs) -> Vec<Decision> {
             StateRole::Parameter => "a parameter of the plan",
             StateRole::Frozen => "kept as it is by the plan",
             StateRole::Statistic => "a running statistic",
-            StateRole::Moment => return None,
+            StateRole::Moment | StateRole::Scaling => return None,
         };
         let shape = program.buffers[state.buffer.index()].shape.clone();
         let trained = state.role == StateRole::Parameter;

@@ -201,7 +201,7 @@ mod tests {
     }
 
     fn metrics(step: u64, loss: Option<f64>, seconds: f64) -> Metrics {
-        Metrics { step, loss, grad_norm: None, lr: 0.1, seconds, samples_per_second: 64.0 / seconds }
+        Metrics { step, loss, grad_norm: None, lr: 0.1, loss_scale: None, seconds, samples_per_second: 64.0 / seconds }
     }
 
     #[test]

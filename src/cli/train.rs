@@ -75,7 +75,7 @@ impl Train {
         let mut executor = job.start(&programs, &self.machine)?;
         job.forget_weights(self.export.is_some())?;
         let mut progress = Progress::new(steps, unit);
-        let mut told = false;
+        let (mut told, mut skipped) = (false, 0);
         let result = train(
             &mut executor,
             &data,
@@ -84,6 +84,7 @@ impl Train {
             |line| {
                 metrics.iter_mut().for_each(|file| file.write(line));
                 progress.step(line);
+                skipped += u64::from(line.grad_norm.is_none() && line.loss_scale.is_some());
                 if line.loss.is_none() && data.is_ignored(line.step) && !std::mem::replace(&mut told, true) {
                     note(&without_labels(line.step));
                 }
@@ -101,6 +102,10 @@ impl Train {
             written.push(format!("metrics in `{}`", path.display()));
         }
         written.extend(self.keep(&job, &executor, &summary)?);
+        if skipped > 0 {
+            let skipped = counted(skipped, "step");
+            note(&format!("note: gradients overflowed in {skipped}, which changed nothing but the loss scale"));
+        }
         note(&closing(&summary, steps, &written));
         metrics.map_or(Ok(()), MetricsFile::finish)?;
         match (summary.end, interrupt.signal()) {

@@ -6,7 +6,7 @@ use super::reader::Reader;
 use super::syntax::Value;
 use super::values::{above_zero, bytes, choice, float_type, head, name_ref, pattern, positive};
 use shardc_ir::diagnostic::Diagnostic;
-use shardc_ir::spec::{FloatType, Init, InitRule, LossScale, Precision, Spec, StatisticsGroups, Tie};
+use shardc_ir::spec::{INITIAL_SCALE, SCALE_INTERVAL, FloatType, Init, InitRule, LossScale, Precision, Spec, StatisticsGroups, Tie};
 
 pub fn precision(r: &mut Reader<'_, '_, '_>, spec: &mut Spec) -> Option<()> {
     use FloatType::{Bf16, F16, F32, Tf32};
@@ -35,10 +35,6 @@ fn loss_scale(value: &Value<'_>, subject: &str, context: &mut Context<'_>) -> Op
     r.finish();
     Some(LossScale::Dynamic { initial: initial?.unwrap_or(INITIAL_SCALE), interval: interval?.unwrap_or(SCALE_INTERVAL) })
 }
-
-/// The first loss scale, and how many good steps double it, as PyTorch's `GradScaler` has them.
-const INITIAL_SCALE: f64 = 65_536.0;
-const SCALE_INTERVAL: u64 = 2_000;
 
 pub fn recompute(r: &mut Reader<'_, '_, '_>, spec: &mut Spec) -> Option<()> {
     r.value("a pattern", pattern).map(|pattern| spec.recompute.push(pattern))

@@ -13,6 +13,11 @@ pub fn kinds(program: &Program) -> Vec<&'static str> {
         let of = |views: &[View]| views.iter().map(|view| view.buffer.index()).collect::<Vec<_>>();
         let (reads, writes) = (of(&step.reads), of(&step.writes));
         // What fills up a range is dropped in a copy.
+        if let ([read], [write]) = (&reads[..], &writes[..])
+            && rounds_parameter(program, step, *read, *write)
+        {
+            kinds[*write] = ROUNDED;
+        }
         let is_copy = matches!(step.kernel, Kernel::Move(_)) && !reads.is_empty();
         let gathers = is_gather(step) && reads.iter().all(|i| is_range(program, *i));
         if gathers || is_copy && reads.iter().all(|i| kinds[*i] == GATHERED) {
@@ -35,12 +40,40 @@ pub fn kinds(program: &Program) -> Vec<&'static str> {
 pub const PARAMETERS: &str = "parameters";
 /// Gradients as the optimizer reads them, and what sums them up over micro-batches.
 pub const GRADIENTS: &str = "gradients";
+/// Copies of parameters in the type that the model computes in.
+pub const ROUNDED: &str = "rounded parameters";
 /// Parameters that are whole for the steps that read them.
 pub const GATHERED: &str = "gathered parameters";
 /// Gradients of a micro-batch before they are reduced over ranks.
 pub const UNREDUCED: &str = "unreduced gradients";
 const ACTIVATIONS: &str = "activations";
 const COMMUNICATION: &str = "communication";
+
+/// Whether a step makes a rounded copy of a parameter.
+fn rounds_parameter(program: &Program, step: &Step, read: usize, write: usize) -> bool {
+    let (from, to) = (&program.buffers[read], &program.buffers[write]);
+    matches!(step.kernel, Kernel::Map(_)) && kind(program, from) == PARAMETERS && to.dtype.is_half() && !lasts(to)
+}
+
+/// For each buffer, whether it is a rounded copy, or gathered from ranges, that is there for other
+/// tasks than the one that makes it: as a parameter is. A range that is only gathered is none.
+pub fn kept_copies(program: &Program, kinds: &[&'static str]) -> Vec<bool> {
+    let mut made = vec![None; program.buffers.len()];
+    let mut kept = vec![false; program.buffers.len()];
+    for (t, task) in program.tasks.iter().enumerate() {
+        for step in &task.steps {
+            step.writes.iter().for_each(|view| made[view.buffer.index()] = Some(t));
+            step.reads.iter().map(|view| view.buffer.index()).for_each(|i| kept[i] |= made[i].is_some_and(|maker| maker != t));
+        }
+    }
+    kept.iter_mut().zip(kinds).for_each(|(kept, kind)| *kept &= [ROUNDED, GATHERED].contains(kind));
+    for step in program.tasks.iter().rev().flat_map(|task| task.steps.iter().rev()) {
+        if step.writes.iter().any(|view| kept[view.buffer.index()]) {
+            step.reads.iter().for_each(|view| kept[view.buffer.index()] = false);
+        }
+    }
+    kept
+}
 
 fn is_gather(step: &Step) -> bool {
     matches!(&step.kernel, Kernel::Collective(call) if call.kind == CollectiveKind::AllGather)

@@ -1,7 +1,7 @@
 //! The bytes that ranks hold and send: the form of `inspect --format json`.
 
 use super::carried::{carried, carried_by};
-use super::kinds::{GRADIENTS, kinds};
+use super::kinds::{GRADIENTS, kept_copies, kinds};
 use crate::kernel::{Collective, CommunicationKind, Kernel};
 use crate::mesh::AxisId;
 use crate::plan::{Buffer, BufferKind, Program, StateRole};
@@ -89,11 +89,14 @@ pub fn summary(program: &Program) -> ProgramSummary {
     let is_gradient = |(kind, _): &(&&str, &Buffer)| **kind == GRADIENTS;
     let gradients = || kinds.iter().zip(&program.buffers).filter(is_gradient).map(|(_, buffer)| buffer);
     let transient = |b: &&Buffer| matches!(b.kind, BufferKind::Activation | BufferKind::Communication);
+    let copies = kept_copies(program, &kinds);
+    let copies = || program.buffers.iter().zip(&copies).filter(|(_, kept)| **kept).map(|(buffer, _)| buffer);
     let lasting: u64 = program.buffers.iter().filter(|b| !transient(b)).map(|b| b.slot_bytes * b.slots).sum();
-    let sums: u64 = gradients().filter(transient).map(|b| b.slot_bytes * b.slots).sum();
+    let sums: u64 = gradients().filter(transient).chain(copies()).map(|b| b.slot_bytes * b.slots).sum();
     ProgramSummary {
         peak_bytes: program.arena_bytes,
-        parameter_bytes: of_states(&[StateRole::Parameter, StateRole::Frozen, StateRole::Statistic]),
+        parameter_bytes: of_states(&[StateRole::Parameter, StateRole::Frozen, StateRole::Statistic])
+            + copies().map(local_bytes).sum::<u64>(),
         gradient_bytes: gradients().map(local_bytes).sum(),
         optimizer_bytes: of_states(&[StateRole::Moment]),
         activation_bytes: program.arena_bytes.saturating_sub(lasting + sums),

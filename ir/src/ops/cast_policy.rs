@@ -10,7 +10,7 @@ pub enum CastPolicy {
     /// A sum of products: operands are rounded to the narrow type, sums are wide, and results are
     /// narrow.
     Product,
-    /// A lookup in a table, which is rounded; the result is wide.
+    /// A lookup in a table, which may be a rounded copy; the result is wide.
     Table,
     /// It is computed in the widest type of its operands; where all are narrow, so is the result.
     Widest,

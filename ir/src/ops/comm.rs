@@ -16,8 +16,12 @@ use crate::types::Type;
 use serde::{Deserialize, Serialize};
 
 /// The same value under another sharding; lowered to the ops below.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Reshard {}
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Reshard {
+    /// Whether what it gathers stays whole for the step.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub kept: bool,
+}
 named!(Reshard, "reshard");
 
 /// Combines the parts of all micro-batches, in their order, into one value that is read after the

@@ -23,6 +23,9 @@ use serde::{Deserialize, Serialize};
 pub struct FlatGather {
     /// The axes that cut it.
     pub axes: Vec<AxisId>,
+    /// Whether it stays whole for the step, and is not gathered by each task that reads it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub kept: bool,
 }
 named!(FlatGather, "flat_gather");
 

@@ -421,8 +421,8 @@ fn gradient_of_attention(forward: &Sample) -> Sample {
 }
 
 fn update() -> Vec<Sample> {
-    let sgd = |momentum, nesterov, weight_decay| Sgd { momentum, nesterov, weight_decay };
-    let adam = |weight_decay, decoupled| Adam { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay, decoupled };
+    let sgd = |momentum, nesterov, weight_decay| Sgd { momentum, nesterov, weight_decay, skips: false };
+    let adam = |weight_decay, decoupled| Adam { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay, decoupled, skips: false };
     let (w, scalar) = (floats([2, 3]), within([], 0.1, 0.9));
     let moments = |op| {
         let (w, c, m, v) = (floats([2, 3]), within([], 0.1, 0.9), floats([2, 3]), within([2, 3], 0.1, 2.0));
@@ -443,14 +443,14 @@ fn comm() -> Vec<Sample> {
     let split = Split { axis: AxisId(0), stride: 2 };
     let x = || floats([4, 3]);
     vec![
-        sample(Reshard {}, [x()]),
+        sample(Reshard::default(), [x()]),
         sample(Accumulate { kind: ReduceKind::Sum }, [x()]),
         sample(AllReduce { kind: ReduceKind::Max, axes: vec![AxisId(0)] }, [x()]),
         sample(AllGather { dim: 0, split }, [x()]),
         sample(ReduceScatter { kind: ReduceKind::Sum, dim: 0, split }, [x()]),
         sample(AllToAll { dim: 0, split, to_dim: 0, to_split: Split { stride: 1, ..split } }, [x()]),
         sample(ShardSlice { dim: 0, split }, [x()]),
-        sample(FlatGather { axes: vec![AxisId(0)] }, [x()]),
+        sample(FlatGather { axes: vec![AxisId(0)], kept: false }, [x()]),
         sample(FlatScatter { kind: ReduceKind::Sum, axes: vec![AxisId(0)] }, [x()]),
         sample(FlatSlice { axes: vec![AxisId(0)] }, [x()]),
         sample(Transfer { axis: AxisId(0), from: 0, to: vec![1] }, [x()]),

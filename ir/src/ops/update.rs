@@ -2,11 +2,12 @@
 //! place.
 
 use super::{Backward, Linear, NoGradient, Rules, named};
+use crate::dtype::DType;
 use crate::letters::{Letters, Role};
 use crate::lower::{LowerContext, Lowered};
 use crate::reason;
 use crate::reason::Reason;
-use crate::scalar::Unary;
+use crate::scalar::{ProgramWriter, Reg, Unary};
 use crate::types::Type;
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +21,9 @@ pub struct Sgd {
     pub nesterov: bool,
     /// Coupled weight decay.
     pub weight_decay: f64,
+    /// Whether a last operand, a truth value, says that the step counts: else nothing changes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub skips: bool,
 }
 named!(Sgd, "sgd");
 
@@ -38,12 +42,20 @@ pub struct Adam {
     pub weight_decay: f64,
     /// Whether decay shrinks the parameter (AdamW) instead of joining the gradient (Adam).
     pub decoupled: bool,
+    /// Whether a last operand, a truth value, says that the step counts: else nothing changes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub skips: bool,
 }
 named!(Adam, "adam");
 
 /// Types of an update: operands `w, g`, then `scalars` scalars, then `moments`; results w and the
 /// moments.
-fn update_types(operands: &[Type], scalars: usize, moments: usize) -> Result<Vec<Type>, Reason> {
+fn update_types(operands: &[Type], scalars: usize, moments: usize, skips: bool) -> Result<Vec<Type>, Reason> {
+    let operands = match operands.split_last() {
+        Some((last, others)) if skips && *last == Type::scalar(DType::Bool) => others,
+        _ if skips => return Err("the last operand is no truth value".into()),
+        _ => operands,
+    };
     if operands.len() != 2 + scalars + moments {
         return Err(reason!("takes {} operands", 2 + scalars + moments));
     }
@@ -56,6 +68,14 @@ fn update_types(operands: &[Type], scalars: usize, moments: usize) -> Result<Vec
         }
     }
     Ok(vec![w.clone(); 1 + moments])
+}
+
+/// New values where the step counts, else the old ones.
+fn kept_unless(p: &mut ProgramWriter, skips: bool, operands: &[Reg], old: &[Reg], new: Vec<Reg>) -> Vec<Reg> {
+    match operands.last() {
+        Some(counts) if skips => new.into_iter().zip(old).map(|(new, old)| p.select(*counts, new, *old)).collect(),
+        _ => new,
+    }
 }
 
 fn update_letters(operands: &[Type], results: usize) -> Letters {
@@ -75,7 +95,7 @@ impl Sgd {
 
 impl Rules for Sgd {
     fn result(&self, operands: &[Type]) -> Result<Vec<Type>, Reason> {
-        update_types(operands, 1, self.moments())
+        update_types(operands, 1, self.moments(), self.skips)
     }
 
     fn letters(&self, operands: &[Type], results: &[Type]) -> Letters {
@@ -103,7 +123,8 @@ impl Rules for Sgd {
             }
             if self.momentum == 0.0 {
                 let step = p.mul(lr, g);
-                return vec![p.sub(w, step)];
+                let w = p.sub(w, step);
+                return kept_unless(p, self.skips, x, &x[..1], vec![w]);
             }
             let kept = p.scale(x[3], self.momentum);
             let m = p.add(kept, g);
@@ -114,14 +135,15 @@ impl Rules for Sgd {
                 m
             };
             let step = p.mul(lr, direction);
-            vec![p.sub(w, step), m]
+            let w = p.sub(w, step);
+            kept_unless(p, self.skips, x, &[x[0], x[3]], vec![w, m])
         })
     }
 }
 
 impl Rules for Adam {
     fn result(&self, operands: &[Type]) -> Result<Vec<Type>, Reason> {
-        update_types(operands, 3, 2)
+        update_types(operands, 3, 2, self.skips)
     }
 
     fn letters(&self, operands: &[Type], results: &[Type]) -> Letters {
@@ -166,7 +188,8 @@ impl Rules for Adam {
             let denominator = p.add(root, eps);
             let direction = p.binary(crate::scalar::Binary::Div, first, denominator);
             let step = p.mul(lr, direction);
-            vec![p.sub(w, step), m, v]
+            let w = p.sub(w, step);
+            kept_unless(p, self.skips, x, &[x[0], x[5], x[6]], vec![w, m, v])
         })
     }
 }

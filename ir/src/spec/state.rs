@@ -20,6 +20,20 @@ pub struct Precision {
     pub loss_scale: Option<LossScale>,
 }
 
+impl Precision {
+    /// How the loss is scaled: as the line says, by default dynamically where f16 is computed in.
+    pub fn scaling(&self) -> Option<LossScale> {
+        let default = LossScale::Dynamic { initial: INITIAL_SCALE, interval: SCALE_INTERVAL };
+        (self.compute == Some(FloatType::F16)).then(|| self.loss_scale.unwrap_or(default))
+    }
+}
+
+/// The first loss scale, as PyTorch's `GradScaler` has it.
+pub const INITIAL_SCALE: f64 = 65_536.0;
+
+/// How many good steps double the loss scale, as there.
+pub const SCALE_INTERVAL: u64 = 2_000;
+
 /// A float type that the spec can ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -147,12 +147,12 @@ impl Reader {
             "model" => StateInit::Model,
             "zeros" => StateInit::Zeros,
             "ones" => StateInit::Ones,
-            "normal" => {
+            word @ ("normal" | "value") => {
                 line.expect("(")?;
                 let number = line.number()?;
-                let Ok(std) = number.parse() else { return line.fail(format!("`{number}` is no number")) };
+                let Ok(value) = number.parse() else { return line.fail(format!("`{number}` is no number")) };
                 line.expect(")")?;
-                StateInit::Normal { std }
+                if word == "value" { StateInit::Value(value) } else { StateInit::Normal { std: value } }
             }
             word => return line.fail(format!("there is no initial value `{word}`")),
         };

@@ -104,6 +104,7 @@ fn state_cells(graph: &Graph, state: &State) -> [String; 3] {
         StateInit::Model => "model".to_string(),
         StateInit::Zeros => "zeros".to_string(),
         StateInit::Ones => "ones".to_string(),
+        StateInit::Value(value) => format!("value({value:?})"),
         StateInit::Normal { std } => format!("normal({std:?})"),
     };
     let ty = format!(": {}", type_text(graph, &state.ty, &state.sharding));

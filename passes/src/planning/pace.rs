@@ -122,9 +122,9 @@ fn with_readers(graph: &Graph, pace: &Pace, classes: &mut [Vec<Class>]) {
         let mut operands = node.operands.iter().map(|v| graph.value(*v).node.index());
         let i = id.index();
         let is_made_of_it = operands.any(|operand| is_gathered[operand]);
-        let moves = match node.op {
+        let moves = match &node.op {
             Op::FlatSlice(_) => true,
-            Op::FlatGather(_) => pace.feeds_loop[i],
+            Op::FlatGather(gather) => pace.feeds_loop[i] && !gather.kept,
             // What is sent is sent once a step.
             Op::Transfer(_) => false,
             _ => is_made_of_it && (pace.feeds_loop[i] || node.origin.part == Part::Update),

@@ -10,7 +10,7 @@ use super::buckets::{joined, same_call};
 use shardc_ir::diagnostic::counted;
 use shardc_ir::kernel::{Collective, CollectiveKind, Kernel};
 use shardc_ir::plan::{BufferId, BufferKind, Program, Step, View};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// A unit has about this many bytes at most.
 const UNIT_BYTES: u64 = 64 << 20;
@@ -30,8 +30,16 @@ fn gathers_state(program: &Program, step: &Step) -> bool {
     let Kernel::Collective(Collective { kind: CollectiveKind::AllGather, .. }) = &step.kernel else { return false };
     let buffer = |view: &View| &program.buffers[view.buffer.index()];
     // The new value of a parameter is gathered into its state.
-    let is_flat_state = |view: &View| matches!(buffer(view).kind, BufferKind::State(_)) && !buffer(view).sharding.flat.is_empty();
-    step.reads.iter().all(is_flat_state)
+    let is_state = |view: &View| matches!(buffer(view).kind, BufferKind::State(_));
+    // So is the rounded copy of one; the new value of one is no activation.
+    let is_range = |view: &View| !buffer(view).sharding.flat.is_empty();
+    step.reads.iter().all(is_range) && (step.reads.iter().all(is_state) || !step.writes.iter().any(is_state))
+}
+
+/// Whether a step makes something of state variables alone.
+fn is_of_state(program: &Program, step: &Step) -> bool {
+    let is_state = |view: &View| matches!(program.buffers[view.buffer.index()].kind, BufferKind::State(_));
+    !step.reads.is_empty() && step.reads.iter().all(is_state) && matches!(step.kernel, Kernel::Map(_))
 }
 
 /// Joins gathers of new values of state variables that follow one another.
@@ -67,6 +75,18 @@ struct Unit {
 }
 
 fn insert(program: &Program, calls: Vec<Step>, others: Vec<Step>) -> Vec<Step> {
+    // What rounds a range stands before the call that gathers it.
+    let gathered: HashSet<BufferId> = calls.iter().flat_map(|call| call.reads.iter().map(|view| view.buffer)).collect();
+    let makes = |step: &Step| is_of_state(program, step) && step.writes.iter().all(|view| gathered.contains(&view.buffer));
+    let (mut makers, others): (Vec<Step>, Vec<Step>) = others.into_iter().partition(makes);
+    let mut with_makers = |unit: Unit| {
+        let read: HashSet<BufferId> = unit.calls.iter().flat_map(|call| call.reads.iter().map(|view| view.buffer)).collect();
+        let (mut steps, rest): (Vec<Step>, Vec<Step>) =
+            std::mem::take(&mut makers).into_iter().partition(|step| step.writes.iter().any(|view| read.contains(&view.buffer)));
+        makers = rest;
+        steps.extend(in_calls(unit.calls));
+        steps
+    };
     let units = units(program, calls, &others);
     // Before which step each unit's call is made: the first that reads the unit before it.
     let firsts: Vec<usize> = units.iter().map(|unit| unit.first).collect();
@@ -74,11 +94,11 @@ fn insert(program: &Program, calls: Vec<Step>, others: Vec<Step>) -> Vec<Step> {
     let mut out = vec![];
     for (i, step) in others.into_iter().enumerate() {
         while let Some((_, unit)) = ahead.next_if(|(at, _)| *at <= i) {
-            out.extend(in_calls(unit.calls));
+            out.extend(with_makers(unit));
         }
         out.push(step);
     }
-    ahead.for_each(|(_, unit)| out.extend(in_calls(unit.calls)));
+    ahead.for_each(|(_, unit)| out.extend(with_makers(unit)));
     out
 }
 

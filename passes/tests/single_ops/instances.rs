@@ -141,7 +141,7 @@ impl Draw<'_> {
                 sample(Cast { dtype: to }, [argument(from, &shape, -9.0, 9.0)])
             }
             "detach" => sample(Detach {}, [self.moved()]),
-            "reshard" => sample(comm::Reshard {}, [self.moved()]),
+            "reshard" => sample(comm::Reshard::default(), [self.moved()]),
             "contract" => self.contract(),
             "sum" => self.reduce(ReduceKind::Sum),
             "reduce_max" => self.reduce(ReduceKind::Max),
@@ -401,11 +401,11 @@ impl Draw<'_> {
         let (w, share) = (argument(dtype, &shape, -2.0, 2.0), argument(dtype, &[], 0.125, 1.0));
         if name == "sgd" {
             let momentum = self.of(&[0.0, 0.5]);
-            let op = Sgd { momentum, nesterov: momentum != 0.0 && self.coin(), weight_decay };
+            let op = Sgd { momentum, nesterov: momentum != 0.0 && self.coin(), weight_decay, skips: false };
             let moments = if momentum == 0.0 { vec![] } else { vec![w.clone()] };
             return sample(op, [vec![w.clone(), w, share], moments].concat());
         }
-        let op = Adam { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay, decoupled: self.coin() };
+        let op = Adam { beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay, decoupled: self.coin(), skips: false };
         let v = argument(dtype, &shape, 0.125, 2.0);
         sample(op, [w.clone(), w.clone(), share.clone(), share.clone(), share, w, v])
     }

@@ -66,7 +66,7 @@ pub fn axes(graph: &Graph, random: &mut Random) -> Option<(Graph, String)> {
     let id = random.pick(&nodes(graph, |node| is_flat(&node.op)))?;
     let mut op = graph.node(id).op.clone();
     match &mut op {
-        Op::FlatGather(FlatGather { axes }) | Op::FlatScatter(FlatScatter { axes, .. }) | Op::FlatSlice(FlatSlice { axes }) => {
+        Op::FlatGather(FlatGather { axes, .. }) | Op::FlatScatter(FlatScatter { axes, .. }) | Op::FlatSlice(FlatSlice { axes }) => {
             change_axes(graph, axes, random);
         }
         _ => return None,
@@ -93,10 +93,10 @@ pub fn kind(graph: &Graph, random: &mut Random) -> Option<(Graph, String)> {
         (Op::FlatScatter(FlatScatter { axes, .. }), 0) => FlatSlice { axes: axes.clone() }.into(),
         (Op::FlatScatter(FlatScatter { axes, .. }), 1) => FlatScatter { kind, axes: axes.clone() }.into(),
         (Op::FlatScatter(FlatScatter { axes, .. }), _) => AllReduce { kind, axes: axes.clone() }.into(),
-        (Op::FlatSlice(FlatSlice { axes }), 0) => FlatGather { axes: axes.clone() }.into(),
+        (Op::FlatSlice(FlatSlice { axes }), 0) => FlatGather { axes: axes.clone(), kept: false }.into(),
         (Op::FlatSlice(FlatSlice { axes }), _) => FlatScatter { kind, axes: axes.clone() }.into(),
-        (Op::FlatGather(FlatGather { axes }), 0) => FlatSlice { axes: axes.clone() }.into(),
-        (Op::FlatGather(FlatGather { axes }), 1) => AllReduce { kind, axes: axes.clone() }.into(),
+        (Op::FlatGather(FlatGather { axes, .. }), 0) => FlatSlice { axes: axes.clone() }.into(),
+        (Op::FlatGather(FlatGather { axes, .. }), 1) => AllReduce { kind, axes: axes.clone() }.into(),
         (Op::FlatGather(_), _) => Accumulate { kind }.into(),
         _ => return None,
     };
