@@ -1,0 +1,200 @@
+//! The instructions of AVX-512 that multiply pairs of bf16, and that bring operands into pairs.
+#![expect(unsafe_code, reason = "vectors are loaded and stored through pointers, and instructions used that were looked for")]
+
+use faer::MatMut;
+use std::arch::x86_64::*;
+
+/// The rows or columns of one line.
+pub const LINE: usize = 16;
+
+/// Two terms of each of 16 rows or columns, the first of them in the lower half.
+pub type Line = [u32; LINE];
+
+/// The rows of one tile in registers.
+pub const HEIGHT: usize = 8;
+
+/// The most groups of columns of one tile in registers.
+pub const WIDTH: usize = 3;
+
+/// That the processor has the instructions.
+#[derive(Debug, Clone, Copy)]
+pub struct Pairs(());
+
+impl Pairs {
+    /// Looks for the instructions.
+    pub fn detect() -> Option<Pairs> {
+        let found = is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("avx512bf16");
+        found.then_some(Pairs(()))
+    }
+
+    /// `c = a b`, or `c += a b`: `c` is of at most [`HEIGHT`] rows and `V` groups of columns, `a`
+    /// the lines of one group from element `first`, and `b` those of `V` groups, `stride` apart.
+    ///
+    /// # Panics
+    /// If an operand is too short, or a row of `c` is not contiguous.
+    #[inline]
+    pub fn multiply<const V: usize>(
+        self,
+        a: &[Line],
+        first: usize,
+        b: &[Line],
+        stride: usize,
+        c: MatMut<'_, f32>,
+        accumulate: bool,
+    ) {
+        assert!(first.is_multiple_of(HEIGHT) && first < LINE && b.len() == (V - 1) * stride + a.len(), "operands fit");
+        assert!(c.nrows() <= HEIGHT && c.ncols() <= V * LINE && c.ncols() > (V - 1) * LINE, "a tile of registers");
+        assert!(c.col_stride() == 1 || c.ncols() <= 1, "rows of neighbours");
+        // SAFETY: a `Pairs` is made only where the instructions were found.
+        unsafe { multiply::<V>(a, first, b, stride, c, accumulate) }
+    }
+
+    /// Packs 16 rows of terms, missing ones zero: `lines[p][i]` is terms `2 p` and `2 p + 1` of row
+    /// `i`.
+    #[inline]
+    pub fn transpose(self, rows: &[&[u16]; LINE], lines: &mut [Line]) {
+        // SAFETY: a `Pairs` is made only where the instructions were found.
+        unsafe { transpose(rows, lines) }
+    }
+
+    /// Packs one pair of terms of many rows, missing ones zero: `lines[g * stride][i]` is `even` and
+    /// `odd` of row `16 g + i`.
+    #[inline]
+    pub fn interleave(self, even: &[u16], odd: &[u16], lines: &mut [Line], stride: usize) {
+        // SAFETY: a `Pairs` is made only where the instructions were found.
+        unsafe { interleave(even, odd, lines, stride) }
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
+fn multiply<const V: usize>(a: &[Line], first: usize, b: &[Line], stride: usize, c: MatMut<'_, f32>, accumulate: bool) {
+    let (rows, cols) = (c.nrows(), c.ncols());
+    let (start, step) = (c.as_ptr_mut(), c.row_stride());
+    if accumulate {
+        for row in 0..rows {
+            // The rows are there when they are needed.
+            for line in 0..=V {
+                _mm_prefetch::<_MM_HINT_T0>(start.wrapping_offset(row as isize * step).wrapping_add(line * LINE).cast());
+            }
+        }
+    }
+    let mut sums = [[_mm512_setzero_ps(); V]; HEIGHT];
+    let a: &[[[u32; HEIGHT]; LINE / HEIGHT]] = bytemuck::cast_slice(a);
+    let part = first / HEIGHT % (LINE / HEIGHT);
+    let b: [&[Line]; V] = std::array::from_fn(|v| &b[v * stride..][..a.len()]);
+    for (pair, a) in a.iter().enumerate() {
+        let b: [__m512bh; V] = std::array::from_fn(|v| as_pairs(load(&b[v][pair])));
+        for (sums, a) in sums.iter_mut().zip(a[part]) {
+            let a = as_pairs(_mm512_set1_epi32(a as i32));
+            for (sum, b) in sums.iter_mut().zip(b) {
+                *sum = _mm512_dpbf16_ps(*sum, a, b);
+            }
+        }
+    }
+    let last = tail(cols - (V - 1) * LINE);
+    for (row, sums) in sums.iter().enumerate().take(rows) {
+        for (v, sum) in sums.iter().enumerate() {
+            let mask = if v + 1 == V { last } else { !0 };
+            // SAFETY: the row is one of `c`, and the mask takes columns of `c` only, which are
+            // neighbours.
+            unsafe {
+                let at = start.offset(row as isize * step).add(v * LINE);
+                let sum = if accumulate { _mm512_add_ps(*sum, _mm512_maskz_loadu_ps(mask, at)) } else { *sum };
+                _mm512_mask_storeu_ps(at, mask, sum);
+            }
+        }
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+fn transpose(rows: &[&[u16]; LINE], lines: &mut [Line]) {
+    for (block, lines) in lines.chunks_mut(LINE).enumerate() {
+        let from = block * 2 * LINE;
+        let part: [__m512i; LINE] = std::array::from_fn(|i| load_terms(rows[i].get(from..).unwrap_or_default()));
+        for (line, part) in lines.iter_mut().zip(transposed(part)) {
+            store(line, part);
+        }
+    }
+}
+
+/// The transposed matrix of 16 rows.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn transposed(r: [__m512i; LINE]) -> [__m512i; LINE] {
+    let mut t = r;
+    for i in (0..LINE).step_by(2) {
+        t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+        t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+    }
+    let mut s = t;
+    for i in (0..LINE).step_by(4) {
+        s[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+        s[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+        s[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+        s[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+    }
+    // Quarter `q` of `s[4 g + j]` is column `4 q + j` of rows `4 g` to `4 g + 3`.
+    let mut out = s;
+    for j in 0..4 {
+        let low = _mm512_shuffle_i32x4::<0x88>(s[j], s[4 + j]);
+        let high = _mm512_shuffle_i32x4::<0xdd>(s[j], s[4 + j]);
+        let low2 = _mm512_shuffle_i32x4::<0x88>(s[8 + j], s[12 + j]);
+        let high2 = _mm512_shuffle_i32x4::<0xdd>(s[8 + j], s[12 + j]);
+        out[j] = _mm512_shuffle_i32x4::<0x88>(low, low2);
+        out[8 + j] = _mm512_shuffle_i32x4::<0xdd>(low, low2);
+        out[4 + j] = _mm512_shuffle_i32x4::<0x88>(high, high2);
+        out[12 + j] = _mm512_shuffle_i32x4::<0xdd>(high, high2);
+    }
+    out
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+fn interleave(even: &[u16], odd: &[u16], lines: &mut [Line], stride: usize) {
+    let order: [u16; 2 * LINE] = std::array::from_fn(|i| (i / 2 + i % 2 * 32) as u16);
+    let order = load_terms(&order);
+    for (group, even) in even.chunks(LINE).enumerate() {
+        let odd = odd.get(group * LINE..).unwrap_or_default();
+        let (even, odd) = (load_terms(even), load_terms(&odd[..odd.len().min(LINE)]));
+        store(&mut lines[group * stride], _mm512_permutex2var_epi16(even, order, odd));
+    }
+}
+
+/// The mask of the first `count` of 16.
+#[inline]
+fn tail(count: usize) -> __mmask16 {
+    if count >= LINE { !0 } else { (1 << count) - 1 }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn load(line: &Line) -> __m512i {
+    // SAFETY: a line is as long as a register.
+    unsafe { _mm512_loadu_si512(line.as_ptr().cast()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn store(line: &mut Line, value: __m512i) {
+    // SAFETY: a line is as long as a register.
+    unsafe { _mm512_storeu_si512(line.as_mut_ptr().cast(), value) }
+}
+
+/// The first 32 terms, missing ones zero.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn load_terms(terms: &[u16]) -> __m512i {
+    let mask = if terms.len() >= 2 * LINE { !0 } else { (1u32 << terms.len()) - 1 };
+    // SAFETY: the mask takes elements of the slice only.
+    unsafe { _mm512_maskz_loadu_epi16(mask, terms.as_ptr().cast()) }
+}
+
+/// The same bits, as pairs of bf16.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn as_pairs(bits: __m512i) -> __m512bh {
+    // SAFETY: both types are 64 bytes of any value.
+    unsafe { std::mem::transmute(bits) }
+}
