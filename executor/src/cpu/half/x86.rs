@@ -31,66 +31,66 @@ impl Pairs {
     }
 
     /// `c = a b`, or `c += a b`: `c` is of at most [`HEIGHT`] rows and `V` groups of columns, `a`
-    /// the lines of one group from element `first`, and `b` those of `V` groups, `stride` apart.
+    /// the lines of one group, of which rows from `first` are taken, and `b` the lines of a panel of
+    /// `W` groups.
     ///
     /// # Panics
     /// If an operand is too short, or a row of `c` is not contiguous.
     #[inline]
-    pub fn multiply<const V: usize>(
+    pub fn multiply<const W: usize, const V: usize>(
         self,
         a: &[Line],
         first: usize,
         b: &[Line],
-        stride: usize,
         c: MatMut<'_, f32>,
         accumulate: bool,
     ) {
-        assert!(first.is_multiple_of(HEIGHT) && first < LINE && b.len() == (V - 1) * stride + a.len(), "operands fit");
+        assert!(first.is_multiple_of(HEIGHT) && first < LINE && V <= W && b.len() == W * a.len(), "operands fit");
         assert!(c.nrows() <= HEIGHT && c.ncols() <= V * LINE && c.ncols() > (V - 1) * LINE, "a tile of registers");
         assert!(c.col_stride() == 1 || c.ncols() <= 1, "rows of neighbours");
         // SAFETY: a `Pairs` is made only where the instructions were found.
-        unsafe { multiply::<V>(a, first, b, stride, c, accumulate) }
+        unsafe { multiply::<W, V>(a, first, b, c, accumulate) }
     }
 
-    /// Packs 16 rows of terms, missing ones zero: `lines[p][i]` is terms `2 p` and `2 p + 1` of row
-    /// `i`.
+    /// Packs 16 rows of terms, missing ones zero: `lines[p * width][i]` is terms `2 p` and `2 p + 1`
+    /// of row `i`.
     #[inline]
-    pub fn transpose(self, rows: &[&[u16]; LINE], lines: &mut [Line]) {
+    pub fn transpose(self, rows: &[&[u16]; LINE], lines: &mut [Line], width: usize) {
         // SAFETY: a `Pairs` is made only where the instructions were found.
-        unsafe { transpose(rows, lines) }
+        unsafe { transpose(rows, lines, width) }
     }
 
-    /// Packs one pair of terms of many rows, missing ones zero: `lines[g * stride][i]` is `even` and
-    /// `odd` of row `16 g + i`.
+    /// Packs one pair of terms of many rows, missing ones zero: `lines[q * stride + v][i]` is `even`
+    /// and `odd` of row `16 (width q + v) + i`.
     #[inline]
-    pub fn interleave(self, even: &[u16], odd: &[u16], lines: &mut [Line], stride: usize) {
+    pub fn interleave(self, even: &[u16], odd: &[u16], lines: &mut [Line], width: usize, stride: usize) {
         // SAFETY: a `Pairs` is made only where the instructions were found.
-        unsafe { interleave(even, odd, lines, stride) }
+        unsafe { interleave(even, odd, lines, width, stride) }
     }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
-fn multiply<const V: usize>(a: &[Line], first: usize, b: &[Line], stride: usize, c: MatMut<'_, f32>, accumulate: bool) {
+fn multiply<const W: usize, const V: usize>(a: &[Line], first: usize, b: &[Line], c: MatMut<'_, f32>, accumulate: bool) {
     let (rows, cols) = (c.nrows(), c.ncols());
     let (start, step) = (c.as_ptr_mut(), c.row_stride());
-    if accumulate {
-        for row in 0..rows {
-            // The rows are there when they are needed.
-            for line in 0..=V {
-                _mm_prefetch::<_MM_HINT_T0>(start.wrapping_offset(row as isize * step).wrapping_add(line * LINE).cast());
-            }
+    for row in 0..rows {
+        // The rows are there when they are needed.
+        for line in 0..=V {
+            _mm_prefetch::<_MM_HINT_T0>(start.wrapping_offset(row as isize * step).wrapping_add(line * LINE).cast());
         }
     }
     let mut sums = [[_mm512_setzero_ps(); V]; HEIGHT];
     let a: &[[[u32; HEIGHT]; LINE / HEIGHT]] = bytemuck::cast_slice(a);
     let part = first / HEIGHT % (LINE / HEIGHT);
-    let b: [&[Line]; V] = std::array::from_fn(|v| &b[v * stride..][..a.len()]);
-    for (pair, a) in a.iter().enumerate() {
-        let b: [__m512bh; V] = std::array::from_fn(|v| as_pairs(load(&b[v][pair])));
+    for (a, b) in a.iter().zip(b.as_chunks::<W>().0) {
+        let mut columns = [_mm512_setzero_si512(); V];
+        for (column, b) in columns.iter_mut().zip(b) {
+            *column = load(b);
+        }
         for (sums, a) in sums.iter_mut().zip(a[part]) {
             let a = as_pairs(_mm512_set1_epi32(a as i32));
-            for (sum, b) in sums.iter_mut().zip(b) {
-                *sum = _mm512_dpbf16_ps(*sum, a, b);
+            for (sum, b) in sums.iter_mut().zip(columns) {
+                *sum = _mm512_dpbf16_ps(*sum, a, as_pairs(b));
             }
         }
     }
@@ -110,13 +110,17 @@ fn multiply<const V: usize>(a: &[Line], first: usize, b: &[Line], stride: usize,
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-fn transpose(rows: &[&[u16]; LINE], lines: &mut [Line]) {
-    for (block, lines) in lines.chunks_mut(LINE).enumerate() {
-        let from = block * 2 * LINE;
-        let part: [__m512i; LINE] = std::array::from_fn(|i| load_terms(rows[i].get(from..).unwrap_or_default()));
-        for (line, part) in lines.iter_mut().zip(transposed(part)) {
+fn transpose(rows: &[&[u16]; LINE], lines: &mut [Line], width: usize) {
+    let mut from = 0;
+    for lines in lines.chunks_mut(LINE * width) {
+        let mut part = [_mm512_setzero_si512(); LINE];
+        for (part, row) in part.iter_mut().zip(rows) {
+            *part = load_terms(row.get(from..).unwrap_or_default());
+        }
+        for (line, part) in lines.iter_mut().step_by(width).zip(transposed(part)) {
             store(line, part);
         }
+        from += 2 * LINE;
     }
 }
 
@@ -152,15 +156,30 @@ fn transposed(r: [__m512i; LINE]) -> [__m512i; LINE] {
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-fn interleave(even: &[u16], odd: &[u16], lines: &mut [Line], stride: usize) {
-    let order: [u16; 2 * LINE] = std::array::from_fn(|i| (i / 2 + i % 2 * 32) as u16);
-    let order = load_terms(&order);
-    for (group, even) in even.chunks(LINE).enumerate() {
-        let odd = odd.get(group * LINE..).unwrap_or_default();
-        let (even, odd) = (load_terms(even), load_terms(&odd[..odd.len().min(LINE)]));
-        store(&mut lines[group * stride], _mm512_permutex2var_epi16(even, order, odd));
+fn interleave(even: &[u16], odd: &[u16], lines: &mut [Line], width: usize, stride: usize) {
+    let order = load_terms(&ORDER);
+    for (panel, even) in even.chunks(LINE * width).enumerate() {
+        let odd = odd.get(panel * LINE * width..).unwrap_or_default();
+        let lines = &mut lines[panel * stride..];
+        for (group, (even, line)) in even.chunks(LINE).zip(lines).enumerate() {
+            let odd = odd.get(group * LINE..).unwrap_or_default();
+            let (even, odd) = (load_terms(even), load_terms(&odd[..odd.len().min(LINE)]));
+            store(line, _mm512_permutex2var_epi16(even, order, odd));
+        }
     }
 }
+
+/// Takes an element of one register, then one of another, in turn.
+const ORDER: [u16; 2 * LINE] = {
+    let mut order = [0; 2 * LINE];
+    let mut i = 0;
+    while i < LINE {
+        order[2 * i] = i as u16;
+        order[2 * i + 1] = (2 * LINE + i) as u16;
+        i += 1;
+    }
+    order
+};
 
 /// The mask of the first `count` of 16.
 #[inline]
