@@ -69,9 +69,8 @@ impl Case {
 
     fn product(&self) -> Product {
         let [m, n, k] = self.sizes;
-        let dim = |size: usize, [a, b, c]: [usize; 3]| {
-            vec![ContractDim { size: size as u64, a: a as i64, b: b as i64, c: c as i64 }]
-        };
+        let dim =
+            |size: usize, [a, b, c]: [usize; 3]| vec![ContractDim { size: size as u64, a: a as i64, b: b as i64, c: c as i64 }];
         let (am, ak) = if self.transposed[0] { (1, m) } else { (k, 1) };
         let (bk, bn) = if self.transposed[1] { (1, k) } else { (n, 1) };
         let batch = dim(self.batch, [m * k, k * n, m * n]);

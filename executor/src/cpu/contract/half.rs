@@ -7,14 +7,15 @@ use crate::cpu::threads::Threads;
 use crate::cpu::tiles::{self, Steps};
 use faer::{Accum, MatMut};
 
-/// Cuts the sides of `m x n` results of `k` terms each until a tile and its operands fit the caches,
-/// and until the `outer` products have a few tiles for each thread, as long as a tile is worth
-/// packing its operands.
+/// Cuts the sides of `m x n` results of `k` terms each until a block of the operands of a tile fits
+/// the second cache, and until the `outer` products have a few tiles for each thread, as long as a
+/// tile is worth packing its operands. The sums are the same to the bit in any tile.
 fn tile([m, n, k]: [usize; 3], outer: usize, threads: usize) -> (usize, usize) {
-    const HEIGHT: usize = 768;
+    const BLOCK: usize = 192 << 10;
     const WIDTH: usize = 768;
     const FLOPS: usize = 16 << 20;
-    let (mut across, mut along) = (m.div_ceil(HEIGHT).max(1), n.div_ceil(WIDTH).max(1));
+    let highest = BLOCK / k.clamp(256, 512);
+    let (mut across, mut along) = (m.div_ceil(highest).max(1), n.div_ceil(WIDTH).max(1));
     loop {
         let height = m.div_ceil(across).next_multiple_of(16);
         let width = n.div_ceil(along).next_multiple_of(48);
@@ -87,14 +88,7 @@ impl Product {
     }
 
     /// One tile of sums, over all letters of the sum in order.
-    fn sums<T: Half>(
-        &self,
-        (a_start, b_start): (usize, usize),
-        a: &[T],
-        b: &[T],
-        mut c: MatMut<'_, f32>,
-        mut accumulate: Accum,
-    ) {
+    fn sums<T: Half>(&self, (a_start, b_start): (usize, usize), a: &[T], b: &[T], mut c: MatMut<'_, f32>, mut accumulate: Accum) {
         let (rows, cols, size) = (c.nrows(), c.ncols(), self.k.size);
         let sums: usize = self.summed.iter().map(|l| l.size).product();
         if sums * size == 0 {

@@ -13,7 +13,10 @@ use ::half::slice::HalfFloatSliceExt;
 use faer::{Accum, MatMut, MatRef};
 
 /// The most terms of the sum in one block: so many of a panel of `b` stay in the first cache.
-const DEPTH: usize = 256;
+const DEPTH: usize = 512;
+
+/// How many terms before they are needed they are brought into the caches.
+const AHEAD: usize = 8;
 
 /// `c = a b`, or `c += a b`, with sums in f32; `a` is m x k, `b` k x n, and `c` m x n.
 pub fn multiply(pairs: Pairs, a: MatRef<'_, bf16>, b: MatRef<'_, bf16>, mut c: MatMut<'_, f32>, accumulate: Accum) {
@@ -101,11 +104,16 @@ impl Panels {
         let depth = terms.div_ceil(2);
         let groups = (0..rows.div_ceil(LINE)).map(|group| (group, group / self.width * self.stride + group % self.width));
         if matrix.col_stride() == 1 {
+            let row = |row: usize| -> &[u16] {
+                let row = (row < rows).then(|| matrix.row(row).try_as_row_major()).flatten();
+                row.map(|row| row.as_slice().reinterpret_cast()).unwrap_or_default()
+            };
             for (group, start) in groups {
                 let mut parts: [&[u16]; LINE] = [&[]; LINE];
-                for (row, part) in (group * LINE..rows).zip(&mut parts) {
-                    let row = matrix.row(row).try_as_row_major();
-                    *part = row.map(|row| row.as_slice().reinterpret_cast()).unwrap_or_default();
+                for (next, part) in (group * LINE..).zip(&mut parts) {
+                    *part = row(next);
+                    let ahead = row(next + LINE);
+                    pairs.prefetch(&ahead[..ahead.len().min(AHEAD * LINE)]);
                 }
                 pairs.transpose(&parts, &mut lines[start..][..(depth - 1) * self.width + 1], self.width);
             }
@@ -115,6 +123,8 @@ impl Panels {
                 col.map(|col| col.as_slice().reinterpret_cast()).unwrap_or_default()
             };
             for pair in 0..depth {
+                pairs.prefetch(column(2 * pair + AHEAD));
+                pairs.prefetch(column(2 * pair + 1 + AHEAD));
                 let lines = &mut lines[pair * self.width..];
                 pairs.interleave(column(2 * pair), column(2 * pair + 1), lines, self.width, self.stride);
             }

@@ -146,8 +146,9 @@ fn conversions_round_to_even() {
 
 /// Random letters: the sizes of each group, and dense strides in any order for `a`, `b` and `c`.
 fn contraction(random: &mut Random) -> ([Vec<ContractDim>; 4], [usize; 3]) {
-    let sizes: Vec<Vec<usize>> =
-        (0..4).map(|_| (0..random.below(3)).map(|_| [0, 1, 2, 3, 7, 17, 40][random.below(7).max(random.below(3))]).collect()).collect();
+    let sizes: Vec<Vec<usize>> = (0..4)
+        .map(|_| (0..random.below(3)).map(|_| [0, 1, 2, 3, 7, 17, 40][random.below(7).max(random.below(3))]).collect())
+        .collect();
     let mut groups = [0, 1, 2, 3].map(|g| {
         let dim = |size: &usize| ContractDim { size: *size as u64, a: 0, b: 0, c: 0 };
         sizes[g].iter().map(dim).collect::<Vec<_>>()

@@ -60,6 +60,14 @@ impl Pairs {
         unsafe { transpose(rows, lines, width) }
     }
 
+    /// Brings elements into the caches.
+    #[inline]
+    pub fn prefetch(self, elements: &[u16]) {
+        for line in elements.chunks(2 * LINE) {
+            prefetch(line);
+        }
+    }
+
     /// Packs one pair of terms of many rows, missing ones zero: `lines[q * stride + v][i]` is `even`
     /// and `odd` of row `16 (width q + v) + i`.
     #[inline]
@@ -116,6 +124,7 @@ fn transpose(rows: &[&[u16]; LINE], lines: &mut [Line], width: usize) {
         let mut part = [_mm512_setzero_si512(); LINE];
         for (part, row) in part.iter_mut().zip(rows) {
             *part = load_terms(row.get(from..).unwrap_or_default());
+            prefetch(row.get(from + 8 * LINE..).unwrap_or_default());
         }
         for (line, part) in lines.iter_mut().step_by(width).zip(transposed(part)) {
             store(line, part);
@@ -161,10 +170,19 @@ fn interleave(even: &[u16], odd: &[u16], lines: &mut [Line], width: usize, strid
     for (panel, even) in even.chunks(LINE * width).enumerate() {
         let odd = odd.get(panel * LINE * width..).unwrap_or_default();
         let lines = &mut lines[panel * stride..];
-        for (group, (even, line)) in even.chunks(LINE).zip(lines).enumerate() {
-            let odd = odd.get(group * LINE..).unwrap_or_default();
-            let (even, odd) = (load_terms(even), load_terms(&odd[..odd.len().min(LINE)]));
-            store(line, _mm512_permutex2var_epi16(even, order, odd));
+        let (evens, even) = even.as_chunks::<LINE>();
+        let (odds, odd) = odd[..odd.len().min(LINE * width)].as_chunks::<LINE>();
+        if evens.len() == odds.len() {
+            for ((even, odd), line) in evens.iter().zip(odds).zip(lines.iter_mut()) {
+                store(line, _mm512_permutex2var_epi16(load_half(even), order, load_half(odd)));
+            }
+        } else {
+            for (even, line) in evens.iter().zip(lines.iter_mut()) {
+                store(line, _mm512_permutex2var_epi16(load_half(even), order, _mm512_setzero_si512()));
+            }
+        }
+        if !even.is_empty() {
+            store(&mut lines[evens.len()], _mm512_permutex2var_epi16(load_terms(even), order, load_terms(odd)));
         }
     }
 }
@@ -180,6 +198,13 @@ const ORDER: [u16; 2 * LINE] = {
     }
     order
 };
+
+/// Brings the line of the first element into the caches.
+#[inline]
+fn prefetch(elements: &[u16]) {
+    // SAFETY: every processor of this architecture has the instruction, which changes no memory.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(elements.as_ptr().cast()) }
+}
 
 /// The mask of the first `count` of 16.
 #[inline]
@@ -199,6 +224,14 @@ fn load(line: &Line) -> __m512i {
 fn store(line: &mut Line, value: __m512i) {
     // SAFETY: a line is as long as a register.
     unsafe { _mm512_storeu_si512(line.as_mut_ptr().cast(), value) }
+}
+
+/// 16 elements; the others are of any value.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn load_half(elements: &[u16; LINE]) -> __m512i {
+    // SAFETY: the elements are as long as half a register.
+    _mm512_castsi256_si512(unsafe { _mm256_loadu_si256(elements.as_ptr().cast()) })
 }
 
 /// The first 32 terms, missing ones zero.
