@@ -78,8 +78,8 @@ impl Case {
     }
 }
 
-/// What a linear layer multiplies in a step of training, and a head whose weight is the embedding's,
-/// stored `n x k`.
+/// What a linear layer multiplies in a step of training, and a head whose weight is that of the
+/// embedding, stored `n x k`.
 fn cases() -> Vec<Case> {
     let one = |name, sizes, transposed| Case { name, batch: 1, sizes, transposed };
     let tokens = 256;

@@ -89,7 +89,11 @@ impl Half for f16 {
     }
 
     fn widen(from: &[f16], to: &mut [f32]) {
-        from.convert_to_f32_slice(to);
+        #[cfg(target_arch = "x86_64")]
+        let done = x86::f16_to_f32(from.reinterpret_cast(), to);
+        #[cfg(not(target_arch = "x86_64"))]
+        let done = 0;
+        from[done..].convert_to_f32_slice(&mut to[done..]);
     }
 
     fn to_f32(self) -> f32 {
@@ -138,7 +142,11 @@ impl HalfResult for f16 {
     }
 
     fn narrow(from: &[f32], to: &mut [f16]) {
-        to.convert_from_f32_slice(from);
+        #[cfg(target_arch = "x86_64")]
+        let done = x86::f32_to_f16(from, to.reinterpret_cast_mut());
+        #[cfg(not(target_arch = "x86_64"))]
+        let done = 0;
+        to[done..].convert_from_f32_slice(&from[done..]);
     }
 }
 

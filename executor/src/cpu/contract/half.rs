@@ -8,7 +8,7 @@ use crate::cpu::tiles::{self, Steps};
 use faer::{Accum, MatMut};
 
 /// Cuts the sides of `m x n` results of `k` terms each until a block of the operands of a tile fits
-/// the second cache, and until the `outer` products have a few tiles for each thread, as long as a
+/// the second cache, and until the `outer` products are shared evenly between threads, as long as a
 /// tile is worth packing its operands. The sums are the same to the bit in any tile.
 fn tile([m, n, k]: [usize; 3], outer: usize, threads: usize) -> (usize, usize) {
     const BLOCK: usize = 192 << 10;
@@ -20,7 +20,9 @@ fn tile([m, n, k]: [usize; 3], outer: usize, threads: usize) -> (usize, usize) {
         let height = m.div_ceil(across).next_multiple_of(16);
         let width = n.div_ceil(along).next_multiple_of(48);
         let flops = height.saturating_mul(width).saturating_mul(k).saturating_mul(2);
-        if threads == 1 || outer.saturating_mul(across * along) >= 2 * threads || flops < 2 * FLOPS {
+        let count = outer.saturating_mul(across * along);
+        let even = count >= 4 * threads || count >= threads && count.is_multiple_of(threads);
+        if even || flops < 2 * FLOPS {
             return (height, width);
         }
         let side = if height >= width { &mut across } else { &mut along };
