@@ -1,7 +1,7 @@
 //! Products of matrices of 16-bit floats, with sums in 32 bits.
 //!
-//! Where the processor multiplies pairs of bf16 itself, operands are packed for it ([`packed`]).
-//! Elsewhere, and for f16, they are converted to f32 a block at a time ([`widened`]). Which way is
+//! Where the processor multiplies pairs of bf16 itself, operands are packed for it (`packed`).
+//! Elsewhere, and for f16, they are converted to f32 a block at a time (`widened`). Which way is
 //! taken follows from the processor and the type alone. A product of pairs takes subnormal elements
 //! and sums as zero; the other way keeps them.
 

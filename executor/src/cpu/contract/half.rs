@@ -31,8 +31,8 @@ fn tile([m, n, k]: [usize; 3], outer: usize, threads: usize) -> (usize, usize) {
 }
 
 impl Product {
-    /// `c = a b`, or `c += a b`, where the sums are made in f32, and results of 16 bits rounded once,
-    /// to the nearest, after all of them.
+    /// `c = a b`, or `c += a b`, where the sums are made in f32, and results of 16 bits rounded
+    /// once, to the nearest, ties to even, after all of them.
     pub fn run_half<T: Half, C: HalfResult>(&self, a: &[T], b: &[T], c: &mut [C], accumulate: Accum, threads: Threads) {
         if self.m.c == 1 && self.n.c > 1 {
             return self.transposed().run_half(b, a, c, accumulate, threads);

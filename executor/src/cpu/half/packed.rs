@@ -1,8 +1,8 @@
 //! Products of bf16 by an instruction that multiplies pairs.
 //!
 //! Both operands are packed alike: 16 rows of `a`, or 16 columns of `b`, are a group, and a line of
-//! a group holds two neighbouring terms of each of the 16, as one vector register does. A panel is a
-//! few groups, their lines in turn. What is missing at the edges is zero. Each sum runs over the
+//! a group holds two neighbouring terms of each of the 16, as one vector register does. A panel is
+//! a few groups, their lines in turn. What is missing at the edges is zero. Each sum runs over the
 //! blocks of terms and the pairs of a block in order, so it is the same to the bit wherever its
 //! element lies in a tile.
 

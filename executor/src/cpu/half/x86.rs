@@ -32,8 +32,8 @@ impl Pairs {
     }
 
     /// `c = a b`, or `c += a b`: `c` is of at most [`HEIGHT`] rows and `V` groups of columns, `a`
-    /// the lines of one group, of which rows from `first` are taken, and `b` the lines of a panel of
-    /// `W` groups.
+    /// the lines of one group, of which rows from `first` are taken, and `b` the lines of a panel
+    /// of `W` groups.
     ///
     /// # Panics
     /// If an operand is too short, or a row of `c` is not contiguous.
@@ -53,8 +53,8 @@ impl Pairs {
         unsafe { multiply::<W, V>(a, first, b, c, accumulate) }
     }
 
-    /// Packs 16 rows of terms, missing ones zero: `lines[p * width][i]` is terms `2 p` and `2 p + 1`
-    /// of row `i`.
+    /// Packs 16 rows of terms, missing ones zero: `lines[p * width][i]` is terms `2 p` and
+    /// `2 p + 1` of row `i`.
     #[inline]
     pub fn transpose(self, rows: &[&[u16]; LINE], lines: &mut [Line], width: usize) {
         // SAFETY: a `Pairs` is made only where the instructions were found.
@@ -69,8 +69,8 @@ impl Pairs {
         }
     }
 
-    /// Packs one pair of terms of many rows, missing ones zero: `lines[q * stride + v][i]` is `even`
-    /// and `odd` of row `16 (width q + v) + i`.
+    /// Packs one pair of terms of many rows, missing ones zero: `lines[q * stride + v][i]` is
+    /// `even` and `odd` of row `16 (width q + v) + i`.
     #[inline]
     pub fn interleave(self, even: &[u16], odd: &[u16], lines: &mut [Line], width: usize, stride: usize) {
         // SAFETY: a `Pairs` is made only where the instructions were found.
