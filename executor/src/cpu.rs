@@ -5,12 +5,13 @@
 //! Results depend on shapes only, never on the number of threads.
 
 mod attention;
-mod contract;
+pub mod contract;
 mod conv;
 mod copy;
 pub mod element;
 mod fill;
 mod gather;
+pub mod half;
 mod lanes;
 mod map;
 mod math;

@@ -5,6 +5,8 @@
 //! result is cut into follows from the sizes alone, so that any number of threads computes the same
 //! sums in the same order.
 
+mod half;
+
 use crate::cpu::element::{Slice, SliceMut};
 use crate::cpu::number::{Number, Real};
 use crate::cpu::threads::Threads;
@@ -24,7 +26,7 @@ struct Prepared {
 }
 
 /// The loops of a contraction.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Product {
     /// Loops over results.
     outer: Vec<Letter>,
@@ -143,21 +145,27 @@ impl Product {
 
     /// `c = a b`, or `c += a b`.
     pub fn run<T: Real>(&self, a: &[T], b: &[T], c: &mut [T], accumulate: Accum, threads: Threads) {
+        let products = self.tiles(c, self.tile);
+        let sums = self.summed.iter().map(|l| l.size).product::<usize>() * self.k.size;
+        let work = products.len().saturating_mul(self.tile.0 * self.tile.1).saturating_mul(sums) / 4;
+        threads.for_each(work, products, |product| self.multiply::<T>(product, a, b, accumulate));
+    }
+
+    /// The tiles of `c`, of at most `height` and `width`.
+    fn tiles<'c, C>(&self, c: &'c mut [C], (height, width): (usize, usize)) -> Vec<TileProduct<'c, C>> {
         let steps = |l: &Letter, stride: fn(&Letter) -> usize| Steps { size: l.size, stride: stride(l) };
         let outer: Vec<Steps> = self.outer.iter().map(|l| steps(l, |l| l.c)).collect();
         let tiles = tiles::cut(c, &outer, steps(&self.m, |l| l.c), steps(&self.n, |l| l.c));
         let mut products = vec![];
         for (position, tile) in tiles.into_iter().enumerate() {
             let (a, b) = starts(&self.outer, position);
-            products.extend(tile.split(self.tile.0, self.tile.1).into_iter().map(|(row, col, tile)| TileProduct {
+            products.extend(tile.split(height, width).into_iter().map(|(row, col, tile)| TileProduct {
                 a: a + row * self.m.a,
                 b: b + col * self.n.b,
                 tile,
             }));
         }
-        let sums = self.summed.iter().map(|l| l.size).product::<usize>() * self.k.size;
-        let work = products.len().saturating_mul(self.tile.0 * self.tile.1).saturating_mul(sums) / 4;
-        threads.for_each(work, products, |product| self.multiply::<T>(product, a, b, accumulate));
+        products
     }
 
     fn multiply<T: Real>(&self, product: TileProduct<'_, T>, a: &[T], b: &[T], accumulate: Accum) {

@@ -1,0 +1,101 @@
+//! How fast products of 16-bit floats are beside those of f32, at the sizes of GPT-2 124M with
+//! 4 x 64 tokens: `cargo bench -p shardc-executor --bench half`.
+
+use faer::Accum;
+use half::{bf16, f16};
+use shardc_executor::cpu::contract::Product;
+use shardc_executor::cpu::threads::Threads;
+use shardc_ir::kernel::ContractDim;
+use std::time::Instant;
+
+/// A batch of products `c = a b`: what it is called, its sizes, and whether `a` and `b` are stored
+/// transposed.
+struct Case {
+    name: &'static str,
+    batch: usize,
+    sizes: [usize; 3],
+    transposed: [bool; 2],
+}
+
+fn main() {
+    let only = std::env::args().nth(1).filter(|a| !a.starts_with('-')).unwrap_or_default();
+    println!("GFLOP/s with 1 and 2 threads, and times f32");
+    println!("{:28} {:>11} {:>23} {:>23} {:>11}", "", "f32", "bf16 to f32", "bf16 to bf16", "f16 to f32");
+    let pools = [1, 2].map(|threads| rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads"));
+    for case in cases().into_iter().filter(|c| c.name.contains(&only)) {
+        let [m, n, k] = case.sizes;
+        let flops = (2 * case.batch * m * n * k) as f64;
+        let product = case.product();
+        let value = |i: usize| ((i * 7919) % 1000) as f32 / 500.0 - 1.0;
+        let values = |count: usize| -> Vec<f32> { (0..count).map(value).collect() };
+        let (a, b) = (values(case.batch * m * k), values(case.batch * k * n));
+        let b16 = [&a, &b].map(|x| x.iter().map(|x| bf16::from_f32(*x)).collect::<Vec<_>>());
+        let f16 = [&a, &b].map(|x| x.iter().map(|x| f16::from_f32(*x)).collect::<Vec<_>>());
+        let mut c = vec![0f32; case.batch * m * n];
+        let mut c16 = vec![bf16::ZERO; case.batch * m * n];
+        let mut best = [[f64::INFINITY; 2]; 4];
+        let begin = Instant::now();
+        let mut rounds = 0;
+        while rounds < 5 || begin.elapsed().as_secs_f64() < 1.0 {
+            for (threads, pool) in pools.iter().enumerate() {
+                let t = Threads(threads + 1);
+                let mut time = |way: usize, f: &mut (dyn FnMut() + Send)| {
+                    let start = Instant::now();
+                    pool.install(f);
+                    best[way][threads] = best[way][threads].min(start.elapsed().as_secs_f64());
+                };
+                time(0, &mut || product.run(&a, &b, &mut c, Accum::Replace, t));
+                time(1, &mut || product.run_half(&b16[0], &b16[1], &mut c, Accum::Replace, t));
+                time(2, &mut || product.run_half(&b16[0], &b16[1], &mut c16, Accum::Replace, t));
+                time(3, &mut || product.run_half(&f16[0], &f16[1], &mut c, Accum::Replace, t));
+            }
+            rounds += 1;
+        }
+        let rate = |way: usize| {
+            let of = |threads: usize| flops / best[way][threads] / 1e9;
+            format!("{:5.0} {:5.0}", of(0), of(1))
+        };
+        let times = |way: usize| format!("({:4.2} {:4.2})", best[0][0] / best[way][0], best[0][1] / best[way][1]);
+        let name = format!("{} {}", case.name, case.size());
+        println!("{name:28} {} {} {} {} {} {}", rate(0), rate(1), times(1), rate(2), times(2), rate(3));
+    }
+}
+
+impl Case {
+    fn size(&self) -> String {
+        let [m, n, k] = self.sizes;
+        format!("{m}x{n}x{k}")
+    }
+
+    fn product(&self) -> Product {
+        let [m, n, k] = self.sizes;
+        let dim =
+            |size: usize, [a, b, c]: [usize; 3]| vec![ContractDim { size: size as u64, a: a as i64, b: b as i64, c: c as i64 }];
+        let (am, ak) = if self.transposed[0] { (1, m) } else { (k, 1) };
+        let (bk, bn) = if self.transposed[1] { (1, k) } else { (n, 1) };
+        let batch = dim(self.batch, [m * k, k * n, m * n]);
+        Product::new([&batch, &dim(m, [am, 0, n]), &dim(n, [0, bn, 1]), &dim(k, [ak, bk, 0])])
+    }
+}
+
+/// What a linear layer multiplies in a step of training, and a head whose weight is that of the
+/// embedding, stored `n x k`.
+fn cases() -> Vec<Case> {
+    let one = |name, sizes, transposed| Case { name, batch: 1, sizes, transposed };
+    let tokens = 256;
+    let mut all = vec![];
+    for (k, n) in [(768, 768), (768, 2304), (768, 3072), (3072, 768), (768, 50257)] {
+        all.push(one("y nn", [tokens, n, k], [false, false]));
+        all.push(one("dx nt", [tokens, k, n], [false, true]));
+        all.push(one("dw tn", [k, n, tokens], [true, false]));
+    }
+    let (k, n) = (768, 50257);
+    all.push(one("tied y nt", [tokens, n, k], [false, true]));
+    all.push(one("tied dx nn", [tokens, k, n], [false, false]));
+    all.push(one("tied dw tn", [n, k, tokens], [true, false]));
+    for (name, transposed) in [("48 of nn", [false, false]), ("48 of nt", [false, true]), ("48 of tn", [true, false])] {
+        all.push(Case { name, batch: 48, sizes: [64, 64, 64], transposed });
+    }
+    all.push(one("tt", [512, 512, 512], [true, true]));
+    all
+}

@@ -1,0 +1,240 @@
+//! Products of 16-bit floats against plain loops in f64, by both ways, in any layout.
+
+use super::{Half, HalfResult, packed, widened, x86};
+use crate::cpu::contract::Product;
+use crate::cpu::threads::Threads;
+use crate::cpu::tiles::{self, Steps};
+use ::half::{bf16, f16};
+use faer::{Accum, MatMut, MatRef};
+use shardc_ir::kernel::ContractDim;
+use shardc_testkit::random::Random;
+
+/// A way to multiply.
+type Way<T> = fn(MatRef<'_, T>, MatRef<'_, T>, MatMut<'_, f32>, Accum);
+
+fn packed(a: MatRef<'_, bf16>, b: MatRef<'_, bf16>, c: MatMut<'_, f32>, accumulate: Accum) {
+    match x86::Pairs::detect() {
+        Some(pairs) => packed::multiply(pairs, a, b, c, accumulate),
+        None => widened::multiply(a, b, c, accumulate),
+    }
+}
+
+/// In -2 to 2, with few digits, so that 16 bits hold it.
+fn value(random: &mut Random) -> f32 {
+    (random.below(129) as f32 - 64.0) / 32.0
+}
+
+fn values<T: Half>(random: &mut Random, count: usize) -> Vec<T> {
+    let wide: Vec<f32> = (0..count).map(|_| value(random)).collect();
+    let mut all = vec![T::ZERO; count];
+    T::narrow(&wide, &mut all);
+    all
+}
+
+/// One of the layouts of a matrix: by rows, by columns, with gaps, or neither contiguous; with the
+/// elements that it takes.
+fn layout(random: &mut Random, rows: usize, cols: usize) -> (Steps, Steps, usize) {
+    let (r, c) = match random.below(5) {
+        0 => (cols, 1),
+        1 => (1, rows),
+        2 => (cols + 3, 1),
+        3 => (1, rows + 5),
+        _ => (2 * cols + 1, 2),
+    };
+    let len = rows * r.max(1) + cols * c.max(1) + 1;
+    (Steps { size: rows, stride: r }, Steps { size: cols, stride: c }, len)
+}
+
+/// Checks a way for random sizes and layouts.
+fn check<T: Half>(ways: &[Way<T>], rounds: usize, [most, most_terms]: [usize; 2]) {
+    let mut random = Random(11);
+    for _ in 0..rounds {
+        let [m, n, k] = [most, most, most_terms].map(|most| random.below(most));
+        let (a_rows, a_cols, a_len) = layout(&mut random, m, k);
+        let (b_rows, b_cols, b_len) = layout(&mut random, k, n);
+        let (a_data, b_data) = (values::<T>(&mut random, a_len), values::<T>(&mut random, b_len));
+        let a = tiles::matrix(&a_data, 0, a_rows, a_cols);
+        let b = tiles::matrix(&b_data, 0, b_rows, b_cols);
+        let before: Vec<f32> = (0..m * (n + 1)).map(|_| value(&mut random)).collect();
+        for accumulate in [Accum::Replace, Accum::Add] {
+            for way in ways {
+                let mut data = before.clone();
+                // Rows have a gap, which stays as it is.
+                let mut c = MatMut::from_row_major_slice_mut(&mut data, m, n + 1);
+                way(a, b, c.as_mut().subcols_mut(0, n), accumulate);
+                for row in 0..m {
+                    assert_eq!(data[row * (n + 1) + n], before[row * (n + 1) + n]);
+                    for col in 0..n {
+                        let at = row * (n + 1) + col;
+                        let start = if let Accum::Add = accumulate { f64::from(before[at]) } else { 0.0 };
+                        let product = |i: usize| f64::from(a[(row, i)].to_f32()) * f64::from(b[(i, col)].to_f32());
+                        let sum: f64 = start + (0..k).map(product).sum::<f64>();
+                        let size: f64 = start.abs() + (0..k).map(|i| product(i).abs()).sum::<f64>();
+                        let difference = (f64::from(data[at]) - sum).abs();
+                        assert!(difference <= size * (k + 2) as f64 * 6e-8, "{m}x{n}x{k} at {row} {col}: {} {sum}", data[at]);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_way_is_the_sum_of_products() {
+    check::<bf16>(&[bf16::multiply, packed, widened::multiply], 400, [71, 71]);
+    check::<f16>(&[f16::multiply], 300, [71, 71]);
+}
+
+#[test]
+fn sums_go_over_several_blocks() {
+    check::<bf16>(&[packed, widened::multiply], 20, [30, 1500]);
+    let mut random = Random(4);
+    let (m, n, k) = (3, 5, 7001);
+    let (a, b) = (values::<bf16>(&mut random, m * k), values::<bf16>(&mut random, k * n));
+    let (a, b) = (MatRef::from_row_major_slice(&a, m, k), MatRef::from_row_major_slice(&b, k, n));
+    let [mut c, mut d] = [vec![0f32; m * n], vec![0f32; m * n]];
+    packed(a, b, MatMut::from_row_major_slice_mut(&mut c, m, n), Accum::Replace);
+    widened::multiply(a, b, MatMut::from_row_major_slice_mut(&mut d, m, n), Accum::Replace);
+    c.iter().zip(&d).for_each(|(c, d)| assert!((c - d).abs() < 0.02, "{c} {d}"));
+}
+
+#[test]
+fn what_is_not_finite_stays_so() {
+    fn check<T: Half>(way: Way<T>) {
+        for (m, n, k) in [(1, 1, 1), (9, 17, 5), (20, 50, 33)] {
+            for bad in [f32::INFINITY, f32::NEG_INFINITY, f32::NAN] {
+                let narrow = |value: f32| {
+                    let mut to = [T::ZERO];
+                    T::narrow(&[value], &mut to);
+                    to[0]
+                };
+                let (mut a, b) = (vec![narrow(0.5); m * k], vec![narrow(1.0); k * n]);
+                a[m * k - 1] = narrow(bad);
+                let mut c = vec![0f32; m * n];
+                let (a, b) = (MatRef::from_row_major_slice(&a, m, k), MatRef::from_row_major_slice(&b, k, n));
+                way(a, b, MatMut::from_row_major_slice_mut(&mut c, m, n), Accum::Replace);
+                let (good, last) = c.split_at((m - 1) * n);
+                assert!(good.iter().all(|c| *c == k as f32 / 2.0));
+                assert!(last.iter().all(|c| *c == bad || c.is_nan() && bad.is_nan()), "{bad}: {last:?}");
+            }
+        }
+    }
+    check::<bf16>(packed);
+    check::<bf16>(widened::multiply);
+    check::<f16>(f16::multiply);
+}
+
+#[test]
+fn conversions_round_to_even() {
+    let all: Vec<bf16> = (0..=u16::MAX).map(bf16::from_bits).collect();
+    let mut wide = vec![0f32; all.len()];
+    bf16::widen(&all, &mut wide);
+    for (wide, narrow) in wide.iter().zip(&all) {
+        assert_eq!(wide.to_bits(), u32::from(narrow.to_bits()) << 16);
+    }
+    let mut random = Random(2);
+    let floats: Vec<f32> = (0..100_000).map(|_| f32::from_bits(random.below(1 << 32) as u32)).chain(wide).collect();
+    let mut narrow = vec![bf16::ZERO; floats.len()];
+    bf16::narrow(&floats, &mut narrow);
+    let mut half = vec![f16::ZERO; floats.len()];
+    f16::narrow(&floats, &mut half);
+    for (i, float) in floats.iter().enumerate() {
+        assert!(narrow[i] == bf16::from_f32(*float) || narrow[i].is_nan() && float.is_nan());
+        assert!(half[i] == f16::from_f32(*float) || half[i].is_nan() && float.is_nan());
+    }
+}
+
+/// Random letters: the sizes of each group, and dense strides in any order for `a`, `b` and `c`.
+fn contraction(random: &mut Random) -> ([Vec<ContractDim>; 4], [usize; 3]) {
+    let sizes: Vec<Vec<usize>> = (0..4)
+        .map(|_| (0..random.below(3)).map(|_| [0, 1, 2, 3, 7, 17, 40][random.below(7).max(random.below(3))]).collect())
+        .collect();
+    let mut groups = [0, 1, 2, 3].map(|g| {
+        let dim = |size: &usize| ContractDim { size: *size as u64, a: 0, b: 0, c: 0 };
+        sizes[g].iter().map(dim).collect::<Vec<_>>()
+    });
+    let mut lens = [1; 3];
+    for (operand, of) in [[0, 1, 3], [0, 3, 2], [0, 1, 2]].into_iter().enumerate() {
+        let mut letters: Vec<(usize, usize)> = of.iter().flat_map(|g| (0..sizes[*g].len()).map(move |i| (*g, i))).collect();
+        for i in (1..letters.len()).rev() {
+            letters.swap(i, random.below(i + 1));
+        }
+        for (g, i) in letters {
+            let dim = &mut groups[g][i];
+            *[&mut dim.a, &mut dim.b, &mut dim.c][operand] = lens[operand] as i64;
+            lens[operand] *= dim.size as usize;
+        }
+    }
+    (groups, lens)
+}
+
+/// Contractions of elements `T` into `C`, by loops in f64 and by any number of threads.
+fn check_contractions<T: Half, C: HalfResult + PartialEq + std::fmt::Debug>(seed: u64, relative: f64, zero: C) {
+    let mut random = Random(seed);
+    for _ in 0..300 {
+        let (groups, lens) = contraction(&mut random);
+        if lens.iter().any(|len| *len > 60_000) {
+            continue;
+        }
+        let (a, b) = (values::<T>(&mut random, lens[0]), values::<T>(&mut random, lens[1]));
+        let wide: Vec<f32> = (0..lens[2]).map(|_| value(&mut random)).collect();
+        let mut before = vec![zero; lens[2]];
+        C::narrow(&wide, &mut before);
+        let product = Product::new([&groups[0], &groups[1], &groups[2], &groups[3]]);
+        for accumulate in [Accum::Replace, Accum::Add] {
+            let mut sums: Vec<[f64; 2]> = match accumulate {
+                Accum::Add => before.iter().map(|c| [f64::from(c.value()), f64::from(c.value()).abs()]).collect(),
+                Accum::Replace => vec![[0.0; 2]; lens[2]],
+            };
+            let dims: Vec<ContractDim> = groups.iter().flatten().cloned().collect();
+            for position in 0..dims.iter().map(|d| d.size).product::<u64>() {
+                let (mut rest, mut at) = (position, [0; 3]);
+                for dim in &dims {
+                    let index = (rest % dim.size) as i64;
+                    rest /= dim.size;
+                    [dim.a, dim.b, dim.c].iter().zip(&mut at).for_each(|(stride, at)| *at += (index * stride) as usize);
+                }
+                let term = f64::from(a[at[0]].to_f32()) * f64::from(b[at[1]].to_f32());
+                sums[at[2]][0] += term;
+                sums[at[2]][1] += term.abs();
+            }
+            let run = |threads: usize| {
+                let mut c = before.clone();
+                product.run_half(&a, &b, &mut c, accumulate, Threads(threads));
+                c
+            };
+            let c = run(1);
+            assert_eq!(c, run(2));
+            for (c, [sum, size]) in c.iter().zip(sums) {
+                let difference = (f64::from(c.value()) - sum).abs();
+                assert!(difference <= size * 1e-5 + sum.abs() * relative, "{c:?} {sum}");
+            }
+        }
+    }
+}
+
+#[test]
+fn contractions_are_sums_of_products() {
+    check_contractions::<bf16, f32>(1, 0.0, 0.0);
+    check_contractions::<bf16, bf16>(2, 1.0 / 256.0, bf16::ZERO);
+    check_contractions::<f16, f32>(3, 0.0, 0.0);
+    check_contractions::<f16, f16>(4, 1.0 / 2048.0, f16::ZERO);
+}
+
+#[test]
+fn threads_change_no_bit() {
+    let dim = |size: usize, [a, b, c]: [usize; 3]| [ContractDim { size: size as u64, a: a as i64, b: b as i64, c: c as i64 }];
+    let mut random = Random(9);
+    for [m, n, k] in [[300, 1000, 301], [1000, 130, 700], [70, 64, 4001]] {
+        let (a, b) = (values::<bf16>(&mut random, m * k), values::<bf16>(&mut random, k * n));
+        let product = Product::new([&[], &dim(m, [k, 0, n]), &dim(n, [0, 1, 1]), &dim(k, [1, n, 0])]);
+        let run = |threads: usize| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
+            let mut c = vec![0f32; m * n];
+            pool.install(|| product.run_half(&a, &b, &mut c, Accum::Replace, Threads(threads)));
+            c.iter().map(|c| c.to_bits()).collect::<Vec<_>>()
+        };
+        let one = run(1);
+        assert!(one == run(2) && one == run(7));
+    }
+}
