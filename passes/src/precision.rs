@@ -10,7 +10,7 @@
 //! (2018).
 
 use crate::pass::{Context, Mode, Pass};
-use crate::rewrite::{ValueMap, mapped, rebuild_nodes};
+use crate::rewrite::{ValueMap, mapped, rebuild, rebuild_nodes};
 use crate::weights::weights;
 use shardc_ir::builder::Builder;
 use shardc_ir::diagnostic::Diagnostics;
@@ -54,7 +54,9 @@ impl Pass for Precision {
         };
         let gradients = cx.spec.precision.as_ref().and_then(|line| line.value.gradients);
         let narrow_tables = gradients.is_some_and(|gradients| gradients.dtype().is_half());
-        *graph = Rewrite::new(graph, compute, narrow_tables).build();
+        let typed = Rewrite::new(graph, compute, narrow_tables).build();
+        // Products that were rounded again are nobody's.
+        *graph = rebuild(&typed, |_, _, _, _| None);
         Ok(())
     }
 }
@@ -71,6 +73,7 @@ enum Compute {
 struct Rewrite<'g> {
     old: &'g Graph,
     compute: Compute,
+    uses: Vec<usize>,
     /// Whether lookups read rounded tables.
     narrow_tables: bool,
     /// For each old value, whether it is made of state variables and constants.
@@ -96,7 +99,7 @@ impl<'g> Rewrite<'g> {
             };
             node.results.iter().for_each(|v| products[v.index()] = is_product);
         }
-        Rewrite { old, compute, narrow_tables, weights: weights(old), constants, products, narrowed: HashMap::new() }
+        Rewrite { old, compute, narrow_tables, uses: old.use_counts(), weights: weights(old), constants, products, narrowed: HashMap::new() }
     }
 
     fn build(mut self) -> Graph {
@@ -128,10 +131,11 @@ impl<'g> Rewrite<'g> {
         let wide = node.operands.iter().chain(&node.results).map(|v| self.old.ty(*v).dtype).find(|dtype| dtype.is_float())?;
         let results = match node.op.cast_policy() {
             CastPolicy::Own => return None,
-            CastPolicy::Product if node.operands.iter().any(|v| self.constants[v.index()]) => self.in_type(b, node, &operands, wide),
+            CastPolicy::Product if node.operands[..factors(node)].iter().any(|v| self.constants[v.index()]) => {
+                self.in_type(b, node, &operands, wide)
+            }
             CastPolicy::Product => {
-                // A mask is added to sums, which are wide.
-                let factors = if let Op::Attention(_) = node.op { 3 } else { operands.len() };
+                let factors = factors(node);
                 let narrow = operands.iter().enumerate().map(|(i, v)| if i < factors { self.narrow(b, *v) } else { *v });
                 let narrow: Vec<ValueId> = narrow.collect();
                 append(b, self.old, node, &narrow)
@@ -149,6 +153,8 @@ impl<'g> Rewrite<'g> {
             CastPolicy::Widest if self.is_narrow(b, node, &operands, wide) => {
                 let strong = self.strong(node, &operands);
                 let dtype = b.ty(strong[0]).dtype;
+                let operands: Vec<ValueId> =
+                    node.operands.iter().zip(operands).map(|(old, new)| self.before_bias(b, node, *old, new)).collect();
                 // Constants and biases are not rounded.
                 let through = if strong.len() < floats(b, &operands).count() { wide } else { dtype };
                 let results = self.in_type(b, node, &operands, through);
@@ -165,6 +171,30 @@ impl<'g> Rewrite<'g> {
             b.rename(*new, &self.old.value(*old).name);
         }
         Some(results)
+    }
+
+    /// The sum of products that a bias is added to, before it is rounded; any other operand as it is.
+    fn before_bias(&self, b: &mut Builder, node: &Node, old: ValueId, new: ValueId) -> ValueId {
+        let is_alone = node.op.is_sum() && self.strong(node, &node.operands) == [old] && self.products[old.index()];
+        let unrounded = if is_alone { self.unrounded(b, old, new) } else { None };
+        unrounded.unwrap_or(new)
+    }
+
+    /// A product that nothing else reads, however its elements are ordered, before it is rounded.
+    fn unrounded(&self, b: &mut Builder, old: ValueId, new: ValueId) -> Option<ValueId> {
+        let (node, from) = (b.graph().def(new).clone(), self.old.def(old));
+        match (&node.op, from.operands.first()) {
+            _ if self.uses[old.index()] != 1 => None,
+            (Op::Contract(product), _) => {
+                let dtype = b.ty(node.operands[0]).dtype;
+                Some(b.op(product.clone().unrounded(dtype), &node.operands))
+            }
+            (op, Some(inner)) if op.is_rearrangement() => {
+                let inner = self.unrounded(b, *inner, node.operands[0])?;
+                Some(b.op(op.clone(), &[inner]))
+            }
+            _ => None,
+        }
     }
 
     /// The node with its floats in one type.
@@ -211,6 +241,11 @@ impl<'g> Rewrite<'g> {
         self.narrowed.insert(value, narrow);
         narrow
     }
+}
+
+/// How many operands of a product are multiplied: a mask is added to sums, which are wide.
+fn factors(node: &Node) -> usize {
+    if let Op::Attention(_) = node.op { 3 } else { node.operands.len() }
 }
 
 /// The node over other operands.

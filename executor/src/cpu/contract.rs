@@ -7,12 +7,14 @@
 
 mod half;
 
-use crate::cpu::element::{Slice, SliceMut};
+use crate::cpu::element::{Element, Slice, SliceMut};
+use crate::cpu::half::Half;
 use crate::cpu::number::{Number, Real};
 use crate::cpu::threads::Threads;
 use crate::cpu::tiles::{self, Steps, Tile};
 use crate::cpu::{Arguments, Cpu, Launch};
 use faer::linalg::matmul::matmul;
+use ::half::{bf16, f16};
 use faer::{Accum, Par};
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::{Contract, ContractDim, Implements};
@@ -61,6 +63,8 @@ impl Launch for Prepared {
     fn launch(&self, Arguments { reads, mut writes, threads, .. }: Arguments<'_>) -> Result<(), Reason> {
         match self.dtype {
             DType::F64 => run::<f64>(&self.product, reads, writes.remove(0), threads),
+            DType::BF16 => run_half::<bf16>(&self.product, reads, writes.remove(0), threads),
+            DType::F16 => run_half::<f16>(&self.product, reads, writes.remove(0), threads),
             _ => run::<f32>(&self.product, reads, writes.remove(0), threads),
         }
         Ok(())
@@ -70,6 +74,15 @@ impl Launch for Prepared {
 fn run<T: Real>(product: &Product, reads: &[Slice<'_>], mut write: SliceMut<'_>, threads: Threads) {
     let (Some(a), Some(b), Some(c)) = (T::of(reads[0]), T::of(reads[1]), T::take(&mut write)) else { return };
     product.run(a, b, c, Accum::Replace, threads);
+}
+
+fn run_half<T: Half + Element>(product: &Product, reads: &[Slice<'_>], mut write: SliceMut<'_>, threads: Threads) {
+    let (Some(a), Some(b)) = (T::of(reads[0]), T::of(reads[1])) else { return };
+    if let SliceMut::F32(c) = write {
+        product.run_half(a, b, c, Accum::Replace, threads);
+    } else if let Some(c) = T::take(&mut write) {
+        product.run_half(a, b, c, Accum::Replace, threads);
+    }
 }
 
 /// Merges letters that every operand steps through as through one, whatever their order.

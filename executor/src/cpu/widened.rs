@@ -23,10 +23,6 @@ pub fn prepare(kernel: &Kernel, in_place: &[Option<usize>]) -> Option<Result<Box
 fn wide(kernel: &Kernel) -> Option<Kernel> {
     let mut wide = kernel.clone();
     let dtype = match &mut wide {
-        Kernel::Contract(form) => {
-            form.result = form.result.computed();
-            &mut form.dtype
-        }
         Kernel::Rowwise(form) => &mut form.dtype,
         Kernel::Attention(form) => attention(form),
         Kernel::AttentionGrad(form) => attention(&mut form.0),
