@@ -145,11 +145,13 @@ impl Lowered {
             Lowered::Map(map) => {
                 map.compute = map.compute.map(DType::computed);
                 let outputs = map.program.outputs.iter().zip(results);
-                let roundings: Vec<_> = outputs.map(|(output, result)| {
-                    // What is given on as it was read is rounded already.
-                    let read = operands.get(usize::from(*output)).map(|operand| operand.ty.dtype);
-                    result.ty.dtype.rounding().filter(|_| read != Some(result.ty.dtype))
-                }).collect();
+                let roundings: Vec<_> = outputs
+                    .map(|(output, result)| {
+                        // What is given on as it was read is rounded already.
+                        let read = operands.get(usize::from(*output)).map(|operand| operand.ty.dtype);
+                        result.ty.dtype.rounding().filter(|_| read != Some(result.ty.dtype))
+                    })
+                    .collect();
                 map.program.round(&roundings);
             }
             Lowered::Reduce { accumulate, .. } => *accumulate = accumulate.computed(),

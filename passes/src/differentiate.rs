@@ -65,7 +65,13 @@ fn parameter_reads(graph: &Graph) -> Vec<bool> {
 }
 
 /// The graph with its backward pass; the gradients of parameters are `kept` in a type of their own.
-fn gradients(forward: Graph, loss: ValueId, parameters: &[bool], kept: Option<DType>, scaling: Option<LossScale>) -> Result<Graph, Diagnostics> {
+fn gradients(
+    forward: Graph,
+    loss: ValueId,
+    parameters: &[bool],
+    kept: Option<DType>,
+    scaling: Option<LossScale>,
+) -> Result<Graph, Diagnostics> {
     let needed = forward.reached_from(|v| parameters[v.index()]);
     let nodes: Vec<NodeId> = forward.nodes().map(|(id, _)| id).collect();
     let mut contributions: Vec<Vec<ValueId>> = vec![vec![]; forward.value_count()];
@@ -208,7 +214,8 @@ fn combine(b: &mut Builder, value: ValueId, parts: &[ValueId]) -> ValueId {
 fn added(b: &mut Builder, sum: ValueId, term: ValueId) -> ValueId {
     let own = b.origin.stage;
     let dtype = b.ty(sum).dtype;
-    let (sum, term) = if b.ty(term).dtype == dtype { (sum, term) } else { (b.cast(sum, dtype.computed()), b.cast(term, dtype.computed())) };
+    let (sum, term) =
+        if b.ty(term).dtype == dtype { (sum, term) } else { (b.cast(sum, dtype.computed()), b.cast(term, dtype.computed())) };
     b.origin.stage = b.graph().def(term).origin.stage.or(own);
     let sum = b.add(sum, term);
     b.origin.stage = own;

@@ -46,7 +46,8 @@ impl Pass for LowerReshards {
                 let operand = mapped(map, node.operands[0]);
                 let target = graph.sharding(node.results[0]);
                 let (at, ty) = (b.graph().sharding(operand).clone(), b.ty(operand).clone());
-                let mut path = Path { mesh: &graph.mesh, at, ops: vec![], shape: &ty.shape, kept: reshard.kept, gathers_time: false };
+                let mut path =
+                    Path { mesh: &graph.mesh, at, ops: vec![], shape: &ty.shape, kept: reshard.kept, gathers_time: false };
                 path.to(target);
                 if path.gathers_time {
                     errors.push(needs_whole_batch(graph, node, cx));

@@ -99,7 +99,16 @@ impl<'g> Rewrite<'g> {
             };
             node.results.iter().for_each(|v| products[v.index()] = is_product);
         }
-        Rewrite { old, compute, narrow_tables, uses: old.use_counts(), weights: weights(old), constants, products, narrowed: HashMap::new() }
+        Rewrite {
+            old,
+            compute,
+            narrow_tables,
+            uses: old.use_counts(),
+            weights: weights(old),
+            constants,
+            products,
+            narrowed: HashMap::new(),
+        }
     }
 
     fn build(mut self) -> Graph {
@@ -147,7 +156,8 @@ impl<'g> Rewrite<'g> {
                 rows.into_iter().map(|v| b.cast(v, wide)).collect()
             }
             CastPolicy::Moves => {
-                let dtype = if self.is_narrow(b, node, &operands, wide) { b.ty(self.strong(node, &operands)[0]).dtype } else { wide };
+                let dtype =
+                    if self.is_narrow(b, node, &operands, wide) { b.ty(self.strong(node, &operands)[0]).dtype } else { wide };
                 self.in_type(b, node, &operands, dtype)
             }
             CastPolicy::Widest if self.is_narrow(b, node, &operands, wide) => {
@@ -199,7 +209,8 @@ impl<'g> Rewrite<'g> {
 
     /// The node with its floats in one type.
     fn in_type(&self, b: &mut Builder, node: &Node, operands: &[ValueId], dtype: DType) -> Vec<ValueId> {
-        let operands: Vec<ValueId> = operands.iter().map(|v| if b.ty(*v).dtype.is_float() { b.cast(*v, dtype) } else { *v }).collect();
+        let operands: Vec<ValueId> =
+            operands.iter().map(|v| if b.ty(*v).dtype.is_float() { b.cast(*v, dtype) } else { *v }).collect();
         append(b, self.old, node, &operands)
     }
 

@@ -10,8 +10,8 @@ use shardc_ir::dtype::DType;
 use shardc_ir::graph::{Graph, State};
 use shardc_ir::ops::Op;
 use shardc_ir::ops::leaf::Input;
-use shardc_ir::spec::Spec;
 use shardc_ir::plan::StateRole;
+use shardc_ir::spec::Spec;
 use shardc_passes::planning::inputs::{Allowed, allowed};
 use std::collections::BTreeMap;
 

@@ -225,7 +225,8 @@ impl<'g> Reader<'g> {
             }
         }
         let mut expected: Vec<ValueId> = gradients.iter().map(|value| self.uncast(*value)).collect();
-        let mut squared = squared.into_iter().map(|value| self.unscaled(value).ok_or_else(wrong)).collect::<Result<Vec<_>, _>>()?;
+        let mut squared =
+            squared.into_iter().map(|value| self.unscaled(value).ok_or_else(wrong)).collect::<Result<Vec<_>, _>>()?;
         squared.sort();
         expected.sort();
         if squared == expected { Ok(()) } else { Err(wrong()) }

@@ -102,7 +102,9 @@ fn widen(from: Slice<'_>, to: &mut [f32], threads: Threads) {
 fn narrow(from: &[f32], to: SliceMut<'_>, threads: Threads) {
     let work = from.len() / 8;
     match to {
-        SliceMut::BF16(to) => threads.for_each(work, from.chunks(PART).zip(to.chunks_mut(PART)).collect(), |(f, t)| convert(f, t)),
+        SliceMut::BF16(to) => {
+            threads.for_each(work, from.chunks(PART).zip(to.chunks_mut(PART)).collect(), |(f, t)| convert(f, t))
+        }
         SliceMut::F16(to) => threads.for_each(work, from.chunks(PART).zip(to.chunks_mut(PART)).collect(), |(f, t)| convert(f, t)),
         _ => {}
     }

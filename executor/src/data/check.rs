@@ -169,7 +169,9 @@ fn problem(input: &InputSpec, number: Number) -> Option<Problem> {
     match (input.dtype, number) {
         (_, Number::Real(x)) if !x.is_finite() => Some(Problem::NotFinite),
         (DType::F32, Number::Real(x)) if !(x as f32).is_finite() => Some(Problem::Inexact),
-        (DType::F64 | DType::F32 | DType::BF16 | DType::F16, Number::Whole(n)) if !is_exact(n, input.dtype) => Some(Problem::Inexact),
+        (DType::F64 | DType::F32 | DType::BF16 | DType::F16, Number::Whole(n)) if !is_exact(n, input.dtype) => {
+            Some(Problem::Inexact)
+        }
         (DType::F64 | DType::F32 | DType::BF16 | DType::F16, Number::Real(x)) => {
             no_share(input.range.is_some_and(|(low, high)| x < low as f64 || x > (high - 1) as f64))
         }

@@ -42,7 +42,9 @@ fn outputs(bytes: &[u8], inputs: &BTreeMap<String, Tensor>) -> TractResult<BTree
 fn array_of(tensor: &Tensor) -> TractResult<Array> {
     let shape: Vec<usize> = tensor.ty.shape.iter().map(|n| *n as usize).collect();
     match tensor.ty.dtype {
-        DType::F32 | DType::BF16 | DType::F16 => Array::from_shape(&shape, &tensor.to_f64().into_iter().map(|x| x as f32).collect::<Vec<_>>()),
+        DType::F32 | DType::BF16 | DType::F16 => {
+            Array::from_shape(&shape, &tensor.to_f64().into_iter().map(|x| x as f32).collect::<Vec<_>>())
+        }
         DType::F64 => Array::from_shape(&shape, &tensor.to_f64()),
         DType::I64 => Array::from_shape(&shape, &tensor.to_i64()),
         DType::Bool => Array::from_shape(&shape, &tensor.to_i64().into_iter().map(|x| x != 0).collect::<Vec<_>>()),

@@ -6,7 +6,9 @@ use super::reader::Reader;
 use super::syntax::Value;
 use super::values::{above_zero, bytes, choice, float_type, head, name_ref, pattern, positive};
 use shardc_ir::diagnostic::Diagnostic;
-use shardc_ir::spec::{INITIAL_SCALE, SCALE_INTERVAL, FloatType, Init, InitRule, LossScale, Precision, Spec, StatisticsGroups, Tie};
+use shardc_ir::spec::{
+    FloatType, INITIAL_SCALE, Init, InitRule, LossScale, Precision, SCALE_INTERVAL, Spec, StatisticsGroups, Tie,
+};
 
 pub fn precision(r: &mut Reader<'_, '_, '_>, spec: &mut Spec) -> Option<()> {
     use FloatType::{Bf16, F16, F32, Tf32};
@@ -29,7 +31,7 @@ fn loss_scale(value: &Value<'_>, subject: &str, context: &mut Context<'_>) -> Op
         return above_zero(value, subject, context).map(LossScale::Constant);
     }
     let (function, arguments) = head(value, subject, &["dynamic"], context)?;
-    let mut r = Reader::new(function, "dynamic(initial=65536 interval=2000)", value.text.source, arguments, context);
+    let mut r = Reader::new(function, "dynamic(initial=65536, interval=2000)", value.text.source, arguments, context);
     let initial = r.optional("initial", above_zero);
     let interval = r.optional("interval", positive);
     r.finish();

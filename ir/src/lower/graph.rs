@@ -38,7 +38,10 @@ impl<'g> LoweredGraph<'g> {
             if !node.op.is_comm() && operands.iter().chain(&results).any(is_flat) {
                 operands.iter_mut().chain(&mut results).for_each(|extent| *extent = extent.line());
             }
-            node.op.rules().lower(&LowerContext { mesh: &graph.mesh, operands: &operands, results: &results }).rounded(&operands, &results)
+            node.op
+                .rules()
+                .lower(&LowerContext { mesh: &graph.mesh, operands: &operands, results: &results })
+                .rounded(&operands, &results)
         };
         let nodes = graph.nodes().map(|(_, node)| lower(node)).collect();
         let empty = LoweredGraph {

@@ -1,9 +1,10 @@
 //! Chapter 1 of the verifier: names, definitions and types.
 
 use super::Found;
-use crate::graph::{Graph, Node, NodeId, Phase};
+use crate::graph::{Graph, Node, NodeId, Part, Phase};
 use crate::ops::Op;
 use crate::reason;
+use crate::types::Type;
 use std::collections::BTreeSet;
 
 /// Checks the whole graph.
@@ -71,11 +72,22 @@ fn check_tables(graph: &Graph, found: &mut Found) {
         if !names.insert(&state.name) {
             found.state(i, "is the name of two states");
         }
-        for (what, value) in [("update", state.update), ("gradient", state.gradient)] {
-            match value.map(|v| graph.ty(v)) {
-                Some(ty) if *ty != state.ty => found.state(i, format!("is {}, its {what} {ty}", state.ty)),
-                _ => {}
-            }
+        if state.ty.dtype.is_half() {
+            found.state(i, format!("is {}, and masters have 32 bits or more", state.ty));
+        }
+        let is_kept = |ty: &Type| ty.shape == state.ty.shape && ty.dtype.is_half();
+        match state.gradient.map(|v| graph.ty(v)) {
+            Some(ty) if *ty != state.ty && !is_kept(ty) => found.state(i, format!("is {}, its gradient {ty}", state.ty)),
+            _ => {}
+        }
+        match state.update.map(|v| graph.ty(v)) {
+            Some(ty) if *ty != state.ty => found.state(i, format!("is {}, its update {ty}", state.ty)),
+            _ => {}
+        }
+    }
+    for (id, node) in graph.nodes().filter(|(_, node)| node.origin.part == Part::Update) {
+        if node.results.iter().any(|v| graph.ty(*v).dtype.is_half()) && !node.op.is_comm() {
+            found.node(id, None, "rounds what masters are updated by");
         }
     }
     let mut names = BTreeSet::new();

@@ -48,7 +48,12 @@ impl Scaling {
             let of_scale = b.graph().states.iter().position(|state| state.name == SCALE).expect("the loss is scaled by it");
             let scale = StateId(of_scale as u32);
             let read = b.graph().state_reads()[of_scale].expect("the loss is scaled by it");
-            Dynamic { scale: (scale, read), streak: counter(b, "loss_scale.streak"), steps: counter(b, "optimizer.steps"), counts: None }
+            Dynamic {
+                scale: (scale, read),
+                streak: counter(b, "loss_scale.streak"),
+                steps: counter(b, "optimizer.steps"),
+                counts: None,
+            }
         });
         Scaling { rule, dynamic }
     }

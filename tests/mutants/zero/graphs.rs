@@ -66,7 +66,9 @@ pub fn axes(graph: &Graph, random: &mut Random) -> Option<(Graph, String)> {
     let id = random.pick(&nodes(graph, |node| is_flat(&node.op)))?;
     let mut op = graph.node(id).op.clone();
     match &mut op {
-        Op::FlatGather(FlatGather { axes, .. }) | Op::FlatScatter(FlatScatter { axes, .. }) | Op::FlatSlice(FlatSlice { axes }) => {
+        Op::FlatGather(FlatGather { axes, .. })
+        | Op::FlatScatter(FlatScatter { axes, .. })
+        | Op::FlatSlice(FlatSlice { axes }) => {
             change_axes(graph, axes, random);
         }
         _ => return None,
