@@ -6,7 +6,7 @@ use shardc_ir::spec::{Located, Source, Spec};
 /// A statement or option, and where a spec uses it. Building one means deleting its row.
 type Row = (&'static str, fn(&Spec) -> Vec<Source>);
 
-const PLANNED: &[Row] = &[("precision", |spec| sources(&spec.precision)), ("recompute", |spec| sources(&spec.recompute))];
+const PLANNED: &[Row] = &[("precision", |spec| sources(&spec.precision))];
 
 /// Whether a statement of that name can be carried out; what cannot is never the answer to a
 /// mistake.

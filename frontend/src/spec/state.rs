@@ -3,10 +3,10 @@
 
 use super::context::Context;
 use super::reader::Reader;
-use super::syntax::Value;
+use super::syntax::{Form, Value};
 use super::values::{above_zero, bytes, choice, float_type, head, name_ref, pattern};
 use shardc_ir::diagnostic::Diagnostic;
-use shardc_ir::spec::{Init, InitRule, LossScale, Precision, Spec, StatisticsGroups, Tie};
+use shardc_ir::spec::{Init, InitRule, Located, LossScale, Precision, Recompute, Spec, StatisticsGroups, Tie};
 
 pub fn precision(r: &mut Reader<'_, '_, '_>, spec: &mut Spec) -> Option<()> {
     let compute = r.optional("compute", float_type);
@@ -31,7 +31,22 @@ fn loss_scale(value: &Value<'_>, subject: &str, context: &mut Context<'_>) -> Op
 }
 
 pub fn recompute(r: &mut Reader<'_, '_, '_>, spec: &mut Spec) -> Option<()> {
-    r.value("a pattern", pattern).map(|pattern| spec.recompute.push(pattern))
+    let budget = r.optional("budget", bytes)?;
+    let line = match budget {
+        Some(budget) => r.located(Recompute::Budget(budget)),
+        None => r.value("a pattern, `selective` or `budget=`", recomputed)?,
+    };
+    spec.recompute.push(line);
+    Some(())
+}
+
+fn recomputed(value: &Value<'_>, subject: &str, context: &mut Context<'_>) -> Option<Located<Recompute>> {
+    if matches!(value.form, Form::Word) {
+        let source = value.text.source;
+        return choice(&[("selective", ())])(value, subject, context).map(|()| Located { value: Recompute::Selective, source });
+    }
+    let pattern = pattern(value, subject, context)?;
+    Some(Located { value: Recompute::Scope(pattern.value), source: pattern.source })
 }
 
 pub fn freeze(r: &mut Reader<'_, '_, '_>, spec: &mut Spec) -> Option<()> {
