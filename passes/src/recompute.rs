@@ -11,14 +11,17 @@
 //! Recomputation in Large Transformer Models (2022).
 
 mod again;
+mod budget;
+mod frontier;
 mod keep;
+mod profile;
 
 use crate::pass::{Context, Mode, Pass};
 use again::again;
 use keep::Forward;
 use shardc_ir::diagnostic::Diagnostics;
 use shardc_ir::graph::{Graph, Phase};
-use shardc_ir::spec::Recompute as Line;
+use shardc_ir::spec::{Located, Recompute as Line};
 
 /// See the module.
 pub struct Recompute;
@@ -47,11 +50,14 @@ impl Pass for Recompute {
         let built = match &first.value {
             Line::Scope(_) => {
                 let units = keep::units(graph, cx.spec)?;
-                let kept = forward.kept(|id| forward.leaves(id, &units));
-                again(graph, &kept, |id| units[id.index()].map_or(line, |unit| unit.line))
+                let kept = forward.kept(|id| forward.leaves(id, &units.of));
+                again(graph, &kept, |id| units.of[id.index()].map_or(line, |unit| units.lines[unit as usize]))
             }
             Line::Selective => again(graph, &forward.kept(|id| forward.is_dear(id)), |_| line),
-            Line::Budget(_) => todo!(),
+            Line::Budget(bytes) => {
+                let limit = Located { value: *bytes, source: first.source };
+                budget::built(&forward, &limit, cx)?
+            }
         };
         *graph = built;
         Ok(())

@@ -15,7 +15,7 @@ pub const REASON: &str = "computed again";
 pub fn again(graph: &Graph, kept: &[bool], line: impl Fn(NodeId) -> u32) -> Graph {
     let mut builder = Builder::rewrite(graph);
     let empty: ValueMap = vec![None; graph.value_count()];
-    let mut again = Again { graph, kept, line, values: empty.clone(), gathers: HashMap::new(), gathered: HashSet::new() };
+    let mut again = Again { graph, line, values: empty.clone(), gathers: HashMap::new(), gathered: HashSet::new() };
     let mut map = empty;
     for (_, node) in graph.nodes() {
         if node.origin.part == Part::Backward {
@@ -32,9 +32,28 @@ pub fn again(graph: &Graph, kept: &[bool], line: impl Fn(NodeId) -> u32) -> Grap
     rebuild(&builder.finish(), |_, _, _, _| None)
 }
 
+/// The nodes that the backward pass computes again where only what is `kept` is there.
+pub fn repeated(graph: &Graph, kept: &[bool]) -> BTreeSet<NodeId> {
+    let backward = graph.nodes().filter(|(_, node)| node.origin.part == Part::Backward);
+    let read = backward.flat_map(|(_, node)| node.operands.iter().copied()).collect();
+    let is_there = |value: ValueId| kept[value.index()] || graph.def(value).origin.part != Part::Forward;
+    missing(graph, read, is_there)
+}
+
+/// The nodes that must run for `values` to be there.
+fn missing(graph: &Graph, mut values: Vec<ValueId>, is_there: impl Fn(ValueId) -> bool) -> BTreeSet<NodeId> {
+    let mut missing: BTreeSet<NodeId> = BTreeSet::new();
+    while let Some(value) = values.pop() {
+        let id = graph.value(value).node;
+        if !is_there(value) && missing.insert(id) {
+            values.extend(&graph.node(id).operands);
+        }
+    }
+    missing
+}
+
 struct Again<'g, L> {
     graph: &'g Graph,
-    kept: &'g [bool],
     line: L,
     /// For each value the one that the backward pass reads.
     values: ValueMap,
@@ -48,16 +67,7 @@ struct Again<'g, L> {
 impl<L: Fn(NodeId) -> u32> Again<'_, L> {
     /// Appends what computes those of `values` that are neither kept nor repeated yet.
     fn repeat(&mut self, b: &mut Builder, values: &[ValueId]) {
-        let mut missing: BTreeSet<NodeId> = BTreeSet::new();
-        let mut left = values.to_vec();
-        while let Some(value) = left.pop() {
-            let id = self.graph.value(value).node;
-            if self.values[value.index()].is_none() && missing.insert(id) {
-                assert!(!self.kept[value.index()], "what is kept comes before its readers");
-                left.extend(&self.graph.node(id).operands);
-            }
-        }
-        for id in missing {
+        for id in missing(self.graph, values.to_vec(), |value| self.values[value.index()].is_some()) {
             let mut node = self.graph.node(id).clone();
             node.origin.part = Part::Backward;
             if !matches!(node.op, Op::FlatGather(_)) {

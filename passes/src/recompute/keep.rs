@@ -13,7 +13,8 @@ use std::collections::HashMap;
 
 /// The forward pass, as far as the backward pass may repeat it.
 pub struct Forward<'g> {
-    graph: &'g Graph,
+    /// All of the step.
+    pub graph: &'g Graph,
     /// The nodes on a rank.
     pub lowered: LoweredGraph<'g>,
     /// For each node, whether it may be computed again: it depends on the samples, is no leaf and
@@ -65,7 +66,7 @@ impl<'g> Forward<'g> {
 
     /// Whether the results of a node are all that leaves its unit: it is of none, or others of the
     /// forward pass read them.
-    pub fn leaves(&self, id: NodeId, units: &[Option<Unit>]) -> bool {
+    pub fn leaves(&self, id: NodeId, units: &[Option<u32>]) -> bool {
         let own = units[id.index()];
         let reads = |user: &NodeId| self.graph.node(*user).origin.part == Part::Forward && units[user.index()] != own;
         own.is_none() || self.graph.users(id).iter().any(|user| reads(user) && !self.is_sent(*user))
@@ -106,21 +107,19 @@ fn is_random(op: &Op) -> bool {
     matches!(op, Op::KeepMask(_))
 }
 
-/// A unit: what lies in one scope.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Unit {
-    /// Its number.
-    pub number: u32,
-    /// The line of the spec that names it.
-    pub line: u32,
+/// The nodes of the forward pass in units: those in one scope are one.
+pub struct Units {
+    /// For each node its unit.
+    pub of: Vec<Option<u32>>,
+    /// For each unit the line of the spec that names it.
+    pub lines: Vec<u32>,
 }
 
-/// For each node of the forward pass the unit that it is of: those in one scope that a line names,
-/// of nested ones the outermost, are one.
+/// The units that lines of the spec name; of nested scopes the outermost is one.
 ///
 /// # Errors
 /// For each pattern without a match.
-pub fn units(graph: &Graph, spec: &Spec) -> Result<Vec<Option<Unit>>, Diagnostics> {
+pub fn units(graph: &Graph, spec: &Spec) -> Result<Units, Diagnostics> {
     let lines = spec.recompute.iter().filter_map(|line| match &line.value {
         Recompute::Scope(pattern) => Some((pattern.as_str(), line.source)),
         _ => None,
@@ -128,8 +127,8 @@ pub fn units(graph: &Graph, spec: &Spec) -> Result<Vec<Option<Unit>>, Diagnostic
     let lines: Vec<_> = lines.collect();
     let mut is_found = vec![false; lines.len()];
     let mut known: HashMap<&str, Option<(&str, u32)>> = HashMap::new();
-    let mut numbers: HashMap<&str, Unit> = HashMap::new();
-    let mut units = vec![None; graph.node_count()];
+    let mut numbers: HashMap<&str, u32> = HashMap::new();
+    let mut units = Units { of: vec![None; graph.node_count()], lines: vec![] };
     let forward = || graph.nodes().filter(|(_, node)| node.origin.part == Part::Forward);
     for (id, node) in forward() {
         let Some(path) = node.origin.scope.as_deref() else { continue };
@@ -142,8 +141,11 @@ pub fn units(graph: &Graph, spec: &Spec) -> Result<Vec<Option<Unit>>, Diagnostic
             found.min_by_key(|(scope, _)| scope.len())
         });
         if let Some((scope, line)) = outermost {
-            let number = numbers.len() as u32;
-            units[id.index()] = Some(*numbers.entry(scope).or_insert(Unit { number, line }));
+            let number = *numbers.entry(scope).or_insert_with(|| {
+                units.lines.push(line);
+                units.lines.len() as u32 - 1
+            });
+            units.of[id.index()] = Some(number);
         }
     }
     let error = |(pattern, source): &(&str, _)| {
