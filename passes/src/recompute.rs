@@ -15,6 +15,8 @@ mod budget;
 mod frontier;
 mod keep;
 mod profile;
+#[cfg(test)]
+mod tests;
 
 use crate::pass::{Context, Mode, Pass};
 use again::again;

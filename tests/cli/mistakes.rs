@@ -109,7 +109,7 @@ fn wrong_specs_are_told() {
         ("mesh tp=2\nshard \"fc1.weight\" [tp]\n", &["2 dimensions", "job.shard:"]),
         ("mesh tp=2\nshard \"fc1.weight\" [dp, -]\n", &["dp"]),
         ("freeze \"fc9*\"\n", &["fc9*", "job.shard:"]),
-        ("mesh dp=2\nrecompute selective\n", &["not built yet", "job.shard:"]),
+        ("mesh dp=2\nrecompute \"fc9\"\n", &["fc9", "job.shard:"]),
         ("precision compute=bf16\n", &["not built yet", "job.shard:1"]),
         ("mesh dp=3\ndata axis=dp\n", &["64", "job.shard"]),
     ];

@@ -4,7 +4,7 @@
 use super::context::Context;
 use super::reader::Reader;
 use super::syntax::{Form, Value};
-use super::values::{above_zero, bytes, choice, float_type, head, name_ref, pattern};
+use super::values::{above_zero, bytes, choice, expected, float_type, head, name_ref, pattern};
 use shardc_ir::diagnostic::Diagnostic;
 use shardc_ir::spec::{Init, InitRule, Located, LossScale, Precision, Recompute, Spec, StatisticsGroups, Tie};
 
@@ -41,12 +41,14 @@ pub fn recompute(r: &mut Reader<'_, '_, '_>, spec: &mut Spec) -> Option<()> {
 }
 
 fn recomputed(value: &Value<'_>, subject: &str, context: &mut Context<'_>) -> Option<Located<Recompute>> {
-    if matches!(value.form, Form::Word) {
-        let source = value.text.source;
-        return choice(&[("selective", ())])(value, subject, context).map(|()| Located { value: Recompute::Selective, source });
+    let source = value.text.source;
+    match value.form {
+        Form::Word if value.text.text == "selective" => Some(Located { value: Recompute::Selective, source }),
+        Form::Name { name, transposed: false } if !name.is_empty() => {
+            Some(Located { value: Recompute::Scope(name.to_string()), source })
+        }
+        _ => expected(value.text, subject, "`selective`, `budget=` or a pattern such as `\"*.h.*\"`", context),
     }
-    let pattern = pattern(value, subject, context)?;
-    Some(Located { value: Recompute::Scope(pattern.value), source: pattern.source })
 }
 
 pub fn freeze(r: &mut Reader<'_, '_, '_>, spec: &mut Spec) -> Option<()> {
