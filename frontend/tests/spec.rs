@@ -6,7 +6,7 @@ use shardc_ir::diagnostic::{Diagnostic, Place};
 use shardc_ir::mesh::{AxisId, Mesh};
 use shardc_ir::spec::{
     Batch, Blocks, Cut, Data, Decayed, DimSharding, FloatType, InitRule, Located, Loss, LossScale, Moments, Optimizer,
-    OptimizerRule, PipelineSchedule, Precision, Schedule, Spec, StatisticsGroups, ZeroStage,
+    OptimizerRule, PipelineSchedule, Precision, Recompute, Schedule, Spec, StatisticsGroups, ZeroStage,
 };
 use shardc_ir::train::Decay;
 use std::path::Path;

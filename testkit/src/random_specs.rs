@@ -101,9 +101,8 @@ pub fn draw(choices: &mut Choices, model: &Model) -> String {
 fn recompute(choices: &mut Choices, graph: &Graph) -> String {
     let (drawn, scope) = (choices.below(5) < 2, choices.pick(&["", "*", "*", "h.0", "h.*", "*.1"]));
     let live = live(graph);
-    let is_of = |id: NodeId, node: &Node| {
-        live[id.index()] && node.origin.scope.as_deref().is_some_and(|own| matches_scope(scope, own))
-    };
+    let is_of =
+        |id: NodeId, node: &Node| live[id.index()] && node.origin.scope.as_deref().is_some_and(|own| matches_scope(scope, own));
     match scope {
         _ if !drawn => String::new(),
         "" => "recompute selective\n".to_string(),

@@ -45,7 +45,8 @@ const MESHES: [(&str, u64, &str); 12] = [
 
 /// The job of a model with these lines.
 fn job(model: &str, (mesh, microbatches, lines): (&str, u64, &str), more: &str) -> Job {
-    let name = format!("{model}-{mesh}-{microbatches}-{lines}-{more}").replace([' ', '=', '\n', '(', ')', ',', '"', '*', '.'], "");
+    let name =
+        format!("{model}-{mesh}-{microbatches}-{lines}-{more}").replace([' ', '=', '\n', '(', ')', ',', '"', '*', '.'], "");
     let groups = if model == "resnet" && microbatches > 1 { "batchnorm statistics=microbatch\n" } else { "" };
     Job::new(&name, model, &spec(model, mesh, microbatches, &format!("{lines}{groups}{more}")))
 }

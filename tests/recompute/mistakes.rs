@@ -9,7 +9,7 @@ fn specs_that_recompute_nothing_right() {
         ("near", "recompute \"transformer.h.*\"", "job.shard:6", "no module of the model matches `transformer.h.*`"),
         ("both", "recompute selective\nrecompute \"*.h.*\"", "job.shard:7", "`recompute` says two things"),
         ("twice", "recompute budget=1GiB\nrecompute budget=2GiB", "job.shard:7", "`recompute` says two things"),
-        ("small", "recompute budget=1MiB", "job.shard:6", "at least"),
+        ("small", "recompute budget=1MiB", "job.shard:6", "the least that was found is"),
         ("none", "recompute", "job.shard:6", "`recompute` needs a pattern, `selective` or `budget=`"),
         ("word", "recompute selectiv", "job.shard:6", "`recompute` must be `selective`"),
         ("unit", "recompute budget=8", "job.shard:6", "`budget` must be a size"),

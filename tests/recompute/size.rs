@@ -64,9 +64,15 @@ fn communication_of_a_block_is_repeated_alone() {
     let sent = |mesh, lines: &str| {
         let report = inspected(&job("gpt2", mesh, lines));
         let calls = report["ranks"][0]["communication"].as_array().unwrap().clone();
-        calls.into_iter().map(|call| ((call["axis"].clone(), call["kind"].clone(), call["carries"].clone()), call["bytes_sent"].as_u64().unwrap())).collect::<Vec<_>>()
+        calls
+            .into_iter()
+            .map(|call| {
+                ((call["axis"].clone(), call["kind"].clone(), call["carries"].clone()), call["bytes_sent"].as_u64().unwrap())
+            })
+            .collect::<Vec<_>>()
     };
-    for mesh in [("dp=2", 2, "zero stage=3 axis=dp\n"), ("pp=2", 2, "pipeline axis=pp\n"), ("dp=2", 1, "zero stage=3 axis=dp\n")] {
+    for mesh in [("dp=2", 2, "zero stage=3 axis=dp\n"), ("pp=2", 2, "pipeline axis=pp\n"), ("dp=2", 1, "zero stage=3 axis=dp\n")]
+    {
         assert_eq!(sent(mesh, ""), sent(mesh, "recompute \"*.h.*\"\n"), "{mesh:?}");
     }
     let mesh = ("tp=2", 1, "replicate axis=tp\n");

@@ -16,13 +16,13 @@ use crate::planning;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use shardc_ir::graph::{Graph, NodeId};
 use shardc_ir::listing::layer;
-use shardc_ir::listing::units::bytes_text;
+use shardc_ir::listing::units::{bytes_text, count_text};
 use shardc_ir::plan::set::PlanSet;
 use shardc_ir::spec::Located;
 use std::collections::{BTreeSet, HashMap};
 
 /// Where there are no more mixes than this, each is planned until one fits.
-const FEW: usize = 81;
+const FEW: usize = 243;
 
 /// So many mixes beyond what the model of bytes finds are planned.
 const MORE: usize = 24;
@@ -38,7 +38,12 @@ pub fn built(forward: &Forward<'_>, limit: &Located<u64>, cx: &Context<'_>) -> R
         Some(mix) => Ok(search.graph(&mix.treatments)),
         None => {
             let least = search.least();
-            let message = format!("a rank needs {} at least, and `recompute` may use {}", bytes_text(least), bytes_text(limit.value));
+            let message = format!(
+                "`recompute` cannot keep every rank within {}: the least that was found is {} ({} bytes)",
+                bytes_text(limit.value),
+                bytes_text(least),
+                count_text(least)
+            );
             let help = "use a larger budget, more micro-batches, a higher stage of `zero`, or more ranks";
             Err(Diagnostic::error(message).at(cx.spec.place_of(limit.source)).help(help).into())
         }
@@ -168,10 +173,10 @@ impl<'a, 'g> Search<'a, 'g> {
         let frontiers: Vec<Vec<Mix>> = (0..sets[0].programs.len())
             .map(|program| {
                 let profiles = std::array::from_fn(|t| Profile::of(&sets[t].programs[program], count, unit_of));
-                frontier::frontier(&profiles, &flops)
+                frontier::mixes(&profiles, &flops)
             })
             .collect();
-        let peaks: BTreeSet<u64> = frontiers.iter().flatten().map(|mix| mix.peak).collect();
+        let peaks: BTreeSet<u64> = frontiers.iter().flat_map(|mixes| frontier::best_peaks(mixes)).collect();
         let peaks: Vec<u64> = peaks.into_iter().collect();
         let mix_for = |bytes: u64| joined(&frontiers, bytes, count);
         // The largest target of the model with which the plan fits; plans may need a little more.
@@ -197,10 +202,19 @@ impl<'a, 'g> Search<'a, 'g> {
                 best = better(best, mix);
             }
         }
-        match best {
-            Some(mix) => self.refined(mix, &flops, limit).map(Some),
-            None => Ok(None),
+        let Some(mut best) = best else { return Ok(None) };
+        best = self.refined(best, &flops, limit)?;
+        // Plans differ a little from the model: those that it says need not much more may fit.
+        if let [mixes] = &frontiers[..] {
+            let mut less: Vec<&Mix> = mixes.iter().filter(|mix| mix.flops < best.flops).collect();
+            less.sort_by_key(|mix| (mix.peak, mix.flops));
+            for mix in less.into_iter().take(MORE) {
+                if let Some(mix) = self.fitting(mix.treatments.clone(), limit)? {
+                    best = better(Some(best), mix).expect("there is one");
+                }
+            }
         }
+        Ok(Some(best))
     }
 
     /// The mix with its FLOPs and planned bytes, if it fits.
@@ -243,12 +257,12 @@ fn better(known: Option<Mix>, other: Mix) -> Option<Mix> {
     })
 }
 
-/// For each program its best mix within so many bytes, or else that with the fewest; a unit of two
-/// programs is treated as the one says that keeps less.
+/// For each program its best mix within so many bytes, or else that with the fewest bytes; a unit of
+/// two programs is treated as the one says that keeps less.
 fn joined(frontiers: &[Vec<Mix>], bytes: u64, count: usize) -> Vec<u8> {
     let mut treatments = vec![0; count];
     for mixes in frontiers {
-        let Some(mix) = mixes.iter().find(|mix| mix.peak <= bytes).or(mixes.last()) else { continue };
+        let Some(mix) = mixes.iter().find(|mix| mix.peak <= bytes).or(mixes.iter().min_by_key(|mix| mix.peak)) else { continue };
         for (own, of) in treatments.iter_mut().zip(&mix.treatments) {
             *own = (*own).max(*of);
         }

@@ -39,10 +39,9 @@ struct Way {
     treatment: u8,
 }
 
-/// The best mixes, the fewest FLOPs first, each with fewer bytes than those before it; `profiles`
-/// are those of plans with one treatment for all, `flops` what each treatment of a unit computes
-/// again.
-pub fn frontier(profiles: &[Profile; TREATMENTS], flops: &[[u64; TREATMENTS]]) -> Vec<Mix> {
+/// Mixes worth planning, the fewest FLOPs first; `profiles` are those of plans with one treatment
+/// for all, `flops` what each treatment of a unit computes again.
+pub fn mixes(profiles: &[Profile; TREATMENTS], flops: &[[u64; TREATMENTS]]) -> Vec<Mix> {
     let of = |treatment: usize, unit: usize| profiles[treatment].units[unit];
     let range: u64 = (0..flops.len()).map(|unit| most(profiles, unit)).sum();
     let step = (range / STEPS).max(1);
@@ -72,18 +71,21 @@ pub fn frontier(profiles: &[Profile; TREATMENTS], flops: &[[u64; TREATMENTS]]) -
         layers.push(best.into_values().collect());
     }
     let (floor, rest) = (profiles[0].floor, profiles.iter().map(|profile| profile.rest).max().unwrap_or(0));
-    let mut mixes: Vec<Mix> = vec![];
     let last = layers.last().expect("there is the first");
-    let mut ends: Vec<(u64, u64, usize)> = (last.iter().enumerate())
-        .map(|(at, way)| (way.flops, floor + way.flies + way.top.max(way.waits + rest), at))
-        .collect();
-    ends.sort();
-    for (flops, peak, at) in ends {
-        if mixes.last().is_none_or(|mix| peak < mix.peak) {
-            mixes.push(Mix { treatments: decisions(&layers, at), flops, peak });
-        }
-    }
-    mixes
+    let mix = |(at, way): (usize, &Way)| {
+        let peak = floor + way.flies + way.top.max(way.waits + rest);
+        Mix { treatments: decisions(&layers, at), flops: way.flops, peak }
+    };
+    let mut all: Vec<Mix> = last.iter().enumerate().map(mix).collect();
+    all.sort_by_key(|mix| (mix.flops, mix.peak));
+    all
+}
+
+/// The bytes of those mixes than which none is both less work and less memory.
+pub fn best_peaks(mixes: &[Mix]) -> Vec<u64> {
+    let mut least = u64::MAX;
+    let is_best = |mix: &&Mix| std::mem::replace(&mut least, least.min(mix.peak)) > mix.peak;
+    mixes.iter().filter(is_best).map(|mix| mix.peak).collect()
 }
 
 /// What a unit needs at most.

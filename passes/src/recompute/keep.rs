@@ -44,9 +44,10 @@ impl<'g> Forward<'g> {
             }
         }
         let repeats = |(id, node): (NodeId, &Node)| {
-            let is_of_loss = node.origin.reason.as_deref() == Some(attach_loss::REASON)
-                || node.results.iter().any(|v| of_labels[v.index()]);
-            let is_fixed = node.operands.is_empty() && !is_random(&node.op) || matches!(node.op, Op::Transfer(_) | Op::Accumulate(_));
+            let is_of_loss =
+                node.origin.reason.as_deref() == Some(attach_loss::REASON) || node.results.iter().any(|v| of_labels[v.index()]);
+            let is_fixed =
+                node.operands.is_empty() && !is_random(&node.op) || matches!(node.op, Op::Transfer(_) | Op::Accumulate(_));
             node.origin.part == Part::Forward && of_samples[id.index()] && !is_of_loss && !is_fixed
         };
         let repeats = graph.nodes().map(repeats).collect();
@@ -97,8 +98,7 @@ fn of_samples(graph: &Graph) -> Vec<bool> {
     let time = graph.mesh.microbatch_axis();
     let reached = graph.reached_from(|v| matches!(graph.def(v).op, Op::Input(_)) || is_random(&graph.def(v).op));
     let in_time = |node: &Node| {
-        graph.mesh.microbatches() == 1
-            || node.operands.iter().chain(&node.results).any(|v| graph.sharding(*v).depends_on(time))
+        graph.mesh.microbatches() == 1 || node.operands.iter().chain(&node.results).any(|v| graph.sharding(*v).depends_on(time))
     };
     graph.nodes().map(|(_, node)| node.results.iter().any(|v| reached[v.index()]) && in_time(node)).collect()
 }

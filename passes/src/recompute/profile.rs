@@ -63,10 +63,14 @@ impl Profile {
                 *(if program.buffers[i].slots > 1 { &mut held.flies } else { &mut held.waits }) += bytes(i);
             }
         }
-        let waiting: Vec<u64> = profile.units.iter().scan(0, |sum, held| {
-            *sum += held.waits;
-            Some(*sum)
-        }).collect();
+        let waiting: Vec<u64> = profile
+            .units
+            .iter()
+            .scan(0, |sum, held| {
+                *sum += held.waits;
+                Some(*sum)
+            })
+            .collect();
         let flying: u64 = profile.units.iter().map(|held| held.flies).sum();
         let all = waiting.last().copied().unwrap_or(0);
         let (mut live, mut at) = (0u64, 0);
