@@ -42,7 +42,7 @@ const JOBS: &[Row] = &[
     ("cheap ones", "mesh dp=2\nbatch 8 microbatches=2\ndata axis=dp\n", "recompute selective\n"),
     (
         "columns and rows",
-        "mesh dp=2 tp=2\nbatch 8\ndata axis=dp\nshard \"v1\" [-, tp]\nshard \"w1\" [tp, -]\n",
+        "mesh dp=2 tp=2\nbatch 8\ndata axis=dp\nshard \"v1\" [-, tp]\nshard \"w1\" [tp, -]\nshard \"v2\" [tp, -]\n",
         "recompute \"h.1\"\nrecompute \"h.2\"\n",
     ),
     ("gathered", "mesh dp=2\nbatch 8 microbatches=2\ndata axis=dp\nzero stage=3 axis=dp\n", "recompute \"h.*\"\n"),

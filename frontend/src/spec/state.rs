@@ -1,10 +1,10 @@
 //! Reads the statements about state and numbers: precision, recompute, batchnorm, device, init,
 //! freeze, train, tie, untie, accept.
 
-use super::context::Context;
+use super::context::{Context, quote, suggestion};
 use super::reader::Reader;
 use super::syntax::{Form, Value};
-use super::values::{above_zero, bytes, choice, expected, float_type, head, name_ref, pattern};
+use super::values::{above_zero, bytes, choice, float_type, head, name_ref, pattern};
 use shardc_ir::diagnostic::Diagnostic;
 use shardc_ir::spec::{Init, InitRule, Located, LossScale, Precision, Recompute, Spec, StatisticsGroups, Tie};
 
@@ -47,7 +47,14 @@ fn recomputed(value: &Value<'_>, subject: &str, context: &mut Context<'_>) -> Op
         Form::Name { name, transposed: false } if !name.is_empty() => {
             Some(Located { value: Recompute::Scope(name.to_string()), source })
         }
-        _ => expected(value.text, subject, "`selective`, `budget=` or a pattern such as `\"*.h.*\"`", context),
+        _ => {
+            let message =
+                format!("{subject} must be `selective`, `budget=` or a pattern in quotes, not {}", quote(value.text.text));
+            let help =
+                suggestion(value.text.text, ["selective"].into_iter(), || "write for example `recompute \"*.h.*\"`".into());
+            context.report(source, Diagnostic::error(message).help(help));
+            None
+        }
     }
 }
 

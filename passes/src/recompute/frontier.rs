@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 /// The treatments of a unit, by what they keep, the most first.
 pub const TREATMENTS: usize = 3;
 
-/// The range of bytes is divided into so many steps.
+/// The bytes that may wait at most are divided into so many steps.
 const STEPS: u64 = 192;
 
 /// A mix of treatments.
@@ -83,15 +83,19 @@ pub fn mixes(profiles: &[Profile; TREATMENTS], flops: &[[u64; TREATMENTS]]) -> V
 
 /// The bytes of those mixes than which none is both less work and less memory.
 pub fn best_peaks(mixes: &[Mix]) -> Vec<u64> {
-    let mut least = u64::MAX;
-    let is_best = |mix: &&Mix| std::mem::replace(&mut least, least.min(mix.peak)) > mix.peak;
-    mixes.iter().filter(is_best).map(|mix| mix.peak).collect()
+    let mut peaks: Vec<u64> = vec![];
+    for mix in mixes {
+        if peaks.last().is_none_or(|least| mix.peak < *least) {
+            peaks.push(mix.peak);
+        }
+    }
+    peaks
 }
 
-/// What a unit needs at most.
+/// What waits of a unit at most.
 fn most(profiles: &[Profile; TREATMENTS], unit: usize) -> u64 {
-    let need = |Held { waits, flies, works }: Held| waits + flies + works;
-    profiles.iter().map(|profile| need(profile.units[unit])).max().unwrap_or(0)
+    let waits = |Held { waits, flies, .. }: Held| waits + flies;
+    profiles.iter().map(|profile| waits(profile.units[unit])).max().unwrap_or(0)
 }
 
 /// The treatments that lead to a way.
