@@ -35,7 +35,6 @@ pub mod report;
 use certificate::{Certificate, Subject, certify};
 use proof::{Disproof, Proven};
 use shardc_frontend::onnx::{self, Decision, StoredCopy, Weight};
-use shardc_frontend::spec::unsupported;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, Place};
 use shardc_ir::graph::Graph;
 use shardc_ir::ops::Op;
@@ -113,14 +112,10 @@ pub fn trace<B>(
     Ok(ControlFlow::Continue(()))
 }
 
-/// The model as the spec wants it, if the spec asks for nothing that cannot be had.
+/// The model as the spec wants it.
 fn imported(model: &Path, spec: &Spec, options: &Options) -> Result<onnx::Imported, Diagnostics> {
-    let mut errors = unsupported(spec);
     if options.train {
-        errors.extend(spec.require_training().err().into_iter().flatten());
-    }
-    if !errors.is_empty() {
-        return Err(errors);
+        spec.require_training()?;
     }
     import::import(model, spec, options.train, options.weights)
 }

@@ -27,6 +27,7 @@ fn programs() -> Vec<(PlanSet, Graph)> {
         ("tiny-gpt", "dp2"),
         ("tiny-gpt", "pp2"),
         ("tiny-gpt", "zero3"),
+        ("tiny-gpt", "recompute"),
     ] {
         let spec = shardc_frontend::spec::load(Path::new(&example(&format!("{model}/{spec}.shard")))).expect("the spec is good");
         let path = example(&format!("{model}/model.onnx"));

@@ -246,6 +246,7 @@ fn gemm(m: u64, n: u64, k: u64, a_transposed: bool, b_transposed: bool) -> Kerne
     let (bk, bn) = if b_transposed { (1, k) } else { (n, 1) };
     Kernel::Contract(Contract {
         dtype: DType::F32,
+        result: DType::F32,
         batch: vec![],
         m: vec![dim(m, am, 0, n)],
         n: vec![dim(n, 0, bn, 1)],

@@ -9,7 +9,6 @@
 mod check;
 mod context;
 mod layout;
-mod planned;
 mod reader;
 mod state;
 mod statements;
@@ -17,7 +16,6 @@ mod syntax;
 mod training;
 mod values;
 
-pub use planned::unsupported;
 pub use statements::{StatementKind, statement_kinds};
 
 use context::Context;

@@ -17,7 +17,7 @@ pub mod units;
 
 pub use carried::{carried, carried_by};
 pub use kinds::kinds;
-pub use peak::{Part, Peak};
+pub use peak::{Part, Peak, layer};
 pub use pipeline::timeline_text;
 pub use report::{ProgramReport, programs, report};
 pub use summary::{

@@ -7,7 +7,9 @@ mod training;
 
 pub use dims::{Blocks, DimSharding};
 pub use layout::{Cut, Data, Pipeline, PipelineSchedule, Placement, Shard, Tensor, Zero, ZeroStage};
-pub use state::{FloatType, INITIAL_SCALE, Init, InitRule, LossScale, NameRef, Precision, SCALE_INTERVAL, StatisticsGroups, Tie};
+pub use state::{
+    FloatType, INITIAL_SCALE, Init, InitRule, LossScale, NameRef, Precision, Recompute, SCALE_INTERVAL, StatisticsGroups, Tie,
+};
 pub use training::{Batch, Decayed, Loss, Moments, Optimizer, OptimizerRule, Schedule};
 
 use crate::diagnostic::{Diagnostic, Diagnostics, Place};
@@ -71,8 +73,8 @@ pub struct Spec {
     pub place: Vec<Located<Placement>>,
     /// `precision`.
     pub precision: Option<Located<Precision>>,
-    /// `recompute`: patterns of scopes.
-    pub recompute: Vec<Located<String>>,
+    /// `recompute`; patterns of scopes, or one of the other forms alone.
+    pub recompute: Vec<Located<Recompute>>,
     /// `batchnorm statistics=`; without it the statistics are over the whole batch.
     pub batchnorm: Option<Located<StatisticsGroups>>,
     /// `device memory=`: bytes that a rank may use; without it no limit.
@@ -136,9 +138,10 @@ impl Spec {
     }
 
     /// The spec of the reference: one rank on every axis, the same micro-batches and groups of
-    /// statistics, without `pipeline`, `place`, `zero` and `device`.
+    /// statistics, without `pipeline`, `place`, `zero`, `recompute` and `device`.
     pub fn reference(&self) -> Spec {
-        let mut reference = Spec { pipeline: None, place: vec![], zero: vec![], device_memory: None, ..self.clone() };
+        let (place, zero, recompute) = (vec![], vec![], vec![]);
+        let mut reference = Spec { pipeline: None, place, zero, recompute, device_memory: None, ..self.clone() };
         if let Some(groups) = &mut reference.batchnorm {
             groups.value = StatisticsGroups::Parts(self.statistics_groups());
         }

@@ -92,10 +92,13 @@ impl Pass for AttachLoss {
     }
 }
 
+/// The reason of the nodes that the loss is made of.
+pub(crate) const REASON: &str = "for the loss";
+
 /// A builder of what the loss is made of.
 fn extend(graph: &mut Graph) -> Builder {
     let mut b = Builder::extend(graph.take());
-    b.origin.reason = Some("for the loss".to_string());
+    b.origin.reason = Some(REASON.to_string());
     b
 }
 

@@ -173,10 +173,15 @@ fn scope_of(graph: &Graph, id: NodeId) -> Option<&str> {
 fn unknown_scope(graph: &Graph, anchored: &[NodeId], scope: &Located<String>) -> Diagnostic {
     let message = format!("no module that computes with parameters matches `{}`", scope.value);
     let paths = anchored.iter().filter_map(|id| scope_of(graph, *id));
+    Diagnostic::error(message).help(scopes_help(&scope.value, paths))
+}
+
+/// Help for whoever named a scope that is not there: those of `paths` with names like it.
+pub(crate) fn scopes_help<'g>(pattern: &str, paths: impl Iterator<Item = &'g str>) -> String {
     let names: BTreeSet<&str> =
         paths.flat_map(|path| path.match_indices('.').map(|(dot, _)| &path[..dot]).chain([path])).collect();
     let what = "a module inside a form that is computed as a whole, such as attention, has no place of its own";
-    Diagnostic::error(message).help(format!("{}; {what}", names_help(&scope.value, names.iter().copied())))
+    format!("{}; {what}", names_help(pattern, names.iter().copied()))
 }
 
 /// The stages of what `place` lines name. Of several lines for a node the last counts.

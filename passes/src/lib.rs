@@ -50,6 +50,7 @@ mod propagate;
 mod raise;
 mod raise_attention;
 mod rebatch;
+mod recompute;
 mod rewrite;
 mod round_products;
 mod separate_blocks;
@@ -109,6 +110,9 @@ pub const PIPELINE: &[&dyn Pass] = &[
     &insert_reshards::InsertReshards,
     // … and every reshard the communication that it costs.
     &lower_reshards::LowerReshards,
+    // Copies of what the backward pass computes again are sharded as what they repeat, and repeat its
+    // communication, which is all there now.
+    &recompute::Recompute,
 ];
 
 /// Runs the pipeline on an imported graph, and `observe` after each pass, until it breaks off.

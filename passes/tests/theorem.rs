@@ -35,8 +35,8 @@ const OF_STRATEGY: usize = 200;
 const OF_PAIR: usize = 40;
 
 /// What splits up a job, as [`strategies`] finds it.
-const STRATEGIES: [&str; 9] =
-    ["data", "tensor", "sequence", "pipeline", "zero 1", "zero 2", "zero 3", "groups of zero", "scopes"];
+const STRATEGIES: [&str; 10] =
+    ["data", "tensor", "sequence", "pipeline", "zero 1", "zero 2", "zero 3", "groups of zero", "scopes", "recompute"];
 
 /// The schedules of pipelines.
 const SCHEDULES: [&str; 4] = ["gpipe", "1f1b", "interleaved(chunks=2)", "zb-h1"];
@@ -49,6 +49,8 @@ const NEVER: [(&str, &str); 1] = [("reshard", "every one becomes communication")
 struct Coverage {
     run: usize,
     depth: usize,
+    /// Nodes that were computed again.
+    repeated: usize,
     /// Programs that hold each op, as imported or at the end.
     ops: BTreeMap<&'static str, usize>,
     kinds: BTreeMap<String, usize>,
@@ -99,6 +101,7 @@ impl Coverage {
     fn add(&mut self, other: Coverage) {
         self.run += other.run;
         self.depth += other.depth;
+        self.repeated += other.repeated;
         let add = |all: &mut BTreeMap<String, usize>, more: BTreeMap<String, usize>| {
             more.into_iter().for_each(|(what, count)| *all.entry(what).or_default() += count);
         };
@@ -118,6 +121,7 @@ fn report(coverage: &Coverage) {
         let cells: Vec<String> = row.iter().map(|op| format!("{:5} {op:<15}", count(op))).collect();
         text += &format!("{}\n", cells.concat().trim_end());
     }
+    text += &format!("{} nodes of the forward pass were computed again\n", coverage.repeated);
     for (what, count) in &coverage.kinds {
         text += &format!("{count:5} {what}\n");
     }
@@ -126,6 +130,7 @@ fn report(coverage: &Coverage) {
     }
     std::io::stderr().write_all(text.as_bytes()).expect("stderr is open");
     assert!(run >= 2500, "{run} cases ran");
+    assert!(coverage.repeated >= 5000, "only {} nodes were computed again", coverage.repeated);
     assert!(refused * 10 <= run + refused, "{refused} of {} cases were refused", run + refused);
     let never = |op: &&str| NEVER.iter().any(|(name, _)| name == op);
     let rare: Vec<&str> = Op::names().into_iter().filter(|op| !never(op) && count(op) < LEAST).collect();
@@ -159,6 +164,14 @@ fn case(list: Vec<u32>, dtype: DType, coverage: &RefCell<Coverage>) -> Result<()
     let inputs = random_inputs(&split, &model.graph);
     let (got, want) = (step(&split, &states, &inputs), step(&one, &states, &inputs));
     agree(&got, &want, dtype).map_err(describe)?;
+    if !spec.recompute.is_empty() {
+        let keeping = Spec { recompute: vec![], ..spec.clone() };
+        let kept = step(&reference(&keeping)?.1, &states, &inputs);
+        if got != kept {
+            return Err(describe("what is computed again has other bits".to_string()));
+        }
+        coverage.borrow_mut().repeated += repeats(&graph);
+    }
     if spec.microbatches() > 1 {
         let mut whole = spec.reference();
         whole.batch.iter_mut().for_each(|batch| batch.value.microbatches = 1);
@@ -227,8 +240,14 @@ fn strategies(spec: &Spec) -> Vec<String> {
     found.extend(spec.zero.iter().any(groups).then(|| "groups of zero".to_string()));
     let scopes = spec.data.iter().any(|line| line.value.on.is_some()) || spec.zero.iter().any(|line| line.value.on.is_some());
     found.extend(scopes.then(|| "scopes".to_string()));
+    found.extend((!spec.recompute.is_empty()).then(|| "recompute".to_string()));
     let pairs = found.iter().enumerate().flat_map(|(i, a)| found[..i].iter().map(move |b| format!("with {b} and {a}")));
     found.iter().map(|strategy| format!("with {strategy}")).chain(pairs).collect()
+}
+
+/// How many nodes are computed again.
+fn repeats(graph: &Graph) -> usize {
+    graph.nodes().filter(|(_, node)| node.origin.reason.as_deref() == Some("computed again")).count()
 }
 
 /// The ops on the longest path.

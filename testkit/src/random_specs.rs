@@ -3,7 +3,7 @@
 
 use crate::random_graphs::{Choices, Model};
 use crate::step;
-use shardc_ir::graph::{Graph, ValueId};
+use shardc_ir::graph::{Graph, Node, NodeId, ValueId};
 use shardc_ir::letters::Role;
 use shardc_ir::names::matches_scope;
 use shardc_ir::ops::{Op, letters_of};
@@ -90,9 +90,24 @@ pub fn draw(choices: &mut Choices, model: &Model) -> String {
         text += &format!("batchnorm statistics={}\n", if by_rank { "rank" } else { "microbatch" });
     }
     // Few models have layers that are split, and tokens between them.
-    match sequence.map(|line| format!("{text}{line}")) {
+    let text = match sequence.map(|line| format!("{text}{line}")) {
         Some(longer) if is_taken(model, &longer) => longer,
         _ => text,
+    };
+    recompute(choices, graph) + &text
+}
+
+/// Now and then what is computed again: modules, or all that is cheap.
+fn recompute(choices: &mut Choices, graph: &Graph) -> String {
+    let (drawn, scope) = (choices.below(5) < 2, choices.pick(&["", "*", "*", "h.0", "h.*", "*.1"]));
+    let live = live(graph);
+    let is_of =
+        |id: NodeId, node: &Node| live[id.index()] && node.origin.scope.as_deref().is_some_and(|own| matches_scope(scope, own));
+    match scope {
+        _ if !drawn => String::new(),
+        "" => "recompute selective\n".to_string(),
+        _ if graph.nodes().any(|(id, node)| is_of(id, node)) => format!("recompute \"{scope}\"\n"),
+        _ => String::new(),
     }
 }
 

@@ -92,7 +92,7 @@ fn started(programs: &PlanSet, states: &BTreeMap<String, Tensor>) -> Executor {
 }
 
 /// The results of one step of a program.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub struct Computed {
     /// Loss and norm.
     pub outputs: BTreeMap<String, f64>,

@@ -109,8 +109,8 @@ fn wrong_specs_are_told() {
         ("mesh tp=2\nshard \"fc1.weight\" [tp]\n", &["2 dimensions", "job.shard:"]),
         ("mesh tp=2\nshard \"fc1.weight\" [dp, -]\n", &["dp"]),
         ("freeze \"fc9*\"\n", &["fc9*", "job.shard:"]),
-        ("mesh dp=2\nrecompute selective\n", &["not built yet", "job.shard:"]),
-        ("precision compute=bf16\n", &["not built yet", "job.shard:1"]),
+        ("mesh dp=2\nrecompute \"fc9\"\n", &["fc9", "job.shard:"]),
+        ("precision compute=bf16 loss_scale=dynamic\n", &["`loss_scale` is for `compute=f16`", "job.shard:1"]),
         ("mesh dp=3\ndata axis=dp\n", &["64", "job.shard"]),
     ];
     for (text, says) in specs {

@@ -162,7 +162,7 @@ fn inputs(program: &Program, known: &mut Arrays, random: &mut Random) {
         let elements = buffer.shape.iter().product::<u64>();
         let (low, high) = input.range.unwrap_or((0, 4));
         let mut value = || match buffer.dtype {
-            DType::F64 | DType::F32 => 2.0 * random.unit() - 1.0,
+            DType::F64 | DType::F32 | DType::BF16 | DType::F16 => 2.0 * random.unit() - 1.0,
             DType::I64 => (low + random.below((high - low) as usize) as i64) as f64,
             DType::Bool => random.below(2) as f64,
         };

@@ -9,6 +9,7 @@ mod jobs;
 mod mutate;
 mod pipelines;
 mod ranks;
+mod recompute;
 mod rewrite;
 mod sets;
 #[path = "../support/mod.rs"]

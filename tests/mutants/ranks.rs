@@ -15,10 +15,12 @@ use shardc_ir::dtype::DType;
 use shardc_ir::kernel::{AttentionGrad, AttentionMask, Collective, Gather, Kernel, Map, MaxPoolGrad, ScatterAdd};
 use shardc_ir::mesh::AxisId;
 use shardc_ir::plan::{Buffer, BufferKind, HostScalar, Program, Row, Step, View, When};
+use shardc_ir::types::{Tensor, Type};
 use shardc_testkit::reference;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 /// The least significant bytes of what poisons every type.
 const POISON: [u8; 2] = [0xf7, 0x7f];
@@ -384,17 +386,17 @@ fn operand_types(kernel: &Kernel) -> (Vec<DType>, Vec<DType>) {
             };
             (vec![r.dtype; reads], vec![r.dtype; writes])
         }
-        Kernel::Contract(c) => (vec![c.dtype; 2], vec![c.dtype]),
+        Kernel::Contract(c) => (vec![c.dtype; 2], vec![c.result]),
         Kernel::Attention(a) | Kernel::AttentionGrad(AttentionGrad(a)) => {
             let mut reads = vec![a.dtype; 3];
             if let AttentionMask::Operand { dtype, .. } = a.mask {
                 reads.push(dtype);
             }
             if matches!(kernel, Kernel::AttentionGrad(_)) {
-                reads.extend([a.dtype; 3]);
+                reads.extend([a.dtype, a.dtype.computed(), a.dtype]);
                 return (reads, vec![a.dtype; 3]);
             }
-            (reads, vec![a.dtype; 2])
+            (reads, vec![a.dtype, a.dtype.computed()])
         }
         Kernel::Conv(c) => (vec![c.dtype; 2], vec![c.dtype]),
         Kernel::MaxPool(p) => (vec![p.dtype], vec![p.dtype]),
@@ -417,6 +419,9 @@ fn decode(bytes: &[u8], dtype: DType) -> Result<Vec<f64>, String> {
     Ok(match dtype {
         DType::F64 => bytes.as_chunks().0.iter().map(|b| f64::from_le_bytes(*b)).collect(),
         DType::F32 => bytes.as_chunks().0.iter().map(|b| f64::from(f32::from_le_bytes(*b))).collect(),
+        DType::BF16 | DType::F16 => {
+            Tensor { ty: Type::new(dtype, [bytes.len() as u64 / 2]), bytes: Arc::new(bytes.to_vec()) }.to_f64()
+        }
         DType::I64 => bytes.as_chunks().0.iter().map(|b| i64::from_le_bytes(*b) as f64).collect(),
         DType::Bool => bytes.iter().map(|b| truth(*b)).collect(),
     })
@@ -427,6 +432,7 @@ fn encode(values: &[f64], dtype: DType, bytes: &mut [u8]) {
         match dtype {
             DType::F64 => bytes.copy_from_slice(&value.to_le_bytes()),
             DType::F32 => bytes.copy_from_slice(&(*value as f32).to_le_bytes()),
+            DType::BF16 | DType::F16 => bytes.copy_from_slice(&Tensor::scalar(dtype, *value).bytes),
             DType::I64 => bytes.copy_from_slice(&(*value as i64).to_le_bytes()),
             DType::Bool if value.is_nan() => bytes[0] = POISON[0],
             DType::Bool => bytes[0] = u8::from(*value != 0.0),

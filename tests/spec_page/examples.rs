@@ -1,6 +1,6 @@
 //! The examples of the page compile, and its defaults are those of the compiler.
 
-use crate::page::{Fence, built, code, forms, only_code, page};
+use crate::page::{Fence, code, forms, only_code, page, sections};
 use crate::support::{example, folder};
 use crate::{file, read};
 use prost::Message;
@@ -38,7 +38,7 @@ pub(crate) fn said(text: &str) -> Value {
 #[test]
 fn every_default_is_true() {
     let mut checked = 0;
-    for section in built() {
+    for section in sections() {
         for form in forms(&section) {
             for (option, (_, cell)) in &form.rows {
                 let Some(default) = only_code(cell) else { continue };
@@ -60,7 +60,7 @@ fn every_default_is_true() {
 #[test]
 fn what_holds_without_a_statement_is_true() {
     let mut checked = 0;
-    for section in built() {
+    for section in sections() {
         let (_, after) = section.text.split_once("Without it, ").expect("what holds without it");
         let sentence = after.split(". ").next().expect("a sentence");
         let Some(line) = code(sentence).into_iter().find(|word| word.starts_with(&format!("{} ", section.name))) else {

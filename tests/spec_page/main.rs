@@ -8,7 +8,7 @@ mod page;
 #[path = "../support/mod.rs"]
 mod support;
 
-use crate::page::{PAGE, REQUIRED, built, code, forms, only_code, page};
+use crate::page::{PAGE, REQUIRED, code, forms, only_code, page, sections};
 use crate::support::{command, folder, shardc};
 use shardc_frontend::spec::{StatementKind, parse, statement_kinds};
 use shardc_ir::diagnostic::Diagnostics;
@@ -68,20 +68,12 @@ fn every_statement_has_its_section() {
     assert_eq!(distinct.len(), described.len(), "none twice: {described:?}");
     assert_eq!(distinct, statement_kinds().map(|kind| kind.name).collect());
     for section in &sections {
-        let StatementKind { name, repeats, example, is_built } =
-            statement_kinds().find(|kind| kind.name == section.name).expect("a kind");
-        assert_eq!(section.group == "Not built yet", !is_built, "`{name}` stands under `{}`", section.group);
+        let StatementKind { name, repeats, example } = statement_kinds().find(|kind| kind.name == section.name).expect("a kind");
         assert!(section.text.trim().starts_with(&format!("`{name}` ")), "`{name}` opens with its name");
-        if is_built {
-            assert!(!section.forms.is_empty() && !section.fences.is_empty() && !section.tables.is_empty(), "`{name}`");
-            let (once, often) = (section.text.contains("It may come once"), section.text.contains("any number of times"));
-            assert_eq!((once || often, often), (true, repeats), "how often `{name}` may come");
-            assert!(section.text.contains("Without it, "), "what holds without `{name}`");
-        } else {
-            let nothing = section.forms.is_empty() && section.fences.is_empty() && section.tables.is_empty();
-            let sentences = section.text.trim().matches(". ").count() + 1;
-            assert!(nothing && sentences == 1, "`{name}` is not built, and no form of it is shown");
-        }
+        assert!(!section.forms.is_empty() && !section.fences.is_empty() && !section.tables.is_empty(), "`{name}`");
+        let (once, often) = (section.text.contains("It may come once"), section.text.contains("any number of times"));
+        assert_eq!((once || often, often), (true, repeats), "how often `{name}` may come");
+        assert!(section.text.contains("Without it, "), "what holds without `{name}`");
         let example = if name == "place" {
             format!("pipeline axis=pp schedule=interleaved(chunks=2)\n{example}")
         } else {
@@ -98,7 +90,7 @@ fn every_statement_has_its_section() {
 #[test]
 fn every_option_has_its_row() {
     let mut asked = 0;
-    for section in built() {
+    for section in sections() {
         let forms = forms(&section);
         assert_eq!(section.forms.len(), forms.len(), "the forms of `{}`", section.name);
         for form in forms {
@@ -142,7 +134,7 @@ fn every_option_has_its_row() {
 #[test]
 fn every_choice_is_named() {
     let mut named = 0;
-    for section in built() {
+    for section in sections() {
         for form in forms(&section) {
             for option in form.options() {
                 let (row, _) = &form.rows[&option];

@@ -161,8 +161,7 @@ pub(crate) fn form(section: &Section, tables: &[&Table], title: String, column: 
     Form { title, line, shown, rows }
 }
 
-/// The sections of statements that are built.
-pub(crate) fn built() -> Vec<Section> {
-    let is_built = |section: &Section| statement_kinds().any(|kind| kind.name == section.name && kind.is_built);
-    page().1.into_iter().filter(is_built).collect()
+/// The sections of statements.
+pub(crate) fn sections() -> Vec<Section> {
+    page().1
 }

@@ -45,12 +45,20 @@ fn forged_kernels_are_refused() {
     let dim = |size, c| ContractDim { size, a: 1, b: 1, c };
     assert!(bad(&Kernel::Contract(Contract {
         dtype: DType::F32,
+        result: DType::F32,
         batch: vec![],
         m: vec![dim(4, 1)],
         n: vec![dim(4, 1)],
         k: vec![]
     })));
-    assert!(bad(&Kernel::Contract(Contract { dtype: DType::I64, batch: vec![], m: vec![], n: vec![], k: vec![] })));
+    assert!(bad(&Kernel::Contract(Contract {
+        dtype: DType::I64,
+        result: DType::I64,
+        batch: vec![],
+        m: vec![],
+        n: vec![],
+        k: vec![]
+    })));
     let dim = WindowDim { input: 4, output: 4, kernel: 3, stride: 1, dilation: 1, pad: 1 };
     let conv = |dim: WindowDim, batch| {
         let (dtype, result) = (DType::F32, ConvResult::Output);

@@ -224,6 +224,7 @@ fn threads_change_nothing() {
     let product = |batch, m, n, k: u64| {
         Kernel::Contract(Contract {
             dtype: DType::F32,
+            result: DType::F32,
             batch: vec![dim(batch, (m * k) as i64, (n * k) as i64, (m * n) as i64)],
             m: vec![dim(m, k as i64, 0, n as i64)],
             n: vec![dim(n, 0, 1, 1)],

@@ -36,7 +36,7 @@ fn contract() {
                 .map(|i| ContractDim { size: sizes[g][i], a: stride(&a, i), b: stride(&b, i), c: stride(&c, i) })
                 .collect()
         };
-        let kernel = Kernel::Contract(Contract { dtype, batch: group(0), m: group(1), n: group(2), k: group(3) });
+        let kernel = Kernel::Contract(Contract { dtype, result: dtype, batch: group(0), m: group(1), n: group(2), k: group(3) });
         let reads = operands(&mut random, &kernel);
         let terms: u64 = sizes[3].iter().product();
         check(&kernel, &reads, &COORDINATES, tolerance(dtype) / 8.0 * (terms as f64).max(8.0));
@@ -48,6 +48,7 @@ fn an_empty_sum_is_zero() {
     let dim = |size, a, b, c| ContractDim { size, a, b, c };
     let contract = Contract {
         dtype: DType::F32,
+        result: DType::F32,
         batch: vec![],
         m: vec![dim(2, 0, 0, 3)],
         n: vec![dim(3, 0, 1, 1)],

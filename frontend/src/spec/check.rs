@@ -4,7 +4,7 @@
 use super::context::{Context, quote};
 use shardc_ir::diagnostic::{Diagnostic, counted};
 use shardc_ir::mesh::AxisId;
-use shardc_ir::spec::{FloatType, PipelineSchedule, Source, Spec, ZeroStage};
+use shardc_ir::spec::{FloatType, PipelineSchedule, Recompute, Source, Spec, ZeroStage};
 use shardc_ir::train::Decay;
 use std::collections::BTreeMap;
 
@@ -22,6 +22,7 @@ pub fn check(spec: &Spec, context: &mut Context<'_>) {
     rate_falls(spec, context);
     frozen_is_not_trained(spec, context);
     precisions_fit(spec, context);
+    recompute_is_one_thing(spec, context);
 }
 
 fn batch_divides(spec: &Spec, context: &mut Context<'_>) {
@@ -155,6 +156,16 @@ fn schedule_fits(spec: &Spec, context: &mut Context<'_>) {
             context.report(source, error.help("use more `microbatches`, or another schedule"));
         }
         _ => {}
+    }
+}
+
+/// Several scopes are recomputed; the other forms stand alone.
+fn recompute_is_one_thing(spec: &Spec, context: &mut Context<'_>) {
+    let is_scope = |line: &Recompute| matches!(line, Recompute::Scope(_));
+    let Some(first) = spec.recompute.first() else { return };
+    for line in spec.recompute.iter().skip(1).filter(|line| !is_scope(&first.value) || !is_scope(&line.value)) {
+        let error = Diagnostic::error("`recompute` says two things").label(format!("the first is on line {}", first.source.line));
+        context.report(line.source, error.help("write lines with scopes, or one line with `selective` or `budget=`"));
     }
 }
 

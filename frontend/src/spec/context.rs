@@ -27,13 +27,6 @@ impl<'f> Context<'f> {
         self.diagnostics.push((source, error.at(place)));
     }
 
-    /// Gives `help` to the errors after the first `count`, in place of their own.
-    pub fn help_since(&mut self, count: usize, help: &str) {
-        for (_, diagnostic) in &mut self.diagnostics[count..] {
-            diagnostic.help = Some(help.to_string());
-        }
-    }
-
     /// The number of errors so far.
     pub fn errors(&self) -> usize {
         self.diagnostics.len()

@@ -1,13 +1,14 @@
 //! Reads the statements about state and numbers: precision, recompute, batchnorm, device, init,
 //! freeze, train, tie, untie, accept.
 
-use super::context::Context;
+use super::context::{Context, quote, suggestion};
 use super::reader::Reader;
-use super::syntax::Value;
+use super::syntax::{Form, Value};
 use super::values::{above_zero, bytes, choice, float_type, head, name_ref, pattern, positive};
 use shardc_ir::diagnostic::Diagnostic;
 use shardc_ir::spec::{
-    FloatType, INITIAL_SCALE, Init, InitRule, LossScale, Precision, SCALE_INTERVAL, Spec, StatisticsGroups, Tie,
+    FloatType, INITIAL_SCALE, Init, InitRule, Located, LossScale, Precision, Recompute, SCALE_INTERVAL, Spec, StatisticsGroups,
+    Tie,
 };
 
 pub fn precision(r: &mut Reader<'_, '_, '_>, spec: &mut Spec) -> Option<()> {
@@ -39,7 +40,31 @@ fn loss_scale(value: &Value<'_>, subject: &str, context: &mut Context<'_>) -> Op
 }
 
 pub fn recompute(r: &mut Reader<'_, '_, '_>, spec: &mut Spec) -> Option<()> {
-    r.value("a pattern", pattern).map(|pattern| spec.recompute.push(pattern))
+    let budget = r.optional("budget", bytes)?;
+    let line = match budget {
+        Some(budget) => r.located(Recompute::Budget(budget)),
+        None => r.value("a pattern, `selective` or `budget=`", recomputed)?,
+    };
+    spec.recompute.push(line);
+    Some(())
+}
+
+fn recomputed(value: &Value<'_>, subject: &str, context: &mut Context<'_>) -> Option<Located<Recompute>> {
+    let source = value.text.source;
+    match value.form {
+        Form::Word if value.text.text == "selective" => Some(Located { value: Recompute::Selective, source }),
+        Form::Name { name, transposed: false } if !name.is_empty() => {
+            Some(Located { value: Recompute::Scope(name.to_string()), source })
+        }
+        _ => {
+            let message =
+                format!("{subject} must be `selective`, `budget=` or a pattern in quotes, not {}", quote(value.text.text));
+            let help =
+                suggestion(value.text.text, ["selective"].into_iter(), || "write for example `recompute \"*.h.*\"`".into());
+            context.report(source, Diagnostic::error(message).help(help));
+            None
+        }
+    }
 }
 
 pub fn freeze(r: &mut Reader<'_, '_, '_>, spec: &mut Spec) -> Option<()> {

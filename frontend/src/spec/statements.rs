@@ -1,7 +1,6 @@
 //! The table of statements, and how a file's statements fill a [`Spec`].
 
 use super::context::{Context, listed, quote, suggestion};
-use super::planned::is_built;
 use super::reader::Reader;
 use super::syntax::{Form, Item, Statement, Value};
 use super::{layout, state, training};
@@ -65,8 +64,6 @@ pub struct StatementKind {
     pub repeats: bool,
     /// A good one, over axes dp, tp and pp.
     pub example: &'static str,
-    /// Whether the compiler carries it out; what is not built parses, and is refused by name.
-    pub is_built: bool,
 }
 
 /// Every kind of statement, in the order of the table.
@@ -75,7 +72,6 @@ pub fn statement_kinds() -> impl Iterator<Item = StatementKind> {
         name: kind.name,
         repeats: kind.repeats == Repeats::Often,
         example: kind.example,
-        is_built: is_built(kind.name),
     })
 }
 
@@ -102,14 +98,10 @@ pub fn read(path: &Path, statements: &[Statement<'_>], context: &mut Context<'_>
                 // such a mesh names its axes.
                 if statement.is_sound || kind.name == "mesh" {
                     let items = until_next(&statement.items, context);
-                    let errors = context.errors();
                     let mut reader = Reader::new(kind.name, kind.example, statement.source, items, context);
                     (kind.read)(&mut reader, &mut spec);
                     if statement.is_sound {
                         reader.finish();
-                    }
-                    if !is_built(kind.name) {
-                        context.help_since(errors, &format!("remove it from the spec: `{}` is not built yet", kind.name));
                     }
                 }
             }
@@ -134,7 +126,7 @@ fn until_next<'i, 't>(items: &'i [Item<'t>], context: &mut Context<'_>) -> &'i [
 
 fn unknown(statement: &Statement<'_>, context: &mut Context<'_>) {
     let keyword = statement.keyword;
-    let names = || STATEMENTS.iter().map(|kind| kind.name).filter(|name| is_built(name));
+    let names = || STATEMENTS.iter().map(|kind| kind.name);
     let help = suggestion(keyword.text, names(), || format!("the statements are {}", listed(names())));
     context.report(keyword.source, Diagnostic::error(format!("unknown statement {}", quote(keyword.text))).help(help));
 }

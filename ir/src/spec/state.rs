@@ -97,6 +97,17 @@ pub enum LossScale {
     Constant(f64),
 }
 
+/// `recompute`: what is not kept from the forward pass and computed again in the backward pass.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Recompute {
+    /// `"*.h.*"`: scopes of which only what goes in and out is kept.
+    Scope(String),
+    /// `selective`: all but the results of matrix products, convolutions and communication.
+    Selective,
+    /// `budget=`: as little as keeps every rank below so many bytes.
+    Budget(u64),
+}
+
 /// `batchnorm statistics=`: the groups of samples over which statistics are computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StatisticsGroups {

@@ -8,12 +8,12 @@
 //! of sums are gathered here once more, apart from the pass that orders them: a proof does not
 //! trust it.
 
-use crate::graph::{Graph, NodeId, ValueId};
+use crate::graph::{Graph, NodeId, Part, ValueId};
 use crate::ops::Op;
 use crate::reason;
 use crate::reason::Reason;
 use crate::types::Type;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// Compares states, outputs, updates and gradients.
@@ -90,17 +90,30 @@ fn apart(op: &Op) -> u64 {
 /// A graph with the numbers of its values.
 struct Erased<'g> {
     graph: &'g Graph,
-    /// How often each value is read, through communication.
-    uses: Vec<usize>,
+    /// For each value the first that the same ops make of the same values: what the backward pass
+    /// computes again is what it repeats, and its readers are that one's.
+    first: Vec<ValueId>,
+    /// How often each value is read, through communication, and the last node that does.
+    uses: Vec<(usize, Option<NodeId>)>,
     numbers: Vec<u32>,
 }
 
 impl<'g> Erased<'g> {
     fn new(graph: &'g Graph, numbering: &mut Numbering<'g>) -> Erased<'g> {
-        let mut uses = vec![0; graph.value_count()];
-        let readers = graph.nodes().filter(|(_, node)| !node.op.is_comm()).flat_map(|(_, node)| node.operands.iter().copied());
-        readers.chain(graph.roots()).for_each(|v| uses[computed(graph, v).index()] += 1);
-        let mut erased = Erased { graph, uses, numbers: vec![0; graph.value_count()] };
+        let first = repeated(graph);
+        let mut uses: Vec<(usize, Option<NodeId>)> = vec![(0, None); graph.value_count()];
+        let mut read = |v: ValueId, by: Option<NodeId>| {
+            let (count, last) = &mut uses[first[v.index()].index()];
+            (*count, *last) = (*count + 1, by);
+        };
+        for (id, node) in graph.nodes().filter(|(_, node)| !node.op.is_comm()) {
+            // Copies read what the first reads.
+            if node.results.iter().all(|v| first[v.index()] == *v) {
+                node.operands.iter().for_each(|v| read(*v, Some(id)));
+            }
+        }
+        graph.roots().for_each(|v| read(v, None));
+        let mut erased = Erased { graph, first, uses, numbers: vec![0; graph.value_count()] };
         for (id, node) in graph.nodes() {
             // A term is numbered with its sum.
             if node.op.is_sum() && erased.is_term(node.results[0]) {
@@ -133,12 +146,12 @@ impl<'g> Erased<'g> {
     fn terms(&self, id: NodeId) -> Vec<ValueId> {
         let node = self.graph.node(id);
         if !node.op.is_sum() {
-            return node.operands.iter().map(|v| computed(self.graph, *v)).collect();
+            return node.operands.iter().map(|v| self.computed(*v)).collect();
         }
         let mut left = node.operands.clone();
         let mut terms = vec![];
         while let Some(value) = left.pop() {
-            let value = computed(self.graph, value);
+            let value = self.computed(value);
             let definer = self.graph.def(value);
             if definer.op.is_sum() && self.is_term(value) {
                 left.extend(&definer.operands);
@@ -152,22 +165,53 @@ impl<'g> Erased<'g> {
 
     /// Whether a sum is read once, by another sum of the same type.
     fn is_term(&self, sum: ValueId) -> bool {
-        let mut at = sum;
-        loop {
-            let Some(user) = self.graph.sole_user(self.graph.value(at).node) else { return false };
-            let user = self.graph.node(user);
-            if !user.op.is_comm() {
-                return self.uses[sum.index()] == 1 && user.op.is_sum() && self.graph.ty(user.results[0]) == self.graph.ty(sum);
+        let (1, Some(user)) = self.uses[self.computed(sum).index()] else { return false };
+        let user = self.graph.node(user);
+        user.op.is_sum() && self.graph.ty(user.results[0]) == self.graph.ty(sum)
+    }
+
+    /// The first value that is the one that communication carries.
+    fn computed(&self, value: ValueId) -> ValueId {
+        self.first[value.index()]
+    }
+}
+
+/// For each value the first one that is the same: communication carries its operand, and a node of
+/// the backward pass may do what one of the forward pass has done to the same values.
+fn repeated(graph: &Graph) -> Vec<ValueId> {
+    let mut first: Vec<ValueId> = graph.values().map(|(id, _)| id).collect();
+    let mut known: HashMap<(&'static str, u64, Vec<ValueId>), Vec<NodeId>> = HashMap::new();
+    for (id, node) in graph.nodes() {
+        if node.op.is_comm() {
+            first[node.results[0].index()] = first[node.operands[0].index()];
+            continue;
+        }
+        let operands: Vec<ValueId> = node.operands.iter().map(|v| first[v.index()]).collect();
+        if operands.is_empty() && !matches!(node.op, Op::KeepMask(_)) {
+            continue;
+        }
+        let alike = known.entry((node.op.name(), apart(&node.op), operands)).or_default();
+        let same = |other: &&NodeId| {
+            let other = graph.node(**other);
+            other.op == node.op && graph.result_types(other) == graph.result_types(node)
+        };
+        match (node.origin.part, alike.iter().find(same)) {
+            (Part::Forward, _) => alike.push(id),
+            (Part::Backward, Some(other)) => {
+                for (value, other) in node.results.iter().zip(&graph.node(*other).results) {
+                    first[value.index()] = *other;
+                }
             }
-            at = user.results[0];
+            _ => {}
         }
     }
+    first
 }
 
 /// The first difference between two values that differ, in words.
 fn difference(ours: &Erased<'_>, its: &Erased<'_>, mut a: ValueId, mut b: ValueId) -> Reason {
     loop {
-        (a, b) = (computed(ours.graph, a), computed(its.graph, b));
+        (a, b) = (ours.computed(a), its.computed(b));
         let (name, other) = (&ours.graph.value(a).name, &its.graph.value(b).name);
         let (x, y) = (ours.graph.value(a), its.graph.value(b));
         let (terms, others) = (ours.terms(x.node), its.terms(y.node));
@@ -191,12 +235,4 @@ fn difference(ours: &Erased<'_>, its: &Erased<'_>, mut a: ValueId, mut b: ValueI
             }
         }
     }
-}
-
-/// The value that communication carries.
-fn computed(graph: &Graph, mut value: ValueId) -> ValueId {
-    while graph.def(value).op.is_comm() {
-        value = graph.def(value).operands[0];
-    }
-    value
 }

@@ -73,7 +73,7 @@ pub fn of_constant(plan: &mut Plan, _: &Job, random: &mut Random) -> Option<Stri
             let after = if before == 0.0 { -before } else { f32::from_bits(before.to_bits() + 1) };
             element.copy_from_slice(&after.to_le_bytes());
         }
-        DType::I64 => element[0] ^= 1,
+        DType::BF16 | DType::F16 | DType::I64 => element[0] ^= 1,
         DType::Bool => element[0] ^= 1 << random.below(2),
     }
     let bytes = bytes.clone();

@@ -6,7 +6,7 @@ use shardc_ir::mesh::AxisId;
 use shardc_ir::plan::{Program, Step};
 use shardc_ir::position::Origin;
 use shardc_ir::reduce_kind::ReduceKind;
-use shardc_ir::scalar::{Binary, Instr, ScalarProgram, Unary};
+use shardc_ir::scalar::{Binary, Instr, Rounding, ScalarProgram, Unary};
 use shardc_testkit::random::Random;
 
 pub(super) fn resize_kernel(program: &mut Program, random: &mut Random) -> Option<String> {
@@ -117,6 +117,8 @@ pub(super) fn change_instruction(program: &mut Program, random: &mut Random) -> 
         (Instr::Select(a, b, c), 0) => Instr::Select(a, c, b),
         (Instr::Select(_, b, c), 1) => Instr::Select(other, b, c),
         (Instr::Select(a, b, _), _) => Instr::Select(a, b, other),
+        (Instr::Round(_, a), 0) => Instr::Round(random.pick(&Rounding::ALL)?, a),
+        (Instr::Round(to, _), _) => Instr::Round(to, other),
         (Instr::Index(d), _) => Instr::Index(d + 1),
         (Instr::Const(v), _) => Instr::Const(v + 1.0),
     };
