@@ -1,7 +1,6 @@
 //! `docs/spec.md` in parts: its sections, their tables and examples.
 
 use crate::{NOTHING, errors, words_offered};
-use shardc_frontend::spec::statement_kinds;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
@@ -20,8 +19,6 @@ pub(crate) const REQUIRED: &str = "required";
 /// The section of one statement.
 pub(crate) struct Section {
     pub(crate) name: &'static str,
-    /// The group that it stands in.
-    pub(crate) group: &'static str,
     pub(crate) text: String,
     /// Its forms, one a line.
     pub(crate) forms: Vec<&'static str>,
@@ -47,7 +44,7 @@ pub(crate) struct Table {
 /// The sections of the page, and the fences before them.
 pub(crate) fn page() -> (Vec<Fence>, Vec<Section>) {
     let (mut jobs, mut sections): (Vec<Fence>, Vec<Section>) = (vec![], vec![]);
-    let (mut group, mut in_table) = ("", false);
+    let mut in_table = false;
     let mut lines = PAGE.lines();
     while let Some(line) = lines.next() {
         if let Some(info) = line.strip_prefix("```") {
@@ -60,10 +57,8 @@ pub(crate) fn page() -> (Vec<Fence>, Vec<Section>) {
             }
         } else if let Some(name) = line.strip_prefix("### ") {
             let (text, forms, fences, tables) = (String::new(), vec![], vec![], vec![]);
-            sections.push(Section { name, group, text, forms, fences, tables });
-        } else if let Some(name) = line.strip_prefix("## ") {
-            group = name;
-        } else if let Some(section) = sections.last_mut() {
+            sections.push(Section { name, text, forms, fences, tables });
+        } else if let Some(section) = sections.last_mut().filter(|_| !line.starts_with("## ")) {
             match line.strip_prefix('|') {
                 Some(row) if !in_table => section.tables.push(Table { head: cells(row), rows: vec![] }),
                 Some(row) if !row.starts_with("--") => section.tables.last_mut().expect("a table").rows.push(cells(row)),

@@ -166,6 +166,8 @@ fn compare(name: &str, got: &Array, want: &Tensor, is_exact: bool) -> Result<(),
     let unit = match want.ty.dtype {
         DType::F64 => f64::EPSILON,
         DType::F32 => f64::from(f32::EPSILON),
+        DType::BF16 => f64::from(f32::EPSILON) * 65_536.0,
+        DType::F16 => f64::from(f32::EPSILON) * 8_192.0,
         DType::I64 | DType::Bool if got.bytes == *want.bytes => return Ok(()),
         DType::I64 | DType::Bool => return Err(format!("`{name}` is {:?}, not {:?}", got.to_i64(), want.to_i64())),
     };

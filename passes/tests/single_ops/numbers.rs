@@ -24,7 +24,7 @@ impl Numbers {
         match argument.ty.dtype {
             DType::I64 => Numbers::Integers((0..n).map(|_| integer(low as i64, high as i64, random)).collect()),
             DType::Bool => Numbers::Floats((0..n).map(|_| random.below(2) as f64).collect()),
-            DType::F32 | DType::F64 => Numbers::Floats(
+            DType::F32 | DType::F64 | DType::BF16 | DType::F16 => Numbers::Floats(
                 (0..n)
                     .map(|_| match random.below(16) {
                         odd @ 0..3 if any_float => [f64::NAN, f64::INFINITY, f64::NEG_INFINITY][odd],
