@@ -30,7 +30,9 @@ const KNOW_OPS: &[&str] = &[
     "passes/src/fold_layout.rs",
     "passes/src/planning/emit.rs",
     "passes/src/planning/inputs.rs",
+    "passes/src/precision.rs",
     "passes/src/raise_attention.rs",
+    "passes/src/round_products.rs",
     "passes/src/separate_blocks.rs",
     "passes/src/unmerge.rs",
 ];

@@ -30,7 +30,7 @@ const WHOLE: &str = r#"
     zero      stage=3 axis=dp
     pipeline  axis=pp schedule=1f1b cut=balance            # or cut=after("*.h.1", "*.h.3"); gpipe, 1f1b, interleaved(chunks=2), zb-h1
     place     "*.branch3" stage=1           # a scope on a stage of its own: branches side by side
-    precision compute=bf16 gradients=bf16 master=f32 reduce=f32 loss_scale=dynamic
+    precision compute=f16 gradients=f16 master=f32 reduce=f32 loss_scale=dynamic
     recompute "*.h.*"
     batchnorm statistics=microbatch
     sequence  axis=tp                       # split activations by tokens between the tp regions
@@ -110,8 +110,8 @@ fn the_whole_language() {
     assert_eq!((pipeline.axis, pipeline.schedule, &pipeline.cut), (PP, schedule, &Cut::Balance));
     assert_eq!((spec.place[0].value.pattern.value.as_str(), spec.place[0].value.stage), ("*.branch3", 1));
     let precision = Precision {
-        compute: Some(FloatType::Bf16),
-        gradients: Some(FloatType::Bf16),
+        compute: Some(FloatType::F16),
+        gradients: Some(FloatType::F16),
         master: Some(FloatType::F32),
         reduce: Some(FloatType::F32),
         loss_scale: Some(LossScale::Dynamic { initial: 65_536.0, interval: 2_000 }),
@@ -237,7 +237,7 @@ fn other_forms() {
     ] {
         assert_eq!(good(&format!("device memory={text}")).device_memory.unwrap().value, bytes, "{text}");
     }
-    let scale = good("precision loss_scale=1024").precision.unwrap().value.loss_scale;
+    let scale = good("precision compute=f16 loss_scale=1024").precision.unwrap().value.loss_scale;
     assert_eq!(scale, Some(LossScale::Constant(1024.0)));
     let tie = good("tie \"norm.weight\"").tie.remove(0).value;
     assert!(tie.second.is_none() && !tie.first.value.transposed);

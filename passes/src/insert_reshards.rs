@@ -26,7 +26,7 @@ use shardc_ir::dtype::DType;
 use shardc_ir::graph::{Graph, Node, NodeId, NodeOrigin, Output, Part, Phase, ValueId};
 use shardc_ir::letters::{Assignment, Letter, Letters, Role};
 use shardc_ir::mesh::AxisId;
-use shardc_ir::ops::{Op, comm::Reshard, linear_of};
+use shardc_ir::ops::{comm::Reshard, linear_of};
 use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::sharding::{At, Sharding, with_split};
 use shardc_ir::spec::FloatType;
@@ -192,7 +192,7 @@ impl<'g> Explicit<'g> {
     /// The axes over which a node computes ranges of a line.
     fn flat(&self, node: &Node, letters: &Letters) -> Vec<AxisId> {
         let of = if of_all(letters).is_some() { node.operands[0] } else { node.results[0] };
-        let rounds = matches!(node.op, Op::Cast(_)) && !self.old.sharding(node.operands[0]).flat.is_empty();
+        let rounds = node.op.converts_to().is_some() && !self.old.sharding(node.operands[0]).flat.is_empty();
         let computes = node.origin.part == Part::Update || rounds;
         if computes { self.old.sharding(of).flat.clone() } else { vec![] }
     }
@@ -292,10 +292,10 @@ impl<'g> Explicit<'g> {
     /// Whether sums that are not complete may be cast: gradients of weights are kept in their type
     /// while they are summed up, all else is reduced in the type for that.
     fn passes_cast(&self, node: &Node) -> bool {
-        let Op::Cast(cast) = &node.op else { return true };
+        let Some(to) = node.op.converts_to() else { return true };
         let from = self.old.ty(node.operands[0]).dtype;
-        let rounds = from.is_half() || cast.dtype.is_half();
-        rounds && (self.gradients[node.results[0].index()] || cast.dtype == self.reduce)
+        let rounds = from.is_half() || to.is_half();
+        rounds && (self.gradients[node.results[0].index()] || to == self.reduce)
     }
 
     /// `value` under another sharding: itself, a reshard made before, or a new one. What is wanted

@@ -201,9 +201,9 @@ fn copies(graph: &Graph, state: usize) -> Vec<ValueId> {
     let mut copies = vec![];
     for read in reads(graph, |i| i == state) {
         for user in graph.users(graph.value(read).node).into_iter().map(|user| graph.node(user)) {
-            match (&user.op, user.origin.part) {
+            match (user.op.converts_to(), user.origin.part) {
                 (_, Part::Update) => {}
-                (Op::Cast(cast), _) if cast.dtype.is_half() => copies.extend(&user.results),
+                (Some(to), _) if to.is_half() => copies.extend(&user.results),
                 _ => return vec![],
             }
         }

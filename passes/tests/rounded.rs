@@ -1,12 +1,11 @@
 //! The theorem for `precision`: what N ranks compute in 16 bits misses the numbers in f64 by at
 //! most half as much again as one rank does, on random graphs under random specs.
 
-use shardc_executor::tensor::Tensor;
 use shardc_ir::dtype::DType;
 use shardc_ir::graph::Graph;
-use shardc_ir::plan::StateRole;
 use shardc_ir::plan::set::PlanSet;
 use shardc_ir::verify_plan::erasure::same_when_erased;
+use shardc_testkit::feed;
 use shardc_testkit::random::Random;
 use shardc_testkit::random_graphs::{self, Choices};
 use shardc_testkit::random_specs;
@@ -70,7 +69,7 @@ fn case(seed: u64) -> Option<(f64, f64, String)> {
     let (whole, one) = proven(&model.graph, &rounded.reference()).unwrap();
     same_when_erased(&graph, &whole).unwrap_or_else(|why| panic!("another graph than the reference's: {why}\n{job}{line}"));
     let (_, right) = proven(&exact.graph, &plain).unwrap();
-    let run = |programs: &PlanSet, graph: &Graph| step(programs, &random_states(graph), &random_inputs(programs, graph));
+    let run = |programs: &PlanSet, graph: &Graph| step(programs, &feed::states(graph, DType::F32), &feed::inputs(programs, graph, DType::F32));
     let (many, one, right) = (run(&split, &model.graph), run(&one, &model.graph), run(&right, &exact.graph));
     let scale = many.outputs.get("loss_scale").copied().unwrap_or(1.0);
     let unscaled = |gradients: Gradients| -> Gradients {
@@ -79,38 +78,4 @@ fn case(seed: u64) -> Option<(f64, f64, String)> {
     if many.outputs["grad_norm"].is_infinite() && one.outputs["grad_norm"].is_infinite() { return None; }
     let (many, one) = (error(&unscaled(many.gradients), &right.gradients), error(&unscaled(one.gradients), &right.gradients));
     Some((many, one, format!("{line} {}", job.replace('\n', "; "))))
-}
-
-fn wave(n: u64, seed: f64) -> Vec<f64> {
-    (0..n).map(|i| ((i as f64 + 0.5) * seed * 12.9898).sin() * 0.8).collect()
-}
-
-fn random_states(graph: &Graph) -> BTreeMap<String, Tensor> {
-    let make = |(i, s): (usize, &shardc_ir::graph::State)| {
-        let mut values = wave(s.ty.elements(), 1.0 + i as f64 * 0.37);
-        if s.role == StateRole::Statistic {
-            values.iter_mut().for_each(|v| *v += 1.0);
-        }
-        (s.name.clone(), Tensor::from_f64(&s.ty.shape, &values).cast(DType::F32).cast(s.ty.dtype))
-    };
-    graph.states.iter().enumerate().map(make).collect()
-}
-
-fn random_inputs(programs: &PlanSet, graph: &Graph) -> BTreeMap<String, Tensor> {
-    let y = graph.ty(graph.outputs[0].value).clone();
-    let mut inputs = BTreeMap::new();
-    for (program, input) in programs.inputs() {
-        let buffer = &program.buffers[input.buffer.index()];
-        let n: u64 = buffer.shape.iter().product();
-        let value = match buffer.dtype {
-            DType::I64 => {
-                let high = input.range.map_or(y.shape[y.rank() - 1], |(_, high)| high as u64);
-                Tensor::from_i64(&buffer.shape, &(0..n).map(|i| ((i * 7 + 3) % high) as i64).collect::<Vec<_>>())
-            }
-            DType::Bool => Tensor::from_bool(&buffer.shape, &(0..n).map(|i| (i * 7 + 3) % 5 < 3).collect::<Vec<_>>()),
-            dtype => Tensor::from_f64(&buffer.shape, &wave(n, 2.3)).cast(DType::F32).cast(dtype),
-        };
-        inputs.insert(input.name.clone(), value);
-    }
-    inputs
 }

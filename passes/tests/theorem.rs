@@ -16,6 +16,7 @@ use shardc_ir::plan::StateRole;
 use shardc_ir::plan::set::PlanSet;
 use shardc_ir::spec::{Located, Spec, Zero, ZeroStage};
 use shardc_ir::verify_plan::erasure::same_when_erased;
+use shardc_testkit::feed;
 use shardc_testkit::random_graphs::{self, BATCHES, Choices};
 use shardc_testkit::random_specs;
 use shardc_testkit::step::{self, Computed, proven, step};
@@ -160,8 +161,8 @@ fn case(list: Vec<u32>, dtype: DType, coverage: &RefCell<Coverage>) -> Result<()
     let reference = |spec: &Spec| proven(&model.graph, spec).map_err(|d| describe(format!("no reference: {}", d[0])));
     let (whole, one) = reference(&spec.reference())?;
     same_when_erased(&graph, &whole).map_err(|why| describe(format!("another graph than the reference's: {why}")))?;
-    let states = random_states(&model.graph);
-    let inputs = random_inputs(&split, &model.graph);
+    let states = feed::states(&model.graph, dtype);
+    let inputs = feed::inputs(&split, &model.graph, dtype);
     let (got, want) = (step(&split, &states, &inputs), step(&one, &states, &inputs));
     agree(&got, &want, dtype).map_err(describe)?;
     if !spec.recompute.is_empty() {
@@ -297,45 +298,6 @@ fn agree(got: &Computed, want: &Computed, dtype: DType) -> Result<(), String> {
         }
     }
     Ok(())
-}
-
-fn wave(n: u64, seed: f64) -> Vec<f64> {
-    (0..n).map(|i| ((i as f64 + 0.5) * seed * 12.9898).sin() * 0.8).collect()
-}
-
-fn tensor(dtype: DType, shape: &[u64], values: &[f64]) -> Tensor {
-    Tensor::from_f64(shape, values).cast(dtype)
-}
-
-fn random_states(graph: &Graph) -> BTreeMap<String, Tensor> {
-    let make = |(i, s): (usize, &shardc_ir::graph::State)| {
-        let mut values = wave(s.ty.elements(), 1.0 + i as f64 * 0.37);
-        if s.role == StateRole::Statistic {
-            // A variance is positive.
-            values.iter_mut().for_each(|v| *v += 1.0);
-        }
-        (s.name.clone(), tensor(s.ty.dtype, &s.ty.shape, &values))
-    };
-    graph.states.iter().enumerate().map(make).collect()
-}
-
-fn random_inputs(programs: &PlanSet, graph: &Graph) -> BTreeMap<String, Tensor> {
-    let y = graph.ty(graph.outputs[0].value).clone();
-    let mut inputs = BTreeMap::new();
-    for (program, input) in programs.inputs() {
-        let buffer = &program.buffers[input.buffer.index()];
-        let n: u64 = buffer.shape.iter().product();
-        let value = match buffer.dtype {
-            DType::I64 => {
-                let high = input.range.map_or(y.shape[y.rank() - 1], |(_, high)| high as u64);
-                Tensor::from_i64(&buffer.shape, &(0..n).map(|i| ((i * 7 + 3) % high) as i64).collect::<Vec<_>>())
-            }
-            DType::Bool => Tensor::from_bool(&buffer.shape, &(0..n).map(|i| (i * 7 + 3) % 5 < 3).collect::<Vec<_>>()),
-            dtype => tensor(dtype, &buffer.shape, &wave(n, 2.3)),
-        };
-        inputs.insert(input.name.clone(), value);
-    }
-    inputs
 }
 
 #[test]

@@ -13,6 +13,7 @@
 #![allow(clippy::unwrap_used, reason = "tests may fail")]
 
 pub mod counted;
+pub mod feed;
 pub mod onnx;
 pub mod random;
 pub mod random_graphs;

@@ -52,6 +52,8 @@ impl Random {
             .map(|_| match dtype {
                 DType::Bool => self.below(2) as f64,
                 DType::I64 => self.below(9) as f64 - 4.0,
+                // A shorter fraction, that bf16 holds.
+                DType::BF16 | DType::F16 => (self.below(257) as f64 - 128.0) / 64.0,
                 _ => self.value(),
             })
             .collect()

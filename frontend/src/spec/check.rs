@@ -67,8 +67,8 @@ fn axes_do_one_job(spec: &Spec, context: &mut Context<'_>) {
     }
 }
 
-/// Gradients and sums have the type that is computed in, or a wider one; a loss scale is for numbers
-/// that underflow.
+/// Gradients and sums have the type that is computed in, or a wider one; a loss scale is for
+/// numbers that underflow.
 fn precisions_fit(spec: &Spec, context: &mut Context<'_>) {
     let Some(line) = &spec.precision else { return };
     let compute = line.value.compute.unwrap_or(FloatType::F32);

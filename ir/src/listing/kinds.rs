@@ -66,7 +66,13 @@ pub fn kept_copies(program: &Program, kinds: &[&'static str]) -> Vec<bool> {
             step.reads.iter().map(|view| view.buffer.index()).for_each(|i| kept[i] |= made[i].is_some_and(|maker| maker != t));
         }
     }
-    kept.iter_mut().zip(kinds).for_each(|(kept, kind)| *kept &= [ROUNDED, GATHERED].contains(kind));
+    let mut rounded: Vec<bool> = kinds.iter().map(|kind| *kind == ROUNDED).collect();
+    for step in program.tasks.iter().flat_map(|task| &task.steps) {
+        let made_of_them = !step.reads.is_empty() && step.reads.iter().all(|view| rounded[view.buffer.index()]);
+        let gathered = step.writes.iter().map(|view| view.buffer.index()).filter(|i| kinds[*i] == GATHERED);
+        gathered.for_each(|i| rounded[i] |= made_of_them);
+    }
+    kept.iter_mut().zip(rounded).for_each(|(kept, rounded)| *kept &= rounded);
     for step in program.tasks.iter().rev().flat_map(|task| task.steps.iter().rev()) {
         if step.writes.iter().any(|view| kept[view.buffer.index()]) {
             step.reads.iter().for_each(|view| kept[view.buffer.index()] = false);

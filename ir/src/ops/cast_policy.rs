@@ -2,6 +2,7 @@
 
 use super::Op;
 use super::elementwise::UnaryFn;
+use crate::dtype::DType;
 use crate::scalar::{Binary, Unary};
 
 /// What narrow numbers do to an op.
@@ -73,6 +74,13 @@ impl Op {
             | Op::FlatSlice(_)
             | Op::Transfer(_) => CastPolicy::Own,
         }
+    }
+}
+
+impl Op {
+    /// The type that it converts its operand to, if that is all that it does.
+    pub fn converts_to(&self) -> Option<DType> {
+        if let Op::Cast(cast) = self { Some(cast.dtype) } else { None }
     }
 }
 

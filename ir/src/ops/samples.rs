@@ -6,7 +6,7 @@ use super::batch_norm::BatchNorm;
 use super::comm::{Accumulate, AllGather, AllReduce, AllToAll, ReduceScatter, Reshard, ShardSlice, Transfer};
 use super::contract::Contract;
 use super::conv::{Conv, ConvInput, ConvWeight};
-use super::elementwise::{BinaryOp, Cast, Detach, UnaryFn, UnaryOp, Where};
+use super::elementwise::{BinaryOp, Cast, Detach, RoundTo, UnaryFn, UnaryOp, Where};
 use super::flat::{FlatGather, FlatScatter, FlatSlice};
 use super::index::{Gather, OneHot, Range, ScatterAdd};
 use super::layout::{Broadcast, Concat, Pad, Reshape, Slice, Transpose};
@@ -25,7 +25,7 @@ use crate::graph::{Phase, State, StateId, ValueId};
 use crate::mesh::{AxisId, Mesh};
 use crate::plan::{HostScalar, StateRole};
 use crate::reduce_kind::ReduceKind;
-use crate::scalar::{Binary, Unary};
+use crate::scalar::{Binary, Rounding, Unary};
 use crate::sharding::Split;
 use crate::train::StateInit;
 use crate::types::{Tensor, Type};
@@ -219,6 +219,7 @@ fn select_and_cast() -> Vec<Sample> {
         sample(Cast { dtype: DType::F32 }, [argument(DType::BF16, [2, 3], -2.0, 2.0)]),
         sample(Cast { dtype: DType::BF16 }, [argument(DType::F32, [2, 3], -2.0, 2.0)]),
         sample(Cast { dtype: DType::F16 }, [argument(DType::F32, [2, 3], -2.0, 2.0)]),
+        sample(RoundTo { format: Rounding::Tf32 }, [floats([2, 3]).fixed()]),
         sample(Detach {}, [floats([2, 3])]),
     ]
 }

@@ -30,10 +30,10 @@ fn gathers_state(program: &Program, step: &Step) -> bool {
     let Kernel::Collective(Collective { kind: CollectiveKind::AllGather, .. }) = &step.kernel else { return false };
     let buffer = |view: &View| &program.buffers[view.buffer.index()];
     // The new value of a parameter is gathered into its state.
-    let is_state = |view: &View| matches!(buffer(view).kind, BufferKind::State(_));
-    // So is the rounded copy of one; the new value of one is no activation.
     let is_range = |view: &View| !buffer(view).sharding.flat.is_empty();
-    step.reads.iter().all(is_range) && (step.reads.iter().all(is_state) || !step.writes.iter().any(is_state))
+    let is_state = |view: &View| matches!(buffer(view).kind, BufferKind::State(_));
+    // Nothing but the rounded copy of one has 16 bits and is a range.
+    step.reads.iter().all(|view| is_range(view) && (is_state(view) || buffer(view).dtype.is_half()))
 }
 
 /// Whether a step makes something of state variables alone.

@@ -6,7 +6,7 @@ use shardc_ir::ops::attention::{Attention, AttentionGrad, HeadLayout, MaskKind};
 use shardc_ir::ops::batch_norm::BatchNorm;
 use shardc_ir::ops::contract::Contract;
 use shardc_ir::ops::conv::{Conv, ConvInput, ConvWeight};
-use shardc_ir::ops::elementwise::{BinaryOp, Cast, Detach, UnaryFn, UnaryOp, Where};
+use shardc_ir::ops::elementwise::{BinaryOp, Cast, Detach, RoundTo, UnaryFn, UnaryOp, Where};
 use shardc_ir::ops::index::{Gather, OneHot, Range, ScatterAdd};
 use shardc_ir::ops::layout::{Broadcast, Concat, Pad, Reshape, Slice, Transpose};
 use shardc_ir::ops::norm::{LayerNorm, LayerNormGrad, RmsNorm, RmsNormGrad, Softmax, SoftmaxGrad};
@@ -19,7 +19,7 @@ use shardc_ir::ops::update::{Adam, Sgd};
 use shardc_ir::ops::window::Window;
 use shardc_ir::ops::{Op, comm};
 use shardc_ir::reduce_kind::ReduceKind;
-use shardc_ir::scalar::{Binary, Unary};
+use shardc_ir::scalar::{Binary, Rounding, Unary};
 use shardc_ir::types::Type;
 use shardc_testkit::random::Random;
 
@@ -139,6 +139,10 @@ impl Draw<'_> {
             "cast" => {
                 let (from, to, shape) = (self.any(), self.any(), self.shape(0, 4));
                 sample(Cast { dtype: to }, [argument(from, &shape, -9.0, 9.0)])
+            }
+            "round_to" => {
+                let shape = self.shape(0, 4);
+                sample(RoundTo { format: Rounding::Tf32 }, [argument(DType::F32, &shape, -9.0, 9.0)])
             }
             "detach" => sample(Detach {}, [self.moved()]),
             "reshard" => sample(comm::Reshard::default(), [self.moved()]),
