@@ -31,7 +31,7 @@ fn only_borders_and_one_block_are_held() {
     let block = (held(&kept) - held(&scopes)) / 3 + border;
     assert!(held(&scopes) <= 4 * border + block + 5 * border, "{} for blocks of {block}", held(&scopes));
     assert!(held(&scopes) < held(&selective) && held(&selective) < held(&kept));
-    // The blocks forwards are below a third of a step, whose backward pass is twice its forward one.
+    // Blocks forwards are below a third of a step, whose backward pass is twice its forward one.
     let more = flops(&scopes) as f64 / flops(&kept) as f64;
     assert!(more > 1.1 && more < 1.34, "{more}");
     let cheap = flops(&selective) as f64 / flops(&kept) as f64;
