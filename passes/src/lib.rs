@@ -110,8 +110,8 @@ pub const PIPELINE: &[&dyn Pass] = &[
     &insert_reshards::InsertReshards,
     // … and every reshard the communication that it costs.
     &lower_reshards::LowerReshards,
-    // Copies of what the backward pass computes again are sharded as what they repeat, and repeat its
-    // communication, which is all there now.
+    // Copies of what the backward pass computes again are sharded as what they repeat, and repeat
+    // its communication, which is all there now.
     &recompute::Recompute,
 ];
 

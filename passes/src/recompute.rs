@@ -1,14 +1,14 @@
 //! Computes activations again in the backward pass instead of keeping them from the forward pass.
 //!
 //! Before: `%g = mul %dy, %h`, where `%h = gelu %x` is of the forward pass and of a scope that is
-//! recomputed. After: `%h_1 = gelu %x backward`, `%g = mul %dy, %h_1`, so that `%h` is gone when the
+//! recomputed. After: `%h_1 = gelu %x backward`, `%g = mul %dy, %h_1`, so `%h` is gone when the
 //! forward pass no longer reads it. Which values are kept is decided first ([`keep`], and
-//! [`budget`] for `recompute budget=`); then the backward pass is built anew on these ([`again`]).
+//! [`budget`] for `recompute budget=`); then the backward pass is built anew on these (`again`).
 //! It runs on the explicit graph: copies have the shardings of what they repeat, and repeat its
-//! communication, so they are the same to the bit. Refuses: a scope that no module matches, a budget
-//! that cannot be kept. Needs and keeps phase `explicit`. Sources: Chen et al., Training Deep Nets
-//! with Sublinear Memory Cost (2016); for `selective` Korthikanti et al., Reducing Activation
-//! Recomputation in Large Transformer Models (2022).
+//! communication, so they are the same to the bit. Refuses: a scope that no module matches, a
+//! budget that cannot be kept. Needs and keeps phase `explicit`. Sources: Chen et al., Training
+//! Deep Nets with Sublinear Memory Cost (2016); for `selective` Korthikanti et al., Reducing
+//! Activation Recomputation in Large Transformer Models (2022).
 
 mod again;
 mod budget;

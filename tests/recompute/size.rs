@@ -31,7 +31,7 @@ fn only_borders_and_one_block_are_held() {
     let block = (held(&kept) - held(&scopes)) / 3 + border;
     assert!(held(&scopes) <= 4 * border + block + 5 * border, "{} for blocks of {block}", held(&scopes));
     assert!(held(&scopes) < held(&selective) && held(&selective) < held(&kept));
-    // Blocks are about a third of a step that is computed forwards once and backwards for twice that.
+    // Blocks forwards are below a third of a step, whose backward pass is twice its forward one.
     let more = flops(&scopes) as f64 / flops(&kept) as f64;
     assert!(more > 1.1 && more < 1.34, "{more}");
     let cheap = flops(&selective) as f64 / flops(&kept) as f64;
@@ -64,8 +64,8 @@ fn sent(mesh: (&str, u64, &str), lines: &str) -> Vec<(String, u64)> {
     report["ranks"][0]["communication"].as_array().unwrap().iter().map(of).collect()
 }
 
-/// The sums over ranks inside a block are sent once more; those at its end are not, as nothing in it
-/// reads them, nor are messages between stages.
+/// The sums over ranks inside a block are sent once more; those at its end are not, as nothing in
+/// it reads them, nor are messages between stages.
 #[test]
 fn communication_inside_a_block_is_repeated() {
     let scopes = "recompute \"*.h.*\"\n";
@@ -73,8 +73,8 @@ fn communication_inside_a_block_is_repeated() {
     assert_eq!(sent(mesh, ""), sent(mesh, scopes));
     let mesh = ("tp=2", 1, "replicate axis=tp\n");
     let total = |lines: &str| sent(mesh, lines).iter().map(|(_, bytes)| bytes).sum::<u64>();
-    // Of the two sums of each of four blocks, the first is read inside: eight samples of 32 tokens in
-    // 64 channels, of which a ring sends 2 (k - 1) / k.
+    // Of the two sums of each of four blocks, the first is read inside: eight samples of 32 tokens
+    // in 64 channels, of which a ring sends 2 (k - 1) / k.
     assert_eq!(total(scopes) - total(""), 4 * 8 * 32 * 64 * 4);
     assert_eq!(total("recompute selective\n"), total(""));
 }

@@ -354,6 +354,11 @@ impl Op {
         matches!(self, Op::Binary(op) if op.f == crate::scalar::Binary::Add)
     }
 
+    /// Whether its result is drawn anew in every step, of no operand.
+    pub fn is_drawn(&self) -> bool {
+        matches!(self, Op::KeepMask(_))
+    }
+
     /// Whether every element of its result is one of its operands'.
     pub fn moves(&self) -> bool {
         self.is_rearrangement() || matches!(self, Op::Broadcast(_) | Op::Slice(_) | Op::Concat(_) | Op::Detach(_))

@@ -1,5 +1,5 @@
-//! `recompute budget=`: as little is computed again as keeps the fullest rank, as planned, within so
-//! many bytes.
+//! `recompute budget=`: as little is computed again as keeps the fullest rank, as planned, within
+//! so many bytes.
 //!
 //! The layers of the model are the units, and each is treated in one of three ways: kept, as
 //! `selective` treats it, or computed again as a whole. Where there are few units, every mix is
@@ -257,8 +257,8 @@ fn better(known: Option<Mix>, other: Mix) -> Option<Mix> {
     })
 }
 
-/// For each program its best mix within so many bytes, or else that with the fewest bytes; a unit of
-/// two programs is treated as the one says that keeps less.
+/// For each program its best mix within so many bytes, or else that with the fewest bytes; a unit
+/// of two programs is treated as the one says that keeps less.
 fn joined(frontiers: &[Vec<Mix>], bytes: u64, count: usize) -> Vec<u8> {
     let mut treatments = vec![0; count];
     for mixes in frontiers {

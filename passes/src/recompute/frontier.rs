@@ -49,11 +49,11 @@ pub fn mixes(profiles: &[Profile; TREATMENTS], flops: &[[u64; TREATMENTS]]) -> V
     for (unit, flops) in flops.iter().enumerate() {
         let mut best: BTreeMap<(u64, u64, u64), Way> = BTreeMap::new();
         for (before, way) in layers[unit].iter().enumerate() {
-            for treatment in 0..TREATMENTS {
+            for (treatment, flops) in flops.iter().enumerate() {
                 let held = of(treatment, unit);
                 let waits = way.waits + held.waits;
                 let next = Way {
-                    flops: way.flops.saturating_add(flops[treatment]),
+                    flops: way.flops.saturating_add(*flops),
                     waits,
                     flies: way.flies + held.flies,
                     top: way.top.max(waits + held.works),

@@ -4,10 +4,12 @@ use crate::attach_loss;
 use crate::cut_stages::scopes_help;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use shardc_ir::graph::{Graph, Node, NodeId, Part, ValueId};
+use shardc_ir::letters::Role;
 use shardc_ir::lower::Lowered;
 use shardc_ir::lower::graph::LoweredGraph;
 use shardc_ir::names::outermost_scope;
-use shardc_ir::ops::Op;
+use shardc_ir::ops::{Linear, Op, letters_of, linear_of};
+use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::spec::{Recompute, Spec};
 use std::collections::HashMap;
 
@@ -47,7 +49,7 @@ impl<'g> Forward<'g> {
             let is_of_loss =
                 node.origin.reason.as_deref() == Some(attach_loss::REASON) || node.results.iter().any(|v| of_labels[v.index()]);
             let is_fixed =
-                node.operands.is_empty() && !is_random(&node.op) || matches!(node.op, Op::Transfer(_) | Op::Accumulate(_));
+                node.operands.is_empty() && !node.op.is_drawn() || matches!(node.op, Op::Transfer(_) | Op::Accumulate(_));
             node.origin.part == Part::Forward && of_samples[id.index()] && !is_of_loss && !is_fixed
         };
         let repeats = graph.nodes().map(repeats).collect();
@@ -84,10 +86,11 @@ impl<'g> Forward<'g> {
     pub fn is_dear(&self, id: NodeId) -> bool {
         let node = self.graph.node(id);
         let of_samples = |v: &ValueId| self.repeats[self.graph.value(*v).node.index()];
+        let sums = |role: &Role| matches!(role, Role::Reduced(ReduceKind::Sum));
+        let multiplies = || linear_of(self.graph, node) == Linear::Each && letters_of(self.graph, id).roles.iter().any(sums);
         match &node.op {
-            Op::Contract(_) | Op::Conv(_) | Op::ConvInput(_) | Op::ConvWeight(_) => true,
             op if op.is_sum() => node.operands.iter().all(of_samples),
-            op => op.is_collective(),
+            op => op.is_collective() || multiplies(),
         }
     }
 }
@@ -96,15 +99,11 @@ impl<'g> Forward<'g> {
 /// are micro-batches, on those of one.
 fn of_samples(graph: &Graph) -> Vec<bool> {
     let time = graph.mesh.microbatch_axis();
-    let reached = graph.reached_from(|v| matches!(graph.def(v).op, Op::Input(_)) || is_random(&graph.def(v).op));
+    let reached = graph.reached_from(|v| matches!(graph.def(v).op, Op::Input(_)) || graph.def(v).op.is_drawn());
     let in_time = |node: &Node| {
         graph.mesh.microbatches() == 1 || node.operands.iter().chain(&node.results).any(|v| graph.sharding(*v).depends_on(time))
     };
     graph.nodes().map(|(_, node)| node.results.iter().any(|v| reached[v.index()]) && in_time(node)).collect()
-}
-
-fn is_random(op: &Op) -> bool {
-    matches!(op, Op::KeepMask(_))
 }
 
 /// The nodes of the forward pass in units: those in one scope are one.

@@ -1,5 +1,5 @@
-//! What the parts of a model hold, read off plans: how many bytes of each unit wait for the backward
-//! pass, and how many more are live while a unit runs.
+//! What the parts of a model hold, read off plans: how many bytes of each unit wait for the
+//! backward pass, and how many more are live while a unit runs.
 //!
 //! A plan in which all units are treated alike says it of each of them under that treatment. A mix
 //! is taken to need, while a unit runs, what that unit needs in its own plan, beside what the units
