@@ -50,13 +50,24 @@ fn n_ranks_round_as_one_does() {
     });
     let mut ratios: Vec<f64> = all.iter().map(|(many, one, _)| many / one).collect();
     ratios.sort_by(f64::total_cmp);
-    for (many, one, text) in &all { if many / one > 1.5 { eprintln!("{:.2} {many:e} {one:e} {text}", many / one); } }
-    eprintln!("{} programs, median {} 90% {} 99% {} max {:?}", all.len(), ratios[ratios.len() / 2], ratios[ratios.len() * 9 / 10], ratios[ratios.len() * 99 / 100], ratios.last());
+    for (many, one, text) in &all {
+        if many / one > 1.5 {
+            eprintln!("{:.2} {many:e} {one:e} {text}", many / one);
+        }
+    }
+    eprintln!(
+        "{} programs, median {} 90% {} 99% {} max {:?}",
+        all.len(),
+        ratios[ratios.len() / 2],
+        ratios[ratios.len() * 9 / 10],
+        ratios[ratios.len() * 99 / 100],
+        ratios.last()
+    );
     assert!(all.len() >= LEAST);
 }
 
 fn case(seed: u64) -> Option<(f64, f64, String)> {
-    let mut random = Random::new(seed);
+    let mut random = Random(seed);
     let list: Vec<u32> = (0..60 + random.below(180)).map(|_| random.below(1 << 30) as u32).collect();
     let mut choices = Choices::new(list.clone());
     let model = random_graphs::draw(&mut choices, DType::F32);
@@ -69,13 +80,17 @@ fn case(seed: u64) -> Option<(f64, f64, String)> {
     let (whole, one) = proven(&model.graph, &rounded.reference()).unwrap();
     same_when_erased(&graph, &whole).unwrap_or_else(|why| panic!("another graph than the reference's: {why}\n{job}{line}"));
     let (_, right) = proven(&exact.graph, &plain).unwrap();
-    let run = |programs: &PlanSet, graph: &Graph| step(programs, &feed::states(graph, DType::F32), &feed::inputs(programs, graph, DType::F32));
+    let run = |programs: &PlanSet, graph: &Graph| {
+        step(programs, &feed::states(graph, DType::F32), &feed::inputs(programs, graph, DType::F32))
+    };
     let (many, one, right) = (run(&split, &model.graph), run(&one, &model.graph), run(&right, &exact.graph));
     let scale = many.outputs.get("loss_scale").copied().unwrap_or(1.0);
     let unscaled = |gradients: Gradients| -> Gradients {
         gradients.into_iter().map(|(name, g)| (name, g.into_iter().map(|g| g / scale).collect())).collect()
     };
-    if many.outputs["grad_norm"].is_infinite() && one.outputs["grad_norm"].is_infinite() { return None; }
+    if many.outputs["grad_norm"].is_infinite() && one.outputs["grad_norm"].is_infinite() {
+        return None;
+    }
     let (many, one) = (error(&unscaled(many.gradients), &right.gradients), error(&unscaled(one.gradients), &right.gradients));
     Some((many, one, format!("{line} {}", job.replace('\n', "; "))))
 }

@@ -7,13 +7,10 @@
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
-use shardc_executor::tensor::Tensor;
 use shardc_ir::diagnostic::Diagnostics;
 use shardc_ir::dtype::DType;
 use shardc_ir::graph::Graph;
 use shardc_ir::ops::Op;
-use shardc_ir::plan::StateRole;
-use shardc_ir::plan::set::PlanSet;
 use shardc_ir::spec::{Located, Spec, Zero, ZeroStage};
 use shardc_ir::verify_plan::erasure::same_when_erased;
 use shardc_testkit::feed;

@@ -1,4 +1,5 @@
 //! Jobs of the gold models, as people run them.
+#![allow(dead_code, reason = "each test crate uses some of what is here")]
 
 use super::support::{folder, shardc};
 use serde_json::Value;
