@@ -147,11 +147,13 @@ comm_rules!(Accumulate, Linear::Together, |op, cx| {
     let dtype = cx.results[0].ty.dtype;
     let count = cx.results[0].elements();
     let f = combine(op.kind);
+    let mut program = ProgramWriter::program(2, |w, x| vec![w.binary(f, x[0], x[1])]);
+    program.round(&[dtype.rounding()]);
     let map = kernel::Map {
-        compute: dtype,
+        compute: dtype.computed(),
         shape: vec![count],
         inputs: vec![MapInput { dtype, strides: vec![1] }; 2],
-        program: ProgramWriter::program(2, |w, x| vec![w.binary(f, x[0], x[1])]),
+        program,
         outputs: vec![dtype],
         origins: vec![],
     };
