@@ -152,7 +152,8 @@ pub fn check(program: &Program, Waits(waits): &Waits) -> Result<(), Race> {
 
 /// Whether two launches touch the same bytes, and one writes them.
 fn meet(program: &Program, a: &Launch<'_>, b: &Launch<'_>) -> bool {
-    let share = |a: &Range<u64>, b: &Range<u64>| a.start < b.end && b.start < a.end;
+    // An empty range touches nothing, wherever it is.
+    let share = |a: &Range<u64>, b: &Range<u64>| a.start.max(b.start) < a.end.min(b.end);
     let any = |a: &Launch<'_>, of_a: &[View], b: &Launch<'_>, of_b: &[View]| {
         a.bytes(program, of_a).any(|x| b.bytes(program, of_b).any(|y| share(&x, &y)))
     };

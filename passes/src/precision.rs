@@ -149,7 +149,7 @@ impl<'g> Rewrite<'g> {
                 let narrow: Vec<ValueId> = narrow.collect();
                 append(b, self.old, node, &narrow)
             }
-            // Who keeps gradients narrow has no memory for whole masters, so embeddings read copies.
+            // Where gradients are narrow no rank needs whole masters, so embeddings read copies.
             CastPolicy::Table if self.narrow_tables => {
                 let table = self.narrow(b, operands[0]);
                 let rows = append(b, self.old, node, &[&[table], &operands[1..]].concat());
@@ -183,7 +183,7 @@ impl<'g> Rewrite<'g> {
         Some(results)
     }
 
-    /// The sum of products that a bias is added to, before it is rounded; any other operand as it is.
+    /// The sum of products that a bias is added to, before it is rounded; others as they are.
     fn before_bias(&self, b: &mut Builder, node: &Node, old: ValueId, new: ValueId) -> ValueId {
         let is_alone = node.op.is_sum() && self.strong(node, &node.operands) == [old] && self.products[old.index()];
         let unrounded = if is_alone { self.unrounded(b, old, new) } else { None };

@@ -77,9 +77,9 @@ fn case(seed: u64) -> Option<(f64, f64, String)> {
     let rounded = step::spec(&format!("{job}{line}\n")).ok()?;
     let plain = step::spec(&job).ok()?.reference();
     let (graph, split) = proven(&model.graph, &rounded).ok()?;
-    let (whole, one) = proven(&model.graph, &rounded.reference()).unwrap();
+    let (whole, one) = proven(&model.graph, &rounded.reference()).expect("a reference");
     same_when_erased(&graph, &whole).unwrap_or_else(|why| panic!("another graph than the reference's: {why}\n{job}{line}"));
-    let (_, right) = proven(&exact.graph, &plain).unwrap();
+    let (_, right) = proven(&exact.graph, &plain).expect("a reference");
     let run = |programs: &PlanSet, graph: &Graph| {
         step(programs, &feed::states(graph, DType::F32), &feed::inputs(programs, graph, DType::F32))
     };

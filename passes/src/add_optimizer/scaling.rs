@@ -1,5 +1,5 @@
-//! The loss scale: gradients are divided by it before anything reads them, and a dynamic one follows
-//! what they are.
+//! The loss scale: gradients are divided by it before anything reads them, and a dynamic one
+//! follows what they are.
 //!
 //! A step whose gradients are not all finite changes no state variable but the scale. The flag is
 //! the norm of all gradients, which is reduced over every rank as it is and is finite only if all
@@ -116,11 +116,11 @@ impl Scaling {
     pub fn end(self, b: &mut Builder, stages: &[Option<u32>]) {
         let (Some(LossScale::Dynamic { interval, .. }), Some(dynamic)) = (self.rule, self.dynamic) else { return };
         let Some(counts) = dynamic.counts else { return };
-        for i in 0..b.graph().states.len() {
+        for (i, stage) in stages.iter().enumerate() {
             let state = &b.graph().states[i];
             let (StateRole::Statistic, Some(new)) = (state.role, state.update) else { continue };
             let Some(old) = b.graph().state_reads()[i] else { continue };
-            b.origin.stage = stages[i];
+            b.origin.stage = *stage;
             let kept = b.select(counts, new, old);
             b.graph_mut().states[i].update = Some(kept);
         }
