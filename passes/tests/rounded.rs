@@ -51,8 +51,19 @@ fn n_ranks_round_as_one_does() {
     });
     let mut ratios: Vec<f64> = all.iter().map(|(many, one, _)| many / one).collect();
     ratios.sort_by(f64::total_cmp);
-    for (many, one, text) in &all { if many / one > 1.5 { eprintln!("{:.2} {many:e} {one:e} {text}", many / one); } }
-    eprintln!("{} programs, median {} 90% {} 99% {} max {:?}", all.len(), ratios[ratios.len() / 2], ratios[ratios.len() * 9 / 10], ratios[ratios.len() * 99 / 100], ratios.last());
+    for (many, one, text) in &all {
+        if many / one > 1.5 {
+            eprintln!("{:.2} {many:e} {one:e} {text}", many / one);
+        }
+    }
+    eprintln!(
+        "{} programs, median {} 90% {} 99% {} max {:?}",
+        all.len(),
+        ratios[ratios.len() / 2],
+        ratios[ratios.len() * 9 / 10],
+        ratios[ratios.len() * 99 / 100],
+        ratios.last()
+    );
     assert!(all.len() >= LEAST);
 }
 
@@ -76,7 +87,9 @@ fn case(seed: u64) -> Option<(f64, f64, String)> {
     let unscaled = |gradients: Gradients| -> Gradients {
         gradients.into_iter().map(|(name, g)| (name, g.into_iter().map(|g| g / scale).collect())).collect()
     };
-    if many.outputs["grad_norm"].is_infinite() && one.outputs["grad_norm"].is_infinite() { return None; }
+    if many.outputs["grad_norm"].is_infinite() && one.outputs["grad_norm"].is_infinite() {
+        return None;
+    }
     let (many, one) = (error(&unscaled(many.gradients), &right.gradients), error(&unscaled(one.gradients), &right.gradients));
     Some((many, one, format!("{line} {}", job.replace('\n', "; "))))
 }

@@ -18,13 +18,8 @@ use support::shardc;
 use tract_onnx::pb::ModelProto;
 
 /// The meshes that a model is trained over, micro-batches, and lines of their own.
-const LAYOUTS: [(&str, u64, &str); 5] = [
-    ("dp=1", 1, ""),
-    ("dp=2", 1, ""),
-    ("tp=2", 1, ""),
-    ("pp=2", 1, "pipeline axis=pp\n"),
-    ("dp=2", 1, "zero stage=3 axis=dp\n"),
-];
+const LAYOUTS: [(&str, u64, &str); 5] =
+    [("dp=1", 1, ""), ("dp=2", 1, ""), ("tp=2", 1, ""), ("pp=2", 1, "pipeline axis=pp\n"), ("dp=2", 1, "zero stage=3 axis=dp\n")];
 
 /// For each model and type, by how much the gradients of the first step miss those in f64 under
 /// PyTorch 2.9's `torch.autocast("cpu")`, all parameters together, in part of their size: the mean
@@ -118,7 +113,8 @@ fn an_overflow_skips_a_step_on_all_ranks() {
             let (metrics, export) = job.trained(1, &[]);
             assert!(metrics[0]["grad_norm"].is_null(), "{model} {mesh}: {metrics:?}");
             let (before, after) = (weights(&fs::read(&job.model).unwrap()), weights(&export));
-            let is_same = |(name, after): (&String, &Vec<f64>)| before[name].iter().zip(after).all(|(a, b)| a.to_bits() == b.to_bits());
+            let is_same =
+                |(name, after): (&String, &Vec<f64>)| before[name].iter().zip(after).all(|(a, b)| a.to_bits() == b.to_bits());
             assert!(after.iter().all(is_same), "{model} {mesh}: the step that overflowed changed a weight");
             let (metrics, _) = job.trained(6, &[]);
             let scales: Vec<f64> = metrics.iter().map(|line| line["loss_scale"].as_f64().unwrap() / initial).collect();

@@ -14,12 +14,9 @@ const VECTORS: u64 = 3_456;
 #[test]
 fn state_has_the_bytes_of_the_zero_paper() {
     let ranks = 4;
-    for (stage, matrix, vector) in [
-        (0, 16 * ranks, 14 * ranks),
-        (1, 4 * ranks + 14, 6 * ranks + 10),
-        (2, 2 * ranks + 14, 4 * ranks + 10),
-        (3, 16, 14),
-    ] {
+    for (stage, matrix, vector) in
+        [(0, 16 * ranks, 14 * ranks), (1, 4 * ranks + 14, 6 * ranks + 10), (2, 2 * ranks + 14, 4 * ranks + 10), (3, 16, 14)]
+    {
         let lines = format!("zero stage={stage} axis=dp\nprecision compute=bf16 gradients=bf16 master=f32\n");
         let job = Job::new(&format!("state-{stage}"), "gpt2", &spec("gpt2", "dp=4", 2, &lines));
         job.compiled();
