@@ -174,8 +174,8 @@ pub fn other_slot(program: &mut Program, random: &mut Random) -> Option<String> 
 }
 
 fn is_scalar_sum(_: &Program, step: &Step) -> bool {
-    matches!(&step.kernel, Kernel::Collective(call) if call.kind == CollectiveKind::AllReduce && call.dtype.is_float()
-        && call.counts == [1])
+    let Kernel::Collective(call) = &step.kernel else { return false };
+    call.kind == CollectiveKind::AllReduce && call.dtype.is_float() && call.counts == [1]
 }
 
 /// A number, such as the norm, is not reduced on its way.
