@@ -10,6 +10,10 @@ use std::collections::{BTreeMap, BTreeSet};
 /// How far a result may be off, relative to the largest element of its array.
 const TOLERANCE: f64 = 1e-9;
 
+/// The loss scales, and the good steps in a row, that a plan with a dynamic scale begins with: a
+/// step that counts, one after which the scale grows, and one whose gradients are not finite.
+const SCALES: [(f64, f64); 3] = [(1024.0, 0.0), (1024.0, 1.0), (1048576.0, 1.0)];
+
 /// The arrays that a good plan begins with, and those that it computes.
 pub struct Good {
     /// Random states and inputs.
@@ -30,11 +34,22 @@ impl Good {
         Good::try_of_ranks(programs, random).unwrap_or_else(|why| panic!("a good plan is none: {why}"))
     }
 
+    /// As [`Good::of_ranks`], from every start that tells the ways apart that a step can take.
+    pub fn of_all_ways(programs: &[&Program], random: &mut Random) -> Vec<Good> {
+        let ways = if programs.iter().any(|program| is_scaled(program)) { SCALES.len() } else { 1 };
+        let of = |way| Good::of_way(programs, way, random).unwrap_or_else(|why| panic!("a good plan is none: {why}"));
+        (0..ways).map(of).collect()
+    }
+
     /// As [`Good::of_ranks`]; why the plan is not good, in words.
     pub fn try_of_ranks(programs: &[&Program], random: &mut Random) -> Result<Good, String> {
+        Good::of_way(programs, 0, random)
+    }
+
+    fn of_way(programs: &[&Program], way: usize, random: &mut Random) -> Result<Good, String> {
         let mut start = Start { states: Arrays::new(), inputs: Arrays::new() };
         for program in programs {
-            states(program, &mut start.states, random);
+            states(program, way, &mut start.states, random);
             inputs(program, &mut start.inputs, random);
         }
         let ranks = run(programs, &start)?;
@@ -51,7 +66,7 @@ impl Good {
                         continue;
                     };
                     let known = &mut whole[position];
-                    let agrees = known.is_nan() || (*known - found).abs() <= TOLERANCE * known.abs().max(1.0);
+                    let agrees = known.is_nan() || is_close(*known, found, known.abs().max(1.0));
                     if !agrees {
                         return Err(format!("replicas of {name} differ: {known} {found}"));
                     }
@@ -59,7 +74,8 @@ impl Good {
                 }
             }
         }
-        if let Some((name, values)) = results.iter().find(|(_, values)| values.iter().any(|v| !v.is_finite())) {
+        let may_overflow = programs.iter().any(|program| is_scaled(program));
+        if !may_overflow && let Some((name, values)) = results.iter().find(|(_, values)| values.iter().any(|v| !v.is_finite())) {
             return Err(format!("{name} is {values:?}"));
         }
         let names = programs.iter().map(|program| observed(program).into_keys().collect()).collect();
@@ -117,13 +133,24 @@ impl Good {
                 Ok(pairs) => pairs,
                 Err(why) => return Some(format!("{name}: {why}")),
             };
-            let size = expected.iter().fold(1e-6, |size: f64, v| size.max(v.abs()));
-            if let Some((found, wanted)) = pairs.iter().find(|(a, b)| a.is_nan() || (a - b).abs() > TOLERANCE * size) {
+            let finite = expected.iter().filter(|v| v.is_finite());
+            let size = finite.fold(1e-6, |size: f64, v| size.max(v.abs()));
+            if let Some((found, wanted)) = pairs.iter().find(|(a, b)| !is_close(*a, *b, size)) {
                 return Some(format!("{name} has {found}, not {wanted}"));
             }
         }
         None
     }
+}
+
+/// Whether two numbers differ by little of `size`, or neither is finite and they are the same.
+fn is_close(a: f64, b: f64, size: f64) -> bool {
+    a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= TOLERANCE * size
+}
+
+/// Whether the loss scale follows the gradients, so that some may overflow.
+fn is_scaled(program: &Program) -> bool {
+    program.states.iter().any(|state| state.role == StateRole::Scaling)
 }
 
 /// The buffers that the host reads after a step, and the state of the next.
@@ -146,11 +173,17 @@ fn observed(program: &Program) -> BTreeMap<String, &Buffer> {
     all
 }
 
-fn states(program: &Program, known: &mut Arrays, random: &mut Random) {
+fn states(program: &Program, way: usize, known: &mut Arrays, random: &mut Random) {
     for state in &program.states {
         let elements = program.buffers[state.buffer.index()].shape.iter().product::<u64>();
         // Variances and second moments are positive.
         let low = if state.role == StateRole::Statistic || state.name.ends_with(".v") { 0.2 } else { -0.9 };
+        if state.role == StateRole::Scaling {
+            let (scale, streak) = SCALES[way];
+            let values = BTreeMap::from([("loss_scale", scale), ("loss_scale.streak", streak)]);
+            known.insert(state.name.clone(), vec![values.get(&state.name[..]).copied().unwrap_or(super::ranks::STEP as f64)]);
+            continue;
+        }
         let values = || (0..elements).map(|_| low + (1.0 - low) * random.unit()).collect();
         known.entry(state.name.clone()).or_insert_with(values);
     }

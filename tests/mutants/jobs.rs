@@ -177,16 +177,17 @@ impl Model {
         self.0.op(Input { name: name.into(), ty: Type::new(dtype, shape), label: false }, &[])
     }
 
-    fn state(&mut self, name: &str, shape: &[u64], role: StateRole) -> ValueId {
+    /// An initializer.
+    pub fn state(&mut self, name: &str, dtype: DType, shape: &[u64], role: StateRole) -> ValueId {
         let states = &mut self.0.graph_mut().states;
-        states.push(State::new(name, Type::new(DType::F64, shape), role, StateInit::Model));
+        states.push(State::new(name, Type::new(dtype, shape), role, StateInit::Model));
         let id = StateId(states.len() as u32 - 1);
         self.0.state(id)
     }
 
     /// A trained initializer.
     pub fn parameter(&mut self, name: &str, shape: &[u64]) -> ValueId {
-        self.state(name, shape, StateRole::Parameter)
+        self.state(name, DType::F64, shape, StateRole::Parameter)
     }
 
     /// The model, whose output `y` is.
@@ -243,7 +244,7 @@ fn images() -> Graph {
     let h = m.0.op(Conv { window: window(1, 1), groups: 1 }, &[x, w]);
     let vectors = ["scale", "bias", "mean", "variance"].map(|name| {
         let role = if ["mean", "variance"].contains(&name) { StateRole::Statistic } else { StateRole::Parameter };
-        let vector = m.state(name, &[2], role);
+        let vector = m.state(name, DType::F64, &[2], role);
         m.0.reshape(vector, &[2, 1, 1])
     });
     let h = m.0.op(BatchNorm { eps: 0.1, momentum: 0.7 }, &[&[h], &vectors[..]].concat());

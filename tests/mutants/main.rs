@@ -8,6 +8,7 @@ mod harm;
 mod jobs;
 mod mutate;
 mod pipelines;
+mod precision;
 mod ranks;
 mod recompute;
 mod rewrite;
