@@ -5,6 +5,7 @@ use super::signature::{Signature, counted, elements, extent, row_major};
 use crate::dtype::DType;
 use crate::mesh::Mesh;
 use crate::position::Origin;
+use crate::reason;
 use crate::reason::Reason;
 use crate::scalar::ScalarProgram;
 use serde::{Deserialize, Serialize};
@@ -43,6 +44,9 @@ impl Form for Map {
     }
 
     fn signature(&self, mesh: &Mesh) -> Result<Signature, Reason> {
+        if self.compute.is_half() {
+            return Err(reason!("registers of {}, which kernels do not compute in", self.compute));
+        }
         let total = elements(&self.shape)?;
         let mut signature = Signature::default();
         for input in &self.inputs {

@@ -20,7 +20,15 @@ const UNIT_BYTES: u64 = 64 << 20;
 pub fn gather(program: &mut Program) {
     for t in 0..program.tasks.len() {
         let steps = std::mem::take(&mut program.tasks[t].steps);
-        let (calls, others): (Vec<Step>, Vec<Step>) = steps.into_iter().partition(|step| gathers_state(program, step));
+        let made: HashSet<BufferId> = steps
+            .iter()
+            .filter(|step| !is_of_state(program, step))
+            .flat_map(|step| step.writes.iter().map(|view| view.buffer))
+            .collect();
+        // What the task makes of anything else cannot be gathered before.
+        let is_ahead = |step: &Step| step.reads.iter().all(|view| !made.contains(&view.buffer));
+        let (calls, others): (Vec<Step>, Vec<Step>) =
+            steps.into_iter().partition(|step| gathers_state(program, step) && is_ahead(step));
         let steps = if calls.is_empty() { others } else { insert(program, calls, others) };
         program.tasks[t].steps = beside(program, steps);
     }
