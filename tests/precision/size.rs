@@ -32,6 +32,23 @@ fn state_has_the_bytes_of_the_zero_paper() {
     }
 }
 
+/// Copies are gathered once a step at stages 1 and 2, two bytes an element, and what is sent is the
+/// least.
+#[test]
+fn copies_are_gathered_once_in_16_bits() {
+    for stage in [1, 2] {
+        let lines = format!("zero stage={stage} axis=dp\nprecision compute=bf16 gradients=bf16\n");
+        let job = Job::new(&format!("sent-{stage}"), "gpt2", &spec("gpt2", "dp=2", 4, &lines));
+        job.compiled();
+        let report = job.inspected();
+        let calls = report["ranks"][0]["communication"].as_array().unwrap();
+        let gathered = calls.iter().find(|call| call["kind"] == "all_gather" && call["carries"] == "parameters").unwrap();
+        // Two ranks send half of what there is; vectors are gathered as they were updated.
+        let expected = (2 * MATRICES + 4 * VECTORS) / 2;
+        assert_eq!(["bytes_sent", "least_bytes"].map(|what| number(gathered, what)), [expected; 2], "stage {stage}");
+    }
+}
+
 fn number(rank: &Value, what: &str) -> u64 {
     rank[what].as_u64().unwrap()
 }

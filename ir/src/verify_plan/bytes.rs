@@ -87,7 +87,7 @@ fn read_with_microbatches(subject: &Subject<'_>) -> BTreeSet<NodeId> {
     let mut read: BTreeSet<ValueId> = BTreeSet::new();
     for (id, node) in graph.nodes().collect::<Vec<_>>().into_iter().rev() {
         let is_read = node.results.iter().any(|result| read.contains(result));
-        if is_read && matches!(node.op, Op::FlatGather(_)) {
+        if is_read && matches!(&node.op, Op::FlatGather(gather) if !gather.kept) {
             gathers.insert(id);
         } else if is_read || subject.node_is_timed(id) {
             read.extend(&node.operands);
