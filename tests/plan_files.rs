@@ -28,6 +28,7 @@ fn programs() -> Vec<(PlanSet, Graph)> {
         ("tiny-gpt", "pp2"),
         ("tiny-gpt", "zero3"),
         ("tiny-gpt", "recompute"),
+        ("tiny-gpt", "bf16"),
     ] {
         let spec = shardc_frontend::spec::load(Path::new(&example(&format!("{model}/{spec}.shard")))).expect("the spec is good");
         let path = example(&format!("{model}/model.onnx"));
