@@ -6,8 +6,10 @@ use shardc_executor::run::{Executor, StepResult};
 use shardc_executor::tensor::Tensor;
 use shardc_ir::columns::{Column, align};
 use shardc_ir::dtype::DType;
+use shardc_ir::kernel::Kernel;
 use shardc_ir::plan::BufferKind;
 use shardc_ir::plan::set::{Name, PlanSet};
+use shardc_ir::scalar::{Instr, Rounding};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -41,14 +43,33 @@ impl Tolerances {
     fn of(programs: &PlanSet) -> Tolerances {
         let buffers = programs.programs.iter().flat_map(|program| &program.buffers);
         let gradients = buffers.filter(|b| matches!(b.kind, BufferKind::Gradient(_)));
-        match gradients.map(|b| b.dtype).all(|dtype| dtype == DType::F64) {
-            true => Tolerances { numbers: 1e-10, gradients: 1e-10, states: 1e-6, rounding: 1e-8, epsilon: f64::EPSILON },
-            false => {
+        let is_double = gradients.map(|b| b.dtype).all(|dtype| dtype == DType::F64);
+        match unit(programs) {
+            None if is_double => {
+                Tolerances { numbers: 1e-10, gradients: 1e-10, states: 1e-6, rounding: 1e-8, epsilon: f64::EPSILON }
+            }
+            Some(unit) => {
+                let epsilon = f64::from(f32::EPSILON);
+                Tolerances { numbers: 4.0 * unit, gradients: 8.0 * unit, states: 32.0 * unit, rounding: 8.0 * unit, epsilon }
+            }
+            None => {
                 let epsilon = f64::from(f32::EPSILON);
                 Tolerances { numbers: 1e-5, gradients: 1e-4, states: 1e-2, rounding: 1e-3, epsilon }
             }
         }
     }
+}
+
+/// The relative distance of neighbouring numbers in the narrowest format that a kernel rounds to.
+fn unit(programs: &PlanSet) -> Option<f64> {
+    let steps = programs.programs.iter().flat_map(|program| &program.tasks).flat_map(|task| &task.steps);
+    let codes = steps.filter_map(|step| if let Kernel::Map(map) = &step.kernel { Some(&map.program.code) } else { None });
+    let rounds = codes.flatten().filter_map(|instr| match instr {
+        Instr::Round(Rounding::Bf16, _) => Some(1.0 / 128.0),
+        Instr::Round(Rounding::F16 | Rounding::Tf32, _) => Some(1.0 / 1024.0),
+        _ => None,
+    });
+    rounds.max_by(f64::total_cmp)
 }
 
 /// Runs a batch on both, which are in the same state, and compares what they have then: loss and

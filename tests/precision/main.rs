@@ -158,8 +158,6 @@ fn mistakes_are_told() {
         ("precision compute=bf16 gradients=f16\n", "`gradients=f16` is narrower than what is computed, which is bf16"),
         ("precision reduce=bf16\n", "`reduce=bf16` is narrower than what is computed, which is f32"),
         ("precision compute=bf16 master=bf16\n", "`master` cannot be `bf16`"),
-        ("precision compute=f16 loss_scale=-1\n", "`loss_scale`"),
-        ("precision compute=f16 loss_scale=dynamic(interval=0)\n", "`interval`"),
     ] {
         Job::new("mistake", "gpt2", &spec("gpt2", "dp=2", 1, line)).refused("job.shard:7", words);
     }

@@ -155,7 +155,8 @@ pub fn flag(program: &mut Program, random: &mut Random) -> Option<String> {
     Some(format!("`{text}` {t}.{s}, way {how} at {i}"))
 }
 
-/// A choice is left out, or is between other values, where a step writes states that `of` holds for.
+/// A choice is left out, or is between other values, where a step writes states that `of` holds
+/// for.
 fn choice(program: &mut Program, random: &mut Random, of: fn(StateRole) -> bool) -> Option<String> {
     let known = program.clone();
     let fits = |step: &Step, instr: Instr| matches!(instr, Instr::Select(..)) && writes_state(&known, step, of);
