@@ -32,8 +32,9 @@ mod whole;
 use sample::Sample;
 use serde::{Deserialize, Serialize};
 use shardc_frontend::onnx::Imported;
-use shardc_ir::graph::Graph;
+use shardc_ir::graph::{Graph, State};
 use shardc_ir::listing::units::count_text;
+use shardc_ir::plan::StateRole;
 use shardc_ir::reason;
 use shardc_ir::reason::Reason;
 use shardc_ir::spec::{LossScale, Spec};
@@ -178,6 +179,12 @@ pub fn by_reading(subject: &Subject<'_>, why: &Reason) -> Result<Certificate, Re
     certificate.add("loss", loss::check(subject, None))?;
     certificate.add("outputs", unseen())?;
     Ok(certificate)
+}
+
+/// Whether a state variable is the number of that name which loss scaling remembers; where the
+/// model has the name, it has more of `_`.
+fn is_scaling(state: &State, name: &str) -> bool {
+    state.role == StateRole::Scaling && state.name.trim_end_matches('_') == name
 }
 
 /// The constant that the loss is scaled by. A dynamic scale is 1 in what is run.

@@ -1,11 +1,12 @@
 //! How fast products of 16-bit floats are beside those of f32, at the sizes of GPT-2 124M with
 //! 4 x 64 tokens: `cargo bench -p shardc-executor --bench half`.
 
-use faer::Accum;
 use half::{bf16, f16};
-use shardc_executor::cpu::contract::Product;
+use shardc_executor::cpu::element::{Slice, SliceMut};
 use shardc_executor::cpu::threads::Threads;
-use shardc_ir::kernel::ContractDim;
+use shardc_executor::cpu::{Arguments, Launch, prepare};
+use shardc_ir::dtype::DType;
+use shardc_ir::kernel::{Contract, ContractDim, Kernel};
 use std::time::Instant;
 
 /// A batch of products `c = a b`: what it is called, its sizes, and whether `a` and `b` are stored
@@ -25,29 +26,32 @@ fn main() {
     for case in cases().into_iter().filter(|c| c.name.contains(&only)) {
         let [m, n, k] = case.sizes;
         let flops = (2 * case.batch * m * n * k) as f64;
-        let product = case.product();
         let value = |i: usize| ((i * 7919) % 1000) as f32 / 500.0 - 1.0;
-        let values = |count: usize| -> Vec<f32> { (0..count).map(value).collect() };
-        let (a, b) = (values(case.batch * m * k), values(case.batch * k * n));
-        let b16 = [&a, &b].map(|x| x.iter().map(|x| bf16::from_f32(*x)).collect::<Vec<_>>());
-        let f16 = [&a, &b].map(|x| x.iter().map(|x| f16::from_f32(*x)).collect::<Vec<_>>());
+        let [a, b] = [case.batch * m * k, case.batch * k * n].map(|count| (0..count).map(value).collect::<Vec<f32>>());
+        let [a16, b16] = [&a, &b].map(|x| x.iter().map(|x| bf16::from_f32(*x)).collect::<Vec<_>>());
+        let [ah, bh] = [&a, &b].map(|x| x.iter().map(|x| f16::from_f32(*x)).collect::<Vec<_>>());
         let mut c = vec![0f32; case.batch * m * n];
         let mut c16 = vec![bf16::ZERO; case.batch * m * n];
+        let wide = [Slice::F32(&a), Slice::F32(&b)];
+        let (of_bf16, of_f16) = ([Slice::BF16(&a16), Slice::BF16(&b16)], [Slice::F16(&ah), Slice::F16(&bh)]);
+        let ways = [(DType::F32, DType::F32), (DType::BF16, DType::F32), (DType::BF16, DType::BF16), (DType::F16, DType::F32)];
+        let kernels = ways.map(|(dtype, result)| case.kernel(dtype, result));
         let mut best = [[f64::INFINITY; 2]; 4];
         let begin = Instant::now();
         let mut rounds = 0;
         while rounds < 5 || begin.elapsed().as_secs_f64() < 1.0 {
-            for (threads, pool) in pools.iter().enumerate() {
-                let t = Threads(threads + 1);
-                let mut time = |way: usize, f: &mut (dyn FnMut() + Send)| {
+            for (number, pool) in pools.iter().enumerate() {
+                let mut time = |way: usize, reads: &[Slice<'_>], write: SliceMut<'_>| {
+                    let threads = Threads(number + 1);
+                    let arguments = Arguments { reads, writes: vec![write], coordinates: &[], threads };
                     let start = Instant::now();
-                    pool.install(f);
-                    best[way][threads] = best[way][threads].min(start.elapsed().as_secs_f64());
+                    pool.install(|| kernels[way].launch(arguments)).expect("good data");
+                    best[way][number] = best[way][number].min(start.elapsed().as_secs_f64());
                 };
-                time(0, &mut || product.run(&a, &b, &mut c, Accum::Replace, t));
-                time(1, &mut || product.run_half(&b16[0], &b16[1], &mut c, Accum::Replace, t));
-                time(2, &mut || product.run_half(&b16[0], &b16[1], &mut c16, Accum::Replace, t));
-                time(3, &mut || product.run_half(&f16[0], &f16[1], &mut c, Accum::Replace, t));
+                time(0, &wide, SliceMut::F32(&mut c));
+                time(1, &of_bf16, SliceMut::F32(&mut c));
+                time(2, &of_bf16, SliceMut::BF16(&mut c16));
+                time(3, &of_f16, SliceMut::F32(&mut c));
             }
             rounds += 1;
         }
@@ -67,14 +71,15 @@ impl Case {
         format!("{m}x{n}x{k}")
     }
 
-    fn product(&self) -> Product {
+    fn kernel(&self, dtype: DType, result: DType) -> Box<dyn Launch> {
         let [m, n, k] = self.sizes;
         let dim =
             |size: usize, [a, b, c]: [usize; 3]| vec![ContractDim { size: size as u64, a: a as i64, b: b as i64, c: c as i64 }];
         let (am, ak) = if self.transposed[0] { (1, m) } else { (k, 1) };
         let (bk, bn) = if self.transposed[1] { (1, k) } else { (n, 1) };
         let batch = dim(self.batch, [m * k, k * n, m * n]);
-        Product::new([&batch, &dim(m, [am, 0, n]), &dim(n, [0, bn, 1]), &dim(k, [ak, bk, 0])])
+        let (m, n, k) = (dim(m, [am, 0, n]), dim(n, [0, bn, 1]), dim(k, [ak, bk, 0]));
+        prepare(&Kernel::Contract(Contract { dtype, result, batch, m, n, k }), &[None, None]).expect("a good kernel")
     }
 }
 

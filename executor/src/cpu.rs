@@ -5,13 +5,13 @@
 //! Results depend on shapes only, never on the number of threads.
 
 mod attention;
-pub mod contract;
+mod contract;
 mod conv;
 mod copy;
 pub mod element;
 mod fill;
 mod gather;
-pub mod half;
+mod half;
 mod lanes;
 mod map;
 mod math;

@@ -3,16 +3,11 @@
 
 use shardc_ir::plan::set::PlanSet;
 use shardc_ir::plan::{BufferId, Program, StateRole, Turn};
+use shardc_ir::train::LOSS_SCALE;
 use std::collections::BTreeSet;
 
 /// The output that is the norm of all gradients.
 pub const NORM: &str = "grad_norm";
-
-/// The output that is the loss scale of a step, where it changes from step to step.
-pub const SCALE: &str = "loss_scale";
-
-/// The loss scale at which an overflow is none of scaling.
-pub const LEAST_SCALE: f64 = 1.0;
 
 /// The points at which each program's step can be given up, because the norm of the gradients is
 /// known and no parameter has changed.
@@ -37,7 +32,7 @@ impl Guards {
     /// `None` where a parameter changes before some program knows the norm, and where the programs
     /// say themselves what such a step changes.
     pub fn of(programs: &PlanSet) -> Option<Guards> {
-        if programs.outputs().iter().any(|(_, output)| output.name == SCALE) {
+        if programs.outputs().iter().any(|(_, output)| output.name == LOSS_SCALE) {
             return None;
         }
         let each = programs.programs.iter().map(Guard::of).collect::<Option<Vec<Guard>>>()?;

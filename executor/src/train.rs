@@ -1,9 +1,10 @@
 //! The training loop: batches in, the metrics of each step out.
 
 use crate::data::Dataset;
-use crate::guard::{LEAST_SCALE, NORM, SCALE};
+use crate::guard::NORM;
 use crate::run::{ExecutionError, Executor, StepResult};
 use serde::Serialize;
+use shardc_ir::train::{LEAST_LOSS_SCALE, LOSS_SCALE};
 use std::time::Instant;
 
 /// The metrics of one step: a line of the metrics file.
@@ -81,7 +82,7 @@ pub fn train(
         let result = executor.step_if_finite(data.batch(step))?;
         let line = measure(executor, step, &result, start.elapsed().as_secs_f64());
         see(&line);
-        let may_skip = line.loss_scale.is_some_and(|scale| scale > LEAST_SCALE) && line.grad_norm.is_none();
+        let may_skip = line.loss_scale.is_some_and(|scale| scale > LEAST_LOSS_SCALE) && line.grad_norm.is_none();
         if let Some(what) = not_finite(&line, &result, || data.is_ignored(step)).filter(|_| !may_skip) {
             summary.end = End::NotFinite { step, what };
             break;
@@ -110,7 +111,7 @@ fn measure(executor: &Executor, step: u64, result: &StepResult, seconds: f64) ->
         step,
         loss: number("loss"),
         grad_norm: number(NORM),
-        loss_scale: number(SCALE),
+        loss_scale: number(LOSS_SCALE),
         lr: executor.programs().first().learning_rate.at(step),
         seconds,
         samples_per_second: executor.programs().first().batch as f64 / seconds.max(1e-9),

@@ -2,6 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 
+/// The state variable that a dynamic loss scale is, and the output that tells it of a step.
+pub const LOSS_SCALE: &str = "loss_scale";
+
+/// The state variable that counts the steps that were not skipped.
+pub const STEPS_TAKEN: &str = "optimizer.steps";
+
+/// A dynamic loss scale does not fall below this: overflows at it are none of scaling.
+pub const LEAST_LOSS_SCALE: f64 = 1.0;
+
 /// The learning rate as a function of the step.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct LearningRate {

@@ -17,7 +17,7 @@ use shardc_ir::ops::elementwise::RoundTo;
 use shardc_ir::ops::{Backward, Op, layout};
 use shardc_ir::plan::StateRole;
 use shardc_ir::spec::{FloatType, LossScale};
-use shardc_ir::train::StateInit;
+use shardc_ir::train::{LOSS_SCALE, StateInit};
 use shardc_ir::types::Type;
 
 /// See the module.
@@ -134,20 +134,24 @@ fn loss_scale(b: &mut Builder, loss: ValueId, scaling: Option<LossScale>) -> Val
         None => b.number_like(loss, 1.0),
         Some(LossScale::Constant(scale)) => b.number_like(loss, scale),
         Some(LossScale::Dynamic { initial, .. }) => {
-            let state = State::new(SCALE, Type::scalar(DType::F32), StateRole::Scaling, StateInit::Value(initial));
-            let states = &mut b.graph_mut().states;
-            states.push(state);
-            let id = StateId(states.len() as u32 - 1);
-            let scale = b.state(id);
+            let (_, scale) = scaling_state(b, LOSS_SCALE, DType::F32, StateInit::Value(initial));
             let dtype = b.ty(loss).dtype;
             b.cast(scale, dtype)
         }
     }
 }
 
-/// The name of the state variable that dynamic scaling multiplies the loss by, and of the output
-/// that tells it.
-pub const SCALE: &str = "loss_scale";
+/// Appends a number that loss scaling remembers, and its reading. Names of the model go before.
+pub fn scaling_state(b: &mut Builder, name: &str, dtype: DType, init: StateInit) -> (StateId, ValueId) {
+    let states = &mut b.graph_mut().states;
+    let mut name = name.to_string();
+    while states.iter().any(|state| state.name == name) {
+        name.push('_');
+    }
+    states.push(State::new(name, Type::scalar(dtype), StateRole::Scaling, init));
+    let id = StateId(states.len() as u32 - 1);
+    (id, b.state(id))
+}
 
 /// What the gradient rule of a node reads, in the types in which it is computed. What flows back is
 /// wide until a product reads it: gradients of narrow values are rounded as late as can be.
@@ -160,12 +164,12 @@ struct Read {
 impl Read {
     fn of(b: &mut Builder, node: &Node, grads: Vec<Option<ValueId>>) -> Read {
         let as_it_is = |grads| Read { operands: node.operands.clone(), results: node.results.clone(), grads };
-        match (&node.op, node.op.cast_policy()) {
-            (Op::MaxPool(_), _) | (_, CastPolicy::Product) => {
+        match node.op.cast_policy() {
+            CastPolicy::Product | CastPolicy::Selects => {
                 let rounded = |g: Option<ValueId>| g.map(|g| as_operands(b, node, g));
                 as_it_is(grads.into_iter().map(rounded).collect())
             }
-            (_, CastPolicy::Moves | CastPolicy::Table | CastPolicy::Own) => as_it_is(grads),
+            CastPolicy::Moves | CastPolicy::Table | CastPolicy::Own => as_it_is(grads),
             _ => {
                 let mut wide = |v: ValueId| {
                     let dtype = b.ty(v).dtype;

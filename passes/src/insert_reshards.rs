@@ -58,8 +58,8 @@ impl Pass for InsertReshards {
         let lines = zero::lines(graph, cx.spec, &mut vec![]);
         let kept = zero::kept_copies(graph, &lines);
         let cuts = lines.into_iter().map(zero::cuts_gradients).collect();
-        let reduce = cx.spec.precision.as_ref().and_then(|line| line.value.reduce).map_or(DType::F32, FloatType::dtype);
-        *graph = Explicit { kept, reduce, ..Explicit::new(graph, stages, cuts) }.build();
+        let reduce = cx.spec.precision.as_ref().and_then(|line| line.value.reduce).map(FloatType::dtype);
+        *graph = Explicit { kept, reduce: reduce.filter(|dtype| dtype.is_half()), ..Explicit::new(graph, stages, cuts) }.build();
         Ok(())
     }
 }
@@ -92,8 +92,9 @@ struct Explicit<'g> {
     moved: HashMap<ValueId, ValueId>,
     /// For each old value, whether it is a rounded parameter that stays whole for the step.
     kept: Vec<bool>,
-    /// The type in which sums are reduced over ranks, where they have two to choose from.
-    reduce: DType,
+    /// The type of 16 bits in which sums are reduced over ranks, where they have two to choose
+    /// from; else they are wide.
+    reduce: Option<DType>,
 }
 
 impl<'g> Explicit<'g> {
@@ -118,7 +119,7 @@ impl<'g> Explicit<'g> {
             places: Places::of(old, stages),
             moved: HashMap::new(),
             kept: vec![false; old.value_count()],
-            reduce: DType::F32,
+            reduce: None,
         }
     }
 
@@ -295,7 +296,8 @@ impl<'g> Explicit<'g> {
         let Some(to) = node.op.converts_to() else { return true };
         let from = self.old.ty(node.operands[0]).dtype;
         let rounds = from.is_half() || to.is_half();
-        rounds && (self.gradients[node.results[0].index()] || to == self.reduce)
+        let is_towards = self.reduce.map_or(!to.is_half(), |reduce| to == reduce);
+        rounds && (self.gradients[node.results[0].index()] || is_towards)
     }
 
     /// `value` under another sharding: itself, a reshard made before, or a new one. What is wanted

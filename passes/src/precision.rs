@@ -155,7 +155,7 @@ impl<'g> Rewrite<'g> {
                 let rows = append(b, self.old, node, &[&[table], &operands[1..]].concat());
                 rows.into_iter().map(|v| b.cast(v, wide)).collect()
             }
-            CastPolicy::Moves => {
+            CastPolicy::Moves | CastPolicy::Selects => {
                 let dtype =
                     if self.is_narrow(b, node, &operands, wide) { b.ty(self.strong(node, &operands)[0]).dtype } else { wide };
                 self.in_type(b, node, &operands, dtype)

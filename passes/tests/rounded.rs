@@ -16,7 +16,10 @@ use std::collections::BTreeMap;
 const SHARDS: u64 = 2;
 const CASES: u64 = 400;
 
-/// Programs that must be compared.
+/// Draws of the numbers of a program.
+const DRAWS: u64 = 9;
+
+/// Programs with wide gradients that must be as near.
 const LEAST: usize = 400;
 
 const LINES: [&str; 6] = [
@@ -38,7 +41,8 @@ fn error(found: &Gradients, exact: &Gradients) -> f64 {
     (sum(&|name, i| found[name][i] - exact[name][i]) / sum(&|name, i| exact[name][i])).sqrt()
 }
 
-/// What N ranks and one rank of a program miss the numbers in f64 by.
+/// What N ranks and one rank of a program miss the numbers in f64 by: the median over several draws
+/// of its numbers, for in one draw a sum may round to nothing, or a rectifier may flip.
 struct Missed {
     many: f64,
     one: f64,
@@ -46,10 +50,19 @@ struct Missed {
     narrow: bool,
 }
 
-/// The root of the mean square of errors over those of one rank.
+fn median(mut errors: Vec<f64>) -> f64 {
+    errors.sort_by(f64::total_cmp);
+    errors[errors.len() / 2]
+}
+
+fn root_mean_square(errors: impl ExactSizeIterator<Item = f64>) -> f64 {
+    let n = errors.len() as f64;
+    (errors.map(|error| error.powi(2)).sum::<f64>() / n).sqrt()
+}
+
+/// The root of the mean square of errors over that of one rank's.
 fn ratio(all: &[&Missed]) -> f64 {
-    let sum = |f: fn(&Missed) -> f64| all.iter().map(|missed| f(missed).powi(2)).sum::<f64>();
-    (sum(|missed| missed.many) / sum(|missed| missed.one)).sqrt()
+    root_mean_square(all.iter().map(|missed| missed.many)) / root_mean_square(all.iter().map(|missed| missed.one))
 }
 
 #[test]
@@ -63,17 +76,15 @@ fn n_ranks_round_as_one_does() {
         }
     });
     let (narrow, wide): (Vec<&Missed>, Vec<&Missed>) = all.iter().partition(|missed| missed.narrow);
-    let within = |missed: &&&Missed| missed.many <= 1.5 * missed.one;
-    let share = wide.iter().filter(within).count() as f64 / wide.len() as f64;
-    eprintln!(
-        "{} programs; errors of N ranks over those of one: {:.3}, {:.1} % within 1.5; with gradients in 16 bits {:.3}",
-        all.len(),
-        ratio(&wide),
-        100.0 * share,
-        ratio(&narrow)
-    );
-    assert!(all.len() >= LEAST, "{} programs", all.len());
-    assert!(ratio(&wide) <= 1.5 && share >= 0.9, "{} {share}", ratio(&wide));
+    let within = |all: &[&Missed]| all.iter().filter(|missed| missed.many <= 1.5 * missed.one).count();
+    let ratios = [ratio(&wide), ratio(&narrow)];
+    assert!(ratios.iter().all(|ratio| *ratio <= 1.5), "errors of N ranks are {ratios:?} of those of one");
+    let close = within(&wide);
+    assert!(close >= LEAST, "{close} programs are within half as much again");
+    assert!(close * 100 >= wide.len() * 99, "of {} programs {close} are within half as much again", wide.len());
+    // Each rank rounds its part of a gradient of 16 bits, before parts are added.
+    let close = within(&narrow);
+    assert!(close * 10 >= narrow.len() * 9, "of {} with such gradients {close} are", narrow.len());
 }
 
 fn case(seed: u64) -> Option<Missed> {
@@ -90,19 +101,25 @@ fn case(seed: u64) -> Option<Missed> {
     let (whole, one) = proven(&model.graph, &rounded.reference()).expect("a reference");
     same_when_erased(&graph, &whole).unwrap_or_else(|why| panic!("another graph than the reference's: {why}\n{job}{line}"));
     let (_, right) = proven(&exact.graph, &plain).expect("a reference");
-    let run = |programs: &PlanSet, graph: &Graph| {
-        step(programs, &feed::states(graph, DType::F32), &feed::inputs(programs, graph, DType::F32))
+    let missed = |draw: u64| -> Option<(f64, f64)> {
+        let run = |programs: &PlanSet, graph: &Graph| {
+            let states = feed::states(graph, DType::F32, draw);
+            step(programs, &states, &feed::inputs(programs, graph, DType::F32, draw))
+        };
+        let right = run(&right, &exact.graph);
+        let (many, one) = (run(&split, &model.graph), run(&one, &model.graph));
+        // Of some losses nothing flows back, and some gradients overflow.
+        let norm = |computed: &Computed| computed.outputs["grad_norm"];
+        let usable = norm(&right) != 0.0 && norm(&many).is_finite() && norm(&one).is_finite();
+        usable.then(|| (error(&unscaled(many), &right.gradients), error(&unscaled(one), &right.gradients)))
     };
-    let (many, one, right) = (run(&split, &model.graph), run(&one, &model.graph), run(&right, &exact.graph));
-    let scale = many.outputs.get("loss_scale").copied().unwrap_or(1.0);
-    let unscaled = |gradients: Gradients| -> Gradients {
-        gradients.into_iter().map(|(name, g)| (name, g.into_iter().map(|g| g / scale).collect())).collect()
-    };
-    // At the first scale some overflow, and of some losses nothing flows back.
-    let norm = |computed: &Computed| computed.outputs["grad_norm"];
-    if norm(&right) == 0.0 || !norm(&many).is_finite() || !norm(&one).is_finite() {
-        return None;
-    }
-    let (many, one) = (error(&unscaled(many.gradients), &right.gradients), error(&unscaled(one.gradients), &right.gradients));
-    Some(Missed { many, one, narrow: line.contains("gradients") })
+    let draws: Vec<(f64, f64)> = (0..DRAWS).filter_map(missed).collect();
+    let middle = |of: fn(&(f64, f64)) -> f64| median(draws.iter().map(of).collect());
+    (!draws.is_empty()).then(|| Missed { many: middle(|d| d.0), one: middle(|d| d.1), narrow: line.contains("gradients") })
+}
+
+/// The gradients of a step, without its loss scale.
+fn unscaled(computed: Computed) -> Gradients {
+    let scale = computed.outputs.get("loss_scale").copied().unwrap_or(1.0);
+    computed.gradients.into_iter().map(|(name, g)| (name, g.into_iter().map(|g| g / scale).collect())).collect()
 }

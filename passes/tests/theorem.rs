@@ -159,8 +159,8 @@ fn case(list: Vec<u32>, dtype: DType, coverage: &RefCell<Coverage>) -> Result<()
     let reference = |spec: &Spec| proven(&model.graph, spec).map_err(|d| describe(format!("no reference: {}", d[0])));
     let (whole, one) = reference(&spec.reference())?;
     same_when_erased(&graph, &whole).map_err(|why| describe(format!("another graph than the reference's: {why}")))?;
-    let states = feed::states(&model.graph, dtype);
-    let inputs = feed::inputs(&split, &model.graph, dtype);
+    let states = feed::states(&model.graph, dtype, 0);
+    let inputs = feed::inputs(&split, &model.graph, dtype, 0);
     let (got, want) = (step(&split, &states, &inputs), step(&one, &states, &inputs));
     agree(&got, &want, dtype).map_err(describe)?;
     if !spec.recompute.is_empty() {

@@ -3,6 +3,7 @@
 //! have. The same for the same job.
 
 use super::formulas::Array;
+use super::is_scaling;
 use shardc_executor::random::Stream;
 use shardc_executor::tensor::Tensor;
 use shardc_frontend::onnx::Imported;
@@ -10,8 +11,8 @@ use shardc_ir::dtype::DType;
 use shardc_ir::graph::{Graph, State};
 use shardc_ir::ops::Op;
 use shardc_ir::ops::leaf::Input;
-use shardc_ir::plan::StateRole;
 use shardc_ir::spec::Spec;
+use shardc_ir::train::LOSS_SCALE;
 use shardc_passes::planning::inputs::{Allowed, allowed};
 use std::collections::BTreeMap;
 
@@ -48,7 +49,7 @@ impl Sample {
             for state in graph.states.iter().filter(|state| state.role.is_of_model()) {
                 sample.add(state, imported);
             }
-            let scales = graph.states.iter().filter(|state| state.role == StateRole::Scaling && state.name == "loss_scale");
+            let scales = graph.states.iter().filter(|state| is_scaling(state, LOSS_SCALE));
             sample.states.extend(scales.map(|state| (state.name.clone(), Tensor::from_f64(&[], &[1.0]))));
         }
         sample

@@ -5,7 +5,7 @@
 use super::formulas::moments;
 use super::updates::same_rate;
 use super::whole::{Whole, words};
-use super::{Found, Subject};
+use super::{Found, Subject, is_scaling};
 use shardc_ir::builder::Builder;
 use shardc_ir::diagnostic::counted;
 use shardc_ir::graph::{Graph, Node, Output, Phase, ValueId};
@@ -18,6 +18,7 @@ use shardc_ir::reason;
 use shardc_ir::reason::Reason;
 use shardc_ir::scalar::{Binary, Unary};
 use shardc_ir::spec::{Decayed, LossScale, Moments, Optimizer, OptimizerRule};
+use shardc_ir::train::{LOSS_SCALE, STEPS_TAKEN};
 use shardc_passes::{Context, Mode, PIPELINE, run_pass};
 use std::collections::HashMap;
 
@@ -156,11 +157,12 @@ impl<'g> Reader<'g> {
     fn is_step(&self, value: ValueId) -> bool {
         let Some(LossScale::Dynamic { .. }) = self.scaling else { return self.is_host(value, HostScalar::StepCount) };
         let sum = self.binary(value, Binary::Add);
-        sum.is_some_and(|[before, one]| self.is_number(one, 1.0) && self.is_state(before, "optimizer.steps"))
+        sum.is_some_and(|[before, one]| self.is_number(one, 1.0) && self.is_scaling(before, STEPS_TAKEN))
     }
 
-    fn is_state(&self, value: ValueId, name: &str) -> bool {
-        self.state(self.uncast(value)).is_some_and(|state| self.graph.states[state].name == name)
+    /// Whether it is the number of that name which scaling remembers.
+    fn is_scaling(&self, value: ValueId, name: &str) -> bool {
+        self.state(self.uncast(value)).is_some_and(|state| is_scaling(&self.graph.states[state], name))
     }
 
     /// Whether it says that the norm is a finite number.
@@ -180,7 +182,7 @@ impl<'g> Reader<'g> {
             LossScale::Dynamic { .. } => {
                 let node = self.whole.def(inverse);
                 let is_reciprocal = matches!(&node.op, Op::Unary(op) if op.f == Unary::Reciprocal.into());
-                is_reciprocal && self.is_state(node.operands[0], "loss_scale")
+                is_reciprocal && self.is_scaling(node.operands[0], LOSS_SCALE)
             }
         };
         is_inverse.then(|| self.uncast(own))

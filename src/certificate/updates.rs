@@ -4,13 +4,14 @@
 use super::formulas::{Updated, clipped, moments, update};
 use super::sample::Sample;
 use super::whole::{Whole, cut_name};
-use super::{Found, Stop, Subject, constant_scale};
+use super::{Found, Stop, Subject, constant_scale, is_scaling};
 use shardc_executor::random::Stream;
 use shardc_executor::tensor::Tensor;
 use shardc_ir::diagnostic::counted;
 use shardc_ir::graph::{Graph, State, ValueId};
 use shardc_ir::reason;
 use shardc_ir::reason::Reason;
+use shardc_ir::train::STEPS_TAKEN;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 const SEED: u64 = 7;
@@ -69,7 +70,9 @@ pub fn check(graph: &Graph, subject: &Subject<'_>, sample: &Sample) -> Result<Fo
     for (name, value) in sample.states.iter().filter(|(name, _)| !given.contains(name.as_str())) {
         run.set(name, value)?;
     }
-    run.set("optimizer.steps", &Tensor::from_f64(&[], &[STEP as f64]))?;
+    for state in graph.states.iter().filter(|state| is_scaling(state, STEPS_TAKEN)) {
+        run.set(&state.name, &Tensor::from_f64(&[], &[STEP as f64]))?;
+    }
     let scale = constant_scale(subject.spec);
     let limit = subject.spec.clip.as_ref().map(|clip| clip.value);
     for size in NORMS {

@@ -50,7 +50,7 @@ impl Tolerances {
             }
             Some(unit) => {
                 let epsilon = f64::from(f32::EPSILON);
-                Tolerances { numbers: 4.0 * unit, gradients: 8.0 * unit, states: 32.0 * unit, rounding: 8.0 * unit, epsilon }
+                Tolerances { numbers: unit, gradients: 2.0 * unit, states: 8.0 * unit, rounding: 2.0 * unit, epsilon }
             }
             None => {
                 let epsilon = f64::from(f32::EPSILON);

@@ -7,7 +7,7 @@
 
 mod half;
 
-use crate::cpu::element::{Element, Slice, SliceMut};
+use crate::cpu::element::{Slice, SliceMut};
 use crate::cpu::half::Half;
 use crate::cpu::number::{Number, Real};
 use crate::cpu::threads::Threads;
@@ -76,7 +76,7 @@ fn run<T: Real>(product: &Product, reads: &[Slice<'_>], mut write: SliceMut<'_>,
     product.run(a, b, c, Accum::Replace, threads);
 }
 
-fn run_half<T: Half + Element>(product: &Product, reads: &[Slice<'_>], mut write: SliceMut<'_>, threads: Threads) {
+fn run_half<T: Half>(product: &Product, reads: &[Slice<'_>], mut write: SliceMut<'_>, threads: Threads) {
     let (Some(a), Some(b)) = (T::of(reads[0]), T::of(reads[1])) else { return };
     if let SliceMut::F32(c) = write {
         product.run_half(a, b, c, Accum::Replace, threads);

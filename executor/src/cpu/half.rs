@@ -13,14 +13,13 @@ mod widened;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-use crate::cpu::simd::simd;
+use crate::cpu::element::{Element, convert};
 use crate::cpu::tiles::Tile;
-use ::half::slice::HalfFloatSliceExt;
 use ::half::{bf16, f16};
 use faer::{Accum, MatMut, MatRef};
 
 /// A 16-bit float: what a product multiplies.
-pub trait Half: HalfResult {
+pub trait Half: Element + HalfResult {
     /// Whether [`Half::multiply`] gives the same results to the bit however `c` is cut into tiles.
     fn any_tile() -> bool;
 
@@ -29,24 +28,12 @@ pub trait Half: HalfResult {
     /// # Panics
     /// If the sizes do not fit, or a row of `c` is not contiguous.
     fn multiply(a: MatRef<'_, Self>, b: MatRef<'_, Self>, c: MatMut<'_, f32>, accumulate: Accum);
-
-    /// `to[i] = from[i]`, exactly.
-    fn widen(from: &[Self], to: &mut [f32]);
-
-    /// The element as f32, exactly.
-    fn to_f32(self) -> f32;
-
-    /// Zero.
-    const ZERO: Self;
 }
 
 /// What the results of a product of 16-bit floats may be: f32, or 16-bit floats.
-pub trait HalfResult: Copy + Send + Sync + 'static {
+pub trait HalfResult: Element {
     /// The tile itself, where sums can be made in it.
     fn sums<'t>(tile: &'t mut Tile<'_, Self>) -> Option<MatMut<'t, f32>>;
-
-    /// The value as f32, exactly.
-    fn value(self) -> f32;
 
     /// `to[i] = from[i]`, rounded to the nearest, ties to even.
     fn narrow(from: &[f32], to: &mut [Self]);
@@ -67,16 +54,6 @@ impl Half for bf16 {
         }
         widened::multiply(a, b, c, accumulate);
     }
-
-    fn widen(from: &[bf16], to: &mut [f32]) {
-        bf16_to_f32(from.reinterpret_cast(), to);
-    }
-
-    fn to_f32(self) -> f32 {
-        bf16::to_f32(self)
-    }
-
-    const ZERO: bf16 = bf16::ZERO;
 }
 
 impl Half for f16 {
@@ -87,30 +64,12 @@ impl Half for f16 {
     fn multiply(a: MatRef<'_, f16>, b: MatRef<'_, f16>, c: MatMut<'_, f32>, accumulate: Accum) {
         widened::multiply(a, b, c, accumulate);
     }
-
-    fn widen(from: &[f16], to: &mut [f32]) {
-        #[cfg(target_arch = "x86_64")]
-        let done = x86::f16_to_f32(from.reinterpret_cast(), to);
-        #[cfg(not(target_arch = "x86_64"))]
-        let done = 0;
-        from[done..].convert_to_f32_slice(&mut to[done..]);
-    }
-
-    fn to_f32(self) -> f32 {
-        f16::to_f32(self)
-    }
-
-    const ZERO: f16 = f16::ZERO;
 }
 
 impl HalfResult for f32 {
     fn sums<'t>(tile: &'t mut Tile<'_, f32>) -> Option<MatMut<'t, f32>> {
         let matrix = tile.matrix();
         (matrix.col_stride() == 1 || matrix.ncols() <= 1).then_some(matrix)
-    }
-
-    fn value(self) -> f32 {
-        self
     }
 
     fn narrow(from: &[f32], to: &mut [f32]) {
@@ -123,12 +82,8 @@ impl HalfResult for bf16 {
         None
     }
 
-    fn value(self) -> f32 {
-        self.to_f32()
-    }
-
     fn narrow(from: &[f32], to: &mut [bf16]) {
-        f32_to_bf16(from, to.reinterpret_cast_mut());
+        convert(from, to);
     }
 }
 
@@ -137,36 +92,7 @@ impl HalfResult for f16 {
         None
     }
 
-    fn value(self) -> f32 {
-        self.to_f32()
-    }
-
     fn narrow(from: &[f32], to: &mut [f16]) {
-        #[cfg(target_arch = "x86_64")]
-        let done = x86::f32_to_f16(from, to.reinterpret_cast_mut());
-        #[cfg(not(target_arch = "x86_64"))]
-        let done = 0;
-        to[done..].convert_from_f32_slice(&from[done..]);
-    }
-}
-
-simd! {
-    /// The upper half of an f32 is a bf16.
-    fn bf16_to_f32(from: &[u16], to: &mut [f32]) {
-        assert_eq!(from.len(), to.len(), "as many");
-        for (to, from) in to.iter_mut().zip(from) {
-            *to = f32::from_bits(u32::from(*from) << 16);
-        }
-    }
-
-    /// Rounds the lower half away; what is not a number stays so, and quiet.
-    fn f32_to_bf16(from: &[f32], to: &mut [u16]) {
-        assert_eq!(from.len(), to.len(), "as many");
-        for (to, from) in to.iter_mut().zip(from) {
-            let bits = from.to_bits();
-            let rounded = bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) >> 16;
-            let quiet = (bits >> 16) | 0x40;
-            *to = (if (bits & 0x7fff_ffff) > 0x7f80_0000 { quiet } else { rounded }) as u16;
-        }
+        convert(from, to);
     }
 }

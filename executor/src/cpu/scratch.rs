@@ -5,29 +5,45 @@ use std::cell::RefCell;
 
 thread_local! {
     static FREE: RefCell<Vec<Vec<u64>>> = const { RefCell::new(vec![]) };
-    static WIDE: RefCell<Vec<Vec<f32>>> = const { RefCell::new(vec![]) };
+}
+
+/// Memory that is given back when it is dropped.
+#[derive(Debug)]
+pub struct Scratch {
+    words: Vec<u64>,
+    bytes: usize,
+}
+
+impl Scratch {
+    /// For `len` elements; there is whatever was there before.
+    pub fn new<T: Number>(len: usize) -> Scratch {
+        let mut words = FREE.with_borrow_mut(|free| free.pop().unwrap_or_default());
+        let bytes = len * size_of::<T>();
+        if words.len() < bytes.div_ceil(size_of::<u64>()) {
+            words.resize(bytes.div_ceil(size_of::<u64>()), 0);
+        }
+        Scratch { words, bytes }
+    }
+
+    /// Its elements.
+    pub fn elements<T: Number>(&self) -> &[T] {
+        &bytemuck::cast_slice(&self.words)[..self.bytes / size_of::<T>()]
+    }
+
+    /// Its elements, to be written.
+    pub fn elements_mut<T: Number>(&mut self) -> &mut [T] {
+        &mut bytemuck::cast_slice_mut(&mut self.words)[..self.bytes / size_of::<T>()]
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let words = std::mem::take(&mut self.words);
+        FREE.with_borrow_mut(|free| free.push(words));
+    }
 }
 
 /// Runs `f` with `len` elements of whatever was there before.
 pub fn with<T: Number, R>(len: usize, f: impl FnOnce(&mut [T]) -> R) -> R {
-    let mut words = FREE.with_borrow_mut(|free| free.pop().unwrap_or_default());
-    let needed = (len * size_of::<T>()).div_ceil(size_of::<u64>());
-    if words.len() < needed {
-        words.resize(needed, 0);
-    }
-    let result = f(&mut bytemuck::cast_slice_mut(&mut words)[..len]);
-    FREE.with_borrow_mut(|free| free.push(words));
-    result
-}
-
-/// `len` elements of whatever was there before, to be given back.
-pub fn take(len: usize) -> Vec<f32> {
-    let mut memory = WIDE.with_borrow_mut(|free| free.pop().unwrap_or_default());
-    memory.resize(len, 0.0);
-    memory
-}
-
-/// Gives memory back.
-pub fn give(memory: Vec<f32>) {
-    WIDE.with_borrow_mut(|free| free.push(memory));
+    f(Scratch::new::<T>(len).elements_mut())
 }

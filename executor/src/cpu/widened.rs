@@ -2,8 +2,9 @@
 //! before, results rounded behind. Both are exact but for the one rounding.
 
 use crate::cpu::element::{Slice, SliceMut, convert};
+use crate::cpu::scratch::Scratch;
 use crate::cpu::threads::Threads;
-use crate::cpu::{Arguments, Cpu, Launch, scratch};
+use crate::cpu::{Arguments, Cpu, Launch};
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::{Attention, AttentionMask, Kernel};
 use shardc_ir::reason::Reason;
@@ -46,36 +47,32 @@ fn attention(form: &mut Attention) -> &mut DType {
 
 impl Launch for Widened {
     fn launch(&self, Arguments { reads, writes, coordinates, threads }: Arguments<'_>) -> Result<(), Reason> {
-        let mut inputs: Vec<Vec<f32>> = reads.iter().filter(|read| is_half(read)).map(|read| scratch::take(read.len())).collect();
-        let halves = reads.iter().filter(|read| is_half(read));
-        inputs.iter_mut().zip(halves).for_each(|(wide, half)| widen(*half, wide, threads));
-        let mut results: Vec<Option<Vec<f32>>> =
-            writes.iter().map(|write| is_half_mut(write).then(|| scratch::take(write.len()))).collect();
-        let outcome = {
-            let mut widened = inputs.iter();
-            let wide = |read: &Slice<'_>| if is_half(read) { widened.next() } else { None };
-            let taken: Vec<Option<&Vec<f32>>> = reads.iter().map(wide).collect();
-            let reads: Vec<Slice<'_>> =
-                reads.iter().zip(&taken).map(|(read, wide)| wide.map_or(*read, |wide| Slice::F32(wide))).collect();
-            let (halves, targets): (Vec<_>, Vec<_>) = writes
-                .into_iter()
-                .zip(&mut results)
-                .map(|(write, wide)| match wide {
-                    Some(wide) => (Some(write), SliceMut::F32(wide)),
-                    None => (None, write),
-                })
-                .unzip();
-            let outcome = self.0.launch(Arguments { reads: &reads, writes: targets, coordinates, threads });
-            (outcome, halves)
+        let widened = |read: &Slice<'_>| {
+            is_half(read).then(|| {
+                let mut wide = Scratch::new::<f32>(read.len());
+                widen(*read, wide.elements_mut(), threads);
+                wide
+            })
         };
-        let (outcome, halves) = outcome;
-        for (half, wide) in halves.into_iter().zip(&results) {
-            if let (Some(half), Some(wide)) = (half, wide) {
-                narrow(wide, half, threads);
+        let inputs: Vec<Option<Scratch>> = reads.iter().map(widened).collect();
+        let read = reads.iter().zip(&inputs).map(|(read, wide)| wide.as_ref().map_or(*read, |wide| Slice::F32(wide.elements())));
+        let reads: Vec<Slice<'_>> = read.collect();
+        let mut results: Vec<Option<Scratch>> =
+            writes.iter().map(|write| is_half_mut(write).then(|| Scratch::new::<f32>(write.len()))).collect();
+        let mut halves = vec![];
+        let targets = writes.into_iter().zip(&mut results).map(|(write, result)| match result {
+            Some(wide) => {
+                halves.push(write);
+                SliceMut::F32(wide.elements_mut())
             }
+            None => write,
+        });
+        let targets = targets.collect();
+        self.0.launch(Arguments { reads: &reads, writes: targets, coordinates, threads })?;
+        for (half, wide) in halves.into_iter().zip(results.iter().flatten()) {
+            narrow(wide.elements(), half, threads);
         }
-        inputs.into_iter().chain(results.into_iter().flatten()).for_each(scratch::give);
-        outcome
+        Ok(())
     }
 }
 

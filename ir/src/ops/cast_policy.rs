@@ -15,6 +15,9 @@ pub enum CastPolicy {
     Table,
     /// It is computed in the widest type of its operands; where all are narrow, so is the result.
     Widest,
+    /// It selects elements, and its gradient adds up what flows back to them: both in the widest
+    /// type of its operands.
+    Selects,
     /// Its elements are its operands', under another shape or order: in their widest type.
     Moves,
     /// It is computed in the wide type: functions that cancel or grow, norms, and sums.
@@ -35,7 +38,8 @@ impl Op {
             Op::Gather(_) => CastPolicy::Table,
             Op::Unary(op) => unary(op.f),
             Op::Binary(op) if op.f == Binary::Pow => CastPolicy::Wide,
-            Op::Binary(_) | Op::Where(_) | Op::MaxPool(_) | Op::Dropout(_) => CastPolicy::Widest,
+            Op::Binary(_) | Op::Where(_) | Op::Dropout(_) => CastPolicy::Widest,
+            Op::MaxPool(_) => CastPolicy::Selects,
             Op::Reshape(_) | Op::Transpose(_) | Op::Broadcast(_) | Op::Slice(_) | Op::Pad(_) | Op::Concat(_) | Op::Detach(_) => {
                 CastPolicy::Moves
             }

@@ -72,8 +72,8 @@ fn check_tables(graph: &Graph, found: &mut Found) {
         if !names.insert(&state.name) {
             found.state(i, "is the name of two states");
         }
-        if state.ty.dtype.is_half() {
-            found.state(i, format!("is {}, and masters have 32 bits or more", state.ty));
+        if state.ty.dtype.is_half() && state.update.is_some() {
+            found.state(i, format!("is {}, and what is updated has 32 bits or more", state.ty));
         }
         let is_kept = |ty: &Type| ty.shape == state.ty.shape && ty.dtype.is_half();
         match state.gradient.map(|v| graph.ty(v)) {

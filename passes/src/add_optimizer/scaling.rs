@@ -6,19 +6,15 @@
 //! of them are, so all ranks skip the same steps. Source: Micikevicius et al., Mixed Precision
 //! Training (2018); PyTorch's `GradScaler`.
 
-use crate::differentiate::SCALE;
+use crate::differentiate::scaling_state;
 use shardc_ir::builder::Builder;
 use shardc_ir::dtype::DType;
 use shardc_ir::graph::{Output, State, StateId, ValueId};
 use shardc_ir::plan::StateRole;
 use shardc_ir::scalar::{Binary, Unary};
 use shardc_ir::spec::{LossScale, Spec};
-use shardc_ir::train::StateInit;
-use shardc_ir::types::Type;
+use shardc_ir::train::{LEAST_LOSS_SCALE, LOSS_SCALE, STEPS_TAKEN, StateInit};
 use std::collections::HashMap;
-
-/// The loss scale does not fall below this: overflows at it are none of scaling.
-pub const LEAST: f64 = 1.0;
 
 /// The loss scale does not rise above this, however small gradients are.
 const MOST: f64 = (1u64 << 40) as f64;
@@ -45,13 +41,14 @@ impl Scaling {
     pub fn of(b: &mut Builder, spec: &Spec) -> Scaling {
         let rule = spec.precision.as_ref().and_then(|line| line.value.scaling());
         let dynamic = matches!(rule, Some(LossScale::Dynamic { .. })).then(|| {
-            let of_scale = b.graph().states.iter().position(|state| state.name == SCALE).expect("the loss is scaled by it");
+            let is_scale = |state: &State| state.role == StateRole::Scaling;
+            let of_scale = b.graph().states.iter().position(is_scale).expect("the loss is scaled by it");
             let scale = StateId(of_scale as u32);
             let read = b.graph().state_reads()[of_scale].expect("the loss is scaled by it");
             Dynamic {
                 scale: (scale, read),
-                streak: counter(b, "loss_scale.streak"),
-                steps: counter(b, "optimizer.steps"),
+                streak: scaling_state(b, "loss_scale.streak", DType::F64, StateInit::Zeros),
+                steps: scaling_state(b, STEPS_TAKEN, DType::F64, StateInit::Zeros),
                 counts: None,
             }
         });
@@ -133,7 +130,7 @@ impl Scaling {
         let good = b.select(is_full, zero, next);
         let new_streak = b.select(counts, good, zero);
         let (twice, half) = (b.scale(old_scale, 2.0), b.scale(old_scale, 0.5));
-        let (most, least) = (b.number(DType::F32, MOST), b.number(DType::F32, LEAST));
+        let (most, least) = (b.number(DType::F32, MOST), b.number(DType::F32, LEAST_LOSS_SCALE));
         let twice = b.binary(Binary::Min, twice, most);
         let half = b.binary(Binary::Max, half, least);
         let good = b.select(is_full, twice, old_scale);
@@ -146,14 +143,7 @@ impl Scaling {
             b.graph_mut().states[state.index()].update = Some(value);
         }
         let told = b.cast(old_scale, DType::F64);
-        b.rename(told, SCALE);
-        b.graph_mut().outputs.push(Output { name: SCALE.into(), value: told });
+        b.rename(told, LOSS_SCALE);
+        b.graph_mut().outputs.push(Output { name: LOSS_SCALE.into(), value: told });
     }
-}
-
-fn counter(b: &mut Builder, name: &str) -> (StateId, ValueId) {
-    let states = &mut b.graph_mut().states;
-    states.push(State::new(name, Type::scalar(DType::F64), StateRole::Scaling, StateInit::Zeros));
-    let id = StateId(states.len() as u32 - 1);
-    (id, b.state(id))
 }

@@ -137,7 +137,10 @@ impl Draw<'_> {
                 sample(Where {}, operands)
             }
             "cast" => {
-                let (from, to, shape) = (self.any(), self.any(), self.shape(0, 4));
+                // Half of them widen, which sums may pass.
+                let (half, one, other) = (self.of(&[DType::BF16, DType::F16]), self.any(), self.any());
+                let (from, to) = self.of(&[(half, DType::F32), (half, DType::F32), (one, half), (one, other)]);
+                let shape = self.shape(0, 4);
                 sample(Cast { dtype: to }, [argument(from, &shape, -9.0, 9.0)])
             }
             "round_to" => {

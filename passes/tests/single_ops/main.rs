@@ -47,11 +47,9 @@ const LEAST: u64 = 2000;
 const LEAST_FUNCTION: u64 = 4000;
 
 /// The ways in which an op cannot be run.
-const NEVER: [(&str, &str); 8] = [
+const NEVER: [(&str, &str); 7] = [
     // It has no operands.
     ("range", "partial"),
-    // Sums pass where a `precision` line rounds them, as in rounded.rs.
-    ("cast", "passed"),
     // States are whole over micro-batches.
     ("sgd", "in time"),
     ("adam", "in time"),

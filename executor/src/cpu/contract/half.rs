@@ -72,7 +72,7 @@ impl Product {
             let mut c = MatMut::from_row_major_slice_mut(memory, rows, cols);
             if let Accum::Add = accumulate {
                 for row in 0..rows {
-                    (0..cols).for_each(|col| c[(row, col)] = matrix[(row, col)].value());
+                    (0..cols).for_each(|col| c[(row, col)] = matrix[(row, col)].cast());
                 }
             }
             self.sums(starts, a, b, c, accumulate);

@@ -2,6 +2,7 @@
 //! multiplied as such.
 
 use super::Half;
+use crate::cpu::element::convert;
 use crate::cpu::scratch;
 use faer::linalg::matmul::matmul;
 use faer::{Accum, MatMut, MatRef, Par};
@@ -44,8 +45,8 @@ fn widen<'m, T: Half>(matrix: MatRef<'_, T>, memory: &'m mut [f32]) -> MatRef<'m
     if cols > 0 {
         for (row, to) in memory.chunks_exact_mut(cols).enumerate() {
             match matrix.row(row).try_as_row_major() {
-                Some(row) => T::widen(row.as_slice(), to),
-                None => to.iter_mut().enumerate().for_each(|(col, to)| *to = matrix[(row, col)].to_f32()),
+                Some(row) => convert(row.as_slice(), to),
+                None => to.iter_mut().enumerate().for_each(|(col, to)| *to = matrix[(row, col)].cast()),
             }
         }
     }

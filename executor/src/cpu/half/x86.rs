@@ -1,5 +1,4 @@
-//! The instructions of AVX-512 that multiply pairs of bf16, and that bring operands into pairs; and
-//! those that convert f16.
+//! The instructions of AVX-512 that multiply pairs of bf16, and that bring operands into pairs.
 #![expect(unsafe_code, reason = "vectors are loaded and stored through pointers, and instructions used that were looked for")]
 
 use faer::MatMut;
@@ -205,50 +204,6 @@ const ORDER: [u16; 2 * LINE] = {
 fn prefetch(elements: &[u16]) {
     // SAFETY: every processor of this architecture has the instruction, which changes no memory.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(elements.as_ptr().cast()) }
-}
-
-/// Whether the processor converts between f16 and f32.
-fn converts() -> bool {
-    is_x86_feature_detected!("avx") && is_x86_feature_detected!("f16c")
-}
-
-/// `to[i] = from[i]`, exactly, for as many elements from the first as there are instructions for;
-/// how many that were.
-pub fn f16_to_f32(from: &[u16], to: &mut [f32]) -> usize {
-    // SAFETY: the instructions were found.
-    if converts() { unsafe { widen(from, to) } } else { 0 }
-}
-
-/// `to[i] = from[i]`, rounded to the nearest, ties to even, for as many elements from the first as
-/// there are instructions for; how many that were.
-pub fn f32_to_f16(from: &[f32], to: &mut [u16]) -> usize {
-    // SAFETY: the instructions were found.
-    if converts() { unsafe { narrow(from, to) } } else { 0 }
-}
-
-#[target_feature(enable = "avx,f16c")]
-fn widen(from: &[u16], to: &mut [f32]) -> usize {
-    let parts = from.as_chunks::<8>().0.iter().zip(to.as_chunks_mut::<8>().0);
-    let count = 8 * parts.len();
-    for (from, to) in parts {
-        // SAFETY: both are as long as their registers.
-        unsafe { _mm256_storeu_ps(to.as_mut_ptr(), _mm256_cvtph_ps(_mm_loadu_si128(from.as_ptr().cast()))) }
-    }
-    count
-}
-
-#[target_feature(enable = "avx,f16c")]
-fn narrow(from: &[f32], to: &mut [u16]) -> usize {
-    let parts = from.as_chunks::<8>().0.iter().zip(to.as_chunks_mut::<8>().0);
-    let count = 8 * parts.len();
-    for (from, to) in parts {
-        // SAFETY: both are as long as their registers.
-        unsafe {
-            let bits = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(_mm256_loadu_ps(from.as_ptr()));
-            _mm_storeu_si128(to.as_mut_ptr().cast(), bits);
-        }
-    }
-    count
 }
 
 /// The mask of the first `count` of 16.

@@ -17,7 +17,7 @@ impl Fused {
     /// results are computed in the outputs where types allow.
     pub fn new(map: &Map, groups: &[usize], in_place: &[Option<usize>], store: bool) -> Result<Fused, Reason> {
         let total = elements(&map.shape)? as usize;
-        let compute = if map.compute == DType::Bool { DType::I64 } else { map.compute.computed() };
+        let compute = if map.compute == DType::Bool { DType::I64 } else { map.compute };
         let shape: Vec<usize> = map.shape.iter().map(|n| *n as usize).collect();
         let mut leaves = leaves(map, in_place)?;
         let mut strides: Vec<Vec<isize>> = leaves.iter().map(|(_, leaf)| leaf.strides.clone()).collect();
