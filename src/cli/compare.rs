@@ -50,7 +50,8 @@ impl Tolerances {
             }
             Some(unit) => {
                 let epsilon = f64::from(f32::EPSILON);
-                Tolerances { numbers: unit, gradients: 2.0 * unit, states: 8.0 * unit, rounding: 2.0 * unit, epsilon }
+                // A sum that is rounded the other way may flip a rectifier behind it.
+                Tolerances { numbers: unit, gradients: 8.0 * unit, states: 8.0 * unit, rounding: 2.0 * unit, epsilon }
             }
             None => {
                 let epsilon = f64::from(f32::EPSILON);
