@@ -5,6 +5,8 @@
 //! Results depend on shapes only, never on the number of threads.
 
 mod attention;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 mod contract;
 mod conv;
 mod copy;

@@ -7,10 +7,14 @@
 
 mod columns;
 mod direct;
+#[cfg(target_arch = "x86_64")]
+mod implicit;
 
 use crate::cpu::contract::Product;
 use crate::cpu::conv::columns::Columns;
 use crate::cpu::conv::direct::Direct;
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::conv::implicit::Implicit;
 use crate::cpu::element::{Slice, SliceMut};
 use crate::cpu::number::{Number, Real};
 use crate::cpu::threads::Threads;
@@ -33,6 +37,8 @@ pub struct Prepared {
 enum Method {
     Pointwise(Product),
     Direct(Box<Direct>),
+    #[cfg(target_arch = "x86_64")]
+    Implicit(Implicit),
     Columns(Columns),
 }
 
@@ -119,13 +125,32 @@ impl Implements<Conv> for Cpu {
         let direct = || Direct::new(sizes, &window).map(|direct| Method::Direct(Box::new(direct)));
         let pointwise =
             || (window.is_pointwise() && (output >= NARROW || batch == 1)).then(|| Method::Pointwise(pointwise(&sizes)));
-        let method = pointwise().or_else(direct).unwrap_or_else(|| Method::Columns(Columns::new(sizes, window)));
+        let method = pointwise().or_else(direct).or_else(|| implicit(conv.dtype, sizes, &window));
+        let method = method.unwrap_or_else(|| Method::Columns(Columns::new(sizes, window)));
         Ok(Box::new(Prepared { dtype: conv.dtype, sizes, method }))
     }
 }
 
+#[cfg(target_arch = "x86_64")]
+fn implicit(dtype: DType, sizes: Sizes, window: &Window) -> Option<Method> {
+    let fits = dtype == DType::F32 && !sizes.is_empty() && sizes.taps > 0;
+    fits.then(|| Implicit::new(sizes, window)).flatten().map(Method::Implicit)
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn implicit(_dtype: DType, _sizes: Sizes, _window: &Window) -> Option<Method> {
+    None
+}
+
 impl Launch for Prepared {
     fn launch(&self, Arguments { reads, mut writes, threads, .. }: Arguments<'_>) -> Result<(), Reason> {
+        #[cfg(target_arch = "x86_64")]
+        if let (Method::Implicit(implicit), Slice::F32(first), Slice::F32(second)) = (&self.method, reads[0], reads[1]) {
+            if let SliceMut::F32(result) = &mut writes[0] {
+                implicit.run(second, first, &mut result[..self.sizes.elements(self.sizes.result)], threads);
+            }
+            return Ok(());
+        }
         match self.dtype {
             DType::F64 => run::<f64>(self, reads, writes.remove(0), threads),
             _ => run::<f32>(self, reads, writes.remove(0), threads),
@@ -146,5 +171,7 @@ fn run<T: Real>(p: &Prepared, reads: &[Slice<'_>], mut write: SliceMut<'_>, thre
         Method::Pointwise(product) => product.run(a, b, result, Accum::Replace, threads),
         Method::Direct(direct) => direct.run(a, b, result, threads),
         Method::Columns(columns) => columns.run(a, b, result, threads),
+        #[cfg(target_arch = "x86_64")]
+        Method::Implicit(_) => {}
     }
 }

@@ -34,7 +34,7 @@ pub fn multiply(pairs: Pairs, a: MatRef<'_, bf16>, b: MatRef<'_, bf16>, mut c: M
     // Four groups are better cut in the middle than into three and one.
     let groups = cols.div_ceil(LINE);
     let of_b = Panels::new(cols, if groups == 4 { 2 } else { groups.min(WIDTH) }, depth);
-    with_lines(of_a.lines() + of_b.lines(), |lines| {
+    scratch::with_lines(of_a.lines() + of_b.lines(), |lines: &mut [Line]| {
         let (a_lines, b_lines) = lines.split_at_mut(of_a.lines());
         for start in (0..terms).step_by(depth) {
             let depth = depth.min(terms - start);
@@ -140,12 +140,4 @@ impl Panels {
             }
         }
     }
-}
-
-/// Runs `f` with `count` lines of whatever was there before, aligned as registers are.
-fn with_lines<R>(count: usize, f: impl FnOnce(&mut [Line]) -> R) -> R {
-    scratch::with((count + 1) * LINE, |memory: &mut [f32]| {
-        let start = memory.as_ptr().align_offset(size_of::<Line>()).min(LINE);
-        f(bytemuck::cast_slice_mut(&mut memory[start..start + count * LINE]))
-    })
 }

@@ -1,6 +1,7 @@
 //! The instructions of AVX-512 that multiply pairs of bf16, and that bring operands into pairs.
 #![expect(unsafe_code, reason = "vectors are loaded and stored through pointers, and instructions used that were looked for")]
 
+use crate::cpu::avx512::transposed;
 use faer::MatMut;
 use std::arch::x86_64::*;
 
@@ -131,37 +132,6 @@ fn transpose(rows: &[&[u16]; LINE], lines: &mut [Line], width: usize) {
         }
         from += 2 * LINE;
     }
-}
-
-/// The transposed matrix of 16 rows.
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn transposed(r: [__m512i; LINE]) -> [__m512i; LINE] {
-    let mut t = r;
-    for i in (0..LINE).step_by(2) {
-        t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
-        t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
-    }
-    let mut s = t;
-    for i in (0..LINE).step_by(4) {
-        s[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
-        s[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
-        s[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
-        s[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
-    }
-    // Quarter `q` of `s[4 g + j]` is column `4 q + j` of rows `4 g` to `4 g + 3`.
-    let mut out = s;
-    for j in 0..4 {
-        let low = _mm512_shuffle_i32x4::<0x88>(s[j], s[4 + j]);
-        let high = _mm512_shuffle_i32x4::<0xdd>(s[j], s[4 + j]);
-        let low2 = _mm512_shuffle_i32x4::<0x88>(s[8 + j], s[12 + j]);
-        let high2 = _mm512_shuffle_i32x4::<0xdd>(s[8 + j], s[12 + j]);
-        out[j] = _mm512_shuffle_i32x4::<0x88>(low, low2);
-        out[8 + j] = _mm512_shuffle_i32x4::<0xdd>(low, low2);
-        out[4 + j] = _mm512_shuffle_i32x4::<0x88>(high, high2);
-        out[12 + j] = _mm512_shuffle_i32x4::<0xdd>(high, high2);
-    }
-    out
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]

@@ -1,0 +1,312 @@
+//! Blocks of products with AVX-512: sums in registers over terms that one operand holds anywhere
+//! and the other in packed lines.
+#![expect(unsafe_code, reason = "vectors are loaded and stored through pointers, and instructions used that were looked for")]
+
+use std::arch::x86_64::*;
+
+/// The elements of one register.
+pub const LINE: usize = 16;
+
+/// One register in memory.
+pub type Line = [f32; LINE];
+
+/// The rows of a block.
+pub const HEIGHT: usize = 8;
+
+/// The most lines of a row of a block.
+pub const WIDTH: usize = 3;
+
+/// Results in rows of lines.
+pub type Block = [[Line; WIDTH]; HEIGHT];
+
+/// That the processor has the instructions.
+#[derive(Debug, Clone, Copy)]
+pub struct Avx512(());
+
+/// Where the terms of a sum are, from the first element of its row.
+#[derive(Debug, Default)]
+pub struct Terms {
+    offsets: Vec<u32>,
+    last: usize,
+}
+
+impl Terms {
+    /// The terms at those offsets.
+    pub fn new(offsets: Vec<u32>) -> Terms {
+        let last = offsets.iter().copied().max().unwrap_or(0) as usize;
+        Terms { offsets, last }
+    }
+
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.offsets.len()
+    }
+}
+
+/// Some elements of one line: lane `i` is the element at `offset + i * step`, for the lanes in the
+/// mask.
+#[derive(Debug, Clone, Copy)]
+pub struct Piece {
+    pub offset: i32,
+    pub mask: u16,
+    /// The number of the line.
+    pub line: u16,
+    /// Whether it is the first of its line; lanes of no piece are 0.
+    pub begins: bool,
+}
+
+impl Piece {
+    /// The offsets of its first and last element; `None` if it has none.
+    fn ends(&self, step: usize) -> Option<(i64, i64)> {
+        let at = |lane: u32| i64::from(self.offset) + i64::from(lane) * step as i64;
+        (self.mask != 0).then(|| (at(self.mask.trailing_zeros()), at(15 - self.mask.leading_zeros())))
+    }
+}
+
+impl Avx512 {
+    /// Looks for the instructions.
+    pub fn detect() -> Option<Avx512> {
+        let found = is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512dq")
+            && is_x86_feature_detected!("bmi2");
+        found.then_some(Avx512(()))
+    }
+
+    /// `block[i][v] = sum over k of a[rows[i] + terms[k]] * b[k * W + v]`, added to what it is if
+    /// `accumulate`.
+    ///
+    /// # Panics
+    /// If `b` does not fit the terms, or a term lies outside `a`.
+    #[inline]
+    pub fn multiply<const W: usize>(
+        self,
+        a: &[f32],
+        rows: [usize; HEIGHT],
+        terms: &Terms,
+        b: &[Line],
+        block: &mut Block,
+        accumulate: bool,
+    ) {
+        assert!(W <= WIDTH && b.len() == W * terms.len(), "operands fit");
+        assert!(rows.iter().all(|row| row + terms.last < a.len()), "terms are inside");
+        // SAFETY: an `Avx512` is made only where the instructions were found, and every element
+        // that is read was looked at above.
+        unsafe { multiply::<W>(a.as_ptr(), rows, &terms.offsets, b, block, accumulate) }
+    }
+
+    /// Packs the lines of a panel, `lines` for each channel of `planes`, whose numbers `pieces`
+    /// have.
+    ///
+    /// # Panics
+    /// If a piece lies outside `planes`.
+    pub fn pack(self, planes: &Planes<'_>, pieces: &[Piece], packed: &mut [Line], lines: usize) {
+        let ends = pieces.iter().filter_map(|piece| piece.ends(planes.step));
+        let (low, high) = ends.fold((i64::MAX, i64::MIN), |(low, high), ends| (low.min(ends.0), high.max(ends.1)));
+        let channels = packed.len() / lines;
+        if low <= high && channels > 0 {
+            let last = planes.start + (channels - 1) * planes.plane;
+            assert!(planes.start as i64 + low >= 0 && last as i64 + high < planes.data.len() as i64, "pieces are inside");
+        }
+        assert!(pieces.iter().all(|piece| usize::from(piece.line) < lines), "lines fit");
+        // SAFETY: as above.
+        unsafe { pack(planes, pieces, packed, lines) }
+    }
+
+    /// Stores the lanes of a line that a piece says.
+    ///
+    /// # Panics
+    /// If the piece lies outside `to`.
+    #[inline]
+    pub fn store(self, line: &Line, piece: &Piece, step: usize, to: &mut [f32]) {
+        let Some((low, high)) = piece.ends(step) else { return };
+        assert!(low >= 0 && high < to.len() as i64, "a piece is inside");
+        // SAFETY: as above.
+        unsafe { store(line, piece, step, to.as_mut_ptr()) }
+    }
+
+    /// The columns of one line of two blocks, of which the first is above.
+    #[inline]
+    pub fn columns(self, blocks: &[Block; 2], line: usize) -> [Line; LINE] {
+        // SAFETY: as above.
+        unsafe { columns(blocks, line) }
+    }
+
+    /// Packs terms of 16 rows, missing ones 0: `lines[k * width][i]` is `rows[i][k]`.
+    ///
+    /// # Panics
+    /// If there is no room for the longest row.
+    pub fn interleave(self, rows: &[&[f32]; LINE], lines: &mut [Line], width: usize) {
+        let terms = rows.iter().map(|row| row.len()).max().unwrap_or(0);
+        assert!(terms == 0 || (terms - 1) * width < lines.len(), "lines fit");
+        // SAFETY: as above.
+        unsafe { interleave(rows, lines, width, terms) }
+    }
+}
+
+/// Planes of channels, `plane` elements apart, the first at `start`; lanes are `step` apart.
+#[derive(Debug, Clone, Copy)]
+pub struct Planes<'a> {
+    pub data: &'a [f32],
+    pub start: usize,
+    pub plane: usize,
+    pub step: usize,
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
+unsafe fn multiply<const W: usize>(
+    a: *const f32,
+    rows: [usize; HEIGHT],
+    offsets: &[u32],
+    b: &[Line],
+    block: &mut Block,
+    accumulate: bool,
+) {
+    let mut sums = [[_mm512_setzero_ps(); W]; HEIGHT];
+    // SAFETY: the caller has looked at the first element of each row.
+    let rows = rows.map(|row| unsafe { a.add(row) });
+    for (offset, b) in offsets.iter().zip(b.as_chunks::<W>().0) {
+        let mut columns = [_mm512_setzero_ps(); W];
+        for (column, b) in columns.iter_mut().zip(b) {
+            *column = load(b);
+        }
+        for (sums, row) in sums.iter_mut().zip(rows) {
+            // SAFETY: the caller has looked at the last term of each row.
+            let a = _mm512_set1_ps(unsafe { *row.add(*offset as usize) });
+            for (sum, column) in sums.iter_mut().zip(columns) {
+                *sum = _mm512_fmadd_ps(a, column, *sum);
+            }
+        }
+    }
+    for (lines, sums) in block.iter_mut().zip(sums) {
+        for (line, sum) in lines.iter_mut().zip(sums) {
+            put(line, if accumulate { _mm512_add_ps(load(line), sum) } else { sum });
+        }
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,bmi2")]
+unsafe fn pack(planes: &Planes<'_>, pieces: &[Piece], packed: &mut [Line], lines: usize) {
+    let steps = _mm512_mullo_epi32(
+        _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0),
+        _mm512_set1_epi32(planes.step as i32),
+    );
+    let even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+    for (channel, packed) in packed.chunks_exact_mut(lines).enumerate() {
+        let base = planes.data.as_ptr().wrapping_add(planes.start + channel * planes.plane);
+        for piece in pieces {
+            let (line, mask) = (&mut packed[usize::from(piece.line)], piece.mask);
+            let before = if piece.begins { _mm512_setzero_ps() } else { load(line) };
+            let from = base.wrapping_offset(piece.offset as isize);
+            // SAFETY: the caller has looked at the first and the last lane of every piece.
+            let value = unsafe {
+                match planes.step {
+                    1 => _mm512_mask_loadu_ps(before, mask, from),
+                    2 => {
+                        let wide = _pdep_u32(mask.into(), 0x5555_5555);
+                        let low = _mm512_maskz_loadu_ps(wide as u16, from);
+                        let high = _mm512_maskz_loadu_ps((wide >> 16) as u16, from.wrapping_add(LINE));
+                        _mm512_mask_mov_ps(before, mask, _mm512_permutex2var_ps(low, even, high))
+                    }
+                    _ => _mm512_mask_i32gather_ps::<4>(before, mask, steps, from),
+                }
+            };
+            put(line, value);
+        }
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
+unsafe fn store(line: &Line, piece: &Piece, step: usize, to: *mut f32) {
+    let (mask, to) = (piece.mask, to.wrapping_offset(piece.offset as isize));
+    // SAFETY: the caller has looked at the first and the last lane.
+    unsafe {
+        if step == 1 {
+            _mm512_mask_storeu_ps(to, mask, load(line));
+        } else {
+            let lanes = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+            let steps = _mm512_mullo_epi32(lanes, _mm512_set1_epi32(step as i32));
+            _mm512_mask_i32scatter_ps::<4>(to, mask, steps, load(line));
+        }
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
+unsafe fn columns(blocks: &[Block; 2], line: usize) -> [Line; LINE] {
+    let mut rows = [_mm512_setzero_si512(); LINE];
+    for (row, lines) in rows.iter_mut().zip(blocks.as_flattened()) {
+        *row = _mm512_castps_si512(load(&lines[line]));
+    }
+    let mut out = [[0.0; LINE]; LINE];
+    for (out, column) in out.iter_mut().zip(transposed(rows)) {
+        put(out, _mm512_castsi512_ps(column));
+    }
+    out
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
+unsafe fn interleave(rows: &[&[f32]; LINE], lines: &mut [Line], width: usize, terms: usize) {
+    for from in (0..terms).step_by(LINE) {
+        let mut part = [_mm512_setzero_si512(); LINE];
+        for (part, row) in part.iter_mut().zip(rows) {
+            let row = row.get(from..).unwrap_or_default();
+            // SAFETY: the mask takes elements of the row only.
+            *part = _mm512_castps_si512(unsafe { _mm512_maskz_loadu_ps(first_lanes(row.len()), row.as_ptr()) });
+        }
+        for (k, column) in transposed(part).into_iter().enumerate().take(terms - from) {
+            put(&mut lines[(from + k) * width], _mm512_castsi512_ps(column));
+        }
+    }
+}
+
+/// The mask of the first `count` lanes.
+#[inline]
+pub fn first_lanes(count: usize) -> u16 {
+    if count >= LINE { !0 } else { (1 << count) - 1 }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn load(line: &Line) -> __m512 {
+    // SAFETY: a line is as long as a register.
+    unsafe { _mm512_loadu_ps(line.as_ptr()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn put(line: &mut Line, value: __m512) {
+    // SAFETY: a line is as long as a register.
+    unsafe { _mm512_storeu_ps(line.as_mut_ptr(), value) }
+}
+
+/// The transposed matrix of 16 rows.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub fn transposed(r: [__m512i; LINE]) -> [__m512i; LINE] {
+    let mut t = r;
+    for i in (0..LINE).step_by(2) {
+        t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+        t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+    }
+    let mut s = t;
+    for i in (0..LINE).step_by(4) {
+        s[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+        s[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+        s[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+        s[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+    }
+    // Quarter `q` of `s[4 g + j]` is column `4 q + j` of rows `4 g` to `4 g + 3`.
+    let mut out = s;
+    for j in 0..4 {
+        let low = _mm512_shuffle_i32x4::<0x88>(s[j], s[4 + j]);
+        let high = _mm512_shuffle_i32x4::<0xdd>(s[j], s[4 + j]);
+        let low2 = _mm512_shuffle_i32x4::<0x88>(s[8 + j], s[12 + j]);
+        let high2 = _mm512_shuffle_i32x4::<0xdd>(s[8 + j], s[12 + j]);
+        out[j] = _mm512_shuffle_i32x4::<0x88>(low, low2);
+        out[8 + j] = _mm512_shuffle_i32x4::<0xdd>(low, low2);
+        out[4 + j] = _mm512_shuffle_i32x4::<0x88>(high, high2);
+        out[12 + j] = _mm512_shuffle_i32x4::<0xdd>(high, high2);
+    }
+    out
+}

@@ -1,0 +1,211 @@
+//! Convolutions as products of matrices that are never made: what a tap sees of a few neighbouring
+//! results is packed from the input just before it is multiplied (Chetlur et al.: cuDNN, 2014).
+//!
+//! Results of one sample after another stand side by side in lines of 16, so that narrow planes
+//! fill registers too. Kernels are read where they are. Inputs of a convolution with strides are
+//! computed residue by residue, for those of one residue are seen at the same taps. Each sum runs
+//! over channels and taps in order, however work is shared.
+
+mod panels;
+mod weight;
+
+use crate::cpu::avx512::{Avx512, Block, HEIGHT, LINE, Line, Piece, Planes, Terms, WIDTH, first_lanes};
+use crate::cpu::conv::Sizes;
+use crate::cpu::scratch;
+use crate::cpu::threads::Threads;
+use crate::cpu::tiles::{self, Steps, Tile};
+use crate::cpu::window::Window;
+use panels::{Panel, Phase, Phases};
+use shardc_ir::kernel::ConvResult;
+use std::borrow::Cow;
+use weight::Weight;
+
+/// About as many terms are packed at a time.
+const DEPTH: usize = 1024;
+
+/// The fewest strips of rows for which it is worth packing.
+const STRIPS: usize = 8;
+
+/// A convolution made ready.
+#[derive(Debug)]
+pub enum Implicit {
+    /// Of outputs or inputs.
+    Planes(Box<OfPlanes>),
+    /// Of kernels.
+    Weight(Box<Weight>),
+}
+
+impl Implicit {
+    /// The convolution, if the processor can compute it so.
+    pub fn new(sizes: Sizes, window: &Window) -> Option<Implicit> {
+        let cpu = Avx512::detect()?;
+        match sizes.result {
+            ConvResult::Weight => Weight::new(cpu, sizes, window).map(|weight| Implicit::Weight(Box::new(weight))),
+            _ => OfPlanes::new(cpu, sizes, window).map(|planes| Implicit::Planes(Box::new(planes))),
+        }
+    }
+
+    /// Runs it; `a` is what the input is not.
+    pub fn run(&self, a: &[f32], b: &[f32], result: &mut [f32], threads: Threads) {
+        match self {
+            Implicit::Planes(planes) => planes.run(a, b, result, threads),
+            Implicit::Weight(weight) => weight.run(a, b, result, threads),
+        }
+    }
+}
+
+/// A convolution whose results are planes.
+#[derive(Debug)]
+pub struct OfPlanes {
+    cpu: Avx512,
+    sizes: Sizes,
+    phases: Phases,
+    /// Channels that are made and channels that are summed over, in each group.
+    rows: usize,
+    channels: usize,
+    /// Elements of a plane that is made, and of one that is seen.
+    made: usize,
+    seen: usize,
+    /// Elements of the kernels from one of each to the next.
+    row_step: usize,
+    channel_step: usize,
+    /// Channels that are packed at a time, and for each phase the terms of so many channels and of
+    /// those left over.
+    depth: usize,
+    terms: Vec<[Terms; 2]>,
+}
+
+/// A share of the work: some channels of some samples in one group.
+struct Share<'r> {
+    group: usize,
+    /// The first sample and the first channel.
+    image: usize,
+    row: usize,
+    range: usize,
+    /// The channels of each sample.
+    made: Vec<Tile<'r, f32>>,
+}
+
+impl OfPlanes {
+    fn new(cpu: Avx512, sizes: Sizes, window: &Window) -> Option<OfPlanes> {
+        let s = &sizes;
+        let kernels = s.inputs * s.taps;
+        let (rows, channels, made, seen, row_step, channel_step) = match s.result {
+            ConvResult::Output => (s.outputs, s.inputs, s.output, s.input, kernels, s.taps),
+            _ => (s.inputs, s.outputs, s.input, s.output, s.taps, kernels),
+        };
+        // Of fewer channels most rows of a block would be empty.
+        if rows < HEIGHT / 2 || u32::try_from(s.outputs * kernels).is_err() {
+            return None;
+        }
+        let phases = Phases::new(s, window)?;
+        let parts = (channels * s.taps).div_ceil(DEPTH).min(channels);
+        let depth = channels.div_ceil(parts);
+        let terms = |phase: &Phase| {
+            [depth, channels % depth].map(|channels| {
+                let of = |channel| phase.taps.iter().map(move |tap| (channel * channel_step + tap) as u32);
+                Terms::new((0..channels).flat_map(of).collect())
+            })
+        };
+        let terms = phases.phases.iter().map(terms).collect();
+        Some(OfPlanes { cpu, sizes, phases, rows, channels, made, seen, row_step, channel_step, depth, terms })
+    }
+
+    fn run(&self, kernels: &[f32], seen: &[f32], result: &mut [f32], threads: Threads) {
+        let s = &self.sizes;
+        let (images, width) = (self.phases.images, self.phases.range.min(self.made));
+        let (blocks, ranges) = (s.batch.div_ceil(images), self.made.div_ceil(width));
+        let height = self.height(blocks * s.groups * ranges, threads);
+        let parts = self.rows.div_ceil(height);
+        let mut shares: Vec<Share<'_>> = vec![];
+        for image in (0..s.batch).step_by(images) {
+            for group in 0..s.groups {
+                let share = |i: usize| Share { group, image, range: i / parts, row: i % parts * height, made: vec![] };
+                shares.extend((0..ranges * parts).map(share));
+            }
+        }
+        let steps = |size, stride| Steps { size, stride };
+        let outer = [steps(s.batch, s.groups * self.rows * self.made), steps(s.groups, self.rows * self.made)];
+        let tiles = tiles::cut(result, &outer, steps(self.rows, self.made), steps(self.made, 1));
+        for (position, tile) in tiles.into_iter().enumerate() {
+            let first = (position / s.groups / images * s.groups + position % s.groups) * ranges;
+            for (row, col, tile) in tile.split(height, width) {
+                shares[(first + col / width) * parts + row / height].made.push(tile);
+            }
+        }
+        let work = s.batch * s.groups * s.outputs * s.inputs * s.taps * s.output / 4;
+        threads.for_each(work, shares, |share| self.share(share, kernels, seen));
+    }
+
+    /// The channels of a share, of which there are at least `others`. Results do not depend on how
+    /// channels are shared, but each share packs for itself.
+    fn height(&self, others: usize, threads: Threads) -> usize {
+        let strips = self.rows.div_ceil(HEIGHT);
+        let shares = if threads.0 == 1 { 1 } else { (8 * threads.0).div_ceil(others) };
+        strips.div_ceil(shares).max(STRIPS).min(strips) * HEIGHT
+    }
+
+    fn share(&self, mut share: Share<'_>, kernels: &[f32], seen: &[f32]) {
+        if self.phases.phases.iter().any(|phase| phase.taps.is_empty()) {
+            share.made.iter_mut().for_each(|tile| (0..tile.rows()).for_each(|row| tile.row(row).fill(0.0)));
+        }
+        for (phase, terms) in self.phases.phases.iter().zip(&self.terms).filter(|(phase, _)| !phase.taps.is_empty()) {
+            let (columns, range) = (share.made.len() * phase.positions, share.range);
+            for panel in phase.panels.iter().filter(|panel| panel.range == range && panel.column < columns) {
+                match panel.width {
+                    1 => self.panel::<1>(phase, panel, terms, columns, &mut share, kernels, seen),
+                    2 => self.panel::<2>(phase, panel, terms, columns, &mut share, kernels, seen),
+                    _ => self.panel::<3>(phase, panel, terms, columns, &mut share, kernels, seen),
+                }
+            }
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "two operands, a result and where they are")]
+    fn panel<const W: usize>(
+        &self,
+        phase: &Phase,
+        panel: &Panel,
+        terms: &[Terms; 2],
+        columns: usize,
+        share: &mut Share<'_>,
+        kernels: &[f32],
+        seen: &[f32],
+    ) {
+        // The last samples may be fewer than there is room for.
+        let lanes = |line: u16| first_lanes(columns.saturating_sub(panel.column + usize::from(line) % W * LINE));
+        let there = |piece: &Piece| Piece { mask: piece.mask & lanes(piece.line), ..*piece };
+        let is_full = share.made.len() == self.phases.images;
+        let sources: Cow<'_, [Piece]> =
+            if is_full { (&panel.sources).into() } else { panel.sources.iter().map(there).collect() };
+        let Some(rows) = share.made.first().map(Tile::rows) else { return };
+        let (strips, lines) = (rows.div_ceil(HEIGHT), phase.taps.len() * W);
+        let (sums, packed) = (strips * HEIGHT * WIDTH, self.depth * lines);
+        scratch::with_lines(sums + packed, |memory: &mut [Line]| {
+            let (sums, packed) = memory.split_at_mut(sums);
+            let sums: &mut [Block] = bytemuck::cast_slice_mut(sums);
+            for first in (0..self.channels).step_by(self.depth) {
+                let channels = self.depth.min(self.channels - first);
+                let packed = &mut packed[..channels * lines];
+                let start = ((share.image * self.sizes.groups + share.group) * self.channels + first) * self.seen;
+                let planes = Planes { data: seen, start, plane: self.seen, step: self.phases.source_step };
+                self.cpu.pack(&planes, &sources, packed, lines);
+                let terms = &terms[usize::from(channels < self.depth)];
+                let group = share.group * self.sizes.outputs * self.sizes.inputs * self.sizes.taps;
+                for (strip, block) in sums.iter_mut().enumerate() {
+                    let row = |i: usize| share.row + (strip * HEIGHT + i).min(rows - 1);
+                    let at = std::array::from_fn(|i| group + row(i) * self.row_step + first * self.channel_step);
+                    self.cpu.multiply::<W>(kernels, at, terms, packed, block, first > 0);
+                }
+            }
+            let column = (share.range * self.phases.range) as i32;
+            for (row, lines) in sums.iter().flatten().enumerate().take(rows) {
+                for (image, piece) in &panel.targets {
+                    let Some(made) = share.made.get_mut(*image) else { continue };
+                    let piece = Piece { offset: piece.offset - column, ..*piece };
+                    self.cpu.store(&lines[usize::from(piece.line)], &piece, self.phases.target_step, made.row(row));
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,172 @@
+//! The gradient of kernels: for each channel and tap a row of what all outputs see there, times the
+//! outputs' gradients with their channels in lines.
+
+use super::DEPTH;
+use super::panels::widths;
+use crate::cpu::avx512::{Avx512, HEIGHT, LINE, Line, Terms, WIDTH};
+use crate::cpu::conv::Sizes;
+use crate::cpu::scratch;
+use crate::cpu::threads::Threads;
+use crate::cpu::tiles::{self, Steps, Tile};
+use crate::cpu::window::{Padded, Window};
+
+/// A gradient of kernels made ready.
+#[derive(Debug)]
+pub struct Weight {
+    cpu: Avx512,
+    sizes: Sizes,
+    padded: Padded,
+    /// Samples that are laid out at a time.
+    images: usize,
+    /// Parts of the outputs of so many samples, and of the samples left over.
+    parts: [Vec<Part>; 2],
+    /// For each row, channel by channel and tap by tap, where it begins among laid planes.
+    rows: Vec<usize>,
+    /// The first line of each panel of channels of outputs, and its lines.
+    panels: Vec<(usize, usize)>,
+}
+
+/// Some outputs of each sample.
+#[derive(Debug)]
+struct Part {
+    first: usize,
+    len: usize,
+    terms: Terms,
+}
+
+impl Weight {
+    /// The gradient; `None` where planes are too large.
+    pub fn new(cpu: Avx512, sizes: Sizes, window: &Window) -> Option<Weight> {
+        let padded = window.padded();
+        let images = (DEPTH / sizes.output).clamp(1, sizes.batch);
+        let image = sizes.inputs.checked_mul(padded.len())?;
+        u32::try_from(image.checked_mul(images)?).ok()?;
+        let parts = sizes.output.div_ceil(DEPTH);
+        let parts = |images: usize| {
+            let part = |i: usize| {
+                let outputs = i * sizes.output / parts..(i + 1) * sizes.output / parts;
+                let of = |n: usize| outputs.clone().map(|output| (n * image + padded.output(output)) as u32).collect::<Vec<_>>();
+                Part { first: outputs.start, len: outputs.len(), terms: Terms::new((0..images).flat_map(of).collect()) }
+            };
+            (0..parts).map(part).collect()
+        };
+        let row = |channel: usize| (0..sizes.taps).map(move |tap| (channel, tap));
+        let rows = (0..sizes.inputs).flat_map(row).map(|(channel, tap)| channel * padded.len() + padded.tap(tap)).collect();
+        let panels = widths(sizes.outputs.div_ceil(LINE)).collect();
+        Some(Weight { cpu, parts: [images, sizes.batch % images].map(parts), rows, images, panels, padded, sizes })
+    }
+
+    /// Runs it over gradients of outputs and inputs.
+    pub fn run(&self, y: &[f32], x: &[f32], w: &mut [f32], threads: Threads) {
+        let s = &self.sizes;
+        let plane = self.padded.len();
+        let kernels = s.outputs * self.rows.len();
+        let longest = self.parts[0].iter().map(|part| part.terms.len()).max().unwrap_or(0);
+        let lines = s.outputs.div_ceil(LINE) * longest;
+        scratch::with(self.images * s.inputs * plane, |laid: &mut [f32]| {
+            scratch::with_lines(lines, |packed: &mut [Line]| {
+                for group in 0..s.groups {
+                    let w = &mut w[group * kernels..][..kernels];
+                    for image in (0..s.batch).step_by(self.images) {
+                        let images = self.images.min(s.batch - image);
+                        let laid = &mut laid[..images * s.inputs * plane];
+                        self.lay(x, group, image, laid, threads);
+                        for part in &self.parts[usize::from(images < self.images)] {
+                            let packed = &mut packed[..s.outputs.div_ceil(LINE) * part.terms.len()];
+                            self.pack(y, group, image, part, packed, threads);
+                            self.multiply(laid, packed, part, w, image > 0 || part.first > 0, threads);
+                        }
+                    }
+                }
+            });
+        });
+    }
+
+    /// Lays the inputs of some samples out with their pads.
+    fn lay(&self, x: &[f32], group: usize, image: usize, laid: &mut [f32], threads: Threads) {
+        let s = &self.sizes;
+        let work = laid.len();
+        let items: Vec<_> = laid.chunks_mut(self.padded.len() * s.inputs).enumerate().collect();
+        threads.for_each(work, items, |(n, laid)| {
+            let x = &x[((image + n) * s.groups + group) * s.inputs * s.input..][..s.inputs * s.input];
+            for (x, laid) in x.chunks_exact(s.input).zip(laid.chunks_exact_mut(self.padded.len())) {
+                self.padded.lay(x, laid);
+            }
+        });
+    }
+
+    /// Packs gradients of outputs: for each panel, for each output a line of channels.
+    fn pack(&self, y: &[f32], group: usize, image: usize, part: &Part, mut packed: &mut [Line], threads: Threads) {
+        let s = &self.sizes;
+        let work = 2 * packed.len() * LINE;
+        let mut items = vec![];
+        for (first, width) in &self.panels {
+            let (panel, rest) = packed.split_at_mut(width * part.terms.len());
+            items.extend(panel.chunks_mut(width * part.len).enumerate().map(|(n, lines)| (*first, *width, n, lines)));
+            packed = rest;
+        }
+        threads.for_each(work, items, |(first, width, n, lines)| {
+            let y = &y[((image + n) * s.groups + group) * s.outputs * s.output..][..s.outputs * s.output];
+            for v in 0..width {
+                let start = |i: usize| ((first + v) * LINE + i) * s.output + part.first;
+                let rows = std::array::from_fn(|i| y.get(start(i)..start(i) + part.len).unwrap_or_default());
+                self.cpu.interleave(&rows, &mut lines[v..], width);
+            }
+        });
+    }
+
+    fn multiply(&self, laid: &[f32], packed: &[Line], part: &Part, w: &mut [f32], accumulate: bool, threads: Threads) {
+        let (s, rows) = (&self.sizes, self.rows.len());
+        let steps = |size, stride| Steps { size, stride };
+        let strips = rows.div_ceil(2 * HEIGHT);
+        let each = strips.div_ceil(8 * threads.0) * 2 * HEIGHT;
+        let tiles = tiles::cut(w, &[], steps(s.outputs, rows), steps(rows, 1));
+        let items: Vec<_> = tiles.into_iter().flat_map(|tile| tile.split(s.outputs, each)).collect();
+        let work = s.outputs * rows * part.terms.len() / 4;
+        threads.for_each(work, items, |(_, first, mut tile)| {
+            let mut packed = packed;
+            for (line, width) in &self.panels {
+                let (panel, rest) = packed.split_at(width * part.terms.len());
+                packed = rest;
+                for row in (first..rows.min(first + each)).step_by(2 * HEIGHT) {
+                    let at = (row - first, row, *line);
+                    match width {
+                        1 => self.blocks::<1>(laid, panel, part, at, &mut tile, accumulate),
+                        2 => self.blocks::<2>(laid, panel, part, at, &mut tile, accumulate),
+                        _ => self.blocks::<3>(laid, panel, part, at, &mut tile, accumulate),
+                    }
+                }
+            }
+        });
+    }
+
+    /// The sums of two blocks of rows, so that what is stored together fills a line.
+    fn blocks<const W: usize>(
+        &self,
+        laid: &[f32],
+        packed: &[Line],
+        part: &Part,
+        (col, row, line): (usize, usize, usize),
+        tile: &mut Tile<'_, f32>,
+        accumulate: bool,
+    ) {
+        let mut blocks = [[[[0.0; LINE]; WIDTH]; HEIGHT]; 2];
+        for (first, block) in (row..).step_by(HEIGHT).zip(&mut blocks) {
+            let at = std::array::from_fn(|i| self.rows[(first + i).min(self.rows.len() - 1)]);
+            self.cpu.multiply::<W>(laid, at, &part.terms, packed, block, false);
+        }
+        for v in 0..W {
+            let columns = self.cpu.columns(&blocks, v);
+            let outputs = (line + v) * LINE..self.sizes.outputs.min((line + v + 1) * LINE);
+            for (output, column) in outputs.zip(columns) {
+                let sums = &mut tile.row(output)[col..];
+                let sums = &mut sums[..LINE.min(self.rows.len() - row)];
+                if accumulate {
+                    sums.iter_mut().zip(column).for_each(|(sum, term)| *sum += term);
+                } else {
+                    sums.copy_from_slice(&column[..sums.len()]);
+                }
+            }
+        }
+    }
+}
