@@ -20,6 +20,7 @@ mod ops;
 mod output;
 mod overwrite;
 mod page;
+mod profile;
 mod progress;
 mod traffic;
 mod train;

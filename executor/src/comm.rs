@@ -19,6 +19,7 @@ use shardc_ir::reduce_kind::ReduceKind;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The calls and bytes that a rank has sent over one set of axes by one kind of collective.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -68,6 +69,11 @@ impl Communicator {
     /// The end of `rank`.
     pub fn new(world: Arc<World>, mesh: Mesh, rank: u64) -> Communicator {
         Communicator { world, mesh, rank, groups: BTreeMap::new(), traffic: BTreeMap::new() }
+    }
+
+    /// How long its rank has slept so far, waiting for others.
+    pub fn slept(&self) -> Duration {
+        self.world.slept(self.rank)
     }
 
     /// The traffic so far.

@@ -48,6 +48,7 @@ mod guard;
 pub mod init;
 mod joined;
 pub mod load;
+pub mod profile;
 pub mod random;
 pub mod rank;
 pub mod replay;

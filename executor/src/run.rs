@@ -6,6 +6,7 @@ use crate::fault::Fault;
 use crate::guard::Guards;
 use crate::init::initial_value;
 use crate::load::LoadedSet;
+use crate::profile::{Profile, Stopwatch};
 use crate::rank::{Rank, layout};
 use crate::tensor::Tensor;
 use crate::world::World;
@@ -19,6 +20,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, mpsc};
 use std::thread;
+use std::time::Instant;
 
 /// A running program: one thread (or pool) for each rank, waiting for what to do.
 #[derive(Debug)]
@@ -27,6 +29,7 @@ pub struct Executor {
     world: Arc<World>,
     ranks: Vec<Handle>,
     guard: Option<Arc<Guards>>,
+    profile: Option<Profile>,
     step: u64,
 }
 
@@ -105,7 +108,7 @@ impl Executor {
             ranks.push(worker.and_then(|worker| start(rank, worker, threads)).map_err(ExecutionError::before)?);
         }
         let guard = Guards::of(&loaded.programs).map(Arc::new);
-        Ok(Executor { loaded, world, ranks, guard, step: 0 })
+        Ok(Executor { loaded, world, ranks, guard, profile: None, step: 0 })
     }
 
     /// The programs.
@@ -121,6 +124,16 @@ impl Executor {
     /// Sets the number of the next step: where training resumes.
     pub fn set_next_step(&mut self, step: u64) {
         self.step = step;
+    }
+
+    /// Times every turn of the steps that follow.
+    pub fn start_profile(&mut self) {
+        self.profile = Some(Profile::default());
+    }
+
+    /// The times since [`Executor::start_profile`].
+    pub fn profile(&self) -> Option<&Profile> {
+        self.profile.as_ref()
     }
 
     /// Runs one step over a batch: a whole array for each input of [`PlanSet::inputs`], in
@@ -143,9 +156,11 @@ impl Executor {
         let names: Vec<String> = self.programs().outputs().into_iter().map(|(_, output)| output.name.clone()).collect();
         let outputs: Vec<Name> = names.iter().cloned().map(Name::Output).collect();
         let (programs, guards) = (self.loaded.programs.clone(), guard.clone());
+        let began = self.profile.is_some().then(Instant::now);
         let mut parts = self.on_each(Some(step), move |Worker { rank, communicator }| {
             rank.begin(step, &batch)?;
             let mut given_up = false;
+            let mut watch = began.map(Stopwatch::new);
             let at = programs.at(programs.mesh(), rank.number());
             let guard = guards.as_ref().map(|guards| &guards.each[at]);
             for (i, turn) in programs.programs[at].turns().enumerate() {
@@ -155,22 +170,29 @@ impl Executor {
                     given_up = true;
                     break;
                 }
+                let begun = watch.as_ref().map(|watch| watch.begin(communicator.slept()));
                 match turn {
                     Turn::Launch(launch) => rank.run(launch, |call, operands| communicator.run(call, operands))?,
                     Turn::Exchange(row) => rank.exchange(row, |transfers| communicator.exchange(transfers))?,
                 }
+                if let Some((watch, begun)) = watch.as_mut().zip(begun) {
+                    watch.end(turn, begun, communicator.slept());
+                }
             }
             let parts = outputs.iter().map(|name| rank.read(name)).collect::<Result<Vec<_>, _>>()?;
-            Ok((parts, given_up))
+            Ok((parts, given_up, watch.map(Stopwatch::timed)))
         })?;
-        let guard = guard.filter(|_| parts.iter().any(|(_, given_up)| *given_up));
+        if let Some(profile) = &mut self.profile {
+            profile.add(parts.iter_mut().filter_map(|(.., timed)| timed.take()).collect());
+        }
+        let guard = guard.filter(|_| parts.iter().any(|(_, given_up, _)| *given_up));
         self.step += u64::from(guard.is_none());
         let mut result = StepResult::default();
         for (i, name) in names.into_iter().enumerate() {
             if guard.as_ref().is_some_and(|guard| !guard.known.contains(&name)) {
                 continue;
             }
-            let parts = parts.iter_mut().map(|(rank, _)| rank[i].take()).collect();
+            let parts = parts.iter_mut().map(|(rank, ..)| rank[i].take()).collect();
             let whole = self.whole(&Name::Output(name.clone()), parts)?;
             result.outputs.insert(name, whole);
         }

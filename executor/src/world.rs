@@ -14,7 +14,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Why a run ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +35,8 @@ pub struct World {
     activity: Mutex<Activity>,
     delays: Option<Delays>,
     strict: bool,
+    /// For each rank how long it has slept.
+    slept: Mutex<BTreeMap<u64, Duration>>,
 }
 
 /// The event that a rank waits for.
@@ -182,7 +184,15 @@ impl World {
         if self.failed.load(Ordering::SeqCst) {
             return Err(self.reason().into());
         }
-        Ok(gate.changed.wait(state).unwrap_or_else(PoisonError::into_inner))
+        let start = Instant::now();
+        let state = gate.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        *lock(&self.slept).entry(rank).or_default() += start.elapsed();
+        Ok(state)
+    }
+
+    /// How long `rank` has slept so far.
+    pub fn slept(&self, rank: u64) -> Duration {
+        lock(&self.slept).get(&rank).copied().unwrap_or_default()
     }
 
     /// Wakes all ranks that sleep at `gate`, whose state has changed.

@@ -5,7 +5,7 @@ use super::job::{Batches, DataArgs, Job, JobArgs, MachineArgs};
 use super::metrics::MetricsFile;
 use super::output::{note, writable};
 use super::progress::{Progress, Unit, time_text};
-use super::{decisions, divergence};
+use super::{decisions, divergence, profile};
 use crate::failure::Failure;
 use crate::report;
 use clap::Args;
@@ -42,6 +42,10 @@ pub struct Train {
     /// Write the trained model to this file
     #[arg(long, value_name = "TRAINED.onnx")]
     export: Option<PathBuf>,
+    /// Print where the time goes, by kernel form and by scope of the model, and write the last step
+    /// to this file, for chrome://tracing or Perfetto
+    #[arg(long, value_name = "TRACE.json")]
+    profile: Option<PathBuf>,
 }
 
 impl Train {
@@ -53,8 +57,9 @@ impl Train {
     /// that could not be written.
     pub fn run(self) -> Result<(), Failure> {
         let files = self.job.files().reads_data(&self.data.path);
-        files.writes("--metrics", self.metrics.as_deref()).writes("--export", self.export.as_deref()).check()?;
-        self.metrics.iter().chain(&self.export).try_for_each(|path| writable(path))?;
+        let files = files.writes("--metrics", self.metrics.as_deref()).writes("--export", self.export.as_deref());
+        files.writes("--profile", self.profile.as_deref()).check()?;
+        self.metrics.iter().chain(&self.export).chain(&self.profile).try_for_each(|path| writable(path))?;
         let interrupt = Interrupt::watch()?;
         let mut job = self.job.open(true)?;
         let mut programs = job.training()?.clone();
@@ -74,6 +79,9 @@ impl Train {
         let mut metrics = self.metrics.clone().map(MetricsFile::create).transpose()?;
         let mut executor = job.start(&programs, &self.machine)?;
         job.forget_weights(self.export.is_some())?;
+        if self.profile.is_some() {
+            executor.start_profile();
+        }
         let mut progress = Progress::new(steps, unit);
         let (mut told, mut skipped) = (false, 0);
         let result = train(
@@ -105,6 +113,10 @@ impl Train {
         if skipped > 0 {
             let skipped = counted(skipped, "step");
             note(&format!("note: gradients overflowed in {skipped}, which changed nothing but the loss scale"));
+        }
+        if let (Some(path), Some(profile)) = (&self.profile, executor.profile()) {
+            profile::finish(executor.programs(), profile, path)?;
+            written.push(format!("the last step in `{}`", path.display()));
         }
         note(&closing(&summary, steps, &written));
         metrics.map_or(Ok(()), MetricsFile::finish)?;

@@ -61,6 +61,23 @@ simd! {
         }
     }
 
+    /// `out[i * row + j] = data[i * step + j * inner]`
+    pub fn load_rows<T: Number>(data: &[T], step: usize, row: usize, inner: usize, out: &mut [T]) {
+        match (row, inner) {
+            (2, 1) => load_short::<T, 2>(data, step, out),
+            (4, 1) => load_short::<T, 4>(data, step, out),
+            (8, 1) => load_short::<T, 8>(data, step, out),
+            (16, 1) => load_short::<T, 16>(data, step, out),
+            (_, 0) => out.chunks_exact_mut(row).enumerate().for_each(|(i, out)| out.fill(data[i * step])),
+            _ => {
+                for (i, out) in out.chunks_exact_mut(row).enumerate() {
+                    let data = &data[i * step..][..(row - 1) * inner + 1];
+                    out.iter_mut().zip(data.iter().step_by(inner)).for_each(|(out, a)| *out = *a);
+                }
+            }
+        }
+    }
+
     /// `out[i] = op(a[i], b[i])`
     pub fn binary<T: Number>(op: Binary, a: Lanes<'_, T>, b: Lanes<'_, T>, out: &mut [T]) {
         match op {
@@ -123,6 +140,13 @@ pub fn store<T: Number + Cast<U>, U: Element>(lanes: Lanes<'_, T>, out: &mut [U]
     match lanes {
         Lanes::Each(values) => convert(values, out),
         Lanes::All(value) => out.fill(value.cast()),
+    }
+}
+
+#[inline(always)]
+fn load_short<T: Number, const N: usize>(data: &[T], step: usize, out: &mut [T]) {
+    for (i, out) in out.as_chunks_mut::<N>().0.iter_mut().enumerate() {
+        out.copy_from_slice(&data[i * step..][..N]);
     }
 }
 

@@ -46,6 +46,16 @@ pub fn collapse(shape: &[usize], strides: &mut [Vec<isize>], groups: &[usize]) -
     out
 }
 
+/// The index along each dimension of the row-major position `linear`.
+pub fn digits(shape: &[usize], linear: usize) -> [usize; MAX_KERNEL_RANK] {
+    let (mut index, mut rest) = ([0; MAX_KERNEL_RANK], linear);
+    for d in (0..shape.len()).rev() {
+        index[d] = rest % shape[d];
+        rest /= shape[d];
+    }
+    index
+}
+
 /// A position in an iteration space, advanced in row-major order, and the offset it has in one
 /// operand.
 #[derive(Debug, Clone)]
@@ -60,13 +70,8 @@ pub struct Odometer<'a> {
 impl<'a> Odometer<'a> {
     /// Stands at the row-major position `linear`.
     pub fn at(shape: &'a [usize], strides: &'a [isize], linear: usize) -> Odometer<'a> {
-        let mut index = [0; MAX_KERNEL_RANK];
-        let (mut rest, mut offset) = (linear, 0);
-        for d in (0..shape.len()).rev() {
-            index[d] = rest % shape[d];
-            rest /= shape[d];
-            offset += index[d] as isize * strides[d];
-        }
+        let index = digits(shape, linear);
+        let offset = strides.iter().zip(index).map(|(stride, i)| stride * i as isize).sum();
         Odometer { shape, strides, index, offset }
     }
 

@@ -125,7 +125,8 @@ impl Window {
     ) -> Option<usize> {
         let (at, taps) = (digits(position, self.axes.each_ref().map(from)), digits(tap, self.axes.map(|a| a.kernel)));
         let axes = self.axes.iter().zip(at.into_iter().zip(taps));
-        axes.map(|(axis, (at, tap))| Some((map(axis, at, tap)?, to(axis)))).try_fold(0, |sum, found| found.map(|(at, size)| sum * size + at))
+        axes.map(|(axis, (at, tap))| Some((map(axis, at, tap)?, to(axis))))
+            .try_fold(0, |sum, found| found.map(|(at, size)| sum * size + at))
     }
 
     /// The residue of an input modulo the stride: inputs of one residue are seen at the same taps.

@@ -24,7 +24,7 @@ use weight::Weight;
 const DEPTH: usize = 1024;
 
 /// The fewest strips of rows for which it is worth packing.
-const STRIPS: usize = 8;
+const STRIPS: usize = 16;
 
 /// A convolution made ready.
 #[derive(Debug)]
@@ -176,8 +176,7 @@ impl OfPlanes {
         let lanes = |line: u16| first_lanes(columns.saturating_sub(panel.column + usize::from(line) % W * LINE));
         let there = |piece: &Piece| Piece { mask: piece.mask & lanes(piece.line), ..*piece };
         let is_full = share.made.len() == self.phases.images;
-        let sources: Cow<'_, [Piece]> =
-            if is_full { (&panel.sources).into() } else { panel.sources.iter().map(there).collect() };
+        let sources: Cow<'_, [Piece]> = if is_full { (&panel.sources).into() } else { panel.sources.iter().map(there).collect() };
         let Some(rows) = share.made.first().map(Tile::rows) else { return };
         let (strips, lines) = (rows.div_ceil(HEIGHT), phase.taps.len() * W);
         let (sums, packed) = (strips * HEIGHT * WIDTH, self.depth * lines);

@@ -4,10 +4,13 @@ use crate::cpu::element::{Element, Slice, SliceMut, each_type};
 use crate::cpu::lanes::{self, Lanes};
 use crate::cpu::map::program::{Fused, Load, Op, Source, Storage, Target, Uniform};
 use crate::cpu::number::Number;
-use crate::cpu::space::Odometer;
+use crate::cpu::space::{self, Odometer};
 use shardc_ir::reason::Reason;
 use shardc_ir::scalar::Binary;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Rows that are loaded several at once.
+const SHORT: usize = 64;
 
 /// A program with the operands of one launch: shared by the threads that run its blocks.
 pub struct Bound<'a, T> {
@@ -94,6 +97,8 @@ pub struct Worker<'b, 'a, T> {
     start: usize,
     len: usize,
     fresh: bool,
+    /// Where the block begins in each leaf, if it lies within a row.
+    offsets: Vec<isize>,
 }
 
 impl<'b, 'a, T: Number> Worker<'b, 'a, T> {
@@ -101,7 +106,7 @@ impl<'b, 'a, T: Number> Worker<'b, 'a, T> {
     pub fn new(bound: &'b Bound<'a, T>, outputs: Vec<SliceMut<'b>>, base: usize) -> Worker<'b, 'a, T> {
         let size = bound.fused.block().min(bound.fused.total);
         let slots = (0..bound.fused.slots).map(|_| vec![T::ZERO; size]).collect();
-        Worker { bound, slots, outputs, base, start: 0, len: 0, fresh: true }
+        Worker { bound, slots, outputs, base, start: 0, len: 0, fresh: true, offsets: vec![] }
     }
 
     /// Computes the elements `start..end` and stores them in the outputs.
@@ -130,6 +135,9 @@ impl<'b, 'a, T: Number> Worker<'b, 'a, T> {
     fn evaluate(&mut self, start: usize, len: usize) {
         (self.start, self.len) = (start, len);
         let fused = self.bound.fused;
+        if fused.by_rows {
+            self.enter_row();
+        }
         for load in &fused.loads {
             if self.fresh || !load.once {
                 self.load(load);
@@ -152,15 +160,31 @@ impl<'b, 'a, T: Number> Worker<'b, 'a, T> {
         }
     }
 
+    fn enter_row(&mut self) {
+        let fused = self.bound.fused;
+        let index = space::digits(&fused.shape, self.start);
+        let dot = |strides: &[isize]| -> isize { strides.iter().zip(index).map(|(stride, i)| stride * i as isize).sum() };
+        self.offsets.clear();
+        self.offsets.extend(fused.leaves.iter().map(|leaf| dot(&leaf.strides)));
+    }
+
     fn run(&self, op: Op<Storage>, out: &mut [T]) {
         match op {
             Op::Unary(f, a) => match self.lanes(a) {
                 Lanes::Each(a) => lanes::unary(f, a, out),
-                Lanes::All(a) => lanes::unary(f, &vec![a; out.len()], out),
+                Lanes::All(a) => {
+                    let mut value = [T::ZERO];
+                    lanes::unary(f, &[a], &mut value);
+                    out.fill(value[0]);
+                }
             },
             Op::Round(to, a) => match self.lanes(a) {
                 Lanes::Each(a) => lanes::round(to, a, out),
-                Lanes::All(a) => lanes::round(to, &vec![a; out.len()], out),
+                Lanes::All(a) => {
+                    let mut value = [T::ZERO];
+                    lanes::round(to, &[a], &mut value);
+                    out.fill(value[0]);
+                }
             },
             Op::Binary(f, a, b) => {
                 self.bound.note_division(f, self.lanes(b));
@@ -200,6 +224,14 @@ impl<'b, 'a, T: Number> Worker<'b, 'a, T> {
                 };
                 Lanes::Each(&data[self.start..][..self.len])
             }
+            Storage::Row(leaf) => {
+                let Data::Operand(data) = self.bound.leaves[leaf] else { return Lanes::All(T::ZERO) };
+                let data = &T::of(data).expect(direct)[self.offsets[leaf] as usize..];
+                match self.bound.fused.leaves[leaf].strides.last() {
+                    Some(1) => Lanes::Each(&data[..self.len]),
+                    _ => Lanes::All(data[0]),
+                }
+            }
         }
     }
 
@@ -230,8 +262,25 @@ impl<'b, 'a, T: Number> Worker<'b, 'a, T> {
     fn load_rows(&self, data: Slice<'_>, strides: &[isize], start: usize, out: &mut [T]) {
         let shape = &self.bound.fused.shape;
         let (Some((row, outer)), Some((inner, outer_strides))) = (shape.split_last(), strides.split_last()) else { return };
-        let mut odometer = Odometer::at(outer, outer_strides, start / row);
         let mut column = start % row;
+        let is_short =
+            *row <= SHORT && column == 0 && out.len().is_multiple_of(*row) && strides.iter().all(|stride| *stride >= 0);
+        if let (Some(data), Some((rows, outer)), Some((step, outer_strides))) =
+            (T::of(data).filter(|_| is_short), outer.split_last(), outer_strides.split_last())
+        {
+            let mut odometer = Odometer::at(outer, outer_strides, start / row / rows);
+            let (mut first, mut out) = (start / row % rows, out);
+            while !out.is_empty() {
+                let count = (rows - first).min(out.len() / row);
+                let (part, rest) = out.split_at_mut(count * row);
+                let at = odometer.offset + first as isize * step;
+                lanes::load_rows(&data[at as usize..], *step as usize, *row, *inner as usize, part);
+                odometer.advance();
+                (first, out) = (0, rest);
+            }
+            return;
+        }
+        let mut odometer = Odometer::at(outer, outer_strides, start / row);
         for piece in out.chunks_mut(if column == 0 { *row } else { out.len() }) {
             T::load(data, odometer.offset + column as isize * inner, *inner, piece);
             odometer.advance();

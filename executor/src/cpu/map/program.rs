@@ -18,6 +18,8 @@ pub(super) enum Storage {
     Uniform(usize),
     /// Read straight from the leaf's memory.
     Direct(usize),
+    /// Read from the leaf's memory, where each row of the space has neighbours or one element.
+    Row(usize),
     /// A block of scratch.
     Slot(usize),
     /// The block of an output.
@@ -96,6 +98,8 @@ pub struct Fused {
     pub total: usize,
     /// The register type: f64, f32 or i64.
     pub compute: DType,
+    /// Whether no block has elements of two rows, so that leaves may be read row by row.
+    pub(super) by_rows: bool,
     /// About how much work one element is, in simple instructions.
     pub weight: usize,
     pub(super) leaves: Vec<Leaf>,
@@ -107,12 +111,16 @@ pub struct Fused {
 }
 
 impl Fused {
-    /// Elements of one block: whole rows of the last dimension where they fit, else a part of a
-    /// row.
+    /// Elements of one block: whole rows of the last dimension where they fit (one of them if
+    /// leaves are read row by row), else a part of a row.
     pub fn block(&self) -> usize {
         let most = 4096 / self.compute.bytes() as usize;
         let row = self.shape.last().copied().unwrap_or(1).max(1);
-        if row <= most { most / row * row } else { most }
+        match self.by_rows {
+            true => row.min(most),
+            false if row <= most => most / row * row,
+            false => most,
+        }
     }
 
     /// The length of the block that begins at `start` where `end` is the last one's end.

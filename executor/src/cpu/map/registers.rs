@@ -11,6 +11,23 @@ use shardc_ir::position::Origin;
 use shardc_ir::reason::Reason;
 use shardc_ir::scalar::Instr;
 
+/// Shorter rows are not worth a block of their own.
+const LONG: usize = 256;
+
+impl Leaf {
+    /// Whether it is an operand, of the compute type, of which each row of the space has neighbours
+    /// or one element.
+    fn has_rows(&self, map: &Map, compute: DType) -> bool {
+        let inner = self.strides.last().copied().unwrap_or(0);
+        matches!(self.source, Source::Operand(operand) if map.inputs[operand].dtype == compute) && matches!(inner, 0 | 1)
+    }
+
+    /// Whether all rows are the same.
+    fn depends_on_columns_alone(&self) -> bool {
+        self.strides.split_last().is_some_and(|(_, outer)| outer.iter().all(|s| *s == 0))
+    }
+}
+
 impl Fused {
     /// Makes `map` ready. `groups` has a number for each dimension; only dimensions of equal number
     /// are merged. `in_place` says for each input which output is the same memory. With `store`,
@@ -29,6 +46,7 @@ impl Fused {
             shape,
             total,
             compute,
+            by_rows: false,
             weight: 1 + map.program.cost() as usize,
             leaves: vec![],
             uniform: vec![],
@@ -37,6 +55,9 @@ impl Fused {
             results: vec![],
             slots: 0,
         };
+        let row = fused.shape.last().copied().unwrap_or(1);
+        let is_copied = |leaf: &Leaf| !leaf.depends_on_columns_alone() && leaf.strides != space::contiguous(&fused.shape);
+        fused.by_rows = row >= LONG && leaves.iter().any(|(_, leaf)| leaf.has_rows(map, compute) && is_copied(leaf));
         place(&mut fused, map, leaves, store)?;
         Ok(fused)
     }
@@ -100,7 +121,15 @@ fn place(fused: &mut Fused, map: &Map, leaves: Vec<(usize, Leaf)>, store: bool) 
     if results.iter().any(|r| *r >= places.len()) {
         return Err("an output names a register that is not there".into());
     }
-    let uniform: Vec<bool> = places.iter().map(|place| matches!(place, Some(Storage::Uniform(_)))).collect();
+    let is_one = |leaf: usize| fused.leaves[leaf].strides.last() == Some(&0);
+    let uniform: Vec<bool> = places
+        .iter()
+        .map(|place| match place {
+            Some(Storage::Uniform(_)) => true,
+            Some(Storage::Row(leaf)) => is_one(*leaf),
+            _ => false,
+        })
+        .collect();
     let code = join(varying, &uniform, &results);
     let outputs: Vec<(usize, bool)> =
         results.iter().zip(&map.outputs).map(|(r, dtype)| (*r, store && *dtype == fused.compute)).collect();
@@ -128,9 +157,10 @@ fn place_leaf(fused: &mut Fused, map: &Map, leaf: Leaf) -> Storage {
         push_uniform(fused, Uniform::Leaf(index))
     } else if same_type && leaf.strides == space::contiguous(&fused.shape) {
         Storage::Direct(index)
+    } else if fused.by_rows && leaf.has_rows(map, fused.compute) {
+        Storage::Row(index)
     } else {
-        let inner_only = leaf.strides.split_last().is_some_and(|(_, outer)| outer.iter().all(|s| *s == 0));
-        let once = !in_place && inner_only && row <= fused.block();
+        let once = !in_place && leaf.depends_on_columns_alone() && row <= fused.block();
         fused.loads.push(Load { leaf: index, slot: fused.slots, once });
         fused.slots += 1;
         Storage::Slot(fused.slots - 1)

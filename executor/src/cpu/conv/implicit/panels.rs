@@ -87,7 +87,8 @@ impl Phases {
             let panel = |(first, width): (usize, usize)| {
                 let column = first * LINE;
                 let range = column / range.max(1);
-                let line = |line: usize, tap: usize| pieces(line % width, source_step, |lane| sees(column + line * LINE + lane, tap));
+                let line =
+                    |line: usize, tap: usize| pieces(line % width, source_step, |lane| sees(column + line * LINE + lane, tap));
                 let sources = taps.iter().enumerate().flat_map(|(i, tap)| (0..width).map(move |v| (i * width + v, v, *tap)));
                 let sources = sources.flat_map(|(number, v, tap)| {
                     line(v, tap).into_iter().map(move |piece| Piece { line: number as u16, ..piece })
