@@ -82,7 +82,7 @@ fn tables(programs: &PlanSet, profile: &Profile) -> String {
         counted(profile.ranks.len(), "rank"),
     );
     let by_kind = table("form", sorted(kinds), whole, steps, ranks);
-    format!("{head}{by_kind}{}", table("scope", folded(sorted(scopes)), whole, steps, ranks))
+    format!("{head}{by_kind}\n{}", table("scope", folded(sorted(scopes)), whole, steps, ranks))
 }
 
 /// What takes longest first.
@@ -119,7 +119,7 @@ fn table(of: &str, sums: Vec<(String, Sum)>, whole: Duration, steps: f64, ranks:
         };
         let waited = sum.waited.as_secs_f64() * 1e3 / steps / ranks;
         rows.push([
-            if name.is_empty() { "(none)".to_string() } else { name },
+            if name.is_empty() { "no scope".to_string() } else { name },
             format!("{:.0}", sum.calls as f64 / ranks),
             format!("{:.3}", seconds * 1e3 / steps / ranks),
             format!("{:.1} %", 100.0 * seconds / whole.as_secs_f64().max(1e-12)),

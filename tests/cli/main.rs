@@ -3,6 +3,7 @@
 mod endings;
 mod listings;
 mod mistakes;
+mod profiles;
 #[path = "../support/mod.rs"]
 mod support;
 
