@@ -10,13 +10,16 @@ use crate::cpu::threads::Threads;
 use crate::cpu::tiles::{self, Steps, Tile};
 use crate::cpu::window::{Padded, Window};
 
+/// About as many elements are laid out and packed at a time.
+const ELEMENTS: usize = 4 << 20;
+
 /// A gradient of kernels made ready.
 #[derive(Debug)]
 pub struct Weight {
     cpu: Avx512,
     sizes: Sizes,
     padded: Padded,
-    /// Samples that are laid out at a time.
+    /// Samples whose terms are added in one go.
     images: usize,
     /// Parts of the outputs of so many samples, and of the samples left over.
     parts: [Vec<Part>; 2],
@@ -32,6 +35,23 @@ struct Part {
     first: usize,
     len: usize,
     terms: Terms,
+}
+
+/// What is packed of one part: some lines of channels for each output.
+#[derive(Debug)]
+struct Chunk<'w> {
+    /// The first sample.
+    image: usize,
+    part: &'w Part,
+    /// The first line of channels, and how many.
+    line: usize,
+    width: usize,
+}
+
+impl Chunk<'_> {
+    fn lines(&self) -> usize {
+        self.width * self.part.terms.len()
+    }
 }
 
 impl Weight {
@@ -59,27 +79,36 @@ impl Weight {
     /// Runs it over gradients of outputs and inputs.
     pub fn run(&self, y: &[f32], x: &[f32], w: &mut [f32], threads: Threads) {
         let s = &self.sizes;
-        let plane = self.padded.len();
-        let kernels = s.outputs * self.rows.len();
-        let longest = self.parts[0].iter().map(|part| part.terms.len()).max().unwrap_or(0);
-        let lines = s.outputs.div_ceil(LINE) * longest;
-        scratch::with(self.images * s.inputs * plane, |laid: &mut [f32]| {
-            scratch::with_lines(lines, |packed: &mut [Line]| {
+        let (kernels, lines) = (s.outputs * self.rows.len(), s.outputs.div_ceil(LINE));
+        let image_elements = s.inputs * self.padded.len() + lines * LINE * s.output;
+        let together = (ELEMENTS / image_elements).next_multiple_of(self.images).clamp(self.images, s.batch);
+        scratch::with(together * s.inputs * self.padded.len(), |laid: &mut [f32]| {
+            scratch::with_lines(together * lines * s.output, |packed: &mut [Line]| {
                 for group in 0..s.groups {
                     let w = &mut w[group * kernels..][..kernels];
-                    for image in (0..s.batch).step_by(self.images) {
-                        let images = self.images.min(s.batch - image);
-                        let laid = &mut laid[..images * s.inputs * plane];
+                    for image in (0..s.batch).step_by(together) {
+                        let images = together.min(s.batch - image);
+                        let laid = &mut laid[..images * s.inputs * self.padded.len()];
+                        let packed = &mut packed[..images * lines * s.output];
+                        let chunks = self.chunks(images);
                         self.lay(x, group, image, laid, threads);
-                        for part in &self.parts[usize::from(images < self.images)] {
-                            let packed = &mut packed[..s.outputs.div_ceil(LINE) * part.terms.len()];
-                            self.pack(y, group, image, part, packed, threads);
-                            self.multiply(laid, packed, part, w, image > 0 || part.first > 0, threads);
-                        }
+                        self.pack(y, group, image, &chunks, packed, threads);
+                        self.multiply(laid, packed, &chunks, w, image > 0, threads);
                     }
                 }
             });
         });
+    }
+
+    /// All that is packed of some samples, in order.
+    fn chunks(&self, images: usize) -> Vec<Chunk<'_>> {
+        let mut chunks = vec![];
+        for image in (0..images).step_by(self.images) {
+            for part in &self.parts[usize::from(images - image < self.images)] {
+                chunks.extend(self.panels.iter().map(|(line, width)| Chunk { image, part, line: *line, width: *width }));
+            }
+        }
+        chunks
     }
 
     /// Lays the inputs of some samples out with their pads.
@@ -95,45 +124,47 @@ impl Weight {
         });
     }
 
-    /// Packs gradients of outputs: for each panel, for each output a line of channels.
-    fn pack(&self, y: &[f32], group: usize, image: usize, part: &Part, mut packed: &mut [Line], threads: Threads) {
+    /// Packs gradients of outputs: for each chunk, for each output a line of channels.
+    fn pack(&self, y: &[f32], group: usize, image: usize, chunks: &[Chunk<'_>], mut packed: &mut [Line], threads: Threads) {
         let s = &self.sizes;
         let work = 2 * packed.len() * LINE;
         let mut items = vec![];
-        for (first, width) in &self.panels {
-            let (panel, rest) = packed.split_at_mut(width * part.terms.len());
-            items.extend(panel.chunks_mut(width * part.len).enumerate().map(|(n, lines)| (*first, *width, n, lines)));
+        for chunk in chunks {
+            let (lines, rest) = packed.split_at_mut(chunk.lines());
+            let of_images = lines.chunks_mut(chunk.width * chunk.part.len).enumerate();
+            items.extend(of_images.map(|(n, lines)| (chunk, image + chunk.image + n, lines)));
             packed = rest;
         }
-        threads.for_each(work, items, |(first, width, n, lines)| {
-            let y = &y[((image + n) * s.groups + group) * s.outputs * s.output..][..s.outputs * s.output];
-            for v in 0..width {
-                let start = |i: usize| ((first + v) * LINE + i) * s.output + part.first;
-                let rows = std::array::from_fn(|i| y.get(start(i)..start(i) + part.len).unwrap_or_default());
-                self.cpu.interleave(&rows, &mut lines[v..], width);
+        threads.for_each(work, items, |(chunk, image, lines)| {
+            let y = &y[(image * s.groups + group) * s.outputs * s.output..][..s.outputs * s.output];
+            for v in 0..chunk.width {
+                let start = |i: usize| ((chunk.line + v) * LINE + i) * s.output + chunk.part.first;
+                let rows = std::array::from_fn(|i| y.get(start(i)..start(i) + chunk.part.len).unwrap_or_default());
+                self.cpu.interleave(&rows, &mut lines[v..], chunk.width);
             }
         });
     }
 
-    fn multiply(&self, laid: &[f32], packed: &[Line], part: &Part, w: &mut [f32], accumulate: bool, threads: Threads) {
+    fn multiply(&self, laid: &[f32], packed: &[Line], chunks: &[Chunk<'_>], w: &mut [f32], accumulate: bool, threads: Threads) {
         let (s, rows) = (&self.sizes, self.rows.len());
         let steps = |size, stride| Steps { size, stride };
         let strips = rows.div_ceil(2 * HEIGHT);
         let each = strips.div_ceil(8 * threads.0) * 2 * HEIGHT;
         let tiles = tiles::cut(w, &[], steps(s.outputs, rows), steps(rows, 1));
         let items: Vec<_> = tiles.into_iter().flat_map(|tile| tile.split(s.outputs, each)).collect();
-        let work = s.outputs * rows * part.terms.len() / 4;
+        let work = rows * packed.len() * LINE / 4;
         threads.for_each(work, items, |(_, first, mut tile)| {
             let mut packed = packed;
-            for (line, width) in &self.panels {
-                let (panel, rest) = packed.split_at(width * part.terms.len());
+            for chunk in chunks {
+                let (panel, rest) = packed.split_at(chunk.lines());
                 packed = rest;
+                let accumulate = accumulate || chunk.image > 0 || chunk.part.first > 0;
                 for row in (first..rows.min(first + each)).step_by(2 * HEIGHT) {
-                    let at = (row - first, row, *line);
-                    match width {
-                        1 => self.blocks::<1>(laid, panel, part, at, &mut tile, accumulate),
-                        2 => self.blocks::<2>(laid, panel, part, at, &mut tile, accumulate),
-                        _ => self.blocks::<3>(laid, panel, part, at, &mut tile, accumulate),
+                    let at = (row - first, row);
+                    match chunk.width {
+                        1 => self.blocks::<1>(laid, panel, chunk, at, &mut tile, accumulate),
+                        2 => self.blocks::<2>(laid, panel, chunk, at, &mut tile, accumulate),
+                        _ => self.blocks::<3>(laid, panel, chunk, at, &mut tile, accumulate),
                     }
                 }
             }
@@ -145,19 +176,21 @@ impl Weight {
         &self,
         laid: &[f32],
         packed: &[Line],
-        part: &Part,
-        (col, row, line): (usize, usize, usize),
+        chunk: &Chunk<'_>,
+        (col, row): (usize, usize),
         tile: &mut Tile<'_, f32>,
         accumulate: bool,
     ) {
         let mut blocks = [[[[0.0; LINE]; WIDTH]; HEIGHT]; 2];
         for (first, block) in (row..).step_by(HEIGHT).zip(&mut blocks) {
-            let at = std::array::from_fn(|i| self.rows[(first + i).min(self.rows.len() - 1)]);
-            self.cpu.multiply::<W>(laid, at, &part.terms, packed, block, false);
+            let image = chunk.image * self.sizes.inputs * self.padded.len();
+            let at = std::array::from_fn(|i| image + self.rows[(first + i).min(self.rows.len() - 1)]);
+            self.cpu.multiply::<W>(laid, at, &chunk.part.terms, packed, block, false);
         }
         for v in 0..W {
             let columns = self.cpu.columns(&blocks, v);
-            let outputs = (line + v) * LINE..self.sizes.outputs.min((line + v + 1) * LINE);
+            let line = chunk.line + v;
+            let outputs = line * LINE..self.sizes.outputs.min((line + 1) * LINE);
             for (output, column) in outputs.zip(columns) {
                 let sums = &mut tile.row(output)[col..];
                 let sums = &mut sums[..LINE.min(self.rows.len() - row)];
