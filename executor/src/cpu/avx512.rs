@@ -133,6 +133,19 @@ impl Avx512 {
         unsafe { columns(blocks, line) }
     }
 
+    /// Stores a line past the caches, where it is aligned; [`Avx512::settle`] must follow.
+    #[inline]
+    pub fn stream(self, line: &Line, to: &mut Line) {
+        // SAFETY: as above.
+        unsafe { stream(line, to) }
+    }
+
+    /// Orders what was stored past the caches before all that follows.
+    pub fn settle(self) {
+        // SAFETY: every processor of this architecture has the instruction.
+        unsafe { _mm_sfence() }
+    }
+
     /// Packs terms of 16 rows, missing ones 0: `lines[k * width][i]` is `rows[i][k]`.
     ///
     /// # Panics
@@ -257,6 +270,16 @@ unsafe fn interleave(rows: &[&[f32]; LINE], lines: &mut [Line], width: usize, te
         for (k, column) in transposed(part).into_iter().enumerate().take(terms - from) {
             put(&mut lines[(from + k) * width], _mm512_castsi512_ps(column));
         }
+    }
+}
+
+#[target_feature(enable = "avx512f")]
+unsafe fn stream(line: &Line, to: &mut Line) {
+    if to.as_ptr().addr().is_multiple_of(size_of::<Line>()) {
+        // SAFETY: a line is as long as a register, and this one is aligned like it.
+        unsafe { _mm512_stream_ps(to.as_mut_ptr(), load(line)) }
+    } else {
+        put(to, load(line));
     }
 }
 

@@ -45,7 +45,7 @@ fn convolutions_and_their_gradients() {
 }
 
 /// Sizes at which convolutions are cut into parts: of a sample, of several samples with wide and
-/// with narrow planes.
+/// with narrow planes, of channels; and kernels that are larger than the caches.
 #[test]
 fn convolutions_in_parts() {
     let mut random = Random::new(17);
@@ -58,12 +58,21 @@ fn convolutions_in_parts() {
         (2, 3, 6, 8, line(9000, 5)),
         (3, 1, 40, 30, square(16, 1, 1, 0)),
         (3, 1, 40, 30, square(15, 1, 2, 0)),
+        (5, 1, 130, 140, square(9, 3, 2, 1)),
+        (7, 2, 16, 20, square(3, 3, 1, 1)),
+        (2, 1, 8, 9, square(31, 3, 1, 1)),
+        (3, 1, 160, 192, square(2, 3, 1, 1)),
     ];
     for (batch, groups, inputs, outputs, window) in cases {
-        for result in [ConvResult::Output, ConvResult::Input, ConvResult::Weight] {
-            let kernel = Kernel::Conv(Conv { dtype: DType::F64, result, batch, groups, inputs, outputs, window: window.clone() });
-            let reads = operands(&mut random, &kernel);
-            check(&kernel, &reads, &COORDINATES, 1e-11);
+        // The terms of the longest sum, whose rounding grows with the root of their number.
+        let plane = window.iter().map(|dim| dim.output).product::<u64>();
+        let terms = (inputs.max(outputs) * window.iter().map(|dim| dim.kernel).product::<u64>()).max(batch * plane) as f64;
+        for (dtype, tolerance) in [(DType::F64, 1e-11), (DType::F32, 0.5 * tolerance(DType::F32) * terms.sqrt())] {
+            for result in [ConvResult::Output, ConvResult::Input, ConvResult::Weight] {
+                let kernel = Kernel::Conv(Conv { dtype, result, batch, groups, inputs, outputs, window: window.clone() });
+                let reads = operands(&mut random, &kernel);
+                check(&kernel, &reads, &COORDINATES, tolerance);
+            }
         }
     }
 }

@@ -13,6 +13,9 @@ use crate::cpu::window::{Padded, Window};
 /// About as many elements are laid out and packed at a time.
 const ELEMENTS: usize = 4 << 20;
 
+/// More elements than these do not stay in the second cache.
+const LARGE: usize = 1 << 18;
+
 /// A gradient of kernels made ready.
 #[derive(Debug)]
 pub struct Weight {
@@ -25,6 +28,8 @@ pub struct Weight {
     parts: [Vec<Part>; 2],
     /// For each row, channel by channel and tap by tap, where it begins among laid planes.
     rows: Vec<usize>,
+    /// Whether kernels are written once, and are too many for the caches.
+    streams: bool,
     /// The first line of each panel of channels of outputs, and its lines.
     panels: Vec<(usize, usize)>,
 }
@@ -62,7 +67,7 @@ impl Weight {
         let image = sizes.inputs.checked_mul(padded.len())?;
         u32::try_from(image.checked_mul(images)?).ok()?;
         let parts = sizes.output.div_ceil(DEPTH);
-        let parts = |images: usize| {
+        let parts_of = |images: usize| {
             let part = |i: usize| {
                 let outputs = i * sizes.output / parts..(i + 1) * sizes.output / parts;
                 let of = |n: usize| outputs.clone().map(|output| (n * image + padded.output(output)) as u32).collect::<Vec<_>>();
@@ -70,10 +75,11 @@ impl Weight {
             };
             (0..parts).map(part).collect()
         };
+        let streams = parts == 1 && images == sizes.batch && sizes.outputs * sizes.inputs * sizes.taps > LARGE;
         let row = |channel: usize| (0..sizes.taps).map(move |tap| (channel, tap));
         let rows = (0..sizes.inputs).flat_map(row).map(|(channel, tap)| channel * padded.len() + padded.tap(tap)).collect();
         let panels = widths(sizes.outputs.div_ceil(LINE)).collect();
-        Some(Weight { cpu, parts: [images, sizes.batch % images].map(parts), rows, images, panels, padded, sizes })
+        Some(Weight { cpu, parts: [images, sizes.batch % images].map(parts_of), rows, images, streams, panels, padded, sizes })
     }
 
     /// Runs it over gradients of outputs and inputs.
@@ -168,6 +174,7 @@ impl Weight {
                     }
                 }
             }
+            self.cpu.settle();
         });
     }
 
@@ -194,7 +201,9 @@ impl Weight {
             for (output, column) in outputs.zip(columns) {
                 let sums = &mut tile.row(output)[col..];
                 let sums = &mut sums[..LINE.min(self.rows.len() - row)];
-                if accumulate {
+                if let (true, Ok(sums)) = (self.streams, <&mut Line>::try_from(&mut *sums)) {
+                    self.cpu.stream(&column, sums);
+                } else if accumulate {
                     sums.iter_mut().zip(column).for_each(|(sum, term)| *sum += term);
                 } else {
                     sums.copy_from_slice(&column[..sums.len()]);
