@@ -2,6 +2,7 @@
 //! and the other in packed lines.
 #![expect(unsafe_code, reason = "vectors are loaded and stored through pointers, and instructions used that were looked for")]
 
+use crate::cpu::scratch;
 use std::arch::x86_64::*;
 
 /// The elements of one register.
@@ -61,6 +62,15 @@ impl Piece {
         let at = |lane: u32| i64::from(self.offset) + i64::from(lane) * step as i64;
         (self.mask != 0).then(|| (at(self.mask.trailing_zeros()), at(15 - self.mask.leading_zeros())))
     }
+}
+
+/// Runs `f` with `count` lines of whatever was there before, aligned as registers are.
+pub fn with_lines<L: bytemuck::Pod, R>(count: usize, f: impl FnOnce(&mut [L]) -> R) -> R {
+    const { assert!(size_of::<L>() == size_of::<Line>()) };
+    scratch::with((count + 1) * LINE, |memory: &mut [f32]| {
+        let start = memory.as_ptr().align_offset(size_of::<Line>()).min(LINE);
+        f(bytemuck::cast_slice_mut(&mut memory[start..start + count * LINE]))
+    })
 }
 
 impl Avx512 {

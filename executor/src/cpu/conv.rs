@@ -1,9 +1,10 @@
 //! Conv: convolutions and their gradients.
 //!
 //! One that sees single inputs is a contraction as it stands. Groups of few channels are summed tap
-//! by tap ([`direct`]). All others are contractions over unfolded inputs ([`columns`];
-//! Chellapilla, Puri and Simard: High performance convolutional neural networks for document
-//! processing, 2006).
+//! by tap ([`direct`]). All others are contractions over unfolded inputs (Chellapilla, Puri and
+//! Simard: High performance convolutional neural networks for document processing, 2006): in f32,
+//! where the processor has AVX-512, these are never made (`implicit`); elsewhere they are, in
+//! panels ([`columns`]).
 
 mod columns;
 mod direct;

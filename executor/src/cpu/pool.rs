@@ -5,7 +5,7 @@ use crate::cpu::number::Number;
 use crate::cpu::scratch;
 use crate::cpu::simd::simd;
 use crate::cpu::threads::Threads;
-use crate::cpu::window::{LANES, Run, Spread, Table, Window};
+use crate::cpu::window::{FEW_LANES, LANES, Run, Spread, Table, Window};
 use crate::cpu::{Arguments, Cpu, Launch};
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::{Implements, MaxPool, MaxPoolGrad};
@@ -155,10 +155,18 @@ simd! {
 /// For each output in the spread's order, the largest of what its taps see.
 #[inline(always)]
 fn largest_of_taps<T: Number>(spread: &Spread, laid: &[T], largest: &mut [T]) {
-    for (block, out) in largest[..spread.outputs].chunks_exact_mut(LANES).enumerate() {
-        let mut lanes = [T::LOWEST; LANES];
+    match spread.lanes {
+        FEW_LANES => largest_in_lanes::<T, FEW_LANES>(spread, laid, largest),
+        _ => largest_in_lanes::<T, LANES>(spread, laid, largest),
+    }
+}
+
+#[inline(always)]
+fn largest_in_lanes<T: Number, const N: usize>(spread: &Spread, laid: &[T], largest: &mut [T]) {
+    for (block, out) in largest[..spread.outputs].chunks_exact_mut(N).enumerate() {
+        let mut lanes = [T::LOWEST; N];
         for base in &spread.bases {
-            let seen = &laid[base + block * LANES..][..LANES];
+            let seen = &laid[base + block * N..][..N];
             lanes.iter_mut().zip(seen).for_each(|(lane, x)| *lane = lane.max(*x));
         }
         out.copy_from_slice(&lanes);

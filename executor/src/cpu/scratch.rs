@@ -47,16 +47,3 @@ impl Drop for Scratch {
 pub fn with<T: Number, R>(len: usize, f: impl FnOnce(&mut [T]) -> R) -> R {
     f(Scratch::new::<T>(len).elements_mut())
 }
-
-/// The bytes of a line, to which vectors are aligned.
-const LINE: usize = 64;
-
-/// Runs `f` with `count` lines of whatever was there before, aligned.
-pub fn with_lines<L: bytemuck::Pod, R>(count: usize, f: impl FnOnce(&mut [L]) -> R) -> R {
-    const { assert!(size_of::<L>() == LINE) };
-    let words = LINE / size_of::<u32>();
-    with((count + 1) * words, |memory: &mut [f32]| {
-        let start = memory.as_ptr().align_offset(LINE).min(words);
-        f(bytemuck::cast_slice_mut(&mut memory[start..start + count * words]))
-    })
-}

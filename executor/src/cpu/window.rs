@@ -5,9 +5,11 @@
 //! plane with its pads, cut by the residues of its positions modulo the stride, so that what a tap
 //! sees is one contiguous run for all outputs together.
 
-mod padded;
+#[cfg(target_arch = "x86_64")]
+mod seen;
 
-pub use padded::Padded;
+#[cfg(target_arch = "x86_64")]
+pub use seen::Padded;
 
 use crate::cpu::number::Number;
 use shardc_ir::kernel::WindowDim;
@@ -38,12 +40,6 @@ impl Axis {
     /// The input that output `position` sees at `tap`.
     fn source(&self, position: usize, tap: usize) -> Option<usize> {
         (position * self.stride).checked_add_signed(self.offset(tap)).filter(|at| *at < self.input)
-    }
-
-    /// The output that sees the input `position` at `tap`.
-    fn target(&self, position: usize, tap: usize) -> Option<usize> {
-        let distance = position.checked_add_signed(-self.offset(tap))?;
-        Some(distance / self.stride).filter(|at| distance % self.stride == 0 && *at < self.output)
     }
 
     /// The outputs that see an input at `tap`.
@@ -105,57 +101,11 @@ impl Window {
         self.axes.iter().all(|a| a.kernel == 1 && a.pad == 0 && a.input == a.output && (a.stride == 1 || a.output == 1))
     }
 
-    /// The input that an output sees at a tap, each of them by its number.
-    pub fn source(&self, output: usize, tap: usize) -> Option<usize> {
-        self.mapped(output, tap, |a| a.output, Axis::source, |a| a.input)
-    }
-
-    /// The output that sees an input at a tap, each of them by its number.
-    pub fn target(&self, input: usize, tap: usize) -> Option<usize> {
-        self.mapped(input, tap, |a| a.input, Axis::target, |a| a.output)
-    }
-
-    fn mapped(
-        &self,
-        position: usize,
-        tap: usize,
-        from: fn(&Axis) -> usize,
-        map: fn(&Axis, usize, usize) -> Option<usize>,
-        to: fn(&Axis) -> usize,
-    ) -> Option<usize> {
-        let (at, taps) = (digits(position, self.axes.each_ref().map(from)), digits(tap, self.axes.map(|a| a.kernel)));
-        let axes = self.axes.iter().zip(at.into_iter().zip(taps));
-        axes.map(|(axis, (at, tap))| Some((map(axis, at, tap)?, to(axis))))
-            .try_fold(0, |sum, found| found.map(|(at, size)| sum * size + at))
-    }
-
-    /// The residue of an input modulo the stride: inputs of one residue are seen at the same taps.
-    pub fn residue(&self, input: usize) -> [usize; 3] {
-        let at = digits(input, self.axes.map(|a| a.input));
-        std::array::from_fn(|i| at[i] % self.axes[i].stride)
-    }
-
-    /// The distance between the inputs that neighbouring outputs see.
-    pub fn step(&self) -> usize {
-        self.axes[2].stride
-    }
-
-    /// The plane with all positions, inside or outside, that some output sees.
-    pub fn padded(&self) -> Padded {
-        let sizes = self.axes.map(|a| (a.output - 1) * a.stride + (a.kernel - 1) * a.dilation + 1);
-        Padded { axes: self.axes, sizes }
-    }
-
     /// Every tap as positions along the three dimensions, in row-major order.
     fn each_tap(&self) -> impl Iterator<Item = [usize; 3]> {
         let [d, h, w] = self.axes.map(|a| a.kernel);
         (0..d).flat_map(move |i| (0..h).flat_map(move |j| (0..w).map(move |k| [i, j, k])))
     }
-}
-
-/// The position of a number along three dimensions.
-fn digits(number: usize, [_, height, width]: [usize; 3]) -> [usize; 3] {
-    [number / width / height, number / width % height, number % width]
 }
 
 /// Outputs that see inputs at a constant distance.
@@ -308,8 +258,9 @@ impl SpreadAxis {
     }
 }
 
-/// Lanes in which inner loops run; outputs of a spread are a multiple of it.
+/// Lanes in which inner loops run, over planes of many outputs and of few.
 pub const LANES: usize = 64;
+pub const FEW_LANES: usize = 16;
 
 /// How a plane is laid out with its pads so that each tap sees one contiguous run.
 #[derive(Debug, Clone)]
@@ -321,6 +272,8 @@ pub struct Spread {
     pub len: usize,
     /// Outputs in the spread's order: rows have the spread's pitch, and there are whole lanes.
     pub outputs: usize,
+    /// Lanes in which inner loops run: [`LANES`] or [`FEW_LANES`].
+    pub lanes: usize,
 }
 
 impl Spread {
@@ -341,7 +294,8 @@ impl Spread {
         };
         let bases = window.each_tap().map(base).collect();
         let last = ((d.axis.output - 1) * h.extent + h.axis.output - 1) * w.extent + w.axis.output;
-        Some(Spread { bases, len: size + LANES, outputs: last.next_multiple_of(LANES), axes: axes.clone() })
+        let lanes = if last <= LANES / 2 { FEW_LANES } else { LANES };
+        Some(Spread { bases, len: size + lanes, outputs: last.next_multiple_of(lanes), lanes, axes: axes.clone() })
     }
 
     /// Lays a plane out; `empty` fills what is not there.
@@ -360,7 +314,7 @@ impl Spread {
                 into.iter_mut().zip(plane[source..].iter().step_by(step)).for_each(|(to, from)| *to = *from);
             }
         });
-        let end = self.len - LANES;
+        let end = self.len - self.lanes;
         out[end..].fill(empty);
     }
 

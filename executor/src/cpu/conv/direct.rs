@@ -6,7 +6,7 @@ use crate::cpu::number::{Number, Real};
 use crate::cpu::scratch;
 use crate::cpu::simd::simd;
 use crate::cpu::threads::Threads;
-use crate::cpu::window::{LANES, Spread, Window};
+use crate::cpu::window::{FEW_LANES, LANES, Spread, Window};
 use shardc_ir::kernel::ConvResult;
 
 /// With more pairs of channels in a group a matrix product is faster.
@@ -107,15 +107,9 @@ simd! {
             spread.lay(x, <T as Number>::ZERO, laid);
         }
         for (w, y) in w.chunks_exact(s.inputs * s.taps).zip(y.chunks_exact_mut(s.output)) {
-            for (block, sums) in sums.chunks_exact_mut(LANES).enumerate() {
-                let mut lanes = [<T as Number>::ZERO; LANES];
-                for (w, laid) in w.chunks_exact(s.taps).zip(laid.chunks_exact(spread.len)) {
-                    for (w, base) in w.iter().zip(&spread.bases) {
-                        let seen = &laid[base + block * LANES..][..LANES];
-                        lanes.iter_mut().zip(seen).for_each(|(sum, x)| *sum += *w * *x);
-                    }
-                }
-                sums.copy_from_slice(&lanes);
+            match spread.lanes {
+                FEW_LANES => sum::<T, FEW_LANES>(s, spread, w, laid, sums),
+                _ => sum::<T, LANES>(s, spread, w, laid, sums),
             }
             spread.unpitch(sums, y);
         }
@@ -147,21 +141,37 @@ simd! {
             spread.pitch(y, pitched);
             for (laid, w) in laid.chunks_exact(spread.len).zip(w.chunks_exact_mut(s.taps)) {
                 for (base, w) in spread.bases.iter().zip(w) {
-                    *w += dot(pitched, &laid[*base..][..pitched.len()]);
+                    let laid = &laid[*base..][..pitched.len()];
+                    *w += if spread.lanes == FEW_LANES { dot::<T, FEW_LANES>(pitched, laid) } else { dot::<T, LANES>(pitched, laid) };
                 }
             }
         }
     }
 }
 
+/// One plane of outputs in the spread's order.
+#[inline(always)]
+fn sum<T: Real, const N: usize>(s: &Sizes, spread: &Spread, w: &[T], laid: &[T], sums: &mut [T]) {
+    for (block, sums) in sums.chunks_exact_mut(N).enumerate() {
+        let mut lanes = [<T as Number>::ZERO; N];
+        for (w, laid) in w.chunks_exact(s.taps).zip(laid.chunks_exact(spread.len)) {
+            for (w, base) in w.iter().zip(&spread.bases) {
+                let seen = &laid[base + block * N..][..N];
+                lanes.iter_mut().zip(seen).for_each(|(sum, x)| *sum += *w * *x);
+            }
+        }
+        sums.copy_from_slice(&lanes);
+    }
+}
+
 /// The sum of products, by lanes.
 #[inline(always)]
-fn dot<T: Real>(a: &[T], b: &[T]) -> T {
-    let mut lanes = [<T as Number>::ZERO; LANES];
-    for (a, b) in a.chunks_exact(LANES).zip(b.chunks_exact(LANES)) {
+fn dot<T: Real, const N: usize>(a: &[T], b: &[T]) -> T {
+    let mut lanes = [<T as Number>::ZERO; N];
+    for (a, b) in a.chunks_exact(N).zip(b.chunks_exact(N)) {
         lanes.iter_mut().zip(a.iter().zip(b)).for_each(|(sum, (a, b))| *sum += *a * *b);
     }
-    let mut width = LANES / 2;
+    let mut width = N / 2;
     while width > 0 {
         let (low, high) = lanes.split_at_mut(width);
         low.iter_mut().zip(high).for_each(|(low, high)| *low += *high);

@@ -9,9 +9,8 @@
 mod panels;
 mod weight;
 
-use crate::cpu::avx512::{Avx512, Block, HEIGHT, LINE, Line, Piece, Planes, Terms, WIDTH, first_lanes};
+use crate::cpu::avx512::{self, Avx512, Block, HEIGHT, LINE, Line, Piece, Planes, Terms, WIDTH, first_lanes};
 use crate::cpu::conv::Sizes;
-use crate::cpu::scratch;
 use crate::cpu::threads::Threads;
 use crate::cpu::tiles::{self, Steps, Tile};
 use crate::cpu::window::Window;
@@ -180,7 +179,7 @@ impl OfPlanes {
         let Some(rows) = share.made.first().map(Tile::rows) else { return };
         let (strips, lines) = (rows.div_ceil(HEIGHT), phase.taps.len() * W);
         let (sums, packed) = (strips * HEIGHT * WIDTH, self.depth * lines);
-        scratch::with_lines(sums + packed, |memory: &mut [Line]| {
+        avx512::with_lines(sums + packed, |memory: &mut [Line]| {
             let (sums, packed) = memory.split_at_mut(sums);
             let sums: &mut [Block] = bytemuck::cast_slice_mut(sums);
             for first in (0..self.channels).step_by(self.depth) {

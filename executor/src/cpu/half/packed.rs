@@ -7,7 +7,7 @@
 //! element lies in a tile.
 
 use super::x86::{HEIGHT, LINE, Line, Pairs, WIDTH};
-use crate::cpu::scratch;
+use crate::cpu::avx512;
 use ::half::bf16;
 use ::half::slice::HalfFloatSliceExt;
 use faer::{Accum, MatMut, MatRef};
@@ -34,7 +34,7 @@ pub fn multiply(pairs: Pairs, a: MatRef<'_, bf16>, b: MatRef<'_, bf16>, mut c: M
     // Four groups are better cut in the middle than into three and one.
     let groups = cols.div_ceil(LINE);
     let of_b = Panels::new(cols, if groups == 4 { 2 } else { groups.min(WIDTH) }, depth);
-    scratch::with_lines(of_a.lines() + of_b.lines(), |lines: &mut [Line]| {
+    avx512::with_lines(of_a.lines() + of_b.lines(), |lines: &mut [Line]| {
         let (a_lines, b_lines) = lines.split_at_mut(of_a.lines());
         for start in (0..terms).step_by(depth) {
             let depth = depth.min(terms - start);

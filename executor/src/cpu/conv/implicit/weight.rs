@@ -3,7 +3,7 @@
 
 use super::DEPTH;
 use super::panels::widths;
-use crate::cpu::avx512::{Avx512, HEIGHT, LINE, Line, Terms, WIDTH};
+use crate::cpu::avx512::{self, Avx512, HEIGHT, LINE, Line, Terms, WIDTH};
 use crate::cpu::conv::Sizes;
 use crate::cpu::scratch;
 use crate::cpu::threads::Threads;
@@ -89,7 +89,7 @@ impl Weight {
         let image_elements = s.inputs * self.padded.len() + lines * LINE * s.output;
         let together = (ELEMENTS / image_elements).next_multiple_of(self.images).clamp(self.images, s.batch);
         scratch::with(together * s.inputs * self.padded.len(), |laid: &mut [f32]| {
-            scratch::with_lines(together * lines * s.output, |packed: &mut [Line]| {
+            avx512::with_lines(together * lines * s.output, |packed: &mut [Line]| {
                 for group in 0..s.groups {
                     let w = &mut w[group * kernels..][..kernels];
                     for image in (0..s.batch).step_by(together) {
