@@ -4,8 +4,8 @@
 //! %x`, `%w16 = cast %w`, `%y = contract %x16, %w16 : bf16[…]`; a norm that reads `%y` reads `cast
 //! %y` in f32. Parameters stay as they are: they are the masters, and a product reads a rounded
 //! copy of them, made once. Outputs keep their types. With `compute=tf32` operands of products are
-//! rounded and stay f32. What each op does is its [`CastPolicy`]. A product with a constant is
-//! wide: the weights of an average are no numbers of 16 bits. Needs phase `raised` and keeps it.
+//! rounded and stay f32. What each op does is its [`CastPolicy`]. A product that only a wide sum
+//! reads is not rounded, unless `reduce=` wants its parts in 16 bits. One with a constant is wide: the weights of an average are no numbers of 16 bits. Needs phase `raised` and keeps it.
 //! Refuses what the types cannot mean. Source: Micikevicius et al., Mixed Precision Training
 //! (2018).
 
@@ -20,7 +20,7 @@ use shardc_ir::ops::Op;
 use shardc_ir::ops::cast_policy::CastPolicy;
 use shardc_ir::ops::elementwise::RoundTo;
 use shardc_ir::scalar::Rounding;
-use shardc_ir::spec::FloatType;
+use shardc_ir::spec::{FloatType, Precision as Line};
 use std::collections::HashMap;
 
 /// See the module.
@@ -52,9 +52,10 @@ impl Pass for Precision {
             Some(FloatType::Bf16) => Compute::Type(DType::BF16),
             Some(FloatType::F16) => Compute::Type(DType::F16),
         };
-        let gradients = cx.spec.precision.as_ref().and_then(|line| line.value.gradients);
-        let narrow_tables = gradients.is_some_and(|gradients| gradients.dtype().is_half());
-        let typed = Rewrite::new(graph, compute, narrow_tables).build();
+        let line = cx.spec.precision.as_ref().map(|line| &line.value);
+        let is_narrow = |part: fn(&Line) -> Option<FloatType>| line.and_then(part).is_some_and(|part| part.dtype().is_half());
+        let (narrow_tables, narrow_sums) = (is_narrow(|line| line.gradients), is_narrow(|line| line.reduce));
+        let typed = Rewrite { narrow_tables, narrow_sums, ..Rewrite::new(graph, compute) }.build();
         // Products that were rounded again are nobody's.
         *graph = rebuild(&typed, |_, _, _, _| None);
         Ok(())
@@ -76,6 +77,8 @@ struct Rewrite<'g> {
     uses: Vec<usize>,
     /// Whether lookups read rounded tables.
     narrow_tables: bool,
+    /// Whether sums over ranks are of 16 bits, so that products are rounded before they are added.
+    narrow_sums: bool,
     /// For each old value, whether it is made of state variables and constants.
     weights: Vec<bool>,
     /// For each old value, whether it is made of constants alone.
@@ -87,7 +90,7 @@ struct Rewrite<'g> {
 }
 
 impl<'g> Rewrite<'g> {
-    fn new(old: &'g Graph, compute: Compute, narrow_tables: bool) -> Rewrite<'g> {
+    fn new(old: &'g Graph, compute: Compute) -> Rewrite<'g> {
         let made = old.reached_from(|v| matches!(old.def(v).op, Op::Input(_) | Op::State(_)));
         let constants = made.into_iter().map(|made| !made).collect();
         let mut products = vec![false; old.value_count()];
@@ -102,7 +105,8 @@ impl<'g> Rewrite<'g> {
         Rewrite {
             old,
             compute,
-            narrow_tables,
+            narrow_tables: false,
+            narrow_sums: false,
             uses: old.use_counts(),
             weights: weights(old),
             constants,
@@ -170,6 +174,14 @@ impl<'g> Rewrite<'g> {
                 let results = self.in_type(b, node, &operands, through);
                 results.into_iter().map(|v| rounded(b, v, dtype)).collect()
             }
+            CastPolicy::Widest if node.op.is_sum() && !self.narrow_sums => {
+                let mut unrounded = |(old, new): (&ValueId, &ValueId)| {
+                    let is_rounded = b.ty(*new).dtype != wide;
+                    is_rounded.then(|| self.unrounded(b, *old, *new)).flatten().unwrap_or(*new)
+                };
+                let operands: Vec<ValueId> = node.operands.iter().zip(&operands).map(&mut unrounded).collect();
+                self.in_type(b, node, &operands, wide)
+            }
             CastPolicy::Widest | CastPolicy::Wide | CastPolicy::Table => self.in_type(b, node, &operands, wide),
             CastPolicy::WideAsFirst => {
                 let dtype = b.ty(operands[0]).dtype;
@@ -190,7 +202,8 @@ impl<'g> Rewrite<'g> {
         unrounded.unwrap_or(new)
     }
 
-    /// A product that nothing else reads, however its elements are ordered, before it is rounded.
+    /// A product, or the sum of one and a bias, that nothing else reads, however its elements are
+    /// ordered, before it is rounded.
     fn unrounded(&self, b: &mut Builder, old: ValueId, new: ValueId) -> Option<ValueId> {
         let (node, from) = (b.graph().def(new).clone(), self.old.def(old));
         match (&node.op, from.operands.first()) {
@@ -199,6 +212,7 @@ impl<'g> Rewrite<'g> {
                 let dtype = b.ty(node.operands[0]).dtype;
                 Some(b.op(product.clone().unrounded(dtype), &node.operands))
             }
+            (Op::Cast(_), _) if from.op.is_sum() => Some(node.operands[0]),
             (op, Some(inner)) if op.is_rearrangement() => {
                 let inner = self.unrounded(b, *inner, node.operands[0])?;
                 Some(b.op(op.clone(), &[inner]))
