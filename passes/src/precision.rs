@@ -5,9 +5,9 @@
 //! %y` in f32. Parameters stay as they are: they are the masters, and a product reads a rounded
 //! copy of them, made once. Outputs keep their types. With `compute=tf32` operands of products are
 //! rounded and stay f32. What each op does is its [`CastPolicy`]. A product that only a wide sum
-//! reads is not rounded, unless `reduce=` wants its parts in 16 bits. One with a constant is wide: the weights of an average are no numbers of 16 bits. Needs phase `raised` and keeps it.
-//! Refuses what the types cannot mean. Source: Micikevicius et al., Mixed Precision Training
-//! (2018).
+//! reads is not rounded, unless `reduce=` wants its parts in 16 bits. One with a constant is wide:
+//! the weights of an average are no numbers of 16 bits. Needs phase `raised` and keeps it. Refuses
+//! what the types cannot mean. Source: Micikevicius et al., Mixed Precision Training (2018).
 
 use crate::pass::{Context, Mode, Pass};
 use crate::rewrite::{ValueMap, mapped, rebuild, rebuild_nodes};
