@@ -167,6 +167,36 @@ fn behind_the_exporters_optimizer_a_net_trains_as_in_pytorch_or_names_what_it_lo
     assert!(random.eq(["gpt2", "encoder", "lstm", "buffers", "padding"]));
 }
 
+/// Tools that shrink a file leave out the calls. A tied parameter is still known by its second name
+/// in a file that no optimizer has touched, and nothing lost is taken for one.
+#[test]
+fn a_record_without_calls_tells_ties_or_refuses() {
+    let mut known = vec![];
+    for name in NETS {
+        for export in ["plain", "default", "random"] {
+            let net = Net::new(name, export);
+            let here = folder(&format!("recorded-silent-{name}-{export}"));
+            let (key, gone) = (b"pkg.torch.onnx.fx_node", b"pkg.torch.onnx.fx_gone");
+            let mut bytes = fs::read(net.path()).expect("a model");
+            while let Some(at) = bytes.windows(key.len()).position(|part| part == key) {
+                bytes[at..at + key.len()].copy_from_slice(gone);
+            }
+            fs::write(here.join("model.onnx"), bytes).expect("a model");
+            let ran = net.run(&here, "compile", &here.join("model.onnx"), &net.spec(""), &["-o", "plan"]);
+            if ran.code == 0 {
+                assert!(net.lost().is_empty(), "{name}/{export}.onnx has lost {:?}", net.lost());
+                known.push((name, export));
+            } else {
+                assert!(ran.err.contains("error: the export has lost "), "{}", ran.err);
+            }
+            if (ran.code, export) == (0, "plain") {
+                assert_eq!(decisions(&here.join("model.onnx")), decisions(&net.path()), "{name}");
+            }
+        }
+    }
+    assert!(known.contains(&("gpt2", "plain")) && !known.contains(&("gpt2", "default")), "{known:?}");
+}
+
 #[test]
 fn for_evaluation_nothing_is_lost() {
     for name in NETS {

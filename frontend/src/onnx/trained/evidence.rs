@@ -7,6 +7,7 @@ use super::uses::{Use, invented};
 use super::values::Values;
 use crate::onnx::file::model_file::ModelFile;
 use crate::onnx::file::record::{Call, Kind, Parameter, Record};
+use crate::onnx::file::scope::parent;
 use std::collections::{HashMap, HashSet};
 
 /// Calls whose weights an exporter writes transposed or regrouped, and does not compute with.
@@ -42,6 +43,9 @@ const PARTS: [&str; 3] = ["slice", "select", "narrow"];
 
 /// Results of calls that compute positions for a table, beside those that move elements.
 const POSITIONS: [&str; 8] = ["arange", "add", "sub", "cumsum", "expand", "full", "zeros", "ones"];
+
+/// Tensors of more elements are not merged with equal ones.
+const SMALL: u64 = 1024;
 
 /// Results of calls that may disappear because they do nothing.
 const IDLE: [&str; 8] = ["getitem", "expand", "dropout", "to", "_to_copy", "detach", "type_as", "lift_fresh_copy"];
@@ -226,6 +230,25 @@ impl<'a, 'm> Evidence<'a, 'm> {
 
     fn readers_of(&self, name: &str) -> &[&'a Call] {
         self.readers.get(name).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// Whether a parameter that is seen nowhere is the second name of another one, where the record
+    /// has no calls: a node of its module reads the other one, and equal tensors are not merged.
+    pub fn is_second_name(&self, name: &str) -> bool {
+        let Some(module) = parent(name).filter(|_| self.record.calls.iter().all(Option::is_none)) else { return false };
+        let is_another = |read: &String| self.parameter(read).is_some() && parent(read).as_ref() != Some(&module);
+        let graph = self.file.graph();
+        let mut of_module = self.order.iter().filter(|p| self.file.sources[**p].scope.as_ref() == Some(&module));
+        of_module.any(|position| graph.node[*position].input.iter().any(is_another)) && self.keeps_equal_tensors()
+    }
+
+    /// Whether two parameters have the same type and are both zeros, or both ones: an exporter's
+    /// optimizer would have made one of them.
+    fn keeps_equal_tensors(&self) -> bool {
+        let mut found = HashSet::new();
+        let small = |c: &Candidate<'_>| (2..=SMALL).contains(&c.weight.ty.elements()) && self.parameter(c.name).is_some();
+        let fresh = (0..self.candidates.len()).filter(|i| small(&self.candidates[*i]) && self.values.fresh(*i) == Some(true));
+        fresh.into_iter().any(|i| !found.insert((&self.candidates[i].weight.ty, self.values.zero(i))))
     }
 
     /// Whether a parameter that is seen nowhere may have been in use: the record has no calls,

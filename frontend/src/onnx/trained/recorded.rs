@@ -7,7 +7,9 @@
 //! that it is lost; so is one whose initializer the optimizer replaced (a convolution into which it
 //! folded a batch normalisation), and one that a call takes and no initializer holds. A parameter
 //! that no call takes is the second name of another one, or is not used: unless something that
-//! calls take is gone, and may have been of it. Parts of a parameter are read by calls that take
+//! calls take is gone, and may have been of it. Where the record has no calls, it is the second
+//! name of a parameter that a node of its module reads, if the file shows that no optimizer merged
+//! what is equal. Parts of a parameter are read by calls that take
 //! them: what is equal to a part is another part.
 
 use super::evidence::Evidence;
@@ -113,6 +115,8 @@ impl<'a> Search<'a, '_> {
     /// Parameters that are seen nowhere are lost, unless everything shows that they were not in
     /// use.
     fn suspect_the_unseen(&mut self) {
+        let evidence = self.evidence;
+        self.unseen.retain(|name| !evidence.is_second_name(name));
         if !self.unseen.is_empty() && self.evidence.may_hide_a_parameter(&self.origins) {
             self.lost.extend(&self.unseen);
         } else if self.evidence.has_unseen_tensor() {
