@@ -34,6 +34,11 @@ pub struct Profile {
 impl Profile {
     pub(crate) fn add(&mut self, step: Vec<Vec<Timed>>) {
         let fits = self.ranks.len() == step.len() && self.ranks.iter().zip(&step).all(|(sums, turns)| sums.len() == turns.len());
+        let turns = |ranks: &[Vec<Timed>]| ranks.iter().map(Vec::len).sum::<usize>();
+        if turns(&step) < turns(&self.ranks) {
+            // A step that was given up.
+            return;
+        }
         let end = |turns: &Vec<Timed>| turns.last().map_or(Duration::ZERO, |timed| timed.start + timed.time);
         let time = step.iter().map(end).max().unwrap_or_default();
         if self.is_warm && fits {
@@ -43,7 +48,6 @@ impl Profile {
             }
             self.steps += 1;
         } else {
-            // A step that was given up has fewer turns.
             self.is_warm = !self.ranks.is_empty();
             (self.steps, self.time, self.ranks) = (1, time, step.clone());
         }
@@ -97,5 +101,7 @@ mod tests {
         profile.add(vec![vec![turn(4)]]);
         assert_eq!((profile.steps, profile.ranks[0][0].time.as_millis()), (2, 7));
         assert_eq!(profile.last[0][0].time.as_millis(), 4);
+        profile.add(vec![vec![]]);
+        assert_eq!((profile.steps, profile.last[0].len()), (2, 1), "a step that was given up does not count");
     }
 }

@@ -17,6 +17,9 @@ pub const HEIGHT: usize = 8;
 /// The most lines of a row of a block.
 pub const WIDTH: usize = 3;
 
+/// The largest distance between lanes: distances within a line fit 32 bits.
+pub const MOST_STEP: usize = i32::MAX as usize / LINE;
+
 /// Results in rows of lines.
 pub type Block = [[Line; WIDTH]; HEIGHT];
 
@@ -112,6 +115,7 @@ impl Avx512 {
     /// # Panics
     /// If a piece lies outside `planes`.
     pub fn pack(self, planes: &Planes<'_>, pieces: &[Piece], packed: &mut [Line], lines: usize) {
+        assert!(planes.step <= MOST_STEP, "lanes are near each other");
         let ends = pieces.iter().filter_map(|piece| piece.ends(planes.step));
         let (low, high) = ends.fold((i64::MAX, i64::MIN), |(low, high), ends| (low.min(ends.0), high.max(ends.1)));
         let channels = packed.len() / lines;
@@ -131,7 +135,7 @@ impl Avx512 {
     #[inline]
     pub fn store(self, line: &Line, piece: &Piece, step: usize, to: &mut [f32]) {
         let Some((low, high)) = piece.ends(step) else { return };
-        assert!(low >= 0 && high < to.len() as i64, "a piece is inside");
+        assert!(step <= MOST_STEP && low >= 0 && high < to.len() as i64, "a piece is inside");
         // SAFETY: as above.
         unsafe { store(line, piece, step, to.as_mut_ptr()) }
     }

@@ -140,13 +140,16 @@ impl Prepared {
     fn items<'a, A>(&self, chunks: usize, partial: &'a mut [A]) -> Vec<Item<'a, A>> {
         let kept = self.outer * self.inner;
         let step = self.chunk_step(chunks);
+        let row = self.fused.shape.last().copied().unwrap_or(1).max(1);
+        // Where nothing is added up, the last dimension is a kept one, and blocks are rows of it.
+        let unit = if self.reduced == 1 && row <= self.fused.block() { row } else { 1 };
         let mut items = vec![];
         for (chunk, mut rest) in partial.chunks_mut(kept).enumerate() {
             let (from, to) = ((chunk * step).min(self.reduced), ((chunk + 1) * step).min(self.reduced));
             let mut at = 0;
             while at < kept {
                 let len = if self.inner == 1 {
-                    (32_768 / self.reduced).clamp(1, kept - at)
+                    (32_768 / self.reduced).max(1).next_multiple_of(unit).min(kept - at)
                 } else {
                     let column = at % self.inner;
                     self.fused.block_at(column, self.inner).min(self.inner - column)

@@ -35,20 +35,28 @@ fn reduce() {
 }
 
 #[test]
-fn reductions_of_single_elements_along_long_rows() {
-    let (rows, width) = (3, 1280);
+fn reductions_of_single_elements_along_rows() {
+    for (rows, width) in [(3, 1280), (128, 300), (700, 50)] {
+        single_elements(rows, width);
+    }
+}
+
+/// The rows of the first operand have room behind them.
+fn single_elements(rows: u64, width: u64) {
+    let pitch = width + 7;
     let map = Map {
         compute: DType::F32,
         shape: vec![rows, width, 1],
-        inputs: [width as i64, 0].map(|stride| MapInput { dtype: DType::F32, strides: vec![stride, 1, 1] }).to_vec(),
+        inputs: [pitch as i64, 0].map(|stride| MapInput { dtype: DType::F32, strides: vec![stride, 1, 1] }).to_vec(),
         program: ScalarProgram { inputs: 2, code: vec![Instr::Binary(Binary::Add, 0, 1)], outputs: vec![2] },
         outputs: vec![DType::F32],
         origins: vec![],
     };
     let kernel = Kernel::Reduce(Reduce { map, kind: ReduceKind::Sum, reduced: vec![false, false, true], accumulate: DType::F32 });
-    let x: Vec<f64> = (0..rows * width).map(|i| i as f64).collect();
+    let x: Vec<f64> = (0..rows * pitch).map(|i| i as f64).collect();
     let row: Vec<f64> = (0..width).map(|i| 0.5 * i as f64).collect();
-    let want: Vec<f64> = x.iter().enumerate().map(|(i, x)| x + row[i % width as usize]).collect();
+    let at = |i: u64| x[(i / width * pitch + i % width) as usize] + row[(i % width) as usize];
+    let want: Vec<f64> = (0..rows * width).map(at).collect();
     assert_eq!(launch(&kernel, &[x, row], &COORDINATES, Threads(2))[0], want);
 }
 

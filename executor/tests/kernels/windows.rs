@@ -77,6 +77,34 @@ fn convolutions_in_parts() {
     }
 }
 
+/// Windows of which little lies inside, and strides, dilations and pads that reach far.
+#[test]
+fn convolutions_under_strange_windows() {
+    let mut random = Random::new(19);
+    let dim =
+        |[input, output, kernel, stride, dilation]: [u64; 5], pad| WindowDim { input, output, kernel, stride, dilation, pad };
+    let far = 1 << 28;
+    let windows = [
+        vec![dim([9, 9, 3, 1, 1], 1), dim([1, 1, 1, far, 1], 0)],
+        vec![dim([2, 9, 1, far, 1], i64::from(i32::MAX))],
+        vec![dim([9, 9, 3, 1, 1], 1), dim([1, 1, 1, u64::from(u32::MAX >> 1), 1], 0)],
+        vec![dim([3, 2, 2, 1, 1], -5)],
+        vec![dim([3, 3, 1, 1, 1], 0), dim([3, 2, 2, 1, 1], -5)],
+        vec![dim([1, 1, 2, 1, 4090], 0)],
+        vec![dim([1, 1, 2, 1, far], 0)],
+        vec![dim([50, 1, 1, 1 << 24, 1], 0)],
+        vec![dim([3000, 1, 1, 1 << 24, 1], 0)],
+    ];
+    for window in windows {
+        for result in [ConvResult::Output, ConvResult::Input, ConvResult::Weight] {
+            let conv = Conv { dtype: DType::F32, result, batch: 3, groups: 1, inputs: 8, outputs: 8, window: window.clone() };
+            let kernel = Kernel::Conv(conv);
+            let reads = operands(&mut random, &kernel);
+            check(&kernel, &reads, &COORDINATES, tolerance(DType::F32) * 8.0);
+        }
+    }
+}
+
 #[test]
 fn pools_and_their_gradients() {
     let mut random = Random::new(18);

@@ -43,15 +43,23 @@ impl Window {
         std::array::from_fn(|i| at[i] % self.axes[i].stride)
     }
 
+    /// How many residues inputs have.
+    pub fn residues(&self) -> usize {
+        self.axes.iter().fold(1, |n, axis| n * axis.stride.min(axis.input))
+    }
+
     /// The distance between the inputs that neighbouring outputs see.
     pub fn step(&self) -> usize {
         self.axes[2].stride
     }
 
-    /// The plane with all positions, inside or outside, that some output sees.
-    pub fn padded(&self) -> Padded {
+    /// The plane with all positions, inside or outside, that some output sees; `None` where it
+    /// would be much larger than the planes.
+    pub fn padded(&self) -> Option<Padded> {
         let sizes = self.axes.map(|a| (a.output - 1) * a.stride + (a.kernel - 1) * a.dilation + 1);
-        Padded { axes: self.axes, sizes }
+        let room = 8 * (self.inputs() + self.outputs()) + 4096;
+        let size = sizes.iter().fold(1usize, |n, size| n.saturating_mul(*size));
+        (size <= room).then_some(Padded { axes: self.axes, sizes })
     }
 }
 
@@ -94,7 +102,7 @@ impl Padded {
         let [depth, height, width] = &self.axes;
         let inside = |axis: &Axis, at: usize| at.checked_add_signed(-axis.pad).filter(|at| *at < axis.input);
         let before = width.pad.clamp(0, self.sizes[2] as isize) as usize;
-        let first = width.pad.min(0).unsigned_abs();
+        let first = width.pad.min(0).unsigned_abs().min(width.input);
         let len = width.input.saturating_sub(first).min(self.sizes[2] - before);
         for (row, out) in out.chunks_exact_mut(self.sizes[2]).enumerate() {
             let source = inside(depth, row / self.sizes[1]).zip(inside(height, row % self.sizes[1]));

@@ -1,6 +1,6 @@
 //! Which elements a product's packed lines hold: for each tap, what 16 neighbouring results see.
 
-use crate::cpu::avx512::{LINE, Piece, WIDTH};
+use crate::cpu::avx512::{LINE, MOST_STEP, Piece, WIDTH};
 use crate::cpu::conv::Sizes;
 use crate::cpu::window::Window;
 use shardc_ir::kernel::ConvResult;
@@ -12,8 +12,10 @@ const COLUMNS: usize = 96;
 /// Results of a range of a wide plane: two panels.
 const RANGE: usize = 2 * WIDTH * LINE;
 
-/// More entries than these are too many for one table.
-const MOST_PIECES: usize = 1 << 22;
+/// Results at taps, inputs of different residues, and pieces: of more, tables are too large.
+const MOST_ENTRIES: usize = 1 << 22;
+const MOST_RESIDUES: usize = 1 << 10;
+const MOST_PIECES: usize = 1 << 20;
 
 /// Results that see the same taps, in tables for some samples.
 #[derive(Debug)]
@@ -59,9 +61,11 @@ impl Phases {
             ConvResult::Output => (sizes.output, sizes.x_image(), window.step(), 1),
             _ => (sizes.input, sizes.y_image(), 1, window.step()),
         };
-        let entries = COLUMNS.max(results).saturating_mul(sizes.taps) / 4;
-        let far = sizes.batch.saturating_mul(stride).max(results).saturating_mul(2);
-        if entries > MOST_PIECES || sizes.taps * WIDTH > usize::from(u16::MAX) || i32::try_from(far).is_err() {
+        let entries = COLUMNS.max(results).saturating_mul(sizes.taps);
+        let far = sizes.batch.saturating_mul(stride).max(results).saturating_add(LINE * source_step.max(target_step));
+        let residues = if sizes.result == ConvResult::Output { 1 } else { window.residues() };
+        let fits = entries <= MOST_ENTRIES && sizes.taps * WIDTH <= usize::from(u16::MAX) && residues <= MOST_RESIDUES;
+        if !fits || far > i32::MAX as usize / 2 || source_step.max(target_step) > MOST_STEP {
             return None;
         }
         let images = images(results, sizes.batch);
@@ -101,14 +105,15 @@ impl Phases {
                 });
                 Panel { range, column, width, sources: sources.collect(), targets: targets.collect() }
             };
-            let lines = columns.div_ceil(LINE);
+            let lines = if taps.is_empty() { 0 } else { columns.div_ceil(LINE) };
             let ranges = (0..lines).step_by(range.div_ceil(LINE)).map(|first| (first, (lines - first).min(range.div_ceil(LINE))));
             let panels = ranges.flat_map(|(start, lines)| widths(lines).map(move |(first, width)| (start + first, width)));
             let panels = panels.map(panel).collect();
             Phase { positions: positions.len(), panels, taps }
         };
-        let phases = phases.into_values().map(phase).collect();
-        Some(Phases { phases, images, range, source_step, target_step })
+        let phases: Vec<Phase> = phases.into_values().map(phase).collect();
+        let pieces: usize = phases.iter().flat_map(|phase| &phase.panels).map(|panel| panel.sources.len()).sum();
+        (pieces <= MOST_PIECES).then_some(Phases { phases, images, range, source_step, target_step })
     }
 }
 

@@ -62,10 +62,13 @@ impl Chunk<'_> {
 impl Weight {
     /// The gradient; `None` where planes are too large.
     pub fn new(cpu: Avx512, sizes: Sizes, window: &Window) -> Option<Weight> {
-        let padded = window.padded();
+        let padded = window.padded()?;
         let images = (DEPTH / sizes.output).clamp(1, sizes.batch);
         let image = sizes.inputs.checked_mul(padded.len())?;
-        u32::try_from(image.checked_mul(images)?).ok()?;
+        let laid = image.checked_mul(images)?;
+        if laid > ELEMENTS + 16 * images * sizes.inputs * sizes.input || u32::try_from(laid).is_err() {
+            return None;
+        }
         let parts = sizes.output.div_ceil(DEPTH);
         let parts_of = |images: usize| {
             let part = |i: usize| {
