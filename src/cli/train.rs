@@ -114,7 +114,7 @@ impl Train {
             let skipped = counted(skipped, "step");
             note(&format!("note: gradients overflowed in {skipped}, which changed nothing but the loss scale"));
         }
-        if let (Some(path), Some(profile)) = (&self.profile, executor.profile()) {
+        if let (Some(path), Some(profile)) = (&self.profile, executor.profile().filter(|profile| profile.steps > 0)) {
             profile::finish(executor.programs(), profile, path)?;
             written.push(format!("the last step in `{}`", path.display()));
         }

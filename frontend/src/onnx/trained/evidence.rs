@@ -254,6 +254,15 @@ impl<'a, 'm> Evidence<'a, 'm> {
     /// Whether a parameter that is seen nowhere may have been in use: the record has no calls,
     /// something came from nowhere, or the result of a call is gone that did something.
     pub fn may_hide_a_parameter(&self, origins: &[Origin]) -> bool {
+        self.record.calls.iter().all(Option::is_none)
+            || self.has_tensor_from_nowhere(origins)
+            || self.calls().any(|(_, call)| self.gone(call).any(|name| !is_idle(name)))
+            || self.record.outputs.iter().any(|name| !self.known.contains(name.as_str()) && !is_idle(name))
+            || self.replaced(origins)
+    }
+
+    /// Whether there is a tensor of floats that neither the module nor its code has.
+    pub fn has_tensor_from_nowhere(&self, origins: &[Origin]) -> bool {
         let from_nowhere = |(i, candidate): (usize, &Candidate<'_>)| {
             origins[i] == Origin::Constant
                 && candidate.weight.ty.dtype.is_float()
@@ -261,11 +270,7 @@ impl<'a, 'm> Evidence<'a, 'm> {
                 && !candidate.is_node
                 && !self.record.folded.contains_key(candidate.name)
         };
-        self.record.calls.iter().all(Option::is_none)
-            || self.candidates.iter().enumerate().any(from_nowhere)
-            || self.calls().any(|(_, call)| self.gone(call).any(|name| !is_idle(name)))
-            || self.record.outputs.iter().any(|name| !self.known.contains(name.as_str()) && !is_idle(name))
-            || self.replaced(origins)
+        self.candidates.iter().enumerate().any(from_nowhere)
     }
 
     /// Whether a node is given, for a result that is gone, a tensor that was equal to it and may

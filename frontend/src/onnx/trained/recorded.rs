@@ -9,7 +9,7 @@
 //! that no call takes is the second name of another one, or is not used: unless something that
 //! calls take is gone, and may have been of it. Where the record has no calls, it is the second
 //! name of a parameter that a node of its module reads, if the file shows that no optimizer merged
-//! what is equal. Parts of a parameter are read by calls that take
+//! what is equal or computed anything. Parts of a parameter are read by calls that take
 //! them: what is equal to a part is another part.
 
 use super::evidence::Evidence;
@@ -115,8 +115,9 @@ impl<'a> Search<'a, '_> {
     /// Parameters that are seen nowhere are lost, unless everything shows that they were not in
     /// use.
     fn suspect_the_unseen(&mut self) {
-        let evidence = self.evidence;
-        self.unseen.retain(|name| !evidence.is_second_name(name));
+        if !self.evidence.has_tensor_from_nowhere(&self.origins) {
+            self.unseen.retain(|name| !self.evidence.is_second_name(name));
+        }
         if !self.unseen.is_empty() && self.evidence.may_hide_a_parameter(&self.origins) {
             self.lost.extend(&self.unseen);
         } else if self.evidence.has_unseen_tensor() {
