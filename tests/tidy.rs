@@ -17,7 +17,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 
 /// The files in which `unsafe` may stand.
 const UNSAFE: &[&str] =
-    &["executor/src/cpu/avx512.rs", "executor/src/cpu/half/x86.rs", "executor/src/cpu/tiles.rs", "src/heap.rs"];
+    &["executor/src/cpu/avx512.rs", "executor/src/cpu/packed/x86.rs", "executor/src/cpu/tiles.rs", "src/heap.rs"];
 
 /// Passes that recognise or build ops of models. All others ask the ops' rules, and name leaves and
 /// communication only.

@@ -11,14 +11,16 @@ mod contract;
 mod conv;
 mod copy;
 pub mod element;
+mod factor;
 mod fill;
 mod gather;
-mod half;
 mod lanes;
 mod map;
 mod math;
 mod narrow;
 mod number;
+#[cfg(target_arch = "x86_64")]
+mod packed;
 mod pool;
 mod random;
 mod reduce;

@@ -5,10 +5,10 @@
 //! result is cut into follows from the sizes alone, so that any number of threads computes the same
 //! sums in the same order.
 
-mod half;
+mod single;
 
 use crate::cpu::element::{Slice, SliceMut};
-use crate::cpu::half::Half;
+use crate::cpu::factor::Factor;
 use crate::cpu::number::{Number, Real};
 use crate::cpu::threads::Threads;
 use crate::cpu::tiles::{self, Steps, Tile};
@@ -63,9 +63,9 @@ impl Launch for Prepared {
     fn launch(&self, Arguments { reads, mut writes, threads, .. }: Arguments<'_>) -> Result<(), Reason> {
         match self.dtype {
             DType::F64 => run::<f64>(&self.product, reads, writes.remove(0), threads),
-            DType::BF16 => run_half::<bf16>(&self.product, reads, writes.remove(0), threads),
-            DType::F16 => run_half::<f16>(&self.product, reads, writes.remove(0), threads),
-            _ => run::<f32>(&self.product, reads, writes.remove(0), threads),
+            DType::BF16 => run_single::<bf16>(&self.product, reads, writes.remove(0), threads),
+            DType::F16 => run_single::<f16>(&self.product, reads, writes.remove(0), threads),
+            _ => run_single::<f32>(&self.product, reads, writes.remove(0), threads),
         }
         Ok(())
     }
@@ -76,12 +76,12 @@ fn run<T: Real>(product: &Product, reads: &[Slice<'_>], mut write: SliceMut<'_>,
     product.run(a, b, c, Accum::Replace, threads);
 }
 
-fn run_half<T: Half>(product: &Product, reads: &[Slice<'_>], mut write: SliceMut<'_>, threads: Threads) {
+fn run_single<T: Factor>(product: &Product, reads: &[Slice<'_>], mut write: SliceMut<'_>, threads: Threads) {
     let (Some(a), Some(b)) = (T::of(reads[0]), T::of(reads[1])) else { return };
     if let SliceMut::F32(c) = write {
-        product.run_half(a, b, c, Accum::Replace, threads);
+        product.run_single(a, b, c, Accum::Replace, threads);
     } else if let Some(c) = T::take(&mut write) {
-        product.run_half(a, b, c, Accum::Replace, threads);
+        product.run_single(a, b, c, Accum::Replace, threads);
     }
 }
 
@@ -158,6 +158,11 @@ impl Product {
 
     /// `c = a b`, or `c += a b`.
     pub fn run<T: Real>(&self, a: &[T], b: &[T], c: &mut [T], accumulate: Accum, threads: Threads) {
+        T::contract(self, a, b, c, accumulate, threads);
+    }
+
+    /// The same, with sums of the type.
+    pub fn run_double<T: Real>(&self, a: &[T], b: &[T], c: &mut [T], accumulate: Accum, threads: Threads) {
         let products = self.tiles(c, self.tile);
         let sums = self.summed.iter().map(|l| l.size).product::<usize>() * self.k.size;
         let work = products.len().saturating_mul(self.tile.0 * self.tile.1).saturating_mul(sums) / 4;

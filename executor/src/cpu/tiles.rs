@@ -111,6 +111,16 @@ impl<'a, T> Tile<'a, T> {
         self.rows.size
     }
 
+    /// The number of columns.
+    pub fn cols(&self) -> usize {
+        self.cols.size
+    }
+
+    /// The same tile, for a while.
+    pub fn part(&mut self) -> Tile<'_, T> {
+        Tile { first: self.first, rows: self.rows, cols: self.cols, data: PhantomData }
+    }
+
     /// Cuts rows and columns into parts of at most `height` and `width`; each with its first row
     /// and column.
     pub fn split(self, height: usize, width: usize) -> Vec<(usize, usize, Tile<'a, T>)> {

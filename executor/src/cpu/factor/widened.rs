@@ -1,7 +1,7 @@
 //! Products of 16-bit floats on any machine: blocks of both operands are converted to f32, and
 //! multiplied as such.
 
-use super::Half;
+use super::Factor;
 use crate::cpu::element::convert;
 use crate::cpu::scratch;
 use faer::linalg::matmul::matmul;
@@ -11,7 +11,7 @@ use faer::{Accum, MatMut, MatRef, Par};
 const DEPTH: usize = 512;
 
 /// `c = a b`, or `c += a b`, with sums in f32; `a` is m x k, `b` k x n, and `c` m x n.
-pub fn multiply<T: Half>(a: MatRef<'_, T>, b: MatRef<'_, T>, mut c: MatMut<'_, f32>, accumulate: Accum) {
+pub fn multiply<T: Factor>(a: MatRef<'_, T>, b: MatRef<'_, T>, mut c: MatMut<'_, f32>, accumulate: Accum) {
     let (rows, cols, terms) = (a.nrows(), b.ncols(), a.ncols());
     assert!((b.nrows(), c.nrows(), c.ncols()) == (terms, rows, cols), "sizes fit");
     if terms == 0 {
@@ -36,7 +36,7 @@ pub fn multiply<T: Half>(a: MatRef<'_, T>, b: MatRef<'_, T>, mut c: MatMut<'_, f
 
 /// The matrix converted into `memory`, its elements in the order of the original where that is
 /// contiguous.
-fn widen<'m, T: Half>(matrix: MatRef<'_, T>, memory: &'m mut [f32]) -> MatRef<'m, f32> {
+fn widen<'m, T: Factor>(matrix: MatRef<'_, T>, memory: &'m mut [f32]) -> MatRef<'m, f32> {
     let (rows, cols) = (matrix.nrows(), matrix.ncols());
     if matrix.row_stride() == 1 && matrix.col_stride() != 1 {
         return widen(matrix.transpose(), memory).transpose();

@@ -1,8 +1,7 @@
-//! Contractions of 16-bit floats, with sums in f32.
+//! Contractions of f32 and of 16-bit floats, with sums in f32.
 
 use super::{Letter, Product, TileProduct, starts};
-use crate::cpu::half::{Half, HalfResult};
-use crate::cpu::scratch;
+use crate::cpu::factor::{Factor, Stored};
 use crate::cpu::threads::Threads;
 use crate::cpu::tiles::{self, Steps};
 use faer::{Accum, MatMut};
@@ -33,16 +32,32 @@ fn tile([m, n, k]: [usize; 3], outer: usize, threads: usize) -> (usize, usize) {
 impl Product {
     /// `c = a b`, or `c += a b`, where the sums are made in f32, and results of 16 bits rounded
     /// once, to the nearest, ties to even, after all of them.
-    pub fn run_half<T: Half, C: HalfResult>(&self, a: &[T], b: &[T], c: &mut [C], accumulate: Accum, threads: Threads) {
+    pub fn run_single<T: Factor, C: Stored>(&self, a: &[T], b: &[T], c: &mut [C], accumulate: Accum, threads: Threads) {
         if self.m.c == 1 && self.n.c > 1 {
-            return self.transposed().run_half(b, a, c, accumulate, threads);
+            return self.transposed().run_single(b, a, c, accumulate, threads);
+        }
+        if self.outer.is_empty() && self.summed.is_empty() && self.run_shared(a, b, c, accumulate, threads) {
+            return;
         }
         let outer: usize = self.outer.iter().map(|l| l.size).product();
         let sums = self.summed.iter().map(|l| l.size).product::<usize>() * self.k.size;
         let tile = if T::any_tile() { tile([self.m.size, self.n.size, sums], outer, threads.0) } else { self.tile };
         let products = self.tiles(c, tile);
         let work = outer.saturating_mul(self.m.size * self.n.size).saturating_mul(sums) / 8;
-        threads.for_each(work, products, |product| self.multiply_half(product, a, b, accumulate));
+        threads.for_each(work, products, |product| self.multiply_single(product, a, b, accumulate));
+    }
+
+    /// The one product by all threads together. Says whether it was done.
+    fn run_shared<T: Factor, C: Stored>(&self, a: &[T], b: &[T], c: &mut [C], accumulate: Accum, threads: Threads) -> bool {
+        let (m, n, k) = (&self.m, &self.n, &self.k);
+        if m.size * n.size * k.size == 0 {
+            return false;
+        }
+        let steps = |letter: &Letter, stride: usize| Steps { size: letter.size, stride };
+        let a = tiles::matrix(a, 0, steps(m, m.a), steps(k, k.a));
+        let b = tiles::matrix(b, 0, steps(k, k.b), steps(n, n.b));
+        let mut tiles = tiles::cut(c, &[], steps(m, m.c), steps(n, n.c));
+        tiles.iter_mut().all(|tile| T::multiply_shared(a, b, tile, accumulate, threads))
     }
 
     /// The product `b^T a^T`, which is `c^T`.
@@ -60,37 +75,20 @@ impl Product {
     }
 
     /// One tile, through f32 where it is not itself that.
-    fn multiply_half<T: Half, C: HalfResult>(&self, product: TileProduct<'_, C>, a: &[T], b: &[T], accumulate: Accum) {
+    fn multiply_single<T: Factor, C: Stored>(&self, product: TileProduct<'_, C>, a: &[T], b: &[T], accumulate: Accum) {
         let TileProduct { a: a_start, b: b_start, mut tile } = product;
-        let starts = (a_start, b_start);
-        if let Some(c) = C::sums(&mut tile) {
-            return self.sums(starts, a, b, c, accumulate);
-        }
-        let mut matrix = tile.matrix();
-        let (rows, cols) = (matrix.nrows(), matrix.ncols());
-        scratch::with(rows * cols, |memory: &mut [f32]| {
-            let mut c = MatMut::from_row_major_slice_mut(memory, rows, cols);
-            if let Accum::Add = accumulate {
-                for row in 0..rows {
-                    (0..cols).for_each(|col| c[(row, col)] = matrix[(row, col)].cast());
-                }
-            }
-            self.sums(starts, a, b, c, accumulate);
-            for (row, sums) in memory.chunks_exact(cols).enumerate() {
-                match matrix.as_mut().row_mut(row).try_as_row_major_mut() {
-                    Some(row) => C::narrow(sums, row.as_slice_mut()),
-                    None => {
-                        for (col, sum) in sums.iter().enumerate() {
-                            C::narrow(std::slice::from_ref(sum), std::slice::from_mut(&mut matrix[(row, col)]));
-                        }
-                    }
-                }
-            }
-        });
+        C::with_sums(&mut tile, accumulate, |c| self.sums((a_start, b_start), a, b, c, accumulate));
     }
 
     /// One tile of sums, over all letters of the sum in order.
-    fn sums<T: Half>(&self, (a_start, b_start): (usize, usize), a: &[T], b: &[T], mut c: MatMut<'_, f32>, mut accumulate: Accum) {
+    fn sums<T: Factor>(
+        &self,
+        (a_start, b_start): (usize, usize),
+        a: &[T],
+        b: &[T],
+        mut c: MatMut<'_, f32>,
+        mut accumulate: Accum,
+    ) {
         let (rows, cols, size) = (c.nrows(), c.ncols(), self.k.size);
         let sums: usize = self.summed.iter().map(|l| l.size).product();
         if sums * size == 0 {

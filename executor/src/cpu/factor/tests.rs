@@ -1,6 +1,6 @@
-//! Products of 16-bit floats against plain loops in f64, by both ways, in any layout.
+//! Products with sums in f32 against plain loops in f64, by both ways, in any layout.
 
-use super::{Half, HalfResult, packed, widened, x86};
+use super::{Factor, Stored, packed, widened, x86};
 use crate::cpu::contract::Product;
 use crate::cpu::element::Element;
 use crate::cpu::threads::Threads;
@@ -20,6 +20,13 @@ fn packed(a: MatRef<'_, bf16>, b: MatRef<'_, bf16>, c: MatMut<'_, f32>, accumula
     }
 }
 
+fn packed_singles(a: MatRef<'_, f32>, b: MatRef<'_, f32>, c: MatMut<'_, f32>, accumulate: Accum) {
+    match x86::Singles::detect() {
+        Some(singles) => packed::multiply(singles, a, b, c, accumulate),
+        None => f32::multiply(a, b, c, accumulate),
+    }
+}
+
 /// The element as f64, exactly.
 fn number<E: Element>(element: E) -> f64 {
     element.cast()
@@ -30,7 +37,7 @@ fn value(random: &mut Random) -> f32 {
     (random.below(129) as f32 - 64.0) / 32.0
 }
 
-fn values<T: Half>(random: &mut Random, count: usize) -> Vec<T> {
+fn values<T: Factor>(random: &mut Random, count: usize) -> Vec<T> {
     let wide: Vec<f32> = (0..count).map(|_| value(random)).collect();
     let mut all = vec![T::zeroed(); count];
     T::narrow(&wide, &mut all);
@@ -52,7 +59,7 @@ fn layout(random: &mut Random, rows: usize, cols: usize) -> (Steps, Steps, usize
 }
 
 /// Checks a way for random sizes and layouts.
-fn check<T: Half>(ways: &[Way<T>], rounds: usize, [most, most_terms]: [usize; 2]) {
+fn check<T: Factor>(ways: &[Way<T>], rounds: usize, [most, most_terms]: [usize; 2]) {
     let mut random = Random(11);
     for _ in 0..rounds {
         let [m, n, k] = [most, most, most_terms].map(|most| random.below(most));
@@ -89,11 +96,13 @@ fn check<T: Half>(ways: &[Way<T>], rounds: usize, [most, most_terms]: [usize; 2]
 fn every_way_is_the_sum_of_products() {
     check::<bf16>(&[bf16::multiply, packed, widened::multiply], 400, [71, 71]);
     check::<f16>(&[f16::multiply], 300, [71, 71]);
+    check::<f32>(&[f32::multiply, packed_singles], 300, [71, 71]);
 }
 
 #[test]
 fn sums_go_over_several_blocks() {
     check::<bf16>(&[packed, widened::multiply], 20, [30, 1500]);
+    check::<f32>(&[f32::multiply, packed_singles], 20, [30, 1500]);
     let mut random = Random(4);
     let (m, n, k) = (3, 5, 7001);
     let (a, b) = (values::<bf16>(&mut random, m * k), values::<bf16>(&mut random, k * n));
@@ -106,7 +115,7 @@ fn sums_go_over_several_blocks() {
 
 #[test]
 fn what_is_not_finite_stays_so() {
-    fn check<T: Half>(way: Way<T>) {
+    fn check<T: Factor>(way: Way<T>) {
         for (m, n, k) in [(1, 1, 1), (9, 17, 5), (20, 50, 33)] {
             for bad in [f32::INFINITY, f32::NEG_INFINITY, f32::NAN] {
                 let narrow = |value: f32| {
@@ -128,6 +137,8 @@ fn what_is_not_finite_stays_so() {
     check::<bf16>(packed);
     check::<bf16>(widened::multiply);
     check::<f16>(f16::multiply);
+    check::<f32>(f32::multiply);
+    check::<f32>(packed_singles);
 }
 
 /// Random letters: the sizes of each group, and dense strides in any order for `a`, `b` and `c`.
@@ -155,7 +166,7 @@ fn contraction(random: &mut Random) -> ([Vec<ContractDim>; 4], [usize; 3]) {
 }
 
 /// Contractions of elements `T` into `C`, by loops in f64 and by any number of threads.
-fn check_contractions<T: Half, C: HalfResult + PartialEq + std::fmt::Debug>(seed: u64, relative: f64, zero: C) {
+fn check_contractions<T: Factor, C: Stored + PartialEq + std::fmt::Debug>(seed: u64, relative: f64, zero: C) {
     let mut random = Random(seed);
     for _ in 0..300 {
         let (groups, lens) = contraction(&mut random);
@@ -186,7 +197,7 @@ fn check_contractions<T: Half, C: HalfResult + PartialEq + std::fmt::Debug>(seed
             }
             let run = |threads: usize| {
                 let mut c = before.clone();
-                product.run_half(&a, &b, &mut c, accumulate, Threads(threads));
+                product.run_single(&a, &b, &mut c, accumulate, Threads(threads));
                 c
             };
             let c = run(1);
@@ -205,22 +216,41 @@ fn contractions_are_sums_of_products() {
     check_contractions::<bf16, bf16>(2, 1.0 / 256.0, bf16::ZERO);
     check_contractions::<f16, f32>(3, 0.0, 0.0);
     check_contractions::<f16, f16>(4, 1.0 / 2048.0, f16::ZERO);
+    check_contractions::<f32, f32>(5, 0.0, 0.0);
+}
+
+/// Large products, which threads share: the same bits by any number of them, and the sums of one
+/// tile packed by itself. `by_rows` says how `a` lies.
+fn check_threads<T: Factor, C: Stored + PartialEq + std::fmt::Debug>(way: Way<T>, by_rows: bool, zero: C) {
+    let dim = |size: usize, [a, b, c]: [usize; 3]| [ContractDim { size: size as u64, a: a as i64, b: b as i64, c: c as i64 }];
+    let mut random = Random(9);
+    for [m, n, k] in [[300, 1000, 301], [1000, 130, 700], [70, 64, 9001], [17_000, 5, 3]] {
+        let (a, b) = (values::<T>(&mut random, m * k), values::<T>(&mut random, k * n));
+        let (of_m, of_k) = if by_rows { (k, 1) } else { (1, m) };
+        let product = Product::new([&[], &dim(m, [of_m, 0, n]), &dim(n, [0, 1, 1]), &dim(k, [of_k, n, 0])]);
+        let run = |threads: usize| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
+            let mut c = vec![zero; m * n];
+            pool.install(|| product.run_single(&a, &b, &mut c, Accum::Replace, Threads(threads)));
+            c
+        };
+        let one = run(1);
+        assert!(one == run(2) && one == run(7));
+        let mut sums = vec![0f32; m * n];
+        let a = tiles::matrix(&a, 0, Steps { size: m, stride: of_m }, Steps { size: k, stride: of_k });
+        let b = MatRef::from_row_major_slice(&b, k, n);
+        way(a, b, MatMut::from_row_major_slice_mut(&mut sums, m, n), Accum::Replace);
+        let mut rounded = vec![zero; m * n];
+        C::narrow(&sums, &mut rounded);
+        assert!(one == rounded);
+    }
 }
 
 #[test]
 fn threads_change_no_bit() {
-    let dim = |size: usize, [a, b, c]: [usize; 3]| [ContractDim { size: size as u64, a: a as i64, b: b as i64, c: c as i64 }];
-    let mut random = Random(9);
-    for [m, n, k] in [[300, 1000, 301], [1000, 130, 700], [70, 64, 4001]] {
-        let (a, b) = (values::<bf16>(&mut random, m * k), values::<bf16>(&mut random, k * n));
-        let product = Product::new([&[], &dim(m, [k, 0, n]), &dim(n, [0, 1, 1]), &dim(k, [1, n, 0])]);
-        let run = |threads: usize| {
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
-            let mut c = vec![0f32; m * n];
-            pool.install(|| product.run_half(&a, &b, &mut c, Accum::Replace, Threads(threads)));
-            c.iter().map(|c| c.to_bits()).collect::<Vec<_>>()
-        };
-        let one = run(1);
-        assert!(one == run(2) && one == run(7));
+    check_threads::<f32, f32>(packed_singles, false, 0.0);
+    for by_rows in [false, true] {
+        check_threads::<bf16, f32>(packed, by_rows, 0.0);
+        check_threads::<bf16, bf16>(packed, by_rows, bf16::ZERO);
     }
 }

@@ -1,0 +1,133 @@
+//! One product by several threads, which share the smaller operand.
+//!
+//! The smaller operand is packed once, a range of its terms at a time, by all threads together.
+//! Each tile of results spans all of that operand, so what is packed of the other one is packed
+//! once too. As each sum runs over the blocks of terms in order, tiles change no bit.
+
+use super::x86::{LINE, Line};
+use super::{Packing, Panels, depth, multiply_block};
+use crate::cpu::avx512;
+use crate::cpu::factor::Stored;
+use crate::cpu::threads::Threads;
+use crate::cpu::tiles::Tile;
+use faer::{Accum, MatMut, MatRef};
+
+/// The longest side of a product: longer ones are cut.
+const LONGEST: usize = 1 << 14;
+
+/// The most lines of the shared operand that are packed at a time: 2 MiB.
+const SHARED: usize = (2 << 20) / size_of::<Line>();
+
+/// The widest tile: its blocks of the operand that is not shared stay in the second cache.
+const WIDEST: usize = 384;
+
+/// A tile that takes less time than this is not worth cutting.
+const FLOPS: usize = 24 << 20;
+
+/// `c = a b`, or `c += a b`, with sums in f32; `a` is m x k, `b` k x n, and `c` m x n. Says whether
+/// it was done: sums of more terms than are packed at a time are not, if `c` does not hold them.
+pub fn multiply<P: Packing, C: Stored>(
+    packing: P,
+    a: MatRef<'_, P::Element>,
+    b: MatRef<'_, P::Element>,
+    c: &mut Tile<'_, C>,
+    accumulate: Accum,
+    threads: Threads,
+) -> bool {
+    for (row, col, tile) in c.part().split(LONGEST, LONGEST) {
+        let (rows, cols) = (tile.rows(), tile.cols());
+        let part = Product { packing, a: a.subrows(row, rows), b: b.subcols(col, cols), accumulate, threads };
+        if !part.run(tile) {
+            return false;
+        }
+    }
+    true
+}
+
+struct Product<'a, P: Packing> {
+    packing: P,
+    a: MatRef<'a, P::Element>,
+    b: MatRef<'a, P::Element>,
+    accumulate: Accum,
+    threads: Threads,
+}
+
+impl<P: Packing> Product<'_, P> {
+    fn run<C: Stored>(&self, c: Tile<'_, C>) -> bool {
+        let (rows, cols, terms) = (self.a.nrows(), self.b.ncols(), self.a.ncols());
+        let depth = depth::<P>(terms);
+        let shares_a = rows <= cols;
+        let shared = if shares_a { Panels::rows::<P>(rows, depth) } else { Panels::columns::<P>(cols, depth) };
+        let step = (SHARED / shared.lines()).max(1) * depth;
+        if step < terms && !C::HOLDS_SUMS {
+            return false;
+        }
+        let mut tiles = match shares_a {
+            true => c.split(rows, self.side(cols)),
+            false => c.split(self.side(rows), cols),
+        };
+        let mut accumulate = self.accumulate;
+        for start in (0..terms).step_by(step) {
+            let step = step.min(terms - start);
+            let part = Product { a: self.a.subcols(start, step), b: self.b.subrows(start, step), accumulate, ..*self };
+            avx512::with_lines(shared.lines() * step.div_ceil(depth), |lines: &mut [Line]| {
+                part.pack(shares_a, shared, depth, lines);
+                let work = rows.saturating_mul(cols).saturating_mul(step) / 8;
+                self.threads.for_each(work, tiles.iter_mut().collect(), |(row, col, tile)| {
+                    let part = Product { a: part.a.subrows(*row, tile.rows()), b: part.b.subcols(*col, tile.cols()), ..part };
+                    C::with_sums(tile, accumulate, |c| part.tile(shares_a, (shared, lines), depth, c));
+                });
+            });
+            accumulate = Accum::Add;
+        }
+        true
+    }
+
+    /// How far a tile goes along the side of `size` that is cut.
+    fn side(&self, size: usize) -> usize {
+        let flops = self.a.nrows().saturating_mul(self.b.ncols()).saturating_mul(self.a.ncols()).saturating_mul(2);
+        let wanted = (4 * self.threads.0).min(flops / FLOPS).max(size.div_ceil(WIDEST));
+        size.div_ceil(wanted.next_multiple_of(self.threads.0).max(1)).next_multiple_of(LINE)
+    }
+
+    /// Packs the shared operand, a block of `depth` terms after the other.
+    fn pack(&self, shares_a: bool, shared: Panels, depth: usize, lines: &mut [Line]) {
+        let matrix = if shares_a { self.a } else { self.b.transpose() };
+        let (rows, terms) = (matrix.nrows(), matrix.ncols());
+        let panels = shared.count.div_ceil(2 * self.threads.0);
+        let mut items = vec![];
+        for (block, lines) in lines.chunks_mut(shared.lines()).enumerate() {
+            let matrix = matrix.subcols(block * depth, depth.min(terms - block * depth));
+            for (part, lines) in lines.chunks_mut(panels * shared.stride).enumerate() {
+                let first = part * panels * shared.width * LINE;
+                items.push((matrix.subrows(first, (panels * shared.width * LINE).min(rows - first)), lines));
+            }
+        }
+        self.threads.for_each(rows * terms, items, |(matrix, lines)| shared.pack(self.packing, matrix, lines));
+    }
+
+    /// One tile, whose part of the operand that is not shared is packed here.
+    fn tile(&self, shares_a: bool, (shared, all): (Panels, &[Line]), depth: usize, mut c: MatMut<'_, f32>) {
+        let (rows, cols, terms) = (c.nrows(), c.ncols(), self.a.ncols());
+        let own = if shares_a { Panels::columns::<P>(cols, depth) } else { Panels::rows::<P>(rows, depth) };
+        avx512::with_lines(own.lines(), |lines: &mut [Line]| {
+            let mut accumulate = matches!(self.accumulate, Accum::Add);
+            for (block, all) in all.chunks(shared.lines()).enumerate() {
+                let start = block * depth;
+                let depth = depth.min(terms - start);
+                let (of_a, of_b) = match shares_a {
+                    true => {
+                        own.pack(self.packing, self.b.subrows(start, depth).transpose(), lines);
+                        ((shared, all), (own, &*lines))
+                    }
+                    false => {
+                        own.pack(self.packing, self.a.subcols(start, depth), lines);
+                        ((own, &*lines), (shared, all))
+                    }
+                };
+                multiply_block(self.packing, of_a, of_b, depth.div_ceil(P::TERMS), c.as_mut(), accumulate);
+                accumulate = true;
+            }
+        });
+    }
+}

@@ -1,0 +1,310 @@
+//! The instructions of AVX-512 that multiply packed floats or pairs of bf16, and that pack them.
+#![expect(unsafe_code, reason = "vectors are loaded and stored through pointers, and instructions used that were looked for")]
+
+use super::Packing;
+use crate::cpu::avx512::{first_lanes, transposed};
+use ::half::bf16;
+use ::half::slice::HalfFloatSliceExt;
+use faer::MatMut;
+use std::arch::x86_64::*;
+
+/// The rows or columns of one line.
+pub const LINE: usize = 16;
+
+/// The terms of 16 rows or columns: one f32 of each, or two bf16 of each, the first of them in the
+/// lower half.
+pub type Line = [u32; LINE];
+
+/// The rows of one tile in registers.
+pub const HEIGHT: usize = 8;
+
+/// The most groups of columns of one tile in registers.
+pub const WIDTH: usize = 3;
+
+/// That the processor has the instructions for f32.
+#[derive(Debug, Clone, Copy)]
+pub struct Singles(());
+
+/// That the processor has the instructions for pairs of bf16.
+#[derive(Debug, Clone, Copy)]
+pub struct Pairs(());
+
+impl Singles {
+    /// Looks for the instructions.
+    pub fn detect() -> Option<Singles> {
+        let found =
+            is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw") && is_x86_feature_detected!("avx512vl");
+        found.then_some(Singles(()))
+    }
+}
+
+impl Pairs {
+    /// Looks for the instructions.
+    pub fn detect() -> Option<Pairs> {
+        (Singles::detect().is_some() && is_x86_feature_detected!("avx512bf16")).then_some(Pairs(()))
+    }
+}
+
+impl Packing for Singles {
+    type Element = f32;
+    const TERMS: usize = 1;
+
+    #[inline]
+    fn multiply<const W: usize, const V: usize>(
+        self,
+        a: &[Line],
+        first: usize,
+        b: &[Line],
+        c: MatMut<'_, f32>,
+        accumulate: bool,
+    ) {
+        check::<W, V>(a, first, b, &c);
+        // SAFETY: a `Singles` is made only where the instructions were found.
+        unsafe { multiply_singles::<W, V>(a, first, b, c, accumulate) }
+    }
+
+    fn transpose(self, rows: &[&[f32]; LINE], lines: &mut [Line], width: usize) {
+        // SAFETY: as above.
+        unsafe { transpose_singles(rows, lines, width) }
+    }
+
+    fn interleave(self, [column, _]: [&[f32]; 2], lines: &mut [Line], width: usize, stride: usize) {
+        // SAFETY: as above.
+        unsafe { interleave_singles(column, lines, width, stride) }
+    }
+
+    #[inline]
+    fn line([first, _]: [&[f32; LINE]; 2]) -> Line {
+        first.map(f32::to_bits)
+    }
+}
+
+impl Packing for Pairs {
+    type Element = bf16;
+    const TERMS: usize = 2;
+
+    #[inline]
+    fn multiply<const W: usize, const V: usize>(
+        self,
+        a: &[Line],
+        first: usize,
+        b: &[Line],
+        c: MatMut<'_, f32>,
+        accumulate: bool,
+    ) {
+        check::<W, V>(a, first, b, &c);
+        // SAFETY: a `Pairs` is made only where the instructions were found.
+        unsafe { multiply_pairs::<W, V>(a, first, b, c, accumulate) }
+    }
+
+    fn transpose(self, rows: &[&[bf16]; LINE], lines: &mut [Line], width: usize) {
+        // SAFETY: as above.
+        unsafe { transpose_pairs(&rows.map(|row| row.reinterpret_cast()), lines, width) }
+    }
+
+    fn interleave(self, [even, odd]: [&[bf16]; 2], lines: &mut [Line], width: usize, stride: usize) {
+        // SAFETY: as above.
+        unsafe { interleave_pairs(even.reinterpret_cast(), odd.reinterpret_cast(), lines, width, stride) }
+    }
+
+    #[inline]
+    fn line([first, second]: [&[bf16; LINE]; 2]) -> Line {
+        std::array::from_fn(|i| u32::from(first[i].to_bits()) | (u32::from(second[i].to_bits()) << 16))
+    }
+}
+
+/// # Panics
+/// If an operand of a tile in registers is too short, or a row of `c` is not contiguous.
+#[inline]
+fn check<const W: usize, const V: usize>(a: &[Line], first: usize, b: &[Line], c: &MatMut<'_, f32>) {
+    assert!(first.is_multiple_of(HEIGHT) && first < LINE && V <= W && b.len() == W * a.len(), "operands fit");
+    assert!(c.nrows() <= HEIGHT && c.ncols() <= V * LINE && c.ncols() > (V - 1) * LINE, "a tile of registers");
+    assert!(c.col_stride() == 1 || c.ncols() <= 1, "rows of neighbours");
+}
+
+/// One tile in registers: `$fma` adds the products of a line of `b` with one row's terms, in all
+/// lanes, to a sum.
+macro_rules! multiply {
+    ($name:ident, $features:literal, |$sum:ident, $a:ident, $b:ident| $fma:expr) => {
+        #[target_feature(enable = $features)]
+        fn $name<const W: usize, const V: usize>(a: &[Line], first: usize, b: &[Line], c: MatMut<'_, f32>, accumulate: bool) {
+            let (rows, cols) = (c.nrows(), c.ncols());
+            let (start, step) = (c.as_ptr_mut(), c.row_stride());
+            for row in 0..rows {
+                // The rows are there when they are needed.
+                for line in 0..=V {
+                    _mm_prefetch::<_MM_HINT_T0>(start.wrapping_offset(row as isize * step).wrapping_add(line * LINE).cast());
+                }
+            }
+            let mut sums = [[_mm512_setzero_ps(); V]; HEIGHT];
+            let a: &[[[u32; HEIGHT]; LINE / HEIGHT]] = bytemuck::cast_slice(a);
+            let part = first / HEIGHT % (LINE / HEIGHT);
+            for (a, b) in a.iter().zip(b.as_chunks::<W>().0) {
+                let mut columns = [_mm512_setzero_si512(); V];
+                for (column, b) in columns.iter_mut().zip(b) {
+                    *column = load(b);
+                }
+                for (sums, a) in sums.iter_mut().zip(a[part]) {
+                    let a = _mm512_set1_epi32(a as i32);
+                    for (sum, b) in sums.iter_mut().zip(&columns) {
+                        let ($sum, $a, $b) = (*sum, a, *b);
+                        *sum = $fma;
+                    }
+                }
+            }
+            let last = first_lanes(cols - (V - 1) * LINE);
+            for (row, sums) in sums.iter().enumerate().take(rows) {
+                for (v, sum) in sums.iter().enumerate() {
+                    let mask = if v + 1 == V { last } else { !0 };
+                    // SAFETY: the row is one of `c`, and the mask takes columns of `c` only, which are
+                    // neighbours.
+                    unsafe {
+                        let at = start.offset(row as isize * step).add(v * LINE);
+                        let sum = if accumulate { _mm512_add_ps(*sum, _mm512_maskz_loadu_ps(mask, at)) } else { *sum };
+                        _mm512_mask_storeu_ps(at, mask, sum);
+                    }
+                }
+            }
+        }
+    };
+}
+
+multiply!(multiply_singles, "avx512f,avx512bw,avx512vl", |sum, a, b| {
+    _mm512_fmadd_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b), sum)
+});
+multiply!(multiply_pairs, "avx512f,avx512bw,avx512vl,avx512bf16", |sum, a, b| _mm512_dpbf16_ps(sum, as_pairs(a), as_pairs(b)));
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+fn transpose_singles(rows: &[&[f32]; LINE], lines: &mut [Line], width: usize) {
+    let mut from = 0;
+    for lines in lines.chunks_mut(LINE * width) {
+        let mut part = [_mm512_setzero_si512(); LINE];
+        for (part, row) in part.iter_mut().zip(rows) {
+            *part = load_singles(row.get(from..).unwrap_or_default());
+            prefetch(row.get(from + 4 * LINE..).unwrap_or_default());
+        }
+        for (line, part) in lines.iter_mut().step_by(width).zip(transposed(part)) {
+            store(line, part);
+        }
+        from += LINE;
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+fn interleave_singles(column: &[f32], lines: &mut [Line], width: usize, stride: usize) {
+    for (panel, column) in column.chunks(LINE * width).enumerate() {
+        let lines = &mut lines[panel * stride..];
+        let (whole, rest) = column.as_chunks::<LINE>();
+        for (part, line) in whole.iter().zip(lines.iter_mut()) {
+            store(line, load_singles(part));
+        }
+        if !rest.is_empty() {
+            store(&mut lines[whole.len()], load_singles(rest));
+        }
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+fn transpose_pairs(rows: &[&[u16]; LINE], lines: &mut [Line], width: usize) {
+    let mut from = 0;
+    for lines in lines.chunks_mut(LINE * width) {
+        let mut part = [_mm512_setzero_si512(); LINE];
+        for (part, row) in part.iter_mut().zip(rows) {
+            *part = load_terms(row.get(from..).unwrap_or_default());
+            prefetch(row.get(from + 8 * LINE..).unwrap_or_default());
+        }
+        for (line, part) in lines.iter_mut().step_by(width).zip(transposed(part)) {
+            store(line, part);
+        }
+        from += 2 * LINE;
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+fn interleave_pairs(even: &[u16], odd: &[u16], lines: &mut [Line], width: usize, stride: usize) {
+    let order = load_terms(&ORDER);
+    for (panel, even) in even.chunks(LINE * width).enumerate() {
+        let odd = odd.get(panel * LINE * width..).unwrap_or_default();
+        let lines = &mut lines[panel * stride..];
+        let (evens, even) = even.as_chunks::<LINE>();
+        let (odds, odd) = odd[..odd.len().min(LINE * width)].as_chunks::<LINE>();
+        if evens.len() == odds.len() {
+            for ((even, odd), line) in evens.iter().zip(odds).zip(lines.iter_mut()) {
+                store(line, _mm512_permutex2var_epi16(load_half(even), order, load_half(odd)));
+            }
+        } else {
+            for (even, line) in evens.iter().zip(lines.iter_mut()) {
+                store(line, _mm512_permutex2var_epi16(load_half(even), order, _mm512_setzero_si512()));
+            }
+        }
+        if !even.is_empty() {
+            store(&mut lines[evens.len()], _mm512_permutex2var_epi16(load_terms(even), order, load_terms(odd)));
+        }
+    }
+}
+
+/// Takes an element of one register, then one of another, in turn.
+const ORDER: [u16; 2 * LINE] = {
+    let mut order = [0; 2 * LINE];
+    let mut i = 0;
+    while i < LINE {
+        order[2 * i] = i as u16;
+        order[2 * i + 1] = (2 * LINE + i) as u16;
+        i += 1;
+    }
+    order
+};
+
+/// Brings the line of the first element into the caches.
+#[inline]
+pub fn prefetch<T>(elements: &[T]) {
+    // SAFETY: every processor of this architecture has the instruction, which changes no memory.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(elements.as_ptr().cast()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn load(line: &Line) -> __m512i {
+    // SAFETY: a line is as long as a register.
+    unsafe { _mm512_loadu_si512(line.as_ptr().cast()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn store(line: &mut Line, value: __m512i) {
+    // SAFETY: a line is as long as a register.
+    unsafe { _mm512_storeu_si512(line.as_mut_ptr().cast(), value) }
+}
+
+/// 16 elements; the others are of any value.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn load_half(elements: &[u16; LINE]) -> __m512i {
+    // SAFETY: the elements are as long as half a register.
+    _mm512_castsi256_si512(unsafe { _mm256_loadu_si256(elements.as_ptr().cast()) })
+}
+
+/// The first 32 terms, missing ones zero.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn load_terms(terms: &[u16]) -> __m512i {
+    let mask = if terms.len() >= 2 * LINE { !0 } else { (1u32 << terms.len()) - 1 };
+    // SAFETY: the mask takes elements of the slice only.
+    unsafe { _mm512_maskz_loadu_epi16(mask, terms.as_ptr().cast()) }
+}
+
+/// The first 16 elements, missing ones zero.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn load_singles(elements: &[f32]) -> __m512i {
+    // SAFETY: the mask takes elements of the slice only.
+    _mm512_castps_si512(unsafe { _mm512_maskz_loadu_ps(first_lanes(elements.len()), elements.as_ptr()) })
+}
+
+/// The same bits, as pairs of bf16.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn as_pairs(bits: __m512i) -> __m512bh {
+    // SAFETY: both types are 64 bytes of any value.
+    unsafe { std::mem::transmute(bits) }
+}
