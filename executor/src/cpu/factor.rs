@@ -1,8 +1,8 @@
 //! Products of matrices of f32 and of 16-bit floats, with sums in f32.
 //!
 //! Where the processor has the vectors of AVX-512, operands are packed for them: those of bf16 where
-//! it multiplies pairs of them itself, and those of f32 where they need not be transposed for it,
-//! as in gradients of weights. Other products of f32 are faer's; other 16-bit floats are converted
+//! it multiplies pairs of them itself, and those of large products of f32 where they need not be
+//! transposed for it, as in gradients of weights. Other products of f32 are faer's; other 16-bit floats are converted
 //! to f32 a block at a time (`widened`). Which way is taken follows from the processor, the type
 //! and the layout alone. A product of pairs takes subnormal elements and sums as zero; the others
 //! keep them.
@@ -47,14 +47,9 @@ pub trait Factor: Element + Stored {
     }
 }
 
-/// The instructions for a product of f32 whose operands lie as they are packed: neighbours are rows
-/// of `a`, and columns of `b`.
+/// The operations from which on a product of f32 is packed here: smaller ones are faster by faer.
 #[cfg(target_arch = "x86_64")]
-fn singles(a: MatRef<'_, f32>, b: MatRef<'_, f32>) -> Option<x86::Singles> {
-    const THIN: usize = 4;
-    let lies_packed = a.row_stride() == 1 && b.col_stride() == 1 && a.nrows().min(b.ncols()) >= THIN;
-    x86::Singles::detect().filter(|_| lies_packed)
-}
+const LARGE: usize = 512 << 20;
 
 impl Factor for f32 {
     fn any_tile() -> bool {
@@ -62,10 +57,6 @@ impl Factor for f32 {
     }
 
     fn multiply(a: MatRef<'_, f32>, b: MatRef<'_, f32>, c: MatMut<'_, f32>, accumulate: Accum) {
-        #[cfg(target_arch = "x86_64")]
-        if let Some(singles) = singles(a, b) {
-            return packed::multiply(singles, a, b, c, accumulate);
-        }
         matmul(c, accumulate, a, b, 1.0, Par::Seq);
     }
 
@@ -77,7 +68,10 @@ impl Factor for f32 {
         accumulate: Accum,
         threads: Threads,
     ) -> bool {
-        singles(a, b).is_some_and(|singles| packed::shared::multiply(singles, a, b, c, accumulate, threads))
+        let flops = (c.rows() * c.cols()).saturating_mul(a.ncols()).saturating_mul(2);
+        let wins = flops >= LARGE && a.row_stride() == 1 && b.col_stride() == 1;
+        let singles = x86::Singles::detect().filter(|_| wins);
+        singles.is_some_and(|singles| packed::shared::multiply(singles, a, b, c, accumulate, threads))
     }
 }
 
