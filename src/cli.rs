@@ -1,5 +1,6 @@
 //! The command line: one file a command.
 
+mod bench;
 mod check;
 mod compare;
 mod compile;
@@ -55,6 +56,8 @@ enum Command {
     Eval(eval::Eval),
     /// Compare a plan with its reference: the same job on one rank
     Check(check::Check),
+    /// Measure this machine, and beside that its kernels, or the steps of a job over made-up data
+    Bench(bench::Bench),
     /// Show what a data file or folder holds
     Data(data::Data),
     /// Print every op: letters, linearity, gradient, kernel form
@@ -89,6 +92,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Train(command) => command.run(),
         Command::Eval(command) => command.run(),
         Command::Check(command) => command.run(),
+        Command::Bench(command) => command.run(),
         Command::Data(command) => command.run(),
         Command::Ops => ops::run(),
         Command::Help(command) => command.run(Cli::command()),

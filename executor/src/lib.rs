@@ -39,6 +39,7 @@
 //! **Invariant:** the number of threads changes no bit of a result (`threads_change_nothing`).
 
 pub mod arena;
+pub mod bench;
 pub mod comm;
 pub mod cpu;
 pub mod data;

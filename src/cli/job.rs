@@ -42,7 +42,7 @@ pub struct JobArgs {
 }
 
 /// What is believed of a plan directory.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct TrustArgs {
     /// Believe a plan directory's graphs, and do not compile its model and spec again
     #[arg(long)]
@@ -127,6 +127,11 @@ enum Weights {
 }
 
 impl JobArgs {
+    /// The job of a plan directory, or of a model and a spec.
+    pub fn new(source: PathBuf, spec: Option<PathBuf>, trust: TrustArgs) -> JobArgs {
+        JobArgs { source, spec, trust }
+    }
+
     /// The files that are read to open the job.
     pub fn files(&self) -> Files {
         let files = match self.source.is_dir() {
@@ -366,9 +371,14 @@ impl MachineArgs {
     }
 
     /// The threads of each rank of `programs`.
+    /// The threads of all ranks together.
+    pub fn threads(&self) -> usize {
+        let cores = || available_parallelism().map_or(1, |n| n.get());
+        self.threads.map_or_else(cores, |threads| threads as usize)
+    }
+
     fn threads_per_rank(&self, programs: &PlanSet) -> usize {
-        let cores = available_parallelism().map_or(1, |n| n.get() as u64);
-        (self.threads.unwrap_or(cores) / programs.mesh().world_size()).max(1) as usize
+        (self.threads() / programs.mesh().world_size() as usize).max(1)
     }
 }
 

@@ -4,6 +4,7 @@
 use super::output::{print, write_whole};
 use crate::failure::Failure;
 use serde_json::json;
+use shardc_executor::bench::Peaks;
 use shardc_executor::profile::{Profile, Timed};
 use shardc_ir::columns::{Column, align};
 use shardc_ir::diagnostic::counted;
@@ -24,28 +25,44 @@ struct Sum {
     time: Duration,
     waited: Duration,
     work: Work,
+    /// How long it takes at the machine's peaks.
+    least: Duration,
 }
 
-/// Prints the tables, and writes the trace.
+impl Sum {
+    fn and(mut self, other: &Sum) -> Sum {
+        self.calls += other.calls;
+        self.time += other.time;
+        self.waited += other.waited;
+        self.work = self.work.and(other.work);
+        self.least += other.least;
+        self
+    }
+}
+
+/// Prints the tables, beside the peaks of the machine by so many `threads`, and writes the trace.
 ///
 /// # Errors
-/// If the trace cannot be written.
-pub fn finish(programs: &PlanSet, profile: &Profile, path: &Path) -> Result<(), Failure> {
+/// If the trace cannot be written, or the machine cannot be measured.
+pub fn finish(programs: &PlanSet, profile: &Profile, path: &Path, threads: usize) -> Result<(), Failure> {
     write_whole(path, trace(programs, profile).to_string().as_bytes())?;
-    print(&tables(programs, profile))
+    let peaks = Peaks::measure(threads).map_err(|why| Failure::Machine(why.into()))?;
+    print(&tables(programs, profile, peaks))
 }
 
-fn program(programs: &PlanSet, rank: usize) -> &Program {
+/// The program of a rank.
+pub fn program(programs: &PlanSet, rank: usize) -> &Program {
     &programs.programs[programs.at(programs.mesh(), rank as u64)]
 }
 
-fn step<'p>(program: &'p Program, timed: &Timed) -> Option<&'p Step> {
+/// The step that was timed, if it was no exchange.
+pub fn step<'p>(program: &'p Program, timed: &Timed) -> Option<&'p Step> {
     let Turn::Launch(launch) = timed.turn else { return None };
     Some(&program.tasks[launch.task].steps[launch.step])
 }
 
 /// The form of a kernel, or the kind of a call.
-fn kind(step: Option<&Step>) -> &'static str {
+pub fn kind(step: Option<&Step>) -> &'static str {
     match step.map(|step| &step.kernel) {
         None => "exchange",
         Some(Kernel::Collective(call)) => CommunicationKind::from(call.kind).name(),
@@ -54,8 +71,11 @@ fn kind(step: Option<&Step>) -> &'static str {
 }
 
 /// What each form takes, and each scope of the model: means over ranks and steps.
-fn tables(programs: &PlanSet, profile: &Profile) -> String {
+fn tables(programs: &PlanSet, profile: &Profile, peaks: Peaks) -> String {
     let (mut kinds, mut scopes): (BTreeMap<String, Sum>, BTreeMap<String, Sum>) = Default::default();
+    // A rank has its share of the machine.
+    let share = profile.ranks.len().max(1) as f64;
+    let of_rank = Peaks { flops: peaks.flops / share, bytes: peaks.bytes / share };
     for (rank, turns) in profile.ranks.iter().enumerate() {
         let program = program(programs, rank);
         for timed in turns {
@@ -63,11 +83,9 @@ fn tables(programs: &PlanSet, profile: &Profile) -> String {
             let scope = step.and_then(|step| step.provenance.scope.clone());
             let work = step.and_then(|step| step.kernel.work(&program.mesh).ok()).unwrap_or_default();
             let kind = kind(step).to_string();
+            let one = Sum { calls: 1, time: timed.time, waited: timed.waited, work, least: of_rank.least(work) };
             for sum in [kinds.entry(kind).or_default(), scopes.entry(scope.unwrap_or_default()).or_default()] {
-                sum.calls += 1;
-                sum.time += timed.time;
-                sum.waited += timed.waited;
-                sum.work = sum.work.and(work);
+                *sum = std::mem::take(sum).and(&one);
             }
         }
     }
@@ -75,11 +93,13 @@ fn tables(programs: &PlanSet, profile: &Profile) -> String {
     let steps = profile.steps.max(1) as f64;
     let whole: Duration = kinds.values().map(|sum| sum.time).sum();
     let head = format!(
-        "a step takes {:.3} ms, {:.3} ms of it in launches (means of {} and {})\n",
+        "a step takes {:.3} ms, {:.3} ms of it in launches (means of {} and {}); the peaks are {:.1} GFLOP/s, {:.1} GB/s\n",
         profile.time.as_secs_f64() * 1e3 / steps,
         whole.as_secs_f64() * 1e3 / steps / ranks,
         counted(profile.steps, "step"),
         counted(profile.ranks.len(), "rank"),
+        peaks.flops / 1e9,
+        peaks.bytes / 1e9,
     );
     let by_kind = table("form", sorted(kinds), whole, steps, ranks);
     format!("{head}{by_kind}\n{}", table("scope", folded(sorted(scopes)), whole, steps, ranks))
@@ -95,13 +115,7 @@ fn sorted(sums: BTreeMap<String, Sum>) -> Vec<(String, Sum)> {
 /// The first scopes, and one line for all others.
 fn folded(mut scopes: Vec<(String, Sum)>) -> Vec<(String, Sum)> {
     let others = scopes.split_off(scopes.len().min(SCOPES));
-    let mut rest = Sum::default();
-    for (_, sum) in &others {
-        rest.calls += sum.calls;
-        rest.time += sum.time;
-        rest.waited += sum.waited;
-        rest.work = rest.work.and(sum.work);
-    }
+    let rest = others.iter().fold(Sum::default(), |rest, (_, sum)| rest.and(sum));
     if !others.is_empty() {
         scopes.push((format!("{} others", others.len()), rest));
     }
@@ -109,7 +123,7 @@ fn folded(mut scopes: Vec<(String, Sum)>) -> Vec<(String, Sum)> {
 }
 
 fn table(of: &str, sums: Vec<(String, Sum)>, whole: Duration, steps: f64, ranks: f64) -> String {
-    let head = [of, "launches", "ms", "share", "GFLOP/s", "GB/s", "ms waited"];
+    let head = [of, "launches", "ms", "share", "GFLOP/s", "GB/s", "of peak", "ms waited"];
     let mut rows = vec![head.map(str::to_string)];
     for (name, sum) in sums {
         let seconds = sum.time.as_secs_f64();
@@ -125,10 +139,14 @@ fn table(of: &str, sums: Vec<(String, Sum)>, whole: Duration, steps: f64, ranks:
             format!("{:.1} %", 100.0 * seconds / whole.as_secs_f64().max(1e-12)),
             rate(sum.work.flops),
             rate(sum.work.read.saturating_add(sum.work.written)),
+            match sum.work {
+                Work { flops: 0, read: 0, written: 0 } => String::new(),
+                _ => format!("{:.0} %", 100.0 * sum.least.as_secs_f64() * steps / seconds.max(1e-12)),
+            },
             if waited > 0.0 { format!("{waited:.3}") } else { String::new() },
         ]);
     }
-    let mut columns = [Column::NUMBERS; 7];
+    let mut columns = [Column::NUMBERS; 8];
     columns[0] = Column::after("  ");
     align(&rows, columns)
 }

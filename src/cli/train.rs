@@ -115,7 +115,7 @@ impl Train {
             note(&format!("note: gradients overflowed in {skipped}, which changed nothing but the loss scale"));
         }
         if let (Some(path), Some(profile)) = (&self.profile, executor.profile().filter(|profile| profile.steps > 0)) {
-            profile::finish(executor.programs(), profile, path)?;
+            profile::finish(executor.programs(), profile, path, self.machine.threads())?;
             written.push(format!("the last step in `{}`", path.display()));
         }
         note(&closing(&summary, steps, &written));

@@ -1,5 +1,6 @@
 //! The command line, from outside: what it promises, and what it says to those who err.
 
+mod bench;
 mod endings;
 mod listings;
 mod mistakes;

@@ -18,8 +18,8 @@ fn a_profile_has_every_launch_of_every_rank() {
     let exported = fs::read(here.join("t.onnx")).expect("an export");
     let ran = train("3", &["--profile", "trace.json"]).expect(0);
     assert_eq!(exported, fs::read(here.join("t.onnx")).expect("an export"), "timing changes no bit");
-    assert!(ran.out.contains("(means of 2 steps and 4 ranks)\n"), "{}", ran.out);
-    for word in ["form", "contract", "all_reduce", "GFLOP/s", "ms waited", "scope", "fc2"] {
+    assert!(ran.out.contains("(means of 2 steps and 4 ranks); the peaks are "), "{}", ran.out);
+    for word in ["form", "contract", "all_reduce", "GFLOP/s", "of peak", "ms waited", "scope", "fc2"] {
         assert!(ran.out.contains(word), "`{word}` in\n{}", ran.out);
     }
     shardc(&here, &["inspect", "p", "--format", "json", "-o", "p.json"]).expect(0);

@@ -1,72 +1,13 @@
-//! How fast single kernels are, at the sizes of a small GPT: `cargo bench -p shardc-executor`.
+//! Kernels of everyday sizes, of every form: those of a small GPT, of GPT-2 and of ResNet-18.
 
-use shardc_executor::cpu::element::{Slice, SliceMut};
-use shardc_executor::cpu::threads::Threads;
-use shardc_executor::cpu::{Arguments, prepare};
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::*;
-use shardc_ir::mesh::Mesh;
 use shardc_ir::position::*;
 use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::scalar::{Binary, Instr, ScalarProgram, Unary};
-use std::time::Instant;
 
-fn main() {
-    let kernels = kernels();
-    println!("{:34} {:>10} {:>10}", "", "1 thread", "2 threads");
-    let only = std::env::args().nth(1).filter(|a| !a.starts_with('-')).unwrap_or_default();
-    for (name, kernel, flops) in kernels.iter().filter(|(name, ..)| name.contains(&only)) {
-        let mut line = format!("{name:34}");
-        for threads in [1, 2] {
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
-            let seconds = pool.install(|| measure(kernel, Threads(threads)));
-            line += &format!(" {:7.1} us", seconds * 1e6);
-            if *flops > 0 {
-                line += &format!(" ({:.0} GFLOP/s)", *flops as f64 / seconds / 1e9);
-            }
-        }
-        println!("{line}");
-    }
-}
-
-/// The best of several runs.
-fn measure(kernel: &Kernel, threads: Threads) -> f64 {
-    let signature = kernel.signature(&Mesh::single()).expect("a good kernel");
-    let prepared = prepare(kernel, &vec![None; signature.reads.len()]).expect("a good kernel");
-    let words = |operand: &signature::Operand| vec![0u64; (operand.elements * operand.dtype.bytes()).div_ceil(8) as usize + 1];
-    let mut reads: Vec<Vec<u64>> = signature.reads.iter().map(words).collect();
-    for (words, operand) in reads.iter_mut().zip(&signature.reads) {
-        if operand.dtype == DType::F32 {
-            let values: &mut [f32] = bytemuck::cast_slice_mut(words);
-            values.iter_mut().enumerate().for_each(|(i, v)| *v = ((i * 7919) % 1000) as f32 / 500.0 - 1.0);
-        }
-    }
-    let mut writes: Vec<Vec<u64>> = signature.writes.iter().map(words).collect();
-    let mut best = f64::INFINITY;
-    let begin = Instant::now();
-    let mut rounds = 0;
-    while rounds < 5 || begin.elapsed().as_secs_f64() < 0.3 {
-        let start = Instant::now();
-        let reads: Vec<Slice<'_>> = signature
-            .reads
-            .iter()
-            .zip(&reads)
-            .map(|(operand, words)| Slice::from_bytes(operand.dtype, bytemuck::cast_slice(words)).expect("aligned"))
-            .collect();
-        let writes: Vec<SliceMut<'_>> = signature
-            .writes
-            .iter()
-            .zip(&mut writes)
-            .map(|(operand, words)| SliceMut::from_bytes(operand.dtype, bytemuck::cast_slice_mut(words)).expect("aligned"))
-            .collect();
-        prepared.launch(Arguments { reads: &reads, writes, coordinates: &[0], threads }).expect("good data");
-        best = best.min(start.elapsed().as_secs_f64());
-        rounds += 1;
-    }
-    best
-}
-
-fn kernels() -> Vec<(&'static str, Kernel, u64)> {
+/// Each with what it is.
+pub fn kernels() -> Vec<(String, Kernel)> {
     let (rows, wide) = (768u64, 512u64);
     let float = |strides: &[i64]| MapInput { dtype: DType::F32, strides: strides.to_vec() };
     let map = |shape: &[u64], inputs: Vec<MapInput>, code: Vec<Instr>| {
@@ -147,70 +88,70 @@ fn kernels() -> Vec<(&'static str, Kernel, u64)> {
     };
     let mask =
         Random { shape: vec![1 << 20], strides: vec![1], origins: vec![Origin::whole(1 << 20)], threshold: 1 << 29, stream: 0 };
-    let mut all = vec![
-        ("batch norm mean 16x64x1024", over_channels(mean), 0),
-        ("batch norm variance 16x64x1024", over_channels(variance), 0),
-        ("batch norm map 16x64x1024", Kernel::Map(normalise), 0),
-        ("dropout mask 1 Mi", Kernel::Random(mask), 0),
-        ("gemm nn 1024^3", gemm(1024, 1024, 1024, false, false), 2 << 30),
-        ("gemm nt 1024^3", gemm(1024, 1024, 1024, false, true), 2 << 30),
-        ("gemm tn 1024^3", gemm(1024, 1024, 1024, true, false), 2 << 30),
-        ("gemm nn 256x3072x768", gemm(256, 3072, 768, false, false), 2 * 256 * 768 * 3072),
-        ("gemm nt 256x768x3072", gemm(256, 768, 3072, false, true), 2 * 256 * 768 * 3072),
-        ("gemm nn 256x50257x768", gemm(256, 50257, 768, false, true), 2 * 256 * 768 * 50257),
-        ("gemm nn 256x768x50257", gemm(256, 768, 50257, false, false), 2 * 256 * 768 * 50257),
-        ("gemm tn 50257x768x256", gemm(50257, 768, 256, true, false), 2 * 256 * 768 * 50257),
-        ("gemm tn 768x3072x256", gemm(768, 3072, 256, true, false), 2 * 256 * 768 * 3072),
-        ("gemm nt 256x3072x768", gemm(256, 3072, 768, false, true), 2 * 256 * 768 * 3072),
-        ("gemm nt 512x1408x512", gemm(512, 1408, 512, false, true), 2 * 512 * 512 * 1408),
-        ("gemm tn 1408x512x512", gemm(1408, 512, 512, true, false), 2 * 512 * 512 * 1408),
-        ("gemm nn 768x512x128", gemm(rows, wide, 128, false, false), 2 * rows * wide * 128),
-        ("gemm nn 768x128x512", gemm(rows, 128, wide, false, false), 2 * rows * wide * 128),
-        ("gemm nt 768x128x512", gemm(rows, 128, wide, false, true), 2 * rows * wide * 128),
-        ("gemm tn 128x512x768", gemm(128, wide, rows, true, false), 2 * rows * wide * 128),
-        ("gemm nn 768x384x128", gemm(rows, 384, 128, false, false), 2 * rows * 384 * 128),
-        ("gemm nt 48 of 64x64x32", batched(48, 64, 64, 32, true), 2 * 48 * 64 * 64 * 32),
-        ("gemm nn 48 of 64x32x64", batched(48, 64, 32, 64, false), 2 * 48 * 64 * 64 * 32),
-        ("map gelu tanh 768x512", Kernel::Map(map(&[rows, wide], vec![dense(&[rows, wide])], gelu())), 0),
-        (
-            "map gelu grad 768x512",
-            Kernel::Map(map(&[rows, wide], vec![dense(&[rows, wide]), dense(&[rows, wide])], gelu_grad())),
-            0,
-        ),
-        ("map add 768x128", Kernel::Map(map(&[rows, 128], vec![dense(&[rows, 128]), dense(&[rows, 128])], add.clone())), 0),
-        ("map add 4M", Kernel::Map(map(&[4 << 20], vec![float(&[1]), float(&[1])], add.clone())), 0),
-        ("map add bias 768x512", Kernel::Map(map(&[rows, wide], vec![dense(&[rows, wide]), float(&[0, 1])], add.clone())), 0),
+    let named = vec![
+        ("batch norm mean 16x64x1024", over_channels(mean)),
+        ("batch norm variance 16x64x1024", over_channels(variance)),
+        ("batch norm map 16x64x1024", Kernel::Map(normalise)),
+        ("dropout mask 1 Mi", Kernel::Random(mask)),
+        ("gemm nn 1024^3", gemm(1024, 1024, 1024, false, false)),
+        ("gemm nt 1024^3", gemm(1024, 1024, 1024, false, true)),
+        ("gemm tn 1024^3", gemm(1024, 1024, 1024, true, false)),
+        ("gemm nn 256x3072x768", gemm(256, 3072, 768, false, false)),
+        ("gemm nt 256x768x3072", gemm(256, 768, 3072, false, true)),
+        ("gemm nt 256x50257x768", gemm(256, 50257, 768, false, true)),
+        ("gemm nn 256x768x50257", gemm(256, 768, 50257, false, false)),
+        ("gemm tn 50257x768x256", gemm(50257, 768, 256, true, false)),
+        ("gemm tn 768x3072x256", gemm(768, 3072, 256, true, false)),
+        ("gemm nt 256x3072x768", gemm(256, 3072, 768, false, true)),
+        ("gemm nt 512x1408x512", gemm(512, 1408, 512, false, true)),
+        ("gemm tn 1408x512x512", gemm(1408, 512, 512, true, false)),
+        ("gemm nn 768x512x128", gemm(rows, wide, 128, false, false)),
+        ("gemm nn 768x128x512", gemm(rows, 128, wide, false, false)),
+        ("gemm nt 768x128x512", gemm(rows, 128, wide, false, true)),
+        ("gemm tn 128x512x768", gemm(128, wide, rows, true, false)),
+        ("gemm nn 768x384x128", gemm(rows, 384, 128, false, false)),
+        ("gemm nt 48 of 64x64x32", batched(48, 64, 64, 32, true)),
+        ("gemm nn 48 of 64x32x64", batched(48, 64, 32, 64, false)),
+        ("map gelu tanh 768x512", Kernel::Map(map(&[rows, wide], vec![dense(&[rows, wide])], gelu()))),
+        ("map gelu grad 768x512", Kernel::Map(map(&[rows, wide], vec![dense(&[rows, wide]), dense(&[rows, wide])], gelu_grad()))),
+        ("map add 768x128", Kernel::Map(map(&[rows, 128], vec![dense(&[rows, 128]), dense(&[rows, 128])], add.clone()))),
+        ("map add 4M", Kernel::Map(map(&[4 << 20], vec![float(&[1]), float(&[1])], add.clone()))),
+        ("map add bias 768x512", Kernel::Map(map(&[rows, wide], vec![dense(&[rows, wide]), float(&[0, 1])], add.clone()))),
         (
             "map add transposed 768x512",
             Kernel::Map(map(&[rows, wide], vec![dense(&[rows, wide]), float(&[1, 768])], add.clone())),
-            0,
         ),
-        ("map add of 128", Kernel::Map(map(&[128], vec![float(&[1]), float(&[1])], add.clone())), 0),
-        ("map add of 1", Kernel::Map(map(&[1], vec![float(&[1]), float(&[1])], add)), 0),
-        ("adam 800k", Kernel::Map(adam(800_000)), 0),
-        ("reduce columns 768x512", sum([rows, wide], [true, false]), 0),
-        ("reduce columns 768x128", sum([rows, 128], [true, false]), 0),
-        ("reduce rows 768x512", sum([rows, wide], [false, true]), 0),
-        ("reduce rows 768x128", sum([rows, 128], [false, true]), 0),
-        ("reduce all 768x512", sum([rows, wide], [true, true]), 0),
-        ("layer norm 768x128", rowwise(RowProgram::LayerNorm { eps: 1e-5 }), 0),
-        ("layer norm grad 768x128", rowwise(RowProgram::LayerNormGrad), 0),
-        ("softmax 768x128", rowwise(RowProgram::Softmax), 0),
-        ("attention 12x4x64x32", Kernel::Attention(attention.clone()), 0),
-        ("attention grad 12x4x64x32", Kernel::AttentionGrad(AttentionGrad(attention)), 0),
-        ("attention 8x1024x64", Kernel::Attention(long.clone()), 0),
-        ("attention grad 8x1024x64", Kernel::AttentionGrad(AttentionGrad(long)), 0),
-        ("gather 768x128", Kernel::Gather(gather.clone()), 0),
-        ("scatter add 768x128", Kernel::ScatterAdd(ScatterAdd(gather)), 0),
-        ("transpose 1024x1024", transpose(1024), 0),
+        ("map add 16M", Kernel::Map(map(&[16 << 20], vec![float(&[1]), float(&[1])], add.clone()))),
+        ("map add of 128", Kernel::Map(map(&[128], vec![float(&[1]), float(&[1])], add.clone()))),
+        ("map add of 1", Kernel::Map(map(&[1], vec![float(&[1]), float(&[1])], add))),
+        ("adam 800k", Kernel::Map(adam(800_000))),
+        ("adam 16M", Kernel::Map(adam(16 << 20))),
+        ("reduce columns 768x512", sum([rows, wide], [true, false])),
+        ("reduce columns 768x128", sum([rows, 128], [true, false])),
+        ("reduce rows 768x512", sum([rows, wide], [false, true])),
+        ("reduce rows 768x128", sum([rows, 128], [false, true])),
+        ("reduce all 768x512", sum([rows, wide], [true, true])),
+        ("reduce all 4096x4096", sum([4096, 4096], [true, true])),
+        ("reduce rows 4096x4096", sum([4096, 4096], [false, true])),
+        ("reduce columns 4096x4096", sum([4096, 4096], [true, false])),
+        ("layer norm 768x128", rowwise(RowProgram::LayerNorm { eps: 1e-5 })),
+        ("layer norm grad 768x128", rowwise(RowProgram::LayerNormGrad)),
+        ("softmax 768x128", rowwise(RowProgram::Softmax)),
+        ("attention 12x4x64x32", Kernel::Attention(attention.clone())),
+        ("attention grad 12x4x64x32", Kernel::AttentionGrad(AttentionGrad(attention))),
+        ("attention 8x1024x64", Kernel::Attention(long.clone())),
+        ("attention grad 8x1024x64", Kernel::AttentionGrad(AttentionGrad(long))),
+        ("gather 768x128", Kernel::Gather(gather.clone())),
+        ("scatter add 768x128", Kernel::ScatterAdd(ScatterAdd(gather))),
+        ("transpose 1024x1024", transpose(1024)),
     ];
-    all.extend(convolutions());
-    all
+    let named = named.into_iter().map(|(name, kernel)| (name.to_string(), kernel));
+    named.chain(convolutions()).collect()
 }
 
 /// The convolutions of a resnet18 on 16 images of 64 x 64, others of depthwise networks, and a
 /// pool.
-fn convolutions() -> Vec<(&'static str, Kernel, u64)> {
+fn convolutions() -> Vec<(String, Kernel)> {
     let mut all = vec![];
     let square = |input: u64, kernel: u64, stride: u64| {
         let pad = kernel / 2;
@@ -234,38 +175,39 @@ fn convolutions() -> Vec<(&'static str, Kernel, u64)> {
     ];
     for (name, groups, [inputs, outputs], window) in cases {
         for (what, result) in [("", ConvResult::Output), (" dx", ConvResult::Input), (" dw", ConvResult::Weight)] {
-            let positions: u64 = window.iter().map(|d: &WindowDim| d.output * d.kernel).product();
-            let flops = 2 * 16 * groups * inputs * outputs * positions;
             let conv = Conv { dtype: DType::F32, result, batch: 16, groups, inputs, outputs, window: window.clone() };
-            let name: &'static str = Box::leak(format!("{name}{what}").into_boxed_str());
-            all.push((name, Kernel::Conv(conv), flops));
+            all.push((format!("{name}{what}"), Kernel::Conv(conv)));
         }
     }
     let pool = MaxPool { dtype: DType::F32, planes: 16 * 64, window: square(32, 3, 2) };
-    all.push(("max pool 1024 3x3/2 32", Kernel::MaxPool(pool.clone()), 0));
-    all.push(("max pool grad 1024 3x3/2 32", Kernel::MaxPoolGrad(MaxPoolGrad(pool)), 0));
+    all.push(("max pool 1024 3x3/2 32".to_string(), Kernel::MaxPool(pool.clone())));
+    all.push(("max pool grad 1024 3x3/2 32".to_string(), Kernel::MaxPoolGrad(MaxPoolGrad(pool))));
     all
 }
 
 fn gemm(m: u64, n: u64, k: u64, a_transposed: bool, b_transposed: bool) -> Kernel {
+    Kernel::Contract(product(m, n, k, a_transposed, b_transposed))
+}
+
+/// A product of contiguous matrices.
+pub fn product(m: u64, n: u64, k: u64, a_transposed: bool, b_transposed: bool) -> Contract {
     let dim = |size, a: u64, b: u64, c: u64| ContractDim { size, a: a as i64, b: b as i64, c: c as i64 };
     let (am, ak) = if a_transposed { (1, m) } else { (k, 1) };
     let (bk, bn) = if b_transposed { (1, k) } else { (n, 1) };
-    Kernel::Contract(Contract {
+    Contract {
         dtype: DType::F32,
         result: DType::F32,
         batch: vec![],
         m: vec![dim(m, am, 0, n)],
         n: vec![dim(n, 0, bn, 1)],
         k: vec![dim(k, ak, bk, 0)],
-    })
+    }
 }
 
 /// `batch` products of contiguous matrices.
 fn batched(batch: u64, m: u64, n: u64, k: u64, b_transposed: bool) -> Kernel {
-    let Kernel::Contract(one) = gemm(m, n, k, false, b_transposed) else { unreachable!("gemm gives a contraction") };
     let outer = ContractDim { size: batch, a: (m * k) as i64, b: (n * k) as i64, c: (m * n) as i64 };
-    Kernel::Contract(Contract { batch: vec![outer], ..one })
+    Kernel::Contract(Contract { batch: vec![outer], ..product(m, n, k, false, b_transposed) })
 }
 
 fn gelu() -> Vec<Instr> {

@@ -1,0 +1,313 @@
+//! `shardc bench`: how fast this machine is, and beside that its kernels or the steps of a job.
+
+use super::job::{Job, JobArgs, MachineArgs, TrustArgs};
+use super::output::{note, print};
+use super::profile::{kind, program, step};
+use crate::failure::Failure;
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use shardc_executor::bench::{self, Peaks, kernels};
+use shardc_executor::data::{InputSpec, input_specs};
+use shardc_executor::profile::Timed;
+use shardc_executor::run::Executor;
+use shardc_executor::tensor::Tensor;
+use shardc_ir::columns::{Column, align};
+use shardc_ir::diagnostic::counted;
+use shardc_ir::kernel::{Kernel, Work};
+use shardc_ir::mesh::Mesh;
+use shardc_ir::plan::set::PlanSet;
+use shardc_ir::plan::{BufferKind, Program, Step, View};
+use shardc_ir::reason::Reason;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Lines of a table for people; the others are one line.
+const LINES: usize = 40;
+
+/// The arguments.
+#[derive(Debug, Args)]
+pub struct Bench {
+    /// A plan directory, or an ONNX model together with --spec; without, a list of kernels is timed
+    #[arg(value_name = "PLAN|MODEL.onnx")]
+    source: Option<PathBuf>,
+    /// The sharding spec of the model
+    #[arg(long, value_name = "JOB.shard", requires = "source")]
+    spec: Option<PathBuf>,
+    #[command(flatten)]
+    trust: TrustArgs,
+    #[command(flatten)]
+    machine: MachineArgs,
+    /// How many steps of the job are timed, of which the shortest counts
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..))]
+    steps: u64,
+    /// Only kernels with this word in their line
+    #[arg(long, value_name = "WORD")]
+    only: Option<String>,
+    /// `text` or `json`
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    format: Format,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Text,
+    Json,
+}
+
+/// All that was measured.
+#[derive(Debug, Serialize)]
+struct Report {
+    /// Threads of all ranks.
+    threads: usize,
+    /// The rate of the fastest product of f32, in GFLOP/s.
+    product_gflops: f64,
+    /// The rate of a copy from memory to memory, read and written, in GB/s.
+    copy_gbytes: f64,
+    kernels: Vec<Line>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    step: Option<StepReport>,
+}
+
+/// One kernel, or those of a job that are alike: on one rank, in one step.
+#[derive(Debug, Clone, Default, Serialize)]
+struct Line {
+    form: String,
+    what: String,
+    launches: f64,
+    seconds: f64,
+    flops: f64,
+    bytes: f64,
+    /// How long it takes at the machine's peaks.
+    least_seconds: f64,
+}
+
+/// A whole step of a job.
+#[derive(Debug, Serialize)]
+struct StepReport {
+    /// The shortest.
+    seconds: f64,
+    /// Its launches at the machine's peaks, one after another.
+    least_seconds: f64,
+    /// Operations of all ranks.
+    flops: f64,
+    /// How long the bytes of the optimizer's updates, of all ranks, take at the rate of a copy.
+    update_seconds: f64,
+    /// The operations over the rest of the step, as a share of the product rate.
+    share_of_product_rate: f64,
+}
+
+impl Bench {
+    /// Measures.
+    ///
+    /// # Errors
+    /// All that is wrong with the job; a machine without memory for it.
+    pub fn run(self) -> Result<(), Failure> {
+        let source = self.source.clone().map(|source| JobArgs::new(source, self.spec.clone(), self.trust.clone()));
+        let job = source.map(|source| source.open(true)).transpose()?;
+        let threads = self.machine.threads();
+        let machine = |why: Reason| Failure::Machine(why.into());
+        let mut peaks = Peaks::measure(threads).map_err(machine)?;
+        let (mut lines, step) = match &job {
+            Some(job) => {
+                let programs = job.training()?;
+                let (turns, shortest) = self.steps(job, programs)?;
+                peaks = peaks.max(Peaks::measure(threads).map_err(machine)?);
+                let (lines, step) = summed(programs, &turns, shortest, peaks);
+                (lines, Some(step))
+            }
+            None => (self.kernels(threads, peaks).map_err(machine)?, None),
+        };
+        lines.retain(|line| self.wants(line));
+        let (product_gflops, copy_gbytes) = (peaks.flops / 1e9, peaks.bytes / 1e9);
+        let report = Report { threads, product_gflops, copy_gbytes, kernels: lines, step };
+        match self.format {
+            Format::Text => print(&text(&report)),
+            Format::Json => {
+                let json = serde_json::to_string_pretty(&report);
+                print(&(json.map_err(|error| Failure::Machine(format!("cannot write JSON: {error}")))? + "\n"))
+            }
+        }
+    }
+
+    fn wants(&self, line: &Line) -> bool {
+        self.only.as_ref().is_none_or(|word| format!("{} {}", line.form, line.what).contains(word))
+    }
+
+    /// Each kernel of the list.
+    fn kernels(&self, threads: usize, peaks: Peaks) -> Result<Vec<Line>, Reason> {
+        let mut lines = vec![];
+        for (name, kernel) in kernels::kernels() {
+            let line = Line { form: kernel.name().to_string(), what: name, launches: 1.0, ..Line::default() };
+            if self.wants(&line) {
+                let work = kernel.work(&Mesh::single())?;
+                let mut line = Line { seconds: bench::time(&kernel, threads)?.as_secs_f64(), ..line };
+                line.add(work, peaks, 1.0);
+                lines.push(line);
+            }
+        }
+        Ok(lines)
+    }
+
+    /// Steps of the job over made-up data: the shortest time of each turn, and of a step.
+    fn steps(&self, job: &Job, programs: &PlanSet) -> Result<(Vec<Vec<Timed>>, Duration), Failure> {
+        const WARM: u64 = 2;
+        let mut executor = job.start(programs, &self.machine)?;
+        let batch = made_up(&input_specs(programs), programs.first().batch);
+        let (mut best, mut shortest) = (Vec::<Vec<Timed>>::new(), Duration::MAX);
+        note(&format!("timing {} of {}", counted(self.steps, "step"), counted(programs.mesh().world_size(), "rank")));
+        for number in 0..WARM + self.steps {
+            let (time, turns) = timed(&mut executor, batch.clone())?;
+            if number >= WARM {
+                shortest = shortest.min(time);
+                best = if best.is_empty() { turns } else { shorter(best, &turns) };
+            }
+        }
+        Ok((best, shortest))
+    }
+}
+
+/// Runs a step: how long it took, and what each rank did.
+fn timed(executor: &mut Executor, batch: Arc<Vec<Tensor>>) -> Result<(Duration, Vec<Vec<Timed>>), Failure> {
+    executor.start_profile();
+    let start = Instant::now();
+    executor.step(batch)?;
+    let time = start.elapsed();
+    Ok((time, executor.profile().map(|profile| profile.last.clone()).unwrap_or_default()))
+}
+
+/// For each turn the shorter of two times.
+fn shorter(mut best: Vec<Vec<Timed>>, turns: &[Vec<Timed>]) -> Vec<Vec<Timed>> {
+    for (best, timed) in best.iter_mut().flatten().zip(turns.iter().flatten()) {
+        if timed.time < best.time {
+            *best = *timed;
+        }
+    }
+    best
+}
+
+/// A batch that no model refuses: numbers between -1 and 1, and indices that are allowed.
+fn made_up(inputs: &[InputSpec], batch: u64) -> Arc<Vec<Tensor>> {
+    let tensor = |input: &InputSpec| {
+        let shape: Vec<u64> = [&[batch], &input.sample[..]].concat();
+        let count = shape.iter().product::<u64>();
+        let value = |i: u64| match (input.dtype.is_float(), input.range) {
+            (true, _) => (i * 7919 % 1000) as f64 / 500.0 - 1.0,
+            (false, Some((low, high))) if low < high => low as f64 + (i * 7919 % (high - low) as u64) as f64,
+            (false, _) => 0.0,
+        };
+        Tensor::from_f64(&shape, &(0..count).map(value).collect::<Vec<_>>()).cast(input.dtype)
+    };
+    Arc::new(inputs.iter().map(tensor).collect())
+}
+
+impl Line {
+    fn add(&mut self, work: Work, peaks: Peaks, part: f64) {
+        self.flops += work.flops as f64 * part;
+        self.bytes += work.read.saturating_add(work.written) as f64 * part;
+        self.least_seconds += peaks.least(work).as_secs_f64() * part;
+    }
+}
+
+/// The turns of all ranks as lines, those that take longest first, and the step that they make.
+fn summed(programs: &PlanSet, turns: &[Vec<Timed>], time: Duration, peaks: Peaks) -> (Vec<Line>, StepReport) {
+    let ranks = turns.len().max(1) as f64;
+    // A rank has its share of the machine.
+    let of_rank = Peaks { flops: peaks.flops / ranks, bytes: peaks.bytes / ranks };
+    let mut lines: BTreeMap<(&str, String), Line> = BTreeMap::new();
+    let mut update_bytes = 0.0;
+    for (rank, timed) in turns.iter().enumerate().flat_map(|(rank, turns)| turns.iter().map(move |timed| (rank, timed))) {
+        let program = program(programs, rank);
+        let step = step(program, timed);
+        let work = step.and_then(|step| step.kernel.work(&program.mesh).ok()).unwrap_or_default();
+        if step.is_some_and(|step| is_update(program, step)) {
+            update_bytes += work.read.saturating_add(work.written) as f64;
+        }
+        let (form, what) = (kind(step), step.map(|step| what(program, step)).unwrap_or_default());
+        let line = lines.entry((form, what.clone())).or_insert_with(|| Line { form: form.into(), what, ..Line::default() });
+        line.launches += 1.0 / ranks;
+        line.seconds += timed.time.as_secs_f64() / ranks;
+        line.add(work, of_rank, 1.0 / ranks);
+    }
+    let mut lines: Vec<Line> = lines.into_values().collect();
+    lines.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+    let seconds = time.as_secs_f64();
+    let flops = lines.iter().map(|line| line.flops).sum::<f64>() * ranks;
+    let update_seconds = update_bytes / peaks.bytes;
+    let report = StepReport {
+        seconds,
+        least_seconds: lines.iter().map(|line| line.least_seconds).sum(),
+        flops,
+        update_seconds,
+        share_of_product_rate: flops / (seconds - update_seconds).max(1e-9) / peaks.flops,
+    };
+    (lines, report)
+}
+
+/// Whether a step makes a state variable of the one before, element by element.
+fn is_update(program: &Program, step: &Step) -> bool {
+    let is_state = |buffer: usize| matches!(program.buffers[buffer].kind, BufferKind::State(_));
+    matches!(step.kernel, Kernel::Map(_)) && step.writes.iter().any(|view| is_state(view.buffer.index()))
+}
+
+/// The op of a step, with the shapes of what it reads and writes.
+fn what(program: &Program, step: &Step) -> String {
+    let shapes = |views: &[View]| {
+        let shape = |view: &View| format!("{:?}", program.buffers[view.buffer.index()].shape);
+        views.iter().map(shape).collect::<Vec<_>>().join(" ")
+    };
+    format!("{} {} to {}", step.op, shapes(&step.reads), shapes(&step.writes))
+}
+
+fn text(report: &Report) -> String {
+    let mut out = format!(
+        "this machine by {}: {:.1} GFLOP/s in products of f32, {:.1} GB/s read and written in copies\n",
+        counted(report.threads, "thread"),
+        report.product_gflops,
+        report.copy_gbytes,
+    );
+    let head = ["form", "launches", "us each", "GFLOP/s", "GB/s", "of peak", "what"];
+    let mut rows = vec![head.map(str::to_string)];
+    let (listed, others) = report.kernels.split_at(match report.step {
+        Some(_) => report.kernels.len().min(LINES),
+        None => report.kernels.len(),
+    });
+    let rest = others.iter().fold(Line { what: counted(others.len(), "other"), ..Line::default() }, |sum, line| Line {
+        launches: sum.launches + line.launches,
+        seconds: sum.seconds + line.seconds,
+        flops: sum.flops + line.flops,
+        bytes: sum.bytes + line.bytes,
+        least_seconds: sum.least_seconds + line.least_seconds,
+        ..sum
+    });
+    for line in listed.iter().chain((!others.is_empty()).then_some(&rest)) {
+        let rate = |amount: f64| if amount > 0.0 { format!("{:.1}", amount / line.seconds / 1e9) } else { String::new() };
+        rows.push([
+            line.form.clone(),
+            format!("{:.0}", line.launches),
+            format!("{:.1}", line.seconds / line.launches.max(1.0) * 1e6),
+            rate(line.flops),
+            rate(line.bytes),
+            format!("{:.0} %", 100.0 * line.least_seconds / line.seconds.max(1e-12)),
+            line.what.clone(),
+        ]);
+    }
+    let mut columns = [Column::NUMBERS; 7];
+    columns[0] = Column::after("  ");
+    columns[6] = Column::WORDS;
+    out.push_str(&align(&rows, columns));
+    if let Some(step) = &report.step {
+        out.push_str(&format!(
+            "a step takes {:.2} ms; its launches at these peaks {:.2} ms, {:.0} %\n\
+             without {:.2} ms for the bytes of the updates, its {:.2} GFLOP are at {:.0} % of the rate of products\n",
+            step.seconds * 1e3,
+            step.least_seconds * 1e3,
+            100.0 * step.least_seconds / step.seconds,
+            step.update_seconds * 1e3,
+            step.flops / 1e9,
+            100.0 * step.share_of_product_rate,
+        ));
+    }
+    out
+}
