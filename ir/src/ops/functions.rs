@@ -61,9 +61,10 @@ activations! {
             let zero = w.number(0.0);
             w.binary(Binary::Max, x, zero)
         },
-        derivative: |w, [x, _, g]| {
+        // y is above 0 where x is, and is there anyway for what reads it.
+        derivative: |w, [_, y, g]| {
             let zero = w.number(0.0);
-            let positive = w.binary(Binary::Lt, zero, x);
+            let positive = w.binary(Binary::Lt, zero, y);
             w.select(positive, g, zero)
         },
         domain: EVERYWHERE,

@@ -4,11 +4,11 @@
 //! Before: `%s = add %p, %b`, `%a = gelu_tanh %s`. After: one map kernel `add, gelu_tanh` that
 //! reads `%p` and `%b`. A value is inlined if all its readers are elementwise or reducing kernels
 //! over as many elements, it is no root, and either they all end in one kernel or it is cheap to
-//! compute again.
+//! compute again, together with what would be inlined into it.
 //!
 //! [`fused`]: shardc_ir::lower::fused
 
-use shardc_ir::graph::NodeId;
+use shardc_ir::graph::{NodeId, ValueId};
 use shardc_ir::lower::Lowered;
 use shardc_ir::lower::fused::{Fused, Space, fuse};
 use shardc_ir::lower::graph::LoweredGraph;
@@ -16,6 +16,10 @@ use shardc_ir::position::Origin;
 
 /// Programs that cost more than this are not computed twice.
 const CHEAP: u32 = 8;
+
+/// What all that is computed again for one value may cost: more is dearer than to write the value
+/// and read it back.
+const AGAIN: u32 = 10;
 
 /// A kernel's program grows to about this many instructions.
 const LONGEST: usize = 256;
@@ -36,6 +40,7 @@ impl Fusion {
         let mut fusion = Fusion { inlined: vec![false; count], kernels };
         let mut length = vec![0; count];
         let mut origins: Vec<Vec<(u16, Origin)>> = vec![vec![]; count];
+        let chains = chains(lowered);
         for (id, node) in lowered.nodes_here().rev() {
             let Lowered::Map(map) = lowered.node(id) else { continue };
             length[id.index()] = map.program.code.len();
@@ -52,7 +57,8 @@ impl Fusion {
             let same_pace = ends.iter().all(|e| loops[e.index()] == loops[id.index()]);
             let instructions = map.program.code.len().max(1);
             let short = ends.iter().all(|e| length[e.index()] + instructions <= LONGEST);
-            let wanted = short && (ends.len() == 1 && same_pace || map.program.cost() <= CHEAP);
+            let again = chains[id.index()].saturating_mul(ends.len() as u32 - 1);
+            let wanted = short && (ends.len() == 1 && same_pace || map.program.cost() <= CHEAP && again <= AGAIN);
             if !wanted || !readers.iter().all(|r| fusion.fits(lowered, id, *r, &origins)) {
                 continue;
             }
@@ -97,4 +103,24 @@ impl Fusion {
                 && space.origins(lowered, id).is_some_and(|own| agrees(&own))
         })
     }
+}
+
+/// For each elementwise node what it costs with all that could be computed inside its kernel.
+fn chains(lowered: &LoweredGraph<'_>) -> Vec<u32> {
+    let mut chains = vec![0u32; lowered.graph.node_count()];
+    for (id, node) in lowered.nodes_here() {
+        let Lowered::Map(map) = lowered.node(id) else { continue };
+        let elements = |value: ValueId| lowered.extent(value).elements();
+        let all = elements(node.results[0]);
+        let within = |value: &ValueId| {
+            let stored = lowered.stored_in(*value);
+            let is_fused = |reader: &NodeId| matches!(lowered.node(*reader), Lowered::Map(_) | Lowered::Reduce { .. });
+            let readers = &lowered.readers[stored.index()];
+            let fits = elements(stored) == all && !lowered.is_root[stored.index()] && readers.iter().all(is_fused);
+            if fits { chains[lowered.graph.value(stored).node.index()] } else { 0 }
+        };
+        let inside: u32 = node.operands.iter().map(within).fold(0, u32::saturating_add);
+        chains[id.index()] = inside.saturating_add(map.program.cost());
+    }
+    chains
 }
