@@ -81,6 +81,16 @@ impl Window {
         Ok(window)
     }
 
+    /// The window that the inputs see of the outputs, its taps in reverse order, if no output is
+    /// left out between two.
+    pub fn turned(&self) -> Option<Window> {
+        let turn = |axis: Axis| {
+            let pad = ((axis.kernel - 1) * axis.dilation) as isize - axis.pad;
+            Axis { input: axis.output, output: axis.input, pad, ..axis }
+        };
+        self.axes.iter().all(|axis| axis.stride == 1).then(|| Window { axes: self.axes.map(turn) })
+    }
+
     /// Elements of an input plane.
     pub fn inputs(&self) -> usize {
         self.axes.iter().map(|a| a.input).product()
@@ -274,6 +284,16 @@ pub struct Spread {
     pub outputs: usize,
     /// Lanes in which inner loops run: [`LANES`] or [`FEW_LANES`].
     pub lanes: usize,
+    short: Option<Short>,
+}
+
+/// Where each element goes, for planes whose rows are too short to be copied one by one.
+#[derive(Debug, Clone, Default)]
+struct Short {
+    /// For each element of the spread plane, the input that it is; beyond the inputs if it is none.
+    inputs: Vec<u32>,
+    /// For each output, where it is in the spread's order.
+    outputs: Vec<u32>,
 }
 
 impl Spread {
@@ -295,12 +315,41 @@ impl Spread {
         let bases = window.each_tap().map(base).collect();
         let last = ((d.axis.output - 1) * h.extent + h.axis.output - 1) * w.extent + w.axis.output;
         let lanes = if last <= LANES / 2 { FEW_LANES } else { LANES };
-        Some(Spread { bases, len: size + lanes, outputs: last.next_multiple_of(lanes), lanes, axes: axes.clone() })
+        let (len, outputs) = (size + lanes, last.next_multiple_of(lanes));
+        let mut spread = Spread { bases, len, outputs, lanes, axes: axes.clone(), short: None };
+        spread.short = spread.short(window);
+        Some(spread)
+    }
+
+    fn short(&self, window: &Window) -> Option<Short> {
+        const ROW: usize = 8;
+        const PLANE: usize = 1024;
+        if self.axes[2].axis.input.max(self.axes[2].axis.output) > ROW || self.len > PLANE {
+            return None;
+        }
+        let mut short = Short { inputs: vec![u32::MAX; self.len], outputs: vec![0; window.outputs()] };
+        let step = self.axes[2].axis.stride;
+        self.each_row(|row, inside, source| {
+            let row = &mut short.inputs[row];
+            source.into_iter().for_each(|source| {
+                row[inside.clone()].iter_mut().enumerate().for_each(|(i, input)| *input = (source + i * step) as u32);
+            });
+        });
+        self.each_output_row(|dense, pitched| {
+            short.outputs[dense].iter_mut().zip(pitched).for_each(|(at, pitched)| *at = pitched as u32);
+        });
+        Some(short)
     }
 
     /// Lays a plane out; `empty` fills what is not there.
     #[inline(always)]
     pub fn lay<T: Number>(&self, plane: &[T], empty: T, out: &mut [T]) {
+        if let Some(short) = &self.short {
+            for (to, input) in out[..self.len].iter_mut().zip(&short.inputs) {
+                *to = plane.get(*input as usize).copied().unwrap_or(empty);
+            }
+            return;
+        }
         let step = self.axes[2].axis.stride;
         self.each_row(|row, inside, source| {
             let row = &mut out[row];
@@ -323,6 +372,12 @@ impl Spread {
     pub fn gather<T: Number>(&self, spread: &[T], plane: &mut [T]) {
         let step = self.axes[2].axis.stride;
         plane.fill(T::ZERO);
+        if let Some(short) = &self.short {
+            for (from, input) in spread.iter().zip(&short.inputs) {
+                plane.get_mut(*input as usize).into_iter().for_each(|to| *to = *from);
+            }
+            return;
+        }
         self.each_row(|row, inside, source| {
             let Some(source) = source else { return };
             let from = &spread[row][inside];
@@ -363,12 +418,18 @@ impl Spread {
     #[inline(always)]
     pub fn pitch<T: Number>(&self, plane: &[T], out: &mut [T]) {
         out[..self.outputs].fill(T::ZERO);
+        if let Some(short) = &self.short {
+            return short.outputs.iter().zip(plane).for_each(|(at, from)| out[*at as usize] = *from);
+        }
         self.each_output_row(|dense, pitched| out[pitched].copy_from_slice(&plane[dense]));
     }
 
     /// Copies outputs in the spread's order into a plane.
     #[inline(always)]
     pub fn unpitch<T: Number>(&self, pitched: &[T], plane: &mut [T]) {
+        if let Some(short) = &self.short {
+            return plane.iter_mut().zip(&short.outputs).for_each(|(to, at)| *to = pitched[*at as usize]);
+        }
         self.each_output_row(|dense, from| plane[dense].copy_from_slice(&pitched[from]));
     }
 
