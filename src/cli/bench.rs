@@ -74,7 +74,11 @@ struct Report {
 #[derive(Debug, Clone, Default, Serialize)]
 struct Line {
     form: String,
+    /// The name of a kernel of the list, or the op of a step.
     what: String,
+    /// The shapes that a step reads and writes.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    shapes: String,
     launches: f64,
     seconds: f64,
     flops: f64,
@@ -132,7 +136,7 @@ impl Bench {
     }
 
     fn wants(&self, line: &Line) -> bool {
-        self.only.as_ref().is_none_or(|word| format!("{} {}", line.form, line.what).contains(word))
+        self.only.as_ref().is_none_or(|word| format!("{} {} {}", line.form, line.what, line.shapes).contains(word))
     }
 
     /// Each kernel of the list.
@@ -215,7 +219,7 @@ fn summed(programs: &PlanSet, turns: &[Vec<Timed>], time: Duration, peaks: Peaks
     let ranks = turns.len().max(1) as f64;
     // A rank has its share of the machine.
     let of_rank = Peaks { flops: peaks.flops / ranks, bytes: peaks.bytes / ranks };
-    let mut lines: BTreeMap<(&str, String), Line> = BTreeMap::new();
+    let mut lines: BTreeMap<(&str, &str, String), Line> = BTreeMap::new();
     let mut update_bytes = 0.0;
     for (rank, timed) in turns.iter().enumerate().flat_map(|(rank, turns)| turns.iter().map(move |timed| (rank, timed))) {
         let program = program(programs, rank);
@@ -224,8 +228,14 @@ fn summed(programs: &PlanSet, turns: &[Vec<Timed>], time: Duration, peaks: Peaks
         if step.is_some_and(|step| is_update(program, step)) {
             update_bytes += work.read.saturating_add(work.written) as f64;
         }
-        let (form, what) = (kind(step), step.map(|step| what(program, step)).unwrap_or_default());
-        let line = lines.entry((form, what.clone())).or_insert_with(|| Line { form: form.into(), what, ..Line::default() });
+        let (form, what) = (kind(step), step.map(|step| &*step.op).unwrap_or_default());
+        let shapes = step.map(|step| shapes(program, step)).unwrap_or_default();
+        let line = lines.entry((form, what, shapes.clone())).or_insert_with(|| Line {
+            form: form.into(),
+            what: what.into(),
+            shapes,
+            ..Line::default()
+        });
         line.launches += 1.0 / ranks;
         line.seconds += timed.time.as_secs_f64() / ranks;
         line.add(work, of_rank, 1.0 / ranks);
@@ -251,13 +261,18 @@ fn is_update(program: &Program, step: &Step) -> bool {
     matches!(step.kernel, Kernel::Map(_)) && step.writes.iter().any(|view| is_state(view.buffer.index()))
 }
 
-/// The op of a step, with the shapes of what it reads and writes.
-fn what(program: &Program, step: &Step) -> String {
+/// The shapes of what a step reads and writes.
+fn shapes(program: &Program, step: &Step) -> String {
     let shapes = |views: &[View]| {
         let shape = |view: &View| format!("{:?}", program.buffers[view.buffer.index()].shape);
         views.iter().map(shape).collect::<Vec<_>>().join(" ")
     };
-    format!("{} {} to {}", step.op, shapes(&step.reads), shapes(&step.writes))
+    format!("{} to {}", shapes(&step.reads), shapes(&step.writes))
+}
+
+/// The beginning of a text that is longer than that.
+fn cut(text: &str, most: usize) -> String {
+    if text.chars().count() <= most { text.to_string() } else { text.chars().take(most - 1).chain(['…']).collect() }
 }
 
 fn text(report: &Report) -> String {
@@ -267,7 +282,7 @@ fn text(report: &Report) -> String {
         report.product_gflops,
         report.copy_gbytes,
     );
-    let head = ["form", "launches", "us each", "GFLOP/s", "GB/s", "of peak", "what"];
+    let head = ["form", "launches", "us each", "GFLOP/s", "GB/s", "of peak", "what", ""];
     let mut rows = vec![head.map(str::to_string)];
     let (listed, others) = report.kernels.split_at(match report.step {
         Some(_) => report.kernels.len().min(LINES),
@@ -290,12 +305,14 @@ fn text(report: &Report) -> String {
             rate(line.flops),
             rate(line.bytes),
             format!("{:.0} %", 100.0 * line.least_seconds / line.seconds.max(1e-12)),
-            line.what.clone(),
+            cut(&line.what, 40),
+            cut(&line.shapes, 50),
         ]);
     }
-    let mut columns = [Column::NUMBERS; 7];
+    let mut columns = [Column::NUMBERS; 8];
     columns[0] = Column::after("  ");
     columns[6] = Column::WORDS;
+    columns[7] = Column::WORDS;
     out.push_str(&align(&rows, columns));
     if let Some(step) = &report.step {
         out.push_str(&format!(
