@@ -114,7 +114,7 @@ mod tests {
     fn pieces_keep_their_bytes_from_one_allocator_to_the_other() {
         let byte = |i: usize| (i % 251) as u8;
         let mut bytes: Vec<u8> = (0..LARGE / 2).map(byte).collect();
-        for length in [LARGE - 1, LARGE, 3 * LARGE, LARGE + 1, LARGE - 1, 10, LARGE] {
+        for length in [LARGE - 1, LARGE, 3 * LARGE, 17 * LARGE, LARGE + 1, LARGE - 1, 10, LARGE] {
             let before = bytes.len().min(length);
             bytes.truncate(length);
             bytes.shrink_to_fit();

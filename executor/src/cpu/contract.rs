@@ -158,11 +158,15 @@ impl Product {
 
     /// `c = a b`, or `c += a b`.
     pub fn run<T: Real>(&self, a: &[T], b: &[T], c: &mut [T], accumulate: Accum, threads: Threads) {
-        T::contract(self, a, b, c, accumulate, threads);
+        if let (Slice::F32(a), Slice::F32(b), SliceMut::F32(c)) = (T::wrap(a), T::wrap(b), T::wrap_mut(&mut *c)) {
+            self.run_single(a, b, c, accumulate, threads);
+        } else {
+            self.run_double(a, b, c, accumulate, threads);
+        }
     }
 
     /// The same, with sums of the type.
-    pub fn run_double<T: Real>(&self, a: &[T], b: &[T], c: &mut [T], accumulate: Accum, threads: Threads) {
+    fn run_double<T: Real>(&self, a: &[T], b: &[T], c: &mut [T], accumulate: Accum, threads: Threads) {
         let products = self.tiles(c, self.tile);
         let sums = self.summed.iter().map(|l| l.size).product::<usize>() * self.k.size;
         let work = products.len().saturating_mul(self.tile.0 * self.tile.1).saturating_mul(sums) / 4;

@@ -1,11 +1,11 @@
 //! Products of matrices of f32 and of 16-bit floats, with sums in f32.
 //!
-//! Where the processor has the vectors of AVX-512, operands are packed for them: those of bf16 where
-//! it multiplies pairs of them itself, and those of large products of f32 where they need not be
-//! transposed for it, as in gradients of weights. Other products of f32 are faer's; other 16-bit floats are converted
-//! to f32 a block at a time (`widened`). Which way is taken follows from the processor, the type
-//! and the layout alone. A product of pairs takes subnormal elements and sums as zero; the others
-//! keep them.
+//! Where the processor has the vectors of AVX-512, operands are packed for them: those of bf16
+//! where it multiplies pairs of them itself, and those of large products of f32 where they need not
+//! be transposed for it, as in gradients of weights. Other products of f32 are faer's; other 16-bit
+//! floats are converted to f32 a block at a time (`widened`). Which way is taken follows from the
+//! processor, the type, the layout and the sizes alone. A product of pairs takes subnormal elements
+//! and sums as zero; the others keep them.
 
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests;

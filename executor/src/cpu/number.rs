@@ -1,12 +1,9 @@
 //! The types that registers of fused programs have, and the scalar functions of the IR on each of
 //! them.
 
-use crate::cpu::contract::Product;
 use crate::cpu::element::{self, Element, Slice, each_type};
 use crate::cpu::math;
 use crate::cpu::narrow;
-use crate::cpu::threads::Threads;
-use faer::Accum;
 use faer::traits::ComplexField;
 use shardc_ir::scalar::Rounding;
 use std::ops::{Add, Div, Mul, Sub};
@@ -79,21 +76,9 @@ pub trait Number: Element + PartialOrd {
 pub trait Real:
     Number + ComplexField + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Div<Output = Self>
 {
-    /// `c = a b`, or `c += a b`.
-    fn contract(product: &Product, a: &[Self], b: &[Self], c: &mut [Self], accumulate: Accum, threads: Threads);
 }
-
-impl Real for f32 {
-    fn contract(product: &Product, a: &[f32], b: &[f32], c: &mut [f32], accumulate: Accum, threads: Threads) {
-        product.run_single(a, b, c, accumulate, threads);
-    }
-}
-
-impl Real for f64 {
-    fn contract(product: &Product, a: &[f64], b: &[f64], c: &mut [f64], accumulate: Accum, threads: Threads) {
-        product.run_double(a, b, c, accumulate, threads);
-    }
-}
+impl Real for f32 {}
+impl Real for f64 {}
 
 macro_rules! float {
     ($type:ident, $exp:expr, $ln:expr, $sin:expr, $cos:expr, $atan:expr, $tanh:expr, $erf:expr, $sigmoid:expr) => {
