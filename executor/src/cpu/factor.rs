@@ -23,7 +23,8 @@ use faer::{Accum, MatMut, MatRef, Par};
 
 /// What a product with sums in f32 multiplies.
 pub trait Factor: Element + Stored {
-    /// Whether [`Factor::multiply`] gives the same results to the bit however `c` is cut into tiles.
+    /// Whether [`Factor::multiply`] gives the same results to the bit however `c` is cut into
+    /// tiles.
     fn any_tile() -> bool;
 
     /// `c = a b`, or `c += a b`, with sums in f32; `a` is m x k, `b` k x n, and `c` m x n.

@@ -30,8 +30,8 @@ pub struct Prepared {
     outer: usize,
     reduced: usize,
     inner: usize,
-    /// Whether it is the sum, in f64, of the squares of f32 that lie one behind another: the norm of
-    /// a gradient.
+    /// Whether it is the sum, in f64, of the squares of f32 that lie one behind another: the norm
+    /// of a gradient.
     is_norm: bool,
 }
 

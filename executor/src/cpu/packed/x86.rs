@@ -156,8 +156,8 @@ macro_rules! multiply {
             for (row, sums) in sums.iter().enumerate().take(rows) {
                 for (v, sum) in sums.iter().enumerate() {
                     let mask = if v + 1 == V { last } else { !0 };
-                    // SAFETY: the row is one of `c`, and the mask takes columns of `c` only, which are
-                    // neighbours.
+                    // SAFETY: the row is one of `c`, and the mask takes columns of `c` only, which
+                    // are neighbours.
                     unsafe {
                         let at = start.offset(row as isize * step).add(v * LINE);
                         let sum = if accumulate { _mm512_add_ps(*sum, _mm512_maskz_loadu_ps(mask, at)) } else { *sum };
