@@ -184,7 +184,7 @@ fn the_peak_must_fit_the_device() {
         "the train plan needs 2",
         "the device has 100 KiB",
         "device memory=100KiB",
-        "activations 65 KiB",
+        "activations 56 KiB",
         "parameters 54 KiB",
         "help: these would fit: ",
     ] {
