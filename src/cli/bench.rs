@@ -191,15 +191,15 @@ fn shorter(mut best: Vec<Vec<Timed>>, turns: &[Vec<Timed>]) -> Vec<Vec<Timed>> {
     best
 }
 
-/// A batch that no model refuses: numbers between -1 and 1, and indices that are allowed.
+/// A batch of numbers that the inputs allow: where they say nothing between -1 and 1, of integers 0.
 fn made_up(inputs: &[InputSpec], batch: u64) -> Arc<Vec<Tensor>> {
     let tensor = |input: &InputSpec| {
         let shape: Vec<u64> = [&[batch], &input.sample[..]].concat();
         let count = shape.iter().product::<u64>();
-        let value = |i: u64| match (input.dtype.is_float(), input.range) {
-            (true, _) => (i * 7919 % 1000) as f64 / 500.0 - 1.0,
-            (false, Some((low, high))) if low < high => low as f64 + (i * 7919 % (high - low) as u64) as f64,
-            (false, _) => 0.0,
+        let value = |i: u64| match input.range {
+            Some((low, high)) if low < high => low as f64 + (i * 7919 % high.abs_diff(low)) as f64,
+            _ if input.dtype.is_float() => (i * 7919 % 1000) as f64 / 500.0 - 1.0,
+            _ => 0.0,
         };
         Tensor::from_f64(&shape, &(0..count).map(value).collect::<Vec<_>>()).cast(input.dtype)
     };

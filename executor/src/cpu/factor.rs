@@ -76,7 +76,7 @@ impl Factor for f32 {
     }
 }
 
-/// What the results of a product of 16-bit floats may be: f32, or 16-bit floats.
+/// What the results of a product with sums in f32 are stored as: f32, or 16-bit floats.
 pub trait Stored: Element {
     /// Whether it holds sums: it is f32.
     const HOLDS_SUMS: bool = false;

@@ -15,11 +15,10 @@ use crate::cpu::softmax::fold;
 use crate::cpu::threads::Threads;
 use crate::cpu::{Arguments, Cpu, Launch};
 use shardc_ir::dtype::DType;
-use shardc_ir::kernel::signature::row_major;
 use shardc_ir::kernel::{Implements, Map, MapInput, Reduce};
 use shardc_ir::reason::Reason;
 use shardc_ir::reduce_kind::ReduceKind;
-use shardc_ir::scalar::{Binary, Instr, ScalarProgram};
+use shardc_ir::scalar::{Instr, ScalarProgram};
 
 /// A reduction made ready.
 #[derive(Debug)]
@@ -30,9 +29,6 @@ pub struct Prepared {
     outer: usize,
     reduced: usize,
     inner: usize,
-    /// Whether it is the sum, in f64, of the squares of f32 that lie one behind another: the norm
-    /// of a gradient.
-    is_norm: bool,
 }
 
 impl Implements<Reduce> for Cpu {
@@ -52,7 +48,6 @@ impl Implements<Reduce> for Cpu {
             outer: sizes(0),
             reduced: sizes(1),
             inner: sizes(2),
-            is_norm: is_norm(reduce),
         }))
     }
 }
@@ -66,15 +61,6 @@ impl Launch for Prepared {
             DType::I64 | DType::Bool => launch_with::<i64>(self, reads, writes.remove(0), coordinates, threads),
         }
     }
-}
-
-/// See [`Prepared`].
-fn is_norm(reduce: &Reduce) -> bool {
-    let map = &reduce.map;
-    let is_square = map.program.code == [Instr::Binary(Binary::Mul, 0, 0)] && map.program.outputs == [1];
-    let lies = matches!(&map.inputs[..], [x] if x.dtype == DType::F32 && x.strides == row_major(&map.shape));
-    let wide = map.compute == DType::F64 && reduce.accumulate == DType::F64;
-    is_square && lies && wide && reduce.kind == ReduceKind::Sum && reduce.reduced.iter().all(|reduced| *reduced)
 }
 
 /// The same kernel with its dimensions in another order.
@@ -106,10 +92,6 @@ fn launch_with<T: Number>(
     threads: Threads,
 ) -> Result<(), Reason> {
     let bound = Bound::<T>::new(&p.fused, reads, coordinates);
-    if let (true, Some(Slice::F32(x))) = (p.is_norm, reads.first()) {
-        norm(p, &x[..p.fused.total], write, threads);
-        return Ok(());
-    }
     match p.accumulate {
         DType::F64 => run::<T, f64>(p, &bound, write, threads),
         DType::F32 | DType::BF16 | DType::F16 => run::<T, f32>(p, &bound, write, threads),
@@ -134,24 +116,6 @@ fn run<T: Number, A: Number>(p: &Prepared, bound: &Bound<'_, T>, mut write: Slic
     });
     tree(p.kind, &mut partial, chunks, kept);
     each_type!(SliceMut, &mut write, out => convert(&partial[..kept], &mut out[..kept]));
-}
-
-/// The sum of squares, block by block and in the tree of any other sum, but in one pass.
-fn norm(p: &Prepared, x: &[f32], mut write: SliceMut<'_>, threads: Threads) {
-    let chunks = p.chunks();
-    let mut partial = vec![0f64; chunks];
-    let items = if x.is_empty() { vec![] } else { p.items(chunks, &mut partial) };
-    threads.for_each(2 * x.len(), items, |item| {
-        let (mut at, mut pairs) = (item.from, Pairwise::new(ReduceKind::Sum, 1));
-        while at < item.to {
-            let len = p.fused.block_at(at, item.to);
-            pairs.push(&[square_sum(&x[at..at + len])]);
-            at += len;
-        }
-        pairs.finish(item.out);
-    });
-    tree(ReduceKind::Sum, &mut partial, chunks, 1);
-    each_type!(SliceMut, &mut write, out => convert(&partial[..1], &mut out[..1]));
 }
 
 /// A part of the work: results `out` of the kept index `outer`.. and inner columns from `column`,
@@ -362,23 +326,6 @@ simd! {
             ReduceKind::Max => into.iter_mut().zip(from).for_each(|(a, b)| *a = a.max(*b)),
             ReduceKind::Min => into.iter_mut().zip(from).for_each(|(a, b)| *a = a.min(*b)),
         }
-    }
-
-    /// The sum of the squares in f64, in lanes as [`in_lanes`] has them.
-    fn square_sum(row: &[f32]) -> f64 {
-        const LANES: usize = 32;
-        let mut lanes = [0f64; LANES];
-        let (whole, rest) = row.as_chunks::<LANES>();
-        for values in whole {
-            for i in 0..LANES {
-                let x = f64::from(values[i]);
-                lanes[i] += x * x;
-            }
-        }
-        for (lane, x) in lanes.iter_mut().zip(rest) {
-            *lane += f64::from(*x) * f64::from(*x);
-        }
-        fold(lanes, |a, b| a + b)
     }
 
     /// Reduces each of `out.len()` rows of equal length.

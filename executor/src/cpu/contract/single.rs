@@ -43,7 +43,7 @@ impl Product {
         let sums = self.summed.iter().map(|l| l.size).product::<usize>() * self.k.size;
         let tile = if T::any_tile() { tile([self.m.size, self.n.size, sums], outer, threads.0) } else { self.tile };
         let products = self.tiles(c, tile);
-        let work = outer.saturating_mul(self.m.size * self.n.size).saturating_mul(sums) / 8;
+        let work = outer.saturating_mul(self.m.size * self.n.size).saturating_mul(sums) / (16 / size_of::<T>());
         threads.for_each(work, products, |product| self.multiply_single(product, a, b, accumulate));
     }
 
