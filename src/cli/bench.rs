@@ -191,7 +191,7 @@ fn shorter(mut best: Vec<Vec<Timed>>, turns: &[Vec<Timed>]) -> Vec<Vec<Timed>> {
     best
 }
 
-/// A batch of numbers that the inputs allow: where they say nothing between -1 and 1, of integers 0.
+/// A batch that the inputs allow: where they say nothing, between -1 and 1, and of integers 0.
 fn made_up(inputs: &[InputSpec], batch: u64) -> Arc<Vec<Tensor>> {
     let tensor = |input: &InputSpec| {
         let shape: Vec<u64> = [&[batch], &input.sample[..]].concat();
