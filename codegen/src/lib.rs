@@ -1,0 +1,1 @@
+//! Kernel forms as texts of CUDA kernels.

@@ -1,0 +1,71 @@
+// What generated kernels use beyond plain C++, each name a few instructions. NVRTC needs no header besides this text and
+// `math.h`; `host.h` of the tests gives the same names for a C++ compiler, so that one text runs on both.
+#pragma once
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef int i32;
+typedef long long i64;
+#define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
+#define INLINE static __device__ __forceinline__
+// The block's shared memory, whose bytes the launch says.
+#define SHARED(name) extern __shared__ __align__(128) unsigned char name[]
+#define BARRIER() __syncthreads()
+
+// Floats of 16 bits have no operators: they are converted where they are read and written.
+struct __align__(2) bf16 { u16 bits; };
+struct __align__(2) f16 { u16 bits; };
+struct __align__(1) bool8 { u8 bits; };
+
+INLINE u32 bits_of(float x) { return __float_as_uint(x); }
+INLINE float float_of(u32 x) { return __uint_as_float(x); }
+INLINE u64 bits_of(double x) { return (u64)__double_as_longlong(x); }
+INLINE double double_of(u64 x) { return __longlong_as_double((i64)x); }
+
+INLINE float widened(bf16 x) { return float_of((u32)x.bits << 16); }
+INLINE float widened(f16 x) {
+    float y;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits));
+    return y;
+}
+// The nearest number, ties to even.
+INLINE bf16 narrowed_bf16(float x) {
+    bf16 y;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+    return y;
+}
+INLINE f16 narrowed_f16(float x) {
+    f16 y;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+    return y;
+}
+
+// `WORDS` times 4 bytes at an address that is a multiple of that many bytes.
+template <int WORDS> struct words { u32 w[WORDS]; };
+INLINE void load(words<1>& to, const void* p) { to.w[0] = *(const u32*)p; }
+INLINE void load(words<2>& to, const void* p) {
+    uint2 v = *(const uint2*)p;
+    to.w[0] = v.x; to.w[1] = v.y;
+}
+INLINE void load(words<4>& to, const void* p) {
+    uint4 v = *(const uint4*)p;
+    to.w[0] = v.x; to.w[1] = v.y; to.w[2] = v.z; to.w[3] = v.w;
+}
+INLINE void store(void* p, words<1> from) { *(u32*)p = from.w[0]; }
+INLINE void store(void* p, words<2> from) { *(uint2*)p = make_uint2(from.w[0], from.w[1]); }
+INLINE void store(void* p, words<4> from) { *(uint4*)p = make_uint4(from.w[0], from.w[1], from.w[2], from.w[3]); }
+
+// The value that the lane whose number differs in the bits of `lanes` gives; every lane of the warp takes part.
+INLINE u32 shuffle_xor(u32 x, int lanes) { return __shfl_xor_sync(0xffffffffu, x, lanes); }
+INLINE float shuffle_xor(float x, int lanes) { return __shfl_xor_sync(0xffffffffu, x, lanes); }
+INLINE double shuffle_xor(double x, int lanes) { return __shfl_xor_sync(0xffffffffu, x, lanes); }
+INLINE i64 shuffle_xor(i64 x, int lanes) { return __shfl_xor_sync(0xffffffffu, x, lanes); }
+// Bit `l` says whether `x` is true in lane `l`; every lane of the warp takes part.
+INLINE u32 ballot(bool x) { return __ballot_sync(0xffffffffu, x); }
+// The number of the lowest bit that is 1; `x` is not 0.
+INLINE u32 lowest_bit(u32 x) { return (u32)__ffs((i32)x) - 1; }
+INLINE u32 high_product(u32 a, u32 b) { return __umulhi(a, b); }
+
+// Says that the data are wrong, from any thread: `reason` is not 0. The launch's results mean nothing then.
+INLINE void fail(u32* fault, u32 reason) { *(volatile u32*)fault = reason; }
