@@ -236,3 +236,20 @@ impl Block<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Module;
+    use super::run_at_most;
+    use crate::job::{Access, Job, Operand};
+
+    #[test]
+    fn a_launch_that_does_not_end_is_stopped() {
+        let module = Module::parse(include_str!("../../tests/ptx/faults.ptx")).expect("the text is right");
+        let b = Operand { name: "b".into(), access: Access::Update, whole: false, bytes: vec![0; 8] };
+        let job = Job { entry: "endless".into(), grid: [1; 3], block: 32, shared: 0, operands: vec![b], numbers: vec![] };
+        let kernel = module.kernels.iter().find(|k| k.name == job.entry).expect("the entry is there");
+        let error = run_at_most(kernel, &module.data, &job, 100_000).expect_err("the launch is stopped");
+        assert!(error.contains("does not end"), "{error}");
+    }
+}

@@ -207,7 +207,7 @@ impl<'a> Reader<'a> {
                 many = 0;
             } else {
                 let n = usize::try_from(self.number()?).unwrap_or(usize::MAX);
-                many = n.checked_mul(many).filter(|n| *n < 1 << 30).ok_or_else(|| format!("'{name}' is too large"))?;
+                many = n.checked_mul(many).filter(|n| *n < 1 << 24).ok_or_else(|| format!("'{name}' is too large"))?;
                 self.expect("]")?;
             }
         }
@@ -369,9 +369,9 @@ impl<'a> Reader<'a> {
             return Ok(Argument::Place(name, offset));
         }
         if self.taken("{") {
-            let mut all = vec![self.argument()?];
+            let mut all = vec![Argument::Name(self.name()?)];
             while self.taken(",") {
-                all.push(self.argument()?);
+                all.push(Argument::Name(self.name()?));
             }
             self.expect("}")?;
             return Ok(Argument::Vector(all));
