@@ -2,3 +2,4 @@
 //! and the PTX that NVRTC makes of it, in an interpreter. Nothing ships it.
 
 pub mod job;
+pub mod ptx;
