@@ -144,6 +144,7 @@ impl Function {
         self.next();
         let (text, name) = self.text.named(self.form);
         let named = |(number, launch): (usize, Launch)| Launch { entry: format!("{name}_{number}"), ..launch };
-        Generated { text, launches: self.launches.into_iter().map(named).collect(), workspace: self.workspace }
+        let launches = self.launches.into_iter().map(named).collect();
+        Generated { name, text, launches, workspace: self.workspace }
     }
 }

@@ -5,6 +5,8 @@ use shardc_ir::position::Offset;
 /// The kernels of one form.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Generated {
+    /// The name of the text: its form, and a number that tells it from other texts.
+    pub name: String,
     /// The functions, as CUDA C++ behind the prelude ([`crate::with_prelude`]). Equal forms have
     /// equal texts.
     pub text: String,
