@@ -5,11 +5,11 @@
 //! HASH.json     what its kernels use, and a hash of both
 //! ```
 //!
-//! `HASH` is that of all that a cubin follows from: text, architecture, options and NVRTC's version.
-//! Files appear under their names whole, the JSON last. Nothing of the folder is believed: what does
-//! not agree with its hash is assembled again.
+//! `HASH` is that of all that a cubin follows from: text, architecture, options and NVRTC's
+//! version. Files appear under their names whole, the JSON last. Nothing of the folder is believed:
+//! what does not agree with its hash is assembled again.
 
-use crate::{Assembled, ELF, Nvrtc, Resources, options, threads};
+use crate::{Assembled, ELF, Nvrtc, Resources, threads};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,7 +54,7 @@ impl Cubins {
     pub fn key(nvrtc: &Nvrtc, text: &str, arch: u32) -> String {
         let (major, minor) = nvrtc.version();
         let mut hasher = Sha256::new();
-        for part in [FORMAT, &format!("nvrtc {major}.{minor}"), &options(arch).join(" "), text] {
+        for part in [FORMAT, &format!("nvrtc {major}.{minor}"), &nvrtc.options(arch).join(" "), text] {
             hasher.update((part.len() as u64).to_le_bytes());
             hasher.update(part);
         }

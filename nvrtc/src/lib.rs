@@ -10,12 +10,21 @@ pub use cubins::Cubins;
 
 use library::{Library, Product};
 use serde::{Deserialize, Serialize};
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 
 /// The options of every text, beside the architecture: products and sums are fused only where the
 /// text says so, and the log says what each kernel uses.
 const OPTIONS: [&str; 5] = ["-fmad=false", "-default-device", "-std=c++17", "-diag-suppress=177", VERBOSE];
 const VERBOSE: &str = "--ptxas-options=-v";
+
+/// The driver, where there is one, may keep what was compiled, and the log of what is kept may be
+/// empty. Versions from this number on have the option.
+const NO_CACHE: &str = "-no-cache";
+const HAS_NO_CACHE: (i32, i32) = (12, 9);
+
+/// What the library calls every text. A cubin's names of static functions hold a hash of it, so it
+/// is one for all.
+const PROGRAM: &CStr = c"kernels";
 
 /// The first bytes of a cubin, which is an ELF file.
 const ELF: &[u8] = b"\x7fELF";
@@ -56,6 +65,16 @@ pub struct Resources {
     pub spill_loads: u32,
 }
 
+impl Resources {
+    /// What each kernel uses, sorted by their names, from what NVRTC says as it assembles them.
+    ///
+    /// # Errors
+    /// If a number is missing, or it says nothing of any kernel.
+    pub fn of_log(log: &str) -> Result<Vec<Resources>, String> {
+        log::resources(log)
+    }
+}
+
 impl Nvrtc {
     /// The library, where it is found.
     ///
@@ -79,16 +98,16 @@ impl Nvrtc {
     }
 
     /// The kernels of `text`, assembled for the architecture `arch` (90 for `sm_90`). Messages call
-    /// the text `name` where it has no `#line` of its own.
+    /// the text `name` where it has no `#line` of its own; nothing else follows from the name.
     ///
     /// # Errors
     /// If the compiler refuses the text; the error is what it says.
     pub fn assemble(&self, name: &str, text: &str, arch: u32) -> Result<Assembled, String> {
-        let (cubin, log) = self.compile(name, text, &options(arch), arch, Product::Cubin)?;
+        let (cubin, log) = self.compile(name, text, &self.options(arch), arch, Product::Cubin)?;
         if !cubin.starts_with(ELF) {
             return Err(format!("kernel `{name}`: what NVRTC made is no cubin"));
         }
-        let kernels = log::resources(&log).map_err(|e| format!("kernel `{name}`: {e}"))?;
+        let kernels = Resources::of_log(&log).map_err(|e| format!("kernel `{name}`: {e}"))?;
         Ok(Assembled { cubin, kernels })
     }
 
@@ -125,16 +144,17 @@ impl Nvrtc {
             let known: Vec<String> = self.architectures.iter().map(ToString::to_string).collect();
             return Err(format!("NVRTC {major}.{minor} does not know sm_{arch}; it knows {}", known.join(", ")));
         }
-        let terminated =
-            |what: &str| CString::new(what).map_err(|_| format!("kernel `{name}`: the text or its name has a zero byte"));
-        let (c_name, c_text) = (terminated(name)?, terminated(text)?);
-        let made = self.library.compile(&c_name, &c_text, options, product);
+        let visible = |c: char| if c.is_alphanumeric() || " ._-+:/()".contains(c) { c } else { '_' };
+        let text = format!("#line 1 \"{}\"\n{text}", name.chars().map(visible).collect::<String>());
+        let text = CString::new(text).map_err(|_| format!("kernel `{name}`: the text has a zero byte"))?;
+        let made = self.library.compile(PROGRAM, &text, options, product);
         made.map_err(|failed| format!("kernel `{name}`: {}", log::failure(&failed.code, &failed.log)))
     }
-}
 
-/// The options that make a cubin.
-fn options(arch: u32) -> Vec<String> {
-    let first = format!("-arch=sm_{arch}");
-    std::iter::once(first).chain(OPTIONS.iter().map(ToString::to_string)).collect()
+    /// The options that make a cubin.
+    fn options(&self, arch: u32) -> Vec<String> {
+        let last = (self.version >= HAS_NO_CACHE).then(|| NO_CACHE.to_string());
+        let first = format!("-arch=sm_{arch}");
+        std::iter::once(first).chain(OPTIONS.iter().map(ToString::to_string)).chain(last).collect()
+    }
 }

@@ -1,6 +1,6 @@
 //! The calls of the library. Each program is made, compiled, read and destroyed by one thread, and
 //! none of the library's pointers leaves this file.
-#![allow(unsafe_code)]
+#![allow(unsafe_code, reason = "the library is one of C")]
 
 use cudarc::nvrtc::result;
 use cudarc::nvrtc::sys::{self, nvrtcProgram};

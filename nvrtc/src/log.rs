@@ -42,6 +42,9 @@ pub fn resources(log: &str) -> Result<Vec<Resources>, String> {
         }
     }
     complete(has_registers)?;
+    if kernels.is_empty() {
+        return Err("NVRTC names no kernel that it assembled".to_string());
+    }
     kernels.sort_by(|a, b| a.entry.cmp(&b.entry));
     Ok(kernels)
 }
@@ -80,4 +83,25 @@ pub fn failure(code: &str, log: &str) -> String {
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::failure;
+
+    const CODE: &str = "NVRTC_ERROR_COMPILATION";
+
+    #[test]
+    fn errors_are_what_is_left_of_logs() {
+        for log in [include_str!("../tests/logs/nvrtc-13.5-shared.log"), include_str!("../tests/logs/nvrtc-12.9-shared.log")] {
+            let expected = "ptxas error   : Entry function 'k' uses too much shared data (0x13880 bytes, 0xc000 max)";
+            assert_eq!(failure(CODE, log), expected);
+        }
+        for log in [include_str!("../tests/logs/nvrtc-13.5-syntax.log"), include_str!("../tests/logs/nvrtc-12.9-syntax.log")] {
+            let failure = failure(CODE, log);
+            assert!(failure.starts_with("k.cu(40): error: expected an expression\n  extern"), "{failure}");
+            assert!(failure.ends_with("\n2 errors detected in the compilation of \"kernels.cu\"."), "{failure}");
+        }
+        assert!(failure(CODE, "\n\0").contains(CODE));
+    }
 }

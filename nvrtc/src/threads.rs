@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread::{self, Builder};
 
-/// The compiler's memory grows with each thread, and more of them hardly helped it.
+/// The compiler's memory grows with each thread.
 const MOST: usize = 8;
 
 /// The stack of a thread: as large as that of a program's first one, for which compilers are made.
