@@ -10,12 +10,14 @@ pub(super) fn comparison(name: &str, kind: Kind) -> Option<Compare> {
     if kind.float() {
         return match name {
             "eq" => floats!(kind, T => (|a, b| test(a, b, |a: T, b: T| a == b)) as Compare),
-            "ne" => floats!(kind, T => (|a, b| test(a, b, |a: T, b: T| a < b || a > b)) as Compare),
+            "ne" => floats!(kind, T => (|a, b| test(a, b, |a: T, b: T| a.partial_cmp(&b).is_some_and(|o| o.is_ne()))) as Compare),
             "lt" => floats!(kind, T => (|a, b| test(a, b, |a: T, b: T| a < b)) as Compare),
             "le" => floats!(kind, T => (|a, b| test(a, b, |a: T, b: T| a <= b)) as Compare),
             "gt" => floats!(kind, T => (|a, b| test(a, b, |a: T, b: T| a > b)) as Compare),
             "ge" => floats!(kind, T => (|a, b| test(a, b, |a: T, b: T| a >= b)) as Compare),
-            "equ" => floats!(kind, T => (|a, b| !test(a, b, |a: T, b: T| a < b || a > b)) as Compare),
+            "equ" => {
+                floats!(kind, T => (|a, b| !test(a, b, |a: T, b: T| a.partial_cmp(&b).is_some_and(|o| o.is_ne()))) as Compare)
+            }
             "neu" => floats!(kind, T => (|a, b| !test(a, b, |a: T, b: T| a == b)) as Compare),
             "ltu" => floats!(kind, T => (|a, b| !test(a, b, |a: T, b: T| a >= b)) as Compare),
             "leu" => floats!(kind, T => (|a, b| !test(a, b, |a: T, b: T| a > b)) as Compare),

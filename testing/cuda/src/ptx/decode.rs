@@ -32,7 +32,7 @@ pub(super) enum Op {
     Branch(usize),
     BranchTo { index: usize, targets: Vec<usize> },
     Exit,
-    Barrier(usize),
+    Barrier,
     WarpBarrier(usize),
     Shuffle { how: Shuffle, to: usize, there: usize, from: usize, by: usize, bounds: usize, members: usize },
     Vote { how: Vote, to: usize, of: Guard, members: usize },
@@ -94,7 +94,7 @@ pub(super) fn decode(s: &Statement, names: &mut Names) -> Result<Op, Problem> {
         ("trap", []) => Op::Trap,
         ("membar" | "fence" | "nanosleep" | "prefetch", _) => Op::Nothing,
         ("bar" | "barrier", [members]) if parts.contains(&"warp") => Op::WarpBarrier(names.source(members)?.at),
-        ("bar" | "barrier", [id]) if parts.contains(&"sync") => Op::Barrier(names.source(id)?.at),
+        ("bar" | "barrier", [_]) if parts.contains(&"sync") => Op::Barrier,
         ("activemask", [d]) => Op::Active(names.target(d)?.at),
         ("shfl", [to, from, by, bounds, members]) if parts.get(1) == Some(&"sync") => {
             shuffle(&parts, names, to, [from, by, bounds, members])?
@@ -220,11 +220,11 @@ fn access(parts: &[&str], kind: Kind, names: &mut Names, x: &Argument, y: &Argum
 fn moved(kind: Kind, names: &mut Names, d: &Argument, from: &Argument) -> Result<Step, Problem> {
     match (d, from) {
         _ if kind == Kind::Pred => Ok(compare::copied(names.predicate(d)?.predicate, names.predicate(from)?)),
-        (Argument::Vector(to), from) if kind.bytes() % to.len() == 0 => {
+        (Argument::Vector(to), from) if kind.bytes().is_multiple_of(to.len()) => {
             let slots = targets(names, d)?.iter().map(|s| s.at).collect();
             Ok(convert::parted(slots, names.source(from)?.at, kind.bytes() / to.len()))
         }
-        (_, Argument::Vector(all)) if kind.bytes() % all.len() == 0 => {
+        (_, Argument::Vector(all)) if kind.bytes().is_multiple_of(all.len()) => {
             let from = sources(names, from)?;
             let bytes = kind.bytes() / from.len();
             Ok(convert::joined(names.target(d)?.at, from, bytes))

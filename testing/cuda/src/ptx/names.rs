@@ -185,10 +185,6 @@ impl Names {
         }
     }
 
-    pub(super) fn is_predicate(&self, a: &Argument) -> bool {
-        matches!(a, Argument::Name(n) if matches!(self.find(n), Some(Name::Predicate(_))))
-    }
-
     pub(super) fn predicate_name(&self, name: &str) -> Result<usize, String> {
         match self.find(name) {
             Some(Name::Predicate(p)) => Ok(p),

@@ -201,7 +201,7 @@ impl Block<'_> {
                     warp.drop_empty();
                     continue;
                 }
-                Op::Barrier(_) => warp.live,
+                Op::Barrier => warp.live,
                 Op::LoadTiles { .. } | Op::Multiply { .. } => !0,
                 Op::WarpBarrier(members) | Op::Shuffle { members, .. } | Op::Vote { members, .. } => {
                     let members = warp.registers.lanes[*members];
@@ -216,7 +216,7 @@ impl Block<'_> {
             if missing != 0 {
                 if last || missing & warp.live & !mask == 0 {
                     let lane = run.trailing_zeros() as usize;
-                    let what = if matches!(inst.op, Op::Barrier(_)) { "the barrier is not reached" } else { "it is not run" };
+                    let what = if matches!(inst.op, Op::Barrier) { "the barrier is not reached" } else { "it is not run" };
                     let others: Vec<String> = lanes_of(missing).map(|l| l.to_string()).collect();
                     return Err(stop(lane, format!("{what} by lanes {} of the warp", others.join(", "))));
                 }
@@ -227,7 +227,7 @@ impl Block<'_> {
             }
             // Lanes that waited for these have been waited for in vain or not at all.
             warp.groups[i].waits = false;
-            if let Op::Barrier(_) = inst.op {
+            if let Op::Barrier = inst.op {
                 warp.waiting = Some(at);
                 continue;
             }
@@ -278,7 +278,7 @@ impl Block<'_> {
 
     /// Counts an access, whose addresses are multiples of its bytes.
     pub(super) fn count(&mut self, space: Space, at: &Lanes, run: u32, bytes: usize, load: bool) -> Result<(), Fault> {
-        if let Some(l) = lanes_of(run).find(|l| at[*l] % bytes as u64 != 0) {
+        if let Some(l) = lanes_of(run).find(|l| !at[*l].is_multiple_of(bytes as u64)) {
             return Err((l, format!("the address {:#x} is not a multiple of {bytes}", at[l])));
         }
         let first = run.trailing_zeros() as usize % WARP;
