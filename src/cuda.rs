@@ -89,11 +89,16 @@ impl Written {
     pub fn warnings(&self) -> Vec<Diagnostic> {
         let mut warnings = vec![];
         if !self.missing.is_empty() {
-            let line = |(why, (steps, first)): (&String, &(usize, String))| format!("{why}: {}, first `{first}`", counted(*steps as u64, "step"));
+            let line = |(why, (steps, first)): (&String, &(usize, String))| {
+                format!("{why}: {}, first `{first}`", counted(*steps as u64, "step"))
+            };
             let lines: Vec<String> = self.missing.iter().map(line).collect();
             let steps: u64 = self.missing.values().map(|(steps, _)| *steps as u64).sum();
             let message = format!("{} of the plan cannot run on a GPU yet\n{}", counted(steps, "step"), lines.join("\n"));
-            warnings.push(Diagnostic::warning(message).help("the CPU runs them all; their kernels are listed as missing, the others were written"));
+            warnings.push(
+                Diagnostic::warning(message)
+                    .help("the CPU runs them all; their kernels are listed as missing, the others were written"),
+            );
         }
         if let Some(why) = &self.not_assembled {
             warnings.push(Diagnostic::warning(format!("the kernels were written, but not assembled: {why}")));
@@ -108,7 +113,8 @@ impl Written {
         let mut line = format!("cuda  {texts} for {}", counted(steps as u64, "step"));
         if !self.list.architectures.is_empty() {
             let names: Vec<String> = self.list.architectures.iter().map(|arch| format!("sm_{arch}")).collect();
-            let used = || self.list.kernels.iter().flat_map(|kernel| &kernel.launches).flat_map(|launch| launch.resources.values());
+            let used =
+                || self.list.kernels.iter().flat_map(|kernel| &kernel.launches).flat_map(|launch| launch.resources.values());
             let registers = used().map(|used| used.registers).max().unwrap_or(0);
             let spilled: u32 = used().map(|used| used.spill_stores + used.spill_loads).sum();
             let spills = if spilled == 0 { "no spills".to_string() } else { format!("{spilled} bytes of spills") };

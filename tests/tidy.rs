@@ -13,6 +13,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("codegen", &["shardc-ir"]),
     ("nvrtc", &[]),
     ("executor", &["shardc-ir", "shardc-codegen"]),
+    ("testing/cuda", &[]),
     ("testkit", &["shardc-ir", "shardc-frontend", "shardc-passes", "shardc-executor"]),
 ];
 

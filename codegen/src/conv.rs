@@ -63,7 +63,11 @@ fn output(conv: &Conv, text: &mut Text) {
     let [plane, own, taps] = planes(conv);
     text.lines([
         format!("i32 place = (i32)(i % {own});"),
-        format!("u64 channel = i / {own} % {outputs}, group = i / {} % {groups}, sample = i / {};", own * outputs, own * outputs * groups),
+        format!(
+            "u64 channel = i / {own} % {outputs}, group = i / {} % {groups}, sample = i / {};",
+            own * outputs,
+            own * outputs * groups
+        ),
     ]);
     text.lines(window::indices(&conv.window, Side::Output, "place", "p"));
     text.line(format!("for (u64 c = 0; c < {inputs}; c++) {{"));
@@ -81,7 +85,11 @@ fn input(conv: &Conv, text: &mut Text) {
     let [own, plane, taps] = planes(conv);
     text.lines([
         format!("i32 place = (i32)(i % {own});"),
-        format!("u64 channel = i / {own} % {inputs}, group = i / {} % {groups}, sample = i / {};", own * inputs, own * inputs * groups),
+        format!(
+            "u64 channel = i / {own} % {inputs}, group = i / {} % {groups}, sample = i / {};",
+            own * inputs,
+            own * inputs * groups
+        ),
     ]);
     text.lines(window::indices(&conv.window, Side::Input, "place", "s"));
     text.line(format!("for (u64 c = 0; c < {outputs}; c++) {{"));
@@ -99,7 +107,11 @@ fn weight(conv: &Conv, text: &mut Text) {
     let [plane, own, taps] = planes(conv);
     text.lines([
         format!("i32 tap = (i32)(i % {taps});"),
-        format!("u64 channel = i / {taps} % {inputs}, result = i / {} % {outputs}, group = i / {};", taps * inputs, taps * inputs * outputs),
+        format!(
+            "u64 channel = i / {taps} % {inputs}, result = i / {} % {outputs}, group = i / {};",
+            taps * inputs,
+            taps * inputs * outputs
+        ),
     ]);
     text.lines(window::indices(&conv.window, Side::Kernel, "tap", "k"));
     text.lines([

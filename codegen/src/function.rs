@@ -61,7 +61,11 @@ impl Function {
         let memory = Memory::Read(at);
         let bytes = elements * dtype.bytes();
         let accesses = vec![Accesses { parameter: self.parameters.len(), is_write: false, ..accesses }];
-        self.takes(Parameter { name: name.into(), memory, bytes, is_read: true, is_written: false, whole: false }, dtype, accesses);
+        self.takes(
+            Parameter { name: name.into(), memory, bytes, is_read: true, is_written: false, whole: false },
+            dtype,
+            accesses,
+        );
     }
 
     /// Adds the operand that the form writes as `at`.

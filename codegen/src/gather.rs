@@ -12,8 +12,7 @@ use shardc_ir::reason::Reason;
 impl Implements<Gather> for Cuda {
     fn ready(&self, gather: &Gather, _in_place: &[Option<usize>]) -> Result<Generated, Reason> {
         let signature = gather.signature(&self.mesh)?;
-        let [tables, indices, total] =
-            [signature.reads[0].elements, signature.reads[1].elements, signature.writes[0].elements];
+        let [tables, indices, total] = [signature.reads[0].elements, signature.reads[1].elements, signature.writes[0].elements];
         let Gather { dtype, outer, rows, inner, count, .. } = *gather;
         let mut function = Function::new("gather");
         function.reads("table", 0, dtype, tables, Accesses::chosen(&[(tables, 1)]));

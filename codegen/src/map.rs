@@ -1,14 +1,14 @@
 //! Map: a thread computes a few neighbouring elements, read and written by 16 bytes where they lie
 //! for it.
 
+use crate::Cuda;
 use crate::body::{Body, accesses};
 use crate::function::{Function, THREADS};
 use crate::generated::{Generated, Memory, Parameter};
 use crate::space;
 use crate::text::{Text, element};
-use crate::Cuda;
-use shardc_ir::kernel::{Form, Implements, Map};
 use shardc_ir::kernel::signature::row_major;
+use shardc_ir::kernel::{Form, Implements, Map};
 use shardc_ir::reason::Reason;
 
 impl Implements<Map> for Cuda {

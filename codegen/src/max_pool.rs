@@ -21,10 +21,9 @@ impl Implements<MaxPool> for Cuda {
         let text = &mut function.text;
         begin(y, window::positions(&pool.window, Side::Output), text);
         text.lines(window::indices(&pool.window, Side::Output, "place", "p"));
-        let rest = largest(pool, text);
+        largest(pool, text);
         text.line(format!("y[i] = {}(best);", conversion(pool.dtype)));
         text.line("}");
-        let _ = rest;
         Ok(function.finish())
     }
 }
@@ -71,7 +70,7 @@ fn begin(total: u64, elements: u64, text: &mut Text) {
 
 /// Lines that find under the window of output `p` the value `best`, and `at`, the place of its
 /// first element, -1 where it sees none.
-fn largest(pool: &MaxPool, text: &mut Text) -> usize {
+fn largest(pool: &MaxPool, text: &mut Text) {
     let (kind, load) = (register(pool.dtype), to_register(pool.dtype));
     let inputs = window::positions(&pool.window, Side::Input);
     text.line(format!("{kind} best = {};", constant(pool.dtype.computed(), f64::NEG_INFINITY)));
@@ -89,5 +88,4 @@ fn largest(pool: &MaxPool, text: &mut Text) -> usize {
         "}".to_owned(),
     ]);
     text.lines(vec!["}"; opened]);
-    opened
 }

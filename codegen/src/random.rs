@@ -20,7 +20,8 @@ impl Implements<Random> for Cuda {
         let mut places = vec![];
         for (d, (origin, stride)) in random.origins.iter().zip(&random.strides).enumerate() {
             let offset = number(&origin.offset, &mut function.numbers);
-            let digits = origin.digits.iter().map(|digit| format!("c{d} / {} % {} * {}", digit.divisor, digit.size, digit.stride));
+            let digits =
+                origin.digits.iter().map(|digit| format!("c{d} / {} % {} * {}", digit.divisor, digit.size, digit.stride));
             places.push(format!("((u64){offset} + {}) * {stride}", sum(digits.collect())));
         }
         function.threads_over(total);

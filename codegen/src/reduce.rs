@@ -109,8 +109,7 @@ impl Writer<'_> {
     /// The result of nothing.
     fn identity(&self) -> String {
         let dtype = self.accumulator();
-        let (low, high) =
-            if dtype.is_float() { (f64::NEG_INFINITY, f64::INFINITY) } else { (i64::MIN as f64, i64::MAX as f64) };
+        let (low, high) = if dtype.is_float() { (f64::NEG_INFINITY, f64::INFINITY) } else { (i64::MIN as f64, i64::MAX as f64) };
         match self.reduce.kind {
             ReduceKind::Sum => constant(dtype, 0.0),
             ReduceKind::Max => constant(dtype, low),
@@ -239,7 +238,8 @@ impl Writer<'_> {
         if once == 0 {
             self.function.text.line("SHARED(shared);");
         }
-        let (both, identity, blocks) = (self.both("sum", &format!("lines[line * {COLUMNS} + lane]")), self.identity(), inner.div_ceil(COLUMNS));
+        let (both, identity, blocks) =
+            (self.both("sum", &format!("lines[line * {COLUMNS} + lane]")), self.identity(), inner.div_ceil(COLUMNS));
         self.function.text.lines([
             format!("{accumulator}* lines = ({accumulator}*)(shared + {once});"),
             "u32 lane = threadIdx.x % 32, line = threadIdx.x / 32;".to_owned(),
@@ -269,7 +269,6 @@ impl Writer<'_> {
             store,
             "}".to_owned(),
         ]);
-        let _ = outer;
     }
 
     /// The launch that combines parts: of rows by a warp, of columns by a thread.
@@ -285,7 +284,7 @@ impl Writer<'_> {
         self.function.threads_over(threads);
         self.function.begin(THREADS);
         let (identity, name) = (self.identity(), self.kind());
-        let both = self.both("sum", if by_rows { &"part[i * PARTS + p]" } else { &"part[p * RESULTS + i]" });
+        let both = self.both("sum", if by_rows { "part[i * PARTS + p]" } else { "part[p * RESULTS + i]" });
         let both = both.replace("PARTS", &parts.to_string()).replace("RESULTS", &results.to_string());
         let store = format!("y[i] = {}(sum);", conversion(dtype));
         let text = &mut self.function.text;

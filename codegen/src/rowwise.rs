@@ -19,7 +19,7 @@ impl Implements<Rowwise> for Cuda {
         let signature = rowwise.signature(&self.mesh)?;
         let Rowwise { dtype, rows, width, program } = *rowwise;
         let mut function = Function::new("rowwise");
-        let (reads, writes) = program.operands();
+        let (reads, _) = program.operands();
         let (read_names, write_names) = names(program);
         for (at, ((name, extent), operand)) in read_names.iter().zip(reads).zip(&signature.reads).enumerate() {
             let accesses = match extent {
@@ -29,7 +29,6 @@ impl Implements<Rowwise> for Cuda {
             function.reads(name, at, dtype, operand.elements, accesses);
         }
         for (at, (name, operand)) in write_names.iter().zip(&signature.writes).enumerate() {
-            let _ = writes;
             function.writes(name, at, dtype, operand.elements, true, Accesses::over(&[(operand.elements, 1)]));
         }
         if let RowProgram::Rotary { repeat, period, transposed } = program {

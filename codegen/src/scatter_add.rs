@@ -16,8 +16,7 @@ const COLUMNS: u64 = 8;
 impl Implements<ScatterAdd> for Cuda {
     fn ready(&self, scatter: &ScatterAdd, _in_place: &[Option<usize>]) -> Result<Generated, Reason> {
         let signature = scatter.signature(&self.mesh)?;
-        let [indices, source, tables] =
-            [signature.reads[0].elements, signature.reads[1].elements, signature.writes[0].elements];
+        let [indices, source, tables] = [signature.reads[0].elements, signature.reads[1].elements, signature.writes[0].elements];
         let gather = &scatter.0;
         let Gather { dtype, batch, outer, rows, inner, count, .. } = *gather;
         let mut function = Function::new("scatter_add");
@@ -37,7 +36,11 @@ impl Implements<ScatterAdd> for Cuda {
             format!("u64 warp = (u64)blockIdx.x * {warps} + threadIdx.x / 32;"),
             format!("if (warp >= {all}) return;"),
             "u32 lane = threadIdx.x % 32;".to_owned(),
-            format!("u64 first = warp % {across} * {} + lane, row = warp / {across} % {rows}, block = warp / {};", 32 * columns, across * rows),
+            format!(
+                "u64 first = warp % {across} * {} + lane, row = warp / {across} % {rows}, block = warp / {};",
+                32 * columns,
+                across * rows
+            ),
             format!("{kind} sum[{columns}] = {{}};"),
             format!("for (u64 from = 0; from < {count}; from += 32) {{"),
             "bool is_mine = false;".to_owned(),

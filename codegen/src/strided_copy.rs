@@ -90,7 +90,8 @@ fn elements(space: &Space, lanes: u64, total: u64, starts: &[String; 2], functio
     function.text.line(format!("u64 i = (u64)blockIdx.x * {THREADS} + threadIdx.x;"));
     function.text.line(format!("if (i >= {threads}) return;"));
     function.text.lines(lines);
-    let copied = if lanes > 1 { format!("write(y + ({to}), read<{lanes}>(x + ({from})));") } else { format!("y[{to}] = x[{from}];") };
+    let copied =
+        if lanes > 1 { format!("write(y + ({to}), read<{lanes}>(x + ({from})));") } else { format!("y[{to}] = x[{from}];") };
     function.text.lines([copied, "}".into()]);
 }
 
