@@ -40,7 +40,8 @@ impl Implements<Gather> for Cuda {
     }
 }
 
-/// Lines that find from the index `global` the row `local`, and `is_held`, whether it is this rank's.
+/// Lines that find from the index `global` the row `local`, and `is_held`, whether it is this
+/// rank's.
 pub fn local_row(gather: &Gather, offset: &str, text: &mut Text) {
     let Gather { total_rows, rows, .. } = *gather;
     let digits = &gather.origin.digits;

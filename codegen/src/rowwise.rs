@@ -126,7 +126,8 @@ impl Row {
         text.lines(["}", "}"]);
     }
 
-    /// What a pass computes of an element for later ones: held in register `name`, or computed again
+    /// What a pass computes of an element for later ones: held in register `name`, or computed
+    /// again
     /// by each.
     fn keep(&self, name: &str, value: &str) -> String {
         if self.is_held { format!("{name}[k] = {value};") } else { String::new() }

@@ -50,7 +50,8 @@ impl Space {
     }
 }
 
-/// Lines that find the index `c0`, `c1`... along each of `dims` from the position `from` in row-major
+/// Lines that find the index `c0`, `c1`... along each of `dims` from the position `from` in
+/// row-major
 /// order. `kind` is the type of an index.
 pub fn indices(sizes: &[u64], dims: &[usize], from: &str, kind: &str) -> Vec<String> {
     let mut lines = vec![];

@@ -1,1 +1,1 @@
-
+//! What the interpreter refuses, each with its words.
