@@ -9,6 +9,7 @@
 //! | what fits a device where a job does not | [`fitting`] |
 //! | plan directories: written, read, replaced as one | [`plan_dir`], [`replace`] |
 //! | errors and what they exit with; how they are printed | [`failure`], [`report`] |
+//! | the texts of CUDA kernels, and what NVRTC makes of them | [`cuda`] |
 //! | the commands | [`cli`] |
 //!
 //! ```no_run
@@ -24,6 +25,7 @@
 
 pub mod certificate;
 pub mod cli;
+pub mod cuda;
 pub mod failure;
 pub mod fitting;
 pub mod import;

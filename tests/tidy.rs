@@ -11,13 +11,20 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("frontend", &["shardc-ir"]),
     ("passes", &["shardc-ir"]),
     ("codegen", &["shardc-ir"]),
+    ("nvrtc", &[]),
     ("executor", &["shardc-ir", "shardc-codegen"]),
+    ("testing/cuda", &[]),
     ("testkit", &["shardc-ir", "shardc-frontend", "shardc-passes", "shardc-executor"]),
 ];
 
 /// The files in which `unsafe` may stand.
-const UNSAFE: &[&str] =
-    &["executor/src/cpu/avx512.rs", "executor/src/cpu/packed/x86.rs", "executor/src/cpu/tiles.rs", "src/heap.rs"];
+const UNSAFE: &[&str] = &[
+    "executor/src/cpu/avx512.rs",
+    "executor/src/cpu/packed/x86.rs",
+    "executor/src/cpu/tiles.rs",
+    "nvrtc/src/library.rs",
+    "src/heap.rs",
+];
 
 /// Passes that recognise or build ops of models. All others ask the ops' rules, and name leaves and
 /// communication only.

@@ -139,11 +139,7 @@ fn ready(program: &Program, step: &Step) -> Result<ReadyStep, Reason> {
         operands.iter().zip(views).map(|(operand, view)| place(program, operand, view)).collect()
     };
     let (reads, writes) = (places(&signature.reads, &step.reads)?, places(&signature.writes, &step.writes)?);
-    let beginning = |place: &ArenaRange| (place.bytes > 0).then_some((place.start, place.slot, place.slots));
-    let written: HashMap<_, usize> = (0..).zip(&writes).filter_map(|(w, write)| Some((beginning(write)?, w))).collect();
-    let same = |read: &ArenaRange| written.get(&beginning(read)?).copied();
-    let in_place: Vec<Option<usize>> =
-        (0..).zip(&reads).map(|(r, read)| same(read).filter(|w| step.kernel.in_place(r, *w))).collect();
+    let in_place = program.in_place(step);
     for time in [0, program.mesh.microbatches() - 1] {
         check_overlaps(&reads, &writes, &in_place, time)?;
     }

@@ -6,8 +6,8 @@ use super::overwrite::Files;
 use crate::failure::Failure;
 use crate::plan_dir::{self, Manifest};
 use crate::proof::sent;
-use crate::{Compiled, Options, compile, trace};
-use clap::Args;
+use crate::{Compiled, Options, compile, cuda, trace};
+use clap::{Args, ValueEnum};
 use shardc_frontend::spec;
 use shardc_ir::clock::idle::microbatches_to_halve;
 use shardc_ir::clock::programs::schedule;
@@ -59,6 +59,25 @@ pub struct Compile {
     /// Check the graph after every pass
     #[arg(long)]
     verify_each: bool,
+    /// Write the kernels of a kind of device to the plan, too
+    #[arg(long, value_name = "DEVICE", requires = "output")]
+    target: Option<Target>,
+    /// Assemble them for this architecture; may be repeated [default: sm_90]
+    #[arg(long, value_name = "sm_XX", value_parser = architecture, requires = "target")]
+    arch: Vec<u32>,
+}
+
+/// A kind of device that kernels are written for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Target {
+    /// GPUs of NVIDIA
+    Cuda,
+}
+
+/// The number of an architecture: 90 for `sm_90`.
+fn architecture(text: &str) -> Result<u32, String> {
+    let number = text.strip_prefix("sm_").and_then(|number| number.parse().ok());
+    number.filter(|number| *number >= 80).ok_or_else(|| "an architecture is `sm_80` or a later one".to_string())
 }
 
 fn pass_names() -> Vec<&'static str> {
@@ -91,7 +110,19 @@ impl Compile {
         crate::report::print(&compiled.warnings);
         let Some(output) = &self.output else { return Ok(()) };
         let manifest = plan_dir::write(output, &compiled, &self.model, &spec, !self.no_weights)?;
-        print(&self.summary(output, &compiled, &spec, &manifest))
+        let mut summary = self.summary(output, &compiled, &spec, &manifest);
+        if self.target == Some(Target::Cuda) {
+            summary.push_str(&self.write_kernels(output, &compiled)?);
+        }
+        print(&summary)
+    }
+
+    /// Writes the CUDA kernels, warns of what has none, and says what there is.
+    fn write_kernels(&self, output: &Path, compiled: &Compiled) -> Result<String, Failure> {
+        let architectures = if self.arch.is_empty() { vec![cuda::ARCHITECTURE] } else { self.arch.clone() };
+        let written = cuda::write(output, compiled.plans.iter().map(|(_, plan)| &plan.programs), &architectures)?;
+        crate::report::print(&written.warnings());
+        Ok(written.summary())
     }
 
     /// Refuses wrong folders before anything is compiled.

@@ -1,7 +1,22 @@
 //! Bytes of a step's operands: none is written twice, and none that is still read is written but in
 //! place.
 
+use crate::plan::{Program, Step, View};
 use std::ops::Range;
+
+impl Program {
+    /// For each operand that a step reads, which one that it writes is the same memory, where its
+    /// kernel may work in place.
+    pub fn in_place(&self, step: &Step) -> Vec<Option<usize>> {
+        let beginning = |view: &View| {
+            let buffer = self.buffers.get(view.buffer.index()).filter(|_| view.bytes > 0)?;
+            Some((buffer.offset + view.offset, buffer.slot_bytes, buffer.slots))
+        };
+        let writes: Vec<_> = step.writes.iter().map(beginning).collect();
+        let same = |read: &View| beginning(read).and_then(|own| writes.iter().position(|write| *write == Some(own)));
+        (0..).zip(&step.reads).map(|(r, read)| same(read).filter(|w| step.kernel.in_place(r, *w))).collect()
+    }
+}
 
 /// Two operands of a step that share bytes, by their positions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,0 +1,97 @@
+//! Iteration spaces: dimensions that every operand steps through alike are one.
+
+/// The sizes of a space, and for each operand its strides over them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Space {
+    /// Sizes, outer to inner; none is 1.
+    pub sizes: Vec<u64>,
+    /// For each dimension the group that it belongs to.
+    pub groups: Vec<usize>,
+    /// For each operand a stride for each dimension.
+    pub strides: Vec<Vec<i64>>,
+}
+
+impl Space {
+    /// The space over `shape` in which neighbouring dimensions of one group are joined where every
+    /// operand steps through them as through one.
+    pub fn joined(shape: &[u64], groups: &[usize], strides: &[Vec<i64>]) -> Space {
+        let mut space = Space { sizes: vec![], groups: vec![], strides: vec![vec![]; strides.len()] };
+        for d in (0..shape.len()).filter(|d| shape[*d] != 1) {
+            let last = space.sizes.len().checked_sub(1);
+            let joins = |last: &usize| {
+                let alike = |(joined, own): (&Vec<i64>, &Vec<i64>)| {
+                    i128::from(joined[*last]) == i128::from(own[d]) * i128::from(shape[d])
+                };
+                space.groups[*last] == groups[d] && space.strides.iter().zip(strides).all(alike)
+            };
+            match last.filter(joins) {
+                Some(last) => {
+                    space.sizes[last] *= shape[d];
+                    space.strides.iter_mut().zip(strides).for_each(|(joined, own)| joined[last] = own[d]);
+                }
+                None => {
+                    space.sizes.push(shape[d]);
+                    space.groups.push(groups[d]);
+                    space.strides.iter_mut().zip(strides).for_each(|(joined, own)| joined.push(own[d]));
+                }
+            }
+        }
+        space
+    }
+
+    /// The dimensions of a group.
+    pub fn of_group(&self, group: usize) -> Vec<usize> {
+        (0..self.sizes.len()).filter(|d| self.groups[*d] == group).collect()
+    }
+
+    /// Elements of a group's dimensions.
+    pub fn elements(&self, group: usize) -> u64 {
+        self.of_group(group).iter().map(|d| self.sizes[*d]).product()
+    }
+}
+
+/// Lines that find the index `c0`, `c1`... along each of `dims` from the position `from` in
+/// row-major
+/// order. `kind` is the type of an index.
+pub fn indices(sizes: &[u64], dims: &[usize], from: &str, kind: &str) -> Vec<String> {
+    let mut lines = vec![];
+    let mut below = 1;
+    for (at, d) in dims.iter().enumerate().rev() {
+        let shifted = if below == 1 { from.to_owned() } else { format!("{from} / {below}") };
+        let index = if at == 0 { shifted } else { format!("{shifted} % {}", sizes[*d]) };
+        lines.push(format!("{kind} c{d} = {index};"));
+        below *= sizes[*d];
+    }
+    lines.reverse();
+    lines
+}
+
+/// The element at the indices `c0`, `c1`... under `strides`.
+pub fn offset(strides: &[i64]) -> String {
+    let term = |(d, stride): (usize, &i64)| match *stride {
+        0 => None,
+        1 => Some(format!("c{d}")),
+        stride => Some(format!("c{d} * {stride}")),
+    };
+    super::text::sum(strides.iter().enumerate().filter_map(term).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_contiguous_is_one_dimension() {
+        let space = Space::joined(&[2, 1, 3, 4], &[0; 4], &[vec![12, 5, 4, 1], vec![0, 0, 4, 1]]);
+        assert_eq!((space.sizes, space.strides), (vec![2, 12], vec![vec![12, 1], vec![0, 1]]));
+        let space = Space::joined(&[2, 3], &[0, 1], &[vec![3, 1]]);
+        assert_eq!((space.elements(0), space.elements(1)), (2, 3));
+    }
+
+    #[test]
+    fn indices_come_from_positions() {
+        assert_eq!(indices(&[2, 3, 4], &[0, 1, 2], "i", "u32"), ["u32 c0 = i / 12;", "u32 c1 = i / 4 % 3;", "u32 c2 = i % 4;"]);
+        assert_eq!(indices(&[5], &[0], "i", "u32"), ["u32 c0 = i;"]);
+        assert_eq!(offset(&[12, 0, 1]), "c0 * 12 + c2");
+    }
+}
