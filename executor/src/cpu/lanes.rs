@@ -203,8 +203,8 @@ fn zip3<T: Number>(a: &[T], b: Lanes<'_, T>, c: Lanes<'_, T>, out: &mut [T], f: 
     }
 }
 
-/// Powers, where constant exponents of everyday formulas are loops of their own: the same results as
-/// [`Number::pow`] gives.
+/// Powers, where constant exponents of everyday formulas are loops of their own: the same results
+/// as [`Number::pow`] gives.
 #[inline(always)]
 fn power<T: Number>(a: Lanes<'_, T>, b: Lanes<'_, T>, out: &mut [T]) {
     let exponent = if let Lanes::All(b) = b { b } else { T::ZERO };

@@ -83,12 +83,15 @@ named! {
     u8, "bool8", "bool8", |_| false;
 }
 
+/// Asserts that the first bytes are right, and gives their number.
+type Check = Box<dyn Fn(&[u8]) -> usize>;
+
 /// The program, its input, and what its output is checked against.
 #[derive(Default)]
 struct Cases {
     text: String,
     input: Vec<u8>,
-    checks: Vec<Box<dyn Fn(&[u8]) -> usize>>,
+    checks: Vec<Check>,
 }
 
 impl Cases {
@@ -98,7 +101,8 @@ impl Cases {
         self.input.extend(bytemuck::cast_slice::<T, u8>(values));
     }
 
-    /// `call` says what is called, of the operands' names; `show` writes operands of a wrong result.
+    /// `call` says what is called, of the operands' names; `show` writes operands of a wrong
+    /// result.
     fn results<T: Named>(&mut self, of: &str, call: &str, want: Vec<T>, show: impl Fn(usize) -> String + 'static) {
         let _ = writeln!(self.text, "results({of}, [=](i64 i) {{ return {call}; }});");
         let call = call.to_owned();
@@ -187,9 +191,9 @@ impl Cases {
         let input = self.input;
         let writer = std::thread::spawn(move || stdin.write_all(&input));
         let output = run.wait_with_output().unwrap();
-        writer.join().unwrap().unwrap();
         std::fs::remove_dir_all(&folder).unwrap();
-        assert!(output.status.success());
+        assert!(output.status.success(), "{}", output.status);
+        writer.join().unwrap().unwrap();
         let mut rest = &output.stdout[..];
         for check in self.checks {
             rest = &rest[check(rest)..];

@@ -207,8 +207,8 @@ fn exp_of_sum(x: f64, low: f64) -> f64 {
     (1.0 + (r + more)) * f64::from_bits(half << 52) * f64::from_bits(n.wrapping_sub(half) << 52)
 }
 
-/// `n`, `r` and `more` with `e^(x + low) = 2^n (1 + r + more)`, where `more` is less than a fifth of
-/// `r`; `n` is an integer modulo 2^64.
+/// `n`, `r` and `more` with `e^(x + low) = 2^n (1 + r + more)`, where `more` is less than a fifth
+/// of `r`; `n` is an integer modulo 2^64.
 #[inline(always)]
 fn exp_m1(x: f64, low: f64) -> (u64, f64, f64) {
     const SERIES: [f64; 11] = [
@@ -233,8 +233,9 @@ fn exp_m1(x: f64, low: f64) -> (u64, f64, f64) {
     (shifted.to_bits().wrapping_sub(ROUND.to_bits()), r, more)
 }
 
-/// The logarithm of a positive finite number, as a sum whose first part is its rounded value. With `s = (m - 1) / (m + 1)` for the mantissa `m`, it is twice the inverse hyperbolic
-/// tangent of `s`; what matters to 2^-64 of it is computed with its rounding errors.
+/// The logarithm of a positive finite number, as a sum whose first part is its rounded value. With
+/// `s = (m - 1) / (m + 1)` for the mantissa `m`, it is twice the inverse hyperbolic tangent of `s`;
+/// what matters to 2^-64 of it is computed with its rounding errors.
 #[inline(always)]
 fn ln_parts(x: f64) -> (f64, f64) {
     const SERIES: [f64; 7] = [

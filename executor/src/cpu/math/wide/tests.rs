@@ -17,8 +17,10 @@ fn sweep(low: f64, high: f64) -> impl Iterator<Item = f64> {
     (0..=200_000).map(move |i| low + (high - low) * (f64::from(i) / 200_000.0))
 }
 
+type Function = fn(f64) -> f64;
+
 /// The functions and those of other libraries, whose own errors are up to an ulp.
-const FUNCTIONS: [(&str, fn(f64) -> f64, fn(f64) -> f64); 8] = [
+const FUNCTIONS: [(&str, Function, Function); 8] = [
     ("exp", exp, libm::exp),
     ("ln", ln, libm::log),
     ("sin", sin, f64::sin),
