@@ -1,11 +1,11 @@
 //! Elementary functions of f64, and powers of f32 in f64 arithmetic, without branches or calls as
 //! those of f32 are.
 //!
-//! Errors are below 1 ulp of exponentials, logarithms, error functions, sines, cosines and powers,
-//! and below 1.5 ulp of the others, subnormal results included; sines and cosines keep that up to
-//! 2^40. Cubes are products, rounded twice. The system's functions are not used because their last
-//! bits differ between systems and devices. The coefficients are minimax fits of the series, found
-//! with the Remez exchange.
+//! Errors are below 1 ulp of exponentials, logarithms, sines, cosines and powers, and below 1.5 ulp
+//! of the others, subnormal results included; sines and cosines keep that up to 2^40. Cubes are
+//! products, rounded twice. The system's functions are not used because their last bits differ
+//! between systems and devices. The coefficients are minimax fits of the series, found with the
+//! Remez exchange.
 
 use std::f64::consts::{FRAC_2_PI, FRAC_PI_2, FRAC_PI_4, LOG2_E};
 
