@@ -182,28 +182,258 @@ INLINE float atan_(float x) {
     return copysignf(fmaf(p * z, y, y) + turned, x);
 }
 
-//WIDE
-INLINE double exp_(double x) { return exp(x); }
-INLINE double ln_(double x) { return log(x); }
-INLINE double tanh_(double x) { return tanh(x); }
-INLINE double sigmoid_(double x) { return 1.0 / (1.0 + exp(-x)); }
-INLINE double erf_(double x) { return erf(x); }
-INLINE double sin_(double x) { return sin(x); }
-INLINE double cos_(double x) { return cos(x); }
-INLINE double atan_(double x) { return atan(x); }
+// The functions of `double`. The logarithm of 2 is in two parts, the first of 40 bits.
+INLINE double polynomial(double, double c) { return c; }
+template <class... C> INLINE double polynomial(double x, double c, C... more) {
+    return fma(polynomial(x, more...), x, c);
+}
+// `(a + a_low) / (b + b_low)`, where the second parts are rounding errors of the first.
+INLINE double quotient(double a, double a_low, double b, double b_low) {
+    double inverse = 1.0 / b;
+    double y = a * inverse;
+    double rest = fma(-y, b_low, fma(-y, b, a)) + a_low;
+    return fma(rest, inverse, y);
+}
+// `n`, `r` and `more` with `e^(x + low) = 2^n (1 + r + more)`; `n` is an integer modulo 2^64.
+INLINE u64 exp_m1(double x, double low, double& r, double& more) {
+    double shifted = fma(x, 1.4426950408889634, 6755399441055744.0);
+    double n = shifted - 6755399441055744.0;
+    double exact = fma(n, -0.6931471805592082, x);
+    low = fma(n, -7.371002565167799e-13, low);
+    r = exact + low;
+    double p = polynomial(r,
+        0.5,
+        0.16666666666666677,
+        0.0416666666666667,
+        0.008333333333321532,
+        0.0013888888888866622,
+        0.00019841269886401743,
+        2.4801587360968072e-5,
+        2.7557243910846845e-6,
+        2.7557242412741676e-7,
+        2.5109147695083668e-8,
+        2.092454984633336e-9);
+    more = fma(r * r, p, (exact - r) + low);
+    return bits_of(shifted) - 0x4338000000000000ull;
+}
+INLINE double exp_of_sum(double x, double low) {
+    double r, more;
+    u64 n = exp_m1(x, low, r, more) + 2046;
+    u64 half = n >> 1;
+    return (1.0 + (r + more)) * double_of(half << 52) * double_of((n - half) << 52);
+}
+INLINE double exp_(double x) {
+    x = x > 710.0 ? 710.0 : x;
+    x = x < -746.0 ? -746.0 : x;
+    return exp_of_sum(x, 0.0);
+}
+// The logarithm of a positive finite number, as a sum.
+INLINE double ln_parts(double x, double& low) {
+    bool subnormal = x < 2.2250738585072014e-308;
+    double scaled = subnormal ? x * 18014398509481984.0 : x;
+    u64 bits = bits_of(scaled) + (0x3ff0000000000000ull - 0x3fe6a09e667f3bcdull);
+    double bias = subnormal ? 4503599627370496.0 + 1077.0 : 4503599627370496.0 + 1023.0;
+    double exponent = double_of((bits >> 52) | 0x4330000000000000ull) - bias;
+    double f = double_of((bits & 0xfffffffffffffull) + 0x3fe6a09e667f3bcdull) - 1.0;
+    double sum = 2.0 + f;
+    double sum_low = f - (sum - 2.0);
+    double inverse = 1.0 / sum;
+    double s = f * inverse;
+    double s_low = fma(-s, sum_low, fma(-s, sum, f)) * inverse;
+    double z = s * s;
+    double z_low = fma(s + s, s_low, fma(s, s, -z));
+    double q = z * polynomial(z,
+        0.4000000000000227,
+        0.28571428570092017,
+        0.222222225213344,
+        0.18181784238545726,
+        0.15386763470491685,
+        0.13256670100953474,
+        0.13197739700387845);
+    double c = 0.6666666666666666 + q;
+    double c_low = (0.6666666666666666 - c) + q + 3.700743415417188e-17;
+    double w = z * c;
+    double w_low = fma(z, c, -w) + fma(z, c_low, z_low * c);
+    double p = s * w;
+    double p_low = fma(s, w, -p) + fma(s, w_low, s_low * w);
+    double twice = s + s;
+    double y = twice + p;
+    double y_low = (twice - y) + p + (s_low + s_low + p_low);
+    double whole = exponent * 0.6931471805592082;
+    double high = whole + y;
+    double rest = (whole - high) + y + fma(exponent, 7.371002565167799e-13, y_low);
+    double rounded = high + rest;
+    low = (high - rounded) + rest;
+    return rounded;
+}
+INLINE double ends_of_ln(double x, double y) {
+    y = x == double_of(0x7ff0000000000000ull) ? x : y;
+    y = x == 0.0 ? double_of(0xfff0000000000000ull) : y;
+    return x >= 0.0 ? y : double_of(0x7ff8000000000000ull);
+}
+INLINE double ln_(double x) {
+    double low;
+    return ends_of_ln(x, ln_parts(x, low));
+}
+INLINE double tanh_(double x) {
+    double y = fabs(x) + fabs(x);
+    y = y > 44.0 ? 44.0 : y;
+    double r, more;
+    u64 n = exp_m1(y, 0.0, r, more);
+    double q = r + more;
+    double q_low = (r - q) + more;
+    double power = double_of((n + 1023) << 52);
+    double e = fma(power, q, power - 1.0);
+    double e_low = fma(power, q_low, fma(power, q, (power - 1.0) - e));
+    double sum = 2.0 + e;
+    return copysign(quotient(e, e_low, sum, (2.0 - sum) + e), x);
+}
+INLINE double sigmoid_(double x) {
+    double p = exp_(-fabs(x));
+    double sum = 1.0 + p;
+    return quotient(x < 0.0 ? p : 1.0, 0.0, sum, (1.0 - sum) + p);
+}
+INLINE double erf_(double x) {
+    double e = polynomial(x * x,
+        0.12837916709551256,
+        -0.3761263890318355,
+        0.11283791670945253,
+        -0.026866170643276233,
+        0.005223977607423621,
+        -0.0008548325989705853,
+        0.00012055295320815185,
+        -1.4924744670342449e-5,
+        1.6447517773201075e-6,
+        -1.6209176697240427e-7,
+        1.3722979850269634e-8,
+        -7.801195822297999e-10);
+    double near = fma(e, x, x);
+    double t = fabs(x);
+    t = t > 6.0 ? 6.0 : t;
+    double scale = polynomial((3.0 - t) / (3.0 + t),
+        0.17900115118139,
+        0.32623356004316256,
+        0.24560380170781074,
+        0.15011593654566519,
+        0.07166583744034208,
+        0.024392489970539347,
+        0.004269232716730044,
+        -0.0007083055062171277,
+        -0.0005950001944528316,
+        -5.021834811579642e-5,
+        7.162377259813015e-5,
+        6.441136462939121e-6,
+        -6.5794592596258345e-6);
+    double far = 1.0 - exp_(-(t * t)) * scale;
+    return t > 1.0 ? copysign(far, x) : near;
+}
+// `x` less a whole number of quarter turns, as a sum, and that number modulo 4.
+INLINE u64 quarter_turns(double x, double& r, double& low) {
+    double shifted = fma(x, 0.6366197723675814, 6755399441055744.0);
+    double n = shifted - 6755399441055744.0;
+    double exact = fma(n, -1.5707963267948966, x);
+    double second = n * 6.123233995736766e-17;
+    r = exact - second;
+    double taken = r - exact;
+    double lost = (exact - (r - taken)) - (second + taken);
+    low = lost - fma(n, -1.4973849048591698e-33, fma(n, 6.123233995736766e-17, -second));
+    bool none = fabs(r) > 1.0;
+    r = none ? 0.0 : r;
+    low = none ? 0.0 : low;
+    return bits_of(shifted);
+}
+// The sine of `r + low` radians and `quadrant` quarter turns.
+INLINE double on_circle(double r, double low, u64 quadrant) {
+    double z = r * r;
+    double half = 0.5 * z;
+    double sine = polynomial(z,
+        -0.16666666666666624,
+        0.00833333333332004,
+        -0.00019841269827855317,
+        2.7557312999585028e-6,
+        -2.5050647780100523e-8,
+        1.5890307690094766e-10);
+    double s = r + fma(r * z, sine, fma(-half, low, low));
+    double cosine = polynomial(z,
+        0.04166666666666658,
+        -0.0013888888888870916,
+        2.480158728742005e-5,
+        -2.7557313742603086e-7,
+        2.0875638795085684e-9,
+        -1.1355204411148048e-11);
+    double near = 1.0 - half;
+    double c = near + ((1.0 - near) - half + fma(z * z, cosine, -(r * low)));
+    double y = (quadrant & 1) == 0 ? s : c;
+    return (quadrant & 2) == 0 ? y : -y;
+}
+INLINE double sin_(double x) {
+    double r, low;
+    u64 quadrant = quarter_turns(x, r, low);
+    return on_circle(r, low, quadrant);
+}
+INLINE double cos_(double x) {
+    double r, low;
+    u64 quadrant = quarter_turns(x, r, low);
+    return on_circle(r, low, quadrant + 1);
+}
+INLINE double atan_(double x) {
+    double t = fabs(x);
+    bool near = t <= 0.5, far = t > 2.0;
+    double over = near ? t : t - 1.0, under = near ? 1.0 : t + 1.0;
+    over = far ? -1.0 : over;
+    under = far ? t : under;
+    double turned = near ? 0.0 : 0.7853981633974483, low = near ? 0.0 : 3.061616997868383e-17;
+    turned = far ? 1.5707963267948966 : turned;
+    low = far ? 6.123233995736766e-17 : low;
+    double y = over / under;
+    double z = y * y;
+    double p = polynomial(z,
+        -0.33333333333332993,
+        0.1999999999990527,
+        -0.14285714276557643,
+        0.11111110666444737,
+        -0.09090896401514022,
+        0.0769207618236587,
+        -0.06663832142767073,
+        0.058584346552471314,
+        -0.05122569870664026,
+        0.04187988369225159,
+        -0.02745735032337121,
+        0.010131625466293072);
+    return copysign(turned + (y + fma(p * z, y, low)), x);
+}
+// The power whose magnitude is given, with its sign, and no number where it is not real.
+INLINE double with_sign(double a, double b, double magnitude) {
+    double half = b * 0.5;
+    bool whole = floor(b) == b;
+    bool odd = whole & (floor(half) != half);
+    double power = fabs(a) == 1.0 ? 1.0 : magnitude;
+    bool real = !((a < 0.0) & (a > double_of(0xfff0000000000000ull))) | whole;
+    power = real ? power : double_of(0x7ff8000000000000ull);
+    power = odd ? copysign(power, a) : power;
+    return b == 0.0 ? 1.0 : power;
+}
 INLINE double pow_(double a, double b) {
-    double y = pow(a, b);
-    y = b == 2.0 ? a * a : y;
-    y = b == 3.0 ? a * a * a : y;
-    return b == -1.0 ? 1.0 / a : y;
+    double base = fabs(a), low;
+    double high = ln_parts(base, low);
+    high = ends_of_ln(base, high);
+    double y = b * high;
+    double rest = fma(b, low, fma(b, high, -y));
+    rest = fabs(y) < 800.0 ? rest : 0.0;
+    y = y > 800.0 ? 800.0 : y;
+    y = y < -800.0 ? -800.0 : y;
+    double power = with_sign(a, b, exp_of_sum(y, rest));
+    power = b == 2.0 ? a * a : power;
+    power = b == 3.0 ? a * a * a : power;
+    return b == -1.0 ? 1.0 / a : power;
 }
 INLINE float pow_(float a, float b) {
-    float y = (float)pow((double)a, (double)b);
-    y = b == 2.0f ? a * a : y;
-    y = b == 3.0f ? a * a * a : y;
-    return b == -1.0f ? 1.0f / a : y;
+    double base = (double)a, exponent = (double)b;
+    float power = (float)with_sign(base, exponent, exp_(exponent * ln_(fabs(base))));
+    power = b == 2.0f ? a * a : power;
+    power = b == 3.0f ? a * a * a : power;
+    return b == -1.0f ? 1.0f / a : power;
 }
-//END
 
 // What is left of the floats' functions is plain arithmetic. The greater and the less of two are no
 // number if one of them is none.

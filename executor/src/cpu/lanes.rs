@@ -203,11 +203,12 @@ fn zip3<T: Number>(a: &[T], b: Lanes<'_, T>, c: Lanes<'_, T>, out: &mut [T], f: 
     }
 }
 
-/// Powers, with the exponents of everyday formulas as products and roots.
+/// Powers, where constant exponents of everyday formulas are loops of their own: the same results
+/// as [`Number::pow`] gives.
 #[inline(always)]
 fn power<T: Number>(a: Lanes<'_, T>, b: Lanes<'_, T>, out: &mut [T]) {
     let exponent = if let Lanes::All(b) = b { b } else { T::ZERO };
-    let constant = |value: f64| exponent == T::from_f64(value) && value != 0.0;
+    let constant = |value: f64| exponent == T::from_f64(value);
     let Lanes::Each(base) = a else { return zip(a, b, out, T::pow) };
     if constant(2.0) {
         map(base, out, |a| a.mul(a));

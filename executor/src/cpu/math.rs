@@ -6,6 +6,10 @@
 //! Methods and coefficients: Cephes (S. Moshier) for exp, log, tanh and atan; N. Juffa's `erff` for
 //! the error function.
 
+pub mod wide;
+
+pub use wide::pow_f32 as pow;
+
 /// `e^x`; 0 where that is below 2e-38, because subnormal numbers are slow.
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {
@@ -174,6 +178,9 @@ fn on_circle(r: f64, quadrant: u64) -> f32 {
     let y = if quadrant & 1 == 0 { s } else { c };
     (if quadrant & 2 == 0 { y } else { -y }) as f32
 }
+
+#[cfg(test)]
+mod text;
 
 #[cfg(test)]
 mod tests {

@@ -2,7 +2,7 @@
 //! them.
 
 use crate::cpu::element::{self, Element, Slice, each_type};
-use crate::cpu::math;
+use crate::cpu::math::{self, wide};
 use crate::cpu::narrow;
 use faer::traits::ComplexField;
 use shardc_ir::scalar::Rounding;
@@ -81,7 +81,7 @@ impl Real for f32 {}
 impl Real for f64 {}
 
 macro_rules! float {
-    ($type:ident, $exp:expr, $ln:expr, $sin:expr, $cos:expr, $atan:expr, $tanh:expr, $erf:expr, $sigmoid:expr) => {
+    ($type:ident, $functions:ident) => {
         impl Number for $type {
             const ZERO: Self = 0.0;
             const ONE: Self = 1.0;
@@ -115,11 +115,11 @@ macro_rules! float {
             }
             #[inline(always)]
             fn exp(self) -> Self {
-                $exp(self)
+                $functions::exp(self)
             }
             #[inline(always)]
             fn ln(self) -> Self {
-                $ln(self)
+                $functions::ln(self)
             }
             #[inline(always)]
             fn sqrt(self) -> Self {
@@ -131,27 +131,27 @@ macro_rules! float {
             }
             #[inline(always)]
             fn sin(self) -> Self {
-                $sin(self)
+                $functions::sin(self)
             }
             #[inline(always)]
             fn cos(self) -> Self {
-                $cos(self)
+                $functions::cos(self)
             }
             #[inline(always)]
             fn atan(self) -> Self {
-                $atan(self)
+                $functions::atan(self)
             }
             #[inline(always)]
             fn tanh(self) -> Self {
-                $tanh(self)
+                $functions::tanh(self)
             }
             #[inline(always)]
             fn erf(self) -> Self {
-                $erf(self)
+                $functions::erf(self)
             }
             #[inline(always)]
             fn sigmoid(self) -> Self {
-                $sigmoid(self)
+                $functions::sigmoid(self)
             }
             #[inline(always)]
             fn floor(self) -> Self {
@@ -183,7 +183,7 @@ macro_rules! float {
             }
             #[inline(always)]
             fn pow(self, other: Self) -> Self {
-                $type::powf(self, other)
+                $functions::pow(self, other)
             }
             #[inline(always)]
             fn rounded(self, to: Rounding) -> Self {
@@ -197,8 +197,8 @@ macro_rules! float {
         }
     };
 }
-float!(f32, math::exp, math::ln, math::sin, math::cos, math::atan, math::tanh, math::erf, math::sigmoid);
-float!(f64, f64::exp, f64::ln, f64::sin, f64::cos, f64::atan, f64::tanh, libm::erf, |x: f64| 1.0 / (1.0 + f64::exp(-x)));
+float!(f32, math);
+float!(f64, wide);
 
 /// Integers wrap; a division by 0, which fails the kernel, gives 0; functions of real numbers
 /// truncate theirs.
@@ -227,10 +227,10 @@ impl Number for i64 {
         self.signum()
     }
     fn exp(self) -> Self {
-        (self as f64).exp() as i64
+        wide::exp(self as f64) as i64
     }
     fn ln(self) -> Self {
-        (self as f64).ln() as i64
+        wide::ln(self as f64) as i64
     }
     fn sqrt(self) -> Self {
         (self as f64).sqrt() as i64
@@ -239,22 +239,22 @@ impl Number for i64 {
         Number::div(1, self)
     }
     fn sin(self) -> Self {
-        (self as f64).sin() as i64
+        wide::sin(self as f64) as i64
     }
     fn cos(self) -> Self {
-        (self as f64).cos() as i64
+        wide::cos(self as f64) as i64
     }
     fn atan(self) -> Self {
-        (self as f64).atan() as i64
+        wide::atan(self as f64) as i64
     }
     fn tanh(self) -> Self {
-        (self as f64).tanh() as i64
+        wide::tanh(self as f64) as i64
     }
     fn erf(self) -> Self {
-        libm::erf(self as f64) as i64
+        wide::erf(self as f64) as i64
     }
     fn sigmoid(self) -> Self {
-        (1.0 / (1.0 + (-(self as f64)).exp())) as i64
+        wide::sigmoid(self as f64) as i64
     }
     #[inline(always)]
     fn floor(self) -> Self {
