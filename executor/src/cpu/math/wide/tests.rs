@@ -1,3 +1,5 @@
+//! The functions of f64 and powers against functions of more bits, at their ends, and beside f32.
+
 use super::*;
 
 /// The distance in ulps, those of subnormal numbers near 0; 0 between two that are not-a-number.
