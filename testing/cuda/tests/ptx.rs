@@ -1,6 +1,6 @@
 //! The PTX run: results to the bit, what it counts, and what it refuses. `ptx/NAME.ptx` is what
-//! NVRTC 13.5 makes
-//! of the prelude and `ptx/NAME.cu` with `-arch=compute_80 -fmad=false -default-device -std=c++17`.
+//! NVRTC 13.5 makes of the prelude and `ptx/NAME.cu`, with
+//! `-arch=compute_80 -fmad=false -default-device -std=c++17`.
 
 #[path = "ptx/numbers.rs"]
 mod numbers;

@@ -151,9 +151,11 @@ fn whole_pair(c: &Call) -> Option<Step> {
         ("or", []) => integers!(k, T => two(s, |a: T, b: T| a | b)),
         ("xor", []) => integers!(k, T => two(s, |a: T, b: T| a ^ b)),
         ("shl", []) => integers!(k, T => two(s, |a: T, b: u32| a.checked_shl(b).unwrap_or(0))),
-        ("shr", []) => {
-            integers!(k, T => two(s, move |a: T, b: u32| a.checked_shr(b).unwrap_or_else(|| (a >> (T::BITS - 1)).wrapping_mul(T::from(k.signed())))))
-        }
+        ("shr", []) => integers!(k, T => two(s, move |a: T, b: u32| {
+            // Beyond the last bit there are only signs.
+            let sign = (a >> (T::BITS - 1)).wrapping_mul(T::from(k.signed()));
+            a.checked_shr(b).unwrap_or(sign)
+        })),
         _ => None,
     }
 }

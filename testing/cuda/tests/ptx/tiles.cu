@@ -1,4 +1,5 @@
-// c (16x8, f32) = a (16x16, bf16, rows) times b (16x8, bf16, rows), by one warp; the rows come by asynchronous copies.
+// c (16x8, f32) = a (16x16, bf16, rows) times b (16x8, bf16, rows), by one warp.
+// The rows come by asynchronous copies.
 KERNEL(32) tiles(const bf16* a, const bf16* b, float* c) {
     SHARED(raw);
     u32 lane = threadIdx.x, to = (u32)__cvta_generic_to_shared(raw);
