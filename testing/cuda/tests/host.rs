@@ -49,7 +49,7 @@ KERNEL(64) gather(const bf16* x, const i32* index, bf16* y, u32* fault, i64 n, i
     i32 i = index[at];
     if (i < 0 || i >= rows) { fail(fault, 7); i = 0; }
     i32 turn = i * 2;
-    y[at] = narrowed_bf16(widened(x[i]) + widened(y[at]) + (turn - turn));
+    y[at] = narrowed_bf16(widened(x[turn / 2]) + widened(y[at]));
 }
 ";
 
@@ -177,7 +177,7 @@ const DAMAGES: &[Damage] = &[
     ("map", "load(b, y + at)", "load(b, (float*)16 + at)", &["read outside the operands", "line 6"]),
     ("map", "words<4> a, b;", "words<4> a, b; static u32 count; count++;", &["write outside the operands", "line 4"]),
     ("map", "at >= n", "at >= n * 4000000000 * 4000000000", &["overflow of a product", "line 3"]),
-    ("map", "at >= n", "at >= (n << (threadIdx.x + 60))", &["shift by too many", "line 3", "thread 4"]),
+    ("map", "at >= n", "at >= (n - ((at > 0) << (threadIdx.x + 28)))", &["shift by too many", "line 3", "thread 4"]),
     ("map", "at >= n", "at / (i64)(threadIdx.x % 8) >= n", &["division by zero", "line 3"]),
     ("map", "a.w[k] = ", "a.w[k + (int)threadIdx.x] = ", &["index outside an array", "line 7"]),
     (
@@ -189,12 +189,17 @@ const DAMAGES: &[Damage] = &[
     ("map", "words<4> a, b;", "words<4> a, b; if (at == 20) __builtin_trap();", &["crash by signal 4", "line 4", "thread 5"]),
     ("sum", "if (lane == 0) part[warp] = s;\n    BARRIER();", "if (lane == 0) part[warp] = s;\n", &["shared memory", "line 10"]),
     ("sum", "BARRIER();\n    part", "part", &["race: written while read by", "line 12", "shared memory bytes"]),
-    ("sum", "BARRIER();\n    float next", "float next", &["race: read what is written by", "line 14", "shared memory"]),
     (
         "sum",
-        "= s;\n    BARRIER();",
-        "= s;\n    if (warp == 0) BARRIER();",
-        &["threads diverge: 32 of 256 wait at this barrier", "line 9"],
+        "BARRIER();\n    float next",
+        "float next",
+        &["shared memory is read before it is written", "line 14", "bytes 1020 to 1023"],
+    ),
+    (
+        "sum",
+        "float s = 0;",
+        "float s = 0; if (warp == 0) BARRIER();",
+        &["threads diverge: 32 of 256 wait at this barrier", "line 5"],
     ),
     (
         "sum",
@@ -233,7 +238,7 @@ const DAMAGES: &[Damage] = &[
         "sum",
         "parts[blockIdx.x * 256 + ",
         "parts[blockIdx.x * 255 + ",
-        &["race: written, and also by block (0, 0, 0), thread 255", "operand parts", "line 15"],
+        &["race: written, and also by block (0, 0, 0), thread 255", "operand parts", "line 16"],
     ),
     ("sum", "if (threadIdx.x == 0) y", "if (lane == 0) y", &["race: written, and also by thread 0", "operand y", "thread 32"]),
     ("sum", "if (threadIdx.x == 0) y", "if (threadIdx.x == 1 && blockIdx.x) y", &["not written whole", "operand y byte 0 of 12"]),
@@ -246,7 +251,7 @@ const DAMAGES: &[Damage] = &[
         "gather",
         "if (i < 0 || i >= rows) { fail(fault, 7); i = 0; }",
         "",
-        &["read out of bounds", "line 6", "operand x bytes 100 to 101 of 100"],
+        &["read out of bounds", "line 7", "operand x bytes 100 to 101 of 100"],
     ),
     ("gather", "i * 2", "(i + 3) * 2000000000", &["overflow of a product", "line 6"]),
     ("gather", "widened(y[at])", "widened(y[at ^ 1])", &["race: read what is written by", "line 7", "operand y"]),
@@ -377,7 +382,12 @@ fn checks_are_quick() {
     x.bytes.resize(4 << 20, 0);
     y.bytes.resize(4 << 20, 0);
     let map = job("map", 1 << 11, 128, 0, vec![x, y, operand("z", Access::Write, vec![0; 4 << 20])], vec![1 << 20]);
-    for job in [sum, map] {
+    let mut gather = gather_job(None);
+    gather.grid[0] = 1 << 13;
+    gather.operands[1].bytes = vec![0; 4 << 19];
+    gather.operands[2].bytes = vec![0; 2 << 19];
+    gather.numbers[0] = 1 << 19;
+    for job in [sum, map, gather] {
         let before = Instant::now();
         let ran = host.run(&job, Order::Forward).unwrap();
         let rate = ran.accesses as f64 / before.elapsed().as_secs_f64() / 1e6;

@@ -12,8 +12,18 @@ const HEADER: &str = include_str!("host.h");
 const RUNNER: &str = include_str!("host.cpp");
 const MAIN: &str = include_str!("main.cpp");
 /// Arguments for all texts.
-const COMMON: &[&str] =
-    &["-std=c++17", "-g1", "-mfma", "-mf16c", "-ffp-contract=off", "-fno-pie", "-fno-exceptions", "-fcf-protection=none", "-w"];
+const COMMON: &[&str] = &[
+    "-std=c++17",
+    "-g1",
+    "-gdwarf-4",
+    "-mfma",
+    "-mf16c",
+    "-ffp-contract=off",
+    "-fno-pie",
+    "-fno-exceptions",
+    "-fcf-protection=none",
+    "-w",
+];
 /// Arguments for kernels: hooks before accesses, calls at what is undefined.
 const KERNEL: &[&str] = &[
     "-O1",

@@ -146,11 +146,9 @@ static inline void check(Cell& c, u32 slot, u64 at, u32 bytes, void* pc) {
 }
 
 __attribute__((noinline)) static void outside(const u8* a, u64 bytes, bool write, void* pc) {
-    u64 slot = (u64)(a - arena) / SLOT;
     u8* stack = stacks + self->id * STACK;
     if (a >= stack && a + bytes <= stack + STACK) return;
     if (!write && a >= (u8*)&__executable_start && a + bytes <= (u8*)&_end) return;  // a table of constants
-    (void)slot;
     complain(pc, -1, "", "%s outside the operands", write ? "write" : "read");
 }
 
@@ -355,8 +353,9 @@ static void run() {
     for (u32 s = 1; s < used && !faulted; s++) {
         Memory& m = memories[s];
         if (!m.whole || (m.access != WRITE && m.access != UPDATE)) continue;
-        for (u64 at = 0; at < m.bytes; at++) {
+        for (u64 at = 0, step; at < m.bytes; at += step) {
             Cell& c = m.cells[at / 4];
+            step = c.split ? 1 : 4;
             if (c.split ? m.parts[c.split + at % 4].wrote : c.wrote) continue;
             memory_complaint(nullptr, s, (i64)at, 1, "the result is not written whole");
             complaint.thread = NOBODY;
