@@ -1,4 +1,4 @@
-//! Runs the text of a kernel on the host: a C++ compiler makes it, and each load and store is checked.
+//! Runs the text of a kernel on the host: a C++ compiler builds it, and each access is checked.
 //!
 //! A thread of the GPU is a fiber. A run ends with the first of these: an access out of bounds,
 //! against its direction or misaligned; a race within a block or between blocks; shared memory that

@@ -151,6 +151,24 @@ type Damage = (&'static str, &'static str, &'static str, &'static [&'static str]
 
 const DAMAGES: &[Damage] = &[
     (
+        "gather",
+        "i32 i = index[at];",
+        "i32 i = index[at]; if (blockIdx.x == 0) i += widened(y[64]) > 1000.0f;",
+        &["race: written while read by another block", "line 7", "operand y byte 128 of 200", "block (1, 0, 0), thread 0"],
+    ),
+    (
+        "gather",
+        "i32 i = index[at];",
+        "i32 i = index[at]; float v[40]; v[at % 40] = 1; ((volatile float*)v)[100000 * (at + 1)] = 2;",
+        &["write outside the operands", "line 4"],
+    ),
+    (
+        "gather",
+        "i32 i = index[at];",
+        "i32 i = index[at]; for (u32 k = 1; at == 3 && k; k |= k << 1);",
+        &["no end within the time limit", "line 4", "thread 3"],
+    ),
+    (
         "map",
         "if (at >= n) return;",
         "",

@@ -67,7 +67,8 @@ mod tests {
 
     #[test]
     fn entries_are_found() {
-        let text = "// KERNEL(1) not(this)\nKERNEL(256) a(const float* __restrict__ x, /* y */\n  u32* y, i64 n, const i64 m) {\n}\n\
+        let text = "// KERNEL(1) not(this)\nKERNEL(256) a(const float* __restrict__ x, /* y */\n  \
+                    u32* y, i64 n, const i64 m) {\n}\n\
                     INLINE u32 f(u32 x) { return x; }\nKERNEL(32)\nb(f16* z) {}";
         let entry = |name: &str, threads, pointers, numbers| Entry { name: name.into(), threads, pointers, numbers };
         assert_eq!(of(text), Ok(vec![entry("a", 256, 2, 2), entry("b", 32, 1, 0)]));

@@ -1,5 +1,5 @@
-// Runs a launch on the host: a fiber for each thread of a block, the blocks one after another. It ends the launch at the
-// first access or meeting of threads that a GPU would not define: see `complain`.
+// Runs a launch on the host: a fiber for each thread of a block, the blocks one after another. It
+// ends the launch at the first access or meeting of threads that a GPU would not define.
 #include <algorithm>
 #include <csignal>
 #include <cstdarg>
@@ -50,10 +50,10 @@ enum Access { READ, WRITE, UPDATE, FAULT };
 enum State { READY, AT_BARRIER, IN_WARP, ENDED };
 struct Thread { void* stack; State state; u32 id, site; void* pc; u64 value, result; };
 struct Warp { u32 arrived, site; int lanes; };
-// The last accesses to 4 bytes, or to one byte of 4 that were once touched in part. Times count barriers over all
-// blocks, and 0 is never; so a time also says the block.
+// The last accesses to 4 bytes, or to one byte of 4 that were once touched in part. Times count
+// barriers over all blocks, and 0 is never; so a time also says the block.
 struct Cell { u32 wrote, read; u16 writer, reader; u32 split; };
-// Each operand has 4 GiB of addresses for itself, so that an address always says which operand was meant.
+// Each operand has 4 GiB of addresses for itself: an address always says which operand was meant.
 struct Memory { u8* base; u64 bytes; u32 access; bool whole; Cell* cells; std::vector<Cell> parts; u64 open; };
 struct Complaint { bool any; i32 slot; u64 pc, pc2; Dim block; u32 thread; char what[400], where[100]; };
 struct Launch {
@@ -115,7 +115,8 @@ __attribute__((noinline)) static void memory_complaint(void* pc, u32 slot, i64 a
     else snprintf(where, sizeof where, "bytes %lld to %lld of %llu", at, at + (i64)bytes - 1, memories[slot].bytes);
     complain(pc, slot, where, "%s", what);
 }
-__attribute__((noinline)) static void race(void* pc, u32 slot, u64 at, u64 bytes, const char* what, u32 time, u32 thread) {
+__attribute__((noinline)) static void race(
+    void* pc, u32 slot, u64 at, u64 bytes, const char* what, u32 time, u32 thread) {
     char text[200];
     snprintf(text, sizeof text, "race: %s %s", what, who(time, thread));
     memory_complaint(pc, slot, (i64)at, bytes, text);
@@ -127,15 +128,18 @@ static inline void check(Cell& c, u32 slot, u64 at, u32 bytes, void* pc) {
     if (slot == 0) {
         if (c.wrote < block_start) c.wrote = 0;
         if (c.read < block_start) c.read = 0, c.reader = 0;
-        if (!WRITES && !c.wrote) return memory_complaint(pc, slot, (i64)at, bytes, "shared memory is read before it is written");
+        if (!WRITES && !c.wrote)
+            return memory_complaint(pc, slot, (i64)at, bytes, "shared memory is read before it is written");
     }
     if (c.wrote && (c.wrote < block_start || (c.wrote == time_now && c.writer != me)))
-        return race(pc, slot, at, bytes, WRITES ? "written, and also by" : "read what is written by", c.wrote, c.writer);
+        return race(
+            pc, slot, at, bytes, WRITES ? "written, and also by" : "read what is written by", c.wrote, c.writer);
     if (WRITES) {
         u16 reader = c.reader & MANY;
         if (c.read && (c.read < block_start || (c.read == time_now && reader != me)))
             return race(pc, slot, at, bytes, "written while read by", c.read, reader);
-        if (c.reader & OTHER_BLOCK) return memory_complaint(pc, slot, (i64)at, bytes, "race: written while read by another block");
+        if (c.reader & OTHER_BLOCK)
+            return memory_complaint(pc, slot, (i64)at, bytes, "race: written while read by another block");
         c.wrote = time_now;
         c.writer = me;
     } else {
@@ -148,7 +152,8 @@ static inline void check(Cell& c, u32 slot, u64 at, u32 bytes, void* pc) {
 __attribute__((noinline)) static void outside(const u8* a, u64 bytes, bool write, void* pc) {
     u8* stack = stacks + self->id * STACK;
     if (a >= stack && a + bytes <= stack + STACK) return;
-    if (!write && a >= (u8*)&__executable_start && a + bytes <= (u8*)&_end) return;  // a table of constants
+    // A table of constants.
+    if (!write && a >= (u8*)&__executable_start && a + bytes <= (u8*)&_end) return;
     complain(pc, -1, "", "%s outside the operands", write ? "write" : "read");
 }
 
@@ -185,22 +190,25 @@ static inline void touch(void* p, u64 bytes, u64 alignment, void* pc) {
     }
 }
 
-static void wait() { host_switch(&self->stack, scheduler); }
+static void wait_for_others() { host_switch(&self->stack, scheduler); }
 void barrier(u32 site) {
     last_pc = self->pc = PC;
     self->state = AT_BARRIER;
     self->site = site;
-    wait();
+    wait_for_others();
 }
-// Waits for all lanes of the warp, which must come to the same place. True for the last of them, who wakes the others.
+// Counts the lanes of a warp, which must all come to the same place. It is true for the last of
+// them, who wakes the others.
 static bool meet(const char* what, int lanes, u32 site, void* pc) {
     Warp& warp = warps[self->id / LANES];
     last_pc = self->pc = pc;
     self->site = site;
-    if (self->id / LANES == now.block / LANES) complain(pc, -1, "", "%s in a warp of %u lanes", what, now.block % LANES);
+    if (self->id / LANES == now.block / LANES)
+        complain(pc, -1, "", "%s in a warp of %u lanes", what, now.block % LANES);
     if (warp.arrived == 0) warp = Warp{0, site, lanes};
     if (warp.site != site) complain(pc, -1, "", "threads diverge: %s, while a lane of the warp waits in another", what);
-    if (warp.lanes != lanes) complain(pc, -1, "", "%s over %d, while a lane of the warp gives %d", what, lanes, warp.lanes);
+    if (warp.lanes != lanes)
+        complain(pc, -1, "", "%s over %d, while a lane of the warp gives %d", what, lanes, warp.lanes);
     if (++warp.arrived == LANES) {
         warp.arrived = 0;
         Thread* first = threads + self->id / LANES * LANES;
@@ -216,7 +224,7 @@ u64 exchange(u64 value, int lanes, u32 site) {
     if (meet("shuffle", lanes, site, PC)) {
         Thread* first = threads + self->id / LANES * LANES;
         for (u32 l = 0; l < LANES; l++) first[l].result = first[l ^ lanes].value;
-    } else wait();
+    } else wait_for_others();
     return self->result;
 }
 u32 vote(bool value, u32 site) {
@@ -226,7 +234,7 @@ u32 vote(bool value, u32 site) {
         u64 bits = 0;
         for (u32 l = 0; l < LANES; l++) bits |= first[l].value << l;
         for (u32 l = 0; l < LANES; l++) first[l].result = bits;
-    } else wait();
+    } else wait_for_others();
     return (u32)self->result;
 }
 void fail(void* fault, u32 reason) {
@@ -252,7 +260,7 @@ static void begin() {
     if (now.argument_count <= 8) call(std::make_index_sequence<8>());
     else call(std::make_index_sequence<64>());
     self->state = ENDED;
-    wait();
+    wait_for_others();
     abort();
 }
 
@@ -283,15 +291,19 @@ static void stuck() {
     for (u32 i = 0; i < now.block; i++) if (threads[i].state == AT_BARRIER && threads[i].site == odd->site) place++;
     self = nullptr;
     complaint.any = false;
-    if (barriers == now.block) complain(odd->pc, -1, "", "threads diverge: %u of %u wait at this barrier, the others at another", place, now.block);
-    else complain(odd->pc, -1, "", "threads diverge: of %u threads %u wait at a barrier, %u for their warp, and %u have ended", now.block, barriers, warp, ended);
+    if (barriers == now.block)
+        complain(odd->pc, -1, "", "threads diverge: %u of %u wait at this barrier, the others at another", place, now.block);
+    else
+        complain(odd->pc, -1, "",
+            "threads diverge: of %u threads %u wait at a barrier, %u for their warp, and %u have ended",
+            now.block, barriers, warp, ended);
     complaint.thread = odd->id;
 }
 
-static void run_block(std::vector<u32>& order, u64& draw) {
+static void run_block(u32 number, std::vector<u32>& order, u64& draw) {
     time_now++;
     block_start = time_now;
-    starts.push_back({time_now, host_position.block.x + now.grid.x * (host_position.block.y + now.grid.y * host_position.block.z)});
+    starts.push_back({time_now, number});
     memset(memories[0].base, 0xff, now.shared);
     for (Warp& w : warps) w.arrived = 0;
     for (u32 i = 0; i < now.block; i++) {
@@ -347,7 +359,7 @@ static void run() {
     Dim g = now.grid;
     for (u32 b : numbers_to(g.x * g.y * g.z, draw)) {
         host_position.block = {b % g.x, b / g.x % g.y, b / g.x / g.y};
-        run_block(order, draw);
+        run_block(b, order, draw);
         if (complaint.any) return;
     }
     for (u32 s = 1; s < used && !faulted; s++) {

@@ -1,5 +1,6 @@
-// The same names as `device.cuh`, for a C++ compiler on the host. A thread is a fiber of `host.cpp`. Whatever waits for
-// other threads is a call into it, and it defines the hooks that `-fsanitize=thread` puts before loads and stores.
+// The same names as `device.cuh`, for a C++ compiler on the host. A thread is a fiber of
+// `host.cpp`, and whatever waits for other threads is a call into it. It also defines the hooks that
+// `-fsanitize=thread` puts before loads and stores.
 #pragma once
 typedef unsigned char u8;
 typedef unsigned short u16;
