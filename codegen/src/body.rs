@@ -298,9 +298,9 @@ impl<'a> Body<'a> {
         (0..self.map.inputs.len()).filter(own).map(parameter).collect()
     }
 
-    /// The elements of input `at`, which is `parameter`, that a launch reads.
-    pub fn accesses(&self, at: usize, parameter: usize) -> Accesses {
-        accesses(&self.space, self.strides(at), self.lanes, parameter, false)
+    /// The elements of input `at` that a launch reads.
+    pub fn accesses(&self, at: usize) -> Accesses {
+        accesses(&self.space, self.strides(at), self.lanes)
     }
 
     /// The conversion of a result to its type in memory.
@@ -310,7 +310,7 @@ impl<'a> Body<'a> {
 }
 
 /// The elements under `strides` over `space`, `lanes` neighbours at a time.
-pub fn accesses(space: &Space, strides: &[i64], lanes: u64, parameter: usize, is_write: bool) -> Accesses {
+pub fn accesses(space: &Space, strides: &[i64], lanes: u64) -> Accesses {
     let last = space.sizes.len().saturating_sub(1);
     let mut width = 1;
     let mut terms = vec![];
@@ -322,7 +322,7 @@ pub fn accesses(space: &Space, strides: &[i64], lanes: u64, parameter: usize, is
             terms.push((*size, *stride));
         }
     }
-    Accesses { parameter, is_write, width, start: Offset::default(), terms, is_chosen: false }
+    Accesses { width, ..Accesses::over(&terms) }
 }
 
 /// The registers that an instruction reads.

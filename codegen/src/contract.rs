@@ -2,7 +2,7 @@
 //! operands in shared memory.
 
 use crate::Cuda;
-use crate::function::{Function, THREADS};
+use crate::function::{Function, MAX_GRID, THREADS};
 use crate::generated::{Accesses, Generated};
 use crate::text::{conversion, register, sum, to_register};
 use shardc_ir::kernel::{Contract, ContractDim, Form, Implements};
@@ -12,9 +12,6 @@ use shardc_ir::reason::Reason;
 const TILE: u64 = 64;
 const DEPTH: u64 = 16;
 const PART: u64 = 4;
-
-/// Blocks that z takes on every architecture.
-const MAX_Z: u64 = 65_535;
 
 impl Implements<Contract> for Cuda {
     fn ready(&self, contract: &Contract, _in_place: &[Option<usize>]) -> Result<Generated, Reason> {
@@ -31,7 +28,7 @@ impl Implements<Contract> for Cuda {
         function.writes("c", 0, contract.result, written, written == batch * m * n, Accesses::over(&terms(|dim| dim.c)));
         let tiles = [n.div_ceil(TILE), m.div_ceil(TILE)];
         function.grid = [tiles[0] * tiles[1], 1, batch];
-        let folds = batch > MAX_Z;
+        let folds = batch > MAX_GRID[2];
         if folds {
             function.grid = [tiles[0] * tiles[1] * batch, 1, 1];
         }
@@ -102,7 +99,7 @@ impl Implements<Contract> for Cuda {
             "}".to_owned(),
             "}".to_owned(),
         ]);
-        Ok(function.finish())
+        function.finish()
     }
 }
 

@@ -43,7 +43,7 @@ impl Implements<Conv> for Cuda {
             ConvResult::Weight => weight(conv, text),
         }
         text.line("}");
-        Ok(function.finish())
+        function.finish()
     }
 }
 

@@ -21,6 +21,6 @@ impl Implements<Fill> for Cuda {
             format!("if (i < {}) y[i] = {}({value});", fill.count, conversion(fill.dtype)),
             "}".into(),
         ]);
-        Ok(function.finish())
+        function.finish()
     }
 }

@@ -2,9 +2,15 @@
 
 use crate::body::declared;
 use crate::generated::{Accesses, Generated, Launch, Memory, Parameter};
-use crate::text::{NAME, Text, element};
+use crate::text::{NAME, Text, element, register};
 use shardc_ir::dtype::DType;
 use shardc_ir::position::Offset;
+use shardc_ir::reason;
+use shardc_ir::reason::Reason;
+
+/// The most blocks along x, y and z on every architecture. Source: CUDA C++ Programming Guide,
+/// Technical Specifications per Compute Capability.
+pub const MAX_GRID: [u64; 3] = [(1 << 31) - 1, 65_535, 65_535];
 
 /// Threads of a block where nothing asks for another number.
 pub const THREADS: u64 = 256;
@@ -53,14 +59,14 @@ impl Function {
 
     /// Adds a pointer to elements of `dtype`, and the elements touched through it.
     pub fn takes(&mut self, parameter: Parameter, dtype: DType, accesses: Vec<Accesses>) {
-        self.declare(declared(&parameter, dtype), element(dtype), parameter, accesses);
+        self.declare(declared(&parameter, dtype), (element(dtype), dtype.bytes()), parameter, accesses);
     }
 
     /// Adds the operand that the form reads as `at`.
     pub fn reads(&mut self, name: &str, at: usize, dtype: DType, elements: u64, accesses: Accesses) {
         let memory = Memory::Read(at);
         let bytes = elements * dtype.bytes();
-        let accesses = vec![Accesses { parameter: self.parameters.len(), is_write: false, ..accesses }];
+        let accesses = vec![Accesses { is_write: false, ..accesses }];
         self.takes(
             Parameter { name: name.into(), memory, bytes, is_read: true, is_written: false, whole: false },
             dtype,
@@ -72,15 +78,18 @@ impl Function {
     pub fn writes(&mut self, name: &str, at: usize, dtype: DType, elements: u64, whole: bool, accesses: Accesses) {
         let memory = Memory::Write(at);
         let bytes = elements * dtype.bytes();
-        let accesses = vec![Accesses { parameter: self.parameters.len(), is_write: true, ..accesses }];
+        let accesses = vec![Accesses { is_write: true, ..accesses }];
         self.takes(Parameter { name: name.into(), memory, bytes, is_read: false, is_written: true, whole }, dtype, accesses);
     }
 
-    /// Adds the room for partial results, of registers of type `kind`.
-    pub fn works_in(&mut self, kind: &str, bytes: u64, is_written: bool, accesses: Accesses) {
+    /// Adds the room for `elements` partial results that registers of `dtype` hold, which are
+    /// written by one launch and read by the next.
+    pub fn works_in(&mut self, dtype: DType, elements: u64, is_written: bool) {
+        let (kind, size) = (register(dtype), dtype.computed().bytes());
+        let bytes = elements * size;
         self.workspace = self.workspace.max(bytes);
         let constant = if is_written { "" } else { "const " };
-        let accesses = vec![Accesses { parameter: self.parameters.len(), is_write: is_written, ..accesses }];
+        let accesses = vec![Accesses { is_write: is_written, ..Accesses::over(&[(elements, 1)]) }];
         let parameter = Parameter {
             name: "part".into(),
             memory: Memory::Workspace,
@@ -89,17 +98,17 @@ impl Function {
             is_written,
             whole: is_written,
         };
-        self.declare(format!("{constant}{kind}* __restrict__ part"), kind, parameter, accesses);
+        self.declare(format!("{constant}{kind}* __restrict__ part"), (kind, size), parameter, accesses);
     }
 
     /// Adds the word that says whether the data are wrong.
     pub fn may_fail(&mut self) {
         let memory = Memory::Fault;
         let parameter = Parameter { name: "fault".into(), memory, bytes: 4, is_read: false, is_written: true, whole: false };
-        self.declare("u32* __restrict__ fault".into(), "u32", parameter, vec![]);
+        self.declare("u32* __restrict__ fault".into(), ("u32", 4), parameter, vec![]);
     }
 
-    fn declare(&mut self, declaration: String, kind: &str, parameter: Parameter, accesses: Vec<Accesses>) {
+    fn declare(&mut self, declaration: String, (kind, bytes): (&str, u64), parameter: Parameter, accesses: Vec<Accesses>) {
         let way = match (parameter.is_read, parameter.is_written) {
             (true, true) => "updated",
             (_, true) => "written",
@@ -107,8 +116,9 @@ impl Function {
         };
         self.contracts.push(format!("//@ {} {way} {kind} {} bytes", parameter.name, parameter.bytes));
         self.declarations.push(declaration);
+        let at = self.parameters.len();
         self.parameters.push(parameter);
-        self.accesses.extend(accesses);
+        self.accesses.extend(accesses.into_iter().map(|accesses| Accesses { parameter: at, bytes, ..accesses }));
     }
 
     /// As many blocks along x as `threads` need.
@@ -127,9 +137,15 @@ impl Function {
     }
 
     /// Ends the function; what comes next is another one of the same text.
-    pub fn next(&mut self) {
+    ///
+    /// # Errors
+    /// If its launch has more blocks than any GPU takes.
+    pub fn next(&mut self) -> Result<(), Reason> {
         let number = self.launches.len();
-        let grid = self.grid.map(|blocks| blocks.min(u64::from(u32::MAX)) as u32);
+        if let Some((blocks, most)) = self.grid.into_iter().zip(MAX_GRID).find(|(blocks, most)| blocks > most) {
+            return Err(reason!("{blocks} blocks are more than the {most} that a GPU takes along one dimension"));
+        }
+        let grid = self.grid.map(|blocks| blocks as u32);
         let launch = Launch {
             entry: String::new(),
             grid: if grid.contains(&0) { [0; 3] } else { grid },
@@ -141,14 +157,18 @@ impl Function {
         };
         self.launches.push((number, launch));
         (self.grid, self.block, self.shared) = ([1; 3], THREADS, 0);
+        Ok(())
     }
 
     /// The text and its launches.
-    pub fn finish(mut self) -> Generated {
-        self.next();
+    ///
+    /// # Errors
+    /// As [`Function::next`].
+    pub fn finish(mut self) -> Result<Generated, Reason> {
+        self.next()?;
         let (text, name) = self.text.named(self.form);
         let named = |(number, launch): (usize, Launch)| Launch { entry: format!("{name}_{number}"), ..launch };
         let launches = self.launches.into_iter().map(named).collect();
-        Generated { name, text, launches, workspace: self.workspace }
+        Ok(Generated { name, text, launches, workspace: self.workspace })
     }
 }

@@ -36,7 +36,7 @@ impl Implements<Gather> for Cuda {
             "y[i] = value;".into(),
             "}".into(),
         ]);
-        Ok(function.finish())
+        function.finish()
     }
 }
 

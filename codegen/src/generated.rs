@@ -72,6 +72,8 @@ pub struct Accesses {
     pub parameter: usize,
     /// Whether they are written.
     pub is_write: bool,
+    /// Bytes of an element.
+    pub bytes: u64,
     /// Neighbouring elements of one access.
     pub width: u64,
     /// The first element.
@@ -83,10 +85,10 @@ pub struct Accesses {
 }
 
 impl Accesses {
-    /// Accesses of one element each, of the first parameter; the other fields are for the caller.
+    /// Reads of one element each; whose they are is said where a function takes the parameter.
     pub fn over(terms: &[(u64, i64)]) -> Accesses {
         let terms = terms.to_vec();
-        Accesses { parameter: 0, is_write: false, width: 1, start: Offset::default(), terms, is_chosen: false }
+        Accesses { parameter: 0, is_write: false, bytes: 1, width: 1, start: Offset::default(), terms, is_chosen: false }
     }
 
     /// The same, of which data say the ones that are touched.

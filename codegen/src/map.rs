@@ -4,7 +4,7 @@
 use crate::Cuda;
 use crate::body::{Body, accesses};
 use crate::function::{Function, THREADS};
-use crate::generated::{Generated, Memory, Parameter};
+use crate::generated::{Accesses, Generated, Memory, Parameter};
 use crate::space;
 use crate::text::{Text, element};
 use shardc_ir::kernel::signature::row_major;
@@ -27,7 +27,7 @@ impl Implements<Map> for Cuda {
         let mut function = Function::new("map");
         for parameter in body.parameters(&reads, in_place) {
             let Memory::Read(at) = parameter.memory else { continue };
-            let touched = body.accesses(at, function.parameters.len());
+            let touched = body.accesses(at);
             function.takes(parameter, map.inputs[at].dtype, vec![touched]);
         }
         for (at, dtype) in map.outputs.iter().enumerate() {
@@ -39,7 +39,7 @@ impl Implements<Map> for Cuda {
                 is_written: true,
                 whole: true,
             };
-            let touched = accesses(&body.space, body.other(0), body.lanes, function.parameters.len(), true);
+            let touched = Accesses { is_write: true, ..accesses(&body.space, body.other(0), body.lanes) };
             function.takes(parameter, *dtype, vec![touched]);
         }
         function.numbers = body.numbers.clone();
@@ -47,7 +47,7 @@ impl Implements<Map> for Cuda {
         function.threads_over(total / body.lanes);
         function.begin(THREADS);
         write(&body, map, total / body.lanes, &mut function.text);
-        Ok(function.finish())
+        function.finish()
     }
 }
 

@@ -24,7 +24,7 @@ impl Implements<MaxPool> for Cuda {
         largest(pool, text);
         text.line(format!("y[i] = {}(best);", conversion(pool.dtype)));
         text.line("}");
-        Ok(function.finish())
+        function.finish()
     }
 }
 
@@ -54,7 +54,7 @@ impl Implements<MaxPoolGrad> for Cuda {
         text.line("}");
         text.lines(vec!["}"; opened]);
         text.lines([format!("dx[i] = {}(sum);", conversion(pool.dtype)), "}".into()]);
-        Ok(function.finish())
+        function.finish()
     }
 }
 

@@ -53,6 +53,6 @@ impl Implements<Random> for Cuda {
             format!("y[i] = bool8{{(u8)(word >= {}u)}};", random.threshold),
             "}".to_owned(),
         ]);
-        Ok(function.finish())
+        function.finish()
     }
 }

@@ -68,10 +68,10 @@ impl Implements<Reduce> for Cuda {
             writer.columns();
         }
         if writer.shape.parts > 1 {
-            writer.function.next();
+            writer.function.next()?;
             writer.combine();
         }
-        Ok(writer.function.finish())
+        writer.function.finish()
     }
 }
 
@@ -125,15 +125,13 @@ impl Writer<'_> {
     fn begin(&mut self, reads: &[u64]) {
         for parameter in self.body.parameters(reads, &[]) {
             let Memory::Read(at) = parameter.memory else { continue };
-            let touched = self.body.accesses(at, self.function.parameters.len());
+            let touched = self.body.accesses(at);
             self.function.takes(parameter, self.reduce.map.inputs[at].dtype, vec![touched]);
         }
         let results = self.shape.results();
-        let kind = register(self.accumulator());
         if self.shape.parts > 1 {
             let elements = results * self.shape.parts;
-            let bytes = elements * self.accumulator().computed().bytes();
-            self.function.works_in(kind, bytes, true, Accesses::over(&[(elements, 1)]));
+            self.function.works_in(self.accumulator(), elements, true);
         } else {
             let dtype = self.reduce.map.outputs[0];
             self.function.writes("y", 0, dtype, results, true, Accesses::over(&[(results, 1)]));
@@ -276,8 +274,7 @@ impl Writer<'_> {
         let (results, parts) = (self.shape.results(), self.shape.parts);
         let (accumulator, dtype) = (self.accumulator(), self.reduce.map.outputs[0]);
         let kind = register(accumulator);
-        let bytes = results * parts * accumulator.computed().bytes();
-        self.function.works_in(kind, bytes, false, Accesses::over(&[(results * parts, 1)]));
+        self.function.works_in(accumulator, results * parts, false);
         self.function.writes("y", 0, dtype, results, true, Accesses::over(&[(results, 1)]));
         let by_rows = self.shape.inner == 1;
         let threads = if by_rows { results * 32 } else { results };

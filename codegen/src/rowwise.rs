@@ -33,7 +33,7 @@ impl Implements<Rowwise> for Cuda {
         }
         if let RowProgram::Rotary { repeat, period, transposed } = program {
             rotary(rowwise, [repeat, period], transposed, &mut function);
-            return Ok(function.finish());
+            return function.finish();
         }
         let team = if width <= WARP_ROW { 32 } else { THREADS };
         function.grid = [rows.div_ceil(THREADS / team), 1, 1];
@@ -43,7 +43,7 @@ impl Implements<Rowwise> for Cuda {
         row.begin(rows, &mut function.text);
         row.write(program, &mut function.text);
         function.text.line("}");
-        Ok(function.finish())
+        function.finish()
     }
 }
 

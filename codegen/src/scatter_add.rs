@@ -68,6 +68,6 @@ impl Implements<ScatterAdd> for Cuda {
             "}".to_owned(),
             "}".to_owned(),
         ]);
-        Ok(function.finish())
+        function.finish()
     }
 }

@@ -37,7 +37,7 @@ impl Implements<Move> for Cuda {
                 elements(&space, lanes, total, &starts, &mut function);
             }
         }
-        Ok(function.finish())
+        function.finish()
     }
 }
 

@@ -9,7 +9,6 @@ typedef int i32;
 typedef long long i64;
 #define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
 #define INLINE static __device__ __forceinline__
-#define INLINE_MEMBER static __device__ __forceinline__
 // The block's shared memory, whose bytes the launch says.
 #define SHARED(name) extern __shared__ __align__(128) unsigned char name[]
 #define BARRIER() __syncthreads()

@@ -38,13 +38,13 @@ template <class T, int N> INLINE void write(T* to, vec<T, N> v) {
 
 // How partial results meet.
 template <class T> struct Sum {
-    INLINE_MEMBER T both(T a, T b) { return add_(a, b); }
+    INLINE T both(T a, T b) { return add_(a, b); }
 };
 template <class T> struct Max {
-    INLINE_MEMBER T both(T a, T b) { return max_(a, b); }
+    INLINE T both(T a, T b) { return max_(a, b); }
 };
 template <class T> struct Min {
-    INLINE_MEMBER T both(T a, T b) { return min_(a, b); }
+    INLINE T both(T a, T b) { return min_(a, b); }
 };
 
 // The combination of `x` over the lanes of a warp, in all of them.

@@ -1,0 +1,174 @@
+//! The kernels of plans, executed without a GPU: their texts on the host, every access checked, in
+//! several orders of threads, against the CPU backend and plain loops; where NVRTC is found also
+//! assembled, and their PTX interpreted, which gives the host's bits.
+//!
+//! `SHARDC_CUDA=all` takes every model in every type (`tests/cuda.sh`), else a few of them.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "../support/job.rs"]
+mod job;
+mod memory;
+mod reduced;
+mod right;
+#[path = "../support/mod.rs"]
+mod support;
+mod target;
+
+use memory::Memory;
+use shardc::{Options, compile};
+use shardc_codegen::program::{Kernels, Used};
+use shardc_codegen::{Cuda, Generated, MATH, PARTS, generate, with_prelude};
+use shardc_cuda_testing::host::Host;
+use shardc_cuda_testing::ptx::{Counts, Module};
+use shardc_ir::kernel::Kernel;
+use shardc_ir::mesh::Mesh;
+use shardc_nvrtc::Nvrtc;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Models, with the mesh that their kernels are of.
+const MODELS: [(&str, &str); 7] = [
+    ("mlp", "dp=2"),
+    ("resnet", "dp=2"),
+    ("gpt2", "tp=2"),
+    ("llama", "dp=1"),
+    ("bert", "dp=2"),
+    ("vit", "dp=1"),
+    ("inception", "dp=1"),
+];
+
+/// What is computed in, by a line of the spec.
+const TYPES: [(&str, &str); 3] =
+    [("f32", ""), ("bf16", "precision compute=bf16 gradients=bf16\n"), ("f16", "precision compute=f16\n")];
+
+/// The jobs of an ordinary run.
+const FEW: [(&str, &str); 3] = [("mlp", "f32"), ("resnet", "f32"), ("gpt2", "bf16")];
+
+/// Elements that a kernel may touch as it is; larger ones are made smaller.
+const ELEMENTS: u64 = 60_000;
+
+/// A kernel at the size at which it is run.
+struct Case {
+    of: String,
+    kernel: Kernel,
+    mesh: Mesh,
+    in_place: Vec<Option<usize>>,
+    generated: Generated,
+}
+
+fn is_full() -> bool {
+    std::env::var("SHARDC_CUDA").is_ok_and(|value| value == "all")
+}
+
+/// The kernels of a model's plans.
+fn kernels(model: &str, mesh: &str, line: &str) -> (Kernels, Mesh) {
+    let here = support::folder(&format!("cuda-{model}"));
+    std::fs::write(here.join("job.shard"), job::spec(model, mesh, 1, line)).unwrap();
+    let spec = shardc_frontend::spec::load(&here.join("job.shard")).unwrap_or_else(|e| panic!("{e:?}"));
+    let options = Options { train: true, weights: true, verify: false, certify: false };
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models").join(model).join("model.onnx");
+    let compiled = compile(&path, &spec, &options).unwrap_or_else(|_| panic!("{model} compiles"));
+    let mut kernels = Kernels::default();
+    let mut found = None;
+    for program in compiled.plans.iter().flat_map(|(_, plan)| &plan.programs.programs) {
+        kernels.add(program);
+        found = Some(program.mesh.clone());
+    }
+    let unexpected: Vec<_> = kernels.missing.keys().filter(|why| !why.contains("attention")).collect();
+    assert!(unexpected.is_empty(), "{model}: {unexpected:?}");
+    (kernels, found.unwrap())
+}
+
+/// Every kernel once, small enough to run.
+fn cases() -> Vec<Case> {
+    let mut cases = BTreeMap::new();
+    for (model, mesh) in MODELS {
+        for (dtype, line) in TYPES {
+            if !is_full() && !FEW.contains(&(model, dtype)) {
+                continue;
+            }
+            let (kernels, mesh) = kernels(model, mesh, line);
+            for used in kernels.all {
+                for kernel in reduced::sizes(&used.kernel, ELEMENTS) {
+                    let case = case(&format!("{model} in {dtype}: {}", used.step), &used, kernel, &mesh);
+                    cases.entry(case.generated.name.clone()).or_insert(case);
+                }
+            }
+        }
+    }
+    cases.into_values().collect()
+}
+
+fn case(of: &str, used: &Used, kernel: Kernel, mesh: &Mesh) -> Case {
+    let backend = Cuda { mesh: mesh.clone(), aligned: true };
+    // A smaller kernel may not step through its operands alike any more.
+    let is_alike = |(read, write): (usize, &Option<usize>)| write.filter(|write| kernel.in_place(read, *write));
+    let in_place: Vec<Option<usize>> = used.in_place.iter().enumerate().map(is_alike).collect();
+    let generated = generate(&kernel, &backend, &in_place).unwrap_or_else(|e| panic!("{of}: {e}"));
+    Case { of: of.to_owned(), kernel, mesh: mesh.clone(), in_place, generated }
+}
+
+#[test]
+fn kernels_compute_what_the_cpu_does() {
+    if !Host::available() {
+        eprintln!("skipped: no g++ for kernels on the host");
+        return;
+    }
+    let cases = cases();
+    assert!(cases.len() > 60, "{} kernels", cases.len());
+    let texts: Vec<(String, String)> =
+        cases.iter().map(|case| (case.generated.name.clone(), case.generated.text.clone())).collect();
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cuda-host");
+    let host = Host::build(&folder, &format!("{MATH}{PARTS}"), &texts).unwrap_or_else(|e| panic!("{e}"));
+    let nvrtc = Nvrtc::find();
+    if let Err(why) = &nvrtc {
+        eprintln!("skipped: kernels are not assembled: {why}");
+    }
+    let mut counts = [0; 3];
+    let mut failed = vec![];
+    for case in &cases {
+        let outcome = run(case, &host, nvrtc.as_ref().ok(), &mut counts);
+        if let Err(why) = outcome {
+            failed.push(format!("{}\n  {}\n  {why}", case.generated.name, case.of));
+        }
+    }
+    if let Ok(path) = std::env::var("SHARDC_CUDA_COUNTS") {
+        std::fs::write(path, counts.map(|n| n.to_string()).join(" ")).unwrap();
+    }
+    assert!(failed.is_empty(), "{} of {} kernels fail\n{}", failed.len(), cases.len(), failed.join("\n"));
+}
+
+/// Runs a kernel on the host over several operands, and compares; then its PTX.
+fn run(case: &Case, host: &Host, nvrtc: Option<&Nvrtc>, counts: &mut [usize; 3]) -> Result<(), String> {
+    target::bounds(&case.generated)?;
+    let mut ran = vec![];
+    for draw in 0..2 {
+        let coordinates = memory::coordinates(&case.mesh, draw);
+        let start = Memory::drawn(&case.kernel, &case.mesh, &case.in_place, draw);
+        let mut done = start.clone();
+        done.launch(&case.generated, &coordinates, |job| host.run_orders(job).map(|ran| ran.operands))?;
+        right::judge(&case.kernel, &case.mesh, &case.in_place, &start, &done.writes, &coordinates)?;
+        ran.push((coordinates, start, done));
+    }
+    counts[1] += case.generated.launches.len();
+    let Some(nvrtc) = nvrtc else { return Ok(()) };
+    let text = with_prelude(&case.generated.text);
+    for arch in target::architectures() {
+        let assembled = nvrtc.assemble(&case.generated.name, &text, arch)?;
+        target::resources(&case.generated, &assembled, arch)?;
+    }
+    counts[0] += case.generated.launches.len();
+    let module = Module::parse(&nvrtc.ptx(&case.generated.name, &text, target::architectures()[0])?)?;
+    for (coordinates, start, done) in ran {
+        let mut again = start;
+        let mut touched: Vec<Counts> = vec![];
+        again.launch(&case.generated, &coordinates, |job| {
+            let ran = module.run(job)?;
+            touched.push(ran.counts);
+            Ok(ran.operands)
+        })?;
+        right::same(&case.kernel, &case.mesh, &again.writes, &done.writes).map_err(|e| format!("the PTX: {e}"))?;
+    }
+    counts[2] += case.generated.launches.len();
+    Ok(())
+}

@@ -1,0 +1,104 @@
+//! The memory of a kernel's operands, while its launches run one after another.
+
+use shardc_codegen::{Generated, Launch, Memory as Place};
+use shardc_cuda_testing::job::{Access, Job, Operand};
+use shardc_executor::tensor::Tensor;
+use shardc_ir::dtype::DType;
+use shardc_ir::kernel::{Gather, Kernel, ScatterAdd};
+use shardc_ir::kernel::signature;
+use shardc_ir::mesh::Mesh;
+use shardc_testkit::random::Random;
+
+/// The bytes of every operand.
+#[derive(Debug, Clone)]
+pub struct Memory {
+    pub reads: Vec<Vec<u8>>,
+    pub writes: Vec<Vec<u8>>,
+    workspace: Vec<u8>,
+}
+
+/// A position on a mesh: the first and the last one.
+pub fn coordinates(mesh: &Mesh, draw: u64) -> Vec<u64> {
+    mesh.axes().iter().map(|axis| if draw == 0 { 0 } else { axis.size - 1 }).collect()
+}
+
+impl Memory {
+    /// Operands for a kernel: numbers of both signs in draw 0, positive ones in draw 1.
+    pub fn drawn(kernel: &Kernel, mesh: &Mesh, in_place: &[Option<usize>], draw: u64) -> Memory {
+        let mut random = Random(draw + 1);
+        let signature = kernel.signature(mesh).unwrap();
+        let rows = |read: usize| match (kernel, read) {
+            (Kernel::Gather(Gather { total_rows, .. }), 1) | (Kernel::ScatterAdd(ScatterAdd(Gather { total_rows, .. })), 0) => {
+                Some(*total_rows)
+            }
+            _ => None,
+        };
+        let reads: Vec<Vec<u8>> = (0..).zip(&signature.reads).map(|(at, o)| values(o, rows(at), draw, &mut random)).collect();
+        let mut writes: Vec<Vec<u8>> =
+            signature.writes.iter().map(|o| vec![0xa5; (o.elements * o.dtype.bytes()) as usize]).collect();
+        for (read, write) in in_place.iter().enumerate().filter_map(|(r, w)| Some((r, (*w)?))) {
+            writes[write].clone_from(&reads[read]);
+        }
+        Memory { reads, writes, workspace: vec![] }
+    }
+
+    /// Runs the launches of a kernel by `run`, which gives the operands' bytes behind a job.
+    pub fn launch(
+        &mut self,
+        generated: &Generated,
+        coordinates: &[u64],
+        mut run: impl FnMut(&Job) -> Result<Vec<Vec<u8>>, String>,
+    ) -> Result<(), String> {
+        self.workspace = vec![0xa5; generated.workspace as usize];
+        for launch in generated.launches.iter().filter(|launch| !launch.grid.contains(&0)) {
+            let job = self.job(launch, coordinates);
+            for (parameter, bytes) in launch.parameters.iter().zip(run(&job)?) {
+                match parameter.memory {
+                    Place::Write(at) => self.writes[at] = bytes,
+                    Place::Workspace => self.workspace = bytes,
+                    Place::Fault if bytes.iter().any(|byte| *byte != 0) => return Err("good data are called wrong".into()),
+                    Place::Read(_) | Place::Fault => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn job(&self, launch: &Launch, coordinates: &[u64]) -> Job {
+        let operand = |parameter: &shardc_codegen::Parameter| Operand {
+            name: parameter.name.clone(),
+            access: match (parameter.memory, parameter.is_read, parameter.is_written) {
+                (Place::Fault, ..) => Access::Fault,
+                (_, true, true) => Access::Update,
+                (_, false, _) => Access::Write,
+                (_, true, false) => Access::Read,
+            },
+            whole: parameter.whole,
+            bytes: match parameter.memory {
+                Place::Read(at) => self.reads[at][..parameter.bytes as usize].to_vec(),
+                Place::Write(at) => self.writes[at].clone(),
+                Place::Workspace => self.workspace.clone(),
+                Place::Fault => vec![0; 4],
+            },
+        };
+        Job {
+            entry: launch.entry.clone(),
+            grid: launch.grid,
+            block: launch.block,
+            shared: launch.shared,
+            operands: launch.parameters.iter().map(operand).collect(),
+            numbers: launch.numbers.iter().map(|number| number.at(coordinates)).collect(),
+        }
+    }
+}
+
+fn values(operand: &signature::Operand, rows: Option<u64>, draw: u64, random: &mut Random) -> Vec<u8> {
+    let value = |random: &mut Random| match (operand.dtype, rows) {
+        (DType::I64, Some(rows)) => random.below(2 * rows as usize) as f64 - rows as f64,
+        (DType::I64, None) => random.below(9) as f64 - 4.0 * f64::from(draw == 0),
+        (DType::Bool, _) => random.below(2) as f64,
+        (_, _) => (random.below(4001) as f64 + 1.0) / 1024.0 - if draw == 0 { 2.0 } else { 0.0 },
+    };
+    let values: Vec<f64> = (0..operand.elements).map(|_| value(random)).collect();
+    Tensor::from_f64(&[operand.elements], &values).cast(operand.dtype).bytes
+}

@@ -1,0 +1,117 @@
+//! Kernels of the same kind that are small enough to run thread by thread: the largest sizes are
+//! halved, and once more made odd.
+
+use shardc_ir::kernel::{Contract, ContractDim, Kernel, Map};
+
+/// The kernel as it is where it touches few elements; else a smaller one, and one of odd sizes.
+pub fn sizes(kernel: &Kernel, elements: u64) -> Vec<Kernel> {
+    if work(kernel) <= elements {
+        return vec![kernel.clone()];
+    }
+    [false, true].into_iter().filter_map(|is_odd| smaller(kernel, elements, is_odd)).collect()
+}
+
+/// Elements read, written and multiplied.
+fn work(kernel: &Kernel) -> u64 {
+    let mesh = shardc_ir::mesh::Mesh::new([("dp".to_string(), 2)], 1);
+    let work = kernel.work(&mesh).map_or(0, |work| work.read / 4 + work.written / 4);
+    match kernel {
+        Kernel::Contract(_) | Kernel::Conv(_) => work.max(kernel.flops() / 32),
+        _ => work,
+    }
+}
+
+fn smaller(kernel: &Kernel, elements: u64, is_odd: bool) -> Option<Kernel> {
+    let mut kernel = kernel.clone();
+    while work(&kernel) > elements {
+        if !halve(&mut kernel) {
+            return None;
+        }
+    }
+    if is_odd {
+        change(&mut kernel, |size| if size > 2 { size - 1 } else { size });
+    }
+    Some(kernel)
+}
+
+/// Halves the largest size.
+fn halve(kernel: &mut Kernel) -> bool {
+    let mut largest = 0;
+    change(kernel, |size| {
+        largest = largest.max(size);
+        size
+    });
+    let mut is_done = largest < 4;
+    let could = !is_done;
+    change(kernel, |size| {
+        if size == largest && !is_done {
+            is_done = true;
+            return size.div_ceil(2);
+        }
+        size
+    });
+    could
+}
+
+/// Gives each size that may change another one; strides follow.
+fn change(kernel: &mut Kernel, mut to: impl FnMut(u64) -> u64) {
+    match kernel {
+        Kernel::Map(map) => change_map(map, to),
+        Kernel::Reduce(reduce) => change_map(&mut reduce.map, to),
+        Kernel::Contract(contract) => change_contract(contract, to),
+        Kernel::Rowwise(rowwise) => rowwise.rows = to(rowwise.rows),
+        Kernel::Conv(conv) => {
+            for size in [&mut conv.batch, &mut conv.inputs, &mut conv.outputs] {
+                *size = to(*size);
+            }
+        }
+        Kernel::MaxPool(pool) => pool.planes = to(pool.planes),
+        Kernel::MaxPoolGrad(pool) => pool.0.planes = to(pool.0.planes),
+        Kernel::Move(copy) => copy.shape.iter_mut().for_each(|size| *size = to(*size)),
+        Kernel::Gather(gather) => gather.inner = to(gather.inner),
+        Kernel::ScatterAdd(scatter) => scatter.0.inner = to(scatter.0.inner),
+        Kernel::Fill(fill) => fill.count = to(fill.count),
+        Kernel::Random(random) => random.shape.iter_mut().for_each(|size| *size = to(*size)),
+        Kernel::Attention(_) | Kernel::AttentionGrad(_) | Kernel::Collective(_) => {}
+    }
+}
+
+fn change_map(map: &mut Map, to: impl FnMut(u64) -> u64) {
+    let old = map.shape.clone();
+    map.shape = old.iter().copied().map(to).collect();
+    for input in &mut map.inputs {
+        let dims: Vec<_> = (0..old.len()).map(|d| (old[d], map.shape[d], input.strides[d])).collect();
+        input.strides = scaled(&dims);
+    }
+}
+
+fn change_contract(contract: &mut Contract, to: impl FnMut(u64) -> u64) {
+    let mut dims: Vec<&mut ContractDim> =
+        [&mut contract.batch, &mut contract.m, &mut contract.n, &mut contract.k].into_iter().flatten().collect();
+    let old: Vec<u64> = dims.iter().map(|dim| dim.size).collect();
+    let new: Vec<u64> = old.iter().copied().map(to).collect();
+    let strides: [(fn(&ContractDim) -> i64, fn(&mut ContractDim, i64)); 3] = [
+        (|dim| dim.a, |dim, stride| dim.a = stride),
+        (|dim| dim.b, |dim, stride| dim.b = stride),
+        (|dim| dim.c, |dim, stride| dim.c = stride),
+    ];
+    for (get, set) in strides {
+        let all: Vec<_> = dims.iter().zip(&old).zip(&new).map(|((dim, old), new)| (*old, *new, get(dim))).collect();
+        dims.iter_mut().zip(scaled(&all)).for_each(|(dim, stride)| set(dim, stride));
+    }
+    dims.iter_mut().zip(new).for_each(|(dim, size)| dim.size = size);
+}
+
+/// Strides for new sizes: each stays the multiple that it was of all that smaller ones reach.
+fn scaled(dims: &[(u64, u64, i64)]) -> Vec<i64> {
+    let mut order: Vec<usize> = (0..dims.len()).filter(|d| dims[*d].2 != 0).collect();
+    order.sort_by_key(|d| dims[*d].2);
+    let mut strides = vec![0; dims.len()];
+    let mut below = (1, 1);
+    for d in order {
+        let (old, new, stride) = dims[d];
+        strides[d] = (stride / below.0).max(1) * below.1;
+        below = (stride * old as i64, strides[d] * new as i64);
+    }
+    strides
+}
