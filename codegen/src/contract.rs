@@ -33,6 +33,8 @@ impl Implements<Contract> for Cuda {
             function.grid = [tiles[0] * tiles[1] * batch, 1, 1];
         }
         let kind = register(contract.dtype);
+        let far = signature.reads.iter().chain(&signature.writes).map(|operand| operand.elements).chain([m, n, k]).max();
+        let index = if far.unwrap_or(0) < 1 << 31 { "u32" } else { "u64" };
         let bytes = contract.dtype.computed().bytes();
         function.shared = (2 * DEPTH * (TILE + 1) * bytes) as u32;
         function.begin(THREADS);
@@ -48,28 +50,31 @@ impl Implements<Contract> for Cuda {
             format!("{kind}* left = ({kind}*)shared;"),
             format!("{kind}* right = left + {};", DEPTH * (TILE + 1)),
             if folds {
-                format!("u64 batch = blockIdx.x / {};", tiles[0] * tiles[1])
+                format!("{index} batch = blockIdx.x / {};", tiles[0] * tiles[1])
             } else {
-                "u64 batch = blockIdx.z;".to_owned()
+                format!("{index} batch = blockIdx.z;")
             },
-            format!("u64 top = blockIdx.x / {} % {} * {TILE}, first = blockIdx.x % {} * {TILE};", tiles[0], tiles[1], tiles[0]),
+            format!(
+                "{index} top = blockIdx.x / {} % {} * {TILE}, first = blockIdx.x % {} * {TILE};",
+                tiles[0], tiles[1], tiles[0]
+            ),
             format!("a += {a_b};"),
             format!("b += {b_b};"),
             format!("c += {c_b};"),
             format!("u32 across = threadIdx.x % {}, down = threadIdx.x / {};", TILE / PART, TILE / PART),
             format!("{kind} sum[{PART}][{PART}] = {{}};"),
-            format!("for (u64 from = 0; from < {k}; from += {DEPTH}) {{"),
+            format!("for ({index} from = 0; from < {k}; from += {DEPTH}) {{"),
             // Neighbouring threads read neighbours of whichever dimension has them.
             "#pragma unroll".to_owned(),
             format!("for (u32 at = threadIdx.x; at < {}; at += {THREADS}) {{", TILE * DEPTH),
             order(&contract.m, &contract.k, |dim| dim.a),
-            "u64 row = top + side, term = from + depth;".to_owned(),
+            format!("{index} row = top + side, term = from + depth;"),
             format!("left[depth * {} + side] = row < {m} && term < {k} ? {load}(a[{a_m} + {a_k}]) : ({kind})0;", TILE + 1),
             "}".to_owned(),
             "#pragma unroll".to_owned(),
             format!("for (u32 at = threadIdx.x; at < {}; at += {THREADS}) {{", TILE * DEPTH),
             order(&contract.n, &contract.k, |dim| dim.b),
-            "u64 column = first + side, term = from + depth;".to_owned(),
+            format!("{index} column = first + side, term = from + depth;"),
             format!("right[depth * {} + side] = column < {n} && term < {k} ? {load}(b[{b_n} + {b_k}]) : ({kind})0;", TILE + 1),
             "}".to_owned(),
             "BARRIER();".to_owned(),
@@ -93,7 +98,7 @@ impl Implements<Contract> for Cuda {
             format!("for (int p = 0; p < {PART}; p++) {{"),
             "#pragma unroll".to_owned(),
             format!("for (int q = 0; q < {PART}; q++) {{"),
-            format!("u64 row = top + down + p * {}, column = first + across + q * {};", TILE / PART, TILE / PART),
+            format!("{index} row = top + down + p * {}, column = first + across + q * {};", TILE / PART, TILE / PART),
             format!("if (row < {m} && column < {n}) c[{c_m} + {c_n}] = {}(sum[p][q]);", conversion(contract.result)),
             "}".to_owned(),
             "}".to_owned(),

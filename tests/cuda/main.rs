@@ -25,6 +25,9 @@ use shardc_ir::mesh::Mesh;
 use shardc_nvrtc::Nvrtc;
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
 
 /// Models, with the mesh that their kernels are of.
 const MODELS: [(&str, &str); 7] = [
@@ -124,14 +127,23 @@ fn kernels_compute_what_the_cpu_does() {
     if let Err(why) = &nvrtc {
         eprintln!("skipped: kernels are not assembled: {why}");
     }
-    let mut counts = [0; 3];
-    let mut failed = vec![];
-    for case in &cases {
-        let outcome = run(case, &host, nvrtc.as_ref().ok(), &mut counts);
-        if let Err(why) = outcome {
-            failed.push(format!("{}\n  {}\n  {why}", case.generated.name, case.of));
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let (mut counts, mut failed) = ([0; 3], vec![]);
+        while let Some(case) = cases.get(next.fetch_add(1, Relaxed)) {
+            if let Err(why) = run(case, &host, nvrtc.as_ref().ok(), &mut counts) {
+                failed.push(format!("{}\n  {}\n  {why}", case.generated.name, case.of));
+            }
         }
-    }
+        (counts, failed)
+    };
+    let threads = thread::available_parallelism().map_or(1, |n| n.get());
+    let parts: Vec<_> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let counts: [usize; 3] = std::array::from_fn(|i| parts.iter().map(|(counts, _)| counts[i]).sum());
+    let failed: Vec<String> = parts.into_iter().flat_map(|(_, failed)| failed).collect();
     if let Ok(path) = std::env::var("SHARDC_CUDA_COUNTS") {
         std::fs::write(path, counts.map(|n| n.to_string()).join(" ")).unwrap();
     }

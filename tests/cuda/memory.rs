@@ -4,8 +4,8 @@ use shardc_codegen::{Generated, Launch, Memory as Place};
 use shardc_cuda_testing::job::{Access, Job, Operand};
 use shardc_executor::tensor::Tensor;
 use shardc_ir::dtype::DType;
-use shardc_ir::kernel::{Gather, Kernel, ScatterAdd};
 use shardc_ir::kernel::signature;
+use shardc_ir::kernel::{Gather, Kernel, ScatterAdd};
 use shardc_ir::mesh::Mesh;
 use shardc_testkit::random::Random;
 

@@ -14,7 +14,8 @@ pub fn resources(generated: &Generated, assembled: &Assembled, arch: u32) -> Res
         let found = assembled.kernels.iter().find(|kernel| kernel.entry == launch.entry);
         let used = found.ok_or_else(|| format!("sm_{arch}: `{}` was not assembled", launch.entry))?;
         if used.spill_stores + used.spill_loads > 0 {
-            return Err(format!("sm_{arch}: `{}` spills {} bytes", launch.entry, used.spill_stores));
+            let (entry, bytes, registers) = (&launch.entry, used.spill_stores, used.registers);
+            return Err(format!("sm_{arch}: `{entry}` spills {bytes} bytes at {registers} registers"));
         }
         if used.registers * launch.block > 65_536 || used.shared + launch.shared > 99 << 10 {
             return Err(format!("sm_{arch}: `{}` uses {} registers, {} bytes", launch.entry, used.registers, launch.shared));

@@ -7,7 +7,8 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 typedef int i32;
 typedef long long i64;
-#define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
+// One block at a time is enough: without that word the assembler may spill registers to have room for more of them.
+#define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads, 1)
 #define INLINE static __device__ __forceinline__
 // The block's shared memory, whose bytes the launch says.
 #define SHARED(name) extern __shared__ __align__(128) unsigned char name[]

@@ -192,6 +192,10 @@ fn triple(c: &Call) -> Option<Step> {
             let r = Round::of(r)?;
             Some(three(s, move |a: f32, b: f32, c: f32| r.fma32(a, b, c)))
         }
+        ("dp2a", ["lo", "u32"]) if k == Kind::U32 => Some(three(s, |a: u32, b: u32, c: u32| {
+            let low = (a & 0xffff).wrapping_mul(b & 0xff);
+            c.wrapping_add(low).wrapping_add((a >> 16).wrapping_mul(b >> 8 & 0xff))
+        })),
         ("bfe", []) if k.bytes() >= 4 => Some(three(s, move |a: u64, b: u32, c: u32| bit_field(a, b & 255, c & 255, k))),
         ("prmt", []) => Some(three([d, a, b, e], permuted)),
         ("shf", ["l", how]) => {

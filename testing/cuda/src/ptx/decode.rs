@@ -219,6 +219,11 @@ fn access(parts: &[&str], kind: Kind, names: &mut Names, x: &Argument, y: &Argum
 
 fn moved(kind: Kind, names: &mut Names, d: &Argument, from: &Argument) -> Result<Step, Problem> {
     match (d, from) {
+        (d, Argument::Name(number)) if kind == Kind::Pred && super::text::number(number).is_some() => {
+            let sides = [names.source(from)?.at, names.source(&Argument::Name("0".to_string()))?.at];
+            let differs = compare::comparison("ne", Kind::U32).ok_or(Problem::Unknown)?;
+            Ok(compare::compared([names.predicate(d)?.predicate, 0], sides, differs, None))
+        }
         _ if kind == Kind::Pred => Ok(compare::copied(names.predicate(d)?.predicate, names.predicate(from)?)),
         (Argument::Vector(to), from) if kind.bytes().is_multiple_of(to.len()) => {
             let slots = targets(names, d)?.iter().map(|s| s.at).collect();
