@@ -161,21 +161,6 @@ pub fn write<'a>(plan: &Path, programs: impl Iterator<Item = &'a PlanSet>, archi
     Ok(Written { list, missing: kernels.missing, not_assembled: nvrtc.err() })
 }
 
-/// The list of a plan directory's kernels, where it has one.
-///
-/// # Errors
-/// If it is there and cannot be read.
-pub fn read(plan: &Path) -> Result<Option<List>, Failure> {
-    let path = plan.join(FOLDER).join(LIST);
-    let bytes = match shardc_ir::files::read(&path) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(Failure::io(format!("cannot read `{}`", path.display()), &error)),
-    };
-    let list = serde_json::from_slice(&bytes);
-    list.map(Some).map_err(|e| Failure::Usage(format!("`{}` is no list of kernels: {e}", path.display())))
-}
-
 fn file_name(name: &str) -> String {
     format!("{name}.cu")
 }

@@ -74,10 +74,11 @@ fi
 
 # Three numbers, which the tests write: kernels assembled, executed on the host, interpreted.
 SHARDC_CUDA_COUNTS=$(mktemp)
-export SHARDC_CUDA_COUNTS
+export SHARDC_CUDA_COUNTS SHARDC_CUDA=all
 trap 'rm -f "$SHARDC_CUDA_COUNTS"' EXIT
 
 cargo test --release --locked -p shardc-cuda-testing -p shardc-nvrtc -- "$@"
+cargo test --release --locked -p shardc --test cuda -- "$@"
 
 assembled=0 executed=0 interpreted=0
 if [[ -s $SHARDC_CUDA_COUNTS ]]; then

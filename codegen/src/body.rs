@@ -6,7 +6,7 @@ use crate::text::{Text, constant, conversion, element, number, register, sum, to
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::Map;
 use shardc_ir::position::{Offset, Origin};
-use shardc_ir::scalar::{Binary, Instr, Rounding, Unary};
+use shardc_ir::scalar::{Binary, Instr, Rounding};
 
 /// Work on numbers that are the same for every element from which on a block does it once, in
 /// additions.
@@ -269,8 +269,6 @@ impl<'a> Body<'a> {
         match *instr {
             Instr::Const(value) => constant(self.map.compute, value),
             Instr::Index(_) => "0".into(),
-            Instr::Unary(Unary::Log, a) => format!("ln_({})", name(a)),
-            Instr::Unary(Unary::Reciprocal, a) => format!("recip_({})", name(a)),
             Instr::Unary(f, a) => format!("{}_({})", f.name(), name(a)),
             Instr::Binary(Binary::Add, a, b) if is_float => format!("{} + {}", name(a), name(b)),
             Instr::Binary(Binary::Sub, a, b) if is_float => format!("{} - {}", name(a), name(b)),

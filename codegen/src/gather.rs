@@ -45,11 +45,12 @@ impl Implements<Gather> for Cuda {
 pub fn local_row(gather: &Gather, offset: &str, text: &mut Text) {
     let Gather { total_rows, rows, .. } = *gather;
     let digits = &gather.origin.digits;
-    let local = |d: &OriginDigit| {
-        let part = if d.stride == 0 { "0".into() } else { format!("within / {}", d.stride) };
-        format!("{part} % {} * {}", d.size, d.divisor)
+    let by = |sign: char, number: u64| if number == 1 { String::new() } else { format!(" {sign} {number}") };
+    let local = |d: &OriginDigit| match d.stride {
+        0 => "0".to_owned(),
+        stride => format!("within{} % {}{}", by('/', stride), d.size, by('*', d.divisor)),
     };
-    let back = |d: &OriginDigit| format!("local / {} % {} * {}", d.divisor, d.size, d.stride);
+    let back = |d: &OriginDigit| format!("local{} % {}{}", by('/', d.divisor), d.size, by('*', d.stride));
     let back = sum(digits.iter().map(back).collect());
     text.lines([
         format!("if (global < 0) global += {total_rows};"),

@@ -21,7 +21,7 @@ impl Implements<MaxPool> for Cuda {
         let text = &mut function.text;
         begin(y, window::positions(&pool.window, Side::Output), text);
         text.lines(window::indices(&pool.window, Side::Output, "place", "p"));
-        largest(pool, text);
+        look_through(pool, &["best = max_(best, value);"], text);
         text.line(format!("y[i] = {}(best);", conversion(pool.dtype)));
         text.line("}");
         function.finish()
@@ -46,9 +46,11 @@ impl Implements<MaxPoolGrad> for Cuda {
         text.lines(window::indices(&pool.window, Side::Input, "place", "own"));
         text.line(format!("{kind} sum = 0;"));
         let opened = window::seen_by(&pool.window, "own", "q", "p", text);
-        // The first of the largest elements has the output's gradient.
+        // The first of the largest elements has the output's gradient; a not-a-number is above all.
         text.line("{");
-        largest(pool, text);
+        text.line("i32 at = -1;");
+        let larger = "bool is_larger = value > best || (value != value && best == best) || at < 0;";
+        look_through(pool, &[larger, "best = is_larger ? value : best;", "at = is_larger ? from : at;"], text);
         let output = window::place(&pool.window, Side::Output, "p");
         text.line(format!("if (at == place) sum += {load}(dy[plane * {outputs} + {output}]);"));
         text.line("}");
@@ -68,24 +70,15 @@ fn begin(total: u64, elements: u64, text: &mut Text) {
     ]);
 }
 
-/// Lines that find under the window of output `p` the value `best`, and `at`, the place of its
-/// first element, -1 where it sees none.
-fn largest(pool: &MaxPool, text: &mut Text) {
+/// Lines that look through the window of output `p` with `best`, -infinity to begin with; `each`
+/// take the `value` at the place `from` into account.
+fn look_through(pool: &MaxPool, each: &[&str], text: &mut Text) {
     let (kind, load) = (register(pool.dtype), to_register(pool.dtype));
     let inputs = window::positions(&pool.window, Side::Input);
     text.line(format!("{kind} best = {};", constant(pool.dtype.computed(), f64::NEG_INFINITY)));
-    text.line("i32 at = -1;");
     let opened = window::taps(&pool.window, "p", "k", "s", text);
-    let source = window::place(&pool.window, Side::Input, "s");
-    text.lines([
-        format!("i32 from = {source};"),
-        format!("{kind} value = {load}(x[plane * {inputs} + from]);"),
-        // A not-a-number is above everything, and the first of them stays.
-        "bool is_larger = value > best || (value != value && best == best) || at < 0;".to_owned(),
-        "if (is_larger) {".to_owned(),
-        "best = value;".to_owned(),
-        "at = from;".to_owned(),
-        "}".to_owned(),
-    ]);
+    text.line(format!("i32 from = {};", window::place(&pool.window, Side::Input, "s")));
+    text.line(format!("{kind} value = {load}(x[plane * {inputs} + from]);"));
+    text.lines(each);
     text.lines(vec!["}"; opened]);
 }

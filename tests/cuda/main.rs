@@ -5,9 +5,11 @@
 //! `SHARDC_CUDA=all` takes every model in every type (`tests/cuda.sh`), else a few of them.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod command;
 #[path = "../support/job.rs"]
 mod job;
 mod memory;
+mod mutants;
 mod reduced;
 mod right;
 #[path = "../support/mod.rs"]
@@ -16,7 +18,7 @@ mod target;
 
 use memory::Memory;
 use shardc::{Options, compile};
-use shardc_codegen::program::{Kernels, Used};
+use shardc_codegen::program::Kernels;
 use shardc_codegen::{Cuda, Generated, MATH, PARTS, generate, with_prelude};
 use shardc_cuda_testing::host::Host;
 use shardc_cuda_testing::ptx::{Counts, Module};
@@ -51,6 +53,7 @@ const FEW: [(&str, &str); 3] = [("mlp", "f32"), ("resnet", "f32"), ("gpt2", "bf1
 const ELEMENTS: u64 = 60_000;
 
 /// A kernel at the size at which it is run.
+#[derive(Clone)]
 struct Case {
     of: String,
     kernel: Kernel,
@@ -93,7 +96,7 @@ fn cases() -> Vec<Case> {
             let (kernels, mesh) = kernels(model, mesh, line);
             for used in kernels.all {
                 for kernel in reduced::sizes(&used.kernel, ELEMENTS) {
-                    let case = case(&format!("{model} in {dtype}: {}", used.step), &used, kernel, &mesh);
+                    let case = case(&format!("{model} in {dtype}: {}", used.step), kernel, &used.in_place, &mesh);
                     cases.entry(case.generated.name.clone()).or_insert(case);
                 }
             }
@@ -102,13 +105,21 @@ fn cases() -> Vec<Case> {
     cases.into_values().collect()
 }
 
-fn case(of: &str, used: &Used, kernel: Kernel, mesh: &Mesh) -> Case {
+/// The case of a kernel; `in_place` says which reads may be the same memory as a write.
+fn case(of: &str, kernel: Kernel, in_place: &[Option<usize>], mesh: &Mesh) -> Case {
     let backend = Cuda { mesh: mesh.clone(), aligned: true };
     // A smaller kernel may not step through its operands alike any more.
     let is_alike = |(read, write): (usize, &Option<usize>)| write.filter(|write| kernel.in_place(read, *write));
-    let in_place: Vec<Option<usize>> = used.in_place.iter().enumerate().map(is_alike).collect();
+    let in_place: Vec<Option<usize>> = in_place.iter().enumerate().map(is_alike).collect();
     let generated = generate(&kernel, &backend, &in_place).unwrap_or_else(|e| panic!("{of}: {e}"));
     Case { of: of.to_owned(), kernel, mesh: mesh.clone(), in_place, generated }
+}
+
+impl Case {
+    /// The same at odd sizes.
+    fn odd(&self) -> Case {
+        case(&self.of, reduced::odd(&self.kernel), &self.in_place, &self.mesh)
+    }
 }
 
 #[test]
@@ -150,11 +161,12 @@ fn kernels_compute_what_the_cpu_does() {
     assert!(failed.is_empty(), "{} of {} kernels fail\n{}", failed.len(), cases.len(), failed.join("\n"));
 }
 
-/// Runs a kernel on the host over several operands, and compares; then its PTX.
-fn run(case: &Case, host: &Host, nvrtc: Option<&Nvrtc>, counts: &mut [usize; 3]) -> Result<(), String> {
-    target::bounds(&case.generated)?;
+/// Runs a kernel on the host over several operands, and compares. Gives for each the position of
+/// the rank, and the operands before and behind.
+fn on_host(case: &Case, host: &Host) -> Result<Vec<(Vec<u64>, Memory, Memory)>, String> {
     let mut ran = vec![];
-    for draw in 0..2 {
+    // Sums of what is no number say nothing of their order.
+    for draw in 0..if right::is_exact(&case.kernel) { 3 } else { 2 } {
         let coordinates = memory::coordinates(&case.mesh, draw);
         let start = Memory::drawn(&case.kernel, &case.mesh, &case.in_place, draw);
         let mut done = start.clone();
@@ -162,6 +174,21 @@ fn run(case: &Case, host: &Host, nvrtc: Option<&Nvrtc>, counts: &mut [usize; 3])
         right::judge(&case.kernel, &case.mesh, &case.in_place, &start, &done.writes, &coordinates)?;
         ran.push((coordinates, start, done));
     }
+    if let Some((read, rows)) = memory::indexed(&case.kernel) {
+        let mut spoilt = Memory::drawn(&case.kernel, &case.mesh, &case.in_place, 0);
+        spoilt.spoil_index(read, rows);
+        let outcome = spoilt.launch(&case.generated, &ran[0].0, |job| host.run_orders(job).map(|ran| ran.operands));
+        if outcome != Err(memory::FAULT.to_owned()) {
+            return Err(format!("an index of {rows} is taken: {outcome:?}"));
+        }
+    }
+    Ok(ran)
+}
+
+/// Runs a kernel on the host, then its PTX, which must give the same bits.
+fn run(case: &Case, host: &Host, nvrtc: Option<&Nvrtc>, counts: &mut [usize; 3]) -> Result<(), String> {
+    target::bounds(&case.generated)?;
+    let ran = on_host(case, host)?;
     counts[1] += case.generated.launches.len();
     let Some(nvrtc) = nvrtc else { return Ok(()) };
     let text = with_prelude(&case.generated.text);

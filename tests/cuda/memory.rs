@@ -5,9 +5,15 @@ use shardc_cuda_testing::job::{Access, Job, Operand};
 use shardc_executor::tensor::Tensor;
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::signature;
-use shardc_ir::kernel::{Gather, Kernel, ScatterAdd};
+use shardc_ir::kernel::{Kernel, ScatterAdd};
 use shardc_ir::mesh::Mesh;
 use shardc_testkit::random::Random;
+
+/// Numbers that most steps handle apart.
+const SPECIAL: [f64; 9] = [0.0, -0.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1e-40, -3e38, 65_519.0, 1e5];
+
+/// What a launch over wrong data ends with.
+pub const FAULT: &str = "the data are called wrong";
 
 /// The bytes of every operand.
 #[derive(Debug, Clone)]
@@ -17,22 +23,27 @@ pub struct Memory {
     workspace: Vec<u8>,
 }
 
-/// A position on a mesh: the first and the last one.
+/// A position on a mesh: the first one, the last one in draw 1.
 pub fn coordinates(mesh: &Mesh, draw: u64) -> Vec<u64> {
-    mesh.axes().iter().map(|axis| if draw == 0 { 0 } else { axis.size - 1 }).collect()
+    mesh.axes().iter().map(|axis| if draw == 1 { axis.size - 1 } else { 0 }).collect()
+}
+
+/// The operand that names rows of a table, and how many rows there are.
+pub fn indexed(kernel: &Kernel) -> Option<(usize, u64)> {
+    match kernel {
+        Kernel::Gather(gather) => Some((1, gather.total_rows)),
+        Kernel::ScatterAdd(ScatterAdd(gather)) => Some((0, gather.total_rows)),
+        _ => None,
+    }
 }
 
 impl Memory {
-    /// Operands for a kernel: numbers of both signs in draw 0, positive ones in draw 1.
+    /// Operands for a kernel: numbers of both signs in draw 0, positive ones in draw 1; every third
+    /// one in draw 2 is an end of its type or no number at all.
     pub fn drawn(kernel: &Kernel, mesh: &Mesh, in_place: &[Option<usize>], draw: u64) -> Memory {
         let mut random = Random(draw + 1);
         let signature = kernel.signature(mesh).unwrap();
-        let rows = |read: usize| match (kernel, read) {
-            (Kernel::Gather(Gather { total_rows, .. }), 1) | (Kernel::ScatterAdd(ScatterAdd(Gather { total_rows, .. })), 0) => {
-                Some(*total_rows)
-            }
-            _ => None,
-        };
+        let rows = |read: usize| indexed(kernel).filter(|(at, _)| *at == read).map(|(_, rows)| rows);
         let reads: Vec<Vec<u8>> = (0..).zip(&signature.reads).map(|(at, o)| values(o, rows(at), draw, &mut random)).collect();
         let mut writes: Vec<Vec<u8>> =
             signature.writes.iter().map(|o| vec![0xa5; (o.elements * o.dtype.bytes()) as usize]).collect();
@@ -40,6 +51,12 @@ impl Memory {
             writes[write].clone_from(&reads[read]);
         }
         Memory { reads, writes, workspace: vec![] }
+    }
+
+    /// Makes an index of the operand `read` one row more than there are.
+    pub fn spoil_index(&mut self, read: usize, rows: u64) {
+        let at = self.reads[read].len() / 16 * 8;
+        self.reads[read][at..at + 8].copy_from_slice(&rows.to_le_bytes());
     }
 
     /// Runs the launches of a kernel by `run`, which gives the operands' bytes behind a job.
@@ -56,7 +73,7 @@ impl Memory {
                 match parameter.memory {
                     Place::Write(at) => self.writes[at] = bytes,
                     Place::Workspace => self.workspace = bytes,
-                    Place::Fault if bytes.iter().any(|byte| *byte != 0) => return Err("good data are called wrong".into()),
+                    Place::Fault if bytes.iter().any(|byte| *byte != 0) => return Err(FAULT.into()),
                     Place::Read(_) | Place::Fault => {}
                 }
             }
@@ -95,10 +112,15 @@ impl Memory {
 fn values(operand: &signature::Operand, rows: Option<u64>, draw: u64, random: &mut Random) -> Vec<u8> {
     let value = |random: &mut Random| match (operand.dtype, rows) {
         (DType::I64, Some(rows)) => random.below(2 * rows as usize) as f64 - rows as f64,
-        (DType::I64, None) => random.below(9) as f64 - 4.0 * f64::from(draw == 0),
+        (DType::I64, None) => random.below(9) as f64 - 4.0 * f64::from(draw != 1),
+        (dtype, _) if dtype.is_float() && draw == 2 && random.below(3) == 0 => SPECIAL[random.below(SPECIAL.len())],
         (DType::Bool, _) => random.below(2) as f64,
-        (_, _) => (random.below(4001) as f64 + 1.0) / 1024.0 - if draw == 0 { 2.0 } else { 0.0 },
+        (_, _) => (random.below(4001) as f64 + 1.0) / 1024.0 - if draw == 1 { 0.0 } else { 2.0 },
     };
-    let values: Vec<f64> = (0..operand.elements).map(|_| value(random)).collect();
+    let mut values: Vec<f64> = (0..operand.elements).map(|_| value(random)).collect();
+    if let Some(rows) = rows.map(|rows| rows as f64) {
+        // Both ends of a table, counted from either.
+        values.iter_mut().zip([0.0, -rows, rows - 1.0, -1.0]).for_each(|(value, end)| *value = end);
+    }
     Tensor::from_f64(&[operand.elements], &values).cast(operand.dtype).bytes
 }

@@ -28,10 +28,14 @@ fn smaller(kernel: &Kernel, elements: u64, is_odd: bool) -> Option<Kernel> {
             return None;
         }
     }
-    if is_odd {
-        change(&mut kernel, |size| if size > 2 { size - 1 } else { size });
-    }
-    Some(kernel)
+    Some(if is_odd { odd(&kernel) } else { kernel })
+}
+
+/// The kernel with odd sizes, which no block or vector divides.
+pub fn odd(kernel: &Kernel) -> Kernel {
+    let mut kernel = kernel.clone();
+    change(&mut kernel, |size| if size > 2 && size.is_multiple_of(2) { size - 1 } else { size });
+    kernel
 }
 
 /// Halves the largest size.
@@ -90,14 +94,10 @@ fn change_contract(contract: &mut Contract, to: impl FnMut(u64) -> u64) {
         [&mut contract.batch, &mut contract.m, &mut contract.n, &mut contract.k].into_iter().flatten().collect();
     let old: Vec<u64> = dims.iter().map(|dim| dim.size).collect();
     let new: Vec<u64> = old.iter().copied().map(to).collect();
-    let strides: [(fn(&ContractDim) -> i64, fn(&mut ContractDim, i64)); 3] = [
-        (|dim| dim.a, |dim, stride| dim.a = stride),
-        (|dim| dim.b, |dim, stride| dim.b = stride),
-        (|dim| dim.c, |dim, stride| dim.c = stride),
-    ];
-    for (get, set) in strides {
-        let all: Vec<_> = dims.iter().zip(&old).zip(&new).map(|((dim, old), new)| (*old, *new, get(dim))).collect();
-        dims.iter_mut().zip(scaled(&all)).for_each(|(dim, stride)| set(dim, stride));
+    let strides: [fn(&mut ContractDim) -> &mut i64; 3] = [|dim| &mut dim.a, |dim| &mut dim.b, |dim| &mut dim.c];
+    for stride in strides {
+        let all: Vec<_> = dims.iter_mut().zip(&old).zip(&new).map(|((dim, old), new)| (*old, *new, *stride(dim))).collect();
+        dims.iter_mut().zip(scaled(&all)).for_each(|(dim, by)| *stride(dim) = by);
     }
     dims.iter_mut().zip(new).for_each(|(dim, size)| dim.size = size);
 }

@@ -80,7 +80,7 @@ INLINE float exp_(float x) {
     float p = exp_m1(r) + 1.0f;
     return (p + p) * float_of((n + 126u) << 23);
 }
-INLINE float ln_(float x) {
+INLINE float log_(float x) {
     bool subnormal = x < 1.17549435e-38f;
     float scaled = subnormal ? x * 8388608.0f : x;
     i32 bits = (i32)(bits_of(scaled) - 0x3f3504f3u);
@@ -271,7 +271,7 @@ INLINE double ends_of_ln(double x, double y) {
     y = x == 0.0 ? double_of(0xfff0000000000000ull) : y;
     return x >= 0.0 ? y : double_of(0x7ff8000000000000ull);
 }
-INLINE double ln_(double x) {
+INLINE double log_(double x) {
     double low;
     return ends_of_ln(x, ln_parts(x, low));
 }
@@ -429,7 +429,7 @@ INLINE double pow_(double a, double b) {
 }
 INLINE float pow_(float a, float b) {
     double base = (double)a, exponent = (double)b;
-    float power = (float)with_sign(base, exponent, exp_(exponent * ln_(fabs(base))));
+    float power = (float)with_sign(base, exponent, exp_(exponent * log_(fabs(base))));
     power = b == 2.0f ? a * a : power;
     power = b == 3.0f ? a * a * a : power;
     return b == -1.0f ? 1.0f / a : power;
@@ -452,7 +452,7 @@ INLINE double ceil_(double x) { return ceil(x); }
 INLINE double round_(double x) { return rint(x); }
 INLINE double remainder_of(double a, double b) { return fmod(a, b); }
 template <class T> INLINE T sign_(T x) { return x > T(0) ? T(1) : x < T(0) ? T(-1) : x; }
-template <class T> INLINE T recip_(T x) { return T(1) / x; }
+template <class T> INLINE T reciprocal_(T x) { return T(1) / x; }
 template <class T> INLINE T add_(T a, T b) { return a + b; }
 template <class T> INLINE T sub_(T a, T b) { return a - b; }
 template <class T> INLINE T mul_(T a, T b) { return a * b; }
@@ -477,7 +477,7 @@ template <class T> INLINE T select_(T test, T a, T b) { return test != T(0) ? a 
 INLINE i64 neg_(i64 x) { return (i64)(0 - (u64)x); }
 INLINE i64 abs_(i64 x) { return x < 0 ? neg_(x) : x; }
 INLINE i64 exp_(i64 x) { return to_i64(exp_((double)x)); }
-INLINE i64 ln_(i64 x) { return to_i64(ln_((double)x)); }
+INLINE i64 log_(i64 x) { return to_i64(log_((double)x)); }
 INLINE i64 sqrt_(i64 x) { return to_i64(sqrt((double)x)); }
 INLINE i64 sin_(i64 x) { return to_i64(sin_((double)x)); }
 INLINE i64 cos_(i64 x) { return to_i64(cos_((double)x)); }
@@ -495,7 +495,7 @@ INLINE i64 div_(i64 a, i64 b) {
     if (b == 0) return 0;
     return b == -1 ? neg_(a) : a / b;
 }
-INLINE i64 recip_(i64 x) { return div_((i64)1, x); }
+INLINE i64 reciprocal_(i64 x) { return div_((i64)1, x); }
 INLINE i64 mod_(i64 a, i64 b) {
     if (b == 0 || b == -1) return 0;
     i64 rest = a % b;

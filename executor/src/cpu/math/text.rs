@@ -126,11 +126,7 @@ impl Cases {
         let (each_a, each_b) = (Lanes::Each(a), Lanes::Each(b));
         for op in Unary::ALL {
             lanes::unary(op, a, &mut out);
-            let name = match op {
-                Unary::Log => "ln",
-                Unary::Reciprocal => "recip",
-                _ => op.name(),
-            };
+            let name = op.name();
             let a = a.to_vec();
             self.results(&of_a, &format!("{name}_({of_a}.at[i])"), out.clone(), move |i| format!("{:?}", a[i]));
         }
