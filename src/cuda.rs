@@ -167,7 +167,7 @@ fn file_name(name: &str) -> String {
 
 /// The text with a line on what it is for.
 fn headed(used: &Used) -> String {
-    let more = if used.steps > 1 { format!(", and {} other steps", used.steps - 1) } else { String::new() };
+    let more = if used.steps > 1 { format!(", and {}", counted(used.steps as u64 - 1, "other step")) } else { String::new() };
     format!("// {}{more}\n{}", used.step, used.generated.text)
 }
 
