@@ -8,18 +8,22 @@
 //!
 //! All of it follows from the plan; a plan directory is whole without it.
 
+mod listing;
+
+pub use listing::table;
+
 use crate::failure::Failure;
 use crate::replace::write_file;
 use serde::{Deserialize, Serialize};
 use shardc_codegen::program::{Kernels, Used};
 use shardc_codegen::{Launch, with_prelude};
-use shardc_ir::diagnostic::{Diagnostic, counted};
+use shardc_ir::diagnostic::{Diagnostic, Place, counted};
 use shardc_ir::plan::set::PlanSet;
 use shardc_nvrtc::{Assembled, Cubins, Nvrtc, Resources};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The folder in a plan directory.
 pub const FOLDER: &str = "cuda";
@@ -28,11 +32,16 @@ pub const FOLDER: &str = "cuda";
 pub const ARCHITECTURE: u32 = 90;
 
 const LIST: &str = "kernels.json";
+
+/// No list of kernels has more bytes.
+const MOST_BYTES: u64 = 64 << 20;
 const CUBINS: &str = "cubin";
 
 /// What `kernels.json` says.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct List {
+    /// The hash of the plan that they are of.
+    pub plan: String,
     /// The architectures that cubins are of; none where NVRTC was not found.
     pub architectures: Vec<u32>,
     /// The kernels, in the order of their first steps.
@@ -125,12 +134,17 @@ impl Written {
     }
 }
 
-/// Writes the kernels of `programs` to the plan directory `plan`, and assembles them for
-/// `architectures` where NVRTC is found.
+/// Writes the kernels of `programs` to the plan directory `plan`, whose hash is `hash`, and
+/// assembles them for `architectures` where NVRTC is found.
 ///
 /// # Errors
 /// If a file cannot be written, or NVRTC refuses a text or an architecture.
-pub fn write<'a>(plan: &Path, programs: impl Iterator<Item = &'a PlanSet>, architectures: &[u32]) -> Result<Written, Failure> {
+pub fn write<'a>(
+    plan: &Path,
+    hash: &str,
+    programs: impl Iterator<Item = &'a PlanSet>,
+    architectures: &[u32],
+) -> Result<Written, Failure> {
     let mut kernels = Kernels::default();
     programs.flat_map(|set| &set.programs).for_each(|program| kernels.add(program));
     let folder = plan.join(FOLDER);
@@ -155,10 +169,38 @@ pub fn write<'a>(plan: &Path, programs: impl Iterator<Item = &'a PlanSet>, archi
         }
     }
     let architectures = if nvrtc.is_ok() { architectures.to_vec() } else { vec![] };
-    let list = List { architectures, kernels: entries };
+    let list = List { plan: hash.to_string(), architectures, kernels: entries };
     let json = serde_json::to_vec_pretty(&list).map_err(|e| Failure::Machine(format!("cannot write a list of kernels: {e}")))?;
     write_file(&folder.join(LIST), |put| put(&json), failed)?;
     Ok(Written { list, missing: kernels.missing, not_assembled: nvrtc.err() })
+}
+
+/// The list of kernels in the plan directory `plan`.
+pub fn list_path(plan: &Path) -> PathBuf {
+    plan.join(FOLDER).join(LIST)
+}
+
+/// Reads the list of the plan directory `plan`, whose hash is `hash`.
+///
+/// # Errors
+/// If there is none, it cannot be read, or it is of another plan.
+pub fn read(plan: &Path, hash: &str) -> Result<List, Failure> {
+    let path = list_path(plan);
+    let again = "`shardc compile … --target cuda` writes it";
+    let wrong = |why: String| Failure::from(Diagnostic::error(why).at(Place::File(path.clone())).help(again));
+    let is_too_large = fs::metadata(&path).is_ok_and(|file| file.len() > MOST_BYTES);
+    if is_too_large {
+        return Err(wrong("this is larger than any list of CUDA kernels".into()));
+    }
+    let bytes = shardc_ir::files::read(&path).map_err(|e| match e.kind() {
+        io::ErrorKind::NotFound => wrong("the plan has no list of CUDA kernels".into()),
+        _ => wrong(format!("the list of CUDA kernels cannot be read: {e}")),
+    })?;
+    let list: List = serde_json::from_slice(&bytes).map_err(|e| wrong(format!("this is no list of CUDA kernels: {e}")))?;
+    if list.plan != hash {
+        return Err(wrong("the list of CUDA kernels is of another plan than the one beside it".into()));
+    }
+    Ok(list)
 }
 
 fn file_name(name: &str) -> String {

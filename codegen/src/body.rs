@@ -28,6 +28,10 @@ pub struct Body<'a> {
     pub numbers: Vec<Offset>,
     /// Neighbouring elements that a thread computes.
     pub lanes: u64,
+    /// For each input the register that holds it already.
+    pub held: Vec<Option<String>>,
+    /// Whether a block computes once what is dear and the same everywhere.
+    pub is_shared: bool,
 }
 
 /// On what a register depends.
@@ -55,7 +59,19 @@ impl<'a> Body<'a> {
         strides.extend_from_slice(others);
         let permuted: Vec<Vec<i64>> = strides.iter().map(|own| order.iter().map(|d| own[*d]).collect()).collect();
         let shape: Vec<u64> = order.iter().map(|d| map.shape[*d]).collect();
-        Body { map, space: Space::joined(&shape, groups, &permuted), names, indices, numbers, lanes: 1 }
+        let (space, held) = (Space::joined(&shape, groups, &permuted), vec![None; map.inputs.len()]);
+        Body { map, space, names, indices, numbers, lanes: 1, held, is_shared: true }
+    }
+
+    /// The types of the results.
+    pub fn outputs(&self) -> &'a [DType] {
+        &self.map.outputs
+    }
+
+    /// Calls the numbers that the launch is given `n` and a count from `first` on.
+    pub fn number_from(&mut self, first: usize) {
+        let given = self.indices.iter_mut().filter(|(_, origin, _)| !origin.offset.terms.is_empty());
+        (first..).zip(given).for_each(|(number, (.., name))| *name = format!("n{number}"));
     }
 
     /// The strides of an operand over the joined space.
@@ -169,6 +185,24 @@ impl<'a> Body<'a> {
         text.line("}");
     }
 
+    /// Writes the program, and its results as elements from `at` on of `y` and a number, counted
+    /// from `first`.
+    pub fn write_elements(&self, text: &mut Text, first: usize, at: &str) {
+        let (lanes, outputs) = (self.lanes, self.outputs());
+        if lanes > 1 {
+            text.lines(outputs.iter().enumerate().map(|(result, dtype)| format!("vec<{}, {lanes}> v{result};", element(*dtype))));
+        }
+        self.write(text, |text, results| {
+            for (result, value) in results.iter().enumerate() {
+                let to = if lanes > 1 { format!("v{result}.at[e]") } else { format!("y{}[{at}]", first + result) };
+                text.line(format!("{to} = {};", self.stored(result, value)));
+            }
+        });
+        if lanes > 1 {
+            text.lines((0..outputs.len()).map(|result| format!("write(y{} + {at}, v{result});", first + result)));
+        }
+    }
+
     /// The registers that the results need where some are known already.
     fn used(&self, is_done: &dyn Fn(usize) -> bool) -> Vec<bool> {
         let (inputs, program) = (self.map.inputs.len(), &self.map.program);
@@ -211,7 +245,7 @@ impl<'a> Body<'a> {
             _ => 0,
         };
         let work: u32 = program.code.iter().enumerate().filter(|(at, _)| nowhere(inputs + at)).map(|(_, i)| cost(i)).sum();
-        if work < SHARED_WORK {
+        if work < SHARED_WORK || !self.is_shared {
             return vec![];
         }
         let mut read = vec![false; program.registers()];
@@ -226,7 +260,10 @@ impl<'a> Body<'a> {
     /// A line that reads an input whose value does not depend on the element.
     fn load(&self, at: usize) -> String {
         let (kind, convert) = (register(self.map.compute), to_register(self.map.compute));
-        format!("{kind} r{at} = {convert}({}[{}]);", self.names[at], space::offset(self.strides(at)))
+        match &self.held[at] {
+            Some(register) => format!("{kind} r{at} = {convert}({register});"),
+            None => format!("{kind} r{at} = {convert}({}[{}]);", self.names[at], space::offset(self.strides(at))),
+        }
     }
 
     /// The operand whose strides are those of the index in register `at`.

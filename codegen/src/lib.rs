@@ -8,6 +8,7 @@
 //! result depends on the order of threads.
 
 mod body;
+mod bundle;
 mod contract;
 mod conv;
 mod fill;
@@ -16,9 +17,11 @@ mod gather;
 pub mod generated;
 mod map;
 mod max_pool;
+mod multi_tensor;
 pub mod program;
 mod random;
 mod reduce;
+mod rows;
 mod rowwise;
 mod scatter_add;
 mod space;

@@ -6,7 +6,7 @@ use crate::body::{Body, accesses};
 use crate::function::{Function, THREADS};
 use crate::generated::{Accesses, Generated, Memory, Parameter};
 use crate::space;
-use crate::text::{Text, element};
+use crate::text::Text;
 use shardc_ir::kernel::signature::row_major;
 use shardc_ir::kernel::{Form, Implements, Map};
 use shardc_ir::reason::Reason;
@@ -46,40 +46,18 @@ impl Implements<Map> for Cuda {
         function.shared = body.shared();
         function.threads_over(total / body.lanes);
         function.begin(THREADS);
-        write(&body, map, total / body.lanes, &mut function.text);
+        write(&body, total / body.lanes, &mut function.text);
         function.finish()
     }
 }
 
-fn write(body: &Body<'_>, map: &Map, threads: u64, text: &mut Text) {
+fn write(body: &Body<'_>, threads: u64, text: &mut Text) {
     let (kind, lanes) = (body.index_type(), body.lanes);
     body.write_once(text);
     text.line(format!("{kind} i = ({kind})blockIdx.x * {THREADS} + threadIdx.x;"));
     text.line(format!("if (i >= {threads}) return;"));
-    let mut sizes = body.space.sizes.clone();
-    let dims: Vec<usize> = (0..sizes.len()).collect();
-    if let Some(last) = sizes.last_mut() {
-        *last /= lanes;
-    }
-    let mut lines = space::indices(&sizes, &dims, "i", kind);
-    if let Some(last) = lines.last_mut().filter(|_| lanes > 1) {
-        *last = last.replace(';', &format!(" * {lanes};"));
-    }
-    text.lines(lines);
-    let at = if lanes > 1 { format!("i * {lanes}") } else { "i".into() };
-    if lanes > 1 {
-        for (output, dtype) in map.outputs.iter().enumerate() {
-            text.line(format!("vec<{}, {lanes}> v{output};", element(*dtype)));
-        }
-    }
-    body.write(text, |text, results| {
-        for (output, value) in results.iter().enumerate() {
-            let to = if lanes > 1 { format!("v{output}.at[e]") } else { format!("y{output}[{at}]") };
-            text.line(format!("{to} = {};", body.stored(output, value)));
-        }
-    });
-    if lanes > 1 {
-        text.lines((0..map.outputs.len()).map(|output| format!("write(y{output} + {at}, v{output});")));
-    }
+    let dims: Vec<usize> = (0..body.space.sizes.len()).collect();
+    text.lines(space::lane_indices(&body.space.sizes, &dims, "i", kind, lanes));
+    body.write_elements(text, 0, &space::position(lanes));
     text.line("}");
 }

@@ -85,6 +85,25 @@ fn shape(body: &Body<'_>) -> Shape {
     Shape { outer, reduced, inner, parts: reduced.div_ceil(length).max(1), length }
 }
 
+/// The name of the combination.
+pub fn kind(kind: ReduceKind) -> &'static str {
+    match kind {
+        ReduceKind::Sum => "Sum",
+        ReduceKind::Max => "Max",
+        ReduceKind::Min => "Min",
+    }
+}
+
+/// What nothing combines to, as a register of `dtype`.
+pub fn identity(kind: ReduceKind, dtype: DType) -> String {
+    let (low, high) = if dtype.is_float() { (f64::NEG_INFINITY, f64::INFINITY) } else { (i64::MIN as f64, i64::MAX as f64) };
+    match kind {
+        ReduceKind::Sum => constant(dtype, 0.0),
+        ReduceKind::Max => constant(dtype, low),
+        ReduceKind::Min => constant(dtype, high),
+    }
+}
+
 struct Writer<'a> {
     reduce: &'a Reduce,
     body: Body<'a>,
@@ -99,22 +118,12 @@ impl Writer<'_> {
     }
 
     fn kind(&self) -> &'static str {
-        match self.reduce.kind {
-            ReduceKind::Sum => "Sum",
-            ReduceKind::Max => "Max",
-            ReduceKind::Min => "Min",
-        }
+        kind(self.reduce.kind)
     }
 
     /// The result of nothing.
     fn identity(&self) -> String {
-        let dtype = self.accumulator();
-        let (low, high) = if dtype.is_float() { (f64::NEG_INFINITY, f64::INFINITY) } else { (i64::MIN as f64, i64::MAX as f64) };
-        match self.reduce.kind {
-            ReduceKind::Sum => constant(dtype, 0.0),
-            ReduceKind::Max => constant(dtype, low),
-            ReduceKind::Min => constant(dtype, high),
-        }
+        identity(self.reduce.kind, self.accumulator())
     }
 
     fn both(&self, a: &str, b: &str) -> String {

@@ -66,6 +66,24 @@ pub fn indices(sizes: &[u64], dims: &[usize], from: &str, kind: &str) -> Vec<Str
     lines
 }
 
+/// The same where each of the positions stands for `lanes` neighbours along the last of `dims`.
+pub fn lane_indices(sizes: &[u64], dims: &[usize], from: &str, kind: &str, lanes: u64) -> Vec<String> {
+    let mut sizes = sizes.to_vec();
+    if let Some(last) = dims.last() {
+        sizes[*last] /= lanes;
+    }
+    let mut lines = indices(&sizes, dims, from, kind);
+    if let Some(last) = lines.last_mut().filter(|_| lanes > 1) {
+        *last = last.replace(';', &format!(" * {lanes};"));
+    }
+    lines
+}
+
+/// The first of the neighbours that the position `i` stands for.
+pub fn position(lanes: u64) -> String {
+    if lanes > 1 { format!("i * {lanes}") } else { "i".into() }
+}
+
 /// The element at the indices `c0`, `c1`... under `strides`.
 pub fn offset(strides: &[i64]) -> String {
     let term = |(d, stride): (usize, &i64)| match *stride {

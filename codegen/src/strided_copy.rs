@@ -75,15 +75,8 @@ fn place(start: &str, strides: &[i64]) -> String {
 
 fn elements(space: &Space, lanes: u64, total: u64, starts: &[String; 2], function: &mut Function) {
     let threads = total / lanes;
-    let mut sizes = space.sizes.clone();
-    if let Some(last) = sizes.last_mut() {
-        *last /= lanes;
-    }
-    let dims: Vec<usize> = (0..sizes.len()).collect();
-    let mut lines = space::indices(&sizes, &dims, "i", "u64");
-    if let Some(last) = lines.last_mut().filter(|_| lanes > 1) {
-        *last = last.replace(';', &format!(" * {lanes};"));
-    }
+    let dims: Vec<usize> = (0..space.sizes.len()).collect();
+    let lines = space::lane_indices(&space.sizes, &dims, "i", "u64", lanes);
     let [from, to] = [0, 1].map(|at| place(&starts[at], &space.strides[at]));
     function.threads_over(threads);
     function.begin(THREADS);

@@ -37,9 +37,14 @@ impl Text {
     /// The text, in which functions have the name of their form and a number that tells them from
     /// those of other texts, and that name.
     pub fn named(self, form: &str) -> (String, String) {
-        let name = format!("{form}_{:016x}", fnv1a(self.text.as_bytes()));
+        let name = hashed(form, &self.text);
         (self.text.replace(NAME, &name), name)
     }
+}
+
+/// A name of a form and a number that tells the text from others.
+pub fn hashed(form: &str, text: &str) -> String {
+    format!("{form}_{:016x}", fnv1a(text.as_bytes()))
 }
 
 /// The hash FNV-1a of 64 bits. Source: Fowler, Noll, Vo, draft-eastlake-fnv.

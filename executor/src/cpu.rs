@@ -7,6 +7,7 @@
 mod attention;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+mod bundle;
 mod contract;
 mod conv;
 mod copy;

@@ -7,6 +7,7 @@
 //! ([`Form`]), and a line in the list below.
 
 mod attention;
+mod bundle;
 mod collective;
 mod contract;
 mod conv;
@@ -23,6 +24,7 @@ mod strided_copy;
 pub mod window;
 
 pub use attention::{Attention, AttentionGrad, AttentionMask};
+pub use bundle::{Bundle, Member, MemberKernel, Source};
 pub use collective::{Collective, CollectiveKind, CommunicationKind};
 pub use contract::{Contract, ContractDim};
 pub use conv::{Conv, ConvResult};
@@ -116,6 +118,7 @@ forms! {
     Fill,
     Random,
     Collective,
+    Bundle,
 }
 
 /// The work of a kernel, or of several.

@@ -1,6 +1,7 @@
 //! The inputs and results of lowering rules: a rank's part of each operand, and kernel forms over
 //! it; and the lowering of whole graphs and of nodes that are fused.
 
+pub mod bundled;
 pub mod fused;
 pub mod graph;
 mod strides;

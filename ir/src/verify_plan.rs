@@ -27,9 +27,10 @@
 //!
 //! **3 Kernels** ([`carried`]). Every step names ops of the graph, and its kernel is their lowering
 //! to the bit, constants, axes and offsets included: the fused kernel of exactly those nodes
-//! ([`crate::lower::fused`]), a launch of one node, one call for several all-reduces of one kind,
-//! an accumulator's neutral element, or a plain copy. From that follows what it must find where it
-//! reads, and what it leaves where it writes.
+//! ([`crate::lower::fused`]), the bundle of several such ([`crate::lower::bundled`]), a launch of
+//! one node, one call for several all-reduces of one kind, an accumulator's neutral element, or a
+//! plain copy. From that follows what it must find where it reads, and what it leaves where it
+//! writes.
 //!
 //! **4 Memory** ([`memory`], [`lemma`], [`table`]). Every access lies in its buffer; a step writes
 //! over what it reads only element by element in place; slots share bytes with nothing, and what

@@ -112,15 +112,16 @@ impl Compile {
         let manifest = plan_dir::write(output, &compiled, &self.model, &spec, !self.no_weights)?;
         let mut summary = self.summary(output, &compiled, &spec, &manifest);
         if self.target == Some(Target::Cuda) {
-            summary.push_str(&self.write_kernels(output, &compiled)?);
+            summary.push_str(&self.write_kernels(output, &compiled, &manifest)?);
         }
         print(&summary)
     }
 
     /// Writes the CUDA kernels, warns of what has none, and says what there is.
-    fn write_kernels(&self, output: &Path, compiled: &Compiled) -> Result<String, Failure> {
+    fn write_kernels(&self, output: &Path, compiled: &Compiled, manifest: &Manifest) -> Result<String, Failure> {
         let architectures = if self.arch.is_empty() { vec![cuda::ARCHITECTURE] } else { self.arch.clone() };
-        let written = cuda::write(output, compiled.plans.iter().map(|(_, plan)| &plan.programs), &architectures)?;
+        let programs = compiled.plans.iter().map(|(_, plan)| &plan.programs);
+        let written = cuda::write(output, &manifest.plan_hash, programs, &architectures)?;
         crate::report::print(&written.warnings());
         Ok(written.summary())
     }

@@ -2,6 +2,7 @@
 
 use super::output::write;
 use super::overwrite::Files;
+use crate::cuda;
 use crate::failure::Failure;
 use crate::plan_dir::{self, PlanDir, Trust};
 use crate::proof::{plan_reference, sent};
@@ -40,6 +41,9 @@ pub struct Inspect {
     /// Layers that repeat one by one: all, or those that this module is in
     #[arg(long, value_name = "SCOPE", num_args = 0..=1)]
     expand: Option<Option<String>>,
+    /// The CUDA kernels that `compile --target cuda` wrote, in place of the steps
+    #[arg(long, conflicts_with_all = ["rank", "program", "all", "expand"])]
+    kernels: bool,
     /// Columns of a line; by default those of the terminal, or 160
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(80..))]
     width: Option<u32>,
@@ -85,8 +89,17 @@ impl Inspect {
     /// # Errors
     /// If the directory cannot be read, or has no such rank or program.
     pub fn run(self) -> Result<(), Failure> {
-        Files::default().reads_plan(&self.plan).writes("--output", self.output.as_deref()).check()?;
+        let files = Files::default().reads_plan(&self.plan).reads("the list of kernels", &cuda::list_path(&self.plan));
+        files.writes("--output", self.output.as_deref()).check()?;
         let plan = plan_dir::read(&self.plan, Trust::Graphs)?;
+        if self.kernels {
+            let list = cuda::read(&self.plan, &plan.manifest.plan_hash)?;
+            let text = match self.format {
+                Format::Text => cuda::table(&list, self.width()),
+                Format::Json => json(&list)?,
+            };
+            return write(&text, self.output.as_deref());
+        }
         let programs = &*self.programs(&plan)?;
         let mesh = programs.mesh();
         let ranks = mesh.world_size();
@@ -119,8 +132,7 @@ impl Inspect {
                 ranks: shown.clone().map(summary).collect(),
                 programs: listing::programs(programs, &|program| self.rank.is_none_or(|rank| programs.at(mesh, rank) == program)),
             };
-            let json = serde_json::to_string_pretty(&report);
-            json.map_err(|e| Failure::Machine(format!("cannot write JSON: {e}")))? + "\n"
+            json(&report)?
         };
         write(&text, self.output.as_deref())
     }
@@ -141,9 +153,14 @@ impl Inspect {
                 return Err(error.help(help).into());
             }
         };
+        Ok(Options { width: self.width(), all: self.all, expand })
+    }
+
+    /// Columns of a line.
+    fn width(&self) -> usize {
         let terminal = || self.output.is_none().then(|| terminal_size_of(io::stdout())).flatten();
         let width = self.width.or_else(|| terminal().map(|(Width(columns), _)| u32::from(columns).max(80))).unwrap_or(WIDTH);
-        Ok(Options { width: width as usize, all: self.all, expand })
+        width as usize
     }
 
     fn programs<'p>(&self, plan: &'p PlanDir) -> Result<Cow<'p, PlanSet>, Failure> {
@@ -161,4 +178,9 @@ impl Inspect {
             error.help("its spec has no `loss` and no `optimizer`").into()
         })
     }
+}
+
+fn json(report: &impl Serialize) -> Result<String, Failure> {
+    let json = serde_json::to_string_pretty(report);
+    Ok(json.map_err(|e| Failure::Machine(format!("cannot write JSON: {e}")))? + "\n")
 }

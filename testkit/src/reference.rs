@@ -77,6 +77,18 @@ pub fn run(kernel: &Kernel, reads: &[Vec<f64>], mut out: Vec<Vec<f64>>, coordina
                 out[0][position] = f64::from(u8::from(word >= r.threshold));
             }
         }
+        Kernel::Bundle(bundle) => {
+            for (member, first) in bundle.members.iter().zip(bundle.results()) {
+                let read = |source: &Source| match *source {
+                    Source::Read(at) => reads[at as usize].clone(),
+                    Source::Write(at) => out[at as usize].clone(),
+                };
+                let own: Vec<Vec<f64>> = member.reads.iter().map(read).collect();
+                let results = first..first + member.kernel.map().outputs.len();
+                let made = run(&member.kernel.alone(), &own, out[results.clone()].to_vec(), coordinates);
+                out.splice(results, made);
+            }
+        }
         Kernel::Collective(_) => panic!("a collective has no reference here"),
     }
     out

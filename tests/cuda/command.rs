@@ -51,6 +51,40 @@ fn kernels_are_written_beside_the_plan() {
 }
 
 #[test]
+fn kernels_are_inspected() {
+    let here = folder("cuda-inspected");
+    fs::write(here.join("job.shard"), spec("mlp", "dp=1", 1, "")).unwrap();
+    let model = model("mlp");
+    let job = ["compile", &model, "--spec", "job.shard", "-o", "plan"];
+    let inspect = ["inspect", "plan", "--kernels", "--width", "100"];
+    shardc(&here, &job).expect(0);
+    let ran = shardc(&here, &inspect).expect(1);
+    assert!(ran.err.contains("no list of CUDA kernels") && ran.err.contains("--target cuda"), "{}", ran.err);
+    shardc(&here, &[&job[..], &["--target", "cuda"]].concat()).expect(0);
+    let ran = shardc(&here, &inspect).expect(0);
+    let kernels = list(&here.join("plan/cuda"));
+    let launches: usize = kernels["kernels"].as_array().unwrap().iter().map(|k| k["launches"].as_array().unwrap().len()).sum();
+    assert_eq!(ran.out.lines().count(), launches + 2, "{}", ran.out);
+    assert!(ran.out.lines().all(|line| line.chars().count() <= 100), "{}", ran.out);
+    assert!(ran.out.contains("registers") && ran.out.contains("bundle_") && ran.out.contains("256"), "{}", ran.out);
+    let ran = shardc(&here, &["inspect", "plan", "--kernels", "--format", "json"]).expect(0);
+    assert_eq!(serde_json::from_str::<Value>(&ran.out).unwrap(), kernels);
+    let ran = shardc(&here, &[&inspect[..], &["-o", "plan/cuda/kernels.json"]].concat()).expect(1);
+    assert!(ran.err.contains("the list of kernels"), "{}", ran.err);
+    assert_eq!(list(&here.join("plan/cuda")), kernels, "the list is written over");
+    fs::write(here.join("job.shard"), spec("mlp", "dp=2", 1, "")).unwrap();
+    shardc(&here, &job).expect(0);
+    let ran = shardc(&here, &inspect).expect(1);
+    assert!(ran.err.contains("is of another plan"), "{}", ran.err);
+    fs::write(here.join("plan/cuda/kernels.json"), "{\"plan\": 3").unwrap();
+    let ran = shardc(&here, &inspect).expect(1);
+    assert!(ran.err.contains("this is no list of CUDA kernels"), "{}", ran.err);
+    fs::File::create(here.join("plan/cuda/kernels.json")).unwrap().set_len(1 << 40).unwrap();
+    let ran = shardc(&here, &inspect).expect(1);
+    assert!(ran.err.contains("larger than any list"), "{}", ran.err);
+}
+
+#[test]
 fn layers_share_their_kernels() {
     let here = folder("cuda-layers");
     fs::write(here.join("job.shard"), spec("llama", "dp=1", 1, "")).unwrap();

@@ -12,6 +12,7 @@ mod memory;
 mod mutants;
 mod reduced;
 mod right;
+mod steps;
 #[path = "../support/mod.rs"]
 mod support;
 mod target;
@@ -32,7 +33,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 
 /// Models, with the mesh that their kernels are of.
-const MODELS: [(&str, &str); 7] = [
+const MODELS: [(&str, &str); 9] = [
     ("mlp", "dp=2"),
     ("resnet", "dp=2"),
     ("gpt2", "tp=2"),
@@ -40,6 +41,8 @@ const MODELS: [(&str, &str); 7] = [
     ("bert", "dp=2"),
     ("vit", "dp=1"),
     ("inception", "dp=1"),
+    ("char-gpt", "dp=1"),
+    ("gpt2-124m", "dp=1"),
 ];
 
 /// What is computed in, by a line of the spec.
@@ -51,6 +54,9 @@ const FEW: [(&str, &str); 3] = [("mlp", "f32"), ("resnet", "f32"), ("gpt2", "bf1
 
 /// Elements that a kernel may touch as it is; larger ones are made smaller.
 const ELEMENTS: u64 = 60_000;
+
+/// Bytes for the weights of any of the models, which take no room on a disk while they are zero.
+const WEIGHTS: u64 = 1 << 29;
 
 /// A kernel at the size at which it is run.
 #[derive(Clone)]
@@ -73,7 +79,10 @@ fn kernels(model: &str, mesh: &str, line: &str) -> (Kernels, Mesh) {
     let spec = shardc_frontend::spec::load(&here.join("job.shard")).unwrap_or_else(|e| panic!("{e:?}"));
     let options = Options { train: true, weights: true, verify: false, certify: false };
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models").join(model).join("model.onnx");
-    let compiled = compile(&path, &spec, &options).unwrap_or_else(|_| panic!("{model} compiles"));
+    std::fs::copy(&path, here.join("model.onnx")).unwrap();
+    // Some models are graphs alone; kernels do not depend on their weights.
+    std::fs::File::create(here.join("weights.data")).unwrap().set_len(WEIGHTS).unwrap();
+    let compiled = compile(&here.join("model.onnx"), &spec, &options).unwrap_or_else(|e| panic!("{model}: {e:?}"));
     let mut kernels = Kernels::default();
     let mut found = None;
     for program in compiled.plans.iter().flat_map(|(_, plan)| &plan.programs.programs) {
@@ -95,7 +104,9 @@ fn cases() -> Vec<Case> {
             }
             let (kernels, mesh) = kernels(model, mesh, line);
             for used in kernels.all {
-                for kernel in reduced::sizes(&used.kernel, ELEMENTS) {
+                let sizes = reduced::sizes(&used.kernel, ELEMENTS);
+                assert!(!sizes.is_empty(), "{model} in {dtype}: {} cannot be made small", used.step);
+                for kernel in sizes {
                     let case = case(&format!("{model} in {dtype}: {}", used.step), kernel, &used.in_place, &mesh);
                     cases.entry(case.generated.name.clone()).or_insert(case);
                 }
@@ -159,6 +170,30 @@ fn kernels_compute_what_the_cpu_does() {
         std::fs::write(path, counts.map(|n| n.to_string()).join(" ")).unwrap();
     }
     assert!(failed.is_empty(), "{} of {} kernels fail\n{}", failed.len(), cases.len(), failed.join("\n"));
+}
+
+#[test]
+fn kernels_of_gpt2_124m_are_assembled_as_they_are() {
+    let nvrtc = match Nvrtc::find() {
+        Ok(nvrtc) if is_full() => nvrtc,
+        Ok(_) => return eprintln!("skipped: kernels of GPT-2 124M, which `SHARDC_CUDA=all` assembles"),
+        Err(why) => return eprintln!("skipped: kernels are not assembled: {why}"),
+    };
+    for (dtype, line) in TYPES {
+        let (kernels, _) = kernels("gpt2-124m", "dp=1", line);
+        let texts: Vec<String> = kernels.all.iter().map(|used| with_prelude(&used.generated.text)).collect();
+        let named: Vec<(&str, &str)> =
+            kernels.all.iter().zip(&texts).map(|(used, text)| (used.generated.name.as_str(), text.as_str())).collect();
+        assert!(named.len() > 50, "{} kernels", named.len());
+        for arch in target::architectures() {
+            for (used, assembled) in kernels.all.iter().zip(nvrtc.assemble_all(&named, arch)) {
+                let of = || format!("{dtype} {}: {}", used.generated.name, used.step);
+                target::bounds(&used.generated).unwrap_or_else(|why| panic!("{}: {why}", of()));
+                let assembled = assembled.unwrap_or_else(|why| panic!("{}: {why}", of()));
+                target::resources(&used.generated, &assembled, arch).unwrap_or_else(|why| panic!("{}: {why}", of()));
+            }
+        }
+    }
 }
 
 /// Runs a kernel on the host over several operands, and compares. Gives for each the position of

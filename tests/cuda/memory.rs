@@ -38,8 +38,9 @@ pub fn indexed(kernel: &Kernel) -> Option<(usize, u64)> {
 }
 
 impl Memory {
-    /// Operands for a kernel: numbers of both signs in draw 0, positive ones in draw 1; every third
-    /// one in draw 2 is an end of its type or no number at all.
+    /// Operands for a kernel: numbers of both signs in draw 0; in draw 1 positive ones, some of
+    /// them tiny; in draw 2 every third one is an end of its type or no number at all. A truth
+    /// value by itself is true in draw 1 only.
     pub fn drawn(kernel: &Kernel, mesh: &Mesh, in_place: &[Option<usize>], draw: u64) -> Memory {
         let mut random = Random(draw + 1);
         let signature = kernel.signature(mesh).unwrap();
@@ -50,6 +51,11 @@ impl Memory {
         for (read, write) in in_place.iter().enumerate().filter_map(|(r, w)| Some((r, (*w)?))) {
             writes[write].clone_from(&reads[read]);
         }
+        Memory { reads, writes, workspace: vec![] }
+    }
+
+    /// Operands of those bytes.
+    pub fn of(reads: Vec<Vec<u8>>, writes: Vec<Vec<u8>>) -> Memory {
         Memory { reads, writes, workspace: vec![] }
     }
 
@@ -114,7 +120,10 @@ fn values(operand: &signature::Operand, rows: Option<u64>, draw: u64, random: &m
         (DType::I64, Some(rows)) => random.below(2 * rows as usize) as f64 - rows as f64,
         (DType::I64, None) => random.below(9) as f64 - 4.0 * f64::from(draw != 1),
         (dtype, _) if dtype.is_float() && draw == 2 && random.below(3) == 0 => SPECIAL[random.below(SPECIAL.len())],
+        (DType::Bool, _) if operand.elements == 1 => f64::from(draw == 1),
         (DType::Bool, _) => random.below(2) as f64,
+        // Numbers beside which a small constant counts.
+        (dtype, _) if dtype.is_float() && draw == 1 && random.below(4) == 0 => (random.below(9) as f64 + 1.0) * 1e-12,
         (_, _) => (random.below(4001) as f64 + 1.0) / 1024.0 - if draw == 1 { 0.0 } else { 2.0 },
     };
     let mut values: Vec<f64> = (0..operand.elements).map(|_| value(random)).collect();

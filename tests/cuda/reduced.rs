@@ -1,7 +1,7 @@
 //! Kernels of the same kind that are small enough to run thread by thread: the largest sizes are
 //! halved, and once more made odd.
 
-use shardc_ir::kernel::{Contract, ContractDim, Kernel, Map};
+use shardc_ir::kernel::{Bundle, Contract, ContractDim, Kernel, Map};
 
 /// The kernel as it is where it touches few elements; else a smaller one, and one of odd sizes.
 pub fn sizes(kernel: &Kernel, elements: u64) -> Vec<Kernel> {
@@ -76,6 +76,7 @@ fn change(kernel: &mut Kernel, mut to: impl FnMut(u64) -> u64) {
         Kernel::ScatterAdd(scatter) => scatter.0.inner = to(scatter.0.inner),
         Kernel::Fill(fill) => fill.count = to(fill.count),
         Kernel::Random(random) => random.shape.iter_mut().for_each(|size| *size = to(*size)),
+        Kernel::Bundle(bundle) => change_bundle(bundle, to),
         Kernel::Attention(_) | Kernel::AttentionGrad(_) | Kernel::Collective(_) => {}
     }
 }
@@ -87,6 +88,26 @@ fn change_map(map: &mut Map, to: impl FnMut(u64) -> u64) {
         let dims: Vec<_> = (0..old.len()).map(|d| (old[d], map.shape[d], input.strides[d])).collect();
         input.strides = scaled(&dims);
     }
+}
+
+/// Members side by side change each for itself, rows and their width in all members alike.
+fn change_bundle(bundle: &mut Bundle, mut to: impl FnMut(u64) -> u64) {
+    if bundle.rows == 1 && bundle.is_side_by_side() {
+        bundle.members.iter_mut().for_each(|member| change_map(member.kernel.map_mut(), &mut to));
+        return;
+    }
+    let width = bundle.members.iter().filter_map(|member| member.kernel.width(bundle.rows)).max().unwrap();
+    let (rows, new_width) = (to(bundle.rows), to(width));
+    for member in &mut bundle.members {
+        *member = member.over(bundle.rows, bundle.rows).expect("rows that are alike");
+        let mut is_first = true;
+        change_map(member.kernel.map_mut(), |size| match size {
+            _ if std::mem::take(&mut is_first) => rows,
+            size if size == width => new_width,
+            size => size,
+        });
+    }
+    bundle.rows = rows;
 }
 
 fn change_contract(contract: &mut Contract, to: impl FnMut(u64) -> u64) {

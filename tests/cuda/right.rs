@@ -7,14 +7,17 @@ use shardc_executor::cpu::threads::Threads;
 use shardc_executor::cpu::{Arguments, prepare};
 use shardc_executor::tensor::Tensor;
 use shardc_ir::dtype::DType;
-use shardc_ir::kernel::Kernel;
 use shardc_ir::kernel::signature::Signature;
+use shardc_ir::kernel::{Kernel, MemberKernel};
 use shardc_ir::mesh::Mesh;
 use shardc_testkit::reference;
 
 /// Whether the bits of the CPU backend are the only right ones.
 pub fn is_exact(kernel: &Kernel) -> bool {
     use Kernel::{Fill, Gather, Map, MaxPool, Move, Random, ScatterAdd};
+    if let Kernel::Bundle(bundle) = kernel {
+        return bundle.is_side_by_side() && bundle.members.iter().all(|member| matches!(member.kernel, MemberKernel::Map(_)));
+    }
     matches!(kernel, Map(_) | Move(_) | Gather(_) | ScatterAdd(_) | Fill(_) | Random(_) | MaxPool(_))
 }
 

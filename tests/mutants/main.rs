@@ -147,7 +147,7 @@ fn good_plans_have_everything() {
             _ => None,
         })
         .collect();
-    assert_eq!((forms.len(), kinds.len()), (15, 4), "{forms:?} {kinds:?}");
+    assert_eq!((forms.len(), kinds.len()), (16, 4), "{forms:?} {kinds:?}");
     assert!(jobs.iter().any(|job| job.program.mesh.world_size() == 8));
     assert!(jobs.iter().any(|job| job.program.tasks.len() > 3), "some job computes something of all micro-batches first");
 }

@@ -12,7 +12,9 @@ mod post;
 use calls::exchange;
 use post::Post;
 use shardc_ir::dtype::DType;
-use shardc_ir::kernel::{AttentionGrad, AttentionMask, Collective, Gather, Kernel, Map, MaxPoolGrad, ScatterAdd};
+use shardc_ir::kernel::{
+    AttentionGrad, AttentionMask, Bundle, Collective, Gather, Kernel, Map, MaxPoolGrad, MemberKernel, ScatterAdd, Source,
+};
 use shardc_ir::mesh::AxisId;
 use shardc_ir::plan::{Buffer, BufferKind, HostScalar, Program, Row, Step, View, When};
 use shardc_ir::types::{Tensor, Type};
@@ -331,6 +333,24 @@ pub fn launches(program: &Program) -> Vec<Launch> {
     turns(program).into_iter().filter_map(launch).collect()
 }
 
+/// Whether the member that makes result `w` reads operand `r` as its own map, element by element,
+/// and others do so before it, or not at all where members are in no order.
+fn is_last_reader(bundle: &Bundle, r: usize, w: usize, dtype: DType) -> bool {
+    let makes = |of: usize| bundle.results()[of]..bundle.results()[of] + bundle.members[of].kernel.map().outputs.len();
+    let Some(maker) = (0..bundle.members.len()).find(|of| makes(*of).contains(&w)) else { return false };
+    let reads = |of: &usize| bundle.members[*of].reads.contains(&Source::Read(r as u32));
+    let by_element = |of: usize| {
+        let member = &bundle.members[of];
+        let own = member.reads.iter().enumerate().filter(|(_, source)| **source == Source::Read(r as u32));
+        own.into_iter().all(|(at, _)| member.kernel.map().inputs[at].dtype == dtype && is_elementwise(member.kernel.map(), at))
+    };
+    let is_alone = (0..bundle.members.len()).filter(reads).all(|of| of == maker);
+    let is_map = matches!(bundle.members[maker].kernel, MemberKernel::Map(_));
+    let is_in_order = bundle.members.iter().flat_map(|member| &member.reads).any(|source| matches!(source, Source::Write(_)));
+    let comes_last = (0..bundle.members.len()).filter(reads).all(|of| of <= maker && by_element(of));
+    is_map && reads(&maker) && by_element(maker) && (is_alone || is_in_order && comes_last)
+}
+
 /// The results of a kernel may share bytes with its operands only element by element.
 fn no_races(kernel: &Kernel, reads: &[Range<usize>], writes: &[Range<usize>], types: &[DType]) -> Result<(), String> {
     let meet = |a: &Range<usize>, b: &Range<usize>| a.start < b.end && b.start < a.end;
@@ -341,6 +361,7 @@ fn no_races(kernel: &Kernel, reads: &[Range<usize>], writes: &[Range<usize>], ty
         for (r, read) in reads.iter().enumerate() {
             let in_place = match kernel {
                 Kernel::Map(map) => read.start == write.start && map.inputs[r].dtype == types[w] && is_elementwise(map, r),
+                Kernel::Bundle(bundle) => read.start == write.start && is_last_reader(bundle, r, w, types[w]),
                 _ => false,
             };
             if meet(read, write) && !in_place {
@@ -373,6 +394,19 @@ fn operand_types(kernel: &Kernel) -> (Vec<DType>, Vec<DType>) {
     match kernel {
         Kernel::Map(map) => of_map(map),
         Kernel::Reduce(reduce) => of_map(&reduce.map),
+        Kernel::Bundle(bundle) => {
+            let (mut reads, mut writes) = (BTreeMap::new(), vec![]);
+            for member in &bundle.members {
+                let (own, made) = of_map(member.kernel.map());
+                for (source, dtype) in member.reads.iter().zip(own) {
+                    if let Source::Read(at) = source {
+                        reads.insert(*at, dtype);
+                    }
+                }
+                writes.extend(made);
+            }
+            (reads.into_values().collect(), writes)
+        }
         Kernel::Rowwise(r) => {
             use shardc_ir::kernel::RowProgram::*;
             let (reads, writes) = match r.program {

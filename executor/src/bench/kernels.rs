@@ -89,6 +89,7 @@ pub fn kernels() -> Vec<(String, Kernel)> {
     let mask =
         Random { shape: vec![1 << 20], strides: vec![1], origins: vec![Origin::whole(1 << 20)], threshold: 1 << 29, stream: 0 };
     let named = vec![
+        ("softmax in a bundle 512x4096", Kernel::Bundle(softmax(512, 4096))),
         ("batch norm mean 16x64x1024", over_channels(mean)),
         ("batch norm variance 16x64x1024", over_channels(variance)),
         ("batch norm map 16x64x1024", Kernel::Map(normalise)),
@@ -301,4 +302,28 @@ fn transpose(n: u64) -> Kernel {
         dst_offset: Offset::default(),
         dst_strides: vec![n as i64, 1],
     })
+}
+
+/// The softmax of `[rows, width]` in f32 as a bundle: the largest number of each row, the sum of
+/// exponentials beside it, and the shares.
+pub fn softmax(rows: u64, width: u64) -> Bundle {
+    let (all, row) = (vec![width as i64, 1], vec![1, 0]);
+    let map = |inputs: &[&Vec<i64>], code: Vec<Instr>| Map {
+        compute: DType::F32,
+        shape: vec![rows, width],
+        inputs: inputs.iter().map(|strides| MapInput { dtype: DType::F32, strides: (*strides).clone() }).collect(),
+        program: ScalarProgram { inputs: inputs.len() as u16, outputs: vec![(inputs.len() + code.len() - 1) as u16], code },
+        outputs: vec![DType::F32],
+        origins: vec![],
+    };
+    let reduce = |kind, map| MemberKernel::Reduce(Reduce { map, kind, reduced: vec![false, true], accumulate: DType::F32 });
+    let power = vec![Instr::Binary(Binary::Sub, 0, 1), Instr::Unary(Unary::Exp, 2)];
+    let share = vec![Instr::Binary(Binary::Sub, 0, 1), Instr::Unary(Unary::Exp, 3), Instr::Binary(Binary::Div, 4, 2)];
+    let (x, top, total) = (Source::Read(0), Source::Write(0), Source::Write(1));
+    let members = vec![
+        Member { kernel: reduce(ReduceKind::Max, map(&[&all], vec![])), reads: vec![x] },
+        Member { kernel: reduce(ReduceKind::Sum, map(&[&all, &row], power)), reads: vec![x, top] },
+        Member { kernel: MemberKernel::Map(map(&[&all, &row, &row], share)), reads: vec![x, top, total] },
+    ];
+    Bundle { rows, members }
 }

@@ -88,6 +88,11 @@ impl<'a> Slice<'a> {
         })
     }
 
+    /// The elements from `at` on.
+    pub fn from(self, at: usize) -> Slice<'a> {
+        each_type!(Slice, self, s => Element::wrap(&s[at..]))
+    }
+
     /// The number of elements.
     pub fn len(&self) -> usize {
         each_type!(Slice, self, s => s.len())
@@ -123,6 +128,16 @@ impl<'a> SliceMut<'a> {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// The elements, to be read.
+    pub fn as_slice(&self) -> Slice<'_> {
+        each_type!(SliceMut, self, s => Element::wrap(s))
+    }
+
+    /// The same elements, for a while.
+    pub fn reborrow(&mut self) -> SliceMut<'_> {
+        each_type!(SliceMut, self, s => Element::wrap_mut(s))
     }
 
     /// The first `at` elements, and the rest.

@@ -4,6 +4,7 @@ pub mod block;
 mod join;
 pub mod program;
 mod registers;
+mod table;
 
 use crate::cpu::element::{Slice, SliceMut};
 use crate::cpu::map::block::{Bound, Worker};

@@ -2,6 +2,7 @@
 //! with several threads.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod bundle;
 mod drawings;
 mod forged;
 mod map;

@@ -38,6 +38,21 @@ pub struct MapInput {
     pub strides: Vec<i64>,
 }
 
+impl Map {
+    /// The same over one dimension, where each input lies from end to end or is a number; `None` if
+    /// one lies otherwise, or positions count.
+    pub fn flat(&self) -> Option<Map> {
+        let all = row_major(&self.shape);
+        let step = |input: &MapInput| {
+            let is = |of: &dyn Fn(usize) -> i64| (0..all.len()).all(|d| self.shape[d] == 1 || input.strides[d] == of(d));
+            if is(&|d| all[d]) { Some(1) } else { is(&|_| 0).then_some(0) }
+        };
+        let inputs = self.inputs.iter().map(|input| Some(MapInput { dtype: input.dtype, strides: vec![step(input)?] }));
+        let inputs = inputs.collect::<Option<_>>()?;
+        self.origins.is_empty().then(|| Map { shape: vec![self.shape.iter().product()], inputs, ..self.clone() })
+    }
+}
+
 impl Form for Map {
     fn name(&self) -> &'static str {
         "map"

@@ -8,7 +8,8 @@ use super::subject::Subject;
 use super::violation::{self, Violation};
 use crate::graph::{NodeId, ValueId};
 use crate::kernel::signature::row_major;
-use crate::kernel::{Collective, Fill, Kernel, Move};
+use crate::kernel::{Bundle, Collective, Fill, Kernel, Move};
+use crate::lower::bundled::bundle;
 use crate::lower::fused::fuse;
 use crate::lower::{Launch, Lowered, Slot};
 use crate::ops::Op;
@@ -45,6 +46,7 @@ pub fn effects(subject: &Subject<'_>, number: usize, step: &Step) -> Result<Vec<
     nodes.dedup();
     let Some(end) = nodes.iter().max().copied() else { return Err(refuse("names no op of the graph".into())) };
     let expected = match subject.lowered.node(end) {
+        _ if matches!(step.kernel, Kernel::Bundle(_)) => bundled(subject, &nodes, step),
         Lowered::Map(_) | Lowered::Reduce { .. } => fused(subject, &nodes, end),
         Lowered::Launches { .. } if nodes.len() > 1 => joined(subject, &nodes),
         Lowered::Launches { launches, .. } => Ok(launched(subject, end, launches, step)),
@@ -128,6 +130,32 @@ fn fused(subject: &Subject<'_>, nodes: &[NodeId], end: NodeId) -> Result<Vec<Exp
     let results = &subject.graph.node(end).results;
     let gives = results.iter().enumerate().map(|(i, v)| (Operand::Write(i), Item::Value(subject.stored_in(*v))));
     Ok(vec![(fused.kernel, needs.collect(), gives.collect())])
+}
+
+/// One kernel of several, row by row: those that end where the step's results are made.
+fn bundled(subject: &Subject<'_>, nodes: &[NodeId], step: &Step) -> Result<Vec<Expected>, Reason> {
+    let Kernel::Bundle(Bundle { rows, .. }) = step.kernel else { return Ok(vec![]) };
+    let refuse = || Reason::from("carries out ops that are not one bundle");
+    let mut named = nodes.to_vec();
+    named.sort();
+    named.dedup();
+    let mut ends = vec![];
+    for result in &step.results {
+        let end = subject.named(result).map(|value| subject.graph.value(value).node);
+        ends.push(end.filter(|end| named.binary_search(end).is_ok()).ok_or_else(refuse)?);
+    }
+    ends.dedup();
+    let inside = |id: NodeId| !ends.contains(&id) && named.binary_search(&id).is_ok();
+    let all = bundle(subject.lowered, rows, &ends, &inside).ok_or_else(refuse)?;
+    let mut carried: Vec<NodeId> = all.nodes.into_iter().flatten().collect();
+    carried.sort();
+    carried.dedup();
+    if carried != named {
+        return Err("names ops that its bundle does not need".into());
+    }
+    let needs = all.reads.iter().enumerate().map(|(i, v)| (Operand::Read(i), Item::Value(subject.stored_in(*v))));
+    let gives = all.writes.iter().enumerate().map(|(i, v)| (Operand::Write(i), Item::Value(subject.stored_in(*v))));
+    Ok(vec![(Kernel::Bundle(all.bundle), needs.collect(), gives.collect())])
 }
 
 /// Every launch of a node whose kernel the step may be.

@@ -1,12 +1,14 @@
 //! Emits the steps of every task: one kernel for each node that is not inside another's.
 
 use super::buffers::Buffers;
+use super::bundle::{self, Unit};
 use super::fuse::Fusion;
 use super::messages::End;
 use super::tasks::TaskNodes;
-use shardc_ir::graph::{NodeId, ValueId};
+use shardc_ir::graph::{Node, NodeId, ValueId};
 use shardc_ir::kernel::signature::row_major;
 use shardc_ir::kernel::{Fill, Kernel, Move};
+use shardc_ir::lower::bundled::Bundled;
 use shardc_ir::lower::graph::LoweredGraph;
 use shardc_ir::lower::{Launch, Lowered, Slot};
 use shardc_ir::ops::Op;
@@ -50,7 +52,7 @@ pub fn emit(lowered: &LoweredGraph<'_>, fusion: &Fusion, tasks: &[&TaskNodes], e
         .map(|task| Task {
             name: task.name(),
             stage: task.stage,
-            steps: task.nodes.iter().flat_map(|id| emitter.node(*id)).collect(),
+            steps: bundle::units(lowered, fusion, &task.nodes).into_iter().flat_map(|unit| emitter.unit(unit)).collect(),
         })
         .collect();
     let mut loops: Vec<bool> = tasks.iter().map(|task| is_loop(lowered, task)).collect();
@@ -76,6 +78,13 @@ struct Emitter<'a, 'g> {
 }
 
 impl Emitter<'_, '_> {
+    fn unit(&mut self, unit: Unit) -> Vec<Step> {
+        match unit {
+            Unit::Node(id) => self.node(id),
+            Unit::Bundle(bundled) => vec![self.bundled(bundled)],
+        }
+    }
+
     fn node(&mut self, id: NodeId) -> Vec<Step> {
         match self.lowered.node(id) {
             Lowered::Alias(_) | Lowered::Leaf => vec![],
@@ -88,11 +97,7 @@ impl Emitter<'_, '_> {
     fn fused(&mut self, id: NodeId) -> Step {
         let fused = self.fusion.kernel(self.lowered, id);
         let node = self.lowered.graph.node(id);
-        let operation = |n: &NodeId| operation_with_numbers(self.lowered.graph, self.lowered.graph.node(*n));
-        let op = match &fused.nodes[..] {
-            [only] => operation(only),
-            all => format!("map({})", all.iter().map(operation).collect::<Vec<_>>().join(", ")),
-        };
+        let op = self.operations(&fused.nodes);
         let ops = fused.nodes.iter().flat_map(|n| self.names(&self.lowered.graph.node(*n).results)).collect();
         Step {
             stream: Stream::Main,
@@ -102,6 +107,42 @@ impl Emitter<'_, '_> {
             op,
             results: self.names(&node.results),
             provenance: node.origin.provenance(ops),
+            when: When::Each,
+        }
+    }
+
+    /// The text of what one kernel carries out.
+    fn operations(&self, nodes: &[NodeId]) -> String {
+        let operation = |n: &NodeId| operation_with_numbers(self.lowered.graph, self.lowered.graph.node(*n));
+        match nodes {
+            [only] => operation(only),
+            all => format!("map({})", all.iter().map(operation).collect::<Vec<_>>().join(", ")),
+        }
+    }
+
+    fn bundled(&mut self, Bundled { bundle, reads, writes, nodes }: Bundled) -> Step {
+        let mut operations: Vec<String> = nodes.iter().map(|nodes| self.operations(nodes)).collect();
+        let count = operations.len();
+        operations.dedup();
+        let op = match &operations[..] {
+            [only] => format!("{count} × {only}"),
+            all => format!("rows({})", all.join("; ")),
+        };
+        let ends: Vec<&Node> = nodes.iter().filter_map(|nodes| nodes.last()).map(|end| self.lowered.graph.node(*end)).collect();
+        let ops = nodes.iter().flatten().flat_map(|n| self.names(&self.lowered.graph.node(*n).results)).collect();
+        let scope = ends[0].origin.scope.clone();
+        let is_common = |of: fn(&Node) -> Option<&String>| ends.iter().all(|end| of(end) == of(ends[0]));
+        let mut provenance = ends[0].origin.provenance(ops);
+        provenance.scope = scope.filter(|_| is_common(|end| end.origin.scope.as_ref()));
+        provenance.reason = provenance.reason.filter(|_| is_common(|end| end.origin.reason.as_ref()));
+        Step {
+            stream: Stream::Main,
+            kernel: Kernel::Bundle(bundle),
+            reads: reads.iter().map(|v| self.view(*v)).collect(),
+            writes: writes.iter().map(|v| self.view(*v)).collect(),
+            op,
+            results: self.names(&writes),
+            provenance,
             when: When::Each,
         }
     }

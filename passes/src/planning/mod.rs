@@ -3,6 +3,7 @@
 
 mod buckets;
 mod buffers;
+mod bundle;
 mod emit;
 mod fuse;
 pub mod inputs;

@@ -73,11 +73,11 @@ impl Relations {
                 Part::Backward => Class::Backward,
                 Part::Update => Class::Update,
             };
-            return Ok(Relations { classes: graph.nodes().map(|(_, node)| vec![class(node.origin.part)]).collect() });
+            return Ok(Relations { classes: parts(lowered).into_iter().map(|part| vec![class(part)]).collect() });
         }
-        let pace = Pace::of(graph);
+        let (pace, parts) = (Pace::of(graph), parts(lowered));
         let weight = if splits_weights { of_weights(lowered, &pace) } else { vec![false; graph.node_count()] };
-        let class = |(id, node): (NodeId, &shardc_ir::graph::Node)| {
+        let class = |(id, _): (NodeId, &shardc_ir::graph::Node)| {
             let i = id.index();
             let mut classes = vec![];
             if pace.in_time[i] {
@@ -87,7 +87,7 @@ impl Relations {
                 if pace.early[i] {
                     classes.push(Class::Prologue);
                 }
-                match (pace.main[i], node.origin.part) {
+                match (pace.main[i], parts[i]) {
                     (false, _) => {}
                     (true, Part::Forward) => classes.push(Class::Forward),
                     (true, _) if weight[i] => classes.push(Class::Weight),
@@ -111,6 +111,25 @@ impl Relations {
     pub fn classes(&self, id: NodeId) -> &[Class] {
         &self.classes[id.index()]
     }
+}
+
+/// The part of the step that each node runs in. The gradient of the loss by what the model gives is
+/// made with the loss, as far as nothing but elementwise ops of forward values make it.
+fn parts(lowered: &LoweredGraph<'_>) -> Vec<Part> {
+    let graph = lowered.graph;
+    let mut parts: Vec<Part> = graph.nodes().map(|(_, node)| node.origin.part).collect();
+    let mut is_with_loss = vec![false; graph.node_count()];
+    for (id, node) in graph.nodes().filter(|(_, node)| node.origin.part == Part::Backward) {
+        let of = |v: &ValueId| graph.value(*v).node.index();
+        let is_known = |v: &ValueId| matches!(graph.def(*v).op, Op::Constant(_)) || parts[of(v)] == Part::Forward;
+        let begins = || node.operands.iter().all(|v| matches!(graph.def(*v).op, Op::Constant(_)));
+        let goes_on = || node.operands.iter().any(|v| is_with_loss[of(v)]);
+        let is_elementwise = matches!(lowered.node(id), Lowered::Map(_) | Lowered::Alias(_));
+        if is_elementwise && node.operands.iter().all(is_known) && (begins() || goes_on()) {
+            (is_with_loss[id.index()], parts[id.index()]) = (true, Part::Forward);
+        }
+    }
+    parts
 }
 
 /// What is gathered for the loop is gathered in it, with what is made of that alone: it is whole

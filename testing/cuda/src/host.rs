@@ -17,9 +17,9 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use worker::{Answer, Complaint, Worker};
 
 /// Operands and numbers that an entry may have together.
-const MOST_ARGUMENTS: usize = 64;
+const MOST_ARGUMENTS: usize = 512;
 /// Operands that an entry may have.
-const MOST_OPERANDS: usize = 63;
+const MOST_OPERANDS: usize = 511;
 /// Bytes of shared memory that a block may have on the largest of GPUs.
 const MOST_SHARED: u32 = 227 << 10;
 /// Bytes that an operand may have.

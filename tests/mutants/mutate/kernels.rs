@@ -1,7 +1,7 @@
 //! Mutations of what a kernel computes: sizes, strides, numbers, instructions, positions.
 
 use super::{resize, step};
-use shardc_ir::kernel::{AttentionGrad, AttentionMask, Fill, Kernel, Map, Position, RowProgram};
+use shardc_ir::kernel::{AttentionGrad, AttentionMask, Fill, Kernel, Map, Position, RowProgram, Source};
 use shardc_ir::mesh::AxisId;
 use shardc_ir::plan::{Program, Step};
 use shardc_ir::position::Origin;
@@ -41,6 +41,7 @@ fn scalar(step: &mut Step) -> Option<&mut Map> {
     match &mut step.kernel {
         Kernel::Map(map) => Some(map),
         Kernel::Reduce(reduce) => Some(&mut reduce.map),
+        Kernel::Bundle(bundle) => bundle.members.last_mut().map(|member| member.kernel.map_mut()),
         _ => None,
     }
 }
@@ -61,6 +62,9 @@ pub fn constants(kernel: &mut Kernel) -> Vec<&mut f64> {
     let map = match kernel {
         Kernel::Map(map) => map,
         Kernel::Reduce(reduce) => &mut reduce.map,
+        Kernel::Bundle(bundle) => {
+            return bundle.members.iter_mut().flat_map(|member| in_program(member.kernel.map_mut())).collect();
+        }
         Kernel::Rowwise(r) => match &mut r.program {
             RowProgram::LayerNorm { eps } | RowProgram::RmsNorm { eps } => return vec![eps],
             _ => return vec![],
@@ -77,7 +81,11 @@ pub fn constants(kernel: &mut Kernel) -> Vec<&mut f64> {
         | Kernel::Random(_)
         | Kernel::Collective(_) => return vec![],
     };
-    map.program.code.iter_mut().filter_map(|i| if let Instr::Const(value) = i { Some(value) } else { None }).collect()
+    in_program(map).collect()
+}
+
+fn in_program(map: &mut Map) -> impl Iterator<Item = &mut f64> {
+    map.program.code.iter_mut().filter_map(|i| if let Instr::Const(value) = i { Some(value) } else { None })
 }
 
 pub(super) fn change_constant(program: &mut Program, random: &mut Random) -> Option<String> {
@@ -138,6 +146,7 @@ pub(super) fn change_reduction(program: &mut Program, random: &mut Random) -> Op
                 | Kernel::Gather(_)
                 | Kernel::Rowwise(_)
                 | Kernel::Conv(_)
+                | Kernel::Bundle(_)
         )
     })?;
     let before = step.kernel.clone();
@@ -162,6 +171,12 @@ pub(super) fn change_reduction(program: &mut Program, random: &mut Random) -> Op
         Kernel::Conv(c) => {
             let d = random.below(c.window.len());
             c.window[d].stride += 1;
+        }
+        Kernel::Bundle(bundle) => {
+            let of = random.below(bundle.members.len());
+            let sources: Vec<Source> = bundle.members.iter().flat_map(|member| &member.reads).copied().collect();
+            let at = random.below(bundle.members[of].reads.len());
+            bundle.members[of].reads[at] = random.pick(&sources)?;
         }
         _ => return None,
     }

@@ -5,7 +5,7 @@ use super::numbers::writes_state;
 use crate::mutate::{is_call, places};
 use crate::sets::fit;
 use shardc_ir::dtype::DType;
-use shardc_ir::kernel::{Collective, CollectiveKind, Kernel};
+use shardc_ir::kernel::{Collective, CollectiveKind, Kernel, Source};
 use shardc_ir::plan::{Buffer, BufferId, BufferKind, Program, StateRole, Step, View};
 use shardc_testkit::random::Random;
 
@@ -110,6 +110,22 @@ pub fn master(program: &mut Program, random: &mut Random) -> Option<String> {
     Some(format!("`{}` {t}.{s} writes buffer {} for {}", step.text(), other.0, own.0))
 }
 
+/// Operand `read` is of another type.
+fn retype(kernel: &mut Kernel, read: usize, dtype: DType) -> Option<()> {
+    match kernel {
+        Kernel::Map(map) => map.inputs[read].dtype = dtype,
+        Kernel::Bundle(bundle) => {
+            for member in &mut bundle.members {
+                let own = member.reads.iter().zip(&mut member.kernel.map_mut().inputs);
+                let reading = own.filter(|(source, _)| **source == Source::Read(read as u32));
+                reading.for_each(|(_, input)| input.dtype = dtype);
+            }
+        }
+        _ => return None,
+    }
+    Some(())
+}
+
 /// A master is renewed from its rounded copy.
 pub fn update_of_copy(program: &mut Program, random: &mut Random) -> Option<String> {
     let (t, s) = pick(program, random, is_update)?;
@@ -123,8 +139,7 @@ pub fn update_of_copy(program: &mut Program, random: &mut Random) -> Option<Stri
     let copy = program.tasks[of].steps[at].writes.iter().find(|view| buffer(program, **view).dtype.is_half()).copied()?;
     let dtype = buffer(program, copy).dtype;
     let step = &mut program.tasks[t].steps[s];
-    let Kernel::Map(map) = &mut step.kernel else { return None };
-    map.inputs[read].dtype = dtype;
+    retype(&mut step.kernel, read, dtype)?;
     step.reads[read] = copy;
     Some(format!("`{}` {t}.{s} reads buffer {} for {}", step.text(), copy.buffer.0, own.0))
 }
@@ -214,8 +229,7 @@ pub fn other_flag(program: &mut Program, random: &mut Random) -> Option<String> 
     let id = random.pick(&(0..program.buffers.len() as u32).filter(single).collect::<Vec<_>>())?;
     let dtype = program.buffers[id as usize].dtype;
     let step = &mut program.tasks[t].steps[s];
-    let Kernel::Map(map) = &mut step.kernel else { return None };
-    map.inputs[read].dtype = dtype;
+    retype(&mut step.kernel, read, dtype)?;
     step.reads[read] = View { buffer: BufferId(id), offset: 0, bytes: dtype.bytes() };
     Some(format!("`{}` {t}.{s} reads buffer {id} for {}", step.text(), own.buffer.0))
 }

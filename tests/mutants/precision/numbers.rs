@@ -14,6 +14,7 @@ fn map_of(step: &mut Step) -> Option<&mut Map> {
     match &mut step.kernel {
         Kernel::Map(map) => Some(map),
         Kernel::Reduce(reduce) => Some(&mut reduce.map),
+        Kernel::Bundle(bundle) => bundle.members.last_mut().map(|member| member.kernel.map_mut()),
         _ => None,
     }
 }
@@ -22,6 +23,7 @@ fn code(step: &Step) -> &[Instr] {
     match &step.kernel {
         Kernel::Map(map) => &map.program.code,
         Kernel::Reduce(reduce) => &reduce.map.program.code,
+        Kernel::Bundle(bundle) => bundle.members.last().map_or(&[], |member| &member.kernel.map().program.code),
         _ => &[],
     }
 }
@@ -111,6 +113,10 @@ pub fn factor(program: &mut Program, random: &mut Random) -> Option<String> {
         let map = match &step.kernel {
             Kernel::Map(map) => map,
             Kernel::Reduce(reduce) => &reduce.map,
+            Kernel::Bundle(bundle) => match bundle.members.last() {
+                Some(member) => member.kernel.map(),
+                None => return false,
+            },
             _ => return false,
         };
         let is_large = map.shape.iter().product::<u64>() > 1;

@@ -7,6 +7,7 @@ use crate::cpu::number::Number;
 use crate::cpu::space::{self, Odometer};
 use shardc_ir::reason::Reason;
 use shardc_ir::scalar::Binary;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Rows that are loaded several at once.
@@ -24,7 +25,7 @@ pub struct Bound<'a, T> {
 enum Data<'a, T> {
     Operand(Slice<'a>),
     InPlace(usize),
-    Table(Vec<T>),
+    Table(Arc<Vec<T>>),
 }
 
 impl<'a, T: Number> Bound<'a, T> {
@@ -34,7 +35,7 @@ impl<'a, T: Number> Bound<'a, T> {
         let leaves = fused.leaves.iter().map(|leaf| match &leaf.source {
             Source::Operand(operand) => Data::Operand(reads[*operand]),
             Source::InPlace(output) => Data::InPlace(*output),
-            Source::Index(origin, size) => Data::Table((0..*size).map(|i| i64_to(origin.global(i, coordinates))).collect()),
+            Source::Index(table) => Data::Table(table.at(coordinates, i64_to)),
         });
         let uniform = Vec::with_capacity(fused.uniform.len());
         let mut bound = Bound { fused, leaves: leaves.collect(), uniform, by_zero: AtomicBool::new(false) };
@@ -249,7 +250,7 @@ impl<'b, 'a, T: Number> Worker<'b, 'a, T> {
         let (start, len) = if load.once { (0, slot.len()) } else { (self.start, self.len) };
         match &self.bound.leaves[load.leaf] {
             Data::Operand(data) => self.load_rows(*data, &leaf.strides, start, &mut slot[..len]),
-            Data::Table(table) => self.load_rows(T::wrap(table), &leaf.strides, start, &mut slot[..len]),
+            Data::Table(table) => self.load_rows(T::wrap(table.as_slice()), &leaf.strides, start, &mut slot[..len]),
             Data::InPlace(output) => {
                 each_type!(SliceMut, &self.outputs[*output], data => {
                     T::load(Element::wrap(data), (start - self.base) as isize, 1, &mut slot[..len]);

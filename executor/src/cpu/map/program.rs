@@ -7,9 +7,10 @@
 //! computed once a launch.
 
 use crate::cpu::lanes::Then;
+use crate::cpu::map::table::Table;
 use shardc_ir::dtype::DType;
-use shardc_ir::position::Origin;
 use shardc_ir::scalar::{Binary, Rounding, Unary};
+use std::sync::Arc;
 
 /// The place of an instruction's operand while a block runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,8 +61,8 @@ pub(super) enum Source {
     Operand(usize),
     /// An operand that is the same memory as that output.
     InPlace(usize),
-    /// Global indices along a dimension of the original space, of that size.
-    Index(Origin, u64),
+    /// Global indices along a dimension of the original space.
+    Index(Arc<Table>),
 }
 
 /// A register without operands, and its strides over the collapsed space.

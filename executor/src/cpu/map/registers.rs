@@ -3,6 +3,7 @@
 
 use crate::cpu::map::join::join;
 use crate::cpu::map::program::{Fused, Leaf, Load, Op, Source, Storage, Target, Uniform};
+use crate::cpu::map::table::Table;
 use crate::cpu::space::{self, collapse};
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::Map;
@@ -10,6 +11,7 @@ use shardc_ir::kernel::signature::elements;
 use shardc_ir::position::Origin;
 use shardc_ir::reason::Reason;
 use shardc_ir::scalar::Instr;
+use std::sync::Arc;
 
 /// Shorter rows are not worth a block of their own.
 const LONG: usize = 256;
@@ -80,7 +82,7 @@ fn leaves(map: &Map, in_place: &[Option<usize>]) -> Result<Vec<(usize, Leaf)>, R
         let origin = map.origins.iter().find(|(of, _)| of == d).map(|(_, origin)| origin.clone());
         let mut strides = vec![0; map.shape.len()];
         strides[*d as usize] = 1;
-        let source = Source::Index(origin.unwrap_or_else(|| Origin::whole(size)), size);
+        let source = Source::Index(Arc::new(Table::new(origin.unwrap_or_else(|| Origin::whole(size)), size)));
         leaves.push((map.program.inputs as usize + i, Leaf { source, strides }));
     }
     Ok(leaves)

@@ -42,7 +42,7 @@ host_switch:
 )");
 
 namespace host {
-const u32 LANES = 32, MOST_THREADS = 1024, MOST_OPERANDS = 63, NOBODY = 0xffffffff;
+const u32 LANES = 32, MOST_THREADS = 1024, MOST_OPERANDS = 511, NOBODY = 0xffffffff;
 const u64 STACK = 128 << 10, GUARD = 4096, SLOT = 1ull << 32, MARGIN = 1 << 20;
 const u16 MANY = 0x3fff, OTHER_BLOCK = 0x8000;
 
@@ -57,7 +57,7 @@ struct Cell { u32 wrote, read; u16 writer, reader; u32 split; };
 struct Memory { u8* base; u64 bytes; u32 access; bool whole; Cell* cells; std::vector<Cell> parts; u64 open; };
 struct Complaint { bool any; i32 slot; u64 pc, pc2; Dim block; u32 thread; char what[400], where[100]; };
 struct Launch {
-    Dim grid; u32 block, shared, order, seed; void* function; u64 arguments[64]; u32 argument_count;
+    Dim grid; u32 block, shared, order, seed; void* function; u64 arguments[512]; u32 argument_count;
 };
 
 static Memory memories[MOST_OPERANDS + 1];  // shared memory, then each operand
@@ -258,7 +258,8 @@ template <size_t... I> static void call(std::index_sequence<I...>) {
 static void begin() {
     // More arguments than there are do not hurt.
     if (now.argument_count <= 8) call(std::make_index_sequence<8>());
-    else call(std::make_index_sequence<64>());
+    else if (now.argument_count <= 64) call(std::make_index_sequence<64>());
+    else call(std::make_index_sequence<512>());
     self->state = ENDED;
     wait_for_others();
     abort();

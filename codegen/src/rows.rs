@@ -1,0 +1,250 @@
+//! Members that read one another's results row by row: a warp or a block has a row, goes through it
+//! once for each member, and keeps what a member makes of a whole row in a register.
+
+use crate::Cuda;
+use crate::body::{Body, accesses};
+use crate::bundle::place;
+use crate::function::Function;
+use crate::generated::{Accesses, Generated, Memory, Parameter};
+use crate::space;
+use crate::text::{conversion, element, register, to_register};
+use shardc_ir::dtype::DType;
+use shardc_ir::kernel::signature::row_major;
+use shardc_ir::kernel::{Bundle, Form, Member, MemberKernel, Reduce, Source};
+use shardc_ir::reason::Reason;
+
+/// The longest row of a warp.
+const WARP_ROW: u64 = 1024;
+
+/// Threads of a block, and of one whose row is longer than `LONG_ROW`.
+const THREADS: u64 = 256;
+const LONG_ROW: u64 = 4096;
+const LONG: u64 = 512;
+
+/// Rows that keep a GPU busy; fewer long ones are better cut.
+const ROWS: u64 = 64;
+
+/// The text of a bundle; `None` if a member reads all of another one's row, or there are few rows.
+pub fn text(cuda: &Cuda, bundle: &Bundle, in_place: &[Option<usize>]) -> Result<Option<Generated>, Reason> {
+    let Some(bodies) = bodies(cuda, bundle, in_place) else { return Ok(None) };
+    let width = bundle.members.iter().filter_map(|member| member.kernel.width(bundle.rows)).max().unwrap_or(1);
+    if bundle.rows < ROWS && width > LONG_ROW {
+        return Ok(None);
+    }
+    let (team, threads) = if width <= WARP_ROW {
+        (32, THREADS)
+    } else if width <= LONG_ROW {
+        (THREADS, THREADS)
+    } else {
+        (LONG, LONG)
+    };
+    let mut writer = Writer { bundle, in_place, bodies, team, function: Function::new("bundle") };
+    writer.declare(cuda)?;
+    writer.function.grid = [bundle.rows.div_ceil(threads / team), 1, 1];
+    writer.function.shared = if team > 32 { 8 * (team / 32) as u32 } else { 0 };
+    writer.function.begin(threads);
+    writer.row(threads);
+    for member in 0..bundle.members.len() {
+        writer.member(member);
+    }
+    writer.function.text.line("}");
+    Ok(Some(writer.function.finish()?))
+}
+
+/// The programs of all members, with as many lanes each; `None` if a member reads what another
+/// thread of the row has written.
+fn bodies<'a>(cuda: &Cuda, bundle: &'a Bundle, in_place: &[Option<usize>]) -> Option<Vec<Body<'a>>> {
+    let mut bodies = vec![];
+    for member in &bundle.members {
+        let (map, dims) = (member.kernel.map(), member.kernel.row_dims(bundle.rows)?);
+        let rank = map.shape.len();
+        let groups: Vec<usize> = (0..rank).map(|d| usize::from(d >= dims)).collect();
+        let name = |source: &Source| place(*source, in_place).map_or_else(|| name(*source), |write| format!("y{write}"));
+        let mut body = Body::new(
+            map,
+            &(0..rank).collect::<Vec<_>>(),
+            &groups,
+            member.reads.iter().map(name).collect(),
+            &[row_major(&map.shape)],
+        );
+        body.is_shared = false;
+        for (at, source) in member.reads.iter().enumerate() {
+            match *source {
+                Source::Write(write) if is_of_rows(bundle, write as usize) => body.held[at] = Some(format!("m{write}")),
+                Source::Write(_) => return None,
+                // What is written in place is touched by one thread alone.
+                Source::Read(_) if place(*source, in_place).is_some() && body.strides(at) != body.other(0) => return None,
+                Source::Read(_) => {}
+            }
+        }
+        bodies.push(body);
+    }
+    let is_long = |body: &&Body<'_>| body.space.elements(1) > 1;
+    let lanes = |body: &Body<'_>| if cuda.aligned { body.most_lanes(body.outputs()) } else { 1 };
+    let least = bodies.iter().filter(is_long).map(lanes).min().unwrap_or(1);
+    bodies.iter_mut().filter(|body| body.space.elements(1) > 1).for_each(|body| body.lanes = least);
+    Some(bodies)
+}
+
+fn name(source: Source) -> String {
+    match source {
+        Source::Read(at) => format!("a{at}"),
+        Source::Write(at) => format!("y{at}"),
+    }
+}
+
+/// Whether a result has one element a row.
+fn is_of_rows(bundle: &Bundle, write: usize) -> bool {
+    let writer = bundle.writer(write).map(|(member, _)| &bundle.members[member].kernel);
+    writer.and_then(|kernel| kernel.result_width(bundle.rows)) == Some(1)
+}
+
+struct Writer<'a> {
+    bundle: &'a Bundle,
+    in_place: &'a [Option<usize>],
+    bodies: Vec<Body<'a>>,
+    /// Threads of a row.
+    team: u64,
+    function: Function,
+}
+
+impl Writer<'_> {
+    /// The operands, each once.
+    fn declare(&mut self, cuda: &Cuda) -> Result<(), Reason> {
+        let signature = self.bundle.signature(&cuda.mesh)?;
+        for (at, operand) in signature.reads.iter().enumerate() {
+            if self.in_place.get(at).copied().flatten().is_some() {
+                continue;
+            }
+            let memory = Memory::Read(at);
+            let bytes = operand.elements * operand.dtype.bytes();
+            let parameter = Parameter { name: format!("a{at}"), memory, bytes, is_read: true, is_written: false, whole: false };
+            let touched = self.touched(|source| source == Source::Read(at as u32));
+            self.function.takes(parameter, operand.dtype, touched);
+        }
+        for (at, operand) in signature.writes.iter().enumerate() {
+            let parameter = Parameter {
+                name: format!("y{at}"),
+                memory: Memory::Write(at),
+                bytes: operand.elements * operand.dtype.bytes(),
+                is_read: self.in_place.contains(&Some(at)),
+                is_written: true,
+                whole: true,
+            };
+            let written = self.bundle.writer(at).map(|(member, _)| {
+                let body = &self.bodies[member];
+                match self.bundle.members[member].kernel {
+                    MemberKernel::Map(_) => accesses(&body.space, body.other(0), body.lanes),
+                    MemberKernel::Reduce(_) => Accesses::over(&[(self.bundle.rows, 1)]),
+                }
+            });
+            let written = written.into_iter().map(|touched| Accesses { is_write: true, ..touched });
+            let read = self.touched(|source| matches!(source, Source::Read(_)) && place(source, self.in_place) == Some(at));
+            self.function.takes(parameter, operand.dtype, written.chain(read).collect());
+        }
+        let mut numbers = vec![];
+        for body in &mut self.bodies {
+            body.number_from(numbers.len());
+            numbers.extend(body.numbers.iter().cloned());
+        }
+        self.function.numbers = numbers;
+        Ok(())
+    }
+
+    /// What members read of an operand.
+    fn touched(&self, is_it: impl Fn(Source) -> bool) -> Vec<Accesses> {
+        let of = |(member, body): (&Member, &Body<'_>)| {
+            let own = member.reads.iter().enumerate().filter(|(_, source)| is_it(**source));
+            own.map(|(at, _)| body.accesses(at)).collect::<Vec<_>>()
+        };
+        self.bundle.members.iter().zip(&self.bodies).flat_map(of).collect()
+    }
+
+    /// The row of the team. A warp without one ends.
+    fn row(&mut self, threads: u64) {
+        let kind = self.bodies.iter().map(Body::index_type).find(|kind| *kind == "u64").unwrap_or("u32");
+        let text = &mut self.function.text;
+        if self.team == 32 {
+            text.lines([
+                format!("{kind} row = ({kind})blockIdx.x * {} + threadIdx.x / 32;", threads / 32),
+                format!("if (row >= {}) return;", self.bundle.rows),
+                "u32 lane = threadIdx.x % 32;".to_owned(),
+            ]);
+        } else {
+            text.lines(["SHARED(shared);".to_owned(), format!("{kind} row = blockIdx.x;"), "u32 lane = threadIdx.x;".to_owned()]);
+        }
+    }
+
+    fn member(&mut self, at: usize) {
+        let first = self.bundle.results()[at];
+        let kernel = &self.bundle.members[at].kernel;
+        let map = kernel.map();
+        let of_rows = is_of_rows(self.bundle, first);
+        let text = &mut self.function.text;
+        if of_rows {
+            let results = map.outputs.iter().enumerate();
+            text.lines(results.map(|(result, dtype)| format!("{} m{};", element(*dtype), first + result)));
+        }
+        text.line("{");
+        let body = &self.bodies[at];
+        let kind = body.index_type();
+        text.lines(space::indices(&body.space.sizes, &body.space.of_group(0), "row", kind));
+        match kernel {
+            MemberKernel::Reduce(reduce) => self.reduce(at, reduce, first),
+            MemberKernel::Map(_) if of_rows => {
+                let body = &self.bodies[at];
+                body.write(&mut self.function.text, |text, results| {
+                    for (result, value) in results.iter().enumerate() {
+                        text.line(format!("m{} = {};", first + result, body.stored(result, value)));
+                    }
+                });
+                self.store(first, map.outputs.len());
+            }
+            MemberKernel::Map(_) => self.elements(at, first),
+        }
+        self.function.text.line("}");
+    }
+
+    /// Lines that write what the row has become to the results from `first` on.
+    fn store(&mut self, first: usize, count: usize) {
+        self.function.text.lines((first..first + count).map(|at| format!("if (lane == 0) y{at}[row] = m{at};")));
+    }
+
+    /// The head of a loop over the row.
+    fn pass(&mut self, at: usize) {
+        let body = &self.bodies[at];
+        let (kind, inner) = (body.index_type(), body.space.of_group(1));
+        let text = &mut self.function.text;
+        if body.lanes == 1 {
+            text.line("#pragma unroll 4");
+        }
+        let count = body.space.elements(1) / body.lanes;
+        text.line(format!("for ({kind} r = lane; r < {count}; r += {}) {{", self.team));
+        text.lines(space::lane_indices(&body.space.sizes, &inner, "r", kind, body.lanes));
+    }
+
+    fn reduce(&mut self, at: usize, reduce: &Reduce, first: usize) {
+        let dtype = if reduce.accumulate == DType::Bool { DType::I64 } else { reduce.accumulate };
+        let (kind, convert) = (register(dtype), to_register(dtype));
+        let name = crate::reduce::kind(reduce.kind);
+        self.function.text.line(format!("{kind} sum = {};", crate::reduce::identity(reduce.kind, dtype)));
+        self.pass(at);
+        self.bodies[at].write(&mut self.function.text, |text, results| {
+            text.line(format!("sum = {name}<{kind}>::both(sum, {convert}({}));", results[0]));
+        });
+        let shared = if self.team == 32 { "nullptr" } else { "shared" };
+        let text = &mut self.function.text;
+        text.line("}");
+        text.line(format!("sum = over_block<{name}, {}>(sum, {shared});", self.team / 32));
+        text.line(format!("m{first} = {}(sum);", conversion(reduce.map.outputs[0])));
+        self.store(first, 1);
+    }
+
+    fn elements(&mut self, at: usize, first: usize) {
+        self.pass(at);
+        let body = &self.bodies[at];
+        let text = &mut self.function.text;
+        body.write_elements(text, first, &space::offset(body.other(0)));
+        text.line("}");
+    }
+}
