@@ -1,7 +1,8 @@
 //! Kernels of the same kind that are small enough to run thread by thread: the largest sizes are
 //! halved, and once more made odd.
 
-use shardc_ir::kernel::{Bundle, Contract, ContractDim, Kernel, Map};
+use shardc_ir::kernel::{Bundle, Contract, ContractDim, Gather, Kernel, Map, Move};
+use shardc_ir::position::Origin;
 
 /// The kernel as it is where it touches few elements; else a smaller one, and one of odd sizes.
 pub fn sizes(kernel: &Kernel, elements: u64) -> Vec<Kernel> {
@@ -71,14 +72,51 @@ fn change(kernel: &mut Kernel, mut to: impl FnMut(u64) -> u64) {
         }
         Kernel::MaxPool(pool) => pool.planes = to(pool.planes),
         Kernel::MaxPoolGrad(pool) => pool.0.planes = to(pool.0.planes),
-        Kernel::Move(copy) => copy.shape.iter_mut().for_each(|size| *size = to(*size)),
-        Kernel::Gather(gather) => gather.inner = to(gather.inner),
-        Kernel::ScatterAdd(scatter) => scatter.0.inner = to(scatter.0.inner),
+        Kernel::Move(copy) => change_move(copy, to),
+        Kernel::Gather(gather) => change_gather(gather, to),
+        Kernel::ScatterAdd(scatter) => change_gather(&mut scatter.0, to),
         Kernel::Fill(fill) => fill.count = to(fill.count),
         Kernel::Random(random) => random.shape.iter_mut().for_each(|size| *size = to(*size)),
         Kernel::Bundle(bundle) => change_bundle(bundle, to),
         Kernel::Attention(_) | Kernel::AttentionGrad(_) | Kernel::Collective(_) => {}
     }
+}
+
+/// A table that is whole stays so.
+fn change_gather(gather: &mut Gather, mut to: impl FnMut(u64) -> u64) {
+    gather.inner = to(gather.inner);
+    gather.count = to(gather.count);
+    if gather.rows == gather.total_rows && gather.origin == Origin::whole(gather.rows) {
+        gather.rows = to(gather.rows);
+        gather.total_rows = gather.rows;
+        gather.origin = Origin::whole(gather.rows);
+    }
+}
+
+fn change_move(copy: &mut Move, to: impl FnMut(u64) -> u64) {
+    let old = copy.shape.clone();
+    copy.shape = old.iter().copied().map(to).collect();
+    let sides = [(&mut copy.src_strides, &mut copy.src_offset), (&mut copy.dst_strides, &mut copy.dst_offset)];
+    for (strides, offset) in sides.into_iter().filter(|(strides, _)| strides.iter().all(|stride| *stride >= 0)) {
+        let dims: Vec<_> = (0..old.len()).map(|d| (old[d], copy.shape[d], strides[d])).collect();
+        let new = scaled(&dims);
+        for distance in offset.terms.iter_mut().map(|(_, by)| by).chain([&mut offset.base]) {
+            *distance = moved(*distance, strides, &new);
+        }
+        *strides = new;
+    }
+}
+
+/// A distance that is as many steps along each dimension under the strides `new` as under `old`.
+fn moved(distance: i64, old: &[i64], new: &[i64]) -> i64 {
+    let mut strides: Vec<(i64, i64)> = old.iter().copied().zip(new.iter().copied()).filter(|(old, _)| *old != 0).collect();
+    strides.sort_by_key(|(old, _)| std::cmp::Reverse(*old));
+    let (mut left, mut sum) = (distance, 0);
+    for (old, new) in strides {
+        sum += left / old * new;
+        left %= old;
+    }
+    sum + left
 }
 
 fn change_map(map: &mut Map, to: impl FnMut(u64) -> u64) {
