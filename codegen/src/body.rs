@@ -92,12 +92,13 @@ impl<'a> Body<'a> {
         };
         let inputs = || self.map.inputs.iter().enumerate().map(|(at, input)| (input, self.strides(at)));
         let neighbours = inputs().filter(|(_, strides)| strides[last] == 1).map(|(input, _)| input.dtype);
-        let smallest = neighbours.chain(outputs.iter().copied()).map(|dtype| dtype.bytes().max(2)).min().unwrap_or(4);
+        // Two accesses for the lanes of one operand would each leave half of every sector.
+        let largest = neighbours.chain(outputs.iter().copied()).map(DType::bytes).max().unwrap_or(4);
         let fits = |lanes: &u64| {
             let rows = |strides: &[i64]| strides[..last].iter().all(|stride| stride.unsigned_abs() % lanes == 0);
             size % lanes == 0 && inputs().all(|(_, strides)| strides[last] == 0 || (strides[last] == 1 && rows(strides)))
         };
-        [8, 4, 2].into_iter().filter(|lanes| lanes * smallest <= 16).find(fits).unwrap_or(1)
+        [8, 4, 2].into_iter().filter(|lanes| lanes * largest <= 16).find(fits).unwrap_or(1)
     }
 
     /// The type of an index: of 32 bits where no element is further away.

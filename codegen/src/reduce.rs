@@ -24,6 +24,9 @@ const BLOCKS: u64 = 512;
 /// Terms of a part at least.
 const PART: u64 = 4096;
 
+/// Terms that a part is a multiple of, so that parts begin where sectors do.
+const LINE: u64 = 32;
+
 /// Columns of a block, and rows that it takes at once.
 const COLUMNS: u64 = 32;
 const LINES: u64 = THREADS / COLUMNS;
@@ -81,7 +84,7 @@ fn shape(body: &Body<'_>) -> Shape {
     let blocks = if inner == 1 { outer } else { outer * inner.div_ceil(COLUMNS) };
     let least = if inner == 1 { PART } else { PART / COLUMNS };
     let wanted = BLOCKS.checked_div(blocks).unwrap_or(1).min(reduced / least).max(1);
-    let length = reduced.div_ceil(wanted).max(1);
+    let length = reduced.div_ceil(wanted).next_multiple_of(if wanted > 1 { LINE } else { 1 }).max(1);
     Shape { outer, reduced, inner, parts: reduced.div_ceil(length).max(1), length }
 }
 

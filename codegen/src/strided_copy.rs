@@ -6,6 +6,7 @@ use crate::function::{Function, THREADS};
 use crate::generated::{Accesses, Generated};
 use crate::space::{self, Space};
 use crate::text::{element, number};
+use shardc_ir::dtype::DType;
 use shardc_ir::kernel::{Form, Implements, Move};
 use shardc_ir::position::Offset;
 use shardc_ir::reason::Reason;
@@ -27,11 +28,10 @@ impl Implements<Move> for Cuda {
         function.reads("x", 0, copy.dtype, source, from);
         function.writes("y", 0, copy.dtype, destination, destination == total, to);
         let starts = [&copy.src_offset, &copy.dst_offset].map(|offset| number(offset, &mut function.numbers));
-        let kind = element(copy.dtype);
         let transposed = (0..space.sizes.len().saturating_sub(1)).find(|d| space.strides[0][*d] == 1 && space.sizes[*d] >= 8);
         let last = space.sizes.len().saturating_sub(1);
         match transposed.filter(|_| space.strides[0][last] != 1 && space.strides[1][last] == 1 && space.sizes[last] >= 8) {
-            Some(d) => tiles(&space, d, kind, &starts, &mut function),
+            Some(d) => tiles(&space, d, copy.dtype, &starts, &mut function),
             None => {
                 let lanes = if self.aligned { lanes(&space, copy) } else { 1 };
                 elements(&space, lanes, total, &starts, &mut function);
@@ -90,14 +90,17 @@ fn elements(space: &Space, lanes: u64, total: u64, starts: &[String; 2], functio
 
 /// Tiles of the last dimension, where the destination has its neighbours, and `across`, where the
 /// source has them.
-fn tiles(space: &Space, across: usize, kind: &str, starts: &[String; 2], function: &mut Function) {
+fn tiles(space: &Space, across: usize, dtype: DType, starts: &[String; 2], function: &mut Function) {
     let last = space.sizes.len() - 1;
     let (width, height) = (space.sizes[last], space.sizes[across]);
     let (columns, rows) = (width.div_ceil(TILE), height.div_ceil(TILE));
     let outside: Vec<usize> = (0..last).filter(|d| *d != across).collect();
     let around: u64 = outside.iter().map(|d| space.sizes[*d]).product();
     function.grid = [columns * rows * around, 1, 1];
-    function.shared = (TILE * (TILE + 1) * 8) as u32;
+    // Lines an odd number of words apart, so that lanes that read across them meet in no bank.
+    let pitch = TILE + (4 / dtype.bytes()).max(1);
+    function.shared = (TILE * pitch * dtype.bytes()) as u32;
+    let kind = element(dtype);
     let [from, to] = [0, 1].map(|at| place(&starts[at], &space.strides[at]));
     function.begin(THREADS);
     let text = &mut function.text;
@@ -112,12 +115,12 @@ fn tiles(space: &Space, across: usize, kind: &str, starts: &[String; 2], functio
     text.lines([
         format!("for (u32 k = line; k < {TILE}; k += {LINES}) {{"),
         format!("u64 c{across} = top + lane, c{last} = left + k;"),
-        format!("if (c{across} < {height} && c{last} < {width}) tile[k * {} + lane] = x[{from}];", TILE + 1),
+        format!("if (c{across} < {height} && c{last} < {width}) tile[k * {pitch} + lane] = x[{from}];"),
         "}".to_owned(),
         "BARRIER();".to_owned(),
         format!("for (u32 k = line; k < {TILE}; k += {LINES}) {{"),
         format!("u64 c{across} = top + k, c{last} = left + lane;"),
-        format!("if (c{across} < {height} && c{last} < {width}) y[{to}] = tile[lane * {} + k];", TILE + 1),
+        format!("if (c{across} < {height} && c{last} < {width}) y[{to}] = tile[lane * {pitch} + k];"),
         "}".to_owned(),
         "}".to_owned(),
     ]);

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod command;
+mod counted;
 #[path = "../support/job.rs"]
 mod job;
 mod memory;
@@ -22,7 +23,7 @@ use shardc::{Options, compile};
 use shardc_codegen::program::Kernels;
 use shardc_codegen::{Cuda, Generated, MATH, PARTS, generate, with_prelude};
 use shardc_cuda_testing::host::Host;
-use shardc_cuda_testing::ptx::{Counts, Module};
+use shardc_cuda_testing::ptx::Module;
 use shardc_ir::kernel::Kernel;
 use shardc_ir::mesh::Mesh;
 use shardc_nvrtc::Nvrtc;
@@ -66,6 +67,17 @@ struct Case {
     mesh: Mesh,
     in_place: Vec<Option<usize>>,
     generated: Generated,
+}
+
+/// What came of the kernels that a thread ran.
+#[derive(Default)]
+struct Tally {
+    /// Kernels assembled, executed and interpreted.
+    counts: [usize; 3],
+    /// Launches that use memory less well than they should, with a reason.
+    listed: counted::Listed,
+    /// What is wrong.
+    failed: Vec<String>,
 }
 
 fn is_full() -> bool {
@@ -151,21 +163,22 @@ fn kernels_compute_what_the_cpu_does() {
     }
     let next = AtomicUsize::new(0);
     let work = || {
-        let (mut counts, mut failed) = ([0; 3], vec![]);
+        let mut tally = Tally::default();
         while let Some(case) = cases.get(next.fetch_add(1, Relaxed)) {
-            if let Err(why) = run(case, &host, nvrtc.as_ref().ok(), &mut counts) {
-                failed.push(format!("{}\n  {}\n  {why}", case.generated.name, case.of));
+            if let Err(why) = run(case, &host, nvrtc.as_ref().ok(), &mut tally) {
+                tally.failed.push(format!("{}\n  {}\n  {why}", case.generated.name, case.of));
             }
         }
-        (counts, failed)
+        tally
     };
     let threads = thread::available_parallelism().map_or(1, |n| n.get());
     let parts: Vec<_> = thread::scope(|scope| {
         let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
-    let counts: [usize; 3] = std::array::from_fn(|i| parts.iter().map(|(counts, _)| counts[i]).sum());
-    let failed: Vec<String> = parts.into_iter().flat_map(|(_, failed)| failed).collect();
+    let counts: [usize; 3] = std::array::from_fn(|i| parts.iter().map(|tally| tally.counts[i]).sum());
+    counted::print(&counted::together(parts.iter().map(|tally| &tally.listed))).unwrap();
+    let failed: Vec<String> = parts.into_iter().flat_map(|tally| tally.failed).collect();
     if let Ok(path) = std::env::var("SHARDC_CUDA_COUNTS") {
         std::fs::write(path, counts.map(|n| n.to_string()).join(" ")).unwrap();
     }
@@ -221,28 +234,31 @@ fn on_host(case: &Case, host: &Host) -> Result<Vec<(Vec<u64>, Memory, Memory)>, 
 }
 
 /// Runs a kernel on the host, then its PTX, which must give the same bits.
-fn run(case: &Case, host: &Host, nvrtc: Option<&Nvrtc>, counts: &mut [usize; 3]) -> Result<(), String> {
+fn run(case: &Case, host: &Host, nvrtc: Option<&Nvrtc>, tally: &mut Tally) -> Result<(), String> {
     target::bounds(&case.generated)?;
     let ran = on_host(case, host)?;
-    counts[1] += case.generated.launches.len();
+    tally.counts[1] += case.generated.launches.len();
     let Some(nvrtc) = nvrtc else { return Ok(()) };
     let text = with_prelude(&case.generated.text);
     for arch in target::architectures() {
         let assembled = nvrtc.assemble(&case.generated.name, &text, arch)?;
         target::resources(&case.generated, &assembled, arch)?;
     }
-    counts[0] += case.generated.launches.len();
+    tally.counts[0] += case.generated.launches.len();
     let module = Module::parse(&nvrtc.ptx(&case.generated.name, &text, target::architectures()[0])?)?;
     for (coordinates, start, done) in ran {
         let mut again = start;
-        let mut touched: Vec<Counts> = vec![];
+        let mut touched = vec![];
         again.launch(&case.generated, &coordinates, |job| {
             let ran = module.run(job)?;
             touched.push(ran.counts);
             Ok(ran.operands)
         })?;
         right::same(&case.kernel, &case.mesh, &again.writes, &done.writes).map_err(|e| format!("the PTX: {e}"))?;
+        for (launch, counts) in case.generated.launches.iter().filter(|l| !l.grid.contains(&0)).zip(&touched) {
+            counted::judge(case, launch, counts, &mut tally.listed)?;
+        }
     }
-    counts[2] += case.generated.launches.len();
+    tally.counts[2] += case.generated.launches.len();
     Ok(())
 }

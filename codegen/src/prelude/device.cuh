@@ -54,8 +54,15 @@ INLINE void load(words<4>& to, const void* p) {
     to.w[0] = v.x; to.w[1] = v.y; to.w[2] = v.z; to.w[3] = v.w;
 }
 INLINE void store(void* p, words<1> from) { *(u32*)p = from.w[0]; }
-INLINE void store(void* p, words<2> from) { *(uint2*)p = make_uint2(from.w[0], from.w[1]); }
-INLINE void store(void* p, words<4> from) { *(uint4*)p = make_uint4(from.w[0], from.w[1], from.w[2], from.w[3]); }
+// The compiler may cut an assignment of several words into one for each, so the instruction is asked for. A generic address
+// of global memory is the global address.
+INLINE void store(void* p, words<2> from) {
+    asm volatile("st.global.v2.u32 [%0], {%1, %2};" :: "l"(p), "r"(from.w[0]), "r"(from.w[1]) : "memory");
+}
+INLINE void store(void* p, words<4> from) {
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};"
+                 :: "l"(p), "r"(from.w[0]), "r"(from.w[1]), "r"(from.w[2]), "r"(from.w[3]) : "memory");
+}
 
 // The value that the lane whose number differs in the bits of `lanes` gives; every lane of the warp takes part.
 INLINE u32 shuffle_xor(u32 x, int lanes) { return __shfl_xor_sync(0xffffffffu, x, lanes); }

@@ -21,7 +21,7 @@ template <int N, class T> INLINE vec<T, N> read(const T* from) {
     }
 }
 
-// Writes them to such an address.
+// Writes them to such an address of global memory.
 template <class T, int N> INLINE void write(T* to, vec<T, N> v) {
     constexpr int BYTES = sizeof(T) * N;
     if constexpr (BYTES < 4) {

@@ -189,7 +189,7 @@ pub(super) fn run_at_most(kernel: &Kernel, data: &Data, job: &Job, most: u64) ->
             constants: &data.constants,
         },
         shared: vec![0xff; shared],
-        counts: Counts::default(),
+        counts: Counts::of(job.operands.len()),
         left: most,
         scratch: Vec::new(),
     };

@@ -43,6 +43,11 @@ pub(super) fn operand_address(i: usize) -> u64 {
     (i as u64 + 1) << 40
 }
 
+/// The operand that an address is of.
+pub(super) fn operand_at(address: u64) -> Option<usize> {
+    usize::try_from(address >> 40).ok()?.checked_sub(1)
+}
+
 /// What all blocks share.
 pub(super) struct Memory<'a> {
     pub(super) operands: &'a [Operand],

@@ -21,7 +21,7 @@ mod text;
 mod together;
 mod warp;
 
-pub use counts::Counts;
+pub use counts::{Counts, Sectors};
 
 use crate::job::Job;
 use launch::{Data, Kernel};

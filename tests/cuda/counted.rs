@@ -1,0 +1,170 @@
+//! How well launches use sectors of global memory and banks of shared memory. What is below the
+//! limits has a reason, which its elements show.
+
+use super::Case;
+use shardc_codegen::Launch;
+use shardc_codegen::generated::Accesses;
+use shardc_cuda_testing::ptx::{Counts, Sectors};
+use shardc_ir::dtype::DType;
+use shardc_ir::kernel::{Fill, Kernel, RowProgram};
+use shardc_ir::mesh::Mesh;
+use std::collections::BTreeMap;
+use std::io::Write as _;
+
+/// The part of the touched sectors' bytes that launches use at least.
+const USED: f64 = 0.8;
+
+/// Wavefronts of a phase at most.
+const WAVEFRONTS: f64 = 1.1;
+
+/// Sectors from which on they say something: four for each lane of a warp.
+const SECTORS: u64 = 128;
+
+/// Bytes of a sector, and of 32 lanes that each access 4.
+const SECTOR: u64 = 32;
+const LINE: u64 = 128;
+
+/// The launches below a limit for each form and reason, with the least part of sectors or of
+/// wavefronts that was used.
+pub type Listed = BTreeMap<(&'static str, &'static str), (usize, f64)>;
+
+/// Holds a launch against the limits and lists it where it is below them with a reason.
+///
+/// # Errors
+/// If it has none.
+pub fn judge(case: &Case, launch: &Launch, counts: &Counts, listed: &mut Listed) -> Result<(), String> {
+    let mut list = |reason, used| add(listed, (case.kernel.name(), reason), (1, used));
+    let all = sum(&counts.operands);
+    if all.touched >= SECTORS && all.used() < USED {
+        let excused: Vec<Option<&'static str>> =
+            (0..counts.operands.len()).map(|at| reason(case, launch, at, counts.operands[at])).collect();
+        let others: Vec<Sectors> =
+            counts.operands.iter().zip(&excused).filter(|(_, reason)| reason.is_none()).map(|(sectors, _)| *sectors).collect();
+        if sum(&others).used() < USED {
+            return Err(format!("{} uses {:.0} % of the sectors: {}", launch.entry, all.used() * 100.0, told(launch, counts)));
+        }
+        let mut reasons: Vec<&'static str> = excused.into_iter().flatten().collect();
+        reasons.sort_unstable();
+        reasons.dedup();
+        reasons.into_iter().for_each(|reason| list(reason, all.used()));
+    }
+    if counts.wavefronts_each() > WAVEFRONTS {
+        match case.kernel {
+            Kernel::Contract(_) | Kernel::Conv(_) => list("plain: lanes meet in banks", 1.0 / counts.wavefronts_each()),
+            _ => return Err(format!("{} takes {:.2} wavefronts a phase", launch.entry, counts.wavefronts_each())),
+        }
+    }
+    Ok(())
+}
+
+/// Why accesses to the operand `at` use less of its sectors than others do.
+fn reason(case: &Case, launch: &Launch, at: usize, sectors: Sectors) -> Option<&'static str> {
+    if sectors.used() >= USED {
+        return None;
+    }
+    if matches!(case.kernel, Kernel::Contract(_) | Kernel::Conv(_)) {
+        return Some("plain: for what no library takes");
+    }
+    let own = || launch.accesses.iter().filter(|accesses| accesses.parameter == at);
+    let threads = u64::from(launch.block) * launch.grid.iter().map(|n| u64::from(*n)).product::<u64>();
+    let elements = |accesses: &Accesses| accesses.terms.iter().map(|(count, _)| count).product::<u64>() * accesses.width;
+    if own().any(|accesses| accesses.is_chosen) {
+        Some("data choose its elements")
+    } else if own().all(|accesses| elements(accesses) * 8 <= threads) {
+        Some("an element of it is of many threads")
+    } else if own().any(is_across) {
+        Some("its neighbours lie apart in the order of the results")
+    } else if matches!(case.kernel, Kernel::MaxPool(_) | Kernel::MaxPoolGrad(_)) {
+        Some("its windows step over neighbours")
+    } else if own().any(|accesses| row(case, accesses) * accesses.bytes < LINE) {
+        Some("its rows are shorter than a line")
+    } else if own().any(|accesses| !(row(case, accesses) * accesses.bytes).is_multiple_of(SECTOR)) {
+        Some("its rows begin within sectors")
+    } else {
+        None
+    }
+}
+
+/// Whether neighbours are not reached along the innermost dimension.
+fn is_across(accesses: &Accesses) -> bool {
+    accesses.terms.last().is_some_and(|(_, stride)| stride.unsigned_abs() != accesses.width)
+}
+
+/// Neighbouring elements that threads which work together reach one after another.
+fn row(case: &Case, accesses: &Accesses) -> u64 {
+    match &case.kernel {
+        Kernel::Rowwise(rowwise) if matches!(rowwise.program, RowProgram::Rotary { .. }) => rowwise.width / 2,
+        Kernel::Rowwise(rowwise) => rowwise.width,
+        Kernel::Bundle(bundle) if bundle.rows > 1 => {
+            run(&Accesses { terms: accesses.terms.last().copied().into_iter().collect(), ..accesses.clone() })
+        }
+        _ => run(accesses),
+    }
+}
+
+/// Neighbouring elements that are reached one after another.
+fn run(accesses: &Accesses) -> u64 {
+    let mut run = accesses.width;
+    for (count, stride) in accesses.terms.iter().rev() {
+        if stride.unsigned_abs() != run {
+            break;
+        }
+        run *= count;
+    }
+    run
+}
+
+fn sum(all: &[Sectors]) -> Sectors {
+    all.iter().fold(Sectors::default(), |sum, own| Sectors { touched: sum.touched + own.touched, bytes: sum.bytes + own.bytes })
+}
+
+fn told(launch: &Launch, counts: &Counts) -> String {
+    let one = |(at, sectors): (usize, &Sectors)| {
+        let own = launch.accesses.iter().filter(|accesses| accesses.parameter == at);
+        let terms: Vec<_> = own.map(|accesses| (accesses.bytes, accesses.width, &accesses.terms)).collect();
+        format!("{} {:.0} % of {} {terms:?}", launch.parameters[at].name, sectors.used() * 100.0, sectors.touched)
+    };
+    let of: Vec<String> = counts.operands.iter().enumerate().map(one).collect();
+    of.join(", ")
+}
+
+fn add(listed: &mut Listed, key: (&'static str, &'static str), (launches, used): (usize, f64)) {
+    let entry = listed.entry(key).or_insert((0, used));
+    *entry = (entry.0 + launches, entry.1.min(used));
+}
+
+/// Several lists as one.
+pub fn together<'a>(lists: impl Iterator<Item = &'a Listed>) -> Listed {
+    let mut all = Listed::new();
+    lists.flatten().for_each(|(key, own)| add(&mut all, *key, *own));
+    all
+}
+
+/// Writes the list for people, past the harness, which keeps what a passing test prints.
+pub fn print(listed: &Listed) -> std::io::Result<()> {
+    let mut to = std::io::stderr().lock();
+    if !listed.is_empty() {
+        writeln!(to, "launches that use less than 80 % of sectors or of wavefronts, the least part, and why:")?;
+    }
+    for ((form, reason), (launches, least)) in listed {
+        writeln!(to, "{form:>14} {launches:>5} {:>4.0} %  {reason}", least * 100.0)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn what_wastes_memory_is_told() {
+    let mesh = Mesh::new([("dp".to_string(), 2)], 1);
+    let fill = Kernel::Fill(Fill { dtype: DType::F32, count: 4096, value: 1.0 });
+    let case = super::case("fill", fill, &[], &mesh);
+    let launch = &case.generated.launches[0];
+    let judged = |touched: u64, phases: u64| {
+        let operands = vec![Sectors { touched, bytes: 4096 * 4 }];
+        let counts = Counts { instructions: 1, operands, phases, wavefronts: 100 };
+        let mut listed = Listed::new();
+        judge(&case, launch, &counts, &mut listed).map(|()| listed.len())
+    };
+    assert_eq!(judged(640, 100), Ok(0));
+    assert!(judged(641, 100).unwrap_err().contains("uses 80 % of the sectors"));
+    assert!(judged(640, 90).unwrap_err().contains("takes 1.11 wavefronts"));
+}
