@@ -7,6 +7,7 @@
 
 mod command;
 mod counted;
+mod device;
 #[path = "../support/job.rs"]
 mod job;
 mod memory;
