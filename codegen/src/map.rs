@@ -1,5 +1,5 @@
 //! Map: a thread computes a few neighbouring elements, read and written by 16 bytes where they lie
-//! for it.
+//! for it; those of narrower types by fewer, so that no operand takes two accesses.
 
 use crate::Cuda;
 use crate::body::{Body, accesses};

@@ -14,6 +14,9 @@ use std::io::Write as _;
 /// The part of the touched sectors' bytes that launches use at least.
 const USED: f64 = 0.8;
 
+/// The part that is used at least where rows begin within sectors: 32 bytes of a warp lie in two.
+const BETWEEN: f64 = 0.5;
+
 /// Wavefronts of a phase at most.
 const WAVEFRONTS: f64 = 1.1;
 
@@ -72,22 +75,20 @@ fn reason(case: &Case, launch: &Launch, at: usize, sectors: Sectors) -> Option<&
         Some("data choose its elements")
     } else if own().all(|accesses| elements(accesses) * 8 <= threads) {
         Some("an element of it is of many threads")
-    } else if own().any(is_across) {
-        Some("its neighbours lie apart in the order of the results")
     } else if matches!(case.kernel, Kernel::MaxPool(_) | Kernel::MaxPoolGrad(_)) {
         Some("its windows step over neighbours")
     } else if own().any(|accesses| row(case, accesses) * accesses.bytes < LINE) {
         Some("its rows are shorter than a line")
-    } else if own().any(|accesses| !(row(case, accesses) * accesses.bytes).is_multiple_of(SECTOR)) {
+    } else if sectors.used() >= BETWEEN && own().any(|accesses| is_between(row(case, accesses), elements(accesses), accesses)) {
         Some("its rows begin within sectors")
     } else {
         None
     }
 }
 
-/// Whether neighbours are not reached along the innermost dimension.
-fn is_across(accesses: &Accesses) -> bool {
-    accesses.terms.last().is_some_and(|(_, stride)| stride.unsigned_abs() != accesses.width)
+/// Whether there are several rows, which begin anywhere in a sector.
+fn is_between(row: u64, elements: u64, accesses: &Accesses) -> bool {
+    elements > row && !(row * accesses.bytes).is_multiple_of(SECTOR)
 }
 
 /// Neighbouring elements that threads which work together reach one after another.
@@ -95,11 +96,15 @@ fn row(case: &Case, accesses: &Accesses) -> u64 {
     match &case.kernel {
         Kernel::Rowwise(rowwise) if matches!(rowwise.program, RowProgram::Rotary { .. }) => rowwise.width / 2,
         Kernel::Rowwise(rowwise) => rowwise.width,
-        Kernel::Bundle(bundle) if bundle.rows > 1 => {
-            run(&Accesses { terms: accesses.terms.last().copied().into_iter().collect(), ..accesses.clone() })
-        }
+        Kernel::Reduce(_) => innermost(accesses),
+        Kernel::Bundle(bundle) if bundle.rows > 1 => innermost(accesses),
         _ => run(accesses),
     }
+}
+
+/// Those of the innermost dimension, where others are not joined to it.
+fn innermost(accesses: &Accesses) -> u64 {
+    run(&Accesses { terms: accesses.terms.last().copied().into_iter().collect(), ..accesses.clone() })
 }
 
 /// Neighbouring elements that are reached one after another.

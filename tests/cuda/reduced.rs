@@ -93,6 +93,7 @@ fn change_gather(gather: &mut Gather, mut to: impl FnMut(u64) -> u64) {
     }
 }
 
+/// A side that is read backwards keeps its strides.
 fn change_move(copy: &mut Move, to: impl FnMut(u64) -> u64) {
     let old = copy.shape.clone();
     copy.shape = old.iter().copied().map(to).collect();
