@@ -59,7 +59,7 @@ fn damaged_names_of_the_device_are_found() {
         Ok(_) => return eprintln!("skipped: no g++ for kernels on the host"),
         Err(why) => return eprintln!("skipped: kernels are not assembled: {why}"),
     };
-    let mut kinds: BTreeMap<_, Vec<Case>> = BTreeMap::new();
+    let mut kinds: BTreeMap<_, Vec<&Case>> = BTreeMap::new();
     for case in cases() {
         let signature = case.kernel.signature(&case.mesh).unwrap();
         let types: Vec<_> = signature.reads.iter().chain(&signature.writes).map(|operand| operand.dtype.bytes()).collect();
@@ -69,7 +69,7 @@ fn damaged_names_of_the_device_are_found() {
             kind.push(case);
         }
     }
-    let cases: Vec<Case> = kinds.into_values().flatten().collect();
+    let cases: Vec<&Case> = kinds.into_values().flatten().collect();
     let texts: Vec<(String, String)> =
         cases.iter().map(|case| (case.generated.name.clone(), case.generated.text.clone())).collect();
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cuda-device");

@@ -29,7 +29,8 @@ use shardc_ir::kernel::Kernel;
 use shardc_ir::mesh::Mesh;
 use shardc_nvrtc::Nvrtc;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
@@ -85,9 +86,15 @@ fn is_full() -> bool {
     std::env::var("SHARDC_CUDA").is_ok_and(|value| value == "all")
 }
 
+/// An empty folder of the caller's own: tests run side by side, over the same models.
+fn own_folder(name: &str) -> PathBuf {
+    static FOLDERS: AtomicUsize = AtomicUsize::new(0);
+    support::folder(&format!("{name}-{}", FOLDERS.fetch_add(1, Relaxed)))
+}
+
 /// The kernels of a model's plans.
 fn kernels(model: &str, mesh: &str, line: &str) -> (Kernels, Mesh) {
-    let here = support::folder(&format!("cuda-{model}"));
+    let here = own_folder(&format!("cuda-{model}"));
     std::fs::write(here.join("job.shard"), job::spec(model, mesh, 1, line)).unwrap();
     let spec = shardc_frontend::spec::load(&here.join("job.shard")).unwrap_or_else(|e| panic!("{e:?}"));
     let options = Options { train: true, weights: true, verify: false, certify: false };
@@ -108,7 +115,12 @@ fn kernels(model: &str, mesh: &str, line: &str) -> (Kernels, Mesh) {
 }
 
 /// Every kernel once, small enough to run.
-fn cases() -> Vec<Case> {
+fn cases() -> &'static [Case] {
+    static CASES: OnceLock<Vec<Case>> = OnceLock::new();
+    CASES.get_or_init(small_cases)
+}
+
+fn small_cases() -> Vec<Case> {
     let mut cases = BTreeMap::new();
     for (model, mesh) in MODELS {
         for (dtype, line) in TYPES {

@@ -3,7 +3,7 @@
 //! `tests/gold.rs`, and parameters the CPU backend's.
 
 use super::memory::Memory;
-use super::{is_full, job, support};
+use super::{is_full, job, own_folder};
 use serde_json::Value;
 use shardc::{Options, compile};
 use shardc_codegen::{Cuda, Generated, MATH, PARTS, generate};
@@ -35,7 +35,7 @@ struct Subject {
 impl Subject {
     fn new(model: &str) -> Subject {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models").join(model);
-        let scratch = support::folder(&format!("cuda-steps-{model}"));
+        let scratch = own_folder(&format!("cuda-steps-{model}"));
         std::fs::write(scratch.join("job.shard"), job::spec(model, "dp=1", 1, "")).unwrap();
         let spec = shardc_frontend::spec::load(&scratch.join("job.shard")).unwrap();
         let options = Options { train: true, weights: true, verify: false, certify: false };
