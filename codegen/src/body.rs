@@ -84,8 +84,8 @@ impl<'a> Body<'a> {
         self.strides(self.map.inputs.len() + self.indices.len() + at)
     }
 
-    /// The most neighbouring elements that a thread may compute with accesses of at most 16 bytes
-    /// and more than one element, where the results are of `outputs`.
+    /// The most neighbouring elements that a thread may compute with accesses of 4 to 16 bytes,
+    /// where the results are of `outputs`; 1 where there are none.
     pub fn most_lanes(&self, outputs: &[DType]) -> u64 {
         let Some((last, size)) = self.space.sizes.len().checked_sub(1).map(|last| (last, self.space.sizes[last])) else {
             return 1;
@@ -93,12 +93,16 @@ impl<'a> Body<'a> {
         let inputs = || self.map.inputs.iter().enumerate().map(|(at, input)| (input, self.strides(at)));
         let neighbours = inputs().filter(|(_, strides)| strides[last] == 1).map(|(input, _)| input.dtype);
         // Two accesses for the lanes of one operand would each leave half of every sector.
-        let largest = neighbours.chain(outputs.iter().copied()).map(DType::bytes).max().unwrap_or(4);
+        let bytes: Vec<u64> = neighbours.chain(outputs.iter().copied()).map(DType::bytes).collect();
         let fits = |lanes: &u64| {
             let rows = |strides: &[i64]| strides[..last].iter().all(|stride| stride.unsigned_abs() % lanes == 0);
             size % lanes == 0 && inputs().all(|(_, strides)| strides[last] == 0 || (strides[last] == 1 && rows(strides)))
         };
-        [8, 4, 2].into_iter().filter(|lanes| lanes * largest <= 16).find(fits).unwrap_or(1)
+        [8, 4, 2]
+            .into_iter()
+            .filter(|lanes| bytes.iter().all(|bytes| (4..=16).contains(&(lanes * bytes))))
+            .find(fits)
+            .unwrap_or(1)
     }
 
     /// The type of an index: of 32 bits where no element is further away.

@@ -4,7 +4,7 @@
 use crate::Cuda;
 use crate::function::{Function, MAX_GRID, THREADS};
 use crate::generated::{Accesses, Generated};
-use crate::text::{conversion, register, sum, to_register};
+use crate::text::{conversion, digit, digit_times, over, register, sum, times, to_register};
 use shardc_ir::kernel::{Contract, ContractDim, Form, Implements};
 use shardc_ir::reason::Reason;
 
@@ -50,13 +50,14 @@ impl Implements<Contract> for Cuda {
             format!("{kind}* left = ({kind}*)shared;"),
             format!("{kind}* right = left + {};", DEPTH * (TILE + 1)),
             if folds {
-                format!("{index} batch = blockIdx.x / {};", tiles[0] * tiles[1])
+                format!("{index} batch = blockIdx.x{};", over(tiles[0] * tiles[1]))
             } else {
                 format!("{index} batch = blockIdx.z;")
             },
             format!(
-                "{index} top = blockIdx.x / {} % {} * {TILE}, first = blockIdx.x % {} * {TILE};",
-                tiles[0], tiles[1], tiles[0]
+                "{index} top = {}, first = {};",
+                digit_times("blockIdx.x", tiles[0], tiles[1], TILE),
+                digit_times("blockIdx.x", 1, tiles[0], TILE)
             ),
             format!("a += {a_b};"),
             format!("b += {b_b};"),
@@ -120,12 +121,10 @@ fn offsets(dims: &[ContractDim], name: &str) -> [String; 3] {
         let mut terms = vec![];
         for (at, dim) in dims.iter().enumerate() {
             below /= dim.size.max(1);
-            let digit = if below <= 1 { name.to_owned() } else { format!("{name} / {below}") };
-            let digit = if at == 0 { digit } else { format!("{digit} % {}", dim.size) };
+            let index = if at == 0 { format!("{name}{}", over(below)) } else { digit(name, below, dim.size) };
             match stride(dim) {
                 0 => {}
-                1 => terms.push(digit),
-                stride => terms.push(format!("{digit} * {stride}")),
+                stride => terms.push(format!("{index}{}", times(stride))),
             }
         }
         format!("({})", sum(terms))

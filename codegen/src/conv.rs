@@ -3,7 +3,7 @@
 use crate::Cuda;
 use crate::function::{Function, THREADS};
 use crate::generated::{Accesses, Generated};
-use crate::text::{Text, conversion, register, to_register};
+use crate::text::{Text, conversion, digit, register, row_major, times, to_register};
 use crate::window::{self, Side};
 use shardc_ir::kernel::{Conv, ConvResult, Form, Implements};
 use shardc_ir::reason::Reason;
@@ -53,6 +53,11 @@ fn add(conv: &Conv, a: [&str; 2], b: [&str; 2]) -> String {
     format!("sum = {fused}({load}({}[{}]), {load}({}[{}]), sum);", a[0], a[1], b[0], b[1])
 }
 
+/// A line that finds where the plane begins that indices name, of `elements` each.
+fn planes_before(name: &str, first: &str, rest: &[(&str, u64)], elements: u64) -> String {
+    format!("u64 {name} = ({}){};", row_major(first, rest), times(elements))
+}
+
 /// Elements of a plane of input, of output, and taps.
 fn planes(conv: &Conv) -> [u64; 3] {
     [Side::Input, Side::Output, Side::Kernel].map(|side| window::positions(&conv.window, side))
@@ -64,15 +69,16 @@ fn output(conv: &Conv, text: &mut Text) {
     text.lines([
         format!("i32 place = (i32)(i % {own});"),
         format!(
-            "u64 channel = i / {own} % {outputs}, group = i / {} % {groups}, sample = i / {};",
-            own * outputs,
+            "u64 channel = {}, group = {}, sample = i / {};",
+            digit("i", own, outputs),
+            digit("i", own * outputs, groups),
             own * outputs * groups
         ),
     ]);
     text.lines(window::indices(&conv.window, Side::Output, "place", "p"));
     text.line(format!("for (u64 c = 0; c < {inputs}; c++) {{"));
-    text.line(format!("u64 from = ((sample * {groups} + group) * {inputs} + c) * {plane};"));
-    text.line(format!("u64 by = ((group * {outputs} + channel) * {inputs} + c) * {taps};"));
+    text.line(planes_before("from", "sample", &[("group", groups), ("c", inputs)], plane));
+    text.line(planes_before("by", "group", &[("channel", outputs), ("c", inputs)], taps));
     let opened = window::taps(&conv.window, "p", "k", "s", text);
     let (source, tap) = (window::place(&conv.window, Side::Input, "s"), window::place(&conv.window, Side::Kernel, "k"));
     text.line(add(conv, ["x", &format!("from + {source}")], ["w", &format!("by + {tap}")]));
@@ -86,15 +92,16 @@ fn input(conv: &Conv, text: &mut Text) {
     text.lines([
         format!("i32 place = (i32)(i % {own});"),
         format!(
-            "u64 channel = i / {own} % {inputs}, group = i / {} % {groups}, sample = i / {};",
-            own * inputs,
+            "u64 channel = {}, group = {}, sample = i / {};",
+            digit("i", own, inputs),
+            digit("i", own * inputs, groups),
             own * inputs * groups
         ),
     ]);
     text.lines(window::indices(&conv.window, Side::Input, "place", "s"));
     text.line(format!("for (u64 c = 0; c < {outputs}; c++) {{"));
-    text.line(format!("u64 from = ((sample * {groups} + group) * {outputs} + c) * {plane};"));
-    text.line(format!("u64 by = ((group * {outputs} + c) * {inputs} + channel) * {taps};"));
+    text.line(planes_before("from", "sample", &[("group", groups), ("c", outputs)], plane));
+    text.line(planes_before("by", "group", &[("c", outputs), ("channel", inputs)], taps));
     let opened = window::seen_by(&conv.window, "s", "k", "p", text);
     let (source, tap) = (window::place(&conv.window, Side::Output, "p"), window::place(&conv.window, Side::Kernel, "k"));
     text.line(add(conv, ["y", &format!("from + {source}")], ["w", &format!("by + {tap}")]));
@@ -106,10 +113,11 @@ fn weight(conv: &Conv, text: &mut Text) {
     let Conv { batch, groups, inputs, outputs, .. } = *conv;
     let [plane, own, taps] = planes(conv);
     text.lines([
-        format!("i32 tap = (i32)(i % {taps});"),
+        format!("i32 tap = (i32)({});", digit("i", 1, taps)),
         format!(
-            "u64 channel = i / {taps} % {inputs}, result = i / {} % {outputs}, group = i / {};",
-            taps * inputs,
+            "u64 channel = {}, result = {}, group = i / {};",
+            digit("i", taps, inputs),
+            digit("i", taps * inputs, outputs),
             taps * inputs * outputs
         ),
     ]);
@@ -121,12 +129,11 @@ fn weight(conv: &Conv, text: &mut Text) {
     ]);
     text.lines(window::indices(&conv.window, Side::Output, "place", "p"));
     for (d, dim) in conv.window.iter().enumerate() {
-        text.line(format!("i32 s{d} = p{d} * {} + k{d} * {} - ({});", dim.stride, dim.dilation, dim.pad));
-        text.line(format!("if (s{d} < 0 || s{d} >= {}) continue;", dim.input));
+        text.lines(window::seen(d, dim, "p", "k", "s"));
     }
     let source = window::place(&conv.window, Side::Input, "s");
-    text.line(format!("u64 from = ((sample * {groups} + group) * {inputs} + channel) * {plane};"));
-    text.line(format!("u64 to = ((sample * {groups} + group) * {outputs} + result) * {own};"));
+    text.line(planes_before("from", "sample", &[("group", groups), ("channel", inputs)], plane));
+    text.line(planes_before("to", "sample", &[("group", groups), ("result", outputs)], own));
     text.line(add(conv, ["x", &format!("from + {source}")], ["y", "to + place"]));
     text.lines([
         "}".to_owned(),

@@ -3,7 +3,7 @@
 use crate::Cuda;
 use crate::function::{Function, THREADS};
 use crate::generated::{Accesses, Generated};
-use crate::text::{Text, conversion, element, number, sum};
+use crate::text::{Text, conversion, digit, element, number, over, row_major, sum, times};
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::{Form, Gather, Implements};
 use shardc_ir::position::OriginDigit;
@@ -26,13 +26,18 @@ impl Implements<Gather> for Cuda {
         text.lines([
             format!("u64 i = (u64)blockIdx.x * {THREADS} + threadIdx.x;"),
             format!("if (i >= {total}) return;"),
-            format!("u64 column = i % {inner}, position = i / {inner} % {count}, block = i / {};", inner * count),
-            format!("i64 global = index[block / {outer} * {count} + position];"),
+            format!(
+                "u64 column = {}, position = {}, block = i{};",
+                digit("i", 1, inner),
+                digit("i", inner, count),
+                over(inner * count)
+            ),
+            format!("i64 global = index[{}];", row_major(&format!("block{}", over(outer)), &[("position", count)])),
         ]);
         local_row(gather, &offset, text);
         text.lines([
             format!("{} value = {}((i64)0);", element(dtype), conversion(dtype)),
-            format!("if (is_held) value = table[(block * {rows} + local) * {inner} + column];"),
+            format!("if (is_held) value = table[{}];", row_major("block", &[("local", rows), ("column", inner)])),
             "y[i] = value;".into(),
             "}".into(),
         ]);
@@ -45,12 +50,11 @@ impl Implements<Gather> for Cuda {
 pub fn local_row(gather: &Gather, offset: &str, text: &mut Text) {
     let Gather { total_rows, rows, .. } = *gather;
     let digits = &gather.origin.digits;
-    let by = |sign: char, number: u64| if number == 1 { String::new() } else { format!(" {sign} {number}") };
     let local = |d: &OriginDigit| match d.stride {
         0 => "0".to_owned(),
-        stride => format!("within{} % {}{}", by('/', stride), d.size, by('*', d.divisor)),
+        stride => format!("{}{}", digit("within", stride, d.size), times(d.divisor)),
     };
-    let back = |d: &OriginDigit| format!("local{} % {}{}", by('/', d.divisor), d.size, by('*', d.stride));
+    let back = |d: &OriginDigit| format!("{}{}", digit("local", d.divisor, d.size), times(d.stride));
     let back = sum(digits.iter().map(back).collect());
     text.lines([
         format!("if (global < 0) global += {total_rows};"),

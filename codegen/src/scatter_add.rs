@@ -5,7 +5,7 @@ use crate::Cuda;
 use crate::function::{Function, THREADS};
 use crate::gather::local_row;
 use crate::generated::{Accesses, Generated};
-use crate::text::{conversion, number, register, to_register};
+use crate::text::{conversion, digit, digit_times, number, over, register, row_major, to_register};
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::{Form, Gather, Implements, ScatterAdd};
 use shardc_ir::reason::Reason;
@@ -37,22 +37,23 @@ impl Implements<ScatterAdd> for Cuda {
             format!("if (warp >= {all}) return;"),
             "u32 lane = threadIdx.x % 32;".to_owned(),
             format!(
-                "u64 first = warp % {across} * {} + lane, row = warp / {across} % {rows}, block = warp / {};",
-                32 * columns,
-                across * rows
+                "u64 first = {} + lane, row = {}, block = warp{};",
+                digit_times("warp", 1, across, 32 * columns),
+                digit("warp", across, rows),
+                over(across * rows)
             ),
             format!("{kind} sum[{columns}] = {{}};"),
             format!("for (u64 from = 0; from < {count}; from += 32) {{"),
             "bool is_mine = false;".to_owned(),
             format!("if (from + lane < {count}) {{"),
-            format!("i64 global = index[block / {outer} * {count} + from + lane];"),
+            format!("i64 global = index[{} + lane];", row_major(&format!("block{}", over(outer)), &[("from", count)])),
         ]);
         local_row(gather, &offset, text);
         text.lines([
             "is_mine = is_held && local == row;".to_owned(),
             "}".to_owned(),
             "for (u32 found = ballot(is_mine); found != 0; found &= found - 1) {".to_owned(),
-            format!("u64 at = (block * {count} + from + lowest_bit(found)) * {inner} + first;"),
+            format!("u64 at = {};", row_major("block", &[("from + lowest_bit(found)", count), ("first", inner)])),
             "#pragma unroll".to_owned(),
             format!("for (int c = 0; c < {columns}; c++) {{"),
             format!("if (first + c * 32 < {inner}) sum[c] = add_(sum[c], {load}(x[at + c * 32]));"),
@@ -62,7 +63,8 @@ impl Implements<ScatterAdd> for Cuda {
             "#pragma unroll".to_owned(),
             format!("for (int c = 0; c < {columns}; c++) {{"),
             format!(
-                "if (first + c * 32 < {inner}) table[(block * {rows} + row) * {inner} + first + c * 32] = {}(sum[c]);",
+                "if (first + c * 32 < {inner}) table[{}] = {}(sum[c]);",
+                row_major("block", &[("row", rows), ("first + c * 32", inner)]),
                 conversion(dtype)
             ),
             "}".to_owned(),

@@ -1,5 +1,7 @@
 //! Iteration spaces: dimensions that every operand steps through alike are one.
 
+use crate::text::{digit, over, times};
+
 /// The sizes of a space, and for each operand its strides over them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Space {
@@ -57,8 +59,7 @@ pub fn indices(sizes: &[u64], dims: &[usize], from: &str, kind: &str) -> Vec<Str
     let mut lines = vec![];
     let mut below = 1;
     for (at, d) in dims.iter().enumerate().rev() {
-        let shifted = if below == 1 { from.to_owned() } else { format!("{from} / {below}") };
-        let index = if at == 0 { shifted } else { format!("{shifted} % {}", sizes[*d]) };
+        let index = if at == 0 { format!("{from}{}", over(below)) } else { digit(from, below, sizes[*d]) };
         lines.push(format!("{kind} c{d} = {index};"));
         below *= sizes[*d];
     }
@@ -88,10 +89,9 @@ pub fn position(lanes: u64) -> String {
 pub fn offset(strides: &[i64]) -> String {
     let term = |(d, stride): (usize, &i64)| match *stride {
         0 => None,
-        1 => Some(format!("c{d}")),
-        stride => Some(format!("c{d} * {stride}")),
+        stride => Some(format!("c{d}{}", times(stride))),
     };
-    super::text::sum(strides.iter().enumerate().filter_map(term).collect())
+    crate::text::sum(strides.iter().enumerate().filter_map(term).collect())
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use crate::Cuda;
 use crate::function::{Function, THREADS};
 use crate::generated::{Accesses, Generated};
 use crate::space::{self, Space};
-use crate::text::{element, number};
+use crate::text::{digit_times, element, number, over};
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::{Form, Implements, Move};
 use shardc_ir::position::Offset;
@@ -63,8 +63,8 @@ fn lanes(space: &Space, copy: &Move) -> u64 {
             && whole(&copy.src_offset, by)
             && whole(&copy.dst_offset, by)
     };
-    let most = 16 / copy.dtype.bytes();
-    [16, 8, 4, 2].into_iter().filter(|lanes| *lanes <= most).find(fits).unwrap_or(1)
+    let is_access = |lanes: &u64| (4..=16).contains(&(lanes * copy.dtype.bytes()));
+    [16, 8, 4, 2].into_iter().filter(is_access).find(fits).unwrap_or(1)
 }
 
 /// The element of an operand at the indices.
@@ -108,8 +108,12 @@ fn tiles(space: &Space, across: usize, dtype: DType, starts: &[String; 2], funct
         "SHARED(shared);".to_owned(),
         format!("{kind}* tile = ({kind}*)shared;"),
         "u32 lane = threadIdx.x % 32, line = threadIdx.x / 32;".to_owned(),
-        format!("u64 block = blockIdx.x / {};", columns * rows),
-        format!("u64 left = blockIdx.x % {columns} * {TILE}, top = blockIdx.x / {columns} % {rows} * {TILE};"),
+        format!("u64 block = blockIdx.x{};", over(columns * rows)),
+        format!(
+            "u64 left = {}, top = {};",
+            digit_times("blockIdx.x", 1, columns, TILE),
+            digit_times("blockIdx.x", columns, rows, TILE)
+        ),
     ]);
     text.lines(space::indices(&space.sizes, &outside, "block", "u64"));
     text.lines([

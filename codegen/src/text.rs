@@ -119,6 +119,47 @@ pub fn number(offset: &Offset, numbers: &mut Vec<Offset>) -> String {
     format!("n{}", numbers.len() - 1)
 }
 
+/// `* number` behind a factor, nothing for 1.
+pub fn times(number: impl Into<i128>) -> String {
+    match number.into() {
+        1 => String::new(),
+        number => format!(" * {number}"),
+    }
+}
+
+/// `/ number` behind a dividend, nothing for 1.
+pub fn over(number: u64) -> String {
+    if number == 1 { String::new() } else { format!(" / {number}") }
+}
+
+/// The digit of the number `from` that counts `below` and has `size` values.
+pub fn digit(from: &str, below: u64, size: u64) -> String {
+    if size == 1 { "0".into() } else { format!("{from}{} % {size}", over(below)) }
+}
+
+/// Such a digit times a number.
+pub fn digit_times(from: &str, below: u64, size: u64, number: u64) -> String {
+    if size == 1 { "0".into() } else { digit(from, below, size) + &times(number) }
+}
+
+/// `+ number` or `- number` behind a term, nothing for 0.
+pub fn plus(number: i128) -> String {
+    match number {
+        0 => String::new(),
+        1.. => format!(" + {number}"),
+        _ => format!(" - {}", -number),
+    }
+}
+
+/// The place of the index `first` and of `rest`, indices with their sizes, in row-major order. An
+/// index of size 1 is 0.
+pub fn row_major(first: &str, rest: &[(&str, u64)]) -> String {
+    rest.iter().filter(|(_, size)| *size != 1).fold(first.to_owned(), |outer, (index, size)| {
+        let outer = if outer.contains(' ') { format!("({outer})") } else { outer };
+        format!("{outer} * {size} + {index}")
+    })
+}
+
 /// `a + b + ...`, `0` for nothing.
 pub fn sum(terms: Vec<String>) -> String {
     if terms.is_empty() { "0".into() } else { terms.join(" + ") }

@@ -1,6 +1,6 @@
 //! Windows that move over planes: loops over taps and over outputs, as text.
 
-use crate::text::Text;
+use crate::text::{Text, digit, plus, times};
 use shardc_ir::kernel::WindowDim;
 
 /// One side of a window.
@@ -30,7 +30,7 @@ pub fn place(window: &[WindowDim], side: Side, name: &str) -> String {
     let mut terms = vec![];
     for (d, dim) in window.iter().enumerate() {
         below /= size(dim, side);
-        terms.push(if below == 1 { format!("{name}{d}") } else { format!("{name}{d} * {below}") });
+        terms.push(format!("{name}{d}{}", times(below)));
     }
     terms.join(" + ")
 }
@@ -41,7 +41,7 @@ pub fn indices(window: &[WindowDim], side: Side, place: &str, name: &str) -> Vec
     let index = |(d, dim): (usize, &WindowDim)| {
         let size = size(dim, side);
         below /= size;
-        format!("i32 {name}{d} = {place} / {below} % {size};")
+        format!("i32 {name}{d} = {};", digit(place, below, size))
     };
     window.iter().enumerate().map(index).collect()
 }
@@ -51,10 +51,18 @@ pub fn indices(window: &[WindowDim], side: Side, place: &str, name: &str) -> Vec
 pub fn taps(window: &[WindowDim], p: &str, k: &str, s: &str, text: &mut Text) -> usize {
     for (d, dim) in window.iter().enumerate() {
         text.line(format!("for (i32 {k}{d} = 0; {k}{d} < {}; {k}{d}++) {{", dim.kernel));
-        text.line(format!("i32 {s}{d} = {p}{d} * {} + {k}{d} * {} - {};", dim.stride, dim.dilation, bracketed(dim.pad)));
-        text.line(format!("if ({s}{d} < 0 || {s}{d} >= {}) continue;", dim.input));
+        text.lines(seen(d, dim, p, k, s));
     }
     window.len()
+}
+
+/// Lines that find the input `s` that output `p` sees at the tap `k`, along dimension `d`.
+pub fn seen(d: usize, dim: &WindowDim, p: &str, k: &str, s: &str) -> [String; 2] {
+    let (stride, dilation, pad) = (times(dim.stride), times(dim.dilation), plus(-i128::from(dim.pad)));
+    [
+        format!("i32 {s}{d} = {p}{d}{stride} + {k}{d}{dilation}{pad};"),
+        format!("if ({s}{d} < 0 || {s}{d} >= {}) continue;", dim.input),
+    ]
 }
 
 /// Opens loops over the taps `k` and the outputs `p` that see input `s` there. Returns how many
@@ -63,14 +71,14 @@ pub fn seen_by(window: &[WindowDim], s: &str, k: &str, p: &str, text: &mut Text)
     for (d, dim) in window.iter().enumerate() {
         // The last tap first: outputs come in order.
         text.line(format!("for (i32 {k}{d} = {}; {k}{d} >= 0; {k}{d}--) {{", dim.kernel - 1));
-        text.line(format!("i32 {p}{d} = {s}{d} + {} - {k}{d} * {};", bracketed(dim.pad), dim.dilation));
-        text.line(format!("if ({p}{d} < 0 || {p}{d} % {} != 0) continue;", dim.stride));
-        text.line(format!("{p}{d} /= {};", dim.stride));
-        text.line(format!("if ({p}{d} >= {}) continue;", dim.output));
+        text.line(format!("i32 {p}{d} = {s}{d}{} - {k}{d}{};", plus(dim.pad.into()), times(dim.dilation)));
+        if dim.stride > 1 {
+            text.line(format!("if ({p}{d} < 0 || {p}{d} % {} != 0) continue;", dim.stride));
+            text.line(format!("{p}{d} /= {};", dim.stride));
+            text.line(format!("if ({p}{d} >= {}) continue;", dim.output));
+        } else {
+            text.line(format!("if ({p}{d} < 0 || {p}{d} >= {}) continue;", dim.output));
+        }
     }
     window.len()
-}
-
-fn bracketed(number: i64) -> String {
-    if number < 0 { format!("({number})") } else { number.to_string() }
 }

@@ -8,11 +8,13 @@
 //! | [`random`] | numbers that are the same in every run, and the damage that they do to bytes |
 //! | [`mod@reference`] | every kernel form as plain loops in f64, which judges the kernels |
 //! | [`step`] | one training step of a graph under a spec, compiled, proven and run on CPU ranks |
+//! | [`damage`] | damage of texts in C++, which tests should find |
 //! | [`counted`] | the bytes that ranks send and hold, compared with what the plan says |
 
 #![allow(clippy::unwrap_used, reason = "tests may fail")]
 
 pub mod counted;
+pub mod damage;
 pub mod feed;
 pub mod onnx;
 pub mod random;

@@ -1,7 +1,7 @@
 //! Damage of the names that only the GPU has, which the host does not execute: the PTX then gives
 //! other bits than the host, or no kernel contains the damaged name.
 
-use super::{Case, cases, on_host, right};
+use super::{Case, Ran, cases, on_host, right};
 use shardc_codegen::{DEVICE, MATH, PARTS};
 use shardc_cuda_testing::host::Host;
 use shardc_cuda_testing::ptx::Module;
@@ -94,7 +94,7 @@ fn damaged_names_of_the_device_are_found() {
             }
             is_used = true;
             let module = Module::parse(&text).unwrap_or_else(|e| panic!("`{from}` as `{to}`: {e}"));
-            ran.iter().any(|(coordinates, start, done)| {
+            ran.iter().any(|Ran { coordinates, start, done, .. }| {
                 let mut again = start.clone();
                 let outcome = again.launch(&case.generated, coordinates, |job| Ok(module.run(job)?.operands));
                 outcome.is_err() || right::same(&case.kernel, &case.mesh, &again.writes, &done.writes).is_err()

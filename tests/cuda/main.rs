@@ -222,23 +222,36 @@ fn kernels_of_gpt2_124m_are_assembled_as_they_are() {
     }
 }
 
-/// Runs a kernel on the host over several operands, and compares. Gives for each the position of
-/// the rank, and the operands before and behind.
-fn on_host(case: &Case, host: &Host) -> Result<Vec<(Vec<u64>, Memory, Memory)>, String> {
+/// What a run over some operands was and gave.
+struct Ran {
+    /// The position of the rank.
+    coordinates: Vec<u64>,
+    start: Memory,
+    done: Memory,
+    /// The accesses of every thread in their order, as a number for each launch.
+    traces: Vec<u64>,
+}
+
+/// Runs a kernel on the host over several operands, and compares.
+fn on_host(case: &Case, host: &Host) -> Result<Vec<Ran>, String> {
     let mut ran = vec![];
-    // Sums of what is no number say nothing of their order.
-    for draw in 0..if right::is_exact(&case.kernel) { 3 } else { 2 } {
+    for draw in 0..memory::draws(&case.kernel) {
         let coordinates = memory::coordinates(&case.mesh, draw);
         let start = Memory::drawn(&case.kernel, &case.mesh, &case.in_place, draw);
         let mut done = start.clone();
-        done.launch(&case.generated, &coordinates, |job| host.run_orders(job).map(|ran| ran.operands))?;
+        let mut traces = vec![];
+        done.launch(&case.generated, &coordinates, |job| {
+            let ran = host.run_orders(job)?;
+            traces.push(ran.trace);
+            Ok(ran.operands)
+        })?;
         right::judge(&case.kernel, &case.mesh, &case.in_place, &start, &done.writes, &coordinates)?;
-        ran.push((coordinates, start, done));
+        ran.push(Ran { coordinates, start, done, traces });
     }
     if let Some((read, rows)) = memory::indexed(&case.kernel) {
         let mut spoilt = Memory::drawn(&case.kernel, &case.mesh, &case.in_place, 0);
         spoilt.spoil_index(read, rows);
-        let outcome = spoilt.launch(&case.generated, &ran[0].0, |job| host.run_orders(job).map(|ran| ran.operands));
+        let outcome = spoilt.launch(&case.generated, &ran[0].coordinates, |job| host.run_orders(job).map(|ran| ran.operands));
         if outcome != Err(memory::FAULT.to_owned()) {
             return Err(format!("an index of {rows} is taken: {outcome:?}"));
         }
@@ -259,7 +272,7 @@ fn run(case: &Case, host: &Host, nvrtc: Option<&Nvrtc>, tally: &mut Tally) -> Re
     }
     tally.counts[0] += case.generated.launches.len();
     let module = Module::parse(&nvrtc.ptx(&case.generated.name, &text, target::architectures()[0])?)?;
-    for (draw, (coordinates, start, done)) in ran.into_iter().enumerate() {
+    for (draw, Ran { coordinates, start, done, .. }) in ran.into_iter().enumerate() {
         let mut again = start;
         let mut touched = vec![];
         again.launch(&case.generated, &coordinates, |job| {

@@ -1,52 +1,64 @@
-//! Damaged texts: the run on the host finds each, or it gives right results all the same.
+//! Damaged texts: the run on the host finds each, or it does the same as the sound one.
 
-use super::{Case, cases, is_full, on_host};
+use super::{Case, Ran, cases, is_full, on_host};
 use shardc_codegen::{Generated, MATH, PARTS};
 use shardc_cuda_testing::host::Host;
+use shardc_testkit::damage::{self, Damaged};
 use std::collections::BTreeMap;
 use std::path::Path;
-
-/// Damages, as what stands in a line and what comes in its place.
-const DAMAGES: [(&str, &str); 12] = [
-    ("BARRIER();", ""),
-    (" < ", " <= "),
-    (" >= ", " > "),
-    (" + ", " - "),
-    (" % ", " / "),
-    (" / ", " % "),
-    (" * ", " + "),
-    (" == ", " != "),
-    ("threadIdx.x / 32", "threadIdx.x / 16"),
-    ("threadIdx.x % 32", "threadIdx.x % 16"),
-    ("+= ", "= "),
-    (" = 0", " = 1"),
-];
 
 /// Kernels of each form that are damaged.
 const OF_EACH: usize = 4;
 
-/// A damaged text, with what was done to it.
-struct Mutant<'a> {
-    case: &'a Case,
-    text: String,
-    what: String,
+/// Damages that give the same results by other accesses: the form, what the line has, and why.
+const HARMLESS: [(&str, &str, &str); 3] = [
+    ("contract", "at <= 1024; at += 256", "thread 0 writes one element too many, in the other tile, and writes it again next"),
+    ("gather", "(u64)blockIdx.x * 256 - threadIdx.x", "threads take the elements of the row in another order"),
+    ("bundle", "r = 32) {", "the row has fewer elements than the warp has lanes: there is no second step"),
+];
+
+/// What became of a damaged text.
+enum Fate {
+    NotBuilt,
+    Found,
+    /// Every thread makes the accesses that it makes in the sound text, and results have its bits:
+    /// what is damaged is reached in no thread of the launch, or has the same value in each.
+    Same,
+    /// The results have its bits, by other accesses.
+    SameResults,
+    Survived,
 }
 
-/// Every damage of every line of a text, but for comments and what only the compiler reads.
-fn mutants(case: &Case) -> Vec<Mutant<'_>> {
-    let lines: Vec<&str> = case.generated.text.lines().collect();
-    let mut found = vec![];
-    for (number, line) in lines.iter().enumerate() {
-        let is_code = !line.trim_start().starts_with("//") && !line.contains("KERNEL(") && !line.contains("#pragma");
-        for (from, to) in DAMAGES.iter().filter(|(from, _)| is_code && line.contains(from)) {
-            let damaged = line.replacen(from, to, 1);
-            let mut changed = lines.clone();
-            changed[number] = &damaged;
-            let text = changed.join("\n") + "\n";
-            found.push(Mutant { case, text, what: format!("{}: `{}`", number + 1, damaged.trim()) });
-        }
+/// Runs damaged texts of a kernel after `prelude`.
+fn fate(case: &Case, prelude: &str, text: &str, sound: &[Ran], folder: &Path) -> Fate {
+    let case = Case { generated: Generated { text: text.to_owned(), ..case.generated.clone() }, ..case.clone() };
+    let texts = [(case.generated.name.clone(), text.to_owned())];
+    let Ok(host) = Host::build(folder, prelude, &texts) else { return Fate::NotBuilt };
+    let Ok(damaged) = on_host(&case, &host.limit(5)) else { return Fate::Found };
+    let both = || sound.iter().zip(&damaged);
+    if both().any(|(sound, damaged)| sound.done.writes != damaged.done.writes) {
+        Fate::Survived
+    } else if both().any(|(sound, damaged)| sound.traces != damaged.traces) {
+        Fate::SameResults
+    } else {
+        Fate::Same
     }
-    found
+}
+
+/// How the sound texts of kernels run.
+fn sound(cases: &[&Case], folder: &Path) -> Vec<Vec<Ran>> {
+    let texts: Vec<_> = cases.iter().map(|case| (case.generated.name.clone(), case.generated.text.clone())).collect();
+    let host = Host::build(folder, &format!("{MATH}{PARTS}"), &texts).unwrap_or_else(|e| panic!("{e}"));
+    cases.iter().map(|case| on_host(case, &host).unwrap_or_else(|e| panic!("{e}"))).collect()
+}
+
+/// Kernels at odd sizes, at which bounds matter: they divide into no blocks. So many of each form.
+fn picked(all: &[Case], of_each: usize) -> Vec<&Case> {
+    let mut forms: BTreeMap<&str, Vec<&Case>> = BTreeMap::new();
+    for case in all {
+        forms.entry(case.kernel.name()).or_default().push(case);
+    }
+    forms.into_values().flat_map(|of| damage::some(of, of_each)).collect()
 }
 
 #[test]
@@ -55,40 +67,55 @@ fn damaged_texts_are_found() {
         eprintln!("skipped: no g++ for kernels on the host");
         return;
     }
-    // Bounds matter at odd sizes: they divide into no blocks.
-    let cases: Vec<Case> = cases().iter().map(Case::odd).collect();
-    let mut forms: BTreeMap<&str, Vec<&Case>> = BTreeMap::new();
-    for case in &cases {
-        let form = case.kernel.name();
-        forms.entry(form).or_default().push(case);
-    }
-    let spread = |of: &Vec<&'_ Case>| -> Vec<usize> { (0..OF_EACH).map(|i| i * of.len() / OF_EACH).collect() };
-    let mut all: Vec<Mutant<'_>> = vec![];
-    for of in forms.values() {
-        let mut picked = spread(of);
-        picked.dedup();
-        all.extend(picked.into_iter().flat_map(|at| mutants(of[at])));
-    }
-    let wanted = if is_full() { 250 } else { 60 };
-    let step = (all.len() / wanted).max(1);
-    let all: Vec<Mutant<'_>> = all.into_iter().step_by(step).collect();
-    let (mut not_built, mut found, mut survivors) = (0, 0, vec![]);
-    for (at, mutant) in all.iter().enumerate() {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("cuda-mutants-{}", at % 2));
-        let generated = Generated { text: mutant.text.clone(), ..mutant.case.generated.clone() };
-        let case = Case { generated, ..mutant.case.clone() };
-        let texts = [(case.generated.name.clone(), case.generated.text.clone())];
-        match Host::build(&folder, &format!("{MATH}{PARTS}"), &texts) {
-            Err(_) => not_built += 1,
-            Ok(host) => match on_host(&case, &host.limit(5)) {
-                Err(_) => found += 1,
-                Ok(_) => survivors.push(format!("{} {}", mutant.case.generated.name, mutant.what)),
-            },
+    let odd: Vec<Case> = cases().iter().map(Case::odd).collect();
+    let cases = picked(&odd, OF_EACH);
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cuda-mutants");
+    let sound = sound(&cases, &folder);
+    let damages = |at: usize| damage::of(&cases[at].generated.text).into_iter().map(move |damaged| (at, damaged));
+    let all: Vec<(usize, Damaged)> = damage::some((0..cases.len()).flat_map(damages).collect(), if is_full() { 300 } else { 70 });
+    let is_harmless = |what: &String| HARMLESS.iter().any(|(form, line, _)| what.starts_with(form) && what.contains(line));
+    let (mut tried, mut found, mut same, mut survivors) = (0, 0, vec![], vec![]);
+    for (at, damaged) in &all {
+        let what = format!("{} {}", cases[*at].generated.name, damaged.what);
+        let fate = fate(cases[*at], &format!("{MATH}{PARTS}"), &damaged.text, &sound[*at], &folder);
+        tried += usize::from(!matches!(fate, Fate::NotBuilt));
+        match fate {
+            Fate::NotBuilt => {}
+            Fate::Found => found += 1,
+            Fate::Same => same.push(what),
+            Fate::SameResults if is_harmless(&what) => same.push(what),
+            Fate::SameResults | Fate::Survived => survivors.push(what),
         }
     }
-    let tried = all.len() - not_built;
-    eprintln!("{tried} damaged texts, {found} found, {} give right results\n{}", survivors.len(), survivors.join("\n"));
-    assert!(tried > wanted / 2, "{tried} of {} mutants were built", all.len());
-    // What survives compares with a bound that its sizes never reach, or divides by 1.
-    assert!(found * 100 >= tried * 80, "{found} of {tried} damaged texts were found\n{}", survivors.join("\n"));
+    eprintln!("{tried} damaged texts, {found} found, {} are harmless\n{}", same.len(), same.join("\n"));
+    assert!(survivors.is_empty(), "not found:\n{}", survivors.join("\n"));
+    assert!(tried * 2 > all.len(), "{tried} of {} damaged texts were built", all.len());
+    assert!(found * 100 >= tried * 85, "{found} of {tried} damaged texts were found");
+}
+
+/// Damages of the pieces that kernels are made of, which give the same numbers.
+const HARMLESS_PIECES: [(&str, &str); 0] = [];
+
+#[test]
+fn damaged_pieces_are_found() {
+    if !Host::available() {
+        eprintln!("skipped: no g++ for kernels on the host");
+        return;
+    }
+    let using = |case: &&Case| ["over_", "read<", "write("].iter().any(|name| case.generated.text.contains(name));
+    let cases: Vec<&Case> = picked(cases(), 12).into_iter().filter(using).collect();
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cuda-pieces");
+    let sound = sound(&cases, &folder);
+    let all = damage::some(damage::of(PARTS), if is_full() { usize::MAX } else { 6 });
+    let mut survivors = vec![];
+    for damaged in &all {
+        let prelude = format!("{MATH}{}", damaged.text);
+        let fates = cases.iter().zip(&sound).map(|(case, sound)| fate(case, &prelude, &case.generated.text, sound, &folder));
+        if !{ fates }.any(|fate| matches!(fate, Fate::Found | Fate::NotBuilt)) {
+            survivors.push(&damaged.what);
+        }
+    }
+    eprintln!("{} damaged pieces of kernels, {} harmless, all others found", all.len(), survivors.len());
+    survivors.retain(|what| !HARMLESS_PIECES.iter().any(|(line, _)| what.contains(line)));
+    assert!(survivors.is_empty(), "not found:\n{survivors:#?}");
 }

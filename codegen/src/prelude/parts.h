@@ -4,36 +4,18 @@
 // `N` neighbouring elements.
 template <class T, int N> struct vec { T at[N]; };
 
-// Reads `N` elements from an address that is a multiple of their bytes, or of 16 where these are more.
+// Reads `N` elements, of 4, 8 or 16 bytes together, from an address that is a multiple of these.
 template <int N, class T> INLINE vec<T, N> read(const T* from) {
-    constexpr int BYTES = sizeof(T) * N;
-    if constexpr (BYTES < 4) {
-        vec<T, N> v;
-        #pragma unroll
-        for (int i = 0; i < N; i++) v.at[i] = from[i];
-        return v;
-    } else {
-        constexpr int WORDS = BYTES < 16 ? BYTES / 4 : 4, PARTS = BYTES / (4 * WORDS);
-        union { vec<T, N> v; words<WORDS> w[PARTS]; } u;
-        #pragma unroll
-        for (int i = 0; i < PARTS; i++) load(u.w[i], (const u32*)from + i * WORDS);
-        return u.v;
-    }
+    union { vec<T, N> v; words<(int)sizeof(T) * N / 4> w; } u;
+    load(u.w, from);
+    return u.v;
 }
 
 // Writes them to such an address of global memory.
 template <class T, int N> INLINE void write(T* to, vec<T, N> v) {
-    constexpr int BYTES = sizeof(T) * N;
-    if constexpr (BYTES < 4) {
-        #pragma unroll
-        for (int i = 0; i < N; i++) to[i] = v.at[i];
-    } else {
-        constexpr int WORDS = BYTES < 16 ? BYTES / 4 : 4, PARTS = BYTES / (4 * WORDS);
-        union { vec<T, N> v; words<WORDS> w[PARTS]; } u;
-        u.v = v;
-        #pragma unroll
-        for (int i = 0; i < PARTS; i++) store((u32*)to + i * WORDS, u.w[i]);
-    }
+    union { vec<T, N> v; words<(int)sizeof(T) * N / 4> w; } u;
+    u.v = v;
+    store(to, u.w);
 }
 
 // How partial results meet.

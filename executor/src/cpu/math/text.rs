@@ -6,9 +6,12 @@ use crate::cpu::number::Number;
 use bytemuck::Pod;
 use half::{bf16, f16};
 use shardc_ir::scalar::{Binary, Rounding, Unary};
+use shardc_testkit::damage;
 use std::fmt::Write as _;
 use std::io::Write as _;
+use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// The names of `device.cuh` that the functions use.
 const DEVICE: &str = r#"
@@ -83,8 +86,8 @@ named! {
     u8, "bool8", "bool8", |_| false;
 }
 
-/// Asserts that the first bytes are right, and gives their number.
-type Check = Box<dyn Fn(&[u8]) -> usize>;
+/// Holds the first bytes against what is right, and gives their number.
+type Check = Box<dyn Fn(&[u8]) -> Result<usize, String> + Send + Sync>;
 
 /// The program, its input, and what its output is checked against.
 #[derive(Default)]
@@ -103,7 +106,7 @@ impl Cases {
 
     /// `call` says what is called, of the operands' names; `show` writes operands of a wrong
     /// result.
-    fn results<T: Named>(&mut self, of: &str, call: &str, want: Vec<T>, show: impl Fn(usize) -> String + 'static) {
+    fn results<T: Named>(&mut self, of: &str, call: &str, want: Vec<T>, show: impl Fn(usize) -> String + Send + Sync + 'static) {
         let _ = writeln!(self.text, "results({of}, [=](i64 i) {{ return {call}; }});");
         let call = call.to_owned();
         self.checks.push(Box::new(move |bytes| {
@@ -111,9 +114,11 @@ impl Cases {
             let have: Vec<T> = bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect();
             for (i, (have, want)) in have.iter().zip(&want).enumerate() {
                 let same = bytemuck::bytes_of(have) == bytemuck::bytes_of(want) || (have.is_none() && want.is_none());
-                assert!(same, "{call} of {}: {have:?}, not {want:?}", show(i));
+                if !same {
+                    return Err(format!("{call} of {}: {have:?}, not {want:?}", show(i)));
+                }
             }
-            bytes.len()
+            Ok(bytes.len())
         }));
     }
 
@@ -171,30 +176,39 @@ impl Cases {
         self.results(of, &format!("to_{}({of}.at[i])", U::NAME), out, move |i| format!("{:?}", values[i]));
     }
 
-    /// Compiles and runs the program.
-    fn run(self) {
-        let folder = std::env::temp_dir().join(format!("shardc-math-text-{}", std::process::id()));
+    /// Compiles the program with those `functions` and runs it; `name` is of no other run.
+    fn run(&self, functions: &str, name: &str) -> Result<(), String> {
+        let folder = std::env::temp_dir().join(format!("shardc-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
+        let ran = self.run_in(&folder, &functions.replace("#pragma once", ""));
+        std::fs::remove_dir_all(&folder).unwrap();
+        ran
+    }
+
+    fn run_in(&self, folder: &Path, functions: &str) -> Result<(), String> {
         let (source, program) = (folder.join("math.cpp"), folder.join("math"));
-        let functions = concat!(env!("CARGO_MANIFEST_DIR"), "/../codegen/src/prelude/math.h");
-        let functions = std::fs::read_to_string(functions).unwrap().replace("#pragma once", "");
         std::fs::write(&source, format!("{DEVICE}{functions}{MAIN}int main() {{\n{}}}\n", self.text)).unwrap();
         let flags = ["-std=c++17", "-O2", "-mfma", "-mf16c", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", "-o"];
         let compiled = Command::new("g++").args(flags).args([&program, &source]).output().unwrap();
-        assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+        if !compiled.status.success() {
+            return Err(String::from_utf8_lossy(&compiled.stderr).into_owned());
+        }
         let mut run = Command::new(&program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut stdin = run.stdin.take().unwrap();
-        let input = self.input;
-        let writer = std::thread::spawn(move || stdin.write_all(&input));
-        let output = run.wait_with_output().unwrap();
-        std::fs::remove_dir_all(&folder).unwrap();
-        assert!(output.status.success(), "{}", output.status);
-        writer.join().unwrap().unwrap();
-        let mut rest = &output.stdout[..];
-        for check in self.checks {
-            rest = &rest[check(rest)..];
+        let output = std::thread::scope(|scope| {
+            let input = &self.input;
+            // A program that ends early does not read all.
+            scope.spawn(move || stdin.write_all(input));
+            run.wait_with_output().unwrap()
+        });
+        if !output.status.success() {
+            return Err(format!("the program ends with {}", output.status));
         }
-        assert!(rest.is_empty());
+        let mut rest = &output.stdout[..];
+        for check in &self.checks {
+            rest = &rest[check(rest)?..];
+        }
+        if rest.is_empty() { Ok(()) } else { Err(format!("{} bytes too many", rest.len())) }
     }
 }
 
@@ -226,21 +240,19 @@ fn pairs<T: Pod>(edges: &[T], mut draw: impl FnMut(usize) -> T) -> (Vec<T>, Vec<
     (a, b)
 }
 
-#[test]
-fn text_gives_the_same_bits() {
-    if !can_run() {
-        eprintln!("skipped: no g++ on x86-64 with FMA and F16C");
-        return;
-    }
+/// Every function and conversion of every type.
+fn all() -> Cases {
     let mut bits = Bits(1);
     let mut edges = vec![f64::NAN];
     for x in [
         0.0,
         5e-324,
         1e-310,
+        f64::MIN_POSITIVE,
         2.3e-308,
         1e-45,
         1e-40,
+        f64::from(f32::MIN_POSITIVE),
         1.2e-38,
         6e-8,
         6.2e-5,
@@ -256,9 +268,11 @@ fn text_gives_the_same_bits() {
         20.0,
         87.5,
         89.0,
+        710.0,
         708.4,
         709.8,
         745.2,
+        746.0,
         65_504.0,
         65_519.9,
         65_520.0,
@@ -311,7 +325,65 @@ fn text_gives_the_same_bits() {
     let truths: Vec<u8> = (0..=u8::MAX).collect();
     cases.operands("a_bool8", &truths);
     cases.conversions("a_bool8", &truths);
-    cases.run();
+    cases
+}
+
+/// Damages that change no result. The compared values have every bound that is changed.
+const HARMLESS: [(&str, &str); 12] = [
+    ("x > -9223372036854775808.0 && x <= 9223372036854775808.0", "what is 2^63 takes another value in the next line"),
+    ("(bits & 0x7fffffffu) <= 0x7f800000u", "infinity is rounded to itself"),
+    ("x = x <= -87.5f ? -87.5f : x;", "the bound is replaced by itself"),
+    ("bool subnormal = x <= 1.17549435e-38f;", "scaling changes no result of normal numbers"),
+    ("x = x <= -746.0 ? -746.0 : x;", "the bound is replaced by itself"),
+    ("bool subnormal = x <= 2.2250738585072014e-308;", "scaling changes no result of normal numbers"),
+    ("quotient(x <= 0.0 ? p : 1.0,", "p is 1 where x is 0"),
+    ("rest = fabs(y) <= 800.0 ? rest : 0.0;", "the power is infinite or 0 with any rest"),
+    ("y = y <= -800.0 ? -800.0 : y;", "the bound is replaced by itself"),
+    ("rest != T(0) && (rest <= T(0))", "the rest is not 0 there"),
+    ("INLINE i64 abs_(i64 x) { return x <= 0", "0 is its own negative"),
+    ("rest != 0 && (rest <= 0)", "the rest is not 0 there"),
+];
+
+/// The text of the functions.
+fn functions() -> String {
+    std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../codegen/src/prelude/math.h")).unwrap()
+}
+
+#[test]
+fn text_gives_the_same_bits() {
+    if !can_run() {
+        eprintln!("skipped: no g++ on x86-64 with FMA and F16C");
+        return;
+    }
+    all().run(&functions(), "math-text").unwrap_or_else(|why| panic!("{why}"));
+}
+
+#[test]
+fn damaged_text_is_found() {
+    if !can_run() {
+        eprintln!("skipped: no g++ on x86-64 with FMA and F16C");
+        return;
+    }
+    let is_full = std::env::var("SHARDC_CUDA").is_ok_and(|value| value == "all");
+    let tried = damage::some(damage::of(&functions()), if is_full { usize::MAX } else { 8 });
+    let (cases, next) = (all(), AtomicUsize::new(0));
+    let work = &|thread: usize| {
+        let mut survivors = vec![];
+        while let Some(damaged) = tried.get(next.fetch_add(1, Relaxed)) {
+            if cases.run(&damaged.text, &format!("math-damaged-{thread}")).is_ok() {
+                survivors.push(&damaged.what);
+            }
+        }
+        survivors
+    };
+    let survivors: Vec<&String> = std::thread::scope(|scope| {
+        let threads = [0, 1].map(|thread| scope.spawn(move || work(thread)));
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    eprintln!("{} damages of the scalar functions, {} harmless, all others found", tried.len(), survivors.len());
+    let is_harmless = |what: &&String| HARMLESS.iter().any(|(line, _)| what.contains(line));
+    let (_, missed): (Vec<&String>, Vec<&String>) = survivors.into_iter().partition(is_harmless);
+    assert!(missed.is_empty(), "not found:\n{missed:#?}");
 }
 
 #[cfg(target_arch = "x86_64")]

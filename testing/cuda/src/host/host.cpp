@@ -48,7 +48,7 @@ const u16 MANY = 0x3fff, OTHER_BLOCK = 0x8000;
 
 enum Access { READ, WRITE, UPDATE, FAULT };
 enum State { READY, AT_BARRIER, IN_WARP, ENDED };
-struct Thread { void* stack; State state; u32 id, site; void* pc; u64 value, result; };
+struct Thread { void* stack; State state; u32 id, site; void* pc; u64 value, result, trace; };
 struct Warp { u32 arrived, site; int lanes; };
 // The last accesses to 4 bytes, or to one byte of 4 that were once touched in part. Times count
 // barriers over all blocks, and 0 is never; so a time also says the block.
@@ -74,7 +74,12 @@ struct Start { u32 time, block; };
 static std::vector<Start> starts;
 static Complaint complaint;
 static bool faulted;
-static u64 accesses;
+static u64 accesses, trace;
+
+static u64 mixed(u64 a, u64 b) {
+    u64 x = (a ^ b) * 0x9e3779b97f4a7c15ull;
+    return x ^ x >> 29;
+}
 
 // Takes down what is wrong, and ends the launch before it happens.
 static void complain(void* pc, i32 slot, const char* where, const char* what, ...) {
@@ -167,6 +172,7 @@ static inline void touch(void* p, u64 bytes, u64 alignment, void* pc) {
     accesses++;
     Memory& m = memories[slot];
     u64 at = (u64)(a - m.base);
+    self->trace += mixed(mixed(at, slot << 8 | bytes << 1 | WRITES), time_now - block_start);
     if (at > m.bytes || bytes > m.bytes - at)
         return memory_complaint(pc, slot, (i64)at, bytes, WRITES ? "write out of bounds" : "read out of bounds");
     if ((u64)a & (alignment - 1)) return memory_complaint(pc, slot, (i64)at, bytes, "misaligned access");
@@ -313,7 +319,7 @@ static void run_block(u32 number, std::vector<u32>& order, u64& draw) {
         *--top = nullptr;
         *--top = (void*)begin;
         for (int r = 0; r < 6; r++) *--top = nullptr;
-        t = Thread{top, READY, i, 0, nullptr, 0, 0};
+        t = Thread{top, READY, i, 0, nullptr, 0, 0, 0};
     }
     while (true) {
         bool moved = false;
@@ -338,7 +344,10 @@ static void run_block(u32 number, std::vector<u32>& order, u64& draw) {
             ended += threads[i].state == ENDED;
             waiting += threads[i].state == AT_BARRIER && threads[i].site == threads[0].site;
         }
-        if (ended == now.block) return;
+        if (ended == now.block) {
+            for (u32 i = 0; i < now.block; i++) trace += mixed(mixed(number, i), threads[i].trace);
+            return;
+        }
         if (waiting != now.block) return stuck();
         time_now++;
         for (u32 i = 0; i < now.block; i++) threads[i].state = READY;
@@ -348,7 +357,7 @@ static void run_block(u32 number, std::vector<u32>& order, u64& draw) {
 static void run() {
     complaint = Complaint{};
     faulted = false;
-    accesses = 0;
+    accesses = trace = 0;
     last_pc = nullptr;
     time_now = 0;
     starts.clear();

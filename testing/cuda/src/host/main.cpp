@@ -98,6 +98,7 @@ static void serve() {
     give<u32>(0);
     give<u32>(faulted);
     give<u64>(accesses);
+    give<u64>(trace);
     for (u32 i = 1; i <= operands; i++)
         if (memories[i].access != READ) give(memories[i].base, memories[i].bytes);
 }

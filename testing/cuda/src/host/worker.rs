@@ -100,7 +100,7 @@ impl Worker {
             return Ok(Answer::Wrong(Complaint { what, bytes, slot, block, thread, addresses }));
         }
         let faulted = self.word()? != 0;
-        let accesses = self.long()?;
+        let (accesses, trace) = (self.long()?, self.long()?);
         let mut operands = Vec::with_capacity(job.operands.len());
         for operand in &job.operands {
             let mut bytes = operand.bytes.clone();
@@ -109,7 +109,7 @@ impl Worker {
             }
             operands.push(bytes);
         }
-        Ok(Answer::Ran(Ran { operands, faulted, accesses }))
+        Ok(Answer::Ran(Ran { operands, faulted, accesses, trace }))
     }
 
     fn word(&mut self) -> Result<u32, Error> {
