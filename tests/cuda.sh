@@ -78,6 +78,7 @@ export SHARDC_CUDA_COUNTS SHARDC_CUDA=all
 trap 'rm -f "$SHARDC_CUDA_COUNTS"' EXIT
 
 cargo test --release --locked -p shardc-cuda-testing -p shardc-nvrtc -- "$@"
+cargo test --release --locked -p shardc-executor --lib cpu::math::text -- "$@"
 cargo test --release --locked -p shardc --test cuda -- "$@"
 
 assembled=0 executed=0 interpreted=0

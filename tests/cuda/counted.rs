@@ -161,7 +161,7 @@ pub fn print(listed: &Listed) -> std::io::Result<()> {
 fn what_wastes_memory_is_told() {
     let mesh = Mesh::new([("dp".to_string(), 2)], 1);
     let fill = Kernel::Fill(Fill { dtype: DType::F32, count: 4096, value: 1.0 });
-    let case = super::case("fill", fill, &[], &mesh);
+    let case = super::case("fill", fill, &[], &mesh, true);
     let launch = &case.generated.launches[0];
     let judged = |touched: u64, phases: u64| {
         let operands = vec![Sectors { touched, bytes: 4096 * 4 }];

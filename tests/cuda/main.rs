@@ -68,6 +68,8 @@ struct Case {
     kernel: Kernel,
     mesh: Mesh,
     in_place: Vec<Option<usize>>,
+    /// Whether every operand begins at a multiple of 16 bytes.
+    aligned: bool,
     generated: Generated,
 }
 
@@ -131,8 +133,8 @@ fn small_cases() -> Vec<Case> {
             for used in kernels.all {
                 let sizes = reduced::sizes(&used.kernel, ELEMENTS);
                 assert!(!sizes.is_empty(), "{model} in {dtype}: {} cannot be made small", used.step);
-                for kernel in sizes {
-                    let case = case(&format!("{model} in {dtype}: {}", used.step), kernel, &used.in_place, &mesh);
+                for (kernel, aligned) in sizes.into_iter().flat_map(|kernel| [(kernel.clone(), true), (kernel, false)]) {
+                    let case = case(&format!("{model} in {dtype}: {}", used.step), kernel, &used.in_place, &mesh, aligned);
                     cases.entry(case.generated.name.clone()).or_insert(case);
                 }
             }
@@ -142,19 +144,19 @@ fn small_cases() -> Vec<Case> {
 }
 
 /// The case of a kernel; `in_place` says which reads may be the same memory as a write.
-fn case(of: &str, kernel: Kernel, in_place: &[Option<usize>], mesh: &Mesh) -> Case {
-    let backend = Cuda { mesh: mesh.clone(), aligned: true };
+fn case(of: &str, kernel: Kernel, in_place: &[Option<usize>], mesh: &Mesh, aligned: bool) -> Case {
+    let backend = Cuda { mesh: mesh.clone(), aligned };
     // A smaller kernel may not step through its operands alike any more.
     let is_alike = |(read, write): (usize, &Option<usize>)| write.filter(|write| kernel.in_place(read, *write));
     let in_place: Vec<Option<usize>> = in_place.iter().enumerate().map(is_alike).collect();
     let generated = generate(&kernel, &backend, &in_place).unwrap_or_else(|e| panic!("{of}: {e}"));
-    Case { of: of.to_owned(), kernel, mesh: mesh.clone(), in_place, generated }
+    Case { of: of.to_owned(), kernel, mesh: mesh.clone(), in_place, aligned, generated }
 }
 
 impl Case {
     /// The same at odd sizes.
     fn odd(&self) -> Case {
-        case(&self.of, reduced::odd(&self.kernel), &self.in_place, &self.mesh)
+        case(&self.of, reduced::odd(&self.kernel), &self.in_place, &self.mesh, self.aligned)
     }
 }
 
@@ -237,7 +239,10 @@ fn on_host(case: &Case, host: &Host) -> Result<Vec<Ran>, String> {
     let mut ran = vec![];
     for draw in 0..memory::draws(&case.kernel) {
         let coordinates = memory::coordinates(&case.mesh, draw);
-        let start = Memory::drawn(&case.kernel, &case.mesh, &case.in_place, draw);
+        let mut start = Memory::drawn(&case.kernel, &case.mesh, &case.in_place, draw);
+        if !case.aligned {
+            start.move_off(&case.kernel, &case.mesh);
+        }
         let mut done = start.clone();
         let mut traces = vec![];
         done.launch(&case.generated, &coordinates, |job| {
@@ -283,7 +288,7 @@ fn run(case: &Case, host: &Host, nvrtc: Option<&Nvrtc>, tally: &mut Tally) -> Re
         right::same(&case.kernel, &case.mesh, &again.writes, &done.writes).map_err(|e| format!("the PTX: {e}"))?;
         let launches = case.generated.launches.iter().filter(|launch| !launch.grid.contains(&0));
         // Other draws touch the same elements, but for what data choose.
-        for (launch, counts) in launches.zip(&touched).filter(|_| draw == 0) {
+        for (launch, counts) in launches.zip(&touched).filter(|_| draw == 0 && case.aligned) {
             counted::judge(case, launch, counts, &mut tally.listed)?;
         }
     }

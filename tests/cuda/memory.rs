@@ -17,11 +17,13 @@ const SPECIAL: [f64; 9] = [0.0, -0.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY
 pub const FAULT: &str = "the data are called wrong";
 
 /// The bytes of every operand.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Memory {
     pub reads: Vec<Vec<u8>>,
     pub writes: Vec<Vec<u8>>,
     workspace: Vec<u8>,
+    /// Bytes that the reads and the writes lie behind multiples of 16, where they do.
+    past: [Vec<u32>; 2],
 }
 
 /// A position on a mesh: the first one, the last one in draw 1.
@@ -60,12 +62,19 @@ impl Memory {
         for (read, write) in in_place.iter().enumerate().filter_map(|(r, w)| Some((r, (*w)?))) {
             writes[write].clone_from(&reads[read]);
         }
-        Memory { reads, writes, workspace: vec![] }
+        Memory { reads, writes, ..Memory::default() }
+    }
+
+    /// Puts every operand where accesses of more than one element are not aligned.
+    pub fn move_off(&mut self, kernel: &Kernel, mesh: &Mesh) {
+        let signature = kernel.signature(mesh).unwrap();
+        let past = |operands: &[signature::Operand]| operands.iter().map(|o| o.dtype.bytes() as u32).collect();
+        self.past = [past(&signature.reads), past(&signature.writes)];
     }
 
     /// Operands of those bytes.
     pub fn of(reads: Vec<Vec<u8>>, writes: Vec<Vec<u8>>) -> Memory {
-        Memory { reads, writes, workspace: vec![] }
+        Memory { reads, writes, ..Memory::default() }
     }
 
     /// Makes an index of the operand `read` one row more than there are.
@@ -106,6 +115,11 @@ impl Memory {
                 (_, true, false) => Access::Read,
             },
             whole: parameter.whole,
+            past: match parameter.memory {
+                Place::Read(at) => self.past[0].get(at).copied().unwrap_or(0),
+                Place::Write(at) => self.past[1].get(at).copied().unwrap_or(0),
+                Place::Workspace | Place::Fault => 0,
+            },
             bytes: match parameter.memory {
                 Place::Read(at) => self.reads[at][..parameter.bytes as usize].to_vec(),
                 Place::Write(at) => self.writes[at].clone(),

@@ -165,6 +165,9 @@ impl Host {
         if let Some(operand) = job.operands.iter().find(|o| o.bytes.len() > MOST_BYTES) {
             return Err(format!("the operand {} is too large to run here", operand.name));
         }
+        if let Some(operand) = job.operands.iter().find(|o| o.past >= 16) {
+            return Err(format!("the operand {} lies {} bytes behind a multiple of 16", operand.name, operand.past));
+        }
         if let Some(operand) = job.operands.iter().find(|o| o.whole && matches!(o.access, Access::Read | Access::Fault)) {
             return Err(format!("the operand {} cannot be written whole", operand.name));
         }

@@ -26,7 +26,9 @@ pub struct Operand {
     pub access: Access,
     /// Whether the kernel writes every byte.
     pub whole: bool,
-    /// What is there before the launch; it lies at a multiple of 16 bytes.
+    /// Where it lies: so many bytes behind a multiple of 16, fewer than 16.
+    pub past: u32,
+    /// What is there before the launch.
     pub bytes: Vec<u8>,
 }
 

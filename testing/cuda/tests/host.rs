@@ -75,7 +75,7 @@ fn bytes(x: &[f32]) -> Vec<u8> {
 }
 
 fn operand(name: &str, access: Access, bytes: Vec<u8>) -> Operand {
-    Operand { name: name.into(), access, whole: access == Access::Write, bytes }
+    Operand { name: name.into(), access, whole: access == Access::Write, past: 0, bytes }
 }
 
 fn job(entry: &str, grid: u32, block: u32, shared: u32, operands: Vec<Operand>, numbers: Vec<i64>) -> Job {

@@ -13,7 +13,7 @@ use shardc_cuda_testing::job::{Access, Job, Operand};
 use shardc_cuda_testing::ptx::{Module, Ran};
 
 fn operand(name: &str, access: Access, bytes: Vec<u8>) -> Operand {
-    Operand { name: name.into(), access, whole: false, bytes }
+    Operand { name: name.into(), access, whole: false, past: 0, bytes }
 }
 
 fn job(entry: &str, blocks: u32, block: u32, shared: u32, operands: Vec<Operand>, numbers: &[i64]) -> Job {

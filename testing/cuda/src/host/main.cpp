@@ -80,10 +80,10 @@ static void serve() {
     room(0, now.shared, 128);
     memories[0].access = UPDATE;
     for (u32 i = 1; i <= operands; i++) {
-        u32 access = take<u32>(), whole = take<u32>();
+        u32 access = take<u32>(), whole = take<u32>(), past = take<u32>();
         u64 bytes = take<u64>();
         // Multiples of 16 and not of 32, which are others in another order.
-        u8* base = room(i, bytes, 16 + 32 * ((i * 3 + now.order * 5 + now.seed) % 32));
+        u8* base = room(i, bytes, 16 + 32 * ((i * 3 + now.order * 5 + now.seed) % 32) + past);
         memories[i].access = access;
         memories[i].whole = whole != 0;
         take(base, bytes);

@@ -79,6 +79,7 @@ impl Worker {
             };
             self.input.write_all(&access.to_le_bytes())?;
             self.input.write_all(&u32::from(operand.whole).to_le_bytes())?;
+            self.input.write_all(&operand.past.to_le_bytes())?;
             self.input.write_all(&(operand.bytes.len() as u64).to_le_bytes())?;
             self.input.write_all(&operand.bytes)?;
         }

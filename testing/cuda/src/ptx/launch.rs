@@ -139,7 +139,7 @@ impl Kernel {
     }
 
     fn parameters(&self, job: &Job) -> Result<Vec<u64>, String> {
-        let mut values: Vec<u64> = (0..job.operands.len()).map(operand_address).collect();
+        let mut values: Vec<u64> = job.operands.iter().enumerate().map(|(i, operand)| operand_address(i, operand)).collect();
         values.extend(job.numbers.iter().map(|n| *n as u64));
         if values.len() != self.parameters.len() {
             return Err(format!(" has {} parameters, and the job has {}", self.parameters.len(), values.len()));
@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn a_launch_that_does_not_end_is_stopped() {
         let module = Module::parse(include_str!("../../tests/ptx/faults.ptx")).expect("the text is right");
-        let b = Operand { name: "b".into(), access: Access::Update, whole: false, bytes: vec![0; 8] };
+        let b = Operand { name: "b".into(), access: Access::Update, whole: false, past: 0, bytes: vec![0; 8] };
         let job = Job { entry: "endless".into(), grid: [1; 3], block: 32, shared: 0, operands: vec![b], numbers: vec![] };
         let kernel = module.kernels.iter().find(|k| k.name == job.entry).expect("the entry is there");
         let error = run_at_most(kernel, &module.data, &job, 100_000).expect_err("the launch is stopped");

@@ -39,8 +39,8 @@ pub(super) const ARRAYS: u64 = 3 << 60;
 pub(super) const CONSTANTS: u64 = 4 << 60;
 
 /// The address of operand `i`.
-pub(super) fn operand_address(i: usize) -> u64 {
-    (i as u64 + 1) << 40
+pub(super) fn operand_address(i: usize, operand: &Operand) -> u64 {
+    ((i as u64 + 1) << 40) + u64::from(operand.past)
 }
 
 /// The operand that an address is of.
@@ -95,7 +95,7 @@ impl Memory<'_> {
         let (Some(operand), Some(bytes)) = (self.operands.get(index), self.bytes.get_mut(index)) else {
             return Err(format!("{} at {at:#x}, where nothing is", how.name()));
         };
-        let offset = at.wrapping_sub(operand_address(index));
+        let offset = at.wrapping_sub(operand_address(index, operand));
         let named = || format!("operand '{}'", operand.name);
         let allowed = match how {
             Use::Load => matches!(operand.access, Access::Read | Access::Update),
