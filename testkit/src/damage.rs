@@ -41,6 +41,13 @@ pub fn of(text: &str) -> Vec<Damaged> {
     found
 }
 
+/// How many damages to try where `count` is the ordinary number: `SHARDC_MUTANTS` says how many
+/// times as many.
+pub fn wanted(count: usize) -> usize {
+    let times = std::env::var("SHARDC_MUTANTS").map_or(1, |times| times.parse().expect("SHARDC_MUTANTS is a number"));
+    count.saturating_mul(times)
+}
+
 /// At most as many as `wanted`, from all over.
 pub fn some<T>(all: Vec<T>, wanted: usize) -> Vec<T> {
     let step = all.len().div_ceil(wanted).max(1);

@@ -55,8 +55,8 @@ pub struct Ran {
     pub faulted: bool,
     /// Loads and stores of operands and of shared memory.
     pub accesses: u64,
-    /// A number of these, each with its thread, place, bytes, direction and the barriers before it. It does not depend on
-    /// the order of threads.
+    /// A number of these, each with its thread, place, bytes, direction and the barriers before it.
+    /// It does not depend on the order of threads.
     pub trace: u64,
 }
 
