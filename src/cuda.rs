@@ -2,23 +2,29 @@
 //!
 //! ```text
 //! PLAN/cuda/kernels.json       each kernel: the step that it is for, launches, resources
+//! PLAN/cuda/KIND.launches.json what a device is told in a step, for each program of a kind
 //! PLAN/cuda/NAME.cu            a text for each kernel, however many steps have it
 //! PLAN/cuda/cubin/HASH.cubin   what NVRTC made of it, kept for the next compilation
 //! ```
 //!
 //! All of it follows from the plan; a plan directory is whole without it.
 
+mod launches;
 mod listing;
+pub mod tables;
 
+pub use launches::listing as launches;
 pub use listing::table;
 
 use crate::failure::Failure;
 use crate::replace::write_file;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use shardc_codegen::program::{Kernels, Used};
 use shardc_codegen::{Launch, with_prelude};
 use shardc_ir::diagnostic::{Diagnostic, Place, counted};
 use shardc_ir::plan::set::PlanSet;
+use shardc_ir::programs::ProgramKind;
 use shardc_nvrtc::{Assembled, Cubins, Nvrtc, Resources};
 use std::collections::BTreeMap;
 use std::fs;
@@ -142,11 +148,11 @@ impl Written {
 pub fn write<'a>(
     plan: &Path,
     hash: &str,
-    programs: impl Iterator<Item = &'a PlanSet>,
+    programs: impl Iterator<Item = (ProgramKind, &'a PlanSet)>,
     architectures: &[u32],
 ) -> Result<Written, Failure> {
     let mut kernels = Kernels::default();
-    programs.flat_map(|set| &set.programs).for_each(|program| kernels.add(program));
+    let tables: Vec<_> = programs.map(|(kind, set)| (kind, tables::derive(set, &mut kernels))).collect();
     let folder = plan.join(FOLDER);
     let failed = |e: io::Error| Failure::io(format!("cannot write `{}`", folder.display()), &e);
     fs::create_dir_all(&folder).map_err(failed)?;
@@ -169,6 +175,9 @@ pub fn write<'a>(
         }
     }
     let architectures = if nvrtc.is_ok() { architectures.to_vec() } else { vec![] };
+    for (kind, tables) in tables {
+        tables::write(plan, hash, kind, kernels.missing.is_empty().then_some(tables))?;
+    }
     let list = List { plan: hash.to_string(), architectures, kernels: entries };
     let json = serde_json::to_vec_pretty(&list).map_err(|e| Failure::Machine(format!("cannot write a list of kernels: {e}")))?;
     write_file(&folder.join(LIST), |put| put(&json), failed)?;
@@ -186,21 +195,28 @@ pub fn list_path(plan: &Path) -> PathBuf {
 /// If there is none, it cannot be read, or it is of another plan.
 pub fn read(plan: &Path, hash: &str) -> Result<List, Failure> {
     let path = list_path(plan);
-    let again = "`shardc compile … --target cuda` writes it";
-    let wrong = |why: String| Failure::from(Diagnostic::error(why).at(Place::File(path.clone())).help(again));
-    let is_too_large = fs::metadata(&path).is_ok_and(|file| file.len() > MOST_BYTES);
-    if is_too_large {
-        return Err(wrong("this is larger than any list of CUDA kernels".into()));
-    }
-    let bytes = shardc_ir::files::read(&path).map_err(|e| match e.kind() {
-        io::ErrorKind::NotFound => wrong("the plan has no list of CUDA kernels".into()),
-        _ => wrong(format!("the list of CUDA kernels cannot be read: {e}")),
-    })?;
-    let list: List = serde_json::from_slice(&bytes).map_err(|e| wrong(format!("this is no list of CUDA kernels: {e}")))?;
+    let list: List = read_json(&path, "list of CUDA kernels", MOST_BYTES)?;
     if list.plan != hash {
-        return Err(wrong("the list of CUDA kernels is of another plan than the one beside it".into()));
+        return Err(wrong(&path, "the list of CUDA kernels is of another plan than the one beside it"));
     }
     Ok(list)
+}
+
+/// Reads a file of the folder that has at most so many bytes.
+fn read_json<T: DeserializeOwned>(path: &Path, what: &str, most: u64) -> Result<T, Failure> {
+    if fs::metadata(path).is_ok_and(|file| file.len() > most) {
+        return Err(wrong(path, &format!("this is larger than any {what}")));
+    }
+    let bytes = shardc_ir::files::read(path).map_err(|e| match e.kind() {
+        io::ErrorKind::NotFound => wrong(path, &format!("the plan has no {what}")),
+        _ => wrong(path, &format!("the {what} cannot be read: {e}")),
+    })?;
+    serde_json::from_slice(&bytes).map_err(|e| wrong(path, &format!("this is no {what}: {e}")))
+}
+
+fn wrong(path: &Path, why: &str) -> Failure {
+    let help = "`shardc compile … --target cuda` writes it";
+    Diagnostic::error(why).at(Place::File(path.to_path_buf())).help(help).into()
 }
 
 fn file_name(name: &str) -> String {

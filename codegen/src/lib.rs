@@ -8,6 +8,7 @@
 //! result depends on the order of threads.
 
 mod body;
+pub mod bounds;
 mod bundle;
 mod contract;
 mod conv;
@@ -26,6 +27,7 @@ mod rowwise;
 mod scatter_add;
 mod space;
 mod strided_copy;
+pub mod table;
 mod text;
 mod unsupported;
 mod window;

@@ -1,8 +1,9 @@
 //! The kernels of whole programs: each text once, however many steps have it.
 
-use crate::{Cuda, Generated, generate};
+use crate::{Cuda, Generated, Launch, generate};
 use shardc_ir::kernel::Kernel;
 use shardc_ir::plan::{ALIGNMENT, Program, Step};
+use shardc_ir::reason::Reason;
 use std::collections::{BTreeMap, HashMap};
 
 /// Bytes at a multiple of which vectors of elements begin.
@@ -17,7 +18,8 @@ pub struct Kernels {
     /// Why steps have none, with how many of them there are and what the first one computes.
     pub missing: BTreeMap<String, (usize, String)>,
     texts: HashMap<String, usize>,
-    forms: HashMap<(String, bool), usize>,
+    /// For each form the text, and its own launches: positions of ranks are no part of a text.
+    forms: BTreeMap<(String, bool), (usize, Vec<Launch>)>,
 }
 
 /// A text with the kernel that it was made of.
@@ -39,37 +41,52 @@ impl Kernels {
     /// Adds the kernels of a program's steps. Calls of communicators need none.
     pub fn add(&mut self, program: &Program) {
         for step in program.tasks.iter().flat_map(|task| &task.steps) {
-            if matches!(step.kernel, Kernel::Collective(_)) {
-                continue;
+            if !matches!(step.kernel, Kernel::Collective(_)) {
+                self.add_step(program, step);
             }
-            self.add_step(program, step);
         }
     }
 
-    fn add_step(&mut self, program: &Program, step: &Step) {
-        let aligned = step.reads.iter().chain(&step.writes).all(|view| view.offset.is_multiple_of(VECTOR));
-        let in_place = program.in_place(step);
-        let key = (format!("{:?} {in_place:?}", step.kernel), aligned);
-        if let Some(known) = self.forms.get(&key) {
-            self.all[*known].steps += 1;
-            return;
+    /// Adds the kernel of a step and gives it with the step's own launches, or notes why it has none.
+    pub fn add_step(&mut self, program: &Program, step: &Step) -> Option<(&Used, &[Launch])> {
+        let key = key(program, step);
+        if let Err(reason) = self.know(&key, program, step) {
+            let text = || program.text_of(step);
+            let (steps, _) = self.missing.entry(reason.to_string()).or_insert_with(|| (0, text()));
+            *steps += 1;
+            return None;
         }
-        let backend = Cuda { mesh: program.mesh.clone(), aligned };
-        match generate(&step.kernel, &backend, &in_place) {
-            Ok(generated) => {
-                let at = *self.texts.entry(generated.text.clone()).or_insert(self.all.len());
-                self.forms.insert(key, at);
-                if at == self.all.len() {
-                    let kernel = step.kernel.clone();
-                    self.all.push(Used { kernel, in_place, generated, step: program.text_of(step), steps: 0 });
-                }
-                self.all[at].steps += 1;
-            }
-            Err(reason) => {
-                let text = || program.text_of(step);
-                let (steps, _) = self.missing.entry(reason.to_string()).or_insert_with(|| (0, text()));
-                *steps += 1;
-            }
-        }
+        let (at, launches) = &self.forms[&key];
+        self.all[*at].steps += 1;
+        Some((&self.all[*at], launches))
     }
+
+    /// The launches of all steps, once for each form.
+    pub fn launches(&self) -> impl Iterator<Item = &Launch> {
+        self.forms.values().flat_map(|(_, launches)| launches)
+    }
+
+    /// Makes the kernel of a form that is not known.
+    fn know(&mut self, key: &(String, bool), program: &Program, step: &Step) -> Result<(), Reason> {
+        if self.forms.contains_key(key) {
+            return Ok(());
+        }
+        let in_place = program.in_place(step);
+        let backend = Cuda { mesh: program.mesh.clone(), aligned: key.1 };
+        let generated = generate(&step.kernel, &backend, &in_place)?;
+        let at = *self.texts.entry(generated.text.clone()).or_insert(self.all.len());
+        self.forms.insert(key.clone(), (at, generated.launches.clone()));
+        if at == self.all.len() {
+            let kernel = step.kernel.clone();
+            self.all.push(Used { kernel, in_place, generated, step: program.text_of(step), steps: 0 });
+        }
+        Ok(())
+    }
+}
+
+/// What a step's kernel is made of: its form, what is in place, and whether all operands begin at
+/// multiples of 16 bytes.
+fn key(program: &Program, step: &Step) -> (String, bool) {
+    let aligned = step.reads.iter().chain(&step.writes).all(|view| view.offset.is_multiple_of(VECTOR));
+    (format!("{:?} {:?}", step.kernel, program.in_place(step)), aligned)
 }

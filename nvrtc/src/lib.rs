@@ -3,6 +3,7 @@
 
 mod cubins;
 mod library;
+mod limits;
 mod log;
 mod threads;
 

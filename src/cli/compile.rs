@@ -120,7 +120,7 @@ impl Compile {
     /// Writes the CUDA kernels, warns of what has none, and says what there is.
     fn write_kernels(&self, output: &Path, compiled: &Compiled, manifest: &Manifest) -> Result<String, Failure> {
         let architectures = if self.arch.is_empty() { vec![cuda::ARCHITECTURE] } else { self.arch.clone() };
-        let programs = compiled.plans.iter().map(|(_, plan)| &plan.programs);
+        let programs = compiled.plans.iter().map(|(kind, plan)| (kind, &plan.programs));
         let written = cuda::write(output, &manifest.plan_hash, programs, &architectures)?;
         crate::report::print(&written.warnings());
         Ok(written.summary())

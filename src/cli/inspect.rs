@@ -44,6 +44,9 @@ pub struct Inspect {
     /// The CUDA kernels that `compile --target cuda` wrote, in place of the steps
     #[arg(long, conflicts_with_all = ["rank", "program", "all", "expand"])]
     kernels: bool,
+    /// The launch table that `compile --target cuda` wrote, in place of the steps
+    #[arg(long, conflicts_with_all = ["all", "expand", "kernels"])]
+    launches: bool,
     /// Columns of a line; by default those of the terminal, or 160
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(80..))]
     width: Option<u32>,
@@ -90,6 +93,9 @@ impl Inspect {
     /// If the directory cannot be read, or has no such rank or program.
     pub fn run(self) -> Result<(), Failure> {
         let files = Files::default().reads_plan(&self.plan).reads("the list of kernels", &cuda::list_path(&self.plan));
+        let files = ProgramKind::ALL
+            .iter()
+            .fold(files, |files, kind| files.reads("a launch table", &cuda::tables::path(&self.plan, *kind)));
         files.writes("--output", self.output.as_deref()).check()?;
         let plan = plan_dir::read(&self.plan, Trust::Graphs)?;
         if self.kernels {
@@ -106,6 +112,9 @@ impl Inspect {
         if let Some(rank) = self.rank.filter(|rank| *rank >= ranks) {
             let error = Diagnostic::error(format!("there is no rank {rank}, the plan is for {ranks}"));
             return Err(error.at(Place::File(self.plan)).help(format!("ranks count from 0 to {}", ranks - 1)).into());
+        }
+        if self.launches {
+            return self.launches(&plan, programs);
         }
         let sent = sent(&plan.proven, self.program);
         let text = if self.format == Format::Text {
@@ -133,6 +142,28 @@ impl Inspect {
                 programs: listing::programs(programs, &|program| self.rank.is_none_or(|rank| programs.at(mesh, rank) == program)),
             };
             json(&report)?
+        };
+        write(&text, self.output.as_deref())
+    }
+
+    /// Prints launch tables: that of one rank for people, those of all programs for programs.
+    fn launches(&self, plan: &PlanDir, programs: &PlanSet) -> Result<(), Failure> {
+        let kind = match self.program {
+            Some(ProgramKind::Reference) => {
+                let error = Diagnostic::error("the reference has no launch table").at(Place::File(self.plan.clone()));
+                return Err(error.help("it runs on the CPU, to be compared with").into());
+            }
+            Some(kind) => kind,
+            None => plan.programs.iter().next().map_or(ProgramKind::Eval, |(kind, _)| kind),
+        };
+        let tables = cuda::tables::open(&self.plan, &plan.manifest.plan_hash, kind)?;
+        let text = match self.format {
+            Format::Json => json(&tables)?,
+            Format::Text => {
+                let at = programs.at(programs.mesh(), self.rank.unwrap_or(0));
+                let (table, program) = tables.of_program(&self.plan, kind, programs, at)?;
+                cuda::launches(table, program, self.width())
+            }
         };
         write(&text, self.output.as_deref())
     }

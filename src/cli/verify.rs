@@ -3,10 +3,13 @@
 use super::job::TrustArgs;
 use super::output::print;
 use crate::certificate::{Certificate, Finding};
+use crate::cuda;
+use crate::cuda::tables;
 use crate::failure::Failure;
 use crate::plan_dir::{self, MODEL, PlanDir, SPEC, Trust};
 use crate::proof::Proven;
 use clap::Args;
+use shardc_codegen::table::Checked;
 use shardc_ir::columns::{Column, align};
 use shardc_ir::diagnostic::counted;
 use shardc_ir::listing::Communication;
@@ -35,6 +38,9 @@ impl Verify {
         plan.check_files()?;
         let mut texts: Vec<String> = plan.proven.iter().map(|proven| proof_text(&plan, proven)).collect();
         texts.push(graphs_text(self.trust.trust(), plan.manifest.certificate.as_ref()));
+        if cuda::list_path(&plan.path).exists() {
+            texts.extend(tables::verify(&plan)?.iter().map(tables_text));
+        }
         print(&texts.concat())
     }
 }
@@ -70,6 +76,27 @@ fn proof_text(plan: &PlanDir, Proven { kind, proof }: &Proven) -> String {
     rows.extend(texts.map(|(i, most)| (if i == 0 { "bytes" } else { "" }, sent_text(&most, sent.len() > 1))));
     let rows: Vec<[String; 2]> = rows.into_iter().map(|(what, text)| [what.to_string(), text]).collect();
     format!("{kind}: proven on {}\n{}", counted(ranks, "rank"), align(&rows, [Column::WORDS, Column::WORDS]))
+}
+
+/// What was proven of launch tables: of several programs the most of each number.
+fn tables_text(tables::Proven { kind, checked }: &tables::Proven) -> String {
+    let most = |of: fn(&Checked) -> u64| checked.iter().map(of).max().unwrap_or(0);
+    let (launches, calls, waits) = (most(|c| c.launches as u64), most(|c| c.calls as u64), most(|c| c.waits as u64));
+    let rows = [
+        ("rows", format!("{} are what the kernels of the plan's steps are again, at their bytes", most(|c| c.rows as u64))),
+        (
+            "order",
+            format!(
+                "{}, {} and {} a step: what touches the same bytes is ordered as in the plan, between steps too",
+                counted(launches, "launch"),
+                counted(calls, "call"),
+                counted(waits, "wait")
+            ),
+        ),
+        ("memory", format!("every access lies inside its operand; {} with partial results", bytes_text(most(|c| c.bytes)))),
+    ];
+    let rows = rows.map(|(what, text)| [what.to_string(), text]);
+    format!("cuda {kind}: proven of {}\n{}", counted(checked.len() as u64, "launch table"), align(&rows, [Column::WORDS; 2]))
 }
 
 /// Of each kind over the same axes with the same in it, that of the program that sends most.

@@ -208,7 +208,7 @@ fn kernels_of_gpt2_124m_are_assembled_as_they_are() {
         Err(why) => return eprintln!("skipped: kernels are not assembled: {why}"),
     };
     for (dtype, line) in TYPES {
-        let (kernels, _) = kernels("gpt2-124m", "dp=1", line);
+        let (kernels, mesh) = kernels("gpt2-124m", "dp=1", line);
         let texts: Vec<String> = kernels.all.iter().map(|used| with_prelude(&used.generated.text)).collect();
         let named: Vec<(&str, &str)> =
             kernels.all.iter().zip(&texts).map(|(used, text)| (used.generated.name.as_str(), text.as_str())).collect();
@@ -216,12 +216,17 @@ fn kernels_of_gpt2_124m_are_assembled_as_they_are() {
         for arch in target::architectures() {
             for (used, assembled) in kernels.all.iter().zip(nvrtc.assemble_all(&named, arch)) {
                 let of = || format!("{dtype} {}: {}", used.generated.name, used.step);
-                target::bounds(&used.generated).unwrap_or_else(|why| panic!("{}: {why}", of()));
+                bounds(&used.generated, &mesh).unwrap_or_else(|why| panic!("{}: {why}", of()));
                 let assembled = assembled.unwrap_or_else(|why| panic!("{}: {why}", of()));
                 target::resources(&used.generated, &assembled, arch).unwrap_or_else(|why| panic!("{}: {why}", of()));
             }
         }
     }
+}
+
+/// Holds the accesses that launches say they make against their operands.
+fn bounds(generated: &Generated, mesh: &Mesh) -> Result<(), String> {
+    generated.launches.iter().try_for_each(|launch| shardc_codegen::bounds::check(launch, mesh)).map_err(|why| why.to_string())
 }
 
 /// What a run over some operands was and gave.
@@ -266,7 +271,7 @@ fn on_host(case: &Case, host: &Host) -> Result<Vec<Ran>, String> {
 
 /// Runs a kernel on the host, then its PTX, which must give the same bits.
 fn run(case: &Case, host: &Host, nvrtc: Option<&Nvrtc>, tally: &mut Tally) -> Result<(), String> {
-    target::bounds(&case.generated)?;
+    bounds(&case.generated, &case.mesh)?;
     let ran = on_host(case, host)?;
     tally.counts[1] += case.generated.launches.len();
     let Some(nvrtc) = nvrtc else { return Ok(()) };

@@ -1,0 +1,237 @@
+//! The proof of a launch table, for every rank and at the sizes that it has: it carries out its
+//! program, which is proven to carry out the graph.
+//!
+//! 1. **Room.** Every range lies in the device's memory. The arena, the word for wrong data and the
+//!    room for partial results are apart, and only launches of the main queue use the last two.
+//! 2. **Translation.** Each row is what the generators make of its step again: the function, its
+//!    launch, the step's operands at their bytes. The sections run in the order of the program, so
+//!    the calls of all communicators have its one order, which is proven to meet on all ranks.
+//! 3. **Order.** Over two steps, one behind the other, any two rows of which one writes what the
+//!    other touches are ordered by their queue or by waits, as they are in the program. Within a
+//!    queue that is the order of the table; a wait orders what its queue began up to then.
+//! 4. **Accesses.** What a launch touches lies inside its operands, and no result is written by two
+//!    threads (see [`crate::bounds`]).
+//! 5. **Limits.** Every GPU takes the grid, the block and its shared memory.
+//!
+//! A table says nothing else: nothing is allocated, and nothing is waited for, between the host's
+//! writing and its reading.
+
+use super::sections;
+use super::{Part, Ran, Row, Section, Table, Work};
+use crate::bounds;
+use crate::function::MAX_GRID;
+use crate::program::Kernels;
+use shardc_ir::mesh::AxisId;
+use shardc_ir::plan::{Program, Stream};
+use shardc_ir::reason;
+use shardc_ir::reason::Reason;
+use std::collections::VecDeque;
+use std::ops::Range as Bytes;
+
+/// The most threads of a block, and bytes of shared memory that a block has on every architecture
+/// from sm_80 on. Source: CUDA C++ Programming Guide, Technical Specifications per Compute
+/// Capability (sm_86, sm_89 and sm_120 have the least).
+const MAX_BLOCK: u32 = 1024;
+const MAX_SHARED: u32 = 99 << 10;
+
+/// Every row is checked between a step and the next one, too.
+const STEPS: usize = 2;
+
+/// What was proven, in numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Checked {
+    /// Rows, each counted once however often it runs.
+    pub rows: usize,
+    /// Kernels that are launched in a step.
+    pub launches: usize,
+    /// Calls of communicators and exchanges of messages in a step.
+    pub calls: usize,
+    /// Events that are waited for in a step.
+    pub waits: usize,
+    /// Bytes of the device's memory.
+    pub bytes: u64,
+}
+
+/// Proves that a table carries out `program`, which is proven itself. `kernels` makes the texts
+/// again.
+///
+/// # Errors
+/// The first row that is wrong, and how.
+pub fn check(table: &Table, program: &Program, kernels: &mut Kernels) -> Result<Checked, Reason> {
+    check_parts(table, program)?;
+    check_room(table, program)?;
+    check_translation(table, program, kernels)?;
+    check_order(table, program)?;
+    for launch in kernels.launches() {
+        bounds::check(launch, &program.mesh)?;
+        check_limits(launch.grid, launch.block, launch.shared).map_err(|why| reason!("`{}` {why}", launch.entry))?;
+    }
+    let ran: Vec<Ran<'_>> = table.runs(program.mesh.microbatches()).collect();
+    let count = |is: fn(&Work) -> bool| ran.iter().filter(|ran| is(&ran.row.work)).count();
+    Ok(Checked {
+        rows: table.sections.iter().map(|section| section.rows.len()).sum(),
+        launches: count(|work| matches!(work, Work::Launch { grid, .. } if !grid.contains(&0))),
+        calls: count(|work| matches!(work, Work::Call { .. } | Work::Exchange { .. })),
+        waits: ran.iter().map(|ran| ran.row.waits.len()).sum(),
+        bytes: table.bytes(),
+    })
+}
+
+/// Checks that a table names parts that `program` has, and no others.
+///
+/// # Errors
+/// The first that the program does not have.
+pub fn check_parts(table: &Table, program: &Program) -> Result<(), Reason> {
+    let is_axis = |axis: &AxisId| axis.index() < program.mesh.rank_axes().len();
+    let has_work = |row: &Row| match &row.work {
+        Work::CopyInput { input, .. } => (*input as usize) < program.inputs.len(),
+        Work::CopyOutput { output, .. } => (*output as usize) < program.outputs.len(),
+        Work::Call { call, .. } => call.axes.iter().all(is_axis),
+        Work::Exchange { ends } => ends.iter().all(|end| is_axis(&end.axis)),
+        Work::Launch { .. } | Work::CopyScalar { .. } | Work::Clear { .. } | Work::CopyFault { .. } => true,
+    };
+    for section in &table.sections {
+        let is_there = match &section.part {
+            Part::Begin | Part::End => true,
+            Part::Task(task) => (*task as usize) < program.tasks.len(),
+            Part::Exchange(messages) => messages.iter().all(|m| (*m as usize) < program.messages.len()),
+        };
+        if !is_there || !section.rows.iter().all(has_work) {
+            return Err("it has parts that the program does not have".into());
+        }
+    }
+    match table.order.iter().all(|run| (run.section as usize) < table.sections.len()) {
+        true => Ok(()),
+        false => Err("it runs a section that it does not have".into()),
+    }
+}
+
+/// Chapter 1, and that what the other chapters index is there.
+fn check_room(table: &Table, program: &Program) -> Result<(), Reason> {
+    let start = sections::workspace(program);
+    let is_room = table.workspace.start == start && table.workspace.end >= start;
+    if table.arena != program.arena_bytes || table.fault != (program.arena_bytes..start) || !is_room {
+        return Err("its memory is not the program's arena, the word for wrong data, and room behind them".into());
+    }
+    let rows = *table.first_rows().last().unwrap_or(&0);
+    for run in &table.order {
+        for row in &table.sections[run.section as usize].rows {
+            let ends = if let Work::Exchange { ends } = &row.work { ends.len() } else { 1 };
+            if run.times.len() != ends {
+                return Err(reason!("section {} runs with {} times for {ends}", run.section, run.times.len()));
+            }
+        }
+    }
+    for (number, row) in table.sections.iter().flat_map(|section| &section.rows).enumerate() {
+        let wrong = |why: &str| reason!("row {number} {why}");
+        if row.waits.iter().any(|on| *on as usize >= rows) {
+            return Err(wrong("waits for a row that is not there"));
+        }
+        for range in row.work.ranges() {
+            let last = range.slots.checked_sub(1).and_then(|slots| slots.checked_mul(range.slot_bytes));
+            let end = last.and_then(|last| last.checked_add(range.start)).and_then(|start| start.checked_add(range.bytes));
+            let Some(end) = end.filter(|end| *end <= table.bytes()) else {
+                return Err(wrong("reaches beyond the device's memory"));
+            };
+            let is_behind = end > table.arena && range.bytes > 0;
+            let is_one_place = range.start >= start || end <= start && range.start >= table.arena;
+            if is_behind && (row.stream != Stream::Main || !is_one_place) {
+                return Err(wrong("uses what lies behind the arena with other bytes, or in the other queue"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Chapter 2.
+fn check_translation(table: &Table, program: &Program, kernels: &mut Kernels) -> Result<(), Reason> {
+    let (sections, order) = sections::of(program, kernels);
+    if let Some((why, (_, first))) = kernels.missing.iter().next() {
+        return Err(reason!("`{first}` has no kernel: {why}"));
+    }
+    if order != table.order {
+        return Err("its sections do not run in the order of the program".into());
+    }
+    if sections.len() != table.sections.len() {
+        return Err(reason!("it has {} sections for {}", table.sections.len(), sections.len()));
+    }
+    let mut number = 0;
+    for (own, made) in table.sections.iter().zip(&sections) {
+        if own.part != made.part || own.rows.len() != made.rows.len() {
+            return Err(reason!("the section of {:?} has {} rows for {}", made.part, own.rows.len(), made.rows.len()));
+        }
+        for (row, made) in own.rows.iter().zip(&made.rows) {
+            if (row.step, row.stream, row.when, &row.work) != (made.step, made.stream, made.when, &made.work) {
+                return Err(reason!("row {number} is not what {} becomes", told(program, own, made.step)));
+            }
+            number += 1;
+        }
+    }
+    Ok(())
+}
+
+/// A step of a section, for people.
+fn told(program: &Program, section: &Section, step: Option<u32>) -> String {
+    match (&section.part, step) {
+        (Part::Task(task), Some(step)) => {
+            let task = &program.tasks[*task as usize];
+            format!("`{}` of task {}", program.text_of(&task.steps[step as usize]), task.name)
+        }
+        (part, _) => format!("{part:?}"),
+    }
+}
+
+/// A run of a row that may not have ended.
+struct Running {
+    /// Its place among the runs of its queue.
+    at: usize,
+    number: usize,
+    touches: [Vec<Bytes<u64>>; 2],
+}
+
+/// Chapter 3. What a queue knows of the other one is up to which run that has ended before its own
+/// next run begins.
+fn check_order(table: &Table, program: &Program) -> Result<(), Reason> {
+    let microbatches = program.mesh.microbatches();
+    let rows = *table.first_rows().last().unwrap_or(&0);
+    // For each row its last run, as its place in its queue.
+    let mut latest: Vec<Option<usize>> = vec![None; rows];
+    let streams: Vec<Stream> = table.sections.iter().flat_map(|section| &section.rows).map(|row| row.stream).collect();
+    let mut running: [VecDeque<Running>; 2] = [VecDeque::new(), VecDeque::new()];
+    let mut begun = [0; 2];
+    for ran in (0..STEPS).flat_map(|_| table.runs(microbatches)) {
+        let own = usize::from(ran.row.stream == Stream::Comm);
+        let of_other = ran.row.waits.iter().filter(|on| streams[**on as usize] != ran.row.stream);
+        if let Some(ended) = of_other.filter_map(|on| latest[*on as usize]).max() {
+            while running[1 - own].front().is_some_and(|front| front.at <= ended) {
+                running[1 - own].pop_front();
+            }
+        }
+        let touches = ran.touches();
+        if let Some(other) = running[1 - own].iter().find(|other| meet(&other.touches, &touches)) {
+            return Err(reason!("row {} does not wait for row {}, which touches the same bytes", ran.number, other.number));
+        }
+        latest[ran.number] = Some(begun[own]);
+        running[own].push_back(Running { at: begun[own], number: ran.number, touches });
+        begun[own] += 1;
+    }
+    Ok(())
+}
+
+/// Whether two rows touch the same bytes, and one writes them.
+fn meet([reads, writes]: &[Vec<Bytes<u64>>; 2], [own_reads, own_writes]: &[Vec<Bytes<u64>>; 2]) -> bool {
+    let share = |a: &Bytes<u64>, b: &Bytes<u64>| a.start.max(b.start) < a.end.min(b.end);
+    let any = |a: &[Bytes<u64>], b: &[Bytes<u64>]| a.iter().any(|x| b.iter().any(|y| share(x, y)));
+    any(writes, own_writes) || any(writes, own_reads) || any(reads, own_writes)
+}
+
+/// Chapter 5.
+fn check_limits(grid: [u32; 3], block: u32, shared: u32) -> Result<(), Reason> {
+    if grid.into_iter().zip(MAX_GRID).any(|(blocks, most)| u64::from(blocks) > most) {
+        return Err(reason!("has a grid of {grid:?} blocks"));
+    }
+    if block == 0 || block > MAX_BLOCK || shared > MAX_SHARED {
+        return Err(reason!("has blocks of {block} threads and {shared} bytes of shared memory"));
+    }
+    Ok(())
+}

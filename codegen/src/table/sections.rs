@@ -1,0 +1,144 @@
+//! What each part of a program becomes, without its waits.
+
+use super::{End, FAULT_BYTES, Part, Pointer, Range, Row, Run, Section, Work};
+use crate::Launch;
+use crate::generated::{Memory, Parameter};
+use crate::program::Kernels;
+use shardc_ir::kernel::Kernel;
+use shardc_ir::plan::{BufferId, BufferKind, Message, Program, Row as Turn, Step, Stream, View, When};
+use std::collections::BTreeMap;
+
+/// The sections of a program, and the order of them. Steps without a kernel have no rows, and
+/// `kernels` says which they are.
+pub fn of(program: &Program, kernels: &mut Kernels) -> (Vec<Section>, Vec<Run>) {
+    let (exchanges, order) = order(program);
+    let mut sections = vec![Section { part: Part::Begin, rows: begin(program) }];
+    for (at, task) in (0..).zip(&program.tasks) {
+        let mut rows = vec![];
+        for (number, step) in (0..).zip(&task.steps) {
+            rows.extend(works(program, step, kernels).into_iter().map(|work| Row {
+                step: Some(number),
+                stream: step.stream,
+                when: step.when,
+                waits: vec![],
+                work,
+            }));
+        }
+        sections.push(Section { part: Part::Task(at), rows });
+    }
+    for messages in exchanges {
+        let ends = messages.iter().map(|m| end(program, &program.messages[*m as usize])).collect();
+        let row = row(Stream::Comm, Work::Exchange { ends });
+        sections.push(Section { part: Part::Exchange(messages), rows: vec![row] });
+    }
+    sections.push(Section { part: Part::End, rows: ending(program) });
+    (sections, order)
+}
+
+/// Each set of messages that are exchanged together, and the order of the sections.
+fn order(program: &Program) -> (Vec<Vec<u32>>, Vec<Run>) {
+    let mut exchanges: Vec<Vec<u32>> = vec![];
+    let mut known: BTreeMap<Vec<u32>, usize> = BTreeMap::new();
+    let mut order = vec![Run { section: 0, times: vec![0] }];
+    for turn in &program.order {
+        order.push(match turn {
+            Turn::Run { task, time } => Run { section: 1 + task, times: vec![*time] },
+            Turn::Exchange(messages) => {
+                let set: Vec<u32> = messages.iter().map(|(message, _)| *message).collect();
+                let at = *known.entry(set.clone()).or_insert(exchanges.len());
+                if at == exchanges.len() {
+                    exchanges.push(set);
+                }
+                let section = 1 + program.tasks.len() + at;
+                Run { section: section as u32, times: messages.iter().map(|(_, time)| *time).collect() }
+            }
+        });
+    }
+    order.push(Run { section: (1 + program.tasks.len() + exchanges.len()) as u32, times: vec![0] });
+    (exchanges, order)
+}
+
+fn row(stream: Stream, work: Work) -> Row {
+    Row { step: None, stream, when: When::Each, waits: vec![], work }
+}
+
+/// What the host writes: the word for wrong data, inputs, numbers.
+fn begin(program: &Program) -> Vec<Row> {
+    let inputs = (0..).zip(&program.inputs).map(|(input, of)| Work::CopyInput { input, to: whole(program, of.buffer) });
+    let scalars = (0..).zip(&program.buffers).filter_map(|(id, buffer)| match buffer.kind {
+        BufferKind::Scalar(scalar) => Some(Work::CopyScalar { scalar, to: whole(program, BufferId(id)) }),
+        _ => None,
+    });
+    let clear = Work::Clear { to: fault(program) };
+    [clear].into_iter().chain(inputs).chain(scalars).map(|work| row(Stream::Main, work)).collect()
+}
+
+/// What the host reads: the word for wrong data, results.
+fn ending(program: &Program) -> Vec<Row> {
+    let outputs = (0..).zip(&program.outputs).map(|(output, of)| Work::CopyOutput { output, from: whole(program, of.buffer) });
+    let word = Work::CopyFault { from: fault(program) };
+    [word].into_iter().chain(outputs).map(|work| row(Stream::Main, work)).collect()
+}
+
+/// The rows' work of a step; none where its kernel has no text.
+fn works(program: &Program, step: &Step, kernels: &mut Kernels) -> Vec<Work> {
+    let ranges = |views: &[View]| views.iter().map(|view| range(program, view)).collect();
+    if let Kernel::Collective(call) = &step.kernel {
+        return vec![Work::Call { call: call.clone(), reads: ranges(&step.reads), writes: ranges(&step.writes) }];
+    }
+    let Some((used, launches)) = kernels.add_step(program, step) else { return vec![] };
+    let name = &used.generated.name;
+    launches.iter().map(|launch| launched(program, step, name, launch)).collect()
+}
+
+fn launched(program: &Program, step: &Step, kernel: &str, launch: &Launch) -> Work {
+    let pointer = |parameter: &Parameter| {
+        let operand = |view: &View| Range { bytes: parameter.bytes, ..range(program, view) };
+        let range = match parameter.memory {
+            Memory::Read(at) => operand(&step.reads[at]),
+            Memory::Write(at) => operand(&step.writes[at]),
+            Memory::Workspace => alone(workspace(program), parameter.bytes),
+            Memory::Fault => alone(program.arena_bytes, parameter.bytes),
+        };
+        Pointer::of(parameter, range)
+    };
+    Work::Launch {
+        kernel: kernel.to_owned(),
+        entry: launch.entry.clone(),
+        grid: launch.grid,
+        block: launch.block,
+        shared: launch.shared,
+        pointers: launch.parameters.iter().map(pointer).collect(),
+        numbers: launch.numbers.clone(),
+    }
+}
+
+fn end(program: &Program, message: &Message) -> End {
+    let Message { sends, axis, peer, view, .. } = message;
+    End { sends: *sends, axis: *axis, peer: *peer, range: range(program, view) }
+}
+
+/// The first byte behind the arena and the word for wrong data, where partial results lie.
+pub fn workspace(program: &Program) -> u64 {
+    program.arena_bytes + FAULT_BYTES
+}
+
+fn fault(program: &Program) -> Range {
+    alone(program.arena_bytes, FAULT_BYTES)
+}
+
+fn alone(start: u64, bytes: u64) -> Range {
+    Range { start, bytes, slots: 1, slot_bytes: 0 }
+}
+
+/// All slots of a buffer.
+fn whole(program: &Program, id: BufferId) -> Range {
+    let buffer = &program.buffers[id.index()];
+    alone(buffer.offset, buffer.slot_bytes * buffer.slots)
+}
+
+fn range(program: &Program, view: &View) -> Range {
+    let buffer = &program.buffers[view.buffer.index()];
+    let slot_bytes = if buffer.slots > 1 { buffer.slot_bytes } else { 0 };
+    Range { start: buffer.offset + view.offset, bytes: view.bytes, slots: buffer.slots, slot_bytes }
+}
