@@ -1,0 +1,160 @@
+//! Mutants of launch tables, a class a line.
+
+use shardc_codegen::table::{Range, Row, Table, Work};
+use shardc_ir::plan::{Stream, When};
+use shardc_testkit::random::Random;
+
+/// A class of mutants: its name, and what it does to a table; it says what it did, or that it found
+/// nothing to do.
+pub type Class = (&'static str, fn(&mut Table, &mut Random) -> Option<String>);
+
+pub const CLASSES: [Class; 15] = [
+    ("range moved", |table, random| {
+        let by = [16, 64, 256, 4096][random.below(4)];
+        let range = range(table, random)?;
+        range.start = if random.below(2) == 0 { range.start + by } else { range.start.checked_sub(by)? };
+        Some(format!("{range:?}, moved by {by}"))
+    }),
+    ("range of another", |table, random| {
+        let other = *range(table, random)?;
+        let range = range(table, random)?;
+        range.start = other.start;
+        Some(format!("{range:?}"))
+    }),
+    ("range cut or grown", |table, random| {
+        let range = range(table, random)?;
+        range.bytes = if random.below(2) == 0 { range.bytes + 4 } else { range.bytes.checked_sub(4)? };
+        Some(format!("{range:?}"))
+    }),
+    ("slots", |table, random| {
+        let range = range(table, random)?;
+        match random.below(2) {
+            0 => range.slots += 1,
+            _ => range.slot_bytes += 64,
+        }
+        Some(format!("{range:?}"))
+    }),
+    ("grid or block", |table, random| {
+        let Work::Launch { grid, block, shared, .. } = &mut launch(table, random)?.work else { return None };
+        match random.below(4) {
+            0 => grid[0] = grid[0].checked_sub(1)?,
+            1 => grid[0] += 1,
+            2 => *block /= 2,
+            _ => *shared = if *shared == 0 { 64 } else { 0 },
+        }
+        Some(format!("{grid:?} {block} {shared}"))
+    }),
+    ("function", |table, random| {
+        let Work::Launch { kernel, entry, .. } = launch(table, random)?.work.clone() else { return None };
+        let Work::Launch { kernel: own, entry: own_entry, .. } = &mut launch(table, random)?.work else { return None };
+        (*own, *own_entry) = (kernel, entry);
+        Some(own_entry.clone())
+    }),
+    ("pointers swapped", |table, random| {
+        let Work::Launch { pointers, .. } = &mut launch(table, random)?.work else { return None };
+        let (a, b) = (random.below(pointers.len()), random.below(pointers.len()));
+        let (first, second) = (pointers[a].range, pointers[b].range);
+        (pointers[a].range, pointers[b].range) = (second, first);
+        Some(format!("{} and {}", pointers[a].name, pointers[b].name))
+    }),
+    ("wait missing", |table, random| {
+        let row = pick(table, random, |row| !row.waits.is_empty())?;
+        let at = random.below(row.waits.len());
+        Some(format!("{}", row.waits.remove(at)))
+    }),
+    ("wait for another", |table, random| {
+        let rows = table.first_rows()[table.sections.len()];
+        let row = pick(table, random, |row| !row.waits.is_empty())?;
+        let at = random.below(row.waits.len());
+        row.waits[at] = random.below(rows) as u32;
+        Some(format!("{:?}", row.waits))
+    }),
+    ("rows swapped", |table, random| {
+        let section = random.below(table.sections.len());
+        let rows = &mut table.sections[section].rows;
+        let a = random.below(rows.len());
+        let b = if random.below(2) == 0 { (a + 1) % rows.len().max(1) } else { random.below(rows.len()) };
+        (!rows.is_empty()).then(|| rows.swap(a, b))?;
+        Some(format!("{a} and {b} of section {section}"))
+    }),
+    ("row lost or twice", |table, random| {
+        let section = random.below(table.sections.len());
+        let rows = &mut table.sections[section].rows;
+        if rows.is_empty() {
+            return None;
+        }
+        let at = random.below(rows.len());
+        match random.below(2) {
+            0 => drop(rows.remove(at)),
+            _ => rows.insert(at, rows[at].clone()),
+        }
+        Some(format!("{at} of section {section}"))
+    }),
+    ("workspace shared", |table, random| {
+        let (arena, bytes) = (table.arena, table.bytes());
+        let Work::Launch { pointers, .. } =
+            &mut pick(table, random, |row| row.work.ranges().iter().any(|range| range.start >= arena))?.work
+        else {
+            return None;
+        };
+        let pointer = pointers.iter_mut().find(|pointer| pointer.range.start >= arena)?;
+        let to = (random.below(bytes as usize) as u64).next_multiple_of(64);
+        pointer.range.start = to;
+        Some(format!("{} at {to:x}", pointer.name))
+    }),
+    ("other queue", |table, random| {
+        let row = pick(table, random, |_| true)?;
+        row.stream = if row.stream == Stream::Main { Stream::Comm } else { Stream::Main };
+        Some(format!("{:?}", row.stream))
+    }),
+    ("order", |table, random| {
+        let (a, b) = (random.below(table.order.len()), random.below(table.order.len()));
+        match random.below(3) {
+            0 => table.order.swap(a, b),
+            1 => drop(table.order.remove(a)),
+            _ => {
+                let time = table.order[a].times.first_mut()?;
+                *time += 1;
+            }
+        }
+        Some(format!("{a} {b}"))
+    }),
+    ("calls and copies", |table, random| {
+        let row = pick(table, random, |row| !matches!(row.work, Work::Launch { .. }))?;
+        match &mut row.work {
+            Work::Call { call, .. } => match random.below(2) {
+                0 => call.counts[0] += 1,
+                _ => call.axes = call.axes.iter().rev().copied().take(1).collect(),
+            },
+            Work::Exchange { ends } => {
+                let at = random.below(ends.len());
+                ends[at].sends = !ends[at].sends;
+            }
+            Work::CopyInput { input, .. } => *input = random.below(2) as u32,
+            Work::CopyOutput { output, .. } => *output = random.below(2) as u32,
+            _ => row.when = When::Last,
+        }
+        Some(format!("{:?}", row.work))
+    }),
+];
+
+fn pick<'t>(table: &'t mut Table, random: &mut Random, is: impl Fn(&Row) -> bool) -> Option<&'t mut Row> {
+    let mut rows: Vec<&mut Row> = table.sections.iter_mut().flat_map(|section| &mut section.rows).filter(|row| is(row)).collect();
+    if rows.is_empty() { None } else { Some(rows.swap_remove(random.below(rows.len()))) }
+}
+
+fn launch<'t>(table: &'t mut Table, random: &mut Random) -> Option<&'t mut Row> {
+    pick(table, random, |row| matches!(row.work, Work::Launch { .. }))
+}
+
+/// A range that a row names.
+fn range<'t>(table: &'t mut Table, random: &mut Random) -> Option<&'t mut Range> {
+    let mut ranges: Vec<&mut Range> = match &mut pick(table, random, |_| true)?.work {
+        Work::Launch { pointers, .. } => pointers.iter_mut().map(|pointer| &mut pointer.range).collect(),
+        Work::Call { reads, writes, .. } => reads.iter_mut().chain(writes).collect(),
+        Work::Exchange { ends } => ends.iter_mut().map(|end| &mut end.range).collect(),
+        Work::CopyInput { to, .. } | Work::CopyScalar { to, .. } | Work::Clear { to } => vec![to],
+        Work::CopyOutput { from, .. } | Work::CopyFault { from } => vec![from],
+    };
+    if ranges.is_empty() { None } else { Some(ranges.swap_remove(random.below(ranges.len()))) }
+}
