@@ -10,6 +10,7 @@ mod counted;
 mod device;
 #[path = "../support/job.rs"]
 mod job;
+mod launched;
 mod memory;
 mod mutants;
 mod reduced;

@@ -72,11 +72,6 @@ impl Memory {
         self.past = [past(&signature.reads), past(&signature.writes)];
     }
 
-    /// Operands of those bytes.
-    pub fn of(reads: Vec<Vec<u8>>, writes: Vec<Vec<u8>>) -> Memory {
-        Memory { reads, writes, ..Memory::default() }
-    }
-
     /// Makes an index of the operand `read` one row more than there are.
     pub fn spoil_index(&mut self, read: usize, rows: u64) {
         let at = self.reads[read].len() / 16 * 8;
