@@ -7,6 +7,7 @@
 //! without fused multiplications that they do not ask for. No block waits for another, and no
 //! result depends on the order of threads.
 
+mod attention;
 mod body;
 pub mod bounds;
 mod bundle;

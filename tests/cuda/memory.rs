@@ -5,10 +5,11 @@ use shardc_codegen::{Generated, Launch, Memory as Place};
 use shardc_cuda_testing::job::{Access, Job, Operand};
 use shardc_executor::tensor::Tensor;
 use shardc_ir::dtype::DType;
-use shardc_ir::kernel::signature;
-use shardc_ir::kernel::{Kernel, ScatterAdd};
+use shardc_ir::kernel::signature::{self, Signature};
+use shardc_ir::kernel::{Attention, AttentionGrad, AttentionMask, Kernel, ScatterAdd};
 use shardc_ir::mesh::Mesh;
 use shardc_testkit::random::Random;
+use shardc_testkit::reference;
 
 /// Numbers that most steps handle apart.
 const SPECIAL: [f64; 9] = [0.0, -0.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1e-40, -3e38, 65_519.0, 1e5];
@@ -54,9 +55,19 @@ impl Memory {
         let mut random = Random(draw + 1);
         let signature = kernel.signature(mesh).unwrap();
         let rows = |read: usize| indexed(kernel).filter(|(at, _)| *at == read).map(|(_, rows)| rows);
-        // A gradient with such numbers would make sums of no number.
-        let own = |read: usize| if matches!(kernel, Kernel::MaxPoolGrad(_)) && read > 0 { draw.min(1) } else { draw };
+        // A gradient with such numbers would make sums of no number; and where the numbers of
+        // values have one sign, little is left of differences of their sums.
+        let own = |read: usize| match kernel {
+            Kernel::MaxPoolGrad(_) if read > 0 => draw.min(1),
+            Kernel::AttentionGrad(_) => 0,
+            _ => draw,
+        };
         let reads: Vec<Vec<u8>> = (0..).zip(&signature.reads).map(|(at, o)| values(o, rows(at), own(at), &mut random)).collect();
+        let reads = if let Kernel::Attention(a) | Kernel::AttentionGrad(AttentionGrad(a)) = kernel {
+            consistent(a, &signature, reads)
+        } else {
+            reads
+        };
         let mut writes: Vec<Vec<u8>> =
             signature.writes.iter().map(|o| vec![0xa5; (o.elements * o.dtype.bytes()) as usize]).collect();
         for (read, write) in in_place.iter().enumerate().filter_map(|(r, w)| Some((r, (*w)?))) {
@@ -131,6 +142,27 @@ impl Memory {
             numbers: launch.numbers.iter().map(|number| number.at(coordinates)).collect(),
         }
     }
+}
+
+/// Small queries, so that rounded scores move no weight far; and for the gradient what attention
+/// itself gives.
+fn consistent(a: &Attention, signature: &Signature, mut reads: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+    let numbers =
+        |at: usize, bytes: &[u8]| Tensor { dtype: signature.reads[at].dtype, shape: vec![], bytes: bytes.to_vec() }.to_f64();
+    let bytes =
+        |at: usize, values: &[f64]| Tensor::from_f64(&[values.len() as u64], values).cast(signature.reads[at].dtype).bytes;
+    let queries: Vec<f64> = numbers(0, &reads[0]).into_iter().map(|value| value / 16.0).collect();
+    reads[0] = bytes(0, &queries);
+    let inputs = 3 + usize::from(matches!(a.mask, AttentionMask::Operand { .. }));
+    if reads.len() > inputs {
+        let values: Vec<Vec<f64>> = (0..inputs).map(|at| numbers(at, &reads[at])).collect();
+        let before = [inputs, inputs + 1].map(|at| numbers(at, &reads[at])).to_vec();
+        let found = reference::run(&Kernel::Attention(a.clone()), &values, before, &[]);
+        for (at, values) in (inputs..).zip(found) {
+            reads[at] = bytes(at, &values);
+        }
+    }
+    reads
 }
 
 fn values(operand: &signature::Operand, rows: Option<u64>, draw: u64, random: &mut Random) -> Vec<u8> {

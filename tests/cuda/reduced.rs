@@ -1,7 +1,7 @@
 //! Kernels of the same kind that are small enough to run thread by thread: the largest sizes are
 //! halved, and once more made odd.
 
-use shardc_ir::kernel::{Bundle, Contract, ContractDim, Gather, Kernel, Map, Move};
+use shardc_ir::kernel::{Attention, AttentionMask, Bundle, Contract, ContractDim, Gather, Kernel, Map, Move};
 use shardc_ir::position::Origin;
 
 /// The kernel as it is where it touches few elements; else a smaller one, and one of odd sizes.
@@ -78,7 +78,32 @@ fn change(kernel: &mut Kernel, mut to: impl FnMut(u64) -> u64) {
         Kernel::Fill(fill) => fill.count = to(fill.count),
         Kernel::Random(random) => random.shape.iter_mut().for_each(|size| *size = to(*size)),
         Kernel::Bundle(bundle) => change_bundle(bundle, to),
-        Kernel::Attention(_) | Kernel::AttentionGrad(_) | Kernel::Collective(_) => {}
+        Kernel::Attention(attention) => change_attention(attention, to),
+        Kernel::AttentionGrad(gradient) => change_attention(&mut gradient.0, to),
+        Kernel::Collective(_) => {}
+    }
+}
+
+/// As many query heads read a head of keys, and rows lie without gaps by position and head.
+fn change_attention(a: &mut Attention, mut to: impl FnMut(u64) -> u64) {
+    let group = a.heads / a.kv_heads;
+    for size in [&mut a.batch, &mut a.kv_heads, &mut a.q_len, &mut a.kv_len] {
+        *size = to(*size);
+    }
+    a.heads = a.kv_heads * group;
+    let rows =
+        |heads: u64, positions: u64, width: u64| [heads * positions * width, width, heads * width].map(|stride| stride as i64);
+    a.q = rows(a.heads, a.q_len, a.width);
+    a.k = rows(a.kv_heads, a.kv_len, a.width);
+    a.v = rows(a.kv_heads, a.kv_len, a.v_width);
+    a.o = rows(a.heads, a.q_len, a.v_width);
+    let sizes = [a.batch, a.heads, a.q_len, a.kv_len];
+    if let AttentionMask::Operand { strides, .. } = &mut a.mask {
+        let mut below = 1;
+        for (stride, size) in strides.iter_mut().zip(sizes).rev().filter(|(stride, _)| **stride != 0) {
+            *stride = below;
+            below *= size as i64;
+        }
     }
 }
 

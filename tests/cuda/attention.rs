@@ -1,0 +1,54 @@
+//! Attention of more than a tile, with every mask, grouped heads and odd widths.
+
+use super::{Case, case};
+use shardc_ir::dtype::DType;
+use shardc_ir::kernel::{Attention, AttentionGrad, AttentionMask, Kernel};
+use shardc_ir::mesh::Mesh;
+
+/// Attention over rows that lie by position and head.
+fn attention(
+    dtype: DType,
+    mask: AttentionMask,
+    [heads, kv_heads]: [u64; 2],
+    [q_len, kv_len]: [u64; 2],
+    [width, v_width]: [u64; 2],
+) -> Attention {
+    let rows =
+        |heads: u64, positions: u64, width: u64| [heads * positions * width, width, heads * width].map(|stride| stride as i64);
+    Attention {
+        dtype,
+        batch: 2,
+        heads,
+        kv_heads,
+        q_len,
+        kv_len,
+        width,
+        v_width,
+        scale: 1.0 / (width as f64).sqrt(),
+        mask,
+        q: rows(heads, q_len, width),
+        k: rows(kv_heads, kv_len, width),
+        v: rows(kv_heads, kv_len, v_width),
+        o: rows(heads, q_len, v_width),
+    }
+}
+
+/// Attention and its gradient where tiles are several, whole, cut, or hidden.
+pub fn cases() -> Vec<Case> {
+    let operand = |dtype, strides| AttentionMask::Operand { dtype, strides };
+    let all = [
+        attention(DType::F32, AttentionMask::Causal, [4, 2], [130, 130], [33, 40]),
+        attention(DType::F32, AttentionMask::None, [1, 1], [65, 128], [64, 16]),
+        attention(DType::F32, AttentionMask::Causal, [1, 1], [70, 40], [8, 8]),
+        attention(DType::F32, AttentionMask::Causal, [2, 1], [5, 90], [8, 8]),
+        attention(DType::F32, operand(DType::Bool, [0, 0, 3, 1]), [2, 2], [67, 3], [16, 16]),
+        attention(DType::F32, operand(DType::F32, [0, 70 * 72, 72, 1]), [2, 1], [70, 72], [24, 24]),
+        attention(DType::F32, AttentionMask::None, [1, 1], [9, 33], [160, 256]),
+        attention(DType::F64, AttentionMask::Causal, [2, 1], [40, 40], [10, 12]),
+        attention(DType::BF16, AttentionMask::Causal, [2, 2], [70, 70], [32, 32]),
+        attention(DType::F16, operand(DType::F32, [66, 0, 0, 1]), [2, 1], [10, 66], [32, 32]),
+    ];
+    let mesh = Mesh::new([], 1);
+    let both = |a: Attention| [Kernel::Attention(a.clone()), Kernel::AttentionGrad(AttentionGrad(a))];
+    all.into_iter().flat_map(both).map(|kernel| case("attention", kernel, &[None; 7], &mesh, true)).collect()
+}
