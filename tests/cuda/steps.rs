@@ -1,6 +1,6 @@
 //! Whole steps of training from launch tables, every kernel executed on the host: losses and gradient
-//! norms are PyTorch's, within the tolerances for f32 of `tests/gold.rs`, and parameters the CPU
-//! backend's. In 16 bits they miss PyTorch's as little as the CPU backend does.
+//! norms are PyTorch's, within the tolerances for f32 of `tests/gold.rs`, and states the CPU
+//! backend's. In 16 bits gradients miss those in 32 as little as the CPU backend's do.
 
 use super::launched::Device;
 use super::{is_full, job, own_folder};
@@ -17,15 +17,19 @@ use shardc_executor::rank::Rank;
 use shardc_executor::run::Executor;
 use shardc_executor::tensor::Tensor;
 use shardc_ir::plan::set::PlanSet;
-use shardc_ir::plan::{BufferId, Program};
+use shardc_ir::plan::{BufferId, Program, StateRole, StateVariable};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// By how much a parameter may miss that of the CPU backend, beside its part of the largest one.
-const PARAMETERS: f64 = 2e-5;
+/// By how much a state may miss that of the CPU backend, beside its part of the largest one.
+const STATES: f64 = 2e-5;
 
-/// By how many times as much as the CPU backend a run in 16 bits may miss PyTorch's in f64.
+/// By how many times as much as the CPU backend a run in 16 bits may miss one in 32.
 const AS_EXACT: f64 = 1.5;
+
+/// By how much more its losses and norms may miss PyTorch's, in part of them: which way single
+/// numbers are rounded is luck. A sixteenth of a rounding to bf16.
+const LUCK: f64 = 1.0 / 4096.0;
 
 /// A job on one rank, and PyTorch's run of it.
 struct Subject {
@@ -110,15 +114,16 @@ impl Subject {
             let by = cpu.iter().enumerate().map(|(step, of)| (of[at] - gold("float64", what, step)).abs());
             if self.is_narrow { AS_EXACT * by.fold(0.0, f64::max) } else { 0.0 }
         };
+        let luck = |of: f64| if self.is_narrow { LUCK * of } else { 0.0 };
         let narrow = [missed(0, "loss"), missed(1, "grad_norm")];
         for (step, [loss, norm]) in seen.iter().copied().enumerate() {
             let (want, want_norm) = (gold("float64", "loss", step), gold("float64", "grad_norm", step));
             let noise = (gold("float32", "loss", step) - want).abs();
             let is_near = |found: f64, want: f64, allowed: f64| (found - want).abs() <= allowed;
-            if !is_near(loss, want, 2e-5 + 20.0 * noise + narrow[0]) {
+            if !is_near(loss, want, 2e-5 + 20.0 * noise + narrow[0] + luck(want)) {
                 return Err(format!("step {step}: loss {loss}, PyTorch {want}"));
             }
-            if !is_near(norm, want_norm, want_norm * (1e-3 + 50.0 * noise) + narrow[1]) {
+            if !is_near(norm, want_norm, want_norm * (1e-3 + 50.0 * noise) + narrow[1] + luck(want_norm)) {
                 return Err(format!("step {step}: gradient norm {norm}, PyTorch {want_norm}"));
             }
         }
@@ -150,13 +155,46 @@ fn trains(model: &str, microbatches: u64, line: &str, steps: u64) {
         cpu.push(["loss", "grad_norm"].map(number));
     }
     subject.judge(&seen, &cpu).unwrap_or_else(|why| panic!("{model}: {why}"));
-    for state in &subject.program.states {
+    if subject.is_narrow {
+        return as_exact(model, &subject, &host);
+    }
+    // An optimizer that divides gradients by their size makes whole steps of what is rounding alone.
+    let divides = subject.program.states.iter().any(|state| state.name.ends_with(".v"));
+    for state in subject.program.states.iter().filter(|state| !divides || is_first_moment(state)) {
         let [found, want] = [subject.tensor(&memory, state.buffer), executor.get_state(&state.name).unwrap()].map(|t| t.to_f64());
         let largest = want.iter().fold(0f64, |most, value| most.max(value.abs()));
         let apart = found.iter().zip(&want).map(|(a, b)| (a - b).abs()).fold(0f64, f64::max);
-        let is_near = apart <= PARAMETERS * largest.max(1e-3);
-        assert!(subject.is_narrow || is_near, "{model}: `{}` is {apart:e} from the CPU backend's", state.name);
+        let allowed = STATES * largest.max(1e-3);
+        assert!(apart <= allowed, "{model}: `{}` is {apart:e} from the CPU backend's, not {allowed:e}", state.name);
     }
+}
+
+/// Whether a state is a part of the gradient behind the first step.
+fn is_first_moment(state: &StateVariable) -> bool {
+    state.role == StateRole::Moment && state.name.ends_with(".m")
+}
+
+/// Holds the gradients of a first step in 16 bits against those in 32 of the CPU backend: all of
+/// them together miss them by little more than the CPU backend's in 16 bits do.
+fn as_exact(model: &str, subject: &Subject, host: &Host) {
+    let moments = |subject: &Subject| -> Vec<f64> {
+        let mut executor = subject.executor();
+        executor.step(subject.data.batch(0)).unwrap();
+        let states = subject.program.states.iter().filter(|state| is_first_moment(state));
+        states.flat_map(|state| executor.get_state(&state.name).unwrap().to_f64()).collect()
+    };
+    let (_, memory) = subject.train(host, 1).unwrap();
+    let states = subject.program.states.iter().filter(|state| is_first_moment(state));
+    let found: Vec<f64> = states.flat_map(|state| subject.tensor(&memory, state.buffer).to_f64()).collect();
+    let wide = moments(&Subject::new(model, 1, ""));
+    assert!(wide.len() > 1000 && found.len() == wide.len(), "{model}: {} and {} moments", found.len(), wide.len());
+    let missed = |own: &[f64]| own.iter().zip(&wide).map(|(a, b)| (a - b) * (a - b)).sum::<f64>().sqrt();
+    let (device, cpu) = (missed(&found), missed(&moments(subject)));
+    assert!(
+        cpu > 0.0 && device <= AS_EXACT * cpu,
+        "{model}: gradients miss those in 32 bits by {device:e}, the CPU's by {cpu:e}"
+    );
+    eprintln!("{model}: gradients in 16 bits miss those in 32 {:.3} times as far as the CPU backend's", device / cpu);
 }
 
 /// Whether a test that takes its time is to run.
@@ -177,6 +215,18 @@ fn whole_steps_of_mlp_are_pytorchs() {
 fn whole_steps_of_resnet_are_pytorchs() {
     if is_wanted("steps of resnet") {
         trains("resnet", 1, "", 6);
+    }
+}
+
+#[test]
+fn whole_steps_of_other_models_are_pytorchs() {
+    if !is_wanted("steps of larger models") {
+        return;
+    }
+    for (model, steps) in [("inception", 2), ("vit", 2), ("gpt2", 2), ("bert", 2), ("llama", 2)] {
+        for line in ["", "precision compute=bf16 gradients=bf16\n"] {
+            trains(model, 1, line, steps);
+        }
     }
 }
 
