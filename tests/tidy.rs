@@ -12,6 +12,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("passes", &["shardc-ir"]),
     ("codegen", &["shardc-ir"]),
     ("nvrtc", &[]),
+    ("cublaslt", &["shardc-ir", "shardc-codegen"]),
     ("executor", &["shardc-ir", "shardc-codegen"]),
     ("testing/cuda", &[]),
     ("testkit", &["shardc-ir", "shardc-frontend", "shardc-passes", "shardc-executor"]),
@@ -19,6 +20,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 
 /// The files in which `unsafe` may stand.
 const UNSAFE: &[&str] = &[
+    "cublaslt/src/library.rs",
     "executor/src/cpu/avx512.rs",
     "executor/src/cpu/packed/x86.rs",
     "executor/src/cpu/tiles.rs",

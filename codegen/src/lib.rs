@@ -18,6 +18,7 @@ mod function;
 mod gather;
 pub mod generated;
 mod map;
+pub mod matmul;
 mod max_pool;
 mod multi_tensor;
 pub mod program;

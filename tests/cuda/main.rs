@@ -14,6 +14,7 @@ mod job;
 mod launched;
 mod memory;
 mod mutants;
+mod products;
 mod reduced;
 mod right;
 mod steps;
@@ -29,6 +30,7 @@ use shardc_cuda_testing::host::Host;
 use shardc_cuda_testing::ptx::Module;
 use shardc_ir::kernel::Kernel;
 use shardc_ir::mesh::Mesh;
+use shardc_ir::plan::Program;
 use shardc_nvrtc::Nvrtc;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -96,8 +98,8 @@ fn own_folder(name: &str) -> PathBuf {
     support::folder(&format!("{name}-{}", FOLDERS.fetch_add(1, Relaxed)))
 }
 
-/// The kernels of a model's plans.
-fn kernels(model: &str, mesh: &str, line: &str) -> (Kernels, Mesh) {
+/// The programs of a model's plans.
+fn programs(model: &str, mesh: &str, line: &str) -> Vec<Program> {
     let here = own_folder(&format!("cuda-{model}"));
     std::fs::write(here.join("job.shard"), job::spec(model, mesh, 1, line)).unwrap();
     let spec = shardc_frontend::spec::load(&here.join("job.shard")).unwrap_or_else(|e| panic!("{e:?}"));
@@ -107,11 +109,17 @@ fn kernels(model: &str, mesh: &str, line: &str) -> (Kernels, Mesh) {
     // Some models are graphs alone; kernels do not depend on their weights.
     std::fs::File::create(here.join("weights.data")).unwrap().set_len(WEIGHTS).unwrap();
     let compiled = compile(&here.join("model.onnx"), &spec, &options).unwrap_or_else(|e| panic!("{model}: {e:?}"));
+    let plans = compiled.plans.iter().map(|(_, plan)| plan.programs.programs.clone());
+    plans.flatten().collect()
+}
+
+/// The kernels of a model's plans.
+fn kernels(model: &str, mesh: &str, line: &str) -> (Kernels, Mesh) {
     let mut kernels = Kernels::default();
     let mut found = None;
-    for program in compiled.plans.iter().flat_map(|(_, plan)| &plan.programs.programs) {
-        kernels.add(program);
-        found = Some(program.mesh.clone());
+    for program in programs(model, mesh, line) {
+        kernels.add(&program);
+        found = Some(program.mesh);
     }
     assert!(kernels.missing.is_empty(), "{model}: {:?}", kernels.missing);
     (kernels, found.unwrap())

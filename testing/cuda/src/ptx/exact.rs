@@ -4,7 +4,7 @@ use super::kinds::NAN32;
 
 /// Where a number goes that does not fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Round {
+pub(crate) enum Round {
     Nearest,
     Zero,
     Down,
@@ -12,7 +12,7 @@ pub(super) enum Round {
 }
 
 impl Round {
-    pub(super) fn of(name: &str) -> Option<Round> {
+    pub(crate) fn of(name: &str) -> Option<Round> {
         Some(match name {
             "rn" | "rni" => Round::Nearest,
             "rz" | "rzi" => Round::Zero,
@@ -34,7 +34,7 @@ impl Round {
         }
     }
 
-    pub(super) fn to_f32(self, x: f64) -> f32 {
+    pub(crate) fn to_f32(self, x: f64) -> f32 {
         let r = x as f32;
         match f64::from(r).partial_cmp(&x) {
             Some(above) => self.settle(r, above, x < 0.0, f32::next_down, f32::next_up),
@@ -42,17 +42,17 @@ impl Round {
         }
     }
 
-    pub(super) fn whole_to_f32(self, x: i128) -> f32 {
+    pub(crate) fn whole_to_f32(self, x: i128) -> f32 {
         let r = x as f32;
         self.settle(r, (r as i128).cmp(&x), x < 0, f32::next_down, f32::next_up)
     }
 
-    pub(super) fn whole_to_f64(self, x: i128) -> f64 {
+    pub(crate) fn whole_to_f64(self, x: i128) -> f64 {
         let r = x as f64;
         self.settle(r, (r as i128).cmp(&x), x < 0, f64::next_down, f64::next_up)
     }
 
-    pub(super) fn whole(self, x: f64) -> f64 {
+    pub(crate) fn whole(self, x: f64) -> f64 {
         match self {
             Round::Nearest => x.round_ties_even(),
             Round::Zero => x.trunc(),
@@ -61,7 +61,7 @@ impl Round {
         }
     }
 
-    pub(super) fn add64(self, a: f64, b: f64) -> f64 {
+    pub(crate) fn add64(self, a: f64, b: f64) -> f64 {
         let s = a + b;
         if s == 0.0 && self == Round::Down && (a != 0.0 || a.is_sign_negative() != b.is_sign_negative()) {
             return -0.0;
@@ -83,7 +83,7 @@ impl Round {
         self.settle(s, 0.0f64.total_cmp(&(error + 0.0)), s < 0.0, f64::next_down, f64::next_up)
     }
 
-    pub(super) fn fma32(self, a: f32, b: f32, c: f32) -> f32 {
+    pub(crate) fn fma32(self, a: f32, b: f32, c: f32) -> f32 {
         if self == Round::Nearest {
             return a.mul_add(b, c);
         }
@@ -114,16 +114,16 @@ fn rest_of_sum(a: f64, b: f64, s: f64) -> f64 {
     (a - (s - c)) + (b - c)
 }
 
-pub(super) fn bf16_of(x: f32) -> u16 {
+pub(crate) fn bf16_of(x: f32) -> u16 {
     let b = x.to_bits();
     if x.is_nan() { 0x7fff } else { ((b + 0x7fff + (b >> 16 & 1)) >> 16) as u16 }
 }
 
-pub(super) fn bf16_to(x: u16) -> f32 {
+pub(crate) fn bf16_to(x: u16) -> f32 {
     f32::from_bits(u32::from(x) << 16)
 }
 
-pub(super) fn f16_to(x: u16) -> f32 {
+pub(crate) fn f16_to(x: u16) -> f32 {
     let (sign, power, rest) = (u32::from(x >> 15) << 31, u32::from(x >> 10 & 31), u32::from(x & 0x3ff));
     match (power, rest) {
         (31, 0) => f32::from_bits(sign | 0x7f80_0000),
@@ -133,7 +133,7 @@ pub(super) fn f16_to(x: u16) -> f32 {
     }
 }
 
-pub(super) fn f16_of(x: f64) -> u16 {
+pub(crate) fn f16_of(x: f64) -> u16 {
     let sign = u16::from(x.is_sign_negative()) << 15;
     let x = x.abs();
     if x.is_nan() {

@@ -10,7 +10,7 @@ mod compare;
 mod convert;
 mod counts;
 mod decode;
-mod exact;
+pub(crate) mod exact;
 mod kinds;
 mod lanes;
 mod launch;
