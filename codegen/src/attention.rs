@@ -70,12 +70,9 @@ impl Implements<Attention> for Cuda {
         ]);
         tiles.apply("sum", WEIGHTS, operands.v, text);
         text.line("}");
-        tiles.each_row("row", "top", text);
-        text.line(format!("if (row < {}) {{", a.q_len));
         let value = format!("{}(total[p] == 0 ? ({kind})0 : sum[p][c] / total[p])", conversion(a.dtype));
-        tiles.store(Rows { name: "o", ..operands.d_o }, &value, text);
-        text.line(format!("if (across == 0) lse[row] = total[p] == 0 ? {none} : most[p] + log_(total[p]);"));
-        text.lines(["}", "}", "}"]);
+        let lse = format!("if (across == 0) lse[row] = total[p] == 0 ? {none} : most[p] + log_(total[p]);");
+        tiles.finish(&[(Rows { name: "o", ..operands.d_o }, value)], Some(lse), text);
         function.finish()
     }
 }

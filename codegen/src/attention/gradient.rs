@@ -96,10 +96,7 @@ fn of_queries(a: &Attention, tiles: &Tiles, signature: &Signature, function: &mu
     text.lines([format!("{} = change;", tiles.weight(WEIGHTS)), "}".to_owned(), "}".to_owned()]);
     tiles.apply("sum", WEIGHTS, operands.k, text);
     text.line("}");
-    tiles.each_row("row", "top", text);
-    text.line(format!("if (row < {}) {{", a.q_len));
-    tiles.store(Rows { name: "d_q", ..operands.q }, &format!("{}(sum[p][c])", conversion(a.dtype)), text);
-    text.lines(["}", "}", "}"]);
+    tiles.finish(&[(Rows { name: "d_q", ..operands.q }, format!("{}(sum[p][c])", conversion(a.dtype)))], None, text);
 }
 
 /// The gradients of keys and values, over all query heads that read them.
@@ -162,11 +159,8 @@ fn of_keys(a: &Attention, tiles: &Tiles, signature: &Signature, function: &mut F
         }
         text.line("}");
     }
-    tiles.each_row("row", "top", text);
-    text.line(format!("if (row < {}) {{", a.kv_len));
-    tiles.store(Rows { name: "d_k", ..operands.k }, &format!("{}(keys[p][c])", conversion(a.dtype)), text);
-    tiles.store(Rows { name: "d_v", ..operands.v }, &format!("{}(values[p][c])", conversion(a.dtype)), text);
-    text.lines(["}", "}", "}"]);
+    let result = |name, rows, sum| (Rows { name, ..rows }, format!("{}({sum}[p][c])", conversion(a.dtype)));
+    tiles.finish(&[result("d_k", operands.k, "keys"), result("d_v", operands.v, "values")], None, text);
 }
 
 /// The first query head that reads the head of keys `head`.

@@ -193,15 +193,22 @@ impl Tiles {
         format!("{}[({line}) * {} + {place}]", weights.name, self.pitch(weights))
     }
 
-    /// Writes `value`, in which `c` stands for a column of the thread's row `p`, to rows.
-    pub fn store(&self, rows: Rows, value: &str, text: &mut Text) {
-        text.lines([
-            "#pragma unroll".to_owned(),
-            format!("for (int c = 0; c < {}; c++) {{", Tiles::columns(rows.width)),
-            format!("{} column = across + c * {LINES};", self.index),
-            format!("if (column < {}) {}[row{} + column] = {value};", rows.width, rows.name, times(rows.stride)),
-            "}".to_owned(),
-        ]);
+    /// Writes results to the rows of the tile `top`, each the value of column `c` of the thread's row
+    /// `p`, then `also` what is one number a row, and ends the function.
+    pub fn finish(&self, results: &[(Rows, String)], also: Option<String>, text: &mut Text) {
+        self.each_row("row", "top", text);
+        text.line(format!("if (row < {}) {{", results[0].0.count));
+        for (rows, value) in results {
+            text.lines([
+                "#pragma unroll".to_owned(),
+                format!("for (int c = 0; c < {}; c++) {{", Tiles::columns(rows.width)),
+                format!("{} column = across + c * {LINES};", self.index),
+                format!("if (column < {}) {}[row{} + column] = {value};", rows.width, rows.name, times(rows.stride)),
+                "}".to_owned(),
+            ]);
+        }
+        text.lines(also);
+        text.lines(["}", "}", "}"]);
     }
 
     /// Combines `name` over the threads of a line.
@@ -233,7 +240,7 @@ impl Tiles {
     }
 }
 
-/// Moves pointers to the head and batch of the block. `kv` says which of the heads of keys it is.
+/// Moves a pointer to the block's batch, and to the head that `head` says.
 pub fn advance(name: &str, strides: &[i64; 3], head: &str, index: &str) -> String {
     let terms: Vec<String> = [("batch", strides[0]), (head, strides[1])]
         .into_iter()

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 /// -infinity.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Attention {
-    /// f32 or f64.
+    /// A float. Scores, sums and a float mask are f32 where it has 16 bits.
     pub dtype: DType,
     /// Independent batches.
     pub batch: u64,
