@@ -1,5 +1,6 @@
 //! The kernels of whole programs: each text once, however many steps have it.
 
+use crate::matmul::Matmul;
 use crate::{Cuda, Generated, Launch, generate};
 use shardc_ir::kernel::Kernel;
 use shardc_ir::plan::{ALIGNMENT, Program, Step};
@@ -17,6 +18,8 @@ pub struct Kernels {
     pub all: Vec<Used>,
     /// Why steps have none, with how many of them there are and what the first one computes.
     pub missing: BTreeMap<String, (usize, String)>,
+    /// Whether products of matrices are kernels of ours in tables, also where cuBLASLt takes them.
+    is_plain: bool,
     texts: HashMap<String, usize>,
     /// For each form the text, and its own launches: positions of ranks are no part of a text.
     forms: BTreeMap<(String, bool), (usize, Vec<Launch>)>,
@@ -38,6 +41,19 @@ pub struct Used {
 }
 
 impl Kernels {
+    /// None yet; for tables without cuBLASLt.
+    pub fn plain() -> Kernels {
+        Kernels { is_plain: true, ..Kernels::default() }
+    }
+
+    /// The product of a step, where cuBLASLt computes it.
+    pub fn product(&self, step: &Step) -> Option<Matmul> {
+        match &step.kernel {
+            Kernel::Contract(contract) if !self.is_plain => Matmul::of(contract).ok(),
+            _ => None,
+        }
+    }
+
     /// Adds the kernels of a program's steps. Calls of communicators need none.
     pub fn add(&mut self, program: &Program) {
         for step in program.tasks.iter().flat_map(|task| &task.steps) {

@@ -11,10 +11,11 @@ mod check;
 mod derive;
 mod sections;
 
-pub use check::{Checked, check, check_parts};
+pub use check::{Checked, check, check_shape};
 pub use derive::derive;
 
 use crate::generated::Parameter;
+use crate::matmul::Matmul;
 use serde::{Deserialize, Serialize};
 use shardc_ir::kernel::Collective;
 use shardc_ir::mesh::AxisId;
@@ -25,8 +26,12 @@ use std::ops::Range as Bytes;
 /// Bytes of the word that kernels set where data are wrong, with what keeps it apart.
 pub const FAULT_BYTES: u64 = 64;
 
+/// Where room for partial results begins: at multiples of so many bytes, as cuBLASLt wants it.
+pub const ROOM_ALIGNMENT: u64 = 256;
+
 /// What a device is told in one step of a program.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Table {
     /// Bytes of the program's arena, which lies at the start of the device's memory.
     pub arena: u64,
@@ -42,6 +47,7 @@ pub struct Table {
 
 /// Rows that run together.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Section {
     /// What of the program it carries out.
     pub part: Part,
@@ -51,7 +57,7 @@ pub struct Section {
 
 /// The part of a program that a section carries out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Part {
     /// What the host writes before the step.
     Begin,
@@ -65,6 +71,7 @@ pub enum Part {
 
 /// A section runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Run {
     /// The section, by position.
     pub section: u32,
@@ -74,6 +81,7 @@ pub struct Run {
 
 /// What a device is told at once.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Row {
     /// The step of the task that it is of, by position.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -91,7 +99,7 @@ pub struct Row {
 
 /// What a row does.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Work {
     /// A kernel is launched; none is where the grid has a 0.
     Launch {
@@ -109,6 +117,19 @@ pub enum Work {
         pointers: Vec<Pointer>,
         /// The other parameters, of 64 bits each: numbers of the rank's position.
         numbers: Vec<Offset>,
+    },
+    /// The library cuBLASLt multiplies matrices.
+    Product {
+        /// What it is told.
+        product: Matmul,
+        /// `A`.
+        a: Range,
+        /// `B`.
+        b: Range,
+        /// `D`, which is `C` too.
+        d: Range,
+        /// The room that it may use.
+        room: Range,
     },
     /// A communicator is called.
     Call {
@@ -159,6 +180,7 @@ pub enum Work {
 
 /// One end of a message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct End {
     /// Whether this is the end that sends.
     pub sends: bool,
@@ -172,6 +194,7 @@ pub struct End {
 
 /// A pointer of a launch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Pointer {
     /// The parameter's name in the text.
     pub name: String,
@@ -185,6 +208,7 @@ pub struct Pointer {
 
 /// Bytes of the device's memory: micro-batch `t` has those at slot `t` modulo their number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Range {
     /// The first byte in slot 0.
     pub start: u64,
@@ -225,6 +249,7 @@ impl Work {
     pub fn ranges(&self) -> Vec<&Range> {
         match self {
             Work::Launch { pointers, .. } => pointers.iter().map(|pointer| &pointer.range).collect(),
+            Work::Product { a, b, d, room, .. } => vec![a, b, d, room],
             Work::Call { reads, writes, .. } => reads.iter().chain(writes).collect(),
             Work::Exchange { ends } => ends.iter().map(|end| &end.range).collect(),
             Work::CopyInput { to, .. } | Work::CopyScalar { to, .. } | Work::Clear { to } => vec![to],
@@ -290,6 +315,10 @@ impl Ran<'_> {
             Work::Launch { pointers, .. } => {
                 let those = |is: fn(&Pointer) -> bool| pointers.iter().filter(|p| is(p)).map(|p| p.range.at(time)).collect();
                 [those(|pointer| pointer.is_read), those(|pointer| pointer.is_written)]
+            }
+            Work::Product { product, a, b, d, room } => {
+                let added = if product.beta == 0.0 { vec![] } else { at(&[*d]) };
+                [[at(&[*a, *b]), added].concat(), at(&[*d, *room])]
             }
             Work::Call { reads, writes, .. } => [at(reads), at(writes)],
             Work::Exchange { ends } => {

@@ -81,17 +81,17 @@ fn proof_text(plan: &PlanDir, Proven { kind, proof }: &Proven) -> String {
 /// What was proven of launch tables: of several programs the most of each number.
 fn tables_text(tables::Proven { kind, checked }: &tables::Proven) -> String {
     let most = |of: fn(&Checked) -> u64| checked.iter().map(of).max().unwrap_or(0);
-    let (launches, calls, waits) = (most(|c| c.launches as u64), most(|c| c.calls as u64), most(|c| c.waits as u64));
+    let numbers = [
+        counted(most(|c| c.launches as u64), "launch"),
+        counted(most(|c| c.products as u64), "product"),
+        counted(most(|c| c.calls as u64), "call"),
+        counted(most(|c| c.waits as u64), "wait"),
+    ];
     let rows = [
-        ("rows", format!("{} are what the kernels of the plan's steps are again, at their bytes", most(|c| c.rows as u64))),
+        ("rows", format!("{} are what the plan's steps become again, at their bytes", most(|c| c.rows as u64))),
         (
             "order",
-            format!(
-                "{}, {} and {} a step: what touches the same bytes is ordered as in the plan, between steps too",
-                counted(launches, "launch"),
-                counted(calls, "call"),
-                counted(waits, "wait")
-            ),
+            format!("{} a step: what touches the same bytes is ordered as in the plan, between steps too", numbers.join(", ")),
         ),
         ("memory", format!("every access lies inside its operand; {} with partial results", bytes_text(most(|c| c.bytes)))),
     ];

@@ -1,5 +1,6 @@
 //! A launch table for people: a line for each row.
 
+use shardc_codegen::matmul::Matmul;
 use shardc_codegen::table::{Part, Range, Row, Table, Work};
 use shardc_ir::columns::{Column, align};
 use shardc_ir::diagnostic::counted;
@@ -7,7 +8,7 @@ use shardc_ir::listing::units::bytes_text;
 use shardc_ir::plan::{Program, Stream};
 
 /// The rows of the table of `program` in lines of `width` columns. Bytes are `first+count`, in
-/// hexadecimal digits and in decimal ones; `r` is read, `w` written, `u` both.
+/// hexadecimal digits and in decimal ones; `r` is read, `w` written, `u` both. A product is rows x columns x terms of `D`, column by column.
 pub fn listing(table: &Table, program: &Program, width: usize) -> String {
     let head = format!(
         "{} on {} of memory: {} of the plan, {} for wrong data, {} for partial results\n",
@@ -90,6 +91,14 @@ fn cells(program: &Program, number: usize, row: &Row) -> [String; 8] {
             let numbers = [grid.join("x"), block.to_string(), shared.to_string()];
             (entry.clone(), numbers, pointers.iter().map(pointer).collect())
         }
+        Work::Product { product, a, b, d, room } => {
+            let Matmul { a: of_a, d: of_d, transposed, .. } = product;
+            let terms = if transposed[0] { of_a.rows } else { of_a.columns };
+            let batch = if of_d.batch > 1 { format!(" x{}", of_d.batch) } else { String::new() };
+            let work = format!("cublaslt {}x{}x{terms}{batch} {}", of_d.rows, of_d.columns, of_a.dtype);
+            let touched = [("a r", a), ("b r", b), ("d w", d), ("room w", room)];
+            (work, none(), touched.map(|(way, range)| bytes(way, range)).to_vec())
+        }
         Work::Call { call, reads, writes } => {
             let axes: Vec<&str> = call.axes.iter().map(|axis| program.mesh.name(*axis)).collect();
             let kind = shardc_ir::kernel::CommunicationKind::from(call.kind).name();
@@ -115,6 +124,7 @@ fn cells(program: &Program, number: usize, row: &Row) -> [String; 8] {
     [number.to_string(), queue.to_string(), work, grid, block, shared, after.join(" "), touched.join(", ")]
 }
 
+/// A range for people.
 fn bytes(way: &str, range: &Range) -> String {
     let slots = if range.slots > 1 { format!(" of {} slots by {}", range.slots, range.slot_bytes) } else { String::new() };
     format!("{way} {:x}+{}{slots}", range.start, range.bytes)

@@ -19,6 +19,7 @@ const MOST_BYTES: u64 = 256 << 20;
 
 /// What `KIND.launches.json` says.
 #[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Tables {
     /// The hash of the plan that they are of.
     pub plan: String,
@@ -87,7 +88,7 @@ impl Tables {
         at: usize,
     ) -> Result<(&'a Table, &'a Program), Failure> {
         let found = self.programs.programs.get(at).zip(set.programs.get(at));
-        let fits = |(table, program): &(&Table, &Program)| table::check_parts(table, program).is_ok();
+        let fits = |(table, program): &(&Table, &Program)| table::check_shape(table, program).is_ok();
         found.filter(fits).ok_or_else(|| wrong(&path(plan, kind), "its tables are not of the plan's programs"))
     }
 }

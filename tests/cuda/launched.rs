@@ -1,11 +1,17 @@
-//! Launch tables, executed row by row: kernels on the host, over memory that lies as the table says.
+//! Launch tables, executed row by row over memory that lies as the table says: kernels on the host,
+//! products of matrices by loops that refuse what cuBLASLt's manual refuses.
 
+use super::products::told;
 use shardc_codegen::program::Kernels;
 use shardc_codegen::table::{Pointer, Ran, Range, Table, Work};
 use shardc_cuda_testing::host::{Host, Order};
 use shardc_cuda_testing::job::{Access, Job, Operand};
+use shardc_cuda_testing::product;
 use shardc_ir::plan::Program;
 use std::collections::HashMap;
+
+/// Where the memory of a device begins: what a driver gives is aligned by 256 bytes at least.
+const MEMORY: u64 = 1 << 40;
 
 /// The memory of a device of one rank, with the table that it works by.
 pub struct Device<'a> {
@@ -53,6 +59,22 @@ impl<'a> Device<'a> {
                 for (pointer, bytes) in pointers.iter().zip(done.operands).filter(|(pointer, _)| pointer.is_written) {
                     self.memory[at(&pointer.range)].copy_from_slice(&bytes);
                 }
+            }
+            Work::Product { product, a, b, d, room } => {
+                let place = |range: &Range| product::Place {
+                    address: MEMORY + range.at(time).start,
+                    bytes: self.memory[at(range)].to_vec(),
+                };
+                let mut memory = product::Memory {
+                    a: place(a),
+                    b: place(b),
+                    c: None,
+                    d: place(d),
+                    bias: None,
+                    workspace: (MEMORY + room.start, room.bytes),
+                };
+                product::run(&told(product), &mut memory)?;
+                self.memory[at(d)].copy_from_slice(&memory.d.bytes);
             }
             Work::Call { .. } | Work::Exchange { .. } => return Err("a call on one rank".into()),
         }

@@ -41,10 +41,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 
 /// Models, with the mesh that their kernels are of.
-const MODELS: [(&str, &str); 9] = [
+const MODELS: [(&str, &str); 10] = [
     ("mlp", "dp=2"),
     ("resnet", "dp=2"),
     ("gpt2", "tp=2"),
+    ("gpt2-folded", "dp=1"),
     ("llama", "dp=1"),
     ("bert", "dp=2"),
     ("vit", "dp=1"),

@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const DRAWS: (u64, usize) = (4000, 1000);
 
 /// The description of a product in the words of the manual.
-fn told(matmul: &Matmul) -> Product {
+pub fn told(matmul: &Matmul) -> Product {
     let element = |dtype: DType| match dtype {
         DType::F64 => Element::F64,
         DType::F32 => Element::F32,

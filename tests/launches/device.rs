@@ -134,6 +134,18 @@ impl Device {
                     put(contents, &pointer.range, time, number(&(what, at)), whole)?;
                 }
             }
+            Work::Product { product, a, b, d, room } => {
+                let held = [held(contents, a, time)?, held(contents, b, time)?];
+                let what = number(&(format!("{product:?}"), held));
+                put(
+                    contents,
+                    d,
+                    time,
+                    what,
+                    product.d.batch * product.d.columns * product.d.rows == d.bytes / product.d.dtype.bytes(),
+                )?;
+                put(contents, room, time, number(&("room", what)), true)?;
+            }
             Work::Call { call, reads, writes } => {
                 let call = format!("{call:?}");
                 let held: Vec<_> = reads.iter().map(|range| held(contents, range, time)).collect::<Result<_, _>>()?;

@@ -1,5 +1,6 @@
 //! Mutants of launch tables, a class a line.
 
+use shardc_codegen::matmul::Compute;
 use shardc_codegen::table::{Range, Row, Table, Work};
 use shardc_ir::plan::{Stream, When};
 use shardc_testkit::random::Random;
@@ -8,7 +9,7 @@ use shardc_testkit::random::Random;
 /// nothing to do.
 pub type Class = (&'static str, fn(&mut Table, &mut Random) -> Option<String>);
 
-pub const CLASSES: [Class; 15] = [
+pub const CLASSES: [Class; 16] = [
     ("range moved", |table, random| {
         let by = [16, 64, 256, 4096][random.below(4)];
         let range = range(table, random)?;
@@ -57,6 +58,20 @@ pub const CLASSES: [Class; 15] = [
         (pointers[a].range, pointers[b].range) = (second, first);
         Some(format!("{} and {}", pointers[a].name, pointers[b].name))
     }),
+    ("product", |table, random| {
+        let Work::Product { product, .. } = &mut pick(table, random, |row| matches!(row.work, Work::Product { .. }))?.work else {
+            return None;
+        };
+        match random.below(6) {
+            0 => product.transposed[random.below(2)] ^= true,
+            1 => product.d.leading += 1,
+            2 => product.a.rows += 1,
+            3 => product.b.stride += 4,
+            4 => product.beta = 1.0,
+            _ => product.compute = Compute::Tf32,
+        }
+        Some(format!("{product:?}"))
+    }),
     ("wait missing", |table, random| {
         let row = pick(table, random, |row| !row.waits.is_empty())?;
         let at = random.below(row.waits.len());
@@ -92,15 +107,10 @@ pub const CLASSES: [Class; 15] = [
     }),
     ("workspace shared", |table, random| {
         let (arena, bytes) = (table.arena, table.bytes());
-        let Work::Launch { pointers, .. } =
-            &mut pick(table, random, |row| row.work.ranges().iter().any(|range| range.start >= arena))?.work
-        else {
-            return None;
-        };
-        let pointer = pointers.iter_mut().find(|pointer| pointer.range.start >= arena)?;
-        let to = (random.below(bytes as usize) as u64).next_multiple_of(64);
-        pointer.range.start = to;
-        Some(format!("{} at {to:x}", pointer.name))
+        let row = pick(table, random, |row| row.work.ranges().iter().any(|range| range.start >= arena))?;
+        let range = ranges(&mut row.work).into_iter().find(|range| range.start >= arena)?;
+        range.start = (random.below(bytes as usize) as u64).next_multiple_of(64);
+        Some(format!("{range:?}"))
     }),
     ("other queue", |table, random| {
         let row = pick(table, random, |_| true)?;
@@ -149,12 +159,18 @@ fn launch<'t>(table: &'t mut Table, random: &mut Random) -> Option<&'t mut Row> 
 
 /// A range that a row names.
 fn range<'t>(table: &'t mut Table, random: &mut Random) -> Option<&'t mut Range> {
-    let mut ranges: Vec<&mut Range> = match &mut pick(table, random, |_| true)?.work {
+    let mut ranges = ranges(&mut pick(table, random, |_| true)?.work);
+    if ranges.is_empty() { None } else { Some(ranges.swap_remove(random.below(ranges.len()))) }
+}
+
+/// All ranges that a row names.
+fn ranges(work: &mut Work) -> Vec<&mut Range> {
+    match work {
         Work::Launch { pointers, .. } => pointers.iter_mut().map(|pointer| &mut pointer.range).collect(),
+        Work::Product { a, b, d, room, .. } => vec![a, b, d, room],
         Work::Call { reads, writes, .. } => reads.iter_mut().chain(writes).collect(),
         Work::Exchange { ends } => ends.iter_mut().map(|end| &mut end.range).collect(),
         Work::CopyInput { to, .. } | Work::CopyScalar { to, .. } | Work::Clear { to } => vec![to],
         Work::CopyOutput { from, .. } | Work::CopyFault { from } => vec![from],
-    };
-    if ranges.is_empty() { None } else { Some(ranges.swap_remove(random.below(ranges.len()))) }
+    }
 }

@@ -3,8 +3,8 @@
 //!
 //! 1. **Room.** Every range lies in the device's memory. The arena, the word for wrong data and the
 //!    room for partial results are apart, and only launches of the main queue use the last two.
-//! 2. **Translation.** Each row is what the generators make of its step again: the function, its
-//!    launch, the step's operands at their bytes. The sections run in the order of the program, so
+//! 2. **Translation.** Each row is what the generators make of its step again: the function and its
+//!    launch, or what cuBLASLt is told; the step's operands at their bytes. The sections run in the order of the program, so
 //!    the calls of all communicators have its one order, which is proven to meet on all ranks.
 //! 3. **Order.** Over two steps, one behind the other, any two rows of which one writes what the
 //!    other touches are ordered by their queue or by waits, as they are in the program. Within a
@@ -17,7 +17,7 @@
 //! writing and its reading.
 
 use super::sections;
-use super::{Part, Ran, Row, Section, Table, Work};
+use super::{FAULT_BYTES, Part, Ran, Row, Section, Table, Work};
 use crate::bounds;
 use crate::function::MAX_GRID;
 use crate::program::Kernels;
@@ -42,8 +42,10 @@ const STEPS: usize = 2;
 pub struct Checked {
     /// Rows, each counted once however often it runs.
     pub rows: usize,
-    /// Kernels that are launched in a step.
+    /// Kernels of ours that are launched in a step.
     pub launches: usize,
+    /// Products of matrices in a step.
+    pub products: usize,
     /// Calls of communicators and exchanges of messages in a step.
     pub calls: usize,
     /// Events that are waited for in a step.
@@ -58,8 +60,7 @@ pub struct Checked {
 /// # Errors
 /// The first row that is wrong, and how.
 pub fn check(table: &Table, program: &Program, kernels: &mut Kernels) -> Result<Checked, Reason> {
-    check_parts(table, program)?;
-    check_room(table, program)?;
+    check_shape(table, program)?;
     check_translation(table, program, kernels)?;
     check_order(table, program)?;
     for launch in kernels.launches() {
@@ -71,24 +72,33 @@ pub fn check(table: &Table, program: &Program, kernels: &mut Kernels) -> Result<
     Ok(Checked {
         rows: table.sections.iter().map(|section| section.rows.len()).sum(),
         launches: count(|work| matches!(work, Work::Launch { grid, .. } if !grid.contains(&0))),
+        products: count(|work| matches!(work, Work::Product { .. })),
         calls: count(|work| matches!(work, Work::Call { .. } | Work::Exchange { .. })),
         waits: ran.iter().map(|ran| ran.row.waits.len()).sum(),
         bytes: table.bytes(),
     })
 }
 
-/// Checks that a table names parts that `program` has, and no others.
+/// Checks that a table can be read beside `program`: it names parts that the program has, and bytes
+/// of its own memory.
 ///
 /// # Errors
-/// The first that the program does not have.
-pub fn check_parts(table: &Table, program: &Program) -> Result<(), Reason> {
+/// The first that is not there.
+pub fn check_shape(table: &Table, program: &Program) -> Result<(), Reason> {
+    check_parts(table, program)?;
+    check_room(table, program)
+}
+
+fn check_parts(table: &Table, program: &Program) -> Result<(), Reason> {
     let is_axis = |axis: &AxisId| axis.index() < program.mesh.rank_axes().len();
     let has_work = |row: &Row| match &row.work {
         Work::CopyInput { input, .. } => (*input as usize) < program.inputs.len(),
         Work::CopyOutput { output, .. } => (*output as usize) < program.outputs.len(),
         Work::Call { call, .. } => call.axes.iter().all(is_axis),
         Work::Exchange { ends } => ends.iter().all(|end| is_axis(&end.axis)),
-        Work::Launch { .. } | Work::CopyScalar { .. } | Work::Clear { .. } | Work::CopyFault { .. } => true,
+        Work::Launch { .. } | Work::Product { .. } | Work::CopyScalar { .. } | Work::Clear { .. } | Work::CopyFault { .. } => {
+            true
+        }
     };
     for section in &table.sections {
         let is_there = match &section.part {
@@ -110,7 +120,7 @@ pub fn check_parts(table: &Table, program: &Program) -> Result<(), Reason> {
 fn check_room(table: &Table, program: &Program) -> Result<(), Reason> {
     let start = sections::workspace(program);
     let is_room = table.workspace.start == start && table.workspace.end >= start;
-    if table.arena != program.arena_bytes || table.fault != (program.arena_bytes..start) || !is_room {
+    if table.arena != program.arena_bytes || table.fault != (program.arena_bytes..program.arena_bytes + FAULT_BYTES) || !is_room {
         return Err("its memory is not the program's arena, the word for wrong data, and room behind them".into());
     }
     let rows = *table.first_rows().last().unwrap_or(&0);

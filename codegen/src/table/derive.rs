@@ -1,7 +1,7 @@
 //! The launch table of a program, from its steps and the waits that follow from them.
 
 use super::sections::{self, workspace};
-use super::{Part, Row, Section, Table, Work};
+use super::{FAULT_BYTES, Part, Row, Section, Table};
 use crate::program::Kernels;
 use shardc_ir::plan::{Program, Stream, aligned};
 use shardc_ir::waits;
@@ -14,7 +14,7 @@ pub fn derive(program: &Program, kernels: &mut Kernels) -> Table {
     let used = sections.iter().flat_map(|section| &section.rows).map(|row| used(row, workspace(program))).max().unwrap_or(0);
     let start = workspace(program);
     let workspace = start..start + if used == 0 { 0 } else { aligned(used) };
-    let fault = program.arena_bytes..start;
+    let fault = program.arena_bytes..program.arena_bytes + FAULT_BYTES;
     let mut table = Table { arena: program.arena_bytes, workspace, fault, sections, order };
     let waits = waits_of(program, &table);
     for (row, waits) in table.sections.iter_mut().flat_map(|section| &mut section.rows).zip(waits) {
@@ -25,8 +25,8 @@ pub fn derive(program: &Program, kernels: &mut Kernels) -> Table {
 
 /// Bytes of the room for partial results that a row takes.
 fn used(row: &Row, start: u64) -> u64 {
-    let Work::Launch { pointers, .. } = &row.work else { return 0 };
-    pointers.iter().filter(|p| p.range.start >= start).map(|p| p.range.start + p.range.bytes - start).max().unwrap_or(0)
+    let ends = row.work.ranges().into_iter().filter(|range| range.start >= start).map(|range| range.start + range.bytes - start);
+    ends.max().unwrap_or(0)
 }
 
 /// The rows that each row waits for. Those of steps are the program's: the first row of a step

@@ -1,8 +1,9 @@
 //! What each part of a program becomes, without its waits.
 
-use super::{End, FAULT_BYTES, Part, Pointer, Range, Row, Run, Section, Work};
+use super::{End, FAULT_BYTES, Part, Pointer, ROOM_ALIGNMENT, Range, Row, Run, Section, Work};
 use crate::Launch;
 use crate::generated::{Memory, Parameter};
+use crate::matmul::Matmul;
 use crate::program::Kernels;
 use shardc_ir::kernel::Kernel;
 use shardc_ir::plan::{BufferId, BufferKind, Message, Program, Row as Turn, Step, Stream, View, When};
@@ -86,9 +87,22 @@ fn works(program: &Program, step: &Step, kernels: &mut Kernels) -> Vec<Work> {
     if let Kernel::Collective(call) = &step.kernel {
         return vec![Work::Call { call: call.clone(), reads: ranges(&step.reads), writes: ranges(&step.writes) }];
     }
+    if let Some(product) = kernels.product(step) {
+        return vec![multiplied(program, step, product)];
+    }
     let Some((used, launches)) = kernels.add_step(program, step) else { return vec![] };
     let name = &used.generated.name;
     launches.iter().map(|launch| launched(program, step, name, launch)).collect()
+}
+
+/// A contraction that cuBLASLt computes. It is told how far its operands are aligned.
+fn multiplied(program: &Program, step: &Step, product: Matmul) -> Work {
+    let [a, b, d] = [step.reads[0], step.reads[1], step.writes[0]].map(|view| range(program, &view));
+    let alignment = |range: &Range| range.start | if range.slots > 1 { range.slot_bytes } else { 0 };
+    let product = product.aligned([&a, &b, &d].map(alignment));
+    let room = alone(workspace(program), product.workspace);
+    let [a, b] = if product.swapped { [b, a] } else { [a, b] };
+    Work::Product { product, a, b, d, room }
 }
 
 fn launched(program: &Program, step: &Step, kernel: &str, launch: &Launch) -> Work {
@@ -118,9 +132,9 @@ fn end(program: &Program, message: &Message) -> End {
     End { sends: *sends, axis: *axis, peer: *peer, range: range(program, view) }
 }
 
-/// The first byte behind the arena and the word for wrong data, where partial results lie.
+/// The first byte behind the arena and the word for wrong data from which on partial results lie.
 pub fn workspace(program: &Program) -> u64 {
-    program.arena_bytes + FAULT_BYTES
+    (program.arena_bytes + FAULT_BYTES).next_multiple_of(ROOM_ALIGNMENT)
 }
 
 fn fault(program: &Program) -> Range {
