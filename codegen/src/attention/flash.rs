@@ -24,14 +24,20 @@ const SHARED: u64 = 99 << 10;
 /// Registers of a thread for sums and for the scores of a step.
 const SUMS: u64 = 176;
 
-/// Whether these kernels take it.
+/// Rows of the other operands in the smallest step.
+const LEAST: u64 = 16;
+
+/// Whether these kernels take it: not where an operand mask finds no room beside wide rows.
 pub fn takes(a: &Attention, is_aligned: bool) -> bool {
+    let mask = if matches!(a.mask, AttentionMask::Operand { .. }) { ROWS * (LEAST + 8) * 4 } else { 0 };
+    let room = (ROWS + 2 * LEAST) * 16 * (words(a.width) + words(a.v_width)) + 8 * LEAST + mask;
     let strides = [a.q, a.k, a.v, a.o].into_iter().flatten();
     let is_word = |elements: u64| elements.is_multiple_of(8);
     is_aligned
         && matches!(a.dtype, DType::BF16 | DType::F16)
         && [a.width, a.v_width].into_iter().all(|width| is_word(width) && (1..=WIDEST).contains(&width))
         && strides.map(|stride| stride.unsigned_abs()).all(is_word)
+        && room <= SHARED
 }
 
 /// Rows of an operand, those of one head, as tiles of shared memory.
@@ -111,7 +117,7 @@ impl<'a> Flash<'a> {
             step: 64,
             of_queries,
         };
-        while flash.step > 16 && (own(&flash) + flash.stages() + flash.mask_bytes() > SHARED || sums(flash.step) > SUMS) {
+        while flash.step > LEAST && (own(&flash) + flash.stages() + flash.mask_bytes() > SHARED || sums(flash.step) > SUMS) {
             flash.step /= 2;
         }
         flash
@@ -124,7 +130,7 @@ impl<'a> Flash<'a> {
 
     /// Numbers from a row of the tile of masks to the next: lanes that read it meet in no bank.
     fn mask_pitch(&self) -> u64 {
-        if self.of_queries { self.step.max(32) + 8 } else { ROWS + 4 }
+        if self.of_queries { self.step + 8 } else { ROWS + 4 }
     }
 
     fn mask_bytes(&self) -> u64 {

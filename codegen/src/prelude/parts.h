@@ -96,7 +96,9 @@ INLINE void store_rows(T* to, const unsigned char* from, I first, I count, I str
 template <class T, int TERMS, int COLUMNS, int WORDS>
 INLINE void rows_times_rows(float (&sum)[COLUMNS / 8][4], const unsigned char* a, const unsigned char* b) {
     u32 lane = threadIdx.x % 32;
-    #pragma unroll 4
+    // Wide rows leave few registers for terms that come early.
+    constexpr int TOGETHER = TERMS > 64 ? 2 : 4;
+    #pragma unroll TOGETHER
     for (u32 c = 0; c < TERMS / 16; c++) {
         u32 x[4];
         load_tiles(x, a + tile_at<WORDS>(lane % 16, c * 2 | lane / 16));
