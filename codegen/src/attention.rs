@@ -1,6 +1,6 @@
-//! Attention: a block has a tile of queries of one head and goes through the keys that they see, with
-//! the largest score and the sum of each query so far (Dao et al., FlashAttention, 2022). Here it is
-//! plain; where tensor cores take it, `flash` has the text.
+//! Attention: a block has a tile of queries of one head and goes through the keys that they see,
+//! with the largest score and the sum of each query so far (Dao et al., FlashAttention, 2022).
+//! Here it is plain; where tensor cores take it, `flash` has the text.
 
 mod flash;
 mod gradient;

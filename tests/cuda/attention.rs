@@ -26,8 +26,9 @@ fn attention(
         kv_len,
         width,
         v_width,
-        // Weights of several sizes; the elements of 16 bits are exact, and so nearly are their scores.
-        scale: if dtype.bytes() == 2 { 8.0 } else { 1.0 } / (width as f64).sqrt(),
+        // Weights of several sizes; the elements of 16 bits are exact, and so nearly are their
+        // scores.
+        scale: if dtype.bytes() == 2 { 7.0 } else { 1.0 } / (width as f64).sqrt(),
         mask,
         q: rows(heads, q_len, width),
         k: rows(kv_heads, kv_len, width),
@@ -68,8 +69,8 @@ pub fn cases() -> Vec<Case> {
 }
 
 /// By how much each result may miss because weights are rounded to 16 bits before they are
-/// multiplied: each by half a unit of its last place at most. A weight of the gradient of queries and
-/// keys is rounded before it is scaled.
+/// multiplied: each by half a unit of its last place at most. A weight of the gradient of queries
+/// and keys is rounded before it is scaled.
 pub fn rounding(kernel: &Kernel, reads: &[Vec<f64>], results: &[Vec<f64>]) -> Vec<Vec<f64>> {
     let mut most: Vec<Vec<f64>> = results.iter().map(|of| vec![0.0; of.len()]).collect();
     match kernel {

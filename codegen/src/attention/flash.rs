@@ -1,6 +1,6 @@
-//! Attention and its gradient on tensor cores, for rows of 16-bit floats at multiples of 16 bytes: a
-//! warp has 16 rows of a tile of 64, and the rows of other operands come by in steps, copied
-//! while those of the step before are multiplied (Dao, FlashAttention-2, 2023).
+//! Attention and its gradient on tensor cores, for rows of 16-bit floats at multiples of 16
+//! bytes: a warp has 16 rows of a tile of 64, and the rows of other operands come by in steps,
+//! copied while those of the step before are multiplied (Dao, FlashAttention-2, 2023).
 
 mod backward;
 mod forward;
@@ -95,9 +95,9 @@ struct Flash<'a> {
 }
 
 impl<'a> Flash<'a> {
-    /// The kernel whose rows of tiles have room for so many columns of queries and keys, and of values.
-    /// A step is as large as `own`, the bytes of the tiles that stay, and `sums`, the registers for
-    /// sums and scores, leave room for.
+    /// The kernel whose rows of tiles have room for so many columns of queries and keys, and of
+    /// values. A step is as large as `own`, the bytes of the tiles that stay, and `sums`, the
+    /// registers for sums and scores, leave room for.
     fn new(
         a: &'a Attention,
         index: &'static str,
@@ -172,8 +172,8 @@ impl<'a> Flash<'a> {
         format!("{tile} + warp * {}", rows.bytes(16))
     }
 
-    /// Opens a loop over steps from row `start` to `end`, of which `first` has come; `copies` are those
-    /// of a row and a stage. Where there is no step, nothing has waited.
+    /// Opens a loop over steps from row `start` to `end`, of which `first` has come; `copies` are
+    /// those of a row and a stage. Where there is no step, nothing has waited.
     fn each_step(&self, start: &str, end: &str, copies: impl Fn(&str, &str) -> [String; 2], text: &mut Text) {
         let Flash { index, step, .. } = self;
         text.lines(copies(start, "0"));
@@ -287,7 +287,8 @@ impl<'a> Flash<'a> {
         })
     }
 
-    /// The call that adds to `sum` the products of the warp's rows of a tile and those of the step.
+    /// The call that adds to `sum` the products of the warp's rows of a tile and those of the
+    /// step.
     fn products(&self, sum: &str, tile: &str, of_step: &str, rows: Rows) -> String {
         let (kinds, stage) =
             (format!("{}, {}, {}, {}", self.element(), rows.columns(), self.step, rows.words), rows.bytes(self.step));

@@ -1,5 +1,6 @@
-//! The gradient of attention, plainly: a block has a tile of queries for theirs, then a block a tile
-//! of keys for those of keys and values. The weights are found again from the logarithms of the sums.
+//! The gradient of attention, plainly: a block has a tile of queries for theirs, then a block a
+//! tile of keys for those of keys and values. The weights are found again from the logarithms of
+//! the sums.
 
 use super::tiles::{Operands, Rows, Tiles, Weights, advance, causal_shift, score};
 use super::{WEIGHTS, advance_inputs, advance_mask, flash, inputs, load, over_keys, query_rows, reached, tiles_of};

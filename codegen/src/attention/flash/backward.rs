@@ -1,5 +1,5 @@
-//! The gradient of attention: that of queries, a tile of them a block, then that of keys and values,
-//! a tile of these a block, which goes through all queries of all heads that read them.
+//! The gradient of attention: that of queries, a tile of them a block, then that of keys and
+//! values, a tile of these a block, which goes through all queries of all heads that read them.
 
 use super::{Flash, ROWS, Rows, THREADS, each, none, over_row};
 use crate::attention::gradient::{declare, group_head, writes};
@@ -100,8 +100,8 @@ fn of_queries(a: &Attention, index: &'static str, signature: &Signature, functio
     text.line("}");
 }
 
-/// The gradients of keys and values, over all query heads that read them. Of wide rows a block has a
-/// slice of the columns.
+/// The gradients of keys and values, over all query heads that read them. Of wide rows a block
+/// has a slice of the columns.
 fn of_keys(a: &Attention, index: &'static str, signature: &Signature, function: &mut Function) {
     let slices = a.width.max(a.v_width).div_ceil(SLICE);
     let [columns, v_columns] = [a.width, a.v_width].map(|width| width.div_ceil(slices).next_multiple_of(16));
