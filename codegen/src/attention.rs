@@ -1,6 +1,8 @@
-//! Attention, plainly: a block has a tile of queries of one head and goes through the keys that they
-//! see, with the largest score and the sum of each query so far (Dao et al., FlashAttention, 2022).
+//! Attention: a block has a tile of queries of one head and goes through the keys that they see,
+//! with the largest score and the sum of each query so far (Dao et al., FlashAttention, 2022).
+//! Here it is plain; where tensor cores take it, `flash` has the text.
 
+mod flash;
 mod gradient;
 mod tiles;
 
@@ -20,14 +22,13 @@ impl Implements<Attention> for Cuda {
     fn ready(&self, a: &Attention, _in_place: &[Option<usize>]) -> Result<Generated, Reason> {
         let signature = a.signature(&self.mesh)?;
         let tiles = tiles_of(a, &signature);
+        if flash::takes(a, self.aligned) {
+            return flash::attention(a, &signature, tiles.index);
+        }
         let operands = Operands::of(a, "top", "first");
         let mut function = Function::new("attention");
         inputs(a, &signature, &mut function);
-        let written = signature.writes[0].elements;
-        let is_whole = written == a.batch * a.heads * a.q_len * a.v_width;
-        function.writes("o", 0, a.dtype, written, is_whole, reached(a, a.heads, a.q_len, a.v_width, &a.o));
-        let rows = signature.writes[1].elements;
-        function.writes("lse", 1, a.dtype.computed(), rows, true, Accesses::over(&[(rows, 1)]));
+        results(a, &signature, &mut function);
         function.grid = [a.q_len.div_ceil(tiles.side), a.heads, a.batch];
         function.shared = tiles.shared(1);
         function.begin(THREADS);
@@ -100,6 +101,15 @@ fn inputs(a: &Attention, signature: &Signature, function: &mut Function) -> usiz
     4
 }
 
+/// Declares what attention writes.
+fn results(a: &Attention, signature: &Signature, function: &mut Function) {
+    let written = signature.writes[0].elements;
+    let is_whole = written == a.batch * a.heads * a.q_len * a.v_width;
+    function.writes("o", 0, a.dtype, written, is_whole, reached(a, a.heads, a.q_len, a.v_width, &a.o));
+    let rows = signature.writes[1].elements;
+    function.writes("lse", 1, a.dtype.computed(), rows, true, Accesses::over(&[(rows, 1)]));
+}
+
 /// Moves the pointers of these to the block's batch and query head.
 fn advance_inputs(a: &Attention, tiles: &Tiles, text: &mut Text) {
     let key_head = key_head(a);
@@ -108,12 +118,12 @@ fn advance_inputs(a: &Attention, tiles: &Tiles, text: &mut Text) {
         advance("k", &a.k, &key_head, tiles.index),
         advance("v", &a.v, &key_head, tiles.index),
     ]);
-    advance_mask(a, "head", tiles, text);
+    advance_mask(a, "head", tiles.index, text);
 }
 
-fn advance_mask(a: &Attention, head: &str, tiles: &Tiles, text: &mut Text) {
+fn advance_mask(a: &Attention, head: &str, index: &str, text: &mut Text) {
     if let AttentionMask::Operand { strides: [batch, heads, ..], .. } = a.mask {
-        text.line(advance("mask", &[batch, heads, 0], head, tiles.index));
+        text.line(advance("mask", &[batch, heads, 0], head, index));
     }
 }
 
@@ -122,14 +132,19 @@ fn query_rows(a: &Attention) -> String {
     format!("(batch * {} + head) * {}", a.heads, a.q_len)
 }
 
+/// The end of the keys that `side` queries from `top` on see: a number, or a variable.
+fn seen(a: &Attention, side: u64, text: &mut Text) -> String {
+    if a.mask != AttentionMask::Causal {
+        return a.kv_len.to_string();
+    }
+    let last = plus(i128::from(causal_shift(a)) + i128::from(side));
+    text.line(format!("i64 seen = max((i64)0, min((i64){}, (i64)top{last}));", a.kv_len));
+    "seen".into()
+}
+
 /// Opens a loop over the tiles of keys, `first`, that queries of the tile `top` see.
 fn over_keys(a: &Attention, tiles: &Tiles, text: &mut Text) {
-    let mut end = a.kv_len.to_string();
-    if a.mask == AttentionMask::Causal {
-        let last = plus(i128::from(causal_shift(a)) + i128::from(tiles.side));
-        text.line(format!("i64 seen = max((i64)0, min((i64){}, (i64)top{last}));", a.kv_len));
-        end = "seen".into();
-    }
+    let end = seen(a, tiles.side, text);
     text.line(format!("for ({} first = 0; first < {end}; first += {}) {{", tiles.index, tiles.side));
 }
 

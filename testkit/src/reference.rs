@@ -334,7 +334,6 @@ fn attention(a: &Attention, reads: &[Vec<f64>], out: &mut [Vec<f64>]) {
 }
 
 fn attention_grad(a: &Attention, reads: &[Vec<f64>], out: &mut [Vec<f64>]) {
-    let d_o = reads.last().expect("the incoming gradient");
     let results =
         [(a.heads, a.q_len, a.width, a.q), (a.kv_heads, a.kv_len, a.width, a.k), (a.kv_heads, a.kv_len, a.v_width, a.v)];
     for (result, (heads, positions, width, strides)) in out.iter_mut().zip(results) {
@@ -342,22 +341,30 @@ fn attention_grad(a: &Attention, reads: &[Vec<f64>], out: &mut [Vec<f64>]) {
             result[at(&index, &with_unit(strides))] = 0.0;
         }
     }
+    attention_terms(a, reads, |result, to, weight, by| out[result][to] += weight * by);
+}
+
+/// Every term of the gradient of attention: which result, its element, and the weight and the
+/// element of an operand that it is the product of.
+pub fn attention_terms(a: &Attention, reads: &[Vec<f64>], mut add: impl FnMut(usize, usize, f64, f64)) {
+    let d_o = reads.last().expect("the incoming gradient");
     for index in indices(&[a.batch, a.heads, a.q_len]) {
         let (b, h, t) = (index[0], index[1], index[2]);
         let kv = h / (a.heads / a.kv_heads);
         let (p, _) = probabilities(a, reads, b, h, t);
-        let d_o = |e: u64| d_o[at(&[b, h, t, e], &with_unit(a.o))];
+        let of_o = |e: u64| d_o[at(&[b, h, t, e], &with_unit(a.o))];
         let v = |s: u64, e: u64| reads[2][at(&[b, kv, s, e], &with_unit(a.v))];
-        let dp: Vec<f64> = (0..a.kv_len).map(|s| (0..a.v_width).map(|e| d_o(e) * v(s, e)).sum()).collect();
+        let dp: Vec<f64> = (0..a.kv_len).map(|s| (0..a.v_width).map(|e| of_o(e) * v(s, e)).sum()).collect();
         let inner: f64 = p.iter().zip(&dp).map(|(p, dp)| p * dp).sum();
         for s in 0..a.kv_len {
             let (p, ds) = (p[s as usize], p[s as usize] * (dp[s as usize] - inner) * a.scale);
             for e in 0..a.width {
-                out[0][at(&[b, h, t, e], &with_unit(a.q))] += ds * reads[1][at(&[b, kv, s, e], &with_unit(a.k))];
-                out[1][at(&[b, kv, s, e], &with_unit(a.k))] += ds * reads[0][at(&[b, h, t, e], &with_unit(a.q))];
+                let (q, k) = (at(&[b, h, t, e], &with_unit(a.q)), at(&[b, kv, s, e], &with_unit(a.k)));
+                add(0, q, ds, reads[1][k]);
+                add(1, k, ds, reads[0][q]);
             }
             for e in 0..a.v_width {
-                out[2][at(&[b, kv, s, e], &with_unit(a.v))] += p * d_o(e);
+                add(2, at(&[b, kv, s, e], &with_unit(a.v)), p, of_o(e));
             }
         }
     }

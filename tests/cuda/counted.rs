@@ -96,7 +96,7 @@ fn row(case: &Case, accesses: &Accesses) -> u64 {
     match &case.kernel {
         Kernel::Rowwise(rowwise) if matches!(rowwise.program, RowProgram::Rotary { .. }) => rowwise.width / 2,
         Kernel::Rowwise(rowwise) => rowwise.width,
-        Kernel::Reduce(_) => innermost(accesses),
+        Kernel::Reduce(_) | Kernel::Attention(_) | Kernel::AttentionGrad(_) => innermost(accesses),
         Kernel::Bundle(bundle) if bundle.rows > 1 => innermost(accesses),
         _ => run(accesses),
     }

@@ -267,7 +267,7 @@ fn on_host(case: &Case, host: &Host) -> Result<Vec<Ran>, String> {
             traces.push(ran.trace);
             Ok(ran.operands)
         })?;
-        right::judge(&case.kernel, &case.mesh, &case.in_place, &start, &done.writes, &coordinates)?;
+        right::judge(case, &start, &done.writes, &coordinates)?;
         ran.push(Ran { coordinates, start, done, traces });
     }
     if let Some((read, rows)) = memory::indexed(&case.kernel) {

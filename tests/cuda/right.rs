@@ -2,6 +2,7 @@
 //! f64 give, as near as sums of that type come.
 
 use crate::memory::Memory;
+use crate::{Case, attention};
 use shardc_executor::cpu::element::{Slice, SliceMut};
 use shardc_executor::cpu::threads::Threads;
 use shardc_executor::cpu::{Arguments, prepare};
@@ -38,14 +39,8 @@ fn floats(dtype: DType, bytes: &[u8]) -> Vec<f64> {
 }
 
 /// Holds results against what is right.
-pub fn judge(
-    kernel: &Kernel,
-    mesh: &Mesh,
-    in_place: &[Option<usize>],
-    start: &Memory,
-    found: &[Vec<u8>],
-    coordinates: &[u64],
-) -> Result<(), String> {
+pub fn judge(case: &Case, start: &Memory, found: &[Vec<u8>], coordinates: &[u64]) -> Result<(), String> {
+    let Case { kernel, mesh, in_place, .. } = case;
     let signature = kernel.signature(mesh).unwrap();
     let on_cpu = || on_cpu(kernel, mesh, in_place, start, coordinates);
     if is_exact(kernel) {
@@ -54,22 +49,25 @@ pub fn judge(
     // The terms of a reduction are the CPU backend's to the bit; they may be sums in f64 of f32.
     if let Kernel::Reduce(_) = kernel {
         let want = signature.writes.iter().zip(on_cpu()).map(|(o, bytes)| floats(o.dtype, &bytes)).collect::<Vec<_>>();
-        return near(&signature, found, &want);
+        return near(&signature, found, &want, None);
     }
     let reads: Vec<Vec<f64>> = signature.reads.iter().zip(&start.reads).map(|(o, bytes)| floats(o.dtype, bytes)).collect();
     let before = signature.writes.iter().zip(&start.writes).map(|(o, bytes)| floats(o.dtype, bytes)).collect();
     let want = reference::run(kernel, &reads, before, coordinates);
-    near(&signature, found, &want)
+    let rounds_weights = case.generated.text.contains("weights_times_rows<");
+    let rounding = rounds_weights.then(|| attention::rounding(kernel, &reads, &want));
+    near(&signature, found, &want, rounding.as_deref())
 }
 
-/// Holds results to the tolerance of their type.
-fn near(signature: &Signature, found: &[Vec<u8>], want: &[Vec<f64>]) -> Result<(), String> {
+/// Holds results to the tolerance of their type, and `more` for each that has it.
+fn near(signature: &Signature, found: &[Vec<u8>], want: &[Vec<f64>], more: Option<&[Vec<f64>]>) -> Result<(), String> {
     for (o, ((operand, found), want)) in signature.writes.iter().zip(found).zip(want).enumerate() {
         let found = floats(operand.dtype, found);
         let largest = want.iter().filter(|value| value.is_finite()).fold(0.0f64, |most, value| most.max(value.abs()));
         let allowed = tolerance(operand.dtype) * largest;
         for (i, (found, want)) in found.iter().zip(want).enumerate() {
             let same = found == want || (found.is_nan() && want.is_nan());
+            let allowed = allowed + more.map_or(0.0, |more| more[o][i]);
             let is_near = (found - want).abs() <= allowed;
             if !same && !is_near {
                 return Err(format!("result {o}[{i}] is {found}, not {want} (allowed {allowed:.2e})"));

@@ -1,5 +1,5 @@
-//! The names for tensor cores, in a kernel of their own: the host and the PTX give the same bits, and
-//! each damaged name of the device gives others.
+//! The names for tensor cores, in a kernel of their own: the host and the PTX give the same bits,
+//! and each damaged name of the device gives others.
 
 use super::target;
 use shardc_codegen::{DEVICE, MATH, PARTS};
@@ -12,8 +12,8 @@ use shardc_nvrtc::Nvrtc;
 use shardc_testkit::random::Random;
 use std::path::Path;
 
-/// A warp multiplies 16 rows of `a` with 16 columns of `b`, `TERMS` terms in steps of 16. A step is
-/// copied while the one before is multiplied; the last one has half as many terms.
+/// A warp multiplies 16 rows of `a` with 16 columns of `b`, `TERMS` terms in steps of 16. A step
+/// is copied while the one before is multiplied; the last one has half as many terms.
 const TEXT: &str = "\
 KERNEL(64) tiles(const TYPE* a, const TYPE* b, float* sums, u32* rounded) {
     SHARED(room);

@@ -1,8 +1,9 @@
-//! The gradient of attention, plainly: a block has a tile of queries for theirs, then a block a tile
-//! of keys for those of keys and values. The weights are found again from the logarithms of the sums.
+//! The gradient of attention, plainly: a block has a tile of queries for theirs, then a block a
+//! tile of keys for those of keys and values. The weights are found again from the logarithms of
+//! the sums.
 
 use super::tiles::{Operands, Rows, Tiles, Weights, advance, causal_shift, score};
-use super::{WEIGHTS, advance_inputs, advance_mask, inputs, load, over_keys, query_rows, reached, tiles_of};
+use super::{WEIGHTS, advance_inputs, advance_mask, flash, inputs, load, over_keys, query_rows, reached, tiles_of};
 use crate::Cuda;
 use crate::function::{Function, THREADS};
 use crate::generated::{Accesses, Generated};
@@ -16,6 +17,9 @@ impl Implements<AttentionGrad> for Cuda {
         let a = &gradient.0;
         let signature = gradient.signature(&self.mesh)?;
         let tiles = tiles_of(a, &signature);
+        if flash::takes(a, self.aligned) {
+            return flash::gradient(a, &signature, tiles.index);
+        }
         let mut function = Function::new("attention_grad");
         of_queries(a, &tiles, &signature, &mut function);
         function.next()?;
@@ -25,7 +29,7 @@ impl Implements<AttentionGrad> for Cuda {
 }
 
 /// Declares the operands that both functions read.
-fn declare(a: &Attention, signature: &Signature, reads_o: bool, function: &mut Function) {
+pub fn declare(a: &Attention, signature: &Signature, reads_o: bool, function: &mut Function) {
     let at = inputs(a, signature, function);
     let elements = |at: usize| signature.reads[at].elements;
     if reads_o {
@@ -37,7 +41,7 @@ fn declare(a: &Attention, signature: &Signature, reads_o: bool, function: &mut F
 }
 
 /// Declares a result.
-fn writes(a: &Attention, signature: &Signature, at: usize, name: &str, function: &mut Function) {
+pub fn writes(a: &Attention, signature: &Signature, at: usize, name: &str, function: &mut Function) {
     let (heads, positions, width, strides) =
         [(a.heads, a.q_len, a.width, &a.q), (a.kv_heads, a.kv_len, a.width, &a.k), (a.kv_heads, a.kv_len, a.v_width, &a.v)][at];
     let elements = signature.writes[at].elements;
@@ -123,7 +127,7 @@ fn of_keys(a: &Attention, tiles: &Tiles, signature: &Signature, function: &mut F
     for (name, strides) in [("q", &a.q), ("d_o", &a.o)] {
         text.line(advance(name, strides, &group_head("head", group), tiles.index));
     }
-    advance_mask(a, &group_head("head", group), tiles, text);
+    advance_mask(a, &group_head("head", group), tiles.index, text);
     text.lines(
         ["lse", "part"].map(|name| format!("{name} += (batch * {} + {}) * {};", a.heads, group_head("head", group), a.q_len)),
     );
@@ -164,7 +168,7 @@ fn of_keys(a: &Attention, tiles: &Tiles, signature: &Signature, function: &mut F
 }
 
 /// The first query head that reads the head of keys `head`.
-fn group_head(head: &str, group: u64) -> String {
+pub fn group_head(head: &str, group: u64) -> String {
     if group == 1 { head.into() } else { format!("({head} * {group})") }
 }
 

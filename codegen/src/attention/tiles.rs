@@ -1,5 +1,6 @@
-//! What attention and its gradient are made of: a block of 16 by 16 threads has a tile of rows, goes
-//! through the rows of another operand tile by tile, and multiplies them in parts of `CHUNK` columns.
+//! What attention and its gradient are made of: a block of 16 by 16 threads has a tile of rows,
+//! goes through the rows of another operand tile by tile, and multiplies them in parts of `CHUNK`
+//! columns.
 
 use crate::function::THREADS;
 use crate::text::{Text, constant, over, plus, register, sum, times, to_register};
@@ -193,8 +194,8 @@ impl Tiles {
         format!("{}[({line}) * {} + {place}]", weights.name, self.pitch(weights))
     }
 
-    /// Writes results to the rows of the tile `top`, each the value of column `c` of the thread's row
-    /// `p`, then `also` what is one number a row, and ends the function.
+    /// Writes results to the rows of the tile `top`, each the value of column `c` of the thread's
+    /// row `p`, then `also` what is one number a row, and ends the function.
     pub fn finish(&self, results: &[(Rows, String)], also: Option<String>, text: &mut Text) {
         self.each_row("row", "top", text);
         text.line(format!("if (row < {}) {{", results[0].0.count));

@@ -1,4 +1,4 @@
-// Pieces of kernels, the same text on the device and on the host: vectors of elements, and reductions of a warp or a block.
+// Pieces of kernels, the same text on the device and on the host: vectors of elements, reductions of a warp or a block, tiles.
 #pragma once
 
 // `N` neighbouring elements.
@@ -50,4 +50,96 @@ template <template <class> class Kind, int WARPS, class T> INLINE T over_block(T
         BARRIER();
     }
     return x;
+}
+
+// Floats of 16 bits in the lanes' shares of tiles: two in a word, and products of tiles.
+template <class T> struct Half;
+template <> struct Half<bf16> {
+    INLINE u32 packed(float low, float high) { return packed_bf16(low, high); }
+    INLINE void multiply(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) { multiply_tile_bf16(d, a, b0, b1); }
+};
+template <> struct Half<f16> {
+    INLINE u32 packed(float low, float high) { return packed_f16(low, high); }
+    INLINE void multiply(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) { multiply_tile_f16(d, a, b0, b1); }
+};
+
+// Where a row of a tile in shared memory has its 8 elements `word`. Rows have `WORDS` times 8: 2, 4 or a multiple of 8 words.
+// Neither 8 rows at one word nor 8 neighbouring words meet in a bank.
+template <int WORDS> INLINE u32 tile_at(u32 row, u32 word) {
+    constexpr u32 EACH = WORDS < 8 ? WORDS : 8;
+    return (row * WORDS + word / EACH * EACH + (word ^ row / (8 / EACH)) % EACH) * 16;
+}
+
+// Begins to copy the first `width` elements of `ROWS` rows, from the row `first` on, to such a tile. What is not there is 0.
+template <int THREADS, int ROWS, int WORDS, class T, class I>
+INLINE void copy_rows(unsigned char* to, const T* from, I first, I count, I stride, u32 width) {
+    #pragma unroll
+    for (u32 at = threadIdx.x; at < ROWS * WORDS; at += THREADS) {
+        u32 row = at / WORDS, word = at % WORDS;
+        bool there = first + row < count && word * 8 < width;
+        copy_async(to + tile_at<WORDS>(row, word), from + (there ? (first + row) * stride + word * 8 : 0), there);
+    }
+}
+
+// Writes the rows of a tile to where they are.
+template <int THREADS, int ROWS, int WORDS, class T, class I>
+INLINE void store_rows(T* to, const unsigned char* from, I first, I count, I stride, i32 width) {
+    #pragma unroll
+    for (u32 at = threadIdx.x; at < ROWS * WORDS; at += THREADS) {
+        u32 row = at / WORDS, word = at % WORDS;
+        if (first + row < count && (i32)word * 8 < width)
+            write(to + (first + row) * stride + word * 8, read<8>((const T*)(from + tile_at<WORDS>(row, word))));
+    }
+}
+
+// Adds the products of the warp's 16 rows `a` with `COLUMNS` rows `b`, of `TERMS` terms each.
+template <class T, int TERMS, int COLUMNS, int WORDS>
+INLINE void rows_times_rows(float (&sum)[COLUMNS / 8][4], const unsigned char* a, const unsigned char* b) {
+    u32 lane = threadIdx.x % 32;
+    // Wide rows leave few registers for terms that come early.
+    constexpr int TOGETHER = TERMS > 64 ? 2 : 4;
+    #pragma unroll TOGETHER
+    for (u32 c = 0; c < TERMS / 16; c++) {
+        u32 x[4];
+        load_tiles(x, a + tile_at<WORDS>(lane % 16, c * 2 | lane / 16));
+        #pragma unroll
+        for (u32 n = 0; n < COLUMNS / 8; n += 2) {
+            u32 y[4];
+            load_tiles(y, b + tile_at<WORDS>(n * 8 + lane % 8 + lane / 16 * 8, c * 2 | lane / 8 % 2));
+            Half<T>::multiply(sum[n], x, y[0], y[1]);
+            Half<T>::multiply(sum[n + 1], x, y[2], y[3]);
+        }
+    }
+}
+
+// Adds the products of the warp's weights, rounded, with `COLUMNS` columns of `TERMS` rows, from the word `first` on.
+template <class T, int TERMS, int COLUMNS, int WORDS>
+INLINE void weights_times_rows(
+    float (&sum)[COLUMNS / 8][4], const float (&weights)[TERMS / 8][4], const unsigned char* b, u32 first) {
+    u32 lane = threadIdx.x % 32;
+    #pragma unroll
+    for (u32 c = 0; c < TERMS / 16; c++) {
+        u32 x[4];
+        #pragma unroll
+        for (u32 i = 0; i < 4; i++)
+            x[i] = Half<T>::packed(weights[c * 2 + i / 2][i % 2 * 2], weights[c * 2 + i / 2][i % 2 * 2 + 1]);
+        #pragma unroll
+        for (u32 n = 0; n < COLUMNS / 8; n += 2) {
+            u32 y[4];
+            load_tiles_turned(y, b + tile_at<WORDS>(c * 16 + lane % 16, first + (n | lane / 16)));
+            Half<T>::multiply(sum[n], x, y[0], y[1]);
+            Half<T>::multiply(sum[n + 1], x, y[2], y[3]);
+        }
+    }
+}
+
+// Writes the warp's sums, rounded, to 16 rows of a tile.
+template <class T, int COLUMNS, int WORDS> INLINE void put_rows(unsigned char* to, const float (&sum)[COLUMNS / 8][4]) {
+    u32 lane = threadIdx.x % 32;
+    #pragma unroll
+    for (u32 n = 0; n < COLUMNS / 8; n++) {
+        #pragma unroll
+        for (u32 p = 0; p < 2; p++)
+            *(u32*)(to + tile_at<WORDS>(lane / 4 + p * 8, n) + lane % 4 * 4) = Half<T>::packed(sum[n][p * 2], sum[n][p * 2 + 1]);
+    }
 }
