@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod command;
+mod convolutions;
 mod counted;
 mod device;
 #[path = "../support/job.rs"]
@@ -140,6 +141,7 @@ fn small_cases() -> Vec<Case> {
             }
         }
     }
+    cases.extend(convolutions::cases().into_iter().map(|case| (case.generated.name.clone(), case)));
     cases.into_values().collect()
 }
 
