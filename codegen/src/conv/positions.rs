@@ -43,7 +43,11 @@ pub fn write(conv: &Conv, shape: &Shape, class: &[Axis], function: &mut Function
     let (positions, source) = (axes::all(class, |axis| axis.count), axes::all(class, |axis| axis.limit));
     let steps = Steps::of(channels, axes::all(class, |axis| axis.taps));
     let columns = conv.batch * positions;
-    let tile = Tile::of(conv.dtype, rows, columns, conv.groups, steps.depth());
+    let along = [conv.result == ConvResult::Output, false];
+    let mut tile = Tile::of(conv.dtype, [rows, columns], conv.groups, steps.depth(), along);
+    if conv.result == ConvResult::Input {
+        tile = tile.written_by_taps(steps.own_taps);
+    }
     let (below, beside) = (rows.div_ceil(tile.rows), columns.div_ceil(tile.columns));
     shape.class(conv, class, function);
     function.grid = [below * conv.groups * beside, 1, 1];
@@ -63,10 +67,15 @@ pub fn write(conv: &Conv, shape: &Shape, class: &[Axis], function: &mut Function
         text.line(format!("w += group{};", times(conv.outputs * conv.inputs * shape.taps)));
     }
     text.line(format!("{from} += {}{};", shape.image("sample", "group", conv.groups), times(channels * source)));
+    if conv.result == ConvResult::Input {
+        tile.clear(steps.depth(), text);
+    }
     if steps.parts() > 1 {
+        text.line("#pragma unroll 1");
         text.line(format!("for ({index} part = 0; part < {}; part += {}) {{", steps.taps, steps.own_taps));
     }
     seen(&tile, &steps, class, columns, index, text);
+    text.line("#pragma unroll 1");
     text.line(format!("for ({index} c = 0; c < {channels}; c += {}) {{", steps.own_channels));
     let is_ragged = steps.parts() > 1 || !channels.is_multiple_of(steps.own_channels);
     let terms = match steps.parts() {
@@ -83,7 +92,7 @@ pub fn write(conv: &Conv, shape: &Shape, class: &[Axis], function: &mut Function
     let is_whole = !is_ragged && tile.own() * tile.line() == steps.depth();
     let there = if is_whole { "seen >> i & 1".to_owned() } else { format!("(seen >> i & 1) && {} < terms", tile.own_term()) };
     let element = format!("{from}[c{} + far[i]]", times(source));
-    text.line(tile.set_right(&tile.own_term(), "column", &tile.value(&there, &element)));
+    text.line(tile.set(Operand::Right, &tile.own_term(), "column", &tile.value(&there, &element)));
     text.line("}");
     tile.multiply(text);
     text.line("}");
@@ -123,7 +132,6 @@ fn seen(tile: &Tile, steps: &Steps, class: &[Axis], columns: u64, index: &str, t
 fn weights_by_row(shape: &Shape, tile: &Tile, steps: &Steps, text: &mut Text) {
     let [rows, channels] = shape.channels;
     let part = if steps.parts() > 1 { " + part" } else { "" };
-    text.line("u32 lane = threadIdx.x % 32;");
     let value = |side: &str| {
         let row = format!("top + {side}");
         let element = format!("w[({row}){} + c{}{part} + lane]", times(channels * shape.taps), times(shape.taps));
@@ -153,5 +161,5 @@ fn weights_by_channel(shape: &Shape, tile: &Tile, steps: &Steps, class: &[Axis],
         [format!("{channel}{}", times(rows * shape.taps)), format!("(top + row){}", times(shape.taps)), axes::tap(class)];
     let element = format!("w[{}]", axes::sum(places.into_iter()));
     let value = tile.value(&format!("term < terms && top + row < {rows}"), &element);
-    text.lines([tile.set_left("term", "row", &value), "}".to_owned()]);
+    text.lines([tile.set(Operand::Left, "term", "row", &value), "}".to_owned()]);
 }

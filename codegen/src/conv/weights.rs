@@ -86,7 +86,7 @@ pub fn write(conv: &Conv, shape: &Shape, function: &mut Function) -> Result<(), 
     let window = &axes::classes(conv)[0];
     let [rows, channels] = shape.channels;
     let columns = channels * shape.taps;
-    let tile = Tile::of(conv.dtype, rows, columns, conv.groups, DEPTH);
+    let tile = Tile::of(conv.dtype, [rows, columns], conv.groups, DEPTH, [true, true]);
     let (below, beside) = (rows.div_ceil(tile.rows), columns.div_ceil(tile.columns));
     let blocks = below * beside * conv.groups;
     let own = axes::all(window, |axis| axis.count);
@@ -108,7 +108,7 @@ pub fn write(conv: &Conv, shape: &Shape, function: &mut Function) -> Result<(), 
     }
     columns_seen(shape, &tile, window, &tables, text);
     parts.begin(index, text);
-    text.line("u32 lane = threadIdx.x % 32;");
+    text.line("#pragma unroll 1");
     text.line(format!("for ({index} from = first; from < end; from += {DEPTH}) {{"));
     text.line(format!("{index} term = from + lane;"));
     term(conv, shape, window, text);
