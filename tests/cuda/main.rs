@@ -19,6 +19,7 @@ mod steps;
 #[path = "../support/mod.rs"]
 mod support;
 mod target;
+mod tiles;
 
 use memory::Memory;
 use shardc::{Options, compile};

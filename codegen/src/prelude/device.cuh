@@ -42,6 +42,18 @@ INLINE f16 narrowed_f16(float x) {
     return y;
 }
 
+// Two of them as one word, `low` in the lower bits.
+INLINE u32 packed_bf16(float low, float high) {
+    u32 y;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
+    return y;
+}
+INLINE u32 packed_f16(float low, float high) {
+    u32 y;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
+    return y;
+}
+
 // `WORDS` times 4 bytes at an address that is a multiple of that many bytes.
 template <int WORDS> struct words { u32 w[WORDS]; };
 INLINE void load(words<1>& to, const void* p) { to.w[0] = *(const u32*)p; }
@@ -84,6 +96,41 @@ INLINE u32 ballot(bool x) { return __ballot_sync(0xffffffffu, x); }
 // The number of the lowest bit that is 1; `x` is not 0.
 INLINE u32 lowest_bit(u32 x) { return (u32)__ffs((i32)x) - 1; }
 INLINE u32 high_product(u32 a, u32 b) { return __umulhi(a, b); }
+
+// Copies 16 bytes from global to shared memory beside what the thread does next, both addresses multiples of 16. Where `there`
+// is false nothing is read, and zeros are written. The thread sees what it copied once it has waited, others behind a barrier.
+INLINE void copy_async(void* shared, const void* global, bool there) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                 :: "r"((u32)__cvta_generic_to_shared(shared)), "l"(global), "r"(there ? 16 : 0) : "memory");
+}
+// Makes a group of the thread's copies since the last one.
+INLINE void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Waits until at most the last `LEFT` groups are on their way.
+template <int LEFT> INLINE void copy_wait() { asm volatile("cp.async.wait_group %0;" :: "n"(LEFT) : "memory"); }
+
+// Reads four tiles of 8 by 8 elements of 16 bits from shared memory: lane `l` gives the address of row `l % 8` of tile `l / 8`,
+// a multiple of 16, and gets of each tile the elements `l % 4 * 2` and the next one of row `l / 4`. Every lane takes part.
+INLINE void load_tiles(u32 (&to)[4], const void* row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"((u32)__cvta_generic_to_shared(row)) : "memory");
+}
+// The same, with rows and columns of what lanes get exchanged.
+INLINE void load_tiles_turned(u32 (&to)[4], const void* row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"((u32)__cvta_generic_to_shared(row)) : "memory");
+}
+// Adds to `d` (16 by 8) the product of `a` (16 by 16) and `b` (16 by 8), as lanes hold tiles: `a` has those at rows 0 and 8 of
+// columns 0, then of columns 8; `b` those at rows 0 and 8, turned; `d` two sums of row `l / 4`, then of that plus 8.
+INLINE void multiply_tile_bf16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+INLINE void multiply_tile_f16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
 
 // Says that the data are wrong, from any thread: `reason` is not 0. The launch's results mean nothing then.
 INLINE void fail(u32* fault, u32 reason) { *(volatile u32*)fault = reason; }

@@ -2,8 +2,9 @@
 //!
 //! A thread of the GPU is a fiber. A run ends with the first of these: an access out of bounds,
 //! against its direction or misaligned; a race within a block or between blocks; shared memory that
-//! is read before it is written; threads that diverge where all must come; a result that is not
-//! written whole; an overflow of signed integers; a crash or a hang.
+//! is read before it is written; an asynchronous copy that is not waited for; threads that diverge
+//! where all must come; a result that is not written whole; an overflow of signed integers; a crash
+//! or a hang.
 
 mod build;
 mod entries;

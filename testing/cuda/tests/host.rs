@@ -53,8 +53,30 @@ KERNEL(64) gather(const bf16* x, const i32* index, bf16* y, u32* fault, i64 n, i
 }
 ";
 
-fn texts() -> [(String, String); 3] {
-    [("map", MAP), ("sum", SUM), ("gather", GATHER)].map(|(n, t)| (n.into(), t.into()))
+/// Multiplies two tiles of 16 rows with one, in a warp each; the last copies write zeros.
+const TILES: &str = "\
+KERNEL(64) tiles(const bf16* a, const bf16* b, float* c) {
+    SHARED(room);
+    u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    copy_async(room + threadIdx.x * 16, a + threadIdx.x * 8, true);
+    copy_commit();
+    copy_async(room + 1024 + threadIdx.x * 16, b + threadIdx.x * 8, threadIdx.x < 32); copy_commit();
+    u32 x[4], y[4];
+    float d[2][4] = {};
+    copy_wait<0>();
+    BARRIER();
+    load_tiles(x, room + warp * 512 + lane % 16 * 32 + lane / 16 * 16);
+    load_tiles_turned(y, room + 1024 + lane % 16 * 32 + lane / 16 * 16);
+    multiply_tile_bf16(d[0], x, y[0], y[1]);
+    multiply_tile_bf16(d[1], x, y[2], y[3]);
+    load_tiles(x, room + 1536 + lane * 16);
+    multiply_tile_bf16(d[lane * x[0] % 2], x, y[2], y[3]);
+    for (u32 n = 0; n < 8; n++) c[(warp * 16 + lane / 4 + n / 2 % 2 * 8) * 16 + n / 4 * 8 + lane % 4 * 2 + n % 2] = d[n / 4][n % 4];
+}
+";
+
+fn texts() -> [(String, String); 4] {
+    [("map", MAP), ("sum", SUM), ("gather", GATHER), ("tiles", TILES)].map(|(n, t)| (n.into(), t.into()))
 }
 
 /// What is built here is kept for the next time.
@@ -111,6 +133,12 @@ fn gather_job(wrong: Option<usize>) -> Job {
     job("gather", 2, 64, 0, operands, vec![100, 50])
 }
 
+fn tiles_job() -> Job {
+    let numbers = |count: usize, by: usize| (0..count).flat_map(|i| bf16((i * by % 23) as f32 - 11.0)).collect();
+    let (a, b) = (operand("a", Access::Read, numbers(512, 7)), operand("b", Access::Read, numbers(256, 5)));
+    job("tiles", 1, 64, 3072, vec![a, b, operand("c", Access::Write, vec![0; 2048])], vec![])
+}
+
 #[test]
 fn right_kernels_run_in_all_orders() {
     if skipped() {
@@ -129,8 +157,12 @@ fn right_kernels_run_in_all_orders() {
         let want: Vec<u8> = (0..100).flat_map(|i| bf16((i * 7 % 50) as f32 + 1.0)).collect();
         assert_eq!((&ran.operands[2], ran.faulted), (&want, false));
         assert_eq!(ran.operands[0], gather_job(None).operands[0].bytes);
+        let ran = host.run(&tiles_job(), order).unwrap();
+        let number = |at: usize, by: usize| (at * by % 23) as f32 - 11.0;
+        let product = |row: usize, column: usize| (0..16).map(|k| number(row * 16 + k, 7) * number(k * 16 + column, 5)).sum();
+        assert_eq!(ran.operands[2], bytes(&(0..512).map(|at| product(at / 16, at % 16)).collect::<Vec<_>>()));
     }
-    for job in [map_job(), sum_job(), gather_job(None)] {
+    for job in [map_job(), sum_job(), gather_job(None), tiles_job()] {
         host.run_orders(&job).unwrap();
     }
 }
@@ -285,6 +317,77 @@ const DAMAGES: &[Damage] = &[
         "if (at > 64) y[at - 65] = x[0]; i32 i = index[at];",
         &["race: written", "by block (0, 0, 0)", "line 4"],
     ),
+    ("tiles", "wait<0>", "wait<1>", &["an asynchronous copy to it is not waited for", "line 12", "shared memory"]),
+    ("tiles", "copy_wait<0>();", "", &["an asynchronous copy to it is not waited for", "line 11", "shared memory bytes 0 to 3"]),
+    (
+        "tiles",
+        "u32 x[4]",
+        "room[threadIdx.x * 16 + 3] = 1; u32 x[4]",
+        &["an asynchronous copy to it is not waited for", "line 7", "shared memory byte 3 of"],
+    ),
+    (
+        "tiles",
+        "room + 1024 + threadIdx.x * 16",
+        "room + threadIdx.x * 16",
+        &["an asynchronous copy to it is not waited for", "line 6", "shared memory bytes 0 to 3"],
+    ),
+    (
+        "tiles",
+        "    load_tiles(x, room + 1536",
+        "    copy_async(room + 2048 + threadIdx.x * 16, a, true);\n    load_tiles(x, room + 1536",
+        &["an asynchronous copy is never waited for", "line 15"],
+    ),
+    (
+        "tiles",
+        "    load_tiles(x, room + 1536",
+        "    copy_async(room + 2048 + threadIdx.x * 16, a, true); copy_wait<0>();\n    load_tiles(x, room + 1536",
+        &["an asynchronous copy is never waited for", "line 15"],
+    ),
+    ("tiles", "    BARRIER();\n", "", &["shared memory", "line 10"]),
+    (
+        "tiles",
+        "    load_tiles(x, room + 1536",
+        "    room[threadIdx.x] = 1;\n    load_tiles(x, room + 1536",
+        &["race: written while read by", "line 15", "shared memory"],
+    ),
+    (
+        "tiles",
+        "a + threadIdx.x * 8",
+        "a + threadIdx.x * 8 + 8",
+        &["read out of bounds", "line 4", "operand a bytes 1024 to 1039"],
+    ),
+    ("tiles", "a + threadIdx.x * 8", "a + threadIdx.x * 8 + 4", &["misaligned access", "line 4", "operand a bytes 8 to 23"]),
+    ("tiles", "(room + threadIdx.x", "(room + 8 + threadIdx.x", &["misaligned access", "line 4", "shared memory bytes 8 to 23"]),
+    ("tiles", "threadIdx.x < 32", "true", &["read out of bounds", "line 6", "operand b bytes 512 to 527"]),
+    (
+        "tiles",
+        "1024 + threadIdx.x * 16",
+        "2560 + threadIdx.x * 16",
+        &["write out of bounds", "line 6", "shared memory bytes 3072"],
+    ),
+    (
+        "tiles",
+        "a + threadIdx.x * 8",
+        "c + threadIdx.x * 4",
+        &["read from an operand that is only written", "line 4", "operand c"],
+    ),
+    ("tiles", "a + threadIdx.x * 8", "room", &["asynchronous copy from what is no operand", "line 4"]),
+    (
+        "tiles",
+        "(room + threadIdx.x * 16",
+        "((void*)(c + threadIdx.x * 4)",
+        &["asynchronous copy to what is no shared memory", "line 4"],
+    ),
+    ("tiles", "room + warp * 512", "(const u8*)a + warp * 512", &["load of tiles from what is no shared memory", "line 11"]),
+    ("tiles", "room + warp * 512", "room + 2 + warp * 512", &["misaligned access", "line 11", "shared memory bytes 2 to 17"]),
+    ("tiles", "room + 1536", "room + 2048", &["shared memory is read before it is written", "line 15"]),
+    ("tiles", "load_tiles_turned(y", "if (lane < 31) load_tiles_turned(y", &["threads diverge: load of tiles, while", "line 12"]),
+    (
+        "tiles",
+        "multiply_tile_bf16(d[0]",
+        "if (lane > 0) multiply_tile_bf16(d[0]",
+        &["threads diverge: product of tiles", "line 1"],
+    ),
 ];
 
 #[test]
@@ -307,6 +410,7 @@ fn damaged_kernels_are_found() {
         let mut job = match *entry {
             "map" => map_job(),
             "sum" => sum_job(),
+            "tiles" => tiles_job(),
             _ => gather_job(Some(77)),
         };
         job.entry = format!("{entry}_{number}");
@@ -359,7 +463,7 @@ KERNEL(32) names(u32* bits, float* numbers, double* doubles, i64* longs) {
     w.w[0] = bits_of(widened(h)) + (bits_of(2.0) >> 63); w.w[1] = bits_of(fminf(float_of(0x7fc00000), rintf(2.5f)) + fmodf(7.5f, 2.0f));
     store(numbers + l * 2, w);
     bool8 t = {narrowed_f16(INFINITY - INFINITY).bits == 0x7fff && bits_of(fmaxf(-0.0f, 0.0f)) == 0 && isnan};
-    bits[l] += t.bits;
+    bits[l] += t.bits + (packed_bf16(1.0f, 2.0f) == 0x40003f80) + (packed_f16(1.0f, 2.0f) == 0x40003c00);
 }
 ";
 
@@ -379,7 +483,7 @@ fn all_names_are_there() {
         assert_eq!(ran.operands[3][at * 8..][..8], (i64::from(l ^ 3) * 4_000_000_000).to_le_bytes());
         let double = f64::from(l ^ 1).max(2.0) + 5.0 - 4.0 + 2.0;
         assert_eq!(ran.operands[2][at * 8..][..8], double.to_le_bytes());
-        let bits = (l ^ 31) + 5 + 3 + 3 + 1 + 3 + 0x8000_0000 + 2 + 32 + 1 + 1;
+        let bits = (l ^ 31) + 5 + 3 + 3 + 1 + 3 + 0x8000_0000 + 2 + 32 + 1 + 1 + 2;
         assert_eq!(ran.operands[0][at * 4..][..4], bits.to_le_bytes(), "lane {l}");
         let third = f32::from_le_bytes(ran.operands[1][at * 8..][..4].try_into().unwrap());
         assert!((third - (1.0 / 3.0 + l as f32)).abs() < 0.008, "{third}");

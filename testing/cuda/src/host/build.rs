@@ -10,6 +10,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 const HEADER: &str = include_str!("host.h");
 const RUNNER: &str = include_str!("host.cpp");
+const TILES: &str = include_str!("tiles.cpp");
 const MAIN: &str = include_str!("main.cpp");
 /// Arguments for all texts.
 const COMMON: &[&str] = &[
@@ -90,7 +91,9 @@ pub(super) fn build(folder: &Path, math: &str, kernels: &[(String, String)], ent
 
 /// The text of what runs kernels.
 fn runner() -> String {
-    format!("#define HOST_RUNNER\n#line 1 \"host.h\"\n{HEADER}\n#line 1 \"host.cpp\"\n{RUNNER}\n#line 1 \"main.cpp\"\n{MAIN}\n")
+    let parts = [("host.h", HEADER), ("host.cpp", RUNNER), ("tiles.cpp", TILES), ("main.cpp", MAIN)];
+    let lines = parts.map(|(name, text)| format!("#line 1 \"{name}\"\n{text}\n"));
+    format!("#define HOST_RUNNER\n{}", lines.concat())
 }
 
 /// The text of the table of entries.

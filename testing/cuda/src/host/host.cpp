@@ -44,14 +44,15 @@ host_switch:
 namespace host {
 const u32 LANES = 32, MOST_THREADS = 1024, MOST_OPERANDS = 511, NOBODY = 0xffffffff;
 const u64 STACK = 128 << 10, GUARD = 4096, SLOT = 1ull << 32, MARGIN = 1 << 20;
-const u16 MANY = 0x3fff, OTHER_BLOCK = 0x8000;
+const u16 MANY = 0x3fff, OTHER_BLOCK = 0x8000, ON_ITS_WAY = 0x4000;
 
 enum Access { READ, WRITE, UPDATE, FAULT };
 enum State { READY, AT_BARRIER, IN_WARP, ENDED };
 struct Thread { void* stack; State state; u32 id, site; void* pc; u64 value, result, trace; };
 struct Warp { u32 arrived, site; int lanes; };
 // The last accesses to 4 bytes, or to one byte of 4 that were once touched in part. Times count
-// barriers over all blocks, and 0 is never; so a time also says the block.
+// barriers over all blocks, and 0 is never; so a time also says the block. A writer may have begun
+// a copy there that it has not waited for.
 struct Cell { u32 wrote, read; u16 writer, reader; u32 split; };
 // Each operand has 4 GiB of addresses for itself: an address always says which operand was meant.
 struct Memory { u8* base; u64 bytes; u32 access; bool whole; Cell* cells; std::vector<Cell> parts; u64 open; };
@@ -133,6 +134,8 @@ static inline void check(Cell& c, u32 slot, u64 at, u32 bytes, void* pc) {
     if (slot == 0) {
         if (c.wrote < block_start) c.wrote = 0;
         if (c.read < block_start) c.read = 0, c.reader = 0;
+        if (c.writer & ON_ITS_WAY)
+            return memory_complaint(pc, slot, (i64)at, bytes, "an asynchronous copy to it is not waited for");
         if (!WRITES && !c.wrote)
             return memory_complaint(pc, slot, (i64)at, bytes, "shared memory is read before it is written");
     }
@@ -261,11 +264,14 @@ void misuse(const char* what) { complain(PC, -1, "", "%s", what); }
 template <size_t... I> static void call(std::index_sequence<I...>) {
     ((void (*)(decltype((void)I, u64())...))now.function)(now.arguments[I]...);
 }
+static void forget_copies(u32 thread);
+static void all_waited_for();
 static void begin() {
     // More arguments than there are do not hurt.
     if (now.argument_count <= 8) call(std::make_index_sequence<8>());
     else if (now.argument_count <= 64) call(std::make_index_sequence<64>());
     else call(std::make_index_sequence<512>());
+    all_waited_for();
     self->state = ENDED;
     wait_for_others();
     abort();
@@ -320,6 +326,7 @@ static void run_block(u32 number, std::vector<u32>& order, u64& draw) {
         *--top = (void*)begin;
         for (int r = 0; r < 6; r++) *--top = nullptr;
         t = Thread{top, READY, i, 0, nullptr, 0, 0, 0};
+        forget_copies(i);
     }
     while (true) {
         bool moved = false;

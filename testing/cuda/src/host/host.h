@@ -14,6 +14,13 @@ struct Position { Dim thread, block, block_size, grid_size; u8* shared; };
 void barrier(u32 site);
 u64 exchange(u64 value, int lanes, u32 site);
 u32 vote(bool value, u32 site);
+// What a lane has of four tiles.
+struct Words { u32 w[4]; };
+void copy_async(void* shared, const void* global, bool there);
+void copy_commit();
+void copy_wait(int left);
+Words tiles(const void* row, bool turned, u32 site);
+Words product(Words sums, Words a, u32 b0, u32 b1, bool is_bf16, u32 site);
 void fail(void* fault, u32 reason);
 void misuse(const char* what);
 }
@@ -31,6 +38,10 @@ extern "C" const host::Position host_position;
 #define BARRIER() host::barrier(__COUNTER__)
 #define shuffle_xor(value, lanes) shuffle_xor_at(value, lanes, __COUNTER__)
 #define ballot(value) host::vote(value, __COUNTER__)
+#define load_tiles(to, row) load_tiles_at(to, row, false, __COUNTER__)
+#define load_tiles_turned(to, row) load_tiles_at(to, row, true, __COUNTER__)
+#define multiply_tile_bf16(d, a, b0, b1) multiply_tile_at(d, a, b0, b1, true, __COUNTER__)
+#define multiply_tile_f16(d, a, b0, b1) multiply_tile_at(d, a, b0, b1, false, __COUNTER__)
 
 struct alignas(2) bf16 { u16 bits; };
 struct alignas(2) f16 { u16 bits; };
@@ -55,6 +66,12 @@ INLINE bf16 narrowed_bf16(float x) {
 }
 INLINE f16 narrowed_f16(float x) {
     return x != x ? f16{0x7fff} : f16{(u16)__builtin_ia32_vcvtps2ph(host::Floats{x}, 0)[0]};
+}
+INLINE u32 packed_bf16(float low, float high) {
+    return narrowed_bf16(low).bits | (u32)narrowed_bf16(high).bits << 16;
+}
+INLINE u32 packed_f16(float low, float high) {
+    return narrowed_f16(low).bits | (u32)narrowed_f16(high).bits << 16;
 }
 
 // One access of the whole width, whose hook also checks the alignment.
@@ -83,6 +100,18 @@ INLINE double shuffle_xor_at(double x, int lanes, u32 site) {
     return double_of(host::exchange(bits_of(x), lanes, site));
 }
 INLINE i64 shuffle_xor_at(i64 x, int lanes, u32 site) { return (i64)host::exchange((u64)x, lanes, site); }
+INLINE void copy_async(void* shared, const void* global, bool there) { host::copy_async(shared, global, there); }
+INLINE void copy_commit() { host::copy_commit(); }
+template <int LEFT> INLINE void copy_wait() { host::copy_wait(LEFT); }
+INLINE void load_tiles_at(u32 (&to)[4], const void* row, bool turned, u32 site) {
+    host::Words w = host::tiles(row, turned, site);
+    for (int i = 0; i < 4; i++) to[i] = w.w[i];
+}
+INLINE void multiply_tile_at(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1, bool is_bf16, u32 site) {
+    host::Words sums = {bits_of(d[0]), bits_of(d[1]), bits_of(d[2]), bits_of(d[3])};
+    sums = host::product(sums, host::Words{a[0], a[1], a[2], a[3]}, b0, b1, is_bf16, site);
+    for (int i = 0; i < 4; i++) d[i] = float_of(sums.w[i]);
+}
 INLINE u32 lowest_bit(u32 x) {
     if (x == 0) host::misuse("lowest_bit of 0");
     return (u32)__builtin_ctz(x);
