@@ -147,7 +147,10 @@ fn weights_by_channel(shape: &Shape, tile: &Tile, steps: &Steps, class: &[Axis],
     text.line("#pragma unroll 4");
     text.line(format!("for (u32 i = threadIdx.x; i < {}; i += {THREADS}) {{", steps.depth() * tile.rows));
     text.line(format!("{index} row = {}, own = {};", digit("i", taps, tile.rows), digit("i", 1, taps)));
-    let tap = if steps.parts() > 1 { "part + own" } else { "own" };
+    let tap = if steps.parts() > 1 { "tap" } else { "own" };
+    if steps.parts() > 1 {
+        text.line(format!("{index} tap = part + own;"));
+    }
     text.lines(axes::indices(class, |axis| axis.taps, tap, "k", index));
     let (channel, term) = match steps.own_channels {
         1 => ("c".to_owned(), "own".to_owned()),
