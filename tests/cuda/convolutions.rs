@@ -41,6 +41,9 @@ pub fn cases() -> Vec<Case> {
         conv(F32, [2, 5, 1, 2], &all(&[11, 9], 5, 2, 1, 2)),
         conv(F32, [2, 3, 4, 4], &all(&[8, 8], 3, 1, 1, 1)),
         conv(F32, [1, 1, 130, 140], &all(&[6, 6], 1, 1, 1, 0)),
+        // Many enough for the largest tiles, as two gradients of weights are.
+        conv(F32, [1, 1, 9, 127], &all(&[97, 97], 1, 1, 1, 0)),
+        conv(BF16, [1, 1, 16, 128], &all(&[96, 96], 1, 1, 1, 0)),
         conv(F32, [2, 1, 8, 9], &[dim(7, 3, 3, 2, [2, 0]), dim(9, 2, 2, 3, [-1, 2])]),
         conv(F32, [1, 1, 8, 8], &all(&[16, 16], 4, 4, 1, 0)),
         conv(F64, [2, 1, 20, 34], &all(&[7, 8], 3, 1, 1, 1)),
@@ -51,8 +54,10 @@ pub fn cases() -> Vec<Case> {
         conv(F16, [2, 1, 16, 20], &all(&[9, 10], 3, 2, 1, 1)),
         conv(F16, [1, 1, 9, 130], &all(&[18, 18], 7, 2, 1, 3)),
     ];
+    let weights = [F32, F16].map(|dtype| conv(dtype, [8, 1, 9210, 121], &all(&[1], 1, 1, 1, 0)));
+    let weights = weights.map(|kind| Kernel::Conv(Conv { result: ConvResult::Weight, ..kind }));
     let results = [ConvResult::Output, ConvResult::Input, ConvResult::Weight];
     let each = kinds.iter().flat_map(|kind| results.map(|result| Kernel::Conv(Conv { result, ..kind.clone() })));
     let mesh = Mesh::new([], 1);
-    each.map(|kernel| case(&format!("convolution {kernel:?}"), kernel, &[None; 2], &mesh, true)).collect()
+    each.chain(weights).map(|kernel| case(&format!("convolution {kernel:?}"), kernel, &[None; 2], &mesh, true)).collect()
 }

@@ -17,9 +17,10 @@ const SIDES: [[u64; 2]; 5] = [[64, 64], [32, 128], [128, 32], [16, 256], [256, 1
 /// The time that the products of such a tile take, in lines that are loaded.
 const TILE_TIME: u64 = 128;
 
-/// The sides of the tile with four times as many, and how many of them keep a GPU busy.
+/// The sides of the tile with four times as many sums, which is loaded in half the time for each of
+/// them, and how many of these end sooner than the smaller ones on a GPU of 132 multiprocessors.
 const LARGE: [u64; 2] = [128, 128];
-const MANY: u64 = 256;
+const MANY: u64 = 72;
 
 /// An operand of the product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
