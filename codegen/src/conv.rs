@@ -27,7 +27,7 @@ const NEAR: u64 = 1 << 30;
 impl Implements<Conv> for Cuda {
     fn ready(&self, conv: &Conv, _in_place: &[Option<usize>]) -> Result<Generated, Reason> {
         let signature = conv.signature(&self.mesh)?;
-        let shape = Shape::of(conv, signature);
+        let shape = Shape::of(conv, signature, self.aligned);
         let mut function = Function::new("conv");
         let is_empty = [conv.batch, conv.groups, conv.inputs, conv.outputs].contains(&0);
         if conv.result == ConvResult::Weight {
@@ -65,10 +65,12 @@ struct Shape {
     taps: u64,
     /// The type of an index.
     index: &'static str,
+    /// Whether every operand begins at a multiple of 16 bytes.
+    aligned: bool,
 }
 
 impl Shape {
-    fn of(conv: &Conv, signature: Signature) -> Shape {
+    fn of(conv: &Conv, signature: Signature, aligned: bool) -> Shape {
         let (reads, result, channels) = match conv.result {
             ConvResult::Output => (["x", "w"], "y", [conv.outputs, conv.inputs]),
             ConvResult::Input => (["y", "w"], "x", [conv.inputs, conv.outputs]),
@@ -76,7 +78,7 @@ impl Shape {
         };
         let far = signature.reads.iter().chain(&signature.writes).any(|operand| operand.elements >= NEAR);
         let taps = conv.window.iter().map(|dim| dim.kernel).product();
-        Shape { signature, reads, result, channels, taps, index: if far { "i64" } else { "i32" } }
+        Shape { signature, reads, result, channels, taps, index: if far { "i64" } else { "i32" }, aligned }
     }
 
     /// The number of a sample's group among those of all samples.

@@ -86,6 +86,12 @@ impl Axis {
             limit: dim.output,
         }
     }
+
+    /// Whether every position sees itself alone.
+    pub fn is_pointwise(&self) -> bool {
+        let is_whole = self.count == self.limit && self.every == 1 && self.divisor == 1;
+        is_whole && self.taps == 1 && self.step == 1 && self.start == 0
+    }
 }
 
 fn common_divisor(a: u64, b: u64) -> u64 {

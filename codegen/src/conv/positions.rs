@@ -66,7 +66,12 @@ pub fn write(conv: &Conv, shape: &Shape, class: &[Axis], function: &mut Function
         text.line(format!("{index} group = {};", digit("blockIdx.x", below, conv.groups)));
         text.line(format!("w += group{};", times(conv.outputs * conv.inputs * shape.taps)));
     }
-    text.line(format!("{from} += {}{};", shape.image("sample", "group", conv.groups), times(channels * source)));
+    let is_whole_vectors = shape.aligned && source.is_multiple_of(tile.lanes()) && class.iter().all(Axis::is_pointwise);
+    if is_whole_vectors {
+        vectors_begin(conv, shape, &tile, [below, columns, source], text);
+    } else {
+        text.line(format!("{from} += {}{};", shape.image("sample", "group", conv.groups), times(channels * source)));
+    }
     if conv.result == ConvResult::Input {
         tile.clear(steps.depth(), text);
     }
@@ -74,7 +79,9 @@ pub fn write(conv: &Conv, shape: &Shape, class: &[Axis], function: &mut Function
         text.line("#pragma unroll 1");
         text.line(format!("for ({index} part = 0; part < {}; part += {}) {{", steps.taps, steps.own_taps));
     }
-    seen(&tile, &steps, class, columns, index, text);
+    if !is_whole_vectors {
+        seen(&tile, &steps, class, columns, index, text);
+    }
     text.line("#pragma unroll 1");
     text.line(format!("for ({index} c = 0; c < {channels}; c += {}) {{", steps.own_channels));
     let is_ragged = steps.parts() > 1 || !channels.is_multiple_of(steps.own_channels);
@@ -88,12 +95,16 @@ pub fn write(conv: &Conv, shape: &Shape, class: &[Axis], function: &mut Function
         ConvResult::Input => weights_by_channel(shape, &tile, &steps, class, text),
         _ => weights_by_row(shape, &tile, &steps, text),
     }
-    text.lines(["#pragma unroll".to_owned(), format!("for (u32 i = 0; i < {}; i++) {{", tile.own())]);
-    let is_whole = !is_ragged && tile.own() * tile.line() == steps.depth();
-    let there = if is_whole { "seen >> i & 1".to_owned() } else { format!("(seen >> i & 1) && {} < terms", tile.own_term()) };
-    let element = format!("{from}[c{} + far[i]]", times(source));
-    text.line(tile.set(Operand::Right, &tile.own_term(), "column", &tile.value(&there, &element)));
-    text.line("}");
+    if is_whole_vectors {
+        vectors(shape, &tile, source, text);
+    } else {
+        let own = tile.own_term();
+        let is_whole = !is_ragged && tile.own() * tile.line() == steps.depth();
+        let there = if is_whole { "seen >> i & 1".to_owned() } else { format!("(seen >> i & 1) && {own} < terms") };
+        let value = tile.value(&there, &format!("{from}[c{} + far[i]]", times(source)));
+        text.lines(["#pragma unroll".to_owned(), format!("for (u32 i = 0; i < {}; i++) {{", tile.own())]);
+        text.lines([tile.set(Operand::Right, &own, "column", &value), "}".to_owned()]);
+    }
     tile.multiply(text);
     text.line("}");
     if steps.parts() > 1 {
@@ -109,6 +120,33 @@ pub fn write(conv: &Conv, shape: &Shape, class: &[Axis], function: &mut Function
     };
     tile.store(store, text);
     text.line("}");
+}
+
+/// Lines that find where the thread's vectors of columns lie, of positions that see themselves.
+fn vectors_begin(conv: &Conv, shape: &Shape, tile: &Tile, [below, columns, plane]: [u64; 3], text: &mut Text) {
+    let (index, from, lanes) = (shape.index, shape.reads[0], tile.lanes());
+    let beside = tile.columns / lanes;
+    let first = format!("({index})blockIdx.x{} * {} + beside", over(below * conv.groups), tile.columns);
+    let image = shape.image(&format!("(first / {plane})"), "group", conv.groups);
+    text.lines([
+        format!("u32 beside = threadIdx.x % {beside} * {lanes}, above = threadIdx.x / {beside};"),
+        format!("{index} first = {first};"),
+        format!("bool is_there = first < {columns};"),
+        format!("{from} += {image}{} + first % {plane};", times(shape.channels[1] * plane)),
+    ]);
+}
+
+/// Loads terms of the right operand by vectors of neighbouring columns.
+fn vectors(shape: &Shape, tile: &Tile, plane: u64, text: &mut Text) {
+    let (from, lanes) = (shape.reads[0], tile.lanes());
+    let at_once = THREADS * lanes / tile.columns;
+    let count = tile.depth.div_ceil(at_once);
+    text.lines(["#pragma unroll".to_owned(), format!("for (u32 i = 0; i < {count}; i++) {{")]);
+    text.line(format!("u32 term = above + i * {at_once};"));
+    text.line(tile.vector());
+    text.line(format!("if (is_there && term < terms) values = read<{lanes}>({from} + (c + term){});", times(plane)));
+    let guard = if tile.depth < count * at_once { format!("if (term < {}) ", tile.depth) } else { String::new() };
+    text.lines([guard + &tile.set_vector("term", "beside"), "}".to_owned()]);
 }
 
 /// Lines that find where the elements of the thread's column lie, for its own terms of a step, and

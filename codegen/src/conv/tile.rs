@@ -4,7 +4,7 @@ mod fused;
 mod tensor;
 
 use crate::function::THREADS;
-use crate::text::{Text, register, to_register};
+use crate::text::{Text, element, register, to_register};
 use shardc_ir::dtype::DType;
 use std::collections::BTreeSet;
 
@@ -89,7 +89,7 @@ impl Tile {
 
     /// The type of elements in shared memory.
     fn kind(&self) -> &'static str {
-        if self.is_tensor() { "u16" } else { register(self.dtype) }
+        if self.is_tensor() { element(self.dtype) } else { register(self.dtype) }
     }
 
     fn bytes(&self) -> u64 {
@@ -97,7 +97,7 @@ impl Tile {
     }
 
     /// Elements of 16 bytes.
-    fn lanes(&self) -> u64 {
+    pub fn lanes(&self) -> u64 {
         16 / self.bytes()
     }
 
@@ -163,7 +163,7 @@ impl Tile {
     /// The value of an operand's element, zero where it is not `there`.
     pub fn value(&self, there: &str, element: &str) -> String {
         if self.is_tensor() {
-            return format!("{there} ? {element}.bits : (u16)0");
+            return format!("{there} ? {element} : {}{{0}}", self.kind());
         }
         format!("{there} ? {}({element}) : ({})0", to_register(self.dtype), self.kind())
     }
@@ -172,6 +172,16 @@ impl Tile {
     pub fn set(&self, operand: Operand, term: &str, side: &str, value: &str) -> String {
         let (line, at) = if self.is_along(operand) { (side, term) } else { (term, side) };
         format!("{}[{line} * {} + {at}] = {value};", operand.name(), self.pitch(operand))
+    }
+
+    /// A line that declares a vector of zeros, `values`.
+    pub fn vector(&self) -> String {
+        format!("vec<{}, {}> values = {{}};", self.kind(), self.lanes())
+    }
+
+    /// A line that sets such neighbours of the right operand at a term, from a column on.
+    pub fn set_vector(&self, term: &str, column: &str) -> String {
+        format!("write_shared(right + {term} * {} + {column}, values);", self.pitch(Operand::Right))
     }
 
     /// Loads an operand whose terms are neighbours: each lane has one of them, of several places of
@@ -209,7 +219,7 @@ impl Tile {
         }
         text.line(format!("for (u32 i = threadIdx.x; i < {}; i += {THREADS}) {{", (self.depth - first) * self.rows));
         let term = format!("({first} + i / {})", self.rows);
-        text.line(self.set(Operand::Left, &term, &format!("i % {}", self.rows), "0"));
+        text.line(self.set(Operand::Left, &term, &format!("i % {}", self.rows), &format!("{}{{0}}", self.kind())));
         text.line("}");
     }
 
