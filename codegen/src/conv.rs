@@ -1,6 +1,6 @@
 //! Conv: convolutions and their gradients as products of matrices in tiles, whose unfolded operand
-//! is never made (Chetlur et al., cuDNN: efficient primitives for deep learning, 2014); those of few
-//! channels a group thread by thread.
+//! is never made (Chetlur et al., cuDNN: efficient primitives for deep learning, 2014); those of
+//! few channels a group thread by thread.
 
 mod axes;
 mod direct;

@@ -1,5 +1,5 @@
-//! Products by fused multiplications: a thread has four by four sums, or eight by eight, from vectors
-//! of 16 bytes.
+//! Products by fused multiplications: a thread has four by four sums, or eight by eight, from
+//! vectors of 16 bytes.
 
 use super::{LARGE, Operand, Tile, each, write_lines};
 use crate::text::Text;

@@ -1,4 +1,4 @@
-//! Products by tensor cores: a warp has sums of 16 rows by 8 columns, several of them, from elements
+//! Products by tensor cores: a warp has several tiles of 16 rows by 8 columns of sums, from elements
 //! of 16 bits.
 
 use super::{LARGE, Operand, Tile, each, write_lines};
