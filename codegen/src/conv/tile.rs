@@ -50,8 +50,8 @@ pub struct Tile {
 }
 
 impl Tile {
-    /// The tile for so many rows and columns, whose results there are `times` over. `along` says for
-    /// either operand whether terms are neighbours in memory.
+    /// The tile for so many rows and columns, whose results there are `times` over. `along` says
+    /// for either operand whether terms are neighbours in memory.
     pub fn of(dtype: DType, [rows, columns]: [u64; 2], times: u64, depth: u64, along: [bool; 2]) -> Tile {
         let tiles = |[r, c]: [u64; 2]| rows.div_ceil(r) * columns.div_ceil(c);
         // A tile's time is that of its products and that of its sides, which are loaded.

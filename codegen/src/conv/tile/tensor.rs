@@ -5,7 +5,7 @@ use super::{LARGE, Operand, Tile, each, write_lines};
 use crate::text::Text;
 use shardc_ir::dtype::DType;
 
-/// Terms, rows, and pairs of columns' eights that are multiplied together.
+/// Terms that are multiplied together, and the sides of the pieces that a warp's part is made of.
 pub const DEPTH: u64 = 16;
 const SIDE: u64 = 16;
 
