@@ -1,143 +1,122 @@
-//! Conv, plainly: a thread sums one output or input, a block one weight.
+//! Conv: convolutions and their gradients as products of matrices in tiles, whose unfolded operand
+//! is never made (Chetlur et al., cuDNN: efficient primitives for deep learning, 2014); those of
+//! few channels a group thread by thread.
+
+mod axes;
+mod direct;
+mod positions;
+mod tile;
+mod weights;
 
 use crate::Cuda;
-use crate::function::{Function, THREADS};
+use crate::function::Function;
 use crate::generated::{Accesses, Generated};
-use crate::text::{Text, conversion, digit, register, row_major, times, to_register};
-use crate::window::{self, Side};
+use crate::text::times;
+use axes::Axis;
+use shardc_ir::kernel::signature::Signature;
 use shardc_ir::kernel::{Conv, ConvResult, Form, Implements};
+use shardc_ir::position::Offset;
 use shardc_ir::reason::Reason;
+
+/// Rows or columns of a group's product, fewer than which are too few for tiles.
+const FEW: u64 = 8;
+
+/// Elements of an operand below which 32 bits count what lies around them, too.
+const NEAR: u64 = 1 << 30;
 
 impl Implements<Conv> for Cuda {
     fn ready(&self, conv: &Conv, _in_place: &[Option<usize>]) -> Result<Generated, Reason> {
         let signature = conv.signature(&self.mesh)?;
-        let (names, result) = match conv.result {
-            ConvResult::Output => (["x", "w"], "y"),
-            ConvResult::Input => (["y", "w"], "x"),
-            ConvResult::Weight => (["x", "y"], "w"),
-        };
+        let shape = Shape::of(conv, signature, self.aligned);
         let mut function = Function::new("conv");
-        for (at, (name, operand)) in names.iter().zip(&signature.reads).enumerate() {
-            function.reads(name, at, conv.dtype, operand.elements, Accesses::over(&[(operand.elements, 1)]));
-        }
-        let total = signature.writes[0].elements;
-        function.writes(result, 0, conv.dtype, total, true, Accesses::over(&[(total, 1)]));
+        let is_empty = [conv.batch, conv.groups, conv.inputs, conv.outputs].contains(&0);
         if conv.result == ConvResult::Weight {
-            function.grid = [total, 1, 1];
-            function.shared = 8 * (THREADS / 32) as u32;
-        } else {
-            function.threads_over(total);
+            if is_empty || conv.outputs.min(conv.inputs * shape.taps) < FEW {
+                direct::weights(conv, &shape, &mut function)?;
+            } else {
+                weights::write(conv, &shape, &mut function)?;
+            }
+            return function.finish();
         }
-        function.begin(THREADS);
-        let text = &mut function.text;
-        if conv.result == ConvResult::Weight {
-            text.lines(["SHARED(shared);", "u64 i = blockIdx.x;"]);
-        } else {
-            text.line(format!("u64 i = (u64)blockIdx.x * {THREADS} + threadIdx.x;"));
-            text.line(format!("if (i >= {total}) return;"));
+        for (number, class) in axes::classes(conv).iter().enumerate() {
+            if number > 0 {
+                function.next()?;
+            }
+            let sees_none = class.iter().any(|axis| axis.taps == 0);
+            if is_empty || sees_none || shape.channels[0] < FEW {
+                direct::positions(conv, &shape, class, &mut function);
+            } else {
+                positions::write(conv, &shape, class, &mut function);
+            }
         }
-        text.line(format!("{} sum = 0;", register(conv.dtype)));
-        match conv.result {
-            ConvResult::Output => output(conv, text),
-            ConvResult::Input => input(conv, text),
-            ConvResult::Weight => weight(conv, text),
-        }
-        text.line("}");
         function.finish()
     }
 }
 
-/// A line that adds the product of two operands' elements.
-fn add(conv: &Conv, a: [&str; 2], b: [&str; 2]) -> String {
-    let (load, fused) = (to_register(conv.dtype), if register(conv.dtype) == "double" { "fma" } else { "fmaf" });
-    format!("sum = {fused}({load}({}[{}]), {load}({}[{}]), sum);", a[0], a[1], b[0], b[1])
+/// What the texts of a convolution have in common.
+struct Shape {
+    signature: Signature,
+    /// The names of the operands.
+    reads: [&'static str; 2],
+    result: &'static str,
+    /// Channels of a group in the result and in what it is made of.
+    channels: [u64; 2],
+    /// Taps of the kernel.
+    taps: u64,
+    /// The type of an index.
+    index: &'static str,
+    /// Whether every operand begins at a multiple of 16 bytes.
+    aligned: bool,
 }
 
-/// A line that finds where the plane begins that indices name, of `elements` each.
-fn planes_before(name: &str, first: &str, rest: &[(&str, u64)], elements: u64) -> String {
-    format!("u64 {name} = ({}){};", row_major(first, rest), times(elements))
-}
-
-/// Elements of a plane of input, of output, and taps.
-fn planes(conv: &Conv) -> [u64; 3] {
-    [Side::Input, Side::Output, Side::Kernel].map(|side| window::positions(&conv.window, side))
-}
-
-fn output(conv: &Conv, text: &mut Text) {
-    let Conv { groups, inputs, outputs, .. } = *conv;
-    let [plane, own, taps] = planes(conv);
-    text.lines([
-        format!("i32 place = (i32)(i % {own});"),
-        format!(
-            "u64 channel = {}, group = {}, sample = i / {};",
-            digit("i", own, outputs),
-            digit("i", own * outputs, groups),
-            own * outputs * groups
-        ),
-    ]);
-    text.lines(window::indices(&conv.window, Side::Output, "place", "p"));
-    text.line(format!("for (u64 c = 0; c < {inputs}; c++) {{"));
-    text.line(planes_before("from", "sample", &[("group", groups), ("c", inputs)], plane));
-    text.line(planes_before("by", "group", &[("channel", outputs), ("c", inputs)], taps));
-    let opened = window::taps(&conv.window, "p", "k", "s", text);
-    let (source, tap) = (window::place(&conv.window, Side::Input, "s"), window::place(&conv.window, Side::Kernel, "k"));
-    text.line(add(conv, ["x", &format!("from + {source}")], ["w", &format!("by + {tap}")]));
-    text.lines(vec!["}"; opened + 1]);
-    text.line(format!("y[i] = {}(sum);", conversion(conv.dtype)));
-}
-
-fn input(conv: &Conv, text: &mut Text) {
-    let Conv { groups, inputs, outputs, .. } = *conv;
-    let [own, plane, taps] = planes(conv);
-    text.lines([
-        format!("i32 place = (i32)(i % {own});"),
-        format!(
-            "u64 channel = {}, group = {}, sample = i / {};",
-            digit("i", own, inputs),
-            digit("i", own * inputs, groups),
-            own * inputs * groups
-        ),
-    ]);
-    text.lines(window::indices(&conv.window, Side::Input, "place", "s"));
-    text.line(format!("for (u64 c = 0; c < {outputs}; c++) {{"));
-    text.line(planes_before("from", "sample", &[("group", groups), ("c", outputs)], plane));
-    text.line(planes_before("by", "group", &[("c", outputs), ("channel", inputs)], taps));
-    let opened = window::seen_by(&conv.window, "s", "k", "p", text);
-    let (source, tap) = (window::place(&conv.window, Side::Output, "p"), window::place(&conv.window, Side::Kernel, "k"));
-    text.line(add(conv, ["y", &format!("from + {source}")], ["w", &format!("by + {tap}")]));
-    text.lines(vec!["}"; opened + 1]);
-    text.line(format!("x[i] = {}(sum);", conversion(conv.dtype)));
-}
-
-fn weight(conv: &Conv, text: &mut Text) {
-    let Conv { batch, groups, inputs, outputs, .. } = *conv;
-    let [plane, own, taps] = planes(conv);
-    text.lines([
-        format!("i32 tap = (i32)({});", digit("i", 1, taps)),
-        format!(
-            "u64 channel = {}, result = {}, group = i / {};",
-            digit("i", taps, inputs),
-            digit("i", taps * inputs, outputs),
-            taps * inputs * outputs
-        ),
-    ]);
-    text.lines(window::indices(&conv.window, Side::Kernel, "tap", "k"));
-    text.lines([
-        format!("for (u64 at = threadIdx.x; at < {}; at += {THREADS}) {{", batch * own),
-        format!("i32 place = (i32)(at % {own});"),
-        format!("u64 sample = at / {own};"),
-    ]);
-    text.lines(window::indices(&conv.window, Side::Output, "place", "p"));
-    for (d, dim) in conv.window.iter().enumerate() {
-        text.lines(window::seen(d, dim, "p", "k", "s"));
+impl Shape {
+    fn of(conv: &Conv, signature: Signature, aligned: bool) -> Shape {
+        let (reads, result, channels) = match conv.result {
+            ConvResult::Output => (["x", "w"], "y", [conv.outputs, conv.inputs]),
+            ConvResult::Input => (["y", "w"], "x", [conv.inputs, conv.outputs]),
+            ConvResult::Weight => (["x", "y"], "w", [conv.outputs, conv.inputs]),
+        };
+        let far = signature.reads.iter().chain(&signature.writes).any(|operand| operand.elements >= NEAR);
+        let taps = conv.window.iter().map(|dim| dim.kernel).product();
+        Shape { signature, reads, result, channels, taps, index: if far { "i64" } else { "i32" }, aligned }
     }
-    let source = window::place(&conv.window, Side::Input, "s");
-    text.line(planes_before("from", "sample", &[("group", groups), ("channel", inputs)], plane));
-    text.line(planes_before("to", "sample", &[("group", groups), ("result", outputs)], own));
-    text.line(add(conv, ["x", &format!("from + {source}")], ["y", "to + place"]));
-    text.lines([
-        "}".to_owned(),
-        format!("sum = over_block<Sum, {}>(sum, shared);", THREADS / 32),
-        format!("if (threadIdx.x == 0) w[i] = {}(sum);", conversion(conv.dtype)),
-    ]);
+
+    /// The number of a sample's group among those of all samples.
+    fn image(&self, sample: &str, group: &str, groups: u64) -> String {
+        if groups == 1 { sample.to_owned() } else { format!("({sample}{} + {group})", times(groups)) }
+    }
+
+    /// Bytes of an index.
+    fn index_bytes(&self) -> u64 {
+        if self.index == "i64" { 8 } else { 4 }
+    }
+
+    /// Declares what is read.
+    fn reads(&self, conv: &Conv, function: &mut Function) {
+        for (at, (name, operand)) in self.reads.iter().zip(&self.signature.reads).enumerate() {
+            function.reads(name, at, conv.dtype, operand.elements, Accesses::over(&[(operand.elements, 1)]));
+        }
+    }
+
+    /// Declares that the result is written whole.
+    fn writes(&self, conv: &Conv, function: &mut Function) {
+        let total = self.signature.writes[0].elements;
+        function.writes(self.result, 0, conv.dtype, total, true, Accesses::over(&[(total, 1)]));
+    }
+
+    /// Declares what a function for a class of results reads and writes.
+    fn class(&self, conv: &Conv, class: &[Axis], function: &mut Function) {
+        self.reads(conv, function);
+        if class.iter().all(|axis| axis.every == 1) {
+            return self.writes(conv, function);
+        }
+        let total = self.signature.writes[0].elements;
+        let plane = axes::all(class, |axis| axis.result);
+        let strides = axes::strides(class, |axis| axis.result);
+        let mut terms = vec![(conv.batch * conv.groups * self.channels[0], plane as i64)];
+        terms.extend(class.iter().zip(&strides).map(|(axis, stride)| (axis.count, (axis.every * stride) as i64)));
+        let first: u64 = class.iter().zip(&strides).map(|(axis, stride)| axis.first * stride).sum();
+        let accesses = Accesses { start: Offset::constant(first as i64), ..Accesses::over(&terms) };
+        function.writes(self.result, 0, conv.dtype, total, false, accesses);
+    }
 }

@@ -8,14 +8,12 @@ use shardc_ir::kernel::WindowDim;
 pub enum Side {
     Input,
     Output,
-    Kernel,
 }
 
 fn size(dim: &WindowDim, side: Side) -> u64 {
     match side {
         Side::Input => dim.input,
         Side::Output => dim.output,
-        Side::Kernel => dim.kernel,
     }
 }
 

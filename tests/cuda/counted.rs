@@ -6,7 +6,7 @@ use shardc_codegen::Launch;
 use shardc_codegen::generated::Accesses;
 use shardc_cuda_testing::ptx::{Counts, Sectors};
 use shardc_ir::dtype::DType;
-use shardc_ir::kernel::{Fill, Kernel, RowProgram};
+use shardc_ir::kernel::{Conv, ConvResult, Fill, Kernel, RowProgram, WindowDim};
 use shardc_ir::mesh::Mesh;
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -53,7 +53,7 @@ pub fn judge(case: &Case, launch: &Launch, counts: &Counts, listed: &mut Listed)
     }
     if counts.wavefronts_each() > WAVEFRONTS {
         match case.kernel {
-            Kernel::Contract(_) | Kernel::Conv(_) => list("plain: lanes meet in banks", 1.0 / counts.wavefronts_each()),
+            Kernel::Contract(_) => list("plain: lanes meet in banks", 1.0 / counts.wavefronts_each()),
             _ => return Err(format!("{} takes {:.2} wavefronts a phase", launch.entry, counts.wavefronts_each())),
         }
     }
@@ -65,7 +65,7 @@ fn reason(case: &Case, launch: &Launch, at: usize, sectors: Sectors) -> Option<&
     if sectors.used() >= USED {
         return None;
     }
-    if matches!(case.kernel, Kernel::Contract(_) | Kernel::Conv(_)) {
+    if matches!(case.kernel, Kernel::Contract(_)) {
         return Some("plain: for what no library takes");
     }
     let own = || launch.accesses.iter().filter(|accesses| accesses.parameter == at);
@@ -77,9 +77,39 @@ fn reason(case: &Case, launch: &Launch, at: usize, sectors: Sectors) -> Option<&
         Some("an element of it is of many threads")
     } else if matches!(case.kernel, Kernel::MaxPool(_) | Kernel::MaxPoolGrad(_)) {
         Some("its windows step over neighbours")
+    } else if let Kernel::Conv(conv) = &case.kernel {
+        let bytes = own().map(|accesses| accesses.bytes).next().unwrap_or(1);
+        of_convolution(conv, &launch.parameters[at].name, bytes, sectors)
     } else if own().any(|accesses| row(case, accesses) * accesses.bytes < LINE) {
         Some("its rows are shorter than a line")
     } else if sectors.used() >= BETWEEN && own().any(|accesses| is_between(row(case, accesses), elements(accesses), accesses)) {
+        Some("its rows begin within sectors")
+    } else {
+        None
+    }
+}
+
+/// The same for an operand of a convolution, whose rows are those of planes, or the taps that make
+/// one result.
+fn of_convolution(conv: &Conv, name: &str, bytes: u64, sectors: Sectors) -> Option<&'static str> {
+    let steps_over = conv.window.iter().any(|dim| dim.stride > 1);
+    let is_single = |dim: &&WindowDim| dim.kernel == 1 && dim.input == dim.output;
+    let whole = conv.window.iter().rev().take_while(is_single).count();
+    let inner = |size: fn(&WindowDim) -> u64| conv.window.iter().rev().take(whole + 1).map(size).product::<u64>();
+    let row = match name {
+        "x" => inner(|dim| dim.input),
+        "y" => inner(|dim| dim.output),
+        _ => conv.inputs * conv.window.iter().map(|dim| dim.kernel).product::<u64>(),
+    };
+    if steps_over && name == "x" {
+        Some("its windows step over neighbours")
+    } else if steps_over && name == "w" && conv.result == ConvResult::Input {
+        Some("a residue by the stride is of some taps of each kernel")
+    } else if row * bytes < LINE {
+        Some("its rows are shorter than a line")
+    } else if sectors.used() >= BETWEEN && whole < conv.window.len() {
+        Some("what taps see begins within sectors")
+    } else if sectors.used() >= BETWEEN && !(row * bytes).is_multiple_of(SECTOR) {
         Some("its rows begin within sectors")
     } else {
         None

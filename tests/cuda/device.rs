@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Damages, as what stands in the names of the device and what comes in its place.
-const DAMAGES: [(&str, &str); 27] = [
+const DAMAGES: [(&str, &str); 29] = [
     ("#define BARRIER() __syncthreads()", "#define BARRIER()"),
     ("return __float_as_uint(x);", "return (u32)x;"),
     ("return __uint_as_float(x);", "return (float)x;"),
@@ -30,6 +30,8 @@ const DAMAGES: [(&str, &str); 27] = [
     ("{%1, %2, %3, %4};", "{%1, %2, %4, %3};"),
     ("{%1, %2, %3, %4};", "{%4, %2, %3, %1};"),
     ("[%0], {%1, %2, %3, %4};", "[%0 + 16], {%1, %2, %3, %4};"),
+    ("st.shared.v2.u32 [%0], {%1, %2};", "st.shared.v2.u32 [%0], {%2, %1};"),
+    ("st.shared.v4.u32 [%0], {%1, %2, %3, %4};", "st.shared.v4.u32 [%0], {%1, %3, %2, %4};"),
     (
         "u32 shuffle_xor(u32 x, int lanes) { return __shfl_xor_sync(0xffffffffu, x, lanes)",
         "u32 shuffle_xor(u32 x, int lanes) { return x",

@@ -7,6 +7,7 @@
 
 mod attention;
 mod command;
+mod convolutions;
 mod counted;
 mod device;
 #[path = "../support/job.rs"]
@@ -151,7 +152,8 @@ fn small_cases() -> Vec<Case> {
             }
         }
     }
-    cases.extend(attention::cases().into_iter().map(|case| (case.generated.name.clone(), case)));
+    let own = attention::cases().into_iter().chain(convolutions::cases());
+    cases.extend(own.map(|case| (case.generated.name.clone(), case)));
     cases.into_values().collect()
 }
 

@@ -75,6 +75,16 @@ INLINE void store(void* p, words<4> from) {
     asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};"
                  :: "l"(p), "r"(from.w[0]), "r"(from.w[1]), "r"(from.w[2]), "r"(from.w[3]) : "memory");
 }
+// The same for shared memory.
+INLINE void store_shared(void* p, words<2> from) {
+    asm volatile("st.shared.v2.u32 [%0], {%1, %2};"
+                 :: "r"((u32)__cvta_generic_to_shared(p)), "r"(from.w[0]), "r"(from.w[1]) : "memory");
+}
+INLINE void store_shared(void* p, words<4> from) {
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};"
+                 :: "r"((u32)__cvta_generic_to_shared(p)),
+                    "r"(from.w[0]), "r"(from.w[1]), "r"(from.w[2]), "r"(from.w[3]) : "memory");
+}
 
 // The value that the lane whose number differs in the bits of `lanes` gives; every lane of the warp takes part.
 INLINE u32 shuffle_xor(u32 x, int lanes) { return __shfl_xor_sync(0xffffffffu, x, lanes); }

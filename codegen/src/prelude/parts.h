@@ -17,6 +17,12 @@ template <class T, int N> INLINE void write(T* to, vec<T, N> v) {
     u.v = v;
     store(to, u.w);
 }
+// The same for shared memory.
+template <class T, int N> INLINE void write_shared(T* to, vec<T, N> v) {
+    union { vec<T, N> v; words<(int)sizeof(T) * N / 4> w; } u;
+    u.v = v;
+    store_shared(to, u.w);
+}
 
 // How partial results meet.
 template <class T> struct Sum {

@@ -90,6 +90,7 @@ INLINE void store(void* p, words<2> from) { *(u64*)p = from.w[0] | (u64)from.w[1
 INLINE void store(void* p, words<4> from) {
     *(host::Words4*)p = host::Words4{from.w[0], from.w[1], from.w[2], from.w[3]};
 }
+template <int WORDS> INLINE void store_shared(void* p, words<WORDS> from) { store(p, from); }
 
 INLINE u32 shuffle_xor_at(u32 x, int lanes, u32 site) { return (u32)host::exchange(x, lanes, site); }
 INLINE float shuffle_xor_at(float x, int lanes, u32 site) {

@@ -196,6 +196,10 @@ fn triple(c: &Call) -> Option<Step> {
             let low = (a & 0xffff).wrapping_mul(b & 0xff);
             c.wrapping_add(low).wrapping_add((a >> 16).wrapping_mul(b >> 8 & 0xff))
         })),
+        ("dp4a", ["u32"]) if k == Kind::U32 => Some(three(s, |a: u32, b: u32, c: u32| {
+            let bytes = a.to_le_bytes().into_iter().zip(b.to_le_bytes());
+            bytes.fold(c, |sum, (a, b)| sum.wrapping_add(u32::from(a) * u32::from(b)))
+        })),
         ("bfe", []) if k.bytes() >= 4 => Some(three(s, move |a: u64, b: u32, c: u32| bit_field(a, b & 255, c & 255, k))),
         ("prmt", []) => Some(three([d, a, b, e], permuted)),
         ("shf", ["l", how]) => {

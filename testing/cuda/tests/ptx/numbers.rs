@@ -264,14 +264,16 @@ fn f64_is_that_of_rust() {
 #[test]
 fn products_of_halves_and_constant_predicates() {
     let text = ".version 9.5\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u64 k_0)\n{\n\
-        .reg .pred %p<3>;\n.reg .b32 %r<8>;\n.reg .b64 %rd<3>;\n\
+        .reg .pred %p<3>;\n.reg .b32 %r<9>;\n.reg .b64 %rd<3>;\n\
         ld.param.u64 %rd1, [k_0];\ncvta.to.global.u64 %rd2, %rd1;\n\
         mov.b32 %r1, 0x00030005;\nmov.b32 %r2, 0xffff0702;\nmov.b32 %r3, 100;\n\
         dp2a.lo.u32.u32 %r4, %r1, %r2, %r3;\n\
+        dp4a.u32.u32 %r8, %r1, %r2, %r3;\n\
         mov.pred %p1, -1;\nmov.pred %p2, 0;\nselp.u32 %r5, 1, 2, %p1;\nselp.u32 %r6, 1, 2, %p2;\n\
-        st.global.u32 [%rd2], %r4;\nst.global.u32 [%rd2+4], %r5;\nst.global.u32 [%rd2+8], %r6;\nret;\n}\n";
-    let operands = vec![operand("y", Access::Write, vec![0; 12])];
+        st.global.u32 [%rd2], %r4;\nst.global.u32 [%rd2+4], %r5;\nst.global.u32 [%rd2+8], %r6;\n\
+        st.global.u32 [%rd2+12], %r8;\nret;\n}\n";
+    let operands = vec![operand("y", Access::Write, vec![0; 16])];
     let ran = Module::parse(text).and_then(|m| m.run(&job("k", 1, 1, 0, operands, &[]))).expect("it runs");
     let words: Vec<u32> = ran.operands[0].as_chunks().0.iter().map(|word| u32::from_le_bytes(*word)).collect();
-    assert_eq!(words, [100 + 5 * 2 + 3 * 7, 1, 2]);
+    assert_eq!(words, [100 + 5 * 2 + 3 * 7, 1, 2, 100 + 5 * 2 + 3 * 255]);
 }
