@@ -113,6 +113,10 @@ const WRONG: &[Wrong] = &[
     (|contract| contract.m.push(dim(2, 100, 0, 100)), "the letters of the rows are 2 dimensions"),
     (|contract| contract.n.push(dim(2, 0, 100, 100)), "the letters of the columns are 2 dimensions"),
     (|contract| contract.k.push(dim(2, 100, 100, 0)), "the letters of the sum are 2 dimensions"),
+    // Letters that follow one another in one operand only.
+    (|contract| contract.m = vec![dim(2, 15, 0, 40), dim(3, 5, 0, 4)], "the letters of the rows are 2 dimensions"),
+    (|contract| contract.m = vec![dim(2, 40, 0, 12), dim(3, 5, 0, 4)], "the letters of the rows are 2 dimensions"),
+    (|contract| contract.k = vec![dim(2, 3, 40, 0), dim(3, 1, 4, 0)], "the letters of the sum are 2 dimensions"),
     (|contract| contract.batch = vec![dim(1 << 31, 0, 0, 24)], "a dimension has more than 2147483647 positions"),
     (|contract| contract.n[0].c = 0, "results share elements"),
     (|contract| contract.batch = vec![dim(2, 0, 0, 0)], "results share elements"),

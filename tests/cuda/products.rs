@@ -336,6 +336,10 @@ fn what_no_epilogue_does_is_left_to_its_kernel() {
     assert!(product.with_bias(&half, 0).is_some());
     half.inputs[1].dtype = DType::F32;
     assert_eq!(product.with_bias(&half, 0), None);
+    // A product that is rounded to bf16 before is not the one that the epilogue adds to.
+    let rounded = Matmul::of(&Contract { result: DType::BF16, ..linear(DType::BF16) }).unwrap();
+    half.inputs.iter_mut().for_each(|input| input.dtype = DType::BF16);
+    assert_eq!(rounded.with_bias(&half, 0), None);
 
     let (contract, reduce) = (weight(DType::F32, false), gradient(DType::F32));
     let plain = Matmul::of(&contract).unwrap();
@@ -353,9 +357,16 @@ fn what_no_epilogue_does_is_left_to_its_kernel() {
         assert_eq!(plain.with_bias_gradient(&contract, 1, &reduce), None, "{number}");
     }
     assert_eq!(plain.with_bias_gradient(&contract, 0, &reduce), None);
-    // `linear` sums neither operand over what is no neighbour.
-    let linear = linear(DType::F32);
-    assert_eq!(Matmul::of(&linear).unwrap().with_bias_gradient(&linear, 0, &reduce), None);
+    // Sums over neighbours: of an `A` that is transposed, and of a `B` that is not.
+    let dim = |size, a, b, c| ContractDim { size, a, b, c };
+    let contract = Contract { n: vec![dim(4, 0, 5, 1)], k: vec![dim(5, 1, 1, 0)], ..linear(DType::F32) };
+    let plain = Matmul::of(&contract).unwrap();
+    assert_eq!((plain.swapped, plain.transposed), (true, [true, false]));
+    for (operand, rows) in [(1, 4), (0, 6)] {
+        let mut across = Reduce { reduced: vec![false, true], ..reduce.clone() };
+        (across.map.shape, across.map.inputs[0].strides) = (vec![rows, 5], vec![5, 1]);
+        assert_eq!(plain.with_bias_gradient(&contract, operand, &across), None);
+    }
 }
 
 /// The contractions of plans, as products, with the kernels beside that they carry out.

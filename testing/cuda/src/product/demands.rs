@@ -127,8 +127,8 @@ fn distinct(d: &Layout) -> Result<(), String> {
 }
 
 /// `cublasLtEpilogue_t`, and `CUBLASLT_MATMUL_DESC_BIAS_POINTER`. That gradients of a bias are made
-/// of an `A` that is not transposed, or a `B` that is, is what NVIDIA's own tests of nvmath-python
-/// know (`test_epilogues`).
+/// of an `A` that is not transposed, or a `B` that is, is known to NVIDIA's tests of nvmath-python
+/// (`skip_test_epilogues`).
 fn epilogue(product: &Product, memory: &Memory) -> Result<(), String> {
     let Some(length) = product.vector() else { return Ok(()) };
     let bias = memory.bias.as_ref().ok_or("the epilogue's vector is null")?;
