@@ -3,8 +3,8 @@
 //!
 //! What the library takes is from NVIDIA's cuBLAS manual, "Using the cuBLASLt API" (of CUDA 13),
 //! which comments here cite by the names of its sections, and from its header `cublasLt.h`. It
-//! computes `D = alpha * op(A) * op(B) + beta * C`, where `op` may transpose, and matrices lie column
-//! by column. What it does not take is refused with a reason, and is a kernel of ours.
+//! computes `D = alpha * op(A) * op(B) + beta * C`, where `op` may transpose, and matrices lie
+//! column by column. What it does not take is refused with a reason, and is a kernel of ours.
 
 mod contraction;
 mod epilogue;
@@ -26,8 +26,8 @@ pub const REDUCTION_SCHEMES: u32 = 0;
 const MAX_ALIGNMENT: u64 = 256;
 
 /// One call of `cublasLtMatmul`. Its `A` and `B` are the operands `a` and `b` of a contraction, or
-/// the other way round. `C` lies as `D` does; it is `D`, unless it is something else that the product
-/// is added to.
+/// the other way round. `C` lies as `D` does; it is `D`, unless it is something else that the
+/// product is added to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Matmul {
     /// How products are added up.
@@ -116,8 +116,8 @@ impl Matmul {
         Matmul { compute, ..self }
     }
 
-    /// The same where the contraction's `a`, `b` and `c` begin at multiples of so many bytes, and `C`
-    /// at those of `c`.
+    /// The same where the contraction's `a`, `b` and `c` begin at multiples of so many bytes, and
+    /// `C` at those of `c`.
     pub fn aligned(self, [a, b, c]: [u64; 3]) -> Matmul {
         let [a, b] = if self.swapped { [b, a] } else { [a, b] };
         // The largest power of two that divides it.

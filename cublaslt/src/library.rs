@@ -40,7 +40,8 @@ impl Library {
     /// # Errors
     /// If it is not there, or lacks functions.
     pub fn open() -> Result<Library, String> {
-        // SAFETY: libraries run code of their own when they are opened; that of cuBLASLt is trusted.
+        // SAFETY: libraries run code of their own when they are opened; that of cuBLASLt is
+        // trusted.
         if !unsafe { sys::is_culib_present() } {
             let names = cudarc::get_lib_name_candidates("cublasLt");
             let major = |name: &String| name.rsplit('.').next().is_some_and(|n| ["12", "13"].contains(&n));
@@ -64,8 +65,8 @@ impl Library {
         [version / 10_000, version / 100 % 100, version % 100]
     }
 
-    /// The product as the library knows it. `bias` is the address of the epilogue's vector, by whose
-    /// alignment the library chooses kernels (`CUBLASLT_MATMUL_DESC_BIAS_POINTER`).
+    /// The product as the library knows it. `bias` is the address of the epilogue's vector, by
+    /// whose alignment the library chooses kernels (`CUBLASLT_MATMUL_DESC_BIAS_POINTER`).
     ///
     /// # Errors
     /// The object or attribute that the library refuses, or keeps otherwise than it was told.
@@ -252,7 +253,8 @@ impl<T: Kind> Object<T> {
         for (attribute, value) in attributes {
             let what = format!("{attribute:?} of {}", self.name);
             let (mut kept, mut written) = (vec![0u8; value.len()], 0);
-            // SAFETY: the object lives, and the pointers are to as many bytes as is said and to one number.
+            // SAFETY: the object lives, and the pointers are to as many bytes as is said and to one
+            // number.
             unsafe { (T::GET)(self.pointer, *attribute, kept.as_mut_ptr().cast(), kept.len(), &raw mut written) }
                 .result()
                 .map_err(refused(&what))?;

@@ -1,6 +1,6 @@
-//! Contractions as calls of cuBLASLt: plain loops that refuse what its manual refuses carry them out,
-//! with the results of the contraction's own loops; and where the library is found, it knows every
-//! attribute of those that plans have.
+//! Contractions as calls of cuBLASLt: plain loops that refuse what its manual refuses carry them
+//! out, with the results of the contraction's own loops; and where the library is found, it knows
+//! every attribute of those that plans have.
 
 use super::{ELEMENTS, FEW, MODELS, TYPES, is_full, programs, reduced};
 use shardc_codegen::matmul::{Compute, Epilogue, Layout, Matmul, REDUCTION_SCHEMES};
@@ -102,8 +102,8 @@ fn called(matmul: &Matmul, operands: &Operands<'_>) -> Result<(Vec<u8>, Vec<u8>)
     Ok((memory.d.bytes, memory.bias.map_or(vec![], |place| place.bytes)))
 }
 
-/// Half of the distance between a number of a type and the next, in part of it; and some for sums in
-/// f64 in another order.
+/// Half of the distance between a number of a type and the next, in part of it; and some for sums
+/// in f64 in another order.
 fn rounding(dtype: DType) -> f64 {
     let bits = match dtype {
         DType::F64 => 45,
@@ -197,7 +197,8 @@ fn products_are_their_contractions() {
     }
     eprintln!("{taken} products in {} ways; refused: {refused:#?}", ways.len());
     assert!(taken >= DRAWS.1, "{taken} of {} contractions are products", DRAWS.0);
-    // Swapped or not, each of the operands transposed or not, one product or a batch, of one `A` or many.
+    // Swapped or not, each of the operands transposed or not, one product or a batch, of one `A` or
+    // many.
     assert_eq!(ways.len(), 24, "{ways:?}");
     assert!(refused.keys().any(|why| why.contains("letters")) && refused.keys().any(|why| why.contains("neighbours")));
 }
@@ -260,8 +261,8 @@ fn epilogues_are_the_kernels_that_they_replace() {
     }
 }
 
-/// The gradient of `linear`'s second operand, from its first one and the gradient of its result: that
-/// lies as `bn` or `nb` in memory of the result.
+/// The gradient of `linear`'s second operand, from its first one and the gradient of its result:
+/// that lies as `bn` or `nb` in memory of the result.
 fn weight(dtype: DType, is_turned: bool) -> Contract {
     let dim = |size, a, b, c| ContractDim { size, a, b, c };
     let [k, n] = if is_turned { [dim(5, 1, 0, 1), dim(4, 0, 1, 5)] } else { [dim(5, 1, 0, 4), dim(4, 0, 1, 1)] };

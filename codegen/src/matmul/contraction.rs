@@ -8,8 +8,8 @@ use shardc_ir::kernel::{Contract, ContractDim};
 use shardc_ir::reason;
 use shardc_ir::reason::Reason;
 
-/// The most rows, columns and matrices (`cublasLtMatrixLayoutAttribute_t`: "usually only values that
-/// can be expressed as int32_t are supported").
+/// The most rows, columns and matrices (`cublasLtMatrixLayoutAttribute_t`: "usually only values
+/// that can be expressed as int32_t are supported").
 const MOST: u64 = i32::MAX as u64;
 
 /// A size and a stride.

@@ -1,5 +1,5 @@
-//! The kernels beside a product that it carries out as well: a vector or a matrix that is added to it,
-//! and the sum of an operand.
+//! The kernels beside a product that it carries out as well: a vector or a matrix that is added to
+//! it, and the sum of an operand.
 
 use super::contraction::only;
 use super::{Compute, Epilogue, Matmul};
@@ -10,10 +10,10 @@ use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::scalar::{Binary, Instr, Rounding, ScalarProgram};
 
 impl Matmul {
-    /// The product that also does what a map behind it does, if all of that is to add a vector along
-    /// the rows of `D` (`CUBLASLT_EPILOGUE_BIAS`: it "must match matrix D rows, it must be packed",
-    /// and "is broadcasted to all columns"). `product` is the map's input that the product writes; the
-    /// other one is the vector, and the map's result is `D`.
+    /// The product that also does what a map behind it does, if all of that is to add a vector
+    /// along the rows of `D` (`CUBLASLT_EPILOGUE_BIAS`: it "must match matrix D rows, it must be
+    /// packed", and "is broadcasted to all columns"). `product` is the map's input that the product
+    /// writes; the other one is the vector, and the map's result is `D`.
     pub fn with_bias(&self, map: &Map, product: usize) -> Option<Matmul> {
         let sum = self.added(map, product)?;
         let vector = map.inputs.get(1 - product)?;
@@ -25,17 +25,18 @@ impl Matmul {
     }
 
     /// The product that is added to what a map behind it adds it to, if that is all that the map
-    /// does. `product` is the map's input that the product writes; the other one is `C`, and the map's
-    /// result is `D`, which may be the same memory.
+    /// does. `product` is the map's input that the product writes; the other one is `C`, and the
+    /// map's result is `D`, which may be the same memory.
     pub fn accumulating(&self, map: &Map, product: usize) -> Option<Matmul> {
         let sum = self.added(map, product)?;
         is_whole(map, 1 - product).then_some(Matmul { beta: 1.0, ..sum })
     }
 
-    /// The product that also sums an operand, 0 or 1, of its contraction as a reduction does: over all
-    /// that the product sums over, into a vector along the rows or columns of `D`.
-    /// (`CUBLASLT_EPILOGUE_BGRADA`, `CUBLASLT_EPILOGUE_BGRADB`. They take an `A` that is not transposed
-    /// and a `B` that is; NVIDIA's tests of nvmath-python say so where the manual does not.)
+    /// The product that also sums an operand, 0 or 1, of its contraction as a reduction does: over
+    /// all that the product sums over, into a vector along the rows or columns of `D`.
+    /// (`CUBLASLT_EPILOGUE_BGRADA`, `CUBLASLT_EPILOGUE_BGRADB`. They take an `A` that is not
+    /// transposed and a `B` that is; NVIDIA's tests of nvmath-python say so where the manual does
+    /// not.)
     pub fn with_bias_gradient(&self, contract: &Contract, operand: usize, reduce: &Reduce) -> Option<Matmul> {
         let map = &reduce.map;
         let ([input], [result]) = (&map.inputs[..], &map.outputs[..]) else { return None };

@@ -4,8 +4,8 @@
 //! A description is what NVIDIA's cuBLAS manual has ("Using the cuBLASLt API", of CUDA 13) and the
 //! header `cublasLt.h` says, written apart from whoever makes such calls.
 //!
-//! Products are added up in f64, in the order of `k`, from elements of 32 bits or fewer without
-//! a rounding of the products. `alpha`, `beta` and the bias are applied in f64 too, so that a result
+//! Products are added up in f64, in the order of `k`, from elements of 32 bits or fewer without a
+//! rounding of the products. `alpha`, `beta` and the bias are applied in f64 too, so that a result
 //! is rounded once. The library itself adds up in the compute type, in an order of its own.
 
 mod demands;

@@ -115,7 +115,8 @@ fn results_are_rounded_once() {
         let found = sum(Element::BF16, Compute::F32, &terms, &0x3f80u16.to_le_bytes());
         u16::from_le_bytes([found[0], found[1]])
     };
-    // 1 + 2^-8 lies in the middle between 1 and the next number, 2^-36 more does not; f32 has no 37 bits.
+    // 1 + 2^-8 lies in the middle between 1 and the next number, 2^-36 more does not; f32 has no 37
+    // bits.
     assert_eq!(bf16(&[0x3f80, 0x3b80]), 0x3f80);
     assert_eq!(bf16(&[0x3f80, 0x3b80, 0x2d80]), 0x3f81);
     assert_eq!(bf16(&[0xbf80, 0xbb80, 0xad80]), 0xbf81);

@@ -1,5 +1,5 @@
-//! What the manual demands of a call, and what is refused beside: other reduction schemes than none,
-//! whose results may follow from the order of blocks, and what the manual says nothing of.
+//! What the manual demands of a call, and what is refused beside: other reduction schemes than
+//! none, whose results may follow from the order of blocks, and what the manual says nothing of.
 
 use super::{Compute, Element, Epilogue, Layout, Memory, Place, Product};
 

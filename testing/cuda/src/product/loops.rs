@@ -66,7 +66,8 @@ fn offset(layout: &Layout, matrix: usize, row: usize, column: usize) -> usize {
     matrix * layout.stride as usize + column * layout.leading as usize + row
 }
 
-/// For each four of `count` rows or columns their terms, one four after another; what is beyond is 0.
+/// For each four of `count` rows or columns their terms, one four after another; what is beyond is
+/// 0.
 fn panels(count: usize, terms: usize, at: impl Fn(usize, usize) -> f64) -> Vec<Vec<[f64; TILE]>> {
     let four = |first: usize, term: usize| std::array::from_fn(|i| if first + i < count { at(first + i, term) } else { 0.0 });
     (0..count).step_by(TILE).map(|first| (0..terms).map(|term| four(first, term)).collect()).collect()
