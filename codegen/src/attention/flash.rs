@@ -21,8 +21,9 @@ const ROWS: u64 = 64;
 const WIDEST: u64 = 256;
 /// Bytes of shared memory that a block may have on every architecture.
 const SHARED: u64 = 99 << 10;
-/// Registers of a thread for sums and for the scores of a step.
-const SUMS: u64 = 176;
+/// Registers of a thread for sums, and twice those for scores of a step: what is found from scores
+/// needs as many.
+const SUMS: u64 = 192;
 
 /// Rows of the other operands in the smallest step.
 const LEAST: u64 = 16;

@@ -42,7 +42,7 @@ fn scale(a: &Attention, sum: &str, columns: u64, text: &mut Text) {
 /// The gradient of queries, and for each query the sum of its output times that one's gradient.
 fn of_queries(a: &Attention, index: &'static str, signature: &Signature, function: &mut Function) {
     let own = |flash: &Flash| flash.q.bytes(ROWS) + flash.d_o.bytes(ROWS);
-    let sums = |step| a.width.next_multiple_of(16) / 2 + step;
+    let sums = |step| a.width.next_multiple_of(16) / 2 + 2 * step;
     let flash = Flash::new(a, index, [a.width, a.v_width], true, own, sums);
     declare(a, signature, true, function);
     writes(a, signature, 0, "d_q", function);
@@ -106,7 +106,7 @@ fn of_keys(a: &Attention, index: &'static str, signature: &Signature, function: 
     let slices = a.width.max(a.v_width).div_ceil(SLICE);
     let [columns, v_columns] = [a.width, a.v_width].map(|width| width.div_ceil(slices).next_multiple_of(16));
     let own = |flash: &Flash| flash.k.bytes(ROWS) + flash.v.bytes(ROWS);
-    let sums = |step| (columns + v_columns) / 2 + step;
+    let sums = |step| (columns + v_columns) / 2 + 2 * step;
     let flash = Flash::new(a, index, [slices * columns, slices * v_columns], false, own, sums);
     declare(a, signature, false, function);
     function.works_in(a.dtype, a.batch * a.heads * a.q_len, false);

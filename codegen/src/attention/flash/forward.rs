@@ -12,7 +12,7 @@ use shardc_ir::reason::Reason;
 /// The text of attention.
 pub fn attention(a: &Attention, signature: &Signature, index: &'static str) -> Result<Generated, Reason> {
     let own = |flash: &Flash| flash.q.bytes(ROWS);
-    let sums = |step| a.v_width.next_multiple_of(16) / 2 + step / 2;
+    let sums = |step| a.v_width.next_multiple_of(16) / 2 + step;
     let flash = Flash::new(a, index, [a.width, a.v_width], true, own, sums);
     let o = Rows { name: "o", ..flash.d_o };
     let mut function = Function::new("attention");
