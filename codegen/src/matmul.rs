@@ -99,6 +99,13 @@ pub enum Epilogue {
     BiasGradientB,
 }
 
+impl Epilogue {
+    /// Whether its vector is written.
+    pub fn is_gradient(self) -> bool {
+        matches!(self, Epilogue::BiasGradientA | Epilogue::BiasGradientB)
+    }
+}
+
 impl Matmul {
     /// The type and length of the vector that the epilogue reads or writes. Its elements are of the
     /// type of `D` and follow one another (`cublasLtMatmul`, table of types, "Bias Type").

@@ -7,8 +7,11 @@
 //! run of that one has ended, and with it all that its queue began earlier. So a wait is one event
 //! of the device, which each run records anew.
 
+mod bytes;
 mod check;
 mod derive;
+mod products;
+mod seconds;
 mod sections;
 
 pub use check::{Checked, check, check_shape};
@@ -86,6 +89,9 @@ pub struct Row {
     /// The step of the task that it is of, by position.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<u32>,
+    /// Another step that it carries out as well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub second: Option<u32>,
     /// The queue.
     pub stream: Stream,
     /// With which micro-batches of its section it runs.
@@ -126,8 +132,14 @@ pub enum Work {
         a: Range,
         /// `B`.
         b: Range,
-        /// `D`, which is `C` too.
+        /// `D`.
         d: Range,
+        /// `C` where something is added.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        added: Option<Range>,
+        /// The vector of the epilogue.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        vector: Option<Range>,
         /// The room that it may use.
         room: Range,
     },
@@ -249,7 +261,9 @@ impl Work {
     pub fn ranges(&self) -> Vec<&Range> {
         match self {
             Work::Launch { pointers, .. } => pointers.iter().map(|pointer| &pointer.range).collect(),
-            Work::Product { a, b, d, room, .. } => vec![a, b, d, room],
+            Work::Product { a, b, d, added, vector, room, .. } => {
+                [a, b, d, room].into_iter().chain(added).chain(vector).collect()
+            }
             Work::Call { reads, writes, .. } => reads.iter().chain(writes).collect(),
             Work::Exchange { ends } => ends.iter().map(|end| &end.range).collect(),
             Work::CopyInput { to, .. } | Work::CopyScalar { to, .. } | Work::Clear { to } => vec![to],
@@ -316,9 +330,15 @@ impl Ran<'_> {
                 let those = |is: fn(&Pointer) -> bool| pointers.iter().filter(|p| is(p)).map(|p| p.range.at(time)).collect();
                 [those(|pointer| pointer.is_read), those(|pointer| pointer.is_written)]
             }
-            Work::Product { product, a, b, d, room } => {
-                let added = if product.beta == 0.0 { vec![] } else { at(&[*d]) };
-                [[at(&[*a, *b]), added].concat(), at(&[*d, *room])]
+            Work::Product { product, a, b, d, added, vector, room } => {
+                let (mut reads, mut writes) = (vec![*a, *b], vec![*d, *room]);
+                reads.extend(added);
+                if product.epilogue.is_gradient() {
+                    writes.extend(vector)
+                } else {
+                    reads.extend(vector)
+                }
+                [at(&reads), at(&writes)]
             }
             Work::Call { reads, writes, .. } => [at(reads), at(writes)],
             Work::Exchange { ends } => {

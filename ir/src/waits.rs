@@ -91,38 +91,64 @@ struct Queue {
     known: Option<usize>,
 }
 
+/// What runs in one of the queues, and touches bytes.
+#[derive(Debug, Clone)]
+pub struct Queued {
+    /// Its number: that of a step or the like, which may run several times.
+    pub number: usize,
+    /// Its queue.
+    pub stream: Stream,
+    /// The bytes that it reads.
+    pub reads: Vec<Range<u64>>,
+    /// The bytes that it writes.
+    pub writes: Vec<Range<u64>>,
+}
+
 /// The waits of a program: as few as the order in which they are found allows.
 pub fn derive(program: &Program) -> Waits {
     let steps = program.first_steps()[program.tasks.len()] + program.messages.len();
-    let mut waits = vec![vec![]; steps];
-    let mut latest: Vec<Option<usize>> = vec![None; steps];
+    let queued = |launch: Launch<'_>| Queued {
+        number: launch.number,
+        stream: launch.stream,
+        reads: launch.bytes(program, launch.reads).collect(),
+        writes: launch.bytes(program, launch.writes).collect(),
+    };
+    of(launches(program).map(queued), steps)
+}
+
+/// The waits of what runs in two queues, given in the order of the table, whose numbers are below
+/// `numbers`.
+pub fn of(all: impl Iterator<Item = Queued>, numbers: usize) -> Waits {
+    let mut waits = vec![vec![]; numbers];
+    let mut latest: Vec<Option<usize>> = vec![None; numbers];
     let mut queues = [Queue::default(), Queue::default()];
-    for launch in launches(program) {
-        let (own, other) = (launch.queue(), 1 - launch.queue());
-        let ended = waits[launch.number].iter().filter_map(|on: &usize| latest[*on]).max();
+    for (at, queued) in all.enumerate() {
+        let own = usize::from(queued.stream == Stream::Comm);
+        let other = 1 - own;
+        let ended = waits[queued.number].iter().filter_map(|on: &usize| latest[*on]).max();
         let known = queues[own].known.max(ended);
-        let needed = needed(program, &launch, &queues[other]).filter(|(at, _)| known.is_none_or(|known| *at > known));
+        let needed = needed(&queued, &queues[other]).filter(|(at, _)| known.is_none_or(|known| *at > known));
         queues[own].known = match needed {
             Some((_, on)) => {
-                waits[launch.number].push(on);
+                waits[queued.number].push(on);
                 latest[on]
             }
             None => known,
         };
-        let entry = (launch.at, launch.number);
-        launch.bytes(program, launch.reads).for_each(|range| queues[own].read.write(&range, entry, None));
-        launch.bytes(program, launch.writes).for_each(|range| queues[own].written.write(&range, entry, None));
-        latest[launch.number] = Some(launch.at);
+        let entry = (at, queued.number);
+        queued.reads.iter().for_each(|range| queues[own].read.write(range, entry, None));
+        queued.writes.iter().for_each(|range| queues[own].written.write(range, entry, None));
+        latest[queued.number] = Some(at);
     }
     Waits(waits)
 }
 
-/// The last launch of the other queue that must have ended, and its step.
-fn needed(program: &Program, launch: &Launch<'_>, other: &Queue) -> Option<(usize, usize)> {
+/// The last launch of the other queue that must have ended, and its number.
+fn needed(queued: &Queued, other: &Queue) -> Option<(usize, usize)> {
     let last = |memory: &Memory<(usize, usize)>, range: &Range<u64>| memory.touching(range).map(|entry| entry.content).max();
-    let read = launch.bytes(program, launch.reads).filter_map(|range| last(&other.written, &range)).max();
-    let write = |range: Range<u64>| last(&other.written, &range).max(last(&other.read, &range));
-    read.max(launch.bytes(program, launch.writes).filter_map(write).max())
+    let read = queued.reads.iter().filter_map(|range| last(&other.written, range)).max();
+    let write = |range: &Range<u64>| last(&other.written, range).max(last(&other.read, range));
+    read.max(queued.writes.iter().filter_map(write).max())
 }
 
 /// Whether `waits` order all launches that touch the same bytes; written without what [`derive()`]

@@ -1,6 +1,6 @@
 //! A launch table for people: a line for each row.
 
-use shardc_codegen::matmul::Matmul;
+use shardc_codegen::matmul::{Epilogue, Matmul};
 use shardc_codegen::table::{Part, Range, Row, Table, Work};
 use shardc_ir::columns::{Column, align};
 use shardc_ir::diagnostic::counted;
@@ -91,13 +91,20 @@ fn cells(program: &Program, number: usize, row: &Row) -> [String; 8] {
             let numbers = [grid.join("x"), block.to_string(), shared.to_string()];
             (entry.clone(), numbers, pointers.iter().map(pointer).collect())
         }
-        Work::Product { product, a, b, d, room } => {
+        Work::Product { product, a, b, d, added, vector, room } => {
             let Matmul { a: of_a, d: of_d, transposed, .. } = product;
             let terms = if transposed[0] { of_a.rows } else { of_a.columns };
             let batch = if of_d.batch > 1 { format!(" x{}", of_d.batch) } else { String::new() };
-            let work = format!("cublaslt {}x{}x{terms}{batch} {}", of_d.rows, of_d.columns, of_a.dtype);
-            let touched = [("a r", a), ("b r", b), ("d w", d), ("room w", room)];
-            (work, none(), touched.map(|(way, range)| bytes(way, range)).to_vec())
+            let (beside, way) = match product.epilogue {
+                Epilogue::Default if added.is_some() => (" add", ""),
+                Epilogue::Default => ("", ""),
+                Epilogue::Bias => (" bias", "bias r"),
+                Epilogue::BiasGradientA | Epilogue::BiasGradientB => (" bias gradient", "bias w"),
+            };
+            let work = format!("cublaslt {}x{}x{terms}{batch} {}{beside}", of_d.rows, of_d.columns, of_a.dtype);
+            let all = [("a r", Some(a)), ("b r", Some(b)), ("c r", added.as_ref()), (way, vector.as_ref()), ("d w", Some(d))];
+            let touched = all.into_iter().chain([("room w", Some(room))]).filter_map(|(way, range)| Some(bytes(way, range?)));
+            (work, none(), touched.collect())
         }
         Work::Call { call, reads, writes } => {
             let axes: Vec<&str> = call.axes.iter().map(|axis| program.mesh.name(*axis)).collect();

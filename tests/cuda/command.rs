@@ -30,9 +30,7 @@ fn kernels_are_written_beside_the_plan() {
     let gpt2 = ["compile", &model("gpt2"), "--spec", "gpt2.shard", "-o", "plan", "--target", "cuda"];
     let ran = shardc(&here, &gpt2).expect(0);
     assert!(ran.out.contains("cuda") && ran.out.contains("kernels for"), "{}", ran.out);
-    // All that is missing is said at once, before anything is run.
-    assert_eq!(ran.err.matches("cannot run on a GPU yet").count(), 1, "{}", ran.err);
-    assert!(ran.err.contains("attention has no CUDA kernel yet") && ran.err.contains("the gradient of attention"), "{}", ran.err);
+    assert!(!ran.err.contains("cannot run on a GPU"), "{}", ran.err);
     let cuda = here.join("plan/cuda");
     let (first, kernels) = (texts(&cuda), list(&cuda));
     let named: Vec<&str> = kernels["kernels"].as_array().unwrap().iter().map(|k| k["name"].as_str().unwrap()).collect();

@@ -60,7 +60,7 @@ impl<'a> Device<'a> {
                     self.memory[at(&pointer.range)].copy_from_slice(&bytes);
                 }
             }
-            Work::Product { product, a, b, d, room } => {
+            Work::Product { product, a, b, d, added, vector, room } => {
                 let place = |range: &Range| product::Place {
                     address: MEMORY + range.at(time).start,
                     bytes: self.memory[at(range)].to_vec(),
@@ -68,13 +68,16 @@ impl<'a> Device<'a> {
                 let mut memory = product::Memory {
                     a: place(a),
                     b: place(b),
-                    c: None,
+                    c: added.filter(|added| added != d).as_ref().map(place),
                     d: place(d),
-                    bias: None,
+                    bias: vector.as_ref().map(place),
                     workspace: (MEMORY + room.start, room.bytes),
                 };
                 product::run(&told(product), &mut memory)?;
                 self.memory[at(d)].copy_from_slice(&memory.d.bytes);
+                if let (Some(vector), Some(bias)) = (vector, memory.bias) {
+                    self.memory[at(vector)].copy_from_slice(&bias.bytes);
+                }
             }
             Work::Call { .. } | Work::Exchange { .. } => return Err("a call on one rank".into()),
         }

@@ -134,9 +134,14 @@ impl Device {
                     put(contents, &pointer.range, time, number(&(what, at)), whole)?;
                 }
             }
-            Work::Product { product, a, b, d, room } => {
-                let held = [held(contents, a, time)?, held(contents, b, time)?];
+            Work::Product { product, a, b, d, added, vector, room } => {
+                let is_gradient = product.epilogue.is_gradient();
+                let reads = [a, b].into_iter().chain(added).chain(vector.iter().filter(|_| !is_gradient));
+                let held: Vec<_> = reads.map(|range| held(contents, range, time)).collect::<Result<_, _>>()?;
                 let what = number(&(format!("{product:?}"), held));
+                for vector in vector.iter().filter(|_| is_gradient) {
+                    put(contents, vector, time, number(&("vector", what)), true)?;
+                }
                 put(
                     contents,
                     d,

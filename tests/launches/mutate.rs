@@ -167,7 +167,7 @@ fn range<'t>(table: &'t mut Table, random: &mut Random) -> Option<&'t mut Range>
 fn ranges(work: &mut Work) -> Vec<&mut Range> {
     match work {
         Work::Launch { pointers, .. } => pointers.iter_mut().map(|pointer| &mut pointer.range).collect(),
-        Work::Product { a, b, d, room, .. } => vec![a, b, d, room],
+        Work::Product { a, b, d, added, vector, room, .. } => [a, b, d, room].into_iter().chain(added).chain(vector).collect(),
         Work::Call { reads, writes, .. } => reads.iter_mut().chain(writes).collect(),
         Work::Exchange { ends } => ends.iter_mut().map(|end| &mut end.range).collect(),
         Work::CopyInput { to, .. } | Work::CopyScalar { to, .. } | Work::Clear { to } => vec![to],

@@ -6,6 +6,8 @@
 //! 2. **Translation.** Each row is what the generators make of its step again: the function and its
 //!    launch, or what cuBLASLt is told; the step's operands at their bytes. The sections run in the order of the program, so
 //!    the calls of all communicators have its one order, which is proven to meet on all ranks.
+//!    A product of cuBLASLt may carry out a second step as well: `seconds` shows that nothing is lost
+//!    by it.
 //! 3. **Order.** Over two steps, one behind the other, any two rows of which one writes what the
 //!    other touches are ordered by their queue or by waits, as they are in the program. Within a
 //!    queue that is the order of the table; a wait orders what its queue began up to then.
@@ -16,8 +18,9 @@
 //! A table says nothing else: nothing is allocated, and nothing is waited for, between the host's
 //! writing and its reading.
 
-use super::sections;
+use super::bytes::meet;
 use super::{FAULT_BYTES, Part, Ran, Row, Section, Table, Work};
+use super::{seconds, sections};
 use crate::bounds;
 use crate::function::MAX_GRID;
 use crate::program::Kernels;
@@ -62,6 +65,7 @@ pub struct Checked {
 pub fn check(table: &Table, program: &Program, kernels: &mut Kernels) -> Result<Checked, Reason> {
     check_shape(table, program)?;
     check_translation(table, program, kernels)?;
+    seconds::check(table, program)?;
     check_order(table, program)?;
     for launch in kernels.launches() {
         bounds::check(launch, &program.mesh)?;
@@ -171,7 +175,9 @@ fn check_translation(table: &Table, program: &Program, kernels: &mut Kernels) ->
             return Err(reason!("the section of {:?} has {} rows for {}", made.part, own.rows.len(), made.rows.len()));
         }
         for (row, made) in own.rows.iter().zip(&made.rows) {
-            if (row.step, row.stream, row.when, &row.work) != (made.step, made.stream, made.when, &made.work) {
+            if (row.step, row.second, row.stream, row.when, &row.work)
+                != (made.step, made.second, made.stream, made.when, &made.work)
+            {
                 return Err(reason!("row {number} is not what {} becomes", told(program, own, made.step)));
             }
             number += 1;
@@ -226,13 +232,6 @@ fn check_order(table: &Table, program: &Program) -> Result<(), Reason> {
         begun[own] += 1;
     }
     Ok(())
-}
-
-/// Whether two rows touch the same bytes, and one writes them.
-fn meet([reads, writes]: &[Vec<Bytes<u64>>; 2], [own_reads, own_writes]: &[Vec<Bytes<u64>>; 2]) -> bool {
-    let share = |a: &Bytes<u64>, b: &Bytes<u64>| a.start.max(b.start) < a.end.min(b.end);
-    let any = |a: &[Bytes<u64>], b: &[Bytes<u64>]| a.iter().any(|x| b.iter().any(|y| share(x, y)));
-    any(writes, own_writes) || any(writes, own_reads) || any(reads, own_writes)
 }
 
 /// Chapter 5.

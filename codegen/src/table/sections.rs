@@ -1,5 +1,6 @@
 //! What each part of a program becomes, without its waits.
 
+use super::products::{self, Second};
 use super::{End, FAULT_BYTES, Part, Pointer, ROOM_ALIGNMENT, Range, Row, Run, Section, Work};
 use crate::Launch;
 use crate::generated::{Memory, Parameter};
@@ -15,10 +16,14 @@ pub fn of(program: &Program, kernels: &mut Kernels) -> (Vec<Section>, Vec<Run>) 
     let (exchanges, order) = order(program);
     let mut sections = vec![Section { part: Part::Begin, rows: begin(program) }];
     for (at, task) in (0..).zip(&program.tasks) {
+        let seconds = products::of(program, task, kernels);
+        let is_second = |number: usize| seconds.values().any(|second| second.step == number);
         let mut rows = vec![];
-        for (number, step) in (0..).zip(&task.steps) {
-            rows.extend(works(program, step, kernels).into_iter().map(|work| Row {
-                step: Some(number),
+        for (number, step) in task.steps.iter().enumerate().filter(|(number, _)| !is_second(*number)) {
+            let second = seconds.get(&number);
+            rows.extend(works(program, step, second, kernels).into_iter().map(|work| Row {
+                step: Some(number as u32),
+                second: second.map(|second| second.step as u32),
                 stream: step.stream,
                 when: step.when,
                 waits: vec![],
@@ -60,7 +65,7 @@ fn order(program: &Program) -> (Vec<Vec<u32>>, Vec<Run>) {
 }
 
 fn row(stream: Stream, work: Work) -> Row {
-    Row { step: None, stream, when: When::Each, waits: vec![], work }
+    Row { step: None, second: None, stream, when: When::Each, waits: vec![], work }
 }
 
 /// What the host writes: the word for wrong data, inputs, numbers.
@@ -81,28 +86,35 @@ fn ending(program: &Program) -> Vec<Row> {
     [word].into_iter().chain(outputs).map(|work| row(Stream::Main, work)).collect()
 }
 
-/// The rows' work of a step; none where its kernel has no text.
-fn works(program: &Program, step: &Step, kernels: &mut Kernels) -> Vec<Work> {
+/// The rows' work of a step, with a second one; none where its kernel has no text.
+fn works(program: &Program, step: &Step, second: Option<&Second>, kernels: &mut Kernels) -> Vec<Work> {
     let ranges = |views: &[View]| views.iter().map(|view| range(program, view)).collect();
     if let Kernel::Collective(call) = &step.kernel {
         return vec![Work::Call { call: call.clone(), reads: ranges(&step.reads), writes: ranges(&step.writes) }];
     }
     if let Some(product) = kernels.product(step) {
-        return vec![multiplied(program, step, product)];
+        return vec![multiplied(program, step, product, second)];
     }
     let Some((used, launches)) = kernels.add_step(program, step) else { return vec![] };
     let name = &used.generated.name;
     launches.iter().map(|launch| launched(program, step, name, launch)).collect()
 }
 
-/// A contraction that cuBLASLt computes. It is told how far its operands are aligned.
-fn multiplied(program: &Program, step: &Step, product: Matmul) -> Work {
-    let [a, b, d] = [step.reads[0], step.reads[1], step.writes[0]].map(|view| range(program, &view));
+/// A contraction that cuBLASLt computes, with a second step. It is told how far operands are
+/// aligned: `C` begins where `D` does, or at no less than the elements of both.
+fn multiplied(program: &Program, step: &Step, product: Matmul, second: Option<&Second>) -> Work {
+    let product = second.map_or(product, |second| second.product.clone());
+    let own = |view: &View| range(program, view);
+    let [a, b] = [step.reads[0], step.reads[1]].map(|view| own(&view));
+    let d = own(second.map_or(&step.writes[0], |second| &second.result));
+    let added = second.and_then(|second| second.added.as_ref()).map(own);
+    let vector = second.and_then(|second| second.vector.as_ref()).map(own);
     let alignment = |range: &Range| range.start | if range.slots > 1 { range.slot_bytes } else { 0 };
-    let product = product.aligned([&a, &b, &d].map(alignment));
+    let results = alignment(&d) | added.as_ref().map_or(0, alignment);
+    let product = product.aligned([alignment(&a), alignment(&b), results]);
     let room = alone(workspace(program), product.workspace);
     let [a, b] = if product.swapped { [b, a] } else { [a, b] };
-    Work::Product { product, a, b, d, room }
+    Work::Product { product, a, b, d, added, vector, room }
 }
 
 fn launched(program: &Program, step: &Step, kernel: &str, launch: &Launch) -> Work {
