@@ -11,10 +11,12 @@ use std::path::Path;
 const OF_EACH: usize = 4;
 
 /// Damages that give right results by other accesses: the form, what the line has, and why.
-const HARMLESS: [(&str, &str, &str); 6] = [
+const HARMLESS: [(&str, &str, &str); 8] = [
     ("reduce", ", end = first - ", "the first block sums all, in another order, and the others nothing"),
     ("contract", "at <= 1024; at += 256", "thread 0 writes one element too many, in the other tile, and writes it again next"),
-    ("conv", "u32 i = 0; i <= ", "zeros are written behind the tile's last term, where nothing is multiplied"),
+    ("conv", "u32 i = 0; i <= ", "what the tile lacks is loaded too, behind its last line, where nothing is multiplied"),
+    ("conv", "u32 depth = 0; depth <= ", "behind the last term lie zeros, or offsets, which as floats are too small to count"),
+    ("conv", " = far - ", "the table lies in other shared memory, which nothing uses before the sums are stored"),
     ("gather", "(u64)blockIdx.x * 256 - threadIdx.x", "threads take the elements of the row in another order"),
     ("attention", " <= seen) {", "what is copied for a step that does not come is read by nobody"),
     ("bundle", "r = 32) {", "the row has fewer elements than the warp has lanes: there is no second step"),

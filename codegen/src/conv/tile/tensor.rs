@@ -1,5 +1,5 @@
-//! Products by tensor cores: a warp has several tiles of 16 rows by 8 columns of sums, from elements
-//! of 16 bits.
+//! Products by tensor cores: a warp has several tiles of 16 rows by 8 columns of sums, from
+//! elements of 16 bits.
 
 use super::{LARGE, Operand, Tile, each, write_lines};
 use crate::text::Text;
