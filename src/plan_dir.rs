@@ -226,9 +226,16 @@ fn checked(path: &Path, manifest: &Manifest, name: &str) -> Result<Vec<u8>, Fail
         let is_right = fs::metadata(&file)?.len() <= LARGE || hash_file(&file)? == *expected;
         if is_right { files::read(&file).map(Some) } else { Ok(None) }
     };
-    let bytes = bytes().map_err(|e| damaged(path, &format!("cannot read `{name}`: {e}")))?;
-    let wrong = || damaged(path, &format!("`{name}` is not what its manifest says"));
-    bytes.filter(|bytes| hash(bytes) == *expected).ok_or_else(wrong)
+    let bytes = bytes().map_err(|e| unreadable(path, name, &e))?;
+    bytes.filter(|bytes| hash(bytes) == *expected).ok_or_else(|| changed(path, name))
+}
+
+fn unreadable(path: &Path, name: &str, error: &io::Error) -> Failure {
+    damaged(path, &format!("cannot read `{name}`: {error}"))
+}
+
+fn changed(path: &Path, name: &str) -> Failure {
+    damaged(path, &format!("`{name}` is not what its manifest says"))
 }
 
 /// A file of the directory itself: no path leads elsewhere, and no link.
@@ -296,7 +303,13 @@ impl PlanDir {
     /// # Errors
     /// The first that is missing or damaged.
     pub fn check_files(&self) -> Result<(), Failure> {
-        self.manifest.files.keys().try_for_each(|name| checked(&self.path, &self.manifest, name).map(drop))?;
+        let others = self.manifest.files.iter().filter(|(name, _)| *name != WEIGHTS);
+        for (name, expected) in others {
+            let found = inside(&self.path, name).and_then(|file| hash_file(&file));
+            if found.map_err(|e| unreadable(&self.path, name, &e))? != *expected {
+                return Err(changed(&self.path, name));
+            }
+        }
         self.weights().map(drop)
     }
 

@@ -63,7 +63,8 @@ impl Kernels {
         }
     }
 
-    /// Adds the kernel of a step and gives it with the step's own launches, or notes why it has none.
+    /// Adds the kernel of a step and gives it with the step's own launches, or notes why there is
+    /// none.
     pub fn add_step(&mut self, program: &Program, step: &Step) -> Option<(&Used, &[Launch])> {
         let key = key(program, step);
         if let Err(reason) = self.know(&key, program, step) {

@@ -16,6 +16,7 @@ mod sections;
 
 pub use check::{Checked, check, check_shape};
 pub use derive::derive;
+pub use seconds::check as check_seconds;
 
 use crate::generated::Parameter;
 use crate::matmul::Matmul;

@@ -15,7 +15,7 @@ use device::{Device, First, ORDERS, Seen};
 use mutate::CLASSES;
 use shardc::{Options, compile};
 use shardc_codegen::program::Kernels;
-use shardc_codegen::table::{Run, Table, check, derive};
+use shardc_codegen::table::{Part, Range, Run, Table, Work, check, check_seconds, derive};
 use shardc_ir::plan::Program;
 use shardc_testkit::random::Random;
 use std::collections::BTreeMap;
@@ -145,6 +145,58 @@ fn report(tallies: &BTreeMap<&str, Tally>) {
     for (class, tally) in tallies {
         assert!(tally.harmful > 0, "no mutant of `{class}` does harm");
     }
+}
+
+/// The part of the proof that is of products with two steps refuses what the rest would not see: a
+/// reader of what is never written, a step that has passed another, a result over an operand.
+#[test]
+fn products_with_two_steps_lose_nothing() {
+    let [program] = &programs("gpt2", "dp=1", 1, "")[..] else { panic!("one program") };
+    let subject = Subject::new(program.clone());
+    assert_eq!(check_seconds(&subject.table, program), Ok(()));
+    let refused = |change: &dyn Fn(&mut Table)| {
+        let mut mutant = subject.table.clone();
+        change(&mut mutant);
+        check_seconds(&mutant, program).unwrap_err().to_string()
+    };
+    let (mut absent, mut passed, mut over) = (0, 0, 0);
+    for (at, section) in subject.table.sections.iter().enumerate() {
+        let Part::Task(task) = section.part else { continue };
+        let steps = &program.tasks[task as usize].steps;
+        for (number, row) in section.rows.iter().enumerate().filter(|(_, row)| row.second.is_some()) {
+            let [own, second] = [row.step, row.second].map(|step| &steps[step.unwrap() as usize]);
+            let left_out = own.writes[0];
+            if second.reads.contains(&left_out) {
+                let buffer = &program.buffers[left_out.buffer.index()];
+                let range = Range { start: buffer.offset, bytes: 4, slots: 1, slot_bytes: 0 };
+                let why = refused(&|table| {
+                    let next = table.sections[at].rows[number + 1..].iter_mut().find_map(|row| match &mut row.work {
+                        Work::Launch { pointers, .. } => pointers.iter_mut().find(|pointer| pointer.is_read),
+                        _ => None,
+                    });
+                    next.expect("a kernel behind it").range = range;
+                });
+                absent += usize::from(why.contains("which a product did not write"));
+            }
+            // The step that reads what the product makes is not the other side of it.
+            let reader = steps.iter().position(|step| step.reads.iter().any(|read| second.writes.contains(read)));
+            if let Some(reader) = reader.filter(|reader| *reader as u32 > row.second.unwrap()) {
+                let why = refused(&|table| {
+                    let rows = &mut table.sections[at].rows;
+                    let there = rows.iter().position(|row| row.step == Some(reader as u32)).unwrap_or(number);
+                    rows.swap(number, there);
+                });
+                passed += usize::from(why.contains("on the other side of"));
+            }
+            let why = refused(&|table| {
+                if let Work::Product { a, d, .. } = &mut table.sections[at].rows[number].work {
+                    *d = *a;
+                }
+            });
+            over += usize::from(why.contains("writes what it reads"));
+        }
+    }
+    assert!(absent > 0 && passed > 0 && over > 10, "{absent} {passed} {over}");
 }
 
 /// What is seen of a good table is the same in every order of the queues, and is not the same of a

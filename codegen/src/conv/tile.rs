@@ -47,6 +47,8 @@ pub struct Tile {
     along: [bool; 2],
     /// Vectors of 16 bytes between lines of the left operand.
     gap: u64,
+    /// Bytes of shared memory before it.
+    before: u64,
 }
 
 impl Tile {
@@ -60,7 +62,7 @@ impl Tile {
         if dtype != DType::F64 && tiles(LARGE) * 4 <= tiles(sides) && tiles(LARGE) * times >= MANY {
             sides = LARGE;
         }
-        let mut tile = Tile { dtype, rows: sides[0], columns: sides[1], depth, along, gap: 1 };
+        let mut tile = Tile { dtype, rows: sides[0], columns: sides[1], depth, along, gap: 1, before: 0 };
         if tile.is_tensor() {
             tile.depth = depth.next_multiple_of(tensor::DEPTH);
         }
@@ -80,6 +82,11 @@ impl Tile {
         };
         // An odd number of vectors: lines that are read together lie in different banks, too.
         [1, 3, 5, 7].map(|gap| Tile { gap, ..self }).into_iter().min_by_key(wavefronts).unwrap_or(self)
+    }
+
+    /// The tile behind so many bytes of shared memory.
+    pub fn behind(self, bytes: u64) -> Tile {
+        Tile { before: bytes.next_multiple_of(16), ..self }
     }
 
     /// Whether tensor cores multiply.
@@ -140,11 +147,11 @@ impl Tile {
         }
     }
 
-    /// Bytes of shared memory.
+    /// Bytes of shared memory, with those before it.
     pub fn shared(&self) -> u64 {
         let operands = (self.elements(Operand::Left) + self.elements(Operand::Right)) * self.bytes();
         let results = if self.is_tensor() { tensor::results(self) } else { fused::results(self) };
-        operands.max(results).next_multiple_of(16)
+        self.before + operands.max(results).next_multiple_of(16)
     }
 
     /// The shared memory, the thread's place, and its sums.
@@ -152,7 +159,10 @@ impl Tile {
         let kind = self.kind();
         text.lines([
             "SHARED(shared);".to_owned(),
-            format!("{kind}* left = ({kind}*)shared;"),
+            match self.before {
+                0 => format!("{kind}* left = ({kind}*)shared;"),
+                before => format!("{kind}* left = ({kind}*)(shared + {before});"),
+            },
             format!("{kind}* right = left + {};", self.elements(Operand::Left)),
             "u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;".to_owned(),
             format!("u32 column = threadIdx.x % {}, line = threadIdx.x / {};", self.columns, self.columns),

@@ -95,7 +95,8 @@ pub fn write(conv: &Conv, shape: &Shape, function: &mut Function) -> Result<(), 
     parts.declare(conv, shape, function);
     function.grid = [blocks, parts.count, 1];
     let tables = tables(window);
-    function.shared = (tile.shared() + tile.columns * shape.index_bytes() * (1 + tables.len() as u64)) as u32;
+    let tile = tile.behind(tile.columns * shape.index_bytes() * (1 + tables.len() as u64));
+    function.shared = tile.shared() as u32;
     function.begin(THREADS);
     let (index, text) = (shape.index, &mut function.text);
     tile.begin(text);
@@ -146,7 +147,7 @@ fn tables(window: &[Axis]) -> Vec<usize> {
 /// channel 0 does, in all and along each dimension.
 fn columns_seen(shape: &Shape, tile: &Tile, window: &[Axis], tables: &[usize], text: &mut Text) {
     let (index, columns) = (shape.index, tile.columns);
-    text.line(format!("{index}* far = ({index}*)(shared + {});", tile.shared()));
+    text.line(format!("{index}* far = ({index}*)shared;"));
     for (number, d) in tables.iter().enumerate() {
         text.line(format!("{index}* tap{d} = far + {};", columns * (number as u64 + 1)));
     }

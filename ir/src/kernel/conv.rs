@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 /// says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Conv {
-    /// f32 or f64.
+    /// The element type, a float. Sums of 16-bit elements are f32, and rounded once.
     pub dtype: DType,
     /// The tensor that is computed.
     pub result: ConvResult,
