@@ -128,7 +128,7 @@ pub enum Work {
     /// The library cuBLASLt multiplies matrices.
     Product {
         /// What it is told.
-        product: Matmul,
+        product: Box<Matmul>,
         /// `A`.
         a: Range,
         /// `B`.

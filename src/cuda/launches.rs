@@ -92,7 +92,7 @@ fn cells(program: &Program, number: usize, row: &Row) -> [String; 8] {
             (entry.clone(), numbers, pointers.iter().map(pointer).collect())
         }
         Work::Product { product, a, b, d, added, vector, room } => {
-            let Matmul { a: of_a, d: of_d, transposed, .. } = product;
+            let Matmul { a: of_a, d: of_d, transposed, .. } = &**product;
             let terms = if transposed[0] { of_a.rows } else { of_a.columns };
             let batch = if of_d.batch > 1 { format!(" x{}", of_d.batch) } else { String::new() };
             let (beside, way) = match product.epilogue {

@@ -114,7 +114,7 @@ fn multiplied(program: &Program, step: &Step, product: Matmul, second: Option<&S
     let product = product.aligned([alignment(&a), alignment(&b), results]);
     let room = alone(workspace(program), product.workspace);
     let [a, b] = if product.swapped { [b, a] } else { [a, b] };
-    Work::Product { product, a, b, d, added, vector, room }
+    Work::Product { product: Box::new(product), a, b, d, added, vector, room }
 }
 
 fn launched(program: &Program, step: &Step, kernel: &str, launch: &Launch) -> Work {
