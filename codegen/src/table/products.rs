@@ -1,6 +1,6 @@
 //! The products of a task that carry out a second step as well: a map that adds something to the
 //! result, or a sum of an operand. The check of tables shows that nothing is lost by it (see
-//! [`super::check`]).
+//! [`super::check()`]).
 
 use super::bytes::{clash, meet, of_step, span};
 use crate::matmul::Matmul;
