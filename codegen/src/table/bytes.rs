@@ -25,7 +25,8 @@ pub fn clash(a: &[Range<u64>], b: &[Range<u64>]) -> bool {
     a.iter().any(|x| b.iter().any(|y| share(x, y)))
 }
 
-/// Whether two, each by what is read and what is written, touch the same bytes, and one writes them.
+/// Whether two, each by what is read and what is written, touch the same bytes, and one writes
+/// them.
 pub fn meet([reads, writes]: &[Vec<Range<u64>>; 2], [own_reads, own_writes]: &[Vec<Range<u64>>; 2]) -> bool {
     clash(writes, own_writes) || clash(writes, own_reads) || clash(reads, own_writes)
 }
