@@ -20,6 +20,9 @@ const BETWEEN: f64 = 0.5;
 /// Wavefronts of a phase at most.
 const WAVEFRONTS: f64 = 1.1;
 
+/// Those at most where the taps of a row are written to several lines of shared memory.
+const WAVEFRONTS_OF_TAPS: f64 = 1.2;
+
 /// Sectors from which on they say something: four for each lane of a warp.
 const SECTORS: u64 = 128;
 
@@ -51,13 +54,23 @@ pub fn judge(case: &Case, launch: &Launch, counts: &Counts, listed: &mut Listed)
         reasons.dedup();
         reasons.into_iter().for_each(|reason| list(reason, all.used()));
     }
-    if counts.wavefronts_each() > WAVEFRONTS {
-        match case.kernel {
-            Kernel::Contract(_) => list("plain: lanes meet in banks", 1.0 / counts.wavefronts_each()),
-            _ => return Err(format!("{} takes {:.2} wavefronts a phase", launch.entry, counts.wavefronts_each())),
+    let each = counts.wavefronts_each();
+    if each > WAVEFRONTS {
+        match &case.kernel {
+            Kernel::Contract(_) => list("plain: lanes meet in banks", 1.0 / each),
+            // Lines are as far apart as makes lanes meet least.
+            Kernel::Conv(conv) if each <= WAVEFRONTS_OF_TAPS && conv.result != ConvResult::Weight && has_taps(conv) => {
+                list("taps are neighbours in memory, and not in shared memory", 1.0 / each);
+            }
+            _ => return Err(format!("{} takes {each:.2} wavefronts a phase", launch.entry)),
         }
     }
     Ok(())
+}
+
+/// Whether a convolution's windows have several taps.
+fn has_taps(conv: &Conv) -> bool {
+    conv.window.iter().any(|dim| dim.kernel > 1)
 }
 
 /// Why accesses to the operand `at` use less of its sectors than others do.
