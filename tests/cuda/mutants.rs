@@ -15,7 +15,7 @@ const HARMLESS: [(&str, &str, &str); 6] = [
     ("reduce", ", end = first - ", "the first block sums all, in another order, and the others nothing"),
     ("contract", "at <= 1024; at += 256", "thread 0 writes one element too many, in the other tile, and writes it again next"),
     ("gather", "(u64)blockIdx.x * 256 - threadIdx.x", "threads take the elements of the row in another order"),
-    ("attention", "at <= 2048; at += 256", "thread 0 writes one element too many, in the other tile, and writes it again next"),
+    ("attention", "at = threadIdx.x; at <= ", "thread 0 writes one element too many, in what is written again before it is read"),
     ("attention", " <= seen) {", "what is copied for a step that does not come is read by nobody"),
     ("bundle", "r = 32) {", "the row has fewer elements than the warp has lanes: there is no second step"),
 ];
