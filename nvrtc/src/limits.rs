@@ -20,8 +20,8 @@ fn shared(arch: u32) -> u32 {
 }
 
 impl Resources {
-    /// Checks that a block of so many threads, with so many bytes of shared memory beside those that
-    /// the text declares, runs on every GPU of `arch`, and that nothing is spilled.
+    /// Checks that a block of so many threads, with so many bytes of shared memory beside those
+    /// that the text declares, runs on every GPU of `arch`, and that nothing is spilled.
     ///
     /// # Errors
     /// The first thing that there is too little of.

@@ -8,7 +8,8 @@ use shardc_ir::listing::units::bytes_text;
 use shardc_ir::plan::{Program, Stream};
 
 /// The rows of the table of `program` in lines of `width` columns. Bytes are `first+count`, in
-/// hexadecimal digits and in decimal ones; `r` is read, `w` written, `u` both. A product is rows x columns x terms of `D`, column by column.
+/// hexadecimal digits and in decimal ones; `r` is read, `w` written, `u` both. A product is rows x
+/// columns x terms of `D`, column by column.
 pub fn listing(table: &Table, program: &Program, width: usize) -> String {
     let head = format!(
         "{} on {} of memory: {} of the plan, {} for wrong data, {} for partial results\n",

@@ -1,6 +1,6 @@
-//! Whole steps of training from launch tables, every kernel executed on the host: losses and gradient
-//! norms are PyTorch's, within the tolerances for f32 of `tests/gold.rs`, and states the CPU
-//! backend's. In 16 bits gradients miss those in 32 as little as the CPU backend's do.
+//! Whole steps of training from launch tables, every kernel executed on the host: losses and
+//! gradient norms are PyTorch's, within the tolerances for f32 of `tests/gold.rs`, and states the
+//! CPU backend's. In 16 bits gradients miss those in 32 as little as the CPU backend's do.
 
 use super::launched::Device;
 use super::{is_full, job, own_folder};
@@ -199,7 +199,7 @@ fn trained(subject: Subject, model: &str, steps: u64) {
     if subject.is_narrow {
         return as_exact(model, &subject, &host);
     }
-    // An optimizer that divides gradients by their size makes whole steps of what is rounding alone.
+    // An optimizer that divides gradients by their size makes whole steps of rounding alone.
     let divides = subject.program.states.iter().any(|state| state.name.ends_with(".v"));
     for state in subject.program.states.iter().filter(|state| !divides || is_first_moment(state)) {
         let [found, want] = [subject.tensor(&memory, state.buffer), executor.get_state(&state.name).unwrap()].map(|t| t.to_f64());

@@ -1,6 +1,6 @@
-//! A device that does what a launch table says, with numbers for contents: each range of bytes holds
-//! a number of all that has led to it. It knows nothing of the proof. Queues run in any order that
-//! their waits allow.
+//! A device that does what a launch table says, with numbers for contents: each range of bytes
+//! holds a number of all that has led to it. It knows nothing of the proof. Queues run in any order
+//! that their waits allow.
 
 use shardc_codegen::program::Kernels;
 use shardc_codegen::table::{Pointer, Range, Row, Table, Work};

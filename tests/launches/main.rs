@@ -1,6 +1,6 @@
-//! The proof of launch tables has teeth: every mutant that does harm is refused. Harm is decided by a
-//! device that knows nothing of the proof: some order of the queues in which the host, another rank
-//! or the next step sees something else than in the order of the plan.
+//! The proof of launch tables has teeth: every mutant that does harm is refused. Harm is decided by
+//! a device that knows nothing of the proof: some order of the queues in which the host, another
+//! rank or the next step sees something else than in the order of the plan.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod command;

@@ -5,9 +5,9 @@
 //!    room for partial results are apart, and only launches of the main queue use the last two.
 //! 2. **Translation.** Each row is what the generators make of its step again: the function and its
 //!    launch, or what cuBLASLt is told; the step's operands at their bytes. The sections run in the
-//!    order of the program, so the calls of all communicators have its one order, which is proven to
-//!    meet on all ranks. A product of cuBLASLt may carry out a second step as well: `seconds` shows
-//!    that nothing is lost by it.
+//!    order of the program, so the calls of all communicators have its one order, which is proven
+//!    to meet on all ranks. A product of cuBLASLt may carry out a second step as well: `seconds`
+//!    shows that nothing is lost by it.
 //! 3. **Order.** Over two steps, one behind the other, any two rows of which one writes what the
 //!    other touches are ordered by their queue or by waits, as they are in the program. Within a
 //!    queue that is the order of the table; a wait orders what its queue began up to then.

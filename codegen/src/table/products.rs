@@ -24,7 +24,8 @@ pub struct Second {
     pub vector: Option<View>,
 }
 
-/// For the products of a task, by the positions of their steps, the second step of each that has one.
+/// The second steps of the products of a task that have one, by the positions of the products'
+/// own steps.
 pub fn of(program: &Program, task: &Task, kernels: &Kernels) -> BTreeMap<usize, Second> {
     let (mut found, mut taken) = (BTreeMap::new(), BTreeSet::new());
     for (at, step) in task.steps.iter().enumerate() {
@@ -59,7 +60,8 @@ fn behind(program: &Program, task: &Task, at: usize, product: &Matmul) -> Option
     is_apart.then_some(second)
 }
 
-/// A sum of an operand of a product, for which it is not too late or too early where the product is.
+/// A sum of an operand of a product, for which it is not too late or too early where the product
+/// is.
 fn beside(program: &Program, task: &Task, at: usize, product: &Matmul) -> Option<Second> {
     let own = &task.steps[at];
     let Kernel::Contract(contract) = &own.kernel else { return None };

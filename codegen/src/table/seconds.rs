@@ -1,6 +1,6 @@
-//! The part of the proof of a launch table that is of rows which carry out two steps. What the first
-//! step leaves for the second is never written, and one of the two is done sooner or later than in
-//! the program. So it shows:
+//! The part of the proof of a launch table that is of rows which carry out two steps. What the
+//! first step leaves for the second is never written, and one of the two is done sooner or later
+//! than in the program. So it shows:
 //!
 //! 1. No step that touches what one of the two writes, or writes what it reads, stands between its
 //!    place in the program and that of the row.
