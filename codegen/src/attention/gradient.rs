@@ -154,17 +154,21 @@ fn of_keys(a: &Attention, tiles: &Tiles, signature: &Signature, function: &mut F
     tiles.apply("keys", moves, operands.q, text);
     text.line("}");
     if group > 1 {
-        // The next head of the group.
-        for (name, stride) in [("q", a.q[1]), ("d_o", a.o[1]), ("lse", a.q_len as i64), ("part", a.q_len as i64)] {
-            text.line(format!("{name} += {stride};"));
-        }
-        if let AttentionMask::Operand { strides, .. } = a.mask {
-            text.line(format!("mask += {};", strides[1]));
-        }
-        text.line("}");
+        next_of_group(a, text);
     }
     let result = |name, rows, sum| (Rows { name, ..rows }, format!("{}({sum}[p][c])", conversion(a.dtype)));
     tiles.finish(&[result("d_k", operands.k, "keys"), result("d_v", operands.v, "values")], None, text);
+}
+
+/// Moves pointers to the next query head that reads the same keys, and closes the loop over these.
+pub fn next_of_group(a: &Attention, text: &mut Text) {
+    for (name, stride) in [("q", a.q[1]), ("d_o", a.o[1]), ("lse", a.q_len as i64), ("part", a.q_len as i64)] {
+        text.line(format!("{name} += {stride};"));
+    }
+    if let AttentionMask::Operand { strides, .. } = a.mask {
+        text.line(format!("mask += {};", strides[1]));
+    }
+    text.line("}");
 }
 
 /// The first query head that reads the head of keys `head`.

@@ -2,7 +2,7 @@
 //! values, a tile of these a block, which goes through all queries of all heads that read them.
 
 use super::{Flash, ROWS, Rows, THREADS, each, none, over_row};
-use crate::attention::gradient::{declare, group_head, writes};
+use crate::attention::gradient::{declare, group_head, next_of_group, writes};
 use crate::attention::tiles::{causal_shift, key_head};
 use crate::attention::{advance_mask, query_rows, seen};
 use crate::function::Function;
@@ -165,14 +165,7 @@ fn of_keys(a: &Attention, index: &'static str, signature: &Signature, function: 
     text.line(flash.weighted("of_keys", "changes", "rows", flash.q, columns, &from(columns)));
     text.lines(["BARRIER();", "}", "copy_wait<0>();"]);
     if group > 1 {
-        // The next head of the group.
-        for (name, stride) in [("q", a.q[1]), ("d_o", a.o[1]), ("lse", a.q_len as i64), ("part", a.q_len as i64)] {
-            text.line(format!("{name} += {stride};"));
-        }
-        if let AttentionMask::Operand { strides, .. } = a.mask {
-            text.line(format!("mask += {};", strides[1]));
-        }
-        text.line("}");
+        next_of_group(a, text);
     }
     text.line("BARRIER();");
     scale(a, "of_keys", columns, text);
