@@ -40,7 +40,7 @@ use shardc_ir::plan_file::{hash, hash_file};
 use shardc_ir::programs::{ProgramKind, Programs};
 use shardc_ir::spec::Spec;
 use shardc_ir::train::StateInit;
-use shardc_ir::types::Type;
+use shardc_ir::types::{Type, checked_elements};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -220,10 +220,15 @@ fn manifest_bytes(path: &Path) -> Result<Vec<u8>, Failure> {
 /// The bytes of a file of the directory, which have the hash that the manifest says. A large one
 /// that has not is not held.
 fn checked(path: &Path, manifest: &Manifest, name: &str) -> Result<Vec<u8>, Failure> {
+    checked_of(path, manifest, name, LARGE)
+}
+
+/// The same, where more than `most` bytes make a large one.
+fn checked_of(path: &Path, manifest: &Manifest, name: &str, most: u64) -> Result<Vec<u8>, Failure> {
     let expected = manifest.files.get(name).ok_or_else(|| damaged(path, &format!("its manifest names no `{name}`")))?;
     let bytes = || {
         let file = inside(path, name)?;
-        let is_right = fs::metadata(&file)?.len() <= LARGE || hash_file(&file)? == *expected;
+        let is_right = fs::metadata(&file)?.len() <= most || hash_file(&file)? == *expected;
         if is_right { files::read(&file).map(Some) } else { Ok(None) }
     };
     let bytes = bytes().map_err(|e| unreadable(path, name, &e))?;
@@ -252,6 +257,19 @@ fn inside(path: &Path, name: &str) -> io::Result<PathBuf> {
     }
 }
 
+/// The first difference, in words, between `weights` and those that are wanted.
+fn misfit(wanted: &BTreeMap<&str, Type>, weights: &BTreeMap<String, Tensor>) -> Option<String> {
+    let differs = |(name, ty): (&&str, &Type)| match weights.get(*name) {
+        None => Some(format!("has no `{name}`")),
+        Some(held) if held.dtype != ty.dtype || held.shape != ty.shape => {
+            Some(format!("has `{name}` as {}, not {ty}", Type::new(held.dtype, held.shape.clone())))
+        }
+        Some(_) => None,
+    };
+    let stray = || weights.keys().find(|name| !wanted.contains_key(name.as_str()));
+    wanted.iter().find_map(differs).or_else(|| Some(format!("has `{}`, which the plan does not know", stray()?)))
+}
+
 fn damaged(path: &Path, what: &str) -> Failure {
     let error = Diagnostic::error(format!("this plan directory is damaged: {what}"));
     error.at(Place::File(path.to_path_buf())).help("compile the job again").into()
@@ -267,17 +285,21 @@ impl PlanDir {
         if !self.manifest.files.contains_key(WEIGHTS) {
             return Ok(BTreeMap::new());
         }
-        let bytes = checked(&self.path, &self.manifest, WEIGHTS)?;
+        let wanted = self.wanted();
+        // A file of the size that the plan's weights have is read and hashed at once.
+        let bytes = |ty: &Type| checked_elements(&ty.shape).unwrap_or(0).saturating_mul(ty.dtype.bytes());
+        let own = wanted.values().map(bytes).fold(LARGE, u64::saturating_add);
+        let bytes = checked_of(&self.path, &self.manifest, WEIGHTS, own)?;
         let weights = read_safetensors(&bytes).map_err(|d| d.at(Place::File(self.path.join(WEIGHTS))))?;
-        match self.misfit(&weights) {
+        match misfit(&wanted, &weights) {
             Some(why) => Err(damaged(&self.path, &format!("`{WEIGHTS}` {why}"))),
             None => Ok(weights),
         }
     }
 
-    /// The first difference, in words, between `weights` and the initial values that the plan's
-    /// state variables need. A state variable whose first values the spec makes has no weights.
-    fn misfit(&self, weights: &BTreeMap<String, Tensor>) -> Option<String> {
+    /// The initializers that the plan's state variables begin as. A state variable whose first
+    /// values the spec makes has none.
+    fn wanted(&self) -> BTreeMap<&str, Type> {
         let programs = [self.programs.main(), &self.programs.eval];
         let states = programs.into_iter().flat_map(PlanSet::states);
         let mut wanted = BTreeMap::new();
@@ -286,15 +308,7 @@ impl PlanDir {
             let shape = state.block.as_ref().map_or_else(|| buffer.shape.clone(), |block| block.whole_shape(&buffer.shape));
             wanted.insert(state.initializer(), Type::new(buffer.dtype, shape));
         }
-        let differs = |(name, ty): (&&str, &Type)| match weights.get(*name) {
-            None => Some(format!("has no `{name}`")),
-            Some(held) if held.dtype != ty.dtype || held.shape != ty.shape => {
-                Some(format!("has `{name}` as {}, not {ty}", Type::new(held.dtype, held.shape.clone())))
-            }
-            Some(_) => None,
-        };
-        let stray = || weights.keys().find(|name| !wanted.contains_key(name.as_str()));
-        wanted.iter().find_map(differs).or_else(|| Some(format!("has `{}`, which the plan does not know", stray()?)))
+        wanted
     }
 
     /// Whether every file of the directory is what the manifest says, and the weights are those of
