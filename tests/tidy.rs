@@ -14,6 +14,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("nvrtc", &[]),
     ("cublaslt", &["shardc-ir", "shardc-codegen"]),
     ("executor", &["shardc-ir", "shardc-codegen"]),
+    ("gpu", &["shardc-ir", "shardc-codegen", "shardc-nvrtc", "shardc-cublaslt", "shardc-executor"]),
     ("testing/cuda", &[]),
     ("testkit", &["shardc-ir", "shardc-frontend", "shardc-passes", "shardc-executor"]),
 ];
@@ -21,9 +22,15 @@ const ARROWS: &[(&str, &[&str])] = &[
 /// The files in which `unsafe` may stand.
 const UNSAFE: &[&str] = &[
     "cublaslt/src/library.rs",
+    "cublaslt/src/multiply.rs",
     "executor/src/cpu/avx512.rs",
     "executor/src/cpu/packed/x86.rs",
     "executor/src/cpu/tiles.rs",
+    "gpu/src/cuda/driver.rs",
+    "gpu/src/cuda/library.rs",
+    "gpu/src/cuda/nccl.rs",
+    "gpu/src/pinned.rs",
+    "gpu/src/watch.rs",
     "nvrtc/src/library.rs",
     "src/heap.rs",
 ];

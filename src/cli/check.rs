@@ -51,7 +51,7 @@ impl Check {
             return Err(error.at(Place::File(self.data.path)).help("use a smaller `--batches`").into());
         }
         let mut plan = job.start(training, &self.machine)?;
-        let mut reference = job.start(&job.reference()?, &self.machine)?;
+        let mut reference = job.start_on_cpu(&job.reference()?, &self.machine)?;
         let mut holds = true;
         for batch in 0..self.batches {
             if batch > 0 {
