@@ -395,6 +395,21 @@ impl Job {
 }
 
 impl MachineArgs {
+    /// Refuses flags that mean nothing on the device, `flag` of the command's own among them where
+    /// it was given.
+    ///
+    /// # Errors
+    /// The first such flag.
+    pub fn check(&self, flag: Option<&str>) -> Result<(), Failure> {
+        let of_cpu = [self.delays.map(|_| "--delays"), self.strict.then_some("--strict"), flag];
+        let of_cuda = [self.no_graph.then_some("--no-graph")];
+        let (wrong, needed) = match self.device {
+            DeviceKind::Cuda => (of_cpu.into_iter().flatten().next(), "cpu"),
+            DeviceKind::Cpu => (of_cuda.into_iter().flatten().next(), "cuda"),
+        };
+        wrong.map_or(Ok(()), |flag| Err(Failure::Usage(format!("`{flag}` needs `--device {needed}`"))))
+    }
+
     /// The world in which ranks meet.
     fn world(&self) -> World {
         let world = match self.delays {
