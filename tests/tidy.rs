@@ -15,6 +15,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("cublaslt", &["shardc-ir", "shardc-codegen"]),
     ("executor", &["shardc-ir", "shardc-codegen"]),
     ("testing/cuda", &[]),
+    ("testing/fakecuda", &["shardc-cuda-testing"]),
     ("testkit", &["shardc-ir", "shardc-frontend", "shardc-passes", "shardc-executor"]),
 ];
 
@@ -26,6 +27,14 @@ const UNSAFE: &[&str] = &[
     "executor/src/cpu/tiles.rs",
     "nvrtc/src/library.rs",
     "src/heap.rs",
+    "testing/fakecuda/src/c.rs",
+    "testing/fakecuda/src/c/control.rs",
+    "testing/fakecuda/src/c/cublaslt.rs",
+    "testing/fakecuda/src/c/host.rs",
+    "testing/fakecuda/src/c/nccl.rs",
+    "testing/fakecuda/src/c/nvrtc.rs",
+    "testing/fakecuda/src/c/work.rs",
+    "testing/fakecuda/tests/fake/cuda.rs",
 ];
 
 /// Passes that recognise or build ops of models. All others ask the ops' rules, and name leaves and
