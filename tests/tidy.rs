@@ -16,6 +16,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("executor", &["shardc-ir", "shardc-codegen"]),
     ("gpu", &["shardc-ir", "shardc-codegen", "shardc-nvrtc", "shardc-cublaslt", "shardc-executor"]),
     ("testing/cuda", &[]),
+    ("testing/fakecuda", &["shardc-cuda-testing"]),
     ("testkit", &["shardc-ir", "shardc-frontend", "shardc-passes", "shardc-executor"]),
 ];
 
@@ -32,7 +33,16 @@ const UNSAFE: &[&str] = &[
     "gpu/src/pinned.rs",
     "gpu/src/watch.rs",
     "nvrtc/src/library.rs",
+    "testing/fakecuda/src/control.rs",
     "src/heap.rs",
+    "testing/fakecuda/src/c.rs",
+    "testing/fakecuda/src/c/control.rs",
+    "testing/fakecuda/src/c/cublaslt.rs",
+    "testing/fakecuda/src/c/host.rs",
+    "testing/fakecuda/src/c/nccl.rs",
+    "testing/fakecuda/src/c/nvrtc.rs",
+    "testing/fakecuda/src/c/work.rs",
+    "testing/fakecuda/tests/fake/cuda.rs",
 ];
 
 /// Passes that recognise or build ops of models. All others ask the ops' rules, and name leaves and

@@ -1,0 +1,51 @@
+//! Unmodified cudarc over the fake: each scenario runs in a process of its own, whose loader finds
+//! the four libraries in a folder of links, in one world after another.
+
+mod cuda;
+mod right;
+
+use shardc_fakecuda::folder::Installation;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// Whether this process is one that a test started.
+const CHILD: &str = "FAKE_TEST_CHILD";
+
+/// The fake, which cargo builds beside the tests.
+fn library() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    test.parent().unwrap().join("libshardc_fakecuda.so")
+}
+
+/// A folder for one test, empty.
+fn own_folder(name: &str) -> PathBuf {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+/// Runs `scenario` in a process that finds an installation: this test again, as a child.
+fn with(installation: &Installation, test: &str, scenario: impl FnOnce()) {
+    if std::env::var(CHILD).as_deref() == Ok(test) {
+        return scenario();
+    }
+    let folder = installation.make(&library(), &own_folder(&test.replace("::", "-"))).unwrap();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture"]).env(CHILD, test).env("LD_LIBRARY_PATH", &folder);
+    command.env("FAKE_CUDA_FOLDER", PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("kernels"));
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && out.contains("1 passed"), "{test}: {}\n{out}\n{err}", output.status);
+}
+
+/// Runs a scenario of `seeds` worlds, each of which must end without a report.
+fn right(test: &str, seeds: u64, scenario: impl Fn() -> Result<(), u32>) {
+    with(&Installation::whole(), test, || {
+        for seed in 0..seeds {
+            cuda::reset(seed);
+            let answer = scenario();
+            assert_eq!((answer, cuda::reports()), (Ok(()), String::new()), "seed {seed}");
+        }
+    });
+}
