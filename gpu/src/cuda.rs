@@ -117,12 +117,12 @@ impl Device for Cuda {
         driver::synchronize(stream)
     }
 
-    fn write(&self, to: u64, bytes: &[u8]) -> Result<(), Reason> {
-        driver::write(to, bytes)
+    fn write(&self, to: u64, bytes: &[u8], stream: Stream) -> Result<(), Reason> {
+        driver::write(to, bytes, stream)
     }
 
-    fn read(&self, from: u64, bytes: &mut [u8]) -> Result<(), Reason> {
-        driver::read(from, bytes)
+    fn read(&self, from: u64, bytes: &mut [u8], stream: Stream) -> Result<(), Reason> {
+        driver::read(from, bytes, stream)
     }
 
     fn copy_in(&self, to: u64, from: &Pinned, range: Range<usize>, stream: Stream) -> Result<(), Reason> {

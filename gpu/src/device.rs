@@ -158,10 +158,10 @@ pub trait Device: Send + Debug {
     /// Waits until a stream has done all that it was given.
     fn synchronize(&self, stream: Stream) -> Result<(), Reason>;
 
-    /// Copies bytes to the device, and waits.
-    fn write(&self, to: u64, bytes: &[u8]) -> Result<(), Reason>;
-    /// Copies bytes from the device, and waits.
-    fn read(&self, from: u64, bytes: &mut [u8]) -> Result<(), Reason>;
+    /// Copies bytes to the device behind what a stream does, and waits.
+    fn write(&self, to: u64, bytes: &[u8], stream: Stream) -> Result<(), Reason>;
+    /// Copies bytes from the device behind what a stream does, and waits.
+    fn read(&self, from: u64, bytes: &mut [u8], stream: Stream) -> Result<(), Reason>;
     /// Copies a range of pinned memory to the device.
     fn copy_in(&self, to: u64, from: &Pinned, range: Range<usize>, stream: Stream) -> Result<(), Reason>;
     /// Copies from the device to a range of pinned memory.

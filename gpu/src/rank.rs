@@ -436,7 +436,7 @@ impl<D: Device> Memory for GpuRank<D> {
         inside(&range, self.arena)?;
         self.device.enter()?;
         let mut bytes = vec![0; (range.end - range.start) as usize];
-        self.device.read(self.memory + range.start, &mut bytes)?;
+        self.device.read(self.memory + range.start, &mut bytes, self.main)?;
         Ok(Cow::Owned(bytes))
     }
 
@@ -445,7 +445,7 @@ impl<D: Device> Memory for GpuRank<D> {
         self.device.enter()?;
         let mut bytes = vec![0; (range.end - range.start) as usize];
         fill(&mut bytes);
-        self.device.write(self.memory + range.start, &bytes)
+        self.device.write(self.memory + range.start, &bytes, self.main)
     }
 }
 

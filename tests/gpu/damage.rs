@@ -8,7 +8,7 @@ use shardc_gpu::device::{
 use shardc_gpu::pinned::Pinned;
 use shardc_gpu::start::Open;
 use shardc_ir::reason::Reason;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -71,11 +71,8 @@ pub struct Damaged {
     calls: Arc<AtomicU64>,
     streams: Cell<[usize; 2]>,
     comms: Cell<usize>,
-    held: Cell<Option<(HeldBack, Stream)>>,
+    held: RefCell<Option<(Launch, Stream)>>,
 }
-
-/// A launch that is held back.
-type HeldBack = Box<Launch>;
 
 /// Opens such GPUs: the mistake is one rank's.
 #[derive(Debug)]
@@ -91,7 +88,7 @@ impl Open<Damaged> for Opener {
     fn open(&self, libraries: &Libraries, rank: u64) -> Result<Damaged, Reason> {
         let gpu = Cuda::open(libraries, rank as u32)?;
         let mistake = Some(self.mistake).filter(|_| rank == self.rank);
-        let (calls, streams, comms, held) = (self.calls.clone(), Cell::new([0; 2]), Cell::new(0), Cell::new(None));
+        let (calls, streams, comms, held) = (self.calls.clone(), Cell::new([0; 2]), Cell::new(0), RefCell::new(None));
         Ok(Damaged { gpu, mistake, at: self.at, calls, streams, comms, held })
     }
 }
@@ -112,7 +109,8 @@ impl Damaged {
 
     /// Makes the call that was held back.
     fn release(&self) -> Result<(), Reason> {
-        match self.held.take() {
+        let held = self.held.borrow_mut().take();
+        match held {
             Some((launch, stream)) => self.gpu.launch(&launch, stream),
             None => Ok(()),
         }
@@ -200,12 +198,12 @@ impl Device for Damaged {
         self.gpu.synchronize(stream)
     }
 
-    fn write(&self, to: u64, bytes: &[u8]) -> Result<(), Reason> {
-        if self.is(Mistake::LostWrite) { Ok(()) } else { self.gpu.write(to, bytes) }
+    fn write(&self, to: u64, bytes: &[u8], stream: Stream) -> Result<(), Reason> {
+        if self.is(Mistake::LostWrite) { Ok(()) } else { self.gpu.write(to, bytes, stream) }
     }
 
-    fn read(&self, from: u64, bytes: &mut [u8]) -> Result<(), Reason> {
-        self.gpu.read(from, bytes)
+    fn read(&self, from: u64, bytes: &mut [u8], stream: Stream) -> Result<(), Reason> {
+        self.gpu.read(from, bytes, stream)
     }
 
     fn copy_in(&self, to: u64, from: &Pinned, range: Range<usize>, stream: Stream) -> Result<(), Reason> {
@@ -236,7 +234,7 @@ impl Device for Damaged {
             self.gpu.free(launch.parameters[0])?;
         }
         if self.is(Mistake::SwappedLaunches) {
-            self.held.set(Some((Box::new(launch.clone()), stream)));
+            *self.held.borrow_mut() = Some((launch.clone(), stream));
             return Ok(());
         }
         let mut own = launch.clone();

@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::ptr::{self, NonNull};
 
 /// The functions that are called.
-pub const FUNCTIONS: [&str; 40] = [
+pub const FUNCTIONS: [&str; 38] = [
     "cuInit",
     "cuDriverGetVersion",
     "cuDeviceGetCount",
@@ -27,8 +27,6 @@ pub const FUNCTIONS: [&str; 40] = [
     "cuMemFree_v2",
     "cuMemHostAlloc",
     "cuMemFreeHost",
-    "cuMemcpyHtoD_v2",
-    "cuMemcpyDtoH_v2",
     "cuMemcpyHtoDAsync_v2",
     "cuMemcpyDtoHAsync_v2",
     "cuMemcpyDtoDAsync_v2",
@@ -240,12 +238,16 @@ pub fn synchronize(stream: Stream) -> Result<(), Reason> {
     call!(cuStreamSynchronize(stream.0 as sys::CUstream))
 }
 
-pub fn write(to: u64, bytes: &[u8]) -> Result<(), Reason> {
-    call!(cuMemcpyHtoD_v2(to, bytes.as_ptr().cast(), bytes.len()))
+/// The call that waits by itself does so until the bytes are staged, and not until they are there,
+/// and it is ordered with no stream of ours.
+pub fn write(to: u64, bytes: &[u8], stream: Stream) -> Result<(), Reason> {
+    call!(cuMemcpyHtoDAsync_v2(to, bytes.as_ptr().cast(), bytes.len(), stream.0 as sys::CUstream))?;
+    synchronize(stream)
 }
 
-pub fn read(from: u64, bytes: &mut [u8]) -> Result<(), Reason> {
-    call!(cuMemcpyDtoH_v2(bytes.as_mut_ptr().cast(), from, bytes.len()))
+pub fn read(from: u64, bytes: &mut [u8], stream: Stream) -> Result<(), Reason> {
+    call!(cuMemcpyDtoHAsync_v2(bytes.as_mut_ptr().cast(), from, bytes.len(), stream.0 as sys::CUstream))?;
+    synchronize(stream)
 }
 
 pub fn copy_in(to: u64, from: &Pinned, range: Range<usize>, stream: Stream) -> Result<(), Reason> {

@@ -51,7 +51,7 @@ fn text(name: &[u8]) -> String {
         Ok(give) => give,
         Err(_) => return String::new(),
     };
-    let mut room = vec![];
+    let mut room: Vec<u8> = vec![];
     loop {
         // SAFETY: it writes as many bytes as there is room for, and gives how many there are.
         let length = unsafe { give(room.as_mut_ptr().cast(), room.len()) };
