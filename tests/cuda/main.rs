@@ -25,6 +25,7 @@ mod steps;
 #[path = "../support/mod.rs"]
 mod support;
 mod target;
+mod tf32;
 mod tiles;
 
 use memory::Memory;

@@ -1,9 +1,10 @@
 //! Whole steps of training from launch tables, every kernel executed on the host: losses and
 //! gradient norms are PyTorch's, within the tolerances for f32 of `tests/gold.rs`, and states the
-//! CPU backend's. In 16 bits gradients miss those in 32 as little as the CPU backend's do.
+//! CPU backend's. In 16 bits, and in TF32, gradients miss those in 32 as little as the CPU
+//! backend's do.
 
 use super::launched::Device;
-use super::{Extent, extent, job, of_extent, own_folder};
+use super::{Extent, extent, job, of_extent, own_folder, tf32};
 use serde_json::Value;
 use shardc::{Options, compile};
 use shardc_codegen::program::Kernels;
@@ -89,7 +90,7 @@ impl Subject {
         let mut kernels = if is_plain { Kernels::plain() } else { Kernels::default() };
         let table = derive(&program, &mut kernels);
         check(&table, &program, &mut kernels).unwrap_or_else(|why| panic!("{model}: {why}"));
-        Subject { program, table, kernels, data, weights, gold, scratch, is_narrow: line.contains("16") }
+        Subject { program, table, kernels, data, weights, gold, scratch, is_narrow: line.contains("compute=") }
     }
 
     /// The CPU backend's ranks, at the beginning.
@@ -277,6 +278,7 @@ fn whole_steps_of_gpt2_are_pytorchs() {
     if is_wanted("steps of gpt2") {
         trains("gpt2", 1, "", share(3));
         trains("gpt2", 1, BF16, share(2));
+        trains("gpt2", 1, tf32::LINE, 1);
     }
 }
 
