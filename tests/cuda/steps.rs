@@ -55,6 +55,15 @@ fn made_up(program: &Program, folder: &Path) -> PathBuf {
     folder.join("data.npz")
 }
 
+/// What came of training by a table.
+struct Trained {
+    /// Each step's loss and gradient norm.
+    seen: Vec<[f64; 2]>,
+    /// The memory behind the first step, and behind the last.
+    first: Vec<u8>,
+    last: Vec<u8>,
+}
+
 /// A job on one rank, and PyTorch's run of it, where there is one.
 struct Subject {
     program: Program,
@@ -125,9 +134,8 @@ impl Subject {
         self.tensor(memory, output.buffer).to_f64()[0]
     }
 
-    /// Trains for `steps` steps by the table. Gives each step's loss and gradient norm, and the
-    /// memory behind the first and the last.
-    fn train(&self, host: &Host, steps: u64) -> Result<(Vec<[f64; 2]>, [Vec<u8>; 2]), String> {
+    /// Trains for `steps` steps by the table.
+    fn train(&self, host: &Host, steps: u64) -> Result<Trained, String> {
         let mut device = Device::new(&self.program, &self.table, &self.kernels, host, &self.arena(0));
         let (mut seen, mut first) = (vec![], vec![]);
         for number in 0..steps {
@@ -137,7 +145,7 @@ impl Subject {
                 first.clone_from(&device.memory);
             }
         }
-        Ok((seen, [first, device.memory]))
+        Ok(Trained { seen, first, last: device.memory })
     }
 
     /// Holds losses and norms against PyTorch's, else against those of the CPU backend, `cpu`.
@@ -191,7 +199,7 @@ fn trained(subject: Subject, model: &str, steps: u64) {
         return;
     }
     let host = subject.host("good", |_, text| text.to_owned());
-    let (seen, [first, memory]) = subject.train(&host, steps).unwrap_or_else(|why| panic!("{model}: {why}"));
+    let Trained { seen, first, last } = subject.train(&host, steps).unwrap_or_else(|why| panic!("{model}: {why}"));
     let mut executor = subject.executor();
     let mut cpu = vec![];
     for step in 0..steps {
@@ -206,7 +214,7 @@ fn trained(subject: Subject, model: &str, steps: u64) {
     // An optimizer that divides gradients by their size makes whole steps of rounding alone.
     let divides = subject.program.states.iter().any(|state| state.name.ends_with(".v"));
     for state in subject.program.states.iter().filter(|state| !divides || is_first_moment(state)) {
-        let [found, want] = [subject.tensor(&memory, state.buffer), executor.get_state(&state.name).unwrap()].map(|t| t.to_f64());
+        let [found, want] = [subject.tensor(&last, state.buffer), executor.get_state(&state.name).unwrap()].map(|t| t.to_f64());
         let largest = want.iter().fold(0f64, |most, value| most.max(value.abs()));
         let apart = found.iter().zip(&want).map(|(a, b)| (a - b).abs()).fold(0f64, f64::max);
         let allowed = STATES * largest.max(1e-3);
@@ -329,6 +337,6 @@ fn a_wrong_kernel_of_a_step_is_seen() {
         true => text.replacen(" - ", " + ", 1),
         false => text.to_owned(),
     });
-    let (seen, _) = subject.train(&host, 3).unwrap();
+    let Trained { seen, .. } = subject.train(&host, 3).unwrap();
     assert!(subject.judge(&seen, &[]).is_err(), "training with a wrong update has PyTorch's losses: {seen:?}");
 }
