@@ -23,8 +23,8 @@ const VERBOSE: &str = "--ptxas-options=-v";
 const NO_CACHE: &str = "-no-cache";
 const HAS_NO_CACHE: (i32, i32) = (12, 9);
 
-/// Leaves out declarations that no text of ours uses, such as those of textures: they take a fifth of
-/// the time of a small text. The versions that have the option before have this one, too.
+/// Leaves out declarations that no text of ours uses, such as those of textures: they take a fifth
+/// of the time of a small text. The versions that have the option before have this one, too.
 const MINIMAL: &str = "-minimal";
 
 /// What the library calls every text. A cubin's names of static functions hold a hash of it, so it
