@@ -3,8 +3,9 @@
 # their PTX is interpreted; with g++, they are executed on the host. What is not there is skipped,
 # which is said aloud and is no failure. Arguments go to the tests.
 #
-# SHARDC_CUDA says how much is tried. `kernels`, which it is where nothing is said, takes every kernel
-# of the ten models in three types, and fixed shares of what is done with them; `all` takes the whole.
+# SHARDC_CUDA says how much is tried. `all`, which it is where nothing is said, takes the whole;
+# `kernels` takes every kernel of the ten models in three types, and fixed shares of what is done
+# with them.
 #
 # SHARDC_CUDA_TOOLS is the folder that libnvrtc is installed into, target/cuda-tools without it.
 set -euo pipefail
@@ -77,7 +78,7 @@ fi
 
 # Three numbers, which the tests write: kernels assembled, executed on the host, interpreted.
 SHARDC_CUDA_COUNTS=$(mktemp)
-export SHARDC_CUDA_COUNTS SHARDC_CUDA=${SHARDC_CUDA:-kernels}
+export SHARDC_CUDA_COUNTS SHARDC_CUDA=${SHARDC_CUDA:-all}
 trap 'rm -f "$SHARDC_CUDA_COUNTS"' EXIT
 
 # One choice of packages for all, as features and so what is compiled depend on it.

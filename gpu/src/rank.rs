@@ -143,7 +143,6 @@ impl<D: Device> GpuRank<D> {
             has_failed: false,
             traffic: TrafficTable::new(),
         };
-        rank.clear()?;
         let functions = rank.load(kernels)?;
         let resolver = Resolver { place: &rank.place, memory, functions: &functions, groups: &rank.groups };
         rank.queue = resolver.queue(table, guard.map(|(turn, _)| turn))?;

@@ -2,7 +2,7 @@
 //! several orders of threads, against the CPU backend and plain loops; where NVRTC is found also
 //! assembled, and their PTX interpreted, which gives the host's bits.
 //!
-//! `SHARDC_CUDA` says how much is tried. With `kernels`, as `tests/cuda.sh` has it, that is every
+//! `SHARDC_CUDA` says how much is tried. With `kernels`, as `.ci/run` has it, that is every
 //! kernel of every model in every type, and fixed shares of damages, steps, orders of threads,
 //! architectures and operands that are not aligned; with `all` these are tried whole. Without it
 //! kernels are those of a few models.

@@ -42,8 +42,6 @@ pub enum Mistake {
     ShortRoom,
     /// Another product's operands are given.
     OtherOperand,
-    /// Zeros are not written.
-    LostClear,
     /// Inputs and numbers of the step before are kept.
     StaleInput,
     /// A copy is too short.
@@ -62,6 +60,12 @@ pub enum Mistake {
     LostWrite,
 }
 
+/// Bytes that a number takes in pinned memory, with what fills it up.
+const NUMBER: usize = 64;
+
+/// No address is so small, and no number of a position so large.
+const SMALL: u64 = 1 << 32;
+
 /// A GPU whose `at`-th call of the mistake's kind on that rank is mistaken.
 #[derive(Debug)]
 pub struct Damaged {
@@ -71,6 +75,8 @@ pub struct Damaged {
     calls: Arc<AtomicU64>,
     streams: Cell<[usize; 2]>,
     comms: Cell<usize>,
+    /// Where the word for wrong data is copied to.
+    word: Cell<Option<usize>>,
     held: RefCell<Option<(Launch, Stream)>>,
 }
 
@@ -88,8 +94,9 @@ impl Open<Damaged> for Opener {
     fn open(&self, libraries: &Libraries, rank: u64) -> Result<Damaged, Reason> {
         let gpu = Cuda::open(libraries, rank as u32)?;
         let mistake = Some(self.mistake).filter(|_| rank == self.rank);
-        let (calls, streams, comms, held) = (self.calls.clone(), Cell::new([0; 2]), Cell::new(0), RefCell::new(None));
-        Ok(Damaged { gpu, mistake, at: self.at, calls, streams, comms, held })
+        let (calls, streams, comms) = (self.calls.clone(), Cell::new([0; 2]), Cell::new(0));
+        let (word, held) = (Cell::new(None), RefCell::new(None));
+        Ok(Damaged { gpu, mistake, at: self.at, calls, streams, comms, word, held })
     }
 }
 
@@ -105,6 +112,22 @@ impl Damaged {
     fn other(&self, stream: Stream) -> Stream {
         let [main, comm] = self.streams.get();
         Stream(if stream.0 == main { comm } else { main })
+    }
+
+    /// Launches, each time, what came last; where `launch` takes what that gave, the two are swapped
+    /// by mistake.
+    fn launch_behind(&self, launch: &Launch, stream: Stream) -> Result<(), Reason> {
+        let last = self.held.borrow_mut().take();
+        let mut next = (launch.clone(), stream);
+        if let Some(mut last) = last {
+            let gave = last.0.parameters.iter().rev().find(|parameter| **parameter > SMALL);
+            if gave.is_some_and(|gave| launch.parameters.contains(gave)) && self.is(Mistake::SwappedLaunches) {
+                std::mem::swap(&mut last, &mut next);
+            }
+            self.gpu.launch(&last.0, last.1)?;
+        }
+        *self.held.borrow_mut() = Some(next);
+        Ok(())
     }
 
     /// Makes the call that was held back.
@@ -187,11 +210,13 @@ impl Device for Damaged {
     }
 
     fn wait(&self, stream: Stream, event: Event) -> Result<(), Reason> {
+        self.release()?;
         if self.is(Mistake::LostWait) { Ok(()) } else { self.gpu.wait(stream, event) }
     }
 
     fn has_come(&self, event: Event) -> Result<bool, Reason> {
-        if self.is(Mistake::EarlyHost) { Ok(true) } else { self.gpu.has_come(event) }
+        let has_come = self.gpu.has_come(event)?;
+        Ok(has_come || self.is(Mistake::EarlyHost))
     }
 
     fn synchronize(&self, stream: Stream) -> Result<(), Reason> {
@@ -199,7 +224,11 @@ impl Device for Damaged {
     }
 
     fn write(&self, to: u64, bytes: &[u8], stream: Stream) -> Result<(), Reason> {
-        if self.is(Mistake::LostWrite) { Ok(()) } else { self.gpu.write(to, bytes, stream) }
+        if bytes.iter().any(|byte| *byte != 0) && self.is(Mistake::LostWrite) {
+            Ok(())
+        } else {
+            self.gpu.write(to, bytes, stream)
+        }
     }
 
     fn read(&self, from: u64, bytes: &mut [u8], stream: Stream) -> Result<(), Reason> {
@@ -207,23 +236,31 @@ impl Device for Damaged {
     }
 
     fn copy_in(&self, to: u64, from: &Pinned, range: Range<usize>, stream: Stream) -> Result<(), Reason> {
+        self.release()?;
         if self.is(Mistake::StaleInput) {
             return Ok(());
         }
-        let range = if self.is(Mistake::ShortCopy) { range.start..range.end - range.len() / 2 - 1 } else { range };
+        let is_short = range.len() > NUMBER && self.is(Mistake::ShortCopy);
+        let range = if is_short { range.start..range.end - range.len() / 2 - 1 } else { range };
         self.gpu.copy_in(to, from, range, stream)
     }
 
     fn copy_out(&self, to: &Pinned, range: Range<usize>, from: u64, stream: Stream) -> Result<(), Reason> {
-        if self.is(Mistake::LostCopyOut) { Ok(()) } else { self.gpu.copy_out(to, range, from, stream) }
+        self.release()?;
+        // The first one of a step is the word for wrong data, which no data here sets.
+        let word = self.word.get().unwrap_or(range.start);
+        self.word.set(Some(word));
+        if range.start != word && self.is(Mistake::LostCopyOut) { Ok(()) } else { self.gpu.copy_out(to, range, from, stream) }
     }
 
     fn copy(&self, to: u64, from: u64, bytes: u64, stream: Stream) -> Result<(), Reason> {
+        self.release()?;
         self.gpu.copy(to, from, bytes, stream)
     }
 
     fn clear(&self, to: u64, bytes: u64, stream: Stream) -> Result<(), Reason> {
-        if self.is(Mistake::LostClear) { Ok(()) } else { self.gpu.clear(to, bytes, stream) }
+        self.release()?;
+        self.gpu.clear(to, bytes, stream)
     }
 
     fn launch(&self, launch: &Launch, stream: Stream) -> Result<(), Reason> {
@@ -233,20 +270,18 @@ impl Device for Damaged {
         if self.is(Mistake::EarlyFree) {
             self.gpu.free(launch.parameters[0])?;
         }
-        if self.is(Mistake::SwappedLaunches) {
-            *self.held.borrow_mut() = Some((launch.clone(), stream));
-            return Ok(());
+        if self.mistake == Some(Mistake::SwappedLaunches) {
+            return self.launch_behind(launch, stream);
         }
         let mut own = launch.clone();
-        if self.is(Mistake::ShortGrid) {
-            own.grid[0] = (own.grid[0] / 2).max(1);
+        if own.grid[0] > 1 && self.is(Mistake::ShortGrid) {
+            own.grid[0] /= 2;
         }
         if self.is(Mistake::OtherPlace) {
             own.parameters[0] += 256;
         }
         let stream = if self.is(Mistake::OtherStream) { self.other(stream) } else { stream };
-        self.gpu.launch(&own, stream)?;
-        self.release()
+        self.gpu.launch(&own, stream)
     }
 
     fn candidates(&self, product: &Described) -> Result<Vec<Candidate>, Reason> {
@@ -321,7 +356,7 @@ impl Device for Damaged {
         if self.is(Mistake::ShortCall) {
             own.count -= 1;
         }
-        let comm = if self.is(Mistake::OtherComm) { Comm(self.comms.get()) } else { comm };
+        let comm = if comm.0 != self.comms.get() && self.is(Mistake::OtherComm) { Comm(self.comms.get()) } else { comm };
         self.gpu.call(&own, comm, stream)
     }
 

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 const STEPS: u64 = 3;
 
-const MISTAKES: [Mistake; 22] = [
+const MISTAKES: [Mistake; 21] = [
     Mistake::LostWait,
     Mistake::LostRecord,
     Mistake::LateRecord,
@@ -25,7 +25,6 @@ const MISTAKES: [Mistake; 22] = [
     Mistake::MissingGroup,
     Mistake::ShortRoom,
     Mistake::OtherOperand,
-    Mistake::LostClear,
     Mistake::StaleInput,
     Mistake::ShortCopy,
     Mistake::LostCopyOut,
@@ -54,13 +53,13 @@ fn found(job: &Planned, right: &Trained, mistake: Mistake, rank: u64, at: u64, c
     None
 }
 
-fn damaged(model: &str, mesh: &str, microbatches: u64, lines: &str, each: u64) -> [usize; 2] {
-    let job = Planned::new(model, mesh, microbatches, lines);
+fn damaged(mistakes: &[Mistake], (mesh, microbatches, lines): (&str, u64, &str), each: u64) -> usize {
+    let job = Planned::new("gpt2", mesh, microbatches, lines);
     control::reset(0);
     let right = job.started(&OwnGpu, true).and_then(|mut executor| job.train(&mut executor, STEPS)).unwrap();
     let calls = Arc::new(AtomicU64::new(0));
     let (mut tried, mut lost) = (0, vec![]);
-    for mistake in MISTAKES {
+    for mistake in mistakes.iter().copied() {
         // How many calls there are in which it can be made.
         assert_eq!(found(&job, &right, mistake, 0, u64::MAX, &calls), None, "{}: {mistake:?} is made nowhere", job.name);
         let all = calls.load(Ordering::Relaxed);
@@ -74,20 +73,16 @@ fn damaged(model: &str, mesh: &str, microbatches: u64, lines: &str, each: u64) -
         }
     }
     assert!(lost.is_empty(), "{} of {tried} mistakes are not found:\n{}", lost.len(), lost.join("\n"));
-    [tried, tried - lost.len()]
+    tried
 }
 
 #[test]
 fn mistakes_are_found() {
     if is_inside("mutants::mistakes_are_found", &[("FAKE_CUDA_PATIENCE", "500")]) {
-        let each = if is_full() { 6 } else { 2 };
-        let mut sum = [0, 0];
-        for (mesh, microbatches, lines) in
-            [("dp=2", 1, "zero stage=3 axis=dp\n"), ("pp=2", 4, "pipeline axis=pp schedule=1f1b\n")]
-        {
-            let [tried, found] = damaged("gpt2", mesh, microbatches, lines, each);
-            sum = [sum[0] + tried, sum[1] + found];
-        }
-        eprintln!("{} mistakes of an executor, {} found", sum[0], sum[1]);
+        let each = if is_full() { 3 } else { 1 };
+        let mut tried = damaged(&MISTAKES, ("dp=2", 1, "zero stage=3 axis=dp\n"), each);
+        tried += damaged(&MISTAKES, ("pp=2", 4, "pipeline axis=pp schedule=1f1b\n"), each);
+        tried += damaged(&[Mistake::OtherComm, Mistake::ShortCall], ("dp=2 tp=2", 1, ""), each);
+        eprintln!("{tried} mistakes of an executor, all found");
     }
 }
