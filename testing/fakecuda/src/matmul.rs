@@ -7,7 +7,7 @@ mod objects;
 pub use algo::Algo;
 pub use objects::{Kind, Objects, Told};
 
-use crate::memory::Toucher;
+use crate::memory::{Toucher, Way};
 use crate::run::{Problem, failed, illegal};
 use crate::trace::{Description, Lies, Traced};
 use crate::work::Work;
@@ -160,10 +160,10 @@ impl World {
         for (name, at, bytes, is_read, is_written) in call.operands() {
             let named = |(code, text): Problem| (code, format!("`{name}`: {text}"));
             if is_read {
-                self.touch(device, by, at, bytes, false).map_err(named)?;
+                self.touch(device, by, at, bytes, Way::Reads).map_err(named)?;
             }
             if is_written {
-                self.touch(device, by, at, bytes, true).map_err(named)?;
+                self.touch(device, by, at, bytes, Way::Writes).map_err(named)?;
             }
         }
         call.memory(|at, bytes| self.memory.read(device, at, bytes).map_err(illegal))

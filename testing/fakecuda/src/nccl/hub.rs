@@ -108,7 +108,13 @@ impl Hub {
                     });
                     (member(*rank), Heard::Split { number, new })
                 };
-                split.iter().map(heard).collect()
+                let all: Vec<(Member, Heard)> = split.iter().map(heard).collect();
+                for (_, heard) in &all {
+                    if let Heard::Split { new: Some((new, size)), .. } = heard {
+                        self.joined.entry(new.clique.clone()).or_default().insert(new.rank, *size);
+                    }
+                }
+                all
             }
             Told::Comes { size, which, called, input } => self.comes(from, size, which, called, input),
             Told::Leaves => {

@@ -37,6 +37,25 @@ fn control<T: Copy>(name: &str) -> T {
     unsafe { *sys::culib().get::<T>(name.as_bytes()).expect("a function of the fake") }
 }
 
+/// Which of the libraries are found: the driver, NVRTC, NCCL, cuBLASLt.
+pub fn present() -> [bool; 4] {
+    // SAFETY: the libraries are the fake, which runs nothing when it is opened.
+    unsafe {
+        [
+            sys::is_culib_present(),
+            cudarc::nvrtc::sys::is_culib_present(),
+            nccl::is_culib_present(),
+            cudarc::cublaslt::sys::is_culib_present(),
+        ]
+    }
+}
+
+/// Whether the driver has a function.
+pub fn has(name: &str) -> bool {
+    // SAFETY: the symbol is not called.
+    unsafe { sys::culib().get::<unsafe extern "C" fn()>(name.as_bytes()).is_ok() }
+}
+
 /// A new world.
 pub fn reset(seed: u64) {
     // SAFETY: it takes a number.
