@@ -191,9 +191,12 @@ impl World {
     }
 }
 
+/// What calls made, by their bytes.
+type Known = HashMap<[u64; 2], Arc<[Vec<u8>; 2]>>;
+
 /// `D` and the vector behind a call; a call whose bytes were seen before is not computed again.
 pub fn run(call: &Call, mut memory: Memory) -> Result<Arc<[Vec<u8>; 2]>, String> {
-    static KNOWN: LazyLock<Mutex<HashMap<[u64; 2], Arc<[Vec<u8>; 2]>>>> = LazyLock::new(Mutex::default);
+    static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
     let key = [1u64, 2].map(|seed| {
         let mut hasher = DefaultHasher::new();
         // All of it is in its text.

@@ -209,8 +209,7 @@ impl Memory {
             let of = if is_of_host { "pinned memory of the host" } else { "an allocation" };
             let (from, to) = (touch.start, touch.end);
             format!(
-                "race: {} {} bytes {start} to {end} of {of}, not ordered with {}, which {} bytes {from} to {to}",
-                by.what,
+                "race: it {} bytes {start} to {end} of {of}, not ordered with {}, which {} bytes {from} to {to}",
                 way.verb(),
                 touch.what,
                 touch.way.verb()

@@ -30,7 +30,7 @@ pub fn one(mut world: Guard) -> (Guard, bool) {
         world.moved();
         return (world, true);
     }
-    let what = item.work.name();
+    let what = item.name();
     let by = Toucher { stream: id, number: item.number, clock: &item.clock, what: &what };
     let problem = match &item.work {
         Work::Record(mark) => {
@@ -130,8 +130,7 @@ impl World {
         let Some(item) = stream.queue.front_mut() else { return false };
         let (Work::Nccl(group), false) = (&item.work, item.has_arrived) else { return false };
         item.has_arrived = true;
-        let (group, clock, number) = (group.clone(), item.clock.clone(), item.number);
-        let what = group.name();
+        let (group, clock, number, what) = (group.clone(), item.clock.clone(), item.number, item.name());
         let by = Toucher { stream: id, number, clock: &clock, what: &what };
         if let Err((code, text)) = self.begin(device, &by, &group) {
             self.complain(device, code, format!("{what}: {text}"));

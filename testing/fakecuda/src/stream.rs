@@ -47,6 +47,8 @@ pub struct Item {
     pub clock: Clock,
     /// Its number in the stream.
     pub number: u64,
+    /// Its row in the trace.
+    pub row: Option<u64>,
     /// Whether calls of communicators have told the others that they are here.
     pub has_arrived: bool,
 }
@@ -64,6 +66,13 @@ pub struct Event {
     pub capture: Option<u64>,
     /// The device of the stream.
     pub device: usize,
+}
+
+impl Item {
+    /// Its name in reports.
+    pub fn name(&self) -> String {
+        self.row.map_or_else(|| self.work.name(), |row| format!("{} (row {row})", self.work.name()))
+    }
 }
 
 impl Stream {
@@ -156,7 +165,7 @@ impl World {
         }
         self.poison(&work);
         let Some(s) = self.streams.get_mut(&stream) else { return Err(INVALID_HANDLE) };
-        let item = Item { work, clock: s.clock.clone(), number: s.number, has_arrived: false };
+        let item = Item { work, clock: s.clock.clone(), number: s.number, row, has_arrived: false };
         s.queue.push_back(item);
         self.moved();
         Ok(())

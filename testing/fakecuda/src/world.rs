@@ -205,7 +205,9 @@ impl World {
     /// Why nothing moves: what each stream waits for.
     fn stuck(&self) -> String {
         let mut heads = vec![];
-        for stream in self.streams.values() {
+        let mut streams: Vec<&Stream> = self.streams.values().collect();
+        streams.sort_by_key(|stream| (stream.device, stream.shown));
+        for stream in streams {
             let Some(item) = stream.queue.front() else { continue };
             let head = format!("device {} stream {} waits for ", stream.device, stream.shown);
             match &item.work {

@@ -296,7 +296,7 @@ impl World {
         let Some(found) = self.nccl.comms.get(&comm) else { return Err(INVALID_ARGUMENT) };
         let problem = match found.state {
             super::State::Joining => "is called before all its ranks are there",
-            super::State::Finalized => "is called after it was finalized",
+            super::State::Finalized | super::State::Leaving | super::State::Left => "is called after it was finalized",
             super::State::Ready if found.is_aborted => "is called after it was aborted",
             super::State::Ready if self.nccl.late.iter().any(|late| late.comms.contains(&comm)) => {
                 "is called while its last call is in progress"

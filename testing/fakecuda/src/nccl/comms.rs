@@ -3,7 +3,7 @@
 use super::calls::Late;
 use super::hub::{Heard, Hub, Member, Told, Which};
 use super::line::{self, Line};
-use super::{IN_PROGRESS, INVALID_ARGUMENT, INVALID_USAGE, REMOTE, SYSTEM, server, thread};
+use super::{CUDA, IN_PROGRESS, INVALID_ARGUMENT, INVALID_USAGE, REMOTE, SYSTEM, server, thread};
 use crate::c::host;
 use crate::codes::{Answer, LAUNCH_FAILED};
 use crate::work::Work;
@@ -44,6 +44,8 @@ pub struct Comm {
     pub error: u32,
     /// Whether it does nothing any more, because of that error.
     pub is_stopped: bool,
+    /// Whether it was split off another one.
+    pub is_part: bool,
     /// Whether it was aborted.
     pub is_aborted: bool,
     /// Whether calls wait until they are done.
@@ -67,6 +69,10 @@ pub enum State {
     Ready,
     /// It can be destroyed only.
     Finalized,
+    /// It was given up on this rank.
+    Leaving,
+    /// It was given up on all.
+    Left,
 }
 
 /// A split that this rank asked for.
@@ -101,11 +107,19 @@ impl World {
                 Some((member, heard)) => self.hear(&member, heard),
                 None => {
                     let is_of = |comm: &&mut Comm| comm.line.as_ref().is_some_and(|line| line.number == number);
+                    let mut is_missed = false;
                     for comm in self.nccl.comms.values_mut().filter(is_of) {
-                        comm.error = REMOTE;
-                        comm.is_stopped = true;
+                        if comm.state == State::Leaving {
+                            comm.state = State::Left;
+                        } else if comm.state != State::Left && !comm.is_aborted {
+                            comm.error = REMOTE;
+                            comm.is_stopped = true;
+                            is_missed = true;
+                        }
                     }
-                    self.report("nccl: the connection to the other ranks has ended".into());
+                    if is_missed {
+                        self.report("nccl: the connection to the other ranks has ended".into());
+                    }
                 }
             }
             self.moved();
@@ -123,6 +137,8 @@ impl World {
             Heard::Done { which, output } => {
                 comm.done.insert(which, output);
             }
+            Heard::Left => comm.state = State::Left,
+            Heard::Gone(_) if comm.state == State::Leaving => comm.state = State::Left,
             Heard::Gone(rank) => {
                 comm.error = REMOTE;
                 comm.is_stopped = true;
@@ -186,6 +202,7 @@ impl World {
             state: State::Joining,
             error: 0,
             is_stopped: false,
+            is_part: false,
             is_aborted: false,
             is_blocking,
             collectives: 0,
@@ -216,6 +233,9 @@ impl World {
         // Its name and rank are known when all ranks have split.
         let unknown = Member { clique: format!("{comm}.{number}"), rank: 0 };
         let new = color.map(|_| self.new_comm(unknown, 1, device, is_blocking, line));
+        if let Some(new) = new.and_then(|new| self.nccl.comms.get_mut(&new)) {
+            new.is_part = true;
+        }
         self.nccl.splits.insert((comm, number), Split { new, slot });
         self.tell(comm, Told::Splits { size, number, color, key });
         Ok(new)
@@ -270,12 +290,6 @@ impl World {
         found.is_aborted = true;
         self.tell(comm, Told::Leaves);
         Ok(())
-    }
-
-    /// `ncclCommDestroy`, behind its last call.
-    pub fn destroy(&mut self, comm: u64) {
-        self.tell(comm, Told::Leaves);
-        self.nccl.comms.remove(&comm);
     }
 
     /// Why a communicator is not made.
@@ -357,7 +371,7 @@ pub fn flushed(world: Guard, comm: u64) -> Answer {
     if !is_blocking {
         return if world.has_work(comm) { Err(IN_PROGRESS) } else { Ok(()) };
     }
-    drive(world, device, |world| !world.has_work(comm)).1.map_err(|_| 1)
+    drive(world, device, |world| !world.has_work(comm)).1.map_err(|_| CUDA)
 }
 
 /// `ncclCommDestroy`
@@ -368,9 +382,21 @@ pub fn destroyed(world: Guard, comm: u64) -> Answer {
         let mut world = world;
         return world.refuse(INVALID_USAGE, "nccl: a communicator is destroyed that was aborted".into());
     }
-    let (mut world, answer) = drive(world, device, |world| !world.has_work(comm));
-    world.destroy(comm);
-    answer.map_err(|_| 1)
+    let (mut world, mut answer) = drive(world, device, |world| !world.has_work(comm));
+    if let Some(comm) = world.nccl.comms.get_mut(&comm) {
+        comm.state = State::Leaving;
+    }
+    world.tell(comm, Told::Leaves);
+    // Where ranks meet ends with its process, so no process leaves before all have.
+    let is_left = |world: &World| {
+        let comm = world.nccl.comms.get(&comm);
+        comm.is_none_or(|comm| comm.state == State::Left || comm.error != 0 || comm.line.is_none() || comm.is_part)
+    };
+    if answer.is_ok() {
+        (world, answer) = drive(world, device, is_left);
+    }
+    world.nccl.comms.remove(&comm);
+    answer.map_err(|_| CUDA)
 }
 
 /// The name of a new communicator.

@@ -10,8 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// What has come, with the number of its line; nothing where the line is broken.
-static COME: Mutex<VecDeque<(u64, Option<(Member, Heard)>)>> = Mutex::new(VecDeque::new());
+/// What a rank hears on the line of a number; nothing where the line is broken.
+type Come = (u64, Option<(Member, Heard)>);
+
+static COME: Mutex<VecDeque<Come>> = Mutex::new(VecDeque::new());
 
 /// How long a connection may take.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -62,7 +64,7 @@ impl Drop for Line {
 }
 
 /// The next that has come on any line.
-pub fn next() -> Option<(u64, Option<(Member, Heard)>)> {
+pub fn next() -> Option<Come> {
     COME.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
 }
 

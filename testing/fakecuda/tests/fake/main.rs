@@ -1,10 +1,14 @@
 //! Unmodified cudarc over the fake: each scenario runs in a process of its own, whose loader finds
 //! the four libraries in a folder of links, in one world after another.
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
 
 mod cuda;
 mod faults;
+mod processes;
+mod products;
 mod ranks;
 mod right;
+mod traces;
 mod wrong;
 
 use shardc_fakecuda::folder::Installation;

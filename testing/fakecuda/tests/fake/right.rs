@@ -120,7 +120,14 @@ fn streams_follow_events() {
             cuda::follow(device.a, back)?;
         }
         assert_eq!(cuda::read_on(device.y, N, device.a)?, wanted(3.0, 1.0));
-        Ok(())
+        // What is destroyed ends behind its work.
+        device.scale(device.b, 0)?;
+        cuda::record(event, device.b)?;
+        cuda::destroy_stream(device.b)?;
+        cuda::wait_event(event)?;
+        cuda::destroy_event(event)?;
+        assert_eq!([cuda::wait_event(event), device.add(device.b)], [Err(400); 2]);
+        cuda::release(0)
     });
 }
 

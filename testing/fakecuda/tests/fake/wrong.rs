@@ -305,7 +305,7 @@ fn another_thread_does_not_know_what_was_asked() -> Answer {
 }
 
 const CASES: &[Case] = &[
-    ("race", race, &[719], "race: kernel"),
+    ("race", race, &[719], "race: it "),
     ("race_of_reads_and_writes", race_of_reads_and_writes, &[719], "race: "),
     ("event_too_early", event_too_early, &[719], "race: "),
     ("legacy_stream_beside_others", legacy_stream_beside_others, &[719], "race: "),
