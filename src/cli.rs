@@ -7,6 +7,7 @@ mod compile;
 mod data;
 mod decisions;
 mod divergence;
+mod doctor;
 mod eval;
 mod export;
 mod foot;
@@ -60,6 +61,8 @@ enum Command {
     Bench(bench::Bench),
     /// Show what a data file or folder holds
     Data(data::Data),
+    /// Show which of NVIDIA's libraries are found for plans on GPUs, and link them
+    Doctor(doctor::Doctor),
     /// Print every op: letters, linearity, gradient, kernel form
     Ops,
     /// Print this message, the help of a command, or with `spec` what a spec can say
@@ -94,6 +97,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Check(command) => command.run(),
         Command::Bench(command) => command.run(),
         Command::Data(command) => command.run(),
+        Command::Doctor(command) => command.run(),
         Command::Ops => ops::run(),
         Command::Help(command) => command.run(Cli::command()),
     }

@@ -11,6 +11,7 @@
 
 mod launches;
 mod listing;
+pub mod run;
 pub mod tables;
 
 pub use launches::listing as launches;

@@ -11,7 +11,12 @@ use std::fmt::Debug;
 use std::ptr;
 
 /// The functions that are called.
-const FUNCTIONS: [&str; 13] = [
+const FUNCTIONS: [&str; 18] = [
+    "cublasLtCreate",
+    "cublasLtDestroy",
+    "cublasLtMatmul",
+    "cublasLtMatmulAlgoGetHeuristic",
+    "cublasLtMatmulAlgoCheck",
     "cublasLtGetVersion",
     "cublasLtMatmulDescCreate",
     "cublasLtMatmulDescDestroy",
@@ -80,6 +85,7 @@ impl Library {
             })
         };
         let described = Described {
+            scale: matmul.compute.scale(),
             // SAFETY: the pointer is to one pointer.
             product: Object::new("the product", |pointer| unsafe { sys::cublasLtMatmulDescCreate(pointer, compute, scale) })?,
             layouts: [layout("`A`", &matmul.a)?, layout("`B`", &matmul.b)?, layout("`C`", &matmul.c)?, layout("`D`", &matmul.d)?],
@@ -98,12 +104,39 @@ impl Library {
 /// A product that the library was told of.
 #[derive(Debug)]
 pub struct Described {
+    /// The type of factors.
+    scale: DType,
     product: Object<sys::cublasLtMatmulDescOpaque_t>,
     layouts: [Object<sys::cublasLtMatrixLayoutOpaque_t>; 4],
     preference: Object<sys::cublasLtMatmulPreferenceOpaque_t>,
 }
 
 impl Described {
+    pub(crate) fn product(&self) -> sys::cublasLtMatmulDesc_t {
+        self.product.pointer
+    }
+
+    /// `A`, `B`, `C` and `D`.
+    pub(crate) fn layouts(&self) -> [sys::cublasLtMatrixLayout_t; 4] {
+        self.layouts.each_ref().map(|layout| layout.pointer)
+    }
+
+    pub(crate) fn preference(&self) -> sys::cublasLtMatmulPreference_t {
+        self.preference.pointer
+    }
+
+    /// The bytes of a factor in the type of factors, with room behind.
+    pub(crate) fn factor(&self, factor: f64) -> [u8; 8] {
+        match self.scale {
+            DType::F64 => factor.to_ne_bytes(),
+            _ => {
+                let mut bytes = [0; 8];
+                bytes[..4].copy_from_slice(&(factor as f32).to_ne_bytes());
+                bytes
+            }
+        }
+    }
+
     /// Holds what the library kept, of what objects were made with too, against the product.
     ///
     /// # Errors
@@ -266,6 +299,9 @@ impl<T: Kind> Object<T> {
     }
 }
 
+// SAFETY: the object belongs to this value alone, and the library keeps nothing for each thread.
+unsafe impl<T: Kind> Send for Object<T> {}
+
 impl<T: Kind> Drop for Object<T> {
     fn drop(&mut self) {
         // SAFETY: the object lives, and nothing uses it afterwards. It fails for null only.
@@ -273,7 +309,7 @@ impl<T: Kind> Drop for Object<T> {
     }
 }
 
-fn refused(what: &str) -> impl Fn(CublasError) -> String {
+pub(crate) fn refused(what: &str) -> impl Fn(CublasError) -> String {
     move |error| format!("cuBLASLt refuses {what}: {error}")
 }
 

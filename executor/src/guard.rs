@@ -5,6 +5,7 @@ use shardc_ir::plan::set::PlanSet;
 use shardc_ir::plan::{BufferId, Program, StateRole, Turn};
 use shardc_ir::train::LOSS_SCALE;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// The output that is the norm of all gradients.
 pub const NORM: &str = "grad_norm";
@@ -14,7 +15,7 @@ pub const NORM: &str = "grad_norm";
 #[derive(Debug)]
 pub struct Guards {
     /// For each program, in the order of the set.
-    pub each: Vec<Guard>,
+    pub each: Arc<Vec<Guard>>,
     /// The outputs that are known then.
     pub known: BTreeSet<String>,
 }
@@ -38,7 +39,7 @@ impl Guards {
         let each = programs.programs.iter().map(Guard::of).collect::<Option<Vec<Guard>>>()?;
         let known = |(program, guard): (&Program, &Guard)| guard.known(program).into_iter().collect::<Vec<_>>();
         let known = programs.programs.iter().zip(&each).flat_map(known).collect();
-        Some(Guards { each, known })
+        Some(Guards { each: Arc::new(each), known })
     }
 }
 

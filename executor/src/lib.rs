@@ -4,7 +4,8 @@
 //! |---|---|
 //! | the ranks of one process, and the steps they run together | [`run::Executor`] |
 //! | checks before anything runs | [`load::Loaded`] |
-//! | one rank: its memory, threads and tasks | [`rank::Rank`], [`arena::Arena`] |
+//! | what an executor asks of a rank, of any backend | [`worker::Worker`], [`memory::Memory`] |
+//! | one rank on the CPU: its memory, threads and tasks | [`rank::Rank`], [`arena::Arena`] |
 //! | kernels | [`cpu`], the definition of every form |
 //! | collectives and messages | [`comm::Communicator`], [`transfer`], [`world::World`] |
 //! | all ranks in turn, to compare with | [`replay::Replay`] |
@@ -45,10 +46,11 @@ pub mod cpu;
 pub mod data;
 pub mod fault;
 pub mod finite;
-mod guard;
+pub mod guard;
 pub mod init;
 mod joined;
 pub mod load;
+pub mod memory;
 pub mod profile;
 pub mod random;
 pub mod rank;
@@ -58,4 +60,5 @@ pub mod shard;
 pub mod tensor;
 pub mod train;
 pub mod transfer;
+pub mod worker;
 pub mod world;

@@ -10,6 +10,7 @@ use crate::arena::Operands;
 use crate::cpu::threads::Threads;
 use crate::fault::Fault;
 use crate::load::LoadedSet;
+use crate::memory::Memory;
 use crate::rank::Rank;
 use crate::run::{ExecutionError, Executor};
 use crate::tensor::Tensor;

@@ -1,18 +1,19 @@
 //! The ranks of one process, and the steps they run together.
 
-use crate::comm::{Communicator, TrafficTable};
+use crate::comm::TrafficTable;
 use crate::cpu::threads::Threads;
 use crate::fault::Fault;
 use crate::guard::Guards;
 use crate::init::initial_value;
 use crate::load::LoadedSet;
-use crate::profile::{Profile, Stopwatch};
-use crate::rank::{Rank, layout};
+use crate::memory::layout;
+use crate::profile::Profile;
 use crate::tensor::Tensor;
+use crate::worker::{Asked, CpuWorker, Worker};
 use crate::world::World;
 use shardc_ir::diagnostic::counted;
+use shardc_ir::plan::Buffer;
 use shardc_ir::plan::set::{Name, PlanSet};
-use shardc_ir::plan::{Buffer, Turn};
 use shardc_ir::reason;
 use shardc_ir::reason::Reason;
 use std::collections::BTreeMap;
@@ -74,13 +75,7 @@ struct Handle {
     thread: Option<thread::JoinHandle<()>>,
 }
 
-type Job = Box<dyn FnOnce(&mut Worker) + Send>;
-
-/// A rank and its end of the communicators.
-struct Worker {
-    rank: Rank,
-    communicator: Communicator,
-}
+type Job = Box<dyn FnOnce(&mut dyn Worker) + Send>;
 
 impl Executor {
     /// Checks the programs of a mesh, or the one of all its ranks, and starts the ranks, each with
@@ -99,14 +94,26 @@ impl Executor {
     pub fn within(world: World, programs: impl Into<PlanSet>, threads: usize) -> Result<Executor, ExecutionError> {
         let loaded = LoadedSet::new(programs).map_err(ExecutionError::before)?;
         let world = Arc::new(world);
-        let mesh = loaded.programs.mesh();
-        let mut ranks = vec![];
-        for rank in 0..mesh.world_size() {
-            let communicator = Communicator::new(world.clone(), mesh.clone(), rank);
-            let threads = Threads(threads.max(1));
-            let worker = Rank::new(loaded.of_rank(rank).clone(), rank, threads).map(|rank| Worker { rank, communicator });
-            ranks.push(worker.and_then(|worker| start(rank, worker, threads)).map_err(ExecutionError::before)?);
-        }
+        let threads = Threads(threads.max(1));
+        let worker = |rank| CpuWorker::new(loaded.of_rank(rank).clone(), rank, threads, world.clone());
+        let workers = (0..loaded.programs.mesh().world_size()).map(|rank| Ok(Box::new(worker(rank)?) as Box<dyn Worker>));
+        let workers = workers.collect::<Result<_, Reason>>().map_err(ExecutionError::before)?;
+        Executor::over(loaded, world.clone(), workers, threads)
+    }
+
+    /// Starts ranks of any backend, one for each of the mesh, whose memory is zero but for the
+    /// constants. Each has a thread of its own, or a pool of `threads`.
+    ///
+    /// # Errors
+    /// If the machine lacks threads.
+    pub fn over(
+        loaded: LoadedSet,
+        world: Arc<World>,
+        workers: Vec<Box<dyn Worker>>,
+        threads: Threads,
+    ) -> Result<Executor, ExecutionError> {
+        let started = (0..).zip(workers).map(|(rank, worker)| start(rank, worker, threads));
+        let ranks = started.collect::<Result<_, _>>().map_err(ExecutionError::before)?;
         let guard = Guards::of(&loaded.programs).map(Arc::new);
         Ok(Executor { loaded, world, ranks, guard, profile: None, step: 0 })
     }
@@ -154,45 +161,22 @@ impl Executor {
             return Err(ExecutionError { rank: None, step: Some(step), message, of_data: true });
         }
         let names: Vec<String> = self.programs().outputs().into_iter().map(|(_, output)| output.name.clone()).collect();
-        let outputs: Vec<Name> = names.iter().cloned().map(Name::Output).collect();
-        let (programs, guards) = (self.loaded.programs.clone(), guard.clone());
-        let began = self.profile.is_some().then(Instant::now);
-        let mut parts = self.on_each(Some(step), move |Worker { rank, communicator }| {
-            rank.begin(step, &batch)?;
-            let mut given_up = false;
-            let mut watch = began.map(Stopwatch::new);
-            let at = programs.at(programs.mesh(), rank.number());
-            let guard = guards.as_ref().map(|guards| &guards.each[at]);
-            for (i, turn) in programs.programs[at].turns().enumerate() {
-                if let Some(guard) = guard.filter(|guard| guard.turn == i)
-                    && !rank.is_finite(guard.norm)?
-                {
-                    given_up = true;
-                    break;
-                }
-                let begun = watch.as_ref().map(|watch| watch.begin(communicator.slept()));
-                match turn {
-                    Turn::Launch(launch) => rank.run(launch, |call, operands| communicator.run(call, operands))?,
-                    Turn::Exchange(row) => rank.exchange(row, |transfers| communicator.exchange(transfers))?,
-                }
-                if let Some((watch, begun)) = watch.as_mut().zip(begun) {
-                    watch.end(turn, begun, communicator.slept());
-                }
-            }
-            let parts = outputs.iter().map(|name| rank.read(name)).collect::<Result<Vec<_>, _>>()?;
-            Ok((parts, given_up, watch.map(Stopwatch::timed)))
-        })?;
+        let outputs = Arc::new(names.iter().cloned().map(Name::Output).collect());
+        let guards = guard.as_ref().map(|guard| guard.each.clone());
+        let timed_from = self.profile.is_some().then(Instant::now);
+        let asked = Asked { number: step, batch, outputs, guards, timed_from };
+        let mut parts = self.on_each(Some(step), move |worker| worker.step(&asked))?;
         if let Some(profile) = &mut self.profile {
-            profile.add(parts.iter_mut().filter_map(|(.., timed)| timed.take()).collect());
+            profile.add(parts.iter_mut().filter_map(|rank| rank.timed.take()).collect());
         }
-        let guard = guard.filter(|_| parts.iter().any(|(_, given_up, _)| *given_up));
+        let guard = guard.filter(|_| parts.iter().any(|rank| rank.given_up));
         self.step += u64::from(guard.is_none());
         let mut result = StepResult::default();
         for (i, name) in names.into_iter().enumerate() {
             if guard.as_ref().is_some_and(|guard| !guard.known.contains(&name)) {
                 continue;
             }
-            let parts = parts.iter_mut().map(|(rank, ..)| rank[i].take()).collect();
+            let parts = parts.iter_mut().map(|rank| rank.outputs[i].take()).collect();
             let whole = self.whole(&Name::Output(name.clone()), parts)?;
             result.outputs.insert(name, whole);
         }
@@ -218,9 +202,9 @@ impl Executor {
         let found = self.named(&state)?;
         let value = if value.dtype.is_float() && found.dtype.is_float() { value.cast(found.dtype) } else { value.clone() };
         let value = Arc::new(value);
-        let write = move |worker: &mut Worker| {
-            let id = worker.rank.named(&state);
-            id.map_or(Ok(()), |id| worker.rank.write(id, &value)).map_err(Fault::of_data)
+        let write = move |worker: &mut dyn Worker| {
+            let id = worker.named(&state);
+            id.map_or(Ok(()), |id| worker.write(id, &value)).map_err(Fault::of_data)
         };
         self.on_each(None, write).map(drop)
     }
@@ -280,7 +264,7 @@ impl Executor {
     /// If no program has it, it is partial, or a rank failed.
     pub fn read(&self, name: &Name) -> Result<Tensor, ExecutionError> {
         let of_rank = name.clone();
-        let parts = self.on_each(None, move |worker| Ok(worker.rank.read(&of_rank)?))?;
+        let parts = self.on_each(None, move |worker| Ok(worker.read(&of_rank)?))?;
         self.whole(name, parts)
     }
 
@@ -290,7 +274,7 @@ impl Executor {
     /// If a rank failed.
     pub fn parts(&self, name: &Name) -> Result<Vec<Option<Vec<u8>>>, ExecutionError> {
         let name = name.clone();
-        self.on_each(None, move |worker| Ok(worker.rank.named(&name).map(|id| worker.rank.part(id)).transpose()?))
+        self.on_each(None, move |worker| Ok(worker.named(&name).map(|id| worker.part(id)).transpose()?))
     }
 
     /// The traffic of each rank so far, by kind and axes.
@@ -298,7 +282,7 @@ impl Executor {
     /// # Errors
     /// If a rank failed.
     pub fn traffic(&self) -> Result<Vec<TrafficTable>, ExecutionError> {
-        self.on_each(None, |worker| Ok(worker.communicator.traffic().clone()))
+        self.on_each(None, |worker| Ok(worker.traffic()))
     }
 
     /// For each rank the bytes of memory that it has taken from the machine, and those up to the
@@ -307,7 +291,7 @@ impl Executor {
     /// # Errors
     /// If a rank failed.
     pub fn memory(&self) -> Result<Vec<(u64, u64)>, ExecutionError> {
-        self.on_each(None, |worker| Ok((worker.rank.arena().len(), worker.rank.arena().used())))
+        self.on_each(None, |worker| Ok(worker.memory()))
     }
 
     fn named(&self, name: &Name) -> Result<&Buffer, ExecutionError> {
@@ -352,7 +336,7 @@ impl Executor {
     fn on_each<R: Send + 'static>(
         &self,
         step: Option<u64>,
-        f: impl Fn(&mut Worker) -> Result<R, Fault> + Send + Sync + 'static,
+        f: impl Fn(&mut dyn Worker) -> Result<R, Fault> + Send + Sync + 'static,
     ) -> Result<Vec<R>, ExecutionError> {
         let failed = |world: &World| {
             let failure = world.failure();
@@ -414,11 +398,11 @@ impl ExecutionError {
 
 /// Starts the thread of a rank. With several threads, it is a pool's first, so that kernels find
 /// the others beside them.
-fn start(number: u64, mut worker: Worker, threads: Threads) -> Result<Handle, Reason> {
+fn start(number: u64, mut worker: Box<dyn Worker>, threads: Threads) -> Result<Handle, Reason> {
     let (jobs, inbox) = mpsc::channel::<Job>();
     let work = move || {
         while let Ok(job) = inbox.recv() {
-            job(&mut worker);
+            job(&mut *worker);
         }
     };
     let name = format!("rank {number}");
@@ -445,6 +429,7 @@ fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
 mod tests {
     use super::*;
     use crate::arena::Operands;
+    use crate::comm::Communicator;
     use shardc_ir::dtype::DType;
     use shardc_ir::kernel::{Collective, CollectiveKind};
     use shardc_ir::mesh::{AxisId, Mesh};
@@ -478,14 +463,16 @@ mod tests {
             seed: 0,
         };
         let executor = Executor::new(program, 1).unwrap();
-        let first = AtomicBool::new(true);
+        let (first, world) = (AtomicBool::new(true), executor.world.clone());
         let error = executor.on_each(Some(7), move |worker| {
             assert!(!first.swap(false, Ordering::SeqCst), "it broke");
             let (kind, op, axes) = (CollectiveKind::AllReduce, ReduceKind::Sum, vec![AxisId(0)]);
             let call = Collective { kind, op, axes, dtype: DType::F32, counts: vec![1] };
             let mut number = [0.0f32];
             let operands = Operands { reads: vec![&[]], writes: vec![bytemuck::cast_slice_mut(&mut number)] };
-            Ok(worker.communicator.run(&call, operands)?)
+            let mut communicator =
+                Communicator::new(world.clone(), worker.place().program().mesh.clone(), worker.place().number());
+            Ok(communicator.run(&call, operands)?)
         });
         let error = error.unwrap_err();
         assert_eq!((error.step, error.message.as_str()), (Some(7), "internal error: it broke"));

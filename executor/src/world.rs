@@ -160,6 +160,11 @@ impl World {
         lock(&self.failure).clone()
     }
 
+    /// Whether there was one.
+    pub fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::SeqCst)
+    }
+
     /// Sleeps as `rank` until the state at `gate` may have changed.
     ///
     /// # Errors
@@ -181,7 +186,7 @@ impl World {
             self.fail(rank, message);
             return Err(self.reason().into());
         }
-        if self.failed.load(Ordering::SeqCst) {
+        if self.has_failed() {
             return Err(self.reason().into());
         }
         let start = Instant::now();

@@ -42,6 +42,7 @@ impl Check {
     /// # Errors
     /// If one is beyond tolerance; all that is wrong with the plan or its data.
     pub fn run(self) -> Result<(), Failure> {
+        self.machine.check(self.replay.then_some("--replay"))?;
         let job = self.job.open(true)?;
         let training = job.training()?;
         let data = self.data.open(input_specs(training), job.batches(training))?;
@@ -51,7 +52,7 @@ impl Check {
             return Err(error.at(Place::File(self.data.path)).help("use a smaller `--batches`").into());
         }
         let mut plan = job.start(training, &self.machine)?;
-        let mut reference = job.start(&job.reference()?, &self.machine)?;
+        let mut reference = job.start_on_cpu(&job.reference()?, &self.machine)?;
         let mut holds = true;
         for batch in 0..self.batches {
             if batch > 0 {

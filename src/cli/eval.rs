@@ -49,6 +49,7 @@ impl Eval {
     /// # Errors
     /// All that is wrong with the job or its data; a failed rank.
     pub fn run(self) -> Result<(), Failure> {
+        self.machine.check(None)?;
         let files = self.job.files().reads_data(&self.data.path);
         files.writes("--outputs", self.outputs.as_deref()).check()?;
         self.outputs.iter().try_for_each(|path| writable(path))?;

@@ -6,8 +6,8 @@ use super::overwrite::Files;
 use crate::failure::Failure;
 use crate::plan_dir::{self, PlanDir, Trust};
 use crate::proof::plan_reference;
-use crate::{Options, compile, labels_are_inputs, report};
-use clap::Args;
+use crate::{Options, compile, cuda, labels_are_inputs, report};
+use clap::{Args, ValueEnum};
 use shardc_executor::data::{Dataset, InputSpec, Options as DataOptions};
 use shardc_executor::finite::Oddity;
 use shardc_executor::run::Executor;
@@ -74,9 +74,24 @@ fn milliseconds(text: &str) -> Result<Duration, String> {
     number.map(Duration::from_millis).ok_or_else(|| "it is no number of milliseconds from 1 to 10000, such as `1ms`".to_string())
 }
 
+/// What ranks compute on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DeviceKind {
+    /// Threads of this process.
+    Cpu,
+    /// One NVIDIA GPU for each rank.
+    Cuda,
+}
+
 /// How much of the machine a job may use.
 #[derive(Debug, Args)]
 pub struct MachineArgs {
+    /// What ranks compute on: threads of this process, or one GPU each
+    #[arg(long, value_name = "DEVICE", default_value = "cpu")]
+    device: DeviceKind,
+    /// Launch each kernel by itself on GPUs, and capture no graphs, which changes no result
+    #[arg(long)]
+    no_graph: bool,
     /// Threads of all ranks together; by default one for each core
     #[arg(long, value_name = "T", value_parser = clap::value_parser!(u64).range(1..=4096))]
     threads: Option<u64>,
@@ -108,6 +123,8 @@ pub struct Job {
     weights: Weights,
     /// Initializers that begin with numbers that are not finite, once the weights are forgotten.
     odd: BTreeSet<String>,
+    /// The plan directory, if it is of one.
+    plan: Option<PathBuf>,
 }
 
 /// The model that a job came from, as exports begin with it.
@@ -170,9 +187,10 @@ fn open_plan(plan: PlanDir) -> Result<Job, Failure> {
     let weights = Weights::Plan { elements: plan.weights()?, path: plan.path.clone() };
     let file = plan_dir::model_path(&plan.path);
     let model = Model { file, bytes: Arc::new(plan.model()?), copies: plan.manifest.copies };
-    let PlanDir { spec, programs, reference, labels_are_inputs, .. } = plan;
+    let PlanDir { spec, programs, reference, labels_are_inputs, path, .. } = plan;
     let decisions = planned(&programs);
-    Ok(Job { spec, programs, reference, labels_are_inputs, decisions, model, weights, odd: BTreeSet::new() })
+    let plan = Some(path);
+    Ok(Job { spec, programs, reference, labels_are_inputs, decisions, model, weights, odd: BTreeSet::new(), plan })
 }
 
 /// The decisions of a plan: it knows its state variables, and no longer why they are what they are.
@@ -207,6 +225,7 @@ fn open_model(model: &Path, spec: &Path, train: bool) -> Result<Job, Failure> {
         model,
         weights: Weights::Model(compiled.weights),
         odd: BTreeSet::new(),
+        plan: None,
     })
 }
 
@@ -232,11 +251,26 @@ impl Job {
         Failure::User(self.spec.require_training().err().unwrap_or_default())
     }
 
-    /// Starts `programs` at the job's initial state.
+    /// Starts `programs` at the job's initial state, on what the machine's arguments say.
     ///
     /// # Errors
     /// If weights are missing, or the machine cannot hold the ranks.
     pub fn start(&self, programs: &PlanSet, machine: &MachineArgs) -> Result<Executor, Failure> {
+        match machine.device {
+            DeviceKind::Cpu => self.start_on_cpu(programs, machine),
+            DeviceKind::Cuda => {
+                let mut executor = cuda::run::start(programs, machine.world(), self.plan.as_deref(), !machine.no_graph)?;
+                self.reset(&mut executor)?;
+                Ok(executor)
+            }
+        }
+    }
+
+    /// Starts `programs` at the job's initial state on the CPU.
+    ///
+    /// # Errors
+    /// As [`Job::start`].
+    pub fn start_on_cpu(&self, programs: &PlanSet, machine: &MachineArgs) -> Result<Executor, Failure> {
         let mut executor = Executor::within(machine.world(), programs.clone(), machine.threads_per_rank(programs))?;
         self.reset(&mut executor)?;
         Ok(executor)
@@ -361,6 +395,21 @@ impl Job {
 }
 
 impl MachineArgs {
+    /// Refuses flags that mean nothing on the device, `flag` of the command's own among them where
+    /// it was given.
+    ///
+    /// # Errors
+    /// The first such flag.
+    pub fn check(&self, flag: Option<&str>) -> Result<(), Failure> {
+        let of_cpu = [self.delays.map(|_| "--delays"), self.strict.then_some("--strict"), flag];
+        let of_cuda = [self.no_graph.then_some("--no-graph")];
+        let (wrong, needed) = match self.device {
+            DeviceKind::Cuda => (of_cpu.into_iter().flatten().next(), "cpu"),
+            DeviceKind::Cpu => (of_cuda.into_iter().flatten().next(), "cuda"),
+        };
+        wrong.map_or(Ok(()), |flag| Err(Failure::Usage(format!("`{flag}` needs `--device {needed}`"))))
+    }
+
     /// The world in which ranks meet.
     fn world(&self) -> World {
         let world = match self.delays {
@@ -370,7 +419,6 @@ impl MachineArgs {
         if self.strict { world.strict() } else { world }
     }
 
-    /// The threads of each rank of `programs`.
     /// The threads of all ranks together.
     pub fn threads(&self) -> usize {
         let cores = || available_parallelism().map_or(1, |n| n.get());

@@ -56,6 +56,7 @@ impl Train {
     /// that are not finite; after the current step what ends it, such as Ctrl-C; at the end metrics
     /// that could not be written.
     pub fn run(self) -> Result<(), Failure> {
+        self.machine.check(self.profile.as_ref().map(|_| "--profile"))?;
         let files = self.job.files().reads_data(&self.data.path);
         let files = files.writes("--metrics", self.metrics.as_deref()).writes("--export", self.export.as_deref());
         files.writes("--profile", self.profile.as_deref()).check()?;

@@ -29,6 +29,7 @@ mod c;
 mod capture;
 mod clock;
 mod codes;
+pub mod control;
 pub mod folder;
 mod kernel;
 mod matmul;

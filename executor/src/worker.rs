@@ -1,0 +1,135 @@
+//! What an executor asks of a rank, on whatever it computes; and the rank that computes on the CPU.
+
+use crate::comm::{Communicator, TrafficTable};
+use crate::cpu::threads::Threads;
+use crate::fault::Fault;
+use crate::guard::Guard;
+use crate::load::Loaded;
+use crate::memory::{Memory, Place};
+use crate::profile::{Stopwatch, Timed};
+use crate::rank::Rank;
+use crate::tensor::Tensor;
+use crate::world::World;
+use shardc_ir::plan::Turn;
+use shardc_ir::plan::set::Name;
+use shardc_ir::reason::Reason;
+use std::borrow::Cow;
+use std::fmt::Debug;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// A rank: memory, and steps over it.
+pub trait Worker: Memory + Send + Debug {
+    /// Runs a step. Its results are read behind it, or where it was given up.
+    ///
+    /// # Errors
+    /// Bad data, or what failed on this rank or another.
+    fn step(&mut self, step: &Asked) -> Result<Stepped, Fault>;
+
+    /// What it has sent so far, by kind and axes; a backend that counts nothing has an empty table.
+    fn traffic(&self) -> TrafficTable;
+
+    /// The bytes of memory that it has taken for the arena, and those up to the last that was used.
+    fn memory(&self) -> (u64, u64);
+}
+
+/// A step that is asked for.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    /// Its number, from 0.
+    pub number: u64,
+    /// A whole array for each input of all programs, in their order.
+    pub batch: Arc<Vec<Tensor>>,
+    /// The results that are wanted.
+    pub outputs: Arc<Vec<Name>>,
+    /// Where to give the step up, for each program, if the norm of the gradients is not finite.
+    pub guards: Option<Arc<Vec<Guard>>>,
+    /// When the step began, where its turns are to be timed.
+    pub timed_from: Option<Instant>,
+}
+
+impl Asked {
+    /// Where a rank of `place` gives up.
+    pub fn guard(&self, place: &Place) -> Option<&Guard> {
+        let at = || place.loaded.programs.at(&place.program().mesh, place.number());
+        self.guards.as_ref().map(|guards| &guards[at()])
+    }
+}
+
+/// What a step came to on one rank.
+#[derive(Debug, Clone, Default)]
+pub struct Stepped {
+    /// For each result that was asked for this rank's part, as [`Memory::read`] gives it.
+    pub outputs: Vec<Option<Vec<u8>>>,
+    /// Whether it was given up.
+    pub given_up: bool,
+    /// The times of its turns, where they were asked for and the backend has them.
+    pub timed: Option<Vec<Timed>>,
+}
+
+/// A rank on the CPU, and its end of the communicators.
+#[derive(Debug)]
+pub(crate) struct CpuWorker {
+    rank: Rank,
+    pub(crate) communicator: Communicator,
+}
+
+impl CpuWorker {
+    /// Rank `rank` in `world`.
+    pub fn new(loaded: Arc<Loaded>, rank: u64, threads: Threads, world: Arc<World>) -> Result<CpuWorker, Reason> {
+        let communicator = Communicator::new(world, loaded.program().mesh.clone(), rank);
+        Ok(CpuWorker { rank: Rank::new(loaded, rank, threads)?, communicator })
+    }
+}
+
+impl Memory for CpuWorker {
+    fn place(&self) -> &Place {
+        self.rank.place()
+    }
+
+    fn bytes(&self, range: Range<u64>) -> Result<Cow<'_, [u8]>, Reason> {
+        self.rank.bytes(range)
+    }
+
+    fn fill(&mut self, range: Range<u64>, fill: &mut dyn FnMut(&mut [u8])) -> Result<(), Reason> {
+        self.rank.fill(range, fill)
+    }
+}
+
+impl Worker for CpuWorker {
+    fn step(&mut self, asked: &Asked) -> Result<Stepped, Fault> {
+        let CpuWorker { rank, communicator } = self;
+        rank.begin(asked.number, &asked.batch)?;
+        let loaded = rank.place().loaded.clone();
+        let mut watch = asked.timed_from.map(Stopwatch::new);
+        let guard = asked.guard(rank.place());
+        let mut given_up = false;
+        for (i, turn) in loaded.program().turns().enumerate() {
+            if let Some(guard) = guard.filter(|guard| guard.turn == i)
+                && !rank.is_finite(guard.norm)?
+            {
+                given_up = true;
+                break;
+            }
+            let begun = watch.as_ref().map(|watch| watch.begin(communicator.slept()));
+            match turn {
+                Turn::Launch(launch) => rank.run(launch, |call, operands| communicator.run(call, operands))?,
+                Turn::Exchange(row) => rank.exchange(row, |transfers| communicator.exchange(transfers))?,
+            }
+            if let Some((watch, begun)) = watch.as_mut().zip(begun) {
+                watch.end(turn, begun, communicator.slept());
+            }
+        }
+        let outputs = asked.outputs.iter().map(|name| rank.read(name)).collect::<Result<_, _>>()?;
+        Ok(Stepped { outputs, given_up, timed: watch.map(Stopwatch::timed) })
+    }
+
+    fn traffic(&self) -> TrafficTable {
+        self.communicator.traffic().clone()
+    }
+
+    fn memory(&self) -> (u64, u64) {
+        (self.rank.arena().len(), self.rank.arena().used())
+    }
+}

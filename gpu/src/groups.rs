@@ -1,0 +1,101 @@
+//! The communicators of a rank: one of all ranks, and one for each set of axes that calls go over.
+
+use crate::device::{Comm, CommId, CommState, Device, GoOn};
+use shardc_ir::kernel::Kernel;
+use shardc_ir::mesh::{AxisId, Mesh};
+use shardc_ir::plan::set::PlanSet;
+use shardc_ir::reason;
+use shardc_ir::reason::Reason;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The communicators of a rank.
+#[derive(Debug, Default)]
+pub struct Groups {
+    all: Option<Comm>,
+    parts: BTreeMap<Vec<AxisId>, Comm>,
+}
+
+impl Groups {
+    /// Joins all ranks, and then the ranks of each group, in one order on all ranks: those of all
+    /// programs, as a group may be of ranks with several.
+    ///
+    /// # Errors
+    /// If a rank does not come, or NCCL fails.
+    pub fn join(device: &dyn Device, id: &CommId, set: &PlanSet, rank: u64, go_on: GoOn<'_>) -> Result<Groups, Reason> {
+        let mesh = set.mesh();
+        let all = device.join(id, mesh.world_size() as u32, rank as u32, go_on)?;
+        let mut groups = Groups { all: Some(all), parts: BTreeMap::new() };
+        for axes in axes(set) {
+            let members = mesh.group(rank, &axes);
+            if members.iter().copied().eq(0..mesh.world_size()) {
+                continue;
+            }
+            let place = members.iter().position(|member| *member == rank).ok_or("a rank outside its group")?;
+            let color = members.iter().min().copied().unwrap_or(0) as u32;
+            let part = device.split(all, Some(color), place as u32, go_on)?.ok_or("a group without a communicator")?;
+            groups.parts.insert(axes, part);
+        }
+        Ok(groups)
+    }
+
+    /// The communicator of all ranks.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn all(&self) -> Result<Comm, Reason> {
+        self.all.ok_or_else(|| "one rank has no communicator".into())
+    }
+
+    /// That of the ranks along `axes`.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn along(&self, mesh: &Mesh, axes: &[AxisId]) -> Result<Comm, Reason> {
+        self.parts.get(&apart(mesh, axes)).copied().map_or_else(|| self.all(), Ok)
+    }
+
+    /// Those that there are.
+    pub fn each(&self) -> impl Iterator<Item = Comm> {
+        self.parts.values().copied().chain(self.all)
+    }
+
+    /// Whether all that was asked of them is under way; an error if one has failed.
+    ///
+    /// # Errors
+    /// What NCCL says.
+    pub fn are_ready(&self, device: &dyn Device) -> Result<bool, Reason> {
+        let mut ready = true;
+        for comm in self.each() {
+            match device.state(comm)? {
+                CommState::Ready => {}
+                CommState::InProgress => ready = false,
+                CommState::Failed(why) => return Err(reason!("a communicator failed: {why}")),
+            }
+        }
+        Ok(ready)
+    }
+
+    /// Ends them: properly, or whatever they do.
+    pub fn end(&mut self, device: &dyn Device, properly: bool) {
+        for comm in self.each() {
+            // There is nothing to be done about a communicator that does not end.
+            let _ = if properly { device.leave(comm) } else { device.abort(comm) };
+        }
+        *self = Groups::default();
+    }
+}
+
+/// Axes of more than one rank.
+fn apart(mesh: &Mesh, axes: &[AxisId]) -> Vec<AxisId> {
+    axes.iter().copied().filter(|axis| mesh.size(*axis) > 1).collect()
+}
+
+/// The axes of all calls of all programs.
+fn axes(set: &PlanSet) -> BTreeSet<Vec<AxisId>> {
+    let steps = set.programs.iter().flat_map(|program| &program.tasks).flat_map(|task| &task.steps);
+    let of = |kernel: &Kernel| match kernel {
+        Kernel::Collective(call) => Some(apart(set.mesh(), &call.axes)),
+        _ => None,
+    };
+    steps.filter_map(|step| of(&step.kernel)).filter(|axes| !axes.is_empty()).collect()
+}

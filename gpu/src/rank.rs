@@ -1,0 +1,508 @@
+//! One rank on a GPU: memory that lies as the launch table says, and steps that are told to the GPU
+//! as the table has them.
+//!
+//! The first step is told row by row, which warms up the libraries; later ones are launched as
+//! graphs that were captured from the same rows. The host looks at the norm of the gradients before
+//! any parameter changes, so a step may have two parts, each told at once. The host waits for the
+//! end of a part by asking, so that it sees when a communicator or another rank fails meanwhile.
+
+use crate::choices::{Choices, check};
+use crate::device::{Device, Event, Function, Graph, Module, Stream};
+use crate::groups::Groups;
+use crate::pinned::Pinned;
+use crate::queue::{Queue, Queued, Resolver, Work};
+use crate::watch;
+use shardc_codegen::table::Table;
+use shardc_cublaslt::{Algorithm, Described, Library};
+use shardc_executor::comm::TrafficTable;
+use shardc_executor::fault::Fault;
+use shardc_executor::finite::Oddity;
+use shardc_executor::memory::{Memory, Place};
+use shardc_executor::tensor::Tensor;
+use shardc_executor::worker::{Asked, Stepped, Worker};
+use shardc_executor::world::World;
+use shardc_ir::plan::set::Name;
+use shardc_ir::plan::{BufferId, Stream as Side};
+use shardc_ir::reason;
+use shardc_ir::reason::Reason;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The host asks without a pause for so long, since most waits are short.
+const EAGER: Duration = Duration::from_micros(200);
+
+/// Between two questions after that.
+const PAUSE: Duration = Duration::from_micros(50);
+
+/// Between two looks at the communicators.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// What a rank is made of, beside the GPU.
+#[derive(Debug, Clone)]
+pub struct Parts<'a> {
+    /// Which rank of which program.
+    pub place: Place,
+    /// Its launch table.
+    pub table: &'a Table,
+    /// The turn before which the host looks at the norm of the gradients, and the norm.
+    pub guard: Option<(usize, BufferId)>,
+    /// The machine code of each kernel text, with its entries and the shared memory of each.
+    pub kernels: &'a [Code],
+    /// Where the ranks meet.
+    pub world: Arc<World>,
+    /// Whether steps are captured as graphs.
+    pub graphs: bool,
+}
+
+/// The machine code of a text.
+#[derive(Debug, Clone)]
+pub struct Code {
+    /// The text's name.
+    pub name: String,
+    /// The machine code.
+    pub cubin: Vec<u8>,
+    /// Its kernels, each with the shared memory of a block.
+    pub entries: Vec<(String, u32)>,
+}
+
+/// A rank on a GPU.
+#[derive(Debug)]
+pub struct GpuRank<D: Device> {
+    device: D,
+    place: Place,
+    world: Arc<World>,
+    guard: Option<(usize, BufferId)>,
+    /// The arena, and what lies behind it.
+    memory: u64,
+    taken: u64,
+    arena: u64,
+    modules: Vec<Module>,
+    groups: Groups,
+    queue: Queue,
+    products: Vec<Ready>,
+    pinned: Option<Pinned>,
+    main: Stream,
+    comm: Stream,
+    events: BTreeMap<usize, Event>,
+    /// The beginning and the end of a part, and where the other stream joins.
+    marks: [Event; 3],
+    /// Whether steps are captured, and what was.
+    captures: bool,
+    graphs: Vec<Graph>,
+    is_warm: bool,
+    has_failed: bool,
+    /// What was sent in all whole steps.
+    traffic: TrafficTable,
+}
+
+/// A product that is described, and how it is computed.
+#[derive(Debug)]
+struct Ready {
+    described: Described,
+    algorithm: Option<Algorithm>,
+}
+
+impl<D: Device> GpuRank<D> {
+    /// A rank with memory all zero but for the constants. `groups` are its communicators, and
+    /// `library` describes products.
+    ///
+    /// # Errors
+    /// If the GPU has too little memory, or something fails.
+    pub fn new(device: D, parts: Parts<'_>, groups: Groups, library: Option<&Library>) -> Result<GpuRank<D>, Reason> {
+        let Parts { place, table, guard, kernels, world, graphs } = parts;
+        device.enter()?;
+        check_memory(&device, table)?;
+        let marks = [device.event()?, device.event()?, device.event()?];
+        let (main, comm) = (device.stream()?, device.stream()?);
+        let taken = table.bytes().max(1);
+        let memory = device.allocate(taken)?;
+        let mut rank = GpuRank {
+            device,
+            place,
+            world,
+            guard,
+            memory,
+            taken,
+            arena: table.arena,
+            modules: vec![],
+            groups,
+            queue: Queue::default(),
+            products: vec![],
+            pinned: None,
+            main,
+            comm,
+            events: BTreeMap::new(),
+            marks,
+            captures: graphs,
+            graphs: vec![],
+            is_warm: false,
+            has_failed: false,
+            traffic: TrafficTable::new(),
+        };
+        rank.clear()?;
+        let functions = rank.load(kernels)?;
+        let resolver = Resolver { place: &rank.place, memory, functions: &functions, groups: &rank.groups };
+        rank.queue = resolver.queue(table, guard.map(|(turn, _)| turn))?;
+        for row in rank.queue.awaited.clone() {
+            rank.events.insert(row, rank.device.event()?);
+        }
+        rank.pinned = Some(rank.device.allocate_pinned(rank.queue.pinned.bytes.max(1))?);
+        for (product, vector) in &rank.queue.products {
+            let library = library.ok_or("products without cuBLASLt")?;
+            rank.products.push(Ready { described: library.describe(product, *vector)?, algorithm: None });
+        }
+        Ok(rank)
+    }
+
+    /// Chooses an algorithm for each product, in memory that holds nothing yet.
+    ///
+    /// # Errors
+    /// If there is none for one.
+    pub fn choose(&mut self, choices: &mut Choices) -> Result<(), Reason> {
+        self.device.enter()?;
+        for queued in &self.queue.all {
+            let Work::Multiply(number, operands) = &queued.work else { continue };
+            let described = &self.products[*number].described;
+            choices.choose(&self.device, &self.queue.products[*number].0, described, operands, self.main)?;
+        }
+        self.clear()
+    }
+
+    /// Takes what was chosen, and writes the constants: the rank is ready.
+    ///
+    /// # Errors
+    /// If a product has no algorithm that works here.
+    pub fn begin(&mut self, choices: &Choices) -> Result<(), Reason> {
+        self.device.enter()?;
+        for (ready, (product, _)) in self.products.iter_mut().zip(&self.queue.products) {
+            let algorithm = choices.of(product).ok_or("a product without an algorithm")?;
+            check(&self.device, product, &ready.described, algorithm)?;
+            ready.algorithm = Some(*algorithm);
+        }
+        let loaded = self.place.loaded.clone();
+        for constant in &loaded.program().constants {
+            self.write_bytes(constant.buffer, &constant.bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Its GPU.
+    pub fn device(&self) -> &D {
+        &self.device
+    }
+
+    /// Zeros everywhere.
+    fn clear(&self) -> Result<(), Reason> {
+        self.device.clear(self.memory, self.taken, self.main)?;
+        self.device.synchronize(self.main)
+    }
+
+    fn load(&mut self, kernels: &[Code]) -> Result<HashMap<String, Function>, Reason> {
+        let mut functions = HashMap::new();
+        for Code { name, cubin, entries } in kernels {
+            let module = self.device.load(cubin).map_err(|why| reason!("kernel `{name}`: {why}"))?;
+            self.modules.push(module);
+            for (entry, shared) in entries {
+                let function = self.device.function(module, entry, *shared);
+                functions.insert(entry.clone(), function.map_err(|why| reason!("kernel `{entry}`: {why}"))?);
+            }
+        }
+        Ok(functions)
+    }
+
+    fn side(&self, side: Side) -> Stream {
+        if side == Side::Main { self.main } else { self.comm }
+    }
+
+    /// Tells the GPU a part of the step.
+    fn tell(&self, part: Range<usize>) -> Result<(), Reason> {
+        let [begin, _, join] = self.marks;
+        let rows = &self.queue.all[part];
+        let communicates = rows.iter().any(|queued| queued.stream == Side::Comm);
+        if communicates {
+            self.device.record(begin, self.main)?;
+            self.device.wait(self.comm, begin)?;
+        }
+        for queued in rows {
+            self.tell_row(queued).map_err(|why| reason!("row {} of the launch table: {why}", queued.number))?;
+        }
+        if communicates {
+            self.device.record(join, self.comm)?;
+            self.device.wait(self.main, join)?;
+        }
+        Ok(())
+    }
+
+    fn tell_row(&self, queued: &Queued) -> Result<(), Reason> {
+        let (device, stream) = (&self.device, self.side(queued.stream));
+        for row in &queued.waits {
+            device.wait(stream, *self.events.get(row).ok_or("a wait for a row without an event")?)?;
+        }
+        self.tell_work(&queued.work, stream)?;
+        match self.events.get(&queued.number) {
+            Some(event) => device.record(*event, stream),
+            None => Ok(()),
+        }
+    }
+
+    fn tell_work(&self, work: &Work, stream: Stream) -> Result<(), Reason> {
+        let device = &self.device;
+        match work {
+            Work::Each(all) => all.iter().try_for_each(|work| self.tell_work(work, stream)),
+            Work::Launch(launch) => device.launch(launch, stream),
+            Work::Multiply(number, operands) => {
+                let Ready { described, algorithm } = &self.products[*number];
+                device.multiply(described, algorithm.as_ref().ok_or("a product without an algorithm")?, operands, stream)
+            }
+            Work::Call(calls, comm) => {
+                device.begin_group()?;
+                calls.iter().try_for_each(|call| device.call(call, *comm, stream))?;
+                device.end_group()?;
+                self.settle()
+            }
+            Work::Exchange(messages, comm) => {
+                device.begin_group()?;
+                messages.iter().try_for_each(|message| device.exchange(message, *comm, stream))?;
+                device.end_group()?;
+                self.settle()
+            }
+            Work::CopyIn { to, from } => device.copy_in(*to, self.pinned()?, from.clone(), stream),
+            Work::Copy { to, from, bytes } => device.copy(*to, *from, *bytes, stream),
+            Work::Clear { to, bytes } => device.clear(*to, *bytes, stream),
+            Work::CopyOut { to, from } => device.copy_out(self.pinned()?, to.clone(), *from, stream),
+        }
+    }
+
+    fn pinned(&self) -> Result<&Pinned, Reason> {
+        self.pinned.as_ref().ok_or_else(|| "no pinned memory".into())
+    }
+
+    /// Waits until what communicators were told is under way.
+    fn settle(&self) -> Result<(), Reason> {
+        while !self.groups.are_ready(&self.device)? {
+            others_run(&self.world)?;
+            thread::sleep(PAUSE);
+        }
+        Ok(())
+    }
+
+    /// Runs a part of the step, and waits for its end.
+    fn run(&mut self, number: usize) -> Result<(), Reason> {
+        let part = self.queue.parts[number].clone();
+        if self.captures && self.is_warm {
+            if self.graphs.len() <= number {
+                self.device.begin_capture(self.main)?;
+                let told = self.tell(part);
+                let graph = self.device.end_capture(self.main);
+                told?;
+                self.graphs.push(graph?);
+            }
+            self.device.launch_graph(self.graphs[number], self.main)?;
+        } else {
+            self.tell(part)?;
+        }
+        let [_, end, _] = self.marks;
+        self.device.record(end, self.main)?;
+        self.wait_for(end)
+    }
+
+    /// Waits for an event, as long as communicators and other ranks do not fail.
+    fn wait_for(&self, event: Event) -> Result<(), Reason> {
+        let began = Instant::now();
+        let mut looked = began;
+        while !self.device.has_come(event)? {
+            if looked.elapsed() > LOOK {
+                self.groups.are_ready(&self.device)?;
+                others_run(&self.world)?;
+                looked = Instant::now();
+            }
+            if began.elapsed() > EAGER { thread::sleep(PAUSE) } else { thread::yield_now() }
+        }
+        Ok(())
+    }
+
+    /// Puts what the host writes where the GPU fetches it.
+    fn stage(&mut self, number: u64, batch: &[Tensor]) -> Result<(), Fault> {
+        let (place, staging) = (&self.place, &self.queue.pinned);
+        let bytes = self.pinned.as_mut().ok_or("no pinned memory")?.bytes_mut();
+        let program = place.program();
+        let start = |id: BufferId| program.buffers[id.index()].offset;
+        for (input, range) in &staging.inputs {
+            let (input, at) = (&program.inputs[*input as usize], place.loaded.inputs[*input as usize]);
+            let tensor = batch.get(at).ok_or("an input without an array").map_err(Fault::of_data)?;
+            place.check_type(input.buffer, tensor).map_err(Fault::of_data)?;
+            let staged = &mut bytes[range.clone()];
+            for part in place.parts(input.buffer, &tensor.bytes)? {
+                let from = start(input.buffer);
+                part.write(&mut staged[(part.range.start - from) as usize..(part.range.end - from) as usize]);
+            }
+        }
+        for (id, value) in place.scalars(number) {
+            let range = staging.scalars.iter().find(|(_, to, _)| *to == start(id)).map(|(.., range)| range.clone());
+            let staged = &mut bytes[range.ok_or("a number without a row")?];
+            for part in place.parts(id, &value.bytes)? {
+                part.write(&mut staged[..(part.range.end - part.range.start) as usize]);
+            }
+        }
+        Ok(())
+    }
+
+    /// The results of a step that the GPU has copied out.
+    fn results(&self, names: &[Name]) -> Result<Vec<Option<Vec<u8>>>, Fault> {
+        let bytes = self.pinned()?.bytes();
+        if bytes[self.queue.pinned.fault.clone()].iter().any(|byte| *byte != 0) {
+            return Err(Fault::of_data("an index in the data is outside of what it indexes"));
+        }
+        let program = self.place.program();
+        let part = |name: &Name| -> Result<Option<Vec<u8>>, Reason> {
+            let Some(id) = self.named(name) else { return Ok(None) };
+            if !self.place.is_first_replica(id)? {
+                return Ok(None);
+            }
+            let staged = self.queue.pinned.outputs.iter().find(|(at, _)| program.outputs[*at as usize].buffer == id);
+            let (_, range) = staged.ok_or("a result without a row")?;
+            let start = range.start as u64;
+            let offset = program.buffers[id.index()].offset;
+            let slots = self.place.ranges(id)?.into_iter().map(|slot| {
+                let from = (start + slot.start - offset) as usize;
+                &bytes[from..from + (slot.end - slot.start) as usize]
+            });
+            Ok(Some(slots.collect::<Vec<_>>().concat()))
+        };
+        Ok(names.iter().map(part).collect::<Result<_, _>>()?)
+    }
+
+    fn take_step(&mut self, asked: &Asked) -> Result<Stepped, Fault> {
+        self.device.enter()?;
+        self.stage(asked.number, &asked.batch)?;
+        for part in 0..self.queue.parts.len() {
+            self.run(part)?;
+            let is_last = part + 1 == self.queue.parts.len();
+            if let Some((_, norm)) = self.guard.filter(|_| !is_last && asked.guards.is_some())
+                && Oddity::of(self.place.program().buffer(norm)?.dtype, &self.part(norm)?).is_some()
+            {
+                let outputs = asked.outputs.iter().map(|name| self.read(name)).collect::<Result<_, _>>()?;
+                return Ok(Stepped { outputs, given_up: true, timed: None });
+            }
+        }
+        self.is_warm = true;
+        for (key, sent) in &self.queue.traffic {
+            let total = self.traffic.entry(key.clone()).or_default();
+            total.calls += sent.calls;
+            total.bytes_sent += sent.bytes_sent;
+        }
+        Ok(Stepped { outputs: self.results(&asked.outputs)?, given_up: false, timed: None })
+    }
+
+    /// Gives everything back. Where something failed the communicators end whatever they do, and the
+    /// rest ends with the process.
+    fn end(&mut self) -> Result<(), Reason> {
+        let entered = self.device.enter();
+        if self.has_failed || entered.is_err() {
+            self.groups.end(&self.device, false);
+            return entered;
+        }
+        self.device.synchronize(self.main)?;
+        self.device.synchronize(self.comm)?;
+        self.groups.end(&self.device, true);
+        for graph in self.graphs.drain(..) {
+            self.device.destroy_graph(graph)?;
+        }
+        for event in std::mem::take(&mut self.events).into_values().chain(self.marks) {
+            self.device.destroy_event(event)?;
+        }
+        self.device.destroy_stream(self.main)?;
+        self.device.destroy_stream(self.comm)?;
+        for module in self.modules.drain(..) {
+            self.device.unload(module)?;
+        }
+        if let Some(pinned) = self.pinned.take() {
+            self.device.free_pinned(pinned)?;
+        }
+        self.device.free(self.memory)
+    }
+}
+
+impl<D: Device> Memory for GpuRank<D> {
+    fn place(&self) -> &Place {
+        &self.place
+    }
+
+    fn bytes(&self, range: Range<u64>) -> Result<Cow<'_, [u8]>, Reason> {
+        inside(&range, self.arena)?;
+        self.device.enter()?;
+        let mut bytes = vec![0; (range.end - range.start) as usize];
+        self.device.read(self.memory + range.start, &mut bytes, self.main)?;
+        Ok(Cow::Owned(bytes))
+    }
+
+    fn fill(&mut self, range: Range<u64>, fill: &mut dyn FnMut(&mut [u8])) -> Result<(), Reason> {
+        inside(&range, self.arena)?;
+        self.device.enter()?;
+        let mut bytes = vec![0; (range.end - range.start) as usize];
+        fill(&mut bytes);
+        self.device.write(self.memory + range.start, &bytes, self.main)
+    }
+}
+
+impl<D: Device> Worker for GpuRank<D> {
+    fn step(&mut self, asked: &Asked) -> Result<Stepped, Fault> {
+        let stepped = self.take_step(asked);
+        self.has_failed |= stepped.is_err();
+        stepped
+    }
+
+    fn traffic(&self) -> TrafficTable {
+        self.traffic.clone()
+    }
+
+    fn memory(&self) -> (u64, u64) {
+        (self.arena, self.arena)
+    }
+}
+
+impl<D: Device> Drop for GpuRank<D> {
+    fn drop(&mut self) {
+        self.has_failed |= self.world.has_failed();
+        let message =
+            format!("rank {} did not leave its GPU and NCCL in time; the process ends without them", self.place.number());
+        watch::within_patience(message, || {
+            // What a GPU that has failed does not give back ends with the process.
+            let _ = self.end();
+        });
+    }
+}
+
+fn inside(range: &Range<u64>, arena: u64) -> Result<(), Reason> {
+    if range.start <= range.end && range.end <= arena { Ok(()) } else { Err(reason!("bytes {range:?} are outside the arena")) }
+}
+
+/// An error once another rank has failed.
+pub fn others_run(world: &World) -> Result<(), Reason> {
+    match world.failure() {
+        Some(failure) => Err(failure.fault.message.into()),
+        None => Ok(()),
+    }
+}
+
+/// Refuses a GPU with too little memory before any is taken.
+fn check_memory(device: &dyn Device, table: &Table) -> Result<(), Reason> {
+    let memory = device.memory()?;
+    if table.bytes() <= memory.free {
+        return Ok(());
+    }
+    let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
+    Err(reason!(
+        "the plan needs {} on a GPU ({} for its arena, {} of room for partial results), and {} has {} free of {}",
+        mib(table.bytes()),
+        mib(table.arena),
+        mib(table.workspace.end - table.workspace.start),
+        device.description().name,
+        mib(memory.free),
+        mib(memory.total),
+    ))
+}

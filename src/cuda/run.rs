@@ -1,0 +1,92 @@
+//! Programs on the GPUs of this machine: their kernels assembled, or taken from the plan directory,
+//! and what was chosen for products of matrices kept there.
+
+use super::{CUBINS, FOLDER, List, list_path, read_json};
+use crate::failure::Failure;
+use crate::replace::write_file;
+use shardc_codegen::program::Kernels;
+use shardc_codegen::with_prelude;
+use shardc_executor::load::LoadedSet;
+use shardc_executor::run::Executor;
+use shardc_executor::world::World;
+use shardc_gpu::choices::Choices;
+use shardc_gpu::start::{self, Options, OwnGpu};
+use shardc_ir::plan::set::PlanSet;
+use shardc_ir::reason;
+use shardc_ir::reason::Reason;
+use shardc_nvrtc::{Cubins, Nvrtc};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What was chosen for products, in the folder of a plan directory.
+const PRODUCTS: &str = "products.json";
+
+/// No file of choices has more bytes.
+const MOST_BYTES: u64 = 64 << 20;
+
+/// Starts programs, each rank on the GPU of its number. `plan` is their plan directory, where they
+/// have one; with `graphs` steps are captured.
+///
+/// # Errors
+/// All that is missing on this machine; what the libraries say.
+pub fn start(programs: &PlanSet, world: World, plan: Option<&Path>, graphs: bool) -> Result<Executor, Failure> {
+    let loaded = LoadedSet::new(programs.clone()).map_err(|why| Failure::Machine(why.into()))?;
+    let mut choices = plan.map(kept_choices).unwrap_or_default();
+    let before = choices.clone();
+    let assemble = |kernels: &Kernels, arch| assemble(plan, kernels, arch);
+    let options = Options { graphs, assemble: &assemble, choices: &mut choices };
+    let executor = start::start(loaded, world, &OwnGpu, options)?;
+    if let Some(plan) = plan.filter(|plan| choices != before && plan.join(FOLDER).is_dir()) {
+        keep_choices(plan, &choices)?;
+    }
+    Ok(executor)
+}
+
+fn choices_path(plan: &Path) -> PathBuf {
+    plan.join(FOLDER).join(PRODUCTS)
+}
+
+/// What the plan directory has; nothing where that cannot be read, as it is chosen anew then.
+fn kept_choices(plan: &Path) -> Choices {
+    read_json(&choices_path(plan), "list of algorithms", MOST_BYTES).unwrap_or_default()
+}
+
+fn keep_choices(plan: &Path, choices: &Choices) -> Result<(), Failure> {
+    let path = choices_path(plan);
+    let json = serde_json::to_vec(choices).map_err(|e| Failure::Machine(format!("cannot write a list of algorithms: {e}")))?;
+    write_file(&path, |put| put(&json), |e| Failure::io(format!("cannot write `{}`", path.display()), &e))
+}
+
+/// The machine code of kernels, in their order: what NVRTC makes of their texts, or without NVRTC
+/// what the plan directory has.
+fn assemble(plan: Option<&Path>, kernels: &Kernels, arch: u32) -> Result<Vec<Vec<u8>>, Reason> {
+    let folder = plan.map(|plan| plan.join(FOLDER)).filter(|folder| folder.is_dir());
+    let nvrtc = match Nvrtc::find() {
+        Ok(nvrtc) => nvrtc,
+        Err(why) => return kept(plan, kernels, arch).map_err(|kept| reason!("{why}\n{kept}")),
+    };
+    let texts: Vec<String> = kernels.all.iter().map(|used| with_prelude(&used.generated.text)).collect();
+    let named: Vec<(&str, &str)> =
+        kernels.all.iter().zip(&texts).map(|(used, text)| (used.generated.name.as_str(), text.as_str())).collect();
+    let cubins = folder.and_then(|folder| Cubins::open(&folder.join(CUBINS)).ok());
+    let made = match cubins {
+        Some(cubins) => cubins.assemble_all(&nvrtc, &named, arch),
+        None => nvrtc.assemble_all(&named, arch),
+    };
+    made.into_iter().map(|assembled| Ok(assembled?.cubin)).collect()
+}
+
+/// The machine code that was assembled when the plan was compiled.
+fn kept(plan: Option<&Path>, kernels: &Kernels, arch: u32) -> Result<Vec<Vec<u8>>, Reason> {
+    let help =
+        reason!("without NVRTC a plan must have its kernels: `shardc compile … --target cuda --arch sm_{arch}` where NVRTC is");
+    let plan = plan.ok_or_else(|| help.clone())?;
+    let list: List = read_json(&list_path(plan), "list of CUDA kernels", super::MOST_BYTES).map_err(|_| help.clone())?;
+    let cubins = Cubins::open(&plan.join(FOLDER).join(CUBINS))?;
+    let of = |used: &shardc_codegen::program::Used| {
+        let entry = list.kernels.iter().find(|entry| entry.name == used.generated.name)?;
+        let same = fs::read_to_string(plan.join(FOLDER).join(super::file_name(&entry.name))).ok()? == super::headed(used);
+        Some(cubins.read(entry.cubins.get(&arch).filter(|_| same)?)?.cubin)
+    };
+    kernels.all.iter().map(|used| of(used).ok_or_else(|| help.clone())).collect()
+}

@@ -1,0 +1,50 @@
+//! Tests inside a process whose CUDA, cuBLASLt, NVRTC and NCCL are the software ones.
+
+use super::support::folder;
+use shardc_cuda_testing::host::Host;
+use shardc_fakecuda::folder::Installation;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// Says that the libraries of this process are the software ones.
+const INSIDE: &str = "SHARDC_TEST_IN_FAKE_CUDA";
+
+/// Whether the test runs inside. Outside it runs the test of that name again, inside, with the
+/// variables, and fails where that fails.
+pub fn is_inside(test: &str, variables: &[(&str, &str)]) -> bool {
+    if std::env::var_os(INSIDE).is_some() {
+        return true;
+    }
+    if !Host::available() {
+        eprintln!("skipped: no g++ for kernels on the host");
+        return false;
+    }
+    let folder = Installation::whole().make(&library(), &folder(&format!("gpu-{}", test.replace(':', "")))).unwrap();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args([test, "--exact", "--nocapture", "--test-threads=1"]).env(INSIDE, "1");
+    command.env("LD_LIBRARY_PATH", folder).env("FAKE_CUDA_FOLDER", objects()).env("FAKE_CUDA_DEVICES", "8");
+    command.envs(variables.iter().copied());
+    let status = command.status().unwrap();
+    assert!(status.success(), "`{test}` inside the software CUDA: {status}");
+    false
+}
+
+/// The software libraries, which were built beside this test.
+pub fn library() -> PathBuf {
+    std::env::current_exe().unwrap().with_file_name("libshardc_fakecuda.so")
+}
+
+/// Where what the C++ compiler made of kernels is kept.
+pub fn objects() -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("fake-cuda")
+}
+
+/// How many seeds of the order of work are tried, and whether everything is.
+pub fn seeds() -> u64 {
+    if is_full() { 20 } else { 4 }
+}
+
+/// Whether everything is tried.
+pub fn is_full() -> bool {
+    std::env::var("SHARDC_GPU").is_ok_and(|value| value == "all")
+}

@@ -1,0 +1,145 @@
+//! Jobs of the gold models, and their steps on devices.
+
+use super::job;
+use super::support::folder;
+use serde_json::Value;
+use shardc::{Options as CompileOptions, compile};
+use shardc_codegen::program::Kernels;
+use shardc_codegen::with_prelude;
+use shardc_executor::data::{Dataset, Options as DataOptions, input_specs};
+use shardc_executor::load::LoadedSet;
+use shardc_executor::run::{ExecutionError, Executor};
+use shardc_executor::tensor::Tensor;
+use shardc_executor::world::World;
+use shardc_gpu::choices::Choices;
+use shardc_gpu::device::Device;
+use shardc_gpu::start::{Open, Options, start};
+use shardc_ir::plan::set::PlanSet;
+use shardc_ir::reason::Reason;
+use shardc_nvrtc::Nvrtc;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A line of the spec.
+pub const BF16: &str = "precision compute=bf16 gradients=bf16\n";
+
+/// By how many times as much as the CPU backend a run in 16 bits may miss one in 32.
+const AS_EXACT: f64 = 1.5;
+
+/// By how much more its losses and norms may miss PyTorch's, in part of them: which way single
+/// numbers are rounded is luck. A sixteenth of a rounding to bf16.
+const LUCK: f64 = 1.0 / 4096.0;
+
+/// A compiled job with its data.
+pub struct Planned {
+    pub name: String,
+    pub set: PlanSet,
+    pub data: Dataset,
+    weights: BTreeMap<String, Tensor>,
+    gold: Value,
+    is_narrow: bool,
+    cubins: Mutex<BTreeMap<u32, Vec<Vec<u8>>>>,
+}
+
+/// What training came to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Trained {
+    /// Loss and gradient norm of each step.
+    pub lines: Vec<[f64; 2]>,
+    /// The bytes of every state.
+    pub states: Vec<(String, Vec<u8>)>,
+}
+
+impl Planned {
+    pub fn new(model: &str, mesh: &str, microbatches: u64, lines: &str) -> Planned {
+        static FOLDERS: AtomicUsize = AtomicUsize::new(0);
+        let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models").join(model);
+        let here = folder(&format!("gpu-{model}-{}", FOLDERS.fetch_add(1, Ordering::Relaxed)));
+        std::fs::write(here.join("job.shard"), job::spec(model, mesh, microbatches, lines)).unwrap();
+        let spec = shardc_frontend::spec::load(&here.join("job.shard")).unwrap_or_else(|e| panic!("{e:?}"));
+        let options = CompileOptions { train: true, weights: true, verify: false, certify: false };
+        let compiled = compile(&models.join("model.onnx"), &spec, &options).unwrap_or_else(|e| panic!("{model} {mesh}: {e:?}"));
+        let set = compiled.plans.training.unwrap().programs;
+        let data =
+            Dataset::open(&models.join("data.npz"), input_specs(&set), set.first().batch, &DataOptions::default()).unwrap();
+        let weights =
+            compiled.weights.iter().map(|(name, weight)| (name.clone(), Tensor::from(weight.load().unwrap()))).collect();
+        let gold = serde_json::from_str(&std::fs::read_to_string(models.join("gold.json")).unwrap()).unwrap();
+        let name = format!("{model} {mesh} {lines}").replace('\n', " ").trim().to_string();
+        Planned { name, set, data, weights, gold, is_narrow: lines.contains("16"), cubins: Mutex::default() }
+    }
+
+    /// The ranks on devices, at the beginning.
+    pub fn started<D: Device + 'static>(&self, open: &dyn Open<D>, graphs: bool) -> Result<Executor, ExecutionError> {
+        let assemble = |kernels: &Kernels, arch| self.assembled(kernels, arch);
+        let mut choices = Choices::default();
+        let options = Options { graphs, assemble: &assemble, choices: &mut choices };
+        let mut executor = start(LoadedSet::new(self.set.clone()).unwrap(), World::default(), open, options)?;
+        self.begin(&mut executor)?;
+        Ok(executor)
+    }
+
+    /// The ranks on the CPU, at the beginning.
+    pub fn on_cpu(&self) -> Executor {
+        let mut executor = Executor::new(self.set.clone(), 1).unwrap();
+        self.begin(&mut executor).unwrap();
+        executor
+    }
+
+    fn begin(&self, executor: &mut Executor) -> Result<(), ExecutionError> {
+        executor.initialise(|name| self.weights.get(name).cloned())
+    }
+
+    /// The machine code of kernels, made once.
+    fn assembled(&self, kernels: &Kernels, arch: u32) -> Result<Vec<Vec<u8>>, Reason> {
+        let mut cubins = self.cubins.lock().unwrap();
+        if let Some(known) = cubins.get(&arch) {
+            return Ok(known.clone());
+        }
+        let nvrtc = Nvrtc::find()?;
+        let of = |generated: &shardc_codegen::Generated| {
+            Ok(nvrtc.assemble(&generated.name, &with_prelude(&generated.text), arch)?.cubin)
+        };
+        let all: Vec<Vec<u8>> = kernels.all.iter().map(|used| of(&used.generated)).collect::<Result<_, Reason>>()?;
+        cubins.insert(arch, all.clone());
+        Ok(all)
+    }
+
+    /// Trains for some steps.
+    pub fn train(&self, executor: &mut Executor, steps: u64) -> Result<Trained, ExecutionError> {
+        let mut lines = vec![];
+        for step in 0..steps {
+            let result = executor.step_if_finite(self.data.batch(step))?;
+            lines.push(["loss", "grad_norm"].map(|name| result.outputs[name].to_f64()[0]));
+        }
+        let names = self.set.states().into_iter().map(|(_, state)| state.name.clone());
+        let states = names.map(|name| Ok((name.clone(), executor.get_state(&name)?.bytes)));
+        Ok(Trained { lines, states: states.collect::<Result<_, ExecutionError>>()? })
+    }
+
+    /// Holds losses and norms against PyTorch's, within the tolerances of the CPU backend, whose own
+    /// lines are `cpu`.
+    pub fn judge(&self, seen: &Trained, cpu: &Trained) -> Result<(), String> {
+        let gold = |of: &str, what: &str, step: usize| self.gold[of][what][step].as_f64().unwrap();
+        let missed = |at: usize, what: &str| {
+            let by = cpu.lines.iter().enumerate().map(|(step, of)| (of[at] - gold("float64", what, step)).abs());
+            if self.is_narrow { AS_EXACT * by.fold(0.0, f64::max) } else { 0.0 }
+        };
+        let luck = |of: f64| if self.is_narrow { LUCK * of } else { 0.0 };
+        let narrow = [missed(0, "loss"), missed(1, "grad_norm")];
+        for (step, [loss, norm]) in seen.lines.iter().copied().enumerate() {
+            let (want, want_norm) = (gold("float64", "loss", step), gold("float64", "grad_norm", step));
+            let noise = (gold("float32", "loss", step) - want).abs();
+            let is_near = |found: f64, want: f64, allowed: f64| (found - want).abs() <= allowed;
+            if !is_near(loss, want, 2e-5 + 20.0 * noise + narrow[0] + luck(want)) {
+                return Err(format!("step {step}: loss {loss}, PyTorch {want}"));
+            }
+            if !is_near(norm, want_norm, want_norm * (1e-3 + 50.0 * noise) + narrow[1] + luck(want_norm)) {
+                return Err(format!("step {step}: gradient norm {norm}, PyTorch {want_norm}"));
+            }
+        }
+        Ok(())
+    }
+}
