@@ -75,10 +75,13 @@ fn the_first_candidate_may_fail() {
     });
 }
 
+/// What is changed of the matrices' addresses, and of the room.
+type Change = fn(&mut [u64; 4], &mut (u64, usize));
+
 #[test]
 fn what_the_manual_refuses_is_refused() {
     whole("products::what_the_manual_refuses_is_refused", || {
-        let refused = |sizes: Sizes, change: &dyn Fn(&mut [u64; 4], &mut (u64, usize)), code: u32, report: &str| {
+        let refused = |sizes: Sizes, change: Change, code: u32, report: &str| {
             cuda::reset(1);
             let device = Device::new(0).unwrap();
             let product = Product::new(sizes).unwrap();
@@ -89,14 +92,14 @@ fn what_the_manual_refuses_is_refused() {
             assert_eq!(answer, Err(code), "{report}");
             assert!(cuda::reports().contains(report), "{report}: {}", cuda::reports());
         };
-        refused(Sizes { leading: 4, ..SIZES }, &|_, _| {}, 7, "the leading dimension of `A` is 4");
-        refused(SIZES, &|matrices, _| matrices[0] += 4, 7, "no multiple of 16 bytes");
-        refused(SIZES, &|_, room| room.1 = 16, 7, "the workspace has 16 bytes");
-        refused(SIZES, &|_, room| room.0 += 128, 7, "no multiple of 256 bytes");
-        refused(SIZES, &|matrices, _| matrices[3] = matrices[0], 7, "`D` is written and lies in the memory of");
-        refused(SIZES, &|matrices, _| (matrices[2], matrices[3]) = (matrices[2] + 1088, matrices[3] + 1088), 700, "`D`: bytes");
-        refused(SIZES, &|_, room| room.1 = 1 << 21, 700, "`workspace`: bytes");
-        refused(SIZES, &|matrices, _| matrices[1] = 4096, 700, "no memory of a device");
+        refused(Sizes { leading: 4, ..SIZES }, |_, _| {}, 7, "the leading dimension of `A` is 4");
+        refused(SIZES, |matrices, _| matrices[0] += 4, 7, "no multiple of 16 bytes");
+        refused(SIZES, |_, room| room.1 = 16, 7, "the workspace has 16 bytes");
+        refused(SIZES, |_, room| room.0 += 128, 7, "no multiple of 256 bytes");
+        refused(SIZES, |matrices, _| matrices[3] = matrices[0], 7, "`D` is written and lies in the memory of");
+        refused(SIZES, |matrices, _| (matrices[2], matrices[3]) = (matrices[2] + 1088, matrices[3] + 1088), 700, "`D`: bytes");
+        refused(SIZES, |_, room| room.1 = 1 << 21, 700, "`workspace`: bytes");
+        refused(SIZES, |matrices, _| matrices[1] = 4096, 700, "no memory of a device");
     });
 }
 
