@@ -3,6 +3,9 @@
 # their PTX is interpreted; with g++, they are executed on the host. What is not there is skipped,
 # which is said aloud and is no failure. Arguments go to the tests.
 #
+# SHARDC_CUDA says how much is tried. `kernels`, which it is where nothing is said, takes every kernel
+# of the ten models in three types, and fixed shares of what is done with them; `all` takes the whole.
+#
 # SHARDC_CUDA_TOOLS is the folder that libnvrtc is installed into, target/cuda-tools without it.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -74,12 +77,14 @@ fi
 
 # Three numbers, which the tests write: kernels assembled, executed on the host, interpreted.
 SHARDC_CUDA_COUNTS=$(mktemp)
-export SHARDC_CUDA_COUNTS SHARDC_CUDA=all
+export SHARDC_CUDA_COUNTS SHARDC_CUDA=${SHARDC_CUDA:-kernels}
 trap 'rm -f "$SHARDC_CUDA_COUNTS"' EXIT
 
-cargo test --release --locked -p shardc-cuda-testing -p shardc-nvrtc -- "$@"
-cargo test --release --locked -p shardc-executor --lib cpu::math::text -- "$@"
-cargo test --release --locked -p shardc --test cuda -- "$@"
+# One choice of packages for all, as features and so what is compiled depend on it.
+test=(cargo test --release --locked --workspace)
+"${test[@]}" --test host --test product --test ptx --test cubins --test library --test logs -- "$@"
+"${test[@]}" --lib -- cpu::math::text "$@"
+"${test[@]}" --test cuda -- "$@"
 
 assembled=0 executed=0 interpreted=0
 if [[ -s $SHARDC_CUDA_COUNTS ]]; then

@@ -117,7 +117,9 @@ impl Matmul {
         }
     }
 
-    /// The same with operands of f32 rounded for tensor cores.
+    /// The same with operands of f32 rounded for tensor cores, for operands that are numbers of
+    /// TF32 before: these keep their values, so that products are what `F32` makes of them, and
+    /// sums are in f32 as there. Others would lose 13 bits that no plan has taken from them.
     pub fn with_tf32(self) -> Matmul {
         let compute = if self.compute == Compute::F32 && self.a.dtype == DType::F32 { Compute::Tf32 } else { self.compute };
         Matmul { compute, ..self }

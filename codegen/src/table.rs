@@ -13,6 +13,7 @@ mod derive;
 mod products;
 mod seconds;
 mod sections;
+mod tf32;
 
 pub use check::{Checked, check, check_shape};
 pub use derive::derive;

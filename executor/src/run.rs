@@ -203,8 +203,9 @@ impl Executor {
         let value = if value.dtype.is_float() && found.dtype.is_float() { value.cast(found.dtype) } else { value.clone() };
         let value = Arc::new(value);
         let write = move |worker: &mut dyn Worker| {
-            let id = worker.named(&state);
-            id.map_or(Ok(()), |id| worker.write(id, &value)).map_err(Fault::of_data)
+            let Some(id) = worker.named(&state) else { return Ok(()) };
+            worker.place().check_type(id, &value).map_err(Fault::of_data)?;
+            Ok(worker.write(id, &value)?)
         };
         self.on_each(None, write).map(drop)
     }

@@ -9,7 +9,7 @@ mod threads;
 
 pub use cubins::Cubins;
 
-use library::{Library, Product};
+use library::{Library, Made};
 use serde::{Deserialize, Serialize};
 use std::ffi::{CStr, CString};
 
@@ -22,6 +22,10 @@ const VERBOSE: &str = "--ptxas-options=-v";
 /// empty. Versions from this number on have the option.
 const NO_CACHE: &str = "-no-cache";
 const HAS_NO_CACHE: (i32, i32) = (12, 9);
+
+/// Leaves out declarations that no text of ours uses, such as those of textures: they take a fifth
+/// of the time of a small text. The versions that have the option before have this one, too.
+const MINIMAL: &str = "-minimal";
 
 /// What the library calls every text. A cubin's names of static functions hold a hash of it, so it
 /// is one for all.
@@ -104,12 +108,20 @@ impl Nvrtc {
     /// # Errors
     /// If the compiler refuses the text; the error is what it says.
     pub fn assemble(&self, name: &str, text: &str, arch: u32) -> Result<Assembled, String> {
-        let (cubin, log) = self.compile(name, text, &self.options(arch), arch, Product::Cubin)?;
+        Ok(self.assemble_with_ptx(name, text, arch)?.0)
+    }
+
+    /// [`Nvrtc::assemble`] with the PTX on the way, which is that of [`Nvrtc::ptx`].
+    ///
+    /// # Errors
+    /// As [`Nvrtc::assemble`].
+    pub fn assemble_with_ptx(&self, name: &str, text: &str, arch: u32) -> Result<(Assembled, String), String> {
+        let Made { cubin, ptx, log } = self.compile(name, text, &self.options(arch), arch)?;
         if !cubin.starts_with(ELF) {
             return Err(format!("kernel `{name}`: what NVRTC made is no cubin"));
         }
         let kernels = Resources::of_log(&log).map_err(|e| format!("kernel `{name}`: {e}"))?;
-        Ok(Assembled { cubin, kernels })
+        Ok((Assembled { cubin, kernels }, words(name, ptx)?))
     }
 
     /// The kernels of `text` as PTX for the virtual architecture `arch` (90 for `compute_90`).
@@ -117,13 +129,10 @@ impl Nvrtc {
     /// # Errors
     /// As [`Nvrtc::assemble`].
     pub fn ptx(&self, name: &str, text: &str, arch: u32) -> Result<String, String> {
-        let mut options = vec![format!("-arch=compute_{arch}")];
-        options.extend(OPTIONS.iter().filter(|option| **option != VERBOSE).map(ToString::to_string));
-        let (mut ptx, _) = self.compile(name, text, &options, arch, Product::Ptx)?;
-        while ptx.last() == Some(&0) {
-            ptx.pop();
-        }
-        String::from_utf8(ptx).map_err(|_| format!("kernel `{name}`: the PTX is no UTF-8"))
+        let mut options = self.options(arch);
+        options[0] = format!("-arch=compute_{arch}");
+        options.retain(|option| option != VERBOSE);
+        words(name, self.compile(name, text, &options, arch)?.ptx)
     }
 
     /// [`Nvrtc::assemble`] for each (name, text), in their order, by as many threads as the machine
@@ -132,14 +141,7 @@ impl Nvrtc {
         threads::map(texts, |&(name, text)| self.assemble(name, text, arch))
     }
 
-    fn compile(
-        &self,
-        name: &str,
-        text: &str,
-        options: &[String],
-        arch: u32,
-        product: Product,
-    ) -> Result<(Vec<u8>, String), String> {
+    fn compile(&self, name: &str, text: &str, options: &[String], arch: u32) -> Result<Made, String> {
         if !self.architectures.contains(&arch) {
             let (major, minor) = self.version;
             let known: Vec<String> = self.architectures.iter().map(ToString::to_string).collect();
@@ -148,14 +150,22 @@ impl Nvrtc {
         let visible = |c: char| if c.is_alphanumeric() || " ._-+:/()".contains(c) { c } else { '_' };
         let text = format!("#line 1 \"{}\"\n{text}", name.chars().map(visible).collect::<String>());
         let text = CString::new(text).map_err(|_| format!("kernel `{name}`: the text has a zero byte"))?;
-        let made = self.library.compile(PROGRAM, &text, options, product);
+        let made = self.library.compile(PROGRAM, &text, options);
         made.map_err(|failed| format!("kernel `{name}`: {}", log::failure(&failed.code, &failed.log)))
     }
 
-    /// The options that make a cubin.
+    /// The options that make a cubin; the first says for which architecture.
     fn options(&self, arch: u32) -> Vec<String> {
-        let last = (self.version >= HAS_NO_CACHE).then(|| NO_CACHE.to_string());
+        let later: &[&str] = if self.version >= HAS_NO_CACHE { &[NO_CACHE, MINIMAL] } else { &[] };
         let first = format!("-arch=sm_{arch}");
-        std::iter::once(first).chain(OPTIONS.iter().map(ToString::to_string)).chain(last).collect()
+        std::iter::once(first).chain(OPTIONS.iter().chain(later).map(ToString::to_string)).collect()
     }
+}
+
+/// The PTX of a kernel as a text.
+fn words(name: &str, mut ptx: Vec<u8>) -> Result<String, String> {
+    while ptx.last() == Some(&0) {
+        ptx.pop();
+    }
+    String::from_utf8(ptx).map_err(|_| format!("kernel `{name}`: the PTX is no UTF-8"))
 }

@@ -30,10 +30,14 @@ const HOW: &str = "NVRTC comes with the CUDA toolkit, or with `pip install nvidi
 pub struct Library(());
 
 /// What a text becomes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Product {
-    Cubin,
-    Ptx,
+#[derive(Debug)]
+pub struct Made {
+    /// The machine code, where the architecture is a real one.
+    pub cubin: Vec<u8>,
+    /// The PTX, which has a zero byte at its end.
+    pub ptx: Vec<u8>,
+    /// What the compiler said.
+    pub log: String,
 }
 
 /// Why nothing was made.
@@ -90,8 +94,8 @@ impl Library {
         Ok(found.into_iter().filter_map(|arch| u32::try_from(arch).ok()).collect())
     }
 
-    /// What `text` becomes, and what the compiler said.
-    pub fn compile(&self, name: &CStr, text: &CStr, options: &[String], product: Product) -> Result<(Vec<u8>, String), Failed> {
+    /// What `text` becomes.
+    pub fn compile(&self, name: &CStr, text: &CStr, options: &[String]) -> Result<Made, Failed> {
         let failed = |e: result::NvrtcError, log: &str| Failed { code: e.to_string(), log: log.to_string() };
         let program = Program(result::create_program(text, Some(name)).map_err(|e| failed(e, ""))?);
         // SAFETY: the program lives until the end of this function, and no option has a zero byte.
@@ -100,12 +104,10 @@ impl Library {
         let log = unsafe { result::get_program_log(program.0) };
         let log = String::from_utf8_lossy(&bytes(log.unwrap_or_default())).into_owned();
         compiled.map_err(|e| failed(e, &log))?;
-        let made = match product {
-            Product::Cubin => program.cubin(),
-            // SAFETY: the program lives and is compiled.
-            Product::Ptx => unsafe { result::get_ptx(program.0) }.map(bytes),
-        };
-        Ok((made.map_err(|e| failed(e, &log))?, log))
+        let cubin = program.cubin().map_err(|e| failed(e, &log))?;
+        // SAFETY: the program lives and is compiled.
+        let ptx = unsafe { result::get_ptx(program.0) }.map(bytes).map_err(|e| failed(e, &log))?;
+        Ok(Made { cubin, ptx, log })
     }
 }
 
@@ -117,6 +119,9 @@ impl Program {
         let mut size = 0;
         // SAFETY: the program lives, and the pointer is to one integer.
         unsafe { sys::nvrtcGetCUBINSize(self.0, &raw mut size) }.result()?;
+        if size == 0 {
+            return Ok(vec![]);
+        }
         let mut cubin = vec![0u8; size];
         // SAFETY: the program lives, and the array has as many bytes as the library just said.
         unsafe { sys::nvrtcGetCUBIN(self.0, cubin.as_mut_ptr().cast::<c_char>()) }.result()?;

@@ -36,6 +36,7 @@ fn texts_become_cubins_and_ptx() {
     assert!(made.kernels.iter().all(|k| k.registers > 0 && k.spill_stores == 0));
 
     let ptx = nvrtc.ptx("both.cu", &both, 90).unwrap();
+    assert_eq!(nvrtc.assemble_with_ptx("both.cu", &both, 90).unwrap(), (made, ptx.clone()));
     assert!(ptx.contains(".entry k3") && ptx.contains(".target sm_90") && !ptx.contains('\0'), "{ptx}");
     // Products and sums stay two operations.
     assert!(ptx.contains("mul.f32") || ptx.contains("mul.rn.f32"), "{ptx}");

@@ -1,7 +1,7 @@
 //! Damage of the names that only the GPU has, which the host does not execute: the PTX then gives
 //! other bits than the host, or no kernel contains the damaged name.
 
-use super::{Case, Ran, cases, on_host, right};
+use super::{Case, Ran, cases, of_extent, on_host, right};
 use shardc_codegen::{DEVICE, MATH, PARTS};
 use shardc_cuda_testing::host::Host;
 use shardc_cuda_testing::ptx::Module;
@@ -85,7 +85,8 @@ fn damaged_names_of_the_device_are_found() {
     };
     let sound: Vec<_> = cases.iter().map(|case| (ptx(case, DEVICE).unwrap(), on_host(case, &host).unwrap())).collect();
     let (mut found, mut absent, mut survivors) = (0, vec![], vec![]);
-    for (from, to) in DAMAGES {
+    let tried: Vec<_> = DAMAGES.into_iter().step_by(of_extent(1, 2, 1)).collect();
+    for (from, to) in tried.iter().copied() {
         assert_eq!(DEVICE.matches(from).count().min(1), 1, "{from}");
         let device = DEVICE.replacen(from, to, 1);
         let mut is_used = false;
@@ -108,8 +109,8 @@ fn damaged_names_of_the_device_are_found() {
             (false, true) => survivors.push(format!("`{from}` as `{to}`")),
         }
     }
-    eprintln!("{} damaged names, {found} found, in no kernel of {}: {absent:?}", DAMAGES.len(), cases.len());
+    eprintln!("{} damaged names, {found} found, in no kernel of {}: {absent:?}", tried.len(), cases.len());
     assert!(survivors.is_empty(), "not found:\n{}", survivors.join("\n"));
     // What is in no kernel changes none: its PTX is the same.
-    assert!(found * 10 >= DAMAGES.len() * 7, "{found} of {} were found; in no kernel: {absent:?}", DAMAGES.len());
+    assert!(found * 10 >= tried.len() * 7, "{found} of {} were found; in no kernel: {absent:?}", tried.len());
 }

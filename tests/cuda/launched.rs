@@ -2,6 +2,7 @@
 //! products of matrices by loops that refuse what cuBLASLt's manual refuses.
 
 use super::products::told;
+use shardc_codegen::matmul::Compute;
 use shardc_codegen::program::Kernels;
 use shardc_codegen::table::{Pointer, Ran, Range, Table, Work};
 use shardc_cuda_testing::host::{Host, Order};
@@ -12,6 +13,11 @@ use std::collections::HashMap;
 
 /// Where the memory of a device begins: what a driver gives is aligned by 256 bytes at least.
 const MEMORY: u64 = 1 << 40;
+
+/// Whether floats have no more than the mantissa of TF32.
+fn is_tf32(place: &product::Place) -> bool {
+    place.bytes.chunks_exact(4).all(|bytes| bytes[0] == 0 && bytes[1] & 0x1f == 0)
+}
 
 /// The memory of a device of one rank, with the table that it works by.
 pub struct Device<'a> {
@@ -73,6 +79,9 @@ impl<'a> Device<'a> {
                     bias: vector.as_ref().map(place),
                     workspace: (MEMORY + room.start, room.bytes),
                 };
+                if product.compute == Compute::Tf32 && ![&memory.a, &memory.b].into_iter().all(is_tf32) {
+                    return Err("a product in TF32 would round its operands".into());
+                }
                 product::run(&told(product), &mut memory)?;
                 self.memory[at(d)].copy_from_slice(&memory.d.bytes);
                 if let (Some(vector), Some(bias)) = (vector, memory.bias) {

@@ -2,7 +2,10 @@
 //! several orders of threads, against the CPU backend and plain loops; where NVRTC is found also
 //! assembled, and their PTX interpreted, which gives the host's bits.
 //!
-//! `SHARDC_CUDA=all` takes every model in every type (`tests/cuda.sh`), else a few of them.
+//! `SHARDC_CUDA` says how much is tried. With `kernels`, as `tests/cuda.sh` has it, that is every
+//! kernel of every model in every type, and fixed shares of damages, steps, orders of threads,
+//! architectures and operands that are not aligned; with `all` these are tried whole. Without it
+//! kernels are those of a few models.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod attention;
@@ -22,13 +25,14 @@ mod steps;
 #[path = "../support/mod.rs"]
 mod support;
 mod target;
+mod tf32;
 mod tiles;
 
 use memory::Memory;
 use shardc::{Options, compile};
 use shardc_codegen::program::Kernels;
 use shardc_codegen::{Cuda, Generated, MATH, PARTS, generate, with_prelude};
-use shardc_cuda_testing::host::Host;
+use shardc_cuda_testing::host::{Host, ORDERS, Order};
 use shardc_cuda_testing::ptx::Module;
 use shardc_ir::kernel::Kernel;
 use shardc_ir::mesh::Mesh;
@@ -59,11 +63,14 @@ const MODELS: [(&str, &str); 10] = [
 const TYPES: [(&str, &str); 3] =
     [("f32", ""), ("bf16", "precision compute=bf16 gradients=bf16\n"), ("f16", "precision compute=f16\n")];
 
-/// The jobs of an ordinary run.
+/// The jobs of a run over a few.
 const FEW: [(&str, &str); 3] = [("mlp", "f32"), ("resnet", "f32"), ("gpt2", "bf16")];
 
 /// Elements that a kernel may touch as it is; larger ones are made smaller.
 const ELEMENTS: u64 = 60_000;
+
+/// Of so many kernels one is tried further, where a share of them is.
+const SHARE: usize = 8;
 
 /// Bytes for the weights of any of the models, which take no room on a disk while they are zero.
 const WEIGHTS: u64 = 1 << 29;
@@ -91,8 +98,33 @@ struct Tally {
     failed: Vec<String>,
 }
 
-fn is_full() -> bool {
-    std::env::var("SHARDC_CUDA").is_ok_and(|value| value == "all")
+/// How much is tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Extent {
+    /// A few models.
+    Few,
+    /// Every kernel, and a share of what is done with it.
+    Kernels,
+    /// Everything.
+    All,
+}
+
+fn extent() -> Extent {
+    match std::env::var("SHARDC_CUDA").as_deref() {
+        Err(_) => Extent::Few,
+        Ok("kernels") => Extent::Kernels,
+        Ok("all") => Extent::All,
+        Ok(other) => panic!("`SHARDC_CUDA={other}`: it is `kernels` or `all`"),
+    }
+}
+
+/// One of each, for the three extents.
+fn of_extent<T>(few: T, kernels: T, all: T) -> T {
+    match extent() {
+        Extent::Few => few,
+        Extent::Kernels => kernels,
+        Extent::All => all,
+    }
 }
 
 /// An empty folder of the caller's own: tests run side by side, over the same models.
@@ -138,7 +170,7 @@ fn small_cases() -> Vec<Case> {
     let mut cases = BTreeMap::new();
     for (model, mesh) in MODELS {
         for (dtype, line) in TYPES {
-            if !is_full() && !FEW.contains(&(model, dtype)) {
+            if extent() == Extent::Few && !FEW.contains(&(model, dtype)) {
                 continue;
             }
             let (kernels, mesh) = kernels(model, mesh, line);
@@ -154,7 +186,9 @@ fn small_cases() -> Vec<Case> {
     }
     let own = attention::cases().into_iter().chain(convolutions::cases());
     cases.extend(own.map(|case| (case.generated.name.clone(), case)));
-    cases.into_values().collect()
+    let (aligned, others): (Vec<Case>, Vec<Case>) = cases.into_values().partition(|case| case.aligned);
+    let share = of_extent(1, SHARE, 1);
+    aligned.into_iter().chain(others.into_iter().step_by(share)).collect()
 }
 
 /// The case of a kernel; `in_place` says which reads may be the same memory as a write.
@@ -193,8 +227,9 @@ fn kernels_compute_what_the_cpu_does() {
     let next = AtomicUsize::new(0);
     let work = || {
         let mut tally = Tally::default();
-        while let Some(case) = cases.get(next.fetch_add(1, Relaxed)) {
-            if let Err(why) = run(case, &host, nvrtc.as_ref().ok(), &mut tally) {
+        while let Some((at, case)) = take(cases, &next) {
+            let architectures = &target::architectures()[..if at % of_extent(1, SHARE, 1) == 0 { 3 } else { 1 }];
+            if let Err(why) = run(case, &host, nvrtc.as_ref().ok(), architectures, &mut tally) {
                 tally.failed.push(format!("{}\n  {}\n  {why}", case.generated.name, case.of));
             }
         }
@@ -214,20 +249,26 @@ fn kernels_compute_what_the_cpu_does() {
     assert!(failed.is_empty(), "{} of {} kernels fail\n{}", failed.len(), cases.len(), failed.join("\n"));
 }
 
+/// The next one that no thread has taken, and its place.
+fn take<'a, T>(all: &'a [T], next: &AtomicUsize) -> Option<(usize, &'a T)> {
+    let at = next.fetch_add(1, Relaxed);
+    all.get(at).map(|one| (at, one))
+}
+
 #[test]
 fn kernels_of_gpt2_124m_are_assembled_as_they_are() {
     let nvrtc = match Nvrtc::find() {
-        Ok(nvrtc) if is_full() => nvrtc,
-        Ok(_) => return eprintln!("skipped: kernels of GPT-2 124M, which `SHARDC_CUDA=all` assembles"),
+        Ok(nvrtc) if extent() > Extent::Few => nvrtc,
+        Ok(_) => return eprintln!("skipped: kernels of GPT-2 124M, which `tests/cuda.sh` assembles"),
         Err(why) => return eprintln!("skipped: kernels are not assembled: {why}"),
     };
-    for (dtype, line) in TYPES {
+    for (at, (dtype, line)) in TYPES.into_iter().enumerate() {
         let (kernels, mesh) = kernels("gpt2-124m", "dp=1", line);
         let texts: Vec<String> = kernels.all.iter().map(|used| with_prelude(&used.generated.text)).collect();
         let named: Vec<(&str, &str)> =
             kernels.all.iter().zip(&texts).map(|(used, text)| (used.generated.name.as_str(), text.as_str())).collect();
         assert!(named.len() > 50, "{} kernels", named.len());
-        for arch in target::architectures() {
+        for arch in target::some(at) {
             for (used, assembled) in kernels.all.iter().zip(nvrtc.assemble_all(&named, arch)) {
                 let of = || format!("{dtype} {}: {}", used.generated.name, used.step);
                 bounds(&used.generated, &mesh).unwrap_or_else(|why| panic!("{}: {why}", of()));
@@ -253,6 +294,11 @@ struct Ran {
     traces: Vec<u64>,
 }
 
+/// The orders of threads that kernels are run in.
+fn orders() -> &'static [Order] {
+    &ORDERS[..of_extent(ORDERS.len(), 2, ORDERS.len())]
+}
+
 /// Runs a kernel on the host over several operands, and compares.
 fn on_host(case: &Case, host: &Host) -> Result<Vec<Ran>, String> {
     let mut ran = vec![];
@@ -265,7 +311,7 @@ fn on_host(case: &Case, host: &Host) -> Result<Vec<Ran>, String> {
         let mut done = start.clone();
         let mut traces = vec![];
         done.launch(&case.generated, &coordinates, |job| {
-            let ran = host.run_orders(job)?;
+            let ran = host.run_in(orders(), job)?;
             traces.push(ran.trace);
             Ok(ran.operands)
         })?;
@@ -275,7 +321,8 @@ fn on_host(case: &Case, host: &Host) -> Result<Vec<Ran>, String> {
     if let Some((read, rows)) = memory::indexed(&case.kernel) {
         let mut spoilt = Memory::drawn(&case.kernel, &case.mesh, &case.in_place, 0);
         spoilt.spoil_index(read, rows);
-        let outcome = spoilt.launch(&case.generated, &ran[0].coordinates, |job| host.run_orders(job).map(|ran| ran.operands));
+        let outcome =
+            spoilt.launch(&case.generated, &ran[0].coordinates, |job| host.run_in(orders(), job).map(|ran| ran.operands));
         if outcome != Err(memory::FAULT.to_owned()) {
             return Err(format!("an index of {rows} is taken: {outcome:?}"));
         }
@@ -283,8 +330,9 @@ fn on_host(case: &Case, host: &Host) -> Result<Vec<Ran>, String> {
     Ok(ran)
 }
 
-/// Runs a kernel on the host, then its PTX, which must give the same bits.
-fn run(case: &Case, host: &Host, nvrtc: Option<&Nvrtc>, tally: &mut Tally) -> Result<(), String> {
+/// Runs a kernel on the host, then its PTX, which must give the same bits. It is assembled for
+/// `architectures`, and the PTX is for the first of them.
+fn run(case: &Case, host: &Host, nvrtc: Option<&Nvrtc>, architectures: &[u32], tally: &mut Tally) -> Result<(), String> {
     bounds(&case.generated, &case.mesh)?;
     let ran = on_host(case, host)?;
     let launches = if case.aligned { case.generated.launches.len() } else { 0 };
@@ -292,14 +340,19 @@ fn run(case: &Case, host: &Host, nvrtc: Option<&Nvrtc>, tally: &mut Tally) -> Re
     let Some(nvrtc) = nvrtc else { return Ok(()) };
     let text = with_prelude(&case.generated.text);
     // Plans have operands that are aligned; what is made for others is run, and not counted.
-    if case.aligned {
-        for arch in target::architectures() {
-            let assembled = nvrtc.assemble(&case.generated.name, &text, arch)?;
-            target::resources(&case.generated, &assembled, arch)?;
+    let name = &case.generated.name;
+    let ptx = if case.aligned {
+        let (assembled, ptx) = nvrtc.assemble_with_ptx(name, &text, architectures[0])?;
+        target::resources(&case.generated, &assembled, architectures[0])?;
+        for arch in &architectures[1..] {
+            target::resources(&case.generated, &nvrtc.assemble(name, &text, *arch)?, *arch)?;
         }
-    }
+        ptx
+    } else {
+        nvrtc.ptx(name, &text, architectures[0])?
+    };
     tally.counts[0] += launches;
-    let module = Module::parse(&nvrtc.ptx(&case.generated.name, &text, target::architectures()[0])?)?;
+    let module = Module::parse(&ptx)?;
     for (draw, Ran { coordinates, start, done, .. }) in ran.into_iter().enumerate() {
         let mut again = start;
         let mut touched = vec![];

@@ -1,6 +1,6 @@
 //! Damaged texts: the run on the host finds each, or it does the same as the sound one.
 
-use super::{Case, Ran, cases, is_full, on_host};
+use super::{Case, Extent, Ran, cases, extent, of_extent, on_host};
 use shardc_codegen::{Generated, MATH, PARTS};
 use shardc_cuda_testing::host::Host;
 use shardc_testkit::damage::{self, Damaged};
@@ -73,16 +73,16 @@ const TILES: [&str; 3] = ["attention", "attention_grad", "conv"];
 
 #[test]
 fn damaged_texts_are_found() {
-    damaged_are_found("cuda-mutants", |_| true, OF_EACH, damage::wanted(if is_full() { 300 } else { 70 }));
+    damaged_are_found("cuda-mutants", |_| true, OF_EACH, damage::wanted(of_extent(70, 70, 300)));
 }
 
 #[test]
 fn damaged_tiles_are_found() {
-    if !is_full() {
-        eprintln!("skipped: damage of attention and convolutions alone, which `SHARDC_CUDA=all` finds");
+    if extent() == Extent::Few {
+        eprintln!("skipped: damage of attention and convolutions alone, which `tests/cuda.sh` finds");
         return;
     }
-    damaged_are_found("cuda-tiles", |case| TILES.contains(&case.kernel.name()), 8, damage::wanted(150));
+    damaged_are_found("cuda-tiles", |case| TILES.contains(&case.kernel.name()), 8, damage::wanted(of_extent(0, 40, 150)));
 }
 
 /// Damages so many kernels of each form, so many times in all.
@@ -121,8 +121,8 @@ fn damaged_are_found(name: &str, is_of: impl Fn(&Case) -> bool, of_each: usize, 
 
 #[test]
 fn damaged_pieces_are_found() {
-    if !Host::available() || !is_full() {
-        eprintln!("skipped: damage of the kernels' pieces, which `SHARDC_CUDA=all` finds where g++ is there");
+    if !Host::available() || extent() == Extent::Few {
+        eprintln!("skipped: damage of the kernels' pieces, which `tests/cuda.sh` finds where g++ is there");
         return;
     }
     let using =
@@ -130,7 +130,7 @@ fn damaged_pieces_are_found() {
     let cases: Vec<&Case> = picked(cases(), 30).into_iter().filter(using).collect();
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cuda-pieces");
     let sound = sound(&cases, &folder);
-    let all = damage::some(damage::of(PARTS), damage::wanted(100));
+    let all = damage::some(damage::of(PARTS), damage::wanted(of_extent(0, 25, 100)));
     let (mut same, mut survivors) = (vec![], vec![]);
     for damaged in &all {
         let prelude = format!("{MATH}{}", damaged.text);

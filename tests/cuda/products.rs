@@ -2,7 +2,7 @@
 //! out, with the results of the contraction's own loops; and where the library is found, it knows
 //! every attribute of those that plans have.
 
-use super::{ELEMENTS, FEW, MODELS, TYPES, is_full, programs, reduced};
+use super::{ELEMENTS, Extent, FEW, MODELS, TYPES, extent, programs, reduced};
 use shardc_codegen::matmul::{Compute, Epilogue, Layout, Matmul, REDUCTION_SCHEMES};
 use shardc_cublaslt::Library;
 use shardc_cuda_testing::product::{self, Element, Place, Product};
@@ -424,7 +424,7 @@ fn contractions_of_plans_are_products_that_cublaslt_knows() {
     }
     let (mut different, mut random) = (BTreeMap::new(), Random(17));
     for (model, mesh) in MODELS.into_iter().chain([("gpt2-folded", "dp=1")]) {
-        for (dtype, line) in TYPES.into_iter().filter(|(dtype, _)| is_full() || FEW.contains(&(model, dtype))) {
+        for (dtype, line) in TYPES.into_iter().filter(|(dtype, _)| extent() > Extent::Few || FEW.contains(&(model, dtype))) {
             let mut found = Found::default();
             programs(model, mesh, line).iter().for_each(|program| found.add(program));
             let [steps, vectors, matrices, sums] = found.steps;

@@ -8,6 +8,12 @@ pub fn architectures() -> [u32; 3] {
     [80, 90, 100]
 }
 
+/// The architectures for the case `at` of several: all, or by turns one.
+pub fn some(at: usize) -> Vec<u32> {
+    let all = architectures();
+    super::of_extent(vec![], vec![all[at % all.len()]], all.to_vec())
+}
+
 /// Bytes of shared memory that a block has on every architecture from sm_80 on.
 const LEAST_SHARED: u32 = 99 << 10;
 

@@ -3,6 +3,7 @@
 //! [`super::check()`]).
 
 use super::bytes::{clash, meet, of_step, span};
+use super::tf32::Rounded;
 use crate::matmul::Matmul;
 use crate::program::Kernels;
 use shardc_ir::kernel::Kernel;
@@ -24,12 +25,18 @@ pub struct Second {
     pub vector: Option<View>,
 }
 
+/// The product of a step by itself, where cuBLASLt computes it: in TF32 where that rounds nothing.
+pub fn own(step: &Step, kernels: &Kernels, rounded: &Rounded) -> Option<Matmul> {
+    let product = kernels.product(step)?;
+    Some(if rounded.reads(step) { product.with_tf32() } else { product })
+}
+
 /// The second steps of the products of a task that have one, by the positions of the products'
 /// own steps.
-pub fn of(program: &Program, task: &Task, kernels: &Kernels) -> BTreeMap<usize, Second> {
+pub fn of(program: &Program, task: &Task, kernels: &Kernels, rounded: &Rounded) -> BTreeMap<usize, Second> {
     let (mut found, mut taken) = (BTreeMap::new(), BTreeSet::new());
     for (at, step) in task.steps.iter().enumerate() {
-        let Some(product) = kernels.product(step) else { continue };
+        let Some(product) = own(step, kernels, rounded) else { continue };
         let second = behind(program, task, at, &product).or_else(|| beside(program, task, at, &product));
         if let Some(second) = second.filter(|second| taken.insert(second.step)) {
             found.insert(at, second);

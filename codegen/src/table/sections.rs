@@ -1,6 +1,7 @@
 //! What each part of a program becomes, without its waits.
 
 use super::products::{self, Second};
+use super::tf32::Rounded;
 use super::{End, FAULT_BYTES, Part, Pointer, ROOM_ALIGNMENT, Range, Row, Run, Section, Work};
 use crate::Launch;
 use crate::generated::{Memory, Parameter};
@@ -14,14 +15,15 @@ use std::collections::BTreeMap;
 /// `kernels` says which they are.
 pub fn of(program: &Program, kernels: &mut Kernels) -> (Vec<Section>, Vec<Run>) {
     let (exchanges, order) = order(program);
+    let rounded = Rounded::of(program);
     let mut sections = vec![Section { part: Part::Begin, rows: begin(program) }];
     for (at, task) in (0..).zip(&program.tasks) {
-        let seconds = products::of(program, task, kernels);
+        let seconds = products::of(program, task, kernels, &rounded);
         let is_second = |number: usize| seconds.values().any(|second| second.step == number);
         let mut rows = vec![];
         for (number, step) in task.steps.iter().enumerate().filter(|(number, _)| !is_second(*number)) {
             let second = seconds.get(&number);
-            rows.extend(works(program, step, second, kernels).into_iter().map(|work| Row {
+            rows.extend(works(program, step, second, kernels, &rounded).into_iter().map(|work| Row {
                 step: Some(number as u32),
                 second: second.map(|second| second.step as u32),
                 stream: step.stream,
@@ -87,12 +89,12 @@ fn ending(program: &Program) -> Vec<Row> {
 }
 
 /// The rows' work of a step, with a second one; none where its kernel has no text.
-fn works(program: &Program, step: &Step, second: Option<&Second>, kernels: &mut Kernels) -> Vec<Work> {
+fn works(program: &Program, step: &Step, second: Option<&Second>, kernels: &mut Kernels, rounded: &Rounded) -> Vec<Work> {
     let ranges = |views: &[View]| views.iter().map(|view| range(program, view)).collect();
     if let Kernel::Collective(call) = &step.kernel {
         return vec![Work::Call { call: call.clone(), reads: ranges(&step.reads), writes: ranges(&step.writes) }];
     }
-    if let Some(product) = kernels.product(step) {
+    if let Some(product) = products::own(step, kernels, rounded) {
         return vec![multiplied(program, step, product, second)];
     }
     let Some((used, launches)) = kernels.add_step(program, step) else { return vec![] };

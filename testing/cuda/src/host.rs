@@ -47,6 +47,9 @@ pub enum Order {
     Seed(u32),
 }
 
+/// The orders that a launch is run in.
+pub const ORDERS: [Order; 4] = [Order::Forward, Order::Seed(1), Order::Backward, Order::Seed(2)];
+
 /// What a launch without complaint gave.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ran {
@@ -117,11 +120,17 @@ impl Host {
         }
     }
 
-    /// Runs one launch in several orders, and complains also where the results are not the same.
+    /// Runs one launch in all of [`ORDERS`], and complains also where the results are not the same.
     pub fn run_orders(&self, job: &Job) -> Result<Ran, String> {
-        let first = self.run(job, Order::Forward)?;
-        for order in [Order::Backward, Order::Seed(1), Order::Seed(2)] {
-            let other = self.run(job, order)?;
+        self.run_in(&ORDERS, job)
+    }
+
+    /// The same in these orders, of which there is one at least.
+    pub fn run_in(&self, orders: &[Order], job: &Job) -> Result<Ran, String> {
+        let (first, others) = orders.split_first().ok_or("there is no order")?;
+        let first = self.run(job, *first)?;
+        for order in others {
+            let other = self.run(job, *order)?;
             if other.faulted != first.faulted {
                 return Err(format!("{}: whether it fails depends on the order of threads", job.entry));
             }
