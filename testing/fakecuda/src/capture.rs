@@ -42,6 +42,7 @@ pub struct Capture {
 #[derive(Debug)]
 pub struct Graph {
     device: usize,
+    origin: u64,
     steps: Vec<(u64, Work)>,
     /// The streams, with their numbers in the trace.
     streams: BTreeMap<u64, u32>,
@@ -163,7 +164,7 @@ impl World {
         let shown = |id: &u64| (*id, self.streams.get(id).map_or(0, |s| s.shown));
         let streams = capture.clocks.keys().map(shown).collect();
         let graph = self.id();
-        self.graphs.insert(graph, Arc::new(Graph { device, steps: capture.steps, streams }));
+        self.graphs.insert(graph, Arc::new(Graph { device, origin: stream, steps: capture.steps, streams }));
         Ok(graph)
     }
 
@@ -203,15 +204,16 @@ impl World {
             self.complain(graph.device, code, format!("fault {code} of a graph was asked for"));
             return Err(code);
         }
-        // Launches of one graph come one after another, on whichever streams.
+        // Launches of one graph come one after another, on whichever streams. What a captured stream
+        // began with says what its first row waits for.
         let fork = self.mark(stream);
-        for id in hidden.values() {
-            self.follow(*id, &fork);
-        }
-        for other in hidden.values() {
-            let last = self.mark(*other);
-            for id in hidden.values().filter(|id| *id != other) {
-                self.follow(*id, &last);
+        let last = self.mark(hidden[&graph.origin]);
+        for (captured, id) in &hidden {
+            let begins = graph.steps.iter().find(|(stream, _)| stream == captured);
+            let is_root = !matches!(begins, Some((_, Work::Wait(_))));
+            for event in [&fork, &last] {
+                let rows = if is_root { event.rows.clone() } else { vec![] };
+                self.follow(*id, &Event { rows, ..event.clone() });
             }
         }
         let mut marks: HashMap<u64, Event> = HashMap::new();
@@ -230,9 +232,12 @@ impl World {
                 work => self.enqueue(id, work.clone())?,
             }
         }
-        for id in hidden.values() {
-            let end = self.mark(*id);
-            self.follow(stream, &end);
+        // All captured streams have joined that one, and what the stream did before is before it.
+        let end = self.mark(hidden[&graph.origin]);
+        self.follow(stream, &end);
+        if let Some(s) = self.streams.get_mut(&stream).filter(|_| !end.rows.is_empty()) {
+            s.rows = end.rows;
+            s.waits.clear();
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ pub use library::{load, run};
 pub use text::{Entry, entries, split};
 
 use crate::codes::{Answer, INVALID_HANDLE, INVALID_VALUE, NOT_FOUND};
-use crate::memory::Toucher;
+use crate::memory::{Toucher, Way};
 use crate::run::{Problem, failed, illegal};
 use crate::work::Work;
 use crate::world::World;
@@ -131,14 +131,14 @@ impl World {
         }
         let mut operands = vec![];
         for (operand, at) in pairs() {
-            let is_write = operand.access != Access::Read;
-            self.memory.check(device, *at, operand.bytes).map_err(illegal).map_err(|e| named(&operand.name, e))?;
-            if matches!(operand.access, Access::Update) {
-                self.touch(device, by, *at, operand.bytes, false).map_err(|e| named(&operand.name, e))?;
-            }
-            // Any kernel may say that the data are wrong, and none takes it back.
-            if operand.access != Access::Fault {
-                self.touch(device, by, *at, operand.bytes, is_write).map_err(|e| named(&operand.name, e))?;
+            let ways: &[Way] = match operand.access {
+                Access::Read => &[Way::Reads],
+                Access::Write => &[Way::Writes],
+                Access::Update => &[Way::Reads, Way::Writes],
+                Access::Fault => &[Way::Marks],
+            };
+            for way in ways {
+                self.touch(device, by, *at, operand.bytes, *way).map_err(|problem| named(&operand.name, problem))?;
             }
             let bytes = self.memory.read(device, *at, operand.bytes).map_err(illegal)?;
             let past = (*at % 16) as u32;

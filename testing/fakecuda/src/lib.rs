@@ -20,7 +20,8 @@
 //! | `FOLDER` | where kernels are built for the host |
 //! | `TRACE` | a file for the [`trace`] |
 //!
-//! `fake_reset(seed)` begins a new world, `fake_reports(to, room)` and `fake_trace(to, room)` give
+//! `fake_reset(seed)` begins a new world, `fake_finish()` does all that can be done and says whether
+//! something is left (1), `fake_reports(to, room)` and `fake_trace(to, room)` give
 //! texts and their length, `fake_set(name, value)` sets a setting. What launches gave is kept over
 //! worlds, by all bytes that they depend on.
 

@@ -7,7 +7,7 @@ mod objects;
 pub use algo::Algo;
 pub use objects::{Kind, Objects, Told};
 
-use crate::memory::Toucher;
+use crate::memory::{Toucher, Way};
 use crate::run::{Problem, failed, illegal};
 use crate::trace::{Description, Lies, Traced};
 use crate::work::Work;
@@ -160,10 +160,10 @@ impl World {
         for (name, at, bytes, is_read, is_written) in call.operands() {
             let named = |(code, text): Problem| (code, format!("`{name}`: {text}"));
             if is_read {
-                self.touch(device, by, at, bytes, false).map_err(named)?;
+                self.touch(device, by, at, bytes, Way::Reads).map_err(named)?;
             }
             if is_written {
-                self.touch(device, by, at, bytes, true).map_err(named)?;
+                self.touch(device, by, at, bytes, Way::Writes).map_err(named)?;
             }
         }
         call.memory(|at, bytes| self.memory.read(device, at, bytes).map_err(illegal))
@@ -191,9 +191,12 @@ impl World {
     }
 }
 
+/// What calls made, by their bytes.
+type Known = HashMap<[u64; 2], Arc<[Vec<u8>; 2]>>;
+
 /// `D` and the vector behind a call; a call whose bytes were seen before is not computed again.
 pub fn run(call: &Call, mut memory: Memory) -> Result<Arc<[Vec<u8>; 2]>, String> {
-    static KNOWN: LazyLock<Mutex<HashMap<[u64; 2], Arc<[Vec<u8>; 2]>>>> = LazyLock::new(Mutex::default);
+    static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
     let key = [1u64, 2].map(|seed| {
         let mut hasher = DefaultHasher::new();
         // All of it is in its text.

@@ -38,10 +38,21 @@ struct Block {
 struct Touch {
     start: u64,
     end: u64,
-    is_write: bool,
+    way: Way,
     stream: u64,
     number: u64,
     what: String,
+}
+
+/// What an operation does with bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// It reads them.
+    Reads,
+    /// It writes them.
+    Writes,
+    /// It may write that something is wrong, which others may do at the same time.
+    Marks,
 }
 
 /// The operation that touches memory now.
@@ -55,6 +66,16 @@ pub struct Toucher<'t> {
     pub clock: &'t Clock,
     /// Its name in reports.
     pub what: &'t str,
+}
+
+impl Way {
+    fn verb(self) -> &'static str {
+        match self {
+            Way::Reads => "reads",
+            Way::Writes => "writes",
+            Way::Marks => "may mark",
+        }
+    }
 }
 
 impl Memory {
@@ -175,7 +196,7 @@ impl Memory {
     }
 
     /// An operation touches bytes of a device or of pinned memory. The error is a race, in words.
-    pub fn touch(&mut self, by: &Toucher<'_>, at: u64, bytes: u64, is_write: bool) -> Result<(), String> {
+    pub fn touch(&mut self, by: &Toucher<'_>, at: u64, bytes: u64, way: Way) -> Result<(), String> {
         let is_of_host = self.pinned(at).is_some();
         let blocks = if is_of_host { &mut self.pinned } else { &mut self.blocks };
         let Some((base, block)) = blocks.range_mut(..=at).next_back().filter(|(base, block)| at < **base + block.size) else {
@@ -183,28 +204,26 @@ impl Memory {
         };
         let (start, end) = (at - base, at - base + bytes);
         let before = |touch: &Touch| touch.stream == by.stream || by.clock.covers(touch.stream, touch.number);
-        let meets = |touch: &Touch| touch.start < end && start < touch.end && (is_write || touch.is_write);
+        let meets = |touch: &Touch| touch.start < end && start < touch.end && (way != touch.way || way == Way::Writes);
         let race = block.touched.iter().find(|touch| meets(touch) && !before(touch)).map(|touch| {
-            let way = |is_write| if is_write { "writes" } else { "reads" };
             let of = if is_of_host { "pinned memory of the host" } else { "an allocation" };
             let (from, to) = (touch.start, touch.end);
             format!(
-                "race: {} {} bytes {start} to {end} of {of}, not ordered with {}, which {} bytes {from} to {to}",
-                by.what,
-                way(is_write),
+                "race: it {} bytes {start} to {end} of {of}, not ordered with {}, which {} bytes {from} to {to}",
+                way.verb(),
                 touch.what,
-                way(touch.is_write)
+                touch.way.verb()
             )
         });
-        // What is ordered before a write of all its bytes need not be remembered; nor an earlier
-        // read of the same stream.
+        // What is ordered before a write of all its bytes need not be remembered; nor what the same
+        // stream did in the same way.
         block.touched.retain(|touch| {
             let within = touch.start >= start && touch.end <= end;
-            let is_replaced = if is_write { before(touch) } else { !touch.is_write && touch.stream == by.stream };
+            let is_replaced = if way == Way::Writes { before(touch) } else { touch.way == way && touch.stream == by.stream };
             !(within && is_replaced)
         });
         let (stream, number, what) = (by.stream, by.number, by.what.to_owned());
-        block.touched.push(Touch { start, end, is_write, stream, number, what });
+        block.touched.push(Touch { start, end, way, stream, number, what });
         race.map_or(Ok(()), Err)
     }
 

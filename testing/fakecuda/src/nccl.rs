@@ -4,15 +4,22 @@
 mod calls;
 mod comms;
 mod hub;
+mod line;
 mod reduce;
+mod server;
 mod thread;
+mod wire;
 
 pub use calls::{Call, Group};
 pub use comms::{Comm, Nccl, State, destroyed, flushed, group_end, has_split, made, unique_id};
+pub use line::has_come;
 pub use thread::{begin as group_start, is_open as in_group, join as group_join};
 
 use serde::{Deserialize, Serialize};
 
+/// `ncclUnhandledCudaError`
+pub const CUDA: u32 = 1;
+pub const SYSTEM: u32 = 2;
 pub const INTERNAL: u32 = 3;
 pub const INVALID_ARGUMENT: u32 = 4;
 pub const INVALID_USAGE: u32 = 5;

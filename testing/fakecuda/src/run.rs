@@ -2,7 +2,7 @@
 
 use crate::c::host;
 use crate::codes::{ILLEGAL_ADDRESS, LAUNCH_FAILED};
-use crate::memory::Toucher;
+use crate::memory::{Toucher, Way};
 use crate::stream::Item;
 use crate::work::{End, Work};
 use crate::world::{Guard, World, lock};
@@ -10,6 +10,7 @@ use crate::{kernel, matmul};
 
 /// Does one operation, if any can be done.
 pub fn one(mut world: Guard) -> (Guard, bool) {
+    world.listen();
     let ready: Vec<u64> = world.streams.keys().copied().filter(|stream| world.is_ready(*stream)).collect();
     if ready.is_empty() {
         return (world, false);
@@ -29,7 +30,7 @@ pub fn one(mut world: Guard) -> (Guard, bool) {
         world.moved();
         return (world, true);
     }
-    let what = item.work.name();
+    let what = item.name();
     let by = Toucher { stream: id, number: item.number, clock: &item.clock, what: &what };
     let problem = match &item.work {
         Work::Record(mark) => {
@@ -129,8 +130,7 @@ impl World {
         let Some(item) = stream.queue.front_mut() else { return false };
         let (Work::Nccl(group), false) = (&item.work, item.has_arrived) else { return false };
         item.has_arrived = true;
-        let (group, clock, number) = (group.clone(), item.clock.clone(), item.number);
-        let what = group.name();
+        let (group, clock, number, what) = (group.clone(), item.clock.clone(), item.number, item.name());
         let by = Toucher { stream: id, number, clock: &clock, what: &what };
         if let Err((code, text)) = self.begin(device, &by, &group) {
             self.complain(device, code, format!("{what}: {text}"));
@@ -139,9 +139,9 @@ impl World {
     }
 
     /// Bytes of a device that an operation touches: bounds, and races.
-    pub fn touch(&mut self, device: usize, by: &Toucher<'_>, at: u64, bytes: u64, is_write: bool) -> Result<(), Problem> {
+    pub fn touch(&mut self, device: usize, by: &Toucher<'_>, at: u64, bytes: u64, way: Way) -> Result<(), Problem> {
         self.memory.check(device, at, bytes).map_err(illegal)?;
-        self.memory.touch(by, at, bytes, is_write).map_err(failed)
+        self.memory.touch(by, at, bytes, way).map_err(failed)
     }
 
     fn copy(&mut self, device: usize, by: &Toucher<'_>, to: &End, from: &End, bytes: u64) -> Result<(), Problem> {
@@ -150,12 +150,12 @@ impl World {
         }
         let data = match from {
             End::Device(at) => {
-                self.touch(device, by, *at, bytes, false)?;
+                self.touch(device, by, *at, bytes, Way::Reads)?;
                 self.memory.read(device, *at, bytes).map_err(illegal)?
             }
             End::Pinned(at) => {
                 self.memory.check_pinned(*at, bytes).map_err(illegal)?;
-                self.memory.touch(by, *at, bytes, false).map_err(failed)?;
+                self.memory.touch(by, *at, bytes, Way::Reads).map_err(failed)?;
                 host::read(*at, bytes)
             }
             End::Waiting(at) => host::read(*at, bytes),
@@ -163,12 +163,12 @@ impl World {
         };
         match to {
             End::Device(at) => {
-                self.touch(device, by, *at, bytes, true)?;
+                self.touch(device, by, *at, bytes, Way::Writes)?;
                 self.memory.write(device, *at, &data).map_err(illegal)
             }
             End::Pinned(at) => {
                 self.memory.check_pinned(*at, bytes).map_err(illegal)?;
-                self.memory.touch(by, *at, bytes, true).map_err(failed)?;
+                self.memory.touch(by, *at, bytes, Way::Writes).map_err(failed)?;
                 host::write(*at, &data);
                 Ok(())
             }
@@ -184,7 +184,7 @@ impl World {
         if let Some(code) = self.fault("memset") {
             return Err((code, format!("fault {code} was asked for")));
         }
-        self.touch(device, by, to, bytes, true)?;
+        self.touch(device, by, to, bytes, Way::Writes)?;
         self.memory.write(device, to, &vec![value; bytes as usize]).map_err(illegal)
     }
 }

@@ -1,11 +1,13 @@
 //! Streams and events: what is enqueued, and what is ordered before what.
 
+use crate::c::host;
 use crate::clock::Clock;
 use crate::codes::{
     Answer, CAPTURE_IMPLICIT, CAPTURE_INVALIDATED, CAPTURE_ISOLATION, CAPTURE_MERGE, CAPTURED_EVENT, INVALID_HANDLE,
 };
+use crate::memory::POISON;
 use crate::thread;
-use crate::work::Work;
+use crate::work::{End, Work};
 use crate::world::World;
 use std::collections::VecDeque;
 
@@ -45,6 +47,8 @@ pub struct Item {
     pub clock: Clock,
     /// Its number in the stream.
     pub number: u64,
+    /// Its row in the trace.
+    pub row: Option<u64>,
     /// Whether calls of communicators have told the others that they are here.
     pub has_arrived: bool,
 }
@@ -62,6 +66,13 @@ pub struct Event {
     pub capture: Option<u64>,
     /// The device of the stream.
     pub device: usize,
+}
+
+impl Item {
+    /// Its name in reports.
+    pub fn name(&self) -> String {
+        self.row.map_or_else(|| self.work.name(), |row| format!("{} (row {row})", self.work.name()))
+    }
 }
 
 impl Stream {
@@ -152,10 +163,27 @@ impl World {
             s.rows = vec![row];
             s.waits.clear();
         }
-        let item = Item { work, clock: s.clock.clone(), number: s.number, has_arrived: false };
+        self.poison(&work);
+        let Some(s) = self.streams.get_mut(&stream) else { return Err(INVALID_HANDLE) };
+        let item = Item { work, clock: s.clock.clone(), number: s.number, row, has_arrived: false };
         s.queue.push_back(item);
         self.moved();
         Ok(())
+    }
+
+    /// Where a copy will come in pinned memory there is nothing to read before it has: unless what is
+    /// there may still be copied elsewhere.
+    fn poison(&self, work: &Work) {
+        let Work::Copy { to: End::Pinned(at), bytes, .. } = work else { return };
+        let meets = |item: &Item| match &item.work {
+            Work::Copy { to: End::Pinned(other), bytes: length, .. }
+            | Work::Copy { from: End::Pinned(other), bytes: length, .. } => at < &(other + length) && *other < at + bytes,
+            _ => false,
+        };
+        let is_used = self.streams.values().any(|stream| stream.queue.iter().any(meets));
+        if !is_used && self.memory.check_pinned(*at, *bytes).is_ok() {
+            host::write(*at, &vec![POISON; *bytes as usize]);
+        }
     }
 
     /// An event of all that a stream has so far.

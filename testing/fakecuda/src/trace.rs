@@ -21,8 +21,8 @@ pub struct Row {
     pub row: u64,
     /// The stream.
     pub stream: u32,
-    /// The rows of other streams that it waits for by events, sorted. At the beginning of a graph
-    /// these are the last rows of the stream that it was launched on, and of its last launch.
+    /// The rows that it waits for by events, sorted, but for the last one of its own stream. The first
+    /// rows of a graph wait for the last row of the stream that it was launched on.
     pub waits: Vec<u64>,
     /// What is done.
     pub work: Traced,

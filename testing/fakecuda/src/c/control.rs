@@ -17,6 +17,14 @@ functions! { 1;
         reset(seed);
         Ok(())
     }
+    fake_finish() {
+        loop {
+            let (world, has_moved) = crate::run::one(lock());
+            if !has_moved && world.streams.values().all(|stream| !stream.is_running) {
+                return if world.streams.values().all(|stream| stream.is_idle()) { Ok(()) } else { Err(1) };
+            }
+        }
+    }
     fake_set(name: *const c_char, value: *const c_char) {
         crate::settings::set(&text(name, 1)?, &text(value, 1)?);
         Ok(())

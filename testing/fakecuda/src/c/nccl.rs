@@ -3,16 +3,13 @@
 
 use super::{functions, put};
 use crate::codes::Answer;
-use crate::nccl::{self, Call, Dtype, INTERNAL, INVALID_ARGUMENT, Kind, Op};
+use crate::nccl::{self, CUDA, Call, Dtype, INTERNAL, INVALID_ARGUMENT, Kind, Op};
 use crate::thread;
 use crate::world::lock;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 /// The version: 2.99.0.
 const VERSION: c_int = 29_900;
-
-/// `ncclUnhandledCudaError`
-const CUDA: u32 = 1;
 
 /// `ncclUniqueId`
 #[repr(C)]
@@ -111,10 +108,7 @@ functions! { INTERNAL;
         let mut world = lock();
         world.allowed("a communicator is split").map_err(|_| CUDA)?;
         // `NCCL_SPLIT_NOCOLOR` is -1.
-        let made = world.split(comm, (color >= 0).then_some(color), key, is_blocking)?;
-        if let Some(made) = made {
-            put(new, made, INVALID_ARGUMENT)?;
-        }
+        let made = world.split(comm, (color >= 0).then_some(color), key, is_blocking, new as u64)?;
         nccl::has_split(world, comm, made)
     }
     ncclCommGetAsyncError(comm: u64, error: *mut u32) {

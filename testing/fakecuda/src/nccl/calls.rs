@@ -1,14 +1,14 @@
 //! Calls of communicators on streams.
 
 use super::hub::{Called, Told, Which};
-use super::{Comm, Dtype, INVALID_ARGUMENT, INVALID_USAGE, Kind, Nccl, Op, thread};
+use super::{CUDA, Comm, Dtype, IN_PROGRESS, INVALID_ARGUMENT, INVALID_USAGE, Kind, Nccl, Op, thread};
 use crate::codes::Answer;
-use crate::memory::Toucher;
+use crate::memory::{Toucher, Way};
 use crate::run::{Problem, failed, illegal};
 use crate::trace;
 use crate::work::Work;
 use crate::world::World;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A call on one rank.
 #[derive(Debug, Clone)]
@@ -29,6 +29,14 @@ pub struct Call {
     pub op: Option<Op>,
     /// Its number among those that it is matched with.
     pub number: u64,
+}
+
+/// Calls of communicators that do not block: they are under way after some questions for the state.
+#[derive(Debug)]
+pub struct Late {
+    comms: BTreeSet<u64>,
+    questions: usize,
+    works: Vec<(u64, Work)>,
 }
 
 /// Calls that go together.
@@ -195,8 +203,11 @@ impl World {
             }
             streams.entry(stream).or_default().push(call);
         }
+        let mut works = vec![];
+        let mut comms = BTreeSet::new();
         for stream in order {
             let calls = streams.remove(&stream).unwrap_or_default();
+            comms.extend(calls.iter().map(|call| call.comm));
             if let Some(code) = self.fault("nccl") {
                 for call in &calls {
                     if let Some(comm) = self.nccl.comms.get_mut(&call.comm) {
@@ -206,10 +217,32 @@ impl World {
                 }
                 self.report(format!("nccl fault {code} was asked for"));
             }
-            // What CUDA refuses is `ncclUnhandledCudaError`.
-            self.enqueue(stream, Work::Nccl(Group { calls })).map_err(|_| 1u32)?;
+            works.push((stream, Work::Nccl(Group { calls })));
         }
-        Ok(())
+        let may_be_late = comms.iter().all(|comm| self.nccl.comms.get(comm).is_some_and(|comm| !comm.is_blocking));
+        if may_be_late && !works.is_empty() && self.random.below(3) == 0 {
+            let questions = 1 + self.random.below(3);
+            self.nccl.late.push(Late { comms, questions, works });
+            return Err(IN_PROGRESS);
+        }
+        self.under_way(works)
+    }
+
+    /// Enqueues calls.
+    fn under_way(&mut self, works: Vec<(u64, Work)>) -> Answer {
+        // What CUDA refuses is `ncclUnhandledCudaError`.
+        works.into_iter().try_for_each(|(stream, work)| self.enqueue(stream, work).map_err(|_| CUDA))
+    }
+
+    /// A question for the state of a communicator: calls that are late may be under way now.
+    pub fn asked(&mut self, comm: u64) -> Answer {
+        let Some(at) = self.nccl.late.iter().position(|late| late.comms.contains(&comm)) else { return Ok(()) };
+        self.nccl.late[at].questions -= 1;
+        if self.nccl.late[at].questions > 0 {
+            return Err(IN_PROGRESS);
+        }
+        let late = self.nccl.late.remove(at);
+        self.under_way(late.works)
     }
 
     /// A stream has come to calls: what they read goes to the other ranks.
@@ -228,7 +261,7 @@ impl World {
             }
             let mut input = vec![];
             if read > 0 {
-                self.touch(device, by, call.from, read, false)?;
+                self.touch(device, by, call.from, read, Way::Reads)?;
                 input = self.memory.read(device, call.from, read).map_err(illegal)?;
             }
             let called = Called { kind: call.kind, count: call.count, dtype: call.dtype, op: call.op };
@@ -250,7 +283,7 @@ impl World {
             if written == 0 {
                 continue;
             }
-            self.touch(device, by, call.to, written, true)?;
+            self.touch(device, by, call.to, written, Way::Writes)?;
             // What is given up leaves anything.
             let output = output.unwrap_or_else(|| vec![crate::memory::POISON; written as usize]);
             self.memory.write(device, call.to, &output).map_err(illegal)?;
@@ -263,8 +296,11 @@ impl World {
         let Some(found) = self.nccl.comms.get(&comm) else { return Err(INVALID_ARGUMENT) };
         let problem = match found.state {
             super::State::Joining => "is called before all its ranks are there",
-            super::State::Finalized => "is called after it was finalized",
+            super::State::Finalized | super::State::Leaving | super::State::Left => "is called after it was finalized",
             super::State::Ready if found.is_aborted => "is called after it was aborted",
+            super::State::Ready if self.nccl.late.iter().any(|late| late.comms.contains(&comm)) => {
+                "is called while its last call is in progress"
+            }
             super::State::Ready => return Ok(()),
         };
         let rank = found.member.rank;

@@ -1,11 +1,15 @@
 //! Communicators: made, split, finalized, destroyed and aborted.
 
+use super::calls::Late;
 use super::hub::{Heard, Hub, Member, Told, Which};
-use super::{IN_PROGRESS, INVALID_ARGUMENT, INVALID_USAGE, REMOTE, thread};
+use super::line::{self, Line};
+use super::{CUDA, IN_PROGRESS, INVALID_ARGUMENT, INVALID_USAGE, REMOTE, SYSTEM, server, thread};
+use crate::c::host;
 use crate::codes::{Answer, LAUNCH_FAILED};
 use crate::work::Work;
-use crate::world::{Guard, World, drive, sleep};
+use crate::world::{Guard, World, drive, lock, sleep};
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// All communicators of this process.
@@ -15,12 +19,11 @@ pub struct Nccl {
     pub comms: HashMap<u64, Comm>,
     /// Where ranks of this process meet.
     pub hub: Hub,
+    /// Calls that are not under way yet.
+    pub late: Vec<Late>,
     /// Splits that are not done, by the parent and their number.
     splits: HashMap<(u64, u64), Split>,
 }
-
-/// A connection to where ranks of several processes meet.
-pub type Line = ();
 
 /// A communicator on one rank.
 #[derive(Debug)]
@@ -34,13 +37,15 @@ pub struct Comm {
     /// Its number in the trace.
     pub shown: u32,
     /// Where its ranks meet, if that is not this process.
-    pub line: Option<Line>,
+    pub line: Option<Arc<Line>>,
     /// How far it is.
     pub state: State,
     /// The asynchronous error.
     pub error: u32,
     /// Whether it does nothing any more, because of that error.
     pub is_stopped: bool,
+    /// Whether it was split off another one.
+    pub is_part: bool,
     /// Whether it was aborted.
     pub is_aborted: bool,
     /// Whether calls wait until they are done.
@@ -64,6 +69,10 @@ pub enum State {
     Ready,
     /// It can be destroyed only.
     Finalized,
+    /// It was given up on this rank.
+    Leaving,
+    /// It was given up on all.
+    Left,
 }
 
 /// A split that this rank asked for.
@@ -71,6 +80,8 @@ pub enum State {
 struct Split {
     /// The handle of the new communicator, or none for no color.
     new: Option<u64>,
+    /// Where the caller wants it, which is written when all ranks have split.
+    slot: u64,
 }
 
 impl World {
@@ -78,11 +89,41 @@ impl World {
     pub fn tell(&mut self, comm: u64, told: Told) {
         let Some(found) = self.nccl.comms.get(&comm) else { return };
         let member = found.member.clone();
-        let heard = self.nccl.hub.tell(&member, told);
-        for (member, heard) in heard {
-            self.hear(&member, heard);
+        if let Some(line) = &found.line {
+            line.tell(&member, &told);
+        } else {
+            let heard = self.nccl.hub.tell(&member, told);
+            for (member, heard) in heard {
+                self.hear(&member, heard);
+            }
         }
         self.moved();
+    }
+
+    /// Hears what has come from other processes.
+    pub fn listen(&mut self) {
+        while let Some((number, come)) = line::next() {
+            match come {
+                Some((member, heard)) => self.hear(&member, heard),
+                None => {
+                    let is_of = |comm: &&mut Comm| comm.line.as_ref().is_some_and(|line| line.number == number);
+                    let mut is_missed = false;
+                    for comm in self.nccl.comms.values_mut().filter(is_of) {
+                        if comm.state == State::Leaving {
+                            comm.state = State::Left;
+                        } else if comm.state != State::Left && !comm.is_aborted {
+                            comm.error = REMOTE;
+                            comm.is_stopped = true;
+                            is_missed = true;
+                        }
+                    }
+                    if is_missed {
+                        self.report("nccl: the connection to the other ranks has ended".into());
+                    }
+                }
+            }
+            self.moved();
+        }
     }
 
     /// A rank of this process hears something.
@@ -96,6 +137,8 @@ impl World {
             Heard::Done { which, output } => {
                 comm.done.insert(which, output);
             }
+            Heard::Left => comm.state = State::Left,
+            Heard::Gone(_) if comm.state == State::Leaving => comm.state = State::Left,
             Heard::Gone(rank) => {
                 comm.error = REMOTE;
                 comm.is_stopped = true;
@@ -110,7 +153,8 @@ impl World {
             }
             Heard::Split { number, new } => {
                 let split = self.nccl.splits.remove(&(id, number));
-                if let (Some(Split { new: Some(handle) }), Some((member, size))) = (split, new) {
+                if let (Some(Split { new: Some(handle), slot }), Some((member, size))) = (split, new) {
+                    host::write(slot, &handle.to_ne_bytes());
                     if let Some(comm) = self.nccl.comms.get_mut(&handle) {
                         comm.member = member;
                         comm.size = size;
@@ -134,12 +178,19 @@ impl World {
         if self.nccl.comms.values().any(|comm| comm.member == member && !comm.is_aborted) {
             return self.refuse(INVALID_USAGE, format!("nccl: rank {rank} joins a communicator twice"));
         }
-        let id = self.new_comm(member, size, device, is_blocking);
+        let line = match clique.strip_prefix("tcp ").and_then(|rest| rest.split_once(' ')) {
+            None => None,
+            Some((address, _)) => match Line::open(address) {
+                Ok(line) => Some(line),
+                Err(why) => return self.refuse(SYSTEM, format!("nccl: {why}")),
+            },
+        };
+        let id = self.new_comm(member, size, device, is_blocking, line);
         self.tell(id, Told::Joins { size });
         Ok(id)
     }
 
-    fn new_comm(&mut self, member: Member, size: usize, device: usize, is_blocking: bool) -> u64 {
+    fn new_comm(&mut self, member: Member, size: usize, device: usize, is_blocking: bool, line: Option<Arc<Line>>) -> u64 {
         let id = self.id();
         let shown = self.nccl.comms.values().filter(|comm| comm.device == device).count() as u32;
         let comm = Comm {
@@ -147,10 +198,11 @@ impl World {
             size,
             device,
             shown,
-            line: None,
+            line,
             state: State::Joining,
             error: 0,
             is_stopped: false,
+            is_part: false,
             is_aborted: false,
             is_blocking,
             collectives: 0,
@@ -162,17 +214,29 @@ impl World {
         id
     }
 
-    /// `ncclCommSplit`: the handle of the new communicator, or none without a color.
-    pub fn split(&mut self, comm: u64, color: Option<i32>, key: i32, is_blocking: Option<bool>) -> Result<Option<u64>, u32> {
+    /// `ncclCommSplit`: the handle of the new communicator, or none without a color. It is written to
+    /// `slot` of the host when all ranks have split, which may be later.
+    pub fn split(
+        &mut self,
+        comm: u64,
+        color: Option<i32>,
+        key: i32,
+        is_blocking: Option<bool>,
+        slot: u64,
+    ) -> Result<Option<u64>, u32> {
         self.usable(comm)?;
         let Some(parent) = self.nccl.comms.get_mut(&comm) else { return Err(INVALID_ARGUMENT) };
         let number = parent.splits;
         parent.splits += 1;
         let (size, device, is_blocking) = (parent.size, parent.device, is_blocking.unwrap_or(parent.is_blocking));
+        let line = parent.line.clone();
         // Its name and rank are known when all ranks have split.
         let unknown = Member { clique: format!("{comm}.{number}"), rank: 0 };
-        let new = color.map(|_| self.new_comm(unknown, 1, device, is_blocking));
-        self.nccl.splits.insert((comm, number), Split { new });
+        let new = color.map(|_| self.new_comm(unknown, 1, device, is_blocking, line));
+        if let Some(new) = new.and_then(|new| self.nccl.comms.get_mut(&new)) {
+            new.is_part = true;
+        }
+        self.nccl.splits.insert((comm, number), Split { new, slot });
         self.tell(comm, Told::Splits { size, number, color, key });
         Ok(new)
     }
@@ -191,9 +255,16 @@ impl World {
     pub fn state_of(&mut self, comm: u64) -> Result<u32, u32> {
         let has_split = self.has_split(comm);
         let found = self.nccl.comms.get(&comm).ok_or(INVALID_ARGUMENT)?;
+        if found.is_aborted {
+            return self.refuse(INVALID_ARGUMENT, "nccl: a communicator is asked that was aborted".into());
+        }
         if found.error != 0 {
             return Ok(found.error);
         }
+        if let Err(state) = self.asked(comm) {
+            return Ok(state);
+        }
+        let found = self.nccl.comms.get(&comm).ok_or(INVALID_ARGUMENT)?;
         let is_late = found.state == State::Joining || !has_split || (found.state == State::Finalized && self.has_work(comm));
         Ok(if is_late { IN_PROGRESS } else { 0 })
     }
@@ -221,16 +292,13 @@ impl World {
         Ok(())
     }
 
-    /// `ncclCommDestroy`, behind its last call.
-    pub fn destroy(&mut self, comm: u64) {
-        self.tell(comm, Told::Leaves);
-        self.nccl.comms.remove(&comm);
-    }
-
     /// Why a communicator is not made.
     fn lacks(&self, comm: u64) -> String {
         let Some(comm) = self.nccl.comms.get(&comm) else { return "a communicator is gone".into() };
         let Member { clique, rank } = &comm.member;
+        if comm.line.is_some() {
+            return format!("rank {rank} of {} waits for other processes to make a communicator", comm.size);
+        }
         let joined = self.nccl.hub.joined(clique);
         format!("rank {rank} of {} waits for a communicator, and ranks {joined:?} are there", comm.size)
     }
@@ -249,7 +317,7 @@ pub fn made(mut world: Guard, comms: &[u64]) -> (Guard, Answer) {
             if world.impatient() {
                 let text = format!("nothing moves: {}", world.lacks(late));
                 world.report(text);
-                return (world, Err(2));
+                return (world, Err(SYSTEM));
             }
             continue;
         }
@@ -289,7 +357,7 @@ pub fn has_split(mut world: Guard, comm: u64, new: Option<u64>) -> Answer {
             if world.impatient() {
                 let rank = world.nccl.comms.get(&comm).map_or(0, |comm| comm.member.rank);
                 world.report(format!("nothing moves: nccl: rank {rank} waits for others to split a communicator"));
-                return Err(2);
+                return Err(SYSTEM);
             }
         }
     }
@@ -303,7 +371,7 @@ pub fn flushed(world: Guard, comm: u64) -> Answer {
     if !is_blocking {
         return if world.has_work(comm) { Err(IN_PROGRESS) } else { Ok(()) };
     }
-    drive(world, device, |world| !world.has_work(comm)).1.map_err(|_| 1)
+    drive(world, device, |world| !world.has_work(comm)).1.map_err(|_| CUDA)
 }
 
 /// `ncclCommDestroy`
@@ -314,13 +382,31 @@ pub fn destroyed(world: Guard, comm: u64) -> Answer {
         let mut world = world;
         return world.refuse(INVALID_USAGE, "nccl: a communicator is destroyed that was aborted".into());
     }
-    let (mut world, answer) = drive(world, device, |world| !world.has_work(comm));
-    world.destroy(comm);
-    answer.map_err(|_| 1)
+    let (mut world, mut answer) = drive(world, device, |world| !world.has_work(comm));
+    if let Some(comm) = world.nccl.comms.get_mut(&comm) {
+        comm.state = State::Leaving;
+    }
+    world.tell(comm, Told::Leaves);
+    // Where ranks meet ends with its process, so no process leaves before all have.
+    let is_left = |world: &World| {
+        let comm = world.nccl.comms.get(&comm);
+        comm.is_none_or(|comm| comm.state == State::Left || comm.error != 0 || comm.line.is_none() || comm.is_part)
+    };
+    if answer.is_ok() {
+        (world, answer) = drive(world, device, is_left);
+    }
+    world.nccl.comms.remove(&comm);
+    answer.map_err(|_| CUDA)
 }
 
 /// The name of a new communicator.
 pub fn unique_id() -> Result<String, u32> {
     static NEXT: AtomicU64 = AtomicU64::new(1);
-    Ok(format!("local {}", NEXT.fetch_add(1, Ordering::Relaxed)))
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    if !server::is_asked_for() {
+        return Ok(format!("local {number}"));
+    }
+    server::address()
+        .map(|address| format!("tcp {address} {number}"))
+        .or_else(|why| lock().refuse(SYSTEM, format!("nccl: {why}")))
 }

@@ -62,16 +62,24 @@ pub enum Heard {
     Done { which: Which, output: Vec<u8> },
     /// The ranks' calls do not fit.
     Wrong(String),
+    /// All ranks have given the communicator up.
+    Left,
     /// Another rank's process has ended.
     Gone(usize),
 }
+
+/// The colors and keys of ranks that split a communicator.
+type Splits = BTreeMap<usize, (Option<i32>, i32)>;
+
+/// Calls that have come, with what they read, by ranks; of a message by its ends.
+type Meeting = BTreeMap<usize, (Called, Vec<u8>)>;
 
 /// The ranks, and what they have told.
 #[derive(Debug, Default)]
 pub struct Hub {
     joined: HashMap<String, BTreeMap<usize, usize>>,
-    splits: HashMap<(String, u64), BTreeMap<usize, (Option<i32>, i32)>>,
-    meetings: HashMap<(String, Which), BTreeMap<usize, (Called, Vec<u8>)>>,
+    splits: HashMap<(String, u64), Splits>,
+    meetings: HashMap<(String, Which), Meeting>,
 }
 
 impl Hub {
@@ -108,14 +116,22 @@ impl Hub {
                     });
                     (member(*rank), Heard::Split { number, new })
                 };
-                split.iter().map(heard).collect()
+                let all: Vec<(Member, Heard)> = split.iter().map(heard).collect();
+                for (_, heard) in &all {
+                    if let Heard::Split { new: Some((new, size)), .. } = heard {
+                        self.joined.entry(new.clique.clone()).or_default().insert(new.rank, *size);
+                    }
+                }
+                all
             }
             Told::Comes { size, which, called, input } => self.comes(from, size, which, called, input),
             Told::Leaves => {
-                if let Some(joined) = self.joined.get_mut(&clique) {
-                    joined.remove(&rank);
+                let Some(joined) = self.joined.get_mut(&clique) else { return vec![] };
+                let size = joined.remove(&rank);
+                match size.filter(|_| joined.is_empty()) {
+                    Some(size) => (0..size).map(|rank| (member(rank), Heard::Left)).collect(),
+                    None => vec![],
                 }
-                vec![]
             }
         }
     }

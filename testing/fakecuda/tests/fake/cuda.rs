@@ -37,6 +37,25 @@ fn control<T: Copy>(name: &str) -> T {
     unsafe { *sys::culib().get::<T>(name.as_bytes()).expect("a function of the fake") }
 }
 
+/// Which of the libraries are found: the driver, NVRTC, NCCL, cuBLASLt.
+pub fn present() -> [bool; 4] {
+    // SAFETY: the libraries are the fake, which runs nothing when it is opened.
+    unsafe {
+        [
+            sys::is_culib_present(),
+            cudarc::nvrtc::sys::is_culib_present(),
+            nccl::is_culib_present(),
+            cudarc::cublaslt::sys::is_culib_present(),
+        ]
+    }
+}
+
+/// Whether the driver has a function.
+pub fn has(name: &str) -> bool {
+    // SAFETY: the symbol is not called.
+    unsafe { sys::culib().get::<unsafe extern "C" fn()>(name.as_bytes()).is_ok() }
+}
+
 /// A new world.
 pub fn reset(seed: u64) {
     // SAFETY: it takes a number.
@@ -370,4 +389,142 @@ pub fn send(from: u64, count: usize, peer: usize, comm: usize, stream: usize) ->
 
 pub fn recv(to: u64, count: usize, peer: usize, comm: usize, stream: usize) -> Answer {
     nc!(ncclRecv(to as _, count, Dtype::ncclFloat32, peer as i32, comm as _, stream as _))
+}
+
+macro_rules! lt {
+    ($function:ident($($argument:expr),* $(,)?)) => {{
+        // SAFETY: pointers are to what the function is documented to read and write.
+        match unsafe { cudarc::cublaslt::sys::$function($($argument),*) } as u32 {
+            0 => Ok(()),
+            code => Err(code),
+        }
+    }};
+}
+
+use cudarc::cublaslt::sys as blas;
+
+/// A product of f32 that cuBLASLt is told of: `D = A * B + beta * C`, matrices column by column.
+#[derive(Debug)]
+pub struct Product {
+    handle: usize,
+    descriptor: usize,
+    layouts: [usize; 4],
+    preference: usize,
+}
+
+/// What a product is told.
+#[derive(Debug, Clone, Copy)]
+pub struct Sizes {
+    pub m: u64,
+    pub n: u64,
+    pub k: u64,
+    /// The leading dimension of `A`.
+    pub leading: i64,
+    pub room: u64,
+    pub alignment: u32,
+}
+
+/// A candidate's data, and the room that it needs.
+pub type Candidate = ([u64; 8], usize);
+
+impl Product {
+    pub fn new(sizes: Sizes) -> Answer<Product> {
+        let mut handle = std::ptr::null_mut();
+        lt!(cublasLtCreate(&raw mut handle))?;
+        let (compute, f32) = (blas::cublasComputeType_t::CUBLAS_COMPUTE_32F, blas::cudaDataType::CUDA_R_32F);
+        let mut descriptor = std::ptr::null_mut();
+        lt!(cublasLtMatmulDescCreate(&raw mut descriptor, compute, f32))?;
+        let layout = |rows, columns, leading| {
+            let mut layout = std::ptr::null_mut();
+            lt!(cublasLtMatrixLayoutCreate(&raw mut layout, f32, rows, columns, leading)).map(|()| layout as usize)
+        };
+        let Sizes { m, n, k, leading, room, alignment } = sizes;
+        let d = || layout(m, n, m as i64);
+        let layouts = [layout(m, k, leading)?, layout(k, n, k as i64)?, d()?, d()?];
+        let mut preference = std::ptr::null_mut();
+        lt!(cublasLtMatmulPreferenceCreate(&raw mut preference))?;
+        let preference = preference as usize;
+        use blas::cublasLtMatmulPreferenceAttributes_t as Preference;
+        let set = |attribute, value: &[u8]| {
+            lt!(cublasLtMatmulPreferenceSetAttribute(preference as _, attribute, value.as_ptr().cast(), value.len()))
+        };
+        set(Preference::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &room.to_ne_bytes())?;
+        set(Preference::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &0u32.to_ne_bytes())?;
+        for attribute in [
+            Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
+            Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+            Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+            Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
+        ] {
+            set(attribute, &alignment.to_ne_bytes())?;
+        }
+        assert_eq!(set(Preference::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &[1, 2]), Err(7));
+        Ok(Product { handle: handle as usize, descriptor: descriptor as usize, layouts, preference })
+    }
+
+    /// Asks for a number of candidates.
+    pub fn candidates(&self, asked: usize) -> Answer<Vec<Candidate>> {
+        let [a, b, c, d] = self.layouts;
+        // SAFETY: all zero is a value of the struct.
+        let mut found = vec![unsafe { std::mem::zeroed::<blas::cublasLtMatmulHeuristicResult_t>() }; asked];
+        let mut count = 0;
+        lt!(cublasLtMatmulAlgoGetHeuristic(
+            self.handle as _,
+            self.descriptor as _,
+            a as _,
+            b as _,
+            c as _,
+            d as _,
+            self.preference as _,
+            asked as i32,
+            found.as_mut_ptr(),
+            &raw mut count
+        ))?;
+        Ok(found[..count as usize].iter().map(|candidate| (candidate.algo.data, candidate.workspaceSize)).collect())
+    }
+
+    /// The room that a candidate needs, as the library says again.
+    pub fn check(&self, data: [u64; 8]) -> Answer<usize> {
+        let [a, b, c, d] = self.layouts;
+        let algo = blas::cublasLtMatmulAlgo_t { data };
+        // SAFETY: all zero is a value of the struct.
+        let mut found = unsafe { std::mem::zeroed::<blas::cublasLtMatmulHeuristicResult_t>() };
+        lt!(cublasLtMatmulAlgoCheck(
+            self.handle as _,
+            self.descriptor as _,
+            a as _,
+            b as _,
+            c as _,
+            d as _,
+            &raw const algo,
+            &raw mut found
+        ))
+        .map(|()| found.workspaceSize)
+    }
+
+    /// Multiplies; `matrices` are `A`, `B`, `C` and `D`.
+    pub fn run(&self, data: Option<[u64; 8]>, matrices: [u64; 4], beta: f32, room: (u64, usize), stream: usize) -> Answer {
+        let [a, b, c, d] = matrices;
+        let algo = data.map(|data| blas::cublasLtMatmulAlgo_t { data });
+        let (alpha, beta) = (1f32, beta);
+        let [la, lb, lc, ld] = self.layouts;
+        lt!(cublasLtMatmul(
+            self.handle as _,
+            self.descriptor as _,
+            (&raw const alpha).cast(),
+            a as _,
+            la as _,
+            b as _,
+            lb as _,
+            (&raw const beta).cast(),
+            c as _,
+            lc as _,
+            d as _,
+            ld as _,
+            algo.as_ref().map_or(std::ptr::null(), std::ptr::from_ref),
+            room.0 as _,
+            room.1,
+            stream as _
+        ))
+    }
 }

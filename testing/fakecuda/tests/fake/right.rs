@@ -1,7 +1,7 @@
 //! What a right program does gives right results and no report, in every order.
 
 use super::cuda::{self, Answer, Mode, Pinned};
-use super::right;
+use super::whole;
 use shardc_codegen::with_prelude;
 use shardc_nvrtc::Nvrtc;
 use std::sync::OnceLock;
@@ -11,6 +11,16 @@ pub const N: usize = 300;
 
 /// The seeds of a right program.
 const SEEDS: u64 = 200;
+
+/// Runs a program in world after world, each of which must end without a report.
+fn right(test: &str, seeds: u64, program: impl Fn() -> Answer) {
+    whole(test, || {
+        for seed in 0..seeds {
+            cuda::reset(seed);
+            assert_eq!((program(), cuda::reports()), (Ok(()), String::new()), "seed {seed}");
+        }
+    });
+}
 
 /// Kernels over `N` floats: `y = a x + n0`, and `y += x`.
 fn text() -> String {
@@ -110,7 +120,14 @@ fn streams_follow_events() {
             cuda::follow(device.a, back)?;
         }
         assert_eq!(cuda::read_on(device.y, N, device.a)?, wanted(3.0, 1.0));
-        Ok(())
+        // What is destroyed ends behind its work.
+        device.scale(device.b, 0)?;
+        cuda::record(event, device.b)?;
+        cuda::destroy_stream(device.b)?;
+        cuda::wait_event(event)?;
+        cuda::destroy_event(event)?;
+        assert_eq!([cuda::wait_event(event), device.add(device.b)], [Err(400); 2]);
+        cuda::release(0)
     });
 }
 
