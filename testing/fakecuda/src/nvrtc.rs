@@ -30,6 +30,11 @@ pub struct Program {
 pub type Programs = HashMap<u64, Program>;
 
 impl Program {
+    /// What stands for PTX once it is compiled: the text.
+    pub fn ptx(&self) -> Option<&str> {
+        self.cubin.as_ref().map(|_| self.text.as_str())
+    }
+
     /// A program of a text.
     pub fn new(text: String) -> Program {
         Program { text, ..Program::default() }
