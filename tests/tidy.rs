@@ -12,6 +12,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("passes", &["shardc-ir"]),
     ("codegen", &["shardc-ir"]),
     ("nvrtc", &[]),
+    ("launch", &[]),
     ("cublaslt", &["shardc-ir", "shardc-codegen"]),
     ("executor", &["shardc-ir", "shardc-codegen"]),
     ("gpu", &["shardc-ir", "shardc-codegen", "shardc-nvrtc", "shardc-cublaslt", "shardc-executor"]),

@@ -11,6 +11,7 @@ use signal_hook::flag;
 use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::mpsc::{self, Receiver};
 
 /// The signal that asked for the end, if one did so far.
 pub struct Interrupt(Arc<AtomicI32>);
@@ -30,7 +31,7 @@ impl Interrupt {
             }
             note("stopping after this step; press Ctrl-C again to abort");
         };
-        on_signals(handler).map_err(|why| Failure::Machine(format!("cannot watch for Ctrl-C: {why}")))?;
+        watch(handler)?;
         Ok(Interrupt(received))
     }
 
@@ -38,6 +39,21 @@ impl Interrupt {
     pub fn signal(&self) -> Option<i32> {
         Some(self.0.load(Ordering::Relaxed)).filter(|signal| *signal != 0)
     }
+}
+
+/// All signals from now on, for who does with them what it wants.
+///
+/// # Errors
+/// As [`Interrupt::watch`].
+pub fn received() -> Result<Receiver<i32>, Failure> {
+    let (sender, receiver) = mpsc::channel();
+    // Who no longer receives them is at its end.
+    watch(move |signal| drop(sender.send(signal)))?;
+    Ok(receiver)
+}
+
+fn watch(handler: impl Fn(i32) + Send + 'static) -> Result<(), Failure> {
+    on_signals(handler).map_err(|why| Failure::Machine(format!("cannot watch for Ctrl-C: {why}")))
 }
 
 /// A thread of its own takes the signals.
