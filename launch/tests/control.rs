@@ -126,22 +126,22 @@ struct Process(Child);
 
 impl Process {
     fn start(rank: u64, address: &str) -> Process {
-        let mut command = Command::new(env::current_exe().unwrap());
+        let mut command = Command::new(env::current_exe().expect("this program"));
         command.args(["--exact", "as_a_rank", "--ignored", "--nocapture"]);
         command.env("AS_A_RANK", rank.to_string()).env("AT", address).stdout(Stdio::piped());
-        Process(command.spawn().unwrap())
+        Process(command.spawn().expect("it starts"))
     }
 
     fn signal(&self, name: &str) {
         let pid = self.0.id().to_string();
-        assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
+        assert!(Command::new("kill").args(["-s", name, &pid]).status().expect("kill starts").success());
     }
 
     /// The last line that it printed.
     fn end(mut self) -> String {
         let mut text = String::new();
-        self.0.stdout.take().unwrap().read_to_string(&mut text).unwrap();
-        self.0.wait().unwrap();
+        self.0.stdout.take().expect("its output").read_to_string(&mut text).expect("text");
+        self.0.wait().expect("it ends");
         text.lines().find_map(|line| line.split("heard: ").nth(1)).unwrap_or_default().to_string()
     }
 }
@@ -162,8 +162,8 @@ fn as_a_rank() {
 fn with_processes() -> (Control, [Process; 2]) {
     let (listener, address) = listener();
     let processes = [1, 2].map(|rank| Process::start(rank, &address.to_string()));
-    let control = wish(0, 3).host(listener, b"").unwrap().control;
-    control.barrier().unwrap();
+    let control = wish(0, 3).host(listener, b"").expect("they meet").control;
+    control.barrier().expect("all come");
     // A sign of life tells where they are.
     thread::sleep(Duration::from_millis(400));
     (control, processes)
