@@ -11,10 +11,12 @@ mod state;
 
 pub use failure::{Cause, Failure, Place};
 
+use crate::key::{BYTES, Key};
+use crate::rendezvous::Rendezvous;
 use link::Link;
 use state::{Message, Shared};
 use std::io;
-use std::net::{Shutdown, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -48,6 +50,8 @@ impl Settings {
     }
 }
 
+const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
 /// For how long the last words of a rank may take.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
@@ -55,9 +59,20 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Control {
     world_size: u64,
+    secret: Secret,
+    here: IpAddr,
     shared: Arc<Shared>,
     /// Calls so far; held during a call, as they come in the same order on all ranks.
     calls: Mutex<u64>,
+}
+
+/// What only the ranks of one run know.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Secret {
+    /// Their key.
+    pub key: Key,
+    /// The number of the run, which rank 0 has drawn.
+    pub session: [u8; BYTES],
 }
 
 /// The kinds of calls.
@@ -66,6 +81,7 @@ enum Call {
     AllGather = 1,
     Broadcast = 2,
     Barrier = 3,
+    Gather = 4,
 }
 
 impl Call {
@@ -74,6 +90,7 @@ impl Call {
             Call::AllGather => "all_gather",
             Call::Broadcast => "broadcast",
             Call::Barrier => "barrier",
+            Call::Gather => "gather",
         }
     }
 }
@@ -81,11 +98,14 @@ impl Call {
 impl Control {
     /// The end of `rank` over its links, each with the rank at the other end: of rank 0 in the order
     /// of ranks, of others to rank 0.
-    pub(crate) fn new(rank: u64, world_size: u64, links: Vec<(u64, TcpStream)>, settings: Settings) -> io::Result<Control> {
+    pub(crate) fn new(wish: &Rendezvous, session: [u8; BYTES], links: Vec<(u64, TcpStream)>) -> io::Result<Control> {
+        let Rendezvous { rank, world_size, settings, .. } = *wish;
+        let secret = Secret { key: wish.key.clone(), session };
+        let here = links.first().map_or(Ok(LOCALHOST), |(_, stream)| stream.local_addr().map(|address| address.ip()))?;
         let made = links.into_iter().map(|(peer, stream)| Link::new(peer, stream, settings.tick()));
         let (links, readers): (Vec<Link>, Vec<TcpStream>) = made.collect::<io::Result<Vec<_>>>()?.into_iter().unzip();
         let shared = Arc::new(Shared::new(rank, settings, links));
-        let control = Control { world_size, shared, calls: Mutex::new(0) };
+        let control = Control { world_size, secret, here, shared, calls: Mutex::new(0) };
         for (index, reader) in readers.into_iter().enumerate() {
             link::start(&control.shared, index, reader)?;
         }
@@ -95,7 +115,7 @@ impl Control {
     /// The end of the only rank.
     pub fn alone() -> Control {
         let shared = Arc::new(Shared::new(0, Settings::default(), vec![]));
-        Control { world_size: 1, shared, calls: Mutex::new(0) }
+        Control { world_size: 1, secret: Secret::default(), here: LOCALHOST, shared, calls: Mutex::new(0) }
     }
 
     /// Its number.
@@ -106,6 +126,15 @@ impl Control {
     /// How many ranks there are.
     pub fn world_size(&self) -> u64 {
         self.world_size
+    }
+
+    pub(crate) fn secret(&self) -> &Secret {
+        &self.secret
+    }
+
+    /// The address of this machine that other ranks reach.
+    pub(crate) fn here(&self) -> IpAddr {
+        self.here
     }
 
     /// Says what this rank does from now on, so that others can name it.
@@ -119,6 +148,15 @@ impl Control {
     /// The first failure of a rank; a rank that is in another call, or has too many bytes.
     pub fn all_gather(&self, bytes: &[u8], most: u64) -> Result<Vec<Vec<u8>>, Failure> {
         self.call(Call::AllGather, bytes, most)
+    }
+
+    /// The bytes of every rank for rank 0, in their order; each has `most` at most. The others get
+    /// nothing, and do not wait.
+    ///
+    /// # Errors
+    /// As [`Control::all_gather`].
+    pub fn gather(&self, bytes: &[u8], most: u64) -> Result<Vec<Vec<u8>>, Failure> {
+        self.call(Call::Gather, bytes, most)
     }
 
     /// The bytes of rank 0, `most` at most; those of others are not looked at.
@@ -163,7 +201,7 @@ impl Control {
     ///
     /// # Errors
     /// As [`Control::all_gather`].
-    pub fn finish(self) -> Result<(), Failure> {
+    pub fn finish(&self) -> Result<(), Failure> {
         self.barrier()?;
         self.shared.leave(LAST_WORDS);
         Ok(())
@@ -179,13 +217,13 @@ impl Control {
             return Err(self.fail(format!("{} bytes are more than `{}` takes, which are {most}", own.len(), call.name())));
         }
         match self.rank() {
-            0 => self.gather(call, *calls, own, most),
+            0 => self.lead(call, *calls, own, most),
             _ => self.take_part(call, *calls, own, most),
         }
     }
 
     /// Rank 0's part: it takes from all, and gives to all.
-    fn gather(&self, call: Call, number: u64, own: &[u8], most: u64) -> Result<Vec<Vec<u8>>, Failure> {
+    fn lead(&self, call: Call, number: u64, own: &[u8], most: u64) -> Result<Vec<Vec<u8>>, Failure> {
         let mut all = vec![own.to_vec()];
         for index in 0..self.shared.links.len() {
             let bytes = self.next(index, call, number)?;
@@ -194,6 +232,9 @@ impl Control {
                 return Err(self.fail(format!("rank {rank} has {} bytes for `{name}`, more than {most}", bytes.len())));
             }
             all.push(bytes);
+        }
+        if matches!(call, Call::Gather) {
+            return Ok(all);
         }
         let lengths: Vec<u8> = all.iter().flat_map(|part| (part.len() as u64).to_le_bytes()).collect();
         let parts: Vec<&[u8]> = [&lengths[..]].into_iter().chain(all.iter().map(Vec::as_slice)).collect();
@@ -209,6 +250,9 @@ impl Control {
     fn take_part(&self, call: Call, number: u64, own: &[u8], most: u64) -> Result<Vec<Vec<u8>>, Failure> {
         if self.shared.links[0].send(&self.shared, call as u8, number, &[own]).is_err() {
             return Err(self.shared.failure_of(0, call.name()));
+        }
+        if matches!(call, Call::Gather) {
+            return Ok(vec![]);
         }
         let bytes = self.next(0, call, number)?;
         let strange = || self.fail(format!("what rank 0 gives in `{}` means nothing", call.name()));
@@ -229,7 +273,8 @@ impl Control {
         let Message { call: its, number: its_number, bytes } = self.shared.next(index, call.name())?;
         if (its, its_number) != (call as u8, number) {
             let (peer, own) = (self.shared.links[index].peer, self.rank());
-            let known = [Call::AllGather, Call::Broadcast, Call::Barrier].into_iter().find(|known| *known as u8 == its);
+            let known =
+                [Call::AllGather, Call::Broadcast, Call::Barrier, Call::Gather].into_iter().find(|known| *known as u8 == its);
             let its = known.map_or("none", Call::name);
             let name = call.name();
             return Err(

@@ -9,3 +9,4 @@ pub mod leash;
 pub mod local;
 pub mod rendezvous;
 mod wire;
+pub mod wires;

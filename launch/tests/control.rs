@@ -5,7 +5,7 @@ mod support;
 
 use shardc_launch::control::{Cause, Control, Failure, Place};
 use std::env;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
@@ -210,4 +210,25 @@ fn a_stopped_rank_0_is_missed_too() {
     drop(quiet);
     let failure = control.barrier().unwrap_err();
     assert_eq!((failure.rank, failure.cause), (0, Cause::Died));
+}
+
+#[test]
+fn rank_0_gathers_alone_and_wires_lead_to_every_rank() {
+    let seen = on_each(met(4), |control| {
+        let own = control.rank();
+        let gathered = control.gather(&[own as u8; 3], 3).unwrap();
+        assert_eq!(gathered.len(), if own == 0 { 4 } else { 0 });
+        assert!(gathered.iter().enumerate().all(|(rank, bytes)| *bytes == [rank as u8; 3]));
+        let mut wires = shardc_launch::wires::lay(&control).unwrap();
+        wires.iter_mut().for_each(|(to, stream)| stream.write_all(&[own as u8, *to as u8]).unwrap());
+        for (from, stream) in &mut wires {
+            let mut bytes = [0; 2];
+            stream.read_exact(&mut bytes).unwrap();
+            assert_eq!(bytes, [*from as u8, own as u8]);
+        }
+        control.finish().map(|()| wires.iter().map(|(rank, _)| *rank).collect::<Vec<_>>())
+    });
+    for (own, ranks) in seen.into_iter().enumerate() {
+        assert_eq!(ranks, Ok((0..4).filter(|rank| *rank != own as u64).collect()));
+    }
 }

@@ -56,19 +56,24 @@ impl fmt::Display for Failure {
         if !self.place.call.is_empty() {
             write!(f, "{}: ", self.place.call)?;
         }
-        match self.cause {
-            Cause::Reported => f.write_str(&self.message),
-            Cause::Died => f.write_str("its process ended without a word"),
-            Cause::Stopped => f.write_str("its process has stopped, or cannot be reached"),
-            Cause::Left => write!(f, "its process has ended, and others still need it{}", self.message),
-            Cause::Strange => write!(f, "it sent what means nothing{}", self.message),
-        }
+        f.write_str(&self.what())
     }
 }
 
 impl std::error::Error for Failure {}
 
 impl Failure {
+    /// What happened, without the rank and where it was.
+    pub fn what(&self) -> String {
+        match self.cause {
+            Cause::Reported => self.message.clone(),
+            Cause::Died => "its process ended without a word".to_string(),
+            Cause::Stopped => "its process has stopped, or cannot be reached".to_string(),
+            Cause::Left => format!("its process has ended, and others still need it{}", self.message),
+            Cause::Strange => format!("it sent what means nothing{}", self.message),
+        }
+    }
+
     /// Its form on the wire.
     pub(super) fn bytes(&self) -> Vec<u8> {
         let mut bytes = self.rank.to_le_bytes().to_vec();

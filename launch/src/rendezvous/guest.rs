@@ -64,20 +64,22 @@ fn attempt(wish: &Rendezvous, address: &SocketAddr, until: Instant) -> Result<(T
 
 /// Waits for the end of the meeting.
 fn wait(wish: &Rendezvous, mut stream: TcpStream, longest: Duration) -> Result<Met, String> {
-    let Rendezvous { rank, world_size, settings, .. } = *wish;
-    let handed = hear(&mut stream, Instant::now() + longest);
-    let handed = handed.map_err(|e| format!("rank {rank} lost rank 0 before all ranks had come: {e}"))??;
-    let control = Control::new(rank, world_size, vec![(0, stream)], settings);
+    let rank = wish.rank;
+    let heard = hear(&mut stream, Instant::now() + longest);
+    let (session, handed) = heard.map_err(|e| format!("rank {rank} lost rank 0 before all ranks had come: {e}"))??;
+    let control = Control::new(wish, session, vec![(0, stream)]);
     Ok(Met { control: control.map_err(|e| format!("rank {rank} has no threads: {e}"))?, handed })
 }
 
-/// The bytes for all, or why rank 0 has given up.
-fn hear(stream: &mut TcpStream, until: Instant) -> io::Result<Result<Vec<u8>, String>> {
+/// The number of the run and the bytes for all, or why rank 0 has given up.
+type Heard = Result<([u8; BYTES], Vec<u8>), String>;
+
+fn hear(stream: &mut TcpStream, until: Instant) -> io::Result<Heard> {
     let unknown = || io::Error::other("its words mean nothing");
-    let mut word = [0];
+    let (mut word, mut session) = ([0], [0; BYTES]);
     read_by(stream, &mut word, until)?;
     if word == [GO] {
-        read_by(stream, &mut [0; BYTES], until)?;
+        read_by(stream, &mut session, until)?;
     } else if word != [GIVEN_UP] {
         return Err(unknown());
     }
@@ -90,7 +92,7 @@ fn hear(stream: &mut TcpStream, until: Instant) -> io::Result<Result<Vec<u8>, St
     let mut bytes = vec![0; length];
     read_by(stream, &mut bytes, until)?;
     Ok(match word {
-        [GO] => Ok(bytes),
+        [GO] => Ok((session, bytes)),
         _ => Err(String::from_utf8_lossy(&bytes).into_owned()),
     })
 }

@@ -93,8 +93,7 @@ impl Host<'_> {
             told.map_err(|e| format!("rank {rank} left while the ranks met: {e}"))?;
             links.push((rank, stream));
         }
-        let Rendezvous { rank, world_size, settings, .. } = *self.wish;
-        let control = Control::new(rank, world_size, links, settings);
+        let control = Control::new(self.wish, session, links);
         Ok(Met { control: control.map_err(|e| format!("rank 0 has no threads: {e}"))?, handed: hand.to_vec() })
     }
 
