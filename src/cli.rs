@@ -25,6 +25,7 @@ mod overwrite;
 mod page;
 mod profile;
 mod progress;
+mod ranks;
 mod traffic;
 mod train;
 mod verify;

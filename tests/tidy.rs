@@ -14,7 +14,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("nvrtc", &[]),
     ("launch", &[]),
     ("cublaslt", &["shardc-ir", "shardc-codegen"]),
-    ("executor", &["shardc-ir", "shardc-codegen"]),
+    ("executor", &["shardc-ir", "shardc-codegen", "shardc-launch"]),
     ("gpu", &["shardc-ir", "shardc-codegen", "shardc-nvrtc", "shardc-cublaslt", "shardc-executor"]),
     ("testing/cuda", &[]),
     ("testing/fakecuda", &["shardc-cuda-testing"]),

@@ -190,6 +190,11 @@ impl Control {
         self.shared.failure()
     }
 
+    /// Whether there was a failure, or this rank is at its end as all others are.
+    pub fn has_ended(&self) -> bool {
+        self.shared.has_ended()
+    }
+
     /// Lets `heard` hear of the first failure, from a thread of its own, or at once if there was
     /// one already.
     pub fn watch(&self, heard: impl FnOnce(&Failure) + Send + 'static) {

@@ -47,8 +47,10 @@ impl Interrupt {
 /// As [`Interrupt::watch`].
 pub fn received() -> Result<Receiver<i32>, Failure> {
     let (sender, receiver) = mpsc::channel();
-    // Who no longer receives them is at its end.
-    watch(move |signal| drop(sender.send(signal)))?;
+    watch(move |signal| {
+        // Who no longer receives them is at its end.
+        let _ = sender.send(signal);
+    })?;
     Ok(receiver)
 }
 

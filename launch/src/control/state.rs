@@ -242,6 +242,11 @@ impl Shared {
         self.lock().closed
     }
 
+    pub fn has_ended(&self) -> bool {
+        let state = self.lock();
+        state.failure.is_some() || state.leaves || state.closed
+    }
+
     /// Whether there was a failure, or this rank is gone.
     pub fn is_over(&self) -> bool {
         let state = self.lock();
