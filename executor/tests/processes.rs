@@ -42,7 +42,8 @@ fn as_processes<R: Send>(f: impl Fn(&Arc<Control>, &mut Communicator) -> R + Syn
     on_each(|rank| {
         let (world_size, timeout) = (mesh().world_size(), Duration::from_secs(30));
         let settings = Settings { silence: Duration::from_secs(2) };
-        let wish = Rendezvous { rank, world_size, key: Key::default(), plans: [1; 32], timeout, settings };
+        let (key, stop) = (Key::default(), Arc::default());
+        let wish = Rendezvous { rank, world_size, key, plans: [1; 32], timeout, settings, stop };
         let met = if rank == 0 { wish.host(listener.try_clone().unwrap(), b"") } else { wish.meet(&address, b"") };
         let (control, world) = (Arc::new(met.unwrap().control), Arc::new(World::default()));
         connect(&control, &world).unwrap();

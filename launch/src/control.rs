@@ -12,7 +12,6 @@ mod state;
 pub use failure::{Cause, Failure, Place};
 
 use crate::key::{BYTES, Key};
-use crate::rendezvous::Rendezvous;
 use link::Link;
 use state::{Message, Shared};
 use std::io;
@@ -98,9 +97,13 @@ impl Call {
 impl Control {
     /// The end of `rank` over its links, each with the rank at the other end: of rank 0 in the order
     /// of ranks, of others to rank 0.
-    pub(crate) fn new(wish: &Rendezvous, session: [u8; BYTES], links: Vec<(u64, TcpStream)>) -> io::Result<Control> {
-        let Rendezvous { rank, world_size, settings, .. } = *wish;
-        let secret = Secret { key: wish.key.clone(), session };
+    pub(crate) fn new(
+        rank: u64,
+        world_size: u64,
+        settings: Settings,
+        secret: Secret,
+        links: Vec<(u64, TcpStream)>,
+    ) -> io::Result<Control> {
         let here = links.first().map_or(Ok(LOCALHOST), |(_, stream)| stream.local_addr().map(|address| address.ip()))?;
         let made = links.into_iter().map(|(peer, stream)| Link::new(peer, stream, settings.tick()));
         let (links, readers): (Vec<Link>, Vec<TcpStream>) = made.collect::<io::Result<Vec<_>>>()?.into_iter().unzip();

@@ -9,10 +9,12 @@
 mod guest;
 mod host;
 
-use crate::control::{Control, Settings};
+use crate::control::{Control, Secret, Settings};
 use crate::environment::RENDEZVOUS_KEY;
 use crate::key::{BYTES, FEWEST, Key};
-use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
 /// The most bytes that rank 0 can hand to all.
@@ -34,6 +36,8 @@ pub struct Rendezvous {
     pub timeout: Duration,
     /// Those of the connections that follow.
     pub settings: Settings,
+    /// Once it is not 0, such as the number of a signal, the rank waits no longer.
+    pub stop: Arc<AtomicI32>,
 }
 
 /// The outcome of a meeting.
@@ -79,6 +83,18 @@ impl Rendezvous {
         TcpListener::bind(&addresses[..]).map_err(|e| format!("rank 0 cannot wait for the other ranks at {address}: {e}"))
     }
 
+    /// Whether the wait is to end.
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed) != 0
+    }
+
+    /// The end of the run that drew `session`, over its links.
+    fn control(&self, session: [u8; BYTES], links: Vec<(u64, TcpStream)>) -> Result<Control, String> {
+        let secret = Secret { key: self.key.clone(), session };
+        let made = Control::new(self.rank, self.world_size, self.settings, secret, links);
+        made.map_err(|e| format!("rank {} cannot hold its connections: {e}", self.rank))
+    }
+
     /// The addresses of `HOST:PORT`, if the key is good enough for them.
     fn resolve(&self, address: &str) -> Result<Vec<SocketAddr>, String> {
         let resolved = address.to_socket_addrs();
@@ -102,6 +118,9 @@ impl Rendezvous {
         }
     }
 }
+
+/// Why a rank that is to end does not meet the others.
+const STOPPED: &str = "the end was asked for before all ranks had come";
 
 /// The beginning of a hash, for people.
 fn short(hash: &[u8; BYTES]) -> String {

@@ -4,6 +4,7 @@ mod support;
 
 use shardc_launch::key::Key;
 use shardc_launch::rendezvous::{Met, Rendezvous};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use support::{join, listener, wish};
 
@@ -143,4 +144,24 @@ fn addresses_that_are_none_are_told() {
     let message = wish(0, 2).meet(&address.to_string(), b"").unwrap_err();
     assert!(message.starts_with(&format!("rank 0 cannot wait for the other ranks at {address}: ")), "{message}");
     assert!(wish(0, 2).host(listener().0, &[0; 4097]).unwrap_err().contains("more than 4096"));
+}
+
+#[test]
+fn who_is_asked_to_end_waits_no_longer() {
+    let (listener, address) = listener();
+    let start = Instant::now();
+    let (first, second) = (wish(0, 3), wish(1, 3));
+    let stops = [first.stop.clone(), second.stop.clone()];
+    let host = std::thread::spawn(move || first.host(listener, b""));
+    let guest = join(second, address);
+    std::thread::sleep(Duration::from_millis(200));
+    stops[1].store(15, Ordering::Relaxed);
+    assert_eq!(error(&guest.join().unwrap()), "the end was asked for before all ranks had come");
+    let third = join(wish(2, 3), address);
+    std::thread::sleep(Duration::from_millis(200));
+    stops[0].store(15, Ordering::Relaxed);
+    for waits in [host, third] {
+        assert_eq!(error(&waits.join().unwrap()), "the end was asked for before all ranks had come");
+    }
+    assert!(start.elapsed() < Duration::from_secs(10));
 }

@@ -35,6 +35,11 @@ impl Interrupt {
         Ok(Interrupt(received))
     }
 
+    /// The number of the first signal, which is 0 until there was one.
+    pub fn number(&self) -> Arc<AtomicI32> {
+        self.0.clone()
+    }
+
     /// The first signal, if there was one.
     pub fn signal(&self) -> Option<i32> {
         Some(self.0.load(Ordering::Relaxed)).filter(|signal| *signal != 0)

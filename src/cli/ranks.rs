@@ -1,6 +1,7 @@
 //! This process as one rank of several, each a process: who started it, and what the ranks agree on
 //! before the first step and between steps.
 
+use super::interrupt::Interrupt;
 use crate::failure::Failure;
 use clap::Args;
 use shardc_ir::plan::set::PlanSet;
@@ -41,8 +42,9 @@ impl RankArgs {
 /// Meets the other ranks, all of which want to run `programs`, and whatever else `job` says.
 ///
 /// # Errors
-/// If the plan is for another number of ranks, or the ranks do not meet.
-pub fn meet(rank: &Environment, programs: &PlanSet, job: &str) -> Result<Arc<Control>, Failure> {
+/// If the plan is for another number of ranks, or the ranks do not meet; a signal that asks for the
+/// end.
+pub fn meet(rank: &Environment, programs: &PlanSet, job: &str, interrupt: &Interrupt) -> Result<Arc<Control>, Failure> {
     let Environment { rank: number, world_size, starter, timeout, .. } = *rank;
     let wanted = programs.mesh().world_size();
     if wanted != world_size {
@@ -54,8 +56,10 @@ pub fn meet(rank: &Environment, programs: &PlanSet, job: &str) -> Result<Arc<Con
         ))
     })?;
     let (key, settings) = (rank.key.clone(), Settings::default());
-    let wish = Rendezvous { rank: number, world_size, key, plans: hash(programs, job)?, timeout, settings };
-    Ok(Arc::new(wish.meet(address, &[]).map_err(Failure::Machine)?.control))
+    let (plans, stop) = (hash(programs, job)?, interrupt.number());
+    let wish = Rendezvous { rank: number, world_size, key, plans, timeout, settings, stop };
+    let met = wish.meet(address, &[]).map_err(|why| interrupt.signal().map_or(Failure::Machine(why), Failure::Interrupted))?;
+    Ok(Arc::new(met.control))
 }
 
 /// The signal that asked any of the ranks to end, the same on all.

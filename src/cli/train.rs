@@ -101,7 +101,7 @@ impl Train {
             report::print(&self.warnings(&job, programs.first(), steps));
         }
         let agreed = format!("steps={steps} shuffle={} samples={}", self.shuffle, data.samples());
-        let control = rank.map(|rank| ranks::meet(&rank, &programs, &agreed)).transpose()?;
+        let control = rank.map(|rank| ranks::meet(&rank, &programs, &agreed, &interrupt)).transpose()?;
         let mut metrics = self.metrics.clone().map(MetricsFile::create).transpose()?;
         let mut executor = match &control {
             Some(control) => job.start_among(control.clone(), &programs, &self.machine)?,

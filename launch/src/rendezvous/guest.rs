@@ -1,12 +1,11 @@
 //! The side of all ranks but rank 0: they connect again and again until rank 0 is there.
 
 use super::host::{GIVEN_UP, GO};
-use super::{MOST_HANDED, Met, Rendezvous, short};
-use crate::control::Control;
+use super::{MOST_HANDED, Met, Rendezvous, STOPPED, short};
 use crate::environment::RENDEZVOUS_KEY;
 use crate::handshake::{Answer, Claim, PATIENCE, Word, knock};
 use crate::key::BYTES;
-use crate::wire::read_by;
+use crate::wire::{is_wait, read_by};
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::thread;
@@ -43,6 +42,9 @@ pub fn join(wish: &Rendezvous, addresses: &[SocketAddr], named: &str) -> Result<
             },
             Err(why) => last = why,
         }
+        if wish.is_stopped() {
+            return Err(STOPPED.to_string());
+        }
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
             let seconds = wish.timeout.as_secs_f64();
@@ -64,11 +66,16 @@ fn attempt(wish: &Rendezvous, address: &SocketAddr, until: Instant) -> Result<(T
 
 /// Waits for the end of the meeting.
 fn wait(wish: &Rendezvous, mut stream: TcpStream, longest: Duration) -> Result<Met, String> {
-    let rank = wish.rank;
-    let heard = hear(&mut stream, Instant::now() + longest);
+    let (rank, until) = (wish.rank, Instant::now() + longest);
+    let wait = stream.set_read_timeout(Some(PAUSE));
+    while wait.is_ok() && stream.peek(&mut [0]).is_err_and(|e| is_wait(&e)) && Instant::now() < until {
+        if wish.is_stopped() {
+            return Err(STOPPED.to_string());
+        }
+    }
+    let heard = hear(&mut stream, until);
     let (session, handed) = heard.map_err(|e| format!("rank {rank} lost rank 0 before all ranks had come: {e}"))??;
-    let control = Control::new(wish, session, vec![(0, stream)]);
-    Ok(Met { control: control.map_err(|e| format!("rank {rank} has no threads: {e}"))?, handed })
+    Ok(Met { control: wish.control(session, vec![(0, stream)])?, handed })
 }
 
 /// The number of the run and the bytes for all, or why rank 0 has given up.

@@ -1,7 +1,6 @@
 //! Rank 0's side: it waits until all are there, or says who is not.
 
-use super::{MOST_HANDED, Met, Rendezvous, ranks_text, short};
-use crate::control::Control;
+use super::{MOST_HANDED, Met, Rendezvous, STOPPED, ranks_text, short};
 use crate::handshake::door::{Arrived, Door};
 use crate::handshake::{Answer, Word};
 use crate::key::random;
@@ -46,8 +45,12 @@ pub fn gather(wish: &Rendezvous, listener: TcpListener, hand: &[u8]) -> Result<M
         if host.here.len() as u64 + 1 == wish.world_size {
             return host.go(hand);
         }
+        if wish.is_stopped() {
+            return Err(host.give_up(STOPPED.to_string()));
+        }
         if Instant::now() >= until {
-            return Err(host.give_up());
+            let message = host.missing();
+            return Err(host.give_up(message));
         }
         thread::sleep(PAUSE);
     }
@@ -93,18 +96,22 @@ impl Host<'_> {
             told.map_err(|e| format!("rank {rank} left while the ranks met: {e}"))?;
             links.push((rank, stream));
         }
-        let control = Control::new(self.wish, session, links);
-        Ok(Met { control: control.map_err(|e| format!("rank 0 has no threads: {e}"))?, handed: hand.to_vec() })
+        Ok(Met { control: self.wish.control(session, links)?, handed: hand.to_vec() })
     }
 
-    /// Tells all that the meeting is over without some of them.
-    fn give_up(self) -> String {
+    /// Who is missing, in words.
+    fn missing(&self) -> String {
         let is_missing = |rank: &u64| !self.here.contains_key(rank);
         let missing: Vec<u64> = (1..self.wish.world_size).filter(is_missing).collect();
         let mut message = format!("{} did not come within {} s", ranks_text(&missing), self.wish.timeout.as_secs_f64());
         for (rank, wanted) in self.others.iter().filter(|(rank, _)| is_missing(rank)) {
             message.push_str(&format!("; rank {rank} {wanted}"));
         }
+        message
+    }
+
+    /// Tells all who are there that the meeting is over.
+    fn give_up(self, message: String) -> String {
         let cut = message.len().min(MOST_HANDED);
         let text = [&[GIVEN_UP][..], &(cut as u32).to_le_bytes(), &message.as_bytes()[..cut]].concat();
         for mut stream in self.here.into_values() {

@@ -5,6 +5,7 @@ use shardc_launch::control::{Control, Settings};
 use shardc_launch::key::Key;
 use shardc_launch::rendezvous::{Met, Rendezvous};
 use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -17,7 +18,8 @@ pub const PLANS: [u8; 32] = [7; 32];
 /// A rank's wish, with a timeout that no good test reaches.
 pub fn wish(rank: u64, world_size: u64) -> Rendezvous {
     let settings = Settings { silence: Duration::from_secs(2) };
-    Rendezvous { rank, world_size, key: Key::of_text(KEY), plans: PLANS, timeout: Duration::from_secs(30), settings }
+    let (key, timeout) = (Key::of_text(KEY), Duration::from_secs(30));
+    Rendezvous { rank, world_size, key, plans: PLANS, timeout, settings, stop: Arc::default() }
 }
 
 /// A free port of this machine.
