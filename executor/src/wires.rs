@@ -55,13 +55,18 @@ pub fn connect(control: &Arc<Control>, world: &Arc<World>) -> Result<(), Failure
         links.insert(peer, Mutex::new(stream));
     }
     world.connect(Box::new(Sockets(links)));
+    hear(control, world);
+    Ok(())
+}
+
+/// Lets the first failure of any of the ranks of `control` end all waits in `world`.
+pub fn hear(control: &Control, world: &Arc<World>) {
     let weak = Arc::downgrade(world);
     control.watch(move |failure| {
         if let Some(world) = weak.upgrade() {
             world.fail(failure.rank, failure.what());
         }
     });
-    Ok(())
 }
 
 impl Wires for Sockets {
