@@ -77,6 +77,8 @@ pub struct Damaged {
     word: Cell<Option<usize>>,
     /// For each launch of a step whether it reads what the launch just before it wrote.
     follows: Arc<Vec<bool>>,
+    /// Whether the host has asked for an event since one was recorded.
+    asked: Cell<bool>,
     /// How many launches there were.
     launches: Cell<usize>,
     /// What was copied last to each place.
@@ -102,8 +104,8 @@ impl Open<Damaged> for Opener {
         let mistake = Some(self.mistake).filter(|_| rank == self.rank);
         let (calls, streams, comms) = (self.calls.clone(), Cell::new([0; 2]), Cell::new(0));
         let (word, launches, copied, held) = (Cell::new(None), Cell::new(0), RefCell::default(), RefCell::new(None));
-        let follows = self.follows.clone();
-        Ok(Damaged { gpu, mistake, at: self.at, calls, streams, comms, word, follows, launches, copied, held })
+        let (follows, asked) = (self.follows.clone(), Cell::new(false));
+        Ok(Damaged { gpu, mistake, at: self.at, calls, streams, comms, word, follows, asked, launches, copied, held })
     }
 }
 
@@ -213,6 +215,7 @@ impl Device for Damaged {
             return Ok(());
         }
         let stream = if self.is(Mistake::LateRecord) { self.other(stream) } else { stream };
+        self.asked.set(false);
         self.gpu.record(event, stream)
     }
 
@@ -222,8 +225,9 @@ impl Device for Damaged {
     }
 
     fn has_come(&self, event: Event) -> Result<bool, Reason> {
-        let has_come = self.gpu.has_come(event)?;
-        Ok(has_come || self.is(Mistake::EarlyHost))
+        // What the host does not wait for it does not ask for.
+        let has_asked = self.asked.replace(true);
+        if !has_asked && self.is(Mistake::EarlyHost) { Ok(true) } else { self.gpu.has_come(event) }
     }
 
     fn synchronize(&self, stream: Stream) -> Result<(), Reason> {

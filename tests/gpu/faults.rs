@@ -58,7 +58,7 @@ impl Machine {
 }
 
 /// Whether there is what the software CUDA needs.
-fn can_run() -> bool {
+pub fn can_run() -> bool {
     if !Host::available() {
         eprintln!("skipped: no g++ for kernels on the host");
     }

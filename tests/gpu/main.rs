@@ -11,6 +11,7 @@ mod faults;
 mod job;
 mod jobs;
 mod mutants;
+mod processes;
 #[path = "../support/mod.rs"]
 mod support;
 mod table;

@@ -1,0 +1,122 @@
+//! Ranks on GPUs as processes: what `shardc launch` starts has the bits of ranks in one process, and
+//! what fails on one of them ends all.
+
+use super::fake::{library, objects};
+use super::faults::can_run;
+use super::job::{Job, bits, spec};
+use shardc_fakecuda::folder::Installation;
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// No fault takes longer to be told, whatever the machine does besides.
+const LIMIT: Duration = Duration::from_secs(10);
+
+struct Launched {
+    job: Job,
+    cuda: PathBuf,
+}
+
+impl Launched {
+    fn new(name: &str, model: &str, mesh: &str, microbatches: u64, lines: &str) -> Launched {
+        let job = Job::new(name, model, &spec(model, mesh, microbatches, lines));
+        let cuda = Installation::whole().make(&library(), &job.here.join("cuda")).unwrap();
+        Launched { job, cuda }
+    }
+
+    /// A command of the program, with `before` in front of `train`.
+    fn command(&self, before: &[&str], flags: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_shardc"));
+        command.args(before).args(["train", &self.job.model, "--spec", "job.shard", "--data", &self.job.data, "--steps", "3"]);
+        command.args(["--device", "cuda", "--metrics", "metrics.jsonl", "--export", "trained.onnx"]).args(flags);
+        command.current_dir(&self.job.here).stdin(Stdio::null()).env("NO_COLOR", "1");
+        command.env("LD_LIBRARY_PATH", &self.cuda).env("FAKE_CUDA_FOLDER", objects()).env("FAKE_CUDA_DEVICES", "4");
+        command.env("FAKE_CUDA_PATIENCE", "5000");
+        command
+    }
+
+    /// The metrics and the export of training.
+    fn trained(&self, before: &[&str]) -> (Vec<serde_json::Value>, Vec<u8>) {
+        let output = self.command(before, &[]).output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && !told.contains("fake cuda"), "{told}");
+        let text = fs::read_to_string(self.job.here.join("metrics.jsonl")).unwrap();
+        let metrics = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        (metrics, fs::read(self.job.here.join("trained.onnx")).unwrap())
+    }
+
+    fn launched(&self, ranks: &str, variables: &[(&str, &str)]) -> (Output, Duration) {
+        let began = Instant::now();
+        let mut command = self.command(&["launch", "-n", ranks, "--rendezvous-timeout", "5", "--"], &[]);
+        (command.envs(variables.iter().copied()).output().unwrap(), began.elapsed())
+    }
+}
+
+#[test]
+fn processes_have_the_bits_of_one_process() {
+    if !can_run() {
+        return;
+    }
+    for (model, mesh, ranks, microbatches, lines) in
+        [("mlp", "dp=2", "2", 1, ""), ("gpt2", "dp=2 pp=2", "4", 2, "pipeline axis=pp schedule=1f1b\n")]
+    {
+        let launched = Launched::new(&format!("processes-{model}"), model, mesh, microbatches, lines);
+        let threads = launched.trained(&[]);
+        let processes = launched.trained(&["launch", "-n", ranks, "--"]);
+        assert_eq!(bits(&threads).0, bits(&processes).0, "{model} {mesh}");
+        assert!(threads.1 == processes.1, "{model} {mesh}: the exports differ");
+    }
+}
+
+#[test]
+fn what_fails_on_one_rank_ends_all() {
+    if !can_run() {
+        return;
+    }
+    for (name, fault, words) in [
+        ("memory", "alloc:1:2", "no memory left"),
+        ("ecc", "launch:20:214", "cannot correct"),
+        ("nccl", "nccl:2:6", "a communicator failed"),
+    ] {
+        let launched = Launched::new(&format!("processes-{name}"), "mlp", "dp=2", 1, "");
+        let (output, took) = launched.launched("2", &[("FAKE_CUDA_FAULT", fault)]);
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{name}: {told}");
+        assert!(told.contains(words) && told.contains("rank "), "{name}: {told}");
+        assert!(took < LIMIT, "{name} took {took:?}: {told}");
+        assert!(!launched.job.here.join("trained.onnx").exists(), "{name}: something is exported");
+    }
+}
+
+/// A rank that is killed in the middle of training ends the others, which say who it was.
+#[test]
+fn a_rank_that_dies_ends_all() {
+    if !can_run() {
+        return;
+    }
+    let launched = Launched::new("processes-killed", "mlp", "dp=2", 1, "");
+    let mut command = launched.command(&["launch", "-n", "2", "--"], &["--steps", "100000"]);
+    let child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let metrics = launched.job.here.join("metrics.jsonl");
+    let began = Instant::now();
+    while fs::metadata(&metrics).map_or(0, |file| file.len()) == 0 {
+        assert!(began.elapsed() < Duration::from_secs(60), "no step comes");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let ranks = children(child.id());
+    assert_eq!(ranks.len(), 2, "{ranks:?}");
+    Command::new("kill").args(["-9", &ranks[1].to_string()]).status().unwrap();
+    let killed = Instant::now();
+    let output = child.wait_with_output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(killed.elapsed() < LIMIT, "it took {:?}: {told}", killed.elapsed());
+    assert!(!output.status.success() && told.contains("rank 1"), "{told}");
+    assert!(ranks.iter().all(|rank| !PathBuf::from(format!("/proc/{rank}")).exists()), "a rank is left");
+}
+
+/// The processes that a process has started, in their order.
+fn children(of: u32) -> Vec<u32> {
+    let path = format!("/proc/{of}/task/{of}/children");
+    fs::read_to_string(path).unwrap().split_whitespace().map(|child| child.parse().unwrap()).collect()
+}
