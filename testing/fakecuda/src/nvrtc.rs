@@ -26,6 +26,9 @@ pub struct Program {
     pub cubin: Option<Vec<u8>>,
 }
 
+/// What stands before a text that is given as PTX.
+const PTX: &str = "// Not PTX, but the text that it would be made of.\n";
+
 /// The programs of all threads, by their handles.
 pub type Programs = HashMap<u64, Program>;
 
@@ -33,6 +36,11 @@ impl Program {
     /// A program of a text.
     pub fn new(text: String) -> Program {
         Program { text, ..Program::default() }
+    }
+
+    /// What is given as PTX of a program that was compiled, with the zero byte behind it.
+    pub fn ptx(&self) -> Option<Vec<u8>> {
+        self.cubin.as_ref().map(|_| PTX.bytes().chain(self.text.bytes()).chain([0]).collect())
     }
 
     /// Makes the module, or says in the log why there is none.

@@ -43,6 +43,7 @@ pub fn cubin() -> &'static [u8] {
         assert_eq!(nvrtc.version(), (99, 0));
         let assembled = nvrtc.assemble("scale", &text(), 90).unwrap();
         assert_eq!(assembled.kernels.len(), 2);
+        assert!(nvrtc.ptx("scale", &text(), 90).unwrap().ends_with(&text()));
         assert!(assembled.kernels.iter().all(|kernel| kernel.registers > 0));
         assembled.cubin
     })
