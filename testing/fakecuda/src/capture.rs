@@ -236,8 +236,8 @@ impl World {
         let end = self.mark(hidden[&graph.origin]);
         self.follow(stream, &end);
         if let Some(s) = self.streams.get_mut(&stream).filter(|_| !end.rows.is_empty()) {
-            s.rows = end.rows;
-            s.waits.clear();
+            s.rows.clear();
+            s.waits = end.rows;
         }
         Ok(())
     }
