@@ -22,6 +22,7 @@ use shardc_ir::plan::{Program, StateRole, StateVariable};
 use shardc_ir::programs::Programs;
 use shardc_ir::spec::{Batch, Located, Loss, Source, Spec};
 use shardc_ir::types::Type;
+use shardc_launch::control::Control;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -266,6 +267,17 @@ impl Job {
         }
     }
 
+    /// Starts the rank of `control`, a process of its own, as [`Job::start`] starts all.
+    ///
+    /// # Errors
+    /// As [`Job::start`], here or on another rank.
+    pub fn start_among(&self, control: Arc<Control>, programs: &PlanSet, machine: &MachineArgs) -> Result<Executor, Failure> {
+        let threads = machine.threads_per_rank(programs);
+        let mut executor = Executor::among(control, machine.world(), programs.clone(), threads)?;
+        self.reset(&mut executor)?;
+        Ok(executor)
+    }
+
     /// Starts `programs` at the job's initial state on the CPU.
     ///
     /// # Errors
@@ -408,6 +420,18 @@ impl MachineArgs {
             DeviceKind::Cpu => (of_cuda.into_iter().flatten().next(), "cuda"),
         };
         wrong.map_or(Ok(()), |flag| Err(Failure::Usage(format!("`{flag}` needs `--device {needed}`"))))
+    }
+
+    /// Refuses what ranks that are processes cannot do.
+    ///
+    /// # Errors
+    /// The argument that asks for it.
+    pub fn allow_processes(&self) -> Result<(), Failure> {
+        match self.device {
+            DeviceKind::Cpu if self.strict => Err(Failure::Usage("ranks that are processes send no messages `--strict`".into())),
+            DeviceKind::Cpu => Ok(()),
+            DeviceKind::Cuda => Err(Failure::Usage("ranks that are processes run on the CPU only".into())),
+        }
     }
 
     /// The world in which ranks meet.

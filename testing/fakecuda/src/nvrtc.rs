@@ -26,21 +26,18 @@ pub struct Program {
     pub cubin: Option<Vec<u8>>,
 }
 
-/// What stands before a text that is given as PTX.
-const PTX: &str = "// Not PTX, but the text that it would be made of.\n";
-
 /// The programs of all threads, by their handles.
 pub type Programs = HashMap<u64, Program>;
 
 impl Program {
+    /// What stands for PTX once it is compiled: the text.
+    pub fn ptx(&self) -> Option<&str> {
+        self.cubin.as_ref().map(|_| self.text.as_str())
+    }
+
     /// A program of a text.
     pub fn new(text: String) -> Program {
         Program { text, ..Program::default() }
-    }
-
-    /// What is given as PTX of a program that was compiled, with the zero byte behind it.
-    pub fn ptx(&self) -> Option<Vec<u8>> {
-        self.cubin.as_ref().map(|_| PTX.bytes().chain(self.text.bytes()).chain([0]).collect())
     }
 
     /// Makes the module, or says in the log why there is none.

@@ -64,10 +64,10 @@ functions! { INTERNAL;
         Ok(())
     }
     nvrtcGetPTXSize(program: u64, bytes: *mut usize) {
-        put(bytes, of(program, |program| program.ptx().map(|ptx| ptx.len()))?, INVALID_INPUT)
+        put(bytes, of(program, |program| program.ptx().map(|ptx| ptx.len() + 1))?, INVALID_INPUT)
     }
     nvrtcGetPTX(program: u64, to: *mut c_char) {
-        host::write(to as u64, &of(program, Program::ptx)?);
+        host::write(to as u64, &with_end(&of(program, |program| program.ptx().map(str::to_string))?));
         Ok(())
     }
     nvrtcGetCUBINSize(program: u64, bytes: *mut usize) {
