@@ -73,7 +73,8 @@ fn rows_are_what_was_told() {
                     assert_eq!((row.stream, &row.work), (told.stream, &told.work));
                     assert_eq!(row.row, told.row + 4 * launch as u64);
                 }
-                // The first launch begins behind what its stream did last, the second behind the first.
+                // The first launch begins behind what its stream did last, the second behind the
+                // first.
                 assert_eq!(all[2 + 4 * launch].waits, [vec![5], vec![]][launch - 1]);
                 assert_eq!(all[3 + 4 * launch].waits, [2 + 4 * launch as u64]);
             }
