@@ -15,7 +15,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("launch", &[]),
     ("cublaslt", &["shardc-ir", "shardc-codegen"]),
     ("executor", &["shardc-ir", "shardc-codegen", "shardc-launch"]),
-    ("gpu", &["shardc-ir", "shardc-codegen", "shardc-nvrtc", "shardc-cublaslt", "shardc-executor"]),
+    ("gpu", &["shardc-ir", "shardc-codegen", "shardc-nvrtc", "shardc-cublaslt", "shardc-launch", "shardc-executor"]),
     ("testing/cuda", &[]),
     ("testing/fakecuda", &["shardc-cuda-testing"]),
     ("testkit", &["shardc-ir", "shardc-frontend", "shardc-passes", "shardc-executor"]),

@@ -17,6 +17,7 @@ use shardc_ir::diagnostic::{Diagnostic, Diagnostics, counted};
 use shardc_ir::dtype::DType;
 use shardc_ir::plan::Program;
 use shardc_ir::train::Decay;
+use shardc_launch::environment::Environment;
 use std::cell::Cell;
 use std::path::PathBuf;
 
@@ -101,10 +102,11 @@ impl Train {
             report::print(&self.warnings(&job, programs.first(), steps));
         }
         let agreed = format!("steps={steps} shuffle={} samples={}", self.shuffle, data.samples());
-        let control = rank.map(|rank| ranks::meet(&rank, &programs, &agreed, &interrupt)).transpose()?;
+        let meet = |rank: &Environment| ranks::meet(rank, &programs, &agreed, &interrupt);
+        let control = rank.as_ref().map(meet).transpose()?;
         let mut metrics = self.metrics.clone().map(MetricsFile::create).transpose()?;
-        let mut executor = match &control {
-            Some(control) => job.start_among(control.clone(), &programs, &self.machine)?,
+        let mut executor = match control.clone().zip(rank.map(|rank| rank.local_rank)) {
+            Some(among) => job.start_among(among, &programs, &self.machine)?,
             None => job.start(&programs, &self.machine)?,
         };
         job.forget_weights(self.export.is_some())?;
