@@ -204,8 +204,8 @@ impl World {
             self.complain(graph.device, code, format!("fault {code} of a graph was asked for"));
             return Err(code);
         }
-        // Launches of one graph come one after another, on whichever streams. What a captured stream
-        // began with says what its first row waits for.
+        // Launches of one graph come one after another, on whichever streams. What a captured
+        // stream began with says what its first row waits for.
         let fork = self.mark(stream);
         let last = self.mark(hidden[&graph.origin]);
         for (captured, id) in &hidden {
@@ -236,8 +236,8 @@ impl World {
         let end = self.mark(hidden[&graph.origin]);
         self.follow(stream, &end);
         if let Some(s) = self.streams.get_mut(&stream).filter(|_| !end.rows.is_empty()) {
-            s.rows = end.rows;
-            s.waits.clear();
+            s.rows.clear();
+            s.waits = end.rows;
         }
         Ok(())
     }

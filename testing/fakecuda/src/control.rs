@@ -1,5 +1,5 @@
-//! What a test asks of the software CUDA that its process has loaded. Without one, on a machine with
-//! GPUs, there is nothing to begin anew, and nothing was seen.
+//! What a test asks of the software CUDA that its process has loaded. Without one, on a machine
+//! with GPUs, there is nothing to begin anew, and nothing was seen.
 #![allow(unsafe_code, reason = "the library is one of C")]
 
 use libloading::{Library, Symbol};

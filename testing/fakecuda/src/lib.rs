@@ -9,21 +9,28 @@
 //!
 //! Settings, as variables of the environment or through `fake_set`, each behind `FAKE_CUDA_`:
 //!
-//! | name | what |
-//! |---|---|
-//! | `SEED` | the order in which work runs |
-//! | `DEVICES`, `MEMORY`, `ARCH` | how many devices (2), bytes of each (1 GiB), architecture (90) |
-//! | `DRIVER_VERSION` | the driver's version (13000) |
-//! | `FAULT` | `what:n:code,...`: the n-th call of `what` fails; `what` is the name of a function, or `alloc`, `host_alloc`, `module`, `graph`, `matmul`, `nccl_init` (the call fails), `launch`, `copy`, `memset` (the operation fails when it happens), `nccl` (the communicator has that asynchronous error) |
-//! | `FIRST_ALGO` | `fails`: cuBLASLt's first candidate is not supported when it is launched |
-//! | `PATIENCE` | milliseconds without any progress until "nothing moves" (10000) |
-//! | `FOLDER` | where kernels are built for the host |
-//! | `TRACE` | a file for the [`trace`] |
+//! * `SEED`: the order in which work runs.
+//! * `DEVICES`, `MEMORY`, `ARCH`, `DRIVER_VERSION`: how many devices (2), bytes of each (1 GiB),
+//!   the architecture (90) and the driver's version (13000).
+//! * `FAULT=what:n:code,...`: the n-th `what` fails with the code of its library. `what` is the
+//!   name of a function, or `alloc`, `host_alloc`, `module`, `graph`, `matmul`, `nccl_init`, whose
+//!   calls fail; `launch`, `copy`, `memset`, which fail when they happen; or `nccl`, whose
+//!   communicator has that asynchronous error.
+//! * `FIRST_ALGO=fails`: cuBLASLt's first candidate is not supported when it is launched.
+//! * `NCCL=tcp` or `tcp:HOST`: ranks may be other processes. The identity of a communicator holds
+//!   where they meet, a port of that address (127.0.0.1) of the process that asked for it.
+//! * `PATIENCE`: milliseconds without any progress until "nothing moves" (10000).
+//! * `FOLDER`: where kernels are built for the host.
+//! * `TRACE`: a file for the [`trace`].
 //!
-//! `fake_reset(seed)` begins a new world, `fake_finish()` does all that can be done and says whether
-//! something is left (1), `fake_reports(to, room)` and `fake_trace(to, room)` give
-//! texts and their length, `fake_set(name, value)` sets a setting. What launches gave is kept over
-//! worlds, by all bytes that they depend on.
+//! `fake_reset(seed)` begins a new world, `fake_finish()` does all that can be done and says
+//! whether something is left (1), `fake_set(name, value)` sets a setting; `fake_reports(to, room)`
+//! and `fake_trace(to, room)` give texts and their length. What launches gave is kept over worlds,
+//! by all bytes that they depend on.
+//!
+//! What a thread waits for by a call of the driver is taken to be known to all threads, since an
+//! executor may hand a device on; what it only asked for is known to itself. An operand of a kernel
+//! counts as touched from its first byte to its last.
 
 mod c;
 mod capture;

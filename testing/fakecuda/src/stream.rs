@@ -171,8 +171,8 @@ impl World {
         Ok(())
     }
 
-    /// Where a copy will come in pinned memory there is nothing to read before it has: unless what is
-    /// there may still be copied elsewhere.
+    /// Where a copy will come in pinned memory there is nothing to read before it has: unless what
+    /// is there may still be copied elsewhere.
     fn poison(&self, work: &Work) {
         let Work::Copy { to: End::Pinned(at), bytes, .. } = work else { return };
         let meets = |item: &Item| match &item.work {

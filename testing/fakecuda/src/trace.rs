@@ -1,10 +1,10 @@
 //! The trace: what each device was given to do, in the order in which it was enqueued, launches of
 //! graphs unfolded.
 //!
-//! As text it is one JSON object a line, a [`Row`]. `FAKE_CUDA_TRACE=FILE` appends rows to a file as
-//! they come; `fake_trace` gives all of this world. Records of events are no rows: a row says which
-//! rows it waits for. Streams are numbered on each device in the order in which they were made, and
-//! in a graph a row has the number of the stream that was captured.
+//! As text it is one JSON object a line, a [`Row`]. `FAKE_CUDA_TRACE=FILE` appends rows to a file
+//! as they come; `fake_trace` gives all of this world. Records of events are no rows: a row says
+//! which rows it waits for. Streams are numbered on each device in the order in which they were
+//! made, and in a graph a row has the number of the stream that was captured.
 
 use crate::settings;
 use crate::work::{End, Work};
@@ -21,8 +21,8 @@ pub struct Row {
     pub row: u64,
     /// The stream.
     pub stream: u32,
-    /// The rows that it waits for by events, sorted, but for the last one of its own stream. The first
-    /// rows of a graph wait for the last row of the stream that it was launched on.
+    /// The rows that it waits for by events, sorted, but for the last one of its own stream. The
+    /// first rows of a graph wait for the last row of the stream that it was launched on.
     pub waits: Vec<u64>,
     /// What is done.
     pub work: Traced,

@@ -1,4 +1,4 @@
-//! cuBLASLt.
+//! The functions of cuBLASLt.
 #![allow(non_snake_case, reason = "names are NVIDIA's")]
 
 use super::{functions, host, put};

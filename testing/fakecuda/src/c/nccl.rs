@@ -1,4 +1,4 @@
-//! NCCL.
+//! The functions of NCCL.
 #![allow(non_snake_case, reason = "names are NVIDIA's")]
 
 use super::{functions, put};

@@ -1,4 +1,4 @@
-//! NVRTC.
+//! The functions of NVRTC.
 #![allow(non_snake_case, reason = "names are NVIDIA's")]
 
 use super::{functions, host, put, text};

@@ -214,8 +214,8 @@ impl World {
         id
     }
 
-    /// `ncclCommSplit`: the handle of the new communicator, or none without a color. It is written to
-    /// `slot` of the host when all ranks have split, which may be later.
+    /// `ncclCommSplit`: the handle of the new communicator, or none without a color. It is written
+    /// to `slot` of the host when all ranks have split, which may be later.
     pub fn split(
         &mut self,
         comm: u64,

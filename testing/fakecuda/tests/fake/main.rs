@@ -15,6 +15,9 @@ use shardc_fakecuda::folder::Installation;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+/// Worlds of a right program.
+const RIGHT_SEEDS: u64 = 200;
+
 /// Worlds of a scenario that ends with a report.
 const SEEDS: u64 = 20;
 

@@ -2,7 +2,7 @@
 
 use super::cuda::{self, Answer, Dtype, Id, Mode, Op};
 use super::right::{Device, N};
-use super::{SEEDS, whole};
+use super::{RIGHT_SEEDS, SEEDS, whole};
 
 /// Runs a rank for each device, and gives what each ended with.
 fn ranks(count: usize, rank: impl Fn(usize, &Device, Id) -> Answer + Sync) -> Vec<Answer> {
@@ -20,7 +20,7 @@ fn ranks(count: usize, rank: impl Fn(usize, &Device, Id) -> Answer + Sync) -> Ve
 fn right(test: &str, count: usize, rank: impl Fn(usize, &Device, Id) -> Answer + Sync) {
     whole(test, || {
         cuda::set("DEVICES", &count.to_string());
-        for seed in 0..SEEDS {
+        for seed in 0..RIGHT_SEEDS {
             cuda::reset(seed);
             let answers = ranks(count, &rank);
             assert!(

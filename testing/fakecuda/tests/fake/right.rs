@@ -1,7 +1,7 @@
 //! What a right program does gives right results and no report, in every order.
 
 use super::cuda::{self, Answer, Mode, Pinned};
-use super::whole;
+use super::{RIGHT_SEEDS, whole};
 use shardc_codegen::with_prelude;
 use shardc_nvrtc::Nvrtc;
 use std::sync::OnceLock;
@@ -9,13 +9,10 @@ use std::sync::OnceLock;
 /// Floats of the memory that kernels work on.
 pub const N: usize = 300;
 
-/// The seeds of a right program.
-const SEEDS: u64 = 200;
-
 /// Runs a program in world after world, each of which must end without a report.
-fn right(test: &str, seeds: u64, program: impl Fn() -> Answer) {
+fn right(test: &str, program: impl Fn() -> Answer) {
     whole(test, || {
-        for seed in 0..seeds {
+        for seed in 0..RIGHT_SEEDS {
             cuda::reset(seed);
             assert_eq!((program(), cuda::reports()), (Ok(()), String::new()), "seed {seed}");
         }
@@ -43,6 +40,7 @@ pub fn cubin() -> &'static [u8] {
         assert_eq!(nvrtc.version(), (99, 0));
         let assembled = nvrtc.assemble("scale", &text(), 90).unwrap();
         assert_eq!(assembled.kernels.len(), 2);
+        assert!(nvrtc.ptx("scale", &text(), 90).unwrap().ends_with(&text()));
         assert!(assembled.kernels.iter().all(|kernel| kernel.registers > 0));
         assembled.cubin
     })
@@ -97,7 +95,7 @@ fn wanted(more: f32, adds: f32) -> Vec<f32> {
 
 #[test]
 fn kernels_run() {
-    right("right::kernels_run", SEEDS, || {
+    right("right::kernels_run", || {
         let device = Device::new(0)?;
         device.scale(device.a, 5)?;
         device.add(device.a)?;
@@ -108,7 +106,7 @@ fn kernels_run() {
 
 #[test]
 fn streams_follow_events() {
-    right("right::streams_follow_events", SEEDS, || {
+    right("right::streams_follow_events", || {
         let device = Device::new(0)?;
         let (event, back) = (cuda::event()?, cuda::event()?);
         for turn in 0..4 {
@@ -133,7 +131,7 @@ fn streams_follow_events() {
 
 #[test]
 fn pinned_copies_are_waited_for() {
-    right("right::pinned_copies_are_waited_for", SEEDS, || {
+    right("right::pinned_copies_are_waited_for", || {
         let device = Device::new(0)?;
         let (input, output, event) = (Pinned::new(N)?, Pinned::new(N)?, cuda::event()?);
         for turn in 1..5 {
@@ -152,7 +150,7 @@ fn pinned_copies_are_waited_for() {
 
 #[test]
 fn graphs_are_launched_again() {
-    right("right::graphs_are_launched_again", SEEDS, || {
+    right("right::graphs_are_launched_again", || {
         let device = Device::new(0)?;
         let (event, back) = (cuda::event()?, cuda::event()?);
         cuda::begin(device.a, Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)?;

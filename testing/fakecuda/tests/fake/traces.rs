@@ -73,10 +73,25 @@ fn rows_are_what_was_told() {
                     assert_eq!((row.stream, &row.work), (told.stream, &told.work));
                     assert_eq!(row.row, told.row + 4 * launch as u64);
                 }
-                // The first launch begins behind what its stream did last, the second behind the first.
+                // The first launch begins behind what its stream did last, the second behind the
+                // first.
                 assert_eq!(all[2 + 4 * launch].waits, [vec![5], vec![]][launch - 1]);
                 assert_eq!(all[3 + 4 * launch].waits, [2 + 4 * launch as u64]);
             }
+            // Another graph, whose last row is of the other stream.
+            cuda::begin(device.a, Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).unwrap();
+            device.scale(device.a, 1).unwrap();
+            cuda::record(event, device.a).unwrap();
+            cuda::follow(device.b, event).unwrap();
+            cuda::clear(device.x, 4, device.b).unwrap();
+            cuda::record(back, device.b).unwrap();
+            cuda::follow(device.a, back).unwrap();
+            let graph = cuda::end(device.a).unwrap();
+            cuda::launch_graph(graph, device.a).unwrap();
+            device.add(device.a).unwrap();
+            cuda::launch_graph(graph, device.a).unwrap();
+            let waits: Vec<(u32, Vec<u64>)> = rows()[14..].iter().map(|row| (row.stream, row.waits.clone())).collect();
+            assert_eq!(waits, [(0, vec![13]), (1, vec![14]), (0, vec![14, 15]), (0, vec![15, 16]), (1, vec![17])]);
             cuda::wait_all().unwrap();
             assert_eq!(cuda::reports(), "");
         }
