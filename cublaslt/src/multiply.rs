@@ -156,7 +156,8 @@ impl Multiplier {
 
 impl Drop for Multiplier {
     fn drop(&mut self) {
-        // SAFETY: the handle lives, and nothing uses it afterwards. What fails ends with the process.
+        // SAFETY: the handle lives, and nothing uses it afterwards; what fails ends with the
+        // process.
         let _ = unsafe { sys::cublasLtDestroy(self.handle()) };
     }
 }

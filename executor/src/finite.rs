@@ -1,28 +1,15 @@
-//! Numbers that are not finite, and the first value of a step that has one.
+//! The first value of a step that is not finite.
 //!
 //! Minus infinity is often meant: it masks scores before a softmax. So the first value that is no
 //! number, or above every number, is told; one below them all only where there is no other.
 
 use crate::fault::Fault;
+use crate::oddity::Oddity;
 use crate::replay::Replay;
 use crate::run::{ExecutionError, Executor};
 use crate::tensor::Tensor;
-use half::{bf16, f16};
-use shardc_ir::dtype::DType;
 use shardc_ir::plan::set::Name;
 use shardc_ir::plan::{Launch, Turn};
-use std::fmt;
-
-/// The kind of a number that is not finite; of several, the worst.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Oddity {
-    /// Below every number.
-    Below,
-    /// Above every number.
-    Above,
-    /// No number.
-    NoNumber,
-}
 
 /// The first value of a step that is not finite.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,38 +31,6 @@ pub struct Op {
     pub text: String,
     /// The micro-batch, from 0, and how many there are.
     pub microbatch: (u64, u64),
-}
-
-impl Oddity {
-    /// Of floats, little-endian.
-    pub fn of(dtype: DType, bytes: &[u8]) -> Option<Oddity> {
-        match dtype {
-            DType::F32 => worst(bytes.as_chunks().0.iter().map(|b| f64::from(f32::from_le_bytes(*b)))),
-            DType::F64 => worst(bytes.as_chunks().0.iter().map(|b| f64::from_le_bytes(*b))),
-            DType::BF16 => worst(bytes.as_chunks().0.iter().map(|b| bf16::from_le_bytes(*b).to_f64())),
-            DType::F16 => worst(bytes.as_chunks().0.iter().map(|b| f16::from_le_bytes(*b).to_f64())),
-            DType::I64 | DType::Bool => None,
-        }
-    }
-}
-
-fn worst(numbers: impl Iterator<Item = f64>) -> Option<Oddity> {
-    let oddity = |x: f64| match x {
-        x if x.is_nan() => Oddity::NoNumber,
-        x if x > 0.0 => Oddity::Above,
-        _ => Oddity::Below,
-    };
-    numbers.filter(|x| !x.is_finite()).map(oddity).max()
-}
-
-impl fmt::Display for Oddity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Oddity::Below => "-inf",
-            Oddity::Above => "inf",
-            Oddity::NoNumber => "NaN",
-        })
-    }
 }
 
 /// The values seen so far that are not finite.

@@ -10,7 +10,7 @@
 //! | collectives and messages | [`comm::Communicator`], [`meeting`], [`transfer`], [`world::World`] |
 //! | ranks that are processes | [`wires`], [`run::processes`] |
 //! | all ranks in turn, to compare with | [`replay::Replay`] |
-//! | where numbers are not finite | [`finite`] |
+//! | numbers that are not finite, and the first of a step | [`oddity`], [`finite`] |
 //! | whole arrays and parts of them | [`tensor::Tensor`], [`shard::Layout`] |
 //! | samples | [`data::Dataset`] |
 //! | the loop over steps | [`train::train`] |
@@ -53,6 +53,7 @@ mod joined;
 pub mod load;
 pub mod meeting;
 pub mod memory;
+pub mod oddity;
 pub mod profile;
 pub mod random;
 pub mod rank;

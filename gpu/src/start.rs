@@ -22,6 +22,10 @@ use shardc_ir::reason::Reason;
 use shardc_launch::control::Control;
 use std::sync::Arc;
 use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long NCCL may take to connect ranks that are all there.
+const JOIN: Duration = Duration::from_secs(60);
 
 /// Bytes of what a rank has chosen, at most.
 const MOST_CHOSEN: u64 = 64 << 20;
@@ -168,7 +172,7 @@ impl<D: Device + 'static> Start<'_, D> {
             *options.choices = Choices { device: description.name.clone(), library: version, products: vec![] };
         }
         let id = if all > 1 { Some(self.id(&devices[0]).map_err(before)?) } else { None };
-        let guards = Guards::of(set);
+        let (guards, began) = (Guards::of(set), Instant::now());
         let started = on_each(world, ranks, devices, |rank, device| {
             let at = set.at(set.mesh(), rank);
             let place = Place::new(loaded.of_rank(rank).clone(), rank);
@@ -177,7 +181,7 @@ impl<D: Device + 'static> Start<'_, D> {
             let parts = Parts { place, table, guard, kernels: &code, world: world.clone(), graphs };
             device.enter()?;
             let groups = match &id {
-                Some(id) => Groups::join(&device, id, set, rank, &|| others_run(world))?,
+                Some(id) => Groups::join(&device, id, set, rank, &|| all_come(world, began))?,
                 None => Groups::default(),
             };
             let mut gpu = GpuRank::new(device, parts, groups, library)?;
@@ -211,6 +215,16 @@ impl<D: Device + 'static> Start<'_, D> {
             all.iter().map(of).collect::<Result<_, _>>().map_err(|e| reason!("a rank has sent no choices: {e}"))?;
         Ok(all.into_iter().flatten().collect())
     }
+}
+
+/// An error once another rank has failed, or one that all have met does not come to NCCL.
+fn all_come(world: &World, began: Instant) -> Result<(), Reason> {
+    others_run(world)?;
+    if began.elapsed() < JOIN {
+        return Ok(());
+    }
+    let help = "`NCCL_DEBUG=INFO` shows whom it waits for, `NCCL_SOCKET_IFNAME` says over which network";
+    Err(reason!("NCCL does not connect the ranks within {} s; {help}", JOIN.as_secs()))
 }
 
 /// What all devices are; kernels and choices are made once for all.

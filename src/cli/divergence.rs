@@ -3,7 +3,8 @@
 
 use super::job::Job;
 use crate::failure::Failure;
-use shardc_executor::finite::{self, First, Oddity, Op};
+use shardc_executor::finite::{self, First, Op};
+use shardc_executor::oddity::Oddity;
 use shardc_executor::run::Executor;
 use shardc_executor::tensor::Tensor;
 use shardc_ir::diagnostic::Diagnostic;

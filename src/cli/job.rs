@@ -10,7 +10,7 @@ use crate::proof::plan_reference;
 use crate::{Options, compile, cuda, labels_are_inputs, report};
 use clap::{Args, ValueEnum};
 use shardc_executor::data::{Dataset, InputSpec, Options as DataOptions};
-use shardc_executor::finite::Oddity;
+use shardc_executor::oddity::Oddity;
 use shardc_executor::run::Executor;
 use shardc_executor::tensor::Tensor;
 use shardc_executor::world::World;
@@ -457,8 +457,7 @@ impl MachineArgs {
 
     /// The threads of all ranks together.
     pub fn threads(&self) -> usize {
-        let cores = || available_parallelism().map_or(1, |n| n.get());
-        self.threads.map_or_else(cores, |threads| threads as usize)
+        self.threads.map_or_else(|| available_parallelism().map_or(1, |n| n.get()), |threads| threads as usize)
     }
 
     fn threads_per_rank(&self, programs: &PlanSet) -> usize {

@@ -26,19 +26,23 @@ impl Launched {
     }
 
     /// A command of the program, with `before` in front of `train`.
-    fn command(&self, before: &[&str], flags: &[&str]) -> Command {
+    fn command(&self, before: &[&str], steps: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_shardc"));
-        command.args(before).args(["train", &self.job.model, "--spec", "job.shard", "--data", &self.job.data, "--steps", "3"]);
-        command.args(["--device", "cuda", "--metrics", "metrics.jsonl", "--export", "trained.onnx"]).args(flags);
+        command.args(before).args(["train", &self.job.model, "--spec", "job.shard", "--data", &self.job.data, "--steps", steps]);
+        command.args(["--device", "cuda", "--metrics", "metrics.jsonl", "--export", "trained.onnx"]);
         command.current_dir(&self.job.here).stdin(Stdio::null()).env("NO_COLOR", "1");
-        command.env("LD_LIBRARY_PATH", &self.cuda).env("FAKE_CUDA_FOLDER", objects()).env("FAKE_CUDA_DEVICES", "4");
+        command
+            .env("LD_LIBRARY_PATH", &self.cuda)
+            .env("FAKE_CUDA_FOLDER", objects())
+            .env("FAKE_CUDA_DEVICES", "4")
+            .env("FAKE_CUDA_NCCL", "tcp");
         command.env("FAKE_CUDA_PATIENCE", "5000");
         command
     }
 
     /// The metrics and the export of training.
     fn trained(&self, before: &[&str]) -> (Vec<serde_json::Value>, Vec<u8>) {
-        let output = self.command(before, &[]).output().unwrap();
+        let output = self.command(before, "3").output().unwrap();
         let told = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success() && !told.contains("fake cuda"), "{told}");
         let text = fs::read_to_string(self.job.here.join("metrics.jsonl")).unwrap();
@@ -48,7 +52,7 @@ impl Launched {
 
     fn launched(&self, ranks: &str, variables: &[(&str, &str)]) -> (Output, Duration) {
         let began = Instant::now();
-        let mut command = self.command(&["launch", "-n", ranks, "--rendezvous-timeout", "5", "--"], &[]);
+        let mut command = self.command(&["launch", "-n", ranks, "--rendezvous-timeout", "5", "--"], "3");
         (command.envs(variables.iter().copied()).output().unwrap(), began.elapsed())
     }
 }
@@ -96,11 +100,12 @@ fn a_rank_that_dies_ends_all() {
         return;
     }
     let launched = Launched::new("processes-killed", "mlp", "dp=2", 1, "");
-    let mut command = launched.command(&["launch", "-n", "2", "--"], &["--steps", "100000"]);
-    let child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-    let metrics = launched.job.here.join("metrics.jsonl");
+    let mut command = launched.command(&["launch", "-n", "2", "--"], "100000");
+    let trace = launched.job.here.join("trace.jsonl");
+    command.env("FAKE_CUDA_TRACE", &trace).stderr(Stdio::piped()).stdout(Stdio::null());
+    let child = command.spawn().unwrap();
     let began = Instant::now();
-    while fs::metadata(&metrics).map_or(0, |file| file.len()) == 0 {
+    while !fs::read_to_string(&trace).is_ok_and(|rows| rows.matches("all_reduce").count() > 8) {
         assert!(began.elapsed() < Duration::from_secs(60), "no step comes");
         std::thread::sleep(Duration::from_millis(20));
     }
