@@ -1,6 +1,7 @@
-//! Tests inside a process whose CUDA, cuBLASLt, NVRTC and NCCL are the software ones.
+//! Tests inside a process whose CUDA, cuBLASLt, NVRTC and NCCL are the software ones, or, where
+//! `SHARDC_GPU_DEVICE` is `real`, those of this machine.
 
-use super::support::folder;
+use super::support::{folder, scratch};
 use shardc_cuda_testing::host::Host;
 use shardc_fakecuda::folder::Installation;
 use std::path::PathBuf;
@@ -9,10 +10,24 @@ use std::process::Command;
 /// Says that the libraries of this process are the software ones.
 const INSIDE: &str = "SHARDC_TEST_IN_FAKE_CUDA";
 
+/// Whether the test is for the GPUs of this machine, and not for software.
+pub fn is_real() -> bool {
+    match std::env::var("SHARDC_GPU_DEVICE").as_deref() {
+        Err(_) | Ok("software") => false,
+        Ok("real") => true,
+        Ok(other) => panic!("`SHARDC_GPU_DEVICE={other}`: it is `real` or `software`"),
+    }
+}
+
+/// Says what was done, in a line that `tests/gpu.sh` shows.
+pub fn told(what: &str) {
+    eprintln!("# {what}");
+}
+
 /// Whether the test runs inside. Outside it runs the test of that name again, inside, with the
 /// variables, and fails where that fails.
 pub fn is_inside(test: &str, variables: &[(&str, &str)]) -> bool {
-    if std::env::var_os(INSIDE).is_some() {
+    if std::env::var_os(INSIDE).is_some() || is_real() {
         return true;
     }
     if !Host::available() {
@@ -36,15 +51,19 @@ pub fn library() -> PathBuf {
 
 /// Where what the C++ compiler made of kernels is kept.
 pub fn objects() -> PathBuf {
-    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("fake-cuda")
+    scratch().join("fake-cuda")
 }
 
-/// How many seeds of the order of work are tried, and whether everything is.
+/// How many seeds of the order of work are tried. A GPU has no seed: these are runs.
 pub fn seeds() -> u64 {
-    if is_full() { 20 } else { 4 }
+    match is_real() {
+        true => 2,
+        false if is_full() => 20,
+        false => 4,
+    }
 }
 
-/// Whether everything is tried.
+/// Whether everything is tried: a GPU is quick.
 pub fn is_full() -> bool {
-    std::env::var("SHARDC_GPU").is_ok_and(|value| value == "all")
+    is_real() || std::env::var("SHARDC_GPU").is_ok_and(|value| value == "all")
 }

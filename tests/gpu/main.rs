@@ -4,13 +4,21 @@
 //! `SHARDC_GPU=all` takes every model, mesh and seed (`tests/gpu.sh`), else a few of them.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod card;
+#[path = "../support/kernels/mod.rs"]
+mod cases;
 mod damage;
+mod expected;
 mod fake;
 mod faults;
 #[path = "../support/job.rs"]
 mod job;
 mod jobs;
+mod kernels;
 mod mutants;
+mod prelude;
+mod products;
+mod speed;
 #[path = "../support/mod.rs"]
 mod support;
 mod table;
