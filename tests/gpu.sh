@@ -6,7 +6,8 @@
 #   skipped  memcheck: why
 #
 #   tests/gpu.sh --build [FOLDER]   makes the folder (target/gpu-suite): programs, models, the bits that a machine with g++
-#                                   expects, jobs to time. It is all that a machine with a GPU needs; this script is in it.
+#                                   expects, jobs to time. It is all that a machine with a GPU needs; this script is in it, and
+#                                   FOLDER.tar.gz is the whole of it.
 #   tests/gpu.sh [FOLDER]           runs the checks. Without a folder that is there, and with cargo, it is made first.
 #
 # A machine with a GPU needs a driver, and NVRTC, cuBLASLt and NCCL of CUDA 13 where the loader finds them. Where there is none
@@ -70,6 +71,8 @@ make_folder() {
     cp "$program" "$folder/shardc"
     cp "$test" "$folder/gpu"
     cp "$(dirname "$test")/libshardc_fakecuda.so" "$folder/"
+    # Names of functions are a fifth of the programs.
+    if command -v strip >/dev/null; then strip "$folder/shardc" "$folder/gpu"; fi
     cp "$here/gpu.sh" "$root/benches/torch_step.py" "$folder/"
     export SHARDC_TEST_HOME=$folder SHARDC_GPU_EXPECTED=$folder/expected SHARDC_GPU_JOBS=$folder/jobs
     "$folder/gpu" --ignored --exact speed::jobs_are_written >/dev/null
@@ -79,8 +82,9 @@ make_folder() {
     else
         echo "skipped: g++ is not there, so no bits are expected of kernels"
     fi
-    rm -rf "$folder/scratch"
-    echo "$folder: $(du -sh "$folder" | cut -f 1)"
+    rm -rf "$folder/scratch" "$folder/logs"
+    tar -C "$folder/.." -czf "$folder.tar.gz" "$(basename "$folder")"
+    echo "$folder ($(du -sh "$folder" | cut -f 1)), packed: $folder.tar.gz ($(du -sh "$folder.tar.gz" | cut -f 1))"
 }
 
 if [[ $build == yes ]] || { [[ ! -x $folder/gpu ]] && [[ -f $here/../Cargo.toml ]] && command -v cargo >/dev/null; }; then

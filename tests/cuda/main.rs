@@ -27,7 +27,7 @@ mod tf32;
 mod tiles;
 
 use kernels::memory::Memory;
-use kernels::{Case, ELEMENTS, MODELS, TYPES, case, kernels, memory, programs, reduced, right};
+use kernels::{Case, ELEMENTS, MODELS, TYPES, case, kernels, memory, own_folder, programs, reduced, right};
 use shardc_codegen::{Generated, MATH, PARTS, with_prelude};
 use shardc_cuda_testing::host::{Host, ORDERS, Order};
 use shardc_cuda_testing::ptx::Module;

@@ -14,7 +14,6 @@ use shardc_cuda_testing::host::Host;
 use shardc_executor::cpu::threads::Threads;
 use shardc_executor::data::{Dataset, Options as DataOptions, input_specs, write_npz};
 use shardc_executor::load::LoadedSet;
-use shardc_executor::memory::Memory;
 use shardc_executor::rank::Rank;
 use shardc_executor::run::Executor;
 use shardc_executor::tensor::Tensor;

@@ -44,8 +44,7 @@ impl Card {
     pub fn assembled(&self, texts: &[(String, String)]) -> Vec<Result<Vec<u8>, String>> {
         let nvrtc = Nvrtc::find().unwrap_or_else(|why| panic!("{why}"));
         let whole: Vec<String> = texts.iter().map(|(_, text)| with_prelude(text)).collect();
-        let named: Vec<(&str, &str)> =
-            texts.iter().zip(&whole).map(|((name, _), text)| (name.as_str(), text.as_str())).collect();
+        let named: Vec<(&str, &str)> = texts.iter().zip(&whole).map(|((name, _), text)| (name.as_str(), text.as_str())).collect();
         let all = nvrtc.assemble_all(&named, self.gpu.description().arch);
         all.into_iter().map(|assembled| Ok(assembled?.cubin)).collect()
     }

@@ -26,6 +26,8 @@ pub enum Keep {
     Bytes,
     /// One byte that follows from its own.
     Check,
+    /// Nothing: the hash of all says whether one differs.
+    Nothing,
 }
 
 /// What one run gave.
@@ -83,13 +85,13 @@ impl Kind {
     fn kept(self, keep: Keep, bytes: &[u8]) -> Vec<u8> {
         // FNV-1a, folded.
         let check = |element: &[u8]| {
-            let mixed =
-                element.iter().fold(0x811c_9dc5u32, |mixed, byte| (mixed ^ u32::from(*byte)).wrapping_mul(0x0100_0193));
+            let mixed = element.iter().fold(0x811c_9dc5u32, |mixed, byte| (mixed ^ u32::from(*byte)).wrapping_mul(0x0100_0193));
             (mixed ^ mixed >> 8 ^ mixed >> 16 ^ mixed >> 24) as u8
         };
         match keep {
             Keep::Bytes => bytes.to_vec(),
             Keep::Check => bytes.chunks_exact(self.bytes()).map(check).collect(),
+            Keep::Nothing => vec![],
         }
     }
 }
@@ -124,7 +126,7 @@ impl Bits {
             let checks = kind.kept(keep, &bytes);
             let mut differ = own.chunks(each).zip(checks.chunks(each)).enumerate().filter(|(_, (a, b))| a != b);
             let Some((at, (want, _))) = differ.next() else {
-                return Err(format!("result {o} has other bits than the host's, in an element whose check is the same"));
+                return Err(format!("result {o} has other bits than the host's; nothing kept says where"));
             };
             let more = differ.count();
             let is = kind.shown(&found[at * kind.bytes()..][..kind.bytes()]);
@@ -151,8 +153,7 @@ impl File {
         let bytes = std::fs::read(&path).ok()?;
         let (length, rest) = bytes.split_first_chunk::<8>()?;
         let (head, mut kept) = rest.split_at_checked(u64::from_le_bytes(*length) as usize)?;
-        let mut all: BTreeMap<String, Bits> =
-            serde_json::from_slice(head).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let mut all: BTreeMap<String, Bits> = serde_json::from_slice(head).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         for bits in all.values_mut() {
             let count = bits.results.iter().map(|(_, count)| count).sum();
             let (own, rest) = kept.split_at_checked(count).unwrap_or_else(|| panic!("{} is cut short", path.display()));
@@ -181,6 +182,10 @@ fn a_bit_that_differs_is_found() {
     let floats = |values: &[f32]| vec![values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>()];
     let inputs = floats(&[1.0]);
     let other = f32::from_bits(f32::NAN.to_bits() | 1 << 31 | 5);
+    let bits = Bits::of(Keep::Nothing, &inputs, &kinds, &floats(&[1.0, f32::NAN]));
+    bits.hold(Keep::Nothing, &inputs, &kinds, &floats(&[1.0, other])).unwrap();
+    let why = bits.hold(Keep::Nothing, &inputs, &kinds, &floats(&[0.5, other])).unwrap_err();
+    assert!(why.contains("result 0 has other bits"), "{why}");
     for keep in [Keep::Bytes, Keep::Check] {
         let bits = Bits::of(keep, &inputs, &kinds, &floats(&[1.0, f32::NAN, -0.0]));
         bits.hold(keep, &inputs, &kinds, &floats(&[1.0, other, -0.0])).unwrap();

@@ -21,7 +21,8 @@ pub fn is_real() -> bool {
 
 /// Says what was done, in a line that `tests/gpu.sh` shows.
 pub fn told(what: &str) {
-    eprintln!("# {what}");
+    // The line of a test has begun already.
+    eprintln!("\n# {what}");
 }
 
 /// Whether the test runs inside. Outside it runs the test of that name again, inside, with the

@@ -44,7 +44,11 @@ fn products() -> Vec<(Matmul, bool)> {
         }
     }
     let mut different: Vec<(Matmul, bool)> = vec![];
-    found.into_values().for_each(|one| if !different.contains(&one) { different.push(one) });
+    found.into_values().for_each(|one| {
+        if !different.contains(&one) {
+            different.push(one)
+        }
+    });
     different
 }
 

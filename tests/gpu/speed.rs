@@ -161,7 +161,8 @@ fn jobs_are_written() {
         let mut random = Random(31);
         let samples = BATCHES * size.batch as usize;
         let mut tokens = || {
-            let all = (0..samples * size.length as usize).flat_map(|_| (random.below(size.vocabulary as usize) as i64).to_le_bytes());
+            let all =
+                (0..samples * size.length as usize).flat_map(|_| (random.below(size.vocabulary as usize) as i64).to_le_bytes());
             Tensor { dtype: DType::I64, shape: vec![samples as u64, size.length as u64], bytes: all.collect() }
         };
         let arrays = BTreeMap::from([("x".to_string(), tokens()), ("y".to_string(), tokens())]);

@@ -35,6 +35,11 @@ impl Program {
         Program { text, ..Program::default() }
     }
 
+    /// What stands for the PTX of a program that was compiled: its text.
+    pub fn ptx(&self) -> Option<&str> {
+        self.cubin.is_some().then_some(self.text.as_str())
+    }
+
     /// Makes the module, or says in the log why there is none.
     pub fn compile(&mut self, options: &[String]) -> Result<(), u32> {
         let arch = options.iter().find_map(|option| option.strip_prefix("-arch=sm_").or(option.strip_prefix("-arch=compute_")));

@@ -110,8 +110,26 @@ fn elementwise(text: &'static str, name: &str, call: &str, inputs: Vec<(DType, V
 
 /// Functions of one number, of the types that have arithmetic.
 const UNARY: [&str; 20] = [
-    "neg_", "abs_", "exp_", "log_", "sqrt_", "sin_", "cos_", "atan_", "tanh_", "erf_", "sigmoid_", "floor_", "ceil_", "round_",
-    "sign_", "reciprocal_", "not_", "round_bf16", "round_f16", "round_tf32",
+    "neg_",
+    "abs_",
+    "exp_",
+    "log_",
+    "sqrt_",
+    "sin_",
+    "cos_",
+    "atan_",
+    "tanh_",
+    "erf_",
+    "sigmoid_",
+    "floor_",
+    "ceil_",
+    "round_",
+    "sign_",
+    "reciprocal_",
+    "not_",
+    "round_bf16",
+    "round_f16",
+    "round_tf32",
 ];
 
 /// Functions of two.

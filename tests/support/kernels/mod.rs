@@ -58,7 +58,7 @@ pub struct Case {
 }
 
 /// An empty folder of the caller's own: tests run side by side, over the same models.
-fn own_folder(name: &str) -> PathBuf {
+pub fn own_folder(name: &str) -> PathBuf {
     static FOLDERS: AtomicUsize = AtomicUsize::new(0);
     support::folder(&format!("{name}-{}", FOLDERS.fetch_add(1, Relaxed)))
 }
@@ -132,4 +132,3 @@ impl Case {
         case(&self.of, reduced::odd(&self.kernel), &self.in_place, &self.mesh, self.aligned)
     }
 }
-

@@ -64,12 +64,10 @@ functions! { INTERNAL;
         Ok(())
     }
     nvrtcGetPTXSize(program: u64, bytes: *mut usize) {
-        put(bytes, of(program, |program| program.cubin.as_ref().map(|cubin| cubin.len() + 1))?, INVALID_INPUT)
+        put(bytes, of(program, |program| program.ptx().map(|ptx| ptx.len() + 1))?, INVALID_INPUT)
     }
     nvrtcGetPTX(program: u64, to: *mut c_char) {
-        let mut bytes = of(program, |program| program.cubin.clone())?;
-        bytes.push(0);
-        host::write(to as u64, &bytes);
+        host::write(to as u64, &with_end(&of(program, |program| program.ptx().map(str::to_owned))?));
         Ok(())
     }
     nvrtcGetCUBINSize(program: u64, bytes: *mut usize) {
