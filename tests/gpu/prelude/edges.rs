@@ -3,6 +3,7 @@
 use shardc_executor::tensor::Tensor;
 use shardc_ir::dtype::DType;
 use shardc_testkit::random::Random;
+use std::f32::consts::{E, FRAC_PI_2, LN_2, PI};
 
 /// Edges of `f32`: ends of the type, of narrower types and of their roundings, of functions.
 const F32: [f32; 52] = [
@@ -20,23 +21,23 @@ const F32: [f32; 52] = [
     0.25,
     0.4142,
     0.5,
-    0.6931472,
+    LN_2,
     0.9277344,
     0.99999994,
     1.0,
     1.0000001,
-    1.00390625,
-    1.01171875,
+    1.0 + 1.0 / 256.0,
+    1.0 + 3.0 / 256.0,
     1.0004883,
     1.5,
-    1.5707964,
+    FRAC_PI_2,
     2.0,
     2.4142137,
     2.5,
-    2.718_281_7,
+    E,
     3.0,
-    3.1415927,
-    4.7123890,
+    PI,
+    3.0 * FRAC_PI_2,
     7.0,
     10.0,
     20.0,
