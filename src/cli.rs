@@ -17,6 +17,7 @@ mod init;
 mod inspect;
 mod interrupt;
 mod job;
+mod launch;
 mod metrics;
 mod ops;
 mod output;
@@ -24,6 +25,7 @@ mod overwrite;
 mod page;
 mod profile;
 mod progress;
+mod ranks;
 mod traffic;
 mod train;
 mod verify;
@@ -53,6 +55,8 @@ enum Command {
     Verify(verify::Verify),
     /// Train from a plan, or from a model and a spec
     Train(train::Train),
+    /// Start several ranks of `train` on this machine, as processes
+    Launch(launch::Launch),
     /// Compute the mean loss and the outputs of a model over data, without an update
     Eval(eval::Eval),
     /// Compare a plan with its reference: the same job on one rank
@@ -71,6 +75,7 @@ enum Command {
 
 /// Runs the command of this process's arguments.
 pub fn main() -> ExitCode {
+    shardc_launch::leash::hold();
     interrupt::end_without_memory();
     match run(Cli::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
@@ -79,7 +84,7 @@ pub fn main() -> ExitCode {
                 Failure::User(diagnostics) => report::print(diagnostics),
                 Failure::Usage(message) => output::note(&format!("error: {message}\n\nFor more information, try '--help'.")),
                 Failure::Machine(message) => output::note(&format!("failure of the machine: {message}")),
-                Failure::Disproved | Failure::Interrupted(_) => {}
+                Failure::Disproved | Failure::Interrupted(_) | Failure::Rank(_) => {}
             }
             ExitCode::from(failure.code())
         }
@@ -93,6 +98,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Inspect(command) => command.run(),
         Command::Verify(command) => command.run(),
         Command::Train(command) => command.run(),
+        Command::Launch(command) => command.run(),
         Command::Eval(command) => command.run(),
         Command::Check(command) => command.run(),
         Command::Bench(command) => command.run(),

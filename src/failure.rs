@@ -18,6 +18,8 @@ pub enum Failure {
     /// A signal of that number asked for the end; what was done is said already: exit code 128 and
     /// the number, of Ctrl-C 130.
     Interrupted(i32),
+    /// A rank that is a process of its own ended with that exit code; what it said is said already.
+    Rank(u8),
 }
 
 impl Failure {
@@ -41,6 +43,7 @@ impl Failure {
             Failure::Usage(_) => 2,
             Failure::Machine(_) => 3,
             Failure::Interrupted(signal) => 128 + *signal as u8,
+            Failure::Rank(code) => *code,
         }
     }
 }

@@ -10,7 +10,8 @@ use std::process::Command;
 use std::sync::LazyLock;
 
 /// Licences that a dependency may be under.
-const LICENCES: &[&str] = &["Apache-2.0", "Apache-2.0 WITH LLVM-exception", "BSD-2-Clause", "ISC", "MIT", "Unicode-3.0", "Zlib"];
+const LICENCES: &[&str] =
+    &["Apache-2.0", "Apache-2.0 WITH LLVM-exception", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "Unicode-3.0", "Zlib"];
 
 /// Packages that ask for programs beside Rust and a C compiler, or that bring a second way to do
 /// what the project does in one.

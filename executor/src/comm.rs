@@ -1,14 +1,15 @@
-//! Collectives and messages among the ranks of one process.
+//! Collectives and messages among ranks, which are threads or processes.
 //!
-//! Members meet at a barrier that blocks. Parts are combined in the order of the group, so that
+//! Members meet, and then read what the others have staged. Parts are combined in the order of the group, so that
 //! every member gets the same bits in every run; large sums are shared out, each member combining
 //! one slice for all.
 
 use crate::arena::Operands;
 use crate::cpu::{combine, combine_halves};
 use crate::joined::Joined;
+use crate::meeting::{Board, Meeting};
 use crate::transfer::{Transfer, exchange};
-use crate::world::{Meeting, World};
+use crate::world::World;
 use half::{bf16, f16};
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::{Collective, CollectiveKind, CommunicationKind};
@@ -17,6 +18,7 @@ use shardc_ir::reason;
 use shardc_ir::reason::Reason;
 use shardc_ir::reduce_kind::ReduceKind;
 use std::collections::BTreeMap;
+use std::iter;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -93,7 +95,8 @@ impl Communicator {
         if !self.groups.contains_key(&apart) {
             let members = self.mesh.group(self.rank, &apart);
             let index = members.iter().position(|r| *r == self.rank).ok_or("a rank outside its group")?;
-            let meeting = self.world.meeting(members);
+            let purpose = apart.iter().fold(0, |axes, axis| axes | 1 << axis.index());
+            let meeting = self.world.meeting(members, purpose);
             self.groups.insert(apart.clone(), Member { rank: self.rank, meeting, index, parity: 0, sent: 0 });
         }
         let member = self.groups.get_mut(&apart).ok_or("a group that is not there")?;
@@ -208,24 +211,26 @@ impl Member {
         range: Range<usize>,
     ) -> Result<(), Reason> {
         let (size, len, element) = (self.meeting.size(), range.len(), call.dtype.bytes() as usize);
-        let set = self.stage(world, call, len, |staged| {
-            operands.each(range.clone(), |at, bytes| staged[at..at + bytes.len()].copy_from_slice(bytes));
-        })?;
         let share = |member: usize| len / element * member / size * element..len / element * (member + 1) / size * element;
         let own = share(self.index);
+        let fill =
+            |staged: &mut [u8]| operands.each(range.clone(), |at, bytes| staged[at..at + bytes.len()].copy_from_slice(bytes));
+        let is_small = len <= SMALL;
+        let set = self.stage(world, call, len, fill, |reader| vec![if is_small { 0..len } else { share(reader) }])?;
         // Each other member's share of what is staged here, and what is combined here to each of
         // them.
         self.sent += (len - own.len() + (size - 1) * own.len()) as u64;
-        if len <= SMALL {
+        if is_small {
             operands.each(range, |at, bytes| self.combine(call, set, at, bytes));
             return Ok(());
         }
-        self.meeting.write_result(self.index, own.len(), |result| self.combine(call, set, own.start, result));
-        self.meeting.wait(world, self.rank, call)?;
+        self.meeting.write(Board::Combined, self.index, own.len(), |result| self.combine(call, set, own.start, result));
+        let whole = |writer| iter::once(0..share(writer).len()).collect();
+        self.meeting.wait(world, self.rank, call, Board::Combined, |writer, _| whole(writer))?;
         for member in 0..size {
             let share = share(member);
             let place = range.start + share.start..range.start + share.end;
-            self.meeting.read_result(member, share.len(), |result| {
+            self.meeting.read(Board::Combined, member, |result| {
                 operands.each(place, |at, bytes| bytes.copy_from_slice(&result[at..at + bytes.len()]));
             });
         }
@@ -271,23 +276,29 @@ impl Member {
         let size = self.meeting.size();
         let parts = if call.kind == CollectiveKind::AllGather { 1 } else { size };
         let bytes = batch.last().map_or(0, |last| last.at + last.piece.len() * parts);
-        let set = self.stage(world, call, bytes, |staged| {
+        let fill = |staged: &mut [u8]| {
             for Staged { operand, piece, at } in batch {
                 for part in 0..parts {
                     let from = at + part * piece.len();
                     staged[from..from + piece.len()].copy_from_slice(&reads[*operand][piece.of(part)]);
                 }
             }
-        })?;
-        for Staged { operand, piece, at } in batch {
+        };
+        let read_by = |reader: usize, Staged { piece, at, .. }: &Staged| {
+            let from = if parts == 1 { *at } else { at + reader * piece.len() };
+            from..from + piece.len()
+        };
+        let set = self.stage(world, call, bytes, fill, |reader| batch.iter().map(|staged| read_by(reader, staged)).collect())?;
+        for staged in batch {
+            let Staged { operand, piece, .. } = staged;
             let (len, destination) = (piece.len(), &mut writes[*operand]);
             self.sent += ((size - 1) * len) as u64;
-            let own = if parts == 1 { *at } else { at + self.index * len };
+            let own = read_by(self.index, staged);
             match call.kind {
-                CollectiveKind::ReduceScatter => self.combine(call, set, own, &mut destination[piece.of(0)]),
+                CollectiveKind::ReduceScatter => self.combine(call, set, own.start, &mut destination[piece.of(0)]),
                 _ => (0..size).for_each(|member| {
                     let to = &mut destination[piece.of(member)];
-                    self.meeting.read(set, member, |staged| to.copy_from_slice(&staged[own..own + len]));
+                    self.meeting.read(set, member, |staged| to.copy_from_slice(&staged[own.clone()]));
                 }),
             }
         }
@@ -295,17 +306,25 @@ impl Member {
     }
 
     /// Puts `bytes` of this member where the others can read them, and waits until every member has
-    /// put its own. Returns the set they are in.
-    fn stage(&mut self, world: &World, call: &Collective, bytes: usize, fill: impl FnOnce(&mut [u8])) -> Result<usize, Reason> {
-        let set = self.parity;
-        self.parity = 1 - set;
-        self.meeting.write(set, self.index, bytes, fill);
-        self.meeting.wait(world, self.rank, call)?;
-        Ok(set)
+    /// put its own; `read_by` says which of them, of every member's, a member reads. Returns the
+    /// board they are on.
+    fn stage(
+        &mut self,
+        world: &World,
+        call: &Collective,
+        bytes: usize,
+        fill: impl FnOnce(&mut [u8]),
+        read_by: impl Fn(usize) -> Vec<Range<usize>>,
+    ) -> Result<Board, Reason> {
+        let board = Board::Staged(self.parity);
+        self.parity = 1 - self.parity;
+        self.meeting.write(board, self.index, bytes, fill);
+        self.meeting.wait(world, self.rank, call, board, |_, reader| read_by(reader))?;
+        Ok(board)
     }
 
     /// Combines what all members staged from byte `from` on, in the order of the group.
-    fn combine(&self, call: &Collective, set: usize, from: usize, out: &mut [u8]) {
+    fn combine(&self, call: &Collective, set: Board, from: usize, out: &mut [u8]) {
         for member in 0..self.meeting.size() {
             self.meeting.read(set, member, |staged| {
                 let staged = &staged[from..from + out.len()];

@@ -7,7 +7,8 @@
 //! | what an executor asks of a rank, of any backend | [`worker::Worker`], [`memory::Memory`] |
 //! | one rank on the CPU: its memory, threads and tasks | [`rank::Rank`], [`arena::Arena`] |
 //! | kernels | [`cpu`], the definition of every form |
-//! | collectives and messages | [`comm::Communicator`], [`transfer`], [`world::World`] |
+//! | collectives and messages | [`comm::Communicator`], [`meeting`], [`transfer`], [`world::World`] |
+//! | ranks that are processes | [`wires`], [`run::processes`] |
 //! | all ranks in turn, to compare with | [`replay::Replay`] |
 //! | where numbers are not finite | [`finite`] |
 //! | whole arrays and parts of them | [`tensor::Tensor`], [`shard::Layout`] |
@@ -50,6 +51,7 @@ pub mod guard;
 pub mod init;
 mod joined;
 pub mod load;
+pub mod meeting;
 pub mod memory;
 pub mod profile;
 pub mod random;
@@ -60,5 +62,6 @@ pub mod shard;
 pub mod tensor;
 pub mod train;
 pub mod transfer;
+pub mod wires;
 pub mod worker;
 pub mod world;

@@ -1,4 +1,8 @@
-//! The ranks of one process, and the steps they run together.
+//! The ranks of a program, and the steps they run together: all of them in this process, or one of
+//! them, with the others in processes of their own.
+
+mod carry;
+pub mod processes;
 
 use crate::comm::TrafficTable;
 use crate::cpu::threads::Threads;
@@ -11,6 +15,7 @@ use crate::profile::Profile;
 use crate::tensor::Tensor;
 use crate::worker::{Asked, CpuWorker, Worker};
 use crate::world::World;
+use processes::{Company, Request};
 use shardc_ir::diagnostic::counted;
 use shardc_ir::plan::Buffer;
 use shardc_ir::plan::set::{Name, PlanSet};
@@ -23,12 +28,15 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Instant;
 
-/// A running program: one thread (or pool) for each rank, waiting for what to do.
+/// A running program: one thread (or pool) for each rank that is here, waiting for what to do.
 #[derive(Debug)]
 pub struct Executor {
     pub(crate) loaded: LoadedSet,
     world: Arc<World>,
     ranks: Vec<Handle>,
+    /// The number of the first rank that is here.
+    first: u64,
+    company: Option<Company>,
     guard: Option<Arc<Guards>>,
     profile: Option<Profile>,
     step: u64,
@@ -115,7 +123,7 @@ impl Executor {
         let started = (0..).zip(workers).map(|(rank, worker)| start(rank, worker, threads));
         let ranks = started.collect::<Result<_, _>>().map_err(ExecutionError::before)?;
         let guard = Guards::of(&loaded.programs).map(Arc::new);
-        Ok(Executor { loaded, world, ranks, guard, profile: None, step: 0 })
+        Ok(Executor { loaded, world, ranks, first: 0, company: None, guard, profile: None, step: 0 })
     }
 
     /// The programs.
@@ -165,7 +173,7 @@ impl Executor {
         let guards = guard.as_ref().map(|guard| guard.each.clone());
         let timed_from = self.profile.is_some().then(Instant::now);
         let asked = Asked { number: step, batch, outputs, guards, timed_from };
-        let mut parts = self.on_each(Some(step), move |worker| worker.step(&asked))?;
+        let mut parts = self.on_all(Some(step), move |worker| worker.step(&asked))?;
         if let Some(profile) = &mut self.profile {
             profile.add(parts.iter_mut().filter_map(|rank| rank.timed.take()).collect());
         }
@@ -265,7 +273,7 @@ impl Executor {
     /// If no program has it, it is partial, or a rank failed.
     pub fn read(&self, name: &Name) -> Result<Tensor, ExecutionError> {
         let of_rank = name.clone();
-        let parts = self.on_each(None, move |worker| Ok(worker.read(&of_rank)?))?;
+        let parts = self.ask(&Request::Read(name.clone()), move |worker| Ok(worker.read(&of_rank)?))?;
         self.whole(name, parts)
     }
 
@@ -274,8 +282,8 @@ impl Executor {
     /// # Errors
     /// If a rank failed.
     pub fn parts(&self, name: &Name) -> Result<Vec<Option<Vec<u8>>>, ExecutionError> {
-        let name = name.clone();
-        self.on_each(None, move |worker| Ok(worker.named(&name).map(|id| worker.part(id)).transpose()?))
+        let (name, request) = (name.clone(), Request::Parts(name.clone()));
+        self.ask(&request, move |worker| Ok(worker.named(&name).map(|id| worker.part(id)).transpose()?))
     }
 
     /// The traffic of each rank so far, by kind and axes.
@@ -283,7 +291,7 @@ impl Executor {
     /// # Errors
     /// If a rank failed.
     pub fn traffic(&self) -> Result<Vec<TrafficTable>, ExecutionError> {
-        self.on_each(None, |worker| Ok(worker.traffic()))
+        self.ask(&Request::Traffic, |worker| Ok(worker.traffic()))
     }
 
     /// For each rank the bytes of memory that it has taken from the machine, and those up to the
@@ -292,7 +300,7 @@ impl Executor {
     /// # Errors
     /// If a rank failed.
     pub fn memory(&self) -> Result<Vec<(u64, u64)>, ExecutionError> {
-        self.on_each(None, |worker| Ok(worker.memory()))
+        self.ask(&Request::Memory, |worker| Ok(worker.memory()))
     }
 
     fn named(&self, name: &Name) -> Result<&Buffer, ExecutionError> {
@@ -333,51 +341,57 @@ impl Executor {
         Ok(tensor)
     }
 
-    /// Runs `f` on every rank at once. After an error no rank runs anything any more.
+    /// Runs `f` on every rank that is here at once. After an error no rank runs anything any more.
     fn on_each<R: Send + 'static>(
         &self,
         step: Option<u64>,
         f: impl Fn(&mut dyn Worker) -> Result<R, Fault> + Send + Sync + 'static,
     ) -> Result<Vec<R>, ExecutionError> {
-        let failed = |world: &World| {
-            let failure = world.failure();
-            failure.map(|failure| {
-                let Fault { message, of_data } = failure.fault;
-                ExecutionError { rank: Some(failure.rank), step, message, of_data }
-            })
-        };
-        if let Some(error) = failed(&self.world) {
+        if let Some(error) = self.failed(step, None) {
             return Err(error);
         }
         let f = Arc::new(f);
-        self.world.begin(self.ranks.len() as u64);
+        // Of ranks elsewhere nobody here knows whether they can go on.
+        self.world.begin(if self.company.is_some() { 0 } else { self.ranks.len() as u64 });
         let mut replies = vec![];
-        for (number, handle) in self.ranks.iter().enumerate() {
+        for (number, handle) in (self.first..).zip(&self.ranks) {
             let (sender, receiver) = mpsc::channel();
             let (f, world) = (f.clone(), self.world.clone());
             let job: Job = Box::new(move |worker| {
                 let result =
                     catch_unwind(AssertUnwindSafe(|| f(worker))).unwrap_or_else(|panic| Err(panic_message(&*panic).into()));
-                let result = result.map_err(|fault| world.fail(number as u64, fault));
-                world.end(number as u64);
+                let result = result.inspect_err(|fault| world.fail(number, fault.clone()));
+                world.end(number);
                 // The executor waits for this reply; if it is gone, nobody needs it.
                 let _ = sender.send(result);
             });
             if handle.jobs.as_ref().is_none_or(|jobs| jobs.send(job).is_err()) {
-                self.world.fail(number as u64, "its thread is gone");
+                self.world.fail(number, "its thread is gone");
             }
             replies.push(receiver);
         }
-        let results: Vec<_> = replies.into_iter().map(|reply| reply.recv().ok().and_then(Result::ok)).collect();
-        match results.into_iter().collect() {
-            Some(all) => Ok(all),
-            None => Err(failed(&self.world).unwrap_or_else(|| ExecutionError::before("a rank's thread is gone".to_string()))),
+        let gone = || Err(Fault::from("a rank's thread is gone"));
+        let results: Vec<Result<R, Fault>> = replies.into_iter().map(|reply| reply.recv().unwrap_or_else(|_| gone())).collect();
+        results.into_iter().collect::<Result<_, _>>().map_err(|fault| {
+            let message = fault.message.clone();
+            self.failed(step, Some(fault)).unwrap_or_else(|| ExecutionError::before(message))
+        })
+    }
+
+    /// The first failure of a rank, if there was one; `fault` is that of a rank that is here.
+    fn failed(&self, step: Option<u64>, fault: Option<Fault>) -> Option<ExecutionError> {
+        if let Some(company) = &self.company {
+            return company.failed(step, fault);
         }
+        let failure = self.world.failure()?;
+        let Fault { message, of_data } = failure.fault;
+        Some(ExecutionError { rank: Some(failure.rank), step, message, of_data })
     }
 }
 
 impl Drop for Executor {
     fn drop(&mut self) {
+        self.dismiss();
         for handle in &mut self.ranks {
             handle.jobs = None;
         }

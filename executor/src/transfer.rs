@@ -29,7 +29,8 @@ pub enum Transfer<'a> {
     },
 }
 
-/// The way from one rank to another; messages are taken in the order in which they were sent.
+/// The way from one rank to another for one purpose; messages are taken in the order in which they
+/// were sent.
 #[derive(Debug, Default)]
 pub struct Channel {
     /// The messages on their way.
@@ -44,6 +45,20 @@ pub(crate) struct Line {
     messages: VecDeque<(DType, Vec<u8>)>,
 }
 
+/// The purpose of messages between stages; those of calls have the set of their axes.
+pub const MESSAGES: u64 = 0;
+
+/// The ends of a channel, and its purpose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Route {
+    /// The rank that sends.
+    pub from: u64,
+    /// The rank that receives.
+    pub to: u64,
+    /// What for.
+    pub purpose: u64,
+}
+
 /// Makes the `transfers` of `rank` together: all of them begin before it waits for any.
 ///
 /// # Errors
@@ -53,12 +68,9 @@ pub fn exchange(world: &World, rank: u64, transfers: &mut [Transfer<'_>]) -> Res
     let mut sent = vec![];
     for transfer in &*transfers {
         if let Transfer::Send { to, dtype, bytes } = transfer {
-            let channel = world.channel(rank, *to);
-            let mut line = channel.gate.lock();
-            line.messages.push_back((*dtype, bytes.to_vec()));
-            line.sent += 1;
-            sent.push((*to, line.sent));
-            world.wake(&channel.gate, &line);
+            let route = Route { from: rank, to: *to, purpose: MESSAGES };
+            world.post(route, *dtype, &[bytes])?;
+            sent.push(route);
         }
     }
     for transfer in transfers {
@@ -66,28 +78,45 @@ pub fn exchange(world: &World, rank: u64, transfers: &mut [Transfer<'_>]) -> Res
             receive(world, rank, *from, *dtype, bytes)?;
         }
     }
-    for (to, number) in sent.into_iter().filter(|_| world.is_strict()) {
-        let channel = world.channel(rank, to);
+    // All that this rank has sent, it has sent here, so what lies there is its own.
+    for route in sent.into_iter().filter(|_| world.is_strict()) {
+        let channel = world.channel(route);
         let mut line = channel.gate.lock();
-        while line.taken < number {
-            line = world.sleep(rank, &channel.gate, line, Wait::Send(to))?;
+        while line.taken < line.sent {
+            line = world.sleep(rank, &channel.gate, line, Wait::Send(route.to))?;
         }
     }
     world.pause(rank);
     Ok(())
 }
 
-fn receive(world: &World, rank: u64, from: u64, dtype: DType, bytes: &mut [u8]) -> Result<(), Reason> {
-    let channel = world.channel(from, rank);
+/// Puts a message where its receiver takes it.
+pub(crate) fn deliver(world: &World, route: Route, dtype: DType, bytes: Vec<u8>) {
+    let channel = world.channel(route);
     let mut line = channel.gate.lock();
-    let (sent_dtype, message) = loop {
+    line.messages.push_back((dtype, bytes));
+    line.sent += 1;
+    world.wake(&channel.gate, &line);
+}
+
+/// Takes the next message of a route, for which its receiver waits as `why` says.
+pub(crate) fn take(world: &World, route: Route, why: Wait) -> Result<(DType, Vec<u8>), Reason> {
+    let channel = world.channel(route);
+    let mut line = channel.gate.lock();
+    let message = loop {
         match line.messages.pop_front() {
             Some(message) => break message,
-            None => line = world.sleep(rank, &channel.gate, line, Wait::Receive(from))?,
+            None => line = world.sleep(route.to, &channel.gate, line, why)?,
         }
     };
+    line.taken += 1;
+    world.wake(&channel.gate, &line);
+    Ok(message)
+}
+
+fn receive(world: &World, rank: u64, from: u64, dtype: DType, bytes: &mut [u8]) -> Result<(), Reason> {
+    let (sent_dtype, message) = take(world, Route { from, to: rank, purpose: MESSAGES }, Wait::Receive(from))?;
     if (sent_dtype, message.len()) != (dtype, bytes.len()) {
-        drop(line);
         let elements = |dtype: DType, bytes: usize| format!("{} {dtype}", bytes as u64 / dtype.bytes());
         let (sent, wanted) = (elements(sent_dtype, message.len()), elements(dtype, bytes.len()));
         let message = format!("rank {from} sends {sent} to rank {rank}, which expects {wanted}");
@@ -95,7 +124,5 @@ fn receive(world: &World, rank: u64, from: u64, dtype: DType, bytes: &mut [u8]) 
         return Err(message.into());
     }
     bytes.copy_from_slice(&message);
-    line.taken += 1;
-    world.wake(&channel.gate, &line);
     Ok(())
 }

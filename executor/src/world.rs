@@ -1,18 +1,21 @@
-//! The meeting places of the ranks of one process: what they wait for, barriers with staging
-//! memory, and the news that one of them failed.
+//! Where ranks meet: what they wait for, and the news that one of them failed. Ranks are threads of
+//! one process, or the one that is here has ways to others.
 //!
 //! A rank that has to wait sleeps at a gate. When every rank that still runs sleeps, none can wake
 //! another: that is an error, which says what each of them waits for.
 
 use crate::fault::Fault;
+use crate::meeting::Meeting;
 use crate::random::Stream;
-use crate::transfer::Channel;
-use shardc_ir::kernel::{Collective, CollectiveKind};
+use crate::transfer::{Channel, Route, deliver};
+use crate::wires::Wires;
+use shardc_ir::dtype::DType;
+use shardc_ir::kernel::CollectiveKind;
 use shardc_ir::reason::Reason;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -25,11 +28,12 @@ pub struct Failure {
     pub fault: Fault,
 }
 
-/// All ranks of one process.
+/// All ranks of one process, and the ways to those of others.
 #[derive(Debug, Default)]
 pub struct World {
     meetings: Mutex<BTreeMap<Vec<u64>, Arc<Meeting>>>,
-    channels: Mutex<BTreeMap<(u64, u64), Arc<Channel>>>,
+    channels: Mutex<BTreeMap<Route, Arc<Channel>>>,
+    wires: OnceLock<Box<dyn Wires>>,
     failure: Mutex<Option<Failure>>,
     failed: AtomicBool,
     activity: Mutex<Activity>,
@@ -90,6 +94,11 @@ impl<T> Gate<T> {
         lock(&self.state)
     }
 
+    fn notify(&self) {
+        let _held = self.lock();
+        self.changed.notify_all();
+    }
+
     fn address(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
@@ -129,15 +138,41 @@ impl World {
         }
     }
 
-    /// The meeting of `members`, the same for each of them.
-    pub fn meeting(&self, members: Vec<u64>) -> Arc<Meeting> {
+    /// The meeting of `members`, the same for each of them; `purpose` is that of the messages by
+    /// which they meet where they are processes.
+    pub fn meeting(&self, members: Vec<u64>, purpose: u64) -> Arc<Meeting> {
         let mut meetings = lock(&self.meetings);
-        meetings.entry(members).or_insert_with_key(|members| Arc::new(Meeting::new(members.len()))).clone()
+        meetings.entry(members).or_insert_with_key(|members| Arc::new(Meeting::new(members.clone(), purpose))).clone()
     }
 
-    /// The way from one rank to another, the same for both.
-    pub fn channel(&self, from: u64, to: u64) -> Arc<Channel> {
-        lock(&self.channels).entry((from, to)).or_default().clone()
+    /// The channel of a route, the same for both ends.
+    pub fn channel(&self, route: Route) -> Arc<Channel> {
+        lock(&self.channels).entry(route).or_default().clone()
+    }
+
+    /// All other ranks are processes from now on, which `wires` lead to.
+    pub fn connect(&self, wires: Box<dyn Wires>) {
+        // They are laid once.
+        let _ = self.wires.set(wires);
+    }
+
+    /// Whether each rank is a process.
+    pub fn is_of_processes(&self) -> bool {
+        self.wires.get().is_some()
+    }
+
+    /// Sends `parts`, one after another, as one message.
+    ///
+    /// # Errors
+    /// If the receiver is gone.
+    pub fn post(&self, route: Route, dtype: DType, parts: &[&[u8]]) -> Result<(), Reason> {
+        match self.wires.get() {
+            Some(wires) => wires.send(self, route, dtype, parts),
+            None => {
+                deliver(self, route, dtype, parts.concat());
+                Ok(())
+            }
+        }
     }
 
     /// Ends the run: every rank that waits, or is going to, gets an error. The first failure is
@@ -145,14 +180,8 @@ impl World {
     pub fn fail(&self, rank: u64, fault: impl Into<Fault>) {
         lock(&self.failure).get_or_insert(Failure { rank, fault: fault.into() });
         self.failed.store(true, Ordering::SeqCst);
-        for meeting in lock(&self.meetings).values() {
-            let _held = meeting.gate.lock();
-            meeting.gate.changed.notify_all();
-        }
-        for channel in lock(&self.channels).values() {
-            let _held = channel.gate.lock();
-            channel.gate.changed.notify_all();
-        }
+        lock(&self.meetings).values().for_each(|meeting| meeting.gate.notify());
+        lock(&self.channels).values().for_each(|channel| channel.gate.notify());
     }
 
     /// The first failure, if there was one.
@@ -219,7 +248,7 @@ impl World {
         thread::sleep(Duration::from_nanos(nanoseconds));
     }
 
-    fn reason(&self) -> String {
+    pub(crate) fn reason(&self) -> String {
         self.failure().map_or_else(|| "another rank failed".to_string(), |failure| failure.fault.message)
     }
 }
@@ -233,90 +262,6 @@ impl Activity {
         let each: Vec<String> = self.asleep.iter().map(|(rank, (_, why))| format!("rank {rank} waits {why}")).collect();
         Some(format!("no rank can go on: {}", each.join(", ")))
     }
-}
-
-/// A group of ranks with memory to exchange.
-#[derive(Debug)]
-pub struct Meeting {
-    size: usize,
-    gate: Gate<State>,
-    /// Two sets, used in turn: for each member what it stages.
-    staged: [Vec<RwLock<Vec<u64>>>; 2],
-    /// For each member the slice that it combined.
-    results: Vec<RwLock<Vec<u64>>>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    arrived: usize,
-    generation: u64,
-    call: Option<Collective>,
-}
-
-impl Meeting {
-    fn new(size: usize) -> Meeting {
-        let buffers = || (0..size).map(|_| RwLock::default()).collect();
-        Meeting { size, gate: Gate::default(), staged: [buffers(), buffers()], results: buffers() }
-    }
-
-    /// The number of members.
-    pub fn size(&self) -> usize {
-        self.size
-    }
-
-    /// Waits as `rank` for all members; all must come for the same `call`.
-    pub fn wait(&self, world: &World, rank: u64, call: &Collective) -> Result<(), Reason> {
-        world.pause(rank);
-        let mut state = self.gate.lock();
-        if state.call.get_or_insert_with(|| call.clone()) != call {
-            drop(state);
-            let message = "members of a group call different collectives".to_string();
-            world.fail(rank, message.clone());
-            return Err(message.into());
-        }
-        state.arrived += 1;
-        if state.arrived == self.size {
-            *state = State { arrived: 0, generation: state.generation + 1, call: None };
-            world.wake(&self.gate, &state);
-        } else {
-            let generation = state.generation;
-            while state.generation == generation {
-                state = world.sleep(rank, &self.gate, state, Wait::Call(call.kind))?;
-            }
-        }
-        drop(state);
-        world.pause(rank);
-        Ok(())
-    }
-
-    /// Lets `fill` write the `bytes` that `member` stages.
-    pub fn write(&self, set: usize, member: usize, bytes: usize, fill: impl FnOnce(&mut [u8])) {
-        write(&self.staged[set][member], bytes, fill);
-    }
-
-    /// Shows what `member` staged, perhaps with some bytes behind it.
-    pub fn read(&self, set: usize, member: usize, f: impl FnOnce(&[u8])) {
-        f(bytemuck::cast_slice(&self.staged[set][member].read().unwrap_or_else(PoisonError::into_inner)));
-    }
-
-    /// Lets `fill` write the `bytes` that `member` combined.
-    pub fn write_result(&self, member: usize, bytes: usize, fill: impl FnOnce(&mut [u8])) {
-        write(&self.results[member], bytes, fill);
-    }
-
-    /// Shows the `bytes` that `member` combined.
-    pub fn read_result(&self, member: usize, bytes: usize, f: impl FnOnce(&[u8])) {
-        let words = self.results[member].read().unwrap_or_else(PoisonError::into_inner);
-        f(&bytemuck::cast_slice(&words)[..bytes]);
-    }
-}
-
-fn write(buffer: &RwLock<Vec<u64>>, bytes: usize, fill: impl FnOnce(&mut [u8])) {
-    let mut words = buffer.write().unwrap_or_else(PoisonError::into_inner);
-    if words.len() * 8 < bytes {
-        words.resize(bytes.div_ceil(8), 0);
-    }
-    fill(&mut bytemuck::cast_slice_mut(&mut words)[..bytes]);
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

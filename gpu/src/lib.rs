@@ -5,6 +5,7 @@
 //! | the calls that a rank makes of its GPU, and nothing else | [`device::Device`] |
 //! | the same over NVIDIA's libraries, opened where they are found | [`cuda`] |
 //! | a launch table with all addresses and handles of a rank | [`queue`] |
+//! | what the host writes before a step and reads behind it | [`staging`] |
 //! | one rank: its memory, its steps, graphs, and how it ends | [`rank::GpuRank`] |
 //! | its communicators | [`groups`] |
 //! | algorithms of cuBLASLt, the same on all ranks | [`choices`] |
@@ -20,5 +21,6 @@ pub mod groups;
 pub mod pinned;
 pub mod queue;
 pub mod rank;
+pub mod staging;
 pub mod start;
 pub mod watch;

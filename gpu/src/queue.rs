@@ -3,6 +3,7 @@
 
 use crate::device::{Call, Comm, Function, Launch, Message};
 use crate::groups::Groups;
+use crate::staging::Staging;
 use shardc_codegen::matmul::Matmul;
 use shardc_codegen::table::{End, Part, Ran, Range, Table, Work as Row};
 use shardc_cublaslt::Operands;
@@ -10,14 +11,11 @@ use shardc_executor::comm::TrafficTable;
 use shardc_executor::memory::Place;
 use shardc_ir::kernel::{Collective, CollectiveKind, CommunicationKind};
 use shardc_ir::mesh::Mesh;
-use shardc_ir::plan::{HostScalar, Stream, Turn};
+use shardc_ir::plan::{Stream, Turn};
 use shardc_ir::reason;
 use shardc_ir::reason::Reason;
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range as Bytes;
-
-/// Pieces of pinned memory begin at multiples of so many bytes.
-const LINE: usize = 64;
 
 /// One row of a table, run once.
 #[derive(Debug, Clone, PartialEq)]
@@ -92,21 +90,6 @@ pub struct Queue {
     pub pinned: Staging,
     /// What the rank sends in a step: of calls as many bytes as the ring algorithms.
     pub traffic: TrafficTable,
-}
-
-/// Ranges of pinned memory.
-#[derive(Debug, Default)]
-pub struct Staging {
-    /// Those of inputs, by position.
-    pub inputs: Vec<(u32, Bytes<usize>)>,
-    /// Those of numbers.
-    pub scalars: Vec<(HostScalar, u64, Bytes<usize>)>,
-    /// Those of results, by position.
-    pub outputs: Vec<(u32, Bytes<usize>)>,
-    /// That of the word for wrong data.
-    pub fault: Bytes<usize>,
-    /// Bytes of all.
-    pub bytes: usize,
 }
 
 /// What rows become calls with.
@@ -261,16 +244,6 @@ impl Queue {
             sent.calls += 1;
             sent.bytes_sent += end.range.bytes;
         }
-    }
-}
-
-impl Staging {
-    /// Room for the bytes of a range.
-    fn take(&mut self, range: &Range) -> Bytes<usize> {
-        let start = self.bytes;
-        let end = start + range.bytes as usize;
-        self.bytes = end.next_multiple_of(LINE);
-        start..end
     }
 }
 

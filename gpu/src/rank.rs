@@ -18,10 +18,8 @@ use shardc_executor::comm::TrafficTable;
 use shardc_executor::fault::Fault;
 use shardc_executor::finite::Oddity;
 use shardc_executor::memory::{Memory, Place};
-use shardc_executor::tensor::Tensor;
 use shardc_executor::worker::{Asked, Stepped, Worker};
 use shardc_executor::world::World;
-use shardc_ir::plan::set::Name;
 use shardc_ir::plan::{BufferId, Stream as Side};
 use shardc_ir::reason;
 use shardc_ir::reason::Reason;
@@ -324,60 +322,10 @@ impl<D: Device> GpuRank<D> {
         Ok(())
     }
 
-    /// Puts what the host writes where the GPU fetches it.
-    fn stage(&mut self, number: u64, batch: &[Tensor]) -> Result<(), Fault> {
-        let (place, staging) = (&self.place, &self.queue.pinned);
-        let bytes = self.pinned.as_mut().ok_or("no pinned memory")?.bytes_mut();
-        let program = place.program();
-        let start = |id: BufferId| program.buffers[id.index()].offset;
-        for (input, range) in &staging.inputs {
-            let (input, at) = (&program.inputs[*input as usize], place.loaded.inputs[*input as usize]);
-            let tensor = batch.get(at).ok_or("an input without an array").map_err(Fault::of_data)?;
-            place.check_type(input.buffer, tensor).map_err(Fault::of_data)?;
-            let staged = &mut bytes[range.clone()];
-            for part in place.parts(input.buffer, &tensor.bytes)? {
-                let from = start(input.buffer);
-                part.write(&mut staged[(part.range.start - from) as usize..(part.range.end - from) as usize]);
-            }
-        }
-        for (id, value) in place.scalars(number) {
-            let range = staging.scalars.iter().find(|(_, to, _)| *to == start(id)).map(|(.., range)| range.clone());
-            let staged = &mut bytes[range.ok_or("a number without a row")?];
-            for part in place.parts(id, &value.bytes)? {
-                part.write(&mut staged[..(part.range.end - part.range.start) as usize]);
-            }
-        }
-        Ok(())
-    }
-
-    /// The results of a step that the GPU has copied out.
-    fn results(&self, names: &[Name]) -> Result<Vec<Option<Vec<u8>>>, Fault> {
-        let bytes = self.pinned()?.bytes();
-        if bytes[self.queue.pinned.fault.clone()].iter().any(|byte| *byte != 0) {
-            return Err(Fault::of_data("an index in the data is outside of what it indexes"));
-        }
-        let program = self.place.program();
-        let part = |name: &Name| -> Result<Option<Vec<u8>>, Reason> {
-            let Some(id) = self.named(name) else { return Ok(None) };
-            if !self.place.is_first_replica(id)? {
-                return Ok(None);
-            }
-            let staged = self.queue.pinned.outputs.iter().find(|(at, _)| program.outputs[*at as usize].buffer == id);
-            let (_, range) = staged.ok_or("a result without a row")?;
-            let start = range.start as u64;
-            let offset = program.buffers[id.index()].offset;
-            let slots = self.place.ranges(id)?.into_iter().map(|slot| {
-                let from = (start + slot.start - offset) as usize;
-                &bytes[from..from + (slot.end - slot.start) as usize]
-            });
-            Ok(Some(slots.collect::<Vec<_>>().concat()))
-        };
-        Ok(names.iter().map(part).collect::<Result<_, _>>()?)
-    }
-
     fn take_step(&mut self, asked: &Asked) -> Result<Stepped, Fault> {
         self.device.enter()?;
-        self.stage(asked.number, &asked.batch)?;
+        let bytes = self.pinned.as_mut().ok_or("no pinned memory")?.bytes_mut();
+        self.queue.pinned.write(&self.place, bytes, asked.number, &asked.batch)?;
         for part in 0..self.queue.parts.len() {
             self.run(part)?;
             let is_last = part + 1 == self.queue.parts.len();
@@ -394,7 +342,8 @@ impl<D: Device> GpuRank<D> {
             total.calls += sent.calls;
             total.bytes_sent += sent.bytes_sent;
         }
-        Ok(Stepped { outputs: self.results(&asked.outputs)?, given_up: false, timed: None })
+        let outputs = self.queue.pinned.results(&self.place, self.pinned()?.bytes(), &asked.outputs)?;
+        Ok(Stepped { outputs, given_up: false, timed: None })
     }
 
     /// Gives everything back. Where something failed the communicators end whatever they do, and the

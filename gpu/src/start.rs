@@ -13,20 +13,28 @@ use shardc_executor::guard::Guards;
 use shardc_executor::load::LoadedSet;
 use shardc_executor::memory::Place;
 use shardc_executor::run::{ExecutionError, Executor};
+use shardc_executor::wires;
 use shardc_executor::worker::Worker;
 use shardc_executor::world::World;
 use shardc_ir::plan::set::PlanSet;
 use shardc_ir::reason;
 use shardc_ir::reason::Reason;
-use std::sync::{Arc, Mutex, PoisonError};
+use shardc_launch::control::Control;
+use std::sync::Arc;
 use std::thread;
+
+/// Bytes of what a rank has chosen, at most.
+const MOST_CHOSEN: u64 = 64 << 20;
+
+/// Makes the machine code of kernels for an architecture, in their order.
+pub type Assemble<'a> = &'a (dyn Fn(&Kernels, u32) -> Result<Vec<Vec<u8>>, Reason> + Sync);
 
 /// How programs are started on GPUs.
 pub struct Options<'a> {
     /// Whether steps are captured as graphs.
     pub graphs: bool,
-    /// The machine code of kernels for an architecture, in their order.
-    pub assemble: &'a (dyn Fn(&Kernels, u32) -> Result<Vec<Vec<u8>>, Reason> + Sync),
+    /// What makes the machine code of kernels.
+    pub assemble: Assemble<'a>,
     /// What was chosen for products before; what is chosen now is added.
     pub choices: &'a mut Choices,
 }
@@ -38,6 +46,17 @@ pub trait Open<D>: Sync {
     /// # Errors
     /// If there is none.
     fn open(&self, libraries: &Libraries, rank: u64) -> Result<D, Reason>;
+}
+
+/// The GPU with the number of a rank that is a process, among the processes of its machine. Where
+/// there are fewer GPUs several ranks share one, which NCCL allows to ranks of different hosts only.
+#[derive(Debug)]
+pub struct LocalGpu(pub u64);
+
+impl Open<Cuda> for LocalGpu {
+    fn open(&self, libraries: &Libraries, _: u64) -> Result<Cuda, Reason> {
+        Cuda::open(libraries, (self.0 % u64::from(libraries.gpus())) as u32)
+    }
 }
 
 /// The GPU with the number of the rank.
@@ -88,73 +107,109 @@ pub fn start<D: Device + 'static>(
     options: Options<'_>,
 ) -> Result<Executor, ExecutionError> {
     let world = Arc::new(world);
-    let workers = workers(&loaded, &world, open, options);
-    let workers =
-        workers.map_err(|Failed { rank, why }| ExecutionError { rank, step: None, message: why.into(), of_data: false })?;
+    let ranks: Vec<u64> = (0..loaded.programs.mesh().world_size()).collect();
+    let workers = Start { loaded: &loaded, world: &world, open, control: None }.workers(&ranks, options)?;
     Executor::over(loaded, world, workers, Threads(1))
 }
 
-/// Why a rank cannot start.
-struct Failed {
-    rank: Option<u64>,
-    why: Reason,
-}
-
-impl From<Reason> for Failed {
-    fn from(why: Reason) -> Failed {
-        Failed { rank: None, why }
-    }
-}
-
-fn workers<D: Device + 'static>(
-    loaded: &LoadedSet,
-    world: &Arc<World>,
+/// Starts the rank of `control`, which is a process of its own, as [`start`] starts all.
+///
+/// # Errors
+/// As [`start`], here or on another rank.
+pub fn start_among<D: Device + 'static>(
+    control: Arc<Control>,
+    loaded: LoadedSet,
+    world: World,
     open: &dyn Open<D>,
     options: Options<'_>,
-) -> Result<Vec<Box<dyn Worker>>, Failed> {
-    let set = &*loaded.programs;
-    let ranks = set.mesh().world_size();
-    let (tables, kernels) = tables(set)?;
-    let libraries = Libraries::find(needed(&tables, ranks)).map_err(|missing| reason!("{missing}"))?;
-    if u64::from(libraries.gpus()) < ranks {
-        return Err(reason!("the plan is for {ranks} GPUs, this machine has {}", libraries.gpus()).into());
-    }
-    let devices: Vec<D> = (0..ranks)
-        .map(|rank| open.open(&libraries, rank).map_err(|why| Failed { rank: Some(rank), why }))
-        .collect::<Result<_, _>>()?;
-    let description = one_kind(&devices)?;
-    let code = code(&kernels, (options.assemble)(&kernels, description.arch)?);
-    let library = libraries.cublaslt();
-    let version = library.map_or([0; 3], |library| library.version());
-    if !options.choices.are_for(&description.name, version) {
-        *options.choices = Choices { device: description.name.clone(), library: version, products: vec![] };
-    }
-    let id = if ranks > 1 { Some(devices[0].enter().and_then(|()| devices[0].comm_id())?) } else { None };
-    let guards = Guards::of(set);
-    let started = on_each(world, devices, |rank, device| {
-        let at = set.at(set.mesh(), rank);
-        let place = Place::new(loaded.of_rank(rank).clone(), rank);
-        let guard = guards.as_ref().map(|guards| (guards.each[at].turn, guards.each[at].norm));
-        let parts =
-            Parts { place, table: &tables.programs[at], guard, kernels: &code, world: world.clone(), graphs: options.graphs };
-        device.enter()?;
-        let groups = joined(&device, id.as_ref(), set, rank, world)?;
-        let mut gpu = GpuRank::new(device, parts, groups, library)?;
-        let mut own = options.choices.clone();
-        gpu.choose(&mut own)?;
-        Ok((gpu, own))
-    })?;
-    let (ranks, chosen): (Vec<_>, Vec<_>) = started.into_iter().unzip();
-    chosen.iter().for_each(|own| options.choices.add(own));
-    let choices = &*options.choices;
-    let ready = on_each(world, ranks, |_, mut gpu| gpu.begin(choices).map(|()| gpu))?;
-    Ok(ready.into_iter().map(|gpu| Box::new(gpu) as Box<dyn Worker>).collect())
+) -> Result<Executor, ExecutionError> {
+    let world = Arc::new(world);
+    wires::hear(&control, &world);
+    let start = Start { loaded: &loaded, world: &world, open, control: Some(&control) };
+    let worker = start.workers(&[control.rank()], options).inspect_err(|error| {
+        control.fail(error.message.clone());
+    });
+    let worker = worker?.pop().ok_or_else(|| failed(None, "a rank is not there".into()))?;
+    Executor::of_process(loaded, world, worker, Threads(1), control)
 }
 
-fn joined(device: &dyn Device, id: Option<&CommId>, set: &PlanSet, rank: u64, world: &World) -> Result<Groups, Reason> {
-    match id {
-        Some(id) => Groups::join(device, id, set, rank, &|| others_run(world)),
-        None => Ok(Groups::default()),
+fn failed(rank: Option<u64>, why: Reason) -> ExecutionError {
+    ExecutionError { rank, step: None, message: why.into(), of_data: false }
+}
+
+/// What ranks are started with.
+struct Start<'a, D> {
+    loaded: &'a LoadedSet,
+    world: &'a Arc<World>,
+    open: &'a dyn Open<D>,
+    /// The other processes, if ranks are processes.
+    control: Option<&'a Control>,
+}
+
+impl<D: Device + 'static> Start<'_, D> {
+    /// The `ranks` that are here.
+    fn workers(&self, ranks: &[u64], options: Options<'_>) -> Result<Vec<Box<dyn Worker>>, ExecutionError> {
+        let Start { loaded, world, .. } = *self;
+        let before = |why: Reason| failed(None, why);
+        let set = &*loaded.programs;
+        let all = set.mesh().world_size();
+        let (tables, kernels) = tables(set).map_err(before)?;
+        let libraries = Libraries::find(needed(&tables, all)).map_err(|missing| before(reason!("{missing}")))?;
+        if u64::from(libraries.gpus()) < ranks.len() as u64 {
+            return Err(before(reason!("the plan is for {all} GPUs, this machine has {}", libraries.gpus())));
+        }
+        let open = |rank: &u64| self.open.open(&libraries, *rank).map_err(|why| failed(Some(*rank), why));
+        let devices: Vec<D> = ranks.iter().map(open).collect::<Result<_, _>>()?;
+        let description = one_kind(&devices).map_err(before)?;
+        let code = code(&kernels, (options.assemble)(&kernels, description.arch).map_err(before)?);
+        let library = libraries.cublaslt();
+        let version = library.map_or([0; 3], |library| library.version());
+        if !options.choices.are_for(&description.name, version) {
+            *options.choices = Choices { device: description.name.clone(), library: version, products: vec![] };
+        }
+        let id = if all > 1 { Some(self.id(&devices[0]).map_err(before)?) } else { None };
+        let guards = Guards::of(set);
+        let started = on_each(world, ranks, devices, |rank, device| {
+            let at = set.at(set.mesh(), rank);
+            let place = Place::new(loaded.of_rank(rank).clone(), rank);
+            let guard = guards.as_ref().map(|guards| (guards.each[at].turn, guards.each[at].norm));
+            let (table, graphs) = (&tables.programs[at], options.graphs);
+            let parts = Parts { place, table, guard, kernels: &code, world: world.clone(), graphs };
+            device.enter()?;
+            let groups = match &id {
+                Some(id) => Groups::join(&device, id, set, rank, &|| others_run(world))?,
+                None => Groups::default(),
+            };
+            let mut gpu = GpuRank::new(device, parts, groups, library)?;
+            let mut own = options.choices.clone();
+            gpu.choose(&mut own)?;
+            Ok((gpu, own))
+        })?;
+        let (gpus, chosen): (Vec<_>, Vec<_>) = started.into_iter().unzip();
+        self.all_chosen(chosen).map_err(before)?.iter().for_each(|own| options.choices.add(own));
+        let choices = &*options.choices;
+        let ready = on_each(world, ranks, gpus, |_, mut gpu| gpu.begin(choices).map(|()| gpu))?;
+        Ok(ready.into_iter().map(|gpu| Box::new(gpu) as Box<dyn Worker>).collect())
+    }
+
+    /// The id by which all ranks meet: rank 0 makes it.
+    fn id(&self, device: &D) -> Result<CommId, Reason> {
+        device.enter()?;
+        let Some(control) = self.control else { return device.comm_id() };
+        let own = if control.rank() == 0 { device.comm_id()?.to_vec() } else { vec![] };
+        let id = control.broadcast(&own, size_of::<CommId>() as u64).map_err(|failure| failure.what())?;
+        id.try_into().map_err(|_| "rank 0 has sent no id of a communicator".into())
+    }
+
+    /// What each rank has chosen, in the order of ranks.
+    fn all_chosen(&self, own: Vec<Choices>) -> Result<Vec<Choices>, Reason> {
+        let Some(control) = self.control else { return Ok(own) };
+        let bytes = serde_json::to_vec(&own).map_err(|e| e.to_string())?;
+        let all = control.all_gather(&bytes, MOST_CHOSEN).map_err(|failure| failure.what())?;
+        let of = |bytes: &Vec<u8>| serde_json::from_slice::<Vec<Choices>>(bytes);
+        let all: Vec<Vec<Choices>> =
+            all.iter().map(of).collect::<Result<_, _>>().map_err(|e| reason!("a rank has sent no choices: {e}"))?;
+        Ok(all.into_iter().flatten().collect())
     }
 }
 
@@ -178,26 +233,22 @@ fn code(kernels: &Kernels, cubins: Vec<Vec<u8>>) -> Vec<Code> {
     all.map(of).collect()
 }
 
-/// Does `f` for each of `items`, one for each rank, in threads of their own. Once one fails the
+/// Does `f` for each of `items`, one for each of `ranks`, in threads of their own. Once one fails the
 /// others' waits end.
 fn on_each<T: Send, R: Send>(
     world: &World,
+    ranks: &[u64],
     items: Vec<T>,
     f: impl Fn(u64, T) -> Result<R, Reason> + Sync,
-) -> Result<Vec<R>, Failed> {
-    let results: Mutex<Vec<Option<R>>> = Mutex::new(items.iter().map(|_| None).collect());
+) -> Result<Vec<R>, ExecutionError> {
+    let f = |(rank, item): (u64, T)| f(rank, item).map_err(|why| world.fail(rank, Fault::from(why))).ok();
     let f = &f;
-    thread::scope(|scope| {
-        for (rank, item) in (0..).zip(items) {
-            let results = &results;
-            scope.spawn(move || match f(rank, item) {
-                Ok(result) => results.lock().unwrap_or_else(PoisonError::into_inner)[rank as usize] = Some(result),
-                Err(why) => world.fail(rank, Fault::from(why)),
-            });
-        }
+    let results: Vec<Option<R>> = thread::scope(|scope| {
+        let each: Vec<_> = ranks.iter().copied().zip(items).map(|item| scope.spawn(move || f(item))).collect();
+        each.into_iter().map(|thread| thread.join().ok().flatten()).collect()
     });
-    match world.failure() {
-        Some(failure) => Err(Failed { rank: Some(failure.rank), why: failure.fault.message.into() }),
-        None => Ok(results.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().flatten().collect()),
+    if let Some(failure) = world.failure() {
+        return Err(failed(Some(failure.rank), failure.fault.message.into()));
     }
+    results.into_iter().collect::<Option<_>>().ok_or_else(|| failed(None, "a rank's thread has ended".into()))
 }

@@ -11,6 +11,7 @@ use signal_hook::flag;
 use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::mpsc::{self, Receiver};
 
 /// The signal that asked for the end, if one did so far.
 pub struct Interrupt(Arc<AtomicI32>);
@@ -30,14 +31,36 @@ impl Interrupt {
             }
             note("stopping after this step; press Ctrl-C again to abort");
         };
-        on_signals(handler).map_err(|why| Failure::Machine(format!("cannot watch for Ctrl-C: {why}")))?;
+        watch(handler)?;
         Ok(Interrupt(received))
+    }
+
+    /// The number of the first signal, which is 0 until there was one.
+    pub fn number(&self) -> Arc<AtomicI32> {
+        self.0.clone()
     }
 
     /// The first signal, if there was one.
     pub fn signal(&self) -> Option<i32> {
         Some(self.0.load(Ordering::Relaxed)).filter(|signal| *signal != 0)
     }
+}
+
+/// All signals from now on, for who does with them what it wants.
+///
+/// # Errors
+/// As [`Interrupt::watch`].
+pub fn received() -> Result<Receiver<i32>, Failure> {
+    let (sender, receiver) = mpsc::channel();
+    watch(move |signal| {
+        // Who no longer receives them is at its end.
+        let _ = sender.send(signal);
+    })?;
+    Ok(receiver)
+}
+
+fn watch(handler: impl Fn(i32) + Send + 'static) -> Result<(), Failure> {
+    on_signals(handler).map_err(|why| Failure::Machine(format!("cannot watch for Ctrl-C: {why}")))
 }
 
 /// A thread of its own takes the signals.

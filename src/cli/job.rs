@@ -3,6 +3,7 @@
 
 use super::export;
 use super::overwrite::Files;
+use crate::cuda::run::Ranks;
 use crate::failure::Failure;
 use crate::plan_dir::{self, PlanDir, Trust};
 use crate::proof::plan_reference;
@@ -22,6 +23,7 @@ use shardc_ir::plan::{Program, StateRole, StateVariable};
 use shardc_ir::programs::Programs;
 use shardc_ir::spec::{Batch, Located, Loss, Source, Spec};
 use shardc_ir::types::Type;
+use shardc_launch::control::Control;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -251,19 +253,42 @@ impl Job {
         Failure::User(self.spec.require_training().err().unwrap_or_default())
     }
 
-    /// Starts `programs` at the job's initial state, on what the machine's arguments say.
+    /// Starts all ranks of `programs` at the job's initial state, on what the machine's arguments
+    /// say.
     ///
     /// # Errors
     /// If weights are missing, or the machine cannot hold the ranks.
     pub fn start(&self, programs: &PlanSet, machine: &MachineArgs) -> Result<Executor, Failure> {
         match machine.device {
             DeviceKind::Cpu => self.start_on_cpu(programs, machine),
-            DeviceKind::Cuda => {
-                let mut executor = cuda::run::start(programs, machine.world(), self.plan.as_deref(), !machine.no_graph)?;
-                self.reset(&mut executor)?;
-                Ok(executor)
-            }
+            DeviceKind::Cuda => self.start_on_gpus(programs, Ranks::All, machine),
         }
+    }
+
+    /// Starts the rank of `control`, a process of its own with the number `local` on its machine, as
+    /// [`Job::start`] starts all.
+    ///
+    /// # Errors
+    /// As [`Job::start`], here or on another rank.
+    pub fn start_among(
+        &self,
+        (control, local): (Arc<Control>, u64),
+        programs: &PlanSet,
+        machine: &MachineArgs,
+    ) -> Result<Executor, Failure> {
+        if machine.device == DeviceKind::Cuda {
+            return self.start_on_gpus(programs, Ranks::One(control, local), machine);
+        }
+        let threads = machine.threads_per_rank(programs);
+        let mut executor = Executor::among(control, machine.world(), programs.clone(), threads)?;
+        self.reset(&mut executor)?;
+        Ok(executor)
+    }
+
+    fn start_on_gpus(&self, programs: &PlanSet, ranks: Ranks, machine: &MachineArgs) -> Result<Executor, Failure> {
+        let mut executor = cuda::run::start(programs, ranks, machine.world(), self.plan.as_deref(), !machine.no_graph)?;
+        self.reset(&mut executor)?;
+        Ok(executor)
     }
 
     /// Starts `programs` at the job's initial state on the CPU.
@@ -408,6 +433,17 @@ impl MachineArgs {
             DeviceKind::Cpu => (of_cuda.into_iter().flatten().next(), "cuda"),
         };
         wrong.map_or(Ok(()), |flag| Err(Failure::Usage(format!("`{flag}` needs `--device {needed}`"))))
+    }
+
+    /// Refuses what ranks that are processes cannot do.
+    ///
+    /// # Errors
+    /// The argument that asks for it.
+    pub fn allow_processes(&self) -> Result<(), Failure> {
+        match self.device {
+            DeviceKind::Cpu if self.strict => Err(Failure::Usage("ranks that are processes send no messages `--strict`".into())),
+            DeviceKind::Cpu | DeviceKind::Cuda => Ok(()),
+        }
     }
 
     /// The world in which ranks meet.

@@ -5,6 +5,7 @@ use super::job::{Batches, DataArgs, Job, JobArgs, MachineArgs};
 use super::metrics::MetricsFile;
 use super::output::{note, writable};
 use super::progress::{Progress, Unit, time_text};
+use super::ranks::{self, RankArgs};
 use super::{decisions, divergence, profile};
 use crate::failure::Failure;
 use crate::report;
@@ -16,6 +17,8 @@ use shardc_ir::diagnostic::{Diagnostic, Diagnostics, counted};
 use shardc_ir::dtype::DType;
 use shardc_ir::plan::Program;
 use shardc_ir::train::Decay;
+use shardc_launch::environment::Environment;
+use std::cell::Cell;
 use std::path::PathBuf;
 
 /// The arguments.
@@ -27,6 +30,8 @@ pub struct Train {
     data: DataArgs,
     #[command(flatten)]
     machine: MachineArgs,
+    #[command(flatten)]
+    ranks: RankArgs,
     /// How many steps; by default those of the spec's schedule, or one pass over the data
     #[arg(long, value_name = "N")]
     steps: Option<u64>,
@@ -55,8 +60,20 @@ impl Train {
     /// All that is wrong with the job or its data before the first step; a failed rank; numbers
     /// that are not finite; after the current step what ends it, such as Ctrl-C; at the end metrics
     /// that could not be written.
-    pub fn run(self) -> Result<(), Failure> {
+    pub fn run(mut self) -> Result<(), Failure> {
         self.machine.check(self.profile.as_ref().map(|_| "--profile"))?;
+        let rank = self.ranks.read()?;
+        if rank.is_some() {
+            self.machine.allow_processes()?;
+            if self.profile.is_some() {
+                return Err(Failure::Usage("`--profile` times ranks of one process: leave it out".into()));
+            }
+        }
+        // Rank 0 speaks and writes for all.
+        let speaks = rank.as_ref().is_none_or(|rank| rank.rank == 0);
+        if !speaks {
+            (self.metrics, self.export) = (None, None);
+        }
         let files = self.job.files().reads_data(&self.data.path);
         let files = files.writes("--metrics", self.metrics.as_deref()).writes("--export", self.export.as_deref());
         files.writes("--profile", self.profile.as_deref()).check()?;
@@ -69,38 +86,60 @@ impl Train {
         let inputs = input_specs(&programs);
         let unit = unit(&job, &inputs, programs.first().batch);
         let data = self.data.open(inputs, batches)?;
-        note(decisions::table(&job.decisions).trim_end());
+        let say = |text: &str| {
+            if speaks {
+                note(text)
+            }
+        };
+        say(decisions::table(&job.decisions).trim_end());
         let steps = self.steps.unwrap_or_else(|| default_steps(programs.first(), &data));
         if steps > 0 && data.epoch(steps - 1) > 0 {
             let samples = data.samples();
             let (samples, pass) = (counted(samples, "sample"), counted(data.steps_per_epoch(), "step"));
-            note(&format!("note: the data has {samples}, {pass} a pass; it will be used again"));
+            say(&format!("note: the data has {samples}, {pass} a pass; it will be used again"));
         }
-        report::print(&self.warnings(&job, programs.first(), steps));
+        if speaks {
+            report::print(&self.warnings(&job, programs.first(), steps));
+        }
+        let agreed = format!("steps={steps} shuffle={} samples={}", self.shuffle, data.samples());
+        let meet = |rank: &Environment| ranks::meet(rank, &programs, &agreed, &interrupt);
+        let control = rank.as_ref().map(meet).transpose()?;
         let mut metrics = self.metrics.clone().map(MetricsFile::create).transpose()?;
-        let mut executor = job.start(&programs, &self.machine)?;
+        let mut executor = match control.clone().zip(rank.map(|rank| rank.local_rank)) {
+            Some(among) => job.start_among(among, &programs, &self.machine)?,
+            None => job.start(&programs, &self.machine)?,
+        };
         job.forget_weights(self.export.is_some())?;
         if self.profile.is_some() {
             executor.start_profile();
         }
-        let mut progress = Progress::new(steps, unit);
+        let mut progress = speaks.then(|| Progress::new(steps, unit));
+        let asked = Cell::new(None);
         let (mut told, mut skipped) = (false, 0);
         let result = train(
             &mut executor,
             &data,
             steps,
-            || interrupt.signal().is_some(),
+            || {
+                let own = interrupt.signal();
+                asked.set(control.as_ref().map_or(own, |control| ranks::agreed(control, own)));
+                asked.get().is_some()
+            },
             |line| {
                 metrics.iter_mut().for_each(|file| file.write(line));
-                progress.step(line);
+                progress.iter_mut().for_each(|progress| progress.step(line));
                 skipped += u64::from(line.grad_norm.is_none() && line.loss_scale.is_some());
                 if line.loss.is_none() && data.is_ignored(line.step) && !std::mem::replace(&mut told, true) {
-                    note(&without_labels(line.step));
+                    say(&without_labels(line.step));
                 }
             },
         );
-        progress.finish();
+        progress.iter_mut().for_each(Progress::finish);
         let summary = result?;
+        if !speaks {
+            executor.part()?;
+            return asked.get().map_or(Ok(()), |signal| Err(Failure::Interrupted(signal)));
+        }
         if let End::NotFinite { step, what } = summary.end {
             return Err(divergence::of_step(&job, executor, step, what, &data.batch(step)));
         }
@@ -119,9 +158,10 @@ impl Train {
             profile::finish(executor.programs(), profile, path, self.machine.threads())?;
             written.push(format!("the last step in `{}`", path.display()));
         }
+        executor.part()?;
         note(&closing(&summary, steps, &written));
         metrics.map_or(Ok(()), MetricsFile::finish)?;
-        match (summary.end, interrupt.signal()) {
+        match (summary.end, asked.get()) {
             (End::Stopped, Some(signal)) => Err(Failure::Interrupted(signal)),
             _ => Ok(()),
         }

@@ -10,13 +10,15 @@ use shardc_executor::load::LoadedSet;
 use shardc_executor::run::Executor;
 use shardc_executor::world::World;
 use shardc_gpu::choices::Choices;
-use shardc_gpu::start::{self, Options, OwnGpu};
+use shardc_gpu::start::{self, LocalGpu, Options, OwnGpu};
 use shardc_ir::plan::set::PlanSet;
 use shardc_ir::reason;
 use shardc_ir::reason::Reason;
+use shardc_launch::control::Control;
 use shardc_nvrtc::{Cubins, Nvrtc};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// What was chosen for products, in the folder of a plan directory.
 const PRODUCTS: &str = "products.json";
@@ -24,19 +26,31 @@ const PRODUCTS: &str = "products.json";
 /// No file of choices has more bytes.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// Starts programs, each rank on the GPU of its number. `plan` is their plan directory, where they
-/// have one; with `graphs` steps are captured.
+/// Which ranks of programs are in this process.
+pub enum Ranks {
+    /// All, each on the GPU of its number.
+    All,
+    /// One, with its number among those of this machine.
+    One(Arc<Control>, u64),
+}
+
+/// Starts programs. `plan` is their plan directory, where they have one; with `graphs` steps are
+/// captured.
 ///
 /// # Errors
 /// All that is missing on this machine; what the libraries say.
-pub fn start(programs: &PlanSet, world: World, plan: Option<&Path>, graphs: bool) -> Result<Executor, Failure> {
+pub fn start(programs: &PlanSet, ranks: Ranks, world: World, plan: Option<&Path>, graphs: bool) -> Result<Executor, Failure> {
+    let is_first = !matches!(&ranks, Ranks::One(control, _) if control.rank() > 0);
     let loaded = LoadedSet::new(programs.clone()).map_err(|why| Failure::Machine(why.into()))?;
     let mut choices = plan.map(kept_choices).unwrap_or_default();
     let before = choices.clone();
     let assemble = |kernels: &Kernels, arch| assemble(plan, kernels, arch);
     let options = Options { graphs, assemble: &assemble, choices: &mut choices };
-    let executor = start::start(loaded, world, &OwnGpu, options)?;
-    if let Some(plan) = plan.filter(|plan| choices != before && plan.join(FOLDER).is_dir()) {
+    let executor = match ranks {
+        Ranks::All => start::start(loaded, world, &OwnGpu, options)?,
+        Ranks::One(control, local) => start::start_among(control, loaded, world, &LocalGpu(local), options)?,
+    };
+    if let Some(plan) = plan.filter(|plan| is_first && choices != before && plan.join(FOLDER).is_dir()) {
         keep_choices(plan, &choices)?;
     }
     Ok(executor)

@@ -9,6 +9,7 @@ use shardc_gpu::pinned::Pinned;
 use shardc_gpu::start::Open;
 use shardc_ir::reason::Reason;
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -63,9 +64,6 @@ pub enum Mistake {
 /// Bytes that a number takes in pinned memory, with what fills it up.
 const NUMBER: usize = 64;
 
-/// No address is so small, and no number of a position so large.
-const SMALL: u64 = 1 << 32;
-
 /// A GPU whose `at`-th call of the mistake's kind on that rank is mistaken.
 #[derive(Debug)]
 pub struct Damaged {
@@ -77,6 +75,12 @@ pub struct Damaged {
     comms: Cell<usize>,
     /// Where the word for wrong data is copied to.
     word: Cell<Option<usize>>,
+    /// For each launch of a step whether it reads what the launch just before it wrote.
+    follows: Arc<Vec<bool>>,
+    /// How many launches there were.
+    launches: Cell<usize>,
+    /// What was copied last to each place.
+    copied: RefCell<BTreeMap<u64, Vec<u8>>>,
     held: RefCell<Option<(Launch, Stream)>>,
 }
 
@@ -88,6 +92,8 @@ pub struct Opener {
     pub at: u64,
     /// How many such calls there were.
     pub calls: Arc<AtomicU64>,
+    /// For each launch of a step whether it reads what the launch just before it wrote.
+    pub follows: Arc<Vec<bool>>,
 }
 
 impl Open<Damaged> for Opener {
@@ -95,8 +101,9 @@ impl Open<Damaged> for Opener {
         let gpu = Cuda::open(libraries, rank as u32)?;
         let mistake = Some(self.mistake).filter(|_| rank == self.rank);
         let (calls, streams, comms) = (self.calls.clone(), Cell::new([0; 2]), Cell::new(0));
-        let (word, held) = (Cell::new(None), RefCell::new(None));
-        Ok(Damaged { gpu, mistake, at: self.at, calls, streams, comms, word, held })
+        let (word, launches, copied, held) = (Cell::new(None), Cell::new(0), RefCell::default(), RefCell::new(None));
+        let follows = self.follows.clone();
+        Ok(Damaged { gpu, mistake, at: self.at, calls, streams, comms, word, follows, launches, copied, held })
     }
 }
 
@@ -114,14 +121,14 @@ impl Damaged {
         Stream(if stream.0 == main { comm } else { main })
     }
 
-    /// Launches, each time, what came last; where `launch` takes what that gave, the two are swapped
-    /// by mistake.
+    /// Launches, each time, what came last; where the next one takes what that gave, the two are
+    /// swapped by mistake.
     fn launch_behind(&self, launch: &Launch, stream: Stream) -> Result<(), Reason> {
-        let last = self.held.borrow_mut().take();
+        let number = self.launches.get();
+        self.launches.set(number + 1);
         let mut next = (launch.clone(), stream);
-        if let Some(mut last) = last {
-            let gave = last.0.parameters.iter().rev().find(|parameter| **parameter > SMALL);
-            if gave.is_some_and(|gave| launch.parameters.contains(gave)) && self.is(Mistake::SwappedLaunches) {
+        if let Some(mut last) = self.held.borrow_mut().take() {
+            if self.follows[number % self.follows.len()] && self.is(Mistake::SwappedLaunches) {
                 std::mem::swap(&mut last, &mut next);
             }
             self.gpu.launch(&last.0, last.1)?;
@@ -237,7 +244,9 @@ impl Device for Damaged {
 
     fn copy_in(&self, to: u64, from: &Pinned, range: Range<usize>, stream: Stream) -> Result<(), Reason> {
         self.release()?;
-        if self.is(Mistake::StaleInput) {
+        let bytes = from.bytes()[range.clone()].to_vec();
+        let is_new = self.copied.borrow_mut().insert(to, bytes.clone()).is_none_or(|last| last != bytes);
+        if is_new && self.is(Mistake::StaleInput) {
             return Ok(());
         }
         let is_short = range.len() > NUMBER && self.is(Mistake::ShortCopy);

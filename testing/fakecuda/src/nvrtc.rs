@@ -30,14 +30,14 @@ pub struct Program {
 pub type Programs = HashMap<u64, Program>;
 
 impl Program {
+    /// What stands for PTX once it is compiled: the text.
+    pub fn ptx(&self) -> Option<&str> {
+        self.cubin.as_ref().map(|_| self.text.as_str())
+    }
+
     /// A program of a text.
     pub fn new(text: String) -> Program {
         Program { text, ..Program::default() }
-    }
-
-    /// What stands for the PTX of a program that was compiled: its text.
-    pub fn ptx(&self) -> Option<&str> {
-        self.cubin.is_some().then_some(self.text.as_str())
     }
 
     /// Makes the module, or says in the log why there is none.

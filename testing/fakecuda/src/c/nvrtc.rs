@@ -67,7 +67,7 @@ functions! { INTERNAL;
         put(bytes, of(program, |program| program.ptx().map(|ptx| ptx.len() + 1))?, INVALID_INPUT)
     }
     nvrtcGetPTX(program: u64, to: *mut c_char) {
-        host::write(to as u64, &with_end(&of(program, |program| program.ptx().map(str::to_owned))?));
+        host::write(to as u64, &with_end(&of(program, |program| program.ptx().map(str::to_string))?));
         Ok(())
     }
     nvrtcGetCUBINSize(program: u64, bytes: *mut usize) {
