@@ -45,6 +45,15 @@ pub fn is_inside(test: &str, variables: &[(&str, &str)]) -> bool {
     false
 }
 
+/// The same for what looks into the software, which a GPU has no part in.
+pub fn is_inside_software(test: &str, variables: &[(&str, &str)]) -> bool {
+    if is_real() {
+        eprintln!("skipped: this is for the software CUDA");
+        return false;
+    }
+    is_inside(test, variables)
+}
+
 /// The software libraries, which were built beside this test.
 pub fn library() -> PathBuf {
     std::env::current_exe().unwrap().with_file_name("libshardc_fakecuda.so")

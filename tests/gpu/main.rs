@@ -1,7 +1,8 @@
 //! Plans on GPUs, without one: the executor runs on a software CUDA that does work as late as it
 //! may, in an order drawn from a seed, and reports what a GPU would only sometimes show.
 //!
-//! `SHARDC_GPU=all` takes every model, mesh and seed (`tests/gpu.sh`), else a few of them.
+//! `SHARDC_GPU=all` takes every model, mesh and seed, else a few of them. `SHARDC_GPU_DEVICE=real`
+//! takes the GPU of this machine, as `tests/gpu.sh` does; what damages the software is not for it.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod card;
