@@ -7,7 +7,7 @@
 #
 #   tests/gpu.sh --build [FOLDER]   makes the folder (target/gpu-suite): programs, models, the bits that a machine with g++
 #                                   expects, jobs to time. It is all that a machine with a GPU needs; this script is in it, and
-#                                   FOLDER.tar.gz is the whole of it.
+#                                   FOLDER.tar.xz (.gz where xz is not there) is the whole of it.
 #   tests/gpu.sh [FOLDER]           runs the checks. Without a folder that is there, and with cargo, it is made first.
 #
 # A machine with a GPU needs a driver, and NVRTC, cuBLASLt and NCCL of CUDA 13 where the loader finds them. Where there is none
@@ -55,7 +55,7 @@ executable() {
 }
 
 make_folder() {
-    local root messages test program
+    local root messages test program packed
     root=$(cd "$here/.." && pwd)
     mkdir -p "$folder"
     folder=$(cd "$folder" && pwd)
@@ -83,8 +83,9 @@ make_folder() {
         echo "skipped: g++ is not there, so no bits are expected of kernels"
     fi
     rm -rf "$folder/scratch" "$folder/logs"
-    tar -C "$folder/.." -czf "$folder.tar.gz" "$(basename "$folder")"
-    echo "$folder ($(du -sh "$folder" | cut -f 1)), packed: $folder.tar.gz ($(du -sh "$folder.tar.gz" | cut -f 1))"
+    if command -v xz >/dev/null; then packed=$folder.tar.xz; else packed=$folder.tar.gz; fi
+    XZ_OPT='-3 -T0' tar -C "$folder/.." -caf "$packed" "$(basename "$folder")"
+    echo "$folder ($(du -sh "$folder" | cut -f 1)), packed: $packed ($(du -sh "$packed" | cut -f 1))"
 }
 
 if [[ $build == yes ]] || { [[ ! -x $folder/gpu ]] && [[ -f $here/../Cargo.toml ]] && command -v cargo >/dev/null; }; then

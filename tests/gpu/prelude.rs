@@ -1,5 +1,5 @@
-//! Every function of the prelude that kernels are written over, on warps of edge values: a GPU gives
-//! the bits of the host.
+//! Every function of the prelude that kernels are written over, on warps of edge values: a GPU
+//! gives the bits of the host.
 
 mod checks;
 mod edges;

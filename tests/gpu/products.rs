@@ -1,5 +1,6 @@
-//! Every product of matrices of the ten models, as launch tables describe it to cuBLASLt: the library
-//! has an algorithm, its results are those of plain loops in f64, and a second run has the same bits.
+//! Every product of matrices of the ten models, as launch tables describe it to cuBLASLt: the
+//! library has an algorithm, its results are those of plain loops in f64, and a second run has the
+//! same bits.
 
 use super::card::Card;
 use super::cases::products::told as described;

@@ -138,8 +138,8 @@ pub fn run(product: &Product, memory: &mut Memory) -> Result<(), String> {
     Ok(())
 }
 
-/// What the element of `D` at a matrix, row and column will be, not rounded to its type, and the sum
-/// of the magnitudes of what is added up.
+/// What the element of `D` at a matrix, row and column will be, not rounded to its type, and the
+/// sum of the magnitudes of what is added up.
 pub fn element(product: &Product, memory: &Memory, at: [u64; 3]) -> [f64; 2] {
     loops::element(product, memory, at)
 }

@@ -1,5 +1,5 @@
-//! The kernels of the models' plans, small enough to be executed thread by thread, with operands and
-//! what is right for them.
+//! The kernels of the models' plans, small enough to be executed thread by thread, with operands
+//! and what is right for them.
 #![allow(dead_code, reason = "each test crate uses some of what is here")]
 
 pub mod attention;
@@ -90,8 +90,8 @@ pub fn kernels(model: &str, mesh: &str, line: &str) -> (Kernels, Mesh) {
     (kernels, found.unwrap())
 }
 
-/// Every kernel once: of the jobs, models in types, that `is_tried` names, and some of our own. Those
-/// with operands that are not aligned come last.
+/// Every kernel once: of the jobs, models in types, that `is_tried` names, and some of our own.
+/// Those with operands that are not aligned come last.
 pub fn cases(is_tried: impl Fn(&str, &str) -> bool) -> [Vec<Case>; 2] {
     let mut cases = BTreeMap::new();
     for (model, mesh) in MODELS {
