@@ -156,10 +156,11 @@ reason() {
     echo "${line:0:300} (all of it: $1)"
 }
 
-# How a command ended: 124 and 137 are those of `timeout`.
+# How a command ended: 124 is that of `timeout`, and 137 that of a process that was killed.
 ended() {
     case $1 in
-    124 | 137) echo "it took more than $2 s" ;;
+    124) echo "it took more than $2 s" ;;
+    137) echo "it was killed, or took more than $2 s: $(tail -n 1 "$3")" ;;
     *) reason "$3" ;;
     esac
 }
