@@ -1,7 +1,7 @@
 //! Launch tables, executed row by row over memory that lies as the table says: kernels on the host,
 //! products of matrices by loops that refuse what cuBLASLt's manual refuses.
 
-use super::products::told;
+use super::kernels::products::told;
 use shardc_codegen::matmul::Compute;
 use shardc_codegen::program::Kernels;
 use shardc_codegen::table::{Pointer, Ran, Range, Table, Work};

@@ -1,6 +1,7 @@
-//! Tests inside a process whose CUDA, cuBLASLt, NVRTC and NCCL are the software ones.
+//! Tests inside a process whose CUDA, cuBLASLt, NVRTC and NCCL are the software ones, or, where
+//! `SHARDC_GPU_DEVICE` is `real`, those of this machine.
 
-use super::support::folder;
+use super::support::{folder, scratch};
 use shardc_cuda_testing::host::Host;
 use shardc_fakecuda::folder::Installation;
 use std::path::PathBuf;
@@ -9,10 +10,25 @@ use std::process::Command;
 /// Says that the libraries of this process are the software ones.
 const INSIDE: &str = "SHARDC_TEST_IN_FAKE_CUDA";
 
+/// Whether the test is for the GPUs of this machine, and not for software.
+pub fn is_real() -> bool {
+    match std::env::var("SHARDC_GPU_DEVICE").as_deref() {
+        Err(_) | Ok("software") => false,
+        Ok("real") => true,
+        Ok(other) => panic!("`SHARDC_GPU_DEVICE={other}`: it is `real` or `software`"),
+    }
+}
+
+/// Says what was done, in a line that `tests/gpu.sh` shows.
+pub fn told(what: &str) {
+    // The line of a test has begun already.
+    eprintln!("\n# {what}");
+}
+
 /// Whether the test runs inside. Outside it runs the test of that name again, inside, with the
 /// variables, and fails where that fails.
 pub fn is_inside(test: &str, variables: &[(&str, &str)]) -> bool {
-    if std::env::var_os(INSIDE).is_some() {
+    if std::env::var_os(INSIDE).is_some() || is_real() {
         return true;
     }
     if !Host::available() {
@@ -29,6 +45,15 @@ pub fn is_inside(test: &str, variables: &[(&str, &str)]) -> bool {
     false
 }
 
+/// The same for what looks into the software, which a GPU has no part in.
+pub fn is_inside_software(test: &str, variables: &[(&str, &str)]) -> bool {
+    if is_real() {
+        eprintln!("skipped: this is for the software CUDA");
+        return false;
+    }
+    is_inside(test, variables)
+}
+
 /// The software libraries, which were built beside this test.
 pub fn library() -> PathBuf {
     std::env::current_exe().unwrap().with_file_name("libshardc_fakecuda.so")
@@ -36,15 +61,19 @@ pub fn library() -> PathBuf {
 
 /// Where what the C++ compiler made of kernels is kept.
 pub fn objects() -> PathBuf {
-    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("fake-cuda")
+    scratch().join("fake-cuda")
 }
 
-/// How many seeds of the order of work are tried, and whether everything is.
+/// How many seeds of the order of work are tried. A GPU has no seed: these are runs.
 pub fn seeds() -> u64 {
-    if is_full() { 20 } else { 4 }
+    match is_real() {
+        true => 2,
+        false if is_full() => 20,
+        false => 4,
+    }
 }
 
-/// Whether everything is tried.
+/// Whether everything is tried: a GPU is quick.
 pub fn is_full() -> bool {
-    std::env::var("SHARDC_GPU").is_ok_and(|value| value == "all")
+    is_real() || std::env::var("SHARDC_GPU").is_ok_and(|value| value == "all")
 }

@@ -3,6 +3,7 @@
 
 use super::fake::{library, objects};
 use super::job::{Job, spec};
+use super::support::program;
 use shardc_cuda_testing::host::Host;
 use shardc_fakecuda::folder::Installation;
 use std::path::PathBuf;
@@ -32,7 +33,7 @@ impl Machine {
     }
 
     fn run(&self, flags: &[&str]) -> (Output, Duration) {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_shardc"));
+        let mut command = Command::new(program());
         command.args(["train", &self.job.model, "--spec", "job.shard", "--data", &self.job.data, "--steps", "3"]);
         command.args(["--device", "cuda", "--export", "trained.onnx"]).args(flags).current_dir(&self.job.here);
         command.env("LD_LIBRARY_PATH", &self.libraries).env("FAKE_CUDA_FOLDER", objects()).env("FAKE_CUDA_PATIENCE", "3000");

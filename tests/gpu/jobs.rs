@@ -1,7 +1,7 @@
 //! Jobs of the gold models, and their steps on devices.
 
 use super::job;
-use super::support::folder;
+use super::support::{folder, home};
 use serde_json::Value;
 use shardc::{Options as CompileOptions, compile};
 use shardc_codegen::program::Kernels;
@@ -18,7 +18,6 @@ use shardc_ir::plan::set::PlanSet;
 use shardc_ir::reason::Reason;
 use shardc_nvrtc::Nvrtc;
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -55,7 +54,7 @@ pub struct Trained {
 impl Planned {
     pub fn new(model: &str, mesh: &str, microbatches: u64, lines: &str) -> Planned {
         static FOLDERS: AtomicUsize = AtomicUsize::new(0);
-        let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models").join(model);
+        let models = home().join("tests/models").join(model);
         let here = folder(&format!("gpu-{model}-{}", FOLDERS.fetch_add(1, Ordering::Relaxed)));
         std::fs::write(here.join("job.shard"), job::spec(model, mesh, microbatches, lines)).unwrap();
         let spec = shardc_frontend::spec::load(&here.join("job.shard")).unwrap_or_else(|e| panic!("{e:?}"));

@@ -2,7 +2,7 @@
 //! error, or because training gives other bits.
 
 use super::damage::{Mistake, Opener};
-use super::fake::{is_full, is_inside};
+use super::fake::{is_full, is_inside_software};
 use super::jobs::{Planned, Trained};
 use shardc_codegen::table::Work;
 use shardc_fakecuda::control;
@@ -100,7 +100,7 @@ fn damaged(mistakes: &[Mistake], (mesh, microbatches, lines): (&str, u64, &str),
 
 #[test]
 fn mistakes_are_found() {
-    if is_inside("mutants::mistakes_are_found", &[("FAKE_CUDA_PATIENCE", "500")]) {
+    if is_inside_software("mutants::mistakes_are_found", &[("FAKE_CUDA_PATIENCE", "500")]) {
         let each = if is_full() { 3 } else { 1 };
         let mut tried = damaged(&MISTAKES, ("dp=2", 1, "zero stage=3 axis=dp\n"), each);
         tried += damaged(&MISTAKES, ("pp=2", 4, "pipeline axis=pp schedule=1f1b\n"), each);

@@ -1,6 +1,6 @@
 //! What the executor tells the devices is the launch table, row by row, on every rank.
 
-use super::fake::{is_full, is_inside};
+use super::fake::{is_full, is_inside_software};
 use super::jobs::{BF16, Planned};
 use shardc_codegen::table::{End, Ran, Range, Table, Work};
 use shardc_executor::load::LoadedSet;
@@ -196,7 +196,7 @@ fn equals_the_table(model: &str, mesh: &str, microbatches: u64, lines: &str, gra
 
 #[test]
 fn devices_are_told_what_tables_say() {
-    if !is_inside("table::devices_are_told_what_tables_say", &[]) {
+    if !is_inside_software("table::devices_are_told_what_tables_say", &[]) {
         return;
     }
     for graphs in [false, true] {

@@ -1,30 +1,75 @@
 //! Training on the software CUDA: PyTorch's losses, and the same bits whatever the order of work.
 
-use super::fake::{is_full, is_inside, seeds};
+use super::card::Card;
+use super::fake::{is_full, is_inside, seeds, told};
 use super::jobs::{BF16, Planned, Trained};
 use shardc_fakecuda::control;
 use shardc_gpu::start::OwnGpu;
 
 const STEPS: u64 = 3;
 
+/// What training gives, in a world of that seed.
+fn trained(job: &Planned, seed: u64, graphs: bool) -> Trained {
+    control::reset(seed);
+    let trained = {
+        let mut executor = job.started(&OwnGpu, graphs).unwrap_or_else(|e| panic!("{}, seed {seed}: {e}", job.name));
+        job.train(&mut executor, STEPS).unwrap_or_else(|e| panic!("{}, seed {seed}: {e}\n{}", job.name, control::reports()))
+    };
+    assert_eq!(control::reports(), "", "{}, seed {seed}", job.name);
+    trained
+}
+
+/// Whether this machine has a GPU for each rank.
+fn has_gpus(job: &Planned) -> bool {
+    let (ranks, gpus) = (job.set.mesh().world_size(), Card::count());
+    if gpus < ranks {
+        eprintln!("skipped: {} is for {ranks} GPUs, and there are {gpus}", job.name);
+    }
+    gpus >= ranks
+}
+
 /// Trains under every seed, with graphs and once without.
 fn trains(model: &str, mesh: &str, microbatches: u64, lines: &str) {
     let job = Planned::new(model, mesh, microbatches, lines);
+    if !has_gpus(&job) {
+        return;
+    }
     let cpu = job.train(&mut job.on_cpu(), STEPS).unwrap();
     let mut first: Option<Trained> = None;
     for seed in 0..=seeds() {
-        control::reset(seed);
-        let graphs = seed < seeds();
-        let trained = {
-            let mut executor = job.started(&OwnGpu, graphs).unwrap_or_else(|e| panic!("{}, seed {seed}: {e}", job.name));
-            job.train(&mut executor, STEPS).unwrap_or_else(|e| panic!("{}, seed {seed}: {e}\n{}", job.name, control::reports()))
-        };
-        assert_eq!(control::reports(), "", "{}, seed {seed}", job.name);
+        let trained = trained(&job, seed, seed < seeds());
         job.judge(&trained, &cpu).unwrap_or_else(|why| panic!("{}: {why}", job.name));
         let first = first.get_or_insert_with(|| trained.clone());
         assert!(*first == trained, "{}: seed {seed} gives other bits", job.name);
     }
     eprintln!("{}: {} seeds, {STEPS} steps, the same bits", job.name, seeds() + 1);
+}
+
+/// Two small jobs, one of them in 16 bits.
+fn few() -> [Planned; 2] {
+    [Planned::new("mlp", "dp=1", 2, ""), Planned::new("gpt2", "dp=1", 1, BF16)]
+}
+
+#[test]
+fn graphs_give_the_bits_of_single_calls() {
+    if is_inside("trains::graphs_give_the_bits_of_single_calls", &[]) {
+        let jobs = few();
+        for job in &jobs {
+            assert!(trained(job, 1, true) == trained(job, 1, false), "{}: a graph gives other bits", job.name);
+        }
+        told(&format!("{} jobs, {STEPS} steps", jobs.len()));
+    }
+}
+
+#[test]
+fn runs_give_the_same_bits() {
+    if is_inside("trains::runs_give_the_same_bits", &[]) {
+        let jobs = few();
+        for job in &jobs {
+            assert!(trained(job, 1, true) == trained(job, 2, true), "{}: a second run gives other bits", job.name);
+        }
+        told(&format!("{} jobs, {STEPS} steps", jobs.len()));
+    }
 }
 
 const MODELS: [&str; 8] = ["bert", "gpt2", "gpt2-folded", "inception", "llama", "mlp", "resnet", "vit"];
@@ -33,12 +78,15 @@ const MODELS: [&str; 8] = ["bert", "gpt2", "gpt2-folded", "inception", "llama", 
 fn models_train_on_one_rank() {
     if is_inside("trains::models_train_on_one_rank", &[]) {
         let few = ["mlp", "gpt2"];
-        for model in MODELS.iter().filter(|model| is_full() || few.contains(model)) {
+        let models: Vec<&str> = MODELS.into_iter().filter(|model| is_full() || few.contains(model)).collect();
+        for model in &models {
             trains(model, "dp=1", 1, "");
             if is_full() {
                 trains(model, "dp=1", 1, BF16);
             }
         }
+        let types = if is_full() { "f32 and bf16" } else { "f32" };
+        told(&format!("{} models in {types}, {STEPS} steps, {} runs each", models.len(), seeds() + 1));
     }
 }
 

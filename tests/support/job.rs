@@ -1,17 +1,17 @@
 //! Jobs of the gold models, as people run them.
 #![allow(dead_code, reason = "each test crate uses some of what is here")]
 
-use super::support::{folder, shardc};
+use super::support::{folder, home, shardc};
 use serde_json::Value;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 const ADAMW: &str = "optimizer adamw lr=1e-3 beta1=0.9 beta2=0.95 eps=1e-8 weight_decay=0.1 decay=matrices\n";
 const SGD: &str = "optimizer sgd lr=0.05 momentum=0.9 weight_decay=1e-2 decay=matrices\n";
 
 /// A folder of `tests/models`.
 fn models(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models").join(name)
+    home().join("tests/models").join(name)
 }
 
 /// The spec of a job on a mesh, with `lines` of its own. The axes `dp` and `fsdp` split the batch,

@@ -7,9 +7,28 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
+/// Where the test finds what it needs if it runs elsewhere than where it was built: the folder that
+/// `tests/gpu.sh --build` makes.
+pub const HOME: &str = "SHARDC_TEST_HOME";
+
+/// The root of the repository, or of what stands for it.
+pub fn home() -> PathBuf {
+    std::env::var_os(HOME).map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from)
+}
+
+/// Where tests write.
+pub fn scratch() -> PathBuf {
+    std::env::var_os(HOME).map_or_else(|| PathBuf::from(env!("CARGO_TARGET_TMPDIR")), |home| Path::new(&home).join("scratch"))
+}
+
+/// The program.
+pub fn program() -> PathBuf {
+    std::env::var_os(HOME).map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_shardc")), |home| Path::new(&home).join("shardc"))
+}
+
 /// A folder that only one test uses; it is empty at first.
 pub fn folder(name: &str) -> PathBuf {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let path = scratch().join(name);
     if path.exists() {
         fs::remove_dir_all(&path).expect("an old folder can be removed");
     }
@@ -44,7 +63,7 @@ pub fn shardc(folder: &Path, arguments: &[&str]) -> Ran {
 
 /// The program with its arguments, not yet started.
 pub fn command(folder: &Path, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_shardc"));
+    let mut command = Command::new(program());
     command.args(arguments).current_dir(folder).env("NO_COLOR", "1");
     command
 }

@@ -138,6 +138,17 @@ pub fn run(product: &Product, memory: &mut Memory) -> Result<(), String> {
     Ok(())
 }
 
+/// What the element of `D` at a matrix, row and column will be, not rounded to its type, and the
+/// sum of the magnitudes of what is added up.
+pub fn element(product: &Product, memory: &Memory, at: [u64; 3]) -> [f64; 2] {
+    loops::element(product, memory, at)
+}
+
+/// The same of the element of a bias gradient of one matrix.
+pub fn gradient(product: &Product, memory: &Memory, at: u64) -> Option<[f64; 2]> {
+    loops::gradient(product, memory, at)
+}
+
 impl Element {
     /// Bytes of one.
     pub fn bytes(self) -> u64 {
@@ -150,6 +161,16 @@ impl Element {
 }
 
 impl Layout {
+    /// Bytes from the first to behind the last.
+    pub fn bytes(&self) -> u64 {
+        self.reach() as u64 * self.element.bytes()
+    }
+
+    /// The element at a matrix, row and column.
+    pub fn read(&self, bytes: &[u8], [matrix, row, column]: [u64; 3]) -> f64 {
+        loops::read(self.element, bytes, loops::offset(self, matrix as usize, row as usize, column as usize))
+    }
+
     /// Elements from the first to behind the last.
     fn reach(&self) -> i128 {
         let last = |count: u64, step: i64| i128::from(count.max(1) - 1) * i128::from(step);
@@ -159,7 +180,7 @@ impl Layout {
 
 impl Product {
     /// Rows and columns of `op(A)` and `op(B)`.
-    fn operands(&self) -> [[u64; 2]; 2] {
+    pub fn operands(&self) -> [[u64; 2]; 2] {
         let turned = |layout: &Layout, is: bool| {
             if is { [layout.columns, layout.rows] } else { [layout.rows, layout.columns] }
         };
@@ -167,7 +188,7 @@ impl Product {
     }
 
     /// The length of the epilogue's vector.
-    fn vector(&self) -> Option<u64> {
+    pub fn vector(&self) -> Option<u64> {
         match self.epilogue {
             Epilogue::Default => None,
             Epilogue::Bias | Epilogue::BiasGradientA => Some(self.d.rows),

@@ -1,6 +1,6 @@
 //! The loops: tiles of four by four results, each summed in the order of `k`.
 
-use super::{Compute, Element, Epilogue, Layout, Memory, Product};
+use super::{Compute, Element, Epilogue, Layout, Memory, Place, Product};
 use crate::ptx::exact::{Round, bf16_of, bf16_to, f16_of, f16_to};
 
 /// The sides of a tile.
@@ -9,10 +9,8 @@ const TILE: usize = 4;
 /// Carries out a call that fulfils its demands.
 pub(super) fn run(product: &Product, memory: &mut Memory) {
     let [[m, k], [_, n]] = product.operands().map(|sizes| sizes.map(|size| size as usize));
-    let is_tf32 = product.compute == Compute::Tf32;
     for matrix in 0..product.d.batch as usize {
-        let a = Matrix { layout: &product.a, bytes: &memory.a.bytes, matrix, is_turned: product.transposed[0], is_tf32 };
-        let b = Matrix { layout: &product.b, bytes: &memory.b.bytes, matrix, is_turned: product.transposed[1], is_tf32 };
+        let [a, b] = matrices(product, [&memory.a, &memory.b], matrix);
         let vector = matrix * product.bias_stride as usize;
         let columns = panels(n, k, |column, term| b.at(term, column));
         for top in (0..m).step_by(TILE) {
@@ -45,6 +43,48 @@ pub(super) fn run(product: &Product, memory: &mut Memory) {
     }
 }
 
+/// The sum of terms, and the sum of their magnitudes.
+fn both(terms: impl Iterator<Item = f64>) -> [f64; 2] {
+    terms.fold([0.0; 2], |[sum, most], term| [sum + term, most + term.abs()])
+}
+
+/// One element of `D`, not rounded to its type, with the magnitudes of its terms.
+pub(super) fn element(product: &Product, memory: &Memory, [matrix, row, column]: [u64; 3]) -> [f64; 2] {
+    let (matrix, row, column) = (matrix as usize, row as usize, column as usize);
+    let [a, b] = matrices(product, [&memory.a, &memory.b], matrix);
+    let terms = product.operands()[0][1] as usize;
+    let mut all = both((0..terms).map(|term| product.alpha * a.at(row, term) * b.at(term, column)));
+    let mut add = |value: f64| all = [all[0] + value, all[1] + value.abs()];
+    if product.beta != 0.0 {
+        let c = memory.c.as_ref().unwrap_or(&memory.d);
+        add(product.beta * read(product.c.element, &c.bytes, offset(&product.c, matrix, row, column)));
+    }
+    if let (Epilogue::Bias, Some(bias)) = (product.epilogue, &memory.bias) {
+        add(read(product.d.element, &bias.bytes, matrix * product.bias_stride as usize + row));
+    }
+    all
+}
+
+/// One element of the first bias gradient, with the magnitudes of its terms.
+pub(super) fn gradient(product: &Product, memory: &Memory, at: u64) -> Option<[f64; 2]> {
+    let [a, b] = matrices(product, [&memory.a, &memory.b], 0);
+    let (at, terms) = (at as usize, 0..product.operands()[0][1] as usize);
+    match product.epilogue {
+        Epilogue::Default | Epilogue::Bias => None,
+        Epilogue::BiasGradientA => Some(both(terms.map(|term| a.at(at, term)))),
+        Epilogue::BiasGradientB => Some(both(terms.map(|term| b.at(term, at)))),
+    }
+}
+
+/// `A` and `B` of one matrix of the batch.
+fn matrices<'m>(product: &'m Product, places: [&'m Place; 2], matrix: usize) -> [Matrix<'m>; 2] {
+    let (layouts, is_tf32) = ([&product.a, &product.b], product.compute == Compute::Tf32);
+    std::array::from_fn(|i| {
+        let is_turned = product.transposed[i];
+        Matrix { layout: layouts[i], bytes: &places[i].bytes, matrix, is_turned, is_tf32 }
+    })
+}
+
 /// One matrix of a batch, as `op` makes it.
 struct Matrix<'m> {
     layout: &'m Layout,
@@ -62,7 +102,7 @@ impl Matrix<'_> {
     }
 }
 
-fn offset(layout: &Layout, matrix: usize, row: usize, column: usize) -> usize {
+pub(super) fn offset(layout: &Layout, matrix: usize, row: usize, column: usize) -> usize {
     matrix * layout.stride as usize + column * layout.leading as usize + row
 }
 
@@ -93,7 +133,7 @@ fn tf32(x: f64) -> f64 {
     if x.is_finite() { f64::from(f32::from_bits(rounded)) } else { x }
 }
 
-fn read(element: Element, bytes: &[u8], at: usize) -> f64 {
+pub(super) fn read(element: Element, bytes: &[u8], at: usize) -> f64 {
     fn own<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
         std::array::from_fn(|i| bytes[at * N + i])
     }

@@ -1,8 +1,8 @@
 //! What is right: the bits of the CPU backend where nothing is added up, else what plain loops in
 //! f64 give, as near as sums of that type come.
 
-use crate::memory::Memory;
-use crate::{Case, attention};
+use super::memory::Memory;
+use super::{Case, attention};
 use shardc_executor::cpu::element::{Slice, SliceMut};
 use shardc_executor::cpu::threads::Threads;
 use shardc_executor::cpu::{Arguments, prepare};

@@ -1,6 +1,6 @@
 //! The memory of a kernel's operands, while its launches run one after another.
 
-use crate::right::is_exact;
+use super::right::is_exact;
 use shardc_codegen::{Generated, Launch, Memory as Place};
 use shardc_cuda_testing::job::{Access, Job, Operand};
 use shardc_executor::tensor::Tensor;
