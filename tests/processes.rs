@@ -1,6 +1,7 @@
 //! `shardc launch`: ranks as processes train with the bits of ranks as threads, and end together,
 //! whatever happens to one of them.
 #![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
 
 #[path = "support/job.rs"]
 mod job;
