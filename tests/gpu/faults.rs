@@ -101,6 +101,9 @@ fn everything_that_is_missing_is_named_at_once() {
 #[test]
 fn old_libraries_are_named() {
     Machine::new("old-driver", &Installation::whole()).with("FAKE_CUDA_DRIVER_VERSION", "11040").fails(&["version 11.4", "12.0"]);
+    Machine::new("older-driver", &Installation::whole())
+        .with("FAKE_CUDA_DRIVER_VERSION", "12040")
+        .fails(&["version 12.4", "does not load kernels of NVRTC 13"]);
     let lacking = Installation::whole().lacking("ncclCommSplit");
     Machine::new("old-nccl", &lacking).fails(&["lacks `ncclCommSplit`"]);
     let lacking = Installation::whole().lacking("cuGraphInstantiateWithFlags");

@@ -63,6 +63,9 @@ impl Libraries {
         if needed.nccl {
             let _ = found_nccl().map_err(&mut keep);
         }
+        if let Some((driver, nvrtc)) = driver.zip(Nvrtc::find().ok()) {
+            missing.extend(too_new(parts(driver.0), nvrtc.version()));
+        }
         match driver.filter(|_| missing.is_empty()) {
             Some(driver) => Ok(Libraries { driver, cublaslt }),
             None => Err(Missing(missing)),
@@ -101,6 +104,14 @@ impl Libraries {
             Found { library: "libnccl", purpose: "connects ranks", version: nccl },
         ]
     }
+}
+
+/// Why a driver does not load what NVRTC makes: that of a later major version it does not know.
+fn too_new(driver: (i32, i32), nvrtc: (i32, i32)) -> Option<String> {
+    let ((major, minor), (made, by)) = (driver, nvrtc);
+    let help = format!("update the driver, or `pip install nvidia-cuda-nvrtc-cu{major}` and link that");
+    (made > major)
+        .then(|| format!("the CUDA driver is of version {major}.{minor}, and does not load kernels of NVRTC {made}.{by}; {help}"))
 }
 
 fn parts(version: i32) -> (i32, i32) {
@@ -150,4 +161,16 @@ fn found_nccl() -> Result<i32, String> {
         return Err(format!("NCCL is of version {major}.{minor}; 2.22 is the oldest that will do; {how}"));
     }
     Ok(version)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::too_new;
+
+    #[test]
+    fn a_driver_loads_what_its_major_version_made() {
+        assert_eq!(too_new((13, 0), (13, 5)), None);
+        assert_eq!(too_new((13, 0), (12, 9)), None);
+        assert!(too_new((12, 8), (13, 0)).is_some_and(|why| why.contains("12.8") && why.contains("cu12")));
+    }
 }

@@ -5,7 +5,7 @@ use crate::world::World;
 use std::collections::HashMap;
 
 /// The version, one that NVRTC never has, so that what it made is never taken for NVRTC's.
-pub const VERSION: [i32; 2] = [99, 0];
+pub const VERSION: [i32; 2] = [13, 99];
 /// The architectures that it knows.
 pub const ARCHITECTURES: [i32; 4] = [80, 90, 100, 120];
 /// What a module begins with: the bytes of an ELF file, then a name of its own.
