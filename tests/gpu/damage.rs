@@ -25,6 +25,8 @@ pub enum Mistake {
     LateRecord,
     /// The host does not wait for the end of a part.
     EarlyHost,
+    /// The end of a part is not recorded anew, and the host waits for an earlier one.
+    LostEnd,
     /// Memory is given back while it is used.
     EarlyFree,
     /// Two calls are made in the other order.
@@ -79,6 +81,9 @@ pub struct Damaged {
     follows: Arc<Vec<bool>>,
     /// Whether the host has asked for an event since one was recorded.
     asked: Cell<bool>,
+    /// How many events there are, and that of the ends of parts.
+    events: Cell<usize>,
+    end: Cell<Option<Event>>,
     /// How many launches there were.
     launches: Cell<usize>,
     /// What was copied last to each place.
@@ -105,7 +110,23 @@ impl Open<Damaged> for Opener {
         let (calls, streams, comms) = (self.calls.clone(), Cell::new([0; 2]), Cell::new(0));
         let (word, launches, copied, held) = (Cell::new(None), Cell::new(0), RefCell::default(), RefCell::new(None));
         let (follows, asked) = (self.follows.clone(), Cell::new(false));
-        Ok(Damaged { gpu, mistake, at: self.at, calls, streams, comms, word, follows, asked, launches, copied, held })
+        let (events, end) = (Cell::new(0), Cell::new(None));
+        Ok(Damaged {
+            gpu,
+            mistake,
+            at: self.at,
+            calls,
+            streams,
+            comms,
+            word,
+            follows,
+            asked,
+            events,
+            end,
+            launches,
+            copied,
+            held,
+        })
     }
 }
 
@@ -202,7 +223,14 @@ impl Device for Damaged {
     }
 
     fn event(&self) -> Result<Event, Reason> {
-        self.gpu.event()
+        let event = self.gpu.event()?;
+        // The second one is the end of a part.
+        let events = self.events.get() + 1;
+        self.events.set(events);
+        if events == 2 {
+            self.end.set(Some(event));
+        }
+        Ok(event)
     }
 
     fn destroy_event(&self, event: Event) -> Result<(), Reason> {
@@ -211,11 +239,14 @@ impl Device for Damaged {
 
     fn record(&self, event: Event, stream: Stream) -> Result<(), Reason> {
         self.release()?;
+        if self.end.get() == Some(event) {
+            self.asked.set(false);
+            return if self.is(Mistake::LostEnd) { Ok(()) } else { self.gpu.record(event, stream) };
+        }
         if self.is(Mistake::LostRecord) {
             return Ok(());
         }
         let stream = if self.is(Mistake::LateRecord) { self.other(stream) } else { stream };
-        self.asked.set(false);
         self.gpu.record(event, stream)
     }
 
