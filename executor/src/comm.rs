@@ -1,8 +1,8 @@
 //! Collectives and messages among ranks, which are threads or processes.
 //!
-//! Members meet, and then read what the others have staged. Parts are combined in the order of the group, so that
-//! every member gets the same bits in every run; large sums are shared out, each member combining
-//! one slice for all.
+//! Members meet, and then read what the others have staged. Parts are combined in the order of the
+//! group, so that every member gets the same bits in every run; large sums are shared out, each
+//! member combining one slice for all.
 
 use crate::arena::Operands;
 use crate::cpu::{combine, combine_halves};

@@ -7,7 +7,7 @@
 //! | what an executor asks of a rank, of any backend | [`worker::Worker`], [`memory::Memory`] |
 //! | one rank on the CPU: its memory, threads and tasks | [`rank::Rank`], [`arena::Arena`] |
 //! | kernels | [`cpu`], the definition of every form |
-//! | collectives and messages | [`comm::Communicator`], [`meeting`], [`transfer`], [`world::World`] |
+//! | collectives and messages | [`comm`], [`meeting`], [`transfer`], [`wires`], [`world::World`] |
 //! | ranks that are processes | [`wires`], [`run::processes`] |
 //! | all ranks in turn, to compare with | [`replay::Replay`] |
 //! | numbers that are not finite, and the first of a step | [`oddity`], [`finite`] |

@@ -92,8 +92,8 @@ impl Meeting {
         Ok(())
     }
 
-    /// Sends to each other member what it reads of this one's board, and takes what this one reads of
-    /// theirs. Each message begins with a hash of the call.
+    /// Sends to each other member what it reads of this one's board, and takes what this one reads
+    /// of theirs. Each message begins with a hash of the call.
     fn pass(
         &self,
         world: &World,

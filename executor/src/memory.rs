@@ -1,5 +1,5 @@
-//! A rank's memory as whoever trains sees it: buffers by name, whole arrays in, parts out. Where the
-//! bytes are, and how they are reached, is for the backend.
+//! A rank's memory as whoever trains sees it: buffers by name, whole arrays in, parts out. Where
+//! the bytes are, and how they are reached, is for the backend.
 
 use crate::load::Loaded;
 use crate::shard::Layout;
@@ -121,7 +121,8 @@ impl Place {
         self.program().mesh.rank(&self.coordinates)
     }
 
-    /// Whether this rank is the first of those with the same program that hold the same of a buffer.
+    /// Whether this rank is the first of those with the same program that hold the same of a
+    /// buffer.
     ///
     /// # Errors
     /// If there is no such buffer.

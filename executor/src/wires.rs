@@ -38,8 +38,8 @@ const GRACE: Duration = Duration::from_secs(2);
 const HEAD: usize = 17;
 const TYPES: [DType; 6] = [DType::F64, DType::F32, DType::BF16, DType::F16, DType::I64, DType::Bool];
 
-/// Connects the ranks of `control`, of which each is a process with a world of its own. From then on
-/// a failure that any of them has ends all waits in all worlds.
+/// Connects the ranks of `control`, of which each is a process with a world of its own. From then
+/// on a failure that any of them has ends all waits in all worlds.
 ///
 /// # Errors
 /// The failure of a rank.

@@ -11,8 +11,8 @@
 //! | algorithms of cuBLASLt, the same on all ranks | [`choices`] |
 //! | all ranks of a process | [`start::start`] |
 //!
-//! Nothing here decides what is launched, where or when: the table does, which was proven. The trait
-//! is there so that tests can damage single calls, and see that each damage is found.
+//! Nothing here decides what is launched, where or when: the table does, which was proven. The
+//! trait is there so that tests can damage single calls, and see that each damage is found.
 
 pub mod choices;
 pub mod cuda;

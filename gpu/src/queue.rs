@@ -266,8 +266,8 @@ impl Turns {
             let turn = match ran.part {
                 Part::Begin => 0,
                 Part::End => usize::MAX,
-                // Rows of one step follow one another; steps that another one's row carries out have
-                // none.
+                // Rows of one step follow one another; steps that another one's row carries out
+                // have none.
                 Part::Task(_) | Part::Exchange(_) => {
                     while next.peek().is_some_and(|(_, turn)| !is_of(turn)) {
                         next.next();

@@ -346,8 +346,8 @@ impl<D: Device> GpuRank<D> {
         Ok(Stepped { outputs, given_up: false, timed: None })
     }
 
-    /// Gives everything back. Where something failed the communicators end whatever they do, and the
-    /// rest ends with the process.
+    /// Gives everything back. Where something failed the communicators end whatever they do, and
+    /// the rest ends with the process.
     fn end(&mut self) -> Result<(), Reason> {
         let entered = self.device.enter();
         if self.has_failed || entered.is_err() {

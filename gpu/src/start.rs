@@ -53,7 +53,8 @@ pub trait Open<D>: Sync {
 }
 
 /// The GPU with the number of a rank that is a process, among the processes of its machine. Where
-/// there are fewer GPUs several ranks share one, which NCCL allows to ranks of different hosts only.
+/// there are fewer GPUs several ranks share one, which NCCL allows to ranks of different hosts
+/// only.
 #[derive(Debug)]
 pub struct LocalGpu(pub u64);
 
@@ -247,8 +248,8 @@ fn code(kernels: &Kernels, cubins: Vec<Vec<u8>>) -> Vec<Code> {
     all.map(of).collect()
 }
 
-/// Does `f` for each of `items`, one for each of `ranks`, in threads of their own. Once one fails the
-/// others' waits end.
+/// Does `f` for each of `items`, one for each of `ranks`, in threads of their own. Once one fails
+/// the others' waits end.
 fn on_each<T: Send, R: Send>(
     world: &World,
     ranks: &[u64],

@@ -95,8 +95,8 @@ impl Call {
 }
 
 impl Control {
-    /// The end of `rank` over its links, each with the rank at the other end: of rank 0 in the order
-    /// of ranks, of others to rank 0.
+    /// The end of `rank` over its links, each with the rank at the other end: of rank 0 in the
+    /// order of ranks, of others to rank 0.
     pub(crate) fn new(
         rank: u64,
         world_size: u64,

@@ -1,5 +1,5 @@
-//! Which rank this process is, as whoever started it says in environment variables: `shardc launch`,
-//! torchrun, OpenMPI or Slurm.
+//! Which rank this process is, as whoever started it says in environment variables: `shardc
+//! launch`, torchrun, OpenMPI or Slurm.
 
 mod nodes;
 #[cfg(test)]

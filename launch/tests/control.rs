@@ -1,5 +1,5 @@
-//! What ranks gather, and how all learn of the failure of one. Ranks that die or stop are processes:
-//! this program, started once more.
+//! What ranks gather, and how all learn of the failure of one. Ranks that die or stop are
+//! processes: this program, started once more.
 
 mod support;
 

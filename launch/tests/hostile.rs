@@ -1,5 +1,5 @@
-//! A thousand connections that mean no good, of every kind, while four ranks meet: none of them gets
-//! in, and the ranks meet as if nobody else were there.
+//! A thousand connections that mean no good, of every kind, while four ranks meet: none of them
+//! gets in, and the ranks meet as if nobody else were there.
 
 mod support;
 

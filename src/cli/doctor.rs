@@ -23,8 +23,8 @@ const BUILTINS: &str = "libnvrtc-builtins.so";
 /// The arguments.
 #[derive(Debug, Args)]
 pub struct Doctor {
-    /// Link the libraries that lie in this folder, or in one below it, such as a `site-packages`, into
-    /// `gpu-libs` beside the program, where it looks for them
+    /// Link the libraries that lie in this folder, or in one below it, such as a `site-packages`,
+    /// into `gpu-libs` beside the program, where it looks for them
     #[arg(long, value_name = "FOLDER")]
     link: Option<PathBuf>,
     /// Print JSON

@@ -265,8 +265,8 @@ impl Job {
         }
     }
 
-    /// Starts the rank of `control`, a process of its own with the number `local` on its machine, as
-    /// [`Job::start`] starts all.
+    /// Starts the rank of `control`, a process of its own with the number `local` on its machine,
+    /// as [`Job::start`] starts all.
     ///
     /// # Errors
     /// As [`Job::start`], here or on another rank.

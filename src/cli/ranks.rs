@@ -15,8 +15,8 @@ use std::time::Duration;
 /// The arguments.
 #[derive(Debug, Args)]
 pub struct RankArgs {
-    /// Where rank 0 waits for the other ranks, where each is a process that torchrun, Slurm or OpenMPI
-    /// has started; `shardc launch` says it by itself
+    /// Where rank 0 waits for the other ranks, where each is a process that torchrun, Slurm or
+    /// OpenMPI has started; `shardc launch` says it by itself
     #[arg(long, value_name = "HOST:PORT")]
     rendezvous: Option<String>,
     /// For how many seconds such ranks wait for one another at first

@@ -1,5 +1,5 @@
-//! What people meet on a machine with GPUs: a library that is missing or too old, memory that lacks,
-//! a GPU or a network that fails. Each ends soon, in one message that says what to do.
+//! What people meet on a machine with GPUs: a library that is missing or too old, memory that
+//! lacks, a GPU or a network that fails. Each ends soon, in one message that says what to do.
 
 use super::fake::{library, objects};
 use super::job::{Job, spec};

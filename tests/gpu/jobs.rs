@@ -118,8 +118,8 @@ impl Planned {
         Ok(Trained { lines, states: states.collect::<Result<_, ExecutionError>>()? })
     }
 
-    /// Holds losses and norms against PyTorch's, within the tolerances of the CPU backend, whose own
-    /// lines are `cpu`.
+    /// Holds losses and norms against PyTorch's, within the tolerances of the CPU backend, whose
+    /// own lines are `cpu`.
     pub fn judge(&self, seen: &Trained, cpu: &Trained) -> Result<(), String> {
         let gold = |of: &str, what: &str, step: usize| self.gold[of][what][step].as_f64().unwrap();
         let missed = |at: usize, what: &str| {

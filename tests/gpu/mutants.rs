@@ -1,5 +1,5 @@
-//! Mistakes of an executor, one at a time, each of which the software CUDA finds: by a report, by an
-//! error, or because training gives other bits.
+//! Mistakes of an executor, one at a time, each of which the software CUDA finds: by a report, by
+//! an error, or because training gives other bits.
 
 use super::damage::{Mistake, Opener};
 use super::fake::{is_full, is_inside_software};

@@ -1,5 +1,5 @@
-//! Ranks on GPUs as processes: what `shardc launch` starts has the bits of ranks in one process, and
-//! what fails on one of them ends all.
+//! Ranks on GPUs as processes: what `shardc launch` starts has the bits of ranks in one process,
+//! and what fails on one of them ends all.
 
 use super::fake::{library, objects};
 use super::faults::can_run;

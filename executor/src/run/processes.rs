@@ -70,8 +70,8 @@ impl Executor {
         Executor::of_process(loaded, world, Box::new(worker), threads, control)
     }
 
-    /// One rank of any backend, which is that of `control`; its `world` is to hear of the failures of
-    /// others ([`wires::hear`]).
+    /// One rank of any backend, which is that of `control`; its `world` is to hear of the failures
+    /// of others ([`wires::hear`]).
     ///
     /// # Errors
     /// If the machine lacks threads.

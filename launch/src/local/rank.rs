@@ -94,8 +94,8 @@ impl Rank {
     }
 }
 
-/// A process of a group of its own, which hears with it what it is told: Ctrl-C in a terminal goes to the launcher alone, which passes
-/// it on.
+/// A process of a group of its own, which hears with it what it is told: Ctrl-C in a terminal goes
+/// to the launcher alone, which passes it on.
 #[cfg(unix)]
 pub fn apart(command: &mut Command) -> &mut Command {
     std::os::unix::process::CommandExt::process_group(command, 0)
