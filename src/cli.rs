@@ -18,6 +18,7 @@ mod inspect;
 mod interrupt;
 mod job;
 mod launch;
+mod machine;
 mod metrics;
 mod ops;
 mod output;

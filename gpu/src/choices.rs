@@ -7,6 +7,10 @@ use shardc_codegen::matmul::Matmul;
 use shardc_cublaslt::{Algorithm, Described, Operands};
 use shardc_ir::reason;
 use shardc_ir::reason::Reason;
+use std::time::{Duration, Instant};
+
+/// Runs of an algorithm that is timed.
+const RUNS: u32 = 5;
 
 /// The choices for one kind of GPU and one version of the library.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -42,6 +46,7 @@ impl Choices {
 
     /// Chooses for a product, unless that was done: the first of the library's algorithms that fits
     /// into the room and survives a run in `stream` on `operands`, of which nobody needs the bytes.
+    /// To tune, each is timed, and the fastest is taken.
     ///
     /// # Errors
     /// If no algorithm works.
@@ -52,25 +57,54 @@ impl Choices {
         described: &Described,
         operands: &Operands,
         stream: Stream,
+        tune: bool,
     ) -> Result<(), Reason> {
         if let Some(known) = self.of(product) {
             return check(device, product, described, known);
         }
         let candidates = device.candidates(described)?;
-        let mut why = None;
+        let (mut why, mut best) = (None, None::<(Duration, Algorithm)>);
         for candidate in candidates.iter().filter(|candidate| candidate.room <= product.workspace) {
             let run = device.multiply(described, &candidate.algorithm, operands, stream);
             match run.and_then(|()| device.synchronize(stream)) {
+                Ok(()) if tune => {
+                    let time = timed(device, described, &candidate.algorithm, operands, stream)?;
+                    if best.is_none_or(|(least, _)| time < least) {
+                        best = Some((time, candidate.algorithm));
+                    }
+                }
                 Ok(()) => {
-                    self.products.push((product.clone(), candidate.algorithm));
-                    return Ok(());
+                    best = Some((Duration::ZERO, candidate.algorithm));
+                    break;
                 }
                 Err(error) => why = Some(error),
             }
         }
+        if let Some((_, algorithm)) = best {
+            self.products.push((product.clone(), algorithm));
+            return Ok(());
+        }
         let last = why.map_or_else(String::new, |why| format!(", the last one because {why}"));
         Err(reason!("none of {} algorithms of cuBLASLt computes a product of {}{last}", candidates.len(), sizes(product)))
     }
+}
+
+/// The least time of a run.
+fn timed(
+    device: &dyn Device,
+    described: &Described,
+    algorithm: &Algorithm,
+    operands: &Operands,
+    stream: Stream,
+) -> Result<Duration, Reason> {
+    let mut least = Duration::MAX;
+    for _ in 0..RUNS {
+        let began = Instant::now();
+        device.multiply(described, algorithm, operands, stream)?;
+        device.synchronize(stream)?;
+        least = least.min(began.elapsed());
+    }
+    Ok(least)
 }
 
 /// Whether an algorithm that was chosen elsewhere computes a product here.

@@ -155,16 +155,16 @@ impl<D: Device> GpuRank<D> {
         Ok(rank)
     }
 
-    /// Chooses an algorithm for each product, in memory that holds nothing yet.
+    /// Chooses an algorithm for each product, in memory that holds nothing yet; to tune, the fastest.
     ///
     /// # Errors
     /// If there is none for one.
-    pub fn choose(&mut self, choices: &mut Choices) -> Result<(), Reason> {
+    pub fn choose(&mut self, choices: &mut Choices, tune: bool) -> Result<(), Reason> {
         self.device.enter()?;
         for queued in &self.queue.all {
             let Work::Multiply(number, operands) = &queued.work else { continue };
             let described = &self.products[*number].described;
-            choices.choose(&self.device, &self.queue.products[*number].0, described, operands, self.main)?;
+            choices.choose(&self.device, &self.queue.products[*number].0, described, operands, self.main, tune)?;
         }
         self.clear()
     }

@@ -37,6 +37,8 @@ pub type Assemble<'a> = &'a (dyn Fn(&Kernels, u32) -> Result<Vec<Vec<u8>>, Reaso
 pub struct Options<'a> {
     /// Whether steps are captured as graphs.
     pub graphs: bool,
+    /// Whether algorithms of products that have none yet are timed.
+    pub tune: bool,
     /// What makes the machine code of kernels.
     pub assemble: Assemble<'a>,
     /// What was chosen for products before; what is chosen now is added.
@@ -187,7 +189,7 @@ impl<D: Device + 'static> Start<'_, D> {
             };
             let mut gpu = GpuRank::new(device, parts, groups, library)?;
             let mut own = options.choices.clone();
-            gpu.choose(&mut own)?;
+            gpu.choose(&mut own, options.tune)?;
             Ok((gpu, own))
         })?;
         let (gpus, chosen): (Vec<_>, Vec<_>) = started.into_iter().unzip();

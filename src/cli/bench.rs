@@ -1,6 +1,7 @@
 //! `shardc bench`: how fast this machine is, and beside that its kernels or the steps of a job.
 
-use super::job::{Job, JobArgs, MachineArgs, TrustArgs};
+use super::job::{Job, JobArgs, TrustArgs};
+use super::machine::MachineArgs;
 use super::output::{note, print};
 use super::profile::{kind, program, step};
 use crate::failure::Failure;

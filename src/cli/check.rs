@@ -3,7 +3,8 @@
 
 use super::compare::{self, Row, table};
 use super::held;
-use super::job::{DataArgs, Job, JobArgs, MachineArgs};
+use super::job::{DataArgs, Job, JobArgs};
+use super::machine::MachineArgs;
 use super::output::print;
 use super::traffic;
 use crate::failure::Failure;

@@ -1,6 +1,7 @@
 //! `shardc eval`: the mean loss over data, and the model's outputs.
 
-use super::job::{Batches, DataArgs, Job, JobArgs, MachineArgs};
+use super::job::{Batches, DataArgs, Job, JobArgs};
+use super::machine::MachineArgs;
 use super::output::{print, writable, write_whole};
 use crate::failure::Failure;
 use crate::report;

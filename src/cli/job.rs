@@ -2,18 +2,18 @@
 //! same from there on.
 
 use super::export;
+use super::machine::{DeviceKind, MachineArgs};
 use super::overwrite::Files;
 use crate::cuda::run::Ranks;
 use crate::failure::Failure;
 use crate::plan_dir::{self, PlanDir, Trust};
 use crate::proof::plan_reference;
 use crate::{Options, compile, cuda, labels_are_inputs, report};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use shardc_executor::data::{Dataset, InputSpec, Options as DataOptions};
 use shardc_executor::oddity::Oddity;
 use shardc_executor::run::Executor;
 use shardc_executor::tensor::Tensor;
-use shardc_executor::world::World;
 use shardc_frontend::onnx::{self, Decision, Export, StoredCopy, Weight};
 use shardc_frontend::spec;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, Place};
@@ -27,8 +27,6 @@ use shardc_launch::control::Control;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread::available_parallelism;
-use std::time::Duration;
 
 /// The source of a job.
 #[derive(Debug, Args)]
@@ -67,46 +65,6 @@ pub struct DataArgs {
     /// Tokens in a window of text; by default what the model says
     #[arg(long, value_name = "T", value_parser = clap::value_parser!(u64).range(1..))]
     pub context: Option<u64>,
-}
-
-/// `5` or `5ms`.
-fn milliseconds(text: &str) -> Result<Duration, String> {
-    let number = text.strip_suffix("ms").unwrap_or(text).parse();
-    let number = number.ok().filter(|number| (1..=10_000).contains(number));
-    number.map(Duration::from_millis).ok_or_else(|| "it is no number of milliseconds from 1 to 10000, such as `1ms`".to_string())
-}
-
-/// What ranks compute on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum DeviceKind {
-    /// Threads of this process.
-    Cpu,
-    /// One NVIDIA GPU for each rank.
-    Cuda,
-}
-
-/// How much of the machine a job may use.
-#[derive(Debug, Args)]
-pub struct MachineArgs {
-    /// What ranks compute on: threads of this process, or one GPU each
-    #[arg(long, value_name = "DEVICE", default_value = "cpu")]
-    device: DeviceKind,
-    /// Launch each kernel by itself on GPUs, and capture no graphs, which changes no result
-    #[arg(long)]
-    no_graph: bool,
-    /// Threads of all ranks together; by default one for each core
-    #[arg(long, value_name = "T", value_parser = clap::value_parser!(u64).range(1..=4096))]
-    threads: Option<u64>,
-    /// Pause each rank for a random time up to this one, such as 1ms, wherever it meets others,
-    /// which changes no result
-    #[arg(long, value_name = "TIME", value_parser = milliseconds)]
-    delays: Option<Duration>,
-    /// Draws the times of --delays
-    #[arg(long, value_name = "SEED", default_value_t = 0, requires = "delays")]
-    delay_seed: u64,
-    /// Let the sender of a message wait until it is received, which changes no result
-    #[arg(long)]
-    strict: bool,
 }
 
 /// The job that a command runs.
@@ -286,7 +244,7 @@ impl Job {
     }
 
     fn start_on_gpus(&self, programs: &PlanSet, ranks: Ranks, machine: &MachineArgs) -> Result<Executor, Failure> {
-        let mut executor = cuda::run::start(programs, ranks, machine.world(), self.plan.as_deref(), !machine.no_graph)?;
+        let mut executor = cuda::run::start(programs, ranks, machine.world(), self.plan.as_deref(), machine.how())?;
         self.reset(&mut executor)?;
         Ok(executor)
     }
@@ -416,52 +374,6 @@ impl Job {
                     .help("compile it without `--no-weights`, or with an `init` line")
             }),
         }
-    }
-}
-
-impl MachineArgs {
-    /// Refuses flags that mean nothing on the device, `flag` of the command's own among them where
-    /// it was given.
-    ///
-    /// # Errors
-    /// The first such flag.
-    pub fn check(&self, flag: Option<&str>) -> Result<(), Failure> {
-        let of_cpu = [self.delays.map(|_| "--delays"), self.strict.then_some("--strict"), flag];
-        let of_cuda = [self.no_graph.then_some("--no-graph")];
-        let (wrong, needed) = match self.device {
-            DeviceKind::Cuda => (of_cpu.into_iter().flatten().next(), "cpu"),
-            DeviceKind::Cpu => (of_cuda.into_iter().flatten().next(), "cuda"),
-        };
-        wrong.map_or(Ok(()), |flag| Err(Failure::Usage(format!("`{flag}` needs `--device {needed}`"))))
-    }
-
-    /// Refuses what ranks that are processes cannot do.
-    ///
-    /// # Errors
-    /// The argument that asks for it.
-    pub fn allow_processes(&self) -> Result<(), Failure> {
-        match self.device {
-            DeviceKind::Cpu if self.strict => Err(Failure::Usage("ranks that are processes send no messages `--strict`".into())),
-            DeviceKind::Cpu | DeviceKind::Cuda => Ok(()),
-        }
-    }
-
-    /// The world in which ranks meet.
-    fn world(&self) -> World {
-        let world = match self.delays {
-            Some(longest) => World::with_delays(self.delay_seed, longest),
-            None => World::default(),
-        };
-        if self.strict { world.strict() } else { world }
-    }
-
-    /// The threads of all ranks together.
-    pub fn threads(&self) -> usize {
-        self.threads.map_or_else(|| available_parallelism().map_or(1, |n| n.get()), |threads| threads as usize)
-    }
-
-    fn threads_per_rank(&self, programs: &PlanSet) -> usize {
-        (self.threads() / programs.mesh().world_size() as usize).max(1)
     }
 }
 

@@ -1,7 +1,8 @@
 //! `shardc train`: runs steps over data, from a plan directory or from a model and a spec.
 
 use super::interrupt::Interrupt;
-use super::job::{Batches, DataArgs, Job, JobArgs, MachineArgs};
+use super::job::{Batches, DataArgs, Job, JobArgs};
+use super::machine::MachineArgs;
 use super::metrics::MetricsFile;
 use super::output::{note, writable};
 use super::progress::{Progress, Unit, time_text};

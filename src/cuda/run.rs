@@ -34,18 +34,27 @@ pub enum Ranks {
     One(Arc<Control>, u64),
 }
 
-/// Starts programs. `plan` is their plan directory, where they have one; with `graphs` steps are
-/// captured.
+/// How steps run.
+#[derive(Debug, Clone, Copy)]
+pub struct How {
+    /// Whether they are captured as graphs.
+    pub graphs: bool,
+    /// Whether the algorithms of products are timed, and chosen anew.
+    pub tune: bool,
+}
+
+/// Starts programs. `plan` is their plan directory, where they have one.
 ///
 /// # Errors
 /// All that is missing on this machine; what the libraries say.
-pub fn start(programs: &PlanSet, ranks: Ranks, world: World, plan: Option<&Path>, graphs: bool) -> Result<Executor, Failure> {
+pub fn start(programs: &PlanSet, ranks: Ranks, world: World, plan: Option<&Path>, how: How) -> Result<Executor, Failure> {
+    let How { graphs, tune } = how;
     let is_first = !matches!(&ranks, Ranks::One(control, _) if control.rank() > 0);
     let loaded = LoadedSet::new(programs.clone()).map_err(|why| Failure::Machine(why.into()))?;
-    let mut choices = plan.map(kept_choices).unwrap_or_default();
+    let mut choices = plan.filter(|_| !tune).map(kept_choices).unwrap_or_default();
     let before = choices.clone();
     let assemble = |kernels: &Kernels, arch| assemble(plan, kernels, arch);
-    let options = Options { graphs, assemble: &assemble, choices: &mut choices };
+    let options = Options { graphs, tune, assemble: &assemble, choices: &mut choices };
     let executor = match ranks {
         Ranks::All => start::start(loaded, world, &OwnGpu, options)?,
         Ranks::One(control, local) => start::start_among(control, loaded, world, &LocalGpu(local), options)?,

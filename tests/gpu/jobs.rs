@@ -74,7 +74,7 @@ impl Planned {
     pub fn started<D: Device + 'static>(&self, open: &dyn Open<D>, graphs: bool) -> Result<Executor, ExecutionError> {
         let assemble = |kernels: &Kernels, arch| self.assembled(kernels, arch);
         let mut choices = Choices::default();
-        let options = Options { graphs, assemble: &assemble, choices: &mut choices };
+        let options = Options { graphs, tune: false, assemble: &assemble, choices: &mut choices };
         let mut executor = start(LoadedSet::new(self.set.clone()).unwrap(), World::default(), open, options)?;
         self.begin(&mut executor)?;
         Ok(executor)
