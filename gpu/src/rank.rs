@@ -155,7 +155,8 @@ impl<D: Device> GpuRank<D> {
         Ok(rank)
     }
 
-    /// Chooses an algorithm for each product, in memory that holds nothing yet; to tune, the fastest.
+    /// Chooses an algorithm for each product, in memory that holds nothing yet; to tune, the
+    /// fastest.
     ///
     /// # Errors
     /// If there is none for one.

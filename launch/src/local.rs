@@ -42,6 +42,9 @@ pub struct Launcher {
     pub grace: Duration,
 }
 
+/// A process that was killed may be gone so long after those that have heard of it.
+const SETTLING: Duration = Duration::from_millis(300);
+
 /// Between two looks at the processes.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -154,16 +157,21 @@ impl Launcher {
 }
 
 /// Of the ranks that have failed since the last call the one that was killed, if there is one: the
-/// others may only have heard of it.
+/// others may only have heard of it, and even so be gone before it.
 fn first_failed(ranks: &mut [Rank]) -> Option<&Rank> {
-    let mut failed: Vec<&Rank> = vec![];
-    for rank in ranks.iter_mut() {
-        if rank.has_just_ended() && rank.code() > 0 {
-            failed.push(rank);
-        }
+    let mut failed = just_failed(ranks);
+    if !failed.is_empty() && !failed.iter().any(|at| ranks[*at].was_killed()) {
+        thread::sleep(SETTLING);
+        failed.extend(just_failed(ranks));
     }
-    let killed = failed.iter().position(|rank| rank.was_killed());
-    failed.get(killed.unwrap_or(0)).copied()
+    let killed = failed.iter().find(|at| ranks[**at].was_killed());
+    killed.or(failed.first()).map(|at| &ranks[*at])
+}
+
+/// The ranks that have failed since the last call, by position.
+fn just_failed(ranks: &mut [Rank]) -> Vec<usize> {
+    let failed = |(at, rank): (usize, &mut Rank)| (rank.has_just_ended() && rank.code() > 0).then_some(at);
+    ranks.iter_mut().enumerate().filter_map(failed).collect()
 }
 
 /// A port that nobody listens at now, among those that the system gives to nobody who only

@@ -146,7 +146,40 @@ fn failures_of_gpus_are_told() {
 fn an_algorithm_that_fails_is_passed_over() {
     if can_run() {
         let machine = Machine::new("algorithm", &Installation::whole()).with("FAKE_CUDA_FIRST_ALGO", "fails");
-        let (output, _) = machine.run(&[]);
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        for flags in [&[][..], &["--tune"]] {
+            let (output, _) = machine.run(flags);
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        }
     }
+}
+
+/// A plan that was compiled where NVRTC is runs where it is not; what was chosen for products is kept
+/// beside it, and taken again.
+#[test]
+fn a_plan_has_its_kernels_and_choices() {
+    if !can_run() {
+        return;
+    }
+    let whole = Machine::new("plan", &Installation::whole());
+    let here = whole.job.here.clone();
+    let program = |arguments: &[&str], libraries: &PathBuf| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_shardc"));
+        command.args(arguments).current_dir(&here).env("LD_LIBRARY_PATH", libraries).env("FAKE_CUDA_FOLDER", objects());
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success() && !told.contains("fake cuda"), "{told}");
+    };
+    let compile = ["compile", &whole.job.model, "--spec", "job.shard", "-o", "plan", "--target", "cuda"];
+    program(&compile, &whole.libraries);
+    let train = ["train", "plan", "--device", "cuda", "--data", &whole.job.data, "--steps", "2", "--export"];
+    program(&[&train[..], &["first.onnx"]].concat(), &whole.libraries);
+    let choices = std::fs::read(here.join("plan/cuda/products.json")).unwrap();
+    assert!(choices.len() > 100, "{} bytes of choices", choices.len());
+    let without = Installation::whole().without("libnvrtc.so").make(&library(), &here.join("without")).unwrap();
+    program(&[&train[..], &["second.onnx"]].concat(), &without);
+    assert_eq!(std::fs::read(here.join("plan/cuda/products.json")).unwrap(), choices, "choices are made anew");
+    let [first, second] = ["first.onnx", "second.onnx"].map(|file| std::fs::read(here.join(file)).unwrap());
+    assert!(first == second, "the exports differ");
+    program(&["check", "plan", "--device", "cuda", "--data", &whole.job.data], &whole.libraries);
+    program(&["verify", "plan"], &whole.libraries);
 }
