@@ -153,8 +153,8 @@ fn an_algorithm_that_fails_is_passed_over() {
     }
 }
 
-/// A plan that was compiled where NVRTC is runs where it is not; what was chosen for products is kept
-/// beside it, and taken again.
+/// A plan that was compiled where NVRTC is runs where it is not; what was chosen for products is
+/// kept beside it, and taken again.
 #[test]
 fn a_plan_has_its_kernels_and_choices() {
     if !can_run() {
