@@ -169,7 +169,7 @@ fn tried(card: &Card, choices: &mut Choices, matmul: &Matmul, apart: bool, rando
     let given = Given::new(card, matmul, apart, random)?;
     let described = library.describe(matmul, given.memory.bias.as_ref().map_or(0, |bias| bias.address))?;
     given.write(card)?;
-    choices.choose(&card.gpu, matmul, &described, &given.operands, card.stream)?;
+    choices.choose(&card.gpu, matmul, &described, &given.operands, card.stream, false)?;
     let algorithm = choices.of(matmul).ok_or("no algorithm was chosen")?;
     let mut found = vec![];
     for _ in 0..2 {
