@@ -81,8 +81,11 @@ pub struct Damaged {
     follows: Arc<Vec<bool>>,
     /// Whether the host has asked for an event since one was recorded.
     asked: Cell<bool>,
-    /// How many events there are, and that of the ends of parts.
+    /// How many events there are, and those of the beginnings and ends of parts.
     events: Cell<usize>,
+    begin: Cell<Option<Event>>,
+    /// Whether no row of the part was recorded yet, and none was waited for.
+    begins: Cell<[bool; 2]>,
     end: Cell<Option<Event>>,
     /// How many launches there were.
     launches: Cell<usize>,
@@ -110,7 +113,8 @@ impl Open<Damaged> for Opener {
         let (calls, streams, comms) = (self.calls.clone(), Cell::new([0; 2]), Cell::new(0));
         let (word, launches, copied, held) = (Cell::new(None), Cell::new(0), RefCell::default(), RefCell::new(None));
         let (follows, asked) = (self.follows.clone(), Cell::new(false));
-        let (events, end) = (Cell::new(0), Cell::new(None));
+        let (events, begin, end) = (Cell::new(0), Cell::new(None), Cell::new(None));
+        let begins = Cell::new([false; 2]);
         Ok(Damaged {
             gpu,
             mistake,
@@ -122,6 +126,8 @@ impl Open<Damaged> for Opener {
             follows,
             asked,
             events,
+            begin,
+            begins,
             end,
             launches,
             copied,
@@ -158,6 +164,14 @@ impl Damaged {
         }
         *self.held.borrow_mut() = Some(next);
         Ok(())
+    }
+
+    /// Whether a record, or a wait, is the first one of a row in a part.
+    fn is_first_of_part(&self, kind: usize) -> bool {
+        let mut begins = self.begins.get();
+        let is_first = std::mem::replace(&mut begins[kind], false);
+        self.begins.set(begins);
+        is_first
     }
 
     /// Makes the call that was held back.
@@ -224,9 +238,12 @@ impl Device for Damaged {
 
     fn event(&self) -> Result<Event, Reason> {
         let event = self.gpu.event()?;
-        // The second one is the end of a part.
+        // The first one is the beginning of a part, the second one its end.
         let events = self.events.get() + 1;
         self.events.set(events);
+        if events == 1 {
+            self.begin.set(Some(event));
+        }
         if events == 2 {
             self.end.set(Some(event));
         }
@@ -239,6 +256,15 @@ impl Device for Damaged {
 
     fn record(&self, event: Event, stream: Stream) -> Result<(), Reason> {
         self.release()?;
+        // The other stream waits for the beginning of a part twice, by this and by a row of the
+        // table, of which either suffices where it touches nothing that the host has written.
+        if self.begin.get() == Some(event) {
+            self.begins.set([true; 2]);
+            return self.gpu.record(event, stream);
+        }
+        if self.end.get() != Some(event) && self.is_first_of_part(0) {
+            return self.gpu.record(event, stream);
+        }
         if self.end.get() == Some(event) {
             self.asked.set(false);
             return if self.is(Mistake::LostEnd) { Ok(()) } else { self.gpu.record(event, stream) };
@@ -252,6 +278,9 @@ impl Device for Damaged {
 
     fn wait(&self, stream: Stream, event: Event) -> Result<(), Reason> {
         self.release()?;
+        if self.begin.get() == Some(event) || self.is_first_of_part(1) {
+            return self.gpu.wait(stream, event);
+        }
         if self.is(Mistake::LostWait) { Ok(()) } else { self.gpu.wait(stream, event) }
     }
 
