@@ -47,6 +47,9 @@ fn as_processes<R: Send>(f: impl Fn(&Arc<Control>, &mut Communicator) -> R + Syn
         let met = if rank == 0 { wish.host(listener.try_clone().unwrap(), b"") } else { wish.meet(&address, b"") };
         let (control, world) = (Arc::new(met.unwrap().control), Arc::new(World::default()));
         connect(&control, &world).unwrap();
+        // Nobody fails before all are connected.
+        control.barrier().unwrap();
+        thread::sleep(Duration::from_millis(100));
         f(&control, &mut Communicator::new(world.clone(), mesh(), rank))
     })
 }
@@ -156,6 +159,8 @@ fn who_waits_for_a_rank_that_is_gone_or_failed_goes_on() {
         let seen = as_processes(|control, communicator| {
             all_reduce(communicator, 10).unwrap();
             if control.rank() == 4 {
+                // The others have then ended their first call.
+                thread::sleep(Duration::from_millis(300));
                 says.map(|says| control.fail(says));
                 return None;
             }
