@@ -109,6 +109,7 @@ impl Bench {
     /// # Errors
     /// All that is wrong with the job; a machine without memory for it.
     pub fn run(self) -> Result<(), Failure> {
+        self.machine.check(Some("bench"))?;
         let source = self.source.clone().map(|source| JobArgs::new(source, self.spec.clone(), self.trust.clone()));
         let job = source.map(|source| source.open(true)).transpose()?;
         let threads = self.machine.threads();
