@@ -92,6 +92,7 @@ pub struct GpuRank<D: Device> {
     captures: bool,
     graphs: Vec<Graph>,
     is_warm: bool,
+    /// Something failed, or the rank is not ready yet: others may never come to a proper end.
     has_failed: bool,
     /// What was sent in all whole steps.
     traffic: TrafficTable,
@@ -138,7 +139,7 @@ impl<D: Device> GpuRank<D> {
             captures: graphs,
             graphs: vec![],
             is_warm: false,
-            has_failed: false,
+            has_failed: true,
             traffic: TrafficTable::new(),
         };
         let functions = rank.load(kernels)?;
@@ -185,6 +186,7 @@ impl<D: Device> GpuRank<D> {
         for constant in &loaded.program().constants {
             self.write_bytes(constant.buffer, &constant.bytes)?;
         }
+        self.has_failed = false;
         Ok(())
     }
 
