@@ -26,10 +26,10 @@ impl Groups {
         let all = device.join(id, mesh.world_size() as u32, rank as u32, go_on)?;
         let mut groups = Groups { all: Some(all), parts: BTreeMap::new() };
         for axes in axes(set) {
-            let members = mesh.group(rank, &axes);
-            if members.iter().copied().eq(0..mesh.world_size()) {
+            if is_all(mesh, &axes) {
                 continue;
             }
+            let members = mesh.group(rank, &axes);
             let place = members.iter().position(|member| *member == rank).ok_or("a rank outside its group")?;
             let color = members.iter().min().copied().unwrap_or(0) as u32;
             let part = device.split(all, Some(color), place as u32, go_on)?.ok_or("a group without a communicator")?;
@@ -51,7 +51,11 @@ impl Groups {
     /// # Errors
     /// If there is none.
     pub fn along(&self, mesh: &Mesh, axes: &[AxisId]) -> Result<Comm, Reason> {
-        self.parts.get(&apart(mesh, axes)).copied().map_or_else(|| self.all(), Ok)
+        let axes = apart(mesh, axes);
+        if is_all(mesh, &axes) {
+            return self.all();
+        }
+        self.parts.get(&axes).copied().ok_or_else(|| "a call over a group that has no communicator".into())
     }
 
     /// Those that there are.
@@ -83,6 +87,11 @@ impl Groups {
         }
         *self = Groups::default();
     }
+}
+
+/// Whether the ranks along `axes` are all, in their order.
+fn is_all(mesh: &Mesh, axes: &[AxisId]) -> bool {
+    mesh.group(0, axes).into_iter().eq(0..mesh.world_size())
 }
 
 /// Axes of more than one rank.
