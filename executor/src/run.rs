@@ -295,11 +295,11 @@ impl Executor {
     }
 
     /// For each rank the bytes of memory that it has taken from the machine, and those up to the
-    /// last that was used.
+    /// last that was used, where its backend sees that.
     ///
     /// # Errors
     /// If a rank failed.
-    pub fn memory(&self) -> Result<Vec<(u64, u64)>, ExecutionError> {
+    pub fn memory(&self) -> Result<Vec<Option<(u64, u64)>>, ExecutionError> {
         self.ask(&Request::Memory, |worker| Ok(worker.memory()))
     }
 

@@ -30,8 +30,9 @@ pub trait Worker: Memory + Send + Debug {
     /// What it has sent so far, by kind and axes; a backend that counts nothing has an empty table.
     fn traffic(&self) -> TrafficTable;
 
-    /// The bytes of memory that it has taken for the arena, and those up to the last that was used.
-    fn memory(&self) -> (u64, u64);
+    /// The bytes of memory that it has taken for the arena, and those up to the last that was used;
+    /// `None` where the backend does not see what is used.
+    fn memory(&self) -> Option<(u64, u64)>;
 }
 
 /// A step that is asked for.
@@ -129,7 +130,7 @@ impl Worker for CpuWorker {
         self.communicator.traffic().clone()
     }
 
-    fn memory(&self) -> (u64, u64) {
-        (self.rank.arena().len(), self.rank.arena().used())
+    fn memory(&self) -> Option<(u64, u64)> {
+        Some((self.rank.arena().len(), self.rank.arena().used()))
     }
 }

@@ -411,8 +411,8 @@ impl<D: Device> Worker for GpuRank<D> {
         self.traffic.clone()
     }
 
-    fn memory(&self) -> (u64, u64) {
-        (self.arena, self.arena)
+    fn memory(&self) -> Option<(u64, u64)> {
+        None
     }
 }
 

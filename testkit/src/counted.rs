@@ -49,7 +49,8 @@ pub fn check(executor: &Executor, steps: u64) {
         let members: u64 = key.1.iter().map(|a| set.mesh().size(*a)).product();
         assert_eq!(sent * members, planned, "{key:?}");
     }
-    for (rank, (taken, used)) in executor.memory().expect("no rank failed").into_iter().enumerate() {
+    for (rank, memory) in executor.memory().expect("no rank failed").into_iter().enumerate() {
+        let (taken, used) = memory.expect("the CPU sees what is used");
         let program = set.of_rank(set.mesh(), rank as u64);
         // Nobody uses what an empty buffer has; all else is used to its end.
         let with_elements = program.buffers.iter().filter(|buffer| !buffer.local.contains(&0));
