@@ -13,7 +13,7 @@ use crate::pinned::Pinned;
 use crate::queue::{Queue, Queued, Resolver, Work};
 use crate::watch;
 use shardc_codegen::table::Table;
-use shardc_cublaslt::{Algorithm, Described, Library};
+use shardc_cublaslt::{Algorithm, Described, Library, Operands};
 use shardc_executor::comm::TrafficTable;
 use shardc_executor::fault::Fault;
 use shardc_executor::memory::{Memory, Place};
@@ -163,10 +163,15 @@ impl<D: Device> GpuRank<D> {
     /// If there is none for one.
     pub fn choose(&mut self, choices: &mut Choices, tune: bool) -> Result<(), Reason> {
         self.device.enter()?;
+        let mut first: BTreeMap<usize, &Operands> = BTreeMap::new();
         for queued in &self.queue.all {
-            let Work::Multiply(number, operands) = &queued.work else { continue };
-            let described = &self.products[*number].described;
-            choices.choose(&self.device, &self.queue.products[*number].0, described, operands, self.main, tune)?;
+            if let Work::Multiply(number, operands) = &queued.work {
+                first.entry(*number).or_insert(operands);
+            }
+        }
+        for (number, operands) in first {
+            let described = &self.products[number].described;
+            choices.choose(&self.device, &self.queue.products[number].0, described, operands, self.main, tune)?;
         }
         self.clear()
     }

@@ -61,6 +61,7 @@ impl Libraries {
         let driver = found_driver().map_err(&mut keep).ok();
         let cublaslt = needed.cublaslt.then(|| CublasLt::open().map_err(&mut keep).ok()).flatten();
         if needed.nccl {
+            order_calls();
             let _ = found_nccl().map_err(&mut keep);
         }
         if let Some((driver, nvrtc)) = driver.zip(Nvrtc::find().ok()) {
@@ -140,6 +141,17 @@ fn found_driver() -> Result<(i32, u32), String> {
         return Err("the CUDA driver finds no GPU (`CUDA_VISIBLE_DEVICES` may hide it)".into());
     }
     Ok((version, gpus))
+}
+
+/// Tells NCCL to run the calls of several communicators in the order in which they were made, which
+/// is one for all ranks, unless the user says otherwise.
+fn order_calls() {
+    const ORDER: &str = "NCCL_LAUNCH_ORDER_IMPLICIT";
+    if std::env::var_os(ORDER).is_none() {
+        // SAFETY: NCCL is not open yet, ranks have no threads yet, and the threads that there are, of
+        // signals and of connections, ask for no variable.
+        unsafe { std::env::set_var(ORDER, "1") };
+    }
 }
 
 fn found_nccl() -> Result<i32, String> {
