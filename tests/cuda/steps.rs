@@ -26,13 +26,6 @@ use std::path::{Path, PathBuf};
 /// By how much a state may miss that of the CPU backend, beside its part of the largest one.
 const STATES: f64 = 2e-5;
 
-/// By how many times as much as the CPU backend a run in 16 bits may miss one in 32.
-const AS_EXACT: f64 = 1.5;
-
-/// By how much more its losses and norms may miss PyTorch's, in part of them: which way single
-/// numbers are rounded is luck. A sixteenth of a rounding to bf16.
-const LUCK: f64 = 1.0 / 4096.0;
-
 /// A line of the spec.
 const BF16: &str = "precision compute=bf16 gradients=bf16\n";
 
@@ -150,29 +143,13 @@ impl Subject {
 
     /// Holds losses and norms against PyTorch's, else against those of the CPU backend, `cpu`.
     fn judge(&self, seen: &[[f64; 2]], cpu: &[[f64; 2]]) -> Result<(), String> {
-        let of_cpu = |what: &str, step: usize| cpu[step][usize::from(what == "grad_norm")];
-        let gold = |of: &str, what: &str, step: usize| match &self.gold {
-            Some(gold) => gold[of][what][step].as_f64().unwrap(),
-            None => of_cpu(what, step),
+        let of_cpu = || {
+            let lines = [0, 1].map(|at| cpu.iter().map(|line| line[at]).collect::<Vec<f64>>());
+            let run = serde_json::json!({ "loss": lines[0], "grad_norm": lines[1] });
+            serde_json::json!({ "float64": run.clone(), "float32": run })
         };
-        let missed = |at: usize, what: &str| {
-            let by = cpu.iter().enumerate().map(|(step, of)| (of[at] - gold("float64", what, step)).abs());
-            if self.is_narrow { AS_EXACT * by.fold(0.0, f64::max) } else { 0.0 }
-        };
-        let luck = |of: f64| if self.is_narrow { LUCK * of } else { 0.0 };
-        let narrow = [missed(0, "loss"), missed(1, "grad_norm")];
-        for (step, [loss, norm]) in seen.iter().copied().enumerate() {
-            let (want, want_norm) = (gold("float64", "loss", step), gold("float64", "grad_norm", step));
-            let noise = (gold("float32", "loss", step) - want).abs();
-            let is_near = |found: f64, want: f64, allowed: f64| (found - want).abs() <= allowed;
-            if !is_near(loss, want, 2e-5 + 20.0 * noise + narrow[0] + luck(want)) {
-                return Err(format!("step {step}: loss {loss}, PyTorch {want}"));
-            }
-            if !is_near(norm, want_norm, want_norm * (1e-3 + 50.0 * noise) + narrow[1] + luck(want_norm)) {
-                return Err(format!("step {step}: gradient norm {norm}, PyTorch {want_norm}"));
-            }
-        }
-        Ok(())
+        let gold = self.gold.clone().unwrap_or_else(of_cpu);
+        job::judge(&gold, seen, self.is_narrow.then_some(cpu))
     }
 
     /// The kernels; `text` gives that of each name.
@@ -244,7 +221,7 @@ fn as_exact(model: &str, subject: &Subject, memory: &[u8]) {
     let missed = |own: &[f64]| own.iter().zip(&wide).map(|(a, b)| (a - b) * (a - b)).sum::<f64>().sqrt();
     let (device, cpu) = (missed(&found), missed(&moments(subject)));
     assert!(
-        cpu > 0.0 && device <= AS_EXACT * cpu,
+        cpu > 0.0 && device <= job::AS_EXACT * cpu,
         "{model}: gradients miss those in 32 bits by {device:e}, the CPU's by {cpu:e}"
     );
     eprintln!("{model}: rounded gradients miss those in 32 bits {:.3} times as far as the CPU backend's", device / cpu);

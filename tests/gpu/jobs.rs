@@ -24,13 +24,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// A line of the spec.
 pub const BF16: &str = "precision compute=bf16 gradients=bf16\n";
 
-/// By how many times as much as the CPU backend a run in 16 bits may miss one in 32.
-const AS_EXACT: f64 = 1.5;
-
-/// By how much more its losses and norms may miss PyTorch's, in part of them: which way single
-/// numbers are rounded is luck. A sixteenth of a rounding to bf16.
-const LUCK: f64 = 1.0 / 4096.0;
-
 /// A compiled job with its data.
 pub struct Planned {
     pub name: String,
@@ -121,24 +114,6 @@ impl Planned {
     /// Holds losses and norms against PyTorch's, within the tolerances of the CPU backend, whose
     /// own lines are `cpu`.
     pub fn judge(&self, seen: &Trained, cpu: &Trained) -> Result<(), String> {
-        let gold = |of: &str, what: &str, step: usize| self.gold[of][what][step].as_f64().unwrap();
-        let missed = |at: usize, what: &str| {
-            let by = cpu.lines.iter().enumerate().map(|(step, of)| (of[at] - gold("float64", what, step)).abs());
-            if self.is_narrow { AS_EXACT * by.fold(0.0, f64::max) } else { 0.0 }
-        };
-        let luck = |of: f64| if self.is_narrow { LUCK * of } else { 0.0 };
-        let narrow = [missed(0, "loss"), missed(1, "grad_norm")];
-        for (step, [loss, norm]) in seen.lines.iter().copied().enumerate() {
-            let (want, want_norm) = (gold("float64", "loss", step), gold("float64", "grad_norm", step));
-            let noise = (gold("float32", "loss", step) - want).abs();
-            let is_near = |found: f64, want: f64, allowed: f64| (found - want).abs() <= allowed;
-            if !is_near(loss, want, 2e-5 + 20.0 * noise + narrow[0] + luck(want)) {
-                return Err(format!("step {step}: loss {loss}, PyTorch {want}"));
-            }
-            if !is_near(norm, want_norm, want_norm * (1e-3 + 50.0 * noise) + narrow[1] + luck(want_norm)) {
-                return Err(format!("step {step}: gradient norm {norm}, PyTorch {want_norm}"));
-            }
-        }
-        Ok(())
+        job::judge(&self.gold, &seen.lines, self.is_narrow.then_some(&cpu.lines))
     }
 }

@@ -84,15 +84,41 @@ impl Job {
 /// Losses and norms within what PyTorch's own f32 leaves of f64.
 pub fn holds(model: &str, metrics: &[Value], name: &str) {
     let gold: Value = serde_json::from_str(&fs::read_to_string(models(model).join("gold.json")).unwrap()).unwrap();
-    let number = |value: &Value| value.as_f64().unwrap();
     assert_eq!(metrics.len(), 12);
-    for (i, line) in metrics.iter().enumerate() {
-        let (single, double) = (number(&gold["float32"]["loss"][i]), number(&gold["float64"]["loss"][i]));
-        let (noise, norm) = ((single - double).abs(), number(&gold["float64"]["grad_norm"][i]));
-        let (loss, own) = (number(&line["loss"]), number(&line["grad_norm"]));
-        assert!((loss - double).abs() <= 2e-5 + 20.0 * noise, "{name} step {i}: loss {loss}, PyTorch {double}");
-        assert!((own - norm).abs() <= norm * (1e-3 + 50.0 * noise), "{name} step {i}: norm {own}, PyTorch {norm}");
+    let number = |value: &Value| value.as_f64().unwrap();
+    let seen: Vec<[f64; 2]> = metrics.iter().map(|line| ["loss", "grad_norm"].map(|what| number(&line[what]))).collect();
+    judge(&gold, &seen, None).unwrap_or_else(|why| panic!("{name} {why}"));
+}
+
+/// By how many times as much as the CPU backend a run in 16 bits may miss one in 32.
+pub const AS_EXACT: f64 = 1.5;
+
+/// By how much more its losses and norms may miss PyTorch's, in part of them: which way single
+/// numbers are rounded is luck. A sixteenth of a rounding to bf16.
+const LUCK: f64 = 1.0 / 4096.0;
+
+/// Holds the loss and norm of each step against PyTorch's, within what its own f32 leaves of f64.
+/// Of a run in 16 bits, `narrow` has those of the CPU backend, which may be missed besides.
+pub fn judge(gold: &Value, seen: &[[f64; 2]], narrow: Option<&[[f64; 2]]>) -> Result<(), String> {
+    let number = |of: &str, what: &str, step: usize| gold[of][what][step].as_f64().unwrap();
+    let missed = |at: usize, what: &str| {
+        let by = narrow.into_iter().flatten().enumerate().map(|(step, of)| (of[at] - number("float64", what, step)).abs());
+        AS_EXACT * by.fold(0.0, f64::max)
+    };
+    let luck = |of: f64| if narrow.is_some() { LUCK * of } else { 0.0 };
+    let besides = [missed(0, "loss"), missed(1, "grad_norm")];
+    for (step, [loss, norm]) in seen.iter().copied().enumerate() {
+        let (want, want_norm) = (number("float64", "loss", step), number("float64", "grad_norm", step));
+        let noise = (number("float32", "loss", step) - want).abs();
+        let is_near = |found: f64, want: f64, allowed: f64| (found - want).abs() <= allowed;
+        if !is_near(loss, want, 2e-5 + 20.0 * noise + besides[0] + luck(want)) {
+            return Err(format!("step {step}: loss {loss}, PyTorch {want}"));
+        }
+        if !is_near(norm, want_norm, want_norm * (1e-3 + 50.0 * noise) + besides[1] + luck(want_norm)) {
+            return Err(format!("step {step}: gradient norm {norm}, PyTorch {want_norm}"));
+        }
     }
+    Ok(())
 }
 
 /// The loss and norm of each step as text, and the export.
