@@ -3,7 +3,7 @@
 #![allow(unsafe_code, reason = "the library is one of C")]
 
 use libloading::{Library, Symbol};
-use std::ffi::c_char;
+use std::ffi::{CString, c_char};
 use std::sync::OnceLock;
 
 /// The library that stands for the driver.
@@ -32,6 +32,20 @@ pub fn reset(seed: u64) {
         // SAFETY: it takes a number.
         unsafe { reset(seed) };
     }
+}
+
+/// Sets a setting, for the worlds that follow.
+pub fn set(name: &str, value: &str) {
+    let Some(library) = library() else { return };
+    let ([Ok(name), Ok(value)], Ok(set)) = (
+        [name, value].map(CString::new),
+        // SAFETY: the function is this crate's, of that type.
+        unsafe { library.get::<unsafe extern "C" fn(*const c_char, *const c_char) -> u32>(b"fake_set") },
+    ) else {
+        return;
+    };
+    // SAFETY: it takes two texts.
+    unsafe { set(name.as_ptr(), value.as_ptr()) };
 }
 
 /// What was found to be wrong, a line each.

@@ -1,12 +1,13 @@
-//! The calls of cudarc that the tests make, and those that only the fake has.
+//! The calls of cudarc that the tests make, beside those that only the fake has.
 #![allow(unsafe_code, reason = "cudarc's bindings are C's")]
 
 use cudarc::driver::sys;
 use cudarc::nccl::sys as nccl;
-use std::ffi::{CString, c_char, c_void};
+use std::ffi::{CString, c_void};
 
 pub use cudarc::driver::sys::CUstreamCaptureMode as Mode;
 pub use cudarc::nccl::sys::{ncclDataType_t as Dtype, ncclRedOp_t as Op};
+pub use shardc_fakecuda::control::{reports, reset, set, trace};
 
 /// The code of a call that failed.
 pub type Answer<T = ()> = Result<T, u32>;
@@ -32,11 +33,6 @@ macro_rules! nc {
     }};
 }
 
-fn control<T: Copy>(name: &str) -> T {
-    // SAFETY: the function is there with this signature.
-    unsafe { *sys::culib().get::<T>(name.as_bytes()).expect("a function of the fake") }
-}
-
 /// Which of the libraries are found: the driver, NVRTC, NCCL, cuBLASLt.
 pub fn present() -> [bool; 4] {
     // SAFETY: the libraries are the fake, which runs nothing when it is opened.
@@ -54,40 +50,6 @@ pub fn present() -> [bool; 4] {
 pub fn has(name: &str) -> bool {
     // SAFETY: the symbol is not called.
     unsafe { sys::culib().get::<unsafe extern "C" fn()>(name.as_bytes()).is_ok() }
-}
-
-/// A new world.
-pub fn reset(seed: u64) {
-    // SAFETY: it takes a number.
-    unsafe { control::<unsafe extern "C" fn(u64) -> u32>("fake_reset")(seed) };
-}
-
-/// Sets a setting.
-pub fn set(name: &str, value: &str) {
-    let [name, value] = [name, value].map(|text| CString::new(text).unwrap());
-    // SAFETY: it takes two texts.
-    unsafe { control::<unsafe extern "C" fn(*const c_char, *const c_char) -> u32>("fake_set")(name.as_ptr(), value.as_ptr()) };
-}
-
-fn text(name: &str) -> String {
-    let get = control::<unsafe extern "C" fn(*mut c_char, usize) -> usize>(name);
-    // SAFETY: it writes no more than it is told of.
-    unsafe {
-        let mut bytes = vec![0u8; get(std::ptr::null_mut(), 0) + 4096];
-        let length = get(bytes.as_mut_ptr().cast(), bytes.len());
-        bytes.truncate(length);
-        String::from_utf8(bytes).unwrap()
-    }
-}
-
-/// All reports.
-pub fn reports() -> String {
-    text("fake_reports")
-}
-
-/// The trace.
-pub fn trace() -> String {
-    text("fake_trace")
 }
 
 /// Makes a device this thread's.
