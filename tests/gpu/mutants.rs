@@ -111,6 +111,8 @@ fn mistakes_are_found() {
             tried += damaged(&MISTAKES, ("pp=2", 4, "pipeline axis=pp schedule=1f1b\n"), each);
             tried += damaged(&[Mistake::OtherComm, Mistake::ShortCall], ("dp=2 tp=2", 1, ""), each);
         }
+        // Each kind is made somewhere.
+        assert!(tried >= if is_full() { 3 * MISTAKES.len() } else { MISTAKES.len() }, "{tried} mistakes only");
         eprintln!("{tried} mistakes of an executor, all found");
     }
 }
