@@ -148,8 +148,8 @@ fn found_driver() -> Result<(i32, u32), String> {
 fn order_calls() {
     const ORDER: &str = "NCCL_LAUNCH_ORDER_IMPLICIT";
     if std::env::var_os(ORDER).is_none() {
-        // SAFETY: NCCL is not open yet, ranks have no threads yet, and the threads that there are, of
-        // signals and of connections, ask for no variable.
+        // SAFETY: NCCL is not open yet, ranks have no threads yet, and the threads that there are,
+        // of signals and of connections, ask for no variable.
         unsafe { std::env::set_var(ORDER, "1") };
     }
 }
