@@ -5,7 +5,7 @@
 mod backward;
 mod forward;
 
-use super::tiles::advance;
+use super::tiles::{advance, causal_shift};
 use crate::function::Function;
 use crate::text::{Text, constant, element, plus, sum, times, to_register};
 use shardc_ir::dtype::DType;
@@ -189,6 +189,15 @@ impl<'a> Flash<'a> {
             self.copy_numbers(text);
         }
         text.lines(["copy_wait<1>();", "BARRIER();"]);
+    }
+
+    /// Waits, behind the steps over keys, for the copies that no step has waited for: there are some
+    /// where a tile of queries sees no key at all.
+    fn after_steps(&self, text: &mut Text) {
+        let sees_none = self.a.mask == AttentionMask::Causal && causal_shift(self.a) + ROWS as i64 <= 0;
+        if sees_none {
+            text.lines(["copy_wait<0>();", "BARRIER();"]);
+        }
     }
 
     /// Copies the part of an operand mask that a step sees, as what is added to scores.

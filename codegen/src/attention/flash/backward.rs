@@ -91,7 +91,7 @@ fn of_queries(a: &Attention, index: &'static str, signature: &Signature, functio
     changes("below[p]", "delta[p]", text);
     text.lines(["scores[n][p * 2 + i] = change;", "}", "}", "}"]);
     text.lines([flash.weighted("sum", "scores", "keys", flash.k, columns, "0"), "BARRIER();".into(), "}".into()]);
-    text.lines(["copy_wait<0>();", "BARRIER();"]);
+    flash.after_steps(text);
     scale(a, "sum", columns, text);
     let d_q = Rows { name: "d_q", ..flash.q };
     flash.put("sum", "rows", d_q, columns, text);
@@ -163,11 +163,11 @@ fn of_keys(a: &Attention, index: &'static str, signature: &Signature, function: 
     let from = |columns: u64| if slices == 1 { "0".to_owned() } else { format!("slice * {}", columns / 8) };
     text.line(flash.weighted("of_values", "scores", "outs", flash.d_o, v_columns, &from(v_columns)));
     text.line(flash.weighted("of_keys", "changes", "rows", flash.q, columns, &from(columns)));
-    text.lines(["BARRIER();", "}", "copy_wait<0>();"]);
+    // There is a step always: the last queries see all keys.
+    text.lines(["BARRIER();", "}"]);
     if group > 1 {
         next_of_group(a, text);
     }
-    text.line("BARRIER();");
     scale(a, "of_keys", columns, text);
     let results = [("d_k", flash.k, "keys", "of_keys", columns), ("d_v", flash.v, "values", "of_values", v_columns)];
     for (_, rows, tile, sum, columns) in results {

@@ -64,7 +64,7 @@ pub fn attention(a: &Attention, signature: &Signature, index: &'static str) -> R
     each("n", columns / 8, text);
     text.lines(["sum[n][p * 2] *= rescaling;", "sum[n][p * 2 + 1] *= rescaling;", "}", "}"]);
     text.lines([flash.weighted("sum", "scores", "values", flash.v, columns, "0"), "BARRIER();".into(), "}".into()]);
-    text.lines(["copy_wait<0>();", "BARRIER();"]);
+    flash.after_steps(text);
     flash.each_row("query", text);
     over_row("total[p]", "add_", text);
     each("n", columns / 8, text);
