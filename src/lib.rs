@@ -7,6 +7,7 @@
 //! | the graphs against what they were made from | [`certificate`] |
 //! | the proof of plans, and its words | [`proof`] |
 //! | what fits a device where a job does not | [`fitting`] |
+//! | checkpoints: written, read, under another mesh | [`checkpoint`] |
 //! | plan directories: written, read, replaced as one | [`plan_dir`], [`replace`] |
 //! | errors and what they exit with; how they are printed | [`failure`], [`report`] |
 //! | the texts of CUDA kernels, and what NVRTC makes of them | [`cuda`] |
@@ -24,6 +25,7 @@
 //! ```
 
 pub mod certificate;
+pub mod checkpoint;
 pub mod cli;
 pub mod cuda;
 pub mod failure;

@@ -60,6 +60,7 @@ pub mod rank;
 pub mod replay;
 pub mod run;
 pub mod shard;
+pub mod snapshot;
 pub mod tensor;
 pub mod train;
 pub mod transfer;

@@ -60,6 +60,7 @@ pub mod position;
 pub mod programs;
 pub mod reason;
 pub mod reduce_kind;
+pub mod region;
 pub mod scalar;
 pub mod sharding;
 pub mod spec;

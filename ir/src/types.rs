@@ -157,7 +157,7 @@ impl<'de> Deserialize<'de> for Tensor {
 }
 
 /// Two digits for each byte.
-pub(crate) fn to_hex(bytes: &[u8]) -> String {
+pub fn to_hex(bytes: &[u8]) -> String {
     let digit = |d: u8| char::from(b"0123456789abcdef"[usize::from(d)]);
     let mut text = String::with_capacity(2 * bytes.len());
     for byte in bytes {

@@ -191,7 +191,7 @@ impl<'a> Flash<'a> {
         text.lines(["copy_wait<1>();", "BARRIER();"]);
     }
 
-    /// Waits, behind the steps over keys, for the copies that no step has waited for: there are some
+    /// Waits, behind the steps over keys, for copies that no step has waited for: there are some
     /// where a tile of queries sees no key at all.
     fn after_steps(&self, text: &mut Text) {
         let sees_none = self.a.mask == AttentionMask::Causal && causal_shift(self.a) + ROWS as i64 <= 0;
@@ -243,7 +243,7 @@ impl<'a> Flash<'a> {
             hidden.push(format!("key >= {}", self.a.kv_len));
         }
         if self.a.mask == AttentionMask::Causal {
-            let shift = plus(super::tiles::causal_shift(self.a).into());
+            let shift = plus(causal_shift(self.a).into());
             hidden.push(format!("({signed})key > ({signed})query{shift}"));
         }
         let mask = if self.of_queries {

@@ -1,0 +1,180 @@
+//! The folder of a run's checkpoints, `step-00000100` and so on. One that is not finished, or on its
+//! way out, has a name that begins with a dot: whatever is killed when, each other is whole.
+
+use super::manifest::{HASH_NAME, NAME};
+use crate::failure::Failure;
+use shardc_ir::diagnostic::{Diagnostic, Place};
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The folder of a run, which no other run writes to meanwhile.
+#[derive(Debug)]
+pub struct Folder {
+    path: PathBuf,
+    /// Held as long as the run.
+    _lock: Option<File>,
+}
+
+const LOCK: &str = ".lock";
+
+impl Folder {
+    /// Takes the folder, and makes it where there is none. What a killed run has left there is
+    /// cleared away.
+    ///
+    /// # Errors
+    /// If another run has it, or it cannot be written.
+    pub fn claim(path: &Path) -> Result<Folder, Failure> {
+        let cannot = |e: &io::Error| Failure::io(format!("cannot write checkpoints to `{}`", path.display()), e);
+        fs::create_dir_all(path).map_err(|e| cannot(&e))?;
+        let lock = File::create(path.join(LOCK)).map_err(|e| cannot(&e))?;
+        // Where files have no locks, nobody knows of others.
+        let held = match lock.try_lock() {
+            Ok(()) => Some(lock),
+            Err(fs::TryLockError::WouldBlock) => {
+                let error = Diagnostic::error("another run writes its checkpoints here").at(Place::File(path.to_path_buf()));
+                return Err(error.help("end that run, or give this one a folder of its own").into());
+            }
+            Err(fs::TryLockError::Error(_)) => None,
+        };
+        let folder = Folder { path: path.to_path_buf(), _lock: held };
+        folder.clear().map_err(|e| cannot(&e))?;
+        Ok(folder)
+    }
+
+    /// The folder in which the checkpoint of `step` is made.
+    pub fn partial(path: &Path, step: u64) -> PathBuf {
+        path.join(format!(".{}.new", name(step)))
+    }
+
+    /// Begins a checkpoint.
+    ///
+    /// # Errors
+    /// What the machine says.
+    pub fn begin(&self, step: u64) -> io::Result<PathBuf> {
+        let partial = Folder::partial(&self.path, step);
+        remove(&partial)?;
+        fs::create_dir(&partial)?;
+        Ok(partial)
+    }
+
+    /// Gives up a checkpoint that was begun.
+    pub fn give_up(&self, step: u64) {
+        // What cannot be removed has no name of a checkpoint.
+        let _ = remove(&Folder::partial(&self.path, step));
+    }
+
+    /// Gives a finished checkpoint its name, for good; one that has the name already is replaced.
+    ///
+    /// # Errors
+    /// What the machine says; a checkpoint that had the name has it then still, or again once a run
+    /// claims the folder.
+    pub fn commit(&self, step: u64) -> io::Result<PathBuf> {
+        let (partial, place, old) = (Folder::partial(&self.path, step), self.path.join(name(step)), self.hidden(step, "old"));
+        sync(&partial)?;
+        if place.exists() {
+            remove(&old)?;
+            fs::rename(&place, &old)?;
+        }
+        if let Err(error) = fs::rename(&partial, &place) {
+            if old.exists() {
+                fs::rename(&old, &place)?;
+            }
+            return Err(error);
+        }
+        sync(&self.path)?;
+        remove(&old)?;
+        Ok(place)
+    }
+
+    /// Removes a checkpoint: from the first moment on it has no name of one.
+    ///
+    /// # Errors
+    /// What the machine says.
+    pub fn remove(&self, step: u64) -> io::Result<()> {
+        let gone = self.hidden(step, "gone");
+        remove(&gone)?;
+        fs::rename(self.path.join(name(step)), &gone)?;
+        remove(&gone)
+    }
+
+    fn hidden(&self, step: u64, what: &str) -> PathBuf {
+        self.path.join(format!(".{}.{what}", name(step)))
+    }
+
+    /// Clears away what a killed run has left; a checkpoint that it was about to replace gets its
+    /// name back.
+    fn clear(&self) -> io::Result<()> {
+        for entry in fs::read_dir(&self.path)? {
+            let entry = entry?;
+            let file_name = entry.file_name();
+            let Some((step, what)) = file_name.to_str().and_then(hidden) else { continue };
+            let place = self.path.join(name(step));
+            if what == "old" && !place.exists() {
+                fs::rename(entry.path(), place)?;
+            } else {
+                remove(&entry.path())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The checkpoints of a folder by their steps, ascending.
+///
+/// # Errors
+/// What the machine says of the folder; none where there is no folder.
+pub fn list(path: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
+    let entries = match fs::read_dir(path) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(vec![]),
+        Err(error) => return Err(error),
+    };
+    let mut found = vec![];
+    for entry in entries {
+        let entry = entry?;
+        found.extend(entry.file_name().to_str().and_then(step_of).map(|step| (step, entry.path())));
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// The name of the checkpoint after `step` steps.
+pub fn name(step: u64) -> String {
+    format!("step-{step:08}")
+}
+
+/// The step of a checkpoint's name.
+fn step_of(file_name: &str) -> Option<u64> {
+    let step = file_name.strip_prefix("step-")?.parse().ok()?;
+    (name(step) == file_name).then_some(step)
+}
+
+/// The step of a checkpoint that is none yet or no longer, and which of these.
+fn hidden(file_name: &str) -> Option<(u64, &str)> {
+    let (of, what) = file_name.strip_prefix('.')?.rsplit_once('.')?;
+    ["new", "old", "gone"].contains(&what).then_some((step_of(of)?, what))
+}
+
+/// Removes the folder of a checkpoint with the files that checkpoints have, if it is there.
+fn remove(folder: &Path) -> io::Result<()> {
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    for entry in entries {
+        let entry = entry?;
+        let file_name = entry.file_name();
+        let is_own = file_name.to_str().is_some_and(|name| [NAME, HASH_NAME].contains(&name) || name.ends_with(".safetensors"));
+        if is_own {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    fs::remove_dir(folder)
+}
+
+/// Brings the names in a folder down to the disk, where the system has a call for that.
+fn sync(folder: &Path) -> io::Result<()> {
+    if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
+}

@@ -1,0 +1,282 @@
+//! Saves checkpoints while training goes on: between two steps the state is only copied; files are
+//! written by a thread. A checkpoint that is removed for a newer one goes only when that one has been
+//! read again.
+
+use super::folder::{self, Folder};
+use super::manifest::{FORMAT, HASH_NAME, Manifest, NAME, Position, StateRecord};
+use super::read::Checkpoint;
+use super::write::{Written, write};
+use crate::failure::Failure;
+use shardc_executor::run::{ExecutionError, Executor};
+use shardc_executor::snapshot::{Copied, Piece, Snapshots};
+use shardc_ir::plan::set::PlanSet;
+use shardc_ir::plan::{Program, StateVariable};
+use shardc_ir::reason;
+use shardc_ir::reason::Reason;
+use shardc_launch::control::Control;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// Which checkpoints stay when a new one is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Keep {
+    /// So many of the latest; at least one.
+    pub latest: usize,
+    /// The one with the least loss of a validation too.
+    pub best: bool,
+}
+
+/// What became of a checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Saved {
+    /// The steps that it has.
+    pub step: u64,
+    /// Where it is; or why it is not there, in which case those before it are as they were.
+    pub result: Result<PathBuf, String>,
+}
+
+/// Saves the checkpoints of a run.
+#[derive(Debug)]
+pub struct Saver {
+    path: PathBuf,
+    /// On rank 0, which gives checkpoints their names.
+    folder: Option<Arc<Folder>>,
+    keep: Keep,
+    control: Arc<Control>,
+    snapshots: Snapshots,
+    states: BTreeMap<String, StateRecord>,
+    mesh: String,
+    writing: Option<Writing>,
+    naming: Option<(u64, JoinHandle<Result<PathBuf, String>>)>,
+    /// The last that came to an end, and whether that was told.
+    last: Option<Saved>,
+    is_told: bool,
+    waited: Duration,
+}
+
+/// Files that are written by a thread.
+#[derive(Debug)]
+struct Writing {
+    position: Position,
+    thread: JoinHandle<(Vec<Vec<u8>>, Result<Vec<Written>, String>)>,
+}
+
+/// A rank's answer may be that long.
+const MOST: u64 = 1 << 32;
+
+impl Saver {
+    /// Checkpoints of `executor` in the folder `path`, which is made where there is none; `control`
+    /// is the end of this process.
+    ///
+    /// # Errors
+    /// If the folder cannot be used.
+    pub fn new(path: &Path, keep: Keep, executor: &Executor, control: Arc<Control>) -> Result<Saver, Failure> {
+        let folder = if control.rank() == 0 { Some(Arc::new(Folder::claim(path)?)) } else { None };
+        let programs = executor.programs();
+        Ok(Saver {
+            path: path.to_path_buf(),
+            folder,
+            keep,
+            control,
+            snapshots: Snapshots::new(executor)?,
+            states: states(programs),
+            mesh: mesh_text(programs),
+            writing: None,
+            naming: None,
+            last: None,
+            is_told: true,
+            waited: Duration::ZERO,
+        })
+    }
+
+    /// How long training has waited for checkpoints so far.
+    pub fn waited(&self) -> Duration {
+        self.waited
+    }
+
+    /// Copies the state as it is at `position`, and begins to write it; waits for the checkpoint
+    /// before, if that is not there yet. All ranks call it between the same two steps.
+    ///
+    /// # Errors
+    /// If a rank failed. What is wrong with files is told by [`Saver::poll`].
+    pub fn save(&mut self, executor: &Executor, position: Position) -> Result<(), ExecutionError> {
+        self.settle();
+        let begun = Instant::now();
+        let copies = self.snapshots.take(executor)?;
+        let step = position.step;
+        let made = self.folder.as_ref().map_or(Ok(PathBuf::new()), |folder| folder.begin(step));
+        let why = made.err().map(|e| format!("cannot make a folder in `{}`: {e}", self.path.display())).unwrap_or_default();
+        // Where ranks do not meet, the next step says why.
+        let why = self.control.broadcast(why.as_bytes(), MOST).unwrap_or_default();
+        if why.is_empty() {
+            let (partial, states) = (Folder::partial(&self.path, step), self.states.clone());
+            let thread = thread::Builder::new().name("checkpoint".into()).spawn(move || write_all(&partial, copies, &states));
+            match thread {
+                Ok(thread) => self.writing = Some(Writing { position, thread }),
+                Err(error) => self.fail(step, format!("there is no thread for it: {error}")),
+            }
+        } else {
+            self.snapshots.give_back(copies.into_iter().map(|copied| copied.bytes));
+            self.fail(step, String::from_utf8_lossy(&why).into_owned());
+        }
+        self.waited += begun.elapsed();
+        Ok(())
+    }
+
+    /// Goes on with a checkpoint as far as that costs no time, and says when one has come to an
+    /// end. All ranks call it between the same two steps.
+    pub fn poll(&mut self) -> Option<Saved> {
+        if let Some(writing) = &self.writing {
+            let own = u8::from(writing.thread.is_finished());
+            let all = self.control.all_gather(&[own], 1).unwrap_or_default();
+            if !all.is_empty() && all.iter().all(|done| *done == [1]) {
+                self.name();
+            }
+        }
+        if self.naming.as_ref().is_some_and(|(_, thread)| thread.is_finished()) {
+            self.named();
+        }
+        if std::mem::replace(&mut self.is_told, true) { None } else { self.last.clone() }
+    }
+
+    /// Waits until the last checkpoint that was begun is there, or is not, and says what became of
+    /// it. All ranks call it together.
+    pub fn finish(&mut self) -> Option<Saved> {
+        self.settle();
+        self.last.clone()
+    }
+
+    fn settle(&mut self) {
+        let begun = Instant::now();
+        if self.writing.is_some() {
+            self.name();
+        }
+        if self.naming.is_some() {
+            self.named();
+        }
+        self.waited += begun.elapsed();
+    }
+
+    /// Waits until all ranks have written, and begins to give the checkpoint its name.
+    fn name(&mut self) {
+        let Some(Writing { position, thread }) = self.writing.take() else { return };
+        let (spare, written) = thread.join().unwrap_or_else(|_| (vec![], Err("the thread that writes it has failed".into())));
+        self.snapshots.give_back(spare);
+        let own = serde_json::to_vec(&written).unwrap_or_default();
+        let all = self.control.all_gather(&own, MOST).unwrap_or_default();
+        let all =
+            all.iter().map(|of| serde_json::from_slice(of).unwrap_or_else(|_| Err("a rank's answer has no meaning".into())));
+        let all: Result<Vec<Vec<Written>>, String> = all.collect();
+        let step = position.step;
+        let written = match all {
+            Ok(written) => written.into_iter().flatten().collect::<Vec<_>>(),
+            Err(why) => return self.fail(step, why),
+        };
+        let Some(folder) = self.folder.clone() else { return };
+        let manifest = self.manifest(position, written);
+        let (path, keep) = (self.path.clone(), self.keep);
+        let work = move || finish(&folder, &path, &manifest, keep).map_err(String::from);
+        match thread::Builder::new().name("checkpoint".into()).spawn(work) {
+            Ok(thread) => self.naming = Some((step, thread)),
+            Err(error) => self.fail(step, format!("there is no thread for it: {error}")),
+        }
+    }
+
+    fn named(&mut self) {
+        let Some((step, thread)) = self.naming.take() else { return };
+        match thread.join().unwrap_or_else(|_| Err("the thread that ends it has failed".into())) {
+            Ok(path) => self.end(step, Ok(path)),
+            Err(why) => self.fail(step, why),
+        }
+    }
+
+    fn fail(&mut self, step: u64, why: String) {
+        self.folder.iter().for_each(|folder| folder.give_up(step));
+        self.end(step, Err(why));
+    }
+
+    fn end(&mut self, step: u64, result: Result<PathBuf, String>) {
+        self.last = Some(Saved { step, result });
+        self.is_told = false;
+    }
+
+    fn manifest(&self, position: Position, written: Vec<Written>) -> Manifest {
+        let (mut states, mut files) = (self.states.clone(), vec![]);
+        for Written { file, pieces } in written {
+            files.push(file);
+            for (state, piece) in pieces {
+                states.entry(state).and_modify(|state| state.pieces.push(piece));
+            }
+        }
+        let shardc = env!("CARGO_PKG_VERSION").to_string();
+        Manifest { format: FORMAT, shardc, position, mesh: self.mesh.clone(), files, states }
+    }
+}
+
+/// What the state variables of programs are; their pieces are not known yet.
+pub fn states(programs: &PlanSet) -> BTreeMap<String, StateRecord> {
+    let record = |(program, state): (&Program, &StateVariable)| {
+        let buffer = program.buffers.get(state.buffer.index())?;
+        let (dtype, shape) = (buffer.dtype, buffer.shape.clone());
+        let record = StateRecord { dtype, shape, role: state.role, block: state.block.clone(), pieces: vec![] };
+        Some((state.name.clone(), record))
+    };
+    programs.states().into_iter().filter_map(record).collect()
+}
+
+/// A mesh as specs write it.
+pub fn mesh_text(programs: &PlanSet) -> String {
+    let axes: Vec<String> = programs.mesh().rank_axes().iter().map(|axis| format!("{}={}", axis.name, axis.size)).collect();
+    axes.join(" ")
+}
+
+/// Writes the files of all ranks that are here; gives their memory back.
+fn write_all(
+    partial: &Path,
+    copies: Vec<Copied>,
+    states: &BTreeMap<String, StateRecord>,
+) -> (Vec<Vec<u8>>, Result<Vec<Written>, String>) {
+    let is_whole = |piece: &Piece| states.get(&piece.state).is_some_and(|state| state.shape == piece.region.shape);
+    let written: Result<Vec<Option<Written>>, Reason> = copies.iter().map(|copied| write(partial, copied, is_whole)).collect();
+    let written = written.map(|written| written.into_iter().flatten().collect()).map_err(String::from);
+    (copies.into_iter().map(|copied| copied.bytes).collect(), written)
+}
+
+/// Writes the manifest, gives the checkpoint its name, reads it again, and removes those that are
+/// not to stay.
+///
+/// # Errors
+/// What the machine says; a file that is not what was written.
+pub fn finish(folder: &Folder, path: &Path, manifest: &Manifest, keep: Keep) -> Result<PathBuf, Reason> {
+    let step = manifest.position.step;
+    let partial = Folder::partial(path, step);
+    let (text, hashed) = manifest.texts()?;
+    for (name, text) in [(NAME, text), (HASH_NAME, hashed)] {
+        let at = partial.join(name);
+        let write = || {
+            let mut file = File::create(&at)?;
+            file.write_all(text.as_bytes())?;
+            file.sync_all()
+        };
+        write().map_err(|e: io::Error| reason!("cannot write `{}`: {e}", at.display()))?;
+    }
+    let named = folder.commit(step).map_err(|e| reason!("cannot give `{}` its name: {e}", partial.display()))?;
+    Checkpoint::open(&named).and_then(|checkpoint| checkpoint.verify()).map_err(|d| reason!("{}", d.message))?;
+    prune(folder, path, step, keep).map_err(|e| reason!("it is there, and an older one cannot be removed: {e}"))?;
+    Ok(named)
+}
+
+/// Removes the checkpoints before `step` that are not to stay.
+fn prune(folder: &Folder, path: &Path, step: u64, keep: Keep) -> io::Result<()> {
+    let all = folder::list(path)?;
+    let loss = |at: &Path| Checkpoint::open(at).ok().and_then(|checkpoint| checkpoint.manifest.position.validation_loss);
+    let losses = all.iter().filter(|_| keep.best).filter_map(|(step, at)| Some((*step, loss(at)?)));
+    let best = losses.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(step, _)| step);
+    let older = all.iter().map(|(step, _)| *step).filter(|other| *other <= step).rev();
+    older.skip(keep.latest.max(1)).filter(|other| Some(*other) != best).try_for_each(|other| folder.remove(other))
+}

@@ -1,0 +1,101 @@
+//! Writes what a rank owns as a file of safetensors, with the hashes of its pieces.
+
+use super::manifest::{FileRecord, PieceRecord};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+use shardc_executor::snapshot::{Copied, Piece};
+use shardc_ir::dtype::DType;
+use shardc_ir::reason;
+use shardc_ir::reason::Reason;
+use shardc_ir::types::to_hex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+
+/// The file of a rank, and what is in it of each state variable.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Written {
+    /// The file.
+    pub file: FileRecord,
+    /// Its pieces, by state variable.
+    pub pieces: Vec<(String, PieceRecord)>,
+}
+
+/// Bytes that are written at once: hashed and written while they are in a cache.
+const CHUNK: usize = 1 << 18;
+
+/// Writes the pieces of a rank to a new file of `folder`, down to the disk; `None` where it has
+/// none. `is_whole` says which are all of their state variable.
+///
+/// # Errors
+/// What the machine says of the file, which is then still there.
+pub fn write(folder: &Path, copied: &Copied, is_whole: impl Fn(&Piece) -> bool) -> Result<Option<Written>, Reason> {
+    if copied.pieces.is_empty() {
+        return Ok(None);
+    }
+    let name = format!("rank-{:05}.safetensors", copied.rank);
+    let path = folder.join(&name);
+    let cannot = |e: io::Error| reason!("cannot write `{}`: {e}", path.display());
+    let tensors = tensor_names(&copied.pieces, is_whole);
+    let header = header(copied.pieces.iter().zip(&tensors));
+    let mut file = File::create(&path).map_err(cannot)?;
+    file.write_all(&header).map_err(cannot)?;
+    let mut pieces = vec![];
+    for (piece, tensor) in copied.pieces.iter().zip(tensors) {
+        let mut hasher = Sha256::new();
+        for chunk in copied.bytes[piece.bytes.clone()].chunks(CHUNK) {
+            hasher.update(chunk);
+            file.write_all(chunk).map_err(cannot)?;
+        }
+        let (region, sha256) = (piece.region.clone(), to_hex(&hasher.finalize()));
+        pieces.push((piece.state.clone(), PieceRecord { file: name.clone(), tensor, region, sha256 }));
+    }
+    file.sync_all().map_err(cannot)?;
+    let bytes = (header.len() + copied.bytes.len()) as u64;
+    Ok(Some(Written { file: FileRecord { name, bytes, header_sha256: to_hex(&Sha256::digest(&header)) }, pieces }))
+}
+
+/// The names of pieces as tensors of a file: that of the state variable, and in brackets, where a
+/// piece is not all of it, which elements it has.
+fn tensor_names(pieces: &[Piece], is_whole: impl Fn(&Piece) -> bool) -> Vec<String> {
+    let mut taken = BTreeSet::from([METADATA.to_string()]);
+    let mut named = |piece: &Piece| {
+        let mut name = if is_whole(piece) { piece.state.clone() } else { format!("{}{}", piece.state, piece.region) };
+        while !taken.insert(name.clone()) {
+            name.push('~');
+        }
+        name
+    };
+    pieces.iter().map(&mut named).collect()
+}
+
+/// What the format calls an entry that is no tensor.
+pub const METADATA: &str = "__metadata__";
+
+/// What a file of safetensors begins with: a length, and JSON that names the tensors, filled up so
+/// that these begin at a multiple of 8 bytes.
+fn header<'a>(pieces: impl Iterator<Item = (&'a Piece, &'a String)>) -> Vec<u8> {
+    let entry = |(piece, tensor): (&Piece, &String)| {
+        let offsets = [piece.bytes.start, piece.bytes.end];
+        (tensor.clone(), json!({ "dtype": dtype(piece.dtype), "shape": piece.region.shape, "data_offsets": offsets }))
+    };
+    let mut entries: Map<String, Value> = BTreeMap::from_iter(pieces.map(entry)).into_iter().collect();
+    entries.insert(METADATA.into(), json!({ "format": "shardc checkpoint" }));
+    let mut text = Value::Object(entries).to_string();
+    text.push_str(&" ".repeat(text.len().next_multiple_of(8) - text.len()));
+    [&(text.len() as u64).to_le_bytes(), text.as_bytes()].concat()
+}
+
+/// The format's name of an element type.
+pub fn dtype(dtype: DType) -> &'static str {
+    match dtype {
+        DType::F64 => "F64",
+        DType::F32 => "F32",
+        DType::BF16 => "BF16",
+        DType::F16 => "F16",
+        DType::I64 => "I64",
+        DType::Bool => "BOOL",
+    }
+}
