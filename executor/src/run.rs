@@ -3,6 +3,7 @@
 
 mod carry;
 pub mod processes;
+pub mod replicas;
 
 use crate::comm::TrafficTable;
 use crate::cpu::threads::Threads;
