@@ -1,5 +1,5 @@
-//! Files that fail while a command writes: the one of before stays, or the new one is whole, and one
-//! message names the file and the cause.
+//! Files that fail while a command writes: the one of before stays, or the new one is whole, and
+//! one message names the file and the cause.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 

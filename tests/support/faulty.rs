@@ -27,8 +27,8 @@ pub struct Fault<'a> {
 }
 
 impl Faulty {
-    /// Counts calls on files below `folder`, which may not be there yet; `notes` is a folder that is
-    /// there.
+    /// Counts calls on files below `folder`, which may not be there yet; `notes` is a folder that
+    /// is there.
     pub fn new(folder: &Path, notes: &Path) -> Faulty {
         // The folder's own path has no links, whether it is there or not.
         let above = folder.parent().expect("a folder has one above").canonicalize().expect("it is there");
@@ -36,7 +36,7 @@ impl Faulty {
         Faulty { folder, notes: notes.canonicalize().expect("the folder is there") }
     }
 
-    /// Sets the command's environment and begins to count at 0. The command's children inherit both.
+    /// Sets the command's environment and begins to count at 0. Its children inherit both.
     pub fn apply(&self, command: &mut Command, fault: Option<Fault<'_>>) {
         let library = std::env::current_exe().expect("this test").with_file_name("libshardc_faultyfs.so");
         assert!(library.exists(), "{} was not built", library.display());

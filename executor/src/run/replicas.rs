@@ -48,7 +48,7 @@ impl fmt::Display for Differing {
 }
 
 impl Executor {
-    /// Compares the bits of all state variables on all ranks that hold the same part, by hashes; the
+    /// Compares the bits of all state variables on the ranks that hold the same part, by hashes; the
     /// first that differs. Where ranks are processes, all of them call it at the same time, and all
     /// get the result.
     ///

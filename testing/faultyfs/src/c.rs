@@ -155,8 +155,8 @@ fn read_settings() -> Option<Settings> {
 fn shared(file: &CStr) -> &'static AtomicU64 {
     let descriptor = open(file, libc::O_RDWR);
     let (bytes, protection) = (size_of::<AtomicU64>(), libc::PROT_READ | libc::PROT_WRITE);
-    // SAFETY: the file gets as many bytes as are mapped, which nobody takes away, and which are read
-    // and written as an atomic number only; pages are aligned.
+    // SAFETY: the file gets as many bytes as are mapped, which nobody takes away, and which are
+    // read and written as an atomic number only; pages are aligned.
     unsafe {
         if libc::syscall(libc::SYS_ftruncate, descriptor, bytes) != 0 {
             die("FAULTY_COUNT is no file that can be written");

@@ -16,7 +16,7 @@
 //! | how | what happens |
 //! |---|---|
 //! | `enospc`, `eio` | the call does nothing and fails with that code |
-//! | `eintr` | the same where a call may be interrupted; with `FOREVER` every second call goes through |
+//! | `eintr` | the same where a call may be interrupted; with `FOREVER` every second one passes |
 //! | `short` | a call that moves bytes moves the first half of them and says so |
 //! | `kill` | the process dies by SIGKILL before the call |
 //! | `kill-within` | it dies once half of the bytes are moved |
