@@ -206,6 +206,7 @@ fn numbers_that_are_not_finite_end_training_and_keep_the_export() {
         assert!(err.contains(" is not a finite number at step 2, which ends training"), "{err}");
         assert!(err.contains("model.onnx: value \"") && err.contains(", on rank 0") && err.contains("`%"), "{err}");
         assert!(err.contains("help: nothing is exported; a lower `lr`"), "{err}");
+        assert!(err.contains(", in `fc2`: `%") && err.contains("it read\n      %_relu1_Relu_output_0  f32  0.0000 to "), "{err}");
         assert!(fs::read(here.join("t.onnx")).unwrap() == good, "the good export is still there");
         let metrics = fs::read_to_string(here.join("m.jsonl")).unwrap();
         assert!(metrics.lines().count() == 2 && metrics.lines().last().unwrap().contains("\"grad_norm\":null"), "{metrics}");
@@ -241,6 +242,7 @@ fn a_loss_that_overflows_with_finite_gradients_ends_training_too() {
     let ran = train(&here, &["--steps", "3", "--export", "t.onnx"]).expect(1);
     assert!(ran.err.contains("the loss is not a finite number at step 1"), "{}", ran.err);
     assert!(ran.err.contains("the first value with inf, on rank 0"), "{}", ran.err);
+    assert!(ran.err.contains("f32  2.000e20 to 2.000e20"), "what it read is told: {}", ran.err);
     assert!(!here.join("t.onnx").exists());
 }
 

@@ -18,6 +18,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("gpu", &["shardc-ir", "shardc-codegen", "shardc-nvrtc", "shardc-cublaslt", "shardc-launch", "shardc-executor"]),
     ("testing/cuda", &[]),
     ("testing/fakecuda", &["shardc-cuda-testing"]),
+    ("testing/faultyfs", &[]),
     ("testkit", &["shardc-ir", "shardc-frontend", "shardc-passes", "shardc-executor"]),
 ];
 
@@ -44,6 +45,8 @@ const UNSAFE: &[&str] = &[
     "testing/fakecuda/src/c/nvrtc.rs",
     "testing/fakecuda/src/c/work.rs",
     "testing/fakecuda/tests/fake/cuda.rs",
+    "testing/faultyfs/src/c.rs",
+    "testing/faultyfs/src/hooks.rs",
 ];
 
 /// Passes that recognise or build ops of models. All others ask the ops' rules, and name leaves and

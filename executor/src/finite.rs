@@ -4,15 +4,17 @@
 //! number, or above every number, is told; one below them all only where there is no other.
 
 use crate::fault::Fault;
-use crate::oddity::Oddity;
+use crate::oddity::{Oddity, Spread};
 use crate::replay::Replay;
 use crate::run::{ExecutionError, Executor};
 use crate::tensor::Tensor;
+use shardc_ir::dtype::DType;
 use shardc_ir::plan::set::Name;
-use shardc_ir::plan::{Launch, Turn};
+use shardc_ir::plan::{Launch, Turn, View};
+use shardc_ir::reason::Reason;
 
 /// The first value of a step that is not finite.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct First {
     /// Its name.
     pub value: String,
@@ -25,12 +27,27 @@ pub struct First {
 }
 
 /// A launch of a step.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Op {
     /// Its text.
     pub text: String,
     /// The micro-batch, from 0, and how many there are.
     pub microbatch: (u64, u64),
+    /// The module of the model that it belongs to.
+    pub scope: Option<String>,
+    /// What it read.
+    pub inputs: Vec<Input>,
+}
+
+/// A value that a launch read.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Input {
+    /// Its name.
+    pub value: String,
+    /// Its type.
+    pub dtype: DType,
+    /// Its numbers on the rank; `None` where the launch has written over them.
+    pub spread: Option<Spread>,
 }
 
 /// The values seen so far that are not finite.
@@ -83,11 +100,22 @@ fn after(replay: &Replay, number: u64, turn: Launch) -> Result<Vec<First>, (u64,
     let rank = &replay.ranks()[number as usize];
     let program = rank.program();
     let step = program.step(turn);
-    let mut found = vec![];
-    for (write, oddity) in rank.oddities(turn).map_err(|message| (number, message.into()))? {
-        let value = program.buffers[step.writes[write].buffer.index()].name.clone();
-        let op = Some(Op { text: program.text_of(step), microbatch: (turn.time, program.mesh.microbatches()) });
-        found.push(First { value, oddity, rank: number, op });
+    let failed = |message: Reason| (number, message.into());
+    let oddities = rank.oddities(turn).map_err(failed)?;
+    if oddities.is_empty() {
+        return Ok(vec![]);
     }
-    Ok(found)
+    let buffer = |view: &View| &program.buffers[view.buffer.index()];
+    let input = |(view, spread)| Input { value: buffer(view).name.clone(), dtype: buffer(view).dtype, spread };
+    let op = Op {
+        text: program.text_of(step),
+        microbatch: (turn.time, program.mesh.microbatches()),
+        scope: step.provenance.scope.clone(),
+        inputs: step.reads.iter().zip(rank.read_by(turn).map_err(failed)?).map(input).collect(),
+    };
+    let first = |(write, oddity): (usize, Oddity)| {
+        let value = buffer(&step.writes[write]).name.clone();
+        First { value, oddity, rank: number, op: Some(op.clone()) }
+    };
+    Ok(oddities.into_iter().map(first).collect())
 }

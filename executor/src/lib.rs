@@ -12,6 +12,7 @@
 //! | all ranks in turn, to compare with | [`replay::Replay`] |
 //! | numbers that are not finite, and the first of a step | [`oddity`], [`finite`] |
 //! | whole arrays and parts of them | [`tensor::Tensor`], [`shard::Layout`] |
+//! | faults made on purpose, and replicas compared | [`inject`], [`run::replicas`] |
 //! | samples | [`data::Dataset`] |
 //! | the loop over steps | [`train::train`] |
 //!
@@ -49,6 +50,7 @@ pub mod fault;
 pub mod finite;
 pub mod guard;
 pub mod init;
+pub mod inject;
 mod joined;
 pub mod load;
 pub mod meeting;

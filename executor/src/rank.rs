@@ -8,7 +8,7 @@ use crate::cpu::threads::Threads;
 use crate::fault::Fault;
 use crate::load::{ArenaRange, Loaded, ReadyStep};
 use crate::memory::{Memory, Place};
-use crate::oddity::Oddity;
+use crate::oddity::{Oddity, Spread};
 use crate::tensor::Tensor;
 use crate::transfer::Transfer;
 use shardc_ir::dtype::DType;
@@ -125,6 +125,17 @@ impl Rank {
             Ok(Oddity::of(place.dtype, bytes).map(|oddity| (i, oddity)))
         });
         Ok(found.collect::<Result<Vec<_>, Reason>>()?.into_iter().flatten().collect())
+    }
+
+    /// The ends of what a launch has read, operand by operand; `None` where it has written its
+    /// results over it.
+    pub fn read_by(&self, turn: Launch) -> Result<Vec<Option<Spread>>, Reason> {
+        let step = &self.place.loaded.tasks[turn.task][turn.step];
+        let spread = |(place, result): (&ArenaRange, &Option<usize>)| match result {
+            Some(_) => Ok(None),
+            None => Ok(Some(Spread::of(place.dtype, self.arena.bytes(place.at(turn.time))?))),
+        };
+        step.reads.iter().zip(&step.in_place).map(spread).collect()
     }
 
     /// Takes a buffer's one slot from the same part of another rank like this.

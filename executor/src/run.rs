@@ -3,6 +3,7 @@
 
 mod carry;
 pub mod processes;
+pub mod replicas;
 mod state;
 
 use crate::comm::TrafficTable;

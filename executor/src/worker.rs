@@ -69,6 +69,14 @@ pub struct Stepped {
     pub timed: Option<Vec<Timed>>,
 }
 
+/// Rank `rank` on the CPU, in `world`; its memory is zero but for the constants.
+///
+/// # Errors
+/// If the machine lacks memory.
+pub fn on_cpu(loaded: Arc<Loaded>, rank: u64, threads: Threads, world: Arc<World>) -> Result<Box<dyn Worker>, Reason> {
+    Ok(Box::new(CpuWorker::new(loaded, rank, threads, world)?))
+}
+
 /// A rank on the CPU, and its end of the communicators.
 #[derive(Debug)]
 pub(crate) struct CpuWorker {

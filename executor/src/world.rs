@@ -5,6 +5,7 @@
 //! another: that is an error, which says what each of them waits for.
 
 use crate::fault::Fault;
+use crate::inject::Injections;
 use crate::meeting::Meeting;
 use crate::random::Stream;
 use crate::transfer::{Channel, Route, deliver};
@@ -38,6 +39,7 @@ pub struct World {
     failed: AtomicBool,
     activity: Mutex<Activity>,
     delays: Option<Delays>,
+    injections: Injections,
     strict: bool,
     /// For each rank how long it has slept.
     slept: Mutex<BTreeMap<u64, Duration>>,
@@ -114,6 +116,16 @@ impl World {
     /// The same world, in which a message has been received when its sender goes on.
     pub fn strict(self) -> World {
         World { strict: true, ..self }
+    }
+
+    /// The same world, whose ranks have faults.
+    pub fn with_faults(self, injections: Injections) -> World {
+        World { injections, ..self }
+    }
+
+    /// The faults of its ranks.
+    pub fn injections(&self) -> &Injections {
+        &self.injections
     }
 
     /// Whether a sender waits until its message has been received.

@@ -174,7 +174,8 @@ fn row(name: &str, contents: &Contents) -> [String; 7] {
     [shown(name), header.element.to_string(), format!("{:?}", header.shape), least, mean, greatest, not_finite]
 }
 
-fn number_text(number: Number) -> String {
+/// A number, short.
+pub fn number_text(number: Number) -> String {
     match number {
         Number::Whole(n) => n.to_string(),
         Number::Real(x) if x == 0.0 || (1e-3..1e5).contains(&x.abs()) => format!("{x:.4}"),

@@ -1,13 +1,16 @@
 //! Numbers of a training that are not finite: what is told of them, and that they replace no good
 //! model.
 
+use super::data::number_text;
 use super::job::Job;
 use crate::failure::Failure;
-use shardc_executor::finite::{self, First, Op};
-use shardc_executor::oddity::Oddity;
+use shardc_executor::data::Number;
+use shardc_executor::finite::{self, First, Input, Op};
+use shardc_executor::oddity::{Oddity, Spread};
 use shardc_executor::run::Executor;
 use shardc_executor::tensor::Tensor;
-use shardc_ir::diagnostic::Diagnostic;
+use shardc_ir::columns::{Column, align};
+use shardc_ir::diagnostic::{Diagnostic, counted};
 use shardc_ir::plan::StateRole;
 
 const HELP: &str = "a lower `lr`, `warmup=` or `clip norm=1.0` may help";
@@ -22,15 +25,46 @@ pub fn of_step(job: &Job, executor: Executor, step: u64, what: &str, batch: &[Te
             let label = format!("it holds {oddity} before the step, on rank {rank}");
             error.at(job.place(format!("parameter \"{value}\""))).label(label)
         }
-        Ok(Some(First { value, oddity, rank, op: Some(Op { text, microbatch: (time, times) }) })) => {
+        Ok(Some(First { value, oddity, rank, op: Some(op) })) => {
+            let (time, times) = op.microbatch;
             let part = if times > 1 { format!(", of micro-batch {} of {times}", time + 1) } else { String::new() };
-            let label = format!("the first value with {oddity}, on rank {rank}{part}: `{text}`");
-            error.at(job.place(format!("value \"{value}\""))).label(label)
+            let scope = op.scope.as_ref().map(|scope| format!(", in `{scope}`")).unwrap_or_default();
+            let head = format!("the first value with {oddity}, on rank {rank}{part}{scope}: `{}`", op.text);
+            error.at(job.place(format!("value \"{value}\""))).label(format!("{head}{}", inputs(&op)))
         }
         // The step can be told without the value.
         Ok(None) | Err(_) => error,
     }
     .into()
+}
+
+/// Inputs that are told.
+const MOST: usize = 6;
+
+/// What an op read, a line for each input, the ones with numbers that are not finite first.
+fn inputs(op: &Op) -> String {
+    let mut inputs: Vec<&Input> = op.inputs.iter().collect();
+    inputs.sort_by_key(|input| input.spread.is_none_or(|spread| spread.not_finite == 0));
+    let row = |input: &&Input| {
+        let Input { value, dtype, spread } = input;
+        let (range, odd) = match spread {
+            None => ("written over by the result".to_string(), String::new()),
+            Some(Spread { ends, count, not_finite }) => {
+                let range = ends
+                    .map(|(least, most)| format!("{} to {}", number_text(Number::Real(least)), number_text(Number::Real(most))));
+                let odd = if *not_finite > 0 { format!("{not_finite} of {count} not finite") } else { String::new() };
+                (range.unwrap_or_default(), odd)
+            }
+        };
+        [format!("%{value}"), dtype.to_string(), range, odd]
+    };
+    let rows: Vec<[String; 4]> = inputs.iter().take(MOST).map(row).collect();
+    let more = match inputs.len().saturating_sub(MOST) {
+        0 => String::new(),
+        more => format!("\n  and {} more", counted(more, "input")),
+    };
+    let words = Column::WORDS;
+    if rows.is_empty() { String::new() } else { format!("\nit read\n{}{more}", align(&rows, [words; 4]).trim_end()) }
 }
 
 /// Refuses weights that training has made infinite or no numbers.

@@ -19,8 +19,10 @@ struct Planned {
 }
 
 /// Demands that after `steps` steps every rank of `executor` has sent what its messages and the
-/// closed forms of its collectives say, and has as much memory as was planned, all of it used.
+/// closed forms of its collectives say, and has as much memory as was planned, all of it used; and
+/// that replicas of a state variable have the same bits.
 pub fn check(executor: &Executor, steps: u64) {
+    assert_eq!(executor.replicas().expect("no rank failed"), None);
     let set = executor.programs();
     let traffic = executor.traffic().expect("no rank failed");
     let planned: Vec<_> = set.programs.iter().map(planned).collect();
