@@ -5,6 +5,7 @@
 //! | compile a job, or watch the passes at it | [`compile`], [`trace`] |
 //! | from the model's file to the graph that the spec asks for | [`import`] |
 //! | the graphs against what they were made from | [`certificate`] |
+//! | the loss and more over data, with programs that run | [`evaluation`] |
 //! | the proof of plans, and its words | [`proof`] |
 //! | what fits a device where a job does not | [`fitting`] |
 //! | plan directories: written, read, replaced as one | [`plan_dir`], [`replace`] |
@@ -26,6 +27,7 @@
 pub mod certificate;
 pub mod cli;
 pub mod cuda;
+pub mod evaluation;
 pub mod failure;
 pub mod fitting;
 pub mod import;
