@@ -6,6 +6,7 @@
 //! | from the model's file to the graph that the spec asks for | [`import`] |
 //! | the graphs against what they were made from | [`certificate`] |
 //! | the loss and more over data, with programs that run | [`evaluation`] |
+//! | event files of TensorBoard | [`tensorboard`] |
 //! | the proof of plans, and its words | [`proof`] |
 //! | what fits a device where a job does not | [`fitting`] |
 //! | plan directories: written, read, replaced as one | [`plan_dir`], [`replace`] |
@@ -35,6 +36,7 @@ pub mod plan_dir;
 pub mod proof;
 pub mod replace;
 pub mod report;
+pub mod tensorboard;
 
 use certificate::{Certificate, Subject, certify};
 use proof::{Disproof, Proven};
