@@ -6,6 +6,7 @@
 //! | from the model's file to the graph that the spec asks for | [`import`] |
 //! | the graphs against what they were made from | [`certificate`] |
 //! | the loss and more over data, with programs that run | [`evaluation`] |
+//! | the best validation so far, and when to stop | [`early_stopping`] |
 //! | event files of TensorBoard | [`tensorboard`] |
 //! | the proof of plans, and its words | [`proof`] |
 //! | what fits a device where a job does not | [`fitting`] |
@@ -28,6 +29,7 @@
 pub mod certificate;
 pub mod cli;
 pub mod cuda;
+pub mod early_stopping;
 pub mod evaluation;
 pub mod failure;
 pub mod fitting;
