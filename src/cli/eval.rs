@@ -81,7 +81,8 @@ impl Eval {
                 _ => format!("the last {left} samples fill no batch of {batch}, and cannot be filled up"),
             };
             let why = errors.first().map_or(String::new(), |error| format!("the model has no other size: {}", error.message));
-            let error = Diagnostic::error(message).at(Place::File(self.data.path.clone())).label(why);
+            let place = self.data.path.last().cloned().map(Place::File);
+            let error = Diagnostic::error(message).at_opt(place).label(why);
             error.help(format!("evaluate a multiple of {batch} samples, or export the model with a dynamic batch"))
         })?;
         Ok(programs)
