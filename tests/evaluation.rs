@@ -14,6 +14,7 @@ use shardc_ir::spec::Spec;
 use std::cell::Cell;
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 use support::{example, folder, shardc};
 
 const DIGITS: &str = "batch 100\nloss cross_entropy labels=y\n";
@@ -117,4 +118,28 @@ fn accuracy_is_that_of_the_outputs() {
         assert!(lines[0].starts_with("loss      "), "{text}");
         assert_eq!(lines[1..], [format!("accuracy  {:.2} %", 100.0 * hits as f64 / counted as f64)], "{text}");
     }
+}
+
+/// Samples that cannot be filled up are left to the caller, and add up to the same score.
+#[test]
+fn the_rest_may_be_a_batch_of_its_own() {
+    let (compiled, spec, mut executor) = job("digits/model.onnx", DIGITS);
+    let data = data(&executor, "digits/test.npz");
+    set(&mut executor, &compiled, false);
+    let totals = evaluation(&compiled, &spec).run(&mut executor, &data, || false).expect("no rank fails");
+    let filled_up = evaluation(&compiled, &spec).score(&totals.expect("nothing stops it"));
+    // As if the model read the labels.
+    let mut evaluation = Evaluation::new(&spec, &compiled.plans.eval.programs, true).keep_outputs();
+    let mut totals = evaluation.run(&mut executor, &data, || false).expect("no rank fails").expect("nothing stops it");
+    assert_eq!((totals.samples, totals.left), (500, 12));
+    assert_eq!(evaluation.score(&totals).labels, Some(500));
+    let (_, _, mut small) = job("digits/model.onnx", "batch 12\nloss cross_entropy labels=y\n");
+    set(&mut small, &compiled, false);
+    let rest = Arc::new(evaluation.rest(&data, &totals));
+    let result = small.step(rest.clone()).expect("no rank fails");
+    evaluation.add_rest(&mut totals, &rest, result);
+    let score = evaluation.score(&totals);
+    assert_eq!((totals.samples, totals.left, &totals.outputs.arrays["logits"].shape[..]), (512, 0, &[512, 10][..]));
+    assert_eq!((score.labels, score.accuracy), (Some(512), filled_up.accuracy));
+    assert!((score.loss.expect("a loss") - filled_up.loss.expect("a loss")).abs() < 1e-6, "{score:?} and {filled_up:?}");
 }
