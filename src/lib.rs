@@ -5,6 +5,9 @@
 //! | compile a job, or watch the passes at it | [`compile`], [`trace`] |
 //! | from the model's file to the graph that the spec asks for | [`import`] |
 //! | the graphs against what they were made from | [`certificate`] |
+//! | the loss and more over data, with programs that run | [`evaluation`] |
+//! | the best validation so far, and when to stop | [`early_stopping`] |
+//! | event files of TensorBoard | [`tensorboard`] |
 //! | the proof of plans, and its words | [`proof`] |
 //! | what fits a device where a job does not | [`fitting`] |
 //! | checkpoints: written, read, under another mesh | [`checkpoint`] |
@@ -28,6 +31,8 @@ pub mod certificate;
 pub mod checkpoint;
 pub mod cli;
 pub mod cuda;
+pub mod early_stopping;
+pub mod evaluation;
 pub mod failure;
 pub mod fitting;
 pub mod import;
@@ -35,6 +40,7 @@ pub mod plan_dir;
 pub mod proof;
 pub mod replace;
 pub mod report;
+pub mod tensorboard;
 
 use certificate::{Certificate, Subject, certify};
 use proof::{Disproof, Proven};

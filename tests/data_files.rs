@@ -3,7 +3,7 @@
 mod support;
 
 use serde_json::{Value, json};
-use shardc_executor::data::{write_npz, write_safetensors};
+use shardc_executor::data::{read_npz, write_npz, write_safetensors};
 use shardc_executor::tensor::Tensor;
 use std::fs;
 use std::path::Path;
@@ -129,7 +129,7 @@ fn broken_files_are_one_message() {
         (&["claims.npy"], "`claims` cannot be read: its header says f32[125000000000, 2]"),
         (&["objects.npy"], "`objects` cannot be read: it holds Python objects"),
         (&["cut.safetensors"], "the file is broken"),
-        (&["empty"], "the folder has no `.npy` file"),
+        (&["empty"], "the folder has no file of data"),
         (&["none.npz"], "there is no such file or folder"),
         (&["empty", "--context", "2"], "this is not text"),
     ];
@@ -158,4 +158,38 @@ fn endless_files_are_refused() {
         let ran = shardc(&here, &["data", name]).expect(1);
         assert!(ran.err.contains("it is not a file"), "{name}: {}", ran.err);
     }
+}
+
+/// Files of one kind are one data set, named one by one or as a folder.
+#[test]
+fn several_files_are_one_data_set() {
+    let here = folder("data-several");
+    let arrays = read_npz(fs::File::open(example("digits/test.npz")).expect("a file")).expect("arrays");
+    fs::create_dir(here.join("shards")).expect("a folder");
+    let mut from = 0;
+    for (name, to) in [("1", 100), ("2", 101), ("3", 512)] {
+        let part = |t: &Tensor| t.block(0, from, to - from);
+        let part = arrays.iter().map(|(name, t)| (name.clone(), part(t))).collect();
+        fs::write(here.join(format!("shards/{name}.safetensors")), write_safetensors(&part).expect("bytes")).expect("a file");
+        from = to;
+    }
+    fs::write(here.join("job.shard"), "batch 64\nloss cross_entropy labels=y\noptimizer sgd lr=0.1\n").expect("a spec");
+    let whole = example("digits/test.npz");
+    let run = |data: &[&str]| {
+        let data: Vec<&str> = data.iter().flat_map(|file| ["--data", file]).collect();
+        let model = example("digits/model.onnx");
+        let job = [&[&model, "--spec", "job.shard"], &data[..]].concat();
+        shardc(&here, &[&["train"], &job[..], &["--shuffle", "--steps", "9", "--export", "e.onnx"]].concat()).expect(0);
+        let eval = shardc(&here, &[&["eval"], &job[..], &["--json"]].concat()).expect(0).out;
+        (eval, fs::read(here.join("e.onnx")).expect("an export"))
+    };
+    let expected = run(&[&whole]);
+    assert!(run(&["shards"]) == expected);
+    assert!(run(&["shards/1.safetensors", "shards/2.safetensors", "shards/3.safetensors"]) == expected);
+    let ran =
+        shardc(&here, &["eval", &example("digits/model.onnx"), "--spec", "job.shard", "--data", "shards", "--data", &whole]);
+    assert!(ran.expect(1).err.contains("the files of data are of several kinds"));
+    let ran = shardc(&here, &["data", "shards"]).expect(1);
+    assert!(ran.err.contains("a folder of files of data") && ran.err.contains("give one of its files"), "{}", ran.err);
+    shardc(&here, &["data", "shards/1.safetensors"]).expect(0);
 }

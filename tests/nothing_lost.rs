@@ -55,6 +55,8 @@ fn no_output_overwrites_an_input_or_another_output() {
     shardc(&here, &["compile", "model.onnx", "--spec", "job.shard", "-o", "p"]).expect(0);
     fs::create_dir(here.join("arrays")).unwrap();
     fs::write(here.join("arrays/x.npy"), "an array").unwrap();
+    fs::create_dir(here.join("shards")).unwrap();
+    fs::copy(here.join("data.npz"), here.join("shards/1.npz")).unwrap();
     symlink("model.onnx", here.join("link.onnx")).unwrap();
     symlink("later", here.join("to-later")).unwrap();
     fs::hard_link(here.join("data.npz"), here.join("hard.npz")).unwrap();
@@ -78,6 +80,11 @@ fn no_output_overwrites_an_input_or_another_output() {
             "`--metrics` would overwrite an array of the data, `arrays/x.npy`",
         ),
         ([&["eval"], &JOB[..], &["--outputs", "data.npz"]].concat(), "`--outputs` would overwrite the data"),
+        (
+            planned(&["--data", "shards", "--export", "shards/1.npz"]),
+            "`--export` would overwrite a file of the data, `shards/1.npz`",
+        ),
+        (planned(&["--data", "shards/1.npz", "--export", "shards/1.npz"]), "`--export` would overwrite the data, `shards/1.npz`"),
         ([&["eval"], &JOB[..], &["--outputs", "link.onnx"]].concat(), "`--outputs` would overwrite the model"),
         (vec!["inspect", "p", "-o", "p/job.shard"], "`--output` would overwrite a file of the plan"),
         (

@@ -7,19 +7,21 @@ mod files;
 mod npy;
 mod npz;
 mod order;
+mod parts;
 mod safetensor;
+mod source;
 mod tokens;
 
 use crate::tensor::Tensor;
-use array::Array;
-use check::{check_arrays, check_tokens};
+use check::{check_arrays, check_headers, check_tokens};
 use files::Files;
 use order::Order;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, Place, counted};
 use shardc_ir::dtype::DType;
 use shardc_ir::plan::set::PlanSet;
 use shardc_ir::plan::{Program, ProgramInput};
-use std::path::Path;
+use source::Source;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokens::Tokens;
 
@@ -65,14 +67,6 @@ pub struct Dataset {
     order: Order,
 }
 
-#[derive(Debug)]
-enum Source {
-    /// One array for each input, samples along dimension 0.
-    Arrays(Vec<Array>),
-    /// Windows of a text: the first input is the window, a second one the window one token later.
-    Tokens { tokens: Tokens, context: u64 },
-}
-
 /// The demands of programs on each of their inputs.
 pub fn input_specs(programs: &PlanSet) -> Vec<InputSpec> {
     let spec = |(program, input): (&Program, &ProgramInput)| {
@@ -89,43 +83,41 @@ pub fn input_specs(programs: &PlanSet) -> Vec<InputSpec> {
 }
 
 impl Dataset {
-    /// Reads `path` (`.npz`, a folder of `.npy`, `.safetensors`, `.txt`, `.bin`) for `inputs` in
-    /// batches of `batch` samples.
+    /// Reads one path, as [`Dataset::open_all`] reads several.
+    ///
+    /// # Errors
+    /// As [`Dataset::open_all`].
+    pub fn open(path: &Path, inputs: Vec<InputSpec>, batch: u64, options: &Options) -> Result<Dataset, Diagnostics> {
+        Dataset::open_all(&[path.to_path_buf()], inputs, batch, options)
+    }
+
+    /// Reads files of one kind (`.npz`, folders of `.npy`, `.safetensors`, `.txt`, `.bin`), or
+    /// folders of them, for `inputs` in batches of `batch` samples. The samples are those of all
+    /// files in order; the files of a folder are in the order of the bytes of their names.
     ///
     /// # Errors
     /// All that is wrong with the data: broken files, missing or misnamed arrays, types, shapes,
     /// counts, values.
-    pub fn open(path: &Path, inputs: Vec<InputSpec>, batch: u64, options: &Options) -> Result<Dataset, Diagnostics> {
-        let here = |d: Diagnostic| if d.place.is_none() { d.at(Place::File(path.to_path_buf())) } else { d };
-        let all = |ds: Diagnostics| ds.into_iter().map(here).collect::<Diagnostics>();
-        if !path.exists() {
-            return Err(all(files::nothing_there(path).into()));
-        }
+    pub fn open_all(paths: &[PathBuf], inputs: Vec<InputSpec>, batch: u64, options: &Options) -> Result<Dataset, Diagnostics> {
+        let files = parts::parts(paths)?;
+        let here = |d: Diagnostic| d.at_opt(paths.first().cloned().map(Place::File));
         if inputs.is_empty() {
-            return Err(all(Diagnostic::error("the model reads nothing of the data").into()));
+            return Err(here(Diagnostic::error("the model reads nothing of the data")).into());
         }
-        let source = match Tokens::read(path).map_err(|d| all(d.into()))? {
-            Some(tokens) => {
-                let context = check_tokens(&tokens, &inputs, options.context).map_err(all)?;
-                Source::Tokens { tokens, context }
-            }
-            None if options.context.is_some() => {
-                return Err(all(no_text().into()));
-            }
-            None => {
-                let mut files = Files::open(path).map_err(|d| all(d.into()))?;
-                Source::Arrays(check_arrays(&mut files, &inputs).map_err(all)?)
-            }
-        };
+        let source = read(&files, &inputs, options.context)?;
         let dataset = Dataset { inputs, order: Order::new(options, &source, batch), source };
         let samples = dataset.samples();
         if samples == 0 {
-            return Err(all(Diagnostic::error("the data has no samples").into()));
+            return Err(here(Diagnostic::error("the data has no samples")).into());
         }
         if samples < batch {
             let error = Diagnostic::error(format!("the data has {}, less than one batch of {batch}", counted(samples, "sample")));
-            let error = error.at_opt(options.batch_place.clone());
-            return Err(all(error.help(format!("use a smaller `batch`, or more data than `{}` has", path.display())).into()));
+            let error = match &options.batch_place {
+                Some(place) => error.at(place.clone()),
+                None => here(error),
+            };
+            let more = if let [path] = paths { format!("more data than `{}` has", path.display()) } else { "more data".into() };
+            return Err(error.help(format!("use a smaller `batch`, or {more}")).into());
         }
         Ok(dataset)
     }
@@ -148,7 +140,7 @@ impl Dataset {
 
     /// The batch of `step`, an array for each input.
     pub fn batch(&self, step: u64) -> Arc<Vec<Tensor>> {
-        Arc::new(self.rows(&self.order.rows(step)))
+        Arc::new(self.rows(&self.order.rows(step, &self.source)))
     }
 
     /// Whether an input of the batch of `step` holds nothing but the value that is allowed beside
@@ -164,38 +156,54 @@ impl Dataset {
     /// The samples of those numbers, an array for each input; a window of a text is numbered by its
     /// first token.
     pub fn rows(&self, rows: &[u64]) -> Vec<Tensor> {
-        let gather = |(i, input): (usize, &InputSpec)| {
-            let shape: Vec<u64> = [rows.len() as u64].into_iter().chain(input.sample.iter().copied()).collect();
-            let bytes = match &self.source {
-                Source::Arrays(arrays) => arrays[i].rows(rows, input.dtype),
-                Source::Tokens { tokens, context } => {
-                    let windows = rows.iter().flat_map(|row| tokens.window(row + i as u64, *context));
-                    windows.flat_map(i64::to_le_bytes).collect()
-                }
-            };
-            Tensor { dtype: input.dtype, shape, bytes }
-        };
-        self.inputs.iter().enumerate().map(gather).collect()
+        self.inputs.iter().enumerate().map(|(i, input)| self.source.rows(rows, i, input)).collect()
     }
 
-    /// The numbers of samples `from..to` in the order of the file, for [`Dataset::rows`].
+    /// The numbers of samples `from..to` in the order of the files, for [`Dataset::rows`].
     pub fn in_order(&self, from: u64, to: u64) -> Vec<u64> {
-        let stride = if let Source::Tokens { context, .. } = &self.source { *context } else { 1 };
-        (from..to.min(self.samples())).map(|sample| sample * stride).collect()
+        (from..to.min(self.samples())).map(|sample| self.source.in_order(sample)).collect()
     }
+}
+
+/// Reads files of one kind.
+fn read(files: &[PathBuf], inputs: &[InputSpec], context: Option<u64>) -> Result<Source, Diagnostics> {
+    if let [_, _, ..] = files {
+        // Names, types and shapes of all files are known to be right before any element is read.
+        of_each(files, |path| match Tokens::is_text(path) {
+            true => Ok(()),
+            false => check_headers(&mut open_arrays(path, context)?, inputs),
+        })?;
+    }
+    if files.first().is_some_and(|path| Tokens::is_text(path)) {
+        let texts = of_each(files, |path| {
+            let tokens = Tokens::read(path)?;
+            Ok((check_tokens(&tokens, inputs, context)?, tokens))
+        })?;
+        let context = texts.first().map_or(1, |(context, _)| *context);
+        return Ok(Source::tokens(texts.into_iter().map(|(_, tokens)| tokens).collect(), context));
+    }
+    Ok(Source::arrays(of_each(files, |path| check_arrays(&mut open_arrays(path, context)?, inputs))?))
+}
+
+fn open_arrays(path: &Path, context: Option<u64>) -> Result<Files, Diagnostic> {
+    if context.is_some() { Err(no_text()) } else { Files::open(path) }
+}
+
+/// What `f` makes of each file, or all errors, each at its file.
+fn of_each<T>(files: &[PathBuf], f: impl Fn(&Path) -> Result<T, Diagnostics>) -> Result<Vec<T>, Diagnostics> {
+    let (mut found, mut errors) = (vec![], vec![]);
+    for path in files {
+        let here = |d: Diagnostic| if d.place.is_none() { d.at(Place::File(path.clone())) } else { d };
+        match f(path) {
+            Ok(value) => found.push(value),
+            Err(wrong) => errors.extend(wrong.into_iter().map(here)),
+        }
+    }
+    if errors.is_empty() { Ok(found) } else { Err(errors) }
 }
 
 /// The error about a context of what has none.
 fn no_text() -> Diagnostic {
     let error = Diagnostic::error("a context cuts text into windows, and this is not text");
     error.help("leave `--context` out, or give a `.txt` or `.bin` file")
-}
-
-impl Source {
-    fn samples(&self) -> u64 {
-        match self {
-            Source::Arrays(arrays) => arrays.first().and_then(|a| a.header.shape.first().copied()).unwrap_or(0),
-            Source::Tokens { tokens, context } => tokens.len().saturating_sub(1) / context,
-        }
-    }
 }

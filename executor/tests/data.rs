@@ -7,6 +7,7 @@ use shardc_ir::diagnostic::Diagnostics;
 use shardc_ir::dtype::DType;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::slice::from_ref;
 
 /// A folder of this test alone, removed at its end.
 struct Folder(PathBuf);
@@ -236,7 +237,8 @@ fn broken_files_are_errors() {
         let _ = open(&folder.file("flip.npz", &bad), pair(), 2);
     }
     assert!(errors(open(&folder.file("a.safetensors", b"\xff\xff\xff\xff\xff\xff\xff\x7f{}"), pair(), 2)).contains("broken"));
-    assert!(errors(open(&folder.0, pair(), 2)).contains("no `.npy` file"));
+    let folder = Folder::new("broken-array");
+    assert!(errors(open(&folder.0, pair(), 2)).contains("the folder has no file of data"));
     folder.file("x.npy", b"nonsense");
     assert!(errors(open(&folder.0, pair(), 2)).contains("`x` cannot be read: it is no `.npy`"));
 }
@@ -251,4 +253,122 @@ fn a_folder_and_safetensors_are_read() {
         br#"{"x":{"dtype":"F32","shape":[1,2],"data_offsets":[0,8]},"y":{"dtype":"U8","shape":[1],"data_offsets":[8,9]}}"#;
     let file = [&(header.len() as u64).to_le_bytes()[..], header, &[0; 8], &[7]].concat();
     assert_eq!(open(&folder.file("d.safetensors", &file), pair(), 1).unwrap().batch(0)[1].to_i64(), [7]);
+}
+
+/// Files whose samples are `starts[i]..` of the same run of numbers.
+fn shard(folder: &Folder, name: &str, from: u64, to: u64) -> PathBuf {
+    let [(_, x), (_, y)] = arrays(to);
+    let (x, y) = (x.block(0, from, to - from), y.block(0, from, to - from));
+    folder.npz(name, &[("x", x), ("y", y)])
+}
+
+fn open_all(paths: &[PathBuf], batch: u64, shuffle: bool) -> Result<Dataset, Diagnostics> {
+    Dataset::open_all(paths, pair(), batch, &Options { shuffle, seed: 3, ..Options::default() })
+}
+
+#[test]
+fn samples_run_through_all_files() {
+    let folder = Folder::new("files");
+    let whole = folder.npz("whole.npz", &arrays(20));
+    let shards = Folder::new("files-shards");
+    // In the order of bytes, and one that is empty.
+    let cuts = [("A.npz", 0, 3), ("a.npz", 3, 3), ("b10.npz", 3, 14), ("b9.npz", 14, 20)];
+    let files: Vec<PathBuf> = cuts.iter().map(|(name, from, to)| shard(&shards, name, *from, *to)).collect();
+    shards.file(".hidden.npz", b"no archive");
+    shards.file("notes.md", b"no data");
+    for shuffle in [false, true] {
+        let one = open_all(from_ref(&whole), 6, shuffle).unwrap();
+        for paths in [&files[..], from_ref(&shards.0), &[files[0].clone(), shards.0.clone()]] {
+            let several = open_all(paths, 6, shuffle).unwrap();
+            if paths.len() == 2 {
+                assert_eq!((several.samples(), several.steps_per_epoch()), (23, 3));
+                continue;
+            }
+            assert_eq!((several.samples(), several.steps_per_epoch()), (20, 3));
+            (0..7).for_each(|step| assert_eq!(several.batch(step), one.batch(step), "step {step} of {paths:?}"));
+            assert_eq!(several.rows(&several.in_order(0, 20)), one.rows(&one.in_order(0, 20)));
+        }
+    }
+    // Folders of arrays are parts too.
+    let arrays = Folder::new("files-arrays");
+    let npy = |name: &str, descr: &str, shape: &str, data: &[u8]| {
+        let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n");
+        arrays.file(name, &[b"\x93NUMPY\x01\x00", &(header.len() as u16).to_le_bytes()[..], header.as_bytes(), data].concat());
+    };
+    npy("x.npy", "|u1", "(2, 2)", &[1, 2, 3, 4]);
+    npy("y.npy", "|u1", "(2,)", &[8, 9]);
+    arrays.file("README.txt", b"a text beside arrays is none of them");
+    let data = open_all(&[arrays.0.clone(), arrays.0.clone()], 1, false).unwrap();
+    assert_eq!(data.rows(&[0, 1, 2, 3])[1].to_i64(), [8, 9, 8, 9]);
+}
+
+#[test]
+fn windows_stay_inside_their_text() {
+    let folder = Folder::new("texts");
+    folder.file("1.txt", b"abcdefg");
+    folder.file("2.txt", b"ABCD");
+    folder.file("3.txt", b"0123456789");
+    let inputs = || vec![spec("ids", DType::I64, &[3], Some((0, 256))), spec("labels", DType::I64, &[3], Some((0, 256)))];
+    let open = |shuffle| {
+        let options = Options { shuffle, seed: 5, ..Options::default() };
+        Dataset::open(&folder.0, inputs(), 2, &options).unwrap()
+    };
+    let text = |t: &Tensor| -> Vec<String> {
+        t.to_i64().chunks(3).map(|window| window.iter().map(|c| *c as u8 as char).collect()).collect()
+    };
+    let data = open(false);
+    let all = data.rows(&data.in_order(0, 10));
+    assert_eq!(text(&all[0]), ["abc", "def", "ABC", "012", "345", "678"]);
+    assert_eq!(text(&all[1]), ["bcd", "efg", "BCD", "123", "456", "789"]);
+    assert_eq!(data.batch(1)[0].to_i64(), data.rows(&data.in_order(2, 4))[0].to_i64());
+    let (random, mut seen) = (open(true), std::collections::BTreeSet::new());
+    for step in 0..200 {
+        let batch = random.batch(step);
+        for (ids, labels) in text(&batch[0]).iter().zip(text(&batch[1])) {
+            assert_eq!(ids[1..], labels[..2]);
+            seen.insert(ids.clone() + &labels[2..]);
+        }
+    }
+    let texts = ["abcdefg", "ABCD", "0123456789"];
+    let windows = texts.iter().flat_map(|text| text.as_bytes().windows(4)).map(|w| String::from_utf8_lossy(w).into_owned());
+    assert_eq!(seen, windows.collect(), "every window of four tokens, and none that crosses files");
+}
+
+#[test]
+fn each_file_is_told_what_is_wrong_with_it() {
+    let folder = Folder::new("files-wrong");
+    let good = shard(&folder, "a.npz", 0, 4);
+    let broken = folder.file("b.npz", b"garbage");
+    let short = folder.npz("c.npz", &[("x", Tensor::from_f64(&[2, 3], &[0.0; 6]))]);
+    let value = folder.npz("d.npz", &[("x", Tensor::from_f64(&[1, 2], &[0.0; 2])), ("y", Tensor::from_i64(&[1], &[77]))]);
+    let told = errors(open_all(&[good.clone(), broken, short, value.clone()], 1, false));
+    let lines: Vec<&str> = told.lines().collect();
+    assert_eq!(lines.len(), 3, "{told}");
+    let holds = |line: &str, parts: [&str; 2]| assert!(parts.iter().all(|part| line.contains(part)), "{parts:?} in {line}");
+    holds(lines[0], ["b.npz", "the archive is broken"]);
+    holds(lines[1], ["c.npz", "`x` has shape [2, 3]"]);
+    holds(lines[2], ["c.npz", "no array `y`"]);
+    let told = errors(open_all(&[good.clone(), value.clone(), folder.0.join("a.npy"), value], 1, false));
+    assert!(told.contains("there is no such file") && told.contains("a.npy") && told.lines().count() == 1, "{told}");
+    let told = errors(open_all(
+        &[good.clone(), folder.npz("d.npz", &arrays(80).map(|(n, t)| (n, if n == "y" { minus(&t) } else { t })))],
+        1,
+        false,
+    ));
+    assert!(told.contains("d.npz") && told.contains("is -1 at [1]") && told.lines().count() == 1, "{told}");
+
+    let text = folder.file("t.txt", b"abcdef");
+    let told = errors(open_all(&[good, text.clone()], 1, false));
+    assert!(told.contains("of several kinds: `") && told.contains("t.txt` is a `.txt`"), "{told}");
+    let told = errors(open_all(from_ref(&folder.0), 1, false));
+    assert!(told.contains("the folder has files of data of several kinds, such as `a.npz`, `t.txt`"), "{told}");
+    let ids = || vec![spec("ids", DType::I64, &[3], Some((0, 256)))];
+    let short = folder.file("s.txt", b"ab");
+    let told = errors(Dataset::open_all(&[text, short], ids(), 1, &Options::default()));
+    assert!(told.contains("s.txt") && told.contains("a text of 2 tokens") && told.lines().count() == 1, "{told}");
+    assert!(errors(open_all(&[], 1, false)).contains("no file of data is named"));
+}
+
+fn minus(y: &Tensor) -> Tensor {
+    Tensor::from_i64(&y.shape, &y.to_i64().iter().map(|label| -label).collect::<Vec<_>>())
 }

@@ -40,7 +40,7 @@ impl Cases {
 
     /// Adds a case of a path where nothing is, beside `others`.
     fn missing(&mut self, name: &'static str, path: &str, others: &[(&str, &[u8])]) {
-        let case = self.add(name, if others.is_empty() { &[("other.txt", b"")] } else { others });
+        let case = self.add(name, if others.is_empty() { &[("other.log", b"")] } else { others });
         case.path = case.path.with_file_name("").join(path);
     }
 

@@ -50,7 +50,7 @@ impl Check {
         let there = data.steps_per_epoch();
         if self.batches > there {
             let error = Diagnostic::error(format!("the data has {}, not {}", counted(there, "batch"), self.batches));
-            return Err(error.at(Place::File(self.data.path)).help("use a smaller `--batches`").into());
+            return Err(error.at_opt(self.data.path.first().cloned().map(Place::File)).help("use a smaller `--batches`").into());
         }
         let mut plan = job.start(training, &self.machine)?;
         let mut reference = job.start_on_cpu(&job.reference()?, &self.machine)?;

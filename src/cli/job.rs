@@ -59,9 +59,10 @@ impl TrustArgs {
 /// The data of a job.
 #[derive(Debug, Args)]
 pub struct DataArgs {
-    /// `.npz`, a folder of `.npy`, `.safetensors`, or tokens: `.txt` (bytes), `.bin` (u16)
-    #[arg(long = "data", value_name = "DATA")]
-    pub path: PathBuf,
+    /// `.npz`, a folder of `.npy`, `.safetensors`, or tokens: `.txt` (bytes), `.bin` (u16); several
+    /// times, or a folder, for several files of one kind
+    #[arg(long = "data", value_name = "DATA", required = true)]
+    pub path: Vec<PathBuf>,
     /// Tokens in a window of text; by default what the model says
     #[arg(long, value_name = "T", value_parser = clap::value_parser!(u64).range(1..))]
     pub context: Option<u64>,
@@ -385,7 +386,7 @@ impl DataArgs {
     pub fn open(&self, inputs: Vec<InputSpec>, batches: Batches) -> Result<Dataset, Failure> {
         let Batches { size, shuffle, seed, place } = batches;
         let options = DataOptions { context: self.context, shuffle, seed, batch_place: place };
-        Ok(Dataset::open(&self.path, inputs, size, &options)?)
+        Ok(Dataset::open_all(&self.path, inputs, size, &options)?)
     }
 }
 

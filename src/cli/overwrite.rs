@@ -46,11 +46,20 @@ impl Files {
         plan_dir::own_files(path).iter().fold(self, |files, file| files.reads("a file of the plan", file))
     }
 
-    /// Adds a file of data, or the arrays of a folder.
-    pub fn reads_data(self, path: &Path) -> Files {
-        let entries = fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
-        let arrays = entries.filter(|file| file.extension().is_some_and(|e| e == "npy"));
-        arrays.fold(self.reads("the data", path), |files, array| files.reads("an array of the data", &array))
+    /// Adds files of data, and those of its folders.
+    pub fn reads_data(mut self, paths: &[PathBuf]) -> Files {
+        for path in paths {
+            self = self.reads("the data", path);
+            let entries = fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
+            for file in entries {
+                self = match file.extension().and_then(|e| e.to_str()) {
+                    Some("npy") => self.reads("an array of the data", &file),
+                    Some("npz" | "safetensors" | "txt" | "bin") => self.reads("a file of the data", &file),
+                    _ => self,
+                };
+            }
+        }
+        self
     }
 
     /// Adds a model, and the files that keep its weights.

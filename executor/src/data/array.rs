@@ -206,15 +206,12 @@ impl Array {
         })
     }
 
-    /// The bytes of `rows` along dimension 0 as elements of `dtype`, converted as Rust's `as` does.
-    pub fn rows(&self, rows: &[u64], dtype: DType) -> Vec<u8> {
+    /// Appends the bytes of `row` along dimension 0 as elements of `dtype`, converted as Rust's `as`
+    /// does.
+    pub fn add_row(&self, row: u64, dtype: DType, out: &mut Vec<u8>) {
         let elements: u64 = self.header.shape.iter().skip(1).product();
         let size = (elements * self.header.element.bytes()) as usize;
-        let mut out = Vec::with_capacity(rows.len() * (elements * dtype.bytes()) as usize);
-        for row in rows {
-            self.convert(&self.bytes[*row as usize * size..][..size], dtype, &mut out);
-        }
-        out
+        self.convert(&self.bytes[row as usize * size..][..size], dtype, out);
     }
 
     /// The whole array in the type of tensors that holds its elements, integers in 64 bits.

@@ -12,6 +12,22 @@ use shardc_ir::reason::Reason;
 /// The array of each input. Errors that names, types and shapes show are reported before any
 /// element is read.
 pub fn check_arrays(files: &mut Files, inputs: &[InputSpec]) -> Result<Vec<Array>, Diagnostics> {
+    check_headers(files, inputs)?;
+    let (mut errors, mut arrays) = (vec![], vec![]);
+    for input in inputs {
+        match files.read(&input.name) {
+            Ok(array) => {
+                errors.extend(check_values(input, &array));
+                arrays.push(array);
+            }
+            Err(why) => errors.push(unreadable(&input.name, &why)),
+        }
+    }
+    if errors.is_empty() { Ok(arrays) } else { Err(errors) }
+}
+
+/// Whether names, types and shapes are those of the inputs.
+pub fn check_headers(files: &mut Files, inputs: &[InputSpec]) -> Result<(), Diagnostics> {
     let names = files.names()?;
     let mut errors = vec![];
     let mut counts = vec![];
@@ -33,20 +49,7 @@ pub fn check_arrays(files: &mut Files, inputs: &[InputSpec]) -> Result<Vec<Array
         }
     }
     errors.extend(check_counts(&counts));
-    if !errors.is_empty() {
-        return Err(errors);
-    }
-    let mut arrays = vec![];
-    for input in inputs {
-        match files.read(&input.name) {
-            Ok(array) => {
-                errors.extend(check_values(input, &array));
-                arrays.push(array);
-            }
-            Err(why) => errors.push(unreadable(&input.name, &why)),
-        }
-    }
-    if errors.is_empty() { Ok(arrays) } else { Err(errors) }
+    if errors.is_empty() { Ok(()) } else { Err(errors) }
 }
 
 fn unreadable(name: &str, why: &Reason) -> Diagnostic {

@@ -3,6 +3,7 @@
 
 use super::array::{Header, Range};
 use super::files::{self, Files};
+use super::parts;
 use super::tokens::{Counts, Tokens};
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, Place};
 use shardc_ir::reason::Reason;
@@ -64,6 +65,10 @@ fn describe_at(path: &Path, context: Option<u64>) -> Result<Description, Diagnos
     if !path.exists() {
         return Err(files::nothing_there(path));
     }
+    if path.is_dir() && holds_shards(path) {
+        let error = Diagnostic::error("this is a folder of files of data, and not of `.npy`");
+        return Err(error.help("give one of its files"));
+    }
     if let Some((kind, counts)) = Tokens::count(path)? {
         return Ok(Description::Tokens { kind, counts });
     }
@@ -90,6 +95,12 @@ fn describe_at(path: &Path, context: Option<u64>) -> Result<Description, Diagnos
         ArrayDescription { name, contents }
     };
     Ok(Description::Arrays { kind, arrays: names.into_iter().map(array).collect() })
+}
+
+/// Whether the folder has files of data, and no array.
+fn holds_shards(folder: &Path) -> bool {
+    let shards = parts::shards(folder).is_ok_and(|files| !files.is_empty());
+    shards && Files::Folder(folder.to_path_buf()).names().is_err()
 }
 
 fn contents(files: &mut Files, name: &str) -> Result<Contents, Reason> {

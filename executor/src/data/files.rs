@@ -13,7 +13,8 @@ use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 /// The help that lists the kinds of data files.
-const KINDS: &str = "data is a `.npz`, a folder of `.npy`, a `.safetensors`, a `.txt` or a `.bin`";
+const KINDS: &str =
+    "data is a `.npz`, a folder of `.npy`, a `.safetensors`, a `.txt` or a `.bin`, or a folder of files of one of these kinds";
 /// Names that a message lists.
 const LISTED: usize = 8;
 
@@ -64,7 +65,7 @@ impl Files {
         };
         names.sort();
         if names.is_empty() {
-            let what = if let Files::Folder(_) = self { "the folder has no `.npy` file" } else { "the file holds no arrays" };
+            let what = if let Files::Folder(_) = self { "the folder has no file of data" } else { "the file holds no arrays" };
             return Err(Diagnostic::error(what).help(KINDS));
         }
         Ok(names)

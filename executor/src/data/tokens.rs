@@ -62,20 +62,21 @@ impl Tokens {
         Ok(Some((kind, counts)))
     }
 
-    /// Reads `path` if its name ends in `.txt` or `.bin`.
-    pub fn read(path: &Path) -> Result<Option<Tokens>, Diagnostic> {
-        let extension = path.extension().and_then(|e| e.to_str()).unwrap_or_default();
-        if !matches!(extension, "txt" | "bin") {
-            return Ok(None);
-        }
+    /// Whether it is no folder, and its name ends as one of tokens does.
+    pub fn is_text(path: &Path) -> bool {
+        matches!(path.extension().and_then(|e| e.to_str()), Some("txt" | "bin")) && !path.is_dir()
+    }
+
+    /// Reads a file of tokens.
+    pub fn read(path: &Path) -> Result<Tokens, Diagnostic> {
         let bytes = files::read(path).map_err(|e| Diagnostic::error(format!("cannot read the data: {e}")))?;
-        if extension == "txt" {
-            return Ok(Some(Tokens::Bytes(bytes)));
+        if path.extension().is_some_and(|e| e == "txt") {
+            return Ok(Tokens::Bytes(bytes));
         }
         if bytes.len() % 2 != 0 {
             return Err(odd(bytes.len() as u64));
         }
-        Ok(Some(Tokens::Words(bytes)))
+        Ok(Tokens::Words(bytes))
     }
 
     /// The number of tokens.
