@@ -2,8 +2,10 @@
 
 mod bench;
 mod check;
+mod checkpoints;
 mod compare;
 mod compile;
+mod curves;
 mod data;
 mod decisions;
 mod divergence;
@@ -29,6 +31,7 @@ mod progress;
 mod ranks;
 mod traffic;
 mod train;
+mod validation;
 mod verify;
 
 use crate::failure::Failure;

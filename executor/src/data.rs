@@ -138,6 +138,16 @@ impl Dataset {
         self.order.epoch(step)
     }
 
+    /// The pass that `step` belongs to, and how many samples of the pass come before it.
+    pub fn place(&self, step: u64) -> (u64, u64) {
+        self.order.place(step)
+    }
+
+    /// Lets `step` begin behind `sample` samples of the pass `epoch`, and later ones follow.
+    pub fn resume(&mut self, step: u64, epoch: u64, sample: u64) {
+        self.order.resume(step, epoch, sample);
+    }
+
     /// The batch of `step`, an array for each input.
     pub fn batch(&self, step: u64) -> Arc<Vec<Tensor>> {
         Arc::new(self.rows(&self.order.rows(step, &self.source)))

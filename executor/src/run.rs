@@ -119,6 +119,7 @@ impl Executor {
         workers: Vec<Box<dyn Worker>>,
         threads: Threads,
     ) -> Result<Executor, ExecutionError> {
+        let workers = crate::inject::inject(workers, &world);
         let started = (0..).zip(workers).map(|(rank, worker)| start(rank, worker, threads));
         let ranks = started.collect::<Result<_, _>>().map_err(ExecutionError::before)?;
         let guard = Guards::of(&loaded.programs).map(Arc::new);
@@ -133,6 +134,11 @@ impl Executor {
     /// The number of the first rank that is here.
     pub fn first_rank(&self) -> u64 {
         self.first
+    }
+
+    /// Where ranks meet.
+    pub fn world(&self) -> &World {
+        &self.world
     }
 
     /// How many ranks are here: all of them, or the one of this process.

@@ -5,6 +5,7 @@ use crate::guard::NORM;
 use crate::run::{ExecutionError, Executor, StepResult};
 use serde::Serialize;
 use shardc_ir::train::{LEAST_LOSS_SCALE, LOSS_SCALE};
+use std::ops::ControlFlow;
 use std::time::Instant;
 
 /// The metrics of one step: a line of the metrics file.
@@ -48,6 +49,8 @@ pub enum End {
     Done,
     /// A stop was asked for.
     Stopped,
+    /// Whoever saw the metrics wanted no more.
+    BrokenOff,
     /// The loss or a gradient is not finite. If it is a gradient, no parameter has changed in the
     /// step.
     NotFinite {
@@ -59,18 +62,18 @@ pub enum End {
 }
 
 /// Runs steps until `steps` are done in all (those before [`Executor::next_step`] count), `stop`
-/// says so, or numbers are not finite. Each step's metrics go to `see`, those of the step that ends
-/// training so too.
+/// says so, `see` breaks off, or numbers are not finite. `see` gets each step's metrics, and whether
+/// the step counts: the one that ends training because of its numbers does not.
 ///
 /// # Errors
-/// When a rank fails; the steps before are done.
-pub fn train(
+/// When a rank fails, the steps before are done; those of `see`.
+pub fn train<E: From<ExecutionError>>(
     executor: &mut Executor,
     data: &Dataset,
     steps: u64,
     stop: impl Fn() -> bool,
-    mut see: impl FnMut(&Metrics),
-) -> Result<Summary, ExecutionError> {
+    mut see: impl FnMut(&mut Executor, &Metrics, bool) -> Result<ControlFlow<()>, E>,
+) -> Result<Summary, E> {
     let mut summary = Summary { steps: 0, last: None, seconds: 0.0, end: End::Done };
     while executor.next_step() < steps {
         if stop() {
@@ -81,15 +84,20 @@ pub fn train(
         let start = Instant::now();
         let result = executor.step_if_finite(data.batch(step))?;
         let line = measure(executor, step, &result, start.elapsed().as_secs_f64());
-        see(&line);
         let may_skip = line.loss_scale.is_some_and(|scale| scale > LEAST_LOSS_SCALE) && line.grad_norm.is_none();
         if let Some(what) = not_finite(&line, &result, || data.is_ignored(step)).filter(|_| !may_skip) {
             summary.end = End::NotFinite { step, what };
+            let _ = see(executor, &line, false)?;
             break;
         }
+        let goes_on = see(executor, &line, true)?;
         summary.steps += 1;
         summary.seconds += line.seconds;
         summary.last = Some(line);
+        if goes_on.is_break() {
+            summary.end = End::BrokenOff;
+            break;
+        }
     }
     Ok(summary)
 }

@@ -28,6 +28,7 @@ use shardc_launch::key::Key;
 use shardc_launch::rendezvous::Rendezvous;
 use std::collections::BTreeMap;
 use std::net::TcpListener;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -333,9 +334,11 @@ fn training_tells_each_step_and_stops_when_asked() {
     let mut executor = Executor::new(program, 1).unwrap();
     let mut lines = vec![];
     let stop = AtomicBool::new(false);
-    let after_three = |m: &Metrics| {
+    let after_three = |_: &mut Executor, m: &Metrics, counts: bool| {
+        assert!(counts);
         lines.push(m.clone());
         stop.store(m.step == 2, Ordering::Relaxed);
+        Ok::<_, ExecutionError>(ControlFlow::Continue(()))
     };
     let summary = train(&mut executor, &data, 5, || stop.load(Ordering::Relaxed), after_three).unwrap();
     assert!(summary.end == End::Stopped && summary.steps == 3 && executor.next_step() == 3);
@@ -344,8 +347,13 @@ fn training_tells_each_step_and_stops_when_asked() {
         assert_eq!((line.step, line.loss, line.lr, line.grad_norm), (i as u64, Some(8.0), 0.5, None));
         assert!(line.seconds > 0.0 && line.samples_per_second > 0.0);
     }
-    let summary = train(&mut executor, &data, 5, || false, |_| ()).unwrap();
-    assert!(summary.end == End::Done && summary.steps == 2 && summary.last.unwrap().step == 4);
+    let enough = |_: &mut Executor, m: &Metrics, _| {
+        Ok::<_, ExecutionError>(if m.step == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    };
+    let summary = train(&mut executor, &data, 5, || false, enough).unwrap();
+    assert!(summary.end == End::BrokenOff && summary.steps == 1);
+    let summary = train(&mut executor, &data, 5, || false, enough).unwrap();
+    assert!(summary.end == End::Done && summary.steps == 1 && summary.last.unwrap().step == 4);
 }
 
 #[test]

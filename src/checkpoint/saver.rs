@@ -51,6 +51,8 @@ pub struct Saver {
     snapshots: Snapshots,
     states: BTreeMap<String, StateRecord>,
     mesh: String,
+    /// How many bytes each file may have, where a full disk was asked for.
+    room: Option<u64>,
     writing: Option<Writing>,
     naming: Option<(u64, JoinHandle<Result<PathBuf, String>>)>,
     /// The last that came to an end, and whether that was told.
@@ -86,6 +88,7 @@ impl Saver {
             snapshots: Snapshots::new(executor)?,
             states: states(programs),
             mesh: mesh_text(programs),
+            room: executor.world().injections().disk_full(),
             writing: None,
             naming: None,
             last: None,
@@ -114,8 +117,9 @@ impl Saver {
         // Where ranks do not meet, the next step says why.
         let why = self.control.broadcast(why.as_bytes(), MOST).unwrap_or_default();
         if why.is_empty() {
-            let (partial, states) = (Folder::partial(&self.path, step), self.states.clone());
-            let thread = thread::Builder::new().name("checkpoint".into()).spawn(move || write_all(&partial, copies, &states));
+            let (partial, states, room) = (Folder::partial(&self.path, step), self.states.clone(), self.room);
+            let thread =
+                thread::Builder::new().name("checkpoint".into()).spawn(move || write_all(&partial, copies, &states, room));
             match thread {
                 Ok(thread) => self.writing = Some(Writing { position, thread }),
                 Err(error) => self.fail(step, format!("there is no thread for it: {error}")),
@@ -240,9 +244,11 @@ fn write_all(
     partial: &Path,
     copies: Vec<Copied>,
     states: &BTreeMap<String, StateRecord>,
+    room: Option<u64>,
 ) -> (Vec<Vec<u8>>, Result<Vec<Written>, String>) {
     let is_whole = |piece: &Piece| states.get(&piece.state).is_some_and(|state| state.shape == piece.region.shape);
-    let written: Result<Vec<Option<Written>>, Reason> = copies.iter().map(|copied| write(partial, copied, is_whole)).collect();
+    let written = copies.iter().map(|copied| write(partial, copied, is_whole, room));
+    let written: Result<Vec<Option<Written>>, Reason> = written.collect();
     let written = written.map(|written| written.into_iter().flatten().collect()).map_err(String::from);
     (copies.into_iter().map(|copied| copied.bytes).collect(), written)
 }

@@ -29,9 +29,16 @@ const CHUNK: usize = 1 << 18;
 /// Writes the pieces of a rank to a new file of `folder`, down to the disk; `None` where it has
 /// none. `is_whole` says which are all of their state variable.
 ///
+/// A fault that was asked for leaves `room` for so many bytes.
+///
 /// # Errors
 /// What the machine says of the file, which is then still there.
-pub fn write(folder: &Path, copied: &Copied, is_whole: impl Fn(&Piece) -> bool) -> Result<Option<Written>, Reason> {
+pub fn write(
+    folder: &Path,
+    copied: &Copied,
+    is_whole: impl Fn(&Piece) -> bool,
+    room: Option<u64>,
+) -> Result<Option<Written>, Reason> {
     if copied.pieces.is_empty() {
         return Ok(None);
     }
@@ -40,7 +47,7 @@ pub fn write(folder: &Path, copied: &Copied, is_whole: impl Fn(&Piece) -> bool) 
     let cannot = |e: io::Error| reason!("cannot write `{}`: {e}", path.display());
     let tensors = tensor_names(&copied.pieces, is_whole);
     let header = header(copied.pieces.iter().zip(&tensors));
-    let mut file = File::create(&path).map_err(cannot)?;
+    let mut file = Disk { file: File::create(&path).map_err(cannot)?, room };
     file.write_all(&header).map_err(cannot)?;
     let mut pieces = vec![];
     for (piece, tensor) in copied.pieces.iter().zip(tensors) {
@@ -52,9 +59,24 @@ pub fn write(folder: &Path, copied: &Copied, is_whole: impl Fn(&Piece) -> bool) 
         let (region, sha256) = (piece.region.clone(), to_hex(&hasher.finalize()));
         pieces.push((piece.state.clone(), PieceRecord { file: name.clone(), tensor, region, sha256 }));
     }
-    file.sync_all().map_err(cannot)?;
+    file.file.sync_all().map_err(cannot)?;
     let bytes = (header.len() + copied.bytes.len()) as u64;
     Ok(Some(Written { file: FileRecord { name, bytes, header_sha256: to_hex(&Sha256::digest(&header)) }, pieces }))
+}
+
+/// A file on a disk that may have room for so many bytes only.
+struct Disk {
+    file: File,
+    room: Option<u64>,
+}
+
+impl Disk {
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if let Some(room) = &mut self.room {
+            *room = room.checked_sub(bytes.len() as u64).ok_or_else(|| io::Error::from(io::ErrorKind::StorageFull))?;
+        }
+        self.file.write_all(bytes)
+    }
 }
 
 /// The names of pieces as tensors of a file: that of the state variable, and in brackets, where a

@@ -307,11 +307,6 @@ impl Job {
         self.spec.labels().is_some_and(|labels| labels.value == name)
     }
 
-    /// Whether the model computes its own loss.
-    pub fn computes_loss(&self) -> bool {
-        matches!(self.spec.loss.as_ref().map(|loss| &loss.value), Some(Loss::Output { .. }))
-    }
-
     /// The programs of evaluation for `samples` samples at once, on one rank.
     ///
     /// # Errors

@@ -3,7 +3,9 @@
 use crate::cuda::run::How;
 use crate::failure::Failure;
 use clap::{Args, ValueEnum};
+use shardc_executor::inject::Injections;
 use shardc_executor::world::World;
+use shardc_ir::diagnostic::Diagnostic;
 use shardc_ir::plan::set::PlanSet;
 use std::thread::available_parallelism;
 use std::time::Duration;
@@ -49,6 +51,9 @@ pub struct MachineArgs {
     /// Let the sender of a message wait until it is received, which changes no result
     #[arg(long)]
     strict: bool,
+    /// Make a fault on CPU ranks, such as `kill:rank=1,step=3`, to see what becomes of a run
+    #[arg(long, value_name = "FAULT")]
+    inject: Vec<String>,
 }
 
 impl MachineArgs {
@@ -58,13 +63,17 @@ impl MachineArgs {
     /// # Errors
     /// The first such flag.
     pub fn check(&self, flag: Option<&str>) -> Result<(), Failure> {
-        let of_cpu = [self.delays.map(|_| "--delays"), self.strict.then_some("--strict"), flag];
+        let inject = (!self.inject.is_empty()).then_some("--inject");
+        let of_cpu = [self.delays.map(|_| "--delays"), self.strict.then_some("--strict"), inject, flag];
         let of_cuda = [self.no_graph.then_some("--no-graph"), self.tune.then_some("--tune")];
         let (wrong, needed) = match self.device {
             DeviceKind::Cuda => (of_cpu.into_iter().flatten().next(), "cpu"),
             DeviceKind::Cpu => (of_cuda.into_iter().flatten().next(), "cuda"),
         };
-        wrong.map_or(Ok(()), |flag| Err(Failure::Usage(format!("`{flag}` needs `--device {needed}`"))))
+        if let Some(flag) = wrong {
+            return Err(Failure::Usage(format!("`{flag}` needs `--device {needed}`")));
+        }
+        Ok(self.faults().map(drop)?)
     }
 
     /// Refuses what ranks that are processes cannot do.
@@ -89,7 +98,16 @@ impl MachineArgs {
             Some(longest) => World::with_delays(self.delay_seed, longest),
             None => World::default(),
         };
-        if self.strict { world.strict() } else { world }
+        let world = if self.strict { world.strict() } else { world };
+        world.with_faults(self.faults().unwrap_or_default())
+    }
+
+    /// The faults that are to be made.
+    ///
+    /// # Errors
+    /// All that is wrong with their words.
+    pub fn faults(&self) -> Result<Injections, Diagnostic> {
+        Injections::parse(&self.inject)
     }
 
     /// The threads of all ranks together.

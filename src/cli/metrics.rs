@@ -1,10 +1,13 @@
 //! The metrics file: one JSON object a step. Errors of it do not end training.
 
 use super::output::note;
+use crate::evaluation::Score;
 use crate::failure::Failure;
+use serde::Serialize;
+use serde_json::Value;
 use shardc_executor::train::Metrics;
-use std::fs::File;
-use std::io::{self, Write};
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Write};
 use std::path::PathBuf;
 
 /// The file, as far as it could be written.
@@ -14,7 +17,59 @@ pub struct MetricsFile {
     error: Option<io::Error>,
 }
 
+/// A line: a step, and the validation behind it, if there was one.
+#[derive(Debug, Serialize)]
+pub struct Line<'a> {
+    /// The step.
+    #[serde(flatten)]
+    pub step: &'a Metrics,
+    /// The mean loss over the data of the validation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub validation_loss: Option<f64>,
+    /// The share of labels that were found.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub validation_accuracy: Option<f64>,
+    /// e to the power of the loss.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub validation_perplexity: Option<f64>,
+}
+
+impl<'a> Line<'a> {
+    /// A step, and the score behind it.
+    pub fn new(step: &'a Metrics, score: &Score) -> Line<'a> {
+        let Score { loss, accuracy, perplexity, .. } = *score;
+        Line { step, validation_loss: loss, validation_accuracy: accuracy, validation_perplexity: perplexity }
+    }
+}
+
 impl MetricsFile {
+    /// The file of a run that goes on after `step` steps: what it has of later ones, which are done
+    /// again, goes.
+    ///
+    /// # Errors
+    /// If it cannot be read or written.
+    pub fn resume(path: PathBuf, step: u64) -> Result<MetricsFile, Failure> {
+        if !path.is_file() {
+            return MetricsFile::create(path);
+        }
+        let cut = || {
+            let file = OpenOptions::new().read(true).append(true).open(&path)?;
+            let (mut lines, mut line, mut kept) = (BufReader::new(&file), String::new(), 0);
+            while lines.read_line(&mut line)? > 0 {
+                let of = serde_json::from_str::<Value>(&line).ok().and_then(|line| line["step"].as_u64());
+                if !line.ends_with('\n') || of.is_none_or(|of| of >= step) {
+                    break;
+                }
+                kept += line.len() as u64;
+                line.clear();
+            }
+            file.set_len(kept)?;
+            Ok(file)
+        };
+        let file = cut().map_err(|e: io::Error| Failure::io(format!("cannot go on with `{}`", path.display()), &e))?;
+        Ok(MetricsFile { path, file, error: None })
+    }
+
     /// An empty one.
     ///
     /// # Errors
@@ -27,13 +82,13 @@ impl MetricsFile {
     }
 
     /// Adds a line. After an error, which is told, none follows.
-    pub fn write(&mut self, metrics: &Metrics) {
+    pub fn write(&mut self, metrics: &Line<'_>) {
         if self.error.is_some() {
             return;
         }
         let line = serde_json::to_string(metrics).map_err(io::Error::other);
         if let Err(error) = line.and_then(|line| self.file.write_all((line + "\n").as_bytes())) {
-            let (path, step) = (self.path.display(), metrics.step + 1);
+            let (path, step) = (self.path.display(), metrics.step.step + 1);
             note(&format!(
                 "warning: cannot write metrics to `{path}` from step {step} on: {error}; training goes on without them"
             ));

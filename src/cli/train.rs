@@ -1,13 +1,17 @@
 //! `shardc train`: runs steps over data, from a plan directory or from a model and a spec.
 
+use super::checkpoints::CheckpointArgs;
 use super::interrupt::Interrupt;
 use super::job::{Batches, DataArgs, Job, JobArgs};
 use super::machine::MachineArgs;
-use super::metrics::MetricsFile;
+use super::metrics::{Line, MetricsFile};
 use super::output::{note, writable};
 use super::progress::{Progress, Unit, time_text};
 use super::ranks::{self, RankArgs};
-use super::{decisions, divergence, profile};
+use super::validation::ValidationArgs;
+use super::{checkpoints, curves::Curves, decisions, divergence, profile};
+use crate::checkpoint::read::Checkpoint;
+use crate::evaluation::Score;
 use crate::failure::Failure;
 use crate::report;
 use clap::Args;
@@ -20,6 +24,7 @@ use shardc_ir::plan::Program;
 use shardc_ir::train::Decay;
 use shardc_launch::environment::Environment;
 use std::cell::Cell;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 /// The arguments.
@@ -33,9 +38,22 @@ pub struct Train {
     machine: MachineArgs,
     #[command(flatten)]
     ranks: RankArgs,
+    #[command(flatten)]
+    checkpoints: CheckpointArgs,
+    #[command(flatten)]
+    validation: ValidationArgs,
     /// How many steps; by default those of the spec's schedule, or one pass over the data
     #[arg(long, value_name = "N")]
     steps: Option<u64>,
+    /// How many passes over the data
+    #[arg(long, value_name = "N", conflicts_with = "steps", value_parser = clap::value_parser!(u64).range(1..))]
+    epochs: Option<u64>,
+    /// Compare all replicas of the state bit by bit after each K steps
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u64).range(1..))]
+    check_replicas: Option<u64>,
+    /// Write curves to this folder, for TensorBoard
+    #[arg(long, value_name = "DIR")]
+    tensorboard: Option<PathBuf>,
     /// Samples in random order
     #[arg(long)]
     shuffle: bool,
@@ -69,31 +87,41 @@ impl Train {
             if self.profile.is_some() {
                 return Err(Failure::Usage("`--profile` times ranks of one process: leave it out".into()));
             }
+            if !self.validation.files().is_empty() {
+                return Err(Failure::Usage("`--validate` needs all ranks in one process: leave it out".into()));
+            }
         }
         // Rank 0 speaks and writes for all.
         let speaks = rank.as_ref().is_none_or(|rank| rank.rank == 0);
         if !speaks {
-            (self.metrics, self.export) = (None, None);
+            (self.metrics, self.export, self.tensorboard) = (None, None, None);
         }
-        let files = self.job.files().reads_data(&self.data.path);
+        let files = self.job.files().reads_data(&self.data.path).reads_data(self.validation.files());
         let files = files.writes("--metrics", self.metrics.as_deref()).writes("--export", self.export.as_deref());
         files.writes("--profile", self.profile.as_deref()).check()?;
         self.metrics.iter().chain(&self.export).chain(&self.profile).try_for_each(|path| writable(path))?;
         let interrupt = Interrupt::watch()?;
         let mut job = self.job.open(true)?;
         let mut programs = job.training()?.clone();
-        programs.programs.iter_mut().for_each(|program| program.seed = self.seed.unwrap_or(program.seed));
+        let resumed = self.checkpoints.resumed()?;
+        let seed = self.seed(resumed.as_ref())?;
+        programs.programs.iter_mut().for_each(|program| program.seed = seed.unwrap_or(program.seed));
+        self.machine.faults()?.check(&programs)?;
         let batches = Batches { shuffle: self.shuffle, ..job.batches(&programs) };
         let inputs = input_specs(&programs);
         let unit = unit(&job, &inputs, programs.first().batch);
-        let data = self.data.open(inputs, batches)?;
+        let mut data = self.data.open(inputs, batches)?;
+        if let Some(checkpoint) = &resumed {
+            checkpoints::resume(checkpoint, &programs, &mut data, self.shuffle)?;
+        }
         let say = |text: &str| {
             if speaks {
                 note(text)
             }
         };
         say(decisions::table(&job.decisions).trim_end());
-        let steps = self.steps.unwrap_or_else(|| default_steps(programs.first(), &data));
+        let steps = self.steps.or(self.epochs.map(|epochs| epochs.saturating_mul(data.steps_per_epoch())));
+        let steps = steps.unwrap_or_else(|| default_steps(programs.first(), &data));
         if steps > 0 && data.epoch(steps - 1) > 0 {
             let samples = data.samples();
             let (samples, pass) = (counted(samples, "sample"), counted(data.steps_per_epoch(), "step"));
@@ -102,21 +130,32 @@ impl Train {
         if speaks {
             report::print(&self.warnings(&job, programs.first(), steps));
         }
-        let agreed = format!("steps={steps} shuffle={} samples={}", self.shuffle, data.samples());
+        let from = resumed.as_ref().map_or(0, |checkpoint| checkpoint.manifest.position.step);
+        let agreed = format!("steps={steps} shuffle={} samples={} from={from}", self.shuffle, data.samples());
         let meet = |rank: &Environment| ranks::meet(rank, &programs, &agreed, &interrupt);
         let control = rank.as_ref().map(meet).transpose()?;
-        let mut metrics = self.metrics.clone().map(MetricsFile::create).transpose()?;
+        let metrics_file = |path| if from > 0 { MetricsFile::resume(path, from) } else { MetricsFile::create(path) };
+        let mut metrics = self.metrics.clone().map(metrics_file).transpose()?;
         let mut executor = match control.clone().zip(rank.map(|rank| rank.local_rank)) {
             Some(among) => job.start_among(among, &programs, &self.machine)?,
             None => job.start(&programs, &self.machine)?,
         };
+        if let Some(checkpoint) = &resumed {
+            checkpoints::load(checkpoint, &mut executor)?;
+            say(&format!("going on after step {from}, from `{}`", checkpoint.path.display()));
+        }
+        let mut validation = self.validation.start(&job, &self.data, &self.machine, self.checkpoints.every)?;
+        let keep_best = self.validation.keep_best;
+        let mut saving = self.checkpoints.start(&executor, control.clone(), self.shuffle, keep_best)?;
+        let mut curves = self.tensorboard.as_deref().map(Curves::create).transpose()?;
+        let check_replicas = self.check_replicas;
         job.forget_weights(self.export.is_some())?;
         if self.profile.is_some() {
             executor.start_profile();
         }
         let mut progress = speaks.then(|| Progress::new(steps, unit));
         let asked = Cell::new(None);
-        let (mut told, mut skipped) = (false, 0);
+        let (mut told, mut skipped, mut last_loss) = (false, 0, None);
         let result = train(
             &mut executor,
             &data,
@@ -126,17 +165,51 @@ impl Train {
                 asked.set(control.as_ref().map_or(own, |control| ranks::agreed(control, own)));
                 asked.get().is_some()
             },
-            |line| {
-                metrics.iter_mut().for_each(|file| file.write(line));
+            |executor, line, counts| {
+                let done = executor.next_step();
+                let due = counts && validation.as_ref().is_some_and(|validation| validation.is_due(done, steps));
+                let validated = match validation.as_mut().filter(|_| due) {
+                    Some(validation) => validation.run(executor, || interrupt.signal().is_some())?,
+                    None => None,
+                };
+                let score = validated.map(|validated| validated.score).unwrap_or_default();
+                last_loss = score.loss;
+                let line = Line::new(line, &score);
+                metrics.iter_mut().for_each(|file| file.write(&line));
+                curves.iter_mut().for_each(|curves| curves.write(&line));
+                let line = line.step;
                 progress.iter_mut().for_each(|progress| progress.step(line));
+                if let Some(text) = validated.map(|_| validation_text(done, &score)) {
+                    say(&text);
+                }
                 skipped += u64::from(line.grad_norm.is_none() && line.loss_scale.is_some());
                 if line.loss.is_none() && data.is_ignored(line.step) && !std::mem::replace(&mut told, true) {
                     say(&without_labels(line.step));
                 }
+                if !counts {
+                    return Ok(ControlFlow::Continue(()));
+                }
+                if check_replicas.is_some_and(|every| done.is_multiple_of(every))
+                    && let Some(differing) = executor.replicas()?
+                {
+                    return Err(Failure::Machine(format!("after step {done}: {differing}")));
+                }
+                let is_best = keep_best && validated.is_some_and(|validated| validated.is_best);
+                if let Some(saving) = &mut saving {
+                    saving.poll();
+                    if saving.is_due(done) || is_best {
+                        saving.save(executor, &data, score.loss)?;
+                    }
+                }
+                let is_over = validated.is_some_and(|validated| validated.is_over);
+                Ok(if is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
             },
         );
         progress.iter_mut().for_each(Progress::finish);
-        let summary = result?;
+        let summary: Summary = result?;
+        let is_finite = !matches!(summary.end, End::NotFinite { .. });
+        let saved = saving.filter(|_| is_finite && executor.next_step() > from);
+        let saved = saved.map_or(Ok(None), |saving| saving.finish(&executor, &data, last_loss));
         if !speaks {
             executor.part()?;
             return asked.get().map_or(Ok(()), |signal| Err(Failure::Interrupted(signal)));
@@ -145,6 +218,9 @@ impl Train {
             return Err(divergence::of_step(&job, executor, step, what, &data.batch(step)));
         }
         let mut written = vec![];
+        if let Ok(Some(path)) = &saved {
+            written.push(format!("checkpoint in `{}`", path.display()));
+        }
         if let (Some(path), Some(file)) = (&self.metrics, &metrics)
             && file.is_whole()
         {
@@ -162,9 +238,21 @@ impl Train {
         executor.part()?;
         note(&closing(&summary, steps, &written));
         metrics.map_or(Ok(()), MetricsFile::finish)?;
+        curves.map_or(Ok(()), Curves::finish)?;
+        saved?;
         match (summary.end, asked.get()) {
             (End::Stopped, Some(signal)) => Err(Failure::Interrupted(signal)),
             _ => Ok(()),
+        }
+    }
+
+    /// The seed that the command line or the checkpoint gives.
+    fn seed(&self, resumed: Option<&Checkpoint>) -> Result<Option<u64>, Failure> {
+        match (self.seed, resumed.map(|checkpoint| checkpoint.manifest.position.seed)) {
+            (Some(given), Some(had)) if given != had => {
+                Err(Failure::Usage(format!("the checkpoint was trained with `--seed {had}`: leave `--seed {given}` out")))
+            }
+            (given, had) => Ok(given.or(had)),
         }
     }
 
@@ -194,9 +282,9 @@ impl Train {
             let help = format!("write `steps={steps}` in the `schedule` line, or train with `--steps {end}`");
             warnings.push(warning.label(format!("from step {} on the rate {rate}", end + 1)).help(help));
         }
-        if self.export.is_none() && steps > 0 {
+        if self.export.is_none() && self.checkpoints.checkpoint.is_none() && steps > 0 {
             let warning = Diagnostic::warning("the trained weights will be lost");
-            warnings.push(warning.help("add `--export TRAINED.onnx` to keep them"));
+            warnings.push(warning.help("add `--export TRAINED.onnx` or `--checkpoint DIR` to keep them"));
         }
         warnings
     }
@@ -220,6 +308,14 @@ fn closing(summary: &Summary, steps: u64, written: &[String]) -> String {
 /// The note on a step, counted from 0, none of whose labels counts.
 fn without_labels(step: u64) -> String {
     format!("note: no label of step {} counts, so its loss is no number, and its gradients are 0", step + 1)
+}
+
+/// What a validation after `done` steps came to.
+fn validation_text(done: u64, score: &Score) -> String {
+    let number = |name: &str, value: Option<f64>| value.map(|value| format!(", {name} {value:.4}")).unwrap_or_default();
+    let loss = score.loss.map_or("no loss".to_string(), |loss| format!("loss {loss:.4}"));
+    let rest = number("accuracy", score.accuracy) + &number("perplexity", score.perplexity);
+    format!("validation after step {done}: {loss}{rest}")
 }
 
 /// The unit of what a step takes in: tokens where the model reads rows of them, else samples.

@@ -1,0 +1,187 @@
+//! `--checkpoint` and `--resume`: checkpoints of a run, and the one that it goes on from.
+
+use super::output::note;
+use crate::checkpoint::folder;
+use crate::checkpoint::manifest::{DataPosition, Position};
+use crate::checkpoint::read::Checkpoint;
+use crate::checkpoint::restore::{compare, restore};
+use crate::checkpoint::saver::{Keep, Saved, Saver};
+use crate::failure::Failure;
+use crate::report;
+use clap::Args;
+use shardc_executor::data::Dataset;
+use shardc_executor::run::{ExecutionError, Executor};
+use shardc_ir::diagnostic::{Diagnostic, Place};
+use shardc_ir::plan::set::PlanSet;
+use shardc_launch::control::Control;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The arguments.
+#[derive(Debug, Args)]
+pub struct CheckpointArgs {
+    /// Keep checkpoints in this folder: one at the end, on Ctrl-C too, and those of --every
+    #[arg(long, value_name = "DIR")]
+    pub checkpoint: Option<PathBuf>,
+    /// Save a checkpoint and validate after each N steps
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub every: Option<u64>,
+    /// Save a checkpoint after each N steps, whatever --every says
+    #[arg(long, value_name = "N", requires = "checkpoint", value_parser = clap::value_parser!(u64).range(1..))]
+    checkpoint_every: Option<u64>,
+    /// How many of the latest checkpoints stay
+    #[arg(long, value_name = "K", requires = "checkpoint", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    keep: u64,
+    /// Go on from a checkpoint: the latest of --checkpoint, the latest of another folder, or this one
+    #[arg(long, value_name = "CHECKPOINT", num_args = 0..=1, default_missing_value = "")]
+    resume: Option<PathBuf>,
+}
+
+/// The checkpoints of a run.
+pub struct Checkpoints {
+    saver: Saver,
+    every: Option<u64>,
+    seed: u64,
+    shuffle: bool,
+    speaks: bool,
+    begun: Option<u64>,
+}
+
+impl CheckpointArgs {
+    /// The checkpoint that training goes on from; `None` where it begins.
+    ///
+    /// # Errors
+    /// If it is damaged; if there are checkpoints that this run would mix with its own.
+    pub fn resumed(&self) -> Result<Option<Checkpoint>, Failure> {
+        let list = |path: &Path| {
+            folder::list(path).map_err(|e| Failure::io(format!("cannot read the checkpoints in `{}`", path.display()), &e))
+        };
+        let named = match (&self.resume, &self.checkpoint) {
+            (Some(path), Some(own)) if path.as_os_str().is_empty() => Some(own),
+            (Some(path), None) if path.as_os_str().is_empty() => {
+                return Err(Failure::Usage("`--resume` needs a checkpoint, or `--checkpoint DIR` with some".into()));
+            }
+            (named, _) => named.as_ref(),
+        };
+        let found = match named {
+            Some(path) if path.join(crate::checkpoint::manifest::NAME).exists() => Some(path.clone()),
+            Some(path) => {
+                let latest = list(path)?.pop().map(|(_, path)| path);
+                if latest.is_none() && Some(path) != self.checkpoint.as_ref() {
+                    let error = Diagnostic::error("there is no checkpoint").at(Place::File(path.clone()));
+                    return Err(error.help("name a folder `step-…`, or the one that has them").into());
+                }
+                latest
+            }
+            None => None,
+        };
+        let resumed = found.map(|path| Checkpoint::open(&path)).transpose()?;
+        let step = resumed.as_ref().map_or(0, |checkpoint| checkpoint.manifest.position.step);
+        if let Some(own) = &self.checkpoint
+            && let Some((later, _)) = list(own)?.into_iter().find(|(of, _)| *of > step || resumed.is_none())
+        {
+            let error = Diagnostic::error(format!("the folder has a checkpoint of step {later}, which is of another run"));
+            let error = error.at(Place::File(own.clone()));
+            return Err(error.help("go on from it with `--resume`, or give this run a folder of its own").into());
+        }
+        Ok(resumed)
+    }
+
+    /// Readies what this run saves of `executor`; `control` is the end of this process, if ranks are
+    /// processes.
+    ///
+    /// # Errors
+    /// If the folder cannot be used.
+    pub fn start(
+        &self,
+        executor: &Executor,
+        control: Option<Arc<Control>>,
+        shuffle: bool,
+        keep_best: bool,
+    ) -> Result<Option<Checkpoints>, Failure> {
+        let Some(path) = &self.checkpoint else { return Ok(None) };
+        let control = control.unwrap_or_else(|| Arc::new(Control::alone()));
+        let (keep, speaks) = (Keep { latest: self.keep as usize, best: keep_best }, control.rank() == 0);
+        let (saver, seed) = (Saver::new(path, keep, executor, control)?, executor.programs().first().seed);
+        Ok(Some(Checkpoints { saver, every: self.checkpoint_every.or(self.every), seed, shuffle, speaks, begun: None }))
+    }
+}
+
+/// Lets a run of `programs` over `data` go on from a checkpoint.
+///
+/// # Errors
+/// If the checkpoint is of another model, or of samples in another order.
+pub fn resume(checkpoint: &Checkpoint, programs: &PlanSet, data: &mut Dataset, shuffle: bool) -> Result<(), Failure> {
+    let Position { step, data: before, .. } = checkpoint.manifest.position;
+    let at = Place::File(checkpoint.path.clone());
+    if before.shuffle != shuffle {
+        let (had, help) = if before.shuffle { ("", "add") } else { ("not ", "leave out") };
+        let error = Diagnostic::error(format!("samples were {had}shuffled until this checkpoint")).at(at);
+        return Err(error.help(format!("{help} `--shuffle`, so that the order of samples goes on")).into());
+    }
+    report::print(&compare(checkpoint, programs)?.warnings(checkpoint));
+    data.resume(step, before.epoch, before.sample);
+    if before.samples != data.samples() {
+        let message = format!("the data has {} samples, and had {} until this checkpoint", data.samples(), before.samples);
+        report::print(&vec![Diagnostic::warning(message).at(at).label("the order of samples is another one from here on")]);
+    }
+    Ok(())
+}
+
+/// Gives ranks the state of a checkpoint.
+///
+/// # Errors
+/// If a piece is damaged, or a rank fails.
+pub fn load(checkpoint: &Checkpoint, executor: &mut Executor) -> Result<(), Failure> {
+    restore(checkpoint, executor).map(drop)
+}
+
+impl Checkpoints {
+    /// Whether a checkpoint is wanted after so many steps.
+    pub fn is_due(&self, steps: u64) -> bool {
+        self.every.is_some_and(|every| steps.is_multiple_of(every))
+    }
+
+    /// Begins to save a checkpoint between two steps.
+    ///
+    /// # Errors
+    /// If a rank failed.
+    pub fn save(&mut self, executor: &Executor, data: &Dataset, validation_loss: Option<f64>) -> Result<(), ExecutionError> {
+        let step = executor.next_step();
+        let (epoch, sample) = data.place(step);
+        let data = DataPosition { epoch, sample, samples: data.samples(), shuffle: self.shuffle };
+        self.begun = Some(step);
+        self.saver.save(executor, Position { step, seed: self.seed, data, validation_loss })
+    }
+
+    /// Goes on with what was begun, and tells of one that cannot be saved.
+    pub fn poll(&mut self) {
+        if let Some(Saved { step, result: Err(why) }) = self.saver.poll()
+            && self.speaks
+        {
+            note(&format!("warning: no checkpoint of step {step}: {why}; training goes on"));
+        }
+    }
+
+    /// Saves what is not saved yet, unless the run had no step, and waits until it is there.
+    ///
+    /// # Errors
+    /// If it is not.
+    pub fn finish(
+        mut self,
+        executor: &Executor,
+        data: &Dataset,
+        validation_loss: Option<f64>,
+    ) -> Result<Option<PathBuf>, Failure> {
+        if self.begun != Some(executor.next_step()) {
+            self.save(executor, data, validation_loss)?;
+        }
+        match self.saver.finish() {
+            Some(Saved { result: Ok(path), .. }) => Ok(Some(path)),
+            Some(Saved { step, result: Err(why) }) if self.speaks => {
+                Err(Failure::Machine(format!("no checkpoint of step {step}: {why}")))
+            }
+            _ => Ok(None),
+        }
+    }
+}
