@@ -33,9 +33,12 @@ pub struct CheckpointArgs {
     #[arg(long, value_name = "K", requires = "checkpoint", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     keep: u64,
     /// Go on from a checkpoint: the latest of --checkpoint, the latest of another folder, or this one
-    #[arg(long, value_name = "CHECKPOINT", num_args = 0..=1, default_missing_value = "")]
+    #[arg(long, value_name = "CHECKPOINT", num_args = 0..=1, default_missing_value = LATEST)]
     resume: Option<PathBuf>,
 }
+
+/// What `--resume` says by itself: the latest checkpoint of `--checkpoint`.
+const LATEST: &str = "latest";
 
 /// The checkpoints of a run.
 pub struct Checkpoints {
@@ -44,6 +47,7 @@ pub struct Checkpoints {
     seed: u64,
     shuffle: bool,
     speaks: bool,
+    /// The step of the last one that was begun, or that the run goes on from.
     begun: Option<u64>,
 }
 
@@ -57,8 +61,8 @@ impl CheckpointArgs {
             folder::list(path).map_err(|e| Failure::io(format!("cannot read the checkpoints in `{}`", path.display()), &e))
         };
         let named = match (&self.resume, &self.checkpoint) {
-            (Some(path), Some(own)) if path.as_os_str().is_empty() => Some(own),
-            (Some(path), None) if path.as_os_str().is_empty() => {
+            (Some(path), Some(own)) if path.as_os_str() == LATEST => Some(own),
+            (Some(path), None) if path.as_os_str() == LATEST => {
                 return Err(Failure::Usage("`--resume` needs a checkpoint, or `--checkpoint DIR` with some".into()));
             }
             (named, _) => named.as_ref(),
@@ -95,6 +99,7 @@ impl CheckpointArgs {
     pub fn start(
         &self,
         executor: &Executor,
+        resumed: Option<&Checkpoint>,
         control: Option<Arc<Control>>,
         shuffle: bool,
         keep_best: bool,
@@ -102,8 +107,10 @@ impl CheckpointArgs {
         let Some(path) = &self.checkpoint else { return Ok(None) };
         let control = control.unwrap_or_else(|| Arc::new(Control::alone()));
         let (keep, speaks) = (Keep { latest: self.keep as usize, best: keep_best }, control.rank() == 0);
+        let own = resumed.filter(|resumed| resumed.path.parent() == Some(path));
+        let begun = own.map(|resumed| resumed.manifest.position.step);
         let (saver, seed) = (Saver::new(path, keep, executor, control)?, executor.programs().first().seed);
-        Ok(Some(Checkpoints { saver, every: self.checkpoint_every.or(self.every), seed, shuffle, speaks, begun: None }))
+        Ok(Some(Checkpoints { saver, every: self.checkpoint_every.or(self.every), seed, shuffle, speaks, begun }))
     }
 }
 
@@ -163,7 +170,7 @@ impl Checkpoints {
         }
     }
 
-    /// Saves what is not saved yet, unless the run had no step, and waits until it is there.
+    /// Saves what is not saved yet, and waits until it is there.
     ///
     /// # Errors
     /// If it is not.

@@ -21,7 +21,7 @@ use shardc_ir::graph::Graph;
 use shardc_ir::plan::set::PlanSet;
 use shardc_ir::plan::{Program, StateRole, StateVariable};
 use shardc_ir::programs::Programs;
-use shardc_ir::spec::{Batch, Located, Loss, Source, Spec};
+use shardc_ir::spec::{Batch, Located, Source, Spec};
 use shardc_ir::types::Type;
 use shardc_launch::control::Control;
 use std::collections::{BTreeMap, BTreeSet};

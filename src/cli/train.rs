@@ -146,7 +146,7 @@ impl Train {
         }
         let mut validation = self.validation.start(&job, &self.data, &self.machine, self.checkpoints.every)?;
         let keep_best = self.validation.keep_best;
-        let mut saving = self.checkpoints.start(&executor, control.clone(), self.shuffle, keep_best)?;
+        let mut saving = self.checkpoints.start(&executor, resumed.as_ref(), control.clone(), self.shuffle, keep_best)?;
         let mut curves = self.tensorboard.as_deref().map(Curves::create).transpose()?;
         let check_replicas = self.check_replicas;
         job.forget_weights(self.export.is_some())?;
@@ -208,7 +208,7 @@ impl Train {
         progress.iter_mut().for_each(Progress::finish);
         let summary: Summary = result?;
         let is_finite = !matches!(summary.end, End::NotFinite { .. });
-        let saved = saving.filter(|_| is_finite && executor.next_step() > from);
+        let saved = saving.filter(|_| is_finite);
         let saved = saved.map_or(Ok(None), |saving| saving.finish(&executor, &data, last_loss));
         if !speaks {
             executor.part()?;
