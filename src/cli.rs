@@ -58,7 +58,7 @@ enum Command {
     /// Prove a plan over all of its ranks
     Verify(verify::Verify),
     /// Train from a plan, or from a model and a spec
-    Train(train::Train),
+    Train(Box<train::Train>),
     /// Start several ranks of `train` on this machine, as processes
     Launch(launch::Launch),
     /// Compute the mean loss and the outputs of a model over data, without an update

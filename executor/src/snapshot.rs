@@ -170,11 +170,14 @@ impl Snapshots {
     }
 }
 
+/// A piece, the bytes that the rank holds of its array, and where it goes.
+type Copying<'a> = (&'a Piece, Cow<'a, [u8]>, &'a mut [u8]);
+
 /// Copies the pieces of a rank by all of its threads.
 fn copy(worker: &dyn Worker, copied: &mut Copied) -> Result<(), Reason> {
     let Copied { pieces, bytes, .. } = copied;
     let mut rest = bytes.as_mut_slice();
-    let mut work: Vec<(&Piece, Cow<'_, [u8]>, &mut [u8])> = vec![];
+    let mut work: Vec<Copying<'_>> = vec![];
     for piece in pieces.iter() {
         let Some(range) = worker.place().ranges(piece.buffer)?.into_iter().next() else {
             return Err(reason!("`{}` has no memory", piece.state));

@@ -166,7 +166,7 @@ fn of_range(shape: &[u64], from: u64, to: u64) -> Vec<Region> {
         return of_row(first, from % row, to % row).collect();
     }
     let mut boxes = vec![];
-    let whole = if from % row > 0 { first + 1 } else { first };
+    let whole = from.div_ceil(row);
     if whole > first {
         boxes.extend(of_row(first, from % row, row));
     }

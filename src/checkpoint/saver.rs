@@ -61,11 +61,14 @@ pub struct Saver {
     waited: Duration,
 }
 
+/// The memory of copies, and what became of the files of the ranks that are here.
+type WrittenHere = (Vec<Vec<u8>>, Result<Vec<Written>, String>);
+
 /// Files that are written by a thread.
 #[derive(Debug)]
 struct Writing {
     position: Position,
-    thread: JoinHandle<(Vec<Vec<u8>>, Result<Vec<Written>, String>)>,
+    thread: JoinHandle<WrittenHere>,
 }
 
 /// A rank's answer may be that long.
@@ -240,12 +243,7 @@ pub fn mesh_text(programs: &PlanSet) -> String {
 }
 
 /// Writes the files of all ranks that are here; gives their memory back.
-fn write_all(
-    partial: &Path,
-    copies: Vec<Copied>,
-    states: &BTreeMap<String, StateRecord>,
-    room: Option<u64>,
-) -> (Vec<Vec<u8>>, Result<Vec<Written>, String>) {
+fn write_all(partial: &Path, copies: Vec<Copied>, states: &BTreeMap<String, StateRecord>, room: Option<u64>) -> WrittenHere {
     let is_whole = |piece: &Piece| states.get(&piece.state).is_some_and(|state| state.shape == piece.region.shape);
     let written = copies.iter().map(|copied| write(partial, copied, is_whole, room));
     let written: Result<Vec<Option<Written>>, Reason> = written.collect();

@@ -130,7 +130,7 @@ pub fn resume(checkpoint: &Checkpoint, programs: &PlanSet, data: &mut Dataset, s
     data.resume(step, before.epoch, before.sample);
     if before.samples != data.samples() {
         let message = format!("the data has {} samples, and had {} until this checkpoint", data.samples(), before.samples);
-        report::print(&vec![Diagnostic::warning(message).at(at).label("the order of samples is another one from here on")]);
+        report::print(&[Diagnostic::warning(message).at(at).label("the order of samples is another one from here on")]);
     }
     Ok(())
 }
