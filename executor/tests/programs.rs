@@ -7,7 +7,7 @@ use shardc_executor::data::{Dataset, Options, input_specs, write_npz};
 use shardc_executor::inject::{Injections, inject};
 use shardc_executor::load::LoadedSet;
 use shardc_executor::replay::Replay;
-use shardc_executor::run::Executor;
+use shardc_executor::run::{ExecutionError, Executor};
 use shardc_executor::tensor::Tensor;
 use shardc_executor::train::{End, Metrics, train};
 use shardc_executor::wires::connect;
