@@ -1,12 +1,13 @@
 //! Checkpoints: all that training needs to go on, in folders that any plan of the same model reads.
 //!
-//! A checkpoint is a folder `step-00000100` with a file of safetensors for each rank, `manifest.json`
-//! and `manifest.sha256`. State variables are whole arrays, cut into boxes: the manifest says which
-//! box is in which tensor of which file, and the hash of each. Nothing in it knows a mesh.
+//! A checkpoint is a folder `step-00000100` with a file of safetensors for each rank,
+//! `manifest.json` and `manifest.sha256`. State variables are whole arrays, cut into boxes: the
+//! manifest says which box is in which tensor of which file, and the hash of each. Nothing in it
+//! knows a mesh.
 //!
-//! Saving never leaves a state that is neither the old nor the new one: files are written in a folder
-//! of another name and brought down to the disk; then the folder gets its name; then it is read
-//! again; and only then the oldest one goes.
+//! Saving never leaves a state that is neither the old nor the new one: files are written in a
+//! folder of another name and brought down to the disk; then the folder gets its name; then it is
+//! read again; and only then the oldest one goes.
 
 pub mod folder;
 pub mod manifest;

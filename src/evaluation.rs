@@ -39,8 +39,8 @@ pub struct Evaluation {
 }
 
 impl Evaluation {
-    /// The evaluation by `programs`, compiled from a job of `spec`. `labels_are_inputs` says whether
-    /// the model takes the labels of the loss as an input ([`crate::labels_are_inputs`]).
+    /// The evaluation by `programs`, compiled from a job of `spec`. `labels_are_inputs` says
+    /// whether the model takes the labels of the loss as an input ([`crate::labels_are_inputs`]).
     pub fn new(spec: &Spec, programs: &PlanSet, labels_are_inputs: bool) -> Evaluation {
         let outputs = spec.loss.as_ref().and_then(|_| loss_outputs(programs));
         let loss = outputs.map(|(sum, labels)| (sum.to_string(), labels.to_string()));
@@ -67,8 +67,8 @@ impl Evaluation {
         self.batch
     }
 
-    /// Runs over all samples of `data` in order; `None` once `stop` says so. Where the model is seen
-    /// to mix the samples of a batch, this and later runs leave out those that fill none
+    /// Runs over all samples of `data` in order; `None` once `stop` says so. Where the model is
+    /// seen to mix the samples of a batch, this and later runs leave out those that fill none
     /// ([`Totals::left`]).
     ///
     /// # Errors

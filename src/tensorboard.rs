@@ -1,8 +1,9 @@
 //! Event files of TensorBoard: numbers by step, without TensorFlow.
 //!
-//! A file is TFRecords: the length of the record in 8 bytes, its checksum, the record, its checksum.
-//! A record is a message `Event` of protocol buffers. Sources: `tensorflow/core/util/event.proto`,
-//! `tensorflow/core/framework/summary.proto` and `tensorflow/core/lib/io/record_writer.h`.
+//! A file is TFRecords: the length of the record in 8 bytes, its checksum, the record, its
+//! checksum. A record is a message `Event` of protocol buffers. Sources:
+//! `tensorflow/core/util/event.proto`, `tensorflow/core/framework/summary.proto` and
+//! `tensorflow/core/lib/io/record_writer.h`.
 //!
 //! ```no_run
 //! let mut writer = shardc::tensorboard::Writer::create(std::path::Path::new("runs/first"))?;
@@ -46,8 +47,8 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// A new file in `folder`, which is made if it is not there. Its name has the time, the host and
-    /// the process, as TensorBoard expects it; a name that is taken gets a number more.
+    /// A new file in `folder`, which is made if it is not there. Its name has the time, the host
+    /// and the process, as TensorBoard expects it; a name that is taken gets a number more.
     ///
     /// # Errors
     /// If the folder or the file cannot be made.
@@ -138,8 +139,8 @@ fn varint(mut number: u64) -> Vec<u8> {
     out
 }
 
-/// The checksum of a record: CRC-32C turned by 15 bits, with a constant added, so that a checksum of
-/// bytes that hold one is another number.
+/// The checksum of a record: CRC-32C turned by 15 bits, with a constant added, so that a checksum
+/// of bytes that hold one is another number.
 fn masked(bytes: &[u8]) -> [u8; 4] {
     crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes()
 }

@@ -74,7 +74,8 @@ fn a_run_that_stops_goes_on_to_the_bit() {
     }
 }
 
-/// The state of every mesh is that of every other, so what is saved by a run that does nothing is too.
+/// The state of every mesh is that of every other, so what is saved by a run that does nothing is
+/// too.
 #[test]
 fn any_mesh_goes_on_from_any_checkpoint() {
     let here = folder("meshes");

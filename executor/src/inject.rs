@@ -6,8 +6,8 @@
 //! | `delay:rank=R,step=S,ms=N` | the rank begins the step so many milliseconds later |
 //! | `slow:rank=R,factor=F` | each of its steps takes F times as long |
 //! | `kill:rank=R,step=S` | its process dies by SIGKILL as the step begins |
-//! | `drop:rank=R,step=S` | it is silent from there on: a thread waits for ever, a process is stopped |
-//! | `flip:rank=R,step=S,state=NAME,bit=B` | bit B of its part of the state changes behind the step |
+//! | `drop:rank=R,step=S` | it is silent from there on; a process is stopped |
+//! | `flip:rank=R,step=S,state=NAME,bit=B` | bit B of its part of the state changes |
 //! | `disk-full:bytes=N` | no more bytes than that can be written, for whoever asks |
 
 mod worker;

@@ -62,8 +62,8 @@ pub enum End {
 }
 
 /// Runs steps until `steps` are done in all (those before [`Executor::next_step`] count), `stop`
-/// says so, `see` breaks off, or numbers are not finite. `see` gets each step's metrics, and whether
-/// the step counts: the one that ends training because of its numbers does not.
+/// says so, `see` breaks off, or numbers are not finite. `see` gets each step's metrics, and
+/// whether the step counts: the one that ends training because of its numbers does not.
 ///
 /// # Errors
 /// When a rank fails, the steps before are done; those of `see`.

@@ -1,5 +1,5 @@
-//! Boxes of arrays: which elements of a whole array a rank holds, in words that know no mesh, so that
-//! whoever splits the array another way can read them.
+//! Boxes of arrays: which elements of a whole array a rank holds, in words that know no mesh, so
+//! that whoever splits the array another way can read them.
 
 use crate::mesh::Mesh;
 use crate::sharding::{Sharding, free_digits, origin};
@@ -212,8 +212,8 @@ mod tests {
         }
     }
 
-    /// The boxes of all ranks are the whole array, each element as often as ranks hold it, and where
-    /// the digits of its indices say.
+    /// The boxes of all ranks are the whole array, each element as often as ranks hold it, and
+    /// where the digits of its indices say.
     #[test]
     fn what_ranks_hold_is_the_whole() {
         let mesh = Mesh::new([("dp".to_string(), 2), ("tp".to_string(), 3)], 1);

@@ -1,5 +1,5 @@
-//! The folder of a run's checkpoints, `step-00000100` and so on. One that is not finished, or on its
-//! way out, has a name that begins with a dot: whatever is killed when, each other is whole.
+//! The folder of a run's checkpoints, `step-00000100` and so on. One that is not finished, or on
+//! its way out, has a name that begins with a dot: whatever is killed when, each other is whole.
 
 use super::manifest::{HASH_NAME, NAME};
 use crate::failure::Failure;

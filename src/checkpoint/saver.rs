@@ -1,6 +1,6 @@
 //! Saves checkpoints while training goes on: between two steps the state is only copied; files are
-//! written by a thread. A checkpoint that is removed for a newer one goes only when that one has been
-//! read again.
+//! written by a thread. A checkpoint that is removed for a newer one goes only when that one has
+//! been read again.
 
 use super::folder::{self, Folder};
 use super::manifest::{FORMAT, HASH_NAME, Manifest, NAME, Position, StateRecord};

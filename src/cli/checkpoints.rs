@@ -32,7 +32,8 @@ pub struct CheckpointArgs {
     /// How many of the latest checkpoints stay
     #[arg(long, value_name = "K", requires = "checkpoint", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     keep: u64,
-    /// Go on from a checkpoint: the latest of --checkpoint, the latest of another folder, or this one
+    /// Go on from a checkpoint: the latest of --checkpoint, the latest of another folder, or this
+    /// one
     #[arg(long, value_name = "CHECKPOINT", num_args = 0..=1, default_missing_value = LATEST)]
     resume: Option<PathBuf>,
 }
@@ -91,8 +92,8 @@ impl CheckpointArgs {
         Ok(resumed)
     }
 
-    /// Readies what this run saves of `executor`; `control` is the end of this process, if ranks are
-    /// processes.
+    /// Readies what this run saves of `executor`; `control` is the end of this process, if ranks
+    /// are processes.
     ///
     /// # Errors
     /// If the folder cannot be used.

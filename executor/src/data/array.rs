@@ -206,8 +206,8 @@ impl Array {
         })
     }
 
-    /// Appends the bytes of `row` along dimension 0 as elements of `dtype`, converted as Rust's `as`
-    /// does.
+    /// Appends the bytes of `row` along dimension 0 as elements of `dtype`, converted as Rust's
+    /// `as` does.
     pub fn add_row(&self, row: u64, dtype: DType, out: &mut Vec<u8>) {
         let elements: u64 = self.header.shape.iter().skip(1).product();
         let size = (elements * self.header.element.bytes()) as usize;

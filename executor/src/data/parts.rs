@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 /// The endings of files that are data by themselves.
 const SHARDS: [&str; 4] = ["npz", "safetensors", "bin", "txt"];
 
-/// The files that the paths stand for, in their order: a file for itself, a folder of `.npy` for its
-/// arrays, and any other folder for its files, in the order of the bytes of their names.
+/// The files that the paths stand for, in their order: a file for itself, a folder of `.npy` for
+/// its arrays, and any other folder for its files, in the order of the bytes of their names.
 ///
 /// # Errors
 /// Paths where nothing is, or of which it is not clear what they stand for.

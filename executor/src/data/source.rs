@@ -8,8 +8,8 @@ use crate::tensor::Tensor;
 /// Where samples are. They never cross files.
 #[derive(Debug)]
 pub enum Source {
-    /// Of each file one array for each input, samples along dimension 0. A sample is numbered by its
-    /// place.
+    /// Of each file one array for each input, samples along dimension 0. A sample is numbered by
+    /// its place.
     Arrays { files: Vec<Vec<Array>>, samples: Runs },
     /// Windows of texts: the first input is the window, a second one the window one token later. A
     /// window is numbered by its first token among those of all files.

@@ -48,9 +48,9 @@ impl fmt::Display for Differing {
 }
 
 impl Executor {
-    /// Compares the bits of all state variables on the ranks that hold the same part, by hashes; the
-    /// first that differs. Where ranks are processes, all of them call it at the same time, and all
-    /// get the result.
+    /// Compares the bits of all state variables on the ranks that hold the same part, by hashes;
+    /// the first that differs. Where ranks are processes, all of them call it at the same time, and
+    /// all get the result.
     ///
     /// # Errors
     /// If a rank failed.
