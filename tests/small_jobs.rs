@@ -81,7 +81,8 @@ warning: the schedule ends after 4 steps, and training after 6
         assert!(!said.contains("warning"), "{schedule}: {said}");
     }
     let said = train("", &["--steps", "1"]);
-    let warning = "warning: the trained weights will be lost\n  = help: add `--export TRAINED.onnx` to keep them\n";
+    let warning =
+        "warning: the trained weights will be lost\n  = help: add `--export TRAINED.onnx` or `--checkpoint DIR` to keep them\n";
     assert!(said.contains(warning), "{said}");
 }
 

@@ -4,7 +4,7 @@
 
 use shardc_executor::cpu::threads::Threads;
 use shardc_executor::data::{Dataset, Options, input_specs, write_npz};
-use shardc_executor::inject::{Injections, inject};
+use shardc_executor::inject::Injections;
 use shardc_executor::load::LoadedSet;
 use shardc_executor::replay::Replay;
 use shardc_executor::run::{ExecutionError, Executor};
@@ -409,7 +409,7 @@ fn with_faults(ranks: u64, faults: &[&str]) -> Executor {
     faults.check(&loaded.programs).unwrap();
     let world = Arc::new(World::default().with_faults(faults));
     let worker = |rank| on_cpu(loaded.of_rank(rank).clone(), rank, Threads(1), world.clone()).unwrap();
-    let workers = inject((0..ranks).map(worker).collect(), &world);
+    let workers = (0..ranks).map(worker).collect();
     let mut executor = Executor::over(loaded, world, workers, Threads(1)).unwrap();
     executor.set_state("w", &Tensor::from_f64(&[3], &[1.0, 2.0, 3.0])).unwrap();
     executor
@@ -464,7 +464,6 @@ fn processes_find_the_rank_that_differs_all_alike() {
         let world = Arc::new(World::default().with_faults(faults));
         let worker = on_cpu(loaded.of_rank(rank).clone(), rank, Threads(1), world.clone()).unwrap();
         connect(&control, &world).unwrap();
-        let worker = inject(vec![worker], &world).remove(0);
         let mut executor = Executor::of_process(loaded, world, worker, Threads(1), control).unwrap();
         executor.set_state("w", &Tensor::from_f64(&[3], &[1.0, 2.0, 3.0])).unwrap();
         let before = executor.replicas().unwrap();
