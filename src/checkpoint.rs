@@ -5,9 +5,9 @@
 //! manifest says which box is in which tensor of which file, and the hash of each. Nothing in it
 //! knows a mesh.
 //!
-//! Saving never leaves a state that is neither the old nor the new one: files are written in a
-//! folder of another name and brought down to the disk; then the folder gets its name; then it is
-//! read again; and only then the oldest one goes.
+//! What has the name of a checkpoint is whole: files are written in a folder of another name and
+//! brought down to the disk; it is read again; then it gets its name; and only then the oldest one
+//! goes.
 
 pub mod folder;
 pub mod manifest;

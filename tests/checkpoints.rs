@@ -11,8 +11,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-const MESHES: [(&str, &str); 3] =
-    [("one", ""), ("dp", "mesh dp=2\ndata axis=dp\n"), ("zero", "mesh dp=2\ndata axis=dp\nzero axis=dp stage=3\n")];
+const MESHES: [(&str, &str); 4] = [
+    ("one", ""),
+    ("dp", "mesh dp=2\ndata axis=dp\n"),
+    ("zero", "mesh dp=2\ndata axis=dp\nzero axis=dp stage=3\n"),
+    ("pp", "mesh pp=2\npipeline axis=pp\n"),
+];
+
+/// A job with state variables that the others have not, those of its loss scale.
+const HALF: (&str, &str) = ("half", "mesh dp=2\ndata axis=dp\nzero axis=dp stage=1\nprecision compute=f16\n");
 
 fn example(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/digits").join(name)
@@ -22,7 +29,7 @@ fn folder(name: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("checkpoints").join(name);
     let _ = fs::remove_dir_all(&path);
     fs::create_dir_all(&path).unwrap();
-    for (name, mesh) in MESHES {
+    for (name, mesh) in MESHES.into_iter().chain([HALF]) {
         let rest = "batch 64\nloss cross_entropy logits=logits labels=y\noptimizer adamw lr=0.01 weight_decay=0.1\n";
         fs::write(path.join(format!("{name}.shard")), format!("{mesh}{rest}")).unwrap();
     }
@@ -56,7 +63,7 @@ fn state(checkpoint: &Path) -> Vec<(String, Vec<u8>)> {
 #[test]
 fn a_run_that_stops_goes_on_to_the_bit() {
     let here = folder("stops");
-    for (spec, _) in MESHES {
+    for (spec, _) in MESHES.into_iter().chain([HALF]) {
         let (whole, cut) = (format!("{spec}-whole"), format!("{spec}-cut"));
         done(&train(&here, spec, &whole, &["--steps", "21", "--every", "10", "--metrics", "whole.jsonl"]));
         done(&train(&here, spec, &cut, &["--steps", "13", "--metrics", "cut.jsonl"]));
@@ -147,11 +154,54 @@ fn a_fault_while_saving_loses_nothing() {
         let mut run = command(&here, "dp", "faulty", &resumed);
         faulty.apply(&mut run, Some(Fault { at, forever: false, how: names[turn % names.len()] }));
         let output = run.output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(!said.contains("panicked"), "{said}");
+        let (how, said) = (names[turn % names.len()], String::from_utf8_lossy(&output.stderr).into_owned());
+        match output.status.code() {
+            None => assert!(how.starts_with("kill"), "{how} at call {at}: {said}"),
+            Some(0) => assert!(!how.starts_with("kill"), "{how} at call {at}: {said}"),
+            Some(code) => {
+                let cause = if how == "eio" { "Input/output error" } else { "No space left" };
+                let is_told = said.contains(cause) && said.contains("`faulty");
+                assert!([1, 3].contains(&code) && is_told, "{how} at call {at}: {code}: {said}");
+            }
+        }
         let again = train(&here, "dp", "faulty", &resumed);
         done(&again);
-        let last = here.join("faulty/step-00000012");
-        assert!(state(&last) == wanted, "{} at call {at}: {said}", names[turn % names.len()]);
+        let told = String::from_utf8_lossy(&again.stderr).into_owned();
+        assert!(told.contains("going on after step "), "{how} at call {at} has lost all: {told}");
+        assert!(state(&here.join("faulty/step-00000012")) == wanted, "{how} at call {at}: {said}");
     }
+}
+
+/// Ctrl-C saves where training is.
+#[test]
+fn an_interrupted_run_goes_on() {
+    let here = folder("interrupted");
+    let mut run = command(&here, "dp", "cut", &["--steps", "100000", "--every", "5"]).spawn().unwrap();
+    while !here.join("cut/step-00000005").exists() && run.try_wait().unwrap().is_none() {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let kill = Command::new("kill").args(["-INT", &run.id().to_string()]).status().unwrap();
+    assert!(kill.success() && run.wait().unwrap().code() == Some(130));
+    let mut saved: Vec<String> =
+        fs::read_dir(here.join("cut")).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    saved.sort();
+    let last = saved.pop().unwrap();
+    let steps = last.strip_prefix("step-").unwrap().parse::<u64>().unwrap().to_string();
+    done(&train(&here, "dp", "whole", &["--steps", &steps]));
+    assert!(state(&here.join("cut").join(&last)) == state(&here.join("whole").join(&last)), "{last}");
+}
+
+/// A loss that is no number ends a run, but not the checkpoint that it had begun.
+#[test]
+fn a_run_that_fails_keeps_what_it_has_saved() {
+    let here = folder("fails");
+    let flip = "flip:rank=1,step=7,state=fc3.bias,bit=3";
+    let output = train(&here, "dp", "c", &["--steps", "9", "--every", "7", "--check-replicas", "8", "--inject", flip]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(3) && said.contains("on rank"), "{said}");
+    assert!(here.join("c/step-00000007").exists(), "{said}");
+    let again = train(&here, "dp", "other", &["--steps", "9", "--every", "7", "--inject", "disk-full:bytes=999"]);
+    let said = String::from_utf8_lossy(&again.stderr);
+    assert!(again.status.code() == Some(3) && said.contains("warning: no checkpoint of step 7"), "{said}");
+    assert!(said.contains("no checkpoint of step 9"), "{said}");
 }

@@ -12,7 +12,7 @@
 
 mod worker;
 
-pub use worker::inject;
+pub(crate) use worker::inject;
 
 use shardc_ir::diagnostic::Diagnostic;
 use shardc_ir::plan::set::PlanSet;

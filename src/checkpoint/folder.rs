@@ -64,26 +64,19 @@ impl Folder {
         let _ = remove(&Folder::partial(&self.path, step));
     }
 
-    /// Gives a finished checkpoint its name, for good; one that has the name already is replaced.
+    /// Gives a finished checkpoint its name, for good.
     ///
     /// # Errors
-    /// What the machine says; a checkpoint that had the name has it then still, or again once a run
-    /// claims the folder.
+    /// What the machine says; that there is one of the name.
     pub fn commit(&self, step: u64) -> io::Result<PathBuf> {
-        let (partial, place, old) = (Folder::partial(&self.path, step), self.path.join(name(step)), self.hidden(step, "old"));
+        let (partial, place) = (Folder::partial(&self.path, step), self.path.join(name(step)));
         sync(&partial)?;
-        if place.exists() {
-            remove(&old)?;
-            fs::rename(&place, &old)?;
+        // A folder that is empty would be replaced.
+        if fs::symlink_metadata(&place).is_ok() {
+            return Err(io::ErrorKind::AlreadyExists.into());
         }
-        if let Err(error) = fs::rename(&partial, &place) {
-            if old.exists() {
-                fs::rename(&old, &place)?;
-            }
-            return Err(error);
-        }
+        fs::rename(&partial, &place)?;
         sync(&self.path)?;
-        remove(&old)?;
         Ok(place)
     }
 
@@ -92,27 +85,18 @@ impl Folder {
     /// # Errors
     /// What the machine says.
     pub fn remove(&self, step: u64) -> io::Result<()> {
-        let gone = self.hidden(step, "gone");
+        let gone = self.path.join(format!(".{}.gone", name(step)));
         remove(&gone)?;
         fs::rename(self.path.join(name(step)), &gone)?;
         remove(&gone)
     }
 
-    fn hidden(&self, step: u64, what: &str) -> PathBuf {
-        self.path.join(format!(".{}.{what}", name(step)))
-    }
-
-    /// Clears away what a killed run has left; a checkpoint that it was about to replace gets its
-    /// name back.
+    /// Clears away what a killed run has left.
     fn clear(&self) -> io::Result<()> {
         for entry in fs::read_dir(&self.path)? {
             let entry = entry?;
             let file_name = entry.file_name();
-            let Some((step, what)) = file_name.to_str().and_then(hidden) else { continue };
-            let place = self.path.join(name(step));
-            if what == "old" && !place.exists() {
-                fs::rename(entry.path(), place)?;
-            } else {
+            if file_name.to_str().is_some_and(is_left_over) {
                 remove(&entry.path())?;
             }
         }
@@ -150,10 +134,10 @@ fn step_of(file_name: &str) -> Option<u64> {
     (name(step) == file_name).then_some(step)
 }
 
-/// The step of a checkpoint that is none yet or no longer, and which of these.
-fn hidden(file_name: &str) -> Option<(u64, &str)> {
-    let (of, what) = file_name.strip_prefix('.')?.rsplit_once('.')?;
-    ["new", "old", "gone"].contains(&what).then_some((step_of(of)?, what))
+/// Whether it is the name of a checkpoint that is none yet, or no longer.
+fn is_left_over(file_name: &str) -> bool {
+    let parts = file_name.strip_prefix('.').and_then(|rest| rest.rsplit_once('.'));
+    parts.is_some_and(|(of, what)| ["new", "gone"].contains(&what) && step_of(of).is_some())
 }
 
 /// Removes the folder of a checkpoint with the files that checkpoints have, if it is there.

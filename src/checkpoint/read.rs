@@ -1,9 +1,9 @@
 //! Reads a checkpoint: every byte is held against the manifest before it is used.
 
 use super::manifest::{FileRecord, HASH_NAME, Manifest, NAME, PieceRecord, StateRecord};
-use super::write::{METADATA, dtype};
-use serde::Deserialize;
+use safetensors::tensor::{Metadata, TensorInfo};
 use sha2::{Digest, Sha256};
+use shardc_executor::data::safetensors_dtype;
 use shardc_executor::tensor::Tensor;
 use shardc_ir::diagnostic::{Diagnostic, Place};
 use shardc_ir::files;
@@ -143,14 +143,6 @@ fn exactly(file: &mut File, count: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// What the header of a file says of a tensor.
-#[derive(Deserialize)]
-struct Entry {
-    dtype: String,
-    shape: Vec<u64>,
-    data_offsets: (u64, u64),
-}
-
 /// Where the tensors of a file are, all of which the manifest knows.
 fn tensors(path: &Path, record: &FileRecord, manifest: &Manifest) -> Result<BTreeMap<String, Range<u64>>, Reason> {
     let cannot = |e: io::Error| reason!("it cannot be read: {e}");
@@ -169,29 +161,25 @@ fn tensors(path: &Path, record: &FileRecord, manifest: &Manifest) -> Result<BTre
     if to_hex(&Sha256::new().chain_update(begin).chain_update(&text).finalize()) != record.header_sha256 {
         return Err("its header is damaged".into());
     }
-    let mut entries: BTreeMap<String, serde_json::Value> =
-        serde_json::from_slice(&text).map_err(|e| reason!("its header cannot be read: {e}"))?;
-    entries.remove(METADATA);
-    let (data, mut places, mut found) = (8 + header, BTreeMap::new(), 0);
+    let metadata: Metadata = serde_json::from_slice(&text).map_err(|e| reason!("its header cannot be read: {e}"))?;
+    let (data, mut places) = (8 + header, BTreeMap::new());
+    if metadata.data_len() as u64 != length - data {
+        return Err("some of its bytes are of no tensor".into());
+    }
     for state in manifest.states.values() {
         for piece in state.pieces.iter().filter(|piece| piece.file == record.name) {
-            let wrong = || reason!("tensor `{}` is missing, or not what the manifest says", piece.tensor);
-            let entry = entries.remove(&piece.tensor).and_then(|entry| serde_json::from_value(entry).ok());
-            let Entry { dtype: element, shape, data_offsets: (start, end) } = entry.ok_or_else(wrong)?;
-            let bytes = piece.region.elements().unwrap_or(0) * state.dtype.bytes();
-            let is_it = element == dtype(state.dtype) && shape == piece.region.shape && start.checked_add(bytes) == Some(end);
-            if !is_it || end > length - data {
-                return Err(wrong());
-            }
-            found += bytes;
-            places.insert(piece.tensor.clone(), data + start..data + end);
+            let is_it = |info: &&TensorInfo| {
+                info.dtype == safetensors_dtype(state.dtype)
+                    && info.shape.iter().map(|n| *n as u64).eq(piece.region.shape.iter().copied())
+            };
+            let info = metadata.info(&piece.tensor).filter(is_it);
+            let info = info.ok_or_else(|| reason!("tensor `{}` is missing, or not what the manifest says", piece.tensor))?;
+            let (start, end) = info.data_offsets;
+            places.insert(piece.tensor.clone(), data + start as u64..data + end as u64);
         }
     }
-    if let Some(name) = entries.keys().next() {
+    if let Some(name) = metadata.offset_keys().iter().find(|name| !places.contains_key(*name)) {
         return Err(reason!("the manifest does not know its tensor `{name}`"));
-    }
-    if found != length - data {
-        return Err("some of its bytes are of no tensor".into());
     }
     Ok(places)
 }

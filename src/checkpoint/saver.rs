@@ -1,6 +1,5 @@
 //! Saves checkpoints while training goes on: between two steps the state is only copied; files are
-//! written by a thread. A checkpoint that is removed for a newer one goes only when that one has
-//! been read again.
+//! written by a thread.
 
 use super::folder::{self, Folder};
 use super::manifest::{FORMAT, HASH_NAME, Manifest, NAME, Position, StateRecord};
@@ -20,7 +19,6 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
 
 /// Which checkpoints stay when a new one is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +36,8 @@ pub struct Saved {
     pub step: u64,
     /// Where it is; or why it is not there, in which case those before it are as they were.
     pub result: Result<PathBuf, String>,
+    /// Why an older one is still there that should be gone.
+    pub left: Option<String>,
 }
 
 /// Saves the checkpoints of a run.
@@ -54,12 +54,14 @@ pub struct Saver {
     /// How many bytes each file may have, where a full disk was asked for.
     room: Option<u64>,
     writing: Option<Writing>,
-    naming: Option<(u64, JoinHandle<Result<PathBuf, String>>)>,
+    naming: Option<(u64, JoinHandle<Result<Named, String>>)>,
     /// The last that came to an end, and whether that was told.
     last: Option<Saved>,
     is_told: bool,
-    waited: Duration,
 }
+
+/// Where a checkpoint is, and why an older one could not be removed.
+type Named = (PathBuf, Option<String>);
 
 /// The memory of copies, and what became of the files of the ranks that are here.
 type WrittenHere = (Vec<Vec<u8>>, Result<Vec<Written>, String>);
@@ -96,23 +98,17 @@ impl Saver {
             naming: None,
             last: None,
             is_told: true,
-            waited: Duration::ZERO,
         })
-    }
-
-    /// How long training has waited for checkpoints so far.
-    pub fn waited(&self) -> Duration {
-        self.waited
     }
 
     /// Copies the state as it is at `position`, and begins to write it; waits for the checkpoint
     /// before, if that is not there yet. All ranks call it between the same two steps.
     ///
     /// # Errors
-    /// If a rank failed. What is wrong with files is told by [`Saver::poll`].
+    /// If a rank failed, or there is no thread. What is wrong with files is told by
+    /// [`Saver::news`].
     pub fn save(&mut self, executor: &Executor, position: Position) -> Result<(), ExecutionError> {
         self.settle();
-        let begun = Instant::now();
         let copies = self.snapshots.take(executor)?;
         let step = position.step;
         let made = self.folder.as_ref().map_or(Ok(PathBuf::new()), |folder| folder.begin(step));
@@ -121,23 +117,26 @@ impl Saver {
         let why = self.control.broadcast(why.as_bytes(), MOST).unwrap_or_default();
         if why.is_empty() {
             let (partial, states, room) = (Folder::partial(&self.path, step), self.states.clone(), self.room);
-            let thread =
-                thread::Builder::new().name("checkpoint".into()).spawn(move || write_all(&partial, copies, &states, room));
-            match thread {
-                Ok(thread) => self.writing = Some(Writing { position, thread }),
-                Err(error) => self.fail(step, format!("there is no thread for it: {error}")),
-            }
+            let work = move || write_all(&partial, copies, &states, room);
+            // All ranks are in the same call next, so a rank without a thread ends all.
+            let none = |e: io::Error| ExecutionError {
+                rank: Some(self.control.rank()),
+                step: Some(step),
+                message: format!("there is no thread for a checkpoint: {e}"),
+                of_data: false,
+            };
+            let thread = thread::Builder::new().name("checkpoint".into()).spawn(work).map_err(none)?;
+            self.writing = Some(Writing { position, thread });
         } else {
             self.snapshots.give_back(copies.into_iter().map(|copied| copied.bytes));
             self.fail(step, String::from_utf8_lossy(&why).into_owned());
         }
-        self.waited += begun.elapsed();
         Ok(())
     }
 
-    /// Goes on with a checkpoint as far as that costs no time, and says when one has come to an
-    /// end. All ranks call it between the same two steps.
-    pub fn poll(&mut self) -> Option<Saved> {
+    /// Goes on with a checkpoint as far as that costs no time. All ranks call it between the same
+    /// two steps.
+    pub fn poll(&mut self) {
         if let Some(writing) = &self.writing {
             let own = u8::from(writing.thread.is_finished());
             let all = self.control.all_gather(&[own], 1).unwrap_or_default();
@@ -148,25 +147,22 @@ impl Saver {
         if self.naming.as_ref().is_some_and(|(_, thread)| thread.is_finished()) {
             self.named();
         }
+    }
+
+    /// What became of the last checkpoint that came to an end, once.
+    pub fn news(&mut self) -> Option<Saved> {
         if std::mem::replace(&mut self.is_told, true) { None } else { self.last.clone() }
     }
 
-    /// Waits until the last checkpoint that was begun is there, or is not, and says what became of
-    /// it. All ranks call it together.
-    pub fn finish(&mut self) -> Option<Saved> {
-        self.settle();
-        self.last.clone()
-    }
-
-    fn settle(&mut self) {
-        let begun = Instant::now();
+    /// Waits until the last checkpoint that was begun is there, or is not. All ranks call it
+    /// together.
+    pub fn settle(&mut self) {
         if self.writing.is_some() {
             self.name();
         }
         if self.naming.is_some() {
             self.named();
         }
-        self.waited += begun.elapsed();
     }
 
     /// Waits until all ranks have written, and begins to give the checkpoint its name.
@@ -174,14 +170,9 @@ impl Saver {
         let Some(Writing { position, thread }) = self.writing.take() else { return };
         let (spare, written) = thread.join().unwrap_or_else(|_| (vec![], Err("the thread that writes it has failed".into())));
         self.snapshots.give_back(spare);
-        let own = serde_json::to_vec(&written).unwrap_or_default();
-        let all = self.control.all_gather(&own, MOST).unwrap_or_default();
-        let all =
-            all.iter().map(|of| serde_json::from_slice(of).unwrap_or_else(|_| Err("a rank's answer has no meaning".into())));
-        let all: Result<Vec<Vec<Written>>, String> = all.collect();
         let step = position.step;
-        let written = match all {
-            Ok(written) => written.into_iter().flatten().collect::<Vec<_>>(),
+        let written = match self.gathered(&written) {
+            Ok(written) => written,
             Err(why) => return self.fail(step, why),
         };
         let Some(folder) = self.folder.clone() else { return };
@@ -194,21 +185,33 @@ impl Saver {
         }
     }
 
+    /// The files of all ranks, if each has written its own.
+    fn gathered(&self, own: &Result<Vec<Written>, String>) -> Result<Vec<Written>, String> {
+        let text = serde_json::to_vec(own).map_err(|e| format!("its answer has no text: {e}"))?;
+        let all = self.control.all_gather(&text, MOST).map_err(|failure| failure.what())?;
+        let read = |of: &Vec<u8>| match serde_json::from_slice(of) {
+            Ok(written) => written,
+            Err(error) => Err(format!("a rank's answer has no meaning: {error}")),
+        };
+        let all: Result<Vec<Vec<Written>>, String> = all.iter().map(read).collect();
+        Ok(all?.into_iter().flatten().collect())
+    }
+
     fn named(&mut self) {
         let Some((step, thread)) = self.naming.take() else { return };
         match thread.join().unwrap_or_else(|_| Err("the thread that ends it has failed".into())) {
-            Ok(path) => self.end(step, Ok(path)),
+            Ok((path, left)) => self.end(Saved { step, result: Ok(path), left }),
             Err(why) => self.fail(step, why),
         }
     }
 
     fn fail(&mut self, step: u64, why: String) {
         self.folder.iter().for_each(|folder| folder.give_up(step));
-        self.end(step, Err(why));
+        self.end(Saved { step, result: Err(why), left: None });
     }
 
-    fn end(&mut self, step: u64, result: Result<PathBuf, String>) {
-        self.last = Some(Saved { step, result });
+    fn end(&mut self, saved: Saved) {
+        self.last = Some(saved);
         self.is_told = false;
     }
 
@@ -226,7 +229,7 @@ impl Saver {
 }
 
 /// What the state variables of programs are; their pieces are not known yet.
-pub fn states(programs: &PlanSet) -> BTreeMap<String, StateRecord> {
+fn states(programs: &PlanSet) -> BTreeMap<String, StateRecord> {
     let record = |(program, state): (&Program, &StateVariable)| {
         let buffer = program.buffers.get(state.buffer.index())?;
         let (dtype, shape) = (buffer.dtype, buffer.shape.clone());
@@ -237,7 +240,7 @@ pub fn states(programs: &PlanSet) -> BTreeMap<String, StateRecord> {
 }
 
 /// A mesh as specs write it.
-pub fn mesh_text(programs: &PlanSet) -> String {
+fn mesh_text(programs: &PlanSet) -> String {
     let axes: Vec<String> = programs.mesh().rank_axes().iter().map(|axis| format!("{}={}", axis.name, axis.size)).collect();
     axes.join(" ")
 }
@@ -251,12 +254,12 @@ fn write_all(partial: &Path, copies: Vec<Copied>, states: &BTreeMap<String, Stat
     (copies.into_iter().map(|copied| copied.bytes).collect(), written)
 }
 
-/// Writes the manifest, gives the checkpoint its name, reads it again, and removes those that are
-/// not to stay.
+/// Writes the manifest, reads the checkpoint again, gives it its name, and removes those that are
+/// not to stay. So what has a name was read once.
 ///
 /// # Errors
 /// What the machine says; a file that is not what was written.
-pub fn finish(folder: &Folder, path: &Path, manifest: &Manifest, keep: Keep) -> Result<PathBuf, Reason> {
+fn finish(folder: &Folder, path: &Path, manifest: &Manifest, keep: Keep) -> Result<Named, Reason> {
     let step = manifest.position.step;
     let partial = Folder::partial(path, step);
     let (text, hashed) = manifest.texts()?;
@@ -269,10 +272,10 @@ pub fn finish(folder: &Folder, path: &Path, manifest: &Manifest, keep: Keep) -> 
         };
         write().map_err(|e: io::Error| reason!("cannot write `{}`: {e}", at.display()))?;
     }
+    Checkpoint::open(&partial).and_then(|checkpoint| checkpoint.verify()).map_err(|d| reason!("{}", d.message))?;
     let named = folder.commit(step).map_err(|e| reason!("cannot give `{}` its name: {e}", partial.display()))?;
-    Checkpoint::open(&named).and_then(|checkpoint| checkpoint.verify()).map_err(|d| reason!("{}", d.message))?;
-    prune(folder, path, step, keep).map_err(|e| reason!("it is there, and an older one cannot be removed: {e}"))?;
-    Ok(named)
+    let left = prune(folder, path, step, keep).err();
+    Ok((named, left.map(|e| format!("an older checkpoint cannot be removed from `{}`: {e}", path.display()))))
 }
 
 /// Removes the checkpoints before `step` that are not to stay.

@@ -1,15 +1,15 @@
 //! Writes what a rank owns as a file of safetensors, with the hashes of its pieces.
 
 use super::manifest::{FileRecord, PieceRecord};
+use safetensors::tensor::{Metadata, TensorInfo};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
+use shardc_executor::data::safetensors_dtype;
 use shardc_executor::snapshot::{Copied, Piece};
-use shardc_ir::dtype::DType;
 use shardc_ir::reason;
 use shardc_ir::reason::Reason;
 use shardc_ir::types::to_hex;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
@@ -46,7 +46,7 @@ pub fn write(
     let path = folder.join(&name);
     let cannot = |e: io::Error| reason!("cannot write `{}`: {e}", path.display());
     let tensors = tensor_names(&copied.pieces, is_whole);
-    let header = header(copied.pieces.iter().zip(&tensors));
+    let header = header(copied.pieces.iter().zip(&tensors))?;
     let mut file = Disk { file: File::create(&path).map_err(cannot)?, room };
     file.write_all(&header).map_err(cannot)?;
     let mut pieces = vec![];
@@ -82,7 +82,8 @@ impl Disk {
 /// The names of pieces as tensors of a file: that of the state variable, and in brackets, where a
 /// piece is not all of it, which elements it has.
 fn tensor_names(pieces: &[Piece], is_whole: impl Fn(&Piece) -> bool) -> Vec<String> {
-    let mut taken = BTreeSet::from([METADATA.to_string()]);
+    // What the format calls an entry that is no tensor.
+    let mut taken = BTreeSet::from(["__metadata__".to_string()]);
     let mut named = |piece: &Piece| {
         let mut name = if is_whole(piece) { piece.state.clone() } else { format!("{}{}", piece.state, piece.region) };
         while !taken.insert(name.clone()) {
@@ -93,31 +94,16 @@ fn tensor_names(pieces: &[Piece], is_whole: impl Fn(&Piece) -> bool) -> Vec<Stri
     pieces.iter().map(&mut named).collect()
 }
 
-/// What the format calls an entry that is no tensor.
-pub const METADATA: &str = "__metadata__";
-
 /// What a file of safetensors begins with: a length, and JSON that names the tensors, filled up so
 /// that these begin at a multiple of 8 bytes.
-fn header<'a>(pieces: impl Iterator<Item = (&'a Piece, &'a String)>) -> Vec<u8> {
+fn header<'a>(pieces: impl Iterator<Item = (&'a Piece, &'a String)>) -> Result<Vec<u8>, Reason> {
     let entry = |(piece, tensor): (&Piece, &String)| {
-        let offsets = [piece.bytes.start, piece.bytes.end];
-        (tensor.clone(), json!({ "dtype": dtype(piece.dtype), "shape": piece.region.shape, "data_offsets": offsets }))
+        let shape = piece.region.shape.iter().map(|size| *size as usize).collect();
+        let data_offsets = (piece.bytes.start, piece.bytes.end);
+        (tensor.clone(), TensorInfo { dtype: safetensors_dtype(piece.dtype), shape, data_offsets })
     };
-    let mut entries: Map<String, Value> = BTreeMap::from_iter(pieces.map(entry)).into_iter().collect();
-    entries.insert(METADATA.into(), json!({ "format": "shardc checkpoint" }));
-    let mut text = Value::Object(entries).to_string();
-    text.push_str(&" ".repeat(text.len().next_multiple_of(8) - text.len()));
-    [&(text.len() as u64).to_le_bytes(), text.as_bytes()].concat()
-}
-
-/// The format's name of an element type.
-pub fn dtype(dtype: DType) -> &'static str {
-    match dtype {
-        DType::F64 => "F64",
-        DType::F32 => "F32",
-        DType::BF16 => "BF16",
-        DType::F16 => "F16",
-        DType::I64 => "I64",
-        DType::Bool => "BOOL",
-    }
+    let metadata = Metadata::new(None, pieces.map(entry).collect()).map_err(|e| reason!("a rank's pieces are no file: {e}"))?;
+    let mut text = serde_json::to_vec(&metadata).map_err(|e| reason!("a file's header has no text: {e}"))?;
+    text.resize(text.len().next_multiple_of(8), b' ');
+    Ok([&(text.len() as u64).to_le_bytes(), &text[..]].concat())
 }

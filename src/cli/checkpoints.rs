@@ -81,11 +81,15 @@ impl CheckpointArgs {
             None => None,
         };
         let resumed = found.map(|path| Checkpoint::open(&path)).transpose()?;
-        let step = resumed.as_ref().map_or(0, |checkpoint| checkpoint.manifest.position.step);
-        if let Some(own) = &self.checkpoint
-            && let Some((later, _)) = list(own)?.into_iter().find(|(of, _)| *of > step || resumed.is_none())
-        {
-            let error = Diagnostic::error(format!("the folder has a checkpoint of step {later}, which is of another run"));
+        let Some(own) = &self.checkpoint else { return Ok(resumed) };
+        // Of this run are the one that it goes on from, if that is here, and those before.
+        let first = match &resumed {
+            Some(resumed) if is_in(&resumed.path, own) => resumed.manifest.position.step + 1,
+            Some(resumed) => resumed.manifest.position.step,
+            None => 0,
+        };
+        if let Some((other, _)) = list(own)?.into_iter().find(|(step, _)| *step >= first) {
+            let error = Diagnostic::error(format!("the folder has a checkpoint of step {other}, which is of another run"));
             let error = error.at(Place::File(own.clone()));
             return Err(error.help("go on from it with `--resume`, or give this run a folder of its own").into());
         }
@@ -108,11 +112,17 @@ impl CheckpointArgs {
         let Some(path) = &self.checkpoint else { return Ok(None) };
         let control = control.unwrap_or_else(|| Arc::new(Control::alone()));
         let (keep, speaks) = (Keep { latest: self.keep as usize, best: keep_best }, control.rank() == 0);
-        let own = resumed.filter(|resumed| resumed.path.parent() == Some(path));
+        let own = resumed.filter(|resumed| is_in(&resumed.path, path));
         let begun = own.map(|resumed| resumed.manifest.position.step);
         let (saver, seed) = (Saver::new(path, keep, executor, control)?, executor.programs().first().seed);
         Ok(Some(Checkpoints { saver, every: self.checkpoint_every.or(self.every), seed, shuffle, speaks, begun }))
     }
+}
+
+/// Whether the checkpoint at `path` is one of `folder`, under whatever names.
+fn is_in(path: &Path, folder: &Path) -> bool {
+    let real = |path: &Path| path.canonicalize().ok();
+    real(path).is_some_and(|path| path.parent() == real(folder).as_deref())
 }
 
 /// Lets a run of `programs` over `data` go on from a checkpoint.
@@ -159,37 +169,44 @@ impl Checkpoints {
         let (epoch, sample) = data.place(step);
         let data = DataPosition { epoch, sample, samples: data.samples(), shuffle: self.shuffle };
         self.begun = Some(step);
+        self.saver.settle();
+        self.tell();
         self.saver.save(executor, Position { step, seed: self.seed, data, validation_loss })
     }
 
-    /// Goes on with what was begun, and tells of one that cannot be saved.
+    /// Goes on with what was begun.
     pub fn poll(&mut self) {
-        if let Some(Saved { step, result: Err(why) }) = self.saver.poll()
-            && self.speaks
-        {
-            note(&format!("warning: no checkpoint of step {step}: {why}; training goes on"));
-        }
+        self.saver.poll();
+        self.tell();
     }
 
-    /// Saves what is not saved yet, and waits until it is there.
+    /// Tells of a checkpoint that could not be saved, or removed.
+    fn tell(&mut self) {
+        let Some(Saved { step, result, left }) = self.saver.news().filter(|_| self.speaks) else { return };
+        if let Err(why) = result {
+            note(&format!("warning: no checkpoint of step {step}: {why}; training goes on"));
+        }
+        left.iter().for_each(|left| note(&format!("warning: {left}")));
+    }
+
+    /// Saves what is not saved yet, if the state `is_good`, and waits for what was begun: where the
+    /// last checkpoint is.
     ///
     /// # Errors
-    /// If it is not.
+    /// If it is not there.
     pub fn finish(
         mut self,
         executor: &Executor,
         data: &Dataset,
         validation_loss: Option<f64>,
+        is_good: bool,
     ) -> Result<Option<PathBuf>, Failure> {
-        if self.begun != Some(executor.next_step()) {
+        if is_good && self.begun != Some(executor.next_step()) {
             self.save(executor, data, validation_loss)?;
         }
-        match self.saver.finish() {
-            Some(Saved { result: Ok(path), .. }) => Ok(Some(path)),
-            Some(Saved { step, result: Err(why) }) if self.speaks => {
-                Err(Failure::Machine(format!("no checkpoint of step {step}: {why}")))
-            }
-            _ => Ok(None),
-        }
+        self.saver.settle();
+        let Some(Saved { step, result, left }) = self.saver.news().filter(|_| self.speaks) else { return Ok(None) };
+        left.iter().for_each(|left| note(&format!("warning: {left}")));
+        result.map(Some).map_err(|why| Failure::Machine(format!("no checkpoint of step {step}: {why}")))
     }
 }

@@ -5,7 +5,6 @@ use crate::failure::Failure;
 use clap::{Args, ValueEnum};
 use shardc_executor::inject::Injections;
 use shardc_executor::world::World;
-use shardc_ir::diagnostic::Diagnostic;
 use shardc_ir::plan::set::PlanSet;
 use std::thread::available_parallelism;
 use std::time::Duration;
@@ -27,7 +26,7 @@ pub enum DeviceKind {
 }
 
 /// How much of the machine a job may use.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct MachineArgs {
     /// What ranks compute on: threads of this process, or one GPU each
     #[arg(long, value_name = "DEVICE", default_value = "cpu")]
@@ -51,9 +50,9 @@ pub struct MachineArgs {
     /// Let the sender of a message wait until it is received, which changes no result
     #[arg(long)]
     strict: bool,
-    /// Make a fault on CPU ranks, such as `kill:rank=1,step=3`, to see what becomes of a run
-    #[arg(long, value_name = "FAULT")]
-    inject: Vec<String>,
+    /// Faults that are to be made on CPU ranks.
+    #[arg(skip)]
+    pub faults: Injections,
 }
 
 impl MachineArgs {
@@ -63,17 +62,13 @@ impl MachineArgs {
     /// # Errors
     /// The first such flag.
     pub fn check(&self, flag: Option<&str>) -> Result<(), Failure> {
-        let inject = (!self.inject.is_empty()).then_some("--inject");
-        let of_cpu = [self.delays.map(|_| "--delays"), self.strict.then_some("--strict"), inject, flag];
+        let of_cpu = [self.delays.map(|_| "--delays"), self.strict.then_some("--strict"), flag];
         let of_cuda = [self.no_graph.then_some("--no-graph"), self.tune.then_some("--tune")];
         let (wrong, needed) = match self.device {
             DeviceKind::Cuda => (of_cpu.into_iter().flatten().next(), "cpu"),
             DeviceKind::Cpu => (of_cuda.into_iter().flatten().next(), "cuda"),
         };
-        if let Some(flag) = wrong {
-            return Err(Failure::Usage(format!("`{flag}` needs `--device {needed}`")));
-        }
-        Ok(self.faults().map(drop)?)
+        wrong.map_or(Ok(()), |flag| Err(Failure::Usage(format!("`{flag}` needs `--device {needed}`"))))
     }
 
     /// Refuses what ranks that are processes cannot do.
@@ -99,15 +94,7 @@ impl MachineArgs {
             None => World::default(),
         };
         let world = if self.strict { world.strict() } else { world };
-        world.with_faults(self.faults().unwrap_or_default())
-    }
-
-    /// The faults that are to be made.
-    ///
-    /// # Errors
-    /// All that is wrong with their words.
-    pub fn faults(&self) -> Result<Injections, Diagnostic> {
-        Injections::parse(&self.inject)
+        world.with_faults(self.faults.clone())
     }
 
     /// The threads of all ranks together.

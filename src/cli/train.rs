@@ -16,6 +16,7 @@ use crate::failure::Failure;
 use crate::report;
 use clap::Args;
 use shardc_executor::data::{Dataset, InputSpec, input_specs};
+use shardc_executor::inject::Injections;
 use shardc_executor::run::Executor;
 use shardc_executor::train::{End, Summary, train};
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, counted};
@@ -51,6 +52,9 @@ pub struct Train {
     /// Compare all replicas of the state bit by bit after each K steps
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u64).range(1..))]
     check_replicas: Option<u64>,
+    /// Make a fault on CPU ranks, such as `kill:rank=1,step=3`, to see what becomes of a run
+    #[arg(long, value_name = "FAULT")]
+    inject: Vec<String>,
     /// Write curves to this folder, for TensorBoard
     #[arg(long, value_name = "DIR")]
     tensorboard: Option<PathBuf>,
@@ -80,7 +84,12 @@ impl Train {
     /// that are not finite; after the current step what ends it, such as Ctrl-C; at the end metrics
     /// that could not be written.
     pub fn run(mut self) -> Result<(), Failure> {
-        self.machine.check(self.profile.as_ref().map(|_| "--profile"))?;
+        let of_cpu = self.profile.as_ref().map(|_| "--profile").or(self.inject.first().map(|_| "--inject"));
+        self.machine.check(of_cpu)?;
+        if self.checkpoints.every.is_some() && self.checkpoints.checkpoint.is_none() && self.validation.files().is_empty() {
+            return Err(Failure::Usage("`--every` needs `--checkpoint` or `--validate`".into()));
+        }
+        let faults = Injections::parse(&self.inject)?;
         let rank = self.ranks.read()?;
         if rank.is_some() {
             self.machine.allow_processes()?;
@@ -106,7 +115,7 @@ impl Train {
         let resumed = self.checkpoints.resumed()?;
         let seed = self.seed(resumed.as_ref())?;
         programs.programs.iter_mut().for_each(|program| program.seed = seed.unwrap_or(program.seed));
-        self.machine.faults()?.check(&programs)?;
+        faults.check(&programs)?;
         let batches = Batches { shuffle: self.shuffle, ..job.batches(&programs) };
         let inputs = input_specs(&programs);
         let unit = unit(&job, &inputs, programs.first().batch);
@@ -134,8 +143,9 @@ impl Train {
         let agreed = format!("steps={steps} shuffle={} samples={} from={from}", self.shuffle, data.samples());
         let meet = |rank: &Environment| ranks::meet(rank, &programs, &agreed, &interrupt);
         let control = rank.as_ref().map(meet).transpose()?;
-        let metrics_file = |path| if from > 0 { MetricsFile::resume(path, from) } else { MetricsFile::create(path) };
-        let mut metrics = self.metrics.clone().map(metrics_file).transpose()?;
+        // Validation is not the run that faults are made in.
+        let mut validation = self.validation.start(&job, &self.data, &self.machine, self.checkpoints.every)?;
+        self.machine.faults = faults;
         let mut executor = match control.clone().zip(rank.map(|rank| rank.local_rank)) {
             Some(among) => job.start_among(among, &programs, &self.machine)?,
             None => job.start(&programs, &self.machine)?,
@@ -144,9 +154,11 @@ impl Train {
             checkpoints::load(checkpoint, &mut executor)?;
             say(&format!("going on after step {from}, from `{}`", checkpoint.path.display()));
         }
-        let mut validation = self.validation.start(&job, &self.data, &self.machine, self.checkpoints.every)?;
         let keep_best = self.validation.keep_best;
         let mut saving = self.checkpoints.start(&executor, resumed.as_ref(), control.clone(), self.shuffle, keep_best)?;
+        // What an earlier run has left is touched when nothing else can be wrong any more.
+        let metrics_file = |path| if from > 0 { MetricsFile::resume(path, from) } else { MetricsFile::create(path) };
+        let mut metrics = self.metrics.clone().map(metrics_file).transpose()?;
         let mut curves = self.tensorboard.as_deref().map(Curves::create).transpose()?;
         let check_replicas = self.check_replicas;
         job.forget_weights(self.export.is_some())?;
@@ -201,15 +213,18 @@ impl Train {
                         saving.save(executor, &data, score.loss)?;
                     }
                 }
-                let is_over = validated.is_some_and(|validated| validated.is_over);
+                let is_over = done < steps && validated.is_some_and(|validated| validated.is_over);
+                if is_over {
+                    say("training ends: the last validations were not the best");
+                }
                 Ok(if is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
             },
         );
         progress.iter_mut().for_each(Progress::finish);
+        // What was begun is whole whatever has ended training; the state is not where that is an error.
+        let is_good = matches!(&result, Ok(summary) if !matches!(summary.end, End::NotFinite { .. }));
+        let saved = saving.map_or(Ok(None), |saving| saving.finish(&executor, &data, last_loss, is_good));
         let summary: Summary = result?;
-        let is_finite = !matches!(summary.end, End::NotFinite { .. });
-        let saved = saving.filter(|_| is_finite);
-        let saved = saved.map_or(Ok(None), |saving| saving.finish(&executor, &data, last_loss));
         if !speaks {
             executor.part()?;
             return asked.get().map_or(Ok(()), |signal| Err(Failure::Interrupted(signal)));
@@ -236,7 +251,7 @@ impl Train {
             written.push(format!("the last step in `{}`", path.display()));
         }
         executor.part()?;
-        note(&closing(&summary, steps, &written));
+        note(&closing(&summary, from, steps, &written));
         metrics.map_or(Ok(()), MetricsFile::finish)?;
         curves.map_or(Ok(()), Curves::finish)?;
         saved?;
@@ -290,11 +305,11 @@ impl Train {
     }
 }
 
-/// A line that says what was done and `written`.
-fn closing(summary: &Summary, steps: u64, written: &[String]) -> String {
+/// A line that says what a run that went on after `from` of `steps` steps has done and `written`.
+fn closing(summary: &Summary, from: u64, steps: u64, written: &[String]) -> String {
     let done = summary.steps;
     let mut line = match summary.end == End::Stopped {
-        true => format!("stopped after {done} of {}", counted(steps, "step")),
+        true => format!("stopped after {} of {}", from + done, counted(steps, "step")),
         false => counted(done, "step"),
     };
     line.push_str(&format!(" in {}", time_text(summary.seconds)));

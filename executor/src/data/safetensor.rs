@@ -182,7 +182,8 @@ fn cannot(error: SafeTensorError) -> Diagnostic {
     Diagnostic::error(format!("the arrays cannot be written: {error}"))
 }
 
-fn dtype(dtype: DType) -> Dtype {
+/// The format's type of elements.
+pub fn dtype(dtype: DType) -> Dtype {
     match dtype {
         DType::F64 => Dtype::F64,
         DType::F32 => Dtype::F32,

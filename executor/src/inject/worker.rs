@@ -17,7 +17,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// The ranks of `world`, of which some have its faults; the others stay as they are.
-pub fn inject(workers: Vec<Box<dyn Worker>>, world: &Arc<World>) -> Vec<Box<dyn Worker>> {
+pub(crate) fn inject(workers: Vec<Box<dyn Worker>>, world: &Arc<World>) -> Vec<Box<dyn Worker>> {
     let with_faults = |worker: Box<dyn Worker>| -> Box<dyn Worker> {
         let faults = world.injections().of_rank(worker.place().number());
         if faults.is_empty() { worker } else { Box::new(Faulty { worker, faults, world: world.clone() }) }
