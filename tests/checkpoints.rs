@@ -132,7 +132,7 @@ fn a_fault_while_saving_loses_nothing() {
     done(&train(&here, "dp", "whole", &steps));
     let wanted = state(&here.join("whole/step-00000012"));
     done(&train(&here, "dp", "begun", &["--steps", "4"]));
-    let names = ["kill", "kill-after", "kill-within", "enospc", "eio", "eintr", "short"];
+    let others = ["kill-after", "kill-within", "enospc", "eio", "eintr", "short"];
     let counting = Faulty::new(&here.join("counted"), &here);
     let copy = |to: &str| {
         let _ = fs::remove_dir_all(here.join(to));
@@ -148,13 +148,14 @@ fn a_fault_while_saving_loses_nothing() {
     done(&run.output().unwrap());
     let calls = counting.count();
     assert!(calls > 20, "{calls} calls");
-    for (turn, at) in (1..=calls).step_by(3).enumerate() {
+    let faults = (1..=calls).flat_map(|at| [(at, "kill"), (at, others[at as usize % others.len()])]);
+    for (at, how) in faults {
         copy("faulty");
         let faulty = Faulty::new(&here.join("faulty"), &here);
         let mut run = command(&here, "dp", "faulty", &resumed);
-        faulty.apply(&mut run, Some(Fault { at, forever: false, how: names[turn % names.len()] }));
+        faulty.apply(&mut run, Some(Fault { at, forever: false, how }));
         let output = run.output().unwrap();
-        let (how, said) = (names[turn % names.len()], String::from_utf8_lossy(&output.stderr).into_owned());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
         match output.status.code() {
             None => assert!(how.starts_with("kill"), "{how} at call {at}: {said}"),
             Some(0) => assert!(!how.starts_with("kill"), "{how} at call {at}: {said}"),
