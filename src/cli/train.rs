@@ -221,7 +221,7 @@ impl Train {
             },
         );
         progress.iter_mut().for_each(Progress::finish);
-        // What was begun is whole whatever has ended training; the state is not where that is an error.
+        // What was begun is whole, whatever has ended training.
         let is_good = matches!(&result, Ok(summary) if !matches!(summary.end, End::NotFinite { .. }));
         let saved = saving.map_or(Ok(None), |saving| saving.finish(&executor, &data, last_loss, is_good));
         let summary: Summary = result?;
