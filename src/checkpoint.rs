@@ -10,8 +10,11 @@
 //! goes.
 
 pub mod folder;
+pub mod made;
 pub mod manifest;
 pub mod read;
+pub mod reshard;
 pub mod restore;
 pub mod saver;
+pub mod weights;
 pub mod write;

@@ -2,6 +2,7 @@
 
 mod bench;
 mod check;
+mod checkpoint_export;
 mod checkpoints;
 mod compare;
 mod compile;
@@ -29,6 +30,7 @@ mod page;
 mod profile;
 mod progress;
 mod ranks;
+mod reshard;
 mod traffic;
 mod train;
 mod validation;
@@ -61,6 +63,10 @@ enum Command {
     Train(Box<train::Train>),
     /// Start several ranks of `train` on this machine, as processes
     Launch(launch::Launch),
+    /// Write a checkpoint again as the ranks of another plan would have written it
+    Reshard(reshard::Reshard),
+    /// Write the weights of a checkpoint as `.safetensors`, or the model with them
+    Export(checkpoint_export::Export),
     /// Compute the mean loss and the outputs of a model over data, without an update
     Eval(eval::Eval),
     /// Compare a plan with its reference: the same job on one rank
@@ -103,6 +109,8 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Verify(command) => command.run(),
         Command::Train(command) => command.run(),
         Command::Launch(command) => command.run(),
+        Command::Reshard(command) => command.run(),
+        Command::Export(command) => command.run(),
         Command::Eval(command) => command.run(),
         Command::Check(command) => command.run(),
         Command::Bench(command) => command.run(),

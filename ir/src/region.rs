@@ -70,20 +70,30 @@ impl Region {
 
     /// Calls `f(element of the array, element of the region, elements)` for runs that are
     /// contiguous in an array of shape `of`, in their order.
-    pub fn for_each_run(&self, of: &[u64], mut f: impl FnMut(u64, u64, u64)) {
-        if self.shape.contains(&0) {
+    pub fn for_each_run(&self, of: &[u64], f: impl FnMut(u64, u64, u64)) {
+        Region::whole(of).for_each_shared_run(self, f);
+    }
+
+    /// Calls `f(element of this one, element of the other, elements)` for runs of elements of one
+    /// array that both have, contiguous in both, in their order.
+    pub fn for_each_shared_run(&self, other: &Region, mut f: impl FnMut(u64, u64, u64)) {
+        let dims = 0..self.shape.len();
+        let end = |region: &Region, d: usize| region.start[d] + region.shape[d];
+        let start: Vec<u64> = dims.clone().map(|d| self.start[d].max(other.start[d])).collect();
+        let size = |d: usize| end(self, d).min(end(other, d)).saturating_sub(start[d]);
+        let shape: Vec<u64> = dims.clone().map(size).collect();
+        if shape.contains(&0) {
             return;
         }
         // Dimensions behind the last that is cut belong to every run, and that one's indices too.
-        let outer = (0..of.len()).rposition(|d| self.shape[d] != of[d]).unwrap_or(0);
-        let run: u64 = self.shape.iter().skip(outer).product();
+        let outer = dims.clone().rposition(|d| shape[d] != self.shape[d] || shape[d] != other.shape[d]).unwrap_or(0);
+        let run: u64 = shape.iter().skip(outer).product();
         let mut index = vec![0; outer];
-        let mut at = 0;
         loop {
-            let place = |d: usize| self.start[d] + index.get(d).copied().unwrap_or(0);
-            f((0..of.len()).fold(0, |sum, d| sum * of[d] + place(d)), at, run);
-            at += run;
-            let Some(next) = (0..outer).rev().find(|d| index[*d] + 1 < self.shape[*d]) else { return };
+            let place = |d: usize| start[d] + index.get(d).copied().unwrap_or(0);
+            let at = |region: &Region| dims.clone().fold(0, |sum, d| sum * region.shape[d] + place(d) - region.start[d]);
+            f(at(self), at(other), run);
+            let Some(next) = (0..outer).rev().find(|d| index[*d] + 1 < shape[*d]) else { return };
             index[next] += 1;
             index[next + 1..].fill(0);
         }
@@ -208,6 +218,31 @@ mod tests {
                     let found: Vec<u64> = boxes.iter().flat_map(|region| elements(region, &shape)).collect();
                     assert_eq!(found, (from..to).collect::<Vec<_>>(), "{shape:?} {from}..{to}");
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn shared_runs_are_the_elements_of_both() {
+        let shape = [3, 4, 2];
+        let cuts = |size: u64| (0..=size).flat_map(move |from| (from..=size).map(move |to| (from, to - from)));
+        let mut regions = vec![];
+        for (a, n) in cuts(3) {
+            for (b, m) in cuts(4) {
+                regions.extend(cuts(2).map(|(c, k)| Region { start: vec![a, b, c], shape: vec![n, m, k] }));
+            }
+        }
+        for (number, one) in regions.iter().enumerate() {
+            for other in regions.iter().skip(number % 7).step_by(7) {
+                let (ones, others) = (elements(one, &shape), elements(other, &shape));
+                let mut found = vec![];
+                one.for_each_shared_run(other, |at, there, count| {
+                    let run = ones[at as usize..(at + count) as usize].to_vec();
+                    assert_eq!(run, others[there as usize..(there + count) as usize]);
+                    found.extend(run);
+                });
+                let both: Vec<u64> = ones.into_iter().filter(|element| others.contains(element)).collect();
+                assert_eq!(found, both, "{one} and {other}");
             }
         }
     }

@@ -26,6 +26,10 @@ impl Folder {
     /// If another run has it, or it cannot be written.
     pub fn claim(path: &Path) -> Result<Folder, Failure> {
         let cannot = |e: &io::Error| Failure::io(format!("cannot write checkpoints to `{}`", path.display()), e);
+        if path.join(NAME).exists() {
+            let error = Diagnostic::error("this is a checkpoint, and no folder of checkpoints").at(Place::File(path.to_path_buf()));
+            return Err(error.help("name the folder that it is in, or another one").into());
+        }
         fs::create_dir_all(path).map_err(|e| cannot(&e))?;
         let lock = File::create(path.join(LOCK)).map_err(|e| cannot(&e))?;
         // Where files have no locks, nobody knows of others.
@@ -40,6 +44,11 @@ impl Folder {
         let folder = Folder { path: path.to_path_buf(), _lock: held };
         folder.clear().map_err(|e| cannot(&e))?;
         Ok(folder)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// The folder in which the checkpoint of `step` is made.
@@ -121,6 +130,30 @@ pub fn list(path: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     }
     found.sort();
     Ok(found)
+}
+
+/// The checkpoint that a user names by `path`: that folder, or the latest of those in it.
+///
+/// # Errors
+/// What the machine says of the folder.
+pub fn find(path: &Path) -> Result<Option<PathBuf>, Failure> {
+    if path.join(NAME).exists() {
+        return Ok(Some(path.to_path_buf()));
+    }
+    let cannot = |e: io::Error| Failure::io(format!("cannot read the checkpoints in `{}`", path.display()), &e);
+    Ok(list(path).map_err(cannot)?.pop().map(|(_, path)| path))
+}
+
+/// Refuses a folder with a checkpoint of step `first` or of a later one, which none that is written
+/// there would follow; `help` says what to do.
+///
+/// # Errors
+/// That there is one; what the machine says of the folder.
+pub fn refuse_later(path: &Path, first: u64, help: &str) -> Result<(), Failure> {
+    let cannot = |e: io::Error| Failure::io(format!("cannot read the checkpoints in `{}`", path.display()), &e);
+    let Some((other, _)) = list(path).map_err(cannot)?.into_iter().find(|(step, _)| *step >= first) else { return Ok(()) };
+    let error = Diagnostic::error(format!("the folder has a checkpoint of step {other}, which is of another run"));
+    Err(error.at(Place::File(path.to_path_buf())).help(help).into())
 }
 
 /// The name of the checkpoint after `step` steps.

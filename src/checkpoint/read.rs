@@ -1,6 +1,8 @@
 //! Reads a checkpoint: every byte is held against the manifest before it is used.
 
+use super::folder;
 use super::manifest::{FileRecord, HASH_NAME, Manifest, NAME, PieceRecord, StateRecord};
+use crate::failure::Failure;
 use safetensors::tensor::{Metadata, TensorInfo};
 use sha2::{Digest, Sha256};
 use shardc_executor::data::safetensors_dtype;
@@ -9,6 +11,7 @@ use shardc_ir::diagnostic::{Diagnostic, Place};
 use shardc_ir::files;
 use shardc_ir::reason;
 use shardc_ir::reason::Reason;
+use shardc_ir::region::Region;
 use shardc_ir::types::to_hex;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -50,30 +53,73 @@ impl Checkpoint {
         Ok(Checkpoint { path: path.to_path_buf(), manifest, places })
     }
 
+    /// Opens the checkpoint that a user names by `path`: that folder, or the latest of those in it.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::open`].
+    pub fn named(path: &Path) -> Result<Checkpoint, Failure> {
+        match folder::find(path)? {
+            Some(found) => Ok(Checkpoint::open(&found)?),
+            None => {
+                let error = Diagnostic::error("there is no checkpoint").at(Place::File(path.to_path_buf()));
+                Err(error.help("name a folder `step-…`, or the one that has them").into())
+            }
+        }
+    }
+
+    /// The files that it has.
+    pub fn files(&self) -> Vec<PathBuf> {
+        let own = self.manifest.files.iter().map(|file| file.name.as_str());
+        own.chain([NAME, HASH_NAME]).map(|name| self.path.join(name)).collect()
+    }
+
     /// A state variable, whole.
     ///
     /// # Errors
     /// If there is none of that name, or a piece of it is damaged.
     pub fn tensor(&self, name: &str) -> Result<Tensor, Diagnostic> {
-        let none = || Diagnostic::error(format!("the checkpoint has no `{name}`")).at(Place::File(self.path.clone()));
-        let state = self.manifest.states.get(name).ok_or_else(none)?;
+        let state = self.state(name)?;
         // Files have the bytes, so this is not more than the user has stored.
         let mut whole = Tensor::zeros(state.dtype, &state.shape);
+        self.copy(name, &mut [(&Region::whole(&state.shape), &mut whole.bytes)])?;
+        Ok(whole)
+    }
+
+    /// Copies elements of a state variable into `boxes` of it, each the bytes of a row-major array.
+    /// Of the pieces only those are read that a box overlaps, each once.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::tensor`].
+    pub fn copy(&self, name: &str, boxes: &mut [(&Region, &mut [u8])]) -> Result<(), Diagnostic> {
+        let state = self.state(name)?;
         let size = state.dtype.bytes() as usize;
         let mut bytes = vec![];
         for piece in &state.pieces {
-            if piece.region.shape == state.shape {
-                self.piece(piece, |from, chunk| whole.bytes[from..from + chunk.len()].copy_from_slice(chunk))?;
-                continue;
+            let mut sharing: Vec<&mut (&Region, &mut [u8])> =
+                boxes.iter_mut().filter(|(region, _)| region.overlaps(&piece.region)).collect();
+            match &mut sharing[..] {
+                [] => continue,
+                [(region, to)] if **region == piece.region => {
+                    self.piece(piece, |from, chunk| to[from..from + chunk.len()].copy_from_slice(chunk))?;
+                    continue;
+                }
+                _ => {}
             }
             bytes.clear();
             self.piece(piece, |_, chunk| bytes.extend_from_slice(chunk))?;
-            piece.region.for_each_run(&state.shape, |to, from, count| {
-                let (to, from, count) = (to as usize * size, from as usize * size, count as usize * size);
-                whole.bytes[to..to + count].copy_from_slice(&bytes[from..from + count]);
-            });
+            for (region, target) in sharing {
+                piece.region.for_each_shared_run(region, |from, to, count| {
+                    let (from, to, count) = (from as usize * size, to as usize * size, count as usize * size);
+                    target[to..to + count].copy_from_slice(&bytes[from..from + count]);
+                });
+            }
         }
-        Ok(whole)
+        Ok(())
+    }
+
+    fn state(&self, name: &str) -> Result<&StateRecord, Diagnostic> {
+        let none = || Diagnostic::error(format!("the checkpoint has no `{name}`")).at(Place::File(self.path.clone()));
+        self.manifest.states.get(name).ok_or_else(none)
     }
 
     /// Reads and checks every byte.
@@ -113,9 +159,9 @@ impl Checkpoint {
 }
 
 /// The error about a file of a checkpoint.
-fn damaged(path: &Path, why: Reason) -> Diagnostic {
+pub(super) fn damaged(path: &Path, why: Reason) -> Diagnostic {
     let error = Diagnostic::error(format!("the checkpoint cannot be used: {why}")).at(Place::File(path.to_path_buf()));
-    error.help("name another checkpoint, such as `--resume DIR/step-00000100`, or copy this one again from where it came from")
+    error.help("name another checkpoint, such as `DIR/step-00000100`, or copy this one again from where it came from")
 }
 
 /// The bytes of a small file of a checkpoint.

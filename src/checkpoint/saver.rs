@@ -2,20 +2,16 @@
 //! written by a thread.
 
 use super::folder::{self, Folder};
-use super::manifest::{FORMAT, HASH_NAME, Manifest, NAME, Position, StateRecord};
+use super::made::{Described, finish};
+use super::manifest::{Manifest, Position};
 use super::read::Checkpoint;
-use super::write::{Written, write};
+use super::write::Written;
 use crate::failure::Failure;
 use shardc_executor::run::{ExecutionError, Executor};
-use shardc_executor::snapshot::{Copied, Piece, Snapshots};
-use shardc_ir::plan::set::PlanSet;
-use shardc_ir::plan::{Program, StateVariable};
-use shardc_ir::reason;
+use shardc_executor::snapshot::{Copied, Snapshots};
 use shardc_ir::reason::Reason;
 use shardc_launch::control::Control;
-use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -49,8 +45,7 @@ pub struct Saver {
     keep: Keep,
     control: Arc<Control>,
     snapshots: Snapshots,
-    states: BTreeMap<String, StateRecord>,
-    mesh: String,
+    described: Arc<Described>,
     /// How many bytes each file may have, where a full disk was asked for.
     room: Option<u64>,
     writing: Option<Writing>,
@@ -84,15 +79,13 @@ impl Saver {
     /// If the folder cannot be used.
     pub fn new(path: &Path, keep: Keep, executor: &Executor, control: Arc<Control>) -> Result<Saver, Failure> {
         let folder = if control.rank() == 0 { Some(Arc::new(Folder::claim(path)?)) } else { None };
-        let programs = executor.programs();
         Ok(Saver {
             path: path.to_path_buf(),
             folder,
             keep,
             control,
             snapshots: Snapshots::new(executor)?,
-            states: states(programs),
-            mesh: mesh_text(programs),
+            described: Arc::new(Described::of(executor.programs())),
             room: executor.world().injections().disk_full(),
             writing: None,
             naming: None,
@@ -116,8 +109,8 @@ impl Saver {
         // Where ranks do not meet, the next step says why.
         let why = self.control.broadcast(why.as_bytes(), MOST).unwrap_or_default();
         if why.is_empty() {
-            let (partial, states, room) = (Folder::partial(&self.path, step), self.states.clone(), self.room);
-            let work = move || write_all(&partial, copies, &states, room);
+            let (partial, described, room) = (Folder::partial(&self.path, step), self.described.clone(), self.room);
+            let work = move || write_all(&partial, copies, &described, room);
             // All ranks are in the same call next, so a rank without a thread ends all.
             let none = |e: io::Error| ExecutionError {
                 rank: Some(self.control.rank()),
@@ -176,9 +169,8 @@ impl Saver {
             Err(why) => return self.fail(step, why),
         };
         let Some(folder) = self.folder.clone() else { return };
-        let manifest = self.manifest(position, written);
-        let (path, keep) = (self.path.clone(), self.keep);
-        let work = move || finish(&folder, &path, &manifest, keep).map_err(String::from);
+        let (manifest, keep) = (self.described.manifest(position, written), self.keep);
+        let work = move || end(&folder, &manifest, keep).map_err(String::from);
         match thread::Builder::new().name("checkpoint".into()).spawn(work) {
             Ok(thread) => self.naming = Some((step, thread)),
             Err(error) => self.fail(step, format!("there is no thread for it: {error}")),
@@ -214,73 +206,29 @@ impl Saver {
         self.last = Some(saved);
         self.is_told = false;
     }
-
-    fn manifest(&self, position: Position, written: Vec<Written>) -> Manifest {
-        let (mut states, mut files) = (self.states.clone(), vec![]);
-        for Written { file, pieces } in written {
-            files.push(file);
-            for (state, piece) in pieces {
-                states.entry(state).and_modify(|state| state.pieces.push(piece));
-            }
-        }
-        let shardc = env!("CARGO_PKG_VERSION").to_string();
-        Manifest { format: FORMAT, shardc, position, mesh: self.mesh.clone(), files, states }
-    }
-}
-
-/// What the state variables of programs are; their pieces are not known yet.
-fn states(programs: &PlanSet) -> BTreeMap<String, StateRecord> {
-    let record = |(program, state): (&Program, &StateVariable)| {
-        let buffer = program.buffers.get(state.buffer.index())?;
-        let (dtype, shape) = (buffer.dtype, buffer.shape.clone());
-        let record = StateRecord { dtype, shape, role: state.role, block: state.block.clone(), pieces: vec![] };
-        Some((state.name.clone(), record))
-    };
-    programs.states().into_iter().filter_map(record).collect()
-}
-
-/// A mesh as specs write it.
-fn mesh_text(programs: &PlanSet) -> String {
-    let axes: Vec<String> = programs.mesh().rank_axes().iter().map(|axis| format!("{}={}", axis.name, axis.size)).collect();
-    axes.join(" ")
 }
 
 /// Writes the files of all ranks that are here; gives their memory back.
-fn write_all(partial: &Path, copies: Vec<Copied>, states: &BTreeMap<String, StateRecord>, room: Option<u64>) -> WrittenHere {
-    let is_whole = |piece: &Piece| states.get(&piece.state).is_some_and(|state| state.shape == piece.region.shape);
-    let written = copies.iter().map(|copied| write(partial, copied, is_whole, room));
+fn write_all(partial: &Path, copies: Vec<Copied>, described: &Described, room: Option<u64>) -> WrittenHere {
+    let written = copies.iter().map(|copied| described.write(partial, copied, room));
     let written: Result<Vec<Option<Written>>, Reason> = written.collect();
     let written = written.map(|written| written.into_iter().flatten().collect()).map_err(String::from);
     (copies.into_iter().map(|copied| copied.bytes).collect(), written)
 }
 
-/// Writes the manifest, reads the checkpoint again, gives it its name, and removes those that are
-/// not to stay. So what has a name was read once.
+/// Gives a checkpoint its name, and removes those that are not to stay.
 ///
 /// # Errors
-/// What the machine says; a file that is not what was written.
-fn finish(folder: &Folder, path: &Path, manifest: &Manifest, keep: Keep) -> Result<Named, Reason> {
-    let step = manifest.position.step;
-    let partial = Folder::partial(path, step);
-    let (text, hashed) = manifest.texts()?;
-    for (name, text) in [(NAME, text), (HASH_NAME, hashed)] {
-        let at = partial.join(name);
-        let write = || {
-            let mut file = File::create(&at)?;
-            file.write_all(text.as_bytes())?;
-            file.sync_all()
-        };
-        write().map_err(|e: io::Error| reason!("cannot write `{}`: {e}", at.display()))?;
-    }
-    Checkpoint::open(&partial).and_then(|checkpoint| checkpoint.verify()).map_err(|d| reason!("{}", d.message))?;
-    let named = folder.commit(step).map_err(|e| reason!("cannot give `{}` its name: {e}", partial.display()))?;
-    let left = prune(folder, path, step, keep).err();
-    Ok((named, left.map(|e| format!("an older checkpoint cannot be removed from `{}`: {e}", path.display()))))
+/// As [`finish`].
+fn end(folder: &Folder, manifest: &Manifest, keep: Keep) -> Result<Named, Reason> {
+    let named = finish(folder, manifest)?;
+    let left = prune(folder, manifest.position.step, keep).err();
+    Ok((named, left.map(|e| format!("an older checkpoint cannot be removed from `{}`: {e}", folder.path().display()))))
 }
 
 /// Removes the checkpoints before `step` that are not to stay.
-fn prune(folder: &Folder, path: &Path, step: u64, keep: Keep) -> io::Result<()> {
-    let all = folder::list(path)?;
+fn prune(folder: &Folder, step: u64, keep: Keep) -> io::Result<()> {
+    let all = folder::list(folder.path())?;
     let loss = |at: &Path| Checkpoint::open(at).ok().and_then(|checkpoint| checkpoint.manifest.position.validation_loss);
     let losses = all.iter().filter(|_| keep.best).filter_map(|(step, at)| Some((*step, loss(at)?)));
     let best = losses.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(step, _)| step);

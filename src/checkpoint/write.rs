@@ -6,12 +6,14 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use shardc_executor::data::safetensors_dtype;
 use shardc_executor::snapshot::{Copied, Piece};
+use shardc_ir::dtype::DType;
 use shardc_ir::reason;
 use shardc_ir::reason::Reason;
 use shardc_ir::types::to_hex;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Write};
+use std::ops::Range;
 use std::path::Path;
 
 /// The file of a rank, and what is in it of each state variable.
@@ -46,7 +48,9 @@ pub fn write(
     let path = folder.join(&name);
     let cannot = |e: io::Error| reason!("cannot write `{}`: {e}", path.display());
     let tensors = tensor_names(&copied.pieces, is_whole);
-    let header = header(copied.pieces.iter().zip(&tensors))?;
+    let entries = copied.pieces.iter().zip(&tensors);
+    let entries = entries.map(|(piece, name)| (name.as_str(), piece.dtype, &piece.region.shape[..], piece.bytes.clone()));
+    let header = header(entries)?;
     let mut file = Disk { file: File::create(&path).map_err(cannot)?, room };
     file.write_all(&header).map_err(cannot)?;
     let mut pieces = vec![];
@@ -95,14 +99,17 @@ fn tensor_names(pieces: &[Piece], is_whole: impl Fn(&Piece) -> bool) -> Vec<Stri
 }
 
 /// What a file of safetensors begins with: a length, and JSON that names the tensors, filled up so
-/// that these begin at a multiple of 8 bytes.
-fn header<'a>(pieces: impl Iterator<Item = (&'a Piece, &'a String)>) -> Result<Vec<u8>, Reason> {
-    let entry = |(piece, tensor): (&Piece, &String)| {
-        let shape = piece.region.shape.iter().map(|size| *size as usize).collect();
-        let data_offsets = (piece.bytes.start, piece.bytes.end);
-        (tensor.clone(), TensorInfo { dtype: safetensors_dtype(piece.dtype), shape, data_offsets })
+/// that these begin at a multiple of 8 bytes. Of each tensor it takes name, type, shape, and where
+/// its bytes are behind all that.
+///
+/// # Errors
+/// If bytes are not one behind the other.
+pub fn header<'a>(tensors: impl Iterator<Item = (&'a str, DType, &'a [u64], Range<usize>)>) -> Result<Vec<u8>, Reason> {
+    let entry = |(name, dtype, shape, bytes): (&str, DType, &[u64], Range<usize>)| {
+        let shape = shape.iter().map(|size| *size as usize).collect();
+        (name.to_string(), TensorInfo { dtype: safetensors_dtype(dtype), shape, data_offsets: (bytes.start, bytes.end) })
     };
-    let metadata = Metadata::new(None, pieces.map(entry).collect()).map_err(|e| reason!("a rank's pieces are no file: {e}"))?;
+    let metadata = Metadata::new(None, tensors.map(entry).collect()).map_err(|e| reason!("its tensors are no file: {e}"))?;
     let mut text = serde_json::to_vec(&metadata).map_err(|e| reason!("a file's header has no text: {e}"))?;
     text.resize(text.len().next_multiple_of(8), b' ');
     Ok([&(text.len() as u64).to_le_bytes(), &text[..]].concat())

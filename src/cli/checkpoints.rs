@@ -58,9 +58,6 @@ impl CheckpointArgs {
     /// # Errors
     /// If it is damaged; if there are checkpoints that this run would mix with its own.
     pub fn resumed(&self) -> Result<Option<Checkpoint>, Failure> {
-        let list = |path: &Path| {
-            folder::list(path).map_err(|e| Failure::io(format!("cannot read the checkpoints in `{}`", path.display()), &e))
-        };
         let named = match (&self.resume, &self.checkpoint) {
             (Some(path), Some(own)) if path.as_os_str() == LATEST => Some(own),
             (Some(path), None) if path.as_os_str() == LATEST => {
@@ -68,19 +65,12 @@ impl CheckpointArgs {
             }
             (named, _) => named.as_ref(),
         };
-        let found = match named {
-            Some(path) if path.join(crate::checkpoint::manifest::NAME).exists() => Some(path.clone()),
-            Some(path) => {
-                let latest = list(path)?.pop().map(|(_, path)| path);
-                if latest.is_none() && Some(path) != self.checkpoint.as_ref() {
-                    let error = Diagnostic::error("there is no checkpoint").at(Place::File(path.clone()));
-                    return Err(error.help("name a folder `step-…`, or the one that has them").into());
-                }
-                latest
+        let resumed = match named {
+            Some(path) if Some(path) == self.checkpoint.as_ref() => {
+                folder::find(path)?.map(|path| Checkpoint::open(&path)).transpose()?
             }
-            None => None,
+            named => named.map(|path| Checkpoint::named(path)).transpose()?,
         };
-        let resumed = found.map(|path| Checkpoint::open(&path)).transpose()?;
         let Some(own) = &self.checkpoint else { return Ok(resumed) };
         // Of this run are the one that it goes on from, if that is here, and those before.
         let first = match &resumed {
@@ -88,11 +78,7 @@ impl CheckpointArgs {
             Some(resumed) => resumed.manifest.position.step,
             None => 0,
         };
-        if let Some((other, _)) = list(own)?.into_iter().find(|(step, _)| *step >= first) {
-            let error = Diagnostic::error(format!("the folder has a checkpoint of step {other}, which is of another run"));
-            let error = error.at(Place::File(own.clone()));
-            return Err(error.help("go on from it with `--resume`, or give this run a folder of its own").into());
-        }
+        folder::refuse_later(own, first, "go on from it with `--resume`, or give this run a folder of its own")?;
         Ok(resumed)
     }
 

@@ -12,6 +12,7 @@ use shardc_executor::tensor::Tensor;
 use shardc_ir::columns::{Column, align};
 use shardc_ir::diagnostic::{Diagnostic, counted};
 use shardc_ir::plan::StateRole;
+use shardc_ir::plan::set::PlanSet;
 
 const HELP: &str = "a lower `lr`, `warmup=` or `clip norm=1.0` may help";
 
@@ -67,14 +68,15 @@ fn inputs(op: &Op) -> String {
     if rows.is_empty() { String::new() } else { format!("\nit read\n{}{more}", align(&rows, [words; 4]).trim_end()) }
 }
 
-/// Refuses weights that training has made infinite or no numbers.
+/// Refuses weights that training has made infinite or no numbers. `value` gives a state variable of
+/// `programs`.
 ///
 /// # Errors
-/// The first of them; if a rank failed.
-pub fn check_weights(job: &Job, executor: &Executor) -> Result<(), Failure> {
+/// The first of them; those of `value`.
+pub fn check_weights(job: &Job, programs: &PlanSet, value: impl Fn(&str) -> Result<Tensor, Failure>) -> Result<(), Failure> {
     let moved = |role| matches!(role, StateRole::Parameter | StateRole::Statistic);
-    for (_, state) in executor.programs().states().into_iter().filter(|(_, state)| moved(state.role)) {
-        let now = executor.get_state(&state.name)?;
+    for (_, state) in programs.states().into_iter().filter(|(_, state)| moved(state.role)) {
+        let now = value(&state.name)?;
         if Oddity::of(now.dtype, &now.bytes).is_none() || !job.began_finite(state.initializer()) {
             continue;
         }

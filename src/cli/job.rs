@@ -144,6 +144,20 @@ impl JobArgs {
     }
 }
 
+impl JobArgs {
+    /// The programs of training; the weights of a plan directory are not read for them.
+    ///
+    /// # Errors
+    /// As [`JobArgs::open`].
+    pub fn training(&self) -> Result<PlanSet, Failure> {
+        if self.spec.is_some() || !self.source.is_dir() {
+            return Ok(self.open(true)?.training()?.clone());
+        }
+        let PlanDir { programs, spec, .. } = plan_dir::read(&self.source, self.trust.trust())?;
+        programs.training.ok_or_else(|| Failure::User(spec.require_training().err().unwrap_or_default()))
+    }
+}
+
 fn open_plan(plan: PlanDir) -> Result<Job, Failure> {
     let weights = Weights::Plan { elements: plan.weights()?, path: plan.path.clone() };
     let file = plan_dir::model_path(&plan.path);
@@ -328,9 +342,22 @@ impl Job {
     /// # Errors
     /// If a rank failed or the file cannot be written.
     pub fn export(&self, executor: &Executor, to: &Path) -> Result<Option<PathBuf>, Failure> {
+        self.export_from(executor.programs(), |name| Ok(executor.initializer(name)?), to)
+    }
+
+    /// [`Job::export`] of what `initializer` gives, whole, for the state of `programs`.
+    ///
+    /// # Errors
+    /// Those of `initializer`; if the file cannot be written.
+    pub fn export_from(
+        &self,
+        programs: &PlanSet,
+        initializer: impl Fn(&str) -> Result<Tensor, Failure>,
+        to: &Path,
+    ) -> Result<Option<PathBuf>, Failure> {
         let Model { file, bytes, copies } = &self.model;
         let mut types: BTreeMap<String, Type> = BTreeMap::new();
-        for (program, state) in executor.programs().states().into_iter().filter(|(_, s)| s.role.is_of_model()) {
+        for (program, state) in programs.states().into_iter().filter(|(_, s)| s.role.is_of_model()) {
             let buffer = &program.buffers[state.buffer.index()];
             let shape = state.block.as_ref().map_or(buffer.shape.clone(), |block| block.whole_shape(&buffer.shape));
             types.insert(state.initializer().to_string(), Type::new(buffer.dtype, shape));
@@ -340,9 +367,16 @@ impl Job {
             let of = types.get(&copy.of).ok_or_else(|| Failure::Machine(format!("`{}` is lost", copy.of)))?;
             types.insert(copy.name.clone(), copy.ty(of));
         }
+        let initializer = |name: &str| {
+            let found = initializer(name)?;
+            Ok::<_, Failure>(match types.get(name) {
+                Some(ty) if ty.dtype != found.dtype => found.cast(ty.dtype),
+                _ => found,
+            })
+        };
         let elements = |name: &str| match copies.get(name) {
-            Some(copy) => copy.elements(&executor.initializer(&copy.of)?.into()).map_err(|why| Failure::Machine(why.into())),
-            None => Ok(executor.initializer(name)?.into()),
+            Some(copy) => copy.elements(&initializer(&copy.of)?.into()).map_err(|why| Failure::Machine(why.into())),
+            None => Ok(initializer(name)?.into()),
         };
         export::write(&Export::new(file, bytes.clone(), &types)?, elements, to, file)
     }

@@ -2,6 +2,7 @@
 //! output, under whatever name.
 
 use super::output::is_stream;
+use crate::checkpoint::read::Checkpoint;
 use crate::failure::Failure;
 use crate::plan_dir;
 use shardc_frontend::onnx;
@@ -44,6 +45,13 @@ impl Files {
     /// Adds the files of a plan directory.
     pub fn reads_plan(self, path: &Path) -> Files {
         plan_dir::own_files(path).iter().fold(self, |files, file| files.reads("a file of the plan", file))
+    }
+
+    /// Adds a checkpoint: its folder, and the files in it.
+    pub fn reads_checkpoint(self, checkpoint: &Checkpoint) -> Files {
+        let files = checkpoint.files();
+        let folder = self.reads("the checkpoint", &checkpoint.path);
+        files.iter().fold(folder, |files, file| files.reads("a file of the checkpoint", file))
     }
 
     /// Adds files of data, and those of its folders.

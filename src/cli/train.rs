@@ -277,7 +277,7 @@ impl Train {
         if summary.end == End::Stopped && summary.steps == 0 {
             return Ok(Some(format!("`{}` is not written", path.display())));
         }
-        divergence::check_weights(job, executor)?;
+        divergence::check_weights(job, executor.programs(), |state| Ok(executor.get_state(state)?))?;
         let weights = job.export(executor, path)?;
         let weights = weights.map(|weights| format!(" and `{}`", weights.display())).unwrap_or_default();
         Ok(Some(format!("model in `{}`{weights}", path.display())))

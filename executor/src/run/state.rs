@@ -3,7 +3,7 @@
 use super::processes::Request;
 use super::{ExecutionError, Executor};
 use crate::fault::Fault;
-use crate::init::initial_value;
+use crate::init::{initial_state, put_together};
 use crate::memory::layout;
 use crate::tensor::Tensor;
 use crate::worker::Worker;
@@ -37,20 +37,7 @@ impl Executor {
     pub fn initialise(&mut self, mut model: impl FnMut(&str) -> Option<Tensor>) -> Result<(), ExecutionError> {
         let programs = self.loaded.programs.clone();
         for (program, state) in programs.states() {
-            let found = program.buffer(state.buffer).map_err(ExecutionError::before)?;
-            let (name, block) = (state.initializer(), &state.block);
-            let shape = block.as_ref().map_or(found.shape.clone(), |block| block.whole_shape(&found.shape));
-            let value = initial_value(&state.init, name, found.dtype, &shape, program.seed);
-            let value = value.or_else(|| model(name));
-            let value = value.ok_or_else(|| ExecutionError::before(format!("the model has no weights for `{name}`")))?;
-            match block {
-                Some(_) if value.shape != shape => {
-                    let message = format!("`{name}` is {:?}, not {shape:?}", value.shape);
-                    return Err(ExecutionError { of_data: true, ..ExecutionError::before(message) });
-                }
-                Some(block) => self.set_state(&state.name, &value.block(block.axis, block.start, found.shape[block.axis]))?,
-                None => self.set_state(&state.name, &value)?,
-            }
+            self.set_state(&state.name, &initial_state(program, state, &mut model)?)?;
         }
         Ok(())
     }
@@ -68,13 +55,9 @@ impl Executor {
     /// # Errors
     /// If no state is it or a part of it, or a rank failed.
     pub fn initializer(&self, name: &str) -> Result<Tensor, ExecutionError> {
-        let mut whole: Option<Tensor> = None;
-        for state in self.loaded.initializers.get(name).into_iter().flatten() {
-            let value = self.get_state(&state.name)?;
-            let Some(block) = &state.block else { return Ok(value) };
-            let whole = whole.get_or_insert_with(|| Tensor::zeros(value.dtype, &block.whole_shape(&value.shape)));
-            whole.set_block(block.axis, block.start, &value);
-        }
+        let states = self.loaded.initializers.get(name).into_iter().flatten();
+        let parts = states.map(|state| (state.name.as_str(), state.block.as_ref()));
+        let whole = put_together(parts, |state| self.get_state(state))?;
         whole.ok_or_else(|| ExecutionError::before(format!("there is no state `{name}`")))
     }
 
