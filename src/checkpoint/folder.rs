@@ -27,7 +27,8 @@ impl Folder {
     pub fn claim(path: &Path) -> Result<Folder, Failure> {
         let cannot = |e: &io::Error| Failure::io(format!("cannot write checkpoints to `{}`", path.display()), e);
         if path.join(NAME).exists() {
-            let error = Diagnostic::error("this is a checkpoint, and no folder of checkpoints").at(Place::File(path.to_path_buf()));
+            let error =
+                Diagnostic::error("this is a checkpoint, and no folder of checkpoints").at(Place::File(path.to_path_buf()));
             return Err(error.help("name the folder that it is in, or another one").into());
         }
         fs::create_dir_all(path).map_err(|e| cannot(&e))?;

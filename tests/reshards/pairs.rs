@@ -51,12 +51,14 @@ const EXACT: f64 = 1e-8;
 const ROUNDED: (f64, f64) = (1.5, 1.0 / 256.0);
 
 /// What the plans of a pair have.
-const KINDS: [(&str, &str); 7] = [
+const KINDS: [(&str, &str); 9] = [
     ("data", "data axis"),
     ("shares of layers", "tensor axis"),
     ("other splits", "shard "),
     ("a pipeline", "pipeline axis"),
-    ("zero", "zero stage"),
+    ("zero 1", "zero stage=1"),
+    ("zero 2", "zero stage=2"),
+    ("zero 3", "zero stage=3"),
     ("micro-batches", "microbatches=2"),
     ("precision", "precision "),
 ];
@@ -85,9 +87,9 @@ fn any_plan_gets_the_files_of_its_own_run() {
             *met.entry(kinds).or_default() += 1;
         }
     });
-    writeln!(std::io::stderr(), "{count} pairs of plans, of {} of which are with {met:?}", 2 * count).unwrap();
+    writeln!(std::io::stderr(), "{count} pairs of plans; plans of each kind: {met:?}").unwrap();
     let rare = KINDS.iter().filter(|(name, _)| met.get(name).is_none_or(|n| (*n as u64) < count / 6));
-    assert_eq!(rare.count(), 0, "too few plans are of some kind: {met:?}");
+    assert!(count < 12 || rare.count() == 0, "too few plans are of some kind: {met:?}");
 }
 
 /// A spec of `model` with these lines in place of its own, or none where that is not to be had.
