@@ -12,6 +12,7 @@ mod divergence;
 mod doctor;
 mod eval;
 mod export;
+mod failure;
 mod foot;
 mod held;
 mod help;
@@ -34,9 +35,9 @@ mod train;
 mod validation;
 mod verify;
 
-use crate::failure::Failure;
 use crate::report;
 use clap::{CommandFactory, Parser, Subcommand};
+use failure::Failure;
 use std::process::ExitCode;
 
 /// Trains exported ONNX models over many devices, from a plan that is proven before it runs.

@@ -12,7 +12,7 @@
 //! | what fits a device where a job does not | [`fitting`] |
 //! | checkpoints: written, read, under another mesh | [`checkpoint`] |
 //! | plan directories: written, read, replaced as one | [`plan_dir`], [`replace`] |
-//! | errors and what they exit with; how they are printed | [`failure`], [`report`] |
+//! | errors, and how they are printed | [`error`], [`report`] |
 //! | the texts of CUDA kernels, and what NVRTC makes of them | [`cuda`] |
 //! | the commands | [`cli`] |
 //!
@@ -32,8 +32,8 @@ pub mod checkpoint;
 pub mod cli;
 pub mod cuda;
 pub mod early_stopping;
+pub mod error;
 pub mod evaluation;
-pub mod failure;
 pub mod fitting;
 pub mod import;
 pub mod plan_dir;

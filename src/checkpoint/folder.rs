@@ -2,7 +2,7 @@
 //! its way out, has a name that begins with a dot: whatever is killed when, each other is whole.
 
 use super::manifest::{HASH_NAME, NAME};
-use crate::failure::Failure;
+use crate::error::Error;
 use shardc_ir::diagnostic::{Diagnostic, Place};
 use std::fs::{self, File};
 use std::io;
@@ -24,8 +24,8 @@ impl Folder {
     ///
     /// # Errors
     /// If another run has it, or it cannot be written.
-    pub fn claim(path: &Path) -> Result<Folder, Failure> {
-        let cannot = |e: &io::Error| Failure::io(format!("cannot write checkpoints to `{}`", path.display()), e);
+    pub fn claim(path: &Path) -> Result<Folder, Error> {
+        let cannot = |e: &io::Error| Error::io(format!("cannot write checkpoints to `{}`", path.display()), e);
         fs::create_dir_all(path).map_err(|e| cannot(&e))?;
         let lock = File::create(path.join(LOCK)).map_err(|e| cannot(&e))?;
         // Where files have no locks, nobody knows of others.

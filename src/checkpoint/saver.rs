@@ -5,7 +5,7 @@ use super::folder::{self, Folder};
 use super::manifest::{FORMAT, HASH_NAME, Manifest, NAME, Position, StateRecord};
 use super::read::Checkpoint;
 use super::write::{Written, write};
-use crate::failure::Failure;
+use crate::error::Error;
 use shardc_executor::run::{ExecutionError, Executor};
 use shardc_executor::snapshot::{Copied, Piece, Snapshots};
 use shardc_ir::plan::set::PlanSet;
@@ -82,7 +82,7 @@ impl Saver {
     ///
     /// # Errors
     /// If the folder cannot be used.
-    pub fn new(path: &Path, keep: Keep, executor: &Executor, control: Arc<Control>) -> Result<Saver, Failure> {
+    pub fn new(path: &Path, keep: Keep, executor: &Executor, control: Arc<Control>) -> Result<Saver, Error> {
         let folder = if control.rank() == 0 { Some(Arc::new(Folder::claim(path)?)) } else { None };
         let programs = executor.programs();
         Ok(Saver {

@@ -1,10 +1,10 @@
 //! `shardc bench`: how fast this machine is, and beside that its kernels or the steps of a job.
 
+use super::failure::Failure;
 use super::job::{Job, JobArgs, TrustArgs};
 use super::machine::MachineArgs;
 use super::output::{note, print};
 use super::profile::{kind, program, step};
-use crate::failure::Failure;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use shardc_executor::bench::{self, Peaks, kernels};

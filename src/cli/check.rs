@@ -2,12 +2,12 @@
 //! states; with `--replay` also against all its ranks in lockstep in one thread, to the bit.
 
 use super::compare::{self, Row, table};
+use super::failure::Failure;
 use super::held;
 use super::job::{DataArgs, Job, JobArgs};
 use super::machine::MachineArgs;
 use super::output::print;
 use super::traffic;
-use crate::failure::Failure;
 use clap::Args;
 use shardc_executor::data::{Dataset, input_specs};
 use shardc_executor::replay::{Compared, Replay};

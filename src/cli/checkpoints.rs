@@ -1,12 +1,12 @@
 //! `--checkpoint` and `--resume`: checkpoints of a run, and the one that it goes on from.
 
+use super::failure::Failure;
 use super::output::note;
 use crate::checkpoint::folder;
 use crate::checkpoint::manifest::{DataPosition, Position};
 use crate::checkpoint::read::Checkpoint;
 use crate::checkpoint::restore::{compare, restore};
 use crate::checkpoint::saver::{Keep, Saved, Saver};
-use crate::failure::Failure;
 use crate::report;
 use clap::Args;
 use shardc_executor::data::Dataset;
@@ -151,7 +151,7 @@ pub fn resume(checkpoint: &Checkpoint, programs: &PlanSet, data: &mut Dataset, s
 /// # Errors
 /// If a piece is damaged, or a rank fails.
 pub fn load(checkpoint: &Checkpoint, executor: &mut Executor) -> Result<(), Failure> {
-    restore(checkpoint, executor).map(drop)
+    Ok(restore(checkpoint, executor).map(drop)?)
 }
 
 impl Checkpoints {

@@ -1,7 +1,7 @@
 //! `shardc data`: what a data file or folder holds, for people or for programs.
 
+use super::failure::Failure;
 use super::output::print;
-use crate::failure::Failure;
 use clap::Args;
 use serde::Serialize;
 use shardc_executor::data::{ArrayDescription, Contents, Counts, Description, Number, describe};

@@ -2,8 +2,8 @@
 //! model.
 
 use super::data::number_text;
+use super::failure::Failure;
 use super::job::Job;
-use crate::failure::Failure;
 use shardc_executor::data::Number;
 use shardc_executor::finite::{self, First, Input, Op};
 use shardc_executor::oddity::{Oddity, Spread};

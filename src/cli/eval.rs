@@ -1,10 +1,10 @@
 //! `shardc eval`: the mean loss over data, with accuracy or perplexity, and the model's outputs.
 
+use super::failure::Failure;
 use super::job::{Batches, DataArgs, Job, JobArgs};
 use super::machine::MachineArgs;
 use super::output::{print, writable, write_whole};
 use crate::evaluation::{Evaluation, Score, Totals};
-use crate::failure::Failure;
 use crate::report;
 use clap::Args;
 use shardc_executor::data::{input_specs, npz_bytes};

@@ -1,8 +1,8 @@
 //! Writes an exported model. The weights that it keeps beside it go to a file of a new name, so
 //! that until the model is there, and afterwards, every model finds its own.
 
+use super::failure::Failure;
 use super::output::write_pieces;
-use crate::failure::Failure;
 use shardc_frontend::onnx::{self, Export};
 use shardc_ir::plan_file::{hash_file, hash_pieces};
 use shardc_ir::types::Tensor;

@@ -2,9 +2,9 @@
 //! work to end after the current step, the second ends the process. If memory lacks, the process
 //! ends with words.
 
+use super::failure::Failure;
 use super::foot;
 use super::output::note;
-use crate::failure::Failure;
 use shardc_ir::reason::Reason;
 use signal_hook::consts::SIGABRT;
 use signal_hook::flag;

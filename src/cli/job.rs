@@ -2,10 +2,10 @@
 //! same from there on.
 
 use super::export;
+use super::failure::Failure;
 use super::machine::{DeviceKind, MachineArgs};
 use super::overwrite::Files;
 use crate::cuda::run::Ranks;
-use crate::failure::Failure;
 use crate::plan_dir::{self, PlanDir, Trust};
 use crate::proof::plan_reference;
 use crate::{Options, compile, cuda, labels_are_inputs, report};

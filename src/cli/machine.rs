@@ -1,7 +1,7 @@
 //! What of the machine a job computes on: threads of this process, or GPUs.
 
+use super::failure::Failure;
 use crate::cuda::run::How;
-use crate::failure::Failure;
 use clap::{Args, ValueEnum};
 use shardc_executor::inject::Injections;
 use shardc_executor::world::World;

@@ -1,7 +1,7 @@
 //! Text to people and programs: results to standard output or a file, notes to standard error.
 
+use super::failure::Failure;
 use super::foot;
-use crate::failure::Failure;
 use crate::replace;
 use shardc_ir::diagnostic::shown;
 use std::fs::{self, File, OpenOptions};

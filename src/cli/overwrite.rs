@@ -1,8 +1,8 @@
 //! The files that a command reads and writes: no output takes the place of an input or of another
 //! output, under whatever name.
 
+use super::failure::Failure;
 use super::output::is_stream;
-use crate::failure::Failure;
 use crate::plan_dir;
 use shardc_frontend::onnx;
 use shardc_ir::diagnostic::{Diagnostic, Place};

@@ -1,6 +1,7 @@
 //! `shardc train`: runs steps over data, from a plan directory or from a model and a spec.
 
 use super::checkpoints::CheckpointArgs;
+use super::failure::Failure;
 use super::interrupt::Interrupt;
 use super::job::{Batches, DataArgs, Job, JobArgs};
 use super::machine::MachineArgs;
@@ -12,7 +13,6 @@ use super::validation::ValidationArgs;
 use super::{checkpoints, curves::Curves, decisions, divergence, profile};
 use crate::checkpoint::read::Checkpoint;
 use crate::evaluation::Score;
-use crate::failure::Failure;
 use crate::report;
 use clap::Args;
 use shardc_executor::data::{Dataset, InputSpec, input_specs};

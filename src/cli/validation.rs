@@ -1,10 +1,10 @@
 //! `--validate`: how good the model is on other data, now and then while it trains.
 
+use super::failure::Failure;
 use super::job::{Batches, DataArgs, Job};
 use super::machine::MachineArgs;
 use crate::early_stopping::EarlyStopping;
 use crate::evaluation::{Evaluation, Score};
-use crate::failure::Failure;
 use clap::Args;
 use shardc_executor::data::{Dataset, input_specs};
 use shardc_executor::run::{ExecutionError, Executor};
