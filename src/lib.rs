@@ -2,6 +2,8 @@
 //!
 //! | what | where |
 //! |---|---|
+//! | a job: opened, started, exported | [`job`], [`Job`] |
+//! | what it computes on | [`machine`], [`Machine`] |
 //! | compile a job, or watch the passes at it | [`compile`], [`trace`] |
 //! | from the model's file to the graph that the spec asks for | [`import`] |
 //! | the graphs against what they were made from | [`certificate`] |
@@ -36,11 +38,17 @@ pub mod error;
 pub mod evaluation;
 pub mod fitting;
 pub mod import;
+pub mod job;
+pub mod machine;
 pub mod plan_dir;
 pub mod proof;
 pub mod replace;
 pub mod report;
 pub mod tensorboard;
+
+pub use error::Error;
+pub use job::Job;
+pub use machine::Machine;
 
 use certificate::{Certificate, Subject, certify};
 use proof::{Disproof, Proven};

@@ -1,10 +1,11 @@
 //! `shardc eval`: the mean loss over data, with accuracy or perplexity, and the model's outputs.
 
 use super::failure::Failure;
-use super::job::{Batches, DataArgs, Job, JobArgs};
+use super::job::{DataArgs, JobArgs};
 use super::machine::MachineArgs;
 use super::output::{print, writable, write_whole};
 use crate::evaluation::{Evaluation, Score, Totals};
+use crate::job::{Batches, Job};
 use crate::report;
 use clap::Args;
 use shardc_executor::data::{input_specs, npz_bytes};
@@ -37,7 +38,7 @@ impl Eval {
     /// # Errors
     /// All that is wrong with the job or its data; a failed rank.
     pub fn run(self) -> Result<(), Failure> {
-        self.machine.check(None)?;
+        let machine = self.machine.read(None)?;
         let files = self.job.files().reads_data(&self.data.path);
         files.writes("--outputs", self.outputs.as_deref()).check()?;
         self.outputs.iter().try_for_each(|path| writable(path))?;
@@ -47,7 +48,7 @@ impl Eval {
         if self.outputs.is_some() {
             evaluation = evaluation.keep_outputs();
         }
-        let mut executor = job.start(programs, &self.machine)?;
+        let mut executor = job.start(programs, &machine)?;
         if programs.inputs().is_empty() {
             let totals = evaluation.run_without_data(&mut executor)?;
             return self.finish(&evaluation, totals);
@@ -58,7 +59,7 @@ impl Eval {
             drop(executor);
             let programs = self.programs_of_rest(&job, totals.left, evaluation.batch())?;
             let rest = Arc::new(evaluation.rest(&data, &totals));
-            let result = job.start(&programs, &self.machine)?.step(rest.clone())?;
+            let result = job.start(&programs, &machine)?.step(rest.clone())?;
             evaluation.add_rest(&mut totals, &rest, result);
         }
         self.finish(&evaluation, totals)

@@ -2,8 +2,8 @@
 //! output, under whatever name.
 
 use super::failure::Failure;
-use super::output::is_stream;
 use crate::plan_dir;
+use crate::replace::is_stream;
 use shardc_frontend::onnx;
 use shardc_ir::diagnostic::{Diagnostic, Place};
 use std::fs;

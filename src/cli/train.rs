@@ -3,16 +3,17 @@
 use super::checkpoints::CheckpointArgs;
 use super::failure::Failure;
 use super::interrupt::Interrupt;
-use super::job::{Batches, DataArgs, Job, JobArgs};
+use super::job::{DataArgs, JobArgs};
 use super::machine::MachineArgs;
 use super::metrics::{Line, MetricsFile};
 use super::output::{note, writable};
 use super::progress::{Progress, Unit, time_text};
 use super::ranks::{self, RankArgs};
 use super::validation::ValidationArgs;
-use super::{checkpoints, curves::Curves, decisions, divergence, profile};
+use super::{checkpoints, curves::Curves, decisions, profile};
 use crate::checkpoint::read::Checkpoint;
 use crate::evaluation::Score;
+use crate::job::{self, Batches, Job};
 use crate::report;
 use clap::Args;
 use shardc_executor::data::{Dataset, InputSpec, input_specs};
@@ -85,7 +86,7 @@ impl Train {
     /// that could not be written.
     pub fn run(mut self) -> Result<(), Failure> {
         let of_cpu = self.profile.as_ref().map(|_| "--profile").or(self.inject.first().map(|_| "--inject"));
-        self.machine.check(of_cpu)?;
+        let mut machine = self.machine.read(of_cpu)?;
         if self.checkpoints.every.is_some() && self.checkpoints.checkpoint.is_none() && self.validation.files().is_empty() {
             return Err(Failure::Usage("`--every` needs `--checkpoint` or `--validate`".into()));
         }
@@ -144,11 +145,11 @@ impl Train {
         let meet = |rank: &Environment| ranks::meet(rank, &programs, &agreed, &interrupt);
         let control = rank.as_ref().map(meet).transpose()?;
         // Validation is not the run that faults are made in.
-        let mut validation = self.validation.start(&job, &self.data, &self.machine, self.checkpoints.every)?;
-        self.machine.faults = faults;
+        let mut validation = self.validation.start(&job, &self.data, &machine, self.checkpoints.every)?;
+        machine.faults = faults;
         let mut executor = match control.clone().zip(rank.map(|rank| rank.local_rank)) {
-            Some(among) => job.start_among(among, &programs, &self.machine)?,
-            None => job.start(&programs, &self.machine)?,
+            Some(among) => job.start_among(among, &programs, &machine)?,
+            None => job.start(&programs, &machine)?,
         };
         if let Some(checkpoint) = &resumed {
             checkpoints::load(checkpoint, &mut executor)?;
@@ -230,7 +231,7 @@ impl Train {
             return asked.get().map_or(Ok(()), |signal| Err(Failure::Interrupted(signal)));
         }
         if let End::NotFinite { step, what } = summary.end {
-            return Err(divergence::of_step(&job, executor, step, what, &data.batch(step)));
+            return Err(job::of_step(&job, executor, step, what, &data.batch(step)).into());
         }
         let mut written = vec![];
         if let Ok(Some(path)) = &saved {
@@ -247,7 +248,7 @@ impl Train {
             note(&format!("note: gradients overflowed in {skipped}, which changed nothing but the loss scale"));
         }
         if let (Some(path), Some(profile)) = (&self.profile, executor.profile().filter(|profile| profile.steps > 0)) {
-            profile::finish(executor.programs(), profile, path, self.machine.threads())?;
+            profile::finish(executor.programs(), profile, path, machine.threads())?;
             written.push(format!("the last step in `{}`", path.display()));
         }
         executor.part()?;
@@ -277,7 +278,7 @@ impl Train {
         if summary.end == End::Stopped && summary.steps == 0 {
             return Ok(Some(format!("`{}` is not written", path.display())));
         }
-        divergence::check_weights(job, executor)?;
+        job::check_weights(job, executor)?;
         let weights = job.export(executor, path)?;
         let weights = weights.map(|weights| format!(" and `{}`", weights.display())).unwrap_or_default();
         Ok(Some(format!("model in `{}`{weights}", path.display())))

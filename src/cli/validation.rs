@@ -1,10 +1,11 @@
 //! `--validate`: how good the model is on other data, now and then while it trains.
 
 use super::failure::Failure;
-use super::job::{Batches, DataArgs, Job};
-use super::machine::MachineArgs;
+use super::job::DataArgs;
 use crate::early_stopping::EarlyStopping;
 use crate::evaluation::{Evaluation, Score};
+use crate::job::{Batches, Job};
+use crate::machine::Machine;
 use clap::Args;
 use shardc_executor::data::{Dataset, input_specs};
 use shardc_executor::run::{ExecutionError, Executor};
@@ -61,7 +62,7 @@ impl ValidationArgs {
         &self,
         job: &Job,
         data: &DataArgs,
-        machine: &MachineArgs,
+        machine: &Machine,
         every: Option<u64>,
     ) -> Result<Option<Validation>, Failure> {
         if self.validate.is_empty() {

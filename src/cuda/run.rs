@@ -35,12 +35,18 @@ pub enum Ranks {
 }
 
 /// How steps run.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct How {
     /// Whether they are captured as graphs.
     pub graphs: bool,
     /// Whether the algorithms of products are timed, and chosen anew.
     pub tune: bool,
+}
+
+impl Default for How {
+    fn default() -> How {
+        How { graphs: true, tune: false }
+    }
 }
 
 /// Starts programs. `plan` is their plan directory, where they have one.
