@@ -28,6 +28,7 @@ mod page;
 mod profile;
 mod progress;
 mod ranks;
+mod told;
 mod traffic;
 mod train;
 mod validation;

@@ -1,9 +1,11 @@
 //! A job: a model and a spec that are compiled, or a plan directory; the same from there on.
 
 mod divergence;
+mod evaluate;
 mod export;
 
 pub use divergence::{check_weights, of_step};
+pub use evaluate::Evaluated;
 
 use crate::cuda::run::{How, Ranks};
 use crate::error::Error;
@@ -11,6 +13,7 @@ use crate::machine::{Device, Machine};
 use crate::plan_dir::{self, PlanDir, Trust};
 use crate::proof::plan_reference;
 use crate::{Compiled, Options, compile, cuda, labels_are_inputs};
+use shardc_executor::data::{Dataset, InputSpec, Options as DataOptions};
 use shardc_executor::oddity::Oddity;
 use shardc_executor::run::Executor;
 use shardc_executor::tensor::Tensor;
@@ -333,6 +336,18 @@ pub struct Batches {
     pub seed: u64,
     /// The line of the spec that sets the size.
     pub place: Option<Place>,
+}
+
+impl Batches {
+    /// The data at `paths` for `inputs`, with `context` tokens in a window of text.
+    ///
+    /// # Errors
+    /// All that is wrong with it.
+    pub fn of(self, paths: &[PathBuf], context: Option<u64>, inputs: Vec<InputSpec>) -> Result<Dataset, Error> {
+        let Batches { size, shuffle, seed, place } = self;
+        let options = DataOptions { context, shuffle, seed, batch_place: place };
+        Ok(Dataset::open_all(paths, inputs, size, &options)?)
+    }
 }
 
 impl Job {

@@ -3,6 +3,7 @@
 //! | what | where |
 //! |---|---|
 //! | a job: opened, started, exported | [`job`], [`Job`] |
+//! | its training: steps, validation, checkpoints | [`training`] |
 //! | what it computes on | [`machine`], [`Machine`] |
 //! | compile a job, or watch the passes at it | [`compile`], [`trace`] |
 //! | from the model's file to the graph that the spec asks for | [`import`] |
@@ -45,6 +46,7 @@ pub mod proof;
 pub mod replace;
 pub mod report;
 pub mod tensorboard;
+pub mod training;
 
 pub use error::Error;
 pub use job::Job;

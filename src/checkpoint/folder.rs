@@ -123,6 +123,14 @@ pub fn list(path: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     Ok(found)
 }
 
+/// As [`list`], for people.
+///
+/// # Errors
+/// A folder that cannot be read.
+pub fn read(path: &Path) -> Result<Vec<(u64, PathBuf)>, Error> {
+    list(path).map_err(|e| Error::io(format!("cannot read the checkpoints in `{}`", path.display()), &e))
+}
+
 /// The name of the checkpoint after `step` steps.
 pub fn name(step: u64) -> String {
     format!("step-{step:08}")

@@ -1,6 +1,8 @@
 //! Reads a checkpoint: every byte is held against the manifest before it is used.
 
+use super::folder;
 use super::manifest::{FileRecord, HASH_NAME, Manifest, NAME, PieceRecord, StateRecord};
+use crate::error::Error;
 use safetensors::tensor::{Metadata, TensorInfo};
 use sha2::{Digest, Sha256};
 use shardc_executor::data::safetensors_dtype;
@@ -34,6 +36,16 @@ const LONGEST: u64 = 1 << 28;
 const CHUNK: usize = 1 << 18;
 
 impl Checkpoint {
+    /// The checkpoint at `path`, or the latest of the folder there; `None` where there is none.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::open`]; a folder that cannot be read.
+    pub fn find(path: &Path) -> Result<Option<Checkpoint>, Error> {
+        let is_one = path.join(NAME).exists();
+        let found = if is_one { Some(path.to_path_buf()) } else { folder::read(path)?.pop().map(|(_, path)| path) };
+        Ok(found.map(|path| Checkpoint::open(&path)).transpose()?)
+    }
+
     /// Opens the checkpoint in the folder `path`.
     ///
     /// # Errors

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::mpsc::{self, Receiver};
 
 /// The signal that asked for the end, if one did so far.
+#[derive(Clone)]
 pub struct Interrupt(Arc<AtomicI32>);
 
 impl Interrupt {

@@ -6,7 +6,7 @@ use crate::job::{Batches, Job};
 use crate::plan_dir::Trust;
 use crate::report;
 use clap::Args;
-use shardc_executor::data::{Dataset, InputSpec, Options};
+use shardc_executor::data::{Dataset, InputSpec};
 use std::path::PathBuf;
 
 /// The source of a job.
@@ -100,8 +100,6 @@ impl DataArgs {
     /// # Errors
     /// All that is wrong with it.
     pub fn open(&self, inputs: Vec<InputSpec>, batches: Batches) -> Result<Dataset, Failure> {
-        let Batches { size, shuffle, seed, place } = batches;
-        let options = Options { context: self.context, shuffle, seed, batch_place: place };
-        Ok(Dataset::open_all(&self.path, inputs, size, &options)?)
+        Ok(batches.of(&self.path, self.context, inputs)?)
     }
 }
