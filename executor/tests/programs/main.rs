@@ -6,7 +6,7 @@ mod faults;
 
 use shardc_executor::data::{Dataset, Options, input_specs, write_npz};
 use shardc_executor::replay::Replay;
-use shardc_executor::run::{ExecutionError, Executor};
+use shardc_executor::run::Executor;
 use shardc_executor::tensor::Tensor;
 use shardc_executor::train;
 use shardc_ir::dtype::DType;
