@@ -9,10 +9,9 @@ mod compile;
 mod curves;
 mod data;
 mod decisions;
-mod divergence;
 mod doctor;
 mod eval;
-mod export;
+mod failure;
 mod foot;
 mod held;
 mod help;
@@ -31,14 +30,15 @@ mod profile;
 mod progress;
 mod ranks;
 mod reshard;
+mod told;
 mod traffic;
 mod train;
 mod validation;
 mod verify;
 
-use crate::failure::Failure;
 use crate::report;
 use clap::{CommandFactory, Parser, Subcommand};
+use failure::Failure;
 use std::process::ExitCode;
 
 /// Trains exported ONNX models over many devices, from a plan that is proven before it runs.

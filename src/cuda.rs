@@ -17,7 +17,7 @@ pub mod tables;
 pub use launches::listing as launches;
 pub use listing::table;
 
-use crate::failure::Failure;
+use crate::error::Error;
 use crate::replace::write_file;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -151,11 +151,11 @@ pub fn write<'a>(
     hash: &str,
     programs: impl Iterator<Item = (ProgramKind, &'a PlanSet)>,
     architectures: &[u32],
-) -> Result<Written, Failure> {
+) -> Result<Written, Error> {
     let mut kernels = Kernels::default();
     let tables: Vec<_> = programs.map(|(kind, set)| (kind, tables::derive(set, &mut kernels))).collect();
     let folder = plan.join(FOLDER);
-    let failed = |e: io::Error| Failure::io(format!("cannot write `{}`", folder.display()), &e);
+    let failed = |e: io::Error| Error::io(format!("cannot write `{}`", folder.display()), &e);
     fs::create_dir_all(&folder).map_err(failed)?;
     remove_old(&folder, &kernels).map_err(failed)?;
     for used in &kernels.all {
@@ -180,7 +180,7 @@ pub fn write<'a>(
         tables::write(plan, hash, kind, kernels.missing.is_empty().then_some(tables))?;
     }
     let list = List { plan: hash.to_string(), architectures, kernels: entries };
-    let json = serde_json::to_vec_pretty(&list).map_err(|e| Failure::Machine(format!("cannot write a list of kernels: {e}")))?;
+    let json = serde_json::to_vec_pretty(&list).map_err(|e| Error::Machine(format!("cannot write a list of kernels: {e}")))?;
     write_file(&folder.join(LIST), |put| put(&json), failed)?;
     Ok(Written { list, missing: kernels.missing, not_assembled: nvrtc.err() })
 }
@@ -194,7 +194,7 @@ pub fn list_path(plan: &Path) -> PathBuf {
 ///
 /// # Errors
 /// If there is none, it cannot be read, or it is of another plan.
-pub fn read(plan: &Path, hash: &str) -> Result<List, Failure> {
+pub fn read(plan: &Path, hash: &str) -> Result<List, Error> {
     let path = list_path(plan);
     let list: List = read_json(&path, "list of CUDA kernels", MOST_BYTES)?;
     if list.plan != hash {
@@ -204,7 +204,7 @@ pub fn read(plan: &Path, hash: &str) -> Result<List, Failure> {
 }
 
 /// Reads a file of the folder that has at most so many bytes.
-fn read_json<T: DeserializeOwned>(path: &Path, what: &str, most: u64) -> Result<T, Failure> {
+fn read_json<T: DeserializeOwned>(path: &Path, what: &str, most: u64) -> Result<T, Error> {
     if fs::metadata(path).is_ok_and(|file| file.len() > most) {
         return Err(wrong(path, &format!("this is larger than any {what}")));
     }
@@ -215,7 +215,7 @@ fn read_json<T: DeserializeOwned>(path: &Path, what: &str, most: u64) -> Result<
     serde_json::from_slice(&bytes).map_err(|e| wrong(path, &format!("this is no {what}: {e}")))
 }
 
-fn wrong(path: &Path, why: &str) -> Failure {
+fn wrong(path: &Path, why: &str) -> Error {
     let help = "`shardc compile … --target cuda` writes it";
     Diagnostic::error(why).at(Place::File(path.to_path_buf())).help(help).into()
 }
@@ -250,13 +250,13 @@ fn entry(used: &Used) -> Entry {
 }
 
 /// The cubin of each kernel, with its key.
-fn assemble(nvrtc: &Nvrtc, folder: &Path, kernels: &Kernels, arch: u32) -> Result<Vec<(String, Assembled)>, Failure> {
-    let cubins = Cubins::open(&folder.join(CUBINS)).map_err(Failure::Machine)?;
+fn assemble(nvrtc: &Nvrtc, folder: &Path, kernels: &Kernels, arch: u32) -> Result<Vec<(String, Assembled)>, Error> {
+    let cubins = Cubins::open(&folder.join(CUBINS)).map_err(Error::Machine)?;
     let texts: Vec<String> = kernels.all.iter().map(|used| with_prelude(&used.generated.text)).collect();
     let named: Vec<(&str, &str)> =
         kernels.all.iter().zip(&texts).map(|(used, text)| (used.generated.name.as_str(), text.as_str())).collect();
     let made = cubins.assemble_all(nvrtc, &named, arch).into_iter().zip(&texts);
-    made.map(|(assembled, text)| Ok((Cubins::key(nvrtc, text, arch), assembled.map_err(Failure::Machine)?))).collect()
+    made.map(|(assembled, text)| Ok((Cubins::key(nvrtc, text, arch), assembled.map_err(Error::Machine)?))).collect()
 }
 
 /// Removes the texts of an older list that are none of these.

@@ -2,6 +2,9 @@
 //!
 //! | what | where |
 //! |---|---|
+//! | a job: opened, started, exported | [`job`], [`Job`] |
+//! | its training: steps, validation, checkpoints | [`training`] |
+//! | what it computes on | [`machine`], [`Machine`] |
 //! | compile a job, or watch the passes at it | [`compile`], [`trace`] |
 //! | from the model's file to the graph that the spec asks for | [`import`] |
 //! | the graphs against what they were made from | [`certificate`] |
@@ -12,7 +15,7 @@
 //! | what fits a device where a job does not | [`fitting`] |
 //! | checkpoints: written, read, under another mesh | [`checkpoint`] |
 //! | plan directories: written, read, replaced as one | [`plan_dir`], [`replace`] |
-//! | errors and what they exit with; how they are printed | [`failure`], [`report`] |
+//! | errors, and how they are printed | [`error`], [`report`] |
 //! | the texts of CUDA kernels, and what NVRTC makes of them | [`cuda`] |
 //! | the commands | [`cli`] |
 //!
@@ -32,15 +35,22 @@ pub mod checkpoint;
 pub mod cli;
 pub mod cuda;
 pub mod early_stopping;
+pub mod error;
 pub mod evaluation;
-pub mod failure;
 pub mod fitting;
 pub mod import;
+pub mod job;
+pub mod machine;
 pub mod plan_dir;
 pub mod proof;
 pub mod replace;
 pub mod report;
 pub mod tensorboard;
+pub mod training;
+
+pub use error::Error;
+pub use job::Job;
+pub use machine::Machine;
 
 use certificate::{Certificate, Subject, certify};
 use proof::{Disproof, Proven};

@@ -25,7 +25,7 @@ pub use read::{Trust, read};
 pub use write::{check_target, write};
 
 use crate::certificate::Certificate;
-use crate::failure::Failure;
+use crate::error::Error;
 use crate::proof::Proven;
 use serde::{Deserialize, Serialize};
 use shardc_executor::data::read_safetensors;
@@ -184,7 +184,7 @@ pub fn model_path(path: &Path) -> PathBuf {
     path.join(MODEL)
 }
 
-fn read_manifest(path: &Path) -> Result<Manifest, Failure> {
+fn read_manifest(path: &Path) -> Result<Manifest, Error> {
     let bytes = manifest_bytes(path)?;
     let Head { format, .. } = head(path, &bytes)?;
     if format != format_text() {
@@ -200,11 +200,11 @@ fn format_text() -> String {
     format!("{words} {version}")
 }
 
-fn head(path: &Path, manifest: &[u8]) -> Result<Head, Failure> {
+fn head(path: &Path, manifest: &[u8]) -> Result<Head, Error> {
     serde_json::from_slice(manifest).map_err(|e| damaged(path, &format!("`{MANIFEST}`: {e}")))
 }
 
-fn manifest_bytes(path: &Path) -> Result<Vec<u8>, Failure> {
+fn manifest_bytes(path: &Path) -> Result<Vec<u8>, Error> {
     let bytes = || {
         let file = inside(path, MANIFEST)?;
         let too_large = || io::Error::new(ErrorKind::InvalidData, "it is larger than any manifest");
@@ -219,12 +219,12 @@ fn manifest_bytes(path: &Path) -> Result<Vec<u8>, Failure> {
 
 /// The bytes of a file of the directory, which have the hash that the manifest says. A large one
 /// that has not is not held.
-fn checked(path: &Path, manifest: &Manifest, name: &str) -> Result<Vec<u8>, Failure> {
+fn checked(path: &Path, manifest: &Manifest, name: &str) -> Result<Vec<u8>, Error> {
     checked_of(path, manifest, name, LARGE)
 }
 
 /// The same, where more than `most` bytes make a large one.
-fn checked_of(path: &Path, manifest: &Manifest, name: &str, most: u64) -> Result<Vec<u8>, Failure> {
+fn checked_of(path: &Path, manifest: &Manifest, name: &str, most: u64) -> Result<Vec<u8>, Error> {
     let expected = manifest.files.get(name).ok_or_else(|| damaged(path, &format!("its manifest names no `{name}`")))?;
     let bytes = || {
         let file = inside(path, name)?;
@@ -235,11 +235,11 @@ fn checked_of(path: &Path, manifest: &Manifest, name: &str, most: u64) -> Result
     bytes.filter(|bytes| hash(bytes) == *expected).ok_or_else(|| changed(path, name))
 }
 
-fn unreadable(path: &Path, name: &str, error: &io::Error) -> Failure {
+fn unreadable(path: &Path, name: &str, error: &io::Error) -> Error {
     damaged(path, &format!("cannot read `{name}`: {error}"))
 }
 
-fn changed(path: &Path, name: &str) -> Failure {
+fn changed(path: &Path, name: &str) -> Error {
     damaged(path, &format!("`{name}` is not what its manifest says"))
 }
 
@@ -270,7 +270,7 @@ fn misfit(wanted: &BTreeMap<&str, Type>, weights: &BTreeMap<String, Tensor>) -> 
     wanted.iter().find_map(differs).or_else(|| Some(format!("has `{}`, which the plan does not know", stray()?)))
 }
 
-fn damaged(path: &Path, what: &str) -> Failure {
+fn damaged(path: &Path, what: &str) -> Error {
     let error = Diagnostic::error(format!("this plan directory is damaged: {what}"));
     error.at(Place::File(path.to_path_buf())).help("compile the job again").into()
 }
@@ -281,7 +281,7 @@ impl PlanDir {
     ///
     /// # Errors
     /// If the file is missing or damaged.
-    pub fn weights(&self) -> Result<BTreeMap<String, Tensor>, Failure> {
+    pub fn weights(&self) -> Result<BTreeMap<String, Tensor>, Error> {
         if !self.manifest.files.contains_key(WEIGHTS) {
             return Ok(BTreeMap::new());
         }
@@ -316,7 +316,7 @@ impl PlanDir {
     ///
     /// # Errors
     /// The first that is missing or damaged.
-    pub fn check_files(&self) -> Result<(), Failure> {
+    pub fn check_files(&self) -> Result<(), Error> {
         let others = self.manifest.files.iter().filter(|(name, _)| *name != WEIGHTS);
         for (name, expected) in others {
             let found = inside(&self.path, name).and_then(|file| hash_file(&file));
@@ -331,7 +331,7 @@ impl PlanDir {
     ///
     /// # Errors
     /// If the file is missing or damaged.
-    pub fn model(&self) -> Result<Vec<u8>, Failure> {
+    pub fn model(&self) -> Result<Vec<u8>, Error> {
         checked(&self.path, &self.manifest, MODEL)
     }
 }

@@ -4,6 +4,7 @@
 //! Whoever writes holds a shared lock of the folder that both are in; who gets that lock alone is
 //! the only one there, and clears away what killed processes have left.
 
+use crate::error::Error;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -39,6 +40,28 @@ pub fn write_file<E>(
         let _ = fs::remove_file(&partial);
     }
     written
+}
+
+/// Writes what `fill` gives piece by piece to a file, whole or not at all. A pipe or the like is
+/// written to as it is.
+///
+/// # Errors
+/// Those of `fill`; a file that cannot be written.
+pub fn write_pieces(
+    path: &Path,
+    fill: impl FnOnce(&mut dyn FnMut(&[u8]) -> Result<(), Error>) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let failed = |error: io::Error| Error::io(format!("cannot write `{}`", path.display()), &error);
+    if is_stream(path) {
+        let file = File::create(path).map_err(failed)?;
+        return write_into(&file, fill, failed);
+    }
+    write_file(path, fill, failed)
+}
+
+/// A pipe, a terminal, a device: what is written there overwrites nothing.
+pub fn is_stream(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|there| !there.is_file() && !there.is_dir())
 }
 
 /// Writes what `fill` gives to an open file.

@@ -14,7 +14,7 @@
 //! | whole arrays and parts of them | [`tensor::Tensor`], [`shard::Layout`] |
 //! | faults made on purpose, and replicas compared | [`inject`], [`run::replicas`] |
 //! | samples | [`data::Dataset`] |
-//! | the loop over steps | [`train::train`] |
+//! | a step of training, and its metrics | [`train::step`] |
 //!
 //! A program that has been compiled, run for a step:
 //!

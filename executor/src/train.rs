@@ -1,11 +1,10 @@
-//! The training loop: batches in, the metrics of each step out.
+//! A step of training: a batch in, the metrics out.
 
 use crate::data::Dataset;
 use crate::guard::NORM;
 use crate::run::{ExecutionError, Executor, StepResult};
 use serde::Serialize;
 use shardc_ir::train::{LEAST_LOSS_SCALE, LOSS_SCALE};
-use std::ops::ControlFlow;
 use std::time::Instant;
 
 /// The metrics of one step: a line of the metrics file.
@@ -29,77 +28,20 @@ pub struct Metrics {
     pub samples_per_second: f64,
 }
 
-/// The outcome of a run of steps.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Summary {
-    /// Steps done.
-    pub steps: u64,
-    /// The metrics of the last one.
-    pub last: Option<Metrics>,
-    /// Seconds of all steps together.
-    pub seconds: f64,
-    /// Why there are no more.
-    pub end: End,
-}
-
-/// Why training ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
-    /// All steps are done.
-    Done,
-    /// A stop was asked for.
-    Stopped,
-    /// Whoever saw the metrics wanted no more.
-    BrokenOff,
-    /// The loss or a gradient is not finite. If it is a gradient, no parameter has changed in the
-    /// step.
-    NotFinite {
-        /// The step, from 0.
-        step: u64,
-        /// In words.
-        what: &'static str,
-    },
-}
-
-/// Runs steps until `steps` are done in all (those before [`Executor::next_step`] count), `stop`
-/// says so, `see` breaks off, or numbers are not finite. `see` gets each step's metrics, and
-/// whether the step counts: the one that ends training because of its numbers does not.
+/// Runs the next step of `executor` over its batch of `data`: its metrics, and in words what of its
+/// numbers is not finite, which nothing can go on from. If it is a gradient, no parameter has
+/// changed in the step.
 ///
 /// # Errors
-/// When a rank fails, the steps before are done; those of `see`.
-pub fn train<E: From<ExecutionError>>(
-    executor: &mut Executor,
-    data: &Dataset,
-    steps: u64,
-    stop: impl Fn() -> bool,
-    mut see: impl FnMut(&mut Executor, &Metrics, bool) -> Result<ControlFlow<()>, E>,
-) -> Result<Summary, E> {
-    let mut summary = Summary { steps: 0, last: None, seconds: 0.0, end: End::Done };
-    while executor.next_step() < steps {
-        if stop() {
-            summary.end = End::Stopped;
-            break;
-        }
-        let step = executor.next_step();
-        let start = Instant::now();
-        let result = executor.step_if_finite(data.batch(step))?;
-        let line = measure(executor, step, &result, start.elapsed().as_secs_f64());
-        let may_skip = line.loss_scale.is_some_and(|scale| scale > LEAST_LOSS_SCALE) && line.grad_norm.is_none();
-        if let Some(what) = not_finite(&line, &result, || data.is_ignored(step)).filter(|_| !may_skip) {
-            summary.end = End::NotFinite { step, what };
-            let _ = see(executor, &line, false)?;
-            break;
-        }
-        let goes_on = see(executor, &line, true)?;
-        summary.steps += 1;
-        summary.seconds += line.seconds;
-        summary.last = Some(line);
-        if goes_on.is_break() {
-            summary.end = End::BrokenOff;
-            break;
-        }
-    }
-    Ok(summary)
+/// When a rank fails, the steps before are done.
+pub fn step(executor: &mut Executor, data: &Dataset) -> Result<(Metrics, Option<&'static str>), ExecutionError> {
+    let step = executor.next_step();
+    let start = Instant::now();
+    let result = executor.step_if_finite(data.batch(step))?;
+    let line = measure(executor, step, &result, start.elapsed().as_secs_f64());
+    let may_skip = line.loss_scale.is_some_and(|scale| scale > LEAST_LOSS_SCALE) && line.grad_norm.is_none();
+    let not_finite = not_finite(&line, &result, || data.is_ignored(step)).filter(|_| !may_skip);
+    Ok((line, not_finite))
 }
 
 /// The name of what is not finite in a step; a loss of which no label counts need not be finite.

@@ -2,7 +2,7 @@
 //! its way out, has a name that begins with a dot: whatever is killed when, each other is whole.
 
 use super::manifest::{HASH_NAME, NAME};
-use crate::failure::Failure;
+use crate::error::Error;
 use shardc_ir::diagnostic::{Diagnostic, Place};
 use std::fs::{self, File};
 use std::io;
@@ -24,8 +24,8 @@ impl Folder {
     ///
     /// # Errors
     /// If another run has it, or it cannot be written.
-    pub fn claim(path: &Path) -> Result<Folder, Failure> {
-        let cannot = |e: &io::Error| Failure::io(format!("cannot write checkpoints to `{}`", path.display()), e);
+    pub fn claim(path: &Path) -> Result<Folder, Error> {
+        let cannot = |e: &io::Error| Error::io(format!("cannot write checkpoints to `{}`", path.display()), e);
         if path.join(NAME).exists() {
             let error =
                 Diagnostic::error("this is a checkpoint, and no folder of checkpoints").at(Place::File(path.to_path_buf()));
@@ -137,11 +137,11 @@ pub fn list(path: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
 ///
 /// # Errors
 /// What the machine says of the folder.
-pub fn find(path: &Path) -> Result<Option<PathBuf>, Failure> {
+pub fn find(path: &Path) -> Result<Option<PathBuf>, Error> {
     if path.join(NAME).exists() {
         return Ok(Some(path.to_path_buf()));
     }
-    let cannot = |e: io::Error| Failure::io(format!("cannot read the checkpoints in `{}`", path.display()), &e);
+    let cannot = |e: io::Error| Error::io(format!("cannot read the checkpoints in `{}`", path.display()), &e);
     Ok(list(path).map_err(cannot)?.pop().map(|(_, path)| path))
 }
 
@@ -150,8 +150,8 @@ pub fn find(path: &Path) -> Result<Option<PathBuf>, Failure> {
 ///
 /// # Errors
 /// That there is one; what the machine says of the folder.
-pub fn refuse_later(path: &Path, first: u64, help: &str) -> Result<(), Failure> {
-    let cannot = |e: io::Error| Failure::io(format!("cannot read the checkpoints in `{}`", path.display()), &e);
+pub fn refuse_later(path: &Path, first: u64, help: &str) -> Result<(), Error> {
+    let cannot = |e: io::Error| Error::io(format!("cannot read the checkpoints in `{}`", path.display()), &e);
     let Some((other, _)) = list(path).map_err(cannot)?.into_iter().find(|(step, _)| *step >= first) else { return Ok(()) };
     let error = Diagnostic::error(format!("the folder has a checkpoint of step {other}, which is of another run"));
     Err(error.at(Place::File(path.to_path_buf())).help(help).into())

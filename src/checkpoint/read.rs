@@ -2,7 +2,7 @@
 
 use super::folder;
 use super::manifest::{FileRecord, HASH_NAME, Manifest, NAME, PieceRecord, StateRecord};
-use crate::failure::Failure;
+use crate::error::Error;
 use safetensors::tensor::{Metadata, TensorInfo};
 use sha2::{Digest, Sha256};
 use shardc_executor::data::safetensors_dtype;
@@ -53,18 +53,23 @@ impl Checkpoint {
         Ok(Checkpoint { path: path.to_path_buf(), manifest, places })
     }
 
-    /// Opens the checkpoint that a user names by `path`: that folder, or the latest of those in it.
+    /// The checkpoint at `path`, or the latest of the folder there; `None` where there is none.
     ///
     /// # Errors
-    /// As [`Checkpoint::open`].
-    pub fn named(path: &Path) -> Result<Checkpoint, Failure> {
-        match folder::find(path)? {
-            Some(found) => Ok(Checkpoint::open(&found)?),
-            None => {
-                let error = Diagnostic::error("there is no checkpoint").at(Place::File(path.to_path_buf()));
-                Err(error.help("name a folder `step-…`, or the one that has them").into())
-            }
-        }
+    /// As [`Checkpoint::open`]; a folder that cannot be read.
+    pub fn find(path: &Path) -> Result<Option<Checkpoint>, Error> {
+        Ok(folder::find(path)?.map(|path| Checkpoint::open(&path)).transpose()?)
+    }
+
+    /// As [`Checkpoint::find`], where there has to be one.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::find`]; that there is none.
+    pub fn named(path: &Path) -> Result<Checkpoint, Error> {
+        Checkpoint::find(path)?.ok_or_else(|| {
+            let error = Diagnostic::error("there is no checkpoint").at(Place::File(path.to_path_buf()));
+            error.help("name a folder `step-…`, or the one that has them").into()
+        })
     }
 
     /// The files that it has.

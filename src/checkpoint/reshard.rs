@@ -6,7 +6,7 @@ use super::made::{Described, finish};
 use super::read::Checkpoint;
 use super::restore::compare;
 use super::write::Written;
-use crate::failure::Failure;
+use crate::error::Error;
 use shardc_executor::init::initial_state;
 use shardc_executor::snapshot::{Copied, Piece, owned};
 use shardc_executor::tensor::Tensor;
@@ -23,7 +23,7 @@ use std::sync::Arc;
 /// # Errors
 /// As [`compare`]; a piece that is damaged; what the machine says of the new files, in which case
 /// there is no new checkpoint.
-pub fn reshard(checkpoint: &Checkpoint, mut programs: PlanSet, folder: &Folder) -> Result<PathBuf, Failure> {
+pub fn reshard(checkpoint: &Checkpoint, mut programs: PlanSet, folder: &Folder) -> Result<PathBuf, Error> {
     compare(checkpoint, &programs)?;
     let position = &checkpoint.manifest.position;
     programs.programs.iter_mut().for_each(|program| program.seed = position.seed);
@@ -34,16 +34,16 @@ pub fn reshard(checkpoint: &Checkpoint, mut programs: PlanSet, folder: &Folder) 
     made
 }
 
-fn make(checkpoint: &Checkpoint, programs: &PlanSet, folder: &Folder) -> Result<PathBuf, Failure> {
+fn make(checkpoint: &Checkpoint, programs: &PlanSet, folder: &Folder) -> Result<PathBuf, Error> {
     let position = &checkpoint.manifest.position;
-    let cannot = |why: String| Failure::Machine(format!("no checkpoint of step {}: {why}", position.step));
+    let cannot = |why: String| Error::Machine(format!("no checkpoint of step {}: {why}", position.step));
     let described = Described::of(programs);
     let states = programs.states().into_iter().map(|(program, state)| (state.name.as_str(), (program, state))).collect();
     let partial = folder.begin(position.step).map_err(|e| {
-        Failure::io(format!("no checkpoint of step {}: cannot make a folder in `{}`", position.step, folder.path().display()), &e)
+        Error::io(format!("no checkpoint of step {}: cannot make a folder in `{}`", position.step, folder.path().display()), &e)
     })?;
     let (mut files, mut bytes) = (vec![], vec![]);
-    for (rank, pieces) in (0..).zip(owned(programs).map_err(|why| Failure::Machine(why.into()))?) {
+    for (rank, pieces) in (0..).zip(owned(programs).map_err(|why| Error::Machine(why.into()))?) {
         let size = pieces.last().map_or(0, |last| last.bytes.end);
         bytes.clear();
         let lacks = |_| cannot(format!("there is no memory for what rank {rank} holds: {size} bytes"));
@@ -64,10 +64,10 @@ fn make(checkpoint: &Checkpoint, programs: &PlanSet, folder: &Folder) -> Result<
 type States<'a> = BTreeMap<&'a str, (&'a Program, &'a StateVariable)>;
 
 /// Fills in the `pieces` of one state variable among the `bytes` of a rank.
-fn fill(checkpoint: &Checkpoint, states: &States<'_>, pieces: &[Piece], bytes: &mut [u8]) -> Result<(), Failure> {
+fn fill(checkpoint: &Checkpoint, states: &States<'_>, pieces: &[Piece], bytes: &mut [u8]) -> Result<(), Error> {
     let Some(Piece { state: name, dtype, .. }) = pieces.first() else { return Ok(()) };
     let Some(record) = checkpoint.manifest.states.get(name) else {
-        let (program, state) = states.get(name.as_str()).ok_or_else(|| Failure::Machine(format!("`{name}` is no state")))?;
+        let (program, state) = states.get(name.as_str()).ok_or_else(|| Error::Machine(format!("`{name}` is no state")))?;
         let whole = initial_state(program, state, |_| None)?.cast(*dtype);
         pieces.iter().for_each(|piece| piece.copy_of_whole(&whole.bytes, &whole.shape, &mut bytes[piece.bytes.clone()]));
         return Ok(());

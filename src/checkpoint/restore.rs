@@ -2,7 +2,7 @@
 
 use super::manifest::StateRecord;
 use super::read::Checkpoint;
-use crate::failure::Failure;
+use crate::error::Error;
 use shardc_executor::run::Executor;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, Place, counted};
 use shardc_ir::plan::set::PlanSet;
@@ -69,7 +69,7 @@ fn mismatch(record: &StateRecord, program: &Program, state: &StateVariable) -> O
 ///
 /// # Errors
 /// As [`compare`]; a damaged piece; a failed rank.
-pub fn restore(checkpoint: &Checkpoint, executor: &mut Executor) -> Result<Differences, Failure> {
+pub fn restore(checkpoint: &Checkpoint, executor: &mut Executor) -> Result<Differences, Error> {
     let programs = executor.programs().clone();
     let differences = compare(checkpoint, &programs)?;
     for (_, state) in programs.states() {

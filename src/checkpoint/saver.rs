@@ -6,7 +6,7 @@ use super::made::{Described, finish};
 use super::manifest::{Manifest, Position};
 use super::read::Checkpoint;
 use super::write::Written;
-use crate::failure::Failure;
+use crate::error::Error;
 use shardc_executor::run::{ExecutionError, Executor};
 use shardc_executor::snapshot::{Copied, Snapshots};
 use shardc_ir::reason::Reason;
@@ -77,7 +77,7 @@ impl Saver {
     ///
     /// # Errors
     /// If the folder cannot be used.
-    pub fn new(path: &Path, keep: Keep, executor: &Executor, control: Arc<Control>) -> Result<Saver, Failure> {
+    pub fn new(path: &Path, keep: Keep, executor: &Executor, control: Arc<Control>) -> Result<Saver, Error> {
         let folder = if control.rank() == 0 { Some(Arc::new(Folder::claim(path)?)) } else { None };
         Ok(Saver {
             path: path.to_path_buf(),

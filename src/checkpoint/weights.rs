@@ -4,7 +4,7 @@
 use super::manifest::StateRecord;
 use super::read::{Checkpoint, damaged};
 use super::write::header;
-use crate::failure::Failure;
+use crate::error::Error;
 use shardc_executor::init::put_together;
 use shardc_executor::tensor::Tensor;
 use shardc_ir::diagnostic::{Diagnostic, Place};
@@ -57,7 +57,7 @@ impl<'a> Weights<'a> {
     ///
     /// # Errors
     /// If the form takes no such name; a piece that is damaged; those of `out`.
-    pub fn write(&self, out: &mut dyn FnMut(&[u8]) -> Result<(), Failure>) -> Result<(), Failure> {
+    pub fn write(&self, out: &mut dyn FnMut(&[u8]) -> Result<(), Error>) -> Result<(), Error> {
         let mut tensors: Vec<(&str, Type)> = self.all.iter().filter_map(|(name, parts)| Some((*name, ty(parts)?))).collect();
         // Readers want each tensor to begin at a multiple of its elements' bytes.
         tensors.sort_by_key(|(name, ty)| (Reverse(ty.dtype.bytes()), *name));
@@ -71,7 +71,7 @@ impl<'a> Weights<'a> {
             end += (ty.elements() * ty.dtype.bytes()) as usize;
             (*name, ty.dtype, &ty.shape[..], start..end)
         });
-        out(&header(entries).map_err(|why| Failure::Machine(why.into()))?)?;
+        out(&header(entries).map_err(|why| Error::Machine(why.into()))?)?;
         tensors.iter().try_for_each(|(name, _)| out(&self.get(name)?.bytes))
     }
 }

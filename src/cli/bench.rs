@@ -1,10 +1,12 @@
 //! `shardc bench`: how fast this machine is, and beside that its kernels or the steps of a job.
 
-use super::job::{Job, JobArgs, TrustArgs};
+use super::failure::Failure;
+use super::job::{JobArgs, TrustArgs};
 use super::machine::MachineArgs;
 use super::output::{note, print};
 use super::profile::{kind, program, step};
-use crate::failure::Failure;
+use crate::job::Job;
+use crate::machine::Machine;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use shardc_executor::bench::{self, Peaks, kernels};
@@ -109,21 +111,21 @@ impl Bench {
     /// # Errors
     /// All that is wrong with the job; a machine without memory for it.
     pub fn run(self) -> Result<(), Failure> {
-        self.machine.check(Some("bench"))?;
+        let machine = self.machine.read(Some("bench"))?;
         let source = self.source.clone().map(|source| JobArgs::new(source, self.spec.clone(), self.trust.clone()));
         let job = source.map(|source| source.open(true)).transpose()?;
-        let threads = self.machine.threads();
-        let machine = |why: Reason| Failure::Machine(why.into());
-        let mut peaks = Peaks::measure(threads).map_err(machine)?;
+        let threads = machine.threads();
+        let failed = |why: Reason| Failure::Machine(why.into());
+        let mut peaks = Peaks::measure(threads).map_err(failed)?;
         let (mut lines, step) = match &job {
             Some(job) => {
                 let programs = job.training()?;
-                let (turns, shortest) = self.steps(job, programs)?;
-                peaks = peaks.max(Peaks::measure(threads).map_err(machine)?);
+                let (turns, shortest) = self.steps(job, programs, &machine)?;
+                peaks = peaks.max(Peaks::measure(threads).map_err(failed)?);
                 let (lines, step) = summed(programs, &turns, shortest, peaks);
                 (lines, Some(step))
             }
-            None => (self.kernels(threads, peaks).map_err(machine)?, None),
+            None => (self.kernels(threads, peaks).map_err(failed)?, None),
         };
         lines.retain(|line| self.wants(line));
         let (product_gflops, copy_gbytes) = (peaks.flops / 1e9, peaks.bytes / 1e9);
@@ -157,9 +159,9 @@ impl Bench {
     }
 
     /// Steps of the job over made-up data: the shortest time of each turn, and of a step.
-    fn steps(&self, job: &Job, programs: &PlanSet) -> Result<(Vec<Vec<Timed>>, Duration), Failure> {
+    fn steps(&self, job: &Job, programs: &PlanSet, machine: &Machine) -> Result<(Vec<Vec<Timed>>, Duration), Failure> {
         const WARM: u64 = 2;
-        let mut executor = job.start(programs, &self.machine)?;
+        let mut executor = job.start(programs, machine)?;
         let batch = made_up(&input_specs(programs), programs.first().batch);
         let (mut best, mut shortest) = (Vec::<Vec<Timed>>::new(), Duration::MAX);
         note(&format!("timing {} of {}", counted(self.steps, "step"), counted(programs.mesh().world_size(), "rank")));

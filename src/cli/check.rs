@@ -2,12 +2,14 @@
 //! states; with `--replay` also against all its ranks in lockstep in one thread, to the bit.
 
 use super::compare::{self, Row, table};
+use super::failure::Failure;
 use super::held;
-use super::job::{DataArgs, Job, JobArgs};
+use super::job::{DataArgs, JobArgs};
 use super::machine::MachineArgs;
 use super::output::print;
 use super::traffic;
-use crate::failure::Failure;
+use crate::job::Job;
+use crate::machine::Machine;
 use clap::Args;
 use shardc_executor::data::{Dataset, input_specs};
 use shardc_executor::replay::{Compared, Replay};
@@ -43,7 +45,7 @@ impl Check {
     /// # Errors
     /// If one is beyond tolerance; all that is wrong with the plan or its data.
     pub fn run(self) -> Result<(), Failure> {
-        self.machine.check(self.replay.then_some("--replay"))?;
+        let machine = self.machine.read(self.replay.then_some("--replay"))?;
         let job = self.job.open(true)?;
         let training = job.training()?;
         let data = self.data.open(input_specs(training), job.batches(training))?;
@@ -52,8 +54,8 @@ impl Check {
             let error = Diagnostic::error(format!("the data has {}, not {}", counted(there, "batch"), self.batches));
             return Err(error.at_opt(self.data.path.first().cloned().map(Place::File)).help("use a smaller `--batches`").into());
         }
-        let mut plan = job.start(training, &self.machine)?;
-        let mut reference = job.start_on_cpu(&job.reference()?, &self.machine)?;
+        let mut plan = job.start(training, &machine)?;
+        let mut reference = job.start_on_cpu(&job.reference()?, &machine)?;
         let mut holds = true;
         for batch in 0..self.batches {
             if batch > 0 {
@@ -83,7 +85,7 @@ impl Check {
         print(&held)?;
         drop((plan, reference));
         if self.replay {
-            holds &= self.replays(&job, training, &data)?;
+            holds &= self.replays(&job, (training, &machine), &data)?;
         }
         if holds {
             print("the plan computes what its reference computes\n")
@@ -95,8 +97,8 @@ impl Check {
 
     /// Runs each batch at once and in turn, and prints what was compared; whether all bits are the
     /// same.
-    fn replays(&self, job: &Job, programs: &PlanSet, data: &Dataset) -> Result<bool, Failure> {
-        let mut executor = job.start(programs, &self.machine)?;
+    fn replays(&self, job: &Job, (programs, machine): (&PlanSet, &Machine), data: &Dataset) -> Result<bool, Failure> {
+        let mut executor = job.start(programs, machine)?;
         for batch in 0..self.batches {
             if batch > 0 {
                 job.reset(&mut executor)?;

@@ -1,14 +1,15 @@
 //! `shardc export`: the weights of a checkpoint, or the model with them, as `train --export` writes
 //! it.
 
-use super::divergence::check_weights;
+use super::failure::Failure;
 use super::job::{JobArgs, TrustArgs};
-use super::output::{note, writable, write_pieces};
+use super::output::{note, writable};
 use super::overwrite::Files;
 use crate::checkpoint::read::Checkpoint;
 use crate::checkpoint::restore::{Differences, compare};
 use crate::checkpoint::weights::Weights;
-use crate::failure::Failure;
+use crate::job::check_weights;
+use crate::replace::write_pieces;
 use crate::report;
 use clap::Args;
 use std::path::{Path, PathBuf};

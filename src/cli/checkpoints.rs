@@ -1,21 +1,11 @@
-//! `--checkpoint` and `--resume`: checkpoints of a run, and the one that it goes on from.
+//! The arguments about checkpoints, and the one that a run goes on from.
 
-use super::output::note;
-use crate::checkpoint::folder;
-use crate::checkpoint::manifest::{DataPosition, Position};
+use super::failure::Failure;
 use crate::checkpoint::read::Checkpoint;
-use crate::checkpoint::restore::{compare, restore};
-use crate::checkpoint::saver::{Keep, Saved, Saver};
-use crate::failure::Failure;
-use crate::report;
+use crate::checkpoint::saver::Keep;
+use crate::training::Saving;
 use clap::Args;
-use shardc_executor::data::Dataset;
-use shardc_executor::run::{ExecutionError, Executor};
-use shardc_ir::diagnostic::{Diagnostic, Place};
-use shardc_ir::plan::set::PlanSet;
-use shardc_launch::control::Control;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 
 /// The arguments.
 #[derive(Debug, Args)]
@@ -41,158 +31,27 @@ pub struct CheckpointArgs {
 /// What `--resume` says by itself: the latest checkpoint of `--checkpoint`.
 const LATEST: &str = "latest";
 
-/// The checkpoints of a run.
-pub struct Checkpoints {
-    saver: Saver,
-    every: Option<u64>,
-    seed: u64,
-    shuffle: bool,
-    speaks: bool,
-    /// The step of the last one that was begun, or that the run goes on from.
-    begun: Option<u64>,
-}
-
 impl CheckpointArgs {
+    /// The checkpoints that are wanted.
+    pub fn read(&self, keep_best: bool) -> Option<Saving> {
+        let keep = Keep { latest: self.keep as usize, best: keep_best };
+        self.checkpoint.clone().map(|folder| Saving { folder, every: self.checkpoint_every.or(self.every), keep })
+    }
+
     /// The checkpoint that training goes on from; `None` where it begins.
     ///
     /// # Errors
-    /// If it is damaged; if there are checkpoints that this run would mix with its own.
+    /// If there is none where one is named, or it is damaged.
     pub fn resumed(&self) -> Result<Option<Checkpoint>, Failure> {
-        let named = match (&self.resume, &self.checkpoint) {
-            (Some(path), Some(own)) if path.as_os_str() == LATEST => Some(own),
+        let path = match (&self.resume, &self.checkpoint) {
+            (Some(path), Some(own)) if path.as_os_str() == LATEST => own,
             (Some(path), None) if path.as_os_str() == LATEST => {
                 return Err(Failure::Usage("`--resume` needs a checkpoint, or `--checkpoint DIR` with some".into()));
             }
-            (named, _) => named.as_ref(),
+            (Some(path), _) if Some(path) != self.checkpoint.as_ref() => return Ok(Some(Checkpoint::named(path)?)),
+            (Some(path), _) => path,
+            (None, _) => return Ok(None),
         };
-        let resumed = match named {
-            Some(path) if Some(path) == self.checkpoint.as_ref() => {
-                folder::find(path)?.map(|path| Checkpoint::open(&path)).transpose()?
-            }
-            named => named.map(|path| Checkpoint::named(path)).transpose()?,
-        };
-        let Some(own) = &self.checkpoint else { return Ok(resumed) };
-        // Of this run are the one that it goes on from, if that is here, and those before.
-        let first = match &resumed {
-            Some(resumed) if is_in(&resumed.path, own) => resumed.manifest.position.step + 1,
-            Some(resumed) => resumed.manifest.position.step,
-            None => 0,
-        };
-        folder::refuse_later(own, first, "go on from it with `--resume`, or give this run a folder of its own")?;
-        Ok(resumed)
-    }
-
-    /// Readies what this run saves of `executor`; `control` is the end of this process, if ranks
-    /// are processes.
-    ///
-    /// # Errors
-    /// If the folder cannot be used.
-    pub fn start(
-        &self,
-        executor: &Executor,
-        resumed: Option<&Checkpoint>,
-        control: Option<Arc<Control>>,
-        shuffle: bool,
-        keep_best: bool,
-    ) -> Result<Option<Checkpoints>, Failure> {
-        let Some(path) = &self.checkpoint else { return Ok(None) };
-        let control = control.unwrap_or_else(|| Arc::new(Control::alone()));
-        let (keep, speaks) = (Keep { latest: self.keep as usize, best: keep_best }, control.rank() == 0);
-        let own = resumed.filter(|resumed| is_in(&resumed.path, path));
-        let begun = own.map(|resumed| resumed.manifest.position.step);
-        let (saver, seed) = (Saver::new(path, keep, executor, control)?, executor.programs().first().seed);
-        Ok(Some(Checkpoints { saver, every: self.checkpoint_every.or(self.every), seed, shuffle, speaks, begun }))
-    }
-}
-
-/// Whether the checkpoint at `path` is one of `folder`, under whatever names.
-fn is_in(path: &Path, folder: &Path) -> bool {
-    let real = |path: &Path| path.canonicalize().ok();
-    real(path).is_some_and(|path| path.parent() == real(folder).as_deref())
-}
-
-/// Lets a run of `programs` over `data` go on from a checkpoint.
-///
-/// # Errors
-/// If the checkpoint is of another model, or of samples in another order.
-pub fn resume(checkpoint: &Checkpoint, programs: &PlanSet, data: &mut Dataset, shuffle: bool) -> Result<(), Failure> {
-    let Position { step, data: before, .. } = checkpoint.manifest.position;
-    let at = Place::File(checkpoint.path.clone());
-    if before.shuffle != shuffle {
-        let (had, help) = if before.shuffle { ("", "add") } else { ("not ", "leave out") };
-        let error = Diagnostic::error(format!("samples were {had}shuffled until this checkpoint")).at(at);
-        return Err(error.help(format!("{help} `--shuffle`, so that the order of samples goes on")).into());
-    }
-    report::print(&compare(checkpoint, programs)?.warnings(checkpoint));
-    data.resume(step, before.epoch, before.sample);
-    if before.samples != data.samples() {
-        let message = format!("the data has {} samples, and had {} until this checkpoint", data.samples(), before.samples);
-        report::print(&[Diagnostic::warning(message).at(at).label("the order of samples is another one from here on")]);
-    }
-    Ok(())
-}
-
-/// Gives ranks the state of a checkpoint.
-///
-/// # Errors
-/// If a piece is damaged, or a rank fails.
-pub fn load(checkpoint: &Checkpoint, executor: &mut Executor) -> Result<(), Failure> {
-    restore(checkpoint, executor).map(drop)
-}
-
-impl Checkpoints {
-    /// Whether a checkpoint is wanted after so many steps.
-    pub fn is_due(&self, steps: u64) -> bool {
-        self.every.is_some_and(|every| steps.is_multiple_of(every))
-    }
-
-    /// Begins to save a checkpoint between two steps.
-    ///
-    /// # Errors
-    /// If a rank failed.
-    pub fn save(&mut self, executor: &Executor, data: &Dataset, validation_loss: Option<f64>) -> Result<(), ExecutionError> {
-        let step = executor.next_step();
-        let (epoch, sample) = data.place(step);
-        let data = DataPosition { epoch, sample, samples: data.samples(), shuffle: self.shuffle };
-        self.begun = Some(step);
-        self.saver.settle();
-        self.tell();
-        self.saver.save(executor, Position { step, seed: self.seed, data, validation_loss })
-    }
-
-    /// Goes on with what was begun.
-    pub fn poll(&mut self) {
-        self.saver.poll();
-        self.tell();
-    }
-
-    /// Tells of a checkpoint that could not be saved, or removed.
-    fn tell(&mut self) {
-        let Some(Saved { step, result, left }) = self.saver.news().filter(|_| self.speaks) else { return };
-        if let Err(why) = result {
-            note(&format!("warning: no checkpoint of step {step}: {why}; training goes on"));
-        }
-        left.iter().for_each(|left| note(&format!("warning: {left}")));
-    }
-
-    /// Saves what is not saved yet, if the state `is_good`, and waits for what was begun: where the
-    /// last checkpoint is.
-    ///
-    /// # Errors
-    /// If it is not there.
-    pub fn finish(
-        mut self,
-        executor: &Executor,
-        data: &Dataset,
-        validation_loss: Option<f64>,
-        is_good: bool,
-    ) -> Result<Option<PathBuf>, Failure> {
-        if is_good && self.begun != Some(executor.next_step()) {
-            self.save(executor, data, validation_loss)?;
-        }
-        self.saver.settle();
-        let Some(Saved { step, result, left }) = self.saver.news().filter(|_| self.speaks) else { return Ok(None) };
-        left.iter().for_each(|left| note(&format!("warning: {left}")));
-        result.map(Some).map_err(|why| Failure::Machine(format!("no checkpoint of step {step}: {why}")))
+        Ok(Checkpoint::find(path)?)
     }
 }

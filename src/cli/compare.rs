@@ -1,7 +1,7 @@
 //! One step of a plan beside the same step of its reference: loss, norm, every gradient, and what
 //! every state variable has become.
 
-use crate::failure::Failure;
+use super::failure::Failure;
 use shardc_executor::run::{Executor, StepResult};
 use shardc_executor::tensor::Tensor;
 use shardc_ir::columns::{Column, align};

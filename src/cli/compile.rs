@@ -1,9 +1,9 @@
 //! `shardc compile`: a model and a spec to a plan directory, with a summary of what it will do.
 
 use super::decisions;
+use super::failure::Failure;
 use super::output::print;
 use super::overwrite::Files;
-use crate::failure::Failure;
 use crate::plan_dir::{self, Manifest};
 use crate::proof::sent;
 use crate::{Compiled, Options, compile, cuda, trace};

@@ -1,7 +1,7 @@
 //! `--tensorboard`: the metrics as curves. Errors of the file do not end training.
 
+use super::failure::Failure;
 use super::metrics::Line;
-use crate::failure::Failure;
 use crate::tensorboard::Writer;
 use std::io;
 use std::path::Path;

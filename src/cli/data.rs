@@ -1,7 +1,7 @@
 //! `shardc data`: what a data file or folder holds, for people or for programs.
 
+use super::failure::Failure;
 use super::output::print;
-use crate::failure::Failure;
 use clap::Args;
 use serde::Serialize;
 use shardc_executor::data::{ArrayDescription, Contents, Counts, Description, Number, describe};
@@ -162,8 +162,8 @@ fn common_samples(arrays: &[ArrayDescription]) -> Option<u64> {
 
 fn row(name: &str, contents: &Contents) -> [String; 7] {
     let Contents { header, range } = contents;
-    let (least, greatest) = range.ends.map(|(least, greatest)| (number_text(least), number_text(greatest))).unzip();
-    let mean = range.mean().filter(|_| header.element.is_float()).map(|mean| number_text(Number::Real(mean)));
+    let (least, greatest) = range.ends.map(|(least, greatest)| (least.to_string(), greatest.to_string())).unzip();
+    let mean = range.mean().filter(|_| header.element.is_float()).map(|mean| Number::Real(mean).to_string());
     let not_finite = match range.not_finite {
         0 => String::new(),
         1 => "1 is not finite".to_string(),
@@ -172,15 +172,6 @@ fn row(name: &str, contents: &Contents) -> [String; 7] {
     let numbers = [least, mean, greatest].map(Option::unwrap_or_default);
     let [least, mean, greatest] = numbers;
     [shown(name), header.element.to_string(), format!("{:?}", header.shape), least, mean, greatest, not_finite]
-}
-
-/// A number, short.
-pub fn number_text(number: Number) -> String {
-    match number {
-        Number::Whole(n) => n.to_string(),
-        Number::Real(x) if x == 0.0 || (1e-3..1e5).contains(&x.abs()) => format!("{x:.4}"),
-        Number::Real(x) => format!("{x:.3e}"),
-    }
 }
 
 /// A name that a terminal can show.

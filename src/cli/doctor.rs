@@ -1,8 +1,8 @@
 //! `shardc doctor`: what this machine has for plans on GPUs, and links to libraries that the loader
 //! does not find by themselves.
 
+use super::failure::Failure;
 use super::output::print;
-use crate::failure::Failure;
 use clap::Args;
 use shardc_gpu::cuda::{Found, Libraries};
 use shardc_ir::columns::{Column, align};

@@ -1,18 +1,16 @@
 //! `shardc eval`: the mean loss over data, with accuracy or perplexity, and the model's outputs.
 
-use super::job::{Batches, DataArgs, Job, JobArgs};
+use super::failure::Failure;
+use super::job::{DataArgs, JobArgs};
 use super::machine::MachineArgs;
 use super::output::{print, writable, write_whole};
-use crate::evaluation::{Evaluation, Score, Totals};
-use crate::failure::Failure;
+use crate::evaluation::Score;
 use crate::report;
 use clap::Args;
-use shardc_executor::data::{input_specs, npz_bytes};
+use shardc_executor::data::npz_bytes;
 use shardc_ir::columns::{Column, align};
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, Place, counted};
-use shardc_ir::plan::set::PlanSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 /// The arguments.
 #[derive(Debug, Args)]
@@ -37,55 +35,17 @@ impl Eval {
     /// # Errors
     /// All that is wrong with the job or its data; a failed rank.
     pub fn run(self) -> Result<(), Failure> {
-        self.machine.check(None)?;
+        let machine = self.machine.read(None)?;
         let files = self.job.files().reads_data(&self.data.path);
         files.writes("--outputs", self.outputs.as_deref()).check()?;
         self.outputs.iter().try_for_each(|path| writable(path))?;
         let job = self.job.open(false)?;
-        let programs = &job.programs.eval;
-        let mut evaluation = Evaluation::new(&job.spec, programs, job.labels_are_inputs);
-        if self.outputs.is_some() {
-            evaluation = evaluation.keep_outputs();
-        }
-        let mut executor = job.start(programs, &self.machine)?;
-        if programs.inputs().is_empty() {
-            let totals = evaluation.run_without_data(&mut executor)?;
-            return self.finish(&evaluation, totals);
-        }
-        let data = self.data.open(input_specs(programs), Batches { size: 1, ..Batches::default() })?;
-        let Some(mut totals) = evaluation.run(&mut executor, &data, || false)? else { return Ok(()) };
-        if totals.left > 0 {
-            drop(executor);
-            let programs = self.programs_of_rest(&job, totals.left, evaluation.batch())?;
-            let rest = Arc::new(evaluation.rest(&data, &totals));
-            let result = job.start(&programs, &self.machine)?.step(rest.clone())?;
-            evaluation.add_rest(&mut totals, &rest, result);
-        }
-        self.finish(&evaluation, totals)
-    }
-
-    /// Writes and prints what the samples came to.
-    fn finish(&self, evaluation: &Evaluation, totals: Totals) -> Result<(), Failure> {
+        let evaluated = job.evaluate(&machine, &self.data.path, self.data.context, self.outputs.is_some())?;
         if let Some(path) = &self.outputs {
-            report::print(&left_out(&totals.outputs.differing, path));
-            write_whole(path, &npz_bytes(&totals.outputs.arrays)?)?;
+            report::print(&left_out(&evaluated.outputs.differing, path));
+            write_whole(path, &npz_bytes(&evaluated.outputs.arrays)?)?;
         }
-        print(&self.text(&evaluation.score(&totals), totals.samples)?)
-    }
-
-    /// The programs of the model at the size of the `left` samples, on one rank.
-    fn programs_of_rest(&self, job: &Job, left: u64, batch: u64) -> Result<PlanSet, Failure> {
-        let programs = job.resized(left).map_err(|errors| {
-            let message = match left {
-                1 => format!("the last sample fills no batch of {batch}, and cannot be filled up"),
-                _ => format!("the last {left} samples fill no batch of {batch}, and cannot be filled up"),
-            };
-            let why = errors.first().map_or(String::new(), |error| format!("the model has no other size: {}", error.message));
-            let place = self.data.path.last().cloned().map(Place::File);
-            let error = Diagnostic::error(message).at_opt(place).label(why);
-            error.help(format!("evaluate a multiple of {batch} samples, or export the model with a dynamic batch"))
-        })?;
-        Ok(programs)
+        print(&self.text(&evaluated.score, evaluated.samples)?)
     }
 
     fn text(&self, score: &Score, samples: u64) -> Result<String, Failure> {

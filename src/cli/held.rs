@@ -1,6 +1,6 @@
 //! The memory that ranks have taken beside that which their programs say.
 
-use crate::failure::Failure;
+use super::failure::Failure;
 use shardc_executor::run::Executor;
 use shardc_ir::columns::{Column, align};
 use shardc_ir::plan::aligned;

@@ -1,9 +1,9 @@
 //! `shardc help`: of the program, of one command, or of the spec: its page, or the section of one
 //! statement.
 
+use super::failure::Failure;
 use super::output::{no_reader_is_no_failure, print};
 use super::page;
-use crate::failure::Failure;
 use clap::{Args, Command};
 use shardc_frontend::spec::statement_kinds;
 use shardc_ir::diagnostic::near_names;

@@ -1,8 +1,8 @@
 //! `shardc init`: a starter spec for a model, with what the model has as comments.
 
 use super::decisions;
+use super::failure::Failure;
 use super::output::print;
-use crate::failure::Failure;
 use crate::report;
 use clap::Args;
 use shardc_frontend::onnx::{self, Dim, Outline, Port};

@@ -1,9 +1,9 @@
 //! `shardc inspect PLAN/`: a plan for people or for programs.
 
+use super::failure::Failure;
 use super::output::write;
 use super::overwrite::Files;
 use crate::cuda;
-use crate::failure::Failure;
 use crate::plan_dir::{self, PlanDir, Trust};
 use crate::proof::{plan_reference, sent};
 use clap::builder::{PossibleValuesParser, TypedValueParser};

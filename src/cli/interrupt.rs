@@ -2,9 +2,9 @@
 //! work to end after the current step, the second ends the process. If memory lacks, the process
 //! ends with words.
 
+use super::failure::Failure;
 use super::foot;
 use super::output::note;
-use crate::failure::Failure;
 use shardc_ir::reason::Reason;
 use signal_hook::consts::SIGABRT;
 use signal_hook::flag;
@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::mpsc::{self, Receiver};
 
 /// The signal that asked for the end, if one did so far.
+#[derive(Clone)]
 pub struct Interrupt(Arc<AtomicI32>);
 
 impl Interrupt {

@@ -1,8 +1,8 @@
 //! `shardc launch`: ranks of a command as processes of this machine.
 
+use super::failure::Failure;
 use super::interrupt;
 use super::output::note;
-use crate::failure::Failure;
 use clap::Args;
 use shardc_launch::local::Launcher;
 use std::env;

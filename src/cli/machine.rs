@@ -1,12 +1,10 @@
 //! What of the machine a job computes on: threads of this process, or GPUs.
 
+use super::failure::Failure;
 use crate::cuda::run::How;
-use crate::failure::Failure;
+use crate::machine::{Device, Machine};
 use clap::{Args, ValueEnum};
 use shardc_executor::inject::Injections;
-use shardc_executor::world::World;
-use shardc_ir::plan::set::PlanSet;
-use std::thread::available_parallelism;
 use std::time::Duration;
 
 /// `5` or `5ms`.
@@ -50,25 +48,30 @@ pub struct MachineArgs {
     /// Let the sender of a message wait until it is received, which changes no result
     #[arg(long)]
     strict: bool,
-    /// Faults that are to be made on CPU ranks.
-    #[arg(skip)]
-    pub faults: Injections,
 }
 
 impl MachineArgs {
-    /// Refuses flags that mean nothing on the device, `flag` of the command's own among them where
-    /// it was given.
+    /// The machine; flags that mean nothing on the device are refused, `flag` of the command's own
+    /// among them where it was given.
     ///
     /// # Errors
-    /// The first such flag.
-    pub fn check(&self, flag: Option<&str>) -> Result<(), Failure> {
+    /// The first of them.
+    pub fn read(&self, flag: Option<&str>) -> Result<Machine, Failure> {
         let of_cpu = [self.delays.map(|_| "--delays"), self.strict.then_some("--strict"), flag];
         let of_cuda = [self.no_graph.then_some("--no-graph"), self.tune.then_some("--tune")];
         let (wrong, needed) = match self.device {
             DeviceKind::Cuda => (of_cpu.into_iter().flatten().next(), "cpu"),
             DeviceKind::Cpu => (of_cuda.into_iter().flatten().next(), "cuda"),
         };
-        wrong.map_or(Ok(()), |flag| Err(Failure::Usage(format!("`{flag}` needs `--device {needed}`"))))
+        if let Some(flag) = wrong {
+            return Err(Failure::Usage(format!("`{flag}` needs `--device {needed}`")));
+        }
+        let device = match self.device {
+            DeviceKind::Cpu => Device::Cpu,
+            DeviceKind::Cuda => Device::Cuda(How { graphs: !self.no_graph, tune: self.tune }),
+        };
+        let (threads, delays) = (self.threads.map(|n| n as usize), self.delays.map(|longest| (self.delay_seed, longest)));
+        Ok(Machine { device, threads, delays, strict: self.strict, faults: Injections::default() })
     }
 
     /// Refuses what ranks that are processes cannot do.
@@ -80,30 +83,5 @@ impl MachineArgs {
             DeviceKind::Cpu if self.strict => Err(Failure::Usage("ranks that are processes send no messages `--strict`".into())),
             DeviceKind::Cpu | DeviceKind::Cuda => Ok(()),
         }
-    }
-
-    /// How steps run on GPUs.
-    pub fn how(&self) -> How {
-        How { graphs: !self.no_graph, tune: self.tune }
-    }
-
-    /// The world in which ranks meet.
-    pub fn world(&self) -> World {
-        let world = match self.delays {
-            Some(longest) => World::with_delays(self.delay_seed, longest),
-            None => World::default(),
-        };
-        let world = if self.strict { world.strict() } else { world };
-        world.with_faults(self.faults.clone())
-    }
-
-    /// The threads of all ranks together.
-    pub fn threads(&self) -> usize {
-        self.threads.map_or_else(|| available_parallelism().map_or(1, |n| n.get()), |threads| threads as usize)
-    }
-
-    /// The threads of each rank of `programs`.
-    pub fn threads_per_rank(&self, programs: &PlanSet) -> usize {
-        (self.threads() / programs.mesh().world_size() as usize).max(1)
     }
 }

@@ -1,8 +1,8 @@
 //! The metrics file: one JSON object a step. Errors of it do not end training.
 
+use super::failure::Failure;
 use super::output::note;
 use crate::evaluation::Score;
-use crate::failure::Failure;
 use serde::Serialize;
 use serde_json::Value;
 use shardc_executor::train::Metrics;

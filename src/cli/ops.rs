@@ -1,7 +1,7 @@
 //! `shardc ops`: the table of all ops.
 
+use super::failure::Failure;
 use super::output::print;
-use crate::failure::Failure;
 use shardc_ir::ops::table::{table, table_text};
 
 /// Prints every op's letters, linearity, gradient and kernel form.

@@ -1,10 +1,10 @@
 //! Text to people and programs: results to standard output or a file, notes to standard error.
 
+use super::failure::Failure;
 use super::foot;
-use crate::failure::Failure;
-use crate::replace;
+use crate::replace::{is_stream, write_pieces};
 use shardc_ir::diagnostic::shown;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
@@ -33,20 +33,7 @@ pub fn write(text: &str, file: Option<&Path>) -> Result<(), Failure> {
 
 /// Writes a file whole or not at all. A pipe or the like is written to as it is.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    write_pieces(path, |out| out(bytes))
-}
-
-/// [`write_whole`], of what `fill` gives piece by piece.
-pub fn write_pieces(
-    path: &Path,
-    fill: impl FnOnce(&mut dyn FnMut(&[u8]) -> Result<(), Failure>) -> Result<(), Failure>,
-) -> Result<(), Failure> {
-    let failed = |error: io::Error| Failure::io(format!("cannot write `{}`", path.display()), &error);
-    if is_stream(path) {
-        let file = File::create(path).map_err(failed)?;
-        return replace::write_into(&file, fill, failed);
-    }
-    replace::write_file(path, fill, failed)
+    Ok(write_pieces(path, |out| out(bytes))?)
 }
 
 /// Refuses a file that cannot be written, before work that would be lost with it. A path that is no
@@ -59,11 +46,6 @@ pub fn writable(path: &Path) -> Result<(), Failure> {
     let opened = OpenOptions::new().append(true).create(true).open(path).map(drop);
     let left = if existed || opened.is_err() { Ok(()) } else { fs::remove_file(path) };
     opened.and(left).map_err(|e| Failure::io(format!("cannot write `{}`", path.display()), &e))
-}
-
-/// A pipe, a terminal, a device: what is written there overwrites nothing.
-pub fn is_stream(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|there| !there.is_file() && !there.is_dir())
 }
 
 /// Writes a line to standard error, above one that redraws itself; if nobody reads it, nothing is

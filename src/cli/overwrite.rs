@@ -1,10 +1,10 @@
 //! The files that a command reads and writes: no output takes the place of an input or of another
 //! output, under whatever name.
 
-use super::output::is_stream;
+use super::failure::Failure;
 use crate::checkpoint::read::Checkpoint;
-use crate::failure::Failure;
 use crate::plan_dir;
+use crate::replace::is_stream;
 use shardc_frontend::onnx;
 use shardc_ir::diagnostic::{Diagnostic, Place};
 use std::fs;

@@ -1,8 +1,8 @@
 //! Where the time of training went: tables for people, and a trace of the last step for
 //! `chrome://tracing` or Perfetto.
 
+use super::failure::Failure;
 use super::output::{print, write_whole};
-use crate::failure::Failure;
 use serde_json::json;
 use shardc_executor::bench::Peaks;
 use shardc_executor::profile::{Profile, Timed};

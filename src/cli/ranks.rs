@@ -1,8 +1,8 @@
 //! This process as one rank of several, each a process: who started it, and what the ranks agree on
 //! before the first step and between steps.
 
+use super::failure::Failure;
 use super::interrupt::Interrupt;
-use crate::failure::Failure;
 use clap::Args;
 use shardc_ir::plan::set::PlanSet;
 use shardc_ir::plan_file;

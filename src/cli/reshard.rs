@@ -1,12 +1,12 @@
 //! `shardc reshard`: a checkpoint as the ranks of another plan would have written it.
 
+use super::failure::Failure;
 use super::job::JobArgs;
 use super::output::print;
 use crate::checkpoint::folder::{self, Folder};
 use crate::checkpoint::read::Checkpoint;
 use crate::checkpoint::reshard::reshard;
 use crate::checkpoint::restore::compare;
-use crate::failure::Failure;
 use crate::report;
 use clap::Args;
 use shardc_ir::diagnostic::counted;

@@ -1,11 +1,11 @@
 //! `shardc verify PLAN/`: proves every program of a plan directory, or gives a counter-example.
 
+use super::failure::Failure;
 use super::job::TrustArgs;
 use super::output::print;
 use crate::certificate::{Certificate, Finding};
 use crate::cuda;
 use crate::cuda::tables;
-use crate::failure::Failure;
 use crate::plan_dir::{self, MODEL, PlanDir, SPEC, Trust};
 use crate::proof::Proven;
 use clap::Args;

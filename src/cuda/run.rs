@@ -2,7 +2,7 @@
 //! and what was chosen for products of matrices kept there.
 
 use super::{CUBINS, FOLDER, List, list_path, read_json};
-use crate::failure::Failure;
+use crate::error::Error;
 use crate::replace::write_file;
 use shardc_codegen::program::Kernels;
 use shardc_codegen::with_prelude;
@@ -35,7 +35,7 @@ pub enum Ranks {
 }
 
 /// How steps run.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct How {
     /// Whether they are captured as graphs.
     pub graphs: bool,
@@ -43,14 +43,20 @@ pub struct How {
     pub tune: bool,
 }
 
+impl Default for How {
+    fn default() -> How {
+        How { graphs: true, tune: false }
+    }
+}
+
 /// Starts programs. `plan` is their plan directory, where they have one.
 ///
 /// # Errors
 /// All that is missing on this machine; what the libraries say.
-pub fn start(programs: &PlanSet, ranks: Ranks, world: World, plan: Option<&Path>, how: How) -> Result<Executor, Failure> {
+pub fn start(programs: &PlanSet, ranks: Ranks, world: World, plan: Option<&Path>, how: How) -> Result<Executor, Error> {
     let How { graphs, tune } = how;
     let is_first = !matches!(&ranks, Ranks::One(control, _) if control.rank() > 0);
-    let loaded = LoadedSet::new(programs.clone()).map_err(|why| Failure::Machine(why.into()))?;
+    let loaded = LoadedSet::new(programs.clone()).map_err(|why| Error::Machine(why.into()))?;
     let mut choices = plan.filter(|_| !tune).map(kept_choices).unwrap_or_default();
     let before = choices.clone();
     let assemble = |kernels: &Kernels, arch| assemble(plan, kernels, arch);
@@ -74,10 +80,10 @@ fn kept_choices(plan: &Path) -> Choices {
     read_json(&choices_path(plan), "list of algorithms", MOST_BYTES).unwrap_or_default()
 }
 
-fn keep_choices(plan: &Path, choices: &Choices) -> Result<(), Failure> {
+fn keep_choices(plan: &Path, choices: &Choices) -> Result<(), Error> {
     let path = choices_path(plan);
-    let json = serde_json::to_vec(choices).map_err(|e| Failure::Machine(format!("cannot write a list of algorithms: {e}")))?;
-    write_file(&path, |put| put(&json), |e| Failure::io(format!("cannot write `{}`", path.display()), &e))
+    let json = serde_json::to_vec(choices).map_err(|e| Error::Machine(format!("cannot write a list of algorithms: {e}")))?;
+    write_file(&path, |put| put(&json), |e| Error::io(format!("cannot write `{}`", path.display()), &e))
 }
 
 /// The machine code of kernels, in their order: what NVRTC makes of their texts, or without NVRTC

@@ -1,7 +1,7 @@
 //! The launch tables of a plan: written beside its kernels, read again, and proven.
 
 use super::{Entry, FOLDER, List, entry, file_name, headed, list_path, read, read_json, wrong};
-use crate::failure::Failure;
+use crate::error::Error;
 use crate::plan_dir::PlanDir;
 use crate::replace::write_file;
 use serde::{Deserialize, Serialize};
@@ -51,9 +51,9 @@ pub fn derive(set: &PlanSet, kernels: &mut Kernels) -> PlanSet<Table> {
 ///
 /// # Errors
 /// If they cannot be written.
-pub fn write(plan: &Path, hash: &str, kind: ProgramKind, programs: Option<PlanSet<Table>>) -> Result<(), Failure> {
+pub fn write(plan: &Path, hash: &str, kind: ProgramKind, programs: Option<PlanSet<Table>>) -> Result<(), Error> {
     let path = path(plan, kind);
-    let failed = |e: io::Error| Failure::io(format!("cannot write `{}`", path.display()), &e);
+    let failed = |e: io::Error| Error::io(format!("cannot write `{}`", path.display()), &e);
     let Some(programs) = programs else {
         return match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(error)),
@@ -61,7 +61,7 @@ pub fn write(plan: &Path, hash: &str, kind: ProgramKind, programs: Option<PlanSe
         };
     };
     let tables = Tables { plan: hash.to_string(), programs };
-    let json = serde_json::to_vec(&tables).map_err(|e| Failure::Machine(format!("cannot write launch tables: {e}")))?;
+    let json = serde_json::to_vec(&tables).map_err(|e| Error::Machine(format!("cannot write launch tables: {e}")))?;
     write_file(&path, |put| put(&json), failed)
 }
 
@@ -69,7 +69,7 @@ pub fn write(plan: &Path, hash: &str, kind: ProgramKind, programs: Option<PlanSe
 ///
 /// # Errors
 /// If there are none, they cannot be read, or they are of another plan.
-pub fn open(plan: &Path, hash: &str, kind: ProgramKind) -> Result<Tables, Failure> {
+pub fn open(plan: &Path, hash: &str, kind: ProgramKind) -> Result<Tables, Error> {
     let path = path(plan, kind);
     let tables: Tables = read_json(&path, "launch table", MOST_BYTES)?;
     if tables.plan == hash { Ok(tables) } else { Err(wrong(&path, "this is of another plan than the one beside it")) }
@@ -86,7 +86,7 @@ impl Tables {
         kind: ProgramKind,
         set: &'a PlanSet,
         at: usize,
-    ) -> Result<(&'a Table, &'a Program), Failure> {
+    ) -> Result<(&'a Table, &'a Program), Error> {
         let found = self.programs.programs.get(at).zip(set.programs.get(at));
         let fits = |(table, program): &(&Table, &Program)| table::check_shape(table, program).is_ok();
         found.filter(fits).ok_or_else(|| wrong(&path(plan, kind), "its tables are not of the plan's programs"))
@@ -97,7 +97,7 @@ impl Tables {
 ///
 /// # Errors
 /// The first thing that is wrong.
-pub fn verify(plan: &PlanDir) -> Result<Vec<Proven>, Failure> {
+pub fn verify(plan: &PlanDir) -> Result<Vec<Proven>, Error> {
     let list = read(&plan.path, &plan.manifest.plan_hash)?;
     let mut kernels = Kernels::default();
     let mut proven = vec![];
@@ -120,7 +120,7 @@ pub fn verify(plan: &PlanDir) -> Result<Vec<Proven>, Failure> {
 
 /// The kernels of the list are those of the plan's programs, and no GPU that they were assembled
 /// for lacks what they use.
-fn check_kernels(plan: &Path, list: &List, kernels: &Kernels) -> Result<(), Failure> {
+fn check_kernels(plan: &Path, list: &List, kernels: &Kernels) -> Result<(), Error> {
     let path = list_path(plan);
     if list.kernels.len() != kernels.all.len() {
         return Err(wrong(&path, "this does not list the kernels of the plan"));

@@ -5,7 +5,7 @@ use super::{
     EVAL_PLAN, MANIFEST, MODEL, Manifest, Places, PlanDir, SPEC, TRAIN_PLAN, checked, damaged, graph_file, model_path, plan_hash,
     read_manifest,
 };
-use crate::failure::Failure;
+use crate::error::Error;
 use crate::import::import;
 use crate::proof::{Disproof, check_memory, prove};
 use crate::{Graphs, Options, derive, labels_are_inputs};
@@ -40,9 +40,9 @@ pub enum Trust {
 /// # Errors
 /// If it is no plan directory, any of these is missing or damaged, a program is wrong, or a graph
 /// is not that of the directory's model and spec, unless that is believed.
-pub fn read(path: &Path, trust: Trust) -> Result<PlanDir, Failure> {
+pub fn read(path: &Path, trust: Trust) -> Result<PlanDir, Error> {
     let manifest = read_manifest(path)?;
-    let program = |name: &str| -> Result<PlanSet, Failure> {
+    let program = |name: &str| -> Result<PlanSet, Error> {
         let bytes = checked(path, &manifest, name)?;
         Ok(plan_file::decode(&bytes).map_err(|d| d.at(Place::File(path.join(name))))?)
     };
@@ -58,7 +58,7 @@ pub fn read(path: &Path, trust: Trust) -> Result<PlanDir, Failure> {
     let constants: u64 = constants.map(|constant| constant.bytes.len() as u64).sum();
     let beside = constants + fs::metadata(model_path(path)).map_or(0, |model| model.len());
     let mut others = vec![];
-    let mut graph = |kind: ProgramKind| -> Result<Graph, Failure> {
+    let mut graph = |kind: ProgramKind| -> Result<Graph, Error> {
         let name = graph_file(kind);
         let text = unpack(&checked(path, &manifest, name)?).map_err(|why| damaged(path, &format!("`{name}`: {why}")))?;
         let text = String::from_utf8(text).map_err(|_| damaged(path, &format!("`{name}` is not UTF-8")))?;
@@ -71,7 +71,7 @@ pub fn read(path: &Path, trust: Trust) -> Result<PlanDir, Failure> {
             None => parsed(path, name, &text, beside),
         }
     };
-    let plans = programs.try_map(|kind, programs| Ok::<_, Failure>(Plan { programs, graph: graph(kind)? }))?;
+    let plans = programs.try_map(|kind, programs| Ok::<_, Error>(Plan { programs, graph: graph(kind)? }))?;
     let reference = if trains { Some(graph(ProgramKind::Reference)?) } else { None };
     let proven = prove(&plans, reference.as_ref(), &spec).map_err(|disproof| counter_example(path, &spec, &disproof))?;
     if let Some(other) = others.into_iter().next() {
@@ -99,7 +99,7 @@ struct Derived {
 }
 
 impl Derived {
-    fn new(path: &Path, spec: &Spec, trains: bool) -> Result<Derived, Failure> {
+    fn new(path: &Path, spec: &Spec, trains: bool) -> Result<Derived, Error> {
         let options = Options { train: spec.trains(), weights: false, ..Options::default() };
         if options.train != trains {
             let is = if trains { "is there" } else { "is missing" };
@@ -122,12 +122,12 @@ impl Derived {
     }
 }
 
-fn parsed(path: &Path, name: &str, text: &str, beside: u64) -> Result<Graph, Failure> {
+fn parsed(path: &Path, name: &str, text: &str, beside: u64) -> Result<Graph, Error> {
     text::parse_beside(text, beside).map_err(|error| damaged(path, &format!("`{name}`, {error}")))
 }
 
 /// The first line in which the graph of a directory is not that of its model and spec.
-fn other_graph(path: &Path, kind: ProgramKind, text: &str, derived: &str) -> Failure {
+fn other_graph(path: &Path, kind: ProgramKind, text: &str, derived: &str) -> Error {
     let shown = |line: Option<&str>| match line.map(str::trim) {
         Some(line) if line.chars().count() > MOST_SHOWN => format!("`{}…`", line.chars().take(MOST_SHOWN).collect::<String>()),
         Some(line) => format!("`{line}`"),
@@ -144,7 +144,7 @@ fn other_graph(path: &Path, kind: ProgramKind, text: &str, derived: &str) -> Fai
 }
 
 /// Refuses a manifest that says of ranks what their programs do not do.
-fn check_manifest(path: &Path, manifest: &Manifest, programs: &PlanSet) -> Result<(), Failure> {
+fn check_manifest(path: &Path, manifest: &Manifest, programs: &PlanSet) -> Result<(), Error> {
     let program = programs.first();
     let summaries: Vec<ProgramSummary> = programs.programs.iter().map(summary).collect();
     if manifest.programs != summaries || manifest.places != Places::of(programs) {
@@ -183,7 +183,7 @@ fn line_span(file: &Path, line: u32) -> Option<(usize, usize)> {
     None
 }
 
-fn spec_of(path: &Path, manifest: &Manifest) -> Result<Spec, Failure> {
+fn spec_of(path: &Path, manifest: &Manifest) -> Result<Spec, Error> {
     let bytes = checked(path, manifest, SPEC)?;
     let text = String::from_utf8(bytes).map_err(|_| damaged(path, "its spec is not UTF-8"))?;
     Ok(spec::parse(&path.join(SPEC), &text)?)

@@ -5,7 +5,7 @@ use super::{
     graph_file, head, manifest_bytes, model_path, own_files, plan_hash,
 };
 use crate::Compiled;
-use crate::failure::Failure;
+use crate::error::Error;
 use crate::import::import_of_plan;
 use crate::replace::write_folder;
 use shardc_executor::data::save_safetensors;
@@ -29,10 +29,10 @@ use std::path::Path;
 ///
 /// # Errors
 /// If `to` holds something else, or cannot be written; what was there before is then still there.
-pub fn write(to: &Path, compiled: &Compiled, model: &Path, spec: &Spec, weights: bool) -> Result<Manifest, Failure> {
+pub fn write(to: &Path, compiled: &Compiled, model: &Path, spec: &Spec, weights: bool) -> Result<Manifest, Error> {
     check_target(to)?;
-    let model_hash = hash_file(model).map_err(|e| Failure::io(format!("cannot read `{}`", model.display()), &e))?;
-    let spec_bytes = fs::read(&spec.file).map_err(|e| Failure::io(format!("cannot read `{}`", spec.file.display()), &e))?;
+    let model_hash = hash_file(model).map_err(|e| Error::io(format!("cannot read `{}`", model.display()), &e))?;
+    let spec_bytes = fs::read(&spec.file).map_err(|e| Error::io(format!("cannot read `{}`", spec.file.display()), &e))?;
     let mut files: BTreeMap<&str, Vec<u8>> = BTreeMap::new();
     for (kind, plan) in compiled.plans.iter() {
         let file = if kind == ProgramKind::Train { TRAIN_PLAN } else { EVAL_PLAN };
@@ -41,7 +41,7 @@ pub fn write(to: &Path, compiled: &Compiled, model: &Path, spec: &Spec, weights:
     let graphs = compiled.plans.iter().map(|(kind, plan)| (kind, &plan.graph));
     for (kind, graph) in graphs.chain(compiled.reference.iter().map(|graph| (ProgramKind::Reference, graph))) {
         let packed = pack(text::print(graph).as_bytes());
-        files.insert(graph_file(kind), packed.map_err(|e| Failure::Machine(format!("cannot pack the {kind} graph: {e}")))?);
+        files.insert(graph_file(kind), packed.map_err(|e| Error::Machine(format!("cannot pack the {kind} graph: {e}")))?);
     }
     let spec_hash = hash(&spec_bytes);
     let is_weight = |s: &&StateVariable| s.role.is_of_model();
@@ -67,7 +67,7 @@ pub fn write(to: &Path, compiled: &Compiled, model: &Path, spec: &Spec, weights:
         programs: programs.programs.iter().map(summary).collect(),
     };
     manifest.plan_hash = plan_hash(&manifest.files);
-    let failed = |e: io::Error| Failure::io(format!("cannot write the plan directory `{}`", to.display()), &e);
+    let failed = |e: io::Error| Error::io(format!("cannot write the plan directory `{}`", to.display()), &e);
     let fill = |folder: &Path| {
         files.iter().try_for_each(|(name, bytes)| fs::write(folder.join(name), bytes)).map_err(failed)?;
         if weights {
@@ -77,7 +77,7 @@ pub fn write(to: &Path, compiled: &Compiled, model: &Path, spec: &Spec, weights:
             manifest.files.insert(WEIGHTS.to_string(), hash_file(&path).map_err(failed)?);
         }
         let json = serde_json::to_vec_pretty(&manifest);
-        let json = json.map_err(|e| Failure::Machine(format!("cannot write a manifest: {e}")))?;
+        let json = json.map_err(|e| Error::Machine(format!("cannot write a manifest: {e}")))?;
         fs::write(folder.join(MANIFEST), json).map_err(failed)
     };
     let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -94,7 +94,7 @@ pub fn write(to: &Path, compiled: &Compiled, model: &Path, spec: &Spec, weights:
 
 /// The model without the elements of the initializers `held`; with all of them where it is by its
 /// elements that one was recognised, so that the graphs can be derived from it again.
-fn model_of_plan(to: &Path, compiled: &Compiled, model: &Path, spec: &Spec, held: &BTreeSet<String>) -> Result<Vec<u8>, Failure> {
+fn model_of_plan(to: &Path, compiled: &Compiled, model: &Path, spec: &Spec, held: &BTreeSet<String>) -> Result<Vec<u8>, Error> {
     let stripped = onnx::strip_weights(model, compiled.model.clone(), held)?;
     let again = import_of_plan(&model_path(to), stripped.clone(), spec, compiled.reference.is_some());
     match again.is_ok_and(|again| text::print(&again.graph) == text::print(&compiled.imported) && again.copies == compiled.copies)
@@ -109,7 +109,7 @@ fn model_of_plan(to: &Path, compiled: &Compiled, model: &Path, spec: &Spec, held
 ///
 /// # Errors
 /// If `to` is something else, or holds a file of its own under a name of the plan's.
-pub fn check_target(to: &Path) -> Result<(), Failure> {
+pub fn check_target(to: &Path) -> Result<(), Error> {
     let refuse = |path: &Path, what: &str, help: &str| {
         let error = Diagnostic::error(format!("{what}, and will not be overwritten")).at(Place::File(path.to_path_buf()));
         Err(error.help(help).into())
@@ -121,12 +121,12 @@ pub fn check_target(to: &Path) -> Result<(), Failure> {
     let metadata = match fs::symlink_metadata(to) {
         Ok(metadata) => metadata,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(Failure::io(format!("cannot write `{}`", to.display()), &error)),
+        Err(error) => return Err(Error::io(format!("cannot write `{}`", to.display()), &error)),
     };
     if !metadata.is_dir() {
         return refuse(to, "this is there and is no folder", other);
     }
-    let mut entries = fs::read_dir(to).map_err(|e| Failure::io(format!("cannot read `{}`", to.display()), &e))?;
+    let mut entries = fs::read_dir(to).map_err(|e| Error::io(format!("cannot read `{}`", to.display()), &e))?;
     if entries.next().is_none() {
         return Ok(());
     }

@@ -160,7 +160,7 @@ pub fn manifest(bytes: &[u8]) {
             let again: plan_dir::Manifest = serde_json::from_slice(&written).expect("what was written can be read");
             assert_eq!(again, plan.manifest);
         }
-        Err(shardc::failure::Failure::User(errors)) => told(&errors, Path::new("manifest.json"), ""),
+        Err(shardc::error::Error::User(errors)) => told(&errors, Path::new("manifest.json"), ""),
         Err(other) => panic!("a manifest is the user's: {other:?}"),
     }
 }

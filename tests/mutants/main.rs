@@ -21,7 +21,7 @@ mod zero;
 use harm::Good;
 use jobs::Job;
 use mutate::{CLASSES, Class, Runs};
-use shardc::failure::Failure;
+use shardc::error::Error;
 use shardc::plan_dir::{self, Manifest, Trust};
 use shardc_executor::load::LoadedSet;
 use shardc_executor::run::{ExecutionError, Executor, StepResult};
@@ -368,7 +368,7 @@ fn forged_plan_directories_are_refused() {
             match catch_unwind(AssertUnwindSafe(|| plan_dir::read(&here.join("plan"), Trust::Nothing))) {
                 Err(_) => panic!("{what}: reading it panics"),
                 Ok(Ok(_)) => accepted += 1,
-                Ok(Err(Failure::User(diagnostics))) => {
+                Ok(Err(Error::User(diagnostics))) => {
                     assert_eq!(diagnostics.len(), 1, "{what}");
                     let ran = shardc(&here, commands[refused % 4]);
                     assert!(ran.code == 1 && ran.err.matches("error: ").count() == 1, "{what}: {ran:?}");

@@ -46,6 +46,17 @@ pub enum Number {
     Whole(i128),
 }
 
+/// Short, for people.
+impl fmt::Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Number::Whole(n) => write!(f, "{n}"),
+            Number::Real(x) if *x == 0.0 || (1e-3..1e5).contains(&x.abs()) => write!(f, "{x:.4}"),
+            Number::Real(x) => write!(f, "{x:.3e}"),
+        }
+    }
+}
+
 /// Element type and shape of an array that may not be read yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {

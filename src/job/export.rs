@@ -1,8 +1,8 @@
 //! Writes an exported model. The weights that it keeps beside it go to a file of a new name, so
 //! that until the model is there, and afterwards, every model finds its own.
 
-use super::output::write_pieces;
-use crate::failure::Failure;
+use crate::error::Error;
+use crate::replace::write_pieces;
 use shardc_frontend::onnx::{self, Export};
 use shardc_ir::plan_file::{hash_file, hash_pieces};
 use shardc_ir::types::Tensor;
@@ -21,10 +21,10 @@ const DIGITS: usize = 16;
 /// there.
 pub fn write(
     export: &Export,
-    mut elements: impl FnMut(&str) -> Result<Tensor, Failure>,
+    mut elements: impl FnMut(&str) -> Result<Tensor, Error>,
     to: &Path,
     source: &Path,
-) -> Result<Option<PathBuf>, Failure> {
+) -> Result<Option<PathBuf>, Error> {
     let before = onnx::external_files(to);
     let mut name = String::new();
     let mut data = None;

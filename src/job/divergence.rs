@@ -1,9 +1,8 @@
 //! Numbers of a training that are not finite: what is told of them, and that they replace no good
 //! model.
 
-use super::data::number_text;
-use super::job::Job;
-use crate::failure::Failure;
+use super::Job;
+use crate::error::Error;
 use shardc_executor::data::Number;
 use shardc_executor::finite::{self, First, Input, Op};
 use shardc_executor::oddity::{Oddity, Spread};
@@ -18,7 +17,7 @@ const HELP: &str = "a lower `lr`, `warmup=` or `clip norm=1.0` may help";
 
 /// The error about step `step`, from 0, over `batch`, of which `what` is not finite: with the first
 /// value that is not.
-pub fn of_step(job: &Job, executor: Executor, step: u64, what: &str, batch: &[Tensor]) -> Failure {
+pub fn of_step(job: &Job, executor: Executor, step: u64, what: &str, batch: &[Tensor]) -> Error {
     let error = Diagnostic::error(format!("{what} is not a finite number at step {}, which ends training", step + 1));
     let error = error.help(format!("nothing is exported; {HELP}"));
     match finite::first(executor, step, batch) {
@@ -51,8 +50,7 @@ fn inputs(op: &Op) -> String {
         let (range, odd) = match spread {
             None => ("written over by the result".to_string(), String::new()),
             Some(Spread { ends, count, not_finite }) => {
-                let range = ends
-                    .map(|(least, most)| format!("{} to {}", number_text(Number::Real(least)), number_text(Number::Real(most))));
+                let range = ends.map(|(least, most)| format!("{} to {}", Number::Real(least), Number::Real(most)));
                 let odd = if *not_finite > 0 { format!("{not_finite} of {count} not finite") } else { String::new() };
                 (range.unwrap_or_default(), odd)
             }
@@ -73,7 +71,7 @@ fn inputs(op: &Op) -> String {
 ///
 /// # Errors
 /// The first of them; those of `value`.
-pub fn check_weights(job: &Job, programs: &PlanSet, value: impl Fn(&str) -> Result<Tensor, Failure>) -> Result<(), Failure> {
+pub fn check_weights(job: &Job, programs: &PlanSet, value: impl Fn(&str) -> Result<Tensor, Error>) -> Result<(), Error> {
     let moved = |role| matches!(role, StateRole::Parameter | StateRole::Statistic);
     for (_, state) in programs.states().into_iter().filter(|(_, state)| moved(state.role)) {
         let now = value(&state.name)?;

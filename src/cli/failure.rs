@@ -1,5 +1,6 @@
 //! Why a command did not do what was asked, and the exit code that says so.
 
+use crate::error::Error;
 use shardc_executor::run::ExecutionError;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use std::io;
@@ -23,17 +24,9 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// `error` while doing `what` (`cannot write PLAN/`): a user's mistake where the path or its
-    /// rights are, else the machine's.
+    /// As [`Error::io`].
     pub fn io(what: impl Into<String>, error: &io::Error) -> Failure {
-        use io::ErrorKind::{AlreadyExists, IsADirectory, NotADirectory, NotFound, PermissionDenied, ReadOnlyFilesystem};
-        let message = format!("{}: {error}", what.into());
-        match error.kind() {
-            NotFound | PermissionDenied | NotADirectory | IsADirectory | AlreadyExists | ReadOnlyFilesystem => {
-                Diagnostic::error(message).into()
-            }
-            _ => Failure::Machine(message),
-        }
+        Error::io(what, error).into()
     }
 
     /// The exit code.
@@ -44,6 +37,15 @@ impl Failure {
             Failure::Machine(_) => 3,
             Failure::Interrupted(signal) => 128 + *signal as u8,
             Failure::Rank(code) => *code,
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        match error {
+            Error::User(diagnostics) => Failure::User(diagnostics),
+            Error::Machine(why) => Failure::Machine(why),
         }
     }
 }
@@ -62,10 +64,6 @@ impl From<Diagnostic> for Failure {
 
 impl From<ExecutionError> for Failure {
     fn from(error: ExecutionError) -> Failure {
-        if error.of_data {
-            let help = "the model cannot take this data or these weights; `shardc data FILE` shows the range of each array";
-            return Diagnostic::error(error.to_string()).help(help).into();
-        }
-        Failure::Machine(error.to_string())
+        Error::from(error).into()
     }
 }

@@ -1,0 +1,219 @@
+//! Training of a job: step by step, or whole.
+//!
+//! ```no_run
+//! use shardc::training::{Options, Saving};
+//! use shardc::Job;
+//!
+//! let job = Job::open("model.onnx", "dp2.shard")?;
+//! let saving = Saving { every: Some(50), ..Saving::to("checkpoints") };
+//! let options = Options { steps: Some(200), saving: Some(saving), ..Options::over("train.npz") };
+//! let mut training = job.train(options)?;
+//! while let Some(step) = training.step()? {
+//!     println!("step {}: loss {:?}", step.metrics.step + 1, step.metrics.loss);
+//! }
+//! training.finish()?.export("trained.onnx")?;
+//! # Ok::<_, shardc::Error>(())
+//! ```
+
+mod checkpoints;
+mod options;
+mod prepared;
+mod trained;
+mod validation;
+
+pub use options::{Options, Saving, Validating};
+pub use prepared::Prepared;
+pub use trained::Trained;
+pub use validation::Validated;
+
+use crate::Job;
+use crate::checkpoint::saver::Saved;
+use crate::error::Error;
+use checkpoints::Checkpoints;
+use shardc_executor::data::Dataset;
+use shardc_executor::run::Executor;
+use shardc_executor::train::{self, Metrics};
+use validation::Validation;
+
+/// A run of steps.
+pub struct Training {
+    job: Job,
+    executor: Executor,
+    data: Dataset,
+    options: Options,
+    /// The steps of the whole training, those before this run among them.
+    steps: u64,
+    validation: Option<Validation>,
+    checkpoints: Option<Checkpoints>,
+    stop: Box<dyn Fn() -> bool>,
+    summary: Summary,
+    /// The loss of the validation after the last step, if there was one.
+    validation_loss: Option<f64>,
+}
+
+/// What a step came to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Step {
+    /// Its metrics.
+    pub metrics: Metrics,
+    /// The validation behind it, if one was due.
+    pub validated: Option<Validated>,
+    /// What became of checkpoints that came to an end meanwhile.
+    pub saved: Vec<Saved>,
+}
+
+/// The outcome of a run of steps.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Summary {
+    /// Steps done.
+    pub steps: u64,
+    /// The metrics of the last one.
+    pub last: Option<Metrics>,
+    /// Seconds of all steps together.
+    pub seconds: f64,
+    /// Why there are no more; `None` as long as there are.
+    pub end: Option<End>,
+}
+
+/// Why training ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// All steps are done.
+    Done,
+    /// A stop was asked for.
+    Stopped,
+    /// The last validations were not the best.
+    NoBetter,
+    /// The loss or a gradient is not finite. If it is a gradient, no parameter has changed in the
+    /// step.
+    NotFinite {
+        /// The step, from 0.
+        step: u64,
+        /// In words.
+        what: &'static str,
+    },
+    /// A rank failed, or what replicas hold differs.
+    Failed,
+}
+
+impl Job {
+    /// Begins to train, with all ranks in this process.
+    ///
+    /// # Errors
+    /// All that is wrong with the options, before the first step.
+    pub fn train(self, options: Options) -> Result<Training, Error> {
+        Prepared::new(self, options)?.start(None, || false)
+    }
+}
+
+impl Training {
+    /// Runs a step, the validation behind it, and begins the checkpoint that is due; `None` when
+    /// there are no more ([`Summary::end`]). A step of numbers that are not finite is given, and is
+    /// the last.
+    ///
+    /// # Errors
+    /// When a rank fails, or replicas differ; the steps before are done.
+    pub fn step(&mut self) -> Result<Option<Step>, Error> {
+        if self.summary.end.is_some() {
+            return Ok(None);
+        }
+        if self.executor.next_step() >= self.steps || (self.stop)() {
+            let is_done = self.executor.next_step() >= self.steps;
+            self.summary.end = Some(if is_done { End::Done } else { End::Stopped });
+            return Ok(None);
+        }
+        let step = self.next();
+        if step.is_err() {
+            self.summary.end = Some(End::Failed);
+        }
+        step.map(Some)
+    }
+
+    fn next(&mut self) -> Result<Step, Error> {
+        let (metrics, not_finite) = train::step(&mut self.executor, &self.data)?;
+        if let Some(what) = not_finite {
+            self.summary.end = Some(End::NotFinite { step: metrics.step, what });
+            return Ok(Step { metrics, validated: None, saved: vec![] });
+        }
+        self.summary.steps += 1;
+        self.summary.seconds += metrics.seconds;
+        self.summary.last = Some(metrics.clone());
+        let done = self.executor.next_step();
+        let validated = match self.validation.as_mut().filter(|validation| validation.is_due(done, self.steps)) {
+            Some(validation) => validation.run(&self.executor, &self.stop)?,
+            None => None,
+        };
+        self.validation_loss = validated.and_then(|validated| validated.score.loss);
+        if self.options.check_replicas.is_some_and(|every| done.is_multiple_of(every))
+            && let Some(differing) = self.executor.replicas()?
+        {
+            return Err(Error::Machine(format!("after step {done}: {differing}")));
+        }
+        let mut saved = vec![];
+        if let Some(checkpoints) = &mut self.checkpoints {
+            saved.extend(checkpoints.poll());
+            let is_best = validated.is_some_and(|validated| validated.is_best);
+            if checkpoints.is_due(done, is_best) {
+                saved.extend(checkpoints.save(&self.executor, &self.data, self.validation_loss)?);
+            }
+        }
+        if done < self.steps && validated.is_some_and(|validated| validated.is_over) {
+            self.summary.end = Some(End::NoBetter);
+        }
+        Ok(Step { metrics, validated, saved })
+    }
+
+    /// Runs all steps that are left, shows each to `see`, and ends.
+    ///
+    /// # Errors
+    /// As [`Training::step`] and [`Training::finish`].
+    pub fn run(mut self, mut see: impl FnMut(&Step)) -> Result<Trained, Error> {
+        let result = loop {
+            match self.step() {
+                Ok(Some(step)) => see(&step),
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        let trained = self.finish();
+        result.and(trained)
+    }
+
+    /// Saves what no checkpoint has yet, if checkpoints are kept and the state is good, and waits
+    /// for the one that was begun.
+    ///
+    /// # Errors
+    /// Numbers that are not finite, with the first op that made them. That no checkpoint was saved
+    /// is told by [`Trained::saved`].
+    pub fn finish(self) -> Result<Trained, Error> {
+        let Training { job, executor, data, checkpoints, summary, validation_loss, validation, .. } = self;
+        drop(validation);
+        let is_good = !matches!(summary.end, Some(End::NotFinite { .. } | End::Failed));
+        let saved = checkpoints.map(|checkpoints| checkpoints.finish(&executor, &data, validation_loss, is_good));
+        if let Some(End::NotFinite { step, what }) = summary.end {
+            return Err(crate::job::of_step(&job, executor, step, what, &data.batch(step)));
+        }
+        let saved = saved.transpose()?.flatten();
+        Ok(Trained { job, executor, summary, saved })
+    }
+
+    /// The steps of the whole training, those before this run among them.
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// What was done so far.
+    pub fn summary(&self) -> &Summary {
+        &self.summary
+    }
+
+    /// The data that it trains with.
+    pub fn data(&self) -> &Dataset {
+        &self.data
+    }
+
+    /// The ranks.
+    pub fn executor(&mut self) -> &mut Executor {
+        &mut self.executor
+    }
+}

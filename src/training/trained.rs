@@ -1,0 +1,34 @@
+//! What a training has left.
+
+use super::Summary;
+use crate::Job;
+use crate::checkpoint::saver::Saved;
+use crate::error::Error;
+use crate::job::check_weights;
+use shardc_executor::run::Executor;
+use std::path::{Path, PathBuf};
+
+/// A training that has ended, with the ranks that hold the model.
+pub struct Trained {
+    /// The job.
+    pub job: Job,
+    /// The ranks.
+    pub executor: Executor,
+    /// What was done.
+    pub summary: Summary,
+    /// What became of the last checkpoint, if checkpoints are kept.
+    pub saved: Option<Saved>,
+}
+
+impl Trained {
+    /// Writes the model with its parameters as they are now. Where its weights were in a file of
+    /// their own, they are again, in the one that is given.
+    ///
+    /// # Errors
+    /// Weights that are not finite; a file that cannot be written; a rank that failed.
+    pub fn export(&self, to: impl AsRef<Path>) -> Result<Option<PathBuf>, Error> {
+        let value = |state: &str| Ok(self.executor.get_state(state)?);
+        check_weights(&self.job, self.executor.programs(), value)?;
+        self.job.export(&self.executor, to.as_ref())
+    }
+}
