@@ -1,5 +1,5 @@
-//! How the folder of a checkpoint is made, whoever has its state: what programs say of it, its files,
-//! and its end.
+//! How the folder of a checkpoint is made, whoever has its state: what programs say of it, its
+//! files, and its end.
 
 use super::folder::Folder;
 use super::manifest::{FORMAT, HASH_NAME, Manifest, NAME, Position, StateRecord};
