@@ -16,8 +16,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Makes a checkpoint of the state and the position of `checkpoint` in `folder`, with the files that
-/// a run of `programs` that had loaded it would write. State variables that the checkpoint lacks
+/// Makes a checkpoint of the state and the position of `checkpoint` in `folder`, with the files
+/// that a run of `programs` that had loaded it would write. State variables that the checkpoint lacks
 /// begin as they do in a run with its seed.
 ///
 /// # Errors
