@@ -17,8 +17,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Makes a checkpoint of the state and the position of `checkpoint` in `folder`, with the files
-/// that a run of `programs` that had loaded it would write. State variables that the checkpoint lacks
-/// begin as they do in a run with its seed.
+/// that a run of `programs` that had loaded it would write. State variables that the checkpoint
+/// lacks begin as they do in a run with its seed.
 ///
 /// # Errors
 /// As [`compare`]; a piece that is damaged; what the machine says of the new files, in which case
