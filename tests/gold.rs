@@ -17,7 +17,12 @@ struct Job<'a> {
     data: &'a str,
     gold: &'a str,
     spec: String,
+    /// The steps that are compared: those whose truth no rounding decides.
+    steps: usize,
 }
+
+/// The steps that PyTorch has done.
+const STEPS: usize = 12;
 
 impl Job<'_> {
     /// Trains and compares; gives what PyTorch has, and the trained model.
@@ -44,8 +49,8 @@ impl Job<'_> {
         let gold: Value = serde_json::from_str(&fs::read_to_string(folder.join(self.gold)).expect("gold")).expect("gold is JSON");
         let text = fs::read_to_string(&metrics).expect("metrics are written");
         let lines: Vec<Value> = text.lines().map(|l| serde_json::from_str(l).expect("a line is JSON")).collect();
-        assert_eq!(lines.len(), 12, "{name}");
-        for (i, line) in lines.iter().enumerate() {
+        assert_eq!(lines.len(), STEPS, "{name}");
+        for (i, line) in lines.iter().take(self.steps).enumerate() {
             let number = |v: &Value| v.as_f64().expect("a number");
             let (f32_loss, f64_loss) = (number(&gold["float32"]["loss"][i]), number(&gold["float64"]["loss"][i]));
             let noise = (f32_loss - f64_loss).abs();
@@ -69,7 +74,7 @@ fn data_parallel(model: &str, batch: u64, optimizer: &str) {
                  {optimizer}data axis=dp\n"
             );
             let name = format!("{model}-dp{ranks}-mb{microbatches}");
-            Job { model, data: "data.npz", gold: "gold.json", spec }.holds(&name);
+            Job { model, data: "data.npz", gold: "gold.json", spec, steps: STEPS }.holds(&name);
         }
     }
 }
@@ -97,7 +102,7 @@ fn batch_normalisation() {
              {statistics}"
         );
         let name = format!("batchnorm-dp{ranks}-{microbatches}-{gold}");
-        let (gold, trained) = Job { model: "batchnorm", data: "../mlp/data.npz", gold, spec }.holds(&name);
+        let (gold, trained) = Job { model: "batchnorm", data: "../mlp/data.npz", gold, spec, steps: STEPS }.holds(&name);
         let options = ImportOptions { batch: Some(32), ..ImportOptions::default() };
         let trained = import(&trained, &options).expect("the trained model is a model");
         let running = gold["running"].as_object().expect("an object");
@@ -113,8 +118,8 @@ fn batch_normalisation() {
 }
 
 /// From step 9 on a rectifier's operand is within 1e-7 of 0: PyTorch's own run leaves the gold one,
-/// even in f64, where its weights begin 1e-7 elsewhere. A failure there alone is a change of
-/// rounding.
+/// even in f64, where its weights begin 1e-7 elsewhere, and so does ours on processors that sum in
+/// another order.
 #[test]
 fn resnet() {
     for (ranks, microbatches, statistics, gold) in [
@@ -130,7 +135,7 @@ fn resnet() {
              {statistics}"
         );
         let name = format!("resnet-dp{ranks}-{microbatches}-{gold}");
-        Job { model: "resnet", data: "data.npz", gold, spec }.holds(&name);
+        Job { model: "resnet", data: "data.npz", gold, spec, steps: 9 }.holds(&name);
     }
 }
 
@@ -167,7 +172,7 @@ fn inception_with_split_channels() {
             "mesh {mesh}\nbatch 16 microbatches=2\nloss cross_entropy logits=logits labels=y\n{SGD}{data}\
              shard \"mix.*.0.weight\" [tp, -, -, -]\nshard \"mix.*.2.weight\" [-, tp, -, -]\n"
         );
-        Job { model: "inception", data: "data.npz", gold: "gold.json", spec }.holds(&format!("inception-{name}"));
+        Job { model: "inception", data: "data.npz", gold: "gold.json", spec, steps: STEPS }.holds(&format!("inception-{name}"));
     }
 }
 
@@ -182,7 +187,7 @@ fn mlp_with_split_weights() {
                  shard \"1.weight\" [tp, -]\nshard \"3.weight\" [-, tp]\n"
             );
             let name = format!("mlp-{name}-mb{microbatches}");
-            Job { model: "mlp", data: "data.npz", gold: "gold.json", spec }.holds(&name);
+            Job { model: "mlp", data: "data.npz", gold: "gold.json", spec, steps: STEPS }.holds(&name);
         }
     }
 }
@@ -192,7 +197,7 @@ fn gpt2_with_ignored_labels() {
     let spec = format!(
         "mesh dp=2\nbatch 8 microbatches=2\nloss cross_entropy logits=logits labels=y ignore_index=-100\n{ADAMW}data axis=dp\n"
     );
-    Job { model: "gpt2", data: "data-ignore.npz", gold: "gold-ignore.json", spec }.holds("gpt2-ignore");
+    Job { model: "gpt2", data: "data-ignore.npz", gold: "gold-ignore.json", spec, steps: STEPS }.holds("gpt2-ignore");
 }
 
 /// A fused projection of four heads of queries and two of keys and values, and a fused layer of an
@@ -204,7 +209,7 @@ fn grouped_queries_in_unequal_blocks() {
             "mesh {mesh}\nbatch 8 microbatches=2\nloss cross_entropy logits=logits labels=y\n{ADAMW}{data}\
              shard \"qkv.weight\" [(32|16|16)*tp, -]\nshard \"proj.weight\" [-, tp]\nshard \"up.weight\" [(64|32)*tp, -]\n"
         );
-        let job = Job { model: "grouped", data: "data.npz", gold: "gold.json", spec };
+        let job = Job { model: "grouped", data: "data.npz", gold: "gold.json", spec, steps: STEPS };
         let (gold, trained) = job.holds(&format!("grouped-{name}"));
         let trained = import(&trained, &ImportOptions::default()).expect("the trained model is a model");
         for parameter in ["qkv.weight", "qkv.bias", "up.weight", "up.bias"] {
