@@ -38,10 +38,10 @@ impl Described {
         Described { states: programs.states().into_iter().filter_map(record).collect(), mesh }
     }
 
-    /// Writes the file of a rank to the folder `partial`, as [`write`] does.
+    /// Writes the file of a rank to the folder `partial`, as [`write()`] does.
     ///
     /// # Errors
-    /// As [`write`].
+    /// As [`write()`].
     pub fn write(&self, partial: &Path, copied: &Copied, room: Option<u64>) -> Result<Option<Written>, Reason> {
         let is_whole = |piece: &Piece| self.states.get(&piece.state).is_some_and(|state| state.shape == piece.region.shape);
         write(partial, copied, is_whole, room)
