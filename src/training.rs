@@ -49,6 +49,10 @@ pub struct Training {
     summary: Summary,
     /// The loss of the validation after the last step, if there was one.
     validation_loss: Option<f64>,
+    /// What failed behind a step that is done, until it is told.
+    failed: Option<Error>,
+    /// Whether this process speaks for all ranks.
+    leads: bool,
 }
 
 /// What a step came to.
@@ -112,8 +116,11 @@ impl Training {
     /// the last.
     ///
     /// # Errors
-    /// When a rank fails, or replicas differ; the steps before are done.
+    /// When a rank fails, or replicas differ; the steps that were given are done.
     pub fn step(&mut self) -> Result<Option<Step>, Error> {
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
         if self.summary.end.is_some() {
             return Ok(None);
         }
@@ -122,45 +129,49 @@ impl Training {
             self.summary.end = Some(if is_done { End::Done } else { End::Stopped });
             return Ok(None);
         }
-        let step = self.next();
-        if step.is_err() {
+        let (metrics, not_finite) = train::step(&mut self.executor, &self.data).inspect_err(|_| {
             self.summary.end = Some(End::Failed);
-        }
-        step.map(Some)
-    }
-
-    fn next(&mut self) -> Result<Step, Error> {
-        let (metrics, not_finite) = train::step(&mut self.executor, &self.data)?;
+        })?;
+        let mut step = Step { metrics, validated: None, saved: vec![] };
         if let Some(what) = not_finite {
-            self.summary.end = Some(End::NotFinite { step: metrics.step, what });
-            return Ok(Step { metrics, validated: None, saved: vec![] });
+            self.summary.end = Some(End::NotFinite { step: step.metrics.step, what });
+            return Ok(Some(step));
         }
         self.summary.steps += 1;
-        self.summary.seconds += metrics.seconds;
-        self.summary.last = Some(metrics.clone());
+        self.summary.seconds += step.metrics.seconds;
+        self.summary.last = Some(step.metrics.clone());
+        // The step is done, and is given whatever fails behind it.
+        if let Err(error) = self.follow(&mut step) {
+            (self.summary.end, self.failed) = (Some(End::Failed), Some(error));
+        }
+        Ok(Some(step))
+    }
+
+    /// What is due behind a step.
+    fn follow(&mut self, step: &mut Step) -> Result<(), Error> {
         let done = self.executor.next_step();
         let validated = match self.validation.as_mut().filter(|validation| validation.is_due(done, self.steps)) {
             Some(validation) => validation.run(&self.executor, &self.stop)?,
             None => None,
         };
+        step.validated = validated;
         self.validation_loss = validated.and_then(|validated| validated.score.loss);
         if self.options.check_replicas.is_some_and(|every| done.is_multiple_of(every))
             && let Some(differing) = self.executor.replicas()?
         {
             return Err(Error::Machine(format!("after step {done}: {differing}")));
         }
-        let mut saved = vec![];
         if let Some(checkpoints) = &mut self.checkpoints {
-            saved.extend(checkpoints.poll());
+            step.saved.extend(checkpoints.poll());
             let is_best = validated.is_some_and(|validated| validated.is_best);
             if checkpoints.is_due(done, is_best) {
-                saved.extend(checkpoints.save(&self.executor, &self.data, self.validation_loss)?);
+                step.saved.extend(checkpoints.save(&self.executor, &self.data, self.validation_loss)?);
             }
         }
         if done < self.steps && validated.is_some_and(|validated| validated.is_over) {
             self.summary.end = Some(End::NoBetter);
         }
-        Ok(Step { metrics, validated, saved })
+        Ok(())
     }
 
     /// Runs all steps that are left, shows each to `see`, and ends.
@@ -183,14 +194,16 @@ impl Training {
     /// for the one that was begun.
     ///
     /// # Errors
-    /// Numbers that are not finite, with the first op that made them. That no checkpoint was saved
-    /// is told by [`Trained::saved`].
+    /// Numbers that are not finite, with the first op that made them, where this process speaks for
+    /// all ranks. That no checkpoint was saved is told by [`Trained::saved`].
     pub fn finish(self) -> Result<Trained, Error> {
-        let Training { job, executor, data, checkpoints, summary, validation_loss, validation, .. } = self;
+        let Training { job, executor, data, checkpoints, summary, validation_loss, validation, leads, .. } = self;
         drop(validation);
         let is_good = !matches!(summary.end, Some(End::NotFinite { .. } | End::Failed));
         let saved = checkpoints.map(|checkpoints| checkpoints.finish(&executor, &data, validation_loss, is_good));
-        if let Some(End::NotFinite { step, what }) = summary.end {
+        if let Some(End::NotFinite { step, what }) = summary.end
+            && leads
+        {
             return Err(crate::job::of_step(&job, executor, step, what, &data.batch(step)));
         }
         let saved = saved.transpose()?.flatten();

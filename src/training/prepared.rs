@@ -69,6 +69,7 @@ impl Prepared {
         let Prepared { mut job, options, programs, data, steps, .. } = self;
         let validation = Validation::start(&job, &options)?;
         let control = among.as_ref().map(|(control, _)| control.clone());
+        let leads = control.as_ref().is_none_or(|control| control.rank() == 0);
         let mut executor = match among {
             Some(among) => job.start_among(among, &programs, &options.machine)?,
             None => job.start(&programs, &options.machine)?,
@@ -80,8 +81,21 @@ impl Prepared {
         let checkpoints = saving.map(|saving| Checkpoints::start(saving, &options, &executor, control)).transpose()?;
         job.forget_weights(options.exports)?;
         let summary = Summary { steps: 0, last: None, seconds: 0.0, end: None };
-        let (stop, validation_loss) = (Box::new(stop), None);
-        Ok(Training { job, executor, data, options, steps, validation, checkpoints, stop, summary, validation_loss })
+        let (stop, validation_loss, failed) = (Box::new(stop), None, None);
+        Ok(Training {
+            job,
+            executor,
+            data,
+            options,
+            steps,
+            validation,
+            checkpoints,
+            stop,
+            summary,
+            validation_loss,
+            failed,
+            leads,
+        })
     }
 
     /// The job.
