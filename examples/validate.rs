@@ -5,21 +5,25 @@
 use shardc::checkpoint::saver::Keep;
 use shardc::training::{Options, Saving, Validating};
 use shardc::{Error, Job, Machine};
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::PathBuf;
+
+const FOLDER: &str = "target/best";
 
 /// Trains, exports and evaluates.
 ///
 /// # Errors
 /// All that is wrong with the files; a machine that fails.
 pub fn main() -> Result<(), Error> {
-    let folder = Path::new("target").join(format!("best-{}", std::process::id()));
+    // Those of an earlier run.
+    let _ = fs::remove_dir_all(FOLDER);
     let test = vec![PathBuf::from("examples/digits/test.npz")];
     let job = Job::open("examples/digits/model.onnx", "examples/digits/one.shard")?;
     let options = Options {
         shuffle: true,
         epochs: Some(8),
         validating: Some(Validating { data: test.clone(), every: Some(20), patience: Some(3) }),
-        saving: Some(Saving { keep: Keep { latest: 1, best: true }, ..Saving::to(&folder) }),
+        saving: Some(Saving { keep: Keep { latest: 1, best: true }, ..Saving::to(FOLDER) }),
         ..Options::over("examples/digits/train.npz")
     };
     let trained = job.train(options)?.run(|step| {

@@ -4,8 +4,9 @@ mod divergence;
 mod evaluate;
 mod export;
 
-pub use divergence::{check_weights, of_step};
 pub use evaluate::Evaluated;
+
+pub(crate) use divergence::{check_weights, of_step};
 
 use crate::cuda::run::{How, Ranks};
 use crate::error::Error;

@@ -1,6 +1,7 @@
 //! The small models train as PyTorch trained them: every step's loss and gradient norm, under data
 //! and tensor parallelism and micro-batches. Tolerances: loss 2e-5 + 20 |f32 - f64| absolute, norm
-//! 1e-3 + 50 |f32 - f64| relative, where f32 and f64 are PyTorch's own losses.
+//! 1e-3 + 50 |f32 - f64| relative, where f32 and f64 are PyTorch's own losses. From a step on that a
+//! rounding decides, 5e-4 and 5e-3: three times of what a rounding of the data makes.
 
 use serde_json::Value;
 use shardc_frontend::onnx::{ImportOptions, import};
@@ -17,12 +18,9 @@ struct Job<'a> {
     data: &'a str,
     gold: &'a str,
     spec: String,
-    /// The steps that are compared: those whose truth no rounding decides.
-    steps: usize,
+    /// The first step that a rounding decides.
+    kink: Option<usize>,
 }
-
-/// The steps that PyTorch has done.
-const STEPS: usize = 12;
 
 impl Job<'_> {
     /// Trains and compares; gives what PyTorch has, and the trained model.
@@ -49,16 +47,17 @@ impl Job<'_> {
         let gold: Value = serde_json::from_str(&fs::read_to_string(folder.join(self.gold)).expect("gold")).expect("gold is JSON");
         let text = fs::read_to_string(&metrics).expect("metrics are written");
         let lines: Vec<Value> = text.lines().map(|l| serde_json::from_str(l).expect("a line is JSON")).collect();
-        assert_eq!(lines.len(), STEPS, "{name}");
-        for (i, line) in lines.iter().take(self.steps).enumerate() {
+        assert_eq!(lines.len(), 12, "{name}");
+        for (i, line) in lines.iter().enumerate() {
             let number = |v: &Value| v.as_f64().expect("a number");
             let (f32_loss, f64_loss) = (number(&gold["float32"]["loss"][i]), number(&gold["float64"]["loss"][i]));
             let noise = (f32_loss - f64_loss).abs();
             let (loss, norm) = (number(&line["loss"]), number(&line["grad_norm"]));
             let gold_norm = number(&gold["float64"]["grad_norm"][i]);
-            assert!((loss - f64_loss).abs() <= 2e-5 + 20.0 * noise, "{name} step {i}: loss {loss}, PyTorch {f64_loss}");
+            let (loss_off, norm_off) = if self.kink.is_some_and(|kink| i >= kink) { (5e-4, 5e-3) } else { (2e-5, 1e-3) };
+            assert!((loss - f64_loss).abs() <= loss_off + 20.0 * noise, "{name} step {i}: loss {loss}, PyTorch {f64_loss}");
             assert!(
-                (norm - gold_norm).abs() <= gold_norm * (1e-3 + 50.0 * noise),
+                (norm - gold_norm).abs() <= gold_norm * (norm_off + 50.0 * noise),
                 "{name} step {i}: gradient norm {norm}, PyTorch {gold_norm}"
             );
         }
@@ -74,7 +73,7 @@ fn data_parallel(model: &str, batch: u64, optimizer: &str) {
                  {optimizer}data axis=dp\n"
             );
             let name = format!("{model}-dp{ranks}-mb{microbatches}");
-            Job { model, data: "data.npz", gold: "gold.json", spec, steps: STEPS }.holds(&name);
+            Job { model, data: "data.npz", gold: "gold.json", spec, kink: None }.holds(&name);
         }
     }
 }
@@ -102,7 +101,7 @@ fn batch_normalisation() {
              {statistics}"
         );
         let name = format!("batchnorm-dp{ranks}-{microbatches}-{gold}");
-        let (gold, trained) = Job { model: "batchnorm", data: "../mlp/data.npz", gold, spec, steps: STEPS }.holds(&name);
+        let (gold, trained) = Job { model: "batchnorm", data: "../mlp/data.npz", gold, spec, kink: None }.holds(&name);
         let options = ImportOptions { batch: Some(32), ..ImportOptions::default() };
         let trained = import(&trained, &options).expect("the trained model is a model");
         let running = gold["running"].as_object().expect("an object");
@@ -118,8 +117,9 @@ fn batch_normalisation() {
 }
 
 /// From step 9 on a rectifier's operand is within 1e-7 of 0: PyTorch's own run leaves the gold one,
-/// even in f64, where its weights begin 1e-7 elsewhere, and so does ours on processors that sum in
-/// another order.
+/// even in f64, where its weights begin 1e-7 elsewhere. Where the data is 1e-7 elsewhere, losses of
+/// steps 9 to 11 are off by up to 1.6e-4 and norms by 1.9e-3, and of steps before by 5e-6 and 1.1e-4;
+/// processors without AVX-512, which sum in another order, do the same.
 #[test]
 fn resnet() {
     for (ranks, microbatches, statistics, gold) in [
@@ -135,7 +135,7 @@ fn resnet() {
              {statistics}"
         );
         let name = format!("resnet-dp{ranks}-{microbatches}-{gold}");
-        Job { model: "resnet", data: "data.npz", gold, spec, steps: 9 }.holds(&name);
+        Job { model: "resnet", data: "data.npz", gold, spec, kink: Some(9) }.holds(&name);
     }
 }
 
@@ -172,7 +172,7 @@ fn inception_with_split_channels() {
             "mesh {mesh}\nbatch 16 microbatches=2\nloss cross_entropy logits=logits labels=y\n{SGD}{data}\
              shard \"mix.*.0.weight\" [tp, -, -, -]\nshard \"mix.*.2.weight\" [-, tp, -, -]\n"
         );
-        Job { model: "inception", data: "data.npz", gold: "gold.json", spec, steps: STEPS }.holds(&format!("inception-{name}"));
+        Job { model: "inception", data: "data.npz", gold: "gold.json", spec, kink: None }.holds(&format!("inception-{name}"));
     }
 }
 
@@ -187,7 +187,7 @@ fn mlp_with_split_weights() {
                  shard \"1.weight\" [tp, -]\nshard \"3.weight\" [-, tp]\n"
             );
             let name = format!("mlp-{name}-mb{microbatches}");
-            Job { model: "mlp", data: "data.npz", gold: "gold.json", spec, steps: STEPS }.holds(&name);
+            Job { model: "mlp", data: "data.npz", gold: "gold.json", spec, kink: None }.holds(&name);
         }
     }
 }
@@ -197,7 +197,7 @@ fn gpt2_with_ignored_labels() {
     let spec = format!(
         "mesh dp=2\nbatch 8 microbatches=2\nloss cross_entropy logits=logits labels=y ignore_index=-100\n{ADAMW}data axis=dp\n"
     );
-    Job { model: "gpt2", data: "data-ignore.npz", gold: "gold-ignore.json", spec, steps: STEPS }.holds("gpt2-ignore");
+    Job { model: "gpt2", data: "data-ignore.npz", gold: "gold-ignore.json", spec, kink: None }.holds("gpt2-ignore");
 }
 
 /// A fused projection of four heads of queries and two of keys and values, and a fused layer of an
@@ -209,7 +209,7 @@ fn grouped_queries_in_unequal_blocks() {
             "mesh {mesh}\nbatch 8 microbatches=2\nloss cross_entropy logits=logits labels=y\n{ADAMW}{data}\
              shard \"qkv.weight\" [(32|16|16)*tp, -]\nshard \"proj.weight\" [-, tp]\nshard \"up.weight\" [(64|32)*tp, -]\n"
         );
-        let job = Job { model: "grouped", data: "data.npz", gold: "gold.json", spec, steps: STEPS };
+        let job = Job { model: "grouped", data: "data.npz", gold: "gold.json", spec, kink: None };
         let (gold, trained) = job.holds(&format!("grouped-{name}"));
         let trained = import(&trained, &ImportOptions::default()).expect("the trained model is a model");
         for parameter in ["qkv.weight", "qkv.bias", "up.weight", "up.bias"] {

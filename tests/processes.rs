@@ -40,6 +40,19 @@ fn four_processes_give_the_bits_of_four_threads() {
     assert!(threads.0.iter().map(rest).eq(processes.0.iter().map(rest)));
 }
 
+#[test]
+fn one_process_tells_where_numbers_are_not_finite() {
+    let here = folder("processes-not-finite");
+    let spec = "mesh dp=2\nbatch 64\nloss cross_entropy logits=logits labels=y\noptimizer sgd lr=1e30\ndata axis=dp\n";
+    fs::write(here.join("job.shard"), spec).unwrap();
+    let (model, data) = (example("digits/model.onnx"), example("digits/train.npz"));
+    let launch = ["launch", "-n", "2", "--", "train", &model, "--spec", "job.shard", "--data", &data, "--steps", "5"];
+    let ran = shardc(&here, &[&launch[..], &["--export", "t.onnx"]].concat()).expect(1);
+    assert_eq!(ran.err.matches("not a finite number").count(), 1, "{}", ran.err);
+    assert!(ran.err.contains("the first value with inf, on rank 0, in `fc2`"), "{}", ran.err);
+    assert!(!here.join("t.onnx").exists());
+}
+
 /// Four ranks that train the digits for a long time, started by a launcher.
 struct Run {
     here: PathBuf,

@@ -1,7 +1,7 @@
 //! `shardc bench`: how fast this machine is, and beside that its kernels or the steps of a job.
 
 use super::failure::Failure;
-use super::job::{JobArgs, TrustArgs};
+use super::job::MaybeJobArgs;
 use super::machine::MachineArgs;
 use super::output::{note, print};
 use super::profile::{kind, program, step};
@@ -22,7 +22,6 @@ use shardc_ir::plan::set::PlanSet;
 use shardc_ir::plan::{BufferKind, Program, Step, View};
 use shardc_ir::reason::Reason;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -32,14 +31,8 @@ const LINES: usize = 40;
 /// The arguments.
 #[derive(Debug, Args)]
 pub struct Bench {
-    /// A plan directory, or an ONNX model together with --spec; without, a list of kernels is timed
-    #[arg(value_name = "PLAN|MODEL.onnx")]
-    source: Option<PathBuf>,
-    /// The sharding spec of the model
-    #[arg(long, value_name = "JOB.shard", requires = "source")]
-    spec: Option<PathBuf>,
     #[command(flatten)]
-    trust: TrustArgs,
+    job: MaybeJobArgs,
     #[command(flatten)]
     machine: MachineArgs,
     /// How many steps of the job are timed, of which the shortest counts
@@ -112,8 +105,7 @@ impl Bench {
     /// All that is wrong with the job; a machine without memory for it.
     pub fn run(self) -> Result<(), Failure> {
         let machine = self.machine.read(Some("bench"))?;
-        let source = self.source.clone().map(|source| JobArgs::new(source, self.spec.clone(), self.trust.clone()));
-        let job = source.map(|source| source.open(true)).transpose()?;
+        let job = self.job.clone().job().map(|job| job.open(true)).transpose()?;
         let threads = machine.threads();
         let failed = |why: Reason| Failure::Machine(why.into());
         let mut peaks = Peaks::measure(threads).map_err(failed)?;

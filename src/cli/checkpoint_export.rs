@@ -2,7 +2,7 @@
 //! it.
 
 use super::failure::Failure;
-use super::job::{JobArgs, TrustArgs};
+use super::job::{JobArgs, MaybeJobArgs};
 use super::output::{note, writable};
 use super::overwrite::Files;
 use crate::checkpoint::read::Checkpoint;
@@ -20,14 +20,8 @@ pub struct Export {
     /// A checkpoint, or a folder of checkpoints, of which the latest is taken
     #[arg(value_name = "CHECKPOINT")]
     checkpoint: PathBuf,
-    /// For a model: a plan directory, or an ONNX model together with --spec
-    #[arg(value_name = "PLAN|MODEL.onnx")]
-    source: Option<PathBuf>,
-    /// The sharding spec of the model
-    #[arg(long, value_name = "JOB.shard", requires = "source")]
-    spec: Option<PathBuf>,
     #[command(flatten)]
-    trust: TrustArgs,
+    job: MaybeJobArgs,
     /// The file to write: `.onnx` for the model, `.safetensors` for its parameters and statistics
     #[arg(short, long, value_name = "OUT.onnx|OUT.safetensors")]
     output: PathBuf,
@@ -39,8 +33,8 @@ impl Export {
     /// # Errors
     /// If the checkpoint is damaged or of another model, or the file cannot be written.
     pub fn run(self) -> Result<(), Failure> {
-        let Export { checkpoint, source, spec, trust, output } = self;
-        let job = source.map(|source| JobArgs::new(source, spec, trust));
+        let Export { checkpoint, job, output } = self;
+        let job = job.job();
         let to = output.display();
         match (output.extension().and_then(|ending| ending.to_str()), job) {
             (Some("onnx"), Some(job)) => model(&Checkpoint::named(&checkpoint)?, &job, &output),

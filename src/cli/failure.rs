@@ -1,8 +1,7 @@
 //! Why a command did not do what was asked, and the exit code that says so.
 
 use crate::error::Error;
-use shardc_executor::run::ExecutionError;
-use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
+use shardc_ir::diagnostic::Diagnostics;
 use std::io;
 
 /// Why a command failed. The kinds never mix.
@@ -41,29 +40,11 @@ impl Failure {
     }
 }
 
-impl From<Error> for Failure {
-    fn from(error: Error) -> Failure {
-        match error {
+impl<E: Into<Error>> From<E> for Failure {
+    fn from(error: E) -> Failure {
+        match error.into() {
             Error::User(diagnostics) => Failure::User(diagnostics),
             Error::Machine(why) => Failure::Machine(why),
         }
-    }
-}
-
-impl From<Diagnostics> for Failure {
-    fn from(diagnostics: Diagnostics) -> Failure {
-        Failure::User(diagnostics)
-    }
-}
-
-impl From<Diagnostic> for Failure {
-    fn from(diagnostic: Diagnostic) -> Failure {
-        Failure::User(diagnostic.into())
-    }
-}
-
-impl From<ExecutionError> for Failure {
-    fn from(error: ExecutionError) -> Failure {
-        Error::from(error).into()
     }
 }

@@ -23,6 +23,27 @@ pub struct JobArgs {
     trust: TrustArgs,
 }
 
+/// The source of a job, which may be left out.
+#[derive(Debug, Clone, Args)]
+pub struct MaybeJobArgs {
+    /// A plan directory, or an ONNX model together with --spec
+    #[arg(value_name = "PLAN|MODEL.onnx")]
+    source: Option<PathBuf>,
+    /// The sharding spec of the model
+    #[arg(long, value_name = "JOB.shard", requires = "source")]
+    spec: Option<PathBuf>,
+    #[command(flatten)]
+    trust: TrustArgs,
+}
+
+impl MaybeJobArgs {
+    /// The arguments of the job, if there is one.
+    pub fn job(self) -> Option<JobArgs> {
+        let MaybeJobArgs { source, spec, trust } = self;
+        source.map(|source| JobArgs { source, spec, trust })
+    }
+}
+
 /// What is believed of a plan directory.
 #[derive(Debug, Clone, Args)]
 pub struct TrustArgs {
@@ -51,11 +72,6 @@ pub struct DataArgs {
 }
 
 impl JobArgs {
-    /// The job of a plan directory, or of a model and a spec.
-    pub fn new(source: PathBuf, spec: Option<PathBuf>, trust: TrustArgs) -> JobArgs {
-        JobArgs { source, spec, trust }
-    }
-
     /// The files that are read to open the job.
     pub fn files(&self) -> Files {
         let files = match self.source.is_dir() {
