@@ -1,7 +1,7 @@
 //! The small models train as PyTorch trained them: every step's loss and gradient norm, under data
 //! and tensor parallelism and micro-batches. Tolerances: loss 2e-5 + 20 |f32 - f64| absolute, norm
-//! 1e-3 + 50 |f32 - f64| relative, where f32 and f64 are PyTorch's own losses. From a step on that a
-//! rounding decides, 5e-4 and 5e-3: three times of what a rounding of the data makes.
+//! 1e-3 + 50 |f32 - f64| relative, where f32 and f64 are PyTorch's own losses. From a step on that
+//! a rounding decides, 5e-4 and 5e-3: three times of what a rounding of the data makes.
 
 use serde_json::Value;
 use shardc_frontend::onnx::{ImportOptions, import};
@@ -118,8 +118,8 @@ fn batch_normalisation() {
 
 /// From step 9 on a rectifier's operand is within 1e-7 of 0: PyTorch's own run leaves the gold one,
 /// even in f64, where its weights begin 1e-7 elsewhere. Where the data is 1e-7 elsewhere, losses of
-/// steps 9 to 11 are off by up to 1.6e-4 and norms by 1.9e-3, and of steps before by 5e-6 and 1.1e-4;
-/// processors without AVX-512, which sum in another order, do the same.
+/// steps 9 to 11 are off by up to 1.6e-4 and norms by 1.9e-3, and of steps before by 5e-6 and
+/// 1.1e-4; processors without AVX-512, which sum in another order, do the same.
 #[test]
 fn resnet() {
     for (ranks, microbatches, statistics, gold) in [
