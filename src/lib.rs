@@ -1,4 +1,5 @@
-//! The facade: compiles a model and a spec to plans, and the command line around it.
+//! The library: compiles a model and a spec to plans, and trains them. The command line is a layer
+//! on it.
 //!
 //! | what | where |
 //! |---|---|
