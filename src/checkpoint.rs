@@ -6,8 +6,8 @@
 //! knows a mesh.
 //!
 //! What has the name of a checkpoint is whole: files are written in a folder of another name and
-//! brought down to the disk; it is read again; then it gets its name; and only then the oldest one
-//! goes.
+//! brought down to the disk; whoever wrote one reads it again; then it gets its name; and only then
+//! the oldest one goes.
 
 pub mod folder;
 pub mod made;

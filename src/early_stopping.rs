@@ -12,10 +12,12 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The best loss of the validations so far, and how many have come since. It is plain data, which a
-/// checkpoint can keep.
+/// The best loss of the validations so far, and how many have come since. A checkpoint keeps
+/// them.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct EarlyStopping {
+    #[serde(skip)]
     patience: Option<u64>,
     best: Option<(u64, f64)>,
     since: u64,
@@ -26,6 +28,11 @@ impl EarlyStopping {
     /// without it never.
     pub fn new(patience: Option<u64>) -> EarlyStopping {
         EarlyStopping { patience: patience.map(|patience| patience.max(1)), best: None, since: 0 }
+    }
+
+    /// The same validations with another patience.
+    pub fn with_patience(self, patience: Option<u64>) -> EarlyStopping {
+        EarlyStopping { patience: EarlyStopping::new(patience).patience, ..self }
     }
 
     /// Adds the loss of a validation after `step` steps, and says whether it is the best: less than
@@ -79,7 +86,8 @@ mod tests {
         assert_eq!(over, [false, false, false, false, true]);
         // A run that goes on from a checkpoint counts on.
         let text = serde_json::to_string(&watch).expect("JSON");
-        assert_eq!(serde_json::from_str::<EarlyStopping>(&text).expect("it is read"), watch);
+        let read = serde_json::from_str::<EarlyStopping>(&text).expect("it is read");
+        assert_eq!((read.is_over(), read.with_patience(Some(2))), (false, watch));
         let mut never = EarlyStopping::new(Some(0));
         never.add(0, Some(1.0));
         assert!(!never.is_over(), "the best is never the end");

@@ -35,7 +35,8 @@ pub struct Evaluation {
     classes: Option<Classes>,
     /// Whether samples that fill up a batch may leave the results of the others as they are.
     fills_up: bool,
-    keeps_outputs: bool,
+    /// The outputs that a step is asked for; `None` where all of them are kept.
+    asked: Option<Vec<String>>,
 }
 
 impl Evaluation {
@@ -46,19 +47,21 @@ impl Evaluation {
         let loss = outputs.map(|(sum, labels)| (sum.to_string(), labels.to_string()));
         let classes = spec.loss.as_ref().and_then(|loss| Classes::of(&loss.value, programs, outputs));
         let computes_loss = matches!(spec.loss.as_ref().map(|loss| &loss.value), Some(Loss::Output { .. }));
+        let logits = classes.as_ref().and_then(Classes::logits).map(String::from);
+        let asked = loss.iter().flat_map(|(sum, labels)| [sum.clone(), labels.clone()]).chain(logits).collect();
         Evaluation {
             batch: batch_size(programs),
             loss,
             labels: spec.labels().map(|labels| labels.value.clone()),
             classes,
             fills_up: !computes_loss && !labels_are_inputs,
-            keeps_outputs: false,
+            asked: Some(asked),
         }
     }
 
     /// Keeps the model's outputs for all samples too.
     pub fn keep_outputs(mut self) -> Evaluation {
-        self.keeps_outputs = true;
+        self.asked = None;
         self
     }
 
@@ -86,7 +89,7 @@ impl Evaluation {
                 return Ok(None);
             }
             let batch = Arc::new(data.rows(&data.in_order(from, from + self.batch)));
-            let result = executor.step(batch.clone())?;
+            let result = self.step(executor, batch.clone())?;
             self.add(&mut totals, &batch, result, self.batch);
         }
         totals.left = data.samples() - whole;
@@ -105,7 +108,7 @@ impl Evaluation {
     /// When a rank fails.
     pub fn run_without_data(&self, executor: &mut Executor) -> Result<Totals, ExecutionError> {
         let mut totals = Totals::default();
-        let result = executor.step(Arc::new(vec![]))?;
+        let result = self.step(executor, Arc::new(vec![]))?;
         self.add(&mut totals, &[], result, self.batch);
         totals.samples = 0;
         Ok(totals)
@@ -125,6 +128,14 @@ impl Evaluation {
     /// The score of a run.
     pub fn score(&self, totals: &Totals) -> Score {
         totals.score(self)
+    }
+
+    /// Runs a step for what is added up of it.
+    fn step(&self, executor: &mut Executor, batch: Arc<Vec<Tensor>>) -> Result<StepResult, ExecutionError> {
+        match &self.asked {
+            Some(asked) => executor.step_for(batch, asked),
+            None => executor.step(batch),
+        }
     }
 
     /// Adds a step of the first `real` samples of a batch.

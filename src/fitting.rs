@@ -1,7 +1,7 @@
 //! Specs that fit a device where the one asked for does not: the same job with more micro-batches,
 //! a higher stage of `zero`, both, or more ranks, each planned to say what it needs.
 
-use crate::mode_of;
+use crate::compile::mode_of;
 use shardc_ir::diagnostic::Diagnostics;
 use shardc_ir::graph::Graph;
 use shardc_ir::listing::report;

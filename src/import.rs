@@ -1,6 +1,7 @@
 //! The model as the spec wants it: sizes bound, parameters chosen, first values set.
 
-use shardc_frontend::onnx::{self, Decision, ImportOptions, Imported, Tie, Untie, Weights};
+use shardc_frontend::initializers::Decision;
+use shardc_frontend::onnx::{self, ImportOptions, Imported, Tie, Untie, Weights};
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, HELPED, Place, names_help};
 use shardc_ir::graph::{Graph, NodeId, State, ValueId};
 use shardc_ir::names::{Names, Patterns};

@@ -1,32 +1,58 @@
 //! A job: a model and a spec that are compiled, or a plan directory; the same from there on.
+//!
+//! | to | call |
+//! |---|---|
+//! | compile a model under a spec | [`Job::open`], [`Job::open_to_evaluate`], [`Job::compile`] |
+//! | keep what was compiled as a plan directory | [`Job::compile_to`] |
+//! | prove a plan directory, and open it | [`Job::open_plan`]; what was proven is in [`Job::proven`] |
+//! | train: step by step, or whole; with checkpoints | [`Job::train`], and [`crate::training`] |
+//! | evaluate | [`Job::evaluate`] |
+//! | export what was trained | [`Job::export`] |
+//!
+//! ```no_run
+//! use shardc::plan_dir::Trust;
+//! use shardc::{Job, Machine};
+//!
+//! Job::compile_to("model.onnx", "dp2.shard", "plan")?;
+//! let job = Job::open_plan("plan", Trust::Nothing)?;
+//! for proven in &job.proven {
+//!     println!("{}: {} ranks, {} bytes on the fullest", proven.kind, proven.proof.ranks, proven.proof.peak_bytes);
+//! }
+//! let evaluated = job.evaluate(&Machine::default(), &["test.npz".into()], None, false)?;
+//! println!("loss {:?} over {} samples", evaluated.score.loss, evaluated.samples);
+//! # Ok::<_, shardc::Error>(())
+//! ```
 
 mod divergence;
 mod evaluate;
+#[cfg(feature = "onnx")]
 mod export;
+#[cfg(feature = "onnx")]
+mod model;
 
 pub use evaluate::Evaluated;
 
-pub(crate) use divergence::{check_weights, of_step};
+pub(crate) use divergence::of_step;
 
+use crate::cuda;
 use crate::cuda::run::{How, Ranks};
 use crate::error::Error;
 use crate::machine::{Device, Machine};
 use crate::plan_dir::{self, PlanDir, Trust};
-use crate::proof::plan_reference;
-use crate::{Compiled, Options, compile, cuda, labels_are_inputs};
+use crate::proof::{Proven, plan_reference};
 use shardc_executor::data::{Dataset, InputSpec, Options as DataOptions};
 use shardc_executor::oddity::Oddity;
 use shardc_executor::run::Executor;
 use shardc_executor::tensor::Tensor;
-use shardc_frontend::onnx::{self, Decision, Export, StoredCopy, Weight};
-use shardc_frontend::spec;
+use shardc_frontend::initializers::Decision;
+#[cfg(feature = "onnx")]
+use shardc_frontend::onnx::Weight;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, Place};
 use shardc_ir::graph::Graph;
 use shardc_ir::plan::set::PlanSet;
 use shardc_ir::plan::{Program, StateRole, StateVariable};
 use shardc_ir::programs::Programs;
-use shardc_ir::spec::{Batch, Located, Source, Spec};
-use shardc_ir::types::Type;
+use shardc_ir::spec::Spec;
 use shardc_launch::control::Control;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -41,6 +67,8 @@ pub struct Job {
     pub programs: Programs,
     /// The graph of the step of training on one rank, where the job trains.
     reference: Option<Graph>,
+    /// What was proven of each program.
+    pub proven: Vec<Proven>,
     /// The decision about each initializer of the model: whether it is trained, and why.
     pub decisions: Vec<Decision>,
     /// What compiling it has to say to the user.
@@ -60,17 +88,22 @@ pub struct Job {
 struct Model {
     /// Its file: what is compiled again for another batch, and beside which external data is.
     file: PathBuf,
-    /// A model file, perhaps without its weights.
-    bytes: Arc<Vec<u8>>,
-    /// Initializers that are views of trained ones.
-    copies: Vec<StoredCopy>,
+    /// What exports begin with.
+    #[cfg(feature = "onnx")]
+    exported: model::Exported,
 }
 
 /// The source of initial elements.
 #[derive(Debug)]
 enum Weights {
+    #[cfg(feature = "onnx")]
     Model(BTreeMap<String, Weight>),
-    Plan { elements: BTreeMap<String, Tensor>, path: PathBuf },
+    Plan {
+        elements: BTreeMap<String, Tensor>,
+        path: PathBuf,
+    },
+    /// The ranks have them, and no rank starts with them any more.
+    Forgotten,
 }
 
 /// The decisions of a plan: it knows its state variables, and no longer why they are what they are.
@@ -90,46 +123,6 @@ fn planned(programs: &Programs) -> Vec<Decision> {
 }
 
 impl Job {
-    /// Compiles the model at `model` as the spec at `spec` says, to train it, and proves its plans.
-    ///
-    /// # Errors
-    /// All that is wrong with the model or the spec, as far as it can be told at once.
-    pub fn open(model: impl AsRef<Path>, spec: impl AsRef<Path>) -> Result<Job, Error> {
-        let spec = spec::load(spec.as_ref())?;
-        Job::compile(model.as_ref(), spec, &Options::default())
-    }
-
-    /// As [`Job::open`], to evaluate the model alone: the spec needs no `batch`, `loss` and
-    /// `optimizer`.
-    ///
-    /// # Errors
-    /// As [`Job::open`].
-    pub fn open_to_evaluate(model: impl AsRef<Path>, spec: impl AsRef<Path>) -> Result<Job, Error> {
-        let spec = spec::load(spec.as_ref())?;
-        Job::compile(model.as_ref(), spec, &Options { train: false, ..Options::default() })
-    }
-
-    /// Compiles the model at `model` as `spec` says.
-    ///
-    /// # Errors
-    /// As [`Job::open`].
-    pub fn compile(model: &Path, spec: Spec, options: &Options) -> Result<Job, Error> {
-        let Compiled { plans, reference, weights, decisions, copies, model: bytes, warnings, .. } =
-            compile(model, &spec, options)?;
-        Ok(Job {
-            labels_are_inputs: labels_are_inputs(&plans.eval.graph, &spec),
-            programs: plans.map(|plan| plan.programs),
-            model: Model { file: model.to_path_buf(), bytes, copies },
-            weights: Weights::Model(weights),
-            odd: BTreeSet::new(),
-            plan: None,
-            spec,
-            reference,
-            decisions,
-            warnings,
-        })
-    }
-
     /// Opens a plan directory, which is proven again as far as it is not trusted.
     ///
     /// # Errors
@@ -138,11 +131,17 @@ impl Job {
         let plan = plan_dir::read(path.as_ref(), trust)?;
         let weights = Weights::Plan { elements: plan.weights()?, path: plan.path.clone() };
         let file = plan_dir::model_path(&plan.path);
-        let model = Model { file, bytes: Arc::new(plan.model()?), copies: plan.manifest.copies };
-        let PlanDir { spec, programs, reference, labels_are_inputs, path, .. } = plan;
+        #[cfg(feature = "onnx")]
+        let exported = model::Exported { bytes: Arc::new(plan.model()?), copies: plan.manifest.copies };
+        let model = Model {
+            file,
+            #[cfg(feature = "onnx")]
+            exported,
+        };
+        let PlanDir { spec, programs, reference, labels_are_inputs, proven, path, .. } = plan;
         let decisions = planned(&programs);
         let (plan, odd, warnings) = (Some(path), BTreeSet::new(), vec![]);
-        Ok(Job { spec, programs, reference, labels_are_inputs, decisions, warnings, model, weights, odd, plan })
+        Ok(Job { spec, programs, reference, proven, labels_are_inputs, decisions, warnings, model, weights, odd, plan })
     }
 
     /// The programs of training.
@@ -226,13 +225,9 @@ impl Job {
                 |name: &&str| self.initial(name).is_ok_and(|initial| Oddity::of(initial.dtype, &initial.bytes).is_some());
             self.odd = states.filter(is_odd).map(String::from).collect();
         }
-        self.weights = Weights::Model(BTreeMap::new());
-        let bytes = std::mem::take(&mut self.model.bytes);
-        if exports {
-            let states = self.programs.main().states().into_iter().map(|(_, state)| state).filter(|s| s.role.is_of_model());
-            let names = states.map(|s| s.initializer().to_string()).chain(self.model.copies.iter().map(|c| c.name.clone()));
-            self.model.bytes = Arc::new(onnx::forget_weights(&self.model.file, bytes, &names.collect())?);
-        }
+        self.weights = Weights::Forgotten;
+        #[cfg(feature = "onnx")]
+        self.forget_model(exports)?;
         Ok(())
     }
 
@@ -260,66 +255,6 @@ impl Job {
         self.spec.labels().is_some_and(|labels| labels.value == name)
     }
 
-    /// The programs of evaluation for `samples` samples at once, on one rank.
-    ///
-    /// # Errors
-    /// If the model cannot run with so many.
-    pub fn resized(&self, samples: u64) -> Result<PlanSet, Diagnostics> {
-        let mut spec = self.spec.reference();
-        let source = spec.batch.as_ref().map_or(Source { line: 1, span: (0, 0) }, |batch| batch.source);
-        spec.batch = Some(Located { value: Batch { size: samples, microbatches: 1 }, source });
-        if matches!(self.weights, Weights::Plan { .. }) {
-            spec = spec.of_plan();
-        }
-        let options = Options { train: false, weights: false, ..Options::default() };
-        Ok(compile(&self.model.file, &spec, &options)?.plans.eval.programs)
-    }
-
-    /// Writes the model with its parameters as they are now; where its weights were in a file of
-    /// their own, they are again, in the one that is given.
-    ///
-    /// # Errors
-    /// If a rank failed or the file cannot be written.
-    pub fn export(&self, executor: &Executor, to: &Path) -> Result<Option<PathBuf>, Error> {
-        self.export_from(executor.programs(), |name| Ok(executor.initializer(name)?), to)
-    }
-
-    /// [`Job::export`] of what `initializer` gives, whole, for the state of `programs`.
-    ///
-    /// # Errors
-    /// Those of `initializer`; if the file cannot be written.
-    pub fn export_from(
-        &self,
-        programs: &PlanSet,
-        initializer: impl Fn(&str) -> Result<Tensor, Error>,
-        to: &Path,
-    ) -> Result<Option<PathBuf>, Error> {
-        let Model { file, bytes, copies } = &self.model;
-        let mut types: BTreeMap<String, Type> = BTreeMap::new();
-        for (program, state) in programs.states().into_iter().filter(|(_, s)| s.role.is_of_model()) {
-            let buffer = &program.buffers[state.buffer.index()];
-            let shape = state.block.as_ref().map_or(buffer.shape.clone(), |block| block.whole_shape(&buffer.shape));
-            types.insert(state.initializer().to_string(), Type::new(buffer.dtype, shape));
-        }
-        let copies: BTreeMap<&str, &StoredCopy> = copies.iter().map(|copy| (copy.name.as_str(), copy)).collect();
-        for copy in copies.values() {
-            let of = types.get(&copy.of).ok_or_else(|| Error::Machine(format!("`{}` is lost", copy.of)))?;
-            types.insert(copy.name.clone(), copy.ty(of));
-        }
-        let initializer = |name: &str| {
-            let found = initializer(name)?;
-            Ok::<_, Error>(match types.get(name) {
-                Some(ty) if ty.dtype != found.dtype => found.cast(ty.dtype),
-                _ => found,
-            })
-        };
-        let elements = |name: &str| match copies.get(name) {
-            Some(copy) => copy.elements(&initializer(&copy.of)?.into()).map_err(|why| Error::Machine(why.into())),
-            None => Ok(initializer(name)?.into()),
-        };
-        export::write(&Export::new(file, bytes.clone(), &types)?, elements, to, file)
-    }
-
     /// A place in the model or plan, such as `value "logits"`.
     pub fn place(&self, what: String) -> Place {
         Place::Model { file: self.model.file.clone(), what }
@@ -333,10 +268,12 @@ impl Job {
 
     fn initial(&self, name: &str) -> Result<Tensor, Diagnostic> {
         match &self.weights {
+            #[cfg(feature = "onnx")]
             Weights::Model(weights) => match weights.get(name) {
                 Some(weight) => weight.load().map(Tensor::from),
                 None => Err(Diagnostic::error(format!("the model has no weights for `{name}`"))),
             },
+            Weights::Forgotten => Err(Diagnostic::error(format!("the weights of `{name}` are forgotten: the ranks have them"))),
             Weights::Plan { elements, path } => elements.get(name).cloned().ok_or_else(|| {
                 Diagnostic::error(format!("this plan has no weights for `{name}`"))
                     .at(Place::File(path.clone()))
@@ -355,6 +292,8 @@ pub struct Batches {
     pub shuffle: bool,
     /// Seeds the order.
     pub seed: u64,
+    /// At most so many samples, spread evenly over all.
+    pub samples: Option<u64>,
     /// The line of the spec that sets the size.
     pub place: Option<Place>,
 }
@@ -365,8 +304,8 @@ impl Batches {
     /// # Errors
     /// All that is wrong with it.
     pub fn of(self, paths: &[PathBuf], context: Option<u64>, inputs: Vec<InputSpec>) -> Result<Dataset, Error> {
-        let Batches { size, shuffle, seed, place } = self;
-        let options = DataOptions { context, shuffle, seed, batch_place: place };
+        let Batches { size, shuffle, seed, samples, place } = self;
+        let options = DataOptions { context, shuffle, seed, samples, batch_place: place };
         Ok(Dataset::open_all(paths, inputs, size, &options)?)
     }
 }
@@ -376,6 +315,6 @@ impl Job {
     pub fn batches(&self, programs: &PlanSet) -> Batches {
         let program = programs.first();
         let place = self.spec.batch.as_ref().map(|batch| self.spec.place_of(batch.source));
-        Batches { size: program.batch, shuffle: false, seed: program.seed, place }
+        Batches { size: program.batch, seed: program.seed, place, ..Batches::default() }
     }
 }

@@ -19,9 +19,11 @@
 //! not at all; what else is in the directory stays.
 
 mod read;
+#[cfg(feature = "onnx")]
 mod write;
 
 pub use read::{Trust, read};
+#[cfg(feature = "onnx")]
 pub use write::{check_target, write};
 
 use crate::certificate::Certificate;
@@ -30,7 +32,7 @@ use crate::proof::Proven;
 use serde::{Deserialize, Serialize};
 use shardc_executor::data::read_safetensors;
 use shardc_executor::tensor::Tensor;
-use shardc_frontend::onnx::StoredCopy;
+use shardc_frontend::initializers::StoredCopy;
 use shardc_ir::diagnostic::{Diagnostic, Place};
 use shardc_ir::files;
 use shardc_ir::graph::Graph;
@@ -84,6 +86,7 @@ const FORMAT: (&str, u32) = ("shardc plan directory", 4);
 #[derive(Debug, Deserialize)]
 struct Head {
     format: String,
+    #[cfg_attr(not(feature = "onnx"), expect(dead_code, reason = "who writes none needs to know no old ones"))]
     files: BTreeMap<String, String>,
 }
 
@@ -168,10 +171,6 @@ pub struct PlanDir {
 fn plan_hash(hashes: &BTreeMap<String, String>) -> String {
     let programs = hashes.iter().filter(|(name, _)| name.ends_with(".plan"));
     hash(programs.map(|(name, hash)| format!("{name} {hash}\n")).collect::<String>().as_bytes())
-}
-
-fn file_name(path: &Path) -> String {
-    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }
 
 /// The files that a plan directory at `path` may have of its own.

@@ -18,18 +18,20 @@
 mod checkpoints;
 mod options;
 mod prepared;
+mod rates;
 mod trained;
 mod validation;
 
 pub use options::{Options, Saving, Validating};
 pub use prepared::Prepared;
+pub use rates::Rates;
 pub use trained::Trained;
 pub use validation::Validated;
 
 use crate::Job;
 use crate::checkpoint::saver::Saved;
 use crate::error::Error;
-use checkpoints::Checkpoints;
+use checkpoints::{Checkpoints, Validations};
 use shardc_executor::data::Dataset;
 use shardc_executor::run::Executor;
 use shardc_executor::train::{self, Metrics};
@@ -161,11 +163,12 @@ impl Training {
         {
             return Err(Error::Machine(format!("after step {done}: {differing}")));
         }
+        let validations = self.validations();
         if let Some(checkpoints) = &mut self.checkpoints {
             step.saved.extend(checkpoints.poll());
             let is_best = validated.is_some_and(|validated| validated.is_best);
             if checkpoints.is_due(done, is_best) {
-                step.saved.extend(checkpoints.save(&self.executor, &self.data, self.validation_loss)?);
+                step.saved.extend(checkpoints.save(&self.executor, &self.data, validations)?);
             }
         }
         if done < self.steps && validated.is_some_and(|validated| validated.is_over) {
@@ -197,10 +200,11 @@ impl Training {
     /// Numbers that are not finite, with the first op that made them, where this process speaks for
     /// all ranks. That no checkpoint was saved is told by [`Trained::saved`].
     pub fn finish(self) -> Result<Trained, Error> {
-        let Training { job, executor, data, checkpoints, summary, validation_loss, validation, leads, .. } = self;
-        drop(validation);
+        let validations = self.validations();
+        let Training { job, executor, data, checkpoints, summary, validation, leads, .. } = self;
         let is_good = !matches!(summary.end, Some(End::NotFinite { .. } | End::Failed));
-        let saved = checkpoints.map(|checkpoints| checkpoints.finish(&executor, &data, validation_loss, is_good));
+        validation.into_iter().for_each(Validation::end);
+        let saved = checkpoints.map(|checkpoints| checkpoints.finish(&executor, &data, validations, is_good));
         if let Some(End::NotFinite { step, what }) = summary.end
             && leads
         {
@@ -208,6 +212,13 @@ impl Training {
         }
         let saved = saved.transpose()?.flatten();
         Ok(Trained { job, executor, summary, saved })
+    }
+
+    /// What a checkpoint keeps of validations; those before this run are kept by a run without any.
+    fn validations(&self) -> Validations {
+        let before = || self.options.resume.as_ref()?.manifest.position.validations;
+        let so_far = self.validation.as_ref().map(Validation::so_far).or_else(before);
+        Validations { loss: self.validation_loss, so_far }
     }
 
     /// The steps of the whole training, those before this run among them.

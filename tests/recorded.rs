@@ -5,7 +5,8 @@
 mod support;
 
 use serde_json::Value;
-use shardc_frontend::onnx::{Decision, ImportOptions, import};
+use shardc_frontend::initializers::Decision;
+use shardc_frontend::onnx::{ImportOptions, import};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -42,6 +42,16 @@ impl Peaks {
         Ok(Peaks { flops, bytes: copy_rate(&pool, threads)? })
     }
 
+    /// Measures operations a second of products of f32 alone, by so many threads, within about a
+    /// tenth of a second.
+    ///
+    /// # Errors
+    /// If it has no threads or no memory for it.
+    pub fn products(threads: usize) -> Result<f64, Reason> {
+        let kernel = Kernel::Contract(kernels::product(768, 768, 768, false, false));
+        Ok(kernel.flops() as f64 / time_in(&pool(threads)?, &kernel, threads)?.as_secs_f64())
+    }
+
     /// The higher of two measurements each: what disturbs one only lowers it.
     pub fn max(self, other: Peaks) -> Peaks {
         Peaks { flops: self.flops.max(other.flops), bytes: self.bytes.max(other.bytes) }
@@ -142,6 +152,7 @@ mod tests {
     fn peaks_are_those_of_a_machine() {
         let peaks = Peaks::measure(1).expect("a machine");
         assert!(peaks.flops > 1e8 && peaks.bytes > 1e8, "{peaks:?}");
+        assert!(Peaks::products(1).is_ok_and(|flops| flops > 1e8));
         let work = Work { flops: peaks.flops as u64, read: peaks.bytes as u64, written: peaks.bytes as u64 };
         assert!((peaks.least(work).as_secs_f64() - 2.0).abs() < 1e-3);
     }

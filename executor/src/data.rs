@@ -55,6 +55,8 @@ pub struct Options {
     pub shuffle: bool,
     /// Seeds the order.
     pub seed: u64,
+    /// At most so many samples, spread evenly over all; text from random starts is not thinned out.
+    pub samples: Option<u64>,
     /// The place in the spec that sets the size of a batch.
     pub batch_place: Option<Place>,
 }
@@ -104,7 +106,8 @@ impl Dataset {
         if inputs.is_empty() {
             return Err(here(Diagnostic::error("the model reads nothing of the data")).into());
         }
-        let source = read(&files, &inputs, options.context)?;
+        let mut source = read(&files, &inputs, options.context)?;
+        options.samples.into_iter().for_each(|samples| source.keep(samples));
         let dataset = Dataset { inputs, order: Order::new(options, &source, batch), source };
         let samples = dataset.samples();
         if samples == 0 {

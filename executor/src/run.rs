@@ -2,6 +2,7 @@
 //! them, with the others in processes of their own.
 
 mod carry;
+pub mod follow;
 pub mod processes;
 pub mod replicas;
 mod state;
@@ -23,7 +24,7 @@ use shardc_ir::reason::Reason;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Instant;
 
@@ -172,18 +173,38 @@ impl Executor {
     /// # Errors
     /// Bad data or a failed rank. No step can follow.
     pub fn step(&mut self, batch: Arc<Vec<Tensor>>) -> Result<StepResult, ExecutionError> {
-        self.run_step(batch, None)
+        self.run_step(batch, self.outputs(), None)
     }
 
-    /// Runs a step, but for what follows a norm at the guard that is not finite.
-    fn run_step(&mut self, batch: Arc<Vec<Tensor>>, guard: Option<Arc<Guards>>) -> Result<StepResult, ExecutionError> {
+    /// As [`Executor::step`], but of the program's outputs only those of these names are given, and
+    /// brought from the ranks.
+    ///
+    /// # Errors
+    /// As [`Executor::step`]; before it, if there is no output of a name.
+    pub fn step_for(&mut self, batch: Arc<Vec<Tensor>>, outputs: &[String]) -> Result<StepResult, ExecutionError> {
+        outputs.iter().try_for_each(|name| self.named(&Name::Output(name.clone())).map(drop))?;
+        self.run_step(batch, outputs.to_vec(), None)
+    }
+
+    /// The names of all outputs.
+    fn outputs(&self) -> Vec<String> {
+        self.programs().outputs().into_iter().map(|(_, output)| output.name.clone()).collect()
+    }
+
+    /// Runs a step for the outputs of these names, but for what follows a norm at the guard that is
+    /// not finite.
+    fn run_step(
+        &mut self,
+        batch: Arc<Vec<Tensor>>,
+        names: Vec<String>,
+        guard: Option<Arc<Guards>>,
+    ) -> Result<StepResult, ExecutionError> {
         let step = self.step;
         let inputs = self.programs().inputs().len();
         if batch.len() != inputs {
             let message = format!("{} for {}", counted(batch.len(), "array"), counted(inputs, "input"));
             return Err(ExecutionError { rank: None, step: Some(step), message, of_data: true });
         }
-        let names: Vec<String> = self.programs().outputs().into_iter().map(|(_, output)| output.name.clone()).collect();
         let outputs = Arc::new(names.iter().cloned().map(Name::Output).collect());
         let guards = guard.as_ref().map(|guard| guard.each.clone());
         let timed_from = self.profile.is_some().then(Instant::now);
@@ -213,7 +234,7 @@ impl Executor {
     /// # Errors
     /// As [`Executor::step`].
     pub fn step_if_finite(&mut self, batch: Arc<Vec<Tensor>>) -> Result<StepResult, ExecutionError> {
-        self.run_step(batch, self.guard.clone())
+        self.run_step(batch, self.outputs(), self.guard.clone())
     }
 
     /// The traffic of each rank so far, by kind and axes.
@@ -267,6 +288,20 @@ impl Executor {
         results.into_iter().collect::<Result<_, _>>().map_err(|fault| {
             let message = fault.message.clone();
             self.failed(step, Some(fault)).unwrap_or_else(|| ExecutionError::before(message))
+        })
+    }
+
+    /// As [`Executor::on_each`], with an item for each rank that is here, in their order.
+    pub(crate) fn on_each_with<T: Send + 'static, R: Send + 'static>(
+        &self,
+        items: Vec<T>,
+        f: impl Fn(&mut dyn Worker, T) -> Result<R, Fault> + Send + Sync + 'static,
+    ) -> Result<Vec<R>, ExecutionError> {
+        let (items, first): (Vec<_>, u64) = (items.into_iter().map(|item| Mutex::new(Some(item))).collect(), self.first);
+        self.on_each(None, move |worker| {
+            let slot = items.get((worker.place().number() - first) as usize);
+            let item = slot.and_then(|slot| slot.lock().ok()?.take()).ok_or("a rank lacks its item")?;
+            f(worker, item)
         })
     }
 

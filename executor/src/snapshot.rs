@@ -13,7 +13,7 @@ use shardc_ir::reason::Reason;
 use shardc_ir::region::{Held, Region, held};
 use std::borrow::Cow;
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// A piece of a state variable that a rank owns: of those that hold the same it is the one that
 /// writes it.
@@ -152,13 +152,9 @@ impl Snapshots {
             let lacks = |_| ExecutionError::before(format!("there is no memory for a copy of rank {rank}'s state: {size} bytes"));
             bytes.try_reserve_exact(size.saturating_sub(bytes.len())).map_err(lacks)?;
             bytes.resize(size, 0);
-            copies.push(Mutex::new(Some(Copied { rank, pieces: pieces.clone(), bytes })));
+            copies.push(Copied { rank, pieces: pieces.clone(), bytes });
         }
-        let (copies, first) = (Arc::new(copies), executor.first_rank());
-        executor.on_each(None, move |worker: &mut dyn Worker| {
-            let slot = &copies[(worker.place().number() - first) as usize];
-            let taken = slot.lock().ok().and_then(|mut slot| slot.take());
-            let mut copied = taken.ok_or_else(|| Reason::from("a rank was copied already"))?;
+        executor.on_each_with(copies, |worker, mut copied| {
             copy(worker, &mut copied)?;
             Ok(copied)
         })

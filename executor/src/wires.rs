@@ -117,8 +117,11 @@ fn read(peer: u64, mut stream: TcpStream, control: &Weak<Control>, world: &Weak<
             Err(e) => break e,
         }
     };
-    // That a rank has ended or failed is told by others.
+    // That a rank has ended or failed is told by others, and whoever is gone here needs nobody.
     thread::sleep(GRACE);
+    if world.strong_count() == 0 {
+        return;
+    }
     if let Some(control) = control.upgrade().filter(|control| !control.has_ended()) {
         control.fail(format!("its connection to rank {peer} broke: {broken}"));
     }

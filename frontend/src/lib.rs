@@ -3,6 +3,7 @@
 //! | what | where |
 //! |---|---|
 //! | a spec: its statements, its errors, all at once | [`mod@spec`] |
+//! | what is remembered of a model's initializers | [`initializers`] |
 //! | a model: its bytes, what is trained, its graph, its export | [`onnx`] (feature `onnx`) |
 //!
 //! A spec, read; its mistakes are told together, each with its place:
@@ -19,6 +20,7 @@
 //! assert_eq!(errors.len(), 2);
 //! ```
 
+pub mod initializers;
 #[cfg(feature = "onnx")]
 pub mod onnx;
 pub mod spec;

@@ -23,4 +23,4 @@ pub use import::{Imported, import, import_bytes};
 pub use options::{ImportOptions, Weights};
 pub use oracle::tract_outputs;
 pub use outline::{Dim, Outline, Port, outline};
-pub use trained::{Decision, StoredCopy, Tie, Untie};
+pub use trained::{Tie, Untie};

@@ -1,6 +1,7 @@
 //! What a checkpoint says of itself: the position in training, and where each piece of each state
 //! variable is, with its hash. Whoever reads it believes nothing.
 
+use crate::early_stopping::EarlyStopping;
 use serde::{Deserialize, Serialize};
 use shardc_ir::dtype::DType;
 use shardc_ir::plan::{Block, StateRole};
@@ -44,6 +45,9 @@ pub struct Position {
     /// The loss of the validation at this step, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validation_loss: Option<f64>,
+    /// The validations so far, if there were any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub validations: Option<EarlyStopping>,
 }
 
 /// Where training is in its data.

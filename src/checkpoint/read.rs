@@ -42,9 +42,7 @@ impl Checkpoint {
     /// # Errors
     /// If there is none, or a file is missing, damaged or not of it.
     pub fn open(path: &Path) -> Result<Checkpoint, Diagnostic> {
-        let read = |name: &str| small(&path.join(name));
-        let (text, hashed) = (read(NAME)?, read(HASH_NAME)?);
-        let manifest = Manifest::read(&text, &hashed).map_err(|why| damaged(&path.join(NAME), why))?;
+        let manifest = manifest(path)?;
         let mut places = BTreeMap::new();
         for file in &manifest.files {
             let at = path.join(&file.name);
@@ -127,15 +125,6 @@ impl Checkpoint {
         self.manifest.states.get(name).ok_or_else(none)
     }
 
-    /// Reads and checks every byte.
-    ///
-    /// # Errors
-    /// The first piece that is damaged.
-    pub fn verify(&self) -> Result<(), Diagnostic> {
-        let mut pieces = self.manifest.states.values().flat_map(|state: &StateRecord| &state.pieces);
-        pieces.try_for_each(|piece| self.piece(piece, |_, _| ()))
-    }
-
     /// Gives the bytes of a piece chunk by chunk, each with where it begins, and checks them: what
     /// was given of a damaged one is not to be used.
     fn piece(&self, piece: &PieceRecord, mut see: impl FnMut(usize, &[u8])) -> Result<(), Diagnostic> {
@@ -161,6 +150,16 @@ impl Checkpoint {
             Err(failed("its bytes are not those that were written".into()))
         }
     }
+}
+
+/// The manifest of the checkpoint in the folder `path`.
+///
+/// # Errors
+/// If it is missing or damaged.
+pub fn manifest(path: &Path) -> Result<Manifest, Diagnostic> {
+    let read = |name: &str| small(&path.join(name));
+    let (text, hashed) = (read(NAME)?, read(HASH_NAME)?);
+    Manifest::read(&text, &hashed).map_err(|why| damaged(&path.join(NAME), why))
 }
 
 /// The error about a file of a checkpoint.

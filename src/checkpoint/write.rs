@@ -1,4 +1,5 @@
-//! Writes what a rank owns as a file of safetensors, with the hashes of its pieces.
+//! Writes what a rank owns as a file of safetensors, and reads it again for the hashes of its
+//! pieces.
 
 use super::manifest::{FileRecord, PieceRecord};
 use safetensors::tensor::{Metadata, TensorInfo};
@@ -7,12 +8,13 @@ use sha2::{Digest, Sha256};
 use shardc_executor::data::safetensors_dtype;
 use shardc_executor::snapshot::{Copied, Piece};
 use shardc_ir::dtype::DType;
+use shardc_ir::files;
 use shardc_ir::reason;
 use shardc_ir::reason::Reason;
 use shardc_ir::types::to_hex;
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::ops::Range;
 use std::path::Path;
 
@@ -25,16 +27,17 @@ pub struct Written {
     pub pieces: Vec<(String, PieceRecord)>,
 }
 
-/// Bytes that are written at once: hashed and written while they are in a cache.
+/// Bytes that are written, or read and hashed, at once.
 const CHUNK: usize = 1 << 18;
 
-/// Writes the pieces of a rank to a new file of `folder`, down to the disk; `None` where it has
-/// none. `is_whole` says which are all of their state variable.
+/// Writes the pieces of a rank to a new file of `folder`, down to the disk, and reads it again;
+/// `None` where it has none. `is_whole` says which are all of their state variable.
 ///
 /// A fault that was asked for leaves `room` for so many bytes.
 ///
 /// # Errors
-/// What the machine says of the file, which is then still there.
+/// What the machine says of the file, which is then still there; that it has other bytes than were
+/// written.
 pub fn write(
     folder: &Path,
     copied: &Copied,
@@ -53,19 +56,50 @@ pub fn write(
     let header = header(entries)?;
     let mut file = Disk { file: File::create(&path).map_err(cannot)?, room };
     file.write_all(&header).map_err(cannot)?;
+    copied.bytes.chunks(CHUNK).try_for_each(|chunk| file.write_all(chunk)).map_err(cannot)?;
+    file.file.sync_all().map_err(cannot)?;
+    let mut again = Again::open(&path)?;
+    let header_sha256 = again.hash(&header)?;
     let mut pieces = vec![];
     for (piece, tensor) in copied.pieces.iter().zip(tensors) {
-        let mut hasher = Sha256::new();
-        for chunk in copied.bytes[piece.bytes.clone()].chunks(CHUNK) {
-            hasher.update(chunk);
-            file.write_all(chunk).map_err(cannot)?;
-        }
-        let (region, sha256) = (piece.region.clone(), to_hex(&hasher.finalize()));
-        pieces.push((piece.state.clone(), PieceRecord { file: name.clone(), tensor, region, sha256 }));
+        let sha256 = again.hash(&copied.bytes[piece.bytes.clone()])?;
+        pieces.push((piece.state.clone(), PieceRecord { file: name.clone(), tensor, region: piece.region.clone(), sha256 }));
     }
-    file.file.sync_all().map_err(cannot)?;
     let bytes = (header.len() + copied.bytes.len()) as u64;
-    Ok(Some(Written { file: FileRecord { name, bytes, header_sha256: to_hex(&Sha256::digest(&header)) }, pieces }))
+    Ok(Some(Written { file: FileRecord { name, bytes, header_sha256 }, pieces }))
+}
+
+/// A file that was written, read from its beginning.
+struct Again<'a> {
+    path: &'a Path,
+    file: File,
+    chunk: Vec<u8>,
+}
+
+impl<'a> Again<'a> {
+    fn open(path: &'a Path) -> Result<Again<'a>, Reason> {
+        let file = files::open(path).map_err(|e| cannot_again(path, &e))?;
+        Ok(Again { path, file, chunk: vec![0; CHUNK] })
+    }
+
+    /// The hash, in hexadecimal digits, of the bytes that follow, which are to be those that were
+    /// `written`.
+    fn hash(&mut self, written: &[u8]) -> Result<String, Reason> {
+        let mut hasher = Sha256::new();
+        for written in written.chunks(CHUNK) {
+            let read = &mut self.chunk[..written.len()];
+            self.file.read_exact(read).map_err(|e| cannot_again(self.path, &e))?;
+            if read != written {
+                return Err(reason!("`{}` has other bytes than were written", self.path.display()));
+            }
+            hasher.update(read);
+        }
+        Ok(to_hex(&hasher.finalize()))
+    }
+}
+
+fn cannot_again(path: &Path, error: &io::Error) -> Reason {
+    reason!("cannot read `{}` again: {error}", path.display())
 }
 
 /// A file on a disk that may have room for so many bytes only.

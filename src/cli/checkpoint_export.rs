@@ -8,7 +8,6 @@ use super::overwrite::Files;
 use crate::checkpoint::read::Checkpoint;
 use crate::checkpoint::restore::{Differences, compare};
 use crate::checkpoint::weights::Weights;
-use crate::job::check_weights;
 use crate::replace::write_pieces;
 use crate::report;
 use clap::Args;
@@ -71,7 +70,7 @@ fn model(checkpoint: &Checkpoint, job: &JobArgs, output: &Path) -> Result<(), Fa
     let programs = job.training()?.clone();
     report::print(&lost(compare(checkpoint, &programs)?, checkpoint).warnings(checkpoint));
     job.forget_weights(true)?;
-    check_weights(&job, &programs, |state| Ok(checkpoint.tensor(state)?))?;
+    job.check_weights(&programs, |state| Ok(checkpoint.tensor(state)?))?;
     let data = job.export_from(&programs, |name| Ok(weights.get(name)?), output)?;
     let data = data.map(|data| format!(" and `{}`", data.display())).unwrap_or_default();
     note(&format!("model after step {} in `{}`{data}", checkpoint.manifest.position.step, output.display()));

@@ -36,6 +36,8 @@ impl Curves {
             ("train/lr", Some(step.lr)),
             ("train/loss_scale", step.loss_scale),
             ("train/samples_per_second", Some(step.samples_per_second)),
+            ("train/tokens_per_second", line.tokens_per_second),
+            ("train/share_of_peak", line.share_of_peak),
             ("validation/loss", line.validation_loss),
             ("validation/accuracy", line.validation_accuracy),
             ("validation/perplexity", line.validation_perplexity),

@@ -1,6 +1,6 @@
 //! The decisions which initializers are trained and which are not, and why, for people.
 
-use shardc_frontend::onnx::Decision;
+use shardc_frontend::initializers::Decision;
 use shardc_ir::columns::{Column, align};
 
 /// Initializers that are named where not all are asked for.

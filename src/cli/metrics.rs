@@ -3,6 +3,7 @@
 use super::failure::Failure;
 use super::output::note;
 use crate::evaluation::Score;
+use crate::training::Rates;
 use serde::Serialize;
 use serde_json::Value;
 use shardc_executor::train::Metrics;
@@ -23,6 +24,13 @@ pub struct Line<'a> {
     /// The step.
     #[serde(flatten)]
     pub step: &'a Metrics,
+    /// Tokens of the global batch over the step's time, where the model reads rows of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokens_per_second: Option<f64>,
+    /// The step's floating point operations over its time and the machine's fastest products, 0 to
+    /// 1, where those are known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub share_of_peak: Option<f64>,
     /// The mean loss over the data of the validation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub validation_loss: Option<f64>,
@@ -35,10 +43,17 @@ pub struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    /// A step, and the score behind it.
-    pub fn new(step: &'a Metrics, score: &Score) -> Line<'a> {
+    /// A step, how fast it was, and the score behind it.
+    pub fn new(step: &'a Metrics, rates: &Rates, score: &Score) -> Line<'a> {
         let Score { loss, accuracy, perplexity, .. } = *score;
-        Line { step, validation_loss: loss, validation_accuracy: accuracy, validation_perplexity: perplexity }
+        Line {
+            step,
+            tokens_per_second: rates.tokens_per_second(step.seconds),
+            share_of_peak: rates.share_of_peak(step.seconds),
+            validation_loss: loss,
+            validation_accuracy: accuracy,
+            validation_perplexity: perplexity,
+        }
     }
 }
 

@@ -2,10 +2,11 @@
 //! now and then.
 //!
 //! The loss is the mean of the last [`RECENT`] steps. Parts that a window has no room for are left
-//! out: first the rate, then the bar, the time that is left, the loss.
+//! out: first the share of the peak, then the rate, the bar, the time that is left, the loss.
 
 use super::foot;
 use super::output::note;
+use crate::training::Rates;
 use shardc_executor::train::Metrics;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -53,6 +54,8 @@ struct Parts {
     steps: u64,
     loss: String,
     rate: String,
+    /// Empty where no peak is known.
+    share: String,
     left: String,
 }
 
@@ -63,14 +66,14 @@ impl Progress {
     }
 
     /// Shows a step, if it is time.
-    pub fn step(&mut self, metrics: &Metrics) {
+    pub fn step(&mut self, metrics: &Metrics, rates: &Rates) {
         let mean = self.seconds.map_or(metrics.seconds, |mean| mean + SMOOTHING * (metrics.seconds - mean));
         self.seconds = Some(mean);
         self.losses.extend(metrics.loss);
         if self.losses.len() > RECENT {
             self.losses.pop_front();
         }
-        let parts = self.parts(metrics, mean);
+        let parts = self.parts(metrics, mean, rates);
         let is_last = parts.done == self.steps;
         let columns = foot::columns();
         let wait = if columns.is_some() { REDRAW } else { LINE };
@@ -92,7 +95,7 @@ impl Progress {
         }
     }
 
-    fn parts(&self, metrics: &Metrics, seconds: f64) -> Parts {
+    fn parts(&self, metrics: &Metrics, seconds: f64, rates: &Rates) -> Parts {
         let done = metrics.step + 1;
         // Of a step without a number the mean of others says nothing.
         let mean = self.losses.iter().sum::<f64>() / self.losses.len() as f64;
@@ -105,6 +108,7 @@ impl Progress {
             steps: self.steps,
             loss: padded(metrics.loss.map_or("-".to_string(), |_| loss_text(mean)), &before.loss),
             rate: padded(format!("{rate} {}/s", self.unit.name), &before.rate),
+            share: rates.share_of_peak(seconds).map_or(String::new(), |share| padded(share_text(share), &before.share)),
             left: padded(format!("{} left", clock_text((self.steps - done) as f64 * seconds)), &before.left),
         }
     }
@@ -119,11 +123,13 @@ impl Drop for Progress {
 /// The line for a terminal of `columns`, of fewer characters than those.
 fn layout(parts: &Parts, columns: usize) -> String {
     let room = columns.saturating_sub(FREE);
-    let Parts { done, steps, loss, rate, left } = parts;
+    let Parts { done, steps, loss, rate, share, left } = parts;
     let counter = format!("{done:>width$}/{steps}", width = steps.to_string().len());
     let (step, mean, loss) = (format!("step {counter}"), format!("mean loss {loss}"), format!("loss {loss}"));
     let percent = format!("{}%", done * 100 / (*steps).max(1));
-    let lines: [&[&str]; 11] = [
+    let with_share: &[&str] = &[&step, BAR_HERE, &mean, rate, share, left];
+    let lines: [&[&str]; 12] = [
+        if share.is_empty() { &[&step, BAR_HERE, &mean, rate, left] } else { with_share },
         &[&step, BAR_HERE, &mean, rate, left],
         &[&step, BAR_HERE, &mean, left],
         &[&step, BAR_HERE, &loss, left],
@@ -153,8 +159,9 @@ fn bar((done, steps): (u64, u64), length: usize) -> String {
 
 /// The line where it stays, under others of its kind.
 fn plain(parts: &Parts) -> String {
-    let Parts { done, steps, loss, rate, left } = parts;
-    format!("step {done:>width$}/{steps}  mean loss {loss:>7}  {rate:>15}  {left:>10}", width = steps.to_string().len())
+    let Parts { done, steps, loss, rate, share, left } = parts;
+    let share = if share.is_empty() { String::new() } else { format!("  {share:>12}") };
+    format!("step {done:>width$}/{steps}  mean loss {loss:>7}  {rate:>15}{share}  {left:>10}", width = steps.to_string().len())
 }
 
 fn loss_text(loss: f64) -> String {
@@ -168,6 +175,10 @@ fn rate_text(rate: f64) -> String {
         ..1e8 => format!("{:.0}k", rate / 1e3),
         _ => format!("{:.0}M", rate / 1e6),
     }
+}
+
+fn share_text(share: f64) -> String {
+    format!("{:.0} % of peak", share * 100.0)
 }
 
 /// `seconds` as `0:08`, `3:20`, `2:05:00`.
@@ -197,7 +208,8 @@ mod tests {
 
     fn parts(done: u64, steps: u64) -> Parts {
         let text = str::to_string;
-        Parts { done, steps, loss: text("2.3456"), rate: text("7812 samples/s"), left: text("0:20 left") }
+        let share = String::new();
+        Parts { done, steps, loss: text("2.3456"), rate: text("7812 samples/s"), share, left: text("0:20 left") }
     }
 
     fn metrics(step: u64, loss: Option<f64>, seconds: f64) -> Metrics {
@@ -222,6 +234,10 @@ mod tests {
         for (columns, line) in lines {
             assert_eq!(layout(&parts(250, 1000), columns), line, "{columns} columns");
         }
+        let known = Parts { share: share_text(0.4321), ..parts(250, 1000) };
+        let line = "step  250/1000  [=====>                ]  mean loss 2.3456  7812 samples/s  43 % of peak  0:20 left";
+        assert_eq!(layout(&known, 100), line);
+        assert_eq!(layout(&known, 80), layout(&parts(250, 1000), 80), "the share goes first");
     }
 
     #[test]
@@ -267,7 +283,7 @@ mod tests {
         let mut progress = Progress::new(100, Unit { name: "samples", each_step: 64 });
         progress.shown = Some(Instant::now() + LINE);
         let mut after = |step, loss| {
-            progress.step(&metrics(step, loss, 0.5));
+            progress.step(&metrics(step, loss, 0.5), &Rates::default());
             progress.last.clone().expect("a step")
         };
         assert_eq!(after(0, Some(10.0)).loss, "10.0000");

@@ -6,7 +6,7 @@ use super::output::note;
 use super::progress::Progress;
 use crate::checkpoint::saver::Saved;
 use crate::evaluation::Score;
-use crate::training::Step;
+use crate::training::{Rates, Step};
 use shardc_executor::data::Dataset;
 
 /// Where steps are told, and what of them counts in the end.
@@ -18,6 +18,8 @@ pub struct Told {
     pub metrics: Option<MetricsFile>,
     /// The curves.
     pub curves: Option<Curves>,
+    /// What a step does, and the machine could.
+    pub rates: Rates,
     /// The line for people.
     pub progress: Option<Progress>,
     /// Steps that have changed nothing but the loss scale.
@@ -42,11 +44,12 @@ impl Told {
     /// Tells of a step over `data`.
     pub fn step(&mut self, step: &Step, data: &Dataset) {
         let score = step.validated.map(|validated| validated.score).unwrap_or_default();
-        let line = Line::new(&step.metrics, &score);
+        let line = Line::new(&step.metrics, &self.rates, &score);
         self.metrics.iter_mut().for_each(|file| file.write(&line));
         self.curves.iter_mut().for_each(|curves| curves.write(&line));
         let line = &step.metrics;
-        self.progress.iter_mut().for_each(|progress| progress.step(line));
+        let rates = self.rates;
+        self.progress.iter_mut().for_each(|progress| progress.step(line, &rates));
         if step.validated.is_some() {
             self.note(&validation_text(line.step + 1, &score));
         }

@@ -13,10 +13,11 @@ use super::ranks::{self, RankArgs};
 use super::told::Told;
 use super::validation::ValidationArgs;
 use super::{decisions, profile};
-use crate::machine::Machine;
+use crate::machine::{Device, Machine};
 use crate::report;
 use crate::training::{End, Options, Prepared, Summary, Trained};
 use clap::Args;
+use shardc_executor::bench::Peaks;
 use shardc_executor::inject::Injections;
 use shardc_ir::diagnostic::{Diagnostic, counted};
 use shardc_launch::control::Control;
@@ -104,12 +105,17 @@ impl Train {
         let interrupt = Interrupt::watch()?;
         let job = self.job.open(true)?;
         let threads = machine.threads();
+        let is_on_cpu = machine.device == Device::Cpu;
         let prepared = Prepared::new(job, self.options(machine)?)?;
         let (from, steps) = (prepared.from(), prepared.steps());
         if speaks {
             self.tell(&prepared);
         }
         let unit = unit(&prepared);
+        let mut rates = prepared.rates();
+        if speaks && is_on_cpu {
+            rates.peak = peak(threads, &prepared, rank.is_some());
+        }
         let among = rank.as_ref().map(|rank| Ok::<_, Failure>((self.meet(rank, &prepared, &interrupt)?, rank.local_rank)));
         let among = among.transpose()?;
         let asked = Rc::new(Cell::new(None));
@@ -124,6 +130,7 @@ impl Train {
         let goes_on = prepared.resumed().map(|resumed| format!("going on after step {from}, from `{}`", resumed.path.display()));
         let mut training = prepared.start(among, stop)?;
         let mut told = Told::of(speaks);
+        told.rates = rates;
         goes_on.iter().for_each(|text| told.note(text));
         // What an earlier run has left is touched when nothing else can be wrong any more.
         let metrics_file = |path| if from > 0 { MetricsFile::resume(path, from) } else { MetricsFile::create(path) };
@@ -160,10 +167,7 @@ impl Train {
         if self.profile.is_some() {
             return Err(Failure::Usage("`--profile` times ranks of one process: leave it out".into()));
         }
-        match self.validation.validate.is_empty() {
-            true => Ok(()),
-            false => Err(Failure::Usage("`--validate` needs all ranks in one process: leave it out".into())),
-        }
+        Ok(())
     }
 
     /// What is asked of the training.
@@ -201,9 +205,7 @@ impl Train {
 
     /// Meets the other ranks, which are to train the same.
     fn meet(&self, rank: &Environment, prepared: &Prepared, interrupt: &Interrupt) -> Result<Arc<Control>, Failure> {
-        let (steps, samples, from) = (prepared.steps(), prepared.data().samples(), prepared.from());
-        let agreed = format!("steps={steps} shuffle={} samples={samples} from={from}", self.shuffle);
-        ranks::meet(rank, prepared.programs(), &agreed, interrupt)
+        ranks::meet(rank, prepared.programs(), &prepared.agreed(), interrupt)
     }
 
     /// Writes what is wanted of the model that was trained, and tells what was done.
@@ -274,6 +276,15 @@ fn closing(summary: &Summary, from: u64, steps: u64, written: &[String]) -> Stri
     }
     written.iter().for_each(|file| line.push_str(&format!(", {file}")));
     line
+}
+
+/// What the threads of all ranks reach at most, as this process measures it.
+fn peak(threads: usize, prepared: &Prepared, is_among_processes: bool) -> Option<f64> {
+    let ranks = prepared.programs().mesh().world_size();
+    match is_among_processes {
+        true => Some(Peaks::products((threads / ranks as usize).max(1)).ok()? * ranks as f64),
+        false => Peaks::products(threads).ok(),
+    }
 }
 
 /// The unit of what a step takes in: tokens where the model reads rows of them, else samples.

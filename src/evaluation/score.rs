@@ -57,6 +57,14 @@ impl Classes {
         Some(Classes::One { logits: output.name.clone(), labels, ignored: *ignore_index })
     }
 
+    /// The output that it is measured from, beside those of the loss.
+    pub fn logits(&self) -> Option<&str> {
+        match self {
+            Classes::One { logits, .. } => Some(logits),
+            Classes::Several => None,
+        }
+    }
+
     /// The labels of a step that count and are the class of their sample's largest logit. A sample
     /// with a logit that is no number has no largest one. Labels that fill up a batch are no class.
     pub fn hits(&self, outputs: &BTreeMap<String, Tensor>, inputs: &[Tensor]) -> u64 {

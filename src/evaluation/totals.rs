@@ -44,7 +44,7 @@ impl Totals {
         if let Some(classes) = &of.classes {
             self.hits += classes.hits(&outputs, arrays);
         }
-        if of.keeps_outputs {
+        if of.asked.is_none() {
             outputs.into_iter().for_each(|(name, output)| self.outputs.add(name, output, (batch, real)));
         }
     }

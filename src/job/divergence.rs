@@ -66,23 +66,25 @@ fn inputs(op: &Op) -> String {
     if rows.is_empty() { String::new() } else { format!("\nit read\n{}{more}", align(&rows, [words; 4]).trim_end()) }
 }
 
-/// Refuses weights that training has made infinite or no numbers. `value` gives a state variable of
-/// `programs`.
-///
-/// # Errors
-/// The first of them; those of `value`.
-pub fn check_weights(job: &Job, programs: &PlanSet, value: impl Fn(&str) -> Result<Tensor, Error>) -> Result<(), Error> {
-    let moved = |role| matches!(role, StateRole::Parameter | StateRole::Statistic);
-    for (_, state) in programs.states().into_iter().filter(|(_, state)| moved(state.role)) {
-        let now = value(&state.name)?;
-        if Oddity::of(now.dtype, &now.bytes).is_none() || !job.began_finite(state.initializer()) {
-            continue;
+impl Job {
+    /// Refuses weights that training has made infinite or no numbers. `value` gives a state variable of
+    /// `programs`.
+    ///
+    /// # Errors
+    /// The first of them; those of `value`.
+    pub fn check_weights(&self, programs: &PlanSet, value: impl Fn(&str) -> Result<Tensor, Error>) -> Result<(), Error> {
+        let moved = |role| matches!(role, StateRole::Parameter | StateRole::Statistic);
+        for (_, state) in programs.states().into_iter().filter(|(_, state)| moved(state.role)) {
+            let now = value(&state.name)?;
+            if Oddity::of(now.dtype, &now.bytes).is_none() || !self.began_finite(state.initializer()) {
+                continue;
+            }
+            let error = Diagnostic::error(format!("training has made `{}` infinite or no number", state.name));
+            return Err(error
+                .at(self.place(format!("parameter \"{}\"", state.name)))
+                .help(format!("nothing is exported; {HELP}"))
+                .into());
         }
-        let error = Diagnostic::error(format!("training has made `{}` infinite or no number", state.name));
-        return Err(error
-            .at(job.place(format!("parameter \"{}\"", state.name)))
-            .help(format!("nothing is exported; {HELP}"))
-            .into());
+        Ok(())
     }
-    Ok(())
 }

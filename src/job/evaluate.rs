@@ -5,6 +5,8 @@ use crate::error::Error;
 use crate::evaluation::{Evaluation, Outputs, Score, Totals};
 use crate::machine::Machine;
 use shardc_executor::data::input_specs;
+#[cfg(not(feature = "onnx"))]
+use shardc_ir::diagnostic::Diagnostics;
 use shardc_ir::diagnostic::{Diagnostic, Place};
 use shardc_ir::plan::set::PlanSet;
 use std::path::PathBuf;
@@ -56,6 +58,12 @@ impl Job {
             evaluation.add_rest(&mut totals, &rest, result);
         }
         Ok(Evaluated::of(&evaluation, totals))
+    }
+
+    /// Without models there are the sizes of the plan.
+    #[cfg(not(feature = "onnx"))]
+    fn resized(&self, _: u64) -> Result<PlanSet, Diagnostics> {
+        Err(Diagnostic::error("this build of shardc reads no models, and so compiles none").into())
     }
 
     /// The programs of the model at the size of the `left` samples, on one rank.

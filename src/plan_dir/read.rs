@@ -6,10 +6,13 @@ use super::{
     read_manifest,
 };
 use crate::error::Error;
+#[cfg(feature = "onnx")]
 use crate::import::import;
+use crate::labels_are_inputs;
 use crate::proof::{Disproof, check_memory, prove};
-use crate::{Graphs, Options, derive, labels_are_inputs};
-use shardc_frontend::onnx::StoredCopy;
+#[cfg(feature = "onnx")]
+use crate::{Graphs, Options, derive};
+use shardc_frontend::initializers::StoredCopy;
 use shardc_frontend::spec;
 use shardc_ir::diagnostic::{Diagnostic, Place};
 use shardc_ir::graph::Graph;
@@ -30,8 +33,9 @@ const MOST_SHOWN: usize = 120;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trust {
     /// Nothing: its model is compiled under its spec again, and gives its graphs byte by byte.
+    #[cfg(feature = "onnx")]
     Nothing,
-    /// Its graphs.
+    /// Its graphs; without the feature `onnx` also which initializers are copies of others.
     Graphs,
 }
 
@@ -51,8 +55,9 @@ pub fn read(path: &Path, trust: Trust) -> Result<PlanDir, Error> {
     let spec = spec_of(path, &manifest)?;
     checked(path, &manifest, MODEL)?;
     let derived = match trust {
+        #[cfg(feature = "onnx")]
         Trust::Nothing => Some(Derived::new(path, &spec, trains)?),
-        Trust::Graphs => None,
+        Trust::Graphs => None::<Derived>,
     };
     let constants = programs.iter().flat_map(|(_, set)| &set.programs).flat_map(|program| &program.constants);
     let constants: u64 = constants.map(|constant| constant.bytes.len() as u64).sum();
@@ -81,7 +86,10 @@ pub fn read(path: &Path, trust: Trust) -> Result<PlanDir, Error> {
     check_manifest(path, &manifest, &plans.main().programs)?;
     let copies = match derived {
         Some(derived) => derived.copies,
+        #[cfg(feature = "onnx")]
         None => import(&model_path(path), &spec.of_plan(), trains, false)?.copies,
+        #[cfg(not(feature = "onnx"))]
+        None => manifest.copies.clone(),
     };
     if copies != manifest.copies {
         return Err(damaged(path, &format!("`{MANIFEST}` says of copies of initializers what `{MODEL}` does not")));
@@ -99,6 +107,7 @@ struct Derived {
 }
 
 impl Derived {
+    #[cfg(feature = "onnx")]
     fn new(path: &Path, spec: &Spec, trains: bool) -> Result<Derived, Error> {
         let options = Options { train: spec.trains(), weights: false, ..Options::default() };
         if options.train != trains {

@@ -1,8 +1,8 @@
 //! Plan directories written: all files of a compiled job, in place of an older plan's.
 
 use super::{
-    EVAL_PLAN, FILES, FORMAT, MANIFEST, MODEL, Manifest, Origin, Places, SPEC, TRAIN_PLAN, WEIGHTS, file_name, format_text,
-    graph_file, head, manifest_bytes, model_path, own_files, plan_hash,
+    EVAL_PLAN, FILES, FORMAT, MANIFEST, MODEL, Manifest, Origin, Places, SPEC, TRAIN_PLAN, WEIGHTS, format_text, graph_file,
+    head, manifest_bytes, model_path, own_files, plan_hash,
 };
 use crate::Compiled;
 use crate::error::Error;
@@ -139,4 +139,8 @@ pub fn check_target(to: &Path) -> Result<(), Error> {
         Some(path) => refuse(path, "this is no file of the plan directory", "move it away, or choose another name for the plan"),
         None => Ok(()),
     }
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }

@@ -6,6 +6,7 @@ use crate::checkpoint::manifest::{DataPosition, Position};
 use crate::checkpoint::read::Checkpoint;
 use crate::checkpoint::restore::compare;
 use crate::checkpoint::saver::{Saved, Saver};
+use crate::early_stopping::EarlyStopping;
 use crate::error::Error;
 use shardc_executor::data::Dataset;
 use shardc_executor::run::{ExecutionError, Executor};
@@ -24,6 +25,15 @@ pub struct Checkpoints {
     shuffle: bool,
     /// The step of the last one that was begun, or that the run goes on from.
     begun: Option<u64>,
+}
+
+/// What a checkpoint keeps of validations.
+#[derive(Debug, Clone, Copy)]
+pub struct Validations {
+    /// The loss of the one behind its step, if there was one.
+    pub loss: Option<f64>,
+    /// All so far, if there were any.
+    pub so_far: Option<EarlyStopping>,
 }
 
 /// Refuses a folder with checkpoints that a run which goes on from `resumed` would mix with its
@@ -101,7 +111,7 @@ impl Checkpoints {
         &mut self,
         executor: &Executor,
         data: &Dataset,
-        validation_loss: Option<f64>,
+        validations: Validations,
     ) -> Result<Option<Saved>, ExecutionError> {
         let step = executor.next_step();
         let (epoch, sample) = data.place(step);
@@ -109,7 +119,8 @@ impl Checkpoints {
         self.begun = Some(step);
         self.saver.settle();
         let before = self.saver.news();
-        self.saver.save(executor, Position { step, seed: self.seed, data, validation_loss })?;
+        let Validations { loss: validation_loss, so_far: validations } = validations;
+        self.saver.save(executor, Position { step, seed: self.seed, data, validation_loss, validations })?;
         Ok(before)
     }
 
@@ -128,11 +139,11 @@ impl Checkpoints {
         mut self,
         executor: &Executor,
         data: &Dataset,
-        validation_loss: Option<f64>,
+        validations: Validations,
         is_good: bool,
     ) -> Result<Option<Saved>, ExecutionError> {
         if is_good && self.begun != Some(executor.next_step()) {
-            self.save(executor, data, validation_loss)?;
+            self.save(executor, data, validations)?;
         }
         self.saver.settle();
         Ok(self.saver.news())

@@ -42,8 +42,17 @@ pub struct Validating {
     pub data: Vec<PathBuf>,
     /// After each so many steps, and at the end.
     pub every: Option<u64>,
+    /// With at most so many samples, spread evenly over the data.
+    pub samples: Option<u64>,
     /// Training ends when so many validations in a row were not the best.
     pub patience: Option<u64>,
+}
+
+impl Validating {
+    /// Validation at the end, with all samples of the data at `data`.
+    pub fn with(data: impl AsRef<Path>) -> Validating {
+        Validating { data: vec![data.as_ref().to_path_buf()], every: None, samples: None, patience: None }
+    }
 }
 
 /// Checkpoints of a training: one at the end, and others.

@@ -1,8 +1,9 @@
 //! A training whose files are read, before its ranks start.
 
 use super::checkpoints::{self, Checkpoints};
-use super::validation::Validation;
-use super::{Options, Summary, Training};
+use super::rates::flops;
+use super::validation::{Readied, Validation};
+use super::{Options, Rates, Summary, Training};
 use crate::Job;
 use crate::checkpoint::manifest::Position;
 use crate::checkpoint::read::Checkpoint;
@@ -23,6 +24,7 @@ pub struct Prepared {
     options: Options,
     programs: PlanSet,
     data: Dataset,
+    validation: Option<Readied>,
     steps: u64,
     /// What there is to say to the user before the first step.
     pub warnings: Diagnostics,
@@ -49,6 +51,7 @@ impl Prepared {
         if let Some(checkpoint) = &options.resume {
             warnings.extend(checkpoints::resume(checkpoint, &programs, &mut data, options.shuffle)?);
         }
+        let validation = Readied::new(&job, &options)?;
         let steps = options.steps.or(options.epochs.map(|epochs| epochs.saturating_mul(data.steps_per_epoch())));
         let decay = programs.first().learning_rate.decay;
         let steps = steps.unwrap_or_else(|| match decay {
@@ -56,7 +59,7 @@ impl Prepared {
             Decay::Constant => data.steps_per_epoch(),
         });
         warnings.extend(past_schedule(&job, decay, steps));
-        Ok(Prepared { job, options, programs, data, steps, warnings })
+        Ok(Prepared { job, options, programs, data, validation, steps, warnings })
     }
 
     /// Starts the ranks: all of them here, or among processes the one of the control, with its
@@ -66,17 +69,18 @@ impl Prepared {
     /// # Errors
     /// A machine that cannot hold the ranks; a folder that cannot be written; a damaged checkpoint.
     pub fn start(self, among: Option<(Arc<Control>, u64)>, stop: impl Fn() -> bool + 'static) -> Result<Training, Error> {
-        let Prepared { mut job, options, programs, data, steps, .. } = self;
-        let validation = Validation::start(&job, &options)?;
+        let Prepared { mut job, options, programs, data, validation, steps, .. } = self;
         let control = among.as_ref().map(|(control, _)| control.clone());
         let leads = control.as_ref().is_none_or(|control| control.rank() == 0);
-        let mut executor = match among {
+        let mut executor = match among.clone() {
             Some(among) => job.start_among(among, &programs, &options.machine)?,
             None => job.start(&programs, &options.machine)?,
         };
         if let Some(checkpoint) = &options.resume {
             restore(checkpoint, &mut executor)?;
         }
+        let start = |readied| Validation::start(readied, &job, &options.machine, &executor, among);
+        let validation = validation.map(start).transpose()?;
         let saving = options.saving.as_ref();
         let checkpoints = saving.map(|saving| Checkpoints::start(saving, &options, &executor, control)).transpose()?;
         job.forget_weights(options.exports)?;
@@ -96,6 +100,13 @@ impl Prepared {
             failed,
             leads,
         })
+    }
+
+    /// What ranks that are processes have to agree on, beside the programs, before they start.
+    pub fn agreed(&self) -> String {
+        let validation = self.validation.as_ref().map(Readied::agreed).unwrap_or_default();
+        let (samples, shuffle, from) = (self.data.samples(), self.options.shuffle, self.from());
+        format!("steps={} shuffle={shuffle} samples={samples} from={from} {validation}", self.steps)
     }
 
     /// The job.
@@ -126,6 +137,11 @@ impl Prepared {
     /// The steps that are done already, by that checkpoint.
     pub fn from(&self) -> u64 {
         self.resumed().map_or(0, |checkpoint| checkpoint.manifest.position.step)
+    }
+
+    /// What a step does. The peak is not known yet ([`shardc_executor::bench::Peaks`]).
+    pub fn rates(&self) -> Rates {
+        Rates { tokens: self.tokens(), flops: flops(&self.programs), peak: None }
     }
 
     /// Tokens that a step takes in, where the model reads rows of them.

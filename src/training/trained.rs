@@ -3,9 +3,10 @@
 use super::Summary;
 use crate::Job;
 use crate::checkpoint::saver::Saved;
+#[cfg(feature = "onnx")]
 use crate::error::Error;
-use crate::job::check_weights;
 use shardc_executor::run::Executor;
+#[cfg(feature = "onnx")]
 use std::path::{Path, PathBuf};
 
 /// A training that has ended, with the ranks that hold the model.
@@ -20,6 +21,7 @@ pub struct Trained {
     pub saved: Option<Saved>,
 }
 
+#[cfg(feature = "onnx")]
 impl Trained {
     /// Writes the model with its parameters as they are now. Where its weights were in a file of
     /// their own, they are again, in the one that is given.
@@ -28,7 +30,7 @@ impl Trained {
     /// Weights that are not finite; a file that cannot be written; a rank that failed.
     pub fn export(&self, to: impl AsRef<Path>) -> Result<Option<PathBuf>, Error> {
         let value = |state: &str| Ok(self.executor.get_state(state)?);
-        check_weights(&self.job, self.executor.programs(), value)?;
+        self.job.check_weights(self.executor.programs(), value)?;
         self.job.export(&self.executor, to.as_ref())
     }
 }

@@ -14,7 +14,7 @@ mod support;
 use change::{Change, Draw, Kind};
 use harm::Good;
 use jobs::Job;
-use shardc::certificate::{Subject, by_reading, certify};
+use shardc::certify::{Subject, by_reading, certify};
 use shardc::plan_dir::{self, Manifest, Trust};
 use shardc::{Options, derive};
 use shardc_frontend::spec;

@@ -76,7 +76,7 @@ impl Order {
             Kind::InOrder => positions.map(|p| source.in_order(p)).collect(),
             Kind::Shuffled(stream) => {
                 let permutation = Permutation::new(stream.part(epoch), self.samples);
-                positions.map(|p| permutation.at(p)).collect()
+                positions.map(|p| source.in_order(permutation.at(p))).collect()
             }
             Kind::RandomStarts(stream, starts) => {
                 let place = |i| stream.below(step.wrapping_mul(self.batch).wrapping_add(i), *starts);

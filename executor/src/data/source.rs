@@ -7,7 +7,14 @@ use crate::tensor::Tensor;
 
 /// Where samples are. They never cross files.
 #[derive(Debug)]
-pub enum Source {
+pub struct Source {
+    parts: Parts,
+    /// Samples that are kept, where that is not all of them.
+    kept: Option<u64>,
+}
+
+#[derive(Debug)]
+enum Parts {
     /// Of each file one array for each input, samples along dimension 0. A sample is numbered by
     /// its place.
     Arrays { files: Vec<Vec<Array>>, samples: Runs },
@@ -61,7 +68,7 @@ impl Source {
     /// The arrays of each file, in the order of the inputs.
     pub fn arrays(files: Vec<Vec<Array>>) -> Source {
         let samples = |arrays: &Vec<Array>| arrays.first().and_then(|a| a.header.shape.first().copied()).unwrap_or(0);
-        Source::Arrays { samples: Runs::new(files.iter().map(samples)), files }
+        Source { parts: Parts::Arrays { samples: Runs::new(files.iter().map(samples)), files }, kept: None }
     }
 
     /// Texts, each longer than a window of `context` tokens.
@@ -69,32 +76,43 @@ impl Source {
         let tokens = Runs::new(files.iter().map(Tokens::len));
         let windows = Runs::new(files.iter().map(|text| text.len().saturating_sub(1) / context));
         let starts = Runs::new(files.iter().map(|text| text.len().saturating_sub(context)));
-        Source::Tokens { files, context, tokens, windows, starts }
+        Source { parts: Parts::Tokens { files, context, tokens, windows, starts }, kept: None }
+    }
+
+    /// Keeps at most so many samples, which are spread evenly over all.
+    pub fn keep(&mut self, samples: u64) {
+        self.kept = Some(samples).filter(|samples| *samples < self.all());
     }
 
     /// Samples that share nothing.
     pub fn samples(&self) -> u64 {
-        match self {
-            Source::Arrays { samples, .. } => samples.total(),
-            Source::Tokens { windows, .. } => windows.total(),
+        self.kept.unwrap_or(self.all())
+    }
+
+    fn all(&self) -> u64 {
+        match &self.parts {
+            Parts::Arrays { samples, .. } => samples.total(),
+            Parts::Tokens { windows, .. } => windows.total(),
         }
     }
 
     /// The number of the sample at that place, below [`Source::samples`].
     pub fn in_order(&self, place: u64) -> u64 {
-        let Source::Tokens { context, tokens, windows, .. } = self else { return place };
+        let spread = |kept: u64| (u128::from(place) * u128::from(self.all()) / u128::from(kept)) as u64;
+        let place = self.kept.map_or(place, spread);
+        let Parts::Tokens { context, tokens, windows, .. } = &self.parts else { return place };
         let (file, window) = windows.find(place);
         tokens.start(file) + window * context
     }
 
     /// How many places of a text a window can begin at; `None` where samples are apart.
     pub fn starts(&self) -> Option<u64> {
-        if let Source::Tokens { starts, .. } = self { Some(starts.total()) } else { None }
+        if let Parts::Tokens { starts, .. } = &self.parts { Some(starts.total()) } else { None }
     }
 
     /// The number of the window that begins at that place, below [`Source::starts`].
     pub fn window_at(&self, place: u64) -> u64 {
-        let Source::Tokens { tokens, starts, .. } = self else { return place };
+        let Parts::Tokens { tokens, starts, .. } = &self.parts else { return place };
         let (file, start) = starts.find(place);
         tokens.start(file) + start
     }
@@ -102,15 +120,15 @@ impl Source {
     /// The samples of those numbers as the array of `input`, which is the one of that place.
     pub fn rows(&self, rows: &[u64], place: usize, input: &InputSpec) -> Tensor {
         let shape: Vec<u64> = [rows.len() as u64].into_iter().chain(input.sample.iter().copied()).collect();
-        let bytes = match self {
-            Source::Arrays { files, samples } => {
+        let bytes = match &self.parts {
+            Parts::Arrays { files, samples } => {
                 let mut bytes = Vec::with_capacity((shape.iter().product::<u64>() * input.dtype.bytes()) as usize);
                 for (file, row) in rows.iter().map(|row| samples.find(*row)) {
                     files[file][place].add_row(row, input.dtype, &mut bytes);
                 }
                 bytes
             }
-            Source::Tokens { files, context, tokens, .. } => {
+            Parts::Tokens { files, context, tokens, .. } => {
                 let windows = rows.iter().map(|row| tokens.find(*row));
                 let windows = windows.flat_map(|(file, start)| files[file].window(start + place as u64, *context));
                 windows.flat_map(i64::to_le_bytes).collect()

@@ -18,8 +18,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[derive(Debug)]
 pub(super) struct Company {
     control: Arc<Control>,
-    /// They have ended together with this one.
+    /// They have ended together with this one, or will with another executor.
     parted: AtomicBool,
+    /// What an executor is for that ends with another one.
+    purpose: String,
 }
 
 /// What rank 0 wants of all.
@@ -84,8 +86,18 @@ impl Executor {
     ) -> Result<Executor, ExecutionError> {
         let mut executor = Executor::over(loaded, world, vec![worker], threads)?;
         executor.first = control.rank();
-        executor.company = Some(Company { control, parted: AtomicBool::new(false) });
+        executor.company = Some(Company { control, parted: AtomicBool::new(false), purpose: String::new() });
         Ok(executor)
+    }
+
+    /// An executor that runs beside another one among the same processes, if ranks are processes:
+    /// they end with that one. What fails is told to be in the call `purpose`.
+    pub fn beside(mut self, purpose: &str) -> Executor {
+        if let Some(company) = &mut self.company {
+            company.purpose = purpose.to_string();
+            *company.parted.get_mut() = true;
+        }
+        self
     }
 
     /// Ends together with the ranks that are other processes, if there are any: on rank 0 when it
@@ -138,7 +150,8 @@ impl Executor {
         f: impl Fn(&mut dyn Worker) -> Result<R, Fault> + Send + Sync + 'static,
     ) -> Result<Vec<R>, ExecutionError> {
         let Some(company) = &self.company else { return self.on_each(step, f) };
-        company.control.at(Place { step, call: String::new() });
+        let step_of_all = step.filter(|_| company.purpose.is_empty());
+        company.control.at(Place { step: step_of_all, call: company.purpose.clone() });
         let own = self.on_each(step, f)?;
         let all = company.control.all_gather(&own.bytes(), MOST).map_err(|failure| of_failure(&failure, step))?;
         company.read(&all)

@@ -9,13 +9,14 @@ pub(in crate::onnx) mod shrink;
 pub(in crate::onnx) mod signature;
 pub(in crate::onnx) mod value;
 
+use crate::initializers::{Decision, StoredCopy};
 use crate::onnx::file::model_file::ModelFile;
 use crate::onnx::file::node::node_text;
 use crate::onnx::file::tensor::Weight;
 use crate::onnx::file::{inline, intact, order, scope};
 use crate::onnx::ops::{control, table};
 use crate::onnx::options::{ImportOptions, Weights};
-use crate::onnx::trained::{self, Choice, Decision, Role, StoredCopy};
+use crate::onnx::trained::{self, Choice, Role};
 use importer::Importer;
 use shardc_ir::builder::Builder;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, Place, counted};

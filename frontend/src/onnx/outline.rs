@@ -1,6 +1,7 @@
 //! The contents of a model, for people who are about to write a spec: also of a model that could
 //! not be trained as it is.
 
+use crate::initializers::Decision;
 use crate::onnx::file::inline;
 use crate::onnx::file::model_file::ModelFile;
 use crate::onnx::file::tensor;
@@ -9,7 +10,6 @@ use crate::onnx::import::import_file;
 use crate::onnx::import::signature;
 use crate::onnx::options::ImportOptions;
 use crate::onnx::options::Weights;
-use crate::onnx::trained::Decision;
 use shardc_ir::diagnostic::Diagnostics;
 use shardc_ir::dtype::DType;
 use std::collections::BTreeMap;

@@ -13,8 +13,9 @@ mod values;
 
 pub(in crate::onnx) use merges::Part;
 pub(in crate::onnx) use ties::all_match;
-pub use ties::{StoredCopy, Tie, Untie};
+pub use ties::{Tie, Untie};
 
+use crate::initializers::{Decision, StoredCopy};
 use crate::onnx::file::model_file::initializers;
 use crate::onnx::file::model_file::{ModelFile, Owner};
 use crate::onnx::file::tensor::Weight;
@@ -30,21 +31,6 @@ use tract_onnx::pb;
 use untie::Split;
 use uses::{Flow, Reader, Use};
 use values::Values;
-
-/// The decision about a float initializer, and why.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Decision {
-    /// The initializer's name.
-    pub name: String,
-    /// A name after its scope, for an initializer whose name the exporter invented.
-    pub alias: Option<String>,
-    /// Whether it is trained.
-    pub trained: bool,
-    /// The reason, as a phrase.
-    pub why: String,
-    /// Its shape as stored.
-    pub shape: Vec<u64>,
-}
 
 /// The role of an initializer in the graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,7 +8,8 @@ mod export;
 mod lost;
 
 use crate::export::{CALL, Export, alias, exported, trained, turned};
-use shardc_frontend::onnx::{ImportOptions, StoredCopy, import_bytes};
+use shardc_frontend::initializers::StoredCopy;
+use shardc_frontend::onnx::{ImportOptions, import_bytes};
 use shardc_ir::ops::Op;
 use shardc_ir::plan::StateRole;
 use shardc_ir::types::Tensor;

@@ -14,7 +14,8 @@
 
 use super::evidence::Evidence;
 use super::judge::{Judge, Verdict};
-use super::{Candidate, Choice, StoredCopy};
+use super::{Candidate, Choice};
+use crate::initializers::StoredCopy;
 use crate::onnx::file::model_file::ModelFile;
 use crate::onnx::file::record::{Kind, Parameter, Record};
 use shardc_ir::diagnostic::Diagnostic;

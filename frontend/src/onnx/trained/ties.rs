@@ -3,17 +3,13 @@
 
 use super::values::Values;
 use super::{Candidate, Choice};
+use crate::initializers::StoredCopy;
 use crate::onnx::file::model_file::ModelFile;
 use crate::onnx::file::order;
 use crate::onnx::options::ImportOptions;
-use serde::{Deserialize, Serialize};
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, Place, names_help};
-use shardc_ir::interp;
 use shardc_ir::names::matches;
-use shardc_ir::ops::layout::Transpose;
-use shardc_ir::reason::Reason;
 use shardc_ir::spec::NameRef;
-use shardc_ir::types::{Tensor, Type};
 
 /// A `tie` line of the spec: one parameter, or two that are one.
 #[derive(Debug, Clone)]
@@ -33,37 +29,6 @@ pub struct Untie {
     pub pattern: String,
     /// The place of the line in the spec.
     pub place: Option<Place>,
-}
-
-/// An initializer that is another one's view, and is written with it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StoredCopy {
-    /// The initializer.
-    pub name: String,
-    /// The one that it is a view of.
-    pub of: String,
-    /// Whether it is that one's transpose.
-    pub transposed: bool,
-}
-
-impl StoredCopy {
-    /// The type of the copy where that of the original is `of`.
-    pub fn ty(&self, of: &Type) -> Type {
-        let turned = || of.shape.iter().rev().copied().collect::<Vec<u64>>();
-        Type::new(of.dtype, if self.transposed { turned() } else { of.shape.clone() })
-    }
-
-    /// The elements of the copy where those of the original are `of`.
-    ///
-    /// # Errors
-    /// If `of` is no matrix and the copy its transpose.
-    pub fn elements(&self, of: &Tensor) -> Result<Tensor, Reason> {
-        if !self.transposed {
-            return Ok(of.clone());
-        }
-        let turned = interp::evaluate(&Transpose { perm: vec![1, 0] }.into(), std::slice::from_ref(of))?;
-        turned.into_iter().next().ok_or_else(|| "a transpose has no result".into())
-    }
 }
 
 /// Makes the second initializer of each tie of two a view of the first.
