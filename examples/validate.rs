@@ -6,7 +6,6 @@ use shardc::checkpoint::saver::Keep;
 use shardc::training::{Options, Saving, Validating};
 use shardc::{Error, Job, Machine};
 use std::fs;
-use std::path::PathBuf;
 
 const FOLDER: &str = "target/best";
 
@@ -17,12 +16,12 @@ const FOLDER: &str = "target/best";
 pub fn main() -> Result<(), Error> {
     // Those of an earlier run.
     let _ = fs::remove_dir_all(FOLDER);
-    let test = vec![PathBuf::from("examples/digits/test.npz")];
+    let test = "examples/digits/test.npz";
     let job = Job::open("examples/digits/model.onnx", "examples/digits/one.shard")?;
     let options = Options {
         shuffle: true,
         epochs: Some(8),
-        validating: Some(Validating { data: test.clone(), every: Some(20), patience: Some(3) }),
+        validating: Some(Validating { every: Some(20), patience: Some(3), ..Validating::with(test) }),
         saving: Some(Saving { keep: Keep { latest: 1, best: true }, ..Saving::to(FOLDER) }),
         ..Options::over("examples/digits/train.npz")
     };
@@ -34,7 +33,7 @@ pub fn main() -> Result<(), Error> {
     trained.export("target/validated.onnx")?;
 
     let trained = Job::open_to_evaluate("target/validated.onnx", "examples/digits/one.shard")?;
-    let evaluated = trained.evaluate(&Machine::default(), &test, None, false)?;
+    let evaluated = trained.evaluate(&Machine::default(), &[test.into()], None, false)?;
     println!("{} samples: {:?}", evaluated.samples, evaluated.score);
     Ok(())
 }

@@ -1,5 +1,9 @@
 //! What was found of a job's graphs when they were held against its model and its spec. Plan
 //! directories keep it.
+//!
+//! `certified` is what holds, with how that was seen; `not_certified` what could be held against
+//! nothing, and why; `doubted` what another program finds otherwise. A graph that is seen to be
+//! wrong has no certificate: compiling it is an error.
 
 use serde::{Deserialize, Serialize};
 

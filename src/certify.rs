@@ -1,6 +1,7 @@
-//! Makes the certificate of a job's graphs: that the reference is the step of training which the spec
-//! asks for of the model, and evaluation the model. The proof holds programs against graphs; this
-//! holds the graphs against what they were made from, with nothing of the passes that made them.
+//! Makes the certificate of a job's graphs: that the reference is the step of training which the
+//! spec asks for of the model, and evaluation the model. The proof holds programs against graphs;
+//! this holds the graphs against what they were made from, with nothing of the passes that made
+//! them.
 //!
 //! A model that is small enough is run, on whole tensors in f64, from weights near its own and on
 //! random data:

@@ -8,6 +8,25 @@
 //! What has the name of a checkpoint is whole: files are written in a folder of another name and
 //! brought down to the disk; whoever wrote one reads it again; then it gets its name; and only then
 //! the oldest one goes.
+//!
+//! | to | see |
+//! |---|---|
+//! | keep checkpoints while a job trains | [`crate::training::Saving`] |
+//! | go on from one | [`crate::training::Options::resume`] |
+//! | read one | [`read::Checkpoint`] |
+//! | write one for the ranks of another plan | [`reshard::reshard`] |
+//! | take the model's weights out of one | [`weights`] |
+//!
+//! ```no_run
+//! use shardc::checkpoint::read::Checkpoint;
+//!
+//! let latest = Checkpoint::named("checkpoints".as_ref())?;
+//! println!("after {} steps", latest.manifest.position.step);
+//! for (name, state) in &latest.manifest.states {
+//!     println!("{name}: {:?}, {} bytes", state.shape, latest.tensor(name)?.bytes.len());
+//! }
+//! # Ok::<_, shardc::Error>(())
+//! ```
 
 pub mod folder;
 pub mod made;

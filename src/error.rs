@@ -1,4 +1,20 @@
 //! Why a job could not be done.
+//!
+//! The library prints nothing and ends no process: whoever calls it decides what becomes of an
+//! error.
+//!
+//! ```
+//! use shardc::{Error, Job};
+//!
+//! match Job::open("no-such-model.onnx", "no-such-job.shard") {
+//!     Err(Error::User(diagnostics)) => {
+//!         let first = &diagnostics[0];
+//!         println!("{} at {:?}; help: {:?}", first.message, first.place, first.help);
+//!     }
+//!     Err(Error::Machine(why)) => panic!("the machine failed: {why}"),
+//!     Ok(_) => panic!("there are no such files"),
+//! }
+//! ```
 
 use shardc_executor::run::ExecutionError;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};

@@ -4,6 +4,25 @@
 //! The executor's states are whatever its owner has set. A program of evaluation takes whole
 //! batches; the last samples, which may fill none, are filled up where that changes no result of
 //! theirs, and else are left to the caller, who may run them as a batch of their own.
+//!
+//! [`Job::evaluate`](crate::Job::evaluate) does all of it at once; this is for programs that
+//! evaluate again and again, as validation does:
+//!
+//! ```no_run
+//! use shardc::evaluation::Evaluation;
+//! use shardc::{Job, Machine};
+//! use shardc_executor::data::{Dataset, Options, input_specs};
+//!
+//! let job = Job::open("model.onnx", "dp2.shard")?;
+//! let programs = &job.programs.eval;
+//! let data = Dataset::open("test.npz".as_ref(), input_specs(programs), 1, &Options::default())?;
+//! let mut evaluation = Evaluation::new(&job.spec, programs, job.labels_are_inputs);
+//! let mut executor = job.start(programs, &Machine::default())?;
+//! if let Some(totals) = evaluation.run(&mut executor, &data, || false)? {
+//!     println!("{:?}", evaluation.score(&totals));
+//! }
+//! # Ok::<_, shardc::Error>(())
+//! ```
 
 mod rest;
 mod score;

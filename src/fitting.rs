@@ -1,5 +1,8 @@
 //! Specs that fit a device where the one asked for does not: the same job with more micro-batches,
 //! a higher stage of `zero`, both, or more ranks, each planned to say what it needs.
+//!
+//! [`crate::compile()`] asks for it when ranks need more than the spec's `device memory=` has, and
+//! tells the two that change least as the help of that error.
 
 use crate::compile::mode_of;
 use shardc_ir::diagnostic::Diagnostics;

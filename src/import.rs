@@ -1,4 +1,7 @@
 //! The model as the spec wants it: sizes bound, parameters chosen, first values set.
+//!
+//! Of the lines of a spec these are about the model itself: `bind`, `freeze`, `train`, `tie`,
+//! `untie`, `init`. What they name and is not there is told with the names that are.
 
 use shardc_frontend::initializers::Decision;
 use shardc_frontend::onnx::{self, ImportOptions, Imported, Tie, Untie, Weights};

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | compile a model under a spec | [`Job::open`], [`Job::open_to_evaluate`], [`Job::compile`] |
 //! | keep what was compiled as a plan directory | [`Job::compile_to`] |
-//! | prove a plan directory, and open it | [`Job::open_plan`]; what was proven is in [`Job::proven`] |
+//! | prove a plan directory, and open it | [`Job::open_plan`]; the proof is [`Job::proven`] |
 //! | train: step by step, or whole; with checkpoints | [`Job::train`], and [`crate::training`] |
 //! | evaluate | [`Job::evaluate`] |
 //! | export what was trained | [`Job::export`] |
@@ -16,7 +16,8 @@
 //! Job::compile_to("model.onnx", "dp2.shard", "plan")?;
 //! let job = Job::open_plan("plan", Trust::Nothing)?;
 //! for proven in &job.proven {
-//!     println!("{}: {} ranks, {} bytes on the fullest", proven.kind, proven.proof.ranks, proven.proof.peak_bytes);
+//!     let proof = &proven.proof;
+//!     println!("{}: {} ranks, {} bytes on the fullest", proven.kind, proof.ranks, proof.peak_bytes);
 //! }
 //! let evaluated = job.evaluate(&Machine::default(), &["test.npz".into()], None, false)?;
 //! println!("loss {:?} over {} samples", evaluated.score.loss, evaluated.samples);

@@ -1,4 +1,14 @@
 //! What a job computes on: threads of this process, or GPUs.
+//!
+//! ```
+//! use shardc::Machine;
+//!
+//! let two_cores = Machine { threads: Some(2), ..Machine::default() };
+//! assert_eq!(two_cores.threads(), 2);
+//! ```
+//!
+//! [`Machine::gpus`] takes a GPU for each rank. Libraries of CUDA are looked for when ranks start,
+//! and what is missing is an [`Error::Machine`](crate::Error::Machine) that lists it.
 
 use crate::cuda::run::How;
 use shardc_executor::inject::Injections;

@@ -17,6 +17,14 @@
 //! derived from its model and spec again, and a program that was read is proven (see
 //! [`crate::proof`]) before anything runs. The files of a plan appear under their names together or
 //! not at all; what else is in the directory stays.
+//!
+//! ```no_run
+//! use shardc::plan_dir::{Trust, read};
+//!
+//! let plan = read("plan".as_ref(), Trust::Nothing)?;
+//! println!("{} ranks, made from {}", plan.manifest.world_size, plan.manifest.model.file);
+//! # Ok::<_, shardc::Error>(())
+//! ```
 
 mod read;
 #[cfg(feature = "onnx")]

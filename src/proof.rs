@@ -1,6 +1,21 @@
 //! The proof of a job's programs before any of them runs: each carries out its graph, the training
 //! graph is the reference's but for communication, and what a rank holds fits its device. The
 //! reference itself is planned, and proven, when somebody runs it.
+//!
+//! A job that is compiled, or opened as a plan directory, is proven already. What its proof found:
+//!
+//! ```no_run
+//! use shardc::proof::sent;
+//! use shardc::Job;
+//! use shardc_ir::programs::ProgramKind;
+//!
+//! let job = Job::open("model.onnx", "dp2-tp2.shard")?;
+//! for (program, calls) in sent(&job.proven, Some(ProgramKind::Train)).iter().enumerate() {
+//!     let bytes: u64 = calls.iter().map(|call| call.bytes_sent).sum();
+//!     println!("a rank of program {program} sends {bytes} bytes a step");
+//! }
+//! # Ok::<_, shardc::Error>(())
+//! ```
 
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use shardc_ir::graph::{Graph, Phase};

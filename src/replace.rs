@@ -3,6 +3,17 @@
 //! A file or folder that is not finished stands beside its place under a name like `.NAME.new-PID`.
 //! Whoever writes holds a shared lock of the folder that both are in; who gets that lock alone is
 //! the only one there, and clears away what killed processes have left.
+//!
+//! ```
+//! use shardc::replace::write_file;
+//! use std::io::Error;
+//!
+//! let path = std::env::temp_dir().join(format!("replace-{}.txt", std::process::id()));
+//! write_file(&path, |put| put(b"whole"), |error| error)?;
+//! assert_eq!(std::fs::read(&path)?, b"whole");
+//! std::fs::remove_file(&path)?;
+//! # Ok::<_, Error>(())
+//! ```
 
 use crate::error::Error;
 use std::fs::{self, File};

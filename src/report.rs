@@ -1,4 +1,17 @@
 //! Diagnostics on the terminal: the message, the place with the text it points at, and what to do.
+//!
+//! ```
+//! use shardc::report::render;
+//! use shardc_ir::diagnostic::{Diagnostic, Place};
+//! use std::collections::BTreeMap;
+//! use std::path::PathBuf;
+//!
+//! let file = PathBuf::from("job.shard");
+//! let place = Place::Text { file: file.clone(), span: (10, 12) };
+//! let error = Diagnostic::error("there is no axis `dq`").at(place).help("did you mean `dp`?");
+//! let text = render(&[error], &BTreeMap::from([(file, "data axis=dq".to_string())]), false);
+//! assert!(text.contains("job.shard:1:11") && text.contains("did you mean `dp`?"), "{text}");
+//! ```
 
 use codespan_reporting::diagnostic::{LabelStyle, Severity};
 use codespan_reporting::files;

@@ -62,7 +62,7 @@ fn it_stops_between_two_steps_and_goes_on_to_the_same_end() {
 fn it_ends_when_validation_gets_no_better() {
     let here = folder("patience");
     let test = vec![PathBuf::from("examples/digits/test.npz")];
-    let validating = Some(Validating { data: test, every: Some(1), patience: Some(2) });
+    let validating = Some(Validating { data: test, every: Some(1), samples: None, patience: Some(2) });
     let options = Options { validating, ..digits(50) };
     // Nothing changes, so the first validation stays the best.
     let trained = job(&here, "optimizer sgd lr=0\n").train(options).unwrap().run(|step| {

@@ -61,8 +61,8 @@ impl Described {
     }
 }
 
-/// Writes the manifest, opens the checkpoint, whose tensors those who wrote them have read again, and
-/// gives it its name: what has a name was read once.
+/// Writes the manifest, opens the checkpoint, whose tensors those who wrote them have read again,
+/// and gives it its name: what has a name was read once.
 ///
 /// # Errors
 /// What the machine says; a file that is not what was written.

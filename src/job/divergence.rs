@@ -67,8 +67,8 @@ fn inputs(op: &Op) -> String {
 }
 
 impl Job {
-    /// Refuses weights that training has made infinite or no numbers. `value` gives a state variable of
-    /// `programs`.
+    /// Refuses weights that training has made infinite or no numbers. `value` gives a state
+    /// variable of `programs`.
     ///
     /// # Errors
     /// The first of them; those of `value`.

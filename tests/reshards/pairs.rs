@@ -224,7 +224,9 @@ fn save(to: &Path, executor: &Executor) -> PathBuf {
     let keep = Keep { latest: 1, best: false };
     let mut saver = Saver::new(to, keep, executor, Arc::new(Control::alone())).unwrap();
     let data = DataPosition { epoch: 2, sample: 5, samples: 99, shuffle: true };
-    saver.save(executor, Position { step: executor.next_step(), seed: 7, data, validation_loss: Some(0.1) }).unwrap();
+    saver
+        .save(executor, Position { step: executor.next_step(), seed: 7, data, validation_loss: Some(0.1), validations: None })
+        .unwrap();
     saver.settle();
     saver.news().unwrap().result.unwrap()
 }
