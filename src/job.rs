@@ -17,7 +17,7 @@
 //! let job = Job::open_plan("plan", Trust::Nothing)?;
 //! for proven in &job.proven {
 //!     let proof = &proven.proof;
-//!     println!("{}: {} ranks, {} bytes on the fullest", proven.kind, proof.ranks, proof.peak_bytes);
+//!     println!("{}: {} ranks, {} bytes on one", proven.kind, proof.ranks, proof.peak_bytes);
 //! }
 //! let evaluated = job.evaluate(&Machine::default(), &["test.npz".into()], None, false)?;
 //! println!("loss {:?} over {} samples", evaluated.score.loss, evaluated.samples);

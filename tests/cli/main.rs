@@ -30,7 +30,7 @@ pub(crate) fn metrics(path: &Path) -> Vec<Value> {
     let mut lines: Vec<Value> = text.lines().map(|l| serde_json::from_str(l).expect("a line of JSON")).collect();
     for line in &mut lines {
         let line = line.as_object_mut().expect("an object");
-        for time in ["seconds", "samples_per_second"] {
+        for time in ["seconds", "samples_per_second", "share_of_peak"] {
             assert!(line.remove(time).is_some_and(|v| v.as_f64().is_some_and(|v| v > 0.0)), "{line:?} has its {time}");
         }
     }

@@ -42,7 +42,7 @@ impl Launched {
 
     /// The metrics and the export of training.
     fn trained(&self, before: &[&str]) -> (Vec<serde_json::Value>, Vec<u8>) {
-        let output = self.command(before, "3").output().unwrap();
+        let output = self.command(before, "3").args(["--validate", &self.job.data]).output().unwrap();
         let told = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success() && !told.contains("fake cuda"), "{told}");
         let text = fs::read_to_string(self.job.here.join("metrics.jsonl")).unwrap();
@@ -69,6 +69,9 @@ fn processes_have_the_bits_of_one_process() {
         let threads = launched.trained(&[]);
         let processes = launched.trained(&["launch", "-n", ranks, "--"]);
         assert_eq!(bits(&threads).0, bits(&processes).0, "{model} {mesh}");
+        let validated = |lines: &[serde_json::Value]| lines.last().unwrap()["validation_loss"].as_f64();
+        assert!(validated(&threads.0).is_some(), "{model} {mesh}");
+        assert_eq!(validated(&threads.0), validated(&processes.0), "{model} {mesh}");
         assert!(threads.1 == processes.1, "{model} {mesh}: the exports differ");
     }
 }
