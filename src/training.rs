@@ -1,5 +1,15 @@
 //! Training of a job: step by step, or whole.
 //!
+//! | to | call |
+//! |---|---|
+//! | begin, or go on from a checkpoint | [`Job::train`] with [`Options`] |
+//! | run one step, and what is due behind it: validation, checkpoint | [`Training::step`] |
+//! | run all that are left | [`Training::run`] |
+//! | save now | [`Training::checkpoint`] |
+//! | end: wait for the last checkpoint | [`Training::finish`] |
+//! | export what was trained | [`Trained::export`] |
+//! | train one rank of several processes, or stop from outside | [`Prepared`] |
+//!
 //! ```no_run
 //! use shardc::training::{Options, Saving};
 //! use shardc::Job;
@@ -35,6 +45,7 @@ use checkpoints::{Checkpoints, Validations};
 use shardc_executor::data::Dataset;
 use shardc_executor::run::Executor;
 use shardc_executor::train::{self, Metrics};
+use shardc_ir::diagnostic::Diagnostic;
 use validation::Validation;
 
 /// A run of steps.
@@ -175,6 +186,19 @@ impl Training {
             self.summary.end = Some(End::NoBetter);
         }
         Ok(())
+    }
+
+    /// Begins a checkpoint of the state as it is now, beside those that are due; what became of the
+    /// one before.
+    ///
+    /// # Errors
+    /// If no checkpoints are kept ([`Options::saving`]), or a rank failed.
+    pub fn checkpoint(&mut self) -> Result<Option<Saved>, Error> {
+        let validations = self.validations();
+        let Some(checkpoints) = &mut self.checkpoints else {
+            return Err(Diagnostic::error("this training keeps no checkpoints").help("set `Options::saving`").into());
+        };
+        Ok(checkpoints.save(&self.executor, &self.data, validations)?)
     }
 
     /// Runs all steps that are left, shows each to `see`, and ends.

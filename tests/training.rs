@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
 use shardc::checkpoint::read::Checkpoint;
+use shardc::plan_dir::Trust;
 use shardc::training::{End, Options, Prepared, Saving, Validating};
 use shardc::{Error, Job, Machine};
 use shardc_executor::inject::Injections;
@@ -56,6 +57,42 @@ fn it_stops_between_two_steps_and_goes_on_to_the_same_end() {
         let value = |of: &shardc_executor::run::Executor| of.get_state(&state.name).unwrap();
         assert_eq!(value(&rest.executor), value(&whole.executor), "{}", state.name);
     }
+}
+
+#[test]
+fn a_checkpoint_is_kept_whenever_it_is_asked_for() {
+    let (here, lines) = (folder("asked"), "optimizer sgd lr=0.1\n");
+    let mut training = job(&here, lines).train(digits(4)).unwrap();
+    assert!(matches!(training.checkpoint(), Err(Error::User(_))), "none are kept");
+    let saving = Some(Saving { every: Some(2), ..Saving::to(here.join("run")) });
+    let mut training = job(&here, lines).train(Options { saving, ..digits(4) }).unwrap();
+    while let Some(step) = training.step().unwrap() {
+        if step.metrics.step < 2 {
+            // Of the second step one has begun already.
+            training.checkpoint().unwrap();
+        }
+    }
+    let last = training.finish().unwrap().saved.unwrap();
+    assert!(last.step == 4 && last.result.is_ok(), "{last:?}");
+    let mut steps: Vec<u64> = Vec::new();
+    for entry in fs::read_dir(here.join("run")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        steps.extend(name.strip_prefix("step-").map(|step| step.parse::<u64>().unwrap()));
+    }
+    steps.sort_unstable();
+    assert_eq!(steps, [1, 2, 4]);
+}
+
+#[test]
+fn a_plan_directory_is_the_job_that_it_was_made_from() {
+    let (here, lines) = (folder("plan"), "mesh dp=2\ndata axis=dp\noptimizer sgd lr=0.1\n");
+    let made = job(&here, lines);
+    let compiled = Job::compile_to("examples/digits/model.onnx", here.join("job.shard"), here.join("plan")).unwrap();
+    let read = Job::open_plan(here.join("plan"), Trust::Nothing).unwrap();
+    assert!(!made.proven.is_empty() && made.proven == compiled.proven && made.proven == read.proven);
+    let loss = |job: Job| job.train(digits(3)).unwrap().run(|_| {}).unwrap().summary.last.unwrap().loss;
+    let wanted = loss(made);
+    assert_eq!([loss(compiled), loss(read)], [wanted, wanted]);
 }
 
 #[test]

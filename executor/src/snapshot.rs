@@ -132,19 +132,19 @@ impl Snapshots {
     /// Of the ranks of `executor` that are here.
     ///
     /// # Errors
-    /// If some state is held by nobody.
+    /// If some state is held by nobody, or there is no memory for a copy.
     pub fn new(executor: &Executor) -> Result<Snapshots, ExecutionError> {
         let all = owned(executor.programs()).map_err(ExecutionError::before)?;
-        let pieces = all.into_iter().map(Arc::new).skip(executor.first_rank() as usize).take(executor.ranks_here()).collect();
-        Ok(Snapshots { pieces, spare: vec![] })
+        let here = all.into_iter().map(Arc::new).skip(executor.first_rank() as usize).take(executor.ranks_here());
+        let mut snapshots = Snapshots { pieces: here.collect(), spare: vec![] };
+        // Memory that was never used comes page by page, which would take longer than the copy.
+        let copies = snapshots.memory(executor)?;
+        snapshots.give_back(copies.into_iter().map(|copied| copied.bytes));
+        Ok(snapshots)
     }
 
-    /// Copies all state variables as they are between two steps. Where ranks are processes, each
-    /// copies what its own rank owns.
-    ///
-    /// # Errors
-    /// If a rank failed, or there is no memory for the copy.
-    pub fn take(&mut self, executor: &Executor) -> Result<Vec<Copied>, ExecutionError> {
+    /// Memory for a copy of each rank that is here.
+    fn memory(&mut self, executor: &Executor) -> Result<Vec<Copied>, ExecutionError> {
         let mut copies = vec![];
         for (rank, pieces) in (executor.first_rank()..).zip(&self.pieces) {
             let size = pieces.last().map_or(0, |last| last.bytes.end);
@@ -154,6 +154,16 @@ impl Snapshots {
             bytes.resize(size, 0);
             copies.push(Copied { rank, pieces: pieces.clone(), bytes });
         }
+        Ok(copies)
+    }
+
+    /// Copies all state variables as they are between two steps. Where ranks are processes, each
+    /// copies what its own rank owns.
+    ///
+    /// # Errors
+    /// If a rank failed, or there is no memory for the copy.
+    pub fn take(&mut self, executor: &Executor) -> Result<Vec<Copied>, ExecutionError> {
+        let copies = self.memory(executor)?;
         executor.on_each_with(copies, |worker, mut copied| {
             copy(worker, &mut copied)?;
             Ok(copied)

@@ -103,7 +103,8 @@ impl Checkpoints {
         self.keeps_best && is_best || self.every.is_some_and(|every| steps.is_multiple_of(every))
     }
 
-    /// Begins to save a checkpoint between two steps; what became of the one before.
+    /// Begins to save a checkpoint between two steps, unless that of the step was begun already;
+    /// what became of the one before.
     ///
     /// # Errors
     /// If a rank failed.
@@ -114,6 +115,9 @@ impl Checkpoints {
         validations: Validations,
     ) -> Result<Option<Saved>, ExecutionError> {
         let step = executor.next_step();
+        if self.begun == Some(step) {
+            return Ok(self.poll());
+        }
         let (epoch, sample) = data.place(step);
         let data = DataPosition { epoch, sample, samples: data.samples(), shuffle: self.shuffle };
         self.begun = Some(step);
@@ -142,10 +146,8 @@ impl Checkpoints {
         validations: Validations,
         is_good: bool,
     ) -> Result<Option<Saved>, ExecutionError> {
-        if is_good && self.begun != Some(executor.next_step()) {
-            self.save(executor, data, validations)?;
-        }
+        let before = if is_good { self.save(executor, data, validations)? } else { None };
         self.saver.settle();
-        Ok(self.saver.news())
+        Ok(self.saver.news().or(before))
     }
 }
