@@ -23,7 +23,7 @@ use std::io::Write;
 
 /// Threads that draw cases, and the cases of each by element type: a tenth in f32.
 const SHARDS: u8 = 4;
-const CASES: [(DType, u32); 2] = [(DType::F64, 700), (DType::F32, 80)];
+const CASES: [(DType, u32); 2] = [(DType::F64, 900), (DType::F32, 100)];
 
 /// Programs that must hold each op.
 const LEAST: usize = 20;
