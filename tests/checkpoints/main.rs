@@ -75,6 +75,24 @@ fn losses(path: &Path) -> Vec<(Value, Value)> {
     lines.map(|line| (line["step"].clone(), line["loss"].clone())).collect()
 }
 
+/// Ranks that are processes save what ranks as threads do, and go on from it.
+#[test]
+fn processes_go_on_to_the_bit() {
+    let here = folder("processes");
+    for (spec, _) in MESHES.into_iter().skip(1) {
+        let (whole, cut) = (format!("{spec}-whole"), format!("{spec}-cut"));
+        done(&train(&here, spec, &whole, &["--steps", "21"]));
+        for steps in [["--steps", "13"], ["--steps", "21"]] {
+            let mut launch = Command::new(env!("CARGO_BIN_EXE_shardc"));
+            launch.current_dir(&here).args(["launch", "-n", "2", "--"]);
+            launch.args(command(&here, spec, &cut, &[&steps[..], &["--resume"]].concat()).get_args());
+            done(&launch.output().unwrap());
+        }
+        let last = |of: &str| state(&here.join(of).join("step-00000021"));
+        assert!(last(&whole) == last(&cut), "{spec}");
+    }
+}
+
 #[test]
 fn a_run_that_stops_goes_on_to_the_bit() {
     let here = folder("stops");

@@ -25,11 +25,15 @@ impl Launched {
         Launched { job, cuda }
     }
 
-    /// A command of the program, with `before` in front of `train`.
+    /// A command of the program on GPUs, with `before` in front of `train`.
     fn command(&self, before: &[&str], steps: &str) -> Command {
+        self.command_on("cuda", before, steps)
+    }
+
+    fn command_on(&self, device: &str, before: &[&str], steps: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_shardc"));
         command.args(before).args(["train", &self.job.model, "--spec", "job.shard", "--data", &self.job.data, "--steps", steps]);
-        command.args(["--device", "cuda", "--metrics", "metrics.jsonl", "--export", "trained.onnx"]);
+        command.args(["--device", device, "--metrics", "metrics.jsonl", "--export", "trained.onnx"]);
         command.current_dir(&self.job.here).stdin(Stdio::null()).env("NO_COLOR", "1");
         command
             .env("LD_LIBRARY_PATH", &self.cuda)
@@ -73,6 +77,37 @@ fn processes_have_the_bits_of_one_process() {
         assert!(validated(&threads.0).is_some(), "{model} {mesh}");
         assert_eq!(validated(&threads.0), validated(&processes.0), "{model} {mesh}");
         assert!(threads.1 == processes.1, "{model} {mesh}: the exports differ");
+    }
+}
+
+/// A run on GPUs goes on to the bit from its checkpoint, and one on the CPU takes it too.
+#[test]
+fn checkpoints_of_gpus_are_gone_on_from() {
+    if !can_run() {
+        return;
+    }
+    let zero = "zero stage=3 axis=dp\n";
+    for (name, ranks, mesh, microbatches, lines) in
+        [("one", None, "dp=1", 1, ""), ("zero", Some("2"), "dp=2", 1, zero), ("pp", None, "pp=2", 2, "pipeline axis=pp\n")]
+    {
+        let launched = Launched::new(&format!("checkpoints-{name}"), "mlp", mesh, microbatches, lines);
+        let launch = ranks.map_or(vec![], |ranks| vec!["launch", "-n", ranks, "--"]);
+        let run = |steps: &str, folder: &str, device: &str| {
+            let mut command = launched.command_on(device, if device == "cuda" { &launch } else { &[] }, steps);
+            let output = command.args(["--checkpoint", folder, "--resume"]).output().unwrap();
+            assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+        };
+        run("4", "whole", "cuda");
+        run("2", "cut", "cuda");
+        run("4", "cut", "cuda");
+        let last = |folder: &str| {
+            let entries = fs::read_dir(launched.job.here.join(folder).join("step-00000004")).unwrap();
+            let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+            files.sort();
+            files.iter().map(|file| fs::read(file).unwrap()).collect::<Vec<_>>()
+        };
+        assert!(last("whole").len() >= 3 && last("whole") == last("cut"), "{name}");
+        run("5", "cut", "cpu");
     }
 }
 
