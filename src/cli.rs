@@ -9,8 +9,10 @@ mod compile;
 mod curves;
 mod data;
 mod decisions;
+mod diff;
 mod doctor;
 mod eval;
+mod explain;
 mod failure;
 mod foot;
 mod held;
@@ -30,6 +32,7 @@ mod profile;
 mod progress;
 mod ranks;
 mod reshard;
+mod shown;
 mod told;
 mod traffic;
 mod train;
@@ -57,6 +60,10 @@ enum Command {
     Compile(compile::Compile),
     /// Print the steps, the memory and the messages of a plan
     Inspect(inspect::Inspect),
+    /// Explain why a tensor of a plan lies as it does, and what is sent for it
+    Explain(explain::Explain),
+    /// Show what the ranks of two plans hold, send and wait for otherwise
+    Diff(diff::Diff),
     /// Prove a plan over all of its ranks
     Verify(verify::Verify),
     /// Train from a plan, or from a model and a spec
@@ -106,6 +113,8 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Init(command) => command.run(),
         Command::Compile(command) => command.run(),
         Command::Inspect(command) => command.run(),
+        Command::Explain(command) => command.run(),
+        Command::Diff(command) => command.run(),
         Command::Verify(command) => command.run(),
         Command::Train(command) => command.run(),
         Command::Launch(command) => command.run(),

@@ -6,7 +6,7 @@
 //! | a job: opened, started, exported | [`job`], [`Job`] |
 //! | its training: steps, validation, checkpoints | [`training`] |
 //! | what it computes on | [`machine`], [`Machine`] |
-//! | compile a job, or watch the passes at it | [`compile`], [`trace`] |
+//! | compile a job, or watch the passes at it | [`compile()`], [`trace`] |
 //! | from the model's file to the graph that the spec asks for | [`import`] |
 //! | the graphs against what they were made from | [`certify`], [`certificate`] |
 //! | the loss and more over data, with programs that run | [`evaluation`] |
@@ -16,6 +16,8 @@
 //! | what fits a device where a job does not | [`fitting`] |
 //! | checkpoints: written, read, under another mesh | [`checkpoint`] |
 //! | plan directories: written, read, replaced as one | [`plan_dir`], [`replace`] |
+//! | two plans beside each other | [`difference`] |
+//! | why a tensor lies as it does | [`explanation`] |
 //! | errors, and how they are printed | [`error`], [`report`] |
 //! | the texts of CUDA kernels, and what NVRTC makes of them | [`cuda`] |
 //! | the commands | [`cli`] |
@@ -33,9 +35,11 @@ pub mod cli;
 #[cfg(feature = "onnx")]
 mod compile;
 pub mod cuda;
+pub mod difference;
 pub mod early_stopping;
 pub mod error;
 pub mod evaluation;
+pub mod explanation;
 #[cfg(feature = "onnx")]
 pub mod fitting;
 mod graphs;

@@ -21,7 +21,8 @@ pub use peak::{Part, Peak, layer};
 pub use pipeline::timeline_text;
 pub use report::{ProgramReport, programs, report};
 pub use summary::{
-    Communication, NamedSizes, ProgramSummary, RankSummary, axes_text, communication, communication_by_kind, coordinates, summary,
+    Communication, NamedSizes, ProgramSummary, RankSummary, axes_text, bytes_sent, communication, communication_by_kind,
+    coordinates, summary,
 };
 
 use crate::columns::{Column, align};

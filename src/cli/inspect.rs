@@ -1,13 +1,13 @@
 //! `shardc inspect PLAN/`: a plan for people or for programs.
 
 use super::failure::Failure;
-use super::output::write;
+use super::output::{json, write};
 use super::overwrite::Files;
+use super::shown::{Format, chosen, program_kinds};
 use crate::cuda;
 use crate::plan_dir::{self, PlanDir, Trust};
-use crate::proof::{plan_reference, sent};
-use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{Args, ValueEnum};
+use crate::proof::sent;
+use clap::Args;
 use serde::Serialize;
 use shardc_ir::diagnostic::{Diagnostic, Place};
 use shardc_ir::listing::{self, Expand, NamedSizes, Options, ProgramReport, ProgramSummary, RankSummary};
@@ -15,7 +15,6 @@ use shardc_ir::names::matches_scope;
 use shardc_ir::plan::Program;
 use shardc_ir::plan::set::PlanSet;
 use shardc_ir::programs::ProgramKind;
-use std::borrow::Cow;
 use std::io;
 use std::path::PathBuf;
 use terminal_size::{Width, terminal_size_of};
@@ -53,18 +52,6 @@ pub struct Inspect {
     /// Write to this file
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
-    Text,
-    Json,
-}
-
-/// The names of programs on the command line.
-fn program_kinds() -> impl TypedValueParser<Value = ProgramKind> {
-    let names = PossibleValuesParser::new(ProgramKind::ALL.map(ProgramKind::name));
-    names.map(|name| ProgramKind::ALL.into_iter().find(|kind| kind.name() == name).expect("a name of the list"))
 }
 
 /// The JSON form.
@@ -106,7 +93,7 @@ impl Inspect {
             };
             return write(&text, self.output.as_deref());
         }
-        let programs = &*self.programs(&plan)?;
+        let programs = &*chosen(&plan, self.program)?;
         let mesh = programs.mesh();
         let ranks = mesh.world_size();
         if let Some(rank) = self.rank.filter(|rank| *rank >= ranks) {
@@ -193,25 +180,4 @@ impl Inspect {
         let width = self.width.or_else(|| terminal().map(|(Width(columns), _)| u32::from(columns).max(80))).unwrap_or(WIDTH);
         width as usize
     }
-
-    fn programs<'p>(&self, plan: &'p PlanDir) -> Result<Cow<'p, PlanSet>, Failure> {
-        let found = match self.program {
-            None => Some(Cow::Borrowed(plan.programs.main())),
-            Some(ProgramKind::Eval) => Some(Cow::Borrowed(&plan.programs.eval)),
-            Some(ProgramKind::Train) => plan.programs.training.as_ref().map(Cow::Borrowed),
-            Some(ProgramKind::Reference) => {
-                let planned = plan.reference.as_ref().map(|graph| plan_reference(graph, &plan.spec));
-                planned.transpose()?.map(|program| Cow::Owned(program.into()))
-            }
-        };
-        found.ok_or_else(|| {
-            let error = Diagnostic::error("this plan only evaluates").at(Place::File(self.plan.clone()));
-            error.help("its spec has no `loss` and no `optimizer`").into()
-        })
-    }
-}
-
-fn json(report: &impl Serialize) -> Result<String, Failure> {
-    let json = serde_json::to_string_pretty(report);
-    Ok(json.map_err(|e| Failure::Machine(format!("cannot write JSON: {e}")))? + "\n")
 }

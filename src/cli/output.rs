@@ -3,6 +3,7 @@
 use super::failure::Failure;
 use super::foot;
 use crate::replace::{is_stream, write_pieces};
+use serde::Serialize;
 use shardc_ir::diagnostic::shown;
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -21,6 +22,12 @@ pub fn no_reader_is_no_failure(written: io::Result<()>) -> Result<(), Failure> {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Failure::io("cannot write to standard output", &error)),
         _ => Ok(()),
     }
+}
+
+/// A report for programs.
+pub fn json(report: &impl Serialize) -> Result<String, Failure> {
+    let json = serde_json::to_string_pretty(report);
+    Ok(json.map_err(|e| Failure::Machine(format!("cannot write JSON: {e}")))? + "\n")
 }
 
 /// Writes a result to a file, or to standard output.

@@ -59,14 +59,10 @@ pub fn read(path: &Path, trust: Trust) -> Result<PlanDir, Error> {
         Trust::Nothing => Some(Derived::new(path, &spec, trains)?),
         Trust::Graphs => None::<Derived>,
     };
-    let constants = programs.iter().flat_map(|(_, set)| &set.programs).flat_map(|program| &program.constants);
-    let constants: u64 = constants.map(|constant| constant.bytes.len() as u64).sum();
-    let beside = constants + fs::metadata(model_path(path)).map_or(0, |model| model.len());
+    let beside = beside(path, &programs);
     let mut others = vec![];
     let mut graph = |kind: ProgramKind| -> Result<Graph, Error> {
-        let name = graph_file(kind);
-        let text = unpack(&checked(path, &manifest, name)?).map_err(|why| damaged(path, &format!("`{name}`: {why}")))?;
-        let text = String::from_utf8(text).map_err(|_| damaged(path, &format!("`{name}` is not UTF-8")))?;
+        let (name, text) = (graph_file(kind), graph_text(path, &manifest, kind)?);
         match derived.as_ref().map(|derived| derived.graph(kind)) {
             Some((graph, own)) if text == *own => Ok(graph.clone()),
             Some((_, own)) => {
@@ -129,6 +125,31 @@ impl Derived {
             _ => &self.programs.eval,
         }
     }
+}
+
+impl PlanDir {
+    /// The explicit graph of the programs of that kind, which they were proven to carry out.
+    ///
+    /// # Errors
+    /// If the directory has none, or its file has changed since it was read.
+    pub fn graph(&self, kind: ProgramKind) -> Result<Graph, Error> {
+        let text = graph_text(&self.path, &self.manifest, kind)?;
+        parsed(&self.path, graph_file(kind), &text, beside(&self.path, &self.programs))
+    }
+}
+
+/// The text of a graph of a directory.
+fn graph_text(path: &Path, manifest: &Manifest, kind: ProgramKind) -> Result<String, Error> {
+    let name = graph_file(kind);
+    let text = unpack(&checked(path, manifest, name)?).map_err(|why| damaged(path, &format!("`{name}`: {why}")))?;
+    String::from_utf8(text).map_err(|_| damaged(path, &format!("`{name}` is not UTF-8")))
+}
+
+/// The bytes that a directory has beside its graphs, by which those of their constants are judged.
+fn beside(path: &Path, programs: &Programs) -> u64 {
+    let constants = programs.iter().flat_map(|(_, set)| &set.programs).flat_map(|program| &program.constants);
+    let constants: u64 = constants.map(|constant| constant.bytes.len() as u64).sum();
+    constants + fs::metadata(model_path(path)).map_or(0, |model| model.len())
 }
 
 fn parsed(path: &Path, name: &str, text: &str, beside: u64) -> Result<Graph, Error> {
