@@ -10,7 +10,8 @@
 //! let (a, b) = (read("a".as_ref(), Trust::Graphs)?, read("b".as_ref(), Trust::Graphs)?);
 //! let difference = Difference::of(a.programs.main(), b.programs.main());
 //! for ranks in &difference.ranks {
-//!     println!("ranks {:?}: {} bytes, then {}", ranks.of_a, ranks.a.peak_bytes, ranks.b.peak_bytes);
+//!     let (before, after) = (ranks.a.peak_bytes, ranks.b.peak_bytes);
+//!     println!("ranks {:?}: {before} bytes, then {after}", ranks.of_a);
 //! }
 //! # Ok::<_, shardc::Error>(())
 //! ```
@@ -50,8 +51,8 @@ pub struct Side {
     /// What all ranks send together.
     pub bytes_sent: u64,
     /// The share of a step that is more than the work of the busiest place of the pipeline, 0 to 1,
-    /// where messages take no time ([`schedule`]). 0 without a pipeline; `None` where places wait for
-    /// one another for ever.
+    /// where messages take no time ([`schedule`]). 0 without a pipeline; `None` where places wait
+    /// for one another for ever.
     pub idle_share: Option<f64>,
 }
 

@@ -14,8 +14,8 @@ use std::collections::BTreeSet;
 /// A call, or a message that is sent, with a tensor in it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Call {
-    /// The ranks that take part in calls of this kind, each in a group of its own axes; of a message
-    /// those that send it.
+    /// The ranks that take part in calls of this kind, each in a group of its own axes; of a
+    /// message those that send it.
     pub ranks: Vec<u64>,
     /// Its number in the listing of these ranks; none of a message.
     pub step: Option<usize>,
@@ -35,8 +35,8 @@ pub struct Call {
     pub spec_line: Option<u32>,
     /// The words of that line.
     pub spec: Option<String>,
-    /// All lines that it goes with: where it adds up a sum over what is split, those of all operands
-    /// that are.
+    /// All lines that it goes with: where it adds up a sum over what is split, those of all
+    /// operands that are.
     pub lines: Vec<u32>,
     /// What makes it go away.
     pub remedy: Option<String>,
@@ -89,8 +89,8 @@ fn of_state(graph: &Graph, subject: &Subject) -> Related {
     (calls, copies)
 }
 
-/// The values that have the same numbers as `values` in other forms, behind ops that are `also` taken
-/// too; the calls that read them go to `calls`.
+/// The values that have the same numbers as `values` in other forms, behind ops that are `also`
+/// taken too; the calls that read them go to `calls`.
 fn forms(
     graph: &Graph,
     values: BTreeSet<ValueId>,
