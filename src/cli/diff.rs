@@ -98,17 +98,8 @@ fn ranks_text(ranks: &Ranks, is_by_rank: bool) -> String {
         true => ranges(of_a),
         false => format!("rank {} of A, rank {} of B, which hold most", of_a[0], of_b[0]),
     };
-    let numbers: [(&str, fn(&Held) -> u64); 6] = [
-        ("peak", |held| held.peak_bytes),
-        ("parameters", |held| held.parameter_bytes),
-        ("gradients", |held| held.gradient_bytes),
-        ("optimizer", |held| held.optimizer_bytes),
-        ("activations", |held| held.activation_bytes),
-        ("sent", |held| held.bytes_sent),
-    ];
     let mut rows = vec![[String::new(), "A".to_string(), "B".to_string(), String::new()]];
-    for (name, number) in numbers {
-        let (a, b) = (number(a), number(b));
+    for ((name, a), (_, b)) in numbers(a).into_iter().zip(numbers(b)) {
         if a != b {
             rows.push([name.to_string(), bytes_text(a), bytes_text(b), change(a, b)]);
         }
@@ -119,6 +110,18 @@ fn ranks_text(ranks: &Ranks, is_by_rank: bool) -> String {
     }
     let columns = [Column::after("  "), Column::NUMBERS, Column::NUMBERS, Column::NUMBERS];
     format!("\n{title}\n{}", align(&rows, columns))
+}
+
+/// What is told of a rank, by name.
+fn numbers(held: &Held) -> [(&'static str, u64); 6] {
+    [
+        ("peak", held.peak_bytes),
+        ("parameters", held.parameter_bytes),
+        ("gradients", held.gradient_bytes),
+        ("optimizer", held.optimizer_bytes),
+        ("activations", held.activation_bytes),
+        ("sent", held.bytes_sent),
+    ]
 }
 
 fn sent_text(sent: &Sent) -> String {
