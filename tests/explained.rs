@@ -132,9 +132,9 @@ fn holds(plan: &Plan, explained: &Explanation) {
     let name = &explained.name;
     let programs = list(&plan.told, "programs");
     let steps = |program: &Value| list(program, "tasks").iter().flat_map(|task| list(task, "steps").to_vec()).collect::<Vec<_>>();
-    let has = |operand: &Value| operand["value"] == Value::from(name.as_str());
+    let has = |operand: &Value| operand["value"] == name.as_str();
     for program in programs {
-        if let Some(buffer) = list(program, "buffers").iter().find(|buffer| buffer["name"] == Value::from(name.as_str())) {
+        if let Some(buffer) = list(program, "buffers").iter().find(|buffer| buffer["name"] == name.as_str()) {
             let sizes = |of: &str| list(buffer, of).iter().map(|size| size.as_u64().unwrap()).collect::<Vec<_>>();
             let dtype = buffer["dtype"].as_str().unwrap();
             assert!(explained.tensor.starts_with(&format!("{dtype}{:?}", sizes("shape"))), "{name}: {}", explained.tensor);
