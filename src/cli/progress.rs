@@ -235,7 +235,7 @@ mod tests {
             assert_eq!(layout(&parts(250, 1000), columns), line, "{columns} columns");
         }
         let known = Parts { share: share_text(0.4321), ..parts(250, 1000) };
-        let line = "step  250/1000  [=====>                ]  mean loss 2.3456  7812 samples/s  43 % of peak  0:20 left";
+        let line = "step  250/1000  [=====>              ]  mean loss 2.3456  7812 samples/s  43 % of peak  0:20 left";
         assert_eq!(layout(&known, 100), line);
         assert_eq!(layout(&known, 80), layout(&parts(250, 1000), 80), "the share goes first");
     }
