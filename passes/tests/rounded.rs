@@ -17,7 +17,7 @@ const SHARDS: u64 = 2;
 const CASES: u64 = 400;
 
 /// Draws of the numbers of a program.
-const DRAWS: u64 = 7;
+const DRAWS: u64 = 9;
 
 /// Programs with wide gradients that must be as near.
 const LEAST: usize = 400;

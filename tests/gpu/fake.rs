@@ -69,7 +69,7 @@ pub fn seeds() -> u64 {
     match is_real() {
         true => 2,
         false if is_full() => 20,
-        false => 2,
+        false => 4,
     }
 }
 
