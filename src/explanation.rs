@@ -20,7 +20,7 @@ mod chains;
 pub use calls::Call;
 
 use crate::error::Error;
-use crate::plan_dir::{PlanDir, SPEC};
+use crate::plan_dir::PlanDir;
 use serde::Serialize;
 use shardc_ir::diagnostic::{Diagnostic, Place, near_names};
 use shardc_ir::graph::{Graph, StateId, ValueId};
@@ -29,7 +29,6 @@ use shardc_ir::programs::ProgramKind;
 use shardc_ir::sharding::Sharding;
 use shardc_ir::text::op_text;
 use shardc_ir::types::Type;
-use std::fs;
 
 /// A tensor of a plan: how it lies, why, and what is sent for it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -120,7 +119,7 @@ impl Explanation {
             Error::from(error.at(Place::File(plan.path.clone())))
         })?;
         let graph = plan.graph(kind)?;
-        let text = fs::read_to_string(plan.path.join(SPEC)).unwrap_or_default();
+        let text = plan.spec_text()?;
         let lines: Vec<&str> = text.lines().collect();
         let spec = |line: u32| lines.get((line as usize).checked_sub(1)?).map(|line| statement(line));
         let subject = find(&graph, name).map_err(|error| error.at(Place::File(plan.path.clone())))?;

@@ -156,7 +156,7 @@ impl Checkpoint {
 ///
 /// # Errors
 /// If it is missing or damaged.
-pub fn manifest(path: &Path) -> Result<Manifest, Diagnostic> {
+fn manifest(path: &Path) -> Result<Manifest, Diagnostic> {
     let read = |name: &str| small(&path.join(name));
     let (text, hashed) = (read(NAME)?, read(HASH_NAME)?);
     Manifest::read(&text, &hashed).map_err(|why| damaged(&path.join(NAME), why))

@@ -4,7 +4,7 @@
 use super::folder::{self, Folder};
 use super::made::{Described, finish};
 use super::manifest::{Manifest, Position};
-use super::read::manifest;
+use super::read::Checkpoint;
 use super::write::Written;
 use crate::error::Error;
 use shardc_executor::run::{ExecutionError, Executor};
@@ -229,7 +229,7 @@ fn end(folder: &Folder, manifest: &Manifest, keep: Keep) -> Result<Named, Reason
 /// Removes the checkpoints before `step` that are not to stay.
 fn prune(folder: &Folder, step: u64, keep: Keep) -> io::Result<()> {
     let all = folder::list(folder.path())?;
-    let loss = |at: &Path| manifest(at).ok().and_then(|manifest| manifest.position.validation_loss);
+    let loss = |at: &Path| Checkpoint::open(at).ok().and_then(|checkpoint| checkpoint.manifest.position.validation_loss);
     let losses = all.iter().filter(|_| keep.best).filter_map(|(step, at)| Some((*step, loss(at)?)));
     let best = losses.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(step, _)| step);
     let older = all.iter().map(|(step, _)| *step).filter(|other| *other <= step).rev();

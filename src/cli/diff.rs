@@ -3,7 +3,7 @@
 use super::failure::Failure;
 use super::output::{json, write};
 use super::overwrite::Files;
-use super::shown::{Format, chosen, program_kinds};
+use super::shown::{Format, ShownArgs, chosen};
 use crate::difference::{Calls, Difference, Held, Ranks, Sent, Side};
 use crate::plan_dir::{self, PlanDir, Trust};
 use clap::Args;
@@ -11,7 +11,6 @@ use serde::Serialize;
 use shardc_ir::columns::{Column, align};
 use shardc_ir::diagnostic::counted;
 use shardc_ir::listing::units::bytes_text;
-use shardc_ir::programs::ProgramKind;
 use std::path::PathBuf;
 
 /// The arguments.
@@ -23,15 +22,8 @@ pub struct Diff {
     /// Another one
     #[arg(value_name = "B")]
     b: PathBuf,
-    /// `text` or `json`
-    #[arg(long, value_name = "FORMAT", default_value = "text")]
-    format: Format,
-    /// Which program; by default that of training
-    #[arg(long, value_name = "PROGRAM", value_parser = program_kinds())]
-    program: Option<ProgramKind>,
-    /// Write to this file
-    #[arg(short, long, value_name = "FILE")]
-    output: Option<PathBuf>,
+    #[command(flatten)]
+    shown: ShownArgs,
 }
 
 /// The JSON form.
@@ -50,15 +42,15 @@ impl Diff {
     /// If a directory cannot be read, or has no such program.
     pub fn run(self) -> Result<(), Failure> {
         let files = Files::default().reads_plan(&self.a).reads_plan(&self.b);
-        files.writes("--output", self.output.as_deref()).check()?;
+        files.writes("--output", self.shown.output.as_deref()).check()?;
         let [a, b] = [plan_dir::read(&self.a, Trust::Graphs)?, plan_dir::read(&self.b, Trust::Graphs)?];
-        let difference = Difference::of(&*chosen(&a, self.program)?, &*chosen(&b, self.program)?);
+        let difference = Difference::of(&*chosen(&a, self.shown.program)?, &*chosen(&b, self.shown.program)?);
         let same = a.manifest.plan_hash == b.manifest.plan_hash;
-        let text = match self.format {
+        let text = match self.shown.format {
             Format::Json => json(&Report { same, difference: &difference })?,
             Format::Text => text(&difference, [&a, &b], same),
         };
-        write(&text, self.output.as_deref())
+        write(&text, self.shown.output.as_deref())
     }
 }
 

@@ -3,7 +3,7 @@
 use super::failure::Failure;
 use super::output::{json, write};
 use super::overwrite::Files;
-use super::shown::{Format, program_kinds};
+use super::shown::{Format, ShownArgs};
 use crate::explanation::{Call, Explanation, Lies, Link, OnAxis};
 use crate::plan_dir::{self, Trust};
 use clap::Args;
@@ -21,15 +21,8 @@ pub struct Explain {
     /// A parameter, another state variable, or a value as `inspect` names it
     #[arg(value_name = "NAME")]
     name: String,
-    /// `text` or `json`
-    #[arg(long, value_name = "FORMAT", default_value = "text")]
-    format: Format,
-    /// Which program; by default that of training
-    #[arg(long, value_name = "PROGRAM", value_parser = program_kinds())]
-    program: Option<ProgramKind>,
-    /// Write to this file
-    #[arg(short, long, value_name = "FILE")]
-    output: Option<PathBuf>,
+    #[command(flatten)]
+    shown: ShownArgs,
 }
 
 /// Tensors of a long way that are shown at each of its ends.
@@ -41,15 +34,15 @@ impl Explain {
     /// # Errors
     /// If the directory cannot be read, or has no such tensor.
     pub fn run(self) -> Result<(), Failure> {
-        Files::default().reads_plan(&self.plan).writes("--output", self.output.as_deref()).check()?;
+        Files::default().reads_plan(&self.plan).writes("--output", self.shown.output.as_deref()).check()?;
         let plan = plan_dir::read(&self.plan, Trust::Graphs)?;
         let main = if plan.programs.training.is_some() { ProgramKind::Train } else { ProgramKind::Eval };
-        let explanation = Explanation::of(&plan, self.program.unwrap_or(main), &self.name)?;
-        let text = match self.format {
+        let explanation = Explanation::of(&plan, self.shown.program.unwrap_or(main), &self.name)?;
+        let text = match self.shown.format {
             Format::Json => json(&explanation)?,
             Format::Text => text(&explanation),
         };
-        write(&text, self.output.as_deref())
+        write(&text, self.shown.output.as_deref())
     }
 }
 

@@ -3,7 +3,7 @@
 use super::failure::Failure;
 use super::output::{json, write};
 use super::overwrite::Files;
-use super::shown::{Format, chosen, program_kinds};
+use super::shown::{Format, ShownArgs, chosen};
 use crate::cuda;
 use crate::plan_dir::{self, PlanDir, Trust};
 use crate::proof::sent;
@@ -28,12 +28,8 @@ pub struct Inspect {
     /// Only this rank; text is of rank 0 unless told otherwise
     #[arg(long, value_name = "R")]
     rank: Option<u64>,
-    /// `text` or `json`
-    #[arg(long, value_name = "FORMAT", default_value = "text")]
-    format: Format,
-    /// Which program; by default that of training
-    #[arg(long, value_name = "PROGRAM", value_parser = program_kinds())]
-    program: Option<ProgramKind>,
+    #[command(flatten)]
+    shown: ShownArgs,
     /// Every step in a line of its own, with all that it reads and writes
     #[arg(long, conflicts_with = "expand")]
     all: bool,
@@ -49,9 +45,6 @@ pub struct Inspect {
     /// Columns of a line; by default those of the terminal, or 160
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(80..))]
     width: Option<u32>,
-    /// Write to this file
-    #[arg(short, long, value_name = "FILE")]
-    output: Option<PathBuf>,
 }
 
 /// The JSON form.
@@ -83,17 +76,17 @@ impl Inspect {
         let files = ProgramKind::ALL
             .iter()
             .fold(files, |files, kind| files.reads("a launch table", &cuda::tables::path(&self.plan, *kind)));
-        files.writes("--output", self.output.as_deref()).check()?;
+        files.writes("--output", self.shown.output.as_deref()).check()?;
         let plan = plan_dir::read(&self.plan, Trust::Graphs)?;
         if self.kernels {
             let list = cuda::read(&self.plan, &plan.manifest.plan_hash)?;
-            let text = match self.format {
+            let text = match self.shown.format {
                 Format::Text => cuda::table(&list, self.width()),
                 Format::Json => json(&list)?,
             };
-            return write(&text, self.output.as_deref());
+            return write(&text, self.shown.output.as_deref());
         }
-        let programs = &*chosen(&plan, self.program)?;
+        let programs = &*chosen(&plan, self.shown.program)?;
         let mesh = programs.mesh();
         let ranks = mesh.world_size();
         if let Some(rank) = self.rank.filter(|rank| *rank >= ranks) {
@@ -103,8 +96,8 @@ impl Inspect {
         if self.launches {
             return self.launches(&plan, programs);
         }
-        let sent = sent(&plan.proven, self.program);
-        let text = if self.format == Format::Text {
+        let sent = sent(&plan.proven, self.shown.program);
+        let text = if self.shown.format == Format::Text {
             let rank = self.rank.unwrap_or(0);
             let program = programs.of_rank(mesh, rank);
             listing::text(programs, rank, sent, &plan.manifest.spec.file, &self.options(program)?)
@@ -130,12 +123,12 @@ impl Inspect {
             };
             json(&report)?
         };
-        write(&text, self.output.as_deref())
+        write(&text, self.shown.output.as_deref())
     }
 
     /// Prints launch tables: that of one rank for people, those of all programs for programs.
     fn launches(&self, plan: &PlanDir, programs: &PlanSet) -> Result<(), Failure> {
-        let kind = match self.program {
+        let kind = match self.shown.program {
             Some(ProgramKind::Reference) => {
                 let error = Diagnostic::error("the reference has no launch table").at(Place::File(self.plan.clone()));
                 return Err(error.help("it runs on the CPU, to be compared with").into());
@@ -144,7 +137,7 @@ impl Inspect {
             None => plan.programs.iter().next().map_or(ProgramKind::Eval, |(kind, _)| kind),
         };
         let tables = cuda::tables::open(&self.plan, &plan.manifest.plan_hash, kind)?;
-        let text = match self.format {
+        let text = match self.shown.format {
             Format::Json => json(&tables)?,
             Format::Text => {
                 let at = programs.at(programs.mesh(), self.rank.unwrap_or(0));
@@ -152,7 +145,7 @@ impl Inspect {
                 cuda::launches(table, program, self.width())
             }
         };
-        write(&text, self.output.as_deref())
+        write(&text, self.shown.output.as_deref())
     }
 
     /// How the listing is shown.
@@ -176,7 +169,7 @@ impl Inspect {
 
     /// Columns of a line.
     fn width(&self) -> usize {
-        let terminal = || self.output.is_none().then(|| terminal_size_of(io::stdout())).flatten();
+        let terminal = || self.shown.output.is_none().then(|| terminal_size_of(io::stdout())).flatten();
         let width = self.width.or_else(|| terminal().map(|(Width(columns), _)| u32::from(columns).max(80))).unwrap_or(WIDTH);
         width as usize
     }

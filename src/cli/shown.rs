@@ -3,12 +3,14 @@
 use super::failure::Failure;
 use crate::plan_dir::PlanDir;
 use crate::proof::plan_reference;
-use clap::ValueEnum;
+
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, ValueEnum};
 use shardc_ir::diagnostic::{Diagnostic, Place};
 use shardc_ir::plan::set::PlanSet;
 use shardc_ir::programs::ProgramKind;
 use std::borrow::Cow;
+use std::path::PathBuf;
 
 /// The form of what is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -19,8 +21,22 @@ pub enum Format {
     Json,
 }
 
+/// The arguments about the form, and about which program.
+#[derive(Debug, Args)]
+pub struct ShownArgs {
+    /// `text` or `json`
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub format: Format,
+    /// Which program; by default that of training
+    #[arg(long, value_name = "PROGRAM", value_parser = program_kinds())]
+    pub program: Option<ProgramKind>,
+    /// Write to this file
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
 /// The names of programs on the command line.
-pub fn program_kinds() -> impl TypedValueParser<Value = ProgramKind> {
+fn program_kinds() -> impl TypedValueParser<Value = ProgramKind> {
     let names = PossibleValuesParser::new(ProgramKind::ALL.map(ProgramKind::name));
     names.map(|name| ProgramKind::ALL.into_iter().find(|kind| kind.name() == name).expect("a name of the list"))
 }

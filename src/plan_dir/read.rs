@@ -128,6 +128,14 @@ impl Derived {
 }
 
 impl PlanDir {
+    /// The text of the spec.
+    ///
+    /// # Errors
+    /// If its file has changed since the directory was read.
+    pub fn spec_text(&self) -> Result<String, Error> {
+        spec_text(&self.path, &self.manifest)
+    }
+
     /// The explicit graph of the programs of that kind, which they were proven to carry out.
     ///
     /// # Errors
@@ -214,7 +222,9 @@ fn line_span(file: &Path, line: u32) -> Option<(usize, usize)> {
 }
 
 fn spec_of(path: &Path, manifest: &Manifest) -> Result<Spec, Error> {
-    let bytes = checked(path, manifest, SPEC)?;
-    let text = String::from_utf8(bytes).map_err(|_| damaged(path, "its spec is not UTF-8"))?;
-    Ok(spec::parse(&path.join(SPEC), &text)?)
+    Ok(spec::parse(&path.join(SPEC), &spec_text(path, manifest)?)?)
+}
+
+fn spec_text(path: &Path, manifest: &Manifest) -> Result<String, Error> {
+    String::from_utf8(checked(path, manifest, SPEC)?).map_err(|_| damaged(path, "its spec is not UTF-8"))
 }
