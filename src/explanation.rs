@@ -219,8 +219,9 @@ fn on_axis(
         (Lies::Split { .. } | Lies::Partial, Some(value)) => chains::chain(graph, value, axis),
         _ => vec![],
     };
-    // What a line has asked for is known where a split begins.
-    let spec_line = chain.iter().rev().find_map(|value| graph.asked(*value, axis));
+    // What a line has asked for is known where a split begins, or of the call that made it.
+    let made = |value: &ValueId| graph.asked(*value, axis).or(graph.def(*value).origin.spec_line);
+    let spec_line = chain.iter().rev().find_map(made);
     let link = |value: &ValueId| Link {
         value: graph.value(*value).name.clone(),
         op: op_text(graph, graph.def(*value)),
