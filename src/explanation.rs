@@ -126,7 +126,8 @@ impl Explanation {
         let value = subject.value(&graph);
         let (ty, sharding) = subject.tensor(&graph);
         let axes = (0..graph.mesh.rank_axes().len() as u8).map(AxisId).filter(|axis| graph.mesh.size(*axis) > 1);
-        let on_axis = |axis| on_axis(&graph, value, sharding, axis, &spec);
+        let stages = plan.spec.pipeline.as_ref().map(|pipeline| pipeline.source.line as u32);
+        let on_axis = |axis| on_axis(&graph, value, sharding, axis, stages, &spec);
         Ok(Explanation {
             name: subject.name(&graph).to_string(),
             what: subject.what(&graph),
@@ -198,12 +199,13 @@ fn statement(line: &str) -> String {
     line[..end.unwrap_or(line.len())].split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// How a tensor lies on an axis.
+/// How a tensor lies on an axis; `stages` is the line of the spec that places stages.
 fn on_axis(
     graph: &Graph,
     value: Option<ValueId>,
     sharding: &Sharding,
     axis: AxisId,
+    stages: Option<u32>,
     spec: &impl Fn(u32) -> Option<String>,
 ) -> OnAxis {
     let lies = if sharding.partial_over(axis).is_some() {
@@ -221,7 +223,7 @@ fn on_axis(
     };
     // What a line has asked for is known where a split begins, or of the call that made it.
     let made = |value: &ValueId| graph.asked(*value, axis).or(graph.def(*value).origin.spec_line);
-    let spec_line = chain.iter().rev().find_map(made);
+    let spec_line = chain.iter().rev().find_map(made).or(stages.filter(|_| lies == Lies::Placed));
     let link = |value: &ValueId| Link {
         value: graph.value(*value).name.clone(),
         op: op_text(graph, graph.def(*value)),

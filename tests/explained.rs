@@ -235,6 +235,24 @@ fn lines_are_what_calls_go_with() {
         let without = explained(name, &lines, axis);
         assert!(!calls(&without).contains(&format!("{axis:?}")), "{name} without lines {lines:?}: {without}");
     }
+    // Whatever kind of line asked for a call, without it there is none of its kind.
+    let rest = "batch 64 microbatches=2\nloss cross_entropy logits=logits labels=y\noptimizer adamw lr=0.01\n";
+    for (lines, line, without, name, kind) in [
+        ("mesh dp=2\ndata axis=dp\nzero axis=dp stage=3\n", 3, "", "fc2.weight", "all_gather"),
+        ("mesh pp=2\npipeline axis=pp cut=after(\"*.relu1\")\n", 2, "replicate axis=pp\n", "/relu1/Relu_output_0", "send"),
+    ] {
+        let told = |lines: &str| {
+            fs::write(here.join("job.shard"), format!("{lines}{rest}")).unwrap();
+            shardc(&here, &["compile", &example("digits/model.onnx"), "--spec", "job.shard", "-o", "plan"]).expect(0);
+            json(&here, &["explain", "plan", name, "--format", "json"])
+        };
+        let of_kind = |told: &Value| list(told, "calls").iter().filter(|call| call["kind"] == kind).cloned().collect::<Vec<_>>();
+        let calls = of_kind(&told(lines));
+        assert!(!calls.is_empty(), "{name}: no {kind}");
+        assert!(calls.iter().all(|call| call["spec_line"] == line && !call["remedy"].is_null()), "{calls:?}");
+        let kept = lines.lines().enumerate().filter(|(at, _)| at + 1 != line).map(|(_, line)| format!("{line}\n"));
+        assert!(of_kind(&told(&(kept.collect::<String>() + without))).is_empty(), "{name} without line {line}");
+    }
     let unknown = shardc(&here, &["explain", "plan", "fc2.wait"]).expect(1);
     assert!(unknown.err.contains("no tensor `fc2.wait`") && unknown.err.contains("`fc2.weight`"), "{}", unknown.err);
 }
