@@ -33,6 +33,7 @@ mod progress;
 mod ranks;
 mod reshard;
 mod shown;
+mod simulate;
 mod told;
 mod traffic;
 mod train;
@@ -64,6 +65,8 @@ enum Command {
     Explain(explain::Explain),
     /// Show what the ranks of two plans hold, send and wait for otherwise
     Diff(diff::Diff),
+    /// Say how long a step of a plan takes on a cluster, and where the time goes
+    Simulate(simulate::Simulate),
     /// Prove a plan over all of its ranks
     Verify(verify::Verify),
     /// Train from a plan, or from a model and a spec
@@ -115,6 +118,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Inspect(command) => command.run(),
         Command::Explain(command) => command.run(),
         Command::Diff(command) => command.run(),
+        Command::Simulate(command) => command.run(),
         Command::Verify(command) => command.run(),
         Command::Train(command) => command.run(),
         Command::Launch(command) => command.run(),

@@ -17,6 +17,7 @@
 //! | checkpoints: written, read, under another mesh | [`checkpoint`] |
 //! | plan directories: written, read, replaced as one | [`plan_dir`], [`replace`] |
 //! | two plans beside each other | [`difference`] |
+//! | how long a plan takes on a cluster | [`simulation`] |
 //! | why a tensor lies as it does | [`explanation`] |
 //! | errors, and how they are printed | [`error`], [`report`] |
 //! | the texts of CUDA kernels, and what NVRTC makes of them | [`cuda`] |
@@ -52,6 +53,7 @@ pub mod proof;
 pub mod replace;
 #[cfg(feature = "cli")]
 pub mod report;
+pub mod simulation;
 pub mod tensorboard;
 pub mod training;
 

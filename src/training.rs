@@ -34,7 +34,7 @@ mod validation;
 
 pub use options::{Options, Saving, Validating};
 pub use prepared::Prepared;
-pub use rates::Rates;
+pub use rates::{Rates, tokens};
 pub use trained::Trained;
 pub use validation::Validated;
 

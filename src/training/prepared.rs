@@ -1,7 +1,7 @@
 //! A training whose files are read, before its ranks start.
 
 use super::checkpoints::{self, Checkpoints};
-use super::rates::flops;
+use super::rates::{flops, tokens};
 use super::validation::{Readied, Validation};
 use super::{Options, Rates, Summary, Training};
 use crate::Job;
@@ -10,9 +10,8 @@ use crate::checkpoint::read::Checkpoint;
 use crate::checkpoint::restore::restore;
 use crate::error::Error;
 use crate::job::Batches;
-use shardc_executor::data::{Dataset, InputSpec, input_specs};
+use shardc_executor::data::{Dataset, input_specs};
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, Place, counted};
-use shardc_ir::dtype::DType;
 use shardc_ir::plan::set::PlanSet;
 use shardc_ir::train::Decay;
 use shardc_launch::control::Control;
@@ -146,10 +145,7 @@ impl Prepared {
 
     /// Tokens that a step takes in, where the model reads rows of them.
     pub fn tokens(&self) -> Option<u64> {
-        let of_tokens =
-            |input: &&InputSpec| input.dtype == DType::I64 && input.sample.len() == 1 && !self.job.is_label(&input.name);
-        let inputs = input_specs(&self.programs);
-        inputs.iter().find(of_tokens).map(|input| self.programs.first().batch * input.sample[0])
+        tokens(&self.programs, |name| self.job.is_label(name))
     }
 }
 

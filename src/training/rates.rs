@@ -1,5 +1,7 @@
 //! How fast training is, in the units in which machines and programs are compared.
 
+use shardc_executor::data::{InputSpec, input_specs};
+use shardc_ir::dtype::DType;
 use shardc_ir::plan::set::PlanSet;
 use shardc_ir::plan::{Program, Turn};
 
@@ -39,6 +41,13 @@ pub fn flops(programs: &PlanSet) -> f64 {
     };
     let each: Vec<f64> = programs.programs.iter().map(of_program).collect();
     (0..mesh.world_size()).map(|rank| each[programs.at(mesh, rank)]).sum()
+}
+
+/// Tokens that a step of `programs` takes in, where the model reads rows of them.
+pub fn tokens(programs: &PlanSet, is_label: impl Fn(&str) -> bool) -> Option<u64> {
+    let inputs = input_specs(programs);
+    let of_tokens = |input: &&InputSpec| input.dtype == DType::I64 && input.sample.len() == 1 && !is_label(&input.name);
+    inputs.iter().find(of_tokens).map(|input| programs.first().batch * input.sample[0])
 }
 
 #[cfg(test)]

@@ -47,11 +47,16 @@ impl Program {
 
     /// The messages of a row, each with its micro-batch; none of a row that runs a task.
     pub fn exchange(&self, row: usize) -> impl Iterator<Item = (&Message, u64)> {
+        self.exchanged(row).map(|(message, time)| (&self.messages[message], time))
+    }
+
+    /// The messages of a row, by position in [`Program::messages`], each with its micro-batch.
+    pub fn exchanged(&self, row: usize) -> impl Iterator<Item = (usize, u64)> + '_ {
         let messages = match self.order.get(row) {
             Some(Row::Exchange(messages)) => &messages[..],
             _ => &[],
         };
-        messages.iter().map(|(message, time)| (&self.messages[*message as usize], *time))
+        messages.iter().map(|(message, time)| (*message as usize, *time))
     }
 
     /// The rows that run tasks: the position of each task, and the micro-batch.
