@@ -1,6 +1,7 @@
 //! The command line: one file a command.
 
 mod bench;
+mod calibrate;
 mod check;
 mod checkpoint_export;
 mod checkpoints;
@@ -67,6 +68,8 @@ enum Command {
     Diff(diff::Diff),
     /// Say how long a step of a plan takes on a cluster, and where the time goes
     Simulate(simulate::Simulate),
+    /// Measure this machine as a cluster, for `simulate`
+    Calibrate(calibrate::Calibrate),
     /// Prove a plan over all of its ranks
     Verify(verify::Verify),
     /// Train from a plan, or from a model and a spec
@@ -119,6 +122,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Explain(command) => command.run(),
         Command::Diff(command) => command.run(),
         Command::Simulate(command) => command.run(),
+        Command::Calibrate(command) => command.run(),
         Command::Verify(command) => command.run(),
         Command::Train(command) => command.run(),
         Command::Launch(command) => command.run(),

@@ -17,6 +17,7 @@
 //! | checkpoints: written, read, under another mesh | [`checkpoint`] |
 //! | plan directories: written, read, replaced as one | [`plan_dir`], [`replace`] |
 //! | two plans beside each other | [`difference`] |
+//! | this machine as a cluster, measured | [`calibration`] |
 //! | how long a plan takes on a cluster | [`simulation`] |
 //! | why a tensor lies as it does | [`explanation`] |
 //! | errors, and how they are printed | [`error`], [`report`] |
@@ -27,6 +28,8 @@
 //! needs beside the library. `onnx` reads and writes models; without it a job is a plan directory,
 //! which is trained, evaluated and saved all the same, and the library builds without protobuf.
 
+#[cfg(feature = "onnx")]
+pub mod calibration;
 pub mod certificate;
 #[cfg(feature = "onnx")]
 pub mod certify;
@@ -55,6 +58,7 @@ pub mod replace;
 pub mod report;
 pub mod simulation;
 pub mod tensorboard;
+mod timing;
 pub mod training;
 
 #[cfg(feature = "onnx")]

@@ -7,13 +7,11 @@ use super::output::{note, print};
 use super::profile::{kind, program, step};
 use crate::job::Job;
 use crate::machine::Machine;
+use crate::timing;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use shardc_executor::bench::{self, Peaks, kernels};
-use shardc_executor::data::{InputSpec, input_specs};
 use shardc_executor::profile::Timed;
-use shardc_executor::run::Executor;
-use shardc_executor::tensor::Tensor;
 use shardc_ir::columns::{Column, align};
 use shardc_ir::diagnostic::counted;
 use shardc_ir::kernel::{Kernel, Work};
@@ -22,8 +20,7 @@ use shardc_ir::plan::set::PlanSet;
 use shardc_ir::plan::{BufferKind, Program, Step, View};
 use shardc_ir::reason::Reason;
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Lines of a table for people; the others are one line.
 const LINES: usize = 40;
@@ -152,29 +149,13 @@ impl Bench {
 
     /// Steps of the job over made-up data: the shortest time of each turn, and of a step.
     fn steps(&self, job: &Job, programs: &PlanSet, machine: &Machine) -> Result<(Vec<Vec<Timed>>, Duration), Failure> {
-        const WARM: u64 = 2;
         let mut executor = job.start(programs, machine)?;
-        let batch = made_up(&input_specs(programs), programs.first().batch);
-        let (mut best, mut shortest) = (Vec::<Vec<Timed>>::new(), Duration::MAX);
         note(&format!("timing {} of {}", counted(self.steps, "step"), counted(programs.mesh().world_size(), "rank")));
-        for number in 0..WARM + self.steps {
-            let (time, turns) = timed(&mut executor, batch.clone())?;
-            if number >= WARM {
-                shortest = shortest.min(time);
-                best = if best.is_empty() { turns } else { shorter(best, &turns) };
-            }
-        }
-        Ok((best, shortest))
+        let steps = timing::steps(&mut executor, self.steps as usize)?;
+        let shortest = steps.iter().map(|step| step.time).min().unwrap_or_default();
+        let best = steps.into_iter().map(|step| step.turns).reduce(|best, turns| shorter(best, &turns));
+        Ok((best.unwrap_or_default(), shortest))
     }
-}
-
-/// Runs a step: how long it took, and what each rank did.
-fn timed(executor: &mut Executor, batch: Arc<Vec<Tensor>>) -> Result<(Duration, Vec<Vec<Timed>>), Failure> {
-    executor.start_profile();
-    let start = Instant::now();
-    executor.step(batch)?;
-    let time = start.elapsed();
-    Ok((time, executor.profile().map(|profile| profile.last.clone()).unwrap_or_default()))
 }
 
 /// For each turn the shorter of two times.
@@ -185,21 +166,6 @@ fn shorter(mut best: Vec<Vec<Timed>>, turns: &[Vec<Timed>]) -> Vec<Vec<Timed>> {
         }
     }
     best
-}
-
-/// A batch that the inputs allow: where they say nothing, between -1 and 1, and of integers 0.
-fn made_up(inputs: &[InputSpec], batch: u64) -> Arc<Vec<Tensor>> {
-    let tensor = |input: &InputSpec| {
-        let shape: Vec<u64> = [&[batch], &input.sample[..]].concat();
-        let count = shape.iter().product::<u64>();
-        let value = |i: u64| match input.range {
-            Some((low, high)) if low < high => low as f64 + (i * 7919 % high.abs_diff(low)) as f64,
-            _ if input.dtype.is_float() => (i * 7919 % 1000) as f64 / 500.0 - 1.0,
-            _ => 0.0,
-        };
-        Tensor::from_f64(&shape, &(0..count).map(value).collect::<Vec<_>>()).cast(input.dtype)
-    };
-    Arc::new(inputs.iter().map(tensor).collect())
 }
 
 impl Line {

@@ -1,0 +1,96 @@
+//! This machine as a cluster: small models are trained on it, kernels and calls timed as they run,
+//! and the numbers written down for [`crate::simulation`].
+//!
+//! Ranks share a machine, so there is a device for each number of them: what each does while the
+//! others do the same.
+//!
+//! ```no_run
+//! use shardc::calibration::calibrate;
+//!
+//! let cluster = calibrate(2, &[1, 2], &[], |_| ()).unwrap();
+//! println!("{}", cluster.text().unwrap());
+//! ```
+
+mod fit;
+mod observed;
+mod probes;
+
+use crate::error::Error;
+use crate::job::Job;
+use crate::machine::Machine;
+use crate::timing;
+use fit::fit;
+use observed::Observed;
+use shardc_executor::bench::{Peaks, kernels};
+use shardc_ir::diagnostic::counted;
+use shardc_ir::mesh::Mesh;
+use shardc_ir::reason::Reason;
+use shardc_simulator::cluster::{Cluster, Device};
+use shardc_simulator::kernels::Load;
+use std::thread;
+
+/// Steps that are timed of each probe.
+const STEPS: usize = 9;
+
+/// Measures this machine with so many threads for each number of `ranks`, over models of its own
+/// and over `jobs`, each of which is timed for its own number of ranks. `note` is told what is going
+/// on.
+///
+/// # Errors
+/// If a job cannot be trained, or the machine fails.
+pub fn calibrate(threads: usize, ranks: &[u64], jobs: &[Job], note: impl Fn(&str)) -> Result<Cluster, Error> {
+    let devices = ranks.iter().map(|ranks| {
+        let of_ranks = |job: &&Job| job.programs.main().mesh().world_size() == *ranks;
+        device(threads, *ranks, jobs.iter().filter(of_ranks), &note)
+    });
+    let name = format!("this machine with {}", counted(threads as u64, "thread"));
+    Ok(Cluster { name, devices: devices.collect::<Result<_, _>>()? })
+}
+
+/// The device of each of so many ranks.
+fn device<'j>(
+    threads: usize,
+    ranks: u64,
+    jobs: impl Iterator<Item = &'j Job>,
+    note: &impl Fn(&str),
+) -> Result<Device, Error> {
+    let machine = Machine { threads: Some(threads), ..Machine::default() };
+    let mut observed = Observed::default();
+    let of_machine = |why: Reason| Error::Machine(why.to_string());
+    let peaks = Peaks::measure(threads).map_err(of_machine)?;
+    note(&format!("timing kernels on {}", counted(ranks, "rank")));
+    by_themselves(threads, ranks, &mut observed).map_err(of_machine)?;
+    for probe in probes::probes(ranks) {
+        note(&format!("timing steps of {} on {}", probe.name, counted(ranks, "rank")));
+        let job = probe.job()?;
+        time_job(&job, &machine, &mut observed)?;
+    }
+    for job in jobs {
+        time_job(job, &machine, &mut observed)?;
+    }
+    Ok(fit(ranks, peaks, observed))
+}
+
+fn time_job(job: &Job, machine: &Machine, observed: &mut Observed) -> Result<(), Error> {
+    let programs = job.training()?;
+    let mut executor = job.start(programs, machine)?;
+    let steps = timing::steps(&mut executor, STEPS)?;
+    observed.add(programs, &steps);
+    Ok(())
+}
+
+/// Times kernels of everyday sizes while every rank runs the same.
+fn by_themselves(threads: usize, ranks: u64, observed: &mut Observed) -> Result<(), Reason> {
+    let of_rank = (threads / ranks as usize).max(1);
+    for (_, kernel) in kernels::kernels() {
+        let Some(load) = Load::of(&kernel, &Mesh::single()) else { continue };
+        let times: Result<Vec<f64>, Reason> = thread::scope(|scope| {
+            let started: Vec<_> = (0..ranks).map(|_| scope.spawn(|| shardc_executor::bench::time(&kernel, of_rank))).collect();
+            let joined = started.into_iter().map(|started| started.join().map_err(|_| Reason::from("a kernel failed"))?);
+            joined.map(|time| time.map(|time| time.as_secs_f64())).collect()
+        });
+        let times = times?;
+        observed.kernel(load, times.iter().sum::<f64>() / times.len() as f64);
+    }
+    Ok(())
+}

@@ -1,0 +1,77 @@
+//! What was seen of kernels and calls while jobs ran.
+
+use crate::timing::TimedStep;
+use shardc_executor::profile::Timed;
+use shardc_ir::kernel::{CommunicationKind, Kernel};
+use shardc_ir::plan::set::PlanSet;
+use shardc_ir::plan::{Program, Turn};
+use shardc_simulator::kernels::Load;
+
+/// Kernels and calls with the seconds that they took, and the seconds of steps that no rank used.
+#[derive(Debug, Default)]
+pub struct Observed {
+    /// Kernels.
+    pub kernels: Vec<(Load, f64)>,
+    /// Calls, and messages, by the bytes that a rank sends in them.
+    pub calls: Vec<(CommunicationKind, f64, f64)>,
+    /// What steps took beside what the slowest rank did.
+    pub beside: Vec<f64>,
+}
+
+impl Observed {
+    /// Notes a kernel.
+    pub fn kernel(&mut self, load: Load, seconds: f64) {
+        self.kernels.push((load, seconds));
+    }
+
+    /// Notes the steps of a job: of each turn the median of all steps.
+    pub fn add(&mut self, programs: &PlanSet, steps: &[TimedStep]) {
+        let Some(first) = steps.first() else { return };
+        for (rank, turns) in first.turns.iter().enumerate() {
+            let program = programs.of_rank(programs.mesh(), rank as u64);
+            for at in 0..turns.len() {
+                let times = steps.iter().filter_map(|step| own_time(step.turns.get(rank)?, at));
+                self.turn(program, turns[at].turn, median(times.collect()));
+            }
+        }
+        let end = |turns: &Vec<Timed>| turns.last().map_or(0.0, |last| (last.start + last.time).as_secs_f64());
+        let beside = steps.iter().map(|step| step.time.as_secs_f64() - step.turns.iter().map(end).fold(0.0, f64::max));
+        self.beside.push(median(beside.collect()));
+    }
+
+    fn turn(&mut self, program: &Program, turn: Turn, seconds: f64) {
+        match turn {
+            Turn::Launch(launch) => match &program.step(launch).kernel {
+                Kernel::Collective(call) => {
+                    let members = call.axes.iter().map(|axis| program.mesh.size(*axis)).product();
+                    self.calls.push((call.kind.into(), call.bytes_sent(members) as f64, seconds));
+                }
+                kernel => self.kernels.extend(Load::of(kernel, &program.mesh).map(|load| (load, seconds))),
+            },
+            Turn::Exchange(row) => {
+                let (mut bytes, mut messages) = (0.0, 0);
+                for (message, _) in program.exchange(row) {
+                    bytes += message.view.bytes as f64;
+                    messages += 1;
+                }
+                if messages > 0 {
+                    let each = f64::from(messages);
+                    self.calls.push((CommunicationKind::Send, bytes / each, seconds / each));
+                }
+            }
+        }
+    }
+}
+
+/// How long a rank was busy with a turn: until the next one begins, without what it waited.
+fn own_time(turns: &[Timed], at: usize) -> Option<f64> {
+    let turn = turns.get(at)?;
+    let until = turns.get(at + 1).map_or(turn.start + turn.time, |next| next.start);
+    Some((until - turn.start).saturating_sub(turn.waited).as_secs_f64())
+}
+
+/// The middle one; of none 0.
+pub fn median(mut all: Vec<f64>) -> f64 {
+    all.sort_by(f64::total_cmp);
+    all.get(all.len() / 2).copied().unwrap_or(0.0)
+}
