@@ -29,6 +29,7 @@ mod ops;
 mod output;
 mod overwrite;
 mod page;
+mod plan;
 mod profile;
 mod progress;
 mod ranks;
@@ -68,7 +69,9 @@ enum Command {
     Diff(diff::Diff),
     /// Say how long a step of a plan takes on a cluster, and where the time goes
     Simulate(simulate::Simulate),
-    /// Measure this machine as a cluster, for `simulate`
+    /// Search the best ways to spread a job over ranks, and write the best as a spec
+    Plan(Box<plan::Plan>),
+    /// Measure this machine as a cluster, for `simulate` and `plan`
     Calibrate(calibrate::Calibrate),
     /// Prove a plan over all of its ranks
     Verify(verify::Verify),
@@ -123,6 +126,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Diff(command) => command.run(),
         Command::Simulate(command) => command.run(),
         Command::Calibrate(command) => command.run(),
+        Command::Plan(command) => command.run(),
         Command::Verify(command) => command.run(),
         Command::Train(command) => command.run(),
         Command::Launch(command) => command.run(),

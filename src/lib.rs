@@ -18,6 +18,7 @@
 //! | plan directories: written, read, replaced as one | [`plan_dir`], [`replace`] |
 //! | two plans beside each other | [`difference`] |
 //! | this machine as a cluster, measured | [`calibration`] |
+//! | the best way to spread a job over ranks | [`search`] |
 //! | how long a plan takes on a cluster | [`simulation`] |
 //! | why a tensor lies as it does | [`explanation`] |
 //! | errors, and how they are printed | [`error`], [`report`] |
@@ -56,6 +57,8 @@ pub mod proof;
 pub mod replace;
 #[cfg(feature = "cli")]
 pub mod report;
+#[cfg(feature = "onnx")]
+pub mod search;
 pub mod simulation;
 pub mod tensorboard;
 mod timing;

@@ -219,4 +219,3 @@ fn kinds(set: &PlanSet, step: &Step) -> Vec<Kind> {
     kinds.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
     kinds
 }
-

@@ -51,6 +51,7 @@ mod raise;
 mod raise_attention;
 mod rebatch;
 mod recompute;
+pub mod repeats;
 mod rewrite;
 mod round_products;
 mod separate_blocks;

@@ -97,13 +97,11 @@ struct Simulation<'s> {
 pub fn step(set: &PlanSet, device: &Device) -> Result<Step, Stuck> {
     let places = set.places(set.mesh());
     let numbers = places.iter().cloned().zip(0..).collect();
-    let mut simulation =
-        Simulation { set, device, places, numbers, messages: BTreeMap::new(), calls: BTreeMap::new() };
+    let mut simulation = Simulation { set, device, places, numbers, messages: BTreeMap::new(), calls: BTreeMap::new() };
     let costs: Vec<Vec<Vec<f64>>> = set.programs.iter().map(|program| simulation.costs(program)).collect();
     let waiting: Vec<Vec<Vec<usize>>> = set.programs.iter().map(|program| waited_for(program, device)).collect();
-    let queues: Vec<Queues> = (0..simulation.places.len())
-        .map(|at| simulation.queues(at, &costs[set.of[at]], &waiting[set.of[at]]))
-        .collect();
+    let queues: Vec<Queues> =
+        (0..simulation.places.len()).map(|at| simulation.queues(at, &costs[set.of[at]], &waiting[set.of[at]])).collect();
     let lists = queues.iter().flat_map(|queues| &queues.lists);
     let rows: Vec<Vec<Row<Token>>> = lists.map(|list| list.iter().map(|timed| timed.row.clone()).collect()).collect();
     let times = run(&rows)?;

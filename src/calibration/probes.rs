@@ -25,10 +25,9 @@ const OF_RESIDUAL: &str = "loss cross_entropy logits=logits labels=labels\noptim
 /// Those for so many ranks.
 pub fn probes(ranks: u64) -> Vec<Probe> {
     let mut probes = vec![];
-    for (name, model, lines, statistics) in [
-        ("a small GPT", GPT, OF_GPT, ""),
-        ("a small residual net", RESIDUAL, OF_RESIDUAL, "batchnorm statistics=microbatch\n"),
-    ] {
+    for (name, model, lines, statistics) in
+        [("a small GPT", GPT, OF_GPT, ""), ("a small residual net", RESIDUAL, OF_RESIDUAL, "batchnorm statistics=microbatch\n")]
+    {
         for samples in [4, 8, 32] {
             let batch = samples * ranks;
             let mut add = |words: &str, mesh: String| {

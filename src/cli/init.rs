@@ -9,7 +9,7 @@ use shardc_frontend::onnx::{self, Dim, Outline, Port};
 use shardc_ir::columns::{Column, align};
 use shardc_ir::diagnostic::Diagnostics;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The arguments.
 #[derive(Debug, Args)]
@@ -33,35 +33,42 @@ impl Init {
     /// # Errors
     /// If the file is no model.
     pub fn run(self) -> Result<(), Failure> {
-        let outline = onnx::outline(&self.model)?;
-        print(&self.text(&outline))
+        print(&starter(&self.model)?)
     }
+}
 
-    fn text(&self, outline: &Outline) -> String {
-        let name = self.model.file_name().unwrap_or_default().to_string_lossy();
-        let guess = guess(outline);
-        let mut text = format!("# A spec to begin with for `{name}`. `shardc help spec` describes every line.\n");
-        text += &refusal(&outline.problems);
-        text += "\n# The model reads and gives:\n";
-        let ports = outline.inputs.iter().map(|p| ("input", p)).chain(outline.outputs.iter().map(|p| ("output", p)));
-        let rows: Vec<[String; 3]> = ports.map(|(what, p)| [what.into(), format!("\"{}\"", p.name), type_text(p)]).collect();
-        text += &comment(&align(&rows, [Column::after("  "), Column::WORDS, Column::WORDS]));
-        text += &format!("\nbatch     {}\n", outline.batch);
-        for (name, size) in &outline.bindings {
-            text += &format!("bind      {name}={size}    # a size that the model leaves open\n");
-        }
-        text += &format!("\n# {}\n{}\n", guess.why, guess.line);
-        text += "optimizer adamw lr=1e-3    # or: adam, sgd momentum=0.9, lamb\n";
-        text += "# schedule cosine warmup=100 steps=2000\n# clip      norm=1.0\n";
-        text += &format!("\n# {}\n", data_text(outline, &guess));
-        text += "\n# For several ranks, the samples split over two of them:\n# mesh      dp=2\n# data      axis=dp\n";
-        text += "# For four, each block of layers split over two as well:\n# mesh      dp=2 tp=2\n# tensor    axis=tp\n";
-        if outline.decisions.is_empty() {
-            return text + "\n# What is trained cannot be told before the model is one that can be read.\n";
-        }
-        text += "\n# What is trained, and what is not. `train \"NAME\"` and `freeze \"NAME\"` change it.\n";
-        text + &comment(&decisions::grouped(&outline.decisions))
+/// The starter spec of the model at `path`.
+///
+/// # Errors
+/// If the file is no model.
+pub fn starter(path: &Path) -> Result<String, Diagnostics> {
+    Ok(text(path, &onnx::outline(path)?))
+}
+
+fn text(path: &Path, outline: &Outline) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let guess = guess(outline);
+    let mut text = format!("# A spec to begin with for `{name}`. `shardc help spec` describes every line.\n");
+    text += &refusal(&outline.problems);
+    text += "\n# The model reads and gives:\n";
+    let ports = outline.inputs.iter().map(|p| ("input", p)).chain(outline.outputs.iter().map(|p| ("output", p)));
+    let rows: Vec<[String; 3]> = ports.map(|(what, p)| [what.into(), format!("\"{}\"", p.name), type_text(p)]).collect();
+    text += &comment(&align(&rows, [Column::after("  "), Column::WORDS, Column::WORDS]));
+    text += &format!("\nbatch     {}\n", outline.batch);
+    for (name, size) in &outline.bindings {
+        text += &format!("bind      {name}={size}    # a size that the model leaves open\n");
     }
+    text += &format!("\n# {}\n{}\n", guess.why, guess.line);
+    text += "optimizer adamw lr=1e-3    # or: adam, sgd momentum=0.9, lamb\n";
+    text += "# schedule cosine warmup=100 steps=2000\n# clip      norm=1.0\n";
+    text += &format!("\n# {}\n", data_text(outline, &guess));
+    text += "\n# For several ranks, the samples split over two of them:\n# mesh      dp=2\n# data      axis=dp\n";
+    text += "# For four, each block of layers split over two as well:\n# mesh      dp=2 tp=2\n# tensor    axis=tp\n";
+    if outline.decisions.is_empty() {
+        return text + "\n# What is trained cannot be told before the model is one that can be read.\n";
+    }
+    text += "\n# What is trained, and what is not. `train \"NAME\"` and `freeze \"NAME\"` change it.\n";
+    text + &comment(&decisions::grouped(&outline.decisions))
 }
 
 /// Each line of `text` behind `#`.

@@ -1,0 +1,251 @@
+//! The best way to spread a job over ranks: every mesh, stage of `zero`, number of micro-batches,
+//! schedule and recomputation is estimated, and the best are planned and simulated whole.
+//!
+//! The objective is the simulated time of a step, among specs whose plan fits a rank's memory. What
+//! is compared last are plans, as `compile` makes them: only which ones are made follows from
+//! estimates. Where there are few candidates, all of them are planned.
+//!
+//! ```no_run
+//! use shardc::search::{Wish, search};
+//! use shardc::simulation::cluster;
+//! use std::path::Path;
+//!
+//! let base = "batch 1536\nloss cross_entropy logits=logits labels=labels\noptimizer adamw lr=1e-4\n";
+//! let wish = Wish { ranks: 1024, memory: Some("80GB".to_string()), cluster: cluster("a100").unwrap(), threads: 2 };
+//! let found = search(Path::new("gpt3.onnx"), Path::new("job.shard"), base, &wish, |_| ()).unwrap();
+//! println!("{}", found.best[0].spec);
+//! ```
+
+mod candidate;
+mod estimate;
+mod exact;
+mod space;
+
+pub use candidate::{Again, Candidate, Order};
+
+use crate::error::Error;
+use crate::import::import;
+use crate::simulation::Simulation;
+use crate::training::tokens;
+use candidate::Base;
+use estimate::{Estimate, Key, estimate, pieces};
+use exact::{Job, planned};
+use shardc_frontend::spec;
+use shardc_ir::diagnostic::Diagnostic;
+use shardc_ir::graph::Graph;
+use shardc_ir::ops::Op;
+use shardc_ir::plan::StateRole;
+use shardc_ir::spec::{Spec, ZeroStage};
+use shardc_simulator::cluster::Cluster;
+use shardc_simulator::model;
+use space::Space;
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// So many are told.
+const BEST: usize = 10;
+
+/// So few candidates are all planned whole.
+const FEW: usize = 64;
+
+/// So many are planned whole at most beyond the few.
+const MOST: usize = 40;
+
+/// Estimates may be so much too low or too high, as a part, before a better plan is missed.
+const DOUBT: f64 = 0.15;
+
+/// A table of embeddings is split with the layers if it has at least this part of all parameters.
+const LARGE: f64 = 0.005;
+
+/// What is looked for.
+#[derive(Debug, Clone)]
+pub struct Wish {
+    /// Ranks.
+    pub ranks: u64,
+    /// The memory of a rank as a spec writes it: `80GB`; that of the cluster's device where absent.
+    pub memory: Option<String>,
+    /// The cluster.
+    pub cluster: Cluster,
+    /// Threads that search.
+    pub threads: usize,
+}
+
+/// What was found.
+#[derive(Debug)]
+pub struct Search {
+    /// The best, the first before all others.
+    pub best: Vec<Found>,
+    /// How many candidates were estimated.
+    pub candidates: usize,
+    /// How many of these fit, as far as estimates tell.
+    pub fitting: usize,
+    /// How many were planned whole.
+    pub planned: usize,
+}
+
+/// One way to spread the job.
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// The way.
+    pub candidate: Candidate,
+    /// Its spec.
+    pub spec: String,
+    /// A step of its plan.
+    pub simulation: Simulation,
+    /// Bytes that all ranks send in a step.
+    pub sent: u64,
+}
+
+/// The best ways to spread the model in `model` over ranks, whose spec is to have the lines of
+/// `text`, the contents of `path`, but for those that spread it.
+///
+/// # Errors
+/// All that is wrong with the model or the spec; if nothing fits.
+pub fn search(model: &Path, path: &Path, text: &str, wish: &Wish, note: impl Fn(&str) + Sync) -> Result<Search, Error> {
+    let (job, space) = prepare(model, path, text, wish)?;
+    let candidates = space.candidates();
+    let keys: Vec<Key> =
+        candidates.iter().map(|candidate| Key::of(candidate, job.base.batch)).collect::<BTreeSet<_>>().into_iter().collect();
+    note(&format!("{} candidates of {} pieces, {} blocks", candidates.len(), keys.len(), job.blocks));
+    let pieces = pieces(&job, &keys, wish.threads, |_| ());
+    let piece = |candidate: &Candidate| pieces.get(&Key::of(candidate, job.base.batch)).copied().flatten();
+    let estimated = candidates.iter().filter_map(|candidate| Some((*candidate, estimate(candidate, &piece(candidate)?, &job))));
+    let roomy = job.memory as f64 * (1.0 + DOUBT);
+    let mut fitting: Vec<(Candidate, Estimate)> = estimated.filter(|(_, estimate)| estimate.bytes <= roomy).collect();
+    fitting.sort_by(|(a, x), (b, y)| x.seconds.total_cmp(&y.seconds).then_with(|| a.cmp(b)));
+    let (best, planned) = whole(&job, &fitting);
+    if best.is_empty() {
+        let least = fitting.iter().map(|(_, estimate)| estimate.bytes).fold(f64::INFINITY, f64::min);
+        let error = Diagnostic::error(format!("nothing that was tried fits {} ranks of {} bytes", wish.ranks, job.memory));
+        let help = match least.is_finite() {
+            true => format!("the least was about {least:.0} bytes; more ranks share more"),
+            false => "no candidate could be planned; more ranks share more".to_string(),
+        };
+        return Err(error.help(help).into());
+    }
+    Ok(Search { best, candidates: candidates.len(), fitting: fitting.len(), planned })
+}
+
+/// Plans candidates whole, those that should be fast first, until no further one can be among the
+/// best.
+fn whole(job: &Job, fitting: &[(Candidate, Estimate)]) -> (Vec<Found>, usize) {
+    let mut best: Vec<Found> = vec![];
+    let mut planned = 0;
+    for (candidate, estimate) in fitting {
+        let worst = best.get(BEST - 1).map_or(f64::INFINITY, |found| found.simulation.seconds);
+        let is_hopeless = estimate.seconds * (1.0 - DOUBT) > worst;
+        if planned >= FEW.max(MOST) || planned >= FEW.min(fitting.len()) && is_hopeless {
+            break;
+        }
+        planned += 1;
+        let Some((set, simulation)) = job.simulated(candidate) else { continue };
+        if simulation.peak_bytes > job.memory {
+            continue;
+        }
+        let sent = sent(&set);
+        let found = Found { candidate: *candidate, spec: candidate.spec(&job.base), simulation, sent };
+        let at = best
+            .partition_point(|other| (other.simulation.seconds, other.candidate) <= (found.simulation.seconds, found.candidate));
+        best.insert(at, found);
+        best.truncate(BEST);
+    }
+    (best, planned)
+}
+
+/// Bytes that all ranks send in a step.
+fn sent(set: &shardc_ir::plan::set::PlanSet) -> u64 {
+    let each = set.mesh().world_size() / set.of.len() as u64;
+    let of = |program: &shardc_ir::plan::Program| {
+        shardc_ir::listing::communication(program).iter().map(|communication| communication.bytes_sent).sum::<u64>()
+    };
+    let sums: Vec<u64> = set.programs.iter().map(of).collect();
+    set.of.iter().map(|program| sums[*program] * each).sum()
+}
+
+/// The job of a search, and the space of its candidates.
+fn prepare(model: &Path, path: &Path, text: &str, wish: &Wish) -> Result<(Job, Space), Error> {
+    let spec = spec::parse(path, text)?;
+    spec.require_training()?;
+    let graph = import(model, &spec, true, false)?.graph;
+    let batch = spec.batch.as_ref().map_or(1, |batch| batch.value.size);
+    let (repeats, short, short_blocks) = Job::shortened(&graph);
+    let mut base = Base::new(text, batch);
+    base.blocks = repeats.as_ref().and_then(|repeats| repeats.scopes(&graph));
+    base.tables = tables(&graph);
+    let device = wish.cluster.device(wish.ranks).map_err(|why| Diagnostic::error(format!("the cluster does not fit: {why}")))?;
+    let memory = match &wish.memory {
+        Some(memory) => bytes(memory)?,
+        None => {
+            device.memory.ok_or_else(|| Diagnostic::error("the memory of a rank is not known").help("`--memory 80GB` says it"))?
+        }
+    };
+    base.memory = wish.memory.clone();
+    let near = device.links.first().and_then(|link| link.ranks).unwrap_or(wish.ranks);
+    let whole_batch = graph.nodes().any(|(_, node)| matches!(node.op, Op::BatchNorm(_))) && spec.batchnorm.is_none();
+    let blocks = repeats.as_ref().map_or(1, |repeats| repeats.count() as u64);
+    let (ranks, has_scopes) = (wish.ranks, base.blocks.is_some());
+    let space = Space { ranks, near, batch, blocks, has_scopes, whole_batch };
+    let one = Candidate {
+        pp: 1,
+        dp: 1,
+        fsdp: 1,
+        tp: 1,
+        sequence: false,
+        zero: ZeroStage::Replicated,
+        microbatches: 1,
+        order: Order::Plain,
+        again: Again::Nothing,
+    };
+    let mut job = Job {
+        base,
+        graph,
+        repeats,
+        blocks,
+        short,
+        short_blocks,
+        ranks,
+        memory,
+        cluster: wish.cluster.clone(),
+        tokens: None,
+        model_flops: None,
+    };
+    job.describe(&one, &spec)?;
+    Ok((job, space))
+}
+
+impl Job {
+    /// Finds tokens and operations of a step from the job on one rank, which must compile.
+    fn describe(&mut self, one: &Candidate, spec: &Spec) -> Result<(), Error> {
+        let mut base = self.base.clone();
+        base.memory = None;
+        let text = one.spec(&base);
+        let parsed = spec::parse(Path::new("one-rank.shard"), &text)?;
+        let cx = shardc_passes::Context { spec: &parsed, mode: shardc_passes::Mode::Train, verify: false };
+        let whole = shardc_passes::run(self.graph.clone(), &cx)?;
+        self.model_flops = Some(model::flops(&whole));
+        let is_label = |name: &str| spec.labels().is_some_and(|labels| labels.value == name);
+        self.tokens = planned(&self.short[0], &text).and_then(|set| tokens(&set, is_label));
+        Ok(())
+    }
+}
+
+/// The bytes that a size in a spec is.
+fn bytes(text: &str) -> Result<u64, Error> {
+    let spec = spec::parse(Path::new("--memory"), &format!("device memory={text}\n"))?;
+    spec.device_memory.map(|memory| memory.value).ok_or_else(|| Diagnostic::error("no size").into())
+}
+
+/// The large tables that indices are looked up in, with their rows.
+fn tables(graph: &Graph) -> Vec<(String, u64)> {
+    let elements = |state: &shardc_ir::graph::State| state.ty.elements() as f64;
+    let all: f64 = graph.states.iter().filter(|state| state.role == StateRole::Parameter).map(elements).sum();
+    let read = graph.nodes().filter(|(_, node)| matches!(node.op, Op::Gather(_))).filter_map(|(_, node)| {
+        match &graph.def(*node.operands.first()?).op {
+            Op::State(read) => Some(read.state.index()),
+            _ => None,
+        }
+    });
+    let is_large = |state: &usize| elements(&graph.states[*state]) >= LARGE * all;
+    let states: BTreeSet<usize> = read.filter(is_large).collect();
+    states.into_iter().map(|state| &graph.states[state]).map(|state| (state.name.clone(), state.ty.shape[0])).collect()
+}
