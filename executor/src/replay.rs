@@ -297,23 +297,39 @@ impl Replay {
     /// If a rank of the executor failed.
     pub fn compare(&self, executor: &Executor) -> Result<Result<Compared, Difference>, ExecutionError> {
         let mut compared = Compared { ranks: self.ranks.len() as u64, ..Compared::default() };
-        for name in self.loaded.programs.names() {
-            *match name {
-                Name::Output(_) => &mut compared.outputs,
-                Name::Gradient(_) => &mut compared.gradients,
-                Name::State(_) => &mut compared.states,
-            } += 1;
-            for ((number, rank), threads) in (0..).zip(&self.ranks).zip(executor.parts(&name)?) {
-                let Some((id, threads)) = rank.named(&name).zip(threads) else { continue };
-                let found = rank.program().buffer(id).map_err(ExecutionError::before)?;
-                let replay = rank.part(id).map_err(ExecutionError::before)?;
-                if let Some(difference) = first_difference(found, number, &threads, &replay) {
+        for names in executor.together(self.loaded.programs.names()) {
+            let parts = executor.parts_of(&names)?;
+            for (name, parts) in names.iter().zip(parts) {
+                if let Some(difference) = self.compare_parts(name, parts, &mut compared)? {
                     return Ok(Err(difference));
                 }
-                compared.elements += replay.len() as u64 / found.dtype.bytes();
             }
         }
         Ok(Ok(compared))
+    }
+
+    /// Compares the parts that ranks have of one array.
+    fn compare_parts(
+        &self,
+        name: &Name,
+        parts: Vec<Option<Vec<u8>>>,
+        compared: &mut Compared,
+    ) -> Result<Option<Difference>, ExecutionError> {
+        *match name {
+            Name::Output(_) => &mut compared.outputs,
+            Name::Gradient(_) => &mut compared.gradients,
+            Name::State(_) => &mut compared.states,
+        } += 1;
+        for ((number, rank), threads) in (0..).zip(&self.ranks).zip(parts) {
+            let Some((id, threads)) = rank.named(name).zip(threads) else { continue };
+            let found = rank.program().buffer(id).map_err(ExecutionError::before)?;
+            let replay = rank.part(id).map_err(ExecutionError::before)?;
+            if let Some(difference) = first_difference(found, number, &threads, &replay) {
+                return Ok(Some(difference));
+            }
+            compared.elements += replay.len() as u64 / found.dtype.bytes();
+        }
+        Ok(None)
     }
 }
 
@@ -333,7 +349,9 @@ fn first_difference(found: &Buffer, rank: u64, threads: &[u8], replay: &[u8]) ->
 /// The part of each state variable that each rank holds.
 fn states(executor: &Executor) -> Result<Vec<Held>, ExecutionError> {
     let names = executor.programs().states().into_iter().map(|(_, state)| Name::State(state.name.clone()));
-    names.map(|name| executor.parts(&name).map(|parts| (name, parts))).collect()
+    let names: Vec<Name> = names.collect();
+    let parts = executor.parts_of(&names)?;
+    Ok(names.into_iter().zip(parts).collect())
 }
 
 /// The bytes that member `place` of a group receives of operand `i`, from all members' sources.

@@ -132,14 +132,19 @@ pub fn stepped(
 pub fn step(programs: &PlanSet, states: &BTreeMap<String, Tensor>, inputs: &BTreeMap<String, Tensor>) -> Computed {
     let (result, executor) = stepped(programs, states, inputs);
     let outputs = result.outputs.iter().filter_map(|(n, t)| t.first().map(|v| (n.clone(), v))).collect();
-    let read = |name| match &name {
-        Name::Gradient(of) => Some((of.clone(), executor.read(&name).expect("gradients are readable").to_f64())),
+    let read = |names: Vec<(String, Name)>| {
+        let (own, names): (Vec<String>, Vec<Name>) = names.into_iter().unzip();
+        let tensors = executor.read_each(&names).expect("they are readable");
+        own.into_iter().zip(tensors).map(|(name, tensor)| (name, tensor.to_f64())).collect()
+    };
+    let gradient = |name| match &name {
+        Name::Gradient(of) => Some((of.clone(), name)),
         _ => None,
     };
-    let gradients = programs.names().into_iter().filter_map(read).collect();
+    let gradients = read(programs.names().into_iter().filter_map(gradient).collect());
     let after = |role: StateRole| {
         let states = programs.states().into_iter().map(|(_, s)| s).filter(|s| s.role == role);
-        states.map(|s| (s.name.clone(), executor.get_state(&s.name).expect("states are readable").to_f64())).collect()
+        read(states.map(|s| (s.name.clone(), Name::State(s.name.clone()))).collect())
     };
     Computed { outputs, gradients, statistics: after(StateRole::Statistic), parameters: after(StateRole::Parameter) }
 }

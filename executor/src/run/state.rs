@@ -9,7 +9,12 @@ use crate::tensor::Tensor;
 use crate::worker::Worker;
 use shardc_ir::plan::Buffer;
 use shardc_ir::plan::set::Name;
-use std::sync::Arc;
+
+/// Bytes of whole arrays that are handed over together: each time, every rank's thread is woken.
+const TOGETHER: u64 = 1 << 20;
+
+/// The part of each rank of an array, if it has one.
+type Parts = Vec<Option<Vec<u8>>>;
 
 impl Executor {
     /// Sets a state variable from its whole array; floats are converted.
@@ -17,14 +22,26 @@ impl Executor {
     /// # Errors
     /// If there is no such state, or the shape differs.
     pub fn set_state(&mut self, name: &str, value: &Tensor) -> Result<(), ExecutionError> {
+        self.set_states(vec![self.state_value(name, value.clone())?])
+    }
+
+    /// The value of a state variable, in its type where both are floats.
+    fn state_value(&self, name: &str, value: Tensor) -> Result<(Name, Tensor), ExecutionError> {
         let state = Name::State(name.to_string());
         let found = self.named(&state)?;
-        let value = if value.dtype.is_float() && found.dtype.is_float() { value.cast(found.dtype) } else { value.clone() };
-        let value = Arc::new(value);
+        let casts = value.dtype.is_float() && found.dtype.is_float();
+        Ok((state, if casts { value.cast(found.dtype) } else { value }))
+    }
+
+    /// Sets state variables, one after another.
+    fn set_states(&self, values: Vec<(Name, Tensor)>) -> Result<(), ExecutionError> {
         let write = move |worker: &mut dyn Worker| {
-            let Some(id) = worker.named(&state) else { return Ok(()) };
-            worker.place().check_type(id, &value).map_err(Fault::of_data)?;
-            Ok(worker.write(id, &value)?)
+            for (state, value) in &values {
+                let Some(id) = worker.named(state) else { continue };
+                worker.place().check_type(id, value).map_err(Fault::of_data)?;
+                worker.write(id, value)?;
+            }
+            Ok(())
         };
         self.on_each(None, write).map(drop)
     }
@@ -36,10 +53,17 @@ impl Executor {
     /// If the model has no value for a state, or one of another shape.
     pub fn initialise(&mut self, mut model: impl FnMut(&str) -> Option<Tensor>) -> Result<(), ExecutionError> {
         let programs = self.loaded.programs.clone();
+        let (mut values, mut bytes) = (vec![], 0);
         for (program, state) in programs.states() {
-            self.set_state(&state.name, &initial_state(program, state, &mut model)?)?;
+            let value = initial_state(program, state, &mut model)?;
+            bytes += value.bytes.len() as u64;
+            values.push(self.state_value(&state.name, value)?);
+            if bytes > TOGETHER {
+                self.set_states(std::mem::take(&mut values))?;
+                bytes = 0;
+            }
         }
-        Ok(())
+        self.set_states(values)
     }
 
     /// A state variable as a whole array.
@@ -77,7 +101,60 @@ impl Executor {
     /// If a rank failed.
     pub fn parts(&self, name: &Name) -> Result<Vec<Option<Vec<u8>>>, ExecutionError> {
         let (name, request) = (name.clone(), Request::Parts(name.clone()));
-        self.ask(&request, move |worker| Ok(worker.named(&name).map(|id| worker.part(id)).transpose()?))
+        self.ask(&request, move |worker| part(worker, &name))
+    }
+
+    /// As [`Executor::parts`] of several arrays, one after another.
+    pub(crate) fn parts_of(&self, names: &[Name]) -> Result<Vec<Parts>, ExecutionError> {
+        if self.company.is_some() {
+            return names.iter().map(|name| self.parts(name)).collect();
+        }
+        let own = names.to_vec();
+        self.of_each_rank(names.len(), move |worker, at| part(worker, &own[at]))
+    }
+
+    /// As [`Executor::read`] of several arrays, one after another.
+    ///
+    /// # Errors
+    /// As [`Executor::read`].
+    pub fn read_each(&self, names: &[Name]) -> Result<Vec<Tensor>, ExecutionError> {
+        if self.company.is_some() {
+            return names.iter().map(|name| self.read(name)).collect();
+        }
+        let own = names.to_vec();
+        let parts = self.of_each_rank(names.len(), move |worker, at| Ok(worker.read(&own[at])?))?;
+        names.iter().zip(parts).map(|(name, parts)| self.whole(name, parts)).collect()
+    }
+
+    /// For each of `count` arrays what every rank that is here has of it.
+    fn of_each_rank(
+        &self,
+        count: usize,
+        of: impl Fn(&mut dyn Worker, usize) -> Result<Option<Vec<u8>>, Fault> + Send + Sync + 'static,
+    ) -> Result<Vec<Parts>, ExecutionError> {
+        let ranks = self.on_each(None, move |worker| (0..count).map(|at| of(worker, at)).collect::<Result<Parts, Fault>>())?;
+        let mut arrays = vec![vec![]; count];
+        for rank in ranks {
+            arrays.iter_mut().zip(rank).for_each(|(array, part)| array.push(part));
+        }
+        Ok(arrays)
+    }
+
+    /// The names of arrays, those together that are small.
+    pub(crate) fn together(&self, names: Vec<Name>) -> Vec<Vec<Name>> {
+        let (mut all, mut bytes) = (vec![], u64::MAX);
+        for name in names {
+            let own = self.loaded.named(&name).map_or(0, |found| found.shape.iter().product::<u64>() * found.dtype.bytes());
+            bytes = bytes.saturating_add(own);
+            if bytes > TOGETHER {
+                all.push(vec![]);
+                bytes = own;
+            }
+            if let Some(last) = all.last_mut() {
+                last.push(name);
+            }
+        }
+        all
     }
 
     pub(super) fn named(&self, name: &Name) -> Result<&Buffer, ExecutionError> {
@@ -117,4 +194,9 @@ impl Executor {
         }
         Ok(tensor)
     }
+}
+
+/// The part of this rank of an array, slot after slot, if it has one.
+fn part(worker: &mut dyn Worker, name: &Name) -> Result<Option<Vec<u8>>, Fault> {
+    Ok(worker.named(name).map(|id| worker.part(id)).transpose()?)
 }

@@ -43,6 +43,7 @@ mod matmul;
 mod memory;
 mod nccl;
 mod nvrtc;
+mod pages;
 mod random;
 mod run;
 mod settings;

@@ -184,8 +184,8 @@ impl World {
         }
         if call.workspace.1 > 0 && call.product.workspace > 0 {
             // What the room held is lost.
-            let room = vec![crate::memory::POISON; call.workspace.1 as usize];
-            self.memory.write(device, call.workspace.0, &room).map_err(illegal)?;
+            let (at, bytes) = call.workspace;
+            self.memory.fill(device, at, bytes, crate::memory::POISON).map_err(illegal)?;
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 //! which bytes last.
 
 use crate::clock::Clock;
+use crate::pages::Pages;
 use std::collections::BTreeMap;
 
 /// The first address of the first device: no address of the host.
@@ -29,7 +30,7 @@ struct Block {
     size: u64,
     is_freed: bool,
     /// What the device's memory holds.
-    bytes: Vec<u8>,
+    bytes: Pages,
     touched: Vec<Touch>,
 }
 
@@ -87,7 +88,7 @@ impl Memory {
         let next = self.next.entry(device).or_insert(FIRST + device as u64 * ROOM);
         let at = *next;
         *next = (at + size + GAP).next_multiple_of(256);
-        let bytes = vec![POISON; usize::try_from(size).ok()?];
+        let bytes = Pages::new(usize::try_from(size).ok()?, POISON);
         self.blocks.insert(at, Block { device, size, is_freed: false, bytes, touched: vec![] });
         Some(at)
     }
@@ -105,7 +106,7 @@ impl Memory {
             Some(block) if block.device != device => Err(format!("memory of device {} is freed", block.device)),
             Some(block) => {
                 block.is_freed = true;
-                block.bytes = vec![];
+                block.bytes = Pages::default();
                 block.touched = vec![];
                 Ok(())
             }
@@ -116,14 +117,14 @@ impl Memory {
     pub fn forget(&mut self, device: usize) {
         for block in self.blocks.values_mut().filter(|block| block.device == device) {
             block.is_freed = true;
-            block.bytes = vec![];
+            block.bytes = Pages::default();
             block.touched = vec![];
         }
     }
 
     /// What pinned memory of the host begins at `at` with `size` bytes.
     pub fn pin(&mut self, at: u64, size: u64) {
-        self.pinned.insert(at, Block { device: 0, size, is_freed: false, bytes: vec![], touched: vec![] });
+        self.pinned.insert(at, Block { device: 0, size, is_freed: false, bytes: Pages::default(), touched: vec![] });
     }
 
     /// The bytes of pinned memory that is no longer.
@@ -182,15 +183,24 @@ impl Memory {
     pub fn read(&self, device: usize, at: u64, bytes: u64) -> Result<Vec<u8>, String> {
         let start = self.block(device, at, bytes)?;
         let from = (at - start) as usize;
-        Ok(self.blocks[&start].bytes[from..from + bytes as usize].to_vec())
+        Ok(self.blocks[&start].bytes.read(from..from + bytes as usize))
     }
 
     /// Writes bytes there.
     pub fn write(&mut self, device: usize, at: u64, bytes: &[u8]) -> Result<(), String> {
         let start = self.block(device, at, bytes.len() as u64)?;
+        if let Some(block) = self.blocks.get_mut(&start) {
+            block.bytes.write((at - start) as usize, bytes);
+        }
+        Ok(())
+    }
+
+    /// Gives all bytes there one value.
+    pub fn fill(&mut self, device: usize, at: u64, bytes: u64, value: u8) -> Result<(), String> {
+        let start = self.block(device, at, bytes)?;
         let from = (at - start) as usize;
         if let Some(block) = self.blocks.get_mut(&start) {
-            block.bytes[from..from + bytes.len()].copy_from_slice(bytes);
+            block.bytes.fill(from..from + bytes as usize, value);
         }
         Ok(())
     }

@@ -185,6 +185,6 @@ impl World {
             return Err((code, format!("fault {code} was asked for")));
         }
         self.touch(device, by, to, bytes, Way::Writes)?;
-        self.memory.write(device, to, &vec![value; bytes as usize]).map_err(illegal)
+        self.memory.fill(device, to, bytes, value).map_err(illegal)
     }
 }
