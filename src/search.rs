@@ -22,13 +22,14 @@ mod exact;
 mod space;
 
 pub use candidate::{Again, Candidate, Order};
+pub use estimate::Estimate;
 
 use crate::error::Error;
 use crate::import::import;
 use crate::simulation::Simulation;
 use crate::training::tokens;
 use candidate::Base;
-use estimate::{Estimate, Key, estimate, pieces};
+use estimate::{Key, ROOM, estimate, pieces};
 use exact::{Job, planned};
 use shardc_frontend::spec;
 use shardc_ir::diagnostic::Diagnostic;
@@ -41,6 +42,8 @@ use shardc_simulator::model;
 use space::Space;
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 /// So many are told.
 const BEST: usize = 10;
@@ -48,8 +51,11 @@ const BEST: usize = 10;
 /// So few candidates are all planned whole.
 const FEW: usize = 64;
 
-/// So many are planned whole at most beyond the few.
-const MOST: usize = 40;
+/// Of more so many are planned whole at most.
+const MOST: usize = 48;
+
+/// So many are planned at a time.
+const WAVE: usize = 8;
 
 /// Estimates may be so much too low or too high, as a part, before a better plan is missed.
 const DOUBT: f64 = 0.15;
@@ -94,6 +100,8 @@ pub struct Found {
     pub simulation: Simulation,
     /// Bytes that all ranks send in a step.
     pub sent: u64,
+    /// What was expected of it before it was planned.
+    pub estimate: Estimate,
 }
 
 /// The best ways to spread the model in `model` over ranks, whose spec is to have the lines of
@@ -104,16 +112,16 @@ pub struct Found {
 pub fn search(model: &Path, path: &Path, text: &str, wish: &Wish, note: impl Fn(&str) + Sync) -> Result<Search, Error> {
     let (job, space) = prepare(model, path, text, wish)?;
     let candidates = space.candidates();
-    let keys: Vec<Key> =
-        candidates.iter().map(|candidate| Key::of(candidate, job.base.batch)).collect::<BTreeSet<_>>().into_iter().collect();
-    note(&format!("{} candidates of {} pieces, {} blocks", candidates.len(), keys.len(), job.blocks));
-    let pieces = pieces(&job, &keys, wish.threads, |_| ());
-    let piece = |candidate: &Candidate| pieces.get(&Key::of(candidate, job.base.batch)).copied().flatten();
+    let keys: BTreeSet<Key> = candidates.iter().map(|candidate| Key::of(candidate, job.base.batch)).collect();
+    note(&format!("{} ways to spread {} blocks over {} ranks", candidates.len(), job.blocks, job.ranks));
+    let pieces = pieces(&job, &keys, wish.threads);
+    let piece = |candidate: &Candidate| pieces.get(&Key::of(candidate, job.base.batch)).copied();
     let estimated = candidates.iter().filter_map(|candidate| Some((*candidate, estimate(candidate, &piece(candidate)?, &job))));
-    let roomy = job.memory as f64 * (1.0 + DOUBT);
-    let mut fitting: Vec<(Candidate, Estimate)> = estimated.filter(|(_, estimate)| estimate.bytes <= roomy).collect();
+    let mut fitting: Vec<(Candidate, Estimate)> =
+        estimated.filter(|(_, estimate)| estimate.bytes <= job.memory as f64 * ROOM).collect();
     fitting.sort_by(|(a, x), (b, y)| x.seconds.total_cmp(&y.seconds).then_with(|| a.cmp(b)));
-    let (best, planned) = whole(&job, &fitting);
+    note(&format!("{} of them fit by estimate; planning the best", fitting.len()));
+    let (best, planned) = whole(&job, &fitting, wish.threads);
     if best.is_empty() {
         let least = fitting.iter().map(|(_, estimate)| estimate.bytes).fold(f64::INFINITY, f64::min);
         let error = Diagnostic::error(format!("nothing that was tried fits {} ranks of {} bytes", wish.ranks, job.memory));
@@ -128,28 +136,46 @@ pub fn search(model: &Path, path: &Path, text: &str, wish: &Wish, note: impl Fn(
 
 /// Plans candidates whole, those that should be fast first, until no further one can be among the
 /// best.
-fn whole(job: &Job, fitting: &[(Candidate, Estimate)]) -> (Vec<Found>, usize) {
+fn whole(job: &Job, fitting: &[(Candidate, Estimate)], threads: usize) -> (Vec<Found>, usize) {
     let mut best: Vec<Found> = vec![];
     let mut planned = 0;
-    for (candidate, estimate) in fitting {
+    for wave in fitting.chunks(WAVE) {
         let worst = best.get(BEST - 1).map_or(f64::INFINITY, |found| found.simulation.seconds);
-        let is_hopeless = estimate.seconds * (1.0 - DOUBT) > worst;
-        if planned >= FEW.max(MOST) || planned >= FEW.min(fitting.len()) && is_hopeless {
+        let is_hopeless = wave[0].1.seconds * (1.0 - DOUBT) > worst;
+        if fitting.len() > FEW && (planned >= MOST || is_hopeless) {
             break;
         }
-        planned += 1;
-        let Some((set, simulation)) = job.simulated(candidate) else { continue };
-        if simulation.peak_bytes > job.memory {
-            continue;
-        }
-        let sent = sent(&set);
-        let found = Found { candidate: *candidate, spec: candidate.spec(&job.base), simulation, sent };
-        let at = best
-            .partition_point(|other| (other.simulation.seconds, other.candidate) <= (found.simulation.seconds, found.candidate));
-        best.insert(at, found);
+        planned += wave.len();
+        best.extend(in_parallel(wave, threads, |(candidate, estimate)| found(job, candidate, estimate)).into_iter().flatten());
+        best.sort_by(|a, b| a.simulation.seconds.total_cmp(&b.simulation.seconds).then_with(|| a.candidate.cmp(&b.candidate)));
         best.truncate(BEST);
     }
     (best, planned)
+}
+
+/// A candidate as it is planned; `None` where it cannot be, or does not fit.
+fn found(job: &Job, candidate: &Candidate, estimate: &Estimate) -> Option<Found> {
+    let (set, simulation) = job.simulated(candidate)?;
+    let (spec, sent) = (candidate.spec(&job.base), sent(&set));
+    (simulation.peak_bytes <= job.memory).then(|| Found { candidate: *candidate, spec, simulation, sent, estimate: *estimate })
+}
+
+/// What `work` makes of each item, by so many threads, in the order of the items.
+fn in_parallel<T: Sync, R: Send>(items: &[T], threads: usize, work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let share = || {
+        let mut made = vec![];
+        while let Some((at, item)) = Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|at| Some((at, items.get(at)?))) {
+            made.push((at, work(item)));
+        }
+        made
+    };
+    let mut made: Vec<(usize, R)> = thread::scope(|scope| {
+        let started: Vec<_> = (0..threads).map(|_| scope.spawn(share)).collect();
+        started.into_iter().flat_map(|thread| thread.join().unwrap_or_default()).collect()
+    });
+    made.sort_by_key(|(at, _)| *at);
+    made.into_iter().map(|(_, made)| made).collect()
 }
 
 /// Bytes that all ranks send in a step.
@@ -203,6 +229,7 @@ fn prepare(model: &Path, path: &Path, text: &str, wish: &Wish) -> Result<(Job, S
         blocks,
         short,
         short_blocks,
+        recognised: Default::default(),
         ranks,
         memory,
         cluster: wish.cluster.clone(),

@@ -116,6 +116,35 @@ pub const PIPELINE: &[&dyn Pass] = &[
     &recompute::Recompute,
 ];
 
+/// The first so many passes recognise what the model is: of the spec they ask the batch and what it
+/// names, and nothing of how the job is spread.
+const RECOGNISING: usize = 6;
+
+/// Runs the passes that recognise what the model is, for jobs that are spread in several ways.
+///
+/// # Errors
+/// All diagnostics of the first pass that refuses.
+pub fn recognise(mut graph: Graph, cx: &Context<'_>) -> Result<Graph, Diagnostics> {
+    graph.mesh = cx.spec.mesh();
+    run_passes(&PIPELINE[..RECOGNISING], graph, cx)
+}
+
+/// Runs the passes behind [`recognise`], for the same batch and names.
+///
+/// # Errors
+/// All diagnostics of the first pass that refuses.
+pub fn spread(mut graph: Graph, cx: &Context<'_>) -> Result<Graph, Diagnostics> {
+    graph.mesh = cx.spec.mesh();
+    run_passes(&PIPELINE[RECOGNISING..], graph, cx)
+}
+
+fn run_passes(passes: &[&dyn Pass], mut graph: Graph, cx: &Context<'_>) -> Result<Graph, Diagnostics> {
+    for pass in passes.iter().filter(|pass| pass.modes().contains(&cx.mode)) {
+        run_pass(*pass, &mut graph, cx)?;
+    }
+    Ok(graph)
+}
+
 /// Runs the pipeline on an imported graph, and `observe` after each pass, until it breaks off.
 ///
 /// # Errors

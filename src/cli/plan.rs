@@ -60,6 +60,8 @@ struct Report<'s> {
 struct Line<'s> {
     spec: &'s str,
     seconds: f64,
+    estimated_seconds: f64,
+    estimated_bytes: f64,
     share_of_peak: Option<f64>,
     tokens_per_second: Option<f64>,
     peak_bytes: u64,
@@ -115,6 +117,8 @@ fn report(found: &Search) -> Report<'_> {
         Line {
             spec: "",
             seconds: simulation.seconds,
+            estimated_seconds: one.estimate.seconds,
+            estimated_bytes: one.estimate.bytes,
             share_of_peak: simulation.share_of_peak,
             tokens_per_second: simulation.tokens_per_second,
             peak_bytes: simulation.peak_bytes,

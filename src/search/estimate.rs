@@ -6,13 +6,17 @@
 //! and how many micro-batches they hold.
 
 use super::candidate::{Again, Candidate, Order};
-use super::exact::{Job, planned};
+use super::exact::Job;
+use super::in_parallel;
 use shardc_ir::listing::summary;
 use shardc_ir::plan::set::PlanSet;
 use shardc_ir::plan::{BufferKind, Program, Turn};
 use shardc_ir::spec::ZeroStage;
 use shardc_simulator::run::step;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// What is estimated at up to so much more than there is may fit all the same.
+pub const ROOM: f64 = 1.15;
 
 /// The blocks of the shorter and of the longer model.
 const SHORT: [usize; 2] = [2, 3];
@@ -75,6 +79,12 @@ impl Piece {
             passing: mix(a.passing, b.passing),
         }
     }
+
+    /// The bytes of the shortest stage with one micro-batch.
+    fn least_bytes(&self, job: &Job) -> f64 {
+        let stage = self.at(job.blocks as f64 / job.blocks.min(job.ranks) as f64);
+        stage.lasting + stage.kept + stage.passing
+    }
 }
 
 impl Key {
@@ -92,13 +102,14 @@ impl Key {
         let candidate = Candidate { pp: 1, dp, fsdp, tp, sequence, zero, microbatches, order: Order::Plain, again };
         let text = candidate.spec_for(&job.base, samples * dp * fsdp * microbatches);
         let device = job.cluster.device(job.ranks).ok()?;
-        let numbers = |graph| {
-            let set = planned(graph, &text)?;
+        let numbers = |which: usize| {
+            let set = job.recognised[which].planned(&job.short[which], &text)?;
             let step = step(&set, device).ok()?;
             Some(numbers(&set, &step, is_loop))
         };
-        let [short, long] = &job.short;
-        Some(Piece { blocks: job.short_blocks, numbers: [numbers(short)?, numbers(long)?] })
+        let short = numbers(0)?;
+        let long = if job.blocks > job.short_blocks[0] as u64 { numbers(1)? } else { short };
+        Some(Piece { blocks: job.short_blocks, numbers: [short, long] })
     }
 }
 
@@ -172,20 +183,22 @@ pub fn estimate(candidate: &Candidate, piece: &Piece, job: &Job) -> Estimate {
     Estimate { seconds, bytes: stage.lasting + held * stage.kept + stage.passing }
 }
 
-/// The pieces of several keys, made by all threads of the machine.
-pub fn pieces(job: &Job, keys: &[Key], threads: usize, done: impl Fn(usize) + Sync) -> BTreeMap<Key, Option<Piece>> {
-    let next = std::sync::atomic::AtomicUsize::new(0);
-    let work = || {
+/// The pieces of several keys, made by all threads of the machine. Keys that differ in samples alone
+/// are made from few samples to many, until even the stages of the longest pipeline do not fit.
+pub fn pieces(job: &Job, keys: &BTreeSet<Key>, threads: usize) -> BTreeMap<Key, Piece> {
+    let mut groups: BTreeMap<Key, Vec<Key>> = BTreeMap::new();
+    keys.iter().for_each(|key| groups.entry(Key { samples: 0, ..*key }).or_default().push(*key));
+    let groups: Vec<Vec<Key>> = groups.into_values().collect();
+    let made = in_parallel(&groups, threads, |group| {
         let mut made = vec![];
-        loop {
-            let at = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            let Some(key) = keys.get(at) else { return made };
-            made.push((*key, key.piece(job)));
-            done(at);
+        for key in group {
+            let Some(piece) = key.piece(job) else { continue };
+            if piece.least_bytes(job) > job.memory as f64 * ROOM {
+                break;
+            }
+            made.push((*key, piece));
         }
-    };
-    std::thread::scope(|scope| {
-        let started: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        started.into_iter().flat_map(|thread| thread.join().unwrap_or_default()).collect()
-    })
+        made
+    });
+    made.into_iter().flatten().collect()
 }

@@ -6,10 +6,13 @@ use crate::simulation::Simulation;
 use shardc_frontend::spec;
 use shardc_ir::graph::{Graph, ValueId};
 use shardc_ir::plan::set::PlanSet;
+use shardc_ir::spec::Spec;
 use shardc_passes::repeats::{Repeats, repeats};
 use shardc_passes::{Context, Mode, check_axes, planning};
 use shardc_simulator::cluster::Cluster;
+use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// A job of a search.
 #[derive(Debug)]
@@ -24,6 +27,8 @@ pub struct Job {
     pub blocks: u64,
     /// The model with fewer blocks, twice.
     pub short: [Graph; 2],
+    /// Both, and the whole model, as they are recognised.
+    pub recognised: [Recognised; 3],
     /// The blocks of each.
     pub short_blocks: [f64; 2],
     /// Ranks.
@@ -58,7 +63,7 @@ impl Job {
 
     /// The whole job as a candidate says, planned and simulated; `None` where there is no such plan.
     pub fn simulated(&self, candidate: &Candidate) -> Option<(PlanSet, Simulation)> {
-        let set = planned(&self.graph, &candidate.spec(&self.base))?;
+        let set = self.recognised[2].planned(&self.graph, &candidate.spec(&self.base))?;
         let simulation = Simulation::of_programs(&set, self.tokens, self.model_flops, &self.cluster).ok()?;
         Some((set, simulation))
     }
@@ -66,9 +71,44 @@ impl Job {
 
 /// The programs of a step of training over the ranks of a spec; `None` where the passes refuse it.
 pub fn planned(graph: &Graph, text: &str) -> Option<PlanSet> {
-    let spec = spec::parse(Path::new("candidate.shard"), text).ok()?;
-    let cx = Context { spec: &spec, mode: Mode::Train, verify: false };
-    let graph = shardc_passes::run(graph.clone(), &cx).ok()?;
-    check_axes(&graph, &spec).ok()?;
+    let spec = parsed(text)?;
+    spread(shardc_passes::recognise(graph.clone(), &context(&spec)).ok()?, &spec)
+}
+
+fn parsed(text: &str) -> Option<Spec> {
+    spec::parse(Path::new("candidate.shard"), text).ok()
+}
+
+fn context(spec: &Spec) -> Context<'_> {
+    Context { spec, mode: Mode::Train, verify: false }
+}
+
+/// The programs of a recognised model.
+fn spread(recognised: Graph, spec: &Spec) -> Option<PlanSet> {
+    let cx = context(spec);
+    let graph = shardc_passes::spread(recognised, &cx).ok()?;
+    check_axes(&graph, spec).ok()?;
     planning::plan(&graph, &cx).ok()
+}
+
+/// A model as it is recognised, for each batch that it was asked for.
+#[derive(Debug, Default)]
+pub struct Recognised(Mutex<BTreeMap<u64, Option<Arc<Graph>>>>);
+
+impl Recognised {
+    /// The programs of `graph` over the ranks of a spec; `None` where the passes refuse it.
+    pub fn planned(&self, graph: &Graph, text: &str) -> Option<PlanSet> {
+        let spec = parsed(text)?;
+        let batch = spec.batch.as_ref()?.value.size;
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&batch).cloned();
+        let recognised = match known {
+            Some(known) => known,
+            None => {
+                let made = shardc_passes::recognise(graph.clone(), &context(&spec)).ok().map(Arc::new);
+                self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(batch, made.clone());
+                made
+            }
+        };
+        spread(Graph::clone(&*recognised?), &spec)
+    }
 }
