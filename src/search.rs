@@ -52,7 +52,7 @@ const BEST: usize = 10;
 const FEW: usize = 64;
 
 /// Of more so many are planned whole at most.
-const MOST: usize = 48;
+const MOST: usize = 24;
 
 /// So many are planned at a time.
 const WAVE: usize = 8;
@@ -134,6 +134,15 @@ pub fn search(model: &Path, path: &Path, text: &str, wish: &Wish, note: impl Fn(
     Ok(Search { best, candidates: candidates.len(), fitting: fitting.len(), planned })
 }
 
+/// Every way that [`search()`] compares, as a spec.
+///
+/// # Errors
+/// All that is wrong with the model or the spec.
+pub fn specs(model: &Path, path: &Path, text: &str, wish: &Wish) -> Result<Vec<String>, Error> {
+    let (job, space) = prepare(model, path, text, wish)?;
+    Ok(space.candidates().iter().map(|candidate| candidate.spec(&job.base)).collect())
+}
+
 /// Plans candidates whole, those that should be fast first, until no further one can be among the
 /// best.
 fn whole(job: &Job, fitting: &[(Candidate, Estimate)], threads: usize) -> (Vec<Found>, usize) {
@@ -142,7 +151,8 @@ fn whole(job: &Job, fitting: &[(Candidate, Estimate)], threads: usize) -> (Vec<F
     for wave in fitting.chunks(WAVE) {
         let worst = best.get(BEST - 1).map_or(f64::INFINITY, |found| found.simulation.seconds);
         let is_hopeless = wave[0].1.seconds * (1.0 - DOUBT) > worst;
-        if fitting.len() > FEW && (planned >= MOST || is_hopeless) {
+        let is_enough = planned >= if best.len() < BEST { 2 * MOST } else { MOST };
+        if fitting.len() > FEW && (is_enough || is_hopeless) {
             break;
         }
         planned += wave.len();

@@ -1,7 +1,7 @@
 //! How long a candidate takes, and what it holds, without a plan of it.
 //!
-//! A piece is a plan of the model with two and with three of its blocks, on the ranks of one stage
-//! and with two micro-batches; every further block adds what the third one did. A pipeline is then a
+//! A piece is a plan of the model with one and with two of its blocks, on the ranks of one stage
+//! and with two micro-batches; every further block adds what the second one did. A pipeline is then a
 //! sum: its stages take even parts of a micro-batch's time, and its schedule says how long they wait
 //! and how many micro-batches they hold.
 
@@ -18,8 +18,11 @@ use std::collections::{BTreeMap, BTreeSet};
 /// What is estimated at up to so much more than there is may fit all the same.
 pub const ROOM: f64 = 1.15;
 
+/// Where gradients of weights come late, what they read is held so much longer, as was measured.
+const LATE: f64 = 1.5;
+
 /// The blocks of the shorter and of the longer model.
-const SHORT: [usize; 2] = [2, 3];
+const SHORT: [usize; 2] = [1, 2];
 
 /// What candidates have in common that take the same piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -167,7 +170,7 @@ pub fn estimate(candidate: &Candidate, piece: &Piece, job: &Job) -> Estimate {
     let fixed = (stage.step - 2.0 * stage.part).max(0.0);
     let (waits, held) = match candidate.order {
         Order::Plain => (pp - 1.0, pp.min(parts)),
-        Order::ZeroBubble => ((pp - 1.0) / 3.0, pp.min(parts)),
+        Order::ZeroBubble => ((pp - 1.0) / 3.0, LATE * pp.min(parts)),
         Order::Interleaved(chunks) => {
             let chunks = chunks as f64;
             ((pp - 1.0) / chunks, ((2.0 * (pp - 1.0) + (chunks - 1.0) * pp + 1.0) / chunks).min(parts))

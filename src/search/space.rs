@@ -20,6 +20,10 @@ pub struct Space {
     pub whole_batch: bool,
 }
 
+/// Over more ranks than these there are so many ways that those go which hardly ever win: tokens that
+/// are whole beside split layers, and micro-batches whose samples are no power of two.
+const MANY: u64 = 64;
+
 /// More micro-batches than so many times the pipeline's positions gain nothing that matters.
 const MOST_PARTS: u64 = 64;
 
@@ -39,7 +43,8 @@ impl Space {
                     continue;
                 }
                 for (dp, fsdp, zero) in self.shares(replicas, tp) {
-                    for sequence in [false, true].into_iter().filter(|sequence| !sequence || tp > 1) {
+                    let may = |sequence: &bool| if *sequence { tp > 1 } else { tp == 1 || self.ranks <= MANY };
+                    for sequence in [false, true].into_iter().filter(may) {
                         let whole = Candidate {
                             pp,
                             dp,
@@ -74,7 +79,8 @@ impl Space {
     fn times(&self, whole: Candidate, all: &mut Vec<Candidate>) {
         let samples = self.batch / whole.replicas();
         for microbatches in divisors(samples).filter(|parts| *parts >= whole.pp && *parts <= MOST_PARTS * whole.pp) {
-            if self.whole_batch && microbatches > 1 {
+            let is_odd = self.ranks > MANY && !(samples / microbatches).is_power_of_two();
+            if is_odd || self.whole_batch && microbatches > 1 {
                 continue;
             }
             for order in self.orders(whole.pp, microbatches) {
