@@ -40,7 +40,11 @@ fn times_add_up() {
     for model in MODELS {
         for (at, (mesh, microbatches, lines)) in MESHES.iter().enumerate() {
             let lines = if model == "resnet" { format!("batchnorm statistics=microbatch\n{lines}") } else { lines.to_string() };
-            let job = Job::new(&format!("simulated-{model}-{at}"), model, &spec(model, mesh, *microbatches, &lines).replace("mesh \n", ""));
+            let job = Job::new(
+                &format!("simulated-{model}-{at}"),
+                model,
+                &spec(model, mesh, *microbatches, &lines).replace("mesh \n", ""),
+            );
             shardc(&job.here, &["compile", &job.model, "--spec", "job.shard", "-o", "plan", "--no-certificate"]).expect(0);
             fs::write(job.here.join("one.toml"), cluster(false, FREE)).unwrap();
             fs::write(job.here.join("two.toml"), cluster(true, FREE)).unwrap();
