@@ -61,6 +61,7 @@ pub mod report;
 pub mod search;
 pub mod simulation;
 pub mod tensorboard;
+#[cfg(feature = "onnx")]
 mod timing;
 pub mod training;
 

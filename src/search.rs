@@ -167,7 +167,7 @@ fn whole(job: &Job, fitting: &[(Candidate, Estimate)], threads: usize) -> (Vec<F
 fn found(job: &Job, candidate: &Candidate, estimate: &Estimate) -> Option<Found> {
     let (set, simulation) = job.simulated(candidate)?;
     let (spec, sent) = (candidate.spec(&job.base), sent(&set));
-    (simulation.peak_bytes <= job.memory).then(|| Found { candidate: *candidate, spec, simulation, sent, estimate: *estimate })
+    (simulation.peak_bytes <= job.memory).then_some(Found { candidate: *candidate, spec, simulation, sent, estimate: *estimate })
 }
 
 /// What `work` makes of each item, by so many threads, in the order of the items.

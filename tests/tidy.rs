@@ -13,6 +13,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("codegen", &["shardc-ir"]),
     ("nvrtc", &[]),
     ("launch", &[]),
+    ("simulator", &["shardc-ir"]),
     ("cublaslt", &["shardc-ir", "shardc-codegen"]),
     ("executor", &["shardc-ir", "shardc-codegen", "shardc-launch"]),
     ("gpu", &["shardc-ir", "shardc-codegen", "shardc-nvrtc", "shardc-cublaslt", "shardc-launch", "shardc-executor"]),

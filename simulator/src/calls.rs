@@ -43,7 +43,7 @@ impl Device {
         }
         let placed = self.placed(mesh, axes);
         let used = || self.links.iter().zip(&placed).filter(|(_, placed)| placed.joined > 1);
-        if let Some((link, _)) = used().last()
+        if let Some((link, _)) = used().next_back()
             && let Some(cost) = link.calls.get(&CommunicationKind::from(kind))
         {
             return cost.start + bytes as f64 / cost.bandwidth;

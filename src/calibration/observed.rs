@@ -29,9 +29,9 @@ impl Observed {
         let Some(first) = steps.first() else { return };
         for (rank, turns) in first.turns.iter().enumerate() {
             let program = programs.of_rank(programs.mesh(), rank as u64);
-            for at in 0..turns.len() {
+            for (at, turn) in turns.iter().enumerate() {
                 let times = steps.iter().filter_map(|step| own_time(step.turns.get(rank)?, at));
-                self.turn(program, turns[at].turn, median(times.collect()));
+                self.turn(program, turn.turn, median(times.collect()));
             }
         }
         let end = |turns: &Vec<Timed>| turns.last().map_or(0.0, |last| (last.start + last.time).as_secs_f64());

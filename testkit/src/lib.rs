@@ -4,6 +4,7 @@
 //! | module | what it has |
 //! |---|---|
 //! | [`onnx`] | small ONNX models built node by node, and the recorded cases of single ops |
+//! | [`gpt`] | GPTs of any size, without weights |
 //! | [`random_graphs`], [`random_specs`] | models and their specs, from a list of choices |
 //! | [`random`] | numbers that are the same in every run, and the damage that they do to bytes |
 //! | [`mod@reference`] | every kernel form as plain loops in f64, which judges the kernels |
@@ -16,6 +17,7 @@
 pub mod counted;
 pub mod damage;
 pub mod feed;
+pub mod gpt;
 pub mod onnx;
 pub mod random;
 pub mod random_graphs;
