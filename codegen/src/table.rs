@@ -3,8 +3,9 @@
 //!
 //! A table has sections: one before a step, one for each task, one for each set of messages, and
 //! one behind the step. Its order says which section runs when, and with which micro-batches. The
-//! rows of a queue run in the order of the table; a row that waits for another begins when the last
-//! run of that one has ended, and with it all that its queue began earlier. So a wait is one event
+//! rows of a queue run in the order of the table: one has kernels, products and copies, one calls,
+//! one messages. A row that waits for another begins when the last run of that one has ended, and
+//! with it all that its queue began earlier, and what that had waited for. So a wait is one event
 //! of the device, which each run records anew.
 
 mod bytes;
@@ -98,7 +99,7 @@ pub struct Row {
     pub stream: Stream,
     /// With which micro-batches of its section it runs.
     pub when: When,
-    /// The rows of the other queue that it waits for, by their numbers through all sections.
+    /// The rows of other queues that it waits for, by their numbers through all sections.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waits: Vec<u32>,
     /// What it does.

@@ -1,4 +1,6 @@
-//! The communicators of a rank: one of all ranks, and one for each set of axes that calls go over.
+//! The communicators of a rank: one of all ranks, one for each set of axes that calls go over, and
+//! one of all ranks for messages. Calls and messages are in different streams, and what NCCL is
+//! told of one communicator is done in one order, whatever the streams: so they share none.
 
 use crate::device::{Comm, CommId, CommState, Device, GoOn};
 use shardc_ir::kernel::Kernel;
@@ -13,18 +15,20 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Groups {
     all: Option<Comm>,
     parts: BTreeMap<Vec<AxisId>, Comm>,
+    messages: Option<Comm>,
 }
 
 impl Groups {
-    /// Joins all ranks, and then the ranks of each group, in one order on all ranks: those of all
-    /// programs, as a group may be of ranks with several.
+    /// Joins all ranks, then the ranks of each group, in one order on all ranks, and all ranks once
+    /// more where there are messages: those of all programs, as a group may be of ranks with
+    /// several.
     ///
     /// # Errors
     /// If a rank does not come, or NCCL fails.
     pub fn join(device: &dyn Device, id: &CommId, set: &PlanSet, rank: u64, go_on: GoOn<'_>) -> Result<Groups, Reason> {
         let mesh = set.mesh();
         let all = device.join(id, mesh.world_size() as u32, rank as u32, go_on)?;
-        let mut groups = Groups { all: Some(all), parts: BTreeMap::new() };
+        let mut groups = Groups { all: Some(all), parts: BTreeMap::new(), messages: None };
         for axes in axes(set) {
             if is_all(mesh, &axes) {
                 continue;
@@ -35,14 +39,13 @@ impl Groups {
             let part = device.split(all, Some(color), place as u32, go_on)?.ok_or("a group without a communicator")?;
             groups.parts.insert(axes, part);
         }
+        if set.programs.iter().any(|program| !program.messages.is_empty()) {
+            groups.messages = device.split(all, Some(0), rank as u32, go_on)?;
+        }
         Ok(groups)
     }
 
-    /// The communicator of all ranks.
-    ///
-    /// # Errors
-    /// If there is none.
-    pub fn all(&self) -> Result<Comm, Reason> {
+    fn all(&self) -> Result<Comm, Reason> {
         self.all.ok_or_else(|| "one rank has no communicator".into())
     }
 
@@ -58,9 +61,17 @@ impl Groups {
         self.parts.get(&axes).copied().ok_or_else(|| "a call over a group that has no communicator".into())
     }
 
+    /// That of messages, whose ranks are all, by their numbers.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn messages(&self) -> Result<Comm, Reason> {
+        self.messages.ok_or_else(|| "there is no communicator of messages".into())
+    }
+
     /// Those that there are.
     pub fn each(&self) -> impl Iterator<Item = Comm> {
-        self.parts.values().copied().chain(self.all)
+        self.parts.values().copied().chain(self.messages).chain(self.all)
     }
 
     /// Whether all that was asked of them is under way; an error if one has failed.

@@ -24,7 +24,7 @@ pub struct Queued {
     pub number: usize,
     /// The stream.
     pub stream: Stream,
-    /// The rows of the other stream that it waits for, of those in the same part of the step.
+    /// The rows of other streams that it waits for, of those in the same part of the step.
     pub waits: Vec<usize>,
     /// What is done.
     pub work: Work,
@@ -226,7 +226,7 @@ impl Resolver<'_> {
             let peer = mesh.rank(&coordinates) as u32;
             Message { sends: end.sends, peer, at: self.memory + bytes.start, bytes: end.range.bytes }
         };
-        Ok(Work::Exchange(ends.iter().zip(times).map(end).collect(), self.groups.all()?))
+        Ok(Work::Exchange(ends.iter().zip(times).map(end).collect(), self.groups.messages()?))
     }
 }
 

@@ -84,10 +84,11 @@ pub struct GpuRank<D: Device> {
     products: Vec<Ready>,
     pinned: Option<Pinned>,
     main: Stream,
-    comm: Stream,
+    /// The other streams, each with the event at which it joins where a part ends.
+    others: [(Side, Stream, Event); 2],
     events: BTreeMap<usize, Event>,
-    /// The beginning and the end of a part, and where the other stream joins.
-    marks: [Event; 3],
+    /// The beginning and the end of a part.
+    marks: [Event; 2],
     /// Whether steps are captured, and what was.
     captures: bool,
     graphs: Vec<Graph>,
@@ -115,8 +116,10 @@ impl<D: Device> GpuRank<D> {
         let Parts { place, table, guard, kernels, world, graphs } = parts;
         device.enter()?;
         check_memory(&device, table)?;
-        let marks = [device.event()?, device.event()?, device.event()?];
-        let (main, comm) = (device.stream()?, device.stream()?);
+        let marks = [device.event()?, device.event()?];
+        let main = device.stream()?;
+        let other = |side| Ok::<_, Reason>((side, device.stream()?, device.event()?));
+        let others = [other(Side::Comm)?, other(Side::Messages)?];
         let taken = table.bytes().max(1);
         let memory = device.allocate(taken)?;
         let mut rank = GpuRank {
@@ -133,7 +136,7 @@ impl<D: Device> GpuRank<D> {
             products: vec![],
             pinned: None,
             main,
-            comm,
+            others,
             events: BTreeMap::new(),
             marks,
             captures: graphs,
@@ -220,24 +223,27 @@ impl<D: Device> GpuRank<D> {
     }
 
     fn side(&self, side: Side) -> Stream {
-        if side == Side::Main { self.main } else { self.comm }
+        self.others.iter().find(|(other, ..)| *other == side).map_or(self.main, |(_, stream, _)| *stream)
     }
 
     /// Tells the GPU a part of the step.
     fn tell(&self, part: Range<usize>) -> Result<(), Reason> {
-        let [begin, _, join] = self.marks;
+        let [begin, _] = self.marks;
         let rows = &self.queue.all[part];
-        let communicates = rows.iter().any(|queued| queued.stream == Side::Comm);
-        if communicates {
+        let is_used = |(side, ..): &&(Side, Stream, Event)| rows.iter().any(|queued| queued.stream == *side);
+        let used: Vec<_> = self.others.iter().filter(is_used).collect();
+        if !used.is_empty() {
             self.device.record(begin, self.main)?;
-            self.device.wait(self.comm, begin)?;
+        }
+        for (_, stream, _) in &used {
+            self.device.wait(*stream, begin)?;
         }
         for queued in rows {
             self.tell_row(queued).map_err(|why| reason!("row {} of the launch table: {why}", queued.number))?;
         }
-        if communicates {
-            self.device.record(join, self.comm)?;
-            self.device.wait(self.main, join)?;
+        for (_, stream, join) in used {
+            self.device.record(*join, *stream)?;
+            self.device.wait(self.main, *join)?;
         }
         Ok(())
     }
@@ -310,7 +316,7 @@ impl<D: Device> GpuRank<D> {
         } else {
             self.tell(part)?;
         }
-        let [_, end, _] = self.marks;
+        let [_, end] = self.marks;
         self.device.record(end, self.main)?;
         self.wait_for(end)
     }
@@ -362,17 +368,17 @@ impl<D: Device> GpuRank<D> {
             self.groups.end(&self.device, false);
             return entered;
         }
-        self.device.synchronize(self.main)?;
-        self.device.synchronize(self.comm)?;
+        let (streams, joins): (Vec<Stream>, Vec<Event>) = self.others.iter().map(|(_, stream, join)| (*stream, *join)).unzip();
+        let streams = || [self.main].into_iter().chain(streams.iter().copied());
+        streams().try_for_each(|stream| self.device.synchronize(stream))?;
         self.groups.end(&self.device, true);
         for graph in self.graphs.drain(..) {
             self.device.destroy_graph(graph)?;
         }
-        for event in std::mem::take(&mut self.events).into_values().chain(self.marks) {
+        for event in std::mem::take(&mut self.events).into_values().chain(self.marks).chain(joins) {
             self.device.destroy_event(event)?;
         }
-        self.device.destroy_stream(self.main)?;
-        self.device.destroy_stream(self.comm)?;
+        streams().try_for_each(|stream| self.device.destroy_stream(stream))?;
         for module in self.modules.drain(..) {
             self.device.unload(module)?;
         }

@@ -9,7 +9,7 @@
 //! | what a job asks for, as the spec says it | [`spec::Spec`] |
 //! | buffers, tasks, steps and their kernels | [`plan::Program`], [`kernel::Kernel`] |
 //! | which rank runs which program | [`plan::set::PlanSet`] |
-//! | which step of the two queues waits for which | [`waits`] |
+//! | which step waits for which of another queue | [`waits`] |
 //! | from an op on a rank's part to kernels | [`mod@lower`] |
 //! | texts of graphs, files of plans, listings | [`text`], [`plan_file`], [`packed`], [`listing`] |
 //! | what must hold of a graph, and of a plan beside it | [`mod@verify`], [`verify_plan`] |

@@ -125,14 +125,35 @@ pub struct View {
     pub bytes: u64,
 }
 
-/// The queue that a step is meant for. CPU ranks run all steps in one order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// A queue of a device. CPU ranks run all that there is in one order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stream {
     /// Computation.
     Main,
-    /// Communication.
+    /// Calls of collectives.
     Comm,
+    /// Messages; no step is meant for it.
+    Messages,
+}
+
+impl Stream {
+    /// All queues.
+    pub const ALL: [Stream; 3] = [Stream::Main, Stream::Comm, Stream::Messages];
+
+    /// Its position among them.
+    pub fn index(self) -> usize {
+        self as usize
+    }
+
+    /// Its name in listings.
+    pub fn name(self) -> &'static str {
+        match self {
+            Stream::Main => "main",
+            Stream::Comm => "comm",
+            Stream::Messages => "messages",
+        }
+    }
 }
 
 /// The origin of a step.

@@ -60,7 +60,7 @@
 //! that hold a state together [`replicas`] shows that they have the same kernels.
 //!
 //! **6 Calls and messages** ([`collectives`], [`meeting`]). Every call names distinct axes of
-//! ranks, is in the stream of communication, and moves as many bytes as its operands have. Of one
+//! ranks, is in the stream of calls, and moves as many bytes as its operands have. Of one
 //! program every member of a group makes the same calls in the same order, which is one chain for
 //! each rank and the same global order for all communicators, so that nobody waits for ever. Of
 //! several programs a lockstep run of all chains shows it, in which a send waits for its receive:

@@ -1,22 +1,24 @@
-//! Which steps of a rank's two queues must wait for which.
+//! Which steps and messages of a rank's queues must wait for which.
 //!
-//! A rank has a queue of computation and one of communication ([`Stream`]). Each runs its steps in
-//! the order of the table, and the two may run beside one another, unless two steps touch the same
-//! bytes and one of them writes: then the one that comes later in the table waits for the other.
-//! This follows from bytes and table; a plan holds none of it, and each backend derives it again.
+//! A rank has a queue of computation, one of calls and one of messages ([`Stream`]). Each runs what
+//! it has in the order of the table, and they may run beside one another, unless two steps touch
+//! the same bytes and one of them writes: then the one that comes later in the table waits for the
+//! other. This follows from bytes and table; a plan holds none of it, and each backend derives it
+//! again. (A message ends when the other rank has come to it, so calls behind it would wait for
+//! another position of a pipeline, if they shared a queue with it.)
 //!
 //! A wait is between two steps, for all micro-batches: before each launch of the first the other
 //! queue has ended the last launch of the second that the table has before it, and with it all that
-//! the other queue began earlier. So a wait is one event of a device, recorded anew by each launch.
+//! the other queue began earlier, and all that it had waited for. So a wait is one event of a
+//! device, recorded anew by each launch.
 
 use crate::plan::{Message, Program, Row, Step, Stream, Turn, View};
 use crate::verify_plan::memory::{Memory, bytes_of};
-use std::collections::VecDeque;
 use std::ops::Range;
 
-/// For each step, by its number in listings, and then for each message, the steps of the other
-/// queue that it waits for, in the order in which they were found. A message waits for steps as its
-/// queue would; steps wait for messages by numbers beyond those of steps.
+/// For each step, by its number in listings, and then for each message, what of other queues it
+/// waits for, in the order in which it was found: steps by their numbers, and messages by numbers
+/// beyond those of steps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Waits(pub Vec<Vec<usize>>);
 
@@ -33,8 +35,6 @@ pub struct Race {
 /// One launch of a step, or one message.
 #[derive(Clone, Copy)]
 struct Launch<'p> {
-    /// Its place among all launches.
-    at: usize,
     /// The step's number; messages follow all steps.
     number: usize,
     time: u64,
@@ -45,17 +45,13 @@ struct Launch<'p> {
 
 impl<'p> Launch<'p> {
     fn of_step(number: usize, time: u64, step: &'p Step) -> Launch<'p> {
-        Launch { at: 0, number, time, stream: step.stream, reads: &step.reads, writes: &step.writes }
+        Launch { number, time, stream: step.stream, reads: &step.reads, writes: &step.writes }
     }
 
     fn of_message(number: usize, time: u64, message: &'p Message) -> Launch<'p> {
         let view = std::slice::from_ref(&message.view);
         let (reads, writes): (&[View], &[View]) = if message.sends { (view, &[]) } else { (&[], view) };
-        Launch { at: 0, number, time, stream: Stream::Comm, reads, writes }
-    }
-
-    fn queue(&self) -> usize {
-        usize::from(self.stream == Stream::Comm)
+        Launch { number, time, stream: Stream::Messages, reads, writes }
     }
 
     fn bytes<'a>(&'a self, program: &'a Program, views: &'a [View]) -> impl Iterator<Item = Range<u64>> + 'a {
@@ -77,18 +73,27 @@ fn launches(program: &Program) -> impl Iterator<Item = Launch<'_>> {
             Row::Run { .. } => vec![],
         },
     };
-    program.turns().flat_map(of).enumerate().map(|(at, launch)| Launch { at, ..launch })
+    program.turns().flat_map(of)
 }
 
-/// The work that one queue has done.
+/// For each queue, how many of all launches have ended as far as they are its own: those with
+/// places below that number.
+type Ended = [usize; QUEUES];
+
+const QUEUES: usize = Stream::ALL.len();
+
+/// Takes in what `other` knows.
+fn join(known: &mut Ended, other: &Ended) {
+    known.iter_mut().zip(other).for_each(|(known, other)| *known = (*known).max(*other));
+}
+
+/// The bytes that one queue has touched.
 #[derive(Default)]
-struct Queue {
-    /// The last launch that read each byte, with its step.
+struct Touched {
+    /// The last launch that read each byte, with its number.
     read: Memory<(usize, usize)>,
-    /// The last launch that wrote each byte, with its step.
+    /// The last launch that wrote each byte, with its number.
     written: Memory<(usize, usize)>,
-    /// The launch of the other queue up to which that one has ended before what comes here.
-    known: Option<usize>,
 }
 
 /// What runs in one of the queues, and touches bytes.
@@ -116,35 +121,41 @@ pub fn derive(program: &Program) -> Waits {
     of(launches(program).map(queued), steps)
 }
 
-/// The waits of what runs in two queues, given in the order of the table, whose numbers are below
+/// The waits of what runs in queues, given in the order of the table, whose numbers are below
 /// `numbers`.
 pub fn of(all: impl Iterator<Item = Queued>, numbers: usize) -> Waits {
-    let mut waits = vec![vec![]; numbers];
-    let mut latest: Vec<Option<usize>> = vec![None; numbers];
-    let mut queues = [Queue::default(), Queue::default()];
+    let mut waits: Vec<Vec<usize>> = vec![vec![]; numbers];
+    // What has ended once the last launch of each number has.
+    let mut behind: Vec<Option<Ended>> = vec![None; numbers];
+    let mut queues: [Touched; QUEUES] = Default::default();
+    // What has ended before what each queue begins next.
+    let mut known: [Ended; QUEUES] = Default::default();
     for (at, queued) in all.enumerate() {
-        let own = usize::from(queued.stream == Stream::Comm);
-        let other = 1 - own;
-        let ended = waits[queued.number].iter().filter_map(|on: &usize| latest[*on]).max();
-        let known = queues[own].known.max(ended);
-        let needed = needed(&queued, &queues[other]).filter(|(at, _)| known.is_none_or(|known| *at > known));
-        queues[own].known = match needed {
-            Some((_, on)) => {
+        let own = queued.stream.index();
+        let known = &mut known[own];
+        waits[queued.number].iter().filter_map(|on| behind[*on].as_ref()).for_each(|ended| join(known, ended));
+        let others = (0..QUEUES).filter(|other| *other != own);
+        let mut needed: Vec<(usize, usize, usize)> =
+            others.filter_map(|other| needed(&queued, &queues[other]).map(|(at, on)| (at, on, other))).collect();
+        // The latest first: it may have waited for the others.
+        needed.sort_unstable_by(|a, b| b.cmp(a));
+        for (at, on, other) in needed {
+            if at >= known[other] {
                 waits[queued.number].push(on);
-                latest[on]
+                behind[on].iter().for_each(|ended| join(known, ended));
             }
-            None => known,
-        };
+        }
         let entry = (at, queued.number);
         queued.reads.iter().for_each(|range| queues[own].read.write(range, entry, None));
         queued.writes.iter().for_each(|range| queues[own].written.write(range, entry, None));
-        latest[queued.number] = Some(at);
+        known[own] = at + 1;
+        behind[queued.number] = Some(*known);
     }
     Waits(waits)
 }
 
-/// The last launch of the other queue that must have ended, and its number.
-fn needed(queued: &Queued, other: &Queue) -> Option<(usize, usize)> {
+/// The last launch of another queue that must have ended, and its number.
+fn needed(queued: &Queued, other: &Touched) -> Option<(usize, usize)> {
     let last = |memory: &Memory<(usize, usize)>, range: &Range<u64>| memory.touching(range).map(|entry| entry.content).max();
     let read = queued.reads.iter().filter_map(|range| last(&other.written, range)).max();
     let write = |range: &Range<u64>| last(&other.written, range).max(last(&other.read, range));
@@ -152,26 +163,33 @@ fn needed(queued: &Queued, other: &Queue) -> Option<(usize, usize)> {
 }
 
 /// Whether `waits` order all launches that touch the same bytes; written without what [`derive()`]
-/// uses, as its judge: each launch is held against all of the other queue that may still run.
+/// uses, as its judge: each launch is held against all of the other queues that may still run.
 ///
 /// # Errors
 /// The first two that are not ordered.
 pub fn check(program: &Program, Waits(waits): &Waits) -> Result<(), Race> {
-    let mut latest: Vec<Option<usize>> = vec![None; waits.len()];
-    let mut running: [VecDeque<Launch<'_>>; 2] = [VecDeque::new(), VecDeque::new()];
+    let count = program.first_steps()[program.tasks.len()] + program.messages.len();
+    // For each pair of queues how many launches of the second have ended, as the first one knows;
+    // for each number the same of its own queue, once its last launch has ended.
+    let mut seen = [[0; 3]; 3];
+    let mut then: Vec<[usize; 3]> = vec![[0; 3]; count.max(waits.len())];
+    let mut begun: [Vec<Launch<'_>>; 3] = Default::default();
     for launch in launches(program) {
-        let other = 1 - launch.queue();
-        let ended = waits.get(launch.number).into_iter().flatten().filter_map(|on| latest.get(*on).copied().flatten()).max();
-        while running[other].front().is_some_and(|front| ended.is_some_and(|ended| front.at <= ended)) {
-            running[other].pop_front();
+        let (own, number) = (launch.stream as usize, launch.number);
+        for on in waits.get(number).into_iter().flatten() {
+            for (queue, ended) in then.get(*on).into_iter().flatten().enumerate() {
+                seen[own][queue] = seen[own][queue].max(*ended);
+            }
         }
-        if let Some(earlier) = running[other].iter().find(|earlier| meet(program, earlier, &launch)) {
-            return Err(Race { earlier: (earlier.number, earlier.time), later: (launch.number, launch.time) });
+        for other in [0, 1, 2].into_iter().filter(|other| *other != own) {
+            let mut running = begun[other][seen[own][other]..].iter();
+            if let Some(earlier) = running.find(|earlier| meet(program, earlier, &launch)) {
+                return Err(Race { earlier: (earlier.number, earlier.time), later: (number, launch.time) });
+            }
         }
-        if let Some(latest) = latest.get_mut(launch.number) {
-            *latest = Some(launch.at);
-        }
-        running[launch.queue()].push_back(launch);
+        begun[own].push(launch);
+        seen[own][own] = begun[own].len();
+        then[number] = seen[own];
     }
     Ok(())
 }

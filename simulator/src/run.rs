@@ -1,9 +1,10 @@
 //! A step of training by the clock: every launch, call and message of every place on the mesh.
 //!
 //! Ranks that run the same program do the same at the same times, so one stands for all of them: a
-//! place is a position on the axes on which programs differ. Each has two queues, of kernels and of
-//! calls, which wait for one another as [`shardc_ir::waits`] derives it; a call begins when all its
-//! members have come to it. Where a device does one thing after the other, its queues are one.
+//! place is a position on the axes on which programs differ. Each has a queue of kernels, one of
+//! calls and one of messages, which wait for one another as [`shardc_ir::waits`] derives it; a call
+//! begins when all its members have come to it, a message when its two ends have. Where a device
+//! does one thing after the other, its queues are one.
 
 use crate::cluster::Device;
 use crate::kernels::Load;
@@ -97,13 +98,11 @@ struct Simulation<'s> {
 pub fn step(set: &PlanSet, device: &Device) -> Result<Step, Stuck> {
     let places = set.places(set.mesh());
     let numbers = places.iter().cloned().zip(0..).collect();
-    let mut simulation =
-        Simulation { set, device, places, numbers, messages: BTreeMap::new(), calls: BTreeMap::new() };
+    let mut simulation = Simulation { set, device, places, numbers, messages: BTreeMap::new(), calls: BTreeMap::new() };
     let costs: Vec<Vec<Vec<f64>>> = set.programs.iter().map(|program| simulation.costs(program)).collect();
     let waiting: Vec<Vec<Vec<usize>>> = set.programs.iter().map(|program| waited_for(program, device)).collect();
-    let queues: Vec<Queues> = (0..simulation.places.len())
-        .map(|at| simulation.queues(at, &costs[set.of[at]], &waiting[set.of[at]]))
-        .collect();
+    let queues: Vec<Queues> =
+        (0..simulation.places.len()).map(|at| simulation.queues(at, &costs[set.of[at]], &waiting[set.of[at]])).collect();
     let lists = queues.iter().flat_map(|queues| &queues.lists);
     let rows: Vec<Vec<Row<Token>>> = lists.map(|list| list.iter().map(|timed| timed.row.clone()).collect()).collect();
     let times = run(&rows)?;
@@ -132,7 +131,7 @@ pub fn step(set: &PlanSet, device: &Device) -> Result<Step, Stuck> {
     Ok(Step { lanes, seconds })
 }
 
-/// For each turn the earlier turns of the other queue that it waits for.
+/// For each turn the earlier turns of other queues that it waits for.
 fn waited_for(program: &Program, device: &Device) -> Vec<Vec<usize>> {
     if !device.overlap {
         return vec![vec![]; program.turns().count()];
@@ -175,7 +174,8 @@ impl Simulation<'_> {
     fn queues(&mut self, at: usize, costs: &[Vec<f64>], waits: &[Vec<usize>]) -> Queues {
         let program = &self.set.programs[self.set.of[at]];
         let overlap = self.device.overlap;
-        let mut queues = Queues { lists: if overlap { vec![vec![], vec![]] } else { vec![vec![]] }, turns: vec![] };
+        let count = if overlap { Stream::ALL.len() } else { 1 };
+        let mut queues = Queues { lists: (0..count).map(|_| vec![]).collect(), turns: vec![] };
         for (turn, what) in program.turns().enumerate() {
             let needs: Vec<Token> = waits[turn].iter().map(|on| Token::Ended(at, *on)).collect();
             let ended = Token::Ended(at, turn);
@@ -188,10 +188,10 @@ impl Simulation<'_> {
                         _ => (step.stream, vec![Row { cost, needs, gives: vec![ended] }]),
                     }
                 }
-                Turn::Exchange(row) => (Stream::Comm, self.exchange(at, program, row, needs, ended)),
+                Turn::Exchange(row) => (Stream::Messages, self.exchange(at, program, row, needs, ended)),
             };
             queues.turns.push((what, stream));
-            let queue = usize::from(overlap && stream == Stream::Comm);
+            let queue = if overlap { stream.index() } else { 0 };
             queues.lists[queue].extend(rows.into_iter().map(|row| Timed { row, turn }));
         }
         queues

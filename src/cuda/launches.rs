@@ -5,7 +5,7 @@ use shardc_codegen::table::{Part, Range, Row, Table, Work};
 use shardc_ir::columns::{Column, align};
 use shardc_ir::diagnostic::counted;
 use shardc_ir::listing::units::bytes_text;
-use shardc_ir::plan::{Program, Stream};
+use shardc_ir::plan::Program;
 
 /// The rows of the table of `program` in lines of `width` columns. Bytes are `first+count`, in
 /// hexadecimal digits and in decimal ones; `r` is read, `w` written, `u` both. A product is rows x
@@ -127,9 +127,8 @@ fn cells(program: &Program, number: usize, row: &Row) -> [String; 8] {
         }
         Work::CopyFault { from } => ("copy out the word for wrong data".to_string(), none(), all("r", &[*from])),
     };
-    let queue = if row.stream == Stream::Comm { "comm" } else { "main" };
     let after: Vec<String> = row.waits.iter().map(u32::to_string).collect();
-    [number.to_string(), queue.to_string(), work, grid, block, shared, after.join(" "), touched.join(", ")]
+    [number.to_string(), row.stream.name().to_string(), work, grid, block, shared, after.join(" "), touched.join(", ")]
 }
 
 /// A range for people.

@@ -23,7 +23,10 @@ pub fn trace(set: &PlanSet, simulation: &Simulation) -> Value {
             continue;
         }
         let program = &set.programs[lane.program];
-        for (queue, name) in [(Stream::Main, "kernels"), (Stream::Comm, "calls")] {
+        for (queue, name) in [(Stream::Main, "kernels"), (Stream::Comm, "calls"), (Stream::Messages, "messages")] {
+            if queue == Stream::Messages && program.messages.is_empty() {
+                continue;
+            }
             let name = json!({ "name": format!("rank {rank}, {name}") });
             events.push(json!({ "name": "thread_name", "ph": "M", "pid": 0, "tid": row(rank, queue), "args": name }));
         }
@@ -48,5 +51,5 @@ pub fn trace(set: &PlanSet, simulation: &Simulation) -> Value {
 
 /// The row of a rank's queue.
 fn row(rank: u64, queue: Stream) -> u64 {
-    2 * rank + u64::from(queue == Stream::Comm)
+    3 * rank + queue.index() as u64
 }

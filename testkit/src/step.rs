@@ -53,7 +53,7 @@ pub fn planned(explicit: &Graph, cx: &Context<'_>) -> Result<PlanSet, Diagnostic
         panic!("a good plan is refused: {violation}\n{text}");
     }
     for program in &programs.programs {
-        check(program, &derive(program)).unwrap_or_else(|race| panic!("the two queues race: {race:?}\n{text}"));
+        check(program, &derive(program)).unwrap_or_else(|race| panic!("the queues race: {race:?}\n{text}"));
     }
     Ok(programs)
 }

@@ -84,8 +84,9 @@ pub struct Damaged {
     /// How many events there are, and those of the beginnings and ends of parts.
     events: Cell<usize>,
     begin: Cell<Option<Event>>,
-    /// Whether no row of the part was recorded yet, and none was waited for.
-    begins: Cell<[bool; 2]>,
+    /// The event of a row that was recorded first in the part, and how many streams wait for it
+    /// and for the beginning alike.
+    opening: Cell<(Option<Event>, usize)>,
     end: Cell<Option<Event>>,
     /// How many launches there were.
     launches: Cell<usize>,
@@ -114,7 +115,7 @@ impl Open<Damaged> for Opener {
         let (word, launches, copied, held) = (Cell::new(None), Cell::new(0), RefCell::default(), RefCell::new(None));
         let (follows, asked) = (self.follows.clone(), Cell::new(false));
         let (events, begin, end) = (Cell::new(0), Cell::new(None), Cell::new(None));
-        let begins = Cell::new([false; 2]);
+        let opening = Cell::new((None, 0));
         Ok(Damaged {
             gpu,
             mistake,
@@ -127,7 +128,7 @@ impl Open<Damaged> for Opener {
             asked,
             events,
             begin,
-            begins,
+            opening,
             end,
             launches,
             copied,
@@ -164,14 +165,6 @@ impl Damaged {
         }
         *self.held.borrow_mut() = Some(next);
         Ok(())
-    }
-
-    /// Whether a record, or a wait, is the first one of a row in a part.
-    fn is_first_of_part(&self, kind: usize) -> bool {
-        let mut begins = self.begins.get();
-        let is_first = std::mem::replace(&mut begins[kind], false);
-        self.begins.set(begins);
-        is_first
     }
 
     /// Makes the call that was held back.
@@ -227,8 +220,12 @@ impl Device for Damaged {
 
     fn stream(&self) -> Result<Stream, Reason> {
         let stream = self.gpu.stream()?;
-        let [main, _] = self.streams.get();
-        self.streams.set(if main == 0 { [stream.0, 0] } else { [main, stream.0] });
+        let [main, comm] = self.streams.get();
+        self.streams.set(match (main, comm) {
+            (0, _) => [stream.0, 0],
+            (_, 0) => [main, stream.0],
+            _ => [main, comm],
+        });
         Ok(stream)
     }
 
@@ -256,13 +253,17 @@ impl Device for Damaged {
 
     fn record(&self, event: Event, stream: Stream) -> Result<(), Reason> {
         self.release()?;
-        // The other stream waits for the beginning of a part twice, by this and by a row of the
-        // table, of which either suffices where it touches nothing that the host has written.
+        // The other streams wait for the beginning of a part twice, by this and by the row of the
+        // table that is recorded first, of which either suffices where they touch nothing that the
+        // host has written.
         if self.begin.get() == Some(event) {
-            self.begins.set([true; 2]);
+            self.opening.set((None, 0));
             return self.gpu.record(event, stream);
         }
-        if self.end.get() != Some(event) && self.is_first_of_part(0) {
+        if self.end.get() != Some(event)
+            && let (None, waits) = self.opening.get()
+        {
+            self.opening.set((Some(event), waits));
             return self.gpu.record(event, stream);
         }
         if self.end.get() == Some(event) {
@@ -278,7 +279,13 @@ impl Device for Damaged {
 
     fn wait(&self, stream: Stream, event: Event) -> Result<(), Reason> {
         self.release()?;
-        if self.begin.get() == Some(event) || self.is_first_of_part(1) {
+        let (opening, waits) = self.opening.get();
+        if self.begin.get() == Some(event) {
+            self.opening.set((opening, waits + 1));
+            return self.gpu.wait(stream, event);
+        }
+        if opening == Some(event) && waits > 0 {
+            self.opening.set((opening, waits - 1));
             return self.gpu.wait(stream, event);
         }
         if self.is(Mistake::LostWait) { Ok(()) } else { self.gpu.wait(stream, event) }

@@ -205,6 +205,7 @@ fn devices_are_told_what_tables_say() {
         equals_the_table("gpt2", "pp=2", 4, "pipeline axis=pp schedule=1f1b\n", graphs);
         if is_full() {
             equals_the_table("gpt2", "dp=2 tp=2", 2, &format!("zero stage=1 axis=dp\n{BF16}"), graphs);
+            equals_the_table("gpt2", "pp=2 tp=2", 4, "pipeline axis=pp schedule=zb-h1\n", graphs);
             equals_the_table("llama", "pp=4", 4, "pipeline axis=pp schedule=1f1b\n", graphs);
             equals_the_table("resnet", "dp=4", 1, "", graphs);
         }

@@ -91,7 +91,7 @@ fn models_train_on_one_rank() {
 }
 
 /// The strategies: a mesh, micro-batches, lines of the spec.
-const MESHES: [(&str, u64, &str); 10] = [
+const MESHES: [(&str, u64, &str); 11] = [
     ("dp=2", 1, ""),
     ("tp=2", 1, ""),
     ("pp=2", 4, "pipeline axis=pp schedule=1f1b\n"),
@@ -102,6 +102,7 @@ const MESHES: [(&str, u64, &str); 10] = [
     ("pp=4", 4, "pipeline axis=pp schedule=1f1b\n"),
     ("dp=4", 1, "zero stage=3 axis=dp\n"),
     ("dp=2 tp=2", 2, "zero stage=1 axis=dp\n"),
+    ("pp=2 tp=2", 4, "pipeline axis=pp schedule=1f1b\n"),
 ];
 
 fn strategies(model: &str, few: &[usize]) {
@@ -118,7 +119,7 @@ fn strategies(model: &str, few: &[usize]) {
 #[test]
 fn strategies_train_gpt2() {
     if is_inside("trains::strategies_train_gpt2", &[]) {
-        strategies("gpt2", &[0, 2, 9]);
+        strategies("gpt2", &[0, 2, 9, 10]);
     }
 }
 

@@ -18,13 +18,19 @@ const STEPS: u64 = 2;
 pub enum First {
     /// As the table has it.
     Table,
-    Computation,
-    Communication,
+    One(Stream),
     Random(u64),
 }
 
-pub const ORDERS: [First; 6] =
-    [First::Table, First::Computation, First::Communication, First::Random(1), First::Random(2), First::Random(3)];
+pub const ORDERS: [First; 7] = [
+    First::Table,
+    First::One(Stream::Main),
+    First::One(Stream::Comm),
+    First::One(Stream::Messages),
+    First::Random(1),
+    First::Random(2),
+    First::Random(3),
+];
 
 /// All that the host, other ranks and the next step see.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -207,19 +213,19 @@ fn order(runs: &[Run<'_>], first: First) -> Vec<usize> {
     if let First::Table = first {
         return (0..runs.len()).collect();
     }
-    let (calls, others): (Vec<usize>, Vec<usize>) = (0..runs.len()).partition(|at| runs[*at].row.stream == Stream::Comm);
-    let queues = [others, calls];
-    let (mut next, mut ended, mut out) = ([0, 0], vec![false; runs.len()], vec![]);
+    let queues = Stream::ALL.map(|stream| (0..runs.len()).filter(|at| runs[*at].row.stream == stream).collect::<Vec<_>>());
+    let (mut next, mut ended, mut out) = ([0; 3], vec![false; runs.len()], vec![]);
     let mut random = Random(if let First::Random(seed) = first { seed } else { 0 });
     while out.len() < runs.len() {
         let can =
             |queue: usize| queues[queue].get(next[queue]).filter(|at| runs[**at].needs.iter().all(|on| ended[*on])).copied();
-        let preferred = match first {
-            First::Computation | First::Table => 0,
-            First::Communication => 1,
-            First::Random(_) => random.below(2),
+        let (preferred, way) = match first {
+            First::Table => (0, 1),
+            First::One(stream) => (stream.index(), 1),
+            First::Random(_) => (random.below(3), 1 + random.below(2)),
         };
-        let found = can(preferred).map(|at| (preferred, at)).or_else(|| can(1 - preferred).map(|at| (1 - preferred, at)));
+        let mut in_turn = [0, way, 2 * way].into_iter().map(|by| (preferred + by) % 3);
+        let found = in_turn.find_map(|queue| can(queue).map(|at| (queue, at)));
         let (queue, at) = found.expect("waits are for what the table has earlier");
         (ended[at], next[queue]) = (true, next[queue] + 1);
         out.push(at);

@@ -25,7 +25,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Models, meshes, micro-batches and lines of the jobs.
-const JOBS: [(&str, &str, u64, &str); 7] = [
+const JOBS: [(&str, &str, u64, &str); 8] = [
     ("mlp", "dp=2", 1, ""),
     ("mlp", "dp=2", 4, "zero stage=1 axis=dp\n"),
     ("resnet", "dp=2", 2, "batchnorm statistics=microbatch\n"),
@@ -33,6 +33,7 @@ const JOBS: [(&str, &str, u64, &str); 7] = [
     ("resnet", "pp=2", 4, "pipeline axis=pp schedule=1f1b\nbatchnorm statistics=microbatch\n"),
     ("mlp", "pp=2 dp=2", 4, "pipeline axis=pp schedule=zb-h1\n"),
     ("mlp", "dp=1", 1, ""),
+    ("mlp", "pp=2 tp=2", 4, "pipeline axis=pp schedule=1f1b\n"),
 ];
 
 /// Mutants of each class that are tried for each program; `SHARDC_MUTANTS` times as many where it

@@ -114,7 +114,7 @@ pub const CLASSES: [Class; 16] = [
     }),
     ("other queue", |table, random| {
         let row = pick(table, random, |_| true)?;
-        row.stream = if row.stream == Stream::Main { Stream::Comm } else { Stream::Main };
+        row.stream = Stream::ALL[(row.stream.index() + 1 + random.below(2)) % 3];
         Some(format!("{:?}", row.stream))
     }),
     ("order", |table, random| {

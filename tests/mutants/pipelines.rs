@@ -8,6 +8,7 @@ mod positions;
 mod rows;
 mod slots;
 
+pub use jobs::all as all_jobs;
 pub use positions::other_kinds;
 
 use crate::sets::{

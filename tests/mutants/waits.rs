@@ -1,11 +1,12 @@
-//! The two queues of a rank under the waits that follow from its program: whatever one queue does
+//! The queues of a rank under the waits that follow from its program: whatever one queue does
 //! before the other, the results are those of the table. Mutants lack a wait, or wait for another
-//! step.
+//! step. Of programs with messages, plain sets say what a launch comes behind.
 
 use super::harm::Good;
 use super::jobs;
+use super::pipelines;
 use super::ranks::{Launch, Turn, launches};
-use shardc_ir::plan::{Program, Stream};
+use shardc_ir::plan::{Program, Stream, Turn as Told};
 use shardc_ir::waits::{Waits, check, derive};
 use shardc_testkit::random::Random;
 use std::io::Write;
@@ -70,9 +71,10 @@ fn mutate(program: &Program, waits: &Waits, random: &mut Random) -> Option<(Wait
         let on = mutant.0[step].remove(at);
         return Some((mutant, format!("step {step} does not wait for {on}")));
     }
-    let steps: Vec<Stream> = program.tasks.iter().flat_map(|task| &task.steps).map(|step| step.stream).collect();
+    let steps = program.tasks.iter().flat_map(|task| &task.steps).map(|step| step.stream);
+    let streams: Vec<Stream> = steps.chain(program.messages.iter().map(|_| Stream::Messages)).collect();
     let before = mutant.0[step][at];
-    let others: Vec<usize> = (0..steps.len()).filter(|i| *i != before && steps[*i] == steps[before]).collect();
+    let others: Vec<usize> = (0..streams.len()).filter(|i| *i != before && streams[*i] == streams[before]).collect();
     let other = random.pick(&others)?;
     mutant.0[step][at] = other;
     Some((mutant, format!("step {step} waits for {other}, not {before}")))
@@ -104,4 +106,98 @@ fn harmful_waits_are_rejected() {
     std::io::stderr().write_all(text.as_bytes()).expect("stderr is open");
     assert!(missed.is_empty(), "{} harmful waits are accepted:\n{}", missed.len(), missed.concat());
     assert!(harmful * 2 > tried && rejected * 10 >= tried * 9, "{text}");
+}
+
+/// A launch, or a message of an exchange: its number, its queue, the bytes that it reads and those
+/// that it writes.
+type Run = (usize, Stream, [Vec<[u64; 2]>; 2]);
+
+/// All that a program runs, in the order of its table.
+fn runs(program: &Program) -> Vec<Run> {
+    let bytes = |view: &shardc_ir::plan::View, time: u64| {
+        let buffer = &program.buffers[view.buffer.index()];
+        let start = buffer.offset + time % buffer.slots * buffer.slot_bytes + view.offset;
+        [start, start + view.bytes]
+    };
+    let steps: Vec<usize> = program.tasks.iter().map(|task| task.steps.len()).collect();
+    let mut runs = vec![];
+    for turn in program.turns() {
+        match turn {
+            Told::Launch(launch) => {
+                let step = program.step(launch);
+                let [reads, writes] =
+                    [&step.reads, &step.writes].map(|views| views.iter().map(|view| bytes(view, launch.time)).collect());
+                let number = steps[..launch.task].iter().sum::<usize>() + launch.step;
+                runs.push((number, step.stream, [reads, writes]));
+            }
+            Told::Exchange(row) => {
+                for (number, time) in program.exchanged(row) {
+                    let message = &program.messages[number];
+                    let (own, none) = (vec![bytes(&message.view, time)], vec![]);
+                    let touched = if message.sends { [own, none] } else { [none, own] };
+                    runs.push((steps.iter().sum::<usize>() + number, Stream::Messages, touched));
+                }
+            }
+        }
+    }
+    runs
+}
+
+/// The first two runs that touch the same bytes, of which none comes behind the other.
+fn race(runs: &[Run], Waits(waits): &Waits) -> Option<(usize, usize)> {
+    let meet = |a: &[[u64; 2]], b: &[[u64; 2]]| a.iter().any(|x| b.iter().any(|y| x[0].max(y[0]) < x[1].min(y[1])));
+    // For each run all that has ended when it begins.
+    let mut before: Vec<Vec<bool>> = vec![];
+    let mut latest = vec![None; waits.len()];
+    for (at, (number, stream, [reads, writes])) in runs.iter().enumerate() {
+        let mut ended = vec![false; runs.len()];
+        let in_queue = (0..at).rev().find(|other| runs[*other].1 == *stream);
+        for on in waits[*number].iter().filter_map(|on: &usize| latest[*on]).chain(in_queue) {
+            let behind: &Vec<bool> = &before[on];
+            ended.iter_mut().zip(behind).for_each(|(ended, behind)| *ended |= behind);
+            ended[on] = true;
+        }
+        let clash = |other: &usize| {
+            let [read, written] = &runs[*other].2;
+            meet(written, writes) || meet(written, reads) || meet(read, writes)
+        };
+        if let Some(other) = (0..at).filter(|other| !ended[*other]).find(clash) {
+            return Some((runs[other].0, *number));
+        }
+        before.push(ended);
+        latest[*number] = Some(at);
+    }
+    None
+}
+
+#[test]
+fn waits_of_three_queues_are_judged_as_plain_sets_say() {
+    let (mut tried, mut wrong, mut lost) = (0, 0, 0);
+    let of_messages = |program: &Program, waits: &Waits| {
+        let Waits(waits) = waits;
+        let steps: usize = program.tasks.iter().map(|task| task.steps.len()).sum();
+        let waiting = waits[steps..].iter().filter(|on| !on.is_empty()).count();
+        [waiting, waits[..steps].iter().flatten().filter(|on| **on >= steps).count()]
+    };
+    let mut found = [0; 2];
+    for (number, job) in pipelines::all_jobs().iter().enumerate() {
+        let mut random = Random(900 + number as u64);
+        for program in &job.plans.set.programs {
+            let (runs, waits) = (runs(program), derive(program));
+            assert_eq!((check(program, &waits), race(&runs, &waits)), (Ok(()), None), "{}", job.name);
+            of_messages(program, &waits).iter().zip(&mut found).for_each(|(own, found)| *found += own);
+            for _ in 0..super::tries(8) {
+                let Some((mutant, what)) = mutate(program, &waits, &mut random) else { continue };
+                let has_race = race(&runs, &mutant).is_some();
+                assert_eq!(check(program, &mutant).is_err(), has_race, "{}: {what}", job.name);
+                tried += 1;
+                wrong += usize::from(has_race);
+                lost += usize::from(what.contains("does not wait"));
+            }
+        }
+    }
+    let text = format!("waits of pipelines: {tried} mutants, {lost} without a wait, {wrong} with a race\n");
+    std::io::stderr().write_all(text.as_bytes()).expect("stderr is open");
+    assert!(found.iter().all(|found| *found > 20), "messages wait, and are waited for: {found:?}");
+    assert!(tried > 100 && wrong * 2 > tried, "{text}");
 }

@@ -5,12 +5,15 @@
 //!    room for partial results are apart, and only launches of the main queue use the last two.
 //! 2. **Translation.** Each row is what the generators make of its step again: the function and its
 //!    launch, or what cuBLASLt is told; the step's operands at their bytes. The sections run in the
-//!    order of the program, so the calls of all communicators have its one order, which is proven
-//!    to meet on all ranks. A product of cuBLASLt may carry out a second step as well: `seconds`
-//!    shows that nothing is lost by it.
+//!    order of the program, so calls and messages have its one order, which is proven to meet on
+//!    all ranks: in that order each can go on when all before it have ended, whatever the queues,
+//!    as rows wait for earlier ones only. Calls of collectives have a queue and messages another
+//!    one, which share no communicator. A product of cuBLASLt may carry out a second step as well:
+//!    `seconds` shows that nothing is lost by it.
 //! 3. **Order.** Over two steps, one behind the other, any two rows of which one writes what the
 //!    other touches are ordered by their queue or by waits, as they are in the program. Within a
-//!    queue that is the order of the table; a wait orders what its queue began up to then.
+//!    queue that is the order of the table; a wait orders what its queue began up to then, and what
+//!    that queue knew to have ended, of any other queue.
 //! 4. **Accesses.** What a launch touches lies inside its operands, and no result is written by two
 //!    threads (see [`crate::bounds`]).
 //! 5. **Limits.** Every GPU takes the grid, the block and its shared memory.
@@ -150,7 +153,7 @@ fn check_room(table: &Table, program: &Program) -> Result<(), Reason> {
             let is_behind = end > table.arena && range.bytes > 0;
             let is_one_place = range.start >= start || end <= start && range.start >= table.arena;
             if is_behind && (row.stream != Stream::Main || !is_one_place) {
-                return Err(wrong("uses what lies behind the arena with other bytes, or in the other queue"));
+                return Err(wrong("uses what lies behind the arena with other bytes, or in another queue"));
             }
         }
     }
@@ -197,39 +200,52 @@ fn told(program: &Program, section: &Section, step: Option<u32>) -> String {
     }
 }
 
-/// A run of a row that may not have ended.
+/// The runs of a queue that some other queue does not know to have ended.
+#[derive(Default)]
 struct Running {
-    /// Its place among the runs of its queue.
-    at: usize,
-    number: usize,
-    touches: [Vec<Bytes<u64>>; 2],
+    /// How many ended before them.
+    gone: usize,
+    /// For each its row's number, and what it touches.
+    left: VecDeque<(usize, [Vec<Bytes<u64>>; 2])>,
 }
 
-/// Chapter 3. What a queue knows of the other one is up to which run that has ended before its own
-/// next run begins.
+/// For each queue how many of its runs have ended.
+type Ended = [usize; Stream::ALL.len()];
+
+/// Chapter 3.
 fn check_order(table: &Table, program: &Program) -> Result<(), Reason> {
-    let microbatches = program.mesh.microbatches();
-    let rows = *table.first_rows().last().unwrap_or(&0);
-    // For each row its last run, as its place in its queue.
-    let mut latest: Vec<Option<usize>> = vec![None; rows];
-    let streams: Vec<Stream> = table.sections.iter().flat_map(|section| &section.rows).map(|row| row.stream).collect();
-    let mut running: [VecDeque<Running>; 2] = [VecDeque::new(), VecDeque::new()];
-    let mut begun = [0; 2];
-    for ran in (0..STEPS).flat_map(|_| table.runs(microbatches)) {
-        let own = usize::from(ran.row.stream == Stream::Comm);
-        let of_other = ran.row.waits.iter().filter(|on| streams[**on as usize] != ran.row.stream);
-        if let Some(ended) = of_other.filter_map(|on| latest[*on as usize]).max() {
-            while running[1 - own].front().is_some_and(|front| front.at <= ended) {
-                running[1 - own].pop_front();
-            }
+    let rows: Vec<&Row> = table.sections.iter().flat_map(|section| &section.rows).collect();
+    let queues: Vec<usize> =
+        Stream::ALL.into_iter().filter(|s| rows.iter().any(|row| row.stream == *s)).map(Stream::index).collect();
+    // What each queue knows to have ended before its own next run begins, and for each row what has
+    // ended when its last run has.
+    let mut known: [Ended; Stream::ALL.len()] = Default::default();
+    let mut behind: Vec<Ended> = vec![Ended::default(); rows.len()];
+    let mut running: [Running; Stream::ALL.len()] = Default::default();
+    for ran in (0..STEPS).flat_map(|_| table.runs(program.mesh.microbatches())) {
+        let own = ran.row.stream.index();
+        for on in &ran.row.waits {
+            let ended = behind[*on as usize];
+            known[own].iter_mut().zip(ended).for_each(|(known, ended)| *known = ended.max(*known));
         }
         let touches = ran.touches();
-        if let Some(other) = running[1 - own].iter().find(|other| meet(&other.touches, &touches)) {
-            return Err(reason!("row {} does not wait for row {}, which touches the same bytes", ran.number, other.number));
+        for queue in queues.iter().copied().filter(|queue| *queue != own) {
+            let Running { gone, left } = &running[queue];
+            let may_run = left.range(known[own][queue] - gone..);
+            if let Some((other, _)) = { may_run }.find(|(_, other)| meet(other, &touches)) {
+                return Err(reason!("row {} does not wait for row {other}, which touches the same bytes", ran.number));
+            }
         }
-        latest[ran.number] = Some(begun[own]);
-        running[own].push_back(Running { at: begun[own], number: ran.number, touches });
-        begun[own] += 1;
+        running[own].left.push_back((ran.number, touches));
+        known[own][own] = running[own].gone + running[own].left.len();
+        behind[ran.number] = known[own];
+        // What all know to have ended is no longer compared with anything.
+        for (queue, Running { gone, left }) in running.iter_mut().enumerate() {
+            let ended = queues.iter().filter(|other| **other != queue).map(|other| known[*other][queue]).min();
+            let ended = ended.unwrap_or(known[queue][queue]);
+            left.drain(..ended - *gone);
+            *gone = ended;
+        }
     }
     Ok(())
 }

@@ -29,8 +29,8 @@ fn used(row: &Row, start: u64) -> u64 {
     ends.max().unwrap_or(0)
 }
 
-/// The rows that each row waits for, by the rule that a program's steps do. The queue of
-/// communication begins behind what the host has written, and the host reads when it has ended.
+/// The rows that each row waits for, by the rule that a program's steps do. The queues of
+/// communication begin behind what the host has written, and the host reads when they have ended.
 fn waits_of(program: &Program, table: &Table) -> Vec<BTreeSet<u32>> {
     let firsts = table.first_rows();
     let microbatches = program.mesh.microbatches();
@@ -40,11 +40,13 @@ fn waits_of(program: &Program, table: &Table) -> Vec<BTreeSet<u32>> {
     };
     let waits = waits::of(table.runs(microbatches).map(queued), firsts[table.sections.len()]);
     let mut waits: Vec<BTreeSet<u32>> = waits.0.into_iter().map(|on| on.into_iter().map(|on| on as u32).collect()).collect();
-    let of_comm = |ran: Ran<'_>| (ran.row.stream == Stream::Comm).then_some(ran.number);
-    let comm: Vec<usize> = table.runs(microbatches).filter_map(of_comm).collect();
-    if let (Some(first), Some(last)) = (comm.first().copied(), comm.last().copied()) {
-        waits[first].insert(firsts[1] as u32 - 1);
-        waits[firsts[table.sections.len() - 1]].insert(last as u32);
+    for stream in Stream::ALL.into_iter().filter(|stream| *stream != Stream::Main) {
+        let of_stream = |ran: Ran<'_>| (ran.row.stream == stream).then_some(ran.number);
+        let rows: Vec<usize> = table.runs(microbatches).filter_map(of_stream).collect();
+        if let (Some(first), Some(last)) = (rows.first().copied(), rows.last().copied()) {
+            waits[first].insert(firsts[1] as u32 - 1);
+            waits[firsts[table.sections.len() - 1]].insert(last as u32);
+        }
     }
     waits
 }

@@ -36,7 +36,7 @@ pub fn of(program: &Program, kernels: &mut Kernels) -> (Vec<Section>, Vec<Run>) 
     }
     for messages in exchanges {
         let ends = messages.iter().map(|m| end(program, &program.messages[*m as usize])).collect();
-        let row = row(Stream::Comm, Work::Exchange { ends });
+        let row = row(Stream::Messages, Work::Exchange { ends });
         sections.push(Section { part: Part::Exchange(messages), rows: vec![row] });
     }
     sections.push(Section { part: Part::End, rows: ending(program) });

@@ -109,7 +109,7 @@ pub struct StepReport<'p> {
     pub bytes_touched: u64,
     /// Who takes part, where it is a message.
     pub message: Option<CallReport<'p>>,
-    /// The steps of the other queue that it waits for.
+    /// The steps and messages of other queues that it waits for.
     pub after: Vec<usize>,
 }
 

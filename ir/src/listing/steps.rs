@@ -11,7 +11,7 @@ use super::units::{bytes_text, count_text};
 use super::{Expand, Options};
 use crate::diagnostic::counted;
 use crate::names::matches_scope;
-use crate::plan::{Program, Stream, When};
+use crate::plan::{Program, When};
 
 /// A group of more ranks is abbreviated.
 const MAX_GROUP: usize = 8;
@@ -184,7 +184,7 @@ impl Steps<'_> {
         };
         Cells {
             number: page.range(step.number, last.number),
-            stream: if step.stream == Stream::Main { "main" } else { "comm" },
+            stream: step.stream.name(),
             result,
             op,
             operands,

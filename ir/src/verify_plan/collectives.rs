@@ -13,8 +13,8 @@ pub fn check(program: &Program) -> Result<u64, Violation> {
     let mut calls = 0;
     for ((number, _, step), times) in numbered(program).zip(program.times().into_iter().flatten()) {
         let Kernel::Collective(call) = &step.kernel else {
-            if step.stream == Stream::Comm {
-                return Err(violation::at(number, step, "computes in the stream of communication"));
+            if step.stream != Stream::Main {
+                return Err(violation::at(number, step, "computes in another stream than that of computation"));
             }
             continue;
         };
@@ -29,7 +29,7 @@ pub fn check(program: &Program) -> Result<u64, Violation> {
 
 fn check_call(program: &Program, step: &Step, call: &Collective) -> Result<(), Reason> {
     if step.stream != Stream::Comm {
-        return Err("calls a collective in the stream of computation".into());
+        return Err("calls a collective in another stream than that of calls".into());
     }
     let members: u64 = call.axes.iter().map(|a| program.mesh.size(*a)).product();
     let operands = call.operands(members)?;

@@ -248,12 +248,17 @@ impl World {
     /// A stream has come to calls: what they read goes to the other ranks.
     pub fn begin(&mut self, device: usize, by: &Toucher<'_>, group: &Group) -> Result<(), Problem> {
         for call in &group.calls {
-            let Some(comm) = self.nccl.comms.get(&call.comm) else {
+            let Some(comm) = self.nccl.comms.get_mut(&call.comm) else {
                 return Err(failed("its communicator was destroyed".into()));
             };
             if comm.is_aborted || comm.is_stopped {
                 continue;
             }
+            if comm.last.is_some_and(|(stream, number)| !by.clock.covers(stream, number)) {
+                let text = "its communicator is in use by another stream, which it does not wait for";
+                return Err(failed(text.into()));
+            }
+            comm.last = Some((by.stream, by.number));
             let ([read, written], which, size) = (call.touches(comm), call.which(comm), comm.size);
             call.apart(comm).map_err(failed)?;
             if written > 0 {

@@ -50,6 +50,8 @@ pub struct Comm {
     pub is_aborted: bool,
     /// Whether calls wait until they are done.
     pub is_blocking: bool,
+    /// The stream that came to it last, and the operation's number there.
+    pub last: Option<(u64, u64)>,
     /// Collectives so far.
     pub collectives: u64,
     /// Messages so far, by the other rank and whether they are sent.
@@ -205,6 +207,7 @@ impl World {
             is_part: false,
             is_aborted: false,
             is_blocking,
+            last: None,
             collectives: 0,
             messages: HashMap::new(),
             splits: 0,

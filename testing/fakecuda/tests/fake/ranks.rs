@@ -98,6 +98,22 @@ fn messages_go_around_in_groups() {
     });
 }
 
+#[test]
+fn one_communicator_in_two_streams_is_told() {
+    let report = "its communicator is in use by another stream";
+    wrong("ranks::one_communicator_in_two_streams_is_told", report, |rank, device, id| {
+        let (comm, z) = (cuda::join(id, 2, rank)?, cuda::allocate(N * 4)?);
+        sum(device, comm)?;
+        cuda::group_begin()?;
+        cuda::send(device.x, N, 1 - rank, comm, device.b)?;
+        cuda::recv(z, N, 1 - rank, comm, device.b)?;
+        cuda::group_end()?;
+        cuda::wait_stream(device.a)?;
+        cuda::wait_stream(device.b)?;
+        cuda::leave(comm)
+    });
+}
+
 /// Waits until a communicator is ready.
 fn settle(comm: usize) -> Answer {
     loop {
