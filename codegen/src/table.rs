@@ -5,8 +5,8 @@
 //! one behind the step. Its order says which section runs when, and with which micro-batches. The
 //! rows of a queue run in the order of the table: one has kernels, products and copies, one calls,
 //! one messages. A row that waits for another begins when the last run of that one has ended, and
-//! with it all that its queue began earlier, and what that had waited for. So a wait is one event of
-//! the device, which each run records anew.
+//! with it all that its queue began earlier, and what that had waited for. So a wait is one event
+//! of the device, which each run records anew.
 
 mod bytes;
 mod check;

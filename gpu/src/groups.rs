@@ -20,7 +20,8 @@ pub struct Groups {
 
 impl Groups {
     /// Joins all ranks, then the ranks of each group, in one order on all ranks, and all ranks once
-    /// more where there are messages: those of all programs, as a group may be of ranks with several.
+    /// more where there are messages: those of all programs, as a group may be of ranks with
+    /// several.
     ///
     /// # Errors
     /// If a rank does not come, or NCCL fails.

@@ -1,6 +1,6 @@
-//! The queues of a rank under the waits that follow from its program: whatever one queue does before
-//! the other, the results are those of the table. Mutants lack a wait, or wait for another step. Of
-//! programs with messages, plain sets say what a launch comes behind.
+//! The queues of a rank under the waits that follow from its program: whatever one queue does
+//! before the other, the results are those of the table. Mutants lack a wait, or wait for another
+//! step. Of programs with messages, plain sets say what a launch comes behind.
 
 use super::harm::Good;
 use super::jobs;
