@@ -33,8 +33,8 @@ use std::thread;
 const STEPS: usize = 9;
 
 /// Measures this machine with so many threads for each number of `ranks`, over models of its own
-/// and over `jobs`, each of which is timed for its own number of ranks. `note` is told what is going
-/// on.
+/// and over `jobs`, each of which is timed for its own number of ranks. `note` is told what is
+/// going on.
 ///
 /// # Errors
 /// If a job cannot be trained, or the machine fails.

@@ -10,9 +10,11 @@
 //! use shardc::simulation::cluster;
 //! use std::path::Path;
 //!
-//! let base = "batch 1536\nloss cross_entropy logits=logits labels=labels\noptimizer adamw lr=1e-4\n";
-//! let wish = Wish { ranks: 1024, memory: Some("80GB".to_string()), cluster: cluster("a100").unwrap(), threads: 2 };
-//! let found = search(Path::new("gpt3.onnx"), Path::new("job.shard"), base, &wish, |_| ()).unwrap();
+//! let base = "batch 1536\nloss cross_entropy logits=logits labels=y\noptimizer adamw lr=1e-4\n";
+//! let (memory, cluster) = (Some("80GB".to_string()), cluster("a100").unwrap());
+//! let wish = Wish { ranks: 1024, memory, cluster, threads: 2 };
+//! let (model, path) = (Path::new("gpt3.onnx"), Path::new("job.shard"));
+//! let found = search(model, path, base, &wish, |_| ()).unwrap();
 //! println!("{}", found.best[0].spec);
 //! ```
 

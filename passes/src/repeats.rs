@@ -2,11 +2,11 @@
 //! with fewer of them.
 //!
 //! Before: `%x`, then ninety-six blocks that read what the one before gives and parameters of their
-//! own, then a head. After: the same with two. What a plan of a deep model holds, computes and sends
-//! follows from plans of shallow ones, since each block adds the same.
+//! own, then a head. After: the same with two. What a plan of a deep model holds, computes and
+//! sends follows from plans of shallow ones, since each block adds the same.
 //!
-//! A block ends where no value but one goes on, besides those that all blocks read. Blocks are equal
-//! if they have the same ops over the same types in the same order.
+//! A block ends where no value but one goes on, besides those that all blocks read. Blocks are
+//! equal if they have the same ops over the same types in the same order.
 
 use crate::rewrite::{mapped, rebuild, rebuild_nodes};
 use shardc_ir::builder::Builder;

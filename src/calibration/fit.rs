@@ -76,8 +76,8 @@ fn link(ranks: u64, calls: &[(CommunicationKind, f64, f64)], peaks: Peaks) -> Li
     Link { name: "memory".to_string(), ranks: Some(ranks), start: 0.0, hop, bandwidth: peaks.bytes / 4.0, calls: costs }
 }
 
-/// A time of a call of no bytes, and a rate, whose errors, as parts of what was seen, have the least
-/// squares.
+/// A time of a call of no bytes, and a rate, whose errors, as parts of what was seen, have the
+/// least squares.
 fn call(seen: &[(f64, f64)]) -> CallCost {
     let (mut a, mut b, mut c, mut d, mut e) = (0.0, 0.0, 0.0, 0.0, 0.0);
     for (bytes, seconds) in seen.iter().filter(|(_, seconds)| *seconds > 0.0) {

@@ -1,9 +1,9 @@
 //! How long a candidate takes, and what it holds, without a plan of it.
 //!
 //! A piece is a plan of the model with one and with two of its blocks, on the ranks of one stage
-//! and with two micro-batches; every further block adds what the second one did. A pipeline is then a
-//! sum: its stages take even parts of a micro-batch's time, and its schedule says how long they wait
-//! and how many micro-batches they hold.
+//! and with two micro-batches; every further block adds what the second one did. A pipeline is then
+//! a sum: its stages take even parts of a micro-batch's time, and its schedule says how long they
+//! wait and how many micro-batches they hold.
 
 use super::candidate::{Again, Candidate, Order};
 use super::exact::Job;
@@ -186,8 +186,9 @@ pub fn estimate(candidate: &Candidate, piece: &Piece, job: &Job) -> Estimate {
     Estimate { seconds, bytes: stage.lasting + held * stage.kept + stage.passing }
 }
 
-/// The pieces of several keys, made by all threads of the machine. Keys that differ in samples alone
-/// are made from few samples to many, until even the stages of the longest pipeline do not fit.
+/// The pieces of several keys, made by all threads of the machine. Keys that differ in samples
+/// alone are made from few samples to many, until even the stages of the longest pipeline do not
+/// fit.
 pub fn pieces(job: &Job, keys: &BTreeSet<Key>, threads: usize) -> BTreeMap<Key, Piece> {
     let mut groups: BTreeMap<Key, Vec<Key>> = BTreeMap::new();
     keys.iter().for_each(|key| groups.entry(Key { samples: 0, ..*key }).or_default().push(*key));

@@ -61,7 +61,8 @@ impl Job {
         self.repeats.as_ref().map_or(0, |repeats| of(repeats.between()))
     }
 
-    /// The whole job as a candidate says, planned and simulated; `None` where there is no such plan.
+    /// The whole job as a candidate says, planned and simulated; `None` where there is no such
+    /// plan.
     pub fn simulated(&self, candidate: &Candidate) -> Option<(PlanSet, Simulation)> {
         let set = self.recognised[2].planned(&self.graph, &candidate.spec(&self.base))?;
         let simulation = Simulation::of_programs(&set, self.tokens, self.model_flops, &self.cluster).ok()?;

@@ -20,8 +20,8 @@ pub struct Space {
     pub whole_batch: bool,
 }
 
-/// Over more ranks than these there are so many ways that those go which hardly ever win: tokens that
-/// are whole beside split layers, and micro-batches whose samples are no power of two.
+/// Over more ranks than these there are so many ways that those go which hardly ever win: tokens
+/// that are whole beside split layers, and micro-batches whose samples are no power of two.
 const MANY: u64 = 64;
 
 /// More micro-batches than so many times the pipeline's positions gain nothing that matters.

@@ -1,5 +1,5 @@
-//! GPTs of any size without weights: every parameter is external data in a file that does not exist.
-//! For plans of models that no machine of ours could hold.
+//! GPTs of any size without weights: every parameter is external data in a file that does not
+//! exist. For plans of models that no machine of ours could hold.
 
 use crate::onnx::{float, graph, initializer, input, int, int_list, ints, model, node, output, raw, string};
 use tract_onnx::pb;
