@@ -19,6 +19,8 @@ pub fn fit(ranks: u64, peaks: Peaks, observed: Observed) -> Device {
         groups.entry((load.form, load.dtype)).or_default().push((*load, *seconds));
     }
     let mut costs: Vec<KernelCost> = groups.iter().map(|((form, dtype), seen)| cost(vec![*form], vec![*dtype], seen)).collect();
+    let products = costs.iter().filter(|cost| cost.forms == [Form::Contract] && cost.types == [DType::F32]);
+    let peak = products.map(|cost| cost.flops).fold(peaks.flops / ranks as f64, f64::max);
     // What was not seen is taken for a mean of all that was.
     costs.push(KernelCost { samples: vec![], ..cost(vec![], vec![], &kernels) });
     Device {
@@ -26,7 +28,7 @@ pub fn fit(ranks: u64, peaks: Peaks, observed: Observed) -> Device {
         memory: None,
         overlap: false,
         step: median(beside),
-        peak: BTreeMap::from([(DType::F32, peaks.flops / ranks as f64)]),
+        peak: BTreeMap::from([(DType::F32, peak)]),
         kernels: costs,
         links: if ranks > 1 { vec![link(ranks, &calls, peaks)] } else { vec![] },
     }
@@ -76,24 +78,32 @@ fn link(ranks: u64, calls: &[(CommunicationKind, f64, f64)], peaks: Peaks) -> Li
     Link { name: "memory".to_string(), ranks: Some(ranks), start: 0.0, hop, bandwidth: peaks.bytes / 4.0, calls: costs }
 }
 
-/// A time of a call of no bytes, and a rate, whose errors, as parts of what was seen, have the
-/// least squares.
+/// A time of a call of no bytes, and a rate: the line through what was seen whose errors, as parts
+/// of what it says itself, are the least, so that calls that were disturbed hardly count.
 fn call(seen: &[(f64, f64)]) -> CallCost {
-    let (mut a, mut b, mut c, mut d, mut e) = (0.0, 0.0, 0.0, 0.0, 0.0);
-    for (bytes, seconds) in seen.iter().filter(|(_, seconds)| *seconds > 0.0) {
-        let (x, y) = (1.0 / seconds, bytes / seconds);
-        a += x * x;
-        b += x * y;
-        c += y * y;
-        d += x;
-        e += y;
+    const ROUNDS: usize = 32;
+    let mean = seen.iter().map(|(_, seconds)| seconds).sum::<f64>() / seen.len().max(1) as f64;
+    let (mut start, mut slope) = (mean, 0.0);
+    for _ in 0..ROUNDS {
+        let [mut n, mut x, mut xx, mut y, mut xy] = [0.0; 5];
+        for (bytes, seconds) in seen {
+            let told = (start + slope * bytes).max(LEAST);
+            let weight = 1.0 / told / (seconds - told).abs().max(LEAST);
+            n += weight;
+            x += weight * bytes;
+            xx += weight * bytes * bytes;
+            y += weight * seconds;
+            xy += weight * bytes * seconds;
+        }
+        let spread = n * xx - x * x;
+        slope = if spread > 0.0 { ((n * xy - x * y) / spread).max(0.0) } else { 0.0 };
+        start = if n > 0.0 { ((y - slope * x) / n).max(0.0) } else { mean };
     }
-    let det = a * c - b * b;
-    let least = seen.iter().map(|(_, seconds)| *seconds).fold(f64::INFINITY, f64::min);
-    let (start, slope) = if det > 0.0 { ((d * c - e * b) / det, (a * e - b * d) / det) } else { (0.0, 0.0) };
-    let start = if start > 0.0 { start } else { least.min(1.0) };
     CallCost { start: rounded(start), bandwidth: rounded(rises(1.0 / slope)) }
 }
+
+/// No call takes less than this.
+const LEAST: f64 = 1e-7;
 
 /// Four digits, which are more than was measured.
 fn rounded(number: f64) -> f64 {

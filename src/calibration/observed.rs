@@ -6,6 +6,7 @@ use shardc_ir::kernel::{CommunicationKind, Kernel};
 use shardc_ir::plan::set::PlanSet;
 use shardc_ir::plan::{Program, Turn};
 use shardc_simulator::kernels::Load;
+use std::time::Duration;
 
 /// Kernels and calls with the seconds that they took, and the seconds of steps that no rank used.
 #[derive(Debug, Default)]
@@ -30,7 +31,12 @@ impl Observed {
         for (rank, turns) in first.turns.iter().enumerate() {
             let program = programs.of_rank(programs.mesh(), rank as u64);
             for (at, turn) in turns.iter().enumerate() {
-                let times = steps.iter().filter_map(|step| own_time(step.turns.get(rank)?, at));
+                let is_alike = programs.programs.len() == 1 && is_call(program, turn.turn);
+                let time = |step: &TimedStep| match is_alike {
+                    true => call_time(&step.turns, at),
+                    false => own_time(step.turns.get(rank)?, at),
+                };
+                let times = steps.iter().filter_map(time);
                 self.turn(program, turn.turn, median(times.collect()));
             }
         }
@@ -63,11 +69,29 @@ impl Observed {
     }
 }
 
+fn is_call(program: &Program, turn: Turn) -> bool {
+    matches!(turn, Turn::Launch(launch) if matches!(program.step(launch).kernel, Kernel::Collective(_)))
+}
+
+/// How long a call took of ranks that all run the same turns: from when the last of them came to it
+/// until the last of them went on. Who was woken goes on late, and is the one that others wait for
+/// in the next call.
+fn call_time(turns: &[Vec<Timed>], at: usize) -> Option<f64> {
+    let start = turns.iter().map(|turns| turns.get(at).map(|turn| turn.start)).max()??;
+    let end = turns.iter().map(|turns| until(turns, at)).max()??;
+    Some(end.saturating_sub(start).as_secs_f64())
+}
+
+/// When a rank goes on from a turn.
+fn until(turns: &[Timed], at: usize) -> Option<Duration> {
+    let turn = turns.get(at)?;
+    Some(turns.get(at + 1).map_or(turn.start + turn.time, |next| next.start))
+}
+
 /// How long a rank was busy with a turn: until the next one begins, without what it waited.
 fn own_time(turns: &[Timed], at: usize) -> Option<f64> {
     let turn = turns.get(at)?;
-    let until = turns.get(at + 1).map_or(turn.start + turn.time, |next| next.start);
-    Some((until - turn.start).saturating_sub(turn.waited).as_secs_f64())
+    Some((until(turns, at)? - turn.start).saturating_sub(turn.waited).as_secs_f64())
 }
 
 /// The middle one; of none 0.
