@@ -63,7 +63,7 @@ const WAVE: usize = 8;
 const DOUBT: f64 = 0.15;
 
 /// A table of embeddings is split with the layers if it has at least this part of all parameters.
-const LARGE: f64 = 0.005;
+const LARGE: f64 = 0.001;
 
 /// What is looked for.
 #[derive(Debug, Clone)]

@@ -234,7 +234,7 @@ impl Training {
         {
             return Err(crate::job::of_step(&job, executor, step, what, &data.batch(step)));
         }
-        let saved = saved.transpose()?.flatten();
+        let saved = saved.transpose()?.unwrap_or_default();
         Ok(Trained { job, executor, summary, saved })
     }
 

@@ -47,7 +47,7 @@ fn it_stops_between_two_steps_and_goes_on_to_the_same_end() {
     assert!(training.step().unwrap().is_none() && training.step().unwrap().is_none());
     let stopped = training.finish().unwrap();
     assert_eq!((stopped.summary.steps, stopped.summary.end), (3, Some(End::Stopped)));
-    assert_eq!(stopped.saved.unwrap().step, 3);
+    assert_eq!(stopped.saved.last().unwrap().step, 3);
 
     let resume = Checkpoint::find(&here.join("run")).unwrap();
     let rest = job(&here, lines).train(Options { resume, saving: saving(), ..digits(6) }).unwrap().run(|_| {}).unwrap();
@@ -72,7 +72,7 @@ fn a_checkpoint_is_kept_whenever_it_is_asked_for() {
             training.checkpoint().unwrap();
         }
     }
-    let last = training.finish().unwrap().saved.unwrap();
+    let last = training.finish().unwrap().saved.pop().unwrap();
     assert!(last.step == 4 && last.result.is_ok(), "{last:?}");
     let mut steps: Vec<u64> = Vec::new();
     for entry in fs::read_dir(here.join("run")).unwrap() {

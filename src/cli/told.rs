@@ -62,7 +62,7 @@ impl Told {
     }
 
     /// Tells of a checkpoint that could not be saved, or removed.
-    fn saved(&self, Saved { step, result, left }: &Saved) {
+    pub fn saved(&self, Saved { step, result, left }: &Saved) {
         if let Err(why) = result {
             self.note(&format!("warning: no checkpoint of step {step}: {why}; training goes on"));
         }

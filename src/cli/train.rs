@@ -219,7 +219,9 @@ impl Train {
     ) -> Result<(), Failure> {
         let mut written = vec![];
         let mut lost = None;
-        if let Some(saved) = &trained.saved {
+        let (last, before) = trained.saved.split_last().unzip();
+        before.into_iter().flatten().for_each(|saved| told.saved(saved));
+        if let Some(saved) = last {
             saved.left.iter().for_each(|left| note(&format!("warning: {left}")));
             match &saved.result {
                 Ok(path) => written.push(format!("checkpoint in `{}`", path.display())),

@@ -92,21 +92,23 @@ fn spread(recognised: Graph, spec: &Spec) -> Option<PlanSet> {
     planning::plan(&graph, &cx).ok()
 }
 
-/// A model as it is recognised, for each batch that it was asked for.
+/// A model as it is recognised, for each batch that it was asked for, and each set of lines that name
+/// its values.
 #[derive(Debug, Default)]
-pub struct Recognised(Mutex<BTreeMap<u64, Option<Arc<Graph>>>>);
+pub struct Recognised(Mutex<BTreeMap<(u64, String), Option<Arc<Graph>>>>);
 
 impl Recognised {
     /// The programs of `graph` over the ranks of a spec; `None` where the passes refuse it.
     pub fn planned(&self, graph: &Graph, text: &str) -> Option<PlanSet> {
         let spec = parsed(text)?;
-        let batch = spec.batch.as_ref()?.value.size;
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&batch).cloned();
+        let names: String = text.lines().filter(|line| line.starts_with("shard")).collect();
+        let key = (spec.batch.as_ref()?.value.size, names);
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
         let recognised = match known {
             Some(known) => known,
             None => {
                 let made = shardc_passes::recognise(graph.clone(), &context(&spec)).ok().map(Arc::new);
-                self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(batch, made.clone());
+                self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key, made.clone());
                 made
             }
         };

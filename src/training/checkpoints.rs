@@ -145,9 +145,9 @@ impl Checkpoints {
         data: &Dataset,
         validations: Validations,
         is_good: bool,
-    ) -> Result<Option<Saved>, ExecutionError> {
+    ) -> Result<Vec<Saved>, ExecutionError> {
         let before = if is_good { self.save(executor, data, validations)? } else { None };
         self.saver.settle();
-        Ok(self.saver.news().or(before))
+        Ok(before.into_iter().chain(self.saver.news()).collect())
     }
 }

@@ -17,8 +17,9 @@ pub struct Trained {
     pub executor: Executor,
     /// What was done.
     pub summary: Summary,
-    /// What became of the last checkpoint, if checkpoints are kept.
-    pub saved: Option<Saved>,
+    /// What became of the checkpoints that were not told of before, the last one at the end, if
+    /// checkpoints are kept.
+    pub saved: Vec<Saved>,
 }
 
 #[cfg(feature = "onnx")]
