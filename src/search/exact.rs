@@ -95,7 +95,10 @@ fn spread(recognised: Graph, spec: &Spec) -> Option<PlanSet> {
 /// A model as it is recognised, for each batch that it was asked for, and each set of lines that name
 /// its values.
 #[derive(Debug, Default)]
-pub struct Recognised(Mutex<BTreeMap<(u64, String), Option<Arc<Graph>>>>);
+pub struct Recognised(Mutex<BTreeMap<Asked, Option<Arc<Graph>>>>);
+
+/// A batch, and the lines that name values.
+type Asked = (u64, String);
 
 impl Recognised {
     /// The programs of `graph` over the ranks of a spec; `None` where the passes refuse it.
