@@ -35,9 +35,11 @@ use estimate::{Key, ROOM, estimate, pieces};
 use exact::{Job, planned};
 use shardc_frontend::spec;
 use shardc_ir::diagnostic::Diagnostic;
-use shardc_ir::graph::Graph;
+use shardc_ir::graph::{Graph, State};
+use shardc_ir::listing::communication;
 use shardc_ir::ops::Op;
-use shardc_ir::plan::StateRole;
+use shardc_ir::plan::set::PlanSet;
+use shardc_ir::plan::{Program, StateRole};
 use shardc_ir::spec::{Spec, ZeroStage};
 use shardc_simulator::cluster::Cluster;
 use shardc_simulator::model;
@@ -191,11 +193,9 @@ fn in_parallel<T: Sync, R: Send>(items: &[T], threads: usize, work: impl Fn(&T) 
 }
 
 /// Bytes that all ranks send in a step.
-fn sent(set: &shardc_ir::plan::set::PlanSet) -> u64 {
+fn sent(set: &PlanSet) -> u64 {
     let each = set.mesh().world_size() / set.of.len() as u64;
-    let of = |program: &shardc_ir::plan::Program| {
-        shardc_ir::listing::communication(program).iter().map(|communication| communication.bytes_sent).sum::<u64>()
-    };
+    let of = |program: &Program| communication(program).iter().map(|calls| calls.bytes_sent).sum::<u64>();
     let sums: Vec<u64> = set.programs.iter().map(of).collect();
     set.of.iter().map(|program| sums[*program] * each).sum()
 }
@@ -276,7 +276,7 @@ fn bytes(text: &str) -> Result<u64, Error> {
 
 /// The large tables that indices are looked up in, with their rows.
 fn tables(graph: &Graph) -> Vec<(String, u64)> {
-    let elements = |state: &shardc_ir::graph::State| state.ty.elements() as f64;
+    let elements = |state: &State| state.ty.elements() as f64;
     let all: f64 = graph.states.iter().filter(|state| state.role == StateRole::Parameter).map(elements).sum();
     let read = graph.nodes().filter(|(_, node)| matches!(node.op, Op::Gather(_))).filter_map(|(_, node)| {
         match &graph.def(*node.operands.first()?).op {

@@ -29,7 +29,7 @@ use shardc_ir::plan::{Program, Turn};
 use shardc_simulator::cluster::Cluster;
 use shardc_simulator::kernels::Load;
 use shardc_simulator::model;
-use shardc_simulator::run::{Event, Step, step};
+use shardc_simulator::run::{Event, Lane, Step, step};
 use shardc_simulator::totals::Totals;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -147,7 +147,7 @@ impl Simulation {
         let step = step(set, device).map_err(|_| Diagnostic::error("these ranks wait for one another for ever"))?;
         let seconds = step.seconds;
         let each = world_size / step.lanes.len() as u64;
-        let place = |lane: &shardc_simulator::run::Lane| {
+        let place = |lane: &Lane| {
             let program = &set.programs[lane.program];
             let NamedSizes(all) = coordinates(program, set.mesh().rank(&lane.coordinates));
             let differs = |(name, _): &(String, u64)| set.axes.iter().any(|axis| set.mesh().name(*axis) == *name);

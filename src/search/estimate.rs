@@ -12,7 +12,7 @@ use shardc_ir::listing::summary;
 use shardc_ir::plan::set::PlanSet;
 use shardc_ir::plan::{BufferKind, Program, Turn};
 use shardc_ir::spec::ZeroStage;
-use shardc_simulator::run::step;
+use shardc_simulator::run::{Step, step};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What is estimated at up to so much more than there is may fit all the same.
@@ -121,7 +121,7 @@ pub fn short_blocks(count: usize) -> [usize; 2] {
     if count > SHORT[1] { SHORT } else { [count, count] }
 }
 
-fn numbers(set: &PlanSet, step: &shardc_simulator::run::Step, is_loop: bool) -> Numbers {
+fn numbers(set: &PlanSet, step: &Step, is_loop: bool) -> Numbers {
     let program = set.fullest();
     let held = summary(program);
     let kept = kept(program) as f64;

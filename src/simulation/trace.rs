@@ -5,6 +5,7 @@ use super::{Simulation, kind_name};
 use serde_json::{Value, json};
 use shardc_ir::plan::set::PlanSet;
 use shardc_ir::plan::{Stream, Turn};
+use shardc_simulator::run::Lane;
 
 /// Meshes of more ranks have rows for the first rank of each place only.
 const MOST_ROWS: u64 = 64;
@@ -15,9 +16,7 @@ pub fn trace(set: &PlanSet, simulation: &Simulation) -> Value {
     let mut events = vec![];
     for rank in 0..mesh.world_size() {
         let coordinates = mesh.coordinates(rank);
-        let is_here = |lane: &&shardc_simulator::run::Lane| {
-            set.axes.iter().all(|axis| lane.coordinates[axis.index()] == coordinates[axis.index()])
-        };
+        let is_here = |lane: &&Lane| set.axes.iter().all(|axis| lane.coordinates[axis.index()] == coordinates[axis.index()]);
         let Some(lane) = simulation.step.lanes.iter().find(is_here) else { continue };
         if mesh.world_size() > MOST_ROWS && lane.coordinates != coordinates {
             continue;
