@@ -97,3 +97,61 @@ fn members(mesh: &Mesh, axes: &[AxisId]) -> Vec<u64> {
     }
     all.iter().map(|place| mesh.rank(place)).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::Cluster;
+
+    /// Nodes of eight, a connection out of the node for each rank.
+    fn device(hops: [f64; 2]) -> Device {
+        let text = format!(
+            "name = \"nodes\"\n[[device]]\noverlap = true\npeak = {{}}\n[[device.kernel]]\nstart = 0\nflops = 1\nbytes = 1\n\
+             [[device.link]]\nname = \"near\"\nranks = 8\nhop = {}\nbandwidth = 100.0\n\
+             [[device.link]]\nname = \"far\"\nhop = {}\nbandwidth = 10.0\n",
+            hops[0], hops[1]
+        );
+        Cluster::read(&text).expect("a cluster").devices.swap_remove(0)
+    }
+
+    fn mesh(dp: u64, tp: u64) -> Mesh {
+        Mesh::new([("dp".to_string(), dp), ("tp".to_string(), tp)], 1)
+    }
+
+    const DP: AxisId = AxisId(0);
+    const TP: AxisId = AxisId(1);
+
+    #[test]
+    fn bytes_take_the_slowest_way_of_the_ring() {
+        let device = device([0.0, 0.0]);
+        let seconds = |mesh: &Mesh, axes: &[AxisId]| device.call_seconds(mesh, axes, CollectiveKind::AllReduce, 400);
+        assert_eq!(seconds(&mesh(2, 8), &[TP]), 4.0, "within a node");
+        assert_eq!(seconds(&mesh(2, 8), &[DP]), 40.0, "one member in each node");
+        assert_eq!(seconds(&mesh(4, 4), &[DP]), 20.0, "two members in each node, which share the way out");
+        assert_eq!(seconds(&mesh(2, 8), &[DP, TP]), 5.0, "eight members in each node");
+        assert_eq!(seconds(&mesh(16, 1), &[TP]), 0.0, "a group of one sends nothing");
+    }
+
+    #[test]
+    fn hops_are_those_of_a_ring_or_of_a_tree() {
+        let device = device([1.0, 10.0]);
+        let seconds = |axes: &[AxisId], kind| device.call_seconds(&mesh(4, 8), axes, kind, 0);
+        assert_eq!(seconds(&[TP], CollectiveKind::AllGather), 7.0);
+        assert_eq!(seconds(&[DP, TP], CollectiveKind::AllGather), 28.0 + 30.0);
+        assert_eq!(seconds(&[TP], CollectiveKind::AllReduce), 2.0 * 3.0, "a tree of eight");
+        assert_eq!(seconds(&[DP, TP], CollectiveKind::AllReduce), 2.0 * (3.0 + 20.0), "a tree of four nodes of eight");
+    }
+
+    #[test]
+    fn members_that_all_send_to_all_leave_by_their_own_connections() {
+        let device = device([0.0, 0.0]);
+        let seconds = device.call_seconds(&mesh(2, 8), &[DP, TP], CollectiveKind::AllToAll, 1500);
+        assert_eq!(seconds, 1500.0 * 8.0 / 15.0 / 10.0);
+    }
+
+    #[test]
+    fn a_message_takes_the_nearest_link() {
+        let device = device([1.0, 10.0]);
+        assert_eq!([device.message_seconds(0, 7, 100), device.message_seconds(7, 8, 100)], [2.0, 20.0]);
+    }
+}

@@ -157,3 +157,41 @@ impl Device {
         self.kernels.iter().find(|cost| cost.is_of(load)).map_or(0.0, |cost| cost.seconds(load))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::Tiles;
+
+    fn cost() -> KernelCost {
+        let (forms, types, samples) = (vec![], vec![], vec![]);
+        KernelCost { forms, types, start: 1.0, flops: 10.0, bytes: 100.0, tiles: None, samples }
+    }
+
+    fn load(flops: u64, bytes: u64) -> Load {
+        let work = Work { flops, read: bytes, written: 0 };
+        Load { form: Form::Contract, dtype: DType::F32, work, results: 4, row: 8 }
+    }
+
+    #[test]
+    fn a_kernel_takes_the_longer_of_both() {
+        assert_eq!([cost().seconds(&load(50, 100)), cost().seconds(&load(50, 1000))], [6.0, 11.0]);
+    }
+
+    #[test]
+    fn the_last_tiles_do_not_fill_all_units() {
+        // Of two results a tile, so two tiles, which take as long as three do.
+        let tiles = KernelCost { tiles: Some(Tiles { results: 2, units: 3, terms: 0.0 }), ..cost() };
+        assert_eq!(tiles.seconds(&load(80, 0)), 1.0 + 8.0 * 1.5);
+        // Ten terms, whose beginning and end cost as much as ten more.
+        let terms = KernelCost { tiles: Some(Tiles { results: 4, units: 1, terms: 10.0 }), ..cost() };
+        assert_eq!(terms.seconds(&load(80, 0)), 1.0 + 8.0 * 2.0);
+    }
+
+    #[test]
+    fn a_kernel_that_was_timed_takes_what_it_took() {
+        let timed = KernelCost { samples: vec![[50.0, 100.0, 8.0, 18.0], [5e6, 1e7, 8.0, 1e5]], ..cost() };
+        assert!((timed.seconds(&load(50, 100)) / 18.0 - 1.0).abs() < 1e-3);
+        assert!(timed.seconds(&load(55, 110)) > 12.0, "one that is much like it is as slow");
+    }
+}
