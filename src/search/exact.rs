@@ -92,8 +92,8 @@ fn spread(recognised: Graph, spec: &Spec) -> Option<PlanSet> {
     planning::plan(&graph, &cx).ok()
 }
 
-/// A model as it is recognised, for each batch that it was asked for, and each set of lines that name
-/// its values.
+/// A model as it is recognised, for each batch that it was asked for, and each set of lines that
+/// name its values.
 #[derive(Debug, Default)]
 pub struct Recognised(Mutex<BTreeMap<Asked, Option<Arc<Graph>>>>);
 
