@@ -29,22 +29,20 @@ pub use estimate::Estimate;
 use crate::error::Error;
 use crate::import::import;
 use crate::simulation::Simulation;
-use crate::training::tokens;
 use candidate::Base;
 use estimate::{Key, ROOM, estimate, pieces};
-use exact::{Job, planned};
+use exact::Job;
 use shardc_frontend::spec;
-use shardc_ir::diagnostic::Diagnostic;
-use shardc_ir::graph::{Graph, State};
+use shardc_ir::diagnostic::{Diagnostic, counted};
 use shardc_ir::listing::communication;
+use shardc_ir::listing::units::bytes_text;
 use shardc_ir::ops::Op;
+use shardc_ir::plan::Program;
 use shardc_ir::plan::set::PlanSet;
-use shardc_ir::plan::{Program, StateRole};
-use shardc_ir::spec::{Spec, ZeroStage};
 use shardc_simulator::cluster::Cluster;
-use shardc_simulator::model;
 use space::Space;
 use std::collections::BTreeSet;
+use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -63,9 +61,6 @@ const WAVE: usize = 8;
 
 /// Estimates may be so much too low or too high, as a part, before a better plan is missed.
 const DOUBT: f64 = 0.15;
-
-/// A table of embeddings is split with the layers if it has at least this part of all parameters.
-const LARGE: f64 = 0.001;
 
 /// What is looked for.
 #[derive(Debug, Clone)]
@@ -113,29 +108,57 @@ pub struct Found {
 ///
 /// # Errors
 /// All that is wrong with the model or the spec; if nothing fits.
-pub fn search(model: &Path, path: &Path, text: &str, wish: &Wish, note: impl Fn(&str) + Sync) -> Result<Search, Error> {
+pub fn search(model: &Path, path: &Path, text: &str, wish: &Wish, note: impl Fn(&str)) -> Result<Search, Error> {
     let (job, space) = prepare(model, path, text, wish)?;
     let candidates = space.candidates();
-    let keys: BTreeSet<Key> = candidates.iter().map(|candidate| Key::of(candidate, job.base.batch)).collect();
-    note(&format!("{} ways to spread {} blocks over {} ranks", candidates.len(), job.blocks, job.ranks));
-    let pieces = pieces(&job, &keys, wish.threads);
-    let piece = |candidate: &Candidate| pieces.get(&Key::of(candidate, job.base.batch)).copied();
-    let estimated = candidates.iter().filter_map(|candidate| Some((*candidate, estimate(candidate, &piece(candidate)?, &job))));
-    let mut fitting: Vec<(Candidate, Estimate)> =
-        estimated.filter(|(_, estimate)| estimate.bytes <= job.memory as f64 * ROOM).collect();
+    note(&format!("{} to spread {} over {}", ways(candidates.len()), blocks(&job), counted(job.ranks, "rank")));
+    let estimated = estimated(&job, &candidates, wish.threads);
+    let mut fitting: Vec<(Candidate, Estimate)> = match candidates.len() <= FEW {
+        true => estimated.clone(),
+        false => estimated.iter().filter(|(_, estimate)| estimate.bytes <= job.memory as f64 * ROOM).copied().collect(),
+    };
     fitting.sort_by(|(a, x), (b, y)| x.seconds.total_cmp(&y.seconds).then_with(|| a.cmp(b)));
-    note(&format!("{} of them fit by estimate; planning the best", fitting.len()));
-    let (best, planned) = whole(&job, &fitting, wish.threads);
+    note(&format!("{} of them may fit; planning the best", fitting.len()));
+    let (mut best, planned) = whole(&job, &fitting, wish.threads);
+    let fits = in_parallel(&best, wish.threads, |found| job.evaluation_fits(&found.candidate));
+    let mut fits = fits.into_iter();
+    best.retain(|_| fits.next() == Some(true));
     if best.is_empty() {
-        let least = fitting.iter().map(|(_, estimate)| estimate.bytes).fold(f64::INFINITY, f64::min);
-        let error = Diagnostic::error(format!("nothing that was tried fits {} ranks of {} bytes", wish.ranks, job.memory));
-        let help = match least.is_finite() {
-            true => format!("the least was about {least:.0} bytes; more ranks share more"),
-            false => "no candidate could be planned; more ranks share more".to_string(),
-        };
-        return Err(error.help(help).into());
+        return Err(nothing_fits(&job, &estimated).into());
     }
     Ok(Search { best, candidates: candidates.len(), fitting: fitting.len(), planned })
+}
+
+fn ways(count: usize) -> String {
+    counted(count as u64, "way")
+}
+
+fn blocks(job: &Job) -> String {
+    match job.whole.blocks {
+        1 => "a model without equal blocks".to_string(),
+        blocks => format!("{blocks} equal blocks"),
+    }
+}
+
+/// The candidates of which there is a plan, with what it should come to.
+fn estimated(job: &Job, candidates: &[Candidate], threads: usize) -> Vec<(Candidate, Estimate)> {
+    let keys: BTreeSet<Key> = candidates.iter().map(|candidate| Key::of(candidate, job.base.batch)).collect();
+    let pieces = pieces(job, &keys, candidates.len() > FEW, threads);
+    let of = |candidate: &Candidate| {
+        let piece = pieces.get(&Key::of(candidate, job.base.batch))?;
+        Some((*candidate, estimate(candidate, piece, job)))
+    };
+    candidates.iter().filter_map(of).collect()
+}
+
+fn nothing_fits(job: &Job, estimated: &[(Candidate, Estimate)]) -> Diagnostic {
+    let Job { ranks, memory, .. } = job;
+    let error = Diagnostic::error(format!("nothing that was tried fits {} of {}", counted(*ranks, "rank"), bytes_text(*memory)));
+    let least = estimated.iter().map(|(_, estimate)| estimate.bytes).fold(f64::INFINITY, f64::min);
+    error.help(match least.is_finite() {
+        true => format!("the least that was found is about {} on a rank; more ranks share more", bytes_text(least as u64)),
+        false => "no plan of it was found for so many ranks".to_string(),
+    })
 }
 
 /// Every way that [`search()`] compares, as a spec.
@@ -186,7 +209,7 @@ fn in_parallel<T: Sync, R: Send>(items: &[T], threads: usize, work: impl Fn(&T) 
     };
     let mut made: Vec<(usize, R)> = thread::scope(|scope| {
         let started: Vec<_> = (0..threads).map(|_| scope.spawn(share)).collect();
-        started.into_iter().flat_map(|thread| thread.join().unwrap_or_default()).collect()
+        started.into_iter().flat_map(|thread| thread.join().unwrap_or_else(|bug| resume_unwind(bug))).collect()
     });
     made.sort_by_key(|(at, _)| *at);
     made.into_iter().map(|(_, made)| made).collect()
@@ -202,89 +225,32 @@ fn sent(set: &PlanSet) -> u64 {
 
 /// The job of a search, and the space of its candidates.
 fn prepare(model: &Path, path: &Path, text: &str, wish: &Wish) -> Result<(Job, Space), Error> {
+    // What is wrong with the user's own text is told with its places.
     let spec = spec::parse(path, text)?;
     spec.require_training()?;
-    let graph = import(model, &spec, true, false)?.graph;
     let batch = spec.batch.as_ref().map_or(1, |batch| batch.value.size);
-    let (repeats, short, short_blocks) = Job::shortened(&graph);
-    let mut base = Base::new(text, batch);
-    base.blocks = repeats.as_ref().and_then(|repeats| repeats.scopes(&graph));
-    base.tables = tables(&graph);
     let device = wish.cluster.device(wish.ranks).map_err(|why| Diagnostic::error(format!("the cluster does not fit: {why}")))?;
-    let memory = match &wish.memory {
-        Some(memory) => bytes(memory)?,
-        None => {
-            device.memory.ok_or_else(|| Diagnostic::error("the memory of a rank is not known").help("`--memory 80GB` says it"))?
+    let memory = match (&wish.memory, device.memory) {
+        (Some(memory), _) => bytes(memory)?,
+        (None, Some(memory)) => memory,
+        (None, None) => {
+            let error = Diagnostic::error("the memory of a rank is not known");
+            return Err(error.help("`--memory 80GB` says it").into());
         }
     };
-    base.memory = wish.memory.clone();
     let near = device.links.first().and_then(|link| link.ranks).unwrap_or(wish.ranks);
+    let mut base = Base::new(text, batch);
+    base.memory.clone_from(&wish.memory);
+    let graph = import(model, &spec, true, false)?.graph;
     let whole_batch = graph.nodes().any(|(_, node)| matches!(node.op, Op::BatchNorm(_))) && spec.batchnorm.is_none();
-    let blocks = repeats.as_ref().map_or(1, |repeats| repeats.count() as u64);
-    let (ranks, has_scopes) = (wish.ranks, base.blocks.is_some());
-    let space = Space { ranks, near, batch, blocks, has_scopes, whole_batch };
-    let one = Candidate {
-        pp: 1,
-        dp: 1,
-        fsdp: 1,
-        tp: 1,
-        sequence: false,
-        zero: ZeroStage::Replicated,
-        microbatches: 1,
-        order: Order::Plain,
-        again: Again::Nothing,
-    };
-    let mut job = Job {
-        base,
-        graph,
-        repeats,
-        blocks,
-        short,
-        short_blocks,
-        recognised: Default::default(),
-        ranks,
-        memory,
-        cluster: wish.cluster.clone(),
-        tokens: None,
-        model_flops: None,
-    };
-    job.describe(&one, &spec)?;
+    let job = Job::new(base, graph, spec.labels().map(|labels| labels.value.as_str()), memory, wish)?;
+    let (blocks, has_scopes) = (job.whole.blocks, job.base.blocks.is_some());
+    let space = Space { ranks: wish.ranks, near, batch, blocks, has_scopes, whole_batch };
     Ok((job, space))
-}
-
-impl Job {
-    /// Finds tokens and operations of a step from the job on one rank, which must compile.
-    fn describe(&mut self, one: &Candidate, spec: &Spec) -> Result<(), Error> {
-        let mut base = self.base.clone();
-        base.memory = None;
-        let text = one.spec(&base);
-        let parsed = spec::parse(Path::new("one-rank.shard"), &text)?;
-        let cx = shardc_passes::Context { spec: &parsed, mode: shardc_passes::Mode::Train, verify: false };
-        let whole = shardc_passes::run(self.graph.clone(), &cx)?;
-        self.model_flops = Some(model::flops(&whole));
-        let is_label = |name: &str| spec.labels().is_some_and(|labels| labels.value == name);
-        self.tokens = planned(&self.short[0], &text).and_then(|set| tokens(&set, is_label));
-        Ok(())
-    }
 }
 
 /// The bytes that a size in a spec is.
 fn bytes(text: &str) -> Result<u64, Error> {
     let spec = spec::parse(Path::new("--memory"), &format!("device memory={text}\n"))?;
-    spec.device_memory.map(|memory| memory.value).ok_or_else(|| Diagnostic::error("no size").into())
-}
-
-/// The large tables that indices are looked up in, with their rows.
-fn tables(graph: &Graph) -> Vec<(String, u64)> {
-    let elements = |state: &State| state.ty.elements() as f64;
-    let all: f64 = graph.states.iter().filter(|state| state.role == StateRole::Parameter).map(elements).sum();
-    let read = graph.nodes().filter(|(_, node)| matches!(node.op, Op::Gather(_))).filter_map(|(_, node)| {
-        match &graph.def(*node.operands.first()?).op {
-            Op::State(read) => Some(read.state.index()),
-            _ => None,
-        }
-    });
-    let is_large = |state: &usize| elements(&graph.states[*state]) >= LARGE * all;
-    let states: BTreeSet<usize> = read.filter(is_large).collect();
-    states.into_iter().map(|state| &graph.states[state]).map(|state| (state.name.clone(), state.ty.shape[0])).collect()
+    spec.device_memory.map(|memory| memory.value).ok_or_else(|| Diagnostic::error("`--memory` names no size").into())
 }

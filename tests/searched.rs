@@ -19,9 +19,9 @@ use support::shardc;
 const JOBS: [(&str, u64, &str, &str, &str); 20] = [
     ("mlp", 1, "1GB", "a100", ""),
     ("mlp", 2, "1GB", "a100", ""),
-    ("mlp", 2, "200KB", "h100", ""),
+    ("mlp", 2, "1200KB", "h100", ""),
     ("mlp", 4, "1GB", "h100", ""),
-    ("mlp", 4, "120KB", "a100", ""),
+    ("mlp", 4, "700KB", "a100", ""),
     ("mlp", 8, "1GB", "h200", ""),
     ("gpt2", 1, "1GB", "a100", ""),
     ("gpt2", 2, "1GB", "a100", ""),
@@ -52,6 +52,7 @@ fn seconds(graph: &Graph, text: &str, memory: u64, wish: &Wish) -> Option<f64> {
 
 #[test]
 fn the_best_of_all_is_found() {
+    let mut estimated = 0;
     for (number, (model, ranks, memory, name, lines)) in JOBS.into_iter().enumerate() {
         let text = spec(model, "", 1, lines).replace("mesh \n", "");
         let job = Job::new(&format!("searched-{number}"), model, &text);
@@ -67,14 +68,15 @@ fn the_best_of_all_is_found() {
             (Ok(found), Some((least, text))) => {
                 let first = &found.best[0];
                 println!("job {number}: {} ways, {} planned, {:.1} us", all.len(), found.planned, least * 1e6);
+                estimated += usize::from(found.planned < found.fitting);
                 assert_eq!(first.simulation.seconds, least, "job {number}: found\n{}\nbut there is\n{text}", first.spec);
                 assert!(first.simulation.peak_bytes <= limit);
                 assert!(found.best.windows(2).all(|pair| pair[0].simulation.seconds <= pair[1].simulation.seconds));
             }
-            (Err(error), None) => println!("job {number}: {error}"),
             (found, best) => panic!("job {number}: {found:?} and {best:?}"),
         }
     }
+    assert!(estimated >= 10, "estimates left something out in {estimated} jobs only");
 }
 
 #[test]
@@ -94,6 +96,16 @@ fn the_best_spec_compiles_to_what_was_promised() {
 }
 
 #[test]
+fn a_spec_that_spreads_the_job_already_is_no_hindrance() {
+    let lines = "shard \"*.c_fc.weight\" [tp, -]\n";
+    let job = Job::new("searched-spread", "gpt2", &spec("gpt2", "dp=2 tp=2", 2, lines));
+    let arguments = ["plan", &job.model, "--spec", "job.shard", "--ranks", "2", "--memory", "1GB", "-o", "best.shard"];
+    shardc(&job.here, &arguments).expect(0);
+    let best = std::fs::read_to_string(job.here.join("best.shard")).unwrap();
+    assert!(best.contains("optimizer adamw") && !best.contains("c_fc"), "{best}");
+}
+
+#[test]
 fn what_cannot_be_searched_is_told() {
     let job = Job::new("searched-wrong", "mlp", &spec("mlp", "", 1, "").replace("mesh \n", ""));
     let plan = |more: &[&str]| shardc(&job.here, &[&["plan", &job.model, "--spec", "job.shard", "--ranks", "2"], more].concat());
@@ -101,7 +113,8 @@ fn what_cannot_be_searched_is_told() {
         let ran = plan(more).expect(1);
         assert!(ran.err.contains(words), "{}", ran.err);
     };
-    told(&["--memory", "1KB"], "nothing that was tried fits");
+    told(&["--memory", "1KB"], "nothing that was tried fits 2 ranks of 1000 B");
+    told(&["--memory", "1KB"], "the least that was found is about");
     told(&["--memory", "much"], "must be a size");
     told(&["--cluster", "none.toml"], "the cluster cannot be read");
     std::fs::write(job.here.join("odd.toml"), "name = 1").unwrap();

@@ -123,6 +123,14 @@ fn this_machine_is_a_cluster() {
 }
 
 #[test]
+fn more_ranks_than_the_models_of_a_calibration_have_heads_are_measured() {
+    let job = Job::new("simulated-wide", "mlp", "");
+    let ran = shardc(&job.here, &["calibrate", "--ranks", "8", "--threads", "2", "-o", "here.toml"]).expect(0);
+    assert!(ran.err.contains("left out:"), "{}", ran.err);
+    assert!(fs::read_to_string(job.here.join("here.toml")).unwrap().contains("ranks = 8"));
+}
+
+#[test]
 fn a_wrong_cluster_is_told() {
     let job = Job::new("simulated-wrong", "mlp", &spec("mlp", "dp=2", 1, ""));
     shardc(&job.here, &["compile", &job.model, "--spec", "job.shard", "-o", "plan", "--no-certificate"]).expect(0);

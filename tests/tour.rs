@@ -21,10 +21,17 @@ fn listings_of_the_tour_are_those_of_the_program() {
         let (block, _) = block.split_once("```").unwrap();
         let (command, shown) = block.split_once('\n').unwrap();
         let words: Vec<&str> = command.trim_start_matches("$ shardc ").split(' ').collect();
-        if !["inspect", "verify", "explain"].contains(&words[0]) || words[1] != PLAN || shown.is_empty() {
+        let is_held = ["inspect", "verify", "explain", "simulate"].contains(&words[0]) && words[1] == PLAN || words[0] == "plan";
+        if !is_held || shown.is_empty() {
             continue;
         }
-        let arguments: Vec<&str> = words.iter().map(|word| if *word == PLAN { plan.as_str() } else { word }).collect();
+        let of_repository = |word: &str| match word.strip_prefix("examples/") {
+            Some(rest) => example(rest),
+            None if word == PLAN => plan.clone(),
+            None => word.to_string(),
+        };
+        let arguments: Vec<String> = words.iter().map(|word| of_repository(word)).collect();
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let printed = shardc(&here, &arguments).expect(0).out;
         let mut rest = printed.lines();
         for line in shown.lines().filter(|line| line.trim() != "…") {
@@ -32,5 +39,5 @@ fn listings_of_the_tour_are_those_of_the_program() {
         }
         listings += 1;
     }
-    assert_eq!(listings, 3);
+    assert_eq!(listings, 5);
 }

@@ -111,25 +111,26 @@ fn read_error(path: &Path, error: &std::io::Error) -> Error {
 }
 
 fn report(found: &Search) -> Report<'_> {
-    let best = &found.best[0];
-    let line = |one: &Found| {
-        let simulation = &one.simulation;
-        Line {
-            spec: "",
-            seconds: simulation.seconds,
-            estimated_seconds: one.estimate.seconds,
-            estimated_bytes: one.estimate.bytes,
-            share_of_peak: simulation.share_of_peak,
-            tokens_per_second: simulation.tokens_per_second,
-            peak_bytes: simulation.peak_bytes,
-            bytes_sent: one.sent,
-            exposed_share: simulation.mean.exposed / simulation.seconds,
-            idle_share: simulation.mean.idle / simulation.seconds,
-            why_not: why(one, best),
-        }
-    };
-    let lines = found.best.iter().map(|one| Line { spec: &one.spec, ..line(one) });
-    Report { candidates: found.candidates, fitting: found.fitting, planned: found.planned, best: lines.collect() }
+    let Search { best, candidates, fitting, planned } = found;
+    let best = best.iter().map(|one| line(one, &best[0])).collect();
+    Report { candidates: *candidates, fitting: *fitting, planned: *planned, best }
+}
+
+fn line<'s>(one: &'s Found, best: &Found) -> Line<'s> {
+    let Found { spec, simulation, sent, estimate, .. } = one;
+    Line {
+        spec,
+        seconds: simulation.seconds,
+        estimated_seconds: estimate.seconds,
+        estimated_bytes: estimate.bytes,
+        share_of_peak: simulation.share_of_peak,
+        tokens_per_second: simulation.tokens_per_second,
+        peak_bytes: simulation.peak_bytes,
+        bytes_sent: *sent,
+        exposed_share: simulation.mean.exposed / simulation.seconds,
+        idle_share: simulation.mean.idle / simulation.seconds,
+        why_not: why(one, best),
+    }
 }
 
 fn table(found: &Search, cluster: &str) -> String {
@@ -162,7 +163,7 @@ fn table(found: &Search, cluster: &str) -> String {
     columns[5] = Column::WORDS;
     columns[12] = Column::WORDS;
     format!(
-        "{} ways on {cluster}, {} of them fit by estimate, {} planned whole; the best {}:\n\n{}",
+        "{} ways on {cluster}, {} of them may fit, {} planned whole; the best {}:\n\n{}",
         found.candidates,
         found.fitting,
         found.planned,

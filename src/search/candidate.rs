@@ -4,7 +4,10 @@ use shardc_ir::spec::ZeroStage;
 use std::fmt::Write;
 
 /// What the lines of a candidate stand for, so that those of the spec it begins with go.
-const REPLACED: [&str; 9] = ["mesh", "batch", "data", "tensor", "sequence", "zero", "pipeline", "recompute", "device"];
+#[rustfmt::skip]
+const REPLACED: [&str; 12] = [
+    "mesh", "batch", "data", "tensor", "sequence", "shard", "zero", "pipeline", "place", "recompute", "device", "replicate",
+];
 
 /// The order in which a pipeline works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,7 +58,7 @@ pub struct Candidate {
 #[derive(Debug, Clone)]
 pub struct Base {
     /// The lines of a spec that hold for every candidate.
-    lines: String,
+    pub lines: String,
     /// Samples of a step.
     pub batch: u64,
     /// The bytes of a rank, as a spec writes them.
@@ -76,6 +79,19 @@ impl Base {
 }
 
 impl Candidate {
+    /// All on one rank.
+    pub const ONE_RANK: Candidate = Candidate {
+        pp: 1,
+        dp: 1,
+        fsdp: 1,
+        tp: 1,
+        sequence: false,
+        zero: ZeroStage::Replicated,
+        microbatches: 1,
+        order: Order::Plain,
+        again: Again::Nothing,
+    };
+
     /// Ranks that read other samples.
     pub fn replicas(&self) -> u64 {
         self.dp * self.fsdp
@@ -149,7 +165,8 @@ mod tests {
 
     #[test]
     fn a_candidate_is_a_spec() {
-        let mut base = Base::new("mesh dp=2\n\nbatch 8 # samples\nloss mse\ndata axis=dp\noptimizer sgd lr=1\n", 16);
+        let mut base =
+            Base::new("mesh dp=2\n\nbatch 8 # samples\nloss mse\nshard \"w\" [dp]\ndata axis=dp\noptimizer sgd lr=1\n", 16);
         base.blocks = Some("h.*".to_string());
         base.tables = vec![("wte".to_string(), 10), ("odd".to_string(), 7)];
         let candidate = Candidate {

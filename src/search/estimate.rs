@@ -6,7 +6,7 @@
 //! wait and how many micro-batches they hold.
 
 use super::candidate::{Again, Candidate, Order};
-use super::exact::Job;
+use super::exact::{Job, Model};
 use super::in_parallel;
 use shardc_ir::listing::summary;
 use shardc_ir::plan::set::PlanSet;
@@ -20,9 +20,6 @@ pub const ROOM: f64 = 1.15;
 
 /// Where gradients of weights come late, what they read is held so much longer, as was measured.
 const LATE: f64 = 1.5;
-
-/// The blocks of the shorter and of the longer model.
-const SHORT: [usize; 2] = [1, 2];
 
 /// What candidates have in common that take the same piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -85,7 +82,7 @@ impl Piece {
 
     /// The bytes of the shortest stage with one micro-batch.
     fn least_bytes(&self, job: &Job) -> f64 {
-        let stage = self.at(job.blocks as f64 / job.blocks.min(job.ranks) as f64);
+        let stage = self.at(job.whole.blocks as f64 / job.whole.blocks.min(job.ranks) as f64);
         stage.lasting + stage.kept + stage.passing
     }
 }
@@ -102,23 +99,19 @@ impl Key {
     pub fn piece(&self, job: &Job) -> Option<Piece> {
         let Key { dp, fsdp, tp, sequence, zero, samples, is_loop, again } = *self;
         let microbatches = if is_loop { 2 } else { 1 };
-        let candidate = Candidate { pp: 1, dp, fsdp, tp, sequence, zero, microbatches, order: Order::Plain, again };
+        let candidate = Candidate { dp, fsdp, tp, sequence, zero, microbatches, again, ..Candidate::ONE_RANK };
         let text = candidate.spec_for(&job.base, samples * dp * fsdp * microbatches);
         let device = job.cluster.device(job.ranks).ok()?;
-        let numbers = |which: usize| {
-            let set = job.recognised[which].planned(&job.short[which], &text)?;
+        let numbers = |model: &Model| {
+            let set = model.planned(&text)?;
             let step = step(&set, device).ok()?;
             Some(numbers(&set, &step, is_loop))
         };
-        let short = numbers(0)?;
-        let long = if job.blocks > job.short_blocks[0] as u64 { numbers(1)? } else { short };
-        Some(Piece { blocks: job.short_blocks, numbers: [short, long] })
+        let [short, long] = &job.short;
+        let first = numbers(short)?;
+        let second = if long.blocks > short.blocks { numbers(long)? } else { first };
+        Some(Piece { blocks: [short.blocks as f64, long.blocks as f64], numbers: [first, second] })
     }
-}
-
-/// The blocks of the two models that pieces are made of, for a model of so many.
-pub fn short_blocks(count: usize) -> [usize; 2] {
-    if count > SHORT[1] { SHORT } else { [count, count] }
 }
 
 fn numbers(set: &PlanSet, step: &Step, is_loop: bool) -> Numbers {
@@ -159,7 +152,7 @@ fn kept(program: &Program) -> u64 {
 
 /// What a candidate comes to by its piece, for a job of so many blocks.
 pub fn estimate(candidate: &Candidate, piece: &Piece, job: &Job) -> Estimate {
-    let blocks = job.blocks as f64;
+    let blocks = job.whole.blocks as f64;
     let (pp, parts) = (candidate.pp as f64, candidate.microbatches as f64);
     let whole = piece.at(blocks);
     if candidate.pp == 1 {
@@ -176,7 +169,7 @@ pub fn estimate(candidate: &Candidate, piece: &Piece, job: &Job) -> Estimate {
             ((pp - 1.0) / chunks, ((2.0 * (pp - 1.0) + (chunks - 1.0) * pp + 1.0) / chunks).min(parts))
         }
     };
-    let sent = job.between_bytes(candidate);
+    let sent = job.message_bytes(candidate);
     let hops = match candidate.order {
         Order::Interleaved(chunks) => pp * chunks as f64 - 1.0,
         _ => pp - 1.0,
@@ -186,10 +179,10 @@ pub fn estimate(candidate: &Candidate, piece: &Piece, job: &Job) -> Estimate {
     Estimate { seconds, bytes: stage.lasting + held * stage.kept + stage.passing }
 }
 
-/// The pieces of several keys, made by all threads of the machine. Keys that differ in samples
-/// alone are made from few samples to many, until even the stages of the longest pipeline do not
+/// The pieces of several keys, made by so many threads. Keys that differ in samples alone are made
+/// from few samples to many; of `many` only until even the stages of the longest pipeline do not
 /// fit.
-pub fn pieces(job: &Job, keys: &BTreeSet<Key>, threads: usize) -> BTreeMap<Key, Piece> {
+pub fn pieces(job: &Job, keys: &BTreeSet<Key>, many: bool, threads: usize) -> BTreeMap<Key, Piece> {
     let mut groups: BTreeMap<Key, Vec<Key>> = BTreeMap::new();
     keys.iter().for_each(|key| groups.entry(Key { samples: 0, ..*key }).or_default().push(*key));
     let groups: Vec<Vec<Key>> = groups.into_values().collect();
@@ -197,7 +190,7 @@ pub fn pieces(job: &Job, keys: &BTreeSet<Key>, threads: usize) -> BTreeMap<Key, 
         let mut made = vec![];
         for key in group {
             let Some(piece) = key.piece(job) else { continue };
-            if piece.least_bytes(job) > job.memory as f64 * ROOM {
+            if many && piece.least_bytes(job) > job.memory as f64 * ROOM {
                 break;
             }
             made.push((*key, piece));

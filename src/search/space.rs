@@ -45,17 +45,7 @@ impl Space {
                 for (dp, fsdp, zero) in self.shares(replicas, tp) {
                     let may = |sequence: &bool| if *sequence { tp > 1 } else { tp == 1 || self.ranks <= MANY };
                     for sequence in [false, true].into_iter().filter(may) {
-                        let whole = Candidate {
-                            pp,
-                            dp,
-                            fsdp,
-                            tp,
-                            sequence,
-                            zero,
-                            microbatches: 1,
-                            order: Order::Plain,
-                            again: Again::Nothing,
-                        };
+                        let whole = Candidate { pp, dp, fsdp, tp, sequence, zero, ..Candidate::ONE_RANK };
                         self.times(whole, &mut all);
                     }
                 }
