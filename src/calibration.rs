@@ -30,7 +30,7 @@ use shardc_simulator::kernels::Load;
 use std::thread;
 
 /// Steps that are timed of each probe.
-const STEPS: usize = 9;
+const STEPS: usize = 24;
 
 /// Measures this machine with so many threads for each number of `ranks`, over models of its own
 /// and over `jobs`, each of which is timed for its own number of ranks. `note` is told what is
