@@ -1,5 +1,5 @@
-//! The best way to spread a job over ranks: every mesh, stage of `zero`, number of micro-batches,
-//! schedule and recomputation is estimated, and the best are planned and simulated whole.
+//! The best way to spread a job over ranks: meshes, stages of `zero`, numbers of micro-batches,
+//! schedules and recomputation are estimated, and the best are planned and simulated whole.
 //!
 //! The objective is the simulated time of a step, among specs whose plan fits a rank's memory. What
 //! is compared last are plans, as `compile` makes them: only which ones are made follows from
