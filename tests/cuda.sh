@@ -1,7 +1,10 @@
 #!/usr/bin/env bash
 # The tests of generated CUDA kernels, which need no GPU. With libnvrtc, kernels are assembled and
 # their PTX is interpreted; with g++, they are executed on the host. What is not there is skipped,
-# which is said aloud and is no failure. Arguments go to the tests.
+# which is said aloud and is no failure.
+#
+#   tests/cuda.sh [ARGUMENTS]      runs these tests; arguments go to them
+#   tests/cuda.sh --with COMMAND   runs a command with libnvrtc, in place of them
 #
 # SHARDC_CUDA says how much is tried. `all`, which it is where nothing is said, takes the whole;
 # `kernels` takes every kernel of the ten models in three types, and fixed shares of what is done
@@ -81,11 +84,15 @@ SHARDC_CUDA_COUNTS=$(mktemp)
 export SHARDC_CUDA_COUNTS SHARDC_CUDA=${SHARDC_CUDA:-all}
 trap 'rm -f "$SHARDC_CUDA_COUNTS"' EXIT
 
-# One choice of packages for all, as features and so what is compiled depend on it.
-test=(cargo test --release --locked --workspace)
-"${test[@]}" --test host --test product --test ptx --test cubins --test library --test logs -- "$@"
-"${test[@]}" --lib -- cpu::math::text "$@"
-"${test[@]}" --test cuda -- "$@"
+if [[ ${1-} == --with ]]; then
+    "${@:2}"
+else
+    # One choice of packages for all, as features and so what is compiled depend on it.
+    test=(cargo test --release --locked --workspace)
+    "${test[@]}" --test host --test product --test ptx --test cubins --test library --test logs -- "$@"
+    "${test[@]}" --lib -- cpu::math::text "$@"
+    "${test[@]}" --test cuda -- "$@"
+fi
 
 assembled=0 executed=0 interpreted=0
 if [[ -s $SHARDC_CUDA_COUNTS ]]; then

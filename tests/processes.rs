@@ -3,13 +3,17 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
+#[path = "support/hosts.rs"]
+mod hosts;
 #[path = "support/job.rs"]
 mod job;
 #[path = "support/mod.rs"]
 mod support;
 
+use hosts::{FIRST, Hosts};
 use job::{Job, bits, holds, spec};
 use serde_json::Value;
+use shardc_testkit::random::Random;
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::TcpListener;
@@ -17,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
-use support::{Ran, command, example, folder, ran, shardc};
+use support::{Ran, command, example, folder, program, ran, shardc};
 
 /// Longer than any of this takes on a busy machine.
 const LONG: Duration = Duration::from_secs(60);
@@ -38,6 +42,30 @@ fn four_processes_give_the_bits_of_four_threads() {
     assert!(bits(&threads) == bits(&processes), "losses, norms and weights are the same to the bit");
     let rest = |line: &Value| (line["step"].clone(), line["lr"].clone());
     assert!(threads.0.iter().map(rest).eq(processes.0.iter().map(rest)));
+}
+
+/// Two launchers, each on a host of its own with two of the ranks.
+#[test]
+fn two_hosts_give_the_bits_of_one() {
+    let Some(hosts) = Hosts::new("cpu") else { return };
+    let spec = spec("gpt2", "dp=2 pp=2", 2, "pipeline axis=pp\n");
+    let jobs = ["first-host", "second-host"].map(|host| Job::new(host, "gpt2", &spec));
+    let threads = Job::new("one-host", "gpt2", &spec).trained(6, &[]);
+    let launchers = [0, 1].map(|host| {
+        let (job, first) = (&jobs[host], (2 * host).to_string());
+        let mut launcher = hosts.command(host, &program());
+        let meet = format!("{FIRST}:29400");
+        launcher.args(["launch", "-n", "2", "--world-size", "4", "--first-rank", &first, "--rendezvous", &meet, "--"]);
+        launcher.args(["train", &job.model, "--spec", "job.shard", "--data", &job.data, "--steps", "6"]);
+        launcher.args(["--metrics", "metrics.jsonl", "--export", "trained.onnx"]).current_dir(&job.here);
+        launcher.env("SHARDC_RENDEZVOUS_KEY", "a text of two hosts").stdin(Stdio::null());
+        launcher.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts")
+    });
+    for launcher in launchers {
+        ran(launcher.wait_with_output().expect("it ends"), LONG).expect(0);
+    }
+    assert!(bits(&threads) == bits(&jobs[0].results()), "losses, norms and weights are the same to the bit");
+    assert!(!jobs[1].here.join("metrics.jsonl").exists(), "only rank 0 writes");
 }
 
 #[test]
@@ -158,7 +186,7 @@ fn a_killed_rank_ends_all_and_is_named() {
         assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
         all_are_gone(&ranks);
         assert!(ran.err.contains(&format!("rank {rank} was ended by signal 9")), "{}", ran.err);
-        names(&ran, rank, "its process ended without a word");
+        names(&ran, rank, ENDED);
     }
 }
 
@@ -169,15 +197,57 @@ fn a_stopped_rank_ends_all_and_is_named() {
     signal("STOP", ranks[&3]);
     let ran = run.end().expect(3);
     all_are_gone(&ranks);
-    names(&ran, 3, "its process has stopped, or cannot be reached");
+    names(&ran, 3, STOPPED);
 }
 
-/// A rank that is left names `rank`, the step and what has happened.
+/// How many ranks fail at random instants, one of each two killed and one stopped: the number of SHARDC_FAULTS.
+fn faults() -> u64 {
+    std::env::var("SHARDC_FAULTS").map_or(4, |count| count.parse().expect("SHARDC_FAULTS is a number"))
+}
+
+#[test]
+fn ranks_that_fail_at_random_instants_end_all() {
+    let mut random = Random(7);
+    for fault in 0..faults() {
+        let (rank, instant) = (random.below(4) as u64, Duration::from_micros(random.below(300_000) as u64));
+        let run = Run::start("random");
+        let ranks = run.ranks();
+        thread::sleep(instant);
+        let start = Instant::now();
+        let (ran, what, limit) = if fault % 2 == 0 {
+            signal("KILL", ranks[&rank]);
+            (run.end().expect(137), ENDED, ENDS)
+        } else {
+            signal("STOP", ranks[&rank]);
+            (run.end().expect(3), STOPPED, SEEN + ENDS)
+        };
+        assert!(start.elapsed() < limit, "fault {fault}: {:?}", start.elapsed());
+        all_are_gone(&ranks);
+        names(&ran, rank, what);
+    }
+    eprintln!(
+        "{} faults of a rank among four, all ranks ended in time, and the rank, its step and its call were named",
+        faults()
+    );
+}
+
+/// What the others say of a rank whose process is gone, and of one whose process is stopped.
+const ENDED: &str = "its process ended without a word";
+const STOPPED: &str = "its process has stopped, or cannot be reached";
+
+/// A process that says nothing for so long, and a little, is taken for stopped.
+const SEEN: Duration = Duration::from_secs(5);
+/// So long may it take until all others have ended.
+const ENDS: Duration = Duration::from_secs(5);
+
+/// A rank that is left names `rank`, the step, the call and what has happened.
 fn names(ran: &Ran, rank: u64, what: &str) {
     let line = ran.err.lines().find(|line| line.contains("failure of the machine: ") && line.contains(what));
     let line = line.unwrap_or_else(|| panic!("{}", ran.err));
     let words = line.split(&format!("rank {rank}: step ")).nth(1).unwrap_or_else(|| panic!("{line}"));
-    assert!(words.split(':').next().is_some_and(|step| step.parse::<u64>().is_ok_and(|step| step > 0)), "{line}");
+    let (step, call) = words.split_once(": ").unwrap_or_else(|| panic!("{line}"));
+    assert!(step.parse::<u64>().is_ok_and(|step| step > 0), "{line}");
+    assert!(call.starts_with("between two calls: ") || call.starts_with('`') && call.contains(" = all_reduce "), "{line}");
 }
 
 #[test]

@@ -23,7 +23,8 @@ pub struct Guards {
 /// The point in one program.
 #[derive(Debug)]
 pub struct Guard {
-    /// The turn that follows, by its place in a step.
+    /// The turn that follows, by its place in a step. Messages with the norm come before
+    /// it, since other ranks wait for them.
     pub turn: usize,
     /// The buffer of the norm.
     pub norm: BufferId,
@@ -47,7 +48,7 @@ impl Guard {
     /// `None` where a parameter changes before the norm is known.
     fn of(program: &Program) -> Option<Guard> {
         let norm = program.outputs.iter().find(|output| output.name == NORM)?.buffer;
-        let turn = last_write(program, norm)?;
+        let turn = last_write(program, norm)?.max(last_send(program, norm).unwrap_or(0));
         let parameters = program.states.iter().filter(|state| state.role == StateRole::Parameter);
         let parameters: BTreeSet<BufferId> = parameters.map(|state| state.buffer).collect();
         if program.turns().take(turn).any(|turn| writes(program, turn).any(|buffer| parameters.contains(&buffer))) {
@@ -64,7 +65,20 @@ impl Guard {
 
 /// How many turns of a step there are until a buffer is written for the last time.
 fn last_write(program: &Program, id: BufferId) -> Option<usize> {
-    Some(program.turns().enumerate().filter(|(_, turn)| writes(program, *turn).any(|buffer| buffer == id)).last()?.0 + 1)
+    last_turn(program, |turn| writes(program, turn).any(|buffer| buffer == id))
+}
+
+/// How many turns of a step there are until a buffer is sent for the last time.
+fn last_send(program: &Program, id: BufferId) -> Option<usize> {
+    last_turn(program, |turn| match turn {
+        Turn::Launch(_) => false,
+        Turn::Exchange(row) => program.exchange(row).any(|(message, _)| message.sends && message.view.buffer == id),
+    })
+}
+
+/// How many turns of a step there are until the last one of a kind.
+fn last_turn(program: &Program, is_one: impl Fn(Turn) -> bool) -> Option<usize> {
+    Some(program.turns().enumerate().filter(|(_, turn)| is_one(*turn)).last()?.0 + 1)
 }
 
 /// The buffers that a turn writes.

@@ -12,6 +12,8 @@ mod damage;
 mod expected;
 mod fake;
 mod faults;
+#[path = "../support/hosts.rs"]
+mod hosts;
 #[path = "../support/job.rs"]
 mod job;
 mod jobs;

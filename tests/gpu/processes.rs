@@ -3,7 +3,9 @@
 
 use super::fake::{library, objects};
 use super::faults::can_run;
+use super::hosts::{FIRST, Hosts, SECOND};
 use super::job::{Job, bits, spec};
+use super::support::program;
 use shardc_fakecuda::folder::Installation;
 use std::fs;
 use std::path::PathBuf;
@@ -31,7 +33,11 @@ impl Launched {
     }
 
     fn command_on(&self, device: &str, before: &[&str], steps: &str) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_shardc"));
+        self.command_of(Command::new(program()), device, before, steps)
+    }
+
+    /// `command` starts the program.
+    fn command_of(&self, mut command: Command, device: &str, before: &[&str], steps: &str) -> Command {
         command.args(before).args(["train", &self.job.model, "--spec", "job.shard", "--data", &self.job.data, "--steps", steps]);
         command.args(["--device", device, "--metrics", "metrics.jsonl", "--export", "trained.onnx"]);
         command.current_dir(&self.job.here).stdin(Stdio::null()).env("NO_COLOR", "1");
@@ -49,9 +55,7 @@ impl Launched {
         let output = self.command(before, "3").args(["--validate", &self.job.data]).output().unwrap();
         let told = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success() && !told.contains("fake cuda"), "{told}");
-        let text = fs::read_to_string(self.job.here.join("metrics.jsonl")).unwrap();
-        let metrics = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        (metrics, fs::read(self.job.here.join("trained.onnx")).unwrap())
+        self.job.results()
     }
 
     fn launched(&self, ranks: &str, variables: &[(&str, &str)]) -> (Output, Duration) {
@@ -78,6 +82,28 @@ fn processes_have_the_bits_of_one_process() {
         assert_eq!(validated(&threads.0), validated(&processes.0), "{model} {mesh}");
         assert!(threads.1 == processes.1, "{model} {mesh}: the exports differ");
     }
+}
+
+/// Two launchers, each on a host of its own with one of the ranks.
+#[test]
+fn two_hosts_have_the_bits_of_one_process() {
+    let Some(hosts) = can_run().then(|| Hosts::new("cuda")).flatten() else { return };
+    let zero = "zero stage=3 axis=dp\n";
+    let [one, first, second] = ["one-host", "first-host", "second-host"].map(|name| Launched::new(name, "gpt2", "dp=2", 1, zero));
+    let launchers = [(0, &first, FIRST), (1, &second, SECOND)].map(|(host, launched, address)| {
+        let (rank, meet) = (host.to_string(), format!("{FIRST}:29400"));
+        let launch = ["launch", "-n", "1", "--world-size", "2", "--first-rank", &rank, "--rendezvous", &meet, "--"];
+        let mut command = launched.command_of(hosts.command(host, &program()), "cuda", &launch, "3");
+        command.args(["--validate", &launched.job.data]).env("FAKE_CUDA_NCCL", format!("tcp:{address}"));
+        command.env("SHARDC_RENDEZVOUS_KEY", "a text of two hosts").stdout(Stdio::null()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    });
+    for launcher in launchers {
+        let output = launcher.wait_with_output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && !told.contains("fake cuda"), "{told}");
+    }
+    assert!(bits(&one.trained(&[])) == bits(&first.job.results()), "losses, norms and weights are the same to the bit");
 }
 
 /// A run on GPUs goes on to the bit from its checkpoint, and one on the CPU takes it too.

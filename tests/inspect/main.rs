@@ -346,3 +346,23 @@ fn calls_say_what_they_carry() {
     let staged = carried("carried-stages", "gpt2", &spec("pp=2", 2, "pipeline axis=pp\n"));
     assert_eq!(staged, set(&["activations", "gradients", "norm", "parameters"]));
 }
+
+/// The gradient of logits is where the logits were.
+#[test]
+fn results_are_written_over_what_nobody_reads_any_more() {
+    let here = plan("in-place", &model("gpt2"), &spec("dp=1", 1, ""));
+    let program = &json(&here, &[])["programs"][0];
+    let mut steps = program["tasks"].as_array().expect("tasks").iter().flat_map(|task| task["steps"].as_array().expect("steps"));
+    let is_cross_entropy =
+        |step: &&Value| step["op"].as_str().is_some_and(|op| op.starts_with("rows(") && op.contains("one_hot"));
+    let cross_entropy = steps.find(is_cross_entropy).expect("a bundle");
+    let largest = |operands: &str| {
+        let views = cross_entropy[operands].as_array().expect("operands").iter();
+        views.max_by_key(|view| view["bytes"].as_u64()).expect("some").clone()
+    };
+    let [logits, gradient] = ["reads", "writes"].map(largest);
+    assert_eq!(logits["buffer"], gradient["buffer"]);
+    let buffers = program["buffers"].as_array().expect("buffers");
+    let shape = &buffers[logits["buffer"].as_u64().expect("a number") as usize]["shape"];
+    assert_eq!(buffers.iter().filter(|buffer| buffer["shape"] == *shape).count(), 1, "both are in one buffer");
+}

@@ -9,6 +9,7 @@ mod job;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod given_up;
 mod mistakes;
 mod replay;
 mod size;

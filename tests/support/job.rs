@@ -57,6 +57,11 @@ impl Job {
         let job = ["train", &self.model, "--spec", "job.shard", "--data", &self.data, "--steps", &steps];
         let outputs = ["--metrics", "metrics.jsonl", "--export", "trained.onnx"];
         shardc(&self.here, &[&job[..], &outputs, flags].concat()).expect(0);
+        self.results()
+    }
+
+    /// The metrics of each step and the bytes of the export, as they lie in the folder.
+    pub fn results(&self) -> (Vec<Value>, Vec<u8>) {
         let text = fs::read_to_string(self.here.join("metrics.jsonl")).unwrap();
         let metrics = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         (metrics, fs::read(self.here.join("trained.onnx")).unwrap())

@@ -55,6 +55,8 @@ impl fmt::Display for Failure {
         }
         if !self.place.call.is_empty() {
             write!(f, "{}: ", self.place.call)?;
+        } else if self.place.step.is_some() && matches!(self.cause, Cause::Died | Cause::Stopped) {
+            f.write_str("between two calls: ")?;
         }
         f.write_str(&self.what())
     }

@@ -6,6 +6,7 @@ mod buffers;
 mod bundle;
 mod emit;
 mod fuse;
+mod in_place;
 pub mod inputs;
 mod memory;
 mod messages;
@@ -129,14 +130,21 @@ fn program(
     buckets::join(&mut program, &emitted.loops);
     units::gather(&mut program);
     without_empty_tasks(&mut program);
-    let slots = slots(&program);
+    set_slots(&mut program);
+    in_place::join(&mut program);
+    set_slots(&mut program);
+    memory::place(&mut program);
+    program
+}
+
+/// Gives what passes as many slots as its micro-batches need.
+fn set_slots(program: &mut Program) {
+    let slots = slots(program);
     for (buffer, slots) in program.buffers.iter_mut().zip(slots) {
         if matches!(buffer.kind, BufferKind::Activation | BufferKind::Communication) {
             buffer.slots = slots;
         }
     }
-    memory::place(&mut program);
-    program
 }
 
 /// Drops tasks that do nothing, and their rows.
