@@ -103,6 +103,15 @@ pub struct Found {
     pub estimate: Estimate,
 }
 
+impl Found {
+    /// Whether the plan takes, holds and sends as much as that of another way: two stages of `zero` are one where there
+    /// are no micro-batches.
+    fn is_like(&self, other: &Found) -> bool {
+        let of = |found: &Found| (found.simulation.seconds.to_bits(), found.simulation.peak_bytes, found.sent);
+        of(self) == of(other)
+    }
+}
+
 /// The best ways to spread the model in `model` over ranks, whose spec is to have the lines of
 /// `text`, the contents of `path`, but for those that spread it.
 ///
@@ -185,6 +194,7 @@ fn whole(job: &Job, fitting: &[(Candidate, Estimate)], threads: usize) -> (Vec<F
         planned += wave.len();
         best.extend(in_parallel(wave, threads, |(candidate, estimate)| found(job, candidate, estimate)).into_iter().flatten());
         best.sort_by(|a, b| a.simulation.seconds.total_cmp(&b.simulation.seconds).then_with(|| a.candidate.cmp(&b.candidate)));
+        best.dedup_by(|next, first| next.is_like(first));
         best.truncate(BEST);
     }
     (best, planned)

@@ -284,8 +284,11 @@ impl MaskFacts {
         };
         let (queries, keys) = (queries as usize, keys as usize);
         let is_causal = |shown: fn(f64) -> bool, hidden: fn(f64) -> bool| {
-            let right = |(i, v): (usize, &f64)| if i % keys <= i / keys % queries { shown(*v) } else { hidden(*v) };
-            queries == keys && queries > 1 && values.iter().enumerate().all(right)
+            let right = |(query, row): (usize, &[f64])| {
+                let (past, future) = row.split_at(query % queries + 1);
+                past.iter().all(|v| shown(*v)) && future.iter().all(|v| hidden(*v))
+            };
+            queries == keys && queries > 1 && values.chunks(keys).enumerate().all(right)
         };
         MaskFacts {
             hides_the_future: is_causal(|v| v == 0.0, |v| v <= HIDDEN),

@@ -205,15 +205,17 @@ impl Company {
         if failure.rank == self.control.rank() {
             return Some(ExecutionError { rank: Some(failure.rank), step, message: fault.message, of_data: fault.of_data });
         }
+        let error = of_failure(&failure, step);
         // Where this rank waited for one that can say nothing, it says itself.
-        let message = if wires::was_silent(&failure) { fault.message } else { failure.what() };
-        Some(ExecutionError { message, ..of_failure(&failure, step) })
+        let says_more = wires::was_silent(&failure) && fault.message != failure.what();
+        Some(if says_more { ExecutionError { message: fault.message, ..error } } else { error })
     }
 }
 
 /// The error of a failure, in its step or that of this rank.
 fn of_failure(failure: &Failure, step: Option<u64>) -> ExecutionError {
-    ExecutionError { rank: Some(failure.rank), step: failure.place.step.or(step), message: failure.what(), of_data: false }
+    let message = if wires::was_silent(failure) { failure.told() } else { failure.what() };
+    ExecutionError { rank: Some(failure.rank), step: failure.place.step.or(step), message, of_data: false }
 }
 
 impl Carry for Request {

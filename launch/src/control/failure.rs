@@ -53,12 +53,7 @@ impl fmt::Display for Failure {
         if let Some(step) = self.place.step {
             write!(f, "step {}: ", step + 1)?;
         }
-        if !self.place.call.is_empty() {
-            write!(f, "{}: ", self.place.call)?;
-        } else if self.place.step.is_some() && matches!(self.cause, Cause::Died | Cause::Stopped) {
-            f.write_str("between two calls: ")?;
-        }
-        f.write_str(&self.what())
+        f.write_str(&self.told())
     }
 }
 
@@ -73,6 +68,16 @@ impl Failure {
             Cause::Stopped => "its process has stopped, or cannot be reached".to_string(),
             Cause::Left => format!("its process has ended, and others still need it{}", self.message),
             Cause::Strange => format!("it sent what means nothing{}", self.message),
+        }
+    }
+
+    /// What happened, in which call.
+    pub fn told(&self) -> String {
+        let is_silent = matches!(self.cause, Cause::Died | Cause::Stopped);
+        match &self.place.call[..] {
+            "" if is_silent => format!("between two calls: {}", self.what()),
+            "" => self.what(),
+            call => format!("{call}: {}", self.what()),
         }
     }
 

@@ -124,7 +124,13 @@ fn send(child: &mut Child, signal: Signal) -> std::io::Result<()> {
         Signal::End => Number::TERM,
         Signal::Kill => Number::KILL,
     };
-    Ok(kill_process_group(Pid::from_child(child), number)?)
+    let group = Pid::from_child(child);
+    kill_process_group(group, number)?;
+    // A process that is stopped would hear of its end only when somebody lets it go on.
+    if matches!(signal, Signal::End) {
+        kill_process_group(group, Number::CONT)?;
+    }
+    Ok(())
 }
 
 /// Where there are no signals, a process can only be ended.

@@ -8,7 +8,7 @@
 //! [`Kernel::in_place`]: shardc_ir::kernel::Kernel::in_place
 
 use shardc_ir::plan::lives::lives;
-use shardc_ir::plan::{Buffer, BufferId, BufferKind, Program, Step, Stream, View};
+use shardc_ir::plan::{BufferId, BufferKind, Program, Step, Stream, View};
 use std::collections::BTreeSet;
 
 /// Joins the buffers of such operands and results.
@@ -17,14 +17,18 @@ pub fn join(program: &mut Program) {
     let called = called(program);
     let mut joined: Vec<BufferId> = (0..program.buffers.len() as u32).map(BufferId).collect();
     for (moment, step) in program.tasks.iter().flat_map(|task| &task.steps).enumerate() {
-        let ends = |view: &View| lives[view.buffer.index()].is_some_and(|(_, last)| last == moment);
-        let begins = |view: &View| lives[view.buffer.index()].is_some_and(|(first, _)| first == moment);
-        let mut taken: Vec<BufferId> = vec![];
-        for (place, write) in step.writes.iter().enumerate().filter(|(_, write)| begins(write)) {
-            let is_free = |id: &BufferId| !called.contains(id) && !taken.contains(id);
-            let over = |read: &&View| ends(read) && is_free(&read.buffer) && may_be_over(program, step, read, place);
-            if let Some(read) = step.reads.iter().find(over) {
-                taken.push(read.buffer);
+        let passes = |view: &View| {
+            let buffer = &program.buffers[view.buffer.index()];
+            buffer.kind == BufferKind::Activation && buffer.slots == 1
+        };
+        let life = |view: &View| lives[view.buffer.index()].filter(|_| passes(view));
+        let ends = |view: &&View| life(view).is_some_and(|(_, last)| last == moment) && !called.contains(&view.buffer);
+        let mut ending: Vec<&View> = step.reads.iter().filter(ends).collect();
+        for (place, write) in step.writes.iter().enumerate() {
+            let begins = life(write).is_some_and(|(first, _)| first == moment);
+            let over = |read: &&View| begins && may_be_over(program, step, read, place);
+            if let Some(read) = ending.iter().copied().find(over) {
+                ending.retain(|other| other.buffer != read.buffer);
                 joined[write.buffer.index()] = joined[read.buffer.index()];
             }
         }
@@ -43,13 +47,10 @@ fn called(program: &Program) -> BTreeSet<BufferId> {
 fn may_be_over(program: &Program, step: &Step, read: &View, place: usize) -> bool {
     let write = &step.writes[place];
     let [old, new] = [read, write].map(|view| &program.buffers[view.buffer.index()]);
-    let is_passing = |buffer: &Buffer| buffer.kind == BufferKind::Activation && buffer.slots == 1;
     let is_alike = (&old.shape, &old.local, &old.sharding, old.dtype) == (&new.shape, &new.local, &new.sharding, new.dtype);
     let is_written_once = step.writes.iter().filter(|other| other.buffer == write.buffer).count() == 1;
     let mut reads = step.reads.iter().enumerate().filter(|(_, other)| other.buffer == read.buffer);
     old.slot_bytes > 0
-        && is_passing(old)
-        && is_passing(new)
         && is_alike
         && is_written_once
         && reads.all(|(at, other)| (other.offset, other.bytes) == (write.offset, write.bytes) && step.kernel.in_place(at, place))

@@ -234,7 +234,7 @@ pub fn drive(mut world: Guard, device: usize, done: impl Fn(&World) -> bool) -> 
         world = guard;
         if !has_moved {
             world = sleep(world);
-            if world.impatient() {
+            if world.impatient(1) {
                 let text = format!("nothing moves: {}", world.stuck());
                 world.complain(device, crate::codes::LAUNCH_FAILED, text);
             }
@@ -256,12 +256,26 @@ pub fn sleep(world: Guard) -> Guard {
 }
 
 impl World {
-    /// Whether nothing has moved for too long.
-    pub fn impatient(&self) -> bool {
-        let patience = Duration::from_millis(settings::number("PATIENCE", 10_000));
+    /// Whether nothing has moved for so many times the patience.
+    pub fn impatient(&self, times: u32) -> bool {
+        let patience = Duration::from_millis(settings::number("PATIENCE", 10_000)) * times;
         self.progress.elapsed() > patience && self.streams.values().all(|stream| !stream.is_running)
     }
+
+    /// Every device whose streams have work that nothing can move fails.
+    fn give_up(&mut self) {
+        let text = format!("nothing moves: {}", self.stuck());
+        let devices: BTreeSet<usize> =
+            self.streams.values().filter(|stream| !stream.is_idle()).map(|stream| stream.device).collect();
+        for device in devices {
+            self.complain(device, crate::codes::LAUNCH_FAILED, text.clone());
+        }
+    }
 }
+
+/// A host that only asks may do something else in between: it is so much more patient than one
+/// that waits.
+const ASKING: u32 = 8;
 
 /// Does a few operations, or none, as time passes between two questions of the host.
 pub fn pass(mut world: Guard) -> Guard {
@@ -271,6 +285,9 @@ pub fn pass(mut world: Guard) -> Guard {
         let (guard, has_moved) = crate::run::one(world);
         world = guard;
         if !has_moved {
+            if world.impatient(ASKING) {
+                world.give_up();
+            }
             break;
         }
     }
