@@ -317,7 +317,7 @@ pub fn made(mut world: Guard, comms: &[u64]) -> (Guard, Answer) {
                 continue;
             }
             world = sleep(world);
-            if world.impatient() {
+            if world.impatient(1) {
                 let text = format!("nothing moves: {}", world.lacks(late));
                 world.report(text);
                 return (world, Err(SYSTEM));
@@ -357,7 +357,7 @@ pub fn has_split(mut world: Guard, comm: u64, new: Option<u64>) -> Answer {
         world = guard;
         if !has_moved {
             world = sleep(world);
-            if world.impatient() {
+            if world.impatient(1) {
                 let rank = world.nccl.comms.get(&comm).map_or(0, |comm| comm.member.rank);
                 world.report(format!("nothing moves: nccl: rank {rank} waits for others to split a communicator"));
                 return Err(SYSTEM);
