@@ -65,7 +65,8 @@ impl Memory {
             Kernel::Conv(_) => draw % 2,
             _ => draw,
         };
-        let mut reads: Vec<Vec<u8>> = (0..).zip(&signature.reads).map(|(at, o)| values(o, rows(at), own(at), &mut random)).collect();
+        let mut reads: Vec<Vec<u8>> =
+            (0..).zip(&signature.reads).map(|(at, o)| values(o, rows(at), own(at), &mut random)).collect();
         if matches!(kernel, Kernel::Conv(_)) && draw == 2 {
             let dtype = signature.reads[0].dtype;
             let infinity = Tensor::from_f64(&[1], &[f64::INFINITY]).cast(dtype).bytes;
