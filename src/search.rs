@@ -104,8 +104,8 @@ pub struct Found {
 }
 
 impl Found {
-    /// Whether the plan takes, holds and sends as much as that of another way: two stages of `zero` are one where there
-    /// are no micro-batches.
+    /// Whether the plan takes, holds and sends as much as that of another way: two stages of `zero`
+    /// are one where there are no micro-batches.
     fn is_like(&self, other: &Found) -> bool {
         let of = |found: &Found| (found.simulation.seconds.to_bits(), found.simulation.peak_bytes, found.sent);
         of(self) == of(other)

@@ -200,7 +200,8 @@ fn a_stopped_rank_ends_all_and_is_named() {
     names(&ran, 3, STOPPED);
 }
 
-/// How many ranks fail at random instants, one of each two killed and one stopped: the number of SHARDC_FAULTS.
+/// How many ranks fail at random instants, one of each two killed and one stopped: the number of
+/// SHARDC_FAULTS.
 fn faults() -> u64 {
     std::env::var("SHARDC_FAULTS").map_or(4, |count| count.parse().expect("SHARDC_FAULTS is a number"))
 }

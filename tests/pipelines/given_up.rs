@@ -1,4 +1,5 @@
-//! Steps that are given up because the norm of the gradients is not finite: no stage waits for another.
+//! Steps that are given up because the norm of the gradients is not finite: no stage waits for
+//! another.
 
 use super::job::{Job, spec};
 use shardc::Options;
@@ -7,7 +8,8 @@ use shardc_ir::plan::Turn;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// What each rank sends to another one before it gives a step up is what the other one receives before it does.
+/// What each rank sends to another one before it gives a step up is what the other one receives
+/// before it does.
 #[test]
 fn messages_before_a_step_is_given_up_have_both_ends() {
     for (mesh, schedule) in [("pp=2", "1f1b"), ("pp=4", "gpipe"), ("pp=2", "interleaved(chunks=2)"), ("dp=2 pp=2", "zb-h1")] {

@@ -1,9 +1,9 @@
 //! Results that are written over an operand which nobody reads any more.
 //!
-//! Before: a step reads `%logits` for the last time and writes `%grad`, of the same type, beside it. After: both are
-//! in one buffer. The kernel says where it may work so ([`Kernel::in_place`]); less is held at that moment, and no
-//! other bytes are brought near to be written. What a call or a message reads is left alone: the result would have to
-//! wait until it is done.
+//! Before: a step reads `%logits` for the last time and writes `%grad`, of the same type, beside
+//! it. After: both are in one buffer. The kernel says where it may work so ([`Kernel::in_place`]);
+//! less is held at that moment, and no other bytes are brought near to be written. What a call or a
+//! message reads is left alone: the result would have to wait until it is done.
 //!
 //! [`Kernel::in_place`]: shardc_ir::kernel::Kernel::in_place
 

@@ -19,8 +19,8 @@
 //! * `FIRST_ALGO=fails`: cuBLASLt's first candidate is not supported when it is launched.
 //! * `NCCL=tcp` or `tcp:HOST`: ranks may be other processes. The identity of a communicator holds
 //!   where they meet, a port of that address (127.0.0.1) of the process that asked for it.
-//! * `PATIENCE`: milliseconds without any progress until a host that waits is told that nothing moves (10000); one that
-//!   asks again and again has eight times as long.
+//! * `PATIENCE`: milliseconds without any progress until a host that waits is told that nothing
+//!   moves (10000); one that asks again and again has eight times as long.
 //! * `FOLDER`: where kernels are built for the host.
 //! * `TRACE`: a file for the [`trace`].
 //!
