@@ -1,14 +1,18 @@
 //! Results that are written over an operand which nobody reads any more.
 //!
-//! Before: a step reads `%logits` for the last time and writes `%grad`, of the same type, beside
+//! Before: a bundle reads `%logits` for the last time and writes `%grad`, of the same type, beside
 //! it. After: both are in one buffer. The kernel says where it may work so ([`Kernel::in_place`]);
-//! less is held at that moment, and no other bytes are brought near to be written. What a call or a
-//! message reads is left alone: the result would have to wait until it is done.
+//! less is held at that moment. What a call or a message reads is left alone: the result would have
+//! to wait until it is done. So are maps, which may become a part of the product before them where
+//! they alone read its result, and what is rounded to TF32, which a buffer holds all the time or
+//! not at all.
 //!
 //! [`Kernel::in_place`]: shardc_ir::kernel::Kernel::in_place
 
+use shardc_ir::kernel::{Kernel, Member, MemberKernel};
 use shardc_ir::plan::lives::lives;
 use shardc_ir::plan::{BufferId, BufferKind, Program, Step, Stream, View};
+use shardc_ir::scalar::{Instr, Rounding};
 use std::collections::BTreeSet;
 
 /// Joins the buffers of such operands and results.
@@ -16,7 +20,7 @@ pub fn join(program: &mut Program) {
     let lives = lives(program);
     let called = called(program);
     let mut joined: Vec<BufferId> = (0..program.buffers.len() as u32).map(BufferId).collect();
-    for (moment, step) in program.tasks.iter().flat_map(|task| &task.steps).enumerate() {
+    for (moment, step) in program.tasks.iter().flat_map(|task| &task.steps).enumerate().filter(|(_, step)| is_tried(step)) {
         let passes = |view: &View| {
             let buffer = &program.buffers[view.buffer.index()];
             buffer.kind == BufferKind::Activation && buffer.slots == 1
@@ -34,6 +38,16 @@ pub fn join(program: &mut Program) {
         }
     }
     keep(program, &joined);
+}
+
+/// Whether a step is a bundle that rounds nothing to TF32.
+fn is_tried(step: &Step) -> bool {
+    let Kernel::Bundle(bundle) = &step.kernel else { return false };
+    let rounds = |member: &Member| match &member.kernel {
+        MemberKernel::Map(map) => map.program.code.iter().any(|code| matches!(code, Instr::Round(Rounding::Tf32, _))),
+        MemberKernel::Reduce(_) => false,
+    };
+    !bundle.members.iter().any(rounds)
 }
 
 /// The buffers that another queue than that of computation touches.
