@@ -1,10 +1,10 @@
 //! The launch table of a program: all that a device is told in one step of training, with every
 //! address. Whoever executes it decides nothing.
 //!
-//! A table has sections: one before a step, one for each task, one for each set of messages, and
-//! one behind the step. Its order says which section runs when, and with which micro-batches. The
-//! rows of a queue run in the order of the table: one has kernels, products and copies, one calls,
-//! one messages. A row that waits for another begins when the last run of that one has ended, and
+//! A table has sections: one before a step, one for each task, one for each set of messages that go
+//! one way together, and one behind the step. Its order says which section runs when, and with
+//! which micro-batches. The rows of a queue run in the order of the table: one has kernels,
+//! products and copies, one calls, and one for each way the messages that go it. A row that waits for another begins when the last run of that one has ended, and
 //! with it all that its queue began earlier, and what that had waited for. So a wait is one event
 //! of the device, which each run records anew.
 
@@ -24,8 +24,7 @@ use crate::generated::Parameter;
 use crate::matmul::Matmul;
 use serde::{Deserialize, Serialize};
 use shardc_ir::kernel::Collective;
-use shardc_ir::mesh::AxisId;
-use shardc_ir::plan::{HostScalar, Stream, When};
+use shardc_ir::plan::{HostScalar, Stream, Way, When};
 use shardc_ir::position::Offset;
 use std::ops::Range as Bytes;
 
@@ -69,8 +68,8 @@ pub enum Part {
     Begin,
     /// A task, by position.
     Task(u32),
-    /// Messages that are exchanged together, by position.
-    Exchange(Vec<u32>),
+    /// Messages that go one way together, by position.
+    Messages(Vec<u32>),
     /// What the host reads behind the step.
     End,
 }
@@ -155,10 +154,12 @@ pub enum Work {
         /// The destinations.
         writes: Vec<Range>,
     },
-    /// Messages are exchanged as one group, in the order of the section's messages.
-    Exchange {
-        /// The ends.
-        ends: Vec<End>,
+    /// Messages go one way, as one group, in the order of the section's messages.
+    Messages {
+        /// The way.
+        way: Way,
+        /// For each message what is sent, or where it comes.
+        ranges: Vec<Range>,
     },
     /// The host's bytes of an input, by position, are copied in, all micro-batches.
     CopyInput {
@@ -191,20 +192,6 @@ pub enum Work {
         /// Where it lies.
         from: Range,
     },
-}
-
-/// One end of a message.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct End {
-    /// Whether this is the end that sends.
-    pub sends: bool,
-    /// The axis on which the two ranks differ.
-    pub axis: AxisId,
-    /// The position of the other end on it.
-    pub peer: u64,
-    /// What is sent, or where it comes.
-    pub range: Range,
 }
 
 /// A pointer of a launch.
@@ -268,7 +255,7 @@ impl Work {
                 [a, b, d, room].into_iter().chain(added).chain(vector).collect()
             }
             Work::Call { reads, writes, .. } => reads.iter().chain(writes).collect(),
-            Work::Exchange { ends } => ends.iter().map(|end| &end.range).collect(),
+            Work::Messages { ranges, .. } => ranges.iter().collect(),
             Work::CopyInput { to, .. } | Work::CopyScalar { to, .. } | Work::Clear { to } => vec![to],
             Work::CopyOutput { from, .. } | Work::CopyFault { from } => vec![from],
         }
@@ -344,12 +331,9 @@ impl Ran<'_> {
                 [at(&reads), at(&writes)]
             }
             Work::Call { reads, writes, .. } => [at(reads), at(writes)],
-            Work::Exchange { ends } => {
-                let those = |sends: bool| {
-                    let ends = ends.iter().zip(self.times).filter(|(end, _)| end.sends == sends);
-                    ends.map(|(end, time)| end.range.at(*time)).collect()
-                };
-                [those(true), those(false)]
+            Work::Messages { way, ranges } => {
+                let bytes = ranges.iter().zip(self.times).map(|(range, time)| range.at(*time)).collect();
+                if way.sends { [bytes, vec![]] } else { [vec![], bytes] }
             }
             Work::CopyInput { to, .. } | Work::CopyScalar { to, .. } | Work::Clear { to } => [vec![], at(&[*to])],
             Work::CopyOutput { from, .. } | Work::CopyFault { from } => [at(&[*from]), vec![]],

@@ -1,10 +1,15 @@
 //! The communicators of a rank: one of all ranks, one for each set of axes that calls go over, and
-//! one of all ranks for messages. Calls and messages are in different streams, and what NCCL is
-//! told of one communicator is done in one order, whatever the streams: so they share none.
+//! one for each way of messages, of the two ranks between which they go. Each way has a stream, and
+//! what NCCL is told of one communicator is done in one order, whatever the streams: so ways share
+//! none, with each other or with calls.
+//!
+//! All ranks make communicators together. So ways are made in rounds, and those of a round have no
+//! rank in common: a chain of positions takes four rounds, and a ring at most seven, however long.
 
 use crate::device::{Comm, CommId, CommState, Device, GoOn};
 use shardc_ir::kernel::Kernel;
 use shardc_ir::mesh::{AxisId, Mesh};
+use shardc_ir::plan::Way;
 use shardc_ir::plan::set::PlanSet;
 use shardc_ir::reason;
 use shardc_ir::reason::Reason;
@@ -15,12 +20,20 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Groups {
     all: Option<Comm>,
     parts: BTreeMap<Vec<AxisId>, Comm>,
-    messages: Option<Comm>,
+    /// In the order of their rounds, which all ranks keep.
+    ways: Vec<(Way, Comm)>,
+}
+
+/// Ways of messages that are made together, by the positions of an axis that they lead from and to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Round {
+    axis: AxisId,
+    ways: Vec<[u64; 2]>,
 }
 
 impl Groups {
-    /// Joins all ranks, then the ranks of each group, in one order on all ranks, and all ranks once
-    /// more where there are messages: those of all programs, as a group may be of ranks with
+    /// Joins all ranks, then the ranks of each group and the two of each way of messages, in one
+    /// order on all ranks: the groups and ways of all programs, as a group may be of ranks with
     /// several.
     ///
     /// # Errors
@@ -28,7 +41,7 @@ impl Groups {
     pub fn join(device: &dyn Device, id: &CommId, set: &PlanSet, rank: u64, go_on: GoOn<'_>) -> Result<Groups, Reason> {
         let mesh = set.mesh();
         let all = device.join(id, mesh.world_size() as u32, rank as u32, go_on)?;
-        let mut groups = Groups { all: Some(all), parts: BTreeMap::new(), messages: None };
+        let mut groups = Groups { all: Some(all), parts: BTreeMap::new(), ways: vec![] };
         for axes in axes(set) {
             if is_all(mesh, &axes) {
                 continue;
@@ -39,8 +52,15 @@ impl Groups {
             let part = device.split(all, Some(color), place as u32, go_on)?.ok_or("a group without a communicator")?;
             groups.parts.insert(axes, part);
         }
-        if set.programs.iter().any(|program| !program.messages.is_empty()) {
-            groups.messages = device.split(all, Some(0), rank as u32, go_on)?;
+        for Round { axis, ways } in rounds(set) {
+            let own = mesh.coordinates(rank)[axis.index()];
+            let way = ways.into_iter().find(|ends| ends.contains(&own)).map(|[from, to]| {
+                let sends = from == own;
+                Way { sends, axis, peer: if sends { to } else { from } }
+            });
+            let color = way.map(|way| rank.min(neighbour(mesh, rank, way)) as u32);
+            let part = device.split(all, color, rank as u32, go_on)?;
+            groups.ways.extend(way.zip(part));
         }
         Ok(groups)
     }
@@ -61,17 +81,20 @@ impl Groups {
         self.parts.get(&axes).copied().ok_or_else(|| "a call over a group that has no communicator".into())
     }
 
-    /// That of messages, whose ranks are all, by their numbers.
+    /// That of messages that go a way, and the number in it of the other rank: that of lower number
+    /// comes first.
     ///
     /// # Errors
     /// If there is none.
-    pub fn messages(&self) -> Result<Comm, Reason> {
-        self.messages.ok_or_else(|| "there is no communicator of messages".into())
+    pub fn of_way(&self, mesh: &Mesh, rank: u64, way: Way) -> Result<(Comm, u32), Reason> {
+        let found = self.ways.iter().find(|(known, _)| *known == way);
+        let (_, comm) = found.ok_or_else(|| reason!("there is no communicator of messages {}", way.name(mesh)))?;
+        Ok((*comm, u32::from(neighbour(mesh, rank, way) > rank)))
     }
 
     /// Those that there are.
     pub fn each(&self) -> impl Iterator<Item = Comm> {
-        self.parts.values().copied().chain(self.messages).chain(self.all)
+        self.parts.values().copied().chain(self.ways.iter().map(|(_, comm)| *comm)).chain(self.all)
     }
 
     /// Whether all that was asked of them is under way; an error if one has failed.
@@ -98,6 +121,31 @@ impl Groups {
         }
         *self = Groups::default();
     }
+}
+
+/// The rank at the other end of a way.
+fn neighbour(mesh: &Mesh, rank: u64, way: Way) -> u64 {
+    let mut coordinates = mesh.coordinates(rank);
+    coordinates[way.axis.index()] = way.peer;
+    mesh.rank(&coordinates)
+}
+
+/// The ways of the messages of all programs: each in the first round that has neither of its ends.
+fn rounds(set: &PlanSet) -> Vec<Round> {
+    let mut all: BTreeSet<(AxisId, [u64; 2])> = BTreeSet::new();
+    for (place, program) in set.places(set.mesh()).iter().zip(&set.of) {
+        let sent = set.programs[*program].ways().into_iter().filter(|way| way.sends);
+        all.extend(sent.map(|way| (way.axis, [place[way.axis.index()], way.peer])));
+    }
+    let mut rounds: Vec<Round> = vec![];
+    for (axis, ends) in all {
+        let is_apart = |way: &[u64; 2]| way.iter().all(|end| !ends.contains(end));
+        match rounds.iter_mut().find(|round| round.axis == axis && round.ways.iter().all(is_apart)) {
+            Some(round) => round.ways.push(ends),
+            None => rounds.push(Round { axis, ways: vec![ends] }),
+        }
+    }
+    rounds
 }
 
 /// Whether the ranks along `axes` are all, in their order.

@@ -5,13 +5,13 @@ use crate::device::{Call, Comm, Function, Launch, Message};
 use crate::groups::Groups;
 use crate::staging::Staging;
 use shardc_codegen::matmul::Matmul;
-use shardc_codegen::table::{End, Part, Ran, Range, Table, Work as Row};
+use shardc_codegen::table::{Part, Ran, Range, Table, Work as Row};
 use shardc_cublaslt::Operands;
 use shardc_executor::comm::TrafficTable;
 use shardc_executor::memory::Place;
 use shardc_ir::kernel::{Collective, CollectiveKind, CommunicationKind};
 use shardc_ir::mesh::Mesh;
-use shardc_ir::plan::{Stream, Turn};
+use shardc_ir::plan::{Stream, Turn, Way};
 use shardc_ir::reason;
 use shardc_ir::reason::Reason;
 use std::collections::{BTreeSet, HashMap};
@@ -164,9 +164,9 @@ impl Resolver<'_> {
                 let addresses: Vec<(u64, u64)> = reads.iter().map(at).zip(writes.iter().map(at)).collect();
                 self.call(call, &addresses)?
             }
-            Row::Exchange { ends } => {
-                queue.count_messages(ends);
-                self.exchange(ends, ran.times)?
+            Row::Messages { way, ranges } => {
+                queue.count_messages(*way, ranges);
+                self.messages(*way, ranges, ran.times)?
             }
             Row::CopyInput { input, to } => {
                 let from = queue.pinned.take(to);
@@ -217,16 +217,13 @@ impl Resolver<'_> {
         Ok(Work::Exchange(operands.flat_map(of).collect(), comm))
     }
 
-    fn exchange(&self, ends: &[End], times: &[u64]) -> Result<Work, Reason> {
-        let mesh = &self.place.program().mesh;
-        let end = |(end, time): (&End, &u64)| {
-            let mut coordinates = self.place.coordinates.clone();
-            coordinates[end.axis.index()] = end.peer;
-            let bytes = end.range.at(*time);
-            let peer = mesh.rank(&coordinates) as u32;
-            Message { sends: end.sends, peer, at: self.memory + bytes.start, bytes: end.range.bytes }
+    fn messages(&self, way: Way, ranges: &[Range], times: &[u64]) -> Result<Work, Reason> {
+        let (comm, peer) = self.groups.of_way(&self.place.program().mesh, self.place.number(), way)?;
+        let message = |(range, time): (&Range, &u64)| {
+            let at = self.memory + range.at(*time).start;
+            Message { sends: way.sends, peer, at, bytes: range.bytes }
         };
-        Ok(Work::Exchange(ends.iter().zip(times).map(end).collect(), self.groups.messages()?))
+        Ok(Work::Exchange(ranges.iter().zip(times).map(message).collect(), comm))
     }
 }
 
@@ -238,11 +235,11 @@ impl Queue {
         sent.bytes_sent += call.bytes_sent(members);
     }
 
-    fn count_messages(&mut self, ends: &[End]) {
-        for end in ends.iter().filter(|end| end.sends) {
-            let sent = self.traffic.entry((CommunicationKind::Send, vec![end.axis])).or_default();
-            sent.calls += 1;
-            sent.bytes_sent += end.range.bytes;
+    fn count_messages(&mut self, way: Way, ranges: &[Range]) {
+        if way.sends {
+            let sent = self.traffic.entry((CommunicationKind::Send, vec![way.axis])).or_default();
+            sent.calls += ranges.len() as u64;
+            sent.bytes_sent += ranges.iter().map(|range| range.bytes).sum::<u64>();
         }
     }
 }
@@ -255,12 +252,14 @@ impl Turns {
         let program = place.program();
         let mut next = program.turns().enumerate().peekable();
         let mut turns = vec![];
+        // Messages of the exchange whose rows run that are still to come.
+        let mut left = 0;
         for ran in table.runs(program.mesh.microbatches()) {
             let is_of = |turn: &Turn| match (turn, ran.part) {
                 (Turn::Launch(launch), Part::Task(task)) => {
                     (launch.task, Some(launch.step as u32), launch.time) == (*task as usize, ran.row.step, ran.times[0])
                 }
-                (Turn::Exchange(_), Part::Exchange(_)) => true,
+                (Turn::Exchange(_), Part::Messages(_)) => true,
                 _ => false,
             };
             let turn = match ran.part {
@@ -268,7 +267,7 @@ impl Turns {
                 Part::End => usize::MAX,
                 // Rows of one step follow one another; steps that another one's row carries out
                 // have none.
-                Part::Task(_) | Part::Exchange(_) => {
+                Part::Task(_) | Part::Messages(_) => {
                     while next.peek().is_some_and(|(_, turn)| !is_of(turn)) {
                         next.next();
                     }
@@ -276,8 +275,11 @@ impl Turns {
                 }
             };
             turns.push(turn);
-            if matches!(ran.part, Part::Exchange(_)) {
-                next.next();
+            if let (Part::Messages(messages), Some((_, Turn::Exchange(row)))) = (ran.part, next.peek()) {
+                left = if left == 0 { program.exchanged(*row).count() } else { left }.saturating_sub(messages.len());
+                if left == 0 {
+                    next.next();
+                }
             }
         }
         Turns(turns)

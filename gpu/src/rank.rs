@@ -24,7 +24,7 @@ use shardc_ir::plan::{BufferId, Stream as Side};
 use shardc_ir::reason;
 use shardc_ir::reason::Reason;
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 use std::thread;
@@ -85,7 +85,7 @@ pub struct GpuRank<D: Device> {
     pinned: Option<Pinned>,
     main: Stream,
     /// The other streams, each with the event at which it joins where a part ends.
-    others: [(Side, Stream, Event); 2],
+    others: Vec<(Side, Stream, Event)>,
     events: BTreeMap<usize, Event>,
     /// The beginning and the end of a part.
     marks: [Event; 2],
@@ -119,7 +119,8 @@ impl<D: Device> GpuRank<D> {
         let marks = [device.event()?, device.event()?];
         let main = device.stream()?;
         let other = |side| Ok::<_, Reason>((side, device.stream()?, device.event()?));
-        let others = [other(Side::Comm)?, other(Side::Messages)?];
+        let sides: BTreeSet<Side> = table.sections.iter().flat_map(|section| &section.rows).map(|row| row.stream).collect();
+        let others = sides.into_iter().filter(|side| *side != Side::Main).map(other).collect::<Result<_, _>>()?;
         let taken = table.bytes().max(1);
         let memory = device.allocate(taken)?;
         let mut rank = GpuRank {

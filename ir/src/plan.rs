@@ -5,9 +5,11 @@ pub mod lives;
 mod order;
 pub mod overlaps;
 pub mod set;
+mod stream;
 pub mod tables;
 mod turns;
 
+pub use stream::{Stream, Way};
 pub use turns::{Launch, Turn};
 
 use crate::dtype::DType;
@@ -123,37 +125,6 @@ pub struct View {
     pub offset: u64,
     /// Bytes that may be touched.
     pub bytes: u64,
-}
-
-/// A queue of a device. CPU ranks run all that there is in one order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Stream {
-    /// Computation.
-    Main,
-    /// Calls of collectives.
-    Comm,
-    /// Messages; no step is meant for it.
-    Messages,
-}
-
-impl Stream {
-    /// All queues.
-    pub const ALL: [Stream; 3] = [Stream::Main, Stream::Comm, Stream::Messages];
-
-    /// Its position among them.
-    pub fn index(self) -> usize {
-        self as usize
-    }
-
-    /// Its name in listings.
-    pub fn name(self) -> &'static str {
-        match self {
-            Stream::Main => "main",
-            Stream::Comm => "comm",
-            Stream::Messages => "messages",
-        }
-    }
 }
 
 /// The origin of a step.

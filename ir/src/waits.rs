@@ -1,11 +1,12 @@
 //! Which steps and messages of a rank's queues must wait for which.
 //!
-//! A rank has a queue of computation, one of calls and one of messages ([`Stream`]). Each runs what
-//! it has in the order of the table, and they may run beside one another, unless two steps touch
-//! the same bytes and one of them writes: then the one that comes later in the table waits for the
-//! other. This follows from bytes and table; a plan holds none of it, and each backend derives it
-//! again. (A message ends when the other rank has come to it, so calls behind it would wait for
-//! another position of a pipeline, if they shared a queue with it.)
+//! A rank has a queue of computation, one of calls and one for each way of messages ([`Stream`]).
+//! Each runs what it has in the order of the table, and they may run beside one another, unless two
+//! steps touch the same bytes and one of them writes: then the one that comes later in the table
+//! waits for the other. This follows from bytes and table; a plan holds none of it, and each
+//! backend derives it again. (A message ends when the other rank has come to it, so whatever stood
+//! behind it in its queue would wait for another position of a pipeline: calls, or messages of
+//! other ways. Those of the same way must keep their order, and lose nothing.)
 //!
 //! A wait is between two steps, for all micro-batches: before each launch of the first the other
 //! queue has ended the last launch of the second that the table has before it, and with it all that
@@ -14,6 +15,7 @@
 
 use crate::plan::{Message, Program, Row, Step, Stream, Turn, View};
 use crate::verify_plan::memory::{Memory, bytes_of};
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// For each step, by its number in listings, and then for each message, what of other queues it
@@ -51,7 +53,7 @@ impl<'p> Launch<'p> {
     fn of_message(number: usize, time: u64, message: &'p Message) -> Launch<'p> {
         let view = std::slice::from_ref(&message.view);
         let (reads, writes): (&[View], &[View]) = if message.sends { (view, &[]) } else { (&[], view) };
-        Launch { number, time, stream: Stream::Messages, reads, writes }
+        Launch { number, time, stream: Stream::Messages(message.way()), reads, writes }
     }
 
     fn bytes<'a>(&'a self, program: &'a Program, views: &'a [View]) -> impl Iterator<Item = Range<u64>> + 'a {
@@ -77,10 +79,8 @@ fn launches(program: &Program) -> impl Iterator<Item = Launch<'_>> {
 }
 
 /// For each queue, how many of all launches have ended as far as they are its own: those with
-/// places below that number.
-type Ended = [usize; QUEUES];
-
-const QUEUES: usize = Stream::ALL.len();
+/// places below that number; none where it says nothing of a queue.
+type Ended = Vec<usize>;
 
 /// Takes in what `other` knows.
 fn join(known: &mut Ended, other: &Ended) {
@@ -126,15 +126,19 @@ pub fn derive(program: &Program) -> Waits {
 pub fn of(all: impl Iterator<Item = Queued>, numbers: usize) -> Waits {
     let mut waits: Vec<Vec<usize>> = vec![vec![]; numbers];
     // What has ended once the last launch of each number has.
-    let mut behind: Vec<Option<Ended>> = vec![None; numbers];
-    let mut queues: [Touched; QUEUES] = Default::default();
+    let mut behind: Vec<Ended> = vec![vec![]; numbers];
+    let mut streams: Vec<Stream> = vec![];
+    let mut queues: Vec<Touched> = vec![];
     // What has ended before what each queue begins next.
-    let mut known: [Ended; QUEUES] = Default::default();
+    let mut known: Vec<Ended> = vec![];
     for (at, queued) in all.enumerate() {
-        let own = queued.stream.index();
+        let own = place(&mut streams, queued.stream);
+        queues.resize_with(streams.len(), Touched::default);
+        known.resize_with(streams.len(), Ended::default);
         let known = &mut known[own];
-        waits[queued.number].iter().filter_map(|on| behind[*on].as_ref()).for_each(|ended| join(known, ended));
-        let others = (0..QUEUES).filter(|other| *other != own);
+        known.resize(streams.len(), 0);
+        waits[queued.number].iter().for_each(|on| join(known, &behind[*on]));
+        let others = (0..queues.len()).filter(|other| *other != own);
         let mut needed: Vec<(usize, usize, usize)> =
             others.filter_map(|other| needed(&queued, &queues[other]).map(|(at, on)| (at, on, other))).collect();
         // The latest first: it may have waited for the others.
@@ -142,16 +146,24 @@ pub fn of(all: impl Iterator<Item = Queued>, numbers: usize) -> Waits {
         for (at, on, other) in needed {
             if at >= known[other] {
                 waits[queued.number].push(on);
-                behind[on].iter().for_each(|ended| join(known, ended));
+                join(known, &behind[on]);
             }
         }
         let entry = (at, queued.number);
         queued.reads.iter().for_each(|range| queues[own].read.write(range, entry, None));
         queued.writes.iter().for_each(|range| queues[own].written.write(range, entry, None));
         known[own] = at + 1;
-        behind[queued.number] = Some(*known);
+        behind[queued.number].clone_from(known);
     }
     Waits(waits)
+}
+
+/// The place of a queue among those that there are, with which it is from now on.
+fn place(streams: &mut Vec<Stream>, stream: Stream) -> usize {
+    streams.iter().position(|known| *known == stream).unwrap_or_else(|| {
+        streams.push(stream);
+        streams.len() - 1
+    })
 }
 
 /// The last launch of another queue that must have ended, and its number.
@@ -169,19 +181,20 @@ fn needed(queued: &Queued, other: &Touched) -> Option<(usize, usize)> {
 /// The first two that are not ordered.
 pub fn check(program: &Program, Waits(waits): &Waits) -> Result<(), Race> {
     let count = program.first_steps()[program.tasks.len()] + program.messages.len();
+    let streams: BTreeSet<Stream> = launches(program).map(|launch| launch.stream).collect();
     // For each pair of queues how many launches of the second have ended, as the first one knows;
     // for each number the same of its own queue, once its last launch has ended.
-    let mut seen = [[0; 3]; 3];
-    let mut then: Vec<[usize; 3]> = vec![[0; 3]; count.max(waits.len())];
-    let mut begun: [Vec<Launch<'_>>; 3] = Default::default();
+    let mut seen = vec![vec![0; streams.len()]; streams.len()];
+    let mut then: Vec<Vec<usize>> = vec![vec![0; streams.len()]; count.max(waits.len())];
+    let mut begun: Vec<Vec<Launch<'_>>> = vec![vec![]; streams.len()];
     for launch in launches(program) {
-        let (own, number) = (launch.stream as usize, launch.number);
+        let (own, number) = (streams.range(..launch.stream).count(), launch.number);
         for on in waits.get(number).into_iter().flatten() {
             for (queue, ended) in then.get(*on).into_iter().flatten().enumerate() {
                 seen[own][queue] = seen[own][queue].max(*ended);
             }
         }
-        for other in [0, 1, 2].into_iter().filter(|other| *other != own) {
+        for other in (0..streams.len()).filter(|other| *other != own) {
             let mut running = begun[other][seen[own][other]..].iter();
             if let Some(earlier) = running.find(|earlier| meet(program, earlier, &launch)) {
                 return Err(Race { earlier: (earlier.number, earlier.time), later: (number, launch.time) });
@@ -189,7 +202,7 @@ pub fn check(program: &Program, Waits(waits): &Waits) -> Result<(), Race> {
         }
         begun[own].push(launch);
         seen[own][own] = begun[own].len();
-        then[number] = seen[own];
+        then[number].clone_from(&seen[own]);
     }
     Ok(())
 }

@@ -8,6 +8,7 @@
 //! Griewank and Walther, Evaluating Derivatives (2008).
 
 use crate::pass::{Context, Mode, Pass};
+use crate::weights::weights;
 use shardc_ir::builder::Builder;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use shardc_ir::dtype::DType;
@@ -19,6 +20,7 @@ use shardc_ir::plan::StateRole;
 use shardc_ir::spec::{FloatType, LossScale};
 use shardc_ir::train::{LOSS_SCALE, StateInit};
 use shardc_ir::types::Type;
+use std::collections::BTreeSet;
 
 /// See the module.
 pub struct Differentiate;
@@ -73,13 +75,13 @@ fn gradients(
     scaling: Option<LossScale>,
 ) -> Result<Graph, Diagnostics> {
     let needed = forward.reached_from(|v| parameters[v.index()]);
-    let nodes: Vec<NodeId> = forward.nodes().map(|(id, _)| id).collect();
+    let nodes = backwards(&forward);
     let mut contributions: Vec<Vec<ValueId>> = vec![vec![]; forward.value_count()];
     let mut b = Builder::extend(forward);
     b.origin.part = Part::Backward;
     let seed = loss_scale(&mut b, loss, scaling);
     contributions[loss.index()].push(seed);
-    for id in nodes.into_iter().rev() {
+    for id in nodes {
         let node = b.graph().node(id).clone();
         let flows = node.results.iter().any(|v| needed[v.index()] && !contributions[v.index()].is_empty());
         if !flows {
@@ -126,6 +128,32 @@ fn gradients(
         }
     }
     Ok(b.finish())
+}
+
+/// The nodes, from the last to the first, but for those that make weights: each comes as soon as
+/// all that reads it has come. So the gradient of a parameter is whole where its products are.
+fn backwards(forward: &Graph) -> Vec<NodeId> {
+    let weights = weights(forward);
+    let mut left: Vec<usize> = forward.nodes().map(|(id, _)| forward.users(id).len()).collect();
+    let mut has_come = vec![false; left.len()];
+    let mut order = vec![];
+    for (id, _) in forward.nodes().rev() {
+        let mut next = vec![id];
+        while let Some(id) = next.pop() {
+            if std::mem::replace(&mut has_come[id.index()], true) {
+                continue;
+            }
+            order.push(id);
+            let made_by: BTreeSet<NodeId> = forward.node(id).operands.iter().map(|v| forward.value(*v).node).collect();
+            for of in made_by {
+                left[of.index()] -= 1;
+                if left[of.index()] == 0 && forward.node(of).results.iter().all(|v| weights[v.index()]) {
+                    next.push(of);
+                }
+            }
+        }
+    }
+    order
 }
 
 /// The gradient of the loss: 1, or what it is scaled by.

@@ -2,9 +2,9 @@
 //!
 //! Ranks that run the same program do the same at the same times, so one stands for all of them: a
 //! place is a position on the axes on which programs differ. Each has a queue of kernels, one of
-//! calls and one of messages, which wait for one another as [`shardc_ir::waits`] derives it; a call
-//! begins when all its members have come to it, a message when its two ends have. Where a device
-//! does one thing after the other, its queues are one.
+//! calls and one for each way of messages, which wait for one another as [`shardc_ir::waits`]
+//! derives it; a call begins when all its members have come to it, a message when its two ends
+//! have. Where a device does one thing after the other, its queues are one.
 
 use crate::cluster::Device;
 use crate::kernels::Load;
@@ -12,17 +12,18 @@ use shardc_ir::clock::{Row, Stuck, run};
 use shardc_ir::kernel::{Collective, Kernel};
 use shardc_ir::mesh::AxisId;
 use shardc_ir::plan::set::PlanSet;
-use shardc_ir::plan::{Program, Stream, Turn};
+use shardc_ir::plan::{Program, Stream, Turn, Way};
 use shardc_ir::waits;
 use std::collections::BTreeMap;
 
 /// Ticks of the clock in a second.
 const TICKS: f64 = 1e12;
 
-/// One thing that a place does.
+/// One thing that a place does: a launch, or the messages of an exchange that go one way. Where a
+/// device does one thing after the other, all messages of an exchange are one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Event {
-    /// What.
+    /// The turn that it is of.
     pub turn: Turn,
     /// In which queue.
     pub stream: Stream,
@@ -58,7 +59,7 @@ pub struct Step {
 /// What a row gives when it ends, and others need.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Token {
-    /// Place, and turn of its program: it has ended.
+    /// Place, and act of its program: it has ended.
     Ended(usize, usize),
     /// The n-th call over these axes: this place has come to it.
     Called(Vec<AxisId>, usize, usize),
@@ -68,16 +69,20 @@ enum Token {
     Receives(usize, usize, usize),
 }
 
-/// A row of the clock, and the turn that it belongs to.
-struct Timed {
-    row: Row<Token>,
-    turn: usize,
+/// What becomes one event of a place.
+struct Act {
+    turn: Turn,
+    stream: Stream,
+    /// By position in [`Program::messages`].
+    messages: Vec<usize>,
+    /// The earlier acts of other queues that it waits for.
+    waits: Vec<usize>,
 }
 
-/// What stands in the queues of a place.
-struct Queues {
-    lists: Vec<Vec<Timed>>,
-    turns: Vec<(Turn, Stream)>,
+/// A row of the clock, and the act that it belongs to.
+struct Timed {
+    row: Row<Token>,
+    act: usize,
 }
 
 struct Simulation<'s> {
@@ -100,58 +105,74 @@ pub fn step(set: &PlanSet, device: &Device) -> Result<Step, Stuck> {
     let numbers = places.iter().cloned().zip(0..).collect();
     let mut simulation = Simulation { set, device, places, numbers, messages: BTreeMap::new(), calls: BTreeMap::new() };
     let costs: Vec<Vec<Vec<f64>>> = set.programs.iter().map(|program| simulation.costs(program)).collect();
-    let waiting: Vec<Vec<Vec<usize>>> = set.programs.iter().map(|program| waited_for(program, device)).collect();
-    let queues: Vec<Queues> =
-        (0..simulation.places.len()).map(|at| simulation.queues(at, &costs[set.of[at]], &waiting[set.of[at]])).collect();
-    let lists = queues.iter().flat_map(|queues| &queues.lists);
+    let acts: Vec<Vec<Act>> = set.programs.iter().map(|program| acts(program, device)).collect();
+    let queues: Vec<Vec<Vec<Timed>>> =
+        (0..simulation.places.len()).map(|at| simulation.queues(at, &costs[set.of[at]], &acts[set.of[at]])).collect();
+    let lists = queues.iter().flatten();
     let rows: Vec<Vec<Row<Token>>> = lists.map(|list| list.iter().map(|timed| timed.row.clone()).collect()).collect();
     let times = run(&rows)?;
     let mut of_lists = times.into_iter();
     let mut lanes = vec![];
     for (at, queues) in queues.into_iter().enumerate() {
-        let mut spans = vec![(u64::MAX, 0, 0); queues.turns.len()];
-        for list in &queues.lists {
+        let acts = &acts[set.of[at]];
+        let mut spans = vec![(u64::MAX, 0, 0); acts.len()];
+        for list in &queues {
             for (timed, (start, end)) in list.iter().zip(of_lists.next().unwrap_or_default()) {
-                let span = &mut spans[timed.turn];
+                let span = &mut spans[timed.act];
                 *span = (span.0.min(start), start, end);
             }
         }
         let seconds = |ticks: u64| ticks as f64 / TICKS;
-        let event = |((turn, stream), (ready, start, end)): (&(Turn, Stream), (u64, u64, u64))| Event {
-            turn: *turn,
-            stream: *stream,
+        let event = |(act, (ready, start, end)): (&Act, (u64, u64, u64))| Event {
+            turn: act.turn,
+            stream: act.stream,
             ready: seconds(ready),
             start: seconds(start),
             end: seconds(end),
         };
-        let events = queues.turns.iter().zip(spans).map(event).collect();
+        let events = acts.iter().zip(spans).map(event).collect();
         lanes.push(Lane { coordinates: simulation.places[at].clone(), program: set.of[at], events });
     }
     let seconds = lanes.iter().flat_map(|lane| &lane.events).map(|event| event.end).fold(0.0, f64::max) + device.step;
     Ok(Step { lanes, seconds })
 }
 
-/// For each turn the earlier turns of other queues that it waits for.
-fn waited_for(program: &Program, device: &Device) -> Vec<Vec<usize>> {
+/// What a rank does, in the order of its program.
+fn acts(program: &Program, device: &Device) -> Vec<Act> {
+    let act = |turn: Turn| match turn {
+        Turn::Launch(launch) => vec![Act { turn, stream: program.step(launch).stream, messages: vec![], waits: vec![] }],
+        Turn::Exchange(row) if device.overlap => {
+            let of_way = |(way, messages): (Way, Vec<(usize, u64)>)| {
+                let messages = messages.into_iter().map(|(message, _)| message).collect();
+                Act { turn, stream: Stream::Messages(way), messages, waits: vec![] }
+            };
+            program.exchanged_by_way(row).into_iter().map(of_way).collect()
+        }
+        Turn::Exchange(row) => {
+            let messages: Vec<usize> = program.exchanged(row).map(|(message, _)| message).collect();
+            let first = messages.first().map(|first| program.messages[*first].way());
+            first.map(|way| Act { turn, stream: Stream::Messages(way), messages, waits: vec![] }).into_iter().collect()
+        }
+    };
+    let mut acts: Vec<Act> = program.turns().flat_map(act).collect();
     if !device.overlap {
-        return vec![vec![]; program.turns().count()];
+        return acts;
     }
     let waits = waits::derive(program).0;
     let firsts = program.first_steps();
     let steps = firsts[program.tasks.len()];
     let mut latest: Vec<Option<usize>> = vec![None; waits.len()];
-    let of = |(at, turn): (usize, Turn)| {
-        let numbers: Vec<usize> = match turn {
+    for (at, act) in acts.iter_mut().enumerate() {
+        let numbers: Vec<usize> = match act.turn {
             Turn::Launch(launch) => vec![firsts[launch.task] + launch.step],
-            Turn::Exchange(row) => program.exchanged(row).map(|(message, _)| steps + message).collect(),
+            Turn::Exchange(_) => act.messages.iter().map(|message| steps + message).collect(),
         };
-        let mut on: Vec<usize> = numbers.iter().flat_map(|number| &waits[*number]).filter_map(|on| latest[*on]).collect();
-        on.sort_unstable();
-        on.dedup();
+        act.waits = numbers.iter().flat_map(|number| &waits[*number]).filter_map(|on| latest[*on]).collect();
+        act.waits.sort_unstable();
+        act.waits.dedup();
         numbers.into_iter().for_each(|number| latest[number] = Some(at));
-        on
-    };
-    program.turns().enumerate().map(of).collect()
+    }
+    acts
 }
 
 impl Simulation<'_> {
@@ -171,30 +192,26 @@ impl Simulation<'_> {
     }
 
     /// The queues of a place, whose steps take `costs`.
-    fn queues(&mut self, at: usize, costs: &[Vec<f64>], waits: &[Vec<usize>]) -> Queues {
+    fn queues(&mut self, at: usize, costs: &[Vec<f64>], acts: &[Act]) -> Vec<Vec<Timed>> {
         let program = &self.set.programs[self.set.of[at]];
-        let overlap = self.device.overlap;
-        let count = if overlap { Stream::ALL.len() } else { 1 };
-        let mut queues = Queues { lists: (0..count).map(|_| vec![]).collect(), turns: vec![] };
-        for (turn, what) in program.turns().enumerate() {
-            let needs: Vec<Token> = waits[turn].iter().map(|on| Token::Ended(at, *on)).collect();
-            let ended = Token::Ended(at, turn);
-            let (stream, rows) = match what {
+        let mut queues: BTreeMap<Option<Stream>, Vec<Timed>> = BTreeMap::new();
+        for (number, act) in acts.iter().enumerate() {
+            let needs: Vec<Token> = act.waits.iter().map(|on| Token::Ended(at, *on)).collect();
+            let ended = Token::Ended(at, number);
+            let rows = match act.turn {
                 Turn::Launch(launch) => {
-                    let step = program.step(launch);
                     let cost = ticks(costs[launch.task][launch.step]);
-                    match &step.kernel {
-                        Kernel::Collective(call) => (step.stream, self.call(at, call, cost, needs, ended)),
-                        _ => (step.stream, vec![Row { cost, needs, gives: vec![ended] }]),
+                    match &program.step(launch).kernel {
+                        Kernel::Collective(call) => self.call(at, call, cost, needs, ended),
+                        _ => vec![Row { cost, needs, gives: vec![ended] }],
                     }
                 }
-                Turn::Exchange(row) => (Stream::Messages, self.exchange(at, program, row, needs, ended)),
+                Turn::Exchange(_) => self.exchange(at, program, &act.messages, needs, ended),
             };
-            queues.turns.push((what, stream));
-            let queue = if overlap { stream.index() } else { 0 };
-            queues.lists[queue].extend(rows.into_iter().map(|row| Timed { row, turn }));
+            let queue = queues.entry(self.device.overlap.then_some(act.stream)).or_default();
+            queue.extend(rows.into_iter().map(|row| Timed { row, act: number }));
         }
-        queues
+        queues.into_values().collect()
     }
 
     /// A call: the place comes to it, and it runs when all members have.
@@ -220,12 +237,19 @@ impl Simulation<'_> {
         vec![comes, runs]
     }
 
-    /// An exchange: all its messages begin together, and it ends with the last of them.
-    fn exchange(&mut self, at: usize, program: &Program, row: usize, needs: Vec<Token>, ended: Token) -> Vec<Row<Token>> {
+    /// Messages that begin together; they end with the last of them.
+    fn exchange(
+        &mut self,
+        at: usize,
+        program: &Program,
+        messages: &[usize],
+        needs: Vec<Token>,
+        ended: Token,
+    ) -> Vec<Row<Token>> {
         let (mut gives, mut others) = (vec![], vec![]);
         let (mut sending, mut receiving) = (0, 0);
         let rank = self.set.mesh().rank(&self.places[at]);
-        for (message, _) in program.exchange(row) {
+        for message in messages.iter().map(|message| &program.messages[*message]) {
             let mut place = self.places[at].clone();
             place[message.axis.index()] = message.peer;
             let Some(other) = self.numbers.get(&place).copied() else { continue };

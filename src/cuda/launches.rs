@@ -66,7 +66,7 @@ fn name(program: &Program, part: &Part) -> String {
     match part {
         Part::Begin => "before the step".to_string(),
         Part::Task(task) => program.tasks[*task as usize].name.clone(),
-        Part::Exchange(messages) => {
+        Part::Messages(messages) => {
             let values: Vec<&str> = messages.iter().map(|m| program.messages[*m as usize].value.as_str()).collect();
             format!("messages {}", values.join(", "))
         }
@@ -112,12 +112,9 @@ fn cells(program: &Program, number: usize, row: &Row) -> [String; 8] {
             let kind = shardc_ir::kernel::CommunicationKind::from(call.kind).name();
             (format!("{kind} {} over {}", call.op.name(), axes.join(",")), none(), [all("r", reads), all("w", writes)].concat())
         }
-        Work::Exchange { ends } => {
-            let end = |end: &shardc_codegen::table::End| {
-                let (way, to) = if end.sends { ("r", "to") } else { ("w", "from") };
-                format!("{} {to} {}={}", bytes(way, &end.range), program.mesh.name(end.axis), end.peer)
-            };
-            ("exchange".to_string(), none(), ends.iter().map(end).collect())
+        Work::Messages { way, ranges } => {
+            let (verb, touches) = if way.sends { ("send", "r") } else { ("receive", "w") };
+            (format!("{verb} {}", way.name(&program.mesh)), none(), all(touches, ranges))
         }
         Work::CopyInput { input, to } => (format!("copy in {}", program.inputs[*input as usize].name), none(), all("w", &[*to])),
         Work::CopyScalar { scalar, to } => (format!("copy in {}", scalar.name()), none(), all("w", &[*to])),

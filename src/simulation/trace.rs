@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use shardc_ir::plan::set::PlanSet;
 use shardc_ir::plan::{Stream, Turn};
 use shardc_simulator::run::Lane;
+use std::collections::BTreeMap;
 
 /// Meshes of more ranks have rows for the first rank of each place only.
 const MOST_ROWS: u64 = 64;
@@ -13,7 +14,7 @@ const MOST_ROWS: u64 = 64;
 /// The events of a step; times are in microseconds.
 pub fn trace(set: &PlanSet, simulation: &Simulation) -> Value {
     let mesh = set.mesh();
-    let mut events = vec![];
+    let (mut events, mut rows) = (vec![], 0);
     for rank in 0..mesh.world_size() {
         let coordinates = mesh.coordinates(rank);
         let is_here = |lane: &&Lane| set.axes.iter().all(|axis| lane.coordinates[axis.index()] == coordinates[axis.index()]);
@@ -22,12 +23,17 @@ pub fn trace(set: &PlanSet, simulation: &Simulation) -> Value {
             continue;
         }
         let program = &set.programs[lane.program];
-        for (queue, name) in [(Stream::Main, "kernels"), (Stream::Comm, "calls"), (Stream::Messages, "messages")] {
-            if queue == Stream::Messages && program.messages.is_empty() {
-                continue;
-            }
+        let queues = [Stream::Main, Stream::Comm].into_iter().chain(program.ways().into_iter().map(Stream::Messages));
+        let queues: BTreeMap<Stream, u64> = queues.zip(rows..).collect();
+        rows += queues.len() as u64;
+        for (queue, row) in &queues {
+            let name = match queue {
+                Stream::Main => "kernels".to_string(),
+                Stream::Comm => "calls".to_string(),
+                Stream::Messages(way) => way.name(mesh),
+            };
             let name = json!({ "name": format!("rank {rank}, {name}") });
-            events.push(json!({ "name": "thread_name", "ph": "M", "pid": 0, "tid": row(rank, queue), "args": name }));
+            events.push(json!({ "name": "thread_name", "ph": "M", "pid": 0, "tid": row, "args": name }));
         }
         for event in &lane.events {
             let step = match event.turn {
@@ -36,7 +42,7 @@ pub fn trace(set: &PlanSet, simulation: &Simulation) -> Value {
             };
             events.push(json!({
                 "name": step.map_or_else(|| "exchange".to_string(), |step| program.text_of(step)),
-                "cat": kind_name(program, event), "ph": "X", "pid": 0, "tid": row(rank, event.stream),
+                "cat": kind_name(program, event), "ph": "X", "pid": 0, "tid": queues[&event.stream],
                 "ts": event.start * 1e6, "dur": (event.end - event.start) * 1e6,
                 "args": {
                     "scope": step.and_then(|step| step.provenance.scope.clone()),
@@ -46,9 +52,4 @@ pub fn trace(set: &PlanSet, simulation: &Simulation) -> Value {
         }
     }
     json!({ "displayTimeUnit": "ms", "traceEvents": events })
-}
-
-/// The row of a rank's queue.
-fn row(rank: u64, queue: Stream) -> u64 {
-    3 * rank + queue.index() as u64
 }

@@ -7,8 +7,8 @@
 //!    launch, or what cuBLASLt is told; the step's operands at their bytes. The sections run in the
 //!    order of the program, so calls and messages have its one order, which is proven to meet on
 //!    all ranks: in that order each can go on when all before it have ended, whatever the queues,
-//!    as rows wait for earlier ones only. Calls of collectives have a queue and messages another
-//!    one, which share no communicator. A product of cuBLASLt may carry out a second step as well:
+//!    as rows wait for earlier ones only. Calls of collectives have a queue and each way of messages
+//!    another one, which share no communicator. A product of cuBLASLt may carry out a second step as well:
 //!    `seconds` shows that nothing is lost by it.
 //! 3. **Order.** Over two steps, one behind the other, any two rows of which one writes what the
 //!    other touches are ordered by their queue or by waits, as they are in the program. Within a
@@ -31,7 +31,7 @@ use shardc_ir::mesh::AxisId;
 use shardc_ir::plan::{Program, Stream};
 use shardc_ir::reason;
 use shardc_ir::reason::Reason;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range as Bytes;
 
 /// The most threads of a block, and bytes of shared memory that a block has on every architecture
@@ -52,7 +52,7 @@ pub struct Checked {
     pub launches: usize,
     /// Products of matrices in a step.
     pub products: usize,
-    /// Calls of communicators and exchanges of messages in a step.
+    /// Calls of communicators, and groups of messages, in a step.
     pub calls: usize,
     /// Events that are waited for in a step.
     pub waits: usize,
@@ -80,7 +80,7 @@ pub fn check(table: &Table, program: &Program, kernels: &mut Kernels) -> Result<
         rows: table.sections.iter().map(|section| section.rows.len()).sum(),
         launches: count(|work| matches!(work, Work::Launch { grid, .. } if !grid.contains(&0))),
         products: count(|work| matches!(work, Work::Product { .. })),
-        calls: count(|work| matches!(work, Work::Call { .. } | Work::Exchange { .. })),
+        calls: count(|work| matches!(work, Work::Call { .. } | Work::Messages { .. })),
         waits: ran.iter().map(|ran| ran.row.waits.len()).sum(),
         bytes: table.bytes(),
     })
@@ -102,7 +102,7 @@ fn check_parts(table: &Table, program: &Program) -> Result<(), Reason> {
         Work::CopyInput { input, .. } => (*input as usize) < program.inputs.len(),
         Work::CopyOutput { output, .. } => (*output as usize) < program.outputs.len(),
         Work::Call { call, .. } => call.axes.iter().all(is_axis),
-        Work::Exchange { ends } => ends.iter().all(|end| is_axis(&end.axis)),
+        Work::Messages { way, .. } => is_axis(&way.axis),
         Work::Launch { .. } | Work::Product { .. } | Work::CopyScalar { .. } | Work::Clear { .. } | Work::CopyFault { .. } => {
             true
         }
@@ -111,7 +111,7 @@ fn check_parts(table: &Table, program: &Program) -> Result<(), Reason> {
         let is_there = match &section.part {
             Part::Begin | Part::End => true,
             Part::Task(task) => (*task as usize) < program.tasks.len(),
-            Part::Exchange(messages) => messages.iter().all(|m| (*m as usize) < program.messages.len()),
+            Part::Messages(messages) => messages.iter().all(|m| (*m as usize) < program.messages.len()),
         };
         if !is_there || !section.rows.iter().all(has_work) {
             return Err("it has parts that the program does not have".into());
@@ -133,9 +133,9 @@ fn check_room(table: &Table, program: &Program) -> Result<(), Reason> {
     let rows = *table.first_rows().last().unwrap_or(&0);
     for run in &table.order {
         for row in &table.sections[run.section as usize].rows {
-            let ends = if let Work::Exchange { ends } = &row.work { ends.len() } else { 1 };
-            if run.times.len() != ends {
-                return Err(reason!("section {} runs with {} times for {ends}", run.section, run.times.len()));
+            let count = if let Work::Messages { ranges, .. } = &row.work { ranges.len() } else { 1 };
+            if run.times.len() != count {
+                return Err(reason!("section {} runs with {} times for {count}", run.section, run.times.len()));
             }
         }
     }
@@ -210,26 +210,26 @@ struct Running {
 }
 
 /// For each queue how many of its runs have ended.
-type Ended = [usize; Stream::ALL.len()];
+type Ended = Vec<usize>;
 
 /// Chapter 3.
 fn check_order(table: &Table, program: &Program) -> Result<(), Reason> {
     let rows: Vec<&Row> = table.sections.iter().flat_map(|section| &section.rows).collect();
-    let queues: Vec<usize> =
-        Stream::ALL.into_iter().filter(|s| rows.iter().any(|row| row.stream == *s)).map(Stream::index).collect();
+    let streams: BTreeSet<Stream> = rows.iter().map(|row| row.stream).collect();
+    let streams: BTreeMap<Stream, usize> = streams.into_iter().zip(0..).collect();
+    let count = streams.len();
     // What each queue knows to have ended before its own next run begins, and for each row what has
     // ended when its last run has.
-    let mut known: [Ended; Stream::ALL.len()] = Default::default();
-    let mut behind: Vec<Ended> = vec![Ended::default(); rows.len()];
-    let mut running: [Running; Stream::ALL.len()] = Default::default();
+    let mut known: Vec<Ended> = vec![vec![0; count]; count];
+    let mut behind: Vec<Ended> = vec![vec![0; count]; rows.len()];
+    let mut running: Vec<Running> = (0..count).map(|_| Running::default()).collect();
     for ran in (0..STEPS).flat_map(|_| table.runs(program.mesh.microbatches())) {
-        let own = ran.row.stream.index();
+        let own = streams[&ran.row.stream];
         for on in &ran.row.waits {
-            let ended = behind[*on as usize];
-            known[own].iter_mut().zip(ended).for_each(|(known, ended)| *known = ended.max(*known));
+            known[own].iter_mut().zip(&behind[*on as usize]).for_each(|(known, ended)| *known = *ended.max(known));
         }
         let touches = ran.touches();
-        for queue in queues.iter().copied().filter(|queue| *queue != own) {
+        for queue in (0..count).filter(|queue| *queue != own) {
             let Running { gone, left } = &running[queue];
             let may_run = left.range(known[own][queue] - gone..);
             if let Some((other, _)) = { may_run }.find(|(_, other)| meet(other, &touches)) {
@@ -238,10 +238,10 @@ fn check_order(table: &Table, program: &Program) -> Result<(), Reason> {
         }
         running[own].left.push_back((ran.number, touches));
         known[own][own] = running[own].gone + running[own].left.len();
-        behind[ran.number] = known[own];
+        behind[ran.number].clone_from(&known[own]);
         // What all know to have ended is no longer compared with anything.
         for (queue, Running { gone, left }) in running.iter_mut().enumerate() {
-            let ended = queues.iter().filter(|other| **other != queue).map(|other| known[*other][queue]).min();
+            let ended = (0..count).filter(|other| *other != queue).map(|other| known[other][queue]).min();
             let ended = ended.unwrap_or(known[queue][queue]);
             left.drain(..ended - *gone);
             *gone = ended;

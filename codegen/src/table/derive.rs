@@ -40,7 +40,8 @@ fn waits_of(program: &Program, table: &Table) -> Vec<BTreeSet<u32>> {
     };
     let waits = waits::of(table.runs(microbatches).map(queued), firsts[table.sections.len()]);
     let mut waits: Vec<BTreeSet<u32>> = waits.0.into_iter().map(|on| on.into_iter().map(|on| on as u32).collect()).collect();
-    for stream in Stream::ALL.into_iter().filter(|stream| *stream != Stream::Main) {
+    let streams: BTreeSet<Stream> = table.sections.iter().flat_map(|section| &section.rows).map(|row| row.stream).collect();
+    for stream in streams.into_iter().filter(|stream| *stream != Stream::Main) {
         let of_stream = |ran: Ran<'_>| (ran.row.stream == stream).then_some(ran.number);
         let rows: Vec<usize> = table.runs(microbatches).filter_map(of_stream).collect();
         if let (Some(first), Some(last)) = (rows.first().copied(), rows.last().copied()) {

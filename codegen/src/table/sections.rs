@@ -2,19 +2,19 @@
 
 use super::products::{self, Second};
 use super::tf32::Rounded;
-use super::{End, FAULT_BYTES, Part, Pointer, ROOM_ALIGNMENT, Range, Row, Run, Section, Work};
+use super::{FAULT_BYTES, Part, Pointer, ROOM_ALIGNMENT, Range, Row, Run, Section, Work};
 use crate::Launch;
 use crate::generated::{Memory, Parameter};
 use crate::matmul::Matmul;
 use crate::program::Kernels;
 use shardc_ir::kernel::Kernel;
-use shardc_ir::plan::{BufferId, BufferKind, Message, Program, Row as Turn, Step, Stream, View, When};
+use shardc_ir::plan::{BufferId, BufferKind, Program, Row as Turn, Step, Stream, View, Way, When};
 use std::collections::BTreeMap;
 
 /// The sections of a program, and the order of them. Steps without a kernel have no rows, and
 /// `kernels` says which they are.
 pub fn of(program: &Program, kernels: &mut Kernels) -> (Vec<Section>, Vec<Run>) {
-    let (exchanges, order) = order(program);
+    let (messages, order) = order(program);
     let rounded = Rounded::of(program);
     let mut sections = vec![Section { part: Part::Begin, rows: begin(program) }];
     for (at, task) in (0..).zip(&program.tasks) {
@@ -34,36 +34,35 @@ pub fn of(program: &Program, kernels: &mut Kernels) -> (Vec<Section>, Vec<Run>) 
         }
         sections.push(Section { part: Part::Task(at), rows });
     }
-    for messages in exchanges {
-        let ends = messages.iter().map(|m| end(program, &program.messages[*m as usize])).collect();
-        let row = row(Stream::Messages, Work::Exchange { ends });
-        sections.push(Section { part: Part::Exchange(messages), rows: vec![row] });
+    for (way, messages) in messages {
+        let ranges = messages.iter().map(|m| range(program, &program.messages[*m as usize].view)).collect();
+        let row = row(Stream::Messages(way), Work::Messages { way, ranges });
+        sections.push(Section { part: Part::Messages(messages), rows: vec![row] });
     }
     sections.push(Section { part: Part::End, rows: ending(program) });
     (sections, order)
 }
 
-/// Each set of messages that are exchanged together, and the order of the sections.
-fn order(program: &Program) -> (Vec<Vec<u32>>, Vec<Run>) {
-    let mut exchanges: Vec<Vec<u32>> = vec![];
+/// Each set of messages that go one way together, and the order of the sections.
+fn order(program: &Program) -> (Vec<(Way, Vec<u32>)>, Vec<Run>) {
+    let mut sets: Vec<(Way, Vec<u32>)> = vec![];
     let mut known: BTreeMap<Vec<u32>, usize> = BTreeMap::new();
     let mut order = vec![Run { section: 0, times: vec![0] }];
-    for turn in &program.order {
-        order.push(match turn {
-            Turn::Run { task, time } => Run { section: 1 + task, times: vec![*time] },
-            Turn::Exchange(messages) => {
-                let set: Vec<u32> = messages.iter().map(|(message, _)| *message).collect();
-                let at = *known.entry(set.clone()).or_insert(exchanges.len());
-                if at == exchanges.len() {
-                    exchanges.push(set);
-                }
-                let section = 1 + program.tasks.len() + at;
-                Run { section: section as u32, times: messages.iter().map(|(_, time)| *time).collect() }
+    for (at, turn) in program.order.iter().enumerate() {
+        if let Turn::Run { task, time } = turn {
+            order.push(Run { section: 1 + task, times: vec![*time] });
+        }
+        for (way, messages) in program.exchanged_by_way(at) {
+            let (set, times): (Vec<u32>, Vec<u64>) = messages.into_iter().map(|(message, time)| (message as u32, time)).unzip();
+            let number = *known.entry(set.clone()).or_insert(sets.len());
+            if number == sets.len() {
+                sets.push((way, set));
             }
-        });
+            order.push(Run { section: (1 + program.tasks.len() + number) as u32, times });
+        }
     }
-    order.push(Run { section: (1 + program.tasks.len() + exchanges.len()) as u32, times: vec![0] });
-    (exchanges, order)
+    order.push(Run { section: (1 + program.tasks.len() + sets.len()) as u32, times: vec![0] });
+    (sets, order)
 }
 
 fn row(stream: Stream, work: Work) -> Row {
@@ -139,11 +138,6 @@ fn launched(program: &Program, step: &Step, kernel: &str, launch: &Launch) -> Wo
         pointers: launch.parameters.iter().map(pointer).collect(),
         numbers: launch.numbers.clone(),
     }
-}
-
-fn end(program: &Program, message: &Message) -> End {
-    let Message { sends, axis, peer, view, .. } = message;
-    End { sends: *sends, axis: *axis, peer: *peer, range: range(program, view) }
 }
 
 /// The first byte behind the arena and the word for wrong data from which on partial results lie.
