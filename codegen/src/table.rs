@@ -1,12 +1,13 @@
 //! The launch table of a program: all that a device is told in one step of training, with every
 //! address. Whoever executes it decides nothing.
 //!
-//! A table has sections: one before a step, one for each task, one for each set of messages that go
-//! one way together, and one behind the step. Its order says which section runs when, and with
+//! A table has sections: one before a step, one for each task, one for each set of messages that
+//! go one way together, and one behind the step. Its order says which section runs when, and with
 //! which micro-batches. The rows of a queue run in the order of the table: one has kernels,
-//! products and copies, one calls, and one for each way the messages that go it. A row that waits for another begins when the last run of that one has ended, and
-//! with it all that its queue began earlier, and what that had waited for. So a wait is one event
-//! of the device, which each run records anew.
+//! products and copies, one calls, and one for each way the messages that go it. A row that waits
+//! for another begins when the last run of that one has ended, and with it all that its queue began
+//! earlier, and what that had waited for. So a wait is one event of the device, which each run
+//! records anew.
 
 mod bytes;
 mod check;

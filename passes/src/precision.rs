@@ -198,7 +198,8 @@ impl<'g> Rewrite<'g> {
     /// The sum of products that a bias is added to, before it is rounded, unless it may be reduced
     /// over ranks as it is rounded; others as they are.
     fn before_bias(&self, b: &mut Builder, node: &Node, old: ValueId, new: ValueId) -> ValueId {
-        let is_alone = !self.narrow_sums && node.op.is_sum() && self.strong(node, &node.operands) == [old] && self.products[old.index()];
+        let is_alone =
+            !self.narrow_sums && node.op.is_sum() && self.strong(node, &node.operands) == [old] && self.products[old.index()];
         let unrounded = if is_alone { self.unrounded(b, old, new) } else { None };
         unrounded.unwrap_or(new)
     }

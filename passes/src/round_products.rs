@@ -48,6 +48,7 @@ impl Pass for RoundProducts {
                     return None;
                 }
                 let rounded = b.op(Contract::new(spec), &factors);
+                b.rename(rounded, &live.value(node.results[0]).name);
                 return Some(vec![b.cast(rounded, *wide)]);
             }
             let Op::Cast(cast) = &node.op else { return None };

@@ -238,14 +238,7 @@ impl Simulation<'_> {
     }
 
     /// Messages that begin together; they end with the last of them.
-    fn exchange(
-        &mut self,
-        at: usize,
-        program: &Program,
-        messages: &[usize],
-        needs: Vec<Token>,
-        ended: Token,
-    ) -> Vec<Row<Token>> {
+    fn exchange(&mut self, at: usize, program: &Program, messages: &[usize], needs: Vec<Token>, ended: Token) -> Vec<Row<Token>> {
         let (mut gives, mut others) = (vec![], vec![]);
         let (mut sending, mut receiving) = (0, 0);
         let rank = self.set.mesh().rank(&self.places[at]);

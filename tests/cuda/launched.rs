@@ -88,7 +88,7 @@ impl<'a> Device<'a> {
                     self.memory[at(vector)].copy_from_slice(&bias.bytes);
                 }
             }
-            Work::Call { .. } | Work::Exchange { .. } => return Err("a call on one rank".into()),
+            Work::Call { .. } | Work::Messages { .. } => return Err("a call on one rank".into()),
         }
         Ok(())
     }

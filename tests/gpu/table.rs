@@ -2,14 +2,14 @@
 
 use super::fake::{is_full, is_inside_software};
 use super::jobs::{BF16, Planned};
-use shardc_codegen::table::{End, Ran, Range, Table, Work};
+use shardc_codegen::table::{Ran, Range, Table, Work};
 use shardc_executor::load::LoadedSet;
 use shardc_executor::memory::Place;
 use shardc_fakecuda::control;
 use shardc_fakecuda::trace::{Called, Row, Traced};
 use shardc_gpu::start::{OwnGpu, tables};
 use shardc_ir::kernel::{Collective, CollectiveKind};
-use shardc_ir::plan::Stream;
+use shardc_ir::plan::{Stream, Way};
 use std::collections::BTreeMap;
 
 const STEPS: u64 = 3;
@@ -78,7 +78,7 @@ impl Expected<'_> {
                     && were.eq(layouts)
             }
             (Work::Call { call, reads, writes }, Traced::Nccl { calls }) => self.calls(call, reads, writes, time, calls),
-            (Work::Exchange { ends }, Traced::Nccl { calls }) => self.messages(ends, ran.times, calls),
+            (Work::Messages { way, ranges }, Traced::Nccl { calls }) => self.messages(*way, ranges, ran.times, calls),
             (Work::CopyInput { to, .. } | Work::CopyScalar { to, .. }, Traced::Copy { .. }) => {
                 *traced == Traced::Copy { to: Some(at(to)), from: None, bytes: to.bytes, is_pinned: true }
             }
@@ -109,18 +109,21 @@ impl Expected<'_> {
         operands.clone().count() == calls.len() && calls.iter().zip(operands).all(fits)
     }
 
-    fn messages(&self, ends: &[End], times: &[u64], calls: &[Called]) -> bool {
+    fn messages(&self, way: Way, ranges: &[Range], times: &[u64], calls: &[Called]) -> bool {
         let mesh = &self.place.program().mesh;
-        let fits = |(told, (end, time)): (&Called, (&End, &u64))| {
-            let mut coordinates = self.place.coordinates.clone();
-            coordinates[end.axis.index()] = end.peer;
-            let (call, place) = if end.sends { ("send", told.from) } else { ("recv", told.to) };
+        let mut coordinates = self.place.coordinates.clone();
+        coordinates[way.axis.index()] = way.peer;
+        // The communicator of a way has its two ranks, in their order.
+        let is_second = self.place.number() > mesh.rank(&coordinates);
+        let fits = |(told, (range, time)): (&Called, (&Range, &u64))| {
+            let (call, place) = if way.sends { ("send", told.from) } else { ("recv", told.to) };
             told.call == call
-                && place == Some(self.at(&end.range, *time))
-                && told.peer == Some(mesh.rank(&coordinates) as usize)
-                && told.count == end.range.bytes
+                && place == Some(self.at(range, *time))
+                && (told.rank, told.size) == (usize::from(is_second), 2)
+                && told.peer == Some(usize::from(!is_second))
+                && told.count == range.bytes
         };
-        ends.len() == calls.len() && calls.iter().zip(ends.iter().zip(times)).all(fits)
+        ranges.len() == calls.len() && calls.iter().zip(ranges.iter().zip(times)).all(fits)
     }
 }
 

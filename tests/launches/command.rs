@@ -34,7 +34,15 @@ fn tables_are_printed_and_proven() {
         let rows: usize = sections.iter().map(|section| section["rows"].as_array().unwrap().len()).sum();
         assert_eq!(ran.out.lines().count(), 2 + rows + sections.len(), "{}", ran.out);
         assert!(ran.out.lines().all(|line| line.chars().count() <= 120), "{}", ran.out);
-        for what in ["cublaslt ", "copy in ", "exchange", "all_reduce sum over dp", "behind the step, once", "2 times"] {
+        for what in [
+            "cublaslt ",
+            "copy in ",
+            "send to pp=",
+            "receive from pp=",
+            "all_reduce sum over dp",
+            "behind the step, once",
+            "2 times",
+        ] {
             assert!(ran.out.contains(what), "{what} of rank {rank}:\n{}", ran.out);
         }
     }

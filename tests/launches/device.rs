@@ -18,19 +18,13 @@ const STEPS: u64 = 2;
 pub enum First {
     /// As the table has it.
     Table,
-    One(Stream),
+    /// That queue, of those that there are.
+    One(usize),
     Random(u64),
 }
 
-pub const ORDERS: [First; 7] = [
-    First::Table,
-    First::One(Stream::Main),
-    First::One(Stream::Comm),
-    First::One(Stream::Messages),
-    First::Random(1),
-    First::Random(2),
-    First::Random(3),
-];
+pub const ORDERS: [First; 7] =
+    [First::Table, First::One(0), First::One(1), First::One(2), First::Random(1), First::Random(2), First::Random(3)];
 
 /// All that the host, other ranks and the next step see.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -165,14 +159,14 @@ impl Device {
                     put(contents, range, time, number(&(what, at)), true)?;
                 }
             }
-            Work::Exchange { ends } => {
-                for (end, time) in ends.iter().zip(run.times) {
-                    let peer = format!("{} {:?} {}", end.sends, end.axis, end.peer);
+            Work::Messages { way, ranges } => {
+                for (range, time) in ranges.iter().zip(run.times) {
+                    let peer = format!("{way:?}");
                     let nth = nth(peer.clone());
-                    if end.sends {
-                        seen.push((format!("{peer} {nth}"), held(contents, &end.range, *time)?));
+                    if way.sends {
+                        seen.push((format!("{peer} {nth}"), held(contents, range, *time)?));
                     } else {
-                        put(contents, &end.range, *time, number(&(peer, nth)), true)?;
+                        put(contents, range, *time, number(&(peer, nth)), true)?;
                     }
                 }
             }
@@ -213,18 +207,21 @@ fn order(runs: &[Run<'_>], first: First) -> Vec<usize> {
     if let First::Table = first {
         return (0..runs.len()).collect();
     }
-    let queues = Stream::ALL.map(|stream| (0..runs.len()).filter(|at| runs[*at].row.stream == stream).collect::<Vec<_>>());
-    let (mut next, mut ended, mut out) = ([0; 3], vec![false; runs.len()], vec![]);
+    let mut queues: BTreeMap<Stream, Vec<usize>> = BTreeMap::new();
+    runs.iter().enumerate().for_each(|(at, run)| queues.entry(run.row.stream).or_default().push(at));
+    let queues: Vec<Vec<usize>> = queues.into_values().collect();
+    let count = queues.len();
+    let (mut next, mut ended, mut out) = (vec![0; count], vec![false; runs.len()], vec![]);
     let mut random = Random(if let First::Random(seed) = first { seed } else { 0 });
     while out.len() < runs.len() {
         let can =
             |queue: usize| queues[queue].get(next[queue]).filter(|at| runs[**at].needs.iter().all(|on| ended[*on])).copied();
-        let (preferred, way) = match first {
-            First::Table => (0, 1),
-            First::One(stream) => (stream.index(), 1),
-            First::Random(_) => (random.below(3), 1 + random.below(2)),
+        let (preferred, is_forward) = match first {
+            First::Table => (0, true),
+            First::One(queue) => (queue % count, true),
+            First::Random(_) => (random.below(count), random.below(2) == 0),
         };
-        let mut in_turn = [0, way, 2 * way].into_iter().map(|by| (preferred + by) % 3);
+        let mut in_turn = (0..count).map(|by| (preferred + if is_forward { by } else { count - by }) % count);
         let found = in_turn.find_map(|queue| can(queue).map(|at| (queue, at)));
         let (queue, at) = found.expect("waits are for what the table has earlier");
         (ended[at], next[queue]) = (true, next[queue] + 1);

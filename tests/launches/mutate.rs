@@ -4,6 +4,7 @@ use shardc_codegen::matmul::Compute;
 use shardc_codegen::table::{Range, Row, Table, Work};
 use shardc_ir::plan::{Stream, When};
 use shardc_testkit::random::Random;
+use std::collections::BTreeSet;
 
 /// A class of mutants: its name, and what it does to a table; it says what it did, or that it found
 /// nothing to do.
@@ -113,8 +114,11 @@ pub const CLASSES: [Class; 16] = [
         Some(format!("{range:?}"))
     }),
     ("other queue", |table, random| {
+        let of_rows = table.sections.iter().flat_map(|section| &section.rows).map(|row| row.stream);
+        let all: BTreeSet<Stream> = of_rows.chain([Stream::Main, Stream::Comm]).collect();
         let row = pick(table, random, |_| true)?;
-        row.stream = Stream::ALL[(row.stream.index() + 1 + random.below(2)) % 3];
+        let others: Vec<Stream> = all.into_iter().filter(|stream| *stream != row.stream).collect();
+        row.stream = others[random.below(others.len())];
         Some(format!("{:?}", row.stream))
     }),
     ("order", |table, random| {
@@ -136,10 +140,7 @@ pub const CLASSES: [Class; 16] = [
                 0 => call.counts[0] += 1,
                 _ => call.axes = call.axes.iter().rev().copied().take(1).collect(),
             },
-            Work::Exchange { ends } => {
-                let at = random.below(ends.len());
-                ends[at].sends = !ends[at].sends;
-            }
+            Work::Messages { way, .. } => way.sends = !way.sends,
             Work::CopyInput { input, .. } => *input = random.below(2) as u32,
             Work::CopyOutput { output, .. } => *output = random.below(2) as u32,
             _ => row.when = When::Last,
@@ -169,7 +170,7 @@ fn ranges(work: &mut Work) -> Vec<&mut Range> {
         Work::Launch { pointers, .. } => pointers.iter_mut().map(|pointer| &mut pointer.range).collect(),
         Work::Product { a, b, d, added, vector, room, .. } => [a, b, d, room].into_iter().chain(added).chain(vector).collect(),
         Work::Call { reads, writes, .. } => reads.iter_mut().chain(writes).collect(),
-        Work::Exchange { ends } => ends.iter_mut().map(|end| &mut end.range).collect(),
+        Work::Messages { ranges, .. } => ranges.iter_mut().collect(),
         Work::CopyInput { to, .. } | Work::CopyScalar { to, .. } | Work::Clear { to } => vec![to],
         Work::CopyOutput { from, .. } | Work::CopyFault { from } => vec![from],
     }

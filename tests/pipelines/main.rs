@@ -12,6 +12,7 @@ mod support;
 mod given_up;
 mod mistakes;
 mod replay;
+mod sent_first;
 mod size;
 
 use job::{Job, bits, holds, spec};

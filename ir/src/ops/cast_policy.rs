@@ -29,6 +29,11 @@ pub enum CastPolicy {
 }
 
 impl Op {
+    /// Whether most of its work is products of matrices.
+    pub fn is_product(&self) -> bool {
+        self.cast_policy() == CastPolicy::Product
+    }
+
     /// The policy of the op. PyTorch's autocast, which it follows, has the same three lists.
     pub fn cast_policy(&self) -> CastPolicy {
         match self {

@@ -146,10 +146,9 @@ fn send_first(graph: &Graph, task: &mut TaskNodes) {
     if needed.is_empty() {
         return;
     }
-    let is_product = |id: NodeId| matches!(graph.node(id).op, Op::Contract(_) | Op::ConvWeight(_));
     let mut late: BTreeSet<NodeId> = BTreeSet::new();
     for id in task.nodes.iter().filter(|id| !needed.contains(id)) {
-        if is_product(*id) || made_by(*id).any(|of| late.contains(&of)) {
+        if graph.node(*id).op.is_product() || made_by(*id).any(|of| late.contains(&of)) {
             late.insert(*id);
         }
     }
