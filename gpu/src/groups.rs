@@ -52,7 +52,7 @@ impl Groups {
             let part = device.split(all, Some(color), place as u32, go_on)?.ok_or("a group without a communicator")?;
             groups.parts.insert(axes, part);
         }
-        for Round { axis, ways } in rounds(set) {
+        for Round { axis, ways } in rounds(ways(set)) {
             let own = mesh.coordinates(rank)[axis.index()];
             let way = ways.into_iter().find(|ends| ends.contains(&own)).map(|[from, to]| {
                 let sends = from == own;
@@ -130,15 +130,20 @@ fn neighbour(mesh: &Mesh, rank: u64, way: Way) -> u64 {
     mesh.rank(&coordinates)
 }
 
-/// The ways of the messages of all programs: each in the first round that has neither of its ends.
-fn rounds(set: &PlanSet) -> Vec<Round> {
-    let mut all: BTreeSet<(AxisId, [u64; 2])> = BTreeSet::new();
+/// The ways of the messages of all programs, each with the positions from which and to which.
+fn ways(set: &PlanSet) -> BTreeSet<(AxisId, [u64; 2])> {
+    let mut all = BTreeSet::new();
     for (place, program) in set.places(set.mesh()).iter().zip(&set.of) {
         let sent = set.programs[*program].ways().into_iter().filter(|way| way.sends);
         all.extend(sent.map(|way| (way.axis, [place[way.axis.index()], way.peer])));
     }
+    all
+}
+
+/// Each way in the first round that has neither of its ends.
+fn rounds(ways: BTreeSet<(AxisId, [u64; 2])>) -> Vec<Round> {
     let mut rounds: Vec<Round> = vec![];
-    for (axis, ends) in all {
+    for (axis, ends) in ways {
         let is_apart = |way: &[u64; 2]| way.iter().all(|end| !ends.contains(end));
         match rounds.iter_mut().find(|round| round.axis == axis && round.ways.iter().all(is_apart)) {
             Some(round) => round.ways.push(ends),
@@ -166,4 +171,27 @@ fn axes(set: &PlanSet) -> BTreeSet<Vec<AxisId>> {
         _ => None,
     };
     steps.filter_map(|step| of(&step.kernel)).filter(|axes| !axes.is_empty()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_have_each_way_once_and_no_position_twice() {
+        let both = |a: u64, b: u64| [[a, b], [b, a]];
+        let chain: Vec<[u64; 2]> = (0..63).flat_map(|at| both(at, at + 1)).collect();
+        let ring: Vec<[u64; 2]> = chain.iter().copied().chain(both(63, 0)).collect();
+        for (ends, most) in [(chain, 4), (ring, 7)] {
+            let axis = AxisId(0);
+            let rounds = rounds(ends.iter().map(|ends| (axis, *ends)).collect());
+            assert!(rounds.len() <= most, "{} rounds", rounds.len());
+            let all: BTreeSet<[u64; 2]> = rounds.iter().flat_map(|round| round.ways.iter().copied()).collect();
+            assert_eq!(all, ends.into_iter().collect());
+            for round in rounds {
+                let positions: BTreeSet<u64> = round.ways.iter().flatten().copied().collect();
+                assert_eq!(positions.len(), 2 * round.ways.len());
+            }
+        }
+    }
 }

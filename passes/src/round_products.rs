@@ -1,10 +1,10 @@
 //! Lets products be rounded as they are written.
 //!
 //! Before: `%p = contract %g, %w dtype=f32`, `%d = cast %p`, where nothing else reads `%p`. After:
-//! `%d = contract %g, %w : bf16[…]`. Where sums over ranks are of 16 bits, every product is rounded,
-//! unless it is of the gradient of a weight, so that what is reduced is what one rank computes.
-//! Nodes that nothing needs are left out, such as casts of what a gradient did not read after all.
-//! Needs and keeps phase `differentiated`.
+//! `%d = contract %g, %w : bf16[…]`. Where sums over ranks are of 16 bits, every product is
+//! rounded, unless it is of the gradient of a weight, so that what is reduced is what one rank
+//! computes. Nodes that nothing needs are left out, such as casts of what a gradient did not read
+//! after all. Needs and keeps phase `differentiated`.
 
 use crate::pass::{Context, Mode, Pass};
 use crate::rewrite::{mapped, rebuild};

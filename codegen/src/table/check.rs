@@ -7,9 +7,9 @@
 //!    launch, or what cuBLASLt is told; the step's operands at their bytes. The sections run in the
 //!    order of the program, so calls and messages have its one order, which is proven to meet on
 //!    all ranks: in that order each can go on when all before it have ended, whatever the queues,
-//!    as rows wait for earlier ones only. Calls of collectives have a queue and each way of messages
-//!    another one, which share no communicator. A product of cuBLASLt may carry out a second step as well:
-//!    `seconds` shows that nothing is lost by it.
+//!    as rows wait for earlier ones only. Calls of collectives have a queue and each way of
+//!    messages another one, which share no communicator. A product of cuBLASLt may carry out a
+//!    second step as well: `seconds` shows that nothing is lost by it.
 //! 3. **Order.** Over two steps, one behind the other, any two rows of which one writes what the
 //!    other touches are ordered by their queue or by waits, as they are in the program. Within a
 //!    queue that is the order of the table; a wait orders what its queue began up to then, and what
