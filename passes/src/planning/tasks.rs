@@ -20,7 +20,7 @@ use shardc_ir::lower::graph::LoweredGraph;
 use shardc_ir::ops::Op;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// A task: its nodes in program order. Leaves and transfers are in none.
+/// A task: its nodes in the order in which they run. Leaves and transfers are in none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskNodes {
     /// The position of the pipeline's axis that runs it.
