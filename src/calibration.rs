@@ -14,13 +14,14 @@
 mod fit;
 mod observed;
 mod probes;
+mod whole;
 
 use crate::error::Error;
 use crate::job::Job;
 use crate::machine::Machine;
 use crate::timing;
 use fit::fit;
-use observed::Observed;
+use observed::{Observed, median};
 use shardc_executor::bench::{Peaks, kernels};
 use shardc_ir::diagnostic::counted;
 use shardc_ir::mesh::Mesh;
@@ -28,9 +29,11 @@ use shardc_ir::reason::Reason;
 use shardc_simulator::cluster::{Cluster, Device};
 use shardc_simulator::kernels::Load;
 use std::thread;
+use std::time::Duration;
 
-/// Steps that are timed of each probe.
+/// Steps that are timed of each job, and seconds for which they are at least.
 const STEPS: usize = 24;
+const AT_LEAST: Duration = Duration::from_millis(400);
 
 /// Measures this machine with so many threads for each number of `ranks`, over models of its own
 /// and over `jobs`, each of which is timed for its own number of ranks. `note` is told what is
@@ -55,27 +58,25 @@ fn device<'j>(threads: usize, ranks: u64, jobs: impl Iterator<Item = &'j Job>, n
     let peaks = Peaks::measure(threads).map_err(of_machine)?;
     note(&format!("timing kernels on {}", counted(ranks, "rank")));
     by_themselves(threads, ranks, &mut observed).map_err(of_machine)?;
+    let mut own: Vec<(Job, String)> = vec![];
     for probe in probes::probes(ranks) {
-        note(&format!("timing steps of {} on {}", probe.name, counted(ranks, "rank")));
         match probe.job() {
-            Ok(job) => time_job(&job, &machine, &mut observed)?,
+            Ok(job) => own.push((job, probe.name)),
             // A model of a few heads and channels does not take every number of ranks.
             Err(Error::User(why)) => note(&format!("left out: {}", why[0].message)),
             Err(error) => return Err(error),
         }
     }
-    for job in jobs {
-        time_job(job, &machine, &mut observed)?;
+    let own = own.iter().map(|(job, name)| (job, name.as_str()));
+    let mut whole = vec![];
+    for (job, name) in own.chain(jobs.map(|job| (job, "a plan"))) {
+        note(&format!("timing steps of {name} on {}", counted(ranks, "rank")));
+        let programs = job.training()?;
+        let steps = timing::steps(&mut job.start(programs, &machine)?, STEPS, AT_LEAST)?;
+        observed.add(programs, &steps);
+        whole.push((programs, median(steps.iter().map(|step| step.time.as_secs_f64()).collect())));
     }
-    Ok(fit(ranks, peaks, observed))
-}
-
-fn time_job(job: &Job, machine: &Machine, observed: &mut Observed) -> Result<(), Error> {
-    let programs = job.training()?;
-    let mut executor = job.start(programs, machine)?;
-    let steps = timing::steps(&mut executor, STEPS)?;
-    observed.add(programs, &steps);
-    Ok(())
+    Ok(whole::stretched(fit(ranks, peaks, observed), &whole))
 }
 
 /// Times kernels of everyday sizes while every rank runs the same.

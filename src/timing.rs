@@ -20,19 +20,22 @@ pub struct TimedStep {
     pub turns: Vec<Vec<Timed>>,
 }
 
-/// So many steps of the ranks that have started, after a few that are not timed.
+/// So many steps of the ranks that have started, or more until they have taken so long, after a few
+/// that are not timed.
 ///
 /// # Errors
 /// If a rank fails.
-pub fn steps(executor: &mut Executor, count: usize) -> Result<Vec<TimedStep>, Error> {
+pub fn steps(executor: &mut Executor, count: usize, at_least: Duration) -> Result<Vec<TimedStep>, Error> {
     let programs = executor.programs();
     let batch = made_up(&input_specs(programs), programs.first().batch);
-    let mut all = vec![];
-    for _ in 0..WARM + count {
+    let mut all: Vec<TimedStep> = vec![];
+    let mut taken = Duration::ZERO;
+    while all.len() < WARM + count || taken < at_least {
         executor.start_profile();
         let start = Instant::now();
         executor.step(batch.clone()).map_err(|error| Error::Machine(error.to_string()))?;
         let time = start.elapsed();
+        taken += time;
         all.push(TimedStep { time, turns: executor.profile().map(|profile| profile.last.clone()).unwrap_or_default() });
     }
     Ok(all.split_off(WARM))

@@ -106,6 +106,6 @@ fn call(seen: &[(f64, f64)]) -> CallCost {
 const LEAST: f64 = 1e-7;
 
 /// Four digits, which are more than was measured.
-fn rounded(number: f64) -> f64 {
+pub fn rounded(number: f64) -> f64 {
     format!("{number:.3e}").parse().unwrap_or(number)
 }

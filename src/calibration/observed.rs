@@ -37,12 +37,12 @@ impl Observed {
                     false => own_time(step.turns.get(rank)?, at),
                 };
                 let times = steps.iter().filter_map(time);
-                self.turn(program, turn.turn, usual(times.collect()));
+                self.turn(program, turn.turn, median(times.collect()));
             }
         }
         let end = |turns: &Vec<Timed>| turns.last().map_or(0.0, |last| (last.start + last.time).as_secs_f64());
         let beside = steps.iter().map(|step| step.time.as_secs_f64() - step.turns.iter().map(end).fold(0.0, f64::max));
-        self.beside.push(usual(beside.collect()));
+        self.beside.push(median(beside.collect()));
     }
 
     fn turn(&mut self, program: &Program, turn: Turn, seconds: f64) {
@@ -94,17 +94,8 @@ fn own_time(turns: &[Timed], at: usize) -> Option<f64> {
     Some((until(turns, at)? - turn.start).saturating_sub(turn.waited).as_secs_f64())
 }
 
-/// The lower quarter of several times, of none 0: what disturbs a machine only adds to them.
-fn usual(all: Vec<f64>) -> f64 {
-    quantile(all, 4)
-}
-
 /// The middle one; of none 0.
-pub fn median(all: Vec<f64>) -> f64 {
-    quantile(all, 2)
-}
-
-fn quantile(mut all: Vec<f64>, parts: usize) -> f64 {
+pub fn median(mut all: Vec<f64>) -> f64 {
     all.sort_by(f64::total_cmp);
-    all.get(all.len() / parts).copied().unwrap_or(0.0)
+    all.get(all.len() / 2).copied().unwrap_or(0.0)
 }

@@ -151,7 +151,7 @@ impl Bench {
     fn steps(&self, job: &Job, programs: &PlanSet, machine: &Machine) -> Result<(Vec<Vec<Timed>>, Duration), Failure> {
         let mut executor = job.start(programs, machine)?;
         note(&format!("timing {} of {}", counted(self.steps, "step"), counted(programs.mesh().world_size(), "rank")));
-        let steps = timing::steps(&mut executor, self.steps as usize)?;
+        let steps = timing::steps(&mut executor, self.steps as usize, Duration::ZERO)?;
         let shortest = steps.iter().map(|step| step.time).min().unwrap_or_default();
         let best = steps.into_iter().map(|step| step.turns).reduce(|best, turns| shorter(best, &turns));
         Ok((best.unwrap_or_default(), shortest))
