@@ -99,17 +99,14 @@ impl Tensor {
 
     /// The elements as f64 (truth values as 0 and 1).
     pub fn to_f64(&self) -> Vec<f64> {
-        let word = |c: &[u8]| -> [u8; 8] { c.try_into().expect("eight bytes") };
-        match self.ty.dtype {
-            DType::F64 => self.bytes.chunks_exact(8).map(|c| f64::from_le_bytes(word(c))).collect(),
-            DType::I64 => self.bytes.chunks_exact(8).map(|c| i64::from_le_bytes(word(c)) as f64).collect(),
-            DType::F32 => {
-                self.bytes.chunks_exact(4).map(|c| f64::from(f32::from_le_bytes(c.try_into().expect("four bytes")))).collect()
-            }
-            DType::BF16 => self.bytes.as_chunks().0.iter().map(|c| bf16::from_le_bytes(*c).to_f64()).collect(),
-            DType::F16 => self.bytes.as_chunks().0.iter().map(|c| f16::from_le_bytes(*c).to_f64()).collect(),
-            DType::Bool => self.bytes.iter().map(|b| f64::from(u8::from(*b != 0))).collect(),
-        }
+        numbers(self.ty.dtype, &self.bytes)
+    }
+
+    /// The elements as f64, row by row of the last dimension.
+    pub fn rows_of_f64(&self) -> impl Iterator<Item = Vec<f64>> {
+        let elements = self.ty.shape.last().map_or(1, |size| *size as usize).max(1);
+        let rows = self.bytes.chunks(elements * self.ty.dtype.bytes() as usize);
+        rows.map(|row| numbers(self.ty.dtype, row))
     }
 
     /// The elements as integers; floats are truncated.
@@ -137,6 +134,18 @@ impl Tensor {
     pub fn element(&self, i: usize) -> Tensor {
         let width = self.ty.dtype.bytes() as usize;
         Tensor { ty: Type::scalar(self.ty.dtype), bytes: Arc::new(self.bytes[i * width..(i + 1) * width].to_vec()) }
+    }
+}
+
+/// Elements as f64.
+fn numbers(dtype: DType, bytes: &[u8]) -> Vec<f64> {
+    match dtype {
+        DType::F64 => bytes.as_chunks().0.iter().map(|c| f64::from_le_bytes(*c)).collect(),
+        DType::I64 => bytes.as_chunks().0.iter().map(|c| i64::from_le_bytes(*c) as f64).collect(),
+        DType::F32 => bytes.as_chunks().0.iter().map(|c| f64::from(f32::from_le_bytes(*c))).collect(),
+        DType::BF16 => bytes.as_chunks().0.iter().map(|c| bf16::from_le_bytes(*c).to_f64()).collect(),
+        DType::F16 => bytes.as_chunks().0.iter().map(|c| f16::from_le_bytes(*c).to_f64()).collect(),
+        DType::Bool => bytes.iter().map(|b| f64::from(u8::from(*b != 0))).collect(),
     }
 }
 

@@ -249,7 +249,7 @@ fn last_two(shape: &[u64]) -> &[u64] {
 struct Masks(Vec<(Tensor, MaskFacts)>);
 
 /// The facts about the elements of a mask.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default, PartialEq)]
 struct MaskFacts {
     /// Added to scores, it shows key `s` to query `t` where `s <= t`, as many keys as queries, in
     /// every batch and head.
@@ -276,25 +276,22 @@ impl Masks {
 
 impl MaskFacts {
     fn of(mask: &Tensor) -> MaskFacts {
-        let values = mask.to_f64();
-        let keys = mask.ty.shape.last().map_or(1, |n| *n as usize).max(1);
-        let every_row_sees = values.chunks(keys).all(|row| row.contains(&1.0));
-        let [.., queries, keys] = mask.ty.shape[..] else {
-            return MaskFacts { hides_the_future: false, shows_the_past: false, every_row_sees };
+        let square = match mask.ty.shape[..] {
+            [.., queries, keys] if queries == keys && queries > 1 => Some(queries as usize),
+            _ => None,
         };
-        let (queries, keys) = (queries as usize, keys as usize);
-        let is_causal = |shown: fn(f64) -> bool, hidden: fn(f64) -> bool| {
-            let right = |(query, row): (usize, &[f64])| {
-                let (past, future) = row.split_at(query % queries + 1);
-                past.iter().all(|v| shown(*v)) && future.iter().all(|v| hidden(*v))
-            };
-            queries == keys && queries > 1 && values.chunks(keys).enumerate().all(right)
-        };
-        MaskFacts {
-            hides_the_future: is_causal(|v| v == 0.0, |v| v <= HIDDEN),
-            shows_the_past: is_causal(|v| v == 1.0, |v| v == 0.0),
-            every_row_sees,
+        let is_square = square.is_some();
+        let mut facts = MaskFacts { hides_the_future: is_square, shows_the_past: is_square, every_row_sees: true };
+        for (query, row) in mask.rows_of_f64().enumerate() {
+            facts.every_row_sees &= row.contains(&1.0);
+            let (past, future) = row.split_at(square.map_or(0, |queries| query % queries + 1));
+            facts.hides_the_future &= past.iter().all(|v| *v == 0.0) && future.iter().all(|v| *v <= HIDDEN);
+            facts.shows_the_past &= past.iter().all(|v| *v == 1.0) && future.iter().all(|v| *v == 0.0);
+            if facts == MaskFacts::default() {
+                break;
+            }
         }
+        facts
     }
 }
 
