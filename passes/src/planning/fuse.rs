@@ -108,15 +108,16 @@ impl Fusion {
 /// For each elementwise node what it costs with all that could be computed inside its kernel.
 fn chains(lowered: &LoweredGraph<'_>) -> Vec<u32> {
     let mut chains = vec![0u32; lowered.graph.node_count()];
+    let is_fused = |reader: &NodeId| matches!(lowered.node(*reader), Lowered::Map(_) | Lowered::Reduce { .. });
+    let all_fused: Vec<bool> = lowered.readers.iter().map(|readers| readers.iter().all(is_fused)).collect();
     for (id, node) in lowered.nodes_here() {
         let Lowered::Map(map) = lowered.node(id) else { continue };
         let elements = |value: ValueId| lowered.extent(value).elements();
         let all = elements(node.results[0]);
         let within = |value: &ValueId| {
             let stored = lowered.stored_in(*value);
-            let is_fused = |reader: &NodeId| matches!(lowered.node(*reader), Lowered::Map(_) | Lowered::Reduce { .. });
-            let readers = &lowered.readers[stored.index()];
-            let fits = elements(stored) == all && !lowered.is_root[stored.index()] && readers.iter().all(is_fused);
+            let at = stored.index();
+            let fits = elements(stored) == all && !lowered.is_root[at] && all_fused[at];
             if fits { chains[lowered.graph.value(stored).node.index()] } else { 0 }
         };
         let inside: u32 = node.operands.iter().map(within).fold(0, u32::saturating_add);
