@@ -3,7 +3,7 @@
 //! every attribute of those that plans have.
 
 use super::kernels::products::told;
-use super::{ELEMENTS, Extent, FEW, MODELS, TYPES, extent, programs, reduced};
+use super::{ELEMENTS, MODELS, TYPES, is_tried, programs, reduced};
 use shardc_codegen::matmul::{Epilogue, Matmul};
 use shardc_cublaslt::Library;
 use shardc_cuda_testing::product::{self, Place};
@@ -380,7 +380,7 @@ fn contractions_of_plans_are_products_that_cublaslt_knows() {
     }
     let (mut different, mut random) = (BTreeMap::new(), Random(17));
     for (model, mesh) in MODELS.into_iter().chain([("gpt2-folded", "dp=1")]) {
-        for (dtype, line) in TYPES.into_iter().filter(|(dtype, _)| extent() > Extent::Few || FEW.contains(&(model, dtype))) {
+        for (dtype, line) in TYPES.into_iter().filter(|(dtype, _)| is_tried(model, dtype)) {
             let mut found = Found::default();
             programs(model, mesh, line).iter().for_each(|program| found.add(program));
             let [steps, vectors, matrices, sums] = found.steps;
