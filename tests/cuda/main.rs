@@ -3,9 +3,9 @@
 //! assembled, and their PTX interpreted, which gives the host's bits.
 //!
 //! `SHARDC_CUDA` says how much is tried. With `kernels`, as `.ci/run` has it, that is every
-//! kernel of every model in every type, and fixed shares of damages, steps, orders of threads,
-//! architectures and operands that are not aligned; with `all` these are tried whole. Without it
-//! kernels are those of a few models.
+//! kernel of every model in f32 and bf16, those of two models in f16, and fixed shares of damages,
+//! steps, orders of threads, architectures and operands that are not aligned; with `all` these are
+//! tried whole. Without it kernels are those of a few models.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod attention;
@@ -38,6 +38,10 @@ use std::sync::OnceLock;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
+
+/// The program's, as interpreting PTX takes memory in small pieces.
+#[global_allocator]
+static HEAP: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// The jobs of a run over a few.
 const FEW: [(&str, &str); 3] = [("mlp", "f32"), ("resnet", "f32"), ("gpt2", "bf16")];
