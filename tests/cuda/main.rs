@@ -46,8 +46,8 @@ static HEAP: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// The jobs of a run over a few.
 const FEW: [(&str, &str); 3] = [("mlp", "f32"), ("resnet", "f32"), ("gpt2", "bf16")];
 
-/// The models whose kernels of f16 are tried in a run over every kernel: others are those of bf16 by
-/// other names of types.
+/// The models whose kernels of f16 are tried in a run over every kernel: those of others are as of
+/// bf16, by other names of types.
 const OF_F16: [&str; 2] = ["resnet", "gpt2"];
 
 /// Of so many kernels one is tried further, where a share of them is.
