@@ -320,13 +320,15 @@ fn files_that_are_no_specs() {
 #[test]
 fn hostile_text_is_read_in_time() {
     let start = std::time::Instant::now();
-    for unit in
-        ["(", "[", "\"", "=", ",", "a ", "a=", "a\n", "[[", "[(", "[8:(a,", "[a|", "a(", "\"a\"^T ", "#", "(a|a", "\u{a0}"]
-    {
+    for unit in [
+        "(", "[", "\"", "=", ",", "a ", "a=", "a\n", "[[", "[(", "[8:(a,", "[a|", "a(", "a=a(", "\"a\"^T ", "#", "(a|a", "\u{a0}",
+    ] {
         for head in ["", "shard \"w\" ", "shard \"w\" [", "pipeline cut=after(", "mesh "] {
-            let text = format!("{head}{}", unit.repeat((1 << 16) / unit.len()));
-            if let Err(errors) = read(&text) {
-                assert!(errors.iter().all(|error| text.get(span(error).0..span(error).1).is_some()));
+            for bytes in [1 << 12, 1 << 13, 1 << 14, 1 << 16] {
+                let text = format!("{head}{}", unit.repeat(bytes / unit.len()));
+                if let Err(errors) = read(&text) {
+                    assert!(errors.iter().all(|error| text.get(span(error).0..span(error).1).is_some()));
+                }
             }
         }
     }

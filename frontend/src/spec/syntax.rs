@@ -152,7 +152,7 @@ impl Line {
                     }
                     strayed = true;
                 }
-                Rule::option => {
+                Rule::option | Rule::setting => {
                     let option = self.option(pair, context);
                     strayed |= option.is_none();
                     items.extend(option);
