@@ -203,6 +203,16 @@ fn each_check_fires() {
         ("to_split=tp@1", "to_split=tp@2", "`tp` cannot split dimension 0 there"),
         ("all_gather dim=1 split=tp@8", "reshard", "nothing is wrong"),
         (
+            "%u   = ",
+            "%z = flat_slice axes=[1, 9] %r0 : f32[16, 4] flat(tp)\n  %u = ",
+            "names an axis that the mesh does not have",
+        ),
+        (
+            "%u   = ",
+            "%z = flat_scatter axes=[9] kind=sum %r0 : f32[16, 4] flat(tp)\n  %u = ",
+            "names an axis that the mesh does not have",
+        ),
+        (
             "all_gather dim=1 split=tp@8 %e : f32[8, 16]{(time,dp), -}",
             "reshard %e : f32[8, 16]{(time,dp), -} partial(sum: tp)",
             "makes a value partial",

@@ -14,6 +14,16 @@ use crate::types::Type;
 /// Checks a communication op.
 pub(super) fn check(graph: &Graph, id: NodeId, found: &mut Found) {
     let node = graph.node(id);
+    // Text has these as numbers.
+    let flat: &[AxisId] = match &node.op {
+        Op::FlatGather(op) => &op.axes,
+        Op::FlatScatter(op) => &op.axes,
+        Op::FlatSlice(op) => &op.axes,
+        _ => &[],
+    };
+    if flat.iter().any(|axis| axis.index() >= graph.mesh.axes().len()) {
+        return found.node(id, None, "names an axis that the mesh does not have");
+    }
     let (from, to) = (graph.sharding(node.operands[0]), graph.sharding(node.results[0]));
     let time = graph.mesh.microbatch_axis();
     let changes_dims = matches!(node.op, Op::AllGather(_) | Op::ReduceScatter(_) | Op::AllToAll(_) | Op::ShardSlice(_));
