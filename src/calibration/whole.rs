@@ -58,7 +58,7 @@ mod tests {
         let seconds = |device: &Device, of: &PlanSet| step(of, device).expect("a step").seconds;
         let mut steps: Vec<(&PlanSet, f64)> = programs.iter().map(|of| (*of, 1.5 * seconds(&device, of))).collect();
         assert!(steps.len() > 6, "{} probes", steps.len());
-        // One that was disturbed counts as little as one that was not.
+        // One that was disturbed much changes nothing.
         steps[0].1 *= 9.0;
         let longer = stretched(device.clone(), &steps);
         for of in programs {
