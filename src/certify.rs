@@ -35,6 +35,7 @@ use sample::Sample;
 use shardc_frontend::onnx::Imported;
 use shardc_ir::graph::{Graph, State};
 use shardc_ir::listing::units::count_text;
+use shardc_ir::ops::Op;
 use shardc_ir::plan::StateRole;
 use shardc_ir::reason;
 use shardc_ir::reason::Reason;
@@ -46,8 +47,11 @@ use std::thread;
 /// No part of a certificate costs more operations: about a second.
 pub const MOST_WORK: u64 = 10_000_000_000;
 
-/// Of a model with more elements in its state nothing is run.
+/// Nothing is run of a graph with more elements in its state, its constants and its inputs.
 pub const MOST_ELEMENTS: u64 = 1 << 22;
+
+/// Nothing is run that takes more bytes at a time.
+pub const MOST_BYTES: u64 = 1 << 27;
 
 /// The graphs of a job, and what they were made from.
 #[derive(Clone, Copy)]
@@ -81,8 +85,8 @@ enum Found {
 enum Stop {
     /// The graphs are not what the spec asks for.
     Wrong(Reason),
-    /// The machine cannot run them.
-    Machine(Reason),
+    /// They are not run: they cost too much, or the machine cannot.
+    Unseen(Reason),
 }
 
 impl<R: Into<Reason>> From<R> for Stop {
@@ -95,7 +99,7 @@ impl Certificate {
     fn add(&mut self, what: &str, found: Result<Found, Stop>) -> Result<(), Reason> {
         let (list, how) = match found {
             Ok(Found::Holds(how)) => (&mut self.certified, how),
-            Ok(Found::Unseen(why)) | Err(Stop::Machine(why)) => (&mut self.not_certified, why.into()),
+            Ok(Found::Unseen(why)) | Err(Stop::Unseen(why)) => (&mut self.not_certified, why.into()),
             Ok(Found::Doubted(why)) => (&mut self.doubted, why.into()),
             Err(Stop::Wrong(why)) => return Err(why),
         };
@@ -110,11 +114,11 @@ impl Certificate {
 /// What in them is not what the spec asks for of the model.
 pub fn certify(subject: &Subject<'_>) -> Result<Certificate, Reason> {
     let graphs = || subject.reference.into_iter().chain([subject.eval]);
-    let elements = |graph: &Graph| graph.states.iter().fold(0, |sum: u64, state| sum.saturating_add(state.ty.elements()));
-    let held = graphs().map(elements).max().unwrap_or(0);
+    let held = graphs().chain([&subject.imported.graph]).map(held).max().unwrap_or(0);
     if held > MOST_ELEMENTS {
         let (held, most) = (count_text(held), count_text(MOST_ELEMENTS));
-        return by_reading(subject, &reason!("nothing is run of a state with {held} elements, more than {most}"));
+        let why = reason!("nothing is run where state, constants and inputs have {held} elements, more than {most}");
+        return by_reading(subject, &why);
     }
     let sample = Sample::new(graphs(), subject.imported, subject.spec);
     // Both are much of the work, and know nothing of each other.
@@ -122,7 +126,7 @@ pub fn certify(subject: &Subject<'_>) -> Result<Certificate, Reason> {
         let outputs = thread::Builder::new().spawn_scoped(scope, || outputs::check(subject, &sample));
         let training = training(subject, &sample);
         let outputs = outputs.map_or_else(
-            |error| Err(Stop::Machine(reason!("there is no thread for them: {error}"))),
+            |error| Err(Stop::Unseen(reason!("there is no thread for them: {error}"))),
             |outputs| outputs.join().unwrap_or_else(|_| Err("their thread is gone".into())),
         );
         (training, outputs)
@@ -131,6 +135,13 @@ pub fn certify(subject: &Subject<'_>) -> Result<Certificate, Reason> {
     certificate.add("loss", loss::check(subject, Some(&sample)))?;
     certificate.add("outputs", outputs)?;
     Ok(certificate)
+}
+
+/// The elements of a graph's state, its constants and its inputs.
+fn held(graph: &Graph) -> u64 {
+    let given = graph.nodes().filter(|(_, node)| matches!(node.op, Op::Constant(_) | Op::Input(_)));
+    let given = given.map(|(_, node)| graph.ty(node.results[0]).elements());
+    graph.states.iter().map(|state| state.ty.elements()).chain(given).fold(0, u64::saturating_add)
 }
 
 /// Certifies the step of training, but for its loss.
@@ -173,10 +184,4 @@ fn constant_scale(spec: &Spec) -> f64 {
         Some(LossScale::Constant(scale)) => scale,
         Some(LossScale::Dynamic { .. }) | None => 1.0,
     }
-}
-
-/// Why a program is not run that costs so many operations.
-fn too_large(work: u64) -> Reason {
-    let (work, most) = (count_text(work), count_text(MOST_WORK));
-    reason!("running the model costs {work} operations, more than {most}")
 }

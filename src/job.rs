@@ -213,19 +213,21 @@ impl Job {
         Ok(executor)
     }
 
+    /// Looks which weights are not finite to begin with, before they are forgotten: an export
+    /// refuses the others.
+    pub fn look_at_weights(&mut self) {
+        let states = self.programs.main().states().into_iter().map(|(_, state)| state);
+        let states = states.filter(|s| s.role.is_of_model()).map(|s| s.initializer());
+        let is_odd = |name: &&str| self.initial(name).is_ok_and(|initial| Oddity::of(initial.dtype, &initial.bytes).is_some());
+        self.odd = states.filter(is_odd).map(String::from).collect();
+    }
+
     /// Drops what only the beginning of training needs: the weights, which the ranks hold by now,
     /// and the model's bytes but for what an export begins with.
     ///
     /// # Errors
     /// If the model cannot be taken apart.
     pub fn forget_weights(&mut self, exports: bool) -> Result<(), Error> {
-        if exports {
-            let states = self.programs.main().states().into_iter().map(|(_, state)| state);
-            let states = states.filter(|s| s.role.is_of_model()).map(|s| s.initializer());
-            let is_odd =
-                |name: &&str| self.initial(name).is_ok_and(|initial| Oddity::of(initial.dtype, &initial.bytes).is_some());
-            self.odd = states.filter(is_odd).map(String::from).collect();
-        }
         self.weights = Weights::Forgotten;
         #[cfg(feature = "onnx")]
         self.forget_model(exports)?;
@@ -283,6 +285,9 @@ impl Job {
         }
     }
 }
+
+/// Takes a part of an array's elements, behind those that it took before.
+pub type EachPiece<'e> = &'e mut dyn FnMut(Tensor) -> Result<(), Error>;
 
 /// How data is cut into batches.
 #[derive(Debug, Default)]

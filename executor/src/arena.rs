@@ -5,7 +5,7 @@ use shardc_ir::reason::Reason;
 use std::ops::Range;
 
 /// One rank's memory. Byte 0 and every multiple of 64 are aligned to 64.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Arena {
     words: Vec<u64>,
     first: usize,

@@ -72,10 +72,9 @@ impl Seen {
 pub fn first(executor: Executor, number: u64, batch: &[Tensor]) -> Result<Option<First>, ExecutionError> {
     let mut seen = Seen::default();
     let programs = executor.programs().clone();
-    for (program, state) in programs.states().into_iter().filter(|(_, state)| state.role.is_of_model()) {
-        let dtype = program.buffer(state.buffer).map_err(ExecutionError::before)?.dtype;
-        for (rank, part) in (0..).zip(executor.parts(&Name::State(state.name.clone()))?) {
-            if let Some(oddity) = part.and_then(|part| Oddity::of(dtype, &part)) {
+    for (_, state) in programs.states().into_iter().filter(|(_, state)| state.role.is_of_model()) {
+        for (rank, oddity) in (0..).zip(executor.oddities(&Name::State(state.name.clone()))?) {
+            if let Some(oddity) = oddity {
                 seen.add(First { value: state.name.clone(), oddity, rank, op: None });
             }
         }

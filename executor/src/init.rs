@@ -10,18 +10,29 @@ use shardc_ir::train::StateInit;
 /// The whole initial value of the state `name`; `None` if it comes from the model. The same under
 /// every split.
 pub fn initial_value(init: &StateInit, name: &str, dtype: DType, shape: &[u64], seed: u64) -> Option<Tensor> {
-    let filled = |value: f64| Tensor::from_f64(shape, &vec![value; shape.iter().product::<u64>() as usize]).cast(dtype);
     match init {
         StateInit::Model => None,
         StateInit::Zeros => Some(Tensor::zeros(dtype, shape)),
-        StateInit::Ones => Some(filled(1.0)),
-        StateInit::Value(value) => Some(filled(*value)),
+        StateInit::Ones => Some(made(dtype, shape, |_| 1.0)),
+        StateInit::Value(value) => Some(made(dtype, shape, |_| *value)),
         StateInit::Normal { std } => {
             let stream = Stream::new(seed, name);
-            let values: Vec<f64> = (0..shape.iter().product()).map(|i| stream.normal(i) * std).collect();
-            Some(Tensor::from_f64(shape, &values).cast(dtype))
+            Some(made(dtype, shape, |i| stream.normal(i) * std))
         }
     }
+}
+
+/// An array of numbers by position, of which few are held in f64 at a time.
+fn made(dtype: DType, shape: &[u64], number: impl Fn(u64) -> f64) -> Tensor {
+    const AT_A_TIME: usize = 1 << 16;
+    let elements: u64 = shape.iter().product();
+    let mut bytes = Vec::with_capacity((elements * dtype.bytes()) as usize);
+    for start in (0..elements).step_by(AT_A_TIME) {
+        let end = elements.min(start + AT_A_TIME as u64);
+        let numbers: Vec<f64> = (start..end).map(&number).collect();
+        bytes.extend(Tensor::from_f64(&[end - start], &numbers).cast(dtype).bytes);
+    }
+    Tensor { dtype, shape: shape.to_vec(), bytes }
 }
 
 /// The whole initial value of a state variable of `program`; `model` is asked where it comes from

@@ -66,6 +66,15 @@ pub trait Memory {
         Ok(())
     }
 
+    /// Makes this rank's part of a buffer zero, in every slot.
+    ///
+    /// # Errors
+    /// If there is no such buffer, or the device fails.
+    fn zero(&mut self, id: BufferId) -> Result<(), Reason> {
+        let ranges = self.place().ranges(id)?;
+        ranges.into_iter().try_for_each(|range| self.fill(range, &mut |local| local.fill(0)))
+    }
+
     /// This rank's part of what has that name, slot after slot; `None` if it has none, or another
     /// rank with the same program holds the same.
     ///
@@ -74,6 +83,20 @@ pub trait Memory {
     fn read(&self, name: &Name) -> Result<Option<Vec<u8>>, Reason> {
         let Some(id) = self.named(name) else { return Ok(None) };
         if self.place().is_first_replica(id)? { self.part(id).map(Some) } else { Ok(None) }
+    }
+
+    /// The bytes `piece` of what [`Memory::read`] gives, of one slot.
+    ///
+    /// # Errors
+    /// As [`Memory::bytes`].
+    fn read_piece(&self, name: &Name, piece: Range<u64>) -> Result<Option<Vec<u8>>, Reason> {
+        let Some(id) = self.named(name) else { return Ok(None) };
+        match self.place().ranges(id)?.first() {
+            Some(range) if self.place().is_first_replica(id)? => {
+                Ok(Some(self.bytes(range.start + piece.start..range.start + piece.end)?.into_owned()))
+            }
+            _ => Ok(None),
+        }
     }
 
     /// This rank's part of a buffer, slot after slot.

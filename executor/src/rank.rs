@@ -39,6 +39,11 @@ impl Rank {
         Ok(rank)
     }
 
+    /// The rank with its memory, for one thread; what stays has none.
+    pub fn moved(&mut self) -> Rank {
+        Rank { place: self.place.clone(), arena: std::mem::take(&mut self.arena), threads: Threads(1) }
+    }
+
     /// Takes its inputs of step `number` (from 0) from those of all programs, in their order.
     ///
     /// # Errors

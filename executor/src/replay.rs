@@ -88,12 +88,16 @@ impl Replay {
         Replay::from_states(executor.loaded.clone(), &states(executor)?)
     }
 
-    /// As [`Replay::of`], in the memory that the ranks of `executor` had.
+    /// As [`Replay::of`]; ranks on the CPU keep their memories as they are.
     ///
     /// # Errors
     /// As [`Replay::of`].
     pub fn in_place_of(executor: Executor) -> Result<Replay, ExecutionError> {
-        let (loaded, states) = (executor.loaded.clone(), states(&executor)?);
+        let loaded = executor.loaded.clone();
+        if let Some(ranks) = executor.give_ranks()? {
+            return Ok(Replay::from_ranks(loaded, ranks));
+        }
+        let states = states(&executor)?;
         drop(executor);
         Replay::from_states(loaded, &states)
     }
@@ -108,8 +112,12 @@ impl Replay {
                 rank.set_part(id, part).map_err(ExecutionError::before)?;
             }
         }
+        Ok(Replay::from_ranks(loaded, ranks))
+    }
+
+    fn from_ranks(loaded: LoadedSet, ranks: Vec<Rank>) -> Replay {
         let has_sent = vec![false; ranks.len()];
-        Ok(Replay { loaded, ranks, lines: BTreeMap::new(), has_sent })
+        Replay { loaded, ranks, lines: BTreeMap::new(), has_sent }
     }
 
     /// The ranks.

@@ -131,6 +131,11 @@ impl Tensor {
         Tensor { dtype, shape: self.shape.clone(), bytes }
     }
 
+    /// As [`Tensor::cast`], itself where it is of that type.
+    pub fn into_dtype(self, dtype: DType) -> Tensor {
+        if dtype == self.dtype { self } else { self.cast(dtype) }
+    }
+
     /// The same values as another type; to bool, what is not 0 is true.
     pub fn cast(&self, dtype: DType) -> Tensor {
         if dtype == self.dtype {

@@ -33,6 +33,11 @@ pub trait Worker: Memory + Send + Debug {
     /// The bytes of memory that it has taken for the arena, and those up to the last that was used;
     /// `None` where the backend does not see what is used.
     fn memory(&self) -> Option<(u64, u64)>;
+
+    /// Gives its rank away, and has no memory from then on; `None` where it is not on the CPU.
+    fn give_rank(&mut self) -> Option<Rank> {
+        None
+    }
 }
 
 /// A step that is asked for.
@@ -140,5 +145,9 @@ impl Worker for CpuWorker {
 
     fn memory(&self) -> Option<(u64, u64)> {
         Some((self.rank.arena().len(), self.rank.arena().used()))
+    }
+
+    fn give_rank(&mut self) -> Option<Rank> {
+        Some(self.rank.moved())
     }
 }

@@ -16,7 +16,7 @@ mod oracle;
 mod outline;
 mod trained;
 
-pub use file::export::{Export, forget_weights, strip_weights};
+pub use file::export::{Elements, Export, forget_weights, strip_weights};
 pub use file::external::external_files;
 pub use file::tensor::Weight;
 pub use import::{Imported, import, import_bytes};

@@ -4,7 +4,7 @@ use super::formulas::{self, Array};
 use super::sample::Sample;
 use super::statistics;
 use super::whole::Whole;
-use super::{Found, MOST_WORK, Stop, Subject, syntax, too_large};
+use super::{Found, Stop, Subject, syntax};
 use shardc_executor::tensor::Tensor;
 use shardc_ir::graph::{Graph, ValueId};
 use shardc_ir::ops::Op;
@@ -30,7 +30,7 @@ pub fn check(subject: &Subject<'_>, sample: Option<&Sample>) -> Result<Found, St
     let Some(sample) = sample else { return Ok(syntax::loss(subject, output)?) };
     let planned = Whole::new(eval).program(&[output.value, sum.value, labels.value], &[], subject.spec)?;
     // Training costs about three times as much.
-    if planned.work.saturating_mul(3) > MOST_WORK {
+    if planned.affordable(3).is_err() {
         return Ok(syntax::loss(subject, output)?);
     }
     let mut run = planned.start()?;
@@ -55,8 +55,8 @@ pub fn check(subject: &Subject<'_>, sample: Option<&Sample>) -> Result<Found, St
     let Some(reference) = subject.reference else {
         return Ok(Found::Holds("evaluation's, by its formula over the outputs".into()));
     };
-    if let statistics::OfBatch::TooLarge(work) = batch {
-        return Ok(Found::Unseen(too_large(work)));
+    if let statistics::OfBatch::TooLarge(why) = batch {
+        return Ok(Found::Unseen(why));
     }
     if let statistics::OfBatch::InGroups = batch {
         let why = "training's is over groups of samples that are normalised apart; evaluation's holds";

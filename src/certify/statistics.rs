@@ -3,7 +3,7 @@
 
 use super::sample::Sample;
 use super::whole::Whole;
-use super::{Found, MOST_WORK, Stop, Subject, too_large};
+use super::{Found, Stop, Subject};
 use shardc_executor::tensor::Tensor;
 use shardc_ir::diagnostic::counted;
 use shardc_ir::dtype::DType;
@@ -23,8 +23,8 @@ pub enum OfBatch {
     None,
     /// Each group of samples has its own.
     InGroups,
-    /// So many operations find them: too many.
-    TooLarge(u64),
+    /// It costs too much to find them: how much.
+    TooLarge(Reason),
     /// By running statistic, those of the whole batch.
     Whole(BTreeMap<String, Tensor>),
 }
@@ -79,8 +79,8 @@ pub fn of_batch(reference: &Graph, subject: &Subject<'_>, sample: &Sample) -> Re
     let momenta: BTreeMap<String, f64> = norms(subject.eval).into_iter().flat_map(momenta).collect();
     let wanted: Vec<ValueId> = moved.iter().filter_map(|state| state.update).collect();
     let planned = Whole::new(reference).program(&wanted, &[], subject.spec)?;
-    if planned.work > MOST_WORK {
-        return Ok(OfBatch::TooLarge(planned.work));
+    if let Err(why) = planned.affordable(1) {
+        return Ok(OfBatch::TooLarge(why));
     }
     let mut run = planned.start()?;
     sample.states.iter().try_for_each(|(name, value)| run.set(name, value))?;
@@ -112,7 +112,7 @@ pub fn check(reference: &Graph, subject: &Subject<'_>, sample: &Sample) -> Resul
     let batch = of_batch(reference, subject, sample)?;
     let values = match &batch {
         OfBatch::None => return Ok(Found::Holds("the model has none that move".into())),
-        OfBatch::TooLarge(work) => return Ok(Found::Unseen(too_large(*work))),
+        OfBatch::TooLarge(why) => return Ok(Found::Unseen(why.clone())),
         OfBatch::InGroups => return Ok(Found::Unseen("groups of samples are normalised apart".into())),
         OfBatch::Whole(values) => values,
     };

@@ -4,7 +4,7 @@
 use super::formulas::{Updated, clipped, moments, update};
 use super::sample::Sample;
 use super::whole::{Whole, cut_name};
-use super::{Found, Stop, Subject, constant_scale, is_scaling};
+use super::{Found, Stop, Subject, constant_scale, is_scaling, syntax};
 use shardc_executor::random::Stream;
 use shardc_executor::tensor::Tensor;
 use shardc_ir::diagnostic::counted;
@@ -50,7 +50,11 @@ pub fn check(graph: &Graph, subject: &Subject<'_>, sample: &Sample) -> Result<Fo
     let mut wanted: Vec<ValueId> = states.iter().map(updated).collect::<Result<_, _>>()?;
     wanted.push(norm);
     let cut: Vec<ValueId> = parameters.iter().filter_map(|parameter| parameter.gradient).collect();
-    let mut run = Whole::new(graph).program(&wanted, &cut, subject.spec)?.start()?;
+    let planned = Whole::new(graph).program(&wanted, &cut, subject.spec)?;
+    if planned.affordable(NORMS.len() as u64).is_err() {
+        return Ok(syntax::updates(graph, subject)?);
+    }
+    let mut run = planned.start()?;
     let mut before: Vec<Updated> = vec![];
     for parameter in &parameters {
         let own = sample.states.get(&parameter.name).ok_or_else(|| reason!("`{}` is no parameter", parameter.name))?;

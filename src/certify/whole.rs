@@ -1,13 +1,16 @@
 //! What a graph computes on whole tensors in f64: on one rank, with one micro-batch, without
 //! communication, and of all its values those only that are asked for.
 
-use super::Stop;
+use super::{MOST_BYTES, MOST_WORK, Stop};
 use shardc_executor::run::Executor;
 use shardc_executor::tensor::Tensor;
 use shardc_ir::builder::Builder;
-use shardc_ir::diagnostic::Diagnostic;
+use shardc_ir::diagnostic::{self, Diagnostic};
 use shardc_ir::dtype::DType;
 use shardc_ir::graph::{Graph, Node, Output, Phase, State, ValueId};
+use shardc_ir::kernel::Kernel;
+use shardc_ir::kernel::signature::counted;
+use shardc_ir::listing::units::{bytes_text, count_text};
 use shardc_ir::mesh::Mesh;
 use shardc_ir::ops::Op;
 use shardc_ir::ops::contract::Contract;
@@ -94,8 +97,8 @@ impl<'g> Whole<'g> {
         let spec = spec.reference();
         let cx = Context { spec: &spec, mode: Mode::Evaluate, verify: false };
         let program = planning::plan(&graph, &cx).map_err(|errors| Reason::from(words(&errors)))?.into_first();
-        let steps = program.tasks.iter().flat_map(|task| &task.steps);
-        let work = steps.fold(0, |sum: u64, step| sum.saturating_add(step.kernel.flops()).saturating_add(LAUNCH));
+        let mut steps = program.tasks.iter().flat_map(|task| &task.steps);
+        let work = steps.try_fold(0, |sum: u64, step| Ok::<_, Reason>(sum.saturating_add(work(&step.kernel, &graph.mesh)?)))?;
         Ok(Planned { program, wanted: wanted.len(), work })
     }
 
@@ -178,16 +181,31 @@ fn in_f64(op: &Op) -> Op {
     }
 }
 
-/// What one launch costs beside its operations, in operations.
+/// What one launch costs, in operations of products.
 const LAUNCH: u64 = 20_000;
+
+/// What an addition costs that is in no product, in operations of products.
+const ADDITION: u64 = 16;
+
+/// The cost of a kernel on `mesh`, in operations of products; two bytes of its operands cost as
+/// much as one.
+fn work(kernel: &Kernel, mesh: &Mesh) -> Result<u64, Reason> {
+    let work = kernel.work(mesh)?;
+    let operations = match kernel {
+        Kernel::Contract(_) | Kernel::Conv(_) | Kernel::Attention(_) | Kernel::AttentionGrad(_) => work.flops,
+        Kernel::Map(map) => counted(map.shape.iter().copied().chain([u64::from(map.program.cost()), ADDITION])),
+        _ => work.flops.saturating_mul(ADDITION),
+    };
+    Ok([LAUNCH, operations, work.read / 2, work.written / 2].into_iter().fold(0, u64::saturating_add))
+}
 
 /// A program that can be run.
 #[derive(Clone)]
 pub struct Planned {
     program: Program,
     wanted: usize,
-    /// The cost of one run: its operations, and its launches in operations.
-    pub work: u64,
+    /// The cost of one run, in operations of products.
+    work: u64,
 }
 
 /// A program under way.
@@ -199,15 +217,32 @@ pub struct Run {
 }
 
 impl Planned {
+    /// Refuses so many runs of the program if they cost too much.
+    ///
+    /// # Errors
+    /// What is too much.
+    pub fn affordable(&self, runs: u64) -> Result<(), Reason> {
+        let (work, bytes) = (self.work.saturating_mul(runs), self.program.arena_bytes);
+        if work > MOST_WORK {
+            let (runs, work, most) = (diagnostic::counted(runs, "run"), count_text(work), count_text(MOST_WORK));
+            return Err(reason!("{runs} of the model cost {work} operations, more than {most}"));
+        }
+        if bytes > MOST_BYTES {
+            return Err(reason!("running the model takes {}, more than {}", bytes_text(bytes), bytes_text(MOST_BYTES)));
+        }
+        Ok(())
+    }
+
     /// Starts the program.
     ///
     /// # Errors
-    /// If the machine lacks memory or threads.
+    /// If it costs too much, or the machine lacks memory or threads.
     pub fn start(self) -> Result<Run, Stop> {
+        self.affordable(1).map_err(Stop::Unseen)?;
         let Planned { program, wanted, .. } = self;
         let inputs = program.inputs.iter().map(|input| input.name.clone()).collect();
         let states = program.states.iter().map(|state| state.name.clone()).collect();
-        let executor = Executor::new(program, 1).map_err(|error| Stop::Machine(error.to_string().into()))?;
+        let executor = Executor::new(program, 1).map_err(|error| Stop::Unseen(error.to_string().into()))?;
         Ok(Run { executor, inputs, states, wanted })
     }
 }

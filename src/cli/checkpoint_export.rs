@@ -69,9 +69,10 @@ fn model(checkpoint: &Checkpoint, job: &JobArgs, output: &Path) -> Result<(), Fa
     let mut job = job.open(true)?;
     let programs = job.training()?.clone();
     report::print(&lost(compare(checkpoint, &programs)?, checkpoint).warnings(checkpoint));
+    job.look_at_weights();
     job.forget_weights(true)?;
-    job.check_weights(&programs, |state| Ok(checkpoint.tensor(state)?))?;
-    let data = job.export_from(&programs, |name| Ok(weights.get(name)?), output)?;
+    job.check_weights(&programs, |state, each| each(checkpoint.tensor(state)?))?;
+    let data = job.export_from(&programs, |name, each| each(weights.get(name)?), output)?;
     let data = data.map(|data| format!(" and `{}`", data.display())).unwrap_or_default();
     note(&format!("model after step {} in `{}`{data}", checkpoint.manifest.position.step, output.display()));
     Ok(())

@@ -1,7 +1,7 @@
 //! Numbers of a training that are not finite: what is told of them, and that they replace no good
 //! model.
 
-use super::Job;
+use super::{EachPiece, Job};
 use crate::error::Error;
 use shardc_executor::data::Number;
 use shardc_executor::finite::{self, First, Input, Op};
@@ -67,16 +67,20 @@ fn inputs(op: &Op) -> String {
 }
 
 impl Job {
-    /// Refuses weights that training has made infinite or no numbers. `value` gives a state
-    /// variable of `programs`.
+    /// Refuses weights that training has made infinite or no numbers. `pieces` hands over the
+    /// elements of a state variable of `programs`, in any number of arrays.
     ///
     /// # Errors
-    /// The first of them; those of `value`.
-    pub fn check_weights(&self, programs: &PlanSet, value: impl Fn(&str) -> Result<Tensor, Error>) -> Result<(), Error> {
+    /// The first of them; those of `pieces`.
+    pub fn check_weights(&self, programs: &PlanSet, pieces: impl Fn(&str, EachPiece<'_>) -> Result<(), Error>) -> Result<(), Error> {
         let moved = |role| matches!(role, StateRole::Parameter | StateRole::Statistic);
         for (_, state) in programs.states().into_iter().filter(|(_, state)| moved(state.role)) {
-            let now = value(&state.name)?;
-            if Oddity::of(now.dtype, &now.bytes).is_none() || !self.began_finite(state.initializer()) {
+            let mut is_finite = true;
+            pieces(&state.name, &mut |piece| {
+                is_finite &= Oddity::of(piece.dtype, &piece.bytes).is_none();
+                Ok(())
+            })?;
+            if is_finite || !self.began_finite(state.initializer()) {
                 continue;
             }
             let error = Diagnostic::error(format!("training has made `{}` infinite or no number", state.name));

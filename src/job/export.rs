@@ -5,7 +5,6 @@ use crate::error::Error;
 use crate::replace::write_pieces;
 use shardc_frontend::onnx::{self, Export};
 use shardc_ir::plan_file::{hash_file, hash_pieces};
-use shardc_ir::types::Tensor;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -13,7 +12,8 @@ use std::path::{Path, PathBuf};
 const DIGITS: usize = 16;
 
 /// Writes the model to `to` and its weights beside it, where it keeps them in a file; gives that
-/// file. `elements` gives those of a tensor. The weights that the model at `to` had from an export
+/// file. `elements` hands over those of a
+/// tensor, as [`onnx::Elements`] says. The weights that the model at `to` had from an export
 /// before are removed where no model of the folder, and not the one at `source`, names them.
 ///
 /// # Errors
@@ -21,7 +21,7 @@ const DIGITS: usize = 16;
 /// there.
 pub fn write(
     export: &Export,
-    mut elements: impl FnMut(&str) -> Result<Tensor, Error>,
+    elements: &mut onnx::Elements<'_, Error>,
     to: &Path,
     source: &Path,
 ) -> Result<Option<PathBuf>, Error> {
@@ -30,15 +30,15 @@ pub fn write(
     let mut data = None;
     if export.has_data() {
         // The same name for the same weights.
-        let hash = hash_pieces(|out| export.write_data(&mut elements, out))?;
+        let hash = hash_pieces(|out| export.write_data(elements, out))?;
         name = format!("{}.{}.data", file_name(to), &hash[..DIGITS]);
         let path = to.with_file_name(&name);
         if hash_file(&path).map_or(true, |there| there != hash) {
-            write_pieces(&path, |out| export.write_data(&mut elements, out))?;
+            write_pieces(&path, |out| export.write_data(elements, out))?;
         }
         data = Some(path);
     }
-    write_pieces(to, |out| export.write_model(&name, &mut elements, out))?;
+    write_pieces(to, |out| export.write_model(&name, elements, out))?;
     let old = before.into_iter().filter(|path| is_of_export(path, to));
     for path in old.filter(|path| !is_named(path, to, source)) {
         // A file that cannot be removed takes room, and nothing else.

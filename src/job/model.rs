@@ -1,7 +1,7 @@
 //! A job that is compiled from a model, and the model that is written with what was trained.
 
 use super::export;
-use super::{Job, Model, Weights};
+use super::{EachPiece, Job, Model, Weights};
 use crate::compile::{Compiled, Options, compile};
 use crate::error::Error;
 use crate::graphs::labels_are_inputs;
@@ -14,7 +14,7 @@ use shardc_frontend::spec;
 use shardc_ir::diagnostic::Diagnostics;
 use shardc_ir::plan::set::PlanSet;
 use shardc_ir::spec::{Batch, Located, Source, Spec};
-use shardc_ir::types::Type;
+use shardc_ir::types::{Tensor as Value, Type};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -120,17 +120,18 @@ impl Job {
     /// # Errors
     /// If a rank failed or the file cannot be written.
     pub fn export(&self, executor: &Executor, to: &Path) -> Result<Option<PathBuf>, Error> {
-        self.export_from(executor.programs(), |name| Ok(executor.initializer(name)?), to)
+        self.export_from(executor.programs(), |name, each| executor.initializer_in_pieces(name, each), to)
     }
 
-    /// [`Job::export`] of what `initializer` gives, whole, for the state of `programs`.
+    /// [`Job::export`] of the initializers that `pieces` hands over, for the state of `programs`:
+    /// the elements of one in order, in any number of arrays.
     ///
     /// # Errors
-    /// Those of `initializer`; if the file cannot be written.
+    /// Those of `pieces`; if the file cannot be written.
     pub fn export_from(
         &self,
         programs: &PlanSet,
-        initializer: impl Fn(&str) -> Result<Tensor, Error>,
+        pieces: impl Fn(&str, EachPiece<'_>) -> Result<(), Error>,
         to: &Path,
     ) -> Result<Option<PathBuf>, Error> {
         let Model { file, exported: Exported { bytes, copies } } = &self.model;
@@ -145,17 +146,22 @@ impl Job {
             let of = types.get(&copy.of).ok_or_else(|| Error::Machine(format!("`{}` is lost", copy.of)))?;
             types.insert(copy.name.clone(), copy.ty(of));
         }
-        let initializer = |name: &str| {
-            let found = initializer(name)?;
-            Ok::<_, Error>(match types.get(name) {
-                Some(ty) if ty.dtype != found.dtype => found.cast(ty.dtype),
-                _ => found,
+        let typed = |name: &str, each: EachPiece<'_>| {
+            let dtype = types.get(name).map(|ty| ty.dtype);
+            pieces(name, &mut |piece| {
+                let dtype = dtype.unwrap_or(piece.dtype);
+                each(piece.into_dtype(dtype))
             })
         };
-        let elements = |name: &str| match copies.get(name) {
-            Some(copy) => copy.elements(&initializer(&copy.of)?.into()).map_err(|why| Error::Machine(why.into())),
-            None => Ok(initializer(name)?.into()),
+        let mut elements = |name: &str, each: &mut dyn FnMut(Value) -> Result<(), Error>| {
+            let Some(copy) = copies.get(name) else { return typed(name, &mut |piece| each(piece.into())) };
+            let mut of = Tensor { dtype: types[&copy.of].dtype, shape: types[&copy.of].shape.clone(), bytes: vec![] };
+            typed(&copy.of, &mut |piece| {
+                of.bytes.extend(piece.bytes);
+                Ok(())
+            })?;
+            each(copy.elements(&of.into()).map_err(|why| Error::Machine(why.into()))?)
         };
-        export::write(&Export::new(file, bytes.clone(), &types)?, elements, to, file)
+        export::write(&Export::new(file, bytes.clone(), &types)?, &mut elements, to, file)
     }
 }

@@ -71,6 +71,9 @@ impl Prepared {
         let Prepared { mut job, options, programs, data, validation, steps, .. } = self;
         let control = among.as_ref().map(|(control, _)| control.clone());
         let leads = control.as_ref().is_none_or(|control| control.rank() == 0);
+        if options.exports {
+            job.look_at_weights();
+        }
         let mut executor = match among.clone() {
             Some(among) => job.start_among(among, &programs, &options.machine)?,
             None => job.start(&programs, &options.machine)?,

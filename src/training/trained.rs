@@ -30,8 +30,7 @@ impl Trained {
     /// # Errors
     /// Weights that are not finite; a file that cannot be written; a rank that failed.
     pub fn export(&self, to: impl AsRef<Path>) -> Result<Option<PathBuf>, Error> {
-        let value = |state: &str| Ok(self.executor.get_state(state)?);
-        self.job.check_weights(self.executor.programs(), value)?;
+        self.job.check_weights(self.executor.programs(), |state, each| self.executor.state_in_pieces(state, each))?;
         self.job.export(&self.executor, to.as_ref())
     }
 }

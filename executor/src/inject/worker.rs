@@ -4,6 +4,7 @@ use super::OnRank;
 use crate::comm::TrafficTable;
 use crate::fault::Fault;
 use crate::memory::{Memory, Place};
+use crate::rank::Rank;
 use crate::transfer::{Route, take};
 use crate::worker::{Asked, Stepped, Worker};
 use crate::world::{Wait, World};
@@ -103,6 +104,10 @@ impl Worker for Faulty {
 
     fn memory(&self) -> Option<(u64, u64)> {
         self.worker.memory()
+    }
+
+    fn give_rank(&mut self) -> Option<Rank> {
+        self.worker.give_rank()
     }
 }
 

@@ -5,13 +5,19 @@ use super::{ExecutionError, Executor};
 use crate::fault::Fault;
 use crate::init::{initial_state, put_together};
 use crate::memory::layout;
+use crate::oddity::Oddity;
+use crate::rank::Rank;
 use crate::tensor::Tensor;
 use crate::worker::Worker;
-use shardc_ir::plan::Buffer;
 use shardc_ir::plan::set::Name;
+use shardc_ir::plan::{Buffer, StateVariable};
+use shardc_ir::train::StateInit;
 
 /// Bytes of whole arrays that are handed over together: each time, every rank's thread is woken.
 const TOGETHER: u64 = 1 << 20;
+
+/// Bytes of a piece of an array, a multiple of those of any element.
+const PIECE: u64 = 1 << 23;
 
 /// The part of each rank of an array, if it has one.
 type Parts = Vec<Option<Vec<u8>>>;
@@ -30,7 +36,7 @@ impl Executor {
         let state = Name::State(name.to_string());
         let found = self.named(&state)?;
         let casts = value.dtype.is_float() && found.dtype.is_float();
-        Ok((state, if casts { value.cast(found.dtype) } else { value }))
+        Ok((state, if casts { value.into_dtype(found.dtype) } else { value }))
     }
 
     /// Sets state variables, one after another.
@@ -46,6 +52,18 @@ impl Executor {
         self.on_each(None, write).map(drop)
     }
 
+    /// Makes all elements of state variables zero, where they are.
+    fn zero_states(&self, states: Vec<Name>) -> Result<(), ExecutionError> {
+        let zero = move |worker: &mut dyn Worker| {
+            for state in &states {
+                let Some(id) = worker.named(state) else { continue };
+                worker.zero(id)?;
+            }
+            Ok(())
+        };
+        self.on_each(None, zero).map(drop)
+    }
+
     /// Gives every state variable its initial value; `model` is asked for those that come from the
     /// model.
     ///
@@ -53,8 +71,10 @@ impl Executor {
     /// If the model has no value for a state, or one of another shape.
     pub fn initialise(&mut self, mut model: impl FnMut(&str) -> Option<Tensor>) -> Result<(), ExecutionError> {
         let programs = self.loaded.programs.clone();
+        let is_zero = |state: &StateVariable| state.init == StateInit::Zeros;
+        let (zeros, others): (Vec<_>, Vec<_>) = programs.states().into_iter().partition(|(_, state)| is_zero(state));
         let (mut values, mut bytes) = (vec![], 0);
-        for (program, state) in programs.states() {
+        for (program, state) in others {
             let value = initial_state(program, state, &mut model)?;
             bytes += value.bytes.len() as u64;
             values.push(self.state_value(&state.name, value)?);
@@ -63,7 +83,9 @@ impl Executor {
                 bytes = 0;
             }
         }
-        self.set_states(values)
+        self.set_states(values)?;
+        // Last, so that less is in memory beside a value of the model.
+        self.zero_states(zeros.iter().map(|(_, state)| Name::State(state.name.clone())).collect())
     }
 
     /// A state variable as a whole array.
@@ -85,6 +107,49 @@ impl Executor {
         whole.ok_or_else(|| ExecutionError::before(format!("there is no state `{name}`")))
     }
 
+    /// As [`Executor::initializer`], piece by piece: lists of elements that follow one another.
+    ///
+    /// # Errors
+    /// As [`Executor::initializer`]; those of `each`.
+    pub fn initializer_in_pieces<E: From<ExecutionError>>(
+        &self,
+        name: &str,
+        each: &mut dyn FnMut(Tensor) -> Result<(), E>,
+    ) -> Result<(), E> {
+        match self.loaded.initializers.get(name).map(Vec::as_slice) {
+            Some([state]) if state.block.is_none() => self.state_in_pieces(&state.name, each),
+            _ => each(self.initializer(name)?),
+        }
+    }
+
+    /// As [`Executor::get_state`], piece by piece: lists of elements that follow one another. What
+    /// no rank here holds whole is one piece.
+    ///
+    /// # Errors
+    /// As [`Executor::get_state`]; those of `each`.
+    pub fn state_in_pieces<E: From<ExecutionError>>(
+        &self,
+        name: &str,
+        each: &mut dyn FnMut(Tensor) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let state = Name::State(name.to_string());
+        let found = self.named(&state)?;
+        let layout = layout(self.programs().mesh(), found);
+        let whole = layout.global_bytes();
+        if self.company.is_some() || found.slots != 1 || layout.local_bytes() != whole {
+            return each(self.get_state(name)?);
+        }
+        for start in (0..whole).step_by(PIECE as usize) {
+            let (of_rank, piece) = (state.clone(), start..whole.min(start + PIECE));
+            let parts = self.on_each(None, move |worker| Ok(worker.read_piece(&of_rank, piece.clone())?))?;
+            let bytes = parts.into_iter().flatten().next();
+            let bytes = bytes.ok_or_else(|| ExecutionError::before(format!("no rank holds `{name}`")))?;
+            let elements = bytes.len() as u64 / found.dtype.bytes();
+            each(Tensor { dtype: found.dtype, shape: vec![elements], bytes })?;
+        }
+        Ok(())
+    }
+
     /// The whole array of that name, with its last contents. Of replicas the first is taken.
     ///
     /// # Errors
@@ -102,6 +167,35 @@ impl Executor {
     pub fn parts(&self, name: &Name) -> Result<Vec<Option<Vec<u8>>>, ExecutionError> {
         let (name, request) = (name.clone(), Request::Parts(name.clone()));
         self.ask(&request, move |worker| part(worker, &name))
+    }
+
+    /// For each rank the worst oddity of its part of the array of that name.
+    ///
+    /// # Errors
+    /// If there is no such array, or a rank failed.
+    pub(crate) fn oddities(&self, name: &Name) -> Result<Vec<Option<Oddity>>, ExecutionError> {
+        let (name, dtype) = (name.clone(), self.named(name)?.dtype);
+        if self.company.is_some() {
+            let parts = self.parts(&name)?.into_iter();
+            return Ok(parts.map(|part| Oddity::of(dtype, &part?)).collect());
+        }
+        self.on_each(None, move |worker| {
+            let Some(id) = worker.named(&name) else { return Ok(None) };
+            let mut worst = None;
+            for range in worker.place().ranges(id)? {
+                worst = worst.max(Oddity::of(dtype, &worker.bytes(range)?));
+            }
+            Ok(worst)
+        })
+    }
+
+    /// The ranks themselves, which are without memory here from then on; `None` where they are not
+    /// all on the CPU of this process.
+    pub(crate) fn give_ranks(&self) -> Result<Option<Vec<Rank>>, ExecutionError> {
+        match self.company {
+            Some(_) => Ok(None),
+            None => Ok(self.on_each(None, |worker| Ok(worker.give_rank()))?.into_iter().collect()),
+        }
     }
 
     /// As [`Executor::parts`] of several arrays, one after another.

@@ -18,7 +18,10 @@ use tract_onnx::pb;
 /// External data begins at multiples of this, so that it can be mapped into memory.
 const ALIGNMENT: usize = 4096;
 
-/// A model file with new weights, to be written piece by piece: no more than one tensor of them is
+/// Hands over the new elements of a tensor in order, in any number of arrays of its element type.
+pub type Elements<'e, E> = dyn FnMut(&str, &mut dyn FnMut(Tensor) -> Result<(), E>) -> Result<(), E> + 'e;
+
+/// A model file with new weights, to be written piece by piece: no more than one piece of them is
 /// held at a time.
 pub struct Export {
     file: ModelFile,
@@ -97,20 +100,19 @@ impl Export {
         self.slots.iter().any(|slot| slot.offset.is_some())
     }
 
-    /// Gives `out` the file of external data, in order. `elements` gives the new elements of a
-    /// tensor.
+    /// Gives `out` the file of external data, in order.
     ///
     /// # Errors
     /// Those of `elements` and `out`, and where data cannot be read.
     pub fn write_data<E: From<Diagnostic>>(
         &self,
-        elements: &mut dyn FnMut(&str) -> Result<Tensor, E>,
+        elements: &mut Elements<'_, E>,
         out: &mut dyn FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut at = 0;
         for (slot, offset) in self.slots.iter().filter_map(|slot| slot.offset.map(|offset| (slot, offset))) {
             out(&vec![0; offset - at])?;
-            out(&self.bytes(slot, elements)?)?;
+            self.write_slot(slot, elements, out)?;
             at = offset + slot.length;
         }
         Ok(())
@@ -123,7 +125,7 @@ impl Export {
     pub fn write_model<E: From<Diagnostic>>(
         &self,
         data_file: &str,
-        elements: &mut dyn FnMut(&str) -> Result<Tensor, E>,
+        elements: &mut Elements<'_, E>,
         out: &mut dyn FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
         let broken = |why| broken(&self.file.path, why);
@@ -137,28 +139,37 @@ impl Export {
             match piece {
                 Piece::New(bytes) => out(&bytes)?,
                 Piece::Held(bytes) => out(bytes)?,
-                Piece::Later(slot) => out(&self.bytes(slot, elements)?)?,
+                Piece::Later(slot) => self.write_slot(slot, elements, out)?,
             }
         }
         Ok(())
     }
 
-    /// The bytes of a slot, as the file stores them.
-    fn bytes<E: From<Diagnostic>>(&self, slot: &Slot, elements: &mut dyn FnMut(&str) -> Result<Tensor, E>) -> Result<Vec<u8>, E> {
+    /// Gives `out` the bytes of a slot, as the file stores them.
+    fn write_slot<E: From<Diagnostic>>(
+        &self,
+        slot: &Slot,
+        elements: &mut Elements<'_, E>,
+        out: &mut dyn FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
         let error = |why: Reason| Diagnostic::error(why).at(self.file.place(format!("initializer \"{}\"", slot.name)));
-        let bytes = match &slot.contents {
-            Contents::Old(weight) => weight.stored()?,
-            Contents::New(ty) => {
-                let tensor = elements(&slot.name)?;
-                if tensor.ty != *ty {
-                    return Err(error(reason!("its new values are {}, not {ty}", tensor.ty)).into());
-                }
-                tensor::encode(tensor, slot.stored).map_err(error)?
-            }
+        let mut written = 0;
+        let mut add = |bytes: &[u8]| {
+            written += bytes.len();
+            out(bytes)
         };
-        match bytes.len() == slot.length {
-            true => Ok(bytes),
-            false => Err(error(reason!("it takes {} bytes, but {} are there", slot.length, bytes.len())).into()),
+        match &slot.contents {
+            Contents::Old(weight) => add(&weight.stored()?)?,
+            Contents::New(ty) => elements(&slot.name, &mut |piece| {
+                if piece.ty.dtype != ty.dtype {
+                    return Err(error(reason!("its new values are {}, not {}", piece.ty.dtype, ty.dtype)).into());
+                }
+                add(&tensor::encode(piece, slot.stored).map_err(error)?)
+            })?,
+        }
+        match written == slot.length {
+            true => Ok(()),
+            false => Err(error(reason!("it takes {} bytes, but {written} are there", slot.length)).into()),
         }
     }
 }

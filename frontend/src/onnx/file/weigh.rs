@@ -13,6 +13,9 @@ const FREE: u64 = 64 << 20;
 /// The bytes that each byte of a model adds to that.
 const PER_BYTE: u64 = 20;
 
+/// A list that grows holds its elements twice for a moment.
+const GROWTH: u64 = 2;
+
 /// The bytes that a message takes when it is decoded, without the messages in it.
 fn size(message: Message) -> usize {
     match message {
@@ -38,7 +41,12 @@ pub(in crate::onnx) fn check(bytes: &[u8]) -> Result<(), Reason> {
             let part = message.of_field(field.number).filter(|_| field.delimited);
             // The fields of tensors are listed.
             let listed = if message == Message::Tensor { size_of::<Field>() } else { 0 };
-            total += (listed + part.map_or(0, size)) as u64;
+            let held = match part {
+                Some(part) => size(part),
+                None if field.delimited => size_of::<String>(),
+                None => 0,
+            };
+            total += (listed + held) as u64 * GROWTH;
             if total > limit {
                 return Err(reason!("its messages are so many and so small that they take more than {} MiB", limit >> 20));
             }
