@@ -1,5 +1,6 @@
 //! Models with dimensions of size 0, which slices, pads, tiles and the like make: each is trained
-//! or refused in words, none panics. `SHARDC_PROGRAMS` is the number of models, 300 without it.
+//! or refused in words, none panics, and what is trained is certified, by differences of the loss
+//! and by what tract computes of the same file where it takes it. `SHARDC_PROGRAMS` is the number of models, 300 without it.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -153,7 +154,7 @@ fn empty_dimensions_are_trained_or_refused() {
     write_npz(&here.join("data.npz"), &[("x".to_string(), array()), ("t".to_string(), array())].into()).unwrap();
     let job = ["train", "model.onnx", "--spec", "job.shard", "--data", "data.npz", "--steps", "1", "--threads", "1"];
     let count: u64 = std::env::var("SHARDC_PROGRAMS").ok().and_then(|n| n.parse().ok()).unwrap_or(300);
-    let (mut trained, mut bad) = (0, vec![]);
+    let (mut trained, mut of_tract, mut bad) = (0, 0, vec![]);
     for seed in 0..count {
         fs::write(here.join("model.onnx"), made(seed).encode_to_vec()).unwrap();
         let ran = shardc(&here, &job);
@@ -161,8 +162,20 @@ fn empty_dimensions_are_trained_or_refused() {
         if !matches!(ran.code, 0 | 1) || ran.err.contains("bug of shardc") || ran.err.contains("panicked") {
             bad.push(format!("case {seed} exits with {}: {}", ran.code, ran.err));
         }
+        if ran.code == 0 {
+            let ran = shardc(&here, &["compile", "model.onnx", "--spec", "job.shard", "-o", "plan"]);
+            let manifest = fs::read_to_string(here.join("plan/manifest.json")).unwrap_or_default();
+            let manifest: serde_json::Value = serde_json::from_str(&manifest).unwrap_or_default();
+            let certificate = &manifest["certificate"];
+            let is_doubted = certificate["doubted"].as_array().is_some_and(|doubts| !doubts.is_empty());
+            if ran.code != 0 || !certificate.is_object() || is_doubted {
+                bad.push(format!("case {seed} is not certified: {} {}", ran.err, certificate["doubted"]));
+            }
+            let found = certificate["certified"].as_array().into_iter().flatten();
+            of_tract += found.filter(|found| found["how"].as_str().is_some_and(|how| how.contains("and as tract"))).count();
+        }
     }
-    println!("{trained} of {count} are trained");
+    println!("{trained} of {count} are trained, {of_tract} held against tract");
     assert!(bad.is_empty(), "{} of {count}:\n{}", bad.len(), bad.join("\n"));
-    assert!(trained > count / 20, "{trained} are trained");
+    assert!(trained > count / 20 && of_tract as u64 > count / 20, "{trained} are trained, {of_tract} held against tract");
 }

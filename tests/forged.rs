@@ -11,6 +11,7 @@ use shardc_ir::packed::{pack, unpack};
 use shardc_ir::plan_file::hash;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use support::{example, folder, shardc};
 use tract_onnx::pb;
 
@@ -127,6 +128,20 @@ fn constants_of_a_text_are_bounded() {
     forge(&here, "eval.shir.gz", &packed);
     let ran = shardc(&here, &["verify", "plan"]).expect(1);
     assert!(ran.err.contains("too large for a text of this size"), "{}", ran.err);
+}
+
+/// A group of 2^40 ranks is not laid out.
+#[test]
+fn an_axis_is_named_once() {
+    let here = plan("forged-axes");
+    shardc(&here, &["compile", &example("digits/model.onnx"), "--spec", &example("digits/dp2-tp2.shard"), "-o", "plan"]).expect(0);
+    let packed = fs::read(here.join("plan/train.shir.gz")).expect("a graph");
+    let text = String::from_utf8(unpack(&packed).expect("it is packed")).expect("graphs are text");
+    let often = format!("all_reduce axes=[{}]", ["tp"; 40].join(", "));
+    let packed = pack(text.replacen("all_reduce axes=[tp]", &often, 1).as_bytes()).expect("text can be packed");
+    forge(&here, "train.shir.gz", &packed);
+    let ran = shardc(&here, &["verify", "plan"]).expect(1);
+    assert!(ran.err.contains("all_reduce axes=[tp, tp") && ran.took < Duration::from_secs(10), "{} took {:?}", ran.err, ran.took);
 }
 
 /// An export would write one tensor under another's name.

@@ -154,7 +154,7 @@ fn what_is_wrong_with_a_long_text_is_short() {
         fs::write(here.join("job.shard"), &text).unwrap();
         let ran = shardc(&here, &["compile", &model, "--spec", "job.shard", "-o", "p"]).expect(1);
         let line = ran.err.lines().map(|line| line.chars().count()).max().unwrap_or(0);
-        assert!(ran.err.len() < 8000 && line < 900, "{} bytes, {line} in a line: {}", ran.err.len(), &text[..40]);
+        assert!(ran.err.len() < 4096 && line < 900, "{} bytes, {line} in a line: {}", ran.err.len(), &text[..40]);
         assert!(ran.err.contains("error: ") && ran.took < Duration::from_secs(20), "{} took {:?}", &text[..40], ran.took);
         let source =
             ran.err.lines().filter(|line| line.starts_with(|c: char| c.is_ascii_digit())).map(|line| line.chars().count()).max();

@@ -1,7 +1,7 @@
 //! Bad inputs that somebody thought of: specs, data, outputs, plans, command lines, and the models
 //! of `models.rs`.
 
-use super::case::Case;
+use super::case::{COMMAND_LINE, Case, OUTPUT};
 use super::{DATA_COMMANDS, PLAN_COMMANDS, models};
 use shardc_executor::data::{npz_bytes, write_safetensors};
 use shardc_executor::tensor::Tensor;
@@ -144,6 +144,9 @@ fn data() -> Vec<Case> {
             cases.push(Case::of(name, "data.safetensors", bytes, &command));
         }
     }
+    // The end of an archive is looked for from behind.
+    let endless: Arc<Vec<u8>> = Arc::new([b"PK".as_slice(), &vec![0x50; 8 << 20]].concat());
+    cases.extend(DATA_COMMANDS.iter().map(|command| Case::of("an archive without its end", "data.npz", endless.clone(), command)));
     let npy = |header: &str| {
         [b"\x93NUMPY\x01\x00".as_slice(), &(header.len() as u16).to_le_bytes(), header.as_bytes(), &[0; 96]].concat()
     };
@@ -247,7 +250,7 @@ fn outputs() -> Vec<Case> {
         commands.push(format!("train plan --data data.npz --steps 1 --threads 1 --export {to}"));
     }
     commands.push("train model.onnx --spec job.shard --data data.npz --steps 1 --threads 1 --export o --metrics o".to_string());
-    commands.iter().map(|command| Case::with("an output", vec![], command)).collect()
+    commands.iter().map(|command| Case::with(OUTPUT, vec![], command)).collect()
 }
 
 fn plans() -> Vec<Case> {
@@ -330,6 +333,6 @@ fn command_lines() -> Vec<Case> {
         "explain y",
     ]
     .iter()
-    .map(|line| Case::with("a command line", vec![], line))
+    .map(|line| Case::with(COMMAND_LINE, vec![], line))
     .collect()
 }

@@ -9,8 +9,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wait4::Wait4;
 
-/// No case takes longer, on a machine that does other things too.
-const LONGEST: Duration = Duration::from_secs(5);
+/// No case takes longer.
+const LONGEST: Duration = Duration::from_secs(1);
+/// How often a case is tried that takes longer, on a machine that does other things too.
+const TRIES: usize = 6;
 /// After so many seconds of work the system ends the program.
 const ENDLESS: u64 = 20;
 /// What a machine with little memory may lack.
@@ -19,6 +21,11 @@ const LACKS: [&str; 3] = ["memory", "thread", "space"];
 const MESSAGE: usize = 4096;
 /// Beyond what a good run takes, no case takes more memory than its files and that.
 pub const MEMORY: u64 = 64 << 20;
+
+/// The name of cases that write where they may not or cannot.
+pub const OUTPUT: &str = "an output";
+/// The name of cases that are wrong by themselves.
+pub const COMMAND_LINE: &str = "a command line";
 
 /// The contents of a folder: the bytes of each file, by its path; of anything else none.
 type Contents = BTreeMap<PathBuf, Option<Vec<u8>>>;
@@ -110,8 +117,10 @@ impl Bench {
         let before = contents(&self.folder);
         let mut outcome = self.start(case, limit);
         let after = contents(&self.folder);
-        if outcome.took > LONGEST {
-            outcome.took = outcome.took.min(self.start(case, limit).took);
+        for _ in 1..TRIES {
+            if outcome.took > LONGEST {
+                outcome.took = outcome.took.min(self.start(case, limit).took);
+            }
         }
         let mut wrong = self.judge(case, limit, &outcome);
         let lost = before.iter().find(|(path, bytes)| after.get(*path) != Some(bytes));
@@ -135,11 +144,14 @@ impl Bench {
         let lacks_memory = LACKS.iter().any(|lack| said.contains(lack));
         // Without a GPU that is what is lacking, whatever the limit.
         let lacks_gpu = case.arguments.iter().any(|word| word == "cuda") && said.contains("the CUDA driver is not there");
-        demand(*code != Some(3) || limit.is_none() || lacks_memory || lacks_gpu, "of what?".to_string());
+        let is_output = case.name == OUTPUT;
+        demand(*code != Some(3) || lacks_memory || lacks_gpu || is_output, "blames the machine".to_string());
+        demand(*code != Some(2) || case.name == COMMAND_LINE || is_output, "blames the command line".to_string());
         demand(*took <= LONGEST, format!("takes {took:?}"));
         let files: usize = case.files.iter().filter_map(|(_, bytes)| Some(bytes.as_ref()?.len())).sum();
-        let baseline = case.arguments.first().and_then(|command| self.baseline.get(command));
-        let allowed = baseline.map_or(u64::MAX, |baseline| baseline + MEMORY + files as u64);
+        let own = case.arguments.first().and_then(|command| self.baseline.get(command));
+        let baseline = own.or(self.baseline.values().min()).copied().unwrap_or(0);
+        let allowed = baseline + MEMORY + files as u64;
         demand(*peak <= allowed, format!("takes {} MiB", peak >> 20));
         wrong
     }

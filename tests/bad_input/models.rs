@@ -14,12 +14,31 @@ use tract_onnx::pb::tensor_proto::DataType;
 /// Each model under each command that reads one.
 pub fn cases() -> Vec<Case> {
     let kinds = [broken_graphs, broken_tensors, bombs, functions, external];
-    let case = |(name, m): Named| {
-        let bytes = Arc::new(m.encode_to_vec());
+    let models = kinds.into_iter().flat_map(|kind| kind()).map(|(name, m)| (name, m.encode_to_vec()));
+    let case = |(name, bytes): (String, Vec<u8>)| {
+        let bytes = Arc::new(bytes);
         let case = |command: &&str| Case::of(name.clone(), "model.onnx", bytes.clone(), command);
         MODEL_COMMANDS.iter().map(case).collect::<Vec<_>>()
     };
-    kinds.into_iter().flat_map(|kind| kind()).flat_map(case).collect()
+    models.chain(empty_messages()).flat_map(case).collect()
+}
+
+/// The layer with half a million nodes, or inputs of a node, that have nothing in them: two bytes
+/// each.
+fn empty_messages() -> Vec<(String, Vec<u8>)> {
+    const MANY: usize = 500_000;
+    let field = |number: u8, bytes: &[u8]| {
+        let mut field = vec![number << 3 | 2];
+        prost::encode_length_delimiter(bytes.len(), &mut field).expect("there is room");
+        [field, bytes.to_vec()].concat()
+    };
+    // Further fields of a graph are further fields of the same one.
+    let behind = |graph: &[u8]| [layer().encode_to_vec(), field(7, graph)].concat();
+    let (node, input) = (field(1, &[]), field(1, &[]));
+    vec![
+        ("many empty nodes".to_string(), behind(&node.repeat(MANY))),
+        ("a node of many empty inputs".to_string(), behind(&field(1, &input.repeat(MANY)))),
+    ]
 }
 
 type Named = (String, pb::ModelProto);
@@ -179,6 +198,12 @@ fn bombs() -> Vec<Named> {
             shape(&[4096, 4096]),
             vec![],
         ),
+        behind(
+            "sums of a constant",
+            &[filled, ("CumSum", "a k", "b"), ("ReduceSum", "b", "z")],
+            [shape(&[1 << 26]), vec![ints("k", &[], &[0])]].concat(),
+            vec![],
+        ),
         behind("a diagonal", &[filled, ("EyeLike", "a", "b"), ("ReduceSum", "b", "z")], shape(&[1 << 14, 1 << 14]), vec![]),
         behind("tiles", &[("Tile", "y n", "z")], shape(&[1 << 31, 1 << 31]), vec![]),
         behind("an expansion", &[("Expand", "y n", "z")], shape(&[1 << 40, 1, 1]), vec![]),
@@ -207,6 +232,18 @@ fn bombs() -> Vec<Named> {
     }
     output(&mut doubled, &last);
     all.push(named("doubled sixty times", doubled));
+    for (name, size) in [("thirty waves of a constant", 1 << 24), ("thirty short waves of a constant", 1 << 22)] {
+        let mut waves = behind(name, &[filled], shape(&[size]), vec![]).1;
+        let mut last = "a".to_string();
+        for i in 0..30 {
+            node(&mut waves, if i % 2 == 0 { "Cos" } else { "Sin" }, &last, &format!("w{i}"), vec![]);
+            last = format!("w{i}");
+        }
+        node(&mut waves, "ReduceSum", &last, "z", vec![]);
+        graph(&mut waves).output.clear();
+        output(&mut waves, "z");
+        all.push(named(name, waves));
+    }
     all
 }
 

@@ -4,21 +4,27 @@
 const OPERATIONS: u64 = 1 << 27;
 const BYTES: u64 = 1 << 25;
 
+/// The steps of recurrent layers that a model of few bytes may have written out, and the bytes of
+/// the file that allow for a further one.
+const STEPS: u64 = 1 << 12;
+const BYTES_OF_A_STEP: u64 = 64;
+
 /// The operations and bytes that each byte of the file's constants adds to that.
 const OPERATIONS_PER_BYTE: u64 = 64;
 const BYTES_PER_BYTE: u64 = 16;
 
-/// The operations and bytes that may still be computed.
+/// The operations and bytes that may still be computed, and the steps that may be written out.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::onnx) struct Budget {
     operations: u64,
     bytes: u64,
+    steps: u64,
 }
 
 impl Budget {
     /// Of a model whose file has `bytes` bytes.
     pub fn new(bytes: u64) -> Budget {
-        let mut budget = Budget { operations: OPERATIONS, bytes: BYTES };
+        let mut budget = Budget { operations: OPERATIONS, bytes: BYTES, steps: STEPS };
         budget.earn(bytes);
         budget
     }
@@ -27,6 +33,14 @@ impl Budget {
     pub fn earn(&mut self, bytes: u64) {
         self.operations = self.operations.saturating_add(bytes.saturating_mul(OPERATIONS_PER_BYTE));
         self.bytes = self.bytes.saturating_add(bytes.saturating_mul(BYTES_PER_BYTE));
+        self.steps = self.steps.saturating_add(bytes / BYTES_OF_A_STEP);
+    }
+
+    /// Takes so many steps away, if they are left.
+    pub fn unroll(&mut self, steps: u64) -> bool {
+        let left = self.steps.checked_sub(steps);
+        self.steps = left.unwrap_or(self.steps);
+        left.is_some()
     }
 
     /// Takes both away, if neither is more than half of what is left: so there is always something
@@ -51,5 +65,13 @@ mod tests {
         while budget.spend(OPERATIONS / 8, BYTES / 8) {}
         assert!(!budget.spend(OPERATIONS / 8, 0));
         assert!(budget.spend(1000, 1000));
+    }
+
+    #[test]
+    fn steps_are_those_of_all_layers_and_grow_with_the_file() {
+        let mut budget = Budget::new(0);
+        assert!(budget.unroll(STEPS - 1) && !budget.unroll(2) && budget.unroll(1) && !budget.unroll(1));
+        let mut budget = Budget::new(BYTES_OF_A_STEP * STEPS);
+        assert!(budget.unroll(2 * STEPS) && !budget.unroll(1));
     }
 }

@@ -22,7 +22,7 @@ pub(in crate::onnx) fn gelu(c: &mut Call<'_, '_>) -> Outputs {
 
 /// `x` where it is positive, else `alpha * x`
 pub(in crate::onnx) fn leaky_relu(c: &mut Call<'_, '_>) -> Outputs {
-    let (x, alpha) = (c.input(0)?, c.attribute_float("alpha", 0.01)?);
+    let (x, alpha) = (c.input(0)?, c.attribute_finite("alpha", 0.01)?);
     let negative = c.scale(&x, alpha)?;
     Ok(vec![where_positive(c, &x, &negative)?])
 }
@@ -39,14 +39,14 @@ pub(in crate::onnx) fn prelu(c: &mut Call<'_, '_>) -> Outputs {
 
 /// `x` where it is positive, else `alpha * (e^x - 1)`
 pub(in crate::onnx) fn elu(c: &mut Call<'_, '_>) -> Outputs {
-    let (x, alpha) = (c.input(0)?, c.attribute_float("alpha", 1.0)?);
+    let (x, alpha) = (c.input(0)?, c.attribute_finite("alpha", 1.0)?);
     let negative = decay(c, &x, alpha, 1.0)?;
     Ok(vec![where_positive(c, &x, &negative)?])
 }
 
 /// `x` where it is positive, else `alpha * (e^(x / alpha) - 1)`
 pub(in crate::onnx) fn celu(c: &mut Call<'_, '_>) -> Outputs {
-    let (x, alpha) = (c.input(0)?, c.attribute_float("alpha", 1.0)?);
+    let (x, alpha) = (c.input(0)?, c.attribute_finite("alpha", 1.0)?);
     let negative = decay(c, &x, alpha, 1.0 / alpha)?;
     Ok(vec![where_positive(c, &x, &negative)?])
 }
@@ -54,8 +54,8 @@ pub(in crate::onnx) fn celu(c: &mut Call<'_, '_>) -> Outputs {
 /// `gamma` times an `Elu`
 pub(in crate::onnx) fn selu(c: &mut Call<'_, '_>) -> Outputs {
     let x = c.input(0)?;
-    let alpha = c.attribute_float("alpha", 1.673_263_192_176_818_8)?;
-    let gamma = c.attribute_float("gamma", 1.050_701_022_148_132_3)?;
+    let alpha = c.attribute_finite("alpha", 1.673_263_192_176_818_8)?;
+    let gamma = c.attribute_finite("gamma", 1.050_701_022_148_132_3)?;
     let negative = decay(c, &x, alpha, 1.0)?;
     let y = where_positive(c, &x, &negative)?;
     Ok(vec![c.scale(&y, gamma)?])
@@ -79,7 +79,7 @@ pub(in crate::onnx) fn softsign(c: &mut Call<'_, '_>) -> Outputs {
 
 /// `x` where it exceeds `alpha`, else 0
 pub(in crate::onnx) fn thresholded_relu(c: &mut Call<'_, '_>) -> Outputs {
-    let (x, alpha) = (c.input(0)?, c.attribute_float("alpha", 1.0)?);
+    let (x, alpha) = (c.input(0)?, c.attribute_finite("alpha", 1.0)?);
     let (above, zero) = (exceeds(c, &x, alpha)?, c.number(&x, 0.0)?);
     Ok(vec![c.select(&above, &x, &zero)?])
 }
@@ -118,7 +118,7 @@ fn exceeds(c: &mut Call<'_, '_>, x: &Value, number: f64) -> Result<Value, Reason
 
 /// `max(0, min(1, alpha * x + beta))`
 pub(in crate::onnx) fn hard_sigmoid(c: &mut Call<'_, '_>) -> Outputs {
-    let (alpha, beta) = (c.attribute_float("alpha", 0.2)?, c.attribute_float("beta", 0.5)?);
+    let (alpha, beta) = (c.attribute_finite("alpha", 0.2)?, c.attribute_finite("beta", 0.5)?);
     let x = c.input(0)?;
     Ok(vec![ramp(c, &x, alpha, beta)?])
 }
@@ -139,7 +139,7 @@ fn ramp(c: &mut Call<'_, '_>, x: &Value, alpha: f64, beta: f64) -> Result<Value,
 
 /// `x * sigmoid(alpha * x)`
 pub(in crate::onnx) fn swish(c: &mut Call<'_, '_>) -> Outputs {
-    let (x, alpha) = (c.input(0)?, c.attribute_float("alpha", 1.0)?);
+    let (x, alpha) = (c.input(0)?, c.attribute_finite("alpha", 1.0)?);
     let scaled = c.scale(&x, alpha)?;
     let gate = c.unary(Unary::Sigmoid, &scaled)?;
     Ok(vec![c.binary(Binary::Mul, &x, &gate)?])

@@ -12,7 +12,7 @@ type Outputs = Result<Vec<Value>, Reason>;
 
 /// `x * sigmoid(alpha * x)`
 pub(in crate::onnx) fn quick_gelu(c: &mut Call<'_, '_>) -> Outputs {
-    let (x, alpha) = (c.input(0)?, c.attribute_float("alpha", 1.702)?);
+    let (x, alpha) = (c.input(0)?, c.attribute_finite("alpha", 1.702)?);
     let scaled = c.scale(&x, alpha)?;
     let gate = c.unary(Unary::Sigmoid, &scaled)?;
     Ok(vec![c.binary(Binary::Mul, &x, &gate)?])
@@ -38,7 +38,7 @@ fn of_sum(c: &mut Call<'_, '_>, f: UnaryFn) -> Outputs {
 
 /// `alpha * a b`, the last two dimensions of either exchanged first
 pub(in crate::onnx) fn fused_matmul(c: &mut Call<'_, '_>) -> Outputs {
-    let alpha = c.attribute_float("alpha", 1.0)?;
+    let alpha = c.attribute_finite("alpha", 1.0)?;
     let [a, b] = [(0, "transA"), (1, "transB")].map(|(i, name)| {
         let x = c.input(i)?;
         let rank = c.ty(&x)?.rank();

@@ -13,9 +13,6 @@ use shardc_ir::types::Tensor;
 
 type Outputs = Result<Vec<Value>, Reason>;
 
-/// Longer sequences make graphs that are too large.
-const MAX_STEPS: u64 = 1024;
-
 /// `h' = f(x W + h R + b)`
 pub(in crate::onnx) fn rnn(c: &mut Call<'_, '_>) -> Outputs {
     layer(c, Kind::Plain)
@@ -111,8 +108,12 @@ fn layer(c: &mut Call<'_, '_>, kind: Kind) -> Outputs {
     };
     let (steps, batch, directions, hidden) = (*steps, *batch, *directions, *hidden);
     c.ignore("hidden_size");
-    if steps == 0 || steps > MAX_STEPS {
-        return Err(reason!("a sequence of {steps} steps; up to {MAX_STEPS} are supported"));
+    if steps == 0 {
+        return Err("a sequence without steps".into());
+    }
+    if !c.context.budget.unroll(steps.saturating_mul(directions)) {
+        let why = "each is written out, and with those of other layers they are too many for a model of this size";
+        return Err(reason!("a sequence of {steps} steps: {why}"));
     }
     let direction = c.attribute_string("direction", "forward")?;
     let reversed: &[bool] = match direction.as_str() {

@@ -1,0 +1,68 @@
+//! The memory of the program beside what a job has to hold.
+#![cfg(target_os = "linux")]
+
+mod support;
+
+use prost::Message;
+use shardc_executor::data::npz_bytes;
+use shardc_executor::tensor::Tensor;
+use shardc_testkit::onnx::{initializer, input, model, node, output, raw};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use support::{folder, program};
+use tract_onnx::pb::tensor_proto::DataType;
+use wait4::Wait4;
+
+/// Rows and columns of the one weight.
+const SHAPE: [i64; 2] = [256, 1 << 17];
+
+/// Its bytes.
+const WEIGHT: u64 = 4 * SHAPE[0] as u64 * SHAPE[1] as u64;
+
+/// What the program takes for itself, with the activations of two samples.
+const REST: u64 = 64 << 20;
+
+/// What AdamW holds for each weight: itself, its gradient and two moments.
+const HELD: u64 = 4 * WEIGHT + REST;
+
+/// Makes a model of one large weight in `here`, with two samples and a spec for each learning rate.
+fn job(here: &Path) {
+    let write = |name: &str, bytes: &[u8]| fs::write(here.join(name), bytes).expect("a file can be written");
+    let mut m = model(20);
+    input(&mut m, "x", DataType::Float, &[-1, SHAPE[0]]);
+    // 2^-7, for one.
+    initializer(&mut m, raw("w", DataType::Float, &SHAPE, [0, 0, 0, 0x3c].repeat((WEIGHT / 4) as usize)));
+    node(&mut m, "MatMul", "x w", "y", vec![]);
+    output(&mut m, "y");
+    write("model.onnx", &m.encode_to_vec());
+    for rate in ["1e-3", "1e30"] {
+        let spec = format!("batch 2\nloss mse prediction=y labels=t\noptimizer adamw lr={rate}\n");
+        write(&format!("{rate}.shard"), spec.as_bytes());
+    }
+    let array = |columns: i64| Tensor::from_f32(&[2, columns as u64], &vec![0.5; 2 * columns as usize]);
+    let arrays = BTreeMap::from([("x".to_string(), array(SHAPE[0])), ("t".to_string(), array(SHAPE[1]))]);
+    write("data.npz", &npz_bytes(&arrays).expect("arrays"));
+}
+
+/// One test, as the memory that this process had counts for those that it starts.
+#[test]
+fn weights_are_held_as_often_as_the_optimizer_needs_them() {
+    let here = folder("memory");
+    job(&here);
+    for (arguments, code, most) in [
+        ("compile model.onnx --spec 1e-3.shard -o plan", 0, 4 * WEIGHT),
+        ("train model.onnx --spec 1e-3.shard --data data.npz --steps 3 --export trained.onnx", 0, HELD),
+        // The first value that is not finite is looked for.
+        ("train model.onnx --spec 1e30.shard --data data.npz --steps 6", 1, HELD),
+    ] {
+        let mut command = Command::new(program());
+        command.args(arguments.split(' ')).current_dir(&here).stdout(Stdio::null()).stderr(Stdio::null());
+        let ended = command.spawn().expect("the program starts").wait4().expect("the program ends");
+        let peak = ended.rusage.maxrss;
+        assert_eq!(ended.status.code(), Some(code), "{arguments}");
+        assert!(peak < most, "{arguments} takes {} MiB for {} MiB of weights", peak >> 20, WEIGHT >> 20);
+    }
+    fs::remove_dir_all(here).expect("the folder can be removed");
+}
