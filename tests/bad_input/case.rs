@@ -122,7 +122,7 @@ impl Bench {
                 outcome.took = outcome.took.min(self.start(case, limit).took);
             }
         }
-        let mut wrong = self.judge(case, limit, &outcome);
+        let mut wrong = self.judge(case, &outcome);
         let lost = before.iter().find(|(path, bytes)| after.get(*path) != Some(bytes));
         wrong.extend(lost.map(|(path, _)| format!("changes {}", path.display())));
         let left = after.keys().find(|path| !before.contains_key(*path));
@@ -132,7 +132,7 @@ impl Bench {
     }
 
     /// All that is wrong with what the program said and took.
-    fn judge(&self, case: &Case, limit: Option<u64>, outcome: &Outcome) -> Vec<String> {
+    fn judge(&self, case: &Case, outcome: &Outcome) -> Vec<String> {
         let Outcome { code, said, printed, took, peak } = outcome;
         let mut wrong = vec![];
         let mut demand = |holds: bool, what: String| wrong.extend((!holds).then_some(what));

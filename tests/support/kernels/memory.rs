@@ -6,7 +6,7 @@ use shardc_cuda_testing::job::{Access, Job, Operand};
 use shardc_executor::tensor::Tensor;
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::signature::{self, Signature};
-use shardc_ir::kernel::{Attention, AttentionGrad, AttentionMask, Kernel, ScatterAdd};
+use shardc_ir::kernel::{Attention, AttentionGrad, AttentionMask, ConvResult, Kernel, ScatterAdd};
 use shardc_ir::mesh::Mesh;
 use shardc_testkit::random::Random;
 use shardc_testkit::reference;
@@ -33,10 +33,15 @@ pub fn coordinates(mesh: &Mesh, draw: u64) -> Vec<u64> {
 }
 
 /// How many draws of operands a kernel is run over. Sums of what is no number say nothing of their
-/// order, so only kernels without sums of these see the third, and convolutions, each of whose sums
-/// reads some samples alone.
+/// order, so only kernels without sums of these see the third, and convolutions, some of whose sums
+/// read none of what is infinite in the third or the fourth.
 pub fn draws(kernel: &Kernel) -> u64 {
-    if is_exact(kernel) || matches!(kernel, Kernel::MaxPoolGrad(_) | Kernel::Conv(_)) { 3 } else { 2 }
+    match kernel {
+        Kernel::Conv(_) => 4,
+        Kernel::MaxPoolGrad(_) => 3,
+        _ if is_exact(kernel) => 3,
+        _ => 2,
+    }
 }
 
 /// The operand that names rows of a table, and how many rows there are.
@@ -51,8 +56,8 @@ pub fn indexed(kernel: &Kernel) -> Option<(usize, u64)> {
 impl Memory {
     /// Operands for a kernel: numbers of both signs in draw 0; in draw 1 positive ones, some of
     /// them tiny; in draw 2 every third one is an end of its type or no number at all. A truth
-    /// value by itself is true in draw 1 only. For a convolution draw 2 is draw 0 with infinity in
-    /// the second half of its first operand.
+    /// value by itself is true in draw 1 only. For a convolution draws 2 and 3 are draw 0 with
+    /// infinity in the second half of its first operand, or of each plane of that.
     pub fn drawn(kernel: &Kernel, mesh: &Mesh, in_place: &[Option<usize>], draw: u64) -> Memory {
         let mut random = Random(draw + 1);
         let signature = kernel.signature(mesh).unwrap();
@@ -62,16 +67,21 @@ impl Memory {
         let own = |read: usize| match kernel {
             Kernel::MaxPoolGrad(_) if read > 0 => draw.min(1),
             Kernel::AttentionGrad(_) => 0,
-            Kernel::Conv(_) => draw % 2,
+            Kernel::Conv(_) => u64::from(draw == 1),
             _ => draw,
         };
         let mut reads: Vec<Vec<u8>> =
             (0..).zip(&signature.reads).map(|(at, o)| values(o, rows(at), own(at), &mut random)).collect();
-        if matches!(kernel, Kernel::Conv(_)) && draw == 2 {
-            let dtype = signature.reads[0].dtype;
-            let infinity = Tensor::from_f64(&[1], &[f64::INFINITY]).cast(dtype).bytes;
-            let half = reads[0].len() / infinity.len() / 2 * infinity.len();
-            reads[0][half..].chunks_mut(infinity.len()).for_each(|element| element.copy_from_slice(&infinity));
+        if let Kernel::Conv(conv) = kernel
+            && draw >= 2
+        {
+            let infinity = Tensor::from_f64(&[1], &[f64::INFINITY]).cast(conv.dtype).bytes;
+            let plane = conv.window.iter().map(|dim| if conv.result == ConvResult::Input { dim.output } else { dim.input });
+            let elements = if draw == 2 { signature.reads[0].elements } else { plane.product() } as usize;
+            for part in reads[0].chunks_mut((elements * infinity.len()).max(1)) {
+                let behind = part.chunks_mut(infinity.len()).skip(elements / 2);
+                behind.for_each(|element| element.copy_from_slice(&infinity));
+            }
         }
         let reads = if let Kernel::Attention(a) | Kernel::AttentionGrad(AttentionGrad(a)) = kernel {
             consistent(a, &signature, reads)
