@@ -134,7 +134,8 @@ fn constants_of_a_text_are_bounded() {
 #[test]
 fn an_axis_is_named_once() {
     let here = plan("forged-axes");
-    shardc(&here, &["compile", &example("digits/model.onnx"), "--spec", &example("digits/dp2-tp2.shard"), "-o", "plan"]).expect(0);
+    shardc(&here, &["compile", &example("digits/model.onnx"), "--spec", &example("digits/dp2-tp2.shard"), "-o", "plan"])
+        .expect(0);
     let packed = fs::read(here.join("plan/train.shir.gz")).expect("a graph");
     let text = String::from_utf8(unpack(&packed).expect("it is packed")).expect("graphs are text");
     let often = format!("all_reduce axes=[{}]", ["tp"; 40].join(", "));

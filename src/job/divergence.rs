@@ -72,7 +72,11 @@ impl Job {
     ///
     /// # Errors
     /// The first of them; those of `pieces`.
-    pub fn check_weights(&self, programs: &PlanSet, pieces: impl Fn(&str, EachPiece<'_>) -> Result<(), Error>) -> Result<(), Error> {
+    pub fn check_weights(
+        &self,
+        programs: &PlanSet,
+        pieces: impl Fn(&str, EachPiece<'_>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let moved = |role| matches!(role, StateRole::Parameter | StateRole::Statistic);
         for (_, state) in programs.states().into_iter().filter(|(_, state)| moved(state.role)) {
             let mut is_finite = true;

@@ -166,8 +166,7 @@ pub fn written(
 ) -> Result<Written, Diagnostics> {
     let types = new.iter().map(|(name, tensor)| (name.clone(), tensor.ty.clone())).collect();
     let export = Export::new(path, bytes, &types)?;
-    let mut elements =
-        |name: &str, each: &mut dyn FnMut(Tensor) -> Result<(), Diagnostics>| each(new[name].clone());
+    let mut elements = |name: &str, each: &mut dyn FnMut(Tensor) -> Result<(), Diagnostics>| each(new[name].clone());
     let (mut model, mut data) = (vec![], vec![]);
     export.write_data(&mut elements, &mut |bytes| {
         data.extend_from_slice(bytes);

@@ -146,7 +146,8 @@ fn data() -> Vec<Case> {
     }
     // The end of an archive is looked for from behind.
     let endless: Arc<Vec<u8>> = Arc::new([b"PK".as_slice(), &vec![0x50; 8 << 20]].concat());
-    cases.extend(DATA_COMMANDS.iter().map(|command| Case::of("an archive without its end", "data.npz", endless.clone(), command)));
+    cases
+        .extend(DATA_COMMANDS.iter().map(|command| Case::of("an archive without its end", "data.npz", endless.clone(), command)));
     let npy = |header: &str| {
         [b"\x93NUMPY\x01\x00".as_slice(), &(header.len() as u16).to_le_bytes(), header.as_bytes(), &[0; 96]].concat()
     };

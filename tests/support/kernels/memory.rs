@@ -6,7 +6,7 @@ use shardc_cuda_testing::job::{Access, Job, Operand};
 use shardc_executor::tensor::Tensor;
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::signature::{self, Signature};
-use shardc_ir::kernel::{Attention, AttentionGrad, AttentionMask, ConvResult, Kernel, ScatterAdd};
+use shardc_ir::kernel::{Attention, AttentionGrad, AttentionMask, Conv, ConvResult, Kernel, ScatterAdd};
 use shardc_ir::mesh::Mesh;
 use shardc_testkit::random::Random;
 use shardc_testkit::reference;
@@ -53,11 +53,24 @@ pub fn indexed(kernel: &Kernel) -> Option<(usize, u64)> {
     }
 }
 
+/// Elements of a plane of a convolution's first operand, and how many of them stay finite: those
+/// before the line that is the first one behind what an output in the middle sees.
+fn finite_part(conv: &Conv) -> [u64; 2] {
+    let [first, rest @ ..] = &conv.window[..] else { return [1, 1] };
+    if conv.result == ConvResult::Input {
+        let plane: u64 = conv.window.iter().map(|dim| dim.output).product();
+        return [plane, plane / 2];
+    }
+    let line: u64 = rest.iter().map(|dim| dim.input).product();
+    let behind = (first.output / 2 * first.stride + first.kernel * first.dilation) as i64 - first.pad;
+    [first.input * line, behind.clamp(1, first.input as i64) as u64 * line]
+}
+
 impl Memory {
     /// Operands for a kernel: numbers of both signs in draw 0; in draw 1 positive ones, some of
     /// them tiny; in draw 2 every third one is an end of its type or no number at all. A truth
     /// value by itself is true in draw 1 only. For a convolution draws 2 and 3 are draw 0 with
-    /// infinity in the second half of its first operand, or of each plane of that.
+    /// infinity in the second half of its first operand, or at the end of each plane of that.
     pub fn drawn(kernel: &Kernel, mesh: &Mesh, in_place: &[Option<usize>], draw: u64) -> Memory {
         let mut random = Random(draw + 1);
         let signature = kernel.signature(mesh).unwrap();
@@ -76,10 +89,10 @@ impl Memory {
             && draw >= 2
         {
             let infinity = Tensor::from_f64(&[1], &[f64::INFINITY]).cast(conv.dtype).bytes;
-            let plane = conv.window.iter().map(|dim| if conv.result == ConvResult::Input { dim.output } else { dim.input });
-            let elements = if draw == 2 { signature.reads[0].elements } else { plane.product() } as usize;
+            let all = signature.reads[0].elements;
+            let [elements, finite] = if draw == 2 { [all, all / 2] } else { finite_part(conv) }.map(|count| count as usize);
             for part in reads[0].chunks_mut((elements * infinity.len()).max(1)) {
-                let behind = part.chunks_mut(infinity.len()).skip(elements / 2);
+                let behind = part.chunks_mut(infinity.len()).skip(finite);
                 behind.for_each(|element| element.copy_from_slice(&infinity));
             }
         }
