@@ -227,6 +227,7 @@ impl Job {
     ///
     /// # Errors
     /// If the model cannot be taken apart.
+    #[cfg_attr(not(feature = "onnx"), expect(unused_variables, reason = "without it nothing is exported"))]
     pub fn forget_weights(&mut self, exports: bool) -> Result<(), Error> {
         self.weights = Weights::Forgotten;
         #[cfg(feature = "onnx")]
