@@ -22,7 +22,7 @@ const TOLERANCE: f64 = 1e-6;
 /// Of a model with more nodes tract is not asked, which looks at all of them many times.
 const MOST_NODES: usize = 1_000;
 
-/// Of a model whose values have more bytes in f32 it is not asked either: it keeps what is constant.
+/// Of a model whose values have more bytes in f32 it is not asked either, as it keeps constants.
 const MOST_OF_VALUES: u64 = 1 << 26;
 
 /// How far two computations of one output in f32 may differ.

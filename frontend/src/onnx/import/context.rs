@@ -22,9 +22,6 @@ use tract_onnx::pb::tensor_proto::DataType;
 /// A constant that the import makes is held as numbers, as a tensor of the graph and in the plan.
 const BYTES_OF_A_MADE_ELEMENT: u64 = 24;
 
-/// An element that is folded is held as a number where it is read and where it is made.
-const BYTES_OF_A_FOLDED_ELEMENT: u64 = 16;
-
 /// The context into which the nodes of a model are imported.
 pub(in crate::onnx) struct ImportContext<'m> {
     /// The model.
@@ -82,7 +79,7 @@ impl<'m> ImportContext<'m> {
         let elements: Option<Vec<u64>> = results.iter().map(|ty| checked_elements(&ty.shape)).collect();
         let elements = elements.ok_or_else(|| reason!("its result would be {}, which is too large", list(&results)))?;
         let known: Option<Vec<Tensor>> = operands.iter().map(Value::tensor).collect();
-        let bytes = elements.iter().fold(0, |sum: u64, n| sum.saturating_add(n.saturating_mul(BYTES_OF_A_FOLDED_ELEMENT)));
+        let bytes: u64 = results.iter().zip(&elements).map(|(ty, n)| n * ty.dtype.bytes()).sum();
         match known {
             Some(known) if self.budget.spend(work::operations(&op, &types, &results), bytes) => {
                 Ok(interp::evaluate(&op, &known)?.into_iter().map(Value::Known).collect())
