@@ -1,7 +1,7 @@
 //! Models with dimensions of size 0, which slices, pads, tiles and the like make: each is trained
 //! or refused in words, none panics, and what is trained is certified, by differences of the loss
-//! and by what tract computes of the same file where it takes it. `SHARDC_PROGRAMS` is the number of
-//! models, 300 without it.
+//! and by what tract computes of the same file where it takes it. `SHARDC_PROGRAMS` is the number
+//! of models, 300 without it.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
