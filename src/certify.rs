@@ -50,7 +50,7 @@ pub const MOST_WORK: u64 = 10_000_000_000;
 /// Nothing is run of a graph with more elements in its state, its constants and its inputs.
 pub const MOST_ELEMENTS: u64 = 1 << 22;
 
-/// Nothing is run that takes more bytes at a time.
+/// No program is run that takes more bytes.
 pub const MOST_BYTES: u64 = 1 << 27;
 
 /// The graphs of a job, and what they were made from.
