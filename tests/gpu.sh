@@ -10,7 +10,8 @@
 #                                   FOLDER.tar.xz (.gz where xz is not there) is the whole of it.
 #   tests/gpu.sh [FOLDER]           runs the checks. Without a folder that is there, and with cargo, it is made first.
 #
-# A machine with a GPU needs a driver, and NVRTC, cuBLASLt and NCCL of CUDA 13 where the loader finds them. Where there is none
+# A machine with a GPU needs a driver, and NVRTC, cuBLASLt and NCCL of CUDA 13 where the loader finds them, or in FOLDER/gpu-libs,
+# which `FOLDER/shardc doctor --link SITE-PACKAGES/nvidia` fills. Where there is none
 # everything runs on the software CUDA of the tests, over a fixed share of kernels, models and seeds; the first and the last line
 # say so. What runs several ranks puts them all on the first GPU. Exit codes: 0, 1 if a check failed, 2 if none could run.
 #
@@ -41,7 +42,7 @@ done
 
 # Where nothing is said, a copy of the script is in its folder.
 if [[ -z $folder ]]; then
-    if [[ -x $here/gpu ]]; then folder=$here; else folder=$here/../target/gpu-suite; fi
+    if [[ -f $here/gpu ]]; then folder=$here; else folder=$here/../target/gpu-suite; fi
 fi
 
 # Runs a command for so many seconds at most, where `timeout` is there.
@@ -88,16 +89,17 @@ make_folder() {
     echo "$folder ($(du -sh "$folder" | cut -f 1)), packed: $packed ($(du -sh "$packed" | cut -f 1))"
 }
 
-if [[ $build == yes ]] || { [[ ! -x $folder/gpu ]] && [[ -f $here/../Cargo.toml ]] && command -v cargo >/dev/null; }; then
+if [[ $build == yes ]] || { [[ ! -f $folder/gpu ]] && [[ -f $here/../Cargo.toml ]] && command -v cargo >/dev/null; }; then
     make_folder
     if [[ $build == yes ]]; then exit 0; fi
 fi
-if [[ ! -x $folder/gpu || ! -x $folder/shardc ]]; then
+if [[ ! -f $folder/gpu || ! -f $folder/shardc ]]; then
     echo "$folder has no programs: make it with \`tests/gpu.sh --build FOLDER\`" >&2
     exit 2
 fi
 folder=$(cd "$folder" && pwd)
 export SHARDC_TEST_HOME=$folder
+if [[ -d $folder/gpu-libs ]]; then export LD_LIBRARY_PATH=$folder/gpu-libs${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}; fi
 shardc=$folder/shardc
 work=$folder/scratch
 logs=$folder/logs

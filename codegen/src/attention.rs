@@ -133,18 +133,18 @@ fn query_rows(a: &Attention) -> String {
 }
 
 /// The end of the keys that `side` queries from `top` on see: a number, or a variable.
-fn seen(a: &Attention, side: u64, text: &mut Text) -> String {
+fn seen(a: &Attention, side: u64, index: &str, text: &mut Text) -> String {
     if a.mask != AttentionMask::Causal {
         return a.kv_len.to_string();
     }
     let last = plus(i128::from(causal_shift(a)) + i128::from(side));
-    text.line(format!("i64 seen = max((i64)0, min((i64){}, (i64)top{last}));", a.kv_len));
+    text.line(format!("{index} seen = ({index})max((i64)0, min((i64){}, (i64)top{last}));", a.kv_len));
     "seen".into()
 }
 
 /// Opens a loop over the tiles of keys, `first`, that queries of the tile `top` see.
 fn over_keys(a: &Attention, tiles: &Tiles, text: &mut Text) {
-    let end = seen(a, tiles.side, text);
+    let end = seen(a, tiles.side, tiles.index, text);
     text.line(format!("for ({} first = 0; first < {end}; first += {}) {{", tiles.index, tiles.side));
 }
 

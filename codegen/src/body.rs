@@ -28,8 +28,10 @@ pub struct Body<'a> {
     pub numbers: Vec<Offset>,
     /// Neighbouring elements that a thread computes.
     pub lanes: u64,
-    /// For each input the register that holds it already.
+    /// For each input the register, or the neighbours, that hold it already.
     pub held: Vec<Option<String>>,
+    /// Whether each result stays in a register `v` and its number, for what comes behind.
+    pub hands_on: bool,
     /// Whether a block computes once what is dear and the same everywhere.
     pub is_shared: bool,
 }
@@ -60,7 +62,7 @@ impl<'a> Body<'a> {
         let permuted: Vec<Vec<i64>> = strides.iter().map(|own| order.iter().map(|d| own[*d]).collect()).collect();
         let shape: Vec<u64> = order.iter().map(|d| map.shape[*d]).collect();
         let (space, held) = (Space::joined(&shape, groups, &permuted), vec![None; map.inputs.len()]);
-        Body { map, space, names, indices, numbers, lanes: 1, held, is_shared: true }
+        Body { map, space, names, indices, numbers, lanes: 1, held, hands_on: false, is_shared: true }
     }
 
     /// The types of the results.
@@ -161,7 +163,8 @@ impl<'a> Body<'a> {
         for at in (0..inputs).filter(|at| used[*at]) {
             if levels[at] == Varies::WithElement {
                 let offset = space::offset(self.strides(at));
-                text.line(format!("auto x{at} = read<{}>({} + {offset});", self.lanes, self.names[at]));
+                let read = format!("read<{}>({} + {offset})", self.lanes, self.names[at]);
+                text.line(format!("auto x{at} = {};", self.held[at].as_ref().unwrap_or(&read)));
             } else {
                 text.line(self.load(at));
             }
@@ -195,16 +198,24 @@ impl<'a> Body<'a> {
     pub fn write_elements(&self, text: &mut Text, first: usize, at: &str) {
         let (lanes, outputs) = (self.lanes, self.outputs());
         if lanes > 1 {
-            text.lines(outputs.iter().enumerate().map(|(result, dtype)| format!("vec<{}, {lanes}> v{result};", element(*dtype))));
+            let declared = |(result, dtype): (usize, &DType)| format!("vec<{}, {lanes}> v{};", element(*dtype), first + result);
+            text.lines(outputs.iter().enumerate().map(declared));
         }
         self.write(text, |text, results| {
             for (result, value) in results.iter().enumerate() {
-                let to = if lanes > 1 { format!("v{result}.at[e]") } else { format!("y{}[{at}]", first + result) };
-                text.line(format!("{to} = {};", self.stored(result, value)));
+                let (number, stored) = (first + result, self.stored(result, value));
+                match (lanes > 1, self.hands_on) {
+                    (true, _) => text.line(format!("v{number}.at[e] = {stored};")),
+                    (_, false) => text.line(format!("y{number}[{at}] = {stored};")),
+                    (_, true) => {
+                        text.line(format!("{} v{number} = {stored};", element(outputs[result])));
+                        text.line(format!("y{number}[{at}] = v{number};"));
+                    }
+                }
             }
         });
         if lanes > 1 {
-            text.lines((0..outputs.len()).map(|result| format!("write(y{} + {at}, v{result});", first + result)));
+            text.lines((first..first + outputs.len()).map(|result| format!("write(y{result} + {at}, v{result});")));
         }
     }
 

@@ -49,7 +49,17 @@ impl Implements<Gather> for Cuda {
 /// rank's.
 pub fn local_row(gather: &Gather, offset: &str, text: &mut Text) {
     let Gather { total_rows, rows, .. } = *gather;
+    text.lines([
+        format!("if (global < 0) global += {total_rows};"),
+        format!("bool is_there = global >= 0 && global < {total_rows};"),
+        "if (!is_there) fail(fault, 1);".to_owned(),
+        format!("u64 within = (u64)global - (u64)({offset});"),
+    ]);
     let digits = &gather.origin.digits;
+    // Neighbouring rows, as most tables are held; what lies before them is large without a sign.
+    if matches!(digits[..], [OriginDigit { divisor: 1, stride: 1, size }] if size == rows) {
+        return text.lines(["u64 local = within;".to_owned(), format!("bool is_held = is_there && local < {rows};")]);
+    }
     let local = |d: &OriginDigit| match d.stride {
         0 => "0".to_owned(),
         stride => format!("{}{}", digit("within", stride, d.size), times(d.divisor)),
@@ -57,10 +67,6 @@ pub fn local_row(gather: &Gather, offset: &str, text: &mut Text) {
     let back = |d: &OriginDigit| format!("{}{}", digit("local", d.divisor, d.size), times(d.stride));
     let back = sum(digits.iter().map(back).collect());
     text.lines([
-        format!("if (global < 0) global += {total_rows};"),
-        format!("bool is_there = global >= 0 && global < {total_rows};"),
-        "if (!is_there) fail(fault, 1);".to_owned(),
-        format!("u64 within = (u64)global - (u64)({offset});"),
         format!("u64 local = {};", sum(digits.iter().map(local).collect())),
         format!("bool is_held = is_there && global >= {offset} && local < {rows} && ({back}) == within;"),
     ]);

@@ -18,9 +18,10 @@ use shardc_ir::reason::Reason;
 /// (`cublasSetWorkspace`). The room begins at a multiple of 256 bytes (`cublasLtMatmul`).
 pub const WORKSPACE: u64 = 32 << 20;
 
-/// The ways in which parts of a sum may be added up (`cublasLtReductionScheme_t`), as bits: none,
-/// so that a sum is one sequence.
-pub const REDUCTION_SCHEMES: u32 = 0;
+/// The ways in which parts of a long sum may be added up (`cublasLtReductionScheme_t`), as bits: in
+/// the room, in the type in which products are added up (`CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE`).
+/// Parts that meet in the result itself would meet in the order in which they end, or be rounded.
+pub const REDUCTION_SCHEMES: u32 = 2;
 
 /// The largest alignment that the library makes use of (`cublasLtMatmulPreferenceAttributes_t`).
 const MAX_ALIGNMENT: u64 = 256;

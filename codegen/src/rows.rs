@@ -44,8 +44,9 @@ pub fn text(cuda: &Cuda, bundle: &Bundle, in_place: &[Option<usize>]) -> Result<
     writer.function.shared = if team > 32 { 8 * (team / 32) as u32 } else { 0 };
     writer.function.begin(threads);
     writer.row(threads);
-    for member in 0..bundle.members.len() {
-        writer.member(member);
+    let mut next = 0;
+    while next < bundle.members.len() {
+        next = writer.member(next);
     }
     writer.function.text.line("}");
     Ok(Some(writer.function.finish()?))
@@ -71,6 +72,12 @@ fn bodies<'a>(cuda: &Cuda, bundle: &'a Bundle, in_place: &[Option<usize>]) -> Op
         for (at, source) in member.reads.iter().enumerate() {
             match *source {
                 Source::Write(write) if is_of_rows(bundle, write as usize) => body.held[at] = Some(format!("m{write}")),
+                // The thread has made these elements in the same round of the loop.
+                Source::Write(write)
+                    if together(bundle, write as usize, &bodies) && body.strides(at) == body.other(0) =>
+                {
+                    body.held[at] = Some(format!("v{write}"));
+                }
                 Source::Write(_) => return None,
                 // What is written in place is touched by one thread alone.
                 Source::Read(_) if place(*source, in_place).is_some() && body.strides(at) != body.other(0) => return None,
@@ -83,7 +90,24 @@ fn bodies<'a>(cuda: &Cuda, bundle: &'a Bundle, in_place: &[Option<usize>]) -> Op
     let lanes = |body: &Body<'_>| if cuda.aligned { body.most_lanes(body.outputs()) } else { 1 };
     let least = bodies.iter().filter(is_long).map(lanes).min().unwrap_or(1);
     bodies.iter_mut().filter(|body| body.space.elements(1) > 1).for_each(|body| body.lanes = least);
+    for at in 1..bodies.len() {
+        bodies[at - 1].hands_on = is_handed_on(&bodies[at]);
+    }
     Some(bodies)
+}
+
+/// Whether a map reads elements that one before it has just made.
+fn is_handed_on(body: &Body<'_>) -> bool {
+    body.held.iter().flatten().any(|held| held.starts_with('v'))
+}
+
+/// Whether the member behind `bodies` goes through its row in one loop with the one that makes a
+/// result: both are maps of elements, and so are all between them.
+fn together(bundle: &Bundle, write: usize, bodies: &[Body<'_>]) -> bool {
+    let Some((writer, _)) = bundle.writer(write) else { return false };
+    let is_of_elements =
+        |at: usize| matches!(bundle.members[at].kernel, MemberKernel::Map(_)) && !is_of_rows(bundle, bundle.results()[at]);
+    is_of_elements(writer) && is_of_elements(bodies.len()) && bodies[writer + 1..].iter().all(is_handed_on)
 }
 
 fn name(source: Source) -> String {
@@ -175,7 +199,9 @@ impl Writer<'_> {
         }
     }
 
-    fn member(&mut self, at: usize) {
+    /// Writes a member, and those that go through the row with it: the one behind them.
+    fn member(&mut self, at: usize) -> usize {
+        let mut next = at + 1;
         let first = self.bundle.results()[at];
         let kernel = &self.bundle.members[at].kernel;
         let map = kernel.map();
@@ -200,9 +226,10 @@ impl Writer<'_> {
                 });
                 self.store(first, map.outputs.len());
             }
-            MemberKernel::Map(_) => self.elements(at, first),
+            MemberKernel::Map(_) => next = self.elements(at),
         }
         self.function.text.line("}");
+        next
     }
 
     /// Lines that write what the row has become to the results from `first` on.
@@ -240,11 +267,24 @@ impl Writer<'_> {
         self.store(first, 1);
     }
 
-    fn elements(&mut self, at: usize, first: usize) {
+    /// Writes maps of elements from `at` on that read what those before them make: the member behind
+    /// them.
+    fn elements(&mut self, at: usize) -> usize {
         self.pass(at);
-        let body = &self.bodies[at];
+        let results = self.bundle.results();
+        let behind = (at + 1..self.bodies.len()).find(|at| !is_handed_on(&self.bodies[*at])).unwrap_or(self.bodies.len());
         let text = &mut self.function.text;
-        body.write_elements(text, first, &space::offset(body.other(0)));
-        text.line("}");
+        for member in at..behind {
+            let body = &self.bodies[member];
+            if member > at {
+                let (kind, inner) = (body.index_type(), body.space.of_group(1));
+                text.line("{");
+                text.lines(space::indices(&body.space.sizes, &body.space.of_group(0), "row", kind));
+                text.lines(space::lane_indices(&body.space.sizes, &inner, "r", kind, body.lanes));
+            }
+            body.write_elements(text, results[member], &space::offset(body.other(0)));
+        }
+        text.lines(vec!["}"; behind - at]);
+        behind
     }
 }

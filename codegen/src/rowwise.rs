@@ -8,11 +8,11 @@ use shardc_ir::dtype::DType;
 use shardc_ir::kernel::{Form, Implements, RowExtent, RowProgram, Rowwise};
 use shardc_ir::reason::Reason;
 
-/// The longest row of a warp; longer ones have a block.
-const WARP_ROW: u64 = 512;
+/// The longest row of a warp, which needs no barriers; longer ones have a block.
+const WARP_ROW: u64 = 1024;
 
 /// Elements of one operand that a thread holds in registers.
-const HELD: u64 = 16;
+const HELD: u64 = 32;
 
 impl Implements<Rowwise> for Cuda {
     fn ready(&self, rowwise: &Rowwise, _in_place: &[Option<usize>]) -> Result<Generated, Reason> {

@@ -3,6 +3,7 @@
 use crate::random::Stream;
 use crate::run::ExecutionError;
 use crate::tensor::Tensor;
+use rayon::prelude::*;
 use shardc_ir::dtype::DType;
 use shardc_ir::plan::{Block, Program, StateVariable};
 use shardc_ir::train::StateInit;
@@ -22,17 +23,24 @@ pub fn initial_value(init: &StateInit, name: &str, dtype: DType, shape: &[u64], 
     }
 }
 
-/// An array of numbers by position, of which few are held in f64 at a time.
-fn made(dtype: DType, shape: &[u64], number: impl Fn(u64) -> f64) -> Tensor {
+/// An array of numbers by position, made in pieces by all cores, so that few numbers are held in f64
+/// at a time.
+fn made(dtype: DType, shape: &[u64], number: impl Fn(u64) -> f64 + Sync) -> Tensor {
     const AT_A_TIME: usize = 1 << 16;
-    let elements: u64 = shape.iter().product();
-    let mut bytes = Vec::with_capacity((elements * dtype.bytes()) as usize);
-    for start in (0..elements).step_by(AT_A_TIME) {
-        let end = elements.min(start + AT_A_TIME as u64);
+    let mut whole = Tensor::zeros(dtype, shape);
+    let size = dtype.bytes() as usize;
+    let make = |(piece, bytes): (usize, &mut [u8])| {
+        let start = (piece * AT_A_TIME) as u64;
+        let end = start + (bytes.len() / size) as u64;
         let numbers: Vec<f64> = (start..end).map(&number).collect();
-        bytes.extend(Tensor::from_f64(&[end - start], &numbers).cast(dtype).bytes);
+        bytes.copy_from_slice(&Tensor::from_f64(&[end - start], &numbers).cast(dtype).bytes);
+    };
+    if whole.bytes.len() > AT_A_TIME * size {
+        whole.bytes.par_chunks_mut(AT_A_TIME * size).enumerate().for_each(make);
+    } else {
+        make((0, &mut whole.bytes));
     }
-    Tensor { dtype, shape: shape.to_vec(), bytes }
+    whole
 }
 
 /// The whole initial value of a state variable of `program`; `model` is asked where it comes from

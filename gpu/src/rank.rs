@@ -366,16 +366,21 @@ impl<D: Device> GpuRank<D> {
     fn end(&mut self) -> Result<(), Reason> {
         let entered = self.device.enter();
         if self.has_failed || entered.is_err() {
+            for graph in self.graphs.drain(..) {
+                // What a GPU that has failed does not give back ends with the process.
+                let _ = self.device.destroy_graph(graph);
+            }
             self.groups.end(&self.device, false);
             return entered;
         }
         let (streams, joins): (Vec<Stream>, Vec<Event>) = self.others.iter().map(|(_, stream, join)| (*stream, *join)).unzip();
         let streams = || [self.main].into_iter().chain(streams.iter().copied());
         streams().try_for_each(|stream| self.device.synchronize(stream))?;
-        self.groups.end(&self.device, true);
+        // A communicator does not end before the graphs that hold calls of it.
         for graph in self.graphs.drain(..) {
             self.device.destroy_graph(graph)?;
         }
+        self.groups.end(&self.device, true);
         for event in std::mem::take(&mut self.events).into_values().chain(self.marks).chain(joins) {
             self.device.destroy_event(event)?;
         }
@@ -409,6 +414,15 @@ impl<D: Device> Memory for GpuRank<D> {
         let mut bytes = vec![0; (range.end - range.start) as usize];
         fill(&mut bytes);
         self.device.write(self.memory + range.start, &bytes, self.main)
+    }
+
+    fn zero(&mut self, id: BufferId) -> Result<(), Reason> {
+        self.device.enter()?;
+        for range in self.place.ranges(id)? {
+            inside(&range, self.arena)?;
+            self.device.clear(self.memory + range.start, range.end - range.start, self.main)?;
+        }
+        self.device.synchronize(self.main)
     }
 }
 

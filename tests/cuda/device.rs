@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Damages, as what stands in the names of the device and what comes in its place.
-const DAMAGES: [(&str, &str); 29] = [
+const DAMAGES: [(&str, &str); 30] = [
     ("#define BARRIER() __syncthreads()", "#define BARRIER()"),
     ("return __float_as_uint(x);", "return (u32)x;"),
     ("return __uint_as_float(x);", "return (float)x;"),
@@ -20,6 +20,7 @@ const DAMAGES: [(&str, &str); 29] = [
     ("cvt.f32.f16", "cvt.f32.bf16"),
     ("cvt.rn.bf16.f32", "cvt.rn.f16.f32"),
     ("cvt.rn.f16.f32", "cvt.rn.bf16.f32"),
+    ("ex2.approx.ftz.f32 %0, %1", "mov.f32 %0, %1"),
     ("to.w[0] = *(const u32*)p;", "to.w[0] = *(const u16*)p;"),
     ("to.w[0] = v.x; to.w[1] = v.y;\n", "to.w[0] = v.y; to.w[1] = v.x;\n"),
     ("to.w[0] = v.x; to.w[1] = v.y; to.w[2] = v.z;", "to.w[0] = v.x; to.w[1] = v.z; to.w[2] = v.y;"),

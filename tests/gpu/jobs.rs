@@ -90,11 +90,11 @@ impl Planned {
         if let Some(known) = cubins.get(&arch) {
             return Ok(known.clone());
         }
-        let nvrtc = Nvrtc::find()?;
-        let of = |generated: &shardc_codegen::Generated| {
-            Ok(nvrtc.assemble(&generated.name, &with_prelude(&generated.text), arch)?.cubin)
-        };
-        let all: Vec<Vec<u8>> = kernels.all.iter().map(|used| of(&used.generated)).collect::<Result<_, Reason>>()?;
+        let texts: Vec<(&str, String)> =
+            kernels.all.iter().map(|used| (used.generated.name.as_str(), with_prelude(&used.generated.text))).collect();
+        let texts: Vec<(&str, &str)> = texts.iter().map(|(name, text)| (*name, text.as_str())).collect();
+        let all = Nvrtc::find()?.assemble_all(&texts, arch);
+        let all: Vec<Vec<u8>> = all.into_iter().map(|one| Ok(one?.cubin)).collect::<Result<_, Reason>>()?;
         cubins.insert(arch, all.clone());
         Ok(all)
     }

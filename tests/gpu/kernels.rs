@@ -93,7 +93,7 @@ fn each<T>(cases: &[Case], begin: impl Fn() -> T + Sync, f: impl Fn(&T, &Case) -
             }
         }
     };
-    let threads = thread::available_parallelism().map_or(1, |n| n.get().min(8));
+    let threads = thread::available_parallelism().map_or(1, |n| n.get().min(16));
     thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
     failed.into_inner().unwrap()
 }

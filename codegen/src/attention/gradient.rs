@@ -154,17 +154,17 @@ fn of_keys(a: &Attention, tiles: &Tiles, signature: &Signature, function: &mut F
     tiles.apply("keys", moves, operands.q, text);
     text.line("}");
     if group > 1 {
-        next_of_group(a, text);
+        next_of_group(a, &[("lse", a.q_len), ("part", a.q_len)], text);
     }
     let result = |name, rows, sum| (Rows { name, ..rows }, format!("{}({sum}[p][c])", conversion(a.dtype)));
     tiles.finish(&[result("d_k", operands.k, "keys"), result("d_v", operands.v, "values")], None, text);
 }
 
-/// Moves pointers to the next query head that reads the same keys, and closes the loop over these.
-pub fn next_of_group(a: &Attention, text: &mut Text) {
-    for (name, stride) in [("q", a.q[1]), ("d_o", a.o[1]), ("lse", a.q_len as i64), ("part", a.q_len as i64)] {
-        text.line(format!("{name} += {stride};"));
-    }
+/// Moves pointers to the next query head that reads the same keys, and closes the loop over these;
+/// a head has so many numbers in each of `rows`.
+pub fn next_of_group(a: &Attention, rows: &[(&str, u64)], text: &mut Text) {
+    text.lines([("q", a.q[1]), ("d_o", a.o[1])].map(|(name, stride)| format!("{name} += {stride};")));
+    text.lines(rows.iter().map(|(name, stride)| format!("{name} += {stride};")));
     if let AttentionMask::Operand { strides, .. } = a.mask {
         text.line(format!("mask += {};", strides[1]));
     }

@@ -54,6 +54,13 @@ INLINE u32 packed_f16(float low, float high) {
     return y;
 }
 
+// The power of 2, as near as the GPU's instruction comes: within 2^-21 of it, and 0 where it is subnormal.
+INLINE float exp2_fast(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 // `WORDS` times 4 bytes at an address that is a multiple of that many bytes.
 template <int WORDS> struct words { u32 w[WORDS]; };
 INLINE void load(words<1>& to, const void* p) { to.w[0] = *(const u32*)p; }
@@ -95,6 +102,8 @@ INLINE i64 shuffle_xor(i64 x, int lanes) { return __shfl_xor_sync(0xffffffffu, x
 INLINE u32 ballot(bool x) { return __ballot_sync(0xffffffffu, x); }
 // The number of the lowest bit that is 1; `x` is not 0.
 INLINE u32 lowest_bit(u32 x) { return (u32)__ffs((i32)x) - 1; }
+// How many bits are 1.
+INLINE u32 count_bits(u32 x) { return (u32)__popc((i32)x); }
 INLINE u32 high_product(u32 a, u32 b) { return __umulhi(a, b); }
 
 // Copies 16 bytes from global to shared memory beside what the thread does next, both addresses multiples of 16. Where `there`

@@ -76,6 +76,12 @@ template <int WORDS> INLINE u32 tile_at(u32 row, u32 word) {
     return (row * WORDS + word / EACH * EACH + (word ^ row / (8 / EACH)) % EACH) * 16;
 }
 
+// The same `more` words on, of which the word there has no bit.
+template <int WORDS> INLINE u32 words_on(u32 at, u32 more) {
+    constexpr u32 EACH = WORDS < 8 ? WORDS : 8;
+    return (at ^ more % EACH * 16) + more / EACH * EACH * 16;
+}
+
 // Begins to copy the first `width` elements of `ROWS` rows, from the row `first` on, to such a tile. What is not there is 0.
 template <int THREADS, int ROWS, int WORDS, class T, class I>
 INLINE void copy_rows(unsigned char* to, const T* from, I first, I count, I stride, u32 width) {
@@ -85,6 +91,19 @@ INLINE void copy_rows(unsigned char* to, const T* from, I first, I count, I stri
         bool there = first + row < count && word * 8 < width;
         copy_async(to + tile_at<WORDS>(row, word), from + (there ? (first + row) * stride + word * 8 : 0), there);
     }
+}
+
+// The same where all rows are there, and as wide as the tile. The next row of a thread is always as far from the one before.
+template <int THREADS, int ROWS, int WORDS, class T, class I>
+INLINE void copy_whole_rows(unsigned char* to, const T* from, I first, i64 stride) {
+    constexpr u32 LINES = THREADS / WORDS;
+    static_assert(THREADS % WORDS == 0 && LINES % 8 == 0, "a thread has one word of every row that it copies");
+    u32 row = threadIdx.x / WORDS, word = threadIdx.x % WORDS;
+    to += tile_at<WORDS>(row, word);
+    from += (first + row) * (I)stride + word * 8;
+    #pragma unroll
+    for (u32 line = 0; line < ROWS; line += LINES)
+        if (ROWS % LINES == 0 || line + row < ROWS) copy_async(to + line * WORDS * 16, from + line * stride, true);
 }
 
 // Writes the rows of a tile to where they are.
@@ -98,54 +117,71 @@ INLINE void store_rows(T* to, const unsigned char* from, I first, I count, I str
     }
 }
 
-// Adds the products of the warp's 16 rows `a` with `COLUMNS` rows `b`, of `TERMS` terms each.
-template <class T, int TERMS, int COLUMNS, int WORDS>
-INLINE void rows_times_rows(float (&sum)[COLUMNS / 8][4], const unsigned char* a, const unsigned char* b) {
+// Adds the products of the warp's rows `a`, 16 in each of `PARTS`, with `COLUMNS` rows `b`, of `TERMS` terms each.
+template <class T, int TERMS, int COLUMNS, int WORDS, int PARTS>
+INLINE void rows_times_rows(float (&sum)[PARTS][COLUMNS / 8][4], const unsigned char* a, const unsigned char* b) {
     u32 lane = threadIdx.x % 32;
+    // 8 rows on, words lie in the same order.
+    u32 own = tile_at<WORDS>(lane % 16, lane / 16), other = tile_at<WORDS>(lane % 8 + lane / 16 * 8, lane / 8 % 2);
     // Wide rows leave few registers for terms that come early.
     constexpr int TOGETHER = TERMS > 64 ? 2 : 4;
     #pragma unroll TOGETHER
     for (u32 c = 0; c < TERMS / 16; c++) {
-        u32 x[4];
-        load_tiles(x, a + tile_at<WORDS>(lane % 16, c * 2 | lane / 16));
+        u32 x[PARTS][4];
+        #pragma unroll
+        for (u32 m = 0; m < PARTS; m++) load_tiles(x[m], a + words_on<WORDS>(own, c * 2) + m * 16 * WORDS * 16);
         #pragma unroll
         for (u32 n = 0; n < COLUMNS / 8; n += 2) {
             u32 y[4];
-            load_tiles(y, b + tile_at<WORDS>(n * 8 + lane % 8 + lane / 16 * 8, c * 2 | lane / 8 % 2));
-            Half<T>::multiply(sum[n], x, y[0], y[1]);
-            Half<T>::multiply(sum[n + 1], x, y[2], y[3]);
+            load_tiles(y, b + words_on<WORDS>(other, c * 2) + n * 8 * WORDS * 16);
+            #pragma unroll
+            for (u32 m = 0; m < PARTS; m++) {
+                Half<T>::multiply(sum[m][n], x[m], y[0], y[1]);
+                Half<T>::multiply(sum[m][n + 1], x[m], y[2], y[3]);
+            }
         }
     }
 }
 
 // Adds the products of the warp's weights, rounded, with `COLUMNS` columns of `TERMS` rows, from the word `first` on.
-template <class T, int TERMS, int COLUMNS, int WORDS>
+template <class T, int TERMS, int COLUMNS, int WORDS, int PARTS>
 INLINE void weights_times_rows(
-    float (&sum)[COLUMNS / 8][4], const float (&weights)[TERMS / 8][4], const unsigned char* b, u32 first) {
-    u32 lane = threadIdx.x % 32;
+    float (&sum)[PARTS][COLUMNS / 8][4], const float (&weights)[PARTS][TERMS / 8][4], const unsigned char* b, u32 first) {
+    u32 lane = threadIdx.x % 32, at = tile_at<WORDS>(lane % 16, lane / 16);
     #pragma unroll
     for (u32 c = 0; c < TERMS / 16; c++) {
-        u32 x[4];
+        u32 x[PARTS][4];
         #pragma unroll
-        for (u32 i = 0; i < 4; i++)
-            x[i] = Half<T>::packed(weights[c * 2 + i / 2][i % 2 * 2], weights[c * 2 + i / 2][i % 2 * 2 + 1]);
+        for (u32 m = 0; m < PARTS; m++) {
+            #pragma unroll
+            for (u32 i = 0; i < 4; i++) {
+                const float (&pair)[4] = weights[m][c * 2 + i / 2];
+                x[m][i] = Half<T>::packed(pair[i % 2 * 2], pair[i % 2 * 2 + 1]);
+            }
+        }
         #pragma unroll
         for (u32 n = 0; n < COLUMNS / 8; n += 2) {
             u32 y[4];
-            load_tiles_turned(y, b + tile_at<WORDS>(c * 16 + lane % 16, first + (n | lane / 16)));
-            Half<T>::multiply(sum[n], x, y[0], y[1]);
-            Half<T>::multiply(sum[n + 1], x, y[2], y[3]);
+            load_tiles_turned(y, b + words_on<WORDS>(at, first + n) + c * 16 * WORDS * 16);
+            #pragma unroll
+            for (u32 m = 0; m < PARTS; m++) {
+                Half<T>::multiply(sum[m][n], x[m], y[0], y[1]);
+                Half<T>::multiply(sum[m][n + 1], x[m], y[2], y[3]);
+            }
         }
     }
 }
 
-// Writes the warp's sums, rounded, to 16 rows of a tile.
-template <class T, int COLUMNS, int WORDS> INLINE void put_rows(unsigned char* to, const float (&sum)[COLUMNS / 8][4]) {
+// Writes the warp's sums, rounded, to the rows of a tile, 16 in each of `PARTS`.
+template <class T, int COLUMNS, int WORDS, int PARTS>
+INLINE void put_rows(unsigned char* to, const float (&sum)[PARTS][COLUMNS / 8][4]) {
     u32 lane = threadIdx.x % 32;
     #pragma unroll
     for (u32 n = 0; n < COLUMNS / 8; n++) {
         #pragma unroll
-        for (u32 p = 0; p < 2; p++)
-            *(u32*)(to + tile_at<WORDS>(lane / 4 + p * 8, n) + lane % 4 * 4) = Half<T>::packed(sum[n][p * 2], sum[n][p * 2 + 1]);
+        for (u32 p = 0; p < 2 * PARTS; p++) {
+            const float* pair = sum[p / 2][n] + p % 2 * 2;
+            *(u32*)(to + tile_at<WORDS>(lane / 4 + p * 8, n) + lane % 4 * 4) = Half<T>::packed(pair[0], pair[1]);
+        }
     }
 }

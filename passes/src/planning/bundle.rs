@@ -2,7 +2,9 @@
 //!
 //! Reductions over the same rows, with what is made of their results row by row, go together, so
 //! that a row is brought near once: the loss over classes, with its gradient, is such a bundle. So
-//! do the updates of parameters by one program, as one launch.
+//! do a map whose result others need and the maps that read it, such as a wide gradient and its
+//! rounded copy, which then is not read back; and the updates of parameters by one program, as one
+//! launch.
 //!
 //! Before: `%m = reduce_max %x`, `%s = map(sub, exp, sum) %x, %m`, `%loss = sum %s`,
 //! `%d = map(sub, exp, div) %x, %m, %s`. After: the bundle of `%m`, `%s`, `%d`, then `%loss`. A
@@ -25,6 +27,9 @@ const MOST_MEMBERS: usize = 256;
 /// No more bundles may grow at a time, so that planning takes time in proportion to the nodes.
 const MOST_OPEN: usize = 64;
 
+/// Maps of fewer rows are not paired: a row is done by one part of a machine.
+const PAIRED: u64 = 64;
+
 /// What becomes of the nodes of a task.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Unit {
@@ -39,6 +44,8 @@ pub enum Unit {
 enum Bond {
     /// Rows of so many elements of one value.
     Rows { rows: u64, width: u64, of: ValueId },
+    /// What maps make, element by element, of a value that another map writes.
+    Elements { rows: u64, width: u64, of: ValueId },
     /// Updates by one program.
     Updates(Box<Map>),
 }
@@ -56,6 +63,10 @@ struct Open {
 }
 
 impl Open {
+    fn is_pair(&self) -> bool {
+        matches!(self.bond, Bond::Elements { .. })
+    }
+
     fn is_read_by(&self, sources: &[NodeId]) -> bool {
         sources.iter().any(|source| self.ends.contains(source))
     }
@@ -83,7 +94,9 @@ fn bundles(lowered: &LoweredGraph<'_>, fusion: &Fusion, nodes: &[NodeId]) -> Vec
         }
         let sources = sources(lowered, fusion, id);
         let fits = |open: &Open, fused: &Fused| !open.is_before(&sources) && joins(fused, &open.bond, open.is_read_by(&sources));
-        let joined = fused.as_ref().and_then(|fused| open.iter().rposition(|open| fits(open, fused)));
+        // Rows that are reduced are worth more than a value that is not read back.
+        let last = |fused: &Fused, first: bool| open.iter().rposition(|open| open.is_pair() != first && fits(open, fused));
+        let joined = fused.as_ref().and_then(|fused| last(fused, true).or_else(|| last(fused, false)));
         for (number, open) in open.iter_mut().enumerate() {
             if joined == Some(number) {
                 open.ends.push(id);
@@ -94,7 +107,10 @@ fn bundles(lowered: &LoweredGraph<'_>, fusion: &Fusion, nodes: &[NodeId]) -> Vec
         }
         if let (None, Some(fused)) = (joined, fused) {
             let begun = bonds(lowered, id, &fused).into_iter().map(|bond| {
-                let until = if let Bond::Rows { of, .. } = &bond { last_readers.of(*of) } else { nodes.len() };
+                let until = match &bond {
+                    Bond::Rows { of, .. } | Bond::Elements { of, .. } => last_readers.of(*of),
+                    Bond::Updates(_) => nodes.len(),
+                };
                 Open { bond, until, ends: vec![id], whole: 1, behind: HashSet::new() }
             });
             open.extend(begun.filter(|open| open.until > at));
@@ -102,6 +118,7 @@ fn bundles(lowered: &LoweredGraph<'_>, fusion: &Fusion, nodes: &[NodeId]) -> Vec
         }
     }
     closed.append(&mut open);
+    closed.sort_by_key(Open::is_pair);
     let mut taken: HashSet<NodeId> = HashSet::new();
     let mut bundles = vec![];
     for open in closed {
@@ -139,7 +156,7 @@ impl<'a, 'g> LastReaders<'a, 'g> {
 
 fn bundled(lowered: &LoweredGraph<'_>, fusion: &Fusion, open: &Open) -> Option<Bundled> {
     let rows = match open.bond {
-        Bond::Rows { rows, .. } => rows,
+        Bond::Rows { rows, .. } | Bond::Elements { rows, .. } => rows,
         Bond::Updates(_) => 1,
     };
     let bundled = bundle(lowered, rows, &open.ends, &|id| fusion.is_inlined(id))?;
@@ -152,13 +169,29 @@ fn may_join(lowered: &LoweredGraph<'_>, id: NodeId, open: &[Open]) -> bool {
     match lowered.node(id) {
         Lowered::Reduce { .. } => true,
         Lowered::Map(_) if node.origin.part == Part::Update => node.results.iter().all(|v| is_root(lowered, *v)),
+        Lowered::Map(_) if is_read_by_a_map(lowered, id) => true,
         Lowered::Map(_) => {
             let elements = lowered.extent(node.results[0]).elements();
-            open.iter()
-                .any(|open| matches!(open.bond, Bond::Rows { rows, width, .. } if elements == rows || elements == rows * width))
+            let fits = |open: &Open| match open.bond {
+                Bond::Rows { rows, width, .. } => elements == rows || elements == rows * width,
+                Bond::Elements { rows, width, .. } => elements == rows * width,
+                Bond::Updates(_) => false,
+            };
+            open.iter().any(fits)
         }
         _ => false,
     }
+}
+
+/// Whether another map reads the one result of a map, as large as its own.
+fn is_read_by_a_map(lowered: &LoweredGraph<'_>, id: NodeId) -> bool {
+    let [result] = lowered.graph.node(id).results[..] else { return false };
+    let elements = |value: ValueId| lowered.extent(value).elements();
+    let is_like = |reader: &NodeId| {
+        let makes = lowered.graph.node(*reader).results.first();
+        matches!(lowered.node(*reader), Lowered::Map(_)) && makes.is_some_and(|made| elements(*made) == elements(result))
+    };
+    lowered.readers[lowered.stored_in(result).index()].iter().any(is_like)
 }
 
 fn is_root(lowered: &LoweredGraph<'_>, value: ValueId) -> bool {
@@ -181,6 +214,11 @@ fn bonds(lowered: &LoweredGraph<'_>, id: NodeId, fused: &Fused) -> Vec<Bond> {
         Kernel::Map(map) if lowered.graph.node(id).origin.part == Part::Update => {
             of_any_size(map).map(|any| Bond::Updates(Box::new(any))).into_iter().collect()
         }
+        Kernel::Map(map) if is_read_by_a_map(lowered, id) => {
+            let Some((width, outer)) = map.shape.split_last() else { return vec![] };
+            let (rows, of) = (outer.iter().product(), lowered.stored_in(lowered.graph.node(id).results[0]));
+            if *width < 2 || rows < PAIRED { vec![] } else { vec![Bond::Elements { rows, width: *width, of }] }
+        }
         _ => vec![],
     }
 }
@@ -200,7 +238,10 @@ fn whole<'a>(map: &'a Map, fused: &'a Fused) -> impl Iterator<Item = ValueId> + 
 
 fn reads_whole(fused: &Fused, bond: &Bond) -> bool {
     match (bond, &fused.kernel) {
-        (Bond::Rows { of, rows, width }, Kernel::Map(map) | Kernel::Reduce(Reduce { map, .. })) => {
+        (
+            Bond::Rows { of, rows, width } | Bond::Elements { of, rows, width },
+            Kernel::Map(map) | Kernel::Reduce(Reduce { map, .. }),
+        ) => {
             map.shape.iter().product::<u64>() == rows * width && whole(map, fused).any(|value| value == *of)
         }
         _ => true,
@@ -219,6 +260,7 @@ fn joins(fused: &Fused, bond: &Bond, reads: bool) -> bool {
             let is_of_rows = map.shape.iter().product::<u64>() == *rows;
             map.origins.is_empty() && reads && is_of_rows || reads && reads_whole(fused, bond)
         }
+        (Bond::Elements { .. }, Kernel::Map(_)) => reads && reads_whole(fused, bond),
         (Bond::Updates(own), Kernel::Map(map)) => !reads && of_any_size(map).is_some_and(|any| any == **own),
         _ => false,
     }

@@ -4,7 +4,8 @@
 //! Before: `%s = add %p, %b`, `%a = gelu_tanh %s`. After: one map kernel `add, gelu_tanh` that
 //! reads `%p` and `%b`. A value is inlined if all its readers are elementwise or reducing kernels
 //! over as many elements, it is no root, and either they all end in one kernel or it is cheap to
-//! compute again, together with what would be inlined into it.
+//! compute again, together with what would be inlined into it. A value that lets go of more bytes
+//! than it has, as the rounded one of a wide product does, is kept instead.
 //!
 //! [`fused`]: shardc_ir::lower::fused
 
@@ -40,7 +41,7 @@ impl Fusion {
         let mut fusion = Fusion { inlined: vec![false; count], kernels };
         let mut length = vec![0; count];
         let mut origins: Vec<Vec<(u16, Origin)>> = vec![vec![]; count];
-        let chains = chains(lowered);
+        let (chains, freed) = (chains(lowered), freed(lowered));
         for (id, node) in lowered.nodes_here().rev() {
             let Lowered::Map(map) = lowered.node(id) else { continue };
             length[id.index()] = map.program.code.len();
@@ -58,7 +59,8 @@ impl Fusion {
             let instructions = map.program.code.len().max(1);
             let short = ends.iter().all(|e| length[e.index()] + instructions <= LONGEST);
             let again = chains[id.index()].saturating_mul(ends.len() as u32 - 1);
-            let wanted = short && (ends.len() == 1 && same_pace || map.program.cost() <= CHEAP && again <= AGAIN);
+            let is_cheap = map.program.cost() <= CHEAP && again <= AGAIN && freed[id.index()] <= bytes(lowered, result);
+            let wanted = short && (ends.len() == 1 && same_pace || is_cheap);
             if !wanted || !readers.iter().all(|r| fusion.fits(lowered, id, *r, &origins)) {
                 continue;
             }
@@ -124,4 +126,27 @@ fn chains(lowered: &LoweredGraph<'_>) -> Vec<u32> {
         chains[id.index()] = inside.saturating_add(map.program.cost());
     }
     chains
+}
+
+/// For each elementwise node the bytes of what nobody but its kernel reads, and which are free once
+/// its result is there.
+fn freed(lowered: &LoweredGraph<'_>) -> Vec<u64> {
+    let mut freed = vec![0u64; lowered.graph.node_count()];
+    for (id, node) in lowered.nodes_here() {
+        let Lowered::Map(_) = lowered.node(id) else { continue };
+        let mut own: Vec<ValueId> = node.operands.iter().map(|operand| lowered.stored_in(*operand)).collect();
+        own.sort();
+        own.dedup();
+        own.retain(|value| lowered.readers[value.index()][..] == [id] && !lowered.is_root[value.index()]);
+        let of = |value: ValueId| {
+            let source = lowered.graph.value(value).node;
+            if matches!(lowered.node(source), Lowered::Map(_)) { freed[source.index()] } else { bytes(lowered, value) }
+        };
+        freed[id.index()] = own.into_iter().map(of).fold(0, u64::saturating_add);
+    }
+    freed
+}
+
+fn bytes(lowered: &LoweredGraph<'_>, value: ValueId) -> u64 {
+    lowered.extent(value).elements().saturating_mul(lowered.graph.ty(value).dtype.bytes())
 }

@@ -192,7 +192,7 @@ const WRONG: &[Wrong] = &[
     (|_, memory| memory.bias.as_mut().expect("a vector").address = 3 << 20, "`D` is written and lies in the memory of `bias`"),
     (|_, memory| memory.c = Some(Place { address: (3 << 20) + 16, ..memory.d.clone() }), "in the memory of `C`"),
     (|_, memory| memory.workspace.0 = (3 << 20) - 256, "in the memory of `workspace`"),
-    (|call, _| call.reductions = 2, "reduction schemes 0x2 are allowed"),
+    (|call, _| call.reductions = 3, "reduction schemes 0x3 are allowed"),
     (|_, memory| memory.workspace.1 = 1023, "the workspace has 1023 bytes of the 1024 that may be used"),
     (|_, memory| memory.workspace.0 += 16, "the workspace begins at 0x500010, which is no multiple of 256 bytes"),
 ];

@@ -187,6 +187,12 @@ impl World {
         Ok(id)
     }
 
+    /// Whether a graph that can be launched holds calls of a communicator.
+    pub fn holds_calls(&self, comm: u64) -> bool {
+        let mut steps = self.executables.values().flat_map(|executable| &executable.graph.steps);
+        steps.any(|(_, work)| work.is_call_of(comm))
+    }
+
     /// `cuGraphLaunch`: each captured stream is a hidden one between two events of `stream`.
     pub fn launch_graph(&mut self, executable: u64, stream: u64) -> Answer {
         let Executable { graph, hidden } = self.executables.get(&executable).ok_or(INVALID_HANDLE)?;

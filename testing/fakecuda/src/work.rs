@@ -38,6 +38,11 @@ pub enum End {
 }
 
 impl Work {
+    /// Whether it is calls of NCCL, one of them of that communicator.
+    pub fn is_call_of(&self, comm: u64) -> bool {
+        matches!(self, Work::Nccl(group) if group.calls.iter().any(|call| call.comm == comm))
+    }
+
     /// Its name in reports.
     pub fn name(&self) -> String {
         match self {

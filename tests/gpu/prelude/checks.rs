@@ -174,10 +174,26 @@ pub fn all() -> Vec<Check> {
         let grid = count as u32 / 32;
         checks.push(Check { text: "conversions", name: format!("packed_{name}"), shared: 0, grid, block: 32, arguments, body });
     }
+    checks.push(exponentials());
     checks.extend(warps());
     checks.extend(blocks());
     checks.extend(tiles());
     checks
+}
+
+/// Whether the quick power of 2 is within 2^-21 of what the exact function gives, or 0 or infinite
+/// where that is too small or too large for the type: its bits are the GPU's own.
+fn exponentials() -> Check {
+    let line = edges::line(DType::F32);
+    let count = line.len() / 4;
+    let body = "    float x = a[i], power = exp2_fast(x);
+    double exact = exp_((double)x * 0.6931471805599453);
+    bool is_near = fabs((double)power - exact) <= exact * 4.76837158203125e-7;
+    bool is_small = exact < 1.175495e-38 && power == 0.0f, is_large = exact > 3.402822e38 && power == INFINITY;
+    y[i] = x != x ? power != power : is_near || is_small || is_large;";
+    let arguments = vec![read("a", "float", line), write("u32", Kind::Word(4), count * 4)];
+    let (name, grid) = ("exp2_fast_of_f32".to_owned(), count as u32 / 32);
+    Check { text: "f32", name, shared: 0, grid, block: 32, arguments, body: body.into() }
 }
 
 /// A check of one block.
@@ -204,6 +220,7 @@ fn warps() -> Vec<Check> {
             "    y[i] = bits_of(double_of(a[i] & 0x7fefffffffffffffull));",
         ),
         block("warps", "ballot_", 32, 0, vec![a(32), word(128)], "    y[i] = ballot(a[i] % 3 == 0) + i;"),
+        block("warps", "count_bits_", 32, 0, vec![a(32), word(128)], "    y[i] = count_bits(a[i] & ~0u << i);"),
         block("warps", "lowest_bit_", 32, 0, vec![a(32), word(128)], "    y[i] = lowest_bit((a[i] | 0x80000000u) & ~0u << i);"),
         block("warps", "high_product_", 32, 0, vec![a(32), b(), word(128)], "    y[i] = high_product(a[i], b[i]);"),
     ];
@@ -309,19 +326,19 @@ fn tiles() -> Vec<Check> {
         all.push(block("tiles", &format!("tile_{name}"), 32, 1024, operands(result), &body));
         let body = format!(
             "    SHARED(room);
-    copy_rows<32, 16, 2>(room, a, 0u, 16u, 16u, 16u);
+    copy_whole_rows<32, 16, 2>(room, a, 0u, 16);
     copy_rows<32, 16, 2>(room + 512, b, 0u, 13u, 16u, 16u);
     copy_commit();
     copy_wait<0>();
     BARRIER();
-    float sums[2][4] = {{}}, mixed[2][4] = {{}};
+    float sums[1][2][4] = {{}}, mixed[1][2][4] = {{}};
     rows_times_rows<{name}, 16, 16, 2>(sums, room, room + 512);
-    for (u32 n = 0; n < 8; n++) sums[n / 4][n % 4] *= 0.125f;
+    for (u32 n = 0; n < 8; n++) sums[0][n / 4][n % 4] *= 0.125f;
     weights_times_rows<{name}, 16, 16, 2>(mixed, sums, room + 512, 0u);
     put_rows<{name}, 16, 2>(room + 1024, mixed);
     BARRIER();
     store_rows<32, 16, 2>(y, room + 1024, 0u, 16u, 16u, 16);
-    if (tile_at<2>(i / 2, i % 2) >= 512u) y[0] = to_{name}(0.0f);"
+    if (tile_at<2>(i / 2, i % 2) >= 512u || words_on<16>(tile_at<16>(i, 1), 10) != tile_at<16>(i, 11)) y[0] = to_{name}(0.0f);"
         );
         let result = write(c(half), Kind::Of(half), 512);
         all.push(block("tiles", &format!("rows_{name}"), 32, 1536, operands(result), &body));

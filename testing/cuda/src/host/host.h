@@ -112,6 +112,7 @@ INLINE void multiply_tile_at(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1, b
     sums = host::product(sums, host::Words{a[0], a[1], a[2], a[3]}, b0, b1, is_bf16, site);
     for (int i = 0; i < 4; i++) d[i] = float_of(sums.w[i]);
 }
+INLINE u32 count_bits(u32 x) { return (u32)__builtin_popcount(x); }
 INLINE u32 lowest_bit(u32 x) {
     if (x == 0) host::misuse("lowest_bit of 0");
     return (u32)__builtin_ctz(x);
@@ -137,8 +138,14 @@ float rintf(float) noexcept;
 double rint(double) noexcept;
 float fmodf(float, float) noexcept;
 double fmod(double, double) noexcept;
+double exp2(double) noexcept;
 float copysignf(float, float) noexcept;
 double copysign(double, double) noexcept;
+}
+// The nearest number, but for subnormal ones, which are 0. A GPU may be two units off in the last place.
+INLINE float exp2_fast(float x) {
+    float y = (float)exp2((double)x);
+    return y < 1.17549435e-38f ? 0.0f : y;
 }
 // As on the GPU: a number wins over not-a-number, and -0 is less than 0.
 INLINE float fminf(float a, float b) {

@@ -1,10 +1,15 @@
-//! What the manual demands of a call, and what is refused beside: other reduction schemes than
-//! none, whose results may follow from the order of blocks, and what the manual says nothing of.
+//! What the manual demands of a call, and what is refused beside: reduction schemes by which parts
+//! of a sum meet in the result, where bits may follow from the order of blocks or are rounded twice,
+//! and what the manual says nothing of.
 
 use super::{Compute, Element, Epilogue, Layout, Memory, Place, Product};
 
 /// The workspace begins at a multiple of so many bytes (`cublasLtMatmul`).
 const WORKSPACE: u64 = 256;
+
+/// The scheme by which parts of a sum meet in the workspace, in the type in which they were summed
+/// (`CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE`).
+const IN_ROOM: u32 = 2;
 
 /// Holds a call against its demands.
 ///
@@ -31,8 +36,8 @@ pub fn check(product: &Product, memory: &Memory) -> Result<(), String> {
     distinct(&product.d)?;
     epilogue(product, memory)?;
     apart(product, memory)?;
-    if product.reductions != 0 {
-        return Err(format!("reduction schemes {:#x} are allowed, where sums are to be one sequence", product.reductions));
+    if product.reductions & !IN_ROOM != 0 {
+        return Err(format!("reduction schemes {:#x} are allowed, where parts of sums meet in the workspace only", product.reductions));
     }
     let (address, bytes) = memory.workspace;
     if bytes < product.workspace {

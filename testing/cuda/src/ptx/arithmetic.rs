@@ -65,6 +65,9 @@ fn unary(c: &Call) -> Option<Step> {
         ("rcp", ["rn"]) => floats!(k, T => one(s, |a: T| 1.0 / a)),
         // A GPU may be a unit off in the last place; `fmodf` corrects what comes of it.
         ("rcp", ["approx", "ftz"]) if k == Kind::F32 => Some(one(s, |a: f32| flushed(1.0 / flushed(a)))),
+        // A GPU may be two units off in the last place, and so kernels that have it are held to
+        // tolerances.
+        ("ex2", ["approx", "ftz"]) if k == Kind::F32 => Some(one(s, |a: f32| flushed(f64::from(flushed(a)).exp2() as f32))),
         _ => None,
     }
 }

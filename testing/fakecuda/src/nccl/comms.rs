@@ -6,7 +6,6 @@ use super::line::{self, Line};
 use super::{CUDA, IN_PROGRESS, INVALID_ARGUMENT, INVALID_USAGE, REMOTE, SYSTEM, server, thread};
 use crate::c::host;
 use crate::codes::{Answer, LAUNCH_FAILED};
-use crate::work::Work;
 use crate::world::{Guard, World, drive, lock, sleep};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -274,8 +273,7 @@ impl World {
 
     /// Whether streams have calls of it.
     pub fn has_work(&self, comm: u64) -> bool {
-        let is_own = |work: &Work| matches!(work, Work::Nccl(group) if group.calls.iter().any(|call| call.comm == comm));
-        self.streams.values().any(|stream| stream.queue.iter().any(|item| is_own(&item.work)))
+        self.streams.values().any(|stream| stream.queue.iter().any(|item| item.work.is_call_of(comm)))
     }
 
     /// `ncclCommFinalize`
@@ -384,6 +382,11 @@ pub fn destroyed(world: Guard, comm: u64) -> Answer {
     if is_aborted {
         let mut world = world;
         return world.refuse(INVALID_USAGE, "nccl: a communicator is destroyed that was aborted".into());
+    }
+    if world.holds_calls(comm) {
+        let mut world = world;
+        // NCCL waits for these graphs to end, whatever the host does meanwhile.
+        return world.refuse(INVALID_USAGE, "nccl: a communicator is destroyed before graphs that hold calls of it".into());
     }
     let (mut world, mut answer) = drive(world, device, |world| !world.has_work(comm));
     if let Some(comm) = world.nccl.comms.get_mut(&comm) {
