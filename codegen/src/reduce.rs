@@ -18,8 +18,8 @@ const THREADS: u64 = 256;
 /// The longest row that a warp reduces alone.
 const WARP_ROW: u64 = 1024;
 
-/// Blocks that keep every GPU busy.
-const BLOCKS: u64 = 512;
+/// Blocks that keep every GPU busy: eight for each of 128 processors.
+const BLOCKS: u64 = 1024;
 
 /// Terms of a part at least.
 const PART: u64 = 4096;

@@ -7,7 +7,7 @@ use crate::bundle::place;
 use crate::function::Function;
 use crate::generated::{Accesses, Generated, Memory, Parameter};
 use crate::space;
-use crate::text::{conversion, element, register, to_register};
+use crate::text::{Text, conversion, element, register, to_register};
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::signature::row_major;
 use shardc_ir::kernel::{Bundle, Form, Member, MemberKernel, Reduce, Source};
@@ -44,9 +44,8 @@ pub fn text(cuda: &Cuda, bundle: &Bundle, in_place: &[Option<usize>]) -> Result<
     writer.function.shared = if team > 32 { 8 * (team / 32) as u32 } else { 0 };
     writer.function.begin(threads);
     writer.row(threads);
-    let mut next = 0;
-    while next < bundle.members.len() {
-        next = writer.member(next);
+    for round in rounds(bundle, &writer.bodies) {
+        writer.round(&round);
     }
     writer.function.text.line("}");
     Ok(Some(writer.function.finish()?))
@@ -73,9 +72,7 @@ fn bodies<'a>(cuda: &Cuda, bundle: &'a Bundle, in_place: &[Option<usize>]) -> Op
             match *source {
                 Source::Write(write) if is_of_rows(bundle, write as usize) => body.held[at] = Some(format!("m{write}")),
                 // The thread has made these elements in the same round of the loop.
-                Source::Write(write)
-                    if together(bundle, write as usize, &bodies) && body.strides(at) == body.other(0) =>
-                {
+                Source::Write(write) if together(bundle, write as usize, &bodies) && body.strides(at) == body.other(0) => {
                     body.held[at] = Some(format!("v{write}"));
                 }
                 Source::Write(_) => return None,
@@ -108,6 +105,30 @@ fn together(bundle: &Bundle, write: usize, bodies: &[Body<'_>]) -> bool {
     let is_of_elements =
         |at: usize| matches!(bundle.members[at].kernel, MemberKernel::Map(_)) && !is_of_rows(bundle, bundle.results()[at]);
     is_of_elements(writer) && is_of_elements(bodies.len()) && bodies[writer + 1..].iter().all(is_handed_on)
+}
+
+/// The members that go through the row together, round after round: reductions that need nothing of
+/// one another, or a map with those that read the elements that it makes.
+fn rounds(bundle: &Bundle, bodies: &[Body<'_>]) -> Vec<Vec<usize>> {
+    let (mut is_done, mut rounds) = (vec![false; bodies.len()], vec![]);
+    let reduces = |member: usize| matches!(bundle.members[member].kernel, MemberKernel::Reduce(_));
+    while let Some(first) = is_done.iter().position(|is_done| !is_done) {
+        let width = |member: usize| bodies[member].space.elements(1);
+        let is_ready = |member: &usize| {
+            let mut results = bundle.members[*member].reads.iter().filter_map(|source| place(*source, &[]));
+            results.all(|write| bundle.writer(write).is_some_and(|(writer, _)| is_done[writer]))
+        };
+        let joins = |member: &usize| !is_done[*member] && reduces(*member) && width(*member) == width(first) && is_ready(member);
+        let mut round = vec![first];
+        if reduces(first) {
+            round.extend((first + 1..bodies.len()).filter(joins));
+        } else {
+            round.extend((first + 1..bodies.len()).take_while(|member| is_handed_on(&bodies[*member])));
+        }
+        round.iter().for_each(|member| is_done[*member] = true);
+        rounds.push(round);
+    }
+    rounds
 }
 
 fn name(source: Source) -> String {
@@ -199,37 +220,41 @@ impl Writer<'_> {
         }
     }
 
-    /// Writes a member, and those that go through the row with it: the one behind them.
-    fn member(&mut self, at: usize) -> usize {
-        let mut next = at + 1;
-        let first = self.bundle.results()[at];
-        let kernel = &self.bundle.members[at].kernel;
-        let map = kernel.map();
-        let of_rows = is_of_rows(self.bundle, first);
-        let text = &mut self.function.text;
-        if of_rows {
-            let results = map.outputs.iter().enumerate();
-            text.lines(results.map(|(result, dtype)| format!("{} m{};", element(*dtype), first + result)));
+    /// Writes members that go through the row together.
+    fn round(&mut self, members: &[usize]) {
+        let results = self.bundle.results();
+        let first = members[0];
+        let of_rows = is_of_rows(self.bundle, results[first]);
+        for member in members.iter().filter(|_| of_rows) {
+            let outputs = self.bodies[*member].outputs().iter().enumerate();
+            let declared = outputs.map(|(result, dtype)| format!("{} m{};", element(*dtype), results[*member] + result));
+            self.function.text.lines(declared);
         }
-        text.line("{");
-        let body = &self.bodies[at];
-        let kind = body.index_type();
-        text.lines(space::indices(&body.space.sizes, &body.space.of_group(0), "row", kind));
-        match kernel {
-            MemberKernel::Reduce(reduce) => self.reduce(at, reduce, first),
+        self.function.text.line("{");
+        self.indices(first);
+        match self.bundle.members[first].kernel {
+            MemberKernel::Reduce(_) => self.reduce(members),
             MemberKernel::Map(_) if of_rows => {
-                let body = &self.bodies[at];
-                body.write(&mut self.function.text, |text, results| {
-                    for (result, value) in results.iter().enumerate() {
-                        text.line(format!("m{} = {};", first + result, body.stored(result, value)));
+                let (body, result) = (&self.bodies[first], results[first]);
+                body.write(&mut self.function.text, |text, values| {
+                    for (at, value) in values.iter().enumerate() {
+                        text.line(format!("m{} = {};", result + at, body.stored(at, value)));
                     }
                 });
-                self.store(first, map.outputs.len());
+                self.store(result, body.outputs().len());
             }
-            MemberKernel::Map(_) => next = self.elements(at),
+            MemberKernel::Map(_) => {
+                self.pass(members, |body, result, text| body.write_elements(text, result, &space::offset(body.other(0))));
+            }
         }
         self.function.text.line("}");
-        next
+    }
+
+    /// The indices of the row in a member's space.
+    fn indices(&mut self, member: usize) {
+        let body = &self.bodies[member];
+        let (sizes, rows) = (&body.space.sizes, body.space.of_group(0));
+        self.function.text.lines(space::indices(sizes, &rows, "row", body.index_type()));
     }
 
     /// Lines that write what the row has become to the results from `first` on.
@@ -237,54 +262,56 @@ impl Writer<'_> {
         self.function.text.lines((first..first + count).map(|at| format!("if (lane == 0) y{at}[row] = m{at};")));
     }
 
-    /// The head of a loop over the row.
-    fn pass(&mut self, at: usize) {
-        let body = &self.bodies[at];
-        let (kind, inner) = (body.index_type(), body.space.of_group(1));
-        let text = &mut self.function.text;
-        if body.lanes == 1 {
-            text.line("#pragma unroll 4");
+    /// A loop over the row, in which `write` writes each of the members, given its first result.
+    fn pass(&mut self, members: &[usize], write: impl Fn(&Body<'_>, usize, &mut Text)) {
+        let results = self.bundle.results();
+        for (place, member) in members.iter().copied().enumerate() {
+            if place > 0 {
+                self.function.text.line("{");
+                self.indices(member);
+            }
+            let body = &self.bodies[member];
+            let (kind, inner) = (body.index_type(), body.space.of_group(1));
+            let text = &mut self.function.text;
+            if place == 0 {
+                if body.lanes == 1 {
+                    text.line("#pragma unroll 4");
+                }
+                let count = body.space.elements(1) / body.lanes;
+                text.line(format!("for ({kind} r = lane; r < {count}; r += {}) {{", self.team));
+            }
+            text.lines(space::lane_indices(&body.space.sizes, &inner, "r", kind, body.lanes));
+            write(body, results[member], text);
         }
-        let count = body.space.elements(1) / body.lanes;
-        text.line(format!("for ({kind} r = lane; r < {count}; r += {}) {{", self.team));
-        text.lines(space::lane_indices(&body.space.sizes, &inner, "r", kind, body.lanes));
+        self.function.text.lines(vec!["}"; members.len()]);
     }
 
-    fn reduce(&mut self, at: usize, reduce: &Reduce, first: usize) {
-        let dtype = if reduce.accumulate == DType::Bool { DType::I64 } else { reduce.accumulate };
-        let (kind, convert) = (register(dtype), to_register(dtype));
-        let name = crate::reduce::kind(reduce.kind);
-        self.function.text.line(format!("{kind} sum = {};", crate::reduce::identity(reduce.kind, dtype)));
-        self.pass(at);
-        self.bodies[at].write(&mut self.function.text, |text, results| {
-            text.line(format!("sum = {name}<{kind}>::both(sum, {convert}({}));", results[0]));
+    fn reduce(&mut self, members: &[usize]) {
+        let results = self.bundle.results();
+        let reduces = |member: usize| match &self.bundle.members[member].kernel {
+            MemberKernel::Reduce(reduce) => Some((results[member], reduce)),
+            MemberKernel::Map(_) => None,
+        };
+        let own: Vec<(usize, &Reduce)> = members.iter().filter_map(|member| reduces(*member)).collect();
+        let of = |reduce: &Reduce| if reduce.accumulate == DType::Bool { DType::I64 } else { reduce.accumulate };
+        for (first, reduce) in &own {
+            let identity = crate::reduce::identity(reduce.kind, of(reduce));
+            self.function.text.line(format!("{} sum{first} = {identity};", register(of(reduce))));
+        }
+        self.pass(members, |body, first, text| {
+            let Some((_, reduce)) = own.iter().find(|(own, _)| *own == first) else { return };
+            let (name, kind, convert) = (crate::reduce::kind(reduce.kind), register(of(reduce)), to_register(of(reduce)));
+            body.write(text, |text, values| {
+                text.line(format!("sum{first} = {name}<{kind}>::both(sum{first}, {convert}({}));", values[0]));
+            });
         });
         let shared = if self.team == 32 { "nullptr" } else { "shared" };
-        let text = &mut self.function.text;
-        text.line("}");
-        text.line(format!("sum = over_block<{name}, {}>(sum, {shared});", self.team / 32));
-        text.line(format!("m{first} = {}(sum);", conversion(reduce.map.outputs[0])));
-        self.store(first, 1);
-    }
-
-    /// Writes maps of elements from `at` on that read what those before them make: the member behind
-    /// them.
-    fn elements(&mut self, at: usize) -> usize {
-        self.pass(at);
-        let results = self.bundle.results();
-        let behind = (at + 1..self.bodies.len()).find(|at| !is_handed_on(&self.bodies[*at])).unwrap_or(self.bodies.len());
-        let text = &mut self.function.text;
-        for member in at..behind {
-            let body = &self.bodies[member];
-            if member > at {
-                let (kind, inner) = (body.index_type(), body.space.of_group(1));
-                text.line("{");
-                text.lines(space::indices(&body.space.sizes, &body.space.of_group(0), "row", kind));
-                text.lines(space::lane_indices(&body.space.sizes, &inner, "r", kind, body.lanes));
-            }
-            body.write_elements(text, results[member], &space::offset(body.other(0)));
+        for (first, reduce) in own {
+            let name = crate::reduce::kind(reduce.kind);
+            let text = &mut self.function.text;
+            text.line(format!("sum{first} = over_block<{name}, {}>(sum{first}, {shared});", self.team / 32));
+            text.line(format!("m{first} = {}(sum{first});", conversion(reduce.map.outputs[0])));
+            self.store(first, 1);
         }
-        text.lines(vec!["}"; behind - at]);
-        behind
     }
 }

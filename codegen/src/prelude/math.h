@@ -8,6 +8,7 @@
 INLINE float to_f32(float x) { return x; }
 INLINE float to_f32(double x) { return (float)x; }
 INLINE float to_f32(i64 x) { return (float)x; }
+INLINE float to_f32(u32 x) { return (float)x; }
 INLINE float to_f32(bf16 x) { return widened(x); }
 INLINE float to_f32(f16 x) { return widened(x); }
 INLINE float to_f32(bool8 x) { return x.bits != 0 ? 1.0f : 0.0f; }

@@ -241,9 +241,7 @@ fn reads_whole(fused: &Fused, bond: &Bond) -> bool {
         (
             Bond::Rows { of, rows, width } | Bond::Elements { of, rows, width },
             Kernel::Map(map) | Kernel::Reduce(Reduce { map, .. }),
-        ) => {
-            map.shape.iter().product::<u64>() == rows * width && whole(map, fused).any(|value| value == *of)
-        }
+        ) => map.shape.iter().product::<u64>() == rows * width && whole(map, fused).any(|value| value == *of),
         _ => true,
     }
 }

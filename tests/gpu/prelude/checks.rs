@@ -174,6 +174,16 @@ pub fn all() -> Vec<Check> {
         let grid = count as u32 / 32;
         checks.push(Check { text: "conversions", name: format!("packed_{name}"), shared: 0, grid, block: 32, arguments, body });
     }
+    let (words, floats) = (read("a", "u32", edges::words(128, 5)), write("float", Kind::Of(DType::F32), 512));
+    checks.push(Check {
+        text: "conversions",
+        name: "to_f32_of_u32".into(),
+        shared: 0,
+        grid: 4,
+        block: 32,
+        arguments: vec![words, floats],
+        body: "    y[i] = to_f32(a[i]);".into(),
+    });
     checks.push(exponentials());
     checks.extend(warps());
     checks.extend(blocks());

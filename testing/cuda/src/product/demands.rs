@@ -37,7 +37,10 @@ pub fn check(product: &Product, memory: &Memory) -> Result<(), String> {
     epilogue(product, memory)?;
     apart(product, memory)?;
     if product.reductions & !IN_ROOM != 0 {
-        return Err(format!("reduction schemes {:#x} are allowed, where parts of sums meet in the workspace only", product.reductions));
+        return Err(format!(
+            "reduction schemes {:#x} are allowed, where parts of sums meet in the workspace only",
+            product.reductions
+        ));
     }
     let (address, bytes) = memory.workspace;
     if bytes < product.workspace {
