@@ -8,9 +8,10 @@ use super::card::Card;
 use super::expected::{Bits, File, Keep, Kind};
 use super::fake::{is_inside, objects, told};
 use checks::{Check, all};
-use shardc_codegen::{DEVICE, MATH, PARTS};
+use shardc_codegen::{DEVICE, MATH, PARTS, with_prelude};
 use shardc_cuda_testing::host::{Host, Order};
 use shardc_gpu::device::Device;
+use shardc_nvrtc::Nvrtc;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The file of expected bits.
@@ -68,6 +69,16 @@ fn every_function_is_checked() {
     let is_called = |name: &str| [format!("{name}("), format!("{name}<")].iter().any(|call| text.contains(call));
     let left: Vec<&str> = functions().into_iter().filter(|name| !is_called(name)).collect();
     assert_eq!(left, INNER, "functions of the prelude without a check");
+}
+
+#[test]
+fn texts_are_assembled() {
+    let Ok(nvrtc) = Nvrtc::find() else { return eprintln!("skipped: NVRTC is not there") };
+    let texts: Vec<(String, String)> = texts(&all()).into_iter().map(|(name, text)| (name, with_prelude(&text))).collect();
+    let named: Vec<(&str, &str)> = texts.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
+    for assembled in nvrtc.assemble_all(&named, 90) {
+        assembled.unwrap_or_else(|why| panic!("{why}"));
+    }
 }
 
 #[test]

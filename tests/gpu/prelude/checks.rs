@@ -199,7 +199,7 @@ fn exponentials() -> Check {
     let body = "    float x = a[i], power = exp2_fast(x);
     double exact = exp_((double)x * 0.6931471805599453);
     bool is_near = fabs((double)power - exact) <= exact * 4.76837158203125e-7;
-    bool is_small = exact < 1.175495e-38 && power == 0.0f, is_large = exact > 3.402822e38 && power == INFINITY;
+    bool is_small = exact < 1.175495e-38 && power == 0.0f, is_large = exact > 3.402822e38 && power == float_of(0x7f800000u);
     y[i] = x != x ? power != power : is_near || is_small || is_large;";
     let arguments = vec![read("a", "float", line), write("u32", Kind::Word(4), count * 4)];
     let (name, grid) = ("exp2_fast_of_f32".to_owned(), count as u32 / 32);
