@@ -157,7 +157,7 @@ pub fn compile(model: &Path, spec: &Spec, options: &Options) -> Result<Compiled,
     };
     let certificate = if options.certify { Some(certified(&subject)?) } else { None };
     let file = Place::File(model.to_path_buf());
-    let onnx::Imported { graph, weights, decisions, copies, model, mut warnings } = imported;
+    let onnx::Imported { graph, weights, decisions, copies, model, mut warnings, .. } = imported;
     let doubts = certificate.iter().flat_map(|certificate: &Certificate| &certificate.doubted);
     warnings.extend(doubts.map(|doubt| Diagnostic::warning(doubt.how.clone()).at(file.clone())));
     Ok(Compiled { plans, reference, imported: graph, weights, decisions, copies, model, proven, certificate, warnings })

@@ -73,6 +73,7 @@ fn no_output_overwrites_an_input_or_another_output() {
         (direct(&["--metrics", "hard.npz"]), "`--metrics` would overwrite the data, `data.npz`"),
         (direct(&["--metrics", "later", "--export", "./later"]), "`--export` would overwrite what `--metrics` writes"),
         (direct(&["--metrics", "to-later", "--export", "later"]), "`--export` would overwrite what `--metrics` writes"),
+        (direct(&["--checkpoint", "later", "--export", "later"]), "`--checkpoint` would overwrite what `--export` writes"),
         (planned(&["--export", "p/model.onnx"]), "`--export` would overwrite a file of the plan, `p/model.onnx`"),
         (planned(&["--metrics", "hard.weights"]), "`--metrics` would overwrite a file of the plan, `p/weights.safetensors`"),
         (

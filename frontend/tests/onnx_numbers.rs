@@ -106,6 +106,10 @@ fn powers_quotients_and_large_integers_are_exact() {
     let bounds = |from, to, by| vec![ints("start", &[], &[from]), ints("limit", &[], &[to]), ints("step", &[], &[by])];
     both(integers(DataType::Int64, &[0], bounds(large, large + 3, 2), &range), &[large, large + 2]);
     both(integers(DataType::Int64, &[0], bounds(3, -4, -3), &range), &[3, 0, -3]);
+    // The remainder has the sign of the dividend, also beside the least integer, which has no size.
+    let divisors = vec![ints("d", &[7], &[i64::MIN, i64::MIN, 5, -5, 3, 4, -5])];
+    let rest = [("Mod", "x d", "y", vec![int("fmod", 1)])];
+    both(integers(DataType::Int64, &[-6, 6, -7, 7, i64::MIN, 0, -5], divisors, &rest), &[-6, 6, -2, 2, -2, 0, 0]);
     for op in ["Div", "Mod"] {
         let by_zero = integers(DataType::Int64, &[7], vec![ints("z", &[1], &[0])], &[(op, "x z", "y", none())]);
         assert!(by_zero.unwrap_err().contains("divided by 0"));

@@ -30,6 +30,9 @@ const NOTHING: f64 = 1e-7;
 /// will do, as a long step may cross an edge and a short one drown in rounding.
 const STEPS: [f64; 4] = [1e-6, 1e-5, 1e-4, 1e-7];
 
+/// Roundings of a loss that is a sum of many terms.
+const ROUNDINGS: f64 = 16.0;
+
 /// Checks the gradient of each parameter of the step of training `graph`.
 pub fn check(graph: &Graph, subject: &Subject<'_>, sample: &Sample) -> Result<Found, Stop> {
     let whole = Whole::new(graph);
@@ -66,33 +69,42 @@ pub fn check(graph: &Graph, subject: &Subject<'_>, sample: &Sample) -> Result<Fo
     };
     let threads = available_parallelism().map_or(1, |n| n.get()).min(parameters.len().max(1));
     // Each thread takes its share of every segment, and stops at what it finds wrong.
-    let of_thread = |thread: usize| -> Result<(), (usize, Stop)> {
+    let of_thread = |thread: usize| -> Result<Vec<(usize, Reason)>, (usize, Stop)> {
+        let mut doubts = vec![];
         for segment in &segments {
             let mut difference = Difference::new(segment, sample).map_err(|why| (0, why))?;
             for state in segment.parameters.iter().copied().skip(thread).step_by(threads) {
-                check(&mut difference, state).map_err(|why| (state, why.into()))?;
+                let doubt = check(&mut difference, state).map_err(|why| (state, why.into()))?;
+                doubts.extend(doubt.map(|why| (state, why)));
             }
         }
-        Ok(())
+        Ok(doubts)
     };
     let of_thread = &of_thread;
-    let mut wrong = thread::scope(|scope| {
+    let ended: Vec<Result<Vec<(usize, Reason)>, (usize, Stop)>> = thread::scope(|scope| {
         let running: Vec<_> =
             (0..threads).map(|thread| thread::Builder::new().spawn_scoped(scope, move || of_thread(thread))).collect();
         let ended = running.into_iter().map(|thread| match thread {
             Ok(thread) => thread.join().unwrap_or_else(|_| Err((0, "a thread is gone".into()))),
             Err(error) => Err((0, Stop::Unseen(reason!("there are not enough threads: {error}")))),
         });
-        ended.filter_map(Result::err).collect::<Vec<_>>()
+        ended.collect()
     });
-    wrong.sort_by_key(|(number, _)| *number);
-    match wrong.into_iter().next() {
-        Some((_, why)) => Err(why),
-        None => {
-            let parameters = counted(parameters.len(), "parameter");
-            Ok(Found::Holds(format!("{parameters}, each by a difference of the loss along a random direction, in f64")))
+    let (mut doubts, mut wrong) = (vec![], vec![]);
+    for of_thread in ended {
+        match of_thread {
+            Ok(own) => doubts.extend(own),
+            Err(own) => wrong.push(own),
         }
     }
+    if let Some((_, why)) = wrong.into_iter().min_by_key(|(state, _)| *state) {
+        return Err(why);
+    }
+    if let Some((_, why)) = doubts.into_iter().min_by_key(|(state, _)| *state) {
+        return Ok(Found::Doubted(why));
+    }
+    let parameters = counted(parameters.len(), "parameter");
+    Ok(Found::Holds(format!("{parameters}, each by a difference of the loss along a random direction, in f64")))
 }
 
 fn norm(x: &[f64]) -> f64 {
@@ -121,8 +133,11 @@ impl<'s> Difference<'s> {
     }
 
     /// Whether the loss gains what `gradient` says, where the gradients of all are of the size
-    /// `total`.
-    fn check(&mut self, along: &Along<'_>, gradient: &[f64], total: f64) -> Result<(), Reason> {
+    /// `total`; a doubt where no two steps agree on what it gains.
+    ///
+    /// # Errors
+    /// If two steps agree on something else, which rounding of the loss does not explain.
+    fn check(&mut self, along: &Along<'_>, gradient: &[f64], total: f64) -> Result<Option<Reason>, Reason> {
         let name = along.name;
         if gradient.len() as u64 != along.at.elements() {
             return Err(reason!("the gradient of `{name}` has other elements than it"));
@@ -130,22 +145,31 @@ impl<'s> Difference<'s> {
         let direction = direction(along);
         let expected: f64 = gradient.iter().zip(&direction).map(|(g, d)| g * d).sum();
         let allowed = TOLERANCE * norm(gradient) + NOTHING * total;
-        let mut nearest = f64::NAN;
+        let mut seen: Vec<f64> = vec![];
         for step in STEPS {
-            let found = self.along(along, &direction, step, step == STEPS[0])?;
-            if nearest.is_nan() || (found - expected).abs() < (nearest - expected).abs() {
-                nearest = found;
+            let Gain { found, noise } = self.along(along, &direction, step, step == STEPS[0])?;
+            if (found - expected).abs() <= allowed {
+                return Ok(None);
             }
-            if (nearest - expected).abs() <= allowed {
-                return Ok(());
+            let apart = TOLERANCE * found.abs() + allowed;
+            if noise > apart {
+                continue;
             }
+            if seen.iter().any(|other| (found - other).abs() <= apart) {
+                let says = reason!("the gradient of `{name}` says {expected:.6e} along a random direction");
+                return Err(reason!("{says}, where the loss gains {found:.6e}"));
+            }
+            seen.push(found);
         }
-        Err(reason!("the gradient of `{name}` says {expected:.6e} along a random direction, where the loss gains {nearest:.6e}"))
+        Ok(Some(reason!(
+            "the gradient of `{name}` is held against nothing: the loss of random data changes so much, or so little, along it \
+             that no two differences agree"
+        )))
     }
 
     /// What the loss gains for each unit of `direction`, over a step of `step`; from where it
     /// begins if `one_sided`, which is half the work, else around it.
-    fn along(&mut self, along: &Along<'_>, direction: &[f64], step: f64, one_sided: bool) -> Result<f64, Reason> {
+    fn along(&mut self, along: &Along<'_>, direction: &[f64], step: f64, one_sided: bool) -> Result<Gain, Reason> {
         let (state, at) = (along.name, along.at);
         let elements = at.to_f64();
         let size = (elements.iter().map(|w| w * w).sum::<f64>() / elements.len().max(1) as f64).sqrt().max(1e-2);
@@ -157,8 +181,14 @@ impl<'s> Difference<'s> {
         let by = step * size;
         let found = if one_sided { (moved(by)? - self.begun) / by } else { (moved(by)? - moved(-by)?) / (2.0 * by) };
         self.run.set(state, at)?;
-        Ok(found)
+        Ok(Gain { found, noise: ROUNDINGS * f64::EPSILON * self.begun.abs() / by })
     }
+}
+
+/// What the loss gains for each unit of a direction, and how much of that its own rounding may be.
+struct Gain {
+    found: f64,
+    noise: f64,
 }
 
 /// Ones of either sign, and 0 in the rows that are not trained.

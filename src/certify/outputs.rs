@@ -23,7 +23,12 @@ const TOLERANCE: f64 = 1e-6;
 const MOST_NODES: usize = 1_000;
 
 /// Of a model whose values have more bytes in f32 it is not asked either, as it keeps constants.
-const MOST_OF_VALUES: u64 = 1 << 26;
+const MOST_OF_VALUES: u64 = 1 << 25;
+
+/// It computes constants anew, element by element, and products without tiles: of models that are
+/// more work it is not asked.
+const MOST_FOLDED: u64 = 1 << 21;
+const MOST_WORK: u64 = 1 << 29;
 
 /// How far two computations of one output in f32 may differ.
 const SINGLE: f64 = 1e-3;
@@ -42,7 +47,9 @@ pub fn check(subject: &Subject<'_>, sample: &Sample) -> Result<Found, Stop> {
     let outputs = run.run(0, &sample.data)?;
     let data = data_of_file(subject, sample)?;
     let wanted: Vec<ValueId> = file.outputs.iter().map(|output| output.value).collect();
-    let mut run = Whole::new(file).program(&wanted, &[], subject.spec)?.start()?;
+    let planned = Whole::new(file).program(&wanted, &[], subject.spec)?;
+    let work = planned.work();
+    let mut run = planned.start()?;
     sample.initializers.iter().try_for_each(|(name, value)| run.set(name, value))?;
     let of_file = run.run(0, &data)?;
     if of_file.iter().any(|output| !output.to_f64().iter().all(|x| x.is_finite())) {
@@ -54,7 +61,7 @@ pub fn check(subject: &Subject<'_>, sample: &Sample) -> Result<Found, Stop> {
             return Err(reason!("output `{name}` is not what the imported model computes, by {apart:.1e} of its size").into());
         }
     }
-    let tract = match of_tract(subject, sample, &data) {
+    let tract = match of_tract(subject, sample, &data, work) {
         Ok(tract) => tract,
         Err(why) => return Ok(Found::Holds(format!("as the imported model, node by node; tract does not run the file: {why}"))),
     };
@@ -97,11 +104,19 @@ fn distance(own: &Tensor, other: &Tensor) -> Option<f64> {
     Some(apart / norm(&mut own[..n].iter().copied()).max(f64::MIN_POSITIVE))
 }
 
-/// What tract computes of the file with the sample's weights.
-fn of_tract(subject: &Subject<'_>, sample: &Sample, data: &BTreeMap<String, Tensor>) -> Result<BTreeMap<String, Tensor>, Reason> {
+/// What tract computes of the file with the sample's weights, which is so much work.
+fn of_tract(
+    subject: &Subject<'_>,
+    sample: &Sample,
+    data: &BTreeMap<String, Tensor>,
+    work: u64,
+) -> Result<BTreeMap<String, Tensor>, Reason> {
     let imported = subject.imported;
     if imported.graph.node_count() > MOST_NODES {
         return Err("it has too many nodes".into());
+    }
+    if work > MOST_WORK || imported.folded > MOST_FOLDED {
+        return Err("it is too much work".into());
     }
     let values = imported.graph.values().map(|(_, value)| value.ty.elements().saturating_mul(DType::F32.bytes()));
     if values.fold(0, u64::saturating_add) > MOST_OF_VALUES {

@@ -217,6 +217,11 @@ pub struct Run {
 }
 
 impl Planned {
+    /// About how many operations a run costs.
+    pub fn work(&self) -> u64 {
+        self.work
+    }
+
     /// Refuses so many runs of the program if they cost too much.
     ///
     /// # Errors

@@ -100,6 +100,7 @@ impl Train {
         }
         let files = self.job.files().reads_data(&self.data.path).reads_data(&self.validation.validate);
         let files = files.writes("--metrics", self.metrics.as_deref()).writes("--export", self.export.as_deref());
+        let files = files.writes("--checkpoint", self.checkpoints.checkpoint.as_deref());
         files.writes("--profile", self.profile.as_deref()).check()?;
         self.metrics.iter().chain(&self.export).chain(&self.profile).try_for_each(|path| writable(path))?;
         let interrupt = Interrupt::watch()?;

@@ -14,9 +14,10 @@ mod support;
 use change::{Change, Draw, Kind};
 use harm::Good;
 use jobs::Job;
+use prost::Message;
 use shardc::certify::{Subject, by_reading, certify};
 use shardc::plan_dir::{self, Manifest, Trust};
-use shardc::{Options, derive};
+use shardc::{Options, compile, derive};
 use shardc_frontend::spec;
 use shardc_ir::builder::Builder;
 use shardc_ir::graph::{Graph, Part, ValueId};
@@ -28,6 +29,7 @@ use shardc_ir::spec::Spec;
 use shardc_ir::text;
 use shardc_ir::verify::verify;
 use shardc_passes::{Context, Mode, planning};
+use shardc_testkit::onnx;
 use shardc_testkit::random::Random;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -35,6 +37,7 @@ use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use support::folder;
+use tract_onnx::pb::tensor_proto::DataType;
 
 /// Mistakes of each class that are tried for each job.
 const TRIES: usize = 2;
@@ -387,4 +390,33 @@ fn what_tract_finds_otherwise_is_doubted() {
     };
     let certificate = certify(&subject).expect("nothing is wrong with the graphs");
     assert!(certificate.doubted.len() == 1 && certificate.doubted[0].how.contains("tract"), "{certificate:?}");
+}
+
+/// Beside a large number, or on a steep wave, no difference of the loss says what a parameter does:
+/// that proves nothing of its gradient.
+#[test]
+fn differences_that_agree_on_nothing_are_a_doubt() {
+    let here = folder("mistakes-doubts");
+    for (name, number) in [("large", 1e10), ("larger", 1e20), ("steep", 1e6)] {
+        let mut model = onnx::model(20);
+        onnx::input(&mut model, "x", DataType::Float, &[4, 8]);
+        onnx::initializer(&mut model, onnx::floats("W", &[8, 4], &[0.25; 32]));
+        onnx::initializer(&mut model, onnx::floats("number", &[], &[number]));
+        onnx::node(&mut model, "MatMul", "x W", "h", vec![]);
+        if name == "steep" {
+            onnx::node(&mut model, "Mul", "h number", "turns", vec![]);
+            onnx::node(&mut model, "Sin", "turns", "y", vec![]);
+        } else {
+            onnx::node(&mut model, "Add", "h number", "y", vec![]);
+        }
+        onnx::output(&mut model, "y");
+        let file = here.join(format!("{name}.onnx"));
+        fs::write(&file, model.encode_to_vec()).unwrap();
+        let text = "batch 4\nloss mse prediction=y labels=t\noptimizer sgd lr=0.1\n";
+        let spec = spec::parse(Path::new("job.shard"), text).unwrap_or_else(|e| panic!("{e:?}"));
+        let options = Options { train: true, certify: true, ..Options::default() };
+        let compiled = compile(&file, &spec, &options).unwrap_or_else(|e| panic!("{name}: {e:?}"));
+        let said: Vec<String> = compiled.warnings.iter().map(|warning| warning.message.clone()).collect();
+        assert!(said.iter().any(|said| said.contains("the gradient of `W` is held against nothing")), "{name}: {said:?}");
+    }
 }

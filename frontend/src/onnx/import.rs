@@ -48,6 +48,8 @@ pub struct Imported {
     pub copies: Vec<StoredCopy>,
     /// The file as it was imported, merged parameters apart: what exports begin with.
     pub model: Arc<Vec<u8>>,
+    /// About how many numbers were read, multiplied or written to fold constants.
+    pub folded: u64,
     /// The warnings for the user.
     pub warnings: Diagnostics,
 }
@@ -124,6 +126,7 @@ fn build(file: &ModelFile, order: Vec<usize>, options: &ImportOptions<'_>) -> Re
     let weights = choices.roles.iter().filter(is_state).map(|r| (r.candidate.name.to_string(), r.candidate.weight.clone()));
     Ok(Imported {
         weights: weights.collect(),
+        folded: importer.context.budget.spent,
         graph: importer.context.b.finish(),
         decisions: choices.decisions,
         copies: choices.copies,

@@ -10,6 +10,16 @@ pub fn operations(op: &Op, operands: &[Type], results: &[Type]) -> u64 {
     touched.saturating_add(products(op, operands, results))
 }
 
+/// About how many bytes computing `op` here takes beside its operands and results: convolutions lay
+/// their products out.
+pub fn room(op: &Op, operands: &[Type], results: &[Type]) -> u64 {
+    const BYTES_OF_A_PRODUCT: u64 = 48;
+    match op {
+        Op::Conv(_) | Op::ConvInput(_) | Op::ConvWeight(_) => products(op, operands, results).saturating_mul(BYTES_OF_A_PRODUCT),
+        _ => 0,
+    }
+}
+
 /// How many products or comparisons there are beyond one for each element.
 fn products(op: &Op, operands: &[Type], results: &[Type]) -> u64 {
     let taps = |w: &Type| w.shape[1..].iter().product::<u64>();

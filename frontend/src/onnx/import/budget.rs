@@ -19,12 +19,14 @@ pub(in crate::onnx) struct Budget {
     operations: u64,
     bytes: u64,
     steps: u64,
+    /// The operations that were computed.
+    pub spent: u64,
 }
 
 impl Budget {
     /// Of a model whose file has `bytes` bytes.
     pub fn new(bytes: u64) -> Budget {
-        let mut budget = Budget { operations: OPERATIONS, bytes: BYTES, steps: STEPS };
+        let mut budget = Budget { operations: OPERATIONS, bytes: BYTES, steps: STEPS, spent: 0 };
         budget.earn(bytes);
         budget
     }
@@ -50,6 +52,7 @@ impl Budget {
         if fits {
             self.operations -= operations;
             self.bytes -= bytes;
+            self.spent = self.spent.saturating_add(operations);
         }
         fits
     }

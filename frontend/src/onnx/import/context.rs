@@ -80,6 +80,7 @@ impl<'m> ImportContext<'m> {
         let elements = elements.ok_or_else(|| reason!("its result would be {}, which is too large", list(&results)))?;
         let known: Option<Vec<Tensor>> = operands.iter().map(Value::tensor).collect();
         let bytes: u64 = results.iter().zip(&elements).map(|(ty, n)| n * ty.dtype.bytes()).sum();
+        let bytes = bytes.saturating_add(work::room(&op, &types, &results));
         match known {
             Some(known) if self.budget.spend(work::operations(&op, &types, &results), bytes) => {
                 Ok(interp::evaluate(&op, &known)?.into_iter().map(Value::Known).collect())

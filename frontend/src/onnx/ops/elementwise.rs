@@ -77,6 +77,16 @@ pub(in crate::onnx) fn modulo(c: &mut Call<'_, '_>) -> Outputs {
         return binary(c, Binary::Mod);
     }
     let (x, y) = (c.input(0)?, c.input(1)?);
+    if !c.ty(&x)?.dtype.is_float() {
+        // The least integer has no size.
+        let rest = c.binary(Binary::Mod, &x, &y)?;
+        let [is_below, goes_down] = [&x, &y].map(|value| c.with_number(Binary::Lt, value, 0.0));
+        let differ = c.binary(Binary::Xor, &is_below?, &goes_down?)?;
+        let is_whole = c.with_number(Binary::Eq, &rest, 0.0)?;
+        let turned = c.binary(Binary::Sub, &rest, &y)?;
+        let rest_of_x = c.select(&differ, &turned, &rest)?;
+        return Ok(vec![c.select(&is_whole, &rest, &rest_of_x)?]);
+    }
     let (size, divisor) = (c.unary(Unary::Abs, &x)?, c.unary(Unary::Abs, &y)?);
     let rest = c.binary(Binary::Mod, &size, &divisor)?;
     let sign = c.unary(Unary::Sign, &x)?;
