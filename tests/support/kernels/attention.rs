@@ -53,6 +53,7 @@ pub fn cases() -> Vec<Case> {
         attention(DType::BF16, AttentionMask::Causal, [2, 2], [140, 140], [32, 32]),
         attention(DType::F16, operand(DType::F32, [150, 0, 0, 1]), [2, 1], [10, 150], [32, 32]),
         attention(DType::BF16, AttentionMask::Causal, [4, 2], [130, 130], [64, 64]),
+        attention(DType::BF16, AttentionMask::Causal, [2, 1], [128, 128], [64, 64]),
         attention(DType::F16, AttentionMask::None, [1, 1], [135, 150], [128, 96]),
         attention(DType::BF16, AttentionMask::Causal, [2, 1], [70, 130], [8, 24]),
         attention(DType::F16, AttentionMask::Causal, [1, 1], [210, 140], [16, 16]),
