@@ -33,6 +33,9 @@ const STEPS: [f64; 4] = [1e-6, 1e-5, 1e-4, 1e-7];
 /// Roundings of a loss that is a sum of many terms.
 const ROUNDINGS: f64 = 16.0;
 
+/// What a thread doubts, and of which states, or what it finds wrong first.
+type OfThread = Result<Vec<(usize, Reason)>, (usize, Stop)>;
+
 /// Checks the gradient of each parameter of the step of training `graph`.
 pub fn check(graph: &Graph, subject: &Subject<'_>, sample: &Sample) -> Result<Found, Stop> {
     let whole = Whole::new(graph);
@@ -69,7 +72,7 @@ pub fn check(graph: &Graph, subject: &Subject<'_>, sample: &Sample) -> Result<Fo
     };
     let threads = available_parallelism().map_or(1, |n| n.get()).min(parameters.len().max(1));
     // Each thread takes its share of every segment, and stops at what it finds wrong.
-    let of_thread = |thread: usize| -> Result<Vec<(usize, Reason)>, (usize, Stop)> {
+    let of_thread = |thread: usize| -> OfThread {
         let mut doubts = vec![];
         for segment in &segments {
             let mut difference = Difference::new(segment, sample).map_err(|why| (0, why))?;
@@ -81,7 +84,7 @@ pub fn check(graph: &Graph, subject: &Subject<'_>, sample: &Sample) -> Result<Fo
         Ok(doubts)
     };
     let of_thread = &of_thread;
-    let ended: Vec<Result<Vec<(usize, Reason)>, (usize, Stop)>> = thread::scope(|scope| {
+    let ended: Vec<OfThread> = thread::scope(|scope| {
         let running: Vec<_> =
             (0..threads).map(|thread| thread::Builder::new().spawn_scoped(scope, move || of_thread(thread))).collect();
         let ended = running.into_iter().map(|thread| match thread {
