@@ -23,8 +23,8 @@ pub fn initial_value(init: &StateInit, name: &str, dtype: DType, shape: &[u64], 
     }
 }
 
-/// An array of numbers by position, made in pieces by all cores, so that few numbers are held in f64
-/// at a time.
+/// An array of numbers by position, made in pieces by all cores, so that few numbers are held in
+/// f64 at a time.
 fn made(dtype: DType, shape: &[u64], number: impl Fn(u64) -> f64 + Sync) -> Tensor {
     const AT_A_TIME: usize = 1 << 16;
     let mut whole = Tensor::zeros(dtype, shape);

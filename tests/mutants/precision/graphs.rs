@@ -41,12 +41,14 @@ fn is_cast(node: &Node) -> bool {
     matches!(node.op, Op::Cast(_) | Op::RoundTo(_))
 }
 
-/// A value is cast to another format on its way to its own.
+/// A value is cast to another format on its way to its own, which is not the one it comes from: by
+/// way of that nothing is lost.
 pub fn other_format(graph: &Graph, random: &mut Random) -> Option<(Graph, String)> {
     let place = random.pick(&nodes(graph, |node| is_cast(node) && graph.ty(node.operands[0]).dtype.is_float()))?;
     let format = random.pick(&[DType::BF16, DType::F16])?;
     let result = graph.node(place).results[0];
-    (graph.ty(result).dtype != format && graph.ty(result).dtype.is_float()).then_some(())?;
+    let [from, to] = [graph.node(place).operands[0], result].map(|value| graph.ty(value).dtype);
+    (from != format && to != format && to.is_float()).then_some(())?;
     let changed = rebuilt(graph, |b, id, node, map| {
         if id != place {
             return None;

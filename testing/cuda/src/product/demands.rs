@@ -1,6 +1,6 @@
 //! What the manual demands of a call, and what is refused beside: reduction schemes by which parts
-//! of a sum meet in the result, where bits may follow from the order of blocks or are rounded twice,
-//! and what the manual says nothing of.
+//! of a sum meet in the result, where bits may follow from the order of blocks or are rounded
+//! twice, and what the manual says nothing of.
 
 use super::{Compute, Element, Epilogue, Layout, Memory, Place, Product};
 

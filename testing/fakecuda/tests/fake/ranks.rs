@@ -182,6 +182,20 @@ fn calls_are_captured() {
             cuda::launch_graph(graph, device.a)?;
         }
         assert_eq!(cuda::read_on(device.y, N, device.a)?[7], 30.0);
+        cuda::destroy_graph(graph)?;
+        cuda::leave(comm)
+    });
+}
+
+#[test]
+fn a_communicator_outlives_its_graphs() {
+    wrong("ranks::a_communicator_outlives_its_graphs", "destroyed before graphs that hold calls of it", |rank, device, id| {
+        let comm = cuda::join(id, 2, rank)?;
+        sum(device, comm)?;
+        cuda::wait_stream(device.a)?;
+        cuda::begin(device.a, Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)?;
+        cuda::all_reduce(device.y, device.y, N, Dtype::ncclFloat32, Op::ncclSum, comm, device.a)?;
+        cuda::end(device.a)?;
         cuda::leave(comm)
     });
 }
