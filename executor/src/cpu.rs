@@ -14,6 +14,7 @@ mod copy;
 pub mod element;
 mod factor;
 mod fill;
+mod functions;
 mod gather;
 mod lanes;
 mod map;

@@ -7,6 +7,7 @@
 mod gradient;
 
 use crate::cpu::element::{Slice, SliceMut};
+use crate::cpu::functions::Functions;
 use crate::cpu::number::{Number, Real};
 use crate::cpu::scratch;
 use crate::cpu::simd::simd;
@@ -196,8 +197,8 @@ simd! {
         }
         for (sum, lse) in inverse.iter_mut().zip(lse) {
             let seen = *sum != T::ZERO;
-            *lse = if seen { *lse + Number::ln(*sum) } else { T::LOWEST };
-            *sum = if seen { Number::recip(*sum) } else { T::ZERO };
+            *lse = if seen { *lse + Functions::ln(*sum) } else { T::LOWEST };
+            *sum = if seen { Functions::recip(*sum) } else { T::ZERO };
         }
     }
 

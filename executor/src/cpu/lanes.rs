@@ -1,6 +1,7 @@
 //! The inner loops of fused programs: one scalar instruction over one block of elements.
 
 use crate::cpu::element::{Cast, Element, convert};
+use crate::cpu::functions::functions;
 use crate::cpu::number::Number;
 use crate::cpu::simd::simd;
 use shardc_ir::scalar::{Binary, Rounding, Unary};
@@ -27,31 +28,35 @@ pub enum Then {
     SubFrom,
 }
 
-simd! {
-    /// `out[i] = op(a[i])`
-    pub fn unary<T: Number>(op: Unary, a: &[T], out: &mut [T]) {
-        match op {
-            Unary::Neg => map(a, out, T::neg),
-            Unary::Abs => map(a, out, T::abs),
-            Unary::Sign => map(a, out, T::sign),
-            Unary::Exp => map(a, out, T::exp),
-            Unary::Log => map(a, out, T::ln),
-            Unary::Sqrt => map(a, out, T::sqrt),
-            Unary::Reciprocal => map(a, out, T::recip),
-            Unary::Sin => map(a, out, T::sin),
-            Unary::Cos => map(a, out, T::cos),
-            Unary::Atan => map(a, out, T::atan),
-            Unary::Tanh => map(a, out, T::tanh),
-            Unary::Erf => map(a, out, T::erf),
-            Unary::Sigmoid => map(a, out, T::sigmoid),
-            Unary::Floor => map(a, out, T::floor),
-            Unary::Ceil => map(a, out, T::ceil),
-            Unary::Round => map(a, out, T::round),
-            Unary::Not => map(a, out, |a| T::truth(!a.is_true())),
-            Unary::IsNan => map(a, out, |a| T::truth(a.is_nan())),
-        }
-    }
+macro_rules! loops {
+    (
+        ()
+        unary { $($of_one:ident $unary:ident($x:ident): $unary_float:expr, $unary_integer:expr;)* }
+        binary { $($of_two:ident $binary:ident($a:ident, $b:ident): $binary_float:expr, $binary_integer:expr;)* }
+    ) => {
+        simd! {
+            /// `out[i] = op(a[i])`
+            pub fn unary<T: Number>(op: Unary, a: &[T], out: &mut [T]) {
+                match op {
+                    $(Unary::$of_one => map(a, out, T::$unary),)*
+                }
+            }
 
+            /// `out[i] = op(a[i], b[i])`
+            pub fn binary<T: Number>(op: Binary, a: Lanes<'_, T>, b: Lanes<'_, T>, out: &mut [T]) {
+                if op == Binary::Pow && power(a, b, out) {
+                    return;
+                }
+                match op {
+                    $(Binary::$of_two => zip(a, b, out, T::$binary),)*
+                }
+            }
+        }
+    };
+}
+functions!(loops());
+
+simd! {
     /// `out[i] = a[i]`, rounded
     pub fn round<T: Number>(to: Rounding, a: &[T], out: &mut [T]) {
         match to {
@@ -75,26 +80,6 @@ simd! {
                     out.iter_mut().zip(data.iter().step_by(inner)).for_each(|(out, a)| *out = *a);
                 }
             }
-        }
-    }
-
-    /// `out[i] = op(a[i], b[i])`
-    pub fn binary<T: Number>(op: Binary, a: Lanes<'_, T>, b: Lanes<'_, T>, out: &mut [T]) {
-        match op {
-            Binary::Add => zip(a, b, out, T::add),
-            Binary::Sub => zip(a, b, out, T::sub),
-            Binary::Mul => zip(a, b, out, T::mul),
-            Binary::Div => zip(a, b, out, T::div),
-            Binary::Pow => power(a, b, out),
-            Binary::Max => zip(a, b, out, T::max),
-            Binary::Min => zip(a, b, out, T::min),
-            Binary::Mod => zip(a, b, out, T::modulo),
-            Binary::Eq => zip(a, b, out, |a, b| T::truth(a == b)),
-            Binary::Lt => zip(a, b, out, |a, b| T::truth(a < b)),
-            Binary::Le => zip(a, b, out, |a, b| T::truth(a <= b)),
-            Binary::And => zip(a, b, out, |a, b| T::truth(a.is_true() & b.is_true())),
-            Binary::Or => zip(a, b, out, |a, b| T::truth(a.is_true() | b.is_true())),
-            Binary::Xor => zip(a, b, out, |a, b| T::truth(a.is_true() ^ b.is_true())),
         }
     }
 
@@ -203,20 +188,20 @@ fn zip3<T: Number>(a: &[T], b: Lanes<'_, T>, c: Lanes<'_, T>, out: &mut [T], f: 
     }
 }
 
-/// Powers, where constant exponents of everyday formulas are loops of their own: the same results
-/// as [`Number::pow`] gives.
+/// Whether these are powers of a constant exponent of everyday formulas, which are computed here
+/// with the results that the function has.
 #[inline(always)]
-fn power<T: Number>(a: Lanes<'_, T>, b: Lanes<'_, T>, out: &mut [T]) {
-    let exponent = if let Lanes::All(b) = b { b } else { T::ZERO };
-    let constant = |value: f64| exponent == T::from_f64(value);
-    let Lanes::Each(base) = a else { return zip(a, b, out, T::pow) };
-    if constant(2.0) {
+fn power<T: Number>(a: Lanes<'_, T>, b: Lanes<'_, T>, out: &mut [T]) -> bool {
+    let (Lanes::Each(base), Lanes::All(exponent)) = (a, b) else { return false };
+    let is = |value: f64| exponent == T::from_f64(value);
+    if is(2.0) {
         map(base, out, |a| a.mul(a));
-    } else if constant(3.0) {
+    } else if is(3.0) {
         map(base, out, |a| a.mul(a).mul(a));
-    } else if constant(-1.0) {
+    } else if is(-1.0) {
         map(base, out, T::recip);
     } else {
-        zip(a, b, out, T::pow);
+        return false;
     }
+    true
 }

@@ -2,7 +2,8 @@
 //! own.
 
 use crate::cpu::element::{Slice, SliceMut};
-use crate::cpu::number::{Number, Real};
+use crate::cpu::functions::Functions;
+use crate::cpu::number::Real;
 use crate::cpu::reduce::in_lanes;
 use crate::cpu::simd::simd;
 use crate::cpu::softmax::{exponentials, largest};
@@ -213,7 +214,7 @@ fn rms_norm_grad<T: Real>(x: &[T], scale: &[T], rstd: T, dy: &[T], dx: &mut [T])
 /// The sum of a row: lanes over parts of 1024, which are added in order.
 #[inline(always)]
 fn sum<T: Real>(row: &[T]) -> T {
-    row.chunks(1024).fold(T::ZERO, |total, part| total + in_lanes(part, T::ZERO, Number::add))
+    row.chunks(1024).fold(T::ZERO, |total, part| total + in_lanes(part, T::ZERO, Functions::add))
 }
 
 #[inline(always)]

@@ -1,5 +1,6 @@
 //! The inner loops of softmax, which rows and attention share.
 
+use crate::cpu::functions::Functions;
 use crate::cpu::number::{Number, Real};
 
 const LANES: usize = 32;
@@ -28,12 +29,12 @@ pub fn exponentials<T: Real>(row: &mut [T], shift: T) -> T {
     let (whole, rest) = row.as_chunks_mut::<LANES>();
     for values in whole {
         for i in 0..LANES {
-            values[i] = Number::exp(values[i] - shift);
+            values[i] = Functions::exp(values[i] - shift);
             lanes[i] += values[i];
         }
     }
     for (lane, value) in lanes.iter_mut().zip(rest) {
-        *value = Number::exp(*value - shift);
+        *value = Functions::exp(*value - shift);
         *lane += *value;
     }
     fold(lanes, |a, b| a + b)

@@ -4,6 +4,7 @@ use super::super::expected::Kind;
 use super::edges;
 use shardc_cuda_testing::job::{Access, Job, Operand};
 use shardc_ir::dtype::DType;
+use shardc_ir::scalar::{Binary, Rounding, Unary};
 use std::fmt::Write;
 
 /// An operand of a check.
@@ -108,34 +109,6 @@ fn elementwise(text: &'static str, name: &str, call: &str, inputs: Vec<(DType, V
     Check { text, name, shared: 0, grid: count as u32 / 32, block: 32, arguments, body: format!("    y[i] = {call};") }
 }
 
-/// Functions of one number, of the types that have arithmetic.
-const UNARY: [&str; 20] = [
-    "neg_",
-    "abs_",
-    "exp_",
-    "log_",
-    "sqrt_",
-    "sin_",
-    "cos_",
-    "atan_",
-    "tanh_",
-    "erf_",
-    "sigmoid_",
-    "floor_",
-    "ceil_",
-    "round_",
-    "sign_",
-    "reciprocal_",
-    "not_",
-    "round_bf16",
-    "round_f16",
-    "round_tf32",
-];
-
-/// Functions of two.
-const BINARY: [&str; 14] =
-    ["add_", "sub_", "mul_", "div_", "mod_", "pow_", "max_", "min_", "eq_", "lt_", "le_", "and_", "or_", "xor_"];
-
 const ALL: [DType; 6] = [DType::F32, DType::F64, DType::I64, DType::BF16, DType::F16, DType::Bool];
 
 /// All checks.
@@ -145,12 +118,14 @@ pub fn all() -> Vec<Check> {
         let line = || vec![(dtype, edges::line(dtype))];
         let [a, b] = edges::pairs(dtype);
         let pairs = || vec![(dtype, a.clone()), (dtype, b.clone())];
-        checks.extend(UNARY.map(|name| elementwise(text, name, &format!("{name}(a[i])"), line(), dtype)));
-        checks.extend(BINARY.map(|name| elementwise(text, name, &format!("{name}(a[i], b[i])"), pairs(), dtype)));
+        let of_one = Unary::ALL.iter().map(|f| format!("{}_", f.name()));
+        let roundings = Rounding::ALL.iter().map(|to| format!("round_{}", to.name()));
+        checks.extend(of_one.chain(roundings).map(|name| elementwise(text, &name, &format!("{name}(a[i])"), line(), dtype)));
+        let of_two = Binary::ALL.iter().map(|f| format!("{}_", f.name()));
+        checks.extend(of_two.map(|name| elementwise(text, &name, &format!("{name}(a[i], b[i])"), pairs(), dtype)));
         let three = vec![(dtype, b.clone()), (dtype, a.clone()), (dtype, b.clone())];
         checks.push(elementwise(text, "select_", "select_(a[i], b[i], c[i])", three, dtype));
         if dtype.is_float() {
-            checks.push(elementwise(text, "is_nan_", "is_nan_(a[i])", line(), dtype));
             checks.push(elementwise(text, "remainder_of", "remainder_of(a[i], b[i])", pairs(), dtype));
         }
     }

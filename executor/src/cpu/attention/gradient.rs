@@ -7,6 +7,7 @@
 
 use crate::cpu::attention::{Head, QUERIES, cut_heads};
 use crate::cpu::element::{Slice, SliceMut};
+use crate::cpu::functions::Functions;
 use crate::cpu::number::{Number, Real};
 use crate::cpu::scratch;
 use crate::cpu::simd::simd;
@@ -149,7 +150,7 @@ simd! {
                 continue;
             }
             for (p, ds) in p.iter_mut().zip(ds) {
-                *p = Number::exp(*p - *lse);
+                *p = Functions::exp(*p - *lse);
                 *ds = *p * (*ds - *inner) * scale;
             }
         }
