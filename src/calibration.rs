@@ -22,8 +22,9 @@ use crate::machine::Machine;
 use crate::timing;
 use fit::fit;
 use observed::{Observed, median};
-use shardc_executor::bench::{Peaks, kernels};
+use shardc_executor::bench::Peaks;
 use shardc_ir::diagnostic::counted;
+use shardc_ir::kernel::Kernel;
 use shardc_ir::mesh::Mesh;
 use shardc_ir::reason::Reason;
 use shardc_simulator::cluster::{Cluster, Device};
@@ -82,7 +83,7 @@ fn device<'j>(threads: usize, ranks: u64, jobs: impl Iterator<Item = &'j Job>, n
 /// Times kernels of everyday sizes while every rank runs the same.
 fn by_themselves(threads: usize, ranks: u64, observed: &mut Observed) -> Result<(), Reason> {
     let of_rank = (threads / ranks as usize).max(1);
-    for (_, kernel) in kernels::kernels() {
+    for (_, kernel) in Kernel::everyday() {
         let Some(load) = Load::of(&kernel, &Mesh::single()) else { continue };
         let times: Result<Vec<f64>, Reason> = thread::scope(|scope| {
             let started: Vec<_> = (0..ranks).map(|_| scope.spawn(|| shardc_executor::bench::time(&kernel, of_rank))).collect();

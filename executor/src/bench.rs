@@ -1,14 +1,12 @@
 //! How fast this machine is, and kernels beside that.
 
-pub mod kernels;
-
 use crate::cpu::element::{Slice, SliceMut};
 use crate::cpu::threads::Threads;
 use crate::cpu::{Arguments, prepare};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::signature::Operand;
-use shardc_ir::kernel::{Kernel, Work};
+use shardc_ir::kernel::{Contract, Kernel, Work};
 use shardc_ir::mesh::Mesh;
 use shardc_ir::reason;
 use shardc_ir::reason::Reason;
@@ -35,8 +33,8 @@ impl Peaks {
         let pool = pool(threads)?;
         let shapes = [[1024, 1024, 1024], [768, 512, 128], [256, 3072, 768]];
         let mut flops = 0f64;
-        for [m, n, k] in shapes {
-            let kernel = Kernel::Contract(kernels::product(m, n, k, false, false));
+        for shape in shapes {
+            let kernel = Kernel::Contract(Contract::of_matrices(shape, false, false));
             flops = flops.max(kernel.flops() as f64 / time_in(&pool, &kernel, threads)?.as_secs_f64());
         }
         Ok(Peaks { flops, bytes: copy_rate(&pool, threads)? })
@@ -48,7 +46,7 @@ impl Peaks {
     /// # Errors
     /// If it has no threads or no memory for it.
     pub fn products(threads: usize) -> Result<f64, Reason> {
-        let kernel = Kernel::Contract(kernels::product(768, 768, 768, false, false));
+        let kernel = Kernel::Contract(Contract::of_matrices([768; 3], false, false));
         Ok(kernel.flops() as f64 / time_in(&pool(threads)?, &kernel, threads)?.as_secs_f64())
     }
 
@@ -141,8 +139,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kernel_of_the_list_runs() {
-        for (name, kernel) in kernels::kernels() {
+    fn everyday_kernels_of_every_form_run() {
+        for (name, kernel) in Kernel::everyday() {
             let small = kernel.flops() < 1 << 31;
             assert!(!small || time(&kernel, 2).is_ok_and(|time| time > Duration::ZERO), "{name}");
         }

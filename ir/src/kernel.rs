@@ -4,7 +4,7 @@
 //! nothing else; the CPU backend is their definition. Sizes and strides count elements; a view (see
 //! [`crate::plan::View`]) says where a buffer begins. Unless a form has strides, its operands are
 //! contiguous and row-major. Each form is a file, with what loader, proof and backends ask of it
-//! ([`Form`]), and a line in the list below.
+//! ([`Form`]), and a line in the list of [`each_form`](crate::each_form).
 
 mod attention;
 mod bundle;
@@ -50,7 +50,7 @@ pub trait Backend {
     type Ready;
 }
 
-/// How a backend carries out one form. A backend has this for every form of the list below.
+/// How a backend carries out one form. A backend has this for every form.
 pub trait Implements<F>: Backend {
     /// Makes a kernel ready whose operands fit its signature. `in_place` says for each read which
     /// write is the same memory.
@@ -60,9 +60,35 @@ pub trait Implements<F>: Backend {
     fn ready(&self, form: &F, in_place: &[Option<usize>]) -> Result<Self::Ready, Reason>;
 }
 
+/// Hands the list of all forms to a macro: what is made of each form is missed where a new one has
+/// none.
+#[macro_export]
+macro_rules! each_form {
+    ($then:ident) => {
+        $then! {
+            Map,
+            Reduce,
+            Rowwise,
+            Contract,
+            Attention,
+            AttentionGrad,
+            Conv,
+            MaxPool,
+            MaxPoolGrad,
+            Move,
+            Gather,
+            ScatterAdd,
+            Fill,
+            Random,
+            Collective,
+            Bundle
+        }
+    };
+}
+
 /// Makes the enum of the forms, and the ways from a kernel to its form.
 macro_rules! forms {
-    ($($form:ident),* $(,)?) => {
+    ($($form:ident),*) => {
         /// One kernel form with its sizes. The order of the forms is that of their numbers in plan
         /// files.
         #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -72,6 +98,13 @@ macro_rules! forms {
         }
 
         impl Kernel {
+            /// Instances of every form, each with what it is, as [`Form::everyday`] gives them.
+            pub fn everyday() -> Vec<(String, Kernel)> {
+                let mut all = vec![];
+                $(all.extend($form::everyday().into_iter().map(|(what, form)| (what, Kernel::$form(form))));)*
+                all
+            }
+
             /// The form behind it.
             pub fn form(&self) -> &dyn Form {
                 match self {
@@ -102,24 +135,7 @@ macro_rules! forms {
     };
 }
 
-forms! {
-    Map,
-    Reduce,
-    Rowwise,
-    Contract,
-    Attention,
-    AttentionGrad,
-    Conv,
-    MaxPool,
-    MaxPoolGrad,
-    Move,
-    Gather,
-    ScatterAdd,
-    Fill,
-    Random,
-    Collective,
-    Bundle,
-}
+each_form!(forms);
 
 /// The work of a kernel, or of several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -10,7 +10,7 @@ use crate::machine::Machine;
 use crate::timing;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
-use shardc_executor::bench::{self, Peaks, kernels};
+use shardc_executor::bench::{self, Peaks};
 use shardc_executor::profile::Timed;
 use shardc_ir::columns::{Column, align};
 use shardc_ir::diagnostic::counted;
@@ -132,10 +132,10 @@ impl Bench {
         self.only.as_ref().is_none_or(|word| format!("{} {} {}", line.form, line.what, line.shapes).contains(word))
     }
 
-    /// Each kernel of the list.
+    /// Everyday kernels of every form.
     fn kernels(&self, threads: usize, peaks: Peaks) -> Result<Vec<Line>, Reason> {
         let mut lines = vec![];
-        for (name, kernel) in kernels::kernels() {
+        for (name, kernel) in Kernel::everyday() {
             let line = Line { form: kernel.name().to_string(), what: name, launches: 1.0, ..Line::default() };
             if self.wants(&line) {
                 let work = kernel.work(&Mesh::single())?;

@@ -12,9 +12,8 @@ mod post;
 use calls::exchange;
 use post::Post;
 use shardc_ir::dtype::DType;
-use shardc_ir::kernel::{
-    AttentionGrad, AttentionMask, Bundle, Collective, Gather, Kernel, Map, MaxPoolGrad, MemberKernel, ScatterAdd, Source,
-};
+use shardc_ir::kernel::signature::Operand;
+use shardc_ir::kernel::{Bundle, Collective, Gather, Kernel, Map, MemberKernel, ScatterAdd, Source};
 use shardc_ir::mesh::AxisId;
 use shardc_ir::plan::{Buffer, BufferKind, HostScalar, Program, Row, Step, View, When};
 use shardc_ir::types::{Tensor, Type};
@@ -267,7 +266,9 @@ impl<'p> Rank<'p> {
     }
 
     fn kernel(&mut self, step: &Step, time: u64) -> Result<(), String> {
-        let (read_types, write_types) = operand_types(&step.kernel);
+        let signature = step.kernel.signature(&self.program.mesh).map_err(|why| why.to_string())?;
+        let types = |operands: &[Operand]| operands.iter().map(|operand| operand.dtype).collect::<Vec<_>>();
+        let (read_types, write_types) = (types(&signature.reads), types(&signature.writes));
         if (read_types.len(), write_types.len()) != (step.reads.len(), step.writes.len()) {
             return Err("has other operands".into());
         }
@@ -386,62 +387,6 @@ fn indices_in_range(g: &Gather, indices: &[f64]) -> Result<(), String> {
     let total = g.total_rows as f64;
     let used = indices.get(..(g.batch * g.count) as usize).ok_or("reads too far")?;
     if used.iter().all(|i| *i >= -total && *i < total) { Ok(()) } else { Err("has an index of no row".into()) }
-}
-
-/// The element types of what a kernel reads and writes.
-fn operand_types(kernel: &Kernel) -> (Vec<DType>, Vec<DType>) {
-    let of_map = |map: &Map| (map.inputs.iter().map(|i| i.dtype).collect(), map.outputs.clone());
-    match kernel {
-        Kernel::Map(map) => of_map(map),
-        Kernel::Reduce(reduce) => of_map(&reduce.map),
-        Kernel::Bundle(bundle) => {
-            let (mut reads, mut writes) = (BTreeMap::new(), vec![]);
-            for member in &bundle.members {
-                let (own, made) = of_map(member.kernel.map());
-                for (source, dtype) in member.reads.iter().zip(own) {
-                    if let Source::Read(at) = source {
-                        reads.insert(*at, dtype);
-                    }
-                }
-                writes.extend(made);
-            }
-            (reads.into_values().collect(), writes)
-        }
-        Kernel::Rowwise(r) => {
-            use shardc_ir::kernel::RowProgram::*;
-            let (reads, writes) = match r.program {
-                Softmax => (1, 1),
-                SoftmaxGrad => (2, 1),
-                LayerNorm { .. } => (3, 3),
-                LayerNormGrad => (5, 1),
-                RmsNorm { .. } => (2, 2),
-                RmsNormGrad => (4, 1),
-                Rotary { .. } => (3, 1),
-            };
-            (vec![r.dtype; reads], vec![r.dtype; writes])
-        }
-        Kernel::Contract(c) => (vec![c.dtype; 2], vec![c.result]),
-        Kernel::Attention(a) | Kernel::AttentionGrad(AttentionGrad(a)) => {
-            let mut reads = vec![a.dtype; 3];
-            if let AttentionMask::Operand { dtype, .. } = a.mask {
-                reads.push(dtype);
-            }
-            if matches!(kernel, Kernel::AttentionGrad(_)) {
-                reads.extend([a.dtype, a.dtype.computed(), a.dtype]);
-                return (reads, vec![a.dtype; 3]);
-            }
-            (reads, vec![a.dtype, a.dtype.computed()])
-        }
-        Kernel::Conv(c) => (vec![c.dtype; 2], vec![c.dtype]),
-        Kernel::MaxPool(p) => (vec![p.dtype], vec![p.dtype]),
-        Kernel::MaxPoolGrad(MaxPoolGrad(p)) => (vec![p.dtype; 2], vec![p.dtype]),
-        Kernel::Move(m) => (vec![m.dtype], vec![m.dtype]),
-        Kernel::Gather(g) => (vec![g.dtype, DType::I64], vec![g.dtype]),
-        Kernel::ScatterAdd(ScatterAdd(g)) => (vec![DType::I64, g.dtype], vec![g.dtype]),
-        Kernel::Fill(fill) => (vec![], vec![fill.dtype]),
-        Kernel::Random(_) => (vec![DType::I64, DType::F64], vec![DType::Bool]),
-        Kernel::Collective(c) => (vec![c.dtype], vec![c.dtype]),
-    }
 }
 
 fn decode(bytes: &[u8], dtype: DType) -> Result<Vec<f64>, String> {

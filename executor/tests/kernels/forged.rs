@@ -1,6 +1,5 @@
 //! Kernels that no compiler would write are refused.
 
-use crate::mesh;
 use shardc_executor::cpu::prepare;
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::*;
@@ -8,6 +7,7 @@ use shardc_ir::mesh::AxisId;
 use shardc_ir::position::*;
 use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::scalar::{Instr, ScalarProgram, Unary};
+use shardc_testkit::reference::draw::mesh;
 
 #[test]
 fn forged_kernels_are_refused() {

@@ -11,8 +11,6 @@ mod products;
 mod reduce;
 mod windows;
 
-use crate::drawings::random_drawing;
-use crate::products::random_attention;
 use crate::windows::square;
 use shardc_executor::cpu::element::{Slice, SliceMut};
 use shardc_executor::cpu::threads::Threads;
@@ -21,68 +19,14 @@ use shardc_executor::tensor::Tensor;
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::signature::row_major;
 use shardc_ir::kernel::*;
-use shardc_ir::mesh::Mesh;
 use shardc_ir::position::*;
 use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::scalar::{Binary, Instr, ScalarProgram, Unary};
-use shardc_testkit::{random, reference};
-
-/// Numbers that are the same in every run, of the kinds that kernels take.
-pub(crate) struct Random(random::Random);
-
-impl Random {
-    pub(crate) fn new(seed: u64) -> Random {
-        Random(random::Random(seed))
-    }
-
-    pub(crate) fn below(&mut self, n: u64) -> u64 {
-        self.0.below(n as usize) as u64
-    }
-
-    pub(crate) fn size(&mut self) -> u64 {
-        [1, 2, 3, 4, 5, 7, 16, 33][self.below(8) as usize]
-    }
-
-    /// In -2..2, with a short binary fraction, so that f32 holds it.
-    pub(crate) fn value(&mut self) -> f64 {
-        (self.below(4097) as f64 - 2048.0) / 1024.0
-    }
-
-    pub(crate) fn values(&mut self, dtype: DType, n: u64) -> Vec<f64> {
-        (0..n)
-            .map(|_| match dtype {
-                DType::Bool => self.below(2) as f64,
-                DType::I64 => self.below(9) as f64 - 4.0,
-                // A shorter fraction, that bf16 holds.
-                DType::BF16 | DType::F16 => (self.below(257) as f64 - 128.0) / 64.0,
-                _ => self.value(),
-            })
-            .collect()
-    }
-
-    pub(crate) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[self.below(from.len() as u64) as usize]
-    }
-
-    /// A random permutation of dimensions: strides of a dense layout in another order.
-    pub(crate) fn permuted_strides(&mut self, shape: &[u64]) -> Vec<i64> {
-        let mut order: Vec<usize> = (0..shape.len()).collect();
-        for i in (1..order.len()).rev() {
-            order.swap(i, self.below(i as u64 + 1) as usize);
-        }
-        let mut strides = vec![0; shape.len()];
-        let mut stride = 1;
-        for d in order {
-            strides[d] = stride;
-            stride *= shape[d] as i64;
-        }
-        strides
-    }
-}
-
-pub(crate) fn mesh() -> Mesh {
-    Mesh::new([("dp".to_string(), 2), ("tp".to_string(), 3)], 2)
-}
+use shardc_testkit::reference::draw::{COORDINATES, Draw, mesh};
+use shardc_testkit::reference::{self, attention, random};
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
 
 fn bytes(dtype: DType, values: &[f64]) -> Vec<u8> {
     Tensor::from_f64(&[values.len() as u64], values).cast(dtype).bytes
@@ -131,48 +75,46 @@ pub(crate) fn launch(kernel: &Kernel, reads: &[Vec<f64>], coordinates: &[u64], t
     signature.writes.iter().zip(&results).map(read).collect()
 }
 
-/// Compares a kernel with its reference; `scale` is how large the terms are that were added up.
-/// Elements that the reference does not write are 0 there, and anything here.
-pub(crate) fn check(kernel: &Kernel, reads: &[Vec<f64>], coordinates: &[u64], tolerance: f64) {
+/// What no kernel computes.
+const UNWRITTEN: f64 = -1e300;
+
+/// Compares a kernel with its reference, wherever that writes: a result may miss so much of itself
+/// and of 1.
+pub(crate) fn check(kernel: &Kernel, reads: &[Vec<f64>], tolerance: f64) {
     let signature = kernel.signature(&mesh()).unwrap();
-    let zeros = signature.writes.iter().map(|w| vec![0.0; w.elements as usize]).collect();
-    let want = reference::run(kernel, reads, zeros, coordinates);
-    let got = launch(kernel, reads, coordinates, Threads(1));
+    let before = signature.writes.iter().map(|w| vec![UNWRITTEN; w.elements as usize]).collect();
+    let want = reference::run(kernel, reads, before, &COORDINATES);
+    let got = launch(kernel, reads, &COORDINATES, Threads(1));
     for (o, (want, got)) in want.iter().zip(&got).enumerate() {
-        for (i, (want, got)) in want.iter().zip(got).enumerate() {
-            let same = want == got || (want.is_nan() && got.is_nan()) || (got.is_nan() && *want == 0.0);
+        for (i, (want, got)) in want.iter().zip(got).enumerate().filter(|(_, (want, _))| **want != UNWRITTEN) {
+            let same = want == got || (want.is_nan() && got.is_nan());
             let close = (want - got).abs() <= tolerance * (1.0 + want.abs());
             assert!(same || close, "result {o}[{i}] is {got}, not {want}\n{kernel:?}");
         }
     }
 }
 
-pub(crate) fn tolerance(dtype: DType) -> f64 {
-    if dtype == DType::F64 { 1e-12 } else { 4e-6 }
-}
-
-pub(crate) fn operands(random: &mut Random, kernel: &Kernel) -> Vec<Vec<f64>> {
-    let signature = kernel.signature(&mesh()).unwrap();
-    signature.reads.iter().map(|operand| random.values(operand.dtype, operand.elements)).collect()
-}
-
-/// A shape of up to 4 dimensions and a few thousand elements.
-pub(crate) fn random_shape(random: &mut Random) -> Vec<u64> {
-    let mut room = 4000;
-    let mut sizes = |random: &mut Random| {
-        let size = random.size();
-        let size = if size <= room { size } else { 1 };
-        room /= size;
-        size
-    };
-    (0..random.below(5)).map(|_| sizes(random)).collect()
-}
-
-pub(crate) const COORDINATES: [u64; 3] = [1, 2, 1];
-
 /// A run on one thread.
 pub(crate) fn run<'a>(reads: &'a [Slice<'a>], writes: Vec<SliceMut<'a>>) -> Arguments<'a> {
     Arguments { reads, writes, coordinates: &COORDINATES, threads: Threads(1) }
+}
+
+/// Collectives alone have no instances: they are tried among ranks.
+#[test]
+fn random_instances_of_every_form() {
+    let (next, empty) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let work = || {
+        while let Some(instances) = reference::INSTANCES.get(next.fetch_add(1, Relaxed)) {
+            let mut count = 0;
+            instances(&mut |kernel, reads, tolerance| {
+                check(kernel, reads, tolerance);
+                count += 1;
+            });
+            empty.fetch_add(usize::from(count == 0), Relaxed);
+        }
+    };
+    thread::scope(|scope| (0..2).for_each(|_| drop(scope.spawn(work))));
+    assert_eq!(empty.into_inner(), 1, "forms without random instances");
 }
 
 #[test]
@@ -204,7 +146,7 @@ fn updates_in_place() {
 /// Any number of threads gives the same bits, for sizes that are shared out.
 #[test]
 fn threads_change_nothing() {
-    let mut random = Random::new(9);
+    let mut draw = Draw::new(9);
     let gelu = |shape: Vec<u64>| Map {
         compute: DType::F32,
         inputs: vec![
@@ -247,7 +189,7 @@ fn threads_change_nothing() {
         k: [130 * 32, 16, 32],
         v: [130 * 32, 16, 32],
         o: [130 * 64, 16, 64],
-        ..random_attention(&mut random, DType::F32)
+        ..attention::drawn(&mut draw, DType::F32)
     };
     let gather = Gather {
         dtype: DType::F32,
@@ -296,14 +238,14 @@ fn threads_change_nothing() {
         }),
         Kernel::Gather(gather.clone()),
         Kernel::ScatterAdd(ScatterAdd(gather)),
-        random_drawing(&mut random, vec![7, 301, 66]),
-        random_drawing(&mut random, vec![400_001]),
+        random::drawn(&mut draw, vec![7, 301, 66]),
+        random::drawn(&mut draw, vec![400_001]),
     ];
     for kernel in others.into_iter().chain(convolutions).chain(pools) {
-        let mut reads = operands(&mut random, &kernel);
+        let mut reads = draw.operands(&kernel);
         for (values, operand) in reads.iter_mut().zip(kernel.signature(&mesh()).unwrap().reads) {
             if operand.dtype == DType::I64 {
-                values.iter_mut().for_each(|v| *v = random.below(50) as f64);
+                values.iter_mut().for_each(|v| *v = draw.below(50) as f64);
             }
         }
         let one = launch(&kernel, &reads, &COORDINATES, Threads(1));

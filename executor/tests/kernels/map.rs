@@ -1,123 +1,12 @@
 //! Elementwise programs: every scalar function, constants, casts, integers.
 
-use crate::{COORDINATES, Random, check, launch, operands, random_shape, tolerance};
+use crate::{check, launch};
 use shardc_executor::cpu::threads::Threads;
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::*;
-use shardc_ir::mesh::AxisId;
 use shardc_ir::ops::elementwise::UnaryFn;
-use shardc_ir::position::*;
-use shardc_ir::scalar::unary::EVERYWHERE;
 use shardc_ir::scalar::{Binary, Instr, ProgramWriter, ScalarProgram, Unary};
-
-/// Functions that take any number.
-fn unary() -> Vec<Unary> {
-    Unary::ALL.into_iter().filter(|f| f.facts().domain == EVERYWHERE).collect()
-}
-
-const BINARY: [Binary; 11] = [
-    Binary::Add,
-    Binary::Sub,
-    Binary::Mul,
-    Binary::Max,
-    Binary::Min,
-    Binary::Eq,
-    Binary::Lt,
-    Binary::Le,
-    Binary::And,
-    Binary::Or,
-    Binary::Xor,
-];
-
-/// A random elementwise kernel. Steps of a function (floor, comparisons) are only taken of exact
-/// values: of inputs.
-pub(crate) fn random_map(random: &mut Random, compute: DType, shape: Vec<u64>) -> Map {
-    let inputs: Vec<MapInput> = (0..1 + random.below(3))
-        .map(|_| {
-            let dtype = if random.below(4) == 0 { random.pick(&DType::ALL) } else { compute };
-            let dtype = if compute == DType::F32 && dtype == DType::F64 { DType::F32 } else { dtype };
-            let mut strides = random.permuted_strides(&shape);
-            if random.below(2) == 0 {
-                strides = random.permuted_strides(&shape.iter().rev().copied().collect::<Vec<_>>());
-                strides = shape
-                    .iter()
-                    .rev()
-                    .scan(1, |s, n| {
-                        let now = *s;
-                        *s *= *n as i64;
-                        Some(now)
-                    })
-                    .collect::<Vec<_>>();
-                strides.reverse();
-            }
-            for stride in &mut strides {
-                if random.below(4) == 0 {
-                    *stride = 0;
-                }
-            }
-            MapInput { dtype, strides }
-        })
-        .collect();
-    let count = inputs.len() as u16;
-    let mut code = vec![];
-    let mut exact: Vec<u16> = (0..count).collect();
-    for _ in 0..random.below(6) {
-        let registers = count + code.len() as u16;
-        let any = |random: &mut Random| random.below(u64::from(registers)) as u16;
-        let instr = match random.below(8) {
-            0 => Instr::Const(random.value()),
-            1 if !shape.is_empty() => Instr::Index(random.below(shape.len() as u64) as u16),
-            2 => Instr::Select(random.pick(&exact), any(random), any(random)),
-            3 | 4 => {
-                let f = random.pick(&unary());
-                let stepped = matches!(f, Unary::Sign | Unary::Floor | Unary::Ceil | Unary::Round | Unary::Not);
-                let of = if stepped || f == Unary::Exp { random.pick(&exact) } else { any(random) };
-                Instr::Unary(f, of)
-            }
-            _ => {
-                let f = random.pick(&BINARY);
-                let stepped = f.is_logical();
-                let mut operand = || if stepped { random.pick(&exact) } else { random.below(u64::from(registers)) as u16 };
-                Instr::Binary(f, operand(), operand())
-            }
-        };
-        if matches!(instr, Instr::Const(_) | Instr::Index(_)) {
-            exact.push(registers);
-        }
-        code.push(instr);
-    }
-    let registers = count + code.len() as u16;
-    let outputs: Vec<u16> = (0..1 + random.below(2)).map(|_| random.below(u64::from(registers)) as u16).collect();
-    let dims: Vec<u16> = code.iter().filter_map(|i| if let Instr::Index(d) = i { Some(*d) } else { None }).collect();
-    let mut origins: Vec<(u16, Origin)> = vec![];
-    for d in dims {
-        if random.below(2) == 0 && origins.iter().all(|(of, _)| *of != d) {
-            let offset = Offset { base: 1, terms: vec![(AxisId(1), 40), (AxisId(2), 7)] };
-            origins.push((d, Origin { offset, ..Origin::whole(shape[d as usize]) }));
-        }
-    }
-    let results = outputs.len();
-    Map {
-        compute,
-        shape,
-        inputs,
-        program: ScalarProgram { inputs: count, code, outputs },
-        outputs: vec![compute; results],
-        origins,
-    }
-}
-
-#[test]
-fn map() {
-    let mut random = Random::new(1);
-    for case in 0..1500 {
-        let compute = if case % 2 == 0 { DType::F64 } else { DType::F32 };
-        let shape = random_shape(&mut random);
-        let kernel = Kernel::Map(random_map(&mut random, compute, shape));
-        let reads = operands(&mut random, &kernel);
-        check(&kernel, &reads, &COORDINATES, if compute == DType::F64 { 1e-12 } else { 1e-5 });
-    }
-}
+use shardc_testkit::reference::draw::{COORDINATES, Draw, tolerance};
 
 /// The program of every function and activation gives its value by definition.
 #[test]
@@ -159,10 +48,10 @@ fn map_functions_that_need_chosen_arguments() {
             let last = 1 + code.len() as u16;
             let program = ScalarProgram { inputs: 2, code: code.clone(), outputs: vec![last] };
             let map = Map { compute: dtype, shape: shape.clone(), inputs, program, outputs: vec![dtype], origins: vec![] };
-            let mut random = Random::new(3);
+            let mut random = Draw::new(3);
             let fraction: Vec<f64> = (0..2100).map(|_| (random.below(1024) as f64 + 0.5) / 1024.0).collect();
             let first = fraction.iter().map(|f| f64::from((low + (high - low) * f) as f32)).collect();
-            check(&Kernel::Map(map), &[first, random.values(dtype, 2100)], &COORDINATES, tolerance(dtype) * 4.0);
+            check(&Kernel::Map(map), &[first, random.values(dtype, 2100)], tolerance(dtype) * 4.0);
         }
     }
 }

@@ -1,38 +1,12 @@
 //! Reductions and row programs.
 
-use crate::map::random_map;
-use crate::{COORDINATES, Random, check, launch, operands, random_shape, tolerance};
+use crate::launch;
 use shardc_executor::cpu::threads::Threads;
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::*;
 use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::scalar::{Binary, Instr, ScalarProgram};
-
-#[test]
-fn reduce() {
-    let mut random = Random::new(2);
-    for case in 0..1500 {
-        let compute = if case % 2 == 0 { DType::F64 } else { DType::F32 };
-        let mut shape = random_shape(&mut random);
-        if case % 10 == 0 {
-            shape.push(random.pick(&[1, 600, 1100, 5000]));
-        }
-        if case % 50 == 7 {
-            shape = vec![random.pick(&[300, 700]), random.pick(&[40, 1300])];
-        }
-        let mut map = random_map(&mut random, compute, shape.clone());
-        map.program.outputs.truncate(1);
-        map.outputs.truncate(1);
-        let kind = random.pick(&[ReduceKind::Sum, ReduceKind::Max, ReduceKind::Min]);
-        let reduced: Vec<bool> = shape.iter().map(|_| random.below(2) == 0).collect();
-        let accumulate = if random.below(4) == 0 { DType::F64 } else { compute };
-        let terms: u64 = shape.iter().zip(&reduced).filter(|(_, r)| **r).map(|(n, _)| *n).product();
-        let kernel = Kernel::Reduce(Reduce { map, kind, reduced, accumulate });
-        let reads = operands(&mut random, &kernel);
-        let scale = if kind == ReduceKind::Sum { terms as f64 * 30.0 } else { 30.0 };
-        check(&kernel, &reads, &COORDINATES, if compute == DType::F64 { 1e-14 } else { 1e-7 } * scale.max(30.0));
-    }
-}
+use shardc_testkit::reference::draw::{COORDINATES, mesh};
 
 #[test]
 fn reductions_of_single_elements_along_rows() {
@@ -102,28 +76,6 @@ fn long_sums_are_exact_to_a_few_ulp() {
     }
 }
 
-#[test]
-fn rowwise() {
-    let mut random = Random::new(4);
-    for case in 0..300 {
-        let dtype = if case % 2 == 0 { DType::F64 } else { DType::F32 };
-        let program = [
-            RowProgram::Softmax,
-            RowProgram::SoftmaxGrad,
-            RowProgram::LayerNorm { eps: 1e-2 },
-            RowProgram::LayerNormGrad,
-            RowProgram::RmsNorm { eps: 1e-2 },
-            RowProgram::RmsNormGrad,
-            RowProgram::Rotary { repeat: random.size(), period: random.size(), transposed: case % 4 < 2 },
-        ][case / 2 % 7];
-        let even = if let RowProgram::Rotary { .. } = program { 2 } else { 1 };
-        let width = random.pick(&[1, 2, 5, 31, 32, 33, 100, 1500]) * even;
-        let kernel = Kernel::Rowwise(Rowwise { dtype, rows: random.size(), width, program });
-        let reads = operands(&mut random, &kernel);
-        check(&kernel, &reads, &COORDINATES, tolerance(dtype) * 8.0);
-    }
-}
-
 /// Statistics of empty rows are written too: what the memory held before is not theirs.
 #[test]
 fn the_mean_of_nothing_is_not_a_number() {
@@ -143,5 +95,5 @@ fn no_rows_need_no_tables() {
     let program = |period| RowProgram::Rotary { repeat: 1, period, transposed: false };
     let kernel = |rows, period| Kernel::Rowwise(Rowwise { dtype: DType::F32, rows, width: 4, program: program(period) });
     assert_eq!(launch(&kernel(0, 0), &[vec![], vec![], vec![]], &COORDINATES, Threads(1)), [vec![0.0; 0]]);
-    assert!(kernel(2, 0).signature(&crate::mesh()).is_err());
+    assert!(kernel(2, 0).signature(&mesh()).is_err());
 }

@@ -152,6 +152,10 @@ impl Form for Attention {
     fn positions_mut(&mut self) -> Vec<Position<'_>> {
         vec![]
     }
+
+    fn everyday() -> Vec<(String, Self)> {
+        everyday().map(|(size, attention)| (format!("attention {size}"), attention)).into()
+    }
 }
 
 impl Form for AttentionGrad {
@@ -193,4 +197,32 @@ impl Form for AttentionGrad {
     fn positions_mut(&mut self) -> Vec<Position<'_>> {
         vec![]
     }
+
+    fn everyday() -> Vec<(String, Self)> {
+        everyday().map(|(size, attention)| (format!("attention grad {size}"), AttentionGrad(attention))).into()
+    }
+}
+
+/// Causal attention, of many short sequences and of a long one.
+fn everyday() -> [(&'static str, Attention); 2] {
+    let of = |batch, heads, positions, width| {
+        let strides = [if batch == 1 { 0 } else { positions * heads * width }, width, heads * width].map(|stride| stride as i64);
+        Attention {
+            dtype: DType::F32,
+            batch,
+            heads,
+            kv_heads: heads,
+            q_len: positions,
+            kv_len: positions,
+            width,
+            v_width: width,
+            scale: 0.18,
+            mask: AttentionMask::Causal,
+            q: strides,
+            k: strides,
+            v: strides,
+            o: strides,
+        }
+    };
+    [("12x4x64x32", of(12, 4, 64, 32)), ("8x1024x64", of(1, 8, 1024, 64))]
 }

@@ -15,10 +15,12 @@ use super::form::{Form, Position};
 use super::map::{Map, MapInput};
 use super::reduce::Reduce;
 use super::signature::{Operand, Signature};
+use crate::dtype::DType;
 use crate::mesh::Mesh;
 use crate::reason;
 use crate::reason::Reason;
-use crate::scalar::{Instr, ScalarProgram};
+use crate::reduce_kind::ReduceKind;
+use crate::scalar::{Binary, Instr, ScalarProgram, Unary};
 use serde::{Deserialize, Serialize};
 
 /// Kernels that are carried out row by row: row `r` of every member follows row `r` of those before
@@ -223,6 +225,25 @@ impl Bundle {
     }
 }
 
+impl Bundle {
+    /// The softmax of `[rows, width]` in f32 as a bundle: the largest number of each row, the sum of
+    /// exponentials beside it, and the shares.
+    pub fn softmax(rows: u64, width: u64) -> Bundle {
+        let (all, row): (&[i64], &[i64]) = (&[width as i64, 1], &[1, 0]);
+        let map = |inputs: &[&[i64]], code| Map::of_f32(&[rows, width], inputs, code);
+        let reduce = |kind, map| MemberKernel::Reduce(Reduce { map, kind, reduced: vec![false, true], accumulate: DType::F32 });
+        let power = vec![Instr::Binary(Binary::Sub, 0, 1), Instr::Unary(Unary::Exp, 2)];
+        let share = vec![Instr::Binary(Binary::Sub, 0, 1), Instr::Unary(Unary::Exp, 3), Instr::Binary(Binary::Div, 4, 2)];
+        let (x, top, total) = (Source::Read(0), Source::Write(0), Source::Write(1));
+        let members = vec![
+            Member { kernel: reduce(ReduceKind::Max, map(&[all], vec![])), reads: vec![x] },
+            Member { kernel: reduce(ReduceKind::Sum, map(&[all, row], power)), reads: vec![x, top] },
+            Member { kernel: MemberKernel::Map(map(&[all, row, row], share)), reads: vec![x, top, total] },
+        ];
+        Bundle { rows, members }
+    }
+}
+
 impl Form for Bundle {
     fn name(&self) -> &'static str {
         "bundle"
@@ -311,5 +332,9 @@ impl Form for Bundle {
 
     fn positions_mut(&mut self) -> Vec<Position<'_>> {
         self.members.iter_mut().flat_map(|member| member.kernel.form_mut().positions_mut()).collect()
+    }
+
+    fn everyday() -> Vec<(String, Self)> {
+        vec![("softmax in a bundle 512x4096".to_string(), Bundle::softmax(512, 4096))]
     }
 }

@@ -154,4 +154,8 @@ impl Form for Collective {
     fn positions_mut(&mut self) -> Vec<Position<'_>> {
         vec![]
     }
+
+    fn everyday() -> Vec<(String, Self)> {
+        vec![]
+    }
 }

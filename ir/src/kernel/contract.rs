@@ -47,6 +47,29 @@ impl Contract {
     }
 }
 
+impl Contract {
+    /// A product of contiguous matrices of f32.
+    pub fn of_matrices([m, n, k]: [u64; 3], a_transposed: bool, b_transposed: bool) -> Contract {
+        let dim = |size, a: u64, b: u64, c: u64| ContractDim { size, a: a as i64, b: b as i64, c: c as i64 };
+        let (am, ak) = if a_transposed { (1, m) } else { (k, 1) };
+        let (bk, bn) = if b_transposed { (1, k) } else { (n, 1) };
+        Contract {
+            dtype: DType::F32,
+            result: DType::F32,
+            batch: vec![],
+            m: vec![dim(m, am, 0, n)],
+            n: vec![dim(n, 0, bn, 1)],
+            k: vec![dim(k, ak, bk, 0)],
+        }
+    }
+
+    /// As many such products as `batch`.
+    fn of_many(batch: u64, [m, n, k]: [u64; 3], b_transposed: bool) -> Contract {
+        let outer = ContractDim { size: batch, a: (m * k) as i64, b: (n * k) as i64, c: (m * n) as i64 };
+        Contract { batch: vec![outer], ..Contract::of_matrices([m, n, k], false, b_transposed) }
+    }
+}
+
 impl Form for Contract {
     fn name(&self) -> &'static str {
         "contract"
@@ -103,5 +126,30 @@ impl Form for Contract {
 
     fn positions_mut(&mut self) -> Vec<Position<'_>> {
         vec![]
+    }
+
+    fn everyday() -> Vec<(String, Self)> {
+        let named = [
+            ("gemm nn 1024^3", Contract::of_matrices([1024, 1024, 1024], false, false)),
+            ("gemm nt 1024^3", Contract::of_matrices([1024, 1024, 1024], false, true)),
+            ("gemm tn 1024^3", Contract::of_matrices([1024, 1024, 1024], true, false)),
+            ("gemm nn 256x3072x768", Contract::of_matrices([256, 3072, 768], false, false)),
+            ("gemm nt 256x768x3072", Contract::of_matrices([256, 768, 3072], false, true)),
+            ("gemm nt 256x50257x768", Contract::of_matrices([256, 50257, 768], false, true)),
+            ("gemm nn 256x768x50257", Contract::of_matrices([256, 768, 50257], false, false)),
+            ("gemm tn 50257x768x256", Contract::of_matrices([50257, 768, 256], true, false)),
+            ("gemm tn 768x3072x256", Contract::of_matrices([768, 3072, 256], true, false)),
+            ("gemm nt 256x3072x768", Contract::of_matrices([256, 3072, 768], false, true)),
+            ("gemm nt 512x1408x512", Contract::of_matrices([512, 1408, 512], false, true)),
+            ("gemm tn 1408x512x512", Contract::of_matrices([1408, 512, 512], true, false)),
+            ("gemm nn 768x512x128", Contract::of_matrices([768, 512, 128], false, false)),
+            ("gemm nn 768x128x512", Contract::of_matrices([768, 128, 512], false, false)),
+            ("gemm nt 768x128x512", Contract::of_matrices([768, 128, 512], false, true)),
+            ("gemm tn 128x512x768", Contract::of_matrices([128, 512, 768], true, false)),
+            ("gemm nn 768x384x128", Contract::of_matrices([768, 384, 128], false, false)),
+            ("gemm nt 48 of 64x64x32", Contract::of_many(48, [64, 64, 32], true)),
+            ("gemm nn 48 of 64x32x64", Contract::of_many(48, [64, 32, 64], false)),
+        ];
+        named.map(|(what, contract)| (what.to_string(), contract)).into()
     }
 }

@@ -2,7 +2,7 @@
 
 use super::form::{Form, Position};
 use super::signature::{Signature, counted, float, product};
-use super::window::{WindowDim, planes};
+use super::window::{WindowDim, planes, square};
 use crate::dtype::DType;
 use crate::mesh::Mesh;
 use crate::reason::Reason;
@@ -82,5 +82,32 @@ impl Form for Conv {
 
     fn positions_mut(&mut self) -> Vec<Position<'_>> {
         vec![]
+    }
+
+    fn everyday() -> Vec<(String, Self)> {
+        // Groups, channels of a group, window.
+        let cases = [
+            ("3>64 7x7/2 64", 1, [3, 64], square(64, 7, 2)),
+            ("64>64 3x3 16", 1, [64, 64], square(16, 3, 1)),
+            ("64>128 3x3/2 16", 1, [64, 128], square(16, 3, 2)),
+            ("64>128 1x1/2 16", 1, [64, 128], square(16, 1, 2)),
+            ("128>128 3x3 8", 1, [128, 128], square(8, 3, 1)),
+            ("256>256 3x3 4", 1, [256, 256], square(4, 3, 1)),
+            ("512>512 3x3 2", 1, [512, 512], square(2, 3, 1)),
+            ("128>512 1x1 28", 1, [128, 512], square(28, 1, 1)),
+            ("depthwise 960 3x3 2", 960, [1, 1], square(2, 3, 1)),
+            ("depthwise 384 3x3 4", 384, [1, 1], square(4, 3, 1)),
+            ("depthwise 192 3x3 8", 192, [1, 1], square(8, 3, 1)),
+            ("depthwise 96 3x3 28", 96, [1, 1], square(28, 3, 1)),
+            ("depthwise 96 3x3/2 28", 96, [1, 1], square(28, 3, 2)),
+            ("depthwise 96 7x7 28", 96, [1, 1], square(28, 7, 1)),
+            ("grouped 32x4 3x3 14", 32, [4, 4], square(14, 3, 1)),
+        ];
+        let results = [("", ConvResult::Output), (" dx", ConvResult::Input), (" dw", ConvResult::Weight)];
+        let each = |(name, groups, [inputs, outputs], window): (&str, u64, [u64; 2], Vec<WindowDim>)| {
+            let of = |result| Conv { dtype: DType::F32, result, batch: 16, groups, inputs, outputs, window: window.clone() };
+            results.map(|(what, result)| (format!("conv {name}{what}"), of(result)))
+        };
+        cases.into_iter().flat_map(each).collect()
     }
 }

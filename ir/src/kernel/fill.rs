@@ -46,4 +46,8 @@ impl Form for Fill {
     fn positions_mut(&mut self) -> Vec<Position<'_>> {
         vec![]
     }
+
+    fn everyday() -> Vec<(String, Self)> {
+        vec![("fill 4M".to_string(), Fill { dtype: DType::F32, count: 4 << 20, value: 0.0 })]
+    }
 }

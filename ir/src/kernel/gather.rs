@@ -76,6 +76,12 @@ impl Form for Gather {
     fn positions_mut(&mut self) -> Vec<Position<'_>> {
         vec![Position::of(&mut self.origin)]
     }
+
+    fn everyday() -> Vec<(String, Self)> {
+        let origin = Origin::whole(65);
+        let gather = Gather { dtype: DType::F32, batch: 1, outer: 1, rows: 65, total_rows: 65, inner: 128, count: 768, origin };
+        vec![("gather 768x128".to_string(), gather)]
+    }
 }
 
 impl Form for ScatterAdd {
@@ -110,5 +116,10 @@ impl Form for ScatterAdd {
 
     fn positions_mut(&mut self) -> Vec<Position<'_>> {
         self.0.positions_mut()
+    }
+
+    fn everyday() -> Vec<(String, Self)> {
+        let of = |(_, gather)| ("scatter add 768x128".to_string(), ScatterAdd(gather));
+        Gather::everyday().into_iter().map(of).collect()
     }
 }

@@ -7,7 +7,7 @@ use crate::mesh::Mesh;
 use crate::position::Origin;
 use crate::reason;
 use crate::reason::Reason;
-use crate::scalar::ScalarProgram;
+use crate::scalar::{Binary, Instr, ScalarProgram, Unary};
 use serde::{Deserialize, Serialize};
 
 /// A fused elementwise program over broadcast inputs. Operands: the inputs, then the outputs.
@@ -50,6 +50,22 @@ impl Map {
         let inputs = self.inputs.iter().map(|input| Some(MapInput { dtype: input.dtype, strides: vec![step(input)?] }));
         let inputs = inputs.collect::<Option<_>>()?;
         self.origins.is_empty().then(|| Map { shape: vec![self.shape.iter().product()], inputs, ..self.clone() })
+    }
+}
+
+impl Map {
+    /// A program of f32 with one result, the last instruction's, over inputs with these strides.
+    pub fn of_f32(shape: &[u64], strides: &[&[i64]], code: Vec<Instr>) -> Map {
+        let inputs = strides.len() as u16;
+        let input = |strides: &&[i64]| MapInput { dtype: DType::F32, strides: strides.to_vec() };
+        Map {
+            compute: DType::F32,
+            shape: shape.to_vec(),
+            inputs: strides.iter().map(input).collect(),
+            program: ScalarProgram { inputs, outputs: vec![inputs + code.len() as u16 - 1], code },
+            outputs: vec![DType::F32],
+            origins: vec![],
+        }
     }
 }
 
@@ -104,4 +120,103 @@ impl Form for Map {
     fn positions_mut(&mut self) -> Vec<Position<'_>> {
         self.origins.iter_mut().map(|(_, origin)| Position::of(origin)).collect()
     }
+
+    fn everyday() -> Vec<(String, Self)> {
+        use Binary::{Add, Mul, Sub};
+        let (wide, images) = ([768, 512], [16, 64, 1024]);
+        let (rows, channel): (&[i64], &[i64]) = (&[512, 1], &[0, 1, 0]);
+        let add = |shape: &[u64], strides: [&[i64]; 2]| Map::of_f32(shape, &strides, vec![Instr::Binary(Add, 0, 1)]);
+        let normalise = vec![Instr::Binary(Sub, 0, 1), Instr::Binary(Mul, 4, 2), Instr::Binary(Add, 5, 3)];
+        let normalised = Map::of_f32(&images, &[&[64 * 1024, 1024, 1], channel, channel, channel], normalise);
+        let named = [
+            ("batch norm map 16x64x1024", normalised),
+            ("map gelu tanh 768x512", Map::of_f32(&wide, &[rows], gelu())),
+            ("map gelu grad 768x512", Map::of_f32(&wide, &[rows, rows], gelu_grad())),
+            ("map add 768x128", add(&[768, 128], [&[128, 1], &[128, 1]])),
+            ("map add 4M", add(&[4 << 20], [&[1], &[1]])),
+            ("map add bias 768x512", add(&wide, [rows, &[0, 1]])),
+            ("map add transposed 768x512", add(&wide, [rows, &[1, 768]])),
+            ("map add 16M", add(&[16 << 20], [&[1], &[1]])),
+            ("map add of 128", add(&[128], [&[1], &[1]])),
+            ("map add of 1", add(&[1], [&[1], &[1]])),
+            ("adam 800k", adam(800_000)),
+            ("adam 16M", adam(16 << 20)),
+        ];
+        named.map(|(what, map)| (what.to_string(), map)).into()
+    }
+}
+
+/// GELU by the hyperbolic tangent.
+fn gelu() -> Vec<Instr> {
+    use Binary::{Add, Mul};
+    vec![
+        Instr::Binary(Mul, 0, 0),
+        Instr::Binary(Mul, 1, 0),
+        Instr::Const(0.044715),
+        Instr::Binary(Mul, 2, 3),
+        Instr::Binary(Add, 0, 4),
+        Instr::Const(0.797_884_560_8),
+        Instr::Binary(Mul, 5, 6),
+        Instr::Unary(Unary::Tanh, 7),
+        Instr::Const(1.0),
+        Instr::Binary(Add, 8, 9),
+        Instr::Binary(Mul, 10, 0),
+        Instr::Const(0.5),
+        Instr::Binary(Mul, 11, 12),
+    ]
+}
+
+/// `dy * (0.5 (1 + t) + 0.5 x (1 - t^2) u')`, `t = tanh(u)`.
+fn gelu_grad() -> Vec<Instr> {
+    use Binary::{Add, Mul, Sub};
+    vec![
+        Instr::Binary(Mul, 0, 0),
+        Instr::Const(0.035677),
+        Instr::Binary(Mul, 2, 3),
+        Instr::Const(0.797_884_560_8),
+        Instr::Binary(Add, 4, 5),
+        Instr::Binary(Mul, 6, 0),
+        Instr::Unary(Unary::Tanh, 7),
+        Instr::Binary(Mul, 8, 8),
+        Instr::Const(1.0),
+        Instr::Binary(Sub, 10, 9),
+        Instr::Const(3.0),
+        Instr::Binary(Mul, 4, 12),
+        Instr::Binary(Add, 13, 5),
+        Instr::Binary(Mul, 11, 14),
+        Instr::Binary(Mul, 15, 0),
+        Instr::Binary(Add, 16, 8),
+        Instr::Binary(Add, 17, 10),
+        Instr::Const(0.5),
+        Instr::Binary(Mul, 18, 19),
+        Instr::Binary(Mul, 20, 1),
+    ]
+}
+
+/// A step of Adam over `n` numbers.
+fn adam(n: u64) -> Map {
+    use Binary::{Add, Div, Mul, Sub};
+    // Inputs: p, g, m, v, lr.
+    let code = vec![
+        Instr::Const(0.9),
+        Instr::Binary(Mul, 2, 5),
+        Instr::Const(0.1),
+        Instr::Binary(Mul, 1, 7),
+        Instr::Binary(Add, 6, 8),
+        Instr::Const(0.95),
+        Instr::Binary(Mul, 3, 10),
+        Instr::Binary(Mul, 1, 1),
+        Instr::Const(0.05),
+        Instr::Binary(Mul, 12, 13),
+        Instr::Binary(Add, 11, 14),
+        Instr::Unary(Unary::Sqrt, 15),
+        Instr::Const(1e-8),
+        Instr::Binary(Add, 16, 17),
+        Instr::Binary(Div, 9, 18),
+        Instr::Binary(Mul, 19, 4),
+        Instr::Binary(Sub, 0, 20),
+    ];
+    let program = ScalarProgram { inputs: 5, code, outputs: vec![21, 9, 15] };
+    let each: &[i64] = &[1];
+    Map { program, outputs: vec![DType::F32; 3], ..Map::of_f32(&[n], &[each, each, each, each, &[0]], vec![]) }
 }

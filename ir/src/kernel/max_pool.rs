@@ -2,7 +2,7 @@
 
 use super::form::{Form, Position};
 use super::signature::{Signature, counted, float, product};
-use super::window::{WindowDim, planes};
+use super::window::{WindowDim, planes, square};
 use crate::dtype::DType;
 use crate::mesh::Mesh;
 use crate::reason::Reason;
@@ -65,6 +65,11 @@ impl Form for MaxPool {
     fn positions_mut(&mut self) -> Vec<Position<'_>> {
         vec![]
     }
+
+    fn everyday() -> Vec<(String, Self)> {
+        let pool = MaxPool { dtype: DType::F32, planes: 16 * 64, window: square(32, 3, 2) };
+        vec![("max pool 1024 3x3/2 32".to_string(), pool)]
+    }
 }
 
 impl Form for MaxPoolGrad {
@@ -97,5 +102,10 @@ impl Form for MaxPoolGrad {
 
     fn positions_mut(&mut self) -> Vec<Position<'_>> {
         vec![]
+    }
+
+    fn everyday() -> Vec<(String, Self)> {
+        let of = |(_, pool)| ("max pool grad 1024 3x3/2 32".to_string(), MaxPoolGrad(pool));
+        MaxPool::everyday().into_iter().map(of).collect()
     }
 }

@@ -67,4 +67,10 @@ impl Form for Random {
     fn positions_mut(&mut self) -> Vec<Position<'_>> {
         self.origins.iter_mut().map(Position::of).collect()
     }
+
+    fn everyday() -> Vec<(String, Self)> {
+        let whole = 1 << 20;
+        let (shape, strides, origins) = (vec![whole], vec![1], vec![Origin::whole(whole)]);
+        vec![("dropout mask 1 Mi".to_string(), Random { shape, strides, origins, threshold: 1 << 29, stream: 0 })]
+    }
 }

@@ -7,6 +7,7 @@ use crate::dtype::DType;
 use crate::mesh::Mesh;
 use crate::reason::Reason;
 use crate::reduce_kind::ReduceKind;
+use crate::scalar::{Binary, Instr};
 use serde::{Deserialize, Serialize};
 
 /// A reduction of an elementwise program's one result. `map.outputs` holds the type of the result,
@@ -59,5 +60,29 @@ impl Form for Reduce {
 
     fn positions_mut(&mut self) -> Vec<Position<'_>> {
         self.map.positions_mut()
+    }
+
+    fn everyday() -> Vec<(String, Self)> {
+        let sum = |map, reduced: &[bool]| {
+            let (kind, accumulate) = (ReduceKind::Sum, DType::F32);
+            Reduce { map, kind, reduced: reduced.to_vec(), accumulate }
+        };
+        let matrix = |shape: [u64; 2], reduced| sum(Map::of_f32(&shape, &[&[shape[1] as i64, 1]], vec![]), reduced);
+        let (images, whole): (&[u64], &[i64]) = (&[16, 64, 1024], &[64 * 1024, 1024, 1]);
+        let square = vec![Instr::Binary(Binary::Sub, 0, 1), Instr::Binary(Binary::Mul, 2, 2)];
+        let (rows, columns, all, channels) = (&[false, true], &[true, false], &[true, true], &[true, false, true]);
+        let named = [
+            ("batch norm mean 16x64x1024", sum(Map::of_f32(images, &[whole], vec![]), channels)),
+            ("batch norm variance 16x64x1024", sum(Map::of_f32(images, &[whole, &[0, 1, 0]], square), channels)),
+            ("reduce columns 768x512", matrix([768, 512], columns)),
+            ("reduce columns 768x128", matrix([768, 128], columns)),
+            ("reduce rows 768x512", matrix([768, 512], rows)),
+            ("reduce rows 768x128", matrix([768, 128], rows)),
+            ("reduce all 768x512", matrix([768, 512], all)),
+            ("reduce all 4096x4096", matrix([4096, 4096], all)),
+            ("reduce rows 4096x4096", matrix([4096, 4096], rows)),
+            ("reduce columns 4096x4096", matrix([4096, 4096], columns)),
+        ];
+        named.map(|(what, reduce)| (what.to_string(), reduce)).into()
     }
 }

@@ -157,4 +157,14 @@ impl Form for Rowwise {
     fn positions_mut(&mut self) -> Vec<Position<'_>> {
         vec![]
     }
+
+    fn everyday() -> Vec<(String, Self)> {
+        let named = [
+            ("layer norm 768x128", RowProgram::LayerNorm { eps: 1e-5 }),
+            ("layer norm grad 768x128", RowProgram::LayerNormGrad),
+            ("softmax 768x128", RowProgram::Softmax),
+        ];
+        let of = |program| Rowwise { dtype: DType::F32, rows: 768, width: 128, program };
+        named.map(|(what, program)| (what.to_string(), of(program))).into()
+    }
 }

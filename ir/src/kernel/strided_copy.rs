@@ -61,4 +61,16 @@ impl Form for Move {
     fn positions_mut(&mut self) -> Vec<Position<'_>> {
         [&mut self.src_offset, &mut self.dst_offset].map(|offset| Position { offset, digits: None }).into()
     }
+
+    fn everyday() -> Vec<(String, Self)> {
+        let transpose = Move {
+            dtype: DType::F32,
+            shape: vec![1024, 1024],
+            src_offset: Offset::default(),
+            src_strides: vec![1, 1024],
+            dst_offset: Offset::default(),
+            dst_strides: vec![1024, 1],
+        };
+        vec![("transpose 1024x1024".to_string(), transpose)]
+    }
 }

@@ -28,6 +28,14 @@ pub struct WindowDim {
     pub pad: i64,
 }
 
+/// The same window over both dimensions of a square, whose results are as many as its elements
+/// where steps are of 1.
+pub(super) fn square(input: u64, kernel: u64, stride: u64) -> Vec<WindowDim> {
+    let pad = kernel / 2;
+    let output = (input + 2 * pad - kernel) / stride + 1;
+    vec![WindowDim { input, output, kernel, stride, dilation: 1, pad: pad as i64 }; 2]
+}
+
 impl WindowDim {
     /// The input that output `p` sees at tap `k`.
     pub fn source(&self, p: u64, k: u64) -> Option<u64> {

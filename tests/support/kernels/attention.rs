@@ -84,7 +84,7 @@ pub fn rounding(kernel: &Kernel, reads: &[Vec<f64>], results: &[Vec<f64>]) -> Ve
             most[1].fill(0.0);
         }
         Kernel::AttentionGrad(AttentionGrad(a)) => {
-            reference::attention_terms(a, reads, |result, to, weight, by| {
+            reference::attention::terms(a, reads, |result, to, weight, by| {
                 let scale = if result == 2 { 1.0 } else { a.scale };
                 let least = if a.dtype == DType::F16 { 2f64.powi(-25) * scale } else { 0.0 };
                 most[result][to] += (weight.abs() * half_unit(a.dtype)).max(least) * by.abs();
