@@ -32,7 +32,7 @@ macro_rules! functions {
                 Ceil ceil(x): x.ceil(), x;
                 Round round(x): x.round_ties_even(), x;
                 Not not(x): Self::truth(!x.is_true()), Self::truth(!x.is_true());
-                IsNan is_no_number(x): Self::truth(x.is_nan()), Self::truth(x.is_nan());
+                IsNan not_a_number(x): Self::truth(x.is_nan()), Self::truth(x.is_nan());
             }
             binary {
                 Add add(a, b): a + b, a.wrapping_add(b);
@@ -55,8 +55,8 @@ macro_rules! functions {
                     if rest != 0 && (rest < 0) != (b < 0) { rest + b } else { rest }
                 };
                 Eq equals(a, b): Self::truth(a == b), Self::truth(a == b);
-                Lt is_below(a, b): Self::truth(a < b), Self::truth(a < b);
-                Le is_at_most(a, b): Self::truth(a <= b), Self::truth(a <= b);
+                Lt below(a, b): Self::truth(a < b), Self::truth(a < b);
+                Le at_most(a, b): Self::truth(a <= b), Self::truth(a <= b);
                 And both(a, b): Self::truth(a.is_true() & b.is_true()), Self::truth(a.is_true() & b.is_true());
                 Or either(a, b): Self::truth(a.is_true() | b.is_true()), Self::truth(a.is_true() | b.is_true());
                 Xor only_one(a, b): Self::truth(a.is_true() ^ b.is_true()), Self::truth(a.is_true() ^ b.is_true());

@@ -226,8 +226,8 @@ impl Bundle {
 }
 
 impl Bundle {
-    /// The softmax of `[rows, width]` in f32 as a bundle: the largest number of each row, the sum of
-    /// exponentials beside it, and the shares.
+    /// The softmax of `[rows, width]` in f32 as a bundle: the largest number of each row, the sum
+    /// of exponentials beside it, and the shares.
     pub fn softmax(rows: u64, width: u64) -> Bundle {
         let (all, row): (&[i64], &[i64]) = (&[width as i64, 1], &[1, 0]);
         let map = |inputs: &[&[i64]], code| Map::of_f32(&[rows, width], inputs, code);
