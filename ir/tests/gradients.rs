@@ -19,8 +19,8 @@ const CUTS: &[&str] = &["detach"];
 
 /// Ops that no gradient is taken of and no gradient is made of, and what tests them.
 const TESTED_ELSEWHERE: &[(&str, &str)] = &[
-    ("sgd", "tests/gold.rs: training as PyTorch's"),
-    ("adam", "tests/gold.rs: training as PyTorch's"),
+    ("sgd", "tests/jobs/gold.rs: training as PyTorch's"),
+    ("adam", "tests/jobs/gold.rs: training as PyTorch's"),
     ("reshard", "passes/tests/theorem.rs: plans of many ranks against their reference"),
     ("accumulate", "passes/tests/theorem.rs: plans of many ranks against their reference"),
     ("all_reduce", "passes/tests/theorem.rs: plans of many ranks against their reference"),

@@ -1,0 +1,152 @@
+//! Small model files that ask for much: what is folded, made or decoded is bounded by what the file
+//! holds.
+
+use prost::Message;
+use shardc_frontend::onnx::{ImportOptions, Imported, import_bytes};
+use shardc_ir::ops::Op;
+use shardc_testkit::onnx::*;
+use std::path::Path;
+use tract_onnx::pb;
+use tract_onnx::pb::tensor_proto::DataType;
+
+/// A constant that `ops` make of a shape, summed and added to a linear layer.
+fn folded(shape: &[i64], ops: &[(&str, &str, &str)], tensors: Vec<pb::TensorProto>) -> pb::ModelProto {
+    let mut m = model(20);
+    input(&mut m, "x", DataType::Float, &[4, 3]);
+    initializer(&mut m, floats("w", &[3, 2], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]));
+    initializer(&mut m, ints("shape", &[shape.len() as i64], shape));
+    tensors.into_iter().for_each(|t| initializer(&mut m, t));
+    node(&mut m, "ConstantOfShape", "shape", "a", vec![]);
+    for (op, inputs, outputs) in ops {
+        node(&mut m, op, inputs, outputs, vec![]);
+    }
+    node(&mut m, "ReduceSum", "b", "sum", vec![int("keepdims", 0)]);
+    node(&mut m, "MatMul", "x w", "p", vec![]);
+    node(&mut m, "Add", "p sum", "y", vec![]);
+    output(&mut m, "y");
+    m
+}
+
+fn one(value: i64) -> pb::TensorProto {
+    ints("one", &[1], &[value])
+}
+
+/// The bytes of all constants of the graph.
+fn constant_bytes(imported: &Imported) -> u64 {
+    let constants = imported.graph.nodes().filter_map(|(_, node)| match &node.op {
+        Op::Constant(constant) => Some(constant.value.bytes.len() as u64),
+        _ => None,
+    });
+    constants.sum()
+}
+
+#[test]
+fn what_is_too_much_to_fold_is_left_for_run_time() {
+    let cases = [
+        ("a product", folded(&[8192, 8192], &[("MatMul", "a a", "b")], vec![])),
+        ("a product of small ones", folded(&[1024, 1024], &[("MatMul", "a a", "b")], vec![])),
+        ("running sums", folded(&[1 << 26], &[("CumSum", "a one", "b")], vec![one(0)])),
+        ("the largest", folded(&[1 << 26], &[("TopK", "a one", "b i")], vec![one(60)])),
+        ("one value", folded(&[1 << 28], &[("Identity", "a", "b")], vec![])),
+        ("many ops", folded(&[1 << 22], &[("Cos", "a", "c"), ("Sin", "c", "d"), ("Exp", "d", "e"), ("Log", "e", "b")], vec![])),
+    ];
+    for (name, model) in cases {
+        let imported = import_model(&model, &ImportOptions::default()).unwrap_or_else(|errors| panic!("{name}: {errors:?}"));
+        let bytes = constant_bytes(&imported);
+        assert!(bytes <= 32 << 20, "{name}: {bytes} bytes of constants");
+    }
+}
+
+#[test]
+fn what_has_no_op_at_run_time_is_refused() {
+    let range = |m: &mut pb::ModelProto| {
+        for (name, value) in [("zero", 0), ("limit", 1 << 28), ("step", 1)] {
+            initializer(m, ints(name, &[], &[value]));
+        }
+    };
+    let mut numbers = folded(&[1], &[("Range", "zero limit step", "r"), ("Cast", "r", "b")], vec![]);
+    range(&mut numbers);
+    graph(&mut numbers).node[2].attribute.push(int("to", 1));
+    for (name, model) in [
+        ("numbers", numbers),
+        ("a diagonal", folded(&[1 << 14, 1 << 14], &[("EyeLike", "a", "b")], vec![])),
+        ("a transform", {
+            let mut m = folded(&[4, 1 << 13, 1], &[("DFT", "a", "b")], vec![]);
+            graph(&mut m).node[1].attribute.push(int("axis", 1));
+            m
+        }),
+    ] {
+        let errors = import_model(&model, &ImportOptions::default()).expect_err(name);
+        assert!(errors.iter().any(|e| e.message.contains("too much for a model of this size")), "{name}: {errors:?}");
+    }
+}
+
+/// Shapes are computed from shapes after large constants have used up what there is.
+#[test]
+fn small_constants_fold_after_large_ones() {
+    let mut m = folded(&[1 << 22], &[("Cos", "a", "b")], vec![]);
+    graph(&mut m).output.clear();
+    let mut last = "b".to_string();
+    for i in 0..40 {
+        node(&mut m, "Cos", &last, &format!("c{i}"), vec![]);
+        last = format!("c{i}");
+    }
+    initializer(&mut m, ints("two", &[1], &[2]));
+    node(&mut m, "Shape", "y", "s", vec![]);
+    node(&mut m, "Mul", "s two", "t", vec![]);
+    node(&mut m, "Expand", "y s", "z", vec![]);
+    node(&mut m, "ReduceSum", &last, "all", vec![int("keepdims", 0)]);
+    node(&mut m, "Add", "z all", "out", vec![]);
+    output(&mut m, "out");
+    import_model(&m, &ImportOptions::default()).unwrap();
+}
+
+#[test]
+fn empty_messages_are_refused_before_they_are_decoded() {
+    let mut m = folded(&[1], &[("Identity", "a", "b")], vec![]);
+    let node = graph(&mut m).node.last_mut().unwrap();
+    node.attribute.extend(std::iter::repeat_n(pb::AttributeProto::default(), 1_000_000));
+    let errors = import_bytes(Path::new("test.onnx"), m.encode_to_vec(), &ImportOptions::default()).expect_err("too many");
+    assert!(errors[0].message.contains("so many and so small"), "{errors:?}");
+}
+
+#[test]
+fn attributes_that_are_no_finite_numbers_are_refused() {
+    for (op, inputs, name) in [
+        ("LayerNormalization", "y scale", "epsilon"),
+        ("Selu", "y", "gamma"),
+        ("Elu", "y", "alpha"),
+        ("LeakyRelu", "y", "alpha"),
+        ("HardSigmoid", "y", "beta"),
+    ] {
+        for number in [f32::NAN, f32::INFINITY] {
+            let mut m = folded(&[1], &[("Identity", "a", "b")], vec![]);
+            graph(&mut m).output.clear();
+            initializer(&mut m, floats("scale", &[2], &[1.0, 2.0]));
+            node(&mut m, op, inputs, "z", vec![float(name, number)]);
+            output(&mut m, "z");
+            let errors = import_model(&m, &ImportOptions::default()).expect_err("no number");
+            assert!(errors[0].message.contains(&format!("attribute `{name}` is")), "{errors:?}");
+        }
+    }
+}
+
+/// Several layers share what a small file may have written out.
+#[test]
+fn recurrent_steps_are_bounded_over_all_layers() {
+    let layers = |steps: i64, count: usize| {
+        let mut m = model(20);
+        input(&mut m, "x", DataType::Float, &[steps, 1, 2]);
+        for (name, seed) in [("w", 1), ("r", 2)] {
+            initializer(&mut m, weight(name, &[1, 2, 2], seed));
+        }
+        for layer in 0..count {
+            node(&mut m, "RNN", "x w r", &format!(" h{layer}"), vec![int("hidden_size", 2)]);
+            output(&mut m, &format!("h{layer}"));
+        }
+        import_model(&m, &ImportOptions::default())
+    };
+    layers(2000, 2).unwrap();
+    let errors = layers(2000, 3).expect_err("6,000 steps");
+    assert!(errors[0].message.contains("a sequence of 2000 steps"), "{errors:?}");
+}
