@@ -128,6 +128,24 @@ fn dependencies(manifest: &str) -> Vec<String> {
     found
 }
 
+/// A crate without tests in its sources, or without examples in its comments, is not built for them.
+#[test]
+fn what_is_not_built_for_tests_has_none() {
+    let sources = sources();
+    for (member, _) in ARROWS {
+        let manifest = read(&Path::new(member).join("Cargo.toml"));
+        for (line, marks) in [("test = false", vec!["#[test]"]), ("doctest = false", vec!["/// ```", "//! ```"])] {
+            let mut of_lib = manifest.lines().skip_while(|l| *l != "[lib]").skip(1).take_while(|l| !l.starts_with('['));
+            if of_lib.any(|l| l == line) {
+                let holds = |source: &String| source.lines().any(|l| marks.iter().any(|mark| l.trim_start().starts_with(mark)));
+                let own = sources.iter().filter(|(path, _)| path.starts_with(&format!("{member}/src/")));
+                let found: Vec<&String> = own.filter(|(_, source)| holds(source)).map(|(path, _)| path).collect();
+                assert!(found.is_empty(), "`{member}` has `{line}`, and {found:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn backends_never_hear_of_ops() {
     let is_backend = |path: &str| path.starts_with("executor/src") || path.starts_with("codegen/src");
