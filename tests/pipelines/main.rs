@@ -20,6 +20,10 @@ use serde_json::Value;
 use std::fs;
 use support::shardc;
 
+/// The program's, with which graphs are compiled twice as fast.
+#[global_allocator]
+static HEAP: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[test]
 fn pipelines_train_as_pytorch_does() {
     let mut jobs: Vec<(&str, &str, u64, &str)> = vec![("resnet", "pp=2", 1, "1f1b")];
