@@ -128,7 +128,7 @@ fn dependencies(manifest: &str) -> Vec<String> {
     found
 }
 
-/// A crate without tests in its sources, or without examples in its comments, is not built for them.
+/// Crates without tests in their sources, or examples in their comments, are not built for them.
 #[test]
 fn what_is_not_built_for_tests_has_none() {
     let sources = sources();

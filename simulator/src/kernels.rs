@@ -3,58 +3,55 @@
 use crate::cluster::{Device, KernelCost};
 use serde::{Deserialize, Serialize};
 use shardc_ir::dtype::DType;
+use shardc_ir::each_form;
 use shardc_ir::kernel::{ContractDim, Conv, ConvResult, Kernel, Work};
 use shardc_ir::mesh::Mesh;
 
-/// What kernels are told apart by: their forms, and convolutions by what they compute.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[allow(missing_docs, reason = "those of kernels are documented there")]
-pub enum Form {
-    Map,
-    Reduce,
-    Rowwise,
-    Contract,
-    Attention,
-    AttentionGrad,
-    ConvOutput,
-    ConvInput,
-    ConvWeight,
-    MaxPool,
-    MaxPoolGrad,
-    Move,
-    Gather,
-    ScatterAdd,
-    Fill,
-    Random,
-    Bundle,
+/// Makes the enum of the list of all forms: three for a convolution, and none for calls.
+macro_rules! told_apart {
+    ([$($form:ident = $pattern:pat,)*]) => {
+        /// What kernels are told apart by: their forms, and convolutions by what they compute.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(rename_all = "snake_case")]
+        #[allow(missing_docs, reason = "those of kernels are documented there")]
+        pub enum Form {
+            $($form),*
+        }
+
+        impl Form {
+            /// That of a kernel; `None` of calls.
+            pub fn of(kernel: &Kernel) -> Option<Form> {
+                match kernel {
+                    $($pattern => Some(Form::$form),)*
+                    Kernel::Collective(_) => None,
+                }
+            }
+        }
+    };
+    ([$($done:tt)*] Conv $(, $rest:ident)*) => {
+        told_apart! {
+            [
+                $($done)*
+                ConvOutput = Kernel::Conv(Conv { result: ConvResult::Output, .. }),
+                ConvInput = Kernel::Conv(Conv { result: ConvResult::Input, .. }),
+                ConvWeight = Kernel::Conv(Conv { result: ConvResult::Weight, .. }),
+            ]
+            $($rest),*
+        }
+    };
+    ([$($done:tt)*] Collective $(, $rest:ident)*) => {
+        told_apart! { [$($done)*] $($rest),* }
+    };
+    ([$($done:tt)*] $form:ident $(, $rest:ident)*) => {
+        told_apart! { [$($done)* $form = Kernel::$form(_),] $($rest),* }
+    };
+    ($($form:ident),*) => {
+        told_apart! { [] $($form),* }
+    };
 }
+each_form!(told_apart);
 
 impl Form {
-    /// That of a kernel; `None` of calls.
-    pub fn of(kernel: &Kernel) -> Option<Form> {
-        Some(match kernel {
-            Kernel::Map(_) => Form::Map,
-            Kernel::Reduce(_) => Form::Reduce,
-            Kernel::Rowwise(_) => Form::Rowwise,
-            Kernel::Contract(_) => Form::Contract,
-            Kernel::Attention(_) => Form::Attention,
-            Kernel::AttentionGrad(_) => Form::AttentionGrad,
-            Kernel::Conv(Conv { result: ConvResult::Output, .. }) => Form::ConvOutput,
-            Kernel::Conv(Conv { result: ConvResult::Input, .. }) => Form::ConvInput,
-            Kernel::Conv(Conv { result: ConvResult::Weight, .. }) => Form::ConvWeight,
-            Kernel::MaxPool(_) => Form::MaxPool,
-            Kernel::MaxPoolGrad(_) => Form::MaxPoolGrad,
-            Kernel::Move(_) => Form::Move,
-            Kernel::Gather(_) => Form::Gather,
-            Kernel::ScatterAdd(_) => Form::ScatterAdd,
-            Kernel::Fill(_) => Form::Fill,
-            Kernel::Random(_) => Form::Random,
-            Kernel::Bundle(_) => Form::Bundle,
-            Kernel::Collective(_) => return None,
-        })
-    }
-
     /// Whether its operations are products that are added up, as those of a peak are.
     pub fn is_product(self) -> bool {
         use Form::*;

@@ -1,6 +1,6 @@
 //! Whole steps of training from launch tables, every kernel executed on the host: losses and
-//! gradient norms are PyTorch's, within the tolerances for f32 of `tests/jobs/gold.rs`, and states the
-//! CPU backend's. In 16 bits, and in TF32, gradients miss those in 32 as little as the CPU
+//! gradient norms are PyTorch's, within the tolerances for f32 of `tests/jobs/gold.rs`, and states
+//! the CPU backend's. In 16 bits, and in TF32, gradients miss those in 32 as little as the CPU
 //! backend's do.
 
 use super::launched::Device;

@@ -140,6 +140,10 @@ impl Form for Attention {
         counted([pairs, self.width, 2]).saturating_add(counted([pairs, self.v_width, 2])).saturating_add(counted([pairs, 5]))
     }
 
+    fn numbers_mut(&mut self) -> Vec<&mut f64> {
+        vec![&mut self.scale]
+    }
+
     fn sizes_mut(&mut self) -> Vec<&mut u64> {
         let Attention { batch, heads, kv_heads, q_len, kv_len, width, v_width, .. } = self;
         vec![batch, heads, kv_heads, q_len, kv_len, width, v_width]
@@ -184,6 +188,10 @@ impl Form for AttentionGrad {
         let pairs = self.0.pairs();
         let products = counted([pairs, self.0.width, 6]).saturating_add(counted([pairs, self.0.v_width, 4]));
         products.saturating_add(counted([pairs, 8]))
+    }
+
+    fn numbers_mut(&mut self) -> Vec<&mut f64> {
+        self.0.numbers_mut()
     }
 
     fn sizes_mut(&mut self) -> Vec<&mut u64> {

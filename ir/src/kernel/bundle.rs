@@ -321,6 +321,10 @@ impl Form for Bundle {
         self.members.iter().map(|member| member.kernel.form().flops()).fold(0, u64::saturating_add)
     }
 
+    fn numbers_mut(&mut self) -> Vec<&mut f64> {
+        self.members.iter_mut().flat_map(|member| member.kernel.map_mut().numbers_mut()).collect()
+    }
+
     fn sizes_mut(&mut self) -> Vec<&mut u64> {
         let members = self.members.iter_mut().flat_map(|member| member.kernel.form_mut().sizes_mut());
         members.chain([&mut self.rows]).collect()

@@ -143,6 +143,10 @@ impl Form for Collective {
         0
     }
 
+    fn numbers_mut(&mut self) -> Vec<&mut f64> {
+        vec![]
+    }
+
     fn sizes_mut(&mut self) -> Vec<&mut u64> {
         self.counts.iter_mut().collect()
     }

@@ -116,6 +116,10 @@ impl Form for Contract {
         counted(dims.into_iter().flatten().map(|dim| dim.size).chain([2]))
     }
 
+    fn numbers_mut(&mut self) -> Vec<&mut f64> {
+        vec![]
+    }
+
     fn sizes_mut(&mut self) -> Vec<&mut u64> {
         self.dims_mut().map(|d| &mut d.size).collect()
     }

@@ -71,6 +71,10 @@ impl Form for Conv {
         counted([self.batch, self.groups, self.inputs, self.outputs, 2].into_iter().chain(seen))
     }
 
+    fn numbers_mut(&mut self) -> Vec<&mut f64> {
+        vec![]
+    }
+
     fn sizes_mut(&mut self) -> Vec<&mut u64> {
         let Conv { batch, groups, inputs, outputs, window, .. } = self;
         [batch, groups, inputs, outputs].into_iter().chain(window.iter_mut().flat_map(WindowDim::sizes_mut)).collect()

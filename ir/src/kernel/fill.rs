@@ -35,6 +35,10 @@ impl Form for Fill {
         0
     }
 
+    fn numbers_mut(&mut self) -> Vec<&mut f64> {
+        vec![&mut self.value]
+    }
+
     fn sizes_mut(&mut self) -> Vec<&mut u64> {
         vec![&mut self.count]
     }

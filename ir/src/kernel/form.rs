@@ -26,11 +26,14 @@ pub trait Form {
     /// not fit is the largest number.
     fn flops(&self) -> u64;
 
-    /// Instances of everyday sizes, those of small GPTs, of GPT-2 and of ResNet-18, each with what it
-    /// is: `shardc bench` times them. A form that no kernel of one rank has is none.
+    /// Instances of everyday sizes, those of small GPTs, of GPT-2 and of ResNet-18, each with what
+    /// it is: `shardc bench` times them. Calls of several ranks have none.
     fn everyday() -> Vec<(String, Self)>
     where
         Self: Sized;
+
+    /// Every number that it computes with, for tests that change one.
+    fn numbers_mut(&mut self) -> Vec<&mut f64>;
 
     /// Every size, for tests that change one.
     fn sizes_mut(&mut self) -> Vec<&mut u64>;

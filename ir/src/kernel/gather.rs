@@ -64,6 +64,10 @@ impl Form for Gather {
         0
     }
 
+    fn numbers_mut(&mut self) -> Vec<&mut f64> {
+        vec![]
+    }
+
     fn sizes_mut(&mut self) -> Vec<&mut u64> {
         let Gather { batch, outer, rows, total_rows, inner, count, .. } = self;
         vec![batch, outer, rows, total_rows, inner, count]
@@ -104,6 +108,10 @@ impl Form for ScatterAdd {
     /// An addition for each element of a row.
     fn flops(&self) -> u64 {
         counted([self.0.batch, self.0.outer, self.0.count, self.0.inner])
+    }
+
+    fn numbers_mut(&mut self) -> Vec<&mut f64> {
+        vec![]
     }
 
     fn sizes_mut(&mut self) -> Vec<&mut u64> {

@@ -109,6 +109,10 @@ impl Form for Map {
         counted(self.shape.iter().copied().chain([self.program.functions()]))
     }
 
+    fn numbers_mut(&mut self) -> Vec<&mut f64> {
+        self.program.code.iter_mut().filter_map(|i| if let Instr::Const(value) = i { Some(value) } else { None }).collect()
+    }
+
     fn sizes_mut(&mut self) -> Vec<&mut u64> {
         self.shape.iter_mut().collect()
     }

@@ -53,6 +53,10 @@ impl Form for MaxPool {
         counted(self.window.iter().map(|dim| dim.output.saturating_mul(dim.kernel)).chain([self.planes]))
     }
 
+    fn numbers_mut(&mut self) -> Vec<&mut f64> {
+        vec![]
+    }
+
     fn sizes_mut(&mut self) -> Vec<&mut u64> {
         let MaxPool { planes, window, .. } = self;
         std::iter::once(planes).chain(window.iter_mut().flat_map(WindowDim::sizes_mut)).collect()
@@ -90,6 +94,10 @@ impl Form for MaxPoolGrad {
     /// The comparisons again, and an addition for each output.
     fn flops(&self) -> u64 {
         self.0.flops().saturating_add(counted(self.0.window.iter().map(|dim| dim.output).chain([self.0.planes])))
+    }
+
+    fn numbers_mut(&mut self) -> Vec<&mut f64> {
+        vec![]
     }
 
     fn sizes_mut(&mut self) -> Vec<&mut u64> {

@@ -56,6 +56,10 @@ impl Form for Random {
         counted(self.shape.iter().copied())
     }
 
+    fn numbers_mut(&mut self) -> Vec<&mut f64> {
+        vec![]
+    }
+
     fn sizes_mut(&mut self) -> Vec<&mut u64> {
         self.shape.iter_mut().collect()
     }

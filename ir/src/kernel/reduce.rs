@@ -50,6 +50,10 @@ impl Form for Reduce {
         counted(self.map.shape.iter().copied().chain([self.map.program.functions() + 1]))
     }
 
+    fn numbers_mut(&mut self) -> Vec<&mut f64> {
+        self.map.numbers_mut()
+    }
+
     fn sizes_mut(&mut self) -> Vec<&mut u64> {
         self.map.sizes_mut()
     }

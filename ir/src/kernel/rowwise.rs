@@ -143,6 +143,13 @@ impl Form for Rowwise {
         counted([self.rows, self.width, self.program.functions()])
     }
 
+    fn numbers_mut(&mut self) -> Vec<&mut f64> {
+        match &mut self.program {
+            RowProgram::LayerNorm { eps } | RowProgram::RmsNorm { eps } => vec![eps],
+            _ => vec![],
+        }
+    }
+
     fn sizes_mut(&mut self) -> Vec<&mut u64> {
         match &mut self.program {
             RowProgram::Rotary { repeat, period, .. } => vec![&mut self.rows, &mut self.width, repeat, period],

@@ -50,6 +50,10 @@ impl Form for Move {
         0
     }
 
+    fn numbers_mut(&mut self) -> Vec<&mut f64> {
+        vec![]
+    }
+
     fn sizes_mut(&mut self) -> Vec<&mut u64> {
         self.shape.iter_mut().collect()
     }

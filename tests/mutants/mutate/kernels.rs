@@ -1,7 +1,7 @@
 //! Mutations of what a kernel computes: sizes, strides, numbers, instructions, positions.
 
 use super::{resize, step};
-use shardc_ir::kernel::{AttentionGrad, AttentionMask, Fill, Kernel, Map, Position, RowProgram, Source};
+use shardc_ir::kernel::{AttentionGrad, AttentionMask, Kernel, Map, Position, RowProgram, Source};
 use shardc_ir::mesh::AxisId;
 use shardc_ir::plan::{Program, Step};
 use shardc_ir::position::Origin;
@@ -59,33 +59,7 @@ pub(super) fn changed(value: f64, random: &mut Random) -> f64 {
 
 /// All numbers of a kernel.
 pub fn constants(kernel: &mut Kernel) -> Vec<&mut f64> {
-    let map = match kernel {
-        Kernel::Map(map) => map,
-        Kernel::Reduce(reduce) => &mut reduce.map,
-        Kernel::Bundle(bundle) => {
-            return bundle.members.iter_mut().flat_map(|member| in_program(member.kernel.map_mut())).collect();
-        }
-        Kernel::Rowwise(r) => match &mut r.program {
-            RowProgram::LayerNorm { eps } | RowProgram::RmsNorm { eps } => return vec![eps],
-            _ => return vec![],
-        },
-        Kernel::Attention(a) | Kernel::AttentionGrad(AttentionGrad(a)) => return vec![&mut a.scale],
-        Kernel::Fill(Fill { value, .. }) => return vec![value],
-        Kernel::Contract(_)
-        | Kernel::Conv(_)
-        | Kernel::MaxPool(_)
-        | Kernel::MaxPoolGrad(_)
-        | Kernel::Move(_)
-        | Kernel::Gather(_)
-        | Kernel::ScatterAdd(_)
-        | Kernel::Random(_)
-        | Kernel::Collective(_) => return vec![],
-    };
-    in_program(map).collect()
-}
-
-fn in_program(map: &mut Map) -> impl Iterator<Item = &mut f64> {
-    map.program.code.iter_mut().filter_map(|i| if let Instr::Const(value) = i { Some(value) } else { None })
+    kernel.form_mut().numbers_mut()
 }
 
 pub(super) fn change_constant(program: &mut Program, random: &mut Random) -> Option<String> {
