@@ -292,10 +292,9 @@ impl<'a> Body<'a> {
         let operand = self.index_operand(at)?;
         let (_, origin, offset) = &self.indices[operand - self.map.inputs.len()];
         let last = self.space.sizes.len().saturating_sub(1);
-        let mut local = space::offset(self.strides(operand));
-        if self.lanes > 1 && self.strides(operand)[last] != 0 {
-            local = format!("{local} + e");
-        }
+        let first = space::offset(self.strides(operand));
+        let goes_on = self.lanes > 1 && self.strides(operand)[last] != 0;
+        let local = if goes_on { format!("{first} + e") } else { first.clone() };
         let size: u64 = self.space.sizes.iter().zip(self.strides(operand)).filter(|(_, s)| **s != 0).map(|(n, _)| *n).product();
         let part = |d: &OriginDigit| {
             let part = if d.divisor == 1 { format!("({local})") } else { format!("({local}) / {}", d.divisor) };
@@ -306,7 +305,10 @@ impl<'a> Body<'a> {
         if let ([d], "0ll", "u32", "float") = (&origin.digits[..], offset.as_str(), self.index_type(), register(self.map.compute))
             && d.stride == 1
         {
-            return Some(format!("to_f32((u32)({}))", part(d)));
+            // Conversions are slow; a float holds sums of whole numbers exactly up to 2^24.
+            let adds = goes_on && d.divisor == 1 && d.size >= size && size <= 1 << 24;
+            let whole = if adds { format!("to_f32((u32)({first})) + (float)e") } else { format!("to_f32((u32)({}))", part(d)) };
+            return Some(whole);
         }
         let digits = origin.digits.iter().map(digit);
         let offset = (offset != "0ll").then(|| offset.clone());

@@ -17,7 +17,7 @@ const HELD: u64 = 32;
 impl Implements<Rowwise> for Cuda {
     fn ready(&self, rowwise: &Rowwise, _in_place: &[Option<usize>]) -> Result<Generated, Reason> {
         let signature = rowwise.signature(&self.mesh)?;
-        let Rowwise { dtype, rows, width, program } = *rowwise;
+        let Rowwise { dtype, flow, rows, width, program } = *rowwise;
         let mut function = Function::new("rowwise");
         let (reads, _) = program.operands();
         let (read_names, write_names) = names(program);
@@ -26,10 +26,10 @@ impl Implements<Rowwise> for Cuda {
                 RowExtent::Table => Accesses::chosen(&[(operand.elements, 1)]),
                 _ => Accesses::over(&[(operand.elements, 1)]),
             };
-            function.reads(name, at, dtype, operand.elements, accesses);
+            function.reads(name, at, operand.dtype, operand.elements, accesses);
         }
         for (at, (name, operand)) in write_names.iter().zip(&signature.writes).enumerate() {
-            function.writes(name, at, dtype, operand.elements, true, Accesses::over(&[(operand.elements, 1)]));
+            function.writes(name, at, operand.dtype, operand.elements, true, Accesses::over(&[(operand.elements, 1)]));
         }
         if let RowProgram::Rotary { repeat, period, transposed } = program {
             rotary(rowwise, [repeat, period], transposed, &mut function);
@@ -39,7 +39,8 @@ impl Implements<Rowwise> for Cuda {
         function.grid = [rows.div_ceil(THREADS / team), 1, 1];
         function.shared = if team == 32 { 0 } else { 8 * (THREADS / 32) as u32 };
         function.begin(THREADS);
-        let row = Row { dtype, width, team, is_held: width.div_ceil(team) <= HELD };
+        let result = if program.operands().1[0] == RowExtent::Flow { flow } else { dtype };
+        let row = Row { dtype, result, width, team, is_held: width.div_ceil(team) <= HELD };
         row.begin(rows, &mut function.text);
         row.write(program, &mut function.text);
         function.text.line("}");
@@ -63,6 +64,8 @@ fn names(program: RowProgram) -> (&'static [&'static str], &'static [&'static st
 /// How a team of threads works on a row.
 struct Row {
     dtype: DType,
+    /// The type of the first result.
+    result: DType,
     width: u64,
     team: u64,
     is_held: bool,
@@ -143,7 +146,7 @@ impl Row {
     }
 
     fn store(&self, name: &str, value: &str) -> String {
-        format!("{name}[row * {} + i] = {}({value});", self.width, conversion(self.dtype))
+        format!("{name}[row * {} + i] = {}({value});", self.width, conversion(self.result))
     }
 
     fn store_statistic(&self, name: &str, value: &str) -> String {

@@ -69,6 +69,7 @@ impl Implements<ScatterAdd> for Cuda {
             format!("{kind} sum[{columns}] = {{}};"),
             format!("for (u64 from = 0; from < {count}; from += {window}) {{"),
             "u32 own = 0;".to_owned(),
+            "#pragma unroll 4".to_owned(),
             format!("for (u32 step = 0; step < {looks}; step += 32) {{"),
             format!("u32 at = warp * {looks} + step + lane, row = {ROWS};"),
             format!("if (from + at < {count}) {{"),

@@ -82,6 +82,8 @@ pub struct Queue {
     pub all: Vec<Queued>,
     /// The parts of the step, each to be told at once; between two the host looks at the norm.
     pub parts: Vec<Bytes<usize>>,
+    /// Whether the host has all results when the first part has ended.
+    pub has_results: bool,
     /// The rows that others wait for.
     pub awaited: BTreeSet<usize>,
     /// Each product, with the address of its vector.
@@ -106,7 +108,7 @@ pub struct Resolver<'a> {
 
 impl Resolver<'_> {
     /// The calls of a table; `cut` is the turn of the program before which the host looks at the
-    /// norm of the gradients.
+    /// norm of the gradients. What the host reads is copied out before that, where it is there.
     ///
     /// # Errors
     /// If the table names what there is not.
@@ -114,11 +116,15 @@ impl Resolver<'_> {
         let program = self.place.program();
         let mut queue = Queue::default();
         let turns = Turns::of(self.place, table);
+        let mut runs: Vec<Ran<'_>> = table.runs(program.mesh.microbatches()).collect();
+        let first = cut.and_then(|cut| turns.0.iter().position(|turn| *turn >= cut));
+        let moved = first.map_or(0, |first| results_first(&mut runs[first..]));
+        queue.has_results = moved > 0;
+        let cut = first.map(|first| first + moved);
         let mut rows_of_part = BTreeSet::new();
         let mut begin = 0;
-        for (ran, turn) in table.runs(program.mesh.microbatches()).zip(turns.0) {
-            let is_cut = cut.is_some_and(|cut| queue.parts.is_empty() && turn >= cut);
-            if is_cut {
+        for (at, ran) in runs.into_iter().enumerate() {
+            if cut == Some(at) {
                 queue.parts.push(begin..queue.all.len());
                 begin = queue.all.len();
                 rows_of_part.clear();
@@ -242,6 +248,22 @@ impl Queue {
             sent.bytes_sent += ranges.iter().map(|range| range.bytes).sum::<u64>();
         }
     }
+}
+
+/// Moves the rows by which the host gets results before all others, if none of these writes what
+/// they read. How many they are.
+fn results_first(runs: &mut [Ran<'_>]) -> usize {
+    let others = runs.iter().position(|ran| matches!(ran.part, Part::End)).unwrap_or(runs.len());
+    let (before, results) = runs.split_at(others);
+    let written: Vec<Bytes<u64>> = before.iter().flat_map(|ran| ran.touches()[1].clone()).collect();
+    let mut read = results.iter().flat_map(|ran| ran.touches()[0].clone());
+    let meet = |a: &Bytes<u64>, b: &Bytes<u64>| a.start.max(b.start) < a.end.min(b.end);
+    if read.any(|read| written.iter().any(|written| meet(&read, written))) {
+        return 0;
+    }
+    let count = results.len();
+    runs.rotate_right(count);
+    count
 }
 
 /// For each run of a table's rows the number of the program's turns before it.

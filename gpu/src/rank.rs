@@ -3,14 +3,17 @@
 //!
 //! The first step is told row by row, which warms up the libraries; later ones are launched as
 //! graphs that were captured from the same rows. The host looks at the norm of the gradients before
-//! any parameter changes, so a step may have two parts, each told at once. The host waits for the
-//! end of a part by asking, so that it sees when a communicator or another rank fails meanwhile.
+//! any parameter changes, so a step may have two parts, each told at once. The host has the results
+//! of a step then, and does not wait for the second part: the next step is told behind it. It waits
+//! for the end of a part by asking, so that it sees when a communicator or another rank fails
+//! meanwhile.
 
 use crate::choices::{Choices, check};
 use crate::device::{Device, Event, Function, Graph, Module, Stream};
 use crate::groups::Groups;
 use crate::pinned::Pinned;
 use crate::queue::{Queue, Queued, Resolver, Work};
+use crate::start::check_memory;
 use crate::watch;
 use shardc_codegen::table::Table;
 use shardc_cublaslt::{Algorithm, Described, Library, Operands};
@@ -24,13 +27,15 @@ use shardc_ir::plan::{BufferId, Stream as Side};
 use shardc_ir::reason;
 use shardc_ir::reason::Reason;
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The host asks without a pause for so long, since most waits are short.
+/// The host asks without a pause for so long, and for so long before and after the moment at which
+/// it waited to the last time, since then an end is near.
 const EAGER: Duration = Duration::from_micros(200);
 
 /// Between two questions after that.
@@ -93,6 +98,10 @@ pub struct GpuRank<D: Device> {
     captures: bool,
     graphs: Vec<Graph>,
     is_warm: bool,
+    /// Whether the end of a part was not waited for yet.
+    is_under_way: Cell<bool>,
+    /// How long the host waited for the results of the last step.
+    waited: Cell<Duration>,
     /// Something failed, or the rank is not ready yet: others may never come to a proper end.
     has_failed: bool,
     /// What was sent in all whole steps.
@@ -143,6 +152,8 @@ impl<D: Device> GpuRank<D> {
             captures: graphs,
             graphs: vec![],
             is_warm: false,
+            is_under_way: Cell::new(false),
+            waited: Cell::new(Duration::ZERO),
             has_failed: true,
             traffic: TrafficTable::new(),
         };
@@ -302,8 +313,8 @@ impl<D: Device> GpuRank<D> {
         Ok(())
     }
 
-    /// Runs a part of the step, and waits for its end.
-    fn run(&mut self, number: usize) -> Result<(), Reason> {
+    /// Tells a part of the step; its end is waited for by [`GpuRank::finish`].
+    fn begin_part(&mut self, number: usize) -> Result<(), Reason> {
         let part = self.queue.parts[number].clone();
         if self.captures && self.is_warm {
             if self.graphs.len() <= number {
@@ -318,22 +329,29 @@ impl<D: Device> GpuRank<D> {
             self.tell(part)?;
         }
         let [_, end] = self.marks;
-        self.device.record(end, self.main)?;
-        self.wait_for(end)
+        self.is_under_way.set(true);
+        self.device.record(end, self.main)
     }
 
-    /// Waits for an event, as long as communicators and other ranks do not fail.
-    fn wait_for(&self, event: Event) -> Result<(), Reason> {
+    /// Waits for the end of what is under way, while communicators and other ranks do not fail.
+    fn finish(&self) -> Result<(), Reason> {
+        if !self.is_under_way.get() {
+            return Ok(());
+        }
+        let [_, end] = self.marks;
         let began = Instant::now();
         let mut looked = began;
-        while !self.device.has_come(event)? {
+        while !self.device.has_come(end)? {
             if looked.elapsed() > LOOK {
                 self.groups.are_ready(&self.device)?;
                 others_run(&self.world)?;
                 looked = Instant::now();
             }
-            if began.elapsed() > EAGER { thread::sleep(PAUSE) } else { thread::yield_now() }
+            let is_near = |moment: Duration| began.elapsed().abs_diff(moment) <= EAGER;
+            if is_near(Duration::ZERO) || is_near(self.waited.get()) { thread::yield_now() } else { thread::sleep(PAUSE) }
         }
+        self.waited.set(began.elapsed());
+        self.is_under_way.set(false);
         Ok(())
     }
 
@@ -341,23 +359,32 @@ impl<D: Device> GpuRank<D> {
         self.device.enter()?;
         let bytes = self.pinned.as_mut().ok_or("no pinned memory")?.bytes_mut();
         self.queue.pinned.write(&self.place, bytes, asked.number, &asked.batch)?;
-        for part in 0..self.queue.parts.len() {
-            self.run(part)?;
-            let is_last = part + 1 == self.queue.parts.len();
-            if let Some((_, norm)) = self.guard.filter(|_| !is_last && asked.guards.is_some())
+        self.begin_part(0)?;
+        self.finish()?;
+        let results = |rank: &Self| rank.queue.pinned.results(&rank.place, rank.pinned()?.bytes(), &asked.outputs);
+        let early = self.queue.has_results.then(|| results(self)).transpose()?;
+        for part in 1..self.queue.parts.len() {
+            if let Some((_, norm)) = self.guard.filter(|_| asked.guards.is_some())
                 && Oddity::of(self.place.program().buffer(norm)?.dtype, &self.part(norm)?).is_some()
             {
                 let outputs = asked.outputs.iter().map(|name| self.read(name)).collect::<Result<_, _>>()?;
                 return Ok(Stepped { outputs, given_up: true, timed: None });
             }
+            self.begin_part(part)?;
         }
+        let outputs = match early {
+            Some(outputs) => outputs,
+            None => {
+                self.finish()?;
+                results(self)?
+            }
+        };
         self.is_warm = true;
         for (key, sent) in &self.queue.traffic {
             let total = self.traffic.entry(key.clone()).or_default();
             total.calls += sent.calls;
             total.bytes_sent += sent.bytes_sent;
         }
-        let outputs = self.queue.pinned.results(&self.place, self.pinned()?.bytes(), &asked.outputs)?;
         Ok(Stepped { outputs, given_up: false, timed: None })
     }
 
@@ -403,6 +430,7 @@ impl<D: Device> Memory for GpuRank<D> {
     fn bytes(&self, range: Range<u64>) -> Result<Cow<'_, [u8]>, Reason> {
         inside(&range, self.arena)?;
         self.device.enter()?;
+        self.finish()?;
         let mut bytes = vec![0; (range.end - range.start) as usize];
         self.device.read(self.memory + range.start, &mut bytes, self.main)?;
         Ok(Cow::Owned(bytes))
@@ -411,6 +439,7 @@ impl<D: Device> Memory for GpuRank<D> {
     fn fill(&mut self, range: Range<u64>, fill: &mut dyn FnMut(&mut [u8])) -> Result<(), Reason> {
         inside(&range, self.arena)?;
         self.device.enter()?;
+        self.finish()?;
         let mut bytes = vec![0; (range.end - range.start) as usize];
         fill(&mut bytes);
         self.device.write(self.memory + range.start, &bytes, self.main)
@@ -418,6 +447,7 @@ impl<D: Device> Memory for GpuRank<D> {
 
     fn zero(&mut self, id: BufferId) -> Result<(), Reason> {
         self.device.enter()?;
+        self.finish()?;
         for range in self.place.ranges(id)? {
             inside(&range, self.arena)?;
             self.device.clear(self.memory + range.start, range.end - range.start, self.main)?;
@@ -445,6 +475,7 @@ impl<D: Device> Worker for GpuRank<D> {
 impl<D: Device> Drop for GpuRank<D> {
     fn drop(&mut self) {
         self.has_failed |= self.world.has_failed();
+        self.has_failed = self.has_failed || self.finish().is_err();
         let message =
             format!("rank {} did not leave its GPU and NCCL in time; the process ends without them", self.place.number());
         watch::within_patience(message, || {
@@ -464,22 +495,4 @@ pub fn others_run(world: &World) -> Result<(), Reason> {
         Some(failure) => Err(failure.fault.message.into()),
         None => Ok(()),
     }
-}
-
-/// Refuses a GPU with too little memory before any is taken.
-fn check_memory(device: &dyn Device, table: &Table) -> Result<(), Reason> {
-    let memory = device.memory()?;
-    if table.bytes() <= memory.free {
-        return Ok(());
-    }
-    let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
-    Err(reason!(
-        "the plan needs {} on a GPU ({} for its arena, {} of room for partial results), and {} has {} free of {}",
-        mib(table.bytes()),
-        mib(table.arena),
-        mib(table.workspace.end - table.workspace.start),
-        device.description().name,
-        mib(memory.free),
-        mib(memory.total),
-    ))
 }

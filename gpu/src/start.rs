@@ -269,3 +269,21 @@ fn on_each<T: Send, R: Send>(
     }
     results.into_iter().collect::<Option<_>>().ok_or_else(|| failed(None, "a rank's thread has ended".into()))
 }
+
+/// Refuses a GPU with too little memory before any is taken.
+pub(crate) fn check_memory(device: &dyn Device, table: &Table) -> Result<(), Reason> {
+    let memory = device.memory()?;
+    if table.bytes() <= memory.free {
+        return Ok(());
+    }
+    let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
+    Err(reason!(
+        "the plan needs {} on a GPU ({} for its arena, {} of room for partial results), and {} has {} free of {}",
+        mib(table.bytes()),
+        mib(table.arena),
+        mib(table.workspace.end - table.workspace.start),
+        device.description().name,
+        mib(memory.free),
+        mib(memory.total),
+    ))
+}

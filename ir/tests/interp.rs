@@ -112,11 +112,11 @@ fn row_gradients_are_those_of_the_composed_formulas() {
     let y = one(Softmax {}, std::slice::from_ref(&x));
     close(&one(SoftmaxGrad {}, &[y, g.clone()]), &composed(|b, v| softmax(b, v[0]), std::slice::from_ref(&x), &g));
 
-    let normal = evaluate(&LayerNorm { eps: 0.1 }.into(), &[x.clone(), scale.clone(), bias.clone()]).unwrap();
+    let normal = evaluate(&LayerNorm { eps: 0.1, dtype: None }.into(), &[x.clone(), scale.clone(), bias.clone()]).unwrap();
     let dx = one(LayerNormGrad {}, &[x.clone(), scale.clone(), normal[1].clone(), normal[2].clone(), g.clone()]);
     close(&dx, &composed(layer_norm, &[x.clone(), scale.clone(), bias], &g));
 
-    let normal = evaluate(&RmsNorm { eps: 0.1 }.into(), &[x.clone(), scale.clone()]).unwrap();
+    let normal = evaluate(&RmsNorm { eps: 0.1, dtype: None }.into(), &[x.clone(), scale.clone()]).unwrap();
     let dx = one(RmsNormGrad {}, &[x.clone(), scale.clone(), normal[1].clone(), g.clone()]);
     close(&dx, &composed(|b, v| rms_norm(b, v[0], v[1]), &[x, scale], &g));
 }

@@ -15,7 +15,7 @@ use crate::weights::weights;
 use shardc_ir::builder::Builder;
 use shardc_ir::diagnostic::Diagnostics;
 use shardc_ir::dtype::DType;
-use shardc_ir::graph::{Graph, Node, Output, Phase, ValueId};
+use shardc_ir::graph::{Graph, Node, NodeId, Output, Phase, ValueId};
 use shardc_ir::ops::Op;
 use shardc_ir::ops::cast_policy::CastPolicy;
 use shardc_ir::ops::elementwise::RoundTo;
@@ -57,9 +57,33 @@ impl Pass for Precision {
         let (narrow_tables, narrow_sums) = (is_narrow(|line| line.gradients), is_narrow(|line| line.reduce));
         let typed = Rewrite { narrow_tables, narrow_sums, ..Rewrite::new(graph, compute) }.build();
         // Products that were rounded again are nobody's.
-        *graph = rebuild(&typed, |_, _, _, _| None);
+        let typed = rebuild(&typed, |_, _, _, _| None);
+        let uses = typed.use_counts();
+        *graph = rebuild(&typed, |b, id, node, map| rounded_norm(b, &typed, &uses, (id, node), map));
         Ok(())
     }
+}
+
+/// A norm that all readers round, rounded as it is written; its readers have it as it is then.
+fn rounded_norm(
+    b: &mut Builder,
+    graph: &Graph,
+    uses: &[usize],
+    (id, node): (NodeId, &Node),
+    map: &ValueMap,
+) -> Option<Vec<ValueId>> {
+    let operands: Vec<ValueId> = node.operands.iter().map(|v| mapped(map, *v)).collect();
+    if let Some(to) = node.op.converts_to().filter(|to| b.ty(operands[0]).dtype == *to) {
+        return Some(vec![b.cast(operands[0], to)]);
+    }
+    let casts: Vec<DType> = graph.users(id).iter().filter_map(|user| graph.node(*user).op.converts_to()).collect();
+    let to = casts.first().copied().filter(|to| to.is_half() && casts.iter().all(|other| other == to))?;
+    let op = node.op.rounded(to).filter(|_| casts.len() == uses[node.results[0].index()])?;
+    let results = b.ops(op, &operands);
+    for (old, new) in node.results.iter().zip(&results) {
+        b.rename(*new, &graph.value(*old).name);
+    }
+    Some(results)
 }
 
 /// The numbers that products read.
@@ -167,9 +191,16 @@ impl<'g> Rewrite<'g> {
             CastPolicy::Widest if self.is_narrow(b, node, &operands, wide) => {
                 let strong = self.strong(node, &operands);
                 let dtype = b.ty(strong[0]).dtype;
-                let operands: Vec<ValueId> =
-                    node.operands.iter().zip(operands).map(|(old, new)| self.before_bias(b, node, *old, new)).collect();
-                // Constants and biases are not rounded.
+                let mut operands = operands;
+                let is_bias: Vec<bool> = node.operands.iter().map(|old| self.is_bias(node, *old)).collect();
+                // Biases first, so that nothing stands between a product and what is added to it.
+                for i in (0..operands.len()).filter(|i| is_bias[*i]) {
+                    operands[i] = self.bias(b, node, operands[i]);
+                }
+                for i in (0..operands.len()).filter(|i| !is_bias[*i]) {
+                    operands[i] = self.before_bias(b, node, node.operands[i], operands[i]);
+                }
+                // Constants are not rounded.
                 let through = if strong.len() < floats(b, &operands).count() { wide } else { dtype };
                 let results = self.in_type(b, node, &operands, through);
                 results.into_iter().map(|v| rounded(b, v, dtype)).collect()
@@ -195,6 +226,13 @@ impl<'g> Rewrite<'g> {
         Some(results)
     }
 
+    /// A bias as products read weights, in the shape of what it is added to, so that it is widened
+    /// where it is added.
+    fn bias(&mut self, b: &mut Builder, node: &Node, value: ValueId) -> ValueId {
+        let narrow = self.narrow(b, value);
+        b.broadcast(narrow, &self.old.ty(node.results[0]).shape)
+    }
+
     /// The sum of products that a bias is added to, before it is rounded, unless it may be reduced
     /// over ranks as it is rounded; others as they are.
     fn before_bias(&self, b: &mut Builder, node: &Node, old: ValueId, new: ValueId) -> ValueId {
@@ -214,7 +252,16 @@ impl<'g> Rewrite<'g> {
                 let dtype = b.ty(node.operands[0]).dtype;
                 Some(b.op(product.clone().unrounded(dtype), &node.operands))
             }
-            (Op::Cast(_), _) if from.op.is_sum() => Some(node.operands[0]),
+            (Op::Cast(_), _) if from.op.is_sum() => {
+                let sum = b.graph().def(node.operands[0]).clone();
+                let operands: Vec<ValueId> = sum.operands.iter().map(|v| unrounded_bias(b.graph(), *v)).collect();
+                if operands == sum.operands {
+                    return Some(node.operands[0]);
+                }
+                let (name, unrounded) = (b.graph().value(node.operands[0]).name.clone(), b.op(sum.op, &operands));
+                b.rename(unrounded, &name);
+                Some(unrounded)
+            }
             (op, Some(inner)) if op.is_rearrangement() => {
                 let inner = self.unrounded(b, *inner, node.operands[0])?;
                 Some(b.op(op.clone(), &[inner]))
@@ -233,12 +280,15 @@ impl<'g> Rewrite<'g> {
     /// The operands that decide in which type a node is computed: floats, but for constants and the
     /// bias of a product.
     fn strong(&self, node: &Node, operands: &[ValueId]) -> Vec<ValueId> {
-        let is_bias = |v: ValueId| {
-            let others = node.operands.iter().all(|other| *other == v || self.products[other.index()]);
-            node.op.is_sum() && self.weights[v.index()] && others && self.old.ty(v).shape.iter().filter(|n| **n > 1).count() < 2
-        };
-        let decides = |v: ValueId| self.old.ty(v).dtype.is_float() && !self.constants[v.index()] && !is_bias(v);
+        let decides = |v: ValueId| self.old.ty(v).dtype.is_float() && !self.constants[v.index()] && !self.is_bias(node, v);
         node.operands.iter().zip(operands).filter(|(old, _)| decides(**old)).map(|(_, new)| *new).collect()
+    }
+
+    /// Whether an operand is a bias, which is added to products.
+    fn is_bias(&self, node: &Node, operand: ValueId) -> bool {
+        let is_line = self.old.ty(operand).shape.iter().filter(|n| **n > 1).count() < 2;
+        let others = node.operands.iter().all(|other| *other == operand || self.products[other.index()]);
+        node.op.is_sum() && self.weights[operand.index()] && others && is_line
     }
 
     /// Whether all operands that decide are narrower than `wide`.
@@ -268,6 +318,17 @@ impl<'g> Rewrite<'g> {
         self.narrowed.insert(value, narrow);
         narrow
     }
+}
+
+/// The bias whose rounded copy a value is, in another shape; others as they are.
+fn unrounded_bias(graph: &Graph, value: ValueId) -> ValueId {
+    let operand = |v: ValueId| graph.def(v).operands.first().copied();
+    let chain = operand(value).and_then(|shaped| Some((shaped, operand(shaped)?)));
+    let Some((shaped, narrow)) = chain else { return value };
+    let is_widened = matches!(graph.def(value).op, Op::Cast(_)) && matches!(graph.def(shaped).op, Op::Broadcast(_));
+    let wide =
+        operand(narrow).filter(|wide| is_widened && matches!(graph.def(narrow).op, Op::Cast(_)) && is_of_state(graph, *wide));
+    wide.unwrap_or(value)
 }
 
 /// How many operands of a product are multiplied: a mask is added to sums, which are wide.

@@ -16,6 +16,8 @@ use shardc_ir::ops::Op;
 use shardc_ir::ops::contract::Contract;
 use shardc_ir::ops::elementwise::Cast;
 use shardc_ir::ops::leaf::{Constant, Input};
+use shardc_ir::ops::norm::{LayerNorm, RmsNorm};
+use shardc_ir::ops::reduce::Reduce;
 use shardc_ir::plan::Program;
 use shardc_ir::reason;
 use shardc_ir::reason::Reason;
@@ -174,6 +176,9 @@ fn in_f64(op: &Op) -> Op {
         // Rounding is not held against anything.
         Op::RoundTo(_) => Cast { dtype: DType::F64 }.into(),
         Op::Contract(contract) => Contract::new(&contract.spec).into(),
+        Op::LayerNorm(norm) => LayerNorm { dtype: None, ..norm.clone() }.into(),
+        Op::RmsNorm(norm) => RmsNorm { dtype: None, ..norm.clone() }.into(),
+        Op::Reduce(sum) => Reduce { dtype: None, ..sum.clone() }.into(),
         Op::Constant(constant) if constant.value.ty.dtype.is_float() => {
             Constant { value: Value::from_f64(precise(&constant.value.ty), &constant.value.to_f64()) }.into()
         }

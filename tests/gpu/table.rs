@@ -2,7 +2,7 @@
 
 use super::fake::{is_full, is_inside_software};
 use super::jobs::{BF16, Planned};
-use shardc_codegen::table::{Ran, Range, Table, Work};
+use shardc_codegen::table::{Part, Ran, Range, Table, Work};
 use shardc_executor::load::LoadedSet;
 use shardc_executor::memory::Place;
 use shardc_fakecuda::control;
@@ -38,10 +38,24 @@ struct Expected<'a> {
 }
 
 impl Expected<'_> {
-    /// The rows of one step that are told, those without blocks are not.
-    fn runs(&self) -> Vec<Ran<'_>> {
-        let told = |ran: &Ran<'_>| !matches!(&ran.row.work, Work::Launch { grid, .. } if grid.contains(&0));
-        self.table.runs(self.place.program().mesh.microbatches()).filter(told).collect()
+    /// The rows of one step that are told, those without blocks are not. Results may be copied out
+    /// before rows that write none of them: where in `told` they are, if that is so.
+    fn runs(&self, told: &[Row]) -> Vec<Ran<'_>> {
+        let has_blocks = |ran: &Ran<'_>| !matches!(&ran.row.work, Work::Launch { grid, .. } if grid.contains(&0));
+        let mut runs: Vec<Ran<'_>> = self.table.runs(self.place.program().mesh.microbatches()).filter(has_blocks).collect();
+        let results = runs.iter().position(|ran| matches!(ran.part, Part::End)).unwrap();
+        let is_result = |row: &Row| matches!(row.work, Traced::Copy { to: None, is_pinned: true, .. });
+        let first = told.iter().position(is_result).unwrap().min(results);
+        let read: Vec<_> = runs[results..].iter().flat_map(|ran| ran.touches()[0].clone()).collect();
+        for written in runs[first..results].iter().flat_map(|ran| ran.touches()[1].clone()) {
+            assert!(
+                read.iter().all(|read| read.end <= written.start || written.end <= read.start),
+                "a result is copied too early"
+            );
+        }
+        let count = runs.len() - results;
+        runs[first..].rotate_right(count);
+        runs
     }
 
     fn at(&self, range: &Range, time: u64) -> u64 {
@@ -166,8 +180,8 @@ fn equals_the_table(model: &str, mesh: &str, microbatches: u64, lines: &str, gra
         let table = tables.of_rank(job.set.mesh(), rank);
         let base = base(&trace, rank, table);
         let expected = Expected { place: &place, table, base };
-        let runs = expected.runs();
         let told = of_steps(&trace, rank, table, base);
+        let runs = expected.runs(&told);
         assert_eq!(told.len(), runs.len() * STEPS as usize, "{}: rows of rank {rank}", job.name);
         let before = before(trace.iter().filter(|row| row.device as u64 == rank));
         let mut streams: BTreeMap<u32, Stream> = BTreeMap::new();

@@ -220,7 +220,7 @@ pub fn language() -> Graph {
     let table = m.parameter("table", &[8, 4]);
     let x = m.0.op(Gather::along(0), &[table, tokens]);
     let (scale, bias) = (m.parameter("scale", &[4]), m.parameter("bias", &[4]));
-    let n = m.0.op(LayerNorm { eps: 0.1 }, &[x, scale, bias]);
+    let n = m.0.op(LayerNorm { eps: 0.1, dtype: None }, &[x, scale, bias]);
     let [q, k, v] = ["q", "k", "v"].map(|name| {
         let w = m.parameter(name, &[4, 4]);
         let p = m.0.op(Contract::new("btk,kn->btn"), &[n, w]);
@@ -261,7 +261,7 @@ fn masks() -> Graph {
     let mut m = Model::new("masks");
     let x = m.input("x", DType::F64, &[8, 3, 4]);
     let scale = m.parameter("scale", &[4]);
-    let x = m.0.op(RmsNorm { eps: 0.1 }, &[x, scale]);
+    let x = m.0.op(RmsNorm { eps: 0.1, dtype: None }, &[x, scale]);
     let w = m.parameter("w", &[4, 4]);
     let h = m.0.op(Contract::new("btk,kn->btn"), &[x, w]);
     let h = m.0.op(Dropout { ratio: 0.5, stream: 1 }, &[h]);

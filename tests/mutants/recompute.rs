@@ -68,7 +68,7 @@ fn blocks() -> Graph {
         m.0.origin.scope = Some(format!("h.{i}"));
         let (v, w) = (m.parameter(&format!("v{i}"), &[4, 6]), m.parameter(&format!("w{i}"), &[6, 4]));
         let (scale, bias) = (m.parameter(&format!("scale{i}"), &[4]), m.parameter(&format!("bias{i}"), &[4]));
-        let h = m.0.op(LayerNorm { eps: 0.1 }, &[x, scale, bias]);
+        let h = m.0.op(LayerNorm { eps: 0.1, dtype: None }, &[x, scale, bias]);
         let h = m.0.op(Contract::new("bk,kn->bn"), &[h, v]);
         let h = m.0.unary(UnaryFn::GeluTanh, h);
         let h = m.0.op(Dropout { ratio: 0.3, stream: i }, &[h]);

@@ -179,10 +179,10 @@ fn the_peak_must_fit_the_device() {
     };
     let refused = compile("100KiB").expect(1).err;
     for words in [
-        "the train plan needs 2",
+        "the train plan needs 194 KiB",
         "the device has 100 KiB",
         "device memory=100KiB",
-        "activations 56 KiB",
+        "gradients 38 KiB",
         "parameters 54 KiB",
         "help: these would fit: ",
     ] {

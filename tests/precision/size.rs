@@ -3,10 +3,10 @@
 use super::{Job, spec};
 use serde_json::Value;
 
-/// The elements of gpt2's matrices, of which products and lookups read rounded copies, and of its
-/// vectors, which are read as they are.
-const MATRICES: u64 = 215_040;
-const VECTORS: u64 = 3_456;
+/// The elements of gpt2's matrices, and of the biases of rounded sums, of which rounded copies are
+/// read, and of its other vectors, which are read as they are.
+const MATRICES: u64 = 215_040 + 1_792;
+const VECTORS: u64 = 3_456 - 1_792;
 
 /// The elements of the table of positions: it is looked up once a step, and a whole copy is gone
 /// then.

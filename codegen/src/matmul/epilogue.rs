@@ -7,7 +7,7 @@ use crate::space::Space;
 use shardc_ir::kernel::signature::row_major;
 use shardc_ir::kernel::{Contract, Map, Reduce};
 use shardc_ir::reduce_kind::ReduceKind;
-use shardc_ir::scalar::{Binary, Instr, Rounding, ScalarProgram};
+use shardc_ir::scalar::{Binary, Instr, ProgramWriter, Rounding, ScalarProgram};
 
 impl Matmul {
     /// The product that also does what a map behind it does, if all of that is to add a vector
@@ -30,6 +30,23 @@ impl Matmul {
     pub fn accumulating(&self, map: &Map, product: usize) -> Option<Matmul> {
         let sum = self.added(map, product)?;
         is_whole(map, 1 - product).then_some(Matmul { beta: 1.0, ..sum })
+    }
+
+    /// The product that also adds a vector and a matrix as a map behind it does, if that is all it
+    /// does, with the inputs of the map that these are.
+    pub fn with_bias_accumulating(&self, map: &Map, product: usize) -> Option<(Matmul, usize, usize)> {
+        let others: Vec<usize> = (0..map.inputs.len()).filter(|input| *input != product).collect();
+        let [first, second] = others[..] else { return None };
+        let (vector, matrix) = if is_whole(map, second) { (first, second) } else { (second, first) };
+        let pair = |other: usize| {
+            let inputs = vec![map.inputs[product].clone(), map.inputs[other].clone()];
+            let program = ProgramWriter::program(2, |w, x| vec![w.add(x[0], x[1])]);
+            Map { inputs, program, ..map.clone() }
+        };
+        let is_sum = map.outputs.len() == 1 && map.outputs[0].rounding().is_none() && adds_three(&map.program);
+        let biased = self.with_bias(&pair(vector), 0).filter(|_| is_sum)?;
+        self.accumulating(&pair(matrix), 0)?;
+        Some((Matmul { beta: 1.0, ..biased }, vector, matrix))
     }
 
     /// The product that also sums an operand, 0 or 1, of its contraction as a reduction does: over
@@ -91,6 +108,14 @@ impl Matmul {
 fn is_whole(map: &Map, input: usize) -> bool {
     let steps = row_major(&map.shape);
     map.inputs[input].strides.iter().zip(&steps).zip(&map.shape).all(|((own, step), size)| *size == 1 || own == step)
+}
+
+/// Whether a program is the sum of three inputs.
+fn adds_three(program: &ScalarProgram) -> bool {
+    let [Instr::Binary(Binary::Add, a, b), Instr::Binary(Binary::Add, c, d)] = program.code[..] else { return false };
+    let mut inputs = [a, b, if c == 3 { d } else { c }];
+    inputs.sort_unstable();
+    inputs == [0, 1, 2] && (c == 3) != (d == 3) && program.outputs == [4]
 }
 
 /// Whether a program is the sum of two inputs, rounded to what memory holds.

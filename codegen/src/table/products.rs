@@ -45,21 +45,27 @@ pub fn of(program: &Program, task: &Task, kernels: &Kernels, rounded: &Rounded) 
     found
 }
 
-/// The map right behind a product that adds a vector or a matrix to it, and alone reads it.
+/// The map right behind a product that adds a vector, a matrix or both to it, and alone reads it.
 fn behind(program: &Program, task: &Task, at: usize, product: &Matmul) -> Option<Second> {
     let (own, next) = (&task.steps[at], task.steps.get(at + 1)?);
     let Kernel::Map(map) = &next.kernel else { return None };
     let result = own.writes[0];
     let input = next.reads.iter().position(|read| *read == result)?;
     let is_alike = next.stream == own.stream && next.when == own.when;
-    if !is_alike || next.reads.len() != 2 || readers(program, result.buffer) != 1 {
+    if !is_alike || readers(program, result.buffer) != 1 {
         return None;
     }
-    let (other, into) = (next.reads[1 - input], next.writes[0]);
+    let into = next.writes[0];
     let second = |product, added, vector| Second { step: at + 1, product, result: into, added, vector };
-    let second = match product.with_bias(map, input) {
-        Some(product) => second(product, None, Some(other)),
-        None => second(product.accumulating(map, input)?, Some(other), None),
+    let second = if let [_, _] = next.reads[..] {
+        let other = next.reads[1 - input];
+        match product.with_bias(map, input) {
+            Some(product) => second(product, None, Some(other)),
+            None => second(product.accumulating(map, input)?, Some(other), None),
+        }
+    } else {
+        let (product, vector, matrix) = product.with_bias_accumulating(map, input)?;
+        second(product, Some(next.reads[matrix]), Some(next.reads[vector]))
     };
     // What is written is read only where it is added to itself.
     let reads = own.reads.iter().chain(second.vector.as_ref()).chain(second.added.as_ref().filter(|added| **added != into));

@@ -47,7 +47,7 @@ fn run<T: Real>(rowwise: &Rowwise, reads: &[Slice<'_>], mut writes: Vec<SliceMut
     let step = rows.div_ceil(threads.parts(work));
     let mut items: Vec<Vec<&mut [T]>> = (0..rows.div_ceil(step)).map(|_| vec![]).collect();
     for (write, extent) in writes.into_iter().zip(write_extents) {
-        let per_row = if let RowExtent::All = extent { width } else { 1 };
+        let per_row = if let RowExtent::All | RowExtent::Flow = extent { width } else { 1 };
         for (item, part) in items.iter_mut().zip(write[..rows * per_row].chunks_mut(step * per_row)) {
             item.push(part);
         }
@@ -56,7 +56,7 @@ fn run<T: Real>(rowwise: &Rowwise, reads: &[Slice<'_>], mut writes: Vec<SliceMut
         let first = item * step;
         let count = step.min(rows - first);
         let part = |extent: &RowExtent| match extent {
-            RowExtent::All => first * width..(first + count) * width,
+            RowExtent::All | RowExtent::Flow => first * width..(first + count) * width,
             RowExtent::Width => 0..width,
             RowExtent::Rows => first..first + count,
             RowExtent::Table => 0..table,

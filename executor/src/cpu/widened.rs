@@ -24,7 +24,11 @@ pub fn prepare(kernel: &Kernel, in_place: &[Option<usize>]) -> Option<Result<Box
 fn wide(kernel: &Kernel) -> Option<Kernel> {
     let mut wide = kernel.clone();
     let dtype = match &mut wide {
-        Kernel::Rowwise(form) => &mut form.dtype,
+        // Where rows have 16 bits, what flows has as many.
+        Kernel::Rowwise(form) => {
+            form.dtype = form.dtype.computed();
+            &mut form.flow
+        }
         Kernel::Attention(form) => attention(form),
         Kernel::AttentionGrad(form) => attention(&mut form.0),
         Kernel::Conv(form) => &mut form.dtype,

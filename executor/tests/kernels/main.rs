@@ -227,7 +227,13 @@ fn threads_change_nothing() {
         product(1, 48, 48, 3000),
         Kernel::Attention(attention.clone()),
         Kernel::AttentionGrad(AttentionGrad(attention)),
-        Kernel::Rowwise(Rowwise { dtype: DType::F32, rows: 500, width: 300, program: RowProgram::LayerNorm { eps: 1e-5 } }),
+        Kernel::Rowwise(Rowwise {
+            dtype: DType::F32,
+            flow: DType::F32,
+            rows: 500,
+            width: 300,
+            program: RowProgram::LayerNorm { eps: 1e-5 },
+        }),
         Kernel::Move(Move {
             dtype: DType::F32,
             shape: vec![500, 800],

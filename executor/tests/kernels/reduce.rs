@@ -80,7 +80,7 @@ fn long_sums_are_exact_to_a_few_ulp() {
 #[test]
 fn the_mean_of_nothing_is_not_a_number() {
     for program in [RowProgram::LayerNorm { eps: 1e-5 }, RowProgram::RmsNorm { eps: 1e-5 }] {
-        let kernel = Kernel::Rowwise(Rowwise { dtype: DType::F64, rows: 3, width: 0, program });
+        let kernel = Kernel::Rowwise(Rowwise { dtype: DType::F64, flow: DType::F64, rows: 3, width: 0, program });
         let results = launch(&kernel, &[vec![], vec![], vec![]][..program.operands().0.len()], &COORDINATES, Threads(1));
         for statistics in &results[1..] {
             let is_written = |v: &f64| v.is_nan() && v.to_bits() != u64::MAX;
@@ -93,7 +93,8 @@ fn the_mean_of_nothing_is_not_a_number() {
 #[test]
 fn no_rows_need_no_tables() {
     let program = |period| RowProgram::Rotary { repeat: 1, period, transposed: false };
-    let kernel = |rows, period| Kernel::Rowwise(Rowwise { dtype: DType::F32, rows, width: 4, program: program(period) });
+    let kernel =
+        |rows, period| Kernel::Rowwise(Rowwise { dtype: DType::F32, flow: DType::F32, rows, width: 4, program: program(period) });
     assert_eq!(launch(&kernel(0, 0), &[vec![], vec![], vec![]], &COORDINATES, Threads(1)), [vec![0.0; 0]]);
     assert!(kernel(2, 0).signature(&mesh()).is_err());
 }

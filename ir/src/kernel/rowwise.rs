@@ -4,15 +4,19 @@ use super::form::{Form, Position};
 use super::signature::{Signature, counted, float, product};
 use crate::dtype::DType;
 use crate::mesh::Mesh;
+use crate::reason;
 use crate::reason::Reason;
 use serde::{Deserialize, Serialize};
 
 /// A program over rows: `rows` independent rows of `width` contiguous elements of `dtype`;
-/// statistics are of the same type.
+/// statistics are of the same type. What flows from a norm, and back to its gradient, may be of 16
+/// bits.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Rowwise {
     /// The element type, f32 or f64.
     pub dtype: DType,
+    /// The type of the result of a norm, and of `dy` of its gradient; other programs have none.
+    pub flow: DType,
     /// How many rows.
     pub rows: u64,
     /// Elements in a row.
@@ -62,6 +66,8 @@ pub enum RowProgram {
 pub enum RowExtent {
     /// `[rows, width]`
     All,
+    /// `[rows, width]` of the type `flow`
+    Flow,
     /// `[width]`
     Width,
     /// `[rows]`
@@ -95,14 +101,14 @@ impl RowProgram {
 
     /// The operands read and the operands written.
     pub fn operands(self) -> (&'static [RowExtent], &'static [RowExtent]) {
-        use RowExtent::{All, Rows, Table, Width};
+        use RowExtent::{All, Flow, Rows, Table, Width};
         match self {
             RowProgram::Softmax => (&[All], &[All]),
             RowProgram::SoftmaxGrad => (&[All, All], &[All]),
-            RowProgram::LayerNorm { .. } => (&[All, Width, Width], &[All, Rows, Rows]),
-            RowProgram::LayerNormGrad => (&[All, Width, Rows, Rows, All], &[All]),
-            RowProgram::RmsNorm { .. } => (&[All, Width], &[All, Rows]),
-            RowProgram::RmsNormGrad => (&[All, Width, Rows, All], &[All]),
+            RowProgram::LayerNorm { .. } => (&[All, Width, Width], &[Flow, Rows, Rows]),
+            RowProgram::LayerNormGrad => (&[All, Width, Rows, Rows, Flow], &[All]),
+            RowProgram::RmsNorm { .. } => (&[All, Width], &[Flow, Rows]),
+            RowProgram::RmsNormGrad => (&[All, Width, Rows, Flow], &[All]),
             RowProgram::Rotary { .. } => (&[All, Table, Table], &[All]),
         }
     }
@@ -115,6 +121,9 @@ impl Form for Rowwise {
 
     fn signature(&self, _mesh: &Mesh) -> Result<Signature, Reason> {
         float(self.dtype)?;
+        if self.flow != self.dtype && !(self.flow.is_half() && self.flow.computed() == self.dtype) {
+            return Err(reason!("{} is no rounding of {}", self.flow, self.dtype));
+        }
         let all = product(&[self.rows, self.width])?;
         let table = match self.program {
             RowProgram::Rotary { repeat, period, .. } if self.rows > 0 && (repeat == 0 || period == 0) => {
@@ -126,13 +135,14 @@ impl Form for Rowwise {
         };
         let (reads, writes) = self.program.operands();
         let elements = |extent: &RowExtent| match extent {
-            RowExtent::All => all,
+            RowExtent::All | RowExtent::Flow => all,
             RowExtent::Width => self.width,
             RowExtent::Rows => self.rows,
             RowExtent::Table => table,
         };
-        let signature = reads.iter().fold(Signature::default(), |s, extent| s.reads(self.dtype, elements(extent)));
-        Ok(writes.iter().fold(signature, |s, extent| s.writes(self.dtype, elements(extent))))
+        let dtype = |extent: &RowExtent| if *extent == RowExtent::Flow { self.flow } else { self.dtype };
+        let signature = reads.iter().fold(Signature::default(), |s, extent| s.reads(dtype(extent), elements(extent)));
+        Ok(writes.iter().fold(signature, |s, extent| s.writes(dtype(extent), elements(extent))))
     }
 
     fn in_place(&self, _read: usize, _write: usize) -> bool {
@@ -171,7 +181,7 @@ impl Form for Rowwise {
             ("layer norm grad 768x128", RowProgram::LayerNormGrad),
             ("softmax 768x128", RowProgram::Softmax),
         ];
-        let of = |program| Rowwise { dtype: DType::F32, rows: 768, width: 128, program };
+        let of = |program| Rowwise { dtype: DType::F32, flow: DType::F32, rows: 768, width: 128, program };
         named.map(|(what, program)| (what.to_string(), of(program))).into()
     }
 }

@@ -2,6 +2,7 @@
 
 use super::Op;
 use super::elementwise::UnaryFn;
+use super::norm::{LayerNorm, RmsNorm};
 use crate::dtype::DType;
 use crate::scalar::{Binary, Unary};
 
@@ -87,6 +88,24 @@ impl Op {
 }
 
 impl Op {
+    /// A norm whose first result is written in a type of 16 bits, of an op that may write it so.
+    pub fn rounded(&self, dtype: DType) -> Option<Op> {
+        match self {
+            Op::LayerNorm(op) => Some(LayerNorm { dtype: Some(dtype), ..op.clone() }.into()),
+            Op::RmsNorm(op) => Some(RmsNorm { dtype: Some(dtype), ..op.clone() }.into()),
+            _ => None,
+        }
+    }
+
+    /// The operand that may have 16 bits where the others are wide.
+    pub fn narrow_operand(&self) -> Option<usize> {
+        match self {
+            Op::LayerNormGrad(_) => Some(4),
+            Op::RmsNormGrad(_) => Some(3),
+            _ => None,
+        }
+    }
+
     /// The type that it converts its operand to, if that is all that it does.
     pub fn converts_to(&self) -> Option<DType> {
         if let Op::Cast(cast) = self { Some(cast.dtype) } else { None }

@@ -3,6 +3,7 @@
 
 use super::captures::Captures;
 use super::{Backward, Linear, NoGradient, Raise, Rules, named};
+use crate::dtype::DType;
 use crate::graph::{Graph, ValueId};
 use crate::kernel::{Kernel, RowProgram, Rowwise};
 use crate::letters::{Letters, Role};
@@ -28,10 +29,13 @@ named!(SoftmaxGrad, "softmax_grad");
 pub struct LayerNorm {
     /// Added to the variance.
     pub eps: f64,
+    /// The type of `y` where it is not that of `x`: it may be rounded to 16 bits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dtype: Option<DType>,
 }
 named!(LayerNorm, "layer_norm");
 
-/// `x, scale, mean, rstd, dy -> dx`
+/// `x, scale, mean, rstd, dy -> dx`; `dy` may have 16 bits where `x` is f32
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LayerNormGrad {}
 named!(LayerNormGrad, "layer_norm_grad");
@@ -41,10 +45,13 @@ named!(LayerNormGrad, "layer_norm_grad");
 pub struct RmsNorm {
     /// Added to the mean square.
     pub eps: f64,
+    /// The type of `y` where it is not that of `x`: it may be rounded to 16 bits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dtype: Option<DType>,
 }
 named!(RmsNorm, "rms_norm");
 
-/// `x, scale, rstd, dy -> dx`
+/// `x, scale, rstd, dy -> dx`; `dy` may have 16 bits where `x` is f32
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RmsNormGrad {}
 named!(RmsNormGrad, "rms_norm_grad");
@@ -54,12 +61,14 @@ named!(RmsNormGrad, "rms_norm_grad");
 enum Shape {
     /// `[rows…, width]`
     Rows,
+    /// The same, of 16 bits where the op says so
+    Flow,
     /// `[width]`
     Vector,
     /// `[rows…]`
     Statistics,
 }
-use Shape::{Rows, Statistics, Vector};
+use Shape::{Flow, Rows, Statistics, Vector};
 
 /// The signature of a row op: all types follow from the first operand.
 struct Signature {
@@ -68,26 +77,34 @@ struct Signature {
 }
 
 impl Signature {
-    fn of(shape: Shape, x: &Type) -> Type {
+    /// The type of a shape, of which `flow` is that of what flows.
+    fn of(shape: Shape, x: &Type, flow: DType) -> Type {
         let width = x.rank() - 1;
         match shape {
             Rows => x.clone(),
+            Flow => x.with_dtype(flow),
             Vector => Type::new(x.dtype, &x.shape[width..]),
             Statistics => Type::new(x.dtype, &x.shape[..width]),
         }
     }
 
-    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, Reason> {
+    fn result(&self, operands: &[Type], dtype: Option<DType>) -> Result<Vec<Type>, Reason> {
         let x = operands.first().ok_or("takes operands")?;
         if !x.dtype.is_float() || x.rank() == 0 {
             return Err(reason!("the first operand is {x}"));
         }
-        let expected: Vec<Type> = self.operands.iter().map(|s| Signature::of(*s, x)).collect();
+        let is_rounding = |dtype: &DType| dtype.is_half() && dtype.computed() == x.dtype;
+        let read = self.operands.iter().zip(operands).find(|(shape, _)| **shape == Flow).map(|(_, ty)| ty.dtype);
+        let flow = read.filter(is_rounding).unwrap_or(x.dtype);
+        let expected: Vec<Type> = self.operands.iter().map(|s| Signature::of(*s, x, flow)).collect();
         if expected != operands {
             let texts = |types: &[Type]| types.iter().map(Type::to_string).collect::<Vec<_>>().join(", ");
             return Err(reason!("takes {}, not {}", texts(&expected), texts(operands)));
         }
-        Ok(self.results.iter().map(|s| Signature::of(*s, x)).collect())
+        if let Some(dtype) = dtype.filter(|dtype| !is_rounding(dtype)) {
+            return Err(reason!("{dtype} is no rounding of {}", x.dtype));
+        }
+        Ok(self.results.iter().map(|s| Signature::of(*s, x, dtype.unwrap_or(x.dtype))).collect())
     }
 
     fn letters(&self, operands: &[Type]) -> Letters {
@@ -96,7 +113,7 @@ impl Signature {
         let rows: Vec<Vec<usize>> = rows.iter().map(|n| vec![letters.letter(*n, Role::Kept)]).collect();
         let width = vec![letters.letter(*width, Role::Whole)];
         let dims = |shape: &Shape| match shape {
-            Rows => rows.iter().cloned().chain([width.clone()]).collect(),
+            Rows | Flow => rows.iter().cloned().chain([width.clone()]).collect(),
             Vector => vec![width.clone()],
             Statistics => rows.clone(),
         };
@@ -109,16 +126,19 @@ impl Signature {
         let x = &cx.operands[0];
         let width = x.local[x.local.len() - 1];
         let rows = x.local[..x.local.len() - 1].iter().product();
-        let kernel = Rowwise { dtype: x.ty.dtype, rows, width, program };
+        let all = self.operands.iter().zip(cx.operands).chain(self.results.iter().zip(cx.results));
+        let flow = { all }.find(|(shape, _)| **shape == Flow).map_or(x.ty.dtype, |(_, extent)| extent.ty.dtype);
+        let kernel = Rowwise { dtype: x.ty.dtype, flow, rows, width, program };
         Lowered::launch(Kernel::Rowwise(kernel), self.operands.len(), self.results.len())
     }
 }
 
 macro_rules! row_op {
-    ($ty:ty, $operands:expr => $results:expr, $linear:expr, $program:expr, $gradient:expr) => {
+    ($ty:ty, $operands:expr => $results:expr, $dtype:expr, $linear:expr, $program:expr, $gradient:expr) => {
         impl Rules for $ty {
             fn result(&self, operands: &[Type]) -> Result<Vec<Type>, Reason> {
-                Signature { operands: &$operands, results: &$results }.result(operands)
+                let dtype: fn(&$ty) -> Option<DType> = $dtype;
+                Signature { operands: &$operands, results: &$results }.result(operands, dtype(self))
             }
             fn letters(&self, operands: &[Type], _: &[Type]) -> Letters {
                 Signature { operands: &$operands, results: &$results }.letters(operands)
@@ -141,18 +161,26 @@ macro_rules! row_op {
     };
 }
 
-row_op!(Softmax, [Rows] => [Rows], Linear::No, |_| RowProgram::Softmax, |cx| {
+row_op!(Softmax, [Rows] => [Rows], |_| None, Linear::No, |_| RowProgram::Softmax, |cx| {
     let (y, g) = (cx.results[0], cx.grad());
     let dx = cx.b.op(SoftmaxGrad {}, &[y, g]);
     cx.give(0, dx);
     Ok(())
 });
 
-row_op!(SoftmaxGrad, [Rows, Rows] => [Rows], Linear::Only(1), |_| RowProgram::SoftmaxGrad, |_| Err(NoGradient::NotOfModels));
+row_op!(
+    SoftmaxGrad,
+    [Rows, Rows] => [Rows],
+    |_| None,
+    Linear::Only(1),
+    |_| RowProgram::SoftmaxGrad,
+    |_| Err(NoGradient::NotOfModels)
+);
 
 row_op!(
     LayerNorm,
-    [Rows, Vector, Vector] => [Rows, Statistics, Statistics],
+    [Rows, Vector, Vector] => [Flow, Statistics, Statistics],
+    |op| op.dtype,
     Linear::No,
     |op| RowProgram::LayerNorm { eps: op.eps },
     |cx| {
@@ -175,7 +203,8 @@ row_op!(
 
 row_op!(
     LayerNormGrad,
-    [Rows, Vector, Statistics, Statistics, Rows] => [Rows],
+    [Rows, Vector, Statistics, Statistics, Flow] => [Rows],
+    |_| None,
     Linear::Only(4),
     |_| RowProgram::LayerNormGrad,
     |_| Err(NoGradient::NotOfModels)
@@ -183,7 +212,8 @@ row_op!(
 
 row_op!(
     RmsNorm,
-    [Rows, Vector] => [Rows, Statistics],
+    [Rows, Vector] => [Flow, Statistics],
+    |op| op.dtype,
     Linear::No,
     |op| RowProgram::RmsNorm { eps: op.eps },
     |cx| {
@@ -201,7 +231,8 @@ row_op!(
 
 row_op!(
     RmsNormGrad,
-    [Rows, Vector, Statistics, Rows] => [Rows],
+    [Rows, Vector, Statistics, Flow] => [Rows],
+    |_| None,
     Linear::Only(3),
     |_| RowProgram::RmsNormGrad,
     |_| Err(NoGradient::NotOfModels)
@@ -228,25 +259,28 @@ pub const RAISES: &[Raise] = &[
         pattern: "add(mul(div(sub(x, mean(x)), sqrt(add(mean(pow(sub(x, mean(x)), 2)), $eps))), w), b)",
         build: |graph, c| {
             let vectors = is_vector(graph, c, "w") && is_vector(graph, c, "b");
-            (vectors && has_eps(c)).then(|| (LayerNorm { eps: c.numbers["eps"] }.into(), vec!["x", "w", "b"]))
+            (vectors && has_eps(c)).then(|| (LayerNorm { eps: c.numbers["eps"], dtype: None }.into(), vec!["x", "w", "b"]))
         },
     },
     Raise {
         pattern: "mul(w, mul(x, reciprocal(sqrt(add(mean(pow(x, 2)), $eps)))))",
         build: |graph, c| {
-            (is_vector(graph, c, "w") && has_eps(c)).then(|| (RmsNorm { eps: c.numbers["eps"] }.into(), vec!["x", "w"]))
+            (is_vector(graph, c, "w") && has_eps(c))
+                .then(|| (RmsNorm { eps: c.numbers["eps"], dtype: None }.into(), vec!["x", "w"]))
         },
     },
     Raise {
         pattern: "mul(w, div(x, sqrt(add(mean(pow(x, 2)), $eps))))",
         build: |graph, c| {
-            (is_vector(graph, c, "w") && has_eps(c)).then(|| (RmsNorm { eps: c.numbers["eps"] }.into(), vec!["x", "w"]))
+            (is_vector(graph, c, "w") && has_eps(c))
+                .then(|| (RmsNorm { eps: c.numbers["eps"], dtype: None }.into(), vec!["x", "w"]))
         },
     },
     Raise {
         pattern: "mul(w, mul(x, reciprocal(sqrt(add(mean(mul(x, x)), $eps)))))",
         build: |graph, c| {
-            (is_vector(graph, c, "w") && has_eps(c)).then(|| (RmsNorm { eps: c.numbers["eps"] }.into(), vec!["x", "w"]))
+            (is_vector(graph, c, "w") && has_eps(c))
+                .then(|| (RmsNorm { eps: c.numbers["eps"], dtype: None }.into(), vec!["x", "w"]))
         },
     },
 ];

@@ -48,13 +48,16 @@ pub struct Reduce {
     pub f: ReduceName,
     /// The dimensions, ascending.
     pub axes: Vec<usize>,
+    /// The result's type where it is not that of the operand: a sum may be rounded to 16 bits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dtype: Option<DType>,
 }
 named_by_function!(Reduce, ReduceName);
 
 impl Reduce {
     /// The reduction of that kind.
     pub fn new(kind: ReduceKind, axes: Vec<usize>) -> Reduce {
-        Reduce { f: ReduceName(kind), axes }
+        Reduce { f: ReduceName(kind), axes, dtype: None }
     }
 }
 
@@ -67,14 +70,18 @@ impl Rules for Reduce {
         if self.axes.iter().any(|a| *a >= x.rank()) || self.axes.windows(2).any(|w| w[0] >= w[1]) {
             return Err(reason!("axes {:?} of {x}", self.axes));
         }
+        if let Some(dtype) = self.dtype.filter(|dtype| !dtype.is_half() || dtype.computed() != x.dtype) {
+            return Err(reason!("{dtype} is no rounding of {}", x.dtype));
+        }
         let shape: Vec<u64> = (0..x.rank()).filter(|d| !self.axes.contains(d)).map(|d| x.shape[d]).collect();
-        Ok(vec![Type::new(x.dtype, shape)])
+        Ok(vec![Type::new(self.dtype.unwrap_or(x.dtype), shape)])
     }
 
     fn letters(&self, operands: &[Type], _: &[Type]) -> Letters {
         reduce_letters(&operands[0], self.f.0, |d| self.axes.contains(&d))
     }
 
+    /// Rounding aside, as of casts.
     fn linear(&self, _: &[Type]) -> Linear {
         if self.f.0 == ReduceKind::Sum { Linear::Together } else { Linear::No }
     }

@@ -116,6 +116,7 @@ impl Rules for Rotary {
         let period = x.local[self.position()];
         let repeat = x.local[self.position() + 1..3].iter().product();
         let kernel = Rowwise {
+            flow: cx.operands[0].ty.dtype,
             dtype: x.ty.dtype,
             rows: x.local[..3].iter().product(),
             width: x.local[3],

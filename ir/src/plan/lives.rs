@@ -9,13 +9,15 @@
 use super::{Buffer, BufferKind, Program, Row, View};
 use std::collections::{BTreeMap, HashMap};
 
-/// Whether a buffer holds something from step to step, or what the host reads and writes.
+/// Whether a buffer holds something from step to step of training, or what the host writes, or
+/// reads as a result.
 pub fn lasts(buffer: &Buffer) -> bool {
-    !matches!(buffer.kind, BufferKind::Activation | BufferKind::Communication)
+    !matches!(buffer.kind, BufferKind::Activation | BufferKind::Communication | BufferKind::Gradient(_))
 }
 
 /// For each buffer, the first and the last step at which it holds something, by their numbers; none
-/// of what neither a step nor a message touches. A program that only hands messages on has one
+/// of what neither a step nor a message touches. A gradient is there to the end, where it can be
+/// looked at. A program that only hands messages on has one
 /// moment, as if it had a step.
 pub fn lives(program: &Program) -> Vec<Option<(usize, usize)>> {
     let table = Table::of(program);
@@ -27,7 +29,9 @@ pub fn lives(program: &Program) -> Vec<Option<(usize, usize)>> {
             (_, 0, _) => Some((0, 0)),
             (_, _, 1) => {
                 let lives = known.entry(signature.clone()).or_insert_with(|| table.lives(&signature));
-                table.hull(touches, lives)
+                let hull = table.hull(touches, lives);
+                let stays = matches!(buffer.kind, BufferKind::Gradient(_));
+                hull.map(|(first, last)| (first, if stays { table.steps() - 1 } else { last }))
             }
             (_, steps, _) => Some((0, steps - 1)),
         }

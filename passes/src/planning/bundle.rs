@@ -19,6 +19,7 @@ use shardc_ir::lower::Lowered;
 use shardc_ir::lower::bundled::{Bundled, bundle};
 use shardc_ir::lower::fused::Fused;
 use shardc_ir::lower::graph::LoweredGraph;
+use shardc_ir::scalar::{Binary, Instr};
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// No bundle has more members.
@@ -214,13 +215,27 @@ fn bonds(lowered: &LoweredGraph<'_>, id: NodeId, fused: &Fused) -> Vec<Bond> {
         Kernel::Map(map) if lowered.graph.node(id).origin.part == Part::Update => {
             of_any_size(map).map(|any| Bond::Updates(Box::new(any))).into_iter().collect()
         }
-        Kernel::Map(map) if is_read_by_a_map(lowered, id) => {
+        Kernel::Map(map) if is_read_by_a_map(lowered, id) && !ends_a_product(lowered, map, fused) => {
             let Some((width, outer)) = map.shape.split_last() else { return vec![] };
             let (rows, of) = (outer.iter().product(), lowered.stored_in(lowered.graph.node(id).results[0]));
             if *width < 2 || rows < PAIRED { vec![] } else { vec![Bond::Elements { rows, width: *width, of }] }
         }
         _ => vec![],
     }
+}
+
+/// Whether a map adds a line to a product that it alone reads, and does nothing else: a library
+/// does that as it writes the product.
+fn ends_a_product(lowered: &LoweredGraph<'_>, map: &Map, fused: &Fused) -> bool {
+    let is_product = |value: ValueId| {
+        let is_read_once = lowered.readers[value.index()].len() == 1 && !is_root(lowered, value);
+        is_read_once && lowered.graph.def(value).op.is_product()
+    };
+    let adds = match map.program.code[..] {
+        [Instr::Binary(Binary::Add, ..)] | [Instr::Binary(Binary::Add, ..), Instr::Round(..)] => map.inputs.len() == 2,
+        _ => false,
+    };
+    adds && whole(map, fused).filter(|value| is_product(*value)).count() == 1 && whole(map, fused).count() == 1
 }
 
 /// What a map is whatever its sizes are, where it goes through tensors from end to end.

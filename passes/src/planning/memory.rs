@@ -33,7 +33,7 @@ fn bytes(program: &Program, i: usize) -> u64 {
     program.buffers[i].slot_bytes * program.buffers[i].slots
 }
 
-/// States, gradients, inputs, constants, scalars, outputs, one after another.
+/// States, inputs, constants, scalars, outputs, one after another.
 fn place_lasting(program: &mut Program) -> u64 {
     let mut top = 0;
     for buffer in program.buffers.iter_mut().filter(|buffer| lasts(buffer)) {

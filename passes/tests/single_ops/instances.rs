@@ -353,9 +353,9 @@ impl Draw<'_> {
         match name {
             "softmax" => sample(Softmax {}, [x]),
             "softmax_grad" => sample(SoftmaxGrad {}, [probabilities, x]),
-            "layer_norm" => sample(LayerNorm { eps }, [x, scale.clone(), scale]),
+            "layer_norm" => sample(LayerNorm { eps, dtype: None }, [x, scale.clone(), scale]),
             "layer_norm_grad" => sample(LayerNormGrad {}, [x.clone(), scale, statistics.clone(), statistics, x]),
-            "rms_norm" => sample(RmsNorm { eps }, [x, scale]),
+            "rms_norm" => sample(RmsNorm { eps, dtype: None }, [x, scale]),
             "rms_norm_grad" => sample(RmsNormGrad {}, [x.clone(), scale, statistics, x]),
             "batch_norm" => {
                 let [a, b, c, d] = [(); 4].map(|()| self.narrowed(&shape));

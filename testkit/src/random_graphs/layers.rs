@@ -90,10 +90,10 @@ impl Maker<'_> {
         let width = [*self.shape(x).last().expect("a width")];
         let scale = self.parameter(&width);
         if self.c.one_in(2) {
-            return self.b.op(RmsNorm { eps: 0.1 }, &[x, scale]);
+            return self.b.op(RmsNorm { eps: 0.1, dtype: None }, &[x, scale]);
         }
         let bias = self.parameter(&width);
-        self.b.op(LayerNorm { eps: 0.1 }, &[x, scale, bias])
+        self.b.op(LayerNorm { eps: 0.1, dtype: None }, &[x, scale, bias])
     }
 
     pub(super) fn batch_normalised(&mut self, x: ValueId) -> ValueId {

@@ -3,7 +3,7 @@
 use super::draw::{Draw, tolerance};
 use super::{Judged, Try};
 use shardc_ir::dtype::DType;
-use shardc_ir::kernel::{Kernel, RowProgram, Rowwise};
+use shardc_ir::kernel::{Kernel, RowExtent, RowProgram, Rowwise};
 
 impl Judged for Rowwise {
     fn run(&self, reads: &[Vec<f64>], out: &mut [Vec<f64>], _coordinates: &[u64]) {
@@ -88,9 +88,17 @@ impl Judged for Rowwise {
             ][case / 2 % 7];
             let even = if let RowProgram::Rotary { .. } = program { 2 } else { 1 };
             let width = random.pick(&[1, 2, 5, 31, 32, 33, 100, 1500]) * even;
-            let kernel = Kernel::Rowwise(Rowwise { dtype, rows: random.size(), width, program });
+            let (read, written) = program.operands();
+            let flows = [read, written].concat().contains(&RowExtent::Flow) && dtype == DType::F32;
+            let flow = if flows { random.pick(&[DType::F32, DType::BF16, DType::F16]) } else { dtype };
+            let rounding = match flow {
+                DType::BF16 => 2f64.powi(-8),
+                DType::F16 => 2f64.powi(-11),
+                _ => 0.0,
+            };
+            let kernel = Kernel::Rowwise(Rowwise { dtype, flow, rows: random.size(), width, program });
             let reads = random.operands(&kernel);
-            each(&kernel, &reads, tolerance(dtype) * 8.0);
+            each(&kernel, &reads, tolerance(dtype) * 8.0 + rounding);
         }
     }
 }

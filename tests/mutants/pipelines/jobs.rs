@@ -100,7 +100,7 @@ fn tied() -> Graph {
     let x = m.0.op(Gather::along(0), &[table, tokens]);
     m.0.origin.scope = Some("h.0".to_string());
     let (scale, bias) = (m.parameter("scale", &[4]), m.parameter("bias", &[4]));
-    let n = m.0.op(LayerNorm { eps: 0.1 }, &[x, scale, bias]);
+    let n = m.0.op(LayerNorm { eps: 0.1, dtype: None }, &[x, scale, bias]);
     let [q, k, v] = ["q", "k", "v"].map(|name| {
         let w = m.parameter(name, &[4, 4]);
         let p = m.0.op(Contract::new("btk,kn->btn"), &[n, w]);

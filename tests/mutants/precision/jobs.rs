@@ -83,7 +83,7 @@ fn layers() -> Graph {
         x = match i {
             1 => {
                 let [scale, bias] = ["scale", "bias"].map(|name| m.state(name, DType::F32, &[4], StateRole::Parameter));
-                m.0.op(LayerNorm { eps: 0.1 }, &[h, scale, bias])
+                m.0.op(LayerNorm { eps: 0.1, dtype: None }, &[h, scale, bias])
             }
             3 => h,
             _ => m.0.unary(UnaryFn::GeluTanh, h),

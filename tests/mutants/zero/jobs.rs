@@ -102,7 +102,7 @@ fn layers() -> Graph {
         x = match i {
             1 => {
                 let (scale, bias) = (m.parameter("scale", &[3]), m.parameter("bias", &[3]));
-                m.0.op(LayerNorm { eps: 0.1 }, &[h, scale, bias])
+                m.0.op(LayerNorm { eps: 0.1, dtype: None }, &[h, scale, bias])
             }
             3 => h,
             _ => m.0.unary(UnaryFn::GeluTanh, h),

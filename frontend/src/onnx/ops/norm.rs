@@ -98,7 +98,7 @@ pub(in crate::onnx) fn layer_norm(
     };
     let (inside, outside) = rows.split(c, [scale, &bias], [1.0, 0.0])?;
     let [scale, bias] = &inside[..] else { unreachable!("as many as went in") };
-    let results = c.emit_all(LayerNorm { eps }, &[rows.x.clone(), scale.clone(), bias.clone()])?;
+    let results = c.emit_all(LayerNorm { eps, dtype: None }, &[rows.x.clone(), scale.clone(), bias.clone()])?;
     rows.outputs(c, &results, &outside)
 }
 
@@ -106,7 +106,7 @@ pub(in crate::onnx) fn layer_norm(
 pub(in crate::onnx) fn rms_norm(c: &mut Call<'_, '_>, x: &Value, axis: i64, scale: &Value, eps: f64) -> Outputs {
     let rows = Rows::of(c, x, axis)?;
     let (inside, outside) = rows.split(c, [scale], [1.0])?;
-    let results = c.emit_all(RmsNorm { eps }, &[rows.x.clone(), inside[0].clone()])?;
+    let results = c.emit_all(RmsNorm { eps, dtype: None }, &[rows.x.clone(), inside[0].clone()])?;
     rows.outputs(c, &results, &outside)
 }
 
@@ -138,7 +138,7 @@ fn normalised_in_groups(c: &mut Call<'_, '_>, x: &Value, groups: u64) -> Outputs
     let width = channels / groups * rest.iter().product::<u64>();
     let rows = c.reshape(x, vec![*samples, groups, width])?;
     let [one, zero] = [1.0, 0.0].map(|value| c.number(x, value).and_then(|v| c.broadcast(&v, vec![width])));
-    let y = c.emit(LayerNorm { eps }, &[rows, one?, zero?])?;
+    let y = c.emit(LayerNorm { eps, dtype: None }, &[rows, one?, zero?])?;
     let mut y = c.reshape(&y, shape.clone())?;
     let column: Vec<u64> = std::iter::once(*channels).chain(rest.iter().map(|_| 1)).collect();
     for (i, f) in [(1, Binary::Mul), (2, Binary::Add)] {
