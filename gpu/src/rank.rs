@@ -475,7 +475,8 @@ impl<D: Device> Worker for GpuRank<D> {
 impl<D: Device> Drop for GpuRank<D> {
     fn drop(&mut self) {
         self.has_failed |= self.world.has_failed();
-        self.has_failed = self.has_failed || self.finish().is_err();
+        // Another thread may end the rank than the one that ran it.
+        self.has_failed = self.has_failed || self.device.enter().and_then(|()| self.finish()).is_err();
         let message =
             format!("rank {} did not leave its GPU and NCCL in time; the process ends without them", self.place.number());
         watch::within_patience(message, || {

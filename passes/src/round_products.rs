@@ -19,7 +19,8 @@ use shardc_ir::dtype::DType;
 use shardc_ir::graph::{Graph, Node, NodeId, Part, Phase, ValueId};
 use shardc_ir::ops::Op;
 use shardc_ir::ops::contract::Contract;
-use shardc_ir::ops::reduce::Reduce;
+use shardc_ir::ops::reduce::{Reduce, ReduceName};
+use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::spec::FloatType;
 use std::collections::HashMap;
 
@@ -138,7 +139,7 @@ impl Sums<'_> {
         if let Some(known) = self.rounded.get(&node.results[0]) {
             return Some(vec![*known]);
         }
-        let Op::Reduce(sum) = &node.op else { return None };
+        let Op::Reduce(sum @ Reduce { f: ReduceName(ReduceKind::Sum), .. }) = &node.op else { return None };
         let (wide, narrow) = (node.operands[0], self.narrow_gradient(id, node)?);
         let is_rounded = |user: &NodeId| self.graph.node(*user).op.converts_to().is_some_and(DType::is_half);
         let mut operand = mapped(map, wide);

@@ -70,7 +70,8 @@ impl Rules for Reduce {
         if self.axes.iter().any(|a| *a >= x.rank()) || self.axes.windows(2).any(|w| w[0] >= w[1]) {
             return Err(reason!("axes {:?} of {x}", self.axes));
         }
-        if let Some(dtype) = self.dtype.filter(|dtype| !dtype.is_half() || dtype.computed() != x.dtype) {
+        let is_rounding = |dtype: &DType| self.f.0 == ReduceKind::Sum && dtype.is_half() && dtype.computed() == x.dtype;
+        if let Some(dtype) = self.dtype.filter(|dtype| !is_rounding(dtype)) {
             return Err(reason!("{dtype} is no rounding of {}", x.dtype));
         }
         let shape: Vec<u64> = (0..x.rank()).filter(|d| !self.axes.contains(d)).map(|d| x.shape[d]).collect();
