@@ -1,8 +1,9 @@
 //! Contractions as products of matrices: how operands lie, and why a contraction is none.
 
-use shardc_codegen::matmul::{Compute, Layout, Matmul};
+use shardc_codegen::matmul::{Compute, Epilogue, Layout, Matmul};
 use shardc_ir::dtype::DType;
-use shardc_ir::kernel::{Contract, ContractDim};
+use shardc_ir::kernel::{Contract, ContractDim, Map};
+use shardc_ir::scalar::{Binary, Instr};
 
 const NONE: [ContractDim; 0] = [];
 
@@ -139,5 +140,28 @@ fn what_is_no_product_has_a_reason() {
         change(&mut contract);
         let reason = Matmul::of(&contract).unwrap_err().to_string();
         assert!(reason.contains(why), "{number}: {reason}, not {why}");
+    }
+}
+
+/// `p + v + m` in any order is one call; another function of the three, or another vector, is none.
+#[test]
+fn a_vector_and_a_matrix_are_added_in_one_call() {
+    let product = Matmul::of(&plain()).unwrap();
+    let (all, line): (&[i64], &[i64]) = (&[4, 1], &[0, 1]);
+    let map = |inputs: &[&[i64]], code| Map::of_f32(&[6, 4], inputs, code);
+    let add = |a, b| Instr::Binary(Binary::Add, a, b);
+    for code in [vec![add(0, 1), add(3, 2)], vec![add(1, 2), add(0, 3)]] {
+        let (with, vector, matrix) = product.with_bias_accumulating(&map(&[all, line, all], code), 0).unwrap();
+        assert_eq!((with.epilogue, with.beta, vector, matrix), (Epilogue::Bias, 1.0, 1, 2));
+    }
+    let sums = || vec![add(0, 1), add(3, 2)];
+    let refused = [
+        map(&[all, line, all], vec![add(0, 1), Instr::Binary(Binary::Mul, 3, 2)]),
+        map(&[all, line, all], vec![add(0, 1), add(3, 1)]),
+        map(&[all, &[1, 0], all], sums()),
+        map(&[all, line, line], sums()),
+    ];
+    for (number, map) in refused.iter().enumerate() {
+        assert_eq!(product.with_bias_accumulating(map, 0), None, "{number}");
     }
 }
