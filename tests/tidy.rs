@@ -29,6 +29,7 @@ const UNSAFE: &[&str] = &[
     "cublaslt/src/multiply.rs",
     "executor/src/cpu/avx512.rs",
     "executor/src/cpu/packed/x86.rs",
+    "executor/src/cpu/prefetch.rs",
     "executor/src/cpu/tiles.rs",
     "gpu/src/cuda/driver.rs",
     "gpu/src/cuda/library.rs",

@@ -24,6 +24,7 @@ mod number;
 #[cfg(target_arch = "x86_64")]
 mod packed;
 mod pool;
+mod prefetch;
 mod random;
 mod reduce;
 mod rowwise;

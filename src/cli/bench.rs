@@ -220,7 +220,7 @@ fn summed(programs: &PlanSet, turns: &[Vec<Timed>], time: Duration, peaks: Peaks
 /// Whether a step makes a state variable of the one before, element by element.
 fn is_update(program: &Program, step: &Step) -> bool {
     let is_state = |buffer: usize| matches!(program.buffers[buffer].kind, BufferKind::State(_));
-    matches!(step.kernel, Kernel::Map(_)) && step.writes.iter().any(|view| is_state(view.buffer.index()))
+    matches!(step.kernel, Kernel::Map(_) | Kernel::Bundle(_)) && step.writes.iter().any(|view| is_state(view.buffer.index()))
 }
 
 /// The shapes of what a step reads and writes.

@@ -30,6 +30,10 @@ fn a_step_is_the_sum_of_its_launches() {
     assert_eq!(number(&report["step"]["flops"]), 4.0 * flops, "four ranks");
     let seconds: f64 = lines.iter().map(|line| number(&line["seconds"])).sum();
     assert!(seconds > 0.0 && seconds <= number(&report["step"]["seconds"]) * 4.0, "{seconds}");
+    let updates = lines.iter().filter(|line| line["what"].as_str().is_some_and(|what| what.contains("sgd")));
+    let bytes: f64 = updates.map(|line| number(&line["bytes"])).sum();
+    let least = 4.0 * bytes / number(&report["copy_gbytes"]) / 1e9;
+    assert!(least > 0.0 && (number(&report["step"]["update_seconds"]) / least - 1.0).abs() < 1e-9, "{report}");
     for form in ["contract", "all_reduce", "map"] {
         assert!(lines.iter().any(|line| line["form"] == form), "{form}");
     }

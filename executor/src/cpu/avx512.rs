@@ -20,6 +20,9 @@ pub const WIDTH: usize = 3;
 /// The largest distance between lanes: distances within a line fit 32 bits.
 pub const MOST_STEP: usize = i32::MAX as usize / LINE;
 
+/// How many terms before they are needed they are brought nearer, of two rows in turn.
+const AHEAD: usize = 24;
+
 /// Results in rows of lines.
 pub type Block = [[Line; WIDTH]; HEIGHT];
 
@@ -55,7 +58,7 @@ pub struct Piece {
     pub mask: u16,
     /// The number of the line.
     pub line: u16,
-    /// Whether it is the first of its line; lanes of no piece are 0.
+    /// Whether it is the first of its line, whose pieces follow one another; lanes of no piece are 0.
     pub begins: bool,
 }
 
@@ -193,7 +196,12 @@ unsafe fn multiply<const W: usize>(
     let mut sums = [[_mm512_setzero_ps(); W]; HEIGHT];
     // SAFETY: the caller has looked at the first element of each row.
     let rows = rows.map(|row| unsafe { a.add(row) });
-    for (offset, b) in offsets.iter().zip(b.as_chunks::<W>().0) {
+    for (k, (offset, b)) in offsets.iter().zip(b.as_chunks::<W>().0).enumerate() {
+        if let Some(soon) = offsets.get(k + AHEAD) {
+            for row in [k, k + HEIGHT / 2] {
+                _mm_prefetch::<_MM_HINT_T0>(rows[row % HEIGHT].wrapping_add(*soon as usize).cast());
+            }
+        }
         let mut columns = [_mm512_setzero_ps(); W];
         for (column, b) in columns.iter_mut().zip(b) {
             *column = load(b);
@@ -222,12 +230,12 @@ unsafe fn pack(planes: &Planes<'_>, pieces: &[Piece], packed: &mut [Line], lines
     let even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
     for (channel, packed) in packed.chunks_exact_mut(lines).enumerate() {
         let base = planes.data.as_ptr().wrapping_add(planes.start + channel * planes.plane);
-        for piece in pieces {
-            let (line, mask) = (&mut packed[usize::from(piece.line)], piece.mask);
-            let before = if piece.begins { _mm512_setzero_ps() } else { load(line) };
+        let mut value = _mm512_setzero_ps();
+        for (i, piece) in pieces.iter().enumerate() {
+            let (before, mask) = (if piece.begins { _mm512_setzero_ps() } else { value }, piece.mask);
             let from = base.wrapping_offset(piece.offset as isize);
             // SAFETY: the caller has looked at the first and the last lane of every piece.
-            let value = unsafe {
+            value = unsafe {
                 match planes.step {
                     1 => _mm512_mask_loadu_ps(before, mask, from),
                     2 => {
@@ -239,7 +247,9 @@ unsafe fn pack(planes: &Planes<'_>, pieces: &[Piece], packed: &mut [Line], lines
                     _ => _mm512_mask_i32gather_ps::<4>(before, mask, steps, from),
                 }
             };
-            put(line, value);
+            if pieces.get(i + 1).is_none_or(|next| next.begins) {
+                put(&mut packed[usize::from(piece.line)], value);
+            }
         }
     }
 }

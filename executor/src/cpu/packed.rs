@@ -13,6 +13,7 @@ pub mod x86;
 
 use crate::cpu::avx512;
 use crate::cpu::element::Element;
+use crate::cpu::prefetch;
 use faer::{Accum, MatMut, MatRef};
 use x86::{HEIGHT, LINE, Line, WIDTH};
 
@@ -196,5 +197,5 @@ impl Panels {
 /// Brings elements into the caches.
 #[inline]
 fn bring<T>(elements: &[T]) {
-    elements.chunks(size_of::<Line>() / size_of::<T>()).for_each(x86::prefetch);
+    elements.chunks(size_of::<Line>() / size_of::<T>()).for_each(prefetch::near);
 }

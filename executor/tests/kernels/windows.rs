@@ -12,7 +12,8 @@ pub(crate) fn square(input: u64, kernel: u64, stride: u64, pad: u64) -> Vec<Wind
 }
 
 /// Sizes at which convolutions are cut into parts: of a sample, of several samples with wide and
-/// with narrow planes, of channels; and kernels that are larger than the caches.
+/// with narrow planes, of channels; kernels that are larger than the caches; and samples that fill
+/// lines.
 #[test]
 fn convolutions_in_parts() {
     let mut random = Draw::new(17);
@@ -29,6 +30,12 @@ fn convolutions_in_parts() {
         (7, 2, 16, 20, square(3, 3, 1, 1)),
         (2, 1, 8, 9, square(31, 3, 1, 1)),
         (3, 1, 160, 192, square(2, 3, 1, 1)),
+        (16, 1, 160, 192, square(2, 3, 1, 1)),
+        (32, 2, 20, 130, square(4, 3, 2, 1)),
+        (16, 1, 140, 9, square(8, 3, 1, 1)),
+        (48, 3, 9, 10, square(7, 5, 2, 2)),
+        (16, 1, 30, 40, square(16, 4, 2, 1)),
+        (16, 1, 12, 70, line(40, 5)),
     ];
     for (batch, groups, inputs, outputs, window) in cases {
         // The terms of the longest sum, whose rounding grows with the root of their number.
@@ -62,9 +69,9 @@ fn convolutions_under_strange_windows() {
         vec![dim([50, 1, 1, 1 << 24, 1], 0)],
         vec![dim([3000, 1, 1, 1 << 24, 1], 0)],
     ];
-    for window in windows {
+    for (window, batch) in windows.iter().flat_map(|window| [(window, 3), (window, 16)]) {
         for result in [ConvResult::Output, ConvResult::Input, ConvResult::Weight] {
-            let conv = Conv { dtype: DType::F32, result, batch: 3, groups: 1, inputs: 8, outputs: 8, window: window.clone() };
+            let conv = Conv { dtype: DType::F32, result, batch, groups: 1, inputs: 8, outputs: 8, window: window.clone() };
             let kernel = Kernel::Conv(conv);
             let reads = random.operands(&kernel);
             check(&kernel, &reads, tolerance(DType::F32) * 8.0);

@@ -7,6 +7,7 @@
 //! over channels and taps in order, however work is shared.
 
 mod panels;
+mod samples;
 mod weight;
 
 use crate::cpu::avx512::{self, Avx512, Block, HEIGHT, LINE, Line, Piece, Planes, Terms, WIDTH, first_lanes};
@@ -15,6 +16,7 @@ use crate::cpu::threads::Threads;
 use crate::cpu::tiles::{self, Steps, Tile};
 use crate::cpu::window::Window;
 use panels::{Panel, Phase, Phases};
+use samples::OfSamples;
 use shardc_ir::kernel::ConvResult;
 use std::borrow::Cow;
 use weight::Weight;
@@ -30,6 +32,8 @@ const STRIPS: usize = 16;
 pub enum Implicit {
     /// Of outputs or inputs.
     Planes(Box<OfPlanes>),
+    /// Of small ones.
+    Samples(Box<OfSamples>),
     /// Of kernels.
     Weight(Box<Weight>),
 }
@@ -40,7 +44,10 @@ impl Implicit {
         let cpu = Avx512::detect()?;
         match sizes.result {
             ConvResult::Weight => Weight::new(cpu, sizes, window).map(|weight| Implicit::Weight(Box::new(weight))),
-            _ => OfPlanes::new(cpu, sizes, window).map(|planes| Implicit::Planes(Box::new(planes))),
+            _ => {
+                let samples = OfSamples::new(cpu, sizes, window).map(|samples| Implicit::Samples(Box::new(samples)));
+                samples.or_else(|| OfPlanes::new(cpu, sizes, window).map(|planes| Implicit::Planes(Box::new(planes))))
+            }
         }
     }
 
@@ -48,6 +55,7 @@ impl Implicit {
     pub fn run(&self, a: &[f32], b: &[f32], result: &mut [f32], threads: Threads) {
         match self {
             Implicit::Planes(planes) => planes.run(a, b, result, threads),
+            Implicit::Samples(samples) => samples.run(a, b, result, threads),
             Implicit::Weight(weight) => weight.run(a, b, result, threads),
         }
     }

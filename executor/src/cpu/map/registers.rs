@@ -51,6 +51,7 @@ impl Fused {
             by_rows: false,
             weight: 1 + map.program.cost() as usize,
             leaves: vec![],
+            streams: vec![],
             uniform: vec![],
             loads: vec![],
             ops: vec![],
@@ -150,6 +151,10 @@ fn push_uniform(fused: &mut Fused, uniform: Uniform) -> Storage {
 fn place_leaf(fused: &mut Fused, map: &Map, leaf: Leaf) -> Storage {
     let index = fused.leaves.len();
     let row = fused.shape.last().copied().unwrap_or(1);
+    let in_order = leaf.strides == space::contiguous(&fused.shape);
+    if in_order && !matches!(leaf.source, Source::Index(_)) {
+        fused.streams.push(index);
+    }
     let (same_type, in_place) = match leaf.source {
         Source::Operand(operand) => (map.inputs[operand].dtype == fused.compute, false),
         Source::InPlace(_) => (false, true),
@@ -157,7 +162,7 @@ fn place_leaf(fused: &mut Fused, map: &Map, leaf: Leaf) -> Storage {
     };
     let place = if !in_place && leaf.strides.iter().all(|s| *s == 0) {
         push_uniform(fused, Uniform::Leaf(index))
-    } else if same_type && leaf.strides == space::contiguous(&fused.shape) {
+    } else if same_type && in_order {
         Storage::Direct(index)
     } else if fused.by_rows && leaf.has_rows(map, fused.compute) {
         Storage::Row(index)

@@ -3,6 +3,7 @@
 
 use super::Packing;
 use crate::cpu::avx512::{first_lanes, transposed};
+use crate::cpu::prefetch;
 use ::half::bf16;
 use ::half::slice::HalfFloatSliceExt;
 use faer::MatMut;
@@ -181,7 +182,7 @@ fn transpose_singles(rows: &[&[f32]; LINE], lines: &mut [Line], width: usize) {
         let mut part = [_mm512_setzero_si512(); LINE];
         for (part, row) in part.iter_mut().zip(rows) {
             *part = load_singles(row.get(from..).unwrap_or_default());
-            prefetch(row.get(from + 4 * LINE..).unwrap_or_default());
+            prefetch::near(row.get(from + 4 * LINE..).unwrap_or_default());
         }
         for (line, part) in lines.iter_mut().step_by(width).zip(transposed(part)) {
             store(line, part);
@@ -211,7 +212,7 @@ fn transpose_pairs(rows: &[&[u16]; LINE], lines: &mut [Line], width: usize) {
         let mut part = [_mm512_setzero_si512(); LINE];
         for (part, row) in part.iter_mut().zip(rows) {
             *part = load_terms(row.get(from..).unwrap_or_default());
-            prefetch(row.get(from + 8 * LINE..).unwrap_or_default());
+            prefetch::near(row.get(from + 8 * LINE..).unwrap_or_default());
         }
         for (line, part) in lines.iter_mut().step_by(width).zip(transposed(part)) {
             store(line, part);
@@ -254,13 +255,6 @@ const ORDER: [u16; 2 * LINE] = {
     }
     order
 };
-
-/// Brings the line of the first element into the caches.
-#[inline]
-pub fn prefetch<T>(elements: &[T]) {
-    // SAFETY: every processor of this architecture has the instruction, which changes no memory.
-    unsafe { _mm_prefetch::<_MM_HINT_T0>(elements.as_ptr().cast()) }
-}
 
 #[inline]
 #[target_feature(enable = "avx512f")]

@@ -1,0 +1,216 @@
+//! Convolutions of small planes for 16 samples at a time: a line holds one position of each of them.
+//!
+//! Every position has a line of its own, so that it is multiplied with the taps at which it sees
+//! something, and with no pads: of a plane of 2 x 2 under a kernel of 3 x 3, these are 4 of 9.
+
+use super::DEPTH;
+use super::panels::widths;
+use crate::cpu::avx512::{self, Avx512, Block, HEIGHT, LINE, Line, Terms, WIDTH};
+use crate::cpu::conv::Sizes;
+use crate::cpu::threads::Threads;
+use crate::cpu::tiles::{self, Steps, Tile};
+use crate::cpu::window::Window;
+use shardc_ir::kernel::ConvResult;
+use std::collections::BTreeMap;
+
+/// The most results of a plane; larger ones have few pads.
+const SMALL: usize = 64;
+
+/// The most elements of a plane that is seen.
+const MOST_SEEN: usize = 256;
+
+/// About as many lines of what is seen are turned at a time.
+const TURNED: usize = 8192;
+
+/// So many lines are packed together: about what stays in the second cache.
+const TOGETHER: usize = 2 * WIDTH;
+
+/// The fewest strips of rows for which it is worth packing.
+const STRIPS: usize = 8;
+
+/// A convolution made ready whose results are planes.
+#[derive(Debug)]
+pub struct OfSamples {
+    cpu: Avx512,
+    sizes: Sizes,
+    /// Channels that are made and channels that are summed over, in each group.
+    rows: usize,
+    channels: usize,
+    /// Elements of a plane that is made, and of one that is seen.
+    made: usize,
+    seen: usize,
+    /// Elements of the kernels from one row to the next.
+    row_step: usize,
+    /// Elements of the kernels from one channel to the next.
+    channel_step: usize,
+    /// Channels that are packed at a time.
+    depth: usize,
+    panels: Vec<Panel>,
+}
+
+/// A few positions that see something at the same taps.
+#[derive(Debug)]
+struct Panel {
+    positions: Vec<usize>,
+    /// What they see, those of one tap after those of another.
+    sources: Vec<usize>,
+    /// The terms of the channels that are packed at a time, and of those left over.
+    terms: [Terms; 2],
+}
+
+/// A share of the work: some channels of 16 samples in one group.
+struct Share<'r> {
+    group: usize,
+    /// The first sample and the first channel.
+    image: usize,
+    row: usize,
+    /// The channels of each sample.
+    made: Vec<Tile<'r, f32>>,
+}
+
+impl OfSamples {
+    /// The convolution; `None` where planes are too large, or samples do not fill lines.
+    pub fn new(cpu: Avx512, sizes: Sizes, window: &Window) -> Option<OfSamples> {
+        let s = &sizes;
+        let kernels = s.inputs * s.taps;
+        let (rows, channels, made, seen, row_step, channel_step) = match s.result {
+            ConvResult::Output => (s.outputs, s.inputs, s.output, s.input, kernels, s.taps),
+            _ => (s.inputs, s.outputs, s.input, s.output, s.taps, kernels),
+        };
+        let fits = s.batch.is_multiple_of(LINE) && s.taps > 1 && made <= SMALL && seen <= MOST_SEEN;
+        if !fits || rows < HEIGHT || made.saturating_mul(s.taps) > TURNED || u32::try_from(s.outputs * kernels).is_err() {
+            return None;
+        }
+        let parts = (channels * s.taps).div_ceil(DEPTH).max((channels * seen).div_ceil(TURNED)).min(channels);
+        let depth = channels.div_ceil(parts);
+        let source = |position, tap| match s.result {
+            ConvResult::Output => window.source(position, tap),
+            _ => window.target(position, tap),
+        };
+        let mut alike = BTreeMap::<Vec<usize>, Vec<usize>>::new();
+        for position in 0..made {
+            let taps = (0..s.taps).filter(|tap| source(position, *tap).is_some()).collect();
+            alike.entry(taps).or_default().push(position);
+        }
+        let panel = |taps: &[usize], positions: &[usize]| Panel {
+            positions: positions.to_vec(),
+            sources: taps.iter().flat_map(|tap| positions.iter().filter_map(|position| source(*position, *tap))).collect(),
+            terms: [depth, channels % depth].map(|channels| {
+                let of = |channel| taps.iter().map(move |tap| (channel * channel_step + tap) as u32);
+                Terms::new((0..channels).flat_map(of).collect())
+            }),
+        };
+        let of_taps = |(taps, positions): (&Vec<usize>, &Vec<usize>)| {
+            let parts = widths(positions.len()).map(|(first, width)| panel(taps, &positions[first..first + width]));
+            parts.collect::<Vec<_>>()
+        };
+        let panels = alike.iter().flat_map(of_taps).collect();
+        Some(OfSamples { cpu, rows, channels, made, seen, row_step, channel_step, depth, panels, sizes })
+    }
+
+    /// Runs it.
+    pub fn run(&self, kernels: &[f32], seen: &[f32], result: &mut [f32], threads: Threads) {
+        let s = &self.sizes;
+        let strips = self.rows.div_ceil(HEIGHT);
+        let others = s.batch / LINE * s.groups;
+        let wanted = if threads.0 == 1 { 1 } else { (4 * threads.0).div_ceil(others) };
+        let height = strips.div_ceil(wanted).max(STRIPS).min(strips) * HEIGHT;
+        let parts = self.rows.div_ceil(height);
+        let mut shares: Vec<Share<'_>> = vec![];
+        for image in (0..s.batch).step_by(LINE) {
+            for group in 0..s.groups {
+                shares.extend((0..parts).map(|part| Share { group, image, row: part * height, made: vec![] }));
+            }
+        }
+        let steps = |size, stride| Steps { size, stride };
+        let outer = [steps(s.batch, s.groups * self.rows * self.made), steps(s.groups, self.rows * self.made)];
+        let tiles = tiles::cut(result, &outer, steps(self.rows, self.made), steps(self.made, 1));
+        for (position, tile) in tiles.into_iter().enumerate() {
+            let first = position / s.groups / LINE * s.groups + position % s.groups;
+            for (row, _, tile) in tile.split(height, self.made) {
+                shares[first * parts + row / height].made.push(tile);
+            }
+        }
+        let work = s.batch * s.groups * s.outputs * s.inputs * s.taps * s.output / 4;
+        threads.for_each(work, shares, |share| self.share(share, kernels, seen));
+    }
+
+    fn share(&self, mut share: Share<'_>, kernels: &[f32], seen: &[f32]) {
+        let Some(rows) = share.made.first().map(Tile::rows) else { return };
+        let strips = rows.div_ceil(HEIGHT);
+        let sums = self.panels.len() * strips * HEIGHT * WIDTH;
+        let turned = self.depth * self.seen;
+        avx512::with_lines(sums + turned + self.depth * self.sizes.taps * TOGETHER, |memory: &mut [Line]| {
+            let (sums, memory) = memory.split_at_mut(sums);
+            let (turned, packed) = memory.split_at_mut(turned);
+            let sums: &mut [Block] = bytemuck::cast_slice_mut(sums);
+            for first in (0..self.channels).step_by(self.depth) {
+                let channels = self.depth.min(self.channels - first);
+                self.turn(&share, first, channels, seen, turned);
+                let mut rest = &mut sums[..];
+                for panels in self.panels.chunks(TOGETHER / WIDTH) {
+                    let (blocks, others) = rest.split_at_mut(panels.len() * strips);
+                    self.multiply(panels, &share, [first, channels], turned, packed, kernels, rows, blocks);
+                    rest = others;
+                }
+            }
+            for (panels, blocks) in self.panels.chunks(TOGETHER / WIDTH).zip(sums.chunks(TOGETHER / WIDTH * strips)) {
+                for (strip, blocks) in blocks.chunks(panels.len()).enumerate() {
+                    for (panel, block) in panels.iter().zip(blocks) {
+                        for (row, lines) in (strip * HEIGHT..rows).zip(block) {
+                            for (position, line) in panel.positions.iter().zip(lines) {
+                                share.made.iter_mut().zip(line).for_each(|(made, sum)| made.row(row)[*position] = *sum);
+                            }
+                        }
+                    }
+                }
+            }
+        });
+    }
+
+    /// Turns some channels of what the samples of a share see: a line for each element of a sample.
+    fn turn(&self, share: &Share<'_>, first: usize, channels: usize, seen: &[f32], turned: &mut [Line]) {
+        let start = |i: usize| (((share.image + i) * self.sizes.groups + share.group) * self.channels + first) * self.seen;
+        let rows = std::array::from_fn(|i| &seen[start(i)..][..channels * self.seen]);
+        self.cpu.interleave(&rows, turned, 1);
+    }
+
+    /// Sums of some panels over some channels; kernels are read once for all of them.
+    #[expect(clippy::too_many_arguments, reason = "two operands, a result, and where they are")]
+    fn multiply(
+        &self,
+        panels: &[Panel],
+        share: &Share<'_>,
+        [first, channels]: [usize; 2],
+        turned: &[Line],
+        packed: &mut [Line],
+        kernels: &[f32],
+        rows: usize,
+        blocks: &mut [Block],
+    ) {
+        let mut rest = packed;
+        let mut parts: Vec<&[Line]> = vec![];
+        for panel in panels {
+            let (part, others) = rest.split_at_mut(channels * panel.sources.len());
+            if !panel.sources.is_empty() {
+                let planes = turned.chunks_exact(self.seen).zip(part.chunks_exact_mut(panel.sources.len()));
+                planes.for_each(|(plane, part)| part.iter_mut().zip(&panel.sources).for_each(|(to, from)| *to = plane[*from]));
+            }
+            parts.push(part);
+            rest = others;
+        }
+        let group = share.group * self.sizes.outputs * self.sizes.inputs * self.sizes.taps;
+        for (strip, blocks) in blocks.chunks_mut(panels.len()).enumerate() {
+            let row = |i: usize| share.row + (strip * HEIGHT + i).min(rows - 1);
+            let at = std::array::from_fn(|i| group + row(i) * self.row_step + first * self.channel_step);
+            for ((panel, part), block) in panels.iter().zip(&parts).zip(blocks) {
+                let terms = &panel.terms[usize::from(channels < self.depth)];
+                match panel.positions.len() {
+                    1 => self.cpu.multiply::<1>(kernels, at, terms, part, block, first > 0),
+                    2 => self.cpu.multiply::<2>(kernels, at, terms, part, block, first > 0),
+                    _ => self.cpu.multiply::<3>(kernels, at, terms, part, block, first > 0),
+                }
+            }
+        }
+    }
+}
