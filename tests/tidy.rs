@@ -30,6 +30,7 @@ const UNSAFE: &[&str] = &[
     "executor/src/cpu/avx512.rs",
     "executor/src/cpu/packed/x86.rs",
     "executor/src/cpu/prefetch.rs",
+    "executor/src/cpu/team.rs",
     "executor/src/cpu/tiles.rs",
     "gpu/src/cuda/driver.rs",
     "gpu/src/cuda/library.rs",

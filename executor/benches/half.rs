@@ -3,6 +3,7 @@
 
 use half::{bf16, f16};
 use shardc_executor::cpu::element::{Slice, SliceMut};
+use shardc_executor::cpu::team::Team;
 use shardc_executor::cpu::threads::Threads;
 use shardc_executor::cpu::{Arguments, Launch, prepare};
 use shardc_ir::dtype::DType;
@@ -22,7 +23,7 @@ fn main() {
     let only = std::env::args().nth(1).filter(|a| !a.starts_with('-')).unwrap_or_default();
     println!("GFLOP/s with 1 and 2 threads, and times f32");
     println!("{:28} {:>11} {:>23} {:>23} {:>11}", "", "f32", "bf16 to f32", "bf16 to bf16", "f16 to f32");
-    let pools = [1, 2].map(|threads| rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads"));
+    let teams = [1, 2].map(|threads| Team::new(threads, |helper| helper.to_string()).expect("threads"));
     for case in cases().into_iter().filter(|c| c.name.contains(&only)) {
         let [m, n, k] = case.sizes;
         let flops = (2 * case.batch * m * n * k) as f64;
@@ -40,12 +41,12 @@ fn main() {
         let begin = Instant::now();
         let mut rounds = 0;
         while rounds < 5 || begin.elapsed().as_secs_f64() < 1.0 {
-            for (number, pool) in pools.iter().enumerate() {
+            for (number, team) in teams.iter().enumerate() {
                 let mut time = |way: usize, reads: &[Slice<'_>], write: SliceMut<'_>| {
                     let threads = Threads(number + 1);
                     let arguments = Arguments { reads, writes: vec![write], coordinates: &[], threads };
                     let start = Instant::now();
-                    pool.install(|| kernels[way].launch(arguments)).expect("good data");
+                    team.lead(|| kernels[way].launch(arguments)).expect("good data");
                     best[way][number] = best[way][number].min(start.elapsed().as_secs_f64());
                 };
                 time(0, &wide, SliceMut::F32(&mut c));

@@ -32,6 +32,7 @@ mod scratch;
 mod simd;
 mod softmax;
 mod space;
+pub mod team;
 pub mod threads;
 mod tiles;
 mod widened;

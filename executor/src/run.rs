@@ -8,6 +8,7 @@ pub mod replicas;
 mod state;
 
 use crate::comm::TrafficTable;
+use crate::cpu::team::Team;
 use crate::cpu::threads::Threads;
 use crate::fault::Fault;
 use crate::guard::Guards;
@@ -338,8 +339,7 @@ impl ExecutionError {
     }
 }
 
-/// Starts the thread of a rank. With several threads, it is a pool's first, so that kernels find
-/// the others beside them.
+/// Starts the thread of a rank, which leads the others.
 fn start(number: u64, mut worker: Box<dyn Worker>, threads: Threads) -> Result<Handle, Reason> {
     let (jobs, inbox) = mpsc::channel::<Job>();
     let work = move || {
@@ -348,16 +348,9 @@ fn start(number: u64, mut worker: Box<dyn Worker>, threads: Threads) -> Result<H
         }
     };
     let name = format!("rank {number}");
-    let thread = if threads.0 == 1 {
-        thread::Builder::new().name(name).spawn(work)
-    } else {
-        let pool = rayon::ThreadPoolBuilder::new()
-            .num_threads(threads.0)
-            .thread_name(move |i| format!("rank {number}.{i}"))
-            .build()
-            .map_err(|e| reason!("rank {number} has no threads: {e}"))?;
-        thread::Builder::new().name(name).spawn(move || pool.install(work))
-    };
+    let team = Team::new(threads.0, |helper| format!("rank {number}.{helper}"));
+    let team = team.map_err(|why| reason!("rank {number}: {why}"))?;
+    let thread = thread::Builder::new().name(name).spawn(move || team.lead(work));
     let thread = thread.map_err(|e| reason!("rank {number} has no thread: {e}"))?;
     Ok(Handle { jobs: Some(jobs), thread: Some(thread) })
 }

@@ -1,17 +1,19 @@
 //! The threads of one rank.
 
-use rayon::prelude::*;
+use crate::cpu::team::Taken;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
-/// How many threads a rank has. A rank with several runs inside its own pool; one with a single
-/// thread needs none.
+/// How many threads a rank has. They are there where a [`Team`](crate::cpu::team::Team) is led; a
+/// rank with a single thread needs none.
 ///
 /// How work is cut into items may depend on this number, what an item computes may not.
 #[derive(Debug, Clone, Copy)]
 pub struct Threads(pub usize);
 
 /// Work (in simple vector operations on one element, of which a core does about 20 in a nanosecond)
-/// below which waking another thread costs more than it saves.
-const WORTH_SHARING: usize = 400_000;
+/// below which telling another thread of it costs more than it saves.
+const WORTH_SHARING: usize = 60_000;
 
 impl Threads {
     /// Into how many parts to cut work of that size.
@@ -19,12 +21,27 @@ impl Threads {
         if self.0 == 1 || work < WORTH_SHARING { 1 } else { (work / (WORTH_SHARING / 4)).min(self.0 * 4) }
     }
 
-    /// Runs `f` on every item; on several threads if the whole `work` is worth it.
-    pub fn for_each<I: Send>(self, work: usize, items: Vec<I>, f: impl Fn(I) + Send + Sync) {
-        if self.0 == 1 || items.len() < 2 || work < WORTH_SHARING {
+    /// Runs `f` on every item; on several threads if the whole `work` is worth it. A thread begins
+    /// with its share of the items, whose data may still be near it, and goes on with those of
+    /// others.
+    pub fn for_each<I: Send>(self, work: usize, items: Vec<I>, f: impl Fn(I) + Sync) {
+        let is_shared = self.0 > 1 && items.len() > 1 && work >= WORTH_SHARING;
+        let Some(team) = is_shared.then(Taken::take).flatten() else {
             items.into_iter().for_each(f);
-        } else {
-            items.into_par_iter().with_max_len(1).for_each(f);
-        }
+            return;
+        };
+        let items: Vec<Mutex<Option<I>>> = items.into_iter().map(|item| Mutex::new(Some(item))).collect();
+        let threads = team.threads();
+        let begin = |thread: usize| thread * items.len() / threads;
+        let next: Vec<AtomicUsize> = (0..threads).map(|thread| AtomicUsize::new(begin(thread))).collect();
+        team.run(&|number| {
+            for share in (number..threads).chain(0..number) {
+                let taken = || next[share].fetch_add(1, Ordering::Relaxed);
+                for item in std::iter::repeat_with(taken).take_while(|item| *item < begin(share + 1)) {
+                    let item = items[item].lock().unwrap_or_else(PoisonError::into_inner).take();
+                    item.into_iter().for_each(&f);
+                }
+            }
+        });
     }
 }

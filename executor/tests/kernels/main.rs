@@ -13,6 +13,7 @@ mod windows;
 
 use crate::windows::square;
 use shardc_executor::cpu::element::{Slice, SliceMut};
+use shardc_executor::cpu::team::Team;
 use shardc_executor::cpu::threads::Threads;
 use shardc_executor::cpu::{Arguments, prepare};
 use shardc_executor::tensor::Tensor;
@@ -67,7 +68,8 @@ pub(crate) fn launch(kernel: &Kernel, reads: &[Vec<f64>], coordinates: &[u64], t
             SliceMut::from_bytes(operand.dtype, &mut bytemuck::cast_slice_mut(words)[..bytes]).unwrap()
         })
         .collect();
-    prepared.launch(Arguments { reads: &slices, writes, coordinates, threads }).expect("good data");
+    let team = Team::new(threads.0, |helper| helper.to_string()).expect("threads");
+    team.lead(|| prepared.launch(Arguments { reads: &slices, writes, coordinates, threads })).expect("good data");
     let read = |(operand, words): (&signature::Operand, &Vec<u64>)| {
         let bytes = (operand.elements * operand.dtype.bytes()) as usize;
         Tensor { dtype: operand.dtype, shape: vec![], bytes: bytemuck::cast_slice(words)[..bytes].to_vec() }.to_f64()
@@ -256,8 +258,7 @@ fn threads_change_nothing() {
         }
         let one = launch(&kernel, &reads, &COORDINATES, Threads(1));
         for threads in [2, 3] {
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-            let many = pool.install(|| launch(&kernel, &reads, &COORDINATES, Threads(threads)));
+            let many = launch(&kernel, &reads, &COORDINATES, Threads(threads));
             let bits = |results: &[Vec<f64>]| -> Vec<u64> { results.iter().flatten().map(|v| v.to_bits()).collect() };
             assert!(bits(&one) == bits(&many), "{} with {threads} threads", kernel.name());
         }
