@@ -1,18 +1,21 @@
 //! Conv: convolutions and their gradients.
 //!
-//! One that sees single inputs is a contraction as it stands. Groups of few channels are summed tap
-//! by tap ([`direct`]). All others are contractions over unfolded inputs (Chellapilla, Puri and
+//! One that sees single inputs is a contraction as it stands. Groups of single channels with small
+//! planes are summed in lines of channels ([`depthwise`]), other groups of few channels tap by tap
+//! ([`direct`]). All others are contractions over unfolded inputs (Chellapilla, Puri and
 //! Simard: High performance convolutional neural networks for document processing, 2006): in f32,
 //! where the processor has AVX-512, these are never made (`implicit`); elsewhere they are, in
 //! panels ([`columns`]).
 
 mod columns;
+mod depthwise;
 mod direct;
 #[cfg(target_arch = "x86_64")]
 mod implicit;
 
 use crate::cpu::contract::Product;
 use crate::cpu::conv::columns::Columns;
+use crate::cpu::conv::depthwise::Depthwise;
 use crate::cpu::conv::direct::Direct;
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::conv::implicit::Implicit;
@@ -37,6 +40,7 @@ pub struct Prepared {
 #[derive(Debug)]
 enum Method {
     Pointwise(Product),
+    Depthwise(Depthwise),
     Direct(Box<Direct>),
     #[cfg(target_arch = "x86_64")]
     Implicit(Implicit),
@@ -123,10 +127,11 @@ impl Implements<Conv> for Cpu {
         let [batch, groups, inputs, outputs] = [conv.batch, conv.groups, conv.inputs, conv.outputs].map(|n| n as usize);
         let (input, output, taps) = (window.inputs(), window.outputs(), window.taps());
         let sizes = Sizes { result: conv.result, batch, groups, inputs, outputs, input, output, taps };
+        let depthwise = || Depthwise::new(sizes, &window).map(Method::Depthwise);
         let direct = || Direct::new(sizes, &window).map(|direct| Method::Direct(Box::new(direct)));
         let pointwise =
             || (window.is_pointwise() && (output >= NARROW || batch == 1)).then(|| Method::Pointwise(pointwise(&sizes)));
-        let method = pointwise().or_else(direct).or_else(|| implicit(conv.dtype, sizes, &window));
+        let method = pointwise().or_else(depthwise).or_else(direct).or_else(|| implicit(conv.dtype, sizes, &window));
         let method = method.unwrap_or_else(|| Method::Columns(Columns::new(sizes, window)));
         Ok(Box::new(Prepared { dtype: conv.dtype, sizes, method }))
     }
@@ -170,6 +175,7 @@ fn run<T: Real>(p: &Prepared, reads: &[Slice<'_>], mut write: SliceMut<'_>, thre
     let (a, b) = (second, first);
     match &p.method {
         Method::Pointwise(product) => product.run(a, b, result, Accum::Replace, threads),
+        Method::Depthwise(depthwise) => depthwise.run(a, b, result, threads),
         Method::Direct(direct) => direct.run(a, b, result, threads),
         Method::Columns(columns) => columns.run(a, b, result, threads),
         #[cfg(target_arch = "x86_64")]

@@ -12,8 +12,8 @@ pub(crate) fn square(input: u64, kernel: u64, stride: u64, pad: u64) -> Vec<Wind
 }
 
 /// Sizes at which convolutions are cut into parts: of a sample, of several samples with wide and
-/// with narrow planes, of channels; kernels that are larger than the caches; and samples that fill
-/// lines.
+/// with narrow planes, of channels; kernels that are larger than the caches; samples that
+/// fill lines; and single channels in groups that do, or do not.
 #[test]
 fn convolutions_in_parts() {
     let mut random = Draw::new(17);
@@ -36,6 +36,11 @@ fn convolutions_in_parts() {
         (48, 3, 9, 10, square(7, 5, 2, 2)),
         (16, 1, 30, 40, square(16, 4, 2, 1)),
         (16, 1, 12, 70, line(40, 5)),
+        (3, 20, 1, 1, square(5, 3, 1, 1)),
+        (2, 33, 1, 1, square(9, 5, 2, 2)),
+        (5, 16, 1, 1, square(2, 7, 1, 3)),
+        (2, 18, 1, 1, square(16, 3, 1, 1)),
+        (1, 8, 1, 1, line(200, 5)),
     ];
     for (batch, groups, inputs, outputs, window) in cases {
         // The terms of the longest sum, whose rounding grows with the root of their number.

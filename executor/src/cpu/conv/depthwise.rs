@@ -1,0 +1,170 @@
+//! Depthwise convolutions of small planes, 16 channels at a time: a line holds one position of each.
+//! No pad is multiplied, and vectors are full however narrow a plane is.
+
+use crate::cpu::conv::Sizes;
+use crate::cpu::number::{Number, Real};
+use crate::cpu::scratch;
+use crate::cpu::simd::simd;
+use crate::cpu::threads::Threads;
+use crate::cpu::window::Window;
+use shardc_ir::kernel::ConvResult;
+
+/// Channels of a line.
+const LINE: usize = 16;
+
+/// The most terms of a channel of a sample; more take longer to look up than to add.
+const MOST_TERMS: usize = 1 << 14;
+
+/// The most elements of planes and kernels: of more, lines take longer to make than whole planes.
+const MOST_ELEMENTS: usize = 256;
+
+/// A convolution made ready.
+#[derive(Debug)]
+pub struct Depthwise {
+    sizes: Sizes,
+    /// For each element of a channel's result, one behind its last term.
+    ends: Vec<u32>,
+    /// Which elements of a channel's two operands are multiplied.
+    terms: Vec<[u16; 2]>,
+    /// Elements of a channel's result, and of its operands.
+    made: usize,
+    operands: [usize; 2],
+}
+
+impl Depthwise {
+    /// The convolution, if this is a good way to compute it.
+    pub fn new(sizes: Sizes, window: &Window) -> Option<Depthwise> {
+        let s = &sizes;
+        let (made, operands) = match s.result {
+            ConvResult::Output => (s.output, [s.input, s.taps]),
+            ConvResult::Input => (s.input, [s.output, s.taps]),
+            ConvResult::Weight => (s.taps, [s.input, s.output]),
+        };
+        let is_small = s.output.saturating_mul(s.taps) <= MOST_TERMS && made.max(operands[0]).max(operands[1]) <= MOST_ELEMENTS;
+        if s.inputs != 1 || s.outputs != 1 || s.groups < LINE / 2 || !is_small {
+            return None;
+        }
+        let (mut ends, mut terms) = (vec![], vec![]);
+        for result in 0..made {
+            for other in 0..operands[1] {
+                let seen = match s.result {
+                    ConvResult::Output => window.source(result, other),
+                    ConvResult::Input => window.target(result, other),
+                    ConvResult::Weight => window.source(other, result),
+                };
+                terms.extend(seen.map(|seen| [seen as u16, other as u16]));
+            }
+            ends.push(terms.len() as u32);
+        }
+        Some(Depthwise { ends, terms, made, operands, sizes })
+    }
+
+    /// Runs it; `a` is what the input is not.
+    pub fn run<T: Real>(&self, a: &[T], b: &[T], result: &mut [T], threads: Threads) {
+        let s = &self.sizes;
+        let is_weight = s.result == ConvResult::Weight;
+        let channels = if is_weight { result.len() } else { s.groups * self.made };
+        let mut shares: Vec<Vec<&mut [T]>> = (0..s.groups.div_ceil(LINE)).map(|_| vec![]).collect();
+        for image in result.chunks_mut(channels) {
+            image.chunks_mut(LINE * self.made).zip(&mut shares).for_each(|(made, share)| share.push(made));
+        }
+        let work = s.batch * s.groups * (self.terms.len() / 4 + 2 * (s.input + s.output));
+        threads.for_each(work, shares.into_iter().enumerate().collect(), |(block, share): (usize, Vec<&mut [T]>)| {
+            let [first, second] = self.operands.map(|elements| elements * LINE);
+            scratch::with(first + second + self.made * LINE, |memory: &mut [T]| {
+                let (first, memory) = memory.split_at_mut(first);
+                let (second, sums) = memory.split_at_mut(second);
+                if is_weight {
+                    self.weight(block, a, b, share, first, second, sums)
+                } else {
+                    self.planes(block, a, b, share, first, second, sums)
+                }
+            });
+        });
+    }
+
+    /// The channels of a block among those of a sample.
+    fn channels(&self, block: usize, sample: usize) -> std::ops::Range<usize> {
+        let (first, groups) = (block * LINE, self.sizes.groups);
+        sample * groups + first..sample * groups + groups.min(first + LINE)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "two operands, results, and where they are turned")]
+    fn planes<T: Real>(
+        &self,
+        block: usize,
+        w: &[T],
+        seen: &[T],
+        made: Vec<&mut [T]>,
+        first: &mut [T],
+        second: &mut [T],
+        sums: &mut [T],
+    ) {
+        turn(w, self.channels(block, 0), second);
+        for (image, made) in made.into_iter().enumerate() {
+            turn(seen, self.channels(block, image), first);
+            add(&self.ends, &self.terms, first, second, false, sums);
+            turn_back(sums, made);
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "two operands, results, and where they are turned")]
+    fn weight<T: Real>(
+        &self,
+        block: usize,
+        y: &[T],
+        x: &[T],
+        made: Vec<&mut [T]>,
+        first: &mut [T],
+        second: &mut [T],
+        sums: &mut [T],
+    ) {
+        for image in 0..self.sizes.batch {
+            turn(x, self.channels(block, image), first);
+            turn(y, self.channels(block, image), second);
+            add(&self.ends, &self.terms, first, second, image > 0, sums);
+        }
+        made.into_iter().for_each(|made| turn_back(sums, made));
+    }
+}
+
+/// The elements of some channels, a line of all channels for each; missing ones are 0.
+fn turn<T: Real>(data: &[T], channels: std::ops::Range<usize>, lines: &mut [T]) {
+    let elements = lines.len() / LINE;
+    let data = &data[channels.start * elements..channels.end * elements];
+    if channels.len() < LINE {
+        lines.fill(<T as Number>::ZERO);
+    }
+    for (lane, data) in data.chunks_exact(elements).enumerate() {
+        lines.iter_mut().skip(lane).step_by(LINE).zip(data).for_each(|(to, from)| *to = *from);
+    }
+}
+
+/// The channels of lines.
+fn turn_back<T: Real>(lines: &[T], data: &mut [T]) {
+    let elements = lines.len() / LINE;
+    for (lane, data) in data.chunks_exact_mut(elements).enumerate() {
+        data.iter_mut().zip(lines.iter().skip(lane).step_by(LINE)).for_each(|(to, from)| *to = *from);
+    }
+}
+
+simd! {
+    /// The sums of the terms of each result, added to what it is if `accumulate`.
+    fn add<T: Real>(ends: &[u32], terms: &[[u16; 2]], first: &[T], second: &[T], accumulate: bool, sums: &mut [T]) {
+        let (first, second) = (first.as_chunks::<LINE>().0, second.as_chunks::<LINE>().0);
+        let mut start = 0;
+        for (sum, end) in sums.as_chunks_mut::<LINE>().0.iter_mut().zip(ends) {
+            let mut lanes = [<T as Number>::ZERO; LINE];
+            for [a, b] in &terms[start..*end as usize] {
+                let (a, b) = (&first[*a as usize], &second[*b as usize]);
+                lanes.iter_mut().zip(a.iter().zip(b)).for_each(|(lane, (a, b))| *lane += *a * *b);
+            }
+            if accumulate {
+                sum.iter_mut().zip(lanes).for_each(|(sum, lane)| *sum += lane);
+            } else {
+                *sum = lanes;
+            }
+            start = *end as usize;
+        }
+    }
+}
