@@ -23,7 +23,7 @@ fn main() {
     let only = std::env::args().nth(1).filter(|a| !a.starts_with('-')).unwrap_or_default();
     println!("GFLOP/s with 1 and 2 threads, and times f32");
     println!("{:28} {:>11} {:>23} {:>23} {:>11}", "", "f32", "bf16 to f32", "bf16 to bf16", "f16 to f32");
-    let teams = [1, 2].map(|threads| Team::new(threads, |helper| helper.to_string()).expect("threads"));
+    let mut teams = [1, 2].map(|threads| Team::new(threads, |helper| helper.to_string()).expect("threads"));
     for case in cases().into_iter().filter(|c| c.name.contains(&only)) {
         let [m, n, k] = case.sizes;
         let flops = (2 * case.batch * m * n * k) as f64;
@@ -41,7 +41,7 @@ fn main() {
         let begin = Instant::now();
         let mut rounds = 0;
         while rounds < 5 || begin.elapsed().as_secs_f64() < 1.0 {
-            for (number, team) in teams.iter().enumerate() {
+            for (number, team) in teams.iter_mut().enumerate() {
                 let mut time = |way: usize, reads: &[Slice<'_>], write: SliceMut<'_>| {
                     let threads = Threads(number + 1);
                     let arguments = Arguments { reads, writes: vec![write], coordinates: &[], threads };

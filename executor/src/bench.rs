@@ -30,14 +30,14 @@ impl Peaks {
     /// # Errors
     /// If it has no threads or no memory for it.
     pub fn measure(threads: usize) -> Result<Peaks, Reason> {
-        let team = team(threads)?;
+        let mut team = team(threads)?;
         let shapes = [[1024, 1024, 1024], [768, 512, 128], [256, 3072, 768]];
         let mut flops = 0f64;
         for shape in shapes {
             let kernel = Kernel::Contract(Contract::of_matrices(shape, false, false));
-            flops = flops.max(kernel.flops() as f64 / time_in(&team, &kernel, threads)?.as_secs_f64());
+            flops = flops.max(kernel.flops() as f64 / time_in(&mut team, &kernel, threads)?.as_secs_f64());
         }
-        Ok(Peaks { flops, bytes: copy_rate(&team, threads)? })
+        Ok(Peaks { flops, bytes: copy_rate(&mut team, threads)? })
     }
 
     /// Measures operations a second of products of f32 alone, by so many threads, within about a
@@ -47,7 +47,7 @@ impl Peaks {
     /// If it has no threads or no memory for it.
     pub fn products(threads: usize) -> Result<f64, Reason> {
         let kernel = Kernel::Contract(Contract::of_matrices([768; 3], false, false));
-        Ok(kernel.flops() as f64 / time_in(&team(threads)?, &kernel, threads)?.as_secs_f64())
+        Ok(kernel.flops() as f64 / time_in(&mut team(threads)?, &kernel, threads)?.as_secs_f64())
     }
 
     /// The higher of two measurements each: what disturbs one only lowers it.
@@ -68,14 +68,14 @@ impl Peaks {
 /// # Errors
 /// If it is no kernel of one rank, or the machine has no memory for it.
 pub fn time(kernel: &Kernel, threads: usize) -> Result<Duration, Reason> {
-    time_in(&team(threads)?, kernel, threads)
+    time_in(&mut team(threads)?, kernel, threads)
 }
 
 fn team(threads: usize) -> Result<Team, Reason> {
     Team::new(threads, |helper| format!("bench.{helper}"))
 }
 
-fn time_in(team: &Team, kernel: &Kernel, threads: usize) -> Result<Duration, Reason> {
+fn time_in(team: &mut Team, kernel: &Kernel, threads: usize) -> Result<Duration, Reason> {
     const ROUNDS: usize = 5;
     const LONG: Duration = Duration::from_millis(100);
     let signature = kernel.signature(&Mesh::single())?;
@@ -120,7 +120,7 @@ fn zeros(words: u64) -> Result<Vec<u64>, Reason> {
 }
 
 /// Bytes a second, read and written together, of copies by all threads.
-fn copy_rate(team: &Team, threads: usize) -> Result<f64, Reason> {
+fn copy_rate(team: &mut Team, threads: usize) -> Result<f64, Reason> {
     const ROUNDS: usize = 6;
     let (from, mut to) = (zeros(COPIED as u64 / 8)?, zeros(COPIED as u64 / 8)?);
     let part = from.len().div_ceil(threads);

@@ -1,10 +1,9 @@
 //! How state variables begin.
 
+use crate::cpu::threads::by_all_cores;
 use crate::random::Stream;
 use crate::run::ExecutionError;
 use crate::tensor::Tensor;
-use rayon::ThreadPoolBuilder;
-use rayon::prelude::*;
 use shardc_ir::dtype::DType;
 use shardc_ir::plan::{Block, Program, StateVariable};
 use shardc_ir::train::StateInit;
@@ -36,12 +35,7 @@ fn made(dtype: DType, shape: &[u64], number: impl Fn(u64) -> f64 + Sync) -> Tens
         let numbers: Vec<f64> = (start..end).map(&number).collect();
         bytes.copy_from_slice(&Tensor::from_f64(&[end - start], &numbers).cast(dtype).bytes);
     };
-    let is_large = whole.bytes.len() > AT_A_TIME * size;
-    // Where the system gives no threads, this one does all.
-    match is_large.then(|| ThreadPoolBuilder::new().build().ok()).flatten() {
-        Some(pool) => pool.install(|| whole.bytes.par_chunks_mut(AT_A_TIME * size).enumerate().for_each(make)),
-        None => whole.bytes.chunks_mut(AT_A_TIME * size).enumerate().for_each(make),
-    }
+    by_all_cores(whole.bytes.chunks_mut(AT_A_TIME * size).enumerate().collect(), make);
     whole
 }
 

@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Instant;
 
-/// A running program: one thread (or pool) for each rank that is here, waiting for what to do.
+/// A running program: one thread (or team) for each rank that is here, waiting for what to do.
 #[derive(Debug)]
 pub struct Executor {
     pub(crate) loaded: LoadedSet,
@@ -111,7 +111,7 @@ impl Executor {
     }
 
     /// Starts ranks of any backend, one for each of the mesh, whose memory is zero but for the
-    /// constants. Each has a thread of its own, or a pool of `threads`.
+    /// constants. Each has a thread of its own, or a team of `threads`.
     ///
     /// # Errors
     /// If the machine lacks threads.
@@ -349,7 +349,7 @@ fn start(number: u64, mut worker: Box<dyn Worker>, threads: Threads) -> Result<H
     };
     let name = format!("rank {number}");
     let team = Team::new(threads.0, |helper| format!("rank {number}.{helper}"));
-    let team = team.map_err(|why| reason!("rank {number}: {why}"))?;
+    let mut team = team.map_err(|why| reason!("rank {number}: {why}"))?;
     let thread = thread::Builder::new().name(name).spawn(move || team.lead(work));
     let thread = thread.map_err(|e| reason!("rank {number} has no thread: {e}"))?;
     Ok(Handle { jobs: Some(jobs), thread: Some(thread) })

@@ -1,9 +1,9 @@
 //! Copies of all state variables at one moment, each element once over all ranks, as boxes of whole
 //! arrays: what a checkpoint is made of.
 
+use crate::cpu::threads::by_all_cores;
 use crate::run::{ExecutionError, Executor};
 use crate::worker::Worker;
-use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use shardc_ir::dtype::DType;
 use shardc_ir::mesh::AxisId;
 use shardc_ir::plan::set::PlanSet;
@@ -179,9 +179,13 @@ impl Snapshots {
 /// A piece, the bytes that the rank holds of its array, and where it goes.
 type Copying<'a> = (&'a Piece, Cow<'a, [u8]>, &'a mut [u8]);
 
-/// Copies the pieces of a rank by all of its threads.
+/// More bytes are copied by all cores.
+const LARGE: usize = 1 << 20;
+
+/// Copies the pieces of a rank.
 fn copy(worker: &dyn Worker, copied: &mut Copied) -> Result<(), Reason> {
     let Copied { pieces, bytes, .. } = copied;
+    let is_large = bytes.len() > LARGE;
     let mut rest = bytes.as_mut_slice();
     let mut work: Vec<Copying<'_>> = vec![];
     for piece in pieces.iter() {
@@ -192,6 +196,11 @@ fn copy(worker: &dyn Worker, copied: &mut Copied) -> Result<(), Reason> {
         rest = others;
         work.push((piece, worker.bytes(range)?, to));
     }
-    work.into_par_iter().for_each(|(piece, held, to)| piece.copy(&held, to));
+    let copy = |(piece, held, to): Copying<'_>| piece.copy(&held, to);
+    if is_large {
+        by_all_cores(work, copy)
+    } else {
+        work.into_iter().for_each(copy)
+    }
     Ok(())
 }

@@ -20,7 +20,7 @@ pub const WIDTH: usize = 3;
 /// The largest distance between lanes: distances within a line fit 32 bits.
 pub const MOST_STEP: usize = i32::MAX as usize / LINE;
 
-/// How many terms before they are needed they are brought nearer, of two rows in turn.
+/// Terms are prefetched so many ahead, each time for two of the rows, in turn.
 const AHEAD: usize = 24;
 
 /// Results in rows of lines.
@@ -58,7 +58,8 @@ pub struct Piece {
     pub mask: u16,
     /// The number of the line.
     pub line: u16,
-    /// Whether it is the first of its line, whose pieces follow one another; lanes of no piece are 0.
+    /// Whether it is the first of its line, whose pieces follow one another. Lanes of no piece are
+    /// 0.
     pub begins: bool,
 }
 

@@ -10,7 +10,7 @@ pub fn near<T>(elements: &[T]) {
     unsafe { _mm_prefetch::<_MM_HINT_T0>(elements.as_ptr().cast()) }
 }
 
-/// Brings all lines of the elements into the second cache.
+/// Brings the elements into the second cache, a line at a time from the first one on.
 #[inline(always)]
 pub fn far<T>(elements: &[T]) {
     const LINE: usize = 64;

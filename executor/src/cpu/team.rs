@@ -1,7 +1,7 @@
 //! The threads of a rank: one that leads, and helpers.
 //!
-//! Launches follow one another within microseconds, which is less than a thread takes to wake up. So
-//! helpers look for work for a while before they sleep, and whoever is not there in time is not
+//! Launches follow one another within microseconds, which is less than a thread takes to wake up.
+//! So helpers look for work for a while before they sleep, and whoever is not there in time is not
 //! waited for.
 #![expect(unsafe_code, reason = "helpers run what the leader has borrowed, and the leader waits until they have left it")]
 
@@ -73,8 +73,8 @@ impl Team {
     }
 
     /// Runs `f`, in which work for several threads is shared with the helpers.
-    pub fn lead<R>(&self, f: impl FnOnce() -> R) -> R {
-        let _free = Free::new(self.shared.clone());
+    pub fn lead<R>(&mut self, f: impl FnOnce() -> R) -> R {
+        let _before = Before(FREE.replace(Some(self.shared.clone())));
         f()
     }
 }
@@ -90,19 +90,12 @@ impl Drop for Team {
     }
 }
 
-/// Helpers that are free for as long as this lives.
-struct Free;
+/// The helpers that a thread had before it led others.
+struct Before(Option<Arc<Shared>>);
 
-impl Free {
-    fn new(helpers: Arc<Shared>) -> Free {
-        FREE.set(Some(helpers));
-        Free
-    }
-}
-
-impl Drop for Free {
+impl Drop for Before {
     fn drop(&mut self) {
-        FREE.set(None);
+        FREE.set(self.0.take());
     }
 }
 
@@ -124,10 +117,13 @@ impl Taken {
     ///
     /// # Panics
     /// If `work` does, on any thread.
-    pub fn run(&self, work: &Work<'_>) {
+    pub fn run(self, work: &Work<'_>) {
         let shared = &*self.0;
-        // SAFETY: only helpers inside the gate use the reference, and `Closing` is not dropped
-        // before the last of them has left.
+        // A work before this one may have ended in a panic of its own.
+        shared.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // SAFETY: only helpers inside the gate use the reference, and this function ends, however
+        // it does, with `Closing`, which waits until the last of them has left. One thread at a
+        // time leads a team, and it opens no second gate: who runs work has taken the helpers.
         let work: &'static Work<'static> = unsafe { std::mem::transmute::<&Work<'_>, &'static Work<'static>>(work) };
         shared.work.store((&raw const work).cast_mut(), Ordering::Release);
         let closing = Closing(shared);
@@ -159,9 +155,18 @@ impl Drop for Closing<'_> {
         self.0.gate.fetch_and(!OPEN, Ordering::AcqRel);
         let mut looks = 0u32;
         while self.0.gate.load(Ordering::Acquire) & INSIDE != 0 {
-            looks += 1;
+            looks = looks.wrapping_add(1);
             pause(looks);
         }
+    }
+}
+
+/// Leaves the gate.
+struct Leaving<'s>(&'s Shared);
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        self.0.gate.fetch_sub(1, Ordering::Release);
     }
 }
 
@@ -171,22 +176,23 @@ fn pause(looks: u32) {
 }
 
 impl Shared {
-    /// A helper's life.
+    /// A helper's life, which begins asleep: most jobs of little work never need it.
     fn help(&self, number: usize) {
         let mut done = 0;
+        self.sleep(done);
         while self.wait(&mut done) {
+            let _leaving = Leaving(self);
             // SAFETY: this thread is inside the gate, so the leader waits for it, with what the
             // pointer and the reference behind it point to.
             let work = unsafe { *self.work.load(Ordering::Acquire) };
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(number))) {
                 self.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
             }
-            self.gate.fetch_sub(1, Ordering::Release);
         }
     }
 
-    /// Waits until this thread is inside; `done` is the number of the last work that it did. Says
-    /// whether there is any.
+    /// Waits until this thread is inside; `done` is the number of the last work that it did. `false`
+    /// when the team ends.
     fn wait(&self, done: &mut u64) -> bool {
         let (mut looks, mut begin) = (0u32, Instant::now());
         loop {
@@ -222,11 +228,13 @@ impl Shared {
         entered
     }
 
-    /// Sleeps until there is work.
+    /// Sleeps until there is work, or was while this thread woke up: more may follow.
     fn sleep(&self, done: u64) {
         let mut bed = self.bed.lock().unwrap_or_else(PoisonError::into_inner);
         self.asleep.fetch_add(1, Ordering::SeqCst);
-        while !self.ends.load(Ordering::SeqCst) && !Shared::is_new(self.gate.load(Ordering::SeqCst), done) {
+        let before = self.gate.load(Ordering::SeqCst);
+        let is_idle = |gate: u64| gate >> NUMBER == before >> NUMBER && !Shared::is_new(gate, done);
+        while !self.ends.load(Ordering::SeqCst) && is_idle(self.gate.load(Ordering::SeqCst)) {
             bed = self.bell.wait(bed).unwrap_or_else(PoisonError::into_inner);
         }
         self.asleep.fetch_sub(1, Ordering::SeqCst);
@@ -240,8 +248,21 @@ impl Shared {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+    use crate::cpu::threads::Threads;
+    use std::sync::Barrier;
+
+    /// Runs `f` where so many threads are awake.
+    pub fn with_threads<R>(threads: usize, f: impl FnOnce() -> R) -> R {
+        let all = Barrier::new(threads);
+        team(threads).lead(|| {
+            Threads(threads).for_each(usize::MAX, vec![(); threads], |()| {
+                all.wait();
+            });
+            f()
+        })
+    }
 
     fn team(threads: usize) -> Team {
         Team::new(threads, |number| format!("helper {number}")).expect("threads")
@@ -249,7 +270,7 @@ mod tests {
 
     #[test]
     fn work_is_done_by_those_that_come() {
-        let team = team(3);
+        let mut team = team(3);
         let sum = AtomicUsize::new(0);
         for round in 0..20_000 {
             if round % 5_000 == 0 {
@@ -271,9 +292,9 @@ mod tests {
 
     #[test]
     fn a_panic_reaches_the_leader() {
-        let team = team(2);
+        let mut team = team(2);
         for panics in [0, 1] {
-            let both = std::sync::Barrier::new(2);
+            let both = Barrier::new(2);
             let run = || {
                 Taken::take().expect("a team").run(&|number| {
                     both.wait();

@@ -1,8 +1,10 @@
 //! The threads of one rank.
 
-use crate::cpu::team::Taken;
+use crate::cpu::team::{Taken, Team};
+use std::num::NonZero;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::thread;
 
 /// How many threads a rank has. They are there where a [`Team`](crate::cpu::team::Team) is led; a
 /// rank with a single thread needs none.
@@ -43,5 +45,15 @@ impl Threads {
                 }
             }
         });
+    }
+}
+
+/// Runs `f` on every item, by as many threads as the machine has cores, beside those that are there.
+/// Where the system gives none, this one does all.
+pub fn by_all_cores<I: Send>(items: Vec<I>, f: impl Fn(I) + Sync) {
+    let threads = thread::available_parallelism().map_or(1, NonZero::get).min(items.len());
+    match Team::new(threads, |helper| format!("core {helper}")) {
+        Ok(mut team) => team.lead(|| Threads(threads).for_each(usize::MAX, items, f)),
+        Err(_) => items.into_iter().for_each(f),
     }
 }

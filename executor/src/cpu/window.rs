@@ -6,10 +6,11 @@
 //! sees is one contiguous run for all outputs together.
 
 #[cfg(target_arch = "x86_64")]
+mod padded;
 mod seen;
 
 #[cfg(target_arch = "x86_64")]
-pub use seen::Padded;
+pub use padded::Padded;
 
 use crate::cpu::number::Number;
 use shardc_ir::kernel::WindowDim;

@@ -1,8 +1,7 @@
 //! Bundles: rows, members side by side, and what is refused.
 
-use crate::{check, launch};
+use crate::{check, launch, with_threads};
 use shardc_executor::cpu::element::{Slice, SliceMut};
-use shardc_executor::cpu::team::Team;
 use shardc_executor::cpu::threads::Threads;
 use shardc_executor::cpu::{Arguments, prepare};
 use shardc_ir::dtype::DType;
@@ -35,8 +34,7 @@ fn the_last_member_may_write_over_what_all_have_read() {
         let writes = vec![SliceMut::F32(&mut top), SliceMut::F32(&mut sum), SliceMut::F32(&mut x)];
         let reads = [Slice::F32(&[])];
         let arguments = Arguments { reads: &reads, writes, coordinates: &COORDINATES, threads: Threads(2) };
-        let team = Team::new(2, |helper| helper.to_string()).expect("threads");
-        team.lead(|| prepared.launch(arguments)).unwrap();
+        with_threads(Threads(2), || prepared.launch(arguments)).unwrap();
         for (want, got) in want.iter().zip([top, sum, x]) {
             assert_eq!(*want, got.iter().map(|value| f64::from(*value)).collect::<Vec<_>>(), "{rows} x {width}");
         }

@@ -25,6 +25,7 @@ use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::scalar::{Binary, Instr, ScalarProgram, Unary};
 use shardc_testkit::reference::draw::{COORDINATES, Draw, mesh};
 use shardc_testkit::reference::{self, attention, random};
+use std::sync::Barrier;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
@@ -37,6 +38,18 @@ fn aligned(bytes: &[u8]) -> Vec<u64> {
     let mut words = vec![0u64; bytes.len().div_ceil(8)];
     bytemuck::cast_slice_mut(&mut words)[..bytes.len()].copy_from_slice(bytes);
     words
+}
+
+/// Runs `f` where so many threads are awake.
+pub(crate) fn with_threads<R>(threads: Threads, f: impl FnOnce() -> R) -> R {
+    let mut team = Team::new(threads.0, |helper| helper.to_string()).expect("threads");
+    let all = Barrier::new(threads.0);
+    team.lead(|| {
+        threads.for_each(usize::MAX, vec![(); threads.0], |()| {
+            all.wait();
+        });
+        f()
+    })
 }
 
 /// Runs a kernel over `reads`, and gives its results; NaN fills what it does not write.
@@ -68,8 +81,8 @@ pub(crate) fn launch(kernel: &Kernel, reads: &[Vec<f64>], coordinates: &[u64], t
             SliceMut::from_bytes(operand.dtype, &mut bytemuck::cast_slice_mut(words)[..bytes]).unwrap()
         })
         .collect();
-    let team = Team::new(threads.0, |helper| helper.to_string()).expect("threads");
-    team.lead(|| prepared.launch(Arguments { reads: &slices, writes, coordinates, threads })).expect("good data");
+    let arguments = Arguments { reads: &slices, writes, coordinates, threads };
+    with_threads(threads, || prepared.launch(arguments)).expect("good data");
     let read = |(operand, words): (&signature::Operand, &Vec<u64>)| {
         let bytes = (operand.elements * operand.dtype.bytes()) as usize;
         Tensor { dtype: operand.dtype, shape: vec![], bytes: bytemuck::cast_slice(words)[..bytes].to_vec() }.to_f64()

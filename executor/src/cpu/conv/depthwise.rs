@@ -1,5 +1,5 @@
-//! Depthwise convolutions of small planes, 16 channels at a time: a line holds one position of each.
-//! No pad is multiplied, and vectors are full however narrow a plane is.
+//! Depthwise convolutions of small planes, 16 channels at a time: a line holds one position of
+//! each. No pad is multiplied, and vectors are full however narrow a plane is.
 
 use crate::cpu::conv::Sizes;
 use crate::cpu::number::{Number, Real};
@@ -8,11 +8,13 @@ use crate::cpu::simd::simd;
 use crate::cpu::threads::Threads;
 use crate::cpu::window::Window;
 use shardc_ir::kernel::ConvResult;
+use std::ops::Range;
 
 /// Channels of a line.
 const LINE: usize = 16;
 
-/// The most terms of a channel of a sample; more take longer to look up than to add.
+/// The most terms of a channel of a sample: of more, the table is slower to read than whole planes
+/// are to add.
 const MOST_TERMS: usize = 1 << 14;
 
 /// The most elements of planes and kernels: of more, lines take longer to make than whole planes.
@@ -62,74 +64,77 @@ impl Depthwise {
     /// Runs it; `a` is what the input is not.
     pub fn run<T: Real>(&self, a: &[T], b: &[T], result: &mut [T], threads: Threads) {
         let s = &self.sizes;
-        let is_weight = s.result == ConvResult::Weight;
-        let channels = if is_weight { result.len() } else { s.groups * self.made };
-        let mut shares: Vec<Vec<&mut [T]>> = (0..s.groups.div_ceil(LINE)).map(|_| vec![]).collect();
-        for image in result.chunks_mut(channels) {
-            image.chunks_mut(LINE * self.made).zip(&mut shares).for_each(|(made, share)| share.push(made));
-        }
         let work = s.batch * s.groups * (self.terms.len() / 4 + 2 * (s.input + s.output));
-        threads.for_each(work, shares.into_iter().enumerate().collect(), |(block, share): (usize, Vec<&mut [T]>)| {
-            let [first, second] = self.operands.map(|elements| elements * LINE);
-            scratch::with(first + second + self.made * LINE, |memory: &mut [T]| {
-                let (first, memory) = memory.split_at_mut(first);
-                let (second, sums) = memory.split_at_mut(second);
-                if is_weight {
-                    self.weight(block, a, b, share, first, second, sums)
-                } else {
-                    self.planes(block, a, b, share, first, second, sums)
-                }
-            });
-        });
+        if s.result == ConvResult::Weight {
+            let blocks: Vec<_> = result.chunks_mut(LINE * self.made).enumerate().collect();
+            return threads.for_each(work, blocks, |(block, made)| self.weight(block, a, b, made));
+        }
+        let blocks = s.groups.div_ceil(LINE);
+        // Where blocks are too few for all threads, samples are shared too; each share turns its
+        // kernels by itself.
+        let samples = s.batch.div_ceil(threads.parts(work).div_ceil(blocks)).max(1);
+        let mut shares: Vec<Share<'_, T>> = vec![];
+        for (part, result) in result.chunks_mut(samples * s.groups * self.made).enumerate() {
+            let first = shares.len();
+            shares.extend((0..blocks).map(|block| Share { block, sample: part * samples, made: vec![] }));
+            for sample in result.chunks_mut(s.groups * self.made) {
+                let parts = sample.chunks_mut(LINE * self.made).zip(&mut shares[first..]);
+                parts.for_each(|(made, share)| share.made.push(made));
+            }
+        }
+        threads.for_each(work, shares, |share| self.planes(share, a, b));
     }
 
-    /// The channels of a block among those of a sample.
-    fn channels(&self, block: usize, sample: usize) -> std::ops::Range<usize> {
+    /// The channels of a block among those of all samples.
+    fn channels(&self, block: usize, sample: usize) -> Range<usize> {
         let (first, groups) = (block * LINE, self.sizes.groups);
         sample * groups + first..sample * groups + groups.min(first + LINE)
     }
 
-    #[expect(clippy::too_many_arguments, reason = "two operands, results, and where they are turned")]
-    fn planes<T: Real>(
-        &self,
-        block: usize,
-        w: &[T],
-        seen: &[T],
-        made: Vec<&mut [T]>,
-        first: &mut [T],
-        second: &mut [T],
-        sums: &mut [T],
-    ) {
-        turn(w, self.channels(block, 0), second);
-        for (image, made) in made.into_iter().enumerate() {
-            turn(seen, self.channels(block, image), first);
-            add(&self.ends, &self.terms, first, second, false, sums);
-            turn_back(sums, made);
-        }
+    /// Runs `f` with lines for a channel's operands, and for its result.
+    fn with_lines<T: Real>(&self, f: impl FnOnce(&mut [T], &mut [T], &mut [T])) {
+        let [first, second] = self.operands.map(|elements| elements * LINE);
+        scratch::with(first + second + self.made * LINE, |memory: &mut [T]| {
+            let (first, memory) = memory.split_at_mut(first);
+            let (second, sums) = memory.split_at_mut(second);
+            f(first, second, sums);
+        });
     }
 
-    #[expect(clippy::too_many_arguments, reason = "two operands, results, and where they are turned")]
-    fn weight<T: Real>(
-        &self,
-        block: usize,
-        y: &[T],
-        x: &[T],
-        made: Vec<&mut [T]>,
-        first: &mut [T],
-        second: &mut [T],
-        sums: &mut [T],
-    ) {
-        for image in 0..self.sizes.batch {
-            turn(x, self.channels(block, image), first);
-            turn(y, self.channels(block, image), second);
-            add(&self.ends, &self.terms, first, second, image > 0, sums);
-        }
-        made.into_iter().for_each(|made| turn_back(sums, made));
+    fn planes<T: Real>(&self, share: Share<'_, T>, w: &[T], seen: &[T]) {
+        self.with_lines(|first, second, sums| {
+            turn(w, self.channels(share.block, 0), second);
+            for (sample, made) in (share.sample..).zip(share.made) {
+                turn(seen, self.channels(share.block, sample), first);
+                add(&self.ends, &self.terms, first, second, false, sums);
+                turn_back(sums, made);
+            }
+        });
+    }
+
+    fn weight<T: Real>(&self, block: usize, y: &[T], x: &[T], made: &mut [T]) {
+        self.with_lines(|first, second, sums| {
+            for sample in 0..self.sizes.batch {
+                turn(x, self.channels(block, sample), first);
+                turn(y, self.channels(block, sample), second);
+                add(&self.ends, &self.terms, first, second, sample > 0, sums);
+            }
+            turn_back(sums, made);
+        });
     }
 }
 
+/// A share of the work: 16 channels of some samples.
+struct Share<'r, T> {
+    block: usize,
+    /// The first sample.
+    sample: usize,
+    /// The channels of each sample.
+    made: Vec<&'r mut [T]>,
+}
+
 /// The elements of some channels, a line of all channels for each; missing ones are 0.
-fn turn<T: Real>(data: &[T], channels: std::ops::Range<usize>, lines: &mut [T]) {
+fn turn<T: Real>(data: &[T], channels: Range<usize>, lines: &mut [T]) {
     let elements = lines.len() / LINE;
     let data = &data[channels.start * elements..channels.end * elements];
     if channels.len() < LINE {

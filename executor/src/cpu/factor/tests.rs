@@ -3,7 +3,7 @@
 use super::{Factor, Stored, packed, widened, x86};
 use crate::cpu::contract::Product;
 use crate::cpu::element::Element;
-use crate::cpu::team::Team;
+use crate::cpu::team::tests::with_threads;
 use crate::cpu::threads::Threads;
 use crate::cpu::tiles::{self, Steps};
 use ::half::{bf16, f16};
@@ -198,8 +198,7 @@ fn check_contractions<T: Factor, C: Stored + PartialEq + std::fmt::Debug>(seed: 
             }
             let run = |threads: usize| {
                 let mut c = before.clone();
-                let team = Team::new(threads, |helper| helper.to_string()).expect("threads");
-                team.lead(|| product.run_single(&a, &b, &mut c, accumulate, Threads(threads)));
+                with_threads(threads, || product.run_single(&a, &b, &mut c, accumulate, Threads(threads)));
                 c
             };
             let c = run(1);
@@ -231,9 +230,8 @@ fn check_threads<T: Factor, C: Stored + PartialEq + std::fmt::Debug>(way: Way<T>
         let (of_m, of_k) = if by_rows { (k, 1) } else { (1, m) };
         let product = Product::new([&[], &dim(m, [of_m, 0, n]), &dim(n, [0, 1, 1]), &dim(k, [of_k, n, 0])]);
         let run = |threads: usize| {
-            let team = Team::new(threads, |helper| helper.to_string()).expect("threads");
             let mut c = vec![zero; m * n];
-            team.lead(|| product.run_single(&a, &b, &mut c, Accum::Replace, Threads(threads)));
+            with_threads(threads, || product.run_single(&a, &b, &mut c, Accum::Replace, Threads(threads)));
             c
         };
         let one = run(1);

@@ -1,4 +1,5 @@
-//! Convolutions of small planes for 16 samples at a time: a line holds one position of each of them.
+//! Convolutions of small planes for 16 samples at a time: a line holds one position of each of
+//! them.
 //!
 //! Every position has a line of its own, so that it is multiplied with the taps at which it sees
 //! something, and with no pads: of a plane of 2 x 2 under a kernel of 3 x 3, these are 4 of 9.
@@ -19,11 +20,14 @@ const SMALL: usize = 64;
 /// The most elements of a plane that is seen.
 const MOST_SEEN: usize = 256;
 
-/// About as many lines of what is seen are turned at a time.
+/// About as many lines of what is seen are turned at a time, and no more terms are listed.
 const TURNED: usize = 8192;
 
-/// So many lines are packed together: about what stays in the second cache.
+/// So many lines of each term are packed together: about what stays in the second cache.
 const TOGETHER: usize = 2 * WIDTH;
+
+/// The most blocks of sums of a share: 768 KiB.
+const BLOCKS: usize = 512;
 
 /// The fewest strips of rows for which it is worth packing.
 const STRIPS: usize = 8;
@@ -69,7 +73,8 @@ struct Share<'r> {
 }
 
 impl OfSamples {
-    /// The convolution; `None` where planes are too large, or samples do not fill lines.
+    /// The convolution; `None` where planes or kernels are too large, channels are few, or samples do
+    /// not fill lines.
     pub fn new(cpu: Avx512, sizes: Sizes, window: &Window) -> Option<OfSamples> {
         let s = &sizes;
         let kernels = s.inputs * s.taps;
@@ -114,7 +119,8 @@ impl OfSamples {
         let strips = self.rows.div_ceil(HEIGHT);
         let others = s.batch / LINE * s.groups;
         let wanted = if threads.0 == 1 { 1 } else { (4 * threads.0).div_ceil(others) };
-        let height = strips.div_ceil(wanted).max(STRIPS).min(strips) * HEIGHT;
+        let most = strips.min((BLOCKS / self.panels.len()).max(STRIPS));
+        let height = strips.div_ceil(wanted).max(STRIPS).min(most) * HEIGHT;
         let parts = self.rows.div_ceil(height);
         let mut shares: Vec<Share<'_>> = vec![];
         for image in (0..s.batch).step_by(LINE) {
