@@ -89,7 +89,9 @@ impl Tensor {
     pub fn from_i64(shape: impl Into<Vec<u64>>, values: &[i64]) -> Tensor {
         let ty = Type::new(DType::I64, shape);
         assert_eq!(ty.elements(), values.len() as u64, "as many values as elements");
-        Tensor { ty, bytes: Arc::new(values.iter().flat_map(|v| v.to_le_bytes()).collect()) }
+        let mut bytes = Vec::with_capacity(8 * values.len());
+        values.iter().for_each(|v| bytes.extend(v.to_le_bytes()));
+        Tensor { ty, bytes: Arc::new(bytes) }
     }
 
     /// A scalar.
@@ -109,10 +111,17 @@ impl Tensor {
         rows.map(|row| numbers(self.ty.dtype, row))
     }
 
+    /// The elements of a tensor of integers, one after another, without a list of them. Panics where
+    /// they are of another type.
+    pub fn integers(&self) -> impl ExactSizeIterator<Item = i64> + Clone {
+        assert_eq!(self.ty.dtype, DType::I64, "integers are read");
+        self.bytes.as_chunks().0.iter().map(|word| i64::from_le_bytes(*word))
+    }
+
     /// The elements as integers; floats are truncated.
     pub fn to_i64(&self) -> Vec<i64> {
         match self.ty.dtype {
-            DType::I64 => self.bytes.chunks_exact(8).map(|c| i64::from_le_bytes(c.try_into().expect("eight bytes"))).collect(),
+            DType::I64 => self.integers().collect(),
             _ => self.to_f64().into_iter().map(|v| v as i64).collect(),
         }
     }

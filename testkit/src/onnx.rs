@@ -95,6 +95,17 @@ pub fn ints(name: &str, sizes: &[i64], values: &[i64]) -> pb::TensorProto {
     raw(name, DataType::Int64, sizes, values.iter().flat_map(|v| v.to_le_bytes()).collect())
 }
 
+/// A tensor of integers, each as wide as their type.
+pub fn whole(name: &str, kind: DataType, sizes: &[i64], values: &[i64]) -> pb::TensorProto {
+    let width = match kind {
+        DataType::Int8 | DataType::Uint8 => 1,
+        DataType::Int16 | DataType::Uint16 => 2,
+        DataType::Int32 | DataType::Uint32 => 4,
+        _ => 8,
+    };
+    raw(name, kind, sizes, values.iter().flat_map(|v| v.to_le_bytes().into_iter().take(width)).collect())
+}
+
 /// Adds an initializer.
 pub fn initializer(model: &mut pb::ModelProto, tensor: pb::TensorProto) {
     graph(model).initializer.push(tensor);

@@ -106,7 +106,9 @@ fn build(file: &ModelFile, order: Vec<usize>, options: &ImportOptions<'_>) -> Re
     let held = parameters(&mut importer, &choices.roles)?;
     let scopes = scope::scopes(file, &order, &held);
     let is_state = |position: &usize| file.graph().node[*position].output.iter().any(|name| held.contains(name.as_str()));
-    for position in order.into_iter().filter(|position| !is_state(position)) {
+    let order: Vec<usize> = order.into_iter().filter(|position| !is_state(position)).collect();
+    importer.expect(&order);
+    for position in order {
         importer.context.b.origin.scope = scopes[position].clone();
         importer.node(position);
     }

@@ -35,15 +35,9 @@ fn integers(kind: DataType, x: &[i64], more: Vec<pb::TensorProto>, nodes: Nodes<
     Ok([run(false)?, run(true)?])
 }
 
-/// A tensor whose elements are as wide as its type.
+/// A list of integers.
 fn narrow(name: &str, kind: DataType, values: &[i64]) -> pb::TensorProto {
-    let width = match kind {
-        DataType::Int8 | DataType::Uint8 => 1,
-        DataType::Int16 | DataType::Uint16 => 2,
-        DataType::Int32 | DataType::Uint32 => 4,
-        _ => 8,
-    };
-    raw(name, kind, &[values.len() as i64], values.iter().flat_map(|v| v.to_le_bytes()[..width].to_vec()).collect())
+    whole(name, kind, &[values.len() as i64], values)
 }
 
 fn both(found: Result<[Tensor; 2], String>, expected: &[i64]) {
@@ -83,6 +77,105 @@ fn integers_wrap_in_their_own_width() {
     both(integers(Uint8, &[9, 1], vec![ints("three", &[1], &[3])], &position), &[-3]);
     let refused = integers(DataType::Uint64, &[3], vec![], &[("Neg", "x", "y", none())]).unwrap_err();
     assert_eq!(refused, "arithmetic of uint64 is not supported");
+}
+
+/// A cast to that type.
+fn to(kind: DataType) -> Vec<pb::AttributeProto> {
+    vec![int("to", kind as i64)]
+}
+
+#[test]
+fn casts_to_fewer_bits_keep_the_lowest() {
+    use DataType::{Float, Int8, Int16, Int32, Int64, Uint8, Uint16, Uint32};
+    let x = [-1, 300, -70000, (1 << 40) + 7];
+    for (kind, expected) in [
+        (Uint8, [255, 44, 144, 7]),
+        (Uint16, [65535, 300, 61072, 7]),
+        (Uint32, [4294967295, 300, 4294897296, 7]),
+        (Int8, [-1, 44, -112, 7]),
+        (Int16, [-1, 300, -4464, 7]),
+        (Int32, [-1, 300, -70000, 7]),
+    ] {
+        both(integers(Int64, &x, vec![], &[("Cast", "x", "y", to(kind))]), &expected);
+        both(integers(Int64, &x, vec![narrow("l", kind, &[0])], &[("CastLike", "x l", "y", vec![])]), &expected);
+    }
+    // What a float out of range becomes is left open, but it is a number of the type.
+    for kind in [Uint8, Uint16, Uint32, Int8, Int16] {
+        let chain = [("Cast", "x", "f", to(Float)), ("Cast", "f", "y", to(kind))];
+        for y in integers(Int64, &[-1, 3, 300, -300, 1 << 40], vec![], &chain).unwrap() {
+            let y = y.to_i64();
+            let bits = whole("", kind, &[5], &y).raw_data;
+            let held = raw("c", kind, &[5], bits);
+            both(integers(Int64, &[0], vec![held], &[("Cast", "c", "w", to(Int64)), ("Add", "w x", "y", vec![])]), &y);
+            assert_eq!(y[1], 3);
+        }
+    }
+}
+
+#[test]
+fn integers_of_2_to_the_63_or_more_are_refused() {
+    use DataType::{Float, Int64, Uint8, Uint32, Uint64};
+    let back = [("Cast", "c", "u", to(Uint64)), ("Cast", "u", "w", to(Int64)), ("Add", "w x", "y", vec![])];
+    let known = |c: pb::TensorProto| {
+        let chain = [&[("Constant", "", "c", vec![tensor("value", c)])], &back[..]].concat();
+        integers(Int64, &[0], vec![], &chain)
+    };
+    let large = 2f32.powi(62);
+    both(known(narrow("c", Int64, &[5, i64::MAX])), &[5, i64::MAX]);
+    both(known(floats("c", &[3], &[-0.5, 7.9, large])), &[0, 7, 1 << 62]);
+    both(known(narrow("c", Uint32, &[u32::MAX.into()])), &[u32::MAX.into()]);
+    let refused = |found: Result<[Tensor; 2], String>, words: &str| {
+        let why = found.unwrap_err();
+        assert!(why.contains(words), "{why}");
+    };
+    refused(known(narrow("c", Int64, &[5, -1])), "it casts -1 to uint64, of which only numbers below 2^63 are held");
+    refused(known(floats("c", &[2], &[1.0, -1.5])), "it casts -1.5 to uint64");
+    refused(known(floats("c", &[1], &[2.0 * large])), "it casts 9223372036854776000 to uint64");
+    refused(known(narrow("c", Uint64, &[5, -1])), "an element is 18446744073709551615; of type uint64 only");
+    // Of inputs only those without a sign are known to be none of these.
+    let input = |kind| integers(kind, &[3], vec![], &[("Cast", "x", "y", to(Uint64))]);
+    both(input(Uint8), &[3]);
+    both(input(Uint32), &[3]);
+    refused(input(Int64), "it casts int64 to uint64");
+    let through_floats = [("Cast", "x", "f", to(Float)), ("Cast", "f", "y", to(Uint64))];
+    refused(integers(Uint8, &[3], vec![], &through_floats), "it casts float to uint64");
+}
+
+#[test]
+fn only_unsigned_integers_are_shifted() {
+    use DataType::{Int8, Int16, Int32, Int64, Uint8, Uint16, Uint32, Uint64};
+    let shift = |kind, x: &[i64], by: i64, direction: &str| {
+        let nodes = [("BitShift", "x by", "y", vec![string("direction", direction)])];
+        integers(kind, x, vec![narrow("by", kind, &[by])], &nodes)
+    };
+    for kind in [Uint8, Uint16, Uint32] {
+        both(shift(kind, &[200, 1], 3, "RIGHT"), &[25, 0]);
+        for far in [32, 63, 64, 100] {
+            both(shift(kind, &[200, 1], far, "LEFT"), &[0, 0]);
+            both(shift(kind, &[200, 1], far, "RIGHT"), &[0, 0]);
+        }
+    }
+    both(shift(Uint8, &[200, 1], 1, "LEFT"), &[144, 2]);
+    both(shift(Uint32, &[u32::MAX.into()], 31, "LEFT"), &[1 << 31]);
+    both(shift(Uint64, &[i64::MAX, 5], 62, "RIGHT"), &[1, 0]);
+    both(shift(Uint64, &[i64::MAX], 64, "RIGHT"), &[0]);
+    assert_eq!(shift(Uint64, &[1], 1, "LEFT").unwrap_err(), "arithmetic of uint64 is not supported");
+    for (kind, name) in [(Int8, "int8"), (Int16, "int16"), (Int32, "int32"), (Int64, "int64")] {
+        for direction in ["LEFT", "RIGHT"] {
+            let why = shift(kind, &[8], 1, direction).unwrap_err();
+            assert_eq!(why, format!("it shifts {name}; ONNX shifts unsigned integers only"));
+        }
+    }
+    // With place and help; of a constant that the node itself holds, too.
+    let mut m = model(20);
+    input(&mut m, "x", Uint8, &[1]);
+    node(&mut m, "Constant", "", "by", vec![int_list("value_ints", vec![1])]);
+    node(&mut m, "BitShift", "x by", "y", vec![string("direction", "LEFT")]);
+    output(&mut m, "y");
+    let error = import_model(&m, &ImportOptions::default()).unwrap_err().remove(0);
+    assert_eq!(error.message, "it shifts int64; ONNX shifts unsigned integers only");
+    assert!(error.place.is_some_and(|place| format!("{place:?}").contains("(BitShift)")));
+    assert!(error.help.is_some_and(|help| help.contains("unsigned type")));
 }
 
 #[test]

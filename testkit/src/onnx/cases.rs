@@ -1,6 +1,6 @@
 //! The cases of `cases.json`: an op, what goes in, and what ONNX Runtime makes of it.
 
-use super::{float, initializer, input, int, int_list, model, node, output, proto, string, tensor};
+use super::{float, initializer, input, int, int_list, model, node, output, proto, string, tensor, whole};
 use serde_json::Value;
 use shardc_ir::dtype::DType;
 use shardc_ir::interp::Feed;
@@ -39,11 +39,14 @@ pub fn attribute(name: &str, value: &Value) -> pb::AttributeProto {
     }
 }
 
-fn kind(dtype: DType) -> DataType {
-    match dtype {
-        DType::I64 => DataType::Int64,
-        DType::Bool => DataType::Bool,
-        _ => DataType::Float,
+/// The ONNX type of an input: by its `kind`, or what its `dtype` is in ONNX.
+fn kind(value: &Value, dtype: DType) -> DataType {
+    let named = |name| [DataType::Uint32, DataType::Uint64].into_iter().find(|kind| kind.as_str_name() == name);
+    match (value["kind"].as_str(), dtype) {
+        (Some(name), _) => named(name).unwrap(),
+        (None, DType::I64) => DataType::Int64,
+        (None, DType::Bool) => DataType::Bool,
+        (None, _) => DataType::Float,
     }
 }
 
@@ -57,13 +60,16 @@ pub fn prepare(case: &Value, fold: bool) -> (pb::ModelProto, Feed) {
             names.push("-".to_string());
             continue;
         }
-        let (name, value, known) = (format!("i{i}"), read(value), value["known"] == true);
-        if fold || known {
-            initializer(&mut model, proto(&name, &value));
+        let (name, tensor, known) = (format!("i{i}"), read(value), value["known"] == true);
+        let kind = kind(value, tensor.ty.dtype);
+        let sizes: Vec<i64> = tensor.ty.shape.iter().map(|n| *n as i64).collect();
+        if (fold || known) && tensor.ty.dtype == DType::I64 {
+            initializer(&mut model, whole(&name, kind, &sizes, &tensor.to_i64()));
+        } else if fold || known {
+            initializer(&mut model, proto(&name, &tensor));
         } else {
-            let sizes: Vec<i64> = value.ty.shape.iter().map(|n| *n as i64).collect();
-            input(&mut model, &name, kind(value.ty.dtype), &sizes);
-            feed.inputs.insert(name.clone(), value);
+            input(&mut model, &name, kind, &sizes);
+            feed.inputs.insert(name.clone(), tensor);
         }
         names.push(name);
     }

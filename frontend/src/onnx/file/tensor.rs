@@ -200,12 +200,17 @@ impl Weight {
         if data.len() as u64 != self.stored_bytes() {
             return Err(self.wrong_length(data.len() as u64));
         }
+        if self.stored == DataType::Uint64
+            && let Some(n) = data.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).find(|n| i64::try_from(*n).is_err())
+        {
+            return Err(reason!("an element is {n}; of type uint64 only numbers below 2^63 are held"));
+        }
         let native = match (self.stored, self.ty.dtype) {
             (DataType::Float, DType::F32) | (DataType::Double, DType::F64) | (DataType::Int64, DType::I64) => data.to_vec(),
             (DataType::Bool, _) => data.iter().map(|b| u8::from(*b != 0)).collect(),
-            (_, DType::I64) => integers(self.stored, data).iter().flat_map(|v| v.to_le_bytes()).collect(),
-            (_, DType::F32) => floats(self.stored, data).iter().flat_map(|v| (*v as f32).to_le_bytes()).collect(),
-            _ => floats(self.stored, data).iter().flat_map(|v| v.to_le_bytes()).collect(),
+            (_, DType::I64) => integers(self.stored, data),
+            (_, DType::F32) => floats(self.stored, data, |v| (v as f32).to_le_bytes()),
+            _ => floats(self.stored, data, f64::to_le_bytes),
         };
         Ok(Tensor { ty: self.ty.clone(), bytes: Arc::new(native) })
     }
@@ -240,29 +245,31 @@ fn kind(onnx: i32) -> Result<DataType, Reason> {
     DataType::try_from(onnx).map_err(|_| reason!("element type {onnx} is not known"))
 }
 
-/// The elements that begin little-endian every `N` bytes.
-fn words<const N: usize, T>(data: &[u8], f: impl Fn([u8; N]) -> T) -> Vec<T> {
-    data.chunks_exact(N).map(|c| f(c.try_into().expect("a chunk of that size"))).collect()
+/// The elements that begin every `N` bytes, as `M` bytes each.
+fn words<const N: usize, const M: usize>(data: &[u8], f: impl Fn([u8; N]) -> [u8; M]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(data.len() / N * M);
+    data.as_chunks().0.iter().for_each(|word| bytes.extend(f(*word)));
+    bytes
 }
 
-fn floats(kind: DataType, data: &[u8]) -> Vec<f64> {
+fn floats<const M: usize>(kind: DataType, data: &[u8], f: impl Fn(f64) -> [u8; M]) -> Vec<u8> {
     match kind {
-        DataType::Float16 => words(data, |w| f16::from_le_bytes(w).to_f64()),
-        DataType::Bfloat16 => words(data, |w| bf16::from_le_bytes(w).to_f64()),
-        DataType::Double => words(data, f64::from_le_bytes),
-        _ => words(data, |w| f64::from(f32::from_le_bytes(w))),
+        DataType::Float16 => words(data, |w| f(f16::from_le_bytes(w).to_f64())),
+        DataType::Bfloat16 => words(data, |w| f(bf16::from_le_bytes(w).to_f64())),
+        DataType::Double => words(data, |w| f(f64::from_le_bytes(w))),
+        _ => words(data, |w| f(f64::from(f32::from_le_bytes(w)))),
     }
 }
 
-fn integers(kind: DataType, data: &[u8]) -> Vec<i64> {
+fn integers(kind: DataType, data: &[u8]) -> Vec<u8> {
     match kind {
-        DataType::Int8 => words(data, |w| i64::from(i8::from_le_bytes(w))),
-        DataType::Uint8 => words(data, |w| i64::from(u8::from_le_bytes(w))),
-        DataType::Int16 => words(data, |w| i64::from(i16::from_le_bytes(w))),
-        DataType::Uint16 => words(data, |w| i64::from(u16::from_le_bytes(w))),
-        DataType::Int32 => words(data, |w| i64::from(i32::from_le_bytes(w))),
-        DataType::Uint32 => words(data, |w| i64::from(u32::from_le_bytes(w))),
-        _ => words(data, i64::from_le_bytes),
+        DataType::Int8 => words(data, |w| i64::from(i8::from_le_bytes(w)).to_le_bytes()),
+        DataType::Uint8 => words(data, |w| i64::from(u8::from_le_bytes(w)).to_le_bytes()),
+        DataType::Int16 => words(data, |w| i64::from(i16::from_le_bytes(w)).to_le_bytes()),
+        DataType::Uint16 => words(data, |w| i64::from(u16::from_le_bytes(w)).to_le_bytes()),
+        DataType::Int32 => words(data, |w| i64::from(i32::from_le_bytes(w)).to_le_bytes()),
+        DataType::Uint32 => words(data, |w| i64::from(u32::from_le_bytes(w)).to_le_bytes()),
+        _ => data.to_vec(),
     }
 }
 

@@ -178,6 +178,12 @@ impl<'m> Call<'_, 'm> {
         self.context.attribute_tensor(self.position, index).map(Some)
     }
 
+    /// A reason to refuse the node, with what the user can do.
+    pub fn refused(&mut self, why: Reason, help: &'static str) -> Reason {
+        self.context.help = Some(help);
+        why
+    }
+
     /// Marks an attribute as one that does not matter here.
     pub fn ignore(&mut self, name: &'static str) {
         self.read.push(name);

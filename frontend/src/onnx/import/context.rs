@@ -40,6 +40,8 @@ pub(in crate::onnx) struct ImportContext<'m> {
     pub budget: Budget,
     /// The first output of the node that is being imported: what its other values are called after.
     pub base: &'m str,
+    /// What the user can do, where the rule of that node refuses it and knows.
+    pub help: Option<&'static str>,
     nodes_of_constants: HashMap<(Type, Arc<Vec<u8>>), ValueId>,
     /// By address, to hash large constants once; the tensor keeps the address taken.
     known_constants: HashMap<(Type, usize), (Tensor, ValueId)>,
@@ -57,6 +59,7 @@ impl<'m> ImportContext<'m> {
             kinds: kinds(file),
             budget: Budget::new(file.bytes.len() as u64),
             base: "",
+            help: None,
             nodes_of_constants: HashMap::new(),
             known_constants: HashMap::new(),
         }

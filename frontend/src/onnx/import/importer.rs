@@ -1,7 +1,7 @@
 //! An import under way: what each name of the model is by now.
 
 use crate::onnx::file::model_file::{Branch, ModelFile};
-use crate::onnx::file::node::is_if;
+use crate::onnx::file::node::{is_if, node_text};
 use crate::onnx::file::tensor::Weight;
 use crate::onnx::import::call::Call;
 use crate::onnx::import::context::ImportContext;
@@ -24,13 +24,27 @@ pub(in crate::onnx) struct Importer<'m> {
     values: HashMap<&'m str, Option<Value>>,
     /// Initializers that are constants, until somebody needs them.
     constants: HashMap<&'m str, Weight>,
+    /// How often each name will still be read by nodes; none is kept whose last reader has come.
+    readers: HashMap<&'m str, usize>,
 }
 
 impl<'m> Importer<'m> {
     /// Nothing imported yet.
     pub fn new(file: &'m ModelFile, float: Option<DType>, b: Builder) -> Self {
         let context = ImportContext::new(file, float, b);
-        Importer { context, errors: vec![], values: HashMap::new(), constants: HashMap::new() }
+        Importer { context, errors: vec![], values: HashMap::new(), constants: HashMap::new(), readers: HashMap::new() }
+    }
+
+    /// Says which nodes will be imported.
+    pub fn expect(&mut self, order: &[usize]) {
+        let file = self.context.file;
+        let inputs = order.iter().flat_map(|position| &file.graph().node[*position].input);
+        // Nodes in a branch ask for its condition, and the outputs come last.
+        let conditions = file.branches.iter().map(|branch| &branch.condition);
+        let outputs = file.graph().output.iter().map(|output| &output.name);
+        for name in inputs.chain(conditions).chain(outputs) {
+            *self.readers.entry(name).or_default() += 1;
+        }
     }
 
     /// Says what `name` is.
@@ -69,6 +83,18 @@ impl<'m> Importer<'m> {
 
     /// Imports the node at `position`; its outputs are undefined after an error.
     pub fn node(&mut self, position: usize) {
+        self.import(position);
+        for name in &self.context.file.graph().node[position].input {
+            if let Some(left) = self.readers.get_mut(name.as_str()) {
+                *left = left.saturating_sub(1);
+                if *left == 0 {
+                    self.values.remove(name.as_str());
+                }
+            }
+        }
+    }
+
+    fn import(&mut self, position: usize) {
         let file = self.context.file;
         let node = &file.graph().node[position];
         if !self.is_taken(file.sources[position].branch) {
@@ -78,7 +104,7 @@ impl<'m> Importer<'m> {
         let inputs: Vec<Option<Option<Value>>> = node
             .input
             .iter()
-            .map(|name| if name.is_empty() { None } else { Some(self.value(name, || crate::onnx::file::node::node_text(node))) })
+            .map(|name| if name.is_empty() { None } else { Some(self.value(name, || node_text(node))) })
             .collect();
         // The outputs of the branch that is not taken are never there.
         let needed = if is_if(node) { 1 } else { inputs.len() };
@@ -86,9 +112,8 @@ impl<'m> Importer<'m> {
         let outputs = if failed {
             None
         } else {
-            self.call(position, inputs.into_iter().map(Option::flatten).collect())
-                .map_err(|why| self.errors.push(Diagnostic::error(why).at(file.place(crate::onnx::file::node::node_text(node)))))
-                .ok()
+            let outputs = self.call(position, inputs.into_iter().map(Option::flatten).collect());
+            outputs.map_err(|why| self.refuse(position, why)).ok()
         };
         let mut outputs = outputs.into_iter().flatten();
         for name in &node.output {
@@ -112,8 +137,19 @@ impl<'m> Importer<'m> {
         true
     }
 
+    /// Says why a node is not imported.
+    fn refuse(&mut self, position: usize, why: Reason) {
+        let file = self.context.file;
+        let error = Diagnostic::error(why).at(file.place(node_text(&file.graph().node[position])));
+        self.errors.push(match self.context.help {
+            Some(help) => error.help(help),
+            None => error,
+        });
+    }
+
     fn call(&mut self, position: usize, inputs: Vec<Option<Value>>) -> Result<Vec<Value>, Reason> {
         let node = &self.context.file.graph().node[position];
+        self.context.help = None;
         let rule = table::rule(node).ok_or("the op is not supported")?;
         let before = self.context.b.graph().value_count();
         self.context.base = node.output.iter().map(String::as_str).find(|n| !n.is_empty()).unwrap_or(&node.name);
@@ -141,5 +177,39 @@ impl<'m> Importer<'m> {
             }
         }
         Ok(values)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::onnx::file::{inline, order};
+    use prost::Message;
+    use shardc_ir::graph::Phase;
+    use shardc_ir::mesh::Mesh;
+    use shardc_testkit::onnx::{ints, model, node, output, tensor};
+    use std::path::Path;
+
+    #[test]
+    fn a_value_is_kept_until_its_last_reader() {
+        let mut m = model(20);
+        node(&mut m, "Constant", "", "a", vec![tensor("value", ints("", &[2], &[1, 2]))]);
+        for (inputs, result) in [("a a", "b"), ("a b", "c"), ("c c", "y")] {
+            node(&mut m, "Add", inputs, result, vec![]);
+        }
+        ["b", "y"].iter().for_each(|name| output(&mut m, name));
+        let file = ModelFile::from_bytes(Path::new("test.onnx"), m.encode_to_vec()).unwrap();
+        let file = inline::inlined(file).unwrap();
+        let order = order::needed(&file).unwrap();
+        let mut importer = Importer::new(&file, None, Builder::new("test", Phase::Imported, Mesh::single()));
+        importer.expect(&order);
+        let mut kept = vec![];
+        for position in order {
+            importer.node(position);
+            let mut names: Vec<&str> = importer.values.keys().copied().collect();
+            names.sort_unstable();
+            kept.push(names.join(" "));
+        }
+        assert_eq!(kept, ["a", "a b", "b c", "b y"]);
     }
 }

@@ -36,6 +36,7 @@ pub(in crate::onnx) fn result(node: &pb::NodeProto, i: usize, input: impl Fn(usi
         ("CastLike" | "Where", _) => input(1),
         ("OneHot", _) => input(2),
         ("If", _) => input(1 + i),
+        ("Constant", _) if attribute("value_int").or(attribute("value_ints")).is_some() => Some(DataType::Int64),
         ("Constant" | "ConstantOfShape", _) => tensor("value"),
         ("EyeLike" | "Bernoulli", _) => named("dtype").or_else(|| input(0)),
         ("Multinomial", _) => named("dtype").or(Some(DataType::Int32)),

@@ -3,7 +3,7 @@
 use crate::onnx::file::tensor;
 use crate::onnx::import::call::Call;
 use crate::onnx::import::value::Value;
-use crate::onnx::ops::integers::Narrow;
+use crate::onnx::ops::integers::{self, Narrow};
 use shardc_ir::dtype::DType;
 use shardc_ir::ops::elementwise::UnaryFn;
 use shardc_ir::reason::Reason;
@@ -124,11 +124,15 @@ pub(in crate::onnx) fn cast(c: &mut Call<'_, '_>) -> Outputs {
     Ok(vec![cast_to(c, &x, dtype, DataType::try_from(to).ok())?])
 }
 
-/// `x` as `dtype`, which in ONNX is `kind`.
+/// `x`, the first input, as `dtype`, which in ONNX is `kind`. What ONNX leaves open, a float out of
+/// the range of a narrow type of integers, becomes one of its numbers.
 fn cast_to(c: &mut Call<'_, '_>, x: &Value, dtype: DType, kind: Option<DataType>) -> Result<Value, Reason> {
-    let is_integer = c.ty(x)?.dtype == DType::I64;
+    let is_number = c.ty(x)?.dtype != DType::Bool;
+    if kind == Some(DataType::Uint64) {
+        integers::check_uint64(c, x)?;
+    }
     let y = c.cast(x, dtype)?;
-    match kind.and_then(Narrow::of).filter(|_| is_integer && c.kind(0) != kind) {
+    match kind.and_then(Narrow::of).filter(|_| is_number && c.kind(0) != kind) {
         Some(narrow) => narrow.wrap(c, &y),
         None => Ok(y),
     }

@@ -13,6 +13,11 @@ use tract_onnx::pb::tensor_proto::DataType;
 
 type Outputs = Result<Vec<Value>, Reason>;
 
+/// Whether a type has no sign.
+fn is_unsigned(kind: DataType) -> bool {
+    matches!(kind, DataType::Uint8 | DataType::Uint16 | DataType::Uint32 | DataType::Uint64)
+}
+
 /// An integer type narrower than 64 bits.
 #[derive(Clone, Copy)]
 pub(in crate::onnx) struct Narrow {
@@ -75,7 +80,8 @@ const GROWING: [&str; 23] = [
 /// The integers among the results of a node, as far as their types hold them.
 pub(in crate::onnx) fn wrapped(c: &mut Call<'_, '_>, mut values: Vec<Value>) -> Outputs {
     let op = c.node.op_type.as_str();
-    if !GROWING.contains(&op) {
+    // To the right no number grows.
+    if !GROWING.contains(&op) || (op == "BitShift" && c.attribute_string("direction", "")? == "RIGHT") {
         return Ok(values);
     }
     for (i, value) in values.iter_mut().enumerate() {
@@ -93,10 +99,40 @@ pub(in crate::onnx) fn wrapped(c: &mut Call<'_, '_>, mut values: Vec<Value>) -> 
     Ok(values)
 }
 
+/// Refuses a cast of `x`, the first input, to uint64 where a number may be none of those below 2^63,
+/// which are all that can be held.
+pub(in crate::onnx) fn check_uint64(c: &mut Call<'_, '_>, x: &Value) -> Result<(), Reason> {
+    let kind = c.kind(0);
+    if c.ty(x)?.dtype == DType::Bool || kind.is_some_and(is_unsigned) {
+        return Ok(());
+    }
+    let Value::Known(tensor) = x else {
+        let kind = kind.map_or("numbers of an unknown type".to_string(), |kind| kind.as_str_name().to_lowercase());
+        let why = reason!("it casts {kind} to uint64, and what is negative would be 2^63 or more, which is not held");
+        return Err(c.refused(why, "cast to int64, or through uint32 if all numbers are below 2^32"));
+    };
+    let lost = match tensor.ty.dtype {
+        DType::I64 => tensor.integers().find(|n| *n < 0).map(|n| n.to_string()),
+        // A float is truncated first.
+        _ => tensor.to_f64().into_iter().find(|n| *n <= -1.0 || *n >= 2f64.powi(63)).map(|n| n.to_string()),
+    };
+    match lost {
+        Some(n) => Err(c.refused(reason!("it casts {n} to uint64, of which only numbers below 2^63 are held"), "cast to int64")),
+        None => Ok(()),
+    }
+}
+
 /// Bits moved left or right
 pub(in crate::onnx) fn bit_shift(c: &mut Call<'_, '_>) -> Outputs {
     let (x, distance) = (c.input(0)?, c.input(1)?);
     integers(c, &[&x, &distance])?;
+    if let Some(kind) = [c.kind(0), c.kind(1)].into_iter().find(|kind| !kind.is_some_and(is_unsigned)) {
+        let kind = kind.map_or("integers of an unknown type".to_string(), |kind| kind.as_str_name().to_lowercase());
+        let help = "cast to an unsigned type, such as uint32, before the shift, and back behind it";
+        return Err(c.refused(reason!("it shifts {kind}; ONNX shifts unsigned integers only"), help));
+    }
+    // Further than that nothing is left: each number is below 2^63, or has at most 32 bits.
+    let distance = c.with_number(Binary::Min, &distance, 63.0)?;
     let two = c.number(&distance, 2.0)?;
     let factor = c.binary(Binary::Pow, &two, &distance)?;
     match c.attribute_string("direction", "")?.as_str() {
