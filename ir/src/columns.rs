@@ -31,28 +31,33 @@ impl Column {
 /// One line for each row, without spaces at its end; what follows a row's last cell that is not
 /// empty is left out, gaps too.
 pub fn align<const N: usize>(rows: &[[String; N]], columns: [Column; N]) -> String {
+    let mut out = String::new();
+    align_behind(&mut out, rows, columns);
+    out
+}
+
+/// [`align`] behind a text: a cell may be as large as a model's constants, and is copied once.
+pub fn align_behind<const N: usize>(out: &mut String, rows: &[[String; N]], columns: [Column; N]) {
     let width = |c: usize| {
         let widths = rows.iter().map(|row| row[c].chars().count());
         widths.filter(|w| *w <= columns[c].limit).max().unwrap_or(0)
     };
     let widths: [usize; N] = std::array::from_fn(width);
-    let mut out = String::new();
     for row in rows {
         let cells = row.iter().rposition(|cell| !cell.is_empty()).map_or(0, |last| last + 1);
-        let mut line = String::new();
+        let start = out.len();
         for (c, (cell, column)) in row.iter().zip(&columns).enumerate().take(cells) {
-            line.push_str(column.gap);
+            out.push_str(column.gap);
             // Not by `format!`, whose widths end at 65,535.
             let space = " ".repeat(widths[c].saturating_sub(cell.chars().count()));
             // Nothing follows the last cell: one very wide cell must not make all rows wide.
             let after = if c + 1 < cells { &*space } else { "" };
             let (before, after) = if column.right { (&*space, "") } else { ("", after) };
-            line.extend([before, cell, after]);
+            out.extend([before, cell, after]);
         }
-        out.push_str(line.trim_end());
+        out.truncate(start + out[start..].trim_end().len());
         out.push('\n');
     }
-    out
 }
 
 #[cfg(test)]

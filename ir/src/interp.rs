@@ -67,7 +67,7 @@ pub fn evaluate(op: &Op, operands: &[Tensor]) -> Result<Vec<Tensor>, Reason> {
         Op::Gather(op) => layout::gather(op, &operands[0], &operands[1], &results[0]).map(one),
         Op::ScatterAdd(op) => layout::scatter_add(op, &operands[0], &operands[1], &results[0]).map(one),
         Op::OneHot(_) => Ok(one(layout::one_hot(&operands[0], &results[0]))),
-        Op::Range(op) => Ok(one(Tensor::from_i64([op.size], &(0..op.size as i64).collect::<Vec<_>>()))),
+        Op::Range(op) => Ok(one(from_i64(&results[0], 0..op.size as i64))),
         Op::Softmax(_) => Ok(rows::softmax(operands, &results)),
         Op::SoftmaxGrad(_) => Ok(rows::softmax_grad(operands, &results)),
         Op::LayerNorm(op) => Ok(rows::layer_norm(op.eps, operands, &results)),
@@ -148,10 +148,18 @@ fn leaf(graph: &Graph, op: &Op, feed: &Feed) -> Option<Result<Tensor, Reason>> {
 }
 
 /// The element numbers that a walk over `shape` in row-major order visits, with `strides` from
-/// `start` on.
+/// `start` on. Dimensions that follow one another are walked as one.
 fn positions(shape: &[u64], strides: &[i64], start: i64) -> Positions {
     let left = shape.iter().product();
-    Positions { shape: shape.to_vec(), strides: strides.to_vec(), index: vec![0; shape.len()], at: start, left }
+    let mut dims: Vec<(u64, i64)> = vec![];
+    for (size, stride) in shape.iter().zip(strides).filter(|(size, _)| left > 0 && **size != 1) {
+        match dims.last_mut() {
+            Some((outer, apart)) if *apart == *stride * *size as i64 => (*outer, *apart) = (*outer * size, *stride),
+            _ => dims.push((*size, *stride)),
+        }
+    }
+    let (shape, strides): (Vec<u64>, Vec<i64>) = dims.into_iter().unzip();
+    Positions { index: vec![0; shape.len()], shape, strides, at: start, left }
 }
 
 /// A walk over a strided tensor.

@@ -111,8 +111,8 @@ impl Tensor {
         rows.map(|row| numbers(self.ty.dtype, row))
     }
 
-    /// The elements of a tensor of integers, one after another, without a list of them. Panics where
-    /// they are of another type.
+    /// The elements of a tensor of integers, one after another, without a list of them. Panics
+    /// where they are of another type.
     pub fn integers(&self) -> impl ExactSizeIterator<Item = i64> + Clone {
         assert_eq!(self.ty.dtype, DType::I64, "integers are read");
         self.bytes.as_chunks().0.iter().map(|word| i64::from_le_bytes(*word))

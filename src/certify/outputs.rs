@@ -8,7 +8,7 @@ use shardc_executor::tensor::Tensor;
 use shardc_frontend::onnx;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics};
 use shardc_ir::dtype::DType;
-use shardc_ir::graph::{Output, ValueId};
+use shardc_ir::graph::{Graph, Node, Output, ValueId};
 use shardc_ir::ops::Op;
 use shardc_ir::reason;
 use shardc_ir::reason::Reason;
@@ -29,6 +29,10 @@ const MOST_OF_VALUES: u64 = 1 << 25;
 /// more work it is not asked.
 const MOST_FOLDED: u64 = 1 << 21;
 const MOST_WORK: u64 = 1 << 29;
+
+/// It lays out what each output of a convolution sees, several times over: of a model with more
+/// bytes of that in f32 it is not asked.
+const MOST_SEEN: u64 = 1 << 23;
 
 /// How far two computations of one output in f32 may differ.
 const SINGLE: f64 = 1e-3;
@@ -104,6 +108,18 @@ fn distance(own: &Tensor, other: &Tensor) -> Option<f64> {
     Some(apart / norm(&mut own[..n].iter().copied()).max(f64::MIN_POSITIVE))
 }
 
+/// The bytes in f32 of what all outputs of a convolution see of its input.
+fn seen(graph: &Graph, node: &Node) -> u64 {
+    let (x, y) = match &node.op {
+        Op::Conv(_) => (node.operands[0], node.results[0]),
+        Op::ConvInput(_) => (node.results[0], node.operands[0]),
+        _ => return 0,
+    };
+    let [x, w, y] = [x, node.operands[1], y].map(|value| &graph.ty(value).shape);
+    let sizes = [&x[1..2], &y[..1], &y[2..], &w[2..]].concat();
+    sizes.iter().fold(DType::F32.bytes(), |bytes, size| bytes.saturating_mul(*size))
+}
+
 /// What tract computes of the file with the sample's weights, which is so much work.
 fn of_tract(
     subject: &Subject<'_>,
@@ -121,6 +137,9 @@ fn of_tract(
     let values = imported.graph.values().map(|(_, value)| value.ty.elements().saturating_mul(DType::F32.bytes()));
     if values.fold(0, u64::saturating_add) > MOST_OF_VALUES {
         return Err("its values are too large".into());
+    }
+    if imported.graph.nodes().any(|(_, node)| seen(&imported.graph, node) > MOST_SEEN) {
+        return Err("its convolutions are too large".into());
     }
     if let Some(name) = imported.weights.iter().find_map(|(name, weight)| weight.stored_half().map(|_| name)) {
         return Err(reason!("`{name}` is in half precision"));

@@ -68,6 +68,26 @@ fn behind(name: &str, nodes: &[(&str, &str, &str)], tensors: Vec<pb::TensorProto
     named(name, m)
 }
 
+/// The layer with the sum of a constant added to its output: nodes make `c`, and the last has the
+/// attributes.
+fn with_constant(
+    name: &str,
+    nodes: &[(&str, &str, &str)],
+    tensors: Vec<pb::TensorProto>,
+    attributes: Vec<pb::AttributeProto>,
+) -> Named {
+    let mut m = layer();
+    graph(&mut m).node[2].output[0] = "r".into();
+    tensors.into_iter().for_each(|tensor| initializer(&mut m, tensor));
+    for (op, inputs, output) in nodes {
+        node(&mut m, op, inputs, output, vec![]);
+    }
+    graph(&mut m).node.last_mut().expect("a node").attribute = attributes;
+    node(&mut m, "ReduceSum", "c", "sum", vec![int("keepdims", 0)]);
+    node(&mut m, "Add", "r sum", "y", vec![]);
+    named(name, m)
+}
+
 fn broken_graphs() -> Vec<Named> {
     vec![
         named("no graph", pb::ModelProto { graph: None, ..layer() }),
@@ -223,6 +243,15 @@ fn bombs() -> Vec<Named> {
         behind("a window", &[("HannWindow", "n", "z")], vec![ints("n", &[], &[1 << 40])], vec![]),
         behind("an attribute of a million numbers", &[("Transpose", "y", "z")], vec![], vec![int_list("perm", vec![1; 1 << 20])]),
     ];
+    // What is folded costs about what it reads and writes.
+    let pool = vec![int_list("kernel_shape", vec![3, 3])];
+    all.push(with_constant("a pool of a constant", &[filled, ("MaxPool", "a", "c")], shape(&[1, 1, 1 << 9, 1 << 10]), pool));
+    let image = raw("i", DataType::Uint8, &[1, 1, 1 << 10, 1 << 10], vec![7; 1 << 20]);
+    let kernel = raw("j", DataType::Uint8, &[1, 1, 3, 3], vec![1; 9]);
+    let casts = [("Cast", "i", "a"), ("Cast", "j", "k"), ("Conv", "a k", "c")];
+    let (name, mut convolved) = with_constant("a convolution of constants", &casts, vec![image, kernel], vec![]);
+    graph(&mut convolved).node[3..5].iter_mut().for_each(|cast| cast.attribute = vec![int("to", 1)]);
+    all.push((name, convolved));
     let mut doubled = layer();
     graph(&mut doubled).output.clear();
     let mut last = "w".to_string();

@@ -101,6 +101,17 @@ fn small_constants_fold_after_large_ones() {
     import_model(&m, &ImportOptions::default()).unwrap();
 }
 
+/// A list of the row that each update goes to would be as long as the table.
+#[test]
+fn known_updates_are_written_where_they_go() {
+    for (op, sizes) in [("ScatterElements", &[1 << 20][..]), ("ScatterND", &[1 << 20, 1][..])] {
+        let indices = raw("i", DataType::Uint8, sizes, vec![7; 1 << 20]);
+        let model = folded(&[1 << 20], &[(op, "a i a", "b")], vec![indices]);
+        let imported = import_model(&model, &ImportOptions::default()).unwrap_or_else(|errors| panic!("{op}: {errors:?}"));
+        assert!(constant_bytes(&imported) < 1000, "{op}");
+    }
+}
+
 #[test]
 fn empty_messages_are_refused_before_they_are_decoded() {
     let mut m = folded(&[1], &[("Identity", "a", "b")], vec![]);

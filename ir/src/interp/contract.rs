@@ -1,6 +1,6 @@
 //! Sums of products, and reductions.
 
-use super::{Numbers, positions};
+use super::{Numbers, from_f64, positions};
 use crate::dtype::DType;
 use crate::kernel::signature::row_major;
 use crate::ops::contract::Contract;
@@ -19,14 +19,13 @@ pub(super) fn contract(op: &Contract, a: &Tensor, b: &Tensor, result: &Type) -> 
     let walk = |letters: &mut dyn Iterator<Item = char>, term: &str, x: &Tensor| {
         let own = row_major(&x.ty.shape);
         let (shape, strides): (Vec<u64>, Vec<i64>) = letters.map(|l| (size(l), term.find(l).map_or(0, |i| own[i]))).unzip();
-        positions(&shape, &strides, 0).collect::<Vec<usize>>()
+        positions(&shape, &strides, 0)
     };
     let (kept_a, kept_b) = (walk(&mut tc.chars(), ta, a), walk(&mut tc.chars(), tb, b));
-    let (sum_a, sum_b) = (walk(&mut summed.iter().copied(), ta, a), walk(&mut summed.iter().copied(), tb, b));
+    let [sum_a, sum_b] = [(ta, a), (tb, b)].map(|(term, x)| walk(&mut summed.iter().copied(), term, x).collect::<Vec<usize>>());
     let (x, y) = (a.to_f64(), b.to_f64());
-    let element = |(p, q): (&usize, &usize)| -> f64 { sum_a.iter().zip(&sum_b).map(|(i, j)| x[p + i] * y[q + j]).sum() };
-    let values: Vec<f64> = kept_a.iter().zip(&kept_b).map(element).collect();
-    Tensor::from_f64(result.clone(), &values)
+    let element = |(p, q): (usize, usize)| -> f64 { sum_a.iter().zip(&sum_b).map(|(i, j)| x[p + i] * y[q + j]).sum() };
+    from_f64(result, kept_a.zip(kept_b).map(element))
 }
 
 /// All elements along `axes` combined.

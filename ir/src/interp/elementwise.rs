@@ -30,29 +30,35 @@ fn note(failed: &mut Option<Reason>, why: Reason) -> i64 {
 
 /// The nearest numbers of a format.
 pub(super) fn round_to(format: Rounding, x: &Tensor) -> Tensor {
-    from_f64(&x.ty, x.to_f64().into_iter().map(|v| format.round_f64(v)))
+    let numbers = Numbers::of(x);
+    from_f64(&x.ty, (0..x.ty.elements() as usize).map(|i| format.round_f64(numbers.f64(i))))
 }
 
 /// `(x - mean) / sqrt(variance + eps) * scale + bias`, all but x broadcast
 pub(super) fn batch_norm(eps: f64, operands: &[Tensor]) -> Tensor {
-    let x = &operands[0];
-    let values: Vec<Vec<f64>> =
-        operands.iter().map(|t| broadcast_positions(&t.ty.shape, &x.ty.shape).map(|p| Numbers::of(t).f64(p)).collect()).collect();
-    let [x_at, scale, bias, mean, variance] = &values[..] else { unreachable!("the operands were checked") };
-    let y = (0..x_at.len()).map(|i| (x_at[i] - mean[i]) / (variance[i] + eps).sqrt() * scale[i] + bias[i]);
-    from_f64(&x.ty, y)
+    let ty = &operands[0].ty;
+    let [x, scale, bias, mean, variance] = operands else { unreachable!("the operands were checked") };
+    let [mut x, mut scale, mut bias, mut mean, mut variance] =
+        [x, scale, bias, mean, variance].map(|t| broadcast_positions(&t.ty.shape, &ty.shape).map(move |p| Numbers::of(t).f64(p)));
+    let next = |from: &mut dyn Iterator<Item = f64>| from.next().expect("an element for each of the first operand");
+    let y = (0..ty.elements()).map(|_| {
+        let (x, mean, variance) = (next(&mut x), next(&mut mean), next(&mut variance));
+        (x - mean) / (variance + eps).sqrt() * next(&mut scale) + next(&mut bias)
+    });
+    from_f64(ty, y)
 }
 
 /// `f(a, b)` with broadcasting
 pub(super) fn binary(f: Binary, a: &Tensor, b: &Tensor, result: &Type) -> Result<Tensor, Reason> {
     let (x, y) = (Numbers::of(a), Numbers::of(b));
     let pairs = broadcast_positions(&a.ty.shape, &result.shape).zip(broadcast_positions(&b.ty.shape, &result.shape));
+    let facts = f.facts();
     if a.ty.dtype.is_float() {
-        return Ok(from_f64(result, pairs.map(|(p, q)| (f.facts().value)(x.f64(p), y.f64(q)))));
+        return Ok(from_f64(result, pairs.map(|(p, q)| (facts.value)(x.f64(p), y.f64(q)))));
     }
     let mut failed = None;
     let values = pairs.map(|(p, q)| {
-        (f.facts().integer)(x.i64(p), y.i64(q)).unwrap_or_else(|| note(&mut failed, "integers are divided by 0".into()))
+        (facts.integer)(x.i64(p), y.i64(q)).unwrap_or_else(|| note(&mut failed, "integers are divided by 0".into()))
     });
     let tensor = from_i64(result, values);
     failed.map_or(Ok(tensor), Err)

@@ -1,6 +1,6 @@
 //! Ops that move elements, and ops that read or make positions.
 
-use super::{Positions, broadcast_positions, positions};
+use super::{Numbers, Positions, broadcast_positions, positions};
 use crate::kernel::signature::row_major;
 use crate::ops::index::{Gather, ScatterAdd};
 use crate::ops::layout::{Pad, Slice};
@@ -64,10 +64,11 @@ pub(super) fn concat(axis: usize, operands: &[Tensor], result: &Type) -> Tensor 
 }
 
 /// Writes the elements of `source` to the elements `to`.
-fn put(bytes: &mut [u8], source: &Tensor, to: Positions) {
+fn put(bytes: &mut [u8], source: &Tensor, mut to: Positions) {
     let width = source.ty.dtype.bytes() as usize;
-    for (i, p) in to.enumerate() {
-        bytes[p * width..][..width].copy_from_slice(&source.bytes[i * width..][..width]);
+    let run = to.take_run() * width;
+    for (from, p) in source.bytes.chunks(run).zip(to) {
+        bytes[p * width..][..run].copy_from_slice(from);
     }
 }
 
@@ -84,12 +85,12 @@ pub(super) fn gather(op: &Gather, table: &Tensor, indices: &Tensor, result: &Typ
 
 /// Tables whose rows are the sums of the source rows with their index.
 pub(super) fn scatter_add(op: &ScatterAdd, indices: &Tensor, source: &Tensor, result: &Type) -> Result<Tensor, Reason> {
-    let values = source.to_f64();
+    let values = Numbers::of(source);
     let mut sums = vec![0.0; result.elements() as usize];
     let gather = Gather::batched(op.axis, op.batch);
     each_row(&gather, &result.shape, indices, |row, position, inner| {
         for k in 0..inner {
-            sums[row + k] += values[position + k];
+            sums[row + k] += values.f64(position + k);
         }
     })?;
     Ok(Tensor::from_f64(result.clone(), &sums))
@@ -103,12 +104,13 @@ fn each_row(op: &Gather, shape: &[u64], indices: &Tensor, mut f: impl FnMut(usiz
         let row = if i < 0 { i.saturating_add(size as i64) } else { i };
         if (0..size as i64).contains(&row) { Ok(row as usize) } else { Err(reason!("index {i} of {size} rows")) }
     };
-    let rows: Vec<usize> = indices.to_i64().into_iter().map(row).collect::<Result<_, Reason>>()?;
+    let numbers = Numbers::of(indices);
     let length = |dims: &[u64]| dims.iter().product::<u64>() as usize;
     let (batch, outer, inner) = (length(&shape[..op.batch]), length(&shape[op.batch..op.axis]), length(&shape[op.axis + 1..]));
     let count = length(&indices.ty.shape[op.batch..]);
     for block in 0..batch * outer {
-        for (i, row) in rows[block / outer * count..][..count].iter().enumerate() {
+        for i in 0..count {
+            let row = row(numbers.i64(block / outer * count + i))?;
             f((block * size as usize + row) * inner, (block * count + i) * inner, inner);
         }
     }
@@ -117,7 +119,12 @@ fn each_row(op: &Gather, shape: &[u64], indices: &Tensor, mut f: impl FnMut(usiz
 
 /// Whether each position of the last dimension is the index.
 pub(super) fn one_hot(indices: &Tensor, result: &Type) -> Tensor {
-    let size = *result.shape.last().expect("a one-hot has a last dimension") as i64;
-    let bytes: Vec<u8> = indices.to_i64().iter().flat_map(|i| (0..size).map(move |p| u8::from(p == *i))).collect();
+    let size = *result.shape.last().expect("a one-hot has a last dimension");
+    let mut bytes = vec![0; result.elements() as usize];
+    for (row, i) in bytes.chunks_mut(size.max(1) as usize).zip(indices.integers()) {
+        if let Some(hot) = usize::try_from(i).ok().and_then(|i| row.get_mut(i)) {
+            *hot = 1;
+        }
+    }
     Tensor { ty: result.clone(), bytes: bytes.into() }
 }

@@ -1,7 +1,7 @@
 //! The elements of a constant in text: `0.5`, `[1.0, 2.0]`, `fill 0.0` for many equal ones,
 //! `"0000803f…"` (bytes) for others.
 
-use super::cursor::{Cursor, Read, quoted};
+use super::cursor::{Cursor, Read};
 use crate::dtype::DType;
 use crate::types::{Tensor, Type, from_hex, to_hex};
 use half::{bf16, f16};
@@ -18,7 +18,9 @@ pub(super) fn constant_text(tensor: &Tensor) -> String {
     } else if count <= LISTED {
         format!("[{}]", elements(tensor).join(", "))
     } else if tensor.splat().is_some() {
-        format!("fill {}", elements(tensor)[0])
+        // One element stands for all, and is read back for all.
+        let text = constant_text(&tensor.element(0));
+        return if text.starts_with('"') { hex(tensor) } else { format!("fill {text}") };
     } else {
         return hex(tensor);
     };
@@ -44,7 +46,7 @@ fn elements(tensor: &Tensor) -> Vec<String> {
 }
 
 fn hex(tensor: &Tensor) -> String {
-    quoted(&to_hex(&tensor.bytes))
+    format!("\"{}\"", to_hex(&tensor.bytes))
 }
 
 /// The constant of that type whose elements come next.

@@ -5,7 +5,7 @@ use super::constant::{constant_text, first_text};
 use super::cursor::{quoted, quoted_if_needed};
 use super::positional;
 use super::value::{attributes_text, value_text};
-use crate::columns::{Column, align};
+use crate::columns::{Column, align, align_behind};
 use crate::graph::{Graph, Node, NodeId, NodeOrigin, Part, State, ValueId};
 use crate::mesh::Mesh;
 use crate::ops::Op;
@@ -24,9 +24,9 @@ pub fn print(graph: &Graph) -> String {
         out.push_str(&format!("  mesh{}\n", axes.collect::<String>()));
     }
     let states: Vec<_> = graph.states.iter().map(|s| state_cells(graph, s)).collect();
-    out.push_str(&align(&states, STATE_COLUMNS));
+    align_behind(&mut out, &states, STATE_COLUMNS);
     let nodes: Vec<_> = graph.nodes().map(|(_, n)| node_cells(graph, n)).collect();
-    out.push_str(&align(&nodes, NODE_COLUMNS));
+    align_behind(&mut out, &nodes, NODE_COLUMNS);
     for output in &graph.outputs {
         out.push_str(&format!("  output {} %{}\n", quoted(&output.name), graph.value(output.value).name));
     }

@@ -10,7 +10,7 @@ const STEPS: u64 = 1 << 12;
 const BYTES_OF_A_STEP: u64 = 64;
 
 /// The operations and bytes that each byte of the file's constants adds to that.
-const OPERATIONS_PER_BYTE: u64 = 64;
+const OPERATIONS_PER_BYTE: u64 = 16;
 const BYTES_PER_BYTE: u64 = 16;
 
 /// The operations and bytes that may still be computed, and the steps that may be written out.

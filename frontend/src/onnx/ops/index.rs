@@ -31,7 +31,7 @@ pub(in crate::onnx) fn gather(c: &mut Call<'_, '_>) -> Outputs {
         let blocks = known.ty.shape[0];
         let size = shape[0] / blocks;
         let table = c.reshape(&x, [&[blocks, size], &shape[1..]].concat())?;
-        if each.to_i64().into_iter().eq(0..size as i64) {
+        if each.integers().eq(0..size as i64) {
             return Ok(vec![c.reshape(&table, [&known.ty.shape, &shape[1..]].concat())?]);
         }
         return Ok(vec![c.emit(Gather::along(1), &[table, Value::Known(each)])?]);
@@ -45,11 +45,13 @@ pub(in crate::onnx) fn gather(c: &mut Call<'_, '_>) -> Outputs {
 fn of_each_block(indices: &Tensor, rows: u64) -> Option<Tensor> {
     let (blocks, rest) = indices.ty.shape.split_first().filter(|(n, _)| **n > 1 && rows.is_multiple_of(**n))?;
     let size = (rows / blocks) as i64;
-    let all = indices.to_i64();
-    let first = all.get(..all.len() / *blocks as usize).filter(|first| !first.is_empty())?;
-    let alike = |(b, block): (usize, &[i64])| block.iter().zip(first).all(|(i, f)| *i == f + b as i64 * size);
-    let within = first.iter().all(|i| *i < size);
-    (within && all.chunks(first.len()).enumerate().all(alike)).then(|| Tensor::from_i64(rest.to_vec(), first))
+    let all = indices.integers();
+    let count = all.len() / *blocks as usize;
+    let first = all.clone().take(count);
+    let within = count > 0 && first.clone().all(|i| i < size);
+    let alike = |(n, (i, f)): (usize, (i64, i64))| i == f + (n / count) as i64 * size;
+    let is_each = within && all.zip(first.clone().cycle()).enumerate().all(alike);
+    is_each.then(|| Tensor::from_i64(rest.to_vec(), &first.collect::<Vec<_>>()))
 }
 
 /// Known indices, none negative and all within `size`.
@@ -57,7 +59,14 @@ pub(in crate::onnx) fn checked(indices: &Tensor, size: u64) -> Result<Tensor, Re
     if indices.ty.dtype != DType::I64 {
         return Err(reason!("its indices are {}", indices.ty));
     }
-    let rows: Result<Vec<i64>, Reason> = indices.to_i64().into_iter().map(|i| row(i, size)).collect();
+    let mut is_as_it_is = true;
+    for i in indices.integers() {
+        is_as_it_is &= i == row(i, size)?;
+    }
+    if is_as_it_is {
+        return Ok(indices.clone());
+    }
+    let rows: Result<Vec<i64>, Reason> = indices.integers().map(|i| row(i, size)).collect();
     Ok(Tensor::from_i64(indices.ty.shape.clone(), &rows?))
 }
 
@@ -134,13 +143,13 @@ fn columns(c: &mut Call<'_, '_>, indices: &Value, outer: &[u64], depth: usize) -
 fn counts(column: &Value, shape: &[u64], d: usize) -> bool {
     let within: u64 = shape[d + 1..].iter().product();
     let position = |i: u64| (i / within.max(1) % shape[d].max(1)) as i64;
-    column.tensor().is_some_and(|known| (0..).zip(known.to_i64()).all(|(i, index)| index == position(i)))
+    column.tensor().is_some_and(|known| (0..).zip(known.integers()).all(|(i, index)| index == position(i)))
 }
 
 fn known_rows(columns: &[Tensor], sizes: &[u64], outer: &[u64]) -> Result<Tensor, Reason> {
     let mut rows = vec![0; outer.iter().product::<u64>() as usize];
     for (column, size) in columns.iter().zip(sizes) {
-        for (flat, index) in rows.iter_mut().zip(column.to_i64()) {
+        for (flat, index) in rows.iter_mut().zip(column.integers()) {
             *flat = *flat * *size as i64 + row(index, *size)?;
         }
     }

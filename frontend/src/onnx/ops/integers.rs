@@ -99,8 +99,8 @@ pub(in crate::onnx) fn wrapped(c: &mut Call<'_, '_>, mut values: Vec<Value>) -> 
     Ok(values)
 }
 
-/// Refuses a cast of `x`, the first input, to uint64 where a number may be none of those below 2^63,
-/// which are all that can be held.
+/// Refuses a cast of `x`, the first input, to uint64 where a number may be none of those below
+/// 2^63, which are all that can be held.
 pub(in crate::onnx) fn check_uint64(c: &mut Call<'_, '_>, x: &Value) -> Result<(), Reason> {
     let kind = c.kind(0);
     if c.ty(x)?.dtype == DType::Bool || kind.is_some_and(is_unsigned) {
