@@ -242,7 +242,8 @@ fn share(steps: u64) -> u64 {
     of_extent(0, steps.div_ceil(2).min(2), steps)
 }
 
-/// Trains by rounded products; where shares are run, a decoder, an encoder and a net of convolutions.
+/// Trains by rounded products; where shares are run, a decoder, an encoder and a net of
+/// convolutions.
 fn trains_rounded(model: &str, steps: u64) {
     if extent() == Extent::All || ["gpt2", "bert", "resnet"].contains(&model) {
         trains(model, 1, BF16, share(steps));

@@ -73,8 +73,8 @@ struct Share<'r> {
 }
 
 impl OfSamples {
-    /// The convolution; `None` where planes or kernels are too large, channels are few, or samples do
-    /// not fill lines.
+    /// The convolution; `None` where planes or kernels are too large, channels are few, or samples
+    /// do not fill lines.
     pub fn new(cpu: Avx512, sizes: Sizes, window: &Window) -> Option<OfSamples> {
         let s = &sizes;
         let kernels = s.inputs * s.taps;
