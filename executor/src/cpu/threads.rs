@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-/// How many threads a rank has. They are there where a [`Team`](crate::cpu::team::Team) is led; a
+/// How many threads a rank has. They are there where a [`Team`] is led; a
 /// rank with a single thread needs none.
 ///
 /// How work is cut into items may depend on this number, what an item computes may not.
