@@ -18,7 +18,7 @@ const LICENCES: &[&str] =
 const BANNED: &[&str] = &["bindgen", "cmake", "openssl-sys", "protobuf-src", "serde_yaml", "tokio"];
 
 /// Packages of which dependencies ask for two versions, on any platform.
-const TWICE: &[&str] = &["cpufeatures", "equator", "equator-macro", "foldhash", "hashbrown", "itertools", "syn", "windows-sys"];
+const TWICE: &[&str] = &["cpufeatures", "equator", "equator-macro", "foldhash", "hashbrown", "itertools", "syn"];
 
 static METADATA: LazyLock<Value> = LazyLock::new(|| {
     let rustc = Command::new("rustc").arg("-vV").output().expect("rustc starts");
