@@ -85,7 +85,7 @@ const TILES: [&str; 3] = ["attention", "attention_grad", "conv"];
 
 #[test]
 fn damaged_texts_are_found() {
-    damaged_are_found("cuda-mutants", |_| true, OF_EACH, damage::wanted(of_extent(30, 35, 300)));
+    damaged_are_found("cuda-mutants", |_| true, OF_EACH, damage::wanted(of_extent(40, 35, 300)));
 }
 
 #[test]

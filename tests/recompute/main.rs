@@ -13,6 +13,7 @@ mod size;
 
 use job::{Job, bits, holds, spec};
 use serde_json::Value;
+use std::thread;
 use support::shardc;
 
 /// Each model with the line for its blocks.
@@ -45,8 +46,10 @@ const MESHES: [(&str, u64, &str); 12] = [
 
 /// The job of a model with these lines.
 fn job(model: &str, (mesh, microbatches, lines): (&str, u64, &str), more: &str) -> Job {
-    let name =
-        format!("{model}-{mesh}-{microbatches}-{lines}-{more}").replace([' ', '=', '\n', '(', ')', ',', '"', '*', '.'], "");
+    // Tests that run at the same time may have the same job.
+    let test = thread::current().name().unwrap_or_default().to_string();
+    let name = format!("{test}-{model}-{mesh}-{microbatches}-{lines}-{more}");
+    let name = name.replace([' ', '=', '\n', '(', ')', ',', '"', '*', '.', ':'], "");
     let groups = if model == "resnet" && microbatches > 1 { "batchnorm statistics=microbatch\n" } else { "" };
     Job::new(&name, model, &spec(model, mesh, microbatches, &format!("{lines}{groups}{more}")))
 }
