@@ -191,8 +191,8 @@ impl Shared {
         }
     }
 
-    /// Waits until this thread is inside, and says whether it is: not where the team ends. `done` is
-    /// the number of the last work that it did.
+    /// Waits until this thread is inside, and says whether it is: not where the team ends. `done`
+    /// is the number of the last work that it did.
     fn wait(&self, done: &mut u64) -> bool {
         let (mut looks, mut begin) = (0u32, Instant::now());
         loop {

@@ -48,8 +48,8 @@ impl Threads {
     }
 }
 
-/// Runs `f` on every item, by as many threads as the machine has cores. Where the system gives none,
-/// this one does all.
+/// Runs `f` on every item, by as many threads as the machine has cores. Where the system gives
+/// none, this one does all.
 pub fn by_all_cores<I: Send>(items: Vec<I>, f: impl Fn(I) + Sync) {
     let threads = thread::available_parallelism().map_or(1, NonZero::get).min(items.len());
     match Team::new(threads, |helper| format!("core {helper}")) {
