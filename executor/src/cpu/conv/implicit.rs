@@ -61,12 +61,9 @@ impl Implicit {
     }
 }
 
-/// A convolution whose results are planes.
-#[derive(Debug)]
-pub struct OfPlanes {
-    cpu: Avx512,
-    sizes: Sizes,
-    phases: Phases,
+/// What a convolution makes and what it sees, where its results are planes.
+#[derive(Debug, Clone, Copy)]
+struct Sides {
     /// Channels that are made and channels that are summed over, in each group.
     rows: usize,
     channels: usize,
@@ -76,6 +73,44 @@ pub struct OfPlanes {
     /// Elements of the kernels from one of each to the next.
     row_step: usize,
     channel_step: usize,
+}
+
+impl Sides {
+    /// Those of a convolution; `None` where kernels have more elements than offsets can name.
+    fn of(s: &Sizes) -> Option<Sides> {
+        let kernels = s.inputs * s.taps;
+        u32::try_from(s.outputs * kernels).ok()?;
+        let of_output =
+            Sides { rows: s.outputs, channels: s.inputs, made: s.output, seen: s.input, row_step: kernels, channel_step: s.taps };
+        Some(match s.result {
+            ConvResult::Output => of_output,
+            _ => Sides {
+                rows: s.inputs,
+                channels: s.outputs,
+                made: s.input,
+                seen: s.output,
+                row_step: s.taps,
+                channel_step: kernels,
+            },
+        })
+    }
+
+    /// The terms at some taps of so many channels, and of those left over.
+    fn terms(&self, taps: &[usize], depth: usize) -> [Terms; 2] {
+        [depth, self.channels % depth].map(|channels| {
+            let of = |channel| taps.iter().map(move |tap| (channel * self.channel_step + tap) as u32);
+            Terms::new((0..channels).flat_map(of).collect())
+        })
+    }
+}
+
+/// A convolution whose results are planes.
+#[derive(Debug)]
+pub struct OfPlanes {
+    cpu: Avx512,
+    sizes: Sizes,
+    phases: Phases,
+    sides: Sides,
     /// Channels that are packed at a time, and for each phase the terms of so many channels and of
     /// those left over.
     depth: usize,
@@ -95,35 +130,24 @@ struct Share<'r> {
 
 impl OfPlanes {
     fn new(cpu: Avx512, sizes: Sizes, window: &Window) -> Option<OfPlanes> {
-        let s = &sizes;
-        let kernels = s.inputs * s.taps;
-        let (rows, channels, made, seen, row_step, channel_step) = match s.result {
-            ConvResult::Output => (s.outputs, s.inputs, s.output, s.input, kernels, s.taps),
-            _ => (s.inputs, s.outputs, s.input, s.output, s.taps, kernels),
-        };
+        let sides = Sides::of(&sizes)?;
         // Of fewer channels most rows of a block would be empty.
-        if rows < HEIGHT / 2 || u32::try_from(s.outputs * kernels).is_err() {
+        if sides.rows < HEIGHT / 2 {
             return None;
         }
-        let phases = Phases::new(s, window)?;
-        let parts = (channels * s.taps).div_ceil(DEPTH).min(channels);
-        let depth = channels.div_ceil(parts);
-        let terms = |phase: &Phase| {
-            [depth, channels % depth].map(|channels| {
-                let of = |channel| phase.taps.iter().map(move |tap| (channel * channel_step + tap) as u32);
-                Terms::new((0..channels).flat_map(of).collect())
-            })
-        };
-        let terms = phases.phases.iter().map(terms).collect();
-        Some(OfPlanes { cpu, sizes, phases, rows, channels, made, seen, row_step, channel_step, depth, terms })
+        let phases = Phases::new(&sizes, window)?;
+        let parts = (sides.channels * sizes.taps).div_ceil(DEPTH).min(sides.channels);
+        let depth = sides.channels.div_ceil(parts);
+        let terms = phases.phases.iter().map(|phase| sides.terms(&phase.taps, depth)).collect();
+        Some(OfPlanes { cpu, sizes, phases, sides, depth, terms })
     }
 
     fn run(&self, kernels: &[f32], seen: &[f32], result: &mut [f32], threads: Threads) {
         let s = &self.sizes;
-        let (images, width) = (self.phases.images, self.phases.range.min(self.made));
-        let (blocks, ranges) = (s.batch.div_ceil(images), self.made.div_ceil(width));
+        let (images, width) = (self.phases.images, self.phases.range.min(self.sides.made));
+        let (blocks, ranges) = (s.batch.div_ceil(images), self.sides.made.div_ceil(width));
         let height = self.height(blocks * s.groups * ranges, threads);
-        let parts = self.rows.div_ceil(height);
+        let parts = self.sides.rows.div_ceil(height);
         let mut shares: Vec<Share<'_>> = vec![];
         for image in (0..s.batch).step_by(images) {
             for group in 0..s.groups {
@@ -132,8 +156,9 @@ impl OfPlanes {
             }
         }
         let steps = |size, stride| Steps { size, stride };
-        let outer = [steps(s.batch, s.groups * self.rows * self.made), steps(s.groups, self.rows * self.made)];
-        let tiles = tiles::cut(result, &outer, steps(self.rows, self.made), steps(self.made, 1));
+        let outer =
+            [steps(s.batch, s.groups * self.sides.rows * self.sides.made), steps(s.groups, self.sides.rows * self.sides.made)];
+        let tiles = tiles::cut(result, &outer, steps(self.sides.rows, self.sides.made), steps(self.sides.made, 1));
         for (position, tile) in tiles.into_iter().enumerate() {
             let first = (position / s.groups / images * s.groups + position % s.groups) * ranges;
             for (row, col, tile) in tile.split(height, width) {
@@ -147,7 +172,7 @@ impl OfPlanes {
     /// The channels of a share, of which there are at least `others`. Results do not depend on how
     /// channels are shared, but each share packs for itself.
     fn height(&self, others: usize, threads: Threads) -> usize {
-        let strips = self.rows.div_ceil(HEIGHT);
+        let strips = self.sides.rows.div_ceil(HEIGHT);
         let shares = if threads.0 == 1 { 1 } else { (8 * threads.0).div_ceil(others) };
         strips.div_ceil(shares).max(STRIPS).min(strips) * HEIGHT
     }
@@ -190,17 +215,17 @@ impl OfPlanes {
         avx512::with_lines(sums + packed, |memory: &mut [Line]| {
             let (sums, packed) = memory.split_at_mut(sums);
             let sums: &mut [Block] = bytemuck::cast_slice_mut(sums);
-            for first in (0..self.channels).step_by(self.depth) {
-                let channels = self.depth.min(self.channels - first);
+            for first in (0..self.sides.channels).step_by(self.depth) {
+                let channels = self.depth.min(self.sides.channels - first);
                 let packed = &mut packed[..channels * lines];
-                let start = ((share.image * self.sizes.groups + share.group) * self.channels + first) * self.seen;
-                let planes = Planes { data: seen, start, plane: self.seen, step: self.phases.source_step };
+                let start = ((share.image * self.sizes.groups + share.group) * self.sides.channels + first) * self.sides.seen;
+                let planes = Planes { data: seen, start, plane: self.sides.seen, step: self.phases.source_step };
                 self.cpu.pack(&planes, &sources, packed, lines);
                 let terms = &terms[usize::from(channels < self.depth)];
                 let group = share.group * self.sizes.outputs * self.sizes.inputs * self.sizes.taps;
                 for (strip, block) in sums.iter_mut().enumerate() {
                     let row = |i: usize| share.row + (strip * HEIGHT + i).min(rows - 1);
-                    let at = std::array::from_fn(|i| group + row(i) * self.row_step + first * self.channel_step);
+                    let at = std::array::from_fn(|i| group + row(i) * self.sides.row_step + first * self.sides.channel_step);
                     self.cpu.multiply::<W>(kernels, at, terms, packed, block, first > 0);
                 }
             }

@@ -4,8 +4,8 @@
 //! Every position has a line of its own, so that it is multiplied with the taps at which it sees
 //! something, and with no pads: of a plane of 2 x 2 under a kernel of 3 x 3, these are 4 of 9.
 
-use super::DEPTH;
 use super::panels::widths;
+use super::{DEPTH, Sides};
 use crate::cpu::avx512::{self, Avx512, Block, HEIGHT, LINE, Line, Terms, WIDTH};
 use crate::cpu::conv::Sizes;
 use crate::cpu::threads::Threads;
@@ -37,16 +37,7 @@ const STRIPS: usize = 8;
 pub struct OfSamples {
     cpu: Avx512,
     sizes: Sizes,
-    /// Channels that are made and channels that are summed over, in each group.
-    rows: usize,
-    channels: usize,
-    /// Elements of a plane that is made, and of one that is seen.
-    made: usize,
-    seen: usize,
-    /// Elements of the kernels from one row to the next.
-    row_step: usize,
-    /// Elements of the kernels from one channel to the next.
-    channel_step: usize,
+    sides: Sides,
     /// Channels that are packed at a time.
     depth: usize,
     panels: Vec<Panel>,
@@ -77,13 +68,10 @@ impl OfSamples {
     /// do not fill lines.
     pub fn new(cpu: Avx512, sizes: Sizes, window: &Window) -> Option<OfSamples> {
         let s = &sizes;
-        let kernels = s.inputs * s.taps;
-        let (rows, channels, made, seen, row_step, channel_step) = match s.result {
-            ConvResult::Output => (s.outputs, s.inputs, s.output, s.input, kernels, s.taps),
-            _ => (s.inputs, s.outputs, s.input, s.output, s.taps, kernels),
-        };
+        let sides = Sides::of(s)?;
+        let Sides { rows, channels, made, seen, .. } = sides;
         let fits = s.batch.is_multiple_of(LINE) && s.taps > 1 && made <= SMALL && seen <= MOST_SEEN;
-        if !fits || rows < HEIGHT || made.saturating_mul(s.taps) > TURNED || u32::try_from(s.outputs * kernels).is_err() {
+        if !fits || rows < HEIGHT || made.saturating_mul(s.taps) > TURNED {
             return None;
         }
         let parts = (channels * s.taps).div_ceil(DEPTH).max((channels * seen).div_ceil(TURNED)).min(channels);
@@ -100,28 +88,25 @@ impl OfSamples {
         let panel = |taps: &[usize], positions: &[usize]| Panel {
             positions: positions.to_vec(),
             sources: taps.iter().flat_map(|tap| positions.iter().filter_map(|position| source(*position, *tap))).collect(),
-            terms: [depth, channels % depth].map(|channels| {
-                let of = |channel| taps.iter().map(move |tap| (channel * channel_step + tap) as u32);
-                Terms::new((0..channels).flat_map(of).collect())
-            }),
+            terms: sides.terms(taps, depth),
         };
         let of_taps = |(taps, positions): (&Vec<usize>, &Vec<usize>)| {
             let parts = widths(positions.len()).map(|(first, width)| panel(taps, &positions[first..first + width]));
             parts.collect::<Vec<_>>()
         };
         let panels = alike.iter().flat_map(of_taps).collect();
-        Some(OfSamples { cpu, rows, channels, made, seen, row_step, channel_step, depth, panels, sizes })
+        Some(OfSamples { cpu, sides, depth, panels, sizes })
     }
 
     /// Runs it.
     pub fn run(&self, kernels: &[f32], seen: &[f32], result: &mut [f32], threads: Threads) {
         let s = &self.sizes;
-        let strips = self.rows.div_ceil(HEIGHT);
+        let strips = self.sides.rows.div_ceil(HEIGHT);
         let others = s.batch / LINE * s.groups;
         let wanted = if threads.0 == 1 { 1 } else { (4 * threads.0).div_ceil(others) };
         let most = strips.min((BLOCKS / self.panels.len()).max(STRIPS));
         let height = strips.div_ceil(wanted).max(STRIPS).min(most) * HEIGHT;
-        let parts = self.rows.div_ceil(height);
+        let parts = self.sides.rows.div_ceil(height);
         let mut shares: Vec<Share<'_>> = vec![];
         for image in (0..s.batch).step_by(LINE) {
             for group in 0..s.groups {
@@ -129,11 +114,12 @@ impl OfSamples {
             }
         }
         let steps = |size, stride| Steps { size, stride };
-        let outer = [steps(s.batch, s.groups * self.rows * self.made), steps(s.groups, self.rows * self.made)];
-        let tiles = tiles::cut(result, &outer, steps(self.rows, self.made), steps(self.made, 1));
+        let outer =
+            [steps(s.batch, s.groups * self.sides.rows * self.sides.made), steps(s.groups, self.sides.rows * self.sides.made)];
+        let tiles = tiles::cut(result, &outer, steps(self.sides.rows, self.sides.made), steps(self.sides.made, 1));
         for (position, tile) in tiles.into_iter().enumerate() {
             let first = position / s.groups / LINE * s.groups + position % s.groups;
-            for (row, _, tile) in tile.split(height, self.made) {
+            for (row, _, tile) in tile.split(height, self.sides.made) {
                 shares[first * parts + row / height].made.push(tile);
             }
         }
@@ -145,13 +131,13 @@ impl OfSamples {
         let Some(rows) = share.made.first().map(Tile::rows) else { return };
         let strips = rows.div_ceil(HEIGHT);
         let sums = self.panels.len() * strips * HEIGHT * WIDTH;
-        let turned = self.depth * self.seen;
+        let turned = self.depth * self.sides.seen;
         avx512::with_lines(sums + turned + self.depth * self.sizes.taps * TOGETHER, |memory: &mut [Line]| {
             let (sums, memory) = memory.split_at_mut(sums);
             let (turned, packed) = memory.split_at_mut(turned);
             let sums: &mut [Block] = bytemuck::cast_slice_mut(sums);
-            for first in (0..self.channels).step_by(self.depth) {
-                let channels = self.depth.min(self.channels - first);
+            for first in (0..self.sides.channels).step_by(self.depth) {
+                let channels = self.depth.min(self.sides.channels - first);
                 self.turn(&share, first, channels, seen, turned);
                 let mut rest = &mut sums[..];
                 for panels in self.panels.chunks(TOGETHER / WIDTH) {
@@ -176,8 +162,9 @@ impl OfSamples {
 
     /// Turns some channels of what the samples of a share see: a line for each element of a sample.
     fn turn(&self, share: &Share<'_>, first: usize, channels: usize, seen: &[f32], turned: &mut [Line]) {
-        let start = |i: usize| (((share.image + i) * self.sizes.groups + share.group) * self.channels + first) * self.seen;
-        let rows = std::array::from_fn(|i| &seen[start(i)..][..channels * self.seen]);
+        let start =
+            |i: usize| (((share.image + i) * self.sizes.groups + share.group) * self.sides.channels + first) * self.sides.seen;
+        let rows = std::array::from_fn(|i| &seen[start(i)..][..channels * self.sides.seen]);
         self.cpu.interleave(&rows, turned, 1);
     }
 
@@ -199,7 +186,7 @@ impl OfSamples {
         for panel in panels {
             let (part, others) = rest.split_at_mut(channels * panel.sources.len());
             if !panel.sources.is_empty() {
-                let planes = turned.chunks_exact(self.seen).zip(part.chunks_exact_mut(panel.sources.len()));
+                let planes = turned.chunks_exact(self.sides.seen).zip(part.chunks_exact_mut(panel.sources.len()));
                 planes.for_each(|(plane, part)| part.iter_mut().zip(&panel.sources).for_each(|(to, from)| *to = plane[*from]));
             }
             parts.push(part);
@@ -208,7 +195,7 @@ impl OfSamples {
         let group = share.group * self.sizes.outputs * self.sizes.inputs * self.sizes.taps;
         for (strip, blocks) in blocks.chunks_mut(panels.len()).enumerate() {
             let row = |i: usize| share.row + (strip * HEIGHT + i).min(rows - 1);
-            let at = std::array::from_fn(|i| group + row(i) * self.row_step + first * self.channel_step);
+            let at = std::array::from_fn(|i| group + row(i) * self.sides.row_step + first * self.sides.channel_step);
             for ((panel, part), block) in panels.iter().zip(&parts).zip(blocks) {
                 let terms = &panel.terms[usize::from(channels < self.depth)];
                 match panel.positions.len() {
