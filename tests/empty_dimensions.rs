@@ -11,8 +11,10 @@ use prost::Message;
 use shardc_executor::data::write_npz;
 use shardc_executor::tensor::Tensor;
 use shardc_testkit::onnx::{float, initializer, input, int, int_list, ints, model, node, output, weight};
+use shardc_testkit::parallel;
 use shardc_testkit::random::Random;
 use std::fs;
+use std::path::Path;
 use support::{folder, shardc};
 use tract_onnx::pb;
 use tract_onnx::pb::tensor_proto::DataType;
@@ -147,36 +149,58 @@ fn made(seed: u64) -> pb::ModelProto {
     maker.m
 }
 
+/// The job of each model.
+const SPEC: &str = "batch 4\nloss mse prediction=y labels=t\noptimizer sgd lr=0.01\n";
+
+/// What became of a model.
+#[derive(Default)]
+struct Outcome {
+    is_trained: bool,
+    /// What the certificate holds against tract.
+    of_tract: usize,
+    bad: Option<String>,
+}
+
+/// Trains a model and looks at its certificate, in a folder of its own.
+fn tried(here: &Path, seed: u64) -> Outcome {
+    fs::create_dir(here).unwrap();
+    fs::write(here.join("job.shard"), SPEC).unwrap();
+    fs::write(here.join("model.onnx"), made(seed).encode_to_vec()).unwrap();
+    let job = ["train", "model.onnx", "--spec", "job.shard", "--data", "../data.npz", "--steps", "1", "--threads", "1"];
+    let ran = shardc(here, &job);
+    let is_trained = ran.code == 0;
+    if !matches!(ran.code, 0 | 1) || ran.err.contains("bug of shardc") || ran.err.contains("panicked") {
+        return Outcome { is_trained, bad: Some(format!("exits with {}: {}", ran.code, ran.err)), ..Outcome::default() };
+    }
+    if !is_trained {
+        return Outcome::default();
+    }
+    let ran = shardc(here, &["compile", "model.onnx", "--spec", "job.shard", "-o", "plan"]);
+    let manifest = fs::read_to_string(here.join("plan/manifest.json")).unwrap_or_default();
+    let manifest: serde_json::Value = serde_json::from_str(&manifest).unwrap_or_default();
+    let certificate = &manifest["certificate"];
+    let is_doubted = certificate["doubted"].as_array().is_some_and(|doubts| !doubts.is_empty());
+    let is_bad = ran.code != 0 || !certificate.is_object() || is_doubted;
+    let found = certificate["certified"].as_array().into_iter().flatten();
+    Outcome {
+        is_trained,
+        of_tract: found.filter(|found| found["how"].as_str().is_some_and(|how| how.contains("and as tract"))).count(),
+        bad: is_bad.then(|| format!("is not certified: {} {}", ran.err, certificate["doubted"])),
+    }
+}
+
 #[test]
 fn empty_dimensions_are_trained_or_refused() {
     let here = folder("empty-dimensions");
-    fs::write(here.join("job.shard"), "batch 4\nloss mse prediction=y labels=t\noptimizer sgd lr=0.01\n").unwrap();
     let array = || Tensor::from_f32(&[8, 6], &[0.5; 48]);
     write_npz(&here.join("data.npz"), &[("x".to_string(), array()), ("t".to_string(), array())].into()).unwrap();
-    let job = ["train", "model.onnx", "--spec", "job.shard", "--data", "data.npz", "--steps", "1", "--threads", "1"];
-    let count: u64 = std::env::var("SHARDC_PROGRAMS").ok().and_then(|n| n.parse().ok()).unwrap_or(300);
-    let (mut trained, mut of_tract, mut bad) = (0, 0, vec![]);
-    for seed in 0..count {
-        fs::write(here.join("model.onnx"), made(seed).encode_to_vec()).unwrap();
-        let ran = shardc(&here, &job);
-        trained += u64::from(ran.code == 0);
-        if !matches!(ran.code, 0 | 1) || ran.err.contains("bug of shardc") || ran.err.contains("panicked") {
-            bad.push(format!("case {seed} exits with {}: {}", ran.code, ran.err));
-        }
-        if ran.code == 0 {
-            let ran = shardc(&here, &["compile", "model.onnx", "--spec", "job.shard", "-o", "plan"]);
-            let manifest = fs::read_to_string(here.join("plan/manifest.json")).unwrap_or_default();
-            let manifest: serde_json::Value = serde_json::from_str(&manifest).unwrap_or_default();
-            let certificate = &manifest["certificate"];
-            let is_doubted = certificate["doubted"].as_array().is_some_and(|doubts| !doubts.is_empty());
-            if ran.code != 0 || !certificate.is_object() || is_doubted {
-                bad.push(format!("case {seed} is not certified: {} {}", ran.err, certificate["doubted"]));
-            }
-            let found = certificate["certified"].as_array().into_iter().flatten();
-            of_tract += found.filter(|found| found["how"].as_str().is_some_and(|how| how.contains("and as tract"))).count();
-        }
-    }
+    let count: usize = std::env::var("SHARDC_PROGRAMS").ok().and_then(|n| n.parse().ok()).unwrap_or(300);
+    let all = parallel::map(count, |seed| tried(&here.join(seed.to_string()), seed as u64));
+    let trained = all.iter().filter(|outcome| outcome.is_trained).count();
+    let of_tract: usize = all.iter().map(|outcome| outcome.of_tract).sum();
+    let bad = all.iter().enumerate().filter_map(|(seed, outcome)| outcome.bad.as_ref().map(|why| format!("case {seed} {why}")));
+    let bad: Vec<String> = bad.collect();
     println!("{trained} of {count} are trained, {of_tract} held against tract");
     assert!(bad.is_empty(), "{} of {count}:\n{}", bad.len(), bad.join("\n"));
-    assert!(trained > count / 20 && of_tract as u64 > count / 20, "{trained} are trained, {of_tract} held against tract");
+    assert!(trained > count / 20 && of_tract > count / 20, "{trained} are trained, {of_tract} held against tract");
 }

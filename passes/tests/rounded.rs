@@ -6,19 +6,19 @@ use shardc_ir::graph::Graph;
 use shardc_ir::plan::set::PlanSet;
 use shardc_ir::verify_plan::erasure::same_when_erased;
 use shardc_testkit::feed;
+use shardc_testkit::parallel;
 use shardc_testkit::random::Random;
 use shardc_testkit::random_graphs::{self, Choices};
 use shardc_testkit::random_specs;
-use shardc_testkit::step::{self, Computed, proven, step};
+use shardc_testkit::step::{self, Computed, first_steps, proven};
 use std::collections::BTreeMap;
 
 /// The program's, with which graphs are compiled twice as fast.
 #[global_allocator]
 static HEAP: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Threads that draw cases, and the cases of each.
-const SHARDS: u64 = 4;
-const CASES: u64 = 200;
+/// Programs that are drawn.
+const CASES: usize = 800;
 
 /// Draws of the numbers of a program.
 const DRAWS: u64 = 9;
@@ -71,14 +71,7 @@ fn ratio(all: &[&Missed]) -> f64 {
 
 #[test]
 fn n_ranks_round_as_one_does() {
-    let run = |shard: u64| (0..CASES).filter_map(|i| case(shard * CASES + i)).collect::<Vec<_>>();
-    let mut all: Vec<Missed> = vec![];
-    std::thread::scope(|scope| {
-        let shards: Vec<_> = (0..SHARDS).map(|shard| scope.spawn(move || run(shard))).collect();
-        for shard in shards {
-            all.extend(shard.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        }
-    });
+    let all: Vec<Missed> = parallel::map(CASES, |i| case(i as u64)).into_iter().flatten().collect();
     let (narrow, wide): (Vec<&Missed>, Vec<&Missed>) = all.iter().partition(|missed| missed.narrow);
     let within = |all: &[&Missed]| all.iter().filter(|missed| missed.many <= 1.5 * missed.one).count();
     let ratios = [ratio(&wide), ratio(&narrow)];
@@ -105,19 +98,18 @@ fn case(seed: u64) -> Option<Missed> {
     let (whole, one) = proven(&model.graph, &rounded.reference()).expect("a reference");
     same_when_erased(&graph, &whole).unwrap_or_else(|why| panic!("another graph than the reference's: {why}\n{job}{line}"));
     let (_, right) = proven(&exact.graph, &plain).expect("a reference");
-    let missed = |draw: u64| -> Option<(f64, f64)> {
-        let run = |programs: &PlanSet, graph: &Graph| {
-            let states = feed::states(graph, DType::F32, draw);
-            step(programs, &states, &feed::inputs(programs, graph, DType::F32, draw))
-        };
-        let right = run(&right, &exact.graph);
-        let (many, one) = (run(&split, &model.graph), run(&one, &model.graph));
+    let run = |programs: &PlanSet, graph: &Graph| {
+        let drawn = |draw| (feed::states(graph, DType::F32, draw), feed::inputs(programs, graph, DType::F32, draw));
+        first_steps(programs, (0..DRAWS).map(drawn))
+    };
+    let missed = |((right, many), one): ((Computed, Computed), Computed)| -> Option<(f64, f64)> {
         // Of some losses nothing flows back, and some gradients overflow.
         let norm = |computed: &Computed| computed.outputs["grad_norm"];
         let usable = norm(&right) != 0.0 && norm(&many).is_finite() && norm(&one).is_finite();
         usable.then(|| (error(&unscaled(many), &right.gradients), error(&unscaled(one), &right.gradients)))
     };
-    let draws: Vec<(f64, f64)> = (0..DRAWS).filter_map(missed).collect();
+    let computed = run(&right, &exact.graph).into_iter().zip(run(&split, &model.graph)).zip(run(&one, &model.graph));
+    let draws: Vec<(f64, f64)> = computed.filter_map(missed).collect();
     let middle = |of: fn(&(f64, f64)) -> f64| median(draws.iter().map(of).collect());
     (!draws.is_empty()).then(|| Missed { many: middle(|d| d.0), one: middle(|d| d.1), narrow: line.contains("gradients") })
 }

@@ -14,6 +14,7 @@ use shardc_ir::ops::Op;
 use shardc_ir::spec::{Located, Spec, Zero, ZeroStage};
 use shardc_ir::verify_plan::erasure::same_when_erased;
 use shardc_testkit::feed;
+use shardc_testkit::parallel;
 use shardc_testkit::random_graphs::{self, BATCHES, Choices};
 use shardc_testkit::random_specs;
 use shardc_testkit::step::{self, Computed, proven, step};
@@ -25,8 +26,8 @@ use std::io::Write;
 #[global_allocator]
 static HEAP: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Threads that draw cases, and the cases of each by element type: a tenth in f32.
-const SHARDS: u8 = 4;
+/// Lists of draws, and the cases of each by element type: a tenth in f32.
+const SHARDS: usize = 4;
 const CASES: [(DType, u32); 2] = [(DType::F64, 900), (DType::F32, 100)];
 
 /// Programs that must hold each op.
@@ -79,12 +80,7 @@ fn n_ranks_compute_what_one_does() {
         coverage.into_inner()
     };
     let mut total = Coverage::default();
-    std::thread::scope(|scope| {
-        let shards: Vec<_> = (0..SHARDS).map(|shard| scope.spawn(move || run(shard))).collect();
-        for shard in shards {
-            total.add(shard.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        }
-    });
+    parallel::map(SHARDS, |shard| run(shard as u8)).into_iter().for_each(|coverage| total.add(coverage));
     report(&total);
 }
 

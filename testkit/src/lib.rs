@@ -10,6 +10,7 @@
 //! | [`mod@reference`] | every kernel form as plain loops in f64, which judges the kernels |
 //! | [`step`] | one training step of a graph under a spec, compiled, proven and run on CPU ranks |
 //! | [`damage`] | damage of texts in C++, which tests should find |
+//! | [`parallel`] | independent jobs over all cores |
 //! | [`counted`] | the bytes that ranks send and hold, compared with what the plan says |
 
 #![allow(clippy::unwrap_used, reason = "tests may fail")]
@@ -19,6 +20,7 @@ pub mod damage;
 pub mod feed;
 pub mod gpt;
 pub mod onnx;
+pub mod parallel;
 pub mod random;
 pub mod random_graphs;
 pub mod random_specs;

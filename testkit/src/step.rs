@@ -131,20 +131,49 @@ pub fn stepped(
 /// The results of one step, run as [`stepped`] does.
 pub fn step(programs: &PlanSet, states: &BTreeMap<String, Tensor>, inputs: &BTreeMap<String, Tensor>) -> Computed {
     let (result, executor) = stepped(programs, states, inputs);
-    let outputs = result.outputs.iter().filter_map(|(n, t)| t.first().map(|v| (n.clone(), v))).collect();
-    let read = |names: Vec<(String, Name)>| {
-        let (own, names): (Vec<String>, Vec<Name>) = names.into_iter().unzip();
-        let tensors = executor.read_each(&names).expect("they are readable");
-        own.into_iter().zip(tensors).map(|(name, tensor)| (name, tensor.to_f64())).collect()
+    Computed::of(&result, &executor)
+}
+
+/// The results of the first step from each of several states and inputs, by the same ranks one
+/// after another.
+///
+/// # Panics
+/// If what ranks send and hold is not what their programs say.
+pub fn first_steps(
+    programs: &PlanSet,
+    cases: impl Iterator<Item = (BTreeMap<String, Tensor>, BTreeMap<String, Tensor>)>,
+) -> Vec<Computed> {
+    let mut executor = Executor::new(programs.clone(), 1).expect("the program loads");
+    let run = |(states, inputs): (BTreeMap<String, Tensor>, BTreeMap<String, Tensor>)| {
+        executor.set_next_step(0);
+        executor.initialise(|name| states.get(name).cloned()).expect("states fit");
+        let result = executor.step(Arc::new(batch(programs, &inputs))).expect("the step runs");
+        Computed::of(&result, &executor)
     };
-    let gradient = |name| match &name {
-        Name::Gradient(of) => Some((of.clone(), name)),
-        _ => None,
-    };
-    let gradients = read(programs.names().into_iter().filter_map(gradient).collect());
-    let after = |role: StateRole| {
-        let states = programs.states().into_iter().map(|(_, s)| s).filter(|s| s.role == role);
-        read(states.map(|s| (s.name.clone(), Name::State(s.name.clone()))).collect())
-    };
-    Computed { outputs, gradients, statistics: after(StateRole::Statistic), parameters: after(StateRole::Parameter) }
+    let computed: Vec<Computed> = cases.map(run).collect();
+    counted::check(&executor, computed.len() as u64);
+    computed
+}
+
+impl Computed {
+    /// What a step gave, and what it left.
+    fn of(result: &StepResult, executor: &Executor) -> Computed {
+        let programs = executor.programs();
+        let outputs = result.outputs.iter().filter_map(|(n, t)| t.first().map(|v| (n.clone(), v))).collect();
+        let read = |names: Vec<(String, Name)>| {
+            let (own, names): (Vec<String>, Vec<Name>) = names.into_iter().unzip();
+            let tensors = executor.read_each(&names).expect("they are readable");
+            own.into_iter().zip(tensors).map(|(name, tensor)| (name, tensor.to_f64())).collect()
+        };
+        let gradient = |name| match &name {
+            Name::Gradient(of) => Some((of.clone(), name)),
+            _ => None,
+        };
+        let gradients = read(programs.names().into_iter().filter_map(gradient).collect());
+        let after = |role: StateRole| {
+            let states = programs.states().into_iter().map(|(_, s)| s).filter(|s| s.role == role);
+            read(states.map(|s| (s.name.clone(), Name::State(s.name.clone()))).collect())
+        };
+        Computed { outputs, gradients, statistics: after(StateRole::Statistic), parameters: after(StateRole::Parameter) }
+    }
 }

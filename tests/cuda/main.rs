@@ -33,11 +33,9 @@ use shardc_cuda_testing::host::{Host, ORDERS, Order};
 use shardc_cuda_testing::ptx::Module;
 use shardc_ir::mesh::Mesh;
 use shardc_nvrtc::Nvrtc;
+use shardc_testkit::parallel;
 use std::path::Path;
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering::Relaxed;
-use std::thread;
 
 /// The program's, as interpreting PTX takes memory in small pieces.
 #[global_allocator]
@@ -53,7 +51,7 @@ const OF_F16: [&str; 2] = ["resnet", "gpt2"];
 /// Of so many kernels one is tried further, where a share of them is.
 const SHARE: usize = 8;
 
-/// What came of the kernels that a thread ran.
+/// What came of a kernel, or of many.
 #[derive(Default)]
 struct Tally {
     /// Kernels assembled, executed and interpreted.
@@ -127,21 +125,13 @@ fn kernels_compute_what_the_cpu_does() {
     if let Err(why) = &nvrtc {
         eprintln!("skipped: kernels are not assembled: {why}");
     }
-    let next = AtomicUsize::new(0);
-    let work = || {
-        let mut tally = Tally::default();
-        while let Some((at, case)) = take(cases, &next) {
-            let architectures = &target::architectures()[..if at % of_extent(1, SHARE, 1) == 0 { 3 } else { 1 }];
-            if let Err(why) = run(case, &host, nvrtc.as_ref().ok(), architectures, &mut tally) {
-                tally.failed.push(format!("{}\n  {}\n  {why}", case.generated.name, case.of));
-            }
+    let parts = parallel::map(cases.len(), |at| {
+        let (case, mut tally) = (&cases[at], Tally::default());
+        let architectures = &target::architectures()[..if at % of_extent(1, SHARE, 1) == 0 { 3 } else { 1 }];
+        if let Err(why) = run(case, &host, nvrtc.as_ref().ok(), architectures, &mut tally) {
+            tally.failed.push(format!("{}\n  {}\n  {why}", case.generated.name, case.of));
         }
         tally
-    };
-    let threads = thread::available_parallelism().map_or(1, |n| n.get());
-    let parts: Vec<_> = thread::scope(|scope| {
-        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     let counts: [usize; 3] = std::array::from_fn(|i| parts.iter().map(|tally| tally.counts[i]).sum());
     counted::print(&counted::together(parts.iter().map(|tally| &tally.listed))).unwrap();
@@ -150,12 +140,6 @@ fn kernels_compute_what_the_cpu_does() {
         std::fs::write(path, counts.map(|n| n.to_string()).join(" ")).unwrap();
     }
     assert!(failed.is_empty(), "{} of {} kernels fail\n{}", failed.len(), cases.len(), failed.join("\n"));
-}
-
-/// The next one that no thread has taken, and its place.
-fn take<'a, T>(all: &'a [T], next: &AtomicUsize) -> Option<(usize, &'a T)> {
-    let at = next.fetch_add(1, Relaxed);
-    all.get(at).map(|one| (at, one))
 }
 
 #[test]

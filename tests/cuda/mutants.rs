@@ -85,7 +85,7 @@ const TILES: [&str; 3] = ["attention", "attention_grad", "conv"];
 
 #[test]
 fn damaged_texts_are_found() {
-    damaged_are_found("cuda-mutants", |_| true, OF_EACH, damage::wanted(of_extent(40, 35, 300)));
+    damaged_are_found("cuda-mutants", |_| true, OF_EACH, damage::wanted(of_extent(40, 25, 300)));
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn damaged_tiles_are_found() {
         eprintln!("skipped: damage of attention and convolutions alone, which `tests/cuda.sh` finds");
         return;
     }
-    damaged_are_found("cuda-tiles", |case| TILES.contains(&case.kernel.name()), 8, damage::wanted(of_extent(0, 40, 150)));
+    damaged_are_found("cuda-tiles", |case| TILES.contains(&case.kernel.name()), 8, damage::wanted(of_extent(0, 25, 150)));
 }
 
 /// Damages so many kernels of each form, so many times in all.
@@ -142,7 +142,7 @@ fn damaged_pieces_are_found() {
     let cases: Vec<&Case> = picked(cases(), 30).into_iter().filter(using).collect();
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cuda-pieces");
     let sound = sound(&cases, &folder);
-    let all = damage::some(damage::of(PARTS), damage::wanted(of_extent(0, 12, 100)));
+    let all = damage::some(damage::of(PARTS), damage::wanted(of_extent(0, 8, 100)));
     let (mut same, mut survivors) = (vec![], vec![]);
     for damaged in &all {
         let prelude = format!("{MATH}{}", damaged.text);

@@ -17,6 +17,7 @@ use shardc::{Options, compile};
 use shardc_codegen::program::Kernels;
 use shardc_codegen::table::{Part, Range, Run, Table, Work, check, check_seconds, derive};
 use shardc_ir::plan::Program;
+use shardc_testkit::parallel;
 use shardc_testkit::random::Random;
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -97,35 +98,56 @@ struct Tally {
     missed: Vec<String>,
 }
 
+impl Tally {
+    fn add(&mut self, other: Tally) {
+        self.tried += other.tried;
+        self.harmful += other.harmful;
+        self.refused += other.refused;
+        self.missed.extend(other.missed);
+    }
+}
+
 #[test]
 fn harmful_mutants_are_refused() {
+    let of_jobs = parallel::map(JOBS.len(), |number| {
+        let (model, mesh, microbatches, lines) = JOBS[number];
+        let all = programs(model, mesh, microbatches, lines).into_iter().enumerate();
+        all.map(move |(place, program)| (number, place, program)).collect::<Vec<_>>()
+    });
+    let all: Vec<(usize, usize, Program)> = of_jobs.into_iter().flatten().collect();
     let mut tallies: BTreeMap<&str, Tally> = BTreeMap::new();
-    for (number, (model, mesh, microbatches, lines)) in JOBS.into_iter().enumerate() {
-        for (place, program) in programs(model, mesh, microbatches, lines).into_iter().enumerate() {
-            let mut subject = Subject::new(program);
-            let name = format!("{model} {mesh} {microbatches} {place}");
-            let checked = check(&subject.table, &subject.program, &mut subject.kernels);
-            checked.unwrap_or_else(|why| panic!("{name}: the table is refused: {why}"));
-            assert_eq!(subject.harm(&subject.table), None, "{name}");
-            let mut random = Random(number as u64 * 100 + place as u64);
-            for (class, mutate) in CLASSES {
-                let tally = tallies.entry(class).or_default();
-                for _ in 0..tries() {
-                    let mut mutant = subject.table.clone();
-                    let Some(what) = mutate(&mut mutant, &mut random).filter(|_| mutant != subject.table) else { continue };
-                    let is_refused = check(&mutant, &subject.program, &mut subject.kernels).is_err();
-                    let harm = is_readable(&mutant).then(|| subject.harm(&mutant)).flatten();
-                    tally.tried += 1;
-                    tally.refused += usize::from(is_refused);
-                    tally.harmful += usize::from(harm.is_some());
-                    if let Some(harm) = harm.filter(|_| !is_refused) {
-                        tally.missed.push(format!("{name}, {class}: {what}: {harm}"));
-                    }
-                }
-            }
-        }
+    for (class, tally) in parallel::map(all.len(), |at| tried(&all[at])).into_iter().flatten() {
+        tallies.entry(class).or_default().add(tally);
     }
     report(&tallies);
+}
+
+/// The mutants of the program at a place of a job's, by class.
+fn tried((number, place, program): &(usize, usize, Program)) -> Vec<(&'static str, Tally)> {
+    let (model, mesh, microbatches, _) = JOBS[*number];
+    let mut subject = Subject::new(program.clone());
+    let name = format!("{model} {mesh} {microbatches} {place}");
+    let checked = check(&subject.table, &subject.program, &mut subject.kernels);
+    checked.unwrap_or_else(|why| panic!("{name}: the table is refused: {why}"));
+    assert_eq!(subject.harm(&subject.table), None, "{name}");
+    let mut random = Random(*number as u64 * 100 + *place as u64);
+    let tries_of = |(class, mutate): mutate::Class| {
+        let mut tally = Tally::default();
+        for _ in 0..tries() {
+            let mut mutant = subject.table.clone();
+            let Some(what) = mutate(&mut mutant, &mut random).filter(|_| mutant != subject.table) else { continue };
+            let is_refused = check(&mutant, &subject.program, &mut subject.kernels).is_err();
+            let harm = is_readable(&mutant).then(|| subject.harm(&mutant)).flatten();
+            tally.tried += 1;
+            tally.refused += usize::from(is_refused);
+            tally.harmful += usize::from(harm.is_some());
+            if let Some(harm) = harm.filter(|_| !is_refused) {
+                tally.missed.push(format!("{name}, {class}: {what}: {harm}"));
+            }
+        }
+        (class, tally)
+    };
+    CLASSES.into_iter().map(tries_of).collect()
 }
 
 /// Whether a device can be told all rows of a table: else it cannot even begin.

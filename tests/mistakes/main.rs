@@ -29,8 +29,8 @@ use shardc_ir::spec::Spec;
 use shardc_ir::text;
 use shardc_ir::verify::verify;
 use shardc_passes::{Context, Mode, planning};
-use shardc_testkit::onnx;
 use shardc_testkit::random::Random;
+use shardc_testkit::{onnx, parallel};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Write;
@@ -135,38 +135,58 @@ const LINES: [&str; 22] = [
     "zero stage=1 axis=dp",
 ];
 
+/// What came of the mistakes of a job.
+#[derive(Default)]
+struct Tally {
+    /// Class: made, proven without deriving, harmful, of these found by the certificate.
+    counts: BTreeMap<usize, [usize; 4]>,
+    unseen: Vec<String>,
+    said_of: BTreeSet<&'static str>,
+}
+
+/// Makes mistakes of each class in a job, so many times as often as usual.
+fn tried(job: &Job, number: usize, times: usize) -> Tally {
+    let here = folder(&format!("mistakes-{number}"));
+    let mut tally = Tally::default();
+    let mut random = Random(200 + number as u64);
+    let good = Good::new(job);
+    let plan = here.join("plan");
+    plan_dir::write(&plan, &job.compiled, &job.model, &written(&here, job), true).expect("a plan can be written");
+    plan_dir::read(&plan, Trust::Nothing).expect("a good plan is accepted");
+    for (class, (_, kind)) in CLASSES.iter().enumerate() {
+        for _ in 0..TRIES * times {
+            let Some(mistake) = (0..DRAWS).find_map(|_| mistake(job, *kind, &mut random)) else { break };
+            let what = format!("{}: {}", job.name, mistake.what);
+            let Some(proven) = forged(&plan, job, &mistake, &what) else { continue };
+            let count = tally.counts.entry(class).or_default();
+            count[0] += 1;
+            count[1] += usize::from(proven);
+            let Some(harm) = good.harm(job, &mistake) else { continue };
+            count[2] += 1;
+            match found(job, &mistake, &what) {
+                Some(said) => {
+                    count[3] += 1;
+                    tally.said_of.extend(WORDS.iter().copied().filter(|words| said.contains(words)));
+                }
+                None => tally.unseen.push(format!("{what}: {harm}\n")),
+            }
+        }
+    }
+    tally
+}
+
 #[test]
 fn mistakes_are_refused_and_certificates_find_them() {
     let times = std::env::var("SHARDC_MISTAKES").map_or(1, |times| times.parse().expect("SHARDC_MISTAKES is a number"));
-    let here = folder("mistakes");
-    // Class: made, proven without deriving, harmful, of these found by the certificate.
-    let mut counts: BTreeMap<usize, [usize; 4]> = BTreeMap::new();
-    let (mut unseen, mut said_of): (Vec<String>, BTreeSet<&str>) = (vec![], BTreeSet::new());
-    for (number, job) in jobs::all().iter().enumerate() {
-        let mut random = Random(200 + number as u64);
-        let good = Good::new(job);
-        let plan = here.join(job.name.replace(' ', "-"));
-        plan_dir::write(&plan, &job.compiled, &job.model, &written(&here, job), true).expect("a plan can be written");
-        plan_dir::read(&plan, Trust::Nothing).expect("a good plan is accepted");
-        for (class, (_, kind)) in CLASSES.iter().enumerate() {
-            for _ in 0..TRIES * times {
-                let Some(mistake) = (0..DRAWS).find_map(|_| mistake(job, *kind, &mut random)) else { break };
-                let what = format!("{}: {}", job.name, mistake.what);
-                let Some(proven) = forged(&plan, job, &mistake, &what) else { continue };
-                let count = counts.entry(class).or_default();
-                count[0] += 1;
-                count[1] += usize::from(proven);
-                let Some(harm) = good.harm(job, &mistake) else { continue };
-                count[2] += 1;
-                match found(job, &mistake, &what) {
-                    Some(said) => {
-                        count[3] += 1;
-                        said_of.extend(WORDS.iter().copied().filter(|words| said.contains(words)));
-                    }
-                    None => unseen.push(format!("{what}: {harm}\n")),
-                }
-            }
+    let jobs = jobs::all();
+    let Tally { mut counts, mut unseen, mut said_of } = Tally::default();
+    for tally in parallel::map(jobs.len(), |number| tried(&jobs[number], number, times)) {
+        for (class, more) in tally.counts {
+            let count = counts.entry(class).or_default();
+            *count = [0, 1, 2, 3].map(|i| count[i] + more[i]);
         }
+        unseen.extend(tally.unseen);
+        said_of.extend(tally.said_of);
     }
     let mut out = std::io::stderr();
     let total = counts.values().fold([0; 4], |sum, count| [0, 1, 2, 3].map(|i| sum[i] + count[i]));

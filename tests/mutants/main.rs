@@ -33,6 +33,7 @@ use shardc_ir::plan::{BufferId, Program};
 use shardc_ir::plan_file::{decode, encode, hash};
 use shardc_ir::verify_plan::erasure::same_when_erased;
 use shardc_ir::verify_plan::{verify, verify_set};
+use shardc_testkit::parallel;
 use shardc_testkit::random::Random;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -179,23 +180,15 @@ fn harmful_mutants_are_rejected() {
     report(by_class(&jobs, try_job));
 }
 
-/// The tallies of all classes, over jobs that two threads share.
+/// The tallies of all classes, over jobs.
 fn by_class<J: Sync>(jobs: &[J], try_job: impl Fn(&J, u64, &mut BTreeMap<String, Tally>) + Sync) -> BTreeMap<String, Tally> {
-    let try_job = &try_job;
-    let halves: Vec<BTreeMap<String, Tally>> = std::thread::scope(|scope| {
-        let work = |first: usize| {
-            let run = move || {
-                let mut tallies = BTreeMap::new();
-                jobs.iter().enumerate().skip(first).step_by(2).for_each(|(i, job)| try_job(job, i as u64, &mut tallies));
-                tallies
-            };
-            scope.spawn(run)
-        };
-        let threads = [work(0), work(1)];
-        threads.into_iter().map(|t| t.join().expect("the mutants are tried")).collect()
+    let of_jobs = parallel::map(jobs.len(), |number| {
+        let mut tallies = BTreeMap::new();
+        try_job(&jobs[number], number as u64, &mut tallies);
+        tallies
     });
     let mut all: BTreeMap<String, Tally> = BTreeMap::new();
-    for (name, tally) in halves.into_iter().flatten() {
+    for (name, tally) in of_jobs.into_iter().flatten() {
         all.entry(name).or_default().add(tally);
     }
     all

@@ -17,6 +17,7 @@ use shardc_ir::plan::set::PlanSet;
 use shardc_ir::spec::Spec;
 use shardc_launch::control::Control;
 use shardc_testkit::feed;
+use shardc_testkit::parallel;
 use shardc_testkit::random::Random;
 use shardc_testkit::random_graphs::{self, Choices, Model};
 use shardc_testkit::random_specs;
@@ -26,7 +27,6 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Steps before the checkpoint, and behind it.
 const STEPS: [u64; 2] = [3, 3];
@@ -65,30 +65,17 @@ const KINDS: [(&str, &str); 9] = [
 
 #[test]
 fn any_plan_gets_the_files_of_its_own_run() {
-    let count = std::env::var("SHARDC_PROGRAMS").ok().and_then(|n| n.parse().ok()).unwrap_or(12);
+    let count: usize = std::env::var("SHARDC_PROGRAMS").ok().and_then(|n| n.parse().ok()).unwrap_or(12);
     let here = folder("reshard-pairs");
-    let next = AtomicU64::new(0);
-    let run = || {
-        let mut kinds = vec![];
-        loop {
-            let number = next.fetch_add(1, Ordering::Relaxed);
-            if number >= count {
-                return kinds;
-            }
-            // Some draws are no two plans of one model.
-            let found = (0..1000).find_map(|draw| pair(&here.join(number.to_string()), number, draw));
-            kinds.extend(found.unwrap_or_else(|| panic!("there is no pair {number}")));
-        }
-    };
-    let mut met: BTreeMap<&str, usize> = BTreeMap::new();
-    std::thread::scope(|scope| {
-        let threads = [scope.spawn(run), scope.spawn(run)];
-        for kinds in threads.into_iter().flat_map(|thread| thread.join().unwrap_or_else(|why| std::panic::resume_unwind(why))) {
-            *met.entry(kinds).or_default() += 1;
-        }
+    let kinds = parallel::map(count, |number| {
+        // Some draws are no two plans of one model.
+        let found = (0..1000).find_map(|draw| pair(&here.join(number.to_string()), number as u64, draw));
+        found.unwrap_or_else(|| panic!("there is no pair {number}"))
     });
+    let mut met: BTreeMap<&str, usize> = BTreeMap::new();
+    kinds.into_iter().flatten().for_each(|kind| *met.entry(kind).or_default() += 1);
     writeln!(std::io::stderr(), "{count} pairs of plans; plans of each kind: {met:?}").unwrap();
-    let rare = KINDS.iter().filter(|(name, _)| met.get(name).is_none_or(|n| (*n as u64) < count / 6));
+    let rare = KINDS.iter().filter(|(name, _)| met.get(name).is_none_or(|n| *n < count / 6));
     assert!(count < 12 || rare.count() == 0, "too few plans are of some kind: {met:?}");
 }
 

@@ -23,12 +23,10 @@ use shardc_ir::kernel::*;
 use shardc_ir::position::*;
 use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::scalar::{Binary, Instr, ScalarProgram, Unary};
+use shardc_testkit::parallel;
 use shardc_testkit::reference::draw::{COORDINATES, Draw, mesh};
 use shardc_testkit::reference::{self, attention, random};
 use std::sync::Barrier;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering::Relaxed;
-use std::thread;
 
 fn bytes(dtype: DType, values: &[f64]) -> Vec<u8> {
     Tensor::from_f64(&[values.len() as u64], values).cast(dtype).bytes
@@ -117,19 +115,16 @@ pub(crate) fn run<'a>(reads: &'a [Slice<'a>], writes: Vec<SliceMut<'a>>) -> Argu
 /// Collectives alone have no instances: they are tried among ranks.
 #[test]
 fn random_instances_of_every_form() {
-    let (next, empty) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let work = || {
-        while let Some(instances) = reference::INSTANCES.get(next.fetch_add(1, Relaxed)) {
-            let mut count = 0;
-            instances(&mut |kernel, reads, tolerance| {
-                check(kernel, reads, tolerance);
-                count += 1;
-            });
-            empty.fetch_add(usize::from(count == 0), Relaxed);
-        }
-    };
-    thread::scope(|scope| (0..2).for_each(|_| drop(scope.spawn(work))));
-    assert_eq!(empty.into_inner(), 1, "forms without random instances");
+    let counts = parallel::map(reference::INSTANCES.len(), |form| {
+        let mut count = 0;
+        reference::INSTANCES[form](&mut |kernel, reads, tolerance| {
+            check(kernel, reads, tolerance);
+            count += 1;
+        });
+        count
+    });
+    let empty = counts.iter().filter(|count| **count == 0).count();
+    assert_eq!(empty, 1, "forms without random instances");
 }
 
 #[test]

@@ -9,6 +9,7 @@ use crate::{PIPELINE, run_pass};
 use shardc_ir::graph::Graph;
 use shardc_ir::spec::{Located, Source, Spec};
 use shardc_ir::text;
+use shardc_testkit::parallel;
 use shardc_testkit::random::Random;
 use std::path::Path;
 
@@ -76,44 +77,50 @@ fn every(search: &mut Search<'_, '_>) -> Vec<Mix> {
         .collect()
 }
 
+/// Budgets between the least and the most that a drawn model needs: how many, for how many of them
+/// the best mix was found, and of how many that is neither to keep everything nor to keep nothing.
+fn budgets_of(seed: u64) -> [usize; 3] {
+    let (mut budgets, mut exact, mut between) = (0, 0, 0);
+    let random = &mut Random(seed);
+    let blocks = 3 + random.below(3);
+    let lines =
+        ["batch 16\n", "batch 16 microbatches=4\n", "mesh dp=2\nbatch 16 microbatches=2\ndata axis=dp\n"][random.below(3)];
+    let (graph, spec) = (model(random, blocks), spec(lines));
+    let cx = Context { spec: &spec, mode: Mode::Train, verify: true };
+    let graph = explicit(&graph, &cx);
+    let forward = Forward::of(&graph);
+    let all = every(&mut Search::of(&forward, 1, &cx, 0));
+    let (least, most) = (all.iter().map(|mix| mix.peak).min().unwrap_or(0), all[0].peak);
+    for part in 0..=6 {
+        let limit = least + (most - least) * part / 6;
+        let fitting = all.iter().filter(|mix| mix.peak <= limit).map(|mix| mix.flops);
+        let best = fitting.min().expect("the least fits");
+        for few in [0, all.len()] {
+            let found = Search::of(&forward, 1, &cx, few).best(limit).expect("it plans").expect("the least fits");
+            assert!(found.peak <= limit, "seed {seed}: {} bytes of {limit}", found.peak);
+            assert!(
+                found.flops as f64 <= 1.02 * best as f64,
+                "seed {seed} part {part} few {few}: {} FLOPs, the best {best} of {blocks} blocks",
+                found.flops
+            );
+            exact += usize::from(found.flops == best);
+            budgets += 1;
+        }
+        between += usize::from(best > 0 && best < all.iter().map(|mix| mix.flops).max().unwrap_or(0));
+        let built = budget::built(&forward, &Located { value: limit, source: Source { line: 1, span: (0, 1) } }, &cx);
+        let bytes = crate::planning::plan(&built.expect("the least fits"), &cx).expect("it plans").fullest().arena_bytes;
+        assert!(bytes <= limit, "{bytes} bytes of {limit}");
+    }
+    let below = Located { value: least.saturating_sub(1), source: Source { line: 1, span: (0, 1) } };
+    let refused = budget::built(&forward, &below, &cx).expect_err("nothing fits");
+    assert!(refused[0].message.contains("the least that was found is"), "{}", refused[0].message);
+    [budgets, exact, between]
+}
+
 #[test]
 fn a_budget_costs_little_more_than_the_best_mix_and_is_kept() {
-    let (mut budgets, mut exact, mut between) = (0, 0, 0);
-    for seed in 0..16 {
-        let random = &mut Random(seed);
-        let blocks = 3 + random.below(3);
-        let lines =
-            ["batch 16\n", "batch 16 microbatches=4\n", "mesh dp=2\nbatch 16 microbatches=2\ndata axis=dp\n"][random.below(3)];
-        let (graph, spec) = (model(random, blocks), spec(lines));
-        let cx = Context { spec: &spec, mode: Mode::Train, verify: true };
-        let graph = explicit(&graph, &cx);
-        let forward = Forward::of(&graph);
-        let all = every(&mut Search::of(&forward, 1, &cx, 0));
-        let (least, most) = (all.iter().map(|mix| mix.peak).min().unwrap_or(0), all[0].peak);
-        for part in 0..=6 {
-            let limit = least + (most - least) * part / 6;
-            let fitting = all.iter().filter(|mix| mix.peak <= limit).map(|mix| mix.flops);
-            let best = fitting.min().expect("the least fits");
-            for few in [0, all.len()] {
-                let found = Search::of(&forward, 1, &cx, few).best(limit).expect("it plans").expect("the least fits");
-                assert!(found.peak <= limit, "seed {seed}: {} bytes of {limit}", found.peak);
-                assert!(
-                    found.flops as f64 <= 1.02 * best as f64,
-                    "seed {seed} part {part} few {few}: {} FLOPs, the best {best} of {blocks} blocks",
-                    found.flops
-                );
-                exact += usize::from(found.flops == best);
-                budgets += 1;
-            }
-            between += usize::from(best > 0 && best < all.iter().map(|mix| mix.flops).max().unwrap_or(0));
-            let built = budget::built(&forward, &Located { value: limit, source: Source { line: 1, span: (0, 1) } }, &cx);
-            let bytes = crate::planning::plan(&built.expect("the least fits"), &cx).expect("it plans").fullest().arena_bytes;
-            assert!(bytes <= limit, "{bytes} bytes of {limit}");
-        }
-        let below = Located { value: least.saturating_sub(1), source: Source { line: 1, span: (0, 1) } };
-        let refused = budget::built(&forward, &below, &cx).expect_err("nothing fits");
-        assert!(refused[0].message.contains("the least that was found is"), "{}", refused[0].message);
-    }
+    let all = parallel::map(16, |seed| budgets_of(seed as u64));
+    let [budgets, exact, between] = [0, 1, 2].map(|of| all.iter().map(|counts| counts[of]).sum::<usize>());
     assert!(budgets >= 200 && exact * 10 >= budgets * 9 && between >= 40, "{exact} of {budgets} exact, {between} between");
 }
 

@@ -165,25 +165,10 @@ __attribute__((noinline)) static void outside(const u8* a, u64 bytes, bool write
     complain(pc, -1, "", "%s outside the operands", write ? "write" : "read");
 }
 
+// An access that may be to parts of 4 bytes.
 template <bool WRITES>
-static inline void touch(void* p, u64 bytes, u64 alignment, void* pc) {
-    if (!self) return;
-    last_pc = pc;
-    u8* a = (u8*)p;
-    u64 slot = (u64)(a - arena) / SLOT;
-    if (slot >= used) return outside(a, bytes, WRITES, pc);
-    accesses++;
-    Memory& m = memories[slot];
-    u64 at = (u64)(a - m.base);
-    self->trace += mixed(mixed(at, slot << 8 | bytes << 1 | WRITES), time_now - block_start);
-    if (at > m.bytes || bytes > m.bytes - at)
-        return memory_complaint(pc, slot, (i64)at, bytes, WRITES ? "write out of bounds" : "read out of bounds");
-    if ((u64)a & (alignment - 1)) return memory_complaint(pc, slot, (i64)at, bytes, "misaligned access");
-    if (m.access != UPDATE && m.access != (WRITES ? WRITE : READ))
-        return memory_complaint(pc, slot, (i64)at, bytes,
-            m.access == FAULT ? "access to what only fail may touch"
-            : WRITES ? "write to an operand that is only read" : "read from an operand that is only written");
-    for (u64 end = at + bytes; at < end;) {
+__attribute__((noinline)) static void touch_parts(Memory& m, u32 slot, u64 at, u64 end, void* pc) {
+    while (at < end) {
         Cell& c = m.cells[at / 4];
         if (at % 4 == 0 && at + 4 <= end && !c.split) {
             check<WRITES>(c, slot, at, 4, pc);
@@ -196,6 +181,36 @@ static inline void touch(void* p, u64 bytes, u64 alignment, void* pc) {
         }
         for (u64 next = std::min(end, at / 4 * 4 + 4); at < next; at++)
             check<WRITES>(m.parts[c.split + at % 4], slot, at, 1, pc);
+    }
+}
+
+__attribute__((noinline)) static void wrong_way(const Memory& m, u32 slot, u64 at, u64 bytes, bool write, void* pc) {
+    memory_complaint(pc, slot, (i64)at, bytes,
+        m.access == FAULT ? "access to what only fail may touch"
+        : write ? "write to an operand that is only read" : "read from an operand that is only written");
+}
+
+// It is made for each width, most of which are of whole cells.
+template <bool WRITES>
+__attribute__((always_inline)) static inline void touch(void* p, u64 bytes, u64 alignment, void* pc) {
+    if (!self) return;
+    last_pc = pc;
+    u8* a = (u8*)p;
+    u64 slot = (u64)(a - arena) / SLOT;
+    if (slot >= used) return outside(a, bytes, WRITES, pc);
+    accesses++;
+    Memory& m = memories[slot];
+    u64 at = (u64)(a - m.base);
+    self->trace += mixed(mixed(at, slot << 8 | bytes << 1 | WRITES), time_now - block_start);
+    if (at > m.bytes || bytes > m.bytes - at)
+        return memory_complaint(pc, slot, (i64)at, bytes, WRITES ? "write out of bounds" : "read out of bounds");
+    if ((u64)a & (alignment - 1)) return memory_complaint(pc, slot, (i64)at, bytes, "misaligned access");
+    if (m.access != UPDATE && m.access != (WRITES ? WRITE : READ)) return wrong_way(m, slot, at, bytes, WRITES, pc);
+    if (bytes % 4 || at % 4) return touch_parts<WRITES>(m, slot, at, at + bytes, pc);
+    for (u64 end = at + bytes; at < end; at += 4) {
+        Cell& c = m.cells[at / 4];
+        if (c.split) return touch_parts<WRITES>(m, slot, at, end, pc);
+        check<WRITES>(c, slot, at, 4, pc);
     }
 }
 

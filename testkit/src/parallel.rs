@@ -1,0 +1,36 @@
+//! Independent jobs over all cores, each taken when a thread is free.
+
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::thread;
+
+/// What `job` gives for each number below `count`, in their order. A panic of a job is the caller's.
+pub fn map<T: Send>(count: usize, job: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    map_with(cores(), count, job)
+}
+
+/// The same by so many threads, for jobs that wait.
+pub fn map_with<T: Send>(threads: usize, count: usize, job: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut done = vec![];
+        loop {
+            let number = next.fetch_add(1, Relaxed);
+            if number >= count {
+                return done;
+            }
+            done.push((number, job(number)));
+        }
+    };
+    let mut all: Vec<(usize, T)> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads.min(count)).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap_or_else(|why| resume_unwind(why))).collect()
+    });
+    all.sort_by_key(|(number, _)| *number);
+    all.into_iter().map(|(_, one)| one).collect()
+}
+
+/// The cores that this process may use.
+pub fn cores() -> usize {
+    thread::available_parallelism().map_or(1, |n| n.get())
+}
