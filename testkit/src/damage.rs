@@ -35,7 +35,11 @@ pub fn of(text: &str) -> Vec<Damaged> {
             let damaged = line.replacen(from, to, 1);
             let mut changed = lines.clone();
             changed[number] = &damaged;
-            found.push(Damaged { text: changed.join("\n") + "\n", what: format!("{}: `{}`", number + 1, damaged.trim()) });
+            let what = match damaged.trim() {
+                "" => format!("without `{}`", line.trim()),
+                damaged => format!("`{damaged}`"),
+            };
+            found.push(Damaged { text: changed.join("\n") + "\n", what: format!("{}: {what}", number + 1) });
         }
     }
     found

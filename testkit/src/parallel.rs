@@ -4,13 +4,10 @@ use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 
-/// What `job` gives for each number below `count`, in their order. A panic of a job is the caller's.
+/// What `job` gives for each number below `count`, in their order. A panic of a job is the
+/// caller's. There are two threads for each core, as a job may wait for ranks or for a process.
 pub fn map<T: Send>(count: usize, job: impl Fn(usize) -> T + Sync) -> Vec<T> {
-    map_with(cores(), count, job)
-}
-
-/// The same by so many threads, for jobs that wait.
-pub fn map_with<T: Send>(threads: usize, count: usize, job: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    let threads = 2 * thread::available_parallelism().map_or(1, |n| n.get());
     let next = AtomicUsize::new(0);
     let work = || {
         let mut done = vec![];
@@ -28,9 +25,4 @@ pub fn map_with<T: Send>(threads: usize, count: usize, job: impl Fn(usize) -> T 
     });
     all.sort_by_key(|(number, _)| *number);
     all.into_iter().map(|(_, one)| one).collect()
-}
-
-/// The cores that this process may use.
-pub fn cores() -> usize {
-    thread::available_parallelism().map_or(1, |n| n.get())
 }

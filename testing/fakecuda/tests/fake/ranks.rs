@@ -281,10 +281,12 @@ fn overlapping_operands_are_reported() {
 #[test]
 fn a_call_too_early_is_reported() {
     wrong("ranks::a_call_too_early_is_reported", "is called", |rank, device, id| {
-        // Of many calls of a communicator that does not block one is late in most worlds.
+        // The other rank is not there yet.
+        if rank == 1 {
+            return Ok(());
+        }
         let (comm, _) = cuda::join_later(id, 2, rank);
-        let first = sum(device, comm);
-        if rank == 1 { first } else { Err(first.err().unwrap_or(5)) }
+        sum(device, comm)
     });
 }
 
