@@ -116,16 +116,21 @@ pub fn stepped(
     inputs: &BTreeMap<String, Tensor>,
 ) -> (StepResult, Executor) {
     let mut executor = started(programs, states);
-    let batch = batch(programs, inputs);
-    let mut replay =
-        (programs.mesh().world_size() > 1).then(|| Replay::of(&executor).expect("there is memory for the ranks again"));
+    let result = replayed_step(&mut executor, batch(programs, inputs));
+    counted::check(&executor, 1);
+    (result, executor)
+}
+
+/// Runs a first step, whose bits must be those of a replay.
+fn replayed_step(executor: &mut Executor, batch: Vec<Tensor>) -> StepResult {
+    let several = executor.programs().mesh().world_size() > 1;
+    let mut replay = several.then(|| Replay::of(executor).expect("there is memory for the ranks again"));
     replay.iter_mut().for_each(|replay| replay.step(0, &batch).expect("the step runs"));
     let result = executor.step(Arc::new(batch)).expect("the step runs");
-    counted::check(&executor, 1);
-    if let Some(Err(difference)) = replay.map(|replay| replay.compare(&executor).expect("no rank failed")) {
+    if let Some(Err(difference)) = replay.map(|replay| replay.compare(executor).expect("no rank failed")) {
         panic!("{difference}");
     }
-    (result, executor)
+    result
 }
 
 /// The results of one step, run as [`stepped`] does.
@@ -138,19 +143,23 @@ pub fn step(programs: &PlanSet, states: &BTreeMap<String, Tensor>, inputs: &BTre
 /// after another.
 ///
 /// # Panics
-/// If what ranks send and hold is not what their programs say.
+/// As [`stepped`]; of the cases the first is replayed.
 pub fn first_steps(
     programs: &PlanSet,
     cases: impl Iterator<Item = (BTreeMap<String, Tensor>, BTreeMap<String, Tensor>)>,
 ) -> Vec<Computed> {
     let mut executor = Executor::new(programs.clone(), 1).expect("the program loads");
-    let run = |(states, inputs): (BTreeMap<String, Tensor>, BTreeMap<String, Tensor>)| {
+    let mut computed = vec![];
+    for (states, inputs) in cases {
         executor.set_next_step(0);
         executor.initialise(|name| states.get(name).cloned()).expect("states fit");
-        let result = executor.step(Arc::new(batch(programs, &inputs))).expect("the step runs");
-        Computed::of(&result, &executor)
-    };
-    let computed: Vec<Computed> = cases.map(run).collect();
+        let batch = batch(programs, &inputs);
+        let result = match computed.is_empty() {
+            true => replayed_step(&mut executor, batch),
+            false => executor.step(Arc::new(batch)).expect("the step runs"),
+        };
+        computed.push(Computed::of(&result, &executor));
+    }
     counted::check(&executor, computed.len() as u64);
     computed
 }
