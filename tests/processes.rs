@@ -13,6 +13,7 @@ mod support;
 use hosts::{FIRST, Hosts};
 use job::{Job, bits, holds, spec};
 use serde_json::Value;
+use shardc_testkit::parallel;
 use shardc_testkit::random::Random;
 use std::collections::BTreeMap;
 use std::fs;
@@ -209,9 +210,10 @@ fn faults() -> u64 {
 #[test]
 fn ranks_that_fail_at_random_instants_end_all() {
     let mut random = Random(7);
-    for fault in 0..faults() {
-        let (rank, instant) = (random.below(4) as u64, Duration::from_micros(random.below(300_000) as u64));
-        let run = Run::start("random");
+    let drawn: Vec<_> = (0..faults()).map(|_| (random.below(4) as u64, random.below(300_000) as u64)).collect();
+    parallel::map(drawn.len(), |fault| {
+        let (rank, instant) = (drawn[fault].0, Duration::from_micros(drawn[fault].1));
+        let run = Run::start(&format!("random-{fault}"));
         let ranks = run.ranks();
         thread::sleep(instant);
         let start = Instant::now();
@@ -225,7 +227,7 @@ fn ranks_that_fail_at_random_instants_end_all() {
         assert!(start.elapsed() < limit, "fault {fault}: {:?}", start.elapsed());
         all_are_gone(&ranks);
         names(&ran, rank, what);
-    }
+    });
     eprintln!(
         "{} faults of a rank among four, all ranks ended in time, and the rank, its step and its call were named",
         faults()

@@ -1,13 +1,13 @@
 //! Damage of the names that only the GPU has, which the host does not execute: the PTX then gives
 //! other bits than the host, or no kernel contains the damaged name.
 
+use super::support::objects;
 use super::{Case, Ran, cases, of_extent, on_host, right};
 use shardc_codegen::{DEVICE, MATH, PARTS};
 use shardc_cuda_testing::host::Host;
 use shardc_cuda_testing::ptx::Module;
 use shardc_nvrtc::Nvrtc;
 use std::collections::BTreeMap;
-use std::path::Path;
 
 /// Damages, as what stands in the names of the device and what comes in its place.
 const DAMAGES: [(&str, &str); 30] = [
@@ -75,8 +75,7 @@ fn damaged_names_of_the_device_are_found() {
     let cases: Vec<&Case> = kinds.into_values().flatten().collect();
     let texts: Vec<(String, String)> =
         cases.iter().map(|case| (case.generated.name.clone(), case.generated.text.clone())).collect();
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cuda-device");
-    let host = Host::build(&folder, &format!("{MATH}{PARTS}"), &texts).unwrap_or_else(|e| panic!("{e}"));
+    let host = Host::build(&objects(), &format!("{MATH}{PARTS}"), &texts).unwrap_or_else(|e| panic!("{e}"));
     let ptx = |case: &Case, device: &str| {
         nvrtc.ptx(
             &case.generated.name,

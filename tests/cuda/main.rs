@@ -34,7 +34,6 @@ use shardc_cuda_testing::ptx::Module;
 use shardc_ir::mesh::Mesh;
 use shardc_nvrtc::Nvrtc;
 use shardc_testkit::parallel;
-use std::path::Path;
 use std::sync::OnceLock;
 
 /// The program's, as interpreting PTX takes memory in small pieces.
@@ -119,8 +118,7 @@ fn kernels_compute_what_the_cpu_does() {
     assert!(cases.len() > 60, "{} kernels", cases.len());
     let texts: Vec<(String, String)> =
         cases.iter().map(|case| (case.generated.name.clone(), case.generated.text.clone())).collect();
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cuda-host");
-    let host = Host::build(&folder, &format!("{MATH}{PARTS}"), &texts).unwrap_or_else(|e| panic!("{e}"));
+    let host = Host::build(&support::objects(), &format!("{MATH}{PARTS}"), &texts).unwrap_or_else(|e| panic!("{e}"));
     let nvrtc = Nvrtc::find();
     if let Err(why) = &nvrtc {
         eprintln!("skipped: kernels are not assembled: {why}");

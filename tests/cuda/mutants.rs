@@ -1,12 +1,12 @@
 //! Damaged texts: the run on the host finds each, or it does the same as the sound one.
 
+use super::support::objects;
 use super::{Case, Extent, Ran, cases, extent, of_extent, on_host};
 use shardc_codegen::{Generated, MATH, PARTS};
 use shardc_cuda_testing::host::Host;
 use shardc_ir::kernel::{AttentionGrad, Kernel};
 use shardc_testkit::damage::{self, Damaged};
 use std::collections::BTreeMap;
-use std::path::Path;
 
 /// Kernels of each form that are damaged.
 const OF_EACH: usize = 4;
@@ -53,19 +53,19 @@ enum Fate {
 }
 
 /// Runs damaged texts of a kernel after `prelude`.
-fn fate(case: &Case, prelude: &str, text: &str, sound: &[Ran], folder: &Path) -> Fate {
+fn fate(case: &Case, prelude: &str, text: &str, sound: &[Ran]) -> Fate {
     let case = Case { generated: Generated { text: text.to_owned(), ..case.generated.clone() }, ..case.clone() };
     let texts = [(case.generated.name.clone(), text.to_owned())];
-    let Ok(host) = Host::build(folder, prelude, &texts) else { return Fate::NotBuilt };
+    let Ok(host) = Host::build(&objects(), prelude, &texts) else { return Fate::NotBuilt };
     let Ok(damaged) = on_host(&case, &host.limit(5)) else { return Fate::Found };
     let is_same = |(sound, damaged): (&Ran, &Ran)| sound.traces == damaged.traces && sound.done.writes == damaged.done.writes;
     if sound.iter().zip(&damaged).all(is_same) { Fate::Same } else { Fate::Survived }
 }
 
 /// How the sound texts of kernels run.
-fn sound(cases: &[&Case], folder: &Path) -> Vec<Vec<Ran>> {
+fn sound(cases: &[&Case]) -> Vec<Vec<Ran>> {
     let texts: Vec<_> = cases.iter().map(|case| (case.generated.name.clone(), case.generated.text.clone())).collect();
-    let host = Host::build(folder, &format!("{MATH}{PARTS}"), &texts).unwrap_or_else(|e| panic!("{e}"));
+    let host = Host::build(&objects(), &format!("{MATH}{PARTS}"), &texts).unwrap_or_else(|e| panic!("{e}"));
     cases.iter().map(|case| on_host(case, &host).unwrap_or_else(|e| panic!("{e}"))).collect()
 }
 
@@ -97,7 +97,7 @@ const TILES: [&str; 3] = ["attention", "attention_grad", "conv"];
 
 #[test]
 fn damaged_texts_are_found() {
-    damaged_are_found("cuda-mutants", |_| true, OF_EACH, damage::wanted(of_extent(40, 25, 300)));
+    damaged_are_found(|_| true, OF_EACH, damage::wanted(of_extent(40, 25, 300)));
 }
 
 #[test]
@@ -106,11 +106,11 @@ fn damaged_tiles_are_found() {
         eprintln!("skipped: damage of attention and convolutions alone, which `tests/cuda.sh` finds");
         return;
     }
-    damaged_are_found("cuda-tiles", |case| TILES.contains(&case.kernel.name()), 8, damage::wanted(of_extent(0, 25, 150)));
+    damaged_are_found(|case| TILES.contains(&case.kernel.name()), 8, damage::wanted(of_extent(0, 25, 150)));
 }
 
 /// Damages so many kernels of each form, so many times in all.
-fn damaged_are_found(name: &str, is_of: impl Fn(&Case) -> bool, of_each: usize, wanted: usize) {
+fn damaged_are_found(is_of: impl Fn(&Case) -> bool, of_each: usize, wanted: usize) {
     if !Host::available() {
         eprintln!("skipped: no g++ for kernels on the host");
         return;
@@ -119,15 +119,14 @@ fn damaged_are_found(name: &str, is_of: impl Fn(&Case) -> bool, of_each: usize, 
     let odd: BTreeMap<String, Case> = odd.map(|case| (case.generated.name.clone(), case)).collect();
     let odd: Vec<Case> = odd.into_values().collect();
     let cases = picked(&odd, of_each);
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let sound = sound(&cases, &folder);
+    let sound = sound(&cases);
     let damages = |at: usize| damage::of(&cases[at].generated.text).into_iter().map(move |damaged| (at, damaged));
     let all: Vec<(usize, Damaged)> = damage::some((0..cases.len()).flat_map(damages).collect(), wanted);
     let is_harmless = |what: &String| HARMLESS.iter().any(|(form, line, _)| what.starts_with(form) && what.contains(line));
     let (mut tried, mut found, mut same, mut survivors) = (0, 0, vec![], vec![]);
     for (at, damaged) in &all {
         let what = format!("{} {}", cases[*at].generated.name, damaged.what);
-        let fate = fate(cases[*at], &format!("{MATH}{PARTS}"), &damaged.text, &sound[*at], &folder);
+        let fate = fate(cases[*at], &format!("{MATH}{PARTS}"), &damaged.text, &sound[*at]);
         tried += usize::from(!matches!(fate, Fate::NotBuilt));
         match fate {
             Fate::NotBuilt => {}
@@ -153,13 +152,12 @@ fn damaged_pieces_are_found() {
     let using =
         |case: &&Case| ["over_", "read<", "write(", "write_shared("].iter().any(|name| case.generated.text.contains(name));
     let cases: Vec<&Case> = picked(cases(), 30).into_iter().filter(using).collect();
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cuda-pieces");
-    let sound = sound(&cases, &folder);
+    let sound = sound(&cases);
     let all = damage::some(damage::of(PARTS), damage::wanted(of_extent(0, 12, 100)));
     let (mut same, mut survivors) = (vec![], vec![]);
     for damaged in &all {
         let prelude = format!("{MATH}{}", damaged.text);
-        let mut fates = cases.iter().zip(&sound).map(|(case, sound)| fate(case, &prelude, &case.generated.text, sound, &folder));
+        let mut fates = cases.iter().zip(&sound).map(|(case, sound)| fate(case, &prelude, &case.generated.text, sound));
         let mut is_same = true;
         let is_found = fates.any(|fate| {
             is_same &= matches!(fate, Fate::Same);

@@ -4,6 +4,7 @@
 //! backend's do.
 
 use super::launched::Device;
+use super::support::objects;
 use super::{Extent, extent, job, of_extent, own_folder, tf32};
 use serde_json::Value;
 use shardc::{Options, compile};
@@ -65,7 +66,6 @@ struct Subject {
     data: Dataset,
     weights: BTreeMap<String, Tensor>,
     gold: Option<Value>,
-    scratch: PathBuf,
     is_narrow: bool,
 }
 
@@ -92,7 +92,7 @@ impl Subject {
         let mut kernels = if is_plain { Kernels::plain() } else { Kernels::default() };
         let table = derive(&program, &mut kernels);
         check(&table, &program, &mut kernels).unwrap_or_else(|why| panic!("{model}: {why}"));
-        Subject { program, table, kernels, data, weights, gold, scratch, is_narrow: line.contains("compute=") }
+        Subject { program, table, kernels, data, weights, gold, is_narrow: line.contains("compute=") }
     }
 
     /// The CPU backend's ranks, at the beginning.
@@ -153,10 +153,10 @@ impl Subject {
     }
 
     /// The kernels; `text` gives that of each name.
-    fn host(&self, name: &str, text: impl Fn(&str, &str) -> String) -> Host {
+    fn host(&self, text: impl Fn(&str, &str) -> String) -> Host {
         let all = self.kernels.all.iter().map(|used| &used.generated);
         let texts: Vec<(String, String)> = all.map(|of| (of.name.clone(), text(&of.name, &of.text))).collect();
-        Host::build(&self.scratch.join(name), &format!("{MATH}{PARTS}"), &texts).unwrap_or_else(|e| panic!("{e}"))
+        Host::build(&objects(), &format!("{MATH}{PARTS}"), &texts).unwrap_or_else(|e| panic!("{e}"))
     }
 }
 
@@ -175,7 +175,7 @@ fn trained(subject: Subject, model: &str, steps: u64) {
         eprintln!("skipped: no g++ for kernels on the host");
         return;
     }
-    let host = subject.host("good", |_, text| text.to_owned());
+    let host = subject.host(|_, text| text.to_owned());
     let Trained { seen, first, last } = subject.train(&host, steps).unwrap_or_else(|why| panic!("{model}: {why}"));
     let mut executor = subject.executor();
     let mut cpu = vec![];
@@ -318,7 +318,7 @@ fn a_wrong_kernel_of_a_step_is_seen() {
         _ => None,
     };
     let update = { rows }.find_map(|row| update(&row.work)).expect("an update");
-    let host = subject.host("damaged", |name, text| match name == update {
+    let host = subject.host(|name, text| match name == update {
         true => text.replacen(" - ", " + ", 1),
         false => text.to_owned(),
     });

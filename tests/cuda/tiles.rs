@@ -1,6 +1,7 @@
 //! The names for tensor cores, in a kernel of their own: the host and the PTX give the same bits,
 //! and each damaged name of the device gives others.
 
+use super::support::objects;
 use super::target;
 use shardc_codegen::{DEVICE, MATH, PARTS};
 use shardc_cuda_testing::host::Host;
@@ -10,7 +11,6 @@ use shardc_executor::tensor::Tensor;
 use shardc_ir::dtype::DType;
 use shardc_nvrtc::Nvrtc;
 use shardc_testkit::random::Random;
-use std::path::Path;
 
 /// A warp multiplies 16 rows of `a` with 16 columns of `b`, `TERMS` terms in steps of 16. A step
 /// is copied while the one before is multiplied; the last one has half as many terms.
@@ -123,9 +123,8 @@ fn tiles_are_the_same_on_the_host_and_in_ptx() {
         eprintln!("skipped: no g++ for kernels on the host");
         return;
     }
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cuda-tiles");
     let texts: Vec<(String, String)> = TYPES.map(|dtype| (dtype.to_string(), text(dtype))).into();
-    let host = Host::build(&folder, &format!("{MATH}{PARTS}"), &texts).unwrap_or_else(|e| panic!("{e}"));
+    let host = Host::build(&objects(), &format!("{MATH}{PARTS}"), &texts).unwrap_or_else(|e| panic!("{e}"));
     let nvrtc = Nvrtc::find();
     let mut found = [false; DAMAGES.len()];
     for dtype in TYPES {

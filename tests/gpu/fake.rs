@@ -1,7 +1,7 @@
 //! Tests inside a process whose CUDA, cuBLASLt, NVRTC and NCCL are the software ones, or, where
 //! `SHARDC_GPU_DEVICE` is `real`, those of this machine.
 
-use super::support::{folder, scratch};
+use super::support::{folder, objects};
 use shardc_cuda_testing::host::Host;
 use shardc_fakecuda::folder::Installation;
 use std::path::PathBuf;
@@ -57,11 +57,6 @@ pub fn is_inside_software(test: &str, variables: &[(&str, &str)]) -> bool {
 /// The software libraries, which were built beside this test.
 pub fn library() -> PathBuf {
     std::env::current_exe().unwrap().with_file_name("libshardc_fakecuda.so")
-}
-
-/// Where what the C++ compiler made of kernels is kept.
-pub fn objects() -> PathBuf {
-    scratch().join("fake-cuda")
 }
 
 /// How many seeds of the order of work are tried. A GPU has no seed: these are runs.

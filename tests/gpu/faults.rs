@@ -1,8 +1,9 @@
 //! What people meet on a machine with GPUs: a library that is missing or too old, memory that
 //! lacks, a GPU or a network that fails. Each ends soon, in one message that says what to do.
 
-use super::fake::{library, objects};
+use super::fake::library;
 use super::job::{Job, spec};
+use super::support::objects;
 use super::support::program;
 use shardc_cuda_testing::host::Host;
 use shardc_fakecuda::folder::Installation;

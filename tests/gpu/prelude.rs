@@ -6,7 +6,8 @@ mod edges;
 
 use super::card::Card;
 use super::expected::{Bits, File, Keep, Kind};
-use super::fake::{is_inside, objects, told};
+use super::fake::{is_inside, told};
+use super::support::objects;
 use checks::{Check, all};
 use shardc_codegen::{DEVICE, MATH, PARTS, with_prelude};
 use shardc_cuda_testing::host::{Host, Order};

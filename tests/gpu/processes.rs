@@ -1,10 +1,11 @@
 //! Ranks on GPUs as processes: what `shardc launch` starts has the bits of ranks in one process,
 //! and what fails on one of them ends all.
 
-use super::fake::{library, objects};
+use super::fake::library;
 use super::faults::can_run;
 use super::hosts::{FIRST, Hosts, SECOND};
 use super::job::{Job, bits, spec};
+use super::support::objects;
 use super::support::program;
 use shardc_fakecuda::folder::Installation;
 use std::fs;

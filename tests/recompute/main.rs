@@ -13,6 +13,7 @@ mod size;
 
 use job::{Job, bits, holds, spec};
 use serde_json::Value;
+use shardc_testkit::parallel;
 use std::thread;
 use support::shardc;
 
@@ -56,16 +57,18 @@ fn job(model: &str, (mesh, microbatches, lines): (&str, u64, &str), more: &str) 
 
 #[test]
 fn what_is_computed_again_has_the_bits_of_what_is_kept() {
-    for (i, (model, scopes)) in MODELS.into_iter().enumerate() {
-        // Each model on some of the meshes, each mesh under some of the models.
-        for (_, mesh) in MESHES.into_iter().enumerate().filter(|(k, _)| (i + k) % 3 == 0 || model == "gpt2") {
-            let kept = job(model, mesh, "").trained(2, &[]);
-            for lines in [scopes, "recompute selective\n"] {
-                let again = job(model, mesh, lines).trained(2, &[]);
-                assert!(bits(&again) == bits(&kept), "{model} {mesh:?} {lines}");
-            }
+    // Each model on some of the meshes, each mesh under some of the models.
+    let is_tried = |i: usize, k: usize| (i + k).is_multiple_of(3) || MODELS[i].0 == "gpt2";
+    let tried = |i: usize| (0..MESHES.len()).filter(move |k| is_tried(i, *k)).map(move |k| (MODELS[i], MESHES[k]));
+    let cases: Vec<_> = (0..MODELS.len()).flat_map(tried).collect();
+    parallel::map(cases.len(), |at| {
+        let ((model, scopes), mesh) = cases[at];
+        let kept = job(model, mesh, "").trained(2, &[]);
+        for lines in [scopes, "recompute selective\n"] {
+            let again = job(model, mesh, lines).trained(2, &[]);
+            assert!(bits(&again) == bits(&kept), "{model} {mesh:?} {lines}");
         }
-    }
+    });
 }
 
 #[test]

@@ -21,6 +21,12 @@ pub fn scratch() -> PathBuf {
     std::env::var_os(HOME).map_or_else(|| PathBuf::from(env!("CARGO_TARGET_TMPDIR")), |home| Path::new(&home).join("scratch"))
 }
 
+/// Where what the C++ compiler made of kernels is kept, for all tests and the next time: many have
+/// the same kernels.
+pub fn objects() -> PathBuf {
+    scratch().join("cuda-objects")
+}
+
 /// The program.
 pub fn program() -> PathBuf {
     std::env::var_os(HOME).map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_shardc")), |home| Path::new(&home).join("shardc"))

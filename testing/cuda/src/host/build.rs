@@ -27,7 +27,7 @@ const COMMON: &[&str] = &[
 ];
 /// Arguments for kernels: hooks before accesses, calls at what is undefined.
 const KERNEL: &[&str] = &[
-    "-O1",
+    "-Og",
     "-fno-strict-aliasing",
     "-fno-math-errno",
     "-ftrivial-auto-var-init=pattern",
