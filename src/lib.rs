@@ -30,6 +30,8 @@
 //! which is trained, evaluated and saved all the same, and the library builds without protobuf.
 
 #[cfg(feature = "onnx")]
+mod beside;
+#[cfg(feature = "onnx")]
 pub mod calibration;
 pub mod certificate;
 #[cfg(feature = "onnx")]

@@ -158,16 +158,21 @@ fn positions(shape: &[u64], strides: &[i64], start: i64) -> Positions {
             _ => dims.push((*size, *stride)),
         }
     }
-    let (shape, strides): (Vec<u64>, Vec<i64>) = dims.into_iter().unzip();
-    Positions { index: vec![0; shape.len()], shape, strides, at: start, left }
+    let row = dims.pop().unwrap_or((1, 0));
+    Positions { index: vec![0; dims.len()], outer: dims, row, along: 0, at: start, left }
 }
 
 /// A walk over a strided tensor.
 #[derive(Clone)]
 struct Positions {
-    shape: Vec<u64>,
-    strides: Vec<i64>,
+    /// Size and stride of each dimension but the innermost.
+    outer: Vec<(u64, i64)>,
+    /// The place along each of these.
     index: Vec<u64>,
+    /// Size and stride of the innermost dimension.
+    row: (u64, i64),
+    /// The place along it.
+    along: u64,
     at: i64,
     left: u64,
 }
@@ -177,33 +182,50 @@ impl Positions {
     /// then stands for.
     fn take_run(&mut self) -> usize {
         let mut run = 1;
-        while let (Some(size), Some(stride)) = (self.shape.last(), self.strides.last()) {
-            if *size == 0 || (*stride != run as i64 && *size != 1) {
+        loop {
+            let (size, stride) = self.row;
+            if size == 0 || (stride != run as i64 && size != 1) {
                 break;
             }
             run *= size;
             self.left /= size;
-            self.shape.pop();
-            self.strides.pop();
+            let next = self.outer.pop();
+            self.row = next.unwrap_or((1, 0));
+            self.index.pop();
+            if next.is_none() {
+                break;
+            }
         }
         run as usize
+    }
+
+    /// Goes on behind the end of a row.
+    fn turn(&mut self) {
+        self.at -= self.row.1 * self.row.0 as i64;
+        self.along = 0;
+        for (index, (size, stride)) in self.index.iter_mut().zip(&self.outer).rev() {
+            *index += 1;
+            self.at += stride;
+            if *index < *size {
+                break;
+            }
+            self.at -= stride * *size as i64;
+            *index = 0;
+        }
     }
 }
 
 impl Iterator for Positions {
     type Item = usize;
 
+    #[inline]
     fn next(&mut self) -> Option<usize> {
         self.left = self.left.checked_sub(1)?;
         let here = self.at;
-        for d in (0..self.shape.len()).rev() {
-            self.index[d] += 1;
-            self.at += self.strides[d];
-            if self.index[d] < self.shape[d] {
-                break;
-            }
-            self.at -= self.strides[d] * self.shape[d] as i64;
-            self.index[d] = 0;
+        self.at += self.row.1;
+        self.along += 1;
+        if self.along == self.row.0 {
+            self.turn();
         }
         Some(here as usize)
     }
@@ -230,10 +252,12 @@ impl<'a> Numbers<'a> {
         Numbers { dtype: x.ty.dtype, bytes: &x.bytes }
     }
 
+    #[inline]
     fn word<const N: usize>(self, i: usize) -> [u8; N] {
         self.bytes[i * N..][..N].try_into().expect("a slice of that length")
     }
 
+    #[inline]
     fn f64(self, i: usize) -> f64 {
         match self.dtype {
             DType::F64 => f64::from_le_bytes(self.word(i)),
@@ -246,6 +270,7 @@ impl<'a> Numbers<'a> {
     }
 
     /// Floats are truncated.
+    #[inline]
     fn i64(self, i: usize) -> i64 {
         match self.dtype {
             DType::I64 => i64::from_le_bytes(self.word(i)),

@@ -16,7 +16,7 @@ use bincode::error::DecodeError;
 use bincode::serde::{decode_from_slice, encode_to_vec};
 use sha2::{Digest, Sha256};
 use std::fmt::Display;
-use std::io;
+use std::io::{self, BufReader};
 use std::path::Path;
 
 const MAGIC: &[u8; 8] = b"SHARDCPL";
@@ -107,12 +107,15 @@ pub fn hash_pieces<E>(write: impl FnOnce(&mut dyn FnMut(&[u8]) -> Result<(), E>)
     Ok(to_hex(&hasher.finalize()))
 }
 
+/// Bytes that are read of a file at once.
+const PIECE: usize = 256 << 10;
+
 /// [`hash`] of the file at `path`, which is read in pieces.
 ///
 /// # Errors
 /// If it cannot be read.
 pub fn hash_file(path: &Path) -> io::Result<String> {
     let mut hasher = Sha256::new();
-    io::copy(&mut files::open(path)?, &mut hasher)?;
+    io::copy(&mut BufReader::with_capacity(PIECE, files::open(path)?), &mut hasher)?;
     Ok(to_hex(&hasher.finalize()))
 }

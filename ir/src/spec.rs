@@ -151,6 +151,11 @@ impl Spec {
         reference
     }
 
+    /// Whether it is that of its own reference, so that a job is its reference.
+    pub fn is_reference(&self) -> bool {
+        self.reference() == *self
+    }
+
     /// The spec for the model in a plan directory, in which what `untie` separates is apart
     /// already.
     pub fn of_plan(&self) -> Spec {
@@ -252,6 +257,7 @@ mod tests {
         assert_eq!(reference.mesh(), spec.mesh().reference());
         assert!(reference.zero.is_empty() && reference.device_memory.is_none());
         assert_eq!(reference.batch, spec.batch);
+        assert!(reference.is_reference() && !spec.is_reference());
     }
 
     #[test]

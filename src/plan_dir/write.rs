@@ -5,17 +5,17 @@ use super::{
     head, manifest_bytes, model_path, own_files, plan_hash,
 };
 use crate::Compiled;
+use crate::beside::both;
 use crate::error::Error;
 use crate::import::import_of_plan;
 use crate::replace::write_folder;
 use shardc_executor::data::save_safetensors;
 use shardc_executor::tensor::Tensor;
-use shardc_frontend::onnx;
-use shardc_ir::diagnostic::{Diagnostic, Place};
+use shardc_frontend::onnx::{self, Imported};
+use shardc_ir::diagnostic::{Diagnostic, Diagnostics, Place};
 use shardc_ir::graph::Graph;
 use shardc_ir::listing::{NamedSizes, summary};
 use shardc_ir::packed::pack;
-use shardc_ir::plan::StateVariable;
 use shardc_ir::plan_file::{self, hash, hash_file};
 use shardc_ir::programs::ProgramKind;
 use shardc_ir::spec::Spec;
@@ -32,25 +32,15 @@ use std::path::Path;
 /// If `to` holds something else, or cannot be written; what was there before is then still there.
 pub fn write(to: &Path, compiled: &Compiled, model: &Path, spec: &Spec, weights: bool) -> Result<Manifest, Error> {
     check_target(to)?;
-    let model_hash = hash_file(model).map_err(|e| Error::io(format!("cannot read `{}`", model.display()), &e))?;
     let spec_bytes = fs::read(&spec.file).map_err(|e| Error::io(format!("cannot read `{}`", spec.file.display()), &e))?;
-    let mut files: BTreeMap<&str, Vec<u8>> = BTreeMap::new();
-    for (kind, plan) in compiled.plans.iter() {
-        let file = if kind == ProgramKind::Train { TRAIN_PLAN } else { EVAL_PLAN };
-        files.insert(file, plan_file::encode(&plan.programs)?);
-    }
-    let graphs = compiled.plans.iter().map(|(kind, plan)| (kind, &plan.graph));
-    for (kind, graph) in graphs.chain(compiled.reference.iter().map(|graph| (ProgramKind::Reference, graph))) {
-        let packed = pack(text::print(graph).as_bytes());
-        files.insert(graph_file(kind), packed.map_err(|e| Error::Machine(format!("cannot pack the {kind} graph: {e}")))?);
-    }
     let spec_hash = hash(&spec_bytes);
-    let is_weight = |s: &&StateVariable| s.role.is_of_model();
     let programs = &compiled.plans.main().programs;
     let program = programs.first();
-    let states = programs.states().into_iter().map(|(_, state)| state).filter(is_weight).map(|s| s.initializer().to_string());
-    let held = states.chain(compiled.copies.iter().map(|c| c.name.clone())).collect();
-    files.insert(MODEL, model_of_plan(to, compiled, model, spec, &held)?);
+    let of_model = || (hash_file(model), without_weights(to, compiled, model, spec));
+    let ((model_hash, stripped), files) = both(&of_model, || plans_and_graphs(compiled, spec));
+    let model_hash = model_hash.map_err(|e| Error::io(format!("cannot read `{}`", model.display()), &e))?;
+    let mut files = files?;
+    files.insert(MODEL, model_of_plan(compiled, model, stripped?)?);
     files.insert(SPEC, spec_bytes);
     let mut manifest = Manifest {
         format: format_text(),
@@ -93,11 +83,49 @@ pub fn write(to: &Path, compiled: &Compiled, model: &Path, spec: &Spec, weights:
     written.map(|()| manifest)
 }
 
-/// The model without the elements of the initializers `held`; with all of them where it is by its
-/// elements that one was recognised, so that the graphs can be derived from it again.
-fn model_of_plan(to: &Path, compiled: &Compiled, model: &Path, spec: &Spec, held: &BTreeSet<String>) -> Result<Vec<u8>, Error> {
-    let stripped = onnx::strip_weights(model, compiled.model.clone(), held)?;
+/// The plans and the graphs, by the names of their files.
+fn plans_and_graphs(compiled: &Compiled, spec: &Spec) -> Result<BTreeMap<&'static str, Vec<u8>>, Error> {
+    let mut files = BTreeMap::new();
+    let packed = |kind: ProgramKind, graph: &Graph| {
+        pack(text::print(graph).as_bytes()).map_err(|e| Error::Machine(format!("cannot pack the {kind} graph: {e}")))
+    };
+    for (kind, plan) in compiled.plans.iter() {
+        let file = if kind == ProgramKind::Train { TRAIN_PLAN } else { EVAL_PLAN };
+        files.insert(file, plan_file::encode(&plan.programs)?);
+        files.insert(graph_file(kind), packed(kind, &plan.graph)?);
+    }
+    if let Some(graph) = &compiled.reference {
+        let kind = ProgramKind::Reference;
+        let same = files.get(graph_file(ProgramKind::Train)).filter(|_| spec.is_reference()).cloned();
+        files.insert(graph_file(kind), same.map_or_else(|| packed(kind, graph), Ok)?);
+    }
+    Ok(files)
+}
+
+/// The model without the elements of the initializers that stand beside it, and what is imported
+/// from that.
+fn without_weights(
+    to: &Path,
+    compiled: &Compiled,
+    model: &Path,
+    spec: &Spec,
+) -> Result<(Vec<u8>, Result<Imported, Diagnostics>), Diagnostics> {
+    let states = compiled.plans.main().programs.states();
+    let states = states.into_iter().map(|(_, state)| state).filter(|state| state.role.is_of_model());
+    let copies = compiled.copies.iter().map(|copy| copy.name.clone());
+    let held = states.map(|state| state.initializer().to_string()).chain(copies).collect();
+    let stripped = onnx::strip_weights(model, compiled.model.clone(), &held)?;
     let again = import_of_plan(&model_path(to), stripped.clone(), spec, compiled.reference.is_some());
+    Ok((stripped, again))
+}
+
+/// The model that was `stripped` of weights; with all of them where it is by its elements that one
+/// was recognised, so that the graphs can be derived from it again.
+fn model_of_plan(
+    compiled: &Compiled,
+    model: &Path,
+    (stripped, again): (Vec<u8>, Result<Imported, Diagnostics>),
+) -> Result<Vec<u8>, Error> {
     // One text at a time: each has all constants.
     let text_hash = |graph: &Graph| hash(text::print(graph).as_bytes());
     match again.is_ok_and(|again| text_hash(&again.graph) == text_hash(&compiled.imported) && again.copies == compiled.copies) {
