@@ -12,7 +12,6 @@
 //! }
 //! ```
 
-use crate::beside::both;
 use crate::certificate::Certificate;
 use crate::certify::{Subject, certify};
 use crate::proof::{Disproof, Proven};
@@ -120,9 +119,7 @@ pub fn derive(model: &Path, spec: &Spec, options: &Options) -> Result<(Graphs, o
     let imported = imported(model, spec, options)?;
     let graph =
         |spec: &Spec, mode: Mode| shardc_passes::run(imported.graph.clone(), &Context { spec, mode, verify: options.verify });
-    let train = || options.train.then(|| graph(spec, Mode::Train)).transpose();
-    let (eval, training) = both(&|| graph(spec, Mode::Evaluate), train);
-    let programs = Programs { training: training?, eval: eval? };
+    let programs = Programs::try_new(options.train, |kind| graph(spec, mode_of(kind)))?;
     let reference = match &programs.training {
         Some(training) if spec.is_reference() => Some(training.clone()),
         Some(_) => Some(graph(&spec.reference(), Mode::Train)?),

@@ -8,10 +8,10 @@ use shardc::search::{Wish, search, specs};
 use shardc::simulation::{Simulation, cluster};
 use shardc_ir::graph::Graph;
 use shardc_passes::{Context, Mode, check_axes};
+use shardc_testkit::parallel;
 use std::path::Path;
 
-/// A model, its ranks, the memory of each, the cluster, and further lines of its spec. Every other
-/// job is searched; with `SHARDC_SEARCHES=all`, all.
+/// A model, its ranks, the memory of each, the cluster, and further lines of its spec.
 const JOBS: [(&str, u64, &str, &str, &str); 20] = [
     ("mlp", 1, "1GB", "a100", ""),
     ("mlp", 2, "1GB", "a100", ""),
@@ -48,10 +48,8 @@ fn seconds(graph: &Graph, text: &str, memory: u64, wish: &Wish) -> Option<f64> {
 
 #[test]
 fn the_best_of_all_is_found() {
-    let every = if std::env::var("SHARDC_SEARCHES").is_ok_and(|which| which == "all") { 1 } else { 2 };
-    let (mut searched, mut estimated) = (0, 0);
-    for (number, (model, ranks, memory, name, lines)) in JOBS.into_iter().enumerate().step_by(every) {
-        searched += 1;
+    let estimated = parallel::map(JOBS.len(), |number| {
+        let (model, ranks, memory, name, lines) = JOBS[number];
         let text = spec(model, "", 1, lines).replace("mesh \n", "");
         let job = Job::new(&format!("searched-{number}"), model, &text);
         let wish = Wish { ranks, memory: Some(memory.to_string()), cluster: cluster(name).unwrap(), threads: 2 };
@@ -66,15 +64,16 @@ fn the_best_of_all_is_found() {
             (Ok(found), Some((least, text))) => {
                 let first = &found.best[0];
                 println!("job {number}: {} ways, {} planned, {:.1} us", all.len(), found.planned, least * 1e6);
-                estimated += usize::from(found.planned < found.fitting);
                 assert_eq!(first.simulation.seconds, least, "job {number}: found\n{}\nbut there is\n{text}", first.spec);
                 assert!(first.simulation.peak_bytes <= limit);
                 assert!(found.best.windows(2).all(|pair| pair[0].simulation.seconds <= pair[1].simulation.seconds));
+                found.planned < found.fitting
             }
             (found, best) => panic!("job {number}: {found:?} and {best:?}"),
         }
-    }
-    assert!(estimated * 2 >= searched, "estimates left something out in {estimated} of {searched} jobs only");
+    });
+    let estimated = estimated.into_iter().filter(|is_estimated| *is_estimated).count();
+    assert!(estimated * 2 >= JOBS.len(), "estimates left something out in {estimated} of {} jobs only", JOBS.len());
 }
 
 #[test]

@@ -19,6 +19,7 @@ use panels::{Panel, Phase, Phases};
 use samples::OfSamples;
 use shardc_ir::kernel::ConvResult;
 use std::borrow::Cow;
+use std::ops::Range;
 use weight::Weight;
 
 /// About as many terms are packed at a time.
@@ -95,6 +96,22 @@ impl Sides {
         })
     }
 
+    /// The planes of a result: for each sample and group a tile with a row for each channel.
+    fn tiles<'r>(&self, s: &Sizes, result: &'r mut [f32]) -> Vec<Tile<'r, f32>> {
+        let steps = |size, stride| Steps { size, stride };
+        let group = self.rows * self.made;
+        let outer = [steps(s.batch, s.groups * group), steps(s.groups, group)];
+        tiles::cut(result, &outer, steps(self.rows, self.made), steps(self.made, 1))
+    }
+
+    /// Where the kernels of each row of a strip begin, from `channel` on. A strip with fewer rows
+    /// has its last one several times.
+    fn kernels(&self, s: &Sizes, group: usize, rows: Range<usize>, strip: usize, channel: usize) -> [usize; HEIGHT] {
+        let start = group * s.outputs * s.inputs * s.taps + channel * self.channel_step;
+        let row = |i: usize| (rows.start + strip * HEIGHT + i).min(rows.end - 1);
+        std::array::from_fn(|i| start + row(i) * self.row_step)
+    }
+
     /// The terms at some taps of so many channels, and of those left over.
     fn terms(&self, taps: &[usize], depth: usize) -> [Terms; 2] {
         [depth, self.channels % depth].map(|channels| {
@@ -155,11 +172,7 @@ impl OfPlanes {
                 shares.extend((0..ranges * parts).map(share));
             }
         }
-        let steps = |size, stride| Steps { size, stride };
-        let outer =
-            [steps(s.batch, s.groups * self.sides.rows * self.sides.made), steps(s.groups, self.sides.rows * self.sides.made)];
-        let tiles = tiles::cut(result, &outer, steps(self.sides.rows, self.sides.made), steps(self.sides.made, 1));
-        for (position, tile) in tiles.into_iter().enumerate() {
+        for (position, tile) in self.sides.tiles(s, result).into_iter().enumerate() {
             let first = (position / s.groups / images * s.groups + position % s.groups) * ranges;
             for (row, col, tile) in tile.split(height, width) {
                 shares[(first + col / width) * parts + row / height].made.push(tile);
@@ -222,10 +235,8 @@ impl OfPlanes {
                 let planes = Planes { data: seen, start, plane: self.sides.seen, step: self.phases.source_step };
                 self.cpu.pack(&planes, &sources, packed, lines);
                 let terms = &terms[usize::from(channels < self.depth)];
-                let group = share.group * self.sizes.outputs * self.sizes.inputs * self.sizes.taps;
                 for (strip, block) in sums.iter_mut().enumerate() {
-                    let row = |i: usize| share.row + (strip * HEIGHT + i).min(rows - 1);
-                    let at = std::array::from_fn(|i| group + row(i) * self.sides.row_step + first * self.sides.channel_step);
+                    let at = self.sides.kernels(&self.sizes, share.group, share.row..share.row + rows, strip, first);
                     self.cpu.multiply::<W>(kernels, at, terms, packed, block, first > 0);
                 }
             }

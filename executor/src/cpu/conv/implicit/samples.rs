@@ -9,7 +9,7 @@ use super::{DEPTH, Sides};
 use crate::cpu::avx512::{self, Avx512, Block, HEIGHT, LINE, Line, Terms, WIDTH};
 use crate::cpu::conv::Sizes;
 use crate::cpu::threads::Threads;
-use crate::cpu::tiles::{self, Steps, Tile};
+use crate::cpu::tiles::Tile;
 use crate::cpu::window::Window;
 use shardc_ir::kernel::ConvResult;
 use std::collections::BTreeMap;
@@ -113,11 +113,7 @@ impl OfSamples {
                 shares.extend((0..parts).map(|part| Share { group, image, row: part * height, made: vec![] }));
             }
         }
-        let steps = |size, stride| Steps { size, stride };
-        let outer =
-            [steps(s.batch, s.groups * self.sides.rows * self.sides.made), steps(s.groups, self.sides.rows * self.sides.made)];
-        let tiles = tiles::cut(result, &outer, steps(self.sides.rows, self.sides.made), steps(self.sides.made, 1));
-        for (position, tile) in tiles.into_iter().enumerate() {
+        for (position, tile) in self.sides.tiles(s, result).into_iter().enumerate() {
             let first = position / s.groups / LINE * s.groups + position % s.groups;
             for (row, _, tile) in tile.split(height, self.sides.made) {
                 shares[first * parts + row / height].made.push(tile);
@@ -192,10 +188,8 @@ impl OfSamples {
             parts.push(part);
             rest = others;
         }
-        let group = share.group * self.sizes.outputs * self.sizes.inputs * self.sizes.taps;
         for (strip, blocks) in blocks.chunks_mut(panels.len()).enumerate() {
-            let row = |i: usize| share.row + (strip * HEIGHT + i).min(rows - 1);
-            let at = std::array::from_fn(|i| group + row(i) * self.sides.row_step + first * self.sides.channel_step);
+            let at = self.sides.kernels(&self.sizes, share.group, share.row..share.row + rows, strip, first);
             for ((panel, part), block) in panels.iter().zip(&parts).zip(blocks) {
                 let terms = &panel.terms[usize::from(channels < self.depth)];
                 match panel.positions.len() {
