@@ -24,6 +24,8 @@ use shardc_ir::listing::{Communication, fullest_place, parts_text, report as lis
 use shardc_ir::plan::set::PlanSet;
 use shardc_ir::plan::{Buffer, BufferKind, Program, ProgramInput};
 use shardc_ir::programs::{Plan, ProgramKind, Programs};
+use shardc_ir::reason;
+use shardc_ir::reason::Reason;
 use shardc_ir::spec::Spec;
 use shardc_ir::verify::{report, verify as verify_graph};
 use shardc_ir::verify_plan::erasure::same_when_erased;
@@ -62,7 +64,7 @@ pub fn prove(plans: &Programs<Plan>, reference: Option<&Graph>, spec: &Spec) -> 
     };
     let proven = plans.iter().map(prove).collect::<Result<Vec<Proven>, Disproof>>()?;
     if let Some(training) = &plans.training {
-        is_reference(reference, &training.graph).map_err(|why| wrong(ProgramKind::Reference, &why))?;
+        is_reference(reference, &training.graph).map_err(|why| wrong(ProgramKind::Reference, &why.to_string()))?;
         if spec.learning_rate() != Some(training.programs.first().learning_rate) {
             return Err(wrong(ProgramKind::Train, "its learning rate is not the spec's"));
         }
@@ -89,16 +91,16 @@ pub fn prove(plans: &Programs<Plan>, reference: Option<&Graph>, spec: &Spec) -> 
 }
 
 /// The reference is the training graph with one rank on each axis, and keeps the rules of graphs.
-fn is_reference(reference: Option<&Graph>, training: &Graph) -> Result<(), String> {
+fn is_reference(reference: Option<&Graph>, training: &Graph) -> Result<(), Reason> {
     let reference = reference.ok_or("it is not there")?;
     if training.mesh.reference() != reference.mesh {
         return Err("it is of another mesh than the training step with one rank on each axis".into());
     }
     if reference.phase != Phase::Explicit {
-        return Err(format!("it is {}, not {}", reference.phase, Phase::Explicit));
+        return Err(reason!("it is {}, not {}", reference.phase, Phase::Explicit));
     }
     verify_graph(reference).map_err(|violations| report(reference, &violations))?;
-    same_when_erased(training, reference).map_err(|why| format!("it is of another graph: {why}"))
+    same_when_erased(training, reference).map_err(|why| reason!("it is of another graph: {why}"))
 }
 
 /// What each program of the plan of `kind`, or of the first, sends in a step; empty without a

@@ -4,6 +4,7 @@
 use super::failure::Failure;
 use super::interrupt::Interrupt;
 use clap::Args;
+use sha2::{Digest, Sha256};
 use shardc_ir::plan::set::PlanSet;
 use shardc_ir::plan_file;
 use shardc_launch::control::{Control, Settings};
@@ -73,9 +74,5 @@ pub fn agreed(control: &Control, own: Option<i32>) -> Option<i32> {
 /// The same for ranks that run the same.
 fn hash(programs: &PlanSet, job: &str) -> Result<[u8; 32], Failure> {
     let text = format!("{} {} {job}", env!("CARGO_PKG_VERSION"), plan_file::hash(&plan_file::encode(programs)?));
-    let (hex, mut hash) = (plan_file::hash(text.as_bytes()), [0; 32]);
-    for (byte, digits) in hash.iter_mut().zip(hex.as_bytes().as_chunks::<2>().0) {
-        *byte = digits.iter().fold(0, |byte, digit| byte << 4 | (*digit as char).to_digit(16).unwrap_or(0) as u8);
-    }
-    Ok(hash)
+    Ok(Sha256::digest(text.as_bytes()).into())
 }

@@ -18,7 +18,7 @@ use shardc_ir::dtype::DType;
 use shardc_ir::kernel::{Implements, Map, MapInput, Reduce};
 use shardc_ir::reason::Reason;
 use shardc_ir::reduce_kind::ReduceKind;
-use shardc_ir::scalar::{Instr, ScalarProgram};
+use shardc_ir::scalar::ScalarProgram;
 
 /// A reduction made ready.
 #[derive(Debug)]
@@ -65,10 +65,6 @@ impl Launch for Prepared {
 
 /// The same kernel with its dimensions in another order.
 fn permuted(map: &Map, order: &[usize]) -> Map {
-    let instr = |i: &Instr| match *i {
-        Instr::Index(d) => Instr::Index(order.iter().position(|o| *o == d as usize).unwrap_or_default() as u16),
-        other => other,
-    };
     let position = |d: u16| order.iter().position(|o| *o == d as usize).unwrap_or_default() as u16;
     Map {
         compute: map.compute,
@@ -78,7 +74,10 @@ fn permuted(map: &Map, order: &[usize]) -> Map {
             .iter()
             .map(|input| MapInput { dtype: input.dtype, strides: order.iter().map(|d| input.strides[*d]).collect() })
             .collect(),
-        program: ScalarProgram { code: map.program.code.iter().map(instr).collect(), ..map.program.clone() },
+        program: ScalarProgram {
+            code: map.program.code.iter().map(|i| i.map(|register| register, position)).collect(),
+            ..map.program.clone()
+        },
         outputs: map.outputs.clone(),
         origins: map.origins.iter().map(|(d, origin)| (position(*d), origin.clone())).collect(),
     }

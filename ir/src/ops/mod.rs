@@ -33,6 +33,7 @@ use crate::letters::Letters;
 use crate::lower::{LowerContext, Lowered};
 use crate::reason;
 use crate::reason::Reason;
+use crate::reduce_kind::ReduceKind;
 use crate::types::Type;
 use captures::Captures;
 use serde::{Deserialize, Serialize};
@@ -362,6 +363,12 @@ impl Op {
     /// Whether every element of its result is one of its operands'.
     pub fn moves(&self) -> bool {
         self.is_rearrangement() || matches!(self, Op::Broadcast(_) | Op::Slice(_) | Op::Concat(_) | Op::Detach(_))
+    }
+
+    /// Whether the largest (or smallest) of its results over some ranks is its result of the largest
+    /// of its operands.
+    pub fn keeps(&self, kind: ReduceKind) -> bool {
+        self.moves() || matches!(self, Op::Reduce(op) if op.f.0 == kind)
     }
 
     /// The operands that scale the others, by position: both of a product, the scale of a norm, and

@@ -216,10 +216,9 @@ impl Checker<'_> {
     /// The sets of operands that may be partial together.
     fn linear_sets(&self, kind: ReduceKind) -> Vec<Vec<usize>> {
         let count = self.node.operands.len();
-        let passes = self.node.op.moves() || matches!(&self.node.op, Op::Reduce(reduce) if reduce.f.0 == kind);
         match kind {
             ReduceKind::Sum => linear_of(self.graph, self.node).sets(count),
-            ReduceKind::Max | ReduceKind::Min if passes => vec![(0..count).collect()],
+            ReduceKind::Max | ReduceKind::Min if self.node.op.keeps(kind) => vec![(0..count).collect()],
             ReduceKind::Max | ReduceKind::Min => vec![],
         }
     }

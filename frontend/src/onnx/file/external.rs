@@ -2,7 +2,7 @@
 //! its own tensors passed over.
 
 use crate::onnx::file::model_file::MAX_BYTES;
-use crate::onnx::file::schema::{self, Message};
+use crate::onnx::file::schema::{self, Message, entry};
 use crate::onnx::file::wire;
 use shardc_ir::files;
 use std::collections::BTreeSet;
@@ -87,8 +87,8 @@ impl Scan {
         for field in wire::walk(&bytes, 0..bytes.len()) {
             let field = field.map_err(|_| broken())?;
             match field.number {
-                1 => key = &bytes[field.body],
-                2 => value = &bytes[field.body],
+                entry::KEY => key = &bytes[field.body],
+                entry::VALUE => value = &bytes[field.body],
                 _ => {}
             }
         }

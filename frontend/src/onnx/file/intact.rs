@@ -7,6 +7,7 @@ use crate::onnx::file::tensor;
 use sha1::{Digest, Sha1};
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, Place};
 use shardc_ir::reason::Reason;
+use shardc_ir::types::to_hex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
@@ -71,5 +72,5 @@ fn sha1(file: &ModelFile, location: &str) -> Result<String, Reason> {
     let mut hash = Sha1::new();
     let mut data = File::open(path).map_err(|e| e.to_string())?;
     io::copy(&mut data, &mut hash).map_err(|e| e.to_string())?;
-    Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(to_hex(&hash.finalize()))
 }
