@@ -3,11 +3,15 @@
 use std::panic::resume_unwind;
 use std::thread::{self, Builder};
 
+/// The stack of the thread: as large as that of a program's first one, as models that the one takes
+/// the other has to take.
+const STACK: usize = 8 << 20;
+
 /// What both jobs give: the first in a thread of its own, where the system gives one, while the
 /// second runs in this one. A panic of a job is the caller's.
 pub fn both<A: Send, B>(first: &(impl Fn() -> A + Sync), second: impl FnOnce() -> B) -> (A, B) {
     thread::scope(|scope| {
-        let thread = Builder::new().name("beside".to_string()).spawn_scoped(scope, first);
+        let thread = Builder::new().name("beside".to_string()).stack_size(STACK).spawn_scoped(scope, first);
         let second = second();
         let first = thread.map_or_else(|_| first(), |thread| thread.join().unwrap_or_else(|why| resume_unwind(why)));
         (first, second)

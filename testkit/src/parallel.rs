@@ -2,7 +2,7 @@
 
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::thread;
+use std::thread::{self, Builder};
 
 /// What `job` gives for each number below `count`, in their order. A panic of a job is the
 /// caller's. There are two threads for each core, as a job may wait for ranks or for a process.
@@ -19,8 +19,11 @@ pub fn map<T: Send>(count: usize, job: impl Fn(usize) -> T + Sync) -> Vec<T> {
             done.push((number, job(number)));
         }
     };
+    // A panic is told with the name of the test, and folders may be named after it.
+    let name = thread::current().name().unwrap_or("parallel").to_string();
     let mut all: Vec<(usize, T)> = thread::scope(|scope| {
-        let threads: Vec<_> = (0..threads.min(count)).map(|_| scope.spawn(work)).collect();
+        let thread = || Builder::new().name(name.clone()).spawn_scoped(scope, work).expect("a thread starts");
+        let threads: Vec<_> = (0..threads.min(count)).map(|_| thread()).collect();
         threads.into_iter().flat_map(|thread| thread.join().unwrap_or_else(|why| resume_unwind(why))).collect()
     });
     all.sort_by_key(|(number, _)| *number);

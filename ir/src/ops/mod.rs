@@ -365,8 +365,8 @@ impl Op {
         self.is_rearrangement() || matches!(self, Op::Broadcast(_) | Op::Slice(_) | Op::Concat(_) | Op::Detach(_))
     }
 
-    /// Whether the largest, or smallest, of its results over some ranks is its result of the
-    /// largest of its operands.
+    /// Whether a reduction over ranks by `kind` gives the same before it and behind it. Sums pass
+    /// through more ops than this: [`linear_of`] knows them.
     pub fn keeps(&self, kind: ReduceKind) -> bool {
         self.moves() || matches!(self, Op::Reduce(op) if op.f.0 == kind)
     }
