@@ -21,7 +21,18 @@ pub fn both<A: Send, B>(first: &(impl Fn() -> A + Sync), second: impl FnOnce() -
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::hint::black_box;
     use std::panic::catch_unwind;
+
+    #[test]
+    fn the_thread_has_the_stack_of_a_first_one() {
+        // In the frame of this test it would be on the stack of the test.
+        #[inline(never)]
+        fn large() -> usize {
+            black_box(&[black_box(1u8); 4 << 20]).iter().map(|byte| usize::from(*byte)).sum()
+        }
+        assert_eq!(both(&large, || ()).0, 4 << 20);
+    }
 
     #[test]
     fn both_give_what_they_give() {
