@@ -42,6 +42,8 @@ mod train;
 mod validation;
 mod verify;
 
+pub use interrupt::MACHINE;
+
 use crate::report;
 use clap::{CommandFactory, Parser, Subcommand};
 use failure::Failure;
@@ -103,6 +105,7 @@ enum Command {
 pub fn main() -> ExitCode {
     shardc_launch::leash::hold();
     interrupt::end_without_memory();
+    interrupt::survive_large_files();
     match run(Cli::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

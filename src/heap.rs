@@ -4,13 +4,16 @@
 //! them, and a page of 4 KiB for every kilofloat costs a fifth of the machine's bandwidth.
 //!
 //! The two never mix, because a piece's size, which everybody who gives one back must know, says
-//! whose it is. Under a limit that leaves mimalloc no room to begin with, all comes from the
-//! system. Source: Leijen, Zorn and de Moura, Mimalloc: Free List Sharding in Action (2019).
+//! whose it is. Under a limit of addresses all comes from the system: mimalloc takes many more
+//! than it uses, for each thread anew. Source: Leijen, Zorn and de Moura, Mimalloc: Free List Sharding in Action (2019).
 #![allow(unsafe_code, reason = "an allocator cannot be written without")]
 
 use mimalloc::MiMalloc;
+use shardc::cli::MACHINE;
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicU8, Ordering};
+#[cfg(unix)]
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 /// Pieces of so many bytes are large.
 const LARGE: usize = 1 << 20;
@@ -24,22 +27,75 @@ const UNKNOWN: u8 = 0;
 const BY_MIMALLOC: u8 = 1;
 const BY_SYSTEM: u8 = 2;
 
+/// A process that may have fewer bytes of addresses has no room for mimalloc.
+const ROOM: u64 = 16 << 30;
+
 /// Whether pieces of `size` bytes are mimalloc's. The first question is asked by the one thread
 /// that a process begins with.
 fn is_by_mimalloc(size: usize) -> bool {
     if SMALL.load(Ordering::Relaxed) == UNKNOWN {
-        let layout = Layout::new::<u64>();
-        // SAFETY: the layout has a size, and what mimalloc has made is given back to it.
-        let has_room = unsafe {
-            let piece = MiMalloc.alloc(layout);
-            if !piece.is_null() {
-                MiMalloc.dealloc(piece, layout);
-            }
-            !piece.is_null()
-        };
+        let has_room = most_addresses().is_none_or(|most| most >= ROOM);
+        if !has_room {
+            share_addresses();
+        }
         SMALL.store(if has_room { BY_MIMALLOC } else { BY_SYSTEM }, Ordering::Relaxed);
     }
     size < LARGE && SMALL.load(Ordering::Relaxed) == BY_MIMALLOC
+}
+
+/// The bytes of addresses that the process may have at most, if that is limited.
+#[cfg(unix)]
+fn most_addresses() -> Option<u64> {
+    use rustix::process::{Resource, getrlimit};
+    getrlimit(Resource::As).current
+}
+
+#[cfg(not(unix))]
+fn most_addresses() -> Option<u64> {
+    None
+}
+
+/// All threads take pieces from one range of addresses.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn share_addresses() {
+    // SAFETY: it is called before the first piece is made. Without effect each thread takes 64 MiB
+    // of addresses, and fewer have room.
+    unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
+}
+
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+fn share_addresses() {}
+
+/// A small piece, or the end of the process: nobody goes on without one. Who can do without a large
+/// piece is told so.
+fn small_or_end(piece: *mut u8, size: usize) -> *mut u8 {
+    if piece.is_null() && size < LARGE {
+        end(size);
+    }
+    piece
+}
+
+/// Ends the process with words, for which no memory is needed. One thread says them.
+#[cfg(unix)]
+fn end(size: usize) -> ! {
+    use std::os::fd::FromRawFd;
+    static ENDS: AtomicBool = AtomicBool::new(false);
+    while ENDS.swap(true, Ordering::Relaxed) {
+        std::hint::spin_loop();
+    }
+    // SAFETY: standard error stays open, as the file is not closed.
+    let mut words = std::mem::ManuallyDrop::new(unsafe { std::fs::File::from_raw_fd(2) });
+    // Who cannot be told is not told.
+    let _ = writeln!(
+        words,
+        "error: there is no memory for {size} more bytes\n  = help: allow the process more, or give it less to do"
+    );
+    signal_hook::low_level::exit(MACHINE)
+}
+
+#[cfg(not(unix))]
+fn end(_size: usize) -> ! {
+    std::process::abort()
 }
 
 /// Whose a piece of `size` bytes is.
@@ -73,12 +129,14 @@ fn on_huge_pages(piece: *mut u8, _size: usize) -> *mut u8 {
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller keeps the contract of this function, which is the same.
-        on_huge_pages(unsafe { owner(layout.size()).alloc(layout) }, layout.size())
+        let piece = unsafe { owner(layout.size()).alloc(layout) };
+        on_huge_pages(small_or_end(piece, layout.size()), layout.size())
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as in `alloc`.
-        on_huge_pages(unsafe { owner(layout.size()).alloc_zeroed(layout) }, layout.size())
+        let piece = unsafe { owner(layout.size()).alloc_zeroed(layout) };
+        on_huge_pages(small_or_end(piece, layout.size()), layout.size())
     }
 
     unsafe fn dealloc(&self, piece: *mut u8, layout: Layout) {
@@ -90,7 +148,7 @@ unsafe impl GlobalAlloc for Heap {
         if is_by_mimalloc(layout.size()) == is_by_mimalloc(size) {
             // SAFETY: the piece has this layout, so this allocator has made it, and the new size is
             // its own too.
-            return unsafe { owner(size).realloc(piece, layout, size) };
+            return small_or_end(unsafe { owner(size).realloc(piece, layout, size) }, size);
         }
         // SAFETY: the caller promises that `size` is not zero and, rounded up to the alignment, no
         // more than `isize::MAX`. The new piece is another one than the old, both have the bytes

@@ -104,9 +104,8 @@ pub fn write_folder<E>(
         if is_named(left_over, "old") && !to.exists() {
             let _ = fs::rename(left_over, to);
         } else {
-            let kept = is_named(left_over, "old").then_some(to);
             // A folder that cannot be cleared away is in nobody's way.
-            let _ = dissolve(left_over, own, kept);
+            let _ = dissolve(left_over, own, Some(to));
         }
     });
     let ((), new) = beside.claim("new", |path| fs::create_dir(path)).map_err(&failed)?;
@@ -186,6 +185,9 @@ impl Beside {
         if !to.exists() {
             return fs::rename(new, to);
         }
+        if exchange(new, to).is_ok() {
+            return dissolve(new, own, Some(to));
+        }
         // An empty folder may be replaced.
         let ((), old) = self.claim("old", |path| fs::create_dir(path))?;
         fs::rename(to, &old)?;
@@ -195,6 +197,18 @@ impl Beside {
         }
         dissolve(&old, own, Some(to))
     }
+}
+
+/// Exchanges the names of two folders at once, where the system can.
+#[cfg(target_os = "linux")]
+fn exchange(a: &Path, b: &Path) -> io::Result<()> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    Ok(renameat_with(CWD, a, CWD, b, RenameFlags::EXCHANGE)?)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn exchange(_a: &Path, _b: &Path) -> io::Result<()> {
+    Err(ErrorKind::Unsupported.into())
 }
 
 /// Whether a left-over is one of that kind.

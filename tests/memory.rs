@@ -27,23 +27,36 @@ const REST: u64 = 64 << 20;
 /// What AdamW holds for each weight: itself, its gradient and two moments.
 const HELD: u64 = 4 * WEIGHT + REST;
 
-/// Makes a model of one large weight in `here`, with two samples and a spec for each learning rate.
+/// Makes a model of one large weight in `here`, and one whose head is tied to its embedding, with
+/// two samples and a spec for each learning rate.
 fn job(here: &Path) {
     let write = |name: &str, bytes: &[u8]| fs::write(here.join(name), bytes).expect("a file can be written");
+    // 2^-7 and 2^-6, for one.
+    let elements = [0, 0, 0, 0x3c, 0, 0, 0x80, 0x3c].repeat((WEIGHT / 8) as usize);
     let mut m = model(20);
     input(&mut m, "x", DataType::Float, &[-1, SHAPE[0]]);
-    // 2^-7, for one.
-    initializer(&mut m, raw("w", DataType::Float, &SHAPE, [0, 0, 0, 0x3c].repeat((WEIGHT / 4) as usize)));
+    initializer(&mut m, raw("w", DataType::Float, &SHAPE, elements.clone()));
     node(&mut m, "MatMul", "x w", "y", vec![]);
     output(&mut m, "y");
     write("model.onnx", &m.encode_to_vec());
+    let mut m = model(20);
+    input(&mut m, "token", DataType::Int64, &[-1]);
+    initializer(&mut m, raw("table", DataType::Float, &[SHAPE[1], SHAPE[0]], elements));
+    node(&mut m, "Gather", "table token", "row", vec![]);
+    node(&mut m, "Transpose", "table", "w", vec![]);
+    node(&mut m, "MatMul", "row w", "y", vec![]);
+    output(&mut m, "y");
+    write("tied.onnx", &m.encode_to_vec());
     for rate in ["1e-3", "1e30"] {
         let spec = format!("batch 2\nloss mse prediction=y labels=t\noptimizer adamw lr={rate}\n");
         write(&format!("{rate}.shard"), spec.as_bytes());
     }
     let array = |columns: i64| Tensor::from_f32(&[2, columns as u64], &vec![0.5; 2 * columns as usize]);
-    let arrays = BTreeMap::from([("x".to_string(), array(SHAPE[0])), ("t".to_string(), array(SHAPE[1]))]);
-    write("data.npz", &npz_bytes(&arrays).expect("arrays"));
+    let tokens = Tensor::from_i64(&[2], &[3, 3]);
+    for (name, input, values) in [("data.npz", "x", array(SHAPE[0])), ("tokens.npz", "token", tokens)] {
+        let arrays = BTreeMap::from([(input.to_string(), values), ("t".to_string(), array(SHAPE[1]))]);
+        write(name, &npz_bytes(&arrays).expect("arrays"));
+    }
 }
 
 /// One test, as the memory that this process had counts for those that it starts.
@@ -54,6 +67,7 @@ fn weights_are_held_as_often_as_the_optimizer_needs_them() {
     for (arguments, code, most) in [
         ("compile model.onnx --spec 1e-3.shard -o plan", 0, 4 * WEIGHT),
         ("train model.onnx --spec 1e-3.shard --data data.npz --steps 3 --export trained.onnx", 0, HELD),
+        ("train tied.onnx --spec 1e-3.shard --data tokens.npz --steps 3 --export trained.onnx", 0, HELD),
         // The first value that is not finite is looked for.
         ("train model.onnx --spec 1e30.shard --data data.npz --steps 6", 1, HELD),
     ] {

@@ -6,10 +6,10 @@
 use crate::Cuda;
 use crate::function::{Function, THREADS};
 use crate::gather::local_row;
-use crate::generated::{Accesses, Generated};
+use crate::generated::{Accesses, Generated, Memory, Parameter};
 use crate::text::{conversion, digit_times, number, over, register, row_major, to_register};
 use shardc_ir::dtype::DType;
-use shardc_ir::kernel::{Form, Gather, Implements, ScatterAdd};
+use shardc_ir::kernel::{Form, Gather, Implements, ONTO, ScatterAdd};
 use shardc_ir::reason::Reason;
 
 /// Rows of a block, one for each warp.
@@ -34,15 +34,31 @@ fn columns(rows: u64, inner: u64) -> u64 {
 }
 
 impl Implements<ScatterAdd> for Cuda {
-    fn ready(&self, scatter: &ScatterAdd, _in_place: &[Option<usize>]) -> Result<Generated, Reason> {
+    fn ready(&self, scatter: &ScatterAdd, in_place: &[Option<usize>]) -> Result<Generated, Reason> {
         let signature = scatter.signature(&self.mesh)?;
         let [indices, source, tables] = [signature.reads[0].elements, signature.reads[1].elements, signature.writes[0].elements];
-        let gather = &scatter.0;
+        let gather = &scatter.gather;
         let Gather { dtype, batch, outer, rows, inner, count, .. } = *gather;
         let mut function = Function::new("scatter_add");
         function.reads("index", 0, DType::I64, indices, Accesses::over(&[(indices, 1)]));
         function.reads("x", 1, dtype, source, Accesses::chosen(&[(source, 1)]));
-        function.writes("table", 0, dtype, tables, true, Accesses::over(&[(tables, 1)]));
+        let base = match in_place.get(ONTO) {
+            Some(Some(_)) => Some("table"),
+            _ if scatter.onto => Some("onto"),
+            _ => None,
+        };
+        if base == Some("onto") {
+            function.reads("onto", ONTO, dtype, tables, Accesses::over(&[(tables, 1)]));
+        }
+        let table = Parameter {
+            name: "table".into(),
+            memory: Memory::Write(0),
+            bytes: tables * dtype.bytes(),
+            is_read: base == Some("table"),
+            is_written: true,
+            whole: true,
+        };
+        function.takes(table, dtype, vec![Accesses { is_write: true, ..Accesses::over(&[(tables, 1)]) }]);
         function.may_fail();
         let offset = number(&gather.origin.offset, &mut function.numbers);
         let columns = columns(batch * outer * rows, inner);
@@ -67,6 +83,17 @@ impl Implements<ScatterAdd> for Cuda {
                 over(across * high)
             ),
             format!("{kind} sum[{columns}] = {{}};"),
+        ]);
+        let element = row_major("block", &[("top + warp", rows), ("first + c * 32", inner)]);
+        if let Some(base) = base {
+            text.lines([
+                "#pragma unroll".to_owned(),
+                format!("for (int c = 0; c < {columns}; c++) {{"),
+                format!("if (top + warp < {rows} && first + c * 32 < {inner}) sum[c] = {load}({base}[{element}]);"),
+                "}".to_owned(),
+            ]);
+        }
+        text.lines([
             format!("for (u64 from = 0; from < {count}; from += {window}) {{"),
             "u32 own = 0;".to_owned(),
             "#pragma unroll 4".to_owned(),
@@ -106,11 +133,7 @@ impl Implements<ScatterAdd> for Cuda {
             format!("if (top + warp >= {rows}) return;"),
             "#pragma unroll".to_owned(),
             format!("for (int c = 0; c < {columns}; c++) {{"),
-            format!(
-                "if (first + c * 32 < {inner}) table[{}] = {}(sum[c]);",
-                row_major("block", &[("top + warp", rows), ("first + c * 32", inner)]),
-                conversion(dtype)
-            ),
+            format!("if (first + c * 32 < {inner}) table[{element}] = {}(sum[c]);", conversion(dtype)),
             "}".to_owned(),
             "}".to_owned(),
         ]);

@@ -30,7 +30,7 @@ pub use contract::{Contract, ContractDim};
 pub use conv::{Conv, ConvResult};
 pub use fill::Fill;
 pub use form::{Form, Position};
-pub use gather::{Gather, ScatterAdd};
+pub use gather::{Gather, ONTO, ScatterAdd};
 pub use map::{Map, MapInput};
 pub use max_pool::{MaxPool, MaxPoolGrad};
 pub use random::Random;

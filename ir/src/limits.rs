@@ -7,8 +7,8 @@ pub const MAX_AXES: usize = 32;
 /// Ranks of a mesh: the product of its axes.
 pub const MAX_RANKS: u64 = 1 << 16;
 
-/// Micro-batches of a step.
-pub const MAX_MICROBATCHES: u64 = 1 << 20;
+/// Micro-batches of a step. Compiling takes time for each.
+pub const MAX_MICROBATCHES: u64 = 1 << 13;
 
 /// Elements of a tensor.
 pub const MAX_ELEMENTS: u64 = 1 << 48;

@@ -4,6 +4,7 @@
 pub mod bundled;
 pub mod fused;
 pub mod graph;
+pub mod onto;
 mod strides;
 
 use crate::dtype::DType;

@@ -20,7 +20,7 @@ use std::io::{self, BufReader};
 use std::path::Path;
 
 const MAGIC: &[u8; 8] = b"SHARDCPL";
-const VERSION: u32 = 8;
+const VERSION: u32 = 9;
 const HASH_BYTES: usize = 32;
 const HEADER_BYTES: usize = MAGIC.len() + 4 + 8 + HASH_BYTES;
 

@@ -71,7 +71,7 @@ fn row(kernel: &Kernel) -> u64 {
         Kernel::AttentionGrad(grad) => grad.0.kv_len,
         Kernel::Conv(conv) => conv.inputs.min(conv.outputs),
         Kernel::Gather(gather) => gather.inner,
-        Kernel::ScatterAdd(scatter) => scatter.0.inner,
+        Kernel::ScatterAdd(scatter) => scatter.gather.inner,
         _ => 1,
     }
 }

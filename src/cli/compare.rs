@@ -73,6 +73,18 @@ fn unit(programs: &PlanSet) -> Option<f64> {
     rounds.max_by(f64::total_cmp)
 }
 
+/// The arrays of a batch in the order in which `to` takes them; `of` gives the one that they have,
+/// which for a pipeline is that of its positions.
+fn reordered(batch: &Arc<Vec<Tensor>>, of: &PlanSet, to: &PlanSet) -> Arc<Vec<Tensor>> {
+    let names = |programs: &PlanSet| programs.inputs().into_iter().map(|(_, input)| input.name.clone()).collect::<Vec<_>>();
+    let (from, to) = (names(of), names(to));
+    if from == to {
+        return batch.clone();
+    }
+    let place = |name: &String| from.iter().position(|own| own == name);
+    Arc::new(to.iter().filter_map(|name| batch.get(place(name)?).cloned()).collect())
+}
+
 /// Runs a batch on both, which are in the same state, and compares what they have then: loss and
 /// norm, then a row for each gradient, then one for each state variable.
 ///
@@ -82,10 +94,11 @@ pub fn step(plan: &mut Executor, reference: &mut Executor, batch: &Arc<Vec<Tenso
     let tolerances = Tolerances::of(plan.programs());
     let names: Vec<String> = reference.programs().states().into_iter().map(|(_, state)| state.name.clone()).collect();
     let before = names.iter().map(|name| reference.get_state(name)).collect::<Result<Vec<Tensor>, _>>()?;
+    let alone = reordered(batch, plan.programs(), reference.programs());
     let mut results = vec![];
-    for executor in [&mut *plan, &mut *reference] {
+    for (executor, batch) in [(&mut *plan, batch.clone()), (&mut *reference, alone)] {
         executor.set_next_step(0);
-        results.push(executor.step(batch.clone())?);
+        results.push(executor.step(batch)?);
     }
     let mut rows: Vec<Row> = [("loss", "loss"), ("gradient norm", "grad_norm")]
         .map(|(what, output)| number(what, output, &results[0], &results[1], tolerances.numbers))

@@ -1,6 +1,6 @@
 //! Early ends of a process. Of Ctrl-C and the signal that asks a process to end, the first asks the
 //! work to end after the current step, the second ends the process. If memory lacks, the process
-//! ends with words.
+//! ends with words; a file that may not grow is an error like any other.
 
 use super::failure::Failure;
 use super::foot;
@@ -81,7 +81,7 @@ fn on_signals(handler: impl Fn(i32) + Send + 'static) -> Result<(), Reason> {
 }
 
 /// The exit code of a failure of the machine.
-const MACHINE: i32 = 3;
+pub const MACHINE: i32 = 3;
 
 /// If memory lacks, the allocator says how much, and aborts: from now on that ends as a failure of
 /// the machine does.
@@ -90,3 +90,13 @@ pub fn end_without_memory() {
     // Without it only the exit code would be another.
     let _ = flag::register_conditional_shutdown(SIGABRT, MACHINE, always);
 }
+
+/// A write beyond the largest size that a file may have fails from now on, and ends nothing.
+#[cfg(unix)]
+pub fn survive_large_files() {
+    // Without it a process under such a limit ends without words.
+    let _ = flag::register(signal_hook::consts::SIGXFSZ, Arc::new(AtomicBool::new(false)));
+}
+
+#[cfg(not(unix))]
+pub fn survive_large_files() {}

@@ -30,10 +30,10 @@ pub fn json(report: &impl Serialize) -> Result<String, Failure> {
     Ok(json.map_err(|e| Failure::Machine(format!("cannot write JSON: {e}")))? + "\n")
 }
 
-/// Writes a result to a file, or to standard output.
+/// Writes a result to a file, whole or not at all, or to standard output.
 pub fn write(text: &str, file: Option<&Path>) -> Result<(), Failure> {
     match file {
-        Some(path) => fs::write(path, text).map_err(|e| Failure::io(format!("cannot write `{}`", path.display()), &e)),
+        Some(path) => write_whole(path, text.as_bytes()),
         None => print(text),
     }
 }

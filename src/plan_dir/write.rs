@@ -64,7 +64,7 @@ pub fn write(to: &Path, compiled: &Compiled, model: &Path, spec: &Spec, weights:
         if weights {
             let path = folder.join(WEIGHTS);
             let types = compiled.weights.iter().map(|(name, weight)| (name.as_str(), &weight.ty)).collect();
-            save_safetensors(&path, &types, |name| compiled.weights[name].load().map(Tensor::from))?;
+            save_safetensors(&path, &types, |name| compiled.weights[name].load().map(Tensor::from), failed)?;
             manifest.files.insert(WEIGHTS.to_string(), hash_file(&path).map_err(failed)?);
         }
         let json = serde_json::to_vec_pretty(&manifest);

@@ -283,7 +283,7 @@ impl<'p> Rank<'p> {
         let (operands, before) = (fetch(&reads, &read_types)?, fetch(&writes, &write_types)?);
         match &step.kernel {
             Kernel::Gather(g) => indices_in_range(g, &operands[1])?,
-            Kernel::ScatterAdd(ScatterAdd(g)) => indices_in_range(g, &operands[0])?,
+            Kernel::ScatterAdd(ScatterAdd { gather, .. }) => indices_in_range(gather, &operands[0])?,
             _ => {}
         }
         self.coordinates.last_mut().map(|t| *t = time).ok_or("no time")?;

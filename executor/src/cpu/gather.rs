@@ -6,7 +6,7 @@ use crate::cpu::reduce::combine;
 use crate::cpu::threads::Threads;
 use crate::cpu::tiles::{self, Steps};
 use crate::cpu::{Arguments, Cpu, Launch};
-use shardc_ir::kernel::{Gather, Implements, ScatterAdd};
+use shardc_ir::kernel::{Gather, Implements, ONTO, ScatterAdd};
 use shardc_ir::reason;
 use shardc_ir::reason::Reason;
 use shardc_ir::reduce_kind::ReduceKind;
@@ -26,24 +26,65 @@ impl Launch for Gather {
     }
 }
 
+/// What the sums of a scatter begin with.
+#[derive(Debug, Clone, Copy)]
+enum Begin {
+    Zeros,
+    Table,
+    /// The table is where the result will be.
+    InPlace,
+}
+
+#[derive(Debug)]
+struct Scatter {
+    gather: Gather,
+    begin: Begin,
+}
+
 impl Implements<ScatterAdd> for Cpu {
-    fn ready(&self, scatter: &ScatterAdd, _in_place: &[Option<usize>]) -> Result<Self::Ready, Reason> {
-        Ok(Box::new(scatter.clone()))
+    fn ready(&self, scatter: &ScatterAdd, in_place: &[Option<usize>]) -> Result<Self::Ready, Reason> {
+        let begin = match in_place.get(ONTO) {
+            Some(Some(_)) => Begin::InPlace,
+            _ if scatter.onto => Begin::Table,
+            _ => Begin::Zeros,
+        };
+        Ok(Box::new(Scatter { gather: scatter.gather.clone(), begin }))
     }
 }
 
-impl Launch for ScatterAdd {
+impl Launch for Scatter {
     /// An index outside the whole table is an error.
     fn launch(&self, Arguments { reads, mut writes, coordinates, threads }: Arguments<'_>) -> Result<(), Reason> {
-        let rows = local_rows(&self.0, reads[0], coordinates)?;
+        let rows = local_rows(&self.gather, reads[0], coordinates)?;
         match writes.remove(0) {
-            SliceMut::F64(out) => scatter_rows(&self.0, reads[1], &rows, out, threads),
-            SliceMut::F32(out) => scatter_rows(&self.0, reads[1], &rows, out, threads),
-            SliceMut::I64(out) => scatter_rows(&self.0, reads[1], &rows, out, threads),
+            SliceMut::F64(out) => self.run(reads, &rows, out, threads),
+            SliceMut::F32(out) => self.run(reads, &rows, out, threads),
+            SliceMut::I64(out) => self.run(reads, &rows, out, threads),
             // 16-bit floats are widened before.
             SliceMut::BF16(_) | SliceMut::F16(_) | SliceMut::Bool(_) => {}
         }
         Ok(())
+    }
+}
+
+/// Elements that a thread puts in place at a time.
+const PART: usize = 1 << 16;
+
+impl Scatter {
+    fn run<T: Number>(&self, reads: &[Slice<'_>], rows: &[Option<usize>], out: &mut [T], threads: Threads) {
+        let Gather { batch, outer, rows: height, inner, .. } = self.gather;
+        let tables = &mut out[..(batch * outer * height * inner) as usize];
+        let work = tables.len() / 8;
+        match self.begin {
+            Begin::InPlace => {}
+            Begin::Zeros => threads.for_each(work, tables.chunks_mut(PART).collect(), |part| part.fill(T::ZERO)),
+            Begin::Table => {
+                let from = T::of(reads[ONTO]).unwrap_or_default();
+                let parts = tables.chunks_mut(PART).zip(from.chunks(PART));
+                threads.for_each(work, parts.collect(), |(part, from)| part.copy_from_slice(&from[..part.len()]));
+            }
+        }
+        scatter_rows(&self.gather, reads[1], rows, tables, threads);
     }
 }
 
@@ -98,7 +139,6 @@ fn scatter_rows<T: Number>(gather: &Gather, source: Slice<'_>, rows: &[Option<us
     let (Some(source), inner) = (T::of(source), gather.inner as usize) else { return };
     let (count, outer, height) = (gather.count as usize, gather.outer as usize, gather.rows as usize);
     let blocks = gather.batch as usize * outer;
-    tables[..blocks * height * inner].fill(T::ZERO);
     // Threads own columns, so that each element is summed in index order by one of them.
     let work = blocks * count * inner;
     let width = inner.div_ceil(threads.parts(work)).next_multiple_of(16);

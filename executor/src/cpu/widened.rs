@@ -11,13 +11,18 @@ use shardc_ir::reason::Reason;
 
 /// The kernel over f32.
 #[derive(Debug)]
-struct Widened(Box<dyn Launch>);
+struct Widened {
+    wide: Box<dyn Launch>,
+    /// For each operand that it reads, which it writes in the same memory.
+    in_place: Vec<Option<usize>>,
+}
 
 /// Makes a kernel ready that has 16-bit operands and no way of its own to compute with them; `None`
 /// for others.
 pub fn prepare(kernel: &Kernel, in_place: &[Option<usize>]) -> Option<Result<Box<dyn Launch>, Reason>> {
     let wide = wide(kernel)?;
-    Some(wide.ready(&Cpu, in_place).map(|launch| Box::new(Widened(launch)) as Box<dyn Launch>))
+    let widened = |wide| Box::new(Widened { wide, in_place: in_place.to_vec() }) as Box<dyn Launch>;
+    Some(wide.ready(&Cpu, in_place).map(widened))
 }
 
 /// The same kernel over f32.
@@ -34,7 +39,7 @@ fn wide(kernel: &Kernel) -> Option<Kernel> {
         Kernel::Conv(form) => &mut form.dtype,
         Kernel::MaxPool(form) => &mut form.dtype,
         Kernel::MaxPoolGrad(form) => &mut form.0.dtype,
-        Kernel::ScatterAdd(form) => &mut form.0.dtype,
+        Kernel::ScatterAdd(form) => &mut form.gather.dtype,
         _ => return None,
     };
     let is_half = dtype.is_half();
@@ -61,8 +66,16 @@ impl Launch for Widened {
         let inputs: Vec<Option<Scratch>> = reads.iter().map(widened).collect();
         let read = reads.iter().zip(&inputs).map(|(read, wide)| wide.as_ref().map_or(*read, |wide| Slice::F32(wide.elements())));
         let reads: Vec<Slice<'_>> = read.collect();
-        let mut results: Vec<Option<Scratch>> =
-            writes.iter().map(|write| is_half_mut(write).then(|| Scratch::new::<f32>(write.len()))).collect();
+        let result = |(at, write): (usize, &SliceMut<'_>)| {
+            is_half_mut(write).then(|| {
+                let mut wide = Scratch::new::<f32>(write.len());
+                if self.in_place.contains(&Some(at)) {
+                    widen(write.as_slice(), wide.elements_mut(), threads);
+                }
+                wide
+            })
+        };
+        let mut results: Vec<Option<Scratch>> = writes.iter().enumerate().map(result).collect();
         let mut halves = vec![];
         let targets = writes.into_iter().zip(&mut results).map(|(write, result)| match result {
             Some(wide) => {
@@ -72,7 +85,7 @@ impl Launch for Widened {
             None => write,
         });
         let targets = targets.collect();
-        self.0.launch(Arguments { reads: &reads, writes: targets, coordinates, threads })?;
+        self.wide.launch(Arguments { reads: &reads, writes: targets, coordinates, threads })?;
         for (half, wide) in halves.into_iter().zip(results.iter().flatten()) {
             narrow(wide.elements(), half, threads);
         }

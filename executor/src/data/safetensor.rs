@@ -126,12 +126,13 @@ pub fn write_safetensors(arrays: &BTreeMap<String, Tensor>) -> Result<Vec<u8>, D
 /// gives one after another.
 ///
 /// # Errors
-/// The first of `load`, or of the file.
-pub fn save_safetensors(
+/// The first of `load`, or what `unwritten` makes of what the machine says.
+pub fn save_safetensors<E: From<Diagnostic>>(
     path: &Path,
     types: &BTreeMap<&str, &Type>,
     load: impl Fn(&str) -> Result<Tensor, Diagnostic>,
-) -> Result<(), Diagnostic> {
+    unwritten: impl Fn(io::Error) -> E,
+) -> Result<(), E> {
     let failed = RefCell::new(None);
     let load = |name: &str| match load(name) {
         Ok(tensor) => tensor.bytes,
@@ -144,10 +145,11 @@ pub fn save_safetensors(
         let bytes = (ty.elements() * ty.dtype.bytes()) as usize;
         (*name, Lazy { name, dtype: dtype(ty.dtype), shape: sizes(&ty.shape), bytes, load: &load })
     });
-    let written = safetensors::serialize_to_file(views, None, path).map_err(cannot);
-    match failed.take() {
-        Some(error) => Err(error),
-        None => written,
+    let written = safetensors::serialize_to_file(views, None, path);
+    match (failed.take(), written) {
+        (Some(error), _) => Err(error.into()),
+        (None, Err(SafeTensorError::IoError(error))) => Err(unwritten(error)),
+        (None, written) => Ok(written.map_err(cannot)?),
     }
 }
 

@@ -52,16 +52,27 @@ pub(crate) fn with_threads<R>(threads: Threads, f: impl FnOnce() -> R) -> R {
 
 /// Runs a kernel over `reads`, and gives its results; NaN fills what it does not write.
 pub(crate) fn launch(kernel: &Kernel, reads: &[Vec<f64>], coordinates: &[u64], threads: Threads) -> Vec<Vec<f64>> {
+    launch_over(kernel, reads, &vec![None; reads.len()], coordinates, threads)
+}
+
+/// The same, where `in_place` says for each read which write is in its memory.
+fn launch_over(
+    kernel: &Kernel,
+    reads: &[Vec<f64>],
+    in_place: &[Option<usize>],
+    coordinates: &[u64],
+    threads: Threads,
+) -> Vec<Vec<f64>> {
     let signature = kernel.signature(&mesh()).expect("a good kernel");
-    let prepared = prepare(kernel, &vec![None; reads.len()]).expect("a good kernel");
+    let prepared = prepare(kernel, in_place).expect("a good kernel");
     let words: Vec<Vec<u64>> =
         signature.reads.iter().zip(reads).map(|(operand, values)| aligned(&bytes(operand.dtype, values))).collect();
     let slices: Vec<Slice<'_>> = signature
         .reads
         .iter()
-        .zip(&words)
-        .map(|(operand, words)| {
-            let bytes = (operand.elements * operand.dtype.bytes()) as usize;
+        .zip(words.iter().zip(in_place))
+        .map(|(operand, (words, place))| {
+            let bytes = if place.is_some() { 0 } else { (operand.elements * operand.dtype.bytes()) as usize };
             Slice::from_bytes(operand.dtype, &bytemuck::cast_slice(words)[..bytes]).unwrap()
         })
         .collect();
@@ -70,6 +81,9 @@ pub(crate) fn launch(kernel: &Kernel, reads: &[Vec<f64>], coordinates: &[u64], t
         .iter()
         .map(|operand| vec![u64::MAX; (operand.elements * operand.dtype.bytes()).div_ceil(8) as usize])
         .collect();
+    for (read, write) in in_place.iter().enumerate().filter_map(|(read, write)| Some((read, (*write)?))) {
+        results[write].clone_from(&words[read]);
+    }
     let writes: Vec<SliceMut<'_>> = signature
         .writes
         .iter()
@@ -107,6 +121,27 @@ pub(crate) fn check(kernel: &Kernel, reads: &[Vec<f64>], tolerance: f64) {
     }
 }
 
+/// Runs a kernel with each operand in the place of each result that may be there, and says how
+/// often.
+fn check_in_place(kernel: &Kernel, reads: &[Vec<f64>]) -> usize {
+    let signature = kernel.signature(&mesh()).unwrap();
+    let apart = launch(kernel, reads, &COORDINATES, Threads(1));
+    let mut count = 0;
+    for (read, operand) in signature.reads.iter().enumerate() {
+        for (write, _) in signature.writes.iter().enumerate().filter(|(_, result)| *result == operand) {
+            if kernel.in_place(read, write) {
+                let place = |at: usize| (at == read).then_some(write);
+                let in_place: Vec<Option<usize>> = (0..reads.len()).map(place).collect();
+                let over = launch_over(kernel, reads, &in_place, &COORDINATES, Threads(1));
+                let bits = |all: &[Vec<f64>]| all.iter().flatten().map(|v| v.to_bits()).collect::<Vec<_>>();
+                assert_eq!(bits(&over), bits(&apart), "operand {read} in the place of result {write}\n{kernel:?}");
+                count += 1;
+            }
+        }
+    }
+    count
+}
+
 /// A run on one thread.
 pub(crate) fn run<'a>(reads: &'a [Slice<'a>], writes: Vec<SliceMut<'a>>) -> Arguments<'a> {
     Arguments { reads, writes, coordinates: &COORDINATES, threads: Threads(1) }
@@ -125,6 +160,25 @@ fn random_instances_of_every_form() {
     });
     let empty = counts.iter().filter(|count| **count == 0).count();
     assert_eq!(empty, 1, "forms without random instances");
+}
+
+/// A kernel gives the same bits over an operand as beside it, also where it computes in f32 what is
+/// stored in 16 bits.
+#[test]
+fn results_in_the_place_of_operands() {
+    let counts = parallel::map(reference::INSTANCES.len(), |form| {
+        let mut count = 0;
+        reference::INSTANCES[form](&mut |kernel, reads, _| {
+            count += check_in_place(kernel, reads);
+            if let Kernel::ScatterAdd(scatter) = kernel {
+                let gather = Gather { dtype: DType::BF16, ..scatter.gather.clone() };
+                count += check_in_place(&Kernel::ScatterAdd(ScatterAdd { gather, ..*scatter }), reads);
+            }
+        });
+        count
+    });
+    let forms = counts.iter().filter(|count| **count > 0).count();
+    assert!(forms >= 3, "{counts:?}: maps, bundles and scatters work in place");
 }
 
 #[test]
@@ -253,7 +307,8 @@ fn threads_change_nothing() {
             dst_strides: vec![800, 1],
         }),
         Kernel::Gather(gather.clone()),
-        Kernel::ScatterAdd(ScatterAdd(gather)),
+        Kernel::ScatterAdd(ScatterAdd { gather: gather.clone(), onto: false }),
+        Kernel::ScatterAdd(ScatterAdd { gather, onto: true }),
         random::drawn(&mut draw, vec![7, 301, 66]),
         random::drawn(&mut draw, vec![400_001]),
     ];

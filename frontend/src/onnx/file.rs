@@ -9,6 +9,7 @@ pub(in crate::onnx) mod metadata;
 pub(in crate::onnx) mod model_file;
 pub(in crate::onnx) mod namesakes;
 pub(in crate::onnx) mod node;
+pub(in crate::onnx) mod numbers;
 pub(in crate::onnx) mod order;
 pub(in crate::onnx) mod record;
 pub(in crate::onnx) mod schema;

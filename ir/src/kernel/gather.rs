@@ -33,9 +33,18 @@ pub struct Gather {
 }
 
 /// The transpose of a gather, in index order: `indices[batch, count], src[batch, outer, count,
-/// inner] -> table[batch, outer, rows, inner]`, which is zeroed first.
+/// inner] -> table[batch, outer, rows, inner]`. Sums begin with 0, or with the elements of a table
+/// that is the third operand.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ScatterAdd(pub Gather);
+pub struct ScatterAdd {
+    /// The gather whose transpose it is.
+    pub gather: Gather,
+    /// Whether it adds to a table, which the result may be written over.
+    pub onto: bool,
+}
+
+/// The operand of a [`ScatterAdd`] that it adds to.
+pub const ONTO: usize = 2;
 
 impl Gather {
     /// Elements of the tables, of the indices and of the rows that they name.
@@ -94,20 +103,24 @@ impl Form for ScatterAdd {
     }
 
     fn signature(&self, mesh: &Mesh) -> Result<Signature, Reason> {
-        let [tables, indices, rows] = self.0.elements(mesh)?;
-        if self.0.dtype != DType::I64 {
-            float(self.0.dtype)?;
+        let [tables, indices, rows] = self.gather.elements(mesh)?;
+        let dtype = self.gather.dtype;
+        if dtype != DType::I64 {
+            float(dtype)?;
         }
-        Ok(Signature::default().reads(DType::I64, indices).reads(self.0.dtype, rows).writes(self.0.dtype, tables))
+        let reads = Signature::default().reads(DType::I64, indices).reads(dtype, rows);
+        let reads = if self.onto { reads.reads(dtype, tables) } else { reads };
+        Ok(reads.writes(dtype, tables))
     }
 
-    fn in_place(&self, _read: usize, _write: usize) -> bool {
-        false
+    fn in_place(&self, read: usize, _write: usize) -> bool {
+        read == ONTO
     }
 
     /// An addition for each element of a row.
     fn flops(&self) -> u64 {
-        counted([self.0.batch, self.0.outer, self.0.count, self.0.inner])
+        let Gather { batch, outer, count, inner, .. } = self.gather;
+        counted([batch, outer, count, inner])
     }
 
     fn numbers_mut(&mut self) -> Vec<&mut f64> {
@@ -115,7 +128,7 @@ impl Form for ScatterAdd {
     }
 
     fn sizes_mut(&mut self) -> Vec<&mut u64> {
-        self.0.sizes_mut()
+        self.gather.sizes_mut()
     }
 
     fn strides_mut(&mut self) -> Vec<&mut i64> {
@@ -123,11 +136,11 @@ impl Form for ScatterAdd {
     }
 
     fn positions_mut(&mut self) -> Vec<Position<'_>> {
-        self.0.positions_mut()
+        self.gather.positions_mut()
     }
 
     fn everyday() -> Vec<(String, Self)> {
-        let of = |(_, gather)| ("scatter add 768x128".to_string(), ScatterAdd(gather));
+        let of = |(_, gather)| ("scatter add 768x128".to_string(), ScatterAdd { gather, onto: false });
         Gather::everyday().into_iter().map(of).collect()
     }
 }

@@ -7,7 +7,7 @@
 
 use super::graph::LoweredGraph;
 use super::strides::{broadcast_strides, index_dim, restride};
-use super::{Elementwise, Lowered};
+use super::{Elementwise, Lowered, onto};
 use crate::dtype::DType;
 use crate::graph::{NodeId, ValueId};
 use crate::kernel::signature::row_major;
@@ -102,6 +102,9 @@ impl Space {
 /// The kernel of the elementwise or reducing node `end` with the nodes that `inside` names computed
 /// in it, and those inside them; `None` where that is no kernel.
 pub fn fuse(lowered: &LoweredGraph<'_>, end: NodeId, inside: &dyn Fn(NodeId) -> bool) -> Option<Fused> {
+    if let Some(scatter) = onto::scatter(lowered, end, inside) {
+        return Some(scatter);
+    }
     let space = Space::of(lowered, end)?;
     let node = lowered.graph.node(end);
     let strides = row_major(&space.shape);

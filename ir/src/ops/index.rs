@@ -180,7 +180,7 @@ impl Rules for ScatterAdd {
     fn lower(&self, cx: &LowerContext<'_>) -> Lowered {
         let origin = cx.result_origin(0, self.axis);
         let kernel = self.gather().kernel(&cx.results[0], &cx.operands[0], origin);
-        Lowered::launch(Kernel::ScatterAdd(kernel::ScatterAdd(kernel)), 2, 1)
+        Lowered::launch(Kernel::ScatterAdd(kernel::ScatterAdd { gather: kernel, onto: false }), 2, 1)
     }
 }
 

@@ -4,6 +4,7 @@
 use super::fuse::Fusion;
 use shardc_ir::dtype::DType;
 use shardc_ir::graph::{NodeId, Part, ValueId};
+use shardc_ir::kernel::ONTO;
 use shardc_ir::lower::Lowered;
 use shardc_ir::lower::graph::LoweredGraph;
 use shardc_ir::ops::Op;
@@ -37,7 +38,7 @@ pub struct Buffers<'a, 'g> {
 
 impl<'a, 'g> Buffers<'a, 'g> {
     /// Claims the buffers of states, gradients and outputs, and lets others share them.
-    pub fn new(lowered: &'a LoweredGraph<'g>, fusion: &Fusion) -> Buffers<'a, 'g> {
+    pub fn new(lowered: &'a LoweredGraph<'g>, fusion: &Fusion, runs: &[Option<(usize, usize)>]) -> Buffers<'a, 'g> {
         let mut buffers = Buffers {
             lowered,
             all: vec![],
@@ -50,10 +51,11 @@ impl<'a, 'g> Buffers<'a, 'g> {
             copies: vec![],
         };
         buffers.claim_leaves();
-        buffers.claim_states(fusion);
+        buffers.claim_states(fusion, runs);
         buffers.claim_gradients();
         buffers.claim_outputs();
         buffers.share_reductions();
+        buffers.share_tables(fusion);
         buffers
     }
 
@@ -116,7 +118,7 @@ impl<'a, 'g> Buffers<'a, 'g> {
 
     /// Every state has a buffer. Its update is written into it where the old value is not read
     /// later, else copied at the end.
-    fn claim_states(&mut self, fusion: &Fusion) {
+    fn claim_states(&mut self, fusion: &Fusion, runs: &[Option<(usize, usize)>]) {
         let graph = self.lowered.graph;
         let reads = graph.state_reads();
         for (i, state) in graph.states.iter().enumerate() {
@@ -130,7 +132,7 @@ impl<'a, 'g> Buffers<'a, 'g> {
             if storage == read {
                 continue;
             }
-            if self.of[storage.index()].is_none() && self.may_overwrite(read, storage, fusion) {
+            if self.of[storage.index()].is_none() && self.may_overwrite(read, storage, fusion, runs) {
                 self.of[storage.index()] = Some(buffer);
             } else {
                 self.copies.push((update, buffer));
@@ -140,13 +142,18 @@ impl<'a, 'g> Buffers<'a, 'g> {
 
     /// Whether nothing reads `old` when `update` is written: an elementwise kernel may be the last
     /// that does, in place; a call that gathers or moves it comes after all that do.
-    fn may_overwrite(&self, old: ValueId, update: ValueId, fusion: &Fusion) -> bool {
+    fn may_overwrite(&self, old: ValueId, update: ValueId, fusion: &Fusion, runs: &[Option<(usize, usize)>]) -> bool {
         let graph = self.lowered.graph;
         let id = graph.value(update).node;
         let in_update = |n: NodeId| graph.node(n).origin.part == Part::Update;
         let ends_before = |at: NodeId| {
-            let ended = move |reader: &NodeId| fusion.kernels(*reader).iter().all(|k| !in_update(*k) || *k <= at);
-            self.lowered.readers[old.index()].iter().all(ended)
+            let Some((begins, _)) = runs[at.index()] else { return false };
+            let has_ended = |kernel: &NodeId| match runs[kernel.index()] {
+                Some((_, last)) => (last, *kernel) <= (begins, at),
+                None => !in_update(*kernel) || *kernel <= at,
+            };
+            let mut kernels = self.lowered.readers[old.index()].iter().flat_map(|reader| fusion.kernels(*reader));
+            kernels.all(has_ended)
         };
         let is_call = |op: &Op| matches!(op, Op::AllGather(_) | Op::FlatGather(_) | Op::ReduceScatter(_) | Op::AllToAll(_));
         in_update(id)
@@ -205,6 +212,22 @@ impl<'a, 'g> Buffers<'a, 'g> {
             if sole && self.of[operand.index()].is_none() && !matches!(self.lowered.node(definer), Lowered::Leaf) {
                 let result = self.of(node.results[0]);
                 self.of[operand.index()] = Some(result);
+            }
+        }
+    }
+
+    /// A scatter adds in place to a table that nobody else reads.
+    fn share_tables(&mut self, fusion: &Fusion) {
+        for (id, node) in self.lowered.nodes_here().rev() {
+            if !fusion.is_scatter(id) {
+                continue;
+            }
+            let table = fusion.kernel(self.lowered, id).reads[ONTO];
+            let definer = self.lowered.graph.value(table).node;
+            let sole = self.lowered.readers[table.index()] == [id] && !self.lowered.is_root[table.index()];
+            if sole && self.of[table.index()].is_none() && !matches!(self.lowered.node(definer), Lowered::Leaf) {
+                let result = self.of(node.results[0]);
+                self.of[table.index()] = Some(result);
             }
         }
     }

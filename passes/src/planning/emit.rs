@@ -44,9 +44,15 @@ pub struct Emitted {
 const STORE: &str = "store";
 
 /// All steps, messages and buffers. Where there are several micro-batches, the first task runs
-/// before all others.
-pub fn emit(lowered: &LoweredGraph<'_>, fusion: &Fusion, tasks: &[&TaskNodes], ends: &[End]) -> Emitted {
-    let mut emitter = Emitter { lowered, fusion, buffers: Buffers::new(lowered, fusion), prepare: vec![] };
+/// before all others. `runs` says in which rows each node runs, from the first to the last.
+pub fn emit(
+    lowered: &LoweredGraph<'_>,
+    fusion: &Fusion,
+    tasks: &[&TaskNodes],
+    ends: &[End],
+    runs: &[Option<(usize, usize)>],
+) -> Emitted {
+    let mut emitter = Emitter { lowered, fusion, buffers: Buffers::new(lowered, fusion, runs), prepare: vec![] };
     let mut out: Vec<Task> = tasks
         .iter()
         .map(|task| Task {
@@ -88,7 +94,7 @@ impl Emitter<'_, '_> {
     fn node(&mut self, id: NodeId) -> Vec<Step> {
         match self.lowered.node(id) {
             Lowered::Alias(_) | Lowered::Leaf => vec![],
-            Lowered::Map(_) if self.fusion.is_inlined(id) => vec![],
+            _ if self.fusion.is_inlined(id) => vec![],
             Lowered::Map(_) | Lowered::Reduce { .. } => vec![self.fused(id)],
             Lowered::Launches { launches, scratch } => self.launches(id, launches.clone(), scratch.clone()),
         }
@@ -97,7 +103,10 @@ impl Emitter<'_, '_> {
     fn fused(&mut self, id: NodeId) -> Step {
         let fused = self.fusion.kernel(self.lowered, id);
         let node = self.lowered.graph.node(id);
-        let op = self.operations(&fused.nodes);
+        let op = match (&fused.kernel, &fused.nodes[..]) {
+            (Kernel::ScatterAdd(_), [scatter, _]) => format!("add({})", self.operations(&[*scatter])),
+            (_, nodes) => self.operations(nodes),
+        };
         let ops = fused.nodes.iter().flat_map(|n| self.names(&self.lowered.graph.node(*n).results)).collect();
         Step {
             stream: Stream::Main,

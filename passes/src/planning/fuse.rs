@@ -5,14 +5,17 @@
 //! reads `%p` and `%b`. A value is inlined if all its readers are elementwise or reducing kernels
 //! over as many elements, it is no root, and either they all end in one kernel or it is cheap to
 //! compute again, together with what would be inlined into it. A value that lets go of more bytes
-//! than it has, as the rounded one of a wide product does, is kept instead.
+//! than it has, as the rounded one of a wide product does, is kept instead. What a scatter sums up
+//! and only one addition reads is added as it is scattered.
 //!
 //! [`fused`]: shardc_ir::lower::fused
 
 use shardc_ir::graph::{NodeId, ValueId};
+use shardc_ir::kernel::ONTO;
 use shardc_ir::lower::Lowered;
 use shardc_ir::lower::fused::{Fused, Space, fuse};
 use shardc_ir::lower::graph::LoweredGraph;
+use shardc_ir::lower::onto;
 use shardc_ir::position::Origin;
 
 /// Programs that cost more than this are not computed twice.
@@ -30,6 +33,8 @@ pub struct Fusion {
     inlined: Vec<bool>,
     /// The kernels that each node ends in: itself, or those it is inlined into.
     kernels: Vec<Vec<NodeId>>,
+    /// For each addition, whether it is a scatter onto a table.
+    scatters: Vec<bool>,
 }
 
 impl Fusion {
@@ -38,12 +43,15 @@ impl Fusion {
         let count = lowered.graph.node_count();
         // What is sent away ends with the message.
         let kernels = lowered.graph.nodes().map(|(id, _)| vec![id]).collect();
-        let mut fusion = Fusion { inlined: vec![false; count], kernels };
+        let mut fusion = Fusion { inlined: vec![false; count], kernels, scatters: vec![false; count] };
         let mut length = vec![0; count];
         let mut origins: Vec<Vec<(u16, Origin)>> = vec![vec![]; count];
         let (chains, freed) = (chains(lowered), freed(lowered));
         for (id, node) in lowered.nodes_here().rev() {
             let Lowered::Map(map) = lowered.node(id) else { continue };
+            if fusion.scatters(lowered, id, loops) {
+                continue;
+            }
             length[id.index()] = map.program.code.len();
             origins[id.index()] = map.origins.clone();
             let [result] = node.results[..] else { continue };
@@ -75,6 +83,30 @@ impl Fusion {
         fusion
     }
 
+    /// Makes an addition a scatter onto a table, if it is the only reader of what is scattered.
+    fn scatters(&mut self, lowered: &LoweredGraph<'_>, id: NodeId, loops: &[bool]) -> bool {
+        let is_sole = |scatter: NodeId| {
+            let summed = lowered.stored_in(lowered.graph.node(scatter).results[0]).index();
+            lowered.readers[summed][..] == [id] && !lowered.is_root[summed] && lowered.is_here(scatter)
+        };
+        let same_pace = |fused: &Fused| {
+            let table = lowered.graph.value(fused.reads[ONTO]).node;
+            fused.nodes.iter().chain([&table]).all(|node| loops[node.index()] == loops[id.index()])
+        };
+        let Some(fused) = onto::scatter(lowered, id, &is_sole).filter(same_pace) else { return false };
+        for inside in fused.nodes.iter().filter(|inside| **inside != id) {
+            self.inlined[inside.index()] = true;
+            self.kernels[inside.index()] = vec![id];
+        }
+        self.scatters[id.index()] = true;
+        true
+    }
+
+    /// Whether an addition is a scatter onto a table, which is made as often.
+    pub fn is_scatter(&self, id: NodeId) -> bool {
+        self.scatters[id.index()]
+    }
+
     /// Whether a node is computed inside its readers.
     pub fn is_inlined(&self, id: NodeId) -> bool {
         self.inlined[id.index()]
@@ -95,7 +127,7 @@ impl Fusion {
     fn fits(&self, lowered: &LoweredGraph<'_>, id: NodeId, reader: NodeId, known: &[Vec<(u16, Origin)>]) -> bool {
         let value = lowered.graph.node(id).results[0];
         self.kernels[reader.index()].iter().all(|end| {
-            let Some(space) = Space::of(lowered, *end) else { return false };
+            let Some(space) = Space::of(lowered, *end).filter(|_| !self.scatters[end.index()]) else { return false };
             let agrees = |own: &[(u16, Origin)]| {
                 let contradicts = |(dim, origin): &(u16, Origin)| known[end.index()].iter().any(|(d, o)| d == dim && o != origin);
                 !own.iter().any(contradicts)

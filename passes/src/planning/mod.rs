@@ -101,7 +101,7 @@ fn program(
         task.nodes.iter().for_each(|id| loops[id.index()] = true);
     }
     let fusion = Fusion::new(here, &loops);
-    let emitted = emit::emit(here, &fusion, &own, &messages.ends);
+    let emitted = emit::emit(here, &fusion, &own, &messages.ends, &runs(graph, tasks, rows));
     let mut order: Vec<Row> = (0..added).map(|task| Row::Run { task: task as u32, time: 0 }).collect();
     for at in 0..=rows.len() {
         order.extend(messages.gaps.get(&at).map(|there| Row::Exchange(there.clone())));
@@ -135,6 +135,17 @@ fn program(
     set_slots(&mut program);
     memory::place(&mut program);
     program
+}
+
+/// For each node the first and the last row that runs it; none of leaves and transfers.
+fn runs(graph: &Graph, tasks: &Tasks, rows: &[Turn]) -> Vec<Option<(usize, usize)>> {
+    let mut runs: Vec<Option<(usize, usize)>> = vec![None; graph.node_count()];
+    for (row, (task, _)) in rows.iter().enumerate() {
+        for id in &tasks.all[*task].nodes {
+            runs[id.index()].get_or_insert((row, row)).1 = row;
+        }
+    }
+    runs
 }
 
 /// Gives what passes as many slots as its micro-batches need.

@@ -35,26 +35,37 @@ impl Judged for Gather {
 
 impl Judged for ScatterAdd {
     fn run(&self, reads: &[Vec<f64>], out: &mut [Vec<f64>], coordinates: &[u64]) {
-        let Self(g) = self;
-        out[0][..product(&[g.batch, g.outer, g.rows, g.inner])].fill(0.0);
+        let g = &self.gather;
+        let tables = &mut out[0][..product(&[g.batch, g.outer, g.rows, g.inner])];
+        if self.onto {
+            tables.copy_from_slice(&reads[2][..tables.len()])
+        } else {
+            tables.fill(0.0)
+        }
         for index in indices(&[g.batch, g.outer, g.count, g.inner]) {
             if let Some((row, listed)) = indexed(g, &index, &reads[0], coordinates) {
-                out[0][row] += reads[1][listed];
+                tables[row] += reads[1][listed];
             }
         }
     }
 
     fn resize(&mut self, to: &mut dyn FnMut(u64) -> u64) {
-        self.0.resize(to);
+        self.gather.resize(to);
     }
 
     fn instances(each: &mut Try<'_>) {
-        pairs(|gather, _, reads| each(&Kernel::ScatterAdd(ScatterAdd(gather.clone())), reads, tolerance(gather.dtype)));
+        pairs(|gather, [table, _], [indices, source]| {
+            let mut sums = |onto: bool, reads: &[Vec<f64>]| {
+                each(&Kernel::ScatterAdd(ScatterAdd { gather: gather.clone(), onto }), reads, tolerance(gather.dtype));
+            };
+            sums(false, &[indices.clone(), source.clone()]);
+            sums(true, &[indices.clone(), source.clone(), table.clone()]);
+        });
     }
 }
 
 /// Random gathers, with the operands of each and those of the sum that is its gradient.
-fn pairs(mut each: impl FnMut(&Gather, &[Vec<f64>], &[Vec<f64>])) {
+fn pairs(mut each: impl FnMut(&Gather, &[Vec<f64>; 2], &[Vec<f64>; 2])) {
     let mut random = Draw::new(8);
     for case in 0..300 {
         let dtype = if case % 2 == 0 { DType::F64 } else { DType::F32 };

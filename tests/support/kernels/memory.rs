@@ -48,7 +48,7 @@ pub fn draws(kernel: &Kernel) -> u64 {
 pub fn indexed(kernel: &Kernel) -> Option<(usize, u64)> {
     match kernel {
         Kernel::Gather(gather) => Some((1, gather.total_rows)),
-        Kernel::ScatterAdd(ScatterAdd(gather)) => Some((0, gather.total_rows)),
+        Kernel::ScatterAdd(ScatterAdd { gather, .. }) => Some((0, gather.total_rows)),
         _ => None,
     }
 }

@@ -190,7 +190,7 @@ pub fn strip_weights(path: &Path, bytes: impl Into<Arc<Vec<u8>>>, names: &BTreeS
             && let Ok(weight) = Weight::of(&file, owner, proto, None)
             && let Ok(stored) = weight.stored()
         {
-            contents.insert(owner, stored);
+            contents.insert(owner, stored.into_owned());
         }
     }
     let found = file.tensors().map_err(|why| broken(path, why))?;

@@ -7,6 +7,7 @@ use shardc_ir::dtype::DType;
 use shardc_ir::reason;
 use shardc_ir::reason::Reason;
 use shardc_ir::types::{Tensor, Type, checked_elements};
+use std::borrow::Cow;
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
 use std::ops::Range;
@@ -111,11 +112,7 @@ impl Weight {
     /// # Errors
     /// If they are missing, in a file that may not be read, or not as many as the shape says.
     pub fn load(&self) -> Result<Tensor, Diagnostic> {
-        let decode = |data: &[u8]| self.decode(data).map_err(|why| self.error(why));
-        match &self.source {
-            Source::Raw(file, range) => decode(&file[range.clone()]),
-            _ => decode(&self.stored()?),
-        }
+        self.decode(&self.stored()?).map_err(|why| self.error(why))
     }
 
     /// The bytes of [`Weight::stored`].
@@ -127,14 +124,20 @@ impl Weight {
     }
 
     /// The elements as the file stores them.
-    pub(in crate::onnx) fn stored(&self) -> Result<Vec<u8>, Diagnostic> {
+    pub(in crate::onnx) fn stored(&self) -> Result<Cow<'_, [u8]>, Diagnostic> {
         match &self.source {
-            Source::Raw(file, range) => Ok(file[range.clone()].to_vec()),
-            Source::Typed(proto) => Ok(typed_bytes(proto, self.stored)),
+            Source::Raw(file, range) => Ok(file[range.clone()].into()),
+            Source::Typed(proto) => Ok(typed_bytes(proto, self.stored).into()),
             Source::External { folder, location, offset, .. } => {
-                read_external(folder, location, *offset, self.length()).map_err(|e| self.external_error(e))
+                let bytes = read_external(folder, location, *offset, self.length());
+                bytes.map(Cow::from).map_err(|e| self.external_error(e))
             }
         }
+    }
+
+    /// The type of the elements in the file.
+    pub(in crate::onnx) fn stored_as(&self) -> DataType {
+        self.stored
     }
 
     /// The elements at those places, row-major, without reading all; none if they cannot be read.

@@ -3,10 +3,12 @@
 
 use super::Candidate;
 use super::uses::{ReadAs, Use};
+use crate::onnx::file::numbers::Numbers;
 use crate::onnx::options::ImportOptions;
 use crate::onnx::options::Weights;
-use shardc_ir::types::{Tensor, Type};
+use shardc_ir::types::Type;
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// The values of the candidates.
 pub(super) struct Values<'a, 'm> {
@@ -43,8 +45,8 @@ impl<'a, 'm> Values<'a, 'm> {
     }
 
     /// All elements of candidate `i`.
-    pub fn load(&self, i: usize) -> Option<Tensor> {
-        if self.absent[i] { None } else { self.candidates[i].weight.load().ok() }
+    fn numbers(&self, i: usize) -> Option<Numbers<'_>> {
+        if self.absent[i] { None } else { Numbers::of(&self.candidates[i].weight) }
     }
 
     /// A few elements of candidate `i`, at fixed places.
@@ -55,9 +57,9 @@ impl<'a, 'm> Values<'a, 'm> {
     /// Whether candidate `i` is a mask: some elements hide, or, where arithmetic makes a mask of
     /// it, all are 0 or 1.
     pub fn mask(&self, i: usize, derived: bool) -> Option<bool> {
-        let values = self.load(i)?.to_f64();
-        let hides = values.iter().any(|v| *v <= HIDDEN);
-        Some(hides || (derived && values.iter().all(|v| *v == 0.0 || *v == 1.0)))
+        let values = self.numbers(i)?;
+        let hides = values.iter().any(|v| v <= HIDDEN);
+        Some(hides || (derived && values.iter().all(|v| v == 0.0 || v == 1.0)))
     }
 
     /// Whether every element of candidate `i` is 0.
@@ -79,18 +81,19 @@ impl<'a, 'm> Values<'a, 'm> {
         if few.iter().any(|v| *v != few[0]) {
             return Some(false);
         }
-        Some(self.load(i)?.splat().is_some())
+        let values = self.numbers(i)?;
+        let first = values.at(0).to_bits();
+        Some(values.len() > 0 && values.iter().all(|v| v.to_bits() == first))
     }
 
     /// Whether no two rows of candidate `i`, along its last dimension, are equal, and none is zero,
     /// as that of a padding is.
     pub fn rows_differ(&self, i: usize) -> Option<bool> {
-        let tensor = self.load(i)?;
-        let width = tensor.ty.shape.last().copied().unwrap_or(1).max(1) as usize;
-        let bits: Vec<u64> = tensor.to_f64().iter().map(|v| v.to_bits()).collect();
-        let zero = vec![0; width];
-        let mut rows = HashSet::from([&zero[..]]);
-        Some(bits.chunks(width).all(|row| rows.insert(row)))
+        let values = self.numbers(i)?;
+        let width = self.candidates[i].weight.ty.shape.last().copied().unwrap_or(1).max(1) as usize;
+        let row = |first: usize| (first..first + width).map(|at| values.at(at).to_bits()).collect::<Vec<u64>>();
+        let mut rows = HashSet::from([digest(&vec![0; width])]);
+        Some((0..values.len()).step_by(width).all(|first| rows.insert(digest(&row(first)))))
     }
 
     /// For each candidate that is only multiplied or gathered from, another one such that their
@@ -133,17 +136,17 @@ impl<'a, 'm> Values<'a, 'm> {
             return Some(false);
         }
         let (i, j) = (a.table, b.table);
-        let (a, b) = (self.load(i)?, self.load(j)?);
-        let varies = a.splat().is_none() || b.splat().is_none();
-        Some(varies && a.to_f64().iter().zip(&b.to_f64()).all(unit))
+        let varies = !self.constant(i)? || !self.constant(j)?;
+        let (a, b) = (self.numbers(i)?, self.numbers(j)?);
+        Some(varies && a.iter().zip(b.iter()).all(|(a, b)| unit((&a, &b))))
     }
 
     /// Whether candidate `j` is candidate `i`, or its transpose.
     pub fn tied(&self, i: usize, j: usize, turned: bool) -> Option<bool> {
-        let (x, y) = (self.load(i)?.to_f64(), self.load(j)?.to_f64());
+        let (x, y) = (self.numbers(i)?, self.numbers(j)?);
         match self.candidates[i].weight.ty.shape[..] {
-            [m, n] if turned => Some((0..m * n).all(|at| x[at as usize] == y[across(at, m, n) as usize])),
-            _ => Some(x == y),
+            [m, n] if turned => Some(x.len() == y.len() && are_turned(&x, &y, m, n)),
+            _ => Some(x.len() == y.len() && x.iter().eq(y.iter())),
         }
     }
 
@@ -153,12 +156,12 @@ impl<'a, 'm> Values<'a, 'm> {
         if a.dtype != b.dtype || a.elements() != b.elements() {
             return Some(false);
         }
-        let sorted = |i: usize| {
-            let mut values = self.load(i)?.to_f64();
-            values.sort_unstable_by(f64::total_cmp);
-            Some(values)
+        // The sum of a digest of each element does not depend on their order.
+        let sum = |i: usize| {
+            let numbers = self.numbers(i)?;
+            Some(numbers.iter().fold(0u128, |sum, v| sum.wrapping_add(digest(&[(v + 0.0).to_bits()]))))
         };
-        Some(sorted(i)? == sorted(j)?)
+        Some(sum(i)? == sum(j)?)
     }
 
     /// Some elements of the matrix that candidate `i` is.
@@ -175,18 +178,29 @@ impl<'a, 'm> Values<'a, 'm> {
         let ([m, n], [p, q]) = (&self.candidates[i].weight.ty.shape[..], &self.candidates[j].weight.ty.shape[..]) else {
             return Some(Equality::No);
         };
-        let numbers = |i: usize| self.load(i).map(|t| t.to_f64());
-        if (m, n) == (p, q) && a.straight == b.straight && numbers(i)? == numbers(j)? {
+        if (m, n) == (p, q) && a.straight == b.straight && self.tied(i, j, false)? {
             return Some(Equality::Same);
         }
-        if (m, n) == (q, p) && a.straight == b.turned {
-            let (x, y) = (numbers(i)?, numbers(j)?);
-            if (0..m * n).all(|at| x[at as usize] == y[across(at, *m, *n) as usize]) {
-                return Some(Equality::Transposed);
-            }
+        if (m, n) == (q, p) && a.straight == b.turned && self.tied(i, j, true)? {
+            return Some(Equality::Transposed);
         }
         Some(Equality::No)
     }
+}
+
+/// Whether `y` is the transpose of `x`, which has `m` rows and `n` columns.
+fn are_turned(x: &Numbers<'_>, y: &Numbers<'_>, m: u64, n: u64) -> bool {
+    x.iter().zip(0..m * n).all(|(x, at)| x == y.at(across(at, m, n) as usize))
+}
+
+/// A digest of some bits, by which all others are told apart.
+fn digest(bits: &[u64]) -> u128 {
+    let half = |seed: u8| {
+        let mut hasher = DefaultHasher::new();
+        (seed, bits).hash(&mut hasher);
+        u128::from(hasher.finish())
+    };
+    half(0) << 64 | half(1)
 }
 
 /// The position of element `at` of a matrix of `m` rows and `n` columns in its transpose.
