@@ -226,9 +226,20 @@ mod tests {
   output "y" %y
 "#;
 
-    fn started(lines: &str) -> Executor {
+    /// Its second stage takes the first input.
+    const OF_TWO: &str = r#"graph @two  phase imported
+  state "w" : f64[4, 3]  parameter init=model
+  %late = input "late"               : f64[8, 3]
+  %x = input "x"                     : f64[8, 4]
+  %w = state "w"                     : f64[4, 3]
+  %h = contract "bk,kn->bn" %x, %w   : f64[8, 3] @h.0
+  %y = mul %h, %late                 : f64[8, 3] @h.1
+  output "y" %y
+"#;
+
+    fn started(model: &str, lines: &str) -> Executor {
         let spec = job::spec(&format!("{lines}loss mse prediction=y labels=t\n")).expect("the spec parses");
-        let program = job::programs(&parse(MODEL).expect("the model parses"), &spec).expect("the job compiles");
+        let program = job::programs(&parse(model).expect("the model parses"), &spec).expect("the job compiles");
         let mut executor = Executor::new(program, 1).expect("the program loads");
         executor.initialise(|_| Some(waves(&[4, 3], 0.3))).expect("the state fits");
         executor
@@ -242,7 +253,7 @@ mod tests {
     /// Which rows of a step under `plan` do not hold beside one under `reference`.
     fn wrong(plan: &str, reference: &str) -> Vec<String> {
         let batch = Arc::new(vec![waves(&[8, 4], 0.7), waves(&[8, 3], 0.2)]);
-        let rows = step(&mut started(plan), &mut started(reference), &batch).expect("no rank fails");
+        let rows = step(&mut started(MODEL, plan), &mut started(MODEL, reference), &batch).expect("no rank fails");
         assert_eq!(rows.iter().filter(|row| row.what.starts_with("step of")).count(), 3);
         rows.into_iter().filter(|row| !row.holds()).map(|row| row.what).collect()
     }
@@ -255,5 +266,19 @@ mod tests {
         assert_eq!(wrong("batch 8\noptimizer adamw lr=0.11\n", one), ["step of \"w\""]);
         assert_eq!(wrong("batch 8\noptimizer adamw lr=0.1 beta2=0.99\n", one), ["step of \"w.v\""]);
         assert_eq!(wrong("batch 8\noptimizer adamw lr=0.1 weight_decay=0.5\n", one), ["step of \"w\""]);
+    }
+
+    #[test]
+    fn both_get_the_arrays_by_name() {
+        let reference = "batch 8\noptimizer sgd lr=0.1\n";
+        let mut plan = started(OF_TWO, &format!("mesh pp=2\n{reference}pipeline axis=pp cut=after(\"h.0\")\n"));
+        let names = |executor: &Executor| executor.programs().inputs().iter().map(|(_, i)| i.name.clone()).collect::<Vec<_>>();
+        let (own, mut reference) = (names(&plan), started(OF_TWO, reference));
+        assert_ne!(own, names(&reference), "their orders differ");
+        let array = |name: &String| waves(if name == "x" { &[8, 4] } else { &[8, 3] }, if name == "late" { 0.5 } else { 0.7 });
+        let batch = Arc::new(own.iter().map(array).collect());
+        let rows = step(&mut plan, &mut reference, &batch).expect("no rank fails");
+        let wrong: Vec<String> = rows.into_iter().filter(|row| !row.holds()).map(|row| row.what).collect();
+        assert_eq!(wrong, [""; 0]);
     }
 }

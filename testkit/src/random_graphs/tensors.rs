@@ -244,7 +244,8 @@ impl Maker<'_> {
         self.b.add(x, waves)
     }
 
-    /// Elements along a dimension, picked for each sample by an input, or rows of one table.
+    /// Elements along a dimension, picked for each sample by an input, or rows of one table, which
+    /// may be a factor of the result as well.
     pub(super) fn picked(&mut self, x: ValueId) -> ValueId {
         let shape = self.shape(x);
         if shape.len() < 3 || self.c.one_in(3) {
@@ -255,11 +256,26 @@ impl Maker<'_> {
             let mut column = vec![1; shape.len()];
             (column[0], column[shape.len() - 1]) = (shape[0], shape[shape.len() - 1]);
             let rows = self.b.reshape(rows, &column);
-            return self.b.mul(x, rows);
+            let y = self.b.mul(x, rows);
+            return if self.c.one_in(2) { self.tied(y, table) } else { y };
         }
         let count = self.c.pick(&[2, 4]);
         let ids = self.input(Type::new(DType::I64, [shape[0], count]));
         self.b.op(Gather::batched(1, 1), &[x, ids])
+    }
+
+    /// A product with a table that is read by index too, as it is or times a trained number.
+    fn tied(&mut self, x: ValueId, table: ValueId) -> ValueId {
+        let shape = self.shape(x);
+        let letters: String = "abcdefgh".chars().take(shape.len() - 1).collect();
+        let factor = if self.c.one_in(2) {
+            let number = self.parameter(&[]);
+            self.b.mul(table, number)
+        } else {
+            table
+        };
+        let y = self.b.op(Contract::new(format!("{letters}k,nk->{letters}n")), &[x, factor]);
+        self.b.scale(y, 1.0 / (shape[shape.len() - 1] as f64).sqrt())
     }
 
     pub(super) fn remainder(&mut self, x: ValueId) -> ValueId {
