@@ -19,6 +19,7 @@ use crate::sharding::Sharding;
 use crate::train::{LearningRate, StateInit};
 use crate::types::checked_elements;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// A buffer of a program, by position in [`Program::buffers`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -361,7 +362,22 @@ pub struct ProgramConstant {
     /// Its buffer.
     pub buffer: BufferId,
     /// Little-endian bytes of the global value.
-    pub bytes: Vec<u8>,
+    #[serde(with = "shared_bytes")]
+    pub bytes: Arc<Vec<u8>>,
+}
+
+/// Bytes that several hold, written as if each had them.
+mod shared_bytes {
+    use super::Arc;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub fn serialize<S: Serializer>(bytes: &Arc<Vec<u8>>, to: S) -> Result<S::Ok, S::Error> {
+        bytes.serialize(to)
+    }
+
+    pub fn deserialize<'d, D: Deserializer<'d>>(from: D) -> Result<Arc<Vec<u8>>, D::Error> {
+        Vec::deserialize(from).map(Arc::new)
+    }
 }
 
 /// A result that the host reads.

@@ -24,13 +24,15 @@
 mod axes;
 mod constant;
 mod cursor;
+mod elsewhere;
 mod parse;
 mod print;
 mod sharding;
 mod value;
 
+pub use elsewhere::Elsewhere;
 pub use parse::{parse, parse_beside};
-pub use print::{node_text, op_text, operation, operation_with_numbers, print};
+pub use print::{node_text, op_text, operation, operation_with_numbers, print, print_beside};
 
 use std::fmt;
 

@@ -22,7 +22,7 @@ use shardc_ir::plan::set::PlanSet;
 use shardc_ir::plan_file;
 use shardc_ir::programs::{Plan, ProgramKind, Programs};
 use shardc_ir::spec::Spec;
-use shardc_ir::text;
+use shardc_ir::text::{self, Elsewhere};
 use std::fs;
 use std::path::Path;
 
@@ -54,12 +54,12 @@ pub fn read(path: &Path, trust: Trust) -> Result<PlanDir, Error> {
     let programs = Programs::try_new(trains, |kind| program(if kind == ProgramKind::Train { TRAIN_PLAN } else { EVAL_PLAN }))?;
     let spec = spec_of(path, &manifest)?;
     checked(path, &manifest, MODEL)?;
+    let beside = beside(path, &programs);
     let derived = match trust {
         #[cfg(feature = "onnx")]
-        Trust::Nothing => Some(Derived::new(path, &spec, trains)?),
+        Trust::Nothing => Some(Derived::new(path, &spec, trains, &beside.1)?),
         Trust::Graphs => None::<Derived>,
     };
-    let beside = beside(path, &programs);
     let mut others = vec![];
     let mut graph = |kind: ProgramKind| -> Result<Graph, Error> {
         let (name, text) = (graph_file(kind), graph_text(path, &manifest, kind)?);
@@ -67,9 +67,9 @@ pub fn read(path: &Path, trust: Trust) -> Result<PlanDir, Error> {
             Some((graph, own)) if text == *own => Ok(graph.clone()),
             Some((_, own)) => {
                 others.push(other_graph(path, kind, &text, own));
-                parsed(path, name, &text, beside)
+                parsed(path, name, &text, &beside)
             }
-            None => parsed(path, name, &text, beside),
+            None => parsed(path, name, &text, &beside),
         }
     };
     let plans = programs.try_map(|kind, programs| Ok::<_, Error>(Plan { programs, graph: graph(kind)? }))?;
@@ -104,7 +104,7 @@ struct Derived {
 
 impl Derived {
     #[cfg(feature = "onnx")]
-    fn new(path: &Path, spec: &Spec, trains: bool) -> Result<Derived, Error> {
+    fn new(path: &Path, spec: &Spec, trains: bool, elsewhere: &Elsewhere) -> Result<Derived, Error> {
         let options = Options { train: spec.trains(), weights: false, ..Options::default() };
         if options.train != trains {
             let is = if trains { "is there" } else { "is missing" };
@@ -112,7 +112,7 @@ impl Derived {
         }
         let (Graphs { programs, reference }, imported) = derive(&model_path(path), &spec.of_plan(), &options)?;
         let printed = |graph: Graph| {
-            let text = text::print(&graph);
+            let text = text::print_beside(&graph, elsewhere);
             (graph, text)
         };
         Ok(Derived { programs: programs.map(printed), reference: reference.map(printed), copies: imported.copies })
@@ -142,7 +142,7 @@ impl PlanDir {
     /// If the directory has none, or its file has changed since it was read.
     pub fn graph(&self, kind: ProgramKind) -> Result<Graph, Error> {
         let text = graph_text(&self.path, &self.manifest, kind)?;
-        parsed(&self.path, graph_file(kind), &text, beside(&self.path, &self.programs))
+        parsed(&self.path, graph_file(kind), &text, &beside(&self.path, &self.programs))
     }
 }
 
@@ -153,15 +153,16 @@ fn graph_text(path: &Path, manifest: &Manifest, kind: ProgramKind) -> Result<Str
     String::from_utf8(text).map_err(|_| damaged(path, &format!("`{name}` is not UTF-8")))
 }
 
-/// The bytes that a directory has beside its graphs, by which those of their constants are judged.
-fn beside(path: &Path, programs: &Programs) -> u64 {
-    let constants = programs.iter().flat_map(|(_, set)| &set.programs).flat_map(|program| &program.constants);
-    let constants: u64 = constants.map(|constant| constant.bytes.len() as u64).sum();
-    constants + fs::metadata(model_path(path)).map_or(0, |model| model.len())
+/// The bytes that a directory has beside its graphs, by which those of their constants are judged,
+/// and the constants that graphs name.
+fn beside(path: &Path, programs: &Programs) -> (u64, Elsewhere) {
+    let programs = || programs.iter().flat_map(|(_, set)| &set.programs);
+    let constants: u64 = programs().flat_map(|program| &program.constants).map(|constant| constant.bytes.len() as u64).sum();
+    (constants + fs::metadata(model_path(path)).map_or(0, |model| model.len()), Elsewhere::of(programs()))
 }
 
-fn parsed(path: &Path, name: &str, text: &str, beside: u64) -> Result<Graph, Error> {
-    text::parse_beside(text, beside).map_err(|error| damaged(path, &format!("`{name}`, {error}")))
+fn parsed(path: &Path, name: &str, text: &str, (bytes, elsewhere): &(u64, Elsewhere)) -> Result<Graph, Error> {
+    text::parse_beside(text, *bytes, elsewhere).map_err(|error| damaged(path, &format!("`{name}`, {error}")))
 }
 
 /// The first line in which the graph of a directory is not that of its model and spec.

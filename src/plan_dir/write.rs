@@ -19,7 +19,7 @@ use shardc_ir::packed::pack;
 use shardc_ir::plan_file::{self, hash, hash_file};
 use shardc_ir::programs::ProgramKind;
 use shardc_ir::spec::Spec;
-use shardc_ir::text;
+use shardc_ir::text::{self, Elsewhere};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -36,11 +36,12 @@ pub fn write(to: &Path, compiled: &Compiled, model: &Path, spec: &Spec, weights:
     let spec_hash = hash(&spec_bytes);
     let programs = &compiled.plans.main().programs;
     let program = programs.first();
+    let elsewhere = Elsewhere::of(compiled.plans.iter().flat_map(|(_, plan)| &plan.programs.programs));
     let of_model = || (hash_file(model), without_weights(to, compiled, model, spec));
-    let ((model_hash, stripped), files) = both(&of_model, || plans_and_graphs(compiled, spec));
+    let ((model_hash, stripped), files) = both(&of_model, || plans_and_graphs(compiled, spec, &elsewhere));
     let model_hash = model_hash.map_err(|e| Error::io(format!("cannot read `{}`", model.display()), &e))?;
     let mut files = files?;
-    files.insert(MODEL, model_of_plan(compiled, model, stripped?)?);
+    files.insert(MODEL, model_of_plan(compiled, model, stripped?, &elsewhere)?);
     files.insert(SPEC, spec_bytes);
     let mut manifest = Manifest {
         format: format_text(),
@@ -84,10 +85,11 @@ pub fn write(to: &Path, compiled: &Compiled, model: &Path, spec: &Spec, weights:
 }
 
 /// The plans and the graphs, by the names of their files.
-fn plans_and_graphs(compiled: &Compiled, spec: &Spec) -> Result<BTreeMap<&'static str, Vec<u8>>, Error> {
+fn plans_and_graphs(compiled: &Compiled, spec: &Spec, elsewhere: &Elsewhere) -> Result<BTreeMap<&'static str, Vec<u8>>, Error> {
     let mut files = BTreeMap::new();
     let packed = |kind: ProgramKind, graph: &Graph| {
-        pack(text::print(graph).as_bytes()).map_err(|e| Error::Machine(format!("cannot pack the {kind} graph: {e}")))
+        pack(text::print_beside(graph, elsewhere).as_bytes())
+            .map_err(|e| Error::Machine(format!("cannot pack the {kind} graph: {e}")))
     };
     for (kind, plan) in compiled.plans.iter() {
         let file = if kind == ProgramKind::Train { TRAIN_PLAN } else { EVAL_PLAN };
@@ -125,9 +127,10 @@ fn model_of_plan(
     compiled: &Compiled,
     model: &Path,
     (stripped, again): (Vec<u8>, Result<Imported, Diagnostics>),
+    elsewhere: &Elsewhere,
 ) -> Result<Vec<u8>, Error> {
-    // One text at a time: each has all constants.
-    let text_hash = |graph: &Graph| hash(text::print(graph).as_bytes());
+    // One text at a time: each has all constants that no program has.
+    let text_hash = |graph: &Graph| hash(text::print_beside(graph, elsewhere).as_bytes());
     match again.is_ok_and(|again| text_hash(&again.graph) == text_hash(&compiled.imported) && again.copies == compiled.copies) {
         true => Ok(stripped),
         false => Ok(onnx::strip_weights(model, compiled.model.clone(), &BTreeSet::new())?),

@@ -7,11 +7,14 @@ use prost::Message;
 use serde_json::{Value, json};
 use shardc_executor::data::{read_safetensors, write_safetensors};
 use shardc_ir::packed::{pack, unpack};
-use shardc_ir::plan_file::hash;
+use shardc_ir::plan_file::{self, hash};
+use shardc_testkit::onnx::{initializer, input, int, model, node, output, raw};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 use tract_onnx::pb;
+use tract_onnx::pb::tensor_proto::DataType;
 
 fn plan(name: &str) -> PathBuf {
     let here = folder(name);
@@ -186,4 +189,59 @@ fn external_data_does_not_lead_out_of_the_plan() {
     let ran = shardc(&here, &["train", "plan", "--data", &data, "--steps", "1", "--export", "out.onnx"]).expect(1);
     assert!(ran.err.contains("cannot be read from `secret`"), "{}", ran.err);
     assert!(!here.join("out.onnx").exists() && !here.join("out.onnx.data").exists());
+}
+
+/// A model that gathers by a table of 2,000 places, which stays in its graphs.
+fn plan_of_places(here: &Path) {
+    let mut m = model(20);
+    input(&mut m, "x", DataType::Float, &[-1, 4]);
+    let elements = |count: u32| (0..count).flat_map(|at| ((at % 7) as f32 / 4.0).to_le_bytes()).collect();
+    initializer(&mut m, raw("w", DataType::Float, &[4, 8], elements(32)));
+    let places = (0..2000_i64).flat_map(|at| (at * 5 % 8).to_le_bytes()).collect();
+    initializer(&mut m, raw("places", DataType::Int64, &[2000], places));
+    node(&mut m, "MatMul", "x w", "h", vec![]);
+    node(&mut m, "Gather", "h places", "y", vec![int("axis", 1)]);
+    output(&mut m, "y");
+    fs::write(here.join("model.onnx"), m.encode_to_vec()).expect("a file can be written");
+    let spec = "mesh dp=2\nbatch 4\ndata axis=dp\nloss mse prediction=y labels=t\noptimizer sgd lr=0.1\n";
+    fs::write(here.join("job.shard"), spec).expect("a file can be written");
+    shardc(here, &["compile", "model.onnx", "--spec", "job.shard", "-o", "plan"]).expect(0);
+}
+
+/// Graphs name a large constant by its hash; programs have its bytes.
+#[test]
+fn large_constants_of_graphs_are_those_of_programs() {
+    let here = folder("forged-places");
+    plan_of_places(&here);
+    let path = |file: &str| here.join("plan").join(file);
+    let text = |file: &str| String::from_utf8(unpack(&fs::read(path(file)).expect("a graph")).expect("packed")).expect("UTF-8");
+    for graph in ["train.shir.gz", "eval.shir.gz", "reference.shir.gz"] {
+        let (text, name) = (text(graph), "constant sha256 \"");
+        assert_eq!(text.matches(name).count(), 1, "{graph}");
+        assert!(text.lines().all(|line| line.len() < 400), "{graph} has bytes of a constant");
+    }
+    for arguments in [&["verify", "plan"][..], &["verify", "--trust-graphs", "plan"], &["inspect", "plan"]] {
+        shardc(&here, arguments).expect(0);
+    }
+    // Another hash, in all graphs: trusted ones name what no program has, others are not the model's.
+    let good: Vec<Vec<u8>> = ["train.shir.gz", "train.plan"].map(|file| fs::read(path(file)).expect("a file")).into();
+    let train = text("train.shir.gz");
+    let at = train.find("sha256 \"").expect("a hash") + 8;
+    let digit = if train.as_bytes()[at] == b'0' { "1" } else { "0" };
+    let other = format!("{}{digit}{}", &train[..at], &train[at + 1..]);
+    forge(&here, "train.shir.gz", &pack(other.as_bytes()).expect("packed"));
+    let ran = shardc(&here, &["verify", "--trust-graphs", "plan"]).expect(1);
+    assert!(ran.err.contains("no program holds a constant of hash"), "{}", ran.err);
+    shardc(&here, &["verify", "plan"]).expect(1);
+    forge(&here, "train.shir.gz", &good[0]);
+    // Another place in the programs of training: the graph then means a constant that they have not.
+    let mut programs = plan_file::decode(&good[1]).expect("a plan");
+    for constant in programs.programs.iter_mut().flat_map(|program| &mut program.constants) {
+        if constant.bytes.len() > 4096 {
+            Arc::make_mut(&mut constant.bytes)[0] ^= 1;
+        }
+    }
+    forge(&here, "train.plan", &plan_file::encode(&programs).expect("a plan"));
+    shardc(&here, &["verify", "--trust-graphs", "plan"]).expect(1);
+    shardc(&here, &["verify", "plan"]).expect(1);
 }

@@ -361,7 +361,7 @@ fn forged_programs_are_refused() {
         ("takes 2 operands", |p| p.tasks[1].steps[0].reads.truncate(1)),
         ("writes what it reads", |p| p.tasks[1].steps[1].writes[0] = p.tasks[1].steps[1].reads[0]),
         ("writes what it reads", |p| p.buffers[3].offset = p.buffers[0].offset),
-        ("constant", |p| p.constants.push(ProgramConstant { buffer: BufferId(1), bytes: vec![0; 3] })),
+        ("constant", |p| p.constants.push(ProgramConstant { buffer: BufferId(1), bytes: vec![0; 3].into() })),
         ("partial", |p| p.buffers[6].sharding.add_partial(DP, ReduceKind::Sum)),
         ("arena is too large", |p| p.arena_bytes = u64::MAX),
         ("memory", |p| p.arena_bytes = 1 << 49),

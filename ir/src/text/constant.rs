@@ -1,7 +1,8 @@
 //! The elements of a constant in text: `0.5`, `[1.0, 2.0]`, `fill 0.0` for many equal ones,
-//! `"0000803f…"` (bytes) for others.
+//! `"0000803f…"` (bytes) for others, `sha256 "9f86d0…"` for bytes that stand elsewhere.
 
 use super::cursor::{Cursor, Read};
+use super::elsewhere::Elsewhere;
 use crate::dtype::DType;
 use crate::types::{Tensor, Type, from_hex, to_hex};
 use half::{bf16, f16};
@@ -11,7 +12,7 @@ use std::sync::Arc;
 const LISTED: u64 = 8;
 
 /// The elements, without the type.
-pub(super) fn constant_text(tensor: &Tensor) -> String {
+pub(super) fn constant_text(tensor: &Tensor, elsewhere: &Elsewhere) -> String {
     let count = tensor.ty.elements();
     let text = if tensor.ty.rank() == 0 {
         elements(tensor).concat()
@@ -19,13 +20,14 @@ pub(super) fn constant_text(tensor: &Tensor) -> String {
         format!("[{}]", elements(tensor).join(", "))
     } else if tensor.splat().is_some() {
         // One element stands for all, and is read back for all.
-        let text = constant_text(&tensor.element(0));
+        let text = constant_text(&tensor.element(0), elsewhere);
         return if text.starts_with('"') { hex(tensor) } else { format!("fill {text}") };
     } else {
-        return hex(tensor);
+        let hash = elsewhere.hash_of(&tensor.bytes);
+        return hash.map_or_else(|| hex(tensor), |hash| format!("sha256 \"{}\"", to_hex(&hash)));
     };
     // Numbers that text cannot hold (payloads of not-a-numbers) are kept as bytes.
-    let back = read_constant(&mut Cursor::new(&text, 0), &tensor.ty, &mut u64::MAX.clone());
+    let back = read_constant(&mut Cursor::new(&text, 0), &tensor.ty, &mut u64::MAX.clone(), &Elsewhere::default());
     if back.is_ok_and(|b| b == *tensor) { text } else { hex(tensor) }
 }
 
@@ -51,8 +53,16 @@ fn hex(tensor: &Tensor) -> String {
 
 /// The constant of that type whose elements come next.
 /// `left` is how many bytes may still be filled.
-pub(super) fn read_constant(cursor: &mut Cursor<'_>, ty: &Type, left: &mut u64) -> Read<Tensor> {
+pub(super) fn read_constant(cursor: &mut Cursor<'_>, ty: &Type, left: &mut u64, elsewhere: &Elsewhere) -> Read<Tensor> {
     let wanted = ty.elements();
+    if cursor.take_word("sha256") {
+        let hash = cursor.string()?;
+        return match from_hex(&hash).and_then(|hash| elsewhere.get(&hash)) {
+            Some(bytes) if bytes.len() as u64 == wanted * ty.dtype.bytes() => Ok(Tensor { ty: ty.clone(), bytes }),
+            Some(_) => cursor.fail(format!("the constant of hash {hash} has not the elements of {ty}")),
+            None => cursor.fail(format!("no program holds a constant of hash {hash}")),
+        };
+    }
     let bytes = match cursor.peek() {
         Some('"') => from_hex(&cursor.string()?),
         Some('[') => Some(cursor.list("[", "]", |c| read_element(c, ty.dtype))?.concat()),

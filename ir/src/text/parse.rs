@@ -4,6 +4,7 @@
 use super::axes::number_axes;
 use super::constant::read_constant;
 use super::cursor::{Cursor, Read};
+use super::elsewhere::Elsewhere;
 use super::sharding::{Asked, read_asked, read_sharding};
 use super::value::{read_attributes, read_value};
 use super::{TextError, positional};
@@ -26,12 +27,12 @@ const FILLED_PER_BYTE: u64 = 16;
 
 /// The graph of a text; the error names the first line that is wrong.
 pub fn parse(text: &str) -> Result<Graph, TextError> {
-    parse_beside(text, 0)
+    parse_beside(text, 0, &Elsewhere::default())
 }
 
 /// [`parse`] of a text that stands beside files of so many bytes: what one value fills in it may be
-/// larger where they are.
-pub fn parse_beside(text: &str, bytes: u64) -> Result<Graph, TextError> {
+/// larger where they are. Constants that it names by a hash are those `elsewhere`.
+pub fn parse_beside(text: &str, bytes: u64, elsewhere: &Elsewhere) -> Result<Graph, TextError> {
     let mut lines = text.lines().enumerate().map(|(i, line)| Cursor::new(line, i + 1)).filter(|c| !c.at_end()).peekable();
     let Some(header) = lines.next() else {
         return Err(TextError { line: 1, message: "there is no graph".to_string() });
@@ -46,6 +47,7 @@ pub fn parse_beside(text: &str, bytes: u64) -> Result<Graph, TextError> {
         values: HashMap::new(),
         states: HashMap::new(),
         left: bytes.saturating_mul(FILLED_PER_BYTE).saturating_add(FILLED),
+        elsewhere,
     };
     for line in lines {
         reader.line(line)?;
@@ -93,15 +95,16 @@ fn read_mesh(mut line: Cursor<'_>) -> Read<Mesh> {
 }
 
 /// The nodes, values and states that have been read.
-struct Reader {
+struct Reader<'e> {
     builder: Builder,
     values: HashMap<String, ValueId>,
     states: HashMap<String, StateId>,
     /// How many bytes one value may still fill.
     left: u64,
+    elsewhere: &'e Elsewhere,
 }
 
-impl Reader {
+impl Reader<'_> {
     fn line(&mut self, mut line: Cursor<'_>) -> Read<()> {
         if line.peek() == Some('%') {
             return self.node(line);
@@ -199,7 +202,7 @@ impl Reader {
             Draft::Done(op) => op,
             Draft::Input { name, label } => leaf::Input { name, ty: types[0].ty.clone(), label }.into(),
             Draft::Constant(mut elements) => {
-                let value = read_constant(&mut elements, &types[0].ty, &mut self.left)?;
+                let value = read_constant(&mut elements, &types[0].ty, &mut self.left, self.elsewhere)?;
                 elements.expect(":")?;
                 leaf::Constant { value }.into()
             }

@@ -3,6 +3,7 @@
 use super::axes::name_axes;
 use super::constant::{constant_text, first_text};
 use super::cursor::{quoted, quoted_if_needed};
+use super::elsewhere::Elsewhere;
 use super::positional;
 use super::value::{attributes_text, value_text};
 use crate::columns::{Column, align, align_behind};
@@ -18,6 +19,11 @@ use std::iter::once;
 
 /// The text of a graph.
 pub fn print(graph: &Graph) -> String {
+    print_beside(graph, &Elsewhere::default())
+}
+
+/// [`print()`] of a graph beside programs: constants that are `elsewhere` are named by a hash.
+pub fn print_beside(graph: &Graph, elsewhere: &Elsewhere) -> String {
     let mut out = format!("graph @{}  phase {}\n", quoted_if_needed(&graph.name), graph.phase);
     if *graph.mesh.axes() != *Mesh::single().axes() {
         let axes = graph.mesh.axes().iter().map(|a| format!(" {}={}", a.name, a.size));
@@ -25,7 +31,7 @@ pub fn print(graph: &Graph) -> String {
     }
     let states: Vec<_> = graph.states.iter().map(|s| state_cells(graph, s)).collect();
     align_behind(&mut out, &states, STATE_COLUMNS);
-    let nodes: Vec<_> = graph.nodes().map(|(_, n)| node_cells(graph, n)).collect();
+    let nodes: Vec<_> = graph.nodes().map(|(_, n)| node_cells(graph, n, elsewhere)).collect();
     align_behind(&mut out, &nodes, NODE_COLUMNS);
     for output in &graph.outputs {
         out.push_str(&format!("  output {} %{}\n", quoted(&output.name), graph.value(output.value).name));
@@ -47,12 +53,18 @@ impl fmt::Display for Graph {
 
 /// The line of one node, without indentation.
 pub fn node_text(graph: &Graph, id: NodeId) -> String {
-    align(&[node_cells(graph, graph.node(id))], NODE_COLUMNS.map(|column| column.limit(0))).trim().to_string()
+    align(&[node_cells(graph, graph.node(id), &Elsewhere::default())], NODE_COLUMNS.map(|column| column.limit(0)))
+        .trim()
+        .to_string()
 }
 
 /// A node's op with attributes and operands, for listings: `contract "bk,kn->bn" %x, %w1`.
 pub fn op_text(graph: &Graph, node: &Node) -> String {
-    let mut words = op_words(graph, &node.op);
+    op_text_beside(graph, node, &Elsewhere::default())
+}
+
+fn op_text_beside(graph: &Graph, node: &Node, elsewhere: &Elsewhere) -> String {
+    let mut words = op_words(graph, &node.op, elsewhere);
     if !node.operands.is_empty() {
         words.push(names(graph, &node.operands));
     }
@@ -61,12 +73,12 @@ pub fn op_text(graph: &Graph, node: &Node) -> String {
 
 /// A node's op with its attributes, for listings: `contract "bk,kn->bn"`, `slice axis=2 start=0`.
 pub fn operation(graph: &Graph, node: &Node) -> String {
-    op_words(graph, &node.op).join(" ")
+    op_words(graph, &node.op, &Elsewhere::default()).join(" ")
 }
 
 /// As [`operation`], of a node whose constants are numbers in its kernel: `mul(_, 0.5)`.
 pub fn operation_with_numbers(graph: &Graph, node: &Node) -> String {
-    let mut words = op_words(graph, &node.op);
+    let mut words = op_words(graph, &node.op, &Elsewhere::default());
     let numbers: Vec<Option<String>> = node.operands.iter().map(|v| number_text(graph, *v)).collect();
     if numbers.iter().any(Option::is_some) {
         let given = numbers.into_iter().map(|number| number.unwrap_or_else(|| "_".to_string()));
@@ -119,12 +131,12 @@ fn block_text(block: &Block) -> String {
     format!(" block of {}{alias} axis={axis} start={start} whole={whole}", quoted(of))
 }
 
-fn node_cells(graph: &Graph, node: &Node) -> [String; 4] {
+fn node_cells(graph: &Graph, node: &Node, elsewhere: &Elsewhere) -> [String; 4] {
     let typed = |v: &ValueId| type_text(graph, graph.ty(*v), graph.sharding(*v)) + &asked_text(graph, *v);
     let types: Vec<String> = node.results.iter().map(typed).collect();
     let mut types = if types.len() == 1 { types.concat() } else { format!("({})", types.join(", ")) };
     types.push_str(&origin_text(&node.origin));
-    [names(graph, &node.results), op_text(graph, node), types, letters_text(graph, node)]
+    [names(graph, &node.results), op_text_beside(graph, node, elsewhere), types, letters_text(graph, node)]
 }
 
 fn names(graph: &Graph, values: &[ValueId]) -> String {
@@ -143,14 +155,14 @@ fn asked_text(graph: &Graph, value: ValueId) -> String {
     if lines.is_empty() { String::new() } else { format!(" asked({})", lines.join(", ")) }
 }
 
-fn op_words(graph: &Graph, op: &Op) -> Vec<String> {
+fn op_words(graph: &Graph, op: &Op, elsewhere: &Elsewhere) -> Vec<String> {
     match op {
         Op::Input(input) => vec![if input.label { "label" } else { "input" }.to_string(), quoted(&input.name)],
         Op::State(read) => {
             let name = graph.states.get(read.state.index()).map_or("?", |s| &s.name);
             vec!["state".to_string(), quoted(name)]
         }
-        Op::Constant(constant) => vec!["constant".to_string(), constant_text(&constant.value)],
+        Op::Constant(constant) => vec!["constant".to_string(), constant_text(&constant.value, elsewhere)],
         _ => {
             let mut attributes = op.attributes();
             name_axes(op.name(), &mut attributes, &graph.mesh);

@@ -69,7 +69,7 @@ impl<'a, 'g> Buffers<'a, 'g> {
         let kind = match &self.lowered.graph.node(node).op {
             Op::Constant(constant) => {
                 let buffer = BufferId(self.all.len() as u32);
-                self.constants.push(ProgramConstant { buffer, bytes: constant.value.bytes.to_vec() });
+                self.constants.push(ProgramConstant { buffer, bytes: constant.value.bytes.clone() });
                 BufferKind::Constant(self.constants.len() as u32 - 1)
             }
             Op::Host(host) => match self.scalars.entry(host.scalar) {

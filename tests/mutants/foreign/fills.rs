@@ -7,6 +7,7 @@ use crate::mutate::places;
 use crate::ranks::launches;
 use shardc_ir::plan::{Buffer, BufferId, BufferKind, HostScalar, Program};
 use shardc_testkit::random::Random;
+use std::sync::Arc;
 
 fn ids(program: &Program, of: impl Fn(&Buffer) -> bool) -> Vec<usize> {
     (0..program.buffers.len()).filter(|i| of(&program.buffers[*i])).collect()
@@ -126,7 +127,7 @@ pub fn twice(plan: &mut Plan, _: &Job, random: &mut Random) -> Option<String> {
     if let Some(entry) = &mut entry {
         if how < 3 {
             let at = random.below(entry.bytes.len());
-            entry.bytes[at] ^= 1 << random.below(7);
+            Arc::make_mut(&mut entry.bytes)[at] ^= 1 << random.below(7);
         }
         if how > 0 {
             copy.kind = BufferKind::Constant(program.constants.len() as u32);
