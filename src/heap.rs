@@ -5,7 +5,8 @@
 //!
 //! The two never mix, because a piece's size, which everybody who gives one back must know, says
 //! whose it is. Under a limit of addresses all comes from the system: mimalloc takes many more
-//! than it uses, for each thread anew. Source: Leijen, Zorn and de Moura, Mimalloc: Free List Sharding in Action (2019).
+//! than it uses, for each thread anew. Source: Leijen, Zorn and de Moura, Mimalloc: Free List
+//! Sharding in Action (2019).
 #![allow(unsafe_code, reason = "an allocator cannot be written without")]
 
 use mimalloc::MiMalloc;

@@ -104,8 +104,9 @@ pub fn write_folder<E>(
         if is_named(left_over, "old") && !to.exists() {
             let _ = fs::rename(left_over, to);
         } else {
+            let kept = is_named(left_over, "old").then_some(to);
             // A folder that cannot be cleared away is in nobody's way.
-            let _ = dissolve(left_over, own, Some(to));
+            let _ = dissolve(left_over, own, kept);
         }
     });
     let ((), new) = beside.claim("new", |path| fs::create_dir(path)).map_err(&failed)?;
@@ -185,11 +186,13 @@ impl Beside {
         if !to.exists() {
             return fs::rename(new, to);
         }
-        if exchange(new, to).is_ok() {
-            return dissolve(new, own, Some(to));
-        }
-        // An empty folder may be replaced.
+        // An empty folder may be replaced. Under the name of an older one, the new one is no loss.
         let ((), old) = self.claim("old", |path| fs::create_dir(path))?;
+        fs::rename(new, &old)?;
+        if exchange(&old, to).is_ok() {
+            return dissolve(&old, own, Some(to));
+        }
+        fs::rename(&old, new)?;
         fs::rename(to, &old)?;
         if let Err(error) = fs::rename(new, to) {
             fs::rename(&old, to)?;

@@ -223,7 +223,7 @@ fn large_constants_of_graphs_are_those_of_programs() {
     for arguments in [&["verify", "plan"][..], &["verify", "--trust-graphs", "plan"], &["inspect", "plan"]] {
         shardc(&here, arguments).expect(0);
     }
-    // Another hash, in all graphs: trusted ones name what no program has, others are not the model's.
+    // Another hash: trusted graphs name what no program has, others are not those of the model.
     let good: Vec<Vec<u8>> = ["train.shir.gz", "train.plan"].map(|file| fs::read(path(file)).expect("a file")).into();
     let train = text("train.shir.gz");
     let at = train.find("sha256 \"").expect("a hash") + 8;
@@ -234,7 +234,7 @@ fn large_constants_of_graphs_are_those_of_programs() {
     assert!(ran.err.contains("no program holds a constant of hash"), "{}", ran.err);
     shardc(&here, &["verify", "plan"]).expect(1);
     forge(&here, "train.shir.gz", &good[0]);
-    // Another place in the programs of training: the graph then means a constant that they have not.
+    // Other bytes in the programs of training: graphs mean a constant that these have not.
     let mut programs = plan_file::decode(&good[1]).expect("a plan");
     for constant in programs.programs.iter_mut().flat_map(|program| &mut program.constants) {
         if constant.bytes.len() > 4096 {

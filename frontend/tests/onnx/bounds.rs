@@ -161,3 +161,23 @@ fn recurrent_steps_are_bounded_over_all_layers() {
     let errors = layers(2000, 3).expect_err("6,000 steps");
     assert!(errors[0].message.contains("a sequence of 2000 steps"), "{errors:?}");
 }
+
+#[test]
+fn a_causal_mask_of_many_tokens_is_little() {
+    let mut m = model(23);
+    input(&mut m, "x", DataType::Float, &[1, 2, 2048, 4]);
+    initializer(&mut m, floats("w", &[4, 4], &[0.5; 16]));
+    node(&mut m, "MatMul", "x w", "q", vec![]);
+    node(&mut m, "Attention", "q x x", "y", vec![int("is_causal", 1)]);
+    output(&mut m, "y");
+    let imported = import_model(&m, &ImportOptions::default()).unwrap_or_else(|errors| panic!("{errors:?}"));
+    assert_eq!(constant_bytes(&imported) >> 20, 4);
+    // Half a gigabyte of them is not.
+    graph(&mut m).input[0] = {
+        let mut larger = model(23);
+        input(&mut larger, "x", DataType::Float, &[1, 2, 1 << 14, 4]);
+        graph(&mut larger).input[0].clone()
+    };
+    let errors = import_model(&m, &ImportOptions::default()).expect_err("it is too large");
+    assert!(errors.iter().any(|e| e.message.contains("too much for a model of this size")), "{errors:?}");
+}

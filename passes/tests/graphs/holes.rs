@@ -100,7 +100,7 @@ fn constants_are_for_buffers_of_their_own() {
         let at = position(program, |k| matches!(k, BufferKind::State(_)));
         let buffer = &program.buffers[at];
         let bytes = vec![0; (buffer.shape.iter().product::<u64>() * buffer.dtype.bytes()) as usize];
-        program.constants.push(ProgramConstant { buffer: BufferId(at as u32), bytes });
+        program.constants.push(ProgramConstant { buffer: BufferId(at as u32), bytes: bytes.into() });
     });
 }
 

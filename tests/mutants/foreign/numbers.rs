@@ -59,7 +59,8 @@ pub fn of_constant(plan: &mut Plan, _: &Job, random: &mut Random) -> Option<Stri
     let at = random.below(program.constants.len());
     let buffer = &program.buffers[program.constants.get(at)?.buffer.index()];
     let (name, dtype) = (buffer.name.clone(), buffer.dtype);
-    let bytes = &mut program.constants[at].bytes;
+    let shared = &mut program.constants[at].bytes;
+    let bytes = Arc::make_mut(shared);
     let width = dtype.bytes() as usize;
     let place = random.below(bytes.len() / width) * width;
     let element = &mut bytes[place..place + width];
@@ -76,14 +77,14 @@ pub fn of_constant(plan: &mut Plan, _: &Job, random: &mut Random) -> Option<Stri
         DType::BF16 | DType::F16 | DType::I64 => element[0] ^= 1,
         DType::Bool => element[0] ^= 1 << random.below(2),
     }
-    let bytes = bytes.clone();
+    let bytes = shared.clone();
     let both = random.below(3) > 0;
     if both {
         let value = plan.graph.values().find(|(_, value)| value.name == name).map(|(_, value)| value.node)?;
         plan.graph = with_ops(&plan.graph, |id, op| match op {
             Op::Constant(constant) if id == value => {
                 let ty = constant.value.ty.clone();
-                Op::Constant(Constant { value: Tensor { ty, bytes: Arc::new(bytes.clone()) } })
+                Op::Constant(Constant { value: Tensor { ty, bytes: bytes.clone() } })
             }
             op => op.clone(),
         });

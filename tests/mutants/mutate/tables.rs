@@ -7,6 +7,7 @@ use shardc_ir::plan::{Buffer, BufferId, BufferKind, Program, Row, View, When, al
 use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::sharding::Split;
 use shardc_testkit::random::Random;
+use std::sync::Arc;
 
 /// Two buffers of one size lie where the other did: harmless where both last.
 pub(super) fn exchange_buffers(program: &mut Program, random: &mut Random) -> Option<String> {
@@ -231,7 +232,7 @@ pub(super) fn change_bytes(program: &mut Program, random: &mut Random) -> Option
         return None;
     }
     let constant = random.below(program.constants.len());
-    let bytes = &mut program.constants[constant].bytes;
+    let bytes = Arc::make_mut(&mut program.constants[constant].bytes);
     let (at, bit) = (random.below(bytes.len()), random.below(8));
     bytes[at] ^= 1 << bit;
     Some(format!("constant {constant}: bit {bit} of byte {at}"))

@@ -22,6 +22,9 @@ use tract_onnx::pb::tensor_proto::DataType;
 /// A constant that the import makes is held as numbers, as a tensor of the graph and in the plan.
 const BYTES_OF_A_MADE_ELEMENT: u64 = 24;
 
+/// A truth value is a byte in both.
+const BYTES_OF_A_MADE_TRUTH: u64 = 3;
+
 /// The context into which the nodes of a model are imported.
 pub(in crate::onnx) struct ImportContext<'m> {
     /// The model.
@@ -98,8 +101,17 @@ impl<'m> ImportContext<'m> {
 
     /// Allows a constant of that shape, whose elements a rule makes from a few numbers of the file.
     pub fn allow(&mut self, shape: &[u64]) -> Result<(), Reason> {
+        self.allow_bytes(shape, BYTES_OF_A_MADE_ELEMENT)
+    }
+
+    /// [`Self::allow`] of truth values, which are made as they are held.
+    pub fn allow_truths(&mut self, shape: &[u64]) -> Result<(), Reason> {
+        self.allow_bytes(shape, BYTES_OF_A_MADE_TRUTH)
+    }
+
+    fn allow_bytes(&mut self, shape: &[u64], bytes: u64) -> Result<(), Reason> {
         match checked_elements(shape) {
-            Some(n) if self.budget.spend(n, n.saturating_mul(BYTES_OF_A_MADE_ELEMENT)) => Ok(()),
+            Some(n) if self.budget.spend(n, n.saturating_mul(bytes)) => Ok(()),
             _ => Err(reason!("it makes a constant of {shape:?} elements, which is too much for a model of this size")),
         }
     }

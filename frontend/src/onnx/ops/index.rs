@@ -279,7 +279,7 @@ pub(in crate::onnx) fn trilu(c: &mut Call<'_, '_>) -> Outputs {
     };
     let shape = c.shape(&x)?;
     let [.., rows, columns] = shape[..] else { return Err(reason!("its input has shape {shape:?}")) };
-    c.context.allow(&[rows, columns])?;
+    c.context.allow_truths(&[rows, columns])?;
     let kept = |i: u64, j: u64| {
         let diagonal = (i as i64).saturating_add(k);
         u8::from(if upper { j as i64 >= diagonal } else { j as i64 <= diagonal })
