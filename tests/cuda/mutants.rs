@@ -89,7 +89,11 @@ fn at_odd_sizes(case: &Case) -> Option<Case> {
 
 /// Whether nobody misses the barrier behind the last step, because there is one step.
 fn is_one_step(kernel: &Kernel) -> bool {
-    matches!(kernel, Kernel::Attention(a) | Kernel::AttentionGrad(AttentionGrad(a)) if a.q_len.min(a.kv_len) <= 64)
+    match kernel {
+        Kernel::Attention(a) | Kernel::AttentionGrad(AttentionGrad(a)) => a.q_len.min(a.kv_len) <= 64,
+        Kernel::ScatterAdd(scatter) => scatter.gather.count <= 256,
+        _ => false,
+    }
 }
 
 /// The forms that multiply tiles.

@@ -8,6 +8,7 @@ pub mod memory;
 pub mod products;
 pub mod reduced;
 pub mod right;
+mod tables;
 
 use crate::{job, support};
 use shardc::{Options, compile};
@@ -110,7 +111,7 @@ pub fn cases(is_tried: impl Fn(&str, &str) -> bool) -> [Vec<Case>; 2] {
             }
         }
     }
-    let own = attention::cases().into_iter().chain(convolutions::cases());
+    let own = attention::cases().into_iter().chain(convolutions::cases()).chain(tables::cases());
     cases.extend(own.map(|case| (case.generated.name.clone(), case)));
     let (aligned, others) = cases.into_values().partition(|case: &Case| case.aligned);
     [aligned, others]
