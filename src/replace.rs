@@ -181,25 +181,50 @@ impl Beside {
     }
 
     /// Gives the folder `new` the name `to`, and takes over what the folder of that name holds
-    /// beside its `own` files.
+    /// beside its `own` files; nothing is changed where that cannot be taken over.
     fn swap(&self, new: &Path, to: &Path, own: &[&str]) -> io::Result<()> {
         if !to.exists() {
             return fs::rename(new, to);
         }
-        // An empty folder may be replaced. Under the name of an older one, the new one is no loss.
-        let ((), old) = self.claim("old", |path| fs::create_dir(path))?;
-        fs::rename(new, &old)?;
-        if exchange(&old, to).is_ok() {
-            return dissolve(&old, own, Some(to));
-        }
-        fs::rename(&old, new)?;
-        fs::rename(to, &old)?;
-        if let Err(error) = fs::rename(new, to) {
-            fs::rename(&old, to)?;
-            return Err(error);
-        }
-        dissolve(&old, own, Some(to))
+        // An empty folder may be replaced. Under the name of an older folder, what others have put
+        // there is found again if the process is killed.
+        let ((), beside) = self.claim("old", |path| fs::create_dir(path))?;
+        fs::rename(new, &beside)?;
+        let taken =
+            take_over(to, &beside, own).and_then(|()| exchange(&beside, to).or_else(|_| self.exchange_in_turn(&beside, to)));
+        // The older files, or, where that failed, the new ones: they are in nobody's way.
+        let _ = dissolve(&beside, own, Some(to));
+        taken
     }
+
+    /// [`exchange`] by two renames, between which nothing has the name `to`.
+    fn exchange_in_turn(&self, beside: &Path, to: &Path) -> io::Result<()> {
+        let ((), older) = self.claim("old", |path| fs::create_dir(path))?;
+        fs::rename(to, &older)?;
+        match fs::rename(beside, to) {
+            Ok(()) => fs::rename(&older, beside),
+            Err(error) => fs::rename(&older, to).and(Err(error)),
+        }
+    }
+}
+
+/// Moves all but the `own` files of a folder to another, all of it or nothing.
+fn take_over(from: &Path, to: &Path, own: &[&str]) -> io::Result<()> {
+    let mut moved = vec![];
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if own.iter().any(|own| name == *own) {
+            continue;
+        }
+        if let Err(error) = fs::rename(entry.path(), to.join(&name)) {
+            // What has come can go back.
+            moved.iter().for_each(|name| drop(fs::rename(to.join(name), from.join(name))));
+            return Err(io::Error::new(error.kind(), format!("`{}` is in it, and cannot be moved: {error}", name.display())));
+        }
+        moved.push(name);
+    }
+    Ok(())
 }
 
 /// Exchanges the names of two folders at once, where the system can.

@@ -11,7 +11,7 @@ use shardc_executor::tensor::Tensor;
 use shardc_testkit::onnx::{floats, initializer, input, model, node, output};
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -183,6 +183,31 @@ fn what_a_killed_run_left_blocks_nothing_and_goes() {
     fs::write(here.join(".t.onnx.new-77"), "half").unwrap();
     train(&here, &["--steps", "1", "--export", "t.onnx"]).expect(0);
     assert!(!here.join(".t.onnx.new-77").exists());
+}
+
+/// What cannot be moved into the new plan keeps the older one.
+#[test]
+fn a_folder_that_cannot_be_moved_keeps_the_plan() {
+    let here = digits("fixed-folder");
+    let compile = ["compile", "model.onnx", "--spec", "job.shard", "-o", "p"];
+    shardc(&here, &compile).expect(0);
+    for file in ["p/kept/thesis.tex", "p/more/notes.txt", "p/a.txt"] {
+        fs::create_dir_all(here.join(file).parent().unwrap()).unwrap();
+        fs::write(here.join(file), "years of work").unwrap();
+    }
+    let fixed = |mode| fs::set_permissions(here.join("p/kept"), fs::Permissions::from_mode(mode)).unwrap();
+    fixed(0o555);
+    if fs::write(here.join("p/kept/x"), "").is_ok() {
+        eprintln!("skipped: this user may write anywhere");
+        return;
+    }
+    let before = contents(&here);
+    fs::write(here.join("job.shard"), SPEC.replace("sgd", "adam")).unwrap();
+    let ran = shardc(&here, &compile);
+    assert!(ran.code != 0 && ran.err.contains("`kept` is in it, and cannot be moved"), "{ran:?}");
+    fs::write(here.join("job.shard"), SPEC).unwrap();
+    assert_eq!(contents(&here), before);
+    fixed(0o755);
 }
 
 #[test]

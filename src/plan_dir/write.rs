@@ -66,6 +66,8 @@ pub fn write(to: &Path, compiled: &Compiled, model: &Path, spec: &Spec, weights:
             let path = folder.join(WEIGHTS);
             let types = compiled.weights.iter().map(|(name, weight)| (name.as_str(), &weight.ty)).collect();
             save_safetensors(&path, &types, |name| compiled.weights[name].load().map(Tensor::from), failed)?;
+            // Written by way of a file for the owner alone.
+            fs::metadata(folder.join(MODEL)).and_then(|of| fs::set_permissions(&path, of.permissions())).map_err(failed)?;
             manifest.files.insert(WEIGHTS.to_string(), hash_file(&path).map_err(failed)?);
         }
         let json = serde_json::to_vec_pretty(&manifest);
