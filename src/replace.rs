@@ -2,7 +2,9 @@
 //!
 //! A file or folder that is not finished stands beside its place under a name like `.NAME.new-PID`.
 //! Whoever writes holds a shared lock of the folder that both are in; who gets that lock alone is
-//! the only one there, and clears away what killed processes have left.
+//! the only one there, and clears away what killed processes have left. An older folder and the new
+//! one exchange their names at once where the system can do that; what others have put into the
+//! older one is moved before, all of it, or nothing is changed.
 //!
 //! ```
 //! use shardc::replace::write_file;
@@ -243,4 +245,25 @@ fn exchange(_a: &Path, _b: &Path) -> io::Result<()> {
 fn is_named(left_over: &Path, what: &str) -> bool {
     let name = left_over.file_name().unwrap_or_default().to_string_lossy();
     name.rsplit_once('.').is_some_and(|(_, end)| end.starts_with(&format!("{what}-")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is done where the system cannot exchange names at once.
+    #[test]
+    fn names_are_exchanged_in_turn() {
+        let here = std::env::temp_dir().join(format!("exchanged-{}", std::process::id()));
+        let [beside, to] = ["beside", "p"].map(|name| here.join(name));
+        for (folder, words) in [(&beside, "new"), (&to, "old")] {
+            fs::create_dir_all(folder).expect("a folder can be made");
+            fs::write(folder.join("file"), words).expect("a file can be written");
+        }
+        Beside::of(&to, &|_| {}).exchange_in_turn(&beside, &to).expect("folders can be renamed");
+        let words = |folder: &Path| fs::read_to_string(folder.join("file")).expect("the file is there");
+        assert_eq!((words(&to), words(&beside)), ("new".to_string(), "old".to_string()));
+        assert_eq!(fs::read_dir(&here).expect("a folder").count(), 2, "something is left over");
+        fs::remove_dir_all(here).expect("the folder can be removed");
+    }
 }

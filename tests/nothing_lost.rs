@@ -6,12 +6,13 @@
 mod support;
 
 use prost::Message;
+use shardc::replace::write_folder;
 use shardc_executor::data::{read_npz, write_npz};
 use shardc_executor::tensor::Tensor;
 use shardc_testkit::onnx::{floats, initializer, input, model, node, output};
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -185,29 +186,40 @@ fn what_a_killed_run_left_blocks_nothing_and_goes() {
     assert!(!here.join(".t.onnx.new-77").exists());
 }
 
-/// What cannot be moved into the new plan keeps the older one.
+/// Where what others have put into the older folder cannot be moved, here because something has
+/// its name in the new one, nothing is changed.
 #[test]
-fn a_folder_that_cannot_be_moved_keeps_the_plan() {
-    let here = digits("fixed-folder");
-    let compile = ["compile", "model.onnx", "--spec", "job.shard", "-o", "p"];
-    shardc(&here, &compile).expect(0);
-    for file in ["p/kept/thesis.tex", "p/more/notes.txt", "p/a.txt"] {
-        fs::create_dir_all(here.join(file).parent().unwrap()).unwrap();
-        fs::write(here.join(file), "years of work").unwrap();
+fn what_cannot_be_moved_keeps_the_older_folder() {
+    let here = folder("kept-folder");
+    let put = |file: &str, bytes: &str| {
+        let path = here.join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, bytes).unwrap();
+    };
+    let write = |fill: &dyn Fn(&Path)| {
+        let filled = |new: &Path| {
+            fill(new);
+            Ok(())
+        };
+        write_folder(&here.join("p"), &["own"], filled, |error| error.to_string())
+    };
+    for (file, bytes) in [("p/own", "older"), ("p/a.txt", "a"), ("p/kept/thesis.tex", "years of work"), ("p/z/z.txt", "z")] {
+        put(file, bytes);
     }
-    let fixed = |mode| fs::set_permissions(here.join("p/kept"), fs::Permissions::from_mode(mode)).unwrap();
-    fixed(0o555);
-    if fs::write(here.join("p/kept/x"), "").is_ok() {
-        eprintln!("skipped: this user may write anywhere");
-        return;
-    }
-    let before = contents(&here);
-    fs::write(here.join("job.shard"), SPEC.replace("sgd", "adam")).unwrap();
-    let ran = shardc(&here, &compile);
-    assert!(ran.code != 0 && ran.err.contains("`kept` is in it, and cannot be moved"), "{ran:?}");
-    fs::write(here.join("job.shard"), SPEC).unwrap();
-    assert_eq!(contents(&here), before);
-    fixed(0o755);
+    let before = contents(&here.join("p"));
+    let error = write(&|new| {
+        fs::write(new.join("own"), "newer").unwrap();
+        fs::create_dir(new.join("kept")).unwrap();
+        fs::write(new.join("kept/other"), "other").unwrap();
+    })
+    .unwrap_err();
+    assert!(error.contains("`kept` is in it, and cannot be moved"), "{error}");
+    assert_eq!(contents(&here.join("p")), before);
+    write(&|new| fs::write(new.join("own"), "newer").unwrap()).unwrap();
+    let after = contents(&here.join("p"));
+    assert_eq!(after["own"], b"newer");
+    assert_eq!(after.len(), before.len());
+    assert!(before.iter().all(|(file, bytes)| file == "own" || after[file] == *bytes), "{after:?}");
 }
 
 #[test]

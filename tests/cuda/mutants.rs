@@ -78,22 +78,21 @@ fn picked(all: &[Case], of_each: usize) -> Vec<&Case> {
     forms.into_values().flat_map(|of| damage::some(of, of_each)).collect()
 }
 
-/// The case at odd sizes. Of forms that multiply tiles only those that were made for them, which
-/// have odd sizes and tiles enough for each step of their loops.
+/// The case at odd sizes. Of forms that go step by step only those that were made for them, which
+/// have odd sizes and enough for each step of their loops.
 fn at_odd_sizes(case: &Case) -> Option<Case> {
-    match TILES.contains(&case.kernel.name()) {
-        true => ["attention", "convolution"].iter().any(|own| case.of.starts_with(own)).then(|| case.clone()),
-        false => Some(case.odd()),
-    }
+    let own = match case.kernel.name() {
+        "scatter_add" => "sums into a table",
+        "conv" => "convolution",
+        name if TILES.contains(&name) => "attention",
+        _ => return Some(case.odd()),
+    };
+    case.of.starts_with(own).then(|| case.clone())
 }
 
 /// Whether nobody misses the barrier behind the last step, because there is one step.
 fn is_one_step(kernel: &Kernel) -> bool {
-    match kernel {
-        Kernel::Attention(a) | Kernel::AttentionGrad(AttentionGrad(a)) => a.q_len.min(a.kv_len) <= 64,
-        Kernel::ScatterAdd(scatter) => scatter.gather.count <= 256,
-        _ => false,
-    }
+    matches!(kernel, Kernel::Attention(a) | Kernel::AttentionGrad(AttentionGrad(a)) if a.q_len.min(a.kv_len) <= 64)
 }
 
 /// The forms that multiply tiles.
