@@ -12,10 +12,11 @@ use std::collections::BTreeMap;
 const OF_EACH: usize = 4;
 
 /// Damages that give right results by other accesses: the form, what the line has, and why.
-const HARMLESS: [(&str, &str, &str); 15] = [
+const HARMLESS: [(&str, &str, &str); 16] = [
     ("reduce", ", end = first - ", "the first block sums all, in another order, and the others nothing"),
     ("contract", "at <= 1024; at += 256", "thread 0 writes one element too many, in the other tile, and writes it again next"),
     ("gather", "(u64)blockIdx.x * 256 - threadIdx.x", "threads take the elements of the row in another order"),
+    ("map", "blockIdx.x * 256 - threadIdx.x", "threads take the elements in another order: one is more than whole blocks have"),
     ("attention", "at = threadIdx.x; at <= ", "thread 0 writes one element too many, in what is written again before it is read"),
     ("attention", "u32 from = 0; from <= ", "columns behind the last one are zeros"),
     ("conv", "u32 i = 0; i <= ", "a line more than the tile has is written behind it, where nothing is multiplied"),
