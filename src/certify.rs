@@ -18,6 +18,7 @@
 //! Of a larger one each update and the loss are read op by op ([`syntax`]). What could not be held
 //! against anything is named, with the reason.
 
+mod differences;
 pub mod formulas;
 mod gradients;
 mod loss;

@@ -39,7 +39,7 @@ pub fn check(subject: &Subject<'_>, sample: Option<&Sample>) -> Result<Found, St
         None => statistics::OfBatch::None,
     };
     let states = sample.states.iter().chain(batch.values());
-    states.into_iter().try_for_each(|(name, value)| run.set(name, value))?;
+    run.set(states)?;
     let results = run.run(0, &sample.data)?;
     let [output, sum, count] = &results[..] else { return Err("evaluation gives no loss".into()) };
     let labels = loss.value.labels().map(|labels| sample.array(&labels.value).ok_or("there are no labels"));
@@ -75,7 +75,7 @@ pub fn check(subject: &Subject<'_>, sample: Option<&Sample>) -> Result<Found, St
 fn without_dropout(reference: &Graph, subject: &Subject<'_>, sample: &Sample) -> Result<f64, Stop> {
     let loss: ValueId = reference.outputs.iter().find(|output| output.name == "loss").ok_or("there is no loss")?.value;
     let mut run = Whole::without_dropout(reference)?.program(&[loss], &[], subject.spec)?.start()?;
-    sample.states.iter().try_for_each(|(name, value)| run.set(name, value))?;
+    run.set(&sample.states)?;
     run.run(0, &sample.data)?[0].first().ok_or_else(|| "the loss has no element".into())
 }
 

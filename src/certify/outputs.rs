@@ -47,14 +47,14 @@ pub fn check(subject: &Subject<'_>, sample: &Sample) -> Result<Found, Stop> {
     }
     let wanted: Vec<ValueId> = own.iter().map(|output| output.value).collect();
     let mut run = Whole::new(subject.eval).program(&wanted, &[], subject.spec)?.start()?;
-    sample.states.iter().try_for_each(|(name, value)| run.set(name, value))?;
+    run.set(&sample.states)?;
     let outputs = run.run(0, &sample.data)?;
     let data = data_of_file(subject, sample)?;
     let wanted: Vec<ValueId> = file.outputs.iter().map(|output| output.value).collect();
     let planned = Whole::new(file).program(&wanted, &[], subject.spec)?;
     let work = planned.work();
     let mut run = planned.start()?;
-    sample.initializers.iter().try_for_each(|(name, value)| run.set(name, value))?;
+    run.set(&sample.initializers)?;
     let of_file = run.run(0, &data)?;
     if of_file.iter().any(|output| !output.to_f64().iter().all(|x| x.is_finite())) {
         return Ok(Found::Unseen("the outputs of random data are not finite".into()));

@@ -3,7 +3,7 @@
 
 use super::sample::Sample;
 use super::whole::{Planned, Run, Whole, cut_name};
-use super::{Stop, Subject};
+use super::{MOST_WORK, Stop, Subject};
 use shardc_executor::tensor::Tensor;
 use shardc_ir::graph::{NodeId, ValueId};
 use shardc_ir::ops::Op;
@@ -11,7 +11,7 @@ use shardc_ir::reason::Reason;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// The parts into which parameters come by where they are first read.
-const PARTS: usize = 4;
+pub const PARTS: usize = 4;
 
 /// The loss as a function of some of the parameters.
 pub struct Segment {
@@ -56,7 +56,7 @@ impl Segment {
         let cuts: Vec<Vec<ValueId>> = parts.iter().map(|part| before(part)).collect();
         let wanted: Vec<ValueId> = cuts.concat().into_iter().collect::<BTreeSet<_>>().into_iter().collect();
         let mut begun = whole.program(&wanted, &[], subject.spec)?.start()?;
-        sample.states.iter().try_for_each(|(name, value)| begun.set(name, value))?;
+        begun.set(&sample.states)?;
         let known: HashMap<ValueId, Tensor> = wanted.iter().copied().zip(begun.run(0, &sample.data)?).collect();
         let segment = |(part, cut): (&[usize], &Vec<ValueId>)| {
             let mut data = sample.data.clone();
@@ -70,8 +70,13 @@ impl Segment {
     /// Starts the program at the sample.
     pub fn start(&self, sample: &Sample) -> Result<Run, Stop> {
         let mut run = self.planned.clone().start()?;
-        sample.states.iter().try_for_each(|(name, value)| run.set(name, value))?;
+        run.set(&sample.states)?;
         Ok(run)
+    }
+
+    /// How many runs are affordable.
+    pub fn affordable_runs(&self) -> u64 {
+        MOST_WORK / self.planned.work().max(1)
     }
 
     /// The loss.

@@ -83,10 +83,10 @@ pub fn of_batch(reference: &Graph, subject: &Subject<'_>, sample: &Sample) -> Re
         return Ok(OfBatch::TooLarge(why));
     }
     let mut run = planned.start()?;
-    sample.states.iter().try_for_each(|(name, value)| run.set(name, value))?;
+    run.set(&sample.states)?;
     let from_sample = run.run(0, &sample.data)?;
     let nothing = |state: &&State| Tensor::zeros(DType::F32, &state.ty.shape);
-    moved.iter().try_for_each(|state| run.set(&state.name, &nothing(state)))?;
+    run.set(moved.iter().map(|state| (&state.name, nothing(state))))?;
     let mut values = BTreeMap::new();
     for ((state, new), own) in moved.iter().zip(from_sample).zip(run.run(0, &sample.data)?) {
         let (old, stays) = (sample.states.get(&state.name), momenta.get(&state.name));
@@ -119,7 +119,7 @@ pub fn check(reference: &Graph, subject: &Subject<'_>, sample: &Sample) -> Resul
     let norms = norms(subject.eval);
     let wanted: Vec<ValueId> = norms.iter().map(|norm| norm.x).collect();
     let mut run = Whole::new(subject.eval).program(&wanted, &[], subject.spec)?.start()?;
-    sample.states.iter().chain(values).try_for_each(|(name, value)| run.set(name, value))?;
+    run.set(sample.states.iter().chain(values))?;
     let read = run.run(0, &sample.data)?;
     let mut seen = 0;
     for (norm, x) in norms.iter().zip(read) {

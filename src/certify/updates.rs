@@ -66,17 +66,13 @@ pub fn check(graph: &Graph, subject: &Subject<'_>, sample: &Sample) -> Result<Fo
         };
         before.push(Updated { parameter: own.to_f64(), moments: endings.iter().map(moment).collect() });
     }
-    for (state, values) in states.iter().zip(before.iter().flat_map(Updated::all)) {
-        run.set(&state.name, &Tensor::from_f64(&state.ty.shape, values))?;
-    }
+    let drawn = states.iter().zip(before.iter().flat_map(Updated::all));
+    run.set(drawn.map(|(state, values)| (&state.name, Tensor::from_f64(&state.ty.shape, values))))?;
     // An update that reads more than it should finds it.
     let given: HashSet<&str> = states.iter().map(|state| state.name.as_str()).collect();
-    for (name, value) in sample.states.iter().filter(|(name, _)| !given.contains(name.as_str())) {
-        run.set(name, value)?;
-    }
-    for state in graph.states.iter().filter(|state| is_scaling(state, STEPS_TAKEN)) {
-        run.set(&state.name, &Tensor::from_f64(&[], &[STEP as f64]))?;
-    }
+    run.set(sample.states.iter().filter(|(name, _)| !given.contains(name.as_str())))?;
+    let counters = graph.states.iter().filter(|state| is_scaling(state, STEPS_TAKEN));
+    run.set(counters.map(|state| (&state.name, Tensor::from_f64(&[], &[STEP as f64]))))?;
     let scale = constant_scale(subject.spec);
     let limit = subject.spec.clip.as_ref().map(|clip| clip.value);
     for size in NORMS {

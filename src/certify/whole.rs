@@ -25,6 +25,7 @@ use shardc_ir::scalar::Binary;
 use shardc_ir::spec::Spec;
 use shardc_ir::types::{Tensor as Value, Type};
 use shardc_passes::{Context, Mode, planning};
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -263,15 +264,14 @@ pub fn words(errors: &[Diagnostic]) -> String {
 }
 
 impl Run {
-    /// Sets a state variable; one that the program does not read is let be.
+    /// Sets state variables; those that the program does not read are let be.
     ///
     /// # Errors
-    /// If it has another shape.
-    pub fn set(&mut self, state: &str, value: &Tensor) -> Result<(), Reason> {
-        if !self.states.contains(state) {
-            return Ok(());
-        }
-        self.executor.set_state(state, value).map_err(|error| error.to_string().into())
+    /// If one has another shape.
+    pub fn set(&mut self, values: impl IntoIterator<Item = (impl AsRef<str>, impl Borrow<Tensor>)>) -> Result<(), Reason> {
+        let read: Vec<_> = values.into_iter().filter(|(state, _)| self.states.contains(state.as_ref())).collect();
+        let values = read.iter().map(|(state, value)| (state.as_ref(), value.borrow().clone()));
+        self.executor.set_states(values).map_err(|error| error.to_string().into())
     }
 
     /// Runs once, as `step` from 0, and gives what was wanted, in order.

@@ -396,6 +396,26 @@ fn updates_and_losses_are_read() {
     assert!(taken >= 6 && found >= 100, "{taken} {found}");
 }
 
+/// Parameters are tried in groups: of each the gradient is made a little too large, and is named.
+#[test]
+fn the_gradient_that_is_a_little_wrong_is_named() {
+    let job = jobs::all().into_iter().find(|job| job.name == "gpt2").expect("there is one");
+    let training = job.graphs.reference.as_ref().expect("it trains");
+    let parameters: Vec<usize> = (0..training.states.len()).filter(|i| training.states[*i].gradient.is_some()).collect();
+    assert!(parameters.len() >= 24, "some move together");
+    for parameter in parameters {
+        let mut b = Builder::extend(training.clone());
+        let gradient = training.states[parameter].gradient.expect("it is trained");
+        let larger = b.scale(gradient, 1.01);
+        b.graph_mut().states[parameter].gradient = Some(larger);
+        let mistake =
+            Mistake { training: b.finish(), eval: job.graphs.programs.eval.clone(), spec: job.text.clone(), what: String::new() };
+        let name = &training.states[parameter].name;
+        let why = found(&job, &mistake, name).unwrap_or_else(|| panic!("nothing is said of `{name}`"));
+        assert!(why.starts_with(&format!("the gradient of `{name}` says ")), "{name}: {why}");
+    }
+}
+
 /// Where tract computes something else of the file, the certificate says so.
 #[test]
 fn what_tract_finds_otherwise_is_doubted() {

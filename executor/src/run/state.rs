@@ -28,7 +28,29 @@ impl Executor {
     /// # Errors
     /// If there is no such state, or the shape differs.
     pub fn set_state(&mut self, name: &str, value: &Tensor) -> Result<(), ExecutionError> {
-        self.set_states(vec![self.state_value(name, value.clone())?])
+        self.set_states([(name, value.clone())])
+    }
+
+    /// As [`Executor::set_state`] of several, many of them at once.
+    ///
+    /// # Errors
+    /// As [`Executor::set_state`]; those before may be set.
+    pub fn set_states<'n>(&mut self, values: impl IntoIterator<Item = (&'n str, Tensor)>) -> Result<(), ExecutionError> {
+        self.write_states(values.into_iter().map(|(name, value)| self.state_value(name, value)))
+    }
+
+    fn write_states(&self, values: impl Iterator<Item = Result<(Name, Tensor), ExecutionError>>) -> Result<(), ExecutionError> {
+        let (mut together, mut bytes) = (vec![], 0);
+        for value in values {
+            let (state, value) = value?;
+            bytes += value.bytes.len() as u64;
+            together.push((state, value));
+            if bytes > TOGETHER {
+                self.write_together(std::mem::take(&mut together))?;
+                bytes = 0;
+            }
+        }
+        self.write_together(together)
     }
 
     /// The value of a state variable, in its type where both are floats.
@@ -39,8 +61,8 @@ impl Executor {
         Ok((state, if casts { value.into_dtype(found.dtype) } else { value }))
     }
 
-    /// Sets state variables, one after another.
-    fn set_states(&self, values: Vec<(Name, Tensor)>) -> Result<(), ExecutionError> {
+    /// Wakes every rank once, for all of them.
+    fn write_together(&self, values: Vec<(Name, Tensor)>) -> Result<(), ExecutionError> {
         let write = move |worker: &mut dyn Worker| {
             for (state, value) in &values {
                 let Some(id) = worker.named(state) else { continue };
@@ -73,17 +95,9 @@ impl Executor {
         let programs = self.loaded.programs.clone();
         let is_zero = |state: &StateVariable| state.init == StateInit::Zeros;
         let (zeros, others): (Vec<_>, Vec<_>) = programs.states().into_iter().partition(|(_, state)| is_zero(state));
-        let (mut values, mut bytes) = (vec![], 0);
-        for (program, state) in others {
-            let value = initial_state(program, state, &mut model)?;
-            bytes += value.bytes.len() as u64;
-            values.push(self.state_value(&state.name, value)?);
-            if bytes > TOGETHER {
-                self.set_states(std::mem::take(&mut values))?;
-                bytes = 0;
-            }
-        }
-        self.set_states(values)?;
+        let value =
+            |(program, state): (_, &StateVariable)| self.state_value(&state.name, initial_state(program, state, &mut model)?);
+        self.write_states(others.into_iter().map(value))?;
         // Last, so that less is in memory beside a value of the model.
         self.zero_states(zeros.iter().map(|(_, state)| Name::State(state.name.clone())).collect())
     }
