@@ -56,6 +56,9 @@ impl Builder {
     pub fn rewrite(graph: &Graph) -> Builder {
         let mut builder = Builder::new(graph.name.clone(), graph.phase, graph.mesh.clone());
         builder.reserved = graph.values().map(|(_, v)| v.name.clone()).collect();
+        // A rewrite makes about as much as there was.
+        builder.names.reserve(graph.value_count());
+        builder.graph.reserve(graph);
         builder.graph.states = graph.states.iter().map(|s| State { update: None, gradient: None, ..s.clone() }).collect();
         builder
     }
@@ -90,22 +93,23 @@ impl Builder {
 
     /// Appends a node with known result types.
     pub fn push(&mut self, op: Op, operands: &[ValueId], types: Vec<Type>, name: &str) -> Vec<ValueId> {
-        let names = types.iter().map(|_| self.unique(name)).collect();
-        self.append(op, operands, types, names, self.origin.clone())
+        let value = |ty: Type| {
+            let sharding = Sharding::replicated(ty.rank());
+            Value { name: self.unique(name), ty, sharding, node: NodeId(0), result: 0, asked: vec![] }
+        };
+        let values = types.into_iter().map(value).collect();
+        self.append(op, operands.to_vec(), values, self.origin.clone())
     }
 
-    /// Appends a node whose results have names of their own.
-    fn append(&mut self, op: Op, operands: &[ValueId], types: Vec<Type>, names: Vec<String>, origin: NodeOrigin) -> Vec<ValueId> {
+    /// Appends a node with its results, whose places are given here.
+    fn append(&mut self, op: Op, operands: Vec<ValueId>, values: Vec<Value>, origin: NodeOrigin) -> Vec<ValueId> {
         let node = NodeId(self.graph.dag.node_count() as u32);
         let first = self.graph.values.len() as u32;
-        let results: Vec<ValueId> = (0..types.len() as u32).map(|i| ValueId(first + i)).collect();
-        for (result, (ty, name)) in types.into_iter().zip(names).enumerate() {
-            let sharding = Sharding::replicated(ty.rank());
-            self.graph.values.push(Value { name, ty, sharding, node, result, asked: vec![] });
-        }
-        let index = self.graph.dag.add_node(Node { op, operands: operands.to_vec(), results: results.clone(), origin });
-        for operand in operands {
-            let def = self.graph.values[operand.index()].node;
+        let results: Vec<ValueId> = (0..values.len() as u32).map(|i| ValueId(first + i)).collect();
+        self.graph.values.extend(values.into_iter().enumerate().map(|(result, value)| Value { node, result, ..value }));
+        let index = self.graph.dag.add_node(Node { op, operands, results: results.clone(), origin });
+        for operand in 0..self.graph.dag[index].operands.len() {
+            let def = self.graph.values[self.graph.dag[index].operands[operand].index()].node;
             self.graph.dag.add_edge(NodeIndex::new(def.index()), index, ());
         }
         results
@@ -138,11 +142,14 @@ impl Builder {
     /// Copies a node of another graph, its operands mapped by `map`, which learns the results.
     pub fn copy(&mut self, from: &Graph, node: &Node, map: &mut [Option<ValueId>]) -> Vec<ValueId> {
         let operands: Vec<ValueId> = node.operands.iter().map(|v| map[v.index()].expect("operands come first")).collect();
-        let names = node.results.iter().map(|old| self.name_of(from, *old)).collect();
-        let results = self.append(node.op.clone(), &operands, from.result_types(node), names, node.origin.clone());
+        let value = |old: &ValueId| {
+            let (name, Value { ty, sharding, asked, .. }) = (self.name_of(from, *old), from.value(*old));
+            let (ty, sharding, asked) = (ty.clone(), sharding.clone(), asked.clone());
+            Value { name, ty, sharding, node: NodeId(0), result: 0, asked }
+        };
+        let values = node.results.iter().map(value).collect();
+        let results = self.append(node.op.clone(), operands, values, node.origin.clone());
         for (old, new) in node.results.iter().zip(&results) {
-            self.graph.values[new.index()].sharding = from.sharding(*old).clone();
-            self.graph.values[new.index()].asked = from.value(*old).asked.clone();
             map[old.index()] = Some(*new);
         }
         results

@@ -222,6 +222,13 @@ impl Graph {
         std::mem::replace(self, empty)
     }
 
+    /// Makes room for as many nodes and values as `other` has.
+    pub(crate) fn reserve(&mut self, other: &Graph) {
+        self.dag.reserve_nodes(other.dag.node_count());
+        self.dag.reserve_edges(other.dag.edge_count());
+        self.values.reserve(other.values.len());
+    }
+
     /// All nodes in program order.
     pub fn nodes(&self) -> impl DoubleEndedIterator<Item = (NodeId, &Node)> {
         self.dag.node_indices().map(|i| (NodeId(i.index() as u32), &self.dag[i]))

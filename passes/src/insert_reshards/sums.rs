@@ -9,6 +9,7 @@ use shardc_ir::graph::{Graph, Node, NodeId, ValueId};
 use shardc_ir::letters::Role;
 use shardc_ir::mesh::AxisId;
 use shardc_ir::ops::{letters_of, linear_of};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Axes over which a value is partial.
@@ -16,7 +17,7 @@ type Axes = BTreeSet<AxisId>;
 
 /// The nodes in an order in which they can be placed, those of sums with other operands where that
 /// saves reductions.
-pub fn ordered(graph: &Graph, uses: &[usize]) -> Vec<(NodeId, Node)> {
+pub fn ordered<'g>(graph: &'g Graph, uses: &[usize]) -> Vec<(NodeId, Cow<'g, Node>)> {
     let partial = partial(graph, uses);
     let mut moved: Vec<bool> = vec![false; graph.node_count()];
     let mut sums: BTreeMap<NodeId, Vec<(NodeId, Node)>> = BTreeMap::new();
@@ -30,12 +31,12 @@ pub fn ordered(graph: &Graph, uses: &[usize]) -> Vec<(NodeId, Node)> {
             }
         }
     }
-    let mut out = vec![];
+    let mut out = Vec::with_capacity(graph.node_count());
     for (id, node) in graph.nodes() {
         match sums.remove(&id) {
-            Some(nodes) => out.extend(nodes),
+            Some(nodes) => out.extend(nodes.into_iter().map(|(id, node)| (id, Cow::Owned(node)))),
             None if moved[id.index()] => {}
-            None => out.push((id, node.clone())),
+            None => out.push((id, Cow::Borrowed(node))),
         }
     }
     out
