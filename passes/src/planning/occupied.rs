@@ -98,10 +98,10 @@ impl Ranges {
         self.0.is_empty()
     }
 
-    /// The end of the first range that has a byte of `bytes` bytes at `offset`.
+    /// The end of the last range that has a byte of `bytes` bytes at `offset`: between it and
+    /// others there is no room for them.
     fn conflict(&self, offset: u64, bytes: u64) -> Option<u64> {
-        let before = self.0.range(..=offset).next_back().map(|(_, end)| *end).filter(|end| *end > offset);
-        before.or_else(|| self.0.range(offset..offset + bytes).next().map(|(_, end)| *end))
+        self.0.range(..offset + bytes).next_back().map(|(_, end)| *end).filter(|end| *end > offset)
     }
 
     fn insert(&mut self, mut start: u64, mut end: u64) {
