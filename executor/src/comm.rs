@@ -66,6 +66,8 @@ struct Member {
 const PIECE: u64 = 4 << 20;
 /// Bytes below which every member combines all by itself, which saves a barrier.
 const SMALL: usize = 32 << 10;
+/// Bytes that are combined at a time.
+const CHUNK: usize = 16 << 10;
 
 impl Communicator {
     /// The end of `rank`.
@@ -213,18 +215,30 @@ impl Member {
         let (size, len, element) = (self.meeting.size(), range.len(), call.dtype.bytes() as usize);
         let share = |member: usize| len / element * member / size * element..len / element * (member + 1) / size * element;
         let own = share(self.index);
-        let fill =
-            |staged: &mut [u8]| operands.each(range.clone(), |at, bytes| staged[at..at + bytes.len()].copy_from_slice(bytes));
         let is_small = len <= SMALL;
+        // What nobody but this member reads is not staged.
+        let staged = if is_small { [0..len, 0..0] } else { [0..own.start, own.end..len] };
+        let fill = |board: &mut [u8]| {
+            for part in staged {
+                let at_part = part.start;
+                operands.each(range.start + part.start..range.start + part.end, |at, bytes| {
+                    board[at_part + at..][..bytes.len()].copy_from_slice(bytes);
+                });
+            }
+        };
         let set = self.stage(world, call, len, fill, |reader| vec![if is_small { 0..len } else { share(reader) }])?;
         // Each other member's share of what is staged here, and what is combined here to each of
         // them.
         self.sent += (len - own.len() + (size - 1) * own.len()) as u64;
         if is_small {
-            operands.each(range, |at, bytes| self.combine(call, set, at, bytes));
+            operands.each(range, |at, bytes| self.combine(call, set, at, None, bytes));
             return Ok(());
         }
-        self.meeting.write(Board::Combined, self.index, own.len(), |result| self.combine(call, set, own.start, result));
+        self.meeting.write(Board::Combined, self.index, own.len(), |result| {
+            operands.each(range.start + own.start..range.start + own.end, |at, bytes| {
+                self.combine(call, set, own.start + at, Some(bytes), &mut result[at..at + bytes.len()]);
+            });
+        });
         let whole = |writer| iter::once(0..share(writer).len()).collect();
         self.meeting.wait(world, self.rank, call, Board::Combined, |writer, _| whole(writer))?;
         for member in 0..size {
@@ -273,12 +287,12 @@ impl Member {
         reads: &[&[u8]],
         writes: &mut [&mut [u8]],
     ) -> Result<(), Reason> {
-        let size = self.meeting.size();
+        let (size, index) = (self.meeting.size(), self.index);
         let parts = if call.kind == CollectiveKind::AllGather { 1 } else { size };
         let bytes = batch.last().map_or(0, |last| last.at + last.piece.len() * parts);
         let fill = |staged: &mut [u8]| {
             for Staged { operand, piece, at } in batch {
-                for part in 0..parts {
+                for part in (0..parts).filter(|part| parts == 1 || *part != index) {
                     let from = at + part * piece.len();
                     staged[from..from + piece.len()].copy_from_slice(&reads[*operand][piece.of(part)]);
                 }
@@ -293,12 +307,17 @@ impl Member {
             let Staged { operand, piece, .. } = staged;
             let (len, destination) = (piece.len(), &mut writes[*operand]);
             self.sent += ((size - 1) * len) as u64;
-            let own = read_by(self.index, staged);
+            let from = read_by(self.index, staged);
+            let own = &reads[*operand][piece.of(if parts == 1 { 0 } else { self.index })];
             match call.kind {
-                CollectiveKind::ReduceScatter => self.combine(call, set, own.start, &mut destination[piece.of(0)]),
+                CollectiveKind::ReduceScatter => self.combine(call, set, from.start, Some(own), &mut destination[piece.of(0)]),
                 _ => (0..size).for_each(|member| {
                     let to = &mut destination[piece.of(member)];
-                    self.meeting.read(set, member, |staged| to.copy_from_slice(&staged[own.clone()]));
+                    if member == self.index {
+                        to.copy_from_slice(own);
+                    } else {
+                        self.meeting.read(set, member, |staged| to.copy_from_slice(&staged[from.clone()]));
+                    }
                 }),
             }
         }
@@ -323,17 +342,22 @@ impl Member {
         Ok(board)
     }
 
-    /// Combines what all members staged from byte `from` on, in the order of the group.
-    fn combine(&self, call: &Collective, set: Board, from: usize, out: &mut [u8]) {
-        for member in 0..self.meeting.size() {
-            self.meeting.read(set, member, |staged| {
-                let staged = &staged[from..from + out.len()];
-                if member == 0 {
-                    out.copy_from_slice(staged);
-                } else {
-                    combine_bytes(call.op, call.dtype, out, staged);
+    /// Combines, in the order of the group, what the members staged from byte `from` on; of this one
+    /// `own`, where it has not staged it. What is combined stays in the first cache until all members
+    /// are in it.
+    fn combine(&self, call: &Collective, set: Board, from: usize, own: Option<&[u8]>, out: &mut [u8]) {
+        for (number, out) in out.chunks_mut(CHUNK).enumerate() {
+            let (start, len) = (number * CHUNK, out.len());
+            let mut add = |member: usize, part: &[u8]| match member {
+                0 => out.copy_from_slice(part),
+                _ => combine_bytes(call.op, call.dtype, out, part),
+            };
+            for member in 0..self.meeting.size() {
+                match own.filter(|_| member == self.index) {
+                    Some(own) => add(member, &own[start..start + len]),
+                    None => self.meeting.read(set, member, |staged| add(member, &staged[from + start..][..len])),
                 }
-            });
+            }
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::reason::Reason;
 use crate::sharding::Sharding;
 use crate::types::Type;
 use petgraph::graph::NodeIndex;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 /// Appends nodes to a graph.
 ///
@@ -23,12 +23,11 @@ use std::collections::{HashMap, HashSet};
 /// A value that replaces another takes its name too, by [`rename`](Builder::rename).
 pub struct Builder {
     graph: Graph,
-    /// Names that values have.
-    names: HashSet<String>,
+    /// Names, and whether a value has each; if not, it is one of the graph that is rewritten, and
+    /// only the value that stands for its own may take it.
+    names: HashMap<String, bool>,
     /// How often each name was asked for in vain.
     numbers: HashMap<String, u32>,
-    /// Names of the graph that is rewritten: only the values that stand for theirs may take them.
-    reserved: HashSet<String>,
     /// Scalar constants by their bits.
     pub(crate) scalars: HashMap<(DType, u64), ValueId>,
     /// Given to every node that is appended.
@@ -46,18 +45,17 @@ impl Builder {
 
     /// A builder that appends to `graph`.
     pub fn extend(graph: Graph) -> Builder {
-        let names = graph.values().map(|(_, v)| v.name.clone()).collect();
-        let (reserved, numbers, scalars) = (HashSet::new(), HashMap::new(), HashMap::new());
-        Builder { graph, names, numbers, reserved, scalars, origin: NodeOrigin::default(), base: None }
+        let names = graph.values().map(|(_, v)| (v.name.clone(), true)).collect();
+        let (numbers, scalars) = (HashMap::new(), HashMap::new());
+        Builder { graph, names, numbers, scalars, origin: NodeOrigin::default(), base: None }
     }
 
     /// An empty builder for a rewrite of `graph`: same name, mesh and states, without updates,
     /// gradients and outputs.
     pub fn rewrite(graph: &Graph) -> Builder {
         let mut builder = Builder::new(graph.name.clone(), graph.phase, graph.mesh.clone());
-        builder.reserved = graph.values().map(|(_, v)| v.name.clone()).collect();
+        builder.names = graph.values().map(|(_, v)| (v.name.clone(), false)).collect();
         // A rewrite makes about as much as there was.
-        builder.names.reserve(graph.value_count());
         builder.graph.reserve(graph);
         builder.graph.states = graph.states.iter().map(|s| State { update: None, gradient: None, ..s.clone() }).collect();
         builder
@@ -158,15 +156,22 @@ impl Builder {
     /// The name of a value of another graph, for the value that stands for it.
     fn name_of(&mut self, from: &Graph, value: ValueId) -> String {
         let name = &from.value(value).name;
-        self.reserved.remove(name);
-        self.unique(name)
+        match self.names.get_mut(name) {
+            Some(is_taken @ false) => {
+                *is_taken = true;
+                name.clone()
+            }
+            _ => self.unique(name),
+        }
     }
 
     /// Gives a value a name (made unique).
     pub fn rename(&mut self, value: ValueId, name: &str) {
         if self.graph.values[value.index()].name != name {
             self.names.remove(&self.graph.values[value.index()].name);
-            self.reserved.remove(name);
+            if self.names.get(name) == Some(&false) {
+                self.names.remove(name);
+            }
             self.graph.values[value.index()].name = self.unique(name);
         }
     }
@@ -199,6 +204,10 @@ impl Builder {
 
     /// Takes a name if it is free.
     fn take(&mut self, name: &str) -> bool {
-        !self.reserved.contains(name) && self.names.insert(name.to_string())
+        let is_free = !self.names.contains_key(name);
+        if is_free {
+            self.names.insert(name.to_string(), true);
+        }
+        is_free
     }
 }

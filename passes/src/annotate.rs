@@ -90,10 +90,14 @@ fn of_lines(
 ) -> Result<Vec<Annotation>, Diagnostics> {
     let mut said = Said::new(graph, said);
     let mut errors = vec![];
+    let lines: Vec<&Located<Shard>> = cx.spec.shard.iter().filter(|shard| chosen(&shard.value)).collect();
+    if lines.is_empty() {
+        return Ok(said.finish());
+    }
     let values = nameable(graph);
     let names = Names::new(values.iter().map(|(name, _)| *name));
-    let last = last_lines(graph, cx);
-    for shard in cx.spec.shard.iter().filter(|shard| chosen(&shard.value)) {
+    let last = last_of(&values, &names, cx);
+    for shard in lines {
         let pattern = &shard.value.pattern;
         let mut found: Vec<(&str, ValueId)> = names.matching(&pattern.value).into_iter().map(|at| values[at]).collect();
         found.dedup_by_key(|(_, value)| *value);
@@ -170,8 +174,14 @@ fn splits(graph: &Graph, value: ValueId, dim: usize, shard: &Located<Shard>) -> 
 
 /// For each value that `shard` lines name, the last of them.
 pub fn last_lines<'s>(graph: &Graph, cx: &Context<'s>) -> BTreeMap<ValueId, &'s Shard> {
+    if cx.spec.shard.is_empty() {
+        return BTreeMap::new();
+    }
     let values = nameable(graph);
-    let names = Names::new(values.iter().map(|(name, _)| *name));
+    last_of(&values, &Names::new(values.iter().map(|(name, _)| *name)), cx)
+}
+
+fn last_of<'s>(values: &[(&str, ValueId)], names: &Names<'_>, cx: &Context<'s>) -> BTreeMap<ValueId, &'s Shard> {
     let named = |shard: &'s Located<Shard>| {
         let found = names.matching(&shard.value.pattern.value).into_iter();
         found.map(|at| (values[at].1, &shard.value)).collect::<Vec<_>>()

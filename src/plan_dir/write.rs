@@ -158,6 +158,9 @@ pub fn check_target(to: &Path) -> Result<(), Error> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(Error::io(format!("cannot write `{}`", to.display()), &error)),
     };
+    if metadata.is_symlink() {
+        return refuse(to, "this is a symbolic link", "name the folder that it leads to, or another one");
+    }
     if !metadata.is_dir() {
         return refuse(to, "this is there and is no folder", other);
     }

@@ -15,10 +15,15 @@ fn only_plan_directories_are_replaced() {
     fs::create_dir(here.join("papers")).expect("a folder");
     write(&here, "papers/thesis.tex", "years of work");
     write(&here, "file", "a file");
+    std::os::unix::fs::symlink("papers", here.join("link")).expect("a link can be made");
     let onto = |to: &'static str| ["compile", &model, "--spec", &spec, "-o", to].map(str::to_string);
-    for (to, says) in
-        [("papers", "no plan directory"), ("file", "no folder"), (".", "no folder of its own"), ("file/p", "file/p")]
-    {
+    for (to, says) in [
+        ("papers", "no plan directory"),
+        ("file", "no folder"),
+        ("link", "a symbolic link"),
+        (".", "no folder of its own"),
+        ("file/p", "file/p"),
+    ] {
         let arguments = onto(to);
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         all_told(&here, vec![mistake(&arguments, 1, &[says])]);
