@@ -63,7 +63,7 @@ struct Member {
 }
 
 /// Bytes that a member stages at a time.
-const PIECE: u64 = 4 << 20;
+const PIECE: u64 = 1 << 20;
 /// Bytes below which every member combines all by itself, which saves a barrier.
 const SMALL: usize = 32 << 10;
 /// Bytes that are combined at a time.

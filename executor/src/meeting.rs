@@ -9,6 +9,7 @@ use shardc_ir::kernel::Collective;
 use shardc_ir::reason::Reason;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};
 
 /// A group of ranks with memory to exchange.
@@ -17,6 +18,8 @@ pub struct Meeting {
     members: Vec<u64>,
     purpose: u64,
     pub(crate) gate: Gate<State>,
+    /// How often all members have met; it changes under the gate's lock.
+    meetings: AtomicU64,
     /// For each board of each member its bytes.
     boards: [Vec<RwLock<Vec<u64>>>; 3],
 }
@@ -33,14 +36,13 @@ pub enum Board {
 #[derive(Debug, Default)]
 pub(crate) struct State {
     arrived: usize,
-    generation: u64,
     call: Option<Collective>,
 }
 
 impl Meeting {
     pub(crate) fn new(members: Vec<u64>, purpose: u64) -> Meeting {
         let boards = || members.iter().map(|_| RwLock::default()).collect();
-        Meeting { purpose, gate: Gate::default(), boards: [boards(), boards(), boards()], members }
+        Meeting { purpose, gate: Gate::default(), meetings: AtomicU64::new(0), boards: [boards(), boards(), boards()], members }
     }
 
     /// The number of members.
@@ -80,14 +82,20 @@ impl Meeting {
             return Err(different(world, rank));
         }
         state.arrived += 1;
+        let met = self.meetings.load(Ordering::Acquire);
         if state.arrived == self.size() {
-            *state = State { arrived: 0, generation: state.generation + 1, call: None };
+            *state = State::default();
+            self.meetings.store(met + 1, Ordering::Release);
             world.wake(&self.gate, &state);
-        } else {
-            let generation = state.generation;
-            while state.generation == generation {
-                state = world.sleep(rank, &self.gate, state, Wait::Call(call.kind))?;
-            }
+            return Ok(());
+        }
+        drop(state);
+        if world.happens_soon(rank, || self.meetings.load(Ordering::Acquire) != met) {
+            return Ok(());
+        }
+        state = self.gate.lock();
+        while self.meetings.load(Ordering::Acquire) == met {
+            state = world.sleep(rank, &self.gate, state, Wait::Call(call.kind))?;
         }
         Ok(())
     }

@@ -15,10 +15,17 @@ use shardc_ir::kernel::CollectiveKind;
 use shardc_ir::reason::Reason;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::hint;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
+
+/// How long a rank looks before it sleeps.
+const SOON: Duration = Duration::from_micros(100);
+
+/// Looks after which other threads may run.
+const LOOKS: u32 = 64;
 
 /// Why a run ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,7 +48,9 @@ pub struct World {
     delays: Option<Delays>,
     injections: Injections,
     strict: bool,
-    /// For each rank how long it has slept.
+    /// Whether each rank has a core, so that it may look for what it waits for.
+    looks: AtomicBool,
+    /// For each rank how long it has waited.
     slept: Mutex<BTreeMap<u64, Duration>>,
 }
 
@@ -136,6 +145,8 @@ impl World {
     /// `ranks` ranks begin to run; each is going to [`World::end`].
     pub fn begin(&self, ranks: u64) {
         *lock(&self.activity) = Activity { running: ranks, asleep: BTreeMap::new() };
+        let cores = thread::available_parallelism().map_or(1, |cores| cores.get());
+        self.looks.store(ranks <= cores as u64, Ordering::Relaxed);
     }
 
     /// `rank` will wake nobody any more.
@@ -206,6 +217,22 @@ impl World {
         self.failed.load(Ordering::SeqCst)
     }
 
+    /// Looks for a moment, before `rank` sleeps, whether something happens: to be woken takes longer
+    /// than most others take to come.
+    pub fn happens_soon(&self, rank: u64, happened: impl Fn() -> bool) -> bool {
+        if !self.looks.load(Ordering::Relaxed) {
+            return happened();
+        }
+        let start = Instant::now();
+        let mut looks = 0_u32;
+        while !happened() && start.elapsed() < SOON {
+            looks += 1;
+            if looks.is_multiple_of(LOOKS) { thread::yield_now() } else { hint::spin_loop() }
+        }
+        *lock(&self.slept).entry(rank).or_default() += start.elapsed();
+        happened()
+    }
+
     /// Sleeps as `rank` until the state at `gate` may have changed.
     ///
     /// # Errors
@@ -236,7 +263,7 @@ impl World {
         Ok(state)
     }
 
-    /// How long `rank` has slept so far.
+    /// How long `rank` has waited so far.
     pub fn slept(&self, rank: u64) -> Duration {
         lock(&self.slept).get(&rank).copied().unwrap_or_default()
     }
