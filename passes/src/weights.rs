@@ -51,6 +51,19 @@ pub fn contracted(rule: &Rule, layer: Layer) -> impl Iterator<Item = Letter> + '
     (0..rule.letters.sizes.len()).filter(sums).filter(move |l| has(layer.weight, *l) && has(layer.input, *l))
 }
 
+/// The letters of a layer's weight and result that its input lacks.
+pub fn columns(rule: &Rule, layer: Layer) -> impl Iterator<Item = Letter> + '_ {
+    let has = |dims: &[Vec<Letter>], letter: Letter| dims.iter().flatten().any(|l| *l == letter);
+    let of = move |letter: &Letter| {
+        let letters = &rule.letters;
+        has(&letters.operands[layer.weight], *letter)
+            && !has(&letters.operands[layer.input], *letter)
+            && letters.results.iter().all(|dims| has(dims, *letter))
+            && letters.sizes[*letter] > 1
+    };
+    (0..rule.letters.sizes.len()).filter(of)
+}
+
 /// The parameter that a weight is, however it is turned; the weight itself where it is made of
 /// several.
 pub fn parameter(graph: &Graph, weight: ValueId) -> ValueId {

@@ -7,14 +7,16 @@
 //! outputs of other layers (the columns), and nothing but rows sums over it. So it costs one
 //! all-reduce of the row's result forward and one of the columns' input backward, and no other
 //! communication. Of blocks that overlap the one that sends least for each parameter it splits is
-//! taken; where a model has residual connections, only blocks beside one are. Values that the
-//! spec's own lines split otherwise are left to them. Refuses a block whose sizes the ranks do not
-//! divide, and a line without a block. Source: Shoeybi et al., Megatron-LM (2019).
+//! taken; where a model has residual connections, only blocks beside one are. Then heads: a layer
+//! of whose outputs only reductions follow, such as those of a loss, is split by columns where that
+//! sends no more for each parameter than a block. Values that the spec's own lines split otherwise
+//! are left to them. Refuses a block whose sizes the ranks do not divide, and a line without a
+//! block. Source: Shoeybi et al., Megatron-LM (2019).
 
 use super::facts::{Change, Facts, LetterTable, Rule, primes};
 use super::scopes::unmatched;
 use crate::pass::{Context, Mode};
-use crate::weights::{Layer, bytes, contracted, layer, parameter, weights};
+use crate::weights::{Layer, bytes, columns, contracted, layer, parameter, weights};
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, counted, first_of_each_place};
 use shardc_ir::graph::{Graph, ValueId};
 use shardc_ir::letters::{Letter, Role};
@@ -24,6 +26,7 @@ use shardc_ir::ops::{Linear, Op, linear_of};
 use shardc_ir::plan::StateRole;
 use shardc_ir::sharding::Split;
 use shardc_ir::spec::{Located, Tensor};
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 /// Splits the blocks of the model as the spec's `tensor` lines say.
@@ -40,7 +43,7 @@ pub fn split_blocks(graph: &Graph, cx: &Context<'_>, rules: &LetterTable, facts:
         let (Some(layer), Some(line)) = (search.layer(rule), line_of(graph, cx, rule)) else { continue };
         if facts.mesh.size(line.value.axis) > 1 {
             for letter in contracted(rule, layer) {
-                match search.block(r, letter, line, &mut alone) {
+                match search.block(r, letter, line, End::Row, &mut alone) {
                     Some(block) => blocks.push(block),
                     None => errors.extend(search.stopped(r, letter, line, &mut alone, facts, cx)),
                 }
@@ -54,8 +57,10 @@ pub fn split_blocks(graph: &Graph, cx: &Context<'_>, rules: &LetterTable, facts:
     if blocks.iter().any(|b| b.beside_residual) {
         blocks.retain(|b| b.beside_residual);
     }
-    blocks.sort_by(|a, b| (a.sent * u128::from(b.split)).cmp(&(b.sent * u128::from(a.split))));
+    blocks.sort_by(Block::dearer);
     let mut taken: Vec<BTreeSet<AxisId>> = vec![BTreeSet::new(); graph.value_count()];
+    // The dearest block that is taken for each line.
+    let mut dearest: Vec<Block<'_>> = vec![];
     for block in blocks {
         let axis = block.line.value.axis;
         if block.values.iter().any(|v| taken[v.index()].contains(&axis)) {
@@ -74,9 +79,14 @@ pub fn split_blocks(graph: &Graph, cx: &Context<'_>, rules: &LetterTable, facts:
                 }
             }
         }
-        for value in block.values {
+        for value in &block.values {
             taken[value.index()].insert(axis);
         }
+        dearest.retain(|other| other.line.source != block.line.source);
+        dearest.push(block);
+    }
+    if errors.is_empty() {
+        search.split_heads(cx, facts, &dearest);
     }
     first_of_each_place(errors)
 }
@@ -122,6 +132,22 @@ struct Block<'c> {
     beside_residual: bool,
 }
 
+impl Block<'_> {
+    /// Which of two sends more for each parameter that it splits.
+    fn dearer(&self, other: &Block<'_>) -> Ordering {
+        (self.sent * u128::from(other.split)).cmp(&(other.sent * u128::from(self.split)))
+    }
+}
+
+/// What sums over the letter of a block.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// Other layers.
+    Row,
+    /// No layer: what follows a head.
+    Loss,
+}
+
 struct Search<'g> {
     graph: &'g Graph,
     rules: &'g LetterTable,
@@ -143,18 +169,34 @@ impl Search<'_> {
 
     /// The block of a row, as the smallest number of ranks that splits it shows it. `facts` are
     /// empty, before and after.
-    fn block<'c>(&self, row: usize, letter: Letter, line: &'c Located<Tensor>, facts: &mut Facts) -> Option<Block<'c>> {
+    fn block<'c>(&self, row: usize, letter: Letter, line: &'c Located<Tensor>, end: End, facts: &mut Facts) -> Option<Block<'c>> {
         let mesh = facts.mesh.clone();
         let found = primes(self.rules.all[row].letters.sizes[letter]).into_iter().find_map(|ranks| {
             facts.mesh = mesh.resized(line.value.axis, ranks);
             let changes = self.spread(row, letter, facts, line)?;
             let values = changes.iter().map(|c| c.value).collect();
-            let block = self.price(row, letter, line, values, facts);
+            let block = self.price((row, letter), line, end, values, facts);
             facts.undo(changes);
             block
         });
         facts.mesh = mesh;
         found
+    }
+
+    /// Splits the heads that send no more for each parameter than the dearest block of their line.
+    fn split_heads(&self, cx: &Context<'_>, facts: &mut Facts, dearest: &[Block<'_>]) {
+        let mut alone = Facts::new(self.graph, &[]);
+        alone.mesh = facts.mesh.clone();
+        for (r, rule) in self.rules.all.iter().enumerate() {
+            let (Some(layer), Some(line)) = (self.layer(rule), line_of(self.graph, cx, rule)) else { continue };
+            let Some(block) = dearest.iter().find(|block| block.line.source == line.source) else { continue };
+            for letter in columns(rule, layer) {
+                let head = self.block(r, letter, line, End::Loss, &mut alone);
+                if head.is_some_and(|head| head.dearer(block) != Ordering::Greater) {
+                    self.spread(r, letter, facts, line);
+                }
+            }
+        }
     }
 
     /// The error of units, such as heads, that stop the split of a row's letter because there are
@@ -202,9 +244,9 @@ impl Search<'_> {
     /// The block of a split, with the bytes that it sends; none if it is no block.
     fn price<'c>(
         &self,
-        row: usize,
-        letter: Letter,
+        (row, letter): (usize, Letter),
         line: &'c Located<Tensor>,
+        end: End,
         values: Vec<ValueId>,
         facts: &Facts,
     ) -> Option<Block<'c>> {
@@ -219,10 +261,13 @@ impl Search<'_> {
             sizes.insert(rule.letters.sizes[letter]);
             let lacks = |i: &usize| !rule.letters.operands[*i].iter().flatten().any(|l| *l == letter);
             match (self.layer(rule), rule.letters.roles[letter]) {
-                (Some(layer), Role::Reduced(_)) if contracted(rule, layer).any(|l| l == letter) => {
+                (found, Role::Reduced(_)) => {
+                    let is_row = found.is_some_and(|layer| contracted(rule, layer).any(|l| l == letter));
+                    if is_row != (end == End::Row) {
+                        return None;
+                    }
                     rows.extend(&rule.results);
                 }
-                (_, Role::Reduced(_)) => return None,
                 (Some(layer), _) if lacks(&layer.input) && !lacks(&layer.weight) => {
                     columns.insert(rule.operands[layer.input]);
                 }
@@ -230,7 +275,7 @@ impl Search<'_> {
             }
             broadcast.extend((0..rule.operands.len()).filter(lacks).map(|i| rule.operands[i]).filter(|v| self.moves[v.index()]));
         }
-        if columns.is_empty() {
+        if columns.is_empty() || rows.is_empty() {
             return None;
         }
         let sent = rows.iter().chain(&broadcast).map(|v| u128::from(bytes(self.graph, *v))).sum();
