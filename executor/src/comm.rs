@@ -342,9 +342,9 @@ impl Member {
         Ok(board)
     }
 
-    /// Combines, in the order of the group, what the members staged from byte `from` on; of this one
-    /// `own`, where it has not staged it. What is combined stays in the first cache until all members
-    /// are in it.
+    /// Combines, in the order of the group, what the members staged from byte `from` on; of this
+    /// one `own`, where it has not staged it. What is combined stays in the first cache until all
+    /// members are in it.
     fn combine(&self, call: &Collective, set: Board, from: usize, own: Option<&[u8]>, out: &mut [u8]) {
         for (number, out) in out.chunks_mut(CHUNK).enumerate() {
             let (start, len) = (number * CHUNK, out.len());

@@ -26,6 +26,7 @@ const MODELS: [(&str, bool, &[&str]); 5] = [
             "shard \"*.gate_proj.weight\" [tp, -]",
             "shard \"*.up_proj.weight\" [tp, -]",
             "shard \"*.down_proj.weight\" [-, tp]",
+            "shard \"*lm_head.weight\" [tp, -]",
         ],
     ),
     (
