@@ -217,8 +217,8 @@ impl World {
         self.failed.load(Ordering::SeqCst)
     }
 
-    /// Looks for a moment, before `rank` sleeps, whether something happens: to be woken takes longer
-    /// than most others take to come.
+    /// Looks for a moment, before `rank` sleeps, whether something happens: to be woken takes
+    /// longer than most others take to come.
     pub fn happens_soon(&self, rank: u64, happened: impl Fn() -> bool) -> bool {
         if !self.looks.load(Ordering::Relaxed) {
             return happened();

@@ -5,10 +5,10 @@
 //! the error of one shows as if it moved alone. A group that does not gain what is said is halved,
 //! down to the parameter that is to blame.
 
-use super::Stop;
 use super::sample::Sample;
 use super::segments::Segment;
 use super::whole::Run;
+use super::{Found, Stop};
 use shardc_executor::random::Stream;
 use shardc_executor::tensor::Tensor;
 use shardc_ir::reason;
@@ -123,7 +123,7 @@ impl<'s> Difference<'s> {
     /// # Errors
     /// If two steps agree on something else, which rounding of the loss does not explain; or if the
     /// group costs too much.
-    pub fn check(&mut self, group: &[Moved<'_>], doubts: &mut Vec<(usize, Reason)>) -> Result<(), (usize, Stop)> {
+    pub fn check(&mut self, group: &[Moved<'_>], doubts: &mut Vec<(usize, Found)>) -> Result<(), (usize, Stop)> {
         let Some(first) = group.first() else { return Ok(()) };
         let (state, name) = (first.state, first.name);
         match self.judge(group).map_err(|why| (state, why))? {
@@ -133,13 +133,13 @@ impl<'s> Difference<'s> {
                 self.check(one, doubts)?;
                 self.check(other, doubts)?;
             }
-            Judged::Doubted => doubts.push((
-                state,
-                reason!(
+            Judged::Doubted => {
+                let why = reason!(
                     "the gradient of `{name}` is held against nothing: the loss of random data changes so much, or so little, \
                      along it that no two differences agree"
-                ),
-            )),
+                );
+                doubts.push((state, Found::Doubted(why)));
+            }
             Judged::Gains(found) => {
                 let says = reason!("the gradient of `{name}` says {:.6e} along a random direction", first.expected);
                 return Err((state, reason!("{says}, where the loss gains {:.6e}", found / first.size).into()));
@@ -173,8 +173,8 @@ impl<'s> Difference<'s> {
         Ok(Judged::Doubted)
     }
 
-    /// What the loss gains for a step of 1, over one of `step`; from where it begins if `one_sided`,
-    /// which is half the work, else around it.
+    /// What the loss gains for a step of 1, over one of `step`; from where it begins if
+    /// `one_sided`, which is half the work, else around it.
     fn along(&mut self, group: &[Moved<'_>], far: &[f64], step: f64, one_sided: bool) -> Result<Gain, Stop> {
         let begun = self.begun;
         let mut at = |step: f64| {

@@ -17,8 +17,8 @@ use shardc_ir::reason::Reason;
 use std::collections::BTreeMap;
 use std::thread::{self, available_parallelism};
 
-/// What a thread doubts, and of which states, or what it finds wrong first.
-type OfThread = Result<Vec<(usize, Reason)>, (usize, Stop)>;
+/// What a thread doubts or has not seen, and of which states, or what it finds wrong first.
+type OfThread = Result<Vec<(usize, Found)>, (usize, Reason)>;
 
 /// Checks the gradient of each parameter of the step of training `graph`.
 pub fn check(graph: &Graph, subject: &Subject<'_>, sample: &Sample) -> Result<Found, Stop> {
@@ -61,15 +61,30 @@ pub fn check(graph: &Graph, subject: &Subject<'_>, sample: &Sample) -> Result<Fo
     let threads = available_parallelism().map_or(1, |n| n.get()).min(GROUPS);
     // Each thread takes its share of every segment, and stops at what it finds wrong.
     let of_thread = |thread: usize| -> OfThread {
-        let mut doubts = vec![];
+        let mut told = vec![];
+        let unless_wrong = |(state, stop): (usize, Stop), told: &mut Vec<(usize, Found)>| match stop {
+            Stop::Wrong(why) => Err((state, why)),
+            Stop::Unseen(why) => {
+                told.push((state, Found::Unseen(why)));
+                Ok(())
+            }
+        };
         for (segment, groups) in segments.iter().zip(&grouped) {
-            let mut difference = Difference::new(segment, sample).map_err(|why| (0, why))?;
+            let mut difference = match Difference::new(segment, sample) {
+                Ok(difference) => difference,
+                Err(stop) => {
+                    unless_wrong((0, stop), &mut told)?;
+                    continue;
+                }
+            };
             for group in groups.iter().skip(thread).step_by(threads) {
                 difference.runs_left = segment.affordable_runs() / groups.len() as u64;
-                difference.check(group, &mut doubts)?;
+                if let Err(stop) = difference.check(group, &mut told) {
+                    unless_wrong(stop, &mut told)?;
+                }
             }
         }
-        Ok(doubts)
+        Ok(told)
     };
     let of_thread = &of_thread;
     let ended: Vec<OfThread> = thread::scope(|scope| {
@@ -77,22 +92,24 @@ pub fn check(graph: &Graph, subject: &Subject<'_>, sample: &Sample) -> Result<Fo
             (0..threads).map(|thread| thread::Builder::new().spawn_scoped(scope, move || of_thread(thread))).collect();
         let ended = running.into_iter().map(|thread| match thread {
             Ok(thread) => thread.join().unwrap_or_else(|_| Err((0, "a thread is gone".into()))),
-            Err(error) => Err((0, Stop::Unseen(reason!("there are not enough threads: {error}")))),
+            Err(error) => Ok(vec![(0, Found::Unseen(reason!("there are not enough threads: {error}")))]),
         });
         ended.collect()
     });
-    let (mut doubts, mut wrong) = (vec![], vec![]);
+    let (mut told, mut wrong) = (vec![], vec![]);
     for of_thread in ended {
         match of_thread {
-            Ok(own) => doubts.extend(own),
+            Ok(own) => told.extend(own),
             Err(own) => wrong.push(own),
         }
     }
     if let Some((_, why)) = wrong.into_iter().min_by_key(|(state, _)| *state) {
-        return Err(why);
+        return Err(Stop::Wrong(why));
     }
-    if let Some((_, why)) = doubts.into_iter().min_by_key(|(state, _)| *state) {
-        return Ok(Found::Doubted(why));
+    // A doubt says more than what was not seen.
+    let first = told.into_iter().min_by_key(|(state, found)| (matches!(found, Found::Unseen(_)), *state));
+    if let Some((_, found)) = first {
+        return Ok(found);
     }
     let parameters = counted(parameters.len(), "parameter");
     Ok(Found::Holds(format!("{parameters}, by differences of the loss along random directions, in f64")))
