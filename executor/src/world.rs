@@ -4,6 +4,7 @@
 //! A rank that has to wait sleeps at a gate. When every rank that still runs sleeps, none can wake
 //! another: that is an error, which says what each of them waits for.
 
+use crate::cpu::team::pause;
 use crate::fault::Fault;
 use crate::inject::Injections;
 use crate::meeting::Meeting;
@@ -15,7 +16,6 @@ use shardc_ir::kernel::CollectiveKind;
 use shardc_ir::reason::Reason;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::hint;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
@@ -23,9 +23,6 @@ use std::time::{Duration, Instant};
 
 /// How long a rank looks before it sleeps.
 const SOON: Duration = Duration::from_micros(100);
-
-/// Looks after which other threads may run.
-const LOOKS: u32 = 64;
 
 /// Why a run ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -226,8 +223,8 @@ impl World {
         let start = Instant::now();
         let mut looks = 0_u32;
         while !happened() && start.elapsed() < SOON {
-            looks += 1;
-            if looks.is_multiple_of(LOOKS) { thread::yield_now() } else { hint::spin_loop() }
+            looks = looks.wrapping_add(1);
+            pause(looks);
         }
         *lock(&self.slept).entry(rank).or_default() += start.elapsed();
         happened()

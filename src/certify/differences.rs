@@ -3,7 +3,7 @@
 //!
 //! Parameters move in groups, and each so little that all of a group may miss the gain by as much:
 //! the error of one shows as if it moved alone. A group that does not gain what is said is halved,
-//! down to the parameter that is to blame.
+//! down to the parameter that is to blame, or as far as runs are left.
 
 use super::sample::Sample;
 use super::segments::Segment;
@@ -11,6 +11,7 @@ use super::whole::Run;
 use super::{Found, Stop};
 use shardc_executor::random::Stream;
 use shardc_executor::tensor::Tensor;
+use shardc_ir::diagnostic::counted;
 use shardc_ir::reason;
 use shardc_ir::reason::Reason;
 
@@ -25,6 +26,9 @@ const NOTHING: f64 = 1e-7;
 /// How far a parameter moves, in parts of its elements' size: the first that shows the gradient
 /// will do, as a long step may cross an edge and a short one drown in rounding.
 const STEPS: [f64; 4] = [1e-6, 1e-5, 1e-4, 1e-7];
+
+/// The runs that all of them take: the first begins where the sample is.
+pub const RUNS_OF_STEPS: u64 = 2 * STEPS.len() as u64 - 1;
 
 /// So many of them are tried for a group, before its halves are.
 const STEPS_OF_A_GROUP: usize = 2;
@@ -106,8 +110,8 @@ pub struct Difference<'s> {
 enum Judged {
     Holds,
     Doubted,
-    /// Two steps agree on what the loss gains, which is not what the gradients say.
-    Gains(f64),
+    /// Two steps agree on what the loss gains, which is not what the gradients say: these words.
+    Wrong(Reason),
 }
 
 impl<'s> Difference<'s> {
@@ -124,28 +128,28 @@ impl<'s> Difference<'s> {
     /// If two steps agree on something else, which rounding of the loss does not explain; or if the
     /// group costs too much.
     pub fn check(&mut self, group: &[Moved<'_>], doubts: &mut Vec<(usize, Found)>) -> Result<(), (usize, Stop)> {
-        let Some(first) = group.first() else { return Ok(()) };
-        let (state, name) = (first.state, first.name);
-        match self.judge(group).map_err(|why| (state, why))? {
-            Judged::Holds => {}
-            _ if group.len() > 1 => {
+        let Some(Moved { state, name, .. }) = group.first() else { return Ok(()) };
+        let judged = self.judge(group).map_err(|why| (*state, why))?;
+        match judged {
+            Judged::Holds => Ok(()),
+            Judged::Doubted | Judged::Wrong(_) if group.len() > 1 => {
                 let (one, other) = group.split_at(group.len() / 2);
-                self.check(one, doubts)?;
-                self.check(other, doubts)?;
+                let halves = self.check(one, doubts).and_then(|()| self.check(other, doubts));
+                match (halves, judged) {
+                    (Err((_, Stop::Unseen(_))), Judged::Wrong(why)) => Err((*state, Stop::Wrong(why))),
+                    (halves, _) => halves,
+                }
             }
             Judged::Doubted => {
                 let why = reason!(
                     "the gradient of `{name}` is held against nothing: the loss of random data changes so much, or so little, \
                      along it that no two differences agree"
                 );
-                doubts.push((state, Found::Doubted(why)));
+                doubts.push((*state, Found::Doubted(why)));
+                Ok(())
             }
-            Judged::Gains(found) => {
-                let says = reason!("the gradient of `{name}` says {:.6e} along a random direction", first.expected);
-                return Err((state, reason!("{says}, where the loss gains {:.6e}", found / first.size).into()));
-            }
+            Judged::Wrong(why) => Err((*state, Stop::Wrong(why))),
         }
-        Ok(())
     }
 
     fn judge(&mut self, group: &[Moved<'_>]) -> Result<Judged, Stop> {
@@ -166,7 +170,7 @@ impl<'s> Difference<'s> {
                 continue;
             }
             if seen.iter().any(|other| (found - other).abs() <= apart) {
-                return Ok(Judged::Gains(found));
+                return Ok(Judged::Wrong(wrong(group, expected, found)));
             }
             seen.push(found);
         }
@@ -189,6 +193,16 @@ impl<'s> Difference<'s> {
         self.run.set(group.iter().map(|moved| (moved.name, moved.at)))?;
         Ok(Gain { found, noise: ROUNDINGS * f64::EPSILON * begun.abs() / step })
     }
+}
+
+/// That the gradients of a group say another gain than there is.
+fn wrong(group: &[Moved<'_>], expected: f64, found: f64) -> Reason {
+    let name = group.first().map_or("", |first| first.name);
+    let who = match group.len() {
+        0 | 1 => reason!("the gradient of `{name}` says"),
+        n => reason!("the gradients of `{name}` and {} say", counted(n - 1, "other parameter")),
+    };
+    reason!("{who} {expected:.6e} along a random direction, where the loss gains {found:.6e}")
 }
 
 /// What the loss gains in a step of 1, and how much of that its own rounding may be.

@@ -4,7 +4,7 @@
 //! Dropout draws the same mask every time. Rows of a table that the model's module does not train
 //! (`padding_idx`) do not move.
 
-use super::differences::{Difference, GROUPS, Moved, in_groups, norm};
+use super::differences::{Difference, GROUPS, Moved, RUNS_OF_STEPS, in_groups, norm};
 use super::sample::Sample;
 use super::segments::{PARTS, Segment};
 use super::whole::Whole;
@@ -78,7 +78,7 @@ pub fn check(graph: &Graph, subject: &Subject<'_>, sample: &Sample) -> Result<Fo
                 }
             };
             for group in groups.iter().skip(thread).step_by(threads) {
-                difference.runs_left = segment.affordable_runs() / groups.len() as u64;
+                difference.runs_left = (segment.affordable_runs() / groups.len() as u64).max(RUNS_OF_STEPS);
                 if let Err(stop) = difference.check(group, &mut told) {
                     unless_wrong(stop, &mut told)?;
                 }

@@ -416,6 +416,47 @@ fn the_gradient_that_is_a_little_wrong_is_named() {
     }
 }
 
+/// Where runs are too dear to halve a group until one parameter is left, the group is named.
+#[test]
+fn what_is_wrong_in_a_group_is_told_however_few_runs_are_left() {
+    let mut model = onnx::model(20);
+    onnx::input(&mut model, "x", DataType::Float, &[192, 1024]);
+    onnx::initializer(&mut model, onnx::weight("W", &[1024, 1024], 1));
+    onnx::node(&mut model, "MatMul", "x W", "h0", vec![]);
+    for i in 0..48 {
+        onnx::initializer(&mut model, onnx::weight(&format!("b{i}"), &[1024], i + 2));
+        onnx::node(&mut model, "Add", &format!("h{i} b{i}"), &format!("h{}", i + 1), vec![]);
+    }
+    onnx::node(&mut model, "Tanh", "h48", "y", vec![]);
+    onnx::output(&mut model, "y");
+    let file = folder("mistakes-groups").join("model.onnx");
+    fs::write(&file, model.encode_to_vec()).expect("a file can be written");
+    let text = "batch 192\nloss mse prediction=y labels=t\noptimizer sgd lr=0.1\n";
+    let spec = spec::parse(Path::new("job.shard"), text).expect("a good spec");
+    let (graphs, imported) = derive(&file, &spec, &Options::default()).expect("it can be compiled");
+    let training = graphs.reference.expect("it trains");
+    let certified = |reference: &Graph| {
+        certify(&Subject {
+            reference: Some(reference),
+            eval: &graphs.programs.eval,
+            imported: &imported,
+            model: &file,
+            spec: &spec,
+            learning_rate: spec.learning_rate(),
+        })
+    };
+    let good = certified(&training).expect("nothing is wrong");
+    assert!(good.certified.iter().any(|finding| finding.what == "gradients"), "{good:?}");
+    for name in ["b0", "b5", "b10"] {
+        let mut b = Builder::extend(training.clone());
+        let state = training.states.iter().position(|state| state.name == name).expect("a parameter");
+        let larger = b.scale(training.states[state].gradient.expect("it is trained"), 1.5);
+        b.graph_mut().states[state].gradient = Some(larger);
+        let why = certified(&b.finish()).expect_err(name).to_string();
+        assert!(why.starts_with("the gradient") && why.contains("where the loss gains"), "{name}: {why}");
+    }
+}
+
 /// Where tract computes something else of the file, the certificate says so.
 #[test]
 fn what_tract_finds_otherwise_is_doubted() {

@@ -171,7 +171,7 @@ impl Drop for Leaving<'_> {
 }
 
 /// Waits a moment; now and then other threads may run.
-fn pause(looks: u32) {
+pub(crate) fn pause(looks: u32) {
     if looks.is_multiple_of(LOOKS) { thread::yield_now() } else { std::hint::spin_loop() }
 }
 

@@ -8,10 +8,10 @@
 //! all-reduce of the row's result forward and one of the columns' input backward, and no other
 //! communication. Of blocks that overlap the one that sends least for each parameter it splits is
 //! taken; where a model has residual connections, only blocks beside one are. Then heads: a layer
-//! of whose outputs only reductions follow, such as those of a loss, is split by columns where that
-//! sends no more for each parameter than a block. Values that the spec's own lines split otherwise
-//! are left to them. Refuses a block whose sizes the ranks do not divide, and a line without a
-//! block. Source: Shoeybi et al., Megatron-LM (2019).
+//! whose outputs only reductions sum over, such as those of a loss, is split by columns where it has
+//! as many parameters as the dearest block and sends no more for each. Values that the spec's own
+//! lines split otherwise are left to them. Refuses a block whose sizes the ranks do not divide, and
+//! a line without a block. Source: Shoeybi et al., Megatron-LM (2019).
 
 use super::facts::{Change, Facts, LetterTable, Rule, primes};
 use super::scopes::unmatched;
@@ -183,7 +183,8 @@ impl Search<'_> {
         found
     }
 
-    /// Splits the heads that send no more for each parameter than the dearest block of their line.
+    /// Splits the heads that have as many parameters as the dearest block of their line, and send
+    /// no more for each.
     fn split_heads(&self, cx: &Context<'_>, facts: &mut Facts, dearest: &[Block<'_>]) {
         let mut alone = Facts::new(self.graph, &[]);
         alone.mesh = facts.mesh.clone();
@@ -192,7 +193,7 @@ impl Search<'_> {
             let Some(block) = dearest.iter().find(|block| block.line.source == line.source) else { continue };
             for letter in columns(rule, layer) {
                 let head = self.block(r, letter, line, End::Loss, &mut alone);
-                if head.is_some_and(|head| head.dearer(block) != Ordering::Greater) {
+                if head.is_some_and(|head| head.split >= block.split && head.dearer(block) != Ordering::Greater) {
                     self.spread(r, letter, facts, line);
                 }
             }
