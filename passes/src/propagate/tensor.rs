@@ -8,10 +8,10 @@
 //! all-reduce of the row's result forward and one of the columns' input backward, and no other
 //! communication. Of blocks that overlap the one that sends least for each parameter it splits is
 //! taken; where a model has residual connections, only blocks beside one are. Then heads: a layer
-//! whose outputs only reductions sum over, such as those of a loss, is split by columns where it has
-//! as many parameters as the dearest block and sends no more for each. Values that the spec's own
-//! lines split otherwise are left to them. Refuses a block whose sizes the ranks do not divide, and
-//! a line without a block. Source: Shoeybi et al., Megatron-LM (2019).
+//! whose outputs only reductions sum over, such as those of a loss, is split by columns where it
+//! has as many parameters as the dearest block and sends no more for each. Values that the spec's
+//! own lines split otherwise are left to them. Refuses a block whose sizes the ranks do not divide,
+//! and a line without a block. Source: Shoeybi et al., Megatron-LM (2019).
 
 use super::facts::{Change, Facts, LetterTable, Rule, primes};
 use super::scopes::unmatched;
