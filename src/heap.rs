@@ -109,7 +109,7 @@ fn owner(size: usize) -> &'static dyn GlobalAlloc {
 #[cfg(target_os = "linux")]
 fn on_huge_pages(piece: *mut u8, size: usize) -> *mut u8 {
     const PAGE: usize = 2 << 20;
-    const WORTH_IT: usize = 4 * PAGE;
+    const WORTH_IT: usize = 2 * PAGE;
     if size >= WORTH_IT && !piece.is_null() {
         let first = piece.align_offset(PAGE);
         let pages = (size - first) / PAGE;
@@ -149,7 +149,8 @@ unsafe impl GlobalAlloc for Heap {
         if is_by_mimalloc(layout.size()) == is_by_mimalloc(size) {
             // SAFETY: the piece has this layout, so this allocator has made it, and the new size is
             // its own too.
-            return small_or_end(unsafe { owner(size).realloc(piece, layout, size) }, size);
+            let piece = unsafe { owner(size).realloc(piece, layout, size) };
+            return on_huge_pages(small_or_end(piece, size), size);
         }
         // SAFETY: the caller promises that `size` is not zero and, rounded up to the alignment, no
         // more than `isize::MAX`. The new piece is another one than the old, both have the bytes

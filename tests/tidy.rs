@@ -27,7 +27,9 @@ const ARROWS: &[(&str, &[&str])] = &[
 const UNSAFE: &[&str] = &[
     "cublaslt/src/library.rs",
     "cublaslt/src/multiply.rs",
-    "executor/src/cpu/avx512.rs",
+    "executor/src/cpu/lines.rs",
+    "executor/src/cpu/lines/avx2.rs",
+    "executor/src/cpu/lines/avx512.rs",
     "executor/src/cpu/packed/x86.rs",
     "executor/src/cpu/prefetch.rs",
     "executor/src/cpu/team.rs",

@@ -5,8 +5,6 @@
 //! Results depend on shapes only, never on the number of threads.
 
 mod attention;
-#[cfg(target_arch = "x86_64")]
-mod avx512;
 mod bundle;
 mod contract;
 mod conv;
@@ -17,6 +15,8 @@ mod fill;
 mod functions;
 mod gather;
 mod lanes;
+#[cfg(target_arch = "x86_64")]
+mod lines;
 mod map;
 mod math;
 mod narrow;

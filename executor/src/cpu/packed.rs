@@ -11,8 +11,8 @@
 pub mod shared;
 pub mod x86;
 
-use crate::cpu::avx512;
 use crate::cpu::element::Element;
+use crate::cpu::lines;
 use crate::cpu::prefetch;
 use faer::{Accum, MatMut, MatRef};
 use x86::{HEIGHT, LINE, Line, WIDTH};
@@ -69,7 +69,7 @@ pub fn multiply<P: Packing>(
     }
     let depth = depth::<P>(terms);
     let (of_a, of_b) = (Panels::rows::<P>(rows, depth), Panels::columns::<P>(cols, depth));
-    avx512::with_lines(of_a.lines() + of_b.lines(), |lines: &mut [Line]| {
+    lines::with_lines(of_a.lines() + of_b.lines(), |lines: &mut [Line]| {
         let (a_lines, b_lines) = lines.split_at_mut(of_a.lines());
         for start in (0..terms).step_by(depth) {
             let depth = depth.min(terms - start);

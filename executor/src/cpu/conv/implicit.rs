@@ -10,8 +10,8 @@ mod panels;
 mod samples;
 mod weight;
 
-use crate::cpu::avx512::{self, Avx512, Block, HEIGHT, LINE, Line, Piece, Planes, Terms, WIDTH, first_lanes};
 use crate::cpu::conv::Sizes;
+use crate::cpu::lines::{self, Block, HEIGHT, LINE, Line, Piece, Planes, Terms, Vectors, WIDTH, first_lanes};
 use crate::cpu::threads::Threads;
 use crate::cpu::tiles::{self, Steps, Tile};
 use crate::cpu::window::Window;
@@ -42,7 +42,7 @@ pub enum Implicit {
 impl Implicit {
     /// The convolution, if the processor can compute it so.
     pub fn new(sizes: Sizes, window: &Window) -> Option<Implicit> {
-        let cpu = Avx512::detect()?;
+        let cpu = Vectors::detect()?;
         match sizes.result {
             ConvResult::Weight => Weight::new(cpu, sizes, window).map(|weight| Implicit::Weight(Box::new(weight))),
             _ => {
@@ -124,7 +124,7 @@ impl Sides {
 /// A convolution whose results are planes.
 #[derive(Debug)]
 pub struct OfPlanes {
-    cpu: Avx512,
+    cpu: Vectors,
     sizes: Sizes,
     phases: Phases,
     sides: Sides,
@@ -146,7 +146,7 @@ struct Share<'r> {
 }
 
 impl OfPlanes {
-    fn new(cpu: Avx512, sizes: Sizes, window: &Window) -> Option<OfPlanes> {
+    fn new(cpu: Vectors, sizes: Sizes, window: &Window) -> Option<OfPlanes> {
         let sides = Sides::of(&sizes)?;
         // Of fewer channels most rows of a block would be empty.
         if sides.rows < HEIGHT / 2 {
@@ -225,7 +225,7 @@ impl OfPlanes {
         let Some(rows) = share.made.first().map(Tile::rows) else { return };
         let (strips, lines) = (rows.div_ceil(HEIGHT), phase.taps.len() * W);
         let (sums, packed) = (strips * HEIGHT * WIDTH, self.depth * lines);
-        avx512::with_lines(sums + packed, |memory: &mut [Line]| {
+        lines::with_lines(sums + packed, |memory: &mut [Line]| {
             let (sums, packed) = memory.split_at_mut(sums);
             let sums: &mut [Block] = bytemuck::cast_slice_mut(sums);
             for first in (0..self.sides.channels).step_by(self.depth) {

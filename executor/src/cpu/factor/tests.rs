@@ -28,6 +28,13 @@ fn packed_singles(a: MatRef<'_, f32>, b: MatRef<'_, f32>, c: MatMut<'_, f32>, ac
     }
 }
 
+fn packed_narrow(a: MatRef<'_, f32>, b: MatRef<'_, f32>, c: MatMut<'_, f32>, accumulate: Accum) {
+    match x86::Singles::narrowest() {
+        Some(singles) => packed::multiply(singles, a, b, c, accumulate),
+        None => f32::multiply(a, b, c, accumulate),
+    }
+}
+
 /// The element as f64, exactly.
 fn number<E: Element>(element: E) -> f64 {
     element.cast()
@@ -97,13 +104,13 @@ fn check<T: Factor>(ways: &[Way<T>], rounds: usize, [most, most_terms]: [usize; 
 fn every_way_is_the_sum_of_products() {
     check::<bf16>(&[bf16::multiply, packed, widened::multiply], 400, [71, 71]);
     check::<f16>(&[f16::multiply], 300, [71, 71]);
-    check::<f32>(&[f32::multiply, packed_singles], 300, [71, 71]);
+    check::<f32>(&[f32::multiply, packed_singles, packed_narrow], 300, [71, 71]);
 }
 
 #[test]
 fn sums_go_over_several_blocks() {
     check::<bf16>(&[packed, widened::multiply], 20, [30, 1500]);
-    check::<f32>(&[f32::multiply, packed_singles], 20, [30, 1500]);
+    check::<f32>(&[f32::multiply, packed_singles, packed_narrow], 20, [30, 1500]);
     let mut random = Random(4);
     let (m, n, k) = (3, 5, 7001);
     let (a, b) = (values::<bf16>(&mut random, m * k), values::<bf16>(&mut random, k * n));

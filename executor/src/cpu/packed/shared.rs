@@ -6,8 +6,8 @@
 
 use super::x86::{LINE, Line};
 use super::{Packing, Panels, depth, multiply_block};
-use crate::cpu::avx512;
 use crate::cpu::factor::Stored;
+use crate::cpu::lines;
 use crate::cpu::threads::Threads;
 use crate::cpu::tiles::Tile;
 use faer::{Accum, MatMut, MatRef};
@@ -70,7 +70,7 @@ impl<P: Packing> Product<'_, P> {
         for start in (0..terms).step_by(step) {
             let step = step.min(terms - start);
             let part = Product { a: self.a.subcols(start, step), b: self.b.subrows(start, step), accumulate, ..*self };
-            avx512::with_lines(shared.lines() * step.div_ceil(depth), |lines: &mut [Line]| {
+            lines::with_lines(shared.lines() * step.div_ceil(depth), |lines: &mut [Line]| {
                 part.pack(shares_a, shared, depth, lines);
                 let work = rows.saturating_mul(cols).saturating_mul(step) / 8;
                 self.threads.for_each(work, tiles.iter_mut().collect(), |(row, col, tile)| {
@@ -110,7 +110,7 @@ impl<P: Packing> Product<'_, P> {
     fn tile(&self, shares_a: bool, (shared, all): (Panels, &[Line]), depth: usize, mut c: MatMut<'_, f32>) {
         let (rows, cols, terms) = (c.nrows(), c.ncols(), self.a.ncols());
         let own = if shares_a { Panels::columns::<P>(cols, depth) } else { Panels::rows::<P>(rows, depth) };
-        avx512::with_lines(own.lines(), |lines: &mut [Line]| {
+        lines::with_lines(own.lines(), |lines: &mut [Line]| {
             let mut accumulate = matches!(self.accumulate, Accum::Add);
             for (block, all) in all.chunks(shared.lines()).enumerate() {
                 let start = block * depth;

@@ -1,8 +1,9 @@
-//! The instructions of AVX-512 that multiply packed floats or pairs of bf16, and that pack them.
+//! The instructions that multiply packed floats or pairs of bf16, and that pack them.
 #![expect(unsafe_code, reason = "vectors are loaded and stored through pointers, and instructions used that were looked for")]
 
-use super::Packing;
-use crate::cpu::avx512::{first_lanes, transposed};
+use super::{DEPTH, Packing};
+use crate::cpu::lines::avx512::transposed;
+use crate::cpu::lines::{Block, Vectors, avx2, first_lanes};
 use crate::cpu::prefetch;
 use ::half::bf16;
 use ::half::slice::HalfFloatSliceExt;
@@ -24,7 +25,7 @@ pub const WIDTH: usize = 3;
 
 /// That the processor has the instructions for f32.
 #[derive(Debug, Clone, Copy)]
-pub struct Singles(());
+pub struct Singles(Vectors);
 
 /// That the processor has the instructions for pairs of bf16.
 #[derive(Debug, Clone, Copy)]
@@ -33,16 +34,21 @@ pub struct Pairs(());
 impl Singles {
     /// Looks for the instructions.
     pub fn detect() -> Option<Singles> {
-        let found =
-            is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw") && is_x86_feature_detected!("avx512vl");
-        found.then_some(Singles(()))
+        Vectors::detect().map(Singles)
+    }
+
+    /// The narrowest that the processor has.
+    #[cfg(test)]
+    pub fn narrowest() -> Option<Singles> {
+        Vectors::all().last().map(Singles)
     }
 }
 
 impl Pairs {
     /// Looks for the instructions.
     pub fn detect() -> Option<Pairs> {
-        (Singles::detect().is_some() && is_x86_feature_detected!("avx512bf16")).then_some(Pairs(()))
+        let found = Vectors::detect().is_some_and(Vectors::are_avx512) && is_x86_feature_detected!("avx512bf16");
+        found.then_some(Pairs(()))
     }
 }
 
@@ -60,18 +66,29 @@ impl Packing for Singles {
         accumulate: bool,
     ) {
         check::<W, V>(a, first, b, &c);
-        // SAFETY: a `Singles` is made only where the instructions were found.
-        unsafe { multiply_singles::<W, V>(a, first, b, c, accumulate) }
+        // SAFETY: a `Singles` is made only where its instructions were found.
+        unsafe {
+            match self.0.are_avx512() {
+                true => multiply_singles::<W, V>(a, first, b, c, accumulate),
+                false => multiply_halves::<W, V>(a, first, b, c, accumulate),
+            }
+        }
     }
 
     fn transpose(self, rows: &[&[f32]; LINE], lines: &mut [Line], width: usize) {
-        // SAFETY: as above.
-        unsafe { transpose_singles(rows, lines, width) }
+        match self.0.are_avx512() {
+            // SAFETY: as above.
+            true => unsafe { transpose_singles(rows, lines, width) },
+            false => self.0.interleave(rows, bytemuck::cast_slice_mut(lines), width),
+        }
     }
 
     fn interleave(self, [column, _]: [&[f32]; 2], lines: &mut [Line], width: usize, stride: usize) {
-        // SAFETY: as above.
-        unsafe { interleave_singles(column, lines, width, stride) }
+        match self.0.are_avx512() {
+            // SAFETY: as above.
+            true => unsafe { interleave_singles(column, lines, width, stride) },
+            false => interleave_halves(column, lines, width, stride),
+        }
     }
 
     #[inline]
@@ -174,6 +191,43 @@ multiply!(multiply_singles, "avx512f,avx512bw,avx512vl", |sum, a, b| {
     _mm512_fmadd_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b), sum)
 });
 multiply!(multiply_pairs, "avx512f,avx512bw,avx512vl,avx512bf16", |sum, a, b| _mm512_dpbf16_ps(sum, as_pairs(a), as_pairs(b)));
+
+/// As [`multiply_singles`], by registers of AVX2.
+#[target_feature(enable = "avx2,fma")]
+fn multiply_halves<const W: usize, const V: usize>(a: &[Line], first: usize, b: &[Line], c: MatMut<'_, f32>, accumulate: bool) {
+    const OFFSETS: [u32; DEPTH] = {
+        let mut offsets = [0; DEPTH];
+        let mut k = 0;
+        while k < DEPTH {
+            offsets[k] = (k * LINE) as u32;
+            k += 1;
+        }
+        offsets
+    };
+    let mut sums: Block = [[[0.0; LINE]; WIDTH]; HEIGHT];
+    let terms: &[f32] = bytemuck::cast_slice(a);
+    let rows = std::array::from_fn(|row| terms.as_ptr().wrapping_add(first + row));
+    // SAFETY: each line of `a` has a term of each row, and `b` as many lines as that wants.
+    unsafe { avx2::add_products::<W>(rows, &OFFSETS[..a.len()], bytemuck::cast_slice(b), V, &mut sums) };
+    let (cols, start, step) = (c.ncols(), c.as_ptr_mut(), c.row_stride());
+    for (row, sums) in (0..c.nrows()).zip(&sums) {
+        // SAFETY: the row is one of `c`, whose elements are neighbours.
+        let row = unsafe { std::slice::from_raw_parts_mut(start.offset(row as isize * step), cols) };
+        for (x, sum) in row.iter_mut().zip(sums.as_flattened()) {
+            *x = if accumulate { *x + sum } else { *sum };
+        }
+    }
+}
+
+/// As [`interleave_singles`].
+fn interleave_halves(column: &[f32], lines: &mut [Line], width: usize, stride: usize) {
+    for (panel, column) in column.chunks(LINE * width).enumerate() {
+        for (part, line) in column.chunks(LINE).zip(&mut lines[panel * stride..]) {
+            *line = [0; LINE];
+            line[..part.len()].copy_from_slice(bytemuck::cast_slice(part));
+        }
+    }
+}
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 fn transpose_singles(rows: &[&[f32]; LINE], lines: &mut [Line], width: usize) {

@@ -1,7 +1,7 @@
 //! Which elements a product's packed lines hold: for each tap, what 16 neighbouring results see.
 
-use crate::cpu::avx512::{LINE, MOST_STEP, Piece, WIDTH};
 use crate::cpu::conv::Sizes;
+use crate::cpu::lines::{LINE, MOST_STEP, Piece, WIDTH};
 use crate::cpu::window::Window;
 use shardc_ir::kernel::ConvResult;
 use std::collections::BTreeMap;

@@ -6,8 +6,8 @@
 
 use super::panels::widths;
 use super::{DEPTH, Sides};
-use crate::cpu::avx512::{self, Avx512, Block, HEIGHT, LINE, Line, Terms, WIDTH};
 use crate::cpu::conv::Sizes;
+use crate::cpu::lines::{self, Block, HEIGHT, LINE, Line, Terms, Vectors, WIDTH};
 use crate::cpu::threads::Threads;
 use crate::cpu::tiles::Tile;
 use crate::cpu::window::Window;
@@ -35,7 +35,7 @@ const STRIPS: usize = 8;
 /// A convolution made ready whose results are planes.
 #[derive(Debug)]
 pub struct OfSamples {
-    cpu: Avx512,
+    cpu: Vectors,
     sizes: Sizes,
     sides: Sides,
     /// Channels that are packed at a time.
@@ -66,7 +66,7 @@ struct Share<'r> {
 impl OfSamples {
     /// The convolution; `None` where planes or kernels are too large, channels are few, or samples
     /// do not fill lines.
-    pub fn new(cpu: Avx512, sizes: Sizes, window: &Window) -> Option<OfSamples> {
+    pub fn new(cpu: Vectors, sizes: Sizes, window: &Window) -> Option<OfSamples> {
         let s = &sizes;
         let sides = Sides::of(s)?;
         let Sides { rows, channels, made, seen, .. } = sides;
@@ -128,7 +128,7 @@ impl OfSamples {
         let strips = rows.div_ceil(HEIGHT);
         let sums = self.panels.len() * strips * HEIGHT * WIDTH;
         let turned = self.depth * self.sides.seen;
-        avx512::with_lines(sums + turned + self.depth * self.sizes.taps * TOGETHER, |memory: &mut [Line]| {
+        lines::with_lines(sums + turned + self.depth * self.sizes.taps * TOGETHER, |memory: &mut [Line]| {
             let (sums, memory) = memory.split_at_mut(sums);
             let (turned, packed) = memory.split_at_mut(turned);
             let sums: &mut [Block] = bytemuck::cast_slice_mut(sums);

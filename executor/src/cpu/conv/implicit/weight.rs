@@ -3,8 +3,8 @@
 
 use super::DEPTH;
 use super::panels::widths;
-use crate::cpu::avx512::{self, Avx512, HEIGHT, LINE, Line, Terms, WIDTH};
 use crate::cpu::conv::Sizes;
+use crate::cpu::lines::{self, HEIGHT, LINE, Line, Terms, Vectors, WIDTH};
 use crate::cpu::scratch;
 use crate::cpu::threads::Threads;
 use crate::cpu::tiles::{self, Steps, Tile};
@@ -19,7 +19,7 @@ const LARGE: usize = 1 << 18;
 /// A gradient of kernels made ready.
 #[derive(Debug)]
 pub struct Weight {
-    cpu: Avx512,
+    cpu: Vectors,
     sizes: Sizes,
     padded: Padded,
     /// Samples whose terms are added in one go.
@@ -61,7 +61,7 @@ impl Chunk<'_> {
 
 impl Weight {
     /// The gradient; `None` where planes are too large.
-    pub fn new(cpu: Avx512, sizes: Sizes, window: &Window) -> Option<Weight> {
+    pub fn new(cpu: Vectors, sizes: Sizes, window: &Window) -> Option<Weight> {
         let padded = window.padded()?;
         let images = (DEPTH / sizes.output).clamp(1, sizes.batch);
         let image = sizes.inputs.checked_mul(padded.len())?;
@@ -92,7 +92,7 @@ impl Weight {
         let image_elements = s.inputs * self.padded.len() + lines * LINE * s.output;
         let together = (ELEMENTS / image_elements).next_multiple_of(self.images).clamp(self.images, s.batch);
         scratch::with(together * s.inputs * self.padded.len(), |laid: &mut [f32]| {
-            avx512::with_lines(together * lines * s.output, |packed: &mut [Line]| {
+            lines::with_lines(together * lines * s.output, |packed: &mut [Line]| {
                 for group in 0..s.groups {
                     let w = &mut w[group * kernels..][..kernels];
                     for image in (0..s.batch).step_by(together) {

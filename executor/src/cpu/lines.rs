@@ -1,0 +1,246 @@
+//! Blocks of products by vector instructions: sums in registers over terms that one operand holds
+//! anywhere and the other in packed lines. A line is one register of AVX-512, or two of AVX2; both
+//! give the same bits.
+#![expect(unsafe_code, reason = "instructions are used that were looked for, on elements that were looked at")]
+
+pub mod avx2;
+pub mod avx512;
+#[cfg(test)]
+mod tests;
+
+use crate::cpu::scratch;
+
+/// The elements of a line.
+pub const LINE: usize = 16;
+
+/// Neighbouring elements, as registers hold them.
+pub type Line = [f32; LINE];
+
+/// The rows of a block.
+pub const HEIGHT: usize = 8;
+
+/// The most lines of a row of a block.
+pub const WIDTH: usize = 3;
+
+/// The largest distance between lanes: distances within a line fit 32 bits.
+pub const MOST_STEP: usize = i32::MAX as usize / LINE;
+
+/// Terms are prefetched so many ahead, each time for two of the rows, in turn.
+const AHEAD: usize = 24;
+
+/// Results in rows of lines.
+pub type Block = [[Line; WIDTH]; HEIGHT];
+
+/// The vector instructions that the processor has, which were looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Vectors(Level);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Level {
+    Avx512,
+    Avx2,
+}
+
+/// Where the terms of a sum are, from the first element of its row.
+#[derive(Debug, Default)]
+pub struct Terms {
+    offsets: Vec<u32>,
+    last: usize,
+}
+
+impl Terms {
+    /// The terms at those offsets.
+    pub fn new(offsets: Vec<u32>) -> Terms {
+        let last = offsets.iter().copied().max().unwrap_or(0) as usize;
+        Terms { offsets, last }
+    }
+
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.offsets.len()
+    }
+}
+
+/// Some elements of one line: lane `i` is the element at `offset + i * step`, for the lanes in the
+/// mask.
+#[derive(Debug, Clone, Copy)]
+pub struct Piece {
+    pub offset: i32,
+    pub mask: u16,
+    /// The number of the line.
+    pub line: u16,
+    /// Whether it is the first of its line, whose pieces follow one another. Lanes of no piece are
+    /// 0.
+    pub begins: bool,
+}
+
+impl Piece {
+    /// The offsets of its first and last element; `None` if it has none.
+    fn ends(&self, step: usize) -> Option<(i64, i64)> {
+        let at = |lane: u32| i64::from(self.offset) + i64::from(lane) * step as i64;
+        (self.mask != 0).then(|| (at(self.mask.trailing_zeros()), at(15 - self.mask.leading_zeros())))
+    }
+}
+
+/// Runs `f` with `count` lines of whatever was there before, aligned as registers are.
+pub fn with_lines<L: bytemuck::Pod, R>(count: usize, f: impl FnOnce(&mut [L]) -> R) -> R {
+    const { assert!(size_of::<L>() == size_of::<Line>()) };
+    scratch::with((count + 1) * LINE, |memory: &mut [f32]| {
+        let start = memory.as_ptr().align_offset(size_of::<Line>()).min(LINE);
+        f(bytemuck::cast_slice_mut(&mut memory[start..start + count * LINE]))
+    })
+}
+
+impl Vectors {
+    /// The widest that the processor has; `None` if that is none of them.
+    pub fn detect() -> Option<Vectors> {
+        Vectors::all().next()
+    }
+
+    /// All that the processor has, the widest first.
+    pub fn all() -> impl Iterator<Item = Vectors> {
+        let has_avx512 = is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512dq")
+            && is_x86_feature_detected!("bmi2");
+        let has_avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+        let levels = [(has_avx512, Level::Avx512), (has_avx2, Level::Avx2)];
+        levels.into_iter().filter(|(has, _)| *has).map(|(_, level)| Vectors(level))
+    }
+
+    /// Whether they are those of AVX-512.
+    pub fn are_avx512(self) -> bool {
+        self.0 == Level::Avx512
+    }
+
+    /// `block[i][v] = sum over k of a[rows[i] + terms[k]] * b[k * W + v]`, added to what it is if
+    /// `accumulate`.
+    ///
+    /// # Panics
+    /// If `b` does not fit the terms, or a term lies outside `a`.
+    #[inline]
+    pub fn multiply<const W: usize>(
+        self,
+        a: &[f32],
+        rows: [usize; HEIGHT],
+        terms: &Terms,
+        b: &[Line],
+        block: &mut Block,
+        accumulate: bool,
+    ) {
+        assert!(W <= WIDTH && b.len() == W * terms.len(), "operands fit");
+        assert!(rows.iter().all(|row| row + terms.last < a.len()), "terms are inside");
+        let a = a.as_ptr();
+        // SAFETY: the level was found, and every element that is read was looked at above.
+        unsafe {
+            match self.0 {
+                Level::Avx512 => avx512::multiply::<W>(a, rows, &terms.offsets, b, block, accumulate),
+                Level::Avx2 => avx2::multiply::<W>(a, rows, &terms.offsets, b, block, accumulate),
+            }
+        }
+    }
+
+    /// Packs the lines of a panel, `lines` for each channel of `planes`, whose numbers `pieces`
+    /// have.
+    ///
+    /// # Panics
+    /// If a piece lies outside `planes`.
+    pub fn pack(self, planes: &Planes<'_>, pieces: &[Piece], packed: &mut [Line], lines: usize) {
+        assert!(planes.step <= MOST_STEP, "lanes are near each other");
+        let ends = pieces.iter().filter_map(|piece| piece.ends(planes.step));
+        let (low, high) = ends.fold((i64::MAX, i64::MIN), |(low, high), ends| (low.min(ends.0), high.max(ends.1)));
+        let channels = packed.len() / lines;
+        if low <= high && channels > 0 {
+            let last = planes.start + (channels - 1) * planes.plane;
+            assert!(planes.start as i64 + low >= 0 && last as i64 + high < planes.data.len() as i64, "pieces are inside");
+        }
+        assert!(pieces.iter().all(|piece| usize::from(piece.line) < lines), "lines fit");
+        // SAFETY: the level was found, and every element that is read was looked at above.
+        unsafe {
+            match self.0 {
+                Level::Avx512 => avx512::pack(planes, pieces, packed, lines),
+                Level::Avx2 => avx2::pack(planes, pieces, packed, lines),
+            }
+        }
+    }
+
+    /// Stores the lanes of a line that a piece says.
+    ///
+    /// # Panics
+    /// If the piece lies outside `to`.
+    #[inline]
+    pub fn store(self, line: &Line, piece: &Piece, step: usize, to: &mut [f32]) {
+        let Some((low, high)) = piece.ends(step) else { return };
+        assert!(step <= MOST_STEP && low >= 0 && high < to.len() as i64, "a piece is inside");
+        let to = to.as_mut_ptr();
+        // SAFETY: the level was found, and every element that is written was looked at above.
+        unsafe {
+            match self.0 {
+                Level::Avx512 => avx512::store(line, piece, step, to),
+                Level::Avx2 => avx2::store(line, piece, step, to),
+            }
+        }
+    }
+
+    /// The columns of one line of two blocks, of which the first is above.
+    #[inline]
+    pub fn columns(self, blocks: &[Block; 2], line: usize) -> [Line; LINE] {
+        // SAFETY: the level was found.
+        unsafe {
+            match self.0 {
+                Level::Avx512 => avx512::columns(blocks, line),
+                Level::Avx2 => avx2::columns(blocks, line),
+            }
+        }
+    }
+
+    /// Stores a line past the caches, where it is aligned; [`Vectors::settle`] must follow.
+    #[inline]
+    pub fn stream(self, line: &Line, to: &mut Line) {
+        // SAFETY: the level was found.
+        unsafe {
+            match self.0 {
+                Level::Avx512 => avx512::stream(line, to),
+                Level::Avx2 => avx2::stream(line, to),
+            }
+        }
+    }
+
+    /// Orders what was stored past the caches before all that follows.
+    pub fn settle(self) {
+        // SAFETY: every processor of this architecture has the instruction.
+        unsafe { std::arch::x86_64::_mm_sfence() }
+    }
+
+    /// Packs terms of 16 rows, missing ones 0: `lines[k * width][i]` is `rows[i][k]`.
+    ///
+    /// # Panics
+    /// If there is no room for the longest row.
+    pub fn interleave(self, rows: &[&[f32]; LINE], lines: &mut [Line], width: usize) {
+        let terms = rows.iter().map(|row| row.len()).max().unwrap_or(0);
+        assert!(terms == 0 || (terms - 1) * width < lines.len(), "lines fit");
+        // SAFETY: the level was found.
+        unsafe {
+            match self.0 {
+                Level::Avx512 => avx512::interleave(rows, lines, width, terms),
+                Level::Avx2 => avx2::interleave(rows, lines, width, terms),
+            }
+        }
+    }
+}
+
+/// Planes of channels, `plane` elements apart, the first at `start`; lanes are `step` apart.
+#[derive(Debug, Clone, Copy)]
+pub struct Planes<'a> {
+    pub data: &'a [f32],
+    pub start: usize,
+    pub plane: usize,
+    pub step: usize,
+}
+
+/// The mask of the first `count` lanes.
+#[inline]
+pub fn first_lanes(count: usize) -> u16 {
+    if count >= LINE { !0 } else { (1 << count) - 1 }
+}

@@ -1,0 +1,283 @@
+//! What [`Vectors`](super::Vectors) does, with AVX2: a line is two registers of eight elements.
+#![expect(unsafe_code, reason = "vectors are loaded and stored through pointers, and instructions used that were looked for")]
+
+use super::{Block, HEIGHT, LINE, Line, Piece, Planes, WIDTH, first_lanes};
+use std::arch::x86_64::*;
+
+/// The elements of a register.
+const HALF: usize = LINE / 2;
+
+/// The rows whose sums are in registers at once.
+const ROWS: usize = 4;
+
+/// So many terms are multiplied with all rows of a block before the next ones: their lines stay in
+/// the first cache.
+const NEAR: usize = 128;
+
+/// See [`Vectors::multiply`](super::Vectors::multiply).
+///
+/// # Safety
+/// The processor has the instructions, every term of each row is readable, and `b` has `W` lines for
+/// each.
+#[target_feature(enable = "avx2,fma")]
+pub unsafe fn multiply<const W: usize>(
+    a: *const f32,
+    rows: [usize; HEIGHT],
+    offsets: &[u32],
+    b: &[Line],
+    block: &mut Block,
+    accumulate: bool,
+) {
+    let mut sums = [[[0.0; LINE]; WIDTH]; HEIGHT];
+    // SAFETY: the caller promises the first element of each row, and all that is asked for.
+    unsafe { add_products::<W>(rows.map(|row| a.add(row)), offsets, b, W, &mut sums) };
+    for (lines, sums) in block.iter_mut().zip(&sums) {
+        for (line, sum) in lines.iter_mut().zip(sums).take(W) {
+            let of = |half: usize| if accumulate { _mm256_add_ps(load(line, half), load(sum, half)) } else { load(sum, half) };
+            let halves = [of(0), of(1)];
+            put(line, halves);
+        }
+    }
+}
+
+/// Adds to some lines of each row, from the first on, the products of its terms with those of every
+/// `W` lines of `b`.
+///
+/// # Safety
+/// As [`multiply`], and `lines` are no more than `W`.
+#[target_feature(enable = "avx2,fma")]
+pub unsafe fn add_products<const W: usize>(
+    rows: [*const f32; HEIGHT],
+    offsets: &[u32],
+    b: &[Line],
+    lines: usize,
+    sums: &mut Block,
+) {
+    for (offsets, b) in offsets.chunks(NEAR).zip(b.chunks(NEAR * W)) {
+        for (rows, sums) in rows.as_chunks::<ROWS>().0.iter().zip(sums.as_chunks_mut::<ROWS>().0) {
+            let (b, sums) = (b.as_flattened().as_ptr(), sums.as_flattened_mut().as_flattened_mut().as_mut_ptr());
+            for line in (0..lines).map(|line| line * LINE) {
+                // SAFETY: each of `b` and of a row of `sums` has so many lines.
+                unsafe { add_line::<W>(*rows, offsets, b.add(line), sums.add(line)) }
+            }
+        }
+    }
+}
+
+/// The same for one line of some rows. Inlined, the sums of several calls would want registers at
+/// once, and have none.
+///
+/// # Safety
+/// The processor has the instructions, every term of each row is readable, and there is a line in
+/// every `W` lines of `b` and every [`WIDTH`] lines of `sums`.
+#[inline(never)]
+#[target_feature(enable = "avx2,fma")]
+unsafe fn add_line<const W: usize>(rows: [*const f32; ROWS], offsets: &[u32], mut b: *const f32, sums: *mut f32) {
+    let at = |row: usize, half: usize| sums.wrapping_add(row * WIDTH * LINE + half * HALF);
+    let mut registers = [[_mm256_setzero_ps(); 2]; ROWS];
+    // SAFETY: the caller promises all of these.
+    unsafe {
+        for (row, registers) in registers.iter_mut().enumerate() {
+            *registers = [_mm256_loadu_ps(at(row, 0)), _mm256_loadu_ps(at(row, 1))];
+        }
+        for offset in offsets {
+            let halves = [_mm256_loadu_ps(b), _mm256_loadu_ps(b.add(HALF))];
+            b = b.wrapping_add(W * LINE);
+            for (row, registers) in rows.iter().zip(&mut registers) {
+                let a = _mm256_set1_ps(*row.add(*offset as usize));
+                for (register, half) in registers.iter_mut().zip(halves) {
+                    *register = _mm256_fmadd_ps(a, half, *register);
+                }
+            }
+        }
+        for (row, registers) in registers.iter().enumerate() {
+            _mm256_storeu_ps(at(row, 0), registers[0]);
+            _mm256_storeu_ps(at(row, 1), registers[1]);
+        }
+    }
+}
+
+/// See [`Vectors::pack`](super::Vectors::pack).
+///
+/// # Safety
+/// The processor has the instructions, and every lane of each piece is readable.
+#[target_feature(enable = "avx2,fma")]
+pub unsafe fn pack(planes: &Planes<'_>, pieces: &[Piece], packed: &mut [Line], lines: usize) {
+    for (channel, packed) in packed.chunks_exact_mut(lines).enumerate() {
+        let base = planes.data.as_ptr().wrapping_add(planes.start + channel * planes.plane);
+        let mut value = [_mm256_setzero_ps(); 2];
+        for (i, piece) in pieces.iter().enumerate() {
+            let from = base.wrapping_offset(piece.offset as isize);
+            for (half, value) in value.iter_mut().enumerate() {
+                let before = if piece.begins { _mm256_setzero_ps() } else { *value };
+                let from = from.wrapping_add(half * HALF * planes.step);
+                // SAFETY: the caller promises the lanes of the piece.
+                *value = unsafe { seen(before, lanes(piece.mask, half), from, planes.step) };
+            }
+            if pieces.get(i + 1).is_none_or(|next| next.begins) {
+                put(&mut packed[usize::from(piece.line)], value);
+            }
+        }
+    }
+}
+
+/// Eight elements, `step` apart, for the lanes in the mask; the others are as `before`.
+///
+/// # Safety
+/// The elements of the mask's lanes are readable.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+unsafe fn seen(before: __m256, mask: __m256i, from: *const f32, step: usize) -> __m256 {
+    // SAFETY: masked loads read the lanes of their masks only, which the caller promises.
+    unsafe {
+        let elements = match step {
+            1 => _mm256_maskload_ps(from, mask),
+            2 => {
+                let even = _mm256_set_epi32(0, -1, 0, -1, 0, -1, 0, -1);
+                let first = _mm256_permutevar8x32_epi32(mask, _mm256_set_epi32(3, 3, 2, 2, 1, 1, 0, 0));
+                let second = _mm256_permutevar8x32_epi32(mask, _mm256_set_epi32(7, 7, 6, 6, 5, 5, 4, 4));
+                let first = _mm256_maskload_ps(from, _mm256_and_si256(first, even));
+                let second = _mm256_maskload_ps(from.wrapping_add(HALF), _mm256_and_si256(second, even));
+                let pairs = _mm256_castps_pd(_mm256_shuffle_ps::<0x88>(first, second));
+                _mm256_castpd_ps(_mm256_permute4x64_pd::<0xd8>(pairs))
+            }
+            _ => {
+                let numbers = _mm256_set_epi32(7, 6, 5, 4, 3, 2, 1, 0);
+                let steps = _mm256_mullo_epi32(numbers, _mm256_set1_epi32(step as i32));
+                _mm256_mask_i32gather_ps::<4>(_mm256_setzero_ps(), from, steps, _mm256_castsi256_ps(mask))
+            }
+        };
+        _mm256_blendv_ps(before, elements, _mm256_castsi256_ps(mask))
+    }
+}
+
+/// See [`Vectors::store`](super::Vectors::store).
+///
+/// # Safety
+/// The processor has the instructions, and every lane of the piece is writable.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+pub unsafe fn store(line: &Line, piece: &Piece, step: usize, to: *mut f32) {
+    let to = to.wrapping_offset(piece.offset as isize);
+    // SAFETY: the caller promises the lanes of the piece.
+    unsafe {
+        if step == 1 && piece.mask == !0 {
+            to.cast::<Line>().write_unaligned(*line);
+        } else if step == 1 {
+            for half in 0..2 {
+                _mm256_maskstore_ps(to.wrapping_add(half * HALF), lanes(piece.mask, half), load(line, half));
+            }
+        } else {
+            let mut rest = piece.mask;
+            while rest != 0 {
+                let lane = rest.trailing_zeros() as usize;
+                *to.wrapping_add(lane * step) = line[lane];
+                rest &= rest - 1;
+            }
+        }
+    }
+}
+
+/// See [`Vectors::columns`](super::Vectors::columns).
+#[target_feature(enable = "avx2,fma")]
+pub fn columns(blocks: &[Block; 2], line: usize) -> [Line; LINE] {
+    let mut out = [[0.0; LINE]; LINE];
+    for (from, to) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+        let mut rows = [_mm256_setzero_ps(); HALF];
+        for (row, lines) in rows.iter_mut().zip(&blocks[from]) {
+            *row = load(&lines[line], to);
+        }
+        for (out, column) in out[to * HALF..].iter_mut().zip(transposed(rows)) {
+            put_half(out, from, column);
+        }
+    }
+    out
+}
+
+/// See [`Vectors::interleave`](super::Vectors::interleave).
+#[target_feature(enable = "avx2,fma")]
+pub fn interleave(rows: &[&[f32]; LINE], lines: &mut [Line], width: usize, terms: usize) {
+    for from in (0..terms).step_by(HALF) {
+        for (half, rows) in rows.as_chunks::<HALF>().0.iter().enumerate() {
+            let mut part = [_mm256_setzero_ps(); HALF];
+            for (part, row) in part.iter_mut().zip(rows) {
+                let row = row.get(from..).unwrap_or_default();
+                // SAFETY: the mask takes elements of the row only.
+                *part = unsafe { _mm256_maskload_ps(row.as_ptr(), lanes(first_lanes(row.len()), 0)) };
+            }
+            for (k, column) in transposed(part).into_iter().enumerate().take(terms - from) {
+                put_half(&mut lines[(from + k) * width], half, column);
+            }
+        }
+    }
+}
+
+/// See [`Vectors::stream`](super::Vectors::stream).
+#[target_feature(enable = "avx2,fma")]
+pub fn stream(line: &Line, to: &mut Line) {
+    if to.as_ptr().addr().is_multiple_of(size_of::<__m256>()) {
+        for half in 0..2 {
+            // SAFETY: a line is as long as two registers, and this one is aligned like them.
+            unsafe { _mm256_stream_ps(to.as_mut_ptr().add(half * HALF), load(line, half)) }
+        }
+    } else {
+        *to = *line;
+    }
+}
+
+/// All ones in the lanes of one half of a line that a mask has.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn lanes(mask: u16, half: usize) -> __m256i {
+    let bits = _mm256_set_epi32(128, 64, 32, 16, 8, 4, 2, 1);
+    let mask = _mm256_set1_epi32(i32::from(mask >> (half * HALF)));
+    _mm256_cmpeq_epi32(_mm256_and_si256(mask, bits), bits)
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn load(line: &Line, half: usize) -> __m256 {
+    let part: &[f32; HALF] = &line.as_chunks().0[half];
+    // SAFETY: half a line is as long as a register.
+    unsafe { _mm256_loadu_ps(part.as_ptr()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn put_half(line: &mut Line, half: usize, value: __m256) {
+    let part: &mut [f32; HALF] = &mut line.as_chunks_mut().0[half];
+    // SAFETY: half a line is as long as a register.
+    unsafe { _mm256_storeu_ps(part.as_mut_ptr(), value) }
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn put(line: &mut Line, halves: [__m256; 2]) {
+    put_half(line, 0, halves[0]);
+    put_half(line, 1, halves[1]);
+}
+
+/// The transposed matrix of eight rows.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn transposed(r: [__m256; HALF]) -> [__m256; HALF] {
+    let mut t = r;
+    for i in (0..HALF).step_by(2) {
+        t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
+        t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
+    }
+    let mut s = t;
+    for i in (0..HALF).step_by(4) {
+        s[i] = _mm256_shuffle_ps::<0x44>(t[i], t[i + 2]);
+        s[i + 1] = _mm256_shuffle_ps::<0xee>(t[i], t[i + 2]);
+        s[i + 2] = _mm256_shuffle_ps::<0x44>(t[i + 1], t[i + 3]);
+        s[i + 3] = _mm256_shuffle_ps::<0xee>(t[i + 1], t[i + 3]);
+    }
+    // Half `h` of `s[4 g + j]` is column `4 h + j` of rows `4 g` to `4 g + 3`.
+    let mut out = s;
+    for j in 0..4 {
+        out[j] = _mm256_permute2f128_ps::<0x20>(s[j], s[4 + j]);
+        out[4 + j] = _mm256_permute2f128_ps::<0x31>(s[j], s[4 + j]);
+    }
+    out
+}

@@ -1,0 +1,173 @@
+//! What [`Vectors`](super::Vectors) does, with AVX-512: a line is one register.
+#![expect(unsafe_code, reason = "vectors are loaded and stored through pointers, and instructions used that were looked for")]
+
+use super::{AHEAD, Block, HEIGHT, LINE, Line, Piece, Planes, first_lanes};
+use std::arch::x86_64::*;
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
+pub unsafe fn multiply<const W: usize>(
+    a: *const f32,
+    rows: [usize; HEIGHT],
+    offsets: &[u32],
+    b: &[Line],
+    block: &mut Block,
+    accumulate: bool,
+) {
+    let mut sums = [[_mm512_setzero_ps(); W]; HEIGHT];
+    // SAFETY: the caller has looked at the first element of each row.
+    let rows = rows.map(|row| unsafe { a.add(row) });
+    for (k, (offset, b)) in offsets.iter().zip(b.as_chunks::<W>().0).enumerate() {
+        if let Some(soon) = offsets.get(k + AHEAD) {
+            for row in [k, k + HEIGHT / 2] {
+                _mm_prefetch::<_MM_HINT_T0>(rows[row % HEIGHT].wrapping_add(*soon as usize).cast());
+            }
+        }
+        let mut columns = [_mm512_setzero_ps(); W];
+        for (column, b) in columns.iter_mut().zip(b) {
+            *column = load(b);
+        }
+        for (sums, row) in sums.iter_mut().zip(rows) {
+            // SAFETY: the caller has looked at the last term of each row.
+            let a = _mm512_set1_ps(unsafe { *row.add(*offset as usize) });
+            for (sum, column) in sums.iter_mut().zip(columns) {
+                *sum = _mm512_fmadd_ps(a, column, *sum);
+            }
+        }
+    }
+    for (lines, sums) in block.iter_mut().zip(sums) {
+        for (line, sum) in lines.iter_mut().zip(sums) {
+            put(line, if accumulate { _mm512_add_ps(load(line), sum) } else { sum });
+        }
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,bmi2")]
+pub unsafe fn pack(planes: &Planes<'_>, pieces: &[Piece], packed: &mut [Line], lines: usize) {
+    let steps = _mm512_mullo_epi32(
+        _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0),
+        _mm512_set1_epi32(planes.step as i32),
+    );
+    let even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+    for (channel, packed) in packed.chunks_exact_mut(lines).enumerate() {
+        let base = planes.data.as_ptr().wrapping_add(planes.start + channel * planes.plane);
+        let mut value = _mm512_setzero_ps();
+        for (i, piece) in pieces.iter().enumerate() {
+            let (before, mask) = (if piece.begins { _mm512_setzero_ps() } else { value }, piece.mask);
+            let from = base.wrapping_offset(piece.offset as isize);
+            // SAFETY: the caller has looked at the first and the last lane of every piece.
+            value = unsafe {
+                match planes.step {
+                    1 => _mm512_mask_loadu_ps(before, mask, from),
+                    2 => {
+                        let wide = _pdep_u32(mask.into(), 0x5555_5555);
+                        let low = _mm512_maskz_loadu_ps(wide as u16, from);
+                        let high = _mm512_maskz_loadu_ps((wide >> 16) as u16, from.wrapping_add(LINE));
+                        _mm512_mask_mov_ps(before, mask, _mm512_permutex2var_ps(low, even, high))
+                    }
+                    _ => _mm512_mask_i32gather_ps::<4>(before, mask, steps, from),
+                }
+            };
+            if pieces.get(i + 1).is_none_or(|next| next.begins) {
+                put(&mut packed[usize::from(piece.line)], value);
+            }
+        }
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
+pub unsafe fn store(line: &Line, piece: &Piece, step: usize, to: *mut f32) {
+    let (mask, to) = (piece.mask, to.wrapping_offset(piece.offset as isize));
+    // SAFETY: the caller has looked at the first and the last lane.
+    unsafe {
+        if step == 1 {
+            _mm512_mask_storeu_ps(to, mask, load(line));
+        } else {
+            let lanes = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+            let steps = _mm512_mullo_epi32(lanes, _mm512_set1_epi32(step as i32));
+            _mm512_mask_i32scatter_ps::<4>(to, mask, steps, load(line));
+        }
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
+pub unsafe fn columns(blocks: &[Block; 2], line: usize) -> [Line; LINE] {
+    let mut rows = [_mm512_setzero_si512(); LINE];
+    for (row, lines) in rows.iter_mut().zip(blocks.as_flattened()) {
+        *row = _mm512_castps_si512(load(&lines[line]));
+    }
+    let mut out = [[0.0; LINE]; LINE];
+    for (out, column) in out.iter_mut().zip(transposed(rows)) {
+        put(out, _mm512_castsi512_ps(column));
+    }
+    out
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
+pub unsafe fn interleave(rows: &[&[f32]; LINE], lines: &mut [Line], width: usize, terms: usize) {
+    for from in (0..terms).step_by(LINE) {
+        let mut part = [_mm512_setzero_si512(); LINE];
+        for (part, row) in part.iter_mut().zip(rows) {
+            let row = row.get(from..).unwrap_or_default();
+            // SAFETY: the mask takes elements of the row only.
+            *part = _mm512_castps_si512(unsafe { _mm512_maskz_loadu_ps(first_lanes(row.len()), row.as_ptr()) });
+        }
+        for (k, column) in transposed(part).into_iter().enumerate().take(terms - from) {
+            put(&mut lines[(from + k) * width], _mm512_castsi512_ps(column));
+        }
+    }
+}
+
+#[target_feature(enable = "avx512f")]
+pub unsafe fn stream(line: &Line, to: &mut Line) {
+    if to.as_ptr().addr().is_multiple_of(size_of::<Line>()) {
+        // SAFETY: a line is as long as a register, and this one is aligned like it.
+        unsafe { _mm512_stream_ps(to.as_mut_ptr(), load(line)) }
+    } else {
+        put(to, load(line));
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn load(line: &Line) -> __m512 {
+    // SAFETY: a line is as long as a register.
+    unsafe { _mm512_loadu_ps(line.as_ptr()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn put(line: &mut Line, value: __m512) {
+    // SAFETY: a line is as long as a register.
+    unsafe { _mm512_storeu_ps(line.as_mut_ptr(), value) }
+}
+
+/// The transposed matrix of 16 rows.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub fn transposed(r: [__m512i; LINE]) -> [__m512i; LINE] {
+    let mut t = r;
+    for i in (0..LINE).step_by(2) {
+        t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+        t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+    }
+    let mut s = t;
+    for i in (0..LINE).step_by(4) {
+        s[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+        s[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+        s[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+        s[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+    }
+    // Quarter `q` of `s[4 g + j]` is column `4 q + j` of rows `4 g` to `4 g + 3`.
+    let mut out = s;
+    for j in 0..4 {
+        let low = _mm512_shuffle_i32x4::<0x88>(s[j], s[4 + j]);
+        let high = _mm512_shuffle_i32x4::<0xdd>(s[j], s[4 + j]);
+        let low2 = _mm512_shuffle_i32x4::<0x88>(s[8 + j], s[12 + j]);
+        let high2 = _mm512_shuffle_i32x4::<0xdd>(s[8 + j], s[12 + j]);
+        out[j] = _mm512_shuffle_i32x4::<0x88>(low, low2);
+        out[8 + j] = _mm512_shuffle_i32x4::<0xdd>(low, low2);
+        out[4 + j] = _mm512_shuffle_i32x4::<0x88>(high, high2);
+        out[12 + j] = _mm512_shuffle_i32x4::<0xdd>(high, high2);
+    }
+    out
+}

@@ -1,0 +1,136 @@
+//! All instructions that the processor has against their definition, to the bit.
+
+use super::{Block, HEIGHT, LINE, Line, Piece, Planes, Terms, Vectors, WIDTH};
+use shardc_testkit::random::Random;
+
+fn floats(random: &mut Random, count: usize) -> Vec<f32> {
+    (0..count).map(|_| random.below(2001) as f32 / 1000.0 - 1.0).collect()
+}
+
+fn lines(random: &mut Random, count: usize) -> Vec<Line> {
+    floats(random, count * LINE).as_chunks().0.to_vec()
+}
+
+fn bits<const N: usize>(lines: &[[f32; N]]) -> Vec<u32> {
+    lines.as_flattened().iter().map(|x| x.to_bits()).collect()
+}
+
+/// Each lane of each piece, and none for one without.
+fn lanes(piece: &Piece) -> impl Iterator<Item = usize> {
+    (0..LINE).filter(|lane| piece.mask >> lane & 1 == 1)
+}
+
+/// Pieces of some lines, whose lanes are inside of `len` elements.
+fn pieces(random: &mut Random, count: usize, step: usize, len: usize) -> Vec<Piece> {
+    let mut pieces = vec![];
+    for line in 0..count {
+        for part in 0..1 + random.below(3) {
+            let mask = if random.below(3) == 0 { !0 } else { random.below(1 << LINE) as u16 };
+            let offset = random.below(len) as i32 - (LINE * step / 2) as i32;
+            let inside = |lane: &usize| (0..len as i32).contains(&(offset + (lane * step) as i32));
+            let mask = (0..LINE).filter(inside).fold(0, |inside, lane| inside | mask & 1 << lane);
+            pieces.push(Piece { offset, mask, line: line as u16, begins: part == 0 });
+        }
+    }
+    pieces
+}
+
+#[test]
+fn products_add_up_in_the_order_of_their_terms() {
+    fn check<const W: usize>(random: &mut Random, terms: usize) {
+        let a = floats(random, 5000);
+        let rows: [usize; HEIGHT] = std::array::from_fn(|_| random.below(2000));
+        let offsets: Vec<u32> = (0..terms).map(|_| random.below(3000) as u32).collect();
+        let b = lines(random, W * terms);
+        let before: Block = std::array::from_fn(|_| std::array::from_fn(|_| [random.below(9) as f32; LINE]));
+        for (vectors, accumulate) in Vectors::all().flat_map(|vectors| [(vectors, false), (vectors, true)]) {
+            let mut block = before;
+            vectors.multiply::<W>(&a, rows, &Terms::new(offsets.clone()), &b, &mut block, accumulate);
+            for ((row, lines), before) in rows.iter().zip(&block).zip(&before) {
+                for v in 0..W {
+                    let sum = |lane: usize| {
+                        let terms = offsets.iter().zip(b.chunks(W));
+                        terms.fold(0.0_f32, |sum, (offset, b)| a[row + *offset as usize].mul_add(b[v][lane], sum))
+                    };
+                    let sums = std::array::from_fn(|lane| if accumulate { before[v][lane] + sum(lane) } else { sum(lane) });
+                    assert_eq!(bits(&[lines[v]]), bits::<LINE>(&[sums]), "{terms} terms in {W} lines by {vectors:?}");
+                }
+            }
+        }
+    }
+    let mut random = Random(3);
+    for terms in [0, 1, 2, 31, 127, 128, 129, 300] {
+        check::<1>(&mut random, terms);
+        check::<2>(&mut random, terms);
+        check::<WIDTH>(&mut random, terms);
+    }
+}
+
+#[test]
+fn pieces_are_packed_and_stored_where_their_lanes_are() {
+    let mut random = Random(5);
+    for (vectors, step) in Vectors::all().flat_map(|vectors| [1, 2, 3, 5].map(|step| (vectors, step))) {
+        for _ in 0..40 {
+            let (count, channels, plane) = (1 + random.below(5), 1 + random.below(3), 40 + random.below(200));
+            let data = floats(&mut random, 7 + channels * plane);
+            let pieces = pieces(&mut random, count, step, plane);
+            let mut packed = vec![[9.0; LINE]; channels * count];
+            vectors.pack(&Planes { data: &data, start: 7, plane, step }, &pieces, &mut packed, count);
+            let mut wanted = vec![[0.0; LINE]; channels * count];
+            for (channel, piece) in (0..channels).flat_map(|channel| pieces.iter().map(move |piece| (channel, piece))) {
+                for lane in lanes(piece) {
+                    let at = (7 + channel * plane + lane * step) as i32 + piece.offset;
+                    wanted[channel * count + usize::from(piece.line)][lane] = data[at as usize];
+                }
+            }
+            assert_eq!(bits(&packed), bits(&wanted), "steps of {step} by {vectors:?}");
+
+            let (mut stored, line) = (data[..plane].to_vec(), lines(&mut random, 1)[0]);
+            let mut wanted = stored.clone();
+            for piece in &pieces {
+                vectors.store(&line, piece, step, &mut stored);
+                lanes(piece).for_each(|lane| wanted[((lane * step) as i32 + piece.offset) as usize] = line[lane]);
+            }
+            assert_eq!(stored, wanted, "steps of {step} by {vectors:?}");
+        }
+    }
+}
+
+#[test]
+fn rows_become_columns() {
+    let mut random = Random(7);
+    for vectors in Vectors::all() {
+        let block: Vec<Line> = lines(&mut random, 2 * HEIGHT * WIDTH);
+        let blocks: [Block; 2] =
+            std::array::from_fn(|b| std::array::from_fn(|row| std::array::from_fn(|v| block[(b * HEIGHT + row) * WIDTH + v])));
+        for v in 0..WIDTH {
+            let columns = vectors.columns(&blocks, v);
+            let wanted: [Line; LINE] =
+                std::array::from_fn(|col| std::array::from_fn(|row| blocks[row / HEIGHT][row % HEIGHT][v][col]));
+            assert_eq!(columns, wanted, "{vectors:?}");
+        }
+        for (longest, width) in [(0, 1), (1, 1), (7, 2), (8, 1), (16, 3), (37, 2), (40, 1)] {
+            let data: [Vec<f32>; LINE] = std::array::from_fn(|_| {
+                let count = random.below(longest + 1);
+                floats(&mut random, count)
+            });
+            let rows = data.each_ref().map(Vec::as_slice);
+            let terms = rows.iter().map(|row| row.len()).max().unwrap_or(0);
+            let mut packed = vec![[9.0; LINE]; terms * width];
+            vectors.interleave(&rows, &mut packed, width);
+            for (k, line) in packed.iter().enumerate() {
+                let term = |row: &[f32]| row.get(k / width).copied().unwrap_or(0.0);
+                let wanted = if k % width == 0 { rows.map(term) } else { [9.0; LINE] };
+                assert_eq!(*line, wanted, "{longest} terms, {width} apart, by {vectors:?}");
+            }
+        }
+        let mut memory = floats(&mut random, 3 * LINE);
+        let line = lines(&mut random, 1)[0];
+        for start in [0, 1, 8, 16] {
+            let to = memory[start..].first_chunk_mut().expect("there is room for a line");
+            vectors.stream(&line, to);
+            vectors.settle();
+            assert_eq!(memory[start..start + LINE], line, "{vectors:?}");
+        }
+    }
+}
