@@ -1,6 +1,6 @@
 //! Products of matrices of f32 and of 16-bit floats, with sums in f32.
 //!
-//! Where the processor has the vectors of AVX-512, operands are packed for them: those of bf16
+//! Where the processor has vectors of AVX-512 or AVX2, operands are packed for them: those of bf16
 //! where it multiplies pairs of them itself, and those of large products of f32 where they need not
 //! be transposed for it, as in gradients of weights. Other products of f32 are faer's; other 16-bit
 //! floats are converted to f32 a block at a time (`widened`). Which way is taken follows from the

@@ -34,6 +34,10 @@ fn convolutions_in_parts() {
         (32, 2, 20, 130, square(4, 3, 2, 1)),
         (16, 1, 140, 9, square(8, 3, 1, 1)),
         (48, 3, 9, 10, square(7, 5, 2, 2)),
+        // Eight samples and two positions in a line.
+        (8, 1, 160, 192, square(2, 3, 1, 1)),
+        (24, 3, 9, 10, square(7, 5, 2, 2)),
+        (8, 1, 140, 9, square(8, 3, 1, 1)),
         (16, 1, 30, 40, square(16, 4, 2, 1)),
         (16, 1, 12, 70, line(40, 5)),
         (3, 20, 1, 1, square(5, 3, 1, 1)),
@@ -74,7 +78,7 @@ fn convolutions_under_strange_windows() {
         vec![dim([50, 1, 1, 1 << 24, 1], 0)],
         vec![dim([3000, 1, 1, 1 << 24, 1], 0)],
     ];
-    for (window, batch) in windows.iter().flat_map(|window| [(window, 3), (window, 16)]) {
+    for (window, batch) in windows.iter().flat_map(|window| [(window, 3), (window, 8), (window, 16)]) {
         for result in [ConvResult::Output, ConvResult::Input, ConvResult::Weight] {
             let conv = Conv { dtype: DType::F32, result, batch, groups: 1, inputs: 8, outputs: 8, window: window.clone() };
             let kernel = Kernel::Conv(conv);

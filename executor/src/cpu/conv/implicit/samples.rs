@@ -1,8 +1,8 @@
 //! Convolutions of small planes for 16 samples at a time: a line holds one position of each of
-//! them.
+//! them. Where samples come by eight, it holds two positions that see something at the same taps.
 //!
-//! Every position has a line of its own, so that it is multiplied with the taps at which it sees
-//! something, and with no pads: of a plane of 2 x 2 under a kernel of 3 x 3, these are 4 of 9.
+//! So every position is multiplied with the taps at which it sees something, and with no pads: of a
+//! plane of 2 x 2 under a kernel of 3 x 3, these are 4 of 9.
 
 use super::panels::widths;
 use super::{DEPTH, Sides};
@@ -38,6 +38,8 @@ pub struct OfSamples {
     cpu: Vectors,
     sizes: Sizes,
     sides: Sides,
+    /// Samples of a line.
+    samples: usize,
     /// Channels that are packed at a time.
     depth: usize,
     panels: Vec<Panel>,
@@ -46,14 +48,16 @@ pub struct OfSamples {
 /// A few positions that see something at the same taps.
 #[derive(Debug)]
 struct Panel {
+    /// Those of one line after those of another. The last line may have its last one twice.
     positions: Vec<usize>,
+    lines: usize,
     /// What they see, those of one tap after those of another.
     sources: Vec<usize>,
     /// The terms of the channels that are packed at a time, and of those left over.
     terms: [Terms; 2],
 }
 
-/// A share of the work: some channels of 16 samples in one group.
+/// A share of the work: some channels of the samples of a line in one group.
 struct Share<'r> {
     group: usize,
     /// The first sample and the first channel.
@@ -70,7 +74,8 @@ impl OfSamples {
         let s = &sizes;
         let sides = Sides::of(s)?;
         let Sides { rows, channels, made, seen, .. } = sides;
-        let fits = s.batch.is_multiple_of(LINE) && s.taps > 1 && made <= SMALL && seen <= MOST_SEEN;
+        let samples = [LINE, LINE / 2].into_iter().find(|samples| s.batch.is_multiple_of(*samples))?;
+        let fits = s.taps > 1 && made <= SMALL && seen <= MOST_SEEN;
         if !fits || rows < HEIGHT || made.saturating_mul(s.taps) > TURNED {
             return None;
         }
@@ -87,34 +92,38 @@ impl OfSamples {
         }
         let panel = |taps: &[usize], positions: &[usize]| Panel {
             positions: positions.to_vec(),
+            lines: positions.len() / (LINE / samples),
             sources: taps.iter().flat_map(|tap| positions.iter().filter_map(|position| source(*position, *tap))).collect(),
             terms: sides.terms(taps, depth),
         };
-        let of_taps = |(taps, positions): (&Vec<usize>, &Vec<usize>)| {
-            let parts = widths(positions.len()).map(|(first, width)| panel(taps, &positions[first..first + width]));
+        let of_taps = |(taps, mut positions): (Vec<usize>, Vec<usize>)| {
+            let each = LINE / samples;
+            let lines = positions.len().div_ceil(each);
+            positions.resize(lines * each, positions[positions.len() - 1]);
+            let parts = widths(lines).map(|(first, width)| panel(&taps, &positions[first * each..(first + width) * each]));
             parts.collect::<Vec<_>>()
         };
-        let panels = alike.iter().flat_map(of_taps).collect();
-        Some(OfSamples { cpu, sides, depth, panels, sizes })
+        let panels = alike.into_iter().flat_map(of_taps).collect();
+        Some(OfSamples { cpu, sides, samples, depth, panels, sizes })
     }
 
     /// Runs it.
     pub fn run(&self, kernels: &[f32], seen: &[f32], result: &mut [f32], threads: Threads) {
         let s = &self.sizes;
         let strips = self.sides.rows.div_ceil(HEIGHT);
-        let others = s.batch / LINE * s.groups;
+        let others = s.batch / self.samples * s.groups;
         let wanted = if threads.0 == 1 { 1 } else { (4 * threads.0).div_ceil(others) };
         let most = strips.min((BLOCKS / self.panels.len()).max(STRIPS));
         let height = strips.div_ceil(wanted).max(STRIPS).min(most) * HEIGHT;
         let parts = self.sides.rows.div_ceil(height);
         let mut shares: Vec<Share<'_>> = vec![];
-        for image in (0..s.batch).step_by(LINE) {
+        for image in (0..s.batch).step_by(self.samples) {
             for group in 0..s.groups {
                 shares.extend((0..parts).map(|part| Share { group, image, row: part * height, made: vec![] }));
             }
         }
         for (position, tile) in self.sides.tiles(s, result).into_iter().enumerate() {
-            let first = position / s.groups / LINE * s.groups + position % s.groups;
+            let first = position / s.groups / self.samples * s.groups + position % s.groups;
             for (row, _, tile) in tile.split(height, self.sides.made) {
                 shares[first * parts + row / height].made.push(tile);
             }
@@ -146,8 +155,9 @@ impl OfSamples {
                 for (strip, blocks) in blocks.chunks(panels.len()).enumerate() {
                     for (panel, block) in panels.iter().zip(blocks) {
                         for (row, lines) in (strip * HEIGHT..rows).zip(block) {
-                            for (position, line) in panel.positions.iter().zip(lines) {
-                                share.made.iter_mut().zip(line).for_each(|(made, sum)| made.row(row)[*position] = *sum);
+                            let sums = lines.as_flattened().chunks_exact(self.samples);
+                            for (position, sums) in panel.positions.iter().zip(sums) {
+                                share.made.iter_mut().zip(sums).for_each(|(made, sum)| made.row(row)[*position] = *sum);
                             }
                         }
                     }
@@ -160,7 +170,8 @@ impl OfSamples {
     fn turn(&self, share: &Share<'_>, first: usize, channels: usize, seen: &[f32], turned: &mut [Line]) {
         let start =
             |i: usize| (((share.image + i) * self.sizes.groups + share.group) * self.sides.channels + first) * self.sides.seen;
-        let rows = std::array::from_fn(|i| &seen[start(i)..][..channels * self.sides.seen]);
+        let row = |i: usize| &seen[start(i)..][..channels * self.sides.seen];
+        let rows = std::array::from_fn(|i| if i < self.samples { row(i) } else { &[] });
         self.cpu.interleave(&rows, turned, 1);
     }
 
@@ -180,10 +191,17 @@ impl OfSamples {
         let mut rest = packed;
         let mut parts: Vec<&[Line]> = vec![];
         for panel in panels {
-            let (part, others) = rest.split_at_mut(channels * panel.sources.len());
-            if !panel.sources.is_empty() {
-                let planes = turned.chunks_exact(self.sides.seen).zip(part.chunks_exact_mut(panel.sources.len()));
-                planes.for_each(|(plane, part)| part.iter_mut().zip(&panel.sources).for_each(|(to, from)| *to = plane[*from]));
+            let lines = panel.sources.len() / (LINE / self.samples);
+            let (part, others) = rest.split_at_mut(channels * lines);
+            if lines > 0 {
+                let planes = turned.chunks_exact(self.sides.seen).zip(part.chunks_exact_mut(lines));
+                planes.for_each(|(plane, part)| match self.samples {
+                    LINE => part.iter_mut().zip(&panel.sources).for_each(|(to, from)| *to = plane[*from]),
+                    samples => {
+                        let parts = part.as_flattened_mut().chunks_exact_mut(samples);
+                        parts.zip(&panel.sources).for_each(|(to, from)| to.copy_from_slice(&plane[*from][..samples]));
+                    }
+                });
             }
             parts.push(part);
             rest = others;
@@ -192,7 +210,7 @@ impl OfSamples {
             let at = self.sides.kernels(&self.sizes, share.group, share.row..share.row + rows, strip, first);
             for ((panel, part), block) in panels.iter().zip(&parts).zip(blocks) {
                 let terms = &panel.terms[usize::from(channels < self.depth)];
-                match panel.positions.len() {
+                match panel.lines {
                     1 => self.cpu.multiply::<1>(kernels, at, terms, part, block, first > 0),
                     2 => self.cpu.multiply::<2>(kernels, at, terms, part, block, first > 0),
                     _ => self.cpu.multiply::<3>(kernels, at, terms, part, block, first > 0),
