@@ -4,8 +4,8 @@
 //! planes are summed in lines of channels ([`depthwise`]), other groups of few channels tap by tap
 //! ([`direct`]). All others are contractions over unfolded inputs (Chellapilla, Puri and
 //! Simard: High performance convolutional neural networks for document processing, 2006): in f32,
-//! where the processor has AVX-512 or AVX2, these are never made (`implicit`); elsewhere they are, in
-//! panels ([`columns`]).
+//! where the processor has AVX-512 or AVX2, these are never made (`implicit`); elsewhere they are,
+//! in panels ([`columns`]).
 
 mod columns;
 mod depthwise;

@@ -25,9 +25,6 @@ pub const WIDTH: usize = 3;
 /// The largest distance between lanes: distances within a line fit 32 bits.
 pub const MOST_STEP: usize = i32::MAX as usize / LINE;
 
-/// Terms are prefetched so many ahead, each time for two of the rows, in turn.
-const AHEAD: usize = 24;
-
 /// Results in rows of lines.
 pub type Block = [[Line; WIDTH]; HEIGHT];
 

@@ -17,8 +17,8 @@ const NEAR: usize = 128;
 /// See [`Vectors::multiply`](super::Vectors::multiply).
 ///
 /// # Safety
-/// The processor has the instructions, every term of each row is readable, and `b` has `W` lines for
-/// each.
+/// The processor has the instructions, every term of each row is readable, and `b` has `W` lines
+/// for each.
 #[target_feature(enable = "avx2,fma")]
 pub unsafe fn multiply<const W: usize>(
     a: *const f32,

@@ -1,9 +1,17 @@
 //! What [`Vectors`](super::Vectors) does, with AVX-512: a line is one register.
 #![expect(unsafe_code, reason = "vectors are loaded and stored through pointers, and instructions used that were looked for")]
 
-use super::{AHEAD, Block, HEIGHT, LINE, Line, Piece, Planes, first_lanes};
+use super::{Block, HEIGHT, LINE, Line, Piece, Planes, first_lanes};
 use std::arch::x86_64::*;
 
+/// Terms are prefetched so many ahead, each time for two of the rows, in turn.
+const AHEAD: usize = 24;
+
+/// See [`Vectors::multiply`](super::Vectors::multiply).
+///
+/// # Safety
+/// The processor has the instructions, every term of each row is readable, and `b` has `W` lines
+/// for each.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
 pub unsafe fn multiply<const W: usize>(
     a: *const f32,
@@ -41,6 +49,10 @@ pub unsafe fn multiply<const W: usize>(
     }
 }
 
+/// See [`Vectors::pack`](super::Vectors::pack).
+///
+/// # Safety
+/// The processor has the instructions, and every lane of each piece is readable.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,bmi2")]
 pub unsafe fn pack(planes: &Planes<'_>, pieces: &[Piece], packed: &mut [Line], lines: usize) {
     let steps = _mm512_mullo_epi32(
@@ -74,6 +86,10 @@ pub unsafe fn pack(planes: &Planes<'_>, pieces: &[Piece], packed: &mut [Line], l
     }
 }
 
+/// See [`Vectors::store`](super::Vectors::store).
+///
+/// # Safety
+/// The processor has the instructions, and every lane of the piece is writable.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
 pub unsafe fn store(line: &Line, piece: &Piece, step: usize, to: *mut f32) {
     let (mask, to) = (piece.mask, to.wrapping_offset(piece.offset as isize));
@@ -89,8 +105,9 @@ pub unsafe fn store(line: &Line, piece: &Piece, step: usize, to: *mut f32) {
     }
 }
 
+/// See [`Vectors::columns`](super::Vectors::columns).
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
-pub unsafe fn columns(blocks: &[Block; 2], line: usize) -> [Line; LINE] {
+pub fn columns(blocks: &[Block; 2], line: usize) -> [Line; LINE] {
     let mut rows = [_mm512_setzero_si512(); LINE];
     for (row, lines) in rows.iter_mut().zip(blocks.as_flattened()) {
         *row = _mm512_castps_si512(load(&lines[line]));
@@ -102,8 +119,9 @@ pub unsafe fn columns(blocks: &[Block; 2], line: usize) -> [Line; LINE] {
     out
 }
 
+/// See [`Vectors::interleave`](super::Vectors::interleave).
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
-pub unsafe fn interleave(rows: &[&[f32]; LINE], lines: &mut [Line], width: usize, terms: usize) {
+pub fn interleave(rows: &[&[f32]; LINE], lines: &mut [Line], width: usize, terms: usize) {
     for from in (0..terms).step_by(LINE) {
         let mut part = [_mm512_setzero_si512(); LINE];
         for (part, row) in part.iter_mut().zip(rows) {
@@ -117,8 +135,9 @@ pub unsafe fn interleave(rows: &[&[f32]; LINE], lines: &mut [Line], width: usize
     }
 }
 
+/// See [`Vectors::stream`](super::Vectors::stream).
 #[target_feature(enable = "avx512f")]
-pub unsafe fn stream(line: &Line, to: &mut Line) {
+pub fn stream(line: &Line, to: &mut Line) {
     if to.as_ptr().addr().is_multiple_of(size_of::<Line>()) {
         // SAFETY: a line is as long as a register, and this one is aligned like it.
         unsafe { _mm512_stream_ps(to.as_mut_ptr(), load(line)) }
