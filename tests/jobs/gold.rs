@@ -119,7 +119,7 @@ fn batch_normalisation() {
 /// From step 9 on a rectifier's operand is within 1e-7 of 0: PyTorch's own run leaves the gold one,
 /// even in f64, where its weights begin 1e-7 elsewhere. Where the data is 1e-7 elsewhere, losses of
 /// steps 9 to 11 are off by up to 1.6e-4 and norms by 1.9e-3, and of steps before by 5e-6 and
-/// 1.1e-4; processors without AVX-512, which sum in another order, do the same.
+/// 1.1e-4; processors that sum in another order do the same.
 #[test]
 fn resnet() {
     for (ranks, microbatches, statistics, gold) in [

@@ -127,7 +127,8 @@ impl Vectors {
         accumulate: bool,
     ) {
         assert!(W <= WIDTH && b.len() == W * terms.len(), "operands fit");
-        assert!(rows.iter().all(|row| row + terms.last < a.len()), "terms are inside");
+        let is_inside = |row: &usize| row.checked_add(terms.last).is_some_and(|last| last < a.len());
+        assert!(rows.iter().all(is_inside), "terms are inside");
         let a = a.as_ptr();
         // SAFETY: the level was found, and every element that is read was looked at above.
         unsafe {
@@ -149,8 +150,10 @@ impl Vectors {
         let (low, high) = ends.fold((i64::MAX, i64::MIN), |(low, high), ends| (low.min(ends.0), high.max(ends.1)));
         let channels = packed.len() / lines;
         if low <= high && channels > 0 {
-            let last = planes.start + (channels - 1) * planes.plane;
-            assert!(planes.start as i64 + low >= 0 && last as i64 + high < planes.data.len() as i64, "pieces are inside");
+            let start = planes.start as i128;
+            let last = start + (channels - 1) as i128 * planes.plane as i128;
+            let is_inside = start + i128::from(low) >= 0 && last + i128::from(high) < planes.data.len() as i128;
+            assert!(is_inside, "pieces are inside");
         }
         assert!(pieces.iter().all(|piece| usize::from(piece.line) < lines), "lines fit");
         // SAFETY: the level was found, and every element that is read was looked at above.

@@ -3,8 +3,8 @@
 //!
 //! Both operands are packed alike: 16 rows of `a`, or 16 columns of `b`, are a group, and a line of
 //! a group holds one f32 or two neighbouring bf16 of each of the 16, as a register of AVX-512 does.
-//! A panel is a few groups, their lines in turn. What is missing at the edges is zero. Each sum runs
-//! over the blocks of terms and the lines of a block in order, so it is the same to the bit
+//! A panel is a few groups, their lines in turn. What is missing at the edges is zero. Each sum
+//! runs over the blocks of terms and the lines of a block in order, so it is the same to the bit
 //! wherever its element lies in a tile. Source: Goto and van de Geijn, Anatomy of High-Performance
 //! Matrix Multiplication (2008).
 
@@ -39,7 +39,11 @@ pub trait Packing: Copy + Send + Sync {
     /// If an operand is too short, or a row of `c` is not contiguous.
     fn multiply<const W: usize, const V: usize>(self, a: &[Line], first: usize, b: &[Line], c: MatMut<'_, f32>, accumulate: bool);
 
-    /// Packs 16 rows of terms, missing ones zero: `lines[p * width][i]` is line `p` of row `i`.
+    /// Packs 16 rows of terms, missing ones zero, for as many lines as the longest row has:
+    /// `lines[p * width][i]` is line `p` of row `i`.
+    ///
+    /// # Panics
+    /// If there is no room for the longest row.
     fn transpose(self, rows: &[&[Self::Element]; LINE], lines: &mut [Line], width: usize);
 
     /// Packs the terms of one line of many rows, missing ones zero: `lines[q * stride + v][i]` is

@@ -142,7 +142,7 @@ simd! {
         for base in &spread.bases {
             let operands = laid[*base..].iter().zip(&inside[*base..]).zip(&*largest).zip(&*pitched);
             for ((((x, inside), largest), dy), (dx, open)) in operands.zip(gradient[*base..].iter_mut().zip(&mut *open)) {
-                // Read before anything is chosen: the next tap would wait for stores by masks.
+                // Read before anything is chosen: else stores have masks, and the next tap waits.
                 let (dy, was_open) = (*dy, *open);
                 let equal = (*x == *largest) | (Number::is_nan(*x) & Number::is_nan(*largest));
                 let hit = equal & (*inside != T::ZERO) & (was_open != T::ZERO);

@@ -272,6 +272,8 @@ fn threads_change_nothing() {
     for result in [ConvResult::Output, ConvResult::Input, ConvResult::Weight] {
         convolutions.push(conv(result, 5, 1, [33, 40], square(16, 3, 1, 1)));
         convolutions.push(conv(result, 9, 1, [200, 70], square(4, 3, 1, 1)));
+        convolutions.push(conv(result, 8, 1, [200, 170], square(4, 3, 1, 1)));
+        convolutions.push(conv(result, 16, 2, [140, 70], square(4, 3, 1, 1)));
         convolutions.push(conv(result, 2, 1, [30, 20], square(61, 5, 2, 2)));
         convolutions.push(conv(result, 3, 40, [1, 1], square(30, 5, 1, 2)));
         convolutions.push(conv(result, 3, 1, [50, 60], square(20, 1, 1, 0)));

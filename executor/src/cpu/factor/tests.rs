@@ -1,4 +1,4 @@
-//! Products with sums in f32 against plain loops in f64, by both ways, in any layout.
+//! Products with sums in f32 against plain loops in f64, by every way, in any layout.
 
 use super::{Factor, Stored, packed, widened, x86};
 use crate::cpu::contract::Product;
@@ -147,6 +147,7 @@ fn what_is_not_finite_stays_so() {
     check::<f16>(f16::multiply);
     check::<f32>(f32::multiply);
     check::<f32>(packed_singles);
+    check::<f32>(packed_narrow);
 }
 
 /// Random letters: the sizes of each group, and dense strides in any order for `a`, `b` and `c`.
@@ -257,6 +258,7 @@ fn check_threads<T: Factor, C: Stored + PartialEq + std::fmt::Debug>(way: Way<T>
 fn threads_change_no_bit() {
     let large = [[300, 1000, 1001], [1000, 530, 700], [70, 64, 60_001], [17_000, 65, 253]];
     check_threads::<f32, f32>(packed_singles, false, 0.0, &large);
+    check_threads::<f32, f32>(packed_narrow, false, 0.0, &large);
     let sizes = [[300, 1000, 301], [1000, 130, 700], [70, 64, 9001], [17_000, 5, 3]];
     for by_rows in [false, true] {
         check_threads::<bf16, f32>(packed, by_rows, 0.0, &sizes);

@@ -18,7 +18,7 @@ const NEAR: usize = 128;
 ///
 /// # Safety
 /// The processor has the instructions, every term of each row is readable, and `b` has `W` lines
-/// for each.
+/// for each, no more than [`WIDTH`].
 #[target_feature(enable = "avx2,fma")]
 pub unsafe fn multiply<const W: usize>(
     a: *const f32,
@@ -29,7 +29,7 @@ pub unsafe fn multiply<const W: usize>(
     accumulate: bool,
 ) {
     let mut sums = [[[0.0; LINE]; WIDTH]; HEIGHT];
-    // SAFETY: the caller promises the first element of each row, and all that is asked for.
+    // SAFETY: the caller promises the first element of each row, its terms, and their lines.
     unsafe { add_products::<W>(rows.map(|row| a.add(row)), offsets, b, W, &mut sums) };
     for (lines, sums) in block.iter_mut().zip(&sums) {
         for (line, sum) in lines.iter_mut().zip(sums).take(W) {
@@ -40,8 +40,8 @@ pub unsafe fn multiply<const W: usize>(
     }
 }
 
-/// Adds to some lines of each row, from the first on, the products of its terms with those of every
-/// `W` lines of `b`.
+/// Adds to the first `lines` lines of each row of `sums` its terms times lines of `b`, which has
+/// `W` for each term.
 ///
 /// # Safety
 /// As [`multiply`], and `lines` are no more than `W`.
@@ -53,6 +53,7 @@ pub unsafe fn add_products<const W: usize>(
     lines: usize,
     sums: &mut Block,
 ) {
+    const { assert!(W <= WIDTH && HEIGHT.is_multiple_of(ROWS)) };
     for (offsets, b) in offsets.chunks(NEAR).zip(b.chunks(NEAR * W)) {
         for (rows, sums) in rows.as_chunks::<ROWS>().0.iter().zip(sums.as_chunks_mut::<ROWS>().0) {
             let (b, sums) = (b.as_flattened().as_ptr(), sums.as_flattened_mut().as_flattened_mut().as_mut_ptr());
@@ -112,7 +113,7 @@ pub unsafe fn pack(planes: &Planes<'_>, pieces: &[Piece], packed: &mut [Line], l
                 let before = if piece.begins { _mm256_setzero_ps() } else { *value };
                 let from = from.wrapping_add(half * HALF * planes.step);
                 // SAFETY: the caller promises the lanes of the piece.
-                *value = unsafe { seen(before, lanes(piece.mask, half), from, planes.step) };
+                *value = unsafe { spaced(before, lanes(piece.mask, half), from, planes.step) };
             }
             if pieces.get(i + 1).is_none_or(|next| next.begins) {
                 put(&mut packed[usize::from(piece.line)], value);
@@ -127,7 +128,7 @@ pub unsafe fn pack(planes: &Planes<'_>, pieces: &[Piece], packed: &mut [Line], l
 /// The elements of the mask's lanes are readable.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
-unsafe fn seen(before: __m256, mask: __m256i, from: *const f32, step: usize) -> __m256 {
+unsafe fn spaced(before: __m256, mask: __m256i, from: *const f32, step: usize) -> __m256 {
     // SAFETY: masked loads read the lanes of their masks only, which the caller promises.
     unsafe {
         let elements = match step {
@@ -179,6 +180,9 @@ pub unsafe fn store(line: &Line, piece: &Piece, step: usize, to: *mut f32) {
 }
 
 /// See [`Vectors::columns`](super::Vectors::columns).
+///
+/// # Panics
+/// If a block has no such line.
 #[target_feature(enable = "avx2,fma")]
 pub fn columns(blocks: &[Block; 2], line: usize) -> [Line; LINE] {
     let mut out = [[0.0; LINE]; LINE];
@@ -215,9 +219,9 @@ pub fn interleave(rows: &[&[f32]; LINE], lines: &mut [Line], width: usize, terms
 /// See [`Vectors::stream`](super::Vectors::stream).
 #[target_feature(enable = "avx2,fma")]
 pub fn stream(line: &Line, to: &mut Line) {
-    if to.as_ptr().addr().is_multiple_of(size_of::<__m256>()) {
+    if to.as_ptr().addr().is_multiple_of(size_of::<Line>()) {
         for half in 0..2 {
-            // SAFETY: a line is as long as two registers, and this one is aligned like them.
+            // SAFETY: a line is as long as two registers, and this one is aligned as they want.
             unsafe { _mm256_stream_ps(to.as_mut_ptr().add(half * HALF), load(line, half)) }
         }
     } else {

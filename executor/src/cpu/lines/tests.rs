@@ -1,6 +1,6 @@
 //! All instructions that the processor has against their definition, to the bit.
 
-use super::{Block, HEIGHT, LINE, Line, Piece, Planes, Terms, Vectors, WIDTH};
+use super::{Block, HEIGHT, LINE, Line, Piece, Planes, Terms, Vectors, WIDTH, with_lines};
 use shardc_testkit::random::Random;
 
 fn floats(random: &mut Random, count: usize) -> Vec<f32> {
@@ -124,13 +124,51 @@ fn rows_become_columns() {
                 assert_eq!(*line, wanted, "{longest} terms, {width} apart, by {vectors:?}");
             }
         }
-        let mut memory = floats(&mut random, 3 * LINE);
-        let line = lines(&mut random, 1)[0];
-        for start in [0, 1, 8, 16] {
-            let to = memory[start..].first_chunk_mut().expect("there is room for a line");
-            vectors.stream(&line, to);
-            vectors.settle();
-            assert_eq!(memory[start..start + LINE], line, "{vectors:?}");
-        }
     }
+}
+
+#[test]
+fn lines_are_stored_past_the_caches_wherever_they_are() {
+    let mut random = Random(9);
+    for vectors in Vectors::all() {
+        with_lines(3, |memory: &mut [Line]| {
+            let memory = memory.as_flattened_mut();
+            for start in [0, 1, 8, 16] {
+                let line = lines(&mut random, 1)[0];
+                vectors.stream(&line, memory[start..].first_chunk_mut().expect("there is room for a line"));
+                vectors.settle();
+                assert_eq!(memory[start..start + LINE], line, "{vectors:?}");
+            }
+        });
+    }
+}
+
+/// Whether all that the processor has refuses what `f` does.
+fn is_refused(f: impl Fn(Vectors) + std::panic::RefUnwindSafe) -> bool {
+    Vectors::all().all(|vectors| std::panic::catch_unwind(|| f(vectors)).is_err())
+}
+
+#[test]
+fn what_lies_outside_is_refused() {
+    let (data, line) = ([0.0; 64], [0.0; LINE]);
+    let multiply = |row: usize, lines: usize| {
+        is_refused(move |vectors| {
+            let mut block = [[[0.0; LINE]; WIDTH]; HEIGHT];
+            vectors.multiply::<1>(&[0.0; 64], [row; HEIGHT], &Terms::new(vec![0, 10]), &vec![line; lines], &mut block, false);
+        })
+    };
+    assert!(multiply(54, 2) && multiply(usize::MAX - 5, 2) && multiply(0, 1) && multiply(0, 3));
+    let pack = |offset: i32, start: usize, plane: usize, line: u16| {
+        is_refused(move |vectors| {
+            let piece = Piece { offset, mask: !0, line, begins: true };
+            vectors.pack(&Planes { data: &data, start, plane, step: 1 }, &[piece], &mut [[0.0; LINE]; 4], 1);
+        })
+    };
+    assert!(pack(-1, 0, 16, 0) && pack(1, 0, 16, 0) && pack(0, 0, usize::MAX / 3 + 1, 0) && pack(0, 0, 16, 1));
+    let store = |offset: i32, step: usize| {
+        is_refused(move |vectors| {
+            vectors.store(&line, &Piece { offset, mask: !0, line: 0, begins: true }, step, &mut [0.0; 64]);
+        })
+    };
+    assert!(store(-1, 1) && store(49, 1) && store(4, 4) && store(0, usize::MAX));
 }

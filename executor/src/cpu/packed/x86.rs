@@ -70,7 +70,7 @@ impl Packing for Singles {
         unsafe {
             match self.0.are_avx512() {
                 true => multiply_singles::<W, V>(a, first, b, c, accumulate),
-                false => multiply_halves::<W, V>(a, first, b, c, accumulate),
+                false => multiply_narrow::<W, V>(a, first, b, c, accumulate),
             }
         }
     }
@@ -87,7 +87,7 @@ impl Packing for Singles {
         match self.0.are_avx512() {
             // SAFETY: as above.
             true => unsafe { interleave_singles(column, lines, width, stride) },
-            false => interleave_halves(column, lines, width, stride),
+            false => interleave_narrow(column, lines, width, stride),
         }
     }
 
@@ -132,10 +132,13 @@ impl Packing for Pairs {
 }
 
 /// # Panics
-/// If an operand of a tile in registers is too short, or a row of `c` is not contiguous.
+/// If an operand of a tile in registers is too short or too long, or a row of `c` is not
+/// contiguous.
 #[inline]
 fn check<const W: usize, const V: usize>(a: &[Line], first: usize, b: &[Line], c: &MatMut<'_, f32>) {
-    assert!(first.is_multiple_of(HEIGHT) && first < LINE && V <= W && b.len() == W * a.len(), "operands fit");
+    const { assert!(V <= W && W <= WIDTH) };
+    assert!(first.is_multiple_of(HEIGHT) && first < LINE, "rows of a line");
+    assert!(a.len() <= DEPTH && b.len() == W * a.len(), "operands fit");
     assert!(c.nrows() <= HEIGHT && c.ncols() <= V * LINE && c.ncols() > (V - 1) * LINE, "a tile of registers");
     assert!(c.col_stride() == 1 || c.ncols() <= 1, "rows of neighbours");
 }
@@ -194,7 +197,7 @@ multiply!(multiply_pairs, "avx512f,avx512bw,avx512vl,avx512bf16", |sum, a, b| _m
 
 /// As [`multiply_singles`], by registers of AVX2.
 #[target_feature(enable = "avx2,fma")]
-fn multiply_halves<const W: usize, const V: usize>(a: &[Line], first: usize, b: &[Line], c: MatMut<'_, f32>, accumulate: bool) {
+fn multiply_narrow<const W: usize, const V: usize>(a: &[Line], first: usize, b: &[Line], c: MatMut<'_, f32>, accumulate: bool) {
     const OFFSETS: [u32; DEPTH] = {
         let mut offsets = [0; DEPTH];
         let mut k = 0;
@@ -207,7 +210,8 @@ fn multiply_halves<const W: usize, const V: usize>(a: &[Line], first: usize, b: 
     let mut sums: Block = [[[0.0; LINE]; WIDTH]; HEIGHT];
     let terms: &[f32] = bytemuck::cast_slice(a);
     let rows = std::array::from_fn(|row| terms.as_ptr().wrapping_add(first + row));
-    // SAFETY: each line of `a` has a term of each row, and `b` as many lines as that wants.
+    // SAFETY: each line of `a` has a term of each row, `b` has `W` lines for each, and `V` are no
+    // more.
     unsafe { avx2::add_products::<W>(rows, &OFFSETS[..a.len()], bytemuck::cast_slice(b), V, &mut sums) };
     let (cols, start, step) = (c.ncols(), c.as_ptr_mut(), c.row_stride());
     for (row, sums) in (0..c.nrows()).zip(&sums) {
@@ -220,7 +224,7 @@ fn multiply_halves<const W: usize, const V: usize>(a: &[Line], first: usize, b: 
 }
 
 /// As [`interleave_singles`].
-fn interleave_halves(column: &[f32], lines: &mut [Line], width: usize, stride: usize) {
+fn interleave_narrow(column: &[f32], lines: &mut [Line], width: usize, stride: usize) {
     for (panel, column) in column.chunks(LINE * width).enumerate() {
         for (part, line) in column.chunks(LINE).zip(&mut lines[panel * stride..]) {
             *line = [0; LINE];

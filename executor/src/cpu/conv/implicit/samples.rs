@@ -1,5 +1,5 @@
-//! Convolutions of small planes for 16 samples at a time: a line holds one position of each of
-//! them. Where samples come by eight, it holds two positions that see something at the same taps.
+//! Convolutions of small planes for 16 samples at a time, or for eight: a line holds one position
+//! of 16 samples, or of eight two positions that see something at the same taps.
 //!
 //! So every position is multiplied with the taps at which it sees something, and with no pads: of a
 //! plane of 2 x 2 under a kernel of 3 x 3, these are 4 of 9.
@@ -69,7 +69,7 @@ struct Share<'r> {
 
 impl OfSamples {
     /// The convolution; `None` where planes or kernels are too large, channels are few, or samples
-    /// do not fill lines.
+    /// come neither by 16 nor by eight.
     pub fn new(cpu: Vectors, sizes: Sizes, window: &Window) -> Option<OfSamples> {
         let s = &sizes;
         let sides = Sides::of(s)?;
@@ -90,14 +90,14 @@ impl OfSamples {
             let taps = (0..s.taps).filter(|tap| source(position, *tap).is_some()).collect();
             alike.entry(taps).or_default().push(position);
         }
+        let each = LINE / samples;
         let panel = |taps: &[usize], positions: &[usize]| Panel {
             positions: positions.to_vec(),
-            lines: positions.len() / (LINE / samples),
+            lines: positions.len() / each,
             sources: taps.iter().flat_map(|tap| positions.iter().filter_map(|position| source(*position, *tap))).collect(),
             terms: sides.terms(taps, depth),
         };
         let of_taps = |(taps, mut positions): (Vec<usize>, Vec<usize>)| {
-            let each = LINE / samples;
             let lines = positions.len().div_ceil(each);
             positions.resize(lines * each, positions[positions.len() - 1]);
             let parts = widths(lines).map(|(first, width)| panel(&taps, &positions[first * each..(first + width) * each]));
@@ -105,6 +105,11 @@ impl OfSamples {
         };
         let panels = alike.into_iter().flat_map(of_taps).collect();
         Some(OfSamples { cpu, sides, samples, depth, panels, sizes })
+    }
+
+    /// The positions of a line.
+    fn positions(&self) -> usize {
+        LINE / self.samples
     }
 
     /// Runs it.
@@ -191,16 +196,13 @@ impl OfSamples {
         let mut rest = packed;
         let mut parts: Vec<&[Line]> = vec![];
         for panel in panels {
-            let lines = panel.sources.len() / (LINE / self.samples);
+            let lines = panel.sources.len() / self.positions();
             let (part, others) = rest.split_at_mut(channels * lines);
             if lines > 0 {
                 let planes = turned.chunks_exact(self.sides.seen).zip(part.chunks_exact_mut(lines));
                 planes.for_each(|(plane, part)| match self.samples {
-                    LINE => part.iter_mut().zip(&panel.sources).for_each(|(to, from)| *to = plane[*from]),
-                    samples => {
-                        let parts = part.as_flattened_mut().chunks_exact_mut(samples);
-                        parts.zip(&panel.sources).for_each(|(to, from)| to.copy_from_slice(&plane[*from][..samples]));
-                    }
+                    LINE => gather::<LINE>(plane, &panel.sources, part),
+                    _ => gather::<{ LINE / 2 }>(plane, &panel.sources, part),
                 });
             }
             parts.push(part);
@@ -217,5 +219,12 @@ impl OfSamples {
                 }
             }
         }
+    }
+}
+
+/// Some elements of a plane, of `N` samples each, one after the other.
+fn gather<const N: usize>(plane: &[Line], sources: &[usize], part: &mut [Line]) {
+    for (to, from) in part.as_flattened_mut().as_chunks_mut::<N>().0.iter_mut().zip(sources) {
+        to.copy_from_slice(&plane[*from][..N]);
     }
 }
