@@ -16,6 +16,9 @@ pub const LINE: usize = 16;
 /// Neighbouring elements, as registers hold them.
 pub type Line = [f32; LINE];
 
+/// The elements of half a line.
+pub const HALF: usize = LINE / 2;
+
 /// The rows of a block.
 pub const HEIGHT: usize = 8;
 
@@ -24,6 +27,12 @@ pub const WIDTH: usize = 3;
 
 /// The largest distance between lanes: distances within a line fit 32 bits.
 pub const MOST_STEP: usize = i32::MAX as usize / LINE;
+
+/// So many elements are a page of memory.
+const FAR: u32 = 1024;
+
+/// More than one in so many is many.
+const MANY: usize = 12;
 
 /// Results in rows of lines.
 pub type Block = [[Line; WIDTH]; HEIGHT];
@@ -43,13 +52,17 @@ enum Level {
 pub struct Terms {
     offsets: Vec<u32>,
     last: usize,
+    /// Whether so many are far apart that the processor does not see for itself what is read next.
+    are_far: bool,
 }
 
 impl Terms {
     /// The terms at those offsets.
     pub fn new(offsets: Vec<u32>) -> Terms {
         let last = offsets.iter().copied().max().unwrap_or(0) as usize;
-        Terms { offsets, last }
+        let far = offsets.windows(2).filter(|pair| pair[1].abs_diff(pair[0]) > FAR).count();
+        let are_far = far * MANY > offsets.len();
+        Terms { offsets, last, are_far }
     }
 
     /// How many.
@@ -127,14 +140,39 @@ impl Vectors {
         accumulate: bool,
     ) {
         assert!(W <= WIDTH && b.len() == W * terms.len(), "operands fit");
-        let is_inside = |row: &usize| row.checked_add(terms.last).is_some_and(|last| last < a.len());
-        assert!(rows.iter().all(is_inside), "terms are inside");
-        let a = a.as_ptr();
+        let a = inside(a, &rows, terms);
         // SAFETY: the level was found, and every element that is read was looked at above.
         unsafe {
             match self.0 {
                 Level::Avx512 => avx512::multiply::<W>(a, rows, &terms.offsets, b, block, accumulate),
-                Level::Avx2 => avx2::multiply::<W>(a, rows, &terms.offsets, b, block, accumulate),
+                Level::Avx2 if terms.are_far => avx2::multiply::<W, true>(a, rows, &terms.offsets, b, block, accumulate),
+                Level::Avx2 => avx2::multiply::<W, false>(a, rows, &terms.offsets, b, block, accumulate),
+            }
+        }
+    }
+
+    /// The first half of the first line of each row of `block` as [`Vectors::multiply`] has it,
+    /// where `b` has half a line for each term and perhaps more elements behind them.
+    ///
+    /// # Panics
+    /// If `b` does not fit the terms, or a term lies outside `a`.
+    pub fn multiply_halves(
+        self,
+        a: &[f32],
+        rows: [usize; HEIGHT],
+        terms: &Terms,
+        b: &[f32],
+        block: &mut Block,
+        accumulate: bool,
+    ) {
+        let b = b.as_chunks().0;
+        assert!(b.len() >= terms.len(), "operands fit");
+        let a = inside(a, &rows, terms);
+        // SAFETY: whoever has AVX-512 has AVX2, and every element that is read was looked at above.
+        unsafe {
+            match terms.are_far {
+                true => avx2::multiply_halves::<true>(a, rows, &terms.offsets, b, block, accumulate),
+                false => avx2::multiply_halves::<false>(a, rows, &terms.offsets, b, block, accumulate),
             }
         }
     }
@@ -228,6 +266,17 @@ impl Vectors {
             }
         }
     }
+}
+
+/// Where `a` begins.
+///
+/// # Panics
+/// If a term of a row lies outside.
+#[inline]
+fn inside(a: &[f32], rows: &[usize; HEIGHT], terms: &Terms) -> *const f32 {
+    let is_inside = |row: &usize| row.checked_add(terms.last).is_some_and(|last| last < a.len());
+    assert!(rows.iter().all(is_inside), "terms are inside");
+    a.as_ptr()
 }
 
 /// Planes of channels, `plane` elements apart, the first at `start`; lanes are `step` apart.

@@ -1,11 +1,8 @@
 //! What [`Vectors`](super::Vectors) does, with AVX2: a line is two registers of eight elements.
 #![expect(unsafe_code, reason = "vectors are loaded and stored through pointers, and instructions used that were looked for")]
 
-use super::{Block, HEIGHT, LINE, Line, Piece, Planes, WIDTH, first_lanes};
+use super::{Block, HALF, HEIGHT, LINE, Line, Piece, Planes, WIDTH, first_lanes};
 use std::arch::x86_64::*;
-
-/// The elements of a register.
-const HALF: usize = LINE / 2;
 
 /// The rows whose sums are in registers at once.
 const ROWS: usize = 4;
@@ -14,13 +11,16 @@ const ROWS: usize = 4;
 /// the first cache.
 const NEAR: usize = 128;
 
-/// See [`Vectors::multiply`](super::Vectors::multiply).
+/// Terms that are far apart are prefetched so many ahead.
+const AHEAD: usize = 64;
+
+/// See [`Vectors::multiply`](super::Vectors::multiply). Terms are prefetched if they are `FAR` apart.
 ///
 /// # Safety
 /// The processor has the instructions, every term of each row is readable, and `b` has `W` lines
 /// for each, no more than [`WIDTH`].
 #[target_feature(enable = "avx2,fma")]
-pub unsafe fn multiply<const W: usize>(
+pub unsafe fn multiply<const W: usize, const FAR: bool>(
     a: *const f32,
     rows: [usize; HEIGHT],
     offsets: &[u32],
@@ -30,7 +30,7 @@ pub unsafe fn multiply<const W: usize>(
 ) {
     let mut sums = [[[0.0; LINE]; WIDTH]; HEIGHT];
     // SAFETY: the caller promises the first element of each row, its terms, and their lines.
-    unsafe { add_products::<W>(rows.map(|row| a.add(row)), offsets, b, W, &mut sums) };
+    unsafe { add_products::<W, FAR>(rows.map(|row| a.add(row)), offsets, b, W, &mut sums) };
     for (lines, sums) in block.iter_mut().zip(&sums) {
         for (line, sum) in lines.iter_mut().zip(sums).take(W) {
             let of = |half: usize| if accumulate { _mm256_add_ps(load(line, half), load(sum, half)) } else { load(sum, half) };
@@ -46,7 +46,7 @@ pub unsafe fn multiply<const W: usize>(
 /// # Safety
 /// As [`multiply`], and `lines` are no more than `W`.
 #[target_feature(enable = "avx2,fma")]
-pub unsafe fn add_products<const W: usize>(
+pub unsafe fn add_products<const W: usize, const FAR: bool>(
     rows: [*const f32; HEIGHT],
     offsets: &[u32],
     b: &[Line],
@@ -54,12 +54,19 @@ pub unsafe fn add_products<const W: usize>(
     sums: &mut Block,
 ) {
     const { assert!(W <= WIDTH && HEIGHT.is_multiple_of(ROWS)) };
-    for (offsets, b) in offsets.chunks(NEAR).zip(b.chunks(NEAR * W)) {
+    for (chunk, (near, b)) in offsets.chunks(NEAR).zip(b.chunks(NEAR * W)).enumerate() {
+        let soon = offsets.get(chunk * NEAR + AHEAD..).unwrap_or_default();
         for (rows, sums) in rows.as_chunks::<ROWS>().0.iter().zip(sums.as_chunks_mut::<ROWS>().0) {
             let (b, sums) = (b.as_flattened().as_ptr(), sums.as_flattened_mut().as_flattened_mut().as_mut_ptr());
-            for line in (0..lines).map(|line| line * LINE) {
+            for line in 0..lines {
+                let at = line * LINE;
                 // SAFETY: each of `b` and of a row of `sums` has so many lines.
-                unsafe { add_line::<W>(*rows, offsets, b.add(line), sums.add(line)) }
+                unsafe {
+                    match FAR && line == 0 {
+                        true => add_line::<W, true>(*rows, near, soon, b.add(at), sums.add(at)),
+                        false => add_line::<W, false>(*rows, near, &[], b.add(at), sums.add(at)),
+                    }
+                }
             }
         }
     }
@@ -73,7 +80,13 @@ pub unsafe fn add_products<const W: usize>(
 /// every `W` lines of `b` and every [`WIDTH`] lines of `sums`.
 #[inline(never)]
 #[target_feature(enable = "avx2,fma")]
-unsafe fn add_line<const W: usize>(rows: [*const f32; ROWS], offsets: &[u32], mut b: *const f32, sums: *mut f32) {
+unsafe fn add_line<const W: usize, const FAR: bool>(
+    rows: [*const f32; ROWS],
+    offsets: &[u32],
+    soon: &[u32],
+    mut b: *const f32,
+    sums: *mut f32,
+) {
     let at = |row: usize, half: usize| sums.wrapping_add(row * WIDTH * LINE + half * HALF);
     let mut registers = [[_mm256_setzero_ps(); 2]; ROWS];
     // SAFETY: the caller promises all of these.
@@ -81,7 +94,10 @@ unsafe fn add_line<const W: usize>(rows: [*const f32; ROWS], offsets: &[u32], mu
         for (row, registers) in registers.iter_mut().enumerate() {
             *registers = [_mm256_loadu_ps(at(row, 0)), _mm256_loadu_ps(at(row, 1))];
         }
-        for offset in offsets {
+        for (k, offset) in offsets.iter().enumerate() {
+            if let (true, Some(soon)) = (FAR, soon.get(k)) {
+                prefetch(rows[k % ROWS], *soon);
+            }
             let halves = [_mm256_loadu_ps(b), _mm256_loadu_ps(b.add(HALF))];
             b = b.wrapping_add(W * LINE);
             for (row, registers) in rows.iter().zip(&mut registers) {
@@ -96,6 +112,48 @@ unsafe fn add_line<const W: usize>(rows: [*const f32; ROWS], offsets: &[u32], mu
             _mm256_storeu_ps(at(row, 1), registers[1]);
         }
     }
+}
+
+/// See [`Vectors::multiply_halves`](super::Vectors::multiply_halves).
+///
+/// # Safety
+/// The processor has the instructions, every term of each row is readable, and `b` has half a line
+/// for each.
+#[target_feature(enable = "avx2,fma")]
+pub unsafe fn multiply_halves<const FAR: bool>(
+    a: *const f32,
+    rows: [usize; HEIGHT],
+    offsets: &[u32],
+    b: &[[f32; HALF]],
+    block: &mut Block,
+    accumulate: bool,
+) {
+    // SAFETY: the caller promises the first element of each row.
+    let rows = rows.map(|row| unsafe { a.add(row) });
+    let mut sums = [_mm256_setzero_ps(); HEIGHT];
+    for (k, (offset, b)) in offsets.iter().zip(b).enumerate() {
+        if let (true, Some(soon)) = (FAR, offsets.get(k + AHEAD)) {
+            [k, k + HEIGHT / 2].into_iter().for_each(|row| prefetch(rows[row % HEIGHT], *soon));
+        }
+        // SAFETY: half a line is as long as a register, and the caller promises the terms.
+        unsafe {
+            let b = _mm256_loadu_ps(b.as_ptr());
+            for (sum, row) in sums.iter_mut().zip(rows) {
+                *sum = _mm256_fmadd_ps(_mm256_set1_ps(*row.add(*offset as usize)), b, *sum);
+            }
+        }
+    }
+    for (lines, sum) in block.iter_mut().zip(sums) {
+        let sum = if accumulate { _mm256_add_ps(load(&lines[0], 0), sum) } else { sum };
+        put_half(&mut lines[0], 0, sum);
+    }
+}
+
+/// Brings a term of a row into the first cache.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn prefetch(row: *const f32, term: u32) {
+    _mm_prefetch::<_MM_HINT_T0>(row.wrapping_add(term as usize).cast());
 }
 
 /// See [`Vectors::pack`](super::Vectors::pack).

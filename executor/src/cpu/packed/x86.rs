@@ -212,7 +212,7 @@ fn multiply_narrow<const W: usize, const V: usize>(a: &[Line], first: usize, b: 
     let rows = std::array::from_fn(|row| terms.as_ptr().wrapping_add(first + row));
     // SAFETY: each line of `a` has a term of each row, `b` has `W` lines for each, and `V` are no
     // more.
-    unsafe { avx2::add_products::<W>(rows, &OFFSETS[..a.len()], bytemuck::cast_slice(b), V, &mut sums) };
+    unsafe { avx2::add_products::<W, false>(rows, &OFFSETS[..a.len()], bytemuck::cast_slice(b), V, &mut sums) };
     let (cols, start, step) = (c.ncols(), c.as_ptr_mut(), c.row_stride());
     for (row, sums) in (0..c.nrows()).zip(&sums) {
         // SAFETY: the row is one of `c`, whose elements are neighbours.

@@ -1,5 +1,6 @@
 //! Convolutions of small planes for 16 samples at a time, or for eight: a line holds one position
-//! of 16 samples, or of eight two positions that see something at the same taps.
+//! of 16 samples, or of eight two positions that see something at the same taps. A position of
+//! eight that is left over has half a line.
 //!
 //! So every position is multiplied with the taps at which it sees something, and with no pads: of a
 //! plane of 2 x 2 under a kernel of 3 x 3, these are 4 of 9.
@@ -7,7 +8,7 @@
 use super::panels::widths;
 use super::{DEPTH, Sides};
 use crate::cpu::conv::Sizes;
-use crate::cpu::lines::{self, Block, HEIGHT, LINE, Line, Terms, Vectors, WIDTH};
+use crate::cpu::lines::{self, Block, HALF, HEIGHT, LINE, Line, Terms, Vectors, WIDTH};
 use crate::cpu::threads::Threads;
 use crate::cpu::tiles::Tile;
 use crate::cpu::window::Window;
@@ -42,19 +43,36 @@ pub struct OfSamples {
     samples: usize,
     /// Channels that are packed at a time.
     depth: usize,
-    panels: Vec<Panel>,
+    /// Panels that are packed together.
+    sets: Vec<Vec<Panel>>,
 }
 
 /// A few positions that see something at the same taps.
 #[derive(Debug)]
 struct Panel {
-    /// Those of one line after those of another. The last line may have its last one twice.
+    /// Those of one line after those of another.
     positions: Vec<usize>,
-    lines: usize,
+    width: Width,
     /// What they see, those of one tap after those of another.
     sources: Vec<usize>,
     /// The terms of the channels that are packed at a time, and of those left over.
     terms: [Terms; 2],
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Width {
+    Half,
+    Lines(usize),
+}
+
+impl Panel {
+    /// The lines that it needs of a block.
+    fn lines(&self) -> usize {
+        match self.width {
+            Width::Half => 1,
+            Width::Lines(lines) => lines,
+        }
+    }
 }
 
 /// A share of the work: some channels of the samples of a line in one group.
@@ -74,7 +92,7 @@ impl OfSamples {
         let s = &sizes;
         let sides = Sides::of(s)?;
         let Sides { rows, channels, made, seen, .. } = sides;
-        let samples = [LINE, LINE / 2].into_iter().find(|samples| s.batch.is_multiple_of(*samples))?;
+        let samples = [LINE, HALF].into_iter().find(|samples| s.batch.is_multiple_of(*samples))?;
         let fits = s.taps > 1 && made <= SMALL && seen <= MOST_SEEN;
         if !fits || rows < HEIGHT || made.saturating_mul(s.taps) > TURNED {
             return None;
@@ -91,25 +109,25 @@ impl OfSamples {
             alike.entry(taps).or_default().push(position);
         }
         let each = LINE / samples;
-        let panel = |taps: &[usize], positions: &[usize]| Panel {
+        let panel = |taps: &[usize], positions: &[usize], width: Width| Panel {
             positions: positions.to_vec(),
-            lines: positions.len() / each,
+            width,
             sources: taps.iter().flat_map(|tap| positions.iter().filter_map(|position| source(*position, *tap))).collect(),
             terms: sides.terms(taps, depth),
         };
-        let of_taps = |(taps, mut positions): (Vec<usize>, Vec<usize>)| {
-            let lines = positions.len().div_ceil(each);
-            positions.resize(lines * each, positions[positions.len() - 1]);
-            let parts = widths(lines).map(|(first, width)| panel(&taps, &positions[first * each..(first + width) * each]));
-            parts.collect::<Vec<_>>()
-        };
-        let panels = alike.into_iter().flat_map(of_taps).collect();
-        Some(OfSamples { cpu, sides, samples, depth, panels, sizes })
+        let mut panels = vec![];
+        for (taps, positions) in &alike {
+            let (whole, rest) = positions.split_at(positions.len() / each * each);
+            let part = |(first, width): (usize, usize)| &whole[first * each..(first + width) * each];
+            panels.extend(widths(whole.len() / each).map(|at| panel(taps, part(at), Width::Lines(at.1))));
+            panels.extend((!rest.is_empty()).then(|| panel(taps, rest, Width::Half)));
+        }
+        Some(OfSamples { cpu, sides, samples, depth, sets: sets(panels), sizes })
     }
 
-    /// The positions of a line.
-    fn positions(&self) -> usize {
-        LINE / self.samples
+    /// How many panels there are.
+    fn panels(&self) -> usize {
+        self.sets.iter().map(Vec::len).sum()
     }
 
     /// Runs it.
@@ -118,7 +136,7 @@ impl OfSamples {
         let strips = self.sides.rows.div_ceil(HEIGHT);
         let others = s.batch / self.samples * s.groups;
         let wanted = if threads.0 == 1 { 1 } else { (4 * threads.0).div_ceil(others) };
-        let most = strips.min((BLOCKS / self.panels.len()).max(STRIPS));
+        let most = strips.min((BLOCKS / self.panels()).max(STRIPS));
         let height = strips.div_ceil(wanted).max(STRIPS).min(most) * HEIGHT;
         let parts = self.sides.rows.div_ceil(height);
         let mut shares: Vec<Share<'_>> = vec![];
@@ -140,7 +158,7 @@ impl OfSamples {
     fn share(&self, mut share: Share<'_>, kernels: &[f32], seen: &[f32]) {
         let Some(rows) = share.made.first().map(Tile::rows) else { return };
         let strips = rows.div_ceil(HEIGHT);
-        let sums = self.panels.len() * strips * HEIGHT * WIDTH;
+        let sums = self.panels() * strips * HEIGHT * WIDTH;
         let turned = self.depth * self.sides.seen;
         lines::with_lines(sums + turned + self.depth * self.sizes.taps * TOGETHER, |memory: &mut [Line]| {
             let (sums, memory) = memory.split_at_mut(sums);
@@ -150,13 +168,16 @@ impl OfSamples {
                 let channels = self.depth.min(self.sides.channels - first);
                 self.turn(&share, first, channels, seen, turned);
                 let mut rest = &mut sums[..];
-                for panels in self.panels.chunks(TOGETHER / WIDTH) {
+                for panels in &self.sets {
                     let (blocks, others) = rest.split_at_mut(panels.len() * strips);
                     self.multiply(panels, &share, [first, channels], turned, packed, kernels, rows, blocks);
                     rest = others;
                 }
             }
-            for (panels, blocks) in self.panels.chunks(TOGETHER / WIDTH).zip(sums.chunks(TOGETHER / WIDTH * strips)) {
+            let mut rest = &sums[..];
+            for panels in &self.sets {
+                let (blocks, others) = rest.split_at(panels.len() * strips);
+                rest = others;
                 for (strip, blocks) in blocks.chunks(panels.len()).enumerate() {
                     for (panel, block) in panels.iter().zip(blocks) {
                         for (row, lines) in (strip * HEIGHT..rows).zip(block) {
@@ -196,13 +217,13 @@ impl OfSamples {
         let mut rest = packed;
         let mut parts: Vec<&[Line]> = vec![];
         for panel in panels {
-            let lines = panel.sources.len() / self.positions();
-            let (part, others) = rest.split_at_mut(channels * lines);
-            if lines > 0 {
-                let planes = turned.chunks_exact(self.sides.seen).zip(part.chunks_exact_mut(lines));
-                planes.for_each(|(plane, part)| match self.samples {
+            let each = panel.sources.len() * self.samples;
+            let (part, others) = rest.split_at_mut((channels * each).div_ceil(LINE));
+            if each > 0 {
+                let planes = turned.chunks_exact(self.sides.seen).zip(part.as_flattened_mut().chunks_exact_mut(each));
+                planes.take(channels).for_each(|(plane, part)| match self.samples {
                     LINE => gather::<LINE>(plane, &panel.sources, part),
-                    _ => gather::<{ LINE / 2 }>(plane, &panel.sources, part),
+                    _ => gather::<HALF>(plane, &panel.sources, part),
                 });
             }
             parts.push(part);
@@ -212,19 +233,40 @@ impl OfSamples {
             let at = self.sides.kernels(&self.sizes, share.group, share.row..share.row + rows, strip, first);
             for ((panel, part), block) in panels.iter().zip(&parts).zip(blocks) {
                 let terms = &panel.terms[usize::from(channels < self.depth)];
-                match panel.lines {
-                    1 => self.cpu.multiply::<1>(kernels, at, terms, part, block, first > 0),
-                    2 => self.cpu.multiply::<2>(kernels, at, terms, part, block, first > 0),
-                    _ => self.cpu.multiply::<3>(kernels, at, terms, part, block, first > 0),
+                match panel.width {
+                    Width::Half => self.cpu.multiply_halves(kernels, at, terms, part.as_flattened(), block, first > 0),
+                    Width::Lines(1) => self.cpu.multiply::<1>(kernels, at, terms, part, block, first > 0),
+                    Width::Lines(2) => self.cpu.multiply::<2>(kernels, at, terms, part, block, first > 0),
+                    Width::Lines(_) => self.cpu.multiply::<3>(kernels, at, terms, part, block, first > 0),
                 }
             }
         }
     }
 }
 
+/// Panels of no more than [`TOGETHER`] lines in each set.
+fn sets(panels: Vec<Panel>) -> Vec<Vec<Panel>> {
+    let mut sets: Vec<Vec<Panel>> = vec![];
+    let mut room = 0;
+    for panel in panels {
+        let lines = panel.lines();
+        match sets.last_mut() {
+            Some(set) if lines <= room => {
+                room -= lines;
+                set.push(panel);
+            }
+            _ => {
+                room = TOGETHER - lines;
+                sets.push(vec![panel]);
+            }
+        }
+    }
+    sets
+}
+
 /// Some elements of a plane, of `N` samples each, one after the other.
-fn gather<const N: usize>(plane: &[Line], sources: &[usize], part: &mut [Line]) {
-    for (to, from) in part.as_flattened_mut().as_chunks_mut::<N>().0.iter_mut().zip(sources) {
+fn gather<const N: usize>(plane: &[Line], sources: &[usize], part: &mut [f32]) {
+    for (to, from) in part.as_chunks_mut::<N>().0.iter_mut().zip(sources) {
         to.copy_from_slice(&plane[*from][..N]);
     }
 }

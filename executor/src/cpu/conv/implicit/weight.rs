@@ -22,6 +22,8 @@ pub struct Weight {
     cpu: Vectors,
     sizes: Sizes,
     padded: Padded,
+    /// Elements from one laid sample to the next.
+    laid: usize,
     /// Samples whose terms are added in one go.
     images: usize,
     /// Parts of the outputs of so many samples, and of the samples left over.
@@ -64,16 +66,17 @@ impl Weight {
     pub fn new(cpu: Vectors, sizes: Sizes, window: &Window) -> Option<Weight> {
         let padded = window.padded()?;
         let images = (DEPTH / sizes.output).clamp(1, sizes.batch);
-        let image = sizes.inputs.checked_mul(padded.len())?;
-        let laid = image.checked_mul(images)?;
-        if laid > ELEMENTS + 16 * images * sizes.inputs * sizes.input || u32::try_from(laid).is_err() {
+        // An odd number of lines, so that those of several samples do not meet in the caches.
+        let laid = (sizes.inputs.checked_mul(padded.len())?.div_ceil(LINE) | 1).checked_mul(LINE)?;
+        let all = laid.checked_mul(images)?;
+        if all > ELEMENTS + 16 * images * sizes.inputs * sizes.input || u32::try_from(all).is_err() {
             return None;
         }
         let parts = sizes.output.div_ceil(DEPTH);
         let parts_of = |images: usize| {
             let part = |i: usize| {
                 let outputs = i * sizes.output / parts..(i + 1) * sizes.output / parts;
-                let of = |n: usize| outputs.clone().map(|output| (n * image + padded.output(output)) as u32).collect::<Vec<_>>();
+                let of = |n: usize| outputs.clone().map(|output| (n * laid + padded.output(output)) as u32).collect::<Vec<_>>();
                 Part { first: outputs.start, len: outputs.len(), terms: Terms::new((0..images).flat_map(of).collect()) }
             };
             (0..parts).map(part).collect()
@@ -82,22 +85,22 @@ impl Weight {
         let row = |channel: usize| (0..sizes.taps).map(move |tap| (channel, tap));
         let rows = (0..sizes.inputs).flat_map(row).map(|(channel, tap)| channel * padded.len() + padded.tap(tap)).collect();
         let panels = widths(sizes.outputs.div_ceil(LINE)).collect();
-        Some(Weight { cpu, parts: [images, sizes.batch % images].map(parts_of), rows, images, streams, panels, padded, sizes })
+        Some(Weight { cpu, parts: [images, sizes.batch % images].map(parts_of), rows, images, streams, panels, padded, laid, sizes })
     }
 
     /// Runs it over gradients of outputs and inputs.
     pub fn run(&self, y: &[f32], x: &[f32], w: &mut [f32], threads: Threads) {
         let s = &self.sizes;
         let (kernels, lines) = (s.outputs * self.rows.len(), s.outputs.div_ceil(LINE));
-        let image_elements = s.inputs * self.padded.len() + lines * LINE * s.output;
+        let image_elements = self.laid + lines * LINE * s.output;
         let together = (ELEMENTS / image_elements).next_multiple_of(self.images).clamp(self.images, s.batch);
-        scratch::with(together * s.inputs * self.padded.len(), |laid: &mut [f32]| {
+        scratch::with(together * self.laid, |laid: &mut [f32]| {
             lines::with_lines(together * lines * s.output, |packed: &mut [Line]| {
                 for group in 0..s.groups {
                     let w = &mut w[group * kernels..][..kernels];
                     for image in (0..s.batch).step_by(together) {
                         let images = together.min(s.batch - image);
-                        let laid = &mut laid[..images * s.inputs * self.padded.len()];
+                        let laid = &mut laid[..images * self.laid];
                         let packed = &mut packed[..images * lines * s.output];
                         let chunks = self.chunks(images);
                         self.lay(x, group, image, laid, threads);
@@ -124,7 +127,7 @@ impl Weight {
     fn lay(&self, x: &[f32], group: usize, image: usize, laid: &mut [f32], threads: Threads) {
         let s = &self.sizes;
         let work = laid.len();
-        let items: Vec<_> = laid.chunks_mut(self.padded.len() * s.inputs).enumerate().collect();
+        let items: Vec<_> = laid.chunks_mut(self.laid).enumerate().collect();
         threads.for_each(work, items, |(n, laid)| {
             let x = &x[((image + n) * s.groups + group) * s.inputs * s.input..][..s.inputs * s.input];
             for (x, laid) in x.chunks_exact(s.input).zip(laid.chunks_exact_mut(self.padded.len())) {
@@ -193,7 +196,7 @@ impl Weight {
     ) {
         let mut blocks = [[[[0.0; LINE]; WIDTH]; HEIGHT]; 2];
         for (first, block) in (row..).step_by(HEIGHT).zip(&mut blocks) {
-            let image = chunk.image * self.sizes.inputs * self.padded.len();
+            let image = chunk.image * self.laid;
             let at = std::array::from_fn(|i| image + self.rows[(first + i).min(self.rows.len() - 1)]);
             self.cpu.multiply::<W>(laid, at, &chunk.part.terms, packed, block, false);
         }
