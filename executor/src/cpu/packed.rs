@@ -31,13 +31,25 @@ pub trait Packing: Copy + Send + Sync {
     /// How many terms of the sum are in a line: 1 or 2.
     const TERMS: usize;
 
-    /// `c = a b`, or `c += a b`: `c` is of at most [`HEIGHT`] rows and `V` groups of columns, `a`
-    /// the lines of one group, of which rows from `first` are taken, and `b` the lines of a panel
-    /// of `W` groups.
+    /// The most rows of a tile: [`HEIGHT`], or some groups.
+    fn tall(self) -> usize {
+        HEIGHT
+    }
+
+    /// `c = a b`, or `c += a b`: `c` is a tile of `V` groups of columns, `a` the lines of the
+    /// groups of its rows, `stride` lines from one to the next, of which rows from `first` are
+    /// taken, and `b` the lines of a panel of `W` groups.
     ///
     /// # Panics
     /// If an operand is too short, or a row of `c` is not contiguous.
-    fn multiply<const W: usize, const V: usize>(self, a: &[Line], first: usize, b: &[Line], c: MatMut<'_, f32>, accumulate: bool);
+    fn multiply<const W: usize, const V: usize>(
+        self,
+        a: (&[Line], usize),
+        first: usize,
+        b: &[Line],
+        c: MatMut<'_, f32>,
+        accumulate: bool,
+    );
 
     /// Packs 16 rows of terms, missing ones zero, for as many lines as the longest row has:
     /// `lines[p * width][i]` is line `p` of row `i`.
@@ -104,9 +116,10 @@ fn multiply_block<P: Packing>(
         let width = (of_b.width * LINE).min(cols - col);
         let groups = width.div_ceil(LINE);
         let b = &b[panel * of_b.stride..][..of_b.width * depth];
-        for row in (0..rows).step_by(HEIGHT) {
-            let height = HEIGHT.min(rows - row);
-            let (a, first) = (&a[row / LINE * of_a.stride..][..depth], row % LINE);
+        for row in (0..rows).step_by(packing.tall()) {
+            let height = packing.tall().min(rows - row);
+            let (others, first) = ((height - 1) / LINE, row % LINE);
+            let a = (&a[row / LINE * of_a.stride..][..others * of_a.stride + depth], of_a.stride);
             let c = c.as_mut().submatrix_mut(row, col, height, width);
             match (of_b.width, groups) {
                 (1, _) => packing.multiply::<1, 1>(a, first, b, c, accumulate),

@@ -41,7 +41,7 @@ fn convolutions_in_parts() {
         (5, 16, 1, 1, square(2, 7, 1, 3)),
         (2, 18, 1, 1, square(16, 3, 1, 1)),
         (1, 8, 1, 1, line(200, 5)),
-        // Eight samples: a line has two positions, or one of them twice.
+        // Eight samples: a line has two positions, and one that is left over half a line.
         (8, 1, 160, 192, square(2, 3, 1, 1)),
         (24, 3, 9, 10, square(7, 5, 2, 2)),
         (8, 1, 140, 9, square(8, 3, 1, 1)),

@@ -9,7 +9,7 @@ const ROWS: usize = 4;
 
 /// So many terms are multiplied with all rows of a block before the next ones: their lines stay in
 /// the first cache.
-const NEAR: usize = 128;
+pub const NEAR: usize = 96;
 
 /// Terms that are far apart are prefetched so many ahead.
 const AHEAD: usize = 64;
@@ -58,6 +58,13 @@ pub unsafe fn add_products<const W: usize, const FAR: bool>(
         let soon = offsets.get(chunk * NEAR + AHEAD..).unwrap_or_default();
         for (rows, sums) in rows.as_chunks::<ROWS>().0.iter().zip(sums.as_chunks_mut::<ROWS>().0) {
             let (b, sums) = (b.as_flattened().as_ptr(), sums.as_flattened_mut().as_flattened_mut().as_mut_ptr());
+            if lines == 3 && !FAR {
+                for at in [0, 3 * HALF] {
+                    // SAFETY: each of `b` and of a row of `sums` has so many columns.
+                    unsafe { add_wide::<W>(*rows, near, b.add(at), sums.add(at)) }
+                }
+                continue;
+            }
             for line in 0..lines {
                 let at = line * LINE;
                 // SAFETY: each of `b` and of a row of `sums` has so many lines.
@@ -110,6 +117,82 @@ unsafe fn add_line<const W: usize, const FAR: bool>(
         for (row, registers) in registers.iter().enumerate() {
             _mm256_storeu_ps(at(row, 0), registers[0]);
             _mm256_storeu_ps(at(row, 1), registers[1]);
+        }
+    }
+}
+
+/// The same for three registers of columns of some rows: twelve sums, three columns and a term are
+/// all registers that there are, and a compiler would move a sum to memory and back each time.
+///
+/// # Safety
+/// The processor has the instructions, every term of each row is readable, and there are so many
+/// columns in every `W` lines of `b` and every [`WIDTH`] lines of `sums`.
+#[target_feature(enable = "avx2,fma")]
+unsafe fn add_wide<const W: usize>(rows: [*const f32; ROWS], offsets: &[u32], b: *const f32, sums: *mut f32) {
+    if offsets.is_empty() {
+        return;
+    }
+    let at = |row: usize, i: usize| sums.wrapping_add(row * WIDTH * LINE + i * HALF);
+    // SAFETY: the caller promises all of these, and the loop ends with the last offset.
+    unsafe {
+        let mut r: [[__m256; 3]; ROWS] = std::array::from_fn(|row| std::array::from_fn(|i| _mm256_loadu_ps(at(row, i))));
+        std::arch::asm!(
+            "2:",
+            "mov {k:e}, dword ptr [{offsets}]",
+            "vmovups {b0}, ymmword ptr [{b}]",
+            "vmovups {b1}, ymmword ptr [{b} + 32]",
+            "vmovups {b2}, ymmword ptr [{b} + 64]",
+            "vbroadcastss {a}, dword ptr [{row0} + 4 * {k}]",
+            "vfmadd231ps {r00}, {a}, {b0}",
+            "vfmadd231ps {r01}, {a}, {b1}",
+            "vfmadd231ps {r02}, {a}, {b2}",
+            "vbroadcastss {a}, dword ptr [{row1} + 4 * {k}]",
+            "vfmadd231ps {r10}, {a}, {b0}",
+            "vfmadd231ps {r11}, {a}, {b1}",
+            "vfmadd231ps {r12}, {a}, {b2}",
+            "vbroadcastss {a}, dword ptr [{row2} + 4 * {k}]",
+            "vfmadd231ps {r20}, {a}, {b0}",
+            "vfmadd231ps {r21}, {a}, {b1}",
+            "vfmadd231ps {r22}, {a}, {b2}",
+            "vbroadcastss {a}, dword ptr [{row3} + 4 * {k}]",
+            "vfmadd231ps {r30}, {a}, {b0}",
+            "vfmadd231ps {r31}, {a}, {b1}",
+            "vfmadd231ps {r32}, {a}, {b2}",
+            "add {b}, {step}",
+            "add {offsets}, 4",
+            "cmp {offsets}, {end}",
+            "jne 2b",
+            b = inout(reg) b => _,
+            offsets = inout(reg) offsets.as_ptr() => _,
+            end = in(reg) offsets.as_ptr_range().end,
+            row0 = in(reg) rows[0],
+            row1 = in(reg) rows[1],
+            row2 = in(reg) rows[2],
+            row3 = in(reg) rows[3],
+            k = out(reg) _,
+            step = const W * LINE * size_of::<f32>(),
+            r00 = inout(ymm_reg) r[0][0],
+            r01 = inout(ymm_reg) r[0][1],
+            r02 = inout(ymm_reg) r[0][2],
+            r10 = inout(ymm_reg) r[1][0],
+            r11 = inout(ymm_reg) r[1][1],
+            r12 = inout(ymm_reg) r[1][2],
+            r20 = inout(ymm_reg) r[2][0],
+            r21 = inout(ymm_reg) r[2][1],
+            r22 = inout(ymm_reg) r[2][2],
+            r30 = inout(ymm_reg) r[3][0],
+            r31 = inout(ymm_reg) r[3][1],
+            r32 = inout(ymm_reg) r[3][2],
+            a = out(ymm_reg) _,
+            b0 = out(ymm_reg) _,
+            b1 = out(ymm_reg) _,
+            b2 = out(ymm_reg) _,
+            options(nostack, readonly),
+        );
+        for (row, registers) in r.iter().enumerate() {
+            for (i, register) in registers.iter().enumerate() {
+                _mm256_storeu_ps(at(row, i), *register);
+            }
         }
     }
 }

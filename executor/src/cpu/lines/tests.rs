@@ -1,6 +1,6 @@
 //! All instructions that the processor has against their definition, to the bit.
 
-use super::{Block, HEIGHT, LINE, Line, Piece, Planes, Terms, Vectors, WIDTH, with_lines};
+use super::{Block, HALF, HEIGHT, LINE, Line, Piece, Planes, Terms, Vectors, WIDTH, with_lines};
 use shardc_testkit::random::Random;
 
 fn floats(random: &mut Random, count: usize) -> Vec<f32> {
@@ -35,34 +35,86 @@ fn pieces(random: &mut Random, count: usize, step: usize, len: usize) -> Vec<Pie
     pieces
 }
 
-#[test]
-fn products_add_up_in_the_order_of_their_terms() {
-    fn check<const W: usize>(random: &mut Random, terms: usize) {
-        let a = floats(random, 5000);
-        let rows: [usize; HEIGHT] = std::array::from_fn(|_| random.below(2000));
-        let offsets: Vec<u32> = (0..terms).map(|_| random.below(3000) as u32).collect();
-        let b = lines(random, W * terms);
-        let before: Block = std::array::from_fn(|_| std::array::from_fn(|_| [random.below(9) as f32; LINE]));
+/// What products are made of: `W` lines for each term, whose offsets are below `span`.
+struct Product<const W: usize> {
+    a: Vec<f32>,
+    rows: [usize; HEIGHT],
+    offsets: Vec<u32>,
+    b: Vec<Line>,
+    before: Block,
+}
+
+impl<const W: usize> Product<W> {
+    fn new(random: &mut Random, terms: usize, span: usize) -> Product<W> {
+        Product {
+            a: floats(random, 5000),
+            rows: std::array::from_fn(|_| random.below(2000)),
+            offsets: (0..terms).map(|_| random.below(span) as u32).collect(),
+            b: lines(random, W * terms),
+            before: std::array::from_fn(|_| std::array::from_fn(|_| [random.below(9) as f32; LINE])),
+        }
+    }
+
+    fn terms(&self) -> Terms {
+        Terms::new(self.offsets.clone())
+    }
+
+    /// The first `N` elements of line `v` of a row.
+    fn sums<const N: usize>(&self, row: usize, v: usize, accumulate: bool) -> [f32; N] {
+        let element = |lane: usize| {
+            let terms = self.offsets.iter().zip(self.b.chunks(W));
+            let term = |sum, (offset, b): (&u32, &[Line])| self.a[self.rows[row] + *offset as usize].mul_add(b[v][lane], sum);
+            let sum = terms.fold(0.0_f32, term);
+            if accumulate { self.before[row][v][lane] + sum } else { sum }
+        };
+        std::array::from_fn(element)
+    }
+
+    fn check(&self) {
         for (vectors, accumulate) in Vectors::all().flat_map(|vectors| [(vectors, false), (vectors, true)]) {
-            let mut block = before;
-            vectors.multiply::<W>(&a, rows, &Terms::new(offsets.clone()), &b, &mut block, accumulate);
-            for ((row, lines), before) in rows.iter().zip(&block).zip(&before) {
-                for v in 0..W {
-                    let sum = |lane: usize| {
-                        let terms = offsets.iter().zip(b.chunks(W));
-                        terms.fold(0.0_f32, |sum, (offset, b)| a[row + *offset as usize].mul_add(b[v][lane], sum))
-                    };
-                    let sums = std::array::from_fn(|lane| if accumulate { before[v][lane] + sum(lane) } else { sum(lane) });
-                    assert_eq!(bits(&[lines[v]]), bits::<LINE>(&[sums]), "{terms} terms in {W} lines by {vectors:?}");
-                }
+            let mut block = self.before;
+            vectors.multiply::<W>(&self.a, self.rows, &self.terms(), &self.b, &mut block, accumulate);
+            for (row, v) in (0..HEIGHT).flat_map(|row| (0..W).map(move |v| (row, v))) {
+                let wanted: Line = self.sums(row, v, accumulate);
+                assert_eq!(bits(&[block[row][v]]), bits(&[wanted]), "{} terms in {W} lines by {vectors:?}", self.offsets.len());
             }
         }
     }
+}
+
+/// Numbers of terms, and what their offsets are below: near each other, and so far apart that they
+/// are prefetched.
+fn terms() -> impl Iterator<Item = (usize, usize)> {
+    [0, 1, 2, 31, 63, 64, 65, 127, 128, 129, 192, 300].into_iter().flat_map(|terms| [(terms, 300), (terms, 3000)])
+}
+
+#[test]
+fn products_add_up_in_the_order_of_their_terms() {
     let mut random = Random(3);
-    for terms in [0, 1, 2, 31, 127, 128, 129, 300] {
-        check::<1>(&mut random, terms);
-        check::<2>(&mut random, terms);
-        check::<WIDTH>(&mut random, terms);
+    for (terms, span) in terms() {
+        Product::<1>::new(&mut random, terms, span).check();
+        Product::<2>::new(&mut random, terms, span).check();
+        Product::<WIDTH>::new(&mut random, terms, span).check();
+    }
+}
+
+#[test]
+fn halves_of_lines_add_up_in_the_order_of_their_terms() {
+    let mut random = Random(11);
+    for (terms, span) in terms() {
+        let product = Product::<1>::new(&mut random, terms, span);
+        let halves: Vec<[f32; HALF]> = product.b.iter().map(|line| line.as_chunks().0[0]).collect();
+        for (vectors, accumulate) in Vectors::all().flat_map(|vectors| [(vectors, false), (vectors, true)]) {
+            let mut block = product.before;
+            let b = [halves.as_flattened(), &[f32::NAN; 5]].concat();
+            vectors.multiply_halves(&product.a, product.rows, &product.terms(), &b, &mut block, accumulate);
+            for (row, lines) in block.iter_mut().enumerate() {
+                let wanted: [f32; HALF] = product.sums(row, 0, accumulate);
+                assert_eq!(bits(&[lines[0].as_chunks::<HALF>().0[0]]), bits(&[wanted]), "{terms} terms by {vectors:?}");
+                lines[0].as_chunks_mut().0[0] = product.before[row][0].as_chunks::<HALF>().0[0];
+            }
+            assert_eq!(block, product.before, "nothing else is written by {vectors:?}");
+        }
     }
 }
 
@@ -158,6 +210,13 @@ fn what_lies_outside_is_refused() {
         })
     };
     assert!(multiply(54, 2) && multiply(usize::MAX - 5, 2) && multiply(0, 1) && multiply(0, 3));
+    let halves = |row: usize, elements: usize| {
+        is_refused(move |vectors| {
+            let (mut block, terms) = ([[[0.0; LINE]; WIDTH]; HEIGHT], Terms::new(vec![0, 10]));
+            vectors.multiply_halves(&[0.0; 64], [row; HEIGHT], &terms, &vec![0.0; elements], &mut block, false);
+        })
+    };
+    assert!(halves(54, 2 * HALF) && halves(usize::MAX - 5, 2 * HALF) && halves(0, 2 * HALF - 1));
     let pack = |offset: i32, start: usize, plane: usize, line: u16| {
         is_refused(move |vectors| {
             let piece = Piece { offset, mask: !0, line, begins: true };

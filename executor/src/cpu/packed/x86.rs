@@ -3,7 +3,7 @@
 
 use super::{DEPTH, Packing};
 use crate::cpu::lines::avx512::transposed;
-use crate::cpu::lines::{Block, Vectors, avx2, first_lanes};
+use crate::cpu::lines::{self, Block, Vectors, avx2, first_lanes};
 use crate::cpu::prefetch;
 use ::half::bf16;
 use ::half::slice::HalfFloatSliceExt;
@@ -22,6 +22,9 @@ pub const HEIGHT: usize = 8;
 
 /// The most groups of columns of one tile in registers.
 pub const WIDTH: usize = 3;
+
+/// The most rows of a tile where sums are in memory: a few groups.
+const TALL: usize = 8 * LINE;
 
 /// That the processor has the instructions for f32.
 #[derive(Debug, Clone, Copy)]
@@ -59,20 +62,24 @@ impl Packing for Singles {
     #[inline]
     fn multiply<const W: usize, const V: usize>(
         self,
-        a: &[Line],
+        (a, stride): (&[Line], usize),
         first: usize,
         b: &[Line],
         c: MatMut<'_, f32>,
         accumulate: bool,
     ) {
-        check::<W, V>(a, first, b, &c);
+        check::<W, V>((a, stride), first, b, &c, self.tall());
         // SAFETY: a `Singles` is made only where its instructions were found.
         unsafe {
             match self.0.are_avx512() {
                 true => multiply_singles::<W, V>(a, first, b, c, accumulate),
-                false => multiply_narrow::<W, V>(a, first, b, c, accumulate),
+                false => multiply_narrow::<W, V>((a, stride), b, c, accumulate),
             }
         }
+    }
+
+    fn tall(self) -> usize {
+        if self.0.are_avx512() { HEIGHT } else { TALL }
     }
 
     fn transpose(self, rows: &[&[f32]; LINE], lines: &mut [Line], width: usize) {
@@ -104,13 +111,13 @@ impl Packing for Pairs {
     #[inline]
     fn multiply<const W: usize, const V: usize>(
         self,
-        a: &[Line],
+        (a, stride): (&[Line], usize),
         first: usize,
         b: &[Line],
         c: MatMut<'_, f32>,
         accumulate: bool,
     ) {
-        check::<W, V>(a, first, b, &c);
+        check::<W, V>((a, stride), first, b, &c, HEIGHT);
         // SAFETY: a `Pairs` is made only where the instructions were found.
         unsafe { multiply_pairs::<W, V>(a, first, b, c, accumulate) }
     }
@@ -132,14 +139,22 @@ impl Packing for Pairs {
 }
 
 /// # Panics
-/// If an operand of a tile in registers is too short or too long, or a row of `c` is not
+/// If an operand of a tile of at most so many rows is too short or too long, or a row of `c` is not
 /// contiguous.
 #[inline]
-fn check<const W: usize, const V: usize>(a: &[Line], first: usize, b: &[Line], c: &MatMut<'_, f32>) {
+fn check<const W: usize, const V: usize>(
+    (a, stride): (&[Line], usize),
+    first: usize,
+    b: &[Line],
+    c: &MatMut<'_, f32>,
+    tall: usize,
+) {
     const { assert!(V <= W && W <= WIDTH) };
-    assert!(first.is_multiple_of(HEIGHT) && first < LINE, "rows of a line");
-    assert!(a.len() <= DEPTH && b.len() == W * a.len(), "operands fit");
-    assert!(c.nrows() <= HEIGHT && c.ncols() <= V * LINE && c.ncols() > (V - 1) * LINE, "a tile of registers");
+    let (depth, rows) = (b.len() / W, c.nrows());
+    assert!(first.is_multiple_of(HEIGHT) && first + tall.min(LINE) <= LINE, "rows of a line");
+    assert!(depth <= DEPTH && b.len() == W * depth && depth <= stride, "operands fit");
+    assert!(rows > 0 && rows <= tall && a.len() == (rows - 1) / LINE * stride + depth, "rows fit");
+    assert!(c.ncols() <= V * LINE && c.ncols() > (V - 1) * LINE, "a tile of registers");
     assert!(c.col_stride() == 1 || c.ncols() <= 1, "rows of neighbours");
 }
 
@@ -195,32 +210,47 @@ multiply!(multiply_singles, "avx512f,avx512bw,avx512vl", |sum, a, b| {
 });
 multiply!(multiply_pairs, "avx512f,avx512bw,avx512vl,avx512bf16", |sum, a, b| _mm512_dpbf16_ps(sum, as_pairs(a), as_pairs(b)));
 
-/// As [`multiply_singles`], by registers of AVX2.
+/// As [`multiply_singles`], by registers of AVX2, for rows of several groups: of `b` so many terms
+/// are multiplied with all of them as stay in the first cache, while sums are in memory.
 #[target_feature(enable = "avx2,fma")]
-fn multiply_narrow<const W: usize, const V: usize>(a: &[Line], first: usize, b: &[Line], c: MatMut<'_, f32>, accumulate: bool) {
-    const OFFSETS: [u32; DEPTH] = {
-        let mut offsets = [0; DEPTH];
+fn multiply_narrow<const W: usize, const V: usize>(
+    (a, stride): (&[Line], usize),
+    b: &[Line],
+    c: MatMut<'_, f32>,
+    accumulate: bool,
+) {
+    const OFFSETS: [u32; avx2::NEAR] = {
+        let mut offsets = [0; avx2::NEAR];
         let mut k = 0;
-        while k < DEPTH {
+        while k < avx2::NEAR {
             offsets[k] = (k * LINE) as u32;
             k += 1;
         }
         offsets
     };
-    let mut sums: Block = [[[0.0; LINE]; WIDTH]; HEIGHT];
-    let terms: &[f32] = bytemuck::cast_slice(a);
-    let rows = std::array::from_fn(|row| terms.as_ptr().wrapping_add(first + row));
-    // SAFETY: each line of `a` has a term of each row, `b` has `W` lines for each, and `V` are no
-    // more.
-    unsafe { avx2::add_products::<W, false>(rows, &OFFSETS[..a.len()], bytemuck::cast_slice(b), V, &mut sums) };
-    let (cols, start, step) = (c.ncols(), c.as_ptr_mut(), c.row_stride());
-    for (row, sums) in (0..c.nrows()).zip(&sums) {
-        // SAFETY: the row is one of `c`, whose elements are neighbours.
-        let row = unsafe { std::slice::from_raw_parts_mut(start.offset(row as isize * step), cols) };
-        for (x, sum) in row.iter_mut().zip(sums.as_flattened()) {
-            *x = if accumulate { *x + sum } else { *sum };
+    lines::with_lines(c.nrows().div_ceil(HEIGHT) * HEIGHT * WIDTH, |sums: &mut [lines::Line]| {
+        sums.fill([0.0; LINE]);
+        let blocks: &mut [Block] = bytemuck::cast_slice_mut(sums);
+        for (chunk, b) in b.chunks(avx2::NEAR * W).enumerate() {
+            let terms = b.len() / W;
+            for (i, block) in blocks.iter_mut().enumerate() {
+                let row = i * HEIGHT;
+                let a: &[f32] = bytemuck::cast_slice(&a[row / LINE * stride + chunk * avx2::NEAR..][..terms]);
+                let rows = std::array::from_fn(|i| a.as_ptr().wrapping_add(row % LINE + i));
+                // SAFETY: each line of `a` has a term of each row, `b` has `W` lines for each, and
+                // `V` are no more.
+                unsafe { avx2::add_products::<W, false>(rows, &OFFSETS[..terms], bytemuck::cast_slice(b), V, block) };
+            }
         }
-    }
+        let (cols, start, step) = (c.ncols(), c.as_ptr_mut(), c.row_stride());
+        for (row, sums) in (0..c.nrows()).zip(blocks.iter().flatten()) {
+            // SAFETY: the row is one of `c`, whose elements are neighbours.
+            let row = unsafe { std::slice::from_raw_parts_mut(start.offset(row as isize * step), cols) };
+            for (x, sum) in row.iter_mut().zip(sums.as_flattened()) {
+                *x = if accumulate { *x + sum } else { *sum };
+            }
+        }
+    });
 }
 
 /// As [`interleave_singles`].

@@ -85,7 +85,17 @@ impl Weight {
         let row = |channel: usize| (0..sizes.taps).map(move |tap| (channel, tap));
         let rows = (0..sizes.inputs).flat_map(row).map(|(channel, tap)| channel * padded.len() + padded.tap(tap)).collect();
         let panels = widths(sizes.outputs.div_ceil(LINE)).collect();
-        Some(Weight { cpu, parts: [images, sizes.batch % images].map(parts_of), rows, images, streams, panels, padded, laid, sizes })
+        Some(Weight {
+            cpu,
+            parts: [images, sizes.batch % images].map(parts_of),
+            rows,
+            images,
+            streams,
+            panels,
+            padded,
+            laid,
+            sizes,
+        })
     }
 
     /// Runs it over gradients of outputs and inputs.
