@@ -11,6 +11,7 @@
 
 use mimalloc::MiMalloc;
 use shardc::cli::MACHINE;
+use shardc_ir::memory::can_do_without;
 use std::alloc::{GlobalAlloc, Layout, System};
 #[cfg(unix)]
 use std::io::Write;
@@ -67,10 +68,9 @@ fn share_addresses() {
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 fn share_addresses() {}
 
-/// A small piece, or the end of the process: nobody goes on without one. Who can do without a large
-/// piece is told so.
-fn small_or_end(piece: *mut u8, size: usize) -> *mut u8 {
-    if piece.is_null() && size < LARGE {
+/// The piece, or the end of the process where it is not there, but for who can do without it.
+fn piece_or_end(piece: *mut u8, size: usize) -> *mut u8 {
+    if piece.is_null() && !can_do_without() {
         end(size);
     }
     piece
@@ -131,13 +131,13 @@ unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller keeps the contract of this function, which is the same.
         let piece = unsafe { owner(layout.size()).alloc(layout) };
-        on_huge_pages(small_or_end(piece, layout.size()), layout.size())
+        on_huge_pages(piece_or_end(piece, layout.size()), layout.size())
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as in `alloc`.
         let piece = unsafe { owner(layout.size()).alloc_zeroed(layout) };
-        on_huge_pages(small_or_end(piece, layout.size()), layout.size())
+        on_huge_pages(piece_or_end(piece, layout.size()), layout.size())
     }
 
     unsafe fn dealloc(&self, piece: *mut u8, layout: Layout) {
@@ -150,7 +150,7 @@ unsafe impl GlobalAlloc for Heap {
             // SAFETY: the piece has this layout, so this allocator has made it, and the new size is
             // its own too.
             let piece = unsafe { owner(size).realloc(piece, layout, size) };
-            return on_huge_pages(small_or_end(piece, size), size);
+            return on_huge_pages(piece_or_end(piece, size), size);
         }
         // SAFETY: the caller promises that `size` is not zero and, rounded up to the alignment, no
         // more than `isize::MAX`. The new piece is another one than the old, both have the bytes

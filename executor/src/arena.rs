@@ -1,5 +1,6 @@
 //! The memory of one rank: a single zeroed allocation that every buffer is a range of.
 
+use shardc_ir::memory;
 use shardc_ir::reason;
 use shardc_ir::reason::Reason;
 use std::ops::Range;
@@ -28,7 +29,7 @@ impl Arena {
         const LINE: usize = 64;
         let none = || format!("no memory for an arena of {bytes} bytes");
         let words = bytes.div_ceil(8).checked_add(LINE as u64 / 8).and_then(|n| usize::try_from(n).ok()).ok_or_else(none)?;
-        Vec::<u64>::new().try_reserve_exact(words).map_err(|_| none())?;
+        memory::reserve(&mut Vec::<u64>::new(), words).map_err(|_| none())?;
         // Pages that the system has zeroed take memory once they are used.
         let memory = vec![0u64; words];
         let first = memory.as_ptr().align_offset(LINE);

@@ -7,6 +7,7 @@ use crate::cpu::{Arguments, prepare};
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::signature::Operand;
 use shardc_ir::kernel::{Contract, Kernel, Work};
+use shardc_ir::memory;
 use shardc_ir::mesh::Mesh;
 use shardc_ir::reason;
 use shardc_ir::reason::Reason;
@@ -112,11 +113,11 @@ fn operand(operand: &Operand) -> Result<Vec<u64>, Reason> {
 }
 
 fn zeros(words: u64) -> Result<Vec<u64>, Reason> {
-    let mut memory = vec![];
+    let mut zeros = vec![];
     let count = usize::try_from(words).map_err(|_| "no memory")?;
-    memory.try_reserve_exact(count).map_err(|_| reason!("no memory for {count} numbers of 64 bits"))?;
-    memory.resize(count, 0);
-    Ok(memory)
+    memory::reserve(&mut zeros, count).map_err(|_| reason!("no memory for {count} numbers of 64 bits"))?;
+    zeros.resize(count, 0);
+    Ok(zeros)
 }
 
 /// Bytes a second, read and written together, of copies by all threads.

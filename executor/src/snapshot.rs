@@ -5,6 +5,7 @@ use crate::cpu::threads::by_all_cores;
 use crate::run::{ExecutionError, Executor};
 use crate::worker::Worker;
 use shardc_ir::dtype::DType;
+use shardc_ir::memory;
 use shardc_ir::mesh::AxisId;
 use shardc_ir::plan::set::PlanSet;
 use shardc_ir::plan::{BufferId, Program};
@@ -150,7 +151,8 @@ impl Snapshots {
             let size = pieces.last().map_or(0, |last| last.bytes.end);
             let mut bytes = self.spare.pop().unwrap_or_default();
             let lacks = |_| ExecutionError::before(format!("there is no memory for a copy of rank {rank}'s state: {size} bytes"));
-            bytes.try_reserve_exact(size.saturating_sub(bytes.len())).map_err(lacks)?;
+            let missing = size.saturating_sub(bytes.len());
+            memory::reserve(&mut bytes, missing).map_err(lacks)?;
             bytes.resize(size, 0);
             copies.push(Copied { rank, pieces: pieces.clone(), bytes });
         }

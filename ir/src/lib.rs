@@ -48,6 +48,7 @@ pub mod letters;
 pub mod limits;
 pub mod listing;
 pub mod lower;
+pub mod memory;
 pub mod mesh;
 pub mod names;
 pub mod ops;

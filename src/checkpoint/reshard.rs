@@ -10,6 +10,7 @@ use crate::error::Error;
 use shardc_executor::init::initial_state;
 use shardc_executor::snapshot::{Copied, Piece, owned};
 use shardc_executor::tensor::Tensor;
+use shardc_ir::memory;
 use shardc_ir::plan::set::PlanSet;
 use shardc_ir::plan::{Program, StateVariable};
 use std::collections::BTreeMap;
@@ -47,7 +48,7 @@ fn make(checkpoint: &Checkpoint, programs: &PlanSet, folder: &Folder) -> Result<
         let size = pieces.last().map_or(0, |last| last.bytes.end);
         bytes.clear();
         let lacks = |_| cannot(format!("there is no memory for what rank {rank} holds: {size} bytes"));
-        bytes.try_reserve_exact(size).map_err(lacks)?;
+        memory::reserve(&mut bytes, size).map_err(lacks)?;
         bytes.resize(size, 0);
         for own in pieces.chunk_by(|a, b| a.state == b.state) {
             fill(checkpoint, &states, own, &mut bytes)?;

@@ -122,6 +122,11 @@ fn sums_go_over_several_blocks() {
 }
 
 #[test]
+fn tiles_have_many_rows() {
+    check::<f32>(&[packed_singles, packed_narrow], 12, [400, 120]);
+}
+
+#[test]
 fn what_is_not_finite_stays_so() {
     fn check<T: Factor>(way: Way<T>) {
         for (m, n, k) in [(1, 1, 1), (9, 17, 5), (20, 50, 33)] {
