@@ -14,7 +14,8 @@ pub const NEAR: usize = 96;
 /// Terms that are far apart are prefetched so many ahead.
 const AHEAD: usize = 64;
 
-/// See [`Vectors::multiply`](super::Vectors::multiply). Terms are prefetched if they are `FAR` apart.
+/// See [`Vectors::multiply`](super::Vectors::multiply). Terms are prefetched if they are `FAR`
+/// apart.
 ///
 /// # Safety
 /// The processor has the instructions, every term of each row is readable, and `b` has `W` lines
