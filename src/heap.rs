@@ -185,4 +185,9 @@ mod tests {
         let zeros = vec![0_u8; LARGE];
         assert!(zeros.iter().all(|byte| *byte == 0));
     }
+
+    #[test]
+    fn who_can_do_without_goes_on() {
+        assert!(shardc_ir::memory::reserve(&mut Vec::<u8>::new(), 1 << 62).is_err());
+    }
 }

@@ -31,7 +31,7 @@ pub const MOST_STEP: usize = i32::MAX as usize / LINE;
 /// So many elements are a page of memory.
 const FAR: u32 = 1024;
 
-/// More than one in so many is many.
+/// If more than one in so many terms is far from the one before, many are.
 const MANY: usize = 12;
 
 /// Results in rows of lines.
@@ -109,12 +109,13 @@ impl Vectors {
 
     /// All that the processor has, the widest first.
     pub fn all() -> impl Iterator<Item = Vectors> {
-        let has_avx512 = is_x86_feature_detected!("avx512f")
+        let has_avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+        let has_avx512 = has_avx2
+            && is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx512vl")
             && is_x86_feature_detected!("avx512bw")
             && is_x86_feature_detected!("avx512dq")
             && is_x86_feature_detected!("bmi2");
-        let has_avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
         let levels = [(has_avx512, Level::Avx512), (has_avx2, Level::Avx2)];
         levels.into_iter().filter(|(has, _)| *has).map(|(_, level)| Vectors(level))
     }
@@ -168,7 +169,7 @@ impl Vectors {
         let b = b.as_chunks().0;
         assert!(b.len() >= terms.len(), "operands fit");
         let a = inside(a, &rows, terms);
-        // SAFETY: whoever has AVX-512 has AVX2, and every element that is read was looked at above.
+        // SAFETY: all levels have AVX2 and FMA, and every element that is read was looked at above.
         unsafe {
             match terms.are_far {
                 true => avx2::multiply_halves::<true>(a, rows, &terms.offsets, b, block, accumulate),

@@ -124,6 +124,18 @@ fn sums_go_over_several_blocks() {
 #[test]
 fn tiles_have_many_rows() {
     check::<f32>(&[packed_singles, packed_narrow], 12, [400, 120]);
+    let (mut random, m, n, k) = (Random(12), 300, 50, 600);
+    let (a, b) = (values::<f32>(&mut random, m * k), values::<f32>(&mut random, k * n));
+    let (a, b) = (MatRef::from_row_major_slice(&a, m, k), MatRef::from_row_major_slice(&b, k, n));
+    let [mut wide, mut narrow] = [vec![0f32; m * n], vec![0f32; m * n]];
+    packed_singles(a, b, MatMut::from_row_major_slice_mut(&mut wide, m, n), Accum::Replace);
+    packed_narrow(a, b, MatMut::from_row_major_slice_mut(&mut narrow, m, n), Accum::Replace);
+    for (at, (x, y)) in wide.iter().zip(&narrow).enumerate() {
+        let products = (0..k).map(|i| f64::from(a[(at / n, i)]) * f64::from(b[(i, at % n)]));
+        let (sum, size) = products.fold((0.0, 0.0), |(sum, size), product| (sum + product, size + product.abs()));
+        assert!((f64::from(*x) - sum).abs() <= size * (k + 2) as f64 * 6e-8, "{x} for {sum}");
+        assert_eq!(x.to_bits(), y.to_bits(), "registers of two widths add up in one order");
+    }
 }
 
 #[test]

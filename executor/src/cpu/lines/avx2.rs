@@ -11,17 +11,17 @@ const ROWS: usize = 4;
 /// the first cache.
 pub const NEAR: usize = 96;
 
-/// Terms that are far apart are prefetched so many ahead.
+/// Terms that are far apart are prefetched so many ahead, each time for one row of four in turn.
 const AHEAD: usize = 64;
 
-/// See [`Vectors::multiply`](super::Vectors::multiply). Terms are prefetched if they are `FAR`
-/// apart.
+/// See [`Vectors::multiply`](super::Vectors::multiply). Terms are brought into the
+/// caches ahead if `FETCH`.
 ///
 /// # Safety
 /// The processor has the instructions, every term of each row is readable, and `b` has `W` lines
 /// for each, no more than [`WIDTH`].
 #[target_feature(enable = "avx2,fma")]
-pub unsafe fn multiply<const W: usize, const FAR: bool>(
+pub unsafe fn multiply<const W: usize, const FETCH: bool>(
     a: *const f32,
     rows: [usize; HEIGHT],
     offsets: &[u32],
@@ -31,7 +31,7 @@ pub unsafe fn multiply<const W: usize, const FAR: bool>(
 ) {
     let mut sums = [[[0.0; LINE]; WIDTH]; HEIGHT];
     // SAFETY: the caller promises the first element of each row, its terms, and their lines.
-    unsafe { add_products::<W, FAR>(rows.map(|row| a.add(row)), offsets, b, W, &mut sums) };
+    unsafe { add_products::<W, FETCH>(rows.map(|row| a.add(row)), offsets, b, W, &mut sums) };
     for (lines, sums) in block.iter_mut().zip(&sums) {
         for (line, sum) in lines.iter_mut().zip(sums).take(W) {
             let of = |half: usize| if accumulate { _mm256_add_ps(load(line, half), load(sum, half)) } else { load(sum, half) };
@@ -47,7 +47,7 @@ pub unsafe fn multiply<const W: usize, const FAR: bool>(
 /// # Safety
 /// As [`multiply`], and `lines` are no more than `W`.
 #[target_feature(enable = "avx2,fma")]
-pub unsafe fn add_products<const W: usize, const FAR: bool>(
+pub unsafe fn add_products<const W: usize, const FETCH: bool>(
     rows: [*const f32; HEIGHT],
     offsets: &[u32],
     b: &[Line],
@@ -59,7 +59,7 @@ pub unsafe fn add_products<const W: usize, const FAR: bool>(
         let soon = offsets.get(chunk * NEAR + AHEAD..).unwrap_or_default();
         for (rows, sums) in rows.as_chunks::<ROWS>().0.iter().zip(sums.as_chunks_mut::<ROWS>().0) {
             let (b, sums) = (b.as_flattened().as_ptr(), sums.as_flattened_mut().as_flattened_mut().as_mut_ptr());
-            if lines == 3 && !FAR {
+            if lines == WIDTH && !FETCH {
                 for at in [0, 3 * HALF] {
                     // SAFETY: each of `b` and of a row of `sums` has so many columns.
                     unsafe { add_wide::<W>(*rows, near, b.add(at), sums.add(at)) }
@@ -70,7 +70,7 @@ pub unsafe fn add_products<const W: usize, const FAR: bool>(
                 let at = line * LINE;
                 // SAFETY: each of `b` and of a row of `sums` has so many lines.
                 unsafe {
-                    match FAR && line == 0 {
+                    match FETCH && line == 0 {
                         true => add_line::<W, true>(*rows, near, soon, b.add(at), sums.add(at)),
                         false => add_line::<W, false>(*rows, near, &[], b.add(at), sums.add(at)),
                     }
@@ -88,7 +88,7 @@ pub unsafe fn add_products<const W: usize, const FAR: bool>(
 /// every `W` lines of `b` and every [`WIDTH`] lines of `sums`.
 #[inline(never)]
 #[target_feature(enable = "avx2,fma")]
-unsafe fn add_line<const W: usize, const FAR: bool>(
+unsafe fn add_line<const W: usize, const FETCH: bool>(
     rows: [*const f32; ROWS],
     offsets: &[u32],
     soon: &[u32],
@@ -103,7 +103,7 @@ unsafe fn add_line<const W: usize, const FAR: bool>(
             *registers = [_mm256_loadu_ps(at(row, 0)), _mm256_loadu_ps(at(row, 1))];
         }
         for (k, offset) in offsets.iter().enumerate() {
-            if let (true, Some(soon)) = (FAR, soon.get(k)) {
+            if let (true, Some(soon)) = (FETCH, soon.get(k)) {
                 prefetch(rows[k % ROWS], *soon);
             }
             let halves = [_mm256_loadu_ps(b), _mm256_loadu_ps(b.add(HALF))];
@@ -204,7 +204,7 @@ unsafe fn add_wide<const W: usize>(rows: [*const f32; ROWS], offsets: &[u32], b:
 /// The processor has the instructions, every term of each row is readable, and `b` has half a line
 /// for each.
 #[target_feature(enable = "avx2,fma")]
-pub unsafe fn multiply_halves<const FAR: bool>(
+pub unsafe fn multiply_halves<const FETCH: bool>(
     a: *const f32,
     rows: [usize; HEIGHT],
     offsets: &[u32],
@@ -216,7 +216,7 @@ pub unsafe fn multiply_halves<const FAR: bool>(
     let rows = rows.map(|row| unsafe { a.add(row) });
     let mut sums = [_mm256_setzero_ps(); HEIGHT];
     for (k, (offset, b)) in offsets.iter().zip(b).enumerate() {
-        if let (true, Some(soon)) = (FAR, offsets.get(k + AHEAD)) {
+        if let (true, Some(soon)) = (FETCH, offsets.get(k + AHEAD)) {
             [k, k + HEIGHT / 2].into_iter().for_each(|row| prefetch(rows[row % HEIGHT], *soon));
         }
         // SAFETY: half a line is as long as a register, and the caller promises the terms.

@@ -85,7 +85,7 @@ impl<const W: usize> Product<W> {
 /// Numbers of terms, and what their offsets are below: near each other, and so far apart that they
 /// are prefetched.
 fn terms() -> impl Iterator<Item = (usize, usize)> {
-    [0, 1, 2, 31, 63, 64, 65, 127, 128, 129, 192, 300].into_iter().flat_map(|terms| [(terms, 300), (terms, 3000)])
+    [0, 1, 2, 31, 63, 64, 65, 95, 96, 97, 160, 193, 300].into_iter().flat_map(|terms| [(terms, 300), (terms, 3000)])
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn halves_of_lines_add_up_in_the_order_of_their_terms() {
         let halves: Vec<[f32; HALF]> = product.b.iter().map(|line| line.as_chunks().0[0]).collect();
         for (vectors, accumulate) in Vectors::all().flat_map(|vectors| [(vectors, false), (vectors, true)]) {
             let mut block = product.before;
-            let b = [halves.as_flattened(), &[f32::NAN; 5]].concat();
+            let b = [halves.as_flattened(), &[f32::NAN; HALF + 5]].concat();
             vectors.multiply_halves(&product.a, product.rows, &product.terms(), &b, &mut block, accumulate);
             for (row, lines) in block.iter_mut().enumerate() {
                 let wanted: [f32; HALF] = product.sums(row, 0, accumulate);

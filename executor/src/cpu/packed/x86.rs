@@ -228,6 +228,7 @@ fn multiply_narrow<const W: usize, const V: usize>(
         }
         offsets
     };
+    const { assert!(HEIGHT == lines::HEIGHT && WIDTH == lines::WIDTH) };
     lines::with_lines(c.nrows().div_ceil(HEIGHT) * HEIGHT * WIDTH, |sums: &mut [lines::Line]| {
         sums.fill([0.0; LINE]);
         let blocks: &mut [Block] = bytemuck::cast_slice_mut(sums);
