@@ -21,6 +21,8 @@ const DAMAGES: [(&str, &str); 12] = [
 pub struct Damaged {
     /// All lines.
     pub text: String,
+    /// The damaged line, from 0.
+    pub line: usize,
     /// The number of the line, and what it is now.
     pub what: String,
 }
@@ -39,7 +41,7 @@ pub fn of(text: &str) -> Vec<Damaged> {
                 "" => format!("without `{}`", line.trim()),
                 damaged => format!("`{damaged}`"),
             };
-            found.push(Damaged { text: changed.join("\n") + "\n", what: format!("{}: {what}", number + 1) });
+            found.push(Damaged { text: changed.join("\n") + "\n", line: number, what: format!("{}: {what}", number + 1) });
         }
     }
     found
