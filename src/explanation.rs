@@ -131,7 +131,7 @@ impl Explanation {
         Ok(Explanation {
             name: subject.name(&graph).to_string(),
             what: subject.what(&graph),
-            scope: value.and_then(|value| graph.def(value).origin.scope.clone()),
+            scope: value.and_then(|value| graph.def(value).origin.scope.as_deref().map(str::to_string)),
             tensor: tensor_text(&graph, ty, sharding),
             bytes: ty.elements() * ty.dtype.bytes(),
             local_bytes: sharding.local(&ty.shape, &graph.mesh).iter().product::<u64>() * ty.dtype.bytes(),
@@ -181,7 +181,7 @@ fn find(graph: &Graph, name: &str) -> Result<Subject, Diagnostic> {
     let value = graph.named(name).or_else(output).or_else(|| graph.named(&written(name)));
     state(name).map(Subject::State).or(value.map(Subject::Value)).ok_or_else(|| {
         let states = graph.states.iter().map(|state| state.name.as_str());
-        let all: Vec<&str> = states.chain(graph.values().map(|(_, value)| value.name.as_str())).collect();
+        let all: Vec<&str> = states.chain(graph.values().map(|(_, value)| &*value.name)).collect();
         let near: Vec<String> = near_names(name, all.into_iter()).into_iter().map(|near| format!("`{near}`")).collect();
         let near = if near.is_empty() { String::new() } else { format!("near names are {}; ", near.join(", ")) };
         let error = Diagnostic::error(format!("the plan has no tensor `{name}`"));
@@ -225,7 +225,7 @@ fn on_axis(
     let made = |value: &ValueId| graph.asked(*value, axis).or(graph.def(*value).origin.spec_line);
     let spec_line = chain.iter().rev().find_map(made).or(stages.filter(|_| lies == Lies::Placed));
     let link = |value: &ValueId| Link {
-        value: graph.value(*value).name.clone(),
+        value: graph.value(*value).name.to_string(),
         op: op_text(graph, graph.def(*value)),
         tensor: tensor_text(graph, graph.ty(*value), graph.sharding(*value)),
     };

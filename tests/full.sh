@@ -20,7 +20,7 @@ parts=(
     "mutants|ten times as many wrong plans|SHARDC_MUTANTS=10 $test mutants"
     "mistakes|eight times as many graphs with a mistake|SHARDC_MISTAKES=8 $test mistakes"
     "launches|five times as many damaged launch tables|SHARDC_MUTANTS=5 $test launches"
-    "fuzzed|100,000 damaged files for each reader|SHARDC_FUZZ=100000 $test fuzzed"
+    "fuzzed|1,430,000 damaged files for each of seven readers|SHARDC_FUZZ=1430000 $test fuzzed"
     "cuda|every damage of the CUDA kernels, all sizes, steps and architectures|SHARDC_MUTANTS=5 bash tests/cuda.sh"
     "gpu|all models, ten meshes, 20 orders of work on the software CUDA|SHARDC_GPU=all $test gpu"
 )

@@ -10,6 +10,7 @@ use crate::sharding::Sharding;
 use crate::types::Type;
 use petgraph::graph::NodeIndex;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// Appends nodes to a graph.
 ///
@@ -25,7 +26,7 @@ pub struct Builder {
     graph: Graph,
     /// Names, and whether a value has each; if not, it is one of the graph that is rewritten, and
     /// only the value that stands for its own may take it.
-    names: HashMap<String, bool>,
+    names: HashMap<Arc<str>, bool>,
     /// How often each name was asked for in vain.
     numbers: HashMap<String, u32>,
     /// Scalar constants by their bits.
@@ -34,7 +35,7 @@ pub struct Builder {
     pub origin: NodeOrigin,
     /// The name that new values are called after, in place of the names of their ops: a value that
     /// a pass derives from another takes no name that others may have.
-    pub base: Option<String>,
+    pub base: Option<Arc<str>>,
 }
 
 impl Builder {
@@ -154,7 +155,7 @@ impl Builder {
     }
 
     /// The name of a value of another graph, for the value that stands for it.
-    fn name_of(&mut self, from: &Graph, value: ValueId) -> String {
+    fn name_of(&mut self, from: &Graph, value: ValueId) -> Arc<str> {
         let name = &from.value(value).name;
         match self.names.get_mut(name) {
             Some(is_taken @ false) => {
@@ -167,7 +168,7 @@ impl Builder {
 
     /// Gives a value a name (made unique).
     pub fn rename(&mut self, value: ValueId, name: &str) {
-        if self.graph.values[value.index()].name != name {
+        if *self.graph.values[value.index()].name != *name {
             self.names.remove(&self.graph.values[value.index()].name);
             if self.names.get(name) == Some(&false) {
                 self.names.remove(name);
@@ -186,28 +187,29 @@ impl Builder {
         }
     }
 
-    fn unique(&mut self, name: &str) -> String {
+    fn unique(&mut self, name: &str) -> Arc<str> {
         let clean: String = name.chars().map(|c| if c.is_alphanumeric() || "._".contains(c) { c } else { '_' }).collect();
         let clean = if clean.is_empty() { "v".to_string() } else { clean };
-        if self.take(&clean) {
-            return clean;
+        if let Some(name) = self.take(&clean) {
+            return name;
         }
         loop {
             let next = self.numbers.entry(clean.clone()).or_insert(0);
             *next += 1;
             let candidate = format!("{clean}_{next}");
-            if self.take(&candidate) {
-                return candidate;
+            if let Some(name) = self.take(&candidate) {
+                return name;
             }
         }
     }
 
     /// Takes a name if it is free.
-    fn take(&mut self, name: &str) -> bool {
-        let is_free = !self.names.contains_key(name);
-        if is_free {
-            self.names.insert(name.to_string(), true);
+    fn take(&mut self, name: &str) -> Option<Arc<str>> {
+        if self.names.contains_key(name) {
+            return None;
         }
-        is_free
+        let name: Arc<str> = name.into();
+        self.names.insert(name.clone(), true);
+        Some(name)
     }
 }

@@ -16,6 +16,7 @@ use petgraph::graph::{DiGraph, NodeIndex};
 use petgraph::visit::EdgeRef;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::sync::Arc;
 
 /// A node: one op applied to values. The order of ids is the order of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -116,17 +117,18 @@ impl Part {
     }
 }
 
-/// The origin of a node: the model's scope, and for nodes that a pass put in, why.
+/// The origin of a node: the model's scope, and for nodes that a pass put in, why. Texts are shared
+/// between copies of a graph.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NodeOrigin {
     /// The module path in the model: `h.0.attn`.
-    pub scope: Option<String>,
+    pub scope: Option<Arc<str>>,
     /// Which part of the step it belongs to.
     pub part: Part,
     /// The stage of a pipeline that it is of; `None` where it belongs to whoever reads it.
     pub stage: Option<u32>,
     /// Why a pass inserted it, for listings.
-    pub reason: Option<String>,
+    pub reason: Option<Arc<str>>,
     /// The line of the spec that asked for it.
     pub spec_line: Option<u32>,
 }
@@ -134,15 +136,16 @@ pub struct NodeOrigin {
 impl NodeOrigin {
     /// As the plan carries it.
     pub fn provenance(&self, ops: Vec<String>) -> Provenance {
-        Provenance { ops, reason: self.reason.clone(), spec_line: self.spec_line, scope: self.scope.clone() }
+        let words = |text: &Option<Arc<str>>| text.as_deref().map(str::to_string);
+        Provenance { ops, reason: words(&self.reason), spec_line: self.spec_line, scope: words(&self.scope) }
     }
 }
 
 /// One result of a node.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Value {
-    /// Its name in text, unique in the graph, without `%`.
-    pub name: String,
+    /// Its name in text, unique in the graph, without `%`; shared between copies of a graph.
+    pub name: Arc<str>,
     /// Global type.
     pub ty: Type,
     /// Its sharding; replicated before phase `annotated`.
@@ -353,7 +356,7 @@ impl Graph {
 
     /// The value with that name.
     pub fn named(&self, name: &str) -> Option<ValueId> {
-        self.values.iter().position(|v| v.name == name).map(|i| ValueId(i as u32))
+        self.values.iter().position(|v| *v.name == *name).map(|i| ValueId(i as u32))
     }
 
     /// The types of a node's operands.

@@ -60,7 +60,7 @@ impl Pass for AddOptimizer {
         let mut b = Builder::extend(graph.take());
         b.origin.part = Part::Update;
         let clipped = if cx.spec.clip.is_some() { " (clip)" } else { "" };
-        b.origin.reason = Some(format!("for the norm of all gradients{clipped}"));
+        b.origin.reason = Some(format!("for the norm of all gradients{clipped}").into());
         b.origin.spec_line = cx.spec.clip.as_ref().map(|c| c.source.line as u32);
         let mut scaling = Scaling::of(&mut b, cx.spec);
         let unscaled = scaling.unscaled(&mut b, &terms, &stages);
@@ -68,7 +68,7 @@ impl Pass for AddOptimizer {
         let norm = norm(&mut b, &terms, &stages);
         scaling.watch(&mut b, norm);
         let factor = cx.spec.clip.as_ref().map(|c| clip(&mut b, norm, c.value));
-        b.origin.reason = Some("for the update of parameters".to_string());
+        b.origin.reason = Some("for the update of parameters".into());
         b.origin.spec_line = Some(optimizer.source.line as u32);
         let mut scalars = Scalars { steps: scaling.steps(), ..Scalars::default() };
         let mut begun = vec![];

@@ -209,15 +209,15 @@ fn nameable(graph: &Graph) -> Vec<(&str, ValueId)> {
             Op::State(read) => {
                 let (state, value) = (&graph.states[read.state.index()], node.results[0]);
                 let names = match &state.block {
-                    Some(block) => [Some(&block.of), block.alias.as_ref()],
-                    None => [Some(&state.name), Some(&graph.value(value).name)],
+                    Some(block) => [Some(block.of.as_str()), block.alias.as_deref()],
+                    None => [Some(state.name.as_str()), Some(&*graph.value(value).name)],
                 };
-                out.extend(names.into_iter().flatten().map(|name| (name.as_str(), value)));
+                out.extend(names.into_iter().flatten().map(|name| (name, value)));
             }
             Op::Input(input) => out.push((input.name.as_str(), node.results[0])),
             _ if node.origin.part != Part::Forward => {}
             _ if is_joined(graph, node) => {}
-            _ => out.extend(node.results.iter().map(|v| (graph.value(*v).name.as_str(), *v))),
+            _ => out.extend(node.results.iter().map(|v| (&*graph.value(*v).name, *v))),
         }
     }
     out

@@ -98,7 +98,7 @@ pub(crate) const REASON: &str = "for the loss";
 /// A builder of what the loss is made of.
 fn extend(graph: &mut Graph) -> Builder {
     let mut b = Builder::extend(graph.take());
-    b.origin.reason = Some(REASON.to_string());
+    b.origin.reason = Some(REASON.into());
     b
 }
 

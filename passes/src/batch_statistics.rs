@@ -239,7 +239,7 @@ fn normalise(
 ) -> (ValueId, [(StateId, ValueId); 2]) {
     let [x, scale, bias] = [0, 1, 2].map(|i| mapped(map, node.operands[i]));
     b.base = Some(old.value(node.results[0]).name.clone());
-    b.origin.reason = Some("for the statistics of the batch".to_string());
+    b.origin.reason = Some("for the statistics of the batch".into());
     let whole = b.ty(x).shape.clone();
     let shape = Shape::new(&whole, groups);
     let x = b.reshape(x, &shape.grouped);

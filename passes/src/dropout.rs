@@ -66,7 +66,7 @@ impl Pass for Dropout {
 
 /// The seed and the number of the step.
 fn counters_of(b: &mut Builder) -> [ValueId; 2] {
-    let base = b.base.replace("dropout".to_string());
+    let base = b.base.replace("dropout".into());
     let counters = [HostScalar::Seed, HostScalar::StepCount].map(|scalar| b.op(Host { scalar }, &[]));
     b.base = base;
     counters

@@ -31,6 +31,7 @@ use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::sharding::{At, Sharding, with_split};
 use shardc_ir::spec::FloatType;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// See the module.
 pub struct InsertReshards;
@@ -354,7 +355,8 @@ impl<'g> Explicit<'g> {
         let at = self.places.targets(self.old, old, &wanted.at);
         let current = self.b.graph().sharding(source).clone();
         let mut origin = self.b.graph().def(source).origin.clone();
-        (origin.reason, origin.spec_line) = (self.move_reason(old, &at, reader), self.places.stages().map(|stages| stages.line));
+        origin.reason = self.move_reason(old, &at, reader).map(Arc::from);
+        origin.spec_line = self.places.stages().map(|stages| stages.line);
         self.b.origin = origin;
         let (name, ty) = (self.b.graph().value(source).name.clone(), self.b.ty(source).clone());
         let moved = self.b.push(Reshard::default().into(), &[source], vec![ty], &name)[0];
@@ -403,7 +405,8 @@ impl<'g> Explicit<'g> {
         }
         let gradient = self.gradient_of[old.index()].map(|state| &self.old.states[state].name);
         let reasons = Reasons { graph: self.old, weights: &self.weights, gradient };
-        (origin.reason, origin.spec_line) = reasons.of(current, wanted, old, reader);
+        let (reason, line) = reasons.of(current, wanted, old, reader);
+        (origin.reason, origin.spec_line) = (reason.map(Arc::from), line);
         origin
     }
 

@@ -328,7 +328,7 @@ impl Change<'_> {
     fn refusal(&self, why: Why) -> Diagnostic {
         let node = self.graph.node(why.node);
         let scope = node.origin.scope.as_ref().map_or(String::new(), |scope| format!(" in `{scope}`"));
-        let name = node.results.first().map_or("", |v| self.graph.value(*v).name.as_str());
+        let name = node.results.first().map_or("", |v| &*self.graph.value(*v).name);
         let message = format!(
             "the model was exported for a batch of {}, which cannot become {}: {} `{name}`{scope} {}",
             self.from,

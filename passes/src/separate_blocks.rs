@@ -173,7 +173,7 @@ impl<'g> Separation<'g> {
 
     /// The state variable of a range of the `i`-th.
     fn block(&self, i: usize, state: &State, axis: usize, start: u64, size: u64) -> State {
-        let alias = self.reads[i].map(|read| self.old.value(read).name.clone()).filter(|alias| *alias != state.name);
+        let alias = self.reads[i].map(|read| self.old.value(read).name.to_string()).filter(|alias| *alias != state.name);
         let block = Block { of: state.name.clone(), alias, axis, start, whole: state.ty.shape[axis] };
         let ty = resized(&state.ty, Some(axis), size);
         State { name: block.name(&ty.shape), ty, block: Some(block), update: None, ..state.clone() }
@@ -261,7 +261,7 @@ impl<'g> Separation<'g> {
         for (old, dim) in node.operands.iter().zip(&carried.operands) {
             dim.iter().for_each(|dim| self.meet(*old, &Cut { dim: *dim, sizes: cut.sizes.clone() }));
         }
-        let names: Vec<&str> = node.results.iter().map(|v| self.old.value(*v).name.as_str()).collect();
+        let names: Vec<&str> = node.results.iter().map(|v| &*self.old.value(*v).name).collect();
         let mut parts: Vec<Vec<ValueId>> = vec![vec![]; names.len()];
         for (k, (op, (start, size))) in ops.into_iter().zip(cut.ranges()).enumerate() {
             let mut inputs = vec![];

@@ -49,7 +49,7 @@ pub(super) fn of(graph: &Graph, set: &PlanSet, subject: &Subject, spec: &impl Fn
         Subject::State(_) => of_state(graph, subject),
         Subject::Value(value) => of_value(graph, *value),
     };
-    let names = |values: &BTreeSet<ValueId>| values.iter().map(|value| graph.value(*value).name.as_str()).collect();
+    let names = |values: &BTreeSet<ValueId>| values.iter().map(|value| &*graph.value(*value).name).collect();
     let (ops, sent): (BTreeSet<&str>, BTreeSet<&str>) = (names(&ops), names(&sent));
     let mesh = set.mesh();
     let mut calls = vec![];

@@ -68,7 +68,7 @@ pub fn draw(choices: &mut Choices, dtype: DType) -> Model {
     let mut earlier = vec![x];
     let steps = 8 + m.c.below(8);
     for i in 0..steps {
-        m.b.origin.scope = Some(format!("h.{}", i / 3));
+        m.b.origin.scope = Some(format!("h.{}", i / 3).into());
         x = m.step(x, &earlier);
         earlier.push(x);
     }

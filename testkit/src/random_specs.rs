@@ -240,14 +240,14 @@ fn candidates(graph: &Graph, kind: Kind) -> Vec<(String, Vec<u64>, Vec<bool>)> {
     let found = graph.nodes().filter(|(id, _)| live[id.index()]).filter_map(|(_, node)| {
         let value = graph.value(node.results[0]);
         let (name, of) = match &node.op {
-            Op::State(read) => (&graph.states[read.state.index()].name, Kind::Parameter),
-            Op::Input(input) => (&input.name, Kind::Input),
+            Op::State(read) => (graph.states[read.state.index()].name.as_str(), Kind::Parameter),
+            Op::Input(input) => (input.name.as_str(), Kind::Input),
             Op::Constant(_) => return None,
-            _ => (&value.name, Kind::Inner),
+            _ => (&*value.name, Kind::Inner),
         };
         let whole = |dim: usize| is_needed_whole(graph, node.results[0], dim);
         let rank = value.ty.rank();
-        (of == kind && rank > 0).then(|| (name.clone(), value.ty.shape.clone(), (0..rank).map(whole).collect()))
+        (of == kind && rank > 0).then(|| (name.to_string(), value.ty.shape.clone(), (0..rank).map(whole).collect()))
     });
     found.collect()
 }

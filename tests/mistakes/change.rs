@@ -54,7 +54,7 @@ pub fn draw(graph: &Graph, part: Part, draw: Draw, random: &mut Random) -> Optio
             let fits = |(v, value): &(ValueId, &shardc_ir::graph::Value)| {
                 value.node < id && *v != operand && value.ty == *graph.ty(operand)
             };
-            let others: Vec<String> = graph.values().filter(fits).map(|(_, value)| value.name.clone()).collect();
+            let others: Vec<String> = graph.values().filter(fits).map(|(_, value)| value.name.to_string()).collect();
             Kind::Operand(i, random.pick(&others)?)
         }
         Draw::Op => {
@@ -81,7 +81,7 @@ pub fn draw(graph: &Graph, part: Part, draw: Draw, random: &mut Random) -> Optio
             Kind::Omit
         }
     };
-    Some(Change { at: graph.value(node.results[0]).name.clone(), kind })
+    Some(Change { at: graph.value(node.results[0]).name.to_string(), kind })
 }
 
 /// `op`, if it is another than the node's and takes its operands to its results.
@@ -131,7 +131,7 @@ pub fn apply(graph: &Graph, change: &Change) -> Option<Graph> {
     let mut map: Vec<Option<ValueId>> = vec![None; graph.value_count()];
     let mut found = false;
     for (id, node) in graph.nodes() {
-        if graph.value(node.results[0]).name != change.at {
+        if *graph.value(node.results[0]).name != *change.at {
             b.copy(graph, node, &mut map);
             continue;
         }

@@ -360,7 +360,7 @@ fn updates_and_losses_are_read() {
         taken += usize::from(good.certified.iter().any(|finding| finding.what == "updates"));
         let is_update = |node: &shardc_ir::graph::Node| matches!(node.op, Op::Sgd(_) | Op::Adam(_));
         let changed = |graph: &Graph, at: ValueId, kind: Kind| {
-            change::apply(graph, &Change { at: graph.value(at).name.clone(), kind }).expect("a change that fits")
+            change::apply(graph, &Change { at: graph.value(at).name.to_string(), kind }).expect("a change that fits")
         };
         for (_, node) in training.nodes().filter(|(_, node)| is_update(node)) {
             let mut op = node.op.clone();
@@ -372,7 +372,7 @@ fn updates_and_losses_are_read() {
             let gradient = training.value(node.operands[1]).ty.clone();
             let other = training.values().find(|(v, value)| *v != node.operands[1] && value.ty == gradient);
             let (_, other) = other.expect("the parameter has the gradient's type");
-            for kind in [Kind::Op(Box::new(op)), Kind::Operand(1, other.name.clone())] {
+            for kind in [Kind::Op(Box::new(op)), Kind::Operand(1, other.name.to_string())] {
                 let why = read(&changed(training, node.results[0], kind), eval).expect_err(job.name);
                 assert!(why.to_string().contains("is not what the spec's optimizer makes"), "{}: {why}", job.name);
                 found += 1;

@@ -65,7 +65,7 @@ fn blocks() -> Graph {
     let mut m = Model::new("blocks");
     let mut x = m.input("x", DType::F64, &[8, 4]);
     for i in 0..4 {
-        m.0.origin.scope = Some(format!("h.{i}"));
+        m.0.origin.scope = Some(format!("h.{i}").into());
         let (v, w) = (m.parameter(&format!("v{i}"), &[4, 6]), m.parameter(&format!("w{i}"), &[6, 4]));
         let (scale, bias) = (m.parameter(&format!("scale{i}"), &[4]), m.parameter(&format!("bias{i}"), &[4]));
         let h = m.0.op(LayerNorm { eps: 0.1, dtype: None }, &[x, scale, bias]);

@@ -182,7 +182,7 @@ fn explanations_are_what_the_listings_say() {
             let opened = read(&plan.path, Trust::Graphs).unwrap();
             let graph = opened.graph(ProgramKind::Train).unwrap();
             let states = graph.states.iter().map(|state| state.name.clone());
-            let values = graph.values().map(|(_, value)| value.name.clone()).collect::<Vec<_>>();
+            let values = graph.values().map(|(_, value)| value.name.to_string()).collect::<Vec<_>>();
             for name in states.step_by(4).chain(values.into_iter().step_by(67)) {
                 let found = Explanation::of(&opened, ProgramKind::Train, &name).unwrap();
                 assert_eq!(found.name, name);

@@ -109,7 +109,7 @@ fn build(file: &ModelFile, order: Vec<usize>, options: &ImportOptions<'_>) -> Re
     let order: Vec<usize> = order.into_iter().filter(|position| !is_state(position)).collect();
     importer.expect(&order);
     for position in order {
-        importer.context.b.origin.scope = scopes[position].clone();
+        importer.context.b.origin.scope = scopes[position].as_deref().map(Arc::from);
         importer.node(position);
     }
     importer.context.b.origin.scope = None;

@@ -250,7 +250,7 @@ impl Reader<'_> {
             let value = &mut self.builder.graph_mut().values[id.index()];
             value.sharding = result.sharding;
             value.asked = result.asked;
-            value.name.clone_from(&name);
+            value.name = name.as_str().into();
             self.values.insert(name, id);
         }
     }
@@ -328,7 +328,7 @@ enum Draft<'t> {
 fn read_origin(line: &mut Cursor<'_>) -> Read<NodeOrigin> {
     let mut origin = NodeOrigin::default();
     if line.take("@") {
-        origin.scope = Some(line.name()?);
+        origin.scope = Some(line.name()?.into());
     }
     origin.part = [Part::Backward, Part::Update].into_iter().find(|part| line.take_word(part.name())).unwrap_or_default();
     if line.take_word("stage") {
@@ -337,7 +337,7 @@ fn read_origin(line: &mut Cursor<'_>) -> Read<NodeOrigin> {
     }
     if line.take_word("reason") {
         line.expect("=")?;
-        origin.reason = Some(line.string()?);
+        origin.reason = Some(line.string()?.into());
     }
     if line.take_word("line") {
         line.expect("=")?;

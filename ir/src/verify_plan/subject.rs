@@ -44,7 +44,7 @@ impl<'g> Known<'g> {
     /// Lowers the graph.
     pub fn new(graph: &'g Graph) -> Known<'g> {
         let lowered = LoweredGraph::new(graph);
-        let names = graph.values().map(|(id, value)| (value.name.as_str(), id)).collect();
+        let names = graph.values().map(|(id, value)| (&*value.name, id)).collect();
         let launches = launches::index(&lowered);
         Known { lowered, names, launches }
     }

@@ -30,7 +30,7 @@ pub struct OnRank<'g> {
 impl<'g> OnRank<'g> {
     /// Of a model as [`sharded`] gives it.
     pub fn new(sharded: &'g Graph) -> OnRank<'g> {
-        let values = sharded.values().map(|(id, value)| (value.name.as_str(), id)).collect();
+        let values = sharded.values().map(|(id, value)| (&*value.name, id)).collect();
         OnRank { lowered: LoweredGraph::new(sharded), values }
     }
 

@@ -67,7 +67,7 @@ impl Reasons<'_> {
                 (output.map(|output| output_text(&output.name)), line)
             }
             Some(reader) => match reader.origin.reason.as_ref().or(definer.origin.reason.as_ref()) {
-                Some(reason) => (Some(reason.clone()), reader.origin.spec_line.or(definer.origin.spec_line).or(line)),
+                Some(reason) => (Some(reason.to_string()), reader.origin.spec_line.or(definer.origin.spec_line).or(line)),
                 None => (Some(self.reader_text(reader)), line),
             },
         }

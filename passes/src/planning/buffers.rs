@@ -245,7 +245,7 @@ impl<'a, 'g> Buffers<'a, 'g> {
         let storage = self.lowered.stored_in(value);
         let extent = self.lowered.extent(value);
         let buffer = self.push(Buffer {
-            name: self.lowered.graph.value(value).name.clone(),
+            name: self.lowered.graph.value(value).name.to_string(),
             kind,
             dtype: extent.ty.dtype,
             shape: extent.ty.shape.clone(),

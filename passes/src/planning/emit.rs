@@ -139,11 +139,10 @@ impl Emitter<'_, '_> {
         };
         let ends: Vec<&Node> = nodes.iter().filter_map(|nodes| nodes.last()).map(|end| self.lowered.graph.node(*end)).collect();
         let ops = nodes.iter().flatten().flat_map(|n| self.names(&self.lowered.graph.node(*n).results)).collect();
-        let scope = ends[0].origin.scope.clone();
-        let is_common = |of: fn(&Node) -> Option<&String>| ends.iter().all(|end| of(end) == of(ends[0]));
+        let is_common = |of: fn(&Node) -> Option<&str>| ends.iter().all(|end| of(end) == of(ends[0]));
         let mut provenance = ends[0].origin.provenance(ops);
-        provenance.scope = scope.filter(|_| is_common(|end| end.origin.scope.as_ref()));
-        provenance.reason = provenance.reason.filter(|_| is_common(|end| end.origin.reason.as_ref()));
+        provenance.scope = provenance.scope.filter(|_| is_common(|end| end.origin.scope.as_deref()));
+        provenance.reason = provenance.reason.filter(|_| is_common(|end| end.origin.reason.as_deref()));
         Step {
             stream: Stream::Main,
             kernel: Kernel::Bundle(bundle),
@@ -290,7 +289,7 @@ impl Emitter<'_, '_> {
     }
 
     fn scope(&self, value: ValueId) -> Option<String> {
-        self.lowered.graph.def(value).origin.scope.clone()
+        self.lowered.graph.def(value).origin.scope.as_deref().map(str::to_string)
     }
 
     fn view(&mut self, value: ValueId) -> View {
@@ -308,6 +307,6 @@ impl Emitter<'_, '_> {
     }
 
     fn name(&self, value: ValueId) -> String {
-        self.lowered.graph.value(value).name.clone()
+        self.lowered.graph.value(value).name.to_string()
     }
 }

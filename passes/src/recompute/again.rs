@@ -71,7 +71,7 @@ impl<L: Fn(NodeId) -> u32> Again<'_, L> {
             let mut node = self.graph.node(id).clone();
             node.origin.part = Part::Backward;
             if !matches!(node.op, Op::FlatGather(_)) {
-                (node.origin.reason, node.origin.spec_line) = (Some(REASON.to_string()), Some((self.line)(id)));
+                (node.origin.reason, node.origin.spec_line) = (Some(REASON.into()), Some((self.line)(id)));
             }
             self.append(b, &node);
         }

@@ -252,7 +252,7 @@ fn unfused(graph: &Graph, good: &Program) -> Program {
     let steps = good.tasks.iter().enumerate().flat_map(|(t, task)| (0..task.steps.len()).map(move |s| (t, s)));
     let split = |(t, s): (usize, usize)| {
         let step = &good.tasks[t].steps[s];
-        let node = |name: &String| graph.values().find(|(_, value)| value.name == *name).map(|(_, value)| value.node);
+        let node = |name: &String| graph.values().find(|(_, value)| *value.name == **name).map(|(_, value)| value.node);
         let nodes: Vec<_> = step.provenance.ops.iter().filter_map(node).collect();
         let end = *nodes.iter().max()?;
         let whole = fuse(&lowered, end, &|id| id != end && nodes.contains(&id))?;
@@ -267,13 +267,13 @@ fn unfused(graph: &Graph, good: &Program) -> Program {
     let (t, s, whole, id, first, rest) = steps.into_iter().find_map(split).expect("a fused kernel");
     let mut program = good.clone();
     let (value, names) = (graph.node(id).results[0], |ids: &[_]| -> Vec<String> {
-        ids.iter().map(|id| graph.value(graph.node(*id).results[0]).name.clone()).collect()
+        ids.iter().map(|id| graph.value(graph.node(*id).results[0]).name.to_string()).collect()
     });
     let extent = lowered.extent(value);
     let (dtype, bytes) = (extent.ty.dtype, extent.elements() * extent.ty.dtype.bytes());
     let (buffer, offset) = (BufferId(good.buffers.len() as u32), good.arena_bytes);
     program.buffers.push(Buffer {
-        name: graph.value(value).name.clone(),
+        name: graph.value(value).name.to_string(),
         kind: BufferKind::Activation,
         dtype,
         shape: extent.ty.shape.clone(),

@@ -57,7 +57,7 @@ impl Trial {
             graph.set_sharding(*value, layout.results[i].clone());
             match states.get(i).map(|operand| graph.def(values[*operand]).op.clone()) {
                 Some(Op::State(read)) => graph.states[read.state.index()].update = Some(*value),
-                _ => graph.outputs.push(Output { name: graph.value(*value).name.clone(), value: *value }),
+                _ => graph.outputs.push(Output { name: graph.value(*value).name.to_string(), value: *value }),
             }
         }
         if let Some(state) = states.first().map(|_| 0) {

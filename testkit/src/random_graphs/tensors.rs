@@ -212,7 +212,7 @@ impl Maker<'_> {
     }
 
     pub(super) fn note_fused(&mut self, parameter: ValueId, dim: usize, sizes: &[u64]) {
-        self.fused.push((self.b.graph().value(parameter).name.clone(), dim, sizes.to_vec()));
+        self.fused.push((self.b.graph().value(parameter).name.to_string(), dim, sizes.to_vec()));
     }
 
     /// Every row against every row of a sample, and a mean of them by the weights.

@@ -109,7 +109,7 @@ pub fn sharding(plan: &mut Plan, job: &Job, random: &mut Random) -> Option<Strin
     plan.graph.set_sharding(value, other.clone());
     if let Op::State(read) = plan.graph.def(value).op.clone() {
         plan.graph.states[read.state.index()].sharding = other.clone();
-        names.push(plan.graph.states[read.state.index()].name.clone());
+        names.push(plan.graph.states[read.state.index()].name.as_str().into());
     }
     let how = random.below(6);
     match how {
@@ -117,7 +117,7 @@ pub fn sharding(plan: &mut Plan, job: &Job, random: &mut Random) -> Option<Strin
             for id in 0..plan.program.buffers.len() {
                 let mesh = plan.program.mesh.clone();
                 let buffer = &mut plan.program.buffers[id];
-                if names.contains(&buffer.name) && buffer.sharding == before {
+                if names.iter().any(|name| **name == *buffer.name) && buffer.sharding == before {
                     buffer.sharding = other.clone();
                     buffer.local = other.local(&buffer.shape, &mesh);
                     let bytes = aligned(buffer.local.iter().product::<u64>() * buffer.dtype.bytes());

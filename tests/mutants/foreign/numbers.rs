@@ -80,7 +80,7 @@ pub fn of_constant(plan: &mut Plan, _: &Job, random: &mut Random) -> Option<Stri
     let bytes = shared.clone();
     let both = random.below(3) > 0;
     if both {
-        let value = plan.graph.values().find(|(_, value)| value.name == name).map(|(_, value)| value.node)?;
+        let value = plan.graph.values().find(|(_, value)| *value.name == *name).map(|(_, value)| value.node)?;
         plan.graph = with_ops(&plan.graph, |id, op| match op {
             Op::Constant(constant) if id == value => {
                 let ty = constant.value.ty.clone();

@@ -111,7 +111,7 @@ pub fn other_group(plan: &mut Plan, job: &Job, random: &mut Random) -> Option<St
     let (ops, text) = (step.provenance.ops.clone(), step.text());
     let how = random.below(4);
     if how > 0 {
-        let is_named = |v| ops.contains(&plan.graph.value(v).name);
+        let is_named = |v| ops.iter().any(|op| **op == *plan.graph.value(v).name);
         let named: Vec<NodeId> = plan.graph.nodes().filter(|(_, n)| is_named(n.results[0])).map(|(id, _)| id).collect();
         plan.graph = super::with_ops(&plan.graph, |id, op| match op {
             Op::AllReduce(a) if named.contains(&id) => {

@@ -79,7 +79,7 @@ fn layers(name: &str, skips: bool) -> Graph {
     let x = m.input("x", DType::F64, &[BATCH, 4]);
     let mut given = vec![x];
     for i in 0..4 {
-        m.0.origin.scope = Some(format!("h.{i}"));
+        m.0.origin.scope = Some(format!("h.{i}").into());
         let (w, b) = (m.parameter(&format!("w{i}"), &[4, 4]), m.parameter(&format!("b{i}"), &[4]));
         let h = m.0.op(Contract::new("bk,kn->bn"), &[given[i], w]);
         let h = m.0.add(h, b);
@@ -95,10 +95,10 @@ fn layers(name: &str, skips: bool) -> Graph {
 fn tied() -> Graph {
     let mut m = Model::new("tied");
     let tokens = m.input("tokens", DType::I64, &[BATCH, 3]);
-    m.0.origin.scope = Some("embedding".to_string());
+    m.0.origin.scope = Some("embedding".into());
     let table = m.parameter("table", &[8, 4]);
     let x = m.0.op(Gather::along(0), &[table, tokens]);
-    m.0.origin.scope = Some("h.0".to_string());
+    m.0.origin.scope = Some("h.0".into());
     let (scale, bias) = (m.parameter("scale", &[4]), m.parameter("bias", &[4]));
     let n = m.0.op(LayerNorm { eps: 0.1, dtype: None }, &[x, scale, bias]);
     let [q, k, v] = ["q", "k", "v"].map(|name| {
@@ -110,12 +110,12 @@ fn tied() -> Graph {
     let o = m.0.op(Attention { scale: 0.7, mask: MaskKind::Causal, q: token, k: token, v: token, o: token }, &[q, k, v]);
     let o = m.0.reshape(o, &[BATCH, 3, 4]);
     let x = m.0.add(x, o);
-    m.0.origin.scope = Some("h.1".to_string());
+    m.0.origin.scope = Some("h.1".into());
     let w = m.parameter("w", &[4, 4]);
     let h = m.0.op(Contract::new("btk,kn->btn"), &[x, w]);
     let h = m.0.unary(UnaryFn::GeluTanh, h);
     let x = m.0.add(x, h);
-    m.0.origin.scope = Some("head".to_string());
+    m.0.origin.scope = Some("head".into());
     let y = m.0.op(Contract::new("btk,vk->btv"), &[x, table]);
     m.finish(y)
 }
@@ -125,7 +125,7 @@ fn branches() -> Graph {
     let mut m = Model::new("branches");
     let mut x = m.input("x", DType::F64, &[BATCH, 4]);
     let layer = |m: &mut Model, name: &str, x| {
-        m.0.origin.scope = Some(name.to_string());
+        m.0.origin.scope = Some(name.into());
         let (w, b) = (m.parameter(&format!("{name}.w"), &[4, 4]), m.parameter(&format!("{name}.b"), &[4]));
         let h = m.0.op(Contract::new("bk,kn->bn"), &[x, w]);
         let h = m.0.add(h, b);
@@ -133,7 +133,7 @@ fn branches() -> Graph {
     };
     x = layer(&mut m, "stem", x);
     let (left, right) = (layer(&mut m, "left", x), layer(&mut m, "right", x));
-    m.0.origin.scope = Some("join".to_string());
+    m.0.origin.scope = Some("join".into());
     x = m.0.add(left, right);
     let y = layer(&mut m, "top", x);
     m.finish(y)

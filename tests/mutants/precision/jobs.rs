@@ -75,7 +75,7 @@ fn layers() -> Graph {
     let mut m = Model::new("layers");
     let mut x = m.input("x", DType::F32, &[8, 4]);
     for i in 0..4 {
-        m.0.origin.scope = Some(format!("h.{i}"));
+        m.0.origin.scope = Some(format!("h.{i}").into());
         let w = m.state(&format!("w{i}"), DType::F32, &[4, 4], StateRole::Parameter);
         let b = m.state(&format!("b{i}"), DType::F32, &[4], StateRole::Parameter);
         let h = m.0.op(Contract::new("bk,kn->bn"), &[x, w]);

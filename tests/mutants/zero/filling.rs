@@ -36,7 +36,7 @@ enum What {
 }
 
 fn name(graph: &Graph, value: ValueId) -> String {
-    graph.value(value).name.clone()
+    graph.value(value).name.to_string()
 }
 
 /// A change of a node of an update that is elementwise, if the graph has one.

@@ -23,7 +23,7 @@ fn is_flat(op: &Op) -> bool {
 }
 
 fn name(graph: &Graph, id: NodeId) -> String {
-    graph.value(graph.node(id).results[0]).name.clone()
+    graph.value(graph.node(id).results[0]).name.to_string()
 }
 
 /// The graph with other ops and operands of one node.

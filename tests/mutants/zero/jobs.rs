@@ -95,7 +95,7 @@ fn layers() -> Graph {
     let mut x = m.input("x", DType::F64, &[12, 3]);
     let sizes = [3, 6, 3, 5, 3];
     for i in 0..4 {
-        m.0.origin.scope = Some(format!("h.{i}"));
+        m.0.origin.scope = Some(format!("h.{i}").into());
         let (w, b) = (m.parameter(&format!("w{i}"), &[sizes[i], sizes[i + 1]]), m.parameter(&format!("b{i}"), &[sizes[i + 1]]));
         let h = m.0.op(Contract::new("bk,kn->bn"), &[x, w]);
         let h = m.0.add(h, b);
