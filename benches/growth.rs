@@ -2,6 +2,10 @@
 //! kind of thing, its number is doubled from 1,000 to 32,000, and what twice the number costs is
 //! printed, in time of the processor. Run with `cargo bench --bench growth`; `-- concat 8000` runs
 //! the kinds whose names hold `concat`, up to that number.
+//!
+//! Machines change their speed by a half from one minute to the next. So a number and twice that
+//! number are never timed one after the other: the smaller job runs twice while the larger one runs
+//! once, and on Linux all of them on one core, in turns of milliseconds.
 
 #![allow(clippy::unwrap_used, reason = "a benchmark may fail")]
 
@@ -12,10 +16,10 @@ use shardc_ir::columns::{Column, align};
 use shardc_ir::dtype::DType;
 use shardc_testkit::onnx::{floats, graph, initializer, input, int, int_list, ints, model, node, output, tensor, weight};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
-use std::{env, fs};
+use std::{env, fs, thread};
 use tract_onnx::pb::ModelProto;
 use tract_onnx::pb::tensor_proto::DataType;
 use wait4::Wait4;
@@ -25,9 +29,9 @@ const NUMBERS: [usize; 6] = [1_000, 2_000, 4_000, 8_000, 16_000, 32_000];
 /// Steps of a recurrence: a model of this size may have 4,096.
 const STEPS: [usize; 6] = [125, 250, 500, 1_000, 2_000, 4_000];
 
-/// Each time is the least of three runs, and of up to nine while they are short.
-const RUNS: [usize; 2] = [3, 9];
-const SHORT: Duration = Duration::from_secs(4);
+/// So often a number is held against twice that number, and up to nine times while that is short.
+const ROUNDS: [usize; 2] = [3, 9];
+const SHORT: Duration = Duration::from_secs(8);
 
 const TRAINING: &str = "loss mse prediction=y labels=t\noptimizer sgd lr=0.1\n";
 
@@ -61,21 +65,31 @@ fn main() {
     let most = words.iter().find_map(|word| word.parse().ok()).unwrap_or(usize::MAX);
     let chosen = |name: &str| words.iter().filter(|word| word.parse::<usize>().is_err()).all(|word| name.contains(word.as_str()));
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("growth");
-    fs::create_dir_all(&folder).unwrap();
+    stay_on_one_core();
+    let compile: &[&str] = &["compile", "model.onnx", "--spec", "job.shard", "-o", "plan"];
     for (name, numbers, make) in KINDS.iter().filter(|(name, ..)| chosen(name)) {
-        print_growth(name, ["compile", "verify"], numbers.iter().filter(|number| **number <= most), |number| {
-            write_job(&folder, make(number));
-            let compile = least(&folder, &["compile", "model.onnx", "--spec", "job.shard", "-o", "plan"]);
-            [compile, least(&folder, &["verify", "plan"])]
-        });
+        let numbers = numbers.iter().copied().filter(|number| *number <= most);
+        print_growth(name, [compile, &["verify", "plan"]], &folder, numbers, |folder, number| write_job(folder, make(number)));
     }
     if chosen("arrays of data") {
-        write_job(&folder, plain(layers(1)));
-        print_growth("arrays of data", ["data", "check"], NUMBERS.iter().filter(|number| **number <= most), |number| {
+        let check: &[&str] = &["check", "model.onnx", "--spec", "job.shard", "--data", "data.npz"];
+        let numbers = NUMBERS.into_iter().filter(|number| *number <= most);
+        print_growth("arrays of data", [&["data", "data.npz"], check], &folder, numbers, |folder, number| {
+            write_job(folder, plain(layers(1)));
             write_npz(&folder.join("data.npz"), &arrays(number)).unwrap();
-            let check = least(&folder, &["check", "model.onnx", "--spec", "job.shard", "--data", "data.npz"]);
-            [least(&folder, &["data", "data.npz"]), check]
         });
+    }
+}
+
+/// Keeps this program, and what it starts, on the first core that it may run on.
+fn stay_on_one_core() {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+        let allowed = sched_getaffinity(None).unwrap();
+        let mut one = CpuSet::new();
+        one.set((0..CpuSet::MAX_CPU).find(|core| allowed.is_set(*core)).unwrap());
+        sched_setaffinity(None, &one).unwrap();
     }
 }
 
@@ -84,50 +98,86 @@ fn write_job(folder: &Path, (model, spec): (ModelProto, String)) {
     fs::write(folder.join("job.shard"), spec).unwrap();
 }
 
-/// Prints the times of both commands for each number, what they are of those of the number before,
-/// and the mean of that over all numbers.
-fn print_growth<'n>(
+/// Prints for each number the least time of both commands and what it is of that of half the
+/// number, and the mean of that over all numbers.
+fn print_growth(
     name: &str,
-    commands: [&str; 2],
-    numbers: impl Iterator<Item = &'n usize>,
-    mut times: impl FnMut(usize) -> [Duration; 2],
+    commands: [&[&str]; 2],
+    folder: &Path,
+    numbers: impl Iterator<Item = usize>,
+    write: impl Fn(&Path, usize),
 ) {
-    let [one, other] = commands.map(String::from);
+    let _ = fs::remove_dir_all(folder);
+    let jobs: Vec<(usize, PathBuf)> = numbers.map(|number| (number, folder.join(number.to_string()))).collect();
+    for (number, job) in &jobs {
+        fs::create_dir_all(job).unwrap();
+        write(job, *number);
+    }
+    let growths = commands.map(|command| Growth::of(command, &jobs));
+    let [one, other] = commands.map(|command| command[0].to_string());
     let mut rows = vec![["number".to_string(), one, String::new(), other, String::new()]];
-    let (mut first, mut before, mut doublings): ([f64; 2], Option<[f64; 2]>, i32) = ([0.0; 2], None, 0);
-    for number in numbers {
-        let times = times(*number).map(|time| time.as_secs_f64());
-        let ratio = |i: usize| before.map_or(String::new(), |before| format!("x{:.2}", times[i] / before[i]));
-        let cell = |i: usize| format!("{:.3} s", times[i]);
-        rows.push([number.to_string(), cell(0), ratio(0), cell(1), ratio(1)]);
-        match before {
-            None => first = times,
-            Some(_) => doublings += 1,
-        }
-        before = Some(times);
+    for (at, (number, _)) in jobs.iter().enumerate() {
+        let time = |growth: &Growth| format!("{:.3} s", growth.least[at].as_secs_f64());
+        let ratio =
+            |growth: &Growth| at.checked_sub(1).map_or(String::new(), |doubling| format!("x{:.2}", growth.ratios[doubling]));
+        let [one, other] = &growths;
+        rows.push([number.to_string(), time(one), ratio(one), time(other), ratio(other)]);
     }
-    if let Some(last) = before.filter(|_| doublings > 1) {
-        let mean = |i: usize| format!("x{:.2}", (last[i] / first[i]).powf(1.0 / f64::from(doublings)));
-        rows.push(["mean".into(), String::new(), mean(0), String::new(), mean(1)]);
-    }
+    let [one, other] = growths.map(|growth| format!("x{:.2}", growth.mean()));
+    rows.push(["mean".into(), String::new(), one, String::new(), other]);
     println!("{name}\n{}", align(&rows, [Column::NUMBERS; 5]));
+    fs::remove_dir_all(folder).unwrap();
 }
 
-/// The least time of the processor that the command takes, which must succeed.
-fn least(folder: &Path, arguments: &[&str]) -> Duration {
-    let time = || {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_shardc"));
-        command.args(arguments).current_dir(folder).stdout(Stdio::null()).stderr(Stdio::null());
-        let ended = command.spawn().unwrap().wait4().unwrap();
-        assert!(ended.status.success(), "shardc {}", arguments.join(" "));
-        ended.rusage.utime + ended.rusage.stime
-    };
-    let (mut runs, mut spent, mut least) = (0, Duration::ZERO, Duration::MAX);
-    while runs < RUNS[0] || runs < RUNS[1] && spent < SHORT {
-        let took = time();
-        (runs, spent, least) = (runs + 1, spent + took, least.min(took));
+/// What a command takes for each number.
+struct Growth {
+    /// The least time that it took for each.
+    least: Vec<Duration>,
+    /// What each number but the first takes of half the number: the median of the rounds.
+    ratios: Vec<f64>,
+}
+
+impl Growth {
+    fn of(command: &[&str], jobs: &[(usize, PathBuf)]) -> Growth {
+        let mut growth = Growth { least: jobs.iter().map(|(_, job)| time(job, command)).collect(), ratios: vec![] };
+        for (at, pair) in jobs.windows(2).enumerate() {
+            let (mut ratios, mut spent) = (vec![], Duration::ZERO);
+            while ratios.len() < ROUNDS[0] || ratios.len() < ROUNDS[1] && spent < SHORT {
+                let [once, again, larger] = beside(&pair[0].1, &pair[1].1, command);
+                growth.least[at] = growth.least[at].min(once).min(again);
+                growth.least[at + 1] = growth.least[at + 1].min(larger);
+                ratios.push(2.0 * larger.as_secs_f64() / (once + again).as_secs_f64());
+                spent += once + again + larger;
+            }
+            ratios.sort_by(f64::total_cmp);
+            growth.ratios.push(ratios[ratios.len() / 2]);
+        }
+        growth
     }
-    least
+
+    /// The geometric mean of the ratios.
+    fn mean(&self) -> f64 {
+        self.ratios.iter().product::<f64>().powf(1.0 / self.ratios.len() as f64)
+    }
+}
+
+/// The times of the smaller job, twice, and of the larger one beside it.
+fn beside(smaller: &Path, larger: &Path, command: &[&str]) -> [Duration; 3] {
+    thread::scope(|scope| {
+        let twice = scope.spawn(|| [time(smaller, command), time(smaller, command)]);
+        let larger = time(larger, command);
+        let [once, again] = twice.join().unwrap();
+        [once, again, larger]
+    })
+}
+
+/// The time of the processor that the command takes, which must succeed.
+fn time(job: &Path, arguments: &[&str]) -> Duration {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_shardc"));
+    command.args(arguments).current_dir(job).stdout(Stdio::null()).stderr(Stdio::null());
+    let ended = command.spawn().unwrap().wait4().unwrap();
+    assert!(ended.status.success(), "shardc {}", arguments.join(" "));
+    ended.rusage.utime + ended.rusage.stime
 }
 
 fn plain(model: ModelProto) -> (ModelProto, String) {

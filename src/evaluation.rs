@@ -16,7 +16,7 @@
 //! let job = Job::open("model.onnx", "dp2.shard")?;
 //! let programs = &job.programs.eval;
 //! let data = Dataset::open("test.npz".as_ref(), input_specs(programs), 1, &Options::default())?;
-//! let mut evaluation = Evaluation::new(&job.spec, programs, job.labels_are_inputs);
+//! let mut evaluation = Evaluation::new(&job.spec, programs, job.facts.clone());
 //! let mut executor = job.start(programs, &Machine::default())?;
 //! if let Some(totals) = evaluation.run(&mut executor, &data, || false)? {
 //!     println!("{:?}", evaluation.score(&totals));
@@ -31,6 +31,7 @@ mod totals;
 pub use score::Score;
 pub use totals::{Outputs, Totals};
 
+use crate::graphs::EvaluationFacts;
 use rest::{Filler, agree, arrays};
 use score::Classes;
 use shardc_executor::data::Dataset;
@@ -40,6 +41,7 @@ use shardc_ir::plan::set::PlanSet;
 use shardc_ir::plan::{Program, ProgramInput};
 use shardc_ir::spec::{Loss, Spec};
 use shardc_passes::loss_outputs;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// What is known of programs of evaluation.
@@ -54,14 +56,15 @@ pub struct Evaluation {
     classes: Option<Classes>,
     /// Whether samples that fill up a batch may leave the results of the others as they are.
     fills_up: bool,
+    /// The outputs whose dimension 0 is not the samples.
+    without_samples: BTreeSet<String>,
     /// The outputs that a step is asked for; `None` where all of them are kept.
     asked: Option<Vec<String>>,
 }
 
 impl Evaluation {
-    /// The evaluation by `programs`, compiled from a job of `spec`. `labels_are_inputs` says
-    /// whether the model takes the labels of the loss as an input ([`crate::labels_are_inputs`]).
-    pub fn new(spec: &Spec, programs: &PlanSet, labels_are_inputs: bool) -> Evaluation {
+    /// The evaluation by `programs`, compiled from a job of `spec`, and what their graph says.
+    pub fn new(spec: &Spec, programs: &PlanSet, facts: EvaluationFacts) -> Evaluation {
         let outputs = spec.loss.as_ref().and_then(|_| loss_outputs(programs));
         let loss = outputs.map(|(sum, labels)| (sum.to_string(), labels.to_string()));
         let classes = spec.loss.as_ref().and_then(|loss| Classes::of(&loss.value, programs, outputs));
@@ -73,7 +76,8 @@ impl Evaluation {
             loss,
             labels: spec.labels().map(|labels| labels.value.clone()),
             classes,
-            fills_up: !computes_loss && !labels_are_inputs,
+            fills_up: !computes_loss && !facts.labels_are_inputs,
+            without_samples: facts.without_samples,
             asked: Some(asked),
         }
     }
@@ -157,6 +161,11 @@ impl Evaluation {
         }
     }
 
+    /// Whether dimension 0 of an output of a step of `batch` samples is the samples.
+    fn is_by_sample(&self, name: &str, output: &Tensor, batch: u64) -> bool {
+        output.shape.first() == Some(&batch) && !self.without_samples.contains(name)
+    }
+
     /// Adds a step of the first `real` samples of a batch.
     fn add(&self, totals: &mut Totals, batch: &[Tensor], result: StepResult, real: u64) {
         totals.add(self, batch, result, (self.batch, real));
@@ -171,7 +180,8 @@ impl Evaluation {
         let batch = fill(Filler::LastSample, executor.programs());
         let one = executor.step(batch.clone())?;
         let other = executor.step(fill(Filler::Another, executor.programs()))?;
-        if agree(&one, &other, (self.batch, real)) {
+        let by_sample = |name: &str, output: &Tensor| self.is_by_sample(name, output, self.batch);
+        if agree(&one, &other, (self.batch, real), by_sample) {
             totals.left = 0;
             self.add(totals, &batch, one, real);
         } else {

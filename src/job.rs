@@ -38,6 +38,7 @@ pub(crate) use divergence::of_step;
 use crate::cuda;
 use crate::cuda::run::{How, Ranks};
 use crate::error::Error;
+use crate::graphs::EvaluationFacts;
 use crate::machine::{Device, Machine};
 use crate::plan_dir::{self, PlanDir, Trust};
 use crate::proof::{Proven, plan_reference};
@@ -74,8 +75,8 @@ pub struct Job {
     pub decisions: Vec<Decision>,
     /// What compiling it has to say to the user.
     pub warnings: Diagnostics,
-    /// Whether the model takes the labels of the loss as an input.
-    pub labels_are_inputs: bool,
+    /// What its graph of evaluation says.
+    pub facts: EvaluationFacts,
     model: Model,
     weights: Weights,
     /// Initializers that begin with numbers that are not finite, once the weights are forgotten.
@@ -139,10 +140,10 @@ impl Job {
             #[cfg(feature = "onnx")]
             exported,
         };
-        let PlanDir { spec, programs, reference, labels_are_inputs, proven, path, .. } = plan;
+        let PlanDir { spec, programs, reference, facts, proven, path, .. } = plan;
         let decisions = planned(&programs);
         let (plan, odd, warnings) = (Some(path), BTreeSet::new(), vec![]);
-        Ok(Job { spec, programs, reference, proven, labels_are_inputs, decisions, warnings, model, weights, odd, plan })
+        Ok(Job { spec, programs, reference, proven, facts, decisions, warnings, model, weights, odd, plan })
     }
 
     /// The programs of training.

@@ -70,6 +70,6 @@ pub mod training;
 #[cfg(feature = "onnx")]
 pub use compile::{Compiled, Graphs, Options, compile, derive, trace};
 pub use error::Error;
-pub use graphs::labels_are_inputs;
+pub use graphs::EvaluationFacts;
 pub use job::Job;
 pub use machine::Machine;

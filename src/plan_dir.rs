@@ -34,6 +34,7 @@ pub use read::{Trust, read};
 #[cfg(feature = "onnx")]
 pub use write::{check_target, write};
 
+use crate::EvaluationFacts;
 use crate::certificate::Certificate;
 use crate::error::Error;
 use crate::proof::Proven;
@@ -169,8 +170,8 @@ pub struct PlanDir {
     pub programs: Programs,
     /// The graph of the step of training on one rank, where the job trains.
     pub reference: Option<Graph>,
-    /// Whether the model takes the labels of the loss as an input.
-    pub labels_are_inputs: bool,
+    /// What the graph of evaluation says.
+    pub facts: EvaluationFacts,
     /// The proof of each program.
     pub proven: Vec<Proven>,
 }

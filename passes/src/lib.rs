@@ -40,6 +40,7 @@ mod cut_stages;
 mod differentiate;
 mod dropout;
 mod fold_layout;
+mod follow_batch;
 mod idle;
 mod insert_reshards;
 mod lower_reshards;
@@ -60,6 +61,7 @@ mod weights;
 mod zero;
 
 pub use attach_loss::{PADDING_LABEL, loss_outputs};
+pub use follow_batch::outputs_without_samples;
 pub use idle::check_axes;
 pub use pass::{Context, Mode, Named, Pass, run_pass};
 

@@ -8,12 +8,13 @@
 //! between samples, a baked batch of one sample, which has no letter to follow; and, whatever the
 //! sizes, to train a parameter that has the batch in its shape.
 
+use crate::follow_batch::{BatchDigit, Follow, LetterDigit, place_of};
 use crate::pass::{Context, Mode, Pass};
 use crate::rewrite::{ValueMap, mapped, rebuild};
 use shardc_ir::builder::Builder;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, counted};
 use shardc_ir::graph::{Graph, Node, NodeId, Phase, State, StateId, ValueId};
-use shardc_ir::letters::{Letter, Letters, Role};
+use shardc_ir::letters::{Letters, Role};
 use shardc_ir::ops::leaf::{Constant, Input};
 use shardc_ir::ops::{Op, letters_of};
 use shardc_ir::plan::StateRole;
@@ -47,7 +48,7 @@ impl Pass for Rebatch {
         let Some(from) = baked(graph).map_err(|error| error.at(place.clone()))? else { return Ok(()) };
         let to = batch.value.size;
         if cx.mode == Mode::Train && from > 1 {
-            let found = Follow::new(graph, from).parameters_of_samples();
+            let found = parameters_of_samples(graph, from);
             if !found.is_empty() {
                 return Err(found.into_iter().map(|state| of_samples(&graph.states[state.index()], from)).collect());
             }
@@ -91,6 +92,26 @@ fn baked(graph: &Graph) -> Result<Option<u64>, Diagnostic> {
     }
 }
 
+/// The parameters that meet the batch with a part of their own for each sample.
+fn parameters_of_samples(graph: &Graph, from: u64) -> Vec<StateId> {
+    let mut follow = Follow::new(graph, from);
+    let mut found = vec![];
+    for (id, node) in graph.nodes() {
+        let Ok(Some((letters, digit))) = follow.node(id, node) else { continue };
+        for (operand, dims) in node.operands.iter().zip(&letters.operands) {
+            if let Op::State(read) = &graph.def(*operand).op
+                && place_of(&letters, dims, digit).is_some()
+                && graph.states[read.state.index()].role == StateRole::Parameter
+            {
+                found.push(read.state);
+            }
+        }
+    }
+    found.sort();
+    found.dedup();
+    found
+}
+
 fn of_samples(state: &State, batch: u64) -> Diagnostic {
     let (name, ty) = (&state.name, &state.ty);
     Diagnostic::error(format!(
@@ -99,102 +120,10 @@ fn of_samples(state: &State, batch: u64) -> Diagnostic {
     .help(format!("export with `dynamo=True, optimize=False`, or do not train it: `freeze \"{name}\"`"))
 }
 
-/// The place of the batch in a value: the digit of weight `stride` of dimension `dim`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct BatchDigit {
-    dim: usize,
-    stride: u64,
-}
-
-/// The place of the batch in an op: the digit of weight `stride` of a letter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct LetterDigit {
-    letter: Letter,
-    stride: u64,
-}
-
 /// Why the batch cannot be followed through a node.
 struct Why {
     node: NodeId,
     what: String,
-}
-
-/// The batch on its way through the graph.
-struct Follow<'g> {
-    graph: &'g Graph,
-    from: u64,
-    /// The place of the batch in each value that depends on the samples.
-    places: Vec<Option<BatchDigit>>,
-}
-
-impl<'g> Follow<'g> {
-    fn new(graph: &'g Graph, from: u64) -> Follow<'g> {
-        let mut places = vec![None; graph.value_count()];
-        for (_, node) in graph.nodes() {
-            if matches!(&node.op, Op::Input(input) if input.ty.rank() > 0) {
-                places[node.results[0].index()] = Some(BatchDigit { dim: 0, stride: 1 });
-            }
-        }
-        Follow { graph, from, places }
-    }
-
-    /// The place of the batch in an op, with the op's letters; `None` if the batch does not reach
-    /// it.
-    fn node(&mut self, id: NodeId, node: &Node) -> Result<Option<(Letters, LetterDigit)>, &'static str> {
-        let letters = letters_of(self.graph, id);
-        let mut found: Option<LetterDigit> = None;
-        for (operand, dims) in node.operands.iter().zip(&letters.operands) {
-            let Some(place) = self.places[operand.index()] else { continue };
-            let digit = self.digit(&letters, &dims[place.dim], place.stride).ok_or("cuts the batch into parts")?;
-            if found.is_some_and(|other| other != digit) {
-                return Err("combines each sample with each other");
-            }
-            found = Some(digit);
-        }
-        let Some(digit) = found else { return Ok(None) };
-        match letters.roles[digit.letter] {
-            Role::Kept => {}
-            Role::Reduced(_) => return Err("reduces over the batch"),
-            Role::Whole => return Err("picks from or joins the batch"),
-        }
-        for (result, dims) in node.results.iter().zip(&letters.results) {
-            self.places[result.index()] = place_of(&letters, dims, digit);
-        }
-        Ok(Some((letters, digit)))
-    }
-
-    /// The letter of a dimension that holds all of the batch, with the batch's weight in it.
-    fn digit(&self, letters: &Letters, dim: &[Letter], stride: u64) -> Option<LetterDigit> {
-        let mut inner = 1;
-        for letter in dim.iter().rev() {
-            let size = letters.sizes[*letter];
-            if stride < inner * size {
-                let whole = stride.is_multiple_of(inner) && size.is_multiple_of(stride / inner * self.from);
-                return whole.then_some(LetterDigit { letter: *letter, stride: stride / inner });
-            }
-            inner *= size;
-        }
-        None
-    }
-
-    /// The parameters that meet the batch with a part of their own for each sample.
-    fn parameters_of_samples(mut self) -> Vec<StateId> {
-        let mut found = vec![];
-        for (id, node) in self.graph.nodes() {
-            let Ok(Some((letters, digit))) = self.node(id, node) else { continue };
-            for (operand, dims) in node.operands.iter().zip(&letters.operands) {
-                if let Op::State(read) = &self.graph.def(*operand).op
-                    && place_of(&letters, dims, digit).is_some()
-                    && self.graph.states[read.state.index()].role == StateRole::Parameter
-                {
-                    found.push(read.state);
-                }
-            }
-        }
-        found.sort();
-        found.dedup();
-        found
-    }
 }
 
 struct Change<'g> {
@@ -212,7 +141,7 @@ impl Change<'_> {
         if let Op::Input(input) = &node.op {
             return self.input(b, id, node, input);
         }
-        let reached = self.follow.node(id, node).map_err(|what| Why { node: id, what: what.to_string() })?;
+        let reached = self.follow.node(id, node).map_err(|end| Why { node: id, what: end.to_string() })?;
         let Some((letters, digit)) = reached else { return Ok(None) };
         self.rebuilt(b, id, node, map, &letters, digit).map(Some)
     }
@@ -338,13 +267,4 @@ impl Change<'_> {
         );
         Diagnostic::error(message).help(format!("say `batch {}`, or export the model with a dynamic batch", self.from))
     }
-}
-
-/// The place of a letter's digit in a tensor of these dimensions.
-fn place_of(letters: &Letters, dims: &[Vec<Letter>], digit: LetterDigit) -> Option<BatchDigit> {
-    dims.iter().enumerate().find_map(|(dim, held)| {
-        let at = held.iter().position(|letter| *letter == digit.letter)?;
-        let inner: u64 = held[at + 1..].iter().map(|letter| letters.sizes[*letter]).product();
-        Some(BatchDigit { dim, stride: digit.stride * inner })
-    })
 }

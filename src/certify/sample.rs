@@ -21,8 +21,10 @@ const SEED: u64 = 13;
 /// The share of integers that are the one exception to their range.
 const EXCEPT: u64 = 8;
 
-/// The greatest mean size of what a file holds.
+/// The greatest mean size of what a file holds, and the least of a matrix that does not begin with
+/// zeros: those of one would stay together at an edge of a function, such as that of a relu.
 const MOST_SIZE: f64 = 1e3;
+const LEAST_SIZE: f64 = 1e-20;
 
 /// State and data.
 #[derive(Debug, Clone, Default)]
@@ -88,7 +90,8 @@ fn initializer(name: &str, shape: &[u64], known: Option<Tensor>) -> Tensor {
     let n: u64 = shape.iter().product();
     let known = known.map(|known| known.to_f64());
     let size = |known: &[f64]| (known.iter().map(|w| w * w).sum::<f64>() / n.max(1) as f64).sqrt();
-    let values: Vec<f64> = match known.filter(|known| size(known) <= MOST_SIZE) {
+    let values: Vec<f64> = match known.filter(|known| size(known) <= MOST_SIZE && (shape.len() < 2 || size(known) >= LEAST_SIZE))
+    {
         Some(known) => {
             let size = size(&known);
             let moved = |(i, w): (u64, &f64)| match shape.len() {

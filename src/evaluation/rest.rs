@@ -54,13 +54,16 @@ pub fn arrays(
     tensors
 }
 
-/// Whether two steps over the same first `real` of `batch` samples agree in their results.
-pub fn agree(one: &StepResult, other: &StepResult, (batch, real): (u64, u64)) -> bool {
+/// Whether two steps over the same first `real` of `batch` samples agree in their results, of which
+/// those along whose dimension 0 the samples are have results of others too.
+pub fn agree(
+    one: &StepResult,
+    other: &StepResult,
+    (batch, real): (u64, u64),
+    is_by_sample: impl Fn(&str, &Tensor) -> bool,
+) -> bool {
     one.outputs.iter().all(|(name, output)| {
-        let elements = match output.shape.first() {
-            Some(n) if *n == batch => output.elements() / batch * real,
-            _ => output.elements(),
-        };
+        let elements = if is_by_sample(name, output) { output.elements() / batch * real } else { output.elements() };
         let (a, b) = (output.to_f64(), other.outputs[name].to_f64());
         let differs = |(a, b): (&f64, &f64)| (a - b).abs() > 1e-5 * a.abs().max(1.0);
         !a.iter().zip(&b).take(elements as usize).any(differs)

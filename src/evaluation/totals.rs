@@ -45,7 +45,10 @@ impl Totals {
             self.hits += classes.hits(&outputs, arrays);
         }
         if of.asked.is_none() {
-            outputs.into_iter().for_each(|(name, output)| self.outputs.add(name, output, (batch, real)));
+            outputs.into_iter().for_each(|(name, output)| {
+                let real = of.is_by_sample(&name, &output, batch).then_some(real);
+                self.outputs.add(name, output, real);
+            });
         }
     }
 
@@ -63,26 +66,27 @@ impl Totals {
 }
 
 impl Outputs {
-    /// Adds the real samples of an output. One without a dimension of samples is the same for all
-    /// batches, or left out.
-    fn add(&mut self, name: String, mut output: Tensor, (batch, real): (u64, u64)) {
+    /// Adds the first `real` samples of an output. One without a dimension of samples is the same
+    /// for all batches, or left out.
+    fn add(&mut self, name: String, mut output: Tensor, real: Option<u64>) {
         if self.differing.contains(&name) {
             return;
         }
-        let by_sample = output.shape.first() == Some(&batch);
-        if by_sample {
-            output.bytes.truncate(output.bytes.len() / batch as usize * real as usize);
+        if let Some(real) = real {
+            output.bytes.truncate(output.bytes.len() / output.shape[0] as usize * real as usize);
             output.shape[0] = real;
         }
         match self.arrays.entry(name) {
             Entry::Vacant(entry) => drop(entry.insert(output)),
-            Entry::Occupied(mut entry) if by_sample => {
-                let all = entry.get_mut();
-                all.bytes.extend(output.bytes);
-                all.shape[0] += real;
-            }
-            Entry::Occupied(entry) if *entry.get() != output => self.differing.push(entry.remove_entry().0),
-            Entry::Occupied(_) => {}
+            Entry::Occupied(mut entry) => match real {
+                Some(real) => {
+                    let all = entry.get_mut();
+                    all.bytes.extend(output.bytes);
+                    all.shape[0] += real;
+                }
+                None if *entry.get() != output => self.differing.push(entry.remove_entry().0),
+                None => {}
+            },
         }
     }
 }

@@ -38,7 +38,7 @@ impl Job {
         keep_outputs: bool,
     ) -> Result<Evaluated, Error> {
         let programs = &self.programs.eval;
-        let mut evaluation = Evaluation::new(&self.spec, programs, self.labels_are_inputs);
+        let mut evaluation = Evaluation::new(&self.spec, programs, self.facts.clone());
         if keep_outputs {
             evaluation = evaluation.keep_outputs();
         }

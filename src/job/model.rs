@@ -4,7 +4,7 @@ use super::export;
 use super::{EachPiece, Job, Model, Weights};
 use crate::compile::{Compiled, Options, compile};
 use crate::error::Error;
-use crate::graphs::labels_are_inputs;
+use crate::graphs::EvaluationFacts;
 use crate::plan_dir;
 use shardc_executor::run::Executor;
 use shardc_executor::tensor::Tensor;
@@ -73,7 +73,7 @@ impl Job {
     fn of(compiled: Compiled, model: &Path, spec: Spec) -> Job {
         let Compiled { plans, reference, weights, decisions, copies, model: bytes, proven, warnings, .. } = compiled;
         Job {
-            labels_are_inputs: labels_are_inputs(&plans.eval.graph, &spec),
+            facts: EvaluationFacts::of(&plans.eval.graph, &spec),
             programs: plans.map(|plan| plan.programs),
             model: Model { file: model.to_path_buf(), exported: Exported { bytes, copies } },
             weights: Weights::Model(weights),

@@ -5,10 +5,10 @@ use super::{
     EVAL_PLAN, MANIFEST, MODEL, Manifest, Places, PlanDir, SPEC, TRAIN_PLAN, checked, damaged, graph_file, model_path, plan_hash,
     read_manifest,
 };
+use crate::EvaluationFacts;
 use crate::error::Error;
 #[cfg(feature = "onnx")]
 use crate::import::import;
-use crate::labels_are_inputs;
 use crate::proof::{Disproof, check_memory, prove};
 #[cfg(feature = "onnx")]
 use crate::{Graphs, Options, derive};
@@ -90,9 +90,9 @@ pub fn read(path: &Path, trust: Trust) -> Result<PlanDir, Error> {
     if copies != manifest.copies {
         return Err(damaged(path, &format!("`{MANIFEST}` says of copies of initializers what `{MODEL}` does not")));
     }
-    let labels_are_inputs = labels_are_inputs(&plans.eval.graph, &spec);
+    let facts = EvaluationFacts::of(&plans.eval.graph, &spec);
     let programs = plans.map(|plan| plan.programs);
-    Ok(PlanDir { path: path.to_path_buf(), manifest, spec, programs, reference, labels_are_inputs, proven })
+    Ok(PlanDir { path: path.to_path_buf(), manifest, spec, programs, reference, facts, proven })
 }
 
 /// What the directory's model gives under its spec.

@@ -53,7 +53,7 @@ impl Readied {
         let programs = &job.programs.eval;
         let batches = Batches { size: 1, samples: *samples, ..Batches::default() };
         let data = batches.of(data, options.context, input_specs(programs))?;
-        let evaluation = Evaluation::new(&job.spec, programs, job.labels_are_inputs);
+        let evaluation = Evaluation::new(&job.spec, programs, job.facts.clone());
         let before = options.resume.as_ref().and_then(|checkpoint| checkpoint.manifest.position.validations);
         let watch = before.unwrap_or_default().with_patience(*patience);
         Ok(Some(Readied { evaluation, data, every: *every, watch }))

@@ -4,7 +4,7 @@
 use crate::support::{example, folder, shardc};
 use serde_json::Value;
 use shardc::evaluation::{Evaluation, Score};
-use shardc::{Compiled, Options, labels_are_inputs};
+use shardc::{Compiled, EvaluationFacts, Options};
 use shardc_executor::data::{Dataset, Options as DataOptions, input_specs, read_npz, write_npz};
 use shardc_executor::run::Executor;
 use shardc_executor::tensor::Tensor;
@@ -28,7 +28,7 @@ fn job(model: &str, lines: &str) -> (Compiled, Spec, Executor) {
 
 fn evaluation(compiled: &Compiled, spec: &Spec) -> Evaluation {
     let eval = &compiled.plans.eval;
-    Evaluation::new(spec, &eval.programs, labels_are_inputs(&eval.graph, spec))
+    Evaluation::new(spec, &eval.programs, EvaluationFacts::of(&eval.graph, spec))
 }
 
 fn data(executor: &Executor, path: &str) -> Dataset {
@@ -127,7 +127,9 @@ fn the_rest_may_be_a_batch_of_its_own() {
     let totals = evaluation(&compiled, &spec).run(&mut executor, &data, || false).expect("no rank fails");
     let filled_up = evaluation(&compiled, &spec).score(&totals.expect("nothing stops it"));
     // As if the model read the labels.
-    let mut evaluation = Evaluation::new(&spec, &compiled.plans.eval.programs, true).keep_outputs();
+    let eval = &compiled.plans.eval;
+    let facts = EvaluationFacts { labels_are_inputs: true, ..EvaluationFacts::of(&eval.graph, &spec) };
+    let mut evaluation = Evaluation::new(&spec, &eval.programs, facts).keep_outputs();
     let mut totals = evaluation.run(&mut executor, &data, || false).expect("no rank fails").expect("nothing stops it");
     assert_eq!((totals.samples, totals.left), (500, 12));
     assert_eq!(evaluation.score(&totals).labels, Some(500));

@@ -159,21 +159,48 @@ fn what_is_wrong_with_a_long_text_is_short() {
 }
 
 #[test]
+fn matrices_that_begin_with_zeros_are_no_mistake() {
+    for (at, (op, first)) in [("Relu", 0.0), ("LeakyRelu", 0.0), ("Relu", 1e-45)].into_iter().enumerate() {
+        let inputs = [("x", DataType::Float, &[-1, 6][..])];
+        let here = job(
+            &format!("zeros-{at}"),
+            &inputs,
+            vec![floats("a", &[6, 3], &[first; 18])],
+            &[("MatMul", "x a", "p"), (op, "p", "y")],
+            &["y"],
+        );
+        fs::write(here.join("job.shard"), "batch 4\nloss mse labels=t\noptimizer sgd lr=0.1\n").unwrap();
+        shardc(&here, &["compile", "model.onnx", "--spec", "job.shard", "-o", "plan"]).expect(0);
+    }
+}
+
+#[test]
 fn outputs_without_samples_are_those_of_every_batch_or_left_out() {
     let here = job(
         "no-samples",
         &[("x", DataType::Float, &[-1, 2])],
         vec![floats("a", &[2, 2], &[1.0, 0.0, 0.0, 1.0]), ints("axes", &[1], &[0])],
-        &[("MatMul", "x a", "y"), ("Exp", "a", "constant"), ("ReduceMean", "x axes", "mean")],
-        &["y", "constant", "mean"],
+        &[
+            ("MatMul", "x a", "y"),
+            ("Exp", "a", "constant"),
+            ("ReduceMean", "x axes", "mean"),
+            // With as many rows as a batch has.
+            ("Transpose", "x", "xt"),
+            ("MatMul", "xt x", "products"),
+        ],
+        &["y", "constant", "mean", "products"],
     );
     save(&here, "batch 2\n", &[("x", Tensor::from_f32(&[4, 2], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]))]);
     let eval = [&["eval"], &JOB[..], &["--outputs", "out.npz"]].concat();
     let said = shardc(&here, &eval).expect(0).err;
     assert_eq!(outputs(&here).keys().collect::<Vec<_>>(), ["constant", "y"]);
-    assert!(said.contains("warning: `mean` has no dimension of samples, and differs from batch to batch"), "{said}");
+    assert_eq!((&outputs(&here)["constant"].shape[..], &outputs(&here)["y"].shape[..]), (&[2, 2][..], &[4, 2][..]));
+    for name in ["mean", "products"] {
+        let warning = format!("warning: `{name}` has no dimension of samples, and differs from batch to batch");
+        assert!(said.contains(&warning), "{said}");
+    }
     assert!(said.contains("out.npz") && said.contains("it is left out") && said.contains("help: "), "{said}");
-    assert_eq!(said.matches("warning").count(), 1, "{said}");
+    assert_eq!(said.matches("warning").count(), 2, "{said}");
     // One batch of all samples has a mean.
     fs::write(here.join("job.shard"), "batch 4\n").unwrap();
     let said = shardc(&here, &eval).expect(0).err;

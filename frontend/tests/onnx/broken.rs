@@ -416,3 +416,22 @@ fn links_out_of_the_folder_and_short_files_are_refused() {
     assert!(refused("short.bin", &u64::MAX.to_string()).contains("which has 20"));
     std::fs::remove_dir_all(&base).unwrap();
 }
+
+#[test]
+fn what_versions_of_onnx_define_differently_is_refused() {
+    let attention = |outputs: &str, more: Vec<pb::AttributeProto>| {
+        let mut m = model(23);
+        input(&mut m, "x", DataType::Float, &[1, 1, 2, 2]);
+        node(&mut m, "Attention", "x x x", outputs, [vec![int("qk_matmul_output_mode", 1)], more].concat());
+        outputs.split(' ').for_each(|name| output(&mut m, name));
+        import_model(&m, &ImportOptions::default()).err().unwrap_or_default()
+    };
+    let cap = || vec![float("softcap", 1.0)];
+    for more in [cap(), vec![int("is_causal", 1)]] {
+        let refused = attention("y k v scores", more);
+        assert_eq!(refused.len(), 1);
+        assert!(refused[0].message.contains("mean different things in ONNX 1.18 and later"), "{}", refused[0].message);
+    }
+    assert!(attention("y k v scores", vec![]).is_empty());
+    assert!(attention("y", cap()).is_empty());
+}

@@ -180,8 +180,9 @@ fn only_the_branch_that_is_taken_is_imported() {
 
 #[test]
 fn a_function_with_a_branch_reads_its_own_names() {
-    let then = branch("then_branch", vec![plain("Mul", &["a", "a"], &["b"], vec![])], "b", vec![]);
-    let or_else = branch("else_branch", vec![plain("Neg", &["a"], &["b"], vec![])], "b", vec![]);
+    // Also one that is no input of the function, and that the graph has too.
+    let then = branch("then_branch", vec![plain("Mul", &["a", "t"], &["b"], vec![])], "b", vec![]);
+    let or_else = branch("else_branch", vec![plain("Neg", &["t"], &["b"], vec![])], "b", vec![]);
     let square = function(
         "Square",
         &["a"],
@@ -192,6 +193,7 @@ fn a_function_with_a_branch_reads_its_own_names() {
                 ..plain("Constant", &[], &["n"], vec![])
             },
             plain("Cast", &["n"], &["c"], vec![int("to", 9)]),
+            plain("Tanh", &["a"], &["t"], vec![]),
             plain("If", &["c"], &["r"], vec![then, or_else]),
         ],
     );
@@ -199,11 +201,42 @@ fn a_function_with_a_branch_reads_its_own_names() {
         vec![square],
         vec![
             plain("MatMul", &["x", "w"], &["p"], vec![]),
+            plain("Sin", &["p"], &["t"], vec![]),
             call("Square", &["p"], &["q"], vec![int("really", 1)]),
             call("Square", &["q"], &["y"], vec![int("really", 0)]),
         ],
     );
-    assert_eq!(ops(&graph_of(&m)), ["contract", "mul", "neg"]);
+    assert_eq!(ops(&graph_of(&m)), ["contract", "tanh", "mul", "tanh", "neg"]);
+}
+
+#[test]
+fn bombs_of_functions_are_refused_before_they_burst() {
+    // Each calls the one before twice.
+    let nested = |first: pb::FunctionProto, depth: usize| {
+        let step = |i: usize| {
+            let before = format!("F{}", i - 1);
+            let nodes = vec![call(&before, &["a"], &["p"], vec![]), call(&before, &["p"], &["b"], vec![])];
+            function(&format!("F{i}"), &["a"], &["b"], nodes)
+        };
+        let functions = [first].into_iter().chain((1..depth).map(step)).collect();
+        with(functions, vec![call(&format!("F{}", depth - 1), &["x"], &["y"], vec![])])
+    };
+    let adds = |constant: pb::TensorProto| {
+        let constant = plain("Constant", &[], &["c"], vec![tensor("value", constant)]);
+        function("F0", &["a"], &["b"], vec![constant, plain("Add", &["a", "c"], &["b"], vec![])])
+    };
+    let large = adds(weight("", &[1 << 18], 1));
+    let long = "n".repeat(10_000);
+    let long =
+        function("F0", &["a"], &["b"], vec![plain("Neg", &["a"], &[&long], vec![]), plain("Neg", &[&long], &["b"], vec![])]);
+    for (bomb, depth) in [(large, 12), (long, 16), (adds(floats("", &[], &[1.0])), 20)] {
+        assert!(refusal(&nested(bomb, depth)).contains("make more than 20 times the bytes of the model and 64 MiB"));
+    }
+    // A call takes its name from its first output; these have none.
+    let nothing = function("Nothing", &["a"], &[], vec![plain("Neg", &["a"], &["n"], vec![])]);
+    let many = (0..20_000).map(|_| call("Nothing", &["x"], &[], vec![]));
+    let m = with(vec![nothing], many.chain([plain("MatMul", &["x", "w"], &["y"], vec![])]).collect());
+    assert_eq!(ops(&graph_of(&m)), ["contract"]);
 }
 
 #[test]

@@ -197,6 +197,10 @@ fn powers_quotients_and_large_integers_are_exact() {
     let bounds = |from, to, by| vec![ints("start", &[], &[from]), ints("limit", &[], &[to]), ints("step", &[], &[by])];
     both(integers(DataType::Int64, &[0], bounds(large, large + 3, 2), &range), &[large, large + 2]);
     both(integers(DataType::Int64, &[0], bounds(3, -4, -3), &range), &[3, 0, -3]);
+    let pad = [("Pad", "x pads value", "y", none())];
+    let more = |value| vec![ints("pads", &[2], &[0, 1]), ints("value", &[], &[value])];
+    both(integers(DataType::Int64, &[5], more(large), &pad), &[5, large]);
+    both(integers(DataType::Int64, &[5], more(0), &pad), &[5, 0]);
     // The remainder has the sign of the dividend, also beside the least integer, which has no size.
     let divisors = vec![ints("d", &[7], &[i64::MIN, i64::MIN, 5, -5, 3, 4, -5])];
     let rest = [("Mod", "x d", "y", vec![int("fmod", 1)])];
@@ -204,6 +208,17 @@ fn powers_quotients_and_large_integers_are_exact() {
     for op in ["Div", "Mod"] {
         let by_zero = integers(DataType::Int64, &[7], vec![ints("z", &[1], &[0])], &[(op, "x z", "y", none())]);
         assert!(by_zero.unwrap_err().contains("divided by 0"));
+    }
+}
+
+#[test]
+fn roots_and_logarithms_of_integers_are_truncated() {
+    let of = |kind, x: &[i64], op| integers(kind, x, vec![], &[(op, "x", "y", vec![int("keepdims", 0)])]);
+    for kind in [DataType::Int32, DataType::Int64] {
+        both(of(kind, &[3, 4], "ReduceL2"), &[5]);
+        both(of(kind, &[1, 2], "ReduceL2"), &[2]);
+        both(of(kind, &[20, 1], "ReduceLogSum"), &[3]);
+        both(of(kind, &[7, 7], "ReduceLogSumExp"), &[7]);
     }
 }
 

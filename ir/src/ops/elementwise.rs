@@ -25,6 +25,9 @@ named_by_function!(UnaryOp, UnaryFn);
 impl Rules for UnaryOp {
     fn result(&self, operands: &[Type]) -> Result<Vec<Type>, Reason> {
         let [x] = operands else { return Err("takes one operand".into()) };
+        if !x.dtype.is_float() && self.f.integer(0).is_none() {
+            return Err(reason!("takes floats, not {x}"));
+        }
         Ok(vec![if self.f.is_logical() { x.with_dtype(DType::Bool) } else { x.clone() }])
     }
 

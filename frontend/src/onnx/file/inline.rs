@@ -8,6 +8,7 @@
 
 use crate::onnx::file::model_file::{Branch, ModelFile, NodeSource, Owner};
 use crate::onnx::file::node::node_text;
+use crate::onnx::file::weigh;
 use prost::Message;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, Place};
 use shardc_ir::reason;
@@ -18,24 +19,20 @@ use tract_onnx::pb;
 /// Functions may call others so deep.
 const MAX_DEPTH: usize = 64;
 
-/// More nodes than this are not made from a small file.
-const MAX_NODES: usize = 1 << 20;
-
 /// The model with every call and every branch inlined.
 pub(in crate::onnx) fn inlined(mut file: ModelFile) -> Result<ModelFile, Diagnostics> {
-    let is_called = |n: &pb::NodeProto| file.model.functions.iter().any(|f| key(f) == (domain(&n.domain), n.op_type.as_str()));
-    if !file.graph().node.iter().any(|n| n.op_type == "If" || is_called(n)) {
+    let functions = functions(&file)?;
+    if !file.graph().node.iter().any(|n| n.op_type == "If" || functions.called(n).is_some()) {
         return Ok(file);
     }
-    let functions = functions(&file)?;
     let mut expansion = Expansion {
         functions: &functions,
         nodes: vec![],
         sources: vec![],
         initializers: vec![],
         branches: vec![],
-        made: 0,
-        prefixes: HashSet::new(),
+        left: weigh::limit(file.bytes.len()),
+        prefixes: HashMap::new(),
     };
     let mut errors = vec![];
     for (position, node) in file.graph().node.iter().enumerate() {
@@ -49,13 +46,13 @@ pub(in crate::onnx) fn inlined(mut file: ModelFile) -> Result<ModelFile, Diagnos
         return Err(errors);
     }
     let Expansion { nodes, sources, initializers, branches, .. } = expansion;
+    drop(functions);
     let places: BTreeMap<usize, usize> = sources.iter().enumerate().filter_map(|(at, s)| Some((s.position?, at))).collect();
     let moved = |owner: Owner| match owner {
         Owner::Attribute(node, attribute) => places.get(&node).map(|at| Owner::Attribute(*at, attribute)),
         other => Some(other),
     };
     file.raw = std::mem::take(&mut file.raw).into_iter().filter_map(|(owner, at)| Some((moved(owner)?, at))).collect();
-    drop(functions);
     if let Some(graph) = &mut file.model.graph {
         graph.node = nodes;
         graph.initializer.extend(initializers);
@@ -63,20 +60,34 @@ pub(in crate::onnx) fn inlined(mut file: ModelFile) -> Result<ModelFile, Diagnos
     Ok(ModelFile { sources, branches, ..file })
 }
 
+/// The functions of a model.
+struct Functions<'m> {
+    all: Vec<Function<'m>>,
+    /// Which of them has a name.
+    named: HashMap<Key<'m>, usize>,
+}
+
+impl Functions<'_> {
+    /// Which of them a node calls, if it does.
+    fn called(&self, node: &pb::NodeProto) -> Option<usize> {
+        self.named.get(&(domain(&node.domain), node.op_type.as_str())).copied()
+    }
+}
+
 /// A function and the default values of its attributes.
-struct Function {
-    body: pb::FunctionProto,
+struct Function<'m> {
+    body: &'m pb::FunctionProto,
     defaults: Vec<pb::AttributeProto>,
 }
 
 /// Domain and name.
-type Key = (String, String);
+type Key<'m> = (&'m str, &'m str);
 
 fn domain(domain: &str) -> &str {
     if domain == "ai.onnx" { "" } else { domain }
 }
 
-fn key(function: &pb::FunctionProto) -> (&str, &str) {
+fn key(function: &pb::FunctionProto) -> Key<'_> {
     (domain(function.domain.as_deref().unwrap_or_default()), function.name.as_deref().unwrap_or_default())
 }
 
@@ -95,54 +106,56 @@ struct FunctionDefaults {
     overload: String,
 }
 
-fn functions(file: &ModelFile) -> Result<HashMap<Key, Function>, Diagnostic> {
-    let defaults = ModelDefaults::decode(&file.bytes[..]).map(|m| m.functions).unwrap_or_default();
-    let mut functions = HashMap::new();
-    for (i, body) in file.model.functions.iter().enumerate() {
-        let defaults = defaults.get(i).cloned().unwrap_or_default();
+fn functions(file: &ModelFile) -> Result<Functions<'_>, Diagnostic> {
+    let mut functions = Functions { all: vec![], named: HashMap::new() };
+    if file.model.functions.is_empty() {
+        return Ok(functions);
+    }
+    let mut defaults = ModelDefaults::decode(&file.bytes[..]).map(|m| m.functions).unwrap_or_default().into_iter();
+    for body in &file.model.functions {
+        let defaults = defaults.next().unwrap_or_default();
         let (domain, name) = key(body);
-        let key = (domain.to_string(), name.to_string());
         let place = || Place::Model { file: file.path.clone(), what: format!("function \"{name}\"") };
         if !defaults.overload.is_empty() {
             return Err(Diagnostic::error("overloads of functions are not supported").at(place()));
         }
-        if functions.insert(key, Function { body: body.clone(), defaults: defaults.attribute }).is_some() {
+        functions.all.push(Function { body, defaults: defaults.attribute });
+        if functions.named.insert((domain, name), functions.all.len() - 1).is_some() {
             return Err(Diagnostic::error("the function is defined twice").at(place()));
         }
     }
     Ok(functions)
 }
 
-struct Expansion<'f> {
-    functions: &'f HashMap<Key, Function>,
+struct Expansion<'m> {
+    functions: &'m Functions<'m>,
     nodes: Vec<pb::NodeProto>,
     sources: Vec<NodeSource>,
     /// Those of branches.
     initializers: Vec<pb::TensorProto>,
     branches: Vec<Branch>,
-    /// Nodes and calls so far.
-    made: usize,
-    /// The prefixes of names inside functions and branches.
-    prefixes: HashSet<String>,
+    /// The bytes that may still be made.
+    left: u64,
+    /// The prefixes of names inside functions and branches, and how often each was wanted.
+    prefixes: HashMap<String, usize>,
 }
 
-impl Expansion<'_> {
-    /// Adds a node whose names are those of the whole graph. `open` are the functions around it.
-    fn node(&mut self, mut node: pb::NodeProto, source: NodeSource, open: &mut Vec<Key>) -> Result<(), Reason> {
-        self.made += 1;
-        if self.made > MAX_NODES {
-            return Err(reason!("functions and branches make more than {MAX_NODES} nodes of the model"));
+impl<'m> Expansion<'m> {
+    /// Adds a node whose names are those of the whole graph. `open` are the functions around it, and
+    /// nothing for each branch.
+    fn node(&mut self, mut node: pb::NodeProto, source: NodeSource, open: &mut Vec<Option<usize>>) -> Result<(), Reason> {
+        if source.position.is_none() {
+            self.take(weigh::node(&node))?;
         }
-        let key = (domain(&node.domain).to_string(), node.op_type.clone());
-        if let Some(function) = self.functions.get(&key) {
-            if open.contains(&key) {
-                return Err(reason!("function `{}` calls itself", key.1));
+        if let Some(called) = self.functions.called(&node) {
+            if open.contains(&Some(called)) {
+                return Err(reason!("function `{}` calls itself", node.op_type));
             }
             if open.len() >= MAX_DEPTH {
                 return Err(reason!("functions call each other more than {MAX_DEPTH} deep"));
             }
-            open.push(key);
-            let result = self.call(&node, function, &source, open);
+            open.push(Some(called));
+            let result = self.call(&node, &self.functions.all[called], &source, open);
             open.pop();
             return result;
         }
@@ -154,29 +167,44 @@ impl Expansion<'_> {
         Ok(())
     }
 
+    /// Takes from the bytes that may be made.
+    fn take(&mut self, bytes: u64) -> Result<(), Reason> {
+        self.left = self.left.checked_sub(bytes).ok_or_else(weigh::too_much_made)?;
+        Ok(())
+    }
+
     /// A name of its own for what a node is made of: a function may be called for the output of
     /// another one.
     fn prefix(&mut self, node: &pb::NodeProto) -> String {
-        let mut prefix = node.output.iter().find(|name| !name.is_empty()).unwrap_or(&node.name).clone();
-        while !self.prefixes.insert(prefix.clone()) {
-            prefix = format!("{prefix}/{}", node.op_type);
+        let base = node.output.iter().find(|name| !name.is_empty()).unwrap_or(&node.name);
+        loop {
+            let times = self.prefixes.entry(base.clone()).or_default();
+            *times += 1;
+            let prefix = match *times {
+                1 => return base.clone(),
+                2 => format!("{base}/{}", node.op_type),
+                n => format!("{base}/{}/{n}", node.op_type),
+            };
+            if !self.prefixes.contains_key(&prefix) {
+                self.prefixes.insert(prefix.clone(), 1);
+                return prefix;
+            }
         }
-        prefix
     }
 
     fn call(
         &mut self,
         call: &pb::NodeProto,
-        function: &Function,
+        function: &Function<'m>,
         source: &NodeSource,
-        open: &mut Vec<Key>,
+        open: &mut Vec<Option<usize>>,
     ) -> Result<(), Reason> {
-        let body = &function.body;
+        let body = function.body;
         if call.input.len() > body.input.len() || call.output.len() > body.output.len() {
             return Err(reason!("function `{}` has {} inputs and {} outputs", call.op_type, body.input.len(), body.output.len()));
         }
         let prefix = self.prefix(call);
-        let mut names = Names { prefix: prefix.clone(), inner: HashMap::new(), outer: None };
+        let mut names = Names { prefix: prefix.clone(), inner: HashMap::new(), is_branch: false };
         for (i, name) in body.input.iter().enumerate() {
             names.inner.insert(name.clone(), call.input.get(i).cloned().unwrap_or_default());
         }
@@ -195,10 +223,11 @@ impl Expansion<'_> {
                 names.inner.insert(name.clone(), outside.clone());
             }
         }
+        let given = Given::new(&call.attribute, &function.defaults);
         let opset = body.opset_import.iter().find(|o| domain(&o.domain).is_empty()).map(|o| o.version).or(source.opset);
         for inner in &body.node {
             let mut node = inner.clone();
-            given(&mut node.attribute, &call.attribute, &function.defaults);
+            given.put(&mut node.attribute);
             names.rename(&mut node);
             let scope = source.scope.clone().or_else(|| crate::onnx::file::scope::parent(call.name.trim_start_matches('/')));
             self.node(node, NodeSource { position: None, scope, opset, branch: source.branch }, open)?;
@@ -208,7 +237,12 @@ impl Expansion<'_> {
 
     /// The `If` with the outputs of both branches as inputs; the nodes of the branches are added
     /// before it.
-    fn branches(&mut self, node: pb::NodeProto, source: &NodeSource, open: &mut Vec<Key>) -> Result<pb::NodeProto, Reason> {
+    fn branches(
+        &mut self,
+        node: pb::NodeProto,
+        source: &NodeSource,
+        open: &mut Vec<Option<usize>>,
+    ) -> Result<pb::NodeProto, Reason> {
         let condition = node.input.first().filter(|name| !name.is_empty()).ok_or("it has no condition")?.clone();
         let prefix = self.prefix(&node);
         let mut flat = pb::NodeProto { input: vec![condition.clone()], attribute: vec![], ..node.clone() };
@@ -223,15 +257,16 @@ impl Expansion<'_> {
             }
             self.branches.push(Branch { condition: condition.clone(), taken, outer: source.branch });
             let inside = NodeSource { position: None, branch: Some(self.branches.len() - 1), ..source.clone() };
-            let mut names = Names { prefix: format!("{prefix}/{attribute}"), inner: HashMap::new(), outer: Some(()) };
+            let mut names = Names { prefix: format!("{prefix}/{attribute}"), inner: HashMap::new(), is_branch: true };
             for tensor in &graph.initializer {
+                self.take(tensor.encoded_len() as u64)?;
                 let name = names.define(&tensor.name);
                 self.initializers.push(pb::TensorProto { name, ..tensor.clone() });
             }
             for name in graph.node.iter().flat_map(|n| &n.output).filter(|n| !n.is_empty()) {
                 names.define(name);
             }
-            open.push((String::new(), "If".into()));
+            open.push(None);
             for inner in &graph.node {
                 let mut inner = inner.clone();
                 names.rename(&mut inner);
@@ -244,12 +279,12 @@ impl Expansion<'_> {
     }
 }
 
-/// The outside names for those inside a body. With `outer`, names that it does not define are those
-/// around it.
+/// The outside names for those inside a body.
 struct Names {
     prefix: String,
     inner: HashMap<String, String>,
-    outer: Option<()>,
+    /// Names that a branch does not define are those around it; those of a function are its own.
+    is_branch: bool,
 }
 
 impl Names {
@@ -262,7 +297,7 @@ impl Names {
     fn read(&self, name: &str) -> String {
         match self.inner.get(name) {
             Some(outside) => outside.clone(),
-            None if name.is_empty() || self.outer.is_some() => name.to_string(),
+            None if name.is_empty() || self.is_branch => name.to_string(),
             None => format!("{}/{name}", self.prefix),
         }
     }
@@ -271,34 +306,48 @@ impl Names {
     fn rename(&self, node: &mut pb::NodeProto) {
         node.input.iter_mut().chain(&mut node.output).for_each(|name| *name = self.read(name));
         node.name = format!("{}/{}", self.prefix, node.name);
-        node.attribute.iter_mut().filter_map(|a| a.g.as_mut()).for_each(|graph| self.rename_outer(graph));
+        node.attribute.iter_mut().filter_map(|a| a.g.as_mut()).for_each(|graph| self.rename_outer(graph, &mut vec![]));
     }
 
-    /// In a graph inside a node: the names that it reads from around it.
-    fn rename_outer(&self, graph: &mut pb::GraphProto) {
-        let mut own: Vec<String> = graph.node.iter().flat_map(|n| n.output.clone()).collect();
-        own.extend(graph.initializer.iter().map(|t| t.name.clone()).chain(graph.input.iter().map(|i| i.name.clone())));
-        let inner = self.inner.iter().filter(|(name, _)| !own.contains(name)).map(|(a, b)| (a.clone(), b.clone())).collect();
-        let names = Names { prefix: self.prefix.clone(), inner, outer: Some(()) };
+    /// In a graph inside a node: the names that it reads from around it, which neither it nor the
+    /// graphs between, with the names `between`, define.
+    fn rename_outer(&self, graph: &mut pb::GraphProto, between: &mut Vec<HashSet<String>>) {
+        let results = graph.node.iter().flat_map(|n| &n.output);
+        let own = results.chain(graph.initializer.iter().map(|t| &t.name)).chain(graph.input.iter().map(|i| &i.name));
+        between.push(own.cloned().collect());
+        let read = |name: &mut String, between: &[HashSet<String>]| {
+            if !between.iter().any(|own| own.contains(name)) {
+                *name = self.read(name);
+            }
+        };
         for node in &mut graph.node {
-            node.input.iter_mut().for_each(|name| *name = names.read(name));
-            node.attribute.iter_mut().filter_map(|a| a.g.as_mut()).for_each(|graph| names.rename_outer(graph));
+            node.input.iter_mut().for_each(|name| read(name, between));
+            node.attribute.iter_mut().filter_map(|a| a.g.as_mut()).for_each(|graph| self.rename_outer(graph, between));
         }
-        graph.output.iter_mut().for_each(|o| o.name = names.read(&o.name));
+        graph.output.iter_mut().for_each(|o| read(&mut o.name, between));
+        between.pop();
     }
 }
 
-/// Attributes of a body that refer to those of its function get the values of the call, or the
-/// defaults, or are left out.
-fn given(attributes: &mut Vec<pb::AttributeProto>, call: &[pb::AttributeProto], defaults: &[pb::AttributeProto]) {
-    let value = |name: &str| call.iter().chain(defaults).find(|a| a.name == name);
-    attributes.retain(|a| a.ref_attr_name.is_empty() || value(&a.ref_attr_name).is_some());
-    for attribute in attributes {
-        if let Some(given) = value(&attribute.ref_attr_name).filter(|_| !attribute.ref_attr_name.is_empty()) {
-            *attribute = pb::AttributeProto { name: attribute.name.clone(), ..given.clone() };
-        }
-        if let Some(graph) = &mut attribute.g {
-            graph.node.iter_mut().for_each(|node| given(&mut node.attribute, call, defaults));
+/// The attributes that a body may refer to: those of the call, before the function's defaults.
+struct Given<'c>(HashMap<&'c str, &'c pb::AttributeProto>);
+
+impl<'c> Given<'c> {
+    fn new(call: &'c [pb::AttributeProto], defaults: &'c [pb::AttributeProto]) -> Given<'c> {
+        Given(defaults.iter().rev().chain(call.iter().rev()).map(|a| (a.name.as_str(), a)).collect())
+    }
+
+    /// Puts values in the places of attributes that refer to some; those without a value are left
+    /// out.
+    fn put(&self, attributes: &mut Vec<pb::AttributeProto>) {
+        attributes.retain(|a| a.ref_attr_name.is_empty() || self.0.contains_key(a.ref_attr_name.as_str()));
+        for attribute in attributes {
+            if let Some(given) = self.0.get(attribute.ref_attr_name.as_str()).filter(|_| !attribute.ref_attr_name.is_empty()) {
+                *attribute = pb::AttributeProto { name: attribute.name.clone(), ..(*given).clone() };
+            }
+            if let Some(graph) = &mut attribute.g {
+                graph.node.iter_mut().for_each(|node| self.put(&mut node.attribute));
+            }
         }
     }
 }

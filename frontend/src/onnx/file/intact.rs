@@ -17,7 +17,32 @@ use tract_onnx::pb;
 pub(in crate::onnx) fn contradictions(file: &ModelFile) -> Diagnostics {
     let mut errors = op_sets(file);
     errors.extend(file.graph().node.iter().filter_map(|node| twice(file, node)));
+    errors.extend(shared(file));
     errors
+}
+
+/// Elements of a file of external data may be those of two initializers, and so much may be of
+/// more.
+const FREE: u64 = 64 << 20;
+
+/// Files of external data of which initializers together have far more bytes than there are: each
+/// costs memory of its own.
+fn shared(file: &ModelFile) -> Diagnostics {
+    let mut claims: BTreeMap<&str, (u64, &str)> = BTreeMap::new();
+    for (_, tensor) in initializers(file) {
+        if let Some((location, bytes)) = tensor::external_bytes(tensor) {
+            let (claimed, name) = claims.entry(location).or_default();
+            (*claimed, *name) = (claimed.saturating_add(bytes), &tensor.name);
+        }
+    }
+    let error = |(location, (claimed, name)): (&str, (u64, &str))| {
+        let path = tensor::locate(file.path.parent().unwrap_or(file.path.as_ref()), location, 0, 0).ok()?;
+        let held = path.metadata().ok()?.len();
+        let message = format!("initializers have {claimed} bytes of `{location}`, which has {held}");
+        let error = Diagnostic::error(message).at(file.place(format!("initializer \"{name}\"")));
+        (claimed > held.saturating_mul(2).saturating_add(FREE)).then(|| error.help("give each elements of its own"))
+    };
+    claims.into_iter().filter_map(error).collect()
 }
 
 /// Op sets of one domain in several versions, in the model or in one of its functions.

@@ -305,6 +305,15 @@ fn external(file: &ModelFile, proto: &pb::TensorProto) -> Result<Source, Reason>
     })
 }
 
+/// The file of external data that a tensor is in, and the bytes that it has of it.
+pub(in crate::onnx) fn external_bytes(proto: &pb::TensorProto) -> Option<(&str, u64)> {
+    let entry = |key: &str| proto.external_data.iter().find(|e| e.key == key).map(|e| e.value.as_str());
+    let elements = || proto.dims.iter().try_fold(1u64, |n, size| n.checked_mul(u64::try_from(*size).ok()?));
+    let stored = || elements()?.checked_mul(bytes(DataType::try_from(proto.data_type).ok()?)?);
+    let length = entry("length").and_then(|length| length.trim().parse().ok()).or_else(stored)?;
+    Some((entry("location")?, length))
+}
+
 /// Bytes of a file in the model's folder.
 fn read_external(folder: &Path, location: &str, offset: u64, length: u64) -> Result<Vec<u8>, Reason> {
     let path = locate(folder, location, offset, length)?;

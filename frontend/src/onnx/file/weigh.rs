@@ -3,6 +3,7 @@
 
 use crate::onnx::file::schema::Message;
 use crate::onnx::file::wire::{self, Field};
+use prost::Message as _;
 use shardc_ir::reason;
 use shardc_ir::reason::Reason;
 use std::mem::size_of;
@@ -31,9 +32,26 @@ fn size(message: Message) -> usize {
     }
 }
 
+/// The bytes that what is made of a model of so many bytes may take.
+pub(in crate::onnx) fn limit(bytes: usize) -> u64 {
+    (bytes as u64).saturating_mul(PER_BYTE).saturating_add(FREE)
+}
+
+/// That functions and branches come to more than [`limit`].
+pub(in crate::onnx) fn too_much_made() -> Reason {
+    reason!("functions and branches make more than {PER_BYTE} times the bytes of the model and {} MiB", FREE >> 20)
+}
+
+/// The bytes that a node takes, about, without the nodes in it.
+pub(in crate::onnx) fn node(node: &pb::NodeProto) -> u64 {
+    let attributes = node.attribute.len() * size_of::<pb::AttributeProto>();
+    let names = (node.input.len() + node.output.len()) * size_of::<String>();
+    (size_of::<pb::NodeProto>() + attributes + names + node.encoded_len()) as u64
+}
+
 /// Refuses the model in `bytes` if its messages take much more memory than its bytes.
 pub(in crate::onnx) fn check(bytes: &[u8]) -> Result<(), Reason> {
-    let limit = (bytes.len() as u64).saturating_mul(PER_BYTE).saturating_add(FREE);
+    let limit = limit(bytes.len());
     let (mut total, mut open) = (0, vec![(Message::Model, 0..bytes.len())]);
     while let Some((message, range)) = open.pop() {
         for field in wire::walk(bytes, range) {

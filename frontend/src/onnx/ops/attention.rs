@@ -43,8 +43,9 @@ pub(in crate::onnx) fn attention(c: &mut Call<'_, '_>) -> Outputs {
     let scores = c.scale(&product, scale)?;
     let masked = mask(c, &scores)?;
     let soft_cap = c.attribute_float("softcap", 0.0)?;
+    let is_masked = c.optional(3).is_some() || c.attribute_int("is_causal", 0)? != 0;
     let capped = if soft_cap > 0.0 {
-        if c.optional(3).is_some() || c.attribute_int("is_causal", 0)? != 0 {
+        if is_masked {
             return Err(ambiguous("scores with a mask and a cap"));
         }
         let scaled = c.scale(&masked, 1.0 / soft_cap)?;
@@ -64,6 +65,9 @@ pub(in crate::onnx) fn attention(c: &mut Call<'_, '_>) -> Outputs {
     };
     let shown = match c.attribute_int("qk_matmul_output_mode", 0)? {
         0 => scores,
+        1 if (is_masked || soft_cap > 0.0) && c.node.output.get(3).is_some_and(|name| !name.is_empty()) => {
+            return Err(ambiguous("scores behind a mask or a cap as a result"));
+        }
         1 => masked,
         2 => capped,
         3 => probabilities,

@@ -17,9 +17,13 @@ pub(in crate::onnx) fn pad(c: &mut Call<'_, '_>) -> Outputs {
     let rank = c.ty(&x)?.rank();
     // Before op set 11 an attribute.
     let pads = c.ints_or_attribute(1, "pads")?.ok_or("it has no pads")?;
+    let dtype = c.ty(&x)?.dtype;
     let value = match c.optional(2) {
-        Some(_) => c.known(2, "value")?.to_f64().first().copied().unwrap_or(0.0),
-        None => c.attribute_float("value", 0.0)?,
+        Some(value) => {
+            let value = c.reshape(&value, vec![])?;
+            c.cast(&value, dtype)?
+        }
+        None => Value::Known(Tensor::scalar(dtype, c.attribute_float("value", 0.0)?)),
     };
     let axes = match c.optional(3) {
         Some(_) => c.ints(3, "axes")?,
@@ -33,7 +37,7 @@ pub(in crate::onnx) fn pad(c: &mut Call<'_, '_>) -> Outputs {
     let counts: Vec<(usize, i64, i64)> =
         (0..axes.len()).map(|i| Ok((c.axis(axes[i], rank)?, before[i], after[i]))).collect::<Result<_, Reason>>()?;
     match mode.as_str() {
-        "constant" => Ok(vec![with_value(c, &x, &counts, value)?]),
+        "constant" => Ok(vec![with_value(c, &x, &counts, &value)?]),
         "edge" => repeated(c, x, &counts, |p, n| p.clamp(0, n - 1)),
         "reflect" => {
             repeated(c, x, &counts, |p, n| if n == 1 { 0 } else { (n - 1) - ((n - 1) - p.rem_euclid(2 * (n - 1))).abs() })
@@ -62,17 +66,17 @@ pub(in crate::onnx) fn center_crop_pad(c: &mut Call<'_, '_>) -> Outputs {
     Ok(vec![x])
 }
 
-/// Padded with one value.
-fn with_value(c: &mut Call<'_, '_>, x: &Value, counts: &[(usize, i64, i64)], value: f64) -> Result<Value, Reason> {
+/// Padded with one value of x's type.
+fn with_value(c: &mut Call<'_, '_>, x: &Value, counts: &[(usize, i64, i64)], value: &Value) -> Result<Value, Reason> {
     let mut padded = x.clone();
-    let mut inside = if value == 0.0 { None } else { Some(c.truth_like(x)?) };
+    let is_zero = matches!(value, Value::Known(number) if number.bytes.iter().all(|byte| *byte == 0));
+    let mut inside = if is_zero { None } else { Some(c.truth_like(x)?) };
     for (axis, before, after) in counts {
         padded = along(c, &padded, *axis, *before, *after)?;
         inside = inside.map(|mask| along(c, &mask, *axis, *before, *after)).transpose()?;
     }
     if let Some(inside) = inside {
-        let value = c.number(&padded, value)?;
-        padded = c.select(&inside, &padded, &value)?;
+        padded = c.select(&inside, &padded, value)?;
     }
     Ok(padded)
 }

@@ -107,30 +107,43 @@ pub(in crate::onnx) fn sum_square(c: &mut Call<'_, '_>) -> Outputs {
 /// The root of the sum of squares
 pub(in crate::onnx) fn l2(c: &mut Call<'_, '_>) -> Outputs {
     let sum = sum_square(c)?;
-    Ok(vec![c.unary(Unary::Sqrt, &sum[0])?])
+    in_floats(c, &sum[0], |c, sum| c.unary(Unary::Sqrt, sum))
 }
 
 /// The logarithm of the sum
 pub(in crate::onnx) fn log_sum(c: &mut Call<'_, '_>) -> Outputs {
     let sum = sum(c)?;
-    Ok(vec![c.unary(Unary::Log, &sum[0])?])
+    in_floats(c, &sum[0], |c, sum| c.unary(Unary::Log, sum))
 }
 
 /// The logarithm of the sum of exponentials
 pub(in crate::onnx) fn log_sum_exp(c: &mut Call<'_, '_>) -> Outputs {
     let axes = Axes::read(c)?;
     let x = c.input(0)?;
-    let max = max_of_rows(c, &x, &axes.axes)?;
-    // An infinity less itself is no number.
-    let (size, zero) = (c.unary(Unary::Abs, &max)?, c.number(&max, 0.0)?);
-    let is_infinite = c.with_number(Binary::Eq, &size, f64::INFINITY)?;
-    let max = c.select(&is_infinite, &zero, &max)?;
-    let shifted = c.binary(Binary::Sub, &x, &max)?;
-    let exp = c.unary(Unary::Exp, &shifted)?;
-    let sum = axes.reduce(c, ReduceKind::Sum, &exp)?;
-    let log = c.unary(Unary::Log, &sum)?;
-    let max = c.reshape(&max, c.shape(&log)?)?;
-    Ok(vec![c.binary(Binary::Add, &log, &max)?])
+    in_floats(c, &x, |c, x| {
+        let max = max_of_rows(c, x, &axes.axes)?;
+        // An infinity less itself is no number.
+        let (size, zero) = (c.unary(Unary::Abs, &max)?, c.number(&max, 0.0)?);
+        let is_infinite = c.with_number(Binary::Eq, &size, f64::INFINITY)?;
+        let max = c.select(&is_infinite, &zero, &max)?;
+        let shifted = c.binary(Binary::Sub, x, &max)?;
+        let exp = c.unary(Unary::Exp, &shifted)?;
+        let sum = axes.reduce(c, ReduceKind::Sum, &exp)?;
+        let log = c.unary(Unary::Log, &sum)?;
+        let max = c.reshape(&max, c.shape(&log)?)?;
+        c.binary(Binary::Add, &log, &max)
+    })
+}
+
+/// `f` of floats; of integers in f64, and truncated.
+fn in_floats(c: &mut Call<'_, '_>, x: &Value, f: impl FnOnce(&mut Call<'_, '_>, &Value) -> Result<Value, Reason>) -> Outputs {
+    let dtype = c.ty(x)?.dtype;
+    if dtype.is_float() {
+        return Ok(vec![f(c, x)?]);
+    }
+    let x = c.cast(x, DType::F64)?;
+    let y = f(c, &x)?;
+    Ok(vec![c.cast(&y, dtype)?])
 }
 
 /// `x` less its maximum over `axes`, and that maximum with those dimensions at size 1; no gradient
