@@ -123,8 +123,10 @@ fn print_growth(
         let [one, other] = &growths;
         rows.push([number.to_string(), time(one), ratio(one), time(other), ratio(other)]);
     }
-    let [one, other] = growths.map(|growth| format!("x{:.2}", growth.mean()));
-    rows.push(["mean".into(), String::new(), one, String::new(), other]);
+    if jobs.len() > 2 {
+        let [one, other] = growths.map(|growth| format!("x{:.2}", growth.mean()));
+        rows.push(["mean".into(), String::new(), one, String::new(), other]);
+    }
     println!("{name}\n{}", align(&rows, [Column::NUMBERS; 5]));
     fs::remove_dir_all(folder).unwrap();
 }

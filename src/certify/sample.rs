@@ -21,8 +21,8 @@ const SEED: u64 = 13;
 /// The share of integers that are the one exception to their range.
 const EXCEPT: u64 = 8;
 
-/// The greatest mean size of what a file holds, and the least of a matrix that does not begin with
-/// zeros: those of one would stay together at an edge of a function, such as that of a relu.
+/// The greatest mean size of what a file holds, and the least of what is moved by a share of its
+/// size: a matrix of zeros would stay one, and all behind it at the edge of a relu, so it is drawn.
 const MOST_SIZE: f64 = 1e3;
 const LEAST_SIZE: f64 = 1e-20;
 
@@ -102,7 +102,9 @@ fn initializer(name: &str, shape: &[u64], known: Option<Tensor>) -> Tensor {
         }
         None => {
             let deviation = (n.max(1) as f64).powf(-1.0 / (2 * shape.len().max(1)) as f64);
-            let drawn = |i: u64| if shape.len() < 2 { 0.25 + 0.5 * unit(stream, i) } else { deviation * stream.normal(i) };
+            // A variance may have dimensions of size 1 too.
+            let is_vector = shape.iter().filter(|size| **size > 1).count() < 2;
+            let drawn = |i: u64| if is_vector { 0.25 + 0.5 * unit(stream, i) } else { deviation * stream.normal(i) };
             (0..n).map(drawn).collect()
         }
     };

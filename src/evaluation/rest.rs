@@ -54,8 +54,8 @@ pub fn arrays(
     tensors
 }
 
-/// Whether two steps over the same first `real` of `batch` samples agree in their results, of which
-/// those along whose dimension 0 the samples are have results of others too.
+/// Whether two steps over the same first `real` of `batch` samples agree in their results: of an
+/// output by samples in those of the first `real`.
 pub fn agree(
     one: &StepResult,
     other: &StepResult,

@@ -179,7 +179,7 @@ fn outputs_without_samples_are_those_of_every_batch_or_left_out() {
     let here = job(
         "no-samples",
         &[("x", DataType::Float, &[-1, 2])],
-        vec![floats("a", &[2, 2], &[1.0, 0.0, 0.0, 1.0]), ints("axes", &[1], &[0])],
+        vec![floats("a", &[2, 2], &[1.0, 0.0, 0.0, 1.0]), floats("row", &[1, 2], &[7.0, 8.0]), ints("axes", &[1], &[0])],
         &[
             ("MatMul", "x a", "y"),
             ("Exp", "a", "constant"),
@@ -187,14 +187,19 @@ fn outputs_without_samples_are_those_of_every_batch_or_left_out() {
             // With as many rows as a batch has.
             ("Transpose", "x", "xt"),
             ("MatMul", "xt x", "products"),
+            // One for each sample, although it is the same for all.
+            ("Shape", "x", "sizes"),
+            ("Expand", "row sizes", "rows"),
         ],
-        &["y", "constant", "mean", "products"],
+        &["y", "constant", "mean", "products", "rows"],
     );
     save(&here, "batch 2\n", &[("x", Tensor::from_f32(&[4, 2], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]))]);
     let eval = [&["eval"], &JOB[..], &["--outputs", "out.npz"]].concat();
     let said = shardc(&here, &eval).expect(0).err;
-    assert_eq!(outputs(&here).keys().collect::<Vec<_>>(), ["constant", "y"]);
-    assert_eq!((&outputs(&here)["constant"].shape[..], &outputs(&here)["y"].shape[..]), (&[2, 2][..], &[4, 2][..]));
+    assert_eq!(outputs(&here).keys().collect::<Vec<_>>(), ["constant", "rows", "y"]);
+    for (name, samples) in [("constant", 2), ("rows", 4), ("y", 4)] {
+        assert_eq!(outputs(&here)[name].shape, [samples, 2], "{name}");
+    }
     for name in ["mean", "products"] {
         let warning = format!("warning: `{name}` has no dimension of samples, and differs from batch to batch");
         assert!(said.contains(&warning), "{said}");

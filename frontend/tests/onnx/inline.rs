@@ -207,6 +207,18 @@ fn a_function_with_a_branch_reads_its_own_names() {
         ],
     );
     assert_eq!(ops(&graph_of(&m)), ["contract", "tanh", "mul", "tanh", "neg"]);
+    // The branch has the call's name for a value of its own.
+    let own = || vec![plain("Neg", &["a"], &["p"], vec![]), plain("Add", &["a", "p"], &["b"], vec![])];
+    let [then, or_else] = ["then_branch", "else_branch"].map(|name| branch(name, own(), "b", vec![]));
+    let nodes = vec![
+        plain("Constant", &[], &["c"], vec![tensor("value", raw("", DataType::Bool, &[], vec![1]))]),
+        plain("If", &["c"], &["r"], vec![then, or_else]),
+    ];
+    let m = with(
+        vec![function("Own", &["a"], &["r"], nodes)],
+        vec![plain("MatMul", &["x", "w"], &["p"], vec![]), call("Own", &["p"], &["y"], vec![])],
+    );
+    assert_eq!(ops(&graph_of(&m)), ["contract", "neg", "add"]);
 }
 
 #[test]
@@ -232,6 +244,12 @@ fn bombs_of_functions_are_refused_before_they_burst() {
     for (bomb, depth) in [(large, 12), (long, 16), (adds(floats("", &[], &[1.0])), 20)] {
         assert!(refusal(&nested(bomb, depth)).contains("make more than 20 times the bytes of the model and 64 MiB"));
     }
+    // One attribute of a call that many of a body refer to.
+    let many = (0..2000).map(|i| pb::AttributeProto { name: format!("a{i}"), ..refer("", "v", AttributeType::String) }).collect();
+    let body = pb::NodeProto { attribute: many, ..plain("Neg", &["a"], &["b"], vec![]) };
+    let copies = function("Copies", &["a"], &["b"], vec![body]);
+    let m = with(vec![copies], vec![call("Copies", &["x"], &["y"], vec![string("v", &"v".repeat(100_000))])]);
+    assert!(refusal(&m).contains("make more than 20 times the bytes of the model and 64 MiB"));
     // A call takes its name from its first output; these have none.
     let nothing = function("Nothing", &["a"], &[], vec![plain("Neg", &["a"], &["n"], vec![])]);
     let many = (0..20_000).map(|_| call("Nothing", &["x"], &[], vec![]));

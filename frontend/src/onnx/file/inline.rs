@@ -21,10 +21,12 @@ const MAX_DEPTH: usize = 64;
 
 /// The model with every call and every branch inlined.
 pub(in crate::onnx) fn inlined(mut file: ModelFile) -> Result<ModelFile, Diagnostics> {
-    let functions = functions(&file)?;
-    if !file.graph().node.iter().any(|n| n.op_type == "If" || functions.called(n).is_some()) {
+    let named: HashSet<Key<'_>> = file.model.functions.iter().map(key).collect();
+    let is_call = |n: &pb::NodeProto| named.contains(&(domain(&n.domain), n.op_type.as_str()));
+    if !file.graph().node.iter().any(|n| n.op_type == "If" || is_call(n)) {
         return Ok(file);
     }
+    let functions = functions(&file)?;
     let mut expansion = Expansion {
         functions: &functions,
         nodes: vec![],
@@ -227,8 +229,8 @@ impl<'m> Expansion<'m> {
         let opset = body.opset_import.iter().find(|o| domain(&o.domain).is_empty()).map(|o| o.version).or(source.opset);
         for inner in &body.node {
             let mut node = inner.clone();
-            given.put(&mut node.attribute);
             names.rename(&mut node);
+            given.put(&mut node.attribute, &mut |bytes| self.take(bytes))?;
             let scope = source.scope.clone().or_else(|| crate::onnx::file::scope::parent(call.name.trim_start_matches('/')));
             self.node(node, NodeSource { position: None, scope, opset, branch: source.branch }, open)?;
         }
@@ -310,21 +312,26 @@ impl Names {
     }
 
     /// In a graph inside a node: the names that it reads from around it, which neither it nor the
-    /// graphs between, with the names `between`, define.
+    /// graphs between, with the names `between`, define; in a function also its own names, which may
+    /// be those of the call.
     fn rename_outer(&self, graph: &mut pb::GraphProto, between: &mut Vec<HashSet<String>>) {
         let results = graph.node.iter().flat_map(|n| &n.output);
         let own = results.chain(graph.initializer.iter().map(|t| &t.name)).chain(graph.input.iter().map(|i| &i.name));
-        between.push(own.cloned().collect());
-        let read = |name: &mut String, between: &[HashSet<String>]| {
+        between.push(own.filter(|name| !name.is_empty()).cloned().collect());
+        let rename = |name: &mut String, between: &[HashSet<String>]| {
             if !between.iter().any(|own| own.contains(name)) {
                 *name = self.read(name);
+            } else if !self.is_branch {
+                *name = format!("{}/{name}", self.prefix);
             }
         };
         for node in &mut graph.node {
-            node.input.iter_mut().for_each(|name| read(name, between));
+            node.input.iter_mut().chain(&mut node.output).for_each(|name| rename(name, between));
             node.attribute.iter_mut().filter_map(|a| a.g.as_mut()).for_each(|graph| self.rename_outer(graph, between));
         }
-        graph.output.iter_mut().for_each(|o| read(&mut o.name, between));
+        let tensors = graph.initializer.iter_mut().map(|t| &mut t.name);
+        let values = graph.input.iter_mut().chain(&mut graph.output).map(|v| &mut v.name);
+        tensors.chain(values).for_each(|name| rename(name, between));
         between.pop();
     }
 }
@@ -338,16 +345,21 @@ impl<'c> Given<'c> {
     }
 
     /// Puts values in the places of attributes that refer to some; those without a value are left
-    /// out.
-    fn put(&self, attributes: &mut Vec<pb::AttributeProto>) {
+    /// out. `take` gets the bytes of each before it is made.
+    fn put(
+        &self,
+        attributes: &mut Vec<pb::AttributeProto>,
+        take: &mut impl FnMut(u64) -> Result<(), Reason>,
+    ) -> Result<(), Reason> {
         attributes.retain(|a| a.ref_attr_name.is_empty() || self.0.contains_key(a.ref_attr_name.as_str()));
         for attribute in attributes {
             if let Some(given) = self.0.get(attribute.ref_attr_name.as_str()).filter(|_| !attribute.ref_attr_name.is_empty()) {
+                take(given.encoded_len() as u64)?;
                 *attribute = pb::AttributeProto { name: attribute.name.clone(), ..(*given).clone() };
-            }
-            if let Some(graph) = &mut attribute.g {
-                graph.node.iter_mut().for_each(|node| self.put(&mut node.attribute));
+            } else if let Some(graph) = &mut attribute.g {
+                graph.node.iter_mut().try_for_each(|node| self.put(&mut node.attribute, take))?;
             }
         }
+        Ok(())
     }
 }

@@ -11,6 +11,7 @@ use shardc_ir::types::to_hex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
+use std::path::PathBuf;
 use tract_onnx::pb;
 
 /// All that contradicts itself.
@@ -28,15 +29,17 @@ const FREE: u64 = 64 << 20;
 /// Files of external data of which initializers together have far more bytes than there are: each
 /// costs memory of its own.
 fn shared(file: &ModelFile) -> Diagnostics {
-    let mut claims: BTreeMap<&str, (u64, &str)> = BTreeMap::new();
+    let mut paths: BTreeMap<&str, Option<PathBuf>> = BTreeMap::new();
+    let mut claims: BTreeMap<PathBuf, (u64, &str, &str)> = BTreeMap::new();
     for (_, tensor) in initializers(file) {
-        if let Some((location, bytes)) = tensor::external_bytes(tensor) {
-            let (claimed, name) = claims.entry(location).or_default();
-            (*claimed, *name) = (claimed.saturating_add(bytes), &tensor.name);
+        let Some((location, bytes)) = tensor::external_bytes(tensor) else { continue };
+        let locate = || tensor::locate(file.path.parent().unwrap_or(file.path.as_ref()), location, 0, 0).ok();
+        if let Some(path) = paths.entry(location).or_insert_with(locate) {
+            let (claimed, ..) = claims.get(path).copied().unwrap_or_default();
+            claims.insert(path.clone(), (claimed.saturating_add(bytes), &tensor.name, location));
         }
     }
-    let error = |(location, (claimed, name)): (&str, (u64, &str))| {
-        let path = tensor::locate(file.path.parent().unwrap_or(file.path.as_ref()), location, 0, 0).ok()?;
+    let error = |(path, (claimed, name, location)): (PathBuf, (u64, &str, &str))| {
         let held = path.metadata().ok()?.len();
         let message = format!("initializers have {claimed} bytes of `{location}`, which has {held}");
         let error = Diagnostic::error(message).at(file.place(format!("initializer \"{name}\"")));

@@ -307,6 +307,9 @@ fn external(file: &ModelFile, proto: &pb::TensorProto) -> Result<Source, Reason>
 
 /// The file of external data that a tensor is in, and the bytes that it has of it.
 pub(in crate::onnx) fn external_bytes(proto: &pb::TensorProto) -> Option<(&str, u64)> {
+    if proto.data_location != Some(pb::tensor_proto::DataLocation::External as i32) {
+        return None;
+    }
     let entry = |key: &str| proto.external_data.iter().find(|e| e.key == key).map(|e| e.value.as_str());
     let elements = || proto.dims.iter().try_fold(1u64, |n, size| n.checked_mul(u64::try_from(*size).ok()?));
     let stored = || elements()?.checked_mul(bytes(DataType::try_from(proto.data_type).ok()?)?);

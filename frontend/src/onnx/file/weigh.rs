@@ -42,7 +42,7 @@ pub(in crate::onnx) fn too_much_made() -> Reason {
     reason!("functions and branches make more than {PER_BYTE} times the bytes of the model and {} MiB", FREE >> 20)
 }
 
-/// The bytes that a node takes, about, without the nodes in it.
+/// The bytes that a node takes, about.
 pub(in crate::onnx) fn node(node: &pb::NodeProto) -> u64 {
     let attributes = node.attribute.len() * size_of::<pb::AttributeProto>();
     let names = (node.input.len() + node.output.len()) * size_of::<String>();

@@ -17,14 +17,7 @@ pub(in crate::onnx) fn pad(c: &mut Call<'_, '_>) -> Outputs {
     let rank = c.ty(&x)?.rank();
     // Before op set 11 an attribute.
     let pads = c.ints_or_attribute(1, "pads")?.ok_or("it has no pads")?;
-    let dtype = c.ty(&x)?.dtype;
-    let value = match c.optional(2) {
-        Some(value) => {
-            let value = c.reshape(&value, vec![])?;
-            c.cast(&value, dtype)?
-        }
-        None => Value::Known(Tensor::scalar(dtype, c.attribute_float("value", 0.0)?)),
-    };
+    let value = c.optional(2);
     let axes = match c.optional(3) {
         Some(_) => c.ints(3, "axes")?,
         None => (0..rank as i64).collect(),
@@ -37,7 +30,17 @@ pub(in crate::onnx) fn pad(c: &mut Call<'_, '_>) -> Outputs {
     let counts: Vec<(usize, i64, i64)> =
         (0..axes.len()).map(|i| Ok((c.axis(axes[i], rank)?, before[i], after[i]))).collect::<Result<_, Reason>>()?;
     match mode.as_str() {
-        "constant" => Ok(vec![with_value(c, &x, &counts, &value)?]),
+        "constant" => {
+            let dtype = c.ty(&x)?.dtype;
+            let value = match value {
+                Some(value) => {
+                    let value = c.reshape(&value, vec![])?;
+                    c.cast(&value, dtype)?
+                }
+                None => Value::Known(Tensor::scalar(dtype, c.attribute_float("value", 0.0)?)),
+            };
+            Ok(vec![with_value(c, &x, &counts, &value)?])
+        }
         "edge" => repeated(c, x, &counts, |p, n| p.clamp(0, n - 1)),
         "reflect" => {
             repeated(c, x, &counts, |p, n| if n == 1 { 0 } else { (n - 1) - ((n - 1) - p.rem_euclid(2 * (n - 1))).abs() })
