@@ -64,6 +64,7 @@ const KNOW_OPS: &[&str] = &[
     "passes/src/differentiate.rs",
     "passes/src/dropout.rs",
     "passes/src/fold_layout.rs",
+    "passes/src/follow_batch.rs",
     "passes/src/planning/emit.rs",
     "passes/src/planning/inputs.rs",
     "passes/src/precision.rs",

@@ -154,7 +154,7 @@ pub fn outputs_without_samples(graph: &Graph) -> BTreeSet<String> {
 /// Whether a node makes a dimension that none of its operands has, which may be one for the
 /// samples: a broadcast, a constant, a range.
 fn makes_dimensions(graph: &Graph, id: NodeId, node: &Node) -> bool {
-    if matches!(node.op, Op::State(_)) {
+    if matches!(node.op, Op::State(_) | Op::Input(_)) {
         return false;
     }
     let letters = letters_of(graph, id);

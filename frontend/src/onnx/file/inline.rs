@@ -143,8 +143,8 @@ struct Expansion<'m> {
 }
 
 impl<'m> Expansion<'m> {
-    /// Adds a node whose names are those of the whole graph. `open` are the functions around it, and
-    /// nothing for each branch.
+    /// Adds a node whose names are those of the whole graph. `open` are the functions around it,
+    /// and nothing for each branch.
     fn node(&mut self, mut node: pb::NodeProto, source: NodeSource, open: &mut Vec<Option<usize>>) -> Result<(), Reason> {
         if source.position.is_none() {
             self.take(weigh::node(&node))?;
@@ -312,8 +312,8 @@ impl Names {
     }
 
     /// In a graph inside a node: the names that it reads from around it, which neither it nor the
-    /// graphs between, with the names `between`, define; in a function also its own names, which may
-    /// be those of the call.
+    /// graphs between, with the names `between`, define; in a function also its own names, which
+    /// may be those of the call.
     fn rename_outer(&self, graph: &mut pb::GraphProto, between: &mut Vec<HashSet<String>>) {
         let results = graph.node.iter().flat_map(|n| &n.output);
         let own = results.chain(graph.initializer.iter().map(|t| &t.name)).chain(graph.input.iter().map(|i| &i.name));
