@@ -104,8 +104,8 @@ fn ranks_that_end_well_print_nothing() {
 #[test]
 fn signals_are_passed_on_and_the_end_is_waited_for() {
     let folder = folder("signals");
-    // One that shells of background jobs do not ignore, and the launcher sends by no wish of its own;
-    // a shell says of it what ended its child.
+    // One that shells of background jobs do not ignore, and the launcher does not send by itself. A
+    // shell would say that it ended the child.
     let signal = Signal::USR1.as_raw();
     let script = format!(
         "exec 2>/dev/null; trap 'sleep 0.6; echo done > {0}/done$SHARDC_RANK; exit 130' USR1; touch {0}/$SHARDC_RANK; while :; do sleep 0.05; done",
