@@ -64,7 +64,6 @@ const KNOW_OPS: &[&str] = &[
     "passes/src/differentiate.rs",
     "passes/src/dropout.rs",
     "passes/src/fold_layout.rs",
-    "passes/src/follow_batch.rs",
     "passes/src/planning/emit.rs",
     "passes/src/planning/inputs.rs",
     "passes/src/precision.rs",
@@ -72,6 +71,7 @@ const KNOW_OPS: &[&str] = &[
     "passes/src/round_products.rs",
     "passes/src/separate_blocks.rs",
     "passes/src/unmerge.rs",
+    "passes/src/without_samples.rs",
 ];
 
 /// The names that every pass may use: [`shardc_ir::ops::Op`]'s variants and families that are not

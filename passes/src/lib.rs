@@ -58,12 +58,13 @@ mod round_products;
 mod separate_blocks;
 mod unmerge;
 mod weights;
+mod without_samples;
 mod zero;
 
 pub use attach_loss::{PADDING_LABEL, loss_outputs};
-pub use follow_batch::outputs_without_samples;
 pub use idle::check_axes;
 pub use pass::{Context, Mode, Named, Pass, run_pass};
+pub use without_samples::outputs_without_samples;
 
 use shardc_ir::diagnostic::Diagnostics;
 use shardc_ir::graph::{Graph, Phase};

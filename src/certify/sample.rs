@@ -90,8 +90,8 @@ fn initializer(name: &str, shape: &[u64], known: Option<Tensor>) -> Tensor {
     let n: u64 = shape.iter().product();
     let known = known.map(|known| known.to_f64());
     let size = |known: &[f64]| (known.iter().map(|w| w * w).sum::<f64>() / n.max(1) as f64).sqrt();
-    let values: Vec<f64> = match known.filter(|known| size(known) <= MOST_SIZE && (shape.len() < 2 || size(known) >= LEAST_SIZE))
-    {
+    let is_usual = |size: f64| size <= MOST_SIZE && (shape.len() < 2 || size >= LEAST_SIZE);
+    let values: Vec<f64> = match known.filter(|known| is_usual(size(known))) {
         Some(known) => {
             let size = size(&known);
             let moved = |(i, w): (u64, &f64)| match shape.len() {

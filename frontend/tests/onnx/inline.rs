@@ -244,6 +244,20 @@ fn bombs_of_functions_are_refused_before_they_burst() {
     for (bomb, depth) in [(large, 12), (long, 16), (adds(floats("", &[], &[1.0])), 20)] {
         assert!(refusal(&nested(bomb, depth)).contains("make more than 20 times the bytes of the model and 64 MiB"));
     }
+    // Every node inside would have the name of the call as its module.
+    let chain = |i: usize| plain("Neg", &[&format!("n{i}")], &[&format!("n{}", i + 1)], vec![]);
+    let ends = [plain("Neg", &["a"], &["n0"], vec![]), plain("Neg", &["n500"], &["b"], vec![])];
+    let body = function("Chain", &["a"], &["b"], ends.into_iter().chain((0..500).map(chain)).collect());
+    let named = |name: String| {
+        let graph = graph_of(&with(vec![body.clone()], vec![pb::NodeProto { name, ..call("Chain", &["x"], &["y"], vec![]) }]));
+        let lengths = graph.nodes().filter_map(|(_, node)| node.origin.scope.as_ref().map(|scope| scope.len())).max();
+        lengths.unwrap_or_default()
+    };
+    assert_eq!(
+        (named(format!("/{}/call", "n".repeat(9))), named(format!("/{}/call", "n".repeat(100_000)))),
+        (9, 1),
+        "else that of its own name, `y`"
+    );
     // One attribute of a call that many of a body refer to.
     let many = (0..2000).map(|i| pb::AttributeProto { name: format!("a{i}"), ..refer("", "v", AttributeType::String) }).collect();
     let body = pb::NodeProto { attribute: many, ..plain("Neg", &["a"], &["b"], vec![]) };

@@ -83,26 +83,31 @@ fn external_data_is_held_against_its_checksum() {
 }
 
 #[test]
-fn initializers_that_share_their_bytes_cost_no_memory() {
+fn tensors_that_share_their_bytes_cost_no_memory() {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("shared");
     fs::create_dir_all(&folder).unwrap();
     let size = 40 << 20;
     fs::File::create(folder.join("w.bin")).unwrap().set_len(size).unwrap();
-    let mut m = linear();
     let entry = |key: &str, value: &str| pb::StringStringEntryProto { key: key.into(), value: value.into() };
-    for i in 0..5 {
-        graph(&mut m).initializer.push(pb::TensorProto {
-            name: format!("w{i}"),
-            dims: vec![size as i64 / 4],
-            data_type: DataType::Float as i32,
-            data_location: Some(DataLocation::External as i32),
-            external_data: vec![entry("location", "w.bin")],
-            ..Default::default()
-        });
+    let of_file = |name: &str, location: &str| pb::TensorProto {
+        name: name.into(),
+        dims: vec![size as i64 / 4],
+        data_type: DataType::Float as i32,
+        data_location: Some(DataLocation::External as i32),
+        external_data: vec![entry("location", location)],
+        ..Default::default()
+    };
+    let refused = |m: &pb::ModelProto| {
+        let path = folder.join("m.onnx");
+        fs::write(&path, prost::Message::encode_to_vec(m)).unwrap();
+        import(&path, &ImportOptions::default()).map(|imported| imported.decisions).unwrap_err()
+    };
+    let mut of_weights = linear();
+    (0..5).for_each(|i| initializer(&mut of_weights, of_file(&format!("w{i}"), ["w.bin", "./w.bin"][i % 2])));
+    let mut of_constants = linear();
+    (0..5).for_each(|i| node(&mut of_constants, "Constant", "", &format!("c{i}"), vec![tensor("value", of_file("", "w.bin"))]));
+    for errors in [of_weights, of_constants].iter().map(refused) {
+        assert_eq!(errors.len(), 1);
+        assert_eq!(errors[0].message, "tensors of the model have 209715200 bytes of this file, which has 41943040");
     }
-    let path = folder.join("m.onnx");
-    fs::write(&path, prost::Message::encode_to_vec(&m)).unwrap();
-    let errors = import(&path, &ImportOptions::default()).unwrap_err();
-    assert_eq!(errors.len(), 1);
-    assert_eq!(errors[0].message, "initializers have 209715200 bytes of `w.bin`, which has 41943040");
 }

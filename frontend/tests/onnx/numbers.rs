@@ -220,6 +220,9 @@ fn roots_and_logarithms_of_integers_are_truncated() {
         both(of(kind, &[20, 1], "ReduceLogSum"), &[3]);
         both(of(kind, &[7, 7], "ReduceLogSumExp"), &[7]);
     }
+    // An op that is defined for floats alone is refused, whether its operand is known or not.
+    let root = integers(DataType::Int64, &[4], vec![], &[("Sqrt", "x", "y", vec![])]);
+    assert!(root.as_ref().is_err_and(|why| why.contains("takes floats, not i64[1]")), "{root:?}");
 }
 
 /// Result `y` of one op on floats.

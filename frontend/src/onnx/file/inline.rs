@@ -8,7 +8,7 @@
 
 use crate::onnx::file::model_file::{Branch, ModelFile, NodeSource, Owner};
 use crate::onnx::file::node::node_text;
-use crate::onnx::file::weigh;
+use crate::onnx::file::{scope, weigh};
 use prost::Message;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, Place};
 use shardc_ir::reason;
@@ -147,7 +147,7 @@ impl<'m> Expansion<'m> {
     /// and nothing for each branch.
     fn node(&mut self, mut node: pb::NodeProto, source: NodeSource, open: &mut Vec<Option<usize>>) -> Result<(), Reason> {
         if source.position.is_none() {
-            self.take(weigh::node(&node))?;
+            self.take(weigh::node(&node) + source.scope.as_ref().map_or(0, String::len) as u64)?;
         }
         if let Some(called) = self.functions.called(&node) {
             if open.contains(&Some(called)) {
@@ -227,12 +227,12 @@ impl<'m> Expansion<'m> {
         }
         let given = Given::new(&call.attribute, &function.defaults);
         let opset = body.opset_import.iter().find(|o| domain(&o.domain).is_empty()).map(|o| o.version).or(source.opset);
+        let scope = source.scope.clone().or_else(|| scope::parent(call.name.trim_start_matches('/')));
         for inner in &body.node {
             let mut node = inner.clone();
             names.rename(&mut node);
             given.put(&mut node.attribute, &mut |bytes| self.take(bytes))?;
-            let scope = source.scope.clone().or_else(|| crate::onnx::file::scope::parent(call.name.trim_start_matches('/')));
-            self.node(node, NodeSource { position: None, scope, opset, branch: source.branch }, open)?;
+            self.node(node, NodeSource { position: None, scope: scope.clone(), opset, branch: source.branch }, open)?;
         }
         Ok(())
     }

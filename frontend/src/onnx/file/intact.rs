@@ -22,27 +22,27 @@ pub(in crate::onnx) fn contradictions(file: &ModelFile) -> Diagnostics {
     errors
 }
 
-/// Elements of a file of external data may be those of two initializers, and so much may be of
-/// more.
+/// Elements of a file of external data may be those of two tensors, and so much may be of more.
 const FREE: u64 = 64 << 20;
 
-/// Files of external data of which initializers together have far more bytes than there are: each
-/// costs memory of its own.
+/// Files of external data of which tensors together have far more bytes than there are: each costs
+/// memory of its own.
 fn shared(file: &ModelFile) -> Diagnostics {
     let mut paths: BTreeMap<&str, Option<PathBuf>> = BTreeMap::new();
-    let mut claims: BTreeMap<PathBuf, (u64, &str, &str)> = BTreeMap::new();
-    for (_, tensor) in initializers(file) {
+    let mut claims: BTreeMap<PathBuf, u64> = BTreeMap::new();
+    let constants = file.graph().node.iter().flat_map(|node| &node.attribute).filter_map(|attribute| attribute.t.as_ref());
+    for tensor in initializers(file).map(|(_, tensor)| tensor).chain(constants) {
         let Some((location, bytes)) = tensor::external_bytes(tensor) else { continue };
         let locate = || tensor::locate(file.path.parent().unwrap_or(file.path.as_ref()), location, 0, 0).ok();
         if let Some(path) = paths.entry(location).or_insert_with(locate) {
-            let (claimed, ..) = claims.get(path).copied().unwrap_or_default();
-            claims.insert(path.clone(), (claimed.saturating_add(bytes), &tensor.name, location));
+            let claimed = claims.entry(path.clone()).or_default();
+            *claimed = claimed.saturating_add(bytes);
         }
     }
-    let error = |(path, (claimed, name, location)): (PathBuf, (u64, &str, &str))| {
+    let error = |(path, claimed): (PathBuf, u64)| {
         let held = path.metadata().ok()?.len();
-        let message = format!("initializers have {claimed} bytes of `{location}`, which has {held}");
-        let error = Diagnostic::error(message).at(file.place(format!("initializer \"{name}\"")));
+        let error = Diagnostic::error(format!("tensors of the model have {claimed} bytes of this file, which has {held}"));
+        let error = error.at(Place::File(path));
         (claimed > held.saturating_mul(2).saturating_add(FREE)).then(|| error.help("give each elements of its own"))
     };
     claims.into_iter().filter_map(error).collect()

@@ -5,6 +5,7 @@ use crate::onnx::file::metadata::Metadata;
 use crate::onnx::file::namesakes;
 use crate::onnx::file::record::{self, Record};
 use crate::onnx::file::schema;
+use crate::onnx::file::scope;
 use crate::onnx::file::weigh;
 use crate::onnx::file::wire::{self, Edit, Field};
 use prost::Message;
@@ -141,7 +142,7 @@ impl ModelFile {
         }
         let count = model.graph.as_ref().map_or(0, |g| g.node.len());
         let source = |position: usize| {
-            let scope = scopes.get(position).cloned().flatten();
+            let scope = scopes.get(position).cloned().flatten().filter(|scope| scope.len() <= scope::LONGEST);
             NodeSource { position: Some(position), scope, ..NodeSource::default() }
         };
         let sources = (0..count).map(source).collect();

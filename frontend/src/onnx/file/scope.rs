@@ -5,6 +5,9 @@ use crate::onnx::file::model_file::ModelFile;
 use std::collections::{HashMap, HashSet};
 use tract_onnx::pb;
 
+/// Bytes of the longest module path: every node inside has it, and what is longer names no module.
+pub(in crate::onnx) const LONGEST: usize = 1024;
+
 /// The scope of every node, by position, where parameters are `held` and nodes are computed in
 /// `order`.
 pub(in crate::onnx) fn scopes(file: &ModelFile, order: &[usize], held: &HashSet<&str>) -> Vec<Option<String>> {
@@ -30,5 +33,5 @@ pub(in crate::onnx) fn written(file: &ModelFile, position: usize) -> Option<Stri
 /// A path without its last part: `h.0.attn` of `h.0.attn.weight` or `h.0/attn/MatMul`.
 pub(in crate::onnx) fn parent(name: &str) -> Option<String> {
     let path = name.replace('/', ".");
-    path.rsplit_once('.').map(|(parent, _)| parent.to_string()).filter(|p| !p.is_empty())
+    path.rsplit_once('.').map(|(parent, _)| parent.to_string()).filter(|p| !p.is_empty() && p.len() <= LONGEST)
 }
