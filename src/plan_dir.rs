@@ -13,10 +13,11 @@
 //! weights.safetensors  their elements; absent with `--no-weights`
 //! ```
 //!
-//! The same model and spec give the same bytes. Nothing of a directory is believed: its graphs are
-//! derived from its model and spec again, and a program that was read is proven (see
-//! [`crate::proof`]) before anything runs. The files of a plan appear under their names together or
-//! not at all; what else is in the directory stays.
+//! The same model and spec give the same bytes. Nothing of a directory is believed but the values of
+//! its weights: its graphs are derived from its model and spec again, and a program that was read is
+//! proven (see [`crate::proof`]) before anything runs. What the manifest says of the certificate and
+//! of the model with its weights can be held against nothing. The files of a plan appear under their
+//! names together or not at all; what else is in the directory stays.
 //!
 //! ```no_run
 //! use shardc::plan_dir::{Trust, read};
@@ -39,7 +40,7 @@ use crate::certificate::Certificate;
 use crate::error::Error;
 use crate::proof::Proven;
 use serde::{Deserialize, Serialize};
-use shardc_executor::data::read_safetensors;
+use shardc_executor::data::{read_safetensors, safetensors_types};
 use shardc_executor::tensor::Tensor;
 use shardc_frontend::initializers::StoredCopy;
 use shardc_ir::diagnostic::{Diagnostic, Place};
@@ -62,8 +63,10 @@ const MANIFEST: &str = "manifest.json";
 pub const SPEC: &str = "job.shard";
 /// The model's name in a plan directory.
 pub const MODEL: &str = "model.onnx";
-/// No manifest has more bytes, and files of more are read only when they are known to be right.
+/// No manifest and no spec has more bytes, and of files of more the hash is taken before they are held.
 const LARGE: u64 = 64 << 20;
+/// No other file has more bytes, but for weights, which have as many as the plan says.
+const MOST: u64 = 2 << 30;
 const WEIGHTS: &str = "weights.safetensors";
 const FILES: [&str; 9] = [
     MANIFEST,
@@ -114,11 +117,12 @@ pub struct Manifest {
     pub microbatches: u64,
     /// SHA-256 of the hashes of all programs: equal for equal plans.
     pub plan_hash: String,
-    /// The model that was compiled.
+    /// The model that was compiled, with its weights; nothing in the directory shows that it was.
     pub model: Origin,
-    /// The spec that it was compiled under.
+    /// The spec that it was compiled under, which the directory has.
     pub spec: Origin,
-    /// What was found of the graphs when the job was compiled, if it was asked.
+    /// What was found of the graphs when the job was compiled, if it was asked; nothing in the directory shows that it
+    /// was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<Certificate>,
     /// SHA-256 of each other file of the directory, by name.
@@ -228,15 +232,10 @@ fn manifest_bytes(path: &Path) -> Result<Vec<u8>, Error> {
 /// The bytes of a file of the directory, which have the hash that the manifest says. A large one
 /// that has not is not held.
 fn checked(path: &Path, manifest: &Manifest, name: &str) -> Result<Vec<u8>, Error> {
-    checked_of(path, manifest, name, LARGE)
-}
-
-/// The same, where more than `most` bytes make a large one.
-fn checked_of(path: &Path, manifest: &Manifest, name: &str, most: u64) -> Result<Vec<u8>, Error> {
     let expected = manifest.files.get(name).ok_or_else(|| damaged(path, &format!("its manifest names no `{name}`")))?;
     let bytes = || {
-        let file = inside(path, name)?;
-        let is_right = fs::metadata(&file)?.len() <= most || hash_file(&file)? == *expected;
+        let file = of_most(path, name, most(name))?;
+        let is_right = fs::metadata(&file)?.len() <= LARGE || hash_file(&file)? == *expected;
         if is_right { files::read(&file).map(Some) } else { Ok(None) }
     };
     let bytes = bytes().map_err(|e| unreadable(path, name, &e))?;
@@ -265,17 +264,20 @@ fn inside(path: &Path, name: &str) -> io::Result<PathBuf> {
     }
 }
 
-/// The first difference, in words, between `weights` and those that are wanted.
-fn misfit(wanted: &BTreeMap<&str, Type>, weights: &BTreeMap<String, Tensor>) -> Option<String> {
-    let differs = |(name, ty): (&&str, &Type)| match weights.get(*name) {
-        None => Some(format!("has no `{name}`")),
-        Some(held) if held.dtype != ty.dtype || held.shape != ty.shape => {
-            Some(format!("has `{name}` as {}, not {ty}", Type::new(held.dtype, held.shape.clone())))
-        }
-        Some(_) => None,
-    };
-    let stray = || weights.keys().find(|name| !wanted.contains_key(name.as_str()));
-    wanted.iter().find_map(differs).or_else(|| Some(format!("has `{}`, which the plan does not know", stray()?)))
+/// The bytes that a file of that name has at most.
+fn most(name: &str) -> u64 {
+    if name == SPEC { LARGE } else { MOST }
+}
+
+/// A file of the directory that has `most` bytes at most; one that is larger is not read, however
+/// little room it takes on its disk.
+fn of_most(path: &Path, name: &str, most: u64) -> io::Result<PathBuf> {
+    let file = inside(path, name)?;
+    let bytes = fs::metadata(&file)?.len();
+    match bytes <= most {
+        true => Ok(file),
+        false => Err(io::Error::new(ErrorKind::InvalidData, format!("it has {bytes} bytes, more than {most}"))),
+    }
 }
 
 fn damaged(path: &Path, what: &str) -> Error {
@@ -293,16 +295,34 @@ impl PlanDir {
         if !self.manifest.files.contains_key(WEIGHTS) {
             return Ok(BTreeMap::new());
         }
-        let wanted = self.wanted();
-        // A file of the size that the plan's weights have is read and hashed at once.
-        let bytes = |ty: &Type| checked_elements(&ty.shape).unwrap_or(0).saturating_mul(ty.dtype.bytes());
-        let own = wanted.values().map(bytes).fold(LARGE, u64::saturating_add);
-        let bytes = checked_of(&self.path, &self.manifest, WEIGHTS, own)?;
-        let weights = read_safetensors(&bytes).map_err(|d| d.at(Place::File(self.path.join(WEIGHTS))))?;
-        match misfit(&wanted, &weights) {
-            Some(why) => Err(damaged(&self.path, &format!("`{WEIGHTS}` {why}"))),
-            None => Ok(weights),
+        let file = self.weights_file().map_err(|e| unreadable(&self.path, WEIGHTS, &e))?;
+        let bytes = files::read(&file).map_err(|e| unreadable(&self.path, WEIGHTS, &e))?;
+        if self.manifest.files[WEIGHTS] != hash(&bytes) {
+            return Err(changed(&self.path, WEIGHTS));
         }
+        let weights = read_safetensors(&bytes).map_err(|d| d.at(Place::File(file)))?;
+        self.fits(&weights.iter().map(|(name, held)| (name.clone(), Type::new(held.dtype, held.shape.clone()))).collect())?;
+        Ok(weights)
+    }
+
+    /// The file of the weights, which is not larger than those of the plan can be.
+    fn weights_file(&self) -> io::Result<PathBuf> {
+        let bytes = |ty: &Type| checked_elements(&ty.shape).unwrap_or(0).saturating_mul(ty.dtype.bytes());
+        // Their names take room too.
+        of_most(&self.path, WEIGHTS, self.wanted().values().map(bytes).fold(LARGE, u64::saturating_add))
+    }
+
+    /// Whether weights of the types `held` are those that the plan begins with.
+    fn fits(&self, held: &BTreeMap<String, Type>) -> Result<(), Error> {
+        let wanted = self.wanted();
+        let differs = |(name, ty): (&&str, &Type)| match held.get(*name) {
+            None => Some(format!("has no `{name}`")),
+            Some(held) if held != ty => Some(format!("has `{name}` as {held}, not {ty}")),
+            Some(_) => None,
+        };
+        let stray = || held.keys().find(|name| !wanted.contains_key(name.as_str()));
+        let why = wanted.iter().find_map(differs).or_else(|| Some(format!("has `{}`, which the plan does not know", stray()?)));
+        why.map_or(Ok(()), |why| Err(damaged(&self.path, &format!("`{WEIGHTS}` {why}"))))
     }
 
     /// The initializers that the plan's state variables begin as. A state variable whose first
@@ -325,14 +345,18 @@ impl PlanDir {
     /// # Errors
     /// The first that is missing or damaged.
     pub fn check_files(&self) -> Result<(), Error> {
-        let others = self.manifest.files.iter().filter(|(name, _)| *name != WEIGHTS);
-        for (name, expected) in others {
-            let found = inside(&self.path, name).and_then(|file| hash_file(&file));
+        for (name, expected) in &self.manifest.files {
+            let file = if name == WEIGHTS { self.weights_file() } else { of_most(&self.path, name, most(name)) };
+            let found = file.and_then(|file| hash_file(&file));
             if found.map_err(|e| unreadable(&self.path, name, &e))? != *expected {
                 return Err(changed(&self.path, name));
             }
         }
-        self.weights().map(drop)
+        if !self.manifest.files.contains_key(WEIGHTS) {
+            return Ok(());
+        }
+        let file = self.path.join(WEIGHTS);
+        self.fits(&safetensors_types(&file).map_err(|d| d.at(Place::File(file)))?)
     }
 
     /// The bytes of the model without its weights.

@@ -7,8 +7,8 @@
 #   tests/cuda.sh --with COMMAND   runs a command with libnvrtc, in place of them
 #
 # SHARDC_CUDA says how much is tried. `all`, which it is where nothing is said, takes the whole;
-# `kernels` takes every kernel of the ten models in f32 and bf16, those of two models in f16, and
-# fixed shares of what is done with them.
+# `kernels` executes every kernel of the ten models in f32 and bf16, those of two models in f16,
+# assembles every other one of them, and takes fixed shares of what is done with them.
 #
 # SHARDC_CUDA_TOOLS is the folder that libnvrtc is installed into, target/cuda-tools without it.
 set -euo pipefail

@@ -28,7 +28,7 @@ use tokens::Tokens;
 pub use array::{Element, Header, Number, Range};
 pub use describe::{ArrayDescription, Contents, Description, describe};
 pub use npz::{npz_bytes, read_npz, write_npz};
-pub use safetensor::{dtype as safetensors_dtype, read_safetensors, save_safetensors, write_safetensors};
+pub use safetensor::{dtype as safetensors_dtype, read_safetensors, safetensors_types, save_safetensors, write_safetensors};
 pub use tokens::Counts;
 
 /// The demands of a program on one array.

@@ -1,10 +1,11 @@
 //! Data files: what is read, in which order, and everything that can be wrong with them.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use shardc_executor::data::{Dataset, InputSpec, Options, write_npz};
+use shardc_executor::data::{Dataset, InputSpec, Options, read_safetensors, safetensors_types, write_npz};
 use shardc_executor::tensor::Tensor;
 use shardc_ir::diagnostic::Diagnostics;
 use shardc_ir::dtype::DType;
+use shardc_ir::types::Type;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::slice::from_ref;
@@ -253,6 +254,26 @@ fn a_folder_and_safetensors_are_read() {
         br#"{"x":{"dtype":"F32","shape":[1,2],"data_offsets":[0,8]},"y":{"dtype":"U8","shape":[1],"data_offsets":[8,9]}}"#;
     let file = [&(header.len() as u64).to_le_bytes()[..], header, &[0; 8], &[7]].concat();
     assert_eq!(open(&folder.file("d.safetensors", &file), pair(), 1).unwrap().batch(0)[1].to_i64(), [7]);
+}
+
+/// The types that are read of a header are those of the arrays, and a file that has not the bytes
+/// which its header says is broken for both.
+#[test]
+fn types_of_safetensors_are_those_of_their_arrays() {
+    let folder = Folder::new("types");
+    let header =
+        br#"{"x":{"dtype":"F16","shape":[1,2],"data_offsets":[0,4]},"y":{"dtype":"U8","shape":[1],"data_offsets":[4,5]}}"#;
+    let file = [&(header.len() as u64).to_le_bytes()[..], header, &[0; 5]].concat();
+    let arrays = read_safetensors(&file).unwrap();
+    let of_arrays: BTreeMap<String, Type> =
+        arrays.into_iter().map(|(name, array)| (name, Type::new(array.dtype, array.shape))).collect();
+    assert_eq!(safetensors_types(&folder.file("d.safetensors", &file)).unwrap(), of_arrays);
+    let longer = [&file[..], &[0]].concat();
+    for broken in [&file[..file.len() - 1], &longer, &file[..40], &file[..3], &[], &[0xff; 64]] {
+        assert!(read_safetensors(broken).is_err());
+        let error = safetensors_types(&folder.file("broken.safetensors", broken)).expect_err("it is broken");
+        assert!(error.message.contains("the file is broken"), "{error:?}");
+    }
 }
 
 /// Files whose samples are `starts[i]..` of the same run of numbers.

@@ -137,7 +137,7 @@ fn graphs_text(trust: Trust, certificate: Option<&Certificate>) -> String {
     };
     [
         derived,
-        table("certified when compiled", &certificate.certified),
+        table("certified when compiled, as `manifest.json` says", &certificate.certified),
         table("not certified", &certificate.not_certified),
         table("doubted", &certificate.doubted),
     ]

@@ -193,7 +193,8 @@ fn check_manifest(path: &Path, manifest: &Manifest, programs: &PlanSet) -> Resul
     let expected = (program.mesh.world_size(), program.mesh.microbatches());
     let axes = program.mesh.rank_axes().iter().map(|axis| (axis.name.clone(), axis.size));
     let same = (&manifest.name, &manifest.mesh) == (&program.name, &NamedSizes(axes.collect()));
-    if same && whole == expected && manifest.plan_hash == plan_hash(&manifest.files) {
+    let same_spec = manifest.files.get(SPEC) == Some(&manifest.spec.sha256);
+    if same && same_spec && whole == expected && manifest.plan_hash == plan_hash(&manifest.files) {
         return Ok(());
     }
     Err(damaged(path, &format!("`{MANIFEST}` is of another plan")))

@@ -2,7 +2,7 @@
 
 use super::{
     EVAL_PLAN, FILES, FORMAT, MANIFEST, MODEL, Manifest, Origin, Places, SPEC, TRAIN_PLAN, WEIGHTS, format_text, graph_file,
-    head, manifest_bytes, model_path, own_files, plan_hash,
+    head, manifest_bytes, model_path, most, own_files, plan_hash,
 };
 use crate::Compiled;
 use crate::beside::both;
@@ -43,6 +43,10 @@ pub fn write(to: &Path, compiled: &Compiled, model: &Path, spec: &Spec, weights:
     let mut files = files?;
     files.insert(MODEL, model_of_plan(compiled, model, stripped?, &elsewhere)?);
     files.insert(SPEC, spec_bytes);
+    if let Some((name, bytes)) = files.iter().find(|(name, bytes)| bytes.len() as u64 > most(name)) {
+        let message = format!("`{name}` of this plan would have {} bytes, more than {} are read", bytes.len(), most(name));
+        return Err(Diagnostic::error(message).at(Place::File(to.to_path_buf())).into());
+    }
     let mut manifest = Manifest {
         format: format_text(),
         name: program.name.clone(),

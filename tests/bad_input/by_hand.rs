@@ -77,6 +77,8 @@ fn specs() -> Vec<Case> {
         ("mesh", "mesh dp=18446744073709551615\n"),
         ("mesh", "mesh dp=4294967296 tp=4294967296 pp=2\n"),
         ("mesh", "mesh dp=1000000\n"),
+        ("mesh", "mesh dp=2 other=500000\n"),
+        ("mesh", "mesh dp=2 other=32768\n"),
         ("mesh", "mesh dp=2 dp=2\n"),
         ("mesh", "mesh time=2\n"),
         ("batch", "batch 0\n"),

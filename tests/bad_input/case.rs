@@ -63,8 +63,8 @@ pub struct Outcome {
     pub code: Option<i32>,
     /// Its messages.
     pub said: String,
-    /// Whether it printed a result.
-    pub printed: bool,
+    /// What it printed.
+    pub printed: String,
     /// How long it took.
     pub took: Duration,
     /// The most memory that it had, in bytes.
@@ -137,9 +137,10 @@ impl Bench {
         let mut wrong = vec![];
         let mut demand = |holds: bool, what: String| wrong.extend((!holds).then_some(what));
         demand(matches!(code, Some(0..=3)), format!("exits with {code:?}"));
-        demand(*code == Some(0) || !said.is_empty() || *printed, "says nothing".to_string());
+        demand(*code == Some(0) || !said.is_empty() || !printed.is_empty(), "says nothing".to_string());
         demand(said.len() < MESSAGE, format!("says {} bytes", said.len()));
-        demand(!said.chars().any(|c| c.is_control() && c != '\n' && c != '\t'), "says control codes".to_string());
+        let is_plain = |text: &str| !text.chars().any(|c| c.is_control() && c != '\n' && c != '\t');
+        demand(is_plain(said) && is_plain(printed), "says control codes".to_string());
         demand(!said.contains("panicked") && !said.contains("bug of shardc"), "fails by itself".to_string());
         let lacks_memory = LACKS.iter().any(|lack| said.contains(lack));
         // Without a GPU that is what is lacking, whatever the limit.
@@ -157,7 +158,6 @@ impl Bench {
     }
 
     fn start(&self, case: &Case, limit: Option<u64>) -> Outcome {
-        let said = self.output.join("said");
         let file = |name: &str| File::create(self.output.join(name)).expect("a file can be written");
         let limit = limit.map_or(String::new(), |limit| format!("ulimit -v {limit}; "));
         let mut command = Command::new("sh");
@@ -167,8 +167,8 @@ impl Bench {
         let start = Instant::now();
         let ended = command.spawn().expect("the program starts").wait4().expect("the program ends");
         let took = start.elapsed();
-        let said = String::from_utf8_lossy(&fs::read(said).expect("what it said")).into_owned();
-        let printed = fs::metadata(self.output.join("out")).is_ok_and(|out| out.len() > 0);
+        let text = |name: &str| String::from_utf8_lossy(&fs::read(self.output.join(name)).expect("what it wrote")).into_owned();
+        let (said, printed) = (text("said"), text("out"));
         Outcome { code: ended.status.code(), said, printed, took, peak: ended.rusage.maxrss }
     }
 

@@ -286,6 +286,7 @@ fn forged(plan: &Path, job: &Job, mistake: &Mistake, what: &str) -> Option<bool>
     for (name, bytes) in &files {
         forged.files.insert(name.clone(), hash(bytes));
     }
+    forged.spec.sha256.clone_from(&forged.files["job.shard"]);
     let hashes = forged.files.iter().filter(|(name, _)| name.ends_with(".plan"));
     forged.plan_hash = hash(hashes.map(|(name, hash)| format!("{name} {hash}\n")).collect::<String>().as_bytes());
     let old: Vec<(String, Vec<u8>)> =

@@ -26,7 +26,12 @@ fn plan(name: &str) -> PathBuf {
 /// Puts `bytes` in the place of a file of the plan in `here`, and its hash into the manifest.
 fn forge(here: &Path, file: &str, bytes: &[u8]) {
     fs::write(here.join("plan").join(file), bytes).expect("a file can be written");
-    manifest(here, |manifest| manifest["files"][file] = json!(hash(bytes)));
+    manifest(here, |manifest| {
+        manifest["files"][file] = json!(hash(bytes));
+        if file == "job.shard" {
+            manifest["spec"]["sha256"] = json!(hash(bytes));
+        }
+    });
 }
 
 fn manifest(here: &Path, change: impl FnOnce(&mut Value)) {
@@ -76,6 +81,30 @@ fn weights_are_those_of_the_plan() {
     }
     forge(&here, "weights.safetensors", &good);
     shardc(&here, &["verify", "plan"]).expect(0);
+}
+
+/// A file that takes no room on its disk may claim any length.
+#[test]
+fn files_are_not_read_beyond_what_they_may_be() {
+    let here = plan("forged-lengths");
+    for file in ["train.plan", "train.shir.gz", "job.shard", "model.onnx", "weights.safetensors"] {
+        let path = here.join("plan").join(file);
+        let good = fs::read(&path).expect("a file of the plan");
+        fs::File::options().write(true).open(&path).and_then(|file| file.set_len(256 << 30)).expect("a sparse file");
+        let ran = shardc(&here, &["verify", "plan"]).expect(1);
+        assert!(ran.err.contains(&format!("cannot read `{file}`: it has 274877906944 bytes, more than")), "{}", ran.err);
+        assert!(ran.took < Duration::from_secs(10), "{file} took {:?}", ran.took);
+        fs::write(&path, good).expect("a file can be written");
+    }
+    shardc(&here, &["verify", "plan"]).expect(0);
+}
+
+#[test]
+fn the_spec_is_the_one_that_the_manifest_names() {
+    let here = plan("forged-spec");
+    manifest(&here, |manifest| manifest["spec"]["sha256"] = json!(hash(b"batch 64")));
+    let ran = shardc(&here, &["verify", "plan"]).expect(1);
+    assert!(ran.err.contains("`manifest.json` is of another plan"), "{}", ran.err);
 }
 
 /// What a plan directory trains is its own model under its own spec.

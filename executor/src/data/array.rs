@@ -4,6 +4,7 @@
 use crate::tensor::Tensor;
 use half::{bf16, f16};
 use shardc_ir::dtype::DType;
+use shardc_ir::types::Type;
 use std::fmt;
 
 /// The element types of files.
@@ -100,6 +101,19 @@ impl Element {
     /// Whether it is a float type.
     pub fn is_float(self) -> bool {
         matches!(self, Element::F16 | Element::Bf16 | Element::F32 | Element::F64)
+    }
+}
+
+impl Header {
+    /// The type of tensors that holds the elements, integers in 64 bits.
+    pub fn widened(&self) -> Type {
+        let dtype = match self.element {
+            Element::F64 => DType::F64,
+            float if float.is_float() => DType::F32,
+            Element::Bool => DType::Bool,
+            _ => DType::I64,
+        };
+        Type::new(dtype, self.shape.clone())
     }
 }
 
@@ -227,15 +241,10 @@ impl Array {
 
     /// The whole array in the type of tensors that holds its elements, integers in 64 bits.
     pub fn to_tensor(&self) -> Tensor {
-        let dtype = match self.header.element {
-            Element::F64 => DType::F64,
-            float if float.is_float() => DType::F32,
-            Element::Bool => DType::Bool,
-            _ => DType::I64,
-        };
+        let Type { dtype, shape } = self.header.widened();
         let mut bytes = vec![];
         self.convert(&self.bytes, dtype, &mut bytes);
-        Tensor { dtype, shape: self.header.shape.clone(), bytes }
+        Tensor { dtype, shape, bytes }
     }
 
     /// Appends the elements in `bytes` to `out`.

@@ -6,6 +6,7 @@ use safetensors::tensor::{Metadata, TensorInfo, TensorView, View};
 use safetensors::{Dtype, SafeTensorError, SafeTensors};
 use shardc_ir::diagnostic::Diagnostic;
 use shardc_ir::dtype::DType;
+use shardc_ir::files;
 use shardc_ir::reason;
 use shardc_ir::reason::Reason;
 use shardc_ir::types::Type;
@@ -29,17 +30,61 @@ const LONGEST: u64 = 100_000_000;
 /// # Errors
 /// If it does not, or cannot be read.
 pub fn read(mut file: File) -> Result<Vec<u8>, Diagnostic> {
-    let cannot = |e: io::Error| Diagnostic::error(format!("cannot read the data: {e}"));
-    let length = file.metadata().map_err(cannot)?.len();
+    let Beginning { mut bytes, length, .. } = begin(&mut file)?;
+    bytes.reserve_exact(usize::try_from(length).unwrap_or(0).saturating_sub(bytes.len()));
+    file.read_to_end(&mut bytes).map_err(unread)?;
+    Ok(bytes)
+}
+
+/// The types of the arrays that [`read_safetensors`] would read from the file at `path`, of which
+/// this reads the header alone.
+///
+/// # Errors
+/// If the file is broken, or an array has elements of another type.
+pub fn safetensors_types(path: &Path) -> Result<BTreeMap<String, Type>, Diagnostic> {
+    let mut file = files::open(path).map_err(unread)?;
+    let Beginning { bytes, header, length } = begin(&mut file)?;
+    let mut text = bytes[LENGTH..].to_vec();
+    file.take(header.saturating_sub(text.len() as u64)).read_to_end(&mut text).map_err(unread)?;
+    let metadata: Metadata = serde_json::from_slice(&text).map_err(broken)?;
+    if (LENGTH as u64 + header).checked_add(metadata.data_len() as u64) != Some(length) {
+        return Err(broken("its arrays have another number of bytes than it has"));
+    }
+    let mut types = BTreeMap::new();
+    for (name, info) in metadata.tensors() {
+        let header = header_of(info).map_err(|why| unreadable(&name, &why))?;
+        types.insert(name, header.widened());
+    }
+    Ok(types)
+}
+
+/// How a file begins.
+struct Beginning {
+    /// The bytes of the header's length, and the first of the header.
+    bytes: Vec<u8>,
+    /// The header's length.
+    header: u64,
+    /// The file's.
+    length: u64,
+}
+
+fn begin(file: &mut File) -> Result<Beginning, Diagnostic> {
+    let length = file.metadata().map_err(unread)?.len();
     let mut bytes = vec![0; LENGTH + 1];
     let begins = file.read_exact(&mut bytes).is_ok() && bytes[LENGTH] == b'{';
     let header = bytes.first_chunk().map_or(0, |length| u64::from_le_bytes(*length));
-    if !begins || header > LONGEST.min(length) {
-        return Err(broken("it does not begin with a header that fits into it"));
+    match begins && header <= LONGEST.min(length) {
+        true => Ok(Beginning { bytes, header, length }),
+        false => Err(broken("it does not begin with a header that fits into it")),
     }
-    bytes.reserve_exact(usize::try_from(length).unwrap_or(0).saturating_sub(bytes.len()));
-    file.read_to_end(&mut bytes).map_err(cannot)?;
-    Ok(bytes)
+}
+
+fn unread(error: io::Error) -> Diagnostic {
+    Diagnostic::error(format!("cannot read the data: {error}"))
+}
+
+fn unreadable(name: &str, why: &Reason) -> Diagnostic {
+    Diagnostic::error(format!("`{name}` cannot be read: {why}"))
 }
 
 fn broken(why: impl Display) -> Diagnostic {
@@ -71,7 +116,7 @@ impl<B: AsRef<[u8]>> Arrays<B> {
 
     /// The type and shape of the array `name`; an error follows the array's name.
     pub fn header(&self, name: &str) -> Result<Header, Reason> {
-        header(self.info(name)?)
+        header_of(self.info(name)?)
     }
 
     /// Reads the array `name`; an error follows the array's name.
@@ -104,7 +149,7 @@ impl<B: AsRef<[u8]>> Arrays<B> {
 pub fn read_safetensors(bytes: &[u8]) -> Result<BTreeMap<String, Tensor>, Diagnostic> {
     let (file, mut arrays) = (Arrays::open(bytes)?, BTreeMap::new());
     for name in file.names() {
-        let array = file.read(&name).map_err(|why| Diagnostic::error(format!("`{name}` cannot be read: {why}")))?;
+        let array = file.read(&name).map_err(|why| unreadable(&name, &why))?;
         arrays.insert(name, array.to_tensor());
     }
     Ok(arrays)
@@ -200,7 +245,7 @@ fn sizes(shape: &[u64]) -> Vec<usize> {
     shape.iter().map(|n| *n as usize).collect()
 }
 
-fn header(info: &TensorInfo) -> Result<Header, Reason> {
+fn header_of(info: &TensorInfo) -> Result<Header, Reason> {
     let element = match info.dtype {
         Dtype::F16 => Element::F16,
         Dtype::BF16 => Element::Bf16,
