@@ -13,11 +13,11 @@
 //! weights.safetensors  their elements; absent with `--no-weights`
 //! ```
 //!
-//! The same model and spec give the same bytes. Nothing of a directory is believed but the values of
-//! its weights: its graphs are derived from its model and spec again, and a program that was read is
-//! proven (see [`crate::proof`]) before anything runs. What the manifest says of the certificate and
-//! of the model with its weights can be held against nothing. The files of a plan appear under their
-//! names together or not at all; what else is in the directory stays.
+//! The same model and spec give the same bytes. Nothing of a directory is believed but the values
+//! of its weights: its graphs are derived from its model and spec again, and a program that was
+//! read is proven (see [`crate::proof`]) before anything runs. What the manifest says of the
+//! certificate and of the model with its weights can be held against nothing. The files of a plan
+//! appear under their names together or not at all; what else is in the directory stays.
 //!
 //! ```no_run
 //! use shardc::plan_dir::{Trust, read};
@@ -63,7 +63,8 @@ const MANIFEST: &str = "manifest.json";
 pub const SPEC: &str = "job.shard";
 /// The model's name in a plan directory.
 pub const MODEL: &str = "model.onnx";
-/// No manifest and no spec has more bytes, and of files of more the hash is taken before they are held.
+/// No manifest and no spec has more bytes, and of files of more the hash is taken before they are
+/// held.
 const LARGE: u64 = 64 << 20;
 /// No other file has more bytes, but for weights, which have as many as the plan says.
 const MOST: u64 = 2 << 30;
@@ -121,8 +122,8 @@ pub struct Manifest {
     pub model: Origin,
     /// The spec that it was compiled under, which the directory has.
     pub spec: Origin,
-    /// What was found of the graphs when the job was compiled, if it was asked; nothing in the directory shows that it
-    /// was.
+    /// What was found of the graphs when the job was compiled, if it was asked; nothing in the
+    /// directory shows that it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<Certificate>,
     /// SHA-256 of each other file of the directory, by name.

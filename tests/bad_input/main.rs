@@ -176,8 +176,8 @@ fn bad_input_is_told_in_time() {
     let had = most_memory();
     assert!(had < MEMORY, "the test itself takes {} MiB", had >> 20);
     let (mut random, mut limits) = (Random(7), Random(8));
-    // With fewer cases, of those by hand each time as many as of mutants, evenly; cases come in pairs
-    // and in tens.
+    // With fewer cases, of those by hand each time as many as of mutants, evenly; cases come in
+    // pairs.
     let every = (2 * by_hand.len()).div_ceil(count.max(1)).max(1) | 1;
     let by_hand: Vec<Case> = by_hand.into_iter().step_by(every).collect();
     let rest = count.saturating_sub(by_hand.len());

@@ -125,7 +125,7 @@ fn empty_messages_are_refused_before_they_are_decoded() {
         let errors = import_bytes(Path::new("test.onnx"), bytes, &ImportOptions::default()).expect_err(what);
         assert!(errors[0].message.contains("so many and so small"), "{what}: {errors:?}");
     };
-    // The numbers of the fields that lead to the empty ones, from the model on, as the standard has them.
+    // The numbers of the fields that lead to the empty ones, from the model on.
     for (what, path) in [
         ("nodes", &[7, 1][..]),
         ("attributes", &[7, 1, 5]),

@@ -62,8 +62,8 @@ pub(in crate::onnx) fn node(node: &pb::NodeProto) -> u64 {
     (size_of::<pb::NodeProto>() + attributes + names + node.encoded_len()) as u64
 }
 
-/// The bytes that an element of the list in field `number` of `message` takes; `part` is the kind of
-/// the message in it.
+/// The bytes that an element of the list in field `number` of `message` takes; `part` is the kind
+/// of the message in it.
 fn element(message: Message, number: u64, part: Option<Message>) -> usize {
     match (message, number) {
         (Message::Node, schema::node::INPUT | schema::node::OUTPUT) => size_of::<String>(),
