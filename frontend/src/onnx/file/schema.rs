@@ -139,7 +139,6 @@ impl Message {
             (Message::Shape, value::DIM) => Message::Dimension,
             (Message::Model, model::OPSET_IMPORT | model::METADATA_PROPS)
             | (Message::Annotation, value::QUANT_PARAMETER_TENSOR_NAMES)
-            | (Message::Tensor, tensor::EXTERNAL_DATA)
             | (Message::Training, training::INITIALIZATION_BINDING | training::UPDATE_BINDING)
             | (Message::Function, function::OPSET_IMPORT | function::METADATA_PROPS) => Message::Pair,
             _ => return None,
