@@ -9,7 +9,7 @@ use prost::Message;
 use shardc::replace::write_folder;
 use shardc_executor::data::{read_npz, write_npz};
 use shardc_executor::tensor::Tensor;
-use shardc_testkit::onnx::{floats, initializer, input, model, node, output};
+use shardc_testkit::onnx::{floats, initializer, input, keep_beside, model, node, output};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -343,16 +343,9 @@ fn what_asks_a_process_to_end_gets_the_export() {
 
 /// The model of digits with its weights in `model.onnx.data`.
 fn with_external_weights(here: &Path) {
-    let mut m = pb::ModelProto::decode(&fs::read(here.join("model.onnx")).unwrap()[..]).unwrap();
-    let mut data = vec![];
-    for tensor in &mut m.graph.as_mut().unwrap().initializer {
-        let entries = [("location", "model.onnx.data".to_string()), ("offset", data.len().to_string())];
-        data.append(&mut tensor.raw_data);
-        tensor.data_location = Some(1);
-        tensor.external_data = entries.map(|(key, value)| pb::StringStringEntryProto { key: key.into(), value }).to_vec();
-    }
-    fs::write(here.join("model.onnx"), m.encode_to_vec()).unwrap();
-    fs::write(here.join("model.onnx.data"), data).unwrap();
+    let mut model = pb::ModelProto::decode(&fs::read(here.join("model.onnx")).unwrap()[..]).unwrap();
+    fs::write(here.join("model.onnx.data"), keep_beside(&mut model, "model.onnx.data")).unwrap();
+    fs::write(here.join("model.onnx"), model.encode_to_vec()).unwrap();
 }
 
 fn weights_of(here: &Path, model: &str) -> Vec<String> {

@@ -111,6 +111,18 @@ pub fn initializer(model: &mut pb::ModelProto, tensor: pb::TensorProto) {
     graph(model).initializer.push(tensor);
 }
 
+/// Moves the values of the initializers to a file of that name, and gives its bytes.
+pub fn keep_beside(model: &mut pb::ModelProto, file: &str) -> Vec<u8> {
+    let mut data = vec![];
+    for tensor in &mut graph(model).initializer {
+        let entries = [("location", file.to_string()), ("offset", data.len().to_string())];
+        data.append(&mut tensor.raw_data);
+        tensor.data_location = Some(pb::tensor_proto::DataLocation::External.into());
+        tensor.external_data = entries.map(|(key, value)| pb::StringStringEntryProto { key: key.into(), value }).to_vec();
+    }
+    data
+}
+
 /// The tensor as the model stores it.
 pub fn proto(name: &str, tensor: &Tensor) -> pb::TensorProto {
     let kind = match tensor.ty.dtype {

@@ -30,18 +30,3 @@ impl Clock {
         self.0.get(&stream).copied().unwrap_or(0)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::Clock;
-
-    #[test]
-    fn clocks_join() {
-        let (mut a, mut b) = (Clock::default(), Clock::default());
-        a.reach(1, 5);
-        b.reach(1, 3);
-        b.reach(2, 2);
-        a.join(&b);
-        assert!(a.covers(1, 5) && a.covers(2, 2) && !a.covers(2, 3) && a.covers(3, 0) && !a.covers(3, 1));
-    }
-}

@@ -45,6 +45,7 @@ mod memory;
 mod nccl;
 mod nvrtc;
 mod pages;
+pub mod parts;
 mod random;
 mod run;
 mod settings;

@@ -13,6 +13,7 @@ mod wire;
 pub use calls::{Call, Group};
 pub use comms::{Comm, Nccl, State, destroyed, flushed, group_end, has_split, made, unique_id};
 pub use line::has_come;
+pub use reduce::reduce;
 pub use thread::{begin as group_start, is_open as in_group, join as group_join};
 
 use serde::{Deserialize, Serialize};
@@ -39,6 +40,7 @@ pub enum Kind {
 
 /// An element type (`ncclDataType_t`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the names are those of NCCL")]
 pub enum Dtype {
     I8,
     U8,
@@ -54,6 +56,7 @@ pub enum Dtype {
 
 /// A reduction (`ncclRedOp_t`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the names are those of NCCL")]
 pub enum Op {
     Sum,
     Max,

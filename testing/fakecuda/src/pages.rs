@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 /// Bytes of a page.
-const PAGE: usize = 64 << 10;
+pub const PAGE: usize = 64 << 10;
 
 /// Bytes in pages.
 #[derive(Debug, Default)]
@@ -73,30 +73,5 @@ impl Pages {
             Page::Bytes(bytes) => bytes,
             Page::Of(_) => &mut [],
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{PAGE, Pages};
-
-    #[test]
-    fn pages_hold_what_one_vector_would() {
-        let size = 3 * PAGE + 77;
-        let (mut pages, mut bytes) = (Pages::new(size, 0xff), vec![0xff; size]);
-        let places = [0, 1, PAGE - 1, PAGE, PAGE + 9, 2 * PAGE, 3 * PAGE, size];
-        let ranges = || places.iter().flat_map(|from| places.iter().filter(move |to| from <= to).map(move |to| *from..*to));
-        for (number, range) in ranges().chain(ranges()).enumerate() {
-            if number % 3 == 0 {
-                pages.fill(range.clone(), number as u8);
-                bytes[range].fill(number as u8);
-            } else {
-                let new: Vec<u8> = (0..range.len()).map(|i| (i * 7 + number) as u8).collect();
-                pages.write(range.start, &new);
-                bytes[range].copy_from_slice(&new);
-            }
-            assert!(pages.read(0..size) == bytes, "after {number}");
-        }
-        assert!(ranges().all(|range| pages.read(range.clone()) == bytes[range]));
     }
 }

@@ -13,7 +13,7 @@ use crate::job::Job;
 use std::collections::{BTreeSet, HashMap};
 
 /// The instructions of lanes that a launch may run.
-const MOST: u64 = 1 << 33;
+pub(super) const MOST: u64 = 1 << 33;
 
 /// The arrays of a module.
 pub(super) struct Data {
@@ -167,11 +167,7 @@ pub(super) struct Block<'a> {
     pub(super) scratch: Vec<u8>,
 }
 
-pub(super) fn run(kernel: &Kernel, data: &Data, job: &Job) -> Result<Ran, String> {
-    run_at_most(kernel, data, job, MOST)
-}
-
-pub(super) fn run_at_most(kernel: &Kernel, data: &Data, job: &Job, most: u64) -> Result<Ran, String> {
+pub(super) fn run(kernel: &Kernel, data: &Data, job: &Job, most: u64) -> Result<Ran, String> {
     let parameters = kernel.parameters(job)?;
     if job.block == 0 || job.block > 1024 {
         return Err(format!(": a block has {} threads", job.block));
@@ -234,22 +230,5 @@ impl Block<'_> {
             drop(waiting);
             warps.iter_mut().for_each(|w| w.waiting = None);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::Module;
-    use super::run_at_most;
-    use crate::job::{Access, Job, Operand};
-
-    #[test]
-    fn a_launch_that_does_not_end_is_stopped() {
-        let module = Module::parse(include_str!("../../tests/ptx/faults.ptx")).expect("the text is right");
-        let b = Operand { name: "b".into(), access: Access::Update, whole: false, past: 0, bytes: vec![0; 8] };
-        let job = Job { entry: "endless".into(), grid: [1; 3], block: 32, shared: 0, operands: vec![b], numbers: vec![] };
-        let kernel = module.kernels.iter().find(|k| k.name == job.entry).expect("the entry is there");
-        let error = run_at_most(kernel, &module.data, &job, 100_000).expect_err("the launch is stopped");
-        assert!(error.contains("does not end"), "{error}");
     }
 }

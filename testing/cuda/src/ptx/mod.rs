@@ -72,8 +72,13 @@ impl Module {
     /// not aligned, a barrier that a thread of the block does not reach, an operation of a warp
     /// without one of its lanes, and a launch that does not end.
     pub fn run(&self, job: &Job) -> Result<Ran, String> {
+        self.run_at_most(job, launch::MOST)
+    }
+
+    /// The same, with so many instructions of lanes at most.
+    pub fn run_at_most(&self, job: &Job, most: u64) -> Result<Ran, String> {
         let kernel = self.kernels.iter().find(|k| k.name == job.entry);
         let kernel = kernel.ok_or_else(|| format!("there is no entry '{}'", job.entry))?;
-        launch::run(kernel, &self.data, job).map_err(|e| format!("entry '{}'{e}", job.entry))
+        launch::run(kernel, &self.data, job, most).map_err(|e| format!("entry '{}'{e}", job.entry))
     }
 }

@@ -116,3 +116,11 @@ fn malformed_texts_are_errors() {
         }
     }
 }
+
+#[test]
+fn a_launch_that_does_not_end() {
+    let job = job("endless", 1, 32, 0, vec![operand("b", Access::Update, vec![0; 8])], &[]);
+    let module = Module::parse(include_str!("faults.ptx")).expect("the text is right");
+    let error = module.run_at_most(&job, 100_000).expect_err("the launch is stopped");
+    says(&error, &["entry 'endless'", "does not end"]);
+}

@@ -110,22 +110,3 @@ fn head_of(head: &str) -> Option<(Entry, usize)> {
     let threads = threads.trim().parse().ok().filter(|n| (1..=1024).contains(n))?;
     is_known.then(|| (Entry { name: name.trim().into(), threads, operands: vec![], numbers, text: 0 }, pointers))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::{Access, entries};
-
-    #[test]
-    fn functions_say_what_they_take() {
-        let text = "//@ x read f32 64 bytes\n//@ y updated bf16 32 bytes\n//@ fault written u32 4 bytes\n\
-                    KERNEL(32) k_0(const float* x, bf16* y, u32* fault, i64 n0) {\n}\n\
-                    KERNEL(256) k_1() {\n}\n";
-        let found = entries(text).expect("a text");
-        let ways: Vec<_> = found[0].operands.iter().map(|o| (o.access, o.bytes)).collect();
-        assert_eq!(ways, [(Access::Read, 64), (Access::Update, 32), (Access::Fault, 4)]);
-        assert_eq!((found[0].numbers, found[1].operands.len(), found[1].threads), (1, 0, 256));
-        for wrong in ["", "KERNEL(32) k(float* x) {\n}", "//@ x reads f32 4 bytes\nKERNEL(32) k(float* x) {\n}"] {
-            assert!(entries(wrong).is_err(), "{wrong}");
-        }
-    }
-}

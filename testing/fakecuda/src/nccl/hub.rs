@@ -1,8 +1,7 @@
 //! Where the ranks of communicators meet: who is there, what each calls, and what it gives. It
 //! knows bytes and no addresses, so it serves ranks in one process and in many.
 
-use super::reduce;
-use super::{Dtype, Kind, Op};
+use super::{Dtype, Kind, Op, reduce};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 
@@ -181,9 +180,9 @@ impl Hub {
         let outputs: Vec<Vec<u8>> = match (called.kind, called.op) {
             (Kind::AllGather, _) => vec![inputs.concat(); size],
             (Kind::Broadcast(root), _) => vec![inputs[root.min(size - 1)].to_vec(); size],
-            (Kind::AllReduce, Some(op)) => vec![reduce::reduce(&inputs, called.dtype, op); size],
+            (Kind::AllReduce, Some(op)) => vec![reduce(&inputs, called.dtype, op); size],
             (_, Some(op)) => {
-                let all = reduce::reduce(&inputs, called.dtype, op);
+                let all = reduce(&inputs, called.dtype, op);
                 let part = all.len() / size;
                 (0..size).map(|rank| all[rank * part..(rank + 1) * part].to_vec()).collect()
             }

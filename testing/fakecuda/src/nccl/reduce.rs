@@ -52,22 +52,3 @@ fn whole<T: Ord>(op: Op, a: T, b: T, sum: T) -> T {
         Op::Min => a.min(b),
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sums_are_rounded_in_the_order_of_ranks() {
-        let bytes = |x: f32| bf16::from_f32(x).to_le_bytes();
-        // 256 + 1 is 256 in bf16, where 1 + 1 + 256 is 258.
-        let (large, one) = (bytes(256.0), bytes(1.0));
-        assert_eq!(reduce(&[&large, &one, &one], Dtype::BF16, Op::Sum), bytes(256.0));
-        assert_eq!(reduce(&[&one, &one, &large], Dtype::BF16, Op::Sum), bytes(258.0));
-        let [a, b] = [3.5f64, -1.0].map(f64::to_le_bytes);
-        assert_eq!(reduce(&[&a, &b], Dtype::F64, Op::Max), a);
-        assert_eq!(reduce(&[&a, &b], Dtype::F64, Op::Min), b);
-        assert_eq!(reduce(&[&[200], &[100]], Dtype::U8, Op::Sum), [44]);
-        assert_eq!(reduce(&[&(-2i64).to_le_bytes(), &1i64.to_le_bytes()], Dtype::I64, Op::Max), 1i64.to_le_bytes());
-    }
-}

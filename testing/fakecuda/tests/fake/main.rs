@@ -4,6 +4,7 @@
 
 mod cuda;
 mod faults;
+mod parts;
 mod processes;
 mod products;
 mod ranks;
