@@ -38,8 +38,7 @@ fn launches_are_functions_of_the_text_and_their_parameters_fit() {
             assert!(generated.text.contains(&head), "{sizes:?}: `{}` is not in the text", launch.entry);
             assert!(8 * launch.parameters.len() <= PARAMETERS, "{sizes:?}: {} parameters", launch.parameters.len());
         }
-        let written =
-            |launch: &Launch| launch.parameters.iter().filter(|p| p.is_written).map(|p| p.bytes).sum::<u64>();
+        let written = |launch: &Launch| launch.parameters.iter().filter(|p| p.is_written).map(|p| p.bytes).sum::<u64>();
         let bytes: u64 = generated.launches.iter().map(written).sum();
         assert_eq!(bytes, 4 * sizes.iter().sum::<u64>(), "{sizes:?}");
     }
