@@ -11,7 +11,6 @@ test="cargo test --release --locked --workspace --test"
 # A part: its name, what it tries, its command.
 parts=(
     "integers|3,000 random programs of integers over sums, divisions and means|SHARDC_PROGRAMS=3000 $test integers"
-    "theorem|10,000 random programs under every strategy|SHARDC_PROGRAMS=10000 $test theorem"
     "ops|20,000 single ops under every layout|SHARDC_PROGRAMS=20000 $test single_ops"
     "bad-input|2,500 bad inputs of the whole program|SHARDC_PROGRAMS=2500 $test bad_input"
     "empty|2,000 graphs with dimensions of size 0|SHARDC_PROGRAMS=2000 $test empty_dimensions"

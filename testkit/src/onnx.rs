@@ -111,7 +111,7 @@ pub fn initializer(model: &mut pb::ModelProto, tensor: pb::TensorProto) {
     graph(model).initializer.push(tensor);
 }
 
-/// Moves the values of the initializers to a file of that name, and gives its bytes.
+/// Moves the raw values of the initializers to a file of that name, and gives its bytes.
 pub fn keep_beside(model: &mut pb::ModelProto, file: &str) -> Vec<u8> {
     let mut data = vec![];
     for tensor in &mut graph(model).initializer {

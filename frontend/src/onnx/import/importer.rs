@@ -1,4 +1,4 @@
-//! An import under way: what each name of the model is by now.
+//! An import under way, node by node.
 
 use crate::onnx::file::model_file::{Branch, ModelFile};
 use crate::onnx::file::node::{is_if, node_text};
@@ -171,5 +171,34 @@ impl<'m> Importer<'m> {
             }
         }
         Ok(values)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::onnx::file::{inline, order};
+    use prost::Message;
+    use shardc_ir::graph::Phase;
+    use shardc_ir::mesh::Mesh;
+    use shardc_testkit::onnx::{model, node, output};
+    use std::path::Path;
+
+    #[test]
+    fn every_reader_is_expected_and_outputs_stay() {
+        let mut m = model(20);
+        for (inputs, result) in [("", "a"), ("a a", "b"), ("a b", "c"), ("c c", "y")] {
+            node(&mut m, if inputs.is_empty() { "Constant" } else { "Add" }, inputs, result, vec![]);
+        }
+        ["b", "y"].iter().for_each(|name| output(&mut m, name));
+        let file = ModelFile::from_bytes(Path::new("test.onnx"), m.encode_to_vec()).unwrap();
+        let file = inline::inlined(file).unwrap();
+        let order = order::needed(&file).unwrap();
+        let mut importer = Importer::new(&file, None, Builder::new("test", Phase::Imported, Mesh::single()));
+        importer.expect(&order);
+        let nodes = || file.graph().node.iter();
+        nodes().for_each(|node| importer.names.set(&node.output[0], None));
+        nodes().flat_map(|node| &node.input).for_each(|name| importer.names.read(name));
+        assert_eq!(["a", "b", "c", "y"].map(|name| importer.names.get(name).is_some()), [false, true, false, true]);
     }
 }

@@ -3,11 +3,12 @@
 use crate::onnx::import::value::Value;
 use std::collections::HashMap;
 
-/// Values by name. One of `None` is known not to be there, after an error that was reported.
+/// Values by name. `None` is known not to be there: after an error that was reported, in a branch
+/// that is not taken, or as an output that its node does not give.
 #[derive(Default)]
 pub(super) struct Names<'m> {
     values: HashMap<&'m str, Option<Value>>,
-    /// How often each name will still be read by nodes.
+    /// How often each name will still be read.
     readers: HashMap<&'m str, usize>,
 }
 
@@ -27,7 +28,7 @@ impl<'m> Names<'m> {
         self.values.get(name)
     }
 
-    /// Says that a reader of `name` has come; nothing is kept for the last one.
+    /// Says that a reader of `name` has come. Behind the last one its value is let go.
     pub fn read(&mut self, name: &str) {
         if let Some(left) = self.readers.get_mut(name) {
             *left = left.saturating_sub(1);
@@ -56,6 +57,6 @@ mod tests {
             now.sort_unstable();
             kept.push(now.join(" "));
         }
-        assert_eq!(kept, ["a", "b", "b c", "b y"]);
+        assert_eq!(kept, ["a", "a b", "b c", "b y"]);
     }
 }
