@@ -65,8 +65,8 @@ impl Training {
     }
 
     /// Exports two steps over `old` with each fault at each call. The model that stands then is the
-    /// old or the new one, and so are the files that it names; what a killed run leaves besides goes
-    /// with the next one.
+    /// old or the new one, and so are the files that it names; what a killed run leaves besides
+    /// goes with the next one.
     fn is_whole_whatever_fails(&self, old: &Files) {
         self.put(old);
         self.run(2, None).expect(0);
@@ -87,7 +87,7 @@ impl Training {
                     -1 => {
                         assert!(how.starts_with("kill"), "{how} at {at}: {}", ran.err);
                         self.run(2, None).expect(0);
-                        // Weights that the old model alone has named may stay: nothing says whose they are.
+                        // Weights that only the old model named may stay: nobody knows of them.
                         let left: Files = self.files().into_iter().filter(|(name, _)| !only_old(name)).collect();
                         assert!(left == new, "{how} at {call:?} leaves {:?}", left.keys());
                     }
