@@ -134,3 +134,25 @@ fn copy_rate(team: &mut Team, threads: usize) -> Result<f64, Reason> {
     }
     Ok(2.0 * COPIED as f64 / best.as_secs_f64())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everyday_kernels_of_every_form_run() {
+        for (name, kernel) in Kernel::everyday() {
+            let small = kernel.flops() < 1 << 31;
+            assert!(!small || time(&kernel, 2).is_ok_and(|time| time > Duration::ZERO), "{name}");
+        }
+    }
+
+    #[test]
+    fn peaks_are_those_of_a_machine() {
+        let peaks = Peaks::measure(1).expect("a machine");
+        assert!(peaks.flops > 1e8 && peaks.bytes > 1e8, "{peaks:?}");
+        assert!(Peaks::products(1).is_ok_and(|flops| flops > 1e8));
+        let work = Work { flops: peaks.flops as u64, read: peaks.bytes as u64, written: peaks.bytes as u64 };
+        assert!((peaks.least(work).as_secs_f64() - 2.0).abs() < 1e-3);
+    }
+}

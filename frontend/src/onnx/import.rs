@@ -5,7 +5,6 @@ pub(in crate::onnx) mod call;
 pub(in crate::onnx) mod context;
 pub(in crate::onnx) mod importer;
 pub(in crate::onnx) mod kinds;
-mod names;
 pub(in crate::onnx) mod shrink;
 pub(in crate::onnx) mod signature;
 pub(in crate::onnx) mod value;
