@@ -1,6 +1,7 @@
 //! One run of the program over a folder with something bad in it, and what must hold of it.
 
 use super::support::folder;
+use shardc_ir::plan_file::hash_file;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -27,8 +28,8 @@ pub const OUTPUT: &str = "an output";
 /// The name of cases that are wrong by themselves.
 pub const COMMAND_LINE: &str = "a command line";
 
-/// The contents of a folder: the bytes of each file, by its path; of anything else none.
-type Contents = BTreeMap<PathBuf, Option<Vec<u8>>>;
+/// The contents of a folder: the hash of each file, by its path; of anything else none.
+type Contents = BTreeMap<PathBuf, Option<String>>;
 
 /// The bytes of a file, which several cases share: the most memory that this process ever had is
 /// counted for each that it starts.
@@ -76,6 +77,7 @@ pub struct Bench {
     folder: PathBuf,
     output: PathBuf,
     good: Contents,
+    good_bytes: BTreeMap<PathBuf, Vec<u8>>,
     /// The most memory that a good run of each command takes.
     baseline: BTreeMap<String, u64>,
 }
@@ -86,7 +88,9 @@ impl Bench {
         let (folder, output) = (folder(name), folder(&format!("{name}-said")));
         fill(&folder);
         let good = contents(&folder);
-        Bench { folder, output, good, baseline: BTreeMap::new() }
+        let files = good.iter().filter(|(_, hash)| hash.is_some()).map(|(path, _)| path);
+        let good_bytes = files.map(|path| (path.clone(), fs::read(path).expect("a file"))).collect();
+        Bench { folder, output, good, good_bytes, baseline: BTreeMap::new() }
     }
 
     /// The folder in which the cases run.
@@ -123,7 +127,7 @@ impl Bench {
             }
         }
         let mut wrong = self.judge(case, &outcome);
-        let lost = before.iter().find(|(path, bytes)| after.get(*path) != Some(bytes));
+        let lost = before.iter().find(|(path, hash)| after.get(*path) != Some(hash));
         wrong.extend(lost.map(|(path, _)| format!("changes {}", path.display())));
         let left = after.keys().find(|path| !before.contains_key(*path));
         wrong.extend(left.filter(|_| outcome.code != Some(0)).map(|path| format!("leaves {}", path.display())));
@@ -179,9 +183,8 @@ impl Bench {
             // The contents of a folder go with it.
             let _ = fs::remove_file(path).or_else(|_| fs::remove_dir_all(path));
         }
-        for (path, bytes) in self.good.iter().filter(|(path, bytes)| now.get(*path) != Some(bytes)) {
-            let bytes = bytes.as_ref().expect("no case takes a folder away");
-            fs::write(path, bytes).expect("a file can be written");
+        for (path, _) in self.good.iter().filter(|(path, hash)| now.get(*path) != Some(hash)) {
+            fs::write(path, &self.good_bytes[path]).expect("no case takes a folder away");
         }
     }
 }
@@ -194,8 +197,8 @@ fn contents(folder: &Path) -> Contents {
         if kind.is_dir() {
             found.extend(contents(&path));
         }
-        let bytes = kind.is_file().then(|| fs::read(&path).expect("a file"));
-        found.insert(path, bytes);
+        let hash = kind.is_file().then(|| hash_file(&path).expect("a file"));
+        found.insert(path, hash);
     }
     found
 }

@@ -10,6 +10,7 @@ mod attack;
 mod by_hand;
 mod case;
 mod models;
+mod packed;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -147,12 +148,16 @@ impl Mutants {
             };
             let (_, manifest, text) =
                 self.attacks.iter().find(|(_, file, _)| *file == "plan/manifest.json").expect("it is listed");
-            let text = String::from_utf8_lossy(text).replace(&hash(good), &hash(&bytes));
-            files.push((*manifest, Some(text.into_bytes().into())));
+            files.push((*manifest, Some(forged(text, good, &bytes).into())));
         }
         files.push((*file, Some(bytes.into())));
         Case::with(format!("a mutant of {file}"), files, &command)
     }
+}
+
+/// A manifest in which the hash of a file's `good` bytes is that of `bytes`.
+fn forged(manifest: &[u8], good: &[u8], bytes: &[u8]) -> Vec<u8> {
+    String::from_utf8_lossy(manifest).replace(&hash(good), &hash(bytes)).into_bytes()
 }
 
 /// The most memory that this process has had, in bytes; 0 where the system does not say.
@@ -170,7 +175,9 @@ fn bad_input_is_told_in_time() {
     for command in [MODEL_COMMANDS, DATA_COMMANDS, PLAN_COMMANDS].concat() {
         bench.measure(command);
     }
-    let by_hand = by_hand::cases();
+    // First those that are made with the most memory.
+    let mut by_hand = packed::cases(bench.folder());
+    by_hand.extend(by_hand::cases());
     let mutants = Mutants::of(bench.folder());
     // Memory that this process had counts for those that it starts.
     let had = most_memory();

@@ -52,6 +52,7 @@ impl Program {
 
     fn check_order(&self) -> Result<(), Reason> {
         let microbatches = self.mesh.microbatches();
+        let mut runs = vec![false; self.tasks.len()];
         for row in &self.order {
             match row {
                 Row::Run { task, time } if *task as usize >= self.tasks.len() || *time >= microbatches => {
@@ -64,10 +65,13 @@ impl Program {
                         return Err(reason!("the order exchanges message {message} of micro-batch {time}, which is not there"));
                     }
                 }
-                Row::Run { .. } => {}
+                Row::Run { task, .. } => runs[*task as usize] = true,
             }
         }
-        Ok(())
+        match runs.iter().position(|runs| !runs) {
+            Some(task) => Err(reason!("the order never runs task {task}, `{}`", self.tasks[task].name)),
+            None => Ok(()),
+        }
     }
 
     fn check_buffer(&self, b: &Buffer) -> Result<(), Reason> {
