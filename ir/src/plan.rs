@@ -410,7 +410,7 @@ pub struct Program {
     pub constants: Vec<ProgramConstant>,
     /// Results.
     pub outputs: Vec<ProgramOutput>,
-    /// Bodies.
+    /// Bodies, each of which the order runs.
     pub tasks: Vec<Task>,
     /// Messages with other ranks.
     pub messages: Vec<Message>,

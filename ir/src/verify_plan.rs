@@ -17,7 +17,7 @@
 //! graph. The norm of all gradients, by which a step is given up, is known everywhere.
 //!
 //! **1 Tables** ([`Program::check_tables`]). Every id is in range, every size sensible, every
-//! buffer inside the arena.
+//! buffer inside the arena, and every task is run.
 //!
 //! **2 Bindings** ([`bindings`]). The program has the mesh of its graph. Its states, inputs,
 //! constants (to the byte), scalars, gradients and outputs are those of the graph that its ranks

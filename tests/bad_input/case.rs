@@ -184,7 +184,8 @@ impl Bench {
             let _ = fs::remove_file(path).or_else(|_| fs::remove_dir_all(path));
         }
         for (path, _) in self.good.iter().filter(|(path, hash)| now.get(*path) != Some(hash)) {
-            fs::write(path, &self.good_bytes[path]).expect("no case takes a folder away");
+            let bytes = self.good_bytes.get(path).expect("no case takes a folder away");
+            fs::write(path, bytes).expect("a file can be written");
         }
     }
 }

@@ -10,15 +10,15 @@ use flate2::write::GzEncoder;
 use shardc_ir::mesh::{AxisId, Mesh};
 use shardc_ir::packed::{pack, unpack};
 use shardc_ir::plan::set::PlanSet;
-use shardc_ir::plan::{Program, Provenance, Task};
+use shardc_ir::plan::{BufferId, Message, Program, ProgramConstant, ProgramOutput, Provenance, Row, StateVariable, Task, View};
 use shardc_ir::plan_file::{decode, encode};
 use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A file of 79 KiB may unpack to so many bytes.
-const UNPACKED: usize = 1 << 20;
+/// A file of 52 KiB may unpack to so many bytes.
+const UNPACKED: usize = 768 << 10;
 
 /// All of them, for the good job in `folder`.
 pub fn cases(folder: &Path) -> Vec<Case> {
@@ -56,34 +56,40 @@ fn gzip(bytes: &[u8], times: usize) -> Vec<u8> {
 /// Graphs of as many lines of a kind as there may be, packed.
 fn graphs(good: &str) -> Vec<(&'static str, Vec<u8>)> {
     let line_of = |op: &str| good.lines().find(|line| line.contains(&format!("= {op} "))).expect("it has such a node");
-    let head = "graph @x  phase explicit\n  mesh dp=2 time=1\n  %x = input \"x\" : f32[1]\n";
+    let head = "graph @x  phase explicit\n  mesh dp=1 time=1\n  %x = input \"x\" : f32[1]\n";
     let packed = |text: &str| pack(text.as_bytes()).expect("text can be packed");
-    let filled = |head: &str, line: &dyn Fn(usize) -> String| {
-        let mut text = head.to_string();
-        for number in 0.. {
-            let line = line(number);
-            if text.len() + line.len() > UNPACKED {
-                break;
-            }
-            text += &line;
-        }
-        packed(&text)
+    let numbered = |part: &dyn Fn(usize) -> String| {
+        let parts = (0..).map(part).scan(200 + good.len(), |bytes, part| {
+            *bytes += part.len();
+            (*bytes < UNPACKED).then_some(part)
+        });
+        parts.collect::<String>()
     };
-    let many = |what: &str| what.repeat((UNPACKED - 200) / what.len());
+    let filled = |head: &str, line: &dyn Fn(usize) -> String| packed(&format!("{head}{}", numbered(line)));
+    let line = |begin: &str, part: &str, end: &str| {
+        packed(&format!("{head}{begin}{}{end}\n", part.repeat((UNPACKED - 200) / part.len())))
+    };
     vec![
         ("many nodes", filled(head, &|n| format!("%{n:x}=relu %x:f32[1]\n"))),
         ("many states", filled(head, &|n| format!("state \"{n:x}\":f32[1] parameter init=model\n"))),
         ("many inputs", filled(head, &|n| format!("%{n:x}=input \"{n:x}\":f32[1]\n"))),
-        ("many dimensions", packed(&format!("{head}%y = relu %x : f32[{}1]\n", many("1, ")))),
-        ("many operands", packed(&format!("{head}%y = concat axis=0 {}%x : f32[1]\n", many("%x, ")))),
-        ("many axes", packed(&format!("graph @x  phase explicit\n  mesh {}time=1\n", many("a=1 ")))),
-        ("many asked axes", packed(&format!("{head}%y = relu %x : f32[1] asked({}dp: 3)\n", many("dp: 3, ")))),
+        ("many dimensions", line("%y = relu %x : f32[", "1, ", "1]")),
+        ("many operands", line("%y = concat axis=0 ", "%x, ", "%x : f32[1]")),
+        ("many results", packed(&format!("{head}{}%y = relu %x : f32[1]\n", numbered(&|n| format!("%{n:x},"))))),
+        ("many letters", line("%y = relu %x : f32[1]{[", "1:dp ", "]}")),
+        ("many flat axes", line("%y = relu %x : f32[1] flat(", "dp ", ")")),
+        ("many partial axes", line("%y = relu %x : f32[1] partial(sum: ", "dp ", ")")),
+        ("many asked axes", line("%y = relu %x : f32[1] asked(", "dp: 3, ", "dp: 3)")),
+        ("many sizes", line("%y = reshape shape=[", "1, ", "1] %x : f32[1]")),
+        ("a long equation", line("%y = contract \"", "abcdefgh,", "a->a\" %x : f32[1]")),
+        ("many brackets", line("%y = reshape shape=", "[", "")),
+        ("a long number", line("%y = constant ", "1", " : f32[]")),
+        ("a long word", line("%y = constant ", "x", " : f32[]")),
+        ("a long name", packed(&format!("graph @{}", "x".repeat(UNPACKED - 100)))),
+        ("many axes", packed(&format!("graph @x  phase explicit\n  mesh {}time=1\n", numbered(&|n| format!("a{n:x}=1 "))))),
         ("many nodes of the job", filled(good, &|n| line_of("relu").replacen("%y", &format!("%n{n:x}"), 1) + "\n")),
         ("many outputs", filled(good, &|n| format!("output \"{n:x}\" %loss\n"))),
         ("many empty lines", filled(good, &|_| "\n".to_string())),
-        ("a long name", packed(&format!("graph @{}", many("x")))),
-        ("a long number", packed(&format!("{head}%y = constant {} : f32[]\n", many("1")))),
-        ("many brackets", packed(&format!("{head}%a = relu {}", many("(")))),
     ]
 }
 
@@ -102,9 +108,53 @@ fn plans(good: &PlanSet) -> Vec<(&'static str, Vec<u8>)> {
                 with(&|program| {
                     let steps = &mut program.tasks[0].steps;
                     let mut step = steps.iter().min_by_key(|step| step.reads.len()).expect("a step").clone();
-                    (step.reads, step.writes, step.results) = (vec![], vec![], vec![]);
-                    (step.op, step.provenance) = (String::new(), Provenance::default());
+                    (step.op, step.results, step.provenance) = (String::new(), vec![], Provenance::default());
                     *steps = vec![step; number];
+                })
+            }),
+        ),
+        (
+            "many rows",
+            filled_with(|number| {
+                with(&|program| {
+                    program.tasks = vec![];
+                    program.order = vec![Row::Exchange(vec![]); number];
+                })
+            }),
+        ),
+        (
+            "many messages",
+            filled_with(|number| {
+                with(&|program| {
+                    let view = View { buffer: BufferId(0), offset: 0, bytes: 0 };
+                    let (axis, value, provenance) = (AxisId(0), String::new(), Provenance::default());
+                    program.messages = vec![Message { sends: true, axis, peer: 0, view, value, provenance }; number];
+                })
+            }),
+        ),
+        (
+            "many states",
+            filled_with(|number| {
+                with(&|program| {
+                    let state = StateVariable { name: String::new(), ..program.states[0].clone() };
+                    program.states = vec![state; number];
+                })
+            }),
+        ),
+        (
+            "many results",
+            filled_with(|number| {
+                with(&|program| {
+                    let output = ProgramOutput { name: String::new(), ..program.outputs[0].clone() };
+                    program.outputs = vec![output; number];
+                })
+            }),
+        ),
+        (
+            "many constants",
+            filled_with(|number| {
+                with(&|program| {
+                    program.constants = vec![ProgramConstant { buffer: BufferId(0), bytes: vec![].into() }; number];
                 })
             }),
         ),

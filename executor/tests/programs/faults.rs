@@ -57,6 +57,7 @@ fn a_flipped_bit_is_found_on_its_rank() {
 #[test]
 fn parts_that_should_differ_are_not_compared() {
     let mut program = program(Mesh::new([("dp".to_string(), 2)], 2));
+    program.tasks.clear();
     program.order.clear();
     program.buffers[1].sharding.flat = vec![DP];
     program.buffers[1].local = vec![2];

@@ -363,6 +363,7 @@ fn forged_programs_are_refused() {
         ("writes what it reads", |p| p.buffers[3].offset = p.buffers[0].offset),
         ("constant", |p| p.constants.push(ProgramConstant { buffer: BufferId(1), bytes: vec![0; 3].into() })),
         ("partial", |p| p.buffers[6].sharding.add_partial(DP, ReduceKind::Sum)),
+        ("the order never runs task 2", |p| p.order.retain(|row| !matches!(row, Row::Run { task: 2, .. }))),
         ("arena is too large", |p| p.arena_bytes = u64::MAX),
         ("memory", |p| p.arena_bytes = 1 << 49),
     ];

@@ -17,7 +17,7 @@ use crate::plan::{Block, StateRole};
 use crate::sharding::Sharding;
 use crate::train::StateInit;
 use crate::types::{Type, checked_elements};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// The bytes of constants with one value everywhere that any text may ask for.
 const FILLED: u64 = 1 << 28;
@@ -74,12 +74,12 @@ fn read_header(mut line: Cursor<'_>) -> Read<(String, Phase)> {
 
 fn read_mesh(mut line: Cursor<'_>) -> Read<Mesh> {
     line.take_word("mesh");
-    let mut axes: Vec<(String, u64)> = vec![];
+    let (mut axes, mut names) = (vec![], HashSet::new());
     while !line.at_end() {
         let name = line.word()?.to_string();
         line.expect("=")?;
         let size = line.count()?;
-        if size == 0 || axes.iter().any(|(n, _)| *n == name) {
+        if size == 0 || !names.insert(name.clone()) {
             return line.fail(format!("`{name}` is empty or given twice"));
         }
         axes.push((name, size));
@@ -171,11 +171,11 @@ impl Reader<'_> {
 
     /// `%y, %m = op attributes %a, %b : types origin`
     fn node(&mut self, mut line: Cursor<'_>) -> Read<()> {
-        let mut results = vec![];
+        let (mut results, mut names) = (vec![], HashSet::new());
         loop {
             line.expect("%")?;
             let name = line.word()?.to_string();
-            if self.values.contains_key(&name) || results.contains(&name) {
+            if self.values.contains_key(&name) || !names.insert(name.clone()) {
                 return line.fail(format!("`%{name}` is defined twice"));
             }
             results.push(name);

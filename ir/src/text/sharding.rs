@@ -108,16 +108,20 @@ fn read_letters(cursor: &mut Cursor<'_>, size: u64, mesh: &Mesh) -> Read<Splits>
         let axes = if cursor.take(":") { read_run(cursor, mesh)? } else { vec![] };
         letters.push((letter, axes));
     }
-    let mut splits = vec![];
+    let mut from_last = vec![];
     let mut inner = 1u64;
     for (letter, axes) in letters.iter().rev() {
-        splits.splice(0..0, digits(cursor, *letter, inner, axes, mesh)?);
+        from_last.push(digits(cursor, *letter, inner, axes, mesh)?);
         inner = match inner.checked_mul(*letter) {
             Some(inner) => inner,
             None => return cursor.fail("the letters are too large"),
         };
     }
-    if inner == size { Ok(splits) } else { cursor.fail(format!("the letters make {inner}, not {size}")) }
+    if inner == size {
+        Ok(from_last.into_iter().rev().flatten().collect())
+    } else {
+        cursor.fail(format!("the letters make {inner}, not {size}"))
+    }
 }
 
 /// `tp` or `(dp,fsdp)`.
