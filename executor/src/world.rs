@@ -22,7 +22,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long a rank looks before it sleeps.
-const SOON: Duration = Duration::from_micros(100);
+const SOON: Duration = Duration::from_millis(2);
 
 /// Why a run ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
