@@ -6,12 +6,12 @@
 use shardc_frontend::initializers::Decision;
 use shardc_frontend::onnx::{self, ImportOptions, Imported, Tie, Untie, Weights};
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, HELPED, Place, names_help};
-use shardc_ir::graph::{Graph, NodeId, State, ValueId};
+use shardc_ir::graph::{Graph, State, ValueId};
 use shardc_ir::names::{Names, Patterns};
 use shardc_ir::plan::StateRole;
 use shardc_ir::spec::{self, InitRule, Located, Spec};
 use shardc_ir::train::StateInit;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 /// The deviation of matrices under `init … auto`: Radford et al., GPT-2 (2019).
@@ -144,11 +144,18 @@ fn apply_init(imported: &mut Imported, spec: &Spec) {
 }
 
 /// Whether a vector multiplies what it meets, as a norm's scale does, instead of being added to it.
-fn multiplied(graph: &Graph, value: ValueId) -> bool {
-    let users = graph.users(graph.value(value).node);
-    users.into_iter().any(|user: NodeId| {
-        let node = graph.node(user);
-        let factor = |at: usize| node.operands.get(at) == Some(&value);
-        node.op.factors().iter().any(|at| factor(*at)) || node.op.moves() && multiplied(graph, node.results[0])
-    })
+fn multiplied(graph: &Graph, vector: ValueId) -> bool {
+    let (mut left, mut seen) = (vec![vector], HashSet::from([vector]));
+    while let Some(value) = left.pop() {
+        for user in graph.users(graph.value(value).node) {
+            let node = graph.node(user);
+            if node.op.factors().iter().any(|at| node.operands.get(*at) == Some(&value)) {
+                return true;
+            }
+            if node.op.moves() && seen.insert(node.results[0]) {
+                left.push(node.results[0]);
+            }
+        }
+    }
+    false
 }

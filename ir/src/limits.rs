@@ -10,6 +10,9 @@ pub const MAX_RANKS: u64 = 1 << 16;
 /// Micro-batches of a step. Compiling takes time for each.
 pub const MAX_MICROBATCHES: u64 = 1 << 13;
 
+/// Dimensions of a tensor.
+pub const MAX_RANK: usize = 64;
+
 /// Elements of a tensor.
 pub const MAX_ELEMENTS: u64 = 1 << 48;
 

@@ -1,7 +1,7 @@
 //! The type of a value (global shape and element type) and the elements of constants.
 
 use crate::dtype::DType;
-use crate::limits::MAX_ELEMENTS;
+use crate::limits::{MAX_ELEMENTS, MAX_RANK};
 use half::{bf16, f16};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
@@ -51,8 +51,12 @@ impl fmt::Display for Type {
 }
 
 /// The number of elements of `shape`, or `None` where it exceeds [`MAX_ELEMENTS`], or would if
-/// empty dimensions had one element: so every product of some of its sizes is a number.
+/// empty dimensions had one element: so every product of some of its sizes is a number. Nor has any
+/// shape more than [`MAX_RANK`] dimensions.
 pub fn checked_elements(shape: &[u64]) -> Option<u64> {
+    if shape.len() > MAX_RANK {
+        return None;
+    }
     let product = |least: u64| shape.iter().try_fold(1u64, |n, s| n.checked_mul((*s).max(least))).filter(|n| *n <= MAX_ELEMENTS);
     product(1).and_then(|_| product(0))
 }

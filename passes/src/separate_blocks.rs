@@ -27,7 +27,7 @@ use shardc_ir::plan::Block;
 use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::spec::DimSharding;
 use shardc_ir::types::Type;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// See the module.
 pub struct SeparateBlocks;
@@ -118,6 +118,8 @@ struct Separation<'g> {
     of_inputs: Vec<bool>,
     /// State variables that meet parts, and how they would have to be cut.
     met: BTreeMap<StateId, Cut>,
+    /// Old values that were asked for these, each along a dimension.
+    visited: HashSet<(ValueId, usize)>,
 }
 
 impl<'g> Separation<'g> {
@@ -132,6 +134,7 @@ impl<'g> Separation<'g> {
             parts: BTreeMap::new(),
             of_inputs,
             met: BTreeMap::new(),
+            visited: HashSet::new(),
         }
     }
 
@@ -314,21 +317,26 @@ impl<'g> Separation<'g> {
     /// Notes the parameters on which alone an old value depends along the dimension: they are cut
     /// alike.
     fn meet(&mut self, value: ValueId, cut: &Cut) {
-        let node = self.old.def(value);
-        if let Op::State(read) = &node.op {
-            if !self.cuts.states.contains_key(&read.state) && !self.cuts.closed.contains(&(read.state, cut.dim)) {
-                self.met.entry(read.state).or_insert_with(|| cut.clone());
+        let mut left = vec![(value, cut.dim)];
+        while let Some((value, dim)) = left.pop() {
+            if !self.visited.insert((value, dim)) {
+                continue;
             }
-            return;
-        }
-        if self.of_inputs[value.index()] || node.operands.is_empty() {
-            return;
-        }
-        let letters = letters_of(self.old, self.old.value(value).node);
-        let letter = letters.results[self.old.value(value).result][cut.dim].first().copied();
-        let Some(carried) = letter.and_then(|letter| Carried::of(&letters, letter)) else { return };
-        for (operand, dim) in node.operands.iter().zip(carried.operands) {
-            dim.iter().for_each(|dim| self.meet(*operand, &Cut { dim: *dim, sizes: cut.sizes.clone() }));
+            let node = self.old.def(value);
+            if let Op::State(read) = &node.op {
+                if !self.cuts.states.contains_key(&read.state) && !self.cuts.closed.contains(&(read.state, dim)) {
+                    self.met.entry(read.state).or_insert_with(|| Cut { dim, sizes: cut.sizes.clone() });
+                }
+                continue;
+            }
+            if self.of_inputs[value.index()] || node.operands.is_empty() {
+                continue;
+            }
+            let letters = letters_of(self.old, self.old.value(value).node);
+            let letter = letters.results[self.old.value(value).result][dim].first().copied();
+            let Some(carried) = letter.and_then(|letter| Carried::of(&letters, letter)) else { continue };
+            let operands = node.operands.iter().zip(carried.operands);
+            left.extend(operands.rev().filter_map(|(operand, dim)| Some((*operand, dim?))));
         }
     }
 }

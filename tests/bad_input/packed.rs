@@ -74,6 +74,14 @@ fn graphs(good: &str) -> Vec<(&'static str, Vec<u8>)> {
         ("many states", filled(head, &|n| format!("state \"{n:x}\":f32[1] parameter init=model\n"))),
         ("many inputs", filled(head, &|n| format!("%{n:x}=input \"{n:x}\":f32[1]\n"))),
         ("many dimensions", line("%y = relu %x : f32[", "1, ", "1]")),
+        (
+            "many dimensions of many operands",
+            packed(&format!(
+                "{head}%w = input \"w\" : f32[{}1]\n%y = concat axis=0 {}%w : f32[1]\n",
+                "1, ".repeat(UNPACKED / 8),
+                "%w, ".repeat(UNPACKED / 8)
+            )),
+        ),
         ("many operands", line("%y = concat axis=0 ", "%x, ", "%x : f32[1]")),
         ("many results", packed(&format!("{head}{}%y = relu %x : f32[1]\n", numbered(&|n| format!("%{n:x},"))))),
         ("many letters", line("%y = relu %x : f32[1]{[", "1:dp ", "]}")),

@@ -6,7 +6,7 @@ use crate::tensor::Tensor;
 use shardc_ir::diagnostic::Diagnostic;
 use shardc_ir::reason;
 use shardc_ir::reason::Reason;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::io::{self, BufReader, Cursor, Read, Seek, SeekFrom, Write};
 use std::path::Path;
@@ -20,7 +20,13 @@ const LARGEST_RATIO: u64 = 1100;
 
 /// An archive whose arrays are read one by one.
 #[derive(Debug)]
-pub struct Npz(ZipArchive<BufReader<File>>);
+pub struct Npz {
+    archive: ZipArchive<BufReader<File>>,
+    /// The bytes of its file.
+    length: u64,
+    /// The arrays that were read, and the bytes that they claim together.
+    claims: (HashSet<String>, u64),
+}
 
 impl Npz {
     /// Reads the archive's list of files.
@@ -28,6 +34,7 @@ impl Npz {
     /// # Errors
     /// If it is no archive, or a broken one.
     pub fn open(file: File) -> Result<Npz, Diagnostic> {
+        let length = file.metadata().map_or(0, |file| file.len());
         let mut reader = BufReader::new(file);
         let mut start = [0; 6];
         let is_array = reader.read_exact(&mut start).is_ok() && start == *npy::MAGIC;
@@ -39,15 +46,16 @@ impl Npz {
             let error = Diagnostic::error("the archive is broken: its end, which lists its arrays, is missing");
             return Err(error.help("it may be cut off, or no `.npz`; write it again with `np.savez`"));
         }
-        ZipArchive::new(reader).map(Npz).map_err(|e| {
+        let archive = ZipArchive::new(reader).map_err(|e| {
             let error = Diagnostic::error(format!("the archive is broken: {}", words(e)));
             error.help("it may be cut off, or no `.npz`; write it again with `np.savez`")
-        })
+        })?;
+        Ok(Npz { archive, length, claims: Default::default() })
     }
 
     /// The names of its arrays.
     pub fn names(&self) -> Vec<String> {
-        self.0.file_names().filter_map(|name| name.strip_suffix(".npy")).map(str::to_string).collect()
+        self.archive.file_names().filter_map(|name| name.strip_suffix(".npy")).map(str::to_string).collect()
     }
 
     /// The type and shape of the array.
@@ -77,11 +85,19 @@ impl Npz {
     }
 
     fn beginning(&mut self, name: &str) -> Result<(Beginning, ZipFile<'_, BufReader<File>>), Reason> {
-        let mut entry = self.0.by_name(&format!("{name}.npy")).map_err(words)?;
+        let mut entry = self.archive.by_name(&format!("{name}.npy")).map_err(words)?;
         if entry.size() / LARGEST_RATIO > entry.compressed_size() {
             return Err(reason!("it claims {} bytes, of {} compressed ones", entry.size(), entry.compressed_size()));
         }
         let length = entry.size();
+        let (read, claimed) = &mut self.claims;
+        if read.insert(name.to_string()) {
+            *claimed = claimed.saturating_add(length);
+        }
+        // Entries may share compressed bytes.
+        if *claimed / LARGEST_RATIO > self.length {
+            return Err(reason!("with those before it it claims {claimed} bytes, of an archive of {}", self.length));
+        }
         Ok((npy::read_beginning(&mut entry, length)?, entry))
     }
 }

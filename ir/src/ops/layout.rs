@@ -436,7 +436,7 @@ impl Rules for Concat {
             if !same {
                 return Err(reason!("{first} and {ty} do not join along axis {axis}"));
             }
-            shape[axis] += ty.shape[axis];
+            shape[axis] = shape[axis].checked_add(ty.shape[axis]).ok_or("the result is too large")?;
         }
         Ok(vec![Type::new(first.dtype, shape)])
     }

@@ -4,6 +4,7 @@
 use crate::annotate::Annotation;
 use shardc_ir::graph::{Graph, NodeId, Part, ValueId};
 use shardc_ir::letters::{Assignment, Letter, Letters, Role};
+use shardc_ir::limits::MAX_RANKS;
 use shardc_ir::mesh::{AxisId, Mesh};
 use shardc_ir::ops::{Op, letters_of};
 use shardc_ir::sharding::{Sharding, Split, Splits, with_split};
@@ -290,11 +291,12 @@ impl Facts {
 /// The tensors of an op are split differently, or where the op needs them whole.
 pub struct Disagreement;
 
-/// The prime factors of `n`, ascending.
+/// The prime factors of `n`, ascending; without those beyond the ranks of any mesh, where there are
+/// several.
 pub fn primes(mut n: u64) -> Vec<u64> {
     let mut found = vec![];
     let mut p = 2;
-    while p * p <= n {
+    while p * p <= n && p <= MAX_RANKS {
         if n.is_multiple_of(p) {
             found.push(p);
             while n.is_multiple_of(p) {
@@ -303,6 +305,6 @@ pub fn primes(mut n: u64) -> Vec<u64> {
         }
         p += 1;
     }
-    found.extend((n > 1).then_some(n));
+    found.extend((n > 1 && p * p > n).then_some(n));
     found
 }

@@ -2,6 +2,7 @@
 
 use crate::onnx::import::call::Call;
 use crate::onnx::import::value::Value;
+use shardc_ir::diagnostic::counted;
 use shardc_ir::ops::elementwise::broadcast_shape;
 use shardc_ir::ops::layout::{Concat, Slice};
 use shardc_ir::reason;
@@ -179,6 +180,10 @@ pub(in crate::onnx) fn split(c: &mut Call<'_, '_>) -> Outputs {
         Some(sizes) => sizes.iter().map(|n| u64::try_from(*n)).collect::<Result<_, _>>().map_err(|e| e.to_string())?,
         None => equal_parts(shape[axis], u64::try_from(count).unwrap_or(0))?,
     };
+    let outputs = c.node.output.len();
+    if sizes.len() != outputs {
+        return Err(reason!("{} parts in {}", sizes.len(), counted(outputs as u64, "output")));
+    }
     parts(c, &x, axis, &sizes)
 }
 
