@@ -1,11 +1,15 @@
 //! The verifier: what it accepts, and a broken graph for each check, as text.
 
+use shardc_ir::dtype::DType;
 use shardc_ir::graph::{Graph, NodeId, StateId};
 use shardc_ir::mesh::AxisId;
+use shardc_ir::ops::Op;
+use shardc_ir::ops::layout::Concat;
 use shardc_ir::ops::samples::samples;
 use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::sharding::{Sharding, Split, with_split};
 use shardc_ir::text::parse;
+use shardc_ir::types::Type;
 use shardc_ir::verify::{Site, report, verify};
 
 /// A training step by two-way data and tensor parallelism over two micro-batches.
@@ -291,4 +295,12 @@ fn the_report_points_at_the_operand() {
            ^^ is partial over `tp`, and `exp` is not linear in what is
 ";
     assert_eq!(report(&graph, &violations), expected);
+}
+
+/// Sizes that together are no number are refused, and do not begin again at 0.
+#[test]
+fn concatenations_of_too_much_are_refused() {
+    let parts = vec![Type::new(DType::F32, [1 << 48]); 1 << 16];
+    let refused = Op::from(Concat { axis: 0 }).rules().result(&parts).expect_err("their sum is 2^64");
+    assert_eq!(refused.to_string(), "the result is too large");
 }

@@ -17,7 +17,7 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A file of 52 KiB may unpack to so many bytes.
+/// A file of 52 KiB may unpack to so many bytes, which is more than one of a few may.
 const UNPACKED: usize = 768 << 10;
 
 /// All of them, for the good job in `folder`.
@@ -30,7 +30,7 @@ pub fn cases(folder: &Path) -> Vec<Case> {
     }
     let graph = String::from_utf8(unpack(&good("train.shir.gz")).expect("it is packed")).expect("graphs are text");
     files.extend(graphs(&graph).into_iter().map(|(name, bytes)| (name, "train.shir.gz", bytes)));
-    files.push(("a megabyte of zeros", "train.plan", sealed(&vec![0; UNPACKED])));
+    files.push(("768 KiB of zeros", "train.plan", sealed(&vec![0; UNPACKED])));
     let plan = decode(&good("train.plan")).expect("a plan");
     files.extend(plans(&plan).into_iter().map(|(name, bytes)| (name, "train.plan", bytes)));
     let manifest = good("manifest.json");

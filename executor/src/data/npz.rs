@@ -34,7 +34,7 @@ impl Npz {
     /// # Errors
     /// If it is no archive, or a broken one.
     pub fn open(file: File) -> Result<Npz, Diagnostic> {
-        let length = file.metadata().map_or(0, |file| file.len());
+        let length = file.metadata().map_err(|error| Diagnostic::error(format!("it cannot be read: {error}")))?.len();
         let mut reader = BufReader::new(file);
         let mut start = [0; 6];
         let is_array = reader.read_exact(&mut start).is_ok() && start == *npy::MAGIC;
@@ -96,7 +96,7 @@ impl Npz {
         }
         // Entries may share compressed bytes.
         if *claimed / LARGEST_RATIO > self.length {
-            return Err(reason!("with those before it it claims {claimed} bytes, of an archive of {}", self.length));
+            return Err(reason!("the arrays up to it claim {claimed} bytes, in an archive of {}", self.length));
         }
         Ok((npy::read_beginning(&mut entry, length)?, entry))
     }

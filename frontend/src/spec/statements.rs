@@ -4,7 +4,7 @@ use super::context::{Context, listed, quote, suggestion};
 use super::reader::Reader;
 use super::syntax::{Form, Item, Statement, Value};
 use super::{layout, state, training};
-use shardc_ir::diagnostic::{Diagnostic, HELPED};
+use shardc_ir::diagnostic::Diagnostic;
 use shardc_ir::spec::Spec;
 use std::path::Path;
 
@@ -127,7 +127,6 @@ fn until_next<'i, 't>(items: &'i [Item<'t>], context: &mut Context<'_>) -> &'i [
 fn unknown(statement: &Statement<'_>, context: &mut Context<'_>) {
     let keyword = statement.keyword;
     let names = || STATEMENTS.iter().map(|kind| kind.name);
-    let help = || suggestion(keyword.text, names(), || format!("the statements are {}", listed(names())));
-    let error = Diagnostic::error(format!("unknown statement {}", quote(keyword.text)));
-    context.report(keyword.source, if context.errors() < HELPED { error.help(help()) } else { error });
+    let help = suggestion(keyword.text, names(), || format!("the statements are {}", listed(names())));
+    context.report(keyword.source, Diagnostic::error(format!("unknown statement {}", quote(keyword.text))).help(help));
 }
