@@ -5,7 +5,7 @@
 
 use shardc_frontend::initializers::Decision;
 use shardc_frontend::onnx::{self, ImportOptions, Imported, Tie, Untie, Weights};
-use shardc_ir::diagnostic::{Diagnostic, Diagnostics, HELPED, Place, names_help};
+use shardc_ir::diagnostic::{Diagnostic, Diagnostics, Place, names_help};
 use shardc_ir::graph::{Graph, State, ValueId};
 use shardc_ir::names::{Names, Patterns};
 use shardc_ir::plan::StateRole;
@@ -97,7 +97,7 @@ fn without_match(spec: &Spec, imported: &Imported) -> Diagnostics {
     let error = |(i, pattern): (usize, &Located<String>)| {
         let error = Diagnostic::error(format!("no initializer of the model matches `{}`", pattern.value));
         let error = error.at(spec.place_of(pattern.source));
-        if i < HELPED { error.help(names_help(&pattern.value, all.iter().copied())) } else { error }
+        error.help_early(i, || names_help(&pattern.value, all.iter().copied()))
     };
     unmatched.enumerate().map(error).collect()
 }

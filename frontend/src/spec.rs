@@ -52,15 +52,16 @@ pub fn load(path: &Path) -> Result<Spec, Diagnostics> {
 /// Reads `text`, the contents of the spec at `path`; `path` only names it.
 ///
 /// # Errors
-/// The errors in the order of the text.
+/// The errors in the order of the text; of more than a thousand, those of the first lines.
 pub fn parse(path: &Path, text: &str) -> Result<Spec, Diagnostics> {
     if text.len() as u64 > MAX_BYTES {
         return Err(too_large(path));
     }
     let mut context = Context::new(path);
-    let statements = syntax::statements(text, &mut context);
-    let spec = statements::read(path, &statements, &mut context);
-    check::check(&spec, &mut context);
+    let spec = statements::read(path, text, &mut context);
+    if !context.is_full() {
+        check::check(&spec, &mut context);
+    }
     let errors = context.into_diagnostics();
     if errors.is_empty() { Ok(spec) } else { Err(errors) }
 }

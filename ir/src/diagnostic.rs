@@ -78,6 +78,12 @@ impl Diagnostic {
         self
     }
 
+    /// Adds the help line to one of the first errors of a kind, where there have been `earlier`
+    /// ones: to look for it may take long, and nobody reads it a hundred times.
+    pub fn help_early(self, earlier: usize, help: impl FnOnce() -> String) -> Self {
+        if earlier < HELPED { self.help(help()) } else { self }
+    }
+
     /// Adds the help line.
     pub fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
@@ -164,18 +170,31 @@ pub fn counted(n: impl fmt::Display, noun: &str) -> String {
     format!("{n} {plural}")
 }
 
+/// The characters of a name that are compared.
+const LONGEST: usize = 200;
+
+/// The pairs of characters that are compared, of all candidates together.
+const COMPARED: usize = 1 << 22;
+
 /// Up to four of `candidates` that resemble `name`, nearest first; for "did you mean" lines. A
-/// pattern `*.a.b` is held against the ends of names.
+/// pattern `*.a.b` is held against the ends of names. Of more candidates than anybody has, the
+/// first are looked at.
 pub fn near_names<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let (name, parts) = match name.strip_prefix("*.") {
         Some(end) => (end, end.split('.').count()),
         None => (name, usize::MAX),
     };
     let end = |c: &'a str| c.rmatch_indices('.').nth(parts - 1).map_or(c, |(dot, _)| &c[dot + 1..]);
+    let mut left = COMPARED;
     let score = |c: &'a str| {
         let end = end(c);
+        let most = name.len().max(end.len());
+        if name.len().abs_diff(end.len()) * 2 > most {
+            return None;
+        }
+        left = left.checked_sub(name.len().min(LONGEST) * end.len().min(LONGEST))?;
         let distance = edit_distance(name, end);
-        (distance * 2 <= name.len().max(end.len())).then_some((distance, c))
+        (distance * 2 <= most).then_some((distance, c))
     };
     let mut scored: Vec<(usize, &str)> = candidates.filter_map(score).collect();
     scored.sort();
@@ -183,8 +202,8 @@ pub fn near_names<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> 
     scored.into_iter().take(4).map(|(_, c)| c).collect()
 }
 
-/// So many patterns of one kind that match nothing are told what may have been meant.
-pub const HELPED: usize = 20;
+/// So many errors of a kind have help that must be looked for.
+const HELPED: usize = 20;
 
 /// The help for a pattern that matches none of `names`: those that resemble it, or else some of
 /// those that there are.
@@ -204,10 +223,11 @@ pub fn names_help<'a>(pattern: &str, names: impl Iterator<Item = &'a str> + Clon
     }
 }
 
+/// The distance of the beginnings of both.
 fn edit_distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().take(200).collect();
+    let b: Vec<char> = b.chars().take(LONGEST).collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, ca) in a.chars().take(200).enumerate() {
+    for (i, ca) in a.chars().take(LONGEST).enumerate() {
         let mut diagonal = row[0];
         row[0] = i + 1;
         for (j, cb) in b.iter().enumerate() {

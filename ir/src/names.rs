@@ -18,18 +18,33 @@ pub fn matches_scope(pattern: &str, path: &str) -> bool {
 /// The outermost of the nested scopes `a`, `a.b`, `a.b.c`, … of `path` that `pattern` matches;
 /// everything with the same answer is one unit.
 pub fn outermost_scope<'p>(pattern: &str, path: &'p str) -> Option<&'p str> {
-    let ends = path.match_indices('.').map(|(dot, _)| dot).chain([path.len()]);
-    ends.map(|end| &path[..end]).find(|scope| matches(pattern, scope))
+    let whole = outermost(pattern, path);
+    let rest = pattern.strip_prefix("*.").and_then(|rest| outermost(rest, path));
+    [whole, rest].into_iter().flatten().min().map(|end| &path[..end])
 }
 
-/// The first and the last literal are anchored; each one between goes to its leftmost place, which
-/// never rules out a match.
+/// The end of the outermost scope of `path` that a pattern matches.
+fn outermost(pattern: &str, path: &str) -> Option<usize> {
+    let mut ends = path.match_indices('.').map(|(dot, _)| dot).chain([path.len()]);
+    let Some((literals, last)) = pattern.rsplit_once('*') else {
+        return path.starts_with(pattern).then(|| ends.find(|end| *end == pattern.len())).flatten();
+    };
+    let from = after(literals, path)?;
+    ends.find(|end| from + last.len() <= *end && path[..*end].ends_with(last))
+}
+
 fn glob(pattern: &str, name: &str) -> bool {
-    let Some((first, rest)) = pattern.split_once('*') else { return pattern == name };
-    let (middle, last) = rest.rsplit_once('*').unwrap_or(("", rest));
-    let Some(inner) = name.strip_prefix(first).and_then(|name| name.strip_suffix(last)) else { return false };
-    let mut literals = middle.split('*');
-    literals.try_fold(inner, |name, literal| name.find(literal).map(|at| &name[at + literal.len()..])).is_some()
+    let Some((literals, last)) = pattern.rsplit_once('*') else { return pattern == name };
+    after(literals, name).is_some_and(|from| from + last.len() <= name.len() && name.ends_with(last))
+}
+
+/// The end of `literals` in `name`: the first one is anchored, each other goes to its leftmost
+/// place, which never rules out a match.
+fn after(literals: &str, name: &str) -> Option<usize> {
+    let (first, others) = literals.split_once('*').map_or((literals, None), |(first, others)| (first, Some(others)));
+    let from = name.strip_prefix(first).map(|_| first.len())?;
+    let mut others = others.into_iter().flat_map(|others| others.split('*'));
+    others.try_fold(from, |from, literal| name[from..].find(literal).map(|at| from + at + literal.len()))
 }
 
 /// A pattern, as far as it can be looked up.
@@ -50,6 +65,11 @@ impl<'p> Kind<'p> {
             _ => Kind::Other,
         }
     }
+}
+
+/// Whether a pattern of names is looked up, and not tried on one name after another.
+pub fn is_looked_up(pattern: &str) -> bool {
+    !matches!(Kind::of(pattern), Kind::Other)
 }
 
 /// The rests with which `*.REST` matches a name: the name, and the part after each of its dots.
@@ -226,6 +246,9 @@ mod tests {
                 let leading = pattern.strip_prefix("*.").is_some_and(|rest| definition(rest.as_bytes(), name.as_bytes()));
                 let expected = leading || definition(pattern.as_bytes(), name.as_bytes());
                 assert_eq!(matches(&pattern, name), expected, "`{pattern}` on `{name}`");
+                let mut scopes = name.match_indices('.').map(|(dot, _)| &name[..dot]).chain([name.as_str()]);
+                let expected = scopes.find(|scope| matches(&pattern, scope));
+                assert_eq!(outermost_scope(&pattern, name), expected, "`{pattern}` on `{name}`");
             }
         }
     }

@@ -69,14 +69,17 @@ impl At {
         (!all).then(|| At { axis, positions: positions.into_iter().collect() })
     }
 
+    /// Whether it is held at `position`.
+    pub fn has(&self, position: u64) -> bool {
+        self.positions.binary_search(&position).is_ok()
+    }
+
     /// Whether these positions are among those of a value that is held at `other`.
     pub fn covered(this: &Option<At>, other: &Option<At>) -> bool {
         match (this, other) {
             (_, None) => true,
             (None, Some(_)) => false,
-            (Some(this), Some(other)) => {
-                this.axis == other.axis && this.positions.iter().all(|position| other.positions.contains(position))
-            }
+            (Some(this), Some(other)) => this.axis == other.axis && this.positions.iter().all(|position| other.has(*position)),
         }
     }
 
@@ -100,7 +103,7 @@ impl Sharding {
 
     /// Whether a rank at `coordinates` holds its part of the value.
     pub fn is_at(&self, coordinates: &[u64]) -> bool {
-        self.at.as_ref().is_none_or(|at| at.positions.contains(&coordinates[at.axis.index()]))
+        self.at.as_ref().is_none_or(|at| at.has(coordinates[at.axis.index()]))
     }
 
     /// Whether `axis` splits some dimension, or the line.

@@ -31,7 +31,7 @@ mod sharding;
 mod value;
 
 pub use elsewhere::Elsewhere;
-pub use parse::{parse, parse_beside};
+pub use parse::{FILLED, parse, parse_beside};
 pub use print::{node_text, op_text, operation, operation_with_numbers, print, print_beside};
 
 use std::fmt;

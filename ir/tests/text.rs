@@ -31,6 +31,7 @@ const MLP: &str = r#"graph @mlp  phase explicit
   %half   = constant 0.5                     : f32[]
   %table  = constant [1, -2, 3]              : i64[3]
   %causal = constant fill false              : bool[4, 4]
+  %nan    = constant fill "0100c07f"         : f32[16]
   %lr     = host learning_rate               : f64[]
   %lr32   = cast f32 %lr                     : f32[]
   %n, %r  = rms_norm eps=1e-6 %q, %b2        : (f32[8, 4]{dp, -}, f32[8]{dp}) update   // a(b),(b)->a(b),a
@@ -99,6 +100,11 @@ fn errors_name_line_and_cause() {
         ("%y, %z = neg %x : f32[2]", "2 results have 1 types"),
         ("%y, %y = neg %x : f32[2]", "`%y` is defined twice"),
         ("%y = constant [1.0] : f32[2]", "these are not the elements of f32[2]"),
+        ("%y = constant fill \"0100\" : f32[16]", "these are not the elements of f32[16]"),
+        ("%y = constant fill 0.0 : f32[8388609]", "f32[8388609] is too large for a text of this size"),
+        (&format!("%y = transpose [{}] %x : f32[2]", ["0"; 131_073].join(", ")), "the line has too many values"),
+        (&format!("%y = neg a=[{}] %x : f32[2]", ["{b=0}"; 8192].join(", ")), "the line has too many values"),
+        (&format!("%y = constant [{}] : f32[2]", ["0"; 131_073].join(", ")), "the list is too long"),
         ("%y = all_reduce axes=[pp] kind=sum %x : f32[2]", "the mesh has no axis `pp`"),
         ("%y = state \"w\" : f32[2]", "state \"w\" is not declared"),
         ("%y = neg %x : f32[2] forward", "`forward` is not expected here"),

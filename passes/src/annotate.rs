@@ -7,7 +7,7 @@
 
 use crate::blocks::{is_block, is_joined, slices, with_whole};
 use crate::pass::Context;
-use shardc_ir::diagnostic::{Diagnostic, Diagnostics, HELPED, counted, first_of, names_help};
+use shardc_ir::diagnostic::{Diagnostic, Diagnostics, counted, first_of, names_help};
 use shardc_ir::graph::{Graph, Part, ValueId};
 use shardc_ir::mesh::AxisId;
 use shardc_ir::names::Names;
@@ -108,7 +108,7 @@ fn of_lines(
             let (first, others): (Vec<_>, Vec<_>) = values.iter().copied().partition(|(_, value)| is_parameter(*value));
             let names = first.iter().chain(&others).map(|(name, _)| *name);
             let error = error.at(cx.spec.place_of(pattern.source));
-            errors.push(if errors.len() < HELPED { error.help(names_help(&pattern.value, names)) } else { error });
+            errors.push(error.help_early(errors.len(), || names_help(&pattern.value, names)));
         }
         let mut misfits = vec![];
         // A parameter is in blocks because of the last line that names it.

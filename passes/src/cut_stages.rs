@@ -149,7 +149,7 @@ fn after(
         let place = cx.spec.place_of(scope.source);
         let is_of = |id: &NodeId| scope_of(graph, *id).is_some_and(|path| matches_scope(&scope.value, path));
         let Some(last) = anchored.iter().rposition(is_of) else {
-            errors.push(unknown_scope(graph, anchored, scope).at(place));
+            errors.push(unknown_scope(graph, anchored, scope, errors.len()).at(place));
             continue;
         };
         let end = last + 1;
@@ -170,10 +170,11 @@ fn scope_of(graph: &Graph, id: NodeId) -> Option<&str> {
     graph.node(id).origin.scope.as_deref()
 }
 
-fn unknown_scope(graph: &Graph, anchored: &[NodeId], scope: &Located<String>) -> Diagnostic {
+/// The error for a scope that is not there, after `earlier` ones.
+fn unknown_scope(graph: &Graph, anchored: &[NodeId], scope: &Located<String>, earlier: usize) -> Diagnostic {
     let message = format!("no module that computes with parameters matches `{}`", scope.value);
     let paths = anchored.iter().filter_map(|id| scope_of(graph, *id));
-    Diagnostic::error(message).help(scopes_help(&scope.value, paths))
+    Diagnostic::error(message).help_early(earlier, || scopes_help(&scope.value, paths))
 }
 
 /// Help for whoever named a scope that is not there: those of `paths` with names like it.
@@ -193,7 +194,7 @@ fn placed(graph: &Graph, anchored: &[NodeId], cx: &Context<'_>) -> Result<Vec<Op
         let is_of = |id: &&NodeId| matches_scope(&pattern.value, scope_of(graph, **id).unwrap_or_default());
         let mut found = anchored.iter().filter(is_of).peekable();
         if found.peek().is_none() {
-            errors.push(unknown_scope(graph, anchored, pattern).at(cx.spec.place_of(pattern.source)));
+            errors.push(unknown_scope(graph, anchored, pattern, errors.len()).at(cx.spec.place_of(pattern.source)));
         }
         found.for_each(|id| stage_of[id.index()] = Some(line.value.stage as u32));
     }

@@ -47,7 +47,8 @@ pub fn repeats(graph: &Graph) -> Option<Repeats> {
     let nodes: Vec<NodeId> =
         graph.nodes().filter(|(_, node)| node.results.iter().any(|v| varies[v.index()])).map(|(id, _)| id).collect();
     let cuts = cuts(graph, &nodes, &varies);
-    let pieces: Vec<u64> = cuts.windows(2).map(|pair| fingerprint(graph, &varies, &nodes, &pair[0], &pair[1])).collect();
+    let still = still(graph, &varies);
+    let pieces: Vec<u64> = cuts.windows(2).map(|pair| fingerprint(graph, &still, &nodes, &pair[0], &pair[1])).collect();
     let (first, period, count) = longest(&pieces)?;
     let at = |block: usize| &cuts[first + block * period];
     let blocks = (0..count).map(|block| nodes[at(block).nodes..at(block + 1).nodes].to_vec()).collect();
@@ -86,17 +87,17 @@ fn cuts(graph: &Graph, nodes: &[NodeId], varies: &[bool]) -> Vec<Cut> {
 }
 
 /// What the nodes between two cuts do, as a number.
-fn fingerprint(graph: &Graph, varies: &[bool], nodes: &[NodeId], from: &Cut, to: &Cut) -> u64 {
+fn fingerprint(graph: &Graph, still: &[Option<u64>], nodes: &[NodeId], from: &Cut, to: &Cut) -> u64 {
     let mut hasher = DefaultHasher::new();
     let mut local: BTreeMap<ValueId, usize> = BTreeMap::from([(from.value, 0)]);
     for id in &nodes[from.nodes..to.nodes] {
         let node = graph.node(*id);
         format!("{:?}", node.op).hash(&mut hasher);
         for operand in &node.operands {
-            match local.get(operand) {
-                Some(number) => number.hash(&mut hasher),
-                None if varies[operand.index()] => operand.hash(&mut hasher),
-                None => still(graph, *operand).hash(&mut hasher),
+            match (local.get(operand), still[operand.index()]) {
+                (Some(number), _) => number.hash(&mut hasher),
+                (None, None) => operand.hash(&mut hasher),
+                (None, Some(still)) => still.hash(&mut hasher),
             }
         }
         for result in &node.results {
@@ -109,20 +110,28 @@ fn fingerprint(graph: &Graph, varies: &[bool], nodes: &[NodeId], from: &Cut, to:
     hasher.finish()
 }
 
-/// What a value is that does not depend on inputs.
-fn still(graph: &Graph, value: ValueId) -> String {
-    let node = graph.def(value);
-    match &node.op {
-        Op::State(read) => {
-            let State { ty, role, .. } = &graph.states[read.state.index()];
-            format!("{ty} {}", role.name())
+/// For each value that does not depend on inputs a number of what it is.
+fn still(graph: &Graph, varies: &[bool]) -> Vec<Option<u64>> {
+    let mut still: Vec<Option<u64>> = vec![None; graph.value_count()];
+    for (_, node) in graph.nodes() {
+        let mut hasher = DefaultHasher::new();
+        match &node.op {
+            Op::State(read) => {
+                let State { ty, role, .. } = &graph.states[read.state.index()];
+                (ty.to_string(), role.name()).hash(&mut hasher);
+            }
+            Op::Constant(constant) if constant.value.ty.elements() > SMALL => constant.value.ty.to_string().hash(&mut hasher),
+            op => {
+                format!("{op:?}").hash(&mut hasher);
+                node.operands.iter().for_each(|operand| still[operand.index()].hash(&mut hasher));
+            }
         }
-        Op::Constant(constant) if graph.ty(value).elements() > SMALL => format!("constant {}", constant.value.ty),
-        op => {
-            let operands: Vec<String> = node.operands.iter().map(|operand| still(graph, *operand)).collect();
-            format!("{op:?} {}", operands.join(" "))
+        let number = hasher.finish();
+        for result in node.results.iter().filter(|v| !varies[v.index()]) {
+            still[result.index()] = Some(number);
         }
     }
+    still
 }
 
 /// Of all rows of equal pieces, or of equal groups of them, the one with the most: its first piece,

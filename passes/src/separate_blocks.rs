@@ -25,7 +25,7 @@ use shardc_ir::ops::leaf::StateRead;
 use shardc_ir::ops::{Op, letters_of};
 use shardc_ir::plan::Block;
 use shardc_ir::reduce_kind::ReduceKind;
-use shardc_ir::spec::DimSharding;
+use shardc_ir::spec::{DimSharding, Located, Shard};
 use shardc_ir::types::Type;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -56,17 +56,39 @@ impl Pass for SeparateBlocks {
         }
         check_blocks(graph, cx)?;
         // Each time more parameters are known to meet the parts of another.
-        let separated = loop {
-            let (separated, met) = Separation::new(graph, cx, &cuts).build();
+        let mut separated = None;
+        for _ in 0..MOST_ROUNDS {
+            let (made, met) = Separation::new(graph, cx, &cuts).build();
+            if made.node_count() > most_nodes(graph) {
+                break;
+            }
             if met.is_empty() {
-                break separated;
+                separated = Some(made);
+                break;
             }
             cuts.states.extend(met);
-        };
+        }
+        let separated = separated.ok_or_else(|| too_many(cx))?;
         *graph = rebuild(&separated, |_, _, _, _| None);
         all_used(graph)?;
         Ok(())
     }
+}
+
+/// Parameters that are met because others are taken apart, and so on, are looked for so often.
+const MOST_ROUNDS: usize = 16;
+
+/// The nodes that a graph may have once it is taken apart.
+fn most_nodes(graph: &Graph) -> usize {
+    (1 << 14) + 8 * graph.node_count()
+}
+
+/// The error where taking apart does not end, or makes too much.
+fn too_many(cx: &Context<'_>) -> Diagnostic {
+    let is_cut = |line: &&Located<Shard>| line.value.dims.iter().any(|dim| dim.value.unequal_blocks().is_some());
+    let place = cx.spec.shard.iter().find(is_cut).map(|line| cx.spec.place_of(line.source));
+    let error = Diagnostic::error("blocks of different sizes take too much of the model apart").at_opt(place);
+    error.help("give fewer blocks, and lines of their own to parameters that meet them")
 }
 
 /// The state variables and inputs that are taken apart.
@@ -194,6 +216,7 @@ impl<'g> Separation<'g> {
                 self.parts.insert(x, Parts { cut: cut.clone(), values });
                 Some(vec![x])
             }
+            _ if b.graph().node_count() > most_nodes(self.old) => None,
             _ if !operands.iter().any(|v| self.parts.contains_key(v)) || self.named.is_named(self.old, node) => None,
             _ => self.border(b, node, &operands).or_else(|| self.in_parts(b, node, &operands)),
         }
@@ -400,7 +423,7 @@ fn all_used(graph: &Graph) -> Result<(), Diagnostics> {
         }
     }
     let of = |state: &State| state.block.as_ref().map(|block| block.of.clone());
-    let used: Vec<String> = graph.states.iter().zip(&read).filter(|(_, read)| **read).filter_map(|(s, _)| of(s)).collect();
+    let used: HashSet<String> = graph.states.iter().zip(&read).filter(|(_, read)| **read).filter_map(|(s, _)| of(s)).collect();
     let lost = graph.states.iter().zip(&read).filter(|(state, read)| !**read && of(state).is_some_and(|of| used.contains(&of)));
     let error = |state: &State| {
         let error = Diagnostic::error(format!("nothing in the model reads `{}`", state.name));

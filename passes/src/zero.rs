@@ -12,14 +12,14 @@
 
 use crate::pass::{Context, Mode, Pass};
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, names_help};
-use shardc_ir::graph::{Graph, Node, NodeId, Part, Phase, ValueId};
+use shardc_ir::graph::{Graph, NodeId, Part, Phase, ValueId};
 use shardc_ir::mesh::AxisId;
 use shardc_ir::names::matches_scope;
 use shardc_ir::ops::Op;
 use shardc_ir::plan::StateRole;
 use shardc_ir::sharding::Sharding;
 use shardc_ir::spec::{Located, OptimizerRule, Source, Spec, Zero, ZeroStage};
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// See the module.
 pub struct CutStates;
@@ -44,10 +44,11 @@ impl Pass for CutStates {
     fn run(&self, graph: &mut Graph, cx: &Context<'_>) -> Result<(), Diagnostics> {
         let mut errors: Diagnostics = vec![];
         let lines = lines(graph, cx.spec, &mut errors);
+        let uses = Uses::of(graph);
         let mut refused: Vec<(&Located<Zero>, Refusal, Vec<String>)> = vec![];
         for (state, line) in lines.into_iter().enumerate() {
             let Some(line) = line else { continue };
-            let Err(refusal) = cut(graph, state, line, cx.spec) else { continue };
+            let Err(refusal) = cut(graph, &uses, state, line, cx.spec) else { continue };
             let name = graph.states[state].name.clone();
             match refused.iter_mut().find(|(of, why, _)| of.source == line.source && *why == refusal) {
                 Some((.., names)) => names.push(name),
@@ -113,7 +114,8 @@ pub fn lines<'s>(graph: &Graph, spec: &'s Spec, errors: &mut Diagnostics) -> Vec
     for line in parts.into_iter().filter(|line| !found.contains(&line.source)) {
         let Some(on) = &line.value.on else { continue };
         let error = Diagnostic::error(format!("no module that reads a parameter matches `{}`", on.value));
-        errors.push(error.at(spec.place_of(on.source)).help(names_help(&on.value, scopes.iter().copied())));
+        let error = error.at(spec.place_of(on.source));
+        errors.push(error.help_early(errors.len(), || names_help(&on.value, scopes.iter().copied())));
     }
     // A line for a part of the model goes before the one for all of it.
     let of = |(lines, is_read): (Vec<&'s Located<Zero>>, bool)| {
@@ -152,8 +154,36 @@ pub fn cuts_gradients(line: Option<&Located<Zero>>) -> bool {
     line.is_some_and(|line| line.value.stage >= ZeroStage::Gradients)
 }
 
+/// Where state variables are read, and what they become.
+struct Uses {
+    /// For each, its reads.
+    reads: Vec<Vec<ValueId>>,
+    /// For each value that is an update, whose.
+    updated: HashMap<ValueId, Vec<usize>>,
+}
+
+impl Uses {
+    fn of(graph: &Graph) -> Uses {
+        let mut uses = Uses { reads: vec![vec![]; graph.states.len()], updated: HashMap::new() };
+        for (_, node) in graph.nodes() {
+            if let Op::State(read) = &node.op {
+                uses.reads[read.state.index()].push(node.results[0]);
+            }
+        }
+        for (i, update) in graph.states.iter().enumerate().filter_map(|(i, state)| Some((i, state.update?))) {
+            uses.updated.entry(update).or_default().push(i);
+        }
+        uses
+    }
+
+    /// The reads of these.
+    fn reads_of<'u>(&'u self, states: &'u [usize]) -> impl Iterator<Item = ValueId> + 'u {
+        states.iter().flat_map(|state| self.reads[*state].iter().copied())
+    }
+}
+
 /// Cuts one parameter, or what is trained with it.
-fn cut(graph: &mut Graph, state: usize, line: &Located<Zero>, spec: &Spec) -> Result<(), Refusal> {
+fn cut(graph: &mut Graph, uses: &Uses, state: usize, line: &Located<Zero>, spec: &Spec) -> Result<(), Refusal> {
     let Zero { stage, axes, .. } = &line.value;
     let flat: Vec<AxisId> = axes.iter().copied().filter(|axis| graph.mesh.size(*axis) > 1).collect();
     if *stage == ZeroStage::Replicated || flat.is_empty() {
@@ -165,16 +195,19 @@ fn cut(graph: &mut Graph, state: usize, line: &Located<Zero>, spec: &Spec) -> Re
     }
     let gradient: Vec<ValueId> = own.gradient.into_iter().collect();
     let made = flat_values(graph, &own.ty.shape, &gradient);
-    let updated = |value: Option<ValueId>| value.is_some_and(|value| made.contains(&value));
-    let mut states: Vec<usize> = (0..graph.states.len()).filter(|i| *i != state && updated(graph.states[*i].update)).collect();
-    let copies = copies(graph, state);
+    let updated = made.iter().filter_map(|value| uses.updated.get(value)).flatten().copied();
+    let mut states: Vec<usize> = updated.filter(|i| *i != state).collect();
+    let copies = copies(graph, uses, state);
     // Without moments there is nothing to cut but the update, at the same price.
     if *stage == ZeroStage::Optimizer && states.is_empty() && copies.is_empty() {
         return Ok(());
     }
     // What is made of a moment or of the parameter alone is cut with what it meets.
-    let own_reads = if made.is_empty() { vec![] } else { reads(graph, |i| i == state || states.contains(&i)) };
-    let values = flat_values(graph, &own.ty.shape, &[gradient.clone(), own_reads].concat());
+    let mut met = gradient.clone();
+    if !made.is_empty() {
+        met.extend(uses.reads_of(&[state]).chain(uses.reads_of(&states)));
+    }
+    let values = flat_values(graph, &own.ty.shape, &met);
     let cut = |sharding: &Sharding| Sharding { flat: flat.clone(), ..sharding.clone() };
     let pads = cut(&own.sharding).is_padded(&own.ty.shape, &graph.mesh);
     if let (true, Some(eps)) = (pads && !values.is_empty(), small_eps(spec)) {
@@ -184,8 +217,8 @@ fn cut(graph: &mut Graph, state: usize, line: &Located<Zero>, spec: &Spec) -> Re
     if *stage == ZeroStage::Parameters || !copies.is_empty() {
         states.push(state);
     }
-    let cut_reads = reads(graph, |i| states.contains(&i));
-    for i in states {
+    let cut_reads = uses.reads_of(&states);
+    for i in states.iter().copied() {
         graph.states[i].sharding = cut(&graph.states[i].sharding);
     }
     for value in values.into_iter().chain(cut_reads).chain(copies).chain(gradient) {
@@ -197,9 +230,9 @@ fn cut(graph: &mut Graph, state: usize, line: &Located<Zero>, spec: &Spec) -> Re
 }
 
 /// The rounded copies of a parameter, if the model reads nothing else of it.
-fn copies(graph: &Graph, state: usize) -> Vec<ValueId> {
+fn copies(graph: &Graph, uses: &Uses, state: usize) -> Vec<ValueId> {
     let mut copies = vec![];
-    for read in reads(graph, |i| i == state) {
+    for read in uses.reads[state].iter().copied() {
         for user in graph.users(graph.value(read).node).into_iter().map(|user| graph.node(user)) {
             match (user.op.converts_to(), user.origin.part) {
                 (_, Part::Update) => {}
@@ -213,22 +246,13 @@ fn copies(graph: &Graph, state: usize) -> Vec<ValueId> {
 
 /// For each value, whether it is a rounded copy that its line leaves whole for the step.
 pub fn kept_copies(graph: &Graph, lines: &[Option<&Located<Zero>>]) -> Vec<bool> {
-    let mut kept = vec![false; graph.value_count()];
+    let (mut kept, uses) = (vec![false; graph.value_count()], Uses::of(graph));
     for (state, line) in lines.iter().enumerate() {
         if line.is_some_and(|line| line.value.stage < ZeroStage::Parameters) {
-            copies(graph, state).into_iter().for_each(|copy| kept[copy.index()] = true);
+            copies(graph, &uses, state).into_iter().for_each(|copy| kept[copy.index()] = true);
         }
     }
     kept
-}
-
-/// The reads of the state variables that are `wanted`, by position.
-fn reads(graph: &Graph, wanted: impl Fn(usize) -> bool) -> Vec<ValueId> {
-    let read = |(_, node): (NodeId, &Node)| match &node.op {
-        Op::State(read) if wanted(read.state.index()) => Some(node.results[0]),
-        _ => None,
-    };
-    graph.nodes().filter_map(read).collect()
 }
 
 /// What updates make of values of this shape, element by element.

@@ -17,17 +17,22 @@ use shardc_frontend::spec;
 use shardc_ir::diagnostic::{Diagnostic, Place};
 use shardc_ir::graph::Graph;
 use shardc_ir::listing::{NamedSizes, ProgramSummary, summary};
+use shardc_ir::ops::Op;
 use shardc_ir::packed::unpack;
 use shardc_ir::plan::set::PlanSet;
 use shardc_ir::plan_file;
 use shardc_ir::programs::{Plan, ProgramKind, Programs};
 use shardc_ir::spec::Spec;
-use shardc_ir::text::{self, Elsewhere};
+use shardc_ir::text::{self, Elsewhere, FILLED};
 use std::fs;
 use std::path::Path;
 
 /// A line of a graph is shown up to so many characters.
 const MOST_SHOWN: usize = 120;
+
+/// A graph that is not the one expected is read all the same, if it is not longer than twice that
+/// and so many bytes: what is wrong with it may say more.
+const SLACK: usize = 1 << 16;
 
 /// What is believed of a plan directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,10 +59,10 @@ pub fn read(path: &Path, trust: Trust) -> Result<PlanDir, Error> {
     let programs = Programs::try_new(trains, |kind| program(if kind == ProgramKind::Train { TRAIN_PLAN } else { EVAL_PLAN }))?;
     let spec = spec_of(path, &manifest)?;
     checked(path, &manifest, MODEL)?;
-    let beside = beside(path, &programs);
+    let beside = Beside::of(path, &programs);
     let derived = match trust {
         #[cfg(feature = "onnx")]
-        Trust::Nothing => Some(Derived::new(path, &spec, trains, &beside.1)?),
+        Trust::Nothing => Some(Derived::new(path, &spec, trains, &beside.elsewhere)?),
         Trust::Graphs => None::<Derived>,
     };
     let mut others = vec![];
@@ -65,11 +70,13 @@ pub fn read(path: &Path, trust: Trust) -> Result<PlanDir, Error> {
         let (name, text) = (graph_file(kind), graph_text(path, &manifest, kind)?);
         match derived.as_ref().map(|derived| derived.graph(kind)) {
             Some((graph, own)) if text == *own => Ok(graph.clone()),
-            Some((_, own)) => {
+            // Whatever else it is, it is not that graph.
+            Some((_, own)) if text.len() > 2 * own.len() + SLACK => Err(other_graph(path, kind, &text, own)),
+            Some((graph, own)) => {
                 others.push(other_graph(path, kind, &text, own));
-                parsed(path, name, &text, &beside)
+                parsed(path, name, &text, constants(graph), &beside.elsewhere)
             }
-            None => parsed(path, name, &text, &beside),
+            None => parsed(path, name, &text, beside.filled, &beside.elsewhere),
         }
     };
     let plans = programs.try_map(|kind, programs| Ok::<_, Error>(Plan { programs, graph: graph(kind)? }))?;
@@ -142,7 +149,8 @@ impl PlanDir {
     /// If the directory has none, or its file has changed since it was read.
     pub fn graph(&self, kind: ProgramKind) -> Result<Graph, Error> {
         let text = graph_text(&self.path, &self.manifest, kind)?;
-        parsed(&self.path, graph_file(kind), &text, &beside(&self.path, &self.programs))
+        let beside = Beside::of(&self.path, &self.programs);
+        parsed(&self.path, graph_file(kind), &text, beside.filled, &beside.elsewhere)
     }
 }
 
@@ -153,16 +161,32 @@ fn graph_text(path: &Path, manifest: &Manifest, kind: ProgramKind) -> Result<Str
     String::from_utf8(text).map_err(|_| damaged(path, &format!("`{name}` is not UTF-8")))
 }
 
-/// The bytes that a directory has beside its graphs, by which those of their constants are judged,
-/// and the constants that graphs name.
-fn beside(path: &Path, programs: &Programs) -> (u64, Elsewhere) {
-    let programs = || programs.iter().flat_map(|(_, set)| &set.programs);
-    let constants: u64 = programs().flat_map(|program| &program.constants).map(|constant| constant.bytes.len() as u64).sum();
-    (constants + fs::metadata(model_path(path)).map_or(0, |model| model.len()), Elsewhere::of(programs()))
+/// What stands beside the graphs of a directory.
+struct Beside {
+    /// The bytes that constants with one value everywhere may take.
+    filled: u64,
+    /// The constants that graphs name.
+    elsewhere: Elsewhere,
 }
 
-fn parsed(path: &Path, name: &str, text: &str, (bytes, elsewhere): &(u64, Elsewhere)) -> Result<Graph, Error> {
-    text::parse_beside(text, *bytes, elsewhere).map_err(|error| damaged(path, &format!("`{name}`, {error}")))
+impl Beside {
+    fn of(path: &Path, programs: &Programs) -> Beside {
+        const PER_BYTE: u64 = 16;
+        let programs = || programs.iter().flat_map(|(_, set)| &set.programs);
+        let constants: u64 = programs().flat_map(|program| &program.constants).map(|constant| constant.bytes.len() as u64).sum();
+        let bytes = constants + fs::metadata(model_path(path)).map_or(0, |model| model.len());
+        Beside { filled: bytes.saturating_mul(PER_BYTE).saturating_add(FILLED), elsewhere: Elsewhere::of(programs()) }
+    }
+}
+
+/// The bytes of a graph's constants.
+fn constants(graph: &Graph) -> u64 {
+    let bytes = |op: &Op| if let Op::Constant(constant) = op { constant.value.bytes.len() as u64 } else { 0 };
+    graph.nodes().map(|(_, node)| bytes(&node.op)).sum()
+}
+
+fn parsed(path: &Path, name: &str, text: &str, filled: u64, elsewhere: &Elsewhere) -> Result<Graph, Error> {
+    text::parse_beside(text, filled, elsewhere).map_err(|error| damaged(path, &format!("`{name}`, {error}")))
 }
 
 /// The first line in which the graph of a directory is not that of its model and spec.

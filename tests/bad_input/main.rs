@@ -9,7 +9,9 @@
 mod attack;
 mod by_hand;
 mod case;
+mod costly;
 mod crafted;
+mod many;
 mod models;
 mod packed;
 #[path = "../support/mod.rs"]
@@ -179,6 +181,8 @@ fn bad_input_is_told_in_time() {
     // First those that are made with the most memory.
     let mut by_hand = packed::cases(bench.folder());
     by_hand.extend(crafted::cases());
+    by_hand.extend(costly::cases());
+    by_hand.extend(many::cases());
     by_hand.extend(by_hand::cases());
     let mutants = Mutants::of(bench.folder());
     // Memory that this process had counts for those that it starts.

@@ -90,6 +90,16 @@ fn graphs(good: &str) -> Vec<(&'static str, Vec<u8>)> {
         ("many asked axes", line("%y = relu %x : f32[1] asked(", "dp: 3, ", "dp: 3)")),
         ("many sizes", line("%y = reshape shape=[", "1, ", "1] %x : f32[1]")),
         ("a long equation", line("%y = contract \"", "abcdefgh,", "a->a\" %x : f32[1]")),
+        ("a constant of 256 MiB", packed(&format!("{head}%y = constant fill 0.0 : f32[67108864]\n"))),
+        ("many elements", line("%y = constant [", "1, ", "1] : f32[1]")),
+        ("many objects", line("%y = reshape shape=[", "{a=0}, ", "1] %x : f32[1]")),
+        (
+            "many positions",
+            packed(&{
+                let positions = numbered(&|n| format!("{n} "));
+                format!("graph @x  phase explicit\n  mesh dp=65536 time=1\n  %x = input \"x\" : f32[1] at(dp: {positions})\n")
+            }),
+        ),
         ("many brackets", line("%y = reshape shape=", "[", "")),
         ("a long number", line("%y = constant ", "1", " : f32[]")),
         ("a long word", line("%y = constant ", "x", " : f32[]")),
@@ -129,6 +139,10 @@ fn plans(good: &PlanSet) -> Vec<(&'static str, Vec<u8>)> {
                     program.order = vec![Row::Exchange(vec![]); number];
                 })
             }),
+        ),
+        (
+            "a task in many rows",
+            filled_with(|number| with(&|program| program.order = vec![Row::Run { task: 0, time: 0 }; number])),
         ),
         (
             "many messages",

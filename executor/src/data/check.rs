@@ -8,6 +8,7 @@ use super::tokens::Tokens;
 use shardc_ir::diagnostic::{Diagnostic, Diagnostics, counted, near_names};
 use shardc_ir::dtype::DType;
 use shardc_ir::reason::Reason;
+use std::collections::HashSet;
 
 /// The array of each input. Errors that names, types and shapes show are reported before any
 /// element is read.
@@ -29,12 +30,14 @@ pub fn check_arrays(files: &mut Files, inputs: &[InputSpec]) -> Result<Vec<Array
 /// Whether names, types and shapes are those of the inputs.
 pub fn check_headers(files: &mut Files, inputs: &[InputSpec]) -> Result<(), Diagnostics> {
     let names = files.names()?;
+    let known: HashSet<&str> = names.iter().map(String::as_str).collect();
     let mut errors = vec![];
     let mut counts = vec![];
     for input in inputs {
         let name = &input.name;
-        if !names.contains(name) {
-            errors.push(missing(name, &names, inputs));
+        if !known.contains(name.as_str()) {
+            let error = Diagnostic::error(format!("the data has no array `{name}`"));
+            errors.push(error.help_early(errors.len(), || missing_help(name, &names, inputs)));
             continue;
         }
         match files.header(name) {
@@ -56,22 +59,19 @@ fn unreadable(name: &str, why: &Reason) -> Diagnostic {
     Diagnostic::error(format!("`{name}` cannot be read: {why}"))
 }
 
-fn missing(name: &str, names: &[String], inputs: &[InputSpec]) -> Diagnostic {
-    let error = Diagnostic::error(format!("the data has no array `{name}`"));
+/// The help for an array that is not there.
+fn missing_help(name: &str, names: &[String], inputs: &[InputSpec]) -> String {
     if names.iter().all(|name| name.starts_with("arr_")) {
         let arguments: Vec<String> = inputs.iter().map(|input| format!("{}=…", input.name)).collect();
-        return error.help(format!("give the arrays their names: `np.savez(\"data.npz\", {})`", arguments.join(", ")));
+        return format!("give the arrays their names: `np.savez(\"data.npz\", {})`", arguments.join(", "));
     }
-    let free = || names.iter().map(String::as_str).filter(|name| !inputs.iter().any(|input| input.name == *name));
+    let taken: HashSet<&str> = inputs.iter().map(|input| input.name.as_str()).collect();
+    let free = || names.iter().map(String::as_str).filter(|name| !taken.contains(name));
     let mut near: Vec<&str> = free().filter(|other| other.eq_ignore_ascii_case(name)).collect();
     if near.is_empty() {
         near = near_names(name, free());
     }
-    if near.is_empty() {
-        error.help(format!("it has {}", listed(names)))
-    } else {
-        error.help(format!("did you mean {}?", listed(&near)))
-    }
+    if near.is_empty() { format!("it has {}", listed(names)) } else { format!("did you mean {}?", listed(&near)) }
 }
 
 /// Type and shape of an array that is not read yet.

@@ -12,7 +12,7 @@ use crate::onnx::options::ImportOptions;
 use crate::onnx::options::Weights;
 use shardc_ir::diagnostic::Diagnostics;
 use shardc_ir::dtype::DType;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use tract_onnx::pb;
 use tract_onnx::pb::tensor_shape_proto::dimension::Value as Size;
@@ -66,8 +66,8 @@ const GUESSED_SIZE: u64 = 32;
 /// If it is no model.
 pub fn outline(path: &Path) -> Result<Outline, Diagnostics> {
     let file = inline::inlined(ModelFile::read(path)?)?;
-    let is_weight = |name: &str| file.graph().initializer.iter().any(|t| t.name == name);
-    let inputs: Vec<&pb::ValueInfoProto> = file.graph().input.iter().filter(|i| !is_weight(&i.name)).collect();
+    let weights: HashSet<&str> = file.graph().initializer.iter().map(|t| t.name.as_str()).collect();
+    let inputs: Vec<&pb::ValueInfoProto> = file.graph().input.iter().filter(|i| !weights.contains(i.name.as_str())).collect();
     let batch = signature::baked_batch(inputs.iter().copied()).unwrap_or(GUESSED_BATCH);
     let inputs: Vec<Port> = inputs.into_iter().map(port).collect();
     let outputs: Vec<Port> = file.graph().output.iter().map(port).collect();
@@ -103,7 +103,8 @@ pub fn outline(path: &Path) -> Result<Outline, Diagnostics> {
         None => (vec![], vec![], outputs.clone()),
     };
     // The graph knows the outputs about which the file is silent.
-    let outputs = outputs.into_iter().map(|output| match typed.iter().find(|t: &&Port| t.name == output.name) {
+    let typed: HashMap<String, Port> = typed.into_iter().rev().map(|port: Port| (port.name.clone(), port)).collect();
+    let outputs = outputs.into_iter().map(|output| match typed.get(&output.name) {
         Some(typed) if output.dims.is_none() => typed.clone(),
         _ => output,
     });

@@ -6,6 +6,9 @@ use shardc_ir::mesh::MeshAxis;
 use shardc_ir::spec::Source;
 use std::path::Path;
 
+/// Reading ends with the line that has this error; and so many patterns may be tried on every name.
+const MOST: usize = 1000;
+
 /// The state of reading one file.
 pub struct Context<'f> {
     file: &'f Path,
@@ -13,23 +16,46 @@ pub struct Context<'f> {
     /// size too, so that one mistake is one error.
     pub mesh: Vec<MeshAxis>,
     diagnostics: Vec<(Source, Diagnostic)>,
+    /// How many errors there were; of more than anybody mends, the first are kept.
+    errors: usize,
+    /// The patterns so far that are tried on one name after another.
+    tried: usize,
 }
 
 impl<'f> Context<'f> {
     /// For the file of that name.
     pub fn new(file: &'f Path) -> Self {
-        Context { file, mesh: vec![], diagnostics: vec![] }
+        Context { file, mesh: vec![], diagnostics: vec![], errors: 0, tried: 0 }
     }
 
     /// Adds an error at `source`.
     pub fn report(&mut self, source: Source, error: Diagnostic) {
-        let place = Place::Text { file: self.file.to_path_buf(), span: source.span };
-        self.diagnostics.push((source, error.at(place)));
+        self.errors += 1;
+        if self.errors <= MOST {
+            let place = Place::Text { file: self.file.to_path_buf(), span: source.span };
+            self.diagnostics.push((source, error.at(place)));
+        }
+    }
+
+    /// Whether one more pattern, at `source`, is tried on one name after another; the first that is
+    /// too many is reported.
+    pub fn tries(&mut self, source: Source) -> bool {
+        self.tried += 1;
+        if self.tried == MOST + 1 {
+            let error = Diagnostic::error(format!("more than {MOST} patterns of modules, or with `*` inside"));
+            self.report(source, error.help("let a `*` stand for several modules or names"));
+        }
+        self.tried <= MOST
+    }
+
+    /// Whether there are more errors than anybody mends at once: the rest of the text is not read.
+    pub fn is_full(&self) -> bool {
+        self.errors >= MOST
     }
 
     /// The number of errors so far.
     pub fn errors(&self) -> usize {
-        self.diagnostics.len()
+        self.errors
     }
 
     /// All errors in the order of the text.

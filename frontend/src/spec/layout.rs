@@ -4,12 +4,16 @@
 use super::context::{Context, quote};
 use super::reader::Reader;
 use super::syntax::{Dim, DimForm, Form, Text, Value};
-use super::values::{axes, axis, choice, distinct_axes, expected, head, pattern, positive, positive_text, whole};
+use super::values::{axes, axis, choice, distinct_axes, expected, head, pattern, positive, positive_text, scope, whole};
 use shardc_ir::diagnostic::Diagnostic;
 use shardc_ir::limits::{MAX_AXES, MAX_RANKS};
 use shardc_ir::mesh::{AxisId, MeshAxis, TIME};
 use shardc_ir::spec::{Blocks, Cut, Data, DimSharding, Located, Pipeline, PipelineSchedule, Placement, Shard, Spec};
 use shardc_ir::spec::{Tensor, Zero, ZeroStage};
+
+/// The most blocks of different sizes of a dimension, and the longest name of an axis.
+const MOST_BLOCKS: usize = 512;
+const LONGEST_NAME: usize = 64;
 
 pub fn mesh(r: &mut Reader<'_, '_, '_>, spec: &mut Spec) -> Option<()> {
     let options = r.take_options();
@@ -42,7 +46,10 @@ pub fn mesh(r: &mut Reader<'_, '_, '_>, spec: &mut Spec) -> Option<()> {
 fn axis_name(key: Text<'_>, context: &mut Context<'_>) {
     let is_name = key.text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && key.text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-    if !is_name {
+    if key.text.len() > LONGEST_NAME {
+        let error = Diagnostic::error(format!("the name of an axis has {} characters", key.text.len()));
+        context.report(key.source, error.help(format!("it has at most {LONGEST_NAME}")));
+    } else if !is_name {
         let error = Diagnostic::error(format!("{} cannot name an axis", quote(key.text)));
         context.report(key.source, error.help("a name has letters, digits and `_`, and does not begin with a digit"));
     } else if key.text == TIME {
@@ -53,14 +60,14 @@ fn axis_name(key: Text<'_>, context: &mut Context<'_>) {
 
 pub fn data(r: &mut Reader<'_, '_, '_>, spec: &mut Spec) -> Option<()> {
     let axes = r.required("axis", axes);
-    let on = r.optional("on", pattern);
+    let on = r.optional("on", scope);
     spec.data.push(r.located(Data { axes: axes?, on: on? }));
     Some(())
 }
 
 pub fn tensor(r: &mut Reader<'_, '_, '_>, spec: &mut Spec) -> Option<()> {
     let axis = r.required("axis", axis);
-    let on = r.optional("on", pattern);
+    let on = r.optional("on", scope);
     spec.tensor.push(r.located(Tensor { axis: axis?, on: on? }));
     Some(())
 }
@@ -82,7 +89,7 @@ pub fn zero(r: &mut Reader<'_, '_, '_>, spec: &mut Spec) -> Option<()> {
         [("0", ZeroStage::Replicated), ("1", ZeroStage::Optimizer), ("2", ZeroStage::Gradients), ("3", ZeroStage::Parameters)];
     let stage = r.required("stage", choice(&stages));
     let axes = r.required("axis", axes);
-    let on = r.optional("on", pattern);
+    let on = r.optional("on", scope);
     spec.zero.push(r.located(Zero { stage: stage?, axes: axes?, on: on? }));
     Some(())
 }
@@ -117,9 +124,9 @@ fn cut(value: &Value<'_>, subject: &str, context: &mut Context<'_>) -> Option<Cu
     let cut = match name {
         "after" => {
             let mut scopes = vec![];
-            scopes.extend(r.value("a scope", pattern));
-            while let Some(scope) = r.next_value() {
-                scopes.extend(pattern(scope, "`after`", r.context));
+            scopes.extend(r.value("a scope", scope));
+            while let Some(value) = r.next_value() {
+                scopes.extend(scope(value, "`after`", r.context));
             }
             Cut::After(scopes)
         }
@@ -130,7 +137,7 @@ fn cut(value: &Value<'_>, subject: &str, context: &mut Context<'_>) -> Option<Cu
 }
 
 pub fn place(r: &mut Reader<'_, '_, '_>, spec: &mut Spec) -> Option<()> {
-    let pattern = r.value("a scope", pattern);
+    let pattern = r.value("a scope", scope);
     let stage = r.required("stage", whole);
     spec.place.push(r.located(Placement { pattern: pattern?, stage: stage? }));
     Some(())
@@ -162,6 +169,11 @@ fn dim_sharding(dim: &Dim<'_>, seen: &mut Vec<AxisId>, context: &mut Context<'_>
             let blocks = match blocks[..] {
                 [] => Some(Blocks::Equal(1)),
                 [count] => positive_text(count, "the number of blocks", context).map(Blocks::Equal),
+                _ if blocks.len() > MOST_BLOCKS => {
+                    let error = Diagnostic::error(format!("{} blocks of different sizes", blocks.len()));
+                    context.report(dim.text.source, error.help(format!("a dimension has at most {MOST_BLOCKS} of them")));
+                    None
+                }
                 _ => all(blocks.iter().map(|size| positive_text(*size, "the size of a block", context))).map(Blocks::Unequal),
             };
             let axes = distinct_axes(axes, seen, context);

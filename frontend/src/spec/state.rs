@@ -4,7 +4,7 @@
 use super::context::{Context, quote, suggestion};
 use super::reader::Reader;
 use super::syntax::{Form, Value};
-use super::values::{above_zero, bytes, choice, float_type, head, name_ref, pattern, positive};
+use super::values::{above_zero, bytes, choice, float_type, head, name_ref, pattern, positive, scope};
 use shardc_ir::diagnostic::Diagnostic;
 use shardc_ir::spec::{
     FloatType, INITIAL_SCALE, Init, InitRule, Located, LossScale, Precision, Recompute, SCALE_INTERVAL, Spec, StatisticsGroups,
@@ -54,7 +54,7 @@ fn recomputed(value: &Value<'_>, subject: &str, context: &mut Context<'_>) -> Op
     match value.form {
         Form::Word if value.text.text == "selective" => Some(Located { value: Recompute::Selective, source }),
         Form::Name { name, transposed: false } if !name.is_empty() => {
-            Some(Located { value: Recompute::Scope(name.to_string()), source })
+            scope(value, subject, context).map(|scope| Located { value: Recompute::Scope(scope.value), source })
         }
         _ => {
             let message =

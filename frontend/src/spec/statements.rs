@@ -2,7 +2,7 @@
 
 use super::context::{Context, listed, quote, suggestion};
 use super::reader::Reader;
-use super::syntax::{Form, Item, Statement, Value};
+use super::syntax::{self, Form, Item, Line, Statement, Value};
 use super::{layout, state, training};
 use shardc_ir::diagnostic::Diagnostic;
 use shardc_ir::spec::Spec;
@@ -25,9 +25,12 @@ enum Repeats {
     Often,
 }
 
+/// The statement that names the axes.
+const MESH: &str = "mesh";
+
 #[rustfmt::skip]
 const STATEMENTS: &[Kind] = &[
-    Kind { name: "mesh",      repeats: Repeats::Once,  example: "mesh dp=2 tp=2",                       read: layout::mesh },
+    Kind { name: MESH,        repeats: Repeats::Once,  example: "mesh dp=2 tp=2",                       read: layout::mesh },
     Kind { name: "batch",     repeats: Repeats::Once,  example: "batch 8 microbatches=4",               read: training::batch },
     Kind { name: "bind",      repeats: Repeats::Once,  example: "bind seq=32",                          read: training::bind },
     Kind { name: "loss",      repeats: Repeats::Once,  example: "loss cross_entropy labels=y",          read: training::loss },
@@ -75,39 +78,46 @@ pub fn statement_kinds() -> impl Iterator<Item = StatementKind> {
     })
 }
 
-/// Reads `statements` into a spec; what is wrong is reported and left out.
-pub fn read(path: &Path, statements: &[Statement<'_>], context: &mut Context<'_>) -> Spec {
+/// Reads `text` into a spec; what is wrong is reported and left out.
+pub fn read(path: &Path, text: &str, context: &mut Context<'_>) -> Spec {
     let mut spec = Spec { file: path.to_path_buf(), ..Spec::default() };
     let mut first_lines = vec![None; STATEMENTS.len()];
     // Axes are looked up by all other statements, which may stand above the mesh.
-    let (mesh, others): (Vec<_>, Vec<_>) = statements.iter().partition(|statement| statement.keyword.text == "mesh");
-    for statement in mesh.into_iter().chain(others) {
-        let Some(position) = STATEMENTS.iter().position(|kind| kind.name == statement.keyword.text) else {
-            unknown(statement, context);
-            continue;
-        };
-        let kind = &STATEMENTS[position];
-        match first_lines[position] {
-            Some(line) if kind.repeats == Repeats::Once => {
-                let error = Diagnostic::error(format!("`{}` is given twice", kind.name));
-                context.report(statement.source, error.label(format!("the first is on line {line}")).help("keep one of the two"));
-            }
-            _ => {
-                first_lines[position] = Some(statement.source.line);
-                // Reading what is not sound only adds errors that follow from the first; but even
-                // such a mesh names its axes.
-                if statement.is_sound || kind.name == "mesh" {
-                    let items = until_next(&statement.items, context);
-                    let mut reader = Reader::new(kind.name, kind.example, statement.source, items, context);
-                    (kind.read)(&mut reader, &mut spec);
-                    if statement.is_sound {
-                        reader.finish();
-                    }
-                }
-            }
+    let is_mesh = |line: &Line<'_>| line.text.trim_start().starts_with(MESH);
+    for line in syntax::lines(text).filter(is_mesh).chain(syntax::lines(text).filter(|line| !is_mesh(line))) {
+        if context.is_full() {
+            break;
+        }
+        if let Some(statement) = line.statement(context) {
+            read_statement(&statement, &mut first_lines, context, &mut spec);
         }
     }
     spec
+}
+
+/// Reads `statement` into `spec`. `first_lines` has the line that each kind came on first.
+fn read_statement(statement: &Statement<'_>, first_lines: &mut [Option<usize>], context: &mut Context<'_>, spec: &mut Spec) {
+    let Some(position) = STATEMENTS.iter().position(|kind| kind.name == statement.keyword.text) else {
+        return unknown(statement, context);
+    };
+    let kind = &STATEMENTS[position];
+    if let Some(line) = first_lines[position]
+        && kind.repeats == Repeats::Once
+    {
+        let error = Diagnostic::error(format!("`{}` is given twice", kind.name));
+        return context.report(statement.source, error.label(format!("the first is on line {line}")).help("keep one of the two"));
+    }
+    first_lines[position] = Some(statement.source.line);
+    // Reading what is not sound only adds errors that follow from the first; but even such a mesh
+    // names its axes.
+    if statement.is_sound || kind.name == MESH {
+        let items = until_next(&statement.items, context);
+        let mut reader = Reader::new(kind.name, kind.example, statement.source, items, context);
+        (kind.read)(&mut reader, spec);
+        if statement.is_sound {
+            reader.finish();
+        }
+    }
 }
 
 /// The items of a statement up to the name of another one, before which a line should have ended.

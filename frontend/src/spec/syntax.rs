@@ -69,55 +69,71 @@ pub enum DimForm<'t> {
     Letters(Vec<(Text<'t>, Vec<Text<'t>>)>),
 }
 
+/// The bytes of the longest line: a parser holds many times its text.
+const LONGEST: usize = 128 << 10;
+
 #[derive(pest_derive::Parser)]
 #[grammar = "spec/grammar.pest"]
 struct Grammar;
 
-/// The statements of `text`; what is not in order is reported, and its statement marked as not
-/// sound.
-pub fn statements<'t>(text: &'t str, context: &mut Context<'_>) -> Vec<Statement<'t>> {
-    let mut statements = vec![];
+/// The lines of `text`.
+pub fn lines(text: &str) -> impl Iterator<Item = Line<'_>> {
     let mut start = if text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
-    for (index, line) in text[start..].split('\n').enumerate() {
-        let at = Line { number: index + 1, start };
+    text[start..].split('\n').enumerate().map(move |(index, line)| {
+        let at = start;
         start += line.len() + 1;
-        let line = line.strip_suffix('\r').unwrap_or(line);
-        if let Some(offset) = line.trim_end_matches('\r').find('\r') {
-            let error = Diagnostic::error("a carriage return inside a line");
-            context.report(at.source(offset, offset + 1), error.help("end lines with a line feed"));
-            continue;
-        }
-        match Grammar::parse(Rule::line, line) {
-            Ok(pairs) => {
-                let pair = pairs.flat_map(Pair::into_inner).find(|pair| pair.as_rule() == Rule::statement);
-                statements.extend(pair.and_then(|pair| at.statement(pair, context)));
-            }
-            Err(_) => context.report(at.source(0, line.len()), Diagnostic::error("this line cannot be read")),
-        }
-    }
-    statements
+        Line { number: index + 1, start: at, text: line.strip_suffix('\r').unwrap_or(line) }
+    })
 }
 
-/// A line's number, and the offset at which it starts.
+/// A line of a spec, with its number and the offset at which it starts.
 #[derive(Clone, Copy)]
-struct Line {
+pub struct Line<'t> {
     number: usize,
     start: usize,
+    /// Without its end.
+    pub text: &'t str,
 }
 
-impl Line {
+impl<'t> Line<'t> {
+    /// The statement of this line, if it has one; what is not in order is reported, and the
+    /// statement marked as not sound.
+    pub fn statement(self, context: &mut Context<'_>) -> Option<Statement<'t>> {
+        let whole = self.source(0, self.text.len());
+        if let Some(offset) = self.text.trim_end_matches('\r').find('\r') {
+            let error = Diagnostic::error("a carriage return inside a line");
+            context.report(self.source(offset, offset + 1), error.help("end lines with a line feed"));
+            return None;
+        }
+        if self.text.len() > LONGEST {
+            let error = Diagnostic::error(format!("the line has {} bytes", self.text.len()));
+            context.report(whole, error.help(format!("a line has at most {LONGEST} bytes")));
+            return None;
+        }
+        match Grammar::parse(Rule::line, self.text) {
+            Ok(pairs) => {
+                let pair = pairs.flat_map(Pair::into_inner).find(|pair| pair.as_rule() == Rule::statement);
+                pair.and_then(|pair| self.read(pair, context))
+            }
+            Err(_) => {
+                context.report(whole, Diagnostic::error("this line cannot be read"));
+                None
+            }
+        }
+    }
+
     fn source(self, from: usize, to: usize) -> Source {
         Source { line: self.number, span: (self.start + from, self.start + to) }
     }
 
     /// The text of a node without the blanks that the grammar lets it end with.
-    fn text<'t>(self, pair: &Pair<'t, Rule>) -> Text<'t> {
+    fn text(self, pair: &Pair<'t, Rule>) -> Text<'t> {
         let text = pair.as_str().trim_end();
         let from = pair.as_span().start();
         Text { text, source: self.source(from, from + text.len()) }
     }
 
-    fn statement<'t>(self, pair: Pair<'t, Rule>, context: &mut Context<'_>) -> Option<Statement<'t>> {
+    fn read(self, pair: Pair<'t, Rule>, context: &mut Context<'_>) -> Option<Statement<'t>> {
         let errors = context.errors();
         let source = self.text(&pair).source;
         let mut parts = pair.into_inner();
@@ -134,7 +150,7 @@ impl Line {
 
     /// The items among `pairs`; the first stray character is reported, as the others may come from
     /// it.
-    fn items<'t>(self, pairs: impl Iterator<Item = Pair<'t, Rule>>, context: &mut Context<'_>) -> Vec<Item<'t>> {
+    fn items(self, pairs: impl Iterator<Item = Pair<'t, Rule>>, context: &mut Context<'_>) -> Vec<Item<'t>> {
         let mut items = vec![];
         let mut strayed = false;
         for pair in pairs {
@@ -163,7 +179,7 @@ impl Line {
         items
     }
 
-    fn option<'t>(self, pair: Pair<'t, Rule>, context: &mut Context<'_>) -> Option<Item<'t>> {
+    fn option(self, pair: Pair<'t, Rule>, context: &mut Context<'_>) -> Option<Item<'t>> {
         let whole = self.text(&pair);
         let mut parts = pair.into_inner();
         let key = parts.next()?;
@@ -179,7 +195,7 @@ impl Line {
         Some(Item::Option(text, self.value(value, context)))
     }
 
-    fn value<'t>(self, pair: Pair<'t, Rule>, context: &mut Context<'_>) -> Value<'t> {
+    fn value(self, pair: Pair<'t, Rule>, context: &mut Context<'_>) -> Value<'t> {
         let text = self.text(&pair);
         let form = match pair.as_rule() {
             Rule::name => self.name(pair, context),
@@ -201,7 +217,7 @@ impl Line {
         Value { text, form }
     }
 
-    fn name<'t>(self, pair: Pair<'t, Rule>, context: &mut Context<'_>) -> Form<'t> {
+    fn name(self, pair: Pair<'t, Rule>, context: &mut Context<'_>) -> Form<'t> {
         let mut name = "";
         let mut transposed = false;
         for part in pair.into_inner() {
@@ -222,7 +238,7 @@ impl Line {
     }
 
     /// The items of a list, with exactly one comma between two.
-    fn list<'t>(self, pair: Pair<'t, Rule>, context: &mut Context<'_>) -> Vec<Item<'t>> {
+    fn list(self, pair: Pair<'t, Rule>, context: &mut Context<'_>) -> Vec<Item<'t>> {
         let whole = self.text(&pair);
         let mut parts = vec![];
         let mut after_item = false;
@@ -245,7 +261,7 @@ impl Line {
         self.items(parts.into_iter(), context)
     }
 
-    fn dims<'t>(self, pair: Pair<'t, Rule>, context: &mut Context<'_>) -> Vec<Dim<'t>> {
+    fn dims(self, pair: Pair<'t, Rule>, context: &mut Context<'_>) -> Vec<Dim<'t>> {
         let whole = self.text(&pair);
         let mut dims = vec![];
         for part in pair.into_inner() {
@@ -289,7 +305,7 @@ impl Line {
         }
     }
 
-    fn split<'t>(self, pair: Pair<'t, Rule>) -> DimForm<'t> {
+    fn split(self, pair: Pair<'t, Rule>) -> DimForm<'t> {
         let (mut blocks, mut axes) = (vec![], vec![]);
         for part in pair.into_inner() {
             match part.as_rule() {
@@ -300,7 +316,7 @@ impl Line {
         DimForm::Split { blocks, axes }
     }
 
-    fn letter<'t>(self, pair: Pair<'t, Rule>) -> (Text<'t>, Vec<Text<'t>>) {
+    fn letter(self, pair: Pair<'t, Rule>) -> (Text<'t>, Vec<Text<'t>>) {
         let mut size = self.text(&pair);
         let mut axes = vec![];
         for part in pair.into_inner() {
@@ -313,7 +329,7 @@ impl Line {
     }
 
     /// The atoms below a node, however deep.
-    fn atoms<'t>(self, pair: Pair<'t, Rule>) -> Vec<Text<'t>> {
+    fn atoms(self, pair: Pair<'t, Rule>) -> Vec<Text<'t>> {
         pair.into_inner().flatten().filter(|part| part.as_rule() == Rule::atom).map(|part| self.text(&part)).collect()
     }
 

@@ -6,6 +6,7 @@ use super::syntax::{Form, Item, Text, Value};
 use shardc_ir::diagnostic::Diagnostic;
 use shardc_ir::limits::MAX_MICROBATCHES;
 use shardc_ir::mesh::AxisId;
+use shardc_ir::names::is_looked_up;
 use shardc_ir::spec::{FloatType, Located, NameRef};
 
 /// The largest size of a batch, dimension, axis or block, far below what overflows when sizes are
@@ -142,8 +143,19 @@ pub fn name(value: &Value<'_>, subject: &str, context: &mut Context<'_>) -> Opti
     Some(Located { value: text.to_string(), source: value.text.source })
 }
 
-/// A quoted pattern.
+/// A quoted pattern of names.
 pub fn pattern(value: &Value<'_>, subject: &str, context: &mut Context<'_>) -> Option<Located<String>> {
+    let pattern = quoted(value, subject, context)?;
+    (is_looked_up(&pattern.value) || context.tries(pattern.source)).then_some(pattern)
+}
+
+/// A quoted pattern of modules.
+pub fn scope(value: &Value<'_>, subject: &str, context: &mut Context<'_>) -> Option<Located<String>> {
+    let pattern = quoted(value, subject, context)?;
+    context.tries(pattern.source).then_some(pattern)
+}
+
+fn quoted(value: &Value<'_>, subject: &str, context: &mut Context<'_>) -> Option<Located<String>> {
     match value.form {
         Form::Name { name, transposed: false } if !name.is_empty() => {
             Some(Located { value: name.to_string(), source: value.text.source })

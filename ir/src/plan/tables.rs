@@ -10,7 +10,7 @@ use crate::reason;
 use crate::reason::Reason;
 use crate::sharding::{degree, well_formed};
 use crate::types::checked_elements;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 impl Program {
     /// Checks mesh, buffers, tables and steps, each by itself.
@@ -53,6 +53,7 @@ impl Program {
     fn check_order(&self) -> Result<(), Reason> {
         let microbatches = self.mesh.microbatches();
         let mut runs = vec![false; self.tasks.len()];
+        let (mut ran, mut exchanged) = (HashSet::new(), HashSet::new());
         for row in &self.order {
             match row {
                 Row::Run { task, time } if *task as usize >= self.tasks.len() || *time >= microbatches => {
@@ -64,6 +65,15 @@ impl Program {
                     if let Some((message, time)) = messages.iter().find(absent) {
                         return Err(reason!("the order exchanges message {message} of micro-batch {time}, which is not there"));
                     }
+                    if let Some((message, time)) = messages.iter().find(|message| !exchanged.insert(**message)) {
+                        return Err(reason!("the order exchanges message {message} of micro-batch {time} twice"));
+                    }
+                    if messages.is_empty() {
+                        return Err("the order exchanges nothing".into());
+                    }
+                }
+                Row::Run { task, time } if !ran.insert((*task, *time)) => {
+                    return Err(reason!("the order runs task {task} for micro-batch {time} twice"));
                 }
                 Row::Run { task, .. } => runs[*task as usize] = true,
             }
@@ -91,7 +101,9 @@ impl Program {
             return Err("it is too large".into());
         }
         if let Some(at) = &b.sharding.at
-            && (at.axis.index() >= mesh.rank_axes().len() || at.positions.iter().any(|position| *position >= mesh.size(at.axis)))
+            && (at.axis.index() >= mesh.rank_axes().len()
+                || !at.positions.is_sorted_by(|a, b| a < b)
+                || at.positions.last().is_none_or(|position| *position >= mesh.size(at.axis)))
         {
             return Err("it is held at positions that the mesh does not have".into());
         }

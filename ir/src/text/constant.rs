@@ -20,8 +20,7 @@ pub(super) fn constant_text(tensor: &Tensor, elsewhere: &Elsewhere) -> String {
         format!("[{}]", elements(tensor).join(", "))
     } else if tensor.splat().is_some() {
         // One element stands for all, and is read back for all.
-        let text = constant_text(&tensor.element(0), elsewhere);
-        return if text.starts_with('"') { hex(tensor) } else { format!("fill {text}") };
+        return format!("fill {}", constant_text(&tensor.element(0), elsewhere));
     } else {
         let hash = elsewhere.hash_of(&tensor.bytes);
         return hash.map_or_else(|| hex(tensor), |hash| format!("sha256 \"{}\"", to_hex(&hash)));
@@ -67,7 +66,10 @@ pub(super) fn read_constant(cursor: &mut Cursor<'_>, ty: &Type, left: &mut u64, 
         Some('"') => from_hex(&cursor.string()?),
         Some('[') => Some(cursor.list("[", "]", |c| read_element(c, ty.dtype))?.concat()),
         _ if cursor.take_word("fill") => {
-            let element = read_element(cursor, ty.dtype)?;
+            let element = match cursor.peek() {
+                Some('"') => from_hex(&cursor.string()?).unwrap_or_default(),
+                _ => read_element(cursor, ty.dtype)?,
+            };
             let asked = wanted * ty.dtype.bytes();
             let Some(rest) = left.checked_sub(asked) else {
                 return cursor.fail(format!("{ty} is too large for a text of this size"));

@@ -5,6 +5,9 @@ use super::TextError;
 /// The result of reading.
 pub(super) type Read<T> = Result<T, TextError>;
 
+/// The items of the longest list: each takes many times its text.
+const MAX_ITEMS: usize = 1 << 17;
+
 /// A place in a line.
 #[derive(Clone)]
 pub(super) struct Cursor<'t> {
@@ -156,6 +159,9 @@ impl<'t> Cursor<'t> {
                 self.expect(",")?;
             }
             items.push(item(self)?);
+            if items.len() > MAX_ITEMS {
+                return self.fail("the list is too long");
+            }
         }
         Ok(items)
     }

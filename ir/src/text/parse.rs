@@ -20,19 +20,16 @@ use crate::types::{Type, checked_elements};
 use std::collections::{HashMap, HashSet};
 
 /// The bytes of constants with one value everywhere that any text may ask for.
-const FILLED: u64 = 1 << 28;
-
-/// The bytes that each byte of the files beside the text adds to that.
-const FILLED_PER_BYTE: u64 = 16;
+pub const FILLED: u64 = 1 << 25;
 
 /// The graph of a text; the error names the first line that is wrong.
 pub fn parse(text: &str) -> Result<Graph, TextError> {
-    parse_beside(text, 0, &Elsewhere::default())
+    parse_beside(text, FILLED, &Elsewhere::default())
 }
 
-/// [`parse`] of a text that stands beside files of so many bytes: what one value fills in it may be
-/// larger where they are. Constants that it names by a hash are those `elsewhere`.
-pub fn parse_beside(text: &str, bytes: u64, elsewhere: &Elsewhere) -> Result<Graph, TextError> {
+/// [`parse`] of a text whose constants with one value everywhere take up to `filled` bytes, as
+/// what stands beside it lets expect. Constants that it names by a hash are those `elsewhere`.
+pub fn parse_beside(text: &str, filled: u64, elsewhere: &Elsewhere) -> Result<Graph, TextError> {
     let mut lines = text.lines().enumerate().map(|(i, line)| Cursor::new(line, i + 1)).filter(|c| !c.at_end()).peekable();
     let Some(header) = lines.next() else {
         return Err(TextError { line: 1, message: "there is no graph".to_string() });
@@ -46,7 +43,7 @@ pub fn parse_beside(text: &str, bytes: u64, elsewhere: &Elsewhere) -> Result<Gra
         builder: Builder::new(name, phase, mesh),
         values: HashMap::new(),
         states: HashMap::new(),
-        left: bytes.saturating_mul(FILLED_PER_BYTE).saturating_add(FILLED),
+        left: filled,
         elsewhere,
     };
     for line in lines {

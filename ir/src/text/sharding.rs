@@ -40,7 +40,11 @@ pub(super) fn read_sharding(cursor: &mut Cursor<'_>, shape: &[u64], mesh: &Mesh)
         cursor.expect(":")?;
         let mut positions = vec![];
         while !cursor.take(")") {
-            positions.push(cursor.count()?);
+            let position = cursor.count()?;
+            if positions.last().is_some_and(|last| *last >= position) || position >= mesh.size(axis) {
+                return cursor.fail(format!("the positions are not some of `{}`, ascending", mesh.name(axis)));
+            }
+            positions.push(position);
         }
         sharding.at = Some(At { axis, positions });
     }

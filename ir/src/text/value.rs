@@ -7,6 +7,11 @@ use serde_json::{Map, Value};
 /// Lists and objects are nested no deeper than this.
 const MAX_DEPTH: usize = 16;
 
+/// The values that a line has at most, where an object counts as so many: a few bytes of text each
+/// take many times that.
+const MAX_VALUES: usize = 1 << 17;
+const OBJECT: usize = 16;
+
 /// Attributes as `key=value`, in the order of their keys.
 pub(super) fn attributes_text(attributes: &Map<String, Value>) -> Vec<String> {
     let mut keys: Vec<&String> = attributes.keys().collect();
@@ -47,42 +52,58 @@ fn is_value_word(c: char) -> bool {
 
 /// Attributes up to the first thing that is none.
 pub(super) fn read_attributes(cursor: &mut Cursor<'_>) -> Read<Map<String, Value>> {
-    read_entries(cursor, 0)
-}
-
-fn read_entries(cursor: &mut Cursor<'_>, depth: usize) -> Read<Map<String, Value>> {
-    let mut map = Map::new();
-    while cursor.peek().is_some_and(|c| c == '"' || is_word(c)) {
-        let key = cursor.name()?;
-        cursor.expect("=")?;
-        let value = read_nested(cursor, depth)?;
-        if map.insert(key.clone(), value).is_some() {
-            return cursor.fail(format!("`{key}` is given twice"));
-        }
-    }
-    Ok(map)
+    Nested::default().entries(cursor)
 }
 
 /// One value.
 pub(super) fn read_value(cursor: &mut Cursor<'_>) -> Read<Value> {
-    read_nested(cursor, 0)
+    Nested::default().value(cursor)
 }
 
-fn read_nested(cursor: &mut Cursor<'_>, depth: usize) -> Read<Value> {
-    if depth > MAX_DEPTH {
-        return cursor.fail("values are nested too deep");
-    }
-    match cursor.peek() {
-        Some('"') => cursor.string().map(Value::from),
-        Some('[') => cursor.list("[", "]", |c| read_nested(c, depth + 1)).map(Value::from),
-        Some('{') => {
-            cursor.expect("{")?;
-            let map = read_entries(cursor, depth + 1)?;
-            cursor.expect("}")?;
-            Ok(map.into())
+/// How many values have been read, and how deep the next one is nested.
+#[derive(Default)]
+struct Nested {
+    values: usize,
+    depth: usize,
+}
+
+impl Nested {
+    fn entries(&mut self, cursor: &mut Cursor<'_>) -> Read<Map<String, Value>> {
+        let mut map = Map::new();
+        while cursor.peek().is_some_and(|c| c == '"' || is_word(c)) {
+            let key = cursor.name()?;
+            cursor.expect("=")?;
+            let value = self.value(cursor)?;
+            if map.insert(key.clone(), value).is_some() {
+                return cursor.fail(format!("`{key}` is given twice"));
+            }
         }
-        Some(c) if c == '-' || c.is_ascii_digit() => read_number(cursor),
-        _ => read_word(cursor),
+        Ok(map)
+    }
+
+    fn value(&mut self, cursor: &mut Cursor<'_>) -> Read<Value> {
+        self.values += if cursor.peek() == Some('{') { OBJECT } else { 1 };
+        if self.values > MAX_VALUES {
+            return cursor.fail("the line has too many values");
+        }
+        if self.depth > MAX_DEPTH {
+            return cursor.fail("values are nested too deep");
+        }
+        self.depth += 1;
+        let value = match cursor.peek() {
+            Some('"') => cursor.string().map(Value::from),
+            Some('[') => cursor.list("[", "]", |cursor| self.value(cursor)).map(Value::from),
+            Some('{') => {
+                cursor.expect("{")?;
+                let map = self.entries(cursor)?;
+                cursor.expect("}")?;
+                Ok(map.into())
+            }
+            Some(c) if c == '-' || c.is_ascii_digit() => read_number(cursor),
+            _ => read_word(cursor),
+        }?;
+        self.depth -= 1;
+        Ok(value)
     }
 }
 

@@ -111,7 +111,7 @@ fn transferred(from: &Sharding, op: &Transfer, mesh: &Mesh) -> Result<Sharding, 
     if op.to.is_empty() || !ascend || op.to.iter().chain([&op.from]).any(|position| *position >= mesh.size(op.axis)) {
         return Err(reason!("its positions are no positions of `{name}`, ascending"));
     }
-    let held = from.at.as_ref().is_some_and(|at| at.axis == op.axis && at.positions.contains(&op.from));
+    let held = from.at.as_ref().is_some_and(|at| at.axis == op.axis && at.has(op.from));
     if !held {
         return Err(reason!("the operand is not held at position {} of `{name}` alone", op.from));
     }

@@ -14,6 +14,7 @@ use crate::reason;
 use crate::reason::Reason;
 use crate::types::Type;
 use std::collections::{BTreeMap, HashMap};
+use std::fmt::{self, Write};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// Compares states, outputs, updates and gradients.
@@ -73,18 +74,26 @@ impl<'g> Numbering<'g> {
     }
 }
 
-/// A hash that tells many ops of one name over the same operands apart at once; equal ops have it
-/// in common.
+/// A hash that tells many ops of one name over the same operands apart at once; ops with the same
+/// attributes have it in common.
 fn apart(op: &Op) -> u64 {
-    let mut hasher = DefaultHasher::new();
+    let mut hasher = TextHasher::default();
     match op {
-        Op::Constant(constant) => constant.value.bytes.hash(&mut hasher),
-        Op::Input(input) => input.name.hash(&mut hasher),
-        Op::State(read) => read.state.hash(&mut hasher),
-        Op::Slice(slice) => (slice.start, slice.axis).hash(&mut hasher),
-        _ => {}
+        Op::Constant(constant) => constant.value.bytes.hash(&mut hasher.0),
+        _ => write!(hasher, "{op:?}").expect("a hash takes all that is written"),
     }
-    hasher.finish()
+    hasher.0.finish()
+}
+
+/// Hashes the text that is written to it.
+#[derive(Default)]
+struct TextHasher(DefaultHasher);
+
+impl Write for TextHasher {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.write(text.as_bytes());
+        Ok(())
+    }
 }
 
 /// A graph with the numbers of its values.

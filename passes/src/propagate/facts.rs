@@ -8,7 +8,7 @@ use shardc_ir::limits::MAX_RANKS;
 use shardc_ir::mesh::{AxisId, Mesh};
 use shardc_ir::ops::{Op, letters_of};
 use shardc_ir::sharding::{Sharding, Split, Splits, with_split};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 /// The tensors that one node ties together: its operands, then its results, with their letters.
 pub struct Rule {
@@ -67,11 +67,21 @@ impl LetterTable {
             let (operands, results) = (node.results.clone(), vec![update]);
             all.push(Rule { node: None, is_forward: false, letters, operands, results, untied: vec![] });
         }
-        let mut of = vec![vec![]; graph.value_count()];
+        let mut of: Vec<Vec<usize>> = vec![vec![]; graph.value_count()];
         for (r, rule) in all.iter().enumerate() {
-            rule.tensors().for_each(|(value, _)| of[value.index()].push(r));
+            for (value, _) in rule.tensors() {
+                let of = &mut of[value.index()];
+                if of.last() != Some(&r) {
+                    of.push(r);
+                }
+            }
         }
         LetterTable { all, of }
+    }
+
+    /// The rules that values which have changed are in.
+    fn with<'c>(&'c self, changes: &'c [Change]) -> impl Iterator<Item = usize> + 'c {
+        changes.iter().flat_map(|change| self.of[change.value.index()].iter().copied())
     }
 
     /// The rules of the model that any of `values` is in, in order.
@@ -123,19 +133,29 @@ impl Facts {
         facts
     }
 
-    /// Spreads everything to a fixed point: forward, then backward, until nothing moves.
+    /// Spreads everything to a fixed point: forward, then backward, until nothing moves. A rule is
+    /// applied again only where one of its tensors has changed.
     pub fn settle(&mut self, rules: &LetterTable) {
-        let mut changes = vec![];
-        loop {
-            changes.clear();
-            for rule in &rules.all {
-                self.apply(rule, rule.tensors(), &mut changes);
+        let all = || (0..rules.all.len()).collect::<BTreeSet<usize>>();
+        let (mut forward, mut backward) = (all(), all());
+        while !(forward.is_empty() && backward.is_empty()) {
+            let mut at = 0;
+            while let Some(r) = forward.range(at..).next().copied() {
+                forward.remove(&r);
+                let mut changes = vec![];
+                self.apply(&rules.all[r], rules.all[r].tensors(), &mut changes);
+                forward.extend(rules.with(&changes));
+                backward.extend(rules.with(&changes));
+                at = r + 1;
             }
-            for rule in rules.all.iter().rev() {
-                self.apply(rule, rule.tensors().rev(), &mut changes);
-            }
-            if changes.is_empty() {
-                return;
+            let mut end = rules.all.len();
+            while let Some(r) = backward.range(..end).next_back().copied() {
+                backward.remove(&r);
+                let mut changes = vec![];
+                self.apply(&rules.all[r], rules.all[r].tensors().rev(), &mut changes);
+                forward.extend(rules.with(&changes));
+                backward.extend(rules.with(&changes));
+                end = r;
             }
         }
     }
@@ -150,7 +170,7 @@ impl Facts {
         let mut next = 0;
         let mut queue: VecDeque<usize> = VecDeque::new();
         loop {
-            queue.extend(changes[next..].iter().flat_map(|c| &rules.of[c.value.index()]).filter(|r| rules.all[**r].is_forward));
+            queue.extend(rules.with(&changes[next..]).filter(|r| rules.all[*r].is_forward));
             next = changes.len();
             let Some(r) = queue.pop_front() else { return changes };
             self.apply(&rules.all[r], rules.all[r].tensors(), &mut changes);
@@ -237,7 +257,9 @@ impl Facts {
             for (letter, split) in rule.letters.to_letters(dims, &self.shardings[value.index()]).into_iter().flatten().flatten() {
                 if let Some(splits) = rule.letters.extend(&assignment, letter, split, &self.mesh) {
                     assignment[letter] = splits;
-                    asked.extend(self.asked[value.index()].iter().filter(|(a, _)| *a == split.axis));
+                    if asked.iter().all(|(a, _)| *a != split.axis) {
+                        asked.extend(self.asked[value.index()].iter().find(|(a, _)| *a == split.axis));
+                    }
                 }
             }
         }

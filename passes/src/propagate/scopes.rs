@@ -26,7 +26,7 @@ pub fn separate(graph: &Graph, cx: &Context<'_>, rules: &mut LetterTable, facts:
     if cx.spec.data.iter().all(|line| line.value.on.is_none()) {
         return Ok(());
     }
-    let errors: Diagnostics = cx.spec.data.iter().filter_map(|line| unmatched(graph, cx, line.value.on.as_ref()?)).collect();
+    let errors = unmatched(graph, cx, cx.spec.data.iter().filter_map(|line| line.value.on.as_ref()));
     if !errors.is_empty() {
         return Err(errors);
     }
@@ -65,12 +65,13 @@ fn splits(facts: &Facts, size: u64, axes: &[AxisId]) -> Splits {
     outermost(size, 1, &split, &facts.mesh).unwrap_or_default()
 }
 
-/// The error for a pattern of scopes that matches none of the model.
-pub fn unmatched(graph: &Graph, cx: &Context<'_>, on: &Located<String>) -> Option<Diagnostic> {
+/// An error for each pattern of scopes that matches none of the model.
+pub fn unmatched<'s>(graph: &Graph, cx: &Context<'_>, patterns: impl Iterator<Item = &'s Located<String>>) -> Diagnostics {
     let scopes: BTreeSet<&str> = graph.nodes().filter_map(|(_, n)| n.origin.scope.as_deref()).collect();
-    if scopes.iter().any(|scope| matches_scope(&on.value, scope)) {
-        return None;
-    }
-    let error = Diagnostic::error(format!("no scope of the model matches `{}`", on.value)).at(cx.spec.place_of(on.source));
-    Some(error.help(names_help(&on.value, scopes.iter().copied())))
+    let unmatched = patterns.filter(|on| !scopes.iter().any(|scope| matches_scope(&on.value, scope)));
+    let error = |(i, on): (usize, &Located<String>)| {
+        let error = Diagnostic::error(format!("no scope of the model matches `{}`", on.value)).at(cx.spec.place_of(on.source));
+        error.help_early(i, || names_help(&on.value, scopes.iter().copied()))
+    };
+    unmatched.enumerate().map(error).collect()
 }

@@ -34,8 +34,7 @@ use std::collections::BTreeSet;
 /// # Errors
 /// For each line one about scopes that are not there, or sizes that its ranks do not divide.
 pub fn split_blocks(graph: &Graph, cx: &Context<'_>, rules: &LetterTable, facts: &mut Facts) -> Result<(), Diagnostics> {
-    let mut errors: Diagnostics =
-        cx.spec.tensor.iter().filter_map(|line| unmatched(graph, cx, line.value.on.as_ref()?)).collect();
+    let mut errors = unmatched(graph, cx, cx.spec.tensor.iter().filter_map(|line| line.value.on.as_ref()));
     let search = Search { graph, rules, weights: weights(graph), moves: moves(graph) };
     let mut alone = Facts::new(graph, &[]);
     let mut blocks: Vec<Block> = vec![];

@@ -19,6 +19,10 @@ use tract_onnx::pb;
 /// Functions may call others so deep.
 const MAX_DEPTH: usize = 64;
 
+/// The bytes of the longest prefix of names, and those that an entry of a table takes.
+const LONGEST_PREFIX: usize = 256;
+const ENTRY: usize = 64;
+
 /// The model with every call and every branch inlined.
 pub(in crate::onnx) fn inlined(mut file: ModelFile) -> Result<ModelFile, Diagnostics> {
     let named: HashSet<Key<'_>> = file.model.functions.iter().map(key).collect();
@@ -179,11 +183,12 @@ impl<'m> Expansion<'m> {
     /// another one.
     fn prefix(&mut self, node: &pb::NodeProto) -> String {
         let base = node.output.iter().find(|name| !name.is_empty()).unwrap_or(&node.name);
+        let base = &base[..base.floor_char_boundary(LONGEST_PREFIX)];
         loop {
-            let times = self.prefixes.entry(base.clone()).or_default();
+            let times = self.prefixes.entry(base.to_string()).or_default();
             *times += 1;
             let prefix = match *times {
-                1 => return base.clone(),
+                1 => return base.to_string(),
                 2 => format!("{base}/{}", node.op_type),
                 n => format!("{base}/{}/{n}", node.op_type),
             };
@@ -205,17 +210,20 @@ impl<'m> Expansion<'m> {
         if call.input.len() > body.input.len() || call.output.len() > body.output.len() {
             return Err(reason!("function `{}` has {} inputs and {} outputs", call.op_type, body.input.len(), body.output.len()));
         }
+        self.take(((body.input.len() + function.defaults.len()) * ENTRY) as u64)?;
         let prefix = self.prefix(call);
         let mut names = Names { prefix: prefix.clone(), inner: HashMap::new(), is_branch: false };
+        let mut inputs: HashMap<&str, usize> = HashMap::new();
         for (i, name) in body.input.iter().enumerate() {
             names.inner.insert(name.clone(), call.input.get(i).cloned().unwrap_or_default());
+            inputs.entry(name).or_insert(i);
         }
         for (name, outside) in body.output.iter().zip(&call.output).filter(|(_, outside)| !outside.is_empty()) {
-            if let Some(input) = body.input.iter().position(|i| i == name) {
+            if let Some(input) = inputs.get(name.as_str()) {
                 // An input that is also an output goes out as it is.
                 let copy = pb::NodeProto {
                     op_type: "Identity".into(),
-                    input: call.input.get(input).cloned().into_iter().collect(),
+                    input: call.input.get(*input).cloned().into_iter().collect(),
                     output: vec![outside.clone()],
                     name: prefix.clone(),
                     ..Default::default()
@@ -241,15 +249,16 @@ impl<'m> Expansion<'m> {
     /// before it.
     fn branches(
         &mut self,
-        node: pb::NodeProto,
+        mut node: pb::NodeProto,
         source: &NodeSource,
         open: &mut Vec<Option<usize>>,
     ) -> Result<pb::NodeProto, Reason> {
         let condition = node.input.first().filter(|name| !name.is_empty()).ok_or("it has no condition")?.clone();
         let prefix = self.prefix(&node);
-        let mut flat = pb::NodeProto { input: vec![condition.clone()], attribute: vec![], ..node.clone() };
+        let mut attributes = std::mem::take(&mut node.attribute);
+        let mut flat = pb::NodeProto { input: vec![condition.clone()], ..node.clone() };
         for (taken, attribute) in [(true, "then_branch"), (false, "else_branch")] {
-            let graph = node.attribute.iter().find(|a| a.name == attribute).and_then(|a| a.g.as_ref());
+            let graph = attributes.iter_mut().find(|a| a.name == attribute).and_then(|a| a.g.take());
             let graph = graph.ok_or_else(|| reason!("attribute `{attribute}` is missing"))?;
             if graph.output.len() != node.output.len() || !graph.sparse_initializer.is_empty() {
                 return Err(reason!("its {attribute} has {} outputs, not {}", graph.output.len(), node.output.len()));
@@ -269,8 +278,7 @@ impl<'m> Expansion<'m> {
                 names.define(name);
             }
             open.push(None);
-            for inner in &graph.node {
-                let mut inner = inner.clone();
+            for mut inner in graph.node {
                 names.rename(&mut inner);
                 self.node(inner, inside.clone(), open)?;
             }
@@ -304,9 +312,16 @@ impl Names {
         }
     }
 
+    /// Gives a name the one that it has outside, which in a branch is often the same.
+    fn replace(&self, name: &mut String) {
+        if !self.is_branch || self.inner.contains_key(name) {
+            *name = self.read(name);
+        }
+    }
+
     /// The node with the names that it has outside; those inside its own branches too.
     fn rename(&self, node: &mut pb::NodeProto) {
-        node.input.iter_mut().chain(&mut node.output).for_each(|name| *name = self.read(name));
+        node.input.iter_mut().chain(&mut node.output).for_each(|name| self.replace(name));
         node.name = format!("{}/{}", self.prefix, node.name);
         node.attribute.iter_mut().filter_map(|a| a.g.as_mut()).for_each(|graph| self.rename_outer(graph, &mut vec![]));
     }
@@ -320,7 +335,7 @@ impl Names {
         between.push(own.filter(|name| !name.is_empty()).cloned().collect());
         let rename = |name: &mut String, between: &[HashSet<String>]| {
             if !between.iter().any(|own| own.contains(name)) {
-                *name = self.read(name);
+                self.replace(name);
             } else if !self.is_branch {
                 *name = format!("{}/{name}", self.prefix);
             }

@@ -9,16 +9,23 @@ const BYTES: u64 = 1 << 25;
 const STEPS: u64 = 1 << 12;
 const BYTES_OF_A_STEP: u64 = 64;
 
+/// The operands and results that the nodes of a model of few bytes may have (steps of recurrent
+/// layers have some fifty each), and the bytes of the file that allow for a further one.
+const VALUES: u64 = 3 << 17;
+const BYTES_OF_A_VALUE: u64 = 4;
+
 /// The operations and bytes that each byte of the file's constants adds to that.
 const OPERATIONS_PER_BYTE: u64 = 16;
 const BYTES_PER_BYTE: u64 = 16;
 
-/// The operations and bytes that may still be computed, and the steps that may be written out.
+/// The operations and bytes that may still be computed, and the steps and values that may be written
+/// out.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::onnx) struct Budget {
     operations: u64,
     bytes: u64,
     steps: u64,
+    values: u64,
     /// The operations that were computed.
     pub spent: u64,
 }
@@ -26,7 +33,7 @@ pub(in crate::onnx) struct Budget {
 impl Budget {
     /// Of a model whose file has `bytes` bytes.
     pub fn new(bytes: u64) -> Budget {
-        let mut budget = Budget { operations: OPERATIONS, bytes: BYTES, steps: STEPS, spent: 0 };
+        let mut budget = Budget { operations: OPERATIONS, bytes: BYTES, steps: STEPS, values: VALUES, spent: 0 };
         budget.earn(bytes);
         budget
     }
@@ -36,13 +43,17 @@ impl Budget {
         self.operations = self.operations.saturating_add(bytes.saturating_mul(OPERATIONS_PER_BYTE));
         self.bytes = self.bytes.saturating_add(bytes.saturating_mul(BYTES_PER_BYTE));
         self.steps = self.steps.saturating_add(bytes / BYTES_OF_A_STEP);
+        self.values = self.values.saturating_add(bytes / BYTES_OF_A_VALUE);
     }
 
     /// Takes so many steps away, if they are left.
     pub fn unroll(&mut self, steps: u64) -> bool {
-        let left = self.steps.checked_sub(steps);
-        self.steps = left.unwrap_or(self.steps);
-        left.is_some()
+        take(&mut self.steps, steps)
+    }
+
+    /// Takes so many operands and results away, if they are left.
+    pub fn write(&mut self, values: usize) -> bool {
+        take(&mut self.values, values as u64)
     }
 
     /// Takes both away, if neither is more than half of what is left: so there is always something
@@ -56,6 +67,13 @@ impl Budget {
         }
         fits
     }
+}
+
+/// Takes `n` from `left`, if that many are left.
+fn take(left: &mut u64, n: u64) -> bool {
+    let rest = left.checked_sub(n);
+    *left = rest.unwrap_or(*left);
+    rest.is_some()
 }
 
 #[cfg(test)]

@@ -92,11 +92,17 @@ impl<'m> ImportContext<'m> {
                 Ok(interp::evaluate(&op, &known)?.into_iter().map(Value::Known).collect())
             }
             _ => {
+                self.write(operands.len() + results.len())?;
                 let ids: Vec<ValueId> = operands.iter().map(|v| self.materialize(v)).collect::<Result<_, _>>()?;
                 let name = format!("{}.{}", self.base, op.name());
                 Ok(self.b.push(op, &ids, results, &name).into_iter().map(Value::Graph).collect())
             }
         }
+    }
+
+    /// Allows the graph so many operands and results more.
+    pub fn write(&mut self, values: usize) -> Result<(), Reason> {
+        if self.budget.write(values) { Ok(()) } else { Err("the graph is too large for a model of this size".into()) }
     }
 
     /// Allows a constant of that shape, whose elements a rule makes from a few numbers of the file.

@@ -15,6 +15,9 @@ use shardc_ir::reason;
 use shardc_ir::reason::Reason;
 use std::collections::HashMap;
 
+/// The bytes of a node's name that the names of what is made of it begin with.
+const LONGEST_BASE: usize = 200;
+
 /// An import under way.
 pub(in crate::onnx) struct Importer<'m> {
     /// The context that takes the nodes.
@@ -152,7 +155,8 @@ impl<'m> Importer<'m> {
         self.context.help = None;
         let rule = table::rule(node).ok_or("the op is not supported")?;
         let before = self.context.b.graph().value_count();
-        self.context.base = node.output.iter().map(String::as_str).find(|n| !n.is_empty()).unwrap_or(&node.name);
+        let name = node.output.iter().map(String::as_str).find(|n| !n.is_empty()).unwrap_or(&node.name);
+        self.context.base = &name[..name.floor_char_boundary(LONGEST_BASE)];
         let mut call = Call::new(&mut self.context, position, inputs);
         let values = rule(&mut call)?;
         let values = integers::wrapped(&mut call, values)?;

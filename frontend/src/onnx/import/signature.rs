@@ -19,17 +19,21 @@ pub(in crate::onnx) fn inputs<'m>(file: &'m ModelFile, options: &ImportOptions<'
     reader.bind_batch(&inputs);
     let types: Vec<Option<Type>> = inputs.iter().map(|i| reader.input(i)).collect();
     for name in options.bindings.keys().filter(|name| !reader.symbols.contains(name.as_str())) {
-        let near = near_names(name, reader.symbols.iter().copied());
-        let known = if near.is_empty() { reader.symbols.iter().copied().collect() } else { near };
         let error = Diagnostic::error(format!("the model has no symbolic dimension `{name}`")).at(file.place("inputs"));
-        let help =
-            if known.is_empty() { "all its sizes are fixed".to_string() } else { format!("it has `{}`", known.join("`, `")) };
-        reader.errors.push(error.help(help));
+        reader.errors.push(error.help_early(reader.errors.len(), || symbols_help(name, &reader.symbols)));
     }
     if !reader.errors.is_empty() {
         return Err(reader.errors);
     }
     Ok(inputs.iter().zip(types).filter_map(|(i, ty)| ty.map(|ty| (i.name.as_str(), ty))).collect())
+}
+
+/// The help for a symbolic dimension that is none of `symbols`.
+fn symbols_help(name: &str, symbols: &BTreeSet<&str>) -> String {
+    const SHOWN: usize = 20;
+    let near = near_names(name, symbols.iter().copied());
+    let known = if near.is_empty() { symbols.iter().copied().take(SHOWN).collect() } else { near };
+    if known.is_empty() { "all its sizes are fixed".to_string() } else { format!("it has `{}`", known.join("`, `")) }
 }
 
 /// The batch size that the exporter fixed: that of the first of `inputs` with a number there.

@@ -12,6 +12,9 @@ use std::collections::BTreeMap;
 
 type Outputs = Result<Vec<Value>, Reason>;
 
+/// The most operands of one equation.
+const MOST_OPERANDS: usize = 64;
+
 /// A tensor, and the letter of each dimension, all different.
 struct Term {
     value: Value,
@@ -22,6 +25,9 @@ struct Term {
 pub(in crate::onnx) fn einsum(c: &mut Call<'_, '_>) -> Outputs {
     let equation: String = c.attribute_string("equation", "")?.split_whitespace().collect();
     let operands = c.all_inputs()?;
+    if operands.len() > MOST_OPERANDS {
+        return Err(reason!("{} operands; up to {MOST_OPERANDS} are supported", operands.len()));
+    }
     let shapes: Vec<Vec<u64>> = operands.iter().map(|v| c.shape(v)).collect::<Result<_, _>>()?;
     let (inputs, output) = letters(&equation, &shapes)?;
     let mut terms = vec![];

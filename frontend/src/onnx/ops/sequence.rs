@@ -57,7 +57,7 @@ pub(in crate::onnx) fn empty(c: &mut Call<'_, '_>) -> Outputs {
 
 /// A list with one tensor more, at its end or before a position
 pub(in crate::onnx) fn insert(c: &mut Call<'_, '_>) -> Outputs {
-    let (mut items, item) = (items(c)?.to_vec(), c.input(1)?);
+    let (mut items, item) = (copied(c)?, c.input(1)?);
     c.ty(&item)?;
     let position = match c.optional(2) {
         Some(_) => position(c, 2, items.len() + 1)?,
@@ -70,7 +70,7 @@ pub(in crate::onnx) fn insert(c: &mut Call<'_, '_>) -> Outputs {
 
 /// A list without one of its tensors, by default the last
 pub(in crate::onnx) fn erase(c: &mut Call<'_, '_>) -> Outputs {
-    let mut items = items(c)?.to_vec();
+    let mut items = copied(c)?;
     let position = match c.optional(1) {
         Some(_) => position(c, 1, items.len())?,
         None => items.len().checked_sub(1).ok_or("it takes a tensor from an empty sequence")?,
@@ -99,7 +99,7 @@ pub(in crate::onnx) fn length(c: &mut Call<'_, '_>) -> Outputs {
 
 /// All of a list one after another
 pub(in crate::onnx) fn concat(c: &mut Call<'_, '_>) -> Outputs {
-    let mut items = items(c)?.to_vec();
+    let mut items = copied(c)?;
     let axis = c.attribute_int("axis", 0)?;
     if c.attribute_int("new_axis", 0)? != 0 {
         for item in &mut items {
@@ -111,6 +111,13 @@ pub(in crate::onnx) fn concat(c: &mut Call<'_, '_>) -> Outputs {
         }
     }
     Ok(vec![layout::join(c, &items, axis)?])
+}
+
+/// A list to be changed, which takes as much room as some of its tensors' nodes.
+fn copied(c: &mut Call<'_, '_>) -> Result<Vec<Value>, Reason> {
+    let items = items(c)?;
+    c.context.write(items.len() / 4)?;
+    Ok(items.to_vec())
 }
 
 fn items(c: &Call<'_, '_>) -> Result<Arc<Vec<Value>>, Reason> {

@@ -4,6 +4,7 @@
 use crate::onnx::file::model_file::ModelFile;
 use crate::onnx::file::model_file::initializers;
 use crate::onnx::file::tensor;
+use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use tract_onnx::pb;
@@ -150,13 +151,25 @@ pub(in crate::onnx) struct Flow<'m> {
     readers: HashMap<&'m str, Vec<(usize, usize)>>,
     makers: HashMap<&'m str, usize>,
     varies: HashSet<&'m str>,
+    /// The nodes that give some of these.
+    varying: HashSet<usize>,
     inputs: HashSet<&'m str>,
     outputs: HashSet<&'m str>,
     /// Nodes whose results reach a softmax with only elementwise ops between.
     to_softmax: HashSet<usize>,
     /// Nodes all of whose results pass sin or cos, with only elementwise ops between.
     to_waves: HashSet<usize>,
+    /// The nodes that may still be looked at, for all initializers together.
+    left: Cell<usize>,
 }
+
+/// The most inputs of an op that reads operands.
+const MOST_INPUTS: usize = 8;
+
+/// The nodes that may be looked at, and those besides for each node of the model: exporters put a
+/// few between an initializer and its use.
+const LOOKS: usize = 1 << 18;
+const LOOKS_PER_NODE: usize = 16;
 
 /// Ops that move elements: the use is behind them. The first input is the data, for Concat every
 /// one.
@@ -225,10 +238,12 @@ impl<'m> Flow<'m> {
             readers: HashMap::new(),
             makers: HashMap::new(),
             varies: inputs.clone(),
+            varying: HashSet::new(),
             inputs,
             outputs,
             to_softmax: HashSet::new(),
             to_waves: HashSet::new(),
+            left: Cell::new(LOOKS + LOOKS_PER_NODE * order.len()),
         };
         for position in order {
             let node = &graph.node[*position];
@@ -240,6 +255,7 @@ impl<'m> Flow<'m> {
                 flow.makers.insert(name, *position);
                 if varies && !matches!(node.op_type.as_str(), "Shape" | "Size") {
                     flow.varies.insert(name);
+                    flow.varying.insert(*position);
                 }
             }
         }
@@ -254,11 +270,17 @@ impl<'m> Flow<'m> {
         readers.map(|(node, input)| Reader { node: *node, input: *input, uses: self.behind(*node, *input, vector) }).collect()
     }
 
+    /// The uses behind an input of a node; where too many nodes lie there, the last one says
+    /// nothing.
     fn behind(&self, node: usize, input: usize, vector: bool) -> Vec<Use> {
         let mut uses = vec![];
         let mut seen = HashSet::new();
         let mut open = vec![(node, input, false)];
         while let Some((position, input, derived)) = open.pop() {
+            if !self.looks() {
+                uses.push(Use::Other(position));
+                return uses;
+            }
             let (found, behind) = self.one(position, input, derived, vector);
             uses.extend(found);
             let Some(derived) = behind else { continue };
@@ -269,6 +291,13 @@ impl<'m> Flow<'m> {
             }
         }
         uses
+    }
+
+    /// Whether one more node may be looked at.
+    fn looks(&self) -> bool {
+        let left = self.left.get();
+        self.left.set(left.saturating_sub(1));
+        left > 0
     }
 
     /// Whether nodes read parts of `name`, as those of a fused projection do.
@@ -293,7 +322,7 @@ impl<'m> Flow<'m> {
     fn one(&self, position: usize, input: usize, derived: bool, vector: bool) -> (Option<Use>, Option<bool>) {
         let node = self.node(position);
         let op = node.op_type.as_str();
-        let varies = node.output.iter().any(|n| self.varies.contains(n.as_str()));
+        let varies = self.varying.contains(&position);
         let found = match (op, input) {
             ("MatMul" | "Gemm" | "FusedMatMul", 0 | 1) | ("Einsum", _) if varies => Use::Weight(position),
             ("Gemm" | "Conv" | "ConvTranspose", 2) if varies => Use::Bias(position),
@@ -338,7 +367,7 @@ impl<'m> Flow<'m> {
     /// linear layer's is.
     fn is_bias(&self, node: &'m pb::NodeProto, input: usize) -> bool {
         let Some(mut name) = node.input.get(1 - input.min(1)) else { return false };
-        loop {
+        while self.looks() {
             let Some(maker) = self.makers.get(name.as_str()).map(|p| self.node(*p)) else { return false };
             match maker.op_type.as_str() {
                 "MatMul" | "Gemm" | "Conv" | "ConvTranspose" => {
@@ -351,12 +380,14 @@ impl<'m> Flow<'m> {
                 _ => return false,
             }
         }
+        false
     }
 
     fn operand(&self, position: usize, input: usize, derived: bool) -> Operand {
         let node = self.node(position);
         let read_as = ReadAs::of(&node.op_type);
-        let of_input = node.input.iter().enumerate().any(|(i, n)| i != input && self.inputs.contains(n.as_str()));
+        let of_input =
+            node.input.iter().take(MOST_INPUTS).enumerate().any(|(i, n)| i != input && self.inputs.contains(n.as_str()));
         let scores = node.op_type == "Attention" || self.to_softmax.contains(&position);
         Operand { node: position, read_as, derived, scores, of_input }
     }
