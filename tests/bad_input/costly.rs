@@ -20,27 +20,26 @@ pub fn cases() -> Vec<Case> {
     let mut cases = vec![];
     let long_axis = format!("mesh {}=2\n", "a".repeat(100_000));
     for (name, model, lines, commands) in [
-        ("many calls of a function of many inputs", calls(4_000), "", &[INIT, COMPILE][..]),
-        ("outputs of a function that are its inputs", outputs_of_inputs(20_000), "", &[INIT, COMPILE]),
-        ("a long name of a branch", long_branch(100_000), "", &[INIT, COMPILE]),
-        ("nested branches", nested(20_000), "", &[INIT, COMPILE]),
-        ("many readers of what many make", meeting(2_000), "", &[INIT, COMPILE]),
-        ("an addition of many", with_op("Add", 50_000), "", &[INIT, COMPILE]),
-        ("an equation of many", with_op("Einsum", 10_000), "", &[INIT, COMPILE]),
-        ("a list that grows", list(3_000), "", &[INIT, COMPILE]),
-        ("a long name of a recurrence", recurrence(100_000), "", &[INIT]),
-        ("a long name of an axis", sums_of_pairs(20), long_axis.as_str(), &[COMPILE]),
-        ("splits that move one op a sweep", sums_of_pairs(1_500), "mesh tp=2\nshard \"c0\" [tp, -]\n", &[PROPAGATE]),
-        ("many parameters", biases(3_000), "mesh dp=2\ndata axis=dp\nzero stage=1 axis=dp\n", &[ZERO]),
+        ("many calls of a function of many inputs", file(calls(4_000)), "", &[INIT, COMPILE][..]),
+        ("outputs of a function that are its inputs", file(outputs_of_inputs(20_000)), "", &[INIT, COMPILE]),
+        ("a long name of a branch", file(long_branch(100_000)), "", &[INIT, COMPILE]),
+        ("nested branches", file(nested(10_000)), "", &[INIT, COMPILE]),
+        ("many readers of what many make", file(meeting(2_000)), "", &[INIT, COMPILE]),
+        ("an addition of many", file(with_op("Add", 30_000)), "", &[INIT, COMPILE]),
+        ("an equation of many", file(with_op("Einsum", 10_000)), "", &[INIT, COMPILE]),
+        ("a list that grows", file(list(3_000)), "", &[INIT, COMPILE]),
+        ("a long name of a recurrence", file(recurrence(100_000)), "", &[INIT]),
+        ("a long name of an axis", file(sums_of_pairs(20)), long_axis.as_str(), &[COMPILE]),
+        ("splits that move one op a sweep", file(sums_of_pairs(1_500)), "mesh tp=2\nshard \"c0\" [tp, -]\n", &[PROPAGATE]),
+        ("many parameters", file(biases(3_000)), "mesh dp=2\ndata axis=dp\nzero stage=1 axis=dp\n", &[ZERO]),
         (
             "blocks that meet others, and so on",
-            sums_of_pairs(200),
+            file(sums_of_pairs(200)),
             "mesh tp=1\nshard \"c0\" [(3|1)*tp, -]\ntrain \"*\"\n",
             &[COMPILE],
         ),
-        ("a parameter that is doubled over and over", doubled(24), "train \"c\"\n", &[PLAN]),
+        ("a parameter that is doubled over and over", file(doubled(24)), "train \"c\"\n", &[PLAN]),
     ] {
-        let model = Arc::new(model.encode_to_vec());
         let spec = Arc::new(format!("{lines}{SPEC}").into_bytes());
         for command in commands {
             let files = vec![("model.onnx", Some(model.clone())), ("job.shard", Some(spec.clone()))];
@@ -48,6 +47,11 @@ pub fn cases() -> Vec<Case> {
         }
     }
     cases
+}
+
+/// The file of a model, which is let go at once.
+fn file(model: ModelProto) -> Arc<Vec<u8>> {
+    Arc::new(model.encode_to_vec())
 }
 
 /// `y = x w`, behind what `other` makes.

@@ -11,11 +11,11 @@ use tract_onnx::pb::tensor_proto::DataType;
 const SPEC: &str = "mesh dp=2 tp=2\nbatch 4\nloss mse prediction=y labels=t\noptimizer sgd lr=0.1\n";
 
 /// The bytes of the lines that a spec has besides.
-const BYTES: usize = 1_000_000;
+const BYTES: usize = 150_000;
 
 /// All of them.
 pub fn cases() -> Vec<Case> {
-    let (short, long) = (names(6_000, 20), names(1_500, 200));
+    let (short, long) = (names(3_000, 20), names(800, 200));
     let models = [("short", short), ("long", long)].map(|(name, model)| (name, Arc::new(model.encode_to_vec())));
     let mut cases = vec![];
     for (what, text) in specs() {
@@ -61,7 +61,7 @@ fn specs() -> Vec<(&'static str, String)> {
         ("unknown statements", "a\n".repeat(BYTES / 2)),
         ("lines that begin with no word", lines(|_| "a=".into())),
         ("unknown axes", format!("data axis=({})\n", "z,".repeat(BYTES / 2))),
-        ("unknown axes of a line that is read", format!("data axis=({}z)\n", "z,".repeat(60_000))),
+        ("unknown axes of a line that is read", format!("data axis=({}z)\n", "z,".repeat(50_000))),
         ("unknown sizes", format!("bind {}\n", (0..12_000).map(|i| format!("s{i}=4 ")).collect::<String>())),
         ("patterns without a match", lines(|i| format!("freeze \"q{i}\""))),
         ("patterns of like names", lines(|i| format!("shard \"{near}{i}\" [-]"))),

@@ -141,10 +141,6 @@ fn plans(good: &PlanSet) -> Vec<(&'static str, Vec<u8>)> {
             }),
         ),
         (
-            "a task in many rows",
-            filled_with(|number| with(&|program| program.order = vec![Row::Run { task: 0, time: 0 }; number])),
-        ),
-        (
             "many messages",
             filled_with(|number| {
                 with(&|program| {
