@@ -21,7 +21,7 @@ const LACKS: [&str; 3] = ["memory", "thread", "space"];
 /// Errors take fewer bytes.
 const MESSAGE: usize = 4096;
 /// Beyond what a good run takes, no case takes more memory than its files and that.
-pub const MEMORY: u64 = 64 << 20;
+const MEMORY: u64 = 64 << 20;
 
 /// The name of cases that write where they may not or cannot.
 pub const OUTPUT: &str = "an output";
@@ -108,6 +108,11 @@ impl Bench {
         self.restore();
     }
 
+    /// The least memory that any case may take.
+    pub fn least(&self) -> u64 {
+        self.baseline.values().min().copied().unwrap_or(0) + MEMORY
+    }
+
     /// Runs `case`, under a limit of its address space in KiB if one is given; gives what it was
     /// like, and all that is wrong with that.
     pub fn run(&self, case: &Case, limit: Option<u64>) -> (Outcome, Vec<String>) {
@@ -155,8 +160,7 @@ impl Bench {
         demand(*took <= LONGEST, format!("takes {took:?}"));
         let files: usize = case.files.iter().filter_map(|(_, bytes)| Some(bytes.as_ref()?.len())).sum();
         let own = case.arguments.first().and_then(|command| self.baseline.get(command));
-        let baseline = own.or(self.baseline.values().min()).copied().unwrap_or(0);
-        let allowed = baseline + MEMORY + files as u64;
+        let allowed = own.map_or(self.least(), |own| own + MEMORY) + files as u64;
         demand(*peak <= allowed, format!("takes {} MiB", peak >> 20));
         wrong
     }

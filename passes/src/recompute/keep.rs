@@ -147,11 +147,12 @@ pub fn units(graph: &Graph, spec: &Spec) -> Result<Units, Diagnostics> {
             units.of[id.index()] = Some(number);
         }
     }
-    let error = |(pattern, source): &(&str, _)| {
+    let error = |(i, (pattern, source)): (usize, &(&str, _))| {
         let paths = forward().filter_map(|(_, node)| node.origin.scope.as_deref());
         let error = Diagnostic::error(format!("no module of the model matches `{pattern}`"));
-        error.at(spec.place_of(*source)).help(scopes_help(pattern, paths))
+        error.at(spec.place_of(*source)).help_early(i, || scopes_help(pattern, paths))
     };
-    let errors: Diagnostics = lines.iter().zip(is_found).filter(|(_, is_found)| !is_found).map(|(line, _)| error(line)).collect();
+    let missing = lines.iter().zip(is_found).filter(|(_, is_found)| !is_found).map(|(line, _)| line);
+    let errors: Diagnostics = missing.enumerate().map(error).collect();
     if errors.is_empty() { Ok(units) } else { Err(errors) }
 }
