@@ -102,7 +102,7 @@ fn errors_name_line_and_cause() {
         ("%y = constant [1.0] : f32[2]", "these are not the elements of f32[2]"),
         ("%y = constant fill \"0100\" : f32[16]", "these are not the elements of f32[16]"),
         ("%y = constant fill 0.0 : f32[8388609]", "f32[8388609] is too large for a text of this size"),
-        (&format!("%y = transpose [{}] %x : f32[2]", ["0"; 131_073].join(", ")), "the line has too many values"),
+        (&format!("%y = transpose perm=[{}] %x : f32[2]", ["0"; 131_073].join(", ")), "the line has too many values"),
         (&format!("%y = neg a=[{}] %x : f32[2]", ["{b=0}"; 8192].join(", ")), "the line has too many values"),
         (&format!("%y = constant [{}] : f32[2]", ["0"; 131_073].join(", ")), "the list is too long"),
         ("%y = all_reduce axes=[pp] kind=sum %x : f32[2]", "the mesh has no axis `pp`"),

@@ -18,8 +18,8 @@ const BYTES_OF_A_VALUE: u64 = 4;
 const OPERATIONS_PER_BYTE: u64 = 16;
 const BYTES_PER_BYTE: u64 = 16;
 
-/// The operations and bytes that may still be computed, and the steps and values that may be written
-/// out.
+/// The operations and bytes that may still be computed, and the steps and values that may be
+/// written out.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::onnx) struct Budget {
     operations: u64,
