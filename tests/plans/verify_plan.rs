@@ -159,7 +159,7 @@ fn state_moves_once_a_step() {
     assert!(refused((&mutant, &graph)).message.contains("has updated already"));
     let mut mutant = good.clone();
     mutant.order.push(Row::Run { task: update as u32, time: 0 });
-    assert!(refused((&mutant, &graph)).message.contains("2 times"));
+    assert!(refused((&mutant, &graph)).message.contains("for micro-batch 0 twice"));
     let mut mutant = good;
     let constant = mutant.buffers.iter().position(|b| matches!(b.kind, BufferKind::Input(_))).expect("an input");
     let view = &mut mutant.tasks[update].steps[0].writes[0];
