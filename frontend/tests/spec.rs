@@ -384,8 +384,33 @@ fn noise_never_panics() {
 }
 
 #[test]
-fn a_file_of_mistakes_is_read_to_its_end() {
-    let text = format!("mesh{}\n", " a=1".repeat(10_000));
-    let errors = parse(Path::new("job.shard"), &text).expect_err("an axis is given twice");
-    assert_eq!(errors.len(), 9_999);
+fn a_file_of_mistakes_is_read_to_the_thousandth() {
+    let errors = |text: &str| parse(Path::new("job.shard"), text).expect_err("it is full of mistakes");
+    assert_eq!(errors(&format!("mesh{}\n", " a=1".repeat(10_000))).len(), 1_000);
+    let many = errors(&"a\n".repeat(10_000));
+    assert_eq!((many.len(), span(&many[999])), (1_000, (1_998, 1_999)));
+    let few = errors(&"a\n".repeat(900));
+    assert_eq!(few.iter().filter(|error| error.message.starts_with("unknown statement")).count(), 900);
+}
+
+#[test]
+fn what_costs_more_than_its_bytes_is_bounded() {
+    let good = "batch 4\nloss mse prediction=y labels=t\noptimizer sgd lr=0.1\n";
+    let told = |lines: &str| {
+        let errors = parse(Path::new("job.shard"), &format!("mesh dp=2\n{good}{lines}")).err().unwrap_or_default();
+        errors.into_iter().map(|error| error.message).collect::<Vec<_>>()
+    };
+    let no_errors: [&str; 0] = [];
+    let patterns = |n: usize, pattern: &str| (0..n).map(|i| format!("freeze \"{pattern}{i}\"\n")).collect::<String>();
+    assert_eq!(told(&patterns(1_000, "a*b")), no_errors);
+    assert_eq!(told(&patterns(1_002, "a*b")), ["more than 1000 patterns of modules, or with `*` inside"]);
+    assert_eq!(told(&patterns(5_000, "*.b")), no_errors);
+    let blocks = |n: usize| format!("shard \"w\" [({})*dp]\n", vec!["2"; n].join("|"));
+    assert_eq!(told(&blocks(512)), no_errors);
+    assert_eq!(told(&blocks(513)), ["513 blocks of different sizes"]);
+    assert_eq!(told(&format!("seed 1 {}\n", "#".repeat(131_065))), no_errors);
+    assert_eq!(told(&format!("seed 1 {}\n", "#".repeat(131_066))), ["the line has 131073 bytes"]);
+    let axis = |n: usize| parse(Path::new("job.shard"), &format!("mesh {}=2\n{good}", "a".repeat(n)));
+    assert!(axis(64).is_ok());
+    assert_eq!(axis(65).expect_err("too long")[0].message, "the name of an axis has 65 characters");
 }

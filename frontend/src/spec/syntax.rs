@@ -105,6 +105,9 @@ impl<'t> Line<'t> {
             context.report(self.source(offset, offset + 1), error.help("end lines with a line feed"));
             return None;
         }
+        if self.text.trim_start().starts_with('#') {
+            return None;
+        }
         if self.text.len() > LONGEST {
             let error = Diagnostic::error(format!("the line has {} bytes", self.text.len()));
             context.report(whole, error.help(format!("a line has at most {LONGEST} bytes")));
