@@ -174,7 +174,7 @@ pub fn counted(n: impl fmt::Display, noun: &str) -> String {
 const LONGEST: usize = 200;
 
 /// The pairs of characters that are compared, of all candidates together.
-const COMPARED: usize = 1 << 22;
+const COMPARED: usize = 1 << 21;
 
 /// Up to four of `candidates` that resemble `name`, nearest first; for "did you mean" lines. A
 /// pattern `*.a.b` is held against the ends of names. Of more candidates than anybody has, the

@@ -15,7 +15,7 @@ const BYTES: usize = 150_000;
 
 /// All of them.
 pub fn cases() -> Vec<Case> {
-    let (short, long) = (names(3_000, 20), names(800, 200));
+    let (short, long) = (names(2_000, 20), names(800, 200));
     let models = [("short", short), ("long", long)].map(|(name, model)| (name, Arc::new(model.encode_to_vec())));
     let mut cases = vec![];
     for (what, text) in specs() {
