@@ -19,6 +19,9 @@ pub const MAX_ELEMENTS: u64 = 1 << 48;
 /// Bytes of an arena.
 pub const MAX_ARENA: u64 = 1 << 50;
 
+/// Members of a bundle, so that each may look at all others.
+pub const MAX_MEMBERS: usize = 256;
+
 /// Dimensions that a kernel iterates over.
 pub const MAX_KERNEL_RANK: usize = 16;
 

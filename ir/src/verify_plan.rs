@@ -87,6 +87,7 @@ mod carried;
 mod collectives;
 mod contents;
 pub mod erasure;
+mod latest;
 mod launches;
 mod lemma;
 mod meeting;

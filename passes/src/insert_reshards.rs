@@ -269,10 +269,12 @@ impl<'g> Explicit<'g> {
         let mut axes: Vec<AxisId> = current.iter().flat_map(|s| s.partial.iter().map(|p| p.axis)).collect();
         axes.sort();
         axes.dedup();
-        let sets = linear_of(self.old, node).sets(node.operands.len());
-        if !self.passes_cast(node) {
+        if axes.is_empty() || !self.passes_cast(node) {
             return vec![];
         }
+        let sets = linear_of(self.old, node).sets(node.operands.len());
+        let mut reads: HashMap<ValueId, usize> = HashMap::new();
+        node.operands.iter().for_each(|value| *reads.entry(*value).or_default() += 1);
         let grows = |i: &usize| {
             let size = self.old.ty(node.operands[*i]).elements();
             node.results.iter().any(|v| self.old.ty(*v).elements() > size)
@@ -281,10 +283,7 @@ impl<'g> Explicit<'g> {
             let splits_letter = assignment.iter().flatten().any(|s| s.axis == *axis);
             let partial: Vec<usize> = (0..current.len()).filter(|i| current[*i].partial_over(*axis).is_some()).collect();
             let sums = partial.iter().all(|i| current[*i].partial_over(*axis) == Some(ReduceKind::Sum));
-            let read_once = partial.iter().all(|i| {
-                let value = node.operands[*i];
-                self.uses[value.index()] == node.operands.iter().filter(|v| **v == value).count()
-            });
+            let read_once = partial.iter().map(|i| node.operands[*i]).all(|value| self.uses[value.index()] == reads[&value]);
             let stays = *axis != time || partial.iter().all(|i| At::covered(at, &current[*i].at));
             stays && !splits_letter && sums && read_once && sets.contains(&partial) && !partial.iter().any(grows)
         });

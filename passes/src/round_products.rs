@@ -52,7 +52,7 @@ impl Pass for RoundProducts {
         let rounding = Rounding { of_weights: gradients_of_weights(&live), graph: &live, reduced };
         let rounded = rebuild(&live, |b, id, node, map| rounding.product(b, id, node, map));
         let folded = rebuild(&rounded, |b, _, node, map| narrow_again(b, &rounded, node, map));
-        let mut sums = Sums { of_weights: gradients_of_weights(&folded), graph: &folded, rounded: HashMap::new() };
+        let mut sums = Sums::of(&folded);
         let added = rebuild(&folded, |b, id, node, map| sums.of_rounded(b, id, node, map));
         *graph = rebuild(&added, |_, _, _, _| None);
         Ok(())
@@ -128,11 +128,21 @@ struct Sums<'g> {
     graph: &'g Graph,
     /// For each value, whether it is the gradient of a weight.
     of_weights: Vec<bool>,
+    /// For each value that is rounded, the first that it is rounded to.
+    casts: HashMap<ValueId, ValueId>,
     /// What stands for values whose turn comes later.
     rounded: HashMap<ValueId, ValueId>,
 }
 
-impl Sums<'_> {
+impl<'g> Sums<'g> {
+    fn of(graph: &'g Graph) -> Self {
+        let mut casts = HashMap::new();
+        for (_, node) in graph.nodes().filter(|(_, node)| node.op.converts_to().is_some_and(DType::is_half)) {
+            casts.entry(node.operands[0]).or_insert(node.results[0]);
+        }
+        Sums { of_weights: gradients_of_weights(graph), graph, casts, rounded: HashMap::new() }
+    }
+
     /// The gradient of a bias as the sum of what products read, where they read it rounded; rounded
     /// as it is written, where that is all that becomes of it.
     fn of_rounded(&mut self, b: &mut Builder, id: NodeId, node: &Node, map: &ValueMap) -> Option<Vec<ValueId>> {
@@ -141,10 +151,8 @@ impl Sums<'_> {
         }
         let Op::Reduce(sum @ Reduce { f: ReduceName(ReduceKind::Sum), .. }) = &node.op else { return None };
         let (wide, narrow) = (node.operands[0], self.narrow_gradient(id, node)?);
-        let is_rounded = |user: &NodeId| self.graph.node(*user).op.converts_to().is_some_and(DType::is_half);
         let mut operand = mapped(map, wide);
-        if let Some(user) = self.graph.users(self.graph.value(wide).node).into_iter().find(is_rounded) {
-            let result = self.graph.node(user).results[0];
+        if let Some(result) = self.casts.get(&wide).copied() {
             let rounded = map[result.index()].unwrap_or_else(|| {
                 let rounded = b.cast(operand, self.graph.ty(result).dtype);
                 b.rename(rounded, &self.graph.value(result).name);

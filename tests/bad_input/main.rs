@@ -12,6 +12,7 @@ mod case;
 mod costly;
 mod crafted;
 mod many;
+mod messages;
 mod models;
 mod packed;
 #[path = "../support/mod.rs"]
@@ -93,6 +94,9 @@ fn good(folder: &Path) {
         );
     }
     shardc(folder, &["compile", "model.onnx", "--spec", "job.shard", "-o", "plan"]).expect(0);
+    write("wide.onnx", &messages::wide().encode_to_vec());
+    write("stages.shard", messages::SPEC.as_bytes());
+    shardc(folder, &["compile", "wide.onnx", "--spec", "stages.shard", "-o", "stages"]).expect(0);
 }
 
 /// The material of mutants: the attack on each kind of file, and the good file.
@@ -180,6 +184,7 @@ fn bad_input_is_told_in_time() {
     }
     // First those that are made with the most memory.
     let mut by_hand = packed::cases(bench.folder());
+    by_hand.extend(messages::cases(bench.folder()));
     by_hand.extend(crafted::cases());
     by_hand.extend(by_hand::cases());
     by_hand.extend(costly::cases());

@@ -16,6 +16,7 @@ use super::map::{Map, MapInput};
 use super::reduce::Reduce;
 use super::signature::{Operand, Signature};
 use crate::dtype::DType;
+use crate::limits::MAX_MEMBERS;
 use crate::mesh::Mesh;
 use crate::reason;
 use crate::reason::Reason;
@@ -250,6 +251,9 @@ impl Form for Bundle {
     }
 
     fn signature(&self, mesh: &Mesh) -> Result<Signature, Reason> {
+        if self.members.len() > MAX_MEMBERS {
+            return Err(reason!("{} members, more than {MAX_MEMBERS}", self.members.len()));
+        }
         let count = self.members.iter().flat_map(|member| &member.reads);
         let count = count
             .filter_map(|source| if let Source::Read(at) = source { Some(*at as usize + 1) } else { None })

@@ -134,7 +134,7 @@ fn fused(subject: &Subject<'_>, nodes: &[NodeId], end: NodeId) -> Result<Vec<Exp
 
 /// One kernel of several, row by row: those that end where the step's results are made.
 fn bundled(subject: &Subject<'_>, nodes: &[NodeId], step: &Step) -> Result<Vec<Expected>, Reason> {
-    let Kernel::Bundle(Bundle { rows, .. }) = step.kernel else { return Ok(vec![]) };
+    let Kernel::Bundle(Bundle { rows, members }) = &step.kernel else { return Ok(vec![]) };
     let refuse = || Reason::from("carries out ops that are not one bundle");
     let mut named = nodes.to_vec();
     named.sort();
@@ -145,8 +145,11 @@ fn bundled(subject: &Subject<'_>, nodes: &[NodeId], step: &Step) -> Result<Vec<E
         ends.push(end.filter(|end| named.binary_search(end).is_ok()).ok_or_else(refuse)?);
     }
     ends.dedup();
+    if ends.len() != members.len() {
+        return Err(refuse());
+    }
     let inside = |id: NodeId| !ends.contains(&id) && named.binary_search(&id).is_ok();
-    let all = bundle(subject.lowered, rows, &ends, &inside).ok_or_else(refuse)?;
+    let all = bundle(subject.lowered, *rows, &ends, &inside).ok_or_else(refuse)?;
     let mut carried: Vec<NodeId> = all.nodes.into_iter().flatten().collect();
     carried.sort();
     carried.dedup();

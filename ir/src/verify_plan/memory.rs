@@ -128,14 +128,30 @@ pub struct Place {
     /// The byte after the last, at micro-batch 0.
     pub end: u64,
     slots: u64,
+    slot_bytes: u64,
 }
 
 impl Place {
     /// The bytes of `range` in one of `slots`, as [`slots`] finds them.
     pub fn of(slots: &Slots, range: &Range<u64>) -> Place {
         let around = slots.range(..=range.start).next_back().filter(|(_, slot)| slot.end > range.start);
-        let slots = around.map_or(1, |(_, slot)| slot.count);
-        Place { start: range.start, end: range.end, slots }
+        let (slots, slot_bytes) = around.map_or((1, 0), |(start, slot)| (slot.count, slot.end - start));
+        Place { start: range.start, end: range.end, slots, slot_bytes }
+    }
+
+    /// Its bytes at micro-batch `time`.
+    pub fn at(&self, time: u64) -> Range<u64> {
+        let first = time % self.slots * self.slot_bytes;
+        self.start + first..self.end + first
+    }
+
+    /// Takes in `next` if that goes on where it ends.
+    pub fn join(&mut self, next: &Place) -> bool {
+        let goes_on = self.end == next.start && (self.slots, self.slot_bytes) == (next.slots, next.slot_bytes);
+        if goes_on {
+            self.end = next.end;
+        }
+        goes_on
     }
 
     /// How many slots it has.
@@ -151,8 +167,10 @@ impl Place {
 
 /// The first slot of a buffer with several.
 pub struct Slot {
-    end: u64,
-    count: u64,
+    /// The byte after it.
+    pub end: u64,
+    /// How many slots follow one another.
+    pub count: u64,
 }
 
 /// The first slots of all buffers with several, by their first byte.

@@ -3,12 +3,14 @@
 //! word of its other end ([`super::meeting`]). Accumulators count, so micro-batches come in their
 //! order, each once.
 //!
-//! Only places that somebody reads are kept, each with its slots, and what a task does to them is
-//! worked out once; so a row costs as much as its task has needs and leaves, and only this grows
-//! with the number of micro-batches.
+//! Only places that somebody reads are kept, each with its slots and what was left there whole;
+//! that it still is, the row says that was the last to write to any of its bytes ([`Latest`]). The
+//! ranges that a task writes are worked out once; so a row costs as much as its task has needs and
+//! leaves, and only this grows with the number of micro-batches.
 
 use super::bindings::Bindings;
 use super::contents::{Content, Item};
+use super::latest::{Latest, Leaves};
 use super::lemma::Lemma;
 use super::memory::{Entry, Place, Slots, bytes_of};
 use super::subject::Subject;
@@ -16,7 +18,6 @@ use super::violation::{self, Violation};
 use crate::graph::ValueId;
 use crate::plan::{BufferId, Message, Row, Step, View};
 use std::collections::HashMap;
-use std::ops::Range;
 
 /// The lemmas of a task: with any micro-batch, and with the last.
 pub struct Lemmas {
@@ -46,7 +47,19 @@ pub fn run(
     slots: &Slots,
 ) -> Result<u64, Violation> {
     let steps = violation::numbered(subject.program).map(|(_, _, step)| step).collect();
-    let mut run = Run { subject, lemmas, messages, slots, steps, index: HashMap::new(), places: vec![], held: vec![] };
+    let mut run = Run {
+        subject,
+        lemmas,
+        messages,
+        slots,
+        steps,
+        index: HashMap::new(),
+        places: vec![],
+        held: vec![],
+        leaves: vec![],
+        latest: Latest::over(std::iter::empty()),
+        writers: vec![],
+    };
     let lasting: Vec<End> = bindings.lasting(subject.program).map(|(buffer, value)| run.end(buffer, value)).collect();
     let needs = |run: &mut Run<'_>, lemma: &Lemma| lemma.needs.iter().map(|(place, ..)| run.place(*place)).collect();
     let mut asked: Vec<[Vec<usize>; 2]> = vec![];
@@ -56,6 +69,7 @@ pub fn run(
     }
     let views = subject.program.messages.iter().map(|message| Place::of(slots, &bytes_of(subject.program, &message.view, 0)));
     let ends: Vec<usize> = views.map(|place| run.place(place)).collect();
+    run.begins()?;
     let brought: Vec<Effect> = (0..ends.len()).map(|message| run.brought(message, ends[message])).collect();
     let effects: Vec<[Effect; 2]> = lemmas.iter().map(|task| [false, true].map(|last| run.effect(task.at(last)))).collect();
     run.host_fills(bindings);
@@ -93,15 +107,18 @@ struct End {
     place: usize,
 }
 
-/// The content of a place.
+/// Slots of all places together: a pipeline that keeps a thousand activations of each of a thousand
+/// micro-batches has a million.
+const MOST_SLOTS: u64 = 1 << 22;
+
+/// The content that was left in a place, whole.
 #[derive(Clone, Copy)]
-enum Held {
-    /// Nothing yet.
-    Nothing,
-    /// That, by a step or by the host.
-    Whole(Content, Option<usize>),
-    /// That has written something else into it at that micro-batch.
-    Other(Writer, u64),
+struct Held {
+    content: Content,
+    /// The step that wrote it; `None` for the host.
+    step: Option<usize>,
+    /// The number of the write that it was part of, from 1; 0 for the host.
+    write: u32,
 }
 
 /// Who writes to a place.
@@ -113,10 +130,12 @@ enum Writer {
     Message(usize),
 }
 
-/// The effect of a task, or of a message, on places that somebody reads.
+/// What a task, or a message, does to places that somebody reads.
 struct Effect {
+    /// What it leaves in them, whole.
     leaves: Vec<(usize, Item, Option<usize>)>,
-    spoils: Vec<usize>,
+    /// All that it writes to.
+    writes: Vec<Leaves>,
 }
 
 struct Run<'s> {
@@ -128,23 +147,41 @@ struct Run<'s> {
     steps: Vec<&'s Step>,
     index: HashMap<Place, usize>,
     /// Every place that somebody reads, and where its slots begin in `held`.
-    places: Vec<(Place, usize)>,
-    held: Vec<Held>,
+    places: Vec<(Place, u64)>,
+    held: Vec<Option<Held>>,
+    /// For each place its leaves in `latest`.
+    leaves: Vec<Leaves>,
+    /// The number of the last write to each byte of them.
+    latest: Latest,
+    /// For each write, who it was by, and its micro-batch.
+    writers: Vec<(Writer, u64)>,
 }
 
 impl Run<'_> {
     /// The number of a place.
     fn place(&mut self, place: Place) -> usize {
         *self.index.entry(place).or_insert_with(|| {
-            self.places.push((place, self.held.len()));
-            self.held.resize(self.held.len() + place.slots() as usize, Held::Nothing);
+            let first = self.places.last().map_or(0, |(before, first)| first + before.slots());
+            self.places.push((place, first));
             self.places.len() - 1
         })
     }
 
+    /// All places are known, and nothing is in them.
+    fn begins(&mut self) -> Result<(), Violation> {
+        let count = self.places.last().map_or(0, |(place, first)| first + place.slots());
+        if count > MOST_SLOTS {
+            return Err(Violation::of(format!("its tasks read {count} slots, more than {MOST_SLOTS}")));
+        }
+        self.held = vec![None; count as usize];
+        self.latest = Latest::over(self.places.iter().map(|(place, _)| *place));
+        self.leaves = self.places.iter().map(|(place, _)| self.latest.leaves(place)).collect();
+        Ok(())
+    }
+
     fn at(&self, place: usize, time: u64) -> usize {
         let (place, first) = self.places[place];
-        first + (time % place.slots()) as usize
+        (first + time % place.slots()) as usize
     }
 
     fn range(&self, buffer: BufferId, value: ValueId) -> Place {
@@ -161,26 +198,22 @@ impl Run<'_> {
         let whole = lemma.leaves.iter().filter(|(place, entry)| entry.start == place.start);
         let leaves: Vec<(usize, Item, Option<usize>)> =
             whole.filter_map(|(place, entry)| Some((*self.index.get(place)?, entry.content, entry.step))).collect();
-        let mut kept = vec![false; self.places.len()];
-        leaves.iter().for_each(|(place, ..)| kept[*place] = true);
-        let written = |place: &Place| !place.is_empty() && lemma.overlapping(place).is_some();
-        let spoils = (0..kept.len()).filter(|p| !kept[*p] && written(&self.places[*p].0)).collect();
-        Effect { leaves, spoils }
+        let mut writes: Vec<Place> = vec![];
+        for (place, _) in &lemma.leaves {
+            if !writes.last_mut().is_some_and(|before| before.join(place)) {
+                writes.push(*place);
+            }
+        }
+        Effect { leaves, writes: writes.iter().map(|place| self.latest.leaves(place)).collect() }
     }
 
     /// The effect of a message that is received; none of one that is sent.
     fn brought(&self, message: usize, at: usize) -> Effect {
         if self.subject.program.messages[message].sends {
-            return Effect { leaves: vec![], spoils: vec![] };
+            return Effect { leaves: vec![], writes: vec![] };
         }
-        let (own, _) = self.places[at];
-        let touched = |place: &usize| {
-            let (place, _) = self.places[*place];
-            place.start < own.end && own.start < place.end
-        };
-        let spoils = (0..self.places.len()).filter(|place| *place != at).filter(touched).collect();
-        let number = violation::number_of_message(self.subject.program, message);
-        Effect { leaves: vec![(at, self.messages[message], Some(number))], spoils }
+        let number = self.steps.len() + message;
+        Effect { leaves: vec![(at, self.messages[message], Some(number))], writes: vec![self.leaves[at]] }
     }
 
     /// The messages of a row begin together: what one brings is not written over what another sends
@@ -191,13 +224,19 @@ impl Run<'_> {
             let message = &program.messages[*message as usize];
             (message, bytes_of(program, &message.view, *time))
         };
-        let ends: Vec<_> = messages.iter().map(end).collect();
-        for (i, (a, of_a)) in ends.iter().enumerate() {
-            let meets =
-                |(b, of_b): &&(&Message, Range<u64>)| !(a.sends && b.sends) && of_a.start < of_b.end && of_b.start < of_a.end;
-            if let Some((b, _)) = ends[..i].iter().find(meets) {
-                let message = format!("messages `{}` and `{}` begin together and share bytes", b.value, a.value);
-                return Err(Violation { spec_line: a.provenance.spec_line, ..Violation::of(message) });
+        let mut ends: Vec<_> = messages.iter().map(end).filter(|(_, bytes)| !bytes.is_empty()).collect();
+        ends.sort_by_key(|(_, bytes)| bytes.start);
+        // Of those before, the ones that reach furthest: of all, and of what is brought.
+        let mut furthest: [Option<(u64, &Message)>; 2] = [None, None];
+        for (message, bytes) in ends {
+            if let Some((end, before)) = furthest[usize::from(message.sends)]
+                && bytes.start < end
+            {
+                let words = format!("messages `{}` and `{}` begin together and share bytes", before.value, message.value);
+                return Err(Violation { spec_line: message.provenance.spec_line, ..Violation::of(words) });
+            }
+            for reach in &mut furthest[..=usize::from(!message.sends)] {
+                *reach = reach.filter(|(end, _)| *end >= bytes.end).or(Some((bytes.end, message)));
             }
         }
         Ok(())
@@ -226,7 +265,7 @@ impl Run<'_> {
             let Some(place) = self.index.get(&self.range(buffer, value)).copied() else { continue };
             for slot in 0..self.subject.program.buffers[i].slots {
                 let at = self.at(place, slot);
-                self.held[at] = Held::Whole(Item::Value(value).at(self.subject, slot), None);
+                self.held[at] = Some(Held { content: Item::Value(value).at(self.subject, slot), step: None, write: 0 });
             }
         }
     }
@@ -243,31 +282,36 @@ impl Run<'_> {
 
     fn holds(&self, place: usize, content: Content, time: u64) -> Result<(), Option<Entry<Content>>> {
         let (range, _) = self.places[place];
+        if range.is_empty() {
+            return Ok(());
+        }
         let entry = |content, step| Entry { end: range.end, start: range.start, content, step };
-        match self.held[self.at(place, time)] {
-            _ if range.is_empty() => Ok(()),
-            Held::Whole(found, _) if found == content => Ok(()),
-            Held::Whole(found, step) => Err(Some(entry(found, step))),
-            Held::Other(Writer::Task(task, is_last), then) => {
+        let latest = self.latest.of(&self.leaves[place], time);
+        if let Some(held) = self.held[self.at(place, time)].filter(|held| held.write == latest) {
+            return if held.content == content { Ok(()) } else { Err(Some(entry(held.content, held.step))) };
+        }
+        let Some(before) = latest.checked_sub(1) else { return Err(None) };
+        match self.writers[before as usize] {
+            (Writer::Task(task, is_last), then) => {
                 let found = self.lemmas[task].at(is_last).overlapping(&range);
-                Err(found.map(|found| entry(found.content.at(self.subject, then), found.step)))
+                let of = |found: &Entry<Item>| (found.content.at(self.subject, then), found.step);
+                Err(found.map(of).map(|(content, step)| entry(content, step)))
             }
-            Held::Other(Writer::Message(message), then) => {
-                let number = violation::number_of_message(self.subject.program, message);
-                Err(Some(entry(self.messages[message].at(self.subject, then), Some(number))))
+            (Writer::Message(message), then) => {
+                Err(Some(entry(self.messages[message].at(self.subject, then), Some(self.steps.len() + message))))
             }
-            Held::Nothing => Err(None),
         }
     }
 
     fn does(&mut self, effect: &Effect, writer: Writer, time: u64) {
-        for place in &effect.spoils {
-            let at = self.at(*place, time);
-            self.held[at] = Held::Other(writer, time);
+        self.writers.push((writer, time));
+        let write = self.writers.len() as u32;
+        for leaves in &effect.writes {
+            self.latest.write(leaves, time, write);
         }
         for (place, item, step) in &effect.leaves {
             let at = self.at(*place, time);
-            self.held[at] = Held::Whole(item.at(self.subject, time), *step);
+            self.held[at] = Some(Held { content: item.at(self.subject, time), step: *step, write });
         }
     }
 

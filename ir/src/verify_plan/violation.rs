@@ -48,11 +48,6 @@ pub fn numbered(program: &Program) -> impl Iterator<Item = (usize, usize, &Step)
     steps.enumerate().map(|(number, (task, step))| (number, task, step))
 }
 
-/// The number of a message, which follow those of steps.
-pub fn number_of_message(program: &Program, message: usize) -> usize {
-    program.first_steps()[program.tasks.len()] + message
-}
-
 /// A violation by step `number`.
 pub fn at(number: usize, step: &Step, why: impl fmt::Display) -> Violation {
     let message = format!("step {number} `{}` {why}", step.text());
@@ -71,11 +66,10 @@ pub fn missing(subject: &Subject<'_>, number: usize, step: &Step, needed: Conten
 /// The content found in place of `needed`, and two ranks to which that makes a difference.
 pub fn in_place_of(subject: &Subject<'_>, needed: Content, found: Option<Entry<Content>>) -> (String, Option<(u64, u64)>) {
     let Some(entry) = found else { return ("which nothing has written".to_string(), None) };
+    // The numbers of messages follow those of steps.
+    let steps: usize = subject.program.tasks.iter().map(|task| task.steps.len()).sum();
     let who = match entry.step {
-        Some(step) if step >= number_of_message(subject.program, 0) => {
-            let message = &subject.program.messages[step - number_of_message(subject.program, 0)];
-            format!("message `{}` has brought", message.value)
-        }
+        Some(step) if step >= steps => format!("message `{}` has brought", subject.program.messages[step - steps].value),
         Some(step) => format!("step {step} has written"),
         None => "the host has filled".to_string(),
     };

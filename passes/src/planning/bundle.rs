@@ -15,15 +15,13 @@ use super::fuse::Fusion;
 use shardc_ir::graph::{NodeId, Part, ValueId};
 use shardc_ir::kernel::signature::row_major;
 use shardc_ir::kernel::{Form, Kernel, Map, Reduce};
+use shardc_ir::limits::MAX_MEMBERS;
 use shardc_ir::lower::Lowered;
 use shardc_ir::lower::bundled::{Bundled, bundle};
 use shardc_ir::lower::fused::Fused;
 use shardc_ir::lower::graph::LoweredGraph;
 use shardc_ir::scalar::{Binary, Instr};
 use std::collections::{BTreeSet, HashMap, HashSet};
-
-/// No bundle has more members.
-const MOST_MEMBERS: usize = 256;
 
 /// No more bundles may grow at a time, so that planning takes time in proportion to the nodes.
 const MOST_OPEN: usize = 64;
@@ -88,7 +86,7 @@ fn bundles(lowered: &LoweredGraph<'_>, fusion: &Fusion, nodes: &[NodeId]) -> Vec
     let mut last_readers = LastReaders::new(lowered, fusion, nodes);
     let (mut open, mut closed): (Vec<Open>, Vec<Open>) = (vec![], vec![]);
     for (at, id) in nodes.iter().copied().enumerate().filter(|(_, id)| !fusion.is_inlined(*id)) {
-        closed.extend(open.extract_if(.., |open| open.until < at || open.ends.len() == MOST_MEMBERS));
+        closed.extend(open.extract_if(.., |open| open.until < at || open.ends.len() == MAX_MEMBERS));
         let fused = may_join(lowered, id, &open).then(|| fusion.kernel(lowered, id));
         if open.is_empty() && fused.is_none() {
             continue;
