@@ -5,7 +5,7 @@ use super::memory::Place;
 
 /// The latest of growing numbers that was written to any byte of a place; 0 where none was.
 pub struct Latest {
-    /// The bounds of all places with all their slots, ascending; a segment lies between two
+    /// 0 and the bounds of all places with all their slots, ascending; a segment lies between two
     /// neighbors.
     bounds: Vec<u64>,
     /// For each node of the tree, the root at 1, the latest written to all of its segments at once.
@@ -36,7 +36,7 @@ impl Latest {
     /// Nothing is written yet; only such places will be asked for.
     pub fn over(places: impl Iterator<Item = Place>) -> Latest {
         let slots = places.filter(|place| !place.is_empty()).flat_map(|place| (0..place.slots()).map(move |slot| place.at(slot)));
-        let mut bounds: Vec<u64> = slots.flat_map(|bytes| [bytes.start, bytes.end]).collect();
+        let mut bounds: Vec<u64> = slots.flat_map(|bytes| [bytes.start, bytes.end]).chain([0]).collect();
         bounds.sort();
         bounds.dedup();
         let nodes = vec![0; 2 * bounds.len()];
@@ -49,8 +49,8 @@ impl Latest {
         let count = self.bounds.len();
         let of = |slot: u64| {
             let bytes = place.at(slot);
-            let first = self.bounds.partition_point(|bound| *bound <= bytes.start).max(1) - 1;
-            let end = self.bounds.partition_point(|bound| *bound < bytes.end).min(count.max(1) - 1);
+            let first = self.bounds.partition_point(|bound| *bound <= bytes.start) - 1;
+            let end = self.bounds.partition_point(|bound| *bound < bytes.end).min(count - 1);
             if place.is_empty() { (first, first) } else { (first, end.max(first)) }
         };
         let ((first, end), slots) = (of(0), place.slots());
@@ -120,11 +120,12 @@ mod tests {
             seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             (seed >> 33) % n
         };
-        // Three slots of 10 bytes, behind 40 bytes of one slot.
-        let slots = Slots::from([(40, Slot { end: 50, count: 3 })]);
         for round in 0..400 {
+            // Three slots of 10 bytes, and 40 bytes of one slot before or behind them.
+            let (several, one) = if round % 2 == 0 { (40, 0) } else { (0, 30) };
+            let slots = Slots::from([(several, Slot { end: several + 10, count: 3 })]);
             let mut place = || {
-                let (from, size) = if below(2) == 0 { (0, 40) } else { (40, 10) };
+                let (from, size) = if below(2) == 0 { (one, 40) } else { (several, 10) };
                 let start = from + below(size);
                 Place::of(&slots, &(start..start + below(from + size - start + 1)))
             };
