@@ -3,6 +3,7 @@
 use shardc_codegen::{Cuda, Generated, Launch, generate};
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::{Bundle, Kernel, Map, MapInput, Member, MemberKernel, Source};
+use shardc_ir::limits::MAX_MEMBERS;
 use shardc_ir::mesh::Mesh;
 use shardc_ir::scalar::{Binary, Instr, ScalarProgram};
 
@@ -31,7 +32,7 @@ fn updates(sizes: &[u64]) -> Generated {
 
 #[test]
 fn launches_are_functions_of_the_text_and_their_parameters_fit() {
-    for sizes in [vec![0], vec![0, 0], vec![1], vec![1, 1, 3], vec![8; 300], (0..300).collect()] {
+    for sizes in [vec![0], vec![0, 0], vec![1], vec![1, 1, 3], vec![8; MAX_MEMBERS], (0..MAX_MEMBERS as u64).collect()] {
         let generated = updates(&sizes);
         for launch in &generated.launches {
             let head = format!(" {}(", launch.entry);
