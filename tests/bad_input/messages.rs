@@ -1,8 +1,8 @@
-//! Plans of a pipeline whose messages are many: in one row, or into ranges of bytes that overlap.
+//! Plans of a pipeline with many messages or tasks: in one row, or over ranges of bytes that overlap.
 
 use super::case::Case;
 use super::forged;
-use shardc_ir::plan::{BufferId, Message, Program, Row, View};
+use shardc_ir::plan::{BufferId, Message, Program, Row, Task, View};
 use shardc_ir::plan_file::{decode, encode};
 use shardc_testkit::onnx::{initializer, input, ints, model, node, output, weight};
 use std::fs;
@@ -13,6 +13,9 @@ use tract_onnx::pb::tensor_proto::DataType;
 
 /// The spec of the pipeline.
 pub const SPEC: &str = "mesh pp=2\nbatch 4\npipeline axis=pp\nloss mse prediction=y labels=t\noptimizer sgd lr=0.1\n";
+
+/// So many ranges overlap.
+const COPIES: u32 = 8_000;
 
 /// `y = mean(relu(x v) w)`, where `x` is wide, so that a message of 1 MiB goes between two stages.
 pub fn wide() -> ModelProto {
@@ -34,11 +37,13 @@ pub fn cases(folder: &Path) -> Vec<Case> {
     let good = |name: &str| fs::read(folder.join("stages").join(name)).expect("a file of the good plan");
     let (plan, manifest) = (good("train.plan"), good("manifest.json"));
     let mut cases = vec![];
-    for (name, change) in
-        [("one message very often in a row", repeated as fn(&mut Program)), ("messages into ranges that overlap", overlapping)]
-    {
+    for (name, change) in [
+        ("one message very often in a row", repeated as fn(&mut Program)),
+        ("messages into ranges that overlap", received),
+        ("tasks that write ranges that overlap", computed),
+    ] {
         let mut programs = decode(&plan).expect("a plan");
-        programs.programs.iter_mut().for_each(change);
+        change(&mut programs.programs[0]);
         let bytes = encode(&programs).expect("a plan can be written");
         let (manifest, bytes) = (Arc::new(forged(&manifest, &plan, &bytes)), Arc::new(bytes));
         for command in ["verify stages", "inspect stages"] {
@@ -49,34 +54,56 @@ pub fn cases(folder: &Path) -> Vec<Case> {
     cases
 }
 
-/// The first row that exchanges something, and the message and micro-batch that it begins with.
-fn first_exchange(program: &Program) -> (usize, (u32, u64)) {
+/// The first row that begins with a message that is sent, or received, and that message with its
+/// micro-batch.
+fn first(program: &Program, sends: bool) -> (usize, (u32, u64)) {
     let begins = |(at, row): (usize, &Row)| match row {
         Row::Exchange(messages) => Some((at, *messages.first()?)),
         Row::Run { .. } => None,
     };
-    program.order.iter().enumerate().find_map(begins).expect("it exchanges something")
+    let mut rows = program.order.iter().enumerate().filter_map(begins);
+    rows.find(|(_, (message, _))| program.messages[*message as usize].sends == sends).expect("such a row")
 }
 
 fn repeated(program: &mut Program) {
-    let (at, first) = first_exchange(program);
-    program.order[at] = Row::Exchange(vec![first; 200_000]);
+    let (at, message) = first(program, true);
+    program.order[at] = Row::Exchange(vec![message; 200_000]);
 }
 
-/// The message once more for each of many ranges, which lie 64 bytes behind one another.
-fn overlapping(program: &mut Program) {
-    let (at, (message, time)) = first_exchange(program);
+/// The message once more for each of many new buffers, which lie 64 bytes behind one another.
+fn spread(program: &mut Program, message: u32) -> impl Iterator<Item = (u32, BufferId)> + use<> {
     let message = program.messages[message as usize].clone();
     let buffer = program.buffers[message.view.buffer.index()].clone();
     let (messages, buffers) = (program.messages.len() as u32, program.buffers.len() as u32);
-    let count = 8_000;
-    for i in 0..count {
+    for i in 0..COPIES {
         let mut buffer = buffer.clone();
         buffer.offset = program.arena_bytes + 64 * u64::from(i);
         let view = View { buffer: BufferId(buffers + i), ..message.view };
         program.buffers.push(buffer);
         program.messages.push(Message { view, ..message.clone() });
     }
-    program.arena_bytes += 64 * u64::from(count) + buffer.slot_bytes;
-    program.order.splice(at..at, (0..count).map(|i| Row::Exchange(vec![(messages + i, time)])));
+    program.arena_bytes += 64 * u64::from(COPIES) + buffer.slot_bytes;
+    (0..COPIES).map(move |i| (messages + i, BufferId(buffers + i)))
+}
+
+fn received(program: &mut Program) {
+    let (at, (message, time)) = first(program, false);
+    let rows: Vec<Row> = spread(program, message).map(|(message, _)| Row::Exchange(vec![(message, time)])).collect();
+    program.order.splice(at..at, rows);
+}
+
+/// The step that makes what is sent, once more for each buffer, in a task of its own.
+fn computed(program: &mut Program) {
+    let (at, (message, time)) = first(program, true);
+    let sent = program.messages[message as usize].view.buffer;
+    let mut steps = program.tasks.iter().flat_map(|task| &task.steps);
+    let step = steps.find(|step| step.writes.iter().any(|view| view.buffer == sent)).expect("a step makes it").clone();
+    let mut rows = vec![];
+    for (message, buffer) in spread(program, message) {
+        let mut step = step.clone();
+        step.writes[0].buffer = buffer;
+        rows.extend([Row::Run { task: program.tasks.len() as u32, time }, Row::Exchange(vec![(message, time)])]);
+        program.tasks.push(Task { name: "F".into(), stage: 0, steps: vec![step] });
+    }
+    program.order.splice(at..at, rows);
 }
