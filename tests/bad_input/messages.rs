@@ -54,15 +54,14 @@ pub fn cases(folder: &Path) -> Vec<Case> {
     cases
 }
 
-/// The first row that begins with a message that is sent, or received, and that message with its
-/// micro-batch.
+/// The first message that is sent, or received, with its micro-batch and the position of its row.
 fn first(program: &Program, sends: bool) -> (usize, (u32, u64)) {
-    let begins = |(at, row): (usize, &Row)| match row {
-        Row::Exchange(messages) => Some((at, *messages.first()?)),
+    let is_such = |(message, _): &&(u32, u64)| program.messages[*message as usize].sends == sends;
+    let of_row = |(at, row): (usize, &Row)| match row {
+        Row::Exchange(messages) => Some((at, *messages.iter().find(is_such)?)),
         Row::Run { .. } => None,
     };
-    let mut rows = program.order.iter().enumerate().filter_map(begins);
-    rows.find(|(_, (message, _))| program.messages[*message as usize].sends == sends).expect("such a row")
+    program.order.iter().enumerate().find_map(of_row).expect("such a message")
 }
 
 fn repeated(program: &mut Program) {
