@@ -81,7 +81,7 @@ fn spread(program: &mut Program, message: u32) -> impl Iterator<Item = (u32, Buf
         program.buffers.push(buffer);
         program.messages.push(Message { view, ..message.clone() });
     }
-    program.arena_bytes += 64 * u64::from(COPIES) + buffer.slot_bytes;
+    program.arena_bytes += 64 * u64::from(COPIES - 1) + buffer.slot_bytes;
     (0..COPIES).map(move |i| (messages + i, BufferId(buffers + i)))
 }
 
