@@ -1,4 +1,4 @@
-//! Plans of a pipeline with many messages or tasks: in one row, or over ranges of bytes that overlap.
+//! Plans of a pipeline with many messages or tasks: in one row, or over ranges that overlap.
 
 use super::case::Case;
 use super::forged;
