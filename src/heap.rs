@@ -71,14 +71,26 @@ fn share_addresses() {}
 /// The piece, or the end of the process where it is not there, but for who can do without it.
 fn piece_or_end(piece: *mut u8, size: usize) -> *mut u8 {
     if piece.is_null() && !can_do_without() {
-        end(size);
+        end(format_args!("{size} more bytes"));
     }
     piece
 }
 
+/// A thread that has no room for its signal stack panics in the standard library, which cannot say
+/// so otherwise: from now on that ends the process as any lack of memory does.
+pub fn end_without_stacks() {
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |what| {
+        if what.location().is_some_and(|at| at.file().ends_with("stack_overflow.rs")) {
+            end(format_args!("the stack of one more thread"));
+        }
+        before(what);
+    }));
+}
+
 /// Ends the process with words, for which no memory is needed. One thread says them.
 #[cfg(unix)]
-fn end(size: usize) -> ! {
+fn end(lacking: std::fmt::Arguments<'_>) -> ! {
     use std::os::fd::FromRawFd;
     static ENDS: AtomicBool = AtomicBool::new(false);
     while ENDS.swap(true, Ordering::Relaxed) {
@@ -87,15 +99,12 @@ fn end(size: usize) -> ! {
     // SAFETY: standard error stays open, as the file is not closed.
     let mut words = std::mem::ManuallyDrop::new(unsafe { std::fs::File::from_raw_fd(2) });
     // Who cannot be told is not told.
-    let _ = writeln!(
-        words,
-        "error: there is no memory for {size} more bytes\n  = help: allow the process more, or give it less to do"
-    );
+    let _ = writeln!(words, "error: there is no memory for {lacking}\n  = help: allow the process more, or give it less to do");
     signal_hook::low_level::exit(MACHINE)
 }
 
 #[cfg(not(unix))]
-fn end(_size: usize) -> ! {
+fn end(_lacking: std::fmt::Arguments<'_>) -> ! {
     std::process::abort()
 }
 

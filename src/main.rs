@@ -9,5 +9,6 @@ use std::process::ExitCode;
 static HEAP: Heap = Heap;
 
 fn main() -> ExitCode {
+    heap::end_without_stacks();
     shardc::cli::main()
 }

@@ -86,6 +86,7 @@ pub mod bytes;
 mod carried;
 mod collectives;
 mod contents;
+mod effort;
 pub mod erasure;
 mod latest;
 mod launches;

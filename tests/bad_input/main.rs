@@ -95,8 +95,11 @@ fn good(folder: &Path) {
     }
     shardc(folder, &["compile", "model.onnx", "--spec", "job.shard", "-o", "plan"]).expect(0);
     write("wide.onnx", &messages::wide().encode_to_vec());
-    write("stages.shard", messages::SPEC.as_bytes());
-    shardc(folder, &["compile", "wide.onnx", "--spec", "stages.shard", "-o", "stages"]).expect(0);
+    for (plan, spec) in [("stages", messages::SPEC), ("many", messages::MANY)] {
+        let name = format!("{plan}.shard");
+        write(&name, spec.as_bytes());
+        shardc(folder, &["compile", "wide.onnx", "--spec", &name, "-o", plan]).expect(0);
+    }
 }
 
 /// The material of mutants: the attack on each kind of file, and the good file.

@@ -1,9 +1,13 @@
-//! Plans of a pipeline with many messages or tasks: in one row, or over ranges that overlap.
+//! Plans of a pipeline with many messages, tasks or steps: in one row, over ranges that overlap, or
+//! once more in each of many micro-batches.
 
 use super::case::Case;
 use super::forged;
-use shardc_ir::plan::{BufferId, Message, Program, Row, Task, View};
+use shardc_ir::kernel::signature::row_major;
+use shardc_ir::kernel::{Kernel, Move};
+use shardc_ir::plan::{Buffer, BufferId, BufferKind, Message, Program, Provenance, Row, Step, Task, View, When};
 use shardc_ir::plan_file::{decode, encode};
+use shardc_ir::position::Offset;
 use shardc_testkit::onnx::{initializer, input, ints, model, node, output, weight};
 use std::fs;
 use std::path::Path;
@@ -14,8 +18,15 @@ use tract_onnx::pb::tensor_proto::DataType;
 /// The spec of the pipeline.
 pub const SPEC: &str = "mesh pp=2\nbatch 4\npipeline axis=pp\nloss mse prediction=y labels=t\noptimizer sgd lr=0.1\n";
 
+/// The spec of a pipeline with many micro-batches.
+pub const MANY: &str =
+    "mesh pp=2\nbatch 2048 microbatches=2048\npipeline axis=pp\nloss mse prediction=y labels=t\noptimizer sgd lr=0.1\n";
+
 /// So many ranges overlap.
 const COPIES: u32 = 8_000;
+
+/// So often a value is kept, for each of 2,048 micro-batches.
+const KEPT: u32 = 1_900;
 
 /// `y = mean(relu(x v) w)`, where `x` is wide, so that a message of 1 MiB goes between two stages.
 pub fn wide() -> ModelProto {
@@ -32,23 +43,25 @@ pub fn wide() -> ModelProto {
     m
 }
 
-/// All of them, for the good pipeline in `folder`.
+/// All of them, for the good pipelines in `folder`.
 pub fn cases(folder: &Path) -> Vec<Case> {
-    let good = |name: &str| fs::read(folder.join("stages").join(name)).expect("a file of the good plan");
-    let (plan, manifest) = (good("train.plan"), good("manifest.json"));
     let mut cases = vec![];
-    for (name, change) in [
-        ("one message very often in a row", repeated as fn(&mut Program)),
-        ("messages into ranges that overlap", received),
-        ("tasks that write ranges that overlap", computed),
+    for (name, plan, change) in [
+        ("one message very often in a row", "stages", repeated as fn(&mut Program)),
+        ("messages into ranges that overlap", "stages", received),
+        ("tasks that write ranges that overlap", "stages", computed),
+        ("one value very often in each micro-batch", "many", kept),
     ] {
-        let mut programs = decode(&plan).expect("a plan");
-        change(&mut programs.programs[0]);
-        let bytes = encode(&programs).expect("a plan can be written");
-        let (manifest, bytes) = (Arc::new(forged(&manifest, &plan, &bytes)), Arc::new(bytes));
-        for command in ["verify stages", "inspect stages"] {
-            let files = vec![("stages/manifest.json", Some(manifest.clone())), ("stages/train.plan", Some(bytes.clone()))];
-            cases.push(Case::with(name, files, command));
+        let good = |name: &str| fs::read(folder.join(plan).join(name)).expect("a file of the good plan");
+        let (programs, manifest) = (good("train.plan"), good("manifest.json"));
+        let mut forgery = decode(&programs).expect("a plan");
+        change(&mut forgery.programs[0]);
+        let bytes = encode(&forgery).expect("a plan can be written");
+        let (manifest, bytes) = (Arc::new(forged(&manifest, &programs, &bytes)), Arc::new(bytes));
+        for command in ["verify", "inspect"] {
+            let [manifest_file, programs_file] = ["manifest.json", "train.plan"].map(|file| format!("{plan}/{file}"));
+            let files = vec![(&*manifest_file, Some(manifest.clone())), (&*programs_file, Some(bytes.clone()))];
+            cases.push(Case::with(name, files, &format!("{command} {plan}")));
         }
     }
     cases
@@ -105,4 +118,38 @@ fn computed(program: &mut Program) {
         program.tasks.push(Task { name: "F".into(), stage: 0, steps: vec![step] });
     }
     program.order.splice(at..at, rows);
+}
+
+/// An input, copied by one task into each of many buffers, from which another copies it.
+fn kept(program: &mut Program) {
+    let is_input = |buffer: &&Buffer| matches!(buffer.kind, BufferKind::Input(_));
+    let (x, input) = (0..).zip(&program.buffers).find(|(_, buffer)| is_input(buffer)).expect("an input");
+    let (shape, input) = (input.local.clone(), Buffer { kind: BufferKind::Activation, ..input.clone() });
+    let task = |name: &str| program.tasks.iter().position(|task| task.name == name).expect("such a task");
+    let (forward, backward) = (task("F"), task("B"));
+    let stream = program.tasks[forward].steps[0].stream;
+    let copy = |from: BufferId, to: BufferId| {
+        let view = |buffer| View { buffer, offset: 0, bytes: shape.iter().product::<u64>() * input.dtype.bytes() };
+        let strides = row_major(&shape);
+        let (src_offset, src_strides, dst_offset) = (Offset::default(), strides.clone(), Offset::default());
+        let copy = Move { dtype: input.dtype, shape: shape.clone(), src_offset, src_strides, dst_offset, dst_strides: strides };
+        Step {
+            stream,
+            kernel: Kernel::Move(copy),
+            reads: vec![view(from)],
+            writes: vec![view(to)],
+            op: String::new(),
+            results: vec![input.name.clone()],
+            provenance: Provenance { ops: vec![input.name.clone()], ..Provenance::default() },
+            when: When::Each,
+        }
+    };
+    let spare = BufferId(program.buffers.len() as u32);
+    for _ in 0..=KEPT {
+        program.buffers.push(Buffer { offset: program.arena_bytes, ..input.clone() });
+        program.arena_bytes += input.slot_bytes * input.slots;
+    }
+    let copies = (1..=KEPT).map(|i| BufferId(spare.0 + i));
+    program.tasks[forward].steps.extend(copies.clone().map(|new| copy(BufferId(x), new)));
+    program.tasks[backward].steps.extend(copies.map(|new| copy(new, spare)));
 }

@@ -1,81 +1,95 @@
 //! Who was the last to write to some bytes, found in logarithmic time however ranges overlap: a
-//! segment tree over the bounds of the places that are asked for.
+//! segment tree over the bounds of the places that are asked for, one for each slot of a buffer
+//! with several, and one for all other bytes.
 
 use super::memory::Place;
+use std::collections::BTreeMap;
 
 /// The latest of growing numbers that was written to any byte of a place; 0 where none was.
 pub struct Latest {
-    /// 0 and the bounds of all places with all their slots, ascending; a segment lies between two
-    /// neighbors.
-    bounds: Vec<u64>,
-    /// For each node of the tree, the root at 1, the latest written to all of its segments at once.
-    to_all: Vec<u32>,
-    /// For each node, the latest written to any of its segments.
-    to_any: Vec<u32>,
+    /// The trees of each buffer with several slots, by its first byte, and that of all other bytes.
+    trees: BTreeMap<Option<u64>, Trees>,
+    nodes: Vec<Node>,
 }
+
+/// The trees of the slots of one buffer, which are alike.
+struct Trees {
+    /// The bounds of all places in the first slot, ascending; a segment lies between two neighbors.
+    bounds: Vec<u64>,
+    /// Where their nodes begin.
+    first: usize,
+    slots: u64,
+}
+
+/// The latest number that was written to all segments of a node at once, and to any of them.
+type Node = [u32; 2];
 
 /// The leaves of the segments that share a byte with a place.
 #[derive(Debug, Clone, Copy)]
 pub struct Leaves {
-    first: usize,
-    end: usize,
+    /// Where the nodes of the first slot begin.
+    tree: usize,
+    /// How many nodes each slot has.
+    size: usize,
     slots: u64,
-    /// How far those of one slot are behind those of the slot before.
-    shift: usize,
+    /// The first leaf, and the one behind the last.
+    leaves: (usize, usize),
 }
 
 impl Leaves {
-    /// The first, and the one behind the last, at micro-batch `time`.
-    fn at(&self, time: u64) -> (usize, usize) {
-        let shift = (time % self.slots) as usize * self.shift;
-        (self.first + shift, self.end + shift)
+    /// Where the nodes of the tree begin, of which the first is not used and the second is the
+    /// root, at micro-batch `time`.
+    fn tree(&self, time: u64) -> usize {
+        self.tree + (time % self.slots) as usize * self.size
     }
 }
 
 impl Latest {
     /// Nothing is written yet; only such places will be asked for.
     pub fn over(places: impl Iterator<Item = Place>) -> Latest {
-        let slots = places.filter(|place| !place.is_empty()).flat_map(|place| (0..place.slots()).map(move |slot| place.at(slot)));
-        let mut bounds: Vec<u64> = slots.flat_map(|bytes| [bytes.start, bytes.end]).chain([0]).collect();
-        bounds.sort();
-        bounds.dedup();
-        let nodes = vec![0; 2 * bounds.len()];
-        Latest { bounds, to_all: nodes.clone(), to_any: nodes }
+        let mut trees: BTreeMap<Option<u64>, Trees> = BTreeMap::new();
+        for place in places.filter(|place| !place.is_empty()) {
+            let new = || Trees { bounds: vec![], first: 0, slots: place.slots() };
+            trees.entry(place.buffer()).or_insert_with(new).bounds.extend([place.start, place.end]);
+        }
+        let mut count = 0;
+        for of_buffer in trees.values_mut() {
+            of_buffer.bounds.sort();
+            of_buffer.bounds.dedup();
+            of_buffer.first = count;
+            count += 2 * of_buffer.bounds.len() * of_buffer.slots as usize;
+        }
+        Latest { trees, nodes: vec![[0; 2]; count] }
     }
 
-    /// The leaves of a place. All slots have the same bounds, so the leaves of each are as far
-    /// apart.
+    /// The leaves of a place.
     pub fn leaves(&self, place: &Place) -> Leaves {
-        let count = self.bounds.len();
-        let of = |slot: u64| {
-            let bytes = place.at(slot);
-            let first = self.bounds.partition_point(|bound| *bound <= bytes.start) - 1;
-            let end = self.bounds.partition_point(|bound| *bound < bytes.end).min(count - 1);
-            if place.is_empty() { (first, first) } else { (first, end.max(first)) }
+        let Some(Trees { bounds, first, slots }) = self.trees.get(&place.buffer()).filter(|_| !place.is_empty()) else {
+            return Leaves { tree: 0, size: 0, slots: 1, leaves: (0, 0) };
         };
-        let ((first, end), slots) = (of(0), place.slots());
-        let shift = if slots > 1 { of(1).0 - first } else { 0 };
-        Leaves { first: count + first, end: count + end, slots, shift }
+        let count = bounds.len();
+        let begin = bounds.partition_point(|bound| *bound <= place.start).saturating_sub(1);
+        let end = bounds.partition_point(|bound| *bound < place.end).min(count - 1);
+        Leaves { tree: *first, size: 2 * count, slots: *slots, leaves: (count + begin, count + end.max(begin)) }
     }
 
     /// Writes `number`, larger than all before, to a place at micro-batch `time`.
     pub fn write(&mut self, leaves: &Leaves, time: u64, number: u32) {
-        let (first, end) = leaves.at(time);
+        let (tree, (first, end)) = (leaves.tree(time), leaves.leaves);
         if first == end {
             return;
         }
-        let (to_all, to_any) = (&mut self.to_all, &mut self.to_any);
-        cover(first, end, |node| (to_all[node], to_any[node]) = (number, number));
-        above(first, end - 1, |node| to_any[node] = number);
+        cover(first, end, |node| self.nodes[tree + node] = [number; 2]);
+        above(first, end - 1, |node| self.nodes[tree + node][1] = number);
     }
 
     /// The latest number that was written to a byte of a place at micro-batch `time`.
     pub fn of(&self, leaves: &Leaves, time: u64) -> u32 {
-        let (first, end) = leaves.at(time);
+        let (tree, (first, end)) = (leaves.tree(time), leaves.leaves);
         let mut latest = 0;
         if first < end {
-            cover(first, end, |node| latest = self.to_any[node].max(latest));
-            above(first, end - 1, |node| latest = self.to_all[node].max(latest));
+            cover(first, end, |node| latest = self.nodes[tree + node][1].max(latest));
+            above(first, end - 1, |node| latest = self.nodes[tree + node][0].max(latest));
         }
         latest
     }
@@ -135,7 +149,10 @@ mod tests {
             for number in 1..30 {
                 let (written, time) = (place(), u64::from(number) % 5);
                 latest.write(&latest.leaves(&written), time, number);
-                let at = |place: &Place, time| place.at(time).start as usize..place.at(time).end as usize;
+                let at = |place: &Place, time: u64| {
+                    let shift = 10 * (time % place.slots());
+                    (place.start + shift) as usize..(place.end + shift) as usize
+                };
                 bytes[at(&written, time)].fill(number);
                 for asked in &asked {
                     for time in 0..3 {

@@ -127,31 +127,31 @@ pub struct Place {
     pub start: u64,
     /// The byte after the last, at micro-batch 0.
     pub end: u64,
+    /// The first byte of the slots, where there are several.
+    buffer: Option<u64>,
     slots: u64,
-    slot_bytes: u64,
 }
 
 impl Place {
     /// The bytes of `range` in one of `slots`, as [`slots`] finds them.
     pub fn of(slots: &Slots, range: &Range<u64>) -> Place {
         let around = slots.range(..=range.start).next_back().filter(|(_, slot)| slot.end > range.start);
-        let (slots, slot_bytes) = around.map_or((1, 0), |(start, slot)| (slot.count, slot.end - start));
-        Place { start: range.start, end: range.end, slots, slot_bytes }
-    }
-
-    /// Its bytes at micro-batch `time`.
-    pub fn at(&self, time: u64) -> Range<u64> {
-        let first = time % self.slots * self.slot_bytes;
-        self.start + first..self.end + first
+        let (buffer, slots) = around.map_or((None, 1), |(start, slot)| (Some(*start), slot.count));
+        Place { start: range.start, end: range.end, buffer, slots }
     }
 
     /// Takes in `next` if that goes on where it ends.
     pub fn join(&mut self, next: &Place) -> bool {
-        let goes_on = self.end == next.start && (self.slots, self.slot_bytes) == (next.slots, next.slot_bytes);
+        let goes_on = self.end == next.start && self.buffer == next.buffer;
         if goes_on {
             self.end = next.end;
         }
         goes_on
+    }
+
+    /// The first byte of its buffer, if that has several slots, which share bytes with nothing.
+    pub fn buffer(&self) -> Option<u64> {
+        self.buffer
     }
 
     /// How many slots it has.

@@ -3,13 +3,14 @@
 //! word of its other end ([`super::meeting`]). Accumulators count, so micro-batches come in their
 //! order, each once.
 //!
-//! Only places that somebody reads are kept, each with its slots and what was left there whole;
-//! that it still is, the row says that was the last to write to any of its bytes ([`Latest`]). The
-//! ranges that a task writes are worked out once; so a row costs as much as its task has needs and
-//! leaves, and only this grows with the number of micro-batches.
+//! Of a place that somebody reads, only the last write to any of its bytes is known ([`Latest`]):
+//! the place holds what that write left there whole, or nothing whole. The ranges that a task
+//! writes are worked out once; so a row costs as much as its task has needs and leaves, and only
+//! this grows with the number of micro-batches.
 
 use super::bindings::Bindings;
 use super::contents::{Content, Item};
+use super::effort;
 use super::latest::{Latest, Leaves};
 use super::lemma::Lemma;
 use super::memory::{Entry, Place, Slots, bytes_of};
@@ -31,6 +32,11 @@ impl Lemmas {
     fn at(&self, is_last: bool) -> &Lemma {
         self.last.as_ref().filter(|_| is_last).unwrap_or(&self.each)
     }
+
+    /// How many operands the steps read and write with any micro-batch, at most.
+    pub fn accesses(&self) -> u64 {
+        self.last.as_ref().map_or(0, |last| last.accesses).max(self.each.accesses)
+    }
 }
 
 /// Runs one step of training; `lemmas` are of all tasks in their order. Returns how many operands
@@ -38,7 +44,7 @@ impl Lemmas {
 ///
 /// # Errors
 /// The first row that does not find what its task needs, or the first result that is not there at
-/// the end.
+/// the end; or that there is far more to look at than the graph asks for.
 pub fn run(
     subject: &Subject<'_>,
     bindings: &Bindings,
@@ -55,9 +61,10 @@ pub fn run(
         steps,
         index: HashMap::new(),
         places: vec![],
-        held: vec![],
         leaves: vec![],
         latest: Latest::over(std::iter::empty()),
+        effects: Effects::default(),
+        filled: HashMap::new(),
         writers: vec![],
     };
     let lasting: Vec<End> = bindings.lasting(subject.program).map(|(buffer, value)| run.end(buffer, value)).collect();
@@ -69,9 +76,12 @@ pub fn run(
     }
     let views = subject.program.messages.iter().map(|message| Place::of(slots, &bytes_of(subject.program, &message.view, 0)));
     let ends: Vec<usize> = views.map(|place| run.place(place)).collect();
-    run.begins()?;
-    let brought: Vec<Effect> = (0..ends.len()).map(|message| run.brought(message, ends[message])).collect();
-    let effects: Vec<[Effect; 2]> = lemmas.iter().map(|task| [false, true].map(|last| run.effect(task.at(last)))).collect();
+    effort::check(subject, lemmas, run.places.iter().map(Place::slots).sum())?;
+    run.begins();
+    run.effects = Effects {
+        tasks: lemmas.iter().map(|task| [false, true].map(|last| run.effect(task.at(last)))).collect(),
+        messages: (0..ends.len()).map(|message| run.brought(message, ends[message])).collect(),
+    };
     run.host_fills(bindings);
     let mut accesses = 0;
     for row in &subject.program.order {
@@ -81,7 +91,7 @@ pub fn run(
                 let is_last = lemmas[task].last.is_some() && subject.program.is_last(time);
                 let lemma = lemmas[task].at(is_last);
                 run.finds(lemma, &asked[task][usize::from(is_last)], time)?;
-                run.does(&effects[task][usize::from(is_last)], Writer::Task(task, is_last), time);
+                run.does(Writer::Task(task, is_last), time);
                 accesses += lemma.accesses;
             }
             Row::Exchange(messages) => {
@@ -90,7 +100,7 @@ pub fn run(
                     run.sends(*message as usize, ends[*message as usize], *time)?;
                 }
                 for (message, time) in messages {
-                    run.does(&brought[*message as usize], Writer::Message(*message as usize), *time);
+                    run.does(Writer::Message(*message as usize), *time);
                 }
                 accesses += messages.len() as u64;
             }
@@ -107,20 +117,6 @@ struct End {
     place: usize,
 }
 
-/// Slots of all places together: a pipeline that keeps a thousand activations of each of a thousand
-/// micro-batches has a million.
-const MOST_SLOTS: u64 = 1 << 22;
-
-/// The content that was left in a place, whole.
-#[derive(Clone, Copy)]
-struct Held {
-    content: Content,
-    /// The step that wrote it; `None` for the host.
-    step: Option<usize>,
-    /// The number of the write that it was part of, from 1; 0 for the host.
-    write: u32,
-}
-
 /// Who writes to a place.
 #[derive(Clone, Copy)]
 enum Writer {
@@ -132,10 +128,27 @@ enum Writer {
 
 /// What a task, or a message, does to places that somebody reads.
 struct Effect {
-    /// What it leaves in them, whole.
+    /// What it leaves in them, whole, with the step that wrote it, by place.
     leaves: Vec<(usize, Item, Option<usize>)>,
     /// All that it writes to.
     writes: Vec<Leaves>,
+}
+
+/// The effects of all who write.
+#[derive(Default)]
+struct Effects {
+    /// For each task those with any micro-batch but the last, and with the last.
+    tasks: Vec<[Effect; 2]>,
+    messages: Vec<Effect>,
+}
+
+impl Effects {
+    fn of(&self, writer: Writer) -> &Effect {
+        match writer {
+            Writer::Task(task, is_last) => &self.tasks[task][usize::from(is_last)],
+            Writer::Message(message) => &self.messages[message],
+        }
+    }
 }
 
 struct Run<'s> {
@@ -146,13 +159,15 @@ struct Run<'s> {
     slots: &'s Slots,
     steps: Vec<&'s Step>,
     index: HashMap<Place, usize>,
-    /// Every place that somebody reads, and where its slots begin in `held`.
-    places: Vec<(Place, u64)>,
-    held: Vec<Option<Held>>,
-    /// For each place its leaves in `latest`.
+    /// Every place that somebody reads.
+    places: Vec<Place>,
+    /// For each of them its leaves in `latest`.
     leaves: Vec<Leaves>,
-    /// The number of the last write to each byte of them.
+    /// The number of the last write to each byte of them, from 1; 0 for the host.
     latest: Latest,
+    effects: Effects,
+    /// The places that the host fills before a step, with a value of each micro-batch.
+    filled: HashMap<usize, ValueId>,
     /// For each write, who it was by, and its micro-batch.
     writers: Vec<(Writer, u64)>,
 }
@@ -161,27 +176,15 @@ impl Run<'_> {
     /// The number of a place.
     fn place(&mut self, place: Place) -> usize {
         *self.index.entry(place).or_insert_with(|| {
-            let first = self.places.last().map_or(0, |(before, first)| first + before.slots());
-            self.places.push((place, first));
+            self.places.push(place);
             self.places.len() - 1
         })
     }
 
     /// All places are known, and nothing is in them.
-    fn begins(&mut self) -> Result<(), Violation> {
-        let count = self.places.last().map_or(0, |(place, first)| first + place.slots());
-        if count > MOST_SLOTS {
-            return Err(Violation::of(format!("its tasks read {count} slots, more than {MOST_SLOTS}")));
-        }
-        self.held = vec![None; count as usize];
-        self.latest = Latest::over(self.places.iter().map(|(place, _)| *place));
-        self.leaves = self.places.iter().map(|(place, _)| self.latest.leaves(place)).collect();
-        Ok(())
-    }
-
-    fn at(&self, place: usize, time: u64) -> usize {
-        let (place, first) = self.places[place];
-        (first + time % place.slots()) as usize
+    fn begins(&mut self) {
+        self.latest = Latest::over(self.places.iter().copied());
+        self.leaves = self.places.iter().map(|place| self.latest.leaves(place)).collect();
     }
 
     fn range(&self, buffer: BufferId, value: ValueId) -> Place {
@@ -196,8 +199,9 @@ impl Run<'_> {
 
     fn effect(&self, lemma: &Lemma) -> Effect {
         let whole = lemma.leaves.iter().filter(|(place, entry)| entry.start == place.start);
-        let leaves: Vec<(usize, Item, Option<usize>)> =
-            whole.filter_map(|(place, entry)| Some((*self.index.get(place)?, entry.content, entry.step))).collect();
+        let left = |(place, entry): &(Place, Entry<Item>)| Some((*self.index.get(place)?, entry.content, entry.step));
+        let mut leaves: Vec<(usize, Item, Option<usize>)> = whole.filter_map(left).collect();
+        leaves.sort_by_key(|(place, ..)| *place);
         let mut writes: Vec<Place> = vec![];
         for (place, _) in &lemma.leaves {
             if !writes.last_mut().is_some_and(|before| before.join(place)) {
@@ -262,10 +266,8 @@ impl Run<'_> {
         for (i, value) in bindings.filled.iter().enumerate() {
             let Some(value) = *value else { continue };
             let buffer = BufferId(i as u32);
-            let Some(place) = self.index.get(&self.range(buffer, value)).copied() else { continue };
-            for slot in 0..self.subject.program.buffers[i].slots {
-                let at = self.at(place, slot);
-                self.held[at] = Some(Held { content: Item::Value(value).at(self.subject, slot), step: None, write: 0 });
+            if let Some(place) = self.index.get(&self.range(buffer, value)) {
+                self.filled.insert(*place, value);
             }
         }
     }
@@ -281,37 +283,55 @@ impl Run<'_> {
     }
 
     fn holds(&self, place: usize, content: Content, time: u64) -> Result<(), Option<Entry<Content>>> {
-        let (range, _) = self.places[place];
-        if range.is_empty() {
+        if self.places[place].is_empty() {
             return Ok(());
         }
-        let entry = |content, step| Entry { end: range.end, start: range.start, content, step };
-        let latest = self.latest.of(&self.leaves[place], time);
-        if let Some(held) = self.held[self.at(place, time)].filter(|held| held.write == latest) {
-            return if held.content == content { Ok(()) } else { Err(Some(entry(held.content, held.step))) };
-        }
-        let Some(before) = latest.checked_sub(1) else { return Err(None) };
-        match self.writers[before as usize] {
-            (Writer::Task(task, is_last), then) => {
-                let found = self.lemmas[task].at(is_last).overlapping(&range);
-                let of = |found: &Entry<Item>| (found.content.at(self.subject, then), found.step);
-                Err(found.map(of).map(|(content, step)| entry(content, step)))
-            }
-            (Writer::Message(message), then) => {
-                Err(Some(entry(self.messages[message].at(self.subject, then), Some(self.steps.len() + message))))
-            }
+        match self.whole(place, time) {
+            Some(found) if found.content == content => Ok(()),
+            Some(other) => Err(Some(other)),
+            None => Err(self.part(place, time)),
         }
     }
 
-    fn does(&mut self, effect: &Effect, writer: Writer, time: u64) {
+    /// The content that the last write to a place left there whole.
+    fn whole(&self, place: usize, time: u64) -> Option<Entry<Content>> {
+        let range = &self.places[place];
+        let (item, step, then) = match self.last_write(place, time) {
+            None => (Item::Value(*self.filled.get(&place)?), None, time % range.slots()),
+            Some((writer, then)) => {
+                let leaves = &self.effects.of(writer).leaves;
+                let at = leaves.binary_search_by_key(&place, |(place, ..)| *place).ok()?;
+                (leaves[at].1, leaves[at].2, then)
+            }
+        };
+        Some(Entry { end: range.end, start: range.start, content: item.at(self.subject, then), step })
+    }
+
+    /// A content that the last write to a place left in some of its bytes.
+    fn part(&self, place: usize, time: u64) -> Option<Entry<Content>> {
+        let range = &self.places[place];
+        let (writer, then) = self.last_write(place, time)?;
+        let (item, step) = match writer {
+            Writer::Task(task, is_last) => {
+                let found = self.lemmas[task].at(is_last).overlapping(range)?;
+                (found.content, found.step)
+            }
+            Writer::Message(message) => (self.messages[message], Some(self.steps.len() + message)),
+        };
+        Some(Entry { end: range.end, start: range.start, content: item.at(self.subject, then), step })
+    }
+
+    /// Who wrote last to any byte of a place, and with which micro-batch; nobody if only the host.
+    fn last_write(&self, place: usize, time: u64) -> Option<(Writer, u64)> {
+        let write = self.latest.of(&self.leaves[place], time).checked_sub(1)?;
+        Some(self.writers[write as usize])
+    }
+
+    fn does(&mut self, writer: Writer, time: u64) {
         self.writers.push((writer, time));
         let write = self.writers.len() as u32;
-        for leaves in &effect.writes {
+        for leaves in &self.effects.of(writer).writes {
             self.latest.write(leaves, time, write);
-        }
-        for (place, item, step) in &effect.leaves {
-            let at = self.at(*place, time);
-            self.held[at] = Some(Held { content: item.at(self.subject, time), step: *step, write });
         }
     }
 
