@@ -20,13 +20,10 @@ pub const SPEC: &str = "mesh pp=2\nbatch 4\npipeline axis=pp\nloss mse predictio
 
 /// The spec of a pipeline with many micro-batches.
 pub const MANY: &str =
-    "mesh pp=2\nbatch 2048 microbatches=2048\npipeline axis=pp\nloss mse prediction=y labels=t\noptimizer sgd lr=0.1\n";
+    "mesh pp=2\nbatch 8192 microbatches=8192\npipeline axis=pp\nloss mse prediction=y labels=t\noptimizer sgd lr=0.1\n";
 
 /// So many ranges overlap.
 const COPIES: u32 = 8_000;
-
-/// So often a value is kept, for each of 2,048 micro-batches.
-const KEPT: u32 = 1_900;
 
 /// `y = mean(relu(x v) w)`, where `x` is wide, so that a message of 1 MiB goes between two stages.
 pub fn wide() -> ModelProto {
@@ -50,7 +47,8 @@ pub fn cases(folder: &Path) -> Vec<Case> {
         ("one message very often in a row", "stages", repeated as fn(&mut Program)),
         ("messages into ranges that overlap", "stages", received),
         ("tasks that write ranges that overlap", "stages", computed),
-        ("one value very often in each micro-batch", "many", kept),
+        ("one value very often in each micro-batch", "many", |program| kept(program, 1_900)),
+        ("one value often in each micro-batch", "many", |program| kept(program, 70)),
     ] {
         let good = |name: &str| fs::read(folder.join(plan).join(name)).expect("a file of the good plan");
         let (programs, manifest) = (good("train.plan"), good("manifest.json"));
@@ -120,8 +118,8 @@ fn computed(program: &mut Program) {
     program.order.splice(at..at, rows);
 }
 
-/// An input, copied by one task into each of many buffers, from which another copies it.
-fn kept(program: &mut Program) {
+/// An input, copied by one task into each of so many buffers, from which another copies it.
+fn kept(program: &mut Program, copies: u32) {
     let is_input = |buffer: &&Buffer| matches!(buffer.kind, BufferKind::Input(_));
     let (x, input) = (0..).zip(&program.buffers).find(|(_, buffer)| is_input(buffer)).expect("an input");
     let (shape, input) = (input.local.clone(), Buffer { kind: BufferKind::Activation, ..input.clone() });
@@ -145,11 +143,11 @@ fn kept(program: &mut Program) {
         }
     };
     let spare = BufferId(program.buffers.len() as u32);
-    for _ in 0..=KEPT {
+    for _ in 0..=copies {
         program.buffers.push(Buffer { offset: program.arena_bytes, ..input.clone() });
         program.arena_bytes += input.slot_bytes * input.slots;
     }
-    let copies = (1..=KEPT).map(|i| BufferId(spare.0 + i));
-    program.tasks[forward].steps.extend(copies.clone().map(|new| copy(BufferId(x), new)));
-    program.tasks[backward].steps.extend(copies.map(|new| copy(new, spare)));
+    let new = (1..=copies).map(|i| BufferId(spare.0 + i));
+    program.tasks[forward].steps.extend(new.clone().map(|new| copy(BufferId(x), new)));
+    program.tasks[backward].steps.extend(new.map(|new| copy(new, spare)));
 }

@@ -76,7 +76,7 @@ pub fn run(
     }
     let views = subject.program.messages.iter().map(|message| Place::of(slots, &bytes_of(subject.program, &message.view, 0)));
     let ends: Vec<usize> = views.map(|place| run.place(place)).collect();
-    effort::check(subject, lemmas, run.places.iter().map(Place::slots).sum())?;
+    effort::check(subject, lemmas, run.places.iter().map(Place::slots).sum(), lasting.len())?;
     run.begins();
     run.effects = Effects {
         tasks: lemmas.iter().map(|task| [false, true].map(|last| run.effect(task.at(last)))).collect(),
