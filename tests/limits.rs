@@ -54,9 +54,9 @@ fn least(here: &Path) -> usize {
     (10..500).step_by(2).find(runs).expect("the program runs")
 }
 
-/// Runs a command in so many MiB of addresses; who has too few is told in words.
-fn told(here: &Path, mebibytes: usize, arguments: &str) -> Ran {
-    let ran = limited(here, &format!("-v {}", mebibytes << 10), arguments);
+/// Runs a command in so many KiB of addresses; who has too few is told in words.
+fn told(here: &Path, kibibytes: usize, arguments: &str) -> Ran {
+    let ran = limited(here, &format!("-v {kibibytes}"), arguments);
     assert!([0, 3].contains(&ran.code), "{ran:?}");
     let lines = ran.err.lines().count();
     let is_short = (1..=4).contains(&lines) && ran.err.len() < 4096;
@@ -68,12 +68,25 @@ fn told(here: &Path, mebibytes: usize, arguments: &str) -> Ran {
 fn who_has_no_addresses_is_told() {
     let here = digits("no-addresses");
     let least = least(&here);
-    let tried =
-        (least..least + 60).step_by(6).map(|mebibytes| told(&here, mebibytes, "compile model.onnx --spec one.shard -o plan"));
+    let tried = (least..least + 60)
+        .step_by(6)
+        .map(|mebibytes| told(&here, mebibytes << 10, "compile model.onnx --spec one.shard -o plan"));
     let lacked =
         |ran: Ran| -> Option<u64> { ran.err.strip_prefix("error: there is no memory for ")?.split(' ').next()?.parse().ok() };
     let small = tried.filter_map(lacked).filter(|bytes| *bytes < 1 << 20).count();
     assert!(small > 0, "none of them lacks memory for a small piece");
+}
+
+/// What a thread takes before its work begins is a few KiB, so the limits lie close together.
+#[test]
+fn who_has_no_addresses_for_a_thread_is_told() {
+    let here = digits("no-addresses-for-a-thread");
+    let least = least(&here) << 10;
+    let tried = (least..least + (4 << 10))
+        .step_by(8)
+        .map(|kibibytes| told(&here, kibibytes, "compile model.onnx --spec one.shard -o plan"));
+    let ended = tried.filter(|ran| ran.code == 0).count();
+    assert!((1..512).contains(&ended), "{ended} of 512 had enough, so none was near its least");
 }
 
 /// A piece that is larger than all other memory together.
@@ -83,7 +96,7 @@ fn who_has_no_addresses_for_much_is_told() {
     let data = fs::File::create(here.join("long.txt")).expect("a file can be made");
     data.set_len(300 << 20).expect("a file without content takes no room");
     let mebibytes = least(&here) + 100;
-    let ran = told(&here, mebibytes, "compile long.txt --spec one.shard -o plan");
+    let ran = told(&here, mebibytes << 10, "compile long.txt --spec one.shard -o plan");
     let said = format!("error: there is no memory for {} more bytes", 300 << 20);
     assert!(ran.code == 3 && ran.err.starts_with(&said) && ran.err.contains("help: "), "{ran:?}");
 }

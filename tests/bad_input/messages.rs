@@ -25,6 +25,9 @@ pub const MANY: &str =
 /// So many ranges overlap.
 const COPIES: u32 = 8_000;
 
+/// In so many buffers an input is kept, each with a slot for every micro-batch.
+const KEPT: u32 = 500;
+
 /// `y = mean(relu(x v) w)`, where `x` is wide, so that a message of 1 MiB goes between two stages.
 pub fn wide() -> ModelProto {
     let mut m = model(20);
@@ -47,8 +50,8 @@ pub fn cases(folder: &Path) -> Vec<Case> {
         ("one message very often in a row", "stages", repeated as fn(&mut Program)),
         ("messages into ranges that overlap", "stages", received),
         ("tasks that write ranges that overlap", "stages", computed),
-        ("one value very often in each micro-batch", "many", |program| kept(program, 1_900)),
-        ("one value often in each micro-batch", "many", |program| kept(program, 70)),
+        ("one value very often in each micro-batch", "many", kept),
+        ("one value in many slots", "many", kept_once),
     ] {
         let good = |name: &str| fs::read(folder.join(plan).join(name)).expect("a file of the good plan");
         let (programs, manifest) = (good("train.plan"), good("manifest.json"));
@@ -118,14 +121,12 @@ fn computed(program: &mut Program) {
     program.order.splice(at..at, rows);
 }
 
-/// An input, copied by one task into each of so many buffers, from which another copies it.
-fn kept(program: &mut Program, copies: u32) {
+/// Steps that copy an input into each of many new buffers, and others that copy it from there.
+fn copies(program: &mut Program) -> [Vec<Step>; 2] {
     let is_input = |buffer: &&Buffer| matches!(buffer.kind, BufferKind::Input(_));
     let (x, input) = (0..).zip(&program.buffers).find(|(_, buffer)| is_input(buffer)).expect("an input");
     let (shape, input) = (input.local.clone(), Buffer { kind: BufferKind::Activation, ..input.clone() });
-    let task = |name: &str| program.tasks.iter().position(|task| task.name == name).expect("such a task");
-    let (forward, backward) = (task("F"), task("B"));
-    let stream = program.tasks[forward].steps[0].stream;
+    let stream = program.tasks.iter().find_map(|task| Some(task.steps.first()?.stream)).expect("a step");
     let copy = |from: BufferId, to: BufferId| {
         let view = |buffer| View { buffer, offset: 0, bytes: shape.iter().product::<u64>() * input.dtype.bytes() };
         let strides = row_major(&shape);
@@ -143,11 +144,25 @@ fn kept(program: &mut Program, copies: u32) {
         }
     };
     let spare = BufferId(program.buffers.len() as u32);
-    for _ in 0..=copies {
+    for _ in 0..=KEPT {
         program.buffers.push(Buffer { offset: program.arena_bytes, ..input.clone() });
         program.arena_bytes += input.slot_bytes * input.slots;
     }
-    let new = (1..=copies).map(|i| BufferId(spare.0 + i));
-    program.tasks[forward].steps.extend(new.clone().map(|new| copy(BufferId(x), new)));
-    program.tasks[backward].steps.extend(new.map(|new| copy(new, spare)));
+    let new = (1..=KEPT).map(|i| BufferId(spare.0 + i));
+    [new.clone().map(|new| copy(BufferId(x), new)).collect(), new.map(|new| copy(new, spare)).collect()]
+}
+
+/// An input is kept once more in each of many buffers, with every micro-batch.
+fn kept(program: &mut Program) {
+    for (name, steps) in ["F", "B"].into_iter().zip(copies(program)) {
+        program.tasks.iter_mut().find(|task| task.name == name).expect("such a task").steps.extend(steps);
+    }
+}
+
+/// As [`kept`], with one micro-batch alone, by tasks of their own; the slots are there for all.
+fn kept_once(program: &mut Program) {
+    for (at, steps) in copies(program).into_iter().enumerate() {
+        program.order.insert(at, Row::Run { task: program.tasks.len() as u32, time: 0 });
+        program.tasks.push(Task { name: "F".into(), stage: 0, steps });
+    }
 }
