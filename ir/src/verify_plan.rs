@@ -43,8 +43,8 @@
 //! needs, whole. All accesses of a task are of one micro-batch `t`, in slot `t` modulo the slots of
 //! the buffer; so `t` stays a symbol.
 //!
-//! Then the order is run row by row: a task must find its needs at its micro-batch, and leaves what
-//! it leaves. An accumulator is its value with the last micro-batch, and what adds a micro-batch
+//! Then the order is run row by row, unless it does many times what the graph asks for
+//! ([`effort`]): a task must find its needs at its micro-batch, and leaves what it leaves. An accumulator is its value with the last micro-batch, and what adds a micro-batch
 //! finds those before it. A message is one end of a transfer of the graph ([`messages`]): what it
 //! sends must be there, and what it receives is there afterwards, on the word of its other end;
 //! messages of one row begin together and share no bytes. So nothing is read before it is written
