@@ -44,13 +44,14 @@
 //! the buffer; so `t` stays a symbol.
 //!
 //! Then the order is run row by row, unless it does many times what the graph asks for
-//! ([`effort`]): a task must find its needs at its micro-batch, and leaves what it leaves. An accumulator is its value with the last micro-batch, and what adds a micro-batch
-//! finds those before it. A message is one end of a transfer of the graph ([`messages`]): what it
-//! sends must be there, and what it receives is there afterwards, on the word of its other end;
-//! messages of one row begin together and share no bytes. So nothing is read before it is written
-//! or after its bytes were given away, no call in place is forgotten or made twice, no accumulator
-//! is read before it has all micro-batches, none is added twice or out of order. At the end every
-//! state holds its update, every gradient and every slot of every output its value, every constant
+//! ([`effort`]): a task must find its needs at its micro-batch, and leaves what it leaves. An
+//! accumulator is its value with the last micro-batch, and what adds a micro-batch finds those
+//! before it. A message is one end of a transfer of the graph ([`messages`]): what it sends must
+//! be there, and what it receives is there afterwards, on the word of its other end; messages of
+//! one row begin together and share no bytes. So nothing is read before it is written or after its
+//! bytes were given away, no call in place is forgotten or made twice, no accumulator is read
+//! before it has all micro-batches, none is added twice or out of order. At the end every state
+//! holds its update, every gradient and every slot of every output its value, every constant
 //! itself.
 //!
 //! **5 State** ([`state`]). A state variable is written at most once a step, and nothing else that
