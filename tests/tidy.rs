@@ -34,6 +34,7 @@ const UNSAFE: &[&str] = &[
     "executor/src/cpu/prefetch.rs",
     "executor/src/cpu/team.rs",
     "executor/src/cpu/tiles.rs",
+    "executor/src/shown.rs",
     "gpu/src/cuda/driver.rs",
     "gpu/src/cuda/library.rs",
     "gpu/src/cuda/nccl.rs",

@@ -1,13 +1,15 @@
 //! Collectives and messages among ranks, which are threads or processes.
 //!
-//! Members meet, and then read what the others have staged. Parts are combined in the order of the
-//! group, so that every member gets the same bits in every run; large sums are shared out, each
-//! member combining one slice for all.
+//! Members meet, and then read what the others show: copies of a few bytes, and of more the memory
+//! itself, until all have read. Parts are combined in the order of the group, so that every member
+//! gets the same bits in every run; large sums are shared out, each member combining one slice for
+//! all.
 
 use crate::arena::Operands;
 use crate::cpu::{combine, combine_halves};
 use crate::joined::Joined;
 use crate::meeting::{Board, Meeting};
+use crate::shown::Part;
 use crate::transfer::{Transfer, exchange};
 use crate::world::World;
 use half::{bf16, f16};
@@ -44,7 +46,7 @@ pub struct Communicator {
     world: Arc<World>,
     mesh: Mesh,
     rank: u64,
-    /// By axes of more than one rank: calls over the same members share their staging buffers.
+    /// By axes of more than one rank: calls over the same members share their boards.
     groups: BTreeMap<Vec<AxisId>, Member>,
     traffic: TrafficTable,
 }
@@ -55,16 +57,15 @@ struct Member {
     rank: u64,
     meeting: Arc<Meeting>,
     index: usize,
-    /// Which of the two sets of staging buffers the next exchange uses: those of the last one may
-    /// still be read.
+    /// On which of two boards the next bytes are given: those of the last call may still be read.
     parity: usize,
     /// Bytes sent so far.
     sent: u64,
 }
 
-/// Bytes that a member stages at a time.
+/// Bytes that a member gives at a time: they stay in the caches until all have read them.
 const PIECE: u64 = 1 << 20;
-/// Bytes below which every member combines all by itself, which saves a barrier.
+/// So many bytes are copied, and combined by every member for itself, which saves barriers.
 const SMALL: usize = 32 << 10;
 /// Bytes that are combined at a time.
 const CHUNK: usize = 16 << 10;
@@ -176,8 +177,9 @@ impl Piece {
     }
 }
 
-/// A piece of an operand, and the byte from which on it is staged, its parts one after another.
-struct Staged {
+/// A piece of an operand, and where it begins among the bytes that are given, its parts one after
+/// another.
+struct Given {
     operand: usize,
     piece: Piece,
     at: usize,
@@ -215,40 +217,45 @@ impl Member {
         let (size, len, element) = (self.meeting.size(), range.len(), call.dtype.bytes() as usize);
         let share = |member: usize| len / element * member / size * element..len / element * (member + 1) / size * element;
         let own = share(self.index);
-        let is_small = len <= SMALL;
-        // What nobody but this member reads is not staged.
-        let staged = if is_small { [0..len, 0..0] } else { [0..own.start, own.end..len] };
-        let fill = |board: &mut [u8]| {
-            for part in staged {
-                let at_part = part.start;
-                operands.each(range.start + part.start..range.start + part.end, |at, bytes| {
-                    board[at_part + at..][..bytes.len()].copy_from_slice(bytes);
-                });
-            }
-        };
-        let set = self.stage(world, call, len, fill, |reader| vec![if is_small { 0..len } else { share(reader) }])?;
-        // Each other member's share of what is staged here, and what is combined here to each of
+        let given = self.next_board();
+        // Each other member's share of what is given here, and what is combined here to each of
         // them.
         self.sent += (len - own.len() + (size - 1) * own.len()) as u64;
-        if is_small {
-            operands.each(range, |at, bytes| self.combine(call, set, at, None, bytes));
-            return Ok(());
+        if len <= SMALL {
+            let [mut all, _] = operands.cut(range, 0..len);
+            self.meeting.copy(given, self.index, len, &shared(&all));
+            self.meeting.wait(world, self.rank, call, given, |_, _| iter::once(0..len).collect())?;
+            return all.iter_mut().try_for_each(|(at, bytes)| self.combine(world, call, given, *at, bytes));
         }
-        self.meeting.write(Board::Combined, self.index, own.len(), |result| {
-            operands.each(range.start + own.start..range.start + own.end, |at, bytes| {
-                self.combine(call, set, own.start + at, Some(bytes), &mut result[at..at + bytes.len()]);
-            });
-        });
-        let whole = |writer| iter::once(0..share(writer).len()).collect();
-        self.meeting.wait(world, self.rank, call, Board::Combined, |writer, _| whole(writer))?;
-        for member in 0..size {
-            let share = share(member);
-            let place = range.start + share.start..range.start + share.end;
-            self.meeting.read(Board::Combined, member, |result| {
-                operands.each(place, |at, bytes| bytes.copy_from_slice(&result[at..at + bytes.len()]));
-            });
-        }
-        Ok(())
+        let [mut combined, mut others] = operands.cut(range, own);
+        let whole = |member| iter::once(share(member)).collect();
+        self.lend(
+            world,
+            call,
+            given,
+            &shared(&others),
+            |_, reader| whole(reader),
+            || combined.iter_mut().try_for_each(|(at, bytes)| self.combine(world, call, given, *at, bytes)),
+        )?;
+        self.lend(
+            world,
+            call,
+            Board::Combined,
+            &shared(&combined),
+            |writer, _| whole(writer),
+            || {
+                let members = (0..size).filter(|member| *member != self.index);
+                others.iter_mut().try_for_each(|(start, bytes)| {
+                    members.clone().try_for_each(|member| {
+                        let share = share(member);
+                        let from = share.start.max(*start);
+                        let range = from..share.end.min(*start + bytes.len());
+                        let read = |at: usize, result: &[u8]| bytes[from - *start + at..][..result.len()].copy_from_slice(result);
+                        if range.is_empty() { Ok(()) } else { self.meeting.read(world, Board::Combined, member, range, read) }
+                    })
+                })
+            },
+        )
     }
 
     /// The operands of another kind, as many pieces at a time as there is room for.
@@ -256,7 +263,7 @@ impl Member {
         let (size, element) = (self.meeting.size(), call.dtype.bytes());
         let parts = if call.kind == CollectiveKind::AllGather { 1 } else { size };
         let step = (PIECE / size as u64 / element).max(1) * element;
-        let (mut batch, mut bytes): (Vec<Staged>, usize) = (vec![], 0);
+        let (mut batch, mut bytes): (Vec<Given>, usize) = (vec![], 0);
         for (operand, count) in call.counts.iter().enumerate() {
             let whole = count * element;
             let mut from = 0;
@@ -266,7 +273,7 @@ impl Member {
                     self.exchange_batch(world, call, &batch, reads, &mut writes)?;
                     (batch, bytes) = (vec![], 0);
                 }
-                batch.push(Staged { operand, piece, at: bytes });
+                batch.push(Given { operand, piece, at: bytes });
                 bytes += piece.len() * parts;
                 from += step;
                 if from >= whole {
@@ -277,89 +284,113 @@ impl Member {
         if batch.is_empty() { Ok(()) } else { self.exchange_batch(world, call, &batch, reads, &mut writes) }
     }
 
-    /// Each member stages a part of every piece for all or one for each of them, and takes, or
+    /// Each member gives a part of every piece to all or one to each of them, and takes, or
     /// combines, what is for it.
     fn exchange_batch(
         &mut self,
         world: &World,
         call: &Collective,
-        batch: &[Staged],
+        batch: &[Given],
         reads: &[&[u8]],
         writes: &mut [&mut [u8]],
     ) -> Result<(), Reason> {
         let (size, index) = (self.meeting.size(), self.index);
         let parts = if call.kind == CollectiveKind::AllGather { 1 } else { size };
         let bytes = batch.last().map_or(0, |last| last.at + last.piece.len() * parts);
-        let fill = |staged: &mut [u8]| {
-            for Staged { operand, piece, at } in batch {
-                for part in (0..parts).filter(|part| parts == 1 || *part != index) {
-                    let from = at + part * piece.len();
-                    staged[from..from + piece.len()].copy_from_slice(&reads[*operand][piece.of(part)]);
-                }
-            }
-        };
-        let read_by = |reader: usize, Staged { piece, at, .. }: &Staged| {
+        let shown: Vec<Part<'_>> = batch
+            .iter()
+            .flat_map(|Given { operand, piece, at }| {
+                let part = move |part: usize| (at + part * piece.len(), &reads[*operand][piece.of(part)]);
+                (0..parts).filter(move |part| parts == 1 || *part != index).map(part)
+            })
+            .collect();
+        let read_by = |reader: usize, Given { piece, at, .. }: &Given| {
             let from = if parts == 1 { *at } else { at + reader * piece.len() };
             from..from + piece.len()
         };
-        let set = self.stage(world, call, bytes, fill, |reader| batch.iter().map(|staged| read_by(reader, staged)).collect())?;
-        for staged in batch {
-            let Staged { operand, piece, .. } = staged;
-            let (len, destination) = (piece.len(), &mut writes[*operand]);
-            self.sent += ((size - 1) * len) as u64;
-            let from = read_by(self.index, staged);
-            let own = &reads[*operand][piece.of(if parts == 1 { 0 } else { self.index })];
-            match call.kind {
-                CollectiveKind::ReduceScatter => self.combine(call, set, from.start, Some(own), &mut destination[piece.of(0)]),
-                _ => (0..size).for_each(|member| {
+        let all_read_by = |_: usize, reader: usize| batch.iter().map(|given| read_by(reader, given)).collect();
+        let board = self.next_board();
+        self.sent += batch.iter().map(|given| ((size - 1) * given.piece.len()) as u64).sum::<u64>();
+        let mut take = || {
+            batch.iter().try_for_each(|given| {
+                let Given { operand, piece, .. } = given;
+                let (from, destination) = (read_by(index, given), &mut writes[*operand]);
+                let own = &reads[*operand][piece.of(if parts == 1 { 0 } else { index })];
+                if call.kind == CollectiveKind::ReduceScatter {
+                    let sums = &mut destination[piece.of(0)];
+                    sums.copy_from_slice(own);
+                    return self.combine(world, call, board, from.start, sums);
+                }
+                destination[piece.of(index)].copy_from_slice(own);
+                (0..size).filter(|member| *member != index).try_for_each(|member| {
                     let to = &mut destination[piece.of(member)];
-                    if member == self.index {
-                        to.copy_from_slice(own);
-                    } else {
-                        self.meeting.read(set, member, |staged| to.copy_from_slice(&staged[from.clone()]));
-                    }
-                }),
+                    let copy = |at: usize, bytes: &[u8]| to[at..at + bytes.len()].copy_from_slice(bytes);
+                    self.meeting.read(world, board, member, from.clone(), copy)
+                })
+            })
+        };
+        if bytes <= SMALL {
+            self.meeting.copy(board, index, bytes, &shown);
+            self.meeting.wait(world, self.rank, call, board, all_read_by)?;
+            return take();
+        }
+        self.lend(world, call, board, &shown, all_read_by, take)
+    }
+
+    /// The board on which the next bytes are given.
+    fn next_board(&mut self) -> Board {
+        self.parity = 1 - self.parity;
+        Board::Given(self.parity)
+    }
+
+    /// Shows `parts` to the other members, and calls `f` when each shows its own; `read_by` says
+    /// which bytes of the first of two members the second reads. It returns when all have read.
+    fn lend(
+        &self,
+        world: &World,
+        call: &Collective,
+        board: Board,
+        parts: &[Part<'_>],
+        read_by: impl Fn(usize, usize) -> Vec<Range<usize>>,
+        f: impl FnOnce() -> Result<(), Reason>,
+    ) -> Result<(), Reason> {
+        self.meeting.lend(board, self.index, parts, || {
+            self.meeting.wait(world, self.rank, call, board, read_by)?;
+            f()?;
+            self.meeting.part(world, self.rank, call)
+        })
+    }
+
+    /// Combines, in the order of the group, `own` with what the other members show from byte `from`
+    /// on. What is combined stays in the first cache until all members are in it.
+    fn combine(&self, world: &World, call: &Collective, board: Board, from: usize, own: &mut [u8]) -> Result<(), Reason> {
+        let mut before = [0_u64; CHUNK / 8];
+        for (number, own) in own.chunks_mut(CHUNK).enumerate() {
+            let (start, len) = (from + number * CHUNK, own.len());
+            let before = &mut bytemuck::cast_slice_mut(&mut before)[..len];
+            for member in 0..self.index {
+                self.meeting.read(world, board, member, start..start + len, |at, part| {
+                    let before = &mut before[at..at + part.len()];
+                    if member == 0 { before.copy_from_slice(part) } else { combine_bytes(call.op, call.dtype, before, part) }
+                })?;
+            }
+            if self.index > 0 {
+                combine_bytes(call.op, call.dtype, before, own);
+                own.copy_from_slice(before);
+            }
+            for member in self.index + 1..self.meeting.size() {
+                self.meeting.read(world, board, member, start..start + len, |at, part| {
+                    combine_bytes(call.op, call.dtype, &mut own[at..at + part.len()], part);
+                })?;
             }
         }
         Ok(())
     }
+}
 
-    /// Puts `bytes` of this member where the others can read them, and waits until every member has
-    /// put its own; `read_by` says which of them, of every member's, a member reads. Returns the
-    /// board they are on.
-    fn stage(
-        &mut self,
-        world: &World,
-        call: &Collective,
-        bytes: usize,
-        fill: impl FnOnce(&mut [u8]),
-        read_by: impl Fn(usize) -> Vec<Range<usize>>,
-    ) -> Result<Board, Reason> {
-        let board = Board::Staged(self.parity);
-        self.parity = 1 - self.parity;
-        self.meeting.write(board, self.index, bytes, fill);
-        self.meeting.wait(world, self.rank, call, board, |_, reader| read_by(reader))?;
-        Ok(board)
-    }
-
-    /// Combines, in the order of the group, what the members staged from byte `from` on; of this
-    /// one `own`, where it has not staged it. What is combined stays in the first cache until all
-    /// members are in it.
-    fn combine(&self, call: &Collective, set: Board, from: usize, own: Option<&[u8]>, out: &mut [u8]) {
-        for (number, out) in out.chunks_mut(CHUNK).enumerate() {
-            let (start, len) = (number * CHUNK, out.len());
-            let mut add = |member: usize, part: &[u8]| match member {
-                0 => out.copy_from_slice(part),
-                _ => combine_bytes(call.op, call.dtype, out, part),
-            };
-            for member in 0..self.meeting.size() {
-                match own.filter(|_| member == self.index) {
-                    Some(own) => add(member, &own[start..start + len]),
-                    None => self.meeting.read(set, member, |staged| add(member, &staged[from + start..][..len])),
-                }
-            }
-        }
-    }
+/// The same parts, to be read.
+fn shared<'p>(parts: &'p [(usize, &mut [u8])]) -> Vec<Part<'p>> {
+    parts.iter().map(|(at, bytes)| (*at, &**bytes)).collect()
 }
 
 /// `into = op(into, from)`, element by element. For truth values a sum is an or.

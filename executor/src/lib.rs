@@ -62,6 +62,7 @@ pub mod rank;
 pub mod replay;
 pub mod run;
 pub mod shard;
+mod shown;
 pub mod snapshot;
 pub mod tensor;
 pub mod train;

@@ -1,8 +1,9 @@
-//! A group of ranks that exchange bytes. Each member has boards, on which it writes, and from which
-//! the others read. Threads read one another's boards after a barrier; a process has a copy of the
-//! others' boards, of which each of them sends it the parts that it reads. What is combined, and in
-//! which order, is the same for both, and so are the bits.
+//! A group of ranks that exchange bytes. Each member has boards, on which it shows what the others
+//! read. Threads read one another's boards after a barrier; a process has copies of the others'
+//! boards, of which each of them sends it the parts that it reads. What is combined, and in which
+//! order, is the same for both, and so are the bits.
 
+use crate::shown::{Part, Shown};
 use crate::transfer::{Route, take};
 use crate::world::{Gate, Wait, World};
 use shardc_ir::kernel::Collective;
@@ -10,7 +11,6 @@ use shardc_ir::reason::Reason;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock};
 
 /// A group of ranks with memory to exchange.
 #[derive(Debug)]
@@ -20,15 +20,15 @@ pub struct Meeting {
     pub(crate) gate: Gate<State>,
     /// How often all members have met; it changes under the gate's lock.
     meetings: AtomicU64,
-    /// For each board of each member its bytes.
-    boards: [Vec<RwLock<Vec<u64>>>; 3],
+    /// What each member shows on each board.
+    boards: [Vec<Shown>; 3],
 }
 
 /// A board of each member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Board {
-    /// One of two sets that are used in turn: what a member stages.
-    Staged(usize),
+    /// What a member gives, on one of two boards that are used in turn.
+    Given(usize),
     /// The slice that a member has combined.
     Combined,
 }
@@ -41,7 +41,7 @@ pub(crate) struct State {
 
 impl Meeting {
     pub(crate) fn new(members: Vec<u64>, purpose: u64) -> Meeting {
-        let boards = || members.iter().map(|_| RwLock::default()).collect();
+        let boards = || members.iter().map(|_| Shown::default()).collect();
         Meeting { purpose, gate: Gate::default(), meetings: AtomicU64::new(0), boards: [boards(), boards(), boards()], members }
     }
 
@@ -72,6 +72,15 @@ impl Meeting {
         }
         world.pause(rank);
         Ok(())
+    }
+
+    /// Waits as `rank` until all members have read what they wanted to of the memory that is shown
+    /// to them. Processes read copies.
+    ///
+    /// # Errors
+    /// As [`Meeting::wait`].
+    pub fn part(&self, world: &World, rank: u64, call: &Collective) -> Result<(), Reason> {
+        if world.is_of_processes() { Ok(()) } else { self.gather(world, rank, call) }
     }
 
     /// The barrier of threads.
@@ -113,15 +122,13 @@ impl Meeting {
         let own = self.members.iter().position(|member| *member == rank).ok_or("a rank outside its group")?;
         let hash = hash(call);
         let others = || self.members.iter().copied().enumerate().filter(|(member, _)| *member != own);
-        let mut sent = Ok(());
-        self.read(board, own, |bytes| {
-            sent = others().try_for_each(|(member, to)| {
-                let ranges = parts(own, member);
-                let pieces: Vec<&[u8]> = [&hash[..]].into_iter().chain(ranges.into_iter().map(|range| &bytes[range])).collect();
-                world.post(Route { from: rank, to, purpose: self.purpose }, call.dtype, &pieces)
-            });
-        });
-        sent?;
+        for (member, to) in others() {
+            let mut message = hash.to_vec();
+            for range in parts(own, member) {
+                self.read(world, board, own, range, |_, bytes| message.extend_from_slice(bytes))?;
+            }
+            world.post(Route { from: rank, to, purpose: self.purpose }, call.dtype, &[&message])?;
+        }
         for (member, from) in others() {
             let route = Route { from, to: rank, purpose: self.purpose };
             let (dtype, message) = take(world, route, Wait::Call(call.kind))?;
@@ -131,7 +138,7 @@ impl Meeting {
                 return Err(different(world, rank));
             };
             let end = ranges.iter().map(|range| range.end).max().unwrap_or(0);
-            self.write(board, member, end, |copy| {
+            self.board(board, member).copy(end, |copy| {
                 for range in ranges {
                     let (piece, others) = rest.split_at(range.len());
                     copy[range].copy_from_slice(piece);
@@ -142,23 +149,38 @@ impl Meeting {
         Ok(())
     }
 
-    /// Lets `fill` write the first `bytes` of a member's board.
-    pub fn write(&self, board: Board, member: usize, bytes: usize, fill: impl FnOnce(&mut [u8])) {
-        let mut words = self.board(board, member).write().unwrap_or_else(PoisonError::into_inner);
-        if words.len() * 8 < bytes {
-            words.resize(bytes.div_ceil(8), 0);
-        }
-        fill(&mut bytemuck::cast_slice_mut(&mut words)[..bytes]);
+    /// Shows a copy of `parts` of `bytes` bytes on a member's board.
+    pub fn copy(&self, board: Board, member: usize, bytes: usize, parts: &[Part<'_>]) {
+        self.board(board, member).copy(bytes, |copy| {
+            parts.iter().for_each(|(start, part)| copy[*start..][..part.len()].copy_from_slice(part));
+        });
     }
 
-    /// Shows a member's board, perhaps with some bytes behind what was written.
-    pub fn read(&self, board: Board, member: usize, f: impl FnOnce(&[u8])) {
-        f(bytemuck::cast_slice(&self.board(board, member).read().unwrap_or_else(PoisonError::into_inner)));
+    /// Shows `parts` themselves on a member's board while `f` runs, which is not to end before all
+    /// have [parted](Meeting::part).
+    pub fn lend<R>(&self, board: Board, member: usize, parts: &[Part<'_>], f: impl FnOnce() -> R) -> R {
+        self.board(board, member).lend(parts, f)
     }
 
-    fn board(&self, board: Board, member: usize) -> &RwLock<Vec<u64>> {
+    /// Calls `f` with the bytes of `range` of a member's board, part by part, each with its
+    /// position in the range.
+    ///
+    /// # Errors
+    /// If they are not there any more, since a rank failed.
+    pub fn read(
+        &self,
+        world: &World,
+        board: Board,
+        member: usize,
+        range: Range<usize>,
+        f: impl FnMut(usize, &[u8]),
+    ) -> Result<(), Reason> {
+        if self.board(board, member).each(range, f) { Ok(()) } else { Err(world.reason().into()) }
+    }
+
+    fn board(&self, board: Board, member: usize) -> &Shown {
         let number = match board {
-            Board::Staged(set) => set,
+            Board::Given(set) => set,
             Board::Combined => 2,
         };
         &self.boards[number][member]
