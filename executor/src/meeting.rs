@@ -80,6 +80,7 @@ impl Meeting {
     /// # Errors
     /// As [`Meeting::wait`].
     pub fn part(&self, world: &World, rank: u64, call: &Collective) -> Result<(), Reason> {
+        world.pause(rank);
         if world.is_of_processes() { Ok(()) } else { self.gather(world, rank, call) }
     }
 

@@ -3,8 +3,8 @@
 //! Each rank has the chain of its program's turns, and one rank after another takes a turn until
 //! all are at calls. A call is made when all of its group are at it: the sources are laid side by
 //! side and combined by plain loops in the order of the group; there are no barriers, pieces,
-//! shares or staging buffers. Messages wait in a line for each way from one rank to another; a rank
-//! passes its exchange when all that it receives is there.
+//! shares or boards. Messages wait in a line for each way from one rank to another; a rank passes
+//! its exchange when all that it receives is there.
 
 use crate::arena::Operands;
 use crate::cpu::threads::Threads;

@@ -73,9 +73,10 @@
 //! **7 Bytes** ([`bytes`]). The bytes that a rank sends are the closed form of its calls. The least
 //! that the graph's communication costs stands beside it.
 //!
-//! The peak is the arena: state, gradients, activations, data, buffers of communication. The memory
-//! that the executor needs beside it (the batch as the host read it, one call's staging and the
-//! packed panels of a matrix product on the CPU) is its own reserve and not in the figure.
+//! The peak is the arena: state, gradients, activations, data, buffers of communication. The
+//! memory that the executor needs beside it (the batch as the host read it, what processes send to
+//! one another in a call, and the packed panels of a matrix product on the CPU) is its own reserve
+//! and not in the figure.
 //!
 //! **Not proven here:** that lowering rules, kernel forms and the interpreter of letters are right
 //! (their tests compare them with plain loops, finite differences and one another), and that the

@@ -222,14 +222,14 @@ impl Vectors {
         }
     }
 
-    /// The columns of one line of two blocks, of which the first is above.
+    /// `out` becomes the columns of one line of two blocks, of which the first is above.
     #[inline]
-    pub fn columns(self, blocks: &[Block; 2], line: usize) -> [Line; LINE] {
+    pub fn columns(self, blocks: &[Block; 2], line: usize, out: &mut [Line; LINE]) {
         // SAFETY: the level was found.
         unsafe {
             match self.0 {
-                Level::Avx512 => avx512::columns(blocks, line),
-                Level::Avx2 => avx2::columns(blocks, line),
+                Level::Avx512 => avx512::columns(blocks, line, out),
+                Level::Avx2 => avx2::columns(blocks, line, out),
             }
         }
     }

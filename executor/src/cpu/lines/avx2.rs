@@ -326,8 +326,7 @@ pub unsafe fn store(line: &Line, piece: &Piece, step: usize, to: *mut f32) {
 /// # Panics
 /// If a block has no such line.
 #[target_feature(enable = "avx2,fma")]
-pub fn columns(blocks: &[Block; 2], line: usize) -> [Line; LINE] {
-    let mut out = [[0.0; LINE]; LINE];
+pub fn columns(blocks: &[Block; 2], line: usize, out: &mut [Line; LINE]) {
     for (from, to) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
         let mut rows = [_mm256_setzero_ps(); HALF];
         for (row, lines) in rows.iter_mut().zip(&blocks[from]) {
@@ -337,7 +336,6 @@ pub fn columns(blocks: &[Block; 2], line: usize) -> [Line; LINE] {
             put_half(out, from, column);
         }
     }
-    out
 }
 
 /// See [`Vectors::interleave`](super::Vectors::interleave).

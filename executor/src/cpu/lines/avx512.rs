@@ -107,16 +107,14 @@ pub unsafe fn store(line: &Line, piece: &Piece, step: usize, to: *mut f32) {
 
 /// See [`Vectors::columns`](super::Vectors::columns).
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
-pub fn columns(blocks: &[Block; 2], line: usize) -> [Line; LINE] {
+pub fn columns(blocks: &[Block; 2], line: usize, out: &mut [Line; LINE]) {
     let mut rows = [_mm512_setzero_si512(); LINE];
     for (row, lines) in rows.iter_mut().zip(blocks.as_flattened()) {
         *row = _mm512_castps_si512(load(&lines[line]));
     }
-    let mut out = [[0.0; LINE]; LINE];
     for (out, column) in out.iter_mut().zip(transposed(rows)) {
         put(out, _mm512_castsi512_ps(column));
     }
-    out
 }
 
 /// See [`Vectors::interleave`](super::Vectors::interleave).

@@ -156,7 +156,8 @@ fn rows_become_columns() {
         let blocks: [Block; 2] =
             std::array::from_fn(|b| std::array::from_fn(|row| std::array::from_fn(|v| block[(b * HEIGHT + row) * WIDTH + v])));
         for v in 0..WIDTH {
-            let columns = vectors.columns(&blocks, v);
+            let mut columns = [[0.0; LINE]; LINE];
+            vectors.columns(&blocks, v, &mut columns);
             let wanted: [Line; LINE] =
                 std::array::from_fn(|col| std::array::from_fn(|row| blocks[row / HEIGHT][row % HEIGHT][v][col]));
             assert_eq!(columns, wanted, "{vectors:?}");

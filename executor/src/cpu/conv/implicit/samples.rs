@@ -9,6 +9,7 @@ use super::panels::widths;
 use super::{DEPTH, Sides};
 use crate::cpu::conv::Sizes;
 use crate::cpu::lines::{self, Block, HALF, HEIGHT, LINE, Line, Terms, Vectors, WIDTH};
+use crate::cpu::prefetch;
 use crate::cpu::threads::Threads;
 use crate::cpu::tiles::Tile;
 use crate::cpu::window::Window;
@@ -27,6 +28,14 @@ const TURNED: usize = 8192;
 /// So many lines of each term are packed together: about what stays in the second cache.
 const TOGETHER: usize = 2 * WIDTH;
 
+/// Kernels of an input's gradient are far apart. Where each is multiplied with so few lines or less,
+/// they are brought near a strip ahead.
+const FEW: usize = 4;
+
+/// So many channels are packed at a time there: as their kernels are often half of all sets of the
+/// first cache apart, more would not stay in it.
+const NEAR: usize = 14;
+
 /// The most blocks of sums of a share: 768 KiB.
 const BLOCKS: usize = 512;
 
@@ -43,6 +52,8 @@ pub struct OfSamples {
     samples: usize,
     /// Channels that are packed at a time.
     depth: usize,
+    /// Whether kernels are brought near a strip ahead.
+    brings: bool,
     /// Panels that are packed together.
     sets: Vec<Vec<Panel>>,
 }
@@ -97,8 +108,6 @@ impl OfSamples {
         if !fits || rows < HEIGHT || made.saturating_mul(s.taps) > TURNED {
             return None;
         }
-        let parts = (channels * s.taps).div_ceil(DEPTH).max((channels * seen).div_ceil(TURNED)).min(channels);
-        let depth = channels.div_ceil(parts);
         let source = |position, tap| match s.result {
             ConvResult::Output => window.source(position, tap),
             _ => window.target(position, tap),
@@ -109,6 +118,11 @@ impl OfSamples {
             alike.entry(taps).or_default().push(position);
         }
         let each = LINE / samples;
+        let products: usize = alike.iter().map(|(taps, positions)| taps.len() * positions.len()).sum();
+        let brings = sides.row_step < sides.channel_step && products * samples <= FEW * s.taps * LINE;
+        let most = if brings { NEAR } else { channels };
+        let parts = (channels * s.taps).div_ceil(DEPTH).max((channels * seen).div_ceil(TURNED)).max(channels.div_ceil(most));
+        let depth = channels.div_ceil(parts.min(channels));
         let panel = |taps: &[usize], positions: &[usize], width: Width| Panel {
             positions: positions.to_vec(),
             width,
@@ -122,7 +136,7 @@ impl OfSamples {
             panels.extend(widths(whole.len() / each).map(|at| panel(taps, part(at), Width::Lines(at.1))));
             panels.extend((!rest.is_empty()).then(|| panel(taps, rest, Width::Half)));
         }
-        Some(OfSamples { cpu, sides, samples, depth, sets: sets(panels), sizes })
+        Some(OfSamples { cpu, sides, samples, depth, brings, sets: sets(panels), sizes })
     }
 
     /// How many panels there are.
@@ -201,6 +215,13 @@ impl OfSamples {
         self.cpu.interleave(&rows, turned, 1);
     }
 
+    /// Brings the kernels of rows that follow one another near.
+    fn bring(&self, kernels: &[f32], rows: [usize; HEIGHT], channels: usize) {
+        let len = rows[HEIGHT - 1] - rows[0] + self.sizes.taps;
+        let starts = (0..channels).map(|channel| rows[0] + channel * self.sides.channel_step);
+        starts.for_each(|start| kernels[start..start + len].chunks(LINE).for_each(prefetch::near));
+    }
+
     /// Sums of some panels over some channels; kernels are read once for all of them.
     #[expect(clippy::too_many_arguments, reason = "two operands, a result, and where they are")]
     fn multiply(
@@ -229,8 +250,12 @@ impl OfSamples {
             parts.push(part);
             rest = others;
         }
+        let strips = |strip| self.sides.kernels(&self.sizes, share.group, share.row..share.row + rows, strip, first);
         for (strip, blocks) in blocks.chunks_mut(panels.len()).enumerate() {
-            let at = self.sides.kernels(&self.sizes, share.group, share.row..share.row + rows, strip, first);
+            let at = strips(strip);
+            if self.brings {
+                self.bring(kernels, strips(strip + 1), channels);
+            }
             for ((panel, part), block) in panels.iter().zip(&parts).zip(blocks) {
                 let terms = &panel.terms[usize::from(channels < self.depth)];
                 match panel.width {

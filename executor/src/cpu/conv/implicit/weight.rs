@@ -4,7 +4,7 @@
 use super::DEPTH;
 use super::panels::widths;
 use crate::cpu::conv::Sizes;
-use crate::cpu::lines::{self, HEIGHT, LINE, Line, Terms, Vectors, WIDTH};
+use crate::cpu::lines::{self, Block, HEIGHT, LINE, Line, Terms, Vectors, WIDTH};
 use crate::cpu::scratch;
 use crate::cpu::threads::Threads;
 use crate::cpu::tiles::{self, Steps, Tile};
@@ -53,6 +53,12 @@ struct Chunk<'w> {
     /// The first line of channels, and how many.
     line: usize,
     width: usize,
+}
+
+/// Room for the sums of two blocks, and for the columns of a line of them.
+struct Sums {
+    blocks: [Block; 2],
+    columns: [Line; LINE],
 }
 
 impl Chunk<'_> {
@@ -177,6 +183,7 @@ impl Weight {
         let work = rows * packed.len() * LINE / 4;
         threads.for_each(work, items, |(_, first, mut tile)| {
             let mut packed = packed;
+            let mut sums = Sums { blocks: [[[[0.0; LINE]; WIDTH]; HEIGHT]; 2], columns: [[0.0; LINE]; LINE] };
             for chunk in chunks {
                 let (panel, rest) = packed.split_at(chunk.lines());
                 packed = rest;
@@ -184,9 +191,9 @@ impl Weight {
                 for row in (first..rows.min(first + each)).step_by(2 * HEIGHT) {
                     let at = (row - first, row);
                     match chunk.width {
-                        1 => self.blocks::<1>(laid, panel, chunk, at, &mut tile, accumulate),
-                        2 => self.blocks::<2>(laid, panel, chunk, at, &mut tile, accumulate),
-                        _ => self.blocks::<3>(laid, panel, chunk, at, &mut tile, accumulate),
+                        1 => self.blocks::<1>(laid, panel, chunk, at, &mut sums, &mut tile, accumulate),
+                        2 => self.blocks::<2>(laid, panel, chunk, at, &mut sums, &mut tile, accumulate),
+                        _ => self.blocks::<3>(laid, panel, chunk, at, &mut sums, &mut tile, accumulate),
                     }
                 }
             }
@@ -195,30 +202,31 @@ impl Weight {
     }
 
     /// The sums of two blocks of rows, so that what is stored together fills a line.
+    #[expect(clippy::too_many_arguments, reason = "two operands, a result, room, and where they are")]
     fn blocks<const W: usize>(
         &self,
         laid: &[f32],
         packed: &[Line],
         chunk: &Chunk<'_>,
         (col, row): (usize, usize),
+        Sums { blocks, columns }: &mut Sums,
         tile: &mut Tile<'_, f32>,
         accumulate: bool,
     ) {
-        let mut blocks = [[[[0.0; LINE]; WIDTH]; HEIGHT]; 2];
-        for (first, block) in (row..).step_by(HEIGHT).zip(&mut blocks) {
+        for (first, block) in (row..).step_by(HEIGHT).zip(&mut *blocks) {
             let image = chunk.image * self.laid;
             let at = std::array::from_fn(|i| image + self.rows[(first + i).min(self.rows.len() - 1)]);
             self.cpu.multiply::<W>(laid, at, &chunk.part.terms, packed, block, false);
         }
         for v in 0..W {
-            let columns = self.cpu.columns(&blocks, v);
+            self.cpu.columns(blocks, v, columns);
             let line = chunk.line + v;
             let outputs = line * LINE..self.sizes.outputs.min((line + 1) * LINE);
-            for (output, column) in outputs.zip(columns) {
+            for (output, column) in outputs.zip(&*columns) {
                 let sums = &mut tile.row(output)[col..];
                 let sums = &mut sums[..LINE.min(self.rows.len() - row)];
                 if let (true, Ok(sums)) = (self.streams, <&mut Line>::try_from(&mut *sums)) {
-                    self.cpu.stream(&column, sums);
+                    self.cpu.stream(column, sums);
                 } else if accumulate {
                     sums.iter_mut().zip(column).for_each(|(sum, term)| *sum += term);
                 } else {
