@@ -57,7 +57,7 @@ struct Member {
     rank: u64,
     meeting: Arc<Meeting>,
     index: usize,
-    /// On which of two boards the next bytes are given: those of the last call may still be read.
+    /// On which of two boards the next bytes are given: copies on the last one may still be read.
     parity: usize,
     /// Bytes sent so far.
     sent: u64,
@@ -65,7 +65,8 @@ struct Member {
 
 /// Bytes that a member gives at a time: they stay in the caches until all have read them.
 const PIECE: u64 = 1 << 20;
-/// So many bytes are copied, and combined by every member for itself, which saves barriers.
+/// So many bytes are shown as copies, and sums of them made by every member for itself, which saves
+/// barriers.
 const SMALL: usize = 32 << 10;
 /// Bytes that are combined at a time.
 const CHUNK: usize = 16 << 10;
@@ -248,10 +249,14 @@ impl Member {
                 others.iter_mut().try_for_each(|(start, bytes)| {
                     members.clone().try_for_each(|member| {
                         let share = share(member);
-                        let from = share.start.max(*start);
-                        let range = from..share.end.min(*start + bytes.len());
-                        let read = |at: usize, result: &[u8]| bytes[from - *start + at..][..result.len()].copy_from_slice(result);
-                        if range.is_empty() { Ok(()) } else { self.meeting.read(world, Board::Combined, member, range, read) }
+                        let range = share.start.max(*start)..share.end.min(*start + bytes.len());
+                        let to = range.start.saturating_sub(*start);
+                        let copy = |at: usize, result: &[u8]| bytes[to + at..][..result.len()].copy_from_slice(result);
+                        if range.is_empty() {
+                            Ok(())
+                        } else {
+                            self.meeting.read(world, self.rank, call, (Board::Combined, member), range, copy)
+                        }
                     })
                 })
             },
@@ -325,7 +330,7 @@ impl Member {
                 (0..size).filter(|member| *member != index).try_for_each(|member| {
                     let to = &mut destination[piece.of(member)];
                     let copy = |at: usize, bytes: &[u8]| to[at..at + bytes.len()].copy_from_slice(bytes);
-                    self.meeting.read(world, board, member, from.clone(), copy)
+                    self.meeting.read(world, self.rank, call, (board, member), from.clone(), copy)
                 })
             })
         };
@@ -344,7 +349,7 @@ impl Member {
     }
 
     /// Shows `parts` to the other members, and calls `f` when each shows its own; `read_by` says
-    /// which bytes of the first of two members the second reads. It returns when all have read.
+    /// which bytes of the first of two members the second reads. Threads return when all have read.
     fn lend(
         &self,
         world: &World,
@@ -364,22 +369,23 @@ impl Member {
     /// Combines, in the order of the group, `own` with what the other members show from byte `from`
     /// on. What is combined stays in the first cache until all members are in it.
     fn combine(&self, world: &World, call: &Collective, board: Board, from: usize, own: &mut [u8]) -> Result<(), Reason> {
-        let mut before = [0_u64; CHUNK / 8];
+        let mut before = vec![0_u64; if self.index > 0 { own.len().min(CHUNK).div_ceil(8) } else { 0 }];
         for (number, own) in own.chunks_mut(CHUNK).enumerate() {
             let (start, len) = (from + number * CHUNK, own.len());
-            let before = &mut bytemuck::cast_slice_mut(&mut before)[..len];
+            let before: &mut [u8] = bytemuck::cast_slice_mut(&mut before);
             for member in 0..self.index {
-                self.meeting.read(world, board, member, start..start + len, |at, part| {
+                self.meeting.read(world, self.rank, call, (board, member), start..start + len, |at, part| {
                     let before = &mut before[at..at + part.len()];
                     if member == 0 { before.copy_from_slice(part) } else { combine_bytes(call.op, call.dtype, before, part) }
                 })?;
             }
             if self.index > 0 {
+                let before = &mut before[..len];
                 combine_bytes(call.op, call.dtype, before, own);
                 own.copy_from_slice(before);
             }
             for member in self.index + 1..self.meeting.size() {
-                self.meeting.read(world, board, member, start..start + len, |at, part| {
+                self.meeting.read(world, self.rank, call, (board, member), start..start + len, |at, part| {
                     combine_bytes(call.op, call.dtype, &mut own[at..at + part.len()], part);
                 })?;
             }

@@ -50,9 +50,9 @@ impl Meeting {
         self.members.len()
     }
 
-    /// Waits as `rank` for all members, so that each can read what the others have written on
-    /// `board`; all must come for the same `call`. `parts` says which bytes of its board, from byte
-    /// to byte, the first of two members writes for the second.
+    /// Waits as `rank` for all members, so that each can read what the others show on `board`; all
+    /// must come for the same `call`. `parts` says which bytes of its board, from byte to byte, the
+    /// first of two members shows to the second.
     ///
     /// # Errors
     /// If another rank failed, or comes for another call.
@@ -124,9 +124,11 @@ impl Meeting {
         let hash = hash(call);
         let others = || self.members.iter().copied().enumerate().filter(|(member, _)| *member != own);
         for (member, to) in others() {
-            let mut message = hash.to_vec();
-            for range in parts(own, member) {
-                self.read(world, board, own, range, |_, bytes| message.extend_from_slice(bytes))?;
+            let ranges = parts(own, member);
+            let mut message = Vec::with_capacity(hash.len() + ranges.iter().map(ExactSizeIterator::len).sum::<usize>());
+            message.extend_from_slice(&hash);
+            for range in ranges {
+                self.read(world, rank, call, (board, own), range, |_, bytes| message.extend_from_slice(bytes))?;
             }
             world.post(Route { from: rank, to, purpose: self.purpose }, call.dtype, &[&message])?;
         }
@@ -163,20 +165,27 @@ impl Meeting {
         self.board(board, member).lend(parts, f)
     }
 
-    /// Calls `f` with the bytes of `range` of a member's board, part by part, each with its
+    /// Calls `f` as `rank` with the bytes of `range` of a member's board, part by part, each with its
     /// position in the range.
     ///
     /// # Errors
-    /// If they are not there any more, since a rank failed.
+    /// If they are not there any more: a rank failed, or is about to say so.
     pub fn read(
         &self,
         world: &World,
-        board: Board,
-        member: usize,
+        rank: u64,
+        call: &Collective,
+        (board, member): (Board, usize),
         range: Range<usize>,
         f: impl FnMut(usize, &[u8]),
     ) -> Result<(), Reason> {
-        if self.board(board, member).each(range, f) { Ok(()) } else { Err(world.reason().into()) }
+        if self.board(board, member).each(range, f) {
+            return Ok(());
+        }
+        let mut state = self.gate.lock();
+        loop {
+            state = world.sleep(rank, &self.gate, state, Wait::Call(call.kind))?;
+        }
     }
 
     fn board(&self, board: Board, member: usize) -> &Shown {

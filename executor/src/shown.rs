@@ -45,7 +45,8 @@ impl Drop for End<'_> {
 }
 
 impl Shown {
-    /// Shows a copy of `bytes` bytes, which `fill` writes, until something else is shown.
+    /// Shows a copy of `bytes` bytes until something else is shown. `fill` writes it, or a part of
+    /// it: the rest is whatever was there.
     pub fn copy(&self, bytes: usize, fill: impl FnOnce(&mut [u8])) {
         let mut shown = self.change();
         if shown.copy.len() * 8 < bytes {
@@ -55,13 +56,15 @@ impl Shown {
         fill(&mut bytemuck::cast_slice_mut(&mut shown.copy)[..bytes]);
     }
 
-    /// Shows `parts`, in their order, while `f` runs. It returns when nobody reads them any more.
+    /// Shows `parts`, each behind the one before, while `f` runs. It returns when nobody reads them
+    /// any more.
     pub fn lend<R>(&self, parts: &[Part<'_>], f: impl FnOnce() -> R) -> R {
+        debug_assert!(parts.is_sorted_by(|a, b| a.0 + a.1.len() <= b.0), "parts are in order");
+        let _end = End(self);
         let mut shown = self.change();
         shown.copied = 0;
         shown.lent.extend(parts.iter().map(|(start, part)| Lent { start: *start, address: part.as_ptr(), len: part.len() }));
         drop(shown);
-        let _end = End(self);
         f()
     }
 
@@ -139,11 +142,12 @@ mod tests {
                 assert!(done.load(std::sync::atomic::Ordering::SeqCst), "it waits for the reader");
             });
             begun.wait();
-            shown.each(0..1000, |_, bytes| {
+            let is_all = shown.each(0..1000, |_, bytes| {
                 begun.wait();
                 std::thread::sleep(std::time::Duration::from_millis(20));
                 done.store(bytes.iter().all(|byte| *byte == 1), std::sync::atomic::Ordering::SeqCst);
             });
+            assert!(is_all);
         });
         assert_eq!(seen(&shown, 0..1).1, false);
     }

@@ -117,7 +117,7 @@ fn every_kind_gives_what_it_says() {
 /// One call over several operands gives the bits and sends the bytes of one over all of them.
 #[test]
 fn operands_of_one_call_are_one() {
-    for sizes in [vec![5, 0, 9_000, 1], vec![1; 100], vec![1_100_001, 3, 700_000]] {
+    for sizes in [vec![5, 0, 9_000, 1], vec![9_000, 0, 9_000], vec![1; 100], vec![1_100_001, 3, 700_000]] {
         let total: u64 = sizes.iter().sum();
         on_ranks(|rank, communicator| {
             let mut whole = values(rank, total);
@@ -145,18 +145,21 @@ fn operands_of_one_call_are_one() {
 fn several_operands_of_every_kind() {
     use CollectiveKind::{AllGather, AllToAll, ReduceScatter};
     on_ranks(|rank, communicator| {
-        for (kind, read, written) in [(AllGather, 1, 2), (ReduceScatter, 2, 1), (AllToAll, 2, 2)] {
+        let kinds = [(AllGather, 1, 2), (ReduceScatter, 2, 1), (AllToAll, 2, 2)];
+        for (counts, (kind, read, written)) in
+            [vec![3, 8], vec![9_000, 0, 9_001]].into_iter().flat_map(|c| kinds.map(|kind| (c.clone(), kind)))
+        {
             let make = |counts| Collective { counts, ..collective(kind, &[0], 0) };
-            let sources: Vec<Vec<f32>> = [3, 8].iter().map(|n| values(rank, n * read)).collect();
-            let mut apart: Vec<Vec<f32>> = [3, 8].iter().map(|n| vec![0.0; n * written]).collect();
+            let sources: Vec<Vec<f32>> = counts.iter().map(|n| values(rank, n * read)).collect();
+            let mut apart: Vec<Vec<f32>> = counts.iter().map(|n| vec![0.0; (n * written) as usize]).collect();
             let mut together = apart.clone();
-            for ((source, destination), n) in sources.iter().zip(&mut apart).zip([3, 8]) {
-                run(communicator, &make(vec![n]), bytes(source), bytes_mut(destination)).unwrap();
+            for ((source, destination), n) in sources.iter().zip(&mut apart).zip(&counts) {
+                run(communicator, &make(vec![*n]), bytes(source), bytes_mut(destination)).unwrap();
             }
             let reads = sources.iter().map(|source| bytes(source)).collect();
             let writes = together.iter_mut().map(|part| bytes_mut(part)).collect();
-            communicator.run(&make(vec![3, 8]), Operands { reads, writes }).unwrap();
-            assert!(apart == together, "{kind:?}");
+            communicator.run(&make(counts.clone()), Operands { reads, writes }).unwrap();
+            assert!(apart == together, "{kind:?} of {counts:?}");
         }
     });
 }
@@ -354,6 +357,42 @@ fn mismatches_end_as_errors() {
             results.iter().flat_map(|r| r.as_ref().err()).all(|message| message.to_string() == failure.fault.message),
             "{results:?}"
         );
+    }
+}
+
+/// A rank that breaks while the others read its memory is told in its own words, however late it
+/// says them.
+#[test]
+fn a_panic_while_others_read_is_told() {
+    let broken = "internal error: it broke";
+    for seed in 0..8 {
+        let world = Arc::new(World::with_delays(seed, Duration::from_millis(10)));
+        world.begin(6);
+        let results: Vec<Result<(), String>> = thread::scope(|scope| {
+            let spawn = |rank| {
+                let world = world.clone();
+                scope.spawn(move || {
+                    let n = 10_000;
+                    let (source, mut sums) = (values(rank, 6 * n), vec![0.0; if rank == 1 { 1 } else { n as usize }]);
+                    let call = collective(CollectiveKind::ReduceScatter, &[0, 1], n);
+                    let mut communicator = Communicator::new(world.clone(), mesh(), rank);
+                    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                        run(&mut communicator, &call, bytes(&source), bytes_mut(&mut sums)).map_err(|error| error.to_string())
+                    }));
+                    let result = result.unwrap_or_else(|_| {
+                        thread::sleep(Duration::from_millis(20));
+                        Err(broken.to_string())
+                    });
+                    let _ = result.as_ref().inspect_err(|message| world.fail(rank, (*message).clone()));
+                    world.end(rank);
+                    result
+                })
+            };
+            let threads: Vec<_> = (0..6).map(spawn).collect();
+            threads.into_iter().map(|t| t.join().unwrap()).collect()
+        });
+        assert_eq!(results, vec![Err(broken.to_string()); 6], "seed {seed}");
+        assert_eq!(world.failure().map(|failure| failure.rank), Some(1));
     }
 }
 
