@@ -28,8 +28,8 @@ const TURNED: usize = 8192;
 /// So many lines of each term are packed together: about what stays in the second cache.
 const TOGETHER: usize = 2 * WIDTH;
 
-/// Kernels of an input's gradient are far apart. Where each is multiplied with so few lines or less,
-/// they are brought near a strip ahead.
+/// Kernels of an input's gradient are far apart. Where each is multiplied with no more lines than
+/// these, they are brought near a strip ahead.
 const FEW: usize = 4;
 
 /// So many channels are packed at a time there: as their kernels are often half of all sets of the
