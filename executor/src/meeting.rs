@@ -165,8 +165,8 @@ impl Meeting {
         self.board(board, member).lend(parts, f)
     }
 
-    /// Calls `f` as `rank` with the bytes of `range` of a member's board, part by part, each with its
-    /// position in the range.
+    /// Calls `f` as `rank` with the bytes of `range` of a member's board, part by part, each with
+    /// its position in the range.
     ///
     /// # Errors
     /// If they are not there any more: a rank failed, or is about to say so.
