@@ -113,12 +113,12 @@ mod tests {
         assert_eq!(seen(&shown, 0..1), (vec![], false));
         shown.copy(3, |bytes| bytes.copy_from_slice(&[7, 8, 9]));
         assert_eq!(seen(&shown, 1..3), (vec![8, 9], true));
-        assert_eq!(seen(&shown, 1..4).1, false, "there are three");
+        assert!(!seen(&shown, 1..4).1, "there are three");
         shown.lend(&[(0, &[1, 2]), (2, &[]), (2, &[3]), (5, &[4, 5])], || {
             assert_eq!(seen(&shown, 0..3), (vec![1, 2, 3], true));
             assert_eq!(seen(&shown, 1..2), (vec![2], true));
             assert_eq!(seen(&shown, 6..7), (vec![5], true));
-            assert_eq!(seen(&shown, 3..5).1, false, "a gap");
+            assert!(!seen(&shown, 3..5).1, "a gap");
         });
         assert_eq!(seen(&shown, 0..3), (vec![], false), "the loan has ended");
     }
@@ -149,6 +149,6 @@ mod tests {
             });
             assert!(is_all);
         });
-        assert_eq!(seen(&shown, 0..1).1, false);
+        assert!(!seen(&shown, 0..1).1);
     }
 }
