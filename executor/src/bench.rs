@@ -5,7 +5,7 @@ use crate::cpu::team::Team;
 use crate::cpu::threads::Threads;
 use crate::cpu::{Arguments, prepare};
 use shardc_ir::dtype::DType;
-use shardc_ir::kernel::signature::Operand;
+use shardc_ir::kernel::signature::{Operand, Signature};
 use shardc_ir::kernel::{Contract, Kernel, Work};
 use shardc_ir::memory;
 use shardc_ir::mesh::Mesh;
@@ -80,8 +80,10 @@ fn time_in(team: &mut Team, kernel: &Kernel, threads: usize) -> Result<Duration,
     const ROUNDS: usize = 5;
     const LONG: Duration = Duration::from_millis(100);
     let signature = kernel.signature(&Mesh::single())?;
-    let ready = prepare(kernel, &vec![None; signature.reads.len()])?;
-    let reads = signature.reads.iter().map(operand).collect::<Result<Vec<_>, _>>()?;
+    let in_place = in_place(kernel, &signature);
+    let ready = prepare(kernel, &in_place)?;
+    let apart = |(read, place): (&Operand, &Option<usize>)| if place.is_some() { Ok(vec![]) } else { operand(read) };
+    let reads = signature.reads.iter().zip(&in_place).map(apart).collect::<Result<Vec<_>, _>>()?;
     let mut writes = signature.writes.iter().map(operand).collect::<Result<Vec<_>, _>>()?;
     let slice = |(operand, words): (&Operand, _)| Slice::from_bytes(operand.dtype, bytemuck::cast_slice::<u64, u8>(words));
     let reads = signature.reads.iter().zip(reads.iter().map(Vec::as_slice)).map(slice);
@@ -99,6 +101,18 @@ fn time_in(team: &mut Team, kernel: &Kernel, threads: usize) -> Result<Duration,
         rounds += 1;
     }
     Ok(best)
+}
+
+/// For each operand, the result that is the same memory. Plans update parameters and their moments
+/// in place: maps of several results.
+fn in_place(kernel: &Kernel, signature: &Signature) -> Vec<Option<usize>> {
+    let mut places = vec![None; signature.reads.len()];
+    let is_update = matches!(kernel, Kernel::Map(_)) && signature.writes.len() > 1;
+    for write in (0..signature.writes.len()).filter(|_| is_update) {
+        let free = (0..places.len()).find(|read| places[*read].is_none() && kernel.in_place(*read, write));
+        free.into_iter().for_each(|read| places[read] = Some(write));
+    }
+    places
 }
 
 /// The memory of an operand.

@@ -179,6 +179,11 @@ impl Lowered {
     /// An elementwise program, written by `write`, which gets the operands' registers and returns
     /// the results'.
     pub fn map(compute: Option<DType>, operands: usize, write: impl FnOnce(&mut ProgramWriter, &[Reg]) -> Vec<Reg>) -> Lowered {
-        Lowered::Map(Elementwise { compute, program: ProgramWriter::program(operands, write), origins: vec![] })
+        Lowered::program(compute, ProgramWriter::program(operands, write))
+    }
+
+    /// An elementwise program over the operands.
+    pub fn program(compute: Option<DType>, program: ScalarProgram) -> Lowered {
+        Lowered::Map(Elementwise { compute, program, origins: vec![] })
     }
 }

@@ -5,6 +5,7 @@ mod join;
 pub mod program;
 mod registers;
 mod table;
+mod update;
 
 use crate::cpu::element::{Slice, SliceMut};
 use crate::cpu::map::block::{Bound, Worker};
@@ -46,7 +47,10 @@ fn run<T: Number>(
     let bound = Bound::<T>::new(fused, reads, coordinates);
     let work = fused.total * fused.weight.max(2);
     let items = cut(fused, writes, threads.parts(work));
-    threads.for_each(work, items, |(start, end, outputs)| Worker::new(&bound, outputs, start).store(start, end));
+    threads.for_each(work, items, |(start, end, outputs)| match &fused.update {
+        Some(update) => bound.update(update, outputs, start, end),
+        None => Worker::new(&bound, outputs, start).store(start, end),
+    });
     bound.outcome()
 }
 

@@ -56,7 +56,7 @@ pub(crate) fn launch(kernel: &Kernel, reads: &[Vec<f64>], coordinates: &[u64], t
 }
 
 /// The same, where `in_place` says for each read which write is in its memory.
-fn launch_over(
+pub(crate) fn launch_over(
     kernel: &Kernel,
     reads: &[Vec<f64>],
     in_place: &[Option<usize>],

@@ -7,7 +7,7 @@ use crate::mesh::Mesh;
 use crate::position::Origin;
 use crate::reason;
 use crate::reason::Reason;
-use crate::scalar::{Binary, Instr, ScalarProgram, Unary};
+use crate::scalar::{Binary, Instr, ProgramWriter, ScalarProgram, Unary};
 use serde::{Deserialize, Serialize};
 
 /// A fused elementwise program over broadcast inputs. Operands: the inputs, then the outputs.
@@ -197,30 +197,27 @@ fn gelu_grad() -> Vec<Instr> {
     ]
 }
 
-/// A step of Adam over `n` numbers.
+/// A step of AdamW over `n` numbers.
 fn adam(n: u64) -> Map {
-    use Binary::{Add, Div, Mul, Sub};
-    // Inputs: p, g, m, v, lr.
-    let code = vec![
-        Instr::Const(0.9),
-        Instr::Binary(Mul, 2, 5),
-        Instr::Const(0.1),
-        Instr::Binary(Mul, 1, 7),
-        Instr::Binary(Add, 6, 8),
-        Instr::Const(0.95),
-        Instr::Binary(Mul, 3, 10),
-        Instr::Binary(Mul, 1, 1),
-        Instr::Const(0.05),
-        Instr::Binary(Mul, 12, 13),
-        Instr::Binary(Add, 11, 14),
-        Instr::Unary(Unary::Sqrt, 15),
-        Instr::Const(1e-8),
-        Instr::Binary(Add, 16, 17),
-        Instr::Binary(Div, 9, 18),
-        Instr::Binary(Mul, 19, 4),
-        Instr::Binary(Sub, 0, 20),
-    ];
-    let program = ScalarProgram { inputs: 5, code, outputs: vec![21, 9, 15] };
-    let each: &[i64] = &[1];
-    Map { program, outputs: vec![DType::F32; 3], ..Map::of_f32(&[n], &[each, each, each, each, &[0]], vec![]) }
+    use Binary::{Div, Sub};
+    // The weight and its moments, which become the results; its gradient; the rate, and what
+    // corrects the moments.
+    let program = ProgramWriter::program(7, |p, x| {
+        let [w, m, v, g, lr, first, second] = [x[0], x[1], x[2], x[3], x[4], x[5], x[6]];
+        let mean = |p: &mut ProgramWriter, old, new, kept| {
+            let (old, new) = (p.scale(old, kept), p.scale(new, 1.0 - kept));
+            p.add(old, new)
+        };
+        let square = p.mul(g, g);
+        let (m, v) = (mean(p, m, g, 0.9), mean(p, v, square, 0.95));
+        let (m_hat, v_hat) = (p.div(m, first), p.div(v, second));
+        let root = p.unary(Unary::Sqrt, v_hat);
+        let root = p.offset(root, 1e-8);
+        let direction = p.binary(Div, m_hat, root);
+        let (kept, step) = (p.scale(w, 0.9999), p.mul(lr, direction));
+        vec![p.binary(Sub, kept, step), m, v]
+    });
+    let (each, one): (&[i64], &[i64]) = (&[1], &[0]);
+    let strides = [each, each, each, each, one, one, one];
+    Map { program, outputs: vec![DType::F32; 3], ..Map::of_f32(&[n], &strides, vec![]) }
 }

@@ -7,7 +7,7 @@ use crate::letters::{Letters, Role};
 use crate::lower::{LowerContext, Lowered};
 use crate::reason;
 use crate::reason::Reason;
-use crate::scalar::{ProgramWriter, Reg, Unary};
+use crate::scalar::{ProgramWriter, Reg, ScalarProgram, Unary};
 use crate::types::Type;
 use serde::{Deserialize, Serialize};
 
@@ -91,31 +91,10 @@ impl Sgd {
     fn moments(&self) -> usize {
         usize::from(self.momentum != 0.0)
     }
-}
 
-impl Rules for Sgd {
-    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, Reason> {
-        update_types(operands, 1, self.moments(), self.skips)
-    }
-
-    fn letters(&self, operands: &[Type], results: &[Type]) -> Letters {
-        update_letters(operands, results.len())
-    }
-
-    fn linear(&self, _: &[Type]) -> Linear {
-        Linear::No
-    }
-
-    fn gradient(&self, _: &mut Backward<'_>) -> Result<(), NoGradient> {
-        Err(NoGradient::NotOfModels)
-    }
-
-    fn positions(&self) -> bool {
-        false
-    }
-
-    fn lower(&self, cx: &LowerContext<'_>) -> Lowered {
-        Lowered::map(Some(cx.operands[0].ty.dtype), cx.operands.len(), |p, x| {
+    /// The update of an element, over the operands.
+    pub fn program(&self) -> ScalarProgram {
+        ProgramWriter::program(3 + self.moments() + usize::from(self.skips), |p, x| {
             let (w, mut g, lr) = (x[0], x[1], x[2]);
             if self.weight_decay != 0.0 {
                 let decay = p.scale(w, self.weight_decay);
@@ -141,9 +120,9 @@ impl Rules for Sgd {
     }
 }
 
-impl Rules for Adam {
+impl Rules for Sgd {
     fn result(&self, operands: &[Type]) -> Result<Vec<Type>, Reason> {
-        update_types(operands, 3, 2, self.skips)
+        update_types(operands, 1, self.moments(), self.skips)
     }
 
     fn letters(&self, operands: &[Type], results: &[Type]) -> Letters {
@@ -163,7 +142,14 @@ impl Rules for Adam {
     }
 
     fn lower(&self, cx: &LowerContext<'_>) -> Lowered {
-        Lowered::map(Some(cx.operands[0].ty.dtype), cx.operands.len(), |p, x| {
+        Lowered::program(Some(cx.operands[0].ty.dtype), self.program())
+    }
+}
+
+impl Adam {
+    /// The update of an element, over the operands.
+    pub fn program(&self) -> ScalarProgram {
+        ProgramWriter::program(7 + usize::from(self.skips), |p, x| {
             let [mut w, mut g, lr, c1, c2, m, v] = [x[0], x[1], x[2], x[3], x[4], x[5], x[6]];
             if self.weight_decay != 0.0 && self.decoupled {
                 let decay = p.scale(lr, self.weight_decay);
@@ -191,5 +177,31 @@ impl Rules for Adam {
             let w = p.sub(w, step);
             kept_unless(p, self.skips, x, &[x[0], x[5], x[6]], vec![w, m, v])
         })
+    }
+}
+
+impl Rules for Adam {
+    fn result(&self, operands: &[Type]) -> Result<Vec<Type>, Reason> {
+        update_types(operands, 3, 2, self.skips)
+    }
+
+    fn letters(&self, operands: &[Type], results: &[Type]) -> Letters {
+        update_letters(operands, results.len())
+    }
+
+    fn linear(&self, _: &[Type]) -> Linear {
+        Linear::No
+    }
+
+    fn gradient(&self, _: &mut Backward<'_>) -> Result<(), NoGradient> {
+        Err(NoGradient::NotOfModels)
+    }
+
+    fn positions(&self) -> bool {
+        false
+    }
+
+    fn lower(&self, cx: &LowerContext<'_>) -> Lowered {
+        Lowered::program(Some(cx.operands[0].ty.dtype), self.program())
     }
 }

@@ -3,6 +3,7 @@
 use crate::cpu::element::{Element, Slice, SliceMut, each_type};
 use crate::cpu::lanes::{self, Lanes};
 use crate::cpu::map::program::{Fused, Load, Op, Source, Storage, Target, Uniform};
+use crate::cpu::map::update::Update;
 use crate::cpu::number::Number;
 use crate::cpu::prefetch;
 use crate::cpu::space::{self, Odometer};
@@ -11,6 +12,9 @@ use shardc_ir::scalar::Binary;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Elements that are updated at a time.
+const PIECE: usize = 4096;
 
 /// Rows that are loaded several at once.
 const SHORT: usize = 64;
@@ -53,6 +57,26 @@ impl<'a, T: Number> Bound<'a, T> {
     /// An error if what has run has no result: an integer divided by 0.
     pub fn outcome(&self) -> Result<(), Reason> {
         if self.by_zero.load(Ordering::Relaxed) { Err("an integer is divided by 0".into()) } else { Ok(()) }
+    }
+
+    /// Updates the elements `start..end`, all that `states` hold. What is not in place is copied to
+    /// where it is updated.
+    pub fn update(&self, update: &Update, states: Vec<SliceMut<'_>>, start: usize, end: usize) {
+        let typed = "operands and results of an update have the compute type";
+        let operand = |leaf: usize| match &self.leaves[leaf] {
+            Data::Operand(data) => Some(T::of(*data).expect(typed)),
+            _ => None,
+        };
+        let gradient = operand(update.gradient).expect("a gradient is not in place");
+        let mut states: Vec<&mut [T]> = states.into_iter().map(|mut state| T::take(&mut state).expect(typed)).collect();
+        for from in (start..end).step_by(PIECE) {
+            let piece = from..end.min(from + PIECE);
+            let mut own: Vec<&mut [T]> = states.iter_mut().map(|all| &mut all[piece.start - start..piece.end - start]).collect();
+            for (own, leaf) in own.iter_mut().zip(&update.states) {
+                operand(*leaf).into_iter().for_each(|old| own.copy_from_slice(&old[piece.clone()]));
+            }
+            update.run(&self.uniform, &gradient[piece], &mut own);
+        }
     }
 
     fn note_division(&self, f: Binary, divisor: Lanes<'_, T>) {

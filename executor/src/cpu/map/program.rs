@@ -8,6 +8,7 @@
 
 use crate::cpu::lanes::Then;
 use crate::cpu::map::table::Table;
+use crate::cpu::map::update::Update;
 use shardc_ir::dtype::DType;
 use shardc_ir::scalar::{Binary, Rounding, Unary};
 use std::sync::Arc;
@@ -108,6 +109,8 @@ pub struct Fused {
     pub(super) streams: Vec<usize>,
     pub(super) uniform: Vec<Uniform>,
     pub(super) loads: Vec<Load>,
+    /// What runs in place of the instructions, where they are an update of a parameter.
+    pub(super) update: Option<Update>,
     pub(super) ops: Vec<(Op<Storage>, Target)>,
     pub(super) results: Vec<Storage>,
     pub(super) slots: usize,

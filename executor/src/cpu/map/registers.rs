@@ -4,6 +4,7 @@
 use crate::cpu::map::join::join;
 use crate::cpu::map::program::{Fused, Leaf, Load, Op, Source, Storage, Target, Uniform};
 use crate::cpu::map::table::Table;
+use crate::cpu::map::update::Code;
 use crate::cpu::space::{self, collapse};
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::Map;
@@ -11,6 +12,7 @@ use shardc_ir::kernel::signature::elements;
 use shardc_ir::position::Origin;
 use shardc_ir::reason::Reason;
 use shardc_ir::scalar::Instr;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Shorter rows are not worth a block of their own.
@@ -54,6 +56,7 @@ impl Fused {
             streams: vec![],
             uniform: vec![],
             loads: vec![],
+            update: None,
             ops: vec![],
             results: vec![],
             slots: 0,
@@ -94,7 +97,13 @@ fn leaves(map: &Map, in_place: &[Option<usize>]) -> Result<Vec<(usize, Leaf)>, R
 fn place(fused: &mut Fused, map: &Map, leaves: Vec<(usize, Leaf)>, store: bool) -> Result<(), Reason> {
     let program = &map.program;
     let mut places: Vec<Option<Storage>> = vec![None; program.registers()];
+    let mut streams = HashMap::new();
     for (register, leaf) in leaves {
+        if map.inputs.get(register).is_some_and(|input| input.dtype == fused.compute)
+            && leaf.strides == space::contiguous(&fused.shape)
+        {
+            streams.insert(register, fused.leaves.len());
+        }
         places[register] = Some(place_leaf(fused, map, leaf));
     }
     let mut varying = vec![];
@@ -123,6 +132,15 @@ fn place(fused: &mut Fused, map: &Map, leaves: Vec<(usize, Leaf)>, store: bool) 
     let results: Vec<usize> = program.outputs.iter().map(|r| *r as usize).collect();
     if results.iter().any(|r| *r >= places.len()) {
         return Err("an output names a register that is not there".into());
+    }
+    let has_its_types = !matches!(fused.compute, DType::I64) && map.outputs.iter().all(|dtype| *dtype == fused.compute);
+    if store && has_its_types {
+        let defined = varying.iter().copied().collect();
+        fused.update = Code { defined, places: &places, leaves: &fused.leaves, streams: &streams }.update(&results);
+        if fused.update.is_some() {
+            (fused.loads, fused.slots) = (vec![], 0);
+            return Ok(());
+        }
     }
     let is_one = |leaf: usize| fused.leaves[leaf].strides.last() == Some(&0);
     let uniform: Vec<bool> = places
