@@ -5,11 +5,9 @@ use crate::cpu::lanes::{self, Lanes};
 use crate::cpu::map::program::{Fused, Load, Op, Source, Storage, Target, Uniform};
 use crate::cpu::map::update::Update;
 use crate::cpu::number::Number;
-use crate::cpu::prefetch;
 use crate::cpu::space::{self, Odometer};
 use shardc_ir::reason::Reason;
 use shardc_ir::scalar::Binary;
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -124,8 +122,6 @@ pub struct Worker<'b, 'a, T> {
     start: usize,
     len: usize,
     fresh: bool,
-    /// What runs behind it, if that is known.
-    next: Range<usize>,
     /// Where the block begins in each leaf, if it lies within a row.
     offsets: Vec<isize>,
 }
@@ -135,7 +131,7 @@ impl<'b, 'a, T: Number> Worker<'b, 'a, T> {
     pub fn new(bound: &'b Bound<'a, T>, outputs: Vec<SliceMut<'b>>, base: usize) -> Worker<'b, 'a, T> {
         let size = bound.fused.block().min(bound.fused.total);
         let slots = (0..bound.fused.slots).map(|_| vec![T::ZERO; size]).collect();
-        Worker { bound, slots, outputs, base, start: 0, len: 0, fresh: true, next: 0..0, offsets: vec![] }
+        Worker { bound, slots, outputs, base, start: 0, len: 0, fresh: true, offsets: vec![] }
     }
 
     /// Computes the elements `start..end` and stores them in the outputs.
@@ -144,7 +140,6 @@ impl<'b, 'a, T: Number> Worker<'b, 'a, T> {
         let mut at = start;
         while at < end {
             let len = fused.block_at(at, end);
-            self.next = at + len..(at + 2 * len).min(end);
             self.evaluate(at, len);
             for (output, result) in fused.results.iter().enumerate() {
                 if *result != Storage::Output(output) {
@@ -174,8 +169,7 @@ impl<'b, 'a, T: Number> Worker<'b, 'a, T> {
             }
         }
         self.fresh = false;
-        for (i, (op, target)) in fused.ops.iter().enumerate() {
-            self.prefetch(i, fused.ops.len());
+        for (op, target) in &fused.ops {
             match *target {
                 Target::Slot(slot) => {
                     let mut out = std::mem::take(&mut self.slots[slot]);
@@ -187,25 +181,6 @@ impl<'b, 'a, T: Number> Worker<'b, 'a, T> {
                     self.run(*op, &mut out[start - self.base..][..len]);
                     self.outputs[output] = T::wrap_mut(out);
                 }
-            }
-        }
-    }
-
-    /// Brings one of so many parts of the next block nearer: memory is waited for while this block
-    /// is computed.
-    fn prefetch(&self, part: usize, parts: usize) {
-        if self.next.is_empty() {
-            return;
-        }
-        let at = |part: usize| self.next.start + self.next.len() * part / parts;
-        for leaf in &self.bound.fused.streams {
-            match &self.bound.leaves[*leaf] {
-                Data::Operand(data) => each_type!(Slice, data, data => prefetch::far(&data[at(part)..at(part + 1)])),
-                Data::InPlace(output) => {
-                    let part = at(part) - self.base..at(part + 1) - self.base;
-                    each_type!(SliceMut, &self.outputs[*output], data => prefetch::far(&data[part]));
-                }
-                Data::Table(_) => {}
             }
         }
     }

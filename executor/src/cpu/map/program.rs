@@ -105,8 +105,6 @@ pub struct Fused {
     /// About how much work one element is, in simple instructions.
     pub weight: usize,
     pub(super) leaves: Vec<Leaf>,
-    /// Leaves in memory of which each element is read once, in order.
-    pub(super) streams: Vec<usize>,
     pub(super) uniform: Vec<Uniform>,
     pub(super) loads: Vec<Load>,
     /// What runs in place of the instructions, where they are an update of a parameter.

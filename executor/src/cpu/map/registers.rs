@@ -53,7 +53,6 @@ impl Fused {
             by_rows: false,
             weight: 1 + map.program.cost() as usize,
             leaves: vec![],
-            streams: vec![],
             uniform: vec![],
             loads: vec![],
             update: None,
@@ -170,9 +169,6 @@ fn place_leaf(fused: &mut Fused, map: &Map, leaf: Leaf) -> Storage {
     let index = fused.leaves.len();
     let row = fused.shape.last().copied().unwrap_or(1);
     let in_order = leaf.strides == space::contiguous(&fused.shape);
-    if in_order && !matches!(leaf.source, Source::Index(_)) {
-        fused.streams.push(index);
-    }
     let (same_type, in_place) = match leaf.source {
         Source::Operand(operand) => (map.inputs[operand].dtype == fused.compute, false),
         Source::InPlace(_) => (false, true),
