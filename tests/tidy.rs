@@ -30,6 +30,7 @@ const UNSAFE: &[&str] = &[
     "executor/src/cpu/lines.rs",
     "executor/src/cpu/lines/avx2.rs",
     "executor/src/cpu/lines/avx512.rs",
+    "executor/src/cpu/packed/rows.rs",
     "executor/src/cpu/packed/x86.rs",
     "executor/src/cpu/prefetch.rs",
     "executor/src/cpu/team.rs",

@@ -1,8 +1,9 @@
 //! Products of matrices of f32 and of 16-bit floats, with sums in f32.
 //!
 //! Where the processor has vectors of AVX-512 or AVX2, operands are packed for them: those of bf16
-//! where it multiplies pairs of them itself, and those of large products of f32 where they need not
-//! be transposed for it, as in gradients of weights. Other products of f32 are faer's; other 16-bit
+//! where it multiplies pairs of them itself, and those of large products of f32. With AVX-512 the
+//! larger operand of these is read as it lies, where its terms are neighbours. Other products of f32,
+//! and those that would have to be transposed for AVX2, are faer's; other 16-bit
 //! floats are converted to f32 a block at a time (`widened`). Which way is taken follows from the
 //! processor, the type, the layout and the sizes alone. A product of pairs takes subnormal elements
 //! and sums as zero; the others keep them.
@@ -48,9 +49,14 @@ pub trait Factor: Element + Stored {
     }
 }
 
-/// The operations from which on a product of f32 is packed here: smaller ones are faster by faer.
+/// The operations from which on a product of f32 whose operands are both packed is made here:
+/// smaller ones are faster by faer.
 #[cfg(target_arch = "x86_64")]
-const LARGE: usize = 512 << 20;
+const LARGE: usize = 320 << 20;
+
+/// The same where one of them is read as it lies.
+#[cfg(target_arch = "x86_64")]
+const PLAIN: usize = 160 << 20;
 
 impl Factor for f32 {
     fn any_tile() -> bool {
@@ -70,9 +76,11 @@ impl Factor for f32 {
         threads: Threads,
     ) -> bool {
         let flops = (c.rows() * c.cols()).saturating_mul(a.ncols()).saturating_mul(2);
-        let wins = flops >= LARGE && a.row_stride() == 1 && b.col_stride() == 1;
-        let singles = x86::Singles::detect().filter(|_| wins);
-        singles.is_some_and(|singles| packed::shared::multiply(singles, a, b, c, accumulate, threads))
+        let Some(singles) = x86::Singles::detect() else { return false };
+        if a.row_stride() == 1 && b.col_stride() == 1 {
+            return flops >= LARGE && packed::shared::multiply(singles, a, b, c, accumulate, threads);
+        }
+        flops >= PLAIN && packed::plain::multiply(singles, a, b, c, accumulate, threads)
     }
 }
 

@@ -8,6 +8,8 @@
 //! wherever its element lies in a tile. Source: Goto and van de Geijn, Anatomy of High-Performance
 //! Matrix Multiplication (2008).
 
+pub mod plain;
+mod rows;
 pub mod shared;
 pub mod x86;
 

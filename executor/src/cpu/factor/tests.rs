@@ -167,6 +167,58 @@ fn what_is_not_finite_stays_so() {
     check::<f32>(packed_narrow);
 }
 
+/// Products of which one operand is read as it lies: by rows, or with either or both transposed.
+/// Any number of threads gives the same bits.
+#[test]
+fn operands_are_read_as_they_lie() {
+    let Some(singles) = x86::Singles::detect().filter(|singles| singles.are_avx512()) else {
+        return eprintln!("skipped: the processor has no AVX-512");
+    };
+    let mut random = Random(21);
+    for round in 0..160 {
+        let most_terms = if round % 8 == 0 { 7000 } else { 200 };
+        let [m, n, k] = [130, 130, most_terms].map(|most| 2 + random.below(most));
+        let steps = |rows: usize, cols: usize, transposed: bool, gap: usize| {
+            let (r, c) = if transposed { (1, rows + gap) } else { (cols + gap, 1) };
+            (Steps { size: rows, stride: r }, Steps { size: cols, stride: c }, (rows + gap) * (cols + gap))
+        };
+        let (of_a, of_b) = (round % 2 == 1, round % 4 >= 2);
+        let (a_rows, a_cols, a_len) = steps(m, k, of_a, random.below(3));
+        let (b_rows, b_cols, b_len) = steps(k, n, of_b, random.below(3));
+        let (c_rows, c_cols, c_len) = steps(m, n, false, 2);
+        let (a, b) = (values::<f32>(&mut random, a_len), values::<f32>(&mut random, b_len));
+        let (a, b) = (tiles::matrix(&a, 0, a_rows, a_cols), tiles::matrix(&b, 0, b_rows, b_cols));
+        let before: Vec<f32> = (0..c_len).map(|_| value(&mut random)).collect();
+        for accumulate in [Accum::Replace, Accum::Add] {
+            let run = |threads: usize| {
+                let mut data = before.clone();
+                let mut tile = tiles::cut(&mut data, &[], c_rows, c_cols).remove(0);
+                let done =
+                    with_threads(threads, || packed::plain::multiply(singles, a, b, &mut tile, accumulate, Threads(threads)));
+                done.then_some(data)
+            };
+            let one = run(1);
+            assert_eq!(one.is_some(), !of_a || of_b && m < n, "{m}x{n}x{k}, transposed: {of_a} {of_b}");
+            assert_eq!(one, run(3));
+            for (at, found) in one.into_iter().flatten().enumerate() {
+                let (row, col) = (at / c_rows.stride, at % c_rows.stride);
+                if row >= m || col >= n {
+                    assert_eq!(found, before[at], "behind the columns");
+                    continue;
+                }
+                let start = if let Accum::Add = accumulate { f64::from(before[at]) } else { 0.0 };
+                let product = |i: usize| f64::from(a[(row, i)]) * f64::from(b[(i, col)]);
+                let sum: f64 = start + (0..k).map(product).sum::<f64>();
+                let size: f64 = start.abs() + (0..k).map(|i| product(i).abs()).sum::<f64>();
+                assert!(
+                    (f64::from(found) - sum).abs() <= size * (k + 2) as f64 * 6e-8,
+                    "{m}x{n}x{k} at {row} {col}: {found} {sum}"
+                );
+            }
+        }
+    }
+}
+
 /// Random letters: the sizes of each group, and dense strides in any order for `a`, `b` and `c`.
 fn contraction(random: &mut Random) -> ([Vec<ContractDim>; 4], [usize; 3]) {
     let sizes: Vec<Vec<usize>> = (0..4)

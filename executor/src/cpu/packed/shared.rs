@@ -16,7 +16,7 @@ use faer::{Accum, MatMut, MatRef};
 const LONGEST: usize = 1 << 14;
 
 /// The most lines of the shared operand that are packed at a time: 2 MiB.
-const SHARED: usize = (2 << 20) / size_of::<Line>();
+pub(super) const SHARED: usize = (2 << 20) / size_of::<Line>();
 
 /// The widest tile: its blocks of the operand that is not shared stay in the second cache.
 const WIDEST: usize = 384;
@@ -62,16 +62,18 @@ impl<P: Packing> Product<'_, P> {
         if step < terms && !C::HOLDS_SUMS {
             return false;
         }
+        let side = |size: usize| side(size, [rows, cols, terms], self.threads);
         let mut tiles = match shares_a {
-            true => c.split(rows, self.side(cols)),
-            false => c.split(self.side(rows), cols),
+            true => c.split(rows, side(cols)),
+            false => c.split(side(rows), cols),
         };
         let mut accumulate = self.accumulate;
         for start in (0..terms).step_by(step) {
             let step = step.min(terms - start);
             let part = Product { a: self.a.subcols(start, step), b: self.b.subrows(start, step), accumulate, ..*self };
             lines::with_lines(shared.lines() * step.div_ceil(depth), |lines: &mut [Line]| {
-                part.pack(shares_a, shared, depth, lines);
+                let matrix = if shares_a { part.a } else { part.b.transpose() };
+                pack_shared(self.packing, matrix, shared, depth, lines, self.threads);
                 let work = rows.saturating_mul(cols).saturating_mul(step) / 8;
                 self.threads.for_each(work, tiles.iter_mut().collect(), |(row, col, tile)| {
                     let part = Product { a: part.a.subrows(*row, tile.rows()), b: part.b.subcols(*col, tile.cols()), ..part };
@@ -81,29 +83,6 @@ impl<P: Packing> Product<'_, P> {
             accumulate = Accum::Add;
         }
         true
-    }
-
-    /// How far a tile goes along the side of `size` that is cut.
-    fn side(&self, size: usize) -> usize {
-        let flops = self.a.nrows().saturating_mul(self.b.ncols()).saturating_mul(self.a.ncols()).saturating_mul(2);
-        let wanted = (4 * self.threads.0).min(flops / FLOPS).max(size.div_ceil(WIDEST));
-        size.div_ceil(wanted.next_multiple_of(self.threads.0).max(1)).next_multiple_of(LINE)
-    }
-
-    /// Packs the shared operand, a block of `depth` terms after the other.
-    fn pack(&self, shares_a: bool, shared: Panels, depth: usize, lines: &mut [Line]) {
-        let matrix = if shares_a { self.a } else { self.b.transpose() };
-        let (rows, terms) = (matrix.nrows(), matrix.ncols());
-        let panels = shared.count.div_ceil(2 * self.threads.0);
-        let mut items = vec![];
-        for (block, lines) in lines.chunks_mut(shared.lines()).enumerate() {
-            let matrix = matrix.subcols(block * depth, depth.min(terms - block * depth));
-            for (part, lines) in lines.chunks_mut(panels * shared.stride).enumerate() {
-                let first = part * panels * shared.width * LINE;
-                items.push((matrix.subrows(first, (panels * shared.width * LINE).min(rows - first)), lines));
-            }
-        }
-        self.threads.for_each(rows * terms, items, |(matrix, lines)| shared.pack(self.packing, matrix, lines));
     }
 
     /// One tile, whose part of the operand that is not shared is packed here.
@@ -130,4 +109,34 @@ impl<P: Packing> Product<'_, P> {
             }
         });
     }
+}
+
+/// How far a tile goes along the side of `size` that is cut, of a product of `rows x cols` results
+/// of so many terms.
+pub(super) fn side(size: usize, [rows, cols, terms]: [usize; 3], threads: Threads) -> usize {
+    let flops = rows.saturating_mul(cols).saturating_mul(terms).saturating_mul(2);
+    let wanted = (4 * threads.0).min(flops / FLOPS).max(size.div_ceil(WIDEST));
+    size.div_ceil(wanted.next_multiple_of(threads.0).max(1)).next_multiple_of(LINE)
+}
+
+/// Packs the rows of `matrix`, a block of `depth` terms after the other, by all threads.
+pub(super) fn pack_shared<P: Packing>(
+    packing: P,
+    matrix: MatRef<'_, P::Element>,
+    panels: Panels,
+    depth: usize,
+    lines: &mut [Line],
+    threads: Threads,
+) {
+    let (rows, terms) = (matrix.nrows(), matrix.ncols());
+    let count = panels.count.div_ceil(2 * threads.0);
+    let mut items = vec![];
+    for (block, lines) in lines.chunks_mut(panels.lines()).enumerate() {
+        let matrix = matrix.subcols(block * depth, depth.min(terms - block * depth));
+        for (part, lines) in lines.chunks_mut(count * panels.stride).enumerate() {
+            let first = part * count * panels.width * LINE;
+            items.push((matrix.subrows(first, (count * panels.width * LINE).min(rows - first)), lines));
+        }
+    }
+    threads.for_each(rows * terms, items, |(matrix, lines)| panels.pack(packing, matrix, lines));
 }

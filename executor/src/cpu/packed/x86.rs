@@ -40,6 +40,11 @@ impl Singles {
         Vectors::detect().map(Singles)
     }
 
+    /// Whether they are those of AVX-512.
+    pub fn are_avx512(self) -> bool {
+        self.0.are_avx512()
+    }
+
     /// The narrowest that the processor has.
     #[cfg(test)]
     pub fn narrowest() -> Option<Singles> {

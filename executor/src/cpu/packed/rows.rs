@@ -1,0 +1,296 @@
+//! Products of rows that lie as they are with 16 columns a register, by AVX-512.
+//!
+//! Terms of eight rows are taken one by one, so rows whose terms are neighbours need no packing.
+//! Columns are packed in a panel: before, or while the first rows are multiplied with them, which
+//! costs no time of its own. Sums become rows of `c`, or its columns where those are contiguous.
+#![expect(unsafe_code, reason = "instructions are used that were looked for, on elements that were looked at")]
+
+use super::x86::{HEIGHT, LINE, Line, Singles, WIDTH};
+use crate::cpu::lines::first_lanes;
+use faer::{MatMut, MatRef};
+use std::arch::x86_64::*;
+
+/// How many terms before they are needed columns are brought near.
+const AHEAD: usize = 16;
+
+/// After so many terms other lines are brought nearer.
+const EVERY: usize = 4;
+
+/// Lines of memory in runs, which are brought nearer one by one while sums are made, so that
+/// nothing waits for them.
+#[derive(Debug, Clone, Copy)]
+struct Soon {
+    at: *const f32,
+    /// The lines of a run, and how many of them were brought.
+    run: usize,
+    done: usize,
+    /// Elements from one run to the next, and how many runs are left.
+    step: isize,
+    left: usize,
+}
+
+impl Soon {
+    /// Those that hold the rows of a matrix, if these are contiguous, or its columns.
+    fn of(matrix: MatRef<'_, f32>) -> Soon {
+        let by_rows = matrix.col_stride() == 1;
+        let (step, left, elements) = match by_rows {
+            true => (matrix.row_stride(), matrix.nrows(), matrix.ncols()),
+            false => (matrix.col_stride(), matrix.ncols(), matrix.nrows()),
+        };
+        Soon { at: matrix.as_ptr(), run: elements.div_ceil(LINE), done: 0, step, left }
+    }
+
+    #[inline(always)]
+    fn bring(&mut self) {
+        if self.left == 0 {
+            return;
+        }
+        // SAFETY: every processor of this architecture has the instruction, which changes no memory.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(self.at.wrapping_add(self.done * LINE).cast()) };
+        self.done += 1;
+        if self.done >= self.run {
+            (self.at, self.done, self.left) = (self.at.wrapping_offset(self.step), 0, self.left - 1);
+        }
+    }
+}
+
+/// The sums of one tile.
+type Sums<const V: usize> = [[__m512; V]; HEIGHT];
+
+/// How many groups of columns a panel of so many has.
+fn groups(cols: usize) -> usize {
+    cols.div_ceil(LINE)
+}
+
+impl Singles {
+    /// `c = a b`, or `c += a b`, where `lines` are the terms of the columns of `c`, in a panel of
+    /// `W` groups. Meanwhile `soon` is brought nearer, if not the rows that come next.
+    ///
+    /// # Panics
+    /// If sizes do not fit, the processor has no AVX-512, or neither rows nor columns of `c` are
+    /// contiguous.
+    pub fn rows_by_panel<const W: usize>(
+        self,
+        a: MatRef<'_, f32>,
+        lines: &[Line],
+        mut c: MatMut<'_, f32>,
+        accumulate: bool,
+        soon: Option<MatRef<'_, f32>>,
+    ) {
+        assert!(self.are_avx512() && a.nrows() == c.nrows() && lines.len() == W * a.ncols(), "operands fit");
+        for row in (0..a.nrows()).step_by(HEIGHT) {
+            let height = HEIGHT.min(a.nrows() - row);
+            let soon = match soon {
+                Some(soon) => share(soon, row, a.nrows()),
+                None => a.subrows(row + height, HEIGHT.min(a.nrows() - row - height)),
+            };
+            let (rows, c) = (starts(a, row), c.as_mut().subrows_mut(row, height));
+            let soon = [Soon::of(c.as_ref()), Soon::of(soon)];
+            // SAFETY: the instructions are there, and `starts` has looked at the rows.
+            unsafe {
+                match groups(c.ncols()) {
+                    1 => put(by_lines::<W, 1>(rows, lines, soon), c, accumulate),
+                    2 => put(by_lines::<W, 2>(rows, lines, soon), c, accumulate),
+                    _ => put(by_lines::<W, 3>(rows, lines, soon), c, accumulate),
+                }
+            }
+        }
+    }
+
+    /// The same for the columns of `b`, which are packed into `lines`.
+    ///
+    /// # Panics
+    /// As above, and if the rows of `b` are not contiguous.
+    pub fn rows_by_columns(
+        self,
+        a: MatRef<'_, f32>,
+        b: MatRef<'_, f32>,
+        lines: &mut [Line],
+        c: MatMut<'_, f32>,
+        accumulate: bool,
+        soon: Option<MatRef<'_, f32>>,
+    ) {
+        match groups(b.ncols()) {
+            1 => self.rows_packing::<1>(a, b, lines, c, accumulate, soon),
+            2 => self.rows_packing::<2>(a, b, lines, c, accumulate, soon),
+            _ => self.rows_packing::<3>(a, b, lines, c, accumulate, soon),
+        }
+    }
+
+    fn rows_packing<const V: usize>(
+        self,
+        a: MatRef<'_, f32>,
+        b: MatRef<'_, f32>,
+        lines: &mut [Line],
+        mut c: MatMut<'_, f32>,
+        accumulate: bool,
+        soon: Option<MatRef<'_, f32>>,
+    ) {
+        assert!(self.are_avx512() && a.nrows() == c.nrows() && b.ncols() == c.ncols(), "sizes fit");
+        assert!(b.nrows() == a.ncols() && groups(b.ncols()) == V && (b.col_stride() == 1 || b.ncols() == 1), "columns fit");
+        let (first, others) = a.split_at_row(HEIGHT.min(a.nrows()));
+        let (of_first, of_others) = c.as_mut().split_at_row_mut(first.nrows());
+        let lines = &mut lines[..V * a.ncols()];
+        // SAFETY: the instructions are there, `starts` has looked at the rows, and `b` has a row of
+        // as many elements as are taken for each term.
+        unsafe { put(by_columns::<V>(starts(first, 0), b, lines), of_first, accumulate) };
+        if others.nrows() > 0 {
+            self.rows_by_panel::<V>(others, lines, of_others, accumulate, soon);
+        }
+    }
+}
+
+/// The rows of a matrix that are brought nearer with the tile at `row` of so many.
+fn share(matrix: MatRef<'_, f32>, row: usize, rows: usize) -> MatRef<'_, f32> {
+    let at = |row: usize| row.min(rows) * matrix.nrows() / rows;
+    matrix.subrows(at(row), at(row + HEIGHT) - at(row))
+}
+
+/// The first terms of eight rows from `first` on, the last one again where there are fewer.
+///
+/// # Panics
+/// If there is no row, or its terms are not neighbours.
+fn starts(a: MatRef<'_, f32>, first: usize) -> [*const f32; HEIGHT] {
+    assert!(first < a.nrows() && (a.col_stride() == 1 || a.ncols() <= 1), "rows of neighbours");
+    std::array::from_fn(|i| a.row((first + i).min(a.nrows() - 1)).as_ptr())
+}
+
+/// # Safety
+/// The processor has the instructions, and each row has a term for every `W` lines.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+unsafe fn by_lines<const W: usize, const V: usize>(
+    rows: [*const f32; HEIGHT],
+    lines: &[Line],
+    [mut own, mut soon]: [Soon; 2],
+) -> Sums<V> {
+    const { assert!(V <= WIDTH) };
+    let mut sums = [[_mm512_setzero_ps(); V]; HEIGHT];
+    for (part, lines) in lines.chunks(EVERY * W).enumerate() {
+        own.bring();
+        soon.bring();
+        soon.bring();
+        for (term, lines) in lines.as_chunks::<W>().0.iter().enumerate() {
+            let mut columns = [_mm512_setzero_ps(); V];
+            for (column, line) in columns.iter_mut().zip(lines) {
+                // SAFETY: a line is as long as a register.
+                *column = unsafe { _mm512_loadu_ps(line.as_ptr().cast()) };
+            }
+            // SAFETY: the caller promises the term.
+            unsafe { add(&mut sums, rows, part * EVERY + term, columns) };
+        }
+    }
+    sums
+}
+
+/// The same for the columns of `b`, which become the lines.
+///
+/// # Safety
+/// The processor has the instructions, and each row of the first operand and `b` have a term for
+/// every `V` lines.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+unsafe fn by_columns<const V: usize>(rows: [*const f32; HEIGHT], b: MatRef<'_, f32>, lines: &mut [Line]) -> Sums<V> {
+    const { assert!(V <= WIDTH) };
+    let (start, step) = (b.as_ptr(), b.row_stride());
+    let last = first_lanes(b.ncols() - (V - 1) * LINE);
+    let mut sums = [[_mm512_setzero_ps(); V]; HEIGHT];
+    for (term, lines) in lines.as_chunks_mut::<V>().0.iter_mut().enumerate() {
+        let row = start.wrapping_offset(term as isize * step);
+        let soon = start.wrapping_offset((term + AHEAD) as isize * step);
+        let mut columns = [_mm512_setzero_ps(); V];
+        for (v, (column, line)) in columns.iter_mut().zip(lines).enumerate() {
+            _mm_prefetch::<_MM_HINT_T0>(soon.wrapping_add(v * LINE).cast());
+            let mask = if v + 1 == V { last } else { !0 };
+            // SAFETY: the mask takes elements of the row only, and a line is as long as a register.
+            unsafe {
+                *column = _mm512_maskz_loadu_ps(mask, row.wrapping_add(v * LINE));
+                _mm512_storeu_ps(line.as_mut_ptr().cast(), *column);
+            }
+        }
+        // SAFETY: the caller promises the term.
+        unsafe { add(&mut sums, rows, term, columns) };
+    }
+    sums
+}
+
+/// # Safety
+/// The processor has the instructions, and each row has the term.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+unsafe fn add<const V: usize>(sums: &mut Sums<V>, rows: [*const f32; HEIGHT], term: usize, columns: [__m512; V]) {
+    for (sums, row) in sums.iter_mut().zip(rows) {
+        // SAFETY: the caller promises the term.
+        let a = _mm512_set1_ps(unsafe { *row.add(term) });
+        for (sum, column) in sums.iter_mut().zip(columns) {
+            *sum = _mm512_fmadd_ps(a, column, *sum);
+        }
+    }
+}
+
+/// Stores sums in the first rows and columns, all that `c` has.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
+fn put<const V: usize>(sums: Sums<V>, c: MatMut<'_, f32>, accumulate: bool) {
+    let (rows, cols, start) = (c.nrows(), c.ncols(), c.as_ptr_mut());
+    let (down, along) = (c.row_stride(), c.col_stride());
+    assert!(rows <= HEIGHT && cols <= V * LINE && cols > (V - 1) * LINE, "a tile of registers");
+    if along == 1 || cols == 1 {
+        let last = first_lanes(cols - (V - 1) * LINE);
+        for (row, sums) in sums.iter().enumerate().take(rows) {
+            for (v, sum) in sums.iter().enumerate() {
+                let mask = if v + 1 == V { last } else { !0 };
+                // SAFETY: the row is one of `c`, and the mask takes columns of `c` only, which are
+                // neighbours.
+                unsafe {
+                    let at = start.offset(row as isize * down).add(v * LINE);
+                    let sum = if accumulate { _mm512_add_ps(*sum, _mm512_maskz_loadu_ps(mask, at)) } else { *sum };
+                    _mm512_mask_storeu_ps(at, mask, sum);
+                }
+            }
+        }
+        return;
+    }
+    assert!(down == 1 || rows == 1, "rows or columns of neighbours");
+    let mask = first_lanes(rows) as __mmask8;
+    for v in 0..V {
+        let columns = transposed(sums.map(|sums| sums[v]));
+        for (col, column) in (v * LINE..cols).zip(columns) {
+            // SAFETY: the column is one of `c`, and the mask takes rows of `c` only, which are
+            // neighbours.
+            unsafe {
+                let at = start.offset(col as isize * along);
+                let sum = if accumulate { _mm256_add_ps(column, _mm256_maskz_loadu_ps(mask, at)) } else { column };
+                _mm256_mask_storeu_ps(at, mask, sum);
+            }
+        }
+    }
+}
+
+/// The 16 columns of eight rows.
+#[inline]
+#[target_feature(enable = "avx512f,avx512dq")]
+fn transposed(rows: [__m512; HEIGHT]) -> [__m256; LINE] {
+    let r = rows.map(|row| _mm512_castps_pd(row));
+    let mut pairs = r;
+    for i in (0..HEIGHT).step_by(2) {
+        pairs[i] = _mm512_castps_pd(_mm512_unpacklo_ps(rows[i], rows[i + 1]));
+        pairs[i + 1] = _mm512_castps_pd(_mm512_unpackhi_ps(rows[i], rows[i + 1]));
+    }
+    // Quarter `q` of `fours[4 g + j]` is column `4 q + j` of rows `4 g` to `4 g + 3`.
+    let mut fours = r;
+    for i in (0..HEIGHT).step_by(4) {
+        fours[i] = _mm512_unpacklo_pd(pairs[i], pairs[i + 2]);
+        fours[i + 1] = _mm512_unpackhi_pd(pairs[i], pairs[i + 2]);
+        fours[i + 2] = _mm512_unpacklo_pd(pairs[i + 1], pairs[i + 3]);
+        fours[i + 3] = _mm512_unpackhi_pd(pairs[i + 1], pairs[i + 3]);
+    }
+    let (low, high) = (_mm512_set_epi64(11, 10, 3, 2, 9, 8, 1, 0), _mm512_set_epi64(15, 14, 7, 6, 13, 12, 5, 4));
+    let mut columns = [_mm256_setzero_ps(); LINE];
+    for j in 0..4 {
+        for (half, order) in [low, high].into_iter().enumerate() {
+            let two = _mm512_castpd_ps(_mm512_permutex2var_pd(fours[j], order, fours[4 + j]));
+            columns[8 * half + j] = _mm512_castps512_ps256(two);
+            columns[8 * half + 4 + j] = _mm512_extractf32x8_ps::<1>(two);
+        }
+    }
+    columns
+}
