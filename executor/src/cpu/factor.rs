@@ -2,8 +2,8 @@
 //!
 //! Where the processor has vectors of AVX-512 or AVX2, operands are packed for them: those of bf16
 //! where it multiplies pairs of them itself, and those of large products of f32. With AVX-512 the
-//! larger operand of these is read as it lies, where its terms are neighbours. Other products of f32,
-//! and those that would have to be transposed for AVX2, are faer's; other 16-bit
+//! one operand of these is read as it lies. Smaller products of f32, and those that would have to be
+//! transposed for AVX2, are faer's; other 16-bit
 //! floats are converted to f32 a block at a time (`widened`). Which way is taken follows from the
 //! processor, the type, the layout and the sizes alone. A product of pairs takes subnormal elements
 //! and sums as zero; the others keep them.
@@ -49,14 +49,14 @@ pub trait Factor: Element + Stored {
     }
 }
 
-/// The operations from which on a product of f32 whose operands are both packed is made here:
-/// smaller ones are faster by faer.
+/// The operations from which on a product of f32 is made here: smaller ones are faster by faer.
 #[cfg(target_arch = "x86_64")]
-const LARGE: usize = 320 << 20;
+const LARGE: usize = 160 << 20;
 
-/// The same where one of them is read as it lies.
+/// The same of products whose operands both lie as vectors want them, and from which on both are
+/// packed.
 #[cfg(target_arch = "x86_64")]
-const PLAIN: usize = 160 << 20;
+const OF_COLUMNS: std::ops::Range<usize> = 80 << 20..512 << 20;
 
 impl Factor for f32 {
     fn any_tile() -> bool {
@@ -77,10 +77,12 @@ impl Factor for f32 {
     ) -> bool {
         let flops = (c.rows() * c.cols()).saturating_mul(a.ncols()).saturating_mul(2);
         let Some(singles) = x86::Singles::detect() else { return false };
-        if a.row_stride() == 1 && b.col_stride() == 1 {
-            return flops >= LARGE && packed::shared::multiply(singles, a, b, c, accumulate, threads);
+        let of_columns = a.row_stride() == 1 && b.col_stride() == 1;
+        if of_columns && flops >= OF_COLUMNS.end {
+            return packed::shared::multiply(singles, a, b, c, accumulate, threads);
         }
-        flops >= PLAIN && packed::plain::multiply(singles, a, b, c, accumulate, threads)
+        let least = if of_columns { OF_COLUMNS.start } else { LARGE };
+        flops >= least && packed::plain::multiply(singles, a, b, c, accumulate, threads)
     }
 }
 

@@ -198,7 +198,7 @@ fn operands_are_read_as_they_lie() {
                 done.then_some(data)
             };
             let one = run(1);
-            assert_eq!(one.is_some(), !of_a || of_b && m < n, "{m}x{n}x{k}, transposed: {of_a} {of_b}");
+            assert_eq!(one.is_some(), !(of_a && of_b) || m < n, "{m}x{n}x{k}, transposed: {of_a} {of_b}");
             assert_eq!(one, run(3));
             for (at, found) in one.into_iter().flatten().enumerate() {
                 let (row, col) = (at / c_rows.stride, at % c_rows.stride);

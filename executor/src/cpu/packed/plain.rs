@@ -1,8 +1,8 @@
-//! Products of f32 whose operand with more rows or columns is not packed beforehand.
+//! Products of f32 of which one operand is read as it lies.
 //!
 //! `a b` has the transposed `b^T a^T`, so either operand may be the one whose rows are taken term
-//! by term, where its terms are neighbours. The other one is packed by all threads together; or, if
-//! rows of `b` are neighbours, by each for its own columns as it multiplies them. Each sum runs over
+//! by term. The other one has columns in registers: where its rows are contiguous, each thread packs
+//! its own columns as it multiplies them first; else all threads pack it together. Each sum runs over
 //! the blocks of terms in order, so tiles change no bit.
 
 use super::Panels;
@@ -17,7 +17,7 @@ use faer::{Accum, MatMut, MatRef};
 /// The most terms of a block: those of a panel stay in the second cache.
 const DEPTH: usize = 768;
 
-/// Rows of more terms are not read by more tiles than there are threads.
+/// Rows of more terms take long to read.
 const LONG: usize = 8 * DEPTH;
 
 /// `c = a b`, or `c += a b`; `a` is m x k, `b` k x n, and `c` m x n, none of them 0. Says whether it
@@ -30,26 +30,39 @@ pub fn multiply<C: Stored>(
     accumulate: Accum,
     threads: Threads,
 ) -> bool {
-    let (rows, cols, terms) = (c.rows(), c.cols(), a.ncols());
-    let product = Product { singles, rows: a, columns: b, depth: terms.div_ceil(terms.div_ceil(DEPTH)), accumulate, threads };
-    let part = |size: usize| side(size, [rows, cols, terms], threads);
-    match (a.col_stride() == 1, b.row_stride() == 1) {
-        _ if !singles.are_avx512() => false,
-        (_, true) if rows < cols => {
-            let tiles = c.part().split(rows, part(cols)).into_iter().map(|(_, col, tile)| (col, tile));
-            Product { rows: b.transpose(), columns: a.transpose(), ..product }.shared(tiles.collect(), true)
-        }
-        (true, true) => {
-            product.shared(c.part().split(part(rows), cols).into_iter().map(|(row, _, tile)| (row, tile)).collect(), false)
-        }
-        (true, false) if b.col_stride() == 1 => {
-            // Each tile goes through all of the rows, block by block.
-            let width = if terms > LONG { cols.div_ceil(threads.0).next_multiple_of(LINE) } else { part(cols) };
-            product.packing(c.part().split(rows, width).into_iter().map(|(_, col, tile)| (col, tile)).collect());
-            true
-        }
-        _ => false,
+    if !singles.are_avx512() {
+        return false;
     }
+    let (rows, cols, terms) = (c.rows(), c.cols(), a.ncols());
+    let depth = terms.div_ceil(terms.div_ceil(DEPTH));
+    let product = Product { singles, rows: a, columns: b, depth, accumulate, threads };
+    let turned = || Product { rows: b.transpose(), columns: a.transpose(), ..product };
+    let side = |size: usize| side(size, [rows, cols, terms], threads);
+    // Rows of many terms are read by as few tiles as share the work.
+    let few = |size: usize| if terms > LONG { size.div_ceil(threads.0).next_multiple_of(LINE) } else { side(size) };
+    let has_rows = |matrix: MatRef<'_, f32>| matrix.col_stride() == 1;
+    let c = c.part();
+    if has_rows(b) && (has_rows(a) || rows <= cols) {
+        product.packing(by_columns(c, few(cols)), false)
+    } else if has_rows(b) && has_rows(a.transpose()) {
+        turned().packing(by_rows(c, few(rows)), true)
+    } else if has_rows(b.transpose()) && rows < cols {
+        turned().shared(by_columns(c, side(cols)), true)
+    } else {
+        has_rows(a) && has_rows(b.transpose()) && product.shared(by_rows(c, side(rows)), false)
+    }
+}
+
+/// Tiles of so many rows, with the first one's number.
+fn by_rows<C>(c: Tile<'_, C>, rows: usize) -> Vec<(usize, Tile<'_, C>)> {
+    let cols = c.cols();
+    c.split(rows, cols).into_iter().map(|(row, _, tile)| (row, tile)).collect()
+}
+
+/// Tiles of so many columns, with the first one's number.
+fn by_columns<C>(c: Tile<'_, C>, cols: usize) -> Vec<(usize, Tile<'_, C>)> {
+    let rows = c.rows();
+    c.split(rows, cols).into_iter().map(|(_, col, tile)| (col, tile)).collect()
 }
 
 /// A product of rows that are taken term by term, and columns that are packed.
@@ -115,28 +128,32 @@ impl Product<'_> {
 
     /// Each tile, which has the columns from a number on, packs them as it multiplies its first
     /// rows.
-    fn packing<C: Stored>(&self, tiles: Vec<(usize, Tile<'_, C>)>) {
+    fn packing<C: Stored>(&self, tiles: Vec<(usize, Tile<'_, C>)>, transposed: bool) -> bool {
         let (rows, cols, terms) = (self.rows.nrows(), self.columns.ncols(), self.rows.ncols());
         let work = rows.saturating_mul(cols).saturating_mul(terms) / 8;
         self.threads.for_each(work, tiles, |(first, mut tile)| {
-            let columns = self.columns.subcols(first, tile.cols());
-            let panel = Panels::columns::<Singles>(tile.cols(), self.depth).width;
-            C::with_sums(&mut tile, self.accumulate, |mut c| {
-                lines::with_lines(panel * self.depth, |lines: &mut [Line]| {
-                    let parts = |start| (0..columns.ncols()).step_by(panel * LINE).map(move |col| (start, col));
-                    let mut parts = (0..terms).step_by(self.depth).flat_map(parts).peekable();
-                    let of = |(start, col): (usize, usize)| {
-                        let (depth, width) = (self.depth.min(terms - start), (panel * LINE).min(columns.ncols() - col));
-                        columns.submatrix(start, col, depth, width)
-                    };
-                    while let Some((start, col)) = parts.next() {
-                        let (columns, soon) = (of((start, col)), parts.peek().map(|next| of(*next)));
-                        let (rows, c) = (self.rows.subcols(start, columns.nrows()), c.as_mut().subcols_mut(col, columns.ncols()));
-                        let accumulate = start > 0 || matches!(self.accumulate, Accum::Add);
-                        self.singles.rows_by_columns(rows, columns, lines, c, accumulate, soon);
-                    }
-                });
-            });
+            let columns = self.columns.subcols(first, if transposed { tile.rows() } else { tile.cols() });
+            C::with_sums(&mut tile, self.accumulate, |c| self.tile(columns, if transposed { c.transpose_mut() } else { c }));
+        });
+        true
+    }
+
+    fn tile(&self, columns: MatRef<'_, f32>, mut c: MatMut<'_, f32>) {
+        let terms = columns.nrows();
+        let panel = Panels::columns::<Singles>(columns.ncols(), self.depth).width;
+        let parts = |start| (0..columns.ncols()).step_by(panel * LINE).map(move |col| (start, col));
+        let mut parts = (0..terms).step_by(self.depth).flat_map(parts).peekable();
+        let of = |(start, col): (usize, usize)| {
+            let (depth, width) = (self.depth.min(terms - start), (panel * LINE).min(columns.ncols() - col));
+            columns.submatrix(start, col, depth, width)
+        };
+        lines::with_lines(panel * self.depth, |lines: &mut [Line]| {
+            while let Some((start, col)) = parts.next() {
+                let (columns, soon) = (of((start, col)), parts.peek().map(|next| of(*next)));
+                let (rows, c) = (self.rows.subcols(start, columns.nrows()), c.as_mut().subcols_mut(col, columns.ncols()));
+                let accumulate = start > 0 || matches!(self.accumulate, Accum::Add);
+                self.singles.rows_by_columns(rows, columns, lines, c, accumulate, soon);
+            }
         });
     }
 }

@@ -1,8 +1,8 @@
 //! Products of rows that lie as they are with 16 columns a register, by AVX-512.
 //!
-//! Terms of eight rows are taken one by one, so rows whose terms are neighbours need no packing.
-//! Columns are packed in a panel: before, or while the first rows are multiplied with them, which
-//! costs no time of its own. Sums become rows of `c`, or its columns where those are contiguous.
+//! Terms of eight rows are taken one by one, so these need no packing. Columns are packed in a
+//! panel: before, or while the first rows are multiplied with them, which costs no time of its own.
+//! Sums become rows of `c`, or its columns where those are contiguous.
 #![expect(unsafe_code, reason = "instructions are used that were looked for, on elements that were looked at")]
 
 use super::x86::{HEIGHT, LINE, Line, Singles, WIDTH};
@@ -84,9 +84,9 @@ impl Singles {
                 Some(soon) => share(soon, row, a.nrows()),
                 None => a.subrows(row + height, HEIGHT.min(a.nrows() - row - height)),
             };
-            let (rows, c) = (starts(a, row), c.as_mut().subrows_mut(row, height));
+            let (rows, c) = (Rows::of(a, row), c.as_mut().subrows_mut(row, height));
             let soon = [Soon::of(c.as_ref()), Soon::of(soon)];
-            // SAFETY: the instructions are there, and `starts` has looked at the rows.
+            // SAFETY: the instructions are there, and the rows are those of a matrix.
             unsafe {
                 match groups(c.ncols()) {
                     1 => put(by_lines::<W, 1>(rows, lines, soon), c, accumulate),
@@ -131,9 +131,9 @@ impl Singles {
         let (first, others) = a.split_at_row(HEIGHT.min(a.nrows()));
         let (of_first, of_others) = c.as_mut().split_at_row_mut(first.nrows());
         let lines = &mut lines[..V * a.ncols()];
-        // SAFETY: the instructions are there, `starts` has looked at the rows, and `b` has a row of
+        // SAFETY: the instructions are there, the rows are those of a matrix, and `b` has a row of
         // as many elements as are taken for each term.
-        unsafe { put(by_columns::<V>(starts(first, 0), b, lines), of_first, accumulate) };
+        unsafe { put(by_columns::<V>(Rows::of(first, 0), b, lines), of_first, accumulate) };
         if others.nrows() > 0 {
             self.rows_by_panel::<V>(others, lines, of_others, accumulate, soon);
         }
@@ -146,23 +146,28 @@ fn share(matrix: MatRef<'_, f32>, row: usize, rows: usize) -> MatRef<'_, f32> {
     matrix.subrows(at(row), at(row + HEIGHT) - at(row))
 }
 
-/// The first terms of eight rows from `first` on, the last one again where there are fewer.
-///
-/// # Panics
-/// If there is no row, or its terms are not neighbours.
-fn starts(a: MatRef<'_, f32>, first: usize) -> [*const f32; HEIGHT] {
-    assert!(first < a.nrows() && (a.col_stride() == 1 || a.ncols() <= 1), "rows of neighbours");
-    std::array::from_fn(|i| a.row((first + i).min(a.nrows() - 1)).as_ptr())
+/// Eight rows: where each begins, and how far its terms are from each other.
+#[derive(Debug, Clone, Copy)]
+struct Rows {
+    starts: [*const f32; HEIGHT],
+    step: isize,
+}
+
+impl Rows {
+    /// Those from `first` on, the last one again where there are fewer.
+    ///
+    /// # Panics
+    /// If there is no row.
+    fn of(a: MatRef<'_, f32>, first: usize) -> Rows {
+        assert!(first < a.nrows(), "there is a row");
+        Rows { starts: std::array::from_fn(|i| a.row((first + i).min(a.nrows() - 1)).as_ptr()), step: a.col_stride() }
+    }
 }
 
 /// # Safety
 /// The processor has the instructions, and each row has a term for every `W` lines.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-unsafe fn by_lines<const W: usize, const V: usize>(
-    rows: [*const f32; HEIGHT],
-    lines: &[Line],
-    [mut own, mut soon]: [Soon; 2],
-) -> Sums<V> {
+unsafe fn by_lines<const W: usize, const V: usize>(rows: Rows, lines: &[Line], [mut own, mut soon]: [Soon; 2]) -> Sums<V> {
     const { assert!(V <= WIDTH) };
     let mut sums = [[_mm512_setzero_ps(); V]; HEIGHT];
     for (part, lines) in lines.chunks(EVERY * W).enumerate() {
@@ -188,7 +193,7 @@ unsafe fn by_lines<const W: usize, const V: usize>(
 /// The processor has the instructions, and each row of the first operand and `b` have a term for
 /// every `V` lines.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-unsafe fn by_columns<const V: usize>(rows: [*const f32; HEIGHT], b: MatRef<'_, f32>, lines: &mut [Line]) -> Sums<V> {
+unsafe fn by_columns<const V: usize>(rows: Rows, b: MatRef<'_, f32>, lines: &mut [Line]) -> Sums<V> {
     const { assert!(V <= WIDTH) };
     let (start, step) = (b.as_ptr(), b.row_stride());
     let last = first_lanes(b.ncols() - (V - 1) * LINE);
@@ -216,10 +221,10 @@ unsafe fn by_columns<const V: usize>(rows: [*const f32; HEIGHT], b: MatRef<'_, f
 /// The processor has the instructions, and each row has the term.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-unsafe fn add<const V: usize>(sums: &mut Sums<V>, rows: [*const f32; HEIGHT], term: usize, columns: [__m512; V]) {
-    for (sums, row) in sums.iter_mut().zip(rows) {
+unsafe fn add<const V: usize>(sums: &mut Sums<V>, rows: Rows, term: usize, columns: [__m512; V]) {
+    for (sums, start) in sums.iter_mut().zip(rows.starts) {
         // SAFETY: the caller promises the term.
-        let a = _mm512_set1_ps(unsafe { *row.add(term) });
+        let a = _mm512_set1_ps(unsafe { *start.offset(term as isize * rows.step) });
         for (sum, column) in sums.iter_mut().zip(columns) {
             *sum = _mm512_fmadd_ps(a, column, *sum);
         }
