@@ -1,6 +1,8 @@
 //! Move: a copy between two strided layouts.
 
 use crate::cpu::element::{Element, Slice, each_type};
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::lines::Vectors;
 use crate::cpu::space::collapse;
 use crate::cpu::threads::Threads;
 use crate::cpu::tiles::{self, Steps, Tile};
@@ -101,12 +103,37 @@ fn copy_tile<T: Element>(p: &Prepared, data: &[T], start: isize, mut tile: Tile<
     for top in (0..rows).step_by(BLOCK) {
         for left in (0..p.cols.size).step_by(BLOCK) {
             let width = BLOCK.min(p.cols.size - left);
+            let is_whole = width == BLOCK && rows - top >= BLOCK && p.rows.src == 1 && p.cols.src > 0;
+            let from = start + top as isize + left as isize * p.cols.src;
+            if is_whole && copy_square(data, from as usize, p.cols.src as usize, &mut tile, [top, left]) {
+                continue;
+            }
             for row in top..rows.min(top + BLOCK) {
                 let from = start + row as isize * p.rows.src + left as isize * p.cols.src;
                 copy_row(data, from, p.cols.src, &mut tile.row(row)[left..left + width]);
             }
         }
     }
+}
+
+/// Copies a square of f32, whose columns are neighbours in the source and `step` apart, by vector
+/// instructions. Says whether there are such.
+#[cfg(target_arch = "x86_64")]
+fn copy_square<T: Element>(data: &[T], from: usize, step: usize, tile: &mut Tile<'_, T>, [top, left]: [usize; 2]) -> bool {
+    let (Slice::F32(data), Some(vectors)) = (T::wrap(data), Vectors::detect()) else { return false };
+    let columns: [&[f32]; BLOCK] = std::array::from_fn(|i| &data[from + i * step..][..BLOCK]);
+    let mut square = [[0.0; BLOCK]; BLOCK];
+    vectors.interleave(&columns, &mut square, 1);
+    for (row, values) in square.iter().enumerate() {
+        let values = T::of(Slice::F32(values)).expect("the elements are f32");
+        tile.row(top + row)[left..left + BLOCK].copy_from_slice(values);
+    }
+    true
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn copy_square<T>(_data: &[T], _from: usize, _step: usize, _tile: &mut Tile<'_, T>, _at: [usize; 2]) -> bool {
+    false
 }
 
 fn copy_row<T: Element>(data: &[T], start: isize, stride: isize, out: &mut [T]) {

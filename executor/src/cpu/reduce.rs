@@ -20,6 +20,9 @@ use shardc_ir::reason::Reason;
 use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::scalar::ScalarProgram;
 
+/// The most blocks of columns that are added up together: their sums stay in the first cache.
+const TOGETHER: usize = 4;
+
 /// A reduction made ready.
 #[derive(Debug)]
 pub struct Prepared {
@@ -107,7 +110,7 @@ fn run<T: Number, A: Number>(p: &Prepared, bound: &Bound<'_, T>, mut write: Slic
     }
     let chunks = p.chunks();
     let mut partial = vec![A::ZERO; chunks * kept];
-    let items = p.items(chunks, &mut partial);
+    let items = p.items(chunks, threads, &mut partial);
     let work = p.fused.total * p.fused.weight.max(2);
     threads.for_each(work, items, |item| {
         let mut worker = Worker::new(bound, vec![], 0);
@@ -136,8 +139,9 @@ impl Prepared {
 
     /// All work as items that write disjoint parts of `partial`, which holds all results for each
     /// chunk.
-    fn items<'a, A>(&self, chunks: usize, partial: &'a mut [A]) -> Vec<Item<'a, A>> {
+    fn items<'a, A>(&self, chunks: usize, threads: Threads, partial: &'a mut [A]) -> Vec<Item<'a, A>> {
         let kept = self.outer * self.inner;
+        let blocks = self.blocks(chunks, threads);
         let step = self.chunk_step(chunks);
         let row = self.fused.shape.last().copied().unwrap_or(1).max(1);
         // Where nothing is added up, the last dimension is a kept one, and blocks are rows of it.
@@ -151,7 +155,8 @@ impl Prepared {
                     (32_768 / self.reduced).max(1).next_multiple_of(unit).min(kept - at)
                 } else {
                     let column = at % self.inner;
-                    self.fused.block_at(column, self.inner).min(self.inner - column)
+                    let end = (0..blocks).fold(column, |end, _| end + self.fused.block_at(end, self.inner));
+                    end - column
                 };
                 let (out, tail) = rest.split_at_mut(len);
                 rest = tail;
@@ -160,6 +165,13 @@ impl Prepared {
             }
         }
         items
+    }
+
+    /// How many blocks of columns go together, so that memory is read on and on: as many as leave
+    /// parts for all threads.
+    fn blocks(&self, chunks: usize, threads: Threads) -> usize {
+        let items = self.outer * self.inner.div_ceil(self.fused.block()) * chunks;
+        (items / (8 * threads.0).max(1)).clamp(1, TOGETHER)
     }
 
     /// The length of one chunk of the reduced space: whole rows of the last dimension where that
@@ -214,18 +226,25 @@ fn columns<T: Number, A: Number>(p: &Prepared, item: Item<'_, A>, worker: &mut W
     while row < item.to {
         let count = together.min(item.to - row);
         let start = (item.outer * p.reduced + row) * p.inner + item.column;
-        let values = worker.first_result(start, count * width);
-        for values in accumulators(values, count * width, &mut converted).chunks(width) {
-            if held == 0 {
-                group.copy_from_slice(values);
-            } else {
-                combine(p.kind, &mut group, values);
+        let mut from = 0;
+        while from < width {
+            // One block of several rows, or of several blocks of a row one after another.
+            let len = if count > 1 { width } else { p.fused.block_at(item.column + from, item.column + width) };
+            let values = worker.first_result(start + from, count * len);
+            for values in accumulators(values, count * len, &mut converted).chunks(len) {
+                let sums = &mut group[from..from + len];
+                if held == 0 {
+                    sums.copy_from_slice(values);
+                } else {
+                    combine(p.kind, sums, values);
+                }
+                held += usize::from(from + len == width);
+                if held == ROWS {
+                    pairs.push(&group);
+                    held = 0;
+                }
             }
-            held += 1;
-            if held == ROWS {
-                pairs.push(&group);
-                held = 0;
-            }
+            from += len;
         }
         row += count;
     }
