@@ -104,7 +104,7 @@ fn time_in(team: &mut Team, kernel: &Kernel, threads: usize) -> Result<Duration,
 }
 
 /// For each operand, the result that is the same memory. Plans update parameters and their moments
-/// in place: maps of several results.
+/// in place: of maps of several results, the first operands, in the order of the results.
 fn in_place(kernel: &Kernel, signature: &Signature) -> Vec<Option<usize>> {
     let mut places = vec![None; signature.reads.len()];
     let is_update = matches!(kernel, Kernel::Map(_)) && signature.writes.len() > 1;
@@ -122,6 +122,8 @@ fn operand(operand: &Operand) -> Result<Vec<u64>, Reason> {
     if operand.dtype == DType::F32 {
         let values: &mut [f32] = bytemuck::cast_slice_mut(&mut words);
         values.iter_mut().enumerate().for_each(|(i, value)| *value = (i * 7919 % 1000) as f32 / 500.0 - 1.0);
+        // A single number may be a rate, or divide.
+        values.iter_mut().filter(|_| operand.elements == 1).for_each(|value| *value = 0.5);
     }
     Ok(words)
 }

@@ -1,12 +1,12 @@
 //! Products of matrices of f32 and of 16-bit floats, with sums in f32.
 //!
 //! Where the processor has vectors of AVX-512 or AVX2, operands are packed for them: those of bf16
-//! where it multiplies pairs of them itself, and those of large products of f32. With AVX-512 the
-//! one operand of these is read as it lies. Smaller products of f32, and those that would have to be
-//! transposed for AVX2, are faer's; other 16-bit
-//! floats are converted to f32 a block at a time (`widened`). Which way is taken follows from the
-//! processor, the type, the layout and the sizes alone. A product of pairs takes subnormal elements
-//! and sums as zero; the others keep them.
+//! where it multiplies pairs of them itself, and those of large products of f32. With AVX-512 one
+//! operand of f32 is read as it lies, but in the largest gradients of weights. Smaller products of
+//! f32, and those that would have to be transposed for AVX2, are faer's; other 16-bit floats are
+//! converted to f32 a block at a time (`widened`). Which way is taken follows from the processor,
+//! the type, the layout and the sizes alone. A product of pairs takes subnormal elements and sums as
+//! zero; the others keep them.
 
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests;
@@ -53,10 +53,13 @@ pub trait Factor: Element + Stored {
 #[cfg(target_arch = "x86_64")]
 const LARGE: usize = 160 << 20;
 
-/// The same of products whose operands both lie as vectors want them, and from which on both are
-/// packed.
+/// The same where columns of the first operand and rows of the second are contiguous.
 #[cfg(target_arch = "x86_64")]
-const OF_COLUMNS: std::ops::Range<usize> = 80 << 20..512 << 20;
+const LARGE_GRADIENT: usize = 80 << 20;
+
+/// The operations from which on both operands of such a product are packed.
+#[cfg(target_arch = "x86_64")]
+const LARGEST_GRADIENT: usize = 512 << 20;
 
 impl Factor for f32 {
     fn any_tile() -> bool {
@@ -77,11 +80,11 @@ impl Factor for f32 {
     ) -> bool {
         let flops = (c.rows() * c.cols()).saturating_mul(a.ncols()).saturating_mul(2);
         let Some(singles) = x86::Singles::detect() else { return false };
-        let of_columns = a.row_stride() == 1 && b.col_stride() == 1;
-        if of_columns && flops >= OF_COLUMNS.end {
+        let is_gradient = a.row_stride() == 1 && b.col_stride() == 1;
+        if is_gradient && flops >= LARGEST_GRADIENT {
             return packed::shared::multiply(singles, a, b, c, accumulate, threads);
         }
-        let least = if of_columns { OF_COLUMNS.start } else { LARGE };
+        let least = if is_gradient { LARGE_GRADIENT } else { LARGE };
         flops >= least && packed::plain::multiply(singles, a, b, c, accumulate, threads)
     }
 }

@@ -116,7 +116,14 @@ fn updates_like(program: &ScalarProgram, states: &[u64], dtype: DType, rounded: 
     let outputs = vec![dtype; states.len()];
     let map = Map { compute: dtype, shape: vec![COUNT as u64], inputs, program: program.clone(), outputs, origins: vec![] };
     let mut random = Draw::new(5);
-    let mut drawn = |count: usize| (0..count).map(|_| rounded(random.below(4096) as f64 / 1000.0 + 0.01)).collect::<Vec<f64>>();
+    let strange = [0.0, -0.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, -1.5, 1e-40];
+    let mut drawn = |count: usize| {
+        let value = |_| match random.below(100) {
+            strange_one if count > 1 && strange_one < 7 => rounded(strange[strange_one as usize]),
+            _ => rounded(random.below(4096) as f64 / 1000.0 + 0.01),
+        };
+        (0..count).map(value).collect::<Vec<f64>>()
+    };
     let reads: Vec<Vec<f64>> = operands.map(|i| drawn(if is_whole(i) { COUNT } else { 1 })).collect();
     let element = |at: usize| {
         let mut registers: Vec<f64> = reads.iter().map(|data| data[at % data.len()]).collect();
@@ -139,9 +146,10 @@ fn updates_like(program: &ScalarProgram, states: &[u64], dtype: DType, rounded: 
     let in_place: Vec<Option<usize>> = (0..reads.len() as u64).map(place).collect();
     for (in_place, threads) in [(&in_place, 1), (&in_place, 3), (&vec![None; reads.len()], 1), (&vec![None; reads.len()], 3)] {
         let found = launch_over(&Kernel::Map(map.clone()), &reads, in_place, &COORDINATES, Threads(threads));
+        let bits = |value: f64| if value.is_nan() { f64::NAN.to_bits() } else { value.to_bits() };
         for (at, wanted) in elements.iter().enumerate() {
-            let found: Vec<u64> = found.iter().map(|result| result[at].to_bits()).collect();
-            assert_eq!(found, wanted.iter().map(|v| v.to_bits()).collect::<Vec<_>>(), "element {at} of {program:?}");
+            let found: Vec<u64> = found.iter().map(|result| bits(result[at])).collect();
+            assert_eq!(found, wanted.iter().map(|v| bits(*v)).collect::<Vec<_>>(), "element {at} of {program:?}");
         }
     }
 }

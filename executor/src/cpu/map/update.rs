@@ -3,7 +3,8 @@
 //!
 //! Block by block an update would wait for one tensor after another. A loop that goes through all
 //! of them side by side keeps its numbers in registers, and is a pattern that the processor
-//! fetches ahead of. The operations and their order are those of the program, and so are the bits.
+//! fetches ahead of. The operations and their order are those of the program, and so are the bits,
+//! but for which not-a-number it is.
 
 use crate::cpu::map::program::{Leaf, Op, Source, Storage};
 use crate::cpu::number::Number;
@@ -66,7 +67,7 @@ impl Code<'_> {
             Some((same, more)) if same == gradient => Some(self.scaled(more).filter(|(of, _)| *of == m)?.1),
             _ => return None,
         };
-        self.of(gradient, &[old_w, old_m], Rule::Momentum { momentum, ahead, lr })
+        self.by_leaves(gradient, &[old_w, old_m], Rule::Momentum { momentum, ahead, lr })
     }
 
     fn adam(&self, w: usize, m: usize, v: usize) -> Option<Update> {
@@ -84,11 +85,11 @@ impl Code<'_> {
         let ((old_v, beta2), (product, rest2)) = (self.scaled(kept_v)?, self.scaled(new_v)?);
         let is_square = self.binary(Binary::Mul, product)? == (gradient, gradient);
         let numbers = [beta1, rest1, beta2, rest2, first, second, eps, lr];
-        self.of(gradient, &[old_w, old_m, old_v], Rule::Adam { keep, numbers }).filter(|_| is_square)
+        self.by_leaves(gradient, &[old_w, old_m, old_v], Rule::Adam { keep, numbers }).filter(|_| is_square)
     }
 
     /// The update by that gradient, which may be made of a leaf and of the parameter.
-    fn of(&self, gradient: usize, states: &[usize], rule: Rule) -> Option<Update> {
+    fn by_leaves(&self, gradient: usize, states: &[usize], rule: Rule) -> Option<Update> {
         let decayed = || {
             let (gradient, more) = self.binary(Binary::Add, gradient)?;
             let (of, decay) = self.scaled(more)?;

@@ -17,6 +17,9 @@ use faer::{Accum, MatMut, MatRef};
 /// The most terms of a block: those of a panel stay in the second cache.
 const DEPTH: usize = 768;
 
+/// The most columns that are packed for all threads: a block of them has 3 MiB.
+const MOST: usize = 1024;
+
 /// Rows of more terms take long to read.
 const LONG: usize = 8 * DEPTH;
 
@@ -47,9 +50,16 @@ pub fn multiply<C: Stored>(
     } else if has_rows(b) && has_rows(a.transpose()) {
         turned().packing(by_rows(c, few(rows)), true)
     } else if has_rows(b.transpose()) && rows < cols {
-        turned().shared(by_columns(c, side(cols)), true)
+        by_rows(c, MOST).into_iter().all(|(first, part)| {
+            let columns = a.transpose().subcols(first, part.rows());
+            Product { columns, ..turned() }.shared(by_columns(part, side(cols)), true)
+        })
     } else {
-        has_rows(a) && has_rows(b.transpose()) && product.shared(by_rows(c, side(rows)), false)
+        has_rows(a)
+            && has_rows(b.transpose())
+            && by_columns(c, MOST).into_iter().all(|(first, part)| {
+                Product { columns: b.subcols(first, part.cols()), ..product }.shared(by_rows(part, side(rows)), false)
+            })
     }
 }
 
@@ -66,6 +76,7 @@ fn by_columns<C>(c: Tile<'_, C>, cols: usize) -> Vec<(usize, Tile<'_, C>)> {
 }
 
 /// A product of rows that are taken term by term, and columns that are packed.
+#[derive(Clone, Copy)]
 struct Product<'a> {
     singles: Singles,
     rows: MatRef<'a, f32>,

@@ -20,12 +20,15 @@ const EVERY: usize = 4;
 /// nothing waits for them.
 #[derive(Debug, Clone, Copy)]
 struct Soon {
+    /// Where the run begins.
     at: *const f32,
-    /// The lines of a run, and how many of them were brought.
+    /// The lines of a run.
     run: usize,
+    /// How many of them were brought.
     done: usize,
-    /// Elements from one run to the next, and how many runs are left.
+    /// Elements from one run to the next.
     step: isize,
+    /// How many runs are left.
     left: usize,
 }
 
@@ -55,7 +58,7 @@ impl Soon {
 }
 
 /// The sums of one tile.
-type Sums<const V: usize> = [[__m512; V]; HEIGHT];
+pub(super) type Sums<const V: usize> = [[__m512; V]; HEIGHT];
 
 /// How many groups of columns a panel of so many has.
 fn groups(cols: usize) -> usize {
@@ -64,7 +67,7 @@ fn groups(cols: usize) -> usize {
 
 impl Singles {
     /// `c = a b`, or `c += a b`, where `lines` are the terms of the columns of `c`, in a panel of
-    /// `W` groups. Meanwhile `soon` is brought nearer, if not the rows that come next.
+    /// `W` groups. Meanwhile `soon` is brought nearer; without it, the next rows of `a`.
     ///
     /// # Panics
     /// If sizes do not fit, the processor has no AVX-512, or neither rows nor columns of `c` are
@@ -78,6 +81,7 @@ impl Singles {
         soon: Option<MatRef<'_, f32>>,
     ) {
         assert!(self.are_avx512() && a.nrows() == c.nrows() && lines.len() == W * a.ncols(), "operands fit");
+        assert!(groups(c.ncols()) <= W, "columns fit");
         for row in (0..a.nrows()).step_by(HEIGHT) {
             let height = HEIGHT.min(a.nrows() - row);
             let soon = match soon {
@@ -233,8 +237,8 @@ unsafe fn add<const V: usize>(sums: &mut Sums<V>, rows: Rows, term: usize, colum
 
 /// Stores sums in the first rows and columns, all that `c` has.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
-fn put<const V: usize>(sums: Sums<V>, c: MatMut<'_, f32>, accumulate: bool) {
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+pub(super) fn put<const V: usize>(sums: Sums<V>, c: MatMut<'_, f32>, accumulate: bool) {
     let (rows, cols, start) = (c.nrows(), c.ncols(), c.as_ptr_mut());
     let (down, along) = (c.row_stride(), c.col_stride());
     assert!(rows <= HEIGHT && cols <= V * LINE && cols > (V - 1) * LINE, "a tile of registers");
@@ -272,7 +276,7 @@ fn put<const V: usize>(sums: Sums<V>, c: MatMut<'_, f32>, accumulate: bool) {
 
 /// The 16 columns of eight rows.
 #[inline]
-#[target_feature(enable = "avx512f,avx512dq")]
+#[target_feature(enable = "avx512f")]
 fn transposed(rows: [__m512; HEIGHT]) -> [__m256; LINE] {
     let r = rows.map(|row| _mm512_castps_pd(row));
     let mut pairs = r;
@@ -292,9 +296,9 @@ fn transposed(rows: [__m512; HEIGHT]) -> [__m256; LINE] {
     let mut columns = [_mm256_setzero_ps(); LINE];
     for j in 0..4 {
         for (half, order) in [low, high].into_iter().enumerate() {
-            let two = _mm512_castpd_ps(_mm512_permutex2var_pd(fours[j], order, fours[4 + j]));
-            columns[8 * half + j] = _mm512_castps512_ps256(two);
-            columns[8 * half + 4 + j] = _mm512_extractf32x8_ps::<1>(two);
+            let two = _mm512_permutex2var_pd(fours[j], order, fours[4 + j]);
+            columns[8 * half + j] = _mm256_castpd_ps(_mm512_castpd512_pd256(two));
+            columns[8 * half + 4 + j] = _mm256_castpd_ps(_mm512_extractf64x4_pd::<1>(two));
         }
     }
     columns

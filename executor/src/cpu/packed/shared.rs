@@ -15,7 +15,7 @@ use faer::{Accum, MatMut, MatRef};
 /// The longest side of a product: longer ones are cut.
 const LONGEST: usize = 1 << 14;
 
-/// The most lines of the shared operand that are packed at a time: 2 MiB.
+/// About the most lines of the shared operand that are packed at a time: 2 MiB, or one block.
 pub(super) const SHARED: usize = (2 << 20) / size_of::<Line>();
 
 /// The widest tile: its blocks of the operand that is not shared stay in the second cache.
@@ -34,14 +34,14 @@ pub fn multiply<P: Packing, C: Stored>(
     accumulate: Accum,
     threads: Threads,
 ) -> bool {
-    for (row, col, tile) in c.part().split(LONGEST, LONGEST) {
-        let (rows, cols) = (tile.rows(), tile.cols());
-        let part = Product { packing, a: a.subrows(row, rows), b: b.subcols(col, cols), accumulate, threads };
-        if !part.run(tile) {
-            return false;
-        }
-    }
-    true
+    let parts = c.part().split(LONGEST, LONGEST).into_iter().map(|(row, col, tile)| {
+        let (a, b) = (a.subrows(row, tile.rows()), b.subcols(col, tile.cols()));
+        (Product { packing, a, b, accumulate, threads }, tile)
+    });
+    let parts: Vec<_> = parts.collect();
+    let can = parts.iter().all(|(part, _)| C::HOLDS_SUMS || part.step() >= part.a.ncols());
+    parts.into_iter().filter(|_| can).for_each(|(part, tile)| part.run(tile));
+    can
 }
 
 struct Product<'a, P: Packing> {
@@ -53,15 +53,24 @@ struct Product<'a, P: Packing> {
 }
 
 impl<P: Packing> Product<'_, P> {
-    fn run<C: Stored>(&self, c: Tile<'_, C>) -> bool {
+    fn shares_a(&self) -> bool {
+        self.a.nrows() <= self.b.ncols()
+    }
+
+    /// How the shared operand is packed.
+    fn shared(&self) -> Panels {
+        let depth = depth::<P>(self.a.ncols());
+        if self.shares_a() { Panels::rows::<P>(self.a.nrows(), depth) } else { Panels::columns::<P>(self.b.ncols(), depth) }
+    }
+
+    /// The terms that are packed at a time.
+    fn step(&self) -> usize {
+        (SHARED / self.shared().lines()).max(1) * depth::<P>(self.a.ncols())
+    }
+
+    fn run<C: Stored>(&self, c: Tile<'_, C>) {
         let (rows, cols, terms) = (self.a.nrows(), self.b.ncols(), self.a.ncols());
-        let depth = depth::<P>(terms);
-        let shares_a = rows <= cols;
-        let shared = if shares_a { Panels::rows::<P>(rows, depth) } else { Panels::columns::<P>(cols, depth) };
-        let step = (SHARED / shared.lines()).max(1) * depth;
-        if step < terms && !C::HOLDS_SUMS {
-            return false;
-        }
+        let (shares_a, shared, depth, step) = (self.shares_a(), self.shared(), depth::<P>(terms), self.step());
         let side = |size: usize| side(size, [rows, cols, terms], self.threads);
         let mut tiles = match shares_a {
             true => c.split(rows, side(cols)),
@@ -82,7 +91,6 @@ impl<P: Packing> Product<'_, P> {
             });
             accumulate = Accum::Add;
         }
-        true
     }
 
     /// One tile, whose part of the operand that is not shared is packed here.

@@ -1,7 +1,7 @@
 //! The instructions that multiply packed floats or pairs of bf16, and that pack them.
 #![expect(unsafe_code, reason = "vectors are loaded and stored through pointers, and instructions used that were looked for")]
 
-use super::{DEPTH, Packing};
+use super::{DEPTH, Packing, rows};
 use crate::cpu::lines::avx512::transposed;
 use crate::cpu::lines::{self, Block, Vectors, avx2, first_lanes};
 use crate::cpu::prefetch;
@@ -169,9 +169,8 @@ macro_rules! multiply {
     ($name:ident, $features:literal, |$sum:ident, $a:ident, $b:ident| $fma:expr) => {
         #[target_feature(enable = $features)]
         fn $name<const W: usize, const V: usize>(a: &[Line], first: usize, b: &[Line], c: MatMut<'_, f32>, accumulate: bool) {
-            let (rows, cols) = (c.nrows(), c.ncols());
-            let (start, step) = (c.as_ptr_mut(), c.row_stride());
-            for row in 0..rows {
+            let (start, step) = (c.as_ptr(), c.row_stride());
+            for row in 0..c.nrows() {
                 // The rows are there when they are needed.
                 for line in 0..=V {
                     _mm_prefetch::<_MM_HINT_T0>(start.wrapping_offset(row as isize * step).wrapping_add(line * LINE).cast());
@@ -193,19 +192,7 @@ macro_rules! multiply {
                     }
                 }
             }
-            let last = first_lanes(cols - (V - 1) * LINE);
-            for (row, sums) in sums.iter().enumerate().take(rows) {
-                for (v, sum) in sums.iter().enumerate() {
-                    let mask = if v + 1 == V { last } else { !0 };
-                    // SAFETY: the row is one of `c`, and the mask takes columns of `c` only, which
-                    // are neighbours.
-                    unsafe {
-                        let at = start.offset(row as isize * step).add(v * LINE);
-                        let sum = if accumulate { _mm512_add_ps(*sum, _mm512_maskz_loadu_ps(mask, at)) } else { *sum };
-                        _mm512_mask_storeu_ps(at, mask, sum);
-                    }
-                }
-            }
+            rows::put(sums, c, accumulate);
         }
     };
 }
