@@ -5,8 +5,8 @@
 //! operand of f32 is read as it lies, but in the largest gradients of weights. Smaller products of
 //! f32, and those that would have to be transposed for AVX2, are faer's; other 16-bit floats are
 //! converted to f32 a block at a time (`widened`). Which way is taken follows from the processor,
-//! the type, the layout and the sizes alone. A product of pairs takes subnormal elements and sums as
-//! zero; the others keep them.
+//! the type, the layout and the sizes alone. A product of pairs takes subnormal elements and sums
+//! as zero; the others keep them.
 
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests;

@@ -9,6 +9,7 @@ mod map;
 mod moves;
 mod products;
 mod reduce;
+mod updates;
 mod windows;
 
 use crate::windows::square;
