@@ -4,9 +4,9 @@
 //! Both operands are packed alike, but in [`plain`]: 16 rows of `a`, or 16 columns of `b`, are a
 //! group, and a line of a group holds one f32 or two neighbouring bf16 of each of the 16, as a
 //! register of AVX-512 does. A panel is a few groups, their lines in turn. What is missing at the
-//! edges is zero. Each sum runs over the blocks of terms and the lines of a block in order, so it is
-//! the same to the bit wherever its element lies in a tile. Source: Goto and van de Geijn, Anatomy
-//! of High-Performance Matrix Multiplication (2008).
+//! edges is zero. Each sum runs over the blocks of terms and the lines of a block in order, so it
+//! is the same to the bit wherever its element lies in a tile. Source: Goto and van de Geijn,
+//! Anatomy of High-Performance Matrix Multiplication (2008).
 
 pub mod plain;
 mod rows;
