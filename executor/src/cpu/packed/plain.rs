@@ -1,9 +1,9 @@
 //! Products of f32 of which one operand is read as it lies.
 //!
 //! `a b` has the transposed `b^T a^T`, so either operand may be the one whose rows are taken term
-//! by term. The other one has columns in registers: where its rows are contiguous, each thread packs
-//! its own columns as it multiplies them first; else all threads pack it together. Each sum runs over
-//! the blocks of terms in order, so tiles change no bit.
+//! by term. The other one has columns in registers: where its rows are contiguous, each thread
+//! packs its own columns as it multiplies them first; else all threads pack it together. Each sum
+//! runs over the blocks of terms in order, so tiles change no bit.
 
 use super::Panels;
 use super::shared::{SHARED, pack_shared, side};
