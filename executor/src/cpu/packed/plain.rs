@@ -23,8 +23,8 @@ const MOST: usize = 1024;
 /// Rows of more terms take long to read.
 const LONG: usize = 8 * DEPTH;
 
-/// `c = a b`, or `c += a b`; `a` is m x k, `b` k x n, and `c` m x n, none of them 0. Says whether it
-/// was done, which depends on the processor, the layout and the sizes.
+/// `c = a b`, or `c += a b`; `a` is m x k, `b` k x n, and `c` m x n, none of them 0. Says whether
+/// it was done, which depends on the processor, the layout and the sizes.
 pub fn multiply<C: Stored>(
     singles: Singles,
     a: MatRef<'_, f32>,
