@@ -48,7 +48,7 @@ impl Soon {
         if self.left == 0 {
             return;
         }
-        // SAFETY: every processor of this architecture has the instruction, which changes no memory.
+        // SAFETY: every processor of this architecture has the instruction; no memory changes.
         unsafe { _mm_prefetch::<_MM_HINT_T1>(self.at.wrapping_add(self.done * LINE).cast()) };
         self.done += 1;
         if self.done >= self.run {
