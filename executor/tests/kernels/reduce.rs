@@ -6,6 +6,7 @@ use shardc_ir::dtype::DType;
 use shardc_ir::kernel::*;
 use shardc_ir::reduce_kind::ReduceKind;
 use shardc_ir::scalar::{Binary, Instr, ScalarProgram};
+use shardc_testkit::reference;
 use shardc_testkit::reference::draw::{COORDINATES, mesh};
 
 #[test]
@@ -97,4 +98,33 @@ fn no_rows_need_no_tables() {
         |rows, period| Kernel::Rowwise(Rowwise { dtype: DType::F32, flow: DType::F32, rows, width: 4, program: program(period) });
     assert_eq!(launch(&kernel(0, 0), &[vec![], vec![], vec![]], &COORDINATES, Threads(1)), [vec![0.0; 0]]);
     assert!(kernel(2, 0).signature(&mesh()).is_err());
+}
+
+/// Rows that are wider than a block are added up by several blocks at a time, as many as threads
+/// leave; the sums of these numbers are exact. Rows of the last one have room behind them.
+#[test]
+fn sums_of_wide_rows() {
+    let cases: [(&[u64], &[i64], &[bool]); 3] = [
+        (&[300, 5000], &[5000, 1], &[true, false]),
+        (&[2, 200, 2500], &[500_000, 2500, 1], &[false, true, false]),
+        (&[150, 3, 1500], &[3 * 1509, 1509, 1], &[true, false, false]),
+    ];
+    for (shape, strides, reduced) in cases {
+        let map = Map {
+            compute: DType::F32,
+            shape: shape.to_vec(),
+            inputs: vec![MapInput { dtype: DType::F32, strides: strides.to_vec() }],
+            program: ScalarProgram { inputs: 1, code: vec![], outputs: vec![0] },
+            outputs: vec![DType::F32],
+            origins: vec![],
+        };
+        let sum = Reduce { map, kind: ReduceKind::Sum, reduced: reduced.to_vec(), accumulate: DType::F32 };
+        let reads = [(0..shape[0] as i64 * strides[0]).map(|i| (i * 7919 % 1000) as f64).collect::<Vec<f64>>()];
+        let kernel = Kernel::Reduce(sum);
+        let count = kernel.signature(&mesh()).unwrap().writes[0].elements as usize;
+        let wanted = reference::run(&kernel, &reads, vec![vec![0.0; count]], &COORDINATES);
+        for threads in [1, 3, 16] {
+            assert_eq!(launch(&kernel, &reads, &COORDINATES, Threads(threads)), wanted, "{shape:?}, {threads} threads");
+        }
+    }
 }

@@ -158,23 +158,31 @@ fn put(line: &mut Line, value: __m512) {
     unsafe { _mm512_storeu_ps(line.as_mut_ptr(), value) }
 }
 
-/// The transposed matrix of 16 rows.
+/// Squares of four by four turned over, of `N` rows in fours: quarter `q` of result `4 g + j` is
+/// column `4 q + j` of rows `4 g` to `4 g + 3`.
 #[inline]
 #[target_feature(enable = "avx512f")]
-pub fn transposed(r: [__m512i; LINE]) -> [__m512i; LINE] {
+pub fn turned_by_fours<const N: usize>(r: [__m512i; N]) -> [__m512i; N] {
     let mut t = r;
-    for i in (0..LINE).step_by(2) {
+    for i in (0..N).step_by(2) {
         t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
         t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
     }
     let mut s = t;
-    for i in (0..LINE).step_by(4) {
+    for i in (0..N).step_by(4) {
         s[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
         s[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
         s[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
         s[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
     }
-    // Quarter `q` of `s[4 g + j]` is column `4 q + j` of rows `4 g` to `4 g + 3`.
+    s
+}
+
+/// The transposed matrix of 16 rows.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub fn transposed(rows: [__m512i; LINE]) -> [__m512i; LINE] {
+    let s = turned_by_fours(rows);
     let mut out = s;
     for j in 0..4 {
         let low = _mm512_shuffle_i32x4::<0x88>(s[j], s[4 + j]);

@@ -46,9 +46,11 @@ pub fn multiply<C: Stored>(
     let has_rows = |matrix: MatRef<'_, f32>| matrix.col_stride() == 1;
     let c = c.part();
     if has_rows(b) && (has_rows(a) || rows <= cols) {
-        product.packing(by_columns(c, few(cols)), false)
+        product.packing(by_columns(c, few(cols)), false);
+        true
     } else if has_rows(b) && has_rows(a.transpose()) {
-        turned().packing(by_rows(c, few(rows)), true)
+        turned().packing(by_rows(c, few(rows)), true);
+        true
     } else if has_rows(b.transpose()) && rows < cols {
         by_rows(c, MOST).into_iter().all(|(first, part)| {
             let columns = a.transpose().subcols(first, part.rows());
@@ -139,14 +141,13 @@ impl Product<'_> {
 
     /// Each tile, which has the columns from a number on, packs them as it multiplies its first
     /// rows.
-    fn packing<C: Stored>(&self, tiles: Vec<(usize, Tile<'_, C>)>, transposed: bool) -> bool {
+    fn packing<C: Stored>(&self, tiles: Vec<(usize, Tile<'_, C>)>, transposed: bool) {
         let (rows, cols, terms) = (self.rows.nrows(), self.columns.ncols(), self.rows.ncols());
         let work = rows.saturating_mul(cols).saturating_mul(terms) / 8;
         self.threads.for_each(work, tiles, |(first, mut tile)| {
             let columns = self.columns.subcols(first, if transposed { tile.rows() } else { tile.cols() });
             C::with_sums(&mut tile, self.accumulate, |c| self.tile(columns, if transposed { c.transpose_mut() } else { c }));
         });
-        true
     }
 
     fn tile(&self, columns: MatRef<'_, f32>, mut c: MatMut<'_, f32>) {

@@ -6,6 +6,7 @@
 #![expect(unsafe_code, reason = "instructions are used that were looked for, on elements that were looked at")]
 
 use super::x86::{HEIGHT, LINE, Line, Singles, WIDTH};
+use crate::cpu::lines::avx512::turned_by_fours;
 use crate::cpu::lines::first_lanes;
 use faer::{MatMut, MatRef};
 use std::arch::x86_64::*;
@@ -278,27 +279,14 @@ pub(super) fn put<const V: usize>(sums: Sums<V>, c: MatMut<'_, f32>, accumulate:
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn transposed(rows: [__m512; HEIGHT]) -> [__m256; LINE] {
-    let r = rows.map(|row| _mm512_castps_pd(row));
-    let mut pairs = r;
-    for i in (0..HEIGHT).step_by(2) {
-        pairs[i] = _mm512_castps_pd(_mm512_unpacklo_ps(rows[i], rows[i + 1]));
-        pairs[i + 1] = _mm512_castps_pd(_mm512_unpackhi_ps(rows[i], rows[i + 1]));
-    }
-    // Quarter `q` of `fours[4 g + j]` is column `4 q + j` of rows `4 g` to `4 g + 3`.
-    let mut fours = r;
-    for i in (0..HEIGHT).step_by(4) {
-        fours[i] = _mm512_unpacklo_pd(pairs[i], pairs[i + 2]);
-        fours[i + 1] = _mm512_unpackhi_pd(pairs[i], pairs[i + 2]);
-        fours[i + 2] = _mm512_unpacklo_pd(pairs[i + 1], pairs[i + 3]);
-        fours[i + 3] = _mm512_unpackhi_pd(pairs[i + 1], pairs[i + 3]);
-    }
+    let fours = turned_by_fours(rows.map(|row| _mm512_castps_si512(row)));
     let (low, high) = (_mm512_set_epi64(11, 10, 3, 2, 9, 8, 1, 0), _mm512_set_epi64(15, 14, 7, 6, 13, 12, 5, 4));
     let mut columns = [_mm256_setzero_ps(); LINE];
     for j in 0..4 {
         for (half, order) in [low, high].into_iter().enumerate() {
-            let two = _mm512_permutex2var_pd(fours[j], order, fours[4 + j]);
-            columns[8 * half + j] = _mm256_castpd_ps(_mm512_castpd512_pd256(two));
-            columns[8 * half + 4 + j] = _mm256_castpd_ps(_mm512_extractf64x4_pd::<1>(two));
+            let two = _mm512_permutex2var_epi64(fours[j], order, fours[4 + j]);
+            columns[8 * half + j] = _mm256_castsi256_ps(_mm512_castsi512_si256(two));
+            columns[8 * half + 4 + j] = _mm256_castsi256_ps(_mm512_extracti64x4_epi64::<1>(two));
         }
     }
     columns
