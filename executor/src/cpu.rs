@@ -20,6 +20,7 @@ mod lines;
 mod map;
 mod math;
 mod narrow;
+mod near;
 mod number;
 #[cfg(target_arch = "x86_64")]
 mod packed;

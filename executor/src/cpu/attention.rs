@@ -8,21 +8,23 @@ mod gradient;
 
 use crate::cpu::element::{Slice, SliceMut};
 use crate::cpu::functions::Functions;
+use crate::cpu::near::Triangle;
 use crate::cpu::number::{Number, Real};
 use crate::cpu::scratch;
 use crate::cpu::simd::simd;
-use crate::cpu::softmax::{exponentials, largest};
 use crate::cpu::threads::Threads;
 use crate::cpu::tiles::{self, Steps, Tile};
 use crate::cpu::{Arguments, Cpu, Launch};
-use faer::linalg::matmul::matmul;
-use faer::{Accum, Par};
+use faer::{Accum, MatMut, MatRef};
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::{Attention, AttentionMask, Implements};
 use shardc_ir::reason::Reason;
 
-/// Queries of one block.
-pub(super) const QUERIES: usize = 64;
+/// The most queries of one block.
+const QUERIES: usize = 64;
+
+/// Queries that are looked at together.
+pub(super) const LANES: usize = 32;
 
 impl Implements<Attention> for Cpu {
     fn ready(&self, attention: &Attention, _in_place: &[Option<usize>]) -> Result<Self::Ready, Reason> {
@@ -54,15 +56,7 @@ pub(super) struct Head<'a, T> {
 
 impl<'a, T: Real> Head<'a, T> {
     /// The rows of `data` that belong to `head`, from position `from` on.
-    pub fn rows(
-        &self,
-        data: &'a [T],
-        strides: &[i64; 3],
-        head: usize,
-        from: usize,
-        count: usize,
-        width: u64,
-    ) -> faer::MatRef<'a, T> {
+    pub fn rows(&self, data: &'a [T], strides: &[i64; 3], head: usize, from: usize, count: usize, width: u64) -> MatRef<'a, T> {
         let start = self.batch * strides[0] as usize + head * strides[1] as usize + from * strides[2] as usize;
         tiles::matrix(data, start, Steps { size: count, stride: strides[2] as usize }, Steps { size: width as usize, stride: 1 })
     }
@@ -72,50 +66,104 @@ impl<'a, T: Real> Head<'a, T> {
         self.head / (self.attention.heads / self.attention.kv_heads) as usize
     }
 
-    /// The number of keys that any of the queries `from..from + count` sees.
-    pub fn keys(&self, from: usize, count: usize) -> usize {
-        self.visible(from + count - 1)
-    }
-
-    /// The number of keys, from the first, that query `query` may see.
-    pub fn visible(&self, query: usize) -> usize {
+    /// The block of at most [`QUERIES`] queries from `from` on.
+    pub fn block(&self, from: usize) -> Block {
         let (queries, keys) = (self.attention.q_len as usize, self.attention.kv_len as usize);
-        if self.attention.mask == AttentionMask::Causal { (query + keys + 1).saturating_sub(queries).min(keys) } else { keys }
+        let block = Block { from, queries: QUERIES.min(queries - from), keys, triangle: None };
+        if self.attention.mask != AttentionMask::Causal {
+            return block;
+        }
+        let triangle = from as isize + keys as isize + 1 - queries as isize;
+        let seen = (block.queries as isize - 1 + triangle).clamp(0, keys as isize);
+        Block { keys: seen as usize, triangle: Some(triangle), ..block }
     }
 
-    /// Scaled and masked scores of `count` queries from `from` on over the first `keys` keys,
-    /// row-major.
-    pub fn scores(&self, from: usize, count: usize, keys: usize, scores: &mut [T]) {
+    /// Scaled and masked scores of a block, which are the lowest where a key is not seen.
+    pub fn scores(&self, block: Block, scores: &mut [T]) {
         let a = self.attention;
-        let q = self.rows(self.q, &a.q, self.head, from, count, a.width);
-        let k = self.rows(self.k, &a.k, self.kv_head(), 0, keys, a.width);
-        let out = faer::MatMut::from_row_major_slice_mut(&mut *scores, count, keys);
-        matmul(out, Accum::Replace, q, k.transpose(), <T as Number>::from_f64(a.scale), Par::Seq);
+        let q = self.rows(self.q, &a.q, self.head, block.from, block.queries, a.width);
+        let k = self.rows(self.k, &a.k, self.kv_head(), 0, block.keys, a.width);
+        let scale = <T as Number>::from_f64(a.scale);
+        let triangle = block.triangle(Triangle::OfTransposedC);
+        T::multiply(k, q.transpose(), block.matrix_mut(scores), Accum::Replace, scale, triangle);
+        for (key, scores) in scores.chunks_exact_mut(block.stride()).enumerate() {
+            scores[..block.first(key)].fill(T::LOWEST);
+        }
         if let (Some(mask), AttentionMask::Operand { strides, .. }) = (self.mask, &a.mask) {
-            let stride = |d: usize| strides[d] as isize;
-            for (row, scores) in scores.chunks_exact_mut(keys.max(1)).enumerate() {
-                let start = self.batch as isize * stride(0) + self.head as isize * stride(1) + (from + row) as isize * stride(2);
-                apply_mask(scores, mask, start, stride(3));
-            }
-        } else {
-            for (row, scores) in scores.chunks_exact_mut(keys.max(1)).enumerate() {
-                scores[self.visible(from + row)..].fill(T::LOWEST);
-            }
+            let [batch, head, query, key] = strides.map(|stride| stride as isize);
+            let start = self.batch as isize * batch + self.head as isize * head + block.from as isize * query;
+            apply_mask(block, scores, mask, start, [query, key]);
         }
     }
 }
 
-fn apply_mask<T: Real>(scores: &mut [T], mask: Slice<'_>, start: isize, stride: isize) {
-    let at = |i: usize| (start + i as isize * stride) as usize;
-    if let Slice::Bool(mask) = mask {
-        for (i, score) in scores.iter_mut().enumerate() {
-            if mask[at(i)] == 0 {
-                *score = T::LOWEST;
+/// Queries of one head, the keys that any of them sees, and how their scores lie: a row for each
+/// key.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Block {
+    /// The first query.
+    pub from: usize,
+    pub queries: usize,
+    pub keys: usize,
+    /// Query `i` of the block sees the keys before `i + n`; without it, all of them.
+    triangle: Option<isize>,
+}
+
+impl Block {
+    /// The first query that sees `key`.
+    #[inline(always)]
+    pub fn first(self, key: usize) -> usize {
+        self.triangle.map_or(0, |n| (key as isize + 1 - n).clamp(0, self.queries as isize) as usize)
+    }
+
+    /// How many keys any of the queries from `query` on sees, that belong to the same lanes.
+    #[inline(always)]
+    pub fn seen(self, query: usize) -> usize {
+        let last = (query + LANES).min(self.queries) as isize - 1;
+        self.triangle.map_or(self.keys, |n| (last + n).clamp(0, self.keys as isize) as usize)
+    }
+
+    /// The elements from a row of scores to the next.
+    #[inline(always)]
+    pub fn stride(self) -> usize {
+        self.queries.next_multiple_of(LANES)
+    }
+
+    /// The elements of its scores.
+    pub fn size(self) -> usize {
+        self.keys * self.stride()
+    }
+
+    /// The triangle of a product.
+    pub fn triangle(self, of: fn(isize) -> Triangle) -> Triangle {
+        self.triangle.map_or(Triangle::Whole, of)
+    }
+
+    /// The scores, keys x queries.
+    pub fn matrix<T>(self, scores: &[T]) -> MatRef<'_, T> {
+        MatRef::from_row_major_slice_with_stride(scores, self.keys, self.queries, self.stride())
+    }
+
+    /// The same, to be written.
+    pub fn matrix_mut<T>(self, scores: &mut [T]) -> MatMut<'_, T> {
+        // By columns, because faer 0.24 takes the stride of rows for that of columns.
+        MatMut::from_column_major_slice_with_stride_mut(scores, self.queries, self.keys, self.stride()).transpose_mut()
+    }
+}
+
+/// Keys whose scores a mask is applied to in turn for each query.
+const NEAR: usize = 16;
+
+fn apply_mask<T: Real>(block: Block, scores: &mut [T], mask: Slice<'_>, start: isize, [of_query, of_key]: [isize; 2]) {
+    for (part, scores) in scores.chunks_mut(NEAR * block.stride()).enumerate() {
+        for query in 0..block.queries {
+            let at = |row: usize| (start + query as isize * of_query + (part * NEAR + row) as isize * of_key) as usize;
+            let scores = scores[query..].iter_mut().step_by(block.stride()).enumerate();
+            if let Slice::Bool(mask) = mask {
+                scores.filter(|(row, _)| mask[at(*row)] == 0).for_each(|(_, score)| *score = T::LOWEST);
+            } else if let Some(mask) = T::of(mask) {
+                scores.for_each(|(row, score)| *score += mask[at(row)]);
             }
-        }
-    } else if let Some(mask) = T::of(mask) {
-        for (i, score) in scores.iter_mut().enumerate() {
-            *score += mask[at(i)];
         }
     }
 }
@@ -141,7 +189,7 @@ fn run<T: Real>(a: &Attention, reads: &[Slice<'_>], mut writes: Vec<SliceMut<'_>
         item.3 = Some(tile);
     }
     let work = (a.batch * a.heads * a.q_len * a.kv_len * (a.width + a.v_width + 16) / 8) as usize;
-    threads.for_each(work, items, |(head, from, lse, tile)| block(head, from, lse, tile));
+    threads.for_each(work, items, |(head, from, lse, tile)| run_block(head, from, lse, tile));
 }
 
 /// Cuts rows of `width` over (batch, head, position) into one tile for each batch and head.
@@ -163,48 +211,65 @@ pub(super) fn cut_heads<'a, T>(
 }
 
 /// One block of queries.
-fn block<T: Real>(head: Head<'_, T>, from: usize, lse: &mut [T], tile: Option<Tile<'_, T>>) {
-    let count = lse.len();
-    let keys = head.keys(from, count);
-    scratch::with(count * keys + count, |memory: &mut [T]| {
-        let (scores, sums) = memory.split_at_mut(count * keys);
-        head.scores(from, count, keys, scores);
-        softmax_rows(scores, keys, sums, lse);
+fn run_block<T: Real>(head: Head<'_, T>, from: usize, lse: &mut [T], tile: Option<Tile<'_, T>>) {
+    let block = head.block(from);
+    scratch::with(block.size() + 2 * block.stride(), |memory: &mut [T]| {
+        let (scores, rest) = memory.split_at_mut(block.size());
+        let (sums, shifts) = rest.split_at_mut(block.stride());
+        head.scores(block, scores);
+        softmax(block, scores, sums, shifts);
+        lse.copy_from_slice(&shifts[..lse.len()]);
         let Some(mut tile) = tile else { return };
         let a = head.attention;
-        let v = head.rows(head.v, &a.v, head.kv_head(), 0, keys, a.v_width);
-        let p = faer::MatRef::from_row_major_slice(&*scores, count, keys);
-        matmul(tile.matrix(), Accum::Replace, p, v, <T as Number>::ONE, Par::Seq);
-        for (row, sum) in sums.iter().enumerate() {
-            scale(tile.row(row), *sum);
-        }
+        let v = head.rows(head.v, &a.v, head.kv_head(), 0, block.keys, a.v_width);
+        let p = block.matrix(scores).transpose();
+        T::multiply(p, v, tile.matrix(), Accum::Replace, <T as Number>::ONE, block.triangle(Triangle::OfA));
+        scale_rows(&mut tile, sums);
     });
 }
 
 simd! {
-    /// Each row of `keys` scores becomes `exp(score - max)`; `inverse` gets 1 over each row's sum
-    /// (0 for a row that sees nothing), and `lse` the logarithm of the sum of `exp(score)`.
-    fn softmax_rows<T: Real>(scores: &mut [T], keys: usize, inverse: &mut [T], lse: &mut [T]) {
-        for (row, (sum, lse)) in inverse.iter_mut().zip(&mut *lse).enumerate() {
-            let scores = &mut scores[row * keys..(row + 1) * keys];
-            *lse = largest(scores);
-            if *lse == T::LOWEST && !scores.iter().any(|s| Number::is_nan(*s)) {
-                scores.fill(T::ZERO);
-                *sum = T::ZERO;
-            } else {
-                *sum = exponentials(scores, *lse);
+    /// Scores become `exp(score - max)`, 0 where a key is not seen; `inverse` gets 1 over the sum
+    /// for each query (0 for one that sees nothing), and `lse` the logarithm of the sum of
+    /// `exp(score)`.
+    fn softmax<T: Real>(block: Block, scores: &mut [T], inverse: &mut [T], lse: &mut [T]) {
+        let lanes = inverse.as_chunks_mut::<LANES>().0.iter_mut().zip(lse.as_chunks_mut::<LANES>().0);
+        for (query, (inverse, lse)) in (0..).step_by(LANES).zip(lanes) {
+            let (seen, others) = scores.split_at_mut(block.seen(query) * block.stride());
+            let mut largest = [T::LOWEST; LANES];
+            for scores in seen.chunks_exact(block.stride()).filter_map(|scores| scores[query..].first_chunk()) {
+                let scores: &[T; LANES] = scores;
+                for i in 0..LANES {
+                    largest[i] = if scores[i] > largest[i] { scores[i] } else { largest[i] };
+                }
             }
-        }
-        for (sum, lse) in inverse.iter_mut().zip(lse) {
-            let seen = *sum != T::ZERO;
-            *lse = if seen { *lse + Functions::ln(*sum) } else { T::LOWEST };
-            *sum = if seen { Functions::recip(*sum) } else { T::ZERO };
+            for largest in &mut largest {
+                *largest = if *largest == T::LOWEST { T::ZERO } else { *largest };
+            }
+            let mut sums = [T::ZERO; LANES];
+            for scores in seen.chunks_exact_mut(block.stride()).filter_map(|scores| scores[query..].first_chunk_mut()) {
+                let scores: &mut [T; LANES] = scores;
+                for i in 0..LANES {
+                    scores[i] = Functions::exp(scores[i] - largest[i]);
+                    sums[i] += scores[i];
+                }
+            }
+            for scores in others.chunks_exact_mut(block.stride()) {
+                scores[query..][..LANES].fill(T::ZERO);
+            }
+            for i in 0..LANES {
+                let seen = sums[i] != T::ZERO;
+                lse[i] = if seen { largest[i] + Functions::ln(sums[i]) } else { T::LOWEST };
+                inverse[i] = if seen { Functions::recip(sums[i]) } else { T::ZERO };
+            }
         }
     }
 
-    fn scale<T: Real>(row: &mut [T], factor: T) {
-        for value in row {
-            *value *= factor;
+    fn scale_rows<T: Real>(tile: &mut Tile<'_, T>, factors: &[T]) {
+        for (row, factor) in (0..tile.rows()).zip(factors) {
+            for value in tile.row(row) {
+                *value *= *factor;
+            }
         }
     }
 }

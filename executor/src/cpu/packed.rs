@@ -8,6 +8,7 @@
 //! is the same to the bit wherever its element lies in a tile. Source: Goto and van de Geijn,
 //! Anatomy of High-Performance Matrix Multiplication (2008).
 
+pub mod near;
 pub mod plain;
 mod rows;
 pub mod shared;

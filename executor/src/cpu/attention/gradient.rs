@@ -5,9 +5,10 @@
 //! `dq = scale * dS k`, `dk = scale * dS^T q`. One item of work is one key head of one batch, so
 //! that its gradients are summed over query heads and blocks in a fixed order.
 
-use crate::cpu::attention::{Head, QUERIES, cut_heads};
+use crate::cpu::attention::{Block, Head, LANES, QUERIES, cut_heads};
 use crate::cpu::element::{Slice, SliceMut};
 use crate::cpu::functions::Functions;
+use crate::cpu::near::Triangle;
 use crate::cpu::number::{Number, Real};
 use crate::cpu::scratch;
 use crate::cpu::simd::simd;
@@ -15,8 +16,7 @@ use crate::cpu::softmax::fold;
 use crate::cpu::threads::Threads;
 use crate::cpu::tiles::Tile;
 use crate::cpu::{Arguments, Cpu, Launch};
-use faer::linalg::matmul::matmul;
-use faer::{Accum, MatMut, MatRef, Par};
+use faer::{Accum, MatRef};
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::{Attention, AttentionGrad, AttentionMask, Implements};
 use shardc_ir::reason::Reason;
@@ -60,7 +60,7 @@ fn run<T: Real>(a: &Attention, reads: &[Slice<'_>], mut writes: Vec<SliceMut<'_>
             let first = (batch * a.heads as usize + head.head) * a.q_len as usize;
             let saved = Saved { o, d_o, lse: &lse[first..first + a.q_len as usize] };
             for from in (0..a.q_len as usize).step_by(QUERIES) {
-                block(head, saved, from, member, &mut gradients);
+                run_block(head, saved, from, member, &mut gradients);
             }
         }
     });
@@ -90,69 +90,82 @@ struct Saved<'a, T> {
     lse: &'a [T],
 }
 
-fn block<T: Real>(head: Head<'_, T>, saved: Saved<'_, T>, from: usize, member: usize, gradients: &mut Gradients<'_, T>) {
+fn run_block<T: Real>(head: Head<'_, T>, saved: Saved<'_, T>, from: usize, member: usize, gradients: &mut Gradients<'_, T>) {
     let a = head.attention;
-    let count = QUERIES.min(a.q_len as usize - from);
-    let keys = head.keys(from, count);
-    let one = <T as Number>::ONE;
-    scratch::with(2 * count * keys + count, |memory: &mut [T]| {
-        let (p, rest) = memory.split_at_mut(count * keys);
-        let (ds, inner) = rest.split_at_mut(count * keys);
-        head.scores(from, count, keys, p);
-        let d_o = head.rows(saved.d_o, &a.o, head.head, from, count, a.v_width);
-        let o = head.rows(saved.o, &a.o, head.head, from, count, a.v_width);
+    let block = head.block(from);
+    let (keys, one) = (block.keys, <T as Number>::ONE);
+    scratch::with(2 * block.size() + 2 * block.stride(), |memory: &mut [T]| {
+        let (p, rest) = memory.split_at_mut(block.size());
+        let (ds, rest) = rest.split_at_mut(block.size());
+        let (lse, inner) = rest.split_at_mut(block.stride());
+        head.scores(block, p);
+        let d_o = head.rows(saved.d_o, &a.o, head.head, from, block.queries, a.v_width);
+        let o = head.rows(saved.o, &a.o, head.head, from, block.queries, a.v_width);
         let v = head.rows(head.v, &a.v, head.kv_head(), 0, keys, a.v_width);
-        matmul(MatMut::from_row_major_slice_mut(&mut *ds, count, keys), Accum::Replace, d_o, v.transpose(), one, Par::Seq);
-        for (row, inner) in inner.iter_mut().enumerate() {
-            *inner = product_sum(row_of(d_o, row), row_of(o, row));
+        let triangle = block.triangle(Triangle::OfTransposedC);
+        T::multiply(v, d_o.transpose(), block.matrix_mut(ds), Accum::Replace, one, triangle);
+        // Beyond the last query, and of those that see nothing, probabilities are 0.
+        lse.fill(T::HIGHEST);
+        inner.fill(T::ZERO);
+        for (lse, saved) in lse.iter_mut().zip(&saved.lse[from..from + block.queries]) {
+            *lse = if *saved == T::LOWEST { T::HIGHEST } else { *saved };
         }
-        score_gradients(p, ds, &saved.lse[from..from + count], inner, T::from_f64(a.scale));
-        let p = MatRef::from_row_major_slice(&*p, count, keys);
-        let ds = MatRef::from_row_major_slice(&*ds, count, keys);
-        let q = head.rows(head.q, &a.q, head.head, from, count, a.width);
+        row_products(d_o, o, &mut inner[..block.queries]);
+        score_gradients(block, p, ds, lse, inner, T::from_f64(a.scale));
+        let (p, ds) = (block.matrix(p), block.matrix(ds));
+        let q = head.rows(head.q, &a.q, head.head, from, block.queries, a.width);
         let k = head.rows(head.k, &a.k, head.kv_head(), 0, keys, a.width);
+        let triangle = block.triangle(Triangle::OfTransposedA);
         if let Some(dv) = &mut gradients.dv {
-            matmul(dv.matrix().subrows_mut(0, keys), Accum::Add, p.transpose(), d_o, one, Par::Seq);
+            T::multiply(p, d_o, dv.matrix().subrows_mut(0, keys), Accum::Add, one, triangle);
         }
         if let Some(dk) = &mut gradients.dk {
-            matmul(dk.matrix().subrows_mut(0, keys), Accum::Add, ds.transpose(), q, one, Par::Seq);
+            T::multiply(ds, q, dk.matrix().subrows_mut(0, keys), Accum::Add, one, triangle);
         }
         if let Some(dq) = gradients.dq.get_mut(member) {
-            matmul(dq.matrix().subrows_mut(from, count), Accum::Replace, ds, k, one, Par::Seq);
+            let dq = dq.matrix().subrows_mut(from, block.queries);
+            T::multiply(ds.transpose(), k, dq, Accum::Replace, one, block.triangle(Triangle::OfA));
         }
     });
 }
 
+#[inline(always)]
 fn row_of<T>(matrix: MatRef<'_, T>, row: usize) -> &[T] {
     matrix.row(row).try_as_row_major().map(|row| row.as_slice()).unwrap_or_default()
 }
 
 simd! {
-    fn product_sum<T: Real>(a: &[T], b: &[T]) -> T {
-        let mut lanes = [T::ZERO; 32];
-        for (a, b) in a.chunks(32).zip(b.chunks(32)) {
-            for ((lane, a), b) in lanes.iter_mut().zip(a).zip(b) {
-                *lane += *a * *b;
+    /// The sums of products of the rows of `a` and `b`.
+    fn row_products<T: Real>(a: MatRef<'_, T>, b: MatRef<'_, T>, sums: &mut [T]) {
+        for (row, sum) in sums.iter_mut().enumerate() {
+            let mut lanes = [T::ZERO; LANES];
+            let ((a, a_rest), (b, b_rest)) = (row_of(a, row).as_chunks::<LANES>(), row_of(b, row).as_chunks::<LANES>());
+            for (a, b) in a.iter().zip(b) {
+                for i in 0..LANES {
+                    lanes[i] += a[i] * b[i];
+                }
             }
+            let rest = a_rest.iter().zip(b_rest).fold(T::ZERO, |sum, (a, b)| sum + *a * *b);
+            *sum = fold(lanes, |a, b| a + b) + rest;
         }
-        fold(lanes, |a, b| a + b)
     }
 
     /// Scores in `p` become probabilities, and products in `ds` become gradients of the unscaled
-    /// scores.
-    fn score_gradients<T: Real>(p: &mut [T], ds: &mut [T], lse: &[T], inner: &[T], scale: T) {
-        let keys = p.len() / lse.len();
-        for (row, (lse, inner)) in lse.iter().zip(inner).enumerate() {
-            let (p, ds) = (&mut p[row * keys..(row + 1) * keys], &mut ds[row * keys..(row + 1) * keys]);
-            if *lse == T::LOWEST {
-                p.fill(T::ZERO);
-                ds.fill(T::ZERO);
-                continue;
+    /// scores; those of keys that are not seen become zero.
+    fn score_gradients<T: Real>(block: Block, p: &mut [T], ds: &mut [T], lse: &[T], inner: &[T], scale: T) {
+        let rows = p.chunks_exact_mut(block.stride()).zip(ds.chunks_exact_mut(block.stride()));
+        for (key, (p, ds)) in rows.enumerate() {
+            let first = block.first(key);
+            let lanes = p.as_chunks_mut::<LANES>().0.iter_mut().zip(ds.as_chunks_mut::<LANES>().0);
+            let saved = lse.as_chunks::<LANES>().0.iter().zip(inner.as_chunks::<LANES>().0);
+            for ((p, ds), (lse, inner)) in lanes.zip(saved).skip(first / LANES) {
+                for i in 0..LANES {
+                    p[i] = Functions::exp(p[i] - lse[i]);
+                    ds[i] = p[i] * (ds[i] - inner[i]) * scale;
+                }
             }
-            for (p, ds) in p.iter_mut().zip(ds) {
-                *p = Functions::exp(*p - *lse);
-                *ds = *p * (*ds - *inner) * scale;
-            }
+            p[..first].fill(T::ZERO);
+            ds[..first].fill(T::ZERO);
         }
     }
 }

@@ -20,7 +20,7 @@ const EVERY: usize = 4;
 /// Lines of memory in runs, which are brought nearer one by one while sums are made, so that
 /// nothing waits for them.
 #[derive(Debug, Clone, Copy)]
-struct Soon {
+pub(super) struct Soon {
     /// Where the run begins.
     at: *const f32,
     /// The lines of a run.
@@ -34,6 +34,9 @@ struct Soon {
 }
 
 impl Soon {
+    /// None.
+    pub(super) const NOTHING: Soon = Soon { at: std::ptr::null(), run: 0, done: 0, step: 0, left: 0 };
+
     /// Those that hold the rows of a matrix, if these are contiguous, or its columns.
     fn of(matrix: MatRef<'_, f32>) -> Soon {
         let by_rows = matrix.col_stride() == 1;
@@ -153,7 +156,7 @@ fn share(matrix: MatRef<'_, f32>, row: usize, rows: usize) -> MatRef<'_, f32> {
 
 /// Eight rows: where each begins, and how far its terms are from each other.
 #[derive(Debug, Clone, Copy)]
-struct Rows {
+pub(super) struct Rows {
     starts: [*const f32; HEIGHT],
     step: isize,
 }
@@ -163,7 +166,7 @@ impl Rows {
     ///
     /// # Panics
     /// If there is no row.
-    fn of(a: MatRef<'_, f32>, first: usize) -> Rows {
+    pub(super) fn of(a: MatRef<'_, f32>, first: usize) -> Rows {
         assert!(first < a.nrows(), "there is a row");
         Rows { starts: std::array::from_fn(|i| a.row((first + i).min(a.nrows() - 1)).as_ptr()), step: a.col_stride() }
     }
@@ -172,7 +175,11 @@ impl Rows {
 /// # Safety
 /// The processor has the instructions, and each row has a term for every `W` lines.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-unsafe fn by_lines<const W: usize, const V: usize>(rows: Rows, lines: &[Line], [mut own, mut soon]: [Soon; 2]) -> Sums<V> {
+pub(super) unsafe fn by_lines<const W: usize, const V: usize>(
+    rows: Rows,
+    lines: &[Line],
+    [mut own, mut soon]: [Soon; 2],
+) -> Sums<V> {
     const { assert!(V <= WIDTH) };
     let mut sums = [[_mm512_setzero_ps(); V]; HEIGHT];
     for (part, lines) in lines.chunks(EVERY * W).enumerate() {
