@@ -36,6 +36,7 @@ mod space;
 pub mod team;
 pub mod threads;
 mod tiles;
+mod turned;
 mod widened;
 mod window;
 

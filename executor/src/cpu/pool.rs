@@ -1,15 +1,20 @@
-//! MaxPool and its gradient, plane by plane, over spread planes.
+//! MaxPool and its gradient: 16 planes at a time where they are small, else plane by plane, over
+//! spread planes.
+
+mod turned;
 
 use crate::cpu::element::{Slice, SliceMut};
 use crate::cpu::number::Number;
 use crate::cpu::scratch;
 use crate::cpu::simd::simd;
 use crate::cpu::threads::Threads;
+use crate::cpu::turned::LINE;
 use crate::cpu::window::{FEW_LANES, LANES, Run, Spread, Table, Window};
 use crate::cpu::{Arguments, Cpu, Launch};
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::{Implements, MaxPool, MaxPoolGrad};
 use shardc_ir::reason::Reason;
+use turned::Turned;
 
 /// A pool made ready.
 #[derive(Debug)]
@@ -27,6 +32,7 @@ struct Gradient(Prepared);
 /// How windows are walked.
 #[derive(Debug)]
 enum Walk {
+    Turned(Turned),
     Spread(Box<Spread>),
     /// Through a table, if a spread plane would be much too large.
     Table(Table),
@@ -35,11 +41,11 @@ enum Walk {
 /// Makes a pool or its gradient ready.
 fn prepare(pool: &MaxPool) -> Result<Prepared, Reason> {
     let window = Window::new(&pool.window)?;
-    let walk = match Spread::new(&window) {
-        Some(spread) => Walk::Spread(Box::new(spread)),
-        None => Walk::Table(Table::new(&window, 0..window.outputs())),
-    };
-    Ok(Prepared { dtype: pool.dtype, planes: pool.planes as usize, window, walk })
+    let planes = pool.planes as usize;
+    let turned = Turned::new(&window, planes).map(Walk::Turned);
+    let spread = || Spread::new(&window).map(|spread| Walk::Spread(Box::new(spread)));
+    let walk = turned.or_else(spread).unwrap_or_else(|| Walk::Table(Table::new(&window, 0..window.outputs())));
+    Ok(Prepared { dtype: pool.dtype, planes, window, walk })
 }
 
 impl Implements<MaxPool> for Cpu {
@@ -78,9 +84,10 @@ fn forward<T: Number>(p: &Prepared, reads: &[Slice<'_>], mut write: SliceMut<'_>
     let (Some(x), Some(y)) = (T::of(reads[0]), T::take(&mut write)) else { return };
     let (input, output) = (p.window.inputs(), p.window.outputs());
     let work = p.planes * (input + output * p.window.taps());
-    let planes = p.planes.div_ceil(threads.parts(work)).max(1);
+    let planes = p.planes.div_ceil(threads.parts(work)).max(1).next_multiple_of(LINE);
     let items: Vec<(&mut [T], &[T])> = y[..p.planes * output].chunks_mut(planes * output).zip(x.chunks(planes * input)).collect();
     threads.for_each(work, items, |(y, x)| match &p.walk {
+        Walk::Turned(turned) => turned.largest(x, y),
         Walk::Spread(spread) => scratch::with(spread.len + spread.outputs, |memory: &mut [T]| {
             let (laid, largest) = memory.split_at_mut(spread.len);
             y.chunks_exact_mut(output).zip(x.chunks_exact(input)).for_each(|(y, x)| largest_spread(spread, x, y, laid, largest));
@@ -96,12 +103,13 @@ fn gradient<T: Number>(p: &Prepared, reads: &[Slice<'_>], mut write: SliceMut<'_
     let (Some(x), Some(dy), Some(dx)) = (T::of(reads[0]), T::of(reads[1]), T::take(&mut write)) else { return };
     let (input, output) = (p.window.inputs(), p.window.outputs());
     let work = p.planes * (input + 4 * output * p.window.taps());
-    let planes = p.planes.div_ceil(threads.parts(work)).max(1);
+    let planes = p.planes.div_ceil(threads.parts(work)).max(1).next_multiple_of(LINE);
     let operands = x.chunks(planes * input).zip(dy.chunks(planes * output));
     let items: Vec<_> = dx[..p.planes * input].chunks_mut(planes * input).zip(operands).collect();
     threads.for_each(work, items, |(dx, (x, dy))| {
         let planes = || x.chunks_exact(input).zip(dy.chunks_exact(output));
         match &p.walk {
+            Walk::Turned(turned) => turned.gradient(x, dy, dx),
             Walk::Spread(spread) => scratch::with(3 * spread.len + 3 * spread.outputs, |memory: &mut [T]| {
                 let (inside, memory) = memory.split_at_mut(spread.len);
                 scratch::with(input, |ones: &mut [T]| {

@@ -6,12 +6,10 @@ use crate::cpu::number::{Number, Real};
 use crate::cpu::scratch;
 use crate::cpu::simd::simd;
 use crate::cpu::threads::Threads;
+use crate::cpu::turned::{LINE, turn, turn_back};
 use crate::cpu::window::Window;
 use shardc_ir::kernel::ConvResult;
 use std::ops::Range;
-
-/// Channels of a line.
-const LINE: usize = 16;
 
 /// The most terms of a channel of a sample: of more, the table is slower to read than whole planes
 /// are to add.
@@ -85,27 +83,28 @@ impl Depthwise {
         threads.for_each(work, shares, |share| self.planes(share, a, b));
     }
 
-    /// The channels of a block among those of all samples.
-    fn channels(&self, block: usize, sample: usize) -> Range<usize> {
+    /// The elements of the channels of a block, in planes of so many.
+    fn channels(&self, block: usize, sample: usize, elements: usize) -> Range<usize> {
         let (first, groups) = (block * LINE, self.sizes.groups);
-        sample * groups + first..sample * groups + groups.min(first + LINE)
+        (sample * groups + first) * elements..(sample * groups + groups.min(first + LINE)) * elements
     }
 
     /// Runs `f` with lines for a channel's operands, and for its result.
-    fn with_lines<T: Real>(&self, f: impl FnOnce(&mut [T], &mut [T], &mut [T])) {
-        let [first, second] = self.operands.map(|elements| elements * LINE);
-        scratch::with(first + second + self.made * LINE, |memory: &mut [T]| {
-            let (first, memory) = memory.split_at_mut(first);
+    fn with_lines<T: Real>(&self, f: impl FnOnce(&mut [[T; LINE]], &mut [[T; LINE]], &mut [[T; LINE]])) {
+        let [first, second] = self.operands;
+        scratch::with((first + second + self.made) * LINE, |memory: &mut [T]| {
+            let (first, memory) = memory.as_chunks_mut().0.split_at_mut(first);
             let (second, sums) = memory.split_at_mut(second);
             f(first, second, sums);
         });
     }
 
     fn planes<T: Real>(&self, share: Share<'_, T>, w: &[T], seen: &[T]) {
+        let [of_seen, of_w] = self.operands;
         self.with_lines(|first, second, sums| {
-            turn(w, self.channels(share.block, 0), second);
+            turn(&w[self.channels(share.block, 0, of_w)], second);
             for (sample, made) in (share.sample..).zip(share.made) {
-                turn(seen, self.channels(share.block, sample), first);
+                turn(&seen[self.channels(share.block, sample, of_seen)], first);
                 add(&self.ends, &self.terms, first, second, false, sums);
                 turn_back(sums, made);
             }
@@ -113,10 +112,11 @@ impl Depthwise {
     }
 
     fn weight<T: Real>(&self, block: usize, y: &[T], x: &[T], made: &mut [T]) {
+        let [of_x, of_y] = self.operands;
         self.with_lines(|first, second, sums| {
             for sample in 0..self.sizes.batch {
-                turn(x, self.channels(block, sample), first);
-                turn(y, self.channels(block, sample), second);
+                turn(&x[self.channels(block, sample, of_x)], first);
+                turn(&y[self.channels(block, sample, of_y)], second);
                 add(&self.ends, &self.terms, first, second, sample > 0, sums);
             }
             turn_back(sums, made);
@@ -133,32 +133,18 @@ struct Share<'r, T> {
     made: Vec<&'r mut [T]>,
 }
 
-/// The elements of some channels, a line of all channels for each; missing ones are 0.
-fn turn<T: Real>(data: &[T], channels: Range<usize>, lines: &mut [T]) {
-    let elements = lines.len() / LINE;
-    let data = &data[channels.start * elements..channels.end * elements];
-    if channels.len() < LINE {
-        lines.fill(<T as Number>::ZERO);
-    }
-    for (lane, data) in data.chunks_exact(elements).enumerate() {
-        lines.iter_mut().skip(lane).step_by(LINE).zip(data).for_each(|(to, from)| *to = *from);
-    }
-}
-
-/// The channels of lines.
-fn turn_back<T: Real>(lines: &[T], data: &mut [T]) {
-    let elements = lines.len() / LINE;
-    for (lane, data) in data.chunks_exact_mut(elements).enumerate() {
-        data.iter_mut().zip(lines.iter().skip(lane).step_by(LINE)).for_each(|(to, from)| *to = *from);
-    }
-}
-
 simd! {
     /// The sums of the terms of each result, added to what it is if `accumulate`.
-    fn add<T: Real>(ends: &[u32], terms: &[[u16; 2]], first: &[T], second: &[T], accumulate: bool, sums: &mut [T]) {
-        let (first, second) = (first.as_chunks::<LINE>().0, second.as_chunks::<LINE>().0);
+    fn add<T: Real>(
+        ends: &[u32],
+        terms: &[[u16; 2]],
+        first: &[[T; LINE]],
+        second: &[[T; LINE]],
+        accumulate: bool,
+        sums: &mut [[T; LINE]],
+    ) {
         let mut start = 0;
-        for (sum, end) in sums.as_chunks_mut::<LINE>().0.iter_mut().zip(ends) {
+        for (sum, end) in sums.iter_mut().zip(ends) {
             let mut lanes = [<T as Number>::ZERO; LINE];
             for [a, b] in &terms[start..*end as usize] {
                 let (a, b) = (&first[*a as usize], &second[*b as usize]);

@@ -120,7 +120,17 @@ pub fn columns(blocks: &[Block; 2], line: usize, out: &mut [Line; LINE]) {
 /// See [`Vectors::interleave`](super::Vectors::interleave).
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
 pub fn interleave(rows: &[&[f32]; LINE], lines: &mut [Line], width: usize, terms: usize) {
-    for from in (0..terms).step_by(LINE) {
+    let whole = rows.iter().map(|row| row.len()).min().unwrap_or(0) / LINE * LINE;
+    for from in (0..whole).step_by(LINE) {
+        // SAFETY: every row has as many elements.
+        let part = rows.map(|row| unsafe { _mm512_loadu_si512(row.as_ptr().add(from).cast()) });
+        let lines = &mut lines[from * width..][..(LINE - 1) * width + 1];
+        let columns = transposed(part);
+        for k in 0..LINE {
+            put(&mut lines[k * width], _mm512_castsi512_ps(columns[k]));
+        }
+    }
+    for from in (whole..terms).step_by(LINE) {
         let mut part = [_mm512_setzero_si512(); LINE];
         for (part, row) in part.iter_mut().zip(rows) {
             let row = row.get(from..).unwrap_or_default();
