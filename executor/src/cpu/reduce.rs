@@ -5,6 +5,8 @@
 //! Partial results meet in a balanced tree, so that the error of a sum grows with the logarithm of
 //! its length, and everything about the order follows from the shape alone.
 
+mod pairwise;
+
 use crate::cpu::element::{Cast, Element, Slice, SliceMut, convert, each_type};
 use crate::cpu::lanes::{self, Lanes};
 use crate::cpu::map::block::{Bound, Worker};
@@ -14,6 +16,7 @@ use crate::cpu::simd::simd;
 use crate::cpu::softmax::fold;
 use crate::cpu::threads::Threads;
 use crate::cpu::{Arguments, Cpu, Launch};
+use pairwise::Pairwise;
 use shardc_ir::dtype::DType;
 use shardc_ir::kernel::{Implements, Map, MapInput, Reduce};
 use shardc_ir::reason::Reason;
@@ -22,6 +25,9 @@ use shardc_ir::scalar::ScalarProgram;
 
 /// The most blocks of columns that are added up together: their sums stay in the first cache.
 const TOGETHER: usize = 4;
+
+/// Elements of a row that are combined side by side.
+const LANES: usize = 32;
 
 /// A reduction made ready.
 #[derive(Debug)]
@@ -32,6 +38,8 @@ pub struct Prepared {
     outer: usize,
     reduced: usize,
     inner: usize,
+    /// The leaf of f32 whose squares are added up in f64.
+    squares: Option<usize>,
 }
 
 impl Implements<Reduce> for Cpu {
@@ -44,8 +52,11 @@ impl Implements<Reduce> for Cpu {
         let sizes = |g: usize| -> usize { (0..rank).filter(|d| group(*d) == g).map(|d| reduce.map.shape[d] as usize).product() };
         let map = permuted(&reduce.map, &order);
         let groups: Vec<usize> = order.iter().map(|d| group(*d)).collect();
+        let fused = Fused::new(&map, &groups, &[], false)?;
+        let are_added = (fused.compute, reduce.accumulate, reduce.kind) == (DType::F32, DType::F64, ReduceKind::Sum);
         Ok(Box::new(Prepared {
-            fused: Fused::new(&map, &groups, &[], false)?,
+            squares: fused.squares().filter(|_| are_added),
+            fused,
             kind: reduce.kind,
             accumulate: if reduce.accumulate == DType::Bool { DType::I64 } else { reduce.accumulate },
             outer: sizes(0),
@@ -103,7 +114,7 @@ fn launch_with<T: Number>(
 }
 
 fn run<T: Number, A: Number>(p: &Prepared, bound: &Bound<'_, T>, mut write: SliceMut<'_>, threads: Threads) {
-    let kept = p.outer * p.inner;
+    let kept = p.kept();
     if kept == 0 || p.reduced == 0 {
         each_type!(SliceMut, &mut write, out => lanes::store(Lanes::All(identity::<A>(p.kind)), &mut out[..kept]));
         return;
@@ -114,7 +125,11 @@ fn run<T: Number, A: Number>(p: &Prepared, bound: &Bound<'_, T>, mut write: Slic
     let work = p.fused.total * p.fused.weight.max(2);
     threads.for_each(work, items, |item| {
         let mut worker = Worker::new(bound, vec![], 0);
-        if p.inner == 1 { rows(p, item, &mut worker) } else { columns(p, item, &mut worker) }
+        match p.squares.and_then(|leaf| bound.singles(leaf)) {
+            Some(elements) if p.kept() == 1 => item.out[0] = A::from_f64(squares(p, &elements[item.from..item.to], item.from)),
+            _ if p.inner == 1 => rows(p, item, &mut worker),
+            _ => columns(p, item, &mut worker),
+        }
     });
     tree(p.kind, &mut partial, chunks, kept);
     each_type!(SliceMut, &mut write, out => convert(&partial[..kept], &mut out[..kept]));
@@ -131,6 +146,11 @@ struct Item<'a, A> {
 }
 
 impl Prepared {
+    /// How many results there are.
+    fn kept(&self) -> usize {
+        self.outer * self.inner
+    }
+
     /// Into how many parts the reduced space is cut: only where the kept one is too small to share.
     fn chunks(&self) -> usize {
         let columns = self.inner.div_ceil(self.fused.block());
@@ -140,7 +160,7 @@ impl Prepared {
     /// All work as items that write disjoint parts of `partial`, which holds all results for each
     /// chunk.
     fn items<'a, A>(&self, chunks: usize, threads: Threads, partial: &'a mut [A]) -> Vec<Item<'a, A>> {
-        let kept = self.outer * self.inner;
+        let kept = self.kept();
         let blocks = self.blocks(chunks, threads);
         let step = self.chunk_step(chunks);
         let row = self.fused.shape.last().copied().unwrap_or(1).max(1);
@@ -213,6 +233,21 @@ fn rows<T: Number, A: Number>(p: &Prepared, item: Item<'_, A>, worker: &mut Work
     }
 }
 
+/// The sum of the squares of neighbouring elements, of which the first is at `start`: in the order of
+/// [`rows`], but without a block of squares in between.
+fn squares(p: &Prepared, elements: &[f32], start: usize) -> f64 {
+    let mut pairs = Pairwise::new(ReduceKind::Sum, 1);
+    let (mut at, end) = (start, start + elements.len());
+    while at < end {
+        let len = p.fused.block_at(at, end);
+        pairs.push(&[square_sum(&elements[at - start..][..len])]);
+        at += len;
+    }
+    let mut sum = [0.0];
+    pairs.finish(&mut sum);
+    sum[0]
+}
+
 /// Adds rows: each result over positions that are `inner` apart.
 fn columns<T: Number, A: Number>(p: &Prepared, item: Item<'_, A>, worker: &mut Worker<'_, '_, T>) {
     const ROWS: usize = 16;
@@ -273,48 +308,6 @@ fn accumulators<'s, T: Number, A: Number>(values: Lanes<'s, T>, len: usize, conv
     &converted[..len]
 }
 
-/// Combines equal parts in a balanced tree: part `i` of 2^k waits for its neighbour.
-struct Pairwise<A> {
-    kind: ReduceKind,
-    width: usize,
-    levels: Vec<Option<Vec<A>>>,
-}
-
-impl<A: Number> Pairwise<A> {
-    fn new(kind: ReduceKind, width: usize) -> Pairwise<A> {
-        Pairwise { kind, width, levels: vec![] }
-    }
-
-    fn push(&mut self, part: &[A]) {
-        let mut carry = part.to_vec();
-        for level in &mut self.levels {
-            match level.take() {
-                Some(mut earlier) => {
-                    combine(self.kind, &mut earlier, &carry);
-                    carry = earlier;
-                }
-                None => {
-                    *level = Some(carry);
-                    return;
-                }
-            }
-        }
-        self.levels.push(Some(carry));
-    }
-
-    fn finish(self, out: &mut [A]) {
-        let mut levels = self.levels.into_iter().flatten();
-        match levels.next() {
-            Some(last) => out.copy_from_slice(&last),
-            None => out[..self.width].fill(identity(self.kind)),
-        }
-        for mut earlier in levels {
-            combine(self.kind, &mut earlier, out);
-            out.copy_from_slice(&earlier);
-        }
-    }
-}
-
 /// Combines `chunks` parts of `width` elements into the first one, in a balanced tree.
 fn tree<A: Number>(kind: ReduceKind, parts: &mut [A], chunks: usize, width: usize) {
     let mut step = 1;
@@ -344,6 +337,23 @@ simd! {
             ReduceKind::Max => into.iter_mut().zip(from).for_each(|(a, b)| *a = a.max(*b)),
             ReduceKind::Min => into.iter_mut().zip(from).for_each(|(a, b)| *a = a.min(*b)),
         }
+    }
+
+    /// The sum of squares, each rounded to f32.
+    fn square_sum(row: &[f32]) -> f64 {
+        let mut lanes = [0.0; LANES];
+        let (whole, rest) = row.as_chunks::<LANES>();
+        for values in whole {
+            for i in 0..LANES {
+                lanes[i] += f64::from(values[i] * values[i]);
+            }
+        }
+        if !rest.is_empty() {
+            for (lane, value) in lanes.iter_mut().zip(rest) {
+                *lane += f64::from(*value * *value);
+            }
+        }
+        fold(lanes, |a, b| a + b)
     }
 
     /// Reduces each of `out.len()` rows of equal length.
@@ -378,7 +388,6 @@ where
 /// Reduces a row in 32 lanes, then the lanes in halves.
 #[inline(always)]
 pub(super) fn in_lanes<A: Number>(row: &[A], start: A, f: impl Fn(A, A) -> A) -> A {
-    const LANES: usize = 32;
     let mut lanes = [start; LANES];
     let (whole, rest) = row.as_chunks::<LANES>();
     for values in whole {
@@ -386,8 +395,10 @@ pub(super) fn in_lanes<A: Number>(row: &[A], start: A, f: impl Fn(A, A) -> A) ->
             lanes[i] = f(lanes[i], values[i]);
         }
     }
-    for (lane, value) in lanes.iter_mut().zip(rest) {
-        *lane = f(*lane, *value);
+    if !rest.is_empty() {
+        for (lane, value) in lanes.iter_mut().zip(rest) {
+            *lane = f(*lane, *value);
+        }
     }
     fold(lanes, f)
 }

@@ -12,10 +12,10 @@ pub const LINE: usize = 16;
 /// Turns at most [`LINE`] planes, of as many elements as there are lines; missing ones are 0.
 pub fn turn<T: Number>(planes: &[T], lines: &mut [[T; LINE]]) {
     let elements = lines.len();
-    if let (Slice::F32(planes), SliceMut::F32(lines)) = (T::wrap(planes), T::wrap_mut(lines.as_flattened_mut())) {
-        if turn_vectors(planes, elements, lines.as_chunks_mut().0) {
-            return;
-        }
+    if let (Slice::F32(planes), SliceMut::F32(lines)) = (T::wrap(planes), T::wrap_mut(lines.as_flattened_mut()))
+        && turn_vectors(planes, elements, lines.as_chunks_mut().0)
+    {
+        return;
     }
     if planes.len() < LINE * elements {
         lines.fill([T::ZERO; LINE]);
@@ -28,10 +28,10 @@ pub fn turn<T: Number>(planes: &[T], lines: &mut [[T; LINE]]) {
 /// The planes of lines.
 pub fn turn_back<T: Number>(lines: &[[T; LINE]], planes: &mut [T]) {
     let elements = lines.len();
-    if let (Slice::F32(lines), SliceMut::F32(planes)) = (T::wrap(lines.as_flattened()), T::wrap_mut(&mut *planes)) {
-        if turn_vectors_back(lines.as_chunks().0, elements, planes) {
-            return;
-        }
+    if let (Slice::F32(lines), SliceMut::F32(planes)) = (T::wrap(lines.as_flattened()), T::wrap_mut(&mut *planes))
+        && turn_vectors_back(lines.as_chunks().0, elements, planes)
+    {
+        return;
     }
     for (lane, plane) in planes.chunks_exact_mut(elements).enumerate() {
         plane.iter_mut().zip(lines).for_each(|(element, line)| *element = line[lane]);

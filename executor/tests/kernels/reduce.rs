@@ -128,3 +128,26 @@ fn sums_of_wide_rows() {
         }
     }
 }
+
+/// Squares of one operand are added up by a loop of their own, products of two by the one of all
+/// reductions.
+#[test]
+fn sums_of_squares_have_the_bits_of_sums_of_products() {
+    for elements in [2, 31, 1000, 1024, 5000, 70_001, 300_000] {
+        let sum = |inputs: u16| {
+            let map = Map {
+                compute: DType::F32,
+                shape: vec![elements],
+                inputs: vec![MapInput { dtype: DType::F32, strides: vec![1] }; usize::from(inputs)],
+                program: ScalarProgram { inputs, code: vec![Instr::Binary(Binary::Mul, 0, inputs - 1)], outputs: vec![inputs] },
+                outputs: vec![DType::F32],
+                origins: vec![],
+            };
+            let kernel = Kernel::Reduce(Reduce { map, kind: ReduceKind::Sum, reduced: vec![true], accumulate: DType::F64 });
+            let x: Vec<f64> = (0..elements).map(|i| f64::from(((i * 7919) % 10_007) as f32 * 1.1e-3 - 5.3)).collect();
+            let results = launch(&kernel, &vec![x; usize::from(inputs)], &COORDINATES, Threads(2));
+            results[0][0].to_bits()
+        };
+        assert_eq!(sum(1), sum(2), "{elements} elements");
+    }
+}

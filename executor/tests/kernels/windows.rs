@@ -40,6 +40,8 @@ fn convolutions_in_parts() {
         (2, 33, 1, 1, square(9, 5, 2, 2)),
         (5, 16, 1, 1, square(2, 7, 1, 3)),
         (2, 18, 1, 1, square(16, 3, 1, 1)),
+        (2, 20, 1, 1, square(33, 3, 2, 1)),
+        (3, 9, 1, 1, square(30, 5, 1, 2)),
         (1, 8, 1, 1, line(200, 5)),
         // Eight samples: a line has two positions, and one that is left over half a line.
         (8, 1, 160, 192, square(2, 3, 1, 1)),

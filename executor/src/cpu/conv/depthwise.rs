@@ -11,12 +11,14 @@ use crate::cpu::window::Window;
 use shardc_ir::kernel::ConvResult;
 use std::ops::Range;
 
-/// The most terms of a channel of a sample: of more, the table is slower to read than whole planes
-/// are to add.
-const MOST_TERMS: usize = 1 << 14;
+/// The most terms of a channel of a sample: of more, the table leaves the second cache.
+const MOST_TERMS: usize = 1 << 16;
 
-/// The most elements of planes and kernels: of more, lines take longer to make than whole planes.
-const MOST_ELEMENTS: usize = 256;
+/// The most elements of planes and kernels: the lines of more leave it, too.
+const MOST_ELEMENTS: usize = 1 << 12;
+
+/// The same where whole planes are quick to add, because neighbours see neighbours.
+const MOST_NEIGHBOURS: usize = 256;
 
 /// A convolution made ready.
 #[derive(Debug)]
@@ -40,7 +42,9 @@ impl Depthwise {
             ConvResult::Input => (s.input, [s.output, s.taps]),
             ConvResult::Weight => (s.taps, [s.input, s.output]),
         };
-        let is_small = s.output.saturating_mul(s.taps) <= MOST_TERMS && made.max(operands[0]).max(operands[1]) <= MOST_ELEMENTS;
+        let is_quick_whole = window.turned().is_some() && s.result != ConvResult::Weight;
+        let most = if is_quick_whole { MOST_NEIGHBOURS } else { MOST_ELEMENTS };
+        let is_small = s.output.saturating_mul(s.taps) <= MOST_TERMS && made.max(operands[0]).max(operands[1]) <= most;
         if s.inputs != 1 || s.outputs != 1 || s.groups < LINE / 2 || !is_small {
             return None;
         }

@@ -77,6 +77,11 @@ impl<'a, T: Number> Bound<'a, T> {
         }
     }
 
+    /// The elements of a leaf that are f32.
+    pub fn singles(&self, leaf: usize) -> Option<&'a [f32]> {
+        if let Data::Operand(Slice::F32(elements)) = self.leaves[leaf] { Some(elements) } else { None }
+    }
+
     fn note_division(&self, f: Binary, divisor: Lanes<'_, T>) {
         let is_zero = |divisor: Lanes<'_, T>| match divisor {
             Lanes::Each(lanes) => lanes.contains(&T::ZERO),

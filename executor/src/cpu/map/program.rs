@@ -135,6 +135,18 @@ impl Fused {
     }
 }
 
+impl Fused {
+    /// The leaf whose elements, in order and of the compute type, the one result is the squares of.
+    pub fn squares(&self) -> Option<usize> {
+        let ([], [(Op::Binary(Binary::Mul, Storage::Direct(a), Storage::Direct(b)), target)]) = (&self.loads[..], &self.ops[..])
+        else {
+            return None;
+        };
+        let is_square = a == b && self.results[..] == [Storage::from(*target)];
+        (is_square && self.shape.len() == 1 && self.leaves[*a].strides == [1]).then_some(*a)
+    }
+}
+
 impl<P: Copy> Op<P> {
     /// The operands, in order.
     pub fn operands(self) -> impl Iterator<Item = P> {
