@@ -233,8 +233,8 @@ fn rows<T: Number, A: Number>(p: &Prepared, item: Item<'_, A>, worker: &mut Work
     }
 }
 
-/// The sum of the squares of neighbouring elements, of which the first is at `start`: in the order of
-/// [`rows`], but without a block of squares in between.
+/// The sum of the squares of neighbouring elements, of which the first is at `start`: in the order
+/// of [`rows`], but without a block of squares in between.
 fn squares(p: &Prepared, elements: &[f32], start: usize) -> f64 {
     let mut pairs = Pairwise::new(ReduceKind::Sum, 1);
     let (mut at, end) = (start, start + elements.len());

@@ -1,3 +1,5 @@
+//! Products with and without triangles against plain sums.
+
 use super::*;
 use faer::Mat;
 

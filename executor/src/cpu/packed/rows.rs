@@ -6,7 +6,7 @@
 #![expect(unsafe_code, reason = "instructions are used that were looked for, on elements that were looked at")]
 
 use super::x86::{HEIGHT, LINE, Line, Singles, WIDTH};
-use crate::cpu::lines::avx512::turned_by_fours;
+use crate::cpu::lines::avx512::{self, turned_by_fours};
 use crate::cpu::lines::first_lanes;
 use faer::{MatMut, MatRef};
 use std::arch::x86_64::*;
@@ -20,7 +20,7 @@ const EVERY: usize = 4;
 /// Lines of memory in runs, which are brought nearer one by one while sums are made, so that
 /// nothing waits for them.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Soon {
+struct Soon {
     /// Where the run begins.
     at: *const f32,
     /// The lines of a run.
@@ -35,7 +35,7 @@ pub(super) struct Soon {
 
 impl Soon {
     /// None.
-    pub(super) const NOTHING: Soon = Soon { at: std::ptr::null(), run: 0, done: 0, step: 0, left: 0 };
+    const NOTHING: Soon = Soon { at: std::ptr::null(), run: 0, done: 0, step: 0, left: 0 };
 
     /// Those that hold the rows of a matrix, if these are contiguous, or its columns.
     fn of(matrix: MatRef<'_, f32>) -> Soon {
@@ -125,6 +125,35 @@ impl Singles {
         }
     }
 
+    /// `c = a b`, or `c += a b`, for at most eight rows, where `lines` have the terms of `W` groups
+    /// of columns, of which the first `V` are those of `c`.
+    ///
+    /// # Panics
+    /// If sizes do not fit, the processor has no AVX-512, or neither rows nor columns of `c` are
+    /// contiguous.
+    pub(super) fn tile<const W: usize, const V: usize>(
+        self,
+        a: MatRef<'_, f32>,
+        lines: &[Line],
+        c: MatMut<'_, f32>,
+        accumulate: bool,
+    ) {
+        assert!(self.are_avx512() && a.nrows() == c.nrows() && lines.len() == W * a.ncols(), "operands fit");
+        // SAFETY: the instructions are there, and the rows are those of a matrix.
+        unsafe { put_by_lines::<W, V>(Rows::of(a, 0), lines, c, accumulate) };
+    }
+
+    /// Packs the columns of `b` times a factor, `W` groups, missing ones zero.
+    ///
+    /// # Panics
+    /// If sizes do not fit, the processor has no AVX-512, or neither rows nor columns of `b` are
+    /// contiguous.
+    pub(super) fn pack_columns<const W: usize>(self, b: MatRef<'_, f32>, factor: f32, lines: &mut [Line]) {
+        assert!(self.are_avx512(), "the instructions are there");
+        // SAFETY: as said.
+        unsafe { pack_columns::<W>(b, factor, lines) };
+    }
+
     fn rows_packing<const V: usize>(
         self,
         a: MatRef<'_, f32>,
@@ -156,7 +185,7 @@ fn share(matrix: MatRef<'_, f32>, row: usize, rows: usize) -> MatRef<'_, f32> {
 
 /// Eight rows: where each begins, and how far its terms are from each other.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Rows {
+struct Rows {
     starts: [*const f32; HEIGHT],
     step: isize,
 }
@@ -166,7 +195,7 @@ impl Rows {
     ///
     /// # Panics
     /// If there is no row.
-    pub(super) fn of(a: MatRef<'_, f32>, first: usize) -> Rows {
+    fn of(a: MatRef<'_, f32>, first: usize) -> Rows {
         assert!(first < a.nrows(), "there is a row");
         Rows { starts: std::array::from_fn(|i| a.row((first + i).min(a.nrows() - 1)).as_ptr()), step: a.col_stride() }
     }
@@ -175,11 +204,7 @@ impl Rows {
 /// # Safety
 /// The processor has the instructions, and each row has a term for every `W` lines.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-pub(super) unsafe fn by_lines<const W: usize, const V: usize>(
-    rows: Rows,
-    lines: &[Line],
-    [mut own, mut soon]: [Soon; 2],
-) -> Sums<V> {
+unsafe fn by_lines<const W: usize, const V: usize>(rows: Rows, lines: &[Line], [mut own, mut soon]: [Soon; 2]) -> Sums<V> {
     const { assert!(V <= WIDTH) };
     let mut sums = [[_mm512_setzero_ps(); V]; HEIGHT];
     for (part, lines) in lines.chunks(EVERY * W).enumerate() {
@@ -199,7 +224,56 @@ pub(super) unsafe fn by_lines<const W: usize, const V: usize>(
     sums
 }
 
-/// The same for the columns of `b`, which become the lines.
+/// Stores the sums.
+///
+/// # Safety
+/// As [`by_lines`].
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+unsafe fn put_by_lines<const W: usize, const V: usize>(rows: Rows, lines: &[Line], c: MatMut<'_, f32>, accumulate: bool) {
+    // SAFETY: as the caller promises.
+    put(unsafe { by_lines::<W, V>(rows, lines, [Soon::NOTHING; 2]) }, c, accumulate);
+}
+
+/// See [`Singles::pack_columns`].
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+fn pack_columns<const W: usize>(b: MatRef<'_, f32>, factor: f32, lines: &mut [Line]) {
+    let (terms, cols, start) = (b.nrows(), b.ncols(), b.as_ptr());
+    assert!(cols.div_ceil(LINE) == W && lines.len() == W * terms, "columns fit");
+    let factor = _mm512_set1_ps(factor);
+    let put = |line: &mut Line, elements: __m512| {
+        // SAFETY: a line is as long as a register.
+        unsafe { _mm512_storeu_ps(line.as_mut_ptr().cast(), _mm512_mul_ps(elements, factor)) }
+    };
+    if b.col_stride() == 1 || cols == 1 {
+        let last = first_lanes(cols - (W - 1) * LINE);
+        for (row, lines) in (0..terms).zip(lines.as_chunks_mut::<W>().0) {
+            let row = start.wrapping_offset(row as isize * b.row_stride());
+            for (w, line) in lines.iter_mut().enumerate() {
+                let mask = if w + 1 == W { last } else { !0 };
+                // SAFETY: the mask takes elements of the row only.
+                put(line, unsafe { _mm512_maskz_loadu_ps(mask, row.wrapping_add(w * LINE)) });
+            }
+        }
+        return;
+    }
+    assert!(b.row_stride() == 1 || terms == 1, "rows or columns of neighbours");
+    for (block, lines) in lines.chunks_mut(LINE * W).enumerate() {
+        let mask = first_lanes(terms - block * LINE);
+        for w in 0..W {
+            let mut columns = [_mm512_setzero_si512(); LINE];
+            for (col, column) in (w * LINE..cols).zip(&mut columns) {
+                let at = start.wrapping_offset(col as isize * b.col_stride()).wrapping_add(block * LINE);
+                // SAFETY: the mask takes elements of the column only.
+                *column = _mm512_castps_si512(unsafe { _mm512_maskz_loadu_ps(mask, at) });
+            }
+            for (line, terms) in lines.iter_mut().skip(w).step_by(W).zip(avx512::transposed(columns)) {
+                put(line, _mm512_castsi512_ps(terms));
+            }
+        }
+    }
+}
+
+/// As [`by_lines`], for the columns of `b`, which become the lines.
 ///
 /// # Safety
 /// The processor has the instructions, and each row of the first operand and `b` have a term for
