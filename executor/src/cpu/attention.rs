@@ -8,12 +8,13 @@ mod gradient;
 
 use crate::cpu::element::{Slice, SliceMut};
 use crate::cpu::functions::Functions;
-use crate::cpu::near::Triangle;
 use crate::cpu::number::{Number, Real};
 use crate::cpu::scratch;
 use crate::cpu::simd::simd;
+use crate::cpu::small::SmallProduct;
 use crate::cpu::threads::Threads;
 use crate::cpu::tiles::{self, Steps, Tile};
+use crate::cpu::triangle::Triangle;
 use crate::cpu::{Arguments, Cpu, Launch};
 use faer::{Accum, MatMut, MatRef};
 use shardc_ir::dtype::DType;
@@ -54,7 +55,7 @@ pub(super) struct Head<'a, T> {
     pub head: usize,
 }
 
-impl<'a, T: Real> Head<'a, T> {
+impl<'a, T: Real + SmallProduct> Head<'a, T> {
     /// The rows of `data` that belong to `head`, from position `from` on.
     pub fn rows(&self, data: &'a [T], strides: &[i64; 3], head: usize, from: usize, count: usize, width: u64) -> MatRef<'a, T> {
         let start = self.batch * strides[0] as usize + head * strides[1] as usize + from * strides[2] as usize;
@@ -116,7 +117,7 @@ impl Block {
         self.triangle.map_or(0, |n| (key as isize + 1 - n).clamp(0, self.queries as isize) as usize)
     }
 
-    /// How many keys any of the queries from `query` on sees, that belong to the same lanes.
+    /// How many keys any query of the lanes that begin at `query` sees.
     #[inline(always)]
     pub fn seen(self, query: usize) -> usize {
         let last = (query + LANES).min(self.queries) as isize - 1;
@@ -151,13 +152,13 @@ impl Block {
     }
 }
 
-/// Keys whose scores a mask is applied to in turn for each query.
-const NEAR: usize = 16;
+/// Keys whose scores a mask is applied to for each query in turn.
+const KEYS_TOGETHER: usize = 16;
 
 fn apply_mask<T: Real>(block: Block, scores: &mut [T], mask: Slice<'_>, start: isize, [of_query, of_key]: [isize; 2]) {
-    for (part, scores) in scores.chunks_mut(NEAR * block.stride()).enumerate() {
+    for (part, scores) in scores.chunks_mut(KEYS_TOGETHER * block.stride()).enumerate() {
         for query in 0..block.queries {
-            let at = |row: usize| (start + query as isize * of_query + (part * NEAR + row) as isize * of_key) as usize;
+            let at = |row: usize| (start + query as isize * of_query + (part * KEYS_TOGETHER + row) as isize * of_key) as usize;
             let scores = scores[query..].iter_mut().step_by(block.stride()).enumerate();
             if let Slice::Bool(mask) = mask {
                 scores.filter(|(row, _)| mask[at(*row)] == 0).for_each(|(_, score)| *score = T::LOWEST);
@@ -168,7 +169,7 @@ fn apply_mask<T: Real>(block: Block, scores: &mut [T], mask: Slice<'_>, start: i
     }
 }
 
-fn run<T: Real>(a: &Attention, reads: &[Slice<'_>], mut writes: Vec<SliceMut<'_>>, threads: Threads) {
+fn run<T: Real + SmallProduct>(a: &Attention, reads: &[Slice<'_>], mut writes: Vec<SliceMut<'_>>, threads: Threads) {
     let operands: Vec<&[T]> = reads[..3].iter().filter_map(|read| T::of(*read)).collect();
     let [q, k, v] = operands[..] else { return };
     let [o, lse] = &mut writes[..] else { return };
@@ -211,20 +212,20 @@ pub(super) fn cut_heads<'a, T>(
 }
 
 /// One block of queries.
-fn run_block<T: Real>(head: Head<'_, T>, from: usize, lse: &mut [T], tile: Option<Tile<'_, T>>) {
+fn run_block<T: Real + SmallProduct>(head: Head<'_, T>, from: usize, lse: &mut [T], tile: Option<Tile<'_, T>>) {
     let block = head.block(from);
     scratch::with(block.size() + 2 * block.stride(), |memory: &mut [T]| {
         let (scores, rest) = memory.split_at_mut(block.size());
-        let (sums, shifts) = rest.split_at_mut(block.stride());
+        let (inverse, logs) = rest.split_at_mut(block.stride());
         head.scores(block, scores);
-        softmax(block, scores, sums, shifts);
-        lse.copy_from_slice(&shifts[..lse.len()]);
+        softmax(block, scores, inverse, logs);
+        lse.copy_from_slice(&logs[..lse.len()]);
         let Some(mut tile) = tile else { return };
         let a = head.attention;
         let v = head.rows(head.v, &a.v, head.kv_head(), 0, block.keys, a.v_width);
         let p = block.matrix(scores).transpose();
         T::multiply(p, v, tile.matrix(), Accum::Replace, <T as Number>::ONE, block.triangle(Triangle::OfA));
-        scale_rows(&mut tile, sums);
+        scale_rows(&mut tile, inverse);
     });
 }
 

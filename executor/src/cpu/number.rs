@@ -3,7 +3,7 @@
 use crate::cpu::element::{self, Element, Slice, each_type};
 use crate::cpu::functions::Functions;
 use crate::cpu::narrow;
-use crate::cpu::near::Near;
+use faer::traits::ComplexField;
 use shardc_ir::scalar::Rounding;
 use std::ops::{Add, Div, Mul, Sub};
 
@@ -39,7 +39,10 @@ pub trait Number: Functions + Element + PartialOrd {
 }
 
 /// A float: what matrices, norms and attention are made of.
-pub trait Real: Number + Near + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Div<Output = Self> {}
+pub trait Real:
+    Number + ComplexField + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Div<Output = Self>
+{
+}
 impl Real for f32 {}
 impl Real for f64 {}
 

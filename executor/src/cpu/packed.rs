@@ -8,10 +8,10 @@
 //! is the same to the bit wherever its element lies in a tile. Source: Goto and van de Geijn,
 //! Anatomy of High-Performance Matrix Multiplication (2008).
 
-pub mod near;
 pub mod plain;
 mod rows;
 pub mod shared;
+pub mod small;
 pub mod x86;
 
 use crate::cpu::element::Element;

@@ -48,6 +48,14 @@ fn prepare(pool: &MaxPool) -> Result<Prepared, Reason> {
     Ok(Prepared { dtype: pool.dtype, planes, window, walk })
 }
 
+impl Prepared {
+    /// How many planes are an item.
+    fn share(&self, work: usize, threads: Threads) -> usize {
+        let planes = self.planes.div_ceil(threads.parts(work)).max(1);
+        if let Walk::Turned(_) = self.walk { planes.next_multiple_of(LINE) } else { planes }
+    }
+}
+
 impl Implements<MaxPool> for Cpu {
     fn ready(&self, pool: &MaxPool, _in_place: &[Option<usize>]) -> Result<Self::Ready, Reason> {
         Ok(Box::new(prepare(pool)?))
@@ -84,7 +92,7 @@ fn forward<T: Number>(p: &Prepared, reads: &[Slice<'_>], mut write: SliceMut<'_>
     let (Some(x), Some(y)) = (T::of(reads[0]), T::take(&mut write)) else { return };
     let (input, output) = (p.window.inputs(), p.window.outputs());
     let work = p.planes * (input + output * p.window.taps());
-    let planes = p.planes.div_ceil(threads.parts(work)).max(1).next_multiple_of(LINE);
+    let planes = p.share(work, threads);
     let items: Vec<(&mut [T], &[T])> = y[..p.planes * output].chunks_mut(planes * output).zip(x.chunks(planes * input)).collect();
     threads.for_each(work, items, |(y, x)| match &p.walk {
         Walk::Turned(turned) => turned.largest(x, y),
@@ -103,7 +111,7 @@ fn gradient<T: Number>(p: &Prepared, reads: &[Slice<'_>], mut write: SliceMut<'_
     let (Some(x), Some(dy), Some(dx)) = (T::of(reads[0]), T::of(reads[1]), T::take(&mut write)) else { return };
     let (input, output) = (p.window.inputs(), p.window.outputs());
     let work = p.planes * (input + 4 * output * p.window.taps());
-    let planes = p.planes.div_ceil(threads.parts(work)).max(1).next_multiple_of(LINE);
+    let planes = p.share(work, threads);
     let operands = x.chunks(planes * input).zip(dy.chunks(planes * output));
     let items: Vec<_> = dx[..p.planes * input].chunks_mut(planes * input).zip(operands).collect();
     threads.for_each(work, items, |(dx, (x, dy))| {

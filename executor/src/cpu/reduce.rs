@@ -53,7 +53,8 @@ impl Implements<Reduce> for Cpu {
         let map = permuted(&reduce.map, &order);
         let groups: Vec<usize> = order.iter().map(|d| group(*d)).collect();
         let fused = Fused::new(&map, &groups, &[], false)?;
-        let are_added = (fused.compute, reduce.accumulate, reduce.kind) == (DType::F32, DType::F64, ReduceKind::Sum);
+        let is_sum = (fused.compute, reduce.accumulate, reduce.kind) == (DType::F32, DType::F64, ReduceKind::Sum);
+        let are_added = is_sum && reduce.reduced.iter().all(|reduced| *reduced);
         Ok(Box::new(Prepared {
             squares: fused.squares().filter(|_| are_added),
             fused,
@@ -126,7 +127,7 @@ fn run<T: Number, A: Number>(p: &Prepared, bound: &Bound<'_, T>, mut write: Slic
     threads.for_each(work, items, |item| {
         let mut worker = Worker::new(bound, vec![], 0);
         match p.squares.and_then(|leaf| bound.singles(leaf)) {
-            Some(elements) if p.kept() == 1 => item.out[0] = A::from_f64(squares(p, &elements[item.from..item.to], item.from)),
+            Some(elements) => item.out[0] = A::from_f64(squares(p, &elements[item.from..item.to], item.from)),
             _ if p.inner == 1 => rows(p, item, &mut worker),
             _ => columns(p, item, &mut worker),
         }

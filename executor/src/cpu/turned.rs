@@ -1,6 +1,7 @@
 //! Planes side by side: a line holds one element of each of 16 planes, so that vectors are full
 //! however narrow a plane is.
 
+#[cfg(target_arch = "x86_64")]
 use crate::cpu::element::{Slice, SliceMut};
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::lines::Vectors;
@@ -12,6 +13,7 @@ pub const LINE: usize = 16;
 /// Turns at most [`LINE`] planes, of as many elements as there are lines; missing ones are 0.
 pub fn turn<T: Number>(planes: &[T], lines: &mut [[T; LINE]]) {
     let elements = lines.len();
+    #[cfg(target_arch = "x86_64")]
     if let (Slice::F32(planes), SliceMut::F32(lines)) = (T::wrap(planes), T::wrap_mut(lines.as_flattened_mut()))
         && turn_vectors(planes, elements, lines.as_chunks_mut().0)
     {
@@ -28,6 +30,7 @@ pub fn turn<T: Number>(planes: &[T], lines: &mut [[T; LINE]]) {
 /// The planes of lines.
 pub fn turn_back<T: Number>(lines: &[[T; LINE]], planes: &mut [T]) {
     let elements = lines.len();
+    #[cfg(target_arch = "x86_64")]
     if let (Slice::F32(lines), SliceMut::F32(planes)) = (T::wrap(lines.as_flattened()), T::wrap_mut(&mut *planes))
         && turn_vectors_back(lines.as_chunks().0, elements, planes)
     {
@@ -66,14 +69,4 @@ fn turn_vectors_back(lines: &[[f32; LINE]], elements: usize, planes: &mut [f32])
         }
     }
     true
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn turn_vectors(_planes: &[f32], _elements: usize, _lines: &mut [[f32; LINE]]) -> bool {
-    false
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn turn_vectors_back(_lines: &[[f32; LINE]], _elements: usize, _planes: &mut [f32]) -> bool {
-    false
 }

@@ -277,10 +277,13 @@ fn threads_change_nothing() {
         convolutions.push(conv(result, 16, 2, [140, 70], square(4, 3, 1, 1)));
         convolutions.push(conv(result, 2, 1, [30, 20], square(61, 5, 2, 2)));
         convolutions.push(conv(result, 3, 40, [1, 1], square(30, 5, 1, 2)));
+        convolutions.push(conv(result, 3, 40, [1, 1], square(33, 3, 2, 1)));
         convolutions.push(conv(result, 3, 1, [50, 60], square(20, 1, 1, 0)));
     }
-    let pool = MaxPool { dtype: DType::F32, planes: 90, window: square(40, 3, 2, 1) };
-    let pools = [Kernel::MaxPool(pool.clone()), Kernel::MaxPoolGrad(MaxPoolGrad(pool))];
+    let pools = [(90, 40), (40, 80)].into_iter().flat_map(|(planes, side)| {
+        let pool = MaxPool { dtype: DType::F32, planes, window: square(side, 3, 2, 1) };
+        [Kernel::MaxPool(pool.clone()), Kernel::MaxPoolGrad(MaxPoolGrad(pool))]
+    });
     let others = [
         Kernel::Map(gelu(vec![301, 517])),
         sum(vec![301, 517], vec![true, false]),

@@ -129,25 +129,39 @@ fn sums_of_wide_rows() {
     }
 }
 
+/// The sum, if it is one, of the products of neighbouring elements of two operands; of one with
+/// itself where there is only one.
+fn sum_of_products(operands: &[Vec<f64>], is_sum: bool) -> Vec<f64> {
+    let inputs = operands.len() as u16;
+    let map = Map {
+        compute: DType::F32,
+        shape: vec![operands[0].len() as u64],
+        inputs: vec![MapInput { dtype: DType::F32, strides: vec![1] }; operands.len()],
+        program: ScalarProgram { inputs, code: vec![Instr::Binary(Binary::Mul, 0, inputs - 1)], outputs: vec![inputs] },
+        outputs: vec![DType::F32],
+        origins: vec![],
+    };
+    let kernel = Kernel::Reduce(Reduce { map, kind: ReduceKind::Sum, reduced: vec![is_sum], accumulate: DType::F64 });
+    launch(&kernel, operands, &COORDINATES, Threads(2)).remove(0)
+}
+
 /// Squares of one operand are added up by a loop of their own, products of two by the one of all
 /// reductions.
 #[test]
 fn sums_of_squares_have_the_bits_of_sums_of_products() {
     for elements in [2, 31, 1000, 1024, 5000, 70_001, 300_000] {
-        let sum = |inputs: u16| {
-            let map = Map {
-                compute: DType::F32,
-                shape: vec![elements],
-                inputs: vec![MapInput { dtype: DType::F32, strides: vec![1] }; usize::from(inputs)],
-                program: ScalarProgram { inputs, code: vec![Instr::Binary(Binary::Mul, 0, inputs - 1)], outputs: vec![inputs] },
-                outputs: vec![DType::F32],
-                origins: vec![],
-            };
-            let kernel = Kernel::Reduce(Reduce { map, kind: ReduceKind::Sum, reduced: vec![true], accumulate: DType::F64 });
-            let x: Vec<f64> = (0..elements).map(|i| f64::from(((i * 7919) % 10_007) as f32 * 1.1e-3 - 5.3)).collect();
-            let results = launch(&kernel, &vec![x; usize::from(inputs)], &COORDINATES, Threads(2));
-            results[0][0].to_bits()
-        };
-        assert_eq!(sum(1), sum(2), "{elements} elements");
+        let x: Vec<f64> = (0..elements).map(|i| f64::from(((i * 7919) % 10_007) as f32 * 1.1e-3 - 5.3)).collect();
+        let [of_squares, of_products] = [vec![x.clone()], vec![x.clone(), x]].map(|x| sum_of_products(&x, true)[0]);
+        assert_eq!(of_squares.to_bits(), of_products.to_bits(), "{elements} elements");
     }
+}
+
+#[test]
+fn what_is_no_sum_of_squares_is_none() {
+    let numbers = |modulo: u64| -> Vec<f64> { (0..5000).map(|i| (i % modulo) as f64).collect() };
+    let (x, y) = (numbers(7), numbers(5));
+    let products: Vec<f64> = x.iter().zip(&y).map(|(x, y)| x * y).collect();
+    assert_eq!(sum_of_products(&[x.clone(), y], true), [products.iter().sum::<f64>()]);
+    let squares: Vec<f64> = x.iter().map(|x| x * x).collect();
+    assert_eq!(sum_of_products(&[x], false), squares);
 }

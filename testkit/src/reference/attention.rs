@@ -92,7 +92,13 @@ fn pairs(mut each: impl FnMut(&Attention, &[Vec<f64>], Vec<f64>)) {
         let dtype = if case % 2 == 0 { DType::F64 } else { DType::F32 };
         let attention = drawn(&mut random, dtype);
         let kernel = Kernel::Attention(attention.clone());
-        let reads = random.operands(&kernel);
+        let mut reads = random.operands(&kernel);
+        if let AttentionMask::Operand { dtype, .. } = attention.mask
+            && dtype.is_float()
+        {
+            // A mask of floats hides, too.
+            reads[3].iter_mut().filter(|_| random.below(4) == 0).for_each(|value| *value = f64::NEG_INFINITY);
+        }
         let outputs = kernel.signature(&mesh()).unwrap().writes[0].elements;
         let d_o = random.values(dtype, outputs);
         each(&attention, &reads, d_o);
@@ -103,7 +109,7 @@ fn pairs(mut each: impl FnMut(&Attention, &[Vec<f64>], Vec<f64>)) {
 pub fn drawn(random: &mut Draw, dtype: DType) -> Attention {
     let kv_heads = random.pick(&[1, 2, 3]);
     let heads = kv_heads * random.pick(&[1, 2]);
-    let (batch, q_len, kv_len) = (random.pick(&[1, 2]), random.pick(&[1, 5, 70]), random.pick(&[1, 5, 70]));
+    let (batch, q_len, kv_len) = (random.pick(&[1, 2]), random.pick(&[1, 5, 40, 70]), random.pick(&[1, 5, 48, 70]));
     let (width, v_width) = (random.pick(&[1, 4, 32]), random.pick(&[1, 4, 32]));
     // Positions outside or inside heads: `b t h e` or `b h t e`.
     let inside = random.below(2) == 0;
@@ -111,11 +117,14 @@ pub fn drawn(random: &mut Draw, dtype: DType) -> Attention {
         let batch = (heads * positions * width) as i64;
         if inside { [batch, width as i64, (heads * width) as i64] } else { [batch, (positions * width) as i64, width as i64] }
     };
-    let mask = match random.below(4) {
+    let of_head = (q_len * kv_len) as i64;
+    let mask = match random.below(6) {
         0 => AttentionMask::None,
         1 => AttentionMask::Causal,
         2 => AttentionMask::Operand { dtype: DType::Bool, strides: [0, 0, kv_len as i64, 1] },
-        _ => AttentionMask::Operand { dtype, strides: [(q_len * kv_len) as i64, 0, kv_len as i64, 1] },
+        3 => AttentionMask::Operand { dtype: DType::Bool, strides: [kv_len as i64, 0, 0, 1] },
+        4 => AttentionMask::Operand { dtype, strides: [heads as i64 * of_head, of_head, kv_len as i64, 1] },
+        _ => AttentionMask::Operand { dtype, strides: [of_head, 0, kv_len as i64, 1] },
     };
     Attention {
         dtype,

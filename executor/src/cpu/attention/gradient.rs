@@ -8,13 +8,14 @@
 use crate::cpu::attention::{Block, Head, LANES, QUERIES, cut_heads};
 use crate::cpu::element::{Slice, SliceMut};
 use crate::cpu::functions::Functions;
-use crate::cpu::near::Triangle;
 use crate::cpu::number::{Number, Real};
 use crate::cpu::scratch;
 use crate::cpu::simd::simd;
+use crate::cpu::small::SmallProduct;
 use crate::cpu::softmax::fold;
 use crate::cpu::threads::Threads;
 use crate::cpu::tiles::Tile;
+use crate::cpu::triangle::Triangle;
 use crate::cpu::{Arguments, Cpu, Launch};
 use faer::{Accum, MatRef};
 use shardc_ir::dtype::DType;
@@ -37,7 +38,7 @@ impl Launch for AttentionGrad {
     }
 }
 
-fn run<T: Real>(a: &Attention, reads: &[Slice<'_>], mut writes: Vec<SliceMut<'_>>, threads: Threads) {
+fn run<T: Real + SmallProduct>(a: &Attention, reads: &[Slice<'_>], mut writes: Vec<SliceMut<'_>>, threads: Threads) {
     let mask = matches!(a.mask, AttentionMask::Operand { .. }).then(|| reads[3]);
     let floats = reads.iter().enumerate().filter(|(i, _)| mask.is_none() || *i != 3);
     let floats: Vec<&[T]> = floats.filter_map(|(_, read)| T::of(*read)).collect();
@@ -90,7 +91,13 @@ struct Saved<'a, T> {
     lse: &'a [T],
 }
 
-fn run_block<T: Real>(head: Head<'_, T>, saved: Saved<'_, T>, from: usize, member: usize, gradients: &mut Gradients<'_, T>) {
+fn run_block<T: Real + SmallProduct>(
+    head: Head<'_, T>,
+    saved: Saved<'_, T>,
+    from: usize,
+    member: usize,
+    gradients: &mut Gradients<'_, T>,
+) {
     let a = head.attention;
     let block = head.block(from);
     let (keys, one) = (block.keys, <T as Number>::ONE);
@@ -160,8 +167,9 @@ simd! {
             let saved = lse.as_chunks::<LANES>().0.iter().zip(inner.as_chunks::<LANES>().0);
             for ((p, ds), (lse, inner)) in lanes.zip(saved).skip(first / LANES) {
                 for i in 0..LANES {
-                    p[i] = Functions::exp(p[i] - lse[i]);
-                    ds[i] = p[i] * (ds[i] - inner[i]) * scale;
+                    let sees = lse[i] != T::HIGHEST;
+                    p[i] = if sees { Functions::exp(p[i] - lse[i]) } else { T::ZERO };
+                    ds[i] = if sees { p[i] * (ds[i] - inner[i]) * scale } else { T::ZERO };
                 }
             }
             p[..first].fill(T::ZERO);

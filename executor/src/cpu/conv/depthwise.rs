@@ -42,9 +42,10 @@ impl Depthwise {
             ConvResult::Input => (s.input, [s.output, s.taps]),
             ConvResult::Weight => (s.taps, [s.input, s.output]),
         };
-        let is_quick_whole = window.turned().is_some() && s.result != ConvResult::Weight;
+        let has_strides = window.turned().is_none();
+        let is_quick_whole = !has_strides && s.result != ConvResult::Weight;
         let most = if is_quick_whole { MOST_NEIGHBOURS } else { MOST_ELEMENTS };
-        let is_small = s.output.saturating_mul(s.taps) <= MOST_TERMS && made.max(operands[0]).max(operands[1]) <= most;
+        let is_small = made.saturating_mul(operands[1]) <= MOST_TERMS && made.max(operands[0]).max(operands[1]) <= most;
         if s.inputs != 1 || s.outputs != 1 || s.groups < LINE / 2 || !is_small {
             return None;
         }

@@ -162,9 +162,10 @@ fn rows_become_columns() {
                 std::array::from_fn(|col| std::array::from_fn(|row| blocks[row / HEIGHT][row % HEIGHT][v][col]));
             assert_eq!(columns, wanted, "{vectors:?}");
         }
-        for (longest, width) in [(0, 1), (1, 1), (7, 2), (8, 1), (16, 3), (37, 2), (40, 1)] {
+        let lengths = [(0, 0, 1), (0, 1, 1), (0, 7, 2), (0, 8, 1), (0, 16, 3), (0, 37, 2), (0, 40, 1), (16, 16, 1), (33, 50, 3)];
+        for (shortest, longest, width) in lengths {
             let data: [Vec<f32>; LINE] = std::array::from_fn(|_| {
-                let count = random.below(longest + 1);
+                let count = shortest + random.below(longest - shortest + 1);
                 floats(&mut random, count)
             });
             let rows = data.each_ref().map(Vec::as_slice);

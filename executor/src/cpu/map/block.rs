@@ -77,7 +77,7 @@ impl<'a, T: Number> Bound<'a, T> {
         }
     }
 
-    /// The elements of a leaf that are f32.
+    /// The elements of a leaf, if it is an operand of f32.
     pub fn singles(&self, leaf: usize) -> Option<&'a [f32]> {
         if let Data::Operand(Slice::F32(elements)) = self.leaves[leaf] { Some(elements) } else { None }
     }

@@ -133,9 +133,7 @@ impl Fused {
         let within = if row > block { row - start % row } else { block };
         block.min(within).min(end - start)
     }
-}
 
-impl Fused {
     /// The leaf whose elements, in order and of the compute type, the one result is the squares of.
     pub fn squares(&self) -> Option<usize> {
         let ([], [(Op::Binary(Binary::Mul, Storage::Direct(a), Storage::Direct(b)), target)]) = (&self.loads[..], &self.ops[..])

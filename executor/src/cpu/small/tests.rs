@@ -55,7 +55,18 @@ fn triangles_leave_out_only_what_does_not_matter() {
         .into_iter()
         .flat_map(|n| [Triangle::OfA(n), Triangle::OfTransposedA(n), Triangle::OfTransposedC(n)]);
     for triangle in triangles.chain([Triangle::Whole]) {
-        for sizes in [[1, 1, 1], [8, 16, 4], [64, 64, 32], [33, 50, 70], [17, 96, 9], [7, 49, 1], [40, 5, 40], [9, 20, 0]] {
+        for sizes in [
+            [1, 1, 1],
+            [8, 16, 4],
+            [64, 64, 32],
+            [33, 50, 70],
+            [17, 96, 9],
+            [7, 49, 1],
+            [40, 5, 40],
+            [9, 20, 0],
+            [48, 48, 8],
+            [80, 96, 9],
+        ] {
             for layout in 0..8 {
                 let turned = [layout & 1 > 0, layout & 2 > 0, layout & 4 > 0];
                 check(sizes, triangle, turned, Accum::Replace);
@@ -67,7 +78,9 @@ fn triangles_leave_out_only_what_does_not_matter() {
 
 #[test]
 fn sums_go_over_several_blocks_of_terms() {
-    for triangle in [Triangle::Whole, Triangle::OfA(700), Triangle::OfA(-3), Triangle::OfTransposedA(1)] {
+    for triangle in
+        [Triangle::Whole, Triangle::OfA(700), Triangle::OfA(-3), Triangle::OfTransposedA(1), Triangle::OfTransposedC(-9)]
+    {
         check([20, 40, 1600], triangle, [true, true, true], Accum::Replace);
         check([20, 40, 1600], triangle, [true, true, true], Accum::Add);
     }

@@ -6,13 +6,13 @@
 use super::Panels;
 use super::x86::{HEIGHT, LINE, Line, Singles, WIDTH};
 use crate::cpu::lines;
-use crate::cpu::near::Triangle;
+use crate::cpu::triangle::Triangle;
 use faer::{Accum, MatMut, MatRef};
 
 /// The most terms of a block: those of a panel stay in the second cache.
 const DEPTH: usize = 768;
 
-/// See [`Near::multiply`](crate::cpu::near::Near::multiply).
+/// See [`SmallProduct::multiply`](crate::cpu::small::SmallProduct::multiply).
 ///
 /// # Panics
 /// If sizes do not fit, the processor has no AVX-512, neither rows nor columns of `b` are
@@ -37,7 +37,7 @@ pub fn multiply(
     }
     let depth = terms.div_ceil(terms.div_ceil(DEPTH));
     let width = Panels::columns::<Singles>(cols, depth).width;
-    // Behind the last line are some that are not looked at.
+    // Where the first groups are idle, slices begin that much later, and end behind the last line.
     lines::with_lines(width * depth + WIDTH, |lines: &mut [Line]| {
         for start in (0..terms).step_by(depth) {
             for col in (0..cols).step_by(width * LINE) {
