@@ -167,9 +167,11 @@ simd! {
             let saved = lse.as_chunks::<LANES>().0.iter().zip(inner.as_chunks::<LANES>().0);
             for ((p, ds), (lse, inner)) in lanes.zip(saved).skip(first / LANES) {
                 for i in 0..LANES {
-                    let sees = lse[i] != T::HIGHEST;
-                    p[i] = if sees { Functions::exp(p[i] - lse[i]) } else { T::ZERO };
-                    ds[i] = if sees { p[i] * (ds[i] - inner[i]) * scale } else { T::ZERO };
+                    // Computed before anything is chosen: else lanes go one by one.
+                    let probability = Functions::exp(p[i] - lse[i]);
+                    let gradient = probability * (ds[i] - inner[i]) * scale;
+                    p[i] = probability;
+                    ds[i] = if lse[i] == T::HIGHEST { T::ZERO } else { gradient };
                 }
             }
             p[..first].fill(T::ZERO);
