@@ -12,6 +12,7 @@ use crate::cpu::number::{Number, Real};
 use crate::cpu::scratch;
 use crate::cpu::simd::simd;
 use crate::cpu::small::SmallProduct;
+use crate::cpu::softmax::LANES;
 use crate::cpu::threads::Threads;
 use crate::cpu::tiles::{self, Steps, Tile};
 use crate::cpu::triangle::Triangle;
@@ -23,9 +24,6 @@ use shardc_ir::reason::Reason;
 
 /// The most queries of one block.
 const QUERIES: usize = 64;
-
-/// Queries that are looked at together.
-pub(super) const LANES: usize = 32;
 
 impl Implements<Attention> for Cpu {
     fn ready(&self, attention: &Attention, _in_place: &[Option<usize>]) -> Result<Self::Ready, Reason> {

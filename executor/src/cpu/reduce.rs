@@ -13,7 +13,7 @@ use crate::cpu::map::block::{Bound, Worker};
 use crate::cpu::map::program::Fused;
 use crate::cpu::number::Number;
 use crate::cpu::simd::simd;
-use crate::cpu::softmax::fold;
+use crate::cpu::softmax::{LANES, fold};
 use crate::cpu::threads::Threads;
 use crate::cpu::{Arguments, Cpu, Launch};
 use pairwise::Pairwise;
@@ -25,9 +25,6 @@ use shardc_ir::scalar::ScalarProgram;
 
 /// The most blocks of columns that are added up together: their sums stay in the first cache.
 const TOGETHER: usize = 4;
-
-/// Elements of a row that are combined side by side.
-const LANES: usize = 32;
 
 /// A reduction made ready.
 #[derive(Debug)]

@@ -1,9 +1,10 @@
-//! The inner loops of softmax, which rows and attention share.
+//! The inner loops of softmax over rows, and how what is combined side by side becomes one number.
 
 use crate::cpu::functions::Functions;
 use crate::cpu::number::{Number, Real};
 
-const LANES: usize = 32;
+/// Elements that are combined side by side.
+pub const LANES: usize = 32;
 
 /// The largest element; one that is not a number may be passed over.
 #[inline(always)]

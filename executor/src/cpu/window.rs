@@ -84,7 +84,7 @@ impl Window {
 
     /// The window that the inputs see of the outputs, its taps in reverse order, if no output is
     /// left out between two.
-    pub fn turned(&self) -> Option<Window> {
+    pub fn reversed(&self) -> Option<Window> {
         let turn = |axis: Axis| {
             let pad = ((axis.kernel - 1) * axis.dilation) as isize - axis.pad;
             Axis { input: axis.output, output: axis.input, pad, ..axis }

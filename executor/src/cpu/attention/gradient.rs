@@ -5,14 +5,14 @@
 //! `dq = scale * dS k`, `dk = scale * dS^T q`. One item of work is one key head of one batch, so
 //! that its gradients are summed over query heads and blocks in a fixed order.
 
-use crate::cpu::attention::{Block, Head, LANES, QUERIES, cut_heads};
+use crate::cpu::attention::{Block, Head, QUERIES, cut_heads};
 use crate::cpu::element::{Slice, SliceMut};
 use crate::cpu::functions::Functions;
 use crate::cpu::number::{Number, Real};
 use crate::cpu::scratch;
 use crate::cpu::simd::simd;
 use crate::cpu::small::SmallProduct;
-use crate::cpu::softmax::fold;
+use crate::cpu::softmax::{LANES, fold};
 use crate::cpu::threads::Threads;
 use crate::cpu::tiles::Tile;
 use crate::cpu::triangle::Triangle;

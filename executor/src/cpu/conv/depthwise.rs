@@ -42,7 +42,7 @@ impl Depthwise {
             ConvResult::Input => (s.input, [s.output, s.taps]),
             ConvResult::Weight => (s.taps, [s.input, s.output]),
         };
-        let has_strides = window.turned().is_none();
+        let has_strides = window.reversed().is_none();
         let is_quick_whole = !has_strides && s.result != ConvResult::Weight;
         let most = if is_quick_whole { MOST_NEIGHBOURS } else { MOST_ELEMENTS };
         let is_small = made.saturating_mul(operands[1]) <= MOST_TERMS && made.max(operands[0]).max(operands[1]) <= most;

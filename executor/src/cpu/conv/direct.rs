@@ -19,7 +19,7 @@ pub struct Direct {
     spread: Spread,
     /// Whether it is the gradient of the input as a convolution of the output's, with the taps of
     /// the kernels in reverse order. `sizes` and `spread` are that one's.
-    is_turned: bool,
+    is_reversed: bool,
 }
 
 impl Direct {
@@ -28,20 +28,20 @@ impl Direct {
         if sizes.inputs.saturating_mul(sizes.outputs) > PAIRS {
             return None;
         }
-        if let (ConvResult::Input, Some(turned)) = (sizes.result, window.turned()) {
+        if let (ConvResult::Input, Some(reversed)) = (sizes.result, window.reversed()) {
             let (result, inputs, outputs) = (ConvResult::Output, sizes.outputs, sizes.inputs);
             let sizes = Sizes { result, inputs, outputs, input: sizes.output, output: sizes.input, ..sizes };
-            return Spread::new(&turned).map(|spread| Direct { sizes, spread, is_turned: true });
+            return Spread::new(&reversed).map(|spread| Direct { sizes, spread, is_reversed: true });
         }
-        Spread::new(window).map(|spread| Direct { sizes, spread, is_turned: false })
+        Spread::new(window).map(|spread| Direct { sizes, spread, is_reversed: false })
     }
 
     /// Runs it; `a` is what the input is not.
     pub fn run<T: Real>(&self, a: &[T], b: &[T], result: &mut [T], threads: Threads) {
         match self.sizes.result {
-            ConvResult::Output if self.is_turned => scratch::with(a.len(), |turned: &mut [T]| {
-                self.turn(a, turned);
-                self.output(turned, b, result, threads);
+            ConvResult::Output if self.is_reversed => scratch::with(a.len(), |reversed: &mut [T]| {
+                self.reverse(a, reversed);
+                self.output(reversed, b, result, threads);
             }),
             ConvResult::Output => self.output(a, b, result, threads),
             ConvResult::Input => self.input(a, b, result, threads),
@@ -55,12 +55,12 @@ impl Direct {
         [s.outputs * s.inputs * s.taps, s.inputs * s.input, s.outputs * s.output]
     }
 
-    /// The kernels of the turned convolution.
-    fn turn<T: Real>(&self, w: &[T], turned: &mut [T]) {
+    /// The kernels of the reversed convolution.
+    fn reverse<T: Real>(&self, w: &[T], reversed: &mut [T]) {
         let s = &self.sizes;
         let group = s.outputs * s.inputs * s.taps;
-        for (w, turned) in w.chunks_exact(group).zip(turned.chunks_exact_mut(group)) {
-            for (position, taps) in turned.chunks_exact_mut(s.taps).enumerate() {
+        for (w, reversed) in w.chunks_exact(group).zip(reversed.chunks_exact_mut(group)) {
+            for (position, taps) in reversed.chunks_exact_mut(s.taps).enumerate() {
                 let (output, input) = (position / s.inputs, position % s.inputs);
                 let from = &w[(input * s.outputs + output) * s.taps..][..s.taps];
                 taps.iter_mut().zip(from.iter().rev()).for_each(|(to, from)| *to = *from);
