@@ -12,6 +12,7 @@ mod copy;
 pub mod element;
 mod factor;
 mod fill;
+mod formulas;
 mod functions;
 mod gather;
 mod lanes;

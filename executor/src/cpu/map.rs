@@ -2,6 +2,7 @@
 
 pub mod block;
 mod join;
+mod known;
 pub mod program;
 mod registers;
 mod table;

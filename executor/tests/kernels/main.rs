@@ -5,6 +5,7 @@
 mod bundle;
 mod drawings;
 mod forged;
+mod formulas;
 mod map;
 mod moves;
 mod products;

@@ -134,8 +134,8 @@ impl Form for Map {
         let normalised = Map::of_f32(&images, &[&[64 * 1024, 1024, 1], channel, channel, channel], normalise);
         let named = [
             ("batch norm map 16x64x1024", normalised),
-            ("map gelu tanh 768x512", Map::of_f32(&wide, &[rows], gelu())),
-            ("map gelu grad 768x512", Map::of_f32(&wide, &[rows, rows], gelu_grad())),
+            ("map gelu tanh 768x512", Map { program: gelu(), ..Map::of_f32(&wide, &[rows], vec![]) }),
+            ("map gelu grad 768x512", Map { program: gelu_grad(), ..Map::of_f32(&wide, &[rows, rows], vec![]) }),
             ("map add 768x128", add(&[768, 128], [&[128, 1], &[128, 1]])),
             ("map add 4M", add(&[4 << 20], [&[1], &[1]])),
             ("map add bias 768x512", add(&wide, [rows, &[0, 1]])),
@@ -150,51 +150,42 @@ impl Form for Map {
     }
 }
 
-/// GELU by the hyperbolic tangent.
-fn gelu() -> Vec<Instr> {
-    use Binary::{Add, Mul};
-    vec![
-        Instr::Binary(Mul, 0, 0),
-        Instr::Binary(Mul, 1, 0),
-        Instr::Const(0.044715),
-        Instr::Binary(Mul, 2, 3),
-        Instr::Binary(Add, 0, 4),
-        Instr::Const(0.797_884_560_8),
-        Instr::Binary(Mul, 5, 6),
-        Instr::Unary(Unary::Tanh, 7),
-        Instr::Const(1.0),
-        Instr::Binary(Add, 8, 9),
-        Instr::Binary(Mul, 10, 0),
-        Instr::Const(0.5),
-        Instr::Binary(Mul, 11, 12),
-    ]
+/// `x (1 + t) / 2`, GELU by the hyperbolic tangent `t` of `x (c + d x^2)`.
+fn gelu() -> ScalarProgram {
+    ProgramWriter::program(1, |p, x| {
+        let square = p.mul(x[0], x[0]);
+        let cubic = p.scale(square, 0.044715);
+        let factor = p.offset(cubic, 1.0);
+        let inner = p.mul(x[0], factor);
+        let scaled = p.scale(inner, 0.797_884_560_8);
+        let tanh = p.unary(Unary::Tanh, scaled);
+        let sum = p.offset(tanh, 1.0);
+        let half = p.scale(x[0], 0.5);
+        vec![p.mul(half, sum)]
+    })
 }
 
-/// `dy * (0.5 (1 + t) + 0.5 x (1 - t^2) u')`, `t = tanh(u)`.
-fn gelu_grad() -> Vec<Instr> {
-    use Binary::{Add, Mul, Sub};
-    vec![
-        Instr::Binary(Mul, 0, 0),
-        Instr::Const(0.035677),
-        Instr::Binary(Mul, 2, 3),
-        Instr::Const(0.797_884_560_8),
-        Instr::Binary(Add, 4, 5),
-        Instr::Binary(Mul, 6, 0),
-        Instr::Unary(Unary::Tanh, 7),
-        Instr::Binary(Mul, 8, 8),
-        Instr::Const(1.0),
-        Instr::Binary(Sub, 10, 9),
-        Instr::Const(3.0),
-        Instr::Binary(Mul, 4, 12),
-        Instr::Binary(Add, 13, 5),
-        Instr::Binary(Mul, 11, 14),
-        Instr::Binary(Mul, 15, 0),
-        Instr::Binary(Add, 16, 8),
-        Instr::Binary(Add, 17, 10),
-        Instr::Const(0.5),
-        Instr::Binary(Mul, 18, 19),
-        Instr::Binary(Mul, 20, 1),
-    ]
+/// `dy (1 + t + x (1 - t^2) (c + 3 d x^2)) / 2`
+fn gelu_grad() -> ScalarProgram {
+    ProgramWriter::program(2, |p, x| {
+        let (x, dy) = (x[0], x[1]);
+        let square = p.mul(x, x);
+        let cubic = p.scale(square, 0.035_677_408);
+        let factor = p.offset(cubic, 0.797_884_560_8);
+        let inner = p.mul(x, factor);
+        let tanh = p.unary(Unary::Tanh, inner);
+        let triple = p.scale(square, 0.107_032_224);
+        let inner_slope = p.offset(triple, 0.797_884_560_8);
+        let tanh_square = p.mul(tanh, tanh);
+        let negative = p.unary(Unary::Neg, tanh_square);
+        let tanh_slope = p.offset(negative, 1.0);
+        let chain = p.mul(tanh_slope, inner_slope);
+        let tail = p.mul(x, chain);
+        let sum = p.add(tanh, tail);
+        let plus_one = p.offset(sum, 1.0);
+        let slope = p.scale(plus_one, 0.5);
+        vec![p.mul(dy, slope)]
+    })
 }
 
 /// A step of AdamW over `n` numbers.

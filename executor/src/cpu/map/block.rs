@@ -109,7 +109,7 @@ impl<'a, T: Number> Bound<'a, T> {
                 lanes::binary(f, Lanes::Each(&[value(a)]), Lanes::All(value(b)), &mut out);
             }
             // Only instructions that vary are joined.
-            Uniform::Op(Op::Chain(..)) => {}
+            Uniform::Op(Op::Chain(..) | Op::Formula(_)) => {}
             Uniform::Op(Op::Select(a, b, c)) => return if value(a).is_true() { value(b) } else { value(c) },
         }
         out[0]
@@ -226,6 +226,19 @@ impl<'b, 'a, T: Number> Worker<'b, 'a, T> {
                     Lanes::Each(a) => lanes::chain(first, then, a, self.lanes(b), self.lanes(c), out),
                     Lanes::All(a) => lanes::chain(first, then, &vec![a; out.len()], self.lanes(b), self.lanes(c), out),
                 }
+            }
+            Op::Formula(call) => {
+                // What a formula has no use for is what it has.
+                let [x, y, g] = call.operands.map(|place| place.or(call.operands[0]));
+                let each = |place: Option<Storage>| match place.map(|place| self.lanes(place)) {
+                    Some(Lanes::Each(elements)) => elements,
+                    _ => unreachable!("operands of formulas vary"),
+                };
+                let number = |place: Option<Storage>| match place.map(|place| self.lanes(place)) {
+                    Some(Lanes::All(number)) => number,
+                    _ => T::ZERO,
+                };
+                call.formula.run([x, y, g].map(each), call.numbers.map(number), out);
             }
             Op::Select(test, a, b) => match self.lanes(test) {
                 Lanes::Each(test) => lanes::select(test, self.lanes(a), self.lanes(b), out),

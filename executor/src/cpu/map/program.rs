@@ -6,6 +6,7 @@
 //! in their output, and what depends on no element (learning rates, powers of the step count) is
 //! computed once a launch.
 
+use crate::cpu::formulas::{Formula, NUMBERS, OPERANDS};
 use crate::cpu::lanes::Then;
 use crate::cpu::map::table::Table;
 use crate::cpu::map::update::Update;
@@ -53,6 +54,16 @@ pub(super) enum Op<P> {
     Select(P, P, P),
     /// `then(f(a, b), c)`, see [`Then`]; `a` is not uniform.
     Chain(Binary, Then, P, P, P),
+    /// Many instructions in one.
+    Formula(Call<P>),
+}
+
+/// A formula and what it is of; none where it has fewer operands or numbers.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Call<P> {
+    pub formula: Formula,
+    pub operands: [Option<P>; OPERANDS],
+    pub numbers: [Option<P>; NUMBERS],
 }
 
 /// The contents of a register without operands.
@@ -148,12 +159,13 @@ impl Fused {
 impl<P: Copy> Op<P> {
     /// The operands, in order.
     pub fn operands(self) -> impl Iterator<Item = P> {
-        let operands = match self {
-            Op::Unary(_, a) | Op::Round(_, a) => [Some(a), None, None],
-            Op::Binary(_, a, b) => [Some(a), Some(b), None],
-            Op::Select(a, b, c) | Op::Chain(_, _, a, b, c) => [Some(a), Some(b), Some(c)],
+        let (few, numbers) = match self {
+            Op::Unary(_, a) | Op::Round(_, a) => ([Some(a), None, None], [None; NUMBERS]),
+            Op::Binary(_, a, b) => ([Some(a), Some(b), None], [None; NUMBERS]),
+            Op::Select(a, b, c) | Op::Chain(_, _, a, b, c) => ([Some(a), Some(b), Some(c)], [None; NUMBERS]),
+            Op::Formula(call) => (call.operands, call.numbers),
         };
-        operands.into_iter().flatten()
+        few.into_iter().chain(numbers).flatten()
     }
 
     /// The same instruction over other operands, if there is one for each.
@@ -164,6 +176,19 @@ impl<P: Copy> Op<P> {
             Op::Binary(g, a, b) => Op::Binary(g, f(a)?, f(b)?),
             Op::Select(a, b, c) => Op::Select(f(a)?, f(b)?, f(c)?),
             Op::Chain(g, then, a, b, c) => Op::Chain(g, then, f(a)?, f(b)?, f(c)?),
+            Op::Formula(call) => Op::Formula(call.map(f)?),
         })
+    }
+}
+
+impl<P: Copy> Call<P> {
+    fn map<Q>(self, f: impl Fn(P) -> Option<Q>) -> Option<Call<Q>> {
+        let (mut operands, mut numbers) = ([const { None }; OPERANDS], [const { None }; NUMBERS]);
+        for (to, of) in operands.iter_mut().chain(&mut numbers).zip(self.operands.into_iter().chain(self.numbers)) {
+            if let Some(of) = of {
+                *to = Some(f(of)?);
+            }
+        }
+        Some(Call { formula: self.formula, operands, numbers })
     }
 }

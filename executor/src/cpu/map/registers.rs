@@ -2,6 +2,7 @@
 //! block runs.
 
 use crate::cpu::map::join::join;
+use crate::cpu::map::known::known;
 use crate::cpu::map::program::{Fused, Leaf, Load, Op, Source, Storage, Target, Uniform};
 use crate::cpu::map::table::Table;
 use crate::cpu::map::update::Code;
@@ -150,7 +151,8 @@ fn place(fused: &mut Fused, map: &Map, leaves: Vec<(usize, Leaf)>, store: bool) 
             _ => false,
         })
         .collect();
-    let code = join(varying, &uniform, &results);
+    let code = if fused.compute == DType::I64 { varying } else { known(varying, &uniform, &results) };
+    let code = join(code, &uniform, &results);
     let outputs: Vec<(usize, bool)> =
         results.iter().zip(&map.outputs).map(|(r, dtype)| (*r, store && *dtype == fused.compute)).collect();
     place_code(fused, &code, &outputs, &mut places)?;
