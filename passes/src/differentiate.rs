@@ -2,11 +2,15 @@
 //! ordinary ops.
 //!
 //! Before: `%l` is the output `loss`. After: each parameter that reaches it has its `gradient`.
-//! Gradients of equal slices that tile a value become one concat instead of a sum of padded pieces.
+//! Gradients of equal slices that tile a value become one concat instead of a sum of padded pieces,
+//! and those of a recurrent weight one product over all steps ([`stacked`]).
 //! Needs phase `raised`, gives `differentiated`. Refuses a loss that depends on the statistics of a
 //! norm; an op that nothing flows back through ends the path. Source: reverse accumulation,
 //! Griewank and Walther, Evaluating Derivatives (2008).
 
+mod stacked;
+
+use crate::differentiate::stacked::stacked;
 use crate::pass::{Context, Mode, Pass};
 use crate::weights::weights;
 use shardc_ir::builder::Builder;
@@ -231,7 +235,7 @@ fn combine(b: &mut Builder, value: ValueId, parts: &[ValueId]) -> ValueId {
         true => parts.to_vec(),
         false => parts.iter().map(|part| b.cast(*part, dtype.computed())).collect(),
     }[..];
-    if let Some(whole) = joined_pieces(b, value, parts) {
+    if let Some(whole) = joined_pieces(b, value, parts).or_else(|| stacked(b, parts)) {
         return whole;
     }
     let mut sum = parts[0];
