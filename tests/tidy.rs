@@ -64,6 +64,7 @@ const KNOW_OPS: &[&str] = &[
     "passes/src/batch_statistics.rs",
     "passes/src/blocks.rs",
     "passes/src/differentiate.rs",
+    "passes/src/differentiate/stacked.rs",
     "passes/src/dropout.rs",
     "passes/src/fold_layout.rs",
     "passes/src/planning/emit.rs",

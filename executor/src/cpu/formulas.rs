@@ -1,10 +1,10 @@
-//! Activations and their slopes, each as one loop.
+//! Activations and their slopes, and the parts of a cross entropy, each as one loop.
 //!
-//! Instruction by instruction, each intermediate result of a block would go through the first cache.
-//! A formula keeps them in registers. It is written once, over any type that has the functions of
-//! the IR: over numbers it computes, over [`Term`]s it says which instructions it stands for. The
-//! operations and their order are those of the instructions, and so are the bits, but for which
-//! not-a-number it is.
+//! Instruction by instruction, each intermediate result of a block would go through the first
+//! cache. A formula keeps them in registers. It is written once, over any type that has the
+//! functions of the IR: over numbers it computes, over [`Term`]s it says which instructions it
+//! stands for. The operations and their order are those of the instructions, and so are the bits,
+//! but for which not-a-number it is.
 
 use crate::cpu::functions::{Functions, functions};
 use crate::cpu::number::Number;
@@ -19,8 +19,8 @@ pub const NUMBERS: usize = 7;
 
 macro_rules! formulas {
     ($($(#[$doc:meta])* $name:ident([$x:ident, $y:ident, $g:ident], $numbers:pat) = $value:expr;)*) => {
-        /// A formula: of `x`, and where it is a slope also of what the function is there (`y`) and
-        /// of the result's gradient (`g`).
+        /// A formula of up to three operands. A slope is of `x`, of what the function is there
+        /// (`y`), and of the result's gradient (`g`).
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Formula {
             $($(#[$doc])* $name,)*
@@ -55,7 +55,7 @@ macro_rules! formulas {
 
             impl Written for $name {
                 #[inline(always)]
-                fn of<V: Functions + Copy>([$x, $y, $g]: [V; OPERANDS], $numbers: [V; NUMBERS]) -> V {
+                fn of<V: Value>([$x, $y, $g]: [V; OPERANDS], $numbers: [V; NUMBERS]) -> V {
                     $value
                 }
             }
@@ -63,7 +63,7 @@ macro_rules! formulas {
     };
 }
 
-// Slopes stand first: they hold what others are made of.
+// What others are made of stands behind them.
 formulas! {
     /// The slope of [`Formula::GeluTanh`] times `g`.
     GeluTanhSlope([x, _y, g], [cubic, linear, triple, slope, one, plus, half]) = {
@@ -91,10 +91,31 @@ formulas! {
     Gelu([x, _y, _g], [root, plus, half, ..]) = x.mul(half).mul(x.mul(root).erf().add(plus));
     /// `x * sigmoid(x)`
     Silu([x, _y, _g], _) = x.mul(x.sigmoid());
+    /// `g + factor * exp(x - shift)`
+    ExponentialOnto([x, _y, g], [shift, factor, ..]) = g.add(factor.mul(x.sub(shift).exp()));
+    /// `exp(x - shift)`
+    Exponential([x, _y, _g], [shift, ..]) = x.sub(shift).exp();
+    /// `y` where `x` is a number, else another number.
+    Picked([x, y, _g], [sought, other, ..]) = x.equals(sought).select(y, other);
+    /// A number where `x` is another one, else a third.
+    OneHot([x, _y, _g], [sought, hot, cold, ..]) = x.equals(sought).select(hot, cold);
+}
+
+/// What formulas are written over.
+trait Value: Functions + Copy {
+    /// `a` where this is not 0, else `b`.
+    fn select(self, a: Self, b: Self) -> Self;
+}
+
+impl<T: Number> Value for T {
+    #[inline(always)]
+    fn select(self, a: T, b: T) -> T {
+        if self.is_true() { a } else { b }
+    }
 }
 
 trait Written {
-    fn of<V: Functions + Copy>(operands: [V; OPERANDS], numbers: [V; NUMBERS]) -> V;
+    fn of<V: Value>(operands: [V; OPERANDS], numbers: [V; NUMBERS]) -> V;
 }
 
 simd! {
@@ -113,6 +134,7 @@ pub enum Node {
     Number(usize),
     Unary(Unary, usize),
     Binary(Binary, usize, usize),
+    Select(usize, usize, usize),
 }
 
 /// What a formula computes with to say what it is made of: each function adds a step.
@@ -127,6 +149,12 @@ impl Term<'_> {
         let mut nodes = self.nodes.borrow_mut();
         nodes.push(node);
         Term { at: nodes.len() - 1, ..self }
+    }
+}
+
+impl Value for Term<'_> {
+    fn select(self, a: Self, b: Self) -> Self {
+        self.then(Node::Select(self.at, a.at, b.at))
     }
 }
 

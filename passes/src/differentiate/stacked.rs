@@ -23,9 +23,8 @@ pub(super) fn stacked(b: &mut Builder, parts: &[ValueId]) -> Option<ValueId> {
     let [first, others @ ..] = &nodes[..] else { return None };
     let Op::Contract(op) = &first.op else { return None };
     let types = |b: &Builder, node: &Node| [0, 1].map(|side| b.ty(node.operands[side]).clone());
-    let is_alike = |node: &Node| {
-        node.op == first.op && types(b, node) == types(b, first) && node.origin.stage == first.origin.stage
-    };
+    let is_alike =
+        |node: &Node| node.op == first.op && types(b, node) == types(b, first) && node.origin.stage == first.origin.stage;
     let elements = |v: ValueId| b.ty(v).shape.iter().fold(1u64, |all, n| all.saturating_mul(*n));
     let read = first.operands.iter().fold(0u64, |sum, v| sum.saturating_add(elements(*v)));
     if others.is_empty() || !others.iter().all(is_alike) || read.saturating_mul(LARGER) > elements(parts[0]) {

@@ -268,12 +268,18 @@ impl<'b, 'a, T: Number> Worker<'b, 'a, T> {
                 Lanes::Each(&data[self.start..][..self.len])
             }
             Storage::Row(leaf) => {
-                let Data::Operand(data) = self.bound.leaves[leaf] else { return Lanes::All(T::ZERO) };
-                let data = &T::of(data).expect(direct)[self.offsets[leaf] as usize..];
-                match self.bound.fused.leaves[leaf].strides.last() {
-                    Some(1) => Lanes::Each(&data[..self.len]),
-                    _ => Lanes::All(data[0]),
+                let data = match &self.bound.leaves[leaf] {
+                    Data::Operand(data) => *data,
+                    Data::Table(table) => T::wrap(table),
+                    Data::InPlace(_) => return Lanes::All(T::ZERO),
+                };
+                let at = self.offsets[leaf];
+                if self.bound.fused.leaves[leaf].strides.last() == Some(&1) {
+                    return Lanes::Each(&T::of(data).expect(direct)[at as usize..][..self.len]);
                 }
+                let mut one = [T::ZERO];
+                T::load(data, at, 0, &mut one);
+                Lanes::All(one[0])
             }
         }
     }

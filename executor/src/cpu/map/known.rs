@@ -8,24 +8,24 @@ use std::collections::HashMap;
 /// Puts formulas in the place of the instructions (with the register that each defines) that they
 /// stand for, where no other reads what comes between. Registers that are `kept` are results.
 pub(super) fn known(mut code: Vec<(usize, Op<usize>)>, uniform: &[bool], kept: &[usize]) -> Vec<(usize, Op<usize>)> {
+    let mut defined: HashMap<usize, Op<usize>> = code.iter().copied().collect();
+    let registers: Vec<usize> = code.iter().rev().map(|(register, _)| *register).collect();
     for formula in Formula::ALL {
         let nodes = formula.terms();
-        let mut at = code.len();
-        while at > 0 {
-            at -= 1;
-            let defined = code.iter().copied().collect();
-            let found = Found { operands: [None; OPERANDS], numbers: [None; NUMBERS], within: vec![] };
+        for root in &registers {
+            let nothing = Found { operands: [None; OPERANDS], numbers: [None; NUMBERS], within: vec![] };
             let sought = Sought { nodes: &nodes, defined: &defined, uniform };
-            let Some(found) = sought.at(nodes.len() - 1, code[at].0, found) else { continue };
-            let root = code[at].0;
-            let is_within = |register: &usize| *register != root && found.within.contains(register);
+            let Some(found) = sought.at(nodes.len() - 1, *root, nothing) else { continue };
+            let is_between = |register: &usize| register != root && found.within.contains(register);
             let others = code.iter().filter(|(register, _)| !found.within.contains(register));
-            if others.flat_map(|(_, op)| op.operands()).chain(kept.iter().copied()).any(|register| is_within(&register)) {
+            if others.flat_map(|(_, op)| op.operands()).chain(kept.iter().copied()).any(|read| is_between(&read)) {
                 continue;
             }
-            code[at].1 = Op::Formula(found.call(*formula));
-            code.retain(|(register, _)| !is_within(register));
-            at = at.min(code.len());
+            let call = Op::Formula(Call { formula: *formula, operands: found.operands, numbers: found.numbers });
+            defined.retain(|register, _| !is_between(register));
+            defined.insert(*root, call);
+            code.retain(|(register, _)| !is_between(register));
+            code.iter_mut().filter(|(register, _)| register == root).for_each(|(_, op)| *op = call);
         }
     }
     code
@@ -40,8 +40,9 @@ struct Found {
 }
 
 impl Found {
-    fn call(&self, formula: Formula) -> Call<usize> {
-        Call { formula, operands: self.operands, numbers: self.numbers }
+    fn with(mut self, register: usize) -> Found {
+        self.within.push(register);
+        self
     }
 }
 
@@ -54,32 +55,28 @@ struct Sought<'a> {
 impl Sought<'_> {
     /// What is found if `register` is that node, beside what is `found` before.
     fn at(&self, node: usize, register: usize, mut found: Found) -> Option<Found> {
-        let (place, is_uniform) = match self.nodes[node] {
-            Node::Operand(i) => (&mut found.operands[i], false),
-            Node::Number(i) => (&mut found.numbers[i], true),
-            Node::Unary(f, a) => match *self.defined.get(&register)? {
-                Op::Unary(g, b) if f == g => {
-                    found.within.push(register);
-                    return self.at(a, b, found);
-                }
-                _ => return None,
-            },
-            Node::Binary(f, a, b) => match *self.defined.get(&register)? {
-                Op::Binary(g, c, d) if f == g => {
-                    found.within.push(register);
-                    let straight = self.both((a, c), (b, d), found.clone());
-                    return straight.or_else(|| self.both((a, d), (b, c), found).filter(|_| is_commutative(f)));
-                }
-                _ => return None,
-            },
+        let (place, is_uniform) = match (self.nodes[node], self.defined.get(&register)) {
+            (Node::Operand(i), _) => (&mut found.operands[i], false),
+            (Node::Number(i), _) => (&mut found.numbers[i], true),
+            (Node::Unary(f, a), Some(Op::Unary(g, b))) if f == *g => return self.all(&[(a, *b)], found.with(register)),
+            (Node::Binary(f, a, b), Some(Op::Binary(g, c, d))) if f == *g => {
+                let found = found.with(register);
+                let straight = self.all(&[(a, *c), (b, *d)], found.clone());
+                return straight.or_else(|| self.all(&[(a, *d), (b, *c)], found).filter(|_| is_commutative(f)));
+            }
+            (Node::Select(a, b, c), Some(Op::Select(d, e, f))) => {
+                return self.all(&[(a, *d), (b, *e), (c, *f)], found.with(register));
+            }
+            _ => return None,
         };
         let fits = self.uniform[register] == is_uniform && place.is_none_or(|other| other == register);
         *place = Some(register);
         fits.then_some(found)
     }
 
-    fn both(&self, one: (usize, usize), other: (usize, usize), found: Found) -> Option<Found> {
-        self.at(one.0, one.1, found).and_then(|found| self.at(other.0, other.1, found))
+    /// What is found if each node is the register beside it.
+    fn all(&self, pairs: &[(usize, usize)], found: Found) -> Option<Found> {
+        pairs.iter().try_fold(found, |found, (node, register)| self.at(*node, *register, found))
     }
 }
 

@@ -20,11 +20,13 @@ use std::sync::Arc;
 const LONG: usize = 256;
 
 impl Leaf {
-    /// Whether it is an operand, of the compute type, of which each row of the space has neighbours
-    /// or one element.
+    /// Whether each row of the space has neighbours of it, of the compute type, or one element.
     fn has_rows(&self, map: &Map, compute: DType) -> bool {
-        let inner = self.strides.last().copied().unwrap_or(0);
-        matches!(self.source, Source::Operand(operand) if map.inputs[operand].dtype == compute) && matches!(inner, 0 | 1)
+        match (&self.source, self.strides.last().copied().unwrap_or(0)) {
+            (Source::Operand(_) | Source::Index(_), 0) | (Source::Index(_), 1) => true,
+            (Source::Operand(operand), 1) => map.inputs[*operand].dtype == compute,
+            _ => false,
+        }
     }
 
     /// Whether all rows are the same.
