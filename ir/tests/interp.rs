@@ -217,6 +217,20 @@ fn attention_is_two_contractions_and_a_softmax() {
     close(&grads[2], &composed(|b, x| attend(b, &[x[1], x[2], x[0]]), &[v, q, k], &g));
 }
 
+/// A query that sees nothing gets zeros, one whose scores are not numbers no numbers.
+#[test]
+fn attention_hides_no_query_that_is_not_a_number() {
+    let layout = HeadLayout::HeadMajor;
+    let op = Attention { scale: 1.0, mask: MaskKind::Operand, q: layout, k: layout, v: layout, o: layout };
+    let (q, k) = (f64s(&[1, 1, 3, 1], &[f64::NAN, 1.0, f64::NAN]), f64s(&[1, 1, 2, 1], &[1.0, 2.0]));
+    let (seen, hidden) = (0.0, f64::NEG_INFINITY);
+    let mask = f64s(&[3, 2], &[seen, seen, hidden, hidden, hidden, seen]);
+    let results = evaluate(&op.into(), &[q, k.clone(), k, mask]).unwrap();
+    let (o, lse) = (results[0].to_f64(), results[1].to_f64());
+    assert!(o[0].is_nan() && o[1] == 0.0 && o[2].is_nan(), "{o:?}");
+    assert!(lse[0].is_nan() && lse[1] == f64::NEG_INFINITY && lse[2].is_nan(), "{lse:?}");
+}
+
 #[test]
 fn adam_takes_the_step_of_its_paper() {
     let adam = Adam { beta1: 0.9, beta2: 0.99, eps: 1e-8, weight_decay: 0.1, decoupled: true, skips: false };

@@ -132,11 +132,11 @@ impl Heads {
         });
         let mut lse = vec![f64::NEG_INFINITY; (self.batch * self.heads * self.queries) as usize];
         for (lse, row) in lse.iter_mut().zip(scores.chunks_mut(self.keys.max(1) as usize)) {
-            let max = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-            if max == f64::NEG_INFINITY {
+            if row.iter().all(|score| *score == f64::NEG_INFINITY) {
                 row.fill(0.0);
                 continue;
             }
+            let max = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
             let sum: f64 = row.iter().map(|v| (v - max).exp()).sum();
             row.iter_mut().for_each(|v| *v = (*v - max).exp() / sum);
             *lse = max + sum.ln();

@@ -1,6 +1,7 @@
 //! Joins the reductions of gradients in the order in which the backward pass finishes them: one
-//! call takes several, as soon as the last of them is there; and those of single numbers, such as
-//! norms. Source: Li et al., PyTorch Distributed (2020).
+//! call takes several, as soon as the last of them is there; and small all-reduces, of which each
+//! would cost a meeting: of norms, and of what statistics of a batch send back. Source: Li et al.,
+//! PyTorch Distributed (2020).
 
 use shardc_ir::diagnostic::counted;
 use shardc_ir::kernel::{Collective, CollectiveKind, Kernel};
@@ -9,6 +10,9 @@ use std::collections::HashMap;
 
 /// A call takes about this many bytes at most.
 const BUCKET_BYTES: u64 = 25 << 20;
+
+/// All-reduces of so many bytes cost hardly more than a meeting of ranks.
+const SMALL_BYTES: u64 = 64 << 10;
 
 /// Joins the reductions of gradients, task by task; `loops` says which run for each micro-batch. A
 /// gradient that sums up micro-batches is reduced with the last of them, in the task that completes
@@ -19,15 +23,20 @@ pub fn join(program: &mut Program, loops: &[bool]) {
         join_calls(program, loops, kind);
     }
     for task in &mut program.tasks {
-        let (own, others) = numbers(std::mem::take(&mut task.steps));
+        let (own, others) = small(std::mem::take(&mut task.steps));
         task.steps = insert(own, others);
     }
 }
 
-/// The all-reduces of single numbers, such as the norms that updates read, and the other steps.
-fn numbers(steps: Vec<Step>) -> (Vec<Call>, Vec<Step>) {
-    let is_number = |step: &Step| matches!(&step.kernel, Kernel::Collective(call) if call.kind == CollectiveKind::AllReduce && call.counts == [1]);
-    let (own, others): (Vec<Step>, Vec<Step>) = steps.into_iter().partition(is_number);
+/// The small all-reduces of one operand, and the other steps.
+fn small(steps: Vec<Step>) -> (Vec<Call>, Vec<Step>) {
+    let is_small = |step: &Step| match &step.kernel {
+        Kernel::Collective(call) => {
+            call.kind == CollectiveKind::AllReduce && call.counts.len() == 1 && step.reads[0].bytes <= SMALL_BYTES
+        }
+        _ => false,
+    };
+    let (own, others): (Vec<Step>, Vec<Step>) = steps.into_iter().partition(is_small);
     (own.into_iter().map(|step| Call { step, adds: None }).collect(), others)
 }
 
@@ -231,5 +240,22 @@ mod tests {
         let (first, second, reader) = (fill(&[], &[1]), fill(&[], &[2]), fill(&[1], &[3]));
         assert_eq!(places(&[first.clone(), second.clone(), reader.clone()]), [(2, vec![1, 2])]);
         assert_eq!(places(&[first, reader, second]), [(1, vec![1]), (3, vec![2])]);
+    }
+
+    #[test]
+    fn small_all_reduces_of_one_operand_may_be_joined() {
+        let call = |kind, counts: &[u64]| {
+            let (op, axes, dtype) = (ReduceKind::Sum, vec![AxisId(0)], DType::F32);
+            let reads: Vec<u32> = (0..counts.len() as u32).collect();
+            let mut step =
+                step(Kernel::Collective(Collective { kind, op, axes, dtype, counts: counts.to_vec() }), &reads, &reads);
+            step.reads.iter_mut().zip(counts).for_each(|(view, count)| view.bytes = 4 * count);
+            step
+        };
+        let (all_reduce, largest) = (CollectiveKind::AllReduce, SMALL_BYTES / 4);
+        let joins = |step: Step| small(vec![step]).0.len() == 1;
+        assert!(joins(call(all_reduce, &[1])) && joins(call(all_reduce, &[largest])));
+        assert!(!joins(call(all_reduce, &[largest + 1])));
+        assert!(!joins(call(all_reduce, &[1, 1])) && !joins(call(CollectiveKind::AllGather, &[1])) && !joins(fill(&[], &[1])));
     }
 }

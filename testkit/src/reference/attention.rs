@@ -174,10 +174,10 @@ fn probabilities(a: &Attention, reads: &[Vec<f64>], b: u64, h: u64, t: u64) -> (
             }
         })
         .collect();
-    let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    if max == f64::NEG_INFINITY {
-        return (vec![0.0; scores.len()], max);
+    if scores.iter().all(|score| *score == f64::NEG_INFINITY) {
+        return (vec![0.0; scores.len()], f64::NEG_INFINITY);
     }
+    let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let sum: f64 = scores.iter().map(|s| (s - max).exp()).sum();
     (scores.iter().map(|s| (s - max).exp() / sum).collect(), max + sum.ln())
 }
