@@ -1,7 +1,7 @@
 //! Formulas: activations and their slopes, and the parts of a cross entropy, which run as one loop
 //! each.
 
-use crate::launch;
+use crate::launch_over;
 use shardc_executor::cpu::prepare;
 use shardc_executor::cpu::threads::Threads;
 use shardc_ir::dtype::DType;
@@ -10,7 +10,7 @@ use shardc_ir::ops::functions::UnaryFn;
 use shardc_ir::scalar::{Binary, Instr, ProgramWriter, Reg, ScalarProgram, Unary};
 use shardc_testkit::reference::draw::{COORDINATES, Draw};
 
-const ROWS: usize = 37;
+const ROWS: usize = 97;
 const COLUMNS: usize = 301;
 
 /// A program of four operands: the second has an element for each column, or the second and the
@@ -131,6 +131,33 @@ fn what_others_read_is_no_part_of_a_formula() {
     assert_eq!(formulas(&twice), 2);
 }
 
+/// What a formula reads is there, where that is a step of its own.
+#[test]
+fn a_formula_does_not_read_what_it_stands_for() {
+    let own_shift = ProgramWriter::program(4, |p, x| {
+        let one = p.number(1.0);
+        let below = p.binary(Binary::Sub, x[0], one);
+        let exponential = p.unary(Unary::Exp, below);
+        let half = p.scale(exponential, 0.5);
+        vec![p.add(below, half)]
+    });
+    let own_sigmoid = ProgramWriter::program(4, |p, x| {
+        let s = p.unary(Unary::Sigmoid, x[0]);
+        let (sum, square) = (p.add(s, s), p.mul(s, s));
+        let slope = p.binary(Binary::Sub, sum, square);
+        vec![p.mul(x[2], slope)]
+    });
+    let squared = ProgramWriter::program(4, |p, x| {
+        let slope = UnaryFn::Gelu.derivative().expect("it has one")(p, [x[0], x[2], x[3]]);
+        vec![p.mul(slope, slope)]
+    });
+    for (program, found) in [(own_shift, 0), (own_sigmoid, 0), (squared, 1)] {
+        let case = Case { name: format!("{program:?}"), program, by_rows: false };
+        assert_eq!(formulas(&case), found, "{}", case.name);
+        same_bits(&case, DType::F32);
+    }
+}
+
 #[test]
 fn formulas_have_the_bits_of_their_instructions() {
     for case in activations().into_iter().chain(parts_of_entropy()) {
@@ -179,14 +206,15 @@ fn same_bits(case: &Case, dtype: DType) {
     if case.by_rows {
         reads[3] = (0..ROWS).map(|row| (row * 8 % COLUMNS) as f64).collect();
     }
-    let bits = |case: &Case, threads: usize| -> Vec<u64> {
-        let results = launch(&Kernel::Map(map(case, dtype)), &reads, &COORDINATES, Threads(threads));
+    let bits = |case: &Case, in_place: Option<usize>, threads: usize| -> Vec<u64> {
+        let kernel = Kernel::Map(map(case, dtype));
+        let results = launch_over(&kernel, &reads, &[in_place, None, None, None], &COORDINATES, Threads(threads));
         results[0].iter().map(|value| if value.is_nan() { f64::NAN.to_bits() } else { value.to_bits() }).collect()
     };
-    let wanted = bits(&step_by_step(case), 1);
-    for threads in [1, 3] {
-        let found = bits(case, threads);
+    let wanted = bits(&step_by_step(case), None, 1);
+    for (in_place, threads) in [(None, 1), (None, 3), (Some(0), 1), (Some(0), 3)] {
+        let found = bits(case, in_place, threads);
         let at = found.iter().zip(&wanted).position(|(found, wanted)| found != wanted);
-        assert_eq!(at, None, "{} in {dtype} by {threads} threads", case.name);
+        assert_eq!(at, None, "{} in {dtype} by {threads} threads, in place {in_place:?}", case.name);
     }
 }

@@ -8,35 +8,40 @@
 
 use shardc_ir::builder::Builder;
 use shardc_ir::graph::{Node, ValueId};
+use shardc_ir::limits::MAX_KERNEL_RANK;
 use shardc_ir::ops::Op;
 use shardc_ir::ops::contract::Contract;
 use shardc_ir::ops::elementwise::RoundTo;
 use shardc_ir::ops::layout::{Concat, Reshape};
+use std::collections::BTreeSet;
 
 /// So many times as many elements as the operands of a product has its result at least.
 const LARGER: u64 = 4;
 
 /// One product with the sum of the parts, if these are products of equal letters and types in one
-/// stage, and copies of their operands are small beside them.
+/// scope and stage, and copies of their operands are small beside them.
 pub(super) fn stacked(b: &mut Builder, parts: &[ValueId]) -> Option<ValueId> {
     let nodes: Vec<Node> = parts.iter().map(|part| b.graph().def(*part).clone()).collect();
     let [first, others @ ..] = &nodes[..] else { return None };
     let Op::Contract(op) = &first.op else { return None };
     let types = |b: &Builder, node: &Node| [0, 1].map(|side| b.ty(node.operands[side]).clone());
-    let is_alike =
-        |node: &Node| node.op == first.op && types(b, node) == types(b, first) && node.origin.stage == first.origin.stage;
+    let is_alike = |node: &Node| node.op == first.op && types(b, node) == types(b, first) && node.origin == first.origin;
     let elements = |v: ValueId| b.ty(v).shape.iter().fold(1u64, |all, n| all.saturating_mul(*n));
     let read = first.operands.iter().fold(0u64, |sum, v| sum.saturating_add(elements(*v)));
     if others.is_empty() || !others.iter().all(is_alike) || read.saturating_mul(LARGER) > elements(parts[0]) {
         return None;
     }
     let (x, y, out) = op.terms()?;
-    let step = ('a'..='z').chain('A'..='Z').find(|letter| !op.spec.contains(*letter))?;
+    let letters: BTreeSet<char> = x.chars().chain(y.chars()).collect();
+    if letters.len() >= MAX_KERNEL_RANK {
+        return None;
+    }
+    let step = ('a'..='z').find(|letter| !letters.contains(letter))?;
     let spec = format!("{step}{x},{step}{y}->{out}");
-    let own = std::mem::replace(&mut b.origin.stage, first.origin.stage);
+    let own = std::mem::replace(&mut b.origin, first.origin.clone());
     let operands = [0, 1].map(|side| stack(b, nodes.iter().map(|node| node.operands[side]).collect()));
     let sum = b.op(Contract { spec, dtype: op.dtype }, &operands);
-    b.origin.stage = own;
+    b.origin = own;
     Some(sum)
 }
 

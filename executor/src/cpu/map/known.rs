@@ -6,7 +6,7 @@ use shardc_ir::scalar::Binary;
 use std::collections::HashMap;
 
 /// Puts formulas in the place of the instructions (with the register that each defines) that they
-/// stand for, where no other reads what comes between. Registers that are `kept` are results.
+/// stand for, where nothing else reads what comes between. Registers that are `kept` are results.
 pub(super) fn known(mut code: Vec<(usize, Op<usize>)>, uniform: &[bool], kept: &[usize]) -> Vec<(usize, Op<usize>)> {
     let mut defined: HashMap<usize, Op<usize>> = code.iter().copied().collect();
     let registers: Vec<usize> = code.iter().rev().map(|(register, _)| *register).collect();
@@ -17,11 +17,12 @@ pub(super) fn known(mut code: Vec<(usize, Op<usize>)>, uniform: &[bool], kept: &
             let sought = Sought { nodes: &nodes, defined: &defined, uniform };
             let Some(found) = sought.at(nodes.len() - 1, *root, nothing) else { continue };
             let is_between = |register: &usize| register != root && found.within.contains(register);
+            let call = Op::Formula(Call { formula: *formula, operands: found.operands, numbers: found.numbers });
             let others = code.iter().filter(|(register, _)| !found.within.contains(register));
-            if others.flat_map(|(_, op)| op.operands()).chain(kept.iter().copied()).any(|read| is_between(&read)) {
+            let read = others.flat_map(|(_, op)| op.operands()).chain(kept.iter().copied()).chain(call.operands());
+            if read.into_iter().any(|register| is_between(&register)) {
                 continue;
             }
-            let call = Op::Formula(Call { formula: *formula, operands: found.operands, numbers: found.numbers });
             defined.retain(|register, _| !is_between(register));
             defined.insert(*root, call);
             code.retain(|(register, _)| !is_between(register));

@@ -67,6 +67,8 @@ struct Cell {
     activations: Vec<UnaryFn>,
     /// `[gates * hidden, hidden]`
     recurrence: Value,
+    /// Its rows for the gates and for the candidate, where these see different states.
+    rows: Option<Vec<Value>>,
     /// The bias of the recurrence where it must stay apart from that of the input:
     /// `[gates * hidden]`.
     recurrent_bias: Option<Value>,
@@ -151,8 +153,13 @@ fn layer(c: &mut Call<'_, '_>, kind: Kind) -> Outputs {
             }
             None => None,
         };
+        let rows = match kind {
+            Kind::Gated { linear_before_reset: false } => Some(parts(c, &r, 0, &[2 * hidden, hidden])?),
+            _ => None,
+        };
         let cell = Cell {
             kind,
+            rows,
             activations: all_activations[d * per_direction..][..per_direction].to_vec(),
             recurrence: r,
             recurrent_bias: biases.filter(|_| apart).map(|b| b[1].clone()),
@@ -255,7 +262,7 @@ impl Cell {
                 let sum = self.plus_recurrence(c, input, &state.hidden)?;
                 Ok(State { hidden: c.unary(self.activations[0], &sum)?, cell: None })
             }
-            (Kind::Gated { linear_before_reset }, _) => self.gated(c, input, state, linear_before_reset),
+            (Kind::Gated { .. }, _) => self.gated(c, input, &state.hidden),
             (Kind::LongShort, Some(cell)) => self.long_short(c, input, state, cell),
             (Kind::LongShort, None) => Err("its cells have no state".into()),
         }
@@ -271,39 +278,41 @@ impl Cell {
         c.binary(Binary::Add, input, &recurrent)
     }
 
-    fn gated(&self, c: &mut Call<'_, '_>, input: &Value, state: &State, linear_before_reset: bool) -> Result<State, Reason> {
-        let hidden = &state.hidden;
+    fn gated(&self, c: &mut Call<'_, '_>, input: &Value, hidden: &Value) -> Result<State, Reason> {
         let size = c.shape(hidden)?[1];
         let own = parts(c, input, 1, &[2 * size, size])?;
-        let (gates, candidate) = if linear_before_reset {
-            let mut recurrent = self.recurrent(c, hidden, &self.recurrence)?;
-            if let Some(bias) = &self.recurrent_bias {
-                recurrent = c.binary(Binary::Add, &recurrent, bias)?;
+        let (update, candidate) = match &self.rows {
+            Some(rows) => {
+                let recurrent = self.recurrent(c, hidden, &rows[0])?;
+                let (update, reset) = self.open_gates(c, &own[0], &recurrent)?;
+                let kept = c.binary(Binary::Mul, &reset, hidden)?;
+                (update, self.recurrent(c, &kept, &rows[1])?)
             }
-            let recurrent = parts(c, &recurrent, 1, &[2 * size, size])?;
-            (c.binary(Binary::Add, &own[0], &recurrent[0])?, Some(recurrent[1].clone()))
-        } else {
-            let rows = parts(c, &self.recurrence, 0, &[2 * size, size])?;
-            let recurrent = self.recurrent(c, hidden, &rows[0])?;
-            (c.binary(Binary::Add, &own[0], &recurrent)?, None)
-        };
-        let gates = c.unary(self.activations[0], &gates)?;
-        let gates = parts(c, &gates, 1, &[size, size])?;
-        let (update, reset) = (&gates[0], &gates[1]);
-        let candidate = match candidate {
-            Some(candidate) => c.binary(Binary::Mul, reset, &candidate)?,
             None => {
-                let rows = parts(c, &self.recurrence, 0, &[2 * size, size])?;
-                let kept = c.binary(Binary::Mul, reset, hidden)?;
-                self.recurrent(c, &kept, &rows[1])?
+                let mut recurrent = self.recurrent(c, hidden, &self.recurrence)?;
+                if let Some(bias) = &self.recurrent_bias {
+                    recurrent = c.binary(Binary::Add, &recurrent, bias)?;
+                }
+                let recurrent = parts(c, &recurrent, 1, &[2 * size, size])?;
+                let (update, reset) = self.open_gates(c, &own[0], &recurrent[0])?;
+                (update, c.binary(Binary::Mul, &reset, &recurrent[1])?)
             }
         };
         let sum = c.binary(Binary::Add, &own[1], &candidate)?;
         let new = c.unary(self.activations[1], &sum)?;
         // (1 - z) new + z old = new + z (old - new)
         let difference = c.binary(Binary::Sub, hidden, &new)?;
-        let moved = c.binary(Binary::Mul, update, &difference)?;
+        let moved = c.binary(Binary::Mul, &update, &difference)?;
         Ok(State { hidden: c.binary(Binary::Add, &new, &moved)?, cell: None })
+    }
+
+    /// The gates of update and reset, by what input and state say.
+    fn open_gates(&self, c: &mut Call<'_, '_>, input: &Value, recurrent: &Value) -> Result<(Value, Value), Reason> {
+        let size = c.shape(recurrent)?[1] / 2;
+        let sum = c.binary(Binary::Add, input, recurrent)?;
+        let gates = c.unary(self.activations[0], &sum)?;
+        let gates = parts(c, &gates, 1, &[size, size])?;
+        Ok((gates[0].clone(), gates[1].clone()))
     }
 
     fn long_short(&self, c: &mut Call<'_, '_>, input: &Value, state: &State, cell: &Value) -> Result<State, Reason> {
