@@ -3,7 +3,7 @@
 //!
 //! Before: `%l` is the output `loss`. After: each parameter that reaches it has its `gradient`.
 //! Gradients of equal slices that tile a value become one concat instead of a sum of padded pieces,
-//! and those of a recurrent weight one product over all steps ([`stacked`]).
+//! and those of a recurrent weight one product over all steps (`stacked.rs`).
 //! Needs phase `raised`, gives `differentiated`. Refuses a loss that depends on the statistics of a
 //! norm; an op that nothing flows back through ends the path. Source: reverse accumulation,
 //! Griewank and Walther, Evaluating Derivatives (2008).
